@@ -1,0 +1,18 @@
+// Package apply makes a node equal to a wanted datapath.State.
+//
+// There are four systems, each behind a Target: the OVN databases (nbdb), Open vSwitch (ofctl), nft (knft) and the
+// kernel's network (kernel). A Target remembers nothing of what it did: it reads the real system and applies a
+// difference. Pass goes over all four in an order in which nothing ever points at what is missing.
+package apply
+
+import "context"
+
+// Target is one system. S is its part of datapath.State, D a difference of two S.
+type Target[S, D any] interface {
+	// Read gives what the system has of ours, normalised as plan writes it. What is not ours is left out.
+	Read(context.Context) (S, error)
+	// Apply makes the changes of d, in one transaction where the system has one. After an error, Read tells what holds.
+	Apply(context.Context, D) error
+	// Changed tells, coalesced, that somebody (also we) touched the system: read again.
+	Changed() <-chan struct{}
+}

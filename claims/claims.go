@@ -1,0 +1,91 @@
+// Package claims names every number that Hairpin takes on a shared host, once: mark bits, conntrack zones,
+// route tables, rule priorities, OpenFlow tables and cookies, nft tables, the route protocol, and the places of
+// the masquerade subnet. Two features can therefore not take the same number unseen.
+package claims
+
+// Offsets in the masquerade subnet (host-to-service.md; .5 by gateway-pitfalls.md).
+const (
+	MasqOVN       = 1 // the gateway router, as the host sees it
+	MasqHost      = 2 // the host, as the gateway router sees it
+	MasqETPLocal  = 3 // local externalTrafficPolicy (kept for parity)
+	MasqNextHop   = 4 // dummy next hop of host and gateway router towards each other
+	MasqHairpin   = 5 // source that OVN gives to a pod that reaches itself through a Service
+	MasqAddresses = 6 // how many addresses, the network address included, a masquerade subnet must have
+)
+
+// MasqMAC is the Ethernet address of the dummy next hop, for both families (host-to-service.md).
+const MasqMAC = "0a:58:a9:fe:a9:04"
+
+// Conntrack zones of the gateway bridge (host-to-service.md). OVN numbers its own zones from 1 upwards.
+const (
+	ZoneWire   = 64000 // connections between the wire and OVN or the host
+	ZoneHost   = 64001 // host <-> gateway router: the host's address <-> its masquerade address
+	ZoneReturn = 64002 // gateway router <-> host endpoint: node address <-> OVN's masquerade address
+)
+
+// Conntrack marks in ZoneWire: whose connection it is.
+const (
+	CTMarkOVN  = 1
+	CTMarkHost = 2
+)
+
+// MarkNodeIP is the packet mark of pod traffic to a node address, 1008 = 0x3f0 (egress-ip.md).
+const MarkNodeIP = 0x3f0
+
+// OpenFlow tables of the gateway bridge (host-to-service.md).
+const (
+	TableClassify = 0 // where from, where to
+	TableWire     = 1 // from the wire, after conntrack
+	TableToOVN    = 2 // rewrite MAC, to the gateway router
+	TableToHost   = 3 // rewrite MACs, to LOCAL
+	TableReturn   = 4 // masquerade the gateway router towards the host
+	TableUnReturn = 5 // undo the host's DNAT
+)
+
+// Cookie and CookieMask: flows of ours on the gateway bridge have a cookie with Cookie in the bits of CookieMask
+// (0xdeff105, the cookie that OVN-Kubernetes gives to its flows). The 32 bits above tell the feature.
+const (
+	Cookie     = 0x0deff105
+	CookieMask = 0xffffffff
+)
+
+// NFTTable is the name of our nft tables, in the families inet and netdev.
+const NFTTable = "hairpin"
+
+// RouteProtocol marks routes of ours (`ip route … proto 85`); 85 is not assigned in iproute2's rt_protos.
+const RouteProtocol = 85
+
+// Policy-routing rules of ours have priorities in [RulePriorityFirst, RulePriorityLast] (egress-ip.md: 5999, 6000).
+const (
+	RulePriorityFirst = 5990
+	RulePriorityLast  = 6009
+)
+
+// ManagementPort is the host's port into the pod network (an Open vSwitch internal port on br-int).
+const ManagementPort = "ovn-k8s-mp0"
+
+// IntegrationBridge is OVN's own bridge.
+const IntegrationBridge = "br-int"
+
+// Names of the topology, those of OVN-Kubernetes.
+const (
+	ClusterRouter = "ovn_cluster_router"
+	JoinSwitch    = "join"
+	TransitSwitch = "transit_switch"
+	PhysicalNet   = "physnet"
+)
+
+// TransitTunnelKey is the datapath tunnel key of the transit switch, the same in every zone.
+const TransitTunnelKey = 16711683
+
+// Priorities of ovn_cluster_router's policies (egress-ip.md).
+const (
+	PolicyNodeLocal = 1004 // pod to its own node's address: through the management port
+	PolicyEastWest  = 102
+	PolicyEgress    = 100
+)
+
+// ExternalID keys in the OVN databases and Open vSwitch.
+const (
+	KeyOwner = "k8s.ovn.org/owner" // cluster.Owner.String() of what wanted the row; its presence makes the row ours
+)

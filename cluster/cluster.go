@@ -1,0 +1,270 @@
+// Package cluster holds what Hairpin knows of a Kubernetes cluster, as plain values.
+//
+// Kubernetes objects are parsed here once, into values that nobody changes afterwards: a Snapshot can be
+// shared between goroutines without a lock, and an unchanged Service keeps its *Frontend from one Snapshot
+// to the next, so that a reader can tell by pointer what did not change. Parsing never fails as a whole: a
+// bad object becomes a Problem and leaves the others alone.
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// Owner names the object because of which something exists. It travels with every row, flow and rule.
+type Owner struct{ Kind, Namespace, Name string }
+
+// String gives "Service/default/web", or "Node/node-a" for an object without a namespace.
+func (o Owner) String() string {
+	if o == (Owner{}) {
+		return ""
+	}
+	if o.Namespace == "" {
+		return o.Kind + "/" + o.Name
+	}
+	return o.Kind + "/" + o.Namespace + "/" + o.Name
+}
+
+// ParseOwner reads what String wrote; anything else gives the zero Owner.
+func ParseOwner(s string) Owner {
+	switch f := strings.Split(s, "/"); len(f) {
+	case 2:
+		return Owner{Kind: f[0], Name: f[1]}
+	case 3:
+		return Owner{Kind: f[0], Namespace: f[1], Name: f[2]}
+	}
+	return Owner{}
+}
+
+// Compare orders owners by kind, namespace and name.
+func (o Owner) Compare(p Owner) int {
+	return cmp.Or(cmp.Compare(o.Kind, p.Kind), cmp.Compare(o.Namespace, p.Namespace), cmp.Compare(o.Name, p.Name))
+}
+
+// Problem is what is wrong with one object. It is told on that object (an event, a condition) and on the
+// terminal, and stops no other object.
+type Problem struct {
+	Owner   Owner
+	Field   string // path in the object, such as "spec.ports[0].port"; may be empty
+	Message string
+}
+
+// Error makes a Problem an error that names the object and the field.
+func (p Problem) Error() string {
+	if p.Field == "" {
+		return fmt.Sprintf("%s: %s", p.Owner, p.Message)
+	}
+	return fmt.Sprintf("%s: %s: %s", p.Owner, p.Field, p.Message)
+}
+
+// Snapshot is everything known of the cluster at one moment. All slices are sorted by name (Frontends by
+// Compare), so equal clusters give equal Snapshots whatever the order of events was.
+type Snapshot struct {
+	Config    Config
+	Nodes     []*Node
+	Frontends []*Frontend
+	Pods      []*Pod
+	Problems  []Problem // what was refused while parsing
+}
+
+// Node gives the node of that name, or nil.
+func (s *Snapshot) Node(name string) *Node {
+	for _, n := range s.Nodes {
+		if n.Name == name {
+			return n
+		}
+	}
+	return nil
+}
+
+// Family is an IP version.
+type Family uint8
+
+// The two families. Their values are those of the IP header's version field.
+const (
+	IPv4 Family = 4
+	IPv6 Family = 6
+)
+
+// FamilyOf tells the family of an address. An IPv4-mapped IPv6 address counts as IPv6; the parser refuses those.
+func FamilyOf(a netip.Addr) Family {
+	if a.Is4() {
+		return IPv4
+	}
+	return IPv6
+}
+
+// String gives "IPv4" or "IPv6".
+func (f Family) String() string { return fmt.Sprintf("IPv%d", uint8(f)) }
+
+// Protocol is a transport protocol of a Service port, by its IANA number.
+type Protocol uint8
+
+// The protocols of Kubernetes Services.
+const (
+	TCP  Protocol = 6
+	UDP  Protocol = 17
+	SCTP Protocol = 132
+)
+
+// String gives the lower-case name, which is also the word of OVN, OpenFlow and nft.
+func (p Protocol) String() string {
+	switch p {
+	case TCP:
+		return "tcp"
+	case UDP:
+		return "udp"
+	case SCTP:
+		return "sctp"
+	}
+	return fmt.Sprintf("protocol-%d", uint8(p))
+}
+
+// MAC is an Ethernet address; the zero MAC means "none". Unlike net.HardwareAddr it can be compared with ==.
+type MAC [6]byte
+
+// String gives the usual lower-case form "0a:58:0a:f4:01:03".
+func (m MAC) String() string {
+	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
+}
+
+// ParseMAC reads the form that String writes, in either case of letters.
+func ParseMAC(s string) (MAC, error) {
+	var m MAC
+	if len(s) != 17 {
+		return m, fmt.Errorf("%q is not an Ethernet address", s)
+	}
+	for i := range m {
+		if _, err := fmt.Sscanf(s[3*i:3*i+2], "%02x", &m[i]); err != nil || (i < 5 && s[3*i+2] != ':') {
+			return MAC{}, fmt.Errorf("%q is not an Ethernet address", s)
+		}
+	}
+	return m, nil
+}
+
+// MACFor derives the Ethernet address of a pod or router port from its IP address: 0a:58 and the four bytes of
+// an IPv4 address, or 0a:58 and the last four bytes of an IPv6 address.
+func MACFor(a netip.Addr) MAC {
+	b := a.AsSlice()
+	b = b[len(b)-4:]
+	return MAC{0x0a, 0x58, b[0], b[1], b[2], b[3]}
+}
+
+// Node is one Kubernetes Node.
+type Node struct {
+	Name string
+	// ID is the cluster-wide small number of the node (annotation k8s.ovn.org/node-id), 1 to 65534, given by
+	// the controller; 0 while it has none. Tunnel keys, join and transit addresses follow from it.
+	ID int
+	// Addresses are the node's InternalIPs, at most one per family, IPv4 first.
+	Addresses []netip.Addr
+	// HostAddresses are all global addresses of the host, the secondary ones included, with their prefix lengths
+	// (annotation k8s.ovn.org/host-cidrs). Always contains Addresses, with full length where the mask is not known.
+	HostAddresses []netip.Prefix
+	PodCIDRs      []netip.Prefix // spec.podCIDRs, at most one per family, IPv4 first
+	Gateway       Gateway
+	Zone          string // label topology.kubernetes.io/zone
+}
+
+// Address gives the InternalIP of a family, or the zero Addr.
+func (n *Node) Address(f Family) netip.Addr {
+	for _, a := range n.Addresses {
+		if FamilyOf(a) == f {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// PodCIDR gives the pod subnet of a family, or the zero Prefix.
+func (n *Node) PodCIDR(f Family) netip.Prefix {
+	for _, p := range n.PodCIDRs {
+		if FamilyOf(p.Addr()) == f {
+			return p
+		}
+	}
+	return netip.Prefix{}
+}
+
+// HasAddress tells whether a is one of the host's own addresses.
+func (n *Node) HasAddress(a netip.Addr) bool {
+	for _, p := range n.HostAddresses {
+		if p.Addr() == a {
+			return true
+		}
+	}
+	return false
+}
+
+// Gateway describes a node's gateway bridge (annotation k8s.ovn.org/l3-gateway-config). The node's agent
+// finds it out on the host and publishes it, so that every other reader, and `hairpin plan` far from the
+// node, sees the same.
+type Gateway struct {
+	Mode      string         // "shared", "local" or "detached"; see Config.Gateway.Mode
+	Bridge    string         // the Open vSwitch bridge, such as br-ex
+	Uplink    string         // the bridge's port to the wire, such as eth0; empty when detached
+	MAC       MAC            // of the bridge's LOCAL port and of the gateway router's external port
+	Addresses []netip.Prefix // on the bridge, IPv4 first
+	NextHops  []netip.Addr   // default gateways, IPv4 first; may be empty
+	Userspace bool           // the bridge uses the userspace (netdev) datapath
+}
+
+// Pod is one Pod that has addresses of the pod network. Host-network, finished and unscheduled pods are none.
+type Pod struct {
+	Owner Owner
+	UID   string
+	Node  string
+	IPs   []netip.Addr // at most one per family, IPv4 first
+	MAC   MAC
+}
+
+// LogicalPort is the name of the pod's OVN port and of its Open vSwitch iface-id: "namespace_name".
+func (p *Pod) LogicalPort() string { return p.Owner.Namespace + "_" + p.Owner.Name }
+
+// Frontend is one address family, one protocol and one port of one Service: a dual-stack Service with two
+// ports is four Frontends.
+type Frontend struct {
+	Owner     Owner
+	PortName  string // name of the Service port; empty when the Service has one port without a name
+	Family    Family
+	Protocol  Protocol
+	ClusterIP netip.Addr
+	Port      uint16
+	NodePort  uint16 // 0 = none
+	// ExternalIPs and LoadBalancerIPs are further addresses on which Port is served.
+	ExternalIPs     []netip.Addr
+	LoadBalancerIPs []netip.Addr
+	// Affinity is the session affinity timeout (ClientIP), 0 = none; whole seconds.
+	Affinity      time.Duration
+	ExternalLocal bool // externalTrafficPolicy: Local
+	InternalLocal bool // internalTrafficPolicy: Local
+	Backends      []Backend
+	// Triggered is the newest endpoints.kubernetes.io/last-change-trigger-time of the slices, zero when unknown.
+	Triggered time.Time
+}
+
+// Key names a Frontend within the cluster: "default/web:http/tcp/IPv4".
+func (f *Frontend) Key() string {
+	return f.Owner.Namespace + "/" + f.Owner.Name + ":" + f.PortName + "/" + f.Protocol.String() + "/" + f.Family.String()
+}
+
+// Compare orders Frontends by Service, family, protocol and port.
+func (f *Frontend) Compare(g *Frontend) int {
+	return cmp.Or(f.Owner.Compare(g.Owner), cmp.Compare(f.Family, g.Family), cmp.Compare(f.Protocol, g.Protocol), cmp.Compare(f.Port, g.Port))
+}
+
+// Backend is one endpoint of a Frontend. Backends are sorted by address and port, without duplicates.
+type Backend struct {
+	Addr        netip.Addr
+	Port        uint16
+	Node        string // endpoint's nodeName; empty when the slice does not say
+	Ready       bool
+	Serving     bool
+	Terminating bool
+	Zone        string   // endpoint's zone
+	ForZones    []string // hints.forZones
+	ForNodes    []string // hints.forNodes
+}

@@ -1,0 +1,94 @@
+package cluster
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Config is what an administrator sets. Section and key of the configuration file (the words of
+// OVN-Kubernetes where it has the option) stand behind each field.
+type Config struct {
+	ClusterSubnets []ClusterSubnet // [default] cluster-subnets, such as 10.244.0.0/16/24
+	ServiceCIDRs   []netip.Prefix  // [kubernetes] service-cidrs
+	MTU            int             // [default] mtu: of pods, bytes
+	EncapPort      uint16          // [default] encap-port: UDP port of Geneve
+
+	Gateway GatewayConfig
+
+	JoinSubnets    []netip.Prefix // [gateway] v4-join-subnet, v6-join-subnet
+	TransitSubnets []netip.Prefix // [clustermanager] v4-transit-subnet, v6-transit-subnet
+}
+
+// GatewayConfig is the section [gateway].
+type GatewayConfig struct {
+	Mode              string         // mode: "shared" (later: "local", "detached")
+	Interface         string         // interface: the gateway bridge; empty = br-ex
+	NextHops          []netip.Addr   // next-hop: overrides the host's default gateways
+	MasqueradeSubnets []netip.Prefix // v4-masquerade-subnet, v6-masquerade-subnet
+	NodePort          bool           // nodeport: serve NodePorts at all
+}
+
+// ClusterSubnet is a range of pod addresses and the length of the part that each node gets.
+type ClusterSubnet struct {
+	CIDR       netip.Prefix
+	HostLength int
+}
+
+// DefaultConfig gives the documents' addresses: pods 10.244.0.0/16 and fd00:10:244::/48, Services 10.96.0.0/16
+// and fd00:10:96::/112, masquerade 169.254.169.0/29 and fd69::/125, join 100.64.0.0/16 and fd98::/64, transit
+// 100.88.0.0/16 and fd97::/64.
+func DefaultConfig() Config {
+	p := netip.MustParsePrefix
+	return Config{
+		ClusterSubnets: []ClusterSubnet{{p("10.244.0.0/16"), 24}, {p("fd00:10:244::/48"), 64}},
+		ServiceCIDRs:   []netip.Prefix{p("10.96.0.0/16"), p("fd00:10:96::/112")},
+		MTU:            1400,
+		EncapPort:      6081,
+		Gateway: GatewayConfig{
+			Mode:              "shared",
+			Interface:         "br-ex",
+			MasqueradeSubnets: []netip.Prefix{p("169.254.169.0/29"), p("fd69::/125")},
+			NodePort:          true,
+		},
+		JoinSubnets:    []netip.Prefix{p("100.64.0.0/16"), p("fd98::/64")},
+		TransitSubnets: []netip.Prefix{p("100.88.0.0/16"), p("fd97::/64")},
+	}
+}
+
+// ClusterSubnet gives the pod range of a family, or the zero value.
+func (c *Config) ClusterSubnet(f Family) ClusterSubnet {
+	for _, s := range c.ClusterSubnets {
+		if FamilyOf(s.CIDR.Addr()) == f {
+			return s
+		}
+	}
+	return ClusterSubnet{}
+}
+
+// PrefixOf picks the prefix of a family out of a dual-stack list, or the zero Prefix.
+func PrefixOf(list []netip.Prefix, f Family) netip.Prefix {
+	for _, p := range list {
+		if FamilyOf(p.Addr()) == f {
+			return p
+		}
+	}
+	return netip.Prefix{}
+}
+
+// Nth gives the address at an offset in a subnet, such as .4 of 169.254.169.0/29. It is an error when the
+// subnet has no such address.
+func Nth(p netip.Prefix, n int) (netip.Addr, error) {
+	a := p.Masked().Addr()
+	b := a.AsSlice()
+	carry := n
+	for i := len(b) - 1; i >= 0 && carry > 0; i-- {
+		carry += int(b[i])
+		b[i] = byte(carry)
+		carry >>= 8
+	}
+	r, _ := netip.AddrFromSlice(b)
+	if carry > 0 || !p.Contains(r) {
+		return netip.Addr{}, fmt.Errorf("%s has no address number %d", p, n)
+	}
+	return r, nil
+}

@@ -1,0 +1,171 @@
+// Package flow is the wanted or found content of Open vSwitch on a node: our settings and ports, and the OpenFlow
+// flows of the gateway bridge.
+//
+// Flows are values: a Match is comparable and, with table and priority, the flow's identity, as in OpenFlow. Ports
+// are named, never numbered: numbers change when a port is made again or Open vSwitch restarts, names do not.
+package flow
+
+import (
+	"net/netip"
+
+	"hairpin/cluster"
+)
+
+// State is the content of Open vSwitch that is ours.
+type State struct {
+	Bridge   string            // the gateway bridge
+	Settings map[string]string // keys of Open_vSwitch's external_ids
+	Ports    map[string]Port   // by name
+	Flows    map[Key]*Flow
+}
+
+// Port is an Open vSwitch port that must exist, such as ovn-k8s-mp0 on br-int.
+type Port struct {
+	Name        string
+	Bridge      string
+	Type        string // Interface type: "internal", "" …
+	MAC         cluster.MAC
+	MTU         int               // bytes, mtu_request; 0 = not ours to say
+	ExternalIDs map[string]string // of the Interface: iface-id …
+	Owner       cluster.Owner
+}
+
+// Key identifies a flow in a switch.
+type Key struct {
+	Table    uint8
+	Priority uint16
+	Match    Match
+}
+
+// Flow is one OpenFlow flow. Flows are immutable.
+type Flow struct {
+	Key
+	Feature uint32 // upper half of the cookie: which feature wants it (lower half is claims.Cookie)
+	Actions []Action
+	Owner   cluster.Owner // not known of a flow read back
+}
+
+// Special port names of OpenFlow.
+const (
+	Local = "LOCAL" // the bridge's own port: the host
+)
+
+// Protocol is what the first words of an ovs-ofctl match say: the prerequisite of the other fields.
+type Protocol uint8
+
+// The protocols that matches name, with ovs-ofctl's words.
+const (
+	Any   Protocol = iota
+	ARP            // arp
+	IP             // ip
+	IPv6           // ipv6
+	TCP            // tcp
+	TCP6           // tcp6
+	UDP            // udp
+	UDP6           // udp6
+	SCTP           // sctp
+	SCTP6          // sctp6
+	ICMP           // icmp
+	ICMP6          // icmp6
+)
+
+// Match is what a flow matches; zero fields match everything. It is comparable.
+type Match struct {
+	InPort   string // port name; empty = any
+	Protocol Protocol
+	EthSrc   cluster.MAC
+	EthDst   cluster.MAC
+	// Src and Dst are nw_src/nw_dst, ipv6_src/ipv6_dst or arp_spa/arp_tpa, by Protocol.
+	Src, Dst netip.Prefix
+	// SrcPort and DstPort are tp_src and tp_dst; 0 = any.
+	SrcPort, DstPort uint16
+	// ICMPType is icmp_type (icmpv6_type) plus 1, so that 0 is any.
+	ICMPType uint16
+	// PktMark is pkt_mark; 0 = any (no flow of ours matches mark 0).
+	PktMark uint32
+	// CTState has the wanted and the unwanted bits of ct_state.
+	CTState CTState
+	// CTMark is ct_mark; 0 = any.
+	CTMark uint32
+	// Fragment is nw_frag: "" any, else "later", "not_later", "first", "no", "yes".
+	Fragment string
+}
+
+// CTState is a ct_state match: +Set -Clear.
+type CTState struct{ Set, Clear CTBits }
+
+// CTBits are bits of ct_state, by their numbers in Open vSwitch.
+type CTBits uint8
+
+// The bits of ct_state.
+const (
+	CTNew CTBits = 1 << iota
+	CTEst
+	CTRel
+	CTRpl
+	CTInv
+	CTTrk
+	CTSnat
+	CTDnat
+)
+
+// Action is one OpenFlow action, of a closed set: the types of this file.
+type Action interface{ action() }
+
+// Output sends the packet out of a port, by name (LOCAL for the host).
+type Output struct{ Port string }
+
+// Normal is the ordinary learning switch.
+type Normal struct{}
+
+// Drop is the empty action list, said aloud. It stands alone.
+type Drop struct{}
+
+// SetEthDst writes the destination Ethernet address.
+type SetEthDst struct{ MAC cluster.MAC }
+
+// SetEthSrc writes the source Ethernet address.
+type SetEthSrc struct{ MAC cluster.MAC }
+
+// MoveEthDstToSrc copies the destination Ethernet address to the source.
+type MoveEthDstToSrc struct{}
+
+// Resubmit looks the packet up in another table, then comes back.
+type Resubmit struct{ Table uint8 }
+
+// CT sends the packet through conntrack and on to Table.
+type CT struct {
+	Commit bool
+	Zone   uint16
+	Table  uint8 // recirculates to it; 0 = the packet is not sent on (table 0 is never a target)
+	NAT    NAT
+	Mark   uint32 // exec(set_field:…->ct_mark); 0 = none
+}
+
+// NAT is the nat argument of CT.
+type NAT struct {
+	Kind NATKind
+	Addr netip.Addr // of NATSrc and NATDst
+	// PortMin and PortMax limit the ports of NATSrc; 0 = any.
+	PortMin, PortMax uint16
+}
+
+// NATKind says what CT's nat argument does.
+type NATKind uint8
+
+// The kinds of NAT.
+const (
+	NoNAT   NATKind = iota
+	NATUndo         // nat: translate as the connection says
+	NATSrc          // nat(src=…)
+	NATDst          // nat(dst=…)
+)
+
+func (Output) action()          {}
+func (Normal) action()          {}
+func (Drop) action()            {}
+func (SetEthDst) action()       {}
+func (SetEthSrc) action()       {}
+func (MoveEthDstToSrc) action() {}
+func (Resubmit) action()        {}
+func (CT) action()              {}

@@ -1,0 +1,90 @@
+// Package host is the wanted or found content of a node's kernel network: links, addresses, routes, policy-routing
+// rules, neighbours and sysctls, in the words of iproute2.
+//
+// What is Borrowed belongs to the machine, not to us: the node's own address and default route on the gateway
+// bridge. It is put back when it is missing, because a restart of a userspace Open vSwitch loses it, and never
+// changed or removed.
+package host
+
+import (
+	"net/netip"
+
+	"hairpin/cluster"
+)
+
+// State is the part of the kernel's network that is ours.
+type State struct {
+	Links     map[string]Link // by name
+	Addresses map[AddressKey]Address
+	Routes    map[RouteKey]Route
+	Rules     map[Rule]cluster.Owner
+	Neighbors map[NeighborKey]Neighbor
+	Sysctls   map[string]Sysctl // by path below /proc/sys, such as "net/ipv4/ip_forward"
+}
+
+// Link is a network interface that must be up. It is made elsewhere (Open vSwitch makes its internal ports).
+type Link struct {
+	Name  string
+	MAC   cluster.MAC // zero = not ours to say
+	MTU   int         // bytes; 0 = not ours to say
+	Owner cluster.Owner
+}
+
+// AddressKey identifies an address on a link.
+type AddressKey struct {
+	Link   string
+	Prefix netip.Prefix // address with mask
+}
+
+// Address is an address of a link. IPv6 addresses are added without duplicate address detection.
+type Address struct {
+	AddressKey
+	Deprecated bool // preferred_lft 0: used only when asked for by name (gateway-pitfalls.md)
+	Borrowed   bool
+	Owner      cluster.Owner
+}
+
+// RouteKey identifies a route.
+type RouteKey struct {
+	Table  int          // 254 = main
+	Prefix netip.Prefix // 0.0.0.0/0 or ::/0 is the default route
+}
+
+// Route is a unicast route with one next hop.
+type Route struct {
+	RouteKey
+	Link     string
+	Via      netip.Addr // zero = on link
+	Src      netip.Addr // preferred source; zero = the kernel's choice
+	MTU      int        // bytes; 0 = the link's
+	Borrowed bool
+	Owner    cluster.Owner
+}
+
+// Rule is a policy-routing rule. It is comparable and its own identity.
+type Rule struct {
+	Family   cluster.Family
+	Priority int
+	From     netip.Prefix // zero = all
+	Mark     uint32       // fwmark, 0 = any
+	Table    int
+}
+
+// NeighborKey identifies a neighbour entry.
+type NeighborKey struct {
+	Link string
+	IP   netip.Addr
+}
+
+// Neighbor is a permanent neighbour entry.
+type Neighbor struct {
+	NeighborKey
+	MAC   cluster.MAC
+	Owner cluster.Owner
+}
+
+// Sysctl is a value below /proc/sys.
+type Sysctl struct {
+	Path, Value string
+	Owner       cluster.Owner
+}

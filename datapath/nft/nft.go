@@ -1,0 +1,178 @@
+// Package nft is the wanted or found content of our nft tables.
+//
+// Tables, chains and rules are those of nft, in the few forms that Hairpin uses: a rule is a list of matches and
+// one verdict, each a type of this package, so that a rule can be printed, read back and walked without a parser
+// for all of nft. What changes with every Service lives in map and set elements, never in rules: the number of
+// rules is constant.
+package nft
+
+import (
+	"net/netip"
+
+	"hairpin/cluster"
+)
+
+// State is our tables, by family and name. All of them are named claims.NFTTable.
+type State map[Family]*Table
+
+// Family is an nft table family.
+type Family string
+
+// The families in use.
+const (
+	Inet   Family = "inet"
+	Netdev Family = "netdev"
+)
+
+// Table is one table: base chains with rules, and maps and sets.
+type Table struct {
+	Chains map[string]*Chain
+	Maps   map[string]*Map
+	Sets   map[string]*Set
+}
+
+// Chain is a chain; a base chain has a Hook.
+type Chain struct {
+	Name     string
+	Type     string // "nat", "filter"; empty = not a base chain
+	Hook     string // "prerouting", "input", "output", "postrouting", "ingress"
+	Device   string // of netdev chains. A chain whose device does not exist is left out when applied, and waits for it
+	Priority int    // number: -100 is dstnat, 100 srcnat, 0 filter
+	Rules    []Rule
+	Owner    cluster.Owner
+}
+
+// Rule is one rule: all matches hold, then the statement is done. Rules are compared in order.
+type Rule struct {
+	Matches []Match
+	Do      Statement
+	Counter bool
+	Comment string
+	Owner   cluster.Owner
+}
+
+// Match is one condition, of a closed set: the types below.
+type Match interface{ match() }
+
+// AddrIn is "ip saddr/daddr PREFIX" or its ip6 twin.
+type AddrIn struct {
+	Dst    bool // daddr, else saddr
+	Not    bool
+	Prefix netip.Prefix
+}
+
+// DstIsLocal is "fib daddr type local": the destination is an address of this host.
+type DstIsLocal struct{}
+
+// FamilyIs is "meta nfproto ipv4" or "ipv6".
+type FamilyIs struct{ Family cluster.Family }
+
+// L4Proto is "meta l4proto tcp".
+type L4Proto struct{ Protocol cluster.Protocol }
+
+// DstPort is "tcp dport N", "udp dport N" …; it implies the protocol.
+type DstPort struct {
+	Protocol cluster.Protocol
+	Port     uint16
+}
+
+// OutInterface is "oifname NAME"; InInterface is "iifname NAME".
+type OutInterface struct {
+	Name string
+	Not  bool
+}
+
+// InInterface is "iifname NAME".
+type InInterface struct {
+	Name string
+	Not  bool
+}
+
+// MarkIs is "meta mark & Mask == Value".
+type MarkIs struct{ Value, Mask uint32 }
+
+// InSet is "ip daddr . meta l4proto . th dport @NAME" and the like: the key fields are those of the set.
+type InSet struct{ Set string }
+
+// Statement is what a rule does, of a closed set: the types below.
+type Statement interface{ statement() }
+
+// Accept, Drop, Return are verdicts.
+type (
+	// Accept ends the hook for this packet.
+	Accept struct{}
+	// Drop ends the packet.
+	Drop struct{}
+	// Return goes back to the calling chain.
+	Return struct{}
+)
+
+// Masquerade gives the packet the address of the interface it leaves by.
+type Masquerade struct{}
+
+// SNAT gives the packet a source address.
+type SNAT struct{ Addr netip.Addr }
+
+// SetMark is "meta mark set".
+type SetMark struct{ Value uint32 }
+
+// DNATMap looks the packet's key up in a map of the table and sends it to the address and port found; a packet
+// that is not in the map goes on with the next rule. "dnat ip to meta l4proto . th dport map @NAME".
+type DNATMap struct{ Map string }
+
+// KeyField is a part of the key of a map or set.
+type KeyField string
+
+// The key fields, in nft's words.
+const (
+	KeyIPDst  KeyField = "ip daddr"
+	KeyIP6Dst KeyField = "ip6 daddr"
+	KeyProto  KeyField = "meta l4proto"
+	KeyPort   KeyField = "th dport"
+)
+
+// Map sends keys to an address and a port of one family.
+type Map struct {
+	Name     string
+	Family   cluster.Family // of the value
+	Key      []KeyField
+	Elements map[Element]Target
+}
+
+// Set is a set of keys.
+type Set struct {
+	Name     string
+	Key      []KeyField
+	Elements map[Element]cluster.Owner
+}
+
+// Element is a key of a Map or Set; only the fields of its Key are set. It is comparable.
+type Element struct {
+	Addr     netip.Addr
+	Protocol cluster.Protocol
+	Port     uint16
+}
+
+// Target is the value of a Map's element.
+type Target struct {
+	Addr  netip.AddrPort
+	Owner cluster.Owner // not known of an element read back
+}
+
+func (AddrIn) match()       {}
+func (DstIsLocal) match()   {}
+func (FamilyIs) match()     {}
+func (L4Proto) match()      {}
+func (DstPort) match()      {}
+func (OutInterface) match() {}
+func (InInterface) match()  {}
+func (MarkIs) match()       {}
+func (InSet) match()        {}
+
+func (Accept) statement()     {}
+func (Drop) statement()       {}
+func (Return) statement()     {}
+func (Masquerade) statement() {}
+func (SNAT) statement()       {}
+func (SetMark) statement()    {}
+func (DNATMap) statement()    {}
