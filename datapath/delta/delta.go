@@ -1,0 +1,93 @@
+// Package delta is the difference of two maps: what must be added, changed and deleted to make one into the other.
+//
+// The four parts of a datapath.State are maps (nb, flow, host) or trees of maps (nft); all of them are compared here.
+package delta
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+)
+
+// Delta turns a "have" into a "want". Its maps are nil where nothing is to do; treat them as read-only.
+type Delta[K comparable, V any] struct {
+	Add    map[K]V // wanted, not there
+	Change map[K]V // there with another value; the value wanted
+	Delete map[K]V // there, not wanted; the value found
+}
+
+// Of compares two maps. equal may assume that both values have the same key.
+func Of[M ~map[K]V, K comparable, V any](want, have M, equal func(want, have V) bool) Delta[K, V] {
+	var d Delta[K, V]
+	shared := 0
+	for k, w := range want {
+		h, found := have[k]
+		switch {
+		case !found:
+			put(&d.Add, k, w)
+		case !equal(w, h):
+			put(&d.Change, k, w)
+			shared++
+		default:
+			shared++
+		}
+	}
+	if shared == len(have) {
+		return d
+	}
+	for k, h := range have {
+		if _, wanted := want[k]; !wanted {
+			put(&d.Delete, k, h)
+		}
+	}
+	return d
+}
+
+// OfComparable compares maps whose values can be compared with ==.
+func OfComparable[M ~map[K]V, K, V comparable](want, have M) Delta[K, V] {
+	return Of(want, have, func(a, b V) bool { return a == b })
+}
+
+// Empty tells whether there is nothing to do.
+func (d Delta[K, V]) Empty() bool { return d.Count() == 0 }
+
+// Count is the number of keys that differ.
+func (d Delta[K, V]) Count() int { return len(d.Add) + len(d.Change) + len(d.Delete) }
+
+// Split gives the part that makes things and the part that removes them: first grow, later shrink. A change
+// belongs to the growing part.
+func (d Delta[K, V]) Split() (grow, shrink Delta[K, V]) {
+	return Delta[K, V]{Add: d.Add, Change: d.Change}, Delta[K, V]{Delete: d.Delete}
+}
+
+// ApplyTo makes the changes in a copy of have and gives the copy.
+func (d Delta[K, V]) ApplyTo(have map[K]V) map[K]V {
+	out := make(map[K]V, len(have)+len(d.Add))
+	maps.Copy(out, have)
+	for k := range d.Delete {
+		delete(out, k)
+	}
+	maps.Copy(out, d.Add)
+	maps.Copy(out, d.Change)
+	return out
+}
+
+// Sorted gives the keys of a map in the order of compare, for text and transactions that look the same every time.
+func Sorted[M ~map[K]V, K comparable, V any](m M, compare func(a, b K) int) []K {
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, compare)
+	return keys
+}
+
+// Keys gives the sorted keys of a map whose keys are ordered.
+func Keys[M ~map[K]V, K cmp.Ordered, V any](m M) []K { return Sorted(m, cmp.Compare[K]) }
+
+func put[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = make(map[K]V)
+	}
+	(*m)[k] = v
+}
