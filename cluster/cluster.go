@@ -156,7 +156,7 @@ func MACFor(a netip.Addr) MAC {
 // Node is one Kubernetes Node.
 type Node struct {
 	Name string
-	// ID is the cluster-wide small number of the node (annotation k8s.ovn.org/node-id), 1 to 65534, given by
+	// ID is the cluster-wide small number of the node (annotation k8s.ovn.org/node-id), 1 to 32767, given by
 	// the controller; 0 while it has none. Tunnel keys, join and transit addresses follow from it.
 	ID int
 	// Addresses are the node's InternalIPs, at most one per family, IPv4 first.

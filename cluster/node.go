@@ -1,0 +1,226 @@
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Annotations of a Node, those of OVN-Kubernetes.
+const (
+	AnnotationNodeID    = "k8s.ovn.org/node-id"           // "7"
+	AnnotationHostCIDRs = "k8s.ovn.org/host-cidrs"        // ["172.18.0.3/16","172.20.0.1/32"]
+	AnnotationGateway   = "k8s.ovn.org/l3-gateway-config" // {"default":{"mode":"shared",…}}
+)
+
+// maxNodeID is the largest node id: tunnel keys of ports have 15 bits, and 0 is none.
+const maxNodeID = 32767
+
+// gatewayJSON is the value of AnnotationGateway. The keys uplink and datapath are ours.
+type gatewayJSON struct {
+	Mode      string   `json:"mode"`
+	Bridge    string   `json:"bridge-id,omitempty"`
+	Uplink    string   `json:"uplink,omitempty"`
+	MAC       string   `json:"mac-address,omitempty"`
+	Addresses []string `json:"ip-addresses,omitempty"`
+	NextHops  []string `json:"next-hops,omitempty"`
+	Datapath  string   `json:"datapath,omitempty"` // "netdev" (userspace) or "system" (kernel)
+}
+
+// GatewayAnnotation gives the value of AnnotationGateway that parses back to g.
+func GatewayAnnotation(g Gateway) string {
+	j := gatewayJSON{Mode: g.Mode, Bridge: g.Bridge, Uplink: g.Uplink, MAC: g.MAC.String(), Datapath: "system"}
+	if g.Userspace {
+		j.Datapath = "netdev"
+	}
+	for _, a := range g.Addresses {
+		j.Addresses = append(j.Addresses, a.String())
+	}
+	for _, a := range g.NextHops {
+		j.NextHops = append(j.NextHops, a.String())
+	}
+	text, err := json.Marshal(map[string]gatewayJSON{"default": j})
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	return string(text)
+}
+
+// HostCIDRsAnnotation gives the value of AnnotationHostCIDRs that parses back to list.
+func HostCIDRsAnnotation(list []netip.Prefix) string {
+	texts := make([]string, 0, len(list))
+	for _, p := range list {
+		texts = append(texts, p.String())
+	}
+	text, err := json.Marshal(texts)
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	return string(text)
+}
+
+type nodeParser struct {
+	node     *Node
+	problems []Problem
+}
+
+func (p *nodeParser) problem(field, format string, args ...any) {
+	p.problems = append(p.problems, Problem{Owner{Kind: "Node", Name: p.node.Name}, field, fmt.Sprintf(format, args...)})
+}
+
+func parseNode(o *corev1.Node) (*Node, []Problem) {
+	p := nodeParser{node: &Node{Name: o.Name, Zone: o.Labels[corev1.LabelTopologyZone]}}
+	p.addresses(o)
+	p.podCIDRs(o)
+	if text, ok := o.Annotations[AnnotationNodeID]; ok {
+		id, err := strconv.Atoi(text)
+		if err != nil || id < 1 || id > maxNodeID {
+			p.problem("metadata.annotations["+AnnotationNodeID+"]", "%q is not a number from 1 to %d", text, maxNodeID)
+		} else {
+			p.node.ID = id
+		}
+	}
+	p.hostCIDRs(o)
+	p.gateway(o)
+	return p.node, p.problems
+}
+
+func (p *nodeParser) addresses(o *corev1.Node) {
+	for i, a := range o.Status.Addresses {
+		if a.Type != corev1.NodeInternalIP {
+			continue
+		}
+		addr, err := parseAddr(a.Address)
+		if err != nil {
+			p.problem(fmt.Sprintf("status.addresses[%d].address", i), "%v", err)
+			continue
+		}
+		if !p.node.Address(FamilyOf(addr)).IsValid() {
+			p.node.Addresses = append(p.node.Addresses, addr)
+		}
+	}
+	slices.SortFunc(p.node.Addresses, netip.Addr.Compare)
+}
+
+func (p *nodeParser) podCIDRs(o *corev1.Node) {
+	cidrs := o.Spec.PodCIDRs
+	if len(cidrs) == 0 && o.Spec.PodCIDR != "" {
+		cidrs = []string{o.Spec.PodCIDR}
+	}
+	for i, text := range cidrs {
+		field := fmt.Sprintf("spec.podCIDRs[%d]", i)
+		c, err := netip.ParsePrefix(text)
+		switch {
+		case err != nil || c.Addr().Is4In6():
+			p.problem(field, "%q is not an address range", text)
+		case p.node.PodCIDR(FamilyOf(c.Addr())).IsValid():
+			p.problem(field, "%s is a second range of its family; the first is used", text)
+		default:
+			p.node.PodCIDRs = append(p.node.PodCIDRs, c.Masked())
+		}
+	}
+	slices.SortFunc(p.node.PodCIDRs, comparePrefix)
+}
+
+func (p *nodeParser) hostCIDRs(o *corev1.Node) {
+	var texts []string
+	field := "metadata.annotations[" + AnnotationHostCIDRs + "]"
+	if text, ok := o.Annotations[AnnotationHostCIDRs]; ok {
+		if err := json.Unmarshal([]byte(text), &texts); err != nil {
+			p.problem(field, "not a JSON list of strings: %v", err)
+		}
+	}
+	for _, text := range texts {
+		c, err := netip.ParsePrefix(text)
+		if err != nil || c.Addr().Is4In6() {
+			p.problem(field, "%q is not an address with a prefix length", text)
+			continue
+		}
+		p.node.HostAddresses = append(p.node.HostAddresses, c)
+	}
+	for _, a := range p.node.Addresses {
+		if !p.node.HasAddress(a) {
+			p.node.HostAddresses = append(p.node.HostAddresses, netip.PrefixFrom(a, a.BitLen()))
+		}
+	}
+	slices.SortFunc(p.node.HostAddresses, comparePrefix)
+	p.node.HostAddresses = slices.Compact(p.node.HostAddresses)
+}
+
+func (p *nodeParser) gateway(o *corev1.Node) {
+	text, ok := o.Annotations[AnnotationGateway]
+	if !ok {
+		return
+	}
+	field := "metadata.annotations[" + AnnotationGateway + "]"
+	var all map[string]gatewayJSON
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		p.problem(field, "not the expected JSON object: %v", err)
+		return
+	}
+	j := all["default"]
+	g := Gateway{Mode: j.Mode, Bridge: j.Bridge, Uplink: j.Uplink, Userspace: j.Datapath == "netdev"}
+	if j.MAC != "" {
+		mac, err := ParseMAC(j.MAC)
+		if err != nil {
+			p.problem(field, "mac-address: %v", err)
+		}
+		g.MAC = mac
+	}
+	for _, a := range j.Addresses {
+		c, err := netip.ParsePrefix(a)
+		if err != nil {
+			p.problem(field, "ip-addresses: %q is not an address with a prefix length", a)
+			continue
+		}
+		g.Addresses = append(g.Addresses, c)
+	}
+	for _, a := range j.NextHops {
+		h, err := parseAddr(a)
+		if err != nil {
+			p.problem(field, "next-hops: %v", err)
+			continue
+		}
+		g.NextHops = append(g.NextHops, h)
+	}
+	slices.SortFunc(g.Addresses, comparePrefix)
+	slices.SortFunc(g.NextHops, netip.Addr.Compare)
+	p.node.Gateway = g
+}
+
+// comparePrefix orders prefixes by family, address and length.
+func comparePrefix(a, b netip.Prefix) int {
+	if c := a.Addr().Compare(b.Addr()); c != 0 {
+		return c
+	}
+	return a.Bits() - b.Bits()
+}
+
+// parsePod gives nil for a Pod that has no address of the pod network now.
+func parsePod(o *corev1.Pod) (*Pod, []Problem) {
+	if o.Spec.HostNetwork || o.Spec.NodeName == "" || o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed {
+		return nil, nil
+	}
+	pod := &Pod{Owner: ownerOf("Pod", &o.ObjectMeta), UID: string(o.UID), Node: o.Spec.NodeName}
+	var problems []Problem
+	for i, ip := range o.Status.PodIPs {
+		a, err := parseAddr(ip.IP)
+		if err != nil {
+			problems = append(problems, Problem{pod.Owner, fmt.Sprintf("status.podIPs[%d].ip", i), err.Error()})
+			continue
+		}
+		if !slices.ContainsFunc(pod.IPs, func(b netip.Addr) bool { return FamilyOf(a) == FamilyOf(b) }) {
+			pod.IPs = append(pod.IPs, a)
+		}
+	}
+	if len(pod.IPs) == 0 {
+		return nil, problems
+	}
+	slices.SortFunc(pod.IPs, netip.Addr.Compare)
+	pod.MAC = MACFor(pod.IPs[0])
+	return pod, problems
+}
