@@ -1,0 +1,20 @@
+// Package watch yields the newest cluster.Snapshot, from the Kubernetes API (Kube) or from a folder of manifests
+// (Files). Both feed the same cluster.Store, so a manifest and the object that the API server makes of it give the
+// same facts.
+package watch
+
+import "hairpin/cluster"
+
+// feed hands over the newest Snapshot: a reader that is slow sees the last one, never a queue of old ones.
+type feed chan *cluster.Snapshot
+
+func newFeed() feed { return make(feed, 1) }
+
+// put replaces what has not been read yet. There is one writer.
+func (f feed) put(s *cluster.Snapshot) {
+	select {
+	case <-f:
+	default:
+	}
+	f <- s
+}
