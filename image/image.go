@@ -1,0 +1,253 @@
+// Package image makes the root file system of a Hairpin node: Debian 13 with Open vSwitch and OVN.
+//
+// One list of packages (packages.txt) says what is on a node. The lab lays its nodes as overlays over
+// the tree that [Build] makes, and the container image is installed from the same list.
+package image
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// Suite is the Debian release of the image. Debian 13 is the first with OVN 25.03 and Open vSwitch 3.5.
+	Suite = "trixie"
+	// Variant is the set of base packages that debootstrap starts from.
+	Variant = "minbase"
+	// DefaultDir is where the lab keeps images.
+	DefaultDir = "/var/cache/hairpin"
+
+	current = "image"
+)
+
+//go:embed packages.txt
+var packageList string
+
+// Packages returns the names of the packages that a node has beyond the base system, in the order of the list.
+func Packages() []string {
+	var names []string
+	for line := range strings.Lines(packageList) {
+		name, _, _ := strings.Cut(line, "#")
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Root returns the directory under cacheDir that holds the image of the present list, built or not.
+func Root(cacheDir string) string {
+	sum := sha256.Sum256([]byte(Suite + " " + Variant + " " + strings.Join(Packages(), " ")))
+	return filepath.Join(cacheDir, current+"-"+hex.EncodeToString(sum[:6]))
+}
+
+// Build returns the root directory of the node image, making it first if cacheDir does not have it.
+//
+// A new image takes about a minute and 300 MB, from the Debian mirror of this machine's own apt
+// configuration. It appears under its name only when it is complete, and the symlink "image" in cacheDir
+// then points to it. Callers may run at the same time, also in other processes: one builds, the others
+// wait. progress, which may be nil, gets a line for each step. Build needs root and debootstrap.
+func Build(ctx context.Context, cacheDir string, progress func(line string)) (string, error) {
+	if progress == nil {
+		progress = func(string) {}
+	}
+	root := Root(cacheDir)
+	if isDir(root) && pointsTo(cacheDir, root) {
+		return root, nil
+	}
+	if err := os.MkdirAll(cacheDir, 0o755); err != nil {
+		return "", fmt.Errorf("make image cache: %w", err)
+	}
+	unlock, err := lock(ctx, filepath.Join(cacheDir, ".image.lock"), progress)
+	if err != nil {
+		return "", fmt.Errorf("lock image cache: %w", err)
+	}
+	defer unlock()
+	if !isDir(root) {
+		if err := create(ctx, cacheDir, root, progress); err != nil {
+			return "", fmt.Errorf("build image: %w", err)
+		}
+	}
+	if err := link(cacheDir, root); err != nil {
+		return "", fmt.Errorf("link current image: %w", err)
+	}
+	return root, nil
+}
+
+// create runs debootstrap into a temporary directory beside root and renames it.
+func create(ctx context.Context, cacheDir, root string, progress func(string)) error {
+	leftovers, err := filepath.Glob(filepath.Join(cacheDir, ".image-*"))
+	if err != nil {
+		return err
+	}
+	for _, dir := range leftovers { // of a build that was killed; we hold the lock
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove unfinished image: %w", err)
+		}
+	}
+	mirror, err := Mirror(ctx)
+	if err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp(cacheDir, ".image-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		return err
+	}
+	progress(fmt.Sprintf("debootstrap %s from %s", Suite, mirror))
+	if err := debootstrap(ctx, tmp, mirror, progress); err != nil {
+		return err
+	}
+	if err := clean(tmp); err != nil {
+		return err
+	}
+	return os.Rename(tmp, root)
+}
+
+// debootstrap runs in a mount namespace of its own: whatever it mounts in the target is gone when it
+// ends, however it ends.
+func debootstrap(ctx context.Context, dir, mirror string, progress func(string)) error {
+	cmd := exec.CommandContext(ctx, "debootstrap", "--variant="+Variant,
+		"--include="+strings.Join(Packages(), ","), Suite, dir, mirror)
+	cmd.Env = append(os.Environ(), "LC_ALL=C", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Setpgid: true}
+	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
+	var tail []string
+	out := &lines{each: func(line string) {
+		if tail = append(tail, line); len(tail) > 10 {
+			tail = tail[1:]
+		}
+		if rest, ok := strings.CutPrefix(line, "I: "); ok {
+			progress(rest)
+		}
+	}}
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("debootstrap %s: %w\n%s", Suite, errors.Join(ctx.Err(), err), strings.Join(tail, "\n"))
+	}
+	return nil
+}
+
+// clean removes what belongs to the build and not to a node.
+func clean(dir string) error {
+	for _, pattern := range []string{"var/cache/apt/archives/*.deb", "var/cache/apt/*.bin", "var/lib/apt/lists/*_*",
+		"var/log/*.log", "etc/openvswitch/conf.db", "etc/resolv.conf", "etc/hostname"} {
+		paths, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			return err
+		}
+		for _, p := range paths {
+			if err := os.Remove(p); err != nil {
+				return fmt.Errorf("clean image: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// link makes the symlink "image" point to root; readers see the old target or the new one.
+func link(cacheDir, root string) error {
+	if pointsTo(cacheDir, root) {
+		return nil
+	}
+	tmp := filepath.Join(cacheDir, ".link")
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if err := os.Symlink(filepath.Base(root), tmp); err != nil {
+		return err
+	}
+	return os.Rename(tmp, filepath.Join(cacheDir, current))
+}
+
+func pointsTo(cacheDir, root string) bool {
+	target, err := os.Readlink(filepath.Join(cacheDir, current))
+	return err == nil && target == filepath.Base(root)
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// lines is a writer that hands on whole lines.
+type lines struct {
+	each func(string)
+	part []byte
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.part = append(l.part, p...)
+	for {
+		i := bytes.IndexByte(l.part, '\n')
+		if i < 0 {
+			return len(p), nil
+		}
+		l.each(string(l.part[:i]))
+		l.part = l.part[i+1:]
+	}
+}
+
+// Mirror returns the address of the Debian mirror that apt on this machine is configured to use.
+func Mirror(ctx context.Context) (string, error) {
+	cmd := exec.CommandContext(ctx, "apt-get", "indextargets", "Created-By: Packages", "Component: main")
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("ask apt for its mirrors: %w", err)
+	}
+	mirror := chooseMirror(out)
+	if mirror == "" {
+		return "", errors.New("apt is configured with no Debian mirror (apt-get indextargets shows none)")
+	}
+	return mirror, nil
+}
+
+// chooseMirror takes the first source of Debian's main archive in the output of apt-get indextargets. The
+// origin is known once apt has fetched the indexes; before, the path of the archive has to do.
+func chooseMirror(targets []byte) string {
+	var byOrigin, byPath string
+	for stanza := range strings.SplitSeq(string(targets), "\n\n") {
+		f := fields(stanza)
+		uri := f["Repo-URI"]
+		if uri == "" || strings.Contains(f["Release"], "-") { // -updates, -security, -backports
+			continue
+		}
+		if f["Origin"] == "Debian" && byOrigin == "" {
+			byOrigin = uri
+		}
+		if f["Origin"] == "" && byPath == "" && strings.HasSuffix(strings.TrimRight(uri, "/"), "/debian") {
+			byPath = uri
+		}
+	}
+	if byOrigin != "" {
+		return byOrigin
+	}
+	return byPath
+}
+
+func fields(stanza string) map[string]string {
+	f := map[string]string{}
+	sc := bufio.NewScanner(strings.NewReader(stanza))
+	for sc.Scan() {
+		if key, value, ok := strings.Cut(sc.Text(), ":"); ok {
+			f[key] = strings.TrimSpace(value)
+		}
+	}
+	return f
+}

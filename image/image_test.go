@@ -1,0 +1,107 @@
+package image
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestPackagesNameWhatANodeNeeds(t *testing.T) {
+	got := Packages()
+	for _, want := range []string{"openvswitch-switch", "ovn-central", "ovn-host", "nftables", "iproute2"} {
+		if !slices.Contains(got, want) {
+			t.Errorf("packages.txt lacks %s: %v", want, got)
+		}
+	}
+	for _, name := range got {
+		if strings.ContainsAny(name, " #,") {
+			t.Errorf("not a package name: %q", name)
+		}
+	}
+}
+
+func TestChooseMirror(t *testing.T) {
+	const other = "Repo-URI: http://a.example/node/\nRelease: nodistro\nOrigin: Other\n"
+	const security = "Repo-URI: http://m.example/debian-security/\nRelease: bookworm-security\nOrigin: Debian\n"
+	const main = "Repo-URI: http://m.example/deb/\nRelease: bookworm\nOrigin: Debian\n"
+	const unfetched = "Repo-URI: http://m.example/debian/\nRelease: trixie\n"
+	for name, c := range map[string]struct {
+		targets []string
+		want    string
+	}{
+		"by origin":          {[]string{other, security, main}, "http://m.example/deb/"},
+		"indexes not there":  {[]string{other, unfetched}, "http://m.example/debian/"},
+		"origin before path": {[]string{unfetched, main}, "http://m.example/deb/"},
+		"none":               {[]string{other, security}, ""},
+	} {
+		if got := chooseMirror([]byte(strings.Join(c.targets, "\n"))); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// Two callers on an image that is there return at once and agree, and the symlink is mended.
+func TestBuildOfAPresentImage(t *testing.T) {
+	dir := t.TempDir()
+	want := Root(dir)
+	if err := os.Mkdir(want, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			got, err := Build(t.Context(), dir, nil)
+			if err != nil || got != want {
+				t.Errorf("got %q, %v; want %q", got, err, want)
+			}
+		})
+	}
+	wg.Wait()
+	if target, err := filepath.EvalSymlinks(filepath.Join(dir, "image")); err != nil || target != want {
+		t.Errorf("symlink leads to %q, %v", target, err)
+	}
+}
+
+func TestBuildWaitsForTheLockUntilItsContextEnds(t *testing.T) {
+	dir := t.TempDir()
+	unlock, err := lock(t.Context(), filepath.Join(dir, ".image.lock"), func(string) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	var said []string
+	if _, err := Build(ctx, dir, func(l string) { said = append(said, l) }); err == nil {
+		t.Fatal("built although another process holds the lock")
+	}
+	if len(said) != 1 || !strings.Contains(said[0], "waiting") {
+		t.Errorf("progress was %q", said)
+	}
+}
+
+// The whole way, from the mirror: a minute and network, so only on demand.
+func TestBuildFromNothing(t *testing.T) {
+	if os.Getenv("HAIRPIN_BUILD_IMAGE") == "" {
+		t.Skip("set HAIRPIN_BUILD_IMAGE=1 to build an image from the mirror")
+	}
+	dir := t.TempDir()
+	root, err := Build(t.Context(), dir, func(l string) { t.Log(l) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{"usr/sbin/ovs-vswitchd", "usr/bin/ovn-northd", "usr/bin/ovn-controller", "usr/sbin/nft"} {
+		// Lstat: Debian has alternatives of ovs-vswitchd, and their links are absolute.
+		if _, err := os.Lstat(filepath.Join(root, f)); err != nil {
+			t.Error(err)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".image-*")); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
