@@ -1,0 +1,49 @@
+# Hairpin. `make` lists what there is.
+SHELL := /bin/bash
+GO ?= go
+BIN := bin
+LAB := $(BIN)/lab
+.DEFAULT_GOAL := help
+.PHONY: help setup build image demo demo-down test check bench golden fuzz clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install what the machine lacks (Debian packages), as root
+	@lab/setup.sh
+
+build: ## build the binaries into bin/
+	@mkdir -p $(BIN)
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/hairpin ./cmd/hairpin
+	CGO_ENABLED=0 $(GO) build -trimpath -o $(LAB) ./cmd/lab
+
+image: setup build ## make the node image (Debian 13 with Open vSwitch and OVN), cached
+	@$(LAB) image
+
+demo: setup build ## three nodes, a Kubernetes API, every way to a Service; leaves the lab up
+	@$(LAB) demo
+
+demo-down: build ## remove what `make demo` left up
+	@$(LAB) down
+
+test: setup image check ## all tests, on real Open vSwitch, OVN, nft, kernel and API server
+	$(GO) test -timeout 20m -p 2 ./...
+
+check: ## gofmt, go vet, staticcheck, go mod tidy
+	@test -z "$$(gofmt -l .)" || { echo "not formatted by gofmt:"; gofmt -l .; exit 1; }
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+	$(GO) mod tidy -diff
+
+bench: setup image ## benchmarks, each beside what it is measured against
+	$(GO) test -timeout 30m -p 1 -run '^$$' -bench . -benchtime 1x ./...
+
+golden: ## rewrite the stories' wanted states and walks (review the difference like code)
+	$(GO) test ./plan -run Stories -update
+
+fuzz: ## each fuzzer for 20 seconds
+	@for f in $$(grep -rlE '^func Fuzz' --include=*_test.go .); do for n in $$(grep -oE '^func Fuzz\w+' $$f | cut -c6-); do \
+	  $(GO) test ./$$(dirname $$f) -run '^$$' -fuzz "^$$n$$" -fuzztime 20s || exit 1; done; done
+
+clean: ## remove what was built here (caches outside the tree stay)
+	rm -rf $(BIN)
