@@ -1,0 +1,197 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// kubeVersion is what the built server says of itself; it is the version in kube/go.mod.
+const kubeVersion = "v1.37.1"
+
+// kubeBuildFlags are constant, so that equal sources give an equal binary: without a version the server calls itself
+// v0.0.0 and clients refuse it; the build date is that of the release.
+func kubeBuildFlags() []string {
+	link := []string{"-s", "-w", "-X k8s.io/client-go/pkg/version.gitVersion=" + kubeVersion}
+	for _, v := range []string{
+		"gitVersion=" + kubeVersion, "gitMajor=1", "gitMinor=37", "gitCommit=" + kubeVersion,
+		"gitTreeState=archive", "buildDate=2026-09-23T17:06:22Z",
+	} {
+		link = append(link, "-X k8s.io/component-base/version."+v)
+	}
+	return []string{"-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags=" + strings.Join(link, " ")}
+}
+
+// BuildKube returns the path of a hairpin-kube binary built from lab/kube, building it in cacheDir when it is not there.
+//
+// The cache key is a hash of the sources, the build flags and the Go version. A first build takes about six minutes of
+// two cores and some 800 MB of downloads; a second call takes a few milliseconds. Any number of processes may call it at once: one builds, the others wait. progress
+// gets a line of text every few seconds while there is something to wait for; it may be nil.
+//
+// The sources are found in the module of the working directory (go env GOMOD), else where this file was compiled; it
+// must be one of the two, as a nested module cannot be embedded.
+func BuildKube(ctx context.Context, cacheDir string, progress func(string)) (binary string, err error) {
+	if progress == nil {
+		progress = func(string) {}
+	}
+	src, err := kubeSource(ctx)
+	if err != nil {
+		return "", fmt.Errorf("finding the sources of hairpin-kube: %w", err)
+	}
+	key, err := kubeKey(ctx, src)
+	if err != nil {
+		return "", fmt.Errorf("hashing the sources of hairpin-kube: %w", err)
+	}
+	dir := filepath.Join(cacheDir, "kube")
+	binary = filepath.Join(dir, "hairpin-kube-"+key)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("making the cache of hairpin-kube: %w", err)
+	}
+	unlock, err := lockFile(ctx, filepath.Join(dir, "lock"), func() { progress("waiting for another build of Kubernetes") })
+	if err != nil {
+		return "", fmt.Errorf("locking the cache of hairpin-kube: %w", err)
+	}
+	defer unlock()
+	if _, err := os.Stat(binary); err == nil {
+		return binary, nil
+	}
+	partial := binary + ".partial"
+	defer func() { _ = os.Remove(partial) }() // gone already when all went well
+	if err := goBuild(ctx, src, partial, progress); err != nil {
+		return "", fmt.Errorf("building hairpin-kube: %w", err)
+	}
+	if err := os.Rename(partial, binary); err != nil {
+		return "", fmt.Errorf("keeping the built hairpin-kube: %w", err)
+	}
+	return binary, nil
+}
+
+// kubeSource returns the directory of the nested module.
+func kubeSource(ctx context.Context) (string, error) {
+	var tried []string
+	if out, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output(); err == nil {
+		tried = append(tried, filepath.Join(filepath.Dir(strings.TrimSpace(string(out))), "lab", "kube"))
+	}
+	if _, file, _, ok := runtime.Caller(0); ok {
+		tried = append(tried, filepath.Join(filepath.Dir(file), "kube"))
+	}
+	for _, dir := range tried {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("no go.mod in any of %v; run it inside the repository", tried)
+}
+
+// kubeKey hashes everything that decides what is built.
+func kubeKey(ctx context.Context, src string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOOS", "GOARCH")
+	cmd.Dir = src
+	goVersion, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("asking go for its version: %w", err)
+	}
+	hash := sha256.New()
+	fmt.Fprintf(hash, "%s%q", goVersion, kubeBuildFlags())
+	entries, err := os.ReadDir(src) // sorted
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		if name := e.Name(); e.IsDir() || !slices.Contains([]string{".go", ".mod", ".sum"}, filepath.Ext(name)) {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(src, e.Name()))
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(hash, "%s %d\n%s", e.Name(), len(data), data)
+	}
+	return hex.EncodeToString(hash.Sum(nil))[:16], nil
+}
+
+// lockFile takes an exclusive flock, calling waiting once when it is not free at once.
+func lockFile(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for first := true; ; first = false {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil // closing releases the lock
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.Join(&fs.PathError{Op: "flock", Path: path, Err: err}, f.Close())
+		}
+		if first {
+			waiting()
+		}
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(ctx.Err(), f.Close())
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// goBuild builds src to binary.
+func goBuild(ctx context.Context, src, binary string, progress func(string)) error {
+	args := append([]string{"build", "-v", "-o", binary}, kubeBuildFlags()...)
+	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
+	cmd.Dir = src
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
+	output, err := cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	// It keeps every core busy for minutes. When this fails, it is only less polite.
+	_ = unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, 5)
+	messages := watchBuild(output, progress)
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args[:2], " "), err, strings.Join(messages, "\n"))
+	}
+	return nil
+}
+
+// watchBuild reads the output of go build -v to its end, reports progress, and returns the last lines that are neither
+// the name of a package nor a download: the compiler's errors.
+func watchBuild(output io.Reader, progress func(string)) (messages []string) {
+	const keep, period = 40, 5 * time.Second
+	start, last := time.Now(), time.Time{}
+	var downloads, packages int
+	for lines := bufio.NewScanner(output); lines.Scan(); {
+		switch line := lines.Text(); {
+		case strings.HasPrefix(line, "go: downloading "):
+			downloads++
+		case !strings.ContainsAny(line, " \t"):
+			packages++
+		default:
+			messages = append(messages, line)
+			messages = messages[max(0, len(messages)-keep):]
+		}
+		if time.Since(last) >= period {
+			last = time.Now()
+			progress(fmt.Sprintf("building Kubernetes %s: %d modules downloaded, %d packages compiled, %s",
+				kubeVersion, downloads, packages, time.Since(start).Round(time.Second)))
+		}
+	}
+	return messages
+}
