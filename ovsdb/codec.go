@@ -1,0 +1,176 @@
+package ovsdb
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+)
+
+// Row is a struct whose fields stand for the columns of a table; see the package comment for its form.
+type Row interface {
+	// Table returns the name of the table. It is called on zero values.
+	Table() string
+}
+
+// codec is what reflection finds out about a row type, once.
+type codec struct {
+	typ    reflect.Type
+	table  string
+	uuid   int // index of the field for _uuid
+	fields []field
+}
+
+// field is one column of a row type.
+type field struct {
+	name  string // of the column
+	index int    // of the struct field
+	column
+}
+
+// codecs remembers the codec of every row type that was seen. Its zero value is ready for use.
+type codecs struct {
+	mu   sync.Mutex
+	seen map[reflect.Type]*codec
+}
+
+// of returns the codec for the type of a row or of a pointer to a row.
+func (cs *codecs) of(t reflect.Type) (*codec, error) {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if c := cs.seen[t]; c != nil {
+		return c, nil
+	}
+	c, err := newCodec(t)
+	if err != nil {
+		return nil, err
+	}
+	if cs.seen == nil {
+		cs.seen = make(map[reflect.Type]*codec)
+	}
+	cs.seen[t] = c
+	return c, nil
+}
+
+func newCodec(t reflect.Type) (*codec, error) {
+	row, ok := reflect.Zero(t).Interface().(Row)
+	if !ok || t.Kind() != reflect.Struct {
+		return nil, fmt.Errorf("ovsdb: %s is not a row: want a struct with a method Table() string", t)
+	}
+	c := &codec{typ: t, table: row.Table(), uuid: -1}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name := f.Tag.Get("ovsdb")
+		switch {
+		case name == "":
+		case name == "_uuid" && f.Type == reflect.TypeFor[UUID]():
+			c.uuid = i
+		default:
+			col := columnOf(f.Type)
+			if col == nil || !f.IsExported() {
+				return nil, fmt.Errorf("ovsdb: %s: field %s of type %s cannot stand for a column", t, f.Name, f.Type)
+			}
+			c.fields = append(c.fields, field{name, i, col})
+		}
+	}
+	if c.uuid < 0 {
+		return nil, fmt.Errorf("ovsdb: %s has no field UUID of type UUID with the tag _uuid", t)
+	}
+	return c, nil
+}
+
+// field returns the field for a column, nil when the row type has none.
+func (c *codec) field(name string) *field {
+	if i := slices.IndexFunc(c.fields, func(f field) bool { return f.name == name }); i >= 0 {
+		return &c.fields[i]
+	}
+	return nil
+}
+
+// pick returns the fields for some columns, all when columns is empty.
+func (c *codec) pick(columns []string) ([]*field, error) {
+	var picked []*field
+	for i := range c.fields {
+		if len(columns) == 0 || slices.Contains(columns, c.fields[i].name) {
+			picked = append(picked, &c.fields[i])
+		}
+	}
+	for _, name := range columns {
+		if c.field(name) == nil {
+			return nil, fmt.Errorf("%s has no column %q", c.typ, name)
+		}
+	}
+	return picked, nil
+}
+
+// uuidOf returns the UUID of a row.
+func (c *codec) uuidOf(row reflect.Value) UUID { return UUID(row.Field(c.uuid).String()) }
+
+// label says which row it is in an error text: its first string, which is its name in every table that has one.
+func (c *codec) label(row reflect.Value) string {
+	for _, f := range c.fields {
+		if v := row.Field(f.index); v.Kind() == reflect.String && v.Len() > 0 {
+			return fmt.Sprintf("%q", v.String())
+		}
+	}
+	return string(c.uuidOf(row))
+}
+
+// appendRow renders columns of a row as a JSON object. With sparse it leaves out zero values, which are the defaults of
+// OVSDB (RFC 7047, 5.2.1).
+func (c *codec) appendRow(buf []byte, row reflect.Value, fields []*field, sparse bool) (_ []byte, err error) {
+	buf = append(buf, '{')
+	some := false
+	for _, f := range fields {
+		v := row.Field(f.index)
+		if sparse && (v.IsZero() || (v.Kind() == reflect.Map || v.Kind() == reflect.Slice) && v.Len() == 0) {
+			continue
+		}
+		if some {
+			buf = append(buf, ',')
+		}
+		some = true
+		buf = append(appendString(buf, f.name), ':')
+		if buf, err = f.append(buf, v); err != nil {
+			return buf, fmt.Errorf("column %s: %w", f.name, err)
+		}
+	}
+	return append(buf, '}'), nil
+}
+
+// read fills a row from the JSON object that comes next. Columns that the row type does not have are skipped, columns that
+// are not there are left alone.
+func (c *codec) read(p *parser, row reflect.Value) {
+	p.open('{')
+	for p.more('}') {
+		name := p.key()
+		if string(name) == "_uuid" {
+			row.Field(c.uuid).SetString(string(p.uuid()))
+		} else if f := c.field(string(name)); f != nil {
+			f.read(p, row.Field(f.index))
+			p.note(f.name)
+		} else {
+			p.skip()
+		}
+	}
+}
+
+// note adds to an error where it happened, from the inside to the outside.
+func (p *parser) note(where string) {
+	if p.err != nil {
+		p.err = fmt.Errorf("%s: %w", where, p.err)
+	}
+}
+
+// equal compares the columns of two rows.
+func (c *codec) equal(a, b reflect.Value) bool {
+	for _, f := range c.fields {
+		if !f.equal(a.Field(f.index), b.Field(f.index)) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,330 @@
+package ovsdb
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+)
+
+// column says how values of one Go type stand for the values of a column. All take an addressable reflect.Value of that
+// type, except append, which takes any.
+type column interface {
+	// read sets dst to the value that comes next.
+	read(p *parser, dst reflect.Value)
+	// patch changes dst by the difference that comes next (update2 in ovsdb-server(7)).
+	patch(p *parser, dst reflect.Value)
+	// append renders src.
+	append(buf []byte, src reflect.Value) ([]byte, error)
+	// equal compares two values.
+	equal(a, b reflect.Value) bool
+	// check says why values of the column do not fit the Go type.
+	check(ColumnSchema) error
+}
+
+// atom says how one Go type stands for an atomic type of RFC 7047, 5.1.
+type atom[T comparable] struct {
+	base    string // its name in a schema
+	read    func(*parser) T
+	append  func([]byte, T) ([]byte, error)
+	compare func(a, b T) int
+}
+
+// columnOf returns the column for a Go type, nil when there is none.
+func columnOf(t reflect.Type) column {
+	text := atom[string]{"string", (*parser).text, appendText, cmp.Compare[string]}
+	integer := atom[int]{"integer", (*parser).integer, appendInt, cmp.Compare[int]}
+	ref := atom[UUID]{"uuid", (*parser).uuid, appendUUID, cmp.Compare[UUID]}
+	for _, find := range []func(reflect.Type) column{
+		text.column, integer.column, ref.column,
+		atom[float64]{"real", (*parser).real, appendReal, cmp.Compare[float64]}.column,
+		atom[bool]{"boolean", (*parser).boolean, appendBool, compareBool}.column,
+		mapOf[string]{text, text}.column, mapOf[int]{text, integer}.column, mapOf[UUID]{text, ref}.column,
+	} {
+		if c := find(t); c != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// uuid consumes ["uuid", U] or ["named-uuid", U].
+func (p *parser) uuid() UUID {
+	p.open('[')
+	p.next()
+	tag := string(p.str())
+	p.next()
+	u := UUID(p.text())
+	p.shut()
+	if p.err == nil && (tag != "uuid" || !isUUID(string(u))) {
+		p.fail("want a UUID, have %q %q", tag, u)
+		return ""
+	}
+	return u
+}
+
+// column returns the column for T, *T or []T when that is what t is.
+func (a atom[T]) column(t reflect.Type) column {
+	switch t {
+	case reflect.TypeFor[T]():
+		return scalar[T]{a}
+	case reflect.TypeFor[*T]():
+		return optional[T]{a}
+	case reflect.TypeFor[[]T]():
+		return set[T]{a}
+	}
+	return nil
+}
+
+// elements consumes a set, or a bare atom, which is a set of one.
+func (a atom[T]) elements(p *parser) []T {
+	if p.peek() == '[' {
+		back := *p
+		p.open('[')
+		p.next()
+		if string(p.str()) == "set" {
+			var list []T
+			p.next()
+			p.open('[')
+			for p.more(']') {
+				list = append(list, a.read(p))
+			}
+			p.shut()
+			return list
+		}
+		p.pos, p.depth, p.err = back.pos, back.depth, back.err // it was an atom: ["uuid", …]
+	}
+	return []T{a.read(p)}
+}
+
+// sorted consumes a set and puts it in order. The server sends sets in order, so there is nothing to do.
+func (a atom[T]) sorted(p *parser) []T {
+	list := a.elements(p)
+	if !slices.IsSortedFunc(list, a.compare) {
+		slices.SortFunc(list, a.compare)
+	}
+	return slices.Compact(list)
+}
+
+func (a atom[T]) appendSet(buf []byte, list []T) (_ []byte, err error) {
+	buf = append(buf, `["set",[`...)
+	for i, e := range list {
+		if i > 0 {
+			buf = append(buf, ',')
+		}
+		if buf, err = a.append(buf, e); err != nil {
+			return buf, err
+		}
+	}
+	return append(buf, "]]"...), nil
+}
+
+// scalar is a column of exactly one atom.
+type scalar[T comparable] struct{ atom[T] }
+
+func (c scalar[T]) ptr(v reflect.Value) *T { return v.Addr().Interface().(*T) }
+
+func (c scalar[T]) read(p *parser, dst reflect.Value) { *c.ptr(dst) = c.atom.read(p) }
+
+func (c scalar[T]) patch(p *parser, dst reflect.Value) { c.read(p, dst) }
+
+func (c scalar[T]) append(buf []byte, src reflect.Value) ([]byte, error) {
+	return c.atom.append(buf, src.Interface().(T))
+}
+
+func (c scalar[T]) equal(a, b reflect.Value) bool { return *c.ptr(a) == *c.ptr(b) }
+
+func (c scalar[T]) check(s ColumnSchema) error {
+	return want(s, s.Key.Type == c.base && s.Value == nil && s.Min == 1 && s.Max == 1, "one "+c.base)
+}
+
+// optional is a column of at most one atom.
+type optional[T comparable] struct{ atom[T] }
+
+func (c optional[T]) ptr(v reflect.Value) **T { return v.Addr().Interface().(**T) }
+
+func (c optional[T]) read(p *parser, dst reflect.Value) {
+	switch list := c.elements(p); len(list) {
+	case 0:
+		*c.ptr(dst) = nil
+	case 1:
+		*c.ptr(dst) = &list[0]
+	default:
+		p.fail("want at most one value, have %d", len(list))
+	}
+}
+
+func (c optional[T]) patch(p *parser, dst reflect.Value) { c.read(p, dst) }
+
+func (c optional[T]) append(buf []byte, src reflect.Value) ([]byte, error) {
+	if e := src.Interface().(*T); e != nil {
+		return c.atom.append(buf, *e)
+	}
+	return c.appendSet(buf, nil)
+}
+
+func (c optional[T]) equal(a, b reflect.Value) bool {
+	x, y := *c.ptr(a), *c.ptr(b)
+	return x == y || x != nil && y != nil && *x == *y
+}
+
+func (c optional[T]) check(s ColumnSchema) error {
+	return want(s, s.Key.Type == c.base && s.Value == nil && s.Min == 0 && s.Max == 1, "at most one "+c.base)
+}
+
+// set is a column of many atoms.
+type set[T comparable] struct{ atom[T] }
+
+func (c set[T]) ptr(v reflect.Value) *[]T { return v.Addr().Interface().(*[]T) }
+
+func (c set[T]) read(p *parser, dst reflect.Value) { c.store(dst, c.sorted(p)) }
+
+// store keeps the promise that an empty set is nil.
+func (c set[T]) store(dst reflect.Value, list []T) {
+	if len(list) == 0 {
+		list = nil
+	}
+	*c.ptr(dst) = list
+}
+
+// patch: the difference of two sets is the elements that only one of them has.
+func (c set[T]) patch(p *parser, dst reflect.Value) {
+	c.store(dst, toggle(*c.ptr(dst), c.sorted(p), c.compare))
+}
+
+func (c set[T]) append(buf []byte, src reflect.Value) ([]byte, error) {
+	return c.appendSet(buf, src.Interface().([]T))
+}
+
+func (c set[T]) equal(a, b reflect.Value) bool { return slices.Equal(*c.ptr(a), *c.ptr(b)) }
+
+func (c set[T]) check(s ColumnSchema) error {
+	return want(s, s.Key.Type == c.base && s.Value == nil && s.Max > 1, "a set of "+c.base)
+}
+
+// toggle returns a new slice with the elements that are in one of two ascending slices and not in both. Set columns hold
+// up to 10 000 references of which one changes, so what lies between the changes is copied in one go.
+func toggle[T any](have, diff []T, compare func(a, b T) int) []T {
+	out := make([]T, 0, len(have)+len(diff))
+	for _, d := range diff {
+		i, found := slices.BinarySearchFunc(have, d, compare)
+		out = append(out, have[:i]...)
+		if found {
+			i++
+		} else {
+			out = append(out, d)
+		}
+		have = have[i:]
+	}
+	return append(out, have...)
+}
+
+// mapOf is a column of many pairs with a string as key.
+type mapOf[V comparable] struct {
+	key   atom[string]
+	value atom[V]
+}
+
+func (c mapOf[V]) column(t reflect.Type) column {
+	if t == reflect.TypeFor[map[string]V]() {
+		return c
+	}
+	return nil
+}
+
+func (c mapOf[V]) ptr(v reflect.Value) *map[string]V { return v.Addr().Interface().(*map[string]V) }
+
+// pairs consumes ["map", [[key, value], …]].
+func (c mapOf[V]) pairs(p *parser, each func(string, V)) {
+	p.open('[')
+	p.next()
+	if tag := string(p.str()); tag != "map" {
+		p.fail("want a map, have %q", tag)
+	}
+	p.next()
+	p.open('[')
+	for p.more(']') {
+		p.open('[')
+		p.next()
+		k := c.key.read(p)
+		p.next()
+		v := c.value.read(p)
+		p.shut()
+		each(k, v)
+	}
+	p.shut()
+}
+
+func (c mapOf[V]) read(p *parser, dst reflect.Value) {
+	var m map[string]V
+	c.pairs(p, func(k string, v V) {
+		if m == nil {
+			m = make(map[string]V)
+		}
+		m[k] = v
+	})
+	*c.ptr(dst) = m
+}
+
+// patch: the difference of two maps has the pairs that were added, the old pairs that were removed, and the new pair of
+// each key whose value changed.
+func (c mapOf[V]) patch(p *parser, dst reflect.Value) {
+	m := maps.Clone(*c.ptr(dst))
+	c.pairs(p, func(k string, v V) {
+		if old, found := m[k]; found && old == v {
+			delete(m, k)
+			return
+		}
+		if m == nil {
+			m = make(map[string]V)
+		}
+		m[k] = v
+	})
+	if len(m) == 0 {
+		m = nil
+	}
+	*c.ptr(dst) = m
+}
+
+func (c mapOf[V]) append(buf []byte, src reflect.Value) (_ []byte, err error) {
+	m := src.Interface().(map[string]V)
+	buf = append(buf, `["map",[`...)
+	for i, k := range slices.Sorted(maps.Keys(m)) {
+		if i > 0 {
+			buf = append(buf, ',')
+		}
+		if buf, err = c.key.append(append(buf, '['), k); err != nil {
+			return buf, err
+		}
+		if buf, err = c.value.append(append(buf, ','), m[k]); err != nil {
+			return buf, err
+		}
+		buf = append(buf, ']')
+	}
+	return append(buf, "]]"...), nil
+}
+
+func (c mapOf[V]) equal(a, b reflect.Value) bool { return maps.Equal(*c.ptr(a), *c.ptr(b)) }
+
+func (c mapOf[V]) check(s ColumnSchema) error {
+	ok := s.Key.Type == "string" && s.Value != nil && s.Value.Type == c.value.base && s.Max > 1
+	return want(s, ok, "a map of string to "+c.value.base)
+}
+
+func want(s ColumnSchema, ok bool, what string) error {
+	if ok {
+		return nil
+	}
+	return fmt.Errorf("the server has %s, the Go type is for %s", s, what)
+}

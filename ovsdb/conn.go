@@ -1,0 +1,406 @@
+package ovsdb
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ErrDisconnected is in the error of every call that a lost or closed connection cut short. Whether the server carried out
+// such a transaction is not known.
+var ErrDisconnected = errors.New("connection lost")
+
+// DefaultProbe is how long a connection is silent before it is probed.
+const DefaultProbe = 5 * time.Second
+
+// Conn is a connection to an ovsdb-server. Its methods may be called at the same time. When it is lost it stays lost;
+// see [Client] for one that comes back.
+type Conn struct {
+	endpoint string
+	nc       net.Conn
+	probe    time.Duration
+	notify   func(method string, params []byte) error
+	codecs   *codecs
+
+	mu      sync.Mutex
+	calls   map[uint64]*call // that wait for a response
+	lastID  uint64
+	out     []byte        // not yet written
+	written chan struct{} // out is not empty
+	err     error         // why the connection was lost
+
+	lost    chan struct{} // closed when the connection is lost
+	heard   atomic.Int64  // when something was read last, in nanoseconds since started
+	started time.Time
+	tasks   sync.WaitGroup
+}
+
+// call is a request without a response. The reader takes it from Conn.calls, lets it read, and closes done.
+type call struct {
+	method string
+	read   func(*parser) error
+	done   chan struct{}
+	err    error
+}
+
+// Option changes how [Dial] makes a connection.
+type Option func(*Conn)
+
+// Probe makes a connection probe the server after d without a message, and give up after another d. Default: [DefaultProbe].
+func Probe(d time.Duration) Option { return func(c *Conn) { c.probe = d } }
+
+// Dial connects to "unix:PATH" or "tcp:HOST:PORT" (an IPv6 HOST in brackets).
+func Dial(ctx context.Context, endpoint string, options ...Option) (*Conn, error) {
+	network, address, _ := strings.Cut(endpoint, ":")
+	if address == "" || network != "unix" && network != "tcp" {
+		return nil, fmt.Errorf("ovsdb: endpoint %q: want unix:PATH or tcp:HOST:PORT", endpoint)
+	}
+	nc, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err != nil {
+		return nil, fmt.Errorf("ovsdb: %w", err)
+	}
+	c := &Conn{
+		endpoint: endpoint,
+		nc:       nc,
+		probe:    DefaultProbe,
+		notify:   func(string, []byte) error { return nil },
+		codecs:   new(codecs),
+		calls:    make(map[uint64]*call),
+		written:  make(chan struct{}, 1),
+		lost:     make(chan struct{}),
+		started:  time.Now(),
+	}
+	for _, o := range options {
+		o(c)
+	}
+	c.tasks.Go(c.readAll)
+	c.tasks.Go(c.writeAll)
+	c.tasks.Go(c.probeAll)
+	return c, nil
+}
+
+// Close closes the connection and waits for its goroutines. Calls under way fail with [ErrDisconnected].
+func (c *Conn) Close() {
+	c.lose(errors.New("closed"))
+	c.tasks.Wait()
+}
+
+// Lost is closed when the connection is lost.
+func (c *Conn) Lost() <-chan struct{} { return c.lost }
+
+// Err says why the connection was lost; nil while it is up.
+func (c *Conn) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// lose ends the connection, once, and with it all calls.
+func (c *Conn) lose(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return
+	}
+	c.err = fmt.Errorf("%s: %w: %w", c.endpoint, ErrDisconnected, why)
+	c.nc.Close()
+	close(c.lost)
+	for id, call := range c.calls {
+		delete(c.calls, id)
+		call.err = c.err
+		close(call.done)
+	}
+}
+
+// call sends a request and lets read have its result, in the reader's goroutine, so that nothing that the server sent
+// later is handled before. Params is a JSON array. When ctx ends first the server is told to cancel.
+func (c *Conn) call(ctx context.Context, method string, params []byte, read func(*parser) error) error {
+	ca := &call{method: method, read: read, done: make(chan struct{})}
+	id, err := c.request(ca, params)
+	if err != nil {
+		return fmt.Errorf("ovsdb: %s: %w", method, err)
+	}
+	select {
+	case <-ca.done:
+	case <-ctx.Done():
+		if c.forget(id) {
+			c.send(fmt.Appendf(nil, `{"id":null,"method":"cancel","params":[%d]}`, id))
+			return fmt.Errorf("ovsdb: %s: no answer from %s: %w", method, c.endpoint, ctx.Err())
+		}
+		<-ca.done // the answer is being read at this moment
+	}
+	var refused *RPCError
+	if ca.err != nil && !errors.As(ca.err, &refused) {
+		return fmt.Errorf("ovsdb: %s: %w", method, ca.err)
+	}
+	return ca.err
+}
+
+// request gives the call an id and sends it.
+func (c *Conn) request(ca *call, params []byte) (id uint64, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, c.err
+	}
+	c.lastID++
+	c.calls[c.lastID] = ca
+	c.out = appendString(append(c.out, `{"method":`...), ca.method)
+	c.out = append(append(c.out, `,"params":`...), params...)
+	c.out = append(strconv.AppendUint(append(c.out, `,"id":`...), c.lastID, 10), '}')
+	c.wake()
+	return c.lastID, nil
+}
+
+// send queues a message. It never blocks: the server stops to read while we do not read what it sent, so the reader must
+// not wait for a write.
+func (c *Conn) send(msg []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.out = append(c.out, msg...)
+	c.wake()
+}
+
+func (c *Conn) wake() {
+	select {
+	case c.written <- struct{}{}:
+	default:
+	}
+}
+
+// forget takes a call from the list, if it is still there.
+func (c *Conn) forget(id uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, found := c.calls[id]
+	delete(c.calls, id)
+	return found
+}
+
+// take is forget for the reader.
+func (c *Conn) take(id uint64) *call {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ca := c.calls[id]
+	delete(c.calls, id)
+	return ca
+}
+
+func (c *Conn) writeAll() {
+	var spare []byte
+	for {
+		select {
+		case <-c.lost:
+			return
+		case <-c.written:
+		}
+		c.mu.Lock()
+		batch := c.out
+		c.out = spare[:0]
+		c.mu.Unlock()
+		if _, err := c.nc.Write(batch); err != nil {
+			c.lose(err)
+			return
+		}
+		if spare = batch; cap(spare) > keepBuffer {
+			spare = nil
+		}
+	}
+}
+
+func (c *Conn) readAll() {
+	frames := newFrames(reader{c})
+	for {
+		msg, err := frames.next()
+		if err == nil {
+			err = c.handle(msg)
+		}
+		if err != nil {
+			c.lose(err)
+			return
+		}
+	}
+}
+
+// reader notes when something was read.
+type reader struct{ *Conn }
+
+func (r reader) Read(b []byte) (int, error) {
+	n, err := r.nc.Read(b)
+	r.heard.Store(int64(time.Since(r.started)))
+	return n, err
+}
+
+// handle handles a message: a response, a notification or a request (RFC 7047, 4; JSON-RPC 1.0).
+func (c *Conn) handle(msg []byte) error {
+	var method string
+	var id, params, result, failure []byte
+	p := &parser{buf: msg}
+	p.open('{')
+	for p.more('}') {
+		switch string(p.key()) {
+		case "method":
+			method = p.text()
+		case "id":
+			id = p.raw()
+		case "params":
+			params = p.raw()
+		case "result":
+			result = p.raw()
+		case "error":
+			failure = p.raw()
+		default:
+			p.skip()
+		}
+	}
+	if err := p.end(); err != nil {
+		return fmt.Errorf("read message: %w", err)
+	}
+	switch {
+	case method == "echo":
+		reply := append([]byte(`{"error":null,"id":`), id...)
+		c.send(append(append(append(reply, `,"result":`...), params...), '}'))
+	case method != "":
+		if err := c.notify(method, params); err != nil {
+			return fmt.Errorf("read %s: %w", method, err)
+		}
+	default:
+		n, err := strconv.ParseUint(string(id), 10, 64)
+		if err != nil {
+			return fmt.Errorf("read message: neither a method nor an id of ours: %.100q", msg)
+		}
+		c.respond(n, result, failure)
+	}
+	return nil
+}
+
+// respond hands a response to its call; nobody waits for it when its context ended.
+func (c *Conn) respond(id uint64, result, failure []byte) {
+	ca := c.take(id)
+	if ca == nil {
+		return
+	}
+	defer close(ca.done)
+	if failure != nil && string(failure) != "null" {
+		ca.err = refusal(ca.method, failure)
+		return
+	}
+	p := &parser{buf: result}
+	err := ca.read(p)
+	ca.err = errors.Join(err, p.end())
+}
+
+// refusal reads the error member of a response: a string, or an object with a string of that name.
+func refusal(method string, text []byte) error {
+	e := &RPCError{Method: method}
+	var o struct{ Error, Details string }
+	if json.Unmarshal(text, &e.Reason) == nil {
+		return e
+	}
+	if json.Unmarshal(text, &o) != nil {
+		return fmt.Errorf("refused for no known reason: %.200q", text)
+	}
+	e.Reason, e.Details = o.Error, o.Details
+	return e
+}
+
+// probeAll sends an echo request after every silence, and ends the connection when nothing at all comes after it.
+func (c *Conn) probeAll() {
+	for {
+		silent := c.silence()
+		switch {
+		case silent < c.probe:
+			if !c.sleep(c.probe - silent) {
+				return
+			}
+		default:
+			c.send([]byte(`{"id":0,"method":"echo","params":[]}`)) // id 0: nobody waits for the answer
+			if !c.sleep(c.probe) {
+				return
+			}
+			if c.silence() >= c.probe+silent {
+				c.lose(fmt.Errorf("no answer to an echo request for %v", c.probe))
+				return
+			}
+		}
+	}
+}
+
+// silence is the time since something was read.
+func (c *Conn) silence() time.Duration {
+	return time.Since(c.started) - time.Duration(c.heard.Load())
+}
+
+// sleep returns false when the connection was lost meanwhile.
+func (c *Conn) sleep(d time.Duration) bool {
+	select {
+	case <-c.lost:
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// Echo asks the server for a sign of life.
+func (c *Conn) Echo(ctx context.Context) error {
+	return c.call(ctx, "echo", []byte("[]"), func(p *parser) error {
+		p.skip()
+		return nil
+	})
+}
+
+// Databases returns the names of the server's databases.
+func (c *Conn) Databases(ctx context.Context) (names []string, err error) {
+	err = c.call(ctx, "list_dbs", []byte("[]"), func(p *parser) error {
+		p.open('[')
+		for p.more(']') {
+			names = append(names, p.text())
+		}
+		return nil
+	})
+	return names, err
+}
+
+// Schema returns the schema of a database.
+func (c *Conn) Schema(ctx context.Context, db string) (*Schema, error) {
+	s := new(Schema)
+	err := c.call(ctx, "get_schema", appendStrings(nil, []string{db}), func(p *parser) error {
+		text := p.raw()
+		if text == nil {
+			return nil // the parser knows why
+		}
+		return json.Unmarshal(text, s)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Transact carries out all operations or none, and returns a result for each. When the server refuses, the error is a
+// [*TransactError]; when the connection is lost or ctx ends, whether it was carried out is not known.
+func (c *Conn) Transact(ctx context.Context, db string, ops ...Op) ([]Result, error) {
+	params := appendString([]byte{'['}, db)
+	for i, o := range ops {
+		var err error
+		if params, err = c.codecs.appendOp(append(params, ','), o); err != nil {
+			return nil, fmt.Errorf("ovsdb: transact %s: operation %d (%s): %w", db, i, o, err)
+		}
+	}
+	var list []reply
+	err := c.call(ctx, "transact", append(params, ']'), func(p *parser) error {
+		list = p.replies()
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results(db, ops, list)
+}

@@ -1,0 +1,108 @@
+package ovsdb
+
+import (
+	"fmt"
+	"io"
+)
+
+// maxMessage bounds one message, in bytes; the whole northbound database of a node with 10 000 Services is 10 MB.
+const maxMessage = 256 << 20
+
+// keepBuffer is the size, in bytes, to which the buffer shrinks again after a large message.
+const keepBuffer = 256 << 10
+
+// frames cuts a stream into JSON objects. The protocol has no framing: an object ends where its braces balance.
+type frames struct {
+	r     io.Reader
+	buf   []byte // buf[start:] was read and not yet returned
+	start int
+	scan  int // buf[start:scan] was looked at
+	depth int
+	quote bool // in a string
+	slash bool // after a backslash in a string
+	limit int
+}
+
+func newFrames(r io.Reader) *frames {
+	return &frames{r: r, buf: make([]byte, 0, keepBuffer), limit: maxMessage}
+}
+
+// next returns the next object. The bytes are valid until the next call. Only the braces were looked at.
+func (f *frames) next() ([]byte, error) {
+	for {
+		if f.step() {
+			msg := f.buf[f.start:f.scan]
+			f.start = f.scan
+			return msg, nil
+		}
+		if f.depth == 0 && f.scan < len(f.buf) {
+			return nil, fmt.Errorf("not JSON-RPC: want '{', have %s", char(f.buf[f.scan]))
+		}
+		if len(f.buf)-f.start > f.limit {
+			return nil, fmt.Errorf("not JSON-RPC: message of more than %d bytes", f.limit)
+		}
+		if err := f.fill(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// step looks at what was read, up to the end of an object. It stops at a byte that cannot start one.
+func (f *frames) step() bool {
+	for ; f.scan < len(f.buf); f.scan++ {
+		c := f.buf[f.scan]
+		switch {
+		case f.slash:
+			f.slash = false
+		case f.quote:
+			f.slash = c == '\\'
+			f.quote = c != '"'
+		case c == '{':
+			f.depth++
+		case f.depth == 0:
+			if c != ' ' && c != '\t' && c != '\r' && c != '\n' {
+				return false
+			}
+			f.start = f.scan + 1
+		case c == '"':
+			f.quote = true
+		case c == '}':
+			if f.depth--; f.depth == 0 {
+				f.scan++
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// fill reads more.
+func (f *frames) fill() error {
+	f.room()
+	n, err := f.r.Read(f.buf[len(f.buf):cap(f.buf)])
+	f.buf = f.buf[:len(f.buf)+n]
+	if n > 0 {
+		return nil
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return err
+}
+
+// room makes room at the end of the buffer.
+func (f *frames) room() {
+	have := f.buf[f.start:]
+	switch {
+	case len(have) == 0 && cap(f.buf) > 4*keepBuffer:
+		f.buf = make([]byte, 0, keepBuffer)
+	case len(have) > 0 && len(f.buf) < cap(f.buf):
+		return
+	case len(have) > cap(f.buf)/2:
+		f.buf = append(make([]byte, 0, 2*cap(f.buf)), have...)
+	default:
+		f.buf = append(f.buf[:0], have...)
+	}
+	f.scan -= f.start
+	f.start = 0
+}

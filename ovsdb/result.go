@@ -1,0 +1,155 @@
+package ovsdb
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// Result is what one operation of a transaction gave.
+type Result struct {
+	UUID  UUID   // of the inserted row
+	Count int    // rows that update, mutate or delete found
+	rows  []byte // select: a JSON array of rows
+}
+
+// Selected returns the rows that a [Select] of the same T found.
+func Selected[T Row](r Result) ([]T, error) {
+	if r.rows == nil {
+		return nil, errors.New("ovsdb: not the result of a select")
+	}
+	c, err := newCodec(reflect.TypeFor[T]())
+	if err != nil {
+		return nil, err
+	}
+	var rows []T
+	p := &parser{buf: r.rows}
+	p.open('[')
+	for p.more(']') {
+		var row T
+		c.read(p, reflect.ValueOf(&row).Elem())
+		rows = append(rows, row)
+	}
+	if err := p.end(); err != nil {
+		return nil, fmt.Errorf("ovsdb: read rows of %s: %w", c.table, err)
+	}
+	return rows, nil
+}
+
+// Reasons for which a server refuses an operation (RFC 7047, 3.1 and 5.2), as in [TransactError.Reason].
+const (
+	ConstraintViolation  = "constraint violation"            // a value out of range, two rows with one key
+	ReferentialViolation = "referential integrity violation" // a reference to a row that is not there, or the last to one that must have some
+	TimedOut             = "timed out"                       // a Wait that waited in vain
+	Aborted              = "aborted"                         // an Abort
+	DuplicateUUID        = "duplicate uuid"                  // a row with the UUID of the inserted one exists
+)
+
+// TransactError says which operation made a transaction fail. Nothing of the transaction was carried out.
+type TransactError struct {
+	Database string
+	Index    int    // of the operation; -1 when all were right one by one, but not together
+	Op       Op     // the operation, if Index is not negative
+	Reason   string // ConstraintViolation and so on
+	Details  string // the server's explanation
+	Rows     string // the rows whose UUIDs are in Details, by table and name
+}
+
+func (e *TransactError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "ovsdb: transact %s: ", e.Database)
+	if e.Index >= 0 {
+		fmt.Fprintf(&b, "operation %d (%s): ", e.Index, e.Op)
+	}
+	b.WriteString(e.Reason)
+	if e.Details != "" {
+		fmt.Fprintf(&b, ": %s", e.Details)
+	}
+	if e.Rows != "" {
+		fmt.Fprintf(&b, " [%s]", e.Rows)
+	}
+	return b.String()
+}
+
+// RPCError is a request that the server refused as a whole.
+type RPCError struct {
+	Method  string
+	Reason  string // "unknown database", "unknown method" and so on
+	Details string
+}
+
+func (e *RPCError) Error() string {
+	s := fmt.Sprintf("ovsdb: %s: %s", e.Method, e.Reason)
+	if e.Details != "" {
+		s += ": " + e.Details
+	}
+	return s
+}
+
+// reply is one element of a transact result.
+type reply struct {
+	Result
+	reason, details string // when it is an error
+	null            bool   // when it was not tried, because an earlier one failed
+}
+
+// replies consumes the result of transact (RFC 7047, 4.1.3): an element per operation, and one more when the operations
+// are right one by one, but not together.
+func (p *parser) replies() []reply {
+	var list []reply
+	p.open('[')
+	for p.more(']') {
+		r := reply{null: p.null()}
+		if !r.null {
+			p.open('{')
+			for p.more('}') {
+				switch string(p.key()) {
+				case "uuid":
+					r.UUID = p.uuid()
+				case "count":
+					r.Count = p.integer()
+				case "rows":
+					r.rows = append([]byte{}, p.raw()...)
+				case "error":
+					r.reason = p.text()
+				case "details":
+					r.details = p.text()
+				default:
+					p.skip()
+				}
+			}
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+// results makes of what the server answered what the caller gets.
+func results(db string, ops []Op, list []reply) ([]Result, error) {
+	for i, r := range list {
+		if r.reason == "" {
+			continue
+		}
+		e := &TransactError{Database: db, Index: -1, Reason: r.reason, Details: r.details}
+		if i < len(ops) {
+			e.Index, e.Op = i, ops[i]
+		}
+		var named []string
+		for j, in := range list[:min(i, len(ops))] {
+			if in.UUID != "" && strings.Contains(r.details, string(in.UUID)) {
+				named = append(named, fmt.Sprintf("%s is operation %d: %s", in.UUID, j, ops[j]))
+			}
+		}
+		e.Rows = strings.Join(named, "; ")
+		return nil, e
+	}
+	if len(list) != len(ops) {
+		return nil, fmt.Errorf("ovsdb: transact %s: %d operations, but %d results", db, len(ops), len(list))
+	}
+	out := make([]Result, len(ops))
+	for i, r := range list {
+		out[i] = r.Result
+	}
+	return out, nil
+}

@@ -1,0 +1,89 @@
+package ovsdb
+
+// The tables of Open_vSwitch (ovs-vswitchd.conf.db(5), Open vSwitch 3.5) that a node's agent and its CNI server read and
+// write, with the columns they use.
+
+// OpenVSwitch is a row of Open_vSwitch: the only row. A row that it does not lead to is deleted.
+type OpenVSwitch struct {
+	UUID          UUID              `ovsdb:"_uuid"`
+	Bridges       []UUID            `ovsdb:"bridges"`
+	NextCfg       int               `ovsdb:"next_cfg"` // a client adds one to ask for progress
+	CurCfg        int               `ovsdb:"cur_cfg"`  // the next_cfg that ovs-vswitchd has carried out
+	OVSVersion    *string           `ovsdb:"ovs_version"`
+	DBVersion     *string           `ovsdb:"db_version"`
+	DatapathTypes []string          `ovsdb:"datapath_types"`
+	IfaceTypes    []string          `ovsdb:"iface_types"`
+	OtherConfig   map[string]string `ovsdb:"other_config"`
+	ExternalIDs   map[string]string `ovsdb:"external_ids"`
+}
+
+// Table returns "Open_vSwitch".
+func (OpenVSwitch) Table() string { return "Open_vSwitch" }
+
+// Bridge is a row of Bridge: a bridge. Its names are unique.
+type Bridge struct {
+	UUID         UUID              `ovsdb:"_uuid"`
+	Name         string            `ovsdb:"name"`
+	Ports        []UUID            `ovsdb:"ports"`
+	Controller   []UUID            `ovsdb:"controller"`
+	DatapathType string            `ovsdb:"datapath_type"` // empty or system: kernel; netdev: userspace
+	DatapathID   *string           `ovsdb:"datapath_id"`   // set by ovs-vswitchd
+	FailMode     *string           `ovsdb:"fail_mode"`     // standalone (when nil) or secure
+	Protocols    []string          `ovsdb:"protocols"`
+	OtherConfig  map[string]string `ovsdb:"other_config"`
+	ExternalIDs  map[string]string `ovsdb:"external_ids"`
+}
+
+// Table returns "Bridge".
+func (Bridge) Table() string { return "Bridge" }
+
+// Port is a row of Port: a port of a bridge. Its names are unique.
+type Port struct {
+	UUID        UUID              `ovsdb:"_uuid"`
+	Name        string            `ovsdb:"name"`
+	Interfaces  []UUID            `ovsdb:"interfaces"` // one, or those of a bond
+	Tag         *int              `ovsdb:"tag"`
+	OtherConfig map[string]string `ovsdb:"other_config"`
+	ExternalIDs map[string]string `ovsdb:"external_ids"`
+}
+
+// Table returns "Port".
+func (Port) Table() string { return "Port" }
+
+// Interface is a row of Interface: a network device of a port. Its names are unique.
+type Interface struct {
+	UUID          UUID              `ovsdb:"_uuid"`
+	Name          string            `ovsdb:"name"`
+	Type          string            `ovsdb:"type"` // empty: a device of the kernel; internal, patch, geneve …
+	Options       map[string]string `ovsdb:"options"`
+	MAC           *string           `ovsdb:"mac"`
+	MACInUse      *string           `ovsdb:"mac_in_use"` // set by ovs-vswitchd, as mtu, ofport, ifindex, the states and error
+	MTU           *int              `ovsdb:"mtu"`
+	MTURequest    *int              `ovsdb:"mtu_request"`
+	OFPort        *int              `ovsdb:"ofport"`         // -1: failed
+	OFPortRequest *int              `ovsdb:"ofport_request"` // 1 to 65279
+	IfIndex       *int              `ovsdb:"ifindex"`
+	AdminState    *string           `ovsdb:"admin_state"`
+	LinkState     *string           `ovsdb:"link_state"`
+	Error         *string           `ovsdb:"error"`
+	OtherConfig   map[string]string `ovsdb:"other_config"`
+	ExternalIDs   map[string]string `ovsdb:"external_ids"`
+}
+
+// Table returns "Interface".
+func (Interface) Table() string { return "Interface" }
+
+// Controller is a row of Controller: an OpenFlow controller of a bridge.
+type Controller struct {
+	UUID            UUID              `ovsdb:"_uuid"`
+	Target          string            `ovsdb:"target"`
+	ConnectionMode  *string           `ovsdb:"connection_mode"`
+	MaxBackoff      *int              `ovsdb:"max_backoff"`      // milliseconds
+	InactivityProbe *int              `ovsdb:"inactivity_probe"` // milliseconds, 0 for none
+	IsConnected     bool              `ovsdb:"is_connected"`
+	OtherConfig     map[string]string `ovsdb:"other_config"`
+	ExternalIDs     map[string]string `ovsdb:"external_ids"`
+}
+
+// Table returns "Controller".
+func (Controller) Table() string { return "Controller" }
