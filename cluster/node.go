@@ -152,10 +152,21 @@ func (p *nodeParser) hostCIDRs(o *corev1.Node) {
 }
 
 func (p *nodeParser) gateway(o *corev1.Node) {
-	text, ok := o.Annotations[AnnotationGateway]
-	if !ok {
-		return
+	if text, ok := o.Annotations[AnnotationGateway]; ok {
+		p.parseGateway(text)
 	}
+}
+
+// ParseGateway reads what GatewayAnnotation wrote; what cannot be read is left out.
+func ParseGateway(text string) Gateway {
+	p := nodeParser{node: &Node{}}
+	if text != "" {
+		p.parseGateway(text)
+	}
+	return p.node.Gateway
+}
+
+func (p *nodeParser) parseGateway(text string) {
 	field := "metadata.annotations[" + AnnotationGateway + "]"
 	var all map[string]gatewayJSON
 	if err := json.Unmarshal([]byte(text), &all); err != nil {

@@ -1,0 +1,110 @@
+// Package cni gives pods their network: the CNI plugin that the kubelet runs, and its other half in the node's
+// agent, which does the work.
+//
+// The plugin (Main) only hands its request to the agent over a unix socket. The agent (Server) keeps no state of its
+// own: a pod's addresses are written on its Open vSwitch Interface row, which survives restarts, so what is in use is
+// always what is there. ADD returns when OVN has installed the pod's flows: from then on it is reachable.
+//
+// Protocol: CNI 1.1 (ADD, DEL, CHECK, STATUS, GC, VERSION), https://www.cni.dev/docs/spec/.
+package cni
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+)
+
+// Socket is the name of the agent's socket in its run directory.
+const Socket = "cni.sock"
+
+// Commands of the agent, after CNI's.
+const (
+	cmdAdd    = "ADD"
+	cmdDel    = "DEL"
+	cmdCheck  = "CHECK"
+	cmdStatus = "STATUS"
+	cmdGC     = "GC"
+)
+
+// request is what the plugin sends: the parameters of CNI.
+type request struct {
+	Command     string          `json:"command"`
+	ContainerID string          `json:"containerID,omitempty"`
+	Netns       string          `json:"netns,omitempty"`
+	IfName      string          `json:"ifName,omitempty"`
+	Args        string          `json:"args,omitempty"`
+	Config      json.RawMessage `json:"config"`
+}
+
+// reply is what the agent answers: a CNI result (of ADD) or a CNI error.
+type reply struct {
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  *types.Error    `json:"error,omitempty"`
+}
+
+// netConf is the part of the network configuration that is read.
+type netConf struct {
+	types.NetConf
+	// RunDir is the agent's run directory; empty = /run/hairpin.
+	RunDir string `json:"runDir,omitempty"`
+}
+
+// Error codes: 4, 7 and 11 are the specification's, 50 says "not ready".
+func errInvalidEnv(format string, args ...any) *types.Error {
+	return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf(format, args...), "")
+}
+
+func errTryLater(what string, err error) *types.Error {
+	return types.NewError(types.ErrTryAgainLater, what, err.Error())
+}
+
+func errNotReady(why string) *types.Error {
+	return types.NewError(types.ErrPluginNotAvailable, "the node's agent is not ready", why)
+}
+
+func errInternal(what string, err error) *types.Error {
+	return types.NewError(types.ErrInternal, what, err.Error())
+}
+
+// podArgs are the Kubernetes parts of CNI_ARGS.
+type podArgs struct{ namespace, name, uid string }
+
+func parseArgs(args string) (podArgs, *types.Error) {
+	var p podArgs
+	for _, kv := range strings.Split(args, ";") {
+		k, v, _ := strings.Cut(kv, "=")
+		switch k {
+		case "K8S_POD_NAMESPACE":
+			p.namespace = v
+		case "K8S_POD_NAME":
+			p.name = v
+		case "K8S_POD_UID":
+			p.uid = v
+		}
+	}
+	if p.namespace == "" || p.name == "" {
+		return p, errInvalidEnv("CNI_ARGS has no K8S_POD_NAMESPACE and K8S_POD_NAME: %q", args)
+	}
+	return p, nil
+}
+
+func joinPrefixes(list []netip.Prefix) string {
+	texts := make([]string, 0, len(list))
+	for _, p := range list {
+		texts = append(texts, p.String())
+	}
+	return strings.Join(texts, ",")
+}
+
+func splitPrefixes(text string) []netip.Prefix {
+	var list []netip.Prefix
+	for _, t := range strings.Split(text, ",") {
+		if p, err := netip.ParsePrefix(t); err == nil {
+			list = append(list, p)
+		}
+	}
+	return list
+}

@@ -1,0 +1,37 @@
+package cni
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// firstPod is the offset of the first pod address in a node's subnet: .0 is the network, .1 the router, .2 the
+// management port.
+const firstPod = 3
+
+// nextAddress gives an address of the subnet that is not in use, the first after last, so that an address rests before
+// another pod gets it. The broadcast address of IPv4 is never given.
+func nextAddress(subnet netip.Prefix, last netip.Addr, used map[netip.Addr]bool) (netip.Addr, error) {
+	first := subnet.Masked().Addr()
+	for range firstPod {
+		first = first.Next()
+	}
+	usable := func(a netip.Addr) bool {
+		return subnet.Contains(a) && (a.Is6() || subnet.Contains(a.Next()))
+	}
+	start := first
+	if usable(last) && last.Compare(first) >= 0 {
+		start = last.Next()
+	}
+	for a := start; usable(a); a = a.Next() {
+		if !used[a] {
+			return a, nil
+		}
+	}
+	for a := first; a.Compare(start) < 0 && usable(a); a = a.Next() {
+		if !used[a] {
+			return a, nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("no free address in %s: %d are in use", subnet, len(used))
+}

@@ -1,0 +1,310 @@
+package run
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gopkg.in/ini.v1"
+
+	"hairpin/cluster"
+)
+
+// Config is what an administrator sets: what the cluster sees of it, and what concerns this process only.
+type Config struct {
+	Cluster cluster.Config
+	Process Process
+}
+
+// Process is the configuration of one process; plan does not see it.
+type Process struct {
+	Node       string // [default] node: the name of the Node this agent works for; empty = the host's name
+	Kubeconfig string // [kubernetes] kubeconfig: empty = the service account of the pod
+	Manifests  string // [kubernetes] manifests: a folder to read instead of the API
+	RunDir     string // [default] run-dir: sockets of the agent
+	OVSRunDir  string // [default] ovs-run-dir: db.sock and the control sockets of Open vSwitch
+	OVNRunDir  string // [default] ovn-run-dir: sockets of the node's OVN databases
+	LogLevel   string // [logging] level: debug, info, warn, error
+	Metrics    string // [metrics] bind-address: empty = none
+}
+
+// Option is one setting: a key of a section of the configuration file, and a flag.
+type Option struct {
+	Section, Key string
+	Usage        string
+	set          func(*Config, string) error
+	get          func(*Config) string
+}
+
+// Flag is the name of the option's flag: the key, with "gateway-" before it for the section [gateway].
+func (o Option) Flag() string {
+	if o.Section == "gateway" {
+		return "gateway-" + o.Key
+	}
+	return o.Key
+}
+
+// Default is the value of the option where nobody sets it.
+func (o Option) Default() string {
+	c := DefaultConfig()
+	return o.get(&c)
+}
+
+// Set gives the option a value. The error names section, key and value.
+func (o Option) Set(c *Config, value string) error {
+	if err := o.set(c, strings.TrimSpace(value)); err != nil {
+		return fmt.Errorf("[%s] %s: %w", o.Section, o.Key, err)
+	}
+	return nil
+}
+
+// DefaultConfig gives the defaults of all options.
+func DefaultConfig() Config {
+	return Config{
+		Cluster: cluster.DefaultConfig(),
+		Process: Process{
+			RunDir:    "/run/hairpin",
+			OVSRunDir: "/run/openvswitch",
+			OVNRunDir: "/run/ovn",
+			LogLevel:  "info",
+		},
+	}
+}
+
+// Options lists all options. Sections and keys are those of OVN-Kubernetes where it has the option.
+func Options() []Option {
+	return slices.Concat(defaultOptions(), kubernetesOptions(), gatewayOptions())
+}
+
+func defaultOptions() []Option {
+	return []Option{
+		number("default", "mtu", "MTU of pods, bytes", func(c *Config) *int { return &c.Cluster.MTU }, 576, 65535),
+		{"default", "encap-port", "UDP port of Geneve",
+			func(c *Config, v string) error {
+				n, err := strconv.ParseUint(v, 10, 16)
+				if err != nil || n == 0 {
+					return fmt.Errorf("%q is not a port number (1 to 65535)", v)
+				}
+				c.Cluster.EncapPort = uint16(n)
+				return nil
+			},
+			func(c *Config) string { return strconv.Itoa(int(c.Cluster.EncapPort)) }},
+		{"default", "cluster-subnets", "ranges of pod addresses, each with the prefix length of a node's part: 10.244.0.0/16/24,…",
+			setClusterSubnets, getClusterSubnets},
+		text("default", "node", "name of this Node; empty = the host name", func(c *Config) *string { return &c.Process.Node }),
+		text("default", "run-dir", "folder for the agent's sockets", func(c *Config) *string { return &c.Process.RunDir }),
+		text("default", "ovs-run-dir", "folder of Open vSwitch's sockets", func(c *Config) *string { return &c.Process.OVSRunDir }),
+		text("default", "ovn-run-dir", "folder of the node's OVN database sockets", func(c *Config) *string { return &c.Process.OVNRunDir }),
+		oneOf("logging", "level", "least severe log line to write", func(c *Config) *string { return &c.Process.LogLevel }, "debug", "info", "warn", "error"),
+		text("metrics", "bind-address", "address and port of the metrics server; empty = none", func(c *Config) *string { return &c.Process.Metrics }),
+		perFamily("clustermanager", "v4-transit-subnet", cluster.IPv4, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 16),
+		perFamily("clustermanager", "v6-transit-subnet", cluster.IPv6, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 112),
+	}
+}
+
+func kubernetesOptions() []Option {
+	return []Option{
+		text("kubernetes", "kubeconfig", "file with the API server's address and credentials; empty = the pod's service account", func(c *Config) *string { return &c.Process.Kubeconfig }),
+		text("kubernetes", "manifests", "folder of manifests to read instead of the API", func(c *Config) *string { return &c.Process.Manifests }),
+		{"kubernetes", "service-cidrs", "ranges of ClusterIPs, comma-separated",
+			func(c *Config, v string) error { return setPrefixes(&c.Cluster.ServiceCIDRs, v) },
+			func(c *Config) string { return join(c.Cluster.ServiceCIDRs) }},
+	}
+}
+
+func gatewayOptions() []Option {
+	masquerade := func(c *Config) *[]netip.Prefix { return &c.Cluster.Gateway.MasqueradeSubnets }
+	joins := func(c *Config) *[]netip.Prefix { return &c.Cluster.JoinSubnets }
+	return []Option{
+		oneOf("gateway", "mode", "gateway mode", func(c *Config) *string { return &c.Cluster.Gateway.Mode }, "shared"),
+		text("gateway", "interface", "the gateway bridge", func(c *Config) *string { return &c.Cluster.Gateway.Interface }),
+		{"gateway", "next-hop", "default gateways, at most one per family; empty = the host's",
+			func(c *Config, v string) error { return setAddrs(&c.Cluster.Gateway.NextHops, v) },
+			func(c *Config) string { return join(c.Cluster.Gateway.NextHops) }},
+		{"gateway", "nodeport", "serve NodePorts",
+			func(c *Config, v string) (err error) {
+				if c.Cluster.Gateway.NodePort, err = strconv.ParseBool(v); err != nil {
+					return fmt.Errorf("%q is neither true nor false", v)
+				}
+				return nil
+			},
+			func(c *Config) string { return strconv.FormatBool(c.Cluster.Gateway.NodePort) }},
+		perFamily("gateway", "v4-masquerade-subnet", cluster.IPv4, masquerade, 29),
+		perFamily("gateway", "v6-masquerade-subnet", cluster.IPv6, masquerade, 125),
+		perFamily("gateway", "v4-join-subnet", cluster.IPv4, joins, 16),
+		perFamily("gateway", "v6-join-subnet", cluster.IPv6, joins, 112),
+	}
+}
+
+func text(section, key, usage string, field func(*Config) *string) Option {
+	return Option{section, key, usage,
+		func(c *Config, v string) error { *field(c) = v; return nil },
+		func(c *Config) string { return *field(c) }}
+}
+
+func oneOf(section, key, usage string, field func(*Config) *string, words ...string) Option {
+	return Option{section, key, usage + ": " + strings.Join(words, ", "),
+		func(c *Config, v string) error {
+			if !slices.Contains(words, v) {
+				return fmt.Errorf("%q is not one of %s", v, strings.Join(words, ", "))
+			}
+			*field(c) = v
+			return nil
+		},
+		func(c *Config) string { return *field(c) }}
+}
+
+func number(section, key, usage string, field func(*Config) *int, least, most int) Option {
+	return Option{section, key, usage,
+		func(c *Config, v string) error {
+			n, err := strconv.Atoi(v)
+			if err != nil || n < least || n > most {
+				return fmt.Errorf("%q is not a number from %d to %d", v, least, most)
+			}
+			*field(c) = n
+			return nil
+		},
+		func(c *Config) string { return strconv.Itoa(*field(c)) }}
+}
+
+// perFamily is a subnet of one family in a list that has at most one of each. longest is the longest prefix that
+// still has room for every address that is taken from it.
+func perFamily(section, key string, f cluster.Family, field func(*Config) *[]netip.Prefix, longest int) Option {
+	return Option{section, key, fmt.Sprintf("%s subnet, at most /%d", f, longest),
+		func(c *Config, v string) error {
+			p, err := parsePrefix(v)
+			if err != nil {
+				return err
+			}
+			if cluster.FamilyOf(p.Addr()) != f {
+				return fmt.Errorf("%s is not an %s subnet", p, f)
+			}
+			if p.Bits() > longest {
+				return fmt.Errorf("%s is too small: at most /%d", p, longest)
+			}
+			list := slices.DeleteFunc(slices.Clone(*field(c)), func(q netip.Prefix) bool { return cluster.FamilyOf(q.Addr()) == f })
+			list = append(list, p)
+			slices.SortFunc(list, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+			*field(c) = list
+			return nil
+		},
+		func(c *Config) string {
+			if p := cluster.PrefixOf(*field(c), f); p.IsValid() {
+				return p.String()
+			}
+			return ""
+		}}
+}
+
+func parsePrefix(v string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(strings.TrimSpace(v))
+	if err != nil || p != p.Masked() || p.Addr().Is4In6() {
+		return p, fmt.Errorf("%q is not a subnet such as 10.96.0.0/16", v)
+	}
+	return p, nil
+}
+
+func setPrefixes(dst *[]netip.Prefix, v string) error {
+	var list []netip.Prefix
+	for _, t := range strings.Split(v, ",") {
+		p, err := parsePrefix(t)
+		if err != nil {
+			return err
+		}
+		list = append(list, p)
+	}
+	*dst = list
+	return nil
+}
+
+func setAddrs(dst *[]netip.Addr, v string) error {
+	var list []netip.Addr
+	for _, t := range strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' }) {
+		a, err := netip.ParseAddr(t)
+		if err != nil {
+			return fmt.Errorf("%q is not an address", t)
+		}
+		list = append(list, a)
+	}
+	*dst = list
+	return nil
+}
+
+func setClusterSubnets(c *Config, v string) error {
+	var list []cluster.ClusterSubnet
+	for _, t := range strings.Split(v, ",") {
+		t = strings.TrimSpace(t)
+		at := strings.LastIndexByte(t, '/')
+		if strings.Count(t, "/") == 1 { // no part length: 24 and 64 as in OVN-Kubernetes
+			at = len(t)
+		}
+		p, err := parsePrefix(t[:max(at, 0)])
+		if err != nil {
+			return err
+		}
+		host := 24
+		if p.Addr().Is6() {
+			host = 64
+		}
+		if at < len(t) {
+			if host, err = strconv.Atoi(t[at+1:]); err != nil {
+				return fmt.Errorf("%q: %q is not a prefix length", t, t[at+1:])
+			}
+		}
+		if host <= p.Bits() || host >= p.Addr().BitLen()-1 {
+			return fmt.Errorf("%q: a node's part must be smaller than /%d and hold more than two addresses", t, p.Bits())
+		}
+		list = append(list, cluster.ClusterSubnet{CIDR: p, HostLength: host})
+	}
+	c.Cluster.ClusterSubnets = list
+	return nil
+}
+
+func getClusterSubnets(c *Config) string {
+	var out []string
+	for _, s := range c.Cluster.ClusterSubnets {
+		out = append(out, fmt.Sprintf("%s/%d", s.CIDR, s.HostLength))
+	}
+	return strings.Join(out, ",")
+}
+
+func join[T fmt.Stringer](list []T) string {
+	out := make([]string, 0, len(list))
+	for _, v := range list {
+		out = append(out, v.String())
+	}
+	return strings.Join(out, ",")
+}
+
+// Load reads a configuration file over the defaults. A section or key that is not known is an error that names it:
+// a misspelled option must not be silently without effect.
+func Load(path string) (Config, error) {
+	c := DefaultConfig()
+	if path == "" {
+		return c, nil
+	}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return c, fmt.Errorf("read configuration: %w", err)
+	}
+	file, err := ini.LoadSources(ini.LoadOptions{IgnoreInlineComment: true}, raw)
+	if err != nil {
+		return c, fmt.Errorf("read configuration %s: %w", path, err)
+	}
+	options := Options()
+	for _, s := range file.Sections() {
+		for _, k := range s.Keys() {
+			i := slices.IndexFunc(options, func(o Option) bool { return o.Section == s.Name() && o.Key == k.Name() })
+			if i < 0 {
+				return c, fmt.Errorf("%s: [%s] %s is not an option", path, s.Name(), k.Name())
+			}
+			if err := options[i].Set(&c, k.Value()); err != nil {
+				return c, fmt.Errorf("%s: %w", path, err)
+			}
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,176 @@
+package run
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/ovsdb"
+)
+
+// keyGateway is the external_ids key of the gateway bridge that remembers what was found. A restart of a userspace
+// Open vSwitch makes the bridge's device anew, without its addresses and routes, and the API may be away then.
+const keyGateway = "k8s.ovn.org/l3-gateway-config"
+
+// findings is what the agent learns of its own host.
+type findings struct {
+	gateway   cluster.Gateway
+	addresses []netip.Prefix // of the whole host
+}
+
+// discover looks at the host: the gateway bridge, its uplink and its addresses, and the addresses of all links.
+func discover(v *ovsdb.View, config cluster.Config) (findings, error) {
+	name := config.Gateway.Interface
+	var bridge *ovsdb.Bridge
+	for b := range ovsdb.Rows[ovsdb.Bridge](v) {
+		if b.Name == name {
+			bridge = b
+		}
+	}
+	if bridge == nil {
+		return findings{}, fmt.Errorf("[gateway] interface: Open vSwitch has no bridge %s", name)
+	}
+	g := cluster.Gateway{Mode: config.Gateway.Mode, Bridge: name, Uplink: uplink(v, bridge), Userspace: bridge.DatapathType == "netdev"}
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return findings{}, fmt.Errorf("gateway bridge %s: %w", name, err)
+	}
+	copy(g.MAC[:], link.Attrs().HardwareAddr)
+	host, err := hostAddresses(config)
+	if err != nil {
+		return findings{}, err
+	}
+	f := findings{}
+	for _, a := range host {
+		f.addresses = append(f.addresses, a.prefix)
+		if a.link == link.Attrs().Index {
+			g.Addresses = append(g.Addresses, a.prefix)
+		}
+	}
+	if g.NextHops, err = nextHops(link.Attrs().Index, config); err != nil {
+		return findings{}, err
+	}
+	f.gateway = remembered(g, bridge)
+	for _, a := range f.gateway.Addresses {
+		f.addresses = append(f.addresses, a)
+	}
+	slices.SortFunc(f.addresses, comparePrefix)
+	f.addresses = slices.Compact(f.addresses)
+	return f, nil
+}
+
+// uplink is the bridge's port that is a device of the machine.
+func uplink(v *ovsdb.View, bridge *ovsdb.Bridge) string {
+	ports := map[ovsdb.UUID]bool{}
+	for _, p := range bridge.Ports {
+		ports[p] = true
+	}
+	interfaces := map[ovsdb.UUID]bool{}
+	for p := range ovsdb.Rows[ovsdb.Port](v) {
+		if ports[p.UUID] {
+			for _, i := range p.Interfaces {
+				interfaces[i] = true
+			}
+		}
+	}
+	var names []string
+	for i := range ovsdb.Rows[ovsdb.Interface](v) {
+		if interfaces[i.UUID] && (i.Type == "" || i.Type == "system") && i.Name != bridge.Name {
+			names = append(names, i.Name)
+		}
+	}
+	slices.Sort(names)
+	if len(names) == 0 {
+		return ""
+	}
+	return names[0]
+}
+
+type hostAddress struct {
+	link   int
+	prefix netip.Prefix
+}
+
+// hostAddresses lists the global addresses of the host, without those that are ours.
+func hostAddresses(config cluster.Config) ([]hostAddress, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("links: %w", err)
+	}
+	ours := map[int]bool{}
+	for _, l := range links {
+		ours[l.Attrs().Index] = l.Attrs().Name == claims.ManagementPort
+	}
+	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("addresses: %w", err)
+	}
+	var out []hostAddress
+	for _, a := range list {
+		addr, ok := netip.AddrFromSlice(a.IP)
+		addr = addr.Unmap()
+		if !ok || !addr.IsGlobalUnicast() || ours[a.LinkIndex] || inAny(config.Gateway.MasqueradeSubnets, addr) {
+			continue
+		}
+		bits, _ := a.Mask.Size()
+		out = append(out, hostAddress{a.LinkIndex, netip.PrefixFrom(addr, bits)})
+	}
+	slices.SortFunc(out, func(a, b hostAddress) int { return comparePrefix(a.prefix, b.prefix) })
+	return out, nil
+}
+
+func inAny(list []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// nextHops gives the default gateways through a link, at most one per family; the configuration's come first.
+func nextHops(link int, config cluster.Config) ([]netip.Addr, error) {
+	hops := slices.Clone(config.Gateway.NextHops)
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{LinkIndex: link}, netlink.RT_FILTER_OIF)
+	if err != nil {
+		return nil, fmt.Errorf("routes: %w", err)
+	}
+	for _, r := range routes {
+		ones := 0
+		if r.Dst != nil {
+			ones, _ = r.Dst.Mask.Size()
+		}
+		gw, ok := netip.AddrFromSlice(r.Gw)
+		gw = gw.Unmap()
+		if ones != 0 || !ok || slices.ContainsFunc(hops, func(h netip.Addr) bool { return h.Is4() == gw.Is4() }) {
+			continue
+		}
+		hops = append(hops, gw)
+	}
+	slices.SortFunc(hops, netip.Addr.Compare)
+	return hops, nil
+}
+
+// remembered fills in, per family, what the bridge has lost since it was last seen whole.
+func remembered(g cluster.Gateway, bridge *ovsdb.Bridge) cluster.Gateway {
+	old := cluster.ParseGateway(bridge.ExternalIDs[keyGateway])
+	for _, a := range old.Addresses {
+		if !slices.ContainsFunc(g.Addresses, func(b netip.Prefix) bool { return a.Addr().Is4() == b.Addr().Is4() }) {
+			g.Addresses = append(g.Addresses, a)
+		}
+	}
+	for _, h := range old.NextHops {
+		if !slices.ContainsFunc(g.NextHops, func(x netip.Addr) bool { return h.Is4() == x.Is4() }) {
+			g.NextHops = append(g.NextHops, h)
+		}
+	}
+	slices.SortFunc(g.Addresses, comparePrefix)
+	slices.SortFunc(g.NextHops, netip.Addr.Compare)
+	return g
+}
+
+func comparePrefix(a, b netip.Prefix) int {
+	if c := a.Addr().Compare(b.Addr()); c != 0 {
+		return c
+	}
+	return a.Bits() - b.Bits()
+}
