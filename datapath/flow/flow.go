@@ -17,6 +17,13 @@ type State struct {
 	Settings map[string]string // keys of Open_vSwitch's external_ids
 	Ports    map[string]Port   // by name
 	Flows    map[Key]*Flow
+	// TunnelNeighbors are the Ethernet addresses of tunnel peers. Only the userspace datapath needs them: it loses the
+	// first packet to a peer that it has not resolved yet.
+	TunnelNeighbors map[netip.Addr]cluster.MAC
+	// Unknown is what was read back with a cookie of ours and a match that this package has no words for, such as a
+	// flow altered by hand: lines as ovs-ofctl prints them, ports numbered, without counters. Never wanted, so Diff
+	// removes them.
+	Unknown []string
 }
 
 // Port is an Open vSwitch port that must exist, such as ovn-k8s-mp0 on br-int.

@@ -1,0 +1,269 @@
+package flow
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hairpin/cluster"
+)
+
+const moveEthDstToSrc = "move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[]"
+
+func appendActions(b []byte, actions []Action) []byte {
+	for i, a := range actions {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendAction(b, a)
+	}
+	return b
+}
+
+// appendAction knows every Action; TestEveryActionHasWords fails for a new one.
+func appendAction(b []byte, a Action) []byte {
+	switch a := a.(type) {
+	case Output:
+		if a.Port == Local {
+			return append(b, Local...)
+		}
+		return appendPort(append(b, "output:"...), a.Port)
+	case Normal:
+		return append(b, "NORMAL"...)
+	case Drop:
+		return append(b, "drop"...)
+	case SetEthDst:
+		return append(appendMAC(append(b, "set_field:"...), a.MAC), "->eth_dst"...)
+	case SetEthSrc:
+		return append(appendMAC(append(b, "set_field:"...), a.MAC), "->eth_src"...)
+	case MoveEthDstToSrc:
+		return append(b, moveEthDstToSrc...)
+	case Resubmit:
+		return append(strconv.AppendUint(append(b, "resubmit(,"...), uint64(a.Table), 10), ')')
+	case CT:
+		return a.append(b)
+	}
+	return fmt.Appendf(b, "unprintable:%T", a)
+}
+
+func (c CT) append(b []byte) []byte {
+	b = append(b, "ct("...)
+	start := len(b)
+	item := func(word string) {
+		if len(b) > start {
+			b = append(b, ',')
+		}
+		b = append(b, word...)
+	}
+	if c.Commit {
+		item("commit")
+	}
+	if c.Table != 0 {
+		item("table=")
+		b = strconv.AppendUint(b, uint64(c.Table), 10)
+	}
+	if c.Zone != 0 {
+		item("zone=")
+		b = strconv.AppendUint(b, uint64(c.Zone), 10)
+	}
+	switch c.NAT.Kind {
+	case NATUndo:
+		item("nat")
+	case NATSrc:
+		item("nat(src=")
+		b = append(c.NAT.append(b), ')')
+	case NATDst:
+		item("nat(dst=")
+		b = append(c.NAT.append(b), ')')
+	}
+	if c.Mark != 0 {
+		item("exec(set_field:0x")
+		b = append(strconv.AppendUint(b, uint64(c.Mark), 16), "->ct_mark)"...)
+	}
+	return append(b, ')')
+}
+
+func (n NAT) append(b []byte) []byte {
+	if n.PortMin == 0 {
+		return n.Addr.AppendTo(b)
+	}
+	b = netip.AddrPortFrom(n.Addr, n.PortMin).AppendTo(b)
+	if n.PortMax > n.PortMin {
+		b = strconv.AppendUint(append(b, '-'), uint64(n.PortMax), 10)
+	}
+	return b
+}
+
+func parseActions(s string) ([]Action, error) {
+	var list []Action
+	for s != "" {
+		var word string
+		word, s = cutOutside(s, ',')
+		a, err := parseAction(strings.TrimSpace(word))
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, a)
+	}
+	switch {
+	case len(list) == 0:
+		return []Action{Drop{}}, nil // "actions=" without anything drops, says ovs-ofctl(8)
+	case len(list) > 1 && slices.Contains(list, Action(Drop{})):
+		return nil, wordError("drop", "stands alone")
+	}
+	return list, nil
+}
+
+func parseAction(s string) (Action, error) {
+	switch strings.ToLower(s) {
+	case "local", "output:local":
+		return Output{Local}, nil
+	case "normal":
+		return Normal{}, nil
+	case "drop":
+		return Drop{}, nil
+	}
+	if s == moveEthDstToSrc || s == "move:eth_dst[]->eth_src[]" || s == "move:eth_dst->eth_src" {
+		return MoveEthDstToSrc{}, nil
+	}
+	if isNumber(s) {
+		return Output{s}, nil
+	}
+	if inside, ok := between(s, "ct(", ")"); ok {
+		return parseCT(inside)
+	}
+	if inside, ok := between(s, "resubmit(,", ")"); ok {
+		return parseResubmit(s, inside)
+	}
+	word, value, _ := strings.Cut(s, ":")
+	switch word {
+	case "output":
+		port, err := unquote(value)
+		if err != nil || port == "" || strings.ContainsAny(value, "[(") && value[0] != '"' {
+			return nil, wordError(s, "is not an output to a port")
+		}
+		return Output{port}, nil
+	case "mod_dl_dst":
+		m, err := cluster.ParseMAC(value)
+		return SetEthDst{m}, wrapWord(s, err)
+	case "mod_dl_src":
+		m, err := cluster.ParseMAC(value)
+		return SetEthSrc{m}, wrapWord(s, err)
+	case "set_field":
+		return parseSetField(s, value)
+	}
+	return nil, wordError(s, "is not an action known here")
+}
+
+func parseResubmit(word, table string) (Action, error) {
+	n, err := strconv.ParseUint(table, 0, 8)
+	if err != nil {
+		return nil, wordError(word, "has no table number")
+	}
+	return Resubmit{uint8(n)}, nil
+}
+
+func parseSetField(word, s string) (Action, error) {
+	value, field, _ := strings.Cut(s, "->")
+	switch fieldName(field) {
+	case "dl_dst":
+		m, err := cluster.ParseMAC(value)
+		return SetEthDst{m}, wrapWord(word, err)
+	case "dl_src":
+		m, err := cluster.ParseMAC(value)
+		return SetEthSrc{m}, wrapWord(word, err)
+	}
+	return nil, wordError(word, "sets a field not known here")
+}
+
+func parseCT(s string) (Action, error) {
+	var c CT
+	for s != "" {
+		var item string
+		item, s = cutOutside(s, ',')
+		if err := c.parseItem(item); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *CT) parseItem(item string) error {
+	if inside, ok := between(item, "exec(", ")"); ok {
+		return c.parseExec(inside)
+	}
+	if inside, ok := between(item, "nat(", ")"); ok {
+		return c.NAT.parse(item, inside)
+	}
+	word, value, _ := strings.Cut(item, "=")
+	switch word {
+	case "commit":
+		c.Commit = true
+	case "nat":
+		c.NAT = NAT{Kind: NATUndo}
+	case "table":
+		n, err := strconv.ParseUint(value, 0, 8)
+		if err != nil || n == 0 {
+			return wordError(item, "is not a table that ct can send packets on to")
+		}
+		c.Table = uint8(n)
+	case "zone":
+		n, err := strconv.ParseUint(value, 0, 16)
+		if err != nil {
+			return wordError(item, "is not a zone number")
+		}
+		c.Zone = uint16(n)
+	default:
+		return wordError(item, "is not an argument of ct known here")
+	}
+	return nil
+}
+
+// parseExec reads both spellings of setting the mark: ovs-ofctl prints the one that the flow was made with.
+func (c *CT) parseExec(s string) error {
+	value, ok := between(s, "set_field:", "->ct_mark")
+	if !ok {
+		value, ok = between(s, "load:", "->NXM_NX_CT_MARK[]")
+	}
+	n, err := strconv.ParseUint(value, 0, 32)
+	if !ok || err != nil || n == 0 {
+		return wordError("exec("+s+")", "is not the setting of a ct_mark")
+	}
+	c.Mark = uint32(n)
+	return nil
+}
+
+func (n *NAT) parse(word, s string) error {
+	*n = NAT{Kind: NATSrc}
+	kind, value, _ := strings.Cut(s, "=")
+	switch {
+	case s == "":
+		n.Kind = NATUndo
+		return nil
+	case kind == "dst":
+		n.Kind = NATDst
+	case kind != "src":
+		return wordError(word, "is neither src nor dst")
+	}
+	if a, err := parseAddr(value); err == nil {
+		n.Addr = a
+		return nil
+	}
+	value, last, isRange := cutLast(value, '-')
+	ap, err := netip.ParseAddrPort(value)
+	if err != nil || ap.Addr().Zone() != "" || ap.Port() == 0 {
+		return wordError(word, "is not one address, with or without ports")
+	}
+	n.Addr, n.PortMin, n.PortMax = ap.Addr(), ap.Port(), ap.Port()
+	if !isRange {
+		return nil
+	}
+	max, err := strconv.ParseUint(last, 10, 16)
+	if err != nil || uint16(max) < n.PortMin {
+		return wordError(word, "has no port range")
+	}
+	n.PortMax = uint16(max)
+	return nil
+}

@@ -1,0 +1,119 @@
+package flow
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"hairpin/cluster"
+)
+
+// Check tells why Open vSwitch would refuse a flow, or keep it otherwise than it is written (an unmasked address, a
+// port without a protocol), so that it would look changed at every reading. nil is a flow that is fine.
+func (f *Flow) Check() error {
+	if err := f.Match.check(); err != nil {
+		return fmt.Errorf("%s: %w", f.Key, err)
+	}
+	if len(f.Actions) == 0 {
+		return fmt.Errorf("%s: no actions; say drop", f.Key)
+	}
+	for _, a := range f.Actions {
+		if err := f.checkAction(a); err != nil {
+			return fmt.Errorf("%s: %w", f.Key, err)
+		}
+	}
+	return nil
+}
+
+func (m Match) check() error {
+	if err := m.prerequisites(); err != nil {
+		return err
+	}
+	for _, p := range []netip.Prefix{m.Src, m.Dst} {
+		switch {
+		case !p.IsValid():
+		case p.Bits() == 0:
+			return fmt.Errorf("%s matches everything", p)
+		case p != p.Masked():
+			return fmt.Errorf("%s has bits outside of its mask", p)
+		case cluster.FamilyOf(p.Addr()) != m.Protocol.Family():
+			return fmt.Errorf("%s does not go with %q", p, m.Protocol)
+		}
+	}
+	switch {
+	case m.CTState.Set&m.CTState.Clear != 0:
+		return fmt.Errorf("ct_state %s asks for a bit and against it", m.CTState)
+	case m.Fragment != "" && !isFragment(m.Fragment):
+		return fmt.Errorf("%q is not a kind of fragment", m.Fragment)
+	case m.ICMPType > 256:
+		return fmt.Errorf("ICMP type %d is too large", m.ICMPType-1)
+	}
+	return checkPort(m.InPort)
+}
+
+// prerequisites tells which fields lack the protocol that has them.
+func (m Match) prerequisites() error {
+	w := m.Protocol.words()
+	switch {
+	case (m.SrcPort != 0 || m.DstPort != 0) && !w.ports:
+		return wordError("tp_src, tp_dst", "needs tcp, udp or sctp")
+	case m.ICMPType != 0 && !w.icmp:
+		return wordError("icmp_type", "needs icmp or icmp6")
+	case m.Fragment != "" && (w.family == 0 || m.Protocol == ARP):
+		return wordError("nw_frag", "needs ip or ipv6")
+	}
+	return nil
+}
+
+func (f *Flow) checkAction(a Action) error {
+	switch a := a.(type) {
+	case Output:
+		if a.Port == "" {
+			return fmt.Errorf("an output without a port")
+		}
+		return checkPort(a.Port)
+	case Drop:
+		if len(f.Actions) > 1 {
+			return fmt.Errorf("drop stands alone")
+		}
+	case CT:
+		return a.check(f.Match.Protocol)
+	case Normal, SetEthDst, SetEthSrc, MoveEthDstToSrc, Resubmit:
+	default:
+		return fmt.Errorf("%T is an action without a check", a)
+	}
+	return nil
+}
+
+func (c CT) check(p Protocol) error {
+	n := c.NAT
+	translates := n.Kind == NATSrc || n.Kind == NATDst
+	switch {
+	case p.Family() == 0 || p == ARP:
+		return fmt.Errorf("ct needs a match on ip or ipv6")
+	case c.Mark != 0 && !c.Commit:
+		return fmt.Errorf("ct sets a mark without commit")
+	case translates && !c.Commit:
+		return fmt.Errorf("ct translates without commit")
+	case translates && (!n.Addr.IsValid() || cluster.FamilyOf(n.Addr) != p.Family()):
+		return fmt.Errorf("ct translates %s packets to %s", p, n.Addr)
+	case !translates && (n.Addr.IsValid() || n.PortMin != 0):
+		return fmt.Errorf("ct has an address or a port without src or dst")
+	case n.PortMax < n.PortMin || n.PortMin == 0 && n.PortMax != 0:
+		return fmt.Errorf("ct has the port range %d-%d", n.PortMin, n.PortMax)
+	}
+	return nil
+}
+
+// checkPort refuses the words that OpenFlow keeps for itself.
+func checkPort(name string) error {
+	switch strings.ToLower(name) {
+	case "in_port", "table", "normal", "flood", "all", "controller", "any", "none", "unset":
+		return fmt.Errorf("%q is not a name that a port can have", name)
+	case "local":
+		if name != Local {
+			return fmt.Errorf("%q is written %q", name, Local)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+package flow
+
+import (
+	"net/netip"
+	"slices"
+
+	"hairpin/cluster"
+	"hairpin/datapath/delta"
+)
+
+// Equal tells whether two flows do the same to the same packets under the same cookie. The owner does not count: the
+// switch does not know it.
+func (f *Flow) Equal(g *Flow) bool {
+	return f == g || f.Key == g.Key && f.Feature == g.Feature && slices.Equal(f.Actions, g.Actions)
+}
+
+// Delta is what must change in Open vSwitch to make what it has into what is wanted.
+type Delta struct {
+	Bridge          string
+	Settings        delta.Delta[string, string]
+	Ports           delta.Delta[string, Port]
+	TunnelNeighbors delta.Delta[netip.Addr, cluster.MAC]
+	Flows           delta.Delta[Key, *Flow]
+	Unknown         []string // flows to delete, as in State.Unknown
+}
+
+// Diff compares two States. What a wanted Port leaves open (a zero MAC or MTU, keys of external_ids) may be anything.
+func Diff(want, have State) Delta {
+	return Delta{
+		Bridge:          want.Bridge,
+		Settings:        delta.OfComparable(want.Settings, have.Settings),
+		Ports:           delta.Of(want.Ports, have.Ports, samePort),
+		TunnelNeighbors: delta.OfComparable(want.TunnelNeighbors, have.TunnelNeighbors),
+		Flows:           delta.Of(want.Flows, have.Flows, (*Flow).Equal),
+		Unknown:         have.Unknown,
+	}
+}
+
+func samePort(want, have Port) bool {
+	switch {
+	case want.Bridge != have.Bridge || want.Type != have.Type || want.Owner != have.Owner:
+		return false
+	case want.MAC != (cluster.MAC{}) && want.MAC != have.MAC:
+		return false
+	case want.MTU != 0 && want.MTU != have.MTU:
+		return false
+	}
+	for k, v := range want.ExternalIDs {
+		if found, ok := have.ExternalIDs[k]; !ok || found != v {
+			return false
+		}
+	}
+	return true
+}
+
+// Grow is the part that adds and changes.
+func (d Delta) Grow() Delta {
+	g := Delta{Bridge: d.Bridge}
+	g.Settings, _ = d.Settings.Split()
+	g.Ports, _ = d.Ports.Split()
+	g.TunnelNeighbors, _ = d.TunnelNeighbors.Split()
+	g.Flows, _ = d.Flows.Split()
+	return g
+}
+
+// Shrink is the part that removes.
+func (d Delta) Shrink() Delta {
+	s := Delta{Bridge: d.Bridge, Unknown: d.Unknown}
+	_, s.Settings = d.Settings.Split()
+	_, s.Ports = d.Ports.Split()
+	_, s.TunnelNeighbors = d.TunnelNeighbors.Split()
+	_, s.Flows = d.Flows.Split()
+	return s
+}
+
+// Count is the number of things that differ.
+func (d Delta) Count() int {
+	return d.Settings.Count() + d.Ports.Count() + d.TunnelNeighbors.Count() + d.Flows.Count() + len(d.Unknown)
+}
+
+// Empty tells whether there is nothing to do.
+func (d Delta) Empty() bool { return d.Count() == 0 }
+
+// Ports gives the names of the ports that the flow matches or sends to, LOCAL not counted, duplicates included.
+func (f *Flow) Ports() []string {
+	var names []string
+	if f.Match.InPort != "" && f.Match.InPort != Local {
+		names = append(names, f.Match.InPort)
+	}
+	for _, a := range f.Actions {
+		if o, ok := a.(Output); ok && o.Port != Local {
+			names = append(names, o.Port)
+		}
+	}
+	return names
+}
+
+// WithPorts gives the flow with other names, or numbers, for its ports; LOCAL stays. A flow without ports is
+// given back as it is.
+func (f *Flow) WithPorts(rename func(string) string) *Flow {
+	if len(f.Ports()) == 0 {
+		return f
+	}
+	g := *f
+	if f.Match.InPort != "" && f.Match.InPort != Local {
+		g.Match.InPort = rename(f.Match.InPort)
+	}
+	g.Actions = slices.Clone(f.Actions)
+	for i, a := range g.Actions {
+		if o, ok := a.(Output); ok && o.Port != Local {
+			g.Actions[i] = Output{rename(o.Port)}
+		}
+	}
+	return &g
+}

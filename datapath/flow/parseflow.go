@@ -1,0 +1,309 @@
+package flow
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+)
+
+// Counters are what the switch counts for a flow.
+type Counters struct {
+	Packets, Bytes uint64
+	Duration       time.Duration // since the flow was made
+}
+
+// ParseFlow reads one flow: what Print writes, what ovs-ofctl(8) takes, and what `ovs-ofctl dump-flows`, with or
+// without --names and --no-stats, prints. Priority is 32768 and the feature 0 when the text does not say.
+//
+// An error is, or wraps, a *WordError that names the first word not understood. When that word is not part of the match
+// (an action, a timeout, a cookie of somebody else), the flow comes back all the same, with its Key and without
+// Actions, so that the caller knows which flow to replace. Otherwise the flow is nil.
+func ParseFlow(line string) (*Flow, Counters, error) {
+	p := parser{flow: Flow{Key: Key{Priority: defaultPriority}}}
+	rest, owner := cutOwner(strings.TrimSpace(line))
+	p.flow.Owner = owner
+	for {
+		var word string
+		rest = strings.TrimLeft(rest, ", \t")
+		if actions, ok := cutActions(rest); ok {
+			return p.finish(actions)
+		}
+		if word, rest = nextWord(rest); word == "" {
+			p.fault(wordError(line, "has no actions"))
+			return nil, p.counters, p.other
+		}
+		if err := p.word(word); err != nil {
+			return nil, p.counters, err
+		}
+	}
+}
+
+// parser collects the words of one flow.
+type parser struct {
+	flow     Flow
+	counters Counters
+	src, dst string // the words of the addresses, read when the protocol is known
+	other    error  // first word not understood outside of the match
+}
+
+// fault notes what is wrong outside of the match.
+func (p *parser) fault(err error) {
+	if p.other == nil {
+		p.other = err
+	}
+}
+
+func (p *parser) finish(actions string) (*Flow, Counters, error) {
+	if err := p.addresses(); err != nil {
+		return nil, p.counters, err
+	}
+	if err := p.flow.Match.prerequisites(); err != nil {
+		return nil, p.counters, err
+	}
+	f := p.flow
+	list, err := parseActions(actions)
+	p.fault(err)
+	if p.other == nil {
+		f.Actions = list
+	}
+	return &f, p.counters, p.other
+}
+
+// word reads one word before the actions. Errors are of the match.
+func (p *parser) word(word string) error {
+	if proto, ok := protocolOf(word); ok {
+		if p.flow.Match.Protocol != Any {
+			return wordError(word, "is a second protocol")
+		}
+		p.flow.Match.Protocol = proto
+		return nil
+	}
+	name, value, _ := strings.Cut(word, "=")
+	switch name {
+	case "table":
+		return number(&p.flow.Table, word, value, 8)
+	case "priority":
+		return number(&p.flow.Priority, word, value, 16)
+	case "cookie":
+		return p.cookie(word, value)
+	case "n_packets":
+		return number(&p.counters.Packets, word, value, 64)
+	case "n_bytes":
+		return number(&p.counters.Bytes, word, value, 64)
+	case "duration":
+		d, err := time.ParseDuration(value)
+		p.counters.Duration = d
+		return wrapWord(word, err)
+	case "idle_age", "hard_age":
+		return nil
+	case "idle_timeout", "hard_timeout", "importance", "send_flow_rem", "check_overlap", "reset_counts",
+		"no_packet_counts", "no_byte_counts":
+		p.fault(wordError(word, "is nothing that a flow of ours has"))
+		return nil
+	}
+	return p.field(word, fieldName(name), value)
+}
+
+func (p *parser) field(word, name, value string) error {
+	m := &p.flow.Match
+	switch name {
+	case "in_port":
+		port, err := unquote(value)
+		if strings.EqualFold(port, Local) {
+			port = Local
+		}
+		if port == "" {
+			return wordError(word, "names no port")
+		}
+		m.InPort = port
+		return wrapWord(word, err)
+	case "dl_src":
+		return mac(&m.EthSrc, word, value)
+	case "dl_dst":
+		return mac(&m.EthDst, word, value)
+	case "nw_src", "ipv6_src", "arp_spa":
+		p.src = name + "=" + value
+		return nil
+	case "nw_dst", "ipv6_dst", "arp_tpa":
+		p.dst = name + "=" + value
+		return nil
+	case "tp_src":
+		return nonzero(&m.SrcPort, word, value, 16)
+	case "tp_dst":
+		return nonzero(&m.DstPort, word, value, 16)
+	case "icmp_type":
+		var t uint8
+		err := number(&t, word, value, 8)
+		m.ICMPType = uint16(t) + 1
+		return err
+	case "pkt_mark":
+		return nonzero(&m.PktMark, word, value, 32)
+	case "ct_mark":
+		return nonzero(&m.CTMark, word, value, 32)
+	case "ct_state":
+		s, err := parseCTState(word, value)
+		m.CTState = s
+		return err
+	case "nw_frag":
+		if !isFragment(value) {
+			return wordError(word, "is not a kind of fragment")
+		}
+		m.Fragment = value
+		return nil
+	}
+	return wordError(word, "is not a field known here")
+}
+
+func (p *parser) cookie(word, value string) error {
+	n, err := strconv.ParseUint(value, 0, 64)
+	switch {
+	case err != nil:
+		return wordError(word, "is not a number")
+	case n&claims.CookieMask != claims.Cookie:
+		p.fault(wordError(word, "is not a cookie of ours"))
+	}
+	p.flow.Feature = uint32(n >> 32)
+	return nil
+}
+
+func (p *parser) addresses() error {
+	w := p.flow.Match.Protocol.words()
+	if err := address(&p.flow.Match.Src, p.src, w.src, w.family); err != nil {
+		return err
+	}
+	return address(&p.flow.Match.Dst, p.dst, w.dst, w.family)
+}
+
+func address(to *netip.Prefix, word, want string, family cluster.Family) error {
+	if word == "" {
+		return nil
+	}
+	name, value, _ := strings.Cut(word, "=")
+	if name != want {
+		return wordError(word, "does not go with the protocol")
+	}
+	p, err := parsePrefix(value)
+	if err != nil {
+		return wrapWord(word, err)
+	}
+	if p.IsValid() && cluster.FamilyOf(p.Addr()) != family {
+		return wordError(word, "is of the other family")
+	}
+	*to = p
+	return nil
+}
+
+func isFragment(s string) bool {
+	switch s {
+	case "later", "not_later", "first", "no", "yes":
+		return true
+	}
+	return false
+}
+
+// parseCTState reads "+est-inv", and "est|trk", which ovs-ofctl prints when every bit is asked for; "0" is then all
+// of them unwanted.
+func parseCTState(word, s string) (CTState, error) {
+	var c CTState
+	if !strings.HasPrefix(s, "+") && !strings.HasPrefix(s, "-") {
+		for _, name := range strings.Split(s, "|") {
+			bit, ok := ctBit(name)
+			if !ok && s != "0" {
+				return c, wordError(word, "has a bit not known here")
+			}
+			c.Set |= bit
+		}
+		c.Clear = ^c.Set
+		return c, nil
+	}
+	for s != "" {
+		sign := s[0]
+		end := strings.IndexAny(s[1:], "+-") + 1
+		if end == 0 {
+			end = len(s)
+		}
+		bit, ok := ctBit(s[1:end])
+		if !ok || (c.Set|c.Clear)&bit != 0 {
+			return c, wordError(word, "has a bit not known here, or twice")
+		}
+		if sign == '+' {
+			c.Set |= bit
+		} else {
+			c.Clear |= bit
+		}
+		s = s[end:]
+	}
+	return c, nil
+}
+
+func number[T uint8 | uint16 | uint32 | uint64](to *T, word, value string, bits int) error {
+	n, err := strconv.ParseUint(value, 0, bits)
+	if err != nil {
+		return wordError(word, fmt.Sprintf("is not a number of %d bits", bits))
+	}
+	*to = T(n)
+	return nil
+}
+
+// nonzero reads a field whose 0 means "any" in a Match.
+func nonzero[T uint16 | uint32](to *T, word, value string, bits int) error {
+	if err := number(to, word, value, bits); err != nil {
+		return err
+	}
+	if *to == 0 {
+		return wordError(word, "is 0, which no flow of ours matches")
+	}
+	return nil
+}
+
+func mac(to *cluster.MAC, word, value string) error {
+	m, err := cluster.ParseMAC(value)
+	if err == nil && m == (cluster.MAC{}) {
+		return wordError(word, "is 0, which no flow of ours matches")
+	}
+	*to = m
+	return wrapWord(word, err)
+}
+
+// cutActions tells whether the actions begin here, and gives them.
+func cutActions(s string) (string, bool) {
+	if a, ok := strings.CutPrefix(s, "actions="); ok {
+		return a, true
+	}
+	return strings.CutPrefix(s, "action=")
+}
+
+// cutOwner takes the trailing comment off. A port's name may contain " # " too, but then the quote follows it.
+func cutOwner(line string) (string, cluster.Owner) {
+	i := strings.LastIndex(line, " # ")
+	if i < 0 || strings.ContainsRune(line[i:], '"') {
+		return line, cluster.Owner{}
+	}
+	return strings.TrimRight(line[:i], " "), cluster.ParseOwner(line[i+3:])
+}
+
+// WithoutCounters gives a line of dump-flows without what changes all the time, as State.Unknown holds it.
+func WithoutCounters(line string) string {
+	var kept []string
+	rest := line
+	for {
+		rest = strings.TrimLeft(rest, ", \t")
+		if actions, ok := cutActions(rest); ok {
+			return strings.Join(kept, ",") + " actions=" + actions
+		}
+		var word string
+		if word, rest = nextWord(rest); word == "" {
+			return strings.Join(kept, ",")
+		}
+		switch name, _, _ := strings.Cut(word, "="); name {
+		case "duration", "n_packets", "n_bytes", "idle_age", "hard_age":
+		default:
+			kept = append(kept, word)
+		}
+	}
+}

@@ -1,0 +1,462 @@
+package flow
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"hairpin/cluster"
+)
+
+func drawMAC(t *rapid.T) cluster.MAC {
+	m := cluster.MAC(rapid.SliceOfN(rapid.Byte(), 6, 6).Draw(t, "mac"))
+	m[5] |= 1 // the zero MAC is none
+	return m
+}
+
+func drawAddr(t *rapid.T, f cluster.Family) netip.Addr {
+	n := 4
+	if f == cluster.IPv6 {
+		n = 16
+	}
+	a, _ := netip.AddrFromSlice(rapid.SliceOfN(rapid.Byte(), n, n).Draw(t, "address"))
+	return a
+}
+
+func drawPrefix(t *rapid.T, f cluster.Family) netip.Prefix {
+	if f == 0 || rapid.Bool().Draw(t, "any") {
+		return netip.Prefix{}
+	}
+	a := drawAddr(t, f)
+	p, _ := a.Prefix(rapid.IntRange(1, a.BitLen()).Draw(t, "bits"))
+	return p
+}
+
+func drawPort(t *rapid.T) string {
+	return rapid.SampledFrom([]string{Local, "eth0", "patch-br-ex_node-a-to-br-int", "7", "a # b", `q"x\`, "a,b", "x(y", "é z", "_", "a=b", "actions=drop"}).Draw(t, "port")
+}
+
+func drawOwner(t *rapid.T) cluster.Owner {
+	return rapid.SampledFrom([]cluster.Owner{{}, {Kind: "Node", Name: "node-a"}, {Kind: "Service", Namespace: "default", Name: "web"}}).Draw(t, "owner")
+}
+
+func drawMatch(t *rapid.T) Match {
+	m := Match{
+		Protocol: Protocol(rapid.IntRange(0, len(protocols)-1).Draw(t, "protocol")),
+		PktMark:  rapid.Uint32().Draw(t, "pkt_mark"),
+		CTMark:   rapid.Uint32().Draw(t, "ct_mark"),
+	}
+	w := m.Protocol.words()
+	m.Src, m.Dst = drawPrefix(t, w.family), drawPrefix(t, w.family)
+	if rapid.Bool().Draw(t, "from a port") {
+		m.InPort = drawPort(t)
+	}
+	if rapid.Bool().Draw(t, "with MACs") {
+		m.EthSrc, m.EthDst = drawMAC(t), drawMAC(t)
+	}
+	m.CTState.Set = CTBits(rapid.Byte().Draw(t, "+"))
+	m.CTState.Clear = CTBits(rapid.Byte().Draw(t, "-")) &^ m.CTState.Set
+	if w.ports {
+		m.SrcPort, m.DstPort = rapid.Uint16().Draw(t, "tp_src"), rapid.Uint16().Draw(t, "tp_dst")
+	}
+	if w.icmp {
+		m.ICMPType = rapid.Uint16Range(0, 256).Draw(t, "icmp")
+	}
+	if w.family != 0 && m.Protocol != ARP {
+		m.Fragment = rapid.SampledFrom([]string{"", "later", "not_later", "first", "no", "yes"}).Draw(t, "fragment")
+	}
+	return m
+}
+
+func drawCT(t *rapid.T, f cluster.Family) CT {
+	c := CT{
+		Commit: rapid.Bool().Draw(t, "commit"),
+		Zone:   rapid.Uint16().Draw(t, "zone"),
+		Table:  rapid.Byte().Draw(t, "ct table"),
+	}
+	if !c.Commit {
+		c.NAT.Kind = NATKind(rapid.IntRange(0, 1).Draw(t, "nat"))
+		return c
+	}
+	c.Mark = rapid.Uint32().Draw(t, "mark")
+	c.NAT.Kind = NATKind(rapid.IntRange(0, 3).Draw(t, "nat"))
+	if c.NAT.Kind < NATSrc {
+		return c
+	}
+	c.NAT.Addr = drawAddr(t, f)
+	if rapid.Bool().Draw(t, "nat ports") {
+		c.NAT.PortMin = rapid.Uint16Min(1).Draw(t, "first")
+		c.NAT.PortMax = rapid.Uint16Min(c.NAT.PortMin).Draw(t, "last")
+	}
+	return c
+}
+
+func drawFlow(t *rapid.T) *Flow {
+	f := &Flow{
+		Key:     Key{Table: rapid.Byte().Draw(t, "table"), Priority: rapid.Uint16().Draw(t, "priority"), Match: drawMatch(t)},
+		Feature: rapid.Uint32().Draw(t, "feature"),
+		Owner:   drawOwner(t),
+	}
+	if rapid.Bool().Draw(t, "drops") {
+		f.Actions = []Action{Drop{}}
+		return f
+	}
+	kinds := 6
+	if p := f.Match.Protocol; p.Family() != 0 && p != ARP {
+		kinds = 7
+	}
+	for range rapid.IntRange(1, 4).Draw(t, "actions") {
+		f.Actions = append(f.Actions, drawAction(t, kinds, f.Match.Protocol.Family()))
+	}
+	return f
+}
+
+func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
+	switch rapid.IntRange(1, kinds).Draw(t, "kind") {
+	case 1:
+		return Output{drawPort(t)}
+	case 2:
+		return Normal{}
+	case 3:
+		return SetEthDst{drawMAC(t)}
+	case 4:
+		return SetEthSrc{drawMAC(t)}
+	case 5:
+		return MoveEthDstToSrc{}
+	case 6:
+		return Resubmit{rapid.Byte().Draw(t, "resubmit")}
+	}
+	return drawCT(t, family)
+}
+
+func drawState(t *rapid.T) State {
+	s := State{Bridge: rapid.SampledFrom([]string{"", "br-ex", "b r"}).Draw(t, "bridge")}
+	put := func(f *Flow) {
+		if s.Flows == nil {
+			s.Flows = map[Key]*Flow{}
+		}
+		s.Flows[f.Key] = f
+	}
+	for range rapid.IntRange(0, 5).Draw(t, "flows") {
+		put(drawFlow(t))
+	}
+	text := rapid.StringMatching(`[a-zA-Z0-9 ,:="#\\é/-]{0,12}`)
+	s.Settings = nonEmpty(rapid.MapOfN(text, text, 0, 3).Draw(t, "settings"))
+	for range rapid.IntRange(0, 2).Draw(t, "ports") {
+		p := Port{
+			Name: drawPort(t), Bridge: "br-int", Owner: drawOwner(t), MTU: rapid.IntRange(0, 9000).Draw(t, "mtu"),
+			Type:        rapid.SampledFrom([]string{"", "internal"}).Draw(t, "type"),
+			ExternalIDs: nonEmpty(rapid.MapOfN(text, text, 0, 2).Draw(t, "external_ids")),
+		}
+		if rapid.Bool().Draw(t, "with a MAC") {
+			p.MAC = drawMAC(t)
+		}
+		if s.Ports == nil {
+			s.Ports = map[string]Port{}
+		}
+		s.Ports[p.Name] = p
+	}
+	if rapid.Bool().Draw(t, "neighbors") {
+		s.TunnelNeighbors = map[netip.Addr]cluster.MAC{drawAddr(t, cluster.IPv4): drawMAC(t), drawAddr(t, cluster.IPv6): drawMAC(t)}
+	}
+	if rapid.Bool().Draw(t, "unknown") {
+		s.Unknown = []string{"cookie=0xdeff105,table=10,priority=6,in_port=77,dl_vlan=5 actions=pop_vlan,NORMAL"}
+	}
+	return s
+}
+
+func nonEmpty(m map[string]string) map[string]string {
+	if len(m) == 0 {
+		return nil
+	}
+	return m
+}
+
+func TestParseUndoesPrint(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawState(t)
+		for _, f := range s.Flows {
+			if err := f.Check(); err != nil {
+				t.Fatalf("Check refuses a flow that is fine: %v", err)
+			}
+		}
+		text := Print(s)
+		got, err := Parse(text)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if !reflect.DeepEqual(got, s) {
+			t.Fatalf("printed\n%s\nread\n%s\n%#v\n%#v", text, Print(got), s, got)
+		}
+	})
+}
+
+func TestDiffOfPrintedIsEmpty(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want, have := drawState(t), drawState(t)
+		want.Unknown = nil
+		if d := Diff(want, want); !d.Empty() {
+			t.Fatalf("a State differs from itself: %+v", d)
+		}
+		d := Diff(want, have)
+		got := have
+		for _, part := range []Delta{d.Grow(), d.Shrink()} {
+			got.Settings = part.Settings.ApplyTo(got.Settings)
+			got.Ports = part.Ports.ApplyTo(got.Ports)
+			got.TunnelNeighbors = part.TunnelNeighbors.ApplyTo(got.TunnelNeighbors)
+			got.Flows = part.Flows.ApplyTo(got.Flows)
+		}
+		got.Unknown = nil
+		if rest := Diff(want, got); !rest.Empty() {
+			t.Fatalf("after grow and shrink there is still %+v", rest)
+		}
+		if d.Grow().Count()+d.Shrink().Count() != d.Count() {
+			t.Fatalf("grow and shrink of %+v are not all of it", d)
+		}
+		if !slices.Equal(d.Shrink().Unknown, have.Unknown) {
+			t.Fatal("unknown flows stay")
+		}
+	})
+}
+
+func TestDiffLeavesOpenWhatIsNotSaid(t *testing.T) {
+	have := Port{Name: "mp0", Bridge: "br-int", Type: "internal", MAC: cluster.MAC{2}, MTU: 1400, ExternalIDs: map[string]string{"iface-id": "x", "ovn-installed": "true"}}
+	base := Port{Name: "mp0", Bridge: "br-int", Type: "internal", ExternalIDs: map[string]string{"iface-id": "x"}}
+	for _, c := range []struct {
+		name   string
+		change func(*Port)
+		same   bool
+	}{
+		{"nothing said", func(*Port) {}, true},
+		{"same MAC", func(p *Port) { p.MAC = cluster.MAC{2} }, true},
+		{"other MAC", func(p *Port) { p.MAC = cluster.MAC{3} }, false},
+		{"same MTU", func(p *Port) { p.MTU = 1400 }, true},
+		{"other MTU", func(p *Port) { p.MTU = 1401 }, false},
+		{"other bridge", func(p *Port) { p.Bridge = "br-ex" }, false},
+		{"other type", func(p *Port) { p.Type = "" }, false},
+		{"other owner", func(p *Port) { p.Owner.Kind = "Node" }, false},
+		{"other iface-id", func(p *Port) { p.ExternalIDs = map[string]string{"iface-id": "y"} }, false},
+		{"missing key", func(p *Port) { p.ExternalIDs = map[string]string{"iface-id-ver": ""} }, false},
+	} {
+		want := base
+		c.change(&want)
+		d := Diff(State{Ports: map[string]Port{"mp0": want}}, State{Ports: map[string]Port{"mp0": have}})
+		if d.Empty() != c.same {
+			t.Errorf("%s: empty is %v", c.name, d.Empty())
+		}
+	}
+}
+
+func TestDiffOfFlowsIgnoresOnlyTheOwner(t *testing.T) {
+	base := Flow{Key: Key{Priority: 5}, Feature: 1, Actions: []Action{Normal{}}, Owner: cluster.Owner{Kind: "Node", Name: "a"}}
+	of := func(change func(*Flow)) map[Key]*Flow {
+		f := base
+		change(&f)
+		return map[Key]*Flow{f.Key: &f}
+	}
+	have := State{Flows: of(func(*Flow) {})}
+	if d := Diff(State{Flows: of(func(f *Flow) { f.Owner = cluster.Owner{} })}, have); !d.Empty() {
+		t.Errorf("another owner: %+v", d)
+	}
+	if d := Diff(State{Flows: of(func(f *Flow) { f.Feature = 2 })}, have); len(d.Flows.Change) != 1 {
+		t.Errorf("another feature: %+v", d)
+	}
+	if d := Diff(State{Flows: of(func(f *Flow) { f.Actions = []Action{Drop{}} })}, have); len(d.Flows.Change) != 1 {
+		t.Errorf("other actions: %+v", d)
+	}
+	if d := Diff(State{Flows: of(func(f *Flow) { f.Priority = 6 })}, have); len(d.Flows.Add) != 1 || len(d.Flows.Delete) != 1 {
+		t.Errorf("another priority: %+v", d)
+	}
+}
+
+func TestWithPorts(t *testing.T) {
+	f, _, err := ParseFlow(`priority=1,in_port=eth0 actions=output:"a-b",LOCAL,NORMAL`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := f.String()
+	if got := f.Ports(); !slices.Equal(got, []string{"eth0", "a-b"}) {
+		t.Fatalf("ports %q", got)
+	}
+	numbers := map[string]string{"eth0": "1", "a-b": "2"}
+	g := f.WithPorts(func(name string) string { return numbers[name] })
+	if want := `cookie=0xdeff105,table=0,priority=1,in_port=1 actions=output:2,LOCAL,NORMAL`; g.String() != want {
+		t.Fatalf("got %s", g)
+	}
+	if f.String() != before {
+		t.Fatalf("the flow itself is now %s", f)
+	}
+}
+
+func TestCheckRefusesWhatTheSwitchAlters(t *testing.T) {
+	p := netip.MustParsePrefix
+	a := netip.MustParseAddr
+	ip := Match{Protocol: IP}
+	for name, f := range map[string]Flow{
+		"no actions":         {},
+		"drop and more":      {Actions: []Action{Drop{}, Normal{}}},
+		"unmasked":           {Key: Key{Match: Match{Protocol: IP, Src: p("10.0.0.1/8")}}, Actions: []Action{Drop{}}},
+		"matches everything": {Key: Key{Match: Match{Protocol: IP, Src: p("0.0.0.0/0")}}, Actions: []Action{Drop{}}},
+		"other family":       {Key: Key{Match: Match{Protocol: TCP6, Dst: p("10.0.0.1/32")}}, Actions: []Action{Drop{}}},
+		"no protocol":        {Key: Key{Match: Match{Dst: p("10.0.0.1/32")}}, Actions: []Action{Drop{}}},
+		"port of no one":     {Key: Key{Match: Match{Protocol: IP, DstPort: 80}}, Actions: []Action{Drop{}}},
+		"type of no one":     {Key: Key{Match: Match{Protocol: UDP, ICMPType: 9}}, Actions: []Action{Drop{}}},
+		"fragments of ARP":   {Key: Key{Match: Match{Protocol: ARP, Fragment: "later"}}, Actions: []Action{Drop{}}},
+		"odd fragment":       {Key: Key{Match: Match{Protocol: IP, Fragment: "some"}}, Actions: []Action{Drop{}}},
+		"contradiction":      {Key: Key{Match: Match{CTState: CTState{CTEst, CTEst}}}, Actions: []Action{Drop{}}},
+		"reserved port":      {Key: Key{Match: Match{InPort: "flood"}}, Actions: []Action{Drop{}}},
+		"local":              {Actions: []Action{Output{"local"}}},
+		"output to nothing":  {Actions: []Action{Output{}}},
+		"ct of anything":     {Actions: []Action{CT{Table: 1}}},
+		"ct of ARP":          {Key: Key{Match: Match{Protocol: ARP}}, Actions: []Action{CT{Table: 1}}},
+		"nat, no commit":     {Key: Key{Match: ip}, Actions: []Action{CT{NAT: NAT{Kind: NATSrc, Addr: a("1.2.3.4")}}}},
+		"mark, no commit":    {Key: Key{Match: ip}, Actions: []Action{CT{Mark: 1}}},
+		"nat to IPv6":        {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATSrc, Addr: a("::1")}}}},
+		"nat to nothing":     {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATDst}}}},
+		"address, no nat":    {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATUndo, Addr: a("1.2.3.4")}}}},
+		"half a port range":  {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATSrc, Addr: a("1.2.3.4"), PortMin: 5}}}},
+	} {
+		if err := f.Check(); err == nil {
+			t.Errorf("%s: %s passes", name, &f)
+		} else if !strings.Contains(err.Error(), f.Key.String()) {
+			t.Errorf("%s: %v does not name the flow", name, err)
+		}
+	}
+}
+
+// A new Action must get words and a check: the types that implement Action are counted in the source.
+func TestEveryActionHasWords(t *testing.T) {
+	source, err := os.ReadFile("flow.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := map[string]bool{}
+	for _, m := range regexp.MustCompile(`func \((\w+)\) +action\(\)`).FindAllSubmatch(source, -1) {
+		missing["flow."+string(m[1])] = true
+	}
+	for word, a := range map[string]Action{
+		"output:eth0": Output{"eth0"}, "NORMAL": Normal{}, "drop": Drop{}, moveEthDstToSrc: MoveEthDstToSrc{}, "resubmit(,4)": Resubmit{4},
+		"set_field:02:00:00:00:00:00->eth_dst": SetEthDst{cluster.MAC{2}}, "set_field:02:00:00:00:00:00->eth_src": SetEthSrc{cluster.MAC{2}},
+		"ct(commit)": CT{Commit: true},
+	} {
+		if got := string(appendAction(nil, a)); got != word {
+			t.Errorf("%T prints %s", a, got)
+		}
+		f := Flow{Key: Key{Match: Match{Protocol: IP}}, Actions: []Action{a}}
+		if err := f.Check(); err != nil {
+			t.Error(err)
+		}
+		if got, err := parseAction(word); err != nil || got != a {
+			t.Errorf("%s is read as %v, %v", word, got, err)
+		}
+		delete(missing, fmt.Sprintf("%T", a))
+	}
+	if len(missing) > 0 {
+		t.Errorf("not tried: %v", missing)
+	}
+}
+
+func FuzzParseFlow(f *testing.F) {
+	for _, l := range flowLines {
+		f.Add(l.in)
+	}
+	for _, l := range []string{"dl_vlan=5 actions=drop", "actions=ct(nat(src=1.2.3.4-1.2.3.9,random))", `in_port="a\"b actions=output:"`, "ct_state=+", "actions=ct(((", "cookie=,actions=", "nw_src=/0,ip actions="} {
+		f.Add(l)
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		WithoutCounters(line)
+		got, _, err := ParseFlow(line)
+		if err != nil {
+			if got != nil && got.Actions != nil {
+				t.Fatalf("%q: an error and actions: %v", line, got)
+			}
+			return
+		}
+		text := got.String()
+		again, _, err := ParseFlow(text)
+		if err != nil {
+			t.Fatalf("%q was read, printed as %q, and then: %v", line, text, err)
+		}
+		if !again.Equal(got) {
+			t.Fatalf("%q became %q, then %q", line, text, again)
+		}
+	})
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(stateText)
+	f.Add("set Open_vSwitch . external_ids:\"a=b\"=\"c\"\n")
+	f.Add("add-port \"b r\" \"x\" -- set Interface \"x\" external_ids:a=b mac=")
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := Parse(text)
+		if err != nil {
+			return
+		}
+		again, err := Parse(Print(s))
+		if err != nil {
+			t.Fatalf("%q was read, printed as %q, and then: %v", text, Print(s), err)
+		}
+		if d := Diff(s, again); !(Delta{Settings: d.Settings, Ports: d.Ports, TunnelNeighbors: d.TunnelNeighbors, Flows: d.Flows}).Empty() {
+			t.Fatalf("%q became %q", text, Print(again))
+		}
+	})
+}
+
+// benchFlows gives the two flows that a NodePort needs in each direction.
+func benchFlows(n int) State {
+	s := State{Bridge: "br-ex", Flows: make(map[Key]*Flow, n)}
+	node := netip.MustParsePrefix("172.18.0.3/32")
+	for i := range n / 2 {
+		owner := cluster.Owner{Kind: "Service", Namespace: "default", Name: "web"}
+		in := &Flow{Key: Key{Priority: 110, Match: Match{InPort: "eth0", Protocol: TCP, Dst: node, DstPort: uint16(30000 + i)}}, Feature: 2,
+			Actions: []Action{Output{"patch-br-ex_node-a-to-br-int"}}, Owner: owner}
+		out := &Flow{Key: Key{Priority: 110, Match: Match{InPort: "patch-br-ex_node-a-to-br-int", Protocol: TCP, Src: node, SrcPort: uint16(30000 + i)}}, Feature: 2,
+			Actions: []Action{CT{Commit: true, Zone: 64000, Mark: 1}, Output{"eth0"}}, Owner: owner}
+		s.Flows[in.Key], s.Flows[out.Key] = in, out
+	}
+	return s
+}
+
+const benchSize = 40000
+
+func BenchmarkPrint(b *testing.B) {
+	s := benchFlows(benchSize)
+	b.ReportAllocs()
+	for b.Loop() {
+		Print(s)
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	text := Print(benchFlows(benchSize))
+	b.SetBytes(int64(len(text)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Parse(text); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkDiff(b *testing.B) {
+	want, have := benchFlows(benchSize), benchFlows(benchSize)
+	have.Flows = maps.Clone(have.Flows)
+	for k := range want.Flows {
+		delete(have.Flows, k)
+		break
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if d := Diff(want, have); d.Count() != 1 {
+			b.Fatal(d.Count())
+		}
+	}
+}

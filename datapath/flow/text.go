@@ -1,0 +1,147 @@
+package flow
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// WordError tells which word of a text is not understood.
+type WordError struct {
+	Word    string
+	Problem string // such as "is not a field known here"
+}
+
+// Error names the word and what is wrong with it.
+func (e *WordError) Error() string { return fmt.Sprintf("%q %s", e.Word, e.Problem) }
+
+func wordError(word, problem string) error { return &WordError{word, problem} }
+
+// wrapWord makes an error of another parser one that names the word.
+func wrapWord(word string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &WordError{word, "is malformed: " + err.Error()}
+}
+
+// between gives what is between prefix and suffix when s has both.
+func between(s, prefix, suffix string) (string, bool) {
+	if len(s) < len(prefix)+len(suffix) || !strings.HasPrefix(s, prefix) || !strings.HasSuffix(s, suffix) {
+		return "", false
+	}
+	return s[len(prefix) : len(s)-len(suffix)], true
+}
+
+func cutLast(s string, sep byte) (before, after string, found bool) {
+	if i := strings.LastIndexByte(s, sep); i >= 0 {
+		return s[:i], s[i+1:], true
+	}
+	return s, "", false
+}
+
+// cutOutside cuts at the first sep that is outside of parentheses and quotes.
+func cutOutside(s string, sep byte) (before, after string) {
+	depth, quoted := 0, false
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case quoted:
+			if c == '\\' {
+				i++
+			}
+			quoted = c != '"'
+		case c == '"':
+			quoted = true
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		case c == sep && depth == 0:
+			return s[:i], s[i+1:]
+		}
+	}
+	return s, ""
+}
+
+// nextWord takes one word off a text whose words stand between commas or white space. The word may have a quoted
+// part, in which both are allowed.
+func nextWord(s string) (word, rest string) {
+	s = strings.TrimLeft(s, ", \t")
+	quoted := false
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '\\' && quoted:
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ',' || c == ' ' || c == '\t'):
+			return s[:i], s[i+1:]
+		}
+	}
+	return s, ""
+}
+
+// unquote gives a name back that may be quoted.
+func unquote(s string) (string, error) {
+	if !strings.HasPrefix(s, `"`) {
+		if strings.ContainsRune(s, '"') {
+			return "", strconv.ErrSyntax
+		}
+		return s, nil
+	}
+	return strconv.Unquote(s)
+}
+
+func parseAddr(s string) (netip.Addr, error) {
+	a, err := netip.ParseAddr(s)
+	if err == nil && a.Zone() != "" {
+		return netip.Addr{}, fmt.Errorf("%s has a zone", a)
+	}
+	return a, err
+}
+
+// parsePrefix reads an address with or without a prefix length or a contiguous IPv4 netmask, and masks it as the
+// switch does. A length of 0 matches everything: that is the zero Prefix.
+func parsePrefix(s string) (netip.Prefix, error) {
+	address, mask, masked := strings.Cut(s, "/")
+	a, err := parseAddr(address)
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	bits := a.BitLen()
+	if masked {
+		if bits, err = prefixLength(mask, a); err != nil {
+			return netip.Prefix{}, err
+		}
+	}
+	if bits == 0 {
+		return netip.Prefix{}, nil
+	}
+	return a.Prefix(bits)
+}
+
+func prefixLength(mask string, a netip.Addr) (int, error) {
+	m, err := netip.ParseAddr(mask)
+	if err != nil {
+		n, err := strconv.ParseUint(mask, 10, 8)
+		return int(n), err
+	}
+	if m.BitLen() != a.BitLen() {
+		return 0, fmt.Errorf("the mask %s is of another family", mask)
+	}
+	bits, ended := 0, false
+	for _, b := range m.AsSlice() {
+		for bit := byte(0x80); bit != 0; bit >>= 1 {
+			switch one := b&bit != 0; {
+			case one && ended:
+				return 0, fmt.Errorf("the mask %s has holes", mask)
+			case one:
+				bits++
+			default:
+				ended = true
+			}
+		}
+	}
+	return bits, nil
+}
