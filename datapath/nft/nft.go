@@ -29,6 +29,9 @@ type Table struct {
 	Chains map[string]*Chain
 	Maps   map[string]*Map
 	Sets   map[string]*Set
+	// Unknown is what was found in the table and has no type here, in nft's words. It is never wanted: Diff throws
+	// the whole table away and makes it anew, in one transaction.
+	Unknown []string
 }
 
 // Chain is a chain; a base chain has a Hook.
@@ -156,7 +159,7 @@ type Element struct {
 // Target is the value of a Map's element.
 type Target struct {
 	Addr  netip.AddrPort
-	Owner cluster.Owner // not known of an element read back
+	Owner cluster.Owner // in the kernel a comment of the element; zero when too long for one (see MaxComment)
 }
 
 func (AddrIn) match()       {}

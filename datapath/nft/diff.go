@@ -1,0 +1,240 @@
+package nft
+
+import (
+	"slices"
+
+	"hairpin/cluster"
+	"hairpin/datapath/delta"
+)
+
+// Delta is what makes the tables that are there into the wanted ones. A changed Service is an element in it, never a
+// rule: a chain is rewritten, in the same transaction, only when its rules differ.
+type Delta struct {
+	Tables map[Family]TableDelta // only tables that differ
+}
+
+// TableDelta is the difference of one table. Its values are shared with the States that were compared.
+type TableDelta struct {
+	// Add makes the table, Delete removes it. Replace throws away what is there and makes the table anew, in one
+	// transaction: it has what this package has no words for, or a map or set of another type.
+	Add, Delete, Replace bool
+
+	Chains delta.Delta[string, *Chain] // Change: other rules
+	Remake map[string]*Chain           // chains of another hook, device or owner: deleted and made in one transaction
+
+	Maps        delta.Delta[string, *Map] // whole maps, never Change
+	Sets        delta.Delta[string, *Set]
+	MapElements map[string]delta.Delta[Element, Target] // of maps that stay; Change: another target or owner
+	SetElements map[string]delta.Delta[Element, cluster.Owner]
+
+	// Want is the wanted table, which the words of rules and elements need; nil when Delete.
+	Want *Table
+	// Have is the table found, which gives the keys of elements to delete; nil when Add.
+	Have *Table
+}
+
+// Diff compares what must be with what is. Owners count as far as nft can keep them.
+func Diff(want, have State) Delta {
+	var d Delta
+	for _, f := range []Family{Inet, Netdev} {
+		if t := diffTable(want[f], have[f]); t.Count() > 0 {
+			if d.Tables == nil {
+				d.Tables = map[Family]TableDelta{}
+			}
+			d.Tables[f] = t
+		}
+	}
+	return d
+}
+
+func diffTable(want, have *Table) TableDelta {
+	d := TableDelta{Want: want, Have: have}
+	switch {
+	case want == nil && have == nil:
+		return d
+	case want == nil:
+		d.Delete = true
+		return d
+	case have == nil:
+		d.Add = true
+	case len(have.Unknown) > 0 || otherTypes(want, have):
+		d.Replace = true
+	}
+	if d.Add || d.Replace {
+		have = &Table{}
+	}
+	d.diffChains(want, have)
+	d.Maps = delta.Of(want.Maps, have.Maps, func(a, b *Map) bool { return true })
+	d.Sets = delta.Of(want.Sets, have.Sets, func(a, b *Set) bool { return true })
+	for name, w := range want.Maps {
+		if h := have.Maps[name]; h != nil {
+			e := delta.Of(w.Elements, h.Elements, func(a, b Target) bool { return a.Addr == b.Addr && kept(a.Owner) == kept(b.Owner) })
+			putElements(&d.MapElements, name, e)
+		}
+	}
+	for name, w := range want.Sets {
+		if h := have.Sets[name]; h != nil {
+			e := delta.Of(w.Elements, h.Elements, func(a, b cluster.Owner) bool { return kept(a) == kept(b) })
+			putElements(&d.SetElements, name, e)
+		}
+	}
+	return d
+}
+
+func putElements[V any](m *map[string]delta.Delta[Element, V], name string, e delta.Delta[Element, V]) {
+	if e.Empty() {
+		return
+	}
+	if *m == nil {
+		*m = map[string]delta.Delta[Element, V]{}
+	}
+	(*m)[name] = e
+}
+
+// otherTypes tells whether a map or set must change its type, which nft cannot do while rules name it.
+func otherTypes(want, have *Table) bool {
+	for name, w := range want.Maps {
+		if h := have.Maps[name]; have.Sets[name] != nil || h != nil && mapType(h) != mapType(w) {
+			return true
+		}
+	}
+	for name, w := range want.Sets {
+		if h := have.Sets[name]; have.Maps[name] != nil || h != nil && setType(h) != setType(w) {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *TableDelta) diffChains(want, have *Table) {
+	d.Chains = delta.Of(want.Chains, have.Chains, func(w, h *Chain) bool {
+		return slices.EqualFunc(w.Rules, h.Rules, func(a, b Rule) bool { return keptRule(want, &a) == keptRule(have, &b) })
+	})
+	for name, w := range want.Chains {
+		h := have.Chains[name]
+		if h == nil || hookText(w) == hookText(h) && kept(w.Owner) == kept(h.Owner) {
+			continue
+		}
+		if d.Remake == nil {
+			d.Remake = map[string]*Chain{}
+		}
+		d.Remake[name] = w
+		delete(d.Chains.Change, name)
+	}
+}
+
+// kept is the label of an owner as the kernel has it.
+func kept(o cluster.Owner) string {
+	comment, _ := labelText(o.String())
+	return comment
+}
+
+// keptRule is a rule as the kernel has it.
+func keptRule(t *Table, r *Rule) string {
+	comment, _ := labelText(ruleLabel(r))
+	c := Rule{Matches: explicit(t, r.Matches), Do: r.Do, Counter: r.Counter}
+	return ruleWords(t, &c) + comment
+}
+
+// explicit leaves out matches that a later one implies: nft does not list "meta nfproto ipv4" before "ip daddr …",
+// nor "meta l4proto tcp" before "tcp dport …".
+func explicit(t *Table, matches []Match) []Match {
+	var out []Match
+	for i, m := range matches {
+		if !slices.ContainsFunc(matches[i+1:], func(later Match) bool { return implies(t, later, m) }) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+func implies(t *Table, later, m Match) bool {
+	switch m := m.(type) {
+	case FamilyIs:
+		switch later := later.(type) {
+		case AddrIn:
+			return cluster.FamilyOf(later.Prefix.Addr()) == m.Family
+		case InSet:
+			s := t.Sets[later.Set]
+			return s != nil && (slices.Contains(s.Key, KeyIPDst) && m.Family == cluster.IPv4 || slices.Contains(s.Key, KeyIP6Dst) && m.Family == cluster.IPv6)
+		}
+	case L4Proto:
+		port, ok := later.(DstPort)
+		return ok && port.Protocol == m.Protocol
+	}
+	return false
+}
+
+// Empty tells whether there is nothing to do.
+func (d Delta) Empty() bool { return d.Count() == 0 }
+
+// Count is the number of things that differ: tables, chains, maps, sets and single elements.
+func (d Delta) Count() int {
+	n := 0
+	for _, t := range d.Tables {
+		n += t.Count()
+	}
+	return n
+}
+
+// Count is the number of things that differ in one table.
+func (d TableDelta) Count() int {
+	n := d.Chains.Count() + len(d.Remake) + d.Maps.Count() + d.Sets.Count()
+	if d.Add || d.Delete || d.Replace {
+		n++
+	}
+	for _, m := range d.Maps.Add {
+		n += len(m.Elements)
+	}
+	for _, s := range d.Sets.Add {
+		n += len(s.Elements)
+	}
+	for _, e := range d.MapElements {
+		n += e.Count()
+	}
+	for _, e := range d.SetElements {
+		n += e.Count()
+	}
+	return n
+}
+
+// Grow is the part that makes and changes, Shrink the part that removes. First grow, later shrink.
+func (d Delta) Grow() Delta { return d.part(true) }
+
+// Shrink is the part that removes.
+func (d Delta) Shrink() Delta { return d.part(false) }
+
+func (d Delta) part(grow bool) Delta {
+	var out Delta
+	for f, t := range d.Tables {
+		p := TableDelta{Want: t.Want, Have: t.Have}
+		if grow {
+			p.Add, p.Replace, p.Remake = t.Add, t.Replace, t.Remake
+		} else {
+			p.Delete = t.Delete
+		}
+		p.Chains, p.Maps, p.Sets = half(t.Chains, grow), half(t.Maps, grow), half(t.Sets, grow)
+		for name, e := range t.MapElements {
+			putElements(&p.MapElements, name, half(e, grow))
+		}
+		for name, e := range t.SetElements {
+			putElements(&p.SetElements, name, half(e, grow))
+		}
+		if p.Count() == 0 {
+			continue
+		}
+		if out.Tables == nil {
+			out.Tables = map[Family]TableDelta{}
+		}
+		out.Tables[f] = p
+	}
+	return out
+}
+
+func half[K comparable, V any](d delta.Delta[K, V], grow bool) delta.Delta[K, V] {
+	g, s := d.Split()
+	if grow {
+		return g
+	}
+	return s
+}

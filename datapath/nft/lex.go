@@ -1,0 +1,67 @@
+package nft
+
+import (
+	"fmt"
+	"strings"
+)
+
+// kind is what a token is.
+type kind uint8
+
+const (
+	word    kind = iota // also operators and a single ':' or '.'
+	text                // "…"
+	mark                // one of { } ; ,
+	comment             // # to the end of the line
+	newline
+	end
+)
+
+type token struct {
+	kind kind
+	s    string
+	line int
+}
+
+// lex cuts nft's text into tokens. The end of a line is a token, because it ends a rule.
+func lex(in string) ([]token, error) {
+	var out []token
+	line := 1
+	for i := 0; i < len(in); {
+		switch c := in[i]; {
+		case c == '\n':
+			out = append(out, token{newline, "\n", line})
+			line++
+			i++
+		case c == ' ' || c == '\t' || c == '\r':
+			i++
+		case strings.IndexByte("{};,", c) >= 0:
+			out = append(out, token{mark, in[i : i+1], line})
+			i++
+		case c == '#':
+			n := lengthTo(in[i:], "\n")
+			out = append(out, token{comment, in[i : i+n], line})
+			i += n
+		case c == '"':
+			n := strings.IndexAny(in[i+1:], "\"\n")
+			if n < 0 || in[i+1+n] == '\n' {
+				return nil, fmt.Errorf("line %d: a string has no end", line)
+			}
+			out = append(out, token{text, in[i+1 : i+1+n], line})
+			i += n + 2
+		default:
+			n := lengthTo(in[i:], " \t\r\n{};,\"#")
+			out = append(out, token{word, in[i : i+n], line})
+			i += n
+		}
+	}
+	return append(out, token{end, "end of text", line}), nil
+}
+
+// lengthTo is the number of bytes before the first of the characters.
+func lengthTo(s, characters string) int {
+	if n := strings.IndexAny(s, characters); n >= 0 {
+		return n
+	}
+	return len(s)
+}

@@ -1,0 +1,246 @@
+// Package nfttest draws random nft states, for property tests here and against the real nft.
+package nfttest
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"pgregory.net/rapid"
+
+	"hairpin/cluster"
+	"hairpin/datapath/nft"
+)
+
+// States draws tables that the kernel takes: hooks suit their chain's type, and rules name maps and sets that exist.
+func States() *rapid.Generator[nft.State] {
+	return rapid.Custom(func(t *rapid.T) nft.State {
+		s := nft.State{}
+		if rapid.Bool().Draw(t, "inet") {
+			s[nft.Inet] = table(t, nft.Inet)
+		}
+		if rapid.Bool().Draw(t, "netdev") {
+			s[nft.Netdev] = table(t, nft.Netdev)
+		}
+		return s
+	})
+}
+
+// Owner draws an owner; now and then its label is too long for nft.
+func Owner(t *rapid.T) cluster.Owner {
+	name := rapid.SampledFrom([]string{"web", "db-0", "a.b", strings.Repeat("x", 63), strings.Repeat("y", 200)}).Draw(t, "name")
+	switch rapid.IntRange(0, 2).Draw(t, "owner") {
+	case 0:
+		return cluster.Owner{}
+	case 1:
+		return cluster.Owner{Kind: "Node", Name: name}
+	}
+	return cluster.Owner{Kind: "Service", Namespace: rapid.SampledFrom([]string{"default", "kube-system"}).Draw(t, "namespace"), Name: name}
+}
+
+func table(t *rapid.T, f nft.Family) *nft.Table {
+	table := &nft.Table{Chains: map[string]*nft.Chain{}, Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{}}
+	if f == nft.Inet {
+		for i := range rapid.IntRange(0, 2).Draw(t, "maps") {
+			m := drawMap(t, fmt.Sprintf("map%d", i))
+			table.Maps[m.Name] = m
+		}
+	}
+	for i := range rapid.IntRange(0, 2).Draw(t, "sets") {
+		s := drawSet(t, fmt.Sprintf("set%d", i))
+		table.Sets[s.Name] = s
+	}
+	hooks := []nft.Chain{
+		{Name: "prerouting", Type: "nat", Hook: "prerouting", Priority: -100},
+		{Name: "output", Type: "nat", Hook: "output", Priority: -100},
+		{Name: "postrouting", Type: "nat", Hook: "postrouting", Priority: 100},
+		{Name: "early", Type: "filter", Hook: "prerouting", Priority: -310},
+		{Name: "plain"},
+	}
+	if f == nft.Netdev {
+		hooks = []nft.Chain{{Name: "guard", Type: "filter", Hook: "ingress", Device: "lo", Priority: -500}, {Name: "plain"}}
+	}
+	for _, c := range hooks {
+		if !rapid.Bool().Draw(t, c.Name) {
+			continue
+		}
+		c.Owner = Owner(t)
+		if c.Hook != "" && c.Type == "filter" {
+			c.Priority += rapid.IntRange(-5, 5).Draw(t, "priority")
+		}
+		for range rapid.IntRange(0, 4).Draw(t, "rules") {
+			c.Rules = append(c.Rules, rule(t, table, &c))
+		}
+		table.Chains[c.Name] = &c
+	}
+	return table
+}
+
+func family(t *rapid.T) cluster.Family {
+	return rapid.SampledFrom([]cluster.Family{cluster.IPv4, cluster.IPv6}).Draw(t, "family")
+}
+
+func key(t *rapid.T) []nft.KeyField {
+	var key []nft.KeyField
+	if addr := rapid.SampledFrom([]nft.KeyField{"", nft.KeyIPDst, nft.KeyIP6Dst}).Draw(t, "address key"); addr != "" {
+		key = append(key, addr)
+	}
+	if rapid.Bool().Draw(t, "protocol key") || len(key) == 0 {
+		key = append(key, nft.KeyProto)
+	}
+	if rapid.Bool().Draw(t, "port key") {
+		key = append(key, nft.KeyPort)
+	}
+	return key
+}
+
+func element(t *rapid.T, key []nft.KeyField) nft.Element {
+	var e nft.Element
+	for _, k := range key {
+		switch k {
+		case nft.KeyProto:
+			e.Protocol = protocol(t)
+		case nft.KeyPort:
+			e.Port = rapid.Uint16().Draw(t, "port")
+		case nft.KeyIPDst:
+			e.Addr = addr(t, cluster.IPv4)
+		case nft.KeyIP6Dst:
+			e.Addr = addr(t, cluster.IPv6)
+		}
+	}
+	return e
+}
+
+func drawMap(t *rapid.T, name string) *nft.Map {
+	m := &nft.Map{Name: name, Family: family(t), Key: key(t), Elements: map[nft.Element]nft.Target{}}
+	for range rapid.IntRange(0, 4).Draw(t, "elements") {
+		to := netip.AddrPortFrom(addr(t, m.Family), rapid.Uint16().Draw(t, "to port"))
+		m.Elements[element(t, m.Key)] = nft.Target{Addr: to, Owner: Owner(t)}
+	}
+	return m
+}
+
+func drawSet(t *rapid.T, name string) *nft.Set {
+	s := &nft.Set{Name: name, Key: key(t), Elements: map[nft.Element]cluster.Owner{}}
+	for range rapid.IntRange(0, 4).Draw(t, "elements") {
+		s.Elements[element(t, s.Key)] = Owner(t)
+	}
+	return s
+}
+
+func rule(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Rule {
+	r := nft.Rule{Counter: rapid.Bool().Draw(t, "counter"), Owner: Owner(t)}
+	r.Comment = rapid.SampledFrom([]string{"", "pods to the host", "a/b: c", ": x", "é # { } ; ok", strings.Repeat("z", 120)}).Draw(t, "comment")
+	for range rapid.IntRange(0, 3).Draw(t, "matches") {
+		r.Matches = append(r.Matches, match(t, table, c))
+	}
+	// One family per rule: nft refuses a rule that can never match.
+	fam := family(t)
+	r.Matches = slicesOf(r.Matches, table, fam)
+	r.Do = statement(t, table, c, fam)
+	if len(r.Matches) == 0 && !r.Counter && r.Do == nil {
+		r.Counter = true
+	}
+	return r
+}
+
+// slicesOf keeps the matches that can hold together, for a family.
+func slicesOf(in []nft.Match, table *nft.Table, f cluster.Family) []nft.Match {
+	var out []nft.Match
+	l4 := false
+	for _, m := range in {
+		switch m := m.(type) {
+		case nft.AddrIn:
+			if cluster.FamilyOf(m.Prefix.Addr()) != f {
+				continue
+			}
+		case nft.FamilyIs:
+			if m.Family != f {
+				continue
+			}
+		case nft.InSet:
+			k := table.Sets[m.Set].Key[0]
+			if k == nft.KeyIPDst && f != cluster.IPv4 || k == nft.KeyIP6Dst && f != cluster.IPv6 {
+				continue
+			}
+		case nft.L4Proto, nft.DstPort:
+			if l4 {
+				continue
+			}
+			l4 = true
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+func match(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Match {
+	not := rapid.Bool().Draw(t, "not")
+	switch rapid.IntRange(0, 8).Draw(t, "match") {
+	case 0:
+		a := addr(t, family(t))
+		return nft.AddrIn{Dst: rapid.Bool().Draw(t, "daddr"), Not: not, Prefix: netip.PrefixFrom(a, rapid.IntRange(1, a.BitLen()).Draw(t, "bits")).Masked()}
+	case 1:
+		if c.Hook == "prerouting" || c.Hook == "output" {
+			return nft.DstIsLocal{}
+		}
+	case 2:
+		return nft.FamilyIs{Family: family(t)}
+	case 3:
+		return nft.L4Proto{Protocol: protocol(t)}
+	case 4:
+		return nft.DstPort{Protocol: protocol(t), Port: rapid.Uint16().Draw(t, "port")}
+	case 5:
+		if c.Hook == "output" || c.Hook == "postrouting" {
+			return nft.OutInterface{Name: "ovn-k8s-mp0", Not: not}
+		}
+	case 6:
+		if c.Hook == "prerouting" {
+			return nft.InInterface{Name: "eth0", Not: not}
+		}
+	case 7:
+		mask := rapid.SampledFrom([]uint32{^uint32(0), 0x3f0, 1}).Draw(t, "mask")
+		return nft.MarkIs{Value: rapid.Uint32().Draw(t, "mark") & mask, Mask: mask}
+	}
+	for name := range table.Sets {
+		return nft.InSet{Set: name}
+	}
+	return nft.MarkIs{Value: 1, Mask: 1}
+}
+
+func statement(t *rapid.T, table *nft.Table, c *nft.Chain, f cluster.Family) nft.Statement {
+	n := rapid.IntRange(0, 7).Draw(t, "statement")
+	switch {
+	case n == 0 && c.Hook == "postrouting":
+		return nft.Masquerade{}
+	case n == 1 && c.Hook == "postrouting":
+		return nft.SNAT{Addr: addr(t, f)}
+	case n <= 2 && c.Type == "nat" && c.Hook != "postrouting":
+		for name, m := range table.Maps {
+			if m.Family == f && (m.Key[0] == nft.KeyProto || (m.Key[0] == nft.KeyIPDst) == (f == cluster.IPv4)) {
+				return nft.DNATMap{Map: name}
+			}
+		}
+	case n == 3:
+		return nft.SetMark{Value: rapid.Uint32().Draw(t, "set mark")}
+	case n == 4:
+		return nft.Drop{}
+	case n == 5:
+		return nft.Return{}
+	case n == 6:
+		return nil
+	}
+	return nft.Accept{}
+}
+
+func protocol(t *rapid.T) cluster.Protocol {
+	return rapid.SampledFrom([]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}).Draw(t, "protocol")
+}
+
+func addr(t *rapid.T, f cluster.Family) netip.Addr {
+	last := rapid.Byte().Draw(t, "address")
+	if f == cluster.IPv4 {
+		return netip.AddrFrom4([4]byte{10, 96, 0, last})
+	}
+	return netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x10, 5: 0x96, 15: last})
+}

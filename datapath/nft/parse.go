@@ -1,0 +1,305 @@
+package nft
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+)
+
+// Parse reads what Print wrote, and what `nft list table` of nft 1.0.6 to 1.1 prints of such tables. It knows only
+// the forms of this package: anything else is an error that names the word and its line. Maps and sets stand
+// above the chains that use them, as nft prints them.
+func Parse(in string) (State, error) { return parse(in, false) }
+
+// ParseFound is Parse for a table that others may have edited: what has no form in this package is kept as text in
+// Table.Unknown instead of being an error. It fails only on text that is no table of ours at all.
+func ParseFound(in string) (State, error) { return parse(in, true) }
+
+// parser is the place in the token list. In the lenient mode, what is not understood goes to Unknown.
+type parser struct {
+	tokens  []token
+	at      int
+	lenient bool
+	table   *Table
+}
+
+func parse(in string, lenient bool) (State, error) {
+	tokens, err := lex(in)
+	if err != nil {
+		return nil, err
+	}
+	p := &parser{tokens: tokens, lenient: lenient}
+	out := State{}
+	for {
+		p.skipBlank()
+		if p.peek().kind == end {
+			return out, nil
+		}
+		if err := p.words("table"); err != nil {
+			return nil, err
+		}
+		family := Family(p.peek().s)
+		if family != Inet && family != Netdev {
+			return nil, p.unknown("family of a table")
+		}
+		p.at++
+		if err := p.words(claims.NFTTable, "{"); err != nil {
+			return nil, err
+		}
+		if out[family] != nil {
+			return nil, fmt.Errorf("line %d: a second table of family %s", p.peek().line, family)
+		}
+		p.table = &Table{Chains: map[string]*Chain{}, Maps: map[string]*Map{}, Sets: map[string]*Set{}}
+		out[family] = p.table
+		if err := p.tableBody(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (p *parser) tableBody() error {
+	for {
+		start := p.at
+		var err error
+		switch t := p.next(); {
+		case t.kind == newline:
+		case t.kind == comment:
+			if quoted, found := strings.CutPrefix(t.s, unknownLine); found {
+				var u string
+				if u, err = strconv.Unquote(quoted); err == nil {
+					p.table.Unknown = append(p.table.Unknown, u)
+				}
+			}
+		case t.s == "}" && t.kind == mark:
+			return nil
+		case t.kind == end:
+			return fmt.Errorf("line %d: the table has no end", t.line)
+		case t.s == "chain":
+			err = p.chain()
+		case t.s == "map":
+			err = p.mapBody()
+		case t.s == "set":
+			err = p.setBody()
+		default:
+			p.at--
+			err = p.unknown("part of a table")
+		}
+		if err == nil {
+			continue
+		}
+		if !p.lenient {
+			return err
+		}
+		p.keepUnknown(start, "")
+	}
+}
+
+// keepUnknown records the text from start to the end of its line, with all lines of its braces, and goes on after it.
+func (p *parser) keepUnknown(start int, where string) {
+	var words []string
+	depth := 0
+	for p.at = start; ; p.at++ {
+		t := p.peek()
+		if t.kind == end || (depth == 0 && (t.kind == newline || t.s == "}" && t.kind == mark)) {
+			break
+		}
+		switch {
+		case t.kind == newline || t.kind == comment:
+			continue
+		case t.kind == text:
+			words = append(words, `"`+t.s+`"`)
+			continue
+		case t.s == "{":
+			depth++
+		case t.s == "}":
+			depth--
+		}
+		words = append(words, t.s)
+	}
+	p.table.Unknown = append(p.table.Unknown, where+strings.Join(words, " "))
+}
+
+func (p *parser) chain() error {
+	name, err := p.name()
+	if err != nil {
+		return err
+	}
+	c := &Chain{Name: name}
+	if err := p.words("{"); err != nil {
+		return err
+	}
+	c.Owner = cluster.ParseOwner(p.longLabel())
+	for {
+		start := p.at
+		switch t := p.next(); {
+		case t.kind == newline || t.kind == comment || t.s == ";":
+			continue
+		case t.s == "}" && t.kind == mark:
+			return p.addChain(c)
+		case t.kind == end:
+			return fmt.Errorf("line %d: chain %s has no end", t.line, c.Name)
+		case t.s == "comment" && len(c.Rules) == 0:
+			label, err := p.value("comment")
+			if err != nil {
+				return err
+			}
+			c.Owner = cluster.ParseOwner(label)
+		case t.s == "type" && c.Hook == "":
+			if err := p.hook(c); err != nil {
+				return err
+			}
+		default:
+			p.at = start
+			r, err := p.rule()
+			if err != nil && !p.lenient {
+				return err
+			}
+			if err != nil {
+				p.keepUnknown(start, "chain "+c.Name+": ")
+				continue
+			}
+			c.Rules = append(c.Rules, r)
+		}
+	}
+}
+
+func (p *parser) addChain(c *Chain) error {
+	if p.table.Chains[c.Name] != nil {
+		return fmt.Errorf("line %d: a second chain %s", p.peek().line, c.Name)
+	}
+	p.table.Chains[c.Name] = c
+	return nil
+}
+
+// hook reads "nat hook prerouting device "eth0" priority -100; policy accept;".
+func (p *parser) hook(c *Chain) error {
+	var err error
+	if c.Type, err = p.value("chain type"); err != nil {
+		return err
+	}
+	if err := p.words("hook"); err != nil {
+		return err
+	}
+	if c.Hook, err = p.value("hook"); err != nil {
+		return err
+	}
+	if p.accept("device") {
+		if c.Device, err = p.value("device"); err != nil {
+			return err
+		}
+	}
+	if err := p.words("priority"); err != nil {
+		return err
+	}
+	if c.Priority, err = p.priority(); err != nil {
+		return err
+	}
+	p.accept(";")
+	if p.accept("policy") {
+		return p.words("accept", ";")
+	}
+	return nil
+}
+
+// priority reads a number, or one of nft's names with an offset such as "filter - 500".
+func (p *parser) priority() (int, error) {
+	known := map[string]int{"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "security": 50, "srcnat": 100}
+	base, named := known[p.peek().s]
+	if !named {
+		n, err := strconv.Atoi(p.peek().s)
+		if err != nil {
+			return 0, p.unknown("priority")
+		}
+		p.at++
+		return n, nil
+	}
+	p.at++
+	sign := 0
+	switch {
+	case p.accept("+"):
+		sign = 1
+	case p.accept("-"):
+		sign = -1
+	default:
+		return base, nil
+	}
+	n, err := strconv.Atoi(p.peek().s)
+	if err != nil {
+		return 0, p.unknown("offset of a priority")
+	}
+	p.at++
+	return base + sign*n, nil
+}
+
+func (p *parser) name() (string, error) {
+	if t := p.peek(); t.kind != word {
+		return "", p.unknown("name")
+	}
+	return p.next().s, nil
+}
+
+func (p *parser) skipComment() {
+	if p.peek().kind == comment {
+		p.at++
+	}
+}
+
+// value takes a word or a string.
+func (p *parser) value(what string) (string, error) {
+	if t := p.peek(); t.kind != word && t.kind != text {
+		return "", p.unknown(what)
+	}
+	return p.next().s, nil
+}
+
+// longLabel takes the comment that holds a label too long for nft, if it stands here.
+func (p *parser) longLabel() string {
+	label, found := strings.CutPrefix(p.peek().s, longLabel)
+	if !found || label == "" || p.peek().kind != comment {
+		return ""
+	}
+	p.at++
+	return label
+}
+
+func (p *parser) peek() token { return p.tokens[p.at] }
+
+// next takes a token; the end is never passed.
+func (p *parser) next() token {
+	t := p.tokens[p.at]
+	if t.kind != end {
+		p.at++
+	}
+	return t
+}
+
+func (p *parser) accept(s string) bool {
+	if t := p.peek(); t.s != s || (t.kind != word && t.kind != mark) {
+		return false
+	}
+	p.at++
+	return true
+}
+
+// words takes exactly these words.
+func (p *parser) words(want ...string) error {
+	for _, w := range want {
+		if !p.accept(w) {
+			return fmt.Errorf("line %d: %q where %q must be", p.peek().line, p.peek().s, w)
+		}
+	}
+	return nil
+}
+
+func (p *parser) skipBlank() {
+	for k := p.peek().kind; k == newline || k == comment; k = p.peek().kind {
+		p.at++
+	}
+}
+
+func (p *parser) unknown(what string) error {
+	return fmt.Errorf("line %d: unknown word %q: not a %s that is known here", p.peek().line, p.peek().s, what)
+}

@@ -1,0 +1,251 @@
+package nft
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"hairpin/cluster"
+)
+
+// mapBody reads a map after the word "map".
+func (p *parser) mapBody() error {
+	m := &Map{Elements: map[Element]Target{}}
+	var err error
+	if m.Name, err = p.name(); err != nil {
+		return err
+	}
+	err = p.elements(func() error {
+		if m.Key, err = p.key(); err != nil {
+			return err
+		}
+		if err = p.words(":"); err != nil {
+			return err
+		}
+		line := p.peek().line
+		value, err := p.key()
+		if err != nil {
+			return err
+		}
+		if len(value) != 2 || value[0] != KeyIPDst && value[0] != KeyIP6Dst || value[1] != KeyPort {
+			return fmt.Errorf("line %d: map %s has values of an unknown type %q", line, m.Name, keyText(value))
+		}
+		m.Family = cluster.IPv4
+		if value[0] == KeyIP6Dst {
+			m.Family = cluster.IPv6
+		}
+		return nil
+	}, func() (func(cluster.Owner), error) {
+		e, owner, err := p.element(m.Key)
+		if err != nil {
+			return nil, err
+		}
+		if err := p.words(":"); err != nil {
+			return nil, err
+		}
+		v, err := p.fields([]KeyField{m.value(), KeyPort})
+		if err != nil {
+			return nil, err
+		}
+		if _, twice := m.Elements[e]; twice {
+			return nil, fmt.Errorf("line %d: a second element %s", p.peek().line, elementText(m.Key, e))
+		}
+		t := Target{Addr: netip.AddrPortFrom(v.Addr, v.Port), Owner: owner}
+		m.Elements[e] = t
+		return func(o cluster.Owner) { t.Owner = o; m.Elements[e] = t }, nil
+	})
+	if err != nil {
+		return err
+	}
+	if p.table.Maps[m.Name] != nil || p.table.Sets[m.Name] != nil {
+		return fmt.Errorf("line %d: a second map or set %s", p.peek().line, m.Name)
+	}
+	p.table.Maps[m.Name] = m
+	return nil
+}
+
+// value is the first field of a map's value.
+func (m *Map) value() KeyField {
+	if m.Family == cluster.IPv4 {
+		return KeyIPDst
+	}
+	return KeyIP6Dst
+}
+
+// setBody reads a set after the word "set".
+func (p *parser) setBody() error {
+	s := &Set{Elements: map[Element]cluster.Owner{}}
+	var err error
+	if s.Name, err = p.name(); err != nil {
+		return err
+	}
+	err = p.elements(func() error {
+		s.Key, err = p.key()
+		return err
+	}, func() (func(cluster.Owner), error) {
+		e, owner, err := p.element(s.Key)
+		if err != nil {
+			return nil, err
+		}
+		if _, twice := s.Elements[e]; twice {
+			return nil, fmt.Errorf("line %d: a second element %s", p.peek().line, elementText(s.Key, e))
+		}
+		s.Elements[e] = owner
+		return func(o cluster.Owner) { s.Elements[e] = o }, nil
+	})
+	if err != nil {
+		return err
+	}
+	if p.table.Maps[s.Name] != nil || p.table.Sets[s.Name] != nil {
+		return fmt.Errorf("line %d: a second map or set %s", p.peek().line, s.Name)
+	}
+	p.table.Sets[s.Name] = s
+	return nil
+}
+
+// elements reads the braces of a map or set: its type, and its elements with one. A label too long for nft stands
+// behind the comma of its element.
+func (p *parser) elements(typ func() error, one func() (func(cluster.Owner), error)) error {
+	if err := p.words("{"); err != nil {
+		return err
+	}
+	typed := false
+	for {
+		switch t := p.next(); {
+		case t.kind == newline || t.kind == comment || t.s == ";":
+			continue
+		case t.s == "}" && t.kind == mark:
+			if !typed {
+				return fmt.Errorf("line %d: a map or set without a type", t.line)
+			}
+			return nil
+		case (t.s == "typeof" || t.s == "type") && !typed:
+			if err := typ(); err != nil {
+				return err
+			}
+			typed = true
+		case t.s == "elements" && typed:
+			if err := p.words("=", "{"); err != nil {
+				return err
+			}
+			if err := p.elementList(one); err != nil {
+				return err
+			}
+		default:
+			p.at--
+			return p.unknown("part of a map or set")
+		}
+	}
+}
+
+func (p *parser) elementList(one func() (func(cluster.Owner), error)) error {
+	for {
+		p.skipBlank()
+		if p.accept("}") {
+			return nil
+		}
+		setOwner, err := one()
+		if err != nil {
+			return err
+		}
+		comma := p.accept(",")
+		if label := p.longLabel(); label != "" {
+			setOwner(cluster.ParseOwner(label))
+		}
+		p.skipBlank()
+		if !comma && p.peek().s != "}" {
+			return p.unknown("end of an element")
+		}
+	}
+}
+
+// element reads a key and its comment.
+func (p *parser) element(key []KeyField) (Element, cluster.Owner, error) {
+	e, err := p.fields(key)
+	if err != nil || !p.accept("comment") {
+		return e, cluster.Owner{}, err
+	}
+	label, err := p.value("comment")
+	return e, cluster.ParseOwner(label), err
+}
+
+// fields reads the values of the fields, with dots between them.
+func (p *parser) fields(key []KeyField) (Element, error) {
+	var e Element
+	for i, k := range key {
+		if i > 0 && !p.accept(".") {
+			return e, p.unknown("key: a dot must be")
+		}
+		t := p.peek()
+		if t.kind != word {
+			return e, p.unknown(string(k))
+		}
+		switch k {
+		case KeyProto:
+			proto, ok := protocolOf(t.s)
+			if !ok {
+				return e, p.unknown("protocol")
+			}
+			e.Protocol = proto
+		case KeyPort:
+			n, err := strconv.ParseUint(t.s, 10, 16)
+			if err != nil {
+				return e, p.unknown("port")
+			}
+			e.Port = uint16(n)
+		default:
+			a, err := netip.ParseAddr(t.s)
+			if err != nil || a.Zone() != "" || a.Is4() != (k == KeyIPDst) {
+				return e, p.unknown("address of type " + string(k))
+			}
+			e.Addr = a
+		}
+		p.at++
+	}
+	return e, nil
+}
+
+// key reads field names with dots between them.
+func (p *parser) key() ([]KeyField, error) {
+	var key []KeyField
+	for {
+		k, ok := p.field()
+		if !ok {
+			return nil, p.unknown("key field")
+		}
+		if slices.Contains(key, k) {
+			return nil, fmt.Errorf("line %d: key field %q twice", p.peek().line, k)
+		}
+		key = append(key, k)
+		if !p.accept(".") {
+			return key, nil
+		}
+	}
+}
+
+// field takes one key field, of two words or one, or nothing.
+func (p *parser) field() (KeyField, bool) {
+	for n := 2; n >= 1; n-- {
+		var words []string
+		for i := 0; i < n && p.tokens[min(p.at+i, len(p.tokens)-1)].kind == word; i++ {
+			words = append(words, p.tokens[p.at+i].s)
+		}
+		if k, ok := fieldOf(words); ok && len(words) == n {
+			p.at += n
+			return k, true
+		}
+	}
+	return "", false
+}
+
+// protocolOf reads a protocol by name or number; nft prints numbers where /etc/protocols is missing.
+func protocolOf(s string) (cluster.Protocol, bool) {
+	for _, p := range []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP} {
+		if s == p.String() {
+			return p, true
+		}
+	}
+	n, err := strconv.ParseUint(s, 10, 8)
+	return cluster.Protocol(n), err == nil
+}

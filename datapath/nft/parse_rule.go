@@ -1,0 +1,253 @@
+package nft
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hairpin/cluster"
+)
+
+// rule reads one rule up to the end of its line.
+func (p *parser) rule() (Rule, error) {
+	var r Rule
+	for {
+		t := p.peek()
+		switch {
+		case t.kind == newline || t.kind == end || t.kind == mark && (t.s == ";" || t.s == "}"):
+			return r, nil
+		case t.kind == comment:
+			label := p.longLabel()
+			if label == "" {
+				p.skipComment()
+				continue
+			}
+			r.Owner, r.Comment = splitLabel(label)
+		case p.accept("comment"):
+			if p.peek().kind != text {
+				return r, p.unknown("comment")
+			}
+			r.Owner, r.Comment = splitLabel(p.next().s)
+		case p.accept("counter"):
+			r.Counter = true
+			if p.accept("packets") {
+				if _, err := p.number(64, "count"); err != nil {
+					return r, err
+				}
+				if err := p.words("bytes"); err != nil {
+					return r, err
+				}
+				if _, err := p.number(64, "count"); err != nil {
+					return r, err
+				}
+			}
+		case r.Do != nil:
+			return r, p.unknown("end of a rule")
+		default:
+			m, s, err := p.matchOrStatement()
+			if err != nil {
+				return r, err
+			}
+			r.Do = s
+			if m != nil && r.Counter {
+				return r, fmt.Errorf("line %d: a counter before a match", t.line)
+			}
+			if m != nil {
+				r.Matches = append(r.Matches, m)
+			}
+		}
+	}
+}
+
+// splitLabel undoes ruleLabel.
+func splitLabel(label string) (cluster.Owner, string) {
+	head, rest, found := strings.Cut(label, ": ")
+	if found && head == "" {
+		return cluster.Owner{}, rest
+	}
+	o := cluster.ParseOwner(head)
+	if o == (cluster.Owner{}) || o.String() != head || strings.ContainsAny(head, " \t") {
+		return cluster.Owner{}, label
+	}
+	return o, rest
+}
+
+// matchOrStatement reads one of the two; the other is nil.
+func (p *parser) matchOrStatement() (Match, Statement, error) {
+	start := p.at
+	if key, err := p.key(); err == nil && strings.HasPrefix(p.peek().s, "@") {
+		m, err := p.inSet(key)
+		return m, nil, err
+	}
+	p.at = start
+	switch w := p.next().s; w {
+	case "accept":
+		return nil, Accept{}, nil
+	case "drop":
+		return nil, Drop{}, nil
+	case "return":
+		return nil, Return{}, nil
+	case "masquerade":
+		return nil, Masquerade{}, nil
+	case "snat":
+		s, err := p.snat()
+		return nil, s, err
+	case "dnat":
+		s, err := p.dnatMap()
+		return nil, s, err
+	case "meta":
+		return p.meta()
+	case "ip", "ip6":
+		m, err := p.addrIn(w)
+		return m, nil, err
+	case "fib":
+		if err := p.words("daddr", "type"); err != nil {
+			return nil, nil, err
+		}
+		if !p.accept("local") && !p.accept("2") {
+			return nil, nil, p.unknown("address type")
+		}
+		return DstIsLocal{}, nil, nil
+	case "tcp", "udp", "sctp":
+		proto, _ := protocolOf(w)
+		if err := p.words("dport"); err != nil {
+			return nil, nil, err
+		}
+		port, err := p.number(16, "port")
+		return DstPort{Protocol: proto, Port: uint16(port)}, nil, err
+	case "oifname":
+		not := p.accept("!=")
+		name, err := p.value("interface")
+		return OutInterface{Name: name, Not: not}, nil, err
+	case "iifname":
+		not := p.accept("!=")
+		name, err := p.value("interface")
+		return InInterface{Name: name, Not: not}, nil, err
+	}
+	p.at = start
+	return nil, nil, p.unknown("match or statement")
+}
+
+func (p *parser) inSet(key []KeyField) (Match, error) {
+	name := p.peek().s[1:]
+	s := p.table.Sets[name]
+	if s == nil || !slices.Equal(s.Key, key) {
+		return nil, fmt.Errorf("line %d: no set %s with the key %q above", p.peek().line, name, keyText(key))
+	}
+	p.at++
+	return InSet{Set: name}, nil
+}
+
+func (p *parser) meta() (Match, Statement, error) {
+	switch w := p.next().s; w {
+	case "l4proto":
+		proto, ok := protocolOf(p.peek().s)
+		if !ok {
+			return nil, nil, p.unknown("protocol")
+		}
+		p.at++
+		return L4Proto{Protocol: proto}, nil, nil
+	case "nfproto":
+		switch {
+		case p.accept("ipv4") || p.accept("2"):
+			return FamilyIs{Family: cluster.IPv4}, nil, nil
+		case p.accept("ipv6") || p.accept("10"):
+			return FamilyIs{Family: cluster.IPv6}, nil, nil
+		}
+		return nil, nil, p.unknown("family")
+	case "mark":
+		if p.accept("set") {
+			v, err := p.number(32, "mark")
+			return nil, SetMark{Value: uint32(v)}, err
+		}
+		m := MarkIs{Mask: ^uint32(0)}
+		if p.accept("&") {
+			mask, err := p.number(32, "mask")
+			if err != nil {
+				return nil, nil, err
+			}
+			if err := p.words("=="); err != nil {
+				return nil, nil, err
+			}
+			m.Mask = uint32(mask)
+		}
+		v, err := p.number(32, "mark")
+		m.Value = uint32(v)
+		return m, nil, err
+	}
+	p.at--
+	return nil, nil, p.unknown("meta key")
+}
+
+func (p *parser) addrIn(family string) (Match, error) {
+	var m AddrIn
+	switch {
+	case p.accept("daddr"):
+		m.Dst = true
+	case !p.accept("saddr"):
+		return nil, p.unknown("header field")
+	}
+	m.Not = p.accept("!=")
+	s := p.peek().s
+	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+		m.Prefix = netip.PrefixFrom(a, a.BitLen())
+	} else if m.Prefix, err = netip.ParsePrefix(s); err != nil {
+		return nil, p.unknown("address or prefix")
+	}
+	if addrWord(m.Prefix.Addr()) != family {
+		return nil, p.unknown("prefix of this family")
+	}
+	p.at++
+	return m, nil
+}
+
+func (p *parser) snat() (Statement, error) {
+	family, err := p.value("family")
+	if err != nil {
+		return nil, err
+	}
+	if err := p.words("to"); err != nil {
+		return nil, err
+	}
+	a, err := netip.ParseAddr(p.peek().s)
+	if err != nil || a.Zone() != "" || addrWord(a) != family {
+		return nil, p.unknown("address of this family")
+	}
+	p.at++
+	return SNAT{Addr: a}, nil
+}
+
+func (p *parser) dnatMap() (Statement, error) {
+	family, err := p.value("family")
+	if err != nil {
+		return nil, err
+	}
+	if err := p.words("to"); err != nil {
+		return nil, err
+	}
+	key, err := p.key()
+	if err != nil {
+		return nil, err
+	}
+	if err := p.words("map"); err != nil {
+		return nil, err
+	}
+	name := strings.TrimPrefix(p.peek().s, "@")
+	m := p.table.Maps[name]
+	if m == nil || !slices.Equal(m.Key, key) || familyWord(m.Family) != family {
+		return nil, fmt.Errorf("line %d: no map %s from %q to family %s above", p.peek().line, name, keyText(key), family)
+	}
+	p.at++
+	return DNATMap{Map: name}, nil
+}
+
+func (p *parser) number(bits int, what string) (uint64, error) {
+	n, err := strconv.ParseUint(p.peek().s, 0, bits)
+	if err != nil {
+		return 0, p.unknown(what)
+	}
+	p.at++
+	return n, nil
+}

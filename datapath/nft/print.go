@@ -1,0 +1,298 @@
+package nft
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/delta"
+)
+
+// MaxComment is the longest comment that nft takes, in bytes (NFTNL_UDATA_COMMENT_MAXLEN). A longer label is
+// printed as a comment of the text, which the kernel does not keep.
+const MaxComment = 128
+
+// longLabel and unknownLine begin the comments of the text that Parse reads back.
+const (
+	longLabel   = "# for "
+	unknownLine = "# unknown: "
+)
+
+// Print writes a state in nft's own syntax, in a canonical order: a text that `nft -f` takes. Owners are comments
+// of chains, rules and elements. A rule that names a map or set which its table lacks is printed without the key,
+// and nft refuses it.
+func Print(s State) string {
+	var b strings.Builder
+	for _, f := range delta.Keys(s) {
+		if s[f] != nil {
+			printTable(&b, f, s[f])
+		}
+	}
+	return b.String()
+}
+
+func printTable(b *strings.Builder, f Family, t *Table) {
+	fmt.Fprintf(b, "table %s %s {\n", f, claims.NFTTable)
+	for _, u := range t.Unknown {
+		fmt.Fprintf(b, "\t%s%s\n", unknownLine, strconv.Quote(u))
+	}
+	for _, name := range delta.Keys(t.Maps) {
+		m := t.Maps[name]
+		fmt.Fprintf(b, "\tmap %s {\n\t\t%s\n", name, mapType(m))
+		printElements(b, m.Key, m.Elements, func(t Target) (string, cluster.Owner) { return " : " + targetText(t), t.Owner })
+		b.WriteString("\t}\n")
+	}
+	for _, name := range delta.Keys(t.Sets) {
+		s := t.Sets[name]
+		fmt.Fprintf(b, "\tset %s {\n\t\t%s\n", name, setType(s))
+		printElements(b, s.Key, s.Elements, func(o cluster.Owner) (string, cluster.Owner) { return "", o })
+		b.WriteString("\t}\n")
+	}
+	for _, name := range delta.Keys(t.Chains) {
+		printChain(b, t, t.Chains[name])
+	}
+	b.WriteString("}\n")
+}
+
+func printElements[V any](b *strings.Builder, key []KeyField, elements map[Element]V, text func(V) (string, cluster.Owner)) {
+	if len(elements) == 0 {
+		return
+	}
+	b.WriteString("\t\telements = {\n")
+	for _, e := range delta.Sorted(elements, Element.Compare) {
+		value, owner := text(elements[e])
+		comment, trailer := labelText(owner.String())
+		fmt.Fprintf(b, "\t\t\t%s%s%s,%s\n", elementText(key, e), comment, value, trailer)
+	}
+	b.WriteString("\t\t}\n")
+}
+
+func printChain(b *strings.Builder, t *Table, c *Chain) {
+	fmt.Fprintf(b, "\tchain %s {", c.Name)
+	comment, trailer := labelText(c.Owner.String())
+	fmt.Fprintf(b, "%s\n", trailer)
+	if comment != "" {
+		fmt.Fprintf(b, "\t\t%s\n", comment[1:])
+	}
+	if h := hookText(c); h != "" {
+		fmt.Fprintf(b, "\t\t%s\n", h)
+	}
+	for i := range c.Rules {
+		fmt.Fprintf(b, "\t\t%s\n", ruleText(t, &c.Rules[i]))
+	}
+	b.WriteString("\t}\n")
+}
+
+// hookText is the line that makes a chain a base chain, or nothing. Priorities are numbers: nft before 1.0.7 refuses
+// the word dstnat in the output hook.
+func hookText(c *Chain) string {
+	if c.Hook == "" {
+		return ""
+	}
+	device := ""
+	if c.Device != "" {
+		device = " device " + quote(c.Device)
+	}
+	return fmt.Sprintf("type %s hook %s%s priority %d; policy accept;", c.Type, c.Hook, device, c.Priority)
+}
+
+// ruleText is one rule on one line. Its label is a comment of nft where it fits.
+func ruleText(t *Table, r *Rule) string {
+	words := ruleWords(t, r)
+	comment, trailer := labelText(ruleLabel(r))
+	return strings.TrimPrefix(words+comment+trailer, " ")
+}
+
+func ruleWords(t *Table, r *Rule) string {
+	var words []string
+	for _, m := range r.Matches {
+		words = append(words, matchText(t, m))
+	}
+	if r.Counter {
+		words = append(words, "counter")
+	}
+	if r.Do != nil {
+		words = append(words, statementText(t, r.Do))
+	}
+	return strings.Join(words, " ")
+}
+
+// ruleLabel joins owner and comment: "Node/node-a: pods to the host". A comment that would itself be read as
+// "owner: text" gets an empty owner in front.
+func ruleLabel(r *Rule) string {
+	switch owner := r.Owner.String(); {
+	case owner != "" && r.Comment != "":
+		return owner + ": " + r.Comment
+	case owner != "":
+		return owner
+	}
+	if o, c := splitLabel(r.Comment); o != (cluster.Owner{}) || c != r.Comment {
+		return ": " + r.Comment
+	}
+	return r.Comment
+}
+
+// labelText gives a label as nft's comment with a space before it, or as a comment of the text when it is too long.
+func labelText(label string) (comment, trailer string) {
+	switch {
+	case label == "":
+		return "", ""
+	case len(label) > MaxComment:
+		return "", " " + longLabel + label
+	}
+	return " comment " + quote(label), ""
+}
+
+// quote makes a string of nft, which has no escapes: a quotation mark becomes an apostrophe, a control character a space.
+func quote(s string) string {
+	return `"` + strings.Map(func(r rune) rune {
+		switch {
+		case r == '"':
+			return '\''
+		case r < ' ' || r == 0x7f:
+			return ' '
+		}
+		return r
+	}, s) + `"`
+}
+
+func matchText(t *Table, m Match) string {
+	switch m := m.(type) {
+	case AddrIn:
+		return fmt.Sprintf("%s %s %s%s", addrWord(m.Prefix.Addr()), pick(m.Dst, "daddr", "saddr"), pick(m.Not, "!= ", ""), prefixText(m.Prefix))
+	case DstIsLocal:
+		return "fib daddr type local"
+	case FamilyIs:
+		return "meta nfproto " + strings.ToLower(m.Family.String())
+	case L4Proto:
+		return "meta l4proto " + protocolText(m.Protocol)
+	case DstPort:
+		return fmt.Sprintf("%s dport %d", m.Protocol, m.Port)
+	case OutInterface:
+		return "oifname " + pick(m.Not, "!= ", "") + quote(m.Name)
+	case InInterface:
+		return "iifname " + pick(m.Not, "!= ", "") + quote(m.Name)
+	case MarkIs:
+		if m.Mask == ^uint32(0) {
+			return fmt.Sprintf("meta mark 0x%08x", m.Value)
+		}
+		return fmt.Sprintf("meta mark & 0x%08x == 0x%08x", m.Mask, m.Value)
+	case InSet:
+		if s := t.Sets[m.Set]; s != nil {
+			return keyText(s.Key) + " @" + m.Set
+		}
+		return "@" + m.Set
+	}
+	panic(fmt.Sprintf("nft: no words for a match of type %T", m))
+}
+
+func statementText(t *Table, s Statement) string {
+	switch s := s.(type) {
+	case Accept:
+		return "accept"
+	case Drop:
+		return "drop"
+	case Return:
+		return "return"
+	case Masquerade:
+		return "masquerade"
+	case SNAT:
+		return fmt.Sprintf("snat %s to %s", addrWord(s.Addr), s.Addr)
+	case SetMark:
+		return fmt.Sprintf("meta mark set 0x%08x", s.Value)
+	case DNATMap:
+		if m := t.Maps[s.Map]; m != nil {
+			return fmt.Sprintf("dnat %s to %s map @%s", familyWord(m.Family), keyText(m.Key), s.Map)
+		}
+		return "dnat to map @" + s.Map
+	}
+	panic(fmt.Sprintf("nft: no words for a statement of type %T", s))
+}
+
+func mapType(m *Map) string {
+	return fmt.Sprintf("typeof %s : %s daddr . th dport", keyText(m.Key), familyWord(m.Family))
+}
+
+func setType(s *Set) string { return "typeof " + keyText(s.Key) }
+
+func keyText(key []KeyField) string {
+	words := make([]string, len(key))
+	for i, k := range key {
+		words[i] = string(k)
+	}
+	return strings.Join(words, " . ")
+}
+
+func elementText(key []KeyField, e Element) string {
+	words := make([]string, len(key))
+	for i, k := range key {
+		switch k {
+		case KeyProto:
+			words[i] = protocolText(e.Protocol)
+		case KeyPort:
+			words[i] = strconv.Itoa(int(e.Port))
+		default:
+			words[i] = e.Addr.String()
+		}
+	}
+	return strings.Join(words, " . ")
+}
+
+func targetText(t Target) string {
+	return t.Addr.Addr().String() + " . " + strconv.Itoa(int(t.Addr.Port()))
+}
+
+// Compare orders elements by protocol, port and address.
+func (e Element) Compare(f Element) int {
+	return cmp.Or(cmp.Compare(e.Protocol, f.Protocol), cmp.Compare(e.Port, f.Port), e.Addr.Compare(f.Addr))
+}
+
+// protocolText gives the word where /etc/protocols has the same, else the number.
+func protocolText(p cluster.Protocol) string {
+	switch p {
+	case cluster.TCP, cluster.UDP, cluster.SCTP:
+		return p.String()
+	}
+	return strconv.Itoa(int(p))
+}
+
+// prefixText leaves out the length of a single address, as nft does.
+func prefixText(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+func addrWord(a netip.Addr) string { return familyWord(cluster.FamilyOf(a)) }
+
+func familyWord(f cluster.Family) string { return pick(f == cluster.IPv4, "ip", "ip6") }
+
+func pick(b bool, yes, no string) string {
+	if b {
+		return yes
+	}
+	return no
+}
+
+// fieldOf knows the key fields by name and by type; nft prints the one with which the set was made.
+func fieldOf(words []string) (KeyField, bool) {
+	switch s := strings.Join(words, " "); s {
+	case "ipv4_addr":
+		return KeyIPDst, true
+	case "ipv6_addr":
+		return KeyIP6Dst, true
+	case "inet_proto":
+		return KeyProto, true
+	case "inet_service":
+		return KeyPort, true
+	default:
+		k := KeyField(s)
+		return k, slices.Contains([]KeyField{KeyIPDst, KeyIP6Dst, KeyProto, KeyPort}, k)
+	}
+}

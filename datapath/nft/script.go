@@ -1,0 +1,194 @@
+package nft
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/delta"
+)
+
+// String gives the commands for one `nft -f`, one on a line: what is made first, what is removed last.
+func (d Delta) String() string {
+	var b strings.Builder
+	for _, f := range delta.Keys(d.Tables) {
+		t := d.Tables[f]
+		s := script{b: &b, table: fmt.Sprintf("%s %s", f, claims.NFTTable), d: &t}
+		s.grow()
+		s.shrink()
+	}
+	return b.String()
+}
+
+// script writes the commands of one table.
+type script struct {
+	b     *strings.Builder
+	table string // "inet hairpin"
+	d     *TableDelta
+}
+
+// command writes one line such as "add map inet hairpin nodeports4 { … }".
+func (s *script) command(verb, object, rest string) {
+	fmt.Fprintf(s.b, "%s %s %s%s\n", verb, object, s.table, rest)
+}
+
+func (s *script) grow() {
+	if s.d.Add || s.d.Replace {
+		s.command("add", "table", "")
+	}
+	if s.d.Replace {
+		s.command("delete", "table", "")
+		s.command("add", "table", "")
+	}
+	for _, name := range delta.Keys(s.d.Maps.Add) {
+		m := s.d.Maps.Add[name]
+		s.command("add", "map", fmt.Sprintf(" %s { %s ; }", name, mapType(m)))
+		s.elements("add", name, m.Key, delta.Sorted(m.Elements, Element.Compare), func(e Element) string { return m.words(e) })
+	}
+	for _, name := range delta.Keys(s.d.Sets.Add) {
+		set := s.d.Sets.Add[name]
+		s.command("add", "set", fmt.Sprintf(" %s { %s ; }", name, setType(set)))
+		s.elements("add", name, set.Key, delta.Sorted(set.Elements, Element.Compare), func(e Element) string { return set.words(e) })
+	}
+	for _, name := range delta.Keys(s.d.MapElements) {
+		m, e := s.d.Want.Maps[name], s.d.MapElements[name]
+		changeElements(s, name, m.Key, e, func(e Element) string { return m.words(e) })
+	}
+	for _, name := range delta.Keys(s.d.SetElements) {
+		set, e := s.d.Want.Sets[name], s.d.SetElements[name]
+		changeElements(s, name, set.Key, e, func(e Element) string { return set.words(e) })
+	}
+	for _, name := range delta.Keys(s.d.Chains.Change) {
+		s.command("flush", "chain", " "+name)
+		s.rules(s.d.Chains.Change[name])
+	}
+	for _, name := range delta.Keys(s.d.Remake) {
+		s.command("flush", "chain", " "+name)
+		s.command("delete", "chain", " "+name)
+		s.chain(s.d.Remake[name])
+	}
+	for _, name := range delta.Keys(s.d.Chains.Add) {
+		s.chain(s.d.Chains.Add[name])
+	}
+}
+
+// shrink removes what names something before what is named.
+func (s *script) shrink() {
+	if s.d.Delete {
+		s.command("delete", "table", "")
+		return
+	}
+	for _, name := range delta.Keys(s.d.Chains.Delete) {
+		s.command("flush", "chain", " "+name)
+		s.command("delete", "chain", " "+name)
+	}
+	for _, name := range delta.Keys(s.d.MapElements) {
+		gone := s.d.MapElements[name].Delete
+		s.elements("delete", name, s.d.Have.Maps[name].Key, delta.Sorted(gone, Element.Compare), nil)
+	}
+	for _, name := range delta.Keys(s.d.SetElements) {
+		gone := s.d.SetElements[name].Delete
+		s.elements("delete", name, s.d.Have.Sets[name].Key, delta.Sorted(gone, Element.Compare), nil)
+	}
+	for _, name := range delta.Keys(s.d.Maps.Delete) {
+		s.command("delete", "map", " "+name)
+	}
+	for _, name := range delta.Keys(s.d.Sets.Delete) {
+		s.command("delete", "set", " "+name)
+	}
+}
+
+// changeElements adds new elements and replaces changed ones: nft has no word for a new value, so the old element is
+// deleted in the same transaction and no packet misses it.
+func changeElements[V any](s *script, name string, key []KeyField, d delta.Delta[Element, V], words func(Element) string) {
+	changed := delta.Sorted(d.Change, Element.Compare)
+	s.elements("delete", name, key, changed, nil)
+	added := append(delta.Sorted(d.Add, Element.Compare), changed...)
+	slices.SortFunc(added, Element.Compare)
+	s.elements("add", name, key, added, words)
+}
+
+// elements writes one command for all of them. words gives an element with its value, nil the key alone.
+func (s *script) elements(verb, name string, key []KeyField, elements []Element, words func(Element) string) {
+	if len(elements) == 0 {
+		return
+	}
+	if words == nil {
+		words = func(e Element) string { return elementText(key, e) }
+	}
+	fmt.Fprintf(s.b, "%s element %s %s { ", verb, s.table, name)
+	for i, e := range elements {
+		if i > 0 {
+			s.b.WriteString(", ")
+		}
+		s.b.WriteString(words(e))
+	}
+	s.b.WriteString(" }\n")
+}
+
+func (m *Map) words(e Element) string {
+	t := m.Elements[e]
+	return elementText(m.Key, e) + kept(t.Owner) + " : " + targetText(t)
+}
+
+func (s *Set) words(e Element) string { return elementText(s.Key, e) + kept(s.Elements[e]) }
+
+func (s *script) chain(c *Chain) {
+	header := strings.TrimPrefix(kept(c.Owner), " ")
+	if header != "" {
+		header += "; "
+	}
+	header += hookText(c)
+	s.command("add", "chain", fmt.Sprintf(" %s { %s }", c.Name, header))
+	s.rules(c)
+}
+
+func (s *script) rules(c *Chain) {
+	for i := range c.Rules {
+		comment, _ := labelText(ruleLabel(&c.Rules[i]))
+		s.command("add", "rule", fmt.Sprintf(" %s %s", c.Name, strings.TrimPrefix(ruleWords(s.d.Want, &c.Rules[i])+comment, " ")))
+	}
+}
+
+// ApplyTo makes the changes in a copy of have and gives the copy: what Read will give after Apply. Tables, chains, maps
+// and sets that do not differ are shared with have.
+func (d Delta) ApplyTo(have State) State {
+	out := State{}
+	for f, t := range have {
+		out[f] = t
+	}
+	for f, t := range d.Tables {
+		switch {
+		case t.Delete:
+			delete(out, f)
+			continue
+		case t.Add || t.Replace || out[f] == nil:
+			out[f] = &Table{}
+		}
+		out[f] = t.applyTo(out[f])
+	}
+	return out
+}
+
+func (d TableDelta) applyTo(have *Table) *Table {
+	out := &Table{Unknown: have.Unknown}
+	out.Chains = d.Chains.ApplyTo(have.Chains)
+	for name, c := range d.Remake {
+		out.Chains[name] = c
+	}
+	out.Maps = d.Maps.ApplyTo(have.Maps)
+	for name, e := range d.MapElements {
+		m := *out.Maps[name]
+		m.Elements = e.ApplyTo(m.Elements)
+		out.Maps[name] = &m
+	}
+	out.Sets = d.Sets.ApplyTo(have.Sets)
+	for name, e := range d.SetElements {
+		s := *out.Sets[name]
+		s.Elements = map[Element]cluster.Owner(e.ApplyTo(s.Elements))
+		out.Sets[name] = &s
+	}
+	return out
+}
