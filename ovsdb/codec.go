@@ -28,10 +28,11 @@ type field struct {
 	column
 }
 
-// codecs remembers the codec of every row type that was seen. Its zero value is ready for use.
+// codecs remembers the codec of every row type, and the column of every type of value, that was seen. Its zero value is
+// ready for use.
 type codecs struct {
-	mu   sync.Mutex
-	seen map[reflect.Type]*codec
+	rows   sync.Map // reflect.Type to *codec
+	values sync.Map // reflect.Type to column
 }
 
 // of returns the codec for the type of a row or of a pointer to a row.
@@ -39,20 +40,30 @@ func (cs *codecs) of(t reflect.Type) (*codec, error) {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if c := cs.seen[t]; c != nil {
-		return c, nil
+	if c, ok := cs.rows.Load(t); ok {
+		return c.(*codec), nil
 	}
 	c, err := newCodec(t)
 	if err != nil {
 		return nil, err
 	}
-	if cs.seen == nil {
-		cs.seen = make(map[reflect.Type]*codec)
-	}
-	cs.seen[t] = c
+	cs.rows.Store(t, c)
 	return c, nil
+}
+
+// column returns the column for the type of a value, nil when there is none.
+func (cs *codecs) column(t reflect.Type) column {
+	if t == nil {
+		return nil
+	}
+	if c, ok := cs.values.Load(t); ok {
+		return c.(column)
+	}
+	c := columnOf(t)
+	if c != nil {
+		cs.values.Store(t, c)
+	}
+	return c
 }
 
 func newCodec(t reflect.Type) (*codec, error) {
@@ -83,9 +94,11 @@ func newCodec(t reflect.Type) (*codec, error) {
 }
 
 // field returns the field for a column, nil when the row type has none.
-func (c *codec) field(name string) *field {
-	if i := slices.IndexFunc(c.fields, func(f field) bool { return f.name == name }); i >= 0 {
-		return &c.fields[i]
+func (c *codec) field(name []byte) *field {
+	for i := range c.fields {
+		if c.fields[i].name == string(name) {
+			return &c.fields[i]
+		}
 	}
 	return nil
 }
@@ -99,7 +112,7 @@ func (c *codec) pick(columns []string) ([]*field, error) {
 		}
 	}
 	for _, name := range columns {
-		if c.field(name) == nil {
+		if c.field([]byte(name)) == nil {
 			return nil, fmt.Errorf("%s has no column %q", c.typ, name)
 		}
 	}
@@ -149,7 +162,7 @@ func (c *codec) read(p *parser, row reflect.Value) {
 		name := p.key()
 		if string(name) == "_uuid" {
 			row.Field(c.uuid).SetString(string(p.uuid()))
-		} else if f := c.field(string(name)); f != nil {
+		} else if f := c.field(name); f != nil {
 			f.read(p, row.Field(f.index))
 			p.note(f.name)
 		} else {

@@ -387,6 +387,10 @@ func (c *Conn) Schema(ctx context.Context, db string) (*Schema, error) {
 // Transact carries out all operations or none, and returns a result for each. When the server refuses, the error is a
 // [*TransactError]; when the connection is lost or ctx ends, whether it was carried out is not known.
 func (c *Conn) Transact(ctx context.Context, db string, ops ...Op) ([]Result, error) {
+	return c.transact(ctx, db, ops, func(UUID) string { return "" })
+}
+
+func (c *Conn) transact(ctx context.Context, db string, ops []Op, describe func(UUID) string) ([]Result, error) {
 	params := appendString([]byte{'['}, db)
 	for i, o := range ops {
 		var err error
@@ -402,5 +406,5 @@ func (c *Conn) Transact(ctx context.Context, db string, ops ...Op) ([]Result, er
 	if err != nil {
 		return nil, err
 	}
-	return results(db, ops, list)
+	return results(db, ops, list, describe)
 }

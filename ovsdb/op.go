@@ -165,16 +165,16 @@ func (cs *codecs) appendWhere(buf []byte, o Op) (_ []byte, err error) {
 		return buf, errors.New("no rows chosen (by Where, Row or All)")
 	}
 	buf = append(cs.appendTable(buf, o), `,"where":`...)
-	return appendConditions(buf, o.where)
+	return cs.appendConditions(buf, o.where)
 }
 
-func appendConditions(buf []byte, where []condition) (_ []byte, err error) {
+func (cs *codecs) appendConditions(buf []byte, where []condition) (_ []byte, err error) {
 	buf = append(buf, '[')
 	for i, c := range where {
 		if i > 0 {
 			buf = append(buf, ',')
 		}
-		if buf, err = appendTriple(buf, c.column, c.function, c.value); err != nil {
+		if buf, err = cs.appendTriple(buf, c.column, c.function, c.value); err != nil {
 			return buf, err
 		}
 	}
@@ -182,14 +182,14 @@ func appendConditions(buf []byte, where []condition) (_ []byte, err error) {
 }
 
 // appendTriple renders a condition or a mutation, whose forms are the same.
-func appendTriple(buf []byte, column, verb string, value any) ([]byte, error) {
+func (cs *codecs) appendTriple(buf []byte, column, verb string, value any) ([]byte, error) {
 	buf = append(appendString(append(buf, '['), column), ',')
 	buf = append(appendString(buf, verb), ',')
-	v := reflect.ValueOf(value)
-	if value == nil || columnOf(v.Type()) == nil {
+	col := cs.column(reflect.TypeOf(value))
+	if col == nil {
 		return buf, fmt.Errorf("column %s: a %T cannot be written", column, value)
 	}
-	buf, err := columnOf(v.Type()).append(buf, v)
+	buf, err := col.append(buf, reflect.ValueOf(value))
 	if err != nil {
 		return buf, fmt.Errorf("column %s: %w", column, err)
 	}
@@ -245,7 +245,7 @@ func (cs *codecs) appendMutate(buf []byte, o Op) (_ []byte, err error) {
 		if i > 0 {
 			buf = append(buf, ',')
 		}
-		if buf, err = appendTriple(buf, m.column, m.mutator, m.value); err != nil {
+		if buf, err = cs.appendTriple(buf, m.column, m.mutator, m.value); err != nil {
 			return buf, err
 		}
 	}

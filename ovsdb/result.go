@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -125,8 +126,8 @@ func (p *parser) replies() []reply {
 	return list
 }
 
-// results makes of what the server answered what the caller gets.
-func results(db string, ops []Op, list []reply) ([]Result, error) {
+// results makes of what the server answered what the caller gets. Describe names a row that was there before.
+func results(db string, ops []Op, list []reply, describe func(UUID) string) ([]Result, error) {
 	for i, r := range list {
 		if r.reason == "" {
 			continue
@@ -135,13 +136,17 @@ func results(db string, ops []Op, list []reply) ([]Result, error) {
 		if i < len(ops) {
 			e.Index, e.Op = i, ops[i]
 		}
-		var named []string
-		for j, in := range list[:min(i, len(ops))] {
-			if in.UUID != "" && strings.Contains(r.details, string(in.UUID)) {
-				named = append(named, fmt.Sprintf("%s is operation %d: %s", in.UUID, j, ops[j]))
+		var rows []string
+		for _, id := range uuidsIn(r.details) {
+			what := describe(id)
+			if j := slices.IndexFunc(list, func(in reply) bool { return in.UUID == id }); j >= 0 && j < len(ops) {
+				what = fmt.Sprintf("operation %d: %s", j, ops[j])
+			}
+			if what != "" {
+				rows = append(rows, fmt.Sprintf("%s is %s", id, what))
 			}
 		}
-		e.Rows = strings.Join(named, "; ")
+		e.Rows = strings.Join(rows, "; ")
 		return nil, e
 	}
 	if len(list) != len(ops) {
@@ -152,4 +157,16 @@ func results(db string, ops []Op, list []reply) ([]Result, error) {
 		out[i] = r.Result
 	}
 	return out, nil
+}
+
+// uuidsIn returns the UUIDs in a text.
+func uuidsIn(text string) []UUID {
+	var list []UUID
+	for i := 0; i+36 <= len(text); i++ {
+		if isUUID(text[i : i+36]) {
+			list = append(list, UUID(text[i:i+36]))
+			i += 35
+		}
+	}
+	return list
 }

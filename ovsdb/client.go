@@ -1,0 +1,303 @@
+package ovsdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Config says what a [Client] does.
+type Config struct {
+	Endpoint string  // as for [Dial]
+	Database string  // such as OVN_Northbound
+	Tables   []Table // to mirror; there may be none
+
+	Probe      time.Duration // as for [Probe]; 0: DefaultProbe
+	MinBackoff time.Duration // before the first attempt to connect again; 0: 10 ms
+	MaxBackoff time.Duration // before later ones, each about twice the one before; 0: 1 s
+	Logger     *slog.Logger  // for connects and disconnects; nil: none
+}
+
+// Client mirrors tables of a database, and comes back whenever the connection is lost. Its methods may be called at the
+// same time.
+type Client struct {
+	cfg    Config
+	log    *slog.Logger
+	mirror *mirror // of the goroutine that reads
+
+	view    atomic.Pointer[snapshot]
+	changed chan struct{}
+
+	mu     sync.Mutex
+	conn   *Conn   // in sync; nil while there is none
+	schema *Schema // of the last connection
+	err    error   // why there is no connection
+	stats  Stats
+	turn   chan struct{} // closed and made anew when the above or the view changes
+
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// Stats counts what a client did.
+type Stats struct {
+	Connects int // connections that came into sync
+	Resumed  int // of these, those for which the server sent only what had changed
+	Updates  int // notices of changes
+}
+
+// Open starts a client. It does not wait for the server; see [Client.WaitSynced]. The error is one of cfg.
+func Open(cfg Config) (*Client, error) {
+	m, err := newMirror(cfg.Tables)
+	if err != nil {
+		return nil, err
+	}
+	for d, value := range map[*time.Duration]time.Duration{
+		&cfg.Probe: DefaultProbe, &cfg.MinBackoff: 10 * time.Millisecond, &cfg.MaxBackoff: time.Second,
+	} {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	c := &Client{
+		cfg:     cfg,
+		log:     cfg.Logger.With("server", cfg.Endpoint, "database", cfg.Database),
+		mirror:  m,
+		changed: make(chan struct{}, 1),
+		err:     errors.New("not connected yet"),
+		turn:    make(chan struct{}),
+		stop:    stop,
+		done:    make(chan struct{}),
+	}
+	c.view.Store(m.empty().s)
+	go c.run(ctx)
+	return c, nil
+}
+
+// Close ends the connection and all goroutines of the client, and waits for them.
+func (c *Client) Close() {
+	c.stop()
+	<-c.done
+}
+
+// View returns the mirror as it is now. While the client is not connected it is as it was last.
+func (c *Client) View() View { return View{c.view.Load()} }
+
+// Changed returns a channel, always the same, that has a value when the View changed since the last was received: for one
+// receiver.
+func (c *Client) Changed() <-chan struct{} { return c.changed }
+
+// Connected reports whether the client is connected and its mirror follows the server.
+func (c *Client) Connected() bool { return c.current() != nil }
+
+// Synced reports whether the mirror was filled since [Open]. It stays so.
+func (c *Client) Synced() bool { return c.Stats().Connects > 0 }
+
+// Stats returns what the client did since [Open].
+func (c *Client) Stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stats
+}
+
+// Schema returns the schema of the database as it was at the last connection, nil before the first.
+func (c *Client) Schema() *Schema {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.schema
+}
+
+// Err says why the client is not connected; nil when it is.
+func (c *Client) Err() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// WaitSynced waits until [Client.Synced]. The error, when ctx ends first, says why the server cannot be reached.
+func (c *Client) WaitSynced(ctx context.Context) error {
+	return c.await(ctx, "sync", c.Synced)
+}
+
+// WaitFor waits until holds returns true for the View. It is called again after every change.
+func (c *Client) WaitFor(ctx context.Context, holds func(View) bool) error {
+	return c.await(ctx, "wait", func() bool { return holds(c.View()) })
+}
+
+// await waits until holds.
+func (c *Client) await(ctx context.Context, what string, holds func() bool) error {
+	for {
+		c.mu.Lock()
+		turn, why := c.turn, c.err // before the question, so that no change after it is missed
+		c.mu.Unlock()
+		if holds() {
+			return nil
+		}
+		select {
+		case <-turn:
+		case <-c.done:
+			return fmt.Errorf("ovsdb: %s %s: client is closed", what, c.cfg.Database)
+		case <-ctx.Done():
+			if why != nil {
+				return fmt.Errorf("ovsdb: %s %s: %w: %w", what, c.cfg.Database, ctx.Err(), why)
+			}
+			return fmt.Errorf("ovsdb: %s %s: %w", what, c.cfg.Database, ctx.Err())
+		}
+	}
+}
+
+// Transact is [Conn.Transact] for the client's database, after it has waited for a connection. When it returns without
+// error the View has what the transaction did to the mirrored tables, as the server sends that before it answers.
+func (c *Client) Transact(ctx context.Context, ops ...Op) ([]Result, error) {
+	var conn *Conn
+	err := c.await(ctx, "transact", func() bool {
+		conn = c.current()
+		return conn != nil && conn.Err() == nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return conn.transact(ctx, c.cfg.Database, ops, c.View().describe)
+}
+
+// current returns the connection, nil while there is none.
+func (c *Client) current() *Conn {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conn
+}
+
+// run keeps a connection alive.
+func (c *Client) run(ctx context.Context) {
+	defer close(c.done)
+	wait := c.cfg.MinBackoff
+	for ctx.Err() == nil {
+		start := time.Now()
+		err := c.session(ctx)
+		c.down(err)
+		if time.Since(start) > c.cfg.MaxBackoff {
+			wait = c.cfg.MinBackoff
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait/2 + rand.N(wait/2+1)): // so that clients do not come in step
+		}
+		wait = min(2*wait, c.cfg.MaxBackoff)
+	}
+}
+
+// session is the life of one connection.
+func (c *Client) session(ctx context.Context) error {
+	var follow method // of the goroutine that reads
+	dialing, cancel := context.WithTimeout(ctx, c.cfg.Probe)
+	defer cancel()
+	conn, err := Dial(dialing, c.cfg.Endpoint, Probe(c.cfg.Probe), func(conn *Conn) {
+		conn.codecs = c.mirror.codecs
+		conn.notify = func(name string, params []byte) error { return c.notice(follow, name, params) }
+	})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	schema, err := conn.Schema(ctx, c.cfg.Database)
+	if err != nil {
+		return err
+	}
+	if err := c.mirror.check(schema); err != nil {
+		return fmt.Errorf("ovsdb: %w", err)
+	}
+	for _, how := range methods() {
+		err = c.monitor(ctx, conn, how, schema, &follow)
+		var refused *RPCError
+		if !errors.As(err, &refused) || refused.Reason != "unknown method" {
+			break
+		}
+	}
+	if err != nil {
+		return err
+	}
+	select {
+	case <-conn.Lost():
+		return conn.Err()
+	case <-ctx.Done():
+		return errors.New("ovsdb: client is closed")
+	}
+}
+
+// monitor starts the monitor and fills the mirror.
+func (c *Client) monitor(ctx context.Context, conn *Conn, how method, schema *Schema, follow *method) error {
+	params, err := c.mirror.params(how, c.cfg.Database)
+	if err != nil {
+		return fmt.Errorf("ovsdb: monitor %s: %w", c.cfg.Database, err)
+	}
+	return conn.call(ctx, how.request, params, func(p *parser) error {
+		old := c.View()
+		v, resumed := c.mirror.first(p, how, old)
+		if p.err != nil {
+			return nil // the caller reports it
+		}
+		*follow = how
+		c.log.Info("connected", "version", schema.Version, "method", how.request, "resumed", resumed)
+		c.publish(v, func() {
+			c.conn, c.schema, c.err = conn, schema, nil
+			c.stats.Connects++
+			if resumed {
+				c.stats.Resumed++
+			}
+		})
+		return nil
+	})
+}
+
+// notice handles a notification.
+func (c *Client) notice(how method, name string, params []byte) error {
+	if name != how.notice {
+		return errors.New("not expected") // monitor_canceled: the database was converted or removed
+	}
+	p := &parser{buf: params}
+	v := c.mirror.next(p, how, c.View())
+	if p.err != nil {
+		return p.err
+	}
+	c.publish(v, func() { c.stats.Updates++ })
+	return nil
+}
+
+// publish makes v the View, together with what set does.
+func (c *Client) publish(v View, set func()) {
+	c.mu.Lock()
+	c.view.Store(v.s)
+	set()
+	c.next()
+	c.mu.Unlock()
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+// next wakes everyone who waits for a turn. The caller holds mu.
+func (c *Client) next() {
+	close(c.turn)
+	c.turn = make(chan struct{})
+}
+
+// down notes that there is no connection.
+func (c *Client) down(why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.conn != nil {
+		c.log.Warn("disconnected", "error", why)
+	}
+	c.conn, c.err = nil, why
+	c.next()
+}

@@ -1,0 +1,305 @@
+package ovsdb
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+)
+
+// Table says what of a table a [Client] mirrors.
+type Table struct {
+	typ     reflect.Type
+	columns []string
+	where   []condition
+}
+
+// Mirror makes a client mirror the table of T: the given columns, or all that T has. The others keep their zero value.
+func Mirror[T Row](columns ...string) Table {
+	return Table{typ: reflect.TypeFor[T](), columns: columns}
+}
+
+// Where adds a condition, as [Op.Where] does; but with several a row is mirrored when any of them holds (monitor_cond in
+// ovsdb-server(7)).
+func (t Table) Where(column, function string, value any) Table {
+	t.where = append(slices.Clip(t.where), condition{column, function, value})
+	return t
+}
+
+// mirror reads the messages of a monitor into a View. All its methods run one after the other.
+type mirror struct {
+	codecs *codecs
+	tables []mirrored // in the order of their names
+	words  *words
+	last   string // the transaction after which to resume; empty: none
+}
+
+// mirrored is a Table after its check.
+type mirrored struct {
+	*codec
+	fields []*field
+	where  []condition
+}
+
+func byTable(m mirrored, name string) int { return cmp.Compare(m.table, name) }
+
+func newMirror(tables []Table) (*mirror, error) {
+	m := &mirror{codecs: new(codecs), words: new(words)}
+	for _, t := range tables {
+		c, err := m.codecs.of(t.typ)
+		if err != nil {
+			return nil, err
+		}
+		fields, err := c.pick(t.columns)
+		if err != nil {
+			return nil, fmt.Errorf("ovsdb: mirror %s: %w", c.table, err)
+		}
+		at, found := slices.BinarySearchFunc(m.tables, c.table, byTable)
+		if found {
+			return nil, fmt.Errorf("ovsdb: mirror %s: given twice", c.table)
+		}
+		m.tables = slices.Insert(m.tables, at, mirrored{c, fields, t.where})
+	}
+	return m, nil
+}
+
+// empty returns the View without rows.
+func (m *mirror) empty() View {
+	s := &snapshot{rows: make([]rowset, len(m.tables))}
+	for _, t := range m.tables {
+		s.tables = append(s.tables, t.codec)
+	}
+	return View{s}
+}
+
+// check says why the tables cannot be mirrored from a database with this schema.
+func (m *mirror) check(s *Schema) error {
+	var bad []error
+	for _, t := range m.tables {
+		bad = append(bad, s.check(t.codec, t.fields))
+	}
+	return errors.Join(bad...)
+}
+
+// requests renders the monitor-requests, which have the same form in all three methods but for the conditions.
+func (m *mirror) requests(conditions bool) (_ []byte, err error) {
+	buf := []byte{'{'}
+	for i, t := range m.tables {
+		if i > 0 {
+			buf = append(buf, ',')
+		}
+		var names []string
+		for _, f := range t.fields {
+			names = append(names, f.name)
+		}
+		buf = append(appendString(buf, t.table), `:[{"columns":`...)
+		buf = appendStrings(buf, names)
+		if len(t.where) > 0 {
+			if !conditions {
+				return nil, fmt.Errorf("table %s: the server is too old for a monitor with conditions", t.table)
+			}
+			if buf, err = m.codecs.appendConditions(append(buf, `,"where":`...), t.where); err != nil {
+				return nil, fmt.Errorf("table %s: %w", t.table, err)
+			}
+		}
+		buf = append(buf, "}]"...)
+	}
+	return append(buf, '}'), nil
+}
+
+// method is a way to monitor: its request, the parameters after database, monitor and tables, and how what comes back is read.
+type method struct {
+	request    string
+	notice     string
+	conditions bool
+	since      bool // with transaction ids
+	row        func(*mirror, *parser, View, int, UUID) entry
+}
+
+// methods lists the ways to monitor, the best first. The first two are extensions of ovsdb-server(7).
+func methods() []method {
+	return []method{
+		{"monitor_cond_since", "update3", true, true, (*mirror).update2},
+		{"monitor_cond", "update2", true, false, (*mirror).update2},
+		{"monitor", "update", false, false, (*mirror).update},
+	}
+}
+
+// params renders the parameters of the request.
+func (m *mirror) params(how method, db string) ([]byte, error) {
+	buf := append(appendString([]byte{'['}, db), ',')
+	buf = append(appendString(buf, db), ',') // the monitor's name; there is one per connection
+	requests, err := m.requests(how.conditions)
+	if err != nil {
+		return nil, err
+	}
+	buf = append(buf, requests...)
+	if how.since {
+		last := m.last
+		if last == "" {
+			last = "00000000-0000-0000-0000-000000000000"
+		}
+		buf = appendString(append(buf, ','), last)
+	}
+	return append(buf, ']'), nil
+}
+
+// first reads the result of the request. Resumed says that it had only what changed since v.
+func (m *mirror) first(p *parser, how method, v View) (_ View, resumed bool) {
+	p.words = m.words
+	var last string
+	if how.since {
+		p.open('[')
+		p.next()
+		resumed = p.boolean()
+		p.next()
+		last = p.text()
+		p.next()
+	}
+	edits := m.updates(p, how, v)
+	if how.since {
+		p.shut()
+	}
+	if p.err != nil {
+		m.last = ""
+		return v, false
+	}
+	m.last = last
+	if !resumed {
+		edits = m.replay(v, edits)
+	}
+	return v.with(edits), resumed
+}
+
+// next reads the parameters of a notice.
+func (m *mirror) next(p *parser, how method, v View) View {
+	p.words = m.words
+	last := m.last
+	p.open('[')
+	p.next()
+	p.skip() // the monitor's name
+	if how.since {
+		p.next()
+		last = p.text()
+	}
+	p.next()
+	edits := m.updates(p, how, v)
+	p.shut()
+	if p.end() != nil {
+		m.last = ""
+		return v
+	}
+	m.last = last
+	return v.with(edits)
+}
+
+// updates reads table-updates: an object with, for each table, an object with what happened to each row.
+func (m *mirror) updates(p *parser, how method, v View) [][]entry {
+	edits := make([][]entry, len(m.tables))
+	p.open('{')
+	for p.more('}') {
+		name := string(p.key())
+		i, found := slices.BinarySearchFunc(m.tables, name, byTable)
+		if !found {
+			p.fail("table %q was not asked for", name)
+		}
+		p.open('{')
+		for p.more('}') {
+			id := UUID(p.key())
+			if !isUUID(string(id)) {
+				p.fail("want a UUID, have %q", id)
+			}
+			edit := how.row(m, p, v, i, id)
+			p.note(name + " row " + string(id))
+			edits[i] = append(edits[i], edit)
+		}
+	}
+	return edits
+}
+
+// update2 reads a row-update2: {"initial": row}, {"insert": row}, {"modify": difference} or {"delete": null}.
+func (m *mirror) update2(p *parser, v View, table int, id UUID) entry {
+	e := entry{id: id}
+	p.open('{')
+	for p.more('}') {
+		switch what := string(p.key()); what {
+		case "initial", "insert":
+			e.row = m.read(p, table, id)
+		case "modify":
+			e.row = m.modify(p, v, table, id)
+		case "delete":
+			p.skip()
+		default:
+			p.fail("unknown update %q", what)
+		}
+	}
+	return e
+}
+
+// update reads a row-update of RFC 7047, 4.1.6: {"old": row, "new": row}, where new is the whole row, and is not there when
+// the row is deleted.
+func (m *mirror) update(p *parser, _ View, table int, id UUID) entry {
+	e := entry{id: id}
+	p.open('{')
+	for p.more('}') {
+		if string(p.key()) == "new" {
+			e.row = m.read(p, table, id)
+		} else {
+			p.skip()
+		}
+	}
+	return e
+}
+
+// read reads a whole row. What is not there has its default.
+func (m *mirror) read(p *parser, table int, id UUID) any {
+	c := m.tables[table].codec
+	row := reflect.New(c.typ)
+	row.Elem().Field(c.uuid).SetString(string(id))
+	c.read(p, row.Elem())
+	return row.Interface()
+}
+
+// modify reads a difference to the row in v.
+func (m *mirror) modify(p *parser, v View, table int, id UUID) any {
+	c := m.tables[table].codec
+	old := v.s.rows[table].find(id)
+	if old == nil {
+		p.fail("modified, but not known")
+		return nil
+	}
+	row := reflect.New(c.typ)
+	row.Elem().Set(reflect.ValueOf(old).Elem())
+	p.open('{')
+	for p.more('}') {
+		if f := c.field(p.key()); f != nil {
+			f.patch(p, row.Elem().Field(f.index))
+			p.note(f.name)
+		} else {
+			p.skip()
+		}
+	}
+	return row.Interface()
+}
+
+// replay makes of the rows that a server has the edits that lead to them from v, so that rows that stayed the same stay the
+// same value.
+func (m *mirror) replay(v View, now [][]entry) [][]entry {
+	edits := make([][]entry, len(now))
+	for i, rows := range m.empty().with(now).s.rows {
+		old := v.s.rows[i]
+		for e := range rows.all() {
+			was := old.find(e.id)
+			if was == nil || !m.tables[i].equal(reflect.ValueOf(was).Elem(), reflect.ValueOf(e.row).Elem()) {
+				edits[i] = append(edits[i], e)
+			}
+		}
+		for e := range old.all() {
+			if rows.find(e.id) == nil {
+				edits[i] = append(edits[i], entry{id: e.id})
+			}
+		}
+	}
+	return edits
+}
