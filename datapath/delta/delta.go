@@ -57,8 +57,14 @@ func (d Delta[K, V]) Count() int { return len(d.Add) + len(d.Change) + len(d.Del
 // Split gives the part that makes things and the part that removes them: first grow, later shrink. A change
 // belongs to the growing part.
 func (d Delta[K, V]) Split() (grow, shrink Delta[K, V]) {
-	return Delta[K, V]{Add: d.Add, Change: d.Change}, Delta[K, V]{Delete: d.Delete}
+	return d.Grow(), d.Shrink()
 }
+
+// Grow is the part that makes and changes.
+func (d Delta[K, V]) Grow() Delta[K, V] { return Delta[K, V]{Add: d.Add, Change: d.Change} }
+
+// Shrink is the part that removes.
+func (d Delta[K, V]) Shrink() Delta[K, V] { return Delta[K, V]{Delete: d.Delete} }
 
 // ApplyTo makes the changes in a copy of have and gives the copy.
 func (d Delta[K, V]) ApplyTo(have map[K]V) map[K]V {

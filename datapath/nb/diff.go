@@ -20,28 +20,25 @@ func (k Key) Compare(l Key) int {
 	return cmp.Or(cmp.Compare(k.Table, l.Table), cmp.Compare(k.Name, l.Name))
 }
 
-// Equal tells whether two rows have the same content, the owner included. What is a set in OVN's schema is compared
-// as a set, and a nil map is an empty one.
-func Equal(a, b Row) bool {
-	if a == b {
-		return true
-	}
-	if a.Why() != b.Why() {
-		return false
-	}
+// Equal tells whether two rows have the same content, the owner included.
+func Equal(a, b Row) bool { return a == b || a.Why() == b.Why() && SameContent(a, b) }
+
+// SameContent is Equal without the owner. What is a set in OVN's schema is compared as a set, and a nil map is an
+// empty one.
+func SameContent(a, b Row) bool {
 	switch a := a.(type) {
 	case *Global:
 		b, ok := b.(*Global)
 		return ok && a.Name == b.Name && maps.Equal(a.Options, b.Options)
 	case *Chassis:
 		b, ok := b.(*Chassis)
-		return ok && *a == *b
+		return ok && a.Name == b.Name && a.Hostname == b.Hostname && a.IP == b.IP
 	case *AddressSet:
 		b, ok := b.(*AddressSet)
 		return ok && a.Name == b.Name && sameSet(a.Addresses, b.Addresses, netip.Prefix.Compare)
 	case *Group:
 		b, ok := b.(*Group)
-		return ok && *a == *b
+		return ok && a.Name == b.Name
 	case *Router:
 		b, ok := b.(*Router)
 		return ok && a.Name == b.Name && maps.Equal(a.Options, b.Options) && sameSet(a.Groups, b.Groups, cmp.Compare)
@@ -61,22 +58,23 @@ func Equal(a, b Row) bool {
 	}
 }
 
-// equalUnnamed is the second half of Equal: the tables whose rows belong to a router or have VIPs.
+// equalUnnamed is the second half of SameContent: the tables whose rows belong to a router or have VIPs.
 func equalUnnamed(a, b Row) bool {
 	switch a := a.(type) {
 	case *MACBinding:
 		b, ok := b.(*MACBinding)
-		return ok && *a == *b
+		return ok && a.Port == b.Port && a.IP == b.IP && a.MAC == b.MAC
 	case *Route:
 		b, ok := b.(*Route)
-		return ok && *a == *b
+		return ok && a.Router == b.Router && a.Prefix == b.Prefix && a.NextHop == b.NextHop && a.OutPort == b.OutPort && a.BySource == b.BySource
 	case *Policy:
 		b, ok := b.(*Policy)
 		return ok && a.Router == b.Router && a.Priority == b.Priority && a.Match == b.Match && a.Action == b.Action &&
 			maps.Equal(a.Options, b.Options) && sameSet(a.NextHops, b.NextHops, netip.Addr.Compare)
 	case *NAT:
 		b, ok := b.(*NAT)
-		return ok && *a == *b
+		return ok && a.Router == b.Router && a.Type == b.Type && a.External == b.External && a.Logical == b.Logical &&
+			a.PortRange == b.PortRange && a.Match == b.Match
 	case *LoadBalancer:
 		b, ok := b.(*LoadBalancer)
 		return ok && a.Name == b.Name && a.Protocol == b.Protocol && a.Affinity == b.Affinity &&

@@ -1,0 +1,170 @@
+package datapath
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/host"
+	"hairpin/datapath/nb"
+)
+
+// Merge makes one State of the features' parts. The same key with the same value may be wanted by several, whoever the
+// owner is; another value is a Conflict, and the value of the first part stays. Conflicts are sorted.
+//
+// Parts are not changed, and the result may share their maps: a State is read-only once it was merged. The biggest map
+// is copied as a whole, so it costs little to merge one big part, which was computed before, with small ones.
+func Merge(parts ...State) (State, []Conflict) {
+	var c conflicts
+	out := State{
+		NB:     nb.State(merge(&c, pick(parts, func(s State) map[nb.Key]nb.Row { return s.NB }), rows())),
+		Bridge: mergeBridge(&c, parts),
+		NFT:    mergeNFT(&c, parts),
+		Host:   mergeHost(&c, parts),
+	}
+	slices.SortFunc(c.list, func(a, b Conflict) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), a.Kept.Compare(b.Kept), a.Lost.Compare(b.Lost))
+	})
+	return out, c.list
+}
+
+type conflicts struct{ list []Conflict }
+
+// kind says how the values of a map are compared, who wants one, and how a key is called.
+type kind[K comparable, V any] struct {
+	same func(a, b V) bool
+	why  func(K, V) cluster.Owner
+	name func(K) string
+}
+
+func pick[M any](parts []State, of func(State) M) []M {
+	list := make([]M, len(parts))
+	for i, p := range parts {
+		list[i] = of(p)
+	}
+	return list
+}
+
+// merge merges maps of one kind. With one map that is not empty, that is the result.
+func merge[K comparable, V any](c *conflicts, list []map[K]V, kind kind[K, V]) map[K]V {
+	big, filled := 0, 0
+	for i, m := range list {
+		if len(m) > 0 {
+			filled++
+		}
+		if len(m) > len(list[big]) {
+			big = i
+		}
+	}
+	switch {
+	case len(list) == 0:
+		return nil
+	case filled <= 1:
+		return list[big]
+	}
+	before := map[K]V{} // of the parts before the big one, whose values win against it
+	for _, m := range list[:big] {
+		addTo(c, before, m, kind, false)
+	}
+	out := maps.Clone(list[big])
+	addTo(c, out, before, kind, true)
+	for _, m := range list[big+1:] {
+		addTo(c, out, m, kind, false)
+	}
+	return out
+}
+
+// addTo adds the entries of m. When a key is taken with another value, the newcomer loses, or wins.
+func addTo[K comparable, V any](c *conflicts, out, m map[K]V, kind kind[K, V], wins bool) {
+	for k, v := range m {
+		old, taken := out[k]
+		switch {
+		case !taken:
+			out[k] = v
+		case wins:
+			out[k] = v
+			if !kind.same(v, old) {
+				c.list = append(c.list, Conflict{kind.name(k), kind.why(k, v), kind.why(k, old)})
+			}
+		case !kind.same(old, v):
+			c.list = append(c.list, Conflict{kind.name(k), kind.why(k, old), kind.why(k, v)})
+		}
+	}
+}
+
+func rows() kind[nb.Key, nb.Row] {
+	return kind[nb.Key, nb.Row]{
+		same: func(a, b nb.Row) bool { return a == b || nb.SameContent(a, b) },
+		why:  func(_ nb.Key, r nb.Row) cluster.Owner { return r.Why() },
+		name: nb.Key.String,
+	}
+}
+
+func mergeBridge(c *conflicts, parts []State) flow.State {
+	var out flow.State
+	for _, p := range parts {
+		switch {
+		case out.Bridge == "":
+			out.Bridge = p.Bridge.Bridge
+		case p.Bridge.Bridge != "" && p.Bridge.Bridge != out.Bridge:
+			c.list = append(c.list, Conflict{Key: fmt.Sprintf("bridge %s, not %s", out.Bridge, p.Bridge.Bridge)})
+		}
+		out.Unknown = append(out.Unknown, p.Bridge.Unknown...)
+	}
+	out.Settings = merge(c, pick(parts, func(s State) map[string]string { return s.Bridge.Settings }), plain[string, string]("external_ids:%s"))
+	out.Ports = merge(c, pick(parts, func(s State) map[string]flow.Port { return s.Bridge.Ports }), kind[string, flow.Port]{
+		same: func(a, b flow.Port) bool { a.Owner = b.Owner; return reflect.DeepEqual(a, b) },
+		why:  func(_ string, p flow.Port) cluster.Owner { return p.Owner },
+		name: func(k string) string { return "port " + k },
+	})
+	out.TunnelNeighbors = merge(c, pick(parts, func(s State) map[netip.Addr]cluster.MAC { return s.Bridge.TunnelNeighbors }), plain[netip.Addr, cluster.MAC]("tunnel neighbour %v"))
+	out.Flows = merge(c, pick(parts, func(s State) map[flow.Key]*flow.Flow { return s.Bridge.Flows }), kind[flow.Key, *flow.Flow]{
+		same: (*flow.Flow).Equal,
+		why:  func(_ flow.Key, f *flow.Flow) cluster.Owner { return f.Owner },
+		name: flow.Key.String,
+	})
+	return out
+}
+
+// plain is the kind of maps whose values have no owner.
+func plain[K, V comparable](format string) kind[K, V] {
+	return kind[K, V]{
+		same: func(a, b V) bool { return a == b },
+		why:  func(K, V) cluster.Owner { return cluster.Owner{} },
+		name: func(k K) string { return fmt.Sprintf(format, k) },
+	}
+}
+
+func mergeHost(c *conflicts, parts []State) host.State {
+	return host.State{
+		Links: merge(c, pick(parts, func(s State) map[string]host.Link { return s.Host.Links }),
+			owned("link %s", func(l *host.Link) *cluster.Owner { return &l.Owner }, func(k string) []any { return []any{k} })),
+		Addresses: merge(c, pick(parts, func(s State) map[host.AddressKey]host.Address { return s.Host.Addresses }),
+			owned("address %s dev %s", func(a *host.Address) *cluster.Owner { return &a.Owner }, func(k host.AddressKey) []any { return []any{k.Prefix, k.Link} })),
+		Routes: merge(c, pick(parts, func(s State) map[host.RouteKey]host.Route { return s.Host.Routes }),
+			owned("route %s table %d", func(r *host.Route) *cluster.Owner { return &r.Owner }, func(k host.RouteKey) []any { return []any{k.Prefix, k.Table} })),
+		Rules: merge(c, pick(parts, func(s State) map[host.Rule]cluster.Owner { return s.Host.Rules }), kind[host.Rule, cluster.Owner]{
+			same: func(a, b cluster.Owner) bool { return true }, // a rule is its own value
+			why:  func(_ host.Rule, o cluster.Owner) cluster.Owner { return o },
+			name: func(k host.Rule) string { return fmt.Sprintf("rule %d", k.Priority) },
+		}),
+		Neighbors: merge(c, pick(parts, func(s State) map[host.NeighborKey]host.Neighbor { return s.Host.Neighbors }),
+			owned("neigh %s dev %s", func(n *host.Neighbor) *cluster.Owner { return &n.Owner }, func(k host.NeighborKey) []any { return []any{k.IP, k.Link} })),
+		Sysctls: merge(c, pick(parts, func(s State) map[string]host.Sysctl { return s.Host.Sysctls }),
+			owned("sysctl %s", func(s *host.Sysctl) *cluster.Owner { return &s.Owner }, func(k string) []any { return []any{k} })),
+	}
+}
+
+// owned is the kind of maps whose values are comparable structs with an owner.
+func owned[K, V comparable](format string, owner func(*V) *cluster.Owner, words func(K) []any) kind[K, V] {
+	return kind[K, V]{
+		same: func(a, b V) bool { *owner(&a) = *owner(&b); return a == b },
+		why:  func(_ K, v V) cluster.Owner { return *owner(&v) },
+		name: func(k K) string { return fmt.Sprintf(format, words(k)...) },
+	}
+}
