@@ -61,7 +61,8 @@ type apiServerRecord struct {
 const apiServerStartTimeout = 2 * time.Minute
 
 // StartAPIServer starts a control plane and returns when it is ready: the API answers and Pods can be created in the
-// default namespace. It sets lo of Netns up. When it fails, nothing is left running, and the error has the end of the log. ctx bounds the start only.
+// default namespace. It sets lo of Netns up. When it fails, nothing is left running, and the error has the end of the
+// log. ctx bounds the start only.
 func StartAPIServer(ctx context.Context, cfg APIServerConfig) (*APIServer, error) {
 	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {
@@ -114,6 +115,9 @@ func launchAPIServer(cfg APIServerConfig) (s *APIServer, ready <-chan struct{}, 
 		return nil, nil, err
 	}
 	if err := withNetns(cfg.Netns, cmd.Start); err != nil { // a child starts in the namespace of its parent's thread
+		if cmd.Process != nil { // it started, and only the way back failed
+			err = errors.Join(err, cmd.Process.Kill(), cmd.Wait())
+		}
 		return nil, nil, err
 	}
 	said, exited := make(chan struct{}), make(chan struct{})

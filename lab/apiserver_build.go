@@ -39,8 +39,9 @@ func kubeBuildFlags() []string {
 // BuildKube returns the path of a hairpin-kube binary built from lab/kube, building it in cacheDir when it is not there.
 //
 // The cache key is a hash of the sources, the build flags and the Go version. A first build takes about six minutes of
-// two cores and some 800 MB of downloads; a second call takes a few milliseconds. Any number of processes may call it at once: one builds, the others wait. progress
-// gets a line of text every few seconds while there is something to wait for; it may be nil.
+// two cores and puts some 600 MB into the module cache; a second call takes a few milliseconds. Any number of processes
+// may call it at once: one builds, the others wait. progress gets a line of text every few seconds while there is
+// something to wait for; it may be nil.
 //
 // The sources are found in the module of the working directory (go env GOMOD), else where this file was compiled; it
 // must be one of the two, as a nested module cannot be embedded.
@@ -175,23 +176,33 @@ func goBuild(ctx context.Context, src, binary string, progress func(string)) err
 // the name of a package nor a download: the compiler's errors.
 func watchBuild(output io.Reader, progress func(string)) (messages []string) {
 	const keep, period = 40, 5 * time.Second
-	start, last := time.Now(), time.Time{}
-	var downloads, packages int
-	for lines := bufio.NewScanner(output); lines.Scan(); {
-		switch line := lines.Text(); {
-		case strings.HasPrefix(line, "go: downloading "):
-			downloads++
-		case !strings.ContainsAny(line, " \t"):
-			packages++
-		default:
-			messages = append(messages, line)
-			messages = messages[max(0, len(messages)-keep):]
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		for s := bufio.NewScanner(output); s.Scan(); {
+			lines <- s.Text()
 		}
-		if time.Since(last) >= period {
-			last = time.Now()
-			progress(fmt.Sprintf("building Kubernetes %s: %d modules downloaded, %d packages compiled, %s",
+	}()
+	start, tick := time.Now(), time.NewTicker(period)
+	defer tick.Stop()
+	var downloads, packages int
+	for {
+		select {
+		case line, more := <-lines:
+			switch {
+			case !more:
+				return messages
+			case strings.HasPrefix(line, "go: downloading "):
+				downloads++
+			case !strings.ContainsAny(line, " \t"):
+				packages++
+			default:
+				messages = append(messages, line)
+				messages = messages[max(0, len(messages)-keep):]
+			}
+		case <-tick.C:
+			progress(fmt.Sprintf("building Kubernetes %s (minutes, once): %d modules downloaded, %d packages compiled, %s",
 				kubeVersion, downloads, packages, time.Since(start).Round(time.Second)))
 		}
 	}
-	return messages
 }
