@@ -16,3 +16,12 @@ type Target[S, D any] interface {
 	// Changed tells, coalesced, that somebody (also we) touched the system: read again.
 	Changed() <-chan struct{}
 }
+
+// Delta is a difference of two states: what Apply takes. Grow and Shrink are its two halves: what is made or changed,
+// and what is removed; applying one after the other is applying the whole.
+type Delta[D any] interface {
+	Grow() D
+	Shrink() D
+	Count() int // changes: rows, flows, elements, routes …
+	Empty() bool
+}

@@ -1,0 +1,218 @@
+// Package applytest is the laws that every apply.Target keeps, as one suite that runs on the real system.
+//
+//	func TestLaws(t *testing.T) {
+//		applytest.Laws(t, applytest.Harness[nb.State, nb.Delta]{New: …, Diff: nb.Diff, Print: nb.Print, States: …, …})
+//	}
+package applytest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"hairpin/apply"
+)
+
+// Harness is a system with a Target on it. The system is real, empty of what is ours at first, and belongs to the test.
+type Harness[S any, D apply.Delta[D]] struct {
+	// New makes another Target on the same system; it ends with t. A new Target knows what the system tells it, no more.
+	New func(t testing.TB) apply.Target[S, D]
+	// Diff and Print are those of the State's package.
+	Diff  func(want, have S) D
+	Print func(S) string
+	// States draws wanted states, each of which the system takes. Two of them should have something in common.
+	States *rapid.Generator[S]
+	// Steps is the number of wanted states that are reached one after the other; 0 is 30.
+	Steps int
+	// Foreign puts things of others into the system, beside and inside what is ours (keys in shared maps), and gives a
+	// function that prints them as they are now. It is called while the system has what Rich wants.
+	Foreign func(t testing.TB) func() string
+	// Rich is one wanted state with something of every kind, for the laws that alter it by hand.
+	Rich S
+	// Spoils are hands that alter what is ours, by name, after Rich was reached.
+	Spoils map[string]func(t testing.TB)
+	// Refused gives a difference that the system, having Rich, refuses: at least one of its changes cannot be made.
+	Refused func(t testing.TB) D
+	// Atomic says that a refused difference changes nothing at all.
+	Atomic bool
+	// Within is the time after which a change by hand is noticed at the latest; 0 is one second.
+	Within time.Duration
+}
+
+// Laws runs the suite. The order matters: each law finds the system as the one before left it, and must cope.
+func Laws[S any, D apply.Delta[D]](t *testing.T, h Harness[S, D]) {
+	if h.Steps == 0 {
+		h.Steps = 30
+	}
+	if h.Within == 0 {
+		h.Within = time.Second
+	}
+	l := laws[S, D]{h}
+	for _, law := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"Read after Apply equals want, and a second Apply is empty", l.sequence},
+		{"growing first and shrinking later leads there as well", l.halves},
+		{"a new Target finds everything in order", l.restart},
+		{"what is not ours is untouched", l.foreign},
+		{"what is altered by hand is noticed and repaired", l.drift},
+		{"a refused Apply changes nothing, or Read says so", l.refused},
+		{"everything of ours can go", l.gone},
+	} {
+		if !t.Run(law.name, law.run) {
+			return
+		}
+	}
+}
+
+type laws[S any, D apply.Delta[D]] struct{ Harness[S, D] }
+
+// patience is the deadline of one call.
+const patience = 30 * time.Second
+
+func (l laws[S, D]) read(t testing.TB, target apply.Target[S, D]) S {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	s, err := target.Read(ctx)
+	if err != nil {
+		t.Fatalf("Read: %v", err)
+	}
+	return s
+}
+
+func (l laws[S, D]) apply(t testing.TB, target apply.Target[S, D], d D) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	return target.Apply(ctx, d)
+}
+
+// reach makes the system equal to want, and checks that it is.
+func (l laws[S, D]) reach(t testing.TB, target apply.Target[S, D], want S) {
+	t.Helper()
+	have := l.read(t, target)
+	if err := l.apply(t, target, l.Diff(want, have)); err != nil {
+		t.Fatalf("Apply: %v\nwant\n%s\nhave\n%s", err, l.Print(want), l.Print(have))
+	}
+	l.is(t, target, want)
+}
+
+// is checks that the system is equal to want.
+func (l laws[S, D]) is(t testing.TB, target apply.Target[S, D], want S) {
+	t.Helper()
+	have := l.read(t, target)
+	if d := l.Diff(want, have); !d.Empty() {
+		t.Fatalf("%d differences left: %+v\nwant\n%s\nhave\n%s", d.Count(), d, l.Print(want), l.Print(have))
+	}
+	if d := l.Diff(have, want); !d.Empty() {
+		t.Fatalf("%d differences the other way round: %+v\nwant\n%s\nhave\n%s", d.Count(), d, l.Print(want), l.Print(have))
+	}
+}
+
+func (l laws[S, D]) sequence(t *testing.T) {
+	target := l.New(t)
+	for i := range l.Steps {
+		l.reach(t, target, l.States.Example(i))
+	}
+}
+
+func (l laws[S, D]) halves(t *testing.T) {
+	target := l.New(t)
+	for i := range l.Steps {
+		want := l.States.Example(1000 + i)
+		d := l.Diff(want, l.read(t, target))
+		for _, half := range []D{d.Grow(), d.Shrink()} {
+			if err := l.apply(t, target, half); err != nil {
+				t.Fatalf("Apply: %v\n%+v\nwant\n%s", err, half, l.Print(want))
+			}
+		}
+		l.is(t, target, want)
+	}
+}
+
+func (l laws[S, D]) restart(t *testing.T) {
+	l.reach(t, l.New(t), l.Rich)
+	l.is(t, l.New(t), l.Rich)
+}
+
+func (l laws[S, D]) foreign(t *testing.T) {
+	target := l.New(t)
+	l.reach(t, target, l.Rich)
+	show := l.Foreign(t)
+	before := show()
+	if before == "" {
+		t.Fatal("Foreign shows nothing")
+	}
+	l.is(t, target, l.Rich)
+	for i := range min(l.Steps, 10) {
+		l.reach(t, target, l.States.Example(2000+i))
+		l.reach(t, target, l.Rich)
+		if now := show(); now != before {
+			t.Fatalf("what is not ours was\n%s\nand is now\n%s", before, now)
+		}
+	}
+}
+
+func (l laws[S, D]) drift(t *testing.T) {
+	for name, spoil := range l.Spoils {
+		t.Run(name, func(t *testing.T) {
+			target := l.New(t)
+			l.reach(t, target, l.Rich)
+			l.quiet(t, target)
+			spoil(t)
+			deadline := time.Now().Add(l.Within)
+			// The system may report one change in several steps: wait until the whole of it is seen.
+			for have := l.read(t, target); l.Diff(l.Rich, have).Empty(); have = l.read(t, target) {
+				select {
+				case <-target.Changed():
+				case <-time.After(time.Until(deadline)):
+					t.Fatalf("not noticed within %v", l.Within)
+				}
+			}
+			l.reach(t, target, l.Rich)
+			l.is(t, l.New(t), l.Rich)
+		})
+	}
+}
+
+// quiet waits until the Target has told of everything that was before: two reads without a notice between them.
+func (l laws[S, D]) quiet(t testing.TB, target apply.Target[S, D]) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		l.read(t, target)
+		select {
+		case <-target.Changed():
+			if time.Now().After(deadline) {
+				t.Fatal("Changed tells of changes for ever")
+			}
+		case <-time.After(100 * time.Millisecond):
+			return
+		}
+	}
+}
+
+func (l laws[S, D]) refused(t *testing.T) {
+	target := l.New(t)
+	l.reach(t, target, l.Rich)
+	if err := l.apply(t, target, l.Refused(t)); err == nil {
+		t.Fatal("Apply says that it made what cannot be made")
+	} else {
+		t.Logf("refused as it must be: %v", err)
+	}
+	if l.Atomic {
+		l.is(t, target, l.Rich)
+	}
+	l.reach(t, target, l.Rich)
+	l.is(t, l.New(t), l.Rich)
+}
+
+func (l laws[S, D]) gone(t *testing.T) {
+	target := l.New(t)
+	l.reach(t, target, l.Rich)
+	var none S
+	l.reach(t, target, none)
+}
