@@ -89,3 +89,9 @@ const (
 const (
 	KeyOwner = "k8s.ovn.org/owner" // cluster.Owner.String() of what wanted the row; its presence makes the row ours
 )
+
+// Features of flows: the upper half of the cookie tells which part of the plan wants a flow.
+const (
+	FeatureGateway  = 1 // the bridge itself: host, gateway router and wire
+	FeatureServices = 2 // NodePorts
+)

@@ -2,6 +2,9 @@
 //
 // It is pure: no I/O, no clock, no goroutine. The same Snapshot gives the same State, in whatever order its
 // objects became known. A bad object becomes a Problem and stops no other object.
+//
+// The State is put together from features, each a function of the same Env. Features know nothing of each other:
+// what two of them must agree on is a name or a number in package claims, or an address in the Env.
 package plan
 
 import (
@@ -16,3 +19,16 @@ type Problem = cluster.Problem
 func Node(s *cluster.Snapshot, name string) (datapath.State, []Problem) {
 	return NewPlanner().Node(s, name)
 }
+
+// feature is one part of what a node does. It reads the Env and writes a State of its own.
+//
+// A feature that reads Env.Pods or Env.Frontends is additive in them: for two halves of the list it gives two
+// States without a common key, whose union is the State of the whole list. So the Planner may ask for the State
+// of just those objects that changed.
+type feature func(Env) (datapath.State, []Problem)
+
+// base features do not look at single Pods and Services, objects features look at nothing else that changes often.
+var (
+	base    = []feature{topology, gateway}
+	objects = []feature{pods, services}
+)

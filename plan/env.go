@@ -1,0 +1,254 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+)
+
+// Env is what features read: the node that is planned, with every address that follows from its number.
+type Env struct {
+	Config *cluster.Config
+	Node   *cluster.Node
+	Stacks []Stack         // the IP versions that the node has, IPv4 first; never empty
+	Nodes  []*cluster.Node // all nodes, this one included
+
+	Pods      []*cluster.Pod      // of this node
+	Frontends []*cluster.Frontend // of all Services that are served
+}
+
+// Stack is one IP version of the planned node: its addresses. Prefixes are an address with its mask, but Subnet and
+// the ranges, which are networks.
+type Stack struct {
+	Family cluster.Family
+
+	Address netip.Prefix // of the node on the gateway bridge, and of the gateway router
+	NextHop netip.Addr   // default gateway of the wire; zero = none
+	Others  []netip.Addr // further addresses of the host, sorted
+
+	Subnet     netip.Prefix // the node's pods
+	Router     netip.Prefix // first address of Subnet: the cluster router
+	Management netip.Prefix // second address of Subnet: the host
+
+	JoinRouter netip.Prefix // the cluster router on the join switch
+	Join       netip.Prefix // the gateway router on the join switch
+	Transit    netip.Prefix // the cluster router on the transit switch
+
+	Masquerade netip.Prefix // the masquerade subnet and its places (host-to-service.md)
+	MasqOVN    netip.Addr
+	MasqHost   netip.Addr
+	MasqNext   netip.Addr
+	MasqPin    netip.Addr // hairpin source
+
+	Cluster  []netip.Prefix // pods of all nodes
+	Services []netip.Prefix // cluster IPs
+}
+
+// Places of a node's pod subnet.
+const (
+	routerPlace     = 1
+	managementPlace = 2
+)
+
+// Places of the join and transit subnets: the cluster router comes first on the join switch, a node's routers at its
+// number plus nodeOffset.
+const (
+	joinRouterPlace = 1
+	nodeOffset      = 1
+)
+
+// Fields of a Node as Problems name them.
+const (
+	fieldID        = "metadata.annotations[" + cluster.AnnotationNodeID + "]"
+	fieldGateway   = "metadata.annotations[" + cluster.AnnotationGateway + "]"
+	fieldAddresses = "status.addresses"
+	fieldPodCIDRs  = "spec.podCIDRs"
+)
+
+// checker collects what is wrong with one Node.
+type checker struct {
+	owner    cluster.Owner
+	problems []Problem
+}
+
+func (c *checker) problem(field, format string, args ...any) {
+	c.problems = append(c.problems, Problem{Owner: c.owner, Field: field, Message: fmt.Sprintf(format, args...)})
+}
+
+func nodeOwner(name string) cluster.Owner { return cluster.Owner{Kind: "Node", Name: name} }
+
+// newEnv reads what plan must know of the node itself. When it is not ok, the node cannot be planned at all, and the
+// problems say why.
+func newEnv(s *cluster.Snapshot, name string) (Env, []Problem, bool) {
+	e := Env{Config: &s.Config, Node: s.Node(name), Nodes: s.Nodes}
+	c := checker{owner: nodeOwner(name)}
+	if e.Node == nil {
+		c.problem("", "there is no such Node")
+		return e, c.problems, false
+	}
+	c.node(&e)
+	if len(c.problems) > 0 {
+		return e, c.problems, false
+	}
+	for _, f := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+		if st, ok := c.stack(&e, f); ok {
+			e.Stacks = append(e.Stacks, st)
+		}
+	}
+	if len(e.Stacks) == 0 && len(c.problems) == 0 {
+		c.problem(fieldPodCIDRs, "no IP version has both a range of pods and an address on the gateway bridge")
+	}
+	return e, c.problems, len(e.Stacks) > 0
+}
+
+// node checks what does not depend on the IP version.
+func (c *checker) node(e *Env) {
+	n, g := e.Node, &e.Node.Gateway
+	if n.ID == 0 {
+		c.problem(fieldID, "the node has no number yet")
+	}
+	if len(n.Addresses) == 0 {
+		c.problem(fieldAddresses, "the node has no InternalIP")
+	}
+	if len(n.PodCIDRs) == 0 {
+		c.problem(fieldPodCIDRs, "the node has no range of pod addresses")
+	}
+	if m := e.Config.Gateway.Mode; m != "" && m != modeShared {
+		c.problem("[gateway] mode", "%q is not served yet, only %q", m, modeShared)
+	} else if g.Mode != "" && g.Mode != modeShared {
+		c.problem(fieldGateway, "[gateway] mode %q is not served yet, only %q", g.Mode, modeShared)
+	}
+	if e.Config.EncapPort != 0 && e.Config.EncapPort != geneve {
+		c.problem("[default] encap-port", "%d is not served yet, only %d", e.Config.EncapPort, geneve)
+	}
+	switch {
+	case g.MAC == cluster.MAC{}:
+		c.problem(fieldGateway, "mac-address: the gateway bridge has none")
+	case g.Bridge == "" || g.Uplink == "":
+		c.problem(fieldGateway, "bridge-id, uplink: mode %q needs both", modeShared)
+	case len(g.Addresses) == 0:
+		c.problem(fieldGateway, "ip-addresses: the gateway bridge has none")
+	}
+}
+
+// modeShared is the gateway mode in which the uplink is a port of the gateway bridge.
+const modeShared = "shared"
+
+// stack gives the addresses of one IP version, or not ok when the cluster or the node does not have it.
+func (c *checker) stack(e *Env, f cluster.Family) (Stack, bool) {
+	s := Stack{Family: f, Subnet: e.Node.PodCIDR(f), Address: cluster.PrefixOf(e.Node.Gateway.Addresses, f)}
+	if !s.Subnet.IsValid() {
+		return s, false
+	}
+	if !s.Address.IsValid() {
+		c.problem(fieldGateway, "ip-addresses: the gateway bridge has no %s address, but spec.podCIDRs has a range", f)
+		return s, false
+	}
+	for _, r := range e.Config.ClusterSubnets {
+		if cluster.FamilyOf(r.CIDR.Addr()) == f {
+			s.Cluster = append(s.Cluster, r.CIDR.Masked())
+		}
+	}
+	if !slices.ContainsFunc(s.Cluster, func(r netip.Prefix) bool { return contains(r, s.Subnet) }) {
+		c.problem(fieldPodCIDRs, "%s is not within [default] cluster-subnets", s.Subnet)
+		return s, false
+	}
+	for _, r := range e.Config.ServiceCIDRs {
+		if cluster.FamilyOf(r.Addr()) == f {
+			s.Services = append(s.Services, r.Masked())
+		}
+	}
+	s.NextHop = nextHop(e, f)
+	s.Others = otherAddresses(e, &s)
+	return s, c.places(e, &s)
+}
+
+// places computes the addresses that are counted from the start of a subnet.
+func (c *checker) places(e *Env, s *Stack) bool {
+	v := map[cluster.Family]string{cluster.IPv4: "v4", cluster.IPv6: "v6"}[s.Family]
+	masq := cluster.PrefixOf(e.Config.Gateway.MasqueradeSubnets, s.Family)
+	join, transit := cluster.PrefixOf(e.Config.JoinSubnets, s.Family), cluster.PrefixOf(e.Config.TransitSubnets, s.Family)
+	s.Masquerade = masq.Masked()
+	for _, p := range []struct {
+		to    *netip.Addr
+		place int
+	}{
+		{&s.MasqOVN, claims.MasqOVN}, {&s.MasqHost, claims.MasqHost}, {&s.MasqNext, claims.MasqNextHop}, {&s.MasqPin, claims.MasqHairpin},
+	} {
+		*p.to = c.nth(masq, p.place, "[gateway] "+v+"-masquerade-subnet").Addr()
+	}
+	s.Router = c.nth(s.Subnet, routerPlace, fieldPodCIDRs)
+	s.Management = c.nth(s.Subnet, managementPlace, fieldPodCIDRs)
+	s.JoinRouter = c.nth(join, joinRouterPlace, "[gateway] "+v+"-join-subnet")
+	s.Join = c.nth(join, e.Node.ID+nodeOffset, "[gateway] "+v+"-join-subnet")
+	s.Transit = c.nth(transit, e.Node.ID+nodeOffset, "[clustermanager] "+v+"-transit-subnet")
+	for _, p := range []netip.Addr{s.MasqOVN, s.MasqHost, s.MasqNext, s.MasqPin, s.Router.Addr(), s.Management.Addr(), s.JoinRouter.Addr(), s.Join.Addr(), s.Transit.Addr()} {
+		if !p.IsValid() {
+			return false
+		}
+	}
+	return true
+}
+
+// nth gives an address of a subnet with the subnet's mask, or the zero Prefix and a Problem.
+func (c *checker) nth(subnet netip.Prefix, place int, field string) netip.Prefix {
+	if !subnet.IsValid() {
+		c.problem(field, "is not set, but spec.podCIDRs has a range of this IP version")
+		return netip.Prefix{}
+	}
+	a, err := cluster.Nth(subnet, place)
+	if err != nil {
+		c.problem(field, "%v", err)
+		return netip.Prefix{}
+	}
+	return netip.PrefixFrom(a, subnet.Bits())
+}
+
+// nextHop gives the default gateway of a family: the administrator's, else what the node found.
+func nextHop(e *Env, f cluster.Family) netip.Addr {
+	for _, list := range [][]netip.Addr{e.Config.Gateway.NextHops, e.Node.Gateway.NextHops} {
+		for _, a := range list {
+			if cluster.FamilyOf(a) == f {
+				return a
+			}
+		}
+	}
+	return netip.Addr{}
+}
+
+// otherAddresses gives the host's addresses but the one that the gateway router shares.
+func otherAddresses(e *Env, s *Stack) []netip.Addr {
+	var list []netip.Addr
+	for _, p := range slices.Concat(e.Node.HostAddresses, e.Node.Gateway.Addresses) {
+		a := p.Addr()
+		if cluster.FamilyOf(a) == s.Family && a != s.Address.Addr() && a.IsGlobalUnicast() && !s.Subnet.Contains(a) {
+			list = append(list, a)
+		}
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	return slices.Compact(list)
+}
+
+func contains(outer, inner netip.Prefix) bool {
+	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+}
+
+// host tells whether an address is one of the planned node's own.
+func (s *Stack) host(a netip.Addr) bool {
+	return a == s.Address.Addr() || slices.Contains(s.Others, a)
+}
+
+// stack gives the node's addresses of a family, or nil.
+func (e *Env) stack(f cluster.Family) *Stack {
+	for i := range e.Stacks {
+		if e.Stacks[i].Family == f {
+			return &e.Stacks[i]
+		}
+	}
+	return nil
+}
+
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

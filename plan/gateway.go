@@ -1,0 +1,216 @@
+package plan
+
+import (
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/flow"
+)
+
+// gateway is the node's gateway bridge in mode "shared", and the host behind it: the uplink, the host (LOCAL) and the
+// gateway router (the patch port) meet on the bridge; host and gateway router have the same addresses.
+func gateway(e Env) (datapath.State, []Problem) {
+	b := newBridge(&e, claims.FeatureGateway)
+	for i := range e.Stacks {
+		s := &e.Stacks[i]
+		b.hostToService(s)
+		b.hostEndpoint(s)
+		b.fromOVN(s)
+		b.fromHost(s)
+		b.fromWire(s)
+	}
+	b.layer2()
+	b.rewrite()
+	b.tunnels()
+	return datapath.State{Bridge: flow.State{Flows: b.flows}, Host: hostSide(&e), NFT: hostFilter(&e)}, nil
+}
+
+// bridge writes flows of the gateway bridge.
+type bridge struct {
+	env     *Env
+	flows   map[flow.Key]*flow.Flow
+	feature uint32
+	owner   cluster.Owner
+
+	mac    cluster.MAC // of host and gateway router
+	ovn    string      // port to the gateway router
+	uplink string      // port to the wire
+}
+
+func newBridge(e *Env, feature uint32) *bridge {
+	g := &e.Node.Gateway
+	return &bridge{
+		env: e, flows: map[flow.Key]*flow.Flow{}, feature: feature, owner: nodeOwner(e.Node.Name),
+		mac: g.MAC, ovn: patchPort(g.Bridge, e.Node.Name), uplink: g.Uplink,
+	}
+}
+
+// Priorities in claims.TableClassify, those of the documents.
+const (
+	prioService  = 500 // between host and gateway router (host-to-service.md)
+	prioTunnelIn = 205
+	prioTunnel   = 200
+	prioNoVIP    = 115 // to the service range, and no load balancer wanted it
+	prioOwnPods  = 109
+	prioMarked   = 105 // pod to a node's address, marked (egress-ip.md)
+	prioPods     = 104
+	prioND       = 101
+	prioTrack    = 100
+	prioFromWire = 50
+	prioUnicast  = 10
+	prioForeign  = 9
+	prioRest     = 0
+)
+
+// Priorities in claims.TableWire.
+const (
+	prioKnown    = 100 // connections of OVN or of the host
+	prioNodePort = 50
+	prioNew      = 10
+)
+
+func (b *bridge) add(table uint8, priority uint16, m flow.Match, actions ...flow.Action) {
+	k := flow.Key{Table: table, Priority: priority, Match: m}
+	b.flows[k] = &flow.Flow{Key: k, Feature: b.feature, Actions: actions, Owner: b.owner}
+}
+
+// classify adds a flow of table 0.
+func (b *bridge) classify(priority uint16, m flow.Match, actions ...flow.Action) {
+	b.add(claims.TableClassify, priority, m, actions...)
+}
+
+// hostToService leads the host's packets for Services to the gateway router, and the replies back. On the way the host
+// gets its masquerade address, because the gateway router has the host's own.
+func (b *bridge) hostToService(s *Stack) {
+	ip, host := words(s.Family).ip, single(s.MasqHost)
+	for _, services := range s.Services {
+		b.classify(prioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: services},
+			flow.CT{Commit: true, Table: claims.TableToOVN, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
+		b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: services, Dst: host},
+			flow.CT{Table: claims.TableToHost, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}})
+		// What comes back from the gateway router untranslated has no Service: an unused cluster IP. Not to the wire.
+		b.classify(prioNoVIP, flow.Match{InPort: b.ovn, Protocol: ip, Dst: services}, flow.Drop{})
+	}
+}
+
+// hostEndpoint leads what the gateway router sends to an endpoint on this very host to the host, from OVN's masquerade
+// address, so that the host sees a connection from outside and not one from itself; and the replies back.
+func (b *bridge) hostEndpoint(s *Stack) {
+	ip, node := words(s.Family).ip, s.Address.Addr()
+	// The primary address: the load balancer wrote the host's masquerade address instead (host-to-service.md).
+	b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: single(node), Dst: single(s.MasqHost)},
+		flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATDst, Addr: node}})
+	// Secondary addresses stay themselves.
+	for _, a := range s.Others {
+		b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: single(node), Dst: single(a)},
+			flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost})
+	}
+	b.add(claims.TableReturn, prioDefault, flow.Match{Protocol: ip},
+		flow.CT{Commit: true, Table: claims.TableToHost, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqOVN}})
+	b.classify(prioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: single(s.MasqOVN)},
+		flow.CT{Table: claims.TableUnReturn, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATUndo}})
+	// Without commit: these are replies only (gateway-pitfalls.md).
+	b.add(claims.TableUnReturn, prioDefault, flow.Match{Protocol: ip},
+		flow.CT{Table: claims.TableToOVN, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}})
+}
+
+// prioDefault is OpenFlow's priority for flows that name none, as in the documents' tables 2 to 5.
+const prioDefault = 0x8000
+
+// fromOVN sends the gateway router's packets to the wire and remembers the connections as OVN's. Only its own
+// Ethernet address may leave (gateway-pitfalls.md).
+func (b *bridge) fromOVN(s *Stack) {
+	m := flow.Match{InPort: b.ovn, EthSrc: b.mac, Protocol: words(s.Family).ip}
+	track := flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkOVN}
+	out := flow.Output{Port: b.uplink}
+
+	// Pod to a node's address, SNATed to an egress IP on the way: give it the node's address like any other pod.
+	marked, asNode := m, track
+	marked.PktMark = claims.MarkNodeIP
+	asNode.NAT = flow.NAT{Kind: flow.NATSrc, Addr: s.Address.Addr()}
+	b.classify(prioMarked, marked, asNode, out)
+	// Pods that were not SNATed: this node's may pass, others' must not, their egress SNAT is not there yet (egress-ip.md).
+	own := m
+	own.Src = s.Subnet
+	b.classify(prioOwnPods, own, track, out)
+	for _, c := range s.Cluster {
+		b.classify(prioPods, flow.Match{InPort: b.ovn, Protocol: m.Protocol, Src: c}, flow.Drop{})
+	}
+	b.classify(prioTrack, m, track, out)
+}
+
+// fromHost sends the host's packets to the wire and remembers the connections as the host's.
+func (b *bridge) fromHost(s *Stack) {
+	b.classify(prioTrack, flow.Match{InPort: flow.Local, Protocol: words(s.Family).ip},
+		flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkHost}, flow.Output{Port: b.uplink})
+}
+
+// fromWire gives packets from the wire to whose connection they belong to. Conntrack comes before any match on ports, so
+// that fragments have them; what has another destination Ethernet address is left to the switch (gateway-pitfalls.md).
+func (b *bridge) fromWire(s *Stack) {
+	ip := words(s.Family).ip
+	b.classify(prioFromWire, flow.Match{InPort: b.uplink, EthDst: b.mac, Protocol: ip},
+		flow.CT{Table: claims.TableWire, Zone: claims.ZoneWire, NAT: flow.NAT{Kind: flow.NATUndo}})
+	for _, bit := range []flow.CTBits{flow.CTEst, flow.CTRel} { // rel: ICMP errors follow their connection
+		state := flow.CTState{Set: bit | flow.CTTrk}
+		b.add(claims.TableWire, prioKnown, flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkOVN}, flow.Output{Port: b.ovn})
+		b.add(claims.TableWire, prioKnown, flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
+	}
+	// New connections that are not to a NodePort are the host's. Committed here, in their own direction: the host's
+	// reply finds them and commits nothing.
+	b.add(claims.TableWire, prioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTNew | flow.CTTrk}},
+		flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
+}
+
+// nodePort sends new connections from the wire to a NodePort to the gateway router, and remembers them as OVN's: so
+// replies, fragments and ICMP errors need no flow of their own.
+func (b *bridge) nodePort(s *Stack, f *cluster.Frontend) {
+	b.add(claims.TableWire, prioNodePort,
+		flow.Match{Protocol: words(s.Family).l4[f.Protocol], Dst: single(s.Address.Addr()), DstPort: f.NodePort},
+		flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkOVN}, flow.Output{Port: b.ovn})
+}
+
+// ICMPv6 types of neighbour discovery, which is to IPv6 what ARP is to IPv4 (RFC 4861).
+const (
+	neighborSolicitation  = 135
+	neighborAdvertisement = 136
+)
+
+// layer2 is what remains: ARP, neighbour discovery, broadcast, multicast and other protocols. Host and gateway router
+// share addresses, so both must hear what is sent to them.
+func (b *bridge) layer2() {
+	both := []flow.Action{flow.Output{Port: b.ovn}, flow.Output{Port: flow.Local}}
+	if b.env.stack(cluster.IPv6) != nil { // ARP is not IP and needs no exception from the flows above
+		for _, t := range []uint16{neighborSolicitation, neighborAdvertisement} {
+			nd := flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1}
+			fromHost, fromOVN, fromWire := nd, nd, nd
+			fromHost.InPort = flow.Local
+			fromOVN.InPort, fromOVN.EthSrc = b.ovn, b.mac
+			fromWire.InPort, fromWire.EthDst = b.uplink, b.mac
+			b.classify(prioND, fromHost, flow.Normal{})
+			b.classify(prioND, fromOVN, flow.Normal{})
+			b.classify(prioND, fromWire, both...)
+		}
+	}
+	b.classify(prioUnicast, flow.Match{InPort: b.uplink, EthDst: b.mac}, both...)
+	b.classify(prioUnicast, flow.Match{InPort: b.ovn, EthSrc: b.mac}, flow.Normal{})
+	b.classify(prioForeign, flow.Match{InPort: b.ovn}, flow.Drop{})
+	b.classify(prioRest, flow.Match{}, flow.Normal{})
+	// From the wire to the host's Ethernet address, and nobody's connection: the host answers.
+	b.add(claims.TableWire, prioRest, flow.Match{}, flow.Output{Port: flow.Local})
+}
+
+// rewrite are the last tables of the way between host and gateway router: each must see its own Ethernet address as
+// destination, and the host must believe that its packets come from the next hop.
+func (b *bridge) rewrite() {
+	b.add(claims.TableToOVN, prioDefault, flow.Match{}, flow.SetEthDst{MAC: b.mac}, flow.Output{Port: b.ovn})
+	b.add(claims.TableToHost, prioDefault, flow.Match{}, flow.MoveEthDstToSrc{}, flow.SetEthDst{MAC: b.mac}, flow.Output{Port: flow.Local})
+}
+
+// tunnels lets Geneve between the nodes pass by conntrack.
+func (b *bridge) tunnels() {
+	end := b.env.Node.Addresses[0]
+	udp := words(cluster.FamilyOf(end)).l4[cluster.UDP]
+	b.classify(prioTunnelIn, flow.Match{InPort: b.uplink, EthDst: b.mac, Protocol: udp, Dst: single(end), DstPort: geneve}, flow.Output{Port: flow.Local})
+	b.classify(prioTunnel, flow.Match{InPort: flow.Local, Protocol: udp, DstPort: geneve}, flow.Output{Port: b.uplink})
+}

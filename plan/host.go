@@ -1,0 +1,192 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/host"
+	"hairpin/datapath/nft"
+)
+
+// mainTable is the kernel's main routing table.
+const mainTable = 254
+
+// kernel writes the host's links, addresses, routes and neighbours.
+type kernel struct {
+	env   *Env
+	state host.State
+	owner cluster.Owner
+}
+
+// hostSide is the host's way to Services (through the gateway bridge) and to pods (through the management port).
+func hostSide(e *Env) host.State {
+	k := kernel{env: e, owner: nodeOwner(e.Node.Name), state: host.State{
+		Links: map[string]host.Link{}, Addresses: map[host.AddressKey]host.Address{}, Routes: map[host.RouteKey]host.Route{},
+		Neighbors: map[host.NeighborKey]host.Neighbor{}, Sysctls: map[string]host.Sysctl{},
+	}}
+	bridge := e.Node.Gateway.Bridge
+	k.state.Links[bridge] = host.Link{Name: bridge, Owner: k.owner}
+	k.state.Links[claims.ManagementPort] = host.Link{
+		Name: claims.ManagementPort, MAC: cluster.MACFor(e.Stacks[0].Management.Addr()), MTU: e.Config.MTU, Owner: k.owner,
+	}
+	for i := range e.Stacks {
+		k.management(&e.Stacks[i])
+		k.services(&e.Stacks[i], bridge)
+		k.borrowed(&e.Stacks[i], bridge)
+	}
+	k.sysctls(bridge)
+	return k.state
+}
+
+// management is the way between host and pods.
+func (k *kernel) management(s *Stack) {
+	mp0 := claims.ManagementPort
+	k.address(host.Address{AddressKey: host.AddressKey{Link: mp0, Prefix: s.Management}})
+	for _, c := range s.Cluster {
+		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: mp0, Via: s.Router.Addr()})
+	}
+}
+
+// services is the way to Services: by a next hop on the gateway bridge that nobody has (host-to-service.md).
+func (k *kernel) services(s *Stack, bridge string) {
+	node, mtu := s.Address.Addr(), k.env.Config.MTU
+	k.address(host.Address{
+		AddressKey: host.AddressKey{Link: bridge, Prefix: netip.PrefixFrom(s.MasqHost, s.Masquerade.Bits())},
+		// The host must not choose it as a source by itself (gateway-pitfalls.md). IPv4 knows no such address; there,
+		// the routes below and the next hops' subnets decide.
+		Deprecated: s.Family == cluster.IPv6,
+	})
+	for _, c := range s.Services {
+		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: bridge, Via: s.MasqNext, Src: node, MTU: mtu})
+	}
+	// Replies of endpoints on this host, to connections that the gateway router brought.
+	k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: single(s.MasqOVN)}, Link: bridge, Src: node, MTU: mtu})
+	k.neighbor(bridge, s.MasqNext, masqMAC())
+	k.neighbor(bridge, s.MasqOVN, k.env.Node.Gateway.MAC)
+}
+
+// borrowed is the machine's own: its addresses and default route on the gateway bridge. A restart of a userspace Open
+// vSwitch loses them.
+func (k *kernel) borrowed(s *Stack, bridge string) {
+	for _, p := range k.env.Node.Gateway.Addresses {
+		if cluster.FamilyOf(p.Addr()) == s.Family {
+			k.address(host.Address{AddressKey: host.AddressKey{Link: bridge, Prefix: p}, Borrowed: true})
+		}
+	}
+	if s.NextHop.IsValid() {
+		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: everything(s.Family)}, Link: bridge, Via: s.NextHop, Borrowed: true})
+	}
+}
+
+func (k *kernel) sysctls(bridge string) {
+	k.sysctl("net/ipv4/ip_forward", "1")
+	k.sysctl("net/ipv6/conf/all/forwarding", "1")
+	// A packet and its reply take different ways here: loose reverse-path checks, and no redirects to "better" ones.
+	k.sysctl("net/ipv4/conf/all/send_redirects", "0")
+	for _, link := range []string{bridge, claims.ManagementPort} {
+		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/rp_filter", link), "2")
+		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/send_redirects", link), "0")
+	}
+	if g := &k.env.Node.Gateway; g.Userspace {
+		// The kernel sees the uplink's frames too, and would answer router advertisements there.
+		k.sysctl(fmt.Sprintf("net/ipv6/conf/%s/disable_ipv6", g.Uplink), "1")
+	}
+}
+
+func (k *kernel) address(a host.Address) {
+	a.Owner = k.owner
+	k.state.Addresses[a.AddressKey] = a
+}
+
+func (k *kernel) route(r host.Route) {
+	r.Owner = k.owner
+	k.state.Routes[r.RouteKey] = r
+}
+
+func (k *kernel) neighbor(link string, ip netip.Addr, mac cluster.MAC) {
+	n := host.NeighborKey{Link: link, IP: ip}
+	k.state.Neighbors[n] = host.Neighbor{NeighborKey: n, MAC: mac, Owner: k.owner}
+}
+
+func (k *kernel) sysctl(path, value string) {
+	k.state.Sysctls[path] = host.Sysctl{Path: path, Value: value, Owner: k.owner}
+}
+
+// Names and priorities of our nft chains.
+const (
+	chainNodePortIn  = "nodeport-prerouting"
+	chainNodePortOut = "nodeport-output"
+	chainToPods      = "to-pods"
+	chainUplink      = "uplink"
+
+	hookDNAT  = -100 // dstnat
+	hookSNAT  = 100  // srcnat
+	hookGuard = -500 // before anything else sees the frame
+)
+
+// hostFilter is the host's nft: NodePorts of the host's own clients, the source of what the host sends to pods, and, on
+// the userspace datapath, deafness of the kernel on the uplink.
+func hostFilter(e *Env) nft.State {
+	owner := nodeOwner(e.Node.Name)
+	t := &nft.Table{
+		Chains: map[string]*nft.Chain{
+			chainToPods: {Name: chainToPods, Type: "nat", Hook: "postrouting", Priority: hookSNAT, Rules: toPods(e, owner), Owner: owner},
+		},
+		Maps: map[string]*nft.Map{},
+	}
+	if e.Config.Gateway.NodePort {
+		rules := nodePortRules(e, owner)
+		t.Chains[chainNodePortIn] = &nft.Chain{Name: chainNodePortIn, Type: "nat", Hook: "prerouting", Priority: hookDNAT, Rules: rules, Owner: owner}
+		t.Chains[chainNodePortOut] = &nft.Chain{Name: chainNodePortOut, Type: "nat", Hook: "output", Priority: hookDNAT, Rules: rules, Owner: owner}
+		for i := range e.Stacks {
+			m := nodePortMap(e.Stacks[i].Family)
+			t.Maps[m.Name] = m
+		}
+	}
+	s := nft.State{nft.Inet: t}
+	if g := &e.Node.Gateway; g.Userspace {
+		s[nft.Netdev] = &nft.Table{Chains: map[string]*nft.Chain{chainUplink: {
+			Name: chainUplink, Type: "filter", Hook: "ingress", Device: g.Uplink, Priority: hookGuard, Owner: owner,
+			Rules: []nft.Rule{{Do: nft.Drop{}, Comment: "Open vSwitch has its own copy of the frame", Owner: owner}},
+		}}}
+	}
+	return s
+}
+
+// nodePortMap is an empty map of NodePorts to cluster IPs.
+func nodePortMap(f cluster.Family) *nft.Map {
+	return &nft.Map{
+		Name: words(f).nodePorts, Family: f, Key: []nft.KeyField{nft.KeyProto, nft.KeyPort},
+		Elements: map[nft.Element]nft.Target{},
+	}
+}
+
+// nodePortRules lead what is sent to a NodePort on any of the host's addresses to the cluster IP. From the wire to the
+// primary address the bridge's flows are first; this is for the host's own clients, and for its other addresses and links.
+func nodePortRules(e *Env, owner cluster.Owner) []nft.Rule {
+	var rules []nft.Rule
+	for i := range e.Stacks {
+		w := words(e.Stacks[i].Family)
+		rules = append(rules, nft.Rule{
+			Matches: []nft.Match{nft.FamilyIs{Family: e.Stacks[i].Family}, nft.AddrIn{Dst: true, Not: true, Prefix: w.loopback}, nft.DstIsLocal{}},
+			Do:      nft.DNATMap{Map: w.nodePorts}, Comment: "NodePort to cluster IP", Owner: owner,
+		})
+	}
+	return rules
+}
+
+// toPods gives what the host sends to pods the management port's address, whatever its source was: a pod on another node
+// would send the reply elsewhere.
+func toPods(e *Env, owner cluster.Owner) []nft.Rule {
+	var rules []nft.Rule
+	for i := range e.Stacks {
+		a := e.Stacks[i].Management.Addr()
+		rules = append(rules, nft.Rule{
+			Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, nft.FamilyIs{Family: e.Stacks[i].Family}, nft.AddrIn{Not: true, Prefix: single(a)}},
+			Do:      nft.SNAT{Addr: a}, Comment: "the host's source towards pods", Owner: owner,
+		})
+	}
+	return rules
+}

@@ -1,0 +1,150 @@
+package plan
+
+import (
+	"net/netip"
+	"strconv"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/nb"
+)
+
+// transit joins the node's zone to those of the other nodes. Every zone has the same switch, with the same tunnel
+// keys: the node's number is the key of its port.
+func (z *zone) transit(to *datapath.State) []Problem {
+	name := z.Node.Name
+	z.rows.Add(&nb.Switch{Name: claims.TransitSwitch, Owner: z.owner, OtherConfig: map[string]string{
+		"interconn-ts":      claims.TransitSwitch,
+		"requested-tnl-key": strconv.Itoa(claims.TransitTunnelKey),
+	}})
+	z.link(nb.RouterPort{
+		Name: routerToTransit(name), Router: claims.ClusterRouter,
+		Networks: z.addresses(func(s *Stack) netip.Prefix { return s.Transit }),
+	}, claims.TransitSwitch, transitToRouter(name), map[string]string{"requested-tnl-key": strconv.Itoa(z.Node.ID)})
+
+	var problems []Problem
+	t := newTaken(z.Node)
+	if z.Node.Gateway.Userspace {
+		to.Bridge.TunnelNeighbors = map[netip.Addr]cluster.MAC{}
+	}
+	for _, n := range z.Nodes {
+		if n.Name == name {
+			continue
+		}
+		c := checker{owner: nodeOwner(n.Name)}
+		if p, ok := c.peer(&z.Env, n, t); ok {
+			z.peer(p)
+			c.tunnel(&z.Env, n, to)
+		}
+		problems = append(problems, c.problems...)
+	}
+	return problems
+}
+
+// taken is what nodes have that no two nodes may have. The planned node comes first, then by name.
+type taken struct {
+	ids     map[int]string
+	subnets map[netip.Prefix]string
+	ends    map[netip.Addr]string
+}
+
+func newTaken(self *cluster.Node) *taken {
+	t := &taken{map[int]string{}, map[netip.Prefix]string{}, map[netip.Addr]string{}}
+	t.take(self)
+	return t
+}
+
+func (t *taken) take(n *cluster.Node) {
+	t.ids[n.ID] = n.Name
+	t.ends[n.Addresses[0]] = n.Name
+	for _, p := range n.PodCIDRs {
+		t.subnets[p] = n.Name
+	}
+}
+
+// peer is another node, seen from the planned one.
+type peer struct {
+	node          *cluster.Node
+	transit, join []netip.Prefix // one per Stack
+}
+
+// peer checks another node and gives its addresses. A node that is not ready to be reached is left out; the others
+// are not affected.
+func (c *checker) peer(e *Env, n *cluster.Node, t *taken) (peer, bool) {
+	p := peer{node: n}
+	switch {
+	case n.ID == 0:
+		c.problem(fieldID, "the node has no number yet")
+	case t.ids[n.ID] != "":
+		c.problem(fieldID, "node %s has the number %d, too", t.ids[n.ID], n.ID)
+	}
+	switch {
+	case len(n.Addresses) == 0:
+		c.problem(fieldAddresses, "the node has no InternalIP")
+	case t.ends[n.Addresses[0]] != "":
+		c.problem(fieldAddresses, "node %s has the address %s, too", t.ends[n.Addresses[0]], n.Addresses[0])
+	}
+	if len(n.PodCIDRs) == 0 {
+		c.problem(fieldPodCIDRs, "the node has no range of pod addresses")
+	}
+	for _, s := range n.PodCIDRs {
+		if t.subnets[s] != "" {
+			c.problem(fieldPodCIDRs, "node %s has the range %s, too", t.subnets[s], s)
+		}
+	}
+	if len(c.problems) > 0 {
+		return p, false
+	}
+	for i := range e.Stacks {
+		s := &e.Stacks[i]
+		transit := c.nth(s.Transit.Masked(), n.ID+nodeOffset, fieldID)
+		join := c.nth(s.Join.Masked(), n.ID+nodeOffset, fieldID)
+		p.transit, p.join = append(p.transit, transit), append(p.join, join)
+	}
+	if len(c.problems) > 0 {
+		return p, false
+	}
+	t.take(n)
+	return p, true
+}
+
+// peer writes what this zone knows of another: its chassis, its port on the transit switch, and the routes to its
+// pods and to its gateway router.
+func (z *zone) peer(p peer) {
+	name, owner := p.node.Name, nodeOwner(p.node.Name)
+	address := cluster.MACFor(p.transit[0].Addr()).String()
+	for i, t := range p.transit {
+		address += " " + t.String()
+		routes := []netip.Prefix{single(p.join[i].Addr())}
+		if pods := p.node.PodCIDR(z.Stacks[i].Family); pods.IsValid() {
+			routes = append(routes, pods)
+		}
+		for _, r := range routes {
+			z.rows.Add(&nb.Route{Router: claims.ClusterRouter, Prefix: r, NextHop: t.Addr(), Owner: owner})
+		}
+	}
+	z.rows.Add(
+		&nb.Chassis{Name: name, Hostname: name, IP: p.node.Addresses[0], Owner: owner},
+		&nb.SwitchPort{
+			Name: transitToRouter(name), Switch: claims.TransitSwitch, Type: "remote", Addresses: []string{address},
+			Options: map[string]string{"requested-tnl-key": strconv.Itoa(p.node.ID), "requested-chassis": name},
+			Owner:   owner,
+		},
+	)
+}
+
+// tunnel writes down the Ethernet address of a tunnel's other end, when it is on our wire: the userspace datapath
+// loses the first packet to a neighbour that it has not resolved.
+func (c *checker) tunnel(e *Env, n *cluster.Node, to *datapath.State) {
+	end := n.Addresses[0]
+	s := e.stack(cluster.FamilyOf(end))
+	if !e.Node.Gateway.Userspace || s == nil || !s.Address.Masked().Contains(end) {
+		return
+	}
+	if n.Gateway.MAC == (cluster.MAC{}) {
+		c.problem(fieldGateway, "mac-address: the gateway bridge has none, so the first packet to %s will be lost", end)
+		return
+	}
+	to.Bridge.TunnelNeighbors[end] = n.Gateway.MAC
+}

@@ -1,0 +1,59 @@
+package plan
+
+import (
+	"net/netip"
+	"strings"
+
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/nb"
+)
+
+// pods gives every pod of this node its port on the node switch.
+func pods(e Env) (datapath.State, []Problem) {
+	rows := make(nb.State, len(e.Pods))
+	var problems []Problem
+	for _, p := range e.Pods {
+		address := []string{p.MAC.String()}
+		for _, ip := range p.IPs {
+			s := e.stack(cluster.FamilyOf(ip))
+			if s == nil || !s.Subnet.Contains(ip) {
+				problems = append(problems, Problem{Owner: p.Owner, Field: "status.podIPs", Message: ip.String() + " is not in the pod subnets of node " + e.Node.Name})
+				continue
+			}
+			address = append(address, ip.String())
+		}
+		if len(address) == 1 {
+			continue
+		}
+		rows.Add(&nb.SwitchPort{Name: p.LogicalPort(), Switch: e.Node.Name, Addresses: []string{strings.Join(address, " ")}, Owner: p.Owner})
+	}
+	return datapath.State{NB: rows}, problems
+}
+
+// podsOn picks the pods of a node. Of two pods with the same address the first stays.
+func podsOn(node string, all []*cluster.Pod) ([]*cluster.Pod, []Problem) {
+	var list []*cluster.Pod
+	var problems []Problem
+	has := map[netip.Addr]cluster.Owner{}
+	for _, p := range all {
+		if p.Node != node {
+			continue
+		}
+		free := true
+		for _, ip := range p.IPs {
+			if other, ok := has[ip]; ok {
+				problems = append(problems, Problem{Owner: p.Owner, Field: "status.podIPs", Message: ip.String() + " is the address of " + other.String() + " already"})
+				free = false
+			}
+		}
+		if !free {
+			continue
+		}
+		for _, ip := range p.IPs {
+			has[ip] = p.Owner
+		}
+		list = append(list, p)
+	}
+	return list, problems
+}

@@ -1,0 +1,82 @@
+package plan
+
+import (
+	"maps"
+
+	"hairpin/datapath"
+	"hairpin/datapath/nft"
+)
+
+// replace takes the keys of gone out of a State and puts come in, in a copy. It gives false when a key of gone is missing
+// or a key of come is taken: then the State is not the union that it was thought to be.
+//
+// It knows the parts that objects features write, and no others.
+func replace(s, gone, come datapath.State) (datapath.State, bool) {
+	var ok [2]bool
+	s.NB, ok[0] = replaceMap(s.NB, gone.NB, come.NB)
+	s.Bridge.Flows, ok[1] = replaceMap(s.Bridge.Flows, gone.Bridge.Flows, come.Bridge.Flows)
+	if !ok[0] || !ok[1] {
+		return s, false
+	}
+	return replaceElements(s, gone, come)
+}
+
+// replaceElements is replace for the elements of nft maps.
+func replaceElements(s, gone, come datapath.State) (datapath.State, bool) {
+	out, in := gone.NFT[nft.Inet], come.NFT[nft.Inet]
+	if out == nil && in == nil {
+		return s, true
+	}
+	if out == nil {
+		out = &nft.Table{}
+	}
+	if in == nil {
+		in = &nft.Table{}
+	}
+	if s.NFT[nft.Inet] == nil {
+		return s, false
+	}
+	t := *s.NFT[nft.Inet]
+	t.Maps = maps.Clone(t.Maps)
+	for name, m := range t.Maps {
+		elements, ok := replaceMap(m.Elements, elementsOf(out, name), elementsOf(in, name))
+		if !ok {
+			return s, false
+		}
+		changed := *m
+		changed.Elements = elements
+		t.Maps[name] = &changed
+	}
+	s.NFT = maps.Clone(s.NFT)
+	s.NFT[nft.Inet] = &t
+	return s, true
+}
+
+func elementsOf(t *nft.Table, name string) map[nft.Element]nft.Target {
+	if m := t.Maps[name]; m != nil {
+		return m.Elements
+	}
+	return nil
+}
+
+// replaceMap is replace for one map.
+func replaceMap[M ~map[K]V, K comparable, V any](m, gone, come M) (M, bool) {
+	if len(gone) == 0 && len(come) == 0 {
+		return m, true
+	}
+	n := make(M, len(m)+len(come))
+	maps.Copy(n, m)
+	for k := range gone {
+		if _, there := n[k]; !there {
+			return m, false
+		}
+		delete(n, k)
+	}
+	for k, v := range come {
+		if _, there := n[k]; there {
+			return m, false
+		}
+		n[k] = v
+	}
+	return n, true
+}

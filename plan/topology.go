@@ -1,0 +1,269 @@
+package plan
+
+import (
+	"net/netip"
+	"strings"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/nb"
+)
+
+// Load balancer groups. Their members are the Services; the node switch and the gateway router name them once, so a
+// Service is one row whatever it is attached to.
+const (
+	groupBoth   = "clusterLBGroup"       // the same on the node switch and on the gateway router
+	groupSwitch = "clusterSwitchLBGroup" // for pods only
+	groupRouter = "clusterRouterLBGroup" // for the host and the wire only
+)
+
+// geneve is the UDP port of the tunnels.
+const geneve = 6081
+
+// Names in the node's zone; they are those of OVN-Kubernetes.
+func routerToSwitch(node string) string   { return "rtos-" + node }
+func switchToRouter(node string) string   { return "stor-" + node }
+func gatewayRouter(node string) string    { return "GR_" + node }
+func externalSwitch(node string) string   { return "ext_" + node }
+func managementPort(node string) string   { return "k8s-" + node }
+func routerToJoin(router string) string   { return "rtoj-" + router }
+func joinToRouter(router string) string   { return "jtor-" + router }
+func routerToExternal(node string) string { return "rtoe-" + gatewayRouter(node) }
+func externalToRouter(node string) string { return "etor-" + gatewayRouter(node) }
+func routerToTransit(node string) string  { return "rtots-" + node }
+func transitToRouter(node string) string  { return "tstor-" + node }
+func localnet(bridge, node string) string { return bridge + "_" + node }
+
+// patchPort is the bridge's end of the patch that ovn-controller makes for the localnet port.
+func patchPort(bridge, node string) string { return "patch-" + localnet(bridge, node) + "-to-br-int" }
+
+// topology is the node's OVN zone without Pods and Services: cluster router, node switch, join switch, gateway router,
+// external switch, and the transit switch to the other nodes' zones.
+func topology(e Env) (datapath.State, []Problem) {
+	z := zone{Env: e, rows: nb.State{}, owner: nodeOwner(e.Node.Name)}
+	z.clusterRouter()
+	z.nodeSwitch()
+	z.gatewayRouter()
+	z.external()
+	z.nat()
+	z.policies()
+	s := datapath.State{NB: z.rows, Bridge: openVSwitch(&e)}
+	problems := z.transit(&s)
+	return s, problems
+}
+
+// zone writes the rows of one node's OVN zone.
+type zone struct {
+	Env
+	rows  nb.State
+	owner cluster.Owner
+}
+
+// addresses picks a prefix of each IP version.
+func (e *Env) addresses(pick func(*Stack) netip.Prefix) []netip.Prefix {
+	list := make([]netip.Prefix, 0, len(e.Stacks))
+	for i := range e.Stacks {
+		list = append(list, pick(&e.Stacks[i]))
+	}
+	return list
+}
+
+// link joins a router port and its switch port; the router port's MAC follows from its first address.
+func (z *zone) link(p nb.RouterPort, sw, peer string, options map[string]string) {
+	if p.MAC == (cluster.MAC{}) {
+		p.MAC = cluster.MACFor(p.Networks[0].Addr())
+	}
+	p.Owner = z.owner
+	o := map[string]string{"router-port": p.Name}
+	addresses := "router" // OVN takes the router port's own
+	for k, v := range options {
+		o[k] = v
+	}
+	if o["nat-addresses"] != "" {
+		addresses = p.MAC.String()
+	}
+	z.rows.Add(&p, &nb.SwitchPort{Name: peer, Switch: sw, Type: "router", Addresses: []string{addresses}, Options: o, Owner: z.owner})
+}
+
+func (z *zone) clusterRouter() {
+	name := z.Node.Name
+	z.rows.Add(
+		&nb.Global{Name: name, Options: map[string]string{"name": name}, Owner: z.owner},
+		&nb.Router{Name: claims.ClusterRouter, Owner: z.owner},
+		&nb.Switch{Name: claims.JoinSwitch, Owner: z.owner},
+	)
+	z.link(nb.RouterPort{
+		Name: routerToJoin(claims.ClusterRouter), Router: claims.ClusterRouter,
+		Networks: z.addresses(func(s *Stack) netip.Prefix { return s.JoinRouter }),
+	}, claims.JoinSwitch, joinToRouter(claims.ClusterRouter), nil)
+
+	for i := range z.Stacks {
+		s := &z.Stacks[i]
+		// Whatever the pods (and foreign pods, on an egress node) send elsewhere leaves by the gateway router.
+		for _, c := range s.Cluster {
+			z.rows.Add(&nb.Route{Router: claims.ClusterRouter, Prefix: c, NextHop: s.Join.Addr(), BySource: true, Owner: z.owner})
+		}
+		// More specific than any route by source, so that what goes to the gateway router itself is not turned away.
+		z.rows.Add(&nb.Route{Router: claims.ClusterRouter, Prefix: single(s.Join.Addr()), NextHop: s.Join.Addr(), Owner: z.owner})
+	}
+}
+
+func (z *zone) nodeSwitch() {
+	name := z.Node.Name
+	config := map[string]string{}
+	management := []string{cluster.MACFor(z.Stacks[0].Management.Addr()).String()}
+	for i := range z.Stacks {
+		s := &z.Stacks[i]
+		// OVN's words for a switch's range differ by family.
+		switch s.Family {
+		case cluster.IPv4:
+			config["subnet"] = s.Subnet.String()
+		case cluster.IPv6:
+			config["ipv6_prefix"] = s.Subnet.Addr().String()
+		}
+		management = append(management, s.Management.Addr().String())
+	}
+	z.rows.Add(
+		&nb.Group{Name: groupBoth, Owner: z.owner},
+		&nb.Group{Name: groupSwitch, Owner: z.owner},
+		&nb.Group{Name: groupRouter, Owner: z.owner},
+		&nb.Switch{Name: name, OtherConfig: config, Groups: []string{groupBoth, groupSwitch}, Owner: z.owner},
+		&nb.SwitchPort{Name: managementPort(name), Switch: name, Addresses: []string{strings.Join(management, " ")}, Owner: z.owner},
+	)
+	z.link(nb.RouterPort{
+		Name: routerToSwitch(name), Router: claims.ClusterRouter, Chassis: name,
+		Networks: z.addresses(func(s *Stack) netip.Prefix { return s.Router }),
+	}, name, switchToRouter(name), nil)
+}
+
+func (z *zone) gatewayRouter() {
+	name, gr := z.Node.Name, gatewayRouter(z.Node.Name)
+	z.rows.Add(&nb.Router{Name: gr, Groups: []string{groupBoth, groupRouter}, Owner: z.owner, Options: map[string]string{
+		"chassis": name,
+		// Replies of load-balanced connections come back here because the source is this router's.
+		"lb_force_snat_ip": "router_ip",
+		// The host's own conntrack zone, so that (on the kernel datapath) SNAT takes no port that the host uses.
+		"snat-ct-zone": "0",
+		// Neighbours are written down, not learned: a first packet that waits for one would lose its SNAT (lab-notes.md).
+		"dynamic_neigh_routers":         "false",
+		"always_learn_from_arp_request": "false",
+		"mac_binding_age_threshold":     "300", // seconds
+	}})
+	z.link(nb.RouterPort{
+		Name: routerToJoin(gr), Router: gr,
+		Networks: z.addresses(func(s *Stack) netip.Prefix { return s.Join }),
+	}, claims.JoinSwitch, joinToRouter(gr), nil)
+}
+
+// external is the gateway router's side to the wire: it has the node's own address and Ethernet address.
+func (z *zone) external() {
+	name, gr, sw := z.Node.Name, gatewayRouter(z.Node.Name), externalSwitch(z.Node.Name)
+	z.rows.Add(
+		&nb.Switch{Name: sw, Owner: z.owner},
+		&nb.SwitchPort{
+			Name: localnet(z.Node.Gateway.Bridge, name), Switch: sw, Type: "localnet", Addresses: []string{"unknown"},
+			Options: map[string]string{"network_name": claims.PhysicalNet}, Owner: z.owner,
+		},
+	)
+	rtoe := routerToExternal(name)
+	z.link(nb.RouterPort{
+		Name: rtoe, Router: gr, MAC: z.Node.Gateway.MAC,
+		Networks: z.addresses(func(s *Stack) netip.Prefix { return s.Address }),
+	}, sw, externalToRouter(name), map[string]string{"nat-addresses": "router", "exclude-lb-vips-from-garp": "true"})
+
+	for i := range z.Stacks {
+		s := &z.Stacks[i]
+		for _, c := range s.Cluster {
+			z.rows.Add(&nb.Route{Router: gr, Prefix: c, NextHop: s.JoinRouter.Addr(), Owner: z.owner})
+		}
+		// The way to the host: a next hop that nobody has, with an Ethernet address that the bridge's flows know.
+		z.rows.Add(
+			&nb.Route{Router: gr, Prefix: s.Masquerade, NextHop: s.MasqNext, OutPort: rtoe, Owner: z.owner},
+			&nb.MACBinding{Port: rtoe, IP: s.MasqNext, MAC: masqMAC(), Owner: z.owner},
+		)
+		if s.NextHop.IsValid() {
+			z.rows.Add(&nb.Route{Router: gr, Prefix: everything(s.Family), NextHop: s.NextHop, OutPort: rtoe, Owner: z.owner})
+		}
+	}
+}
+
+// snatPorts are the ports that OVN gives to pods' connections on the userspace datapath. There, OVN and the host do not
+// share a conntrack zone, and a pod's connection could take the 5-tuple of one of the host's; these ports are beyond
+// the host's ephemeral ones (ip_local_port_range ends at 60999). The kernel datapath shares zone 0 and needs no range.
+const snatPorts = "61000-65535"
+
+// nat hides this node's pods behind the node's address. Foreign pods have no row: without the SNAT of an egress IP they
+// meet the bridge's drop flow and do not leak.
+func (z *zone) nat() {
+	gr := gatewayRouter(z.Node.Name)
+	ports := ""
+	if z.Node.Gateway.Userspace {
+		ports = snatPorts
+	}
+	for i := range z.Stacks {
+		s := &z.Stacks[i]
+		node := s.Address.Addr()
+		z.rows.Add(
+			&nb.NAT{Router: gr, Type: nb.SNAT, External: node, Logical: s.Subnet, PortRange: ports, Owner: z.owner},
+			// The two rows that heal: they repeat what lb_force_snat_ip does, for a connection whose first packet was
+			// lost after the load balancer had seen it (lab-notes.md; only the userspace datapath loses those).
+			&nb.NAT{
+				Router: gr, Type: nb.SNAT, External: s.Join.Addr(), Logical: everything(s.Family),
+				Match: `outport == "` + routerToJoin(gr) + `"`, Owner: z.owner,
+			},
+			&nb.NAT{
+				Router: gr, Type: nb.SNAT, External: node, Logical: single(s.MasqHost),
+				Match: `outport == "` + routerToExternal(z.Node.Name) + `"`, Owner: z.owner,
+			},
+		)
+	}
+}
+
+// policies lead pods to all addresses of their own host through the management port: the gateway router shares the
+// primary one, and could not deliver it.
+func (z *zone) policies() {
+	name := z.Node.Name
+	for i := range z.Stacks {
+		s := &z.Stacks[i]
+		for _, a := range append([]netip.Addr{s.Address.Addr()}, s.Others...) {
+			z.rows.Add(&nb.Policy{
+				Router: claims.ClusterRouter, Priority: claims.PolicyNodeLocal,
+				Match:  `inport == "` + routerToSwitch(name) + `" && ` + words(s.Family).match + `.dst == ` + a.String() + ` /* ` + name + ` */`,
+				Action: nb.Reroute, NextHops: []netip.Addr{s.Management.Addr()}, Owner: z.owner,
+			})
+		}
+	}
+}
+
+// openVSwitch is what ovn-controller reads, and the host's port into the pod network.
+func openVSwitch(e *Env) flow.State {
+	name, g := e.Node.Name, &e.Node.Gateway
+	s := flow.State{
+		Bridge: g.Bridge,
+		Settings: map[string]string{
+			"system-id":           name,
+			"hostname":            name,
+			"ovn-remote":          "unix:/run/ovn/ovnsb_db.sock",
+			"ovn-encap-type":      "geneve",
+			"ovn-encap-ip":        e.Node.Addresses[0].String(),
+			"ovn-bridge-mappings": claims.PhysicalNet + ":" + g.Bridge,
+			"ovn-is-interconn":    "true", // else there are no tunnels to remote chassis
+			"ovn-monitor-all":     "true", // the zone is this node's alone
+			// 209 instead of 349 MB at 10 000 load balancers, no slower (lab-notes.md).
+			"ovn-enable-lflow-cache": "false",
+		},
+		Ports: map[string]flow.Port{
+			claims.ManagementPort: {
+				Name: claims.ManagementPort, Bridge: claims.IntegrationBridge, Type: "internal",
+				MAC: cluster.MACFor(e.Stacks[0].Management.Addr()), MTU: e.Config.MTU,
+				ExternalIDs: map[string]string{"iface-id": managementPort(name)}, Owner: nodeOwner(name),
+			},
+		},
+	}
+	if g.Userspace {
+		s.Settings["ovn-bridge-datapath-type"] = "netdev"
+	}
+	return s
+}

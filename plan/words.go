@@ -1,0 +1,48 @@
+package plan
+
+import (
+	"net/netip"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+)
+
+// vocabulary is what differs between the families in the words of OVN, OpenFlow and nft.
+type vocabulary struct {
+	match     string // OVN match: ip4.dst, ip6.dst
+	ip        flow.Protocol
+	l4        map[cluster.Protocol]flow.Protocol
+	nodePorts string // nft map
+	loopback  netip.Prefix
+	any       netip.Prefix
+}
+
+var vocabularies = map[cluster.Family]vocabulary{
+	cluster.IPv4: {
+		match: "ip4", ip: flow.IP, nodePorts: "nodeports4",
+		l4:       map[cluster.Protocol]flow.Protocol{cluster.TCP: flow.TCP, cluster.UDP: flow.UDP, cluster.SCTP: flow.SCTP},
+		loopback: netip.MustParsePrefix("127.0.0.0/8"),
+		any:      netip.MustParsePrefix("0.0.0.0/0"),
+	},
+	cluster.IPv6: {
+		match: "ip6", ip: flow.IPv6, nodePorts: "nodeports6",
+		l4:       map[cluster.Protocol]flow.Protocol{cluster.TCP: flow.TCP6, cluster.UDP: flow.UDP6, cluster.SCTP: flow.SCTP6},
+		loopback: netip.MustParsePrefix("::1/128"),
+		any:      netip.MustParsePrefix("::/0"),
+	},
+}
+
+func words(f cluster.Family) vocabulary { return vocabularies[f] }
+
+// everything is the default route's destination.
+func everything(f cluster.Family) netip.Prefix { return vocabularies[f].any }
+
+// masqMAC is claims.MasqMAC as a value.
+func masqMAC() cluster.MAC {
+	m, err := cluster.ParseMAC(claims.MasqMAC)
+	if err != nil {
+		panic(err) // a constant
+	}
+	return m
+}

@@ -1,0 +1,129 @@
+package plan_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"hairpin/cluster"
+)
+
+var (
+	addr   = netip.MustParseAddr
+	prefix = netip.MustParsePrefix
+)
+
+func mac(s string) cluster.MAC {
+	m, err := cluster.ParseMAC(s)
+	if err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// node makes a dual-stack node with the documents' addresses: number 1 is ovn-worker with 172.18.0.3.
+func node(name string, id, octet int) *cluster.Node {
+	v4, v6 := addr(fmt.Sprintf("172.18.%d.%d", octet/256, octet%256)), addr(fmt.Sprintf("fc00:f853:ccd::%x", octet))
+	return &cluster.Node{
+		Name: name, ID: id,
+		Addresses:     []netip.Addr{v4, v6},
+		HostAddresses: []netip.Prefix{netip.PrefixFrom(v4, 16), netip.PrefixFrom(v6, 64)},
+		PodCIDRs:      []netip.Prefix{prefix(fmt.Sprintf("10.244.%d.0/24", id)), prefix(fmt.Sprintf("fd00:10:244:%x::/64", id))},
+		Gateway: cluster.Gateway{
+			Mode: "shared", Bridge: "breth0", Uplink: "eth0", MAC: mac(fmt.Sprintf("02:42:ac:12:%02x:%02x", octet/256, octet%256)),
+			Addresses: []netip.Prefix{netip.PrefixFrom(v4, 16), netip.PrefixFrom(v6, 64)},
+			NextHops:  []netip.Addr{addr("172.18.0.1"), addr("fc00:f853:ccd::1")},
+		},
+	}
+}
+
+// snapshot makes a Snapshot of objects, sorted as a Store would.
+func snapshot(objects ...any) *cluster.Snapshot {
+	s := &cluster.Snapshot{Config: cluster.DefaultConfig()}
+	for _, o := range objects {
+		switch o := o.(type) {
+		case *cluster.Node:
+			s.Nodes = append(s.Nodes, o)
+		case *cluster.Pod:
+			s.Pods = append(s.Pods, o)
+		case *cluster.Frontend:
+			s.Frontends = append(s.Frontends, o)
+		case []*cluster.Frontend:
+			s.Frontends = append(s.Frontends, o...)
+		}
+	}
+	slices.SortFunc(s.Nodes, func(a, b *cluster.Node) int { return nodeOwner(a.Name).Compare(nodeOwner(b.Name)) })
+	slices.SortFunc(s.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+	slices.SortFunc(s.Frontends, (*cluster.Frontend).Compare)
+	return s
+}
+
+func nodeOwner(name string) cluster.Owner { return cluster.Owner{Kind: "Node", Name: name} }
+
+func pod(node, name string, ips ...string) *cluster.Pod {
+	p := &cluster.Pod{Owner: cluster.Owner{Kind: "Pod", Namespace: "default", Name: name}, Node: node}
+	for _, ip := range ips {
+		p.IPs = append(p.IPs, addr(ip))
+	}
+	p.MAC = cluster.MACFor(p.IPs[0])
+	return p
+}
+
+// service makes one Frontend: "10.96.146.87:80" tcp to backends.
+func service(name, vip string, nodePort uint16, backends ...string) *cluster.Frontend {
+	v := netip.MustParseAddrPort(vip)
+	f := &cluster.Frontend{
+		Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: name}, Family: cluster.FamilyOf(v.Addr()),
+		Protocol: cluster.TCP, ClusterIP: v.Addr(), Port: v.Port(), NodePort: nodePort,
+	}
+	for _, b := range backends {
+		a := netip.MustParseAddrPort(b)
+		f.Backends = append(f.Backends, cluster.Backend{Addr: a.Addr(), Port: a.Port(), Ready: true, Serving: true})
+	}
+	return f
+}
+
+// large makes a cluster of nodes and Services: of every Service one TCP Frontend per family, with two endpoints. Every
+// tenth Service has a NodePort, every hundredth an endpoint on a host.
+func large(nodes, services int, families ...cluster.Family) *cluster.Snapshot {
+	var objects []any
+	for i := range nodes {
+		objects = append(objects, node(fmt.Sprintf("node-%03d", i), i+1, i+3))
+	}
+	for i := range nodes * 30 {
+		n, o := i%nodes, 3+i/nodes
+		objects = append(objects, pod(fmt.Sprintf("node-%03d", n), fmt.Sprintf("pod-%05d", i), fmt.Sprintf("10.244.%d.%d", n+1, o), fmt.Sprintf("fd00:10:244:%x::%x", n+1, o)))
+	}
+	for i := range services {
+		var nodePort uint16
+		if i%10 == 0 {
+			nodePort = uint16(30000 + i/10)
+		}
+		a, b, o := i%nodes+1, (i+1)%nodes+1, 3+i%30
+		for _, f := range families {
+			vip, backends := fmt.Sprintf("10.96.%d.%d:80", 1+i/250, 1+i%250), []string{fmt.Sprintf("10.244.%d.%d:8080", a, o), fmt.Sprintf("10.244.%d.%d:8080", b, o)}
+			if f == cluster.IPv6 {
+				vip, backends = fmt.Sprintf("[fd00:10:96::%x]:80", i+1), []string{fmt.Sprintf("[fd00:10:244:%x::%x]:8080", a, o), fmt.Sprintf("[fd00:10:244:%x::%x]:8080", b, o)}
+			}
+			if i%100 == 0 {
+				backends[0] = "172.18.0.3:8081"
+				if f == cluster.IPv6 {
+					backends[0] = "[fc00:f853:ccd::3]:8081"
+				}
+			}
+			objects = append(objects, service(fmt.Sprintf("service-%05d", i), vip, nodePort, backends...))
+		}
+	}
+	return snapshot(objects...)
+}
+
+// change gives a Snapshot in which one Frontend has another endpoint.
+func change(s *cluster.Snapshot, i int, backend string) *cluster.Snapshot {
+	t := *s
+	t.Frontends = slices.Clone(s.Frontends)
+	f := *t.Frontends[i]
+	b := netip.MustParseAddrPort(backend)
+	f.Backends = append(slices.Clone(f.Backends[:1]), cluster.Backend{Addr: b.Addr(), Port: b.Port(), Ready: true, Serving: true})
+	t.Frontends[i] = &f
+	return &t
+}
