@@ -1,0 +1,177 @@
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// baseDir holds a directory per lab.
+const baseDir = "/run/hairpin-lab"
+
+// Defaults of the underlay, those of the documents.
+const (
+	underlayName = "underlay"
+	bridgeName   = "ul0"
+)
+
+// record is what a later process needs to know of a lab. It is kept in lab.json.
+type record struct {
+	Name  string
+	Owner process // who started it
+	Hosts []hostRecord
+}
+
+// hostRecord is one Host or Node.
+type hostRecord struct {
+	Name      string
+	Holder    process
+	Addresses []netip.Prefix `json:",omitempty"` // on the underlay
+	Node      *nodeRecord    `json:",omitempty"` // nil for a plain Host
+}
+
+// nodeRecord is what a Node has beyond a Host.
+type nodeRecord struct {
+	Datapath string              // "netdev" or "system"
+	Daemons  map[string][]string // of StartDaemon, by name
+}
+
+// process is a process id that cannot be mistaken for a later process of the same number.
+type process struct {
+	PID   int
+	Start string // see startTime
+}
+
+func thisProcess() process { return process{os.Getpid(), startTime(os.Getpid())} }
+
+func (p process) alive() bool { return p.PID > 0 && p.Start != "" && startTime(p.PID) == p.Start }
+
+// kill ends the process with SIGKILL and waits until it is gone. For a holder this includes everything in its
+// process namespace.
+func (p process) kill(patience time.Duration) error {
+	if !p.alive() {
+		return nil
+	}
+	if err := unix.Kill(p.PID, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("kill process %d: %w", p.PID, err)
+	}
+	for end := time.Now().Add(patience); p.alive(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			return fmt.Errorf("process %d is still there %s after SIGKILL", p.PID, patience)
+		}
+	}
+	return nil
+}
+
+var validName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$`)
+
+func labDir(name string) string { return filepath.Join(baseDir, name) }
+
+func (r *record) save() error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(labDir(r.Name), "lab.json")
+	if err := os.WriteFile(path+".new", append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("save lab state: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("save lab state: %w", err)
+	}
+	return nil
+}
+
+func load(name string) (*record, error) {
+	data, err := os.ReadFile(filepath.Join(labDir(name), "lab.json"))
+	if err != nil {
+		return nil, fmt.Errorf("find lab %q: %w", name, err)
+	}
+	r := &record{}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("read state of lab %q: %w", name, err)
+	}
+	return r, nil
+}
+
+// Names returns the names of the labs on this machine, running or left behind.
+func Names() ([]string, error) {
+	entries, err := os.ReadDir(baseDir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list labs: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// Remove ends everything of a lab and deletes its directory, whoever started it and however that process ended.
+// Removing a lab that is not there is no error.
+func Remove(name string) error {
+	if !validName.MatchString(name) {
+		return fmt.Errorf("remove lab: %q is not a lab's name", name)
+	}
+	r, err := load(name)
+	if errors.Is(err, os.ErrNotExist) {
+		r, err = &record{Name: name}, nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := r.removeAll(); err != nil {
+		return fmt.Errorf("remove lab %q: %w", name, err)
+	}
+	return nil
+}
+
+func (r *record) removeAll() error {
+	var errs []error
+	api := filepath.Join(labDir(r.Name), apiDirName)
+	if s, err := OpenAPIServer(api); err == nil {
+		errs = append(errs, s.Stop())
+	}
+	for i := len(r.Hosts) - 1; i >= 0; i-- { // the underlay came first and goes last
+		errs = append(errs, r.Hosts[i].Holder.kill(10*time.Second))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err // keep the directory: it says what is left
+	}
+	return os.RemoveAll(labDir(r.Name))
+}
+
+// RemoveStale removes every lab whose starter is gone and that was to end with it, and returns their names. Labs that
+// were started to stay (Config.DieWithCaller false) stay.
+func RemoveStale() ([]string, error) {
+	names, err := Names()
+	if err != nil {
+		return nil, err
+	}
+	var removed []string
+	var errs []error
+	for _, name := range names {
+		r, err := load(name)
+		if err != nil || r.Owner.PID == 0 || r.Owner.alive() {
+			continue
+		}
+		if err := Remove(name); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		removed = append(removed, name)
+	}
+	return removed, errors.Join(errs...)
+}

@@ -1,0 +1,84 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// TB is what a test hands over: *testing.T, *testing.B.
+type TB interface {
+	Helper()
+	Name() string
+	Failed() bool
+	Logf(format string, args ...any)
+	Fatalf(format string, args ...any)
+	Skipf(format string, args ...any)
+	Cleanup(func())
+	Context() context.Context
+}
+
+// Start starts a lab that ends with the test, and also when the test's process is killed. The test is skipped where
+// namespaces cannot be made. When the test fails, it prints the end of every log.
+func Start(t TB, cfg Config) *Lab {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skipf("a lab needs root")
+	}
+	if _, err := RemoveStale(); err != nil {
+		t.Logf("%v", err)
+	}
+	cfg.DieWithCaller = true
+	if cfg.Name == "" {
+		cfg.Name = fmt.Sprintf("t%d-%d", os.Getpid(), time.Now().UnixNano()%1e9)
+	}
+	l, err := New(t.Context(), cfg)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			l.logLogs(t)
+		}
+		if err := l.Close(); err != nil {
+			t.Logf("%v", err)
+		}
+	})
+	return l
+}
+
+// StartNode starts a lab with one node; both end with the test.
+func StartNode(t TB, cfg NodeConfig) *Node {
+	t.Helper()
+	return Start(t, Config{}).Add(t, cfg)
+}
+
+// Add starts a further node in a lab of a test.
+func (l *Lab) Add(t TB, cfg NodeConfig) *Node {
+	t.Helper()
+	n, err := l.StartNode(t.Context(), cfg)
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+	return n
+}
+
+// logLogs prints the end of every log of every node.
+func (l *Lab) logLogs(t TB) {
+	const keep = 1500
+	for _, pattern := range []string{"*/holder.log", "*/log/*.log", "*/log/*/*.log"} {
+		files, _ := filepath.Glob(filepath.Join(l.Dir(), pattern)) // the pattern is good
+		for _, f := range files {
+			if strings.HasSuffix(f, "/alternatives.log") {
+				continue
+			}
+			data, err := os.ReadFile(f)
+			if err == nil && len(data) > 0 {
+				t.Logf("end of %s:\n%s", f, data[max(0, len(data)-keep):])
+			}
+		}
+	}
+}
