@@ -50,7 +50,8 @@ type RouteKey struct {
 	Prefix netip.Prefix // 0.0.0.0/0 or ::/0 is the default route
 }
 
-// Route is a unicast route with one next hop.
+// Route is a unicast route with one next hop. A found route of ours that is something else (another type or metric,
+// several next hops) has no Link: it is equal to no wanted one.
 type Route struct {
 	RouteKey
 	Link     string
@@ -61,7 +62,8 @@ type Route struct {
 	Owner    cluster.Owner
 }
 
-// Rule is a policy-routing rule. It is comparable and its own identity.
+// Rule is a policy-routing rule. It is comparable and its own identity. A found rule of our priorities that has no form
+// here has the Table OtherRule.
 type Rule struct {
 	Family   cluster.Family
 	Priority int
@@ -69,6 +71,9 @@ type Rule struct {
 	Mark     uint32       // fwmark, 0 = any
 	Table    int
 }
+
+// OtherRule is the Table of a found Rule with conditions or actions that Rule has no fields for: it is never wanted.
+const OtherRule = -1
 
 // NeighborKey identifies a neighbour entry.
 type NeighborKey struct {

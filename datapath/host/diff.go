@@ -1,0 +1,126 @@
+package host
+
+import (
+	"strings"
+
+	"hairpin/cluster"
+	"hairpin/datapath/delta"
+)
+
+// Delta is what makes the found network into the wanted one.
+//
+// Links and sysctls are never deleted: links are made and removed elsewhere, and a sysctl's former value is not known.
+type Delta struct {
+	Links     delta.Delta[string, Link]
+	Addresses delta.Delta[AddressKey, Address]
+	Routes    delta.Delta[RouteKey, Route]
+	Rules     delta.Delta[Rule, cluster.Owner] // a rule is its own value: never Change
+	Neighbors delta.Delta[NeighborKey, Neighbor]
+	Sysctls   delta.Delta[string, Sysctl]
+}
+
+// Diff compares what must be with what is. Owners do not count, the kernel does not know them; a MAC or MTU that one
+// side does not say may be anything. What is borrowed is wanted to be there, with whatever value: it is in Add when
+// missing, and never in Change or Delete.
+func Diff(want, have State) Delta {
+	d := Delta{
+		Links: delta.Of(want.Links, have.Links, func(w, h Link) bool {
+			return (w.MAC == h.MAC || w.MAC == cluster.MAC{} || h.MAC == cluster.MAC{}) && (w.MTU == h.MTU || w.MTU == 0 || h.MTU == 0)
+		}),
+		Addresses: delta.Of(want.Addresses, have.Addresses, func(w, h Address) bool {
+			return w.Borrowed || w.Deprecated == h.Deprecated
+		}),
+		Routes: delta.Of(want.Routes, have.Routes, func(w, h Route) bool {
+			h.Owner, h.Borrowed = w.Owner, w.Borrowed
+			return w.Borrowed || w == h
+		}),
+		Rules:     delta.Of(want.Rules, have.Rules, func(w, h cluster.Owner) bool { return true }),
+		Neighbors: delta.Of(want.Neighbors, have.Neighbors, func(w, h Neighbor) bool { return w.MAC == h.MAC }),
+		Sysctls: delta.Of(want.Sysctls, have.Sysctls, func(w, h Sysctl) bool {
+			return w.Value == h.Value || strings.Join(strings.Fields(w.Value), " ") == strings.Join(strings.Fields(h.Value), " ")
+		}),
+	}
+	d.Links.Delete, d.Sysctls.Delete = nil, nil
+	d.Addresses.Delete = without(d.Addresses.Delete, func(a Address) bool { return a.Borrowed })
+	d.Routes.Delete = without(d.Routes.Delete, func(r Route) bool { return r.Borrowed })
+	return d
+}
+
+// without leaves out entries; what is left with none is nil.
+func without[K comparable, V any](m map[K]V, drop func(V) bool) map[K]V {
+	var out map[K]V
+	for k, v := range m {
+		if drop(v) {
+			continue
+		}
+		if out == nil {
+			out = map[K]V{}
+		}
+		out[k] = v
+	}
+	return out
+}
+
+// Empty tells whether there is nothing to do.
+func (d Delta) Empty() bool { return d.Count() == 0 }
+
+// Count is the number of things that differ.
+func (d Delta) Count() int {
+	return d.Links.Count() + d.Addresses.Count() + d.Routes.Count() + d.Rules.Count() + d.Neighbors.Count() + d.Sysctls.Count()
+}
+
+// Grow is the part that makes and changes.
+func (d Delta) Grow() Delta {
+	grow, _ := d.split()
+	return grow
+}
+
+// Shrink is the part that removes.
+func (d Delta) Shrink() Delta {
+	_, shrink := d.split()
+	return shrink
+}
+
+func (d Delta) split() (g, s Delta) {
+	g.Links, s.Links = d.Links.Split()
+	g.Addresses, s.Addresses = d.Addresses.Split()
+	g.Routes, s.Routes = d.Routes.Split()
+	g.Rules, s.Rules = d.Rules.Split()
+	g.Neighbors, s.Neighbors = d.Neighbors.Split()
+	g.Sysctls, s.Sysctls = d.Sysctls.Split()
+	return g, s
+}
+
+// String gives the difference as commands, one on a line: what is made first, what is removed last.
+func (d Delta) String() string {
+	b := &strings.Builder{}
+	b.WriteString(Print(State{
+		Links: made(d.Links), Addresses: made(d.Addresses), Routes: made(d.Routes),
+		Rules: made(d.Rules), Neighbors: made(d.Neighbors), Sysctls: made(d.Sysctls),
+	}))
+	for _, k := range delta.Sorted(d.Rules.Delete, Rule.Compare) {
+		line(b, ruleText("del", k), false, cluster.Owner{})
+	}
+	for _, k := range delta.Sorted(d.Routes.Delete, RouteKey.Compare) {
+		line(b, routeText("del", d.Routes.Delete[k]), false, cluster.Owner{})
+	}
+	for _, k := range delta.Sorted(d.Neighbors.Delete, NeighborKey.Compare) {
+		line(b, neighborText("del", d.Neighbors.Delete[k]), false, cluster.Owner{})
+	}
+	for _, k := range delta.Sorted(d.Addresses.Delete, AddressKey.Compare) {
+		line(b, addressText("del", d.Addresses.Delete[k]), false, cluster.Owner{})
+	}
+	return b.String()
+}
+
+func made[K comparable, V any](d delta.Delta[K, V]) map[K]V {
+	return delta.Delta[K, V]{Add: d.Add, Change: d.Change}.ApplyTo(nil)
+}
+
+// ApplyTo makes the changes in a copy of have and gives the copy.
+func (d Delta) ApplyTo(have State) State {
+	return State{
+		Links: d.Links.ApplyTo(have.Links), Addresses: d.Addresses.ApplyTo(have.Addresses), Routes: d.Routes.ApplyTo(have.Routes),
+		Rules: d.Rules.ApplyTo(have.Rules), Neighbors: d.Neighbors.ApplyTo(have.Neighbors), Sysctls: d.Sysctls.ApplyTo(have.Sysctls),
+	}
+}

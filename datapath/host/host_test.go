@@ -1,0 +1,171 @@
+package host_test
+
+import (
+	"net/netip"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"hairpin/cluster"
+	"hairpin/datapath/host"
+	"hairpin/datapath/host/hosttest"
+)
+
+func TestParseReadsWhatPrintWrote(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := hosttest.States().Draw(t, "state")
+		text := host.Print(s)
+		got, err := host.Parse(text)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, text)
+		}
+		if !reflect.DeepEqual(got, s) {
+			t.Fatalf("read back as\n%swant\n%s", host.Print(got), text)
+		}
+	})
+}
+
+func TestExample(t *testing.T) {
+	s, text := example(t)
+	_, commands, _ := strings.Cut(text, "\n") // after the heading
+	if got := host.Print(s); got != commands {
+		t.Errorf("printed\n%swant\n%s", got, commands)
+	}
+	a := host.AddressKey{Link: "br-ex", Prefix: netip.MustParsePrefix("172.18.0.3/16")}
+	if !s.Addresses[a].Borrowed || s.Addresses[a].Owner.Name != "node-a" {
+		t.Errorf("the node's own address is read as %+v", s.Addresses[a])
+	}
+	if got := s.Sysctls["net/ipv4/conf/eth0.10/rp_filter"].Value; got != "2" {
+		t.Errorf("the sysctl of a link with a dot is %q", got)
+	}
+}
+
+func TestDiffTurnsHaveIntoWant(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want, have := hosttest.States().Draw(t, "want"), hosttest.States().Draw(t, "have")
+		d := host.Diff(want, have)
+		got := d.Shrink().ApplyTo(d.Grow().ApplyTo(have))
+		if left := host.Diff(want, got); !left.Empty() {
+			t.Fatalf("left over:\n%safter\n%s", left, d)
+		}
+		if d.Grow().Count()+d.Shrink().Count() != d.Count() || d.Empty() != (d.String() == "") {
+			t.Fatalf("%d differences, of %d and %d:\n%s", d.Count(), d.Grow().Count(), d.Shrink().Count(), d)
+		}
+		if !host.Diff(want, want).Empty() {
+			t.Fatal("a state differs from itself")
+		}
+	})
+}
+
+// TestBorrowed: what belongs to the machine is put back when missing, and never altered or removed.
+func TestBorrowed(t *testing.T) {
+	want, _ := example(t)
+	have, _ := example(t)
+	route := host.RouteKey{Table: 254, Prefix: netip.MustParsePrefix("0.0.0.0/0")}
+	address := host.AddressKey{Link: "br-ex", Prefix: netip.MustParsePrefix("172.18.0.3/16")}
+	r := have.Routes[route]
+	r.Via = netip.MustParseAddr("172.18.0.254")
+	have.Routes[route] = r
+	if d := host.Diff(want, have); !d.Empty() {
+		t.Errorf("another default gateway of the machine is changed:\n%s", d)
+	}
+	delete(have.Addresses, address)
+	delete(have.Routes, route)
+	if got, w := host.Diff(want, have).String(), "ip addr replace 172.18.0.3/16 dev br-ex # borrowed Node/node-a\n"+
+		"ip route replace default via 172.18.0.1 dev br-ex # borrowed Node/node-a\n"; got != w {
+		t.Errorf("put back\n%swant\n%s", got, w)
+	}
+	if d := host.Diff(have, want); !d.Empty() {
+		t.Errorf("what is not wanted any more is removed:\n%s", d)
+	}
+}
+
+func TestDiffInWords(t *testing.T) {
+	want, _ := example(t)
+	have, _ := example(t)
+	k := host.RouteKey{Table: 254, Prefix: netip.MustParsePrefix("10.96.0.0/16")}
+	r := have.Routes[k]
+	r.MTU, r.Owner = 1500, cluster.Owner{}
+	have.Routes[k] = r
+	have.Rules[host.Rule{Family: cluster.IPv4, Priority: 6001, Table: host.OtherRule}] = cluster.Owner{}
+	n := host.NeighborKey{Link: "br-ex", IP: netip.MustParseAddr("fd69::5")}
+	have.Neighbors[n] = host.Neighbor{NeighborKey: n, MAC: cluster.MAC{1}}
+	a := host.AddressKey{Link: "br-ex", Prefix: netip.MustParsePrefix("169.254.169.3/29")}
+	have.Addresses[a] = host.Address{AddressKey: a}
+	got := host.Diff(want, have).String()
+	if w := `ip route replace 10.96.0.0/16 via 169.254.169.4 dev br-ex mtu 1400 src 172.18.0.3 proto 85 # Node/node-a
+ip rule del priority 6001 from all table -1
+ip -6 neigh del fd69::5 lladdr 01:00:00:00:00:00 dev br-ex nud permanent
+ip addr del 169.254.169.3/29 dev br-ex
+`; got != w {
+		t.Errorf("difference is\n%swant\n%s", got, w)
+	}
+}
+
+func TestParseNamesTheUnknownWord(t *testing.T) {
+	for _, c := range []struct{ text, words string }{
+		{"ifconfig eth0", `"ifconfig"`},
+		{"ip tunnel add", `unknown word "tunnel"`},
+		{"\nip link set dev a mtu 5", "line 2: link a is not set up"},
+		{"ip link set dev a qlen 5 up", `"qlen"`},
+		{"ip addr add 10.0.0.1/8 dev a", `"add"`},
+		{"ip addr replace 10.0.0.1 dev a", `"10.0.0.1" is not a prefix`},
+		{"ip addr replace 10.0.0.1/8 dev a scope link", `"scope"`},
+		{"ip route replace 10.0.0.0/8 dev a", `proto 85`},
+		{"ip route replace 10.0.0.0/8 dev a proto 3", `"3"`},
+		{"ip route replace 10.0.0.0/8 dev a proto 85 # borrowed", `proto 85 or borrowed`},
+		{"ip neigh replace 10.0.0.1 lladdr 1:2 dev a nud permanent", `"1:2"`},
+		{"ip neigh replace 10.0.0.1 lladdr 00:00:00:00:00:01 dev a nud stale", `"stale"`},
+		{"ip rule add priority 1 from 10/8 table 5", `"10/8"`},
+		{"ip rule add priority 1 from all lookup 5", `"lookup"`},
+		{"sysctl -w net.ipv4.ip_forward", `NAME=VALUE`},
+		{"sysctl -w a=1\nsysctl -w a=2", `second time`},
+		{`sysctl -w "a=1`, `no end`},
+		{"ip", "missing"},
+	} {
+		if _, err := host.Parse(c.text); err == nil || !strings.Contains(err.Error(), c.words) {
+			t.Errorf("%q gives error %v, want one with %s", c.text, err, c.words)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	b, err := os.ReadFile("testdata/node-a.sh")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(b))
+	for _, l := range strings.Split(string(b), "\n") {
+		f.Add(l)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := host.Parse(text)
+		if err != nil {
+			return
+		}
+		printed := host.Print(s)
+		again, err := host.Parse(printed)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, printed)
+		}
+		if twice := host.Print(again); twice != printed {
+			t.Fatalf("printed\n%sthen\n%s", printed, twice)
+		}
+	})
+}
+
+func example(t *testing.T) (host.State, string) {
+	t.Helper()
+	b, err := os.ReadFile("testdata/node-a.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := host.Parse(string(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, string(b)
+}

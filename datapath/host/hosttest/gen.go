@@ -1,0 +1,146 @@
+// Package hosttest draws random host states, for property tests here and against the real kernel.
+package hosttest
+
+import (
+	"fmt"
+	"net/netip"
+
+	"pgregory.net/rapid"
+
+	"hairpin/cluster"
+	"hairpin/datapath/host"
+)
+
+// Links of the drawn states: Own is ours as a whole, Shared has things of others.
+const (
+	Own    = "ovn-k8s-mp0"
+	Shared = "br-ex"
+)
+
+// Masquerade gives the ranges that are ours on Shared, of both families.
+func Masquerade() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("169.254.169.0/29"), netip.MustParsePrefix("fd69::/125")}
+}
+
+// States draws states that the kernel takes: next hops are on the subnets of addresses that are there.
+func States() *rapid.Generator[host.State] {
+	return rapid.Custom(func(t *rapid.T) host.State {
+		s := host.State{
+			Links: map[string]host.Link{}, Addresses: map[host.AddressKey]host.Address{}, Routes: map[host.RouteKey]host.Route{},
+			Rules: map[host.Rule]cluster.Owner{}, Neighbors: map[host.NeighborKey]host.Neighbor{}, Sysctls: map[string]host.Sysctl{},
+		}
+		g := gen{t, &s, cluster.Owner{Kind: "Node", Name: "node-a"}}
+		g.links()
+		for _, f := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+			g.addresses(f)
+			for range g.n("rules", 3) {
+				g.rule(f)
+			}
+		}
+		for i := range g.n("sysctls", 2) {
+			path := []string{"net/ipv4/conf/" + Own + "/rp_filter", "net/ipv4/conf/" + Shared + "/send_redirects"}[i]
+			s.Sysctls[path] = host.Sysctl{Path: path, Value: fmt.Sprint(g.n("value", 1)), Owner: g.owner}
+		}
+		return s
+	})
+}
+
+type gen struct {
+	t     *rapid.T
+	s     *host.State
+	owner cluster.Owner
+}
+
+func (g gen) n(label string, most int) int { return rapid.IntRange(0, most).Draw(g.t, label) }
+
+func (g gen) bool(label string) bool { return rapid.Bool().Draw(g.t, label) }
+
+func (g gen) links() {
+	own := host.Link{Name: Own, Owner: g.owner}
+	if g.bool("mac") {
+		own.MAC = g.mac()
+	}
+	if g.bool("mtu") {
+		own.MTU = 1400 + g.n("mtu", 50)
+	}
+	g.s.Links[Own] = own
+	g.s.Links[Shared] = host.Link{Name: Shared, Owner: g.owner}
+}
+
+func (g gen) mac() cluster.MAC { return cluster.MAC{0x0a, 0x58, 5: byte(1 + g.n("mac byte", 200))} }
+
+// addresses draws a management and a masquerade address, and routes and neighbours on their subnets.
+func (g gen) addresses(f cluster.Family) {
+	p := netip.MustParsePrefix
+	management, mask, pods, services := p("10.244.1.2/24"), p("169.254.169.2/29"), p("10.244.0.0/16"), p("10.96.0.0/16")
+	if f == cluster.IPv6 {
+		management, mask, pods, services = p("fd00:10:244:1::2/64"), p("fd69::2/125"), p("fd00:10:244::/48"), p("fd00:10:96::/112")
+	}
+	if g.bool("management") {
+		g.address(Own, management, false)
+		for range g.n("pods", 2) {
+			g.route(Own, management, pods)
+		}
+	}
+	if g.bool("masquerade") {
+		g.address(Shared, mask, g.bool("deprecated"))
+		for range g.n("services", 3) {
+			g.route(Shared, mask, services)
+		}
+	}
+	for range g.n("neighbors", 2) {
+		link, in := Own, management
+		if g.bool("shared") {
+			link, in = Shared, mask
+		}
+		k := host.NeighborKey{Link: link, IP: nth(in, 3+g.n("neighbor", 3))}
+		g.s.Neighbors[k] = host.Neighbor{NeighborKey: k, MAC: g.mac(), Owner: g.owner}
+	}
+}
+
+func (g gen) address(link string, p netip.Prefix, deprecated bool) {
+	k := host.AddressKey{Link: link, Prefix: p}
+	g.s.Addresses[k] = host.Address{AddressKey: k, Deprecated: deprecated, Owner: g.owner}
+}
+
+func (g gen) route(link string, subnet, to netip.Prefix) {
+	table := []int{254, 1000, 100000}[g.n("table", 2)]
+	b := to.Addr().AsSlice()
+	bits := to.Bits() + 8*g.n("longer", 1)
+	if bits > to.Bits() {
+		b[to.Bits()/8] = byte(g.n("subnet", 3))
+	}
+	a, _ := netip.AddrFromSlice(b)
+	r := host.Route{RouteKey: host.RouteKey{Table: table, Prefix: netip.PrefixFrom(a, bits).Masked()}, Link: link, Owner: g.owner}
+	if g.bool("via") {
+		r.Via = nth(subnet, 3+g.n("next hop", 2))
+	}
+	if g.bool("src") {
+		r.Src = subnet.Addr()
+	}
+	if g.bool("route mtu") {
+		r.MTU = 1280 + g.n("mtu", 120)
+	}
+	g.s.Routes[r.RouteKey] = r
+}
+
+func (g gen) rule(f cluster.Family) {
+	r := host.Rule{Family: f, Priority: 5990 + g.n("priority", 19), Table: []int{254, 1000}[g.n("table", 1)]}
+	if g.bool("from") {
+		r.From = netip.MustParsePrefix("10.244.1.0/24")
+		if f == cluster.IPv6 {
+			r.From = netip.MustParsePrefix("fd00:10:244:1::5/128")
+		}
+	}
+	if g.bool("marked") {
+		r.Mark = 0x3f0
+	}
+	g.s.Rules[r] = g.owner
+}
+
+func nth(p netip.Prefix, n int) netip.Addr {
+	b := p.Masked().Addr().AsSlice()
+	b[len(b)-1] += byte(n)
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}

@@ -1,0 +1,175 @@
+package host
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/delta"
+)
+
+// mainTable is the routing table that commands mean when they name none.
+const mainTable = 254
+
+// borrowedWord begins the comment of what belongs to the machine.
+const borrowedWord = "borrowed"
+
+// Print writes a state as commands of iproute2 and sysctl that make it, in a canonical order: links, sysctls,
+// addresses, neighbours, routes, rules. The comment of each names its owner, after "borrowed" where it is.
+func Print(s State) string {
+	var b strings.Builder
+	for _, k := range delta.Keys(s.Links) {
+		line(&b, linkText(s.Links[k]), false, s.Links[k].Owner)
+	}
+	for _, k := range delta.Keys(s.Sysctls) {
+		line(&b, sysctlText(s.Sysctls[k]), false, s.Sysctls[k].Owner)
+	}
+	for _, k := range delta.Sorted(s.Addresses, AddressKey.Compare) {
+		a := s.Addresses[k]
+		line(&b, addressText("replace", a), a.Borrowed, a.Owner)
+	}
+	for _, k := range delta.Sorted(s.Neighbors, NeighborKey.Compare) {
+		line(&b, neighborText("replace", s.Neighbors[k]), false, s.Neighbors[k].Owner)
+	}
+	for _, k := range delta.Sorted(s.Routes, RouteKey.Compare) {
+		r := s.Routes[k]
+		line(&b, routeText("replace", r), r.Borrowed, r.Owner)
+	}
+	for _, k := range delta.Sorted(s.Rules, Rule.Compare) {
+		line(&b, ruleText("add", k), false, s.Rules[k])
+	}
+	return b.String()
+}
+
+func line(b *strings.Builder, words string, borrowed bool, owner cluster.Owner) {
+	b.WriteString(words)
+	if borrowed || owner != (cluster.Owner{}) {
+		b.WriteString(" #")
+		if borrowed {
+			b.WriteString(" " + borrowedWord)
+		}
+		if owner != (cluster.Owner{}) {
+			b.WriteString(" " + owner.String())
+		}
+	}
+	b.WriteByte('\n')
+}
+
+func linkText(l Link) string {
+	s := "ip link set dev " + l.Name
+	if l.MAC != (cluster.MAC{}) {
+		s += " address " + l.MAC.String()
+	}
+	if l.MTU != 0 {
+		s += fmt.Sprintf(" mtu %d", l.MTU)
+	}
+	return s + " up"
+}
+
+// sysctlText writes the path with dots, and a dot of an interface's name as a slash, as sysctl does.
+func sysctlText(s Sysctl) string {
+	word := swapDots(s.Path) + "=" + s.Value
+	if strings.ContainsAny(word, " \t#") {
+		word = `"` + word + `"`
+	}
+	return "sysctl -w " + word
+}
+
+func swapDots(path string) string { return strings.NewReplacer("/", ".", ".", "/").Replace(path) }
+
+func addressText(verb string, a Address) string {
+	s := fmt.Sprintf("%s addr %s %s dev %s", ip(a.Prefix.Addr()), verb, a.Prefix, a.Link)
+	if a.Prefix.Addr().Is6() {
+		s += " nodad"
+	}
+	if a.Deprecated {
+		s += " preferred_lft 0"
+	}
+	return s
+}
+
+func neighborText(verb string, n Neighbor) string {
+	return fmt.Sprintf("%s neigh %s %s lladdr %s dev %s nud permanent", ip(n.IP), verb, n.IP, n.MAC, n.Link)
+}
+
+func routeText(verb string, r Route) string {
+	s := fmt.Sprintf("%s route %s %s", ip(r.Prefix.Addr()), verb, prefixText(r.Prefix))
+	if r.Via.IsValid() {
+		s += " via " + r.Via.String()
+	}
+	if r.Link != "" {
+		s += " dev " + r.Link
+	}
+	if r.MTU != 0 {
+		s += fmt.Sprintf(" mtu %d", r.MTU)
+	}
+	if r.Src.IsValid() {
+		s += " src " + r.Src.String()
+	}
+	if r.Table != mainTable {
+		s += fmt.Sprintf(" table %d", r.Table)
+	}
+	if !r.Borrowed {
+		s += fmt.Sprintf(" proto %d", claims.RouteProtocol)
+	}
+	return s
+}
+
+func ruleText(verb string, r Rule) string {
+	s := "ip"
+	if r.Family == cluster.IPv6 {
+		s = "ip -6"
+	}
+	s += fmt.Sprintf(" rule %s priority %d from ", verb, r.Priority)
+	if r.From.IsValid() {
+		s += r.From.String()
+	} else {
+		s += "all"
+	}
+	if r.Mark != 0 {
+		s += fmt.Sprintf(" fwmark 0x%x", r.Mark)
+	}
+	return s + fmt.Sprintf(" table %d", r.Table)
+}
+
+func ip(a netip.Addr) string {
+	if a.Is6() {
+		return "ip -6"
+	}
+	return "ip"
+}
+
+func prefixText(p netip.Prefix) string {
+	if p.Bits() == 0 && p.Addr().IsUnspecified() {
+		return "default"
+	}
+	return p.String()
+}
+
+// Compare orders addresses by link and address.
+func (k AddressKey) Compare(l AddressKey) int {
+	return cmp.Or(cmp.Compare(k.Link, l.Link), comparePrefix(k.Prefix, l.Prefix))
+}
+
+// Compare orders routes by table and destination.
+func (k RouteKey) Compare(l RouteKey) int {
+	return cmp.Or(cmp.Compare(k.Table, l.Table), comparePrefix(k.Prefix, l.Prefix))
+}
+
+// Compare orders rules by family and priority.
+func (r Rule) Compare(q Rule) int {
+	return cmp.Or(cmp.Compare(r.Family, q.Family), cmp.Compare(r.Priority, q.Priority), comparePrefix(r.From, q.From),
+		cmp.Compare(r.Mark, q.Mark), cmp.Compare(r.Table, q.Table))
+}
+
+// Compare orders neighbours by link and address.
+func (k NeighborKey) Compare(l NeighborKey) int {
+	return cmp.Or(cmp.Compare(k.Link, l.Link), k.IP.Compare(l.IP))
+}
+
+func comparePrefix(p, q netip.Prefix) int {
+	return cmp.Or(p.Addr().Compare(q.Addr()), cmp.Compare(p.Bits(), q.Bits()))
+}
