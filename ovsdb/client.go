@@ -53,6 +53,9 @@ type Stats struct {
 
 // Open starts a client. It does not wait for the server; see [Client.WaitSynced]. The error is one of cfg.
 func Open(cfg Config) (*Client, error) {
+	if _, _, err := split(cfg.Endpoint); err != nil {
+		return nil, err
+	}
 	m, err := newMirror(cfg.Tables)
 	if err != nil {
 		return nil, err

@@ -1,18 +1,27 @@
 package ovsdb_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
-	"runtime"
+	"reflect"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"hairpin/ovsdb"
 )
 
-// open opens a client of the northbound database.
+// open opens a client of the northbound database and waits until it is in sync.
 func open(tb testing.TB, s *server, tables ...ovsdb.Table) *ovsdb.Client {
 	tb.Helper()
-	c, err := ovsdb.Open(ovsdb.Config{Endpoint: s.endpoint, Database: "OVN_Northbound", Tables: tables})
+	return openAt(tb, s.endpoint, tables...)
+}
+
+func openAt(tb testing.TB, endpoint string, tables ...ovsdb.Table) *ovsdb.Client {
+	tb.Helper()
+	c, err := ovsdb.Open(ovsdb.Config{Endpoint: endpoint, Database: nb, Tables: tables})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -37,21 +46,20 @@ func transact(tb testing.TB, c *ovsdb.Client, ops ...ovsdb.Op) []ovsdb.Result {
 func loadBalancers(n int) []ovsdb.LoadBalancer {
 	list := make([]ovsdb.LoadBalancer, n)
 	for i := range list {
+		a, b := i>>8, i&255
 		list[i] = ovsdb.LoadBalancer{
-			UUID:     ovsdb.NewUUID(),
-			Name:     fmt.Sprintf("Service_default/web-%05d_TCP", i),
-			VIPs:     map[string]string{fmt.Sprintf("10.96.%d.%d:80", i>>8, i&255): fmt.Sprintf("10.244.0.%d:8080,10.244.1.%d:8080", i&255, i&255)},
-			Protocol: new("tcp"),
-			Options:  map[string]string{"event": "false", "hairpin_snat_ip": "169.254.169.5 fd69::5", "reject": "true", "skip_snat": "false"},
-			ExternalIDs: map[string]string{
-				"k8s.ovn.org/kind": "Service", "k8s.ovn.org/owner": fmt.Sprintf("default/web-%05d", i), "hairpin": "lb",
-			},
+			UUID:        ovsdb.NewUUID(),
+			Name:        fmt.Sprintf("Service_default/web-%05d_TCP", i),
+			VIPs:        map[string]string{fmt.Sprintf("10.96.%d.%d:80", a, b): fmt.Sprintf("10.244.0.%d:8080,10.244.1.%d:8080", b, b)},
+			Protocol:    new("tcp"),
+			Options:     map[string]string{"event": "false", "hairpin_snat_ip": "169.254.169.5 fd69::5", "reject": "true", "skip_snat": "false"},
+			ExternalIDs: map[string]string{"k8s.ovn.org/kind": "Service", "k8s.ovn.org/owner": fmt.Sprintf("default/web-%05d", i), "hairpin": "lb"},
 		}
 	}
 	return list
 }
 
-// fill inserts load balancers, and refers to them from a switch and a router.
+// fill inserts n load balancers, and refers to them from a switch and a router.
 func fill(tb testing.TB, c *ovsdb.Client, n int) {
 	tb.Helper()
 	var ops []ovsdb.Op
@@ -60,48 +68,192 @@ func fill(tb testing.TB, c *ovsdb.Client, n int) {
 		ops = append(ops, ovsdb.Insert(lb))
 		ids = append(ids, lb.UUID)
 	}
-	ops = append(ops, ovsdb.Insert(ovsdb.LogicalSwitch{Name: "node", LoadBalancer: ids}), ovsdb.Insert(ovsdb.LogicalRouter{Name: "GR_node", LoadBalancer: ids}))
-	transact(tb, c, ops...)
+	transact(tb, c, append(ops,
+		ovsdb.Insert(ovsdb.NBGlobal{}),
+		ovsdb.Insert(ovsdb.LogicalSwitch{Name: "node", LoadBalancer: ids}),
+		ovsdb.Insert(ovsdb.LogicalRouter{Name: "GR_node", LoadBalancer: ids}))...)
 }
 
-func everything() []ovsdb.Table {
+// tables are those that fill fills.
+func tables() []ovsdb.Table {
 	return []ovsdb.Table{
 		ovsdb.Mirror[ovsdb.NBGlobal](), ovsdb.Mirror[ovsdb.LoadBalancer](), ovsdb.Mirror[ovsdb.LogicalSwitch](), ovsdb.Mirror[ovsdb.LogicalRouter](),
 	}
 }
 
-func TestX(t *testing.T) {
+// equal compares the rows of two clients.
+func equal(t *testing.T, a, b *ovsdb.Client) {
+	t.Helper()
+	for i, same := range []bool{
+		reflect.DeepEqual(rows[ovsdb.LoadBalancer](a), rows[ovsdb.LoadBalancer](b)), reflect.DeepEqual(rows[ovsdb.LogicalSwitch](a), rows[ovsdb.LogicalSwitch](b)),
+		reflect.DeepEqual(rows[ovsdb.LogicalRouter](a), rows[ovsdb.LogicalRouter](b)), reflect.DeepEqual(rows[ovsdb.NBGlobal](a), rows[ovsdb.NBGlobal](b)),
+	} {
+		if !same {
+			t.Errorf("table %d differs", i)
+		}
+	}
+}
+
+func rows[T ovsdb.Row](c *ovsdb.Client) []*T { return slices.Collect(ovsdb.Rows[T](c.View())) }
+
+// TestLarge: a transaction of several megabytes, as at the start of a node with 5 000 Services. A mirror that was there
+// before, which got it as updates, and one that came after have the same.
+func TestLarge(t *testing.T) {
 	s := startServer(t, nbSchema)
-	c := open(t, s, everything()...)
-	start := time.Now()
-	fill(t, c, 10000)
-	t.Log("fill", time.Since(start), ovsdb.Len[ovsdb.LoadBalancer](c.View()), c.Stats())
-	for range 4 {
-		start = time.Now()
-		c2 := open(t, s, everything()...)
-		t.Log("sync", time.Since(start), ovsdb.Len[ovsdb.LoadBalancer](c2.View()), c2.Stats())
-		c2.Close()
+	before := open(t, s, tables()...)
+	writer := open(t, s)
+	fill(t, writer, 5000)
+	after := open(t, s, tables()...)
+	if err := before.WaitFor(timeout(t), func(v ovsdb.View) bool { return ovsdb.Len[ovsdb.LoadBalancer](v) == 5000 }); err != nil {
+		t.Fatal(err)
 	}
-	var m0, m1 runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&m0)
-	c2 := open(t, s, everything()...)
-	runtime.GC()
-	runtime.ReadMemStats(&m1)
-	t.Log("heap", (m1.HeapAlloc-m0.HeapAlloc)>>10, "KB")
-	start = time.Now()
-	v := c2.View()
-	s.restart()
-	eventually(t, "back", func() bool { return c2.Connected() && c2.Stats().Connects == 2 })
-	t.Log("restart", time.Since(start), c2.View().Since(v))
-	v = c.View()
-	for lb := range ovsdb.Rows[ovsdb.LoadBalancer](c.View()) {
-		start = time.Now()
-		transact(t, c, ovsdb.Delete("Load_Balancer").Row(lb.UUID))
-		t.Log("del", time.Since(start))
-		break
+	if n := len(ovsdb.First[ovsdb.LogicalRouter](after.View()).LoadBalancer); n != 5000 {
+		t.Error(n)
 	}
-	start = time.Now()
-	ch := c.View().Since(v)
-	t.Log("since", time.Since(start), ch)
+	equal(t, before, after)
+	transact(t, writer, ovsdb.Delete("Load_Balancer").Where("name", "!=", "Service_default/web-00007_TCP"))
+	if err := before.WaitFor(timeout(t), func(v ovsdb.View) bool { return ovsdb.Len[ovsdb.LoadBalancer](v) == 1 }); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, before, open(t, s, tables()...))
+}
+
+// TestView: what a transaction did is in the View when it returns; Views stay as they were; Since has exactly what differs.
+func TestView(t *testing.T) {
+	s := startServer(t, nbSchema)
+	c := open(t, s, tables()...)
+	fill(t, c, 300)
+	var views []ovsdb.View
+	var lbs []*ovsdb.LoadBalancer
+	for i := range 20 {
+		lbs = rows[ovsdb.LoadBalancer](c)
+		views = append(views, c.View())
+		changed, gone := lbs[i*3], lbs[i*3+1]
+		now := *changed
+		now.Name = fmt.Sprint("changed", i)
+		transact(t, c, ovsdb.Update(now, "name"), ovsdb.Delete("Load_Balancer").Row(gone.UUID))
+		v := c.View()
+		if got := ovsdb.Get[ovsdb.LoadBalancer](v, now.UUID); got.Name != now.Name || changed.Name == now.Name || ovsdb.Get[ovsdb.LoadBalancer](v, gone.UUID) != nil {
+			t.Fatalf("%+v, was %+v", got, changed)
+		}
+		router, sw := ovsdb.First[ovsdb.LogicalRouter](v), ovsdb.First[ovsdb.LogicalSwitch](v)
+		want := []ovsdb.Change{
+			{Table: "Load_Balancer", Changed: []ovsdb.UUID{now.UUID}, Deleted: []ovsdb.UUID{gone.UUID}},
+			{Table: "Logical_Router", Changed: []ovsdb.UUID{router.UUID}}, {Table: "Logical_Switch", Changed: []ovsdb.UUID{sw.UUID}}, // weak references
+		}
+		if got := v.Since(views[i]); !reflect.DeepEqual(got, want) {
+			t.Fatalf("%v, want %v", got, want)
+		}
+		if len(router.LoadBalancer) != 299-i || slices.Contains(sw.LoadBalancer, gone.UUID) {
+			t.Fatal(len(router.LoadBalancer))
+		}
+	}
+	for i, v := range views {
+		if ovsdb.Len[ovsdb.LoadBalancer](v) != 300-i || len(ovsdb.First[ovsdb.LogicalRouter](v).LoadBalancer) != 300-i {
+			t.Errorf("view %d changed: %d rows", i, ovsdb.Len[ovsdb.LoadBalancer](v))
+		}
+	}
+	all := c.View().Since(ovsdb.View{})
+	if len(all) != 4 || len(all[0].Changed) != 280 || all[0].Deleted != nil {
+		t.Errorf("%v", all)
+	}
+	if c.View().Since(c.View()) != nil || (ovsdb.View{}).Since(c.View()) != nil {
+		t.Error("differs from itself")
+	}
+}
+
+// TestChanged: the channel has one value for any number of changes, none without.
+func TestChanged(t *testing.T) {
+	s := startServer(t, nbSchema)
+	c := open(t, s, ovsdb.Mirror[ovsdb.AddressSet]("name"))
+	<-c.Changed() // the first content
+	for i := range 10 {
+		transact(t, c, ovsdb.Insert(ovsdb.AddressSet{Name: fmt.Sprint("a", i)}))
+	}
+	<-c.Changed()
+	select {
+	case <-c.Changed():
+		t.Error("two values")
+	default:
+	}
+	transact(t, c, ovsdb.Insert(ovsdb.NBGlobal{}), ovsdb.Mutate("Address_Set", ovsdb.InsertInto("addresses", "x")).All()) // not mirrored
+	select {
+	case <-c.Changed():
+		t.Error("changed without a change")
+	default:
+	}
+	if got := ovsdb.First[ovsdb.AddressSet](c.View()); got.Addresses != nil {
+		t.Errorf("a column that was not asked for: %+v", got)
+	}
+}
+
+// TestConditions: rows come into the mirror, and leave it, as they meet one of its conditions.
+func TestConditions(t *testing.T) {
+	s := startServer(t, nbSchema)
+	writer := open(t, s)
+	c := open(t, s, ovsdb.Mirror[ovsdb.LogicalRouterPort]().Where("name", "==", "a").Where("external_ids", "includes", map[string]string{"mine": "yes"}))
+	port := func(name, mine string) ovsdb.LogicalRouterPort {
+		return ovsdb.LogicalRouterPort{UUID: ovsdb.NewUUID(), Name: name, MAC: "0a:58:00:00:00:01", ExternalIDs: map[string]string{"mine": mine}}
+	}
+	ports := []ovsdb.LogicalRouterPort{port("a", "no"), port("b", "yes"), port("c", "no")}
+	transact(t, writer,
+		ovsdb.Insert(ports[0]), ovsdb.Insert(ports[1]), ovsdb.Insert(ports[2]),
+		ovsdb.Insert(ovsdb.LogicalRouter{Name: "r", Ports: []ovsdb.UUID{ports[0].UUID, ports[1].UUID, ports[2].UUID}}))
+	expect := func(want string) {
+		t.Helper()
+		var got string
+		err := c.WaitFor(timeout(t), func(v ovsdb.View) bool {
+			var names []string
+			for p := range ovsdb.Rows[ovsdb.LogicalRouterPort](v) {
+				names = append(names, p.Name)
+			}
+			slices.Sort(names)
+			got = strings.Join(names, " ")
+			return got == want
+		})
+		if err != nil {
+			t.Errorf("%s, want %s: %v", got, want, err)
+		}
+	}
+	expect("a b")
+	ports[1].ExternalIDs, ports[2].ExternalIDs = nil, map[string]string{"mine": "yes"}
+	transact(t, writer, ovsdb.Update(ports[1]), ovsdb.Update(ports[2]))
+	expect("a c")
+}
+
+// TestWaitErrors: who waits in vain is told why.
+func TestWaitErrors(t *testing.T) {
+	c, err := ovsdb.Open(ovsdb.Config{Endpoint: "unix:/nowhere/s", Database: nb})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	for _, err := range []error{c.WaitSynced(ctx), c.WaitFor(ctx, func(ovsdb.View) bool { return false }), second(c.Transact(ctx))} {
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "dial unix /nowhere/s: connect: no such file or directory") {
+			t.Error(err)
+		}
+	}
+	go c.Close()
+	if err := c.WaitSynced(context.Background()); err == nil || err.Error() != "ovsdb: sync OVN_Northbound: client is closed" {
+		t.Error(err)
+	}
+	s := startServer(t, nbSchema)
+	d := open(t, s, ovsdb.Mirror[ovsdb.NBGlobal]())
+	if err := d.WaitFor(ctx, func(v ovsdb.View) bool { return ovsdb.Len[ovsdb.NBGlobal](v) > 0 }); err == nil || err.Error() != "ovsdb: wait OVN_Northbound: context deadline exceeded" {
+		t.Error(err)
+	}
+}
+
+func second[A, B any](_ A, b B) B { return b }
+
+// TestNotMirrored: to read a table that is not mirrored is a mistake in the program.
+func TestNotMirrored(t *testing.T) {
+	c := open(t, startServer(t, nbSchema), ovsdb.Mirror[ovsdb.NBGlobal]())
+	defer func() {
+		if got := fmt.Sprint(recover()); got != "ovsdb: ovsdb.NAT is not among the tables that this client mirrors" {
+			t.Error(got)
+		}
+	}()
+	ovsdb.First[ovsdb.NAT](c.View())
 }

@@ -7,7 +7,8 @@ import (
 	"sync"
 )
 
-// Row is a struct whose fields stand for the columns of a table; see the package comment for its form.
+// Row is a struct whose fields stand for the columns of a table; see the package comment for its form. As type parameter
+// it is the struct, not a pointer to it.
 type Row interface {
 	// Table returns the name of the table. It is called on zero values.
 	Table() string
@@ -67,10 +68,10 @@ func (cs *codecs) column(t reflect.Type) column {
 }
 
 func newCodec(t reflect.Type) (*codec, error) {
-	row, ok := reflect.Zero(t).Interface().(Row)
-	if !ok || t.Kind() != reflect.Struct {
+	if !t.Implements(reflect.TypeFor[Row]()) || t.Kind() != reflect.Struct {
 		return nil, fmt.Errorf("ovsdb: %s is not a row: want a struct with a method Table() string", t)
 	}
+	row := reflect.Zero(t).Interface().(Row)
 	c := &codec{typ: t, table: row.Table(), uuid: -1}
 	for i := range t.NumField() {
 		f := t.Field(i)

@@ -58,9 +58,9 @@ func Probe(d time.Duration) Option { return func(c *Conn) { c.probe = d } }
 
 // Dial connects to "unix:PATH" or "tcp:HOST:PORT" (an IPv6 HOST in brackets).
 func Dial(ctx context.Context, endpoint string, options ...Option) (*Conn, error) {
-	network, address, _ := strings.Cut(endpoint, ":")
-	if address == "" || network != "unix" && network != "tcp" {
-		return nil, fmt.Errorf("ovsdb: endpoint %q: want unix:PATH or tcp:HOST:PORT", endpoint)
+	network, address, err := split(endpoint)
+	if err != nil {
+		return nil, err
 	}
 	nc, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err != nil {
@@ -84,6 +84,15 @@ func Dial(ctx context.Context, endpoint string, options ...Option) (*Conn, error
 	c.tasks.Go(c.writeAll)
 	c.tasks.Go(c.probeAll)
 	return c, nil
+}
+
+// split takes an endpoint apart.
+func split(endpoint string) (network, address string, err error) {
+	network, address, _ = strings.Cut(endpoint, ":")
+	if address == "" || network != "unix" && network != "tcp" {
+		return "", "", fmt.Errorf("ovsdb: endpoint %q: want unix:PATH or tcp:HOST:PORT", endpoint)
+	}
+	return network, address, nil
 }
 
 // Close closes the connection and waits for its goroutines. Calls under way fail with [ErrDisconnected].

@@ -36,7 +36,7 @@ func (f *frames) next() ([]byte, error) {
 			return msg, nil
 		}
 		if f.depth == 0 && f.scan < len(f.buf) {
-			return nil, fmt.Errorf("not JSON-RPC: want '{', have %s", char(f.buf[f.scan]))
+			return nil, fmt.Errorf("not JSON-RPC: want '{', have %q", f.buf[f.scan])
 		}
 		if len(f.buf)-f.start > f.limit {
 			return nil, fmt.Errorf("not JSON-RPC: message of more than %d bytes", f.limit)

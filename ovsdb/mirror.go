@@ -47,7 +47,7 @@ func byTable(m mirrored, name string) int { return cmp.Compare(m.table, name) }
 func newMirror(tables []Table) (*mirror, error) {
 	m := &mirror{codecs: new(codecs), words: new(words)}
 	for _, t := range tables {
-		c, err := m.codecs.of(t.typ)
+		c, err := newCodec(t.typ)
 		if err != nil {
 			return nil, err
 		}

@@ -103,18 +103,16 @@ func Add(column string, n int) Mutation { return Mutation{column, "+=", n} }
 
 // String says what the operation does, in a form for logs and error texts.
 func (o Op) String() string {
-	switch o.kind {
-	case "abort":
-		return o.kind
-	case "comment":
-		return fmt.Sprintf("%s %q", o.kind, o.text)
-	case "insert":
-		return fmt.Sprintf("%s %s %s", o.kind, o.table, label(o.row))
-	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s", o.kind, o.table)
-	if o.kind == "update" {
-		fmt.Fprintf(&b, " %s", label(o.row))
+	b.WriteString(o.kind)
+	if o.kind == "comment" {
+		fmt.Fprintf(&b, " %q", o.text)
+	}
+	if o.table != "" {
+		b.WriteString(" " + o.table)
+	}
+	if o.kind == "insert" || o.kind == "update" {
+		b.WriteString(label(o.row))
 	}
 	for i, c := range o.where {
 		fmt.Fprintf(&b, "%s %s %s %v", []string{" where", " and"}[min(i, 1)], c.column, c.function, c.value)
@@ -128,7 +126,10 @@ func label(row Row) string {
 	if err != nil {
 		return ""
 	}
-	return c.label(v)
+	if l := c.label(v); l != "" {
+		return " " + l
+	}
+	return ""
 }
 
 // appendOp renders an operation.

@@ -53,19 +53,20 @@ func (p *parser) peek() byte {
 
 // take consumes c.
 func (p *parser) take(c byte) bool {
-	if got := p.peek(); got != c {
-		p.fail("want %q, have %s", c, char(got))
+	if p.peek() != c {
+		p.fail("want %q, have %s", c, p.here())
 		return false
 	}
 	p.pos++
 	return true
 }
 
-func char(c byte) string {
-	if c == 0 {
+// here names the next byte, for an error text.
+func (p *parser) here() string {
+	if p.pos == len(p.buf) {
 		return "the end"
 	}
-	return strconv.QuoteRune(rune(c))
+	return strconv.QuoteRune(rune(p.buf[p.pos]))
 }
 
 // open consumes the start of an object ('{') or an array ('[').
@@ -181,7 +182,7 @@ func (p *parser) escape() {
 	case 'u':
 		p.tmp = utf8.AppendRune(p.tmp, p.unicode())
 	default:
-		p.fail("unknown escape %s", char(c))
+		p.fail("unknown escape %q", c)
 	}
 }
 
@@ -233,7 +234,7 @@ func (p *parser) number() []byte {
 	case p.at('0'):
 		p.pos++
 	case !p.digits():
-		p.fail("want a number, have %s", char(p.peek()))
+		p.fail("want a number, have %s", p.here())
 		return nil
 	}
 	if p.at('.') {
@@ -309,7 +310,7 @@ func (p *parser) null() bool {
 
 func (p *parser) word(w string) {
 	if len(p.buf)-p.pos < len(w) || string(p.buf[p.pos:p.pos+len(w)]) != w {
-		p.fail("want %s, have %s", w, char(p.peek()))
+		p.fail("want %s, have %s", w, p.here())
 		return
 	}
 	p.pos += len(w)
@@ -353,8 +354,9 @@ func (p *parser) raw() []byte {
 
 // end consumes the end of the text and returns the error, if there was one.
 func (p *parser) end() error {
-	if p.err == nil && p.peek() != 0 {
-		p.fail("want the end, have %s", char(p.peek()))
+	p.peek()
+	if p.err == nil && p.pos < len(p.buf) {
+		p.fail("want the end, have %s", p.here())
 	}
 	return p.err
 }

@@ -2,6 +2,7 @@ package ovsdb_test
 
 import (
 	"context"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -105,7 +106,10 @@ func (s *server) start() {
 		s.tb.Fatal(err)
 	}
 	eventually(s.tb, "ovsdb-server listens", func() bool {
-		_, err := os.Stat(s.file("s"))
+		conn, err := net.Dial("unix", s.file("s"))
+		if err == nil {
+			conn.Close()
+		}
 		return err == nil
 	})
 }
