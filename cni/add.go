@@ -120,7 +120,7 @@ func (s *Server) finish(ctx context.Context, a *attachment, netns string) (*curr
 	ctx, cancel := context.WithTimeout(ctx, install)
 	defer cancel()
 	var state attachment
-	err := s.ovs.WaitFor(ctx, func(v *ovsdb.View) bool {
+	err := s.ovs.WaitFor(ctx, func(v ovsdb.View) bool {
 		for row := range ovsdb.Rows[ovsdb.Interface](v) {
 			if row.Name == a.host {
 				state, _ = parseAttachment(row)

@@ -43,7 +43,7 @@ func hostName(sandbox, ifName string) string {
 }
 
 // attachments lists all of them that Open vSwitch knows.
-func attachments(v *ovsdb.View) []attachment {
+func attachments(v ovsdb.View) []attachment {
 	var list []attachment
 	for row := range ovsdb.Rows[ovsdb.Interface](v) {
 		if a, ok := parseAttachment(row); ok {

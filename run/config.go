@@ -28,7 +28,6 @@ type Process struct {
 	OVSRunDir  string // [default] ovs-run-dir: db.sock and the control sockets of Open vSwitch
 	OVNRunDir  string // [default] ovn-run-dir: sockets of the node's OVN databases
 	LogLevel   string // [logging] level: debug, info, warn, error
-	Metrics    string // [metrics] bind-address: empty = none
 }
 
 // Option is one setting: a key of a section of the configuration file, and a flag.
@@ -99,7 +98,6 @@ func defaultOptions() []Option {
 		text("default", "ovs-run-dir", "folder of Open vSwitch's sockets", func(c *Config) *string { return &c.Process.OVSRunDir }),
 		text("default", "ovn-run-dir", "folder of the node's OVN database sockets", func(c *Config) *string { return &c.Process.OVNRunDir }),
 		oneOf("logging", "level", "least severe log line to write", func(c *Config) *string { return &c.Process.LogLevel }, "debug", "info", "warn", "error"),
-		text("metrics", "bind-address", "address and port of the metrics server; empty = none", func(c *Config) *string { return &c.Process.Metrics }),
 		perFamily("clustermanager", "v4-transit-subnet", cluster.IPv4, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 16),
 		perFamily("clustermanager", "v6-transit-subnet", cluster.IPv6, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 112),
 	}

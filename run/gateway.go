@@ -23,7 +23,7 @@ type findings struct {
 }
 
 // discover looks at the host: the gateway bridge, its uplink and its addresses, and the addresses of all links.
-func discover(v *ovsdb.View, config cluster.Config) (findings, error) {
+func discover(v ovsdb.View, config cluster.Config) (findings, error) {
 	name := config.Gateway.Interface
 	var bridge *ovsdb.Bridge
 	for b := range ovsdb.Rows[ovsdb.Bridge](v) {
@@ -64,7 +64,7 @@ func discover(v *ovsdb.View, config cluster.Config) (findings, error) {
 }
 
 // uplink is the bridge's port that is a device of the machine.
-func uplink(v *ovsdb.View, bridge *ovsdb.Bridge) string {
+func uplink(v ovsdb.View, bridge *ovsdb.Bridge) string {
 	ports := map[ovsdb.UUID]bool{}
 	for _, p := range bridge.Ports {
 		ports[p] = true

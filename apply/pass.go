@@ -1,0 +1,168 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/host"
+	"hairpin/datapath/nb"
+	"hairpin/datapath/nft"
+)
+
+// Targets are the four systems of a node. One that is nil is left alone.
+type Targets struct {
+	NB     Target[nb.State, nb.Delta]
+	Bridge Target[flow.State, flow.Delta]
+	NFT    Target[nft.State, nft.Delta]
+	Host   Target[host.State, host.Delta]
+}
+
+// Pass makes a node equal to wanted States, one after the other. It keeps what it read last, and reads a system again
+// only when that told of a change, when something went wrong, or after Reread. Run and Wait are for one goroutine; the
+// other methods may be called at any time.
+type Pass struct {
+	nb     *part[nb.State, nb.Delta]
+	bridge *part[flow.State, flow.Delta]
+	nft    *part[nft.State, nft.Delta]
+	host   *part[host.State, host.Delta]
+
+	drift uint64 // after the last Run
+	fight int    // Runs in a row that found drift
+}
+
+// NewPass makes a Pass that knows nothing of the systems yet.
+func NewPass(t Targets) *Pass {
+	return &Pass{
+		nb:     newPart("ovn", t.NB, nb.Diff),
+		bridge: newPart("openvswitch", t.Bridge, flow.Diff),
+		nft:    newPart("nft", t.NFT, nft.Diff),
+		host:   newPart("host", t.Host, host.Diff),
+	}
+}
+
+// Run makes the node equal to want: Open vSwitch's ports, then host, nft and flows grow; then OVN changes, in one
+// transaction; then flows, nft, host and ports shrink. Nothing ever points at what is missing.
+//
+// An error in one system does not keep the others from growing: what is new may lack something then, but what is old
+// goes on to work. Nothing is removed from a system while one that may point at it is not in order. The error has
+// those of all systems; Status has them one by one.
+//
+// Want is kept and compared with later: it must not be changed afterwards.
+func (p *Pass) Run(ctx context.Context, want datapath.State) error {
+	rows := p.nb.look(ctx, want.NB)
+	bridge := p.bridge.look(ctx, want.Bridge)
+	tables := p.nft.look(ctx, want.NFT)
+	kernel := p.host.look(ctx, want.Host)
+	ports, flows := split(bridge)
+
+	p.bridge.do(ctx, ports.Grow(), true)
+	p.host.do(ctx, kernel.Grow(), true)
+	p.nft.do(ctx, tables.Grow(), true)
+	p.bridge.do(ctx, flows.Grow(), true)
+	p.nb.do(ctx, rows, true)
+
+	ok := p.nb.err == nil
+	p.bridge.do(ctx, flows.Shrink(), ok)
+	ok = ok && p.bridge.err == nil
+	p.nft.do(ctx, tables.Shrink(), ok)
+	ok = ok && p.nft.err == nil
+	p.host.do(ctx, kernel.Shrink(), ok)
+	ok = ok && p.host.err == nil
+	p.bridge.do(ctx, ports.Shrink(), ok)
+
+	err := errors.Join(p.nb.finish(want.NB), p.bridge.finish(want.Bridge), p.nft.finish(want.NFT), p.host.finish(want.Host))
+	p.calm()
+	return err
+}
+
+// split parts what the host stands on (settings and ports) from what stands on the host (flows and tunnel neighbours).
+func split(d flow.Delta) (ports, flows flow.Delta) {
+	ports = flow.Delta{Bridge: d.Bridge, Settings: d.Settings, Ports: d.Ports}
+	flows = flow.Delta{Bridge: d.Bridge, Flows: d.Flows, TunnelNeighbors: d.TunnelNeighbors, Unknown: d.Unknown}
+	return ports, flows
+}
+
+// calm notes whether the last Run found drift.
+func (p *Pass) calm() {
+	drift := uint64(0)
+	for _, s := range p.Status() {
+		drift += s.Drift
+	}
+	if drift == p.drift {
+		p.fight = 0
+		return
+	}
+	p.drift = drift
+	p.fight++
+}
+
+// Wait returns when there is a reason for another Run: a system told of a change, wake got a value or was closed, or
+// ctx ended (then with its error). When Run finds drift again and again (somebody else wants another thing), changes
+// are heeded after a pause, up to half a second; wake is always heeded at once.
+func (p *Pass) Wait(ctx context.Context, wake <-chan struct{}) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-wake:
+		return nil
+	case <-p.nb.changed():
+		p.nb.stale.Store(true)
+	case <-p.bridge.changed():
+		p.bridge.stale.Store(true)
+	case <-p.nft.changed():
+		p.nft.stale.Store(true)
+	case <-p.host.changed():
+		p.host.stale.Store(true)
+	}
+	if p.fight <= 2 {
+		return nil
+	}
+	pause := time.NewTimer(min(time.Millisecond<<min(p.fight, 20), 500*time.Millisecond))
+	defer pause.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-wake:
+	case <-pause.C:
+	}
+	return nil
+}
+
+// Reread makes the next Run read all systems again: for the slow timer.
+func (p *Pass) Reread() {
+	p.nb.stale.Store(true)
+	p.bridge.stale.Store(true)
+	p.nft.stale.Store(true)
+	p.host.stale.Store(true)
+}
+
+// Status gives the state of the systems that have a Target.
+func (p *Pass) Status() []Status {
+	var list []Status
+	if p.nb.target != nil {
+		list = append(list, p.nb.report())
+	}
+	if p.bridge.target != nil {
+		list = append(list, p.bridge.report())
+	}
+	if p.nft.target != nil {
+		list = append(list, p.nft.report())
+	}
+	if p.host.target != nil {
+		list = append(list, p.host.report())
+	}
+	return list
+}
+
+// Read reads all systems now, without comparing: for a look at what is really there.
+func (p *Pass) Read(ctx context.Context) (s datapath.State, err error) {
+	var errs [4]error
+	s.NB, errs[0] = readOf(ctx, p.nb)
+	s.Bridge, errs[1] = readOf(ctx, p.bridge)
+	s.NFT, errs[2] = readOf(ctx, p.nft)
+	s.Host, errs[3] = readOf(ctx, p.host)
+	return s, errors.Join(errs[:]...)
+}

@@ -1,0 +1,134 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"hairpin/cluster"
+	"hairpin/ovsdb"
+)
+
+// local is what this node knows better than the API: its own gateway and addresses, and its own pods.
+type local struct {
+	node  string
+	found findings
+	base  *cluster.Node // the Node of the Snapshot that own was made from
+	own   *cluster.Node
+}
+
+// apply gives the Snapshot with the local facts in place of what the API says of them. While the facts stay the same,
+// so does the pointer to the own Node.
+func (l *local) apply(s *cluster.Snapshot, found findings, pods []*cluster.Pod) *cluster.Snapshot {
+	base := s.Node(l.node)
+	if base == nil {
+		return s
+	}
+	if base != l.base || !reflect.DeepEqual(found, l.found) {
+		l.base, l.found = base, found
+		own := *base
+		own.Gateway = found.gateway
+		own.HostAddresses = found.addresses
+		l.own = &own
+	}
+	out := *s
+	out.Nodes = slices.Clone(s.Nodes)
+	out.Nodes[slices.Index(out.Nodes, base)] = l.own
+	out.Pods = slices.DeleteFunc(slices.Clone(s.Pods), func(p *cluster.Pod) bool { return p.Node == l.node })
+	out.Pods = append(out.Pods, pods...)
+	slices.SortFunc(out.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+	return &out
+}
+
+// publisher tells the other nodes, by annotations, and the own future self, by the Bridge row, what was found. It
+// tries until it is done; only the newest findings count.
+type publisher struct {
+	client kubernetes.Interface // nil without an API
+	ovs    *ovsdb.Client
+	node   string
+	log    *slog.Logger
+
+	mu   sync.Mutex
+	next *findings
+	wake chan struct{}
+}
+
+func newPublisher(client kubernetes.Interface, ovs *ovsdb.Client, node string, log *slog.Logger) *publisher {
+	return &publisher{client: client, ovs: ovs, node: node, log: log, wake: make(chan struct{}, 1)}
+}
+
+// publish hands over findings and returns at once.
+func (p *publisher) publish(f findings) {
+	p.mu.Lock()
+	p.next = &f
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (p *publisher) run(ctx context.Context) {
+	var done findings
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		}
+		for ctx.Err() == nil {
+			p.mu.Lock()
+			f := *p.next
+			p.mu.Unlock()
+			if reflect.DeepEqual(f, done) {
+				break
+			}
+			err := p.write(ctx, f)
+			if err == nil {
+				done = f
+				break
+			}
+			p.log.Warn("publish what was found on the host", "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	}
+}
+
+func (p *publisher) write(ctx context.Context, f findings) error {
+	gateway := cluster.GatewayAnnotation(f.gateway)
+	var bridge *ovsdb.Bridge
+	for b := range ovsdb.Rows[ovsdb.Bridge](p.ovs.View()) {
+		if b.Name == f.gateway.Bridge {
+			bridge = b
+		}
+	}
+	if bridge == nil {
+		return fmt.Errorf("bridge %s is gone", f.gateway.Bridge)
+	}
+	if bridge.ExternalIDs[keyGateway] != gateway {
+		_, err := p.ovs.Transact(ctx, ovsdb.Mutate("Bridge",
+			ovsdb.DeleteFrom("external_ids", []string{keyGateway}),
+			ovsdb.InsertInto("external_ids", map[string]string{keyGateway: gateway})).Row(bridge.UUID))
+		if err != nil {
+			return fmt.Errorf("remember the gateway of %s: %w", bridge.Name, err)
+		}
+	}
+	if p.client == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return annotateNode(ctx, p.client, p.node, map[string]string{
+		cluster.AnnotationGateway:   gateway,
+		cluster.AnnotationHostCIDRs: cluster.HostCIDRsAnnotation(f.addresses),
+	})
+}

@@ -1,0 +1,154 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+
+	"hairpin/apply"
+	"hairpin/cluster"
+	"hairpin/cni"
+	"hairpin/datapath"
+	"hairpin/ovsdb"
+	"hairpin/plan"
+	"hairpin/watch"
+)
+
+// slowTimer is how often everything is read back although nobody told of a change.
+const slowTimer = 5 * time.Minute
+
+// agent makes one node what it must be. Its fields belong to the goroutine that calls loop, but for the inbox.
+type agent struct {
+	node   string
+	config Config
+	log    *slog.Logger
+	inbox  *inbox
+
+	ovs       *ovsdb.Client
+	cni       *cni.Server
+	targets   *targets
+	pass      *apply.Pass
+	planner   *plan.Planner
+	local     local
+	publisher *publisher
+	notes     *reporter
+
+	found    findings
+	foundErr error // why found is not up to date
+	snapshot *cluster.Snapshot
+	want     datapath.State
+	problems []cluster.Problem // of this node's plan
+	passErr  error
+	synced   bool // everything was in order once
+	restarts uint64
+}
+
+// Node runs the agent of this node until ctx ends. What it made stays, so that a restart interrupts nothing.
+func Node(ctx context.Context, c Config, log *slog.Logger) error {
+	node, err := nodeName(c)
+	if err != nil {
+		return err
+	}
+	log = log.With("node", node)
+	var client kubernetes.Interface
+	if c.Process.Manifests == "" {
+		if client, err = kubeClient(c.Process.Kubeconfig); err != nil {
+			return err
+		}
+	}
+	ovs, err := openOVS(ctx, c, log)
+	if err != nil {
+		return err
+	}
+	defer ovs.Close()
+	t, err := openTargets(ctx, c, log)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	a := &agent{
+		node: node, config: c, log: log, inbox: newInbox(), ovs: ovs, cni: cni.NewServer(ovs, node, log),
+		targets: t, pass: apply.NewPass(t.pass), planner: plan.NewPlanner(), local: local{node: node},
+		publisher: newPublisher(client, ovs, node, log), notes: newReporter(client, "hairpin-node", log),
+	}
+	defer a.notes.stop()
+	if err := a.cni.Sweep(ctx); err != nil {
+		return err
+	}
+	return a.run(ctx, client)
+}
+
+// openOVS mirrors what the agent itself looks at in the Open vSwitch database.
+func openOVS(ctx context.Context, c Config, log *slog.Logger) (*ovsdb.Client, error) {
+	ovs, err := ovsdb.Open(ovsdb.Config{
+		Endpoint: "unix:" + filepath.Join(c.Process.OVSRunDir, "db.sock"),
+		Database: "Open_vSwitch",
+		Tables:   []ovsdb.Table{ovsdb.Mirror[ovsdb.OpenVSwitch](), ovsdb.Mirror[ovsdb.Bridge](), ovsdb.Mirror[ovsdb.Port](), ovsdb.Mirror[ovsdb.Interface]()},
+		Logger:   log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("Open vSwitch: %w", err)
+	}
+	if err := ovs.WaitSynced(ctx); err != nil {
+		ovs.Close()
+		return nil, fmt.Errorf("Open vSwitch: %w", err)
+	}
+	return ovs, nil
+}
+
+// run starts all goroutines and ends when one fails or ctx ends, with all of them.
+func (a *agent) run(ctx context.Context, client kubernetes.Interface) error {
+	pods, err := listen(a.config.Process.RunDir, cni.Socket)
+	if err != nil {
+		return err
+	}
+	about, err := listen(a.config.Process.RunDir, agentSocket)
+	if err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	snapshots, err := a.source(ctx, client)
+	if err != nil {
+		return err
+	}
+	start := func(f func()) { g.Go(func() error { f(); return nil }) }
+	start(func() { follow(ctx, a.inbox, snapshots, func(b *inbox, s *cluster.Snapshot) { b.snapshot = s }) })
+	start(func() { follow(ctx, a.inbox, a.cni.Changed(), func(*inbox, struct{}) {}) })
+	start(func() { follow(ctx, a.inbox, a.ovs.Changed(), func(b *inbox, _ struct{}) { b.host = true }) })
+	start(func() { watchHost(ctx, a.inbox) })
+	start(func() { a.tick(ctx) })
+	start(func() { a.publisher.run(ctx) })
+	g.Go(func() error { return a.cni.Listen(ctx, pods) })
+	g.Go(func() error { return a.serve(ctx, about) })
+	g.Go(func() error { return a.loop(ctx) })
+	if err := g.Wait(); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// source is where Snapshots come from.
+func (a *agent) source(ctx context.Context, client kubernetes.Interface) (<-chan *cluster.Snapshot, error) {
+	if client == nil {
+		return watch.Files(ctx, a.config.Process.Manifests, a.config.Cluster)
+	}
+	return watch.Kube(ctx, client, a.node, a.config.Cluster)
+}
+
+func (a *agent) tick(ctx context.Context) {
+	t := time.NewTicker(slowTimer)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			a.inbox.put(func(b *inbox) { b.reread, b.host = true, true })
+		}
+	}
+}
