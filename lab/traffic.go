@@ -1,0 +1,157 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"hairpin/lab/probe"
+)
+
+// probeName is the first argument that makes a program with this package in it the probe.
+const probeName = "hairpin-lab-probe"
+
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == probeName {
+		os.Exit(probe.Main(os.Args[2:]))
+	}
+}
+
+// Place is where traffic starts or ends: a Host, the host network of a Node, a Pod.
+type Place interface {
+	Name() string
+	Netns() string // path of its network namespace
+	// onMachine prepares a command in the place's network and processes, on the machine's file system.
+	onMachine(ctx context.Context, args ...string) *exec.Cmd
+}
+
+func (h *Host) onMachine(ctx context.Context, args ...string) *exec.Cmd {
+	return h.Command(ctx, args...)
+}
+
+// Get asks a server from a place.
+func Get(ctx context.Context, from Place, r probe.Request) probe.Answer {
+	var a probe.Answer
+	if err := withNetns(from.Netns(), func() error { a = probe.Get(ctx, r); return nil }); err != nil {
+		a.Error = err.Error()
+	}
+	return a
+}
+
+// Serve starts a probe server in a place, on TCP and UDP and all addresses, and returns when it listens. It stays
+// until stop is called or the place is gone.
+func Serve(ctx context.Context, at Place, name string, port uint16) (stop func() error, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("serve: %w", err)
+	}
+	cmd := at.onMachine(context.WithoutCancel(ctx), self, probeName, "serve", "--name", name, "--port", fmt.Sprint(port))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it outlives the terminal of the lab
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("serve: %w", err)
+	}
+	// A file, not a pipe: nobody reads it once we are gone.
+	said, err := os.CreateTemp("", "hairpin-lab-serve-")
+	if err != nil {
+		return nil, fmt.Errorf("serve: %w", err)
+	}
+	defer said.Close()
+	defer os.Remove(said.Name())
+	cmd.Stderr = said
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("serve: %w", err)
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		waited := cmd.Wait()
+		return nil, fmt.Errorf("serve %s port %d in %s: %w", name, port, at.Name(), errors.Join(err, waited, logEnd(said.Name())))
+	}
+	if line != "ready\n" {
+		return nil, fmt.Errorf("serve %s in %s: it said %q", name, at.Name(), line)
+	}
+	group := process{cmd.Process.Pid, startTime(cmd.Process.Pid)}
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }() // how it ends does not matter
+	return func() error {
+		if !group.alive() {
+			return nil
+		}
+		if err := unix.Kill(-group.PID, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("stop server %s: %w", name, err)
+		}
+		<-ended
+		return nil
+	}, nil
+}
+
+// Stream is a stream of connections that runs beside what else a test does.
+type Stream struct {
+	cmd    *exec.Cmd
+	stdout io.Reader
+	stderr *strings.Builder
+}
+
+// StartStream starts a stream from a place and returns when its long connections are open.
+func StartStream(ctx context.Context, from Place, cfg probe.StreamConfig) (*Stream, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("stream: %w", err)
+	}
+	cmd := from.onMachine(ctx, self, probeName, "stream", "--proto", cfg.Protocol, "--to", cfg.To.String(),
+		"--rate", fmt.Sprint(cfg.Rate), "--long", fmt.Sprint(cfg.Long), "--every", cfg.Every.String(),
+		"--timeout", cfg.Timeout.String(), "--for", cfg.Duration.String())
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("stream: %w", err)
+	}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		return nil, fmt.Errorf("stream: %w", err)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("stream: %w", err)
+	}
+	s := &Stream{cmd: cmd, stdout: stdout, stderr: &strings.Builder{}}
+	lines := bufio.NewReader(stderr)
+	for {
+		line, err := lines.ReadString('\n')
+		if line == "running\n" {
+			go func() { _, _ = io.Copy(io.Discard, lines) }() // it says nothing more
+			return s, nil
+		}
+		s.stderr.WriteString(line)
+		if err != nil {
+			waited := cmd.Wait()
+			return nil, fmt.Errorf("stream from %s to %s: %w: %s", from.Name(), cfg.To, waited, s.stderr)
+		}
+	}
+}
+
+// End ends the stream before its time and gives its report.
+func (s *Stream) End() (probe.Report, error) {
+	// The whole group: nsenter hands no signal on.
+	if err := unix.Kill(-s.cmd.Process.Pid, unix.SIGINT); err != nil && !errors.Is(err, unix.ESRCH) {
+		return probe.Report{}, fmt.Errorf("end stream: %w", err)
+	}
+	return s.Wait()
+}
+
+// Wait gives the report at the end of the stream's duration.
+func (s *Stream) Wait() (probe.Report, error) {
+	var r probe.Report
+	if err := json.NewDecoder(s.stdout).Decode(&r); err != nil {
+		return r, fmt.Errorf("report of stream: %w: %s", errors.Join(err, s.cmd.Wait()), s.stderr)
+	}
+	_ = s.cmd.Wait() // nsenter may have been interrupted; the report is complete
+	return r, nil
+}

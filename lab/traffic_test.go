@@ -1,0 +1,105 @@
+package lab
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hairpin/lab/probe"
+)
+
+// Servers say whom they saw and where they were asked, over every protocol and family, between a host and a node
+// that talk through the wire and br-ex, and also on a secondary address.
+func TestGet(t *testing.T) {
+	ctx := t.Context()
+	l := Start(t, Config{})
+	node := l.Add(t, NodeConfig{})
+	client, err := l.StartHost(ctx, HostConfig{Name: "client"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := node.AddAddress("lo", netip.MustParsePrefix("172.18.0.99/32")); err != nil {
+		t.Fatal(err)
+	}
+	stop, err := Serve(ctx, node.Host, "web", 8081)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, protocol := range []string{"tcp", "udp"} {
+		for _, c := range []struct{ to, saw string }{
+			{"172.18.0.3", "172.18.0.4"}, {"172.18.0.99", "172.18.0.4"}, {"fc00:f853:ccd::3", "fc00:f853:ccd::4"},
+		} {
+			to := netip.AddrPortFrom(netip.MustParseAddr(c.to), 8081)
+			a := Get(ctx, client, probe.Request{Protocol: protocol, To: to})
+			if a.Error != "" || a.Name != "web" || a.Saw.Addr().String() != c.saw || a.Local != to || a.Client != a.Saw {
+				t.Errorf("%s %s: %+v", protocol, to, a)
+			}
+		}
+	}
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	to := netip.MustParseAddrPort("172.18.0.3:8081")
+	if a := Get(ctx, client, probe.Request{Protocol: "tcp", To: to, Timeout: time.Second}); a.Error == "" {
+		t.Errorf("a stopped server answered %+v", a)
+	}
+}
+
+// A stream counts what it does, and sees it when the server's switch is away for half a second.
+func TestStream(t *testing.T) {
+	ctx := t.Context()
+	l := Start(t, Config{})
+	node := l.Add(t, NodeConfig{})
+	client, err := l.StartHost(ctx, HostConfig{Name: "client"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// With the userspace datapath the kernel takes every frame of eth0 too, unless the agent's guard keeps it off: the
+	// server would get each datagram twice.
+	guard := `add table netdev guard; add chain netdev guard in { type filter hook ingress device "eth0" priority 0; policy drop; }`
+	if _, err := node.Exec(ctx, "nft", guard); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Serve(ctx, node.Host, "web", 8081); err != nil {
+		t.Fatal(err)
+	}
+	for _, protocol := range []string{"tcp", "udp"} {
+		cfg := probe.StreamConfig{
+			Protocol: protocol, To: netip.MustParseAddrPort("172.18.0.3:8081"), Rate: 100, Long: 3,
+			Every: 10 * time.Millisecond, Timeout: 3 * time.Second, Duration: time.Second,
+		}
+		s, err := StartStream(ctx, client, cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := s.Wait()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Failed+r.Broken+r.Lost != 0 || r.Opened < 50 || r.Messages < 100 || len(r.Errors) != 0 {
+			t.Errorf("%s, undisturbed: %+v", protocol, r)
+		}
+		cfg.Duration = time.Minute
+		if s, err = StartStream(ctx, client, cfg); err != nil {
+			t.Fatal(err)
+		}
+		const pause = 500 * time.Millisecond
+		if err := node.Signal(VSwitchd, unix.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(pause) // this is the disturbance, nothing is waited for
+		if err := node.Signal(VSwitchd, unix.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(pause)
+		if r, err = s.End(); err != nil {
+			t.Fatal(err)
+		}
+		if r.OpenGapMs < 400 || r.LongGapMs < 400 || r.Broken != 0 {
+			t.Errorf("%s, with a pause of %s: %+v", protocol, pause, r)
+		}
+		t.Logf("%s: %+v", protocol, r)
+	}
+}
