@@ -51,6 +51,7 @@ const (
 	prioTunnelIn = 205
 	prioTunnel   = 200
 	prioNoVIP    = 115 // to the service range, and no load balancer wanted it
+	prioNodePort = 110
 	prioOwnPods  = 109
 	prioMarked   = 105 // pod to a node's address, marked (egress-ip.md)
 	prioPods     = 104
@@ -64,9 +65,9 @@ const (
 
 // Priorities in claims.TableWire.
 const (
-	prioKnown    = 100 // connections of OVN or of the host
-	prioNodePort = 50
-	prioNew      = 10
+	prioKnown     = 100 // connections of OVN or of the host
+	prioFragments = 50  // of packets to NodePorts
+	prioNew       = 10
 )
 
 func (b *bridge) add(table uint8, priority uint16, m flow.Match, actions ...flow.Action) {
@@ -145,8 +146,8 @@ func (b *bridge) fromHost(s *Stack) {
 		flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkHost}, flow.Output{Port: b.uplink})
 }
 
-// fromWire gives packets from the wire to whose connection they belong to. Conntrack comes before any match on ports, so
-// that fragments have them; what has another destination Ethernet address is left to the switch (gateway-pitfalls.md).
+// fromWire gives packets from the wire to whose connection they belong to. What has another destination Ethernet address
+// is left to the switch (gateway-pitfalls.md).
 func (b *bridge) fromWire(s *Stack) {
 	ip := words(s.Family).ip
 	b.classify(prioFromWire, flow.Match{InPort: b.uplink, EthDst: b.mac, Protocol: ip},
@@ -162,12 +163,16 @@ func (b *bridge) fromWire(s *Stack) {
 		flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
 }
 
-// nodePort sends new connections from the wire to a NodePort to the gateway router, and remembers them as OVN's: so
-// replies, fragments and ICMP errors need no flow of their own.
+// nodePort sends what comes from the wire to a NodePort to the gateway router, and remembers the connection as OVN's: so
+// replies and ICMP errors need no flow of their own. There is no lookup before: a packet for an endpoint on this host has
+// seven recirculations before it, and the userspace datapath allows eight.
 func (b *bridge) nodePort(s *Stack, f *cluster.Frontend) {
-	b.add(claims.TableWire, prioNodePort,
-		flow.Match{Protocol: words(s.Family).l4[f.Protocol], Dst: single(s.Address.Addr()), DstPort: f.NodePort},
-		flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkOVN}, flow.Output{Port: b.ovn})
+	m := flow.Match{Protocol: words(s.Family).l4[f.Protocol], Dst: single(s.Address.Addr()), DstPort: f.NodePort}
+	track, out := flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkOVN}, flow.Output{Port: b.ovn}
+	// Fragments have no ports; they come by conntrack, reassembled.
+	b.add(claims.TableWire, prioFragments, m, track, out)
+	m.InPort, m.EthDst = b.uplink, b.mac
+	b.classify(prioNodePort, m, track, out)
 }
 
 // ICMPv6 types of neighbour discovery, which is to IPv6 what ARP is to IPv4 (RFC 4861).

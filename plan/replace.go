@@ -64,8 +64,10 @@ func replaceMap[M ~map[K]V, K comparable, V any](m, gone, come M) (M, bool) {
 	if len(gone) == 0 && len(come) == 0 {
 		return m, true
 	}
-	n := make(M, len(m)+len(come))
-	maps.Copy(n, m)
+	n := maps.Clone(m) // which hashes no key
+	if n == nil {
+		n = M{}
+	}
 	for k := range gone {
 		if _, there := n[k]; !there {
 			return m, false
