@@ -2,7 +2,10 @@
 // logical stage, the rule in the words of the real tool, what it did, the packet after it, and the object that
 // wanted the rule.
 //
-// It interprets everything that plan emits. What it does not know is an error, never a guess.
+// There is one interpreter per system: OpenFlow on the gateway bridge (flow.go), OVN's logical switches and routers
+// (switch.go, router.go), nft (nft.go), the kernel's routing (host.go) and conntrack, which all of them share
+// (conntrack.go). Each does what the real one does with a first packet, drops included. What it does not know is an
+// error, never a guess. The semantics of OVN are those of 25.03, read off ovn-sbctl lflow-list and conntrack dumps.
 package walk
 
 import (
@@ -13,14 +16,13 @@ import (
 )
 
 // World is the nodes: name to wanted, or read-back, State. What is needed of the cluster beyond the States
-// (which address is a pod's, which a host's) comes from the Snapshot.
+// (which address is a pod's, which a host's, how the bridge meets the wire) comes from the Snapshot.
 type World struct {
 	Snapshot *cluster.Snapshot
 	States   map[string]datapath.State
-	// Node is the home of pods that are not in the Snapshot; unused when empty.
 }
 
-// Point is where a packet starts: in a host (Node), in a pod (Node and Pod), or outside (neither).
+// Point is where a packet starts or ends: in a host (Node), in a pod (Node and Pod), or outside (neither).
 type Point struct {
 	Node string
 	Pod  cluster.Owner
@@ -31,8 +33,8 @@ type Packet struct {
 	Protocol         cluster.Protocol
 	Src, Dst         netip.Addr
 	SrcPort, DstPort uint16
-	EthSrc, EthDst   cluster.MAC
-	Mark             uint32 // pkt_mark, skb mark
+	EthSrc, EthDst   cluster.MAC // zero: of a machine that is not ours
+	Mark             uint32      // pkt_mark, skb mark
 }
 
 // Step is one rule that the packet met.
@@ -43,12 +45,18 @@ type Step struct {
 	Did   string // in a few words
 	Why   cluster.Owner
 	After Packet
-	// Entry is the conntrack entry that the step made, empty if none: "zone=64001 src=… dst=… …", as conntrack(8) prints it.
+	// Entry is the conntrack entry that the step made, empty if none, as conntrack(8) prints it without its volatile
+	// fields: "tcp src=… dst=… sport=… dport=… src=… dst=… sport=… dport=… mark=2 zone=64001". Zone 0 is not written.
+	// The numbers of OVN's own zones are ovn-controller's choice, so they are named: GR_node-a_dnat, default_web-1.
 	Entry string
+	// Choices are the endpoints or next hops of which the step took one; nil when there was nothing to choose.
+	Choices []netip.AddrPort
 }
 
 // Trace is the packet's way there, the reply's way back, and the verdict.
 type Trace struct {
+	From           Point
+	Sent           Packet // as the sender sent it
 	Forward, Reply []Step
 	Verdict        Verdict
 }
@@ -56,7 +64,19 @@ type Trace struct {
 // Verdict says where the packet ended.
 type Verdict struct {
 	Delivered bool
+	Rejected  bool // refused with a TCP reset, an SCTP abort or an ICMP error
 	At        Point
 	Seen      Packet // as the receiver sees it
 	Reason    string // a sentence
+	// Answered tells that the reply reached the sender, from the address and port that it had asked. Of a rejected
+	// packet the reply is the refusal.
+	Answered bool
+	Answer   Packet // the reply as it arrived
+	// AnswerReason is a sentence about the reply, empty when there was none to follow.
+	AnswerReason string
+}
+
+// Walk follows one packet and its reply. It is New(w).Walk for callers that walk once.
+func Walk(w World, at Point, p Packet) (Trace, error) {
+	return New(w).Walk(at, p)
 }

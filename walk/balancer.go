@@ -1,0 +1,168 @@
+package walk
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/nb"
+)
+
+// The bits of ct_mark that OVN keeps about a load-balanced connection (ovn logical-fields).
+const (
+	markNatted    = 2
+	markSkipSNAT  = 4
+	markForceSNAT = 8
+)
+
+// vip is one virtual address of a load balancer.
+type vip struct {
+	lb *nb.LoadBalancer
+	*nb.VIP
+}
+
+type vipKey struct {
+	addr     netip.AddrPort
+	protocol cluster.Protocol
+}
+
+// group is a Load_Balancer_Group with the VIPs of its members.
+type group struct {
+	vips  map[vipKey][]*vip
+	addrs map[netip.Addr]bool
+}
+
+type groups map[string]*group
+
+// balancers are the groups that a switch or router names, without those that hold no VIP.
+type balancers []*group
+
+func newGroups(s nb.State) groups {
+	all := groups{}
+	for _, row := range s {
+		lb, ok := row.(*nb.LoadBalancer)
+		if !ok {
+			continue
+		}
+		for _, name := range lb.Groups {
+			for i := range lb.VIPs {
+				g := all[name]
+				if g == nil {
+					g = &group{vips: map[vipKey][]*vip{}, addrs: map[netip.Addr]bool{}}
+					all[name] = g
+				}
+				v := &lb.VIPs[i]
+				k := vipKey{v.Addr, lb.Protocol}
+				g.vips[k] = append(g.vips[k], &vip{lb, v})
+				g.addrs[v.Addr.Addr()] = true
+			}
+		}
+	}
+	return all
+}
+
+func (g groups) of(names []string) balancers {
+	var out balancers
+	for _, name := range names {
+		if x := g[name]; x != nil {
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// holds tells whether an address is a virtual one, on whatever port.
+func (b balancers) holds(a netip.Addr) bool {
+	for _, g := range b {
+		if g.addrs[a] {
+			return true
+		}
+	}
+	return false
+}
+
+// lookup gives the VIP that a packet is for, or nil. It is an error when two load balancers have it: OVN would take
+// either.
+func (b balancers) lookup(p *Packet) (*vip, error) {
+	var found *vip
+	for _, g := range b {
+		for _, v := range g.vips[vipKey{netip.AddrPortFrom(p.Dst, p.DstPort), p.Protocol}] {
+			if found != nil && found.lb != v.lb {
+				return nil, fmt.Errorf("load balancers %s and %s both have %s/%s", found.lb.Name, v.lb.Name, v.Addr, p.Protocol)
+			}
+			found = v
+		}
+	}
+	return found, nil
+}
+
+// routerFlags are what a router remembers of a packet between its stages (flags.force_snat_for_lb, skip_snat_for_lb).
+type routerFlags struct{ force, skip bool }
+
+func (f routerFlags) mark() uint32 {
+	switch {
+	case f.skip:
+		return markSkipSNAT
+	case f.force:
+		return markForceSNAT
+	}
+	return 0
+}
+
+// balance sends a new connection to an endpoint of a VIP: ct_lb_mark in a zone. refused is set when there is no endpoint:
+// then the load balancer says no, or silently drops.
+func (r *run) balance(n *node, stage string, z zone, v *vip, flags routerFlags) (refused bool, reason string, err error) {
+	if err := unknownOption(v.lb, "reject", "event", "hairpin_snat_ip", "skip_snat", "affinity_timeout", "neighbor_responder", "ct_flush"); err != nil {
+		return false, "", err
+	}
+	if len(v.Backends) == 0 {
+		if v.lb.Options["reject"] == "true" {
+			r.step(n, stage, v, v.lb.Owner, "no endpoint: rejected with a "+refusalOf(r.p.Protocol)+" (options:reject=true)")
+			return true, fmt.Sprintf("rejected with a %s: %s has no endpoint", refusalOf(r.p.Protocol), v.lb.Name), nil
+		}
+		r.step(n, stage, v, v.lb.Owner, "no endpoint: dropped")
+		return true, "dropped: " + v.lb.Name + " has no endpoint", nil
+	}
+	to := v.Backends[r.choose(v.Backends)]
+	before := r.p
+	made := r.track(z, translation{commit: true, nat: flow.NATDst, addr: to.Addr(), port: to.Port(), mark: markNatted | flags.mark()})
+	did := changed(&before, &r.p)
+	if v.lb.Affinity || v.lb.Options["affinity_timeout"] != "" {
+		did += ", by the client's address"
+	}
+	s := r.step(n, stage, v, v.lb.Owner, did)
+	if made != nil {
+		s.Entry = made.String()
+	}
+	if len(v.Backends) > 1 {
+		s.Choices = v.Backends
+	}
+	return false, "", nil
+}
+
+func refusalOf(p cluster.Protocol) string {
+	switch p {
+	case cluster.TCP:
+		return "TCP reset"
+	case cluster.SCTP:
+		return "SCTP abort"
+	}
+	return "ICMP port unreachable"
+}
+
+// hairpinSource is the source address that a load balancer gives to a packet that goes back to where it came from
+// (options:hairpin_snat_ip, one address per family; without it the VIP).
+func hairpinSource(lb *nb.LoadBalancer, asked netip.Addr) (netip.Addr, error) {
+	for _, word := range strings.Fields(lb.Options["hairpin_snat_ip"]) {
+		a, err := netip.ParseAddr(word)
+		if err != nil {
+			return a, fmt.Errorf("%s: hairpin_snat_ip: %w", lb.Key(), err)
+		}
+		if cluster.FamilyOf(a) == cluster.FamilyOf(asked) {
+			return a, nil
+		}
+	}
+	return asked, nil
+}

@@ -1,0 +1,91 @@
+package walk
+
+import (
+	"cmp"
+	"slices"
+
+	"hairpin/datapath/flow"
+	"hairpin/datapath/nb"
+)
+
+// bridge is the gateway bridge: its flows, ready to be looked up, and what its ports lead to.
+type bridge struct {
+	name   string
+	tables [256]*table
+	patch  map[string]string // patch port to OVN: the localnet port behind it
+}
+
+// table is an OpenFlow table. Flows that name a transport port are found by it, because there may be thousands (one
+// per NodePort); the few others are looked at one by one. All lists are sorted, highest priority first.
+type table struct {
+	byDst, bySrc map[uint16][]*flow.Flow
+	others       []*flow.Flow
+}
+
+func newBridge(n *node) *bridge {
+	s := &n.state.Bridge
+	b := &bridge{name: s.Bridge, patch: map[string]string{}}
+	for _, f := range s.Flows {
+		t := b.tables[f.Table]
+		if t == nil {
+			t = &table{byDst: map[uint16][]*flow.Flow{}, bySrc: map[uint16][]*flow.Flow{}}
+			b.tables[f.Table] = t
+		}
+		switch {
+		case f.Match.DstPort != 0:
+			t.byDst[f.Match.DstPort] = append(t.byDst[f.Match.DstPort], f)
+		case f.Match.SrcPort != 0:
+			t.bySrc[f.Match.SrcPort] = append(t.bySrc[f.Match.SrcPort], f)
+		default:
+			t.others = append(t.others, f)
+		}
+	}
+	for _, t := range b.tables {
+		if t != nil {
+			t.sort()
+		}
+	}
+	for _, p := range n.ovn.ports {
+		if p.row.Type == "localnet" {
+			if to, ok := n.mappedBridge(p.row.Options["network_name"]); ok && to == b.name {
+				b.patch[patchPort(p.row)] = p.row.Name
+			}
+		}
+	}
+	return b
+}
+
+// patchPort is the name that ovn-controller gives to the patch port of a localnet port.
+func patchPort(p *nb.SwitchPort) string { return "patch-" + p.Name + "-to-br-int" }
+
+func (t *table) sort() {
+	order := func(a, b *flow.Flow) int { return cmp.Compare(b.Priority, a.Priority) }
+	slices.SortFunc(t.others, order)
+	for _, m := range [...]map[uint16][]*flow.Flow{t.byDst, t.bySrc} {
+		for _, list := range m {
+			slices.SortFunc(list, order)
+		}
+	}
+}
+
+// lookup gives the flow that a packet meets, nil when there is none, and a second one when the switch could as well take
+// that: one of the same priority with other actions.
+func (t *table) lookup(v *view) (found, rival *flow.Flow) {
+	for _, list := range [...][]*flow.Flow{t.byDst[v.p.DstPort], t.bySrc[v.p.SrcPort], t.others} {
+		for _, f := range list {
+			if found != nil && f.Priority < found.Priority {
+				break
+			}
+			if f == found || !v.matches(&f.Match) {
+				continue
+			}
+			switch {
+			case found == nil || f.Priority > found.Priority:
+				found, rival = f, nil
+			case !slices.Equal(f.Actions, found.Actions):
+				rival = f
+			}
+		}
+	}
+	return found, rival
+}

@@ -1,0 +1,215 @@
+package walk
+
+import (
+	"net/netip"
+	"strconv"
+
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+)
+
+// zone is one conntrack table. OVN's own zones go by name, because their numbers are ovn-controller's choice. Zone 0 is
+// the kernel's own stack's, and the kernel datapath's; Open vSwitch's userspace datapath has a conntrack of its own.
+type zone struct {
+	node      *node
+	name      string
+	userspace bool
+}
+
+// tuple is one direction of a connection.
+type tuple struct {
+	src, dst     netip.Addr
+	sport, dport uint16
+	protocol     cluster.Protocol
+}
+
+func tupleOf(p *Packet) tuple { return tuple{p.Src, p.Dst, p.SrcPort, p.DstPort, p.Protocol} }
+
+func (t tuple) inverse() tuple { return tuple{t.dst, t.src, t.dport, t.sport, t.protocol} }
+
+// entry is a committed connection. A packet of the original direction leaves as reply.inverse(), one of the reply
+// direction as orig.inverse().
+type entry struct {
+	zone        zone
+	orig, reply tuple
+	mark        uint32
+	answered    bool // a packet of the reply direction was seen
+}
+
+// conntrack is all zones of all nodes. A walk makes a dozen entries, so a list is fastest.
+type conntrack struct{ entries []*entry }
+
+// find gives the entry that a packet belongs to, and whether it runs in the reply direction.
+func (c *conntrack) find(z zone, t tuple) (e *entry, reply bool) {
+	for _, e := range c.entries {
+		switch {
+		case e.zone != z:
+		case e.orig == t:
+			return e, false
+		case e.reply == t:
+			return e, true
+		}
+	}
+	return nil, false
+}
+
+// commit makes an entry for a connection that starts as from and leaves as to. If the source is translated and the reply
+// could not be told from that of another connection, to gets another source port, as nf_nat does; it is given back.
+func (c *conntrack) commit(z zone, from, to tuple, ports portRange) (*entry, tuple) {
+	if !ports.holds(to.sport) {
+		to.sport = ports.min
+	}
+	for from.src != to.src && c.taken(z, to.inverse()) {
+		if to.sport++; !ports.holds(to.sport) {
+			to.sport = max(ports.min, 1024)
+		}
+	}
+	e := &entry{zone: z, orig: from, reply: to.inverse()}
+	c.entries = append(c.entries, e)
+	return e, to
+}
+
+func (c *conntrack) taken(z zone, t tuple) bool {
+	for _, e := range c.entries {
+		if e.zone == z && (e.reply == t || e.orig == t) {
+			return true
+		}
+	}
+	return false
+}
+
+// portRange limits the source port of a translation; the zero range allows all.
+type portRange struct{ min, max uint16 }
+
+func (r portRange) holds(port uint16) bool { return r == portRange{} || r.min <= port && port <= r.max }
+
+// String gives the entry as conntrack(8) prints it, without what changes with time.
+func (e *entry) String() string {
+	b := make([]byte, 0, 160)
+	b = append(b, e.orig.protocol.String()...)
+	for _, t := range [...]tuple{e.orig, e.reply} {
+		b = t.src.AppendTo(append(b, " src="...))
+		b = t.dst.AppendTo(append(b, " dst="...))
+		b = strconv.AppendUint(append(b, " sport="...), uint64(t.sport), 10)
+		b = strconv.AppendUint(append(b, " dport="...), uint64(t.dport), 10)
+	}
+	if e.mark != 0 {
+		b = strconv.AppendUint(append(b, " mark="...), uint64(e.mark), 10)
+	}
+	if e.zone.name != zone0 {
+		b = append(append(b, " zone="...), e.zone.name...)
+	}
+	return string(b)
+}
+
+// tracking is what a packet in Open vSwitch carries from its last pass through conntrack.
+type tracking struct {
+	zone  zone
+	entry *entry      // nil: the connection is not committed
+	bits  flow.CTBits // ct_state
+}
+
+func (t tracking) is(bit flow.CTBits) bool { return t.bits&bit != 0 }
+
+// translation is what an OpenFlow or OVN action asks of conntrack besides the lookup.
+type translation struct {
+	commit bool
+	nat    flow.NATKind
+	addr   netip.Addr // of NATSrc and NATDst
+	port   uint16     // of NATDst; 0 = keep
+	ports  portRange  // of NATSrc
+	mark   uint32
+}
+
+// track sends the packet through a zone, as Open vSwitch's ct action does. made is the entry, if one was committed.
+//
+// A packet that comes back to the zone of its last pass keeps its connection and is not translated again.
+func (r *run) track(z zone, t translation) (made *entry) {
+	if r.ctState.bits != 0 && r.ctState.zone == z {
+		if t.commit && r.ctState.entry == nil {
+			return r.commit(z, t)
+		}
+		if t.commit && t.mark != 0 {
+			r.ctState.entry.mark = t.mark
+		}
+		return nil
+	}
+	e, reply := r.ct.find(z, tupleOf(&r.p))
+	r.ctState = tracking{zone: z, entry: e, bits: flow.CTTrk}
+	switch {
+	case e == nil:
+		r.ctState.bits |= flow.CTNew
+		if t.commit {
+			return r.commit(z, t)
+		}
+		return nil
+	case reply:
+		e.answered = true
+		r.ctState.bits |= flow.CTEst | flow.CTRpl
+	case e.answered:
+		r.ctState.bits |= flow.CTEst
+	default:
+		r.ctState.bits |= flow.CTNew
+	}
+	if t.nat != flow.NoNAT {
+		r.translate(e, reply)
+	}
+	if t.commit && t.mark != 0 {
+		e.mark = t.mark
+	}
+	return nil
+}
+
+func (r *run) commit(z zone, t translation) *entry {
+	from := tupleOf(&r.p)
+	to := from
+	switch t.nat {
+	case flow.NATSrc:
+		to.src = t.addr
+	case flow.NATDst:
+		to.dst = t.addr
+		if t.port != 0 {
+			to.dport = t.port
+		}
+	}
+	e, to := r.ct.commit(z, from, to, t.ports)
+	e.mark = t.mark
+	r.ctState.entry = e
+	r.setTuple(to)
+	return e
+}
+
+// translate changes the packet as its connection says.
+func (r *run) translate(e *entry, reply bool) {
+	if reply {
+		r.setTuple(e.orig.inverse())
+		return
+	}
+	r.setTuple(e.reply.inverse())
+}
+
+// setTuple writes addresses and ports, and notes in ct_state what changed.
+func (r *run) setTuple(t tuple) {
+	if r.p.Src != t.src || r.p.SrcPort != t.sport {
+		r.ctState.bits |= flow.CTSnat
+	}
+	if r.p.Dst != t.dst || r.p.DstPort != t.dport {
+		r.ctState.bits |= flow.CTDnat
+	}
+	r.p.Src, r.p.Dst, r.p.SrcPort, r.p.DstPort = t.src, t.dst, t.sport, t.dport
+}
+
+// changed says what happened to the packet's addresses since before, or the empty string.
+func changed(before, after *Packet) string {
+	s := ""
+	if before.Src != after.Src || before.SrcPort != after.SrcPort {
+		s = "source " + endpoint(before.Src, before.SrcPort) + " becomes " + endpoint(after.Src, after.SrcPort)
+	}
+	if before.Dst != after.Dst || before.DstPort != after.DstPort {
+		if s != "" {
+			s += ", "
+		}
+		s += "destination " + endpoint(before.Dst, before.DstPort) + " becomes " + endpoint(after.Dst, after.DstPort)
+	}
+	return s
+}

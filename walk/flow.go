@@ -1,0 +1,239 @@
+package walk
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+)
+
+// view is a packet as an OpenFlow table sees it.
+type view struct {
+	p    *Packet
+	in   string // port name
+	ct   tracking
+	mark uint32 // ct_mark
+}
+
+// matches tells whether a packet meets a match. Packets of a walk are no fragments.
+func (v *view) matches(m *flow.Match) bool {
+	p := v.p
+	switch {
+	case m.InPort != "" && m.InPort != v.in,
+		m.EthSrc != (cluster.MAC{}) && m.EthSrc != p.EthSrc,
+		m.EthDst != (cluster.MAC{}) && m.EthDst != p.EthDst,
+		m.PktMark != 0 && m.PktMark != p.Mark,
+		m.Src.IsValid() && !m.Src.Contains(p.Src),
+		m.Dst.IsValid() && !m.Dst.Contains(p.Dst),
+		m.SrcPort != 0 && m.SrcPort != p.SrcPort,
+		m.DstPort != 0 && m.DstPort != p.DstPort,
+		v.ct.bits&m.CTState.Set != m.CTState.Set,
+		v.ct.bits&m.CTState.Clear != 0,
+		m.CTMark != 0 && m.CTMark != v.mark:
+		return false
+	}
+	switch m.Fragment {
+	case "later", "first", "yes":
+		return false
+	}
+	return matchesProtocol(m.Protocol, p)
+}
+
+func matchesProtocol(w flow.Protocol, p *Packet) bool {
+	switch w {
+	case flow.Any:
+		return true
+	case flow.IP, flow.IPv6:
+		return w.Family() == cluster.FamilyOf(p.Dst)
+	case flow.TCP, flow.TCP6:
+		return p.Protocol == cluster.TCP && w.Family() == cluster.FamilyOf(p.Dst)
+	case flow.UDP, flow.UDP6:
+		return p.Protocol == cluster.UDP && w.Family() == cluster.FamilyOf(p.Dst)
+	case flow.SCTP, flow.SCTP6:
+		return p.Protocol == cluster.SCTP && w.Family() == cluster.FamilyOf(p.Dst)
+	}
+	return false // ARP, ICMP
+}
+
+// sent is a packet that left the bridge by a port.
+type sent struct {
+	port   string
+	packet Packet
+}
+
+// crossing is a packet's way through the bridge.
+type crossing struct {
+	n       *node
+	in      string
+	outputs []sent
+	tables  int // looked up so far
+}
+
+// maxTables is how often one packet may be looked up: Open vSwitch gives up at 64 resubmits.
+const maxTables = 64
+
+// bridgeReceives takes a packet through the gateway bridge.
+func (r *run) bridgeReceives(n *node, in string) (location, error) {
+	if n.bridge.name == "" {
+		return location{}, fmt.Errorf("the State has no gateway bridge")
+	}
+	if len(n.state.Bridge.Unknown) > 0 {
+		return location{}, fmt.Errorf("%s has a flow that cannot be read: %s", n.bridge.name, n.state.Bridge.Unknown[0])
+	}
+	r.ctState = tracking{}
+	c := &crossing{n: n, in: in}
+	if err := r.table(c, 0); err != nil {
+		return location{}, err
+	}
+	switch len(c.outputs) {
+	case 0:
+		return r.drop(n.bridge.name + " drops it")
+	case 1:
+	default:
+		return location{}, fmt.Errorf("the packet leaves %s by %s and by %s: two packets are not known", n.bridge.name, c.outputs[0].port, c.outputs[1].port)
+	}
+	r.p = c.outputs[0].packet
+	r.ctState = tracking{}
+	switch out := c.outputs[0].port; {
+	case out == flow.Local:
+		return location{hostReceives, n, n.bridge.name}, nil
+	case n.bridge.patch[out] != "":
+		return location{switchReceives, n, n.bridge.patch[out]}, nil
+	case out == n.uplink():
+		r.p.Mark = 0
+		return location{wireReceives, n, ""}, nil
+	default:
+		return location{}, fmt.Errorf("%s: it is not known where port %s leads", n.bridge.name, out)
+	}
+}
+
+// table looks the packet up in a table and does what the flow says.
+func (r *run) table(c *crossing, number uint8) error {
+	if c.tables++; c.tables > maxTables {
+		return fmt.Errorf("%s: more than %d lookups", c.n.bridge.name, maxTables)
+	}
+	v := view{p: &r.p, in: c.in, ct: r.ctState}
+	if r.ctState.entry != nil {
+		v.mark = r.ctState.entry.mark
+	}
+	var f, rival *flow.Flow
+	if t := c.n.bridge.tables[number]; t != nil {
+		f, rival = t.lookup(&v)
+	}
+	stage := c.n.bridge.name + " table " + strconv.Itoa(int(number))
+	switch {
+	case f == nil:
+		r.step(c.n, stage, "no flow", cluster.Owner{}, "drops it")
+		return nil
+	case rival != nil:
+		return fmt.Errorf("%s: two flows of one priority match, the switch may take either: %s; %s", stage, f, rival)
+	}
+	i := len(r.steps)
+	r.step(c.n, stage, f, f.Owner, "")
+	did, err := r.actions(c, f, i)
+	r.steps[i].Did = did
+	return err
+}
+
+// actions does a flow's actions in order. i is the flow's step, which shows the packet after the last of them that is
+// the flow's own.
+func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) {
+	say := func(words string) {
+		if did != "" && words != "" {
+			did += ", "
+		}
+		did += words
+	}
+	for k, action := range f.Actions {
+		r.steps[i].After = r.p
+		switch a := action.(type) {
+		case flow.Output:
+			say("out of " + a.Port)
+			c.outputs = append(c.outputs, sent{a.Port, r.p})
+		case flow.Normal:
+			port := c.normal(&r.p)
+			if port == "" || port == c.in {
+				say("switched to no other port")
+				continue
+			}
+			say("switched to " + port)
+			c.outputs = append(c.outputs, sent{port, r.p})
+		case flow.Drop:
+			say("drops it")
+		case flow.SetEthDst:
+			r.p.EthDst = a.MAC
+			say("to Ethernet address " + ethernet(a.MAC))
+		case flow.SetEthSrc:
+			r.p.EthSrc = a.MAC
+			say("from Ethernet address " + ethernet(a.MAC))
+		case flow.MoveEthDstToSrc:
+			r.p.EthSrc = r.p.EthDst
+			say("from Ethernet address " + ethernet(r.p.EthSrc))
+		case flow.Resubmit:
+			r.steps[i].Did = did
+			if err := r.table(c, a.Table); err != nil {
+				return did, err
+			}
+			say("looked up in table " + strconv.Itoa(int(a.Table)))
+		case flow.CT:
+			if a.Table != 0 && k < len(f.Actions)-1 {
+				return did, fmt.Errorf("%s: actions after a ct with a table are not known", f.Key)
+			}
+			say(r.ctAction(c.n, a, i))
+			r.steps[i].After = r.p
+			if a.Table == 0 {
+				continue
+			}
+			r.steps[i].Did = did
+			return did, r.table(c, a.Table)
+		default:
+			return did, fmt.Errorf("%s: action %T is not known", f.Key, action)
+		}
+	}
+	return did, nil
+}
+
+// ctAction is the ct action. A ct without a table translates the packet on the spot, and leaves no ct_state.
+func (r *run) ctAction(n *node, a flow.CT, step int) string {
+	before := r.p
+	z := n.zone(strconv.Itoa(int(a.Zone)))
+	made := r.track(z, translation{commit: a.Commit, nat: a.NAT.Kind, addr: a.NAT.Addr, ports: portRange{a.NAT.PortMin, a.NAT.PortMax}, mark: a.Mark})
+	did := changed(&before, &r.p)
+	switch {
+	case made != nil:
+		r.steps[step].Entry = made.String()
+		did = cmp.Or(did, "committed")
+	case r.ctState.entry == nil:
+		did = cmp.Or(did, "new")
+	default:
+		did = cmp.Or(did, "known")
+	}
+	did = "conntrack zone " + z.name + ": " + did
+	if a.Mark != 0 && made != nil {
+		did += ", mark " + strconv.Itoa(int(a.Mark))
+	}
+	if a.Table == 0 {
+		r.ctState = tracking{}
+		return did
+	}
+	return did + "; on to table " + strconv.Itoa(int(a.Table))
+}
+
+// normal is the learning switch on a bridge of three ports. The bridge's own Ethernet address is known on LOCAL (Open
+// vSwitch's own knowledge, or a static entry), and OVN's external port has the same one, so it is never a way to OVN;
+// everybody else is on the wire.
+func (c *crossing) normal(p *Packet) string {
+	if c.n.info != nil && p.EthDst == c.n.info.Gateway.MAC {
+		return flow.Local
+	}
+	return c.n.uplink()
+}
+
+func ethernet(m cluster.MAC) string {
+	if m == (cluster.MAC{}) {
+		return "of a machine outside"
+	}
+	return m.String()
+}

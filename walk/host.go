@@ -1,0 +1,309 @@
+package walk
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/host"
+)
+
+// hostTrack is a packet's connection in the kernel's own conntrack (zone 0), while the host has the packet.
+type hostTrack struct {
+	entry *entry // nil: the connection is new
+	reply bool
+	first tuple // as the packet came
+	// source and destination are set when the packet, the first of its connection, has been translated.
+	source, destination bool
+}
+
+// hostTracks looks a packet up when it comes to the kernel.
+func (r *run) hostTracks(n *node) *hostTrack {
+	t := &hostTrack{first: tupleOf(&r.p)}
+	if t.entry, t.reply = r.ct.find(n.zone0, t.first); t.entry != nil && t.reply {
+		t.entry.answered = true
+	}
+	return t
+}
+
+// mayTranslate tells whether nat chains of a hook see the packet.
+func (t *hostTrack) mayTranslate(hook string) bool {
+	switch hook {
+	case "prerouting", "output":
+		return t.entry == nil && !t.destination
+	}
+	return t.entry == nil && !t.source
+}
+
+// natDestination translates the destination of a packet of a known connection: what the kernel does before routing.
+func (r *run) natDestination(t *hostTrack) {
+	if to, ok := t.translated(); ok {
+		r.p.Dst, r.p.DstPort = to.dst, to.dport
+	}
+}
+
+// natSource translates the source: what the kernel does last.
+func (r *run) natSource(t *hostTrack) {
+	if to, ok := t.translated(); ok {
+		r.p.Src, r.p.SrcPort = to.src, to.sport
+	}
+}
+
+func (t *hostTrack) translated() (tuple, bool) {
+	switch {
+	case t.entry == nil:
+		return tuple{}, false
+	case t.reply:
+		return t.entry.orig.inverse(), true
+	}
+	return t.entry.reply.inverse(), true
+}
+
+// confirm makes the entry of a new connection, when its first packet leaves the kernel, and shows it at the last step.
+func (r *run) confirm(n *node, t *hostTrack) {
+	if t.entry != nil {
+		return
+	}
+	e, to := r.ct.commit(n.zone0, t.first, tupleOf(&r.p), portRange{})
+	r.p.SrcPort = to.sport
+	if i := len(r.steps) - 1; i >= 0 {
+		r.steps[i].Entry, r.steps[i].After = e.String(), r.p
+	}
+}
+
+// hostSends is a packet from a process of the host: routing, output, postrouting.
+func (r *run) hostSends(n *node) (location, error) {
+	k := n.kernel
+	if k.unknown != "" {
+		return location{}, errors.New(k.unknown)
+	}
+	r.ctState, r.p.EthSrc, r.p.EthDst = tracking{}, cluster.MAC{}, cluster.MAC{}
+	route, err := r.ipRoute(n)
+	if route == nil || err != nil {
+		return r.noRoute(err)
+	}
+	if !r.p.Src.IsValid() {
+		if r.p.Src = k.source(route, r.p.Dst); !r.p.Src.IsValid() {
+			return r.drop(fmt.Sprintf("%s has no address of the packet's family", route.Link))
+		}
+		r.steps[len(r.steps)-1].After = r.p
+	}
+	if r.sent == nil {
+		sent := r.p
+		r.sent = &sent
+	}
+	track := r.hostTracks(n)
+	before := r.p
+	r.natDestination(track)
+	if ok, err := r.hook(hooked{n: n, hook: "output", out: route.Link, track: track}); err != nil || !ok {
+		return r.dropped(err, "nft drops it on the way out of the host")
+	}
+	if before.Dst != r.p.Dst || before.Mark != r.p.Mark {
+		if route, err = r.ipRoute(n); route == nil || err != nil {
+			return r.noRoute(err)
+		}
+	}
+	if r.p.Src.IsLoopback() && route.Link != loopback && !routesLocalnet(n, r.p.Src, route.Link) {
+		return r.drop(fmt.Sprintf("the kernel does not send a packet from %s by %s", r.p.Src, route.Link))
+	}
+	return r.postrouting(n, route, "", track)
+}
+
+// postrouting is the last part of the kernel's way, for own and forwarded packets.
+func (r *run) postrouting(n *node, route *kernelRoute, in string, track *hostTrack) (location, error) {
+	r.natSource(track)
+	h := hooked{n: n, hook: "postrouting", in: in, out: route.Link, hop: route.hop(r.p.Dst), track: track}
+	if ok, err := r.hook(h); err != nil || !ok {
+		return r.dropped(err, "nft drops it on the way out of the host")
+	}
+	r.confirm(n, track)
+	if route.Link == loopback {
+		return r.loops(n, track)
+	}
+	return r.transmit(n, route)
+}
+
+// loops is a packet of the host to itself. nat chains do not see it a second time.
+func (r *run) loops(n *node, track *hostTrack) (location, error) {
+	track = &hostTrack{entry: track.entry, reply: track.reply, first: track.first, source: true, destination: true}
+	for _, hook := range [...]string{"prerouting", "input"} {
+		if ok, err := r.hook(hooked{n: n, hook: hook, in: loopback, track: track}); err != nil || !ok {
+			return r.dropped(err, "nft drops it on the way into the host")
+		}
+	}
+	return r.deliver(Point{Node: n.name}, fmt.Sprintf("delivered to host %s port %d", n.name, r.p.DstPort))
+}
+
+// transmit gives the frame its Ethernet addresses and sends it by a link.
+func (r *run) transmit(n *node, route *kernelRoute) (location, error) {
+	hop := route.hop(r.p.Dst)
+	r.p.EthSrc = n.mac(route.Link)
+	if nb, ok := n.state.Host.Neighbors[host.NeighborKey{Link: route.Link, IP: hop}]; ok {
+		r.p.EthDst = nb.MAC
+		r.step(n, "ip neigh", nb, nb.Owner, "to Ethernet address "+nb.MAC.String())
+	} else {
+		mac, ok := r.ask(n, route.Link, hop)
+		if !ok {
+			return r.drop(fmt.Sprintf("nobody answers on %s for %s", route.Link, hop))
+		}
+		r.p.EthDst = mac
+	}
+	if route.Link == n.bridge.name {
+		return location{bridgeReceives, n, flow.Local}, nil
+	}
+	if port, ok := n.logicalPort(route.Link); ok {
+		return location{switchReceives, n, port}, nil
+	}
+	r.p.Mark = 0
+	return location{wireReceives, n, ""}, nil
+}
+
+// ask resolves a neighbour on a link as ARP or neighbour discovery would.
+func (r *run) ask(n *node, link string, hop netip.Addr) (cluster.MAC, bool) {
+	if port, ok := n.logicalPort(link); ok {
+		p := n.ovn.ports[port]
+		if p == nil {
+			return cluster.MAC{}, false
+		}
+		return p.sw.neighbour(hop)
+	}
+	return r.w.resolve(hop)
+}
+
+// ipRoute is a step of routing; nil when there is no route.
+func (r *run) ipRoute(n *node) (*kernelRoute, error) {
+	k := n.kernel
+	if k.isLocal(r.p.Dst) {
+		r.step(n, "ip route", localRoute(r.p.Dst), n.owner, "the host's own address")
+		return &kernelRoute{Route: host.Route{Link: loopback, Src: r.p.Dst}, connected: true}, nil
+	}
+	route, rule := k.lookup(r.p.Src, r.p.Dst, r.p.Mark)
+	if route == nil {
+		return nil, nil
+	}
+	why := route.Owner
+	if why == (cluster.Owner{}) {
+		why = n.owner
+	}
+	did := "out of " + route.Link
+	if route.Via.IsValid() {
+		did += " to " + route.Via.String()
+	}
+	if rule != (host.Rule{}) {
+		did += fmt.Sprintf(" (rule %d, table %d)", rule.Priority, rule.Table)
+	}
+	r.step(n, "ip route", route, why, did)
+	return route, nil
+}
+
+func (r *run) noRoute(err error) (location, error) {
+	return r.dropped(err, fmt.Sprintf("the host has no route to %s", r.p.Dst))
+}
+
+// hostReceives is a frame that comes to the host's kernel by a link.
+func (r *run) hostReceives(n *node, link string) (location, error) {
+	k := n.kernel
+	if k.unknown != "" {
+		return location{}, errors.New(k.unknown)
+	}
+	r.ctState = tracking{}
+	if own := n.mac(link); own != (cluster.MAC{}) && own != r.p.EthDst {
+		return r.drop(fmt.Sprintf("the frame is for %s, %s has %s", r.p.EthDst, link, own))
+	}
+	if ok, err := r.hook(hooked{n: n, hook: "ingress", in: link}); err != nil || !ok {
+		return r.dropped(err, "nft drops it at "+link)
+	}
+	if r.p.Src.Is4() && k.isLocal(r.p.Src) {
+		return r.drop(fmt.Sprintf("the kernel drops a packet from outside with its own address %s as the source (martian source)", r.p.Src))
+	}
+	track := r.hostTracks(n)
+	before := r.p
+	r.natDestination(track)
+	if did := changed(&before, &r.p); did != "" {
+		r.step(n, "conntrack", track.entry.String(), n.owner, did)
+	}
+	if ok, err := r.hook(hooked{n: n, hook: "prerouting", in: link, track: track}); err != nil || !ok {
+		return r.dropped(err, "nft drops it on the way into the host")
+	}
+	if r.p.Dst.IsLoopback() && !routesLocalnet(n, r.p.Dst, link) {
+		return r.drop(fmt.Sprintf("the kernel does not take a packet for %s from %s", r.p.Dst, link))
+	}
+	if k.isLocal(r.p.Dst) {
+		return r.input(n, link, track)
+	}
+	return r.forward(n, link, track)
+}
+
+// input delivers to a process of the host.
+func (r *run) input(n *node, link string, track *hostTrack) (location, error) {
+	before := r.p
+	r.natSource(track)
+	r.step(n, "ip route", localRoute(r.p.Dst), n.owner, "delivered to the host")
+	if did := changed(&before, &r.p); did != "" {
+		r.steps[len(r.steps)-1].Did += ", " + did
+	}
+	if ok, err := r.hook(hooked{n: n, hook: "input", in: link, track: track}); err != nil || !ok {
+		return r.dropped(err, "nft drops it on the way into the host")
+	}
+	r.confirm(n, track)
+	return r.deliver(Point{Node: n.name}, fmt.Sprintf("delivered to host %s port %d", n.name, r.p.DstPort))
+}
+
+// forward sends a packet of somebody else on.
+func (r *run) forward(n *node, link string, track *hostTrack) (location, error) {
+	if !forwards(n, cluster.FamilyOf(r.p.Dst)) {
+		return r.drop(fmt.Sprintf("%s is not the host's, and the kernel does not forward %s", r.p.Dst, cluster.FamilyOf(r.p.Dst)))
+	}
+	route, err := r.ipRoute(n)
+	if route == nil || err != nil {
+		return r.noRoute(err)
+	}
+	if ok, err := r.hook(hooked{n: n, hook: "forward", in: link, out: route.Link, track: track}); err != nil || !ok {
+		return r.dropped(err, "nft drops what the host would forward")
+	}
+	return r.postrouting(n, route, link, track)
+}
+
+// mac is a link's own Ethernet address, zero when it is not known.
+func (n *node) mac(link string) cluster.MAC {
+	if m := n.state.Host.Links[link].MAC; m != (cluster.MAC{}) {
+		return m
+	}
+	if m := n.state.Bridge.Ports[link].MAC; m != (cluster.MAC{}) {
+		return m
+	}
+	if n.info != nil && (link == n.bridge.name || n.info.Gateway.Uplink == "") {
+		return n.info.Gateway.MAC
+	}
+	return cluster.MAC{}
+}
+
+// forwards tells whether the kernel forwards packets of a family.
+func forwards(n *node, f cluster.Family) bool {
+	paths := [...]string{"net/ipv4/ip_forward", "net/ipv4/conf/all/forwarding"}
+	if f == cluster.IPv6 {
+		paths = [...]string{"net/ipv6/conf/all/forwarding", "net/ipv6/conf/default/forwarding"}
+	}
+	for _, p := range paths {
+		if n.state.Host.Sysctls[p].Value == "1" {
+			return true
+		}
+	}
+	return false
+}
+
+// routesLocalnet tells whether the kernel lets a loopback address leave or come by a link: 127.0.0.0/8 with
+// route_localnet, ::1 never.
+func routesLocalnet(n *node, a netip.Addr, link string) bool {
+	if a.Is6() {
+		return false
+	}
+	for _, l := range [...]string{"all", link} {
+		if n.state.Host.Sysctls["net/ipv4/conf/"+l+"/route_localnet"].Value == "1" {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,232 @@
+package walk
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"slices"
+
+	"hairpin/cluster"
+	"hairpin/datapath/host"
+	"hairpin/datapath/nft"
+)
+
+// mainTable is the number of the kernel's table "main".
+const mainTable = 254
+
+// loopback is the kernel's link to itself.
+const loopback = "lo"
+
+// kernel is a host's network, ready to be looked up.
+type kernel struct {
+	local  map[netip.Addr]bool
+	addrs  []host.Address
+	rules  []host.Rule // by priority; "lookup local" before, "lookup main" after them is understood
+	tables map[int][]fibLevel
+	chains map[string][]*chain // by hook, in order of priority
+	// unknown is what of nft walk does not know; empty: nothing.
+	unknown string
+}
+
+// fibLevel is the routes of one table with one length of prefix.
+type fibLevel struct {
+	family cluster.Family
+	length int
+	routes map[netip.Prefix]*kernelRoute
+}
+
+// kernelRoute is a route of the State, or one that the kernel makes for an address.
+type kernelRoute struct {
+	host.Route
+	connected bool
+}
+
+func newKernel(n *node) *kernel {
+	s := &n.state.Host
+	k := &kernel{local: map[netip.Addr]bool{}, tables: map[int][]fibLevel{}, chains: map[string][]*chain{}}
+	for _, a := range s.Addresses {
+		k.addrs = append(k.addrs, a)
+	}
+	if n.info != nil {
+		for _, p := range n.info.Gateway.Addresses {
+			if !slices.ContainsFunc(k.addrs, func(a host.Address) bool { return a.Prefix.Addr() == p.Addr() }) {
+				key := host.AddressKey{Link: n.info.Gateway.Bridge, Prefix: p}
+				k.addrs = append(k.addrs, host.Address{AddressKey: key, Borrowed: true})
+			}
+		}
+		for _, p := range n.info.HostAddresses {
+			k.local[p.Addr()] = true
+		}
+		for _, a := range n.info.Addresses {
+			k.local[a] = true
+		}
+	}
+	slices.SortFunc(k.addrs, compareAddresses)
+	for _, r := range s.Routes {
+		k.add(&kernelRoute{Route: r})
+	}
+	for _, a := range k.addrs {
+		k.local[a.Prefix.Addr()] = true
+		if !a.Prefix.IsSingleIP() {
+			key := host.RouteKey{Table: mainTable, Prefix: a.Prefix.Masked()}
+			k.add(&kernelRoute{host.Route{RouteKey: key, Link: a.Link, Src: a.Prefix.Addr(), Borrowed: a.Borrowed, Owner: a.Owner}, true})
+		}
+	}
+	for _, t := range k.tables {
+		slices.SortFunc(t, func(a, b fibLevel) int { return cmp.Compare(b.length, a.length) })
+	}
+	for r := range s.Rules {
+		k.rules = append(k.rules, r)
+	}
+	slices.SortFunc(k.rules, func(a, b host.Rule) int { return cmp.Compare(a.Priority, b.Priority) })
+	k.addChains(n.state.NFT)
+	return k
+}
+
+// compareAddresses puts the machine's own addresses before ours, and those that are for use as a source first.
+func compareAddresses(a, b host.Address) int {
+	rank := func(a host.Address) int {
+		switch {
+		case a.Deprecated:
+			return 2
+		case a.Borrowed:
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Link, b.Link), a.Prefix.Compare(b.Prefix))
+}
+
+func (k *kernel) add(r *kernelRoute) {
+	table := r.Table
+	if table == 0 {
+		table = mainTable
+	}
+	family := cluster.FamilyOf(r.Prefix.Addr())
+	levels := k.tables[table]
+	i := slices.IndexFunc(levels, func(l fibLevel) bool { return l.family == family && l.length == r.Prefix.Bits() })
+	if i < 0 {
+		i = len(levels)
+		levels = append(levels, fibLevel{family, r.Prefix.Bits(), map[netip.Prefix]*kernelRoute{}})
+		k.tables[table] = levels
+	}
+	if old := levels[i].routes[r.Prefix.Masked()]; old == nil || old.connected == r.connected {
+		levels[i].routes[r.Prefix.Masked()] = r
+	}
+}
+
+// isLocal tells whether an address is the host's own.
+func (k *kernel) isLocal(a netip.Addr) bool { return a.IsLoopback() || k.local[a] }
+
+// lookup gives the route to an address, and the rule that led to its table (the zero Rule: main). Nil: no route.
+func (k *kernel) lookup(src, dst netip.Addr, mark uint32) (*kernelRoute, host.Rule) {
+	for _, r := range k.rules {
+		if r.Family != cluster.FamilyOf(dst) || r.From.IsValid() && !r.From.Contains(src) || r.Mark != 0 && r.Mark != mark {
+			continue
+		}
+		if found := k.inTable(r.Table, dst); found != nil {
+			return found, r
+		}
+	}
+	return k.inTable(mainTable, dst), host.Rule{}
+}
+
+func (k *kernel) inTable(table int, dst netip.Addr) *kernelRoute {
+	family := cluster.FamilyOf(dst)
+	for _, l := range k.tables[table] {
+		if l.family != family {
+			continue
+		}
+		p, _ := dst.Prefix(l.length)
+		if r := l.routes[p]; r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// source gives the address that a packet by a route gets.
+func (k *kernel) source(r *kernelRoute, dst netip.Addr) netip.Addr {
+	if r.Src.IsValid() {
+		return r.Src
+	}
+	return k.selectAddress(r.Link, r.hop(dst), dst)
+}
+
+// hop gives the neighbour that a route sends to.
+func (r *kernelRoute) hop(dst netip.Addr) netip.Addr {
+	if r.Via.IsValid() {
+		return r.Via
+	}
+	return dst
+}
+
+// selectAddress is the kernel's choice among a link's addresses. IPv4 (inet_select_addr): one whose network has the next
+// hop, else the first; that an address is deprecated does not matter. IPv6 (RFC 6724): one that is not deprecated, of
+// those the one that has most in common with the destination.
+func (k *kernel) selectAddress(link string, hop, dst netip.Addr) netip.Addr {
+	var best netip.Addr
+	score := -1
+	for _, a := range k.addrs {
+		own := a.Prefix.Addr()
+		if a.Link != link || cluster.FamilyOf(own) != cluster.FamilyOf(dst) {
+			continue
+		}
+		s := 0
+		switch {
+		case own.Is4() && a.Prefix.Contains(hop):
+			s = 1
+		case own.Is6():
+			s = commonBits(own, dst)
+			if !a.Deprecated {
+				s += 1000
+			}
+		}
+		if s > score {
+			best, score = own, s
+		}
+	}
+	return best
+}
+
+func commonBits(a, b netip.Addr) int {
+	x, y := a.As16(), b.As16()
+	for i := range x {
+		if d := x[i] ^ y[i]; d != 0 {
+			return 8*i + bits.LeadingZeros8(d)
+		}
+	}
+	return 128
+}
+
+// wireLink is the link to the wire of a host whose gateway bridge has no uplink.
+func (k *kernel) wireLink() string {
+	for _, any := range [...]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		if r := k.inTable(mainTable, any); r != nil && r.Prefix.Bits() == 0 {
+			return r.Link
+		}
+	}
+	return "wire"
+}
+
+func (k *kernel) addChains(s nft.State) {
+	for family, t := range s {
+		for _, c := range t.Chains {
+			switch c.Hook {
+			case "ingress", "prerouting", "input", "forward", "output", "postrouting":
+			case "":
+				continue
+			default:
+				k.unknown = fmt.Sprintf("chain %s: hook %q is not known", c.Name, c.Hook)
+			}
+			x := &chain{Chain: c, family: family, table: t}
+			k.chains[c.Hook] = append(k.chains[c.Hook], x)
+		}
+	}
+	for _, list := range k.chains {
+		slices.SortFunc(list, func(a, b *chain) int {
+			return cmp.Or(cmp.Compare(a.Priority, b.Priority), cmp.Compare(a.family, b.family), cmp.Compare(a.Name, b.Name))
+		})
+	}
+}

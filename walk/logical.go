@@ -1,0 +1,285 @@
+package walk
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"hairpin/cluster"
+	"hairpin/datapath/nb"
+)
+
+// logical is a node's OVN zone: the rows of its Northbound database, each led to those it names.
+type logical struct {
+	ports       map[string]*switchPort // by name
+	routerPorts map[string]*routerPort
+	sets        map[string]*nb.AddressSet
+	bindings    map[binding]*nb.MACBinding
+	keys        map[[2]string]*switchPort // by tunnel keys of switch and port
+}
+
+type binding struct {
+	port string
+	ip   netip.Addr
+}
+
+// logicalSwitch is a Logical_Switch with its ports.
+type logicalSwitch struct {
+	row       *nb.Switch
+	ports     []*switchPort
+	byMAC     map[cluster.MAC]*switchPort
+	byIP      map[netip.Addr]cluster.MAC
+	unknown   *switchPort // the port that takes frames for unknown addresses
+	balancers balancers
+}
+
+// switchPort is a Logical_Switch_Port.
+type switchPort struct {
+	row  *nb.SwitchPort
+	sw   *logicalSwitch
+	peer *routerPort // of type "router"
+}
+
+// logicalRouter is a Logical_Router with its ports and what hangs on it.
+type logicalRouter struct {
+	row       *nb.Router
+	ports     []*routerPort
+	byIP      map[netip.Addr]*routerPort // own addresses
+	routes    []routeLevel
+	policies  []*policy
+	nats      []*nat
+	externals map[netip.Addr]*nat // by external address
+	balancers balancers
+}
+
+// routerPort is a Logical_Router_Port.
+type routerPort struct {
+	row    *nb.RouterPort
+	router *logicalRouter
+	peer   *switchPort
+}
+
+// newLogical leads the rows to each other. An error is a row that names one which is not there.
+func newLogical(s nb.State) (*logical, error) {
+	l := &logical{ports: map[string]*switchPort{}, routerPorts: map[string]*routerPort{}, sets: map[string]*nb.AddressSet{},
+		bindings: map[binding]*nb.MACBinding{}, keys: map[[2]string]*switchPort{}}
+	switches, routers := map[string]*logicalSwitch{}, map[string]*logicalRouter{}
+	groups := newGroups(s)
+	for _, row := range s {
+		switch row := row.(type) {
+		case *nb.Switch:
+			switches[row.Name] = &logicalSwitch{row: row, byMAC: map[cluster.MAC]*switchPort{}, byIP: map[netip.Addr]cluster.MAC{},
+				balancers: groups.of(row.Groups)}
+		case *nb.Router:
+			routers[row.Name] = &logicalRouter{row: row, byIP: map[netip.Addr]*routerPort{}, externals: map[netip.Addr]*nat{},
+				balancers: groups.of(row.Groups)}
+		case *nb.AddressSet:
+			l.sets[row.Name] = row
+		case *nb.MACBinding:
+			l.bindings[binding{row.Port, row.IP}] = row
+		}
+	}
+	if err := l.addRouterPorts(s, routers); err != nil {
+		return nil, err
+	}
+	if err := l.addSwitchPorts(s, switches); err != nil {
+		return nil, err
+	}
+	if err := addRouterRows(s, routers); err != nil {
+		return nil, err
+	}
+	for _, r := range routers {
+		r.prepare()
+	}
+	return l, nil
+}
+
+func (l *logical) addRouterPorts(s nb.State, routers map[string]*logicalRouter) error {
+	for _, row := range s {
+		row, ok := row.(*nb.RouterPort)
+		if !ok {
+			continue
+		}
+		r := routers[row.Router]
+		if r == nil {
+			return missing(row, nb.TableRouter, row.Router)
+		}
+		p := &routerPort{row: row, router: r}
+		r.ports = append(r.ports, p)
+		l.routerPorts[row.Name] = p
+		for _, n := range row.Networks {
+			r.byIP[n.Addr()] = p
+		}
+	}
+	for _, r := range routers {
+		slices.SortFunc(r.ports, func(a, b *routerPort) int { return cmp.Compare(a.row.Name, b.row.Name) })
+	}
+	return nil
+}
+
+func (l *logical) addSwitchPorts(s nb.State, switches map[string]*logicalSwitch) error {
+	for _, row := range s {
+		row, ok := row.(*nb.SwitchPort)
+		if !ok {
+			continue
+		}
+		sw := switches[row.Switch]
+		if sw == nil {
+			return missing(row, nb.TableSwitch, row.Switch)
+		}
+		p := &switchPort{row: row, sw: sw}
+		if row.Type == "router" {
+			if p.peer = l.routerPorts[row.Options["router-port"]]; p.peer == nil {
+				return missing(row, nb.TableRouterPort, row.Options["router-port"])
+			}
+			p.peer.peer = p
+		}
+		sw.ports = append(sw.ports, p)
+		l.ports[row.Name] = p
+		if key := row.Options["requested-tnl-key"]; key != "" {
+			l.keys[[2]string{sw.row.OtherConfig["requested-tnl-key"], key}] = p
+		}
+		if err := p.addAddresses(); err != nil {
+			return fmt.Errorf("%s: %w", row.Key(), err)
+		}
+	}
+	for _, sw := range switches {
+		slices.SortFunc(sw.ports, func(a, b *switchPort) int { return cmp.Compare(a.row.Name, b.row.Name) })
+	}
+	return nil
+}
+
+// addAddresses makes the port known to its switch by its addresses: "MAC IP…", "router" (those of the peer), "unknown".
+func (p *switchPort) addAddresses() error {
+	if p.peer != nil {
+		for _, n := range p.peer.row.Networks {
+			p.sw.byIP[n.Addr()] = p.peer.row.MAC
+		}
+	}
+	for _, a := range p.row.Addresses {
+		switch a {
+		case "unknown":
+			p.sw.unknown = p
+			continue
+		case "router":
+			if p.peer == nil {
+				return fmt.Errorf("address %q on a port of type %q", a, p.row.Type)
+			}
+			p.sw.byMAC[p.peer.row.MAC] = p
+			continue
+		}
+		words := strings.Fields(a)
+		mac, err := cluster.ParseMAC(words[0])
+		if err != nil {
+			return fmt.Errorf("address %q: %w", a, err)
+		}
+		p.sw.byMAC[mac] = p
+		for _, w := range words[1:] {
+			ip, _, _ := strings.Cut(w, "/")
+			addr, err := netip.ParseAddr(ip)
+			if err != nil {
+				return fmt.Errorf("address %q: %w", a, err)
+			}
+			p.sw.byIP[addr] = mac
+		}
+	}
+	return nil
+}
+
+// addRouterRows hangs routes, policies and NAT rows on their routers.
+func addRouterRows(s nb.State, routers map[string]*logicalRouter) error {
+	for _, row := range s {
+		name := ""
+		switch row := row.(type) {
+		case *nb.Route:
+			name = row.Router
+		case *nb.Policy:
+			name = row.Router
+		case *nb.NAT:
+			name = row.Router
+		default:
+			continue
+		}
+		r := routers[name]
+		if r == nil {
+			return missing(row, nb.TableRouter, name)
+		}
+		switch row := row.(type) {
+		case *nb.Route:
+			r.addRoute(row)
+		case *nb.Policy:
+			r.policies = append(r.policies, &policy{row: row})
+		case *nb.NAT:
+			n := &nat{row: row}
+			r.nats = append(r.nats, n)
+			r.externals[row.External] = n
+		}
+	}
+	return nil
+}
+
+func missing(row nb.Row, t nb.Table, name string) error {
+	return fmt.Errorf("%s names %s %q, which is not there", row.Key(), t, name)
+}
+
+// byTunnelKeys finds the port that another node's tunnel is for.
+func (l *logical) byTunnelKeys(sw, port string) *switchPort { return l.keys[[2]string{sw, port}] }
+
+// neighbour gives the Ethernet address that a switch answers with for an address (ls_in_arp_rsp, and its routers).
+func (sw *logicalSwitch) neighbour(a netip.Addr) (cluster.MAC, bool) {
+	m, ok := sw.byIP[a]
+	return m, ok
+}
+
+// gateway gives the router port of a switch whose network an address is in.
+func (sw *logicalSwitch) gateway(a netip.Addr) *routerPort {
+	for _, p := range sw.ports {
+		if p.peer != nil && p.peer.network(a).IsValid() {
+			return p.peer
+		}
+	}
+	return nil
+}
+
+// network gives the port's network that an address is in, or the zero Prefix.
+func (p *routerPort) network(a netip.Addr) netip.Prefix {
+	for _, n := range p.row.Networks {
+		if n.Contains(a) {
+			return n
+		}
+	}
+	return netip.Prefix{}
+}
+
+// address gives the port's first address of a family.
+func (p *routerPort) address(f cluster.Family) netip.Addr {
+	for _, n := range p.row.Networks {
+		if cluster.FamilyOf(n.Addr()) == f {
+			return n.Addr()
+		}
+	}
+	return netip.Addr{}
+}
+
+// natAddresses lists the external addresses of the NAT rows.
+func natAddresses(s nb.State) []netip.Addr {
+	var out []netip.Addr
+	for _, row := range s {
+		if row, ok := row.(*nb.NAT); ok {
+			out = append(out, row.External)
+		}
+	}
+	return out
+}
+
+// unknownOption gives a key of a row's options that is not among those that walk takes into account.
+func unknownOption(row nb.Row, known ...string) error {
+	for key := range nb.Options(row) {
+		if !slices.Contains(known, key) {
+			return fmt.Errorf("%s: option %q is not known", row.Key(), key)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,336 @@
+package walk
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"hairpin/cluster"
+	"hairpin/datapath/nb"
+)
+
+// expression is a match in OVN's language (ovn-sb(5), Logical_Flow, "match"), of the part of it that routers' policies
+// and NAT rows of ours use: comparisons of inport, outport and addresses, joined by && or || and parentheses.
+type expression interface {
+	holds(m *matched) bool
+}
+
+// matched is what an expression looks at.
+type matched struct {
+	p       *Packet
+	in, out string // router ports
+}
+
+type (
+	all      []expression // &&
+	any1     []expression // ||
+	not      struct{ of expression }
+	isFamily cluster.Family // ip4, ip6; 0: ip
+	portIs   struct {
+		out  bool
+		name string
+	}
+	addressIn struct {
+		dst      bool
+		family   cluster.Family
+		prefixes []netip.Prefix
+	}
+	addressInSet struct {
+		dst    bool
+		family cluster.Family
+		set    map[netip.Addr]bool
+		nets   []netip.Prefix
+	}
+)
+
+func (e all) holds(m *matched) bool {
+	return !slices.ContainsFunc(e, func(x expression) bool { return !x.holds(m) })
+}
+
+func (e any1) holds(m *matched) bool {
+	return slices.ContainsFunc(e, func(x expression) bool { return x.holds(m) })
+}
+
+func (e not) holds(m *matched) bool { return !e.of.holds(m) }
+
+func (e isFamily) holds(m *matched) bool {
+	return e == 0 || cluster.Family(e) == cluster.FamilyOf(m.p.Dst)
+}
+
+func (e portIs) holds(m *matched) bool {
+	if e.out {
+		return m.out == e.name
+	}
+	return m.in == e.name
+}
+
+func (e addressIn) holds(m *matched) bool {
+	a := m.address(e.dst)
+	return cluster.FamilyOf(a) == e.family && slices.ContainsFunc(e.prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+func (e addressInSet) holds(m *matched) bool {
+	a := m.address(e.dst)
+	if cluster.FamilyOf(a) != e.family {
+		return false
+	}
+	return e.set[a] || slices.ContainsFunc(e.nets, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+func (m *matched) address(dst bool) netip.Addr {
+	if dst {
+		return m.p.Dst
+	}
+	return m.p.Src
+}
+
+// parseMatch reads an expression. $NAME is an address set of sets.
+func parseMatch(text string, sets map[string]*nb.AddressSet) (expression, error) {
+	words, err := lexMatch(text)
+	if err != nil {
+		return nil, fmt.Errorf("match %q: %w", text, err)
+	}
+	p := &matchParser{words: words, sets: sets}
+	e, err := p.or()
+	if err == nil && len(p.words) > 0 {
+		err = fmt.Errorf("%q is not expected", p.words[0])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("match %q: %w", text, err)
+	}
+	return e, nil
+}
+
+// lexMatch cuts an expression into words; a quoted string keeps its first quotation mark. Comments go.
+func lexMatch(s string) ([]string, error) {
+	var words []string
+	for s != "" {
+		switch {
+		case strings.HasPrefix(s, "/*"):
+			end := strings.Index(s, "*/")
+			if end < 0 {
+				return nil, errors.New("a comment does not end")
+			}
+			s = s[end+2:]
+		case s[0] == ' ' || s[0] == '\t' || s[0] == '\n':
+			s = s[1:]
+		case s[0] == '"':
+			end := strings.IndexByte(s[1:], '"')
+			if end < 0 {
+				return nil, errors.New("a string does not end")
+			}
+			words = append(words, s[:end+1])
+			s = s[end+2:]
+		case slices.ContainsFunc(matchSymbols[:], func(x string) bool { return strings.HasPrefix(s, x) }):
+			i := slices.IndexFunc(matchSymbols[:], func(x string) bool { return strings.HasPrefix(s, x) })
+			words = append(words, matchSymbols[i])
+			s = s[len(matchSymbols[i]):]
+		default:
+			end := strings.IndexFunc(s, func(c rune) bool { return strings.ContainsRune(" \t\n\"&|!=(){},", c) })
+			if end < 0 {
+				end = len(s)
+			}
+			if end == 0 {
+				return nil, fmt.Errorf("%q is not known", s[:1])
+			}
+			words = append(words, s[:end])
+			s = s[end:]
+		}
+	}
+	return words, nil
+}
+
+// matchSymbols are the operators and brackets, longer ones first. Nobody writes to it.
+var matchSymbols = [...]string{"&&", "||", "==", "!=", "!", "(", ")", "{", "}", ","}
+
+type matchParser struct {
+	words []string
+	sets  map[string]*nb.AddressSet
+}
+
+func (p *matchParser) take(word string) bool {
+	if len(p.words) > 0 && p.words[0] == word {
+		p.words = p.words[1:]
+		return true
+	}
+	return false
+}
+
+func (p *matchParser) next() (string, error) {
+	if len(p.words) == 0 {
+		return "", errors.New("it ends too early")
+	}
+	w := p.words[0]
+	p.words = p.words[1:]
+	return w, nil
+}
+
+// or reads one level: OVN wants parentheses between && and ||.
+func (p *matchParser) or() (expression, error) {
+	first, err := p.unary()
+	if err != nil {
+		return nil, err
+	}
+	list, op := []expression{first}, ""
+	for len(p.words) > 0 && (p.words[0] == "&&" || p.words[0] == "||") {
+		if op != "" && op != p.words[0] {
+			return nil, errors.New("&& and || need parentheses between them")
+		}
+		op = p.words[0]
+		p.words = p.words[1:]
+		e, err := p.unary()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, e)
+	}
+	switch op {
+	case "&&":
+		return all(list), nil
+	case "||":
+		return any1(list), nil
+	}
+	return first, nil
+}
+
+func (p *matchParser) unary() (expression, error) {
+	switch {
+	case p.take("!"):
+		e, err := p.unary()
+		return not{e}, err
+	case p.take("("):
+		e, err := p.or()
+		if err == nil && !p.take(")") {
+			err = errors.New("a parenthesis is not closed")
+		}
+		return e, err
+	}
+	return p.comparison()
+}
+
+func (p *matchParser) comparison() (expression, error) {
+	field, err := p.next()
+	if err != nil {
+		return nil, err
+	}
+	switch field {
+	case "1":
+		return all{}, nil
+	case "ip":
+		return isFamily(0), nil
+	case "ip4":
+		return isFamily(cluster.IPv4), nil
+	case "ip6":
+		return isFamily(cluster.IPv6), nil
+	}
+	negate := false
+	switch op, err := p.next(); {
+	case err != nil:
+		return nil, err
+	case op == "!=":
+		negate = true
+	case op != "==":
+		return nil, fmt.Errorf("%q after %q is not known", op, field)
+	}
+	e, err := p.value(field)
+	if err != nil || !negate {
+		return e, err
+	}
+	if a := addressFamily(field); a != 0 {
+		return all{isFamily(a), not{e}}, nil // ip4.src != x asks for ip4
+	}
+	return not{e}, nil
+}
+
+func addressFamily(field string) cluster.Family {
+	switch field {
+	case "ip4.src", "ip4.dst":
+		return cluster.IPv4
+	case "ip6.src", "ip6.dst":
+		return cluster.IPv6
+	}
+	return 0
+}
+
+// value reads the right side of a comparison.
+func (p *matchParser) value(field string) (expression, error) {
+	words, err := p.values()
+	if err != nil {
+		return nil, err
+	}
+	var e any1
+	for _, w := range words {
+		x, err := p.constant(field, w)
+		if err != nil {
+			return nil, err
+		}
+		e = append(e, x)
+	}
+	if len(e) == 1 {
+		return e[0], nil
+	}
+	return e, nil
+}
+
+// values reads a constant, or several in braces.
+func (p *matchParser) values() ([]string, error) {
+	if !p.take("{") {
+		w, err := p.next()
+		return []string{w}, err
+	}
+	var words []string
+	for !p.take("}") {
+		w, err := p.next()
+		if err != nil {
+			return nil, err
+		}
+		words = append(words, w)
+		p.take(",")
+	}
+	return words, nil
+}
+
+func (p *matchParser) constant(field, w string) (expression, error) {
+	family := addressFamily(field)
+	name, quoted := strings.CutPrefix(w, `"`)
+	switch {
+	case (field == "inport" || field == "outport") && quoted:
+		return portIs{field == "outport", name}, nil
+	case family == 0:
+		return nil, fmt.Errorf("%s == %s is not known", field, w)
+	}
+	dst := strings.HasSuffix(field, ".dst")
+	if set, ok := strings.CutPrefix(w, "$"); ok {
+		row := p.sets[set]
+		if row == nil {
+			return nil, fmt.Errorf("there is no address set %s", set)
+		}
+		return newAddressInSet(dst, family, row), nil
+	}
+	prefix, err := netip.ParsePrefix(w)
+	if err != nil {
+		a, err := netip.ParseAddr(w)
+		if err != nil {
+			return nil, fmt.Errorf("%s == %s is not known", field, w)
+		}
+		prefix = netip.PrefixFrom(a, a.BitLen())
+	}
+	if cluster.FamilyOf(prefix.Addr()) != family {
+		return nil, fmt.Errorf("%s == %s: not of one family", field, w)
+	}
+	return addressIn{dst, family, []netip.Prefix{prefix}}, nil
+}
+
+func newAddressInSet(dst bool, family cluster.Family, row *nb.AddressSet) expression {
+	e := addressInSet{dst: dst, family: family, set: map[netip.Addr]bool{}}
+	for _, p := range row.Addresses {
+		if p.IsSingleIP() {
+			e.set[p.Addr()] = true
+		} else {
+			e.nets = append(e.nets, p)
+		}
+	}
+	return e
+}

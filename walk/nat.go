@@ -1,0 +1,163 @@
+package walk
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/nb"
+)
+
+// nat is a NAT row of a gateway router.
+type nat struct {
+	row   *nb.NAT
+	match expression // parsed when a packet first meets it; nil without row.Match
+}
+
+// The priorities of lr_out_snat on a gateway router. A row without a match has the length of its prefix plus one: a
+// single IPv6 address comes before what load balancers say.
+const (
+	snatMatch = 300
+	snatSkip  = 120
+	snatForce = 110
+)
+
+func (n *nat) priority() int {
+	if n.row.Match != "" {
+		return snatMatch
+	}
+	return n.row.Logical.Bits() + 1
+}
+
+func (n *nat) holds(m *matched, sets map[string]*nb.AddressSet) (bool, error) {
+	if n.row.Type != nb.SNAT {
+		return false, fmt.Errorf("%s: type %q is not known", n.row.Key(), n.row.Type)
+	}
+	if !n.row.Logical.Contains(m.p.Src) {
+		return false, nil
+	}
+	if n.row.Match == "" {
+		return true, nil
+	}
+	if n.match == nil {
+		var err error
+		if n.match, err = parseMatch(n.row.Match, sets); err != nil {
+			return false, fmt.Errorf("%s: %w", n.row.Key(), err)
+		}
+	}
+	return n.match.holds(m), nil
+}
+
+// neighbour is lr_in_arp_resolve and lr_in_arp_request: the Ethernet address of the next hop, or why there is none. Ports
+// of the same switch are known; then come static MAC bindings; then the wire is asked.
+func (r *run) neighbour(n *node, rt *logicalRouter, to routed) (mac cluster.MAC, reason string) {
+	stage := rt.row.Name + " lr_in_arp_resolve"
+	var sw *logicalSwitch
+	if to.out.peer != nil {
+		sw = to.out.peer.sw
+		if m, ok := sw.neighbour(to.hop); ok && rt.byIP[to.hop] == nil {
+			return m, ""
+		}
+	}
+	if rt.byIP[r.p.Dst] != nil {
+		return mac, fmt.Sprintf("%s drops it: %s is the router's own address, and nothing translated the packet", stage, r.p.Dst)
+	}
+	if b := n.ovn.bindings[binding{to.out.row.Name, to.hop}]; b != nil {
+		r.step(n, stage, b, b.Owner, "next hop "+to.hop.String()+" has "+b.MAC.String())
+		return b.MAC, ""
+	}
+	if sw != nil && sw.localnet() {
+		if m, ok := r.w.resolve(to.hop); ok {
+			return m, ""
+		}
+	}
+	return mac, fmt.Sprintf("nobody answers to %s for %s", to.out.row.Name, to.hop)
+}
+
+// localnet tells whether the switch reaches a network outside of OVN.
+func (sw *logicalSwitch) localnet() bool {
+	for _, p := range sw.ports {
+		if p.row.Type == "localnet" {
+			return true
+		}
+	}
+	return false
+}
+
+// unDNAT is lr_out_undnat and lr_out_post_undnat of a gateway router: every packet passes its DNAT zone; replies of
+// load-balanced connections get the virtual address back, new connections get an entry.
+func (r *run) unDNAT(n *node, rt *logicalRouter) {
+	if !rt.tracks() {
+		return
+	}
+	z := rt.dnatZone(n)
+	r.unNAT(n, rt.row.Name+" lr_out_undnat", z, rt.row.Owner)
+	r.commitNew(n, rt.row.Name+" lr_out_post_undnat", z, rt.row.Owner)
+}
+
+// sourceNAT is lr_out_snat: the first that holds of NAT rows with a match, what the load balancer said, and NAT rows
+// by length of prefix. NAT rows leave replies alone.
+func (r *run) sourceNAT(n *node, rt *logicalRouter, out *routerPort, flags routerFlags) error {
+	m := matched{p: &r.p, out: out.row.Name}
+	var found *nat
+	level := 0
+	for _, x := range rt.nats {
+		if p := x.priority(); found != nil && p < level || flags.skip && p < snatSkip || flags.force && p < snatForce {
+			break
+		}
+		if r.ctState.is(flow.CTRpl) {
+			break
+		}
+		switch ok, err := x.holds(&m, n.ovn.sets); {
+		case err != nil:
+			return err
+		case !ok:
+		case found == nil:
+			found, level = x, x.priority()
+		case x.row.External != found.row.External || x.row.PortRange != found.row.PortRange:
+			return fmt.Errorf("%s and %s both match, OVN may take either", found.row.Key(), x.row.Key())
+		}
+	}
+	switch {
+	case found != nil:
+		return r.snat(n, rt, found.row, found.row.Owner, translation{addr: found.row.External}, found.row.PortRange)
+	case flags.skip:
+		r.step(n, rt.row.Name+" lr_out_snat", "flags.skip_snat_for_lb == 1, next", rt.row.Owner, "keeps its source")
+	case flags.force:
+		a := out.address(cluster.FamilyOf(r.p.Src))
+		if !a.IsValid() {
+			return fmt.Errorf("%s has no %s address for lb_force_snat_ip", out.row.Key(), cluster.FamilyOf(r.p.Src))
+		}
+		return r.snat(n, rt, forced{out.row.Name, a.String()}, rt.row.Owner, translation{addr: a}, "")
+	}
+	return nil
+}
+
+// snat is ct_snat in the router's SNAT zone.
+func (r *run) snat(n *node, rt *logicalRouter, rule any, why cluster.Owner, t translation, ports string) error {
+	if ports != "" {
+		low, high, _ := strings.Cut(ports, "-")
+		a, err := strconv.ParseUint(low, 10, 16)
+		b := a
+		if err == nil && high != "" {
+			b, err = strconv.ParseUint(high, 10, 16)
+		}
+		if err != nil || a == 0 || b < a {
+			return fmt.Errorf("port range %q is not known", ports)
+		}
+		t.ports = portRange{uint16(a), uint16(b)}
+	}
+	t.commit, t.nat = true, flow.NATSrc
+	before := r.p
+	made := r.track(rt.snatZone(n), t)
+	did := changed(&before, &r.p)
+	if did == "" {
+		did = "source stays " + r.p.Src.String()
+	}
+	if s := r.step(n, rt.row.Name+" lr_out_snat", rule, why, did); made != nil {
+		s.Entry = made.String()
+	}
+	return nil
+}

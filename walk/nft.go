@@ -1,0 +1,203 @@
+package walk
+
+import (
+	"fmt"
+	"net/netip"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/nft"
+)
+
+// chain is a base chain.
+type chain struct {
+	*nft.Chain
+	family nft.Family
+	table  *nft.Table
+}
+
+// hooked is a packet at a hook of the kernel.
+type hooked struct {
+	n       *node
+	hook    string
+	in, out string     // links; empty where the kernel does not know yet
+	hop     netip.Addr // neighbour that the packet goes to
+	track   *hostTrack
+}
+
+// hook lets the chains of a hook see the packet. ok is false when one dropped it.
+func (r *run) hook(h hooked) (ok bool, err error) {
+	for _, c := range h.n.kernel.chains[h.hook] {
+		if c.Device != "" && c.Device != h.in || len(c.Rules) == 0 {
+			continue
+		}
+		// Only the first packet of a connection sees nat chains, and only until one of them has translated it.
+		if c.Type == "nat" && (h.track == nil || !h.track.mayTranslate(h.hook)) {
+			continue
+		}
+		if len(c.table.Unknown) > 0 {
+			return false, fmt.Errorf("table %s %s has what cannot be read: %s", c.family, claims.NFTTable, c.table.Unknown[0])
+		}
+		if ok, err := r.chain(h, c); err != nil || !ok {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// chain compares the packet with one chain's rules.
+func (r *run) chain(h hooked, c *chain) (ok bool, err error) {
+	stage := "nft " + string(c.family) + " " + claims.NFTTable + " " + c.Name
+	for i := range c.Rules {
+		rule := &c.Rules[i]
+		if held, err := r.matchesRule(h, c, rule); err != nil {
+			return false, fmt.Errorf("%s: %w", stage, err)
+		} else if !held {
+			continue
+		}
+		end, ok, err := r.statement(h, c, rule, stage)
+		if err != nil || end {
+			return ok, err
+		}
+	}
+	return true, nil
+}
+
+func (r *run) matchesRule(h hooked, c *chain, rule *nft.Rule) (bool, error) {
+	for _, m := range rule.Matches {
+		held, err := r.nftMatch(h, c, m)
+		if err != nil || !held {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (r *run) nftMatch(h hooked, c *chain, m nft.Match) (bool, error) {
+	switch m := m.(type) {
+	case nft.AddrIn:
+		a := r.p.Src
+		if m.Dst {
+			a = r.p.Dst
+		}
+		return cluster.FamilyOf(a) == cluster.FamilyOf(m.Prefix.Addr()) && m.Prefix.Contains(a) != m.Not, nil
+	case nft.DstIsLocal:
+		return h.n.kernel.isLocal(r.p.Dst), nil
+	case nft.FamilyIs:
+		return cluster.FamilyOf(r.p.Dst) == m.Family, nil
+	case nft.L4Proto:
+		return r.p.Protocol == m.Protocol, nil
+	case nft.DstPort:
+		return r.p.Protocol == m.Protocol && r.p.DstPort == m.Port, nil
+	case nft.OutInterface:
+		return (h.out == m.Name) != m.Not, nil
+	case nft.InInterface:
+		return (h.in == m.Name) != m.Not, nil
+	case nft.MarkIs:
+		return r.p.Mark&m.Mask == m.Value, nil
+	case nft.InSet:
+		set := c.table.Sets[m.Set]
+		if set == nil {
+			return false, fmt.Errorf("there is no set %s", m.Set)
+		}
+		key, ok, err := r.element(set.Key)
+		if err != nil || !ok {
+			return false, err
+		}
+		_, held := set.Elements[key]
+		return held, nil
+	}
+	return false, fmt.Errorf("match %T is not known", m)
+}
+
+// element makes the packet's key of a map or set; ok is false when the packet has no such fields.
+func (r *run) element(key []nft.KeyField) (e nft.Element, ok bool, err error) {
+	for _, k := range key {
+		switch k {
+		case nft.KeyIPDst, nft.KeyIP6Dst:
+			if r.p.Dst.Is4() != (k == nft.KeyIPDst) {
+				return e, false, nil
+			}
+			e.Addr = r.p.Dst
+		case nft.KeyProto:
+			e.Protocol = r.p.Protocol
+		case nft.KeyPort:
+			e.Port = r.p.DstPort
+		default:
+			return e, false, fmt.Errorf("key %q is not known", k)
+		}
+	}
+	return e, true, nil
+}
+
+// statement does what a rule says. end is set when the chain is done with the packet, ok when the packet lives.
+func (r *run) statement(h hooked, c *chain, rule *nft.Rule, stage string) (end, ok bool, err error) {
+	before := r.p
+	switch s := rule.Do.(type) {
+	case nil:
+		return false, true, nil
+	case nft.Accept:
+		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "accepted")
+		return true, true, nil
+	case nft.Return:
+		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "goes on")
+		return true, true, nil
+	case nft.Drop:
+		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "drops it")
+		return true, false, nil
+	case nft.SetMark:
+		r.p.Mark = s.Value
+		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, fmt.Sprintf("mark 0x%x", s.Value))
+		return false, true, nil
+	case nft.DNATMap:
+		return r.dnatMap(h, c, rule, s, stage)
+	case nft.SNAT:
+		if cluster.FamilyOf(s.Addr) != cluster.FamilyOf(r.p.Src) {
+			return false, true, nil
+		}
+		r.p.Src = s.Addr
+	case nft.Masquerade:
+		a := h.n.kernel.selectAddress(h.out, h.hop, r.p.Dst)
+		if !a.IsValid() {
+			return false, false, fmt.Errorf("%s: %s has no address to masquerade with", stage, h.out)
+		}
+		r.p.Src = a
+	default:
+		return false, false, fmt.Errorf("%s: statement %T is not known", stage, rule.Do)
+	}
+	if c.Type != "nat" {
+		return false, false, fmt.Errorf("%s: %T in a chain of type %s", stage, rule.Do, c.Type)
+	}
+	h.track.source = true
+	r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, changed(&before, &r.p))
+	return true, true, nil
+}
+
+func (r *run) dnatMap(h hooked, c *chain, rule *nft.Rule, s nft.DNATMap, stage string) (end, ok bool, err error) {
+	m := c.table.Maps[s.Map]
+	switch {
+	case m == nil:
+		return false, false, fmt.Errorf("%s: there is no map %s", stage, s.Map)
+	case c.Type != "nat":
+		return false, false, fmt.Errorf("%s: dnat in a chain of type %s", stage, c.Type)
+	case m.Family != cluster.FamilyOf(r.p.Dst):
+		return false, true, nil
+	}
+	key, ok, err := r.element(m.Key)
+	if err != nil || !ok {
+		return false, true, err
+	}
+	to, ok := m.Elements[key]
+	if !ok {
+		return false, true, nil
+	}
+	before := r.p
+	r.p.Dst, r.p.DstPort = to.Addr.Addr(), to.Addr.Port()
+	h.track.destination = true
+	why := to.Owner
+	if why == (cluster.Owner{}) {
+		why = rule.Owner
+	}
+	r.step(h.n, stage, nftRule{c.table, rule}, why, changed(&before, &r.p))
+	return true, true, nil
+}

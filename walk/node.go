@@ -1,0 +1,164 @@
+package walk
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"hairpin/cluster"
+	"hairpin/datapath"
+)
+
+// zone0 is the conntrack zone of the kernel's own stack.
+const zone0 = "0"
+
+// node is one node's State, each part prepared when a packet first comes to it.
+type node struct {
+	name   string
+	state  datapath.State
+	info   *cluster.Node // nil when the Snapshot does not have it
+	owner  cluster.Owner // the Node object
+	pods   map[string]*cluster.Pod
+	bridge *bridge
+	ovn    *logical
+	kernel *kernel
+	zone0  zone
+}
+
+// node gives the node of that name.
+func (w *Walker) node(name string) (*node, error) {
+	if n := w.nodes[name]; n != nil {
+		return n, nil
+	}
+	state, ok := w.world.States[name]
+	if !ok {
+		return nil, fmt.Errorf("the State of node %s is not known", name)
+	}
+	n := &node{name: name, state: state, info: w.world.Snapshot.Node(name), owner: cluster.Owner{Kind: "Node", Name: name},
+		pods: map[string]*cluster.Pod{}}
+	n.zone0 = zone{node: n, name: zone0}
+	for _, p := range w.world.Snapshot.Pods {
+		if p.Node == name {
+			n.pods[p.LogicalPort()] = p
+		}
+	}
+	var err error
+	if n.ovn, err = newLogical(state.NB); err != nil {
+		return nil, fmt.Errorf("node %s: %w", name, err)
+	}
+	n.bridge = newBridge(n)
+	n.kernel = newKernel(n)
+	w.nodes[name] = n
+	return n, nil
+}
+
+// zone gives a conntrack zone of the node's Open vSwitch.
+func (n *node) zone(name string) zone {
+	return zone{n, name, n.info != nil && n.info.Gateway.Userspace}
+}
+
+// uplink is the gateway bridge's port to the wire; empty when the host keeps the wire to itself.
+func (n *node) uplink() string {
+	if n.info == nil {
+		return ""
+	}
+	return n.info.Gateway.Uplink
+}
+
+// logicalPort gives the logical switch port that a link of the host is plugged into.
+func (n *node) logicalPort(link string) (string, bool) {
+	id, ok := n.state.Bridge.Ports[link].ExternalIDs["iface-id"]
+	return id, ok
+}
+
+// link gives the link of the host that is plugged into a logical switch port.
+func (n *node) link(logicalPort string) (string, bool) {
+	for name, p := range n.state.Bridge.Ports {
+		if p.ExternalIDs["iface-id"] == logicalPort {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// chassis is the node's name in OVN.
+func (n *node) chassis() string { return n.state.Bridge.Settings["system-id"] }
+
+// mappedBridge gives the bridge of a physical network, by ovn-bridge-mappings.
+func (n *node) mappedBridge(network string) (string, bool) {
+	for _, m := range strings.Split(n.state.Bridge.Settings["ovn-bridge-mappings"], ",") {
+		if name, bridge, ok := strings.Cut(strings.TrimSpace(m), ":"); ok && name == network {
+			return bridge, true
+		}
+	}
+	return "", false
+}
+
+// internal tells whether an address is one of the cluster's own networks, which nobody on the wire has.
+func (w *Walker) internal(a netip.Addr) bool {
+	c := &w.world.Snapshot.Config
+	for _, s := range c.ClusterSubnets {
+		if s.CIDR.Contains(a) {
+			return true
+		}
+	}
+	for _, list := range [...][]netip.Prefix{c.ServiceCIDRs, c.JoinSubnets, c.TransitSubnets, c.Gateway.MasqueradeSubnets} {
+		for _, p := range list {
+			if p.Contains(a) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// owner tells which node answers for an address on the wire: with an address of its host, or with an external address
+// of one of its gateway router's NAT rows.
+func (w *Walker) owner(a netip.Addr) (*node, error) {
+	if w.owners == nil {
+		w.owners = map[netip.Addr]string{}
+		for name, s := range w.world.States {
+			for _, external := range natAddresses(s.NB) {
+				w.owners[external] = name
+			}
+		}
+		for _, n := range w.world.Snapshot.Nodes {
+			for _, p := range n.HostAddresses {
+				w.owners[p.Addr()] = n.Name
+			}
+			for _, a := range n.Addresses {
+				w.owners[a] = n.Name
+			}
+		}
+	}
+	if w.internal(a) {
+		return nil, nil
+	}
+	name, ok := w.owners[a]
+	if !ok {
+		return nil, nil
+	}
+	return w.node(name)
+}
+
+// byMAC gives the node whose bridge has an Ethernet address.
+func (w *Walker) byMAC(m cluster.MAC) (*node, error) {
+	for _, n := range w.world.Snapshot.Nodes {
+		if n.Gateway.MAC == m {
+			return w.node(n.Name)
+		}
+	}
+	return nil, nil
+}
+
+// resolve gives the Ethernet address that the wire has for a neighbour; ok is false when nobody there answers. A machine
+// that is not ours answers with the zero address.
+func (w *Walker) resolve(a netip.Addr) (m cluster.MAC, ok bool) {
+	if w.internal(a) {
+		return m, false
+	}
+	if n, err := w.owner(a); err == nil && n != nil && n.info != nil {
+		return n.info.Gateway.MAC, true
+	}
+	return m, true
+}

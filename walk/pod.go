@@ -1,0 +1,65 @@
+package walk
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"hairpin/cluster"
+)
+
+// startPod finds a pod and gives its packet a source address.
+func (r *run) startPod(at Point, p *Packet) (location, error) {
+	n, err := r.w.node(at.Node)
+	if err != nil {
+		return location{}, err
+	}
+	for name, pod := range n.pods {
+		if pod.Owner != at.Pod {
+			continue
+		}
+		if !p.Src.IsValid() {
+			i := slices.IndexFunc(pod.IPs, func(a netip.Addr) bool { return cluster.FamilyOf(a) == cluster.FamilyOf(p.Dst) })
+			if i < 0 {
+				return location{}, fmt.Errorf("%s has no %s address", at, cluster.FamilyOf(p.Dst))
+			}
+			p.Src = pod.IPs[i]
+		}
+		return location{podSends, n, name}, nil
+	}
+	return location{}, fmt.Errorf("%s is not on node %s", at, at.Node)
+}
+
+// podSends is the pod's own stack: its subnet is on the link, everything else goes to the node switch's router.
+func (r *run) podSends(n *node, name string) (location, error) {
+	pod := n.pods[name]
+	if slices.Contains(pod.IPs, r.p.Dst) {
+		return r.deliver(Point{n.name, pod.Owner}, "delivered in the pod itself")
+	}
+	port := n.ovn.ports[name]
+	if port == nil {
+		return r.drop(fmt.Sprintf("pod %s/%s has no logical port %s", pod.Owner.Namespace, pod.Owner.Name, name))
+	}
+	mac, ok := port.sw.neighbour(r.p.Dst)
+	if !ok {
+		gateway := port.sw.gateway(r.p.Src)
+		if gateway == nil {
+			return r.drop(fmt.Sprintf("switch %s has no router for %s", port.sw.row.Name, r.p.Src))
+		}
+		mac = gateway.row.MAC
+	}
+	r.p.EthSrc, r.p.EthDst = pod.MAC, mac
+	r.ctState = tracking{}
+	return location{switchReceives, n, name}, nil
+}
+
+// podReceives is the end of a packet to a pod.
+func (r *run) podReceives(n *node, pod *cluster.Pod) (location, error) {
+	switch {
+	case r.p.EthDst != pod.MAC:
+		return r.drop(fmt.Sprintf("the frame is for %s, pod %s/%s has %s", r.p.EthDst, pod.Owner.Namespace, pod.Owner.Name, pod.MAC))
+	case !slices.Contains(pod.IPs, r.p.Dst):
+		return r.drop(fmt.Sprintf("the packet is for %s, which pod %s/%s does not have", r.p.Dst, pod.Owner.Namespace, pod.Owner.Name))
+	}
+	return r.deliver(Point{n.name, pod.Owner}, fmt.Sprintf("delivered to pod %s/%s port %d", pod.Owner.Namespace, pod.Owner.Name, r.p.DstPort))
+}

@@ -1,0 +1,146 @@
+package walk
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"hairpin/cluster"
+	"hairpin/datapath/nb"
+)
+
+// routeLevel is all routes of a router with one length of prefix and one kind of match, for one family.
+type routeLevel struct {
+	family   cluster.Family
+	bits     int
+	priority int // of lr_in_ip_routing: longest prefix first; connected before static, destination before source
+	bySource bool
+	routes   map[netip.Prefix]*routeGroup
+}
+
+// routeGroup is what a router knows about one prefix: static routes (several are ECMP), or a connected network.
+type routeGroup struct {
+	static    []*nb.Route
+	connected *routerPort
+}
+
+// The priorities of lr_in_ip_routing: eight per bit of prefix, and these on top.
+const (
+	routeBySource  = 0
+	routeStatic    = 4
+	routeConnected = 6
+)
+
+func (r *logicalRouter) level(p netip.Prefix, kind int) *routeLevel {
+	family := cluster.FamilyOf(p.Addr())
+	priority := 8*p.Bits() + kind
+	for i := range r.routes {
+		if l := &r.routes[i]; l.family == family && l.priority == priority {
+			return l
+		}
+	}
+	r.routes = append(r.routes, routeLevel{family, p.Bits(), priority, kind == routeBySource, map[netip.Prefix]*routeGroup{}})
+	return &r.routes[len(r.routes)-1]
+}
+
+func (r *logicalRouter) addRoute(row *nb.Route) {
+	kind := routeStatic
+	if row.BySource {
+		kind = routeBySource
+	}
+	l := r.level(row.Prefix, kind)
+	g := l.routes[row.Prefix.Masked()]
+	if g == nil {
+		g = &routeGroup{}
+		l.routes[row.Prefix.Masked()] = g
+	}
+	g.static = append(g.static, row)
+}
+
+// sortRoutes adds the connected networks and puts everything in the order in which OVN compares.
+func (r *logicalRouter) sortRoutes() {
+	for _, p := range r.ports {
+		for _, n := range p.row.Networks {
+			r.level(n, routeConnected).routes[n.Masked()] = &routeGroup{connected: p}
+		}
+	}
+	slices.SortFunc(r.routes, func(a, b routeLevel) int { return cmp.Compare(b.priority, a.priority) })
+	for _, l := range r.routes {
+		for _, g := range l.routes {
+			slices.SortFunc(g.static, func(a, b *nb.Route) int { return a.NextHop.Compare(b.NextHop) })
+		}
+	}
+}
+
+// lookup gives the best route for a packet, or nil.
+func (r *logicalRouter) lookup(p *Packet) *routeGroup {
+	family := cluster.FamilyOf(p.Dst)
+	for i := range r.routes {
+		l := &r.routes[i]
+		if l.family != family {
+			continue
+		}
+		a := p.Dst
+		if l.bySource {
+			a = p.Src
+		}
+		prefix, _ := a.Prefix(l.bits)
+		if g := l.routes[prefix]; g != nil {
+			return g
+		}
+	}
+	return nil
+}
+
+// towards gives the port whose network a next hop is in, or nil.
+func (r *logicalRouter) towards(hop netip.Addr) *routerPort {
+	for _, p := range r.ports {
+		if p.network(hop).IsValid() {
+			return p
+		}
+	}
+	return nil
+}
+
+// routed is where a router sends a packet.
+type routed struct {
+	out *routerPort
+	hop netip.Addr
+}
+
+// route is lr_in_ip_routing. ok is false when there is no route.
+func (r *run) route(n *node, rt *logicalRouter) (to routed, ok bool, err error) {
+	stage := rt.row.Name + " lr_in_ip_routing"
+	g := rt.lookup(&r.p)
+	switch {
+	case g == nil:
+		return to, false, nil
+	case g.connected != nil:
+		p := g.connected
+		r.step(n, stage, connected{p, p.network(r.p.Dst)}, p.row.Owner, "connected: out of port "+p.row.Name)
+		return routed{p, r.p.Dst}, true, nil
+	}
+	hops := make([]netip.AddrPort, len(g.static))
+	for i, row := range g.static {
+		hops[i] = netip.AddrPortFrom(row.NextHop, 0)
+	}
+	row := g.static[r.choose(hops)]
+	to.hop = row.NextHop
+	for _, p := range rt.ports {
+		if p.row.Name == row.OutPort {
+			to.out = p
+		}
+	}
+	if row.OutPort == "" {
+		to.out = rt.towards(row.NextHop)
+	}
+	if to.out == nil {
+		return to, false, fmt.Errorf("%s: no port leads to its next hop", row.Key())
+	}
+	s := r.step(n, stage, row, row.Owner, "to "+to.hop.String()+" out of port "+to.out.row.Name)
+	if len(hops) > 1 {
+		s.Choices = hops
+	}
+	return to, true, nil
+}

@@ -1,0 +1,126 @@
+package walk
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/host"
+	"hairpin/datapath/nb"
+	"hairpin/datapath/nft"
+)
+
+// Rules that are no rows: what OVN adds by itself.
+type (
+	undo    struct{ zone string }          // ct_lb_mark, ct_snat, ct_dnat without arguments
+	commits struct{ zone string }          // ct_commit
+	forced  struct{ port, address string } // lb_force_snat_ip
+
+	lookedUp struct { // ls_in_l2_lkup
+		to   cluster.MAC
+		port string
+	}
+	connected struct { // lr_in_ip_routing
+		port    *routerPort
+		network netip.Prefix
+	}
+	tunnelKeys struct{ port *switchPort }
+	option     struct { // a load balancer's
+		lb  *nb.LoadBalancer
+		key string
+	}
+)
+
+// Rules that do not print themselves alone.
+type (
+	localRoute netip.Addr
+	nftRule    struct {
+		table *nft.Table
+		rule  *nft.Rule
+	}
+)
+
+// rule gives a rule in the words of its tool. Texts are kept: rendering a row costs more than walking it.
+func (w *Walker) rule(x any) string {
+	if s, ok := x.(string); ok {
+		return s
+	}
+	if s, ok := w.texts[x]; ok {
+		return s
+	}
+	s := ruleText(x)
+	w.texts[x] = s
+	return s
+}
+
+func ruleText(x any) string {
+	switch x := x.(type) {
+	case *flow.Flow:
+		return x.String()
+	case *vip:
+		return nb.Line(&nb.LoadBalancer{Name: x.lb.Name, Protocol: x.lb.Protocol, VIPs: []nb.VIP{*x.VIP}, Affinity: x.lb.Affinity})
+	case option:
+		return fmt.Sprintf("set Load_Balancer %s options:%s=%q", x.lb.Name, x.key, x.lb.Options[x.key])
+	case lookedUp:
+		return fmt.Sprintf("eth.dst == %s, outport = %q", x.to, x.port)
+	case connected:
+		return fmt.Sprintf("%s.dst == %s, outport = %q", pick(x.network.Addr().Is4(), "ip4", "ip6"), x.network.Masked(), x.port.row.Name)
+	case tunnelKeys:
+		return fmt.Sprintf("tun_id=%s,reg15=%s, outport = %q", x.port.sw.row.OtherConfig["requested-tnl-key"], x.port.row.Options["requested-tnl-key"], x.port.row.Name)
+	case nb.Row:
+		return strings.TrimSuffix(nb.Line(x), " # "+x.Why().String())
+	case undo:
+		return "ct(nat) in zone " + x.zone
+	case commits:
+		return "ct_commit in zone " + x.zone
+	case forced:
+		return fmt.Sprintf("flags.force_snat_for_lb == 1 && outport == %q, ct_snat(%s) [lb_force_snat_ip=router_ip]", x.port, x.address)
+	case localRoute:
+		return "local " + netip.Addr(x).String() + " dev lo table local"
+	case *kernelRoute:
+		return x.text()
+	case host.Neighbor:
+		return x.IP.String() + " lladdr " + x.MAC.String() + " dev " + x.Link + " PERMANENT"
+	case nftRule:
+		return x.text()
+	case fmt.Stringer:
+		return x.String()
+	}
+	return fmt.Sprintf("%T", x)
+}
+
+// text is the route as `ip route` prints it.
+func (r *kernelRoute) text() string {
+	s := r.Prefix.String()
+	switch {
+	case r.Prefix.Bits() == 0:
+		s = "default"
+	case r.Prefix.IsSingleIP():
+		s = r.Prefix.Addr().String()
+	}
+	if r.Via.IsValid() {
+		s += " via " + r.Via.String()
+	}
+	s += " dev " + r.Link
+	if r.connected {
+		s += " proto kernel scope link"
+	}
+	if r.Src.IsValid() {
+		s += " src " + r.Src.String()
+	}
+	if r.MTU != 0 {
+		s += fmt.Sprintf(" mtu %d", r.MTU)
+	}
+	return s
+}
+
+func (r nftRule) text() string { return fmt.Sprintf("%v", *r.rule) }
+
+func pick(b bool, yes, no string) string {
+	if b {
+		return yes
+	}
+	return no
+}

@@ -1,0 +1,196 @@
+package walk
+
+import (
+	"fmt"
+	"net/netip"
+
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+)
+
+// stateful tells whether packets of a port go through conntrack: on a switch with load balancers those of all ports but
+// routers' and localnet ones (ls_in_pre_lb, ls_out_pre_lb).
+func (p *switchPort) stateful() bool {
+	return len(p.sw.balancers) > 0 && p.row.Type != "router" && p.row.Type != "localnet"
+}
+
+// switchReceives is a logical switch's ingress pipeline.
+func (r *run) switchReceives(n *node, name string) (location, error) {
+	in := n.ovn.ports[name]
+	if in == nil {
+		return r.drop("there is no logical switch port " + name)
+	}
+	sw := in.sw
+	if err := in.check(); err != nil {
+		return location{}, err
+	}
+	r.ctState = tracking{}
+	if in.stateful() {
+		if hairpin, err := r.switchBalances(n, in); err != nil || r.done {
+			return location{}, err
+		} else if hairpin {
+			r.p.EthSrc, r.p.EthDst = r.p.EthDst, r.p.EthSrc
+			return r.switchEgress(n, in)
+		}
+	}
+	out := sw.byMAC[r.p.EthDst]
+	if out == nil {
+		out = sw.unknown
+	}
+	switch {
+	case out == nil:
+		return r.drop(fmt.Sprintf("switch %s has no port for %s", sw.row.Name, r.p.EthDst))
+	case out == in:
+		return r.drop(fmt.Sprintf("switch %s: %s is behind port %s, where the packet comes from", sw.row.Name, r.p.EthDst, name))
+	}
+	r.step(n, sw.row.Name+" ls_in_l2_lkup", lookedUp{r.p.EthDst, out.row.Name}, out.row.Owner, "out of port "+out.row.Name)
+	return r.switchEgress(n, out)
+}
+
+// check refuses what a switch or a port asks for and walk does not know.
+func (p *switchPort) check() error {
+	switch p.row.Type {
+	case "", "router", "localnet", "remote":
+	default:
+		return fmt.Errorf("%s: type %q is not known", p.row.Key(), p.row.Type)
+	}
+	if err := unknownOption(p.sw.row, "subnet", "ipv6_prefix", "exclude_ips", "interconn-ts", "requested-tnl-key", "mcast_snoop",
+		"mcast_querier", "mcast_flood_unregistered", "broadcast-arps-to-all-routers", "fdb_age_threshold", "ct-zone-limit"); err != nil {
+		return err
+	}
+	return unknownOption(p.row, "router-port", "nat-addresses", "exclude-lb-vips-from-garp", "arp_proxy", "network_name",
+		"requested-tnl-key", "requested-chassis", "iface-id-ver", "mcast_flood", "localnet_learn_fdb", "disable_arp_nd_rsp")
+}
+
+// switchBalances is ls_in_pre_stateful to ls_in_stateful: conntrack in the port's zone, load balancing of new
+// connections, and the hairpin of those whose endpoint is the sender.
+func (r *run) switchBalances(n *node, in *switchPort) (hairpin bool, err error) {
+	sw, z := in.sw, n.zone(in.row.Name)
+	r.unNAT(n, sw.row.Name+" ls_in_pre_stateful", z, sw.row.Owner)
+	snat := n.zone(sw.row.Name + "_snat")
+	if !r.ctState.is(flow.CTNew) {
+		return r.hairpinAgain(n, in, snat)
+	}
+	asked := r.p.Dst
+	v, err := sw.balancers.lookup(&r.p)
+	switch {
+	case err != nil:
+		return false, err
+	case v != nil:
+		refused, reason, err := r.balance(n, sw.row.Name+" ls_in_lb", z, v, routerFlags{})
+		switch {
+		case err != nil:
+			return false, err
+		case refused && v.lb.Options["reject"] == "true":
+			_, err = r.refuse(location{switchOutput, n, in.row.Name}, routerFlags{}, reason)
+			return false, err
+		case refused:
+			_, err = r.drop(reason)
+			return false, err
+		case r.p.Src == r.p.Dst:
+			return true, r.hairpin(n, in, v, asked, snat)
+		}
+	default:
+		if again, err := r.hairpinAgain(n, in, snat); again || err != nil {
+			return again, err
+		}
+	}
+	r.commitNew(n, sw.row.Name+" ls_in_stateful", z, sw.row.Owner)
+	return false, nil
+}
+
+// hairpin gives a packet to its own sender a source address that the sender does not have (ls_in_nat_hairpin).
+func (r *run) hairpin(n *node, in *switchPort, v *vip, asked netip.Addr, snat zone) error {
+	source, err := hairpinSource(v.lb, asked)
+	if err != nil {
+		return err
+	}
+	before := r.p
+	made := r.track(snat, translation{commit: true, nat: flow.NATSrc, addr: source})
+	s := r.step(n, in.sw.row.Name+" ls_in_nat_hairpin", option{v.lb, "hairpin_snat_ip"}, v.lb.Owner, "the endpoint is the sender: "+changed(&before, &r.p)+", back out of port "+in.row.Name)
+	if made != nil {
+		s.Entry = made.String()
+	}
+	return nil
+}
+
+// hairpinAgain recognises a later packet of a hairpinned connection, or its reply.
+func (r *run) hairpinAgain(n *node, in *switchPort, snat zone) (bool, error) {
+	e, reply := r.ct.find(snat, tupleOf(&r.p))
+	if e == nil {
+		return false, nil
+	}
+	before := r.p
+	r.track(snat, translation{nat: flow.NATUndo})
+	words := "the endpoint is the sender: "
+	if reply {
+		words = "a reply to the hairpin address: "
+	}
+	r.step(n, in.sw.row.Name+" ls_in_nat_hairpin", "ct_snat", in.sw.row.Owner, words+changed(&before, &r.p)+", back out of port "+in.row.Name)
+	return true, nil
+}
+
+// unNAT looks the packet up in a zone and translates it as its connection says. It is a step only if that changes it.
+func (r *run) unNAT(n *node, stage string, z zone, why cluster.Owner) {
+	before := r.p
+	r.track(z, translation{nat: flow.NATUndo})
+	if did := changed(&before, &r.p); did != "" {
+		r.step(n, stage, undo{z.name}, why, did)
+	}
+}
+
+// commitNew makes an entry for a new connection that nothing translated.
+func (r *run) commitNew(n *node, stage string, z zone, why cluster.Owner) {
+	if !r.ctState.is(flow.CTNew) {
+		return
+	}
+	if made := r.track(z, translation{commit: true}); made != nil {
+		s := r.step(n, stage, commits{z.name}, why, "committed")
+		s.Entry = made.String()
+	}
+}
+
+// switchSends is the egress pipeline of a packet whose ingress was on another node.
+func (r *run) switchSends(n *node, name string) (location, error) {
+	out := n.ovn.ports[name]
+	r.step(n, out.sw.row.Name+" tunnel key", tunnelKeys{out}, out.row.Owner, "out of port "+name)
+	return r.switchEgress(n, out)
+}
+
+// switchEgress is a logical switch's egress pipeline: conntrack in the zone of the port.
+func (r *run) switchEgress(n *node, out *switchPort) (location, error) {
+	if out.stateful() {
+		z := n.zone(out.row.Name)
+		r.unNAT(n, out.sw.row.Name+" ls_out_pre_stateful", z, out.sw.row.Owner)
+		r.commitNew(n, out.sw.row.Name+" ls_out_stateful", z, out.sw.row.Owner)
+	}
+	return location{switchOutput, n, out.row.Name}, nil
+}
+
+// switchOutput delivers to what is behind a port.
+func (r *run) switchOutput(n *node, name string) (location, error) {
+	p := n.ovn.ports[name]
+	r.ctState = tracking{}
+	if err := p.check(); err != nil {
+		return location{}, err
+	}
+	switch p.row.Type {
+	case "router":
+		return location{routerReceives, n, p.peer.row.Name}, nil
+	case "remote":
+		return r.geneve(n, p)
+	case "localnet":
+		patch := patchPort(p.row)
+		if n.bridge.patch[patch] == "" {
+			return r.drop(fmt.Sprintf("port %s: no bridge is mapped to network %q (ovn-bridge-mappings)", name, p.row.Options["network_name"]))
+		}
+		return location{bridgeReceives, n, patch}, nil
+	}
+	if pod := n.pods[name]; pod != nil {
+		return r.podReceives(n, pod)
+	}
+	if link, ok := n.link(name); ok {
+		return location{hostReceives, n, link}, nil
+	}
+	return r.drop(fmt.Sprintf("nothing is plugged into port %s", name))
+}

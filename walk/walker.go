@@ -1,0 +1,301 @@
+package walk
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"hairpin/cluster"
+)
+
+// clientPort is the source port of a packet that names none: the first of Linux' ip_local_port_range.
+const clientPort = 32768
+
+// maxSteps is how many steps one way may have; the longest of the documents has about 40.
+const maxSteps = 300
+
+// Walker walks packets through one World. It keeps what it has worked out of the States from walk to walk, which must
+// therefore not change. It is not safe for concurrent use.
+type Walker struct {
+	world  World
+	nodes  map[string]*node
+	owners map[netip.Addr]string // node that answers for an address on the wire
+	texts  map[any]string        // rules as text
+}
+
+// New prepares to walk through a World. Nothing is looked at before a packet comes by.
+func New(w World) *Walker {
+	if w.Snapshot == nil {
+		w.Snapshot = &cluster.Snapshot{}
+	}
+	return &Walker{world: w, nodes: map[string]*node{}, texts: map[any]string{}}
+}
+
+// Walk follows a packet from where it starts to where it ends, then the reply back. A missing source address is the one
+// that the sender would choose, a missing source port is 32768.
+//
+// Where a load balancer or an equal-cost route has several ways, the first of prefer that is among them is taken, else
+// the first of all: a next hop is given with port 0.
+//
+// An error means that the packet met what walk does not know, or went in circles; the Trace then tells how far it came.
+func (w *Walker) Walk(at Point, p Packet, prefer ...netip.AddrPort) (Trace, error) {
+	if p.SrcPort == 0 {
+		p.SrcPort = clientPort
+	}
+	r := &run{w: w, prefer: prefer}
+	start, err := r.start(at, &p)
+	t := Trace{From: at, Sent: p}
+	if err == nil {
+		t.Verdict, err = r.follow(start, p)
+	}
+	t.Forward = r.steps
+	if err == nil && r.sent != nil {
+		t.Sent = *r.sent
+	}
+	if err != nil || !t.Verdict.Delivered && r.refusal == nil {
+		return t, err
+	}
+	err = r.answer(&t)
+	return t, err
+}
+
+// run is one walk: one connection, in a world without others.
+type run struct {
+	w      *Walker
+	prefer []netip.AddrPort
+	ct     conntrack
+
+	p       Packet
+	ctState tracking // of this packet, in Open vSwitch
+	sent    *Packet  // as the sending host sent it, its source address chosen
+	steps   []Step
+	verdict Verdict
+	done    bool
+	refusal *refusal
+}
+
+// refusal is a packet that a load balancer makes to refuse another one.
+type refusal struct {
+	from   location
+	packet Packet
+	flags  routerFlags // of the router that refuses
+}
+
+// place is a kind of location.
+type place uint8
+
+const (
+	hostSends      place = iota + 1 // a process of the host sends
+	hostReceives                    // a frame comes in by a link; port: the link
+	bridgeReceives                  // port: of the gateway bridge
+	switchReceives                  // port: of a logical switch
+	switchSends                     // egress pipeline of a logical switch, towards port: the ingress was elsewhere
+	switchOutput                    // out of a port of a logical switch, all pipelines done
+	routerReceives                  // port: of a logical router
+	routerRefuses                   // egress pipeline of a logical router from lr_out_snat on; port: where to
+	wireReceives                    // the wire; node: the sender, nil: a machine outside
+	podSends                        // port: the pod's logical port
+)
+
+// location is where a packet is between two systems.
+type location struct {
+	place place
+	node  *node
+	port  string
+}
+
+// follow moves the packet from system to system until it ends.
+func (r *run) follow(at location, p Packet) (Verdict, error) {
+	r.p, r.done, r.verdict = p, false, Verdict{}
+	r.steps = make([]Step, 0, 32)
+	for !r.done {
+		if len(r.steps) > maxSteps {
+			return r.verdict, fmt.Errorf("more than %d steps: the packet goes in circles, last at %s", maxSteps, at)
+		}
+		next, err := r.move(at)
+		if err != nil {
+			return r.verdict, fmt.Errorf("%s: %w", at, err)
+		}
+		if next == at && !r.done {
+			return r.verdict, fmt.Errorf("%s: the packet does not move", at)
+		}
+		at = next
+	}
+	return r.verdict, nil
+}
+
+func (r *run) move(at location) (location, error) {
+	switch at.place {
+	case hostSends:
+		return r.hostSends(at.node)
+	case hostReceives:
+		return r.hostReceives(at.node, at.port)
+	case bridgeReceives:
+		return r.bridgeReceives(at.node, at.port)
+	case switchReceives:
+		return r.switchReceives(at.node, at.port)
+	case switchSends:
+		return r.switchSends(at.node, at.port)
+	case switchOutput:
+		return r.switchOutput(at.node, at.port)
+	case routerReceives:
+		return r.routerReceives(at.node, at.port)
+	case routerRefuses:
+		return r.routerRefuses(at.node, at.port)
+	case wireReceives:
+		return r.wireReceives(at.node)
+	case podSends:
+		return r.podSends(at.node, at.port)
+	}
+	return location{}, fmt.Errorf("no such place: %d", at.place)
+}
+
+// String names the location for messages.
+func (l location) String() string {
+	name := "outside"
+	if l.node != nil {
+		name = l.node.name
+	}
+	switch l.place {
+	case hostSends:
+		return name + ": host"
+	case hostReceives:
+		return name + ": host, from " + l.port
+	case bridgeReceives:
+		return name + ": gateway bridge, from " + l.port
+	case switchReceives, switchSends, switchOutput:
+		return name + ": logical switch port " + l.port
+	case routerReceives, routerRefuses:
+		return name + ": logical router port " + l.port
+	case podSends:
+		return name + ": pod " + l.port
+	}
+	return name + ": wire"
+}
+
+// drop ends the packet.
+func (r *run) drop(reason string) (location, error) {
+	r.done = true
+	r.verdict = Verdict{Reason: reason}
+	return location{}, nil
+}
+
+// deliver ends the packet at a receiver.
+func (r *run) deliver(at Point, reason string) (location, error) {
+	r.done = true
+	r.verdict = Verdict{Delivered: true, At: at, Seen: r.p, Reason: reason}
+	return location{}, nil
+}
+
+// refuse ends the packet and remembers the answer that a load balancer gives to it.
+func (r *run) refuse(from location, flags routerFlags, reason string) (location, error) {
+	back := Packet{Protocol: r.p.Protocol, Src: r.p.Dst, Dst: r.p.Src, SrcPort: r.p.DstPort, DstPort: r.p.SrcPort,
+		EthSrc: r.p.EthDst, EthDst: r.p.EthSrc}
+	r.refusal = &refusal{from: from, packet: back, flags: flags}
+	r.done = true
+	r.verdict = Verdict{Rejected: true, Reason: reason}
+	return location{}, nil
+}
+
+// step adds a step. rule is what Walker.rule knows to print.
+func (r *run) step(n *node, stage string, rule any, why cluster.Owner, did string) *Step {
+	name := ""
+	if n != nil {
+		name = n.name
+	}
+	r.steps = append(r.steps, Step{Node: name, Stage: stage, Rule: r.w.rule(rule), Did: did, Why: why, After: r.p})
+	return &r.steps[len(r.steps)-1]
+}
+
+// start turns a Point into a location and fills in what the sender would.
+func (r *run) start(at Point, p *Packet) (location, error) {
+	switch p.Protocol {
+	case cluster.TCP, cluster.UDP, cluster.SCTP:
+	default:
+		return location{}, fmt.Errorf("%s is not a protocol of Services", p.Protocol)
+	}
+	switch {
+	case !p.Dst.IsValid():
+		return location{}, errors.New("the packet has no destination")
+	case p.Src.IsValid() && cluster.FamilyOf(p.Src) != cluster.FamilyOf(p.Dst):
+		return location{}, fmt.Errorf("from %s to %s: not of one family", p.Src, p.Dst)
+	case at.Pod != (cluster.Owner{}):
+		return r.startPod(at, p)
+	case at.Node == "":
+		if !p.Src.IsValid() {
+			return location{}, errors.New("a packet from outside needs a source address")
+		}
+		return location{place: wireReceives}, nil
+	}
+	n, err := r.w.node(at.Node)
+	return location{place: hostSends, node: n}, err
+}
+
+// answer lets the receiver reply, or sends the refusal, and follows it to the sender.
+func (r *run) answer(t *Trace) error {
+	v := &t.Verdict
+	back, start := Packet{}, location{}
+	if r.refusal != nil {
+		if t.Sent.Protocol == cluster.UDP {
+			v.AnswerReason = "the ICMP error is not followed"
+			return nil
+		}
+		back, start = r.refusal.packet, r.refusal.from
+	} else {
+		s := v.Seen
+		back = Packet{Protocol: s.Protocol, Src: s.Dst, Dst: s.Src, SrcPort: s.DstPort, DstPort: s.SrcPort}
+		var err error
+		if start, err = r.start(v.At, &back); err != nil {
+			return fmt.Errorf("reply: %w", err)
+		}
+	}
+	end, err := r.follow(start, back)
+	t.Reply = r.steps
+	if err != nil {
+		return fmt.Errorf("reply: %w", err)
+	}
+	v.Answer = end.Seen
+	v.Answered, v.AnswerReason = judge(t, end)
+	return nil
+}
+
+// judge says whether the sender takes the reply for an answer to what it sent.
+func judge(t *Trace, end Verdict) (bool, string) {
+	s, got := t.Sent, end.Seen
+	switch {
+	case !end.Delivered:
+		return false, "the reply does not arrive: " + end.Reason
+	case end.At != t.From:
+		return false, "the reply goes to " + end.At.String() + " instead of " + t.From.String()
+	case got.Dst != s.Src || got.DstPort != s.SrcPort:
+		return false, "the reply goes to " + endpoint(got.Dst, got.DstPort) + ", the sender is " + endpoint(s.Src, s.SrcPort)
+	case got.Src != s.Dst || got.SrcPort != s.DstPort:
+		return false, "the reply comes from " + endpoint(got.Src, got.SrcPort) + ", the sender had asked " + endpoint(s.Dst, s.DstPort)
+	}
+	return true, "the reply comes from " + endpoint(got.Src, got.SrcPort) + ", the address that was asked"
+}
+
+// choose takes one of several ways and tells its place.
+func (r *run) choose(of []netip.AddrPort) int {
+	for _, p := range r.prefer {
+		for i, a := range of {
+			if a == p {
+				return i
+			}
+		}
+	}
+	return 0
+}
+
+// String names the point as `hairpin explain` does: "host/node-a", "pod/default/web-1", "outside".
+func (p Point) String() string {
+	switch {
+	case p.Pod != (cluster.Owner{}):
+		return "pod/" + p.Pod.Namespace + "/" + p.Pod.Name
+	case p.Node != "":
+		return "host/" + p.Node
+	}
+	return "outside"
+}
+
+func endpoint(a netip.Addr, port uint16) string { return netip.AddrPortFrom(a, port).String() }

@@ -1,0 +1,63 @@
+package walk
+
+import (
+	"fmt"
+
+	"hairpin/cluster"
+	"hairpin/datapath/nb"
+)
+
+// wireReceives carries a frame over the wire between the nodes, and through the routers outside that may be on it. from
+// is the sender, nil for a machine outside.
+func (r *run) wireReceives(from *node) (location, error) {
+	to, err := r.w.byMAC(r.p.EthDst)
+	if r.p.EthDst == (cluster.MAC{}) {
+		to, err = r.w.owner(r.p.Dst)
+	}
+	if err != nil {
+		return location{}, err
+	}
+	if to != nil {
+		if r.p.EthDst == (cluster.MAC{}) && to.info != nil {
+			r.p.EthDst = to.info.Gateway.MAC
+		}
+		if port := to.uplink(); port != "" {
+			return location{bridgeReceives, to, port}, nil
+		}
+		return location{hostReceives, to, to.kernel.wireLink()}, nil
+	}
+	if r.w.internal(r.p.Dst) {
+		return r.drop(fmt.Sprintf("%s left on the wire, where nobody has it", r.p.Dst))
+	}
+	if from == nil {
+		return r.drop(fmt.Sprintf("no node has %s", r.p.Dst))
+	}
+	return r.deliver(Point{}, "delivered outside, to "+endpoint(r.p.Dst, r.p.DstPort))
+}
+
+// geneve carries a packet to the other node that a port of type "remote" stands for.
+func (r *run) geneve(n *node, p *switchPort) (location, error) {
+	chassis, ok := n.state.NB[nb.Key{Table: nb.TableChassis, Name: p.row.Options["requested-chassis"]}].(*nb.Chassis)
+	if !ok {
+		return r.drop(fmt.Sprintf("port %s is on chassis %q, which is not in the Southbound database", p.row.Name, p.row.Options["requested-chassis"]))
+	}
+	to, err := r.w.node(chassis.Hostname)
+	if err != nil {
+		return location{}, err
+	}
+	r.step(n, "geneve", chassis, chassis.Owner, "in a Geneve tunnel to "+chassis.IP.String()+", tunnel keys "+
+		p.sw.row.OtherConfig["requested-tnl-key"]+" and "+p.row.Options["requested-tnl-key"])
+	if own := to.chassis(); own != chassis.Name {
+		return r.drop(fmt.Sprintf("node %s is chassis %q, not %q", to.name, own, chassis.Name))
+	}
+	if ip := to.state.Bridge.Settings["ovn-encap-ip"]; ip != chassis.IP.String() {
+		return r.drop(fmt.Sprintf("node %s takes tunnels at %q, not at %s", to.name, ip, chassis.IP))
+	}
+	port := to.ovn.byTunnelKeys(p.sw.row.OtherConfig["requested-tnl-key"], p.row.Options["requested-tnl-key"])
+	if port == nil {
+		return r.drop(fmt.Sprintf("node %s has no port with the tunnel keys %s and %s", to.name,
+			p.sw.row.OtherConfig["requested-tnl-key"], p.row.Options["requested-tnl-key"]))
+	}
+	r.ctState, r.p.Mark = tracking{}, 0
+	return location{switchSends, to, port.row.Name}, nil
+}
