@@ -119,12 +119,20 @@ type translation struct {
 	port   uint16     // of NATDst; 0 = keep
 	ports  portRange  // of NATSrc
 	mark   uint32
+	inline bool // the packet goes on where it is, without another lookup in the datapath
 }
+
+// maxRecirculations is how often the userspace datapath looks a packet up again; then it drops it ("Max recirculation
+// depth exceeded", MAX_RECIRC_DEPTH since Open vSwitch 3.4).
+const maxRecirculations = 8
 
 // track sends the packet through a zone, as Open vSwitch's ct action does. made is the entry, if one was committed.
 //
 // A packet that comes back to the zone of its last pass keeps its connection and is not translated again.
 func (r *run) track(z zone, t translation) (made *entry) {
+	if !t.inline {
+		r.recirculations++
+	}
 	if r.ctState.bits != 0 && r.ctState.zone == z {
 		if t.commit && r.ctState.entry == nil {
 			return r.commit(z, t)

@@ -199,7 +199,7 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 func (r *run) ctAction(n *node, a flow.CT, step int) string {
 	before := r.p
 	z := n.zone(strconv.Itoa(int(a.Zone)))
-	made := r.track(z, translation{commit: a.Commit, nat: a.NAT.Kind, addr: a.NAT.Addr, ports: portRange{a.NAT.PortMin, a.NAT.PortMax}, mark: a.Mark})
+	made := r.track(z, translation{commit: a.Commit, nat: a.NAT.Kind, addr: a.NAT.Addr, ports: portRange{a.NAT.PortMin, a.NAT.PortMax}, mark: a.Mark, inline: a.Table == 0})
 	did := changed(&before, &r.p)
 	switch {
 	case made != nil:

@@ -106,7 +106,7 @@ func (r *run) hairpin(n *node, in *switchPort, v *vip, asked netip.Addr, snat zo
 		return err
 	}
 	before := r.p
-	made := r.track(snat, translation{commit: true, nat: flow.NATSrc, addr: source})
+	made := r.track(snat, translation{commit: true, nat: flow.NATSrc, addr: source, inline: true})
 	s := r.step(n, in.sw.row.Name+" ls_in_nat_hairpin", option{v.lb, "hairpin_snat_ip"}, v.lb.Owner, "the endpoint is the sender: "+changed(&before, &r.p)+", back out of port "+in.row.Name)
 	if made != nil {
 		s.Entry = made.String()
@@ -144,7 +144,7 @@ func (r *run) commitNew(n *node, stage string, z zone, why cluster.Owner) {
 	if !r.ctState.is(flow.CTNew) {
 		return
 	}
-	if made := r.track(z, translation{commit: true}); made != nil {
+	if made := r.track(z, translation{commit: true, inline: true}); made != nil {
 		s := r.step(n, stage, commits{z.name}, why, "committed")
 		s.Entry = made.String()
 	}

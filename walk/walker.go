@@ -67,11 +67,13 @@ type run struct {
 
 	p       Packet
 	ctState tracking // of this packet, in Open vSwitch
-	sent    *Packet  // as the sending host sent it, its source address chosen
-	steps   []Step
-	verdict Verdict
-	done    bool
-	refusal *refusal
+	// recirculations counts how often the packet was looked up again since it entered the node's Open vSwitch.
+	recirculations int
+	sent           *Packet // as the sending host sent it, its source address chosen
+	steps          []Step
+	verdict        Verdict
+	done           bool
+	refusal        *refusal
 }
 
 // refusal is a packet that a load balancer makes to refuse another one.
@@ -97,6 +99,15 @@ const (
 	podSends                        // port: the pod's logical port
 )
 
+// inOVS tells whether a packet there is still in the datapath that it came through.
+func (p place) inOVS() bool {
+	switch p {
+	case bridgeReceives, switchReceives, switchOutput, routerReceives, routerRefuses:
+		return true
+	}
+	return false
+}
+
 // location is where a packet is between two systems.
 type location struct {
 	place place
@@ -116,8 +127,11 @@ func (r *run) follow(at location, p Packet) (Verdict, error) {
 		if err != nil {
 			return r.verdict, fmt.Errorf("%s: %w", at, err)
 		}
-		if next == at && !r.done {
-			return r.verdict, fmt.Errorf("%s: the packet does not move", at)
+		if n := at.node; r.recirculations > maxRecirculations && n != nil && n.info != nil && n.info.Gateway.Userspace {
+			r.drop(fmt.Sprintf("%s: Open vSwitch's userspace datapath drops it: %d recirculations, more than %d", at, r.recirculations, maxRecirculations))
+		}
+		if !next.place.inOVS() {
+			r.recirculations = 0
 		}
 		at = next
 	}
