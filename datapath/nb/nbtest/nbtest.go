@@ -105,8 +105,9 @@ func (d *drawer) roots() {
 	if rapid.Bool().Draw(d.t, "global") {
 		d.s.Add(&nb.Global{Name: d.text("zone"), Options: d.options("name", "use_ct_inv_match"), Owner: d.owner()})
 	}
-	for i, n := range d.some("chassis", "node-b", "node-c") {
-		ip := netip.AddrFrom4([4]byte{172, 18, byte(i), byte(rapid.IntRange(1, 3).Draw(d.t, "chassis ip"))})
+	for _, n := range d.some("chassis", "node-b", "node-c") {
+		// An address is one chassis' own: encapsulations are unique by it.
+		ip := netip.AddrFrom4([4]byte{172, 18, n[len(n)-1], byte(rapid.IntRange(1, 3).Draw(d.t, "chassis ip"))})
 		d.s.Add(&nb.Chassis{Name: n, Hostname: d.text("hostname"), IP: ip, Owner: d.owner()})
 	}
 	for _, n := range d.some("address set", "as1", "as2") {

@@ -1,0 +1,283 @@
+package nbdb
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"hairpin/claims"
+	"hairpin/datapath/nb"
+	"hairpin/ovsdb"
+)
+
+// model is the mirrored databases as nb's rows. It follows the mirror by what changed in it, so it takes time for that
+// only, and rows that did not change stay the same pointers.
+type model struct {
+	nb, sb  ovsdb.View
+	items   map[ovsdb.UUID]*item
+	byKey   map[nb.Key][]*item
+	parents map[ovsdb.UUID]ovsdb.UUID   // of ports, routes, policies, NAT, gateway chassis and encaps
+	groups  map[ovsdb.UUID][]ovsdb.UUID // of load balancers: the groups that have them
+	dirty   map[ovsdb.UUID]string       // rows to be read again, with their table
+	hints   map[nb.Key]nb.Row           // rows just written: when they are found, these pointers are taken
+
+	state  nb.State // rows that are ours
+	shared bool     // state was given away: copy before a write
+	loose  int      // items of ours whose row is not one of plan's
+}
+
+// item is one row of a database.
+type item struct {
+	id      ovsdb.UUID
+	row     nb.Row
+	key     nb.Key
+	own     bool
+	adopted bool // row is one that plan made
+}
+
+func newModel() *model {
+	return &model{
+		items: map[ovsdb.UUID]*item{}, byKey: map[nb.Key][]*item{}, state: nb.State{},
+		parents: map[ovsdb.UUID]ovsdb.UUID{}, groups: map[ovsdb.UUID][]ovsdb.UUID{}, dirty: map[ovsdb.UUID]string{},
+	}
+}
+
+// share gives the state away.
+func (m *model) share() nb.State {
+	m.shared = true
+	return m.state
+}
+
+// adopt takes rows of want in place of equal ones.
+func (m *model) adopt(want nb.State) {
+	if m.loose == 0 {
+		return
+	}
+	for key, row := range want {
+		for _, it := range m.byKey[key] {
+			if it.own && !it.adopted && nb.Equal(it.row, row) {
+				it.row, it.adopted = row, true
+				m.loose--
+				m.settle(key)
+			}
+		}
+	}
+}
+
+// update follows the mirror.
+func (m *model) update(northbound, southbound ovsdb.View) {
+	oldNB, oldSB := m.nb, m.sb
+	m.nb, m.sb = northbound, southbound
+	for _, c := range append(northbound.Since(oldNB), southbound.Since(oldSB)...) {
+		for _, id := range slices.Concat(c.Changed, c.Deleted) {
+			m.dirty[id] = c.Table
+			m.relate(c.Table, id, oldNB, oldSB)
+		}
+	}
+	touched := map[nb.Key]bool{}
+	for id, table := range m.dirty {
+		row, own := m.convert(table, id)
+		m.replace(id, row, own, touched)
+	}
+	clear(m.dirty)
+	for key := range touched {
+		m.settle(key)
+	}
+}
+
+// relate keeps parents and groups, after the row changed, and marks the rows that are read with it.
+func (m *model) relate(table string, id ovsdb.UUID, oldNB, oldSB ovsdb.View) {
+	switch table {
+	case "NB_Global": // has the owners of rows without external_ids
+		for row := range ovsdb.Rows[ovsdb.LoadBalancerGroup](m.nb) {
+			m.dirty[row.UUID] = row.Table()
+		}
+		for row := range ovsdb.Rows[ovsdb.StaticMACBinding](m.nb) {
+			m.dirty[row.UUID] = row.Table()
+		}
+	case "Logical_Switch":
+		was, is := get[ovsdb.LogicalSwitch](oldNB, id), get[ovsdb.LogicalSwitch](m.nb, id)
+		m.children(id, was.Name != is.Name, "Logical_Switch_Port", was.Ports, is.Ports)
+	case "Logical_Router":
+		was, is := get[ovsdb.LogicalRouter](oldNB, id), get[ovsdb.LogicalRouter](m.nb, id)
+		renamed := was.Name != is.Name
+		m.children(id, renamed, "Logical_Router_Port", was.Ports, is.Ports)
+		m.children(id, renamed, "Logical_Router_Static_Route", was.StaticRoutes, is.StaticRoutes)
+		m.children(id, renamed, "Logical_Router_Policy", was.Policies, is.Policies)
+		m.children(id, renamed, "NAT", was.NAT, is.NAT)
+	case "Logical_Router_Port":
+		was, is := get[ovsdb.LogicalRouterPort](oldNB, id), get[ovsdb.LogicalRouterPort](m.nb, id)
+		m.children(id, false, "Gateway_Chassis", was.GatewayChassis, is.GatewayChassis)
+	case "Gateway_Chassis":
+		if port, known := m.parents[id]; known {
+			m.dirty[port] = "Logical_Router_Port"
+		}
+	case "Chassis":
+		was, is := get[ovsdb.Chassis](oldSB, id), get[ovsdb.Chassis](m.sb, id)
+		m.children(id, false, "Encap", was.Encaps, is.Encaps)
+	case "Encap":
+		if chassis, known := m.parents[id]; known {
+			m.dirty[chassis] = "Chassis"
+		}
+	case "Load_Balancer_Group":
+		was, is := get[ovsdb.LoadBalancerGroup](oldNB, id), get[ovsdb.LoadBalancerGroup](m.nb, id)
+		m.members(id, was, is)
+	}
+}
+
+// get is ovsdb.Get with an empty row for one that is not there.
+func get[T ovsdb.Row](v ovsdb.View, id ovsdb.UUID) *T {
+	if v == (ovsdb.View{}) {
+		return new(T)
+	}
+	if row := ovsdb.Get[T](v, id); row != nil {
+		return row
+	}
+	return new(T)
+}
+
+// children keeps the parents of a column's rows.
+func (m *model) children(id ovsdb.UUID, all bool, table string, was, is []ovsdb.UUID) {
+	each(was, is, func(child ovsdb.UUID, before, now bool) {
+		switch {
+		case now && !before:
+			m.parents[child] = id
+		case before && !now && m.parents[child] == id:
+			delete(m.parents, child)
+		case !all:
+			return
+		}
+		m.dirty[child] = table
+	})
+}
+
+// members keeps the groups of load balancers. A group that comes, goes or gets another name is read with all that
+// name it.
+func (m *model) members(id ovsdb.UUID, was, is *ovsdb.LoadBalancerGroup) {
+	renamed := was.Name != is.Name
+	each(was.LoadBalancer, is.LoadBalancer, func(lb ovsdb.UUID, before, now bool) {
+		switch {
+		case now && !before:
+			m.groups[lb] = append(slices.Clip(m.groups[lb]), id)
+		case before && !now:
+			m.groups[lb] = slices.DeleteFunc(slices.Clone(m.groups[lb]), func(g ovsdb.UUID) bool { return g == id })
+			if len(m.groups[lb]) == 0 {
+				delete(m.groups, lb)
+			}
+		case !renamed:
+			return
+		}
+		m.dirty[lb] = "Load_Balancer"
+	})
+	if renamed {
+		for row := range ovsdb.Rows[ovsdb.LogicalSwitch](m.nb) {
+			m.dirty[row.UUID] = row.Table()
+		}
+		for row := range ovsdb.Rows[ovsdb.LogicalRouter](m.nb) {
+			m.dirty[row.UUID] = row.Table()
+		}
+	}
+}
+
+// each walks two ascending lists side by side.
+func each(was, is []ovsdb.UUID, visit func(id ovsdb.UUID, before, now bool)) {
+	for len(was) > 0 || len(is) > 0 {
+		switch {
+		case len(is) == 0 || len(was) > 0 && was[0] < is[0]:
+			visit(was[0], true, false)
+			was = was[1:]
+		case len(was) == 0 || is[0] < was[0]:
+			visit(is[0], false, true)
+			is = is[1:]
+		default:
+			visit(is[0], true, true)
+			was, is = was[1:], is[1:]
+		}
+	}
+}
+
+// replace puts a row in the place of an earlier version of it; row is nil when it is gone.
+func (m *model) replace(id ovsdb.UUID, row nb.Row, own bool, touched map[nb.Key]bool) {
+	if old := m.items[id]; old != nil {
+		delete(m.items, id)
+		touched[old.key] = true
+		list := slices.DeleteFunc(slices.Clone(m.byKey[old.key]), func(it *item) bool { return it == old })
+		if m.byKey[old.key] = list; len(list) == 0 {
+			delete(m.byKey, old.key)
+		}
+		if old.own && !old.adopted {
+			m.loose--
+		}
+		// A row whose other columns changed keeps its pointer.
+		if row != nil && old.key == row.Key() && nb.Equal(old.row, row) {
+			m.insert(&item{id: id, row: old.row, key: old.key, own: own, adopted: old.adopted})
+			return
+		}
+	}
+	if row == nil {
+		return
+	}
+	it := &item{id: id, row: row, key: row.Key(), own: own}
+	if hint := m.hints[it.key]; hint != nil && nb.Equal(hint, row) {
+		it.row, it.adopted = hint, true
+	}
+	m.insert(it)
+	touched[it.key] = true
+}
+
+func (m *model) insert(it *item) {
+	m.items[it.id] = it
+	// In the order of UUIDs, so that of two equal ones the same is kept every time.
+	list := m.byKey[it.key]
+	at, _ := slices.BinarySearchFunc(list, it, func(a, b *item) int { return strings.Compare(string(a.id), string(b.id)) })
+	m.byKey[it.key] = slices.Insert(slices.Clip(list), at, it)
+	if it.own && !it.adopted {
+		m.loose++
+	}
+}
+
+// settle makes the state's row of a key.
+func (m *model) settle(key nb.Key) {
+	var row nb.Row
+	for _, it := range m.byKey[key] {
+		switch {
+		case !it.own:
+		case row == nil:
+			row = it.row
+		default:
+			row = altered(row, "twice")
+		}
+	}
+	if m.state[key] == row {
+		return
+	}
+	if m.shared {
+		m.state, m.shared = maps.Clone(m.state), false
+	}
+	if row == nil {
+		delete(m.state, key)
+	} else {
+		m.state[key] = row
+	}
+}
+
+// own gives the items of a key that are ours, or else one without an owner, which may be taken over.
+func (m *model) own(key nb.Key) []*item {
+	var own, others []*item
+	for _, it := range m.byKey[key] {
+		if it.own {
+			own = append(own, it)
+		} else {
+			others = append(others, it)
+		}
+	}
+	if len(own) == 0 && len(others) > 0 {
+		return others[:1]
+	}
+	return own
+}
+
+// ledgerKey is the key of NB_Global's external_ids under which the owner of a row without external_ids is kept.
+func ledgerKey(key nb.Key) string {
+	return claims.KeyOwner + "/" + key.Table.String() + "/" + key.Name
+}

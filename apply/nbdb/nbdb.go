@@ -1,0 +1,140 @@
+// Package nbdb makes a node's OVN databases equal to an nb.State: the Northbound database, and the rows of remote
+// chassis in the Southbound one.
+//
+// A row is ours when its external_ids have the key claims.KeyOwner. Tables without external_ids (Load_Balancer_Group,
+// Static_MAC_Binding) have their owners in the external_ids of NB_Global, under the key of the row. In shared maps
+// (options, other_config) the keys of nb.Claimed are ours, in rows that are ours. Everything else is neither read nor
+// written, with one exception: a wanted row takes over a row of the same name that has no owner, since OVN allows one
+// of a name only.
+//
+// What of a row of ours cannot be said with a type of nb (a port disabled by hand, two rows of one name) is read as a
+// row whose owner is of kind "altered": it is equal to no wanted row, so it is repaired.
+package nbdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"hairpin/datapath/nb"
+	"hairpin/ovsdb"
+)
+
+// Config says where the databases are.
+type Config struct {
+	Northbound string // endpoint of OVN_Northbound, such as "unix:/run/ovn/ovnnb_db.sock"
+	Southbound string // endpoint of OVN_Southbound
+	Logger     *slog.Logger
+}
+
+// Target is the two databases. It implements apply.Target[nb.State, nb.Delta]. Its methods may be called at any time.
+type Target struct {
+	nb, sb   *ovsdb.Client
+	progress *ovsdb.Client // nb_cfg and what follows it, apart, so that progress is no change
+	changed  chan struct{}
+	stop     chan struct{}
+	tasks    sync.WaitGroup
+
+	mu    sync.Mutex
+	model *model
+}
+
+// Open starts to mirror the databases. It does not wait for them: Read does.
+func Open(c Config) (*Target, error) {
+	t := &Target{changed: make(chan struct{}, 1), stop: make(chan struct{}), model: newModel()}
+	var err error
+	open := func(endpoint, database string, tables ...ovsdb.Table) *ovsdb.Client {
+		client, e := ovsdb.Open(ovsdb.Config{Endpoint: endpoint, Database: database, Tables: tables, Logger: c.Logger})
+		err = errors.Join(err, e)
+		return client
+	}
+	t.nb = open(c.Northbound, "OVN_Northbound",
+		ovsdb.Mirror[ovsdb.NBGlobal]("name", "options", "external_ids"),
+		ovsdb.Mirror[ovsdb.AddressSet](),
+		ovsdb.Mirror[ovsdb.LoadBalancerGroup](),
+		ovsdb.Mirror[ovsdb.LogicalRouter]("name", "ports", "static_routes", "policies", "nat", "load_balancer_group", "enabled", "options", "external_ids"),
+		ovsdb.Mirror[ovsdb.LogicalRouterPort]("name", "mac", "networks", "gateway_chassis", "enabled", "options", "external_ids"),
+		ovsdb.Mirror[ovsdb.GatewayChassis]("name", "chassis_name", "priority"),
+		ovsdb.Mirror[ovsdb.LogicalSwitch]("name", "ports", "load_balancer_group", "other_config", "external_ids"),
+		ovsdb.Mirror[ovsdb.LogicalSwitchPort]("name", "type", "addresses", "enabled", "options", "external_ids"),
+		ovsdb.Mirror[ovsdb.StaticMACBinding](),
+		ovsdb.Mirror[ovsdb.LogicalRouterStaticRoute]("route_table", "ip_prefix", "policy", "nexthop", "output_port", "external_ids"),
+		ovsdb.Mirror[ovsdb.LogicalRouterPolicy]("priority", "match", "action", "nexthops", "options", "external_ids"),
+		ovsdb.Mirror[ovsdb.NAT]("type", "external_ip", "external_mac", "external_port_range", "logical_ip", "logical_port", "gateway_port",
+			"allowed_ext_ips", "exempted_ext_ips", "priority", "match", "external_ids"),
+		ovsdb.Mirror[ovsdb.LoadBalancer]("name", "vips", "protocol", "selection_fields", "options", "external_ids"),
+	)
+	t.sb = open(c.Southbound, "OVN_Southbound",
+		ovsdb.Mirror[ovsdb.Chassis]("name", "hostname", "encaps", "other_config", "external_ids"),
+		ovsdb.Mirror[ovsdb.Encap](),
+	)
+	t.progress = open(c.Northbound, "OVN_Northbound", ovsdb.Mirror[ovsdb.NBGlobal]("nb_cfg", "sb_cfg", "hv_cfg", "options"))
+	if err != nil {
+		t.Close()
+		return nil, fmt.Errorf("open OVN's databases: %w", err)
+	}
+	t.tasks.Go(t.watch)
+	return t, nil
+}
+
+// Close ends the connections.
+func (t *Target) Close() {
+	for _, c := range []*ovsdb.Client{t.nb, t.sb, t.progress} {
+		if c != nil {
+			c.Close()
+		}
+	}
+	close(t.stop)
+	t.tasks.Wait()
+}
+
+// watch makes one notice of those of both databases.
+func (t *Target) watch() {
+	for {
+		select {
+		case <-t.stop:
+			return
+		case <-t.nb.Changed():
+		case <-t.sb.Changed():
+		}
+		select {
+		case t.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Changed tells that a mirrored column of one of the databases changed, or that one was built anew.
+func (t *Target) Changed() <-chan struct{} { return t.changed }
+
+// Read gives the rows that are ours. It waits until both databases are connected, so that what it gives is not older
+// than the call.
+func (t *Target) Read(ctx context.Context) (nb.State, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.refresh(ctx); err != nil {
+		return nil, err
+	}
+	return t.model.share(), nil
+}
+
+// Adopt tells that want is equal to what Read gave last. The rows of want are given back by later Reads, as long as
+// they are not changed, so that a comparison with them is one of pointers.
+func (t *Target) Adopt(want nb.State) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.model.adopt(want)
+}
+
+// refresh brings the model up to date.
+func (t *Target) refresh(ctx context.Context) error {
+	for _, c := range []*ovsdb.Client{t.nb, t.sb} {
+		if err := c.WaitFor(ctx, func(ovsdb.View) bool { return c.Connected() }); err != nil {
+			return err
+		}
+	}
+	t.model.update(t.nb.View(), t.sb.View())
+	return nil
+}

@@ -1,0 +1,479 @@
+package nbdb_test
+
+import (
+	"context"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"hairpin/apply"
+	"hairpin/apply/applytest"
+	"hairpin/apply/nbdb"
+	"hairpin/cluster"
+	"hairpin/datapath/nb"
+	"hairpin/datapath/nb/nbtest"
+	"hairpin/lab"
+)
+
+var _ apply.Target[nb.State, nb.Delta] = (*nbdb.Target)(nil)
+
+// rich has something of every table, as a node has it.
+const rich = `
+set NB_Global . name=node-a options:name=node-a options:use_ct_inv_match=false # Node/node-a
+chassis-add node-b geneve 172.18.0.4 -- set Chassis node-b hostname=node-b other_config:is-remote=true # Node/node-b
+create Address_Set name=nodes 'addresses=172.18.0.3,172.18.0.4,"fc00:f853:ccd::3"' # Node/node-a
+create Load_Balancer_Group name=clusterLBGroup # Node/node-a
+create Load_Balancer_Group name=clusterRouterLBGroup # Node/node-a
+lr-add GR_node-a -- set Logical_Router GR_node-a options:always_learn_from_arp_request=false options:chassis=node-a options:lb_force_snat_ip=router_ip options:snat-ct-zone=0 -- --id=@g0 get Load_Balancer_Group clusterLBGroup -- add Logical_Router GR_node-a load_balancer_group @g0 -- --id=@g1 get Load_Balancer_Group clusterRouterLBGroup -- add Logical_Router GR_node-a load_balancer_group @g1 # Node/node-a
+lr-add ovn_cluster_router # Node/node-a
+lrp-add GR_node-a rtoe-GR_node-a 02:42:ac:12:00:03 172.18.0.3/16 fc00:f853:ccd::3/64 # Node/node-a
+lrp-add GR_node-a rtoj-GR_node-a 0a:58:64:40:00:03 100.64.0.3/16 fd98::3/64 # Node/node-a
+lrp-add ovn_cluster_router rtos-node-a 0a:58:0a:f4:01:01 10.244.1.1/24 fd00:10:244:1::1/64 -- lrp-set-gateway-chassis rtos-node-a node-a 1 -- set Logical_Router_Port rtos-node-a options:gateway_mtu=1400 # Node/node-a
+ls-add node-a -- set Logical_Switch node-a other_config:subnet=10.244.1.0/24 -- --id=@g0 get Load_Balancer_Group clusterLBGroup -- add Logical_Switch node-a load_balancer_group @g0 # Node/node-a
+ls-add transit_switch -- set Logical_Switch transit_switch other_config:interconn-ts=transit_switch other_config:requested-tnl-key=16711683 # Node/node-a
+lsp-add node-a default_web -- lsp-set-addresses default_web '0a:58:0a:f4:01:03 10.244.1.3 fd00:10:244:1::3' # Pod/default/web
+lsp-add node-a stor-node-a -- lsp-set-type stor-node-a router -- lsp-set-addresses stor-node-a router -- lsp-set-options stor-node-a router-port=rtos-node-a # Node/node-a
+lsp-add transit_switch tstor-node-b -- lsp-set-type tstor-node-b remote -- lsp-set-addresses tstor-node-b '0a:58:64:58:00:04 100.88.0.4/16 fd97::4/64' -- lsp-set-options tstor-node-b requested-chassis=node-b requested-tnl-key=4 # Node/node-b
+create Static_MAC_Binding logical_port=rtoe-GR_node-a ip=169.254.169.4 'mac="0a:58:a9:fe:a9:04"' override_dynamic_mac=true # Node/node-a
+create Static_MAC_Binding logical_port=rtoe-GR_node-a 'ip="fd69::4"' 'mac="0a:58:a9:fe:a9:04"' override_dynamic_mac=true # Node/node-a
+lr-route-add GR_node-a 0.0.0.0/0 172.18.0.1 rtoe-GR_node-a # Node/node-a
+--ecmp lr-route-add GR_node-a 0.0.0.0/0 172.18.0.2 rtoe-GR_node-a # Node/node-a
+lr-route-add ovn_cluster_router 100.64.0.3 100.64.0.3 # Node/node-a
+--policy=src-ip lr-route-add ovn_cluster_router 10.244.0.0/16 100.64.0.3 # Node/node-a
+--policy=src-ip lr-route-add ovn_cluster_router fd00:10:244::/48 fd98::3 # Node/node-a
+lr-policy-add ovn_cluster_router 1004 'inport == "rtos-node-a" && ip4.dst == 172.18.0.3 /* node-a */' reroute 10.244.1.2 # Node/node-a
+lr-policy-add ovn_cluster_router 102 'ip4.src == 10.244.0.0/16 && ip4.dst == $nodes' allow pkt_mark=1008 # Node/node-a
+lr-policy-add ovn_cluster_router 100 'ip4.src == 10.244.1.3' reroute 100.64.0.3,100.64.0.4 pkt_mark=50000 # EgressIP/out
+lr-policy-add ovn_cluster_router 99 'ip6.src == fd00:10:244::/48' drop # EgressIP/out
+lr-nat-add GR_node-a snat 172.18.0.3 10.244.1.0/24 # Node/node-a
+--portrange lr-nat-add GR_node-a snat fc00:f853:ccd::3 fd00:10:244:1::/64 61000-65535 # Node/node-a
+'--match=outport == "rtoj-GR_node-a"' lr-nat-add GR_node-a snat 100.64.0.3 0.0.0.0/0 # Node/node-a
+lb-add default/web:http/tcp/IPv4 10.96.0.10:80 10.244.1.3:8080,10.244.2.3:8080 tcp -- lb-add default/web:http/tcp/IPv4 172.18.0.3:30080 10.244.1.3:8080 tcp -- set Load_Balancer default/web:http/tcp/IPv4 options:affinity_timeout=10800 options:reject=true selection_fields=ip_src -- --id=@lb get Load_Balancer default/web:http/tcp/IPv4 -- add Load_Balancer_Group clusterLBGroup load_balancer @lb -- add Load_Balancer_Group clusterRouterLBGroup load_balancer @lb # Service/default/web
+lb-add default/web:http/udp/IPv6 [fd00:10:96::a]:80 [fd00:10:244:1::3]:8080 udp -- set Load_Balancer default/web:http/udp/IPv6 options:reject=true selection_fields=ipv6_src -- --id=@lb get Load_Balancer default/web:http/udp/IPv6 -- add Load_Balancer_Group clusterLBGroup load_balancer @lb # Service/default/web
+lb-add none 10.96.0.11:80 '' sctp # Service/default/none
+`
+
+func parse(t testing.TB, text string) nb.State {
+	t.Helper()
+	s, err := nb.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// node is a node with databases and ovn-northd, and without Open vSwitch.
+func node(t testing.TB) *lab.Node {
+	return lab.StartNode(t, lab.NodeConfig{Daemons: []string{lab.NB, lab.SB, lab.Northd}})
+}
+
+func config(n *lab.Node) nbdb.Config {
+	return nbdb.Config{Northbound: "unix:" + n.Path("/run/ovn/ovnnb_db.sock"), Southbound: "unix:" + n.Path("/run/ovn/ovnsb_db.sock")}
+}
+
+func open(t testing.TB, n *lab.Node) *nbdb.Target {
+	t.Helper()
+	target, err := nbdb.Open(config(n))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(target.Close)
+	return target
+}
+
+func ctx(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// sh runs lines in the node as one script that stops at the first error.
+func sh(t testing.TB, n *lab.Node, script string) string {
+	t.Helper()
+	out, err := n.ExecInput(ctx(t), script, "bash", "-e")
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, script, out)
+	}
+	return out
+}
+
+// reach makes the databases equal to want.
+func reach(t testing.TB, target *nbdb.Target, want nb.State) {
+	t.Helper()
+	have, err := target.Read(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := target.Apply(ctx(t), nb.Diff(want, have)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// isNow checks that Read gives want.
+func isNow(t testing.TB, target *nbdb.Target, want nb.State) {
+	t.Helper()
+	have, err := target.Read(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := nb.Diff(want, have); !d.Empty() {
+		t.Fatalf("%d differences\nwant\n%s\nhave\n%s", d.Count(), nb.Print(want), nb.Print(have))
+	}
+}
+
+func TestLaws(t *testing.T) {
+	n := node(t)
+	spoils := map[string]func(testing.TB){}
+	for name, command := range map[string]string{
+		"a load balancer's backends":       `ovn-nbctl set load_balancer default/web:http/tcp/IPv4 'vips:"10.96.0.10:80"="10.9.9.9:1"'`,
+		"a load balancer is deleted":       `ovn-nbctl lb-del none`,
+		"its selection fields":             `ovn-nbctl set load_balancer default/web:http/tcp/IPv4 selection_fields=tp_src`,
+		"it leaves a group":                `ovn-nbctl remove load_balancer_group clusterRouterLBGroup load_balancer $(ovn-nbctl --bare --columns=_uuid find load_balancer 'name="default/web:http/tcp/IPv4"')`,
+		"a VIP that cannot be read":        `ovn-nbctl set load_balancer none 'vips:here=there'`,
+		"a route is deleted":               `ovn-nbctl --policy=src-ip lr-route-del ovn_cluster_router 10.244.0.0/16`,
+		"a route's port":                   `ovn-nbctl clear logical_router_static_route $(ovn-nbctl --bare --columns=_uuid find logical_router_static_route nexthop=172.18.0.1) output_port`,
+		"a route's next hop is nonsense":   `ovn-nbctl set logical_router_static_route $(ovn-nbctl --bare --columns=_uuid find logical_router_static_route nexthop=172.18.0.1) nexthop=nowhere`,
+		"policies are deleted":             `ovn-nbctl lr-policy-del ovn_cluster_router`,
+		"a policy's next hops":             `ovn-nbctl set logical_router_policy $(ovn-nbctl --bare --columns=_uuid find logical_router_policy priority=100) nexthops=9.9.9.9`,
+		"NAT is deleted":                   `ovn-nbctl lr-nat-del GR_node-a`,
+		"a NAT row's port":                 `ovn-nbctl set nat $(ovn-nbctl --bare --columns=_uuid find nat logical_ip=10.244.1.0/24) logical_port=x`,
+		"a port is disabled":               `ovn-nbctl lsp-set-enabled default_web disabled`,
+		"a port's addresses":               `ovn-nbctl lsp-set-addresses default_web unknown`,
+		"a port is deleted":                `ovn-nbctl lsp-del stor-node-a`,
+		"a port's option is gone":          `ovn-nbctl lsp-set-options stor-node-a`,
+		"a router port is disabled":        `ovn-nbctl lrp-set-enabled rtos-node-a disabled`,
+		"a router port's networks":         `ovn-nbctl add logical_router_port rtos-node-a networks 10.3.3.3/24`,
+		"another gateway chassis":          `ovn-nbctl lrp-set-gateway-chassis rtos-node-a other 7`,
+		"the gateway chassis' priority":    `ovn-nbctl lrp-set-gateway-chassis rtos-node-a node-a 7`,
+		"a router is deleted":              `ovn-nbctl lr-del GR_node-a`,
+		"a router's option":                `ovn-nbctl set logical_router GR_node-a options:chassis=other`,
+		"a router's option of ours more":   `ovn-nbctl set logical_router ovn_cluster_router options:chassis=other`,
+		"a router leaves a group":          `ovn-nbctl clear logical_router GR_node-a load_balancer_group`,
+		"a switch is deleted":              `ovn-nbctl ls-del node-a`,
+		"a switch's tunnel key":            `ovn-nbctl remove logical_switch transit_switch other_config requested-tnl-key`,
+		"a switch has another name":        `ovn-nbctl set logical_switch transit_switch name=transit`,
+		"an address set":                   `ovn-nbctl add address_set nodes addresses 9.9.9.9`,
+		"an address set is deleted":        `ovn-nbctl destroy address_set nodes`,
+		"a group has another name":         `ovn-nbctl set load_balancer_group clusterLBGroup name=other`,
+		"a neighbour's address":            `ovn-nbctl set static_mac_binding $(ovn-nbctl --bare --columns=_uuid find static_mac_binding ip=169.254.169.4) 'mac="00:00:00:00:00:01"'`,
+		"a neighbour may be learned":       `ovn-nbctl set static_mac_binding $(ovn-nbctl --bare --columns=_uuid find static_mac_binding ip=169.254.169.4) override_dynamic_mac=false`,
+		"neighbours are deleted":           `ovn-nbctl --all destroy static_mac_binding`,
+		"the zone's name":                  `ovn-nbctl set nb_global . name=other options:name=other`,
+		"the zone's owners":                `ovn-nbctl clear nb_global . external_ids`,
+		"an owner is taken":                `ovn-nbctl remove load_balancer none external_ids k8s.ovn.org/owner`,
+		"owners of unique rows are taken":  `ovn-nbctl remove logical_switch_port default_web external_ids k8s.ovn.org/owner -- remove address_set nodes external_ids k8s.ovn.org/owner -- remove logical_router GR_node-a external_ids k8s.ovn.org/owner`,
+		"another owner":                    `ovn-nbctl set load_balancer none external_ids:k8s.ovn.org/owner=Service/default/other`,
+		"an owner that is none":            `ovn-nbctl set load_balancer none external_ids:k8s.ovn.org/owner=me`,
+		"a remote chassis is deleted":      `ovn-sbctl chassis-del node-b`,
+		"a remote chassis' address":        `ovn-sbctl set encap $(ovn-sbctl --bare --columns=_uuid find encap chassis_name=node-b) ip=172.18.0.99`,
+		"a remote chassis is remote not":   `ovn-sbctl set chassis node-b other_config:is-remote=false`,
+		"a load balancer is there twice":   `ovn-nbctl create load_balancer name=none 'vips:"1.1.1.1:1"=""' external_ids:k8s.ovn.org/owner=Service/default/none`,
+		"a route is there twice":           `ovn-nbctl --id=@r create logical_router_static_route ip_prefix=0.0.0.0/0 nexthop=172.18.0.1 external_ids:k8s.ovn.org/owner=Node/node-a -- add logical_router GR_node-a static_routes @r`,
+		"a row of ours that nobody wanted": `ovn-nbctl lr-add stray -- set logical_router stray external_ids:k8s.ovn.org/owner=Node/node-z`,
+		"everything":                       `ovn-nbctl --all destroy logical_router -- --all destroy logical_switch -- --all destroy load_balancer -- --all destroy address_set -- --all destroy load_balancer_group -- --all destroy static_mac_binding`,
+	} {
+		spoils[name] = func(t testing.TB) { sh(t, n, command) }
+	}
+	applytest.Laws(t, applytest.Harness[nb.State, nb.Delta]{
+		New:    func(t testing.TB) apply.Target[nb.State, nb.Delta] { return open(t, n) },
+		Diff:   nb.Diff,
+		Print:  nb.Print,
+		States: nbtest.States(false),
+		Rich:   parse(t, rich),
+		Foreign: func(t testing.TB) func() string {
+			sh(t, n, foreign)
+			return func() string { return sh(t, n, showForeign) }
+		},
+		Spoils:  spoils,
+		Refused: func(testing.TB) nb.Delta { return nb.Diff(parse(t, "lsp-add nowhere p # Pod/default/p"), nil) },
+	})
+}
+
+// foreign makes rows of others, and keys of others in rows of ours.
+const foreign = `
+ovn-nbctl lr-add foreign -- lrp-add foreign fp 00:00:00:00:00:01 10.1.1.1/24 -- lr-route-add foreign 10.2.0.0/16 10.1.1.2 -- lr-policy-add foreign 5 ip4 drop
+ovn-nbctl ls-add fsw -- lsp-add fsw fport -- lb-add flb 1.1.1.1:80 2.2.2.2:80 -- ls-lb-add node-a flb -- ls-lb-add fsw flb
+ovn-nbctl create load_balancer_group name=fgroup -- create address_set name=fset addresses=1.1.1.1
+ovn-nbctl create static_mac_binding logical_port=rtoe-GR_node-a ip=1.1.1.1 'mac="00:00:00:00:00:01"'
+ovn-nbctl lr-route-add GR_node-a 10.3.0.0/16 172.18.0.77 -- lr-policy-add ovn_cluster_router 7 ip4 allow
+ovn-nbctl lsp-add node-a foreign-port
+ovn-nbctl set nb_global . options:foreign=1 external_ids:foreign=1 -- set load_balancer none options:foreign=1 external_ids:foreign=1 -- set logical_switch_port default_web options:foreign=1 external_ids:foreign=1
+ovn-sbctl chassis-add fchassis geneve 10.9.9.9
+`
+
+// showForeign prints them. Keys in rows are looked for only in rows that Rich has.
+const showForeign = `
+ovn-nbctl --columns=name,ports,static_routes,policies,options,external_ids list logical_router foreign
+ovn-nbctl list logical_router_port fp
+ovn-nbctl find logical_router_static_route nexthop=10.1.1.2
+ovn-nbctl find logical_router_policy priority=5
+ovn-nbctl list logical_switch fsw
+ovn-nbctl --columns=name,addresses,type,options list logical_switch_port fport
+ovn-nbctl list load_balancer flb
+ovn-nbctl list load_balancer_group fgroup
+ovn-nbctl list address_set fset
+ovn-nbctl find static_mac_binding ip=1.1.1.1
+ovn-nbctl get nb_global . options:foreign external_ids:foreign
+ovn-sbctl --columns=name,encaps,other_config list chassis fchassis
+`
+
+func TestKeysOfOthersInRowsOfOursSurvive(t *testing.T) {
+	n := node(t)
+	target := open(t, n)
+	want := parse(t, rich)
+	reach(t, target, want)
+	sh(t, n, foreign)
+	sh(t, n, `ovn-nbctl set logical_router GR_node-a options:foreign=1 external_ids:foreign=1 -- set logical_switch node-a other_config:foreign=1 -- set logical_router_port rtos-node-a options:foreign=1`)
+	isNow(t, target, want)
+
+	// Every option of ours changes or goes.
+	other := nb.State{}
+	for k, r := range want {
+		other[k] = r
+	}
+	other.Add(
+		&nb.Router{Name: "GR_node-a", Options: map[string]string{"chassis": "x"}, Owner: cluster.Owner{Kind: "Node", Name: "x"}},
+		&nb.LoadBalancer{Name: "none", Protocol: cluster.SCTP, Options: map[string]string{"reject": "true"}},
+		&nb.Switch{Name: "node-a"},
+		&nb.RouterPort{Name: "rtos-node-a", Router: "ovn_cluster_router", MAC: cluster.MAC{2}},
+		&nb.Global{Name: "x"},
+	)
+	reach(t, target, other)
+	isNow(t, target, other)
+	reach(t, target, want)
+	isNow(t, target, want)
+	got := sh(t, n, `for x in "nb_global ." "load_balancer none" "logical_switch_port default_web" "logical_router GR_node-a" "logical_router_port rtos-node-a"; do ovn-nbctl get $x options:foreign; done
+ovn-nbctl get logical_switch node-a other_config:foreign
+for x in "nb_global ." "load_balancer none" "logical_switch_port default_web" "logical_router GR_node-a"; do ovn-nbctl get $x external_ids:foreign; done`)
+	if got != strings.Repeat("\"1\"\n", 10) {
+		t.Fatalf("keys of others: %q", got)
+	}
+	if got := sh(t, n, `ovn-nbctl get nb_global . options:svc_monitor_mac`); len(got) < 17 {
+		t.Fatalf("ovn-northd's own key is gone: %q", got)
+	}
+	// What they attached to rows of ours is there as well.
+	if got := sh(t, n, `ovn-nbctl ls-lb-list node-a; ovn-nbctl lr-route-list GR_node-a; ovn-nbctl lr-policy-list ovn_cluster_router; ovn-nbctl lsp-list node-a`); !strings.Contains(got, "flb") ||
+		!strings.Contains(got, "172.18.0.77") || !strings.Contains(got, "foreign-port") {
+		t.Fatalf("what others attached: %s", got)
+	}
+}
+
+// What Print writes is what ovn-nbctl takes, and makes the rows that were printed.
+func TestPrintedLinesAreCommands(t *testing.T) {
+	n := node(t)
+	target := open(t, n)
+	want := parse(t, rich)
+	printed := nb.Print(want)
+	var script strings.Builder
+	for line := range strings.Lines(printed) {
+		tool := "ovn-nbctl "
+		if strings.HasPrefix(line, "chassis-add") {
+			tool = "ovn-sbctl "
+		}
+		script.WriteString(tool + line)
+	}
+	sh(t, n, script.String())
+	found, err := target.ReadAll(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, w := range want {
+		h := found[k]
+		if h == nil || !nb.SameContent(w, h) {
+			t.Errorf("%s\nmade %v", nb.Line(w), h)
+		}
+	}
+	if len(found) != len(want) {
+		t.Errorf("%d rows of %d lines:\n%s", len(found), len(want), nb.Print(found))
+	}
+	// Rows of those names are taken over, not made again.
+	reach(t, target, want)
+	isNow(t, target, want)
+	after, err := target.ReadAll(ctx(t))
+	if err != nil || len(after) != len(want) {
+		t.Errorf("%d rows after they were taken over, %v", len(after), err)
+	}
+	if count := sh(t, n, `ovn-nbctl --bare --columns=name list logical_router | grep -c .`); count != "2\n" {
+		t.Errorf("%s routers", count)
+	}
+}
+
+func TestOneEndpointIsOneUpdateOfVIPs(t *testing.T) {
+	n := node(t)
+	target := open(t, n)
+	want := parse(t, rich)
+	reach(t, target, want)
+	sh(t, n, `ovn-nbctl --wait=sb sync`)
+	if err := n.Kill(ctx(t), lab.Northd, 9); err != nil { // so that the log has our transactions only
+		t.Fatal(err)
+	}
+	const records = `ovsdb-tool -mm show-log /var/lib/ovn/ovnnb_db.db`
+	before := sh(t, n, records)
+	key := nb.Key{Table: nb.TableLoadBalancer, Name: "default/web:http/tcp/IPv4"}
+	lb := *want[key].(*nb.LoadBalancer)
+	lb.VIPs = []nb.VIP{{Addr: lb.VIPs[0].Addr, Backends: lb.VIPs[0].Backends[:1]}, lb.VIPs[1]}
+	want[key] = &lb
+	reach(t, target, want)
+	isNow(t, target, want)
+	reach(t, target, want) // writes nothing
+	log, _ := strings.CutPrefix(sh(t, n, records), before)
+	if strings.Count(log, "record ") != 1 || strings.Count(log, "table ") != 1 || !strings.Contains(log, "table Load_Balancer row \"default/web:http/tcp/IPv4\"") || !strings.Contains(log, " diff:\n    vips=") {
+		t.Errorf("the log of the database got\n%s", log)
+	}
+}
+
+func TestOneBadRowDoesNotKeepTheOthersAway(t *testing.T) {
+	n := node(t)
+	target := open(t, n)
+	want := parse(t, rich)
+	bad := map[string]nb.Row{
+		"the server refuses its value": &nb.NAT{Router: "GR_node-a", Type: "sideways", External: netip.MustParseAddr("1.1.1.1"), Logical: netip.MustParsePrefix("1.1.1.1/32")},
+		"its router is not there":      &nb.RouterPort{Name: "lost", Router: "nowhere"},
+		"its option is not ours":       &nb.Router{Name: "odd", Options: map[string]string{"mystery": "1"}},
+		"its group is not there":       &nb.LoadBalancer{Name: "lost", Protocol: cluster.TCP, Groups: []string{"nowhere"}},
+		"OVN has no such protocol":     &nb.LoadBalancer{Name: "icmp", Protocol: 1},
+	}
+	for _, r := range bad {
+		want.Add(r)
+	}
+	have, err := target.Read(ctx(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = target.Apply(ctx(t), nb.Diff(want, have))
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for why, r := range bad {
+		if !strings.Contains(err.Error(), r.Key().String()) {
+			t.Errorf("%s: the error does not name %s: %v", why, r.Key(), err)
+		}
+		delete(want, r.Key())
+	}
+	isNow(t, target, want)
+}
+
+func TestRemovedChassisGoesAfterItsPort(t *testing.T) {
+	n := node(t)
+	target := open(t, n)
+	want := parse(t, rich)
+	reach(t, target, want)
+	sh(t, n, `ovn-nbctl --wait=sb sync; ovn-sbctl --timeout=5 wait-until port_binding tstor-node-b tunnel_key=4`)
+	for k, r := range want {
+		if r.Why().Name == "node-b" {
+			delete(want, k)
+		}
+	}
+	reach(t, target, want)
+	isNow(t, target, want)
+	if got := sh(t, n, `ovn-sbctl --bare --columns=name list chassis; ovn-sbctl --bare --columns=ip list encap; ovn-sbctl --bare --columns=logical_port find port_binding logical_port=tstor-node-b`); strings.TrimSpace(got) != "" {
+		t.Errorf("left: %q", got)
+	}
+	// A node that comes back under another name, with the address of one that leaves.
+	again := parse(t, rich)
+	reach(t, target, again)
+	delete(again, nb.Key{Table: nb.TableChassis, Name: "node-b"})
+	again.Add(&nb.Chassis{Name: "node-x", Hostname: "node-x", IP: netip.MustParseAddr("172.18.0.4")})
+	reach(t, target, again)
+	isNow(t, target, again)
+}
+
+func TestOwnChassisIsNeverTaken(t *testing.T) {
+	n := node(t)
+	target := open(t, n)
+	sh(t, n, `ovn-sbctl chassis-add node-a geneve 172.18.0.3`)
+	want := nb.State{}
+	want.Add(&nb.Chassis{Name: "node-a", IP: netip.MustParseAddr("172.18.0.3")})
+	if err := target.Apply(ctx(t), nb.Diff(want, nil)); err == nil || !strings.Contains(err.Error(), "chassis of this node") {
+		t.Errorf("error: %v", err)
+	}
+	if got := sh(t, n, `ovn-sbctl get chassis node-a other_config`); got != "{}\n" {
+		t.Errorf("other_config is %s", got)
+	}
+}
+
+func TestDatabasesBuiltAnew(t *testing.T) {
+	n := node(t)
+	target := open(t, n)
+	want := parse(t, rich)
+	reach(t, target, want)
+	for _, db := range []struct{ daemon, file string }{{lab.SB, "/var/lib/ovn/ovnsb_db.db"}, {lab.NB, "/var/lib/ovn/ovnnb_db.db"}} {
+		drain(target)
+		if err := n.Kill(ctx(t), db.daemon, 9); err != nil {
+			t.Fatal(err)
+		}
+		sh(t, n, "rm "+db.file)
+		if err := n.Start(ctx(t), db.daemon); err != nil {
+			t.Fatal(err)
+		}
+		begin := time.Now()
+		for {
+			have, err := target.Read(ctx(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := nb.Diff(want, have); !d.Empty() {
+				break
+			}
+			select {
+			case <-target.Changed():
+			case <-ctx(t).Done():
+				t.Fatalf("%s was built anew, and nobody noticed", db.daemon)
+			}
+		}
+		t.Logf("%s built anew: noticed after %v", db.daemon, time.Since(begin))
+		reach(t, target, want)
+		isNow(t, target, want)
+	}
+}
+
+func drain(target *nbdb.Target) {
+	select {
+	case <-target.Changed():
+	default:
+	}
+}
+
+func TestReadFailsWithoutDatabase(t *testing.T) {
+	n := node(t)
+	target := open(t, n)
+	reach(t, target, parse(t, rich))
+	if err := n.Kill(ctx(t), lab.NB, 9); err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		if _, err := target.Read(short); err != nil {
+			t.Logf("as it must be: %v", err)
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("Read gives rows of a database that is not there")
+		}
+	}
+	if err := n.Start(ctx(t), lab.NB); err != nil {
+		t.Fatal(err)
+	}
+	isNow(t, target, parse(t, rich))
+}
+
+func TestVersion(t *testing.T) {
+	target := open(t, node(t))
+	v, err := target.Version(ctx(t))
+	if err != nil || nbdb.CheckVersion(v) != nil {
+		t.Errorf("version %q, %v, %v", v, err, nbdb.CheckVersion(v))
+	}
+	t.Logf("OVN %s", v)
+	for v, ok := range map[string]bool{"25.03.0": true, "25.03.1": true, "25.09.0": true, "26.3": true, "25.3.0": true, "24.09.2": false, "23.03.1": false, "": false, "new": false} {
+		err := nbdb.CheckVersion(v)
+		if (err == nil) != ok {
+			t.Errorf("%q: %v", v, err)
+		}
+		if err != nil && (!strings.Contains(err.Error(), "25.03") || !strings.Contains(err.Error(), v)) {
+			t.Errorf("the message does not name both versions: %v", err)
+		}
+	}
+}
