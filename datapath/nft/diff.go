@@ -2,6 +2,7 @@ package nft
 
 import (
 	"slices"
+	"strings"
 
 	"hairpin/cluster"
 	"hairpin/datapath/delta"
@@ -68,13 +69,13 @@ func diffTable(want, have *Table) TableDelta {
 	d.Sets = delta.Of(want.Sets, have.Sets, func(a, b *Set) bool { return true })
 	for name, w := range want.Maps {
 		if h := have.Maps[name]; h != nil {
-			e := delta.Of(w.Elements, h.Elements, func(a, b Target) bool { return a.Addr == b.Addr && kept(a.Owner) == kept(b.Owner) })
+			e := delta.Of(w.Elements, h.Elements, func(a, b Target) bool { return a.Addr == b.Addr && sameOwner(a.Owner, b.Owner) })
 			putElements(&d.MapElements, name, e)
 		}
 	}
 	for name, w := range want.Sets {
 		if h := have.Sets[name]; h != nil {
-			e := delta.Of(w.Elements, h.Elements, func(a, b cluster.Owner) bool { return kept(a) == kept(b) })
+			e := delta.Of(w.Elements, h.Elements, sameOwner)
 			putElements(&d.SetElements, name, e)
 		}
 	}
@@ -112,7 +113,7 @@ func (d *TableDelta) diffChains(want, have *Table) {
 	})
 	for name, w := range want.Chains {
 		h := have.Chains[name]
-		if h == nil || hookText(w) == hookText(h) && kept(w.Owner) == kept(h.Owner) {
+		if h == nil || hookText(w) == hookText(h) && sameOwner(w.Owner, h.Owner) {
 			continue
 		}
 		if d.Remake == nil {
@@ -129,37 +130,38 @@ func kept(o cluster.Owner) string {
 	return comment
 }
 
-// keptRule is a rule as the kernel has it.
+// sameOwner tells whether the kernel cannot tell two owners apart.
+func sameOwner(a, b cluster.Owner) bool { return a == b || kept(a) == kept(b) }
+
+// keptRule is a rule as the kernel has it. The order of the matches does not count: all of them hold, or the rule does
+// nothing.
 func keptRule(t *Table, r *Rule) string {
 	comment, _ := labelText(ruleLabel(r))
-	c := Rule{Matches: explicit(t, r.Matches), Do: r.Do, Counter: r.Counter}
-	return ruleWords(t, &c) + comment
-}
-
-// explicit leaves out matches that a later one implies: nft does not list "meta nfproto ipv4" before "ip daddr …",
-// nor "meta l4proto tcp" before "tcp dport …".
-func explicit(t *Table, matches []Match) []Match {
-	var out []Match
-	for i, m := range matches {
-		if !slices.ContainsFunc(matches[i+1:], func(later Match) bool { return implies(t, later, m) }) {
-			out = append(out, m)
+	c := Rule{Do: r.Do, Counter: r.Counter}
+	var matches []string
+	for _, m := range r.Matches {
+		if !slices.ContainsFunc(r.Matches, func(other Match) bool { return implies(t, other, m) }) {
+			matches = append(matches, matchText(t, m))
 		}
 	}
-	return out
+	slices.Sort(matches)
+	return strings.Join(slices.Compact(matches), " ") + " " + ruleWords(t, &c) + comment
 }
 
-func implies(t *Table, later, m Match) bool {
+// implies tells whether a match is listed only in the other one: nft leaves out "meta nfproto ipv4" before "ip daddr …",
+// and "meta l4proto tcp" before "tcp dport …".
+func implies(t *Table, other, m Match) bool {
 	switch m := m.(type) {
 	case FamilyIs:
-		switch later := later.(type) {
+		switch other := other.(type) {
 		case AddrIn:
-			return cluster.FamilyOf(later.Prefix.Addr()) == m.Family
+			return cluster.FamilyOf(other.Prefix.Addr()) == m.Family
 		case InSet:
-			s := t.Sets[later.Set]
+			s := t.Sets[other.Set]
 			return s != nil && (slices.Contains(s.Key, KeyIPDst) && m.Family == cluster.IPv4 || slices.Contains(s.Key, KeyIP6Dst) && m.Family == cluster.IPv6)
 		}
 	case L4Proto:
-		port, ok := later.(DstPort)
+		port, ok := other.(DstPort)
 		return ok && port.Protocol == m.Protocol
 	}
 	return false

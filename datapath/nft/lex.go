@@ -25,7 +25,7 @@ type token struct {
 
 // lex cuts nft's text into tokens. The end of a line is a token, because it ends a rule.
 func lex(in string) ([]token, error) {
-	var out []token
+	out := make([]token, 0, len(in)/5)
 	line := 1
 	for i := 0; i < len(in); {
 		switch c := in[i]; {

@@ -67,7 +67,7 @@ type AddrIn struct {
 // DstIsLocal is "fib daddr type local": the destination is an address of this host.
 type DstIsLocal struct{}
 
-// FamilyIs is "meta nfproto ipv4" or "ipv6".
+// FamilyIs is "meta nfproto ipv4" or "ipv6"; only in the family inet.
 type FamilyIs struct{ Family cluster.Family }
 
 // L4Proto is "meta l4proto tcp".
@@ -120,7 +120,8 @@ type SNAT struct{ Addr netip.Addr }
 type SetMark struct{ Value uint32 }
 
 // DNATMap looks the packet's key up in a map of the table and sends it to the address and port found; a packet
-// that is not in the map goes on with the next rule. "dnat ip to meta l4proto . th dport map @NAME".
+// that is not in the map goes on with the next rule. "dnat ip to meta l4proto . th dport map @NAME". nft wants the
+// protocol and the port in the map's key.
 type DNATMap struct{ Map string }
 
 // KeyField is a part of the key of a map or set.

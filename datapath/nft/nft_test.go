@@ -95,7 +95,7 @@ func TestOneServiceIsOneElement(t *testing.T) {
 // TestListings reads what nft of Debian 12 and 13 printed of the example.
 func TestListings(t *testing.T) {
 	want := read(t, "want.nft")
-	for _, name := range []string{"list-1.0.6.txt", "list-1.1.3.txt", "list-1.0.6-numeric.txt"} {
+	for _, name := range []string{"list-1.0.6.txt", "list-1.1.3.txt", "list-1.0.6-numeric.txt", "list-1.1.3-typeof.txt"} {
 		if d := nft.Diff(want, read(t, name)); !d.Empty() {
 			t.Errorf("%s differs:\n%s", name, d)
 		}

@@ -24,6 +24,7 @@ type parser struct {
 	at      int
 	lenient bool
 	table   *Table
+	implied cluster.Protocol // of a key with "tcp dport", 0 = none
 }
 
 func parse(in string, lenient bool) (State, error) {

@@ -232,6 +232,9 @@ func (p *parser) field() (KeyField, bool) {
 			words = append(words, p.tokens[p.at+i].s)
 		}
 		if k, ok := fieldOf(words); ok && len(words) == n {
+			if proto, named := protocolOf(words[0]); named {
+				p.implied = proto
+			}
 			p.at += n
 			return k, true
 		}

@@ -50,14 +50,34 @@ func (p *parser) rule() (Rule, error) {
 			if err != nil {
 				return r, err
 			}
-			r.Do = s
 			if m != nil && r.Counter {
 				return r, fmt.Errorf("line %d: a counter before a match", t.line)
 			}
+			p.implyProtocol(&r)
+			r.Do = s
 			if m != nil {
 				r.Matches = append(r.Matches, m)
 			}
 		}
+	}
+}
+
+// implyProtocol adds the match on the protocol that nft leaves out when it prints a key with "tcp dport".
+func (p *parser) implyProtocol(r *Rule) {
+	if p.implied == 0 {
+		return
+	}
+	known := slices.ContainsFunc(r.Matches, func(m Match) bool {
+		switch m := m.(type) {
+		case L4Proto:
+			return m.Protocol == p.implied
+		case DstPort:
+			return m.Protocol == p.implied
+		}
+		return false
+	})
+	if !known {
+		r.Matches = append(r.Matches, L4Proto{Protocol: p.implied})
 	}
 }
 
@@ -77,11 +97,12 @@ func splitLabel(label string) (cluster.Owner, string) {
 // matchOrStatement reads one of the two; the other is nil.
 func (p *parser) matchOrStatement() (Match, Statement, error) {
 	start := p.at
+	p.implied = 0
 	if key, err := p.key(); err == nil && strings.HasPrefix(p.peek().s, "@") {
 		m, err := p.inSet(key)
 		return m, nil, err
 	}
-	p.at = start
+	p.at, p.implied = start, 0
 	switch w := p.next().s; w {
 	case "accept":
 		return nil, Accept{}, nil

@@ -214,11 +214,33 @@ func statementText(t *Table, s Statement) string {
 	panic(fmt.Sprintf("nft: no words for a statement of type %T", s))
 }
 
+// mapType names types, not "typeof" expressions: with those, nft 1.1.3 refuses rules that name a map which is already
+// in the kernel ("conflicting protocols specified: ip vs. th").
 func mapType(m *Map) string {
-	return fmt.Sprintf("typeof %s : %s daddr . th dport", keyText(m.Key), familyWord(m.Family))
+	return fmt.Sprintf("type %s : %s . %s", typeText(m.Key), typeWord(m.value()), typeWord(KeyPort))
 }
 
-func setType(s *Set) string { return "typeof " + keyText(s.Key) }
+func setType(s *Set) string { return "type " + typeText(s.Key) }
+
+func typeText(key []KeyField) string {
+	words := make([]string, len(key))
+	for i, k := range key {
+		words[i] = typeWord(k)
+	}
+	return strings.Join(words, " . ")
+}
+
+func typeWord(k KeyField) string {
+	switch k {
+	case KeyIPDst:
+		return "ipv4_addr"
+	case KeyIP6Dst:
+		return "ipv6_addr"
+	case KeyProto:
+		return "inet_proto"
+	}
+	return "inet_service"
+}
 
 func keyText(key []KeyField) string {
 	words := make([]string, len(key))
@@ -280,7 +302,8 @@ func pick(b bool, yes, no string) string {
 	return no
 }
 
-// fieldOf knows the key fields by name and by type; nft prints the one with which the set was made.
+// fieldOf knows the key fields by name and by type; nft prints the one with which the set was made, and "tcp dport"
+// behind a match on the protocol.
 func fieldOf(words []string) (KeyField, bool) {
 	switch s := strings.Join(words, " "); s {
 	case "ipv4_addr":
@@ -289,7 +312,7 @@ func fieldOf(words []string) (KeyField, bool) {
 		return KeyIP6Dst, true
 	case "inet_proto":
 		return KeyProto, true
-	case "inet_service":
+	case "inet_service", "tcp dport", "udp dport", "sctp dport":
 		return KeyPort, true
 	default:
 		k := KeyField(s)

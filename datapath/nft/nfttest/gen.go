@@ -4,6 +4,7 @@ package nfttest
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"pgregory.net/rapid"
@@ -185,7 +186,9 @@ func match(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Match {
 			return nft.DstIsLocal{}
 		}
 	case 2:
-		return nft.FamilyIs{Family: family(t)}
+		if c.Type == "nat" { // the family inet; in netdev, nft refuses it
+			return nft.FamilyIs{Family: family(t)}
+		}
 	case 3:
 		return nft.L4Proto{Protocol: protocol(t)}
 	case 4:
@@ -217,7 +220,7 @@ func statement(t *rapid.T, table *nft.Table, c *nft.Chain, f cluster.Family) nft
 		return nft.SNAT{Addr: addr(t, f)}
 	case n <= 2 && c.Type == "nat" && c.Hook != "postrouting":
 		for name, m := range table.Maps {
-			if m.Family == f && (m.Key[0] == nft.KeyProto || (m.Key[0] == nft.KeyIPDst) == (f == cluster.IPv4)) {
+			if m.Family == f && slices.Contains(m.Key, nft.KeyProto) && slices.Contains(m.Key, nft.KeyPort) && (m.Key[0] == nft.KeyProto || (m.Key[0] == nft.KeyIPDst) == (f == cluster.IPv4)) {
 				return nft.DNATMap{Map: name}
 			}
 		}

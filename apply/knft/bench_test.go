@@ -1,0 +1,92 @@
+package knft_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"hairpin/apply/inside/insidetest"
+	"hairpin/cluster"
+	"hairpin/datapath/nft"
+)
+
+// big is the example with 10 000 node ports.
+func big(b testing.TB) nft.State {
+	s := example(b)
+	m := s[nft.Inet].Maps["nodeports4"]
+	for i := range 10000 {
+		to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}), 80)
+		m.Elements[nft.Element{Protocol: cluster.TCP, Port: uint16(10000 + i)}] = nft.Target{
+			Addr: to, Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: fmt.Sprintf("web-%d", i)},
+		}
+	}
+	return s
+}
+
+func BenchmarkTenThousand(b *testing.B) {
+	s := system{insidetest.NetNS(b), []string{"nft"}}
+	target := s.target(b)
+	want := big(b)
+	key := nft.Element{Protocol: cluster.TCP, Port: 15000}
+	without, other := big(b), big(b)
+	delete(without[nft.Inet].Maps["nodeports4"].Elements, key)
+	other[nft.Inet].Maps["nodeports4"].Elements[key] = nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")}
+	apply := func(b *testing.B, to, from nft.State) {
+		if err := target.Apply(b.Context(), nft.Diff(to, from)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.Run("load", func(b *testing.B) {
+		for b.Loop() {
+			apply(b, want, nft.State{})
+			apply(b, nft.State{}, want)
+		}
+	})
+	apply(b, want, nft.State{})
+	b.Run("diff", func(b *testing.B) {
+		for b.Loop() {
+			nft.Diff(want, without)
+		}
+	})
+	b.Run("read", func(b *testing.B) {
+		for b.Loop() {
+			have, err := target.Read(b.Context())
+			if err != nil {
+				b.Fatal(err)
+			}
+			if d := nft.Diff(want, have); !d.Empty() {
+				b.Fatal(d)
+			}
+		}
+	})
+	b.Run("nft alone lists", func(b *testing.B) {
+		for b.Loop() {
+			s.run(b, "", "nft", "--stateless", "list", "table", "inet", "hairpin")
+		}
+	})
+	b.Run("nft alone starts", func(b *testing.B) {
+		for b.Loop() {
+			s.run(b, "", "nft", "--version")
+		}
+	})
+	b.Run("parse", func(b *testing.B) {
+		text := nft.Print(want)
+		for b.Loop() {
+			if _, err := nft.Parse(text); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("delete and add one", func(b *testing.B) {
+		for b.Loop() {
+			apply(b, without, want)
+			apply(b, want, without)
+		}
+	})
+	b.Run("change one", func(b *testing.B) {
+		for b.Loop() {
+			apply(b, other, want)
+			apply(b, want, other)
+		}
+	})
+}

@@ -1,0 +1,147 @@
+package knft
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"syscall"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"hairpin/apply/inside"
+	"hairpin/claims"
+)
+
+// generations tells transactions of ours from those of others. The kernel numbers transactions (the "generation") and
+// announces each with its number after its changes. While nft runs for us, numbers are held back; when exactly one
+// transaction happened meanwhile, it was ours. (The announcement's process id would be simpler, but is of another pid
+// namespace in a container.)
+type generations struct {
+	touched bool // the transaction being announced touches our tables; only used by relevant
+
+	mu      sync.Mutex
+	running bool
+	held    []uint32        // announced while running
+	ours    map[uint32]bool // ours, not announced yet
+}
+
+// Families of nf_tables (linux/netfilter.h).
+const (
+	nfprotoInet   = 1
+	nfprotoNetdev = 5
+)
+
+// relevant reads an announcement: it is true at the end of a transaction of others on our tables.
+func (g *generations) relevant(m syscall.NetlinkMessage) bool {
+	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m.Data) < nl.SizeofNfgenmsg {
+		return false
+	}
+	attrs, err := nl.ParseRouteAttr(m.Data[nl.SizeofNfgenmsg:])
+	if err != nil || len(attrs) == 0 {
+		return err != nil
+	}
+	if m.Header.Type&0xff != unix.NFT_MSG_NEWGEN {
+		// In all other messages, attribute 1 is the table's name.
+		family := m.Data[0]
+		if (family == nfprotoInet || family == nfprotoNetdev) && attrs[0].Attr.Type == unix.NFTA_TABLE_NAME && nl.BytesToString(attrs[0].Value) == claims.NFTTable {
+			g.touched = true
+		}
+		return false
+	}
+	if !g.touched {
+		return false
+	}
+	g.touched = false
+	id, ok := generationID(attrs)
+	if !ok {
+		return true
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.ours[id]:
+		delete(g.ours, id)
+		return false
+	case g.running:
+		g.held = append(g.held, id)
+		return false
+	}
+	return true
+}
+
+// forget is for lost announcements: a number of ours may have been among them.
+func (g *generations) forget() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ours = nil
+	g.touched = false
+}
+
+// begin is called before a transaction of ours, and the function it gives after it: that tells whether a transaction of
+// others was meanwhile.
+func (g *generations) begin(ns string) (done func() bool, err error) {
+	before, err := generation(ns)
+	if err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.running, g.held = true, nil
+	return func() bool {
+		after, err := generation(ns)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.running = false
+		foreign := err != nil || after-before > 1
+		announced := false
+		for _, id := range g.held {
+			announced = announced || id == after
+			foreign = foreign || id != after || after == before
+		}
+		if !foreign && !announced && after != before {
+			if g.ours == nil {
+				g.ours = map[uint32]bool{}
+			}
+			g.ours[after] = true
+		}
+		return foreign
+	}, nil
+}
+
+func generationID(attrs []syscall.NetlinkRouteAttr) (uint32, bool) {
+	for _, a := range attrs {
+		if a.Attr.Type == unix.NFTA_GEN_ID && len(a.Value) >= 4 {
+			return binary.BigEndian.Uint32(a.Value), true
+		}
+	}
+	return 0, false
+}
+
+// generation asks for the number of the last transaction.
+func generation(ns string) (uint32, error) {
+	var id uint32
+	err := inside.Do(ns, func() error {
+		req := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETGEN, 0)
+		req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
+		messages, err := req.Execute(unix.NETLINK_NETFILTER, unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWGEN)
+		if err != nil {
+			return err
+		}
+		for _, m := range messages {
+			attrs, err := nl.ParseRouteAttr(m[nl.SizeofNfgenmsg:])
+			if err != nil {
+				return err
+			}
+			if found, ok := generationID(attrs); ok {
+				id = found
+				return nil
+			}
+		}
+		return fmt.Errorf("no number in the answer")
+	})
+	if err != nil {
+		return 0, fmt.Errorf("generation of nf_tables: %w", err)
+	}
+	return id, nil
+}

@@ -1,0 +1,202 @@
+// Package knft is the apply.Target of nft: our tables in the kernel's nf_tables, read with `nft list` and changed with
+// one `nft -f` per Apply, which the kernel takes as a whole or not at all.
+//
+// The kernel announces every transaction. Of those that touch our tables, the Target tells all but its own, so that
+// who keeps what it applied need not read thousands of elements after each of them.
+package knft
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"hairpin/apply"
+	"hairpin/apply/inside"
+	"hairpin/apply/notice"
+	"hairpin/claims"
+	"hairpin/datapath/nft"
+)
+
+var _ apply.Target[nft.State, nft.Delta] = (*Target)(nil)
+
+// Config says where nft is.
+type Config struct {
+	NetNS   string   // path of a network namespace such as "/proc/123/ns/net"; empty = the caller's
+	Command []string // that runs nft; empty = "nft"
+	Log     *slog.Logger
+}
+
+// Target is our nft tables.
+type Target struct {
+	config Config
+	notice *notice.Listener
+	own    *generations
+
+	// byName tells that chains of the family netdev may name devices which do not exist (Linux 6.16). An older kernel
+	// refuses such a chain, and drops it with its device.
+	byName  bool
+	devices *devices
+	links   *notice.Listener // only when !byName
+
+	mu sync.Mutex // one Apply at a time
+}
+
+// New makes a Target and starts to listen. It fails when nft is missing or older than 1.0.6, or without the right
+// (CAP_NET_ADMIN) to use it.
+func New(ctx context.Context, c Config) (*Target, error) {
+	if len(c.Command) == 0 {
+		c.Command = []string{"nft"}
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	t := &Target{config: c, own: &generations{}}
+	version, err := t.nft(ctx, "", "--version")
+	if err != nil {
+		return nil, err
+	}
+	if err := checkVersion(version); err != nil {
+		return nil, err
+	}
+	probe := "table netdev hairpin-probe { chain c { type filter hook ingress device \"hairpin-none\" priority 0; }; }\n"
+	_, err = t.nft(ctx, probe, "--check", "-f", "-")
+	t.byName = err == nil
+	t.notice, err = notice.Listen(notice.Config{
+		NetNS: c.NetNS, Protocol: unix.NETLINK_NETFILTER, Groups: []int{unix.NFNLGRP_NFTABLES},
+		Relevant: t.own.relevant, Lost: t.own.forget,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if t.byName {
+		return t, nil
+	}
+	if err := t.watchDevices(); err != nil {
+		t.notice.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+// Close ends the listening. The tables stay.
+func (t *Target) Close() {
+	if t.links != nil {
+		t.links.Close()
+	}
+	t.notice.Close()
+}
+
+// Changed tells of transactions of others on our tables, of lost messages, and of devices that a chain waits for or had.
+func (t *Target) Changed() <-chan struct{} { return t.notice.Changed() }
+
+// Read gives our tables as they are in the kernel.
+func (t *Target) Read(ctx context.Context) (nft.State, error) {
+	out := nft.State{}
+	for _, f := range []nft.Family{nft.Inet, nft.Netdev} {
+		text, err := t.nft(ctx, "", "--stateless", "--numeric-protocol", "list", "table", string(f), claims.NFTTable)
+		if errors.Is(err, unix.ENOENT) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		s, err := nft.ParseFound(text)
+		if err != nil {
+			return nil, fmt.Errorf("nft table %s %s: %w", f, claims.NFTTable, err)
+		}
+		if s[f] == nil {
+			return nil, fmt.Errorf("nft table %s %s: not in the listing", f, claims.NFTTable)
+		}
+		out[f] = s[f]
+	}
+	if t.devices != nil && out[nft.Netdev] != nil {
+		t.devices.see(out[nft.Netdev].Chains)
+	}
+	return out, nil
+}
+
+// Apply makes all changes or none. On a kernel before 6.16, chains whose device does not exist are left out, and the
+// error is an *apply.Waiting when all else was made.
+func (t *Target) Apply(ctx context.Context, d nft.Delta) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var missing []string
+	if !t.byName {
+		var err error
+		if d, missing, err = t.withoutMissing(d); err != nil {
+			return err
+		}
+	}
+	if err := t.commit(ctx, d.String()); err != nil {
+		return err
+	}
+	if len(missing) > 0 {
+		return &apply.Waiting{Devices: missing}
+	}
+	return nil
+}
+
+// commit has nft make one transaction of the commands.
+func (t *Target) commit(ctx context.Context, script string) error {
+	if script == "" {
+		return nil
+	}
+	done, err := t.own.begin(t.config.NetNS)
+	if err != nil {
+		return err
+	}
+	_, err = t.nft(ctx, script, "-f", "-")
+	if foreign := done(); foreign {
+		t.notice.Tell()
+	}
+	return err
+}
+
+// nft runs the program. An error has what it said; "no such table" is unix.ENOENT.
+func (t *Target) nft(ctx context.Context, input string, args ...string) (string, error) {
+	var out, said strings.Builder
+	err := inside.Do(t.config.NetNS, func() error {
+		cmd := exec.CommandContext(ctx, t.config.Command[0], slices.Concat(t.config.Command[1:], args)...)
+		cmd.Env = append(os.Environ(), "LC_ALL=C") // the messages are read
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &said
+		return cmd.Run()
+	})
+	if err == nil {
+		return out.String(), nil
+	}
+	what := "nft " + strings.Join(args, " ")
+	if strings.Contains(said.String(), "No such file or directory") {
+		err = errors.Join(err, unix.ENOENT)
+	}
+	if said.Len() > 0 {
+		return "", fmt.Errorf("%s: %w: %s", what, err, firstLines(said.String()))
+	}
+	return "", fmt.Errorf("%s: %w", what, err)
+}
+
+// firstLines cuts nft's messages, which repeat a command of any length.
+func firstLines(s string) string {
+	const lines, length = 4, 200
+	var out []string
+	for l := range strings.Lines(s) {
+		l = strings.TrimSpace(l)
+		if len(l) > length {
+			l = l[:length] + "…"
+		}
+		if l != "" && strings.Trim(l, "^ ") != "" {
+			out = append(out, l)
+		}
+		if len(out) == lines {
+			break
+		}
+	}
+	return strings.Join(out, "; ")
+}

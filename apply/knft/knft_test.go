@@ -1,0 +1,335 @@
+package knft_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hairpin/apply"
+	"hairpin/apply/applytest"
+	"hairpin/apply/inside"
+	"hairpin/apply/inside/insidetest"
+	"hairpin/apply/knft"
+	"hairpin/cluster"
+	"hairpin/datapath/nft"
+	"hairpin/datapath/nft/nfttest"
+	"hairpin/image"
+)
+
+// system is a network namespace, and an nft to use in it.
+type system struct {
+	ns  string
+	nft []string
+}
+
+// each runs a test with the nft of this machine and with that of the node image, where they are.
+func each(t *testing.T, test func(*testing.T, system)) {
+	commands := map[string][]string{"nft of this machine": {"nft"}}
+	if root := filepath.Join(image.DefaultDir, "image"); exists(filepath.Join(root, "usr/sbin/nft")) {
+		commands["nft of the node image"] = []string{"chroot", root, "nft"}
+	}
+	for name, command := range commands {
+		t.Run(name, func(t *testing.T) { test(t, system{insidetest.NetNS(t), command}) })
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func (s system) target(t testing.TB) *knft.Target {
+	t.Helper()
+	target, err := knft.New(t.Context(), knft.Config{NetNS: s.ns, Command: s.nft, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(target.Close)
+	return target
+}
+
+// run runs a command in the namespace.
+func (s system) run(t testing.TB, input string, args ...string) string {
+	t.Helper()
+	var out []byte
+	err := inside.Do(s.ns, func() error {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Stdin = strings.NewReader(input)
+		var err error
+		out, err = cmd.CombinedOutput()
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// hand runs nft commands, as somebody else.
+func (s system) hand(t testing.TB, commands string) string {
+	t.Helper()
+	return s.run(t, commands, slices.Concat(s.nft, []string{"-f", "-"})...)
+}
+
+func example(t testing.TB) nft.State {
+	t.Helper()
+	text, err := os.ReadFile("../../datapath/nft/testdata/want.nft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := nft.Parse(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestLaws(t *testing.T) {
+	each(t, func(t *testing.T, s system) {
+		s.run(t, "", "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "wire")
+		spoil := func(commands string) func(testing.TB) {
+			return func(t testing.TB) { s.hand(t, commands) }
+		}
+		applytest.Laws(t, applytest.Harness[nft.State, nft.Delta]{
+			New:  func(t testing.TB) apply.Target[nft.State, nft.Delta] { return s.target(t) },
+			Diff: nft.Diff, Print: nft.Print, States: nfttest.States(),
+			Foreign: func(t testing.TB) func() string {
+				s.hand(t, "add table inet other\nadd map inet other nodeports4 { type inet_proto . inet_service : ipv4_addr . inet_service ; }\n"+
+					"add element inet other nodeports4 { tcp . 30080 : 192.0.2.1 . 1 }\nadd table ip hairpin\nadd chain ip hairpin prerouting { type nat hook prerouting priority -100; }\n"+
+					"add rule ip hairpin prerouting ip daddr 192.0.2.7 dnat to 192.0.2.8\nadd table netdev other\nadd chain netdev other c { type filter hook ingress device eth0 priority 0; }\n")
+				return func() string {
+					return s.hand(t, "list table inet other") + s.hand(t, "list table ip hairpin") + s.hand(t, "list table netdev other")
+				}
+			},
+			Rich: example(t),
+			Spoils: map[string]func(testing.TB){
+				"element deleted":       spoil("delete element inet hairpin nodeports4 { tcp . 30080 }"),
+				"element added":         spoil("add element inet hairpin nodeports4 { tcp . 1 : 192.0.2.1 . 1 }"),
+				"element changed":       spoil("delete element inet hairpin nodeports6 { tcp . 30080 }\nadd element inet hairpin nodeports6 { tcp . 30080 : ::1 . 80 }"),
+				"element without owner": spoil("delete element inet hairpin nodeports6 { tcp . 30080 }\nadd element inet hairpin nodeports6 { tcp . 30080 : fd00:10:96::80 . 80 }"),
+				"map flushed":           spoil("flush map inet hairpin nodeports4"),
+				"chain flushed":         spoil("flush chain inet hairpin postrouting"),
+				"chain deleted":         spoil("flush chain inet hairpin output\ndelete chain inet hairpin output"),
+				"guard deleted":         spoil("flush chain netdev hairpin guard\ndelete chain netdev hairpin guard"),
+				"rule inserted":         spoil("insert rule inet hairpin prerouting counter accept"),
+				"unknown rule":          spoil("insert rule inet hairpin prerouting ct state established,related accept"),
+				"unknown chain":         spoil("add chain inet hairpin closed { type filter hook input priority 0; policy drop; }"),
+				"unknown map":           spoil("add map inet hairpin verdicts { type ipv4_addr : verdict ; elements = { 192.0.2.1 : drop } ; }"),
+				"chain of others":       spoil("add chain inet hairpin mine"),
+				"table deleted":         spoil("delete table inet hairpin"),
+				"everything deleted":    spoil("flush ruleset"),
+			},
+			Refused: func(t testing.TB) nft.Delta {
+				rich := example(t)
+				bad := example(t)
+				bad[nft.Inet].Maps["nodeports4"].Elements[nft.Element{Protocol: cluster.TCP, Port: 1}] = nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")}
+				c := bad[nft.Inet].Chains["prerouting"]
+				c.Rules = append(slices.Clone(c.Rules), nft.Rule{Do: nft.SNAT{Addr: netip.MustParseAddr("10.0.0.1")}})
+				return nft.Diff(bad, rich)
+			},
+			Atomic: true,
+		})
+	})
+}
+
+// TestOwnChangesAreNotTold: who applies need not read after it, but after each change of others.
+func TestOwnChangesAreNotTold(t *testing.T) {
+	each(t, func(t *testing.T, s system) {
+		target := s.target(t)
+		have, want := nft.State{}, example(t)
+		for i := range 20 {
+			elements := maps.Clone(want[nft.Inet].Maps["nodeports4"].Elements)
+			elements[nft.Element{Protocol: cluster.TCP, Port: uint16(1000 + i)}] = nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")}
+			next := example(t)
+			next[nft.Inet].Maps["nodeports4"].Elements = elements
+			if err := target.Apply(t.Context(), nft.Diff(next, have)); err != nil {
+				t.Fatal(err)
+			}
+			have = next
+			s.hand(t, "add table inet other\nadd chain inet other c\nadd rule inet other c accept\n") // somebody else's, not ours
+		}
+		select {
+		case <-target.Changed():
+			t.Error("own changes, or those of foreign tables, are told")
+		case <-time.After(300 * time.Millisecond):
+		}
+		s.hand(t, "delete element inet hairpin nodeports4 { tcp . 1019 }")
+		select {
+		case <-target.Changed():
+		case <-time.After(time.Second):
+			t.Error("a change of others is not told within 1 s")
+		}
+	})
+}
+
+// TestChangeDuringApply: a change of others between two of ours is never lost.
+func TestChangeDuringApply(t *testing.T) {
+	s := system{insidetest.NetNS(t), []string{"nft"}}
+	target := s.target(t)
+	want := example(t)
+	if err := target.Apply(t.Context(), nft.Diff(want, nft.State{})); err != nil {
+		t.Fatal(err)
+	}
+	key := nft.Element{Protocol: cluster.TCP, Port: 7}
+	other := example(t)
+	other[nft.Inet].Maps["nodeports4"].Elements[key] = nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")}
+	stop := make(chan struct{})
+	applied := make(chan error, 1)
+	go func() {
+		defer close(applied)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if err := target.Apply(context.Background(), nft.Diff(other, want)); err != nil {
+				applied <- err
+				return
+			}
+			if err := target.Apply(context.Background(), nft.Diff(want, other)); err != nil {
+				applied <- err
+				return
+			}
+		}
+	}()
+	for i := range 20 {
+		select {
+		case <-target.Changed():
+		default:
+		}
+		s.hand(t, fmt.Sprintf("add element inet hairpin nodeports4 { udp . %d : 192.0.2.1 . 1 }", 1+i))
+		select {
+		case <-target.Changed():
+		case <-time.After(time.Second):
+			t.Fatalf("change %d of others is not told within 1 s", i)
+		}
+	}
+	close(stop)
+	if err := <-applied; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDeviceMadeAnew: the guard of a device holds again after the device was deleted and made anew.
+func TestDeviceMadeAnew(t *testing.T) {
+	each(t, func(t *testing.T, s system) {
+		target := s.target(t)
+		want := example(t)
+		reach := func() error {
+			have, err := target.Read(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return target.Apply(t.Context(), nft.Diff(want, have))
+		}
+		if err := reach(); err != nil {
+			if _, waits := err.(*apply.Waiting); !waits {
+				t.Fatal(err)
+			}
+			t.Logf("this kernel has no chains of missing devices: %v", err)
+		}
+		for range 3 {
+			s.run(t, "", "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "wire")
+			deadline := time.Now().Add(time.Second)
+			for err := reach(); err != nil; err = reach() {
+				select {
+				case <-target.Changed():
+				case <-time.After(time.Until(deadline)):
+					t.Fatalf("the device is there, and still: %v", err)
+				}
+			}
+			s.run(t, "", "sh", "-ec", "sysctl -qw net.ipv6.conf.eth0.disable_ipv6=1; ip link set wire up; ip link set eth0 up; ip addr add 192.0.2.1/24 dev eth0")
+			if !s.dropped(t) {
+				t.Error("the guard does not drop")
+			}
+			s.run(t, "", "ip", "link", "del", "eth0")
+		}
+	})
+}
+
+// TestMissingDeviceOnOldKernel: there, a chain waits for its device, all else is made, and the chain is gone with the
+// device (by hand here, where the kernel does not do so).
+func TestMissingDeviceOnOldKernel(t *testing.T) {
+	s := system{insidetest.NetNS(t), []string{"nft"}}
+	target := s.target(t)
+	if err := target.AsOnOldKernel(); err != nil {
+		t.Fatal(err)
+	}
+	want := example(t)
+	left := func() nft.Delta {
+		t.Helper()
+		have, err := target.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return nft.Diff(want, have)
+	}
+	told := func(what string) {
+		t.Helper()
+		select {
+		case <-target.Changed():
+		case <-time.After(time.Second):
+			t.Fatalf("%s is not told within 1 s", what)
+		}
+	}
+	for range 2 {
+		err := target.Apply(t.Context(), left())
+		var waits *apply.Waiting
+		if !errors.As(err, &waits) || !slices.Equal(waits.Devices, []string{"eth0"}) {
+			t.Fatalf("without the device, Apply gives error %v", err)
+		}
+		if d := left(); d.Count() != 1 || d.Tables[nft.Netdev].Chains.Add["guard"] == nil {
+			t.Fatalf("without the device, what is left is not the guard alone:\n%s", d)
+		}
+		s.run(t, "", "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "wire")
+		told("the device")
+		if err := target.Apply(t.Context(), left()); err != nil {
+			t.Fatal(err)
+		}
+		if d := left(); !d.Empty() {
+			t.Fatalf("left over:\n%s", d)
+		}
+		s.run(t, "", "ip", "link", "del", "eth0")
+		told("the end of the device")
+		s.hand(t, "flush chain netdev hairpin guard\ndelete chain netdev hairpin guard")
+		told("the end of the chain")
+	}
+}
+
+// dropped tells whether frames that arrive at eth0 are counted by the guard. The answer to the neighbour discovery of
+// the peer is what arrives.
+func (s system) dropped(t testing.TB) bool {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		out := s.run(t, "", slices.Concat(s.nft, []string{"list", "chain", "netdev", "hairpin", "guard"})...)
+		if strings.Contains(out, "counter packets") && !strings.Contains(out, "packets 0") {
+			return true
+		}
+	}
+	return false
+}
+
+func TestVersion(t *testing.T) {
+	old := filepath.Join(t.TempDir(), "nft")
+	if err := os.WriteFile(old, []byte("#!/bin/sh\necho 'nftables v1.0.2 (Lester Gooch)'\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	_, err := knft.New(t.Context(), knft.Config{Command: []string{old}})
+	if err == nil || err.Error() != "nft 1.0.2 is too old: 1.0.6 or newer is needed" {
+		t.Errorf("an old nft gives error %v", err)
+	}
+	if _, err := knft.New(t.Context(), knft.Config{Command: []string{"/nowhere/nft"}}); err == nil || !strings.Contains(err.Error(), "/nowhere/nft") {
+		t.Errorf("a missing nft gives error %v", err)
+	}
+}
