@@ -209,15 +209,22 @@ func (r *run) setTuple(t tuple) {
 
 // changed says what happened to the packet's addresses since before, or the empty string.
 func changed(before, after *Packet) string {
-	s := ""
+	var buffer [160]byte
+	b := buffer[:0]
 	if before.Src != after.Src || before.SrcPort != after.SrcPort {
-		s = "source " + endpoint(before.Src, before.SrcPort) + " becomes " + endpoint(after.Src, after.SrcPort)
+		b = appendEndpoint(append(b, "source "...), before.Src, before.SrcPort)
+		b = appendEndpoint(append(b, " becomes "...), after.Src, after.SrcPort)
 	}
 	if before.Dst != after.Dst || before.DstPort != after.DstPort {
-		if s != "" {
-			s += ", "
+		if len(b) > 0 {
+			b = append(b, ", "...)
 		}
-		s += "destination " + endpoint(before.Dst, before.DstPort) + " becomes " + endpoint(after.Dst, after.DstPort)
+		b = appendEndpoint(append(b, "destination "...), before.Dst, before.DstPort)
+		b = appendEndpoint(append(b, " becomes "...), after.Dst, after.DstPort)
 	}
-	return s
+	return string(b)
+}
+
+func appendEndpoint(b []byte, a netip.Addr, port uint16) []byte {
+	return netip.AddrPortFrom(a, port).AppendTo(b)
 }

@@ -235,5 +235,13 @@ func ethernet(m cluster.MAC) string {
 	if m == (cluster.MAC{}) {
 		return "of a machine outside"
 	}
-	return m.String()
+	const hex = "0123456789abcdef"
+	var b [17]byte
+	for i, x := range m {
+		b[3*i], b[3*i+1] = hex[x>>4], hex[x&15]
+		if i > 0 {
+			b[3*i-1] = ':'
+		}
+	}
+	return string(b[:])
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
@@ -133,7 +134,7 @@ func (r *run) loops(n *node, track *hostTrack) (location, error) {
 			return r.dropped(err, "nft drops it on the way into the host")
 		}
 	}
-	return r.deliver(Point{Node: n.name}, fmt.Sprintf("delivered to host %s port %d", n.name, r.p.DstPort))
+	return r.deliver(Point{Node: n.name}, "delivered to host "+n.name+" port "+strconv.Itoa(int(r.p.DstPort)))
 }
 
 // transmit gives the frame its Ethernet addresses and sends it by a link.
@@ -142,7 +143,7 @@ func (r *run) transmit(n *node, route *kernelRoute) (location, error) {
 	r.p.EthSrc = n.mac(route.Link)
 	if nb, ok := n.state.Host.Neighbors[host.NeighborKey{Link: route.Link, IP: hop}]; ok {
 		r.p.EthDst = nb.MAC
-		r.step(n, "ip neigh", nb, nb.Owner, "to Ethernet address "+nb.MAC.String())
+		r.step(n, "ip neigh", nb, nb.Owner, "to Ethernet address "+ethernet(nb.MAC))
 	} else {
 		mac, ok := r.ask(n, route.Link, hop)
 		if !ok {
@@ -248,7 +249,7 @@ func (r *run) input(n *node, link string, track *hostTrack) (location, error) {
 		return r.dropped(err, "nft drops it on the way into the host")
 	}
 	r.confirm(n, track)
-	return r.deliver(Point{Node: n.name}, fmt.Sprintf("delivered to host %s port %d", n.name, r.p.DstPort))
+	return r.deliver(Point{Node: n.name}, "delivered to host "+n.name+" port "+strconv.Itoa(int(r.p.DstPort)))
 }
 
 // forward sends a packet of somebody else on.

@@ -40,6 +40,8 @@ type switchPort struct {
 	row  *nb.SwitchPort
 	sw   *logicalSwitch
 	peer *routerPort // of type "router"
+
+	checked bool // check has found nothing
 }
 
 // logicalRouter is a Logical_Router with its ports and what hangs on it.
@@ -52,6 +54,8 @@ type logicalRouter struct {
 	nats      []*nat
 	externals map[netip.Addr]*nat // by external address
 	balancers balancers
+
+	checked bool // check has found nothing
 }
 
 // routerPort is a Logical_Router_Port.

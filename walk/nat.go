@@ -65,7 +65,7 @@ func (r *run) neighbour(n *node, rt *logicalRouter, to routed) (mac cluster.MAC,
 		return mac, fmt.Sprintf("%s drops it: %s is the router's own address, and nothing translated the packet", stage, r.p.Dst)
 	}
 	if b := n.ovn.bindings[binding{to.out.row.Name, to.hop}]; b != nil {
-		r.step(n, stage, b, b.Owner, "next hop "+to.hop.String()+" has "+b.MAC.String())
+		r.step(n, stage, b, b.Owner, "next hop "+to.hop.String()+" has "+ethernet(b.MAC))
 		return b.MAC, ""
 	}
 	if sw != nil && sw.localnet() {

@@ -38,6 +38,9 @@ func (r *logicalRouter) forces() bool { return r.row.Options["lb_force_snat_ip"]
 func (r *logicalRouter) tracks() bool { return len(r.balancers) > 0 || len(r.nats) > 0 }
 
 func (r *logicalRouter) check(n *node) error {
+	if r.checked {
+		return nil
+	}
 	if err := unknownOption(r.row, "chassis", "lb_force_snat_ip", "snat-ct-zone", "dynamic_neigh_routers", "always_learn_from_arp_request",
 		"mac_binding_age_threshold", "requested-tnl-key", "mcast_relay", "ct-zone-limit"); err != nil {
 		return err
@@ -50,6 +53,7 @@ func (r *logicalRouter) check(n *node) error {
 	case r.gateway() && r.row.Options["chassis"] != n.chassis():
 		return fmt.Errorf("%s: it is on chassis %q, this node is %q", r.row.Key(), r.row.Options["chassis"], n.chassis())
 	}
+	r.checked = true
 	return nil
 }
 

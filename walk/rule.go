@@ -7,7 +7,6 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
-	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
 )
@@ -79,44 +78,23 @@ func ruleText(x any) string {
 		return fmt.Sprintf("flags.force_snat_for_lb == 1 && outport == %q, ct_snat(%s) [lb_force_snat_ip=router_ip]", x.port, x.address)
 	case localRoute:
 		return "local " + netip.Addr(x).String() + " dev lo table local"
-	case *kernelRoute:
-		return x.text()
-	case host.Neighbor:
-		return x.IP.String() + " lladdr " + x.MAC.String() + " dev " + x.Link + " PERMANENT"
 	case nftRule:
-		return x.text()
+		return x.table.RuleText(x.rule)
 	case fmt.Stringer:
 		return x.String()
 	}
 	return fmt.Sprintf("%T", x)
 }
 
-// text is the route as `ip route` prints it.
-func (r *kernelRoute) text() string {
-	s := r.Prefix.String()
-	switch {
-	case r.Prefix.Bits() == 0:
-		s = "default"
-	case r.Prefix.IsSingleIP():
-		s = r.Prefix.Addr().String()
+// String gives the route as `ip route show` does.
+func (r *kernelRoute) String() string {
+	if !r.connected {
+		return r.Route.String()
 	}
-	if r.Via.IsValid() {
-		s += " via " + r.Via.String()
-	}
-	s += " dev " + r.Link
-	if r.connected {
-		s += " proto kernel scope link"
-	}
-	if r.Src.IsValid() {
-		s += " src " + r.Src.String()
-	}
-	if r.MTU != 0 {
-		s += fmt.Sprintf(" mtu %d", r.MTU)
-	}
-	return s
+	plain := r.Route
+	plain.Borrowed = true // not made with a protocol number of ours
+	return plain.String() + " proto kernel scope link"
 }
-
-func (r nftRule) text() string { return fmt.Sprintf("%v", *r.rule) }
 
 func pick(b bool, yes, no string) string {
 	if b {

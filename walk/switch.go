@@ -49,6 +49,9 @@ func (r *run) switchReceives(n *node, name string) (location, error) {
 
 // check refuses what a switch or a port asks for and walk does not know.
 func (p *switchPort) check() error {
+	if p.checked {
+		return nil
+	}
 	switch p.row.Type {
 	case "", "router", "localnet", "remote":
 	default:
@@ -58,8 +61,10 @@ func (p *switchPort) check() error {
 		"mcast_querier", "mcast_flood_unregistered", "broadcast-arps-to-all-routers", "fdb_age_threshold", "ct-zone-limit"); err != nil {
 		return err
 	}
-	return unknownOption(p.row, "router-port", "nat-addresses", "exclude-lb-vips-from-garp", "arp_proxy", "network_name",
+	err := unknownOption(p.row, "router-port", "nat-addresses", "exclude-lb-vips-from-garp", "arp_proxy", "network_name",
 		"requested-tnl-key", "requested-chassis", "iface-id-ver", "mcast_flood", "localnet_learn_fdb", "disable_arp_nd_rsp")
+	p.checked = err == nil
+	return err
 }
 
 // switchBalances is ls_in_pre_stateful to ls_in_stateful: conntrack in the port's zone, load balancing of new

@@ -118,7 +118,7 @@ type location struct {
 // follow moves the packet from system to system until it ends.
 func (r *run) follow(at location, p Packet) (Verdict, error) {
 	r.p, r.done, r.verdict = p, false, Verdict{}
-	r.steps = make([]Step, 0, 32)
+	r.steps = make([]Step, 0, 20)
 	for !r.done {
 		if len(r.steps) > maxSteps {
 			return r.verdict, fmt.Errorf("more than %d steps: the packet goes in circles, last at %s", maxSteps, at)

@@ -1,0 +1,36 @@
+package walk
+
+import "testing"
+
+// BenchmarkWalk follows the longest way of the documents, host to Service to the same host and back, in a prepared world.
+// The goal is a million walks a minute.
+func BenchmarkWalk(b *testing.B) {
+	w := New(byHand(2))
+	for b.Loop() {
+		if tr, err := w.Walk(inHost(1), tcp("10.96.0.21:80")); err != nil || !tr.Verdict.Answered {
+			b.Fatal(err, tr)
+		}
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Minutes(), "walks/min")
+}
+
+// BenchmarkFirst is a walk in a world that nobody has looked at yet.
+func BenchmarkFirst(b *testing.B) {
+	world := byHand(3)
+	for b.Loop() {
+		if tr, err := Walk(world, inHost(1), tcp("10.96.0.12:80")); err != nil || !tr.Verdict.Answered {
+			b.Fatal(err, tr)
+		}
+	}
+}
+
+// BenchmarkPrint renders a trace.
+func BenchmarkPrint(b *testing.B) {
+	tr, err := New(byHand(2)).Walk(inHost(1), tcp("10.96.0.21:80"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		_ = tr.String()
+	}
+}
