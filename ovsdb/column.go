@@ -65,7 +65,7 @@ func (p *parser) uuid() UUID {
 	p.next()
 	tag := string(p.str())
 	p.next()
-	u := UUID(p.text())
+	u := UUID(p.str()) // a copy of its own: interned, it would drive out what recurs
 	p.shut()
 	if p.err == nil && (tag != "uuid" || !isUUID(string(u))) {
 		p.fail("want a UUID, have %q %q", tag, u)

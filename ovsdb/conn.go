@@ -131,6 +131,9 @@ func (c *Conn) lose(why error) {
 // call sends a request and lets read have its result, in the reader's goroutine, so that nothing that the server sent
 // later is handled before. Params is a JSON array. When ctx ends first the server is told to cancel.
 func (c *Conn) call(ctx context.Context, method string, params []byte, read func(*parser) error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("ovsdb: %s: not sent: %w", method, ctx.Err())
+	}
 	ca := &call{method: method, read: read, done: make(chan struct{})}
 	id, err := c.request(ca, params)
 	if err != nil {
@@ -193,13 +196,16 @@ func (c *Conn) forget(id uint64) bool {
 	return found
 }
 
-// take is forget for the reader.
-func (c *Conn) take(id uint64) *call {
+// take is forget for the reader. The call is nil when its context has ended.
+func (c *Conn) take(id uint64) (*call, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if id > c.lastID {
+		return nil, fmt.Errorf("answer to request %d, which was not made", id)
+	}
 	ca := c.calls[id]
 	delete(c.calls, id)
-	return ca
+	return ca, nil
 }
 
 func (c *Conn) writeAll() {
@@ -285,17 +291,17 @@ func (c *Conn) handle(msg []byte) error {
 		if err != nil {
 			return fmt.Errorf("read message: neither a method nor an id of ours: %.100q", msg)
 		}
-		c.respond(n, result, failure)
+		ca, err := c.take(n)
+		if ca != nil {
+			ca.respond(result, failure)
+		}
+		return err
 	}
 	return nil
 }
 
-// respond hands a response to its call; nobody waits for it when its context ended.
-func (c *Conn) respond(id uint64, result, failure []byte) {
-	ca := c.take(id)
-	if ca == nil {
-		return
-	}
+// respond ends a call.
+func (ca *call) respond(result, failure []byte) {
 	defer close(ca.done)
 	if failure != nil && string(failure) != "null" {
 		ca.err = refusal(ca.method, failure)
@@ -355,65 +361,4 @@ func (c *Conn) sleep(d time.Duration) bool {
 	case <-time.After(d):
 		return true
 	}
-}
-
-// Echo asks the server for a sign of life.
-func (c *Conn) Echo(ctx context.Context) error {
-	return c.call(ctx, "echo", []byte("[]"), func(p *parser) error {
-		p.skip()
-		return nil
-	})
-}
-
-// Databases returns the names of the server's databases.
-func (c *Conn) Databases(ctx context.Context) (names []string, err error) {
-	err = c.call(ctx, "list_dbs", []byte("[]"), func(p *parser) error {
-		p.open('[')
-		for p.more(']') {
-			names = append(names, p.text())
-		}
-		return nil
-	})
-	return names, err
-}
-
-// Schema returns the schema of a database.
-func (c *Conn) Schema(ctx context.Context, db string) (*Schema, error) {
-	s := new(Schema)
-	err := c.call(ctx, "get_schema", appendStrings(nil, []string{db}), func(p *parser) error {
-		text := p.raw()
-		if text == nil {
-			return nil // the parser knows why
-		}
-		return json.Unmarshal(text, s)
-	})
-	if err != nil {
-		return nil, err
-	}
-	return s, nil
-}
-
-// Transact carries out all operations or none, and returns a result for each. When the server refuses, the error is a
-// [*TransactError]; when the connection is lost or ctx ends, whether it was carried out is not known.
-func (c *Conn) Transact(ctx context.Context, db string, ops ...Op) ([]Result, error) {
-	return c.transact(ctx, db, ops, func(UUID) string { return "" })
-}
-
-func (c *Conn) transact(ctx context.Context, db string, ops []Op, describe func(UUID) string) ([]Result, error) {
-	params := appendString([]byte{'['}, db)
-	for i, o := range ops {
-		var err error
-		if params, err = c.codecs.appendOp(append(params, ','), o); err != nil {
-			return nil, fmt.Errorf("ovsdb: transact %s: operation %d (%s): %w", db, i, o, err)
-		}
-	}
-	var list []reply
-	err := c.call(ctx, "transact", append(params, ']'), func(p *parser) error {
-		list = p.replies()
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	return results(db, ops, list, describe)
 }

@@ -48,32 +48,31 @@ func (f *frames) next() ([]byte, error) {
 }
 
 // step looks at what was read, up to the end of an object. It stops at a byte that cannot start one.
-func (f *frames) step() bool {
-	for ; f.scan < len(f.buf); f.scan++ {
-		c := f.buf[f.scan]
+func (f *frames) step() (found bool) {
+	i, depth, quote, slash := f.scan, f.depth, f.quote, f.slash // in registers
+	for ; i < len(f.buf) && !found; i++ {
+		c := f.buf[i]
 		switch {
-		case f.slash:
-			f.slash = false
-		case f.quote:
-			f.slash = c == '\\'
-			f.quote = c != '"'
+		case quote:
+			quote = slash || c != '"'
+			slash = !slash && c == '\\'
+		case c == '"' && depth > 0:
+			quote = true
 		case c == '{':
-			f.depth++
-		case f.depth == 0:
+			depth++
+		case c == '}' && depth > 0:
+			depth--
+			found = depth == 0
+		case depth == 0:
 			if c != ' ' && c != '\t' && c != '\r' && c != '\n' {
+				f.scan = i
 				return false
 			}
-			f.start = f.scan + 1
-		case c == '"':
-			f.quote = true
-		case c == '}':
-			if f.depth--; f.depth == 0 {
-				f.scan++
-				return true
-			}
+			f.start = i + 1
 		}
 	}
-	return false
+	f.scan, f.depth, f.quote, f.slash = i, depth, quote, slash
+	return found
 }
 
 // fill reads more.

@@ -29,6 +29,13 @@ func dial(tb testing.TB, endpoint string, options ...ovsdb.Option) *ovsdb.Conn {
 // uuids are not the same in every run.
 var uuids = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
+// either: which of two rows with one key is the first is left to the server.
+var either = strings.NewReplacer(
+	"was inserted by this transaction.", "ROW", "existed in the database before this transaction and was not modified by the transaction.", "ROW",
+	`[U is operation 1: insert Logical_Switch_Port "pod-a"; U is Logical_Switch_Port "pod-a"]`, "[U is ROW; U is ROW]",
+	`[U is Logical_Switch_Port "pod-a"; U is operation 1: insert Logical_Switch_Port "pod-a"]`, "[U is ROW; U is ROW]",
+)
+
 // TestTransactErrors: what the server refuses is said with operation, table, row and reason, and leaves nothing behind.
 func TestTransactErrors(t *testing.T) {
 	c := open(t, startServer(t, nbSchema), ovsdb.Mirror[ovsdb.LogicalSwitch](), ovsdb.Mirror[ovsdb.LogicalSwitchPort]())
@@ -45,8 +52,7 @@ func TestTransactErrors(t *testing.T) {
 		{
 			[]ovsdb.Op{ovsdb.Insert(ovsdb.LogicalSwitch{Name: "other", Ports: []ovsdb.UUID{port.UUID}}), ovsdb.Insert(port)}, -1, ovsdb.ConstraintViolation,
 			`constraint violation: Transaction causes multiple rows in "Logical_Switch_Port" table to have identical values (pod-a) for index on column "name".  ` +
-				`First row, with UUID U, was inserted by this transaction.  Second row, with UUID U, existed in the database before this transaction and was not ` +
-				`modified by the transaction. [U is operation 1: insert Logical_Switch_Port "pod-a"; U is Logical_Switch_Port "pod-a"]`,
+				`First row, with UUID U, ROW  Second row, with UUID U, ROW [U is ROW; U is ROW]`,
 		},
 		{
 			[]ovsdb.Op{ovsdb.Insert(ovsdb.LogicalSwitch{Name: "other", Ports: []ovsdb.UUID{ovsdb.NewUUID()}})}, -1, ovsdb.ReferentialViolation,
@@ -88,7 +94,7 @@ func TestTransactErrors(t *testing.T) {
 		if !errors.As(err, &refused) || refused.Index != test.index || refused.Reason != test.reason || refused.Database != nb {
 			t.Errorf("%v: %#v", test.ops, err)
 		}
-		if got := uuids.ReplaceAllString(fmt.Sprint(err), "U"); got != "ovsdb: transact OVN_Northbound: "+test.want {
+		if got := either.Replace(uuids.ReplaceAllString(fmt.Sprint(err), "U")); got != "ovsdb: transact OVN_Northbound: "+test.want {
 			t.Errorf("%v:\n%s, want\novsdb: transact OVN_Northbound: %s", test.ops, got, test.want)
 		}
 	}

@@ -1,0 +1,68 @@
+package ovsdb
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+)
+
+// Echo asks the server for a sign of life.
+func (c *Conn) Echo(ctx context.Context) error {
+	return c.call(ctx, "echo", []byte("[]"), func(p *parser) error {
+		p.skip()
+		return nil
+	})
+}
+
+// Databases returns the names of the server's databases.
+func (c *Conn) Databases(ctx context.Context) (names []string, err error) {
+	err = c.call(ctx, "list_dbs", []byte("[]"), func(p *parser) error {
+		p.open('[')
+		for p.more(']') {
+			names = append(names, p.text())
+		}
+		return nil
+	})
+	return names, err
+}
+
+// Schema returns the schema of a database.
+func (c *Conn) Schema(ctx context.Context, db string) (*Schema, error) {
+	s := new(Schema)
+	err := c.call(ctx, "get_schema", appendStrings(nil, []string{db}), func(p *parser) error {
+		text := p.raw()
+		if text == nil {
+			return nil // the parser knows why
+		}
+		return json.Unmarshal(text, s)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Transact carries out all operations or none, and returns a result for each. When the server refuses, the error is a
+// [*TransactError]; when the connection is lost or ctx ends, whether it was carried out is not known.
+func (c *Conn) Transact(ctx context.Context, db string, ops ...Op) ([]Result, error) {
+	return c.transact(ctx, db, ops, func(UUID) string { return "" })
+}
+
+func (c *Conn) transact(ctx context.Context, db string, ops []Op, describe func(UUID) string) ([]Result, error) {
+	params := appendString([]byte{'['}, db)
+	for i, o := range ops {
+		var err error
+		if params, err = c.codecs.appendOp(append(params, ','), o); err != nil {
+			return nil, fmt.Errorf("ovsdb: transact %s: operation %d (%s): %w", db, i, o, err)
+		}
+	}
+	var list []reply
+	err := c.call(ctx, "transact", append(params, ']'), func(p *parser) error {
+		list = p.replies()
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return results(db, ops, list, describe)
+}
