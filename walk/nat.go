@@ -93,7 +93,7 @@ func (r *run) unDNAT(n *node, rt *logicalRouter) {
 		return
 	}
 	z := rt.dnatZone(n)
-	r.unNAT(n, rt.row.Name+" lr_out_undnat", z, rt.row.Owner)
+	r.unNAT(n, rt.row.Name+" lr_out_undnat", "ip, ct_dnat", z, rt.row.Owner)
 	r.commitNew(n, rt.row.Name+" lr_out_post_undnat", z, rt.row.Owner)
 }
 

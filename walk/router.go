@@ -157,15 +157,14 @@ func (r *logicalRouter) translates(a netip.Addr) bool {
 // unSNAT is lr_in_unsnat.
 func (r *run) unSNAT(n *node, in *routerPort) {
 	rt := in.router
-	why := rt.row.Owner
-	switch forced := rt.forces() && rt.byIP[r.p.Dst] == in; {
-	case forced:
-	case rt.externals[r.p.Dst] != nil:
-		why = rt.externals[r.p.Dst].row.Owner
-	default:
-		return
+	stage, rule := rt.row.Name+" lr_in_unsnat", unSNAT{dst: r.p.Dst}
+	switch x := rt.externals[r.p.Dst]; {
+	case rt.forces() && rt.byIP[r.p.Dst] == in:
+		rule.port = in.row.Name
+		r.unNAT(n, stage, rule, rt.snatZone(n), rt.row.Owner)
+	case x != nil:
+		r.unNAT(n, stage, rule, rt.snatZone(n), x.row.Owner)
 	}
-	r.unNAT(n, rt.row.Name+" lr_in_unsnat", rt.snatZone(n), why)
 }
 
 // routerBalances is lr_in_defrag and lr_in_dnat.
@@ -179,7 +178,7 @@ func (r *run) routerBalances(n *node, in *routerPort) (routerFlags, error) {
 	if err != nil {
 		return routerFlags{}, err
 	}
-	r.unNAT(n, rt.row.Name+" lr_in_defrag", z, rt.row.Owner)
+	r.unNAT(n, rt.row.Name+" lr_in_defrag", defrag{r.p.Dst}, z, rt.row.Owner)
 	if !r.ctState.is(flow.CTNew) || v == nil {
 		if e := r.ctState.entry; e != nil && !r.ctState.is(flow.CTRpl) {
 			return routerFlags{force: e.mark&markForceSNAT != 0, skip: e.mark&markSkipSNAT != 0}, nil

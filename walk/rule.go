@@ -13,9 +13,12 @@ import (
 
 // Rules that are no rows: what OVN adds by itself.
 type (
-	undo    struct{ zone string }          // ct_lb_mark, ct_snat, ct_dnat without arguments
-	commits struct{ zone string }          // ct_commit
-	forced  struct{ port, address string } // lb_force_snat_ip
+	forced struct{ port, address string } // lr_out_snat with lb_force_snat_ip
+	unSNAT struct {                       // lr_in_unsnat; port is set for lb_force_snat_ip
+		port string
+		dst  netip.Addr
+	}
+	defrag struct{ dst netip.Addr } // lr_in_defrag
 
 	lookedUp struct { // ls_in_l2_lkup
 		to   cluster.MAC
@@ -65,15 +68,18 @@ func ruleText(x any) string {
 	case lookedUp:
 		return fmt.Sprintf("eth.dst == %s, outport = %q", x.to, x.port)
 	case connected:
-		return fmt.Sprintf("%s.dst == %s, outport = %q", pick(x.network.Addr().Is4(), "ip4", "ip6"), x.network.Masked(), x.port.row.Name)
+		return fmt.Sprintf("%s == %s, outport = %q", dstField(x.network.Addr()), x.network.Masked(), x.port.row.Name)
 	case tunnelKeys:
 		return fmt.Sprintf("tun_id=%s,reg15=%s, outport = %q", x.port.sw.row.OtherConfig["requested-tnl-key"], x.port.row.Options["requested-tnl-key"], x.port.row.Name)
 	case nb.Row:
 		return strings.TrimSuffix(nb.Line(x), " # "+x.Why().String())
-	case undo:
-		return "ct(nat) in zone " + x.zone
-	case commits:
-		return "ct_commit in zone " + x.zone
+	case unSNAT:
+		if x.port != "" {
+			return fmt.Sprintf("inport == %q && %s == %s, ct_snat", x.port, dstField(x.dst), x.dst)
+		}
+		return fmt.Sprintf("ip && %s == %s, ct_snat", dstField(x.dst), x.dst)
+	case defrag:
+		return fmt.Sprintf("ip && %s == %s, ct_dnat", dstField(x.dst), x.dst)
 	case forced:
 		return fmt.Sprintf("flags.force_snat_for_lb == 1 && outport == %q, ct_snat(%s) [lb_force_snat_ip=router_ip]", x.port, x.address)
 	case localRoute:
@@ -96,9 +102,9 @@ func (r *kernelRoute) String() string {
 	return plain.String() + " proto kernel scope link"
 }
 
-func pick(b bool, yes, no string) string {
-	if b {
-		return yes
+func dstField(a netip.Addr) string {
+	if a.Is4() {
+		return "ip4.dst"
 	}
-	return no
+	return "ip6.dst"
 }

@@ -33,9 +33,9 @@ func (r *run) switchReceives(n *node, name string) (location, error) {
 			return r.switchEgress(n, in)
 		}
 	}
-	out := sw.byMAC[r.p.EthDst]
+	out, unknown := sw.byMAC[r.p.EthDst], false
 	if out == nil {
-		out = sw.unknown
+		out, unknown = sw.unknown, true
 	}
 	switch {
 	case out == nil:
@@ -43,7 +43,11 @@ func (r *run) switchReceives(n *node, name string) (location, error) {
 	case out == in:
 		return r.drop(fmt.Sprintf("switch %s: %s is behind port %s, where the packet comes from", sw.row.Name, r.p.EthDst, name))
 	}
-	r.step(n, sw.row.Name+" ls_in_l2_lkup", lookedUp{r.p.EthDst, out.row.Name}, out.row.Owner, "out of port "+out.row.Name)
+	if unknown {
+		r.step(n, sw.row.Name+" ls_in_l2_unknown", `outport == "none", outport = "_MC_unknown"`, out.row.Owner, "out of port "+out.row.Name)
+	} else {
+		r.step(n, sw.row.Name+" ls_in_l2_lkup", lookedUp{r.p.EthDst, out.row.Name}, out.row.Owner, "out of port "+out.row.Name)
+	}
 	return r.switchEgress(n, out)
 }
 
@@ -71,7 +75,7 @@ func (p *switchPort) check() error {
 // connections, and the hairpin of those whose endpoint is the sender.
 func (r *run) switchBalances(n *node, in *switchPort) (hairpin bool, err error) {
 	sw, z := in.sw, n.zone(in.row.Name)
-	r.unNAT(n, sw.row.Name+" ls_in_pre_stateful", z, sw.row.Owner)
+	r.unNAT(n, sw.row.Name+" ls_in_pre_stateful", "ct_lb_mark", z, sw.row.Owner)
 	snat := n.zone(sw.row.Name + "_snat")
 	if !r.ctState.is(flow.CTNew) {
 		return r.hairpinAgain(n, in, snat)
@@ -136,11 +140,11 @@ func (r *run) hairpinAgain(n *node, in *switchPort, snat zone) (bool, error) {
 }
 
 // unNAT looks the packet up in a zone and translates it as its connection says. It is a step only if that changes it.
-func (r *run) unNAT(n *node, stage string, z zone, why cluster.Owner) {
+func (r *run) unNAT(n *node, stage string, rule any, z zone, why cluster.Owner) {
 	before := r.p
 	r.track(z, translation{nat: flow.NATUndo})
 	if did := changed(&before, &r.p); did != "" {
-		r.step(n, stage, undo{z.name}, why, did)
+		r.step(n, stage, rule, why, did)
 	}
 }
 
@@ -150,7 +154,7 @@ func (r *run) commitNew(n *node, stage string, z zone, why cluster.Owner) {
 		return
 	}
 	if made := r.track(z, translation{commit: true, inline: true}); made != nil {
-		s := r.step(n, stage, commits{z.name}, why, "committed")
+		s := r.step(n, stage, "ct.new, ct_commit", why, "committed")
 		s.Entry = made.String()
 	}
 }
@@ -166,7 +170,7 @@ func (r *run) switchSends(n *node, name string) (location, error) {
 func (r *run) switchEgress(n *node, out *switchPort) (location, error) {
 	if out.stateful() {
 		z := n.zone(out.row.Name)
-		r.unNAT(n, out.sw.row.Name+" ls_out_pre_stateful", z, out.sw.row.Owner)
+		r.unNAT(n, out.sw.row.Name+" ls_out_pre_stateful", "ct_lb_mark", z, out.sw.row.Owner)
 		r.commitNew(n, out.sw.row.Name+" ls_out_stateful", z, out.sw.row.Owner)
 	}
 	return location{switchOutput, n, out.row.Name}, nil
