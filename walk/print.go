@@ -88,8 +88,11 @@ func (p Packet) String() string {
 
 // words is the part of a packet that is worth a line when it changes. Ethernet addresses stand in what the step did.
 func (p Packet) words() string {
-	if !p.Src.IsValid() || !p.Dst.IsValid() {
+	switch {
+	case !p.Dst.IsValid():
 		return ""
+	case !p.Src.IsValid():
+		return "> " + endpoint(p.Dst, p.DstPort)
 	}
 	return endpoint(p.Src, p.SrcPort) + " > " + endpoint(p.Dst, p.DstPort)
 }

@@ -49,7 +49,7 @@ func (w *Walker) Walk(at Point, p Packet, prefer ...netip.AddrPort) (Trace, erro
 		t.Verdict, err = r.follow(start, p)
 	}
 	t.Forward = r.steps
-	if err == nil && r.sent != nil {
+	if r.sent != nil {
 		t.Sent = *r.sent
 	}
 	if err != nil || !t.Verdict.Delivered && r.refusal == nil {
