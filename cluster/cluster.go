@@ -8,6 +8,7 @@ package cluster
 
 import (
 	"cmp"
+	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -61,7 +62,8 @@ func (p Problem) Error() string {
 }
 
 // Snapshot is everything known of the cluster at one moment. All slices are sorted by name (Frontends by
-// Compare), so equal clusters give equal Snapshots whatever the order of events was.
+// Compare), so equal clusters give equal Snapshots whatever the order of events was. What did not change since an
+// earlier Snapshot of the same Store is the same pointer.
 type Snapshot struct {
 	Config    Config
 	Nodes     []*Node
@@ -138,16 +140,21 @@ func ParseMAC(s string) (MAC, error) {
 		return m, fmt.Errorf("%q is not an Ethernet address", s)
 	}
 	for i := range m {
-		if _, err := fmt.Sscanf(s[3*i:3*i+2], "%02x", &m[i]); err != nil || (i < 5 && s[3*i+2] != ':') {
+		b, err := hex.DecodeString(s[3*i : 3*i+2])
+		if err != nil || (i < 5 && s[3*i+2] != ':') {
 			return MAC{}, fmt.Errorf("%q is not an Ethernet address", s)
 		}
+		m[i] = b[0]
 	}
 	return m, nil
 }
 
 // MACFor derives the Ethernet address of a pod or router port from its IP address: 0a:58 and the four bytes of
-// an IPv4 address, or 0a:58 and the last four bytes of an IPv6 address.
+// an IPv4 address, or 0a:58 and the last four bytes of an IPv6 address; none for no address.
 func MACFor(a netip.Addr) MAC {
+	if !a.IsValid() {
+		return MAC{}
+	}
 	b := a.AsSlice()
 	b = b[len(b)-4:]
 	return MAC{0x0a, 0x58, b[0], b[1], b[2], b[3]}
@@ -251,9 +258,10 @@ func (f *Frontend) Key() string {
 	return f.Owner.Namespace + "/" + f.Owner.Name + ":" + f.PortName + "/" + f.Protocol.String() + "/" + f.Family.String()
 }
 
-// Compare orders Frontends by Service, family, protocol and port.
+// Compare orders Frontends by Service, family, protocol, port and the port's name.
 func (f *Frontend) Compare(g *Frontend) int {
-	return cmp.Or(f.Owner.Compare(g.Owner), cmp.Compare(f.Family, g.Family), cmp.Compare(f.Protocol, g.Protocol), cmp.Compare(f.Port, g.Port))
+	return cmp.Or(f.Owner.Compare(g.Owner), cmp.Compare(f.Family, g.Family), cmp.Compare(f.Protocol, g.Protocol),
+		cmp.Compare(f.Port, g.Port), cmp.Compare(f.PortName, g.PortName))
 }
 
 // Backend is one endpoint of a Frontend. Backends are sorted by address and port, without duplicates.

@@ -94,7 +94,7 @@ func (p *nodeParser) addresses(o *corev1.Node) {
 		if a.Type != corev1.NodeInternalIP {
 			continue
 		}
-		addr, err := parseAddr(a.Address)
+		addr, err := parseHostAddr(a.Address)
 		if err != nil {
 			p.problem(fmt.Sprintf("status.addresses[%d].address", i), "%v", err)
 			continue
@@ -113,9 +113,9 @@ func (p *nodeParser) podCIDRs(o *corev1.Node) {
 	}
 	for i, text := range cidrs {
 		field := fmt.Sprintf("spec.podCIDRs[%d]", i)
-		c, err := netip.ParsePrefix(text)
+		c, ok := parsePrefix(text)
 		switch {
-		case err != nil || c.Addr().Is4In6():
+		case !ok:
 			p.problem(field, "%q is not an address range", text)
 		case p.node.PodCIDR(FamilyOf(c.Addr())).IsValid():
 			p.problem(field, "%s is a second range of its family; the first is used", text)
@@ -135,8 +135,8 @@ func (p *nodeParser) hostCIDRs(o *corev1.Node) {
 		}
 	}
 	for _, text := range texts {
-		c, err := netip.ParsePrefix(text)
-		if err != nil || c.Addr().Is4In6() {
+		c, ok := parsePrefix(text)
+		if !ok {
 			p.problem(field, "%q is not an address with a prefix length", text)
 			continue
 		}
@@ -173,7 +173,10 @@ func (p *nodeParser) parseGateway(text string) {
 		p.problem(field, "not the expected JSON object: %v", err)
 		return
 	}
-	j := all["default"]
+	j, ok := all["default"]
+	if !ok {
+		p.problem(field, "has no \"default\"")
+	}
 	g := Gateway{Mode: j.Mode, Bridge: j.Bridge, Uplink: j.Uplink, Userspace: j.Datapath == "netdev"}
 	if j.MAC != "" {
 		mac, err := ParseMAC(j.MAC)
@@ -183,8 +186,8 @@ func (p *nodeParser) parseGateway(text string) {
 		g.MAC = mac
 	}
 	for _, a := range j.Addresses {
-		c, err := netip.ParsePrefix(a)
-		if err != nil {
+		c, ok := parsePrefix(a)
+		if !ok {
 			p.problem(field, "ip-addresses: %q is not an address with a prefix length", a)
 			continue
 		}
@@ -203,23 +206,19 @@ func (p *nodeParser) parseGateway(text string) {
 	p.node.Gateway = g
 }
 
-// comparePrefix orders prefixes by family, address and length.
-func comparePrefix(a, b netip.Prefix) int {
-	if c := a.Addr().Compare(b.Addr()); c != 0 {
-		return c
-	}
-	return a.Bits() - b.Bits()
-}
-
 // parsePod gives nil for a Pod that has no address of the pod network now.
 func parsePod(o *corev1.Pod) (*Pod, []Problem) {
 	if o.Spec.HostNetwork || o.Spec.NodeName == "" || o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed {
 		return nil, nil
 	}
 	pod := &Pod{Owner: ownerOf("Pod", &o.ObjectMeta), UID: string(o.UID), Node: o.Spec.NodeName}
+	ips := o.Status.PodIPs
+	if len(ips) == 0 && o.Status.PodIP != "" {
+		ips = []corev1.PodIP{{IP: o.Status.PodIP}} // a manifest; the API fills both
+	}
 	var problems []Problem
-	for i, ip := range o.Status.PodIPs {
-		a, err := parseAddr(ip.IP)
+	for i, ip := range ips {
+		a, err := parseHostAddr(ip.IP)
 		if err != nil {
 			problems = append(problems, Problem{pod.Owner, fmt.Sprintf("status.podIPs[%d].ip", i), err.Error()})
 			continue

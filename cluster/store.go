@@ -3,6 +3,7 @@ package cluster
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,189 +13,155 @@ import (
 // Store collects Kubernetes objects and gives Snapshots of them. It is not safe for concurrent use: one
 // goroutine owns it, and hands its Snapshots to the others.
 //
-// The cost of a Snapshot follows what changed since the last one, not the size of the cluster.
+// The cost of a Snapshot follows what changed since the last one, but for one copy of each list that changed.
 type Store struct {
-	config   Config
-	nodes    sorted[Node]
-	pods     sorted[Pod]
-	services map[Owner]*serviceFacts
-	// frontends holds those of all services; stale are the services whose frontends must be computed again.
-	frontends []*Frontend
-	stale     map[Owner]bool
-	problems  map[Owner][]Problem // by the object that was parsed
-	orphans   map[Owner]Owner     // slice → the Service that it names and that is not there
-}
-
-// serviceFacts is one Service with its slices, by the slice's name.
-type serviceFacts struct {
-	service   *corev1.Service // nil: only slices came so far
-	slices    map[string]*discoveryv1.EndpointSlice
-	frontends []*Frontend
+	config    Config
+	nodes     grouped[*Node]
+	pods      grouped[*Pod]
+	frontends grouped[*Frontend] // by Service
+	problems  grouped[Problem]   // by the object that has them
+	services  map[Owner]*service
+	serves    map[Owner]Owner // slice → the Service it is kept with
+	stale     map[Owner]bool  // Services whose Frontends must be made again
+	last      *Snapshot
 }
 
 // NewStore gives an empty store.
 func NewStore(config Config) *Store {
 	return &Store{
-		config:   config,
-		nodes:    newSorted(func(a, b *Node) int { return cmp.Compare(a.Name, b.Name) }),
-		pods:     newSorted(func(a, b *Pod) int { return a.Owner.Compare(b.Owner) }),
-		services: map[Owner]*serviceFacts{},
-		stale:    map[Owner]bool{},
-		problems: map[Owner][]Problem{},
-		orphans:  map[Owner]Owner{},
+		config:    config,
+		nodes:     newGrouped(func(n *Node) Owner { return Owner{Kind: "Node", Name: n.Name} }, same[*Node]),
+		pods:      newGrouped(func(p *Pod) Owner { return p.Owner }, same[*Pod]),
+		frontends: newGrouped(func(f *Frontend) Owner { return f.Owner }, func(f, g *Frontend) bool { return f == g }),
+		problems:  newGrouped(func(p Problem) Owner { return p.Owner }, func(p, q Problem) bool { return p == q }),
+		services:  map[Owner]*service{},
+		serves:    map[Owner]Owner{},
+		stale:     map[Owner]bool{},
 	}
 }
 
+func same[T any](a, b T) bool { return reflect.DeepEqual(a, b) }
+
 // Set takes a new or changed object: *corev1.Node, *corev1.Pod, *corev1.Service or *discoveryv1.EndpointSlice.
-// Others are ignored. The object must not be changed afterwards.
+// Others are ignored. Nothing of the object is kept but strings.
 func (s *Store) Set(obj any) {
 	switch o := obj.(type) {
 	case *corev1.Node:
+		owner := ownerOf("Node", &o.ObjectMeta)
 		n, problems := parseNode(o)
-		s.nodes.set(ownerOf("Node", &o.ObjectMeta), n)
-		s.note(ownerOf("Node", &o.ObjectMeta), problems)
+		s.nodes.put(owner, []*Node{n})
+		s.note(owner, problems)
 	case *corev1.Pod:
 		owner := ownerOf("Pod", &o.ObjectMeta)
 		p, problems := parsePod(o)
-		if p == nil {
-			s.pods.remove(owner)
-		} else {
-			s.pods.set(owner, p)
+		var pods []*Pod
+		if p != nil {
+			pods = []*Pod{p}
 		}
+		s.pods.put(owner, pods)
 		s.note(owner, problems)
 	case *corev1.Service:
 		owner := ownerOf("Service", &o.ObjectMeta)
-		s.facts(owner).service = o
-		s.stale[owner] = true
+		v := s.service(owner)
+		v.present = true
+		v.served, v.ports, v.problems = parseService(o)
 	case *discoveryv1.EndpointSlice:
-		s.setSlice(o)
-	}
-}
-
-func (s *Store) setSlice(o *discoveryv1.EndpointSlice) {
-	owner := ownerOf("EndpointSlice", &o.ObjectMeta)
-	service := Owner{"Service", o.Namespace, o.Labels[discoveryv1.LabelServiceName]}
-	s.dropSlice(owner, service) // its label may name another Service now
-	if service.Name == "" {
-		s.note(owner, []Problem{{owner, "metadata.labels[" + discoveryv1.LabelServiceName + "]", "names no Service, so the slice serves none"}})
-		return
-	}
-	s.note(owner, nil)
-	s.facts(service).slices[o.Name] = o
-	s.stale[service] = true
-}
-
-// dropSlice takes a slice away from every Service but the one named.
-func (s *Store) dropSlice(slice, keep Owner) {
-	delete(s.orphans, slice)
-	for owner, f := range s.services {
-		if owner.Namespace != slice.Namespace || owner == keep {
-			continue
+		x := parseSlice(o)
+		if s.serves[x.owner] != x.service {
+			s.dropSlice(x.owner) // its label named another Service
 		}
-		if _, ok := f.slices[slice.Name]; ok {
-			delete(f.slices, slice.Name)
-			s.stale[owner] = true
+		if x.service == (Owner{}) {
+			s.note(x.owner, x.problems)
+			return
 		}
+		s.serves[x.owner] = x.service
+		s.service(x.service).set(x)
 	}
 }
 
-// Delete forgets an object of a type that Set takes.
+// Delete forgets an object of a type that Set takes. Only its name and namespace are read.
 func (s *Store) Delete(obj any) {
 	switch o := obj.(type) {
 	case *corev1.Node:
-		s.nodes.remove(ownerOf("Node", &o.ObjectMeta))
-		s.note(ownerOf("Node", &o.ObjectMeta), nil)
+		owner := ownerOf("Node", &o.ObjectMeta)
+		s.nodes.put(owner, nil)
+		s.note(owner, nil)
 	case *corev1.Pod:
-		s.pods.remove(ownerOf("Pod", &o.ObjectMeta))
-		s.note(ownerOf("Pod", &o.ObjectMeta), nil)
+		owner := ownerOf("Pod", &o.ObjectMeta)
+		s.pods.put(owner, nil)
+		s.note(owner, nil)
 	case *corev1.Service:
 		owner := ownerOf("Service", &o.ObjectMeta)
-		s.facts(owner).service = nil
-		s.stale[owner] = true
+		v := s.service(owner)
+		*v = service{slices: v.slices}
 	case *discoveryv1.EndpointSlice:
-		owner := ownerOf("EndpointSlice", &o.ObjectMeta)
-		s.dropSlice(owner, Owner{})
-		s.note(owner, nil)
+		s.dropSlice(ownerOf("EndpointSlice", &o.ObjectMeta))
 	}
 }
 
-func (s *Store) facts(owner Owner) *serviceFacts {
-	f := s.services[owner]
-	if f == nil {
-		f = &serviceFacts{slices: map[string]*discoveryv1.EndpointSlice{}}
-		s.services[owner] = f
+// dropSlice takes a slice away from its Service.
+func (s *Store) dropSlice(slice Owner) {
+	if owner, ok := s.serves[slice]; ok {
+		s.service(owner).drop(slice)
+		delete(s.serves, slice)
 	}
-	return f
+	s.note(slice, nil)
+}
+
+// service gives what is known of a Service that is about to change.
+func (s *Store) service(owner Owner) *service {
+	s.stale[owner] = true
+	v := s.services[owner]
+	if v == nil {
+		v = &service{}
+		s.services[owner] = v
+	}
+	return v
 }
 
 // note replaces what is known to be wrong with an object.
 func (s *Store) note(owner Owner, problems []Problem) {
-	if len(problems) == 0 {
-		delete(s.problems, owner)
-		return
-	}
-	s.problems[owner] = problems
-}
-
-// Snapshot gives the facts as they are now. It shares nothing that a later Set would change.
-func (s *Store) Snapshot() *Snapshot {
-	if len(s.stale) > 0 {
-		s.refresh()
-	}
-	return &Snapshot{
-		Config:    s.config,
-		Nodes:     s.nodes.list(),
-		Frontends: s.frontends,
-		Pods:      s.pods.list(),
-		Problems:  s.problemList(),
-	}
-}
-
-// refresh computes the frontends of stale services again and merges them into a new list.
-func (s *Store) refresh() {
-	var fresh []*Frontend
-	for owner := range s.stale {
-		f := s.services[owner]
-		s.markOrphans(owner, f)
-		if f.service == nil {
-			f.frontends = nil
-			s.note(owner, nil)
-			if len(f.slices) == 0 {
-				delete(s.services, owner)
-			}
-			continue
-		}
-		var problems []Problem
-		f.frontends, problems = parseService(f.service, f.slices, f.frontends)
-		s.note(owner, problems)
-		fresh = append(fresh, f.frontends...)
-	}
-	slices.SortFunc(fresh, (*Frontend).Compare)
-	s.frontends = mergeSorted(s.frontends, fresh, (*Frontend).Compare, func(f *Frontend) bool { return s.stale[f.Owner] })
-	clear(s.stale)
-}
-
-func (s *Store) markOrphans(service Owner, f *serviceFacts) {
-	for name := range f.slices {
-		slice := Owner{"EndpointSlice", service.Namespace, name}
-		if f.service == nil {
-			s.orphans[slice] = service
-		} else {
-			delete(s.orphans, slice)
-		}
-	}
-}
-
-func (s *Store) problemList() []Problem {
-	var list []Problem
-	for _, p := range s.problems {
-		list = append(list, p...)
-	}
-	for slice, service := range s.orphans {
-		list = append(list, Problem{slice, "metadata.labels[" + discoveryv1.LabelServiceName + "]", fmt.Sprintf("there is no %s", service)})
-	}
-	slices.SortFunc(list, func(a, b Problem) int {
-		return cmp.Or(a.Owner.Compare(b.Owner), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
+	list := slices.SortedFunc(slices.Values(problems), func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
 	})
-	return list
+	s.problems.put(owner, slices.Compact(list))
+}
+
+// Snapshot gives the facts as they are now: the same Snapshot as the last time if nothing changed that it holds. It
+// shares nothing that a later Set would change.
+func (s *Store) Snapshot() *Snapshot {
+	for owner := range s.stale {
+		s.refresh(owner, s.services[owner])
+	}
+	clear(s.stale)
+	if s.last == nil || s.nodes.changed() || s.frontends.changed() || s.pods.changed() || s.problems.changed() {
+		s.last = &Snapshot{
+			Config:    s.config,
+			Nodes:     s.nodes.all(),
+			Frontends: s.frontends.all(),
+			Pods:      s.pods.all(),
+			Problems:  s.problems.all(),
+		}
+	}
+	return s.last
+}
+
+// refresh makes a Service's Frontends again and says what is wrong with it and its slices.
+func (s *Store) refresh(owner Owner, v *service) {
+	if !v.present && len(v.slices) == 0 {
+		delete(s.services, owner)
+	}
+	s.frontends.put(owner, v.frontends(s.frontends.of[owner]))
+	s.note(owner, v.problems)
+	for _, x := range v.slices {
+		switch {
+		case !v.present:
+			orphan := Problem{x.owner, fieldServiceName, fmt.Sprintf("there is no %s", owner)}
+			s.note(x.owner, append(slices.Clip(x.problems), orphan))
+		case v.served:
+			s.note(x.owner, x.problems)
+		default: // nobody asks for its endpoints
+			s.note(x.owner, nil)
+		}
+	}
 }

@@ -1,0 +1,4 @@
+package cluster
+
+// Equal opens Frontend.equal to the tests.
+func Equal(f, g *Frontend) bool { return f.equal(g) }

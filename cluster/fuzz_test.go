@@ -1,0 +1,50 @@
+package cluster_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"hairpin/cluster"
+)
+
+func FuzzParseMAC(f *testing.F) {
+	f.Add("0a:58:0a:f4:01:03")
+	f.Add("0A:58:0a:F4:01:0x")
+	f.Fuzz(func(t *testing.T, s string) {
+		m, err := cluster.ParseMAC(s)
+		if err != nil {
+			if m != (cluster.MAC{}) {
+				t.Errorf("%q: %v, and yet %s", s, err, m)
+			}
+			return
+		}
+		if m.String() != strings.ToLower(s) {
+			t.Errorf("%q is read as %s", s, m)
+		}
+	})
+}
+
+// FuzzNodeAnnotations: whatever stands in them, parsing ends, and what was understood is understood again.
+func FuzzNodeAnnotations(f *testing.F) {
+	n := wantGood()
+	f.Add("7", cluster.HostCIDRsAnnotation(n.HostAddresses), cluster.GatewayAnnotation(n.Gateway))
+	f.Add("x", `["1.2.3.4/33"]`, `{"default":{"next-hops":[null]}}`)
+	f.Add("-1", `[null]`, `{"default":null}`)
+	f.Fuzz(func(t *testing.T, id, hosts, gateway string) {
+		s := store(node("n", annotated(cluster.AnnotationNodeID, id), annotated(cluster.AnnotationHostCIDRs, hosts), annotated(cluster.AnnotationGateway, gateway))).Snapshot()
+		n := s.Node("n")
+		if n.ID < 0 || n.ID > 32767 {
+			t.Errorf("number %d", n.ID)
+		}
+		again := store(node("n", annotated(cluster.AnnotationHostCIDRs, cluster.HostCIDRsAnnotation(n.HostAddresses)),
+			annotated(cluster.AnnotationGateway, cluster.GatewayAnnotation(n.Gateway)))).Snapshot()
+		if len(again.Problems) > 0 {
+			t.Errorf("what was written is bad: %v", again.Problems)
+		}
+		m := again.Node("n")
+		if !reflect.DeepEqual(n.HostAddresses, m.HostAddresses) || !reflect.DeepEqual(n.Gateway, m.Gateway) {
+			t.Errorf("%+v came back as %+v", n, m)
+		}
+	})
+}

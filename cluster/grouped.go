@@ -1,0 +1,62 @@
+package cluster
+
+import (
+	"maps"
+	"slices"
+)
+
+// grouped is the sorted list of values that many objects gave, a few each. The list is made when asked for and shared
+// until the next change; it is never altered in place. Its order begins with the owner, so that the values of one object
+// stand together, and a new list is made of the old one's stretches between the objects that changed.
+type grouped[T any] struct {
+	owner func(T) Owner
+	same  func(a, b T) bool
+	of    map[Owner][]T
+	list  []T
+	stale map[Owner]bool // their values in list are old
+}
+
+func newGrouped[T any](owner func(T) Owner, same func(a, b T) bool) grouped[T] {
+	return grouped[T]{owner: owner, same: same, of: map[Owner][]T{}, stale: map[Owner]bool{}}
+}
+
+// put replaces the values of an object, which must be in order. Values that are the same as before stay what they were.
+func (g *grouped[T]) put(o Owner, values []T) {
+	if slices.EqualFunc(g.of[o], values, g.same) {
+		return
+	}
+	g.stale[o] = true
+	if len(values) == 0 {
+		delete(g.of, o)
+		return
+	}
+	g.of[o] = values
+}
+
+func (g *grouped[T]) changed() bool { return len(g.stale) > 0 }
+
+// all gives the list.
+func (g *grouped[T]) all() []T {
+	if !g.changed() {
+		return g.list
+	}
+	owners := slices.SortedFunc(maps.Keys(g.stale), Owner.Compare)
+	size := len(g.list)
+	for _, o := range owners {
+		size += len(g.of[o])
+	}
+	out, rest := make([]T, 0, size), g.list
+	for _, o := range owners {
+		n, _ := slices.BinarySearchFunc(rest, o, func(v T, o Owner) int { return g.owner(v).Compare(o) })
+		out, rest = append(out, rest[:n]...), rest[n:]
+		for len(rest) > 0 && g.owner(rest[0]) == o {
+			rest = rest[1:]
+		}
+		out = append(out, g.of[o]...)
+	}
+	clear(g.stale)
+	if g.list = slices.Clip(append(out, rest...)); len(g.list) == 0 {
+		g.list = nil // as in the beginning, so that equal clusters give deeply equal Snapshots
+	}
+	return g.list
+}
