@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -24,9 +25,10 @@ type Delta struct {
 	Unknown         []string // flows to delete, as in State.Unknown
 }
 
-// Diff compares two States. What a wanted Port leaves open (a zero MAC or MTU, keys of external_ids) may be anything.
+// Diff compares two States. A MAC or MTU that a wanted Port does not give may be anything.
+// Tunnel neighbours are never deleted: they are a cache that the switch fills as well, and expire by themselves.
 func Diff(want, have State) Delta {
-	return Delta{
+	d := Delta{
 		Bridge:          want.Bridge,
 		Settings:        delta.OfComparable(want.Settings, have.Settings),
 		Ports:           delta.Of(want.Ports, have.Ports, samePort),
@@ -34,6 +36,8 @@ func Diff(want, have State) Delta {
 		Flows:           delta.Of(want.Flows, have.Flows, (*Flow).Equal),
 		Unknown:         have.Unknown,
 	}
+	d.TunnelNeighbors.Delete = nil
+	return d
 }
 
 func samePort(want, have Port) bool {
@@ -45,12 +49,7 @@ func samePort(want, have Port) bool {
 	case want.MTU != 0 && want.MTU != have.MTU:
 		return false
 	}
-	for k, v := range want.ExternalIDs {
-		if found, ok := have.ExternalIDs[k]; !ok || found != v {
-			return false
-		}
-	}
-	return true
+	return maps.Equal(want.ExternalIDs, have.ExternalIDs)
 }
 
 // Grow is the part that adds and changes.

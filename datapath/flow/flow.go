@@ -33,7 +33,7 @@ type Port struct {
 	Type        string // Interface type: "internal", "" …
 	MAC         cluster.MAC
 	MTU         int               // bytes, mtu_request; 0 = not ours to say
-	ExternalIDs map[string]string // of the Interface: iface-id …
+	ExternalIDs map[string]string // of the Interface, those that are ours: iface-id
 	Owner       cluster.Owner
 }
 

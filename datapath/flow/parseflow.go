@@ -3,6 +3,7 @@ package flow
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -289,20 +290,30 @@ func cutOwner(line string) (string, cluster.Owner) {
 
 // WithoutCounters gives a line of dump-flows without what changes all the time, as State.Unknown holds it.
 func WithoutCounters(line string) string {
+	words, actions := without(line, "duration", "n_packets", "n_bytes", "idle_age", "hard_age")
+	return words + " actions=" + actions
+}
+
+// MatchOf gives what identifies the flow of a line in State.Unknown: what ovs-ofctl must be told to delete it.
+func MatchOf(line string) string {
+	words, _ := without(line, "cookie", "duration", "n_packets", "n_bytes", "idle_age", "hard_age", "idle_timeout", "hard_timeout",
+		"importance", "send_flow_rem", "check_overlap", "reset_counts", "no_packet_counts", "no_byte_counts")
+	return words
+}
+
+// without gives the words before the actions, except those named, and the actions.
+func without(line string, names ...string) (words, actions string) {
 	var kept []string
-	rest := line
-	for {
+	for rest := line; ; {
 		rest = strings.TrimLeft(rest, ", \t")
 		if actions, ok := cutActions(rest); ok {
-			return strings.Join(kept, ",") + " actions=" + actions
+			return strings.Join(kept, ","), actions
 		}
 		var word string
 		if word, rest = nextWord(rest); word == "" {
-			return strings.Join(kept, ",")
+			return strings.Join(kept, ","), ""
 		}
-		switch name, _, _ := strings.Cut(word, "="); name {
-		case "duration", "n_packets", "n_bytes", "idle_age", "hard_age":
-		default:
+		if name, _, _ := strings.Cut(word, "="); !slices.Contains(names, name) {
 			kept = append(kept, word)
 		}
 	}

@@ -1,0 +1,223 @@
+package ofctl
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hairpin/datapath/flow"
+)
+
+// cache is what was read last. The monitor tells whether it still holds: reading 40 000 flows takes half a second.
+type cache struct {
+	valid   bool
+	mark    mark              // of the monitor, before the flows were read
+	numbers map[string]string // of the ports, by name
+	flows   map[flow.Key]*flow.Flow
+	unknown []string
+}
+
+// readFlows gives our flows with the names of their ports, from the switch or, when the monitor knows that nothing
+// happened since, from the last reading.
+func (t *Target) readFlows(ctx context.Context, numbers map[string]string) (map[flow.Key]*flow.Flow, []string, error) {
+	now, ok := t.monitor.settle(ctx)
+	if c := t.cache; ok && c.valid && c.mark == now && maps.Equal(c.numbers, numbers) {
+		return c.flows, c.unknown, nil
+	}
+	text, err := t.ofctl(ctx, "", "--no-names", "--no-stats", "dump-flows", t.socket(), ours())
+	if err != nil {
+		return nil, nil, fmt.Errorf("read flows of %s: %w", t.cfg.Bridge, err)
+	}
+	flows, unknown := parseFlows(text, numbers)
+	t.cache = cache{valid: ok, mark: now, numbers: numbers, flows: flows, unknown: unknown}
+	return flows, unknown, nil
+}
+
+// parseFlows reads what dump-flows printed. A flow with a match of ours and other actions than we have words for comes
+// without actions, equal to none that is wanted.
+func parseFlows(text string, numbers map[string]string) (map[flow.Key]*flow.Flow, []string) {
+	names := make(map[string]string, len(numbers))
+	for name, number := range numbers {
+		names[number] = name
+	}
+	name := func(number string) string {
+		if n, ok := names[number]; ok {
+			return n
+		}
+		return number // of a port that is gone
+	}
+	flows := make(map[flow.Key]*flow.Flow, strings.Count(text, "\n"))
+	var unknown []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, "cookie=") {
+			continue // the heading
+		}
+		f, _, err := flow.ParseFlow(line)
+		if f == nil {
+			if err != nil {
+				unknown = append(unknown, flow.WithoutCounters(line))
+			}
+			continue
+		}
+		f = f.WithPorts(name)
+		flows[f.Key] = f
+	}
+	slices.Sort(unknown)
+	return flows, unknown
+}
+
+// applyFlows makes the changes in one bundle, which the switch takes as a whole or not at all. It gives the ports that
+// are not there, for each flow that is left out. A flow that the switch could not take is left out as well and is an error.
+func (t *Target) applyFlows(ctx context.Context, d flow.Delta, r rows) (missing []string, err error) {
+	b := bundle{numbers: r.numbers, deletes: deletions(d, r)}
+	for _, part := range []map[flow.Key]*flow.Flow{d.Flows.Add, d.Flows.Change} {
+		for _, f := range part {
+			b.add(f)
+		}
+	}
+	// A bridge with fail_mode standalone has this flow when it is made. The wanted flow in its place took it over; when
+	// that goes, the bridge gets it back, or it would drop everything.
+	if _, gone := d.Flows.Delete[flow.Key{}]; gone && !r.secure {
+		b.lines = append(b.lines, "add cookie=0,"+flow.Key{}.String()+" actions=NORMAL")
+	}
+	if len(b.deletes)+len(b.lines) > 0 {
+		b.errs = append(b.errs, t.commit(ctx, b, d.Flows.Delete))
+	}
+	return b.missing, errors.Join(b.errs...)
+}
+
+// bundle collects the lines of one bundle.
+type bundle struct {
+	numbers map[string]string
+	deletes []string
+	lines   []string
+	made    []*flow.Flow
+	missing []string // ports of the flows left out
+	errs    []error  // of those which cannot be
+}
+
+func (b *bundle) add(f *flow.Flow) {
+	if err := f.Check(); err != nil {
+		b.errs = append(b.errs, err)
+		return
+	}
+	for _, name := range f.Ports() {
+		if _, ok := b.number(name); !ok {
+			b.missing = append(b.missing, name)
+			return
+		}
+	}
+	b.made = append(b.made, f)
+	b.lines = append(b.lines, "add "+f.WithPorts(func(name string) string { n, _ := b.number(name); return n }).String())
+}
+
+// number translates a port. A number stays: that is a flow that names no port of ours on purpose.
+func (b *bundle) number(name string) (string, bool) {
+	if n, ok := b.numbers[name]; ok {
+		return n, true
+	}
+	_, err := strconv.ParseUint(name, 10, 16)
+	return name, err == nil
+}
+
+// deletions gives the commands that delete the flows which are to go. A flow of a port that has no number any more is
+// none: it was read when there was one, and the next Read will tell. So is one of a number that has a name by now.
+func deletions(d flow.Delta, r rows) []string {
+	named := map[string]bool{}
+	for _, n := range r.numbers {
+		named[n] = true
+	}
+	var lines []string
+	for _, f := range d.Flows.Delete {
+		k := f.Key
+		if p := k.Match.InPort; p != "" && p != flow.Local {
+			number, ok := r.numbers[p]
+			if !ok && named[p] {
+				continue
+			}
+			if _, err := strconv.ParseUint(p, 10, 16); !ok && err != nil {
+				continue
+			}
+			if ok {
+				k.Match.InPort = number
+			}
+		}
+		lines = append(lines, "delete_strict "+ours()+","+k.String())
+	}
+	for _, line := range d.Unknown {
+		lines = append(lines, "delete_strict "+ours()+","+flow.MatchOf(line))
+	}
+	return lines
+}
+
+// commit sends a bundle. Deletes come first: a port's number may have gone from one name to another.
+func (t *Target) commit(ctx context.Context, b bundle, gone map[flow.Key]*flow.Flow) error {
+	slices.Sort(b.deletes)
+	slices.Sort(b.lines)
+	lines := slices.Concat(b.deletes, b.lines)
+	before, known := t.monitor.settle(ctx)
+	t.monitor.hold(true)
+	_, err := t.ofctl(ctx, strings.Join(lines, "\n")+"\n", "--bundle", "add-flows", t.socket(), "-")
+	after, settled := t.monitor.settle(ctx)
+	t.monitor.hold(false)
+	c := &t.cache
+	// As many notices as changes: nobody else changed anything meanwhile, so what was read before, with our changes, is
+	// what there is now.
+	ours := err == nil && known && settled && after.session == before.session && after.events == before.events+len(lines)
+	if !ours || !c.valid || c.mark != before {
+		c.valid = false
+		t.tell()
+	} else {
+		c.mark = after
+		c.flows = maps.Clone(c.flows)
+		maps.DeleteFunc(c.flows, func(k flow.Key, _ *flow.Flow) bool { _, is := gone[k]; return is })
+		for _, f := range b.made {
+			c.flows[f.Key] = f
+		}
+		c.unknown = nil
+	}
+	if err != nil {
+		return fmt.Errorf("change flows of %s: %w", t.cfg.Bridge, culprit(err, lines))
+	}
+	return nil
+}
+
+// culprit adds the line that ovs-ofctl complains of by its number.
+func culprit(err error, lines []string) error {
+	m := regexp.MustCompile(`-:(\d+):`).FindStringSubmatch(err.Error())
+	if m == nil {
+		return err
+	}
+	n, _ := strconv.Atoi(m[1]) // digits only
+	if n < 1 || n > len(lines) {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, lines[n-1])
+}
+
+func (t *Target) socket() string { return "unix:" + filepath.Join(t.cfg.RunDir, t.cfg.Bridge+".mgmt") }
+
+// ofctl runs ovs-ofctl and gives its output. OpenFlow 1.4 is the first version with bundles.
+func (t *Target) ofctl(ctx context.Context, stdin string, args ...string) (string, error) {
+	cmd := t.cfg.Command(ctx, slices.Concat([]string{"ovs-ofctl", "-O", "OpenFlow14"}, args)...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("ovs-ofctl: %w: %s", err, firstLines(stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+// firstLines keeps an error text readable: ovs-ofctl repeats the whole flow in hexadecimal.
+func firstLines(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return strings.Join(lines[:min(3, len(lines))], "; ")
+}

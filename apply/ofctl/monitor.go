@@ -1,0 +1,214 @@
+package ofctl
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// monitor runs `ovs-ofctl monitor`, which prints a line for each change of a flow, and starts it again whenever it ends.
+type monitor struct {
+	cfg  Config
+	log  *slog.Logger
+	tell func()
+
+	mu       sync.Mutex
+	up       bool // the switch has answered: every change from now on is printed
+	mark     mark
+	barriers int           // that were printed
+	turn     chan struct{} // closed and made anew when one of the above changes
+	held     bool          // notices of flows are not told
+}
+
+// mark is a point in what the monitor printed.
+type mark struct {
+	session int // how many times the monitor was started
+	events  int // how many changes of flows were printed
+}
+
+// Times between two looks for the switch: a look is one connect to a socket of this machine.
+const (
+	minRetry = 5 * time.Millisecond
+	maxRetry = 50 * time.Millisecond
+)
+
+// settleTimeout limits the wait for the monitor; without it the flows are simply read.
+const settleTimeout = 3 * time.Second
+
+func newMonitor(cfg Config, log *slog.Logger, tell func()) *monitor {
+	return &monitor{cfg: cfg, log: log, tell: tell, turn: make(chan struct{})}
+}
+
+// run keeps a monitor running. It tells when the switch comes and when it goes.
+func (m *monitor) run(ctx context.Context) {
+	m.removeStale()
+	retry := minRetry
+	for ctx.Err() == nil {
+		if m.reachable(ctx) {
+			retry = minRetry
+			err := m.session(ctx)
+			m.change(func() { m.up = false })
+			m.tell()
+			if ctx.Err() == nil {
+				m.log.Warn("the switch is gone", "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(retry):
+		}
+		retry = min(2*retry, maxRetry)
+	}
+}
+
+// reachable tells whether the switch listens for OpenFlow.
+func (m *monitor) reachable(ctx context.Context) bool {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", m.cfg.Path(m.socket()))
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
+func (m *monitor) socket() string { return filepath.Join(m.cfg.RunDir, m.cfg.Bridge+".mgmt") }
+
+// session is the life of one ovs-ofctl.
+func (m *monitor) session(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	m.change(func() { m.mark.session++ })
+	cmd := m.cfg.Command(ctx, "ovs-ofctl", "-O", "OpenFlow14", "--unixctl="+m.control(), "monitor", "unix:"+m.socket(), "watch:!initial,!actions")
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("start monitor: %w", err)
+	}
+	defer func() { _ = r.Close() }()
+	// Answers go to its standard output, what it was not asked for to its standard error. One pipe keeps their order.
+	cmd.Stdout, cmd.Stderr = w, w
+	err = cmd.Start()
+	_ = w.Close()
+	if err != nil {
+		return fmt.Errorf("start monitor: %w", err)
+	}
+	last := ""
+	for lines := bufio.NewScanner(r); lines.Scan(); {
+		last = lines.Text()
+		m.line(last)
+	}
+	cancel()
+	err = cmd.Wait()
+	_ = os.Remove(m.cfg.Path(m.control()))
+	return fmt.Errorf("monitor: %w: %s", err, last)
+}
+
+// line understands one line.
+func (m *monitor) line(s string) {
+	switch {
+	case strings.HasPrefix(s, " event="):
+		m.change(func() { m.mark.events++ })
+		if !m.isHeld() {
+			m.tell()
+		}
+	case strings.HasPrefix(s, "OFPT_BARRIER_REPLY"):
+		m.change(func() { m.barriers++ })
+	case !strings.Contains(s, "FLOW_MONITOR reply"):
+		// A pause (the switch is faster than we), an error: flows may have changed that are not printed.
+		m.change(func() { m.mark.session++ })
+		m.tell()
+	case !m.isUp():
+		m.change(func() { m.up = true })
+		m.tell()
+	}
+}
+
+func (m *monitor) change(f func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f()
+	close(m.turn)
+	m.turn = make(chan struct{})
+}
+
+func (m *monitor) isUp() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.up
+}
+
+func (m *monitor) isHeld() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.held
+}
+
+// hold keeps notices of flows back, while we change some.
+func (m *monitor) hold(on bool) { m.change(func() { m.held = on }) }
+
+// settle waits until everything that happened in the switch before the call was printed, and gives the mark of that. It
+// gives false when that cannot be known.
+func (m *monitor) settle(ctx context.Context) (mark, bool) {
+	m.mu.Lock()
+	up, session, want := m.up, m.mark.session, m.barriers+1
+	m.mu.Unlock()
+	if !up {
+		return mark{}, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	if _, err := call(ctx, m.cfg.Path(m.control()), "ofctl/barrier"); err != nil {
+		m.log.Debug("barrier", "error", err)
+		return mark{}, false
+	}
+	for {
+		m.mu.Lock()
+		now, reached, gone, turn := m.mark, m.barriers >= want, !m.up || m.mark.session != session, m.turn
+		m.mu.Unlock()
+		switch {
+		case gone:
+			return mark{}, false
+		case reached:
+			return now, true
+		}
+		select {
+		case <-turn:
+		case <-ctx.Done():
+			return mark{}, false
+		}
+	}
+}
+
+// control is the path of the monitor's control socket, one of its own for each monitor of a process.
+func (m *monitor) control() string {
+	return filepath.Join(m.cfg.RunDir, fmt.Sprintf("hairpin-%d-%p.ctl", os.Getpid(), m))
+}
+
+// removeStale removes control sockets of monitors whose process was killed.
+func (m *monitor) removeStale() {
+	left, _ := filepath.Glob(filepath.Join(m.cfg.Path(m.cfg.RunDir), "hairpin-*.ctl")) // the pattern is good
+	for _, socket := range left {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			_ = os.Remove(socket)
+			continue
+		}
+		_ = conn.Close()
+	}
+}
+
+// command runs a program where this process is, and ends it so that it can clean up.
+func command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	return cmd
+}

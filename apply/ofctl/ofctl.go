@@ -1,0 +1,218 @@
+// Package ofctl makes a node's Open vSwitch equal to a flow.State: keys of external_ids and ports in its database,
+// OpenFlow flows of the gateway bridge, and the tunnel neighbours of the userspace datapath.
+//
+// What is ours: the keys named in Config, the ports whose row has claims.KeyOwner in its external_ids, and the
+// flows whose cookie has claims.Cookie in the bits of claims.CookieMask. A wanted port takes over a port of the same
+// name, a wanted flow one of the same table, priority and match, as Open vSwitch has one of each only. Tunnel
+// neighbours are a cache that the switch fills too: those that are not wanted are left to expire.
+//
+// Flows name ports, OpenFlow numbers them. Numbers come from the database at each Read and Apply, so a port that was
+// made again under another number gets its flows at once. ovs-ofctl itself could translate only the first 15 letters
+// of a name.
+package ofctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"sync"
+
+	"hairpin/apply"
+	"hairpin/claims"
+	"hairpin/datapath/flow"
+	"hairpin/ovsdb"
+)
+
+var _ apply.Target[flow.State, flow.Delta] = (*Target)(nil)
+
+// Config says where Open vSwitch is and what of it is ours.
+type Config struct {
+	Bridge   string   // the gateway bridge
+	Settings []string // keys of Open_vSwitch's external_ids that are ours
+	PortKeys []string // keys of an Interface's external_ids that are ours, on ports of ours; empty = iface-id
+	RunDir   string   // as Open vSwitch's daemons see it; empty = /run/openvswitch
+	// Path tells where this process finds a path of the node; nil where it is the same.
+	Path func(inNode string) string
+	// Command prepares a command that runs in the node and ends with ctx; nil = exec.CommandContext.
+	Command func(ctx context.Context, args ...string) *exec.Cmd
+	Logger  *slog.Logger // nil: none
+}
+
+// Target is Open vSwitch. Its methods may be called at any time.
+type Target struct {
+	cfg     Config
+	log     *slog.Logger
+	db      *ovsdb.Client
+	monitor *monitor
+	changed chan struct{}
+	stop    context.CancelFunc
+	tasks   sync.WaitGroup
+
+	mu    sync.Mutex // one Read or Apply at a time
+	cache cache
+
+	waiting sync.Mutex
+	pending int // things that the last Apply left out
+}
+
+// Open starts to watch Open vSwitch. It does not wait for it: Read does.
+func Open(cfg Config) (*Target, error) {
+	if cfg.RunDir == "" {
+		cfg.RunDir = "/run/openvswitch"
+	}
+	if len(cfg.PortKeys) == 0 {
+		cfg.PortKeys = []string{"iface-id"}
+	}
+	if cfg.Path == nil {
+		cfg.Path = func(p string) string { return p }
+	}
+	if cfg.Command == nil {
+		cfg.Command = command
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	db, err := ovsdb.Open(ovsdb.Config{
+		Endpoint: "unix:" + cfg.Path(filepath.Join(cfg.RunDir, "db.sock")),
+		Database: "Open_vSwitch",
+		Tables: []ovsdb.Table{
+			ovsdb.Mirror[ovsdb.OpenVSwitch]("bridges", "next_cfg", "cur_cfg", "other_config", "external_ids"),
+			ovsdb.Mirror[ovsdb.Bridge]("name", "ports", "fail_mode"),
+			ovsdb.Mirror[ovsdb.Port]("name", "interfaces", "external_ids"),
+			ovsdb.Mirror[ovsdb.Interface]("name", "type", "mac", "mtu_request", "ofport", "external_ids"),
+		},
+		Logger: cfg.Logger,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open Open vSwitch: %w", err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	t := &Target{cfg: cfg, log: cfg.Logger.With("bridge", cfg.Bridge), db: db, changed: make(chan struct{}, 1), stop: stop}
+	t.monitor = newMonitor(cfg, t.log, t.tell)
+	t.tasks.Go(func() { t.monitor.run(ctx) })
+	t.tasks.Go(func() { t.watchRows(ctx) })
+	return t, nil
+}
+
+// Close ends the watching. Open vSwitch stays as it is.
+func (t *Target) Close() {
+	t.stop()
+	t.db.Close()
+	t.tasks.Wait()
+}
+
+// Changed tells that somebody else changed flows of the bridge, that a row of the database which matters changed (also
+// by us), and that ovs-vswitchd went away or came back.
+func (t *Target) Changed() <-chan struct{} { return t.changed }
+
+func (t *Target) tell() {
+	select {
+	case t.changed <- struct{}{}:
+	default:
+	}
+}
+
+// watchRows tells of changes of the database that Read or Apply would see. Others (each pod's port) are passed over.
+func (t *Target) watchRows(ctx context.Context) {
+	var last rows
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.db.Changed():
+		}
+		now := t.cfg.read(t.db.View())
+		if !reflect.DeepEqual(now, last) {
+			last = now
+			t.tell()
+		}
+	}
+}
+
+// Read gives what Open vSwitch has of ours. It fails while ovs-vswitchd does not run or has no such bridge.
+func (t *Target) Read(ctx context.Context) (flow.State, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	r, err := t.rows(ctx)
+	if err != nil {
+		return flow.State{}, err
+	}
+	flows, unknown, err := t.readFlows(ctx, r.numbers)
+	if err != nil {
+		return flow.State{}, err
+	}
+	neighbors, err := t.readNeighbors(ctx)
+	if err != nil {
+		return flow.State{}, err
+	}
+	return flow.State{
+		Bridge: t.cfg.Bridge, Settings: r.settings, Ports: r.ports, Flows: flows, Unknown: unknown, TunnelNeighbors: neighbors,
+	}, nil
+}
+
+// Apply makes the changes of d: one transaction of the database, one bundle of flow changes, one command for each
+// tunnel neighbour. An error in one does not keep the others from being made.
+//
+// Flows on ports that are not there, or have no number yet, and ports on such bridges are left out; the error is an
+// *apply.Waiting when all else was made.
+func (t *Target) Apply(ctx context.Context, d flow.Delta) error {
+	if d.Empty() {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if d.Bridge != "" && d.Bridge != t.cfg.Bridge {
+		return fmt.Errorf("the flows are for bridge %s, not for %s", d.Bridge, t.cfg.Bridge)
+	}
+	r, err := t.rows(ctx)
+	if err != nil {
+		return err
+	}
+	noBridge, errRows := t.applyRows(ctx, d)
+	noPort, errFlows := t.applyFlows(ctx, d, r)
+	errNeighbors := t.applyNeighbors(ctx, d.TunnelNeighbors)
+	t.setPending(len(noBridge) + len(noPort))
+	if err := errors.Join(errRows, errFlows, errNeighbors); err != nil {
+		return err
+	}
+	if missing := slices.Concat(noBridge, noPort); len(missing) > 0 {
+		slices.Sort(missing)
+		return &apply.Waiting{Devices: slices.Compact(missing)}
+	}
+	return nil
+}
+
+// Pending is how many ports and flows the last Apply left out because a bridge or a port is not there yet.
+func (t *Target) Pending() int {
+	t.waiting.Lock()
+	defer t.waiting.Unlock()
+	return t.pending
+}
+
+func (t *Target) setPending(n int) {
+	t.waiting.Lock()
+	defer t.waiting.Unlock()
+	t.pending = n
+}
+
+// rows reads the database, waiting for a connection to it.
+func (t *Target) rows(ctx context.Context) (rows, error) {
+	if err := t.db.WaitFor(ctx, func(ovsdb.View) bool { return t.db.Connected() }); err != nil {
+		return rows{}, err
+	}
+	r := t.cfg.read(t.db.View())
+	if !r.exists {
+		return rows{}, fmt.Errorf("there is no bridge %s", t.cfg.Bridge)
+	}
+	return r, nil
+}
+
+// ours is the cookie range of our flows, in ovs-ofctl's words.
+func ours() string {
+	return fmt.Sprintf("cookie=0x%x/0x%x", uint64(claims.Cookie), uint64(claims.CookieMask))
+}

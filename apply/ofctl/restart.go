@@ -1,0 +1,154 @@
+package ofctl
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"hairpin/claims"
+	"hairpin/ovsdb"
+)
+
+// Keys of Open_vSwitch that a restart of ovs-vswitchd needs.
+const (
+	// keyWait, in other_config: ovs-vswitchd starts without forwarding packets, until the key is gone
+	// (ovs-vswitchd.conf.db(5)). One that runs does not look at it again once it was gone.
+	keyWait = "flow-restore-wait"
+	// keyRestored, in external_ids: the ovs-vswitchd that Release let go last.
+	keyRestored = "hairpin-restored"
+	// keyRemote, in external_ids: where ovn-controller finds the switch (ovn-controller(8)).
+	keyRemote = "ovn-bridge-remote"
+)
+
+// Version gives the version of the running ovs-vswitchd, such as "3.5.0".
+func (t *Target) Version(ctx context.Context) (string, error) {
+	text, err := t.vswitchd(ctx, "version")
+	if err != nil {
+		return "", err
+	}
+	f := strings.Fields(text) // ovs-vswitchd (Open vSwitch) 3.5.0
+	if len(f) < 4 {
+		return "", fmt.Errorf("ovs-vswitchd calls its version %q", text)
+	}
+	return f[3], nil
+}
+
+// Incarnation tells one life of ovs-vswitchd from the next: it is the text of its pid file with the time at which that
+// was written, since a process in a container gets the same number again.
+func (t *Target) Incarnation() (string, error) {
+	file := t.cfg.Path(t.pidFile())
+	info, err := os.Stat(file)
+	if err != nil {
+		return "", fmt.Errorf("ovs-vswitchd does not run: %w", err)
+	}
+	pid, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("ovs-vswitchd does not run: %w", err)
+	}
+	return fmt.Sprintf("%s-%d", strings.TrimSpace(string(pid)), info.ModTime().UnixNano()), nil
+}
+
+// Restarted tells that Release was not called yet for the ovs-vswitchd that runs: its ports are new to the kernel, its
+// flows are gone, and it may be waiting.
+func (t *Target) Restarted(ctx context.Context) (bool, error) {
+	life, err := t.Incarnation()
+	if err != nil {
+		return false, err
+	}
+	row, err := t.row(ctx)
+	if err != nil {
+		return false, err
+	}
+	return row.ExternalIDs[keyRestored] != life, nil
+}
+
+// Release lets an ovs-vswitchd forward packets that was started with flow-restore-wait, once addresses and flows are
+// back. With keep the key is set again at once, so that the next ovs-vswitchd will wait too.
+//
+// Who keeps the key takes care that somebody calls Release after each start of ovs-vswitchd: until then no bridge of
+// the node forwards anything.
+func (t *Target) Release(ctx context.Context, keep bool) error {
+	life, err := t.Incarnation()
+	if err != nil {
+		return err
+	}
+	if err := t.RestoreWait(ctx, false); err != nil {
+		return err
+	}
+	ops := keyOps("Open_vSwitch", "", map[string]string{keyRestored: life}, nil)
+	if keep {
+		ops = append(ops, setWait(true))
+	}
+	if _, err := t.db.Transact(ctx, ops...); err != nil {
+		return fmt.Errorf("note that Open vSwitch is restored: %w", err)
+	}
+	return nil
+}
+
+// RestoreWait sets or removes flow-restore-wait. After a removal it waits until ovs-vswitchd has seen it.
+func (t *Target) RestoreWait(ctx context.Context, on bool) error {
+	row, err := t.row(ctx)
+	if err != nil {
+		return err
+	}
+	ops := []ovsdb.Op{setWait(on), ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).Row(row.UUID)}
+	if _, err := t.db.Transact(ctx, ops...); err != nil {
+		return fmt.Errorf("set flow-restore-wait: %w", err)
+	}
+	if on {
+		return nil
+	}
+	next := 0
+	err = t.db.WaitFor(ctx, func(v ovsdb.View) bool {
+		row := ovsdb.First[ovsdb.OpenVSwitch](v)
+		if row != nil && next == 0 {
+			next = row.NextCfg
+		}
+		return row != nil && row.CurCfg >= next
+	})
+	if err != nil {
+		return fmt.Errorf("wait until ovs-vswitchd stops to wait: %w", err)
+	}
+	return nil
+}
+
+func setWait(on bool) ovsdb.Op {
+	changes := []ovsdb.Mutation{ovsdb.DeleteFrom("other_config", []string{keyWait})}
+	if on {
+		changes = append(changes, ovsdb.InsertInto("other_config", map[string]string{keyWait: "true"}))
+	}
+	return ovsdb.Mutate("Open_vSwitch", changes...).All()
+}
+
+// ReconnectController makes ovn-controller connect to br-int at once. After a restart of ovs-vswitchd it would do so by
+// itself, but only when its backoff of one second (two, four … the longer the switch was away) is over. It is done by
+// giving it another spelling of the same address.
+func (t *Target) ReconnectController(ctx context.Context) error {
+	row, err := t.row(ctx)
+	if err != nil {
+		return err
+	}
+	file := claims.IntegrationBridge + ".mgmt"
+	remote := "unix:" + filepath.Join(t.cfg.RunDir, file)
+	if row.ExternalIDs[keyRemote] == remote {
+		remote = "unix:" + t.cfg.RunDir + "/./" + file
+	}
+	if _, err := t.db.Transact(ctx, keyOps("Open_vSwitch", "", map[string]string{keyRemote: remote}, nil)...); err != nil {
+		return fmt.Errorf("reconnect ovn-controller: %w", err)
+	}
+	return nil
+}
+
+// row gives the one row of Open_vSwitch.
+func (t *Target) row(ctx context.Context) (*ovsdb.OpenVSwitch, error) {
+	if err := t.db.WaitFor(ctx, func(ovsdb.View) bool { return t.db.Connected() }); err != nil {
+		return nil, err
+	}
+	row := ovsdb.First[ovsdb.OpenVSwitch](t.db.View())
+	if row == nil {
+		return nil, fmt.Errorf("the database of Open vSwitch was not initialised (ovs-vsctl init)")
+	}
+	return row, nil
+}

@@ -1,0 +1,226 @@
+package ofctl
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/ovsdb"
+)
+
+// rows is what matters to us of Open vSwitch's database.
+type rows struct {
+	exists   bool // the gateway bridge does
+	secure   bool // it has fail_mode secure: without a flow it drops
+	settings map[string]string
+	ports    map[string]flow.Port
+	numbers  map[string]string // of the gateway bridge's ports, by name
+}
+
+// maxPort is the last number that OpenFlow gives to a port; those above are reserved (OpenFlow 1.0, OFPP_MAX).
+const maxPort = 0xff00
+
+// read takes what matters out of a View.
+func (cfg *Config) read(v ovsdb.View) rows {
+	var r rows
+	if row := ovsdb.First[ovsdb.OpenVSwitch](v); row != nil {
+		for _, key := range cfg.Settings {
+			if value, ok := row.ExternalIDs[key]; ok {
+				put(&r.settings, key, value)
+			}
+		}
+	}
+	for b := range ovsdb.Rows[ovsdb.Bridge](v) {
+		gateway := b.Name == cfg.Bridge
+		if gateway {
+			r.exists, r.secure = true, b.FailMode != nil && *b.FailMode == "secure"
+		}
+		for _, id := range b.Ports {
+			p := ovsdb.Get[ovsdb.Port](v, id)
+			if p == nil {
+				continue
+			}
+			if owner, ok := p.ExternalIDs[claims.KeyOwner]; ok {
+				put(&r.ports, p.Name, cfg.port(v, b.Name, p, owner))
+			}
+			if gateway {
+				r.number(v, p)
+			}
+		}
+	}
+	return r
+}
+
+// number notes the numbers of a port of the gateway bridge: of several, if it is a bond.
+func (r *rows) number(v ovsdb.View, p *ovsdb.Port) {
+	for _, id := range p.Interfaces {
+		i := ovsdb.Get[ovsdb.Interface](v, id)
+		if i != nil && i.OFPort != nil && *i.OFPort > 0 && *i.OFPort < maxPort {
+			put(&r.numbers, i.Name, strconv.Itoa(*i.OFPort))
+		}
+	}
+}
+
+func put[V any](m *map[string]V, key string, value V) {
+	if *m == nil {
+		*m = map[string]V{}
+	}
+	(*m)[key] = value
+}
+
+func (cfg *Config) port(v ovsdb.View, bridge string, p *ovsdb.Port, owner string) flow.Port {
+	out := flow.Port{Name: p.Name, Bridge: bridge, Owner: cluster.ParseOwner(owner)}
+	if len(p.Interfaces) != 1 {
+		return out // a bond: not what anybody wants of ours, so it is repaired
+	}
+	i := ovsdb.Get[ovsdb.Interface](v, p.Interfaces[0])
+	if i == nil {
+		return out
+	}
+	out.Type = i.Type
+	if i.MAC != nil {
+		// A MAC that cannot be read is none, so it is repaired.
+		out.MAC, _ = cluster.ParseMAC(*i.MAC)
+	}
+	if i.MTURequest != nil {
+		out.MTU = *i.MTURequest
+	}
+	for _, key := range cfg.PortKeys {
+		if value, ok := i.ExternalIDs[key]; ok {
+			put(&out.ExternalIDs, key, value)
+		}
+	}
+	return out
+}
+
+// applyRows makes the changes of settings and ports in one transaction. It gives the bridges that are not there, for
+// each port that needs one.
+func (t *Target) applyRows(ctx context.Context, d flow.Delta) (missing []string, err error) {
+	v := t.db.View()
+	ops := settingOps(d)
+	for _, p := range slices.Concat(sorted(d.Ports.Add), sorted(d.Ports.Change)) {
+		more, ok := t.cfg.portOps(v, p)
+		if !ok {
+			missing = append(missing, p.Bridge)
+		}
+		ops = append(ops, more...)
+	}
+	for _, p := range sorted(d.Ports.Delete) {
+		ops = append(ops, removal(v, p.Name)...)
+	}
+	if len(ops) == 0 {
+		return missing, nil
+	}
+	// Asking for progress wakes ovs-vswitchd even where the rest needs no action of it; ovs-vsctl does the same.
+	ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())
+	if _, err = t.db.Transact(ctx, ops...); err != nil {
+		return missing, fmt.Errorf("write to Open vSwitch: %w", err)
+	}
+	return missing, nil
+}
+
+func sorted(ports map[string]flow.Port) []flow.Port {
+	return slices.SortedFunc(maps.Values(ports), func(a, b flow.Port) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+func settingOps(d flow.Delta) []ovsdb.Op {
+	set := maps.Clone(d.Settings.Add)
+	if set == nil {
+		set = map[string]string{}
+	}
+	maps.Copy(set, d.Settings.Change)
+	return keyOps("Open_vSwitch", "", set, slices.Sorted(maps.Keys(d.Settings.Delete)))
+}
+
+// keyOps sets and removes keys of external_ids and leaves the others alone. Without a row it is about all of the table.
+func keyOps(table string, row ovsdb.UUID, set map[string]string, remove []string) []ovsdb.Op {
+	keys := slices.Concat(slices.Sorted(maps.Keys(set)), remove)
+	if len(keys) == 0 {
+		return nil
+	}
+	changes := []ovsdb.Mutation{ovsdb.DeleteFrom("external_ids", keys)}
+	if len(set) > 0 {
+		changes = append(changes, ovsdb.InsertInto("external_ids", set))
+	}
+	op := ovsdb.Mutate(table, changes...)
+	if row == "" {
+		return []ovsdb.Op{op.All()}
+	}
+	return []ovsdb.Op{op.Row(row)}
+}
+
+// portOps makes a port, or makes one of that name what it must be. It tells when the port's bridge is not there.
+func (cfg *Config) portOps(v ovsdb.View, p flow.Port) (ops []ovsdb.Op, ok bool) {
+	bridge := find(v, func(b *ovsdb.Bridge) bool { return b.Name == p.Bridge })
+	if bridge == nil {
+		return nil, false
+	}
+	owner := map[string]string{claims.KeyOwner: p.Owner.String()}
+	port := find(v, func(row *ovsdb.Port) bool { return row.Name == p.Name })
+	if port == nil || len(port.Interfaces) != 1 || ovsdb.Get[ovsdb.Interface](v, port.Interfaces[0]) == nil {
+		if port != nil {
+			ops = removal(v, p.Name)
+		}
+		i := ovsdb.Interface{UUID: ovsdb.NamedUUID("interface " + p.Name), Name: p.Name, Type: p.Type, ExternalIDs: p.ExternalIDs}
+		i.MAC, i.MTURequest = columns(p)
+		row := ovsdb.Port{UUID: ovsdb.NamedUUID("port " + p.Name), Name: p.Name, Interfaces: []ovsdb.UUID{i.UUID}, ExternalIDs: owner}
+		return append(ops, ovsdb.Insert(i), ovsdb.Insert(row), ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", row.UUID)).Row(bridge.UUID)), true
+	}
+	if !slices.Contains(bridge.Ports, port.UUID) {
+		ops = append(removal(v, p.Name), ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port.UUID)).Row(bridge.UUID))
+	}
+	ops = append(ops, keyOps("Port", port.UUID, owner, nil)...)
+	i := ovsdb.Interface{UUID: port.Interfaces[0], Type: p.Type}
+	change := []string{"type"}
+	if i.MAC, i.MTURequest = columns(p); i.MAC != nil {
+		change = append(change, "mac")
+	}
+	if i.MTURequest != nil {
+		change = append(change, "mtu_request")
+	}
+	ops = append(ops, ovsdb.Update(i, change...))
+	unwanted := slices.DeleteFunc(slices.Clone(cfg.PortKeys), func(key string) bool { _, wanted := p.ExternalIDs[key]; return wanted })
+	return append(ops, keyOps("Interface", i.UUID, p.ExternalIDs, unwanted)...), true
+}
+
+// columns gives the values of mac and mtu_request, nil for what the port does not say.
+func columns(p flow.Port) (mac *string, mtu *int) {
+	if p.MAC != (cluster.MAC{}) {
+		s := p.MAC.String()
+		mac = &s
+	}
+	if p.MTU != 0 {
+		mtu = &p.MTU
+	}
+	return mac, mtu
+}
+
+// removal takes a port off its bridge. Its row goes then, as nothing leads to it.
+func removal(v ovsdb.View, name string) []ovsdb.Op {
+	var ops []ovsdb.Op
+	port := find(v, func(p *ovsdb.Port) bool { return p.Name == name })
+	if port == nil {
+		return nil
+	}
+	for b := range ovsdb.Rows[ovsdb.Bridge](v) {
+		if slices.Contains(b.Ports, port.UUID) {
+			ops = append(ops, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("ports", port.UUID)).Row(b.UUID))
+		}
+	}
+	return ops
+}
+
+func find[T ovsdb.Row](v ovsdb.View, is func(*T) bool) *T {
+	for row := range ovsdb.Rows[T](v) {
+		if is(row) {
+			return row
+		}
+	}
+	return nil
+}

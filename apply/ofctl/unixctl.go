@@ -1,0 +1,68 @@
+package ofctl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// callTimeout limits one command to a daemon: they answer at once or hang.
+const callTimeout = 5 * time.Second
+
+// call sends one command to the control socket of a daemon, as ovs-appctl(8) does, and gives the answer. The protocol
+// is JSON-RPC 1.0, one request a connection.
+func call(ctx context.Context, socket, method string, params ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", method, err)
+	}
+	defer func() { _ = conn.Close() }()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return "", fmt.Errorf("%s: %w", method, err)
+	}
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	if params == nil {
+		params = []string{}
+	}
+	request := map[string]any{"id": 0, "method": method, "params": params}
+	if err := json.NewEncoder(conn).Encode(request); err != nil {
+		return "", fmt.Errorf("%s: %w", method, err)
+	}
+	var reply struct{ Result, Error *string }
+	if err := json.NewDecoder(conn).Decode(&reply); err != nil {
+		return "", fmt.Errorf("%s: %w", method, err)
+	}
+	switch {
+	case reply.Error != nil:
+		return "", fmt.Errorf("%s: %s", method, strings.TrimSpace(*reply.Error))
+	case reply.Result == nil:
+		return "", fmt.Errorf("%s: %w", method, errors.New("an answer without a result"))
+	}
+	return *reply.Result, nil
+}
+
+// vswitchd sends a command to ovs-vswitchd.
+func (t *Target) vswitchd(ctx context.Context, method string, params ...string) (string, error) {
+	pid, err := os.ReadFile(t.cfg.Path(t.pidFile()))
+	if err != nil {
+		return "", fmt.Errorf("ovs-vswitchd does not run: %w", err)
+	}
+	socket := filepath.Join(t.cfg.RunDir, "ovs-vswitchd."+strings.TrimSpace(string(pid))+".ctl")
+	answer, err := call(ctx, t.cfg.Path(socket), method, params...)
+	if err != nil {
+		return "", fmt.Errorf("ovs-vswitchd: %w", err)
+	}
+	return answer, nil
+}
+
+func (t *Target) pidFile() string { return filepath.Join(t.cfg.RunDir, "ovs-vswitchd.pid") }
