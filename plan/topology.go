@@ -190,9 +190,10 @@ func (z *zone) external() {
 }
 
 // snatPorts are the ports that OVN gives to pods' connections on the userspace datapath. There, OVN and the host do not
-// share a conntrack zone, and a pod's connection could take the 5-tuple of one of the host's; these ports are beyond
-// the host's ephemeral ones (ip_local_port_range ends at 60999). The kernel datapath shares zone 0 and needs no range.
-const snatPorts = "61000-65535"
+// share a conntrack zone, and a pod's connection could take the 5-tuple of one of the host's. These ports are neither the
+// host's ephemeral ones (net.ipv4.ip_local_port_range starts at 32768) nor NodePorts. There must be many of them: one
+// that was used is not free again for 10 s. The kernel datapath shares zone 0 with the host and needs no range.
+const snatPorts = "1024-29999"
 
 // nat hides this node's pods behind the node's address. Foreign pods have no row: without the SNAT of an egress IP they
 // meet the bridge's drop flow and do not leak.

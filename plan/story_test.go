@@ -1,0 +1,203 @@
+package plan_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/plan"
+	"hairpin/walk"
+	"hairpin/watch"
+)
+
+var update = flag.Bool("update", false, "rewrite the stories' wanted states and walks")
+
+// A story is a txtar file. Its first words tell what it is about. Its sections:
+//
+//	objects.yaml                    Kubernetes manifests
+//	problems                        what was wrong with them, for any node
+//	NODE.state                      what the node must have
+//	NODE.state KIND/NAMESPACE/NAME  the part of it that this object wants
+//	walk FROM PROTOCOL ADDRESS      the way of a packet and its reply. FROM is host/NODE, pod/NAMESPACE/NAME or
+//	                                outside/ADDRESS; "prefer ADDRESS …" at the end chooses endpoints
+//
+// All but objects.yaml are computed; `make golden` rewrites them.
+func TestStories(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no stories: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { tell(t, file) })
+	}
+}
+
+func tell(t *testing.T, file string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := txtar.Parse(text)
+	s := read(t, archive)
+	for i, f := range archive.Files {
+		if f.Name == "objects.yaml" {
+			continue
+		}
+		got, err := s.section(f.Name)
+		if err != nil {
+			t.Fatalf("%s: %v", f.Name, err)
+		}
+		if bytes.Equal(f.Data, []byte(got)) {
+			continue
+		}
+		archive.Files[i].Data = []byte(got)
+		if !*update {
+			t.Errorf("%s is now (make golden rewrites it):\n%s", f.Name, got)
+		}
+	}
+	if *update {
+		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+type story struct {
+	world    walk.World
+	walker   *walk.Walker
+	problems []cluster.Problem
+}
+
+func read(t *testing.T, archive *txtar.Archive) *story {
+	t.Helper()
+	i := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return f.Name == "objects.yaml" })
+	if i < 0 {
+		t.Fatal("no objects.yaml")
+	}
+	snapshot := watch.ParseManifests(archive.Files[i].Data, cluster.DefaultConfig())
+	s := &story{world: walk.World{Snapshot: snapshot, States: map[string]datapath.State{}}, problems: snapshot.Problems}
+	for _, n := range snapshot.Nodes {
+		state, problems := plan.Node(snapshot, n.Name)
+		s.problems = append(s.problems, problems...)
+		if state.NB != nil {
+			s.world.States[n.Name] = state
+			check(t, state)
+		}
+	}
+	s.walker = walk.New(s.world)
+	return s
+}
+
+// check makes sure that a State is one that its systems take, and that its text is all of it.
+func check(t *testing.T, state datapath.State) {
+	t.Helper()
+	for _, f := range state.Bridge.Flows {
+		if err := f.Check(); err != nil {
+			t.Error(err)
+		}
+	}
+	back, err := datapath.Parse(datapath.Print(state))
+	if err != nil {
+		t.Errorf("the text of the state cannot be read back: %v", err)
+	}
+	if datapath.Print(back) != datapath.Print(state) {
+		t.Error("the state read back from its text has another text")
+	}
+}
+
+func (s *story) section(name string) (string, error) {
+	words := strings.Fields(name)
+	if node, ok := strings.CutSuffix(words[0], ".state"); ok {
+		state, planned := s.world.States[node]
+		if !planned {
+			return "", fmt.Errorf("node %q has no state", node)
+		}
+		if len(words) == 1 {
+			return datapath.Print(state), nil
+		}
+		return linesOf(datapath.Print(state), words[1]), nil
+	}
+	switch words[0] {
+	case "problems":
+		var lines []string
+		for _, p := range s.problems {
+			lines = append(lines, p.Error()+"\n")
+		}
+		slices.Sort(lines)
+		return strings.Join(slices.Compact(lines), ""), nil
+	case "walk":
+		return s.walk(words[1:])
+	}
+	return "", fmt.Errorf("unknown section")
+}
+
+// linesOf picks the lines that an object wants.
+func linesOf(text, owner string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.HasSuffix(line, "# "+owner+"\n") || strings.Contains(line, `"`+owner+`"`) {
+			b.WriteString(strings.TrimLeft(line, "\t"))
+		}
+	}
+	return b.String()
+}
+
+func (s *story) walk(words []string) (string, error) {
+	if len(words) < 3 {
+		return "", fmt.Errorf("walk FROM PROTOCOL ADDRESS")
+	}
+	from, packet, err := s.from(words[0])
+	if err != nil {
+		return "", err
+	}
+	for _, p := range []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP} {
+		if p.String() == words[1] {
+			packet.Protocol = p
+		}
+	}
+	to, err := netip.ParseAddrPort(words[2])
+	if err != nil {
+		return "", err
+	}
+	packet.Dst, packet.DstPort = to.Addr(), to.Port()
+	var prefer []netip.AddrPort
+	if len(words) > 3 {
+		for _, w := range words[4:] {
+			prefer = append(prefer, netip.MustParseAddrPort(w))
+		}
+	}
+	trace, err := s.walker.Walk(from, packet, prefer...)
+	if err != nil {
+		return "", fmt.Errorf("%w\n%s", err, trace)
+	}
+	return trace.String(), nil
+}
+
+func (s *story) from(word string) (walk.Point, walk.Packet, error) {
+	kind, rest, _ := strings.Cut(word, "/")
+	switch kind {
+	case "outside":
+		a, err := netip.ParseAddr(rest)
+		return walk.Point{}, walk.Packet{Src: a}, err
+	case "host":
+		return walk.Point{Node: rest}, walk.Packet{}, nil
+	case "pod":
+		owner := cluster.ParseOwner("Pod/" + rest)
+		for _, p := range s.world.Snapshot.Pods {
+			if p.Owner == owner {
+				return walk.Point{Node: p.Node, Pod: owner}, walk.Packet{}, nil
+			}
+		}
+	}
+	return walk.Point{}, walk.Packet{}, fmt.Errorf("%q is nowhere", word)
+}
