@@ -1,6 +1,7 @@
 package nbdb
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"slices"
 
@@ -32,7 +33,7 @@ func (c *compiler) compile() ([]ovsdb.Op, []error) {
 		items := c.m.own(ch.key)
 		switch {
 		case ch.row != nil && len(items) == 0:
-			c.made[ch.key] = ovsdb.NewUUID()
+			c.made[ch.key] = c.newID(ch.key)
 		case ch.row == nil:
 			for _, it := range items {
 				c.gone[it.id] = it.own
@@ -56,6 +57,24 @@ func (c *compiler) compile() ([]ovsdb.Op, []error) {
 	}
 	c.ledger()
 	return append(c.ops, c.links.ops()...), bad
+}
+
+// newID gives the UUID of a new row. That of a router or switch follows from its name, so one that was deleted, or was
+// lost with the whole database, comes back as the same: ovn-northd keeps its datapath then. With another UUID it wants
+// to remove the old datapath; in 25.03 it does not move a router's rows of Static_MAC_Binding to the new one, the
+// Southbound database refuses the removal ("remaining reference"), and from then on everything that northd writes.
+func (c *compiler) newID(key nb.Key) ovsdb.UUID {
+	if key.Table != nb.TableRouter && key.Table != nb.TableSwitch {
+		return ovsdb.NewUUID()
+	}
+	b := sha256.Sum256([]byte("hairpin\x00" + key.Table.String() + "\x00" + key.Name))
+	b[6] = b[6]&0x0f | 0x80 // version 8: of a meaning of our own (RFC 9562)
+	b[8] = b[8]&0x3f | 0x80
+	id := ovsdb.UUID(fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16]))
+	if c.m.items[id] != nil {
+		return ovsdb.NewUUID() // somebody gave that row another name
+	}
+	return id
 }
 
 // write makes a row, or changes the one that is there, and deletes further ones of the same key.

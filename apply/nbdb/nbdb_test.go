@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -305,7 +306,7 @@ func TestOneEndpointIsOneUpdateOfVIPs(t *testing.T) {
 	want := parse(t, rich)
 	reach(t, target, want)
 	sh(t, n, `ovn-nbctl --wait=sb sync`)
-	if err := n.Kill(ctx(t), lab.Northd, 9); err != nil { // so that the log has our transactions only
+	if err := n.Kill(ctx(t), lab.Northd, syscall.SIGKILL); err != nil { // so that the log has our transactions only
 		t.Fatal(err)
 	}
 	const records = `ovsdb-tool -mm show-log /var/lib/ovn/ovnnb_db.db`
@@ -400,7 +401,7 @@ func TestDatabasesBuiltAnew(t *testing.T) {
 	reach(t, target, want)
 	for _, db := range []struct{ daemon, file string }{{lab.SB, "/var/lib/ovn/ovnsb_db.db"}, {lab.NB, "/var/lib/ovn/ovnnb_db.db"}} {
 		drain(target)
-		if err := n.Kill(ctx(t), db.daemon, 9); err != nil {
+		if err := n.Kill(ctx(t), db.daemon, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		sh(t, n, "rm "+db.file)
@@ -428,6 +429,55 @@ func TestDatabasesBuiltAnew(t *testing.T) {
 	}
 }
 
+// ovn-northd sees a router that was deleted and made again as one change, when it is busy meanwhile. With a new UUID it
+// never again gets a transaction through (see compiler.newID).
+func TestNorthdSurvivesWhatComesBack(t *testing.T) {
+	n := node(t)
+	target := open(t, n)
+	want := parse(t, rich)
+	reach(t, target, want)
+	sh(t, n, `ovn-nbctl --wait=sb sync`)
+	for name, hand := range map[string]func(){
+		"routers and switches": func() {
+			sh(t, n, `ovn-nbctl --all destroy logical_router -- --all destroy logical_switch`)
+		},
+		"the Northbound database": func() {
+			if err := n.Kill(ctx(t), lab.NB, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			sh(t, n, `rm /var/lib/ovn/ovnnb_db.db`)
+			if err := n.Start(ctx(t), lab.NB); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		if err := n.Signal(lab.Northd, syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		hand()
+		for d := nb.Diff(want, nil); ; {
+			have, err := target.Read(ctx(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d = nb.Diff(want, have); d.Empty() {
+				break
+			}
+			if err := target.Apply(ctx(t), d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := n.Signal(lab.Northd, syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := n.Exec(ctx(t), "ovn-nbctl", "--wait=sb", "--timeout=10", "sync"); err != nil {
+			t.Errorf("%s: ovn-northd is stuck: %v", name, err)
+		}
+		reach(t, target, want)
+		isNow(t, target, want)
+	}
+}
+
 func drain(target *nbdb.Target) {
 	select {
 	case <-target.Changed():
@@ -439,7 +489,7 @@ func TestReadFailsWithoutDatabase(t *testing.T) {
 	n := node(t)
 	target := open(t, n)
 	reach(t, target, parse(t, rich))
-	if err := n.Kill(ctx(t), lab.NB, 9); err != nil {
+	if err := n.Kill(ctx(t), lab.NB, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
