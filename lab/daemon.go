@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -212,25 +214,37 @@ func (n *Node) Restart(ctx context.Context, name string, sig syscall.Signal) err
 
 // remember records a further daemon, so that it can be started again, also by a later process.
 func (n *Node) remember(name string, args []string) error {
-	l := n.lab
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, h := range l.record.Hosts {
-		if h.Name == n.name && h.Node != nil {
-			h.Node.Daemons[name] = args
-			return l.record.save()
-		}
-	}
-	return fmt.Errorf("%s is not in the lab", n.name)
+	return n.change(func(r *nodeRecord) { r.Daemons[name] = args })
 }
 
 func (n *Node) started(name string) (args []string, ok bool) {
 	n.lab.mu.Lock()
 	defer n.lab.mu.Unlock()
+	args, ok = n.recorded().Daemons[name]
+	return args, ok
+}
+
+// change alters what is recorded of the node.
+func (n *Node) change(f func(*nodeRecord)) error {
+	n.lab.mu.Lock()
+	defer n.lab.mu.Unlock()
+	f(n.recorded())
+	return n.lab.record.save()
+}
+
+// recorded gives the node's record, an empty one when the node was stopped; the caller holds the lab's lock.
+func (n *Node) recorded() *nodeRecord {
 	for _, h := range n.lab.record.Hosts {
 		if h.Name == n.name && h.Node != nil {
-			args, ok = h.Node.Daemons[name]
+			return h.Node
 		}
 	}
-	return args, ok
+	return &nodeRecord{Daemons: map[string][]string{}}
+}
+
+// DaemonNames gives the names of the node's daemons: those of every node, then those of StartDaemon by name.
+func (n *Node) DaemonNames() []string {
+	n.lab.mu.Lock()
+	defer n.lab.mu.Unlock()
+	return append(AllDaemons(), slices.Sorted(maps.Keys(n.recorded().Daemons))...)
 }

@@ -189,10 +189,14 @@ func (h *Host) AddAddress(link string, p netip.Prefix) error {
 	return h.Do(func() error { return addAddress(link, p) })
 }
 
-// Command prepares a command in the host's network namespace and process namespace, on the machine's file system. It ends with the host,
-// and with ctx.
+// Argv gives the command line that runs a command in the host's network and processes, on the machine's file system.
+func (h *Host) Argv(args ...string) []string {
+	return append([]string{"nsenter", "--target", strconv.Itoa(h.holder.PID), "--net", "--pid", "--"}, args...)
+}
+
+// Command prepares such a command. It ends with the host, and with ctx.
 func (h *Host) Command(ctx context.Context, args ...string) *exec.Cmd {
-	return enter(ctx, []string{"--target", strconv.Itoa(h.holder.PID), "--net", "--pid"}, args)
+	return enter(ctx, h.Argv(args...))
 }
 
 // Exec runs a command as Command does and returns its standard output. The error of a failed command has the end of its
@@ -217,8 +221,8 @@ func (h *Host) Stop() error {
 // Running tells whether the host has not been stopped.
 func (h *Host) Running() bool { return h.holder.alive() }
 
-func enter(ctx context.Context, namespaces, args []string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "nsenter", append(append(namespaces, "--"), args...)...)
+func enter(ctx context.Context, argv []string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = nodeEnv()
 	// nsenter waits for its child and does not hand signals on, so both are a process group of their own.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -210,9 +210,26 @@ func (n *Node) Path(inNode string) string {
 	return fmt.Sprintf("/proc/%d/root%s", n.holder.PID, filepath.Clean(inNode))
 }
 
+// Argv gives the command line that runs a command in the node.
+func (n *Node) Argv(args ...string) []string {
+	return append([]string{"nsenter", "--target", strconv.Itoa(n.holder.PID), "--mount", "--uts", "--net", "--pid", "--"}, args...)
+}
+
 // Command prepares a command in the node. It ends with the node, and with ctx.
 func (n *Node) Command(ctx context.Context, args ...string) *exec.Cmd {
-	return enter(ctx, []string{"--target", strconv.Itoa(n.holder.PID), "--mount", "--uts", "--net", "--pid"}, args)
+	return enter(ctx, n.Argv(args...))
+}
+
+// WriteFile writes a file of the node, with its directories.
+func (n *Node) WriteFile(inNode, content string) error {
+	path := n.Path(inNode)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("%s: write file: %w", n.name, err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		return fmt.Errorf("%s: write file: %w", n.name, err)
+	}
+	return nil
 }
 
 // Exec runs a command in the node and returns its standard output. The error of a failed command has the end of its

@@ -19,10 +19,15 @@ import (
 // Pod is a network namespace of a node that the node's CNI plugin has connected: what a kubelet and a container runtime make of a
 // Kubernetes Pod, without the containers.
 type Pod struct {
-	node    *Node
-	cfg     PodConfig
-	sandbox string // CNI_CONTAINERID
-	ips     []netip.Addr
+	node *Node
+	podRecord
+}
+
+// podRecord is what a later process needs to know of a pod.
+type podRecord struct {
+	PodConfig
+	Sandbox string       // CNI_CONTAINERID
+	Address []netip.Addr // IPv4 first
 }
 
 // PodConfig names a pod, as Kubernetes does.
@@ -35,7 +40,7 @@ type PodConfig struct {
 func (n *Node) AddPod(ctx context.Context, cfg PodConfig) (*Pod, error) {
 	id := make([]byte, 32)
 	_, _ = rand.Read(id) // never fails (crypto/rand)
-	p := &Pod{node: n, cfg: cfg, sandbox: hex.EncodeToString(id)}
+	p := &Pod{node: n, podRecord: podRecord{PodConfig: cfg, Sandbox: hex.EncodeToString(id)}}
 	if _, err := n.Exec(ctx, "sh", "-c", fmt.Sprintf("ip netns add %[1]s && ip -n %[1]s link set lo up", p.netnsName())); err != nil {
 		return nil, fmt.Errorf("add pod %s: %w", p.Name(), err)
 	}
@@ -46,7 +51,18 @@ func (n *Node) AddPod(ctx context.Context, cfg PodConfig) (*Pod, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("add pod %s: %w", p.Name(), err), p.Delete(context.WithoutCancel(ctx)))
 	}
-	return p, nil
+	return p, n.change(func(r *nodeRecord) { r.Pods = append(r.Pods, p.podRecord) })
+}
+
+// Pods gives the pods of the node in the order in which they were added.
+func (n *Node) Pods() []*Pod {
+	n.lab.mu.Lock()
+	defer n.lab.mu.Unlock()
+	var list []*Pod
+	for _, r := range n.recorded().Pods {
+		list = append(list, &Pod{node: n, podRecord: r})
+	}
+	return list
 }
 
 // Delete calls the plugins with DEL and removes the network namespace, with everything in it.
@@ -56,7 +72,9 @@ func (p *Pod) Delete(ctx context.Context) error {
 	if err := errors.Join(err, gone); err != nil {
 		return fmt.Errorf("delete pod %s: %w", p.Name(), err)
 	}
-	return nil
+	return p.node.change(func(r *nodeRecord) {
+		r.Pods = slices.DeleteFunc(r.Pods, func(x podRecord) bool { return x.Sandbox == p.Sandbox })
+	})
 }
 
 // Check calls the plugins with CHECK.
@@ -66,26 +84,31 @@ func (p *Pod) Check(ctx context.Context) error {
 }
 
 // Name is the pod's name.
-func (p *Pod) Name() string { return p.cfg.Name }
+func (p *Pod) Name() string { return p.PodConfig.Name }
 
 // Namespace is the pod's Kubernetes namespace.
-func (p *Pod) Namespace() string { return p.cfg.Namespace }
+func (p *Pod) Namespace() string { return p.PodConfig.Namespace }
 
 // Node is where the pod is.
 func (p *Pod) Node() *Node { return p.node }
 
 // IPs are the pod's addresses, IPv4 first.
-func (p *Pod) IPs() []netip.Addr { return p.ips }
+func (p *Pod) IPs() []netip.Addr { return p.Address }
 
 // netnsName is the name of the namespace in the node, under /run/netns, by the sandbox as a container runtime does.
-func (p *Pod) netnsName() string { return "cni-" + p.sandbox[:12] }
+func (p *Pod) netnsName() string { return "cni-" + p.Sandbox[:12] }
 
 // Netns is where the machine sees the pod's network namespace.
 func (p *Pod) Netns() string { return p.node.Path("/run/netns/" + p.netnsName()) }
 
-// Command prepares a command in the pod's network, on the node's file system.
+// Argv gives the command line that runs a command in the pod's network, on the node's file system.
+func (p *Pod) Argv(args ...string) []string {
+	return p.node.Argv(append([]string{"ip", "netns", "exec", p.netnsName()}, args...)...)
+}
+
+// Command prepares such a command. It ends with the node, and with ctx.
 func (p *Pod) Command(ctx context.Context, args ...string) *exec.Cmd {
-	return p.node.Command(ctx, append([]string{"ip", "netns", "exec", p.netnsName()}, args...)...)
+	return enter(ctx, p.Argv(args...))
 }
 
 // Exec runs a command as Command does and returns its standard output.
@@ -94,7 +117,7 @@ func (p *Pod) Exec(ctx context.Context, args ...string) (string, error) {
 }
 
 func (p *Pod) onMachine(ctx context.Context, args ...string) *exec.Cmd {
-	return enter(ctx, []string{"--target", strconv.Itoa(p.node.holder.PID), "--pid", "--net=" + p.Netns()}, args)
+	return enter(ctx, append([]string{"nsenter", "--target", strconv.Itoa(p.node.holder.PID), "--pid", "--net=" + p.Netns(), "--"}, args...))
 }
 
 // cni calls every plugin of the network configuration, in the order that the command wants, and returns the last result.
@@ -108,10 +131,10 @@ func (p *Pod) cni(ctx context.Context, command string) (result []byte, err error
 		slices.Reverse(plugins)
 	}
 	env := []string{
-		"CNI_COMMAND=" + command, "CNI_CONTAINERID=" + p.sandbox, "CNI_IFNAME=eth0", "CNI_PATH=/opt/cni/bin",
+		"CNI_COMMAND=" + command, "CNI_CONTAINERID=" + p.Sandbox, "CNI_IFNAME=eth0", "CNI_PATH=/opt/cni/bin",
 		"CNI_NETNS=/run/netns/" + p.netnsName(),
 		fmt.Sprintf("CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=%s;K8S_POD_NAME=%s;K8S_POD_INFRA_CONTAINER_ID=%s;K8S_POD_UID=%s",
-			p.cfg.Namespace, p.cfg.Name, p.sandbox, p.cfg.UID),
+			p.Namespace(), p.Name(), p.Sandbox, p.UID),
 	}
 	for _, plugin := range plugins {
 		conf, err := list.configOf(plugin, result)
@@ -183,10 +206,10 @@ func (p *Pod) readResult(result []byte) error {
 		return fmt.Errorf("result of CNI ADD: %w: %s", err, result)
 	}
 	for _, ip := range r.IPs {
-		p.ips = append(p.ips, ip.Address.Addr())
+		p.Address = append(p.Address, ip.Address.Addr())
 	}
-	slices.SortFunc(p.ips, netip.Addr.Compare)
-	if len(p.ips) == 0 {
+	slices.SortFunc(p.Address, netip.Addr.Compare)
+	if len(p.Address) == 0 {
 		return fmt.Errorf("result of CNI ADD has no address: %s", result)
 	}
 	return nil

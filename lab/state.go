@@ -41,6 +41,7 @@ type hostRecord struct {
 type nodeRecord struct {
 	Datapath string              // "netdev" or "system"
 	Daemons  map[string][]string // of StartDaemon, by name
+	Pods     []podRecord
 }
 
 // process is a process id that cannot be mistaken for a later process of the same number.

@@ -1,0 +1,259 @@
+// Command lab runs Hairpin nodes on one machine; see package lab. It needs root.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hairpin/image"
+	"hairpin/lab"
+	"hairpin/lab/demo"
+	"hairpin/lab/probe"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := root().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		if !errors.Is(err, demo.ErrFailed) { // its last line has said so
+			fmt.Fprintln(os.Stderr, "lab:", err)
+		}
+		os.Exit(1)
+	}
+}
+
+func root() *cobra.Command {
+	c := &cobra.Command{
+		Use: "lab", Short: "Hairpin nodes on one machine: real Open vSwitch, OVN, kernel and Kubernetes API",
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	name := c.PersistentFlags().String("lab", demo.DefaultName, "name of the lab")
+	c.AddCommand(imageCommand(), up(name), show(name), check(name), down(name), execute(name), restart(name), status(name), probes())
+	return c
+}
+
+func imageCommand() *cobra.Command {
+	return &cobra.Command{Use: "image", Short: "make the node image, if it is not there, and print where it is", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			dir, err := image.Build(c.Context(), image.DefaultDir, func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) })
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(c.OutOrStdout(), dir)
+			return nil
+		}}
+}
+
+// start adds the flags of a demo to a command, and gives the function that starts it.
+func start(c *cobra.Command, name *string) func() error {
+	var opt demo.Options
+	c.Flags().StringVar(&opt.Objects, "objects", "examples/demo", "folder of manifests")
+	c.Flags().StringVar(&opt.Hairpin, "hairpin", "", "binary under test; empty = beside this program, else built from the sources here")
+	c.Flags().BoolVar(&opt.Manifests, "manifests", false, "without an API server: the agents read the manifests")
+	return func() error {
+		opt.Name, opt.Out = *name, c.OutOrStdout()
+		var err error
+		if opt.Hairpin, err = findHairpin(c.Context(), opt.Hairpin); err != nil {
+			return err
+		}
+		if _, err = demo.Start(c.Context(), opt); err != nil {
+			return fmt.Errorf("%w\n(what was started is left to look at; `lab down` removes it)", err)
+		}
+		return nil
+	}
+}
+
+func up(name *string) *cobra.Command {
+	c := &cobra.Command{Use: "up", Short: "start the demo's nodes, API, pods and Services, and leave them up", Args: cobra.NoArgs}
+	begin := start(c, name)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := begin(); err != nil {
+			return err
+		}
+		hints(c, *name)
+		return nil
+	}
+	return c
+}
+
+func show(name *string) *cobra.Command {
+	c := &cobra.Command{Use: "demo", Short: "up and check: exit code 0 only if every packet arrived as it must", Args: cobra.NoArgs}
+	begin := start(c, name)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := begin(); err != nil {
+			return err
+		}
+		return demo.Check(c.Context(), *name, c.OutOrStdout(), func() { hints(c, *name) })
+	}
+	return c
+}
+
+func check(name *string) *cobra.Command {
+	return &cobra.Command{Use: "check", Short: "run the traffic matrix again in a demo that is up", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return demo.Check(c.Context(), *name, c.OutOrStdout(), nil) }}
+}
+
+func hints(c *cobra.Command, name string) {
+	self, flag := os.Args[0], ""
+	if name != demo.DefaultName {
+		flag = " --lab " + name
+	}
+	fmt.Fprintf(c.OutOrStdout(), "\nThe lab stays up. To try:\n")
+	for _, h := range [][2]string{
+		{"exec node-a", "a shell on the node (also on a pod: exec pod-a2, or on the client)"},
+		{"exec node-a -- hairpin status", "what the agent says of itself"},
+		{"exec node-a -- ovn-nbctl show", "the node's OVN zone"},
+		{"exec node-a -- ovs-ofctl dump-flows br-ex table=0", "the gateway bridge"},
+		{"probe get --from-place client --to 172.18.0.3:30001", "one request, from anywhere"},
+		{"restart node-a ovs-vswitchd", "kill a daemon and start it again"},
+		{"check", "the traffic matrix again"},
+		{"down", "remove everything"},
+	} {
+		fmt.Fprintf(c.OutOrStdout(), "  %-60s %s\n", self+flag+" "+h[0], h[1])
+	}
+	fmt.Fprintln(c.OutOrStdout())
+}
+
+func down(name *string) *cobra.Command {
+	return &cobra.Command{Use: "down", Short: "remove the lab, and what crashed tests left", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			stale, err := lab.RemoveStale()
+			for _, s := range stale {
+				fmt.Fprintf(c.OutOrStdout(), "removed lab %s, whose test is gone\n", s)
+			}
+			return errors.Join(err, lab.Remove(*name))
+		}}
+}
+
+func execute(name *string) *cobra.Command {
+	return &cobra.Command{Use: "exec PLACE [-- COMMAND…]", Short: "run a command, or a shell, on a node, in a pod's network, or in a host's network", Args: cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			l, err := lab.Open(*name)
+			if err != nil {
+				return err
+			}
+			command := args[1:]
+			if len(command) == 0 {
+				command = []string{"bash"}
+			}
+			argv, err := l.Argv(args[0], command...)
+			if err != nil {
+				return err
+			}
+			program, err := exec.LookPath(argv[0])
+			if err != nil {
+				return err
+			}
+			return syscall.Exec(program, argv, lab.Environment()) // keeps the terminal
+		}}
+}
+
+func restart(name *string) *cobra.Command {
+	var term bool
+	var after time.Duration
+	c := &cobra.Command{Use: "restart NODE DAEMON", Short: "kill a daemon of a node and start it again", Args: cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			n, err := node(*name, args[0])
+			if err != nil {
+				return err
+			}
+			sig := syscall.SIGKILL
+			if term {
+				sig = syscall.SIGTERM
+			}
+			if err := n.Kill(c.Context(), args[1], sig); err != nil {
+				return err
+			}
+			select {
+			case <-c.Context().Done():
+			case <-time.After(after):
+			}
+			return n.Start(c.Context(), args[1])
+		}}
+	c.Flags().BoolVar(&term, "term", false, "SIGTERM instead of SIGKILL")
+	c.Flags().DurationVar(&after, "after", 0, "how long it stays away")
+	return c
+}
+
+func node(labName, name string) (*lab.Node, error) {
+	l, err := lab.Open(labName)
+	if err != nil {
+		return nil, err
+	}
+	n := l.Node(name)
+	if n == nil {
+		return nil, fmt.Errorf("lab %s has no node %s", labName, name)
+	}
+	return n, nil
+}
+
+func status(name *string) *cobra.Command {
+	return &cobra.Command{Use: "status", Short: "list what is in the lab and what runs", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			l, err := lab.Open(*name)
+			if err != nil {
+				return err
+			}
+			return l.Print(c.OutOrStdout())
+		}}
+}
+
+func probes() *cobra.Command {
+	return &cobra.Command{Use: "probe serve|get|stream [flags]", Short: "make and answer traffic in the present network namespace, or --from-place PLACE of the lab",
+		DisableFlagParsing: true,
+		RunE: func(c *cobra.Command, args []string) error {
+			place, rest := fromPlace(args)
+			if place != "" {
+				l, err := lab.Open(demo.DefaultName)
+				if err != nil {
+					return err
+				}
+				return l.Probe(c.Context(), place, rest, c.OutOrStdout(), c.ErrOrStderr())
+			}
+			os.Exit(probe.Main(rest))
+			return nil
+		}}
+}
+
+// fromPlace takes the flag --from-place out of the arguments of a probe; the others are the probe's own.
+func fromPlace(args []string) (place string, rest []string) {
+	for i := 0; i < len(args); i++ {
+		if args[i] == "--from-place" && i+1 < len(args) {
+			place = args[i+1]
+			i++
+			continue
+		}
+		rest = append(rest, args[i])
+	}
+	return place, rest
+}
+
+// findHairpin gives the absolute path of the binary under test.
+func findHairpin(ctx context.Context, given string) (string, error) {
+	if given != "" {
+		return filepath.Abs(given)
+	}
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), "hairpin")
+		if _, err := os.Stat(beside); err == nil {
+			return beside, nil
+		}
+	}
+	path := filepath.Join(image.DefaultDir, "hairpin")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "hairpin/cmd/hairpin")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build hairpin: %w\n%s", err, out)
+	}
+	return path, nil
+}

@@ -1,0 +1,249 @@
+// Package demo shows Hairpin at work: three nodes and an outside client on one machine, a real Kubernetes API, and a
+// matrix of traffic from everywhere to everywhere.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"hairpin/image"
+	"hairpin/lab"
+)
+
+// Names and addresses in the demo's lab.
+const (
+	DefaultName = "demo"
+	clientName  = "client"
+	apiName     = "api"
+)
+
+const agentConfig = "/etc/hairpin/hairpin.conf"
+
+// Options say what to demonstrate.
+type Options struct {
+	Name      string // of the lab; empty means "demo"
+	Objects   string // folder of manifests, examples/demo
+	Hairpin   string // the binary under test
+	Manifests bool   // agents read the manifests; there is no API server
+	Out       io.Writer
+}
+
+// Demo is a running demonstration.
+type Demo struct {
+	opt     Options
+	begin   time.Time
+	outMu   sync.Mutex
+	lab     *lab.Lab
+	objects *objects
+	client  kubernetes.Interface // nil with Manifests
+}
+
+// Start starts everything and returns when all agents have done their work. A lab of the same name is removed first. After an error, what was
+// started stays, to be looked at.
+func Start(ctx context.Context, opt Options) (*Demo, error) {
+	if opt.Name == "" {
+		opt.Name = DefaultName
+	}
+	d := &Demo{opt: opt, begin: time.Now()}
+	var err error
+	if d.objects, err = readObjects(opt.Objects); err != nil {
+		return nil, err
+	}
+	if err := lab.Remove(opt.Name); err != nil {
+		return nil, err
+	}
+	kube, root, err := d.prepare(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.say("lab %q: the wire", opt.Name)
+	if d.lab, err = lab.New(ctx, lab.Config{Name: opt.Name, Image: root}); err != nil {
+		return nil, err
+	}
+	if err := together(
+		func() error { return d.startNodes(ctx) },
+		func() error { return d.startClient(ctx) },
+		func() error { return d.startAPI(ctx, kube) },
+	); err != nil {
+		return nil, err
+	}
+	for _, step := range []func(context.Context) error{d.startAgents, d.addPods, d.settle} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// prepare gets what takes minutes the first time: the node image and the API server.
+func (d *Demo) prepare(ctx context.Context) (kube, root string, err error) {
+	err = together(
+		func() (err error) {
+			root, err = image.Build(ctx, image.DefaultDir, func(line string) { d.say("image: %s", line) })
+			return err
+		},
+		func() (err error) {
+			if !d.opt.Manifests {
+				kube, err = lab.BuildKube(ctx, image.DefaultDir, func(line string) { d.say("%s", line) })
+			}
+			return err
+		})
+	return kube, root, err
+}
+
+// say prints a line of progress.
+func (d *Demo) say(format string, args ...any) {
+	d.outMu.Lock()
+	defer d.outMu.Unlock()
+	fmt.Fprintf(d.opt.Out, "%6.1f s  %s\n", time.Since(d.begin).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (d *Demo) startNodes(ctx context.Context) error {
+	var starts []func() error
+	for _, n := range d.objects.nodes {
+		starts = append(starts, func() error {
+			ips, err := addresses(&n)
+			if err != nil {
+				return err
+			}
+			cfg := lab.NodeConfig{
+				Name: n.Name, Addresses: ips,
+				Binds: map[string]string{"/usr/local/bin/hairpin": d.opt.Hairpin, "/opt/cni/bin/hairpin": d.opt.Hairpin},
+				Files: map[string]string{"/etc/cni/net.d/10-hairpin.conflist": networkList, agentConfig: d.agentConfig()},
+			}
+			if d.opt.Manifests {
+				if cfg.Binds["/etc/hairpin/manifests"], err = d.copyManifests(); err != nil {
+					return err
+				}
+			}
+			node, err := d.lab.StartNode(ctx, cfg)
+			if err != nil {
+				return err
+			}
+			_, err = lab.Serve(ctx, node.Host, hostPlace(n.Name), hostPort)
+			d.say("%s: Open vSwitch and OVN are up (%s datapath)", n.Name, node.Datapath())
+			return err
+		})
+	}
+	if err := together(starts...); err != nil {
+		return err
+	}
+	return d.addSecondary()
+}
+
+// networkList is what an installation puts into /etc/cni/net.d.
+const networkList = `{"cniVersion": "1.1.0", "name": "hairpin", "plugins": [{"type": "hairpin"}]}
+`
+
+func (d *Demo) agentConfig() string {
+	if d.opt.Manifests {
+		return "[kubernetes]\nmanifests = /etc/hairpin/manifests\n"
+	}
+	return "[kubernetes]\nkubeconfig = /etc/hairpin/kubeconfig\n"
+}
+
+// copyManifests puts the manifests where they can be changed without changing the sources: the agents follow.
+func (d *Demo) copyManifests() (string, error) {
+	d.outMu.Lock()
+	defer d.outMu.Unlock()
+	dir := filepath.Join(d.lab.Dir(), "manifests")
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	if err := os.CopyFS(dir, os.DirFS(d.opt.Objects)); err != nil {
+		return "", fmt.Errorf("copy manifests: %w", err)
+	}
+	return dir, nil
+}
+
+// hostPlace is the name of a node's host in the matrix: "host-a" of "node-a".
+func hostPlace(node string) string { return "host-" + strings.TrimPrefix(node, "node-") }
+
+// addSecondary gives the first node's host the address that Service hostsecondary has as its endpoint.
+func (d *Demo) addSecondary() error {
+	for _, s := range d.objects.slices {
+		for _, e := range s.Endpoints {
+			if !strings.HasPrefix(s.Name, "hostsecondary") || e.NodeName == nil {
+				continue
+			}
+			ip, err := netip.ParseAddr(e.Addresses[0])
+			if err != nil {
+				return fmt.Errorf("EndpointSlice %s: %w", s.Name, err)
+			}
+			if err := d.lab.Node(*e.NodeName).AddAddress("lo", netip.PrefixFrom(ip, ip.BitLen())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (d *Demo) startClient(ctx context.Context) error {
+	p := netip.MustParsePrefix
+	h, err := d.lab.StartHost(ctx, lab.HostConfig{Name: clientName, Addresses: []netip.Prefix{p("172.18.0.100/16"), p("fc00:f853:ccd::64/64")}})
+	if err != nil {
+		return err
+	}
+	_, err = lab.Serve(ctx, h, clientName, clientPort)
+	return err
+}
+
+// startAPI starts the API server and creates the objects.
+func (d *Demo) startAPI(ctx context.Context, kube string) error {
+	if d.opt.Manifests {
+		return nil
+	}
+	p := netip.MustParsePrefix
+	h, err := d.lab.StartHost(ctx, lab.HostConfig{Name: apiName, Addresses: []netip.Prefix{p("172.18.0.10/16"), p("fc00:f853:ccd::a/64")}})
+	if err != nil {
+		return err
+	}
+	server, err := lab.StartAPIServer(ctx, lab.APIServerConfig{
+		Binary: kube, Dir: d.lab.APIServerDir(), Address: h.Addresses()[0].Addr(), Netns: h.Netns(),
+	})
+	if err != nil {
+		return err
+	}
+	if d.client, err = clientOf(server); err != nil {
+		return err
+	}
+	if err := d.objects.create(ctx, d.client); err != nil {
+		return err
+	}
+	d.say("Kubernetes API is ready at %s, with %d Nodes, %d Services, %d Pods", h.Addresses()[0].Addr(),
+		len(d.objects.nodes), len(d.objects.services), len(d.objects.pods))
+	return nil
+}
+
+func clientOf(server *lab.APIServer) (kubernetes.Interface, error) {
+	cfg, err := server.RESTConfig()
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("make Kubernetes client: %w", err)
+	}
+	return client, nil
+}
+
+// together calls all functions at once and returns all their errors.
+func together(all ...func() error) error {
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, f := range all {
+		wg.Go(func() { errs[i] = f() })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,206 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	"hairpin/lab"
+	"hairpin/lab/probe"
+)
+
+// tries is how often a Service with several endpoints is asked to see whether the answers come from one or from some.
+const tries = 10
+
+// family is an IP version of the matrix.
+type family struct {
+	name              string // as in "tcp4"
+	masquerade, joins netip.Prefix
+}
+
+// families have the documents' default addresses. They are written down here once more, so that the matrix does not
+// take from the product what it wants to test.
+func families() []family {
+	p := netip.MustParsePrefix
+	return []family{
+		{"4", p("169.254.169.0/29"), p("100.64.0.0/16")},
+		{"6", p("fd69::/125"), p("fd98::/64")},
+	}
+}
+
+// Ports of the servers.
+const (
+	podPort    = 8080
+	hostPort   = 8081
+	clientPort = 9000
+)
+
+// endpoint is where a case can start, or end directly.
+type endpoint struct {
+	place lab.Place
+	ips   []netip.Addr
+	port  uint16
+}
+
+// address gives the endpoint's address of a family, or the zero Addr.
+func (e endpoint) address(f family) netip.Addr { return ofFamily(e.ips, f) }
+
+func ofFamily(list []netip.Addr, f family) netip.Addr {
+	for _, a := range list {
+		if a.Is4() == (f.name == "4") {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// world is what the matrix runs in.
+type world struct {
+	endpoints map[string]endpoint
+	nodes     map[string]nodeFacts // by name
+	services  map[string]serviceFacts
+}
+
+type nodeFacts struct {
+	id       int
+	podCIDRs []netip.Prefix
+}
+
+type serviceFacts struct {
+	clusterIPs     []netip.Addr
+	port, nodePort uint16
+}
+
+// Result is the outcome of a Case over one protocol and family.
+type Result struct {
+	Case
+	Protocol string // "tcp4", "udp6", …
+	Got      string // source address that the server saw
+	Want     string
+	Millis   float64 // of the slowest try
+	Problem  string  // empty: passed
+}
+
+// source gives the address that a word of Case.Saw means.
+func (w *world) source(saw string, f family) (netip.Addr, error) {
+	word, node, _ := strings.Cut(saw, " ")
+	at := func(p netip.Prefix, n int) netip.Addr {
+		a := p.Masked().Addr()
+		for range n {
+			a = a.Next()
+		}
+		return a
+	}
+	switch word + " " {
+	case masquerade + " ":
+		return at(f.masquerade, 1), nil
+	case hairpin + " ":
+		return at(f.masquerade, 5), nil
+	case join:
+		return at(f.joins, w.nodes[node].id+1), nil
+	case management:
+		for _, p := range w.nodes[node].podCIDRs {
+			if p.Addr().Is4() == (f.name == "4") {
+				return at(p, 2), nil
+			}
+		}
+	default:
+		if e, ok := w.endpoints[saw]; ok {
+			return e.address(f), nil
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("the lab has no %q", saw)
+}
+
+// target gives the address that a case asks.
+func (w *world) target(c Case, f family) (netip.AddrPort, error) {
+	path, node, _ := strings.Cut(c.Path, " ")
+	s, known := w.services[c.To]
+	switch path {
+	case "direct":
+		if e, ok := w.endpoints[c.To]; ok {
+			return netip.AddrPortFrom(e.address(f), e.port), nil
+		}
+	case "ClusterIP":
+		if known {
+			return netip.AddrPortFrom(ofFamily(s.clusterIPs, f), s.port), nil
+		}
+	case "NodePort":
+		if e, ok := w.endpoints["host-"+strings.TrimPrefix(node, "node-")]; ok && known {
+			return netip.AddrPortFrom(e.address(f), s.nodePort), nil
+		}
+	}
+	return netip.AddrPort{}, fmt.Errorf("the lab has no %s by %s", c.To, c.Path)
+}
+
+// run tries all cases in order and tells each result.
+func (w *world) run(ctx context.Context, cases []Case, tell func(Result)) error {
+	for _, c := range cases {
+		for _, protocol := range []string{"tcp", "udp"} {
+			for _, f := range families() {
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+				tell(w.try(ctx, c, protocol, f))
+			}
+		}
+	}
+	return nil
+}
+
+func (w *world) try(ctx context.Context, c Case, protocol string, f family) Result {
+	r := Result{Case: c, Protocol: protocol + f.name}
+	to, err := w.target(c, f)
+	want, err2 := w.source(c.Saw, f)
+	from, ok := w.endpoints[c.From]
+	if err := errors.Join(err, err2); err != nil || !ok {
+		r.Problem = fmt.Sprintf("cannot be tried: %v, from %s", err, c.From)
+		return r
+	}
+	r.Want = want.String()
+	n := 1
+	if strings.HasSuffix(c.By, " pod") || strings.HasSuffix(c.By, " pods") {
+		n = tries
+	}
+	by := map[string]bool{}
+	for range n {
+		a := lab.Get(ctx, from.place, probe.Request{Protocol: protocol, To: to, Timeout: 3 * time.Second})
+		r.Millis = max(r.Millis, a.Millis)
+		if a.Error != "" {
+			r.Problem = a.Error
+			return r
+		}
+		r.Got = a.Saw.Addr().String()
+		if a.Saw.Addr() != want {
+			r.Problem = fmt.Sprintf("%s saw another source", a.Name)
+			return r
+		}
+		by[a.Name] = true
+	}
+	r.Problem = wrongAnswer(c.By, by)
+	return r
+}
+
+// wrongAnswer tells what is wrong with who answered; nothing is wrong: "".
+func wrongAnswer(want string, by map[string]bool) string {
+	switch want {
+	case "one pod":
+		if len(by) != 1 {
+			return fmt.Sprintf("%d pods answered %d requests of one client", len(by), tries)
+		}
+	case "some pods":
+		if len(by) < 2 {
+			return fmt.Sprintf("one pod answered all %d requests", tries)
+		}
+	default:
+		if !by[want] {
+			for name := range by {
+				return name + " answered instead of " + want
+			}
+		}
+	}
+	return ""
+}

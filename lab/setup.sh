@@ -1,0 +1,36 @@
+#!/bin/sh
+# Installs what the lab needs on a Debian or Ubuntu machine, and only what is missing. The nodes have Open vSwitch, OVN
+# and nft of their own; the machine needs the tools that make and enter them.
+set -eu
+
+if ! command -v go >/dev/null && [ ! -x /usr/local/go/bin/go ]; then
+	echo "setup: Go 1.26 or newer is needed: https://go.dev/dl/" >&2
+	exit 1
+fi
+
+missing=
+need() { # command package
+	PATH=$PATH:/usr/sbin:/sbin command -v "$1" >/dev/null || missing="$missing $2"
+}
+need debootstrap debootstrap
+need ip iproute2
+need ethtool ethtool
+need nsenter util-linux
+[ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing="$missing debian-archive-keyring"
+[ -n "$missing" ] || exit 0
+
+if [ "$(id -u)" != 0 ]; then
+	echo "setup: run as root, or install:$missing" >&2
+	exit 1
+fi
+if ! command -v apt-get >/dev/null; then
+	echo "setup: this machine has no apt-get; install these yourself:$missing" >&2
+	exit 1
+fi
+echo "setup: installing$missing"
+export DEBIAN_FRONTEND=noninteractive
+# shellcheck disable=SC2086 # a list of words
+apt-get install -y --no-install-recommends $missing >/dev/null 2>&1 || { # the lists may be old or not there yet
+	apt-get update >/dev/null
+	apt-get install -y --no-install-recommends $missing >/dev/null
+}
