@@ -88,3 +88,29 @@ func TestRealConntrack(t *testing.T) {
 		}
 	}
 }
+
+// The packets that follow the first one make no entry, and arrive as it did.
+func TestLaterPackets(t *testing.T) {
+	w := New(byHand(2))
+	for _, d := range readDumps(t) {
+		p := Packet{Protocol: cluster.TCP, Src: d.client, Dst: d.to.Addr(), DstPort: d.to.Port(), SrcPort: 40000}
+		r := &run{w: w, prefer: []netip.AddrPort{d.endpoint}}
+		tr, err := r.walk(d.from, p)
+		if err != nil {
+			t.Fatalf("%s: %v", d.name, err)
+		}
+		entries := len(r.ct.entries)
+		r.prefer = nil
+		start, err := r.start(d.from, &p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := r.follow(start, tr.Sent)
+		if err != nil || again.At != tr.Verdict.At || tupleOf(&again.Seen) != tupleOf(&tr.Verdict.Seen) {
+			t.Errorf("%s: later packets: %v, %+v\n%s", d.name, err, again, Trace{Sent: tr.Sent, Forward: r.steps, Verdict: again})
+		}
+		if n := len(r.ct.entries) - entries; n != 0 {
+			t.Errorf("%s: later packets make %d entries\n%s", d.name, n, Trace{Sent: tr.Sent, Forward: r.steps})
+		}
+	}
+}

@@ -32,7 +32,7 @@ func row[R nb.Row](t *testing.T, s datapath.State, table nb.Table, name string) 
 func changeFlow(t *testing.T, s datapath.State, begins string, change func(*flow.Flow)) {
 	t.Helper()
 	for k, f := range s.Bridge.Flows {
-		if strings.HasPrefix(k.String(), begins) {
+		if strings.HasPrefix(k.String()+",", begins+",") {
 			g := *f
 			change(&g)
 			delete(s.Bridge.Flows, k)
@@ -106,7 +106,7 @@ func TestUnknown(t *testing.T) {
 			changeFlow(t, s, "table=2", func(f *flow.Flow) { f.Actions = []flow.Action{flow.Output{Port: "veth7"}} })
 		}},
 		{"actions after ct", "10.96.0.11:80", "actions after a ct", func(t *testing.T, s datapath.State) {
-			changeFlow(t, s, "table=0,priority=500,ip,in_port=LOCAL,nw_dst=10.96", func(f *flow.Flow) {
+			changeFlow(t, s, "table=0,priority=500,ip,in_port=LOCAL,nw_dst=10.96.0.0/16", func(f *flow.Flow) {
 				f.Actions = append(slices.Clone(f.Actions), flow.Normal{})
 			})
 		}},

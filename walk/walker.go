@@ -39,24 +39,7 @@ func New(w World) *Walker {
 //
 // An error means that the packet met what walk does not know, or went in circles; the Trace then tells how far it came.
 func (w *Walker) Walk(at Point, p Packet, prefer ...netip.AddrPort) (Trace, error) {
-	if p.SrcPort == 0 {
-		p.SrcPort = clientPort
-	}
-	r := &run{w: w, prefer: prefer}
-	start, err := r.start(at, &p)
-	t := Trace{From: at, Sent: p}
-	if err == nil {
-		t.Verdict, err = r.follow(start, p)
-	}
-	t.Forward = r.steps
-	if r.sent != nil {
-		t.Sent = *r.sent
-	}
-	if err != nil || !t.Verdict.Delivered && r.refusal == nil {
-		return t, err
-	}
-	err = r.answer(&t)
-	return t, err
+	return (&run{w: w, prefer: prefer}).walk(at, p)
 }
 
 // run is one walk: one connection, in a world without others.
@@ -74,6 +57,27 @@ type run struct {
 	verdict        Verdict
 	done           bool
 	refusal        *refusal
+}
+
+// walk is Walker.Walk.
+func (r *run) walk(at Point, p Packet) (Trace, error) {
+	if p.SrcPort == 0 {
+		p.SrcPort = clientPort
+	}
+	start, err := r.start(at, &p)
+	t := Trace{From: at, Sent: p}
+	if err == nil {
+		t.Verdict, err = r.follow(start, p)
+	}
+	t.Forward = r.steps
+	if r.sent != nil {
+		t.Sent = *r.sent
+	}
+	if err != nil || !t.Verdict.Delivered && r.refusal == nil {
+		return t, err
+	}
+	err = r.answer(&t)
+	return t, err
 }
 
 // refusal is a packet that a load balancer makes to refuse another one.
