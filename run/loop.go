@@ -57,23 +57,28 @@ func (a *agent) look() {
 
 // round plans and applies once. It tells when it wants to be called again, 0 if not before the next change.
 func (a *agent) round(ctx context.Context) time.Duration {
-	if a.snapshot == nil || a.found.gateway.Bridge == "" {
+	again := a.watchRestart(ctx)
+	if a.snapshot == nil || a.found.gateway.Bridge == "" || !a.supported.Load() {
 		a.offer()
 		if a.foundErr != nil {
-			return retryAfter
+			again = retryAfter
 		}
-		return 0
+		return again
 	}
 	s := a.local.apply(a.snapshot, a.found, a.cni.Pods())
 	want, problems := a.planner.Node(s, a.node)
 	a.problems = problems
-	again := a.notes.report(a.own(problems))
+	again = max(again, a.notes.report(a.own(problems)))
 	if want.NB == nil { // the node itself cannot be planned: leave it as it is
 		a.offer()
 		return again
 	}
 	a.want = want
+	a.targets.wantedHost.Store(&want.Host)
 	err := a.pass.Run(ctx, want)
+	if err == nil && a.restarting {
+		err = a.finishRestart(ctx)
+	}
 	if err != nil && ctx.Err() == nil && (a.passErr == nil || a.passErr.Error() != err.Error()) {
 		a.log.Warn("not in sync", "error", err)
 	}
@@ -125,6 +130,8 @@ func (a *agent) notReady() string {
 		return "the cluster has no Node " + a.node
 	case a.want.NB == nil && len(a.problems) > 0:
 		return a.problems[0].Error()
+	case !a.supported.Load():
+		return "the versions of OVN and Open vSwitch are not known yet"
 	case !a.synced && a.passErr != nil:
 		return a.passErr.Error()
 	case !a.synced:

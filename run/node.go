@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -45,7 +46,10 @@ type agent struct {
 	problems []cluster.Problem // of this node's plan
 	passErr  error
 	synced   bool // everything was in order once
-	restarts uint64
+
+	supported  atomic.Bool // OVN and Open vSwitch are new enough
+	restarting bool        // ovs-vswitchd was started anew, and has not been let go yet
+	restarts   uint64
 }
 
 // Node runs the agent of this node until ctx ends. What it made stays, so that a restart interrupts nothing.
@@ -121,6 +125,7 @@ func (a *agent) run(ctx context.Context, client kubernetes.Interface) error {
 	start(func() { follow(ctx, a.inbox, a.cni.Changed(), func(*inbox, struct{}) {}) })
 	start(func() { follow(ctx, a.inbox, a.ovs.Changed(), func(b *inbox, _ struct{}) { b.host = true }) })
 	start(func() { watchHost(ctx, a.inbox) })
+	g.Go(func() error { return a.checkVersions(ctx) })
 	start(func() { a.tick(ctx) })
 	start(func() { a.publisher.run(ctx) })
 	g.Go(func() error { return a.cni.Listen(ctx, pods) })
@@ -151,4 +156,14 @@ func (a *agent) tick(ctx context.Context) {
 			a.inbox.put(func(b *inbox) { b.reread, b.host = true, true })
 		}
 	}
+}
+
+// checkVersions lets the agent work when OVN and Open vSwitch are new enough, and ends it when they are not.
+func (a *agent) checkVersions(ctx context.Context) error {
+	if err := a.targets.checkVersions(ctx); err != nil {
+		return err
+	}
+	a.supported.Store(true)
+	a.inbox.put(func(*inbox) {})
+	return nil
 }

@@ -1,0 +1,114 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"hairpin/apply"
+	"hairpin/apply/kernel"
+	"hairpin/apply/knft"
+	"hairpin/apply/nbdb"
+	"hairpin/apply/ofctl"
+	"hairpin/claims"
+	"hairpin/datapath/host"
+	"hairpin/plan"
+)
+
+// targets are the four systems of the node.
+type targets struct {
+	nb     *nbdb.Target
+	bridge *ofctl.Target
+	nft    *knft.Target
+	host   *kernel.Target
+	pass   apply.Targets
+
+	wantedHost atomic.Pointer[host.State] // what the kernel target asks for
+}
+
+func openTargets(ctx context.Context, c Config, log *slog.Logger) (t *targets, err error) {
+	t = &targets{}
+	t.wantedHost.Store(&host.State{})
+	defer func() {
+		if err != nil {
+			t.close()
+		}
+	}()
+	endpoint := func(file string) string { return "unix:" + filepath.Join(c.Process.OVNRunDir, file) }
+	if t.nb, err = nbdb.Open(nbdb.Config{Northbound: endpoint("ovnnb_db.sock"), Southbound: endpoint("ovnsb_db.sock"), Logger: log}); err != nil {
+		return nil, fmt.Errorf("OVN: %w", err)
+	}
+	if t.bridge, err = ofctl.Open(ofctl.Config{
+		Bridge: c.Cluster.Gateway.Interface, Settings: plan.SettingKeys(), RunDir: c.Process.OVSRunDir, Logger: log,
+	}); err != nil {
+		return nil, fmt.Errorf("Open vSwitch: %w", err)
+	}
+	if t.nft, err = knft.New(ctx, knft.Config{Log: log}); err != nil {
+		return nil, fmt.Errorf("nft: %w", err)
+	}
+	if t.host, err = kernel.New(kernel.Config{
+		Links: []string{claims.ManagementPort}, Prefixes: c.Cluster.Gateway.MasqueradeSubnets,
+		Wanted: func() host.State { return *t.wantedHost.Load() },
+	}); err != nil {
+		return nil, fmt.Errorf("kernel: %w", err)
+	}
+	t.pass = apply.Targets{NB: t.nb, Bridge: t.bridge, NFT: t.nft, Host: t.host}
+	return t, nil
+}
+
+func (t *targets) close() {
+	if t.nb != nil {
+		t.nb.Close()
+	}
+	if t.bridge != nil {
+		t.bridge.Close()
+	}
+	if t.nft != nil {
+		t.nft.Close()
+	}
+	if t.host != nil {
+		t.host.Close()
+	}
+}
+
+// Oldest Open vSwitch that is served (docs/architecture.md); nbdb knows the oldest OVN.
+const (
+	ovsMajor = 3
+	ovsMinor = 5
+)
+
+// checkVersions refuses an Open vSwitch or OVN that is too old, with a message that names the version found and the one
+// needed. It waits until both are there to be asked.
+func (t *targets) checkVersions(ctx context.Context) error {
+	version, err := t.nb.Version(ctx)
+	if err != nil {
+		return err
+	}
+	if err := nbdb.CheckVersion(version); err != nil {
+		return err
+	}
+	version, err = t.bridge.Version(ctx)
+	if err != nil {
+		return err
+	}
+	return checkOVS(version)
+}
+
+func checkOVS(version string) error {
+	f := strings.SplitN(version, ".", 3)
+	if len(f) >= 2 {
+		major, err1 := strconv.Atoi(f[0])
+		minor, err2 := strconv.Atoi(f[1])
+		if err1 == nil && err2 == nil {
+			if major > ovsMajor || major == ovsMajor && minor >= ovsMinor {
+				return nil
+			}
+			return fmt.Errorf("Open vSwitch %s is running; %d.%d or newer is needed", version, ovsMajor, ovsMinor)
+		}
+	}
+	return fmt.Errorf("Open vSwitch's version %q is none; %d.%d or newer is needed", version, ovsMajor, ovsMinor)
+}
