@@ -205,10 +205,11 @@ func (b *bridge) layer2() {
 	b.add(claims.TableWire, prioRest, flow.Match{}, flow.Output{Port: flow.Local})
 }
 
-// rewrite are the last tables of the way between host and gateway router: each must see its own Ethernet address as
-// destination, and the host must believe that its packets come from the next hop.
+// rewrite are the last tables of the way between host and gateway router, which have one Ethernet address. Each must see
+// its own as destination and the next hop's as source: the gateway router refuses packets by sending them back where they
+// came from, and its switch sends nothing to a port that it came from.
 func (b *bridge) rewrite() {
-	b.add(claims.TableToOVN, prioDefault, flow.Match{}, flow.SetEthDst{MAC: b.mac}, flow.Output{Port: b.ovn})
+	b.add(claims.TableToOVN, prioDefault, flow.Match{}, flow.SetEthSrc{MAC: masqMAC()}, flow.SetEthDst{MAC: b.mac}, flow.Output{Port: b.ovn})
 	b.add(claims.TableToHost, prioDefault, flow.Match{}, flow.MoveEthDstToSrc{}, flow.SetEthDst{MAC: b.mac}, flow.Output{Port: flow.Local})
 }
 

@@ -21,7 +21,7 @@ import (
 func services(e Env) (datapath.State, []Problem) {
 	b := balancer{
 		Env: &e, rows: make(nb.State, len(e.Frontends)), wire: newBridge(&e, claims.FeatureServices),
-		nodePorts: map[cluster.Family]*nft.Map{}, options: map[time.Duration]map[string]string{},
+		nodePorts: map[cluster.Family]*nft.Map{}, options: map[lbKind]map[string]string{},
 	}
 	for _, f := range e.Frontends {
 		// A family that the node does not have is nobody's way to a Service here.
@@ -46,7 +46,7 @@ type balancer struct {
 	rows      nb.State
 	wire      *bridge
 	nodePorts map[cluster.Family]*nft.Map
-	options   map[time.Duration]map[string]string // of load balancers, by session affinity
+	options   map[lbKind]map[string]string // of load balancers
 	problems  []Problem
 }
 
@@ -81,7 +81,7 @@ func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
 func (b *balancer) balance(s *Stack, f *cluster.Frontend, name string, vip netip.AddrPort, backends []netip.AddrPort) {
 	row := nb.LoadBalancer{
 		Name: name, Protocol: f.Protocol, VIPs: []nb.VIP{{Addr: vip, Backends: backends}},
-		Options: b.lbOptions(f), Groups: []string{groupBoth}, Owner: f.Owner,
+		Options: b.lbOptions(f, len(backends) == 0), Groups: []string{groupBoth}, Owner: f.Owner,
 	}
 	node := s.Address.Addr()
 	if !slices.ContainsFunc(backends, func(a netip.AddrPort) bool { return a.Addr() == node }) {
@@ -124,14 +124,20 @@ func endpoints(f *cluster.Frontend) []netip.AddrPort {
 // maxAffinity is the longest session affinity that OVN has room for (16 bits of seconds).
 const maxAffinity = 65535 * time.Second
 
+// lbKind is what the options of a load balancer depend on.
+type lbKind struct {
+	affinity time.Duration
+	refuses  bool // no endpoint
+}
+
 // lbOptions gives the options of a load balancer; rows share them.
-func (b *balancer) lbOptions(f *cluster.Frontend) map[string]string {
-	affinity := f.Affinity
-	if affinity > maxAffinity {
+func (b *balancer) lbOptions(f *cluster.Frontend, refuses bool) map[string]string {
+	kind := lbKind{f.Affinity, refuses}
+	if kind.affinity > maxAffinity {
 		b.problem(f, "spec.sessionAffinityConfig.clientIP.timeoutSeconds", "OVN keeps an affinity for at most %d seconds; that is used", maxAffinity/time.Second)
-		affinity = maxAffinity
+		kind.affinity = maxAffinity
 	}
-	if o, ok := b.options[affinity]; ok {
+	if o, ok := b.options[kind]; ok {
 		return o
 	}
 	var pins []string
@@ -139,15 +145,17 @@ func (b *balancer) lbOptions(f *cluster.Frontend) map[string]string {
 		pins = append(pins, b.Stacks[i].MasqPin.String())
 	}
 	o := map[string]string{
-		"reject":          "true",  // no endpoint: TCP reset or ICMP port unreachable
-		"event":           "false", // nobody listens for "no endpoint" events
-		"skip_snat":       "false",
+		"reject": "true",  // no endpoint: TCP reset or ICMP port unreachable
+		"event":  "false", // nobody listens for "no endpoint" events
+		// A gateway router translates what it load-balances, but must not translate a reset that it made itself: the host
+		// would get it from another address than it had asked.
+		"skip_snat":       strconv.FormatBool(refuses),
 		"hairpin_snat_ip": strings.Join(pins, " "), // source for a pod that reaches itself
 	}
-	if affinity > 0 {
-		o["affinity_timeout"] = strconv.Itoa(int(affinity / time.Second))
+	if kind.affinity > 0 {
+		o["affinity_timeout"] = strconv.Itoa(int(kind.affinity / time.Second))
 	}
-	b.options[affinity] = o
+	b.options[kind] = o
 	return o
 }
 
