@@ -25,3 +25,7 @@ type Delta[D any] interface {
 	Count() int // changes: rows, flows, elements, routes …
 	Empty() bool
 }
+
+// Adopter is a Target that gives rows by reference. After a Run that found nothing left to do, Pass shows it what was
+// wanted; it may give these very values back from then on, which makes the next comparison one of pointers.
+type Adopter[S any] interface{ Adopt(want S) }

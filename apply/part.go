@@ -40,7 +40,9 @@ type part[S any, D Delta[D]] struct {
 	known bool  // have was read, and nothing went wrong since
 	done  S     // the last State that was reached
 	whole bool  // done was reached, and nothing went wrong since
+	read  bool  // in this Run
 	err   error // of this Run
+	waits error // of this Run: a *Waiting
 	stale atomic.Bool
 
 	mu     sync.Mutex
@@ -61,7 +63,7 @@ func (p *part[S, D]) changed() <-chan struct{} {
 
 // look begins a Run: it reads the system when that is due, and tells what must change.
 func (p *part[S, D]) look(ctx context.Context, want S) (d D) {
-	p.err = nil
+	p.err, p.waits, p.read = nil, nil, false
 	if p.target == nil {
 		return d
 	}
@@ -71,7 +73,7 @@ func (p *part[S, D]) look(ctx context.Context, want S) (d D) {
 	default:
 	}
 	if stale := p.stale.Swap(false); stale || !p.known {
-		if p.err = p.read(ctx); p.err != nil {
+		if p.err = p.reread(ctx); p.err != nil {
 			p.stale.Store(true)
 			return d
 		}
@@ -79,17 +81,28 @@ func (p *part[S, D]) look(ctx context.Context, want S) (d D) {
 	return p.diff(want, p.have)
 }
 
-// read reads the system, and counts what others did to it.
-func (p *part[S, D]) read(ctx context.Context) error {
-	have, err := p.target.Read(ctx)
+// found reads the system for somebody else.
+func (p *part[S, D]) found(ctx context.Context) (have S, err error) {
+	if p.target == nil {
+		return have, nil
+	}
+	if have, err = p.target.Read(ctx); err != nil {
+		return have, fmt.Errorf("read %s: %w", p.name, err)
+	}
+	return have, nil
+}
+
+// reread reads the system, and counts what others did to it.
+func (p *part[S, D]) reread(ctx context.Context) error {
+	have, err := p.found(ctx)
 	if err != nil {
-		return fmt.Errorf("read %s: %w", p.name, err)
+		return err
 	}
 	drift := 0
 	if p.whole {
 		drift = p.diff(p.done, have).Count()
 	}
-	p.have, p.known = have, true
+	p.have, p.known, p.read = have, true, true
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.status.Reads++
@@ -98,6 +111,7 @@ func (p *part[S, D]) read(ctx context.Context) error {
 }
 
 // do makes the changes of d, if there are any and nothing went wrong before. Those that may not be made yet are left.
+// What waits for a device is not in order, and keeps nobody else from going on.
 func (p *part[S, D]) do(ctx context.Context, d D, may bool) {
 	switch {
 	case p.err != nil || d.Empty():
@@ -107,7 +121,13 @@ func (p *part[S, D]) do(ctx context.Context, d D, may bool) {
 		return
 	}
 	if err := p.target.Apply(ctx, d); err != nil {
-		p.err = fmt.Errorf("apply to %s: %w", p.name, err)
+		err = fmt.Errorf("apply to %s: %w", p.name, err)
+		var waiting *Waiting
+		if errors.As(err, &waiting) {
+			p.waits = err
+		} else {
+			p.err = err
+		}
 		return
 	}
 	p.mu.Lock()
@@ -121,10 +141,17 @@ func (p *part[S, D]) finish(want S) error {
 	if p.target == nil {
 		return nil
 	}
+	hard := p.err != nil && p.err != ErrWithheld
+	if p.err == nil {
+		p.err = p.waits
+	}
 	inSync := p.err == nil
 	p.known, p.whole = inSync, inSync
 	if inSync {
 		p.have, p.done = want, want
+		if a, ok := p.target.(Adopter[S]); ok && p.read {
+			a.Adopt(want)
+		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -132,7 +159,7 @@ func (p *part[S, D]) finish(want S) error {
 		p.status.InSync, p.status.Since = inSync, time.Now()
 	}
 	p.status.Err = p.err
-	if !inSync && p.err != ErrWithheld {
+	if hard {
 		p.status.Errors++
 	}
 	return p.err
@@ -142,14 +169,4 @@ func (p *part[S, D]) report() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.status
-}
-
-func readOf[S any, D Delta[D]](ctx context.Context, p *part[S, D]) (s S, err error) {
-	if p.target == nil {
-		return s, nil
-	}
-	if s, err = p.target.Read(ctx); err != nil {
-		return s, fmt.Errorf("read %s: %w", p.name, err)
-	}
-	return s, nil
 }

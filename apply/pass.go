@@ -131,6 +131,16 @@ func (p *Pass) Wait(ctx context.Context, wake <-chan struct{}) error {
 	return nil
 }
 
+// Read reads all systems now, for a look at what is really there. It is for the goroutine of Run, and changes nothing.
+func (p *Pass) Read(ctx context.Context) (s datapath.State, err error) {
+	var errs [4]error
+	s.NB, errs[0] = p.nb.found(ctx)
+	s.Bridge, errs[1] = p.bridge.found(ctx)
+	s.NFT, errs[2] = p.nft.found(ctx)
+	s.Host, errs[3] = p.host.found(ctx)
+	return s, errors.Join(errs[:]...)
+}
+
 // Reread makes the next Run read all systems again: for the slow timer.
 func (p *Pass) Reread() {
 	p.nb.stale.Store(true)
@@ -155,14 +165,4 @@ func (p *Pass) Status() []Status {
 		list = append(list, p.host.report())
 	}
 	return list
-}
-
-// Read reads all systems now, without comparing: for a look at what is really there.
-func (p *Pass) Read(ctx context.Context) (s datapath.State, err error) {
-	var errs [4]error
-	s.NB, errs[0] = readOf(ctx, p.nb)
-	s.Bridge, errs[1] = readOf(ctx, p.bridge)
-	s.NFT, errs[2] = readOf(ctx, p.nft)
-	s.Host, errs[3] = readOf(ctx, p.host)
-	return s, errors.Join(errs[:]...)
 }

@@ -455,12 +455,13 @@ func TestNorthdSurvivesWhatComesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		hand()
-		for d := nb.Diff(want, nil); ; {
+		for {
 			have, err := target.Read(ctx(t))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d = nb.Diff(want, have); d.Empty() {
+			d := nb.Diff(want, have)
+			if d.Empty() {
 				break
 			}
 			if err := target.Apply(ctx(t), d); err != nil {
