@@ -1,0 +1,104 @@
+package walk
+
+import (
+	"strings"
+	"testing"
+
+	"hairpin/datapath/nb"
+	"net/netip"
+)
+
+func TestMatch(t *testing.T) {
+	sets := map[string]*nb.AddressSet{"a1": {Name: "a1", Addresses: []netip.Prefix{prefix("10.244.1.3/32"), prefix("10.245.0.0/16"), prefix("fd00::1/128")}}}
+	v4 := tcp("172.18.0.4:80")
+	v4.Src = addr("10.244.1.3")
+	v6 := tcp("[fc00::4]:80")
+	v6.Src = addr("fd00::1")
+	for _, c := range []struct {
+		match  string
+		v4, v6 bool
+	}{
+		{"1", true, true},
+		{"ip", true, true},
+		{"ip4", true, false},
+		{"!ip4", false, true},
+		{`inport == "rtos-n1"`, true, true},
+		{`inport != "rtos-n1"`, false, false},
+		{`outport == "rtoj-x" && ip4`, true, false},
+		{`inport == "rtos-n1" && ip4.dst == 172.18.0.4 /* n1 */`, true, false},
+		{`inport=="rtos-n1"&&ip6.dst==fc00::4`, false, true},
+		{"ip4.src == 10.244.0.0/16", true, false},
+		{"ip4.src != 10.244.0.0/16", false, false},
+		{"ip4.src != 10.244.9.0/24", true, false},
+		{"ip4.src == $a1", true, false},
+		{"ip6.src == $a1", false, true},
+		{"ip4.dst == $a1 || ip6.dst == $a1", false, false},
+		{"(ip4.src == $a1 || ip6.src == $a1) && (ip4.dst == 172.18.0.0/16 || ip6.dst == fc00::/16)", true, true},
+		{"ip4.src == 10.244.0.0/16 && ip4.dst != $a1", true, false},
+		{"ip4.dst == {1.2.3.4, 172.18.0.4}", true, false},
+		{"ip4.dst == {1.2.3.4 5.6.7.8}", false, false},
+		{"!(ip4.dst == 172.18.0.4 || ip6)", false, false},
+		{"ip4.src == 0.0.0.0/0", true, false},
+	} {
+		e, err := parseMatch(c.match, sets)
+		if err != nil {
+			t.Errorf("%v", err)
+			continue
+		}
+		if got := e.holds(&matched{p: &v4, in: "rtos-n1", out: "rtoj-x"}); got != c.v4 {
+			t.Errorf("%s: IPv4 %v", c.match, got)
+		}
+		if got := e.holds(&matched{p: &v6, in: "rtos-n1", out: "rtoj-x"}); got != c.v6 {
+			t.Errorf("%s: IPv6 %v", c.match, got)
+		}
+	}
+}
+
+func TestMatchUnknown(t *testing.T) {
+	for match, want := range map[string]string{
+		"":                              "ends too early",
+		"ip4.dst ==":                    "ends too early",
+		"ip4.dst < 1.2.3.4":             `"<" after "ip4.dst" is not known`,
+		"tcp.dst == 80":                 "tcp.dst == 80 is not known",
+		"tcp":                           "ends too early",
+		"ip4.dst == $gone":              "there is no address set gone",
+		"ip4.dst == fd00::1":            "not of one family",
+		"ip4.dst == one":                "is not known",
+		"inport == rtos":                "is not known",
+		`inport == "rtos`:               "a string does not end",
+		"ip4 && ip6 || ip":              "need parentheses",
+		"(ip4":                          "a parenthesis is not closed",
+		"ip4 ip6":                       `"ip6" is not expected`,
+		"ip4 /* comment":                "a comment does not end",
+		"ip4 & ip6":                     `"&" is not known`,
+		"ip4.dst == {1.2.3.4":           "ends too early",
+		"is_chassis_resident(\"cr-x\")": "is not known",
+	} {
+		if _, err := parseMatch(match, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v does not say %q", match, err, want)
+		}
+	}
+}
+
+func FuzzMatch(f *testing.F) {
+	for _, s := range []string{`inport == "rtos-n1" && ip4.dst == 172.18.0.3 /* n1 */`, "(ip4.src == $a || ip6.src == $a) && !ip4", "ip4.dst == {1.2.3.4, 5.6.7.8/9}", `outport != "x"`} {
+		f.Add(s)
+	}
+	sets := map[string]*nb.AddressSet{"a": {Name: "a"}}
+	p := tcp("172.18.0.4:80")
+	p.Src = addr("10.244.1.3")
+	f.Fuzz(func(t *testing.T, s string) {
+		e, err := parseMatch(s, sets)
+		if err != nil {
+			return
+		}
+		// What was understood is decided for every packet, and its opposite the other way round.
+		n, err := parseMatch("!("+s+")", sets)
+		if err != nil {
+			t.Fatalf("%q is understood, in parentheses it is not: %v", s, err)
+		}
+		if m := (&matched{p: &p, in: "a", out: "b"}); e.holds(m) == n.holds(m) {
+			t.Errorf("%q and its opposite are both %v", s, e.holds(m))
+		}
+	})
+}
