@@ -76,26 +76,26 @@ func (g gen) addresses(f cluster.Family) {
 	if f == cluster.IPv6 {
 		management, mask, pods, services = p("fd00:10:244:1::2/64"), p("fd69::2/125"), p("fd00:10:244::/48"), p("fd00:10:96::/112")
 	}
+	// The kernel forgets a link's neighbours with its last address: there are none without one.
 	if g.bool("management") {
 		g.address(Own, management, false)
 		for range g.n("pods", 2) {
 			g.route(Own, management, pods)
+			g.neighbor(Own, management)
 		}
 	}
 	if g.bool("masquerade") {
 		g.address(Shared, mask, g.bool("deprecated"))
 		for range g.n("services", 3) {
 			g.route(Shared, mask, services)
+			g.neighbor(Shared, mask)
 		}
 	}
-	for range g.n("neighbors", 2) {
-		link, in := Own, management
-		if g.bool("shared") {
-			link, in = Shared, mask
-		}
-		k := host.NeighborKey{Link: link, IP: nth(in, 3+g.n("neighbor", 3))}
-		g.s.Neighbors[k] = host.Neighbor{NeighborKey: k, MAC: g.mac(), Owner: g.owner}
-	}
+}
+
+func (g gen) neighbor(link string, subnet netip.Prefix) {
+	k := host.NeighborKey{Link: link, IP: nth(subnet, 3+g.n("neighbor", 3))}
+	g.s.Neighbors[k] = host.Neighbor{NeighborKey: k, MAC: g.mac(), Owner: g.owner}
 }
 
 func (g gen) address(link string, p netip.Prefix, deprecated bool) {
@@ -108,7 +108,7 @@ func (g gen) route(link string, subnet, to netip.Prefix) {
 	b := to.Addr().AsSlice()
 	bits := to.Bits() + 8*g.n("longer", 1)
 	if bits > to.Bits() {
-		b[to.Bits()/8] = byte(g.n("subnet", 3))
+		b[to.Bits()/8] = byte(2 + g.n("subnet", 3)) // not the subnet of an address
 	}
 	a, _ := netip.AddrFromSlice(b)
 	r := host.Route{RouteKey: host.RouteKey{Table: table, Prefix: netip.PrefixFrom(a, bits).Masked()}, Link: link, Owner: g.owner}

@@ -1,0 +1,331 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"hairpin/apply"
+	"hairpin/apply/inside"
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/delta"
+	"hairpin/datapath/host"
+)
+
+// applying is one Apply. Its steps are idempotent, in an order in which each finds what it needs, and go on after
+// errors: what can be made is made.
+type applying struct {
+	t       *Target
+	want    host.State
+	errs    []error
+	missing map[string]bool // links
+}
+
+// Apply makes the changes: links, sysctls, addresses, neighbours, routes, rules; then it removes, in reverse. Changes
+// on links that do not exist are left out, and the error is an *apply.Waiting when nothing else went wrong.
+//
+// What is borrowed is added where its key is missing, whatever has the key.
+func (t *Target) Apply(ctx context.Context, d host.Delta) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	a := &applying{t: t, want: t.config.Wanted(), missing: map[string]bool{}}
+	a.links(d.Links.Add, d)
+	a.links(d.Links.Change, d)
+	a.sysctls(d.Sysctls.Add)
+	a.sysctls(d.Sysctls.Change)
+	a.addresses(d.Addresses.Add)
+	a.addresses(d.Addresses.Change)
+	a.neighbors(d.Neighbors.Add)
+	a.neighbors(d.Neighbors.Change)
+	a.routes(d.Routes)
+	for _, r := range delta.Sorted(d.Rules.Add, host.Rule.Compare) {
+		a.try(a.rule(r), "ip rule add %+v", r)
+	}
+	a.deleteRules(d.Rules.Delete)
+	a.deleteRoutes(d.Routes.Delete)
+	a.deleteNeighbors(d.Neighbors.Delete)
+	a.deleteAddresses(d.Addresses.Delete)
+	return a.result()
+}
+
+func (a *applying) result() error {
+	if len(a.errs) > 0 {
+		return errors.Join(a.errs...)
+	}
+	if len(a.missing) > 0 {
+		return &apply.Waiting{Devices: delta.Keys(a.missing)}
+	}
+	return nil
+}
+
+// try keeps an error with the command that it is of. A link that went away meanwhile is waited for.
+func (a *applying) try(err error, format string, args ...any) {
+	if err != nil {
+		a.errs = append(a.errs, fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), err))
+	}
+}
+
+// text gives the command of a state with one entry.
+func text(s host.State) string { return strings.TrimSpace(host.Print(s)) }
+
+// index gives the number of a link, or notes that it is missing.
+func (a *applying) index(name string) (int, bool) {
+	l := a.link(name)
+	if l == nil {
+		return 0, false
+	}
+	return l.Attrs().Index, true
+}
+
+func (a *applying) link(name string) netlink.Link {
+	l, err := a.t.links.LinkByName(name)
+	switch {
+	case errors.As(err, &netlink.LinkNotFoundError{}):
+		a.missing[name] = true
+		return nil
+	case err != nil:
+		a.try(err, "link %s", name)
+		return nil
+	}
+	return l
+}
+
+func (a *applying) links(links map[string]host.Link, d host.Delta) {
+	for _, name := range delta.Keys(links) {
+		want := links[name]
+		l := a.link(name)
+		if l == nil {
+			continue
+		}
+		what := text(host.State{Links: map[string]host.Link{name: want}})
+		var found cluster.MAC
+		copy(found[:], l.Attrs().HardwareAddr)
+		if want.MAC != (cluster.MAC{}) && want.MAC != found {
+			a.try(a.t.links.LinkSetHardwareAddr(l, net.HardwareAddr(want.MAC[:])), "%s", what)
+			a.again(name, d)
+		}
+		if want.MTU != 0 && want.MTU != l.Attrs().MTU {
+			a.try(a.t.links.LinkSetMTU(l, want.MTU), "%s", what)
+		}
+		if l.Attrs().Flags&net.FlagUp == 0 {
+			a.try(a.t.links.LinkSetUp(l), "%s", what)
+		}
+	}
+}
+
+// again makes a link's wanted neighbours: with another MAC, the kernel forgets even permanent ones.
+func (a *applying) again(link string, d host.Delta) {
+	lost := map[host.NeighborKey]host.Neighbor{}
+	for k, n := range a.want.Neighbors {
+		if _, gone := d.Neighbors.Delete[k]; k.Link == link && !gone {
+			lost[k] = n
+		}
+	}
+	a.neighbors(lost)
+}
+
+func sysctlFile(path string) string { return filepath.Join("/proc/sys", path) }
+
+func (a *applying) sysctls(sysctls map[string]host.Sysctl) {
+	if len(sysctls) == 0 {
+		return
+	}
+	err := inside.Do(a.t.config.NetNS, func() error {
+		for _, path := range delta.Keys(sysctls) {
+			a.sysctl(sysctls[path])
+		}
+		return nil
+	})
+	a.try(err, "sysctls")
+}
+
+func (a *applying) sysctl(s host.Sysctl) {
+	what := text(host.State{Sysctls: map[string]host.Sysctl{s.Path: s}})
+	if !filepath.IsLocal(s.Path) {
+		a.try(errors.New("not a path below /proc/sys"), "%s", what)
+		return
+	}
+	err := os.WriteFile(sysctlFile(s.Path), []byte(s.Value), 0)
+	// net/ipv4/conf/LINK/…: the link may come later.
+	if part := strings.Split(s.Path, "/"); errors.Is(err, os.ErrNotExist) && len(part) == 5 && part[0] == "net" {
+		if _, exists := a.index(part[3]); !exists {
+			return
+		}
+	}
+	a.try(err, "%s", what)
+}
+
+func (a *applying) addresses(addresses map[host.AddressKey]host.Address) {
+	for _, k := range delta.Sorted(addresses, host.AddressKey.Compare) {
+		want := addresses[k]
+		what := text(host.State{Addresses: map[host.AddressKey]host.Address{k: want}})
+		if !want.Borrowed && !a.t.config.ours(k.Link, k.Prefix.Addr()) {
+			a.try(errors.New("neither the link nor the range is ours"), "%s", what)
+			continue
+		}
+		index, exists := a.index(k.Link)
+		if !exists {
+			continue
+		}
+		if k.Prefix.Addr().Is6() && !want.Borrowed {
+			// IPv6 has an address once on a link; replacing it would keep the old length.
+			a.deleteAddresses(a.otherLengths(k, index))
+		}
+		err := a.address(want, index)
+		if want.Borrowed && errors.Is(err, unix.EEXIST) {
+			continue
+		}
+		a.try(err, "%s", what)
+	}
+}
+
+// forever is the lifetime of an address that does not end.
+const forever = ^uint32(0)
+
+func (a *applying) address(want host.Address, index int) error {
+	ip := want.Prefix.Addr()
+	head := nl.NewIfAddrmsg(int(familyOf(ip)))
+	head.Prefixlen = uint8(want.Prefix.Bits())
+	head.Index = uint32(index)
+	flags := uint32(0)
+	if ip.Is6() {
+		flags = unix.IFA_F_NODAD
+	}
+	life := nl.IfaCacheInfo{IfaCacheinfo: unix.IfaCacheinfo{Prefered: forever, Valid: forever}}
+	if want.Deprecated {
+		life.Prefered = 0
+	}
+	how := unix.NLM_F_CREATE | unix.NLM_F_REPLACE
+	if want.Borrowed {
+		how = unix.NLM_F_CREATE | unix.NLM_F_EXCL
+	}
+	return a.t.send(unix.RTM_NEWADDR, how, head,
+		nl.NewRtAttr(unix.IFA_LOCAL, ip.AsSlice()), nl.NewRtAttr(unix.IFA_ADDRESS, ip.AsSlice()),
+		nl.NewRtAttr(unix.IFA_FLAGS, nl.Uint32Attr(flags)), nl.NewRtAttr(unix.IFA_CACHEINFO, life.Serialize()))
+}
+
+// otherLengths gives the same address on the same link with other prefix lengths.
+func (a *applying) otherLengths(k host.AddressKey, index int) map[host.AddressKey]host.Address {
+	list, err := a.t.listAddresses()
+	a.try(err, "addresses")
+	out := map[host.AddressKey]host.Address{}
+	for _, f := range list {
+		if f.link == index && f.prefix.Addr() == k.Prefix.Addr() && f.prefix != k.Prefix {
+			other := host.AddressKey{Link: k.Link, Prefix: f.prefix}
+			out[other] = host.Address{AddressKey: other}
+		}
+	}
+	return out
+}
+
+func (a *applying) neighbors(neighbors map[host.NeighborKey]host.Neighbor) {
+	for _, k := range delta.Sorted(neighbors, host.NeighborKey.Compare) {
+		want := neighbors[k]
+		what := text(host.State{Neighbors: map[host.NeighborKey]host.Neighbor{k: want}})
+		if !a.t.config.ours(k.Link, k.IP) {
+			a.try(errors.New("neither the link nor the range is ours"), "%s", what)
+			continue
+		}
+		index, exists := a.index(k.Link)
+		if !exists {
+			continue
+		}
+		head := &netlink.Ndmsg{Family: familyOf(k.IP), Index: uint32(index), State: unix.NUD_PERMANENT}
+		a.try(a.t.send(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, head,
+			nl.NewRtAttr(unix.NDA_DST, k.IP.AsSlice()), nl.NewRtAttr(unix.NDA_LLADDR, want.MAC[:])), "%s", what)
+	}
+}
+
+// routes makes routes without a next hop first: the others may need them.
+func (a *applying) routes(d delta.Delta[host.RouteKey, host.Route]) {
+	a.deleteOdd(d.Change)
+	changes := delta.Delta[host.RouteKey, host.Route]{Add: d.Add, Change: d.Change}.ApplyTo(nil)
+	present := a.borrowedRoutes(changes)
+	for _, onLink := range []bool{true, false} {
+		for _, k := range delta.Sorted(changes, host.RouteKey.Compare) {
+			want := changes[k]
+			if want.Via.IsValid() == onLink || want.Borrowed && present[k] {
+				continue
+			}
+			if index, exists := a.index(want.Link); exists {
+				a.try(a.route(want, index), "%s", text(host.State{Routes: map[host.RouteKey]host.Route{k: want}}))
+			}
+		}
+	}
+}
+
+// borrowedRoutes tells which of the borrowed routes are there, in whatever form.
+func (a *applying) borrowedRoutes(routes map[host.RouteKey]host.Route) map[host.RouteKey]bool {
+	list, err := a.t.listBorrowed(routes, func(name string) (netlink.Link, error) { return a.link(name), nil })
+	a.try(err, "routes")
+	present := map[host.RouteKey]bool{}
+	for _, f := range list {
+		present[f.key] = true
+	}
+	return present
+}
+
+func (a *applying) route(want host.Route, index int) error {
+	head := &nl.RtMsg{RtMsg: unix.RtMsg{
+		Family: familyOf(want.Prefix.Addr()), Dst_len: uint8(want.Prefix.Bits()), Protocol: claims.RouteProtocol,
+		Type: unix.RTN_UNICAST, Scope: unix.RT_SCOPE_UNIVERSE,
+	}}
+	if want.Prefix.Addr().Is4() && !want.Via.IsValid() {
+		head.Scope = unix.RT_SCOPE_LINK
+	}
+	how := unix.NLM_F_CREATE | unix.NLM_F_REPLACE
+	if want.Borrowed {
+		// As "ip route add" does: it is not ours.
+		head.Protocol, how = unix.RTPROT_BOOT, unix.NLM_F_CREATE|unix.NLM_F_EXCL
+	}
+	data := []nl.NetlinkRequestData{
+		head, nl.NewRtAttr(unix.RTA_DST, want.Prefix.Addr().AsSlice()), nl.NewRtAttr(unix.RTA_TABLE, nl.Uint32Attr(uint32(want.Table))),
+		nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(index))),
+	}
+	for kind, ip := range map[int]netip.Addr{unix.RTA_GATEWAY: want.Via, unix.RTA_PREFSRC: want.Src} {
+		if ip.IsValid() {
+			data = append(data, nl.NewRtAttr(kind, ip.AsSlice()))
+		}
+	}
+	if want.MTU != 0 {
+		metrics := nl.NewRtAttr(unix.RTA_METRICS, nil)
+		metrics.AddRtAttr(unix.RTAX_MTU, nl.Uint32Attr(uint32(want.MTU)))
+		data = append(data, metrics)
+	}
+	return a.t.send(unix.RTM_NEWROUTE, how, data...)
+}
+
+func (a *applying) rule(want host.Rule) error {
+	head := &nl.RtMsg{RtMsg: unix.RtMsg{Family: unix.AF_INET, Type: frActToTable}}
+	if want.Family == cluster.IPv6 {
+		head.Family = unix.AF_INET6
+	}
+	data := []nl.NetlinkRequestData{
+		head, nl.NewRtAttr(nl.FRA_PRIORITY, nl.Uint32Attr(uint32(want.Priority))), nl.NewRtAttr(nl.FRA_TABLE, nl.Uint32Attr(uint32(want.Table))),
+	}
+	if want.From.IsValid() {
+		head.Src_len = uint8(want.From.Bits())
+		data = append(data, nl.NewRtAttr(nl.FRA_SRC, want.From.Addr().AsSlice()))
+	}
+	if want.Mark != 0 {
+		data = append(data, nl.NewRtAttr(nl.FRA_FWMARK, nl.Uint32Attr(want.Mark)))
+	}
+	err := a.t.send(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, data...)
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	return err
+}

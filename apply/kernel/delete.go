@@ -1,0 +1,104 @@
+package kernel
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"hairpin/cluster"
+	"hairpin/datapath/host"
+)
+
+// Things are deleted by the message with which the kernel lists them, as "ip … flush" does: it says more of them than
+// package host knows. What is gone already is fine.
+
+func (a *applying) delete(kind int, raw []byte, what string) {
+	err := a.t.send(kind, 0, payload(raw))
+	for _, gone := range []error{unix.ESRCH, unix.ENOENT, unix.EADDRNOTAVAIL, unix.ENODEV} {
+		if errors.Is(err, gone) {
+			return
+		}
+	}
+	a.try(err, "%s", what)
+}
+
+func (a *applying) deleteRules(rules map[host.Rule]cluster.Owner) {
+	if len(rules) == 0 {
+		return
+	}
+	list, err := a.t.listRules()
+	a.try(err, "rules")
+	for _, f := range list {
+		if _, gone := rules[f.rule]; gone {
+			a.delete(unix.RTM_DELRULE, f.raw, "ip rule del")
+		}
+	}
+}
+
+func (a *applying) deleteRoutes(routes map[host.RouteKey]host.Route) {
+	a.eachRoute(routes, func(f foundRoute) { a.delete(unix.RTM_DELROUTE, f.raw, "ip route del "+f.key.Prefix.String()) })
+}
+
+// deleteOdd deletes those of our routes that a new one would stand beside instead of replacing them: they have another
+// metric, or are of another kind.
+func (a *applying) deleteOdd(routes map[host.RouteKey]host.Route) {
+	a.eachRoute(routes, func(f foundRoute) {
+		if !f.plain {
+			a.delete(unix.RTM_DELROUTE, f.raw, "ip route del "+f.key.Prefix.String())
+		}
+	})
+}
+
+// eachRoute goes over our routes with these keys.
+func (a *applying) eachRoute(routes map[host.RouteKey]host.Route, do func(foundRoute)) {
+	if len(routes) == 0 {
+		return
+	}
+	list, err := a.t.listRoutes()
+	a.try(err, "routes")
+	for _, f := range list {
+		if _, named := routes[f.key]; named {
+			do(f)
+		}
+	}
+}
+
+func (a *applying) deleteNeighbors(neighbors map[host.NeighborKey]host.Neighbor) {
+	if len(neighbors) == 0 {
+		return
+	}
+	indexes := map[string]int{}
+	for k := range neighbors {
+		if l, err := a.t.links.LinkByName(k.Link); err == nil {
+			indexes[k.Link] = l.Attrs().Index
+		}
+	}
+	list, err := a.t.listNeighbors()
+	a.try(err, "neighbours")
+	for _, f := range list {
+		for k := range neighbors {
+			if f.permanent && f.ip == k.IP && f.link == indexes[k.Link] {
+				a.delete(unix.RTM_DELNEIGH, f.raw, "ip neigh del "+f.ip.String())
+			}
+		}
+	}
+}
+
+func (a *applying) deleteAddresses(addresses map[host.AddressKey]host.Address) {
+	if len(addresses) == 0 {
+		return
+	}
+	list, err := a.t.listAddresses()
+	a.try(err, "addresses")
+	for k := range addresses {
+		l, err := a.t.links.LinkByName(k.Link)
+		if err != nil {
+			continue // gone with its addresses
+		}
+		for _, f := range list {
+			if f.link == l.Attrs().Index && f.prefix == k.Prefix {
+				a.delete(unix.RTM_DELADDR, f.raw, "ip addr del "+k.Prefix.String()+" dev "+k.Link)
+			}
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package kernel
+
+import (
+	"syscall"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"hairpin/apply/notice"
+	"hairpin/claims"
+	"hairpin/datapath/host"
+)
+
+// Parts of announcements of sysctls (linux/netconf.h).
+const (
+	sizeofNetconfmsg = 4 // family, padded
+	netconfaIfindex  = 1
+	allLinks         = -1
+	defaultLinks     = -2
+)
+
+func (t *Target) listen() (*notice.Listener, error) {
+	return notice.Listen(notice.Config{
+		NetNS: t.config.NetNS, Protocol: unix.NETLINK_ROUTE, Relevant: t.relevant,
+		Groups: []int{
+			unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+			unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF,
+		},
+	})
+}
+
+// relevant tells whether an event may be of something that Read reports. A message that cannot be read is.
+func (t *Target) relevant(m syscall.NetlinkMessage) bool {
+	want := t.config.Wanted()
+	switch m.Header.Type {
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		return t.relevantLink(m.Data, &want)
+	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+		f, err := parseAddress(m.Data)
+		return err != nil || !local(f.prefix.Addr())
+	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+		return t.relevantNeighbor(m.Data, &want)
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		f, err := parseRoute(m.Data)
+		_, wanted := want.Routes[f.key]
+		return err != nil || wanted || f.protocol == claims.RouteProtocol
+	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
+		f, err := parseRule(m.Data)
+		return err != nil || f.inRange()
+	case unix.RTM_NEWNETCONF:
+		return t.relevantSysctl(m.Data)
+	}
+	return false
+}
+
+func (t *Target) relevantLink(raw []byte, want *host.State) bool {
+	attrs, err := attributes(raw, unix.SizeofIfInfomsg)
+	if err != nil {
+		return true
+	}
+	for _, a := range attrs {
+		if a.Attr.Type == unix.IFLA_IFNAME {
+			name := nl.BytesToString(a.Value)
+			_, wanted := want.Links[name]
+			return wanted || t.matters(int(number(raw[4:]))) || t.named(name, want)
+		}
+	}
+	return true
+}
+
+// named tells whether something wanted is on a link, or the link is ours.
+func (t *Target) named(name string, want *host.State) bool {
+	for _, l := range t.config.Links {
+		if l == name {
+			return true
+		}
+	}
+	for k := range want.Addresses {
+		if k.Link == name {
+			return true
+		}
+	}
+	for _, r := range want.Routes {
+		if r.Link == name {
+			return true
+		}
+	}
+	return false
+}
+
+// relevantNeighbor heeds permanent entries, and what happens to wanted ones: others come and go with the traffic.
+func (t *Target) relevantNeighbor(raw []byte, want *host.State) bool {
+	f, err := parseNeighbor(raw)
+	if err != nil || f.permanent {
+		return true
+	}
+	for k := range want.Neighbors {
+		if k.IP == f.ip {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *Target) relevantSysctl(raw []byte) bool {
+	attrs, err := attributes(raw, sizeofNetconfmsg)
+	if err != nil {
+		return true
+	}
+	for _, a := range attrs {
+		if a.Attr.Type == netconfaIfindex {
+			i := int(int32(number(a.Value)))
+			return i == allLinks || i == defaultLinks || t.matters(i)
+		}
+	}
+	return false
+}
+
+// matters tells whether a link mattered at the last Read.
+func (t *Target) matters(index int) bool {
+	m := t.indexes.Load()
+	return m != nil && (*m)[index]
+}

@@ -1,0 +1,120 @@
+// Package kernel is the apply.Target of the kernel's network: links, addresses, routes, policy-routing rules,
+// neighbours and sysctls of one network namespace, over rtnetlink.
+//
+// What is ours is told by the kernel itself: routes by their protocol (claims.RouteProtocol), rules by their priority,
+// addresses and permanent neighbours by being on a link that is ours as a whole or in a range that is ours. For
+// everything else (sysctls, MAC and MTU of links, what is borrowed from the machine), Read looks at what is wanted, and
+// at nothing more.
+package kernel
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"hairpin/apply"
+	"hairpin/apply/notice"
+	"hairpin/datapath/host"
+)
+
+var _ apply.Target[host.State, host.Delta] = (*Target)(nil)
+
+// Config says what is ours.
+type Config struct {
+	NetNS string // path of a network namespace such as "/proc/123/ns/net"; empty = the caller's
+	// Links are ours as a whole: every global address and permanent neighbour on them.
+	Links []string
+	// Prefixes are ours on every link, such as the masquerade subnets.
+	Prefixes []netip.Prefix
+	// Wanted gives the State that is wanted at the moment. It is called from several goroutines, at every Read and for
+	// every event; nil = nothing is wanted.
+	Wanted func() host.State
+}
+
+// Target is the network of one namespace.
+type Target struct {
+	config  Config
+	notice  *notice.Listener
+	links   *netlink.Handle
+	socket  *nl.SocketHandle
+	indexes atomic.Pointer[map[int]bool] // of the links that matter, at the last Read
+
+	mu sync.Mutex // one Apply at a time
+}
+
+// timeout is for one answer of the kernel, which is otherwise immediate.
+const timeout = 10 // seconds
+
+// New makes a Target and starts to listen.
+func New(c Config) (*Target, error) {
+	if c.Wanted == nil {
+		c.Wanted = func() host.State { return host.State{} }
+	}
+	t := &Target{config: c}
+	ns := netns.None()
+	if c.NetNS != "" {
+		var err error
+		if ns, err = netns.GetFromPath(c.NetNS); err != nil {
+			return nil, fmt.Errorf("network namespace %s: %w", c.NetNS, err)
+		}
+		defer func() { _ = ns.Close() }()
+	}
+	s, err := nl.GetNetlinkSocketAt(ns, netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open rtnetlink: %w", err)
+	}
+	t.socket = &nl.SocketHandle{Socket: s}
+	// Strict checks make the kernel filter what it lists: there may be a million routes of others.
+	err = unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
+	if err == nil {
+		err = s.SetReceiveTimeout(&unix.Timeval{Sec: timeout})
+	}
+	if err == nil {
+		err = s.SetExtAck(true)
+	}
+	if err == nil {
+		t.links, err = netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	}
+	if err == nil {
+		t.notice, err = t.listen()
+	}
+	if err != nil {
+		t.closeSockets()
+		return nil, fmt.Errorf("open rtnetlink: %w", err)
+	}
+	return t, nil
+}
+
+// Close ends the listening.
+func (t *Target) Close() {
+	t.notice.Close()
+	t.closeSockets()
+}
+
+func (t *Target) closeSockets() {
+	t.socket.Close()
+	if t.links != nil {
+		t.links.Close()
+	}
+}
+
+// Changed tells of changes of links, addresses, routes, rules, permanent neighbours, and of the few sysctls that the
+// kernel announces (forwarding, rp_filter).
+func (t *Target) Changed() <-chan struct{} { return t.notice.Changed() }
+
+// ours tells whether an address on a link is ours by Config.
+func (c *Config) ours(link string, a netip.Addr) bool {
+	return slices.Contains(c.Links, link) || slices.ContainsFunc(c.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// local tells of addresses that the kernel itself makes.
+func local(a netip.Addr) bool {
+	return a.IsLinkLocalUnicast() && a.Is6() || a.IsMulticast() || a.IsLoopback()
+}

@@ -1,0 +1,259 @@
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/host"
+)
+
+// The found* types are what the kernel lists, with the message itself: the same message deletes it.
+type foundAddress struct {
+	raw        []byte
+	link       int
+	prefix     netip.Prefix
+	deprecated bool
+}
+
+type foundNeighbor struct {
+	raw       []byte
+	link      int
+	ip        netip.Addr
+	mac       cluster.MAC
+	permanent bool
+}
+
+type foundRoute struct {
+	raw      []byte
+	key      host.RouteKey
+	link     int
+	via, src netip.Addr
+	mtu      int
+	protocol uint8
+	plain    bool // has a form in package host
+}
+
+type foundRule struct {
+	raw      []byte
+	rule     host.Rule
+	priority uint32
+}
+
+// dumpTries is how often a listing is begun anew when the table changes meanwhile.
+const dumpTries = 20
+
+// dump lists what a request asks for.
+func (t *Target) dump(kind int, head nl.NetlinkRequestData, attrs ...*nl.RtAttr) ([][]byte, error) {
+	for try := 1; ; try++ {
+		req := nl.NewNetlinkRequest(kind, unix.NLM_F_DUMP)
+		req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: t.socket}
+		req.AddData(head)
+		for _, a := range attrs {
+			req.AddData(a)
+		}
+		out, err := req.Execute(unix.NETLINK_ROUTE, 0)
+		interrupted := errors.Is(err, netlink.ErrDumpInterrupted) || errors.Is(err, unix.EINTR)
+		if !interrupted || try == dumpTries {
+			return out, err
+		}
+	}
+}
+
+// send makes one change.
+func (t *Target) send(kind, flags int, data ...nl.NetlinkRequestData) error {
+	req := nl.NewNetlinkRequest(kind, flags|unix.NLM_F_ACK)
+	req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: t.socket}
+	for _, d := range data {
+		req.AddData(d)
+	}
+	_, err := req.Execute(unix.NETLINK_ROUTE, 0)
+	return err
+}
+
+// payload is a message that is sent as it was received.
+type payload []byte
+
+func (p payload) Len() int          { return len(p) }
+func (p payload) Serialize() []byte { return p }
+
+// attributes cuts a message behind its head.
+func attributes(raw []byte, head int) ([]syscall.NetlinkRouteAttr, error) {
+	if len(raw) < head {
+		return nil, fmt.Errorf("netlink: a message of %d bytes", len(raw))
+	}
+	return nl.ParseRouteAttr(raw[head:])
+}
+
+func addrOf(b []byte) netip.Addr {
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// number reads an attribute of 4 bytes.
+func number(b []byte) uint32 {
+	if len(b) < 4 {
+		return 0
+	}
+	return binary.NativeEndian.Uint32(b)
+}
+
+func parseAddress(raw []byte) (foundAddress, error) {
+	f := foundAddress{raw: raw}
+	attrs, err := attributes(raw, unix.SizeofIfAddrmsg)
+	if err != nil {
+		return f, err
+	}
+	f.link = int(number(raw[4:]))
+	f.deprecated = raw[2]&unix.IFA_F_DEPRECATED != 0 // the lifetimes do not tell it of IPv4
+	var peer, own netip.Addr
+	for _, a := range attrs {
+		switch a.Attr.Type {
+		case unix.IFA_ADDRESS:
+			peer = addrOf(a.Value)
+		case unix.IFA_LOCAL:
+			own = addrOf(a.Value)
+		}
+	}
+	if !own.IsValid() { // IPv6 without a peer
+		own = peer
+	}
+	f.prefix = netip.PrefixFrom(own, int(raw[1]))
+	return f, nil
+}
+
+func parseNeighbor(raw []byte) (foundNeighbor, error) {
+	f := foundNeighbor{raw: raw}
+	attrs, err := attributes(raw, unix.SizeofNdMsg)
+	if err != nil {
+		return f, err
+	}
+	f.link = int(number(raw[4:]))
+	f.permanent = binary.NativeEndian.Uint16(raw[8:])&unix.NUD_PERMANENT != 0
+	for _, a := range attrs {
+		switch a.Attr.Type {
+		case unix.NDA_DST:
+			f.ip = addrOf(a.Value)
+		case unix.NDA_LLADDR:
+			copy(f.mac[:], a.Value)
+		}
+	}
+	return f, nil
+}
+
+// metricIPv6 is the kernel's metric for IPv6 routes that name none.
+const metricIPv6 = 1024
+
+func parseRoute(raw []byte) (foundRoute, error) {
+	f := foundRoute{raw: raw}
+	attrs, err := attributes(raw, unix.SizeofRtMsg)
+	if err != nil {
+		return f, err
+	}
+	m := nl.DeserializeRtMsg(raw)
+	f.protocol = m.Protocol
+	f.plain = m.Type == unix.RTN_UNICAST && m.Tos == 0 && m.Src_len == 0 && m.Flags&unix.RTNH_F_ONLINK == 0
+	f.key.Table = int(m.Table)
+	to, metric, plainMetric := netip.IPv4Unspecified(), uint32(0), uint32(0)
+	if m.Family == unix.AF_INET6 {
+		to, plainMetric = netip.IPv6Unspecified(), metricIPv6
+	}
+	for _, a := range attrs {
+		switch a.Attr.Type {
+		case unix.RTA_DST:
+			to = addrOf(a.Value)
+		case unix.RTA_TABLE:
+			f.key.Table = int(number(a.Value))
+		case unix.RTA_OIF:
+			f.link = int(number(a.Value))
+		case unix.RTA_GATEWAY:
+			f.via = addrOf(a.Value)
+		case unix.RTA_PREFSRC:
+			f.src = addrOf(a.Value)
+		case unix.RTA_PRIORITY:
+			metric = number(a.Value)
+		case unix.RTA_METRICS:
+			f.metrics(a.Value)
+		case unix.RTA_CACHEINFO:
+		case unix.RTA_PREF:
+			f.plain = f.plain && len(a.Value) == 1 && a.Value[0] == 0
+		default:
+			f.plain = false
+		}
+	}
+	f.key.Prefix = netip.PrefixFrom(to, int(m.Dst_len))
+	scope := uint8(unix.RT_SCOPE_UNIVERSE)
+	if m.Family == unix.AF_INET && !f.via.IsValid() {
+		scope = unix.RT_SCOPE_LINK
+	}
+	f.plain = f.plain && metric == plainMetric && m.Scope == scope && f.link != 0
+	return f, nil
+}
+
+// metrics knows the MTU; a route with another metric is none of the plain ones.
+func (f *foundRoute) metrics(b []byte) {
+	attrs, err := nl.ParseRouteAttr(b)
+	f.plain = f.plain && err == nil
+	for _, a := range attrs {
+		if a.Attr.Type == unix.RTAX_MTU {
+			f.mtu = int(number(a.Value))
+		} else {
+			f.plain = false
+		}
+	}
+}
+
+// frActToTable is the action "lookup" of a rule (linux/fib_rules.h).
+const frActToTable = 1
+
+func parseRule(raw []byte) (foundRule, error) {
+	f := foundRule{raw: raw}
+	attrs, err := attributes(raw, unix.SizeofRtMsg)
+	if err != nil {
+		return f, err
+	}
+	m := nl.DeserializeRtMsg(raw) // struct fib_rule_hdr has the same form
+	f.rule = host.Rule{Family: cluster.IPv4, Table: int(m.Table)}
+	if m.Family == unix.AF_INET6 {
+		f.rule.Family = cluster.IPv6
+	}
+	plain := m.Type == frActToTable && m.Tos == 0 && m.Dst_len == 0 && m.Flags&netlink.FibRuleInvert == 0
+	mask := ^uint32(0)
+	for _, a := range attrs {
+		switch a.Attr.Type {
+		case nl.FRA_SRC:
+			f.rule.From = netip.PrefixFrom(addrOf(a.Value), int(m.Src_len))
+		case nl.FRA_PRIORITY:
+			f.priority = number(a.Value)
+		case nl.FRA_FWMARK:
+			f.rule.Mark = number(a.Value)
+		case nl.FRA_FWMASK:
+			mask = number(a.Value)
+		case nl.FRA_TABLE:
+			f.rule.Table = int(number(a.Value))
+		case nl.FRA_SUPPRESS_IFGROUP, nl.FRA_SUPPRESS_PREFIXLEN:
+			plain = plain && number(a.Value) == ^uint32(0)
+		case nl.FRA_PROTOCOL:
+		default:
+			plain = false
+		}
+	}
+	f.rule.Priority = int(f.priority)
+	if !plain || mask != ^uint32(0) && (f.rule.Mark != 0 || mask != 0) {
+		f.rule = host.Rule{Family: f.rule.Family, Priority: f.rule.Priority, Table: host.OtherRule}
+	}
+	return f, nil
+}
+
+// inRange tells whether a rule is ours.
+func (f *foundRule) inRange() bool {
+	return f.priority >= claims.RulePriorityFirst && f.priority <= claims.RulePriorityLast
+}

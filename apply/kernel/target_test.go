@@ -1,0 +1,276 @@
+package kernel_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hairpin/apply"
+	"hairpin/apply/inside"
+	"hairpin/apply/inside/insidetest"
+	"hairpin/apply/kernel"
+	"hairpin/datapath/host"
+	"hairpin/datapath/host/hosttest"
+)
+
+// left reads, and gives what is missing.
+func (s *system) left(t testing.TB, target *kernel.Target) host.Delta {
+	t.Helper()
+	have, err := target.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return host.Diff(s.wanted(), have)
+}
+
+// reach makes everything that is wanted.
+func (s *system) reach(t testing.TB, target *kernel.Target) {
+	t.Helper()
+	if err := target.Apply(t.Context(), s.left(t, target)); err != nil {
+		t.Fatal(err)
+	}
+	if d := s.left(t, target); !d.Empty() {
+		t.Fatalf("left over:\n%s", d)
+	}
+}
+
+// quiet waits until there is no notice for a while.
+func quiet(t testing.TB, target *kernel.Target) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		select {
+		case <-target.Changed():
+		case <-time.After(150 * time.Millisecond):
+			return
+		}
+	}
+	t.Fatal("Changed tells of changes for ever")
+}
+
+func told(t testing.TB, target *kernel.Target, what string) {
+	t.Helper()
+	select {
+	case <-target.Changed():
+	case <-time.After(time.Second):
+		t.Fatalf("%s is not told within 1 s", what)
+	}
+}
+
+// TestLinksComeLater: what needs a link waits for it; all else is made at once.
+func TestLinksComeLater(t *testing.T) {
+	s := &system{ns: insidetest.NetNS(t)}
+	target := s.target(t)
+	s.wants(example(t))
+	for range 2 {
+		err := target.Apply(t.Context(), s.left(t, target))
+		var waits *apply.Waiting
+		if !errors.As(err, &waits) || !slices.Equal(waits.Devices, []string{"br-ex", "eth0.10", hosttest.Own}) {
+			t.Fatalf("without links, Apply gives error %v", err)
+		}
+		if d := s.left(t, target); len(d.Rules.Add) != 0 || d.Sysctls.Count() != 2 {
+			t.Errorf("without links, rules and sysctls are missing:\n%s", d)
+		}
+		quiet(t, target)
+		s.ip(t, "link add ovn-k8s-mp0 type veth peer name pods")
+		told(t, target, "the first link")
+		if err := target.Apply(t.Context(), s.left(t, target)); !errors.As(err, &waits) || !slices.Equal(waits.Devices, []string{"br-ex", "eth0.10"}) {
+			t.Fatalf("without the others, Apply gives error %v", err)
+		}
+		if out := s.run(t, "ip", "addr", "show", "dev", hosttest.Own); !strings.Contains(out, "10.244.1.2/24") || !strings.Contains(out, "0a:58:0a:f4:01:02") {
+			t.Errorf("the link that came is\n%s", out)
+		}
+		quiet(t, target)
+		s.ip(t, "link add br-ex address 02:42:ac:12:00:03 type veth peer name wire")
+		told(t, target, "the second link")
+		s.ip(t, "link add eth0.10 type veth peer name other", "link set wire up", "link set pods up")
+		s.reach(t, target)
+		s.ip(t, "link del br-ex", "link del ovn-k8s-mp0", "link del eth0.10")
+	}
+}
+
+// TestTrafficIsNotTold: what others do all day long is no reason to read.
+func TestTrafficIsNotTold(t *testing.T) {
+	s := newSystem(t)
+	target := s.target(t)
+	s.wants(example(t))
+	s.reach(t, target)
+	quiet(t, target)
+	s.hand("ip neigh replace 10.244.1.77 lladdr 02:00:00:00:00:07 dev ovn-k8s-mp0 nud reachable", "ip neigh del 10.244.1.77 dev ovn-k8s-mp0",
+		"ip route add 203.0.113.0/24 via 172.18.0.1", "ip route del 203.0.113.0/24", "ip rule add priority 100 table 5", "ip rule del priority 100",
+		"ip link add pod1 type veth peer name pod1p", "ip link set pod1 up", "ip link set pod1p up", "ip link del pod1")(t)
+	select {
+	case <-target.Changed():
+		t.Error("what others do is told")
+	case <-time.After(300 * time.Millisecond):
+	}
+	s.ip(t, "neigh del 169.254.169.4 dev br-ex")
+	told(t, target, "a deleted neighbour")
+}
+
+// TestNotOurs: an address that Read could not find again is refused.
+func TestNotOurs(t *testing.T) {
+	s := newSystem(t)
+	target := s.target(t)
+	var want host.State
+	k := host.AddressKey{Link: "br-ex", Prefix: netip.MustParsePrefix("192.0.2.1/24")}
+	want.Addresses = map[host.AddressKey]host.Address{k: {AddressKey: k}}
+	want.Sysctls = map[string]host.Sysctl{"../escape": {Path: "../escape", Value: "1"}, "net/ipv4/nothing": {Path: "net/ipv4/nothing", Value: "1"}}
+	s.wants(want)
+	err := target.Apply(t.Context(), s.left(t, target))
+	for _, words := range []string{"ip addr replace 192.0.2.1/24 dev br-ex: neither the link nor the range is ours", "not a path below /proc/sys", "net.ipv4.nothing"} {
+		if err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("Apply gives error %v, want one with %q", err, words)
+		}
+	}
+}
+
+// TestBorrowedIsNotAltered: a default route of another form is one.
+func TestBorrowedIsNotAltered(t *testing.T) {
+	s := newSystem(t)
+	target := s.target(t)
+	s.ip(t, "link set br-ex up", "addr add 172.18.0.3/16 dev br-ex", "route add default via 172.18.0.254 dev br-ex metric 100 proto dhcp")
+	before := s.run(t, "ip", "route", "show", "default")
+	s.wants(example(t))
+	s.reach(t, target)
+	if err := target.Apply(t.Context(), host.Diff(s.wanted(), host.State{})); err != nil { // as who has not read
+		t.Fatal(err)
+	}
+	if now := s.run(t, "ip", "route", "show", "default"); now != before {
+		t.Errorf("the default route was\n%sand is\n%s", before, now)
+	}
+	s.wants(host.State{})
+	s.reach(t, target)
+	if now := s.run(t, "ip", "route", "show", "default"); now != before {
+		t.Errorf("the default route was\n%sand is, after everything of ours went,\n%s", before, now)
+	}
+}
+
+// TestBusyTables: listings that are interrupted by changes of others are begun anew.
+func TestBusyTables(t *testing.T) {
+	s := newSystem(t)
+	target := s.target(t)
+	s.wants(example(t))
+	s.reach(t, target)
+	file := filepath.Join(t.TempDir(), "batch")
+	var batch strings.Builder
+	for i := range 20000 {
+		fmt.Fprintf(&batch, "route add 100.%d.%d.0/24 dev br-ex table 7\n", i>>8, i&255)
+	}
+	add := batch.String()
+	if err := os.WriteFile(file, []byte(add+strings.ReplaceAll(add, "add", "del")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan string, 1)
+	go func() {
+		var out string
+		_ = inside.Do(s.ns, func() error { out = s.batch(file); return nil })
+		done <- out
+	}()
+	reads := 0
+	for {
+		if d := s.left(t, target); !d.Empty() {
+			t.Fatalf("after %d reads, something is missing:\n%s", reads, d)
+		}
+		reads++
+		select {
+		case out := <-done:
+			if out != "" {
+				t.Fatal(out)
+			}
+			t.Logf("%d reads", reads)
+			return
+		default:
+		}
+	}
+}
+
+// TestCallersNamespace: without a path, the namespace is that of the caller.
+func TestCallersNamespace(t *testing.T) {
+	s := newSystem(t)
+	s.wants(example(t))
+	err := inside.Do(s.ns, func() error {
+		target, err := kernel.New(kernel.Config{Links: []string{hosttest.Own}, Prefixes: hosttest.Masquerade(), Wanted: s.wanted})
+		if err != nil {
+			return err
+		}
+		defer target.Close()
+		have, err := target.Read(t.Context())
+		if err != nil {
+			return err
+		}
+		if err := target.Apply(t.Context(), host.Diff(s.wanted(), have)); err != nil {
+			return err
+		}
+		if have, err = target.Read(t.Context()); err != nil {
+			return err
+		}
+		if d := host.Diff(s.wanted(), have); !d.Empty() {
+			return fmt.Errorf("left over:\n%s", d)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := s.left(t, s.target(t)); !d.Empty() {
+		t.Errorf("in the namespace is missing:\n%s", d)
+	}
+}
+
+func BenchmarkNode(b *testing.B) {
+	s := newSystem(b)
+	target := s.target(b)
+	s.wants(example(b))
+	s.reach(b, target)
+	b.Run("read", func(b *testing.B) {
+		for b.Loop() {
+			if d := s.left(b, target); !d.Empty() {
+				b.Fatal(d)
+			}
+		}
+	})
+	b.Run("links made anew, read and apply", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			s.ip(b, "link del ovn-k8s-mp0", "link del br-ex", "link add br-ex address 02:42:ac:12:00:03 type veth peer name wire",
+				"link add ovn-k8s-mp0 type veth peer name pods", "link set pods up", "link set wire up")
+			b.StartTimer()
+			if err := target.Apply(b.Context(), s.left(b, target)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("deleted route until told", func(b *testing.B) {
+		for b.Loop() {
+			b.StopTimer()
+			s.reach(b, target)
+			quiet(b, target)
+			s.ip(b, "route del 10.96.0.0/16")
+			b.StartTimer()
+			<-target.Changed()
+			if err := target.Apply(b.Context(), s.left(b, target)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("read beside 100000 foreign routes", func(b *testing.B) {
+		var batch strings.Builder
+		for i := range 100000 {
+			fmt.Fprintf(&batch, "route add %d.%d.%d.0/24 dev ovn-k8s-mp0\n", 100+i>>16, i>>8&255, i&255)
+		}
+		file := filepath.Join(b.TempDir(), "batch")
+		if err := os.WriteFile(file, []byte(batch.String()), 0o600); err != nil {
+			b.Fatal(err)
+		}
+		s.run(b, "ip", "-batch", file)
+		for b.Loop() {
+			s.left(b, target)
+		}
+	})
+}
