@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/vishvananda/netlink"
@@ -177,7 +179,7 @@ func (l *Lab) Hosts() []*Host {
 	return list
 }
 
-// Nodes gives the nodes in the order in which they were started.
+// Nodes gives the nodes by name.
 func (l *Lab) Nodes() []*Node {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,6 +189,7 @@ func (l *Lab) Nodes() []*Node {
 			list = append(list, n)
 		}
 	}
+	slices.SortFunc(list, func(a, b *Node) int { return strings.Compare(a.name, b.name) })
 	return list
 }
 

@@ -104,14 +104,9 @@ func fetchObjects(ctx context.Context, client kubernetes.Interface) (*objects, e
 func (o *objects) create(ctx context.Context, client kubernetes.Interface) error {
 	create := metav1.CreateOptions{}
 	for _, n := range o.nodes {
-		n.Annotations = nil
-		made, err := client.CoreV1().Nodes().Create(ctx, &n, create)
-		if err != nil {
+		n.Annotations = nil // with its status, as a kubelet registers it
+		if _, err := client.CoreV1().Nodes().Create(ctx, &n, create); err != nil {
 			return fmt.Errorf("create Node %s: %w", n.Name, err)
-		}
-		made.Status = n.Status
-		if _, err := client.CoreV1().Nodes().UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("report status of Node %s: %w", n.Name, err)
 		}
 	}
 	selects := map[string]bool{}
