@@ -1,0 +1,380 @@
+package apply_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"hairpin/apply"
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/host"
+	"hairpin/datapath/nb"
+	"hairpin/datapath/nft"
+)
+
+// memory is a system that is a value: a whole and correct Target, whose every change can be looked at, and which
+// refuses changes on request. The real systems have their own tests.
+type memory[S any, D apply.Delta[D]] struct {
+	state   S
+	with    func(D, S) S
+	refuse  error
+	reads   int
+	changed chan struct{}
+	look    func() // after every change
+}
+
+func (m *memory[S, D]) Read(context.Context) (S, error) {
+	m.reads++
+	return m.state, nil
+}
+
+func (m *memory[S, D]) Apply(_ context.Context, d D) error {
+	if m.refuse != nil {
+		return m.refuse
+	}
+	m.state = m.with(d, m.state)
+	m.look()
+	m.notice()
+	return nil
+}
+
+func (m *memory[S, D]) Changed() <-chan struct{} { return m.changed }
+
+func (m *memory[S, D]) notice() {
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
+}
+
+// node is four such systems.
+type node struct {
+	nb     *memory[nb.State, nb.Delta]
+	bridge *memory[flow.State, flow.Delta]
+	nft    *memory[nft.State, nft.Delta]
+	host   *memory[host.State, host.Delta]
+}
+
+func newNode(look func(*node)) *node {
+	n := &node{}
+	seen := func() { look(n) }
+	c := func() chan struct{} { return make(chan struct{}, 1) }
+	n.nb = &memory[nb.State, nb.Delta]{with: func(d nb.Delta, s nb.State) nb.State { return d.ApplyTo(s) }, changed: c(), look: seen}
+	n.bridge = &memory[flow.State, flow.Delta]{changed: c(), look: seen, with: func(d flow.Delta, s flow.State) flow.State {
+		s.Bridge, s.Flows, s.Ports = d.Bridge, d.Flows.ApplyTo(s.Flows), d.Ports.ApplyTo(s.Ports)
+		return s
+	}}
+	n.nft = &memory[nft.State, nft.Delta]{with: nft.Delta.ApplyTo, changed: c(), look: seen}
+	n.host = &memory[host.State, host.Delta]{with: host.Delta.ApplyTo, changed: c(), look: seen}
+	return n
+}
+
+func (n *node) targets() apply.Targets {
+	return apply.Targets{NB: n.nb, Bridge: n.bridge, NFT: n.nft, Host: n.host}
+}
+
+func key(i int) nb.Key { return nb.Key{Table: nb.TableAddressSet, Name: fmt.Sprint(i)} }
+
+func neighbor(i int) host.NeighborKey {
+	return host.NeighborKey{Link: "mp0", IP: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})}
+}
+
+// want has something called i in every system, for every i of list. Value tells two versions of it apart.
+func want(value string, list ...int) datapath.State {
+	s := datapath.State{
+		NB: nb.State{}, Bridge: flow.State{Bridge: "br-ex", Flows: map[flow.Key]*flow.Flow{}, Ports: map[string]flow.Port{}},
+		NFT: nft.State{nft.Inet: {Chains: map[string]*nft.Chain{}}}, Host: host.State{Neighbors: map[host.NeighborKey]host.Neighbor{}},
+	}
+	for _, i := range list {
+		name := fmt.Sprint(i)
+		s.NB.Add(&nb.AddressSet{Name: name, Owner: cluster.Owner{Kind: "Service", Name: value}})
+		k := flow.Key{Table: 0, Priority: uint16(i)}
+		s.Bridge.Flows[k] = &flow.Flow{Key: k, Feature: uint32(len(value)), Actions: []flow.Action{flow.Normal{}}}
+		s.Bridge.Ports[name] = flow.Port{Name: name, Type: value}
+		s.NFT[nft.Inet].Chains[name] = &nft.Chain{Name: name, Rules: []nft.Rule{{Comment: value, Do: nft.Accept{}}}}
+		h := neighbor(i)
+		s.Host.Neighbors[h] = host.Neighbor{NeighborKey: h, MAC: cluster.MAC{2, byte(len(value))}}
+	}
+	return s
+}
+
+// has tells which systems have i.
+func (n *node) has(i int) (row, flowThere, chain, neigh, port bool) {
+	_, row = n.nb.state[key(i)]
+	_, flowThere = n.bridge.state.Flows[flow.Key{Priority: uint16(i)}]
+	if t := n.nft.state[nft.Inet]; t != nil {
+		_, chain = t.Chains[fmt.Sprint(i)]
+	}
+	_, neigh = n.host.state.Neighbors[neighbor(i)]
+	_, port = n.bridge.state.Ports[fmt.Sprint(i)]
+	return
+}
+
+func (n *node) equals(t interface {
+	Helper()
+	Errorf(string, ...any)
+}, s datapath.State) {
+	t.Helper()
+	if d := nb.Diff(s.NB, n.nb.state); !d.Empty() {
+		t.Errorf("ovn: %d differences", d.Count())
+	}
+	if d := flow.Diff(s.Bridge, n.bridge.state); !d.Empty() {
+		t.Errorf("bridge: %d differences", d.Count())
+	}
+	if d := nft.Diff(s.NFT, n.nft.state); !d.Empty() {
+		t.Errorf("nft: %d differences", d.Count())
+	}
+	if d := host.Diff(s.Host, n.host.state); !d.Empty() {
+		t.Errorf("host: %d differences: %+v", d.Count(), d)
+	}
+}
+
+const things = 6
+
+// At no moment does a system point at what another one lacks, while nothing fails.
+func TestNothingPointsAtWhatIsMissing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := newNode(func(n *node) {
+			for i := range things {
+				row, flow, chain, neigh, port := n.has(i)
+				if row && !flow || flow && !chain || chain && !neigh || neigh && !port {
+					t.Fatalf("%d: row %v, flow %v, chain %v, neigh %v, port %v", i, row, flow, chain, neigh, port)
+				}
+			}
+		})
+		p := apply.NewPass(n.targets())
+		for range rapid.IntRange(1, 6).Draw(t, "steps") {
+			s := want(rapid.SampledFrom([]string{"a", "bb"}).Draw(t, "value"),
+				rapid.SliceOfDistinct(rapid.IntRange(0, things-1), func(i int) int { return i }).Draw(t, "wanted")...)
+			if err := p.Run(context.Background(), s); err != nil {
+				t.Fatal(err)
+			}
+			n.equals(t, s)
+		}
+	})
+}
+
+// Whatever fails, nothing is removed from a system while one that points at it still has it; and when nothing fails any
+// more, one Run makes all equal.
+func TestFailuresRemoveNothingTooEarly(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var before [things][5]bool
+		n := newNode(func(n *node) {
+			for i := range things {
+				row, flow, chain, neigh, port := n.has(i)
+				now := [5]bool{row, flow, chain, neigh, port}
+				for depth := 1; depth < 5; depth++ {
+					for above := range depth {
+						if before[i][depth] && !now[depth] && now[above] {
+							t.Fatalf("%d: was %v, is %v: removed while in use", i, before[i], now)
+						}
+					}
+				}
+				before[i] = now
+			}
+		})
+		p := apply.NewPass(n.targets())
+		refused := errors.New("refused")
+		maybe := func(label string) error {
+			if rapid.IntRange(0, 3).Draw(t, label) == 0 {
+				return refused
+			}
+			return nil
+		}
+		for range rapid.IntRange(1, 6).Draw(t, "steps") {
+			n.nb.refuse, n.bridge.refuse, n.nft.refuse, n.host.refuse = maybe("ovn"), maybe("bridge"), maybe("nft"), maybe("host")
+			s := want("a", rapid.SliceOfDistinct(rapid.IntRange(0, things-1), func(i int) int { return i }).Draw(t, "wanted")...)
+			err := p.Run(context.Background(), s)
+			if n.nb.refuse == nil { // OVN serves what is wanted whatever happens elsewhere
+				if d := nb.Diff(s.NB, n.nb.state); !d.Empty() {
+					t.Fatalf("ovn: %d differences, though only others failed (%v)", d.Count(), err)
+				}
+			}
+			for _, st := range p.Status() {
+				if st.InSync != (st.Err == nil) {
+					t.Fatalf("%s: in sync %v, but %v", st.System, st.InSync, st.Err)
+				}
+			}
+			n.nb.refuse, n.bridge.refuse, n.nft.refuse, n.host.refuse = nil, nil, nil, nil
+			if rapid.Bool().Draw(t, "recover") {
+				if err := p.Run(context.Background(), s); err != nil {
+					t.Fatal(err)
+				}
+				n.equals(t, s)
+			}
+		}
+	})
+}
+
+func status(t *testing.T, p *apply.Pass, system string) apply.Status {
+	t.Helper()
+	for _, s := range p.Status() {
+		if s.System == system {
+			return s
+		}
+	}
+	t.Fatalf("there is no system %s", system)
+	return apply.Status{}
+}
+
+func run(t *testing.T, p *apply.Pass, s datapath.State) {
+	t.Helper()
+	if err := p.Run(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestARestartWritesNothing(t *testing.T) {
+	n := newNode(func(*node) {})
+	s := want("a", 1, 2, 3)
+	run(t, apply.NewPass(n.targets()), s)
+	again := apply.NewPass(n.targets())
+	run(t, again, want("a", 1, 2, 3))
+	for _, st := range again.Status() {
+		if st.Reads != 1 || st.Applies != 0 || st.Written != 0 || st.Drift != 0 || st.Errors != 0 || !st.InSync {
+			t.Errorf("%+v", st)
+		}
+	}
+}
+
+func TestReadsOnlyWhatChanged(t *testing.T) {
+	n := newNode(func(*node) {})
+	p := apply.NewPass(n.targets())
+	s := want("a", 1)
+	run(t, p, s)
+	run(t, p, s) // reads what we ourselves wrote
+	reads := n.nb.reads
+	run(t, p, s)
+	run(t, p, s)
+	if n.nb.reads != reads {
+		t.Errorf("read %d times though nothing changed", n.nb.reads-reads)
+	}
+	p.Reread()
+	run(t, p, s)
+	if n.nb.reads != reads+1 || n.host.reads == 0 {
+		t.Errorf("Reread: %d reads", n.nb.reads-reads)
+	}
+}
+
+func TestDriftIsRepairedAndCounted(t *testing.T) {
+	n := newNode(func(*node) {})
+	p := apply.NewPass(n.targets())
+	s := want("a", 1, 2)
+	run(t, p, s)
+	run(t, p, s)
+	delete(n.host.state.Neighbors, neighbor(1))
+	n.host.state.Neighbors[neighbor(2)] = host.Neighbor{NeighborKey: neighbor(2), MAC: cluster.MAC{9}}
+	n.host.notice()
+	if err := p.Wait(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	// What is newly wanted is no drift, also when it comes together with it.
+	more := want("a", 1, 2, 3)
+	run(t, p, more)
+	n.equals(t, more)
+	if st := status(t, p, "host"); st.Drift != 2 || !st.InSync {
+		t.Errorf("%+v", st)
+	}
+	if st := status(t, p, "ovn"); st.Drift != 0 || st.Written != 3 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestErrorsAreKeptPerSystem(t *testing.T) {
+	n := newNode(func(*node) {})
+	p := apply.NewPass(n.targets())
+	run(t, p, want("a", 1))
+	since := status(t, p, "nft").Since
+	n.nft.refuse = errors.New("nft is out of order")
+	next := want("a", 2)
+	err := p.Run(t.Context(), next)
+	if err == nil || !strings.Contains(err.Error(), "nft is out of order") || !errors.Is(err, apply.ErrWithheld) {
+		t.Fatalf("error: %v", err)
+	}
+	st := status(t, p, "nft")
+	if st.InSync || !errors.Is(st.Err, n.nft.refuse) || st.Errors != 1 || !st.Since.After(since) {
+		t.Errorf("%+v", st)
+	}
+	if st := status(t, p, "ovn"); !st.InSync {
+		t.Errorf("ovn: %+v", st)
+	}
+	if st := status(t, p, "host"); st.InSync || st.Err != apply.ErrWithheld || st.Errors != 0 {
+		t.Errorf("host: %+v", st)
+	}
+	if _, _, _, neigh, _ := n.has(1); !neigh {
+		t.Error("host shrank while nft could not")
+	}
+	n.nft.refuse = nil
+	run(t, p, next)
+	n.equals(t, next)
+}
+
+func TestWaitingForADeviceKeepsNobody(t *testing.T) {
+	n := newNode(func(*node) {})
+	p := apply.NewPass(n.targets())
+	run(t, p, want("a", 1))
+	n.host.refuse = &apply.Waiting{Devices: []string{"ovn-k8s-mp0"}}
+	err := p.Run(t.Context(), want("a", 2))
+	var waiting *apply.Waiting
+	if !errors.As(err, &waiting) || errors.Is(err, apply.ErrWithheld) {
+		t.Fatalf("error: %v", err)
+	}
+	if _, flow, _, _, port := n.has(1); flow || port {
+		t.Error("the others did not shrink")
+	}
+	if st := status(t, p, "host"); st.InSync || st.Errors != 0 || st.Err == nil {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestWaitWakes(t *testing.T) {
+	n := newNode(func(*node) {})
+	p := apply.NewPass(n.targets())
+	wake := make(chan struct{}, 1)
+	wake <- struct{}{}
+	if err := p.Wait(t.Context(), wake); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := p.Wait(ctx, wake); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
+// Somebody who always undoes what we do must not keep a processor busy, nor keep us from new wants.
+func TestAFightIsSlow(t *testing.T) {
+	n := newNode(func(*node) {})
+	p := apply.NewPass(n.targets())
+	s := want("a", 1)
+	run(t, p, s)
+	begin, rounds := time.Now(), 0
+	for time.Since(begin) < 300*time.Millisecond {
+		n.host.state = host.State{}
+		n.host.notice()
+		if err := p.Wait(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		run(t, p, s)
+		rounds++
+	}
+	if rounds > 12 {
+		t.Errorf("%d rounds in 300 ms", rounds)
+	}
+	n.host.state = host.State{}
+	n.host.notice()
+	wake := make(chan struct{}, 1)
+	wake <- struct{}{}
+	begin = time.Now()
+	if err := p.Wait(t.Context(), wake); err != nil || time.Since(begin) > 100*time.Millisecond {
+		t.Errorf("a new want waited %v, %v", time.Since(begin), err)
+	}
+}
