@@ -111,25 +111,34 @@ func (f routerFlags) mark() uint32 {
 	return 0
 }
 
-// balance sends a new connection to an endpoint of a VIP: ct_lb_mark in a zone. refused is set when there is no endpoint:
-// then the load balancer says no, or silently drops.
-func (r *run) balance(n *node, stage string, z zone, v *vip, flags routerFlags) (refused bool, reason string, err error) {
+// outcome is what a load balancer does with a new connection.
+type outcome uint8
+
+const (
+	balanced outcome = iota // it goes on to an endpoint
+	refused                 // there is none, and the sender is told
+	dropped                 // the packet is lost
+)
+
+// balance sends a new connection to an endpoint of a VIP: ct_lb_mark in a zone. learn is the stage that remembers the
+// client of a VIP with an affinity timeout; it loses the packet that it learns from, in OVN 25.03 as in those before.
+func (r *run) balance(n *node, stage, learn string, z zone, v *vip, flags routerFlags) (out outcome, reason string, err error) {
 	if err := unknownOption(v.lb, "reject", "event", "hairpin_snat_ip", "skip_snat", "affinity_timeout", "neighbor_responder", "ct_flush"); err != nil {
-		return false, "", err
+		return dropped, "", err
 	}
 	if len(v.Backends) == 0 {
 		if v.lb.Options["reject"] == "true" {
 			r.step(n, stage, v, v.lb.Owner, "no endpoint: rejected with a "+refusalOf(r.p.Protocol)+" (options:reject=true)")
-			return true, fmt.Sprintf("rejected with a %s: %s has no endpoint", refusalOf(r.p.Protocol), v.lb.Name), nil
+			return refused, fmt.Sprintf("rejected with a %s: %s has no endpoint", refusalOf(r.p.Protocol), v.lb.Name), nil
 		}
 		r.step(n, stage, v, v.lb.Owner, "no endpoint: dropped")
-		return true, "dropped: " + v.lb.Name + " has no endpoint", nil
+		return dropped, "dropped: " + v.lb.Name + " has no endpoint", nil
 	}
 	to := v.Backends[r.choose(v.Backends)]
 	before := r.p
 	made := r.track(z, translation{commit: true, nat: flow.NATDst, addr: to.Addr(), port: to.Port(), mark: markNatted | flags.mark()})
 	did := changed(&before, &r.p)
-	if v.lb.Affinity || v.lb.Options["affinity_timeout"] != "" {
+	if v.lb.Affinity {
 		did += ", by the client's address"
 	}
 	s := r.step(n, stage, v, v.lb.Owner, did)
@@ -139,7 +148,11 @@ func (r *run) balance(n *node, stage string, z zone, v *vip, flags routerFlags) 
 	if len(v.Backends) > 1 {
 		s.Choices = v.Backends
 	}
-	return false, "", nil
+	if v.lb.Options["affinity_timeout"] != "" {
+		r.step(n, learn, learned{v, to}, v.lb.Owner, "the client's endpoint is remembered, the packet dropped")
+		return dropped, "OVN drops the first packet of a client with affinity (" + v.lb.Name + " affinity_timeout); TCP repeats it after a second", nil
+	}
+	return balanced, "", nil
 }
 
 func refusalOf(p cluster.Protocol) string {

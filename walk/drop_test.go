@@ -83,6 +83,10 @@ func TestNotDelivered(t *testing.T) {
 		{"load balancer that only drops", "10.96.0.50:80", "dropped: nobody-both-tcp has no endpoint", inPod(1, "pod%d"), func(t *testing.T, s datapath.State) {
 			row[*nb.LoadBalancer](t, s, nb.TableLoadBalancer, "nobody-both-tcp").Options["reject"] = "false"
 		}},
+		// Seen on real OVN 25.03, and said so by OVN-Kubernetes. A choice by the client's address alone loses nothing.
+		{"affinity with a timeout", "10.96.0.12:80", "OVN drops the first packet of a client with affinity", inPod(1, "pod%d"), func(t *testing.T, s datapath.State) {
+			row[*nb.LoadBalancer](t, s, nb.TableLoadBalancer, "pod2-both-tcp").Options["affinity_timeout"] = "10800"
+		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := byHand(2)
@@ -193,6 +197,16 @@ func TestSourceNAT(t *testing.T) {
 				t.Errorf("want source %s:%d\n%s", c.seen, c.port, tr)
 			}
 		})
+	}
+}
+
+// Affinity without a timeout is a choice by the client's address.
+func TestAffinity(t *testing.T) {
+	w := byHand(2)
+	row[*nb.LoadBalancer](t, w.States["n1"], nb.TableLoadBalancer, "all-both-tcp").Affinity = true
+	tr := walk(t, w, inPod(1, "podb%d"), tcp("10.96.0.30:80"))
+	if !tr.Verdict.Answered || !strings.Contains(tr.String(), "becomes 10.244.1.3:8080, by the client's address") || !strings.Contains(tr.String(), "selection_fields=ip_src") {
+		t.Errorf("%s", tr)
 	}
 }
 

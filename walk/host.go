@@ -99,7 +99,7 @@ func (r *run) hostSends(n *node) (location, error) {
 	before := r.p
 	r.natDestination(track)
 	if ok, err := r.hook(hooked{n: n, hook: "output", out: route.Link, track: track}); err != nil || !ok {
-		return r.dropped(err, "nft drops it on the way out of the host")
+		return r.dropOr(err, "nft drops it on the way out of the host")
 	}
 	if before.Dst != r.p.Dst || before.Mark != r.p.Mark {
 		if route, err = r.ipRoute(n); route == nil || err != nil {
@@ -117,7 +117,7 @@ func (r *run) postrouting(n *node, route *kernelRoute, in string, track *hostTra
 	r.natSource(track)
 	h := hooked{n: n, hook: "postrouting", in: in, out: route.Link, hop: route.hop(r.p.Dst), track: track}
 	if ok, err := r.hook(h); err != nil || !ok {
-		return r.dropped(err, "nft drops it on the way out of the host")
+		return r.dropOr(err, "nft drops it on the way out of the host")
 	}
 	r.confirm(n, track)
 	if route.Link == loopback {
@@ -131,7 +131,7 @@ func (r *run) loops(n *node, track *hostTrack) (location, error) {
 	track = &hostTrack{entry: track.entry, reply: track.reply, first: track.first, source: true, destination: true}
 	for _, hook := range [...]string{"prerouting", "input"} {
 		if ok, err := r.hook(hooked{n: n, hook: hook, in: loopback, track: track}); err != nil || !ok {
-			return r.dropped(err, "nft drops it on the way into the host")
+			return r.dropOr(err, "nft drops it on the way into the host")
 		}
 	}
 	return r.deliver(Point{Node: n.name}, "delivered to host "+n.name+" port "+strconv.Itoa(int(r.p.DstPort)))
@@ -200,7 +200,7 @@ func (r *run) ipRoute(n *node) (*kernelRoute, error) {
 }
 
 func (r *run) noRoute(err error) (location, error) {
-	return r.dropped(err, fmt.Sprintf("the host has no route to %s", r.p.Dst))
+	return r.dropOr(err, fmt.Sprintf("the host has no route to %s", r.p.Dst))
 }
 
 // hostReceives is a frame that comes to the host's kernel by a link.
@@ -214,7 +214,7 @@ func (r *run) hostReceives(n *node, link string) (location, error) {
 		return r.drop(fmt.Sprintf("the frame is for %s, %s has %s", r.p.EthDst, link, own))
 	}
 	if ok, err := r.hook(hooked{n: n, hook: "ingress", in: link}); err != nil || !ok {
-		return r.dropped(err, "nft drops it at "+link)
+		return r.dropOr(err, "nft drops it at "+link)
 	}
 	if r.p.Src.Is4() && k.isLocal(r.p.Src) {
 		return r.drop(fmt.Sprintf("the kernel drops a packet from outside with its own address %s as the source (martian source)", r.p.Src))
@@ -226,7 +226,7 @@ func (r *run) hostReceives(n *node, link string) (location, error) {
 		r.step(n, "conntrack", track.entry.String(), n.owner, did)
 	}
 	if ok, err := r.hook(hooked{n: n, hook: "prerouting", in: link, track: track}); err != nil || !ok {
-		return r.dropped(err, "nft drops it on the way into the host")
+		return r.dropOr(err, "nft drops it on the way into the host")
 	}
 	if r.p.Dst.IsLoopback() && !routesLocalnet(n, r.p.Dst, link) {
 		return r.drop(fmt.Sprintf("the kernel does not take a packet for %s from %s", r.p.Dst, link))
@@ -246,7 +246,7 @@ func (r *run) input(n *node, link string, track *hostTrack) (location, error) {
 		r.steps[len(r.steps)-1].Did += ", " + did
 	}
 	if ok, err := r.hook(hooked{n: n, hook: "input", in: link, track: track}); err != nil || !ok {
-		return r.dropped(err, "nft drops it on the way into the host")
+		return r.dropOr(err, "nft drops it on the way into the host")
 	}
 	r.confirm(n, track)
 	return r.deliver(Point{Node: n.name}, "delivered to host "+n.name+" port "+strconv.Itoa(int(r.p.DstPort)))
@@ -262,7 +262,7 @@ func (r *run) forward(n *node, link string, track *hostTrack) (location, error) 
 		return r.noRoute(err)
 	}
 	if ok, err := r.hook(hooked{n: n, hook: "forward", in: link, out: route.Link, track: track}); err != nil || !ok {
-		return r.dropped(err, "nft drops what the host would forward")
+		return r.dropOr(err, "nft drops what the host would forward")
 	}
 	return r.postrouting(n, route, link, track)
 }

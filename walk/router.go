@@ -91,7 +91,7 @@ func (r *run) routerReceives(n *node, name string) (location, error) {
 		return r.drop(fmt.Sprintf("%s has no route to %s", rt.row.Name, r.p.Dst))
 	}
 	if to, ok, err = r.policy(n, rt, name, to); err != nil || !ok {
-		return r.dropped(err, fmt.Sprintf("a policy of %s drops it", rt.row.Name))
+		return r.dropOr(err, fmt.Sprintf("a policy of %s drops it", rt.row.Name))
 	}
 	mac, reason := r.neighbour(n, rt, to)
 	if reason != "" {
@@ -108,7 +108,8 @@ func (r *run) routerReceives(n *node, name string) (location, error) {
 	return r.leaveRouter(n, to.out)
 }
 
-func (r *run) dropped(err error, reason string) (location, error) {
+// dropOr ends the packet, or passes an error on.
+func (r *run) dropOr(err error, reason string) (location, error) {
 	if err != nil {
 		return location{}, err
 	}
@@ -187,13 +188,13 @@ func (r *run) routerBalances(n *node, in *routerPort) (routerFlags, error) {
 	}
 	flags := routerFlags{skip: v.lb.Options["skip_snat"] == "true"}
 	flags.force = rt.forces() && !flags.skip
-	refused, reason, err := r.balance(n, stage, z, v, flags)
+	out, reason, err := r.balance(n, stage, rt.row.Name+" lr_in_lb_aff_learn", z, v, flags)
 	switch {
 	case err != nil:
 		return flags, err
-	case refused && v.lb.Options["reject"] == "true":
+	case out == refused:
 		_, err = r.refuse(location{routerRefuses, n, in.row.Name}, flags, reason)
-	case refused:
+	case out == dropped:
 		_, err = r.drop(reason)
 	}
 	return flags, err

@@ -29,7 +29,11 @@ type (
 		network netip.Prefix
 	}
 	tunnelKeys struct{ port *switchPort }
-	option     struct { // a load balancer's
+	learned    struct { // ls_in_lb_aff_learn, lr_in_lb_aff_learn
+		*vip
+		to netip.AddrPort
+	}
+	option struct { // a load balancer's
 		lb  *nb.LoadBalancer
 		key string
 	}
@@ -63,6 +67,8 @@ func ruleText(x any) string {
 		return x.String()
 	case *vip:
 		return nb.Line(&nb.LoadBalancer{Name: x.lb.Name, Protocol: x.lb.Protocol, VIPs: []nb.VIP{*x.VIP}, Affinity: x.lb.Affinity})
+	case learned:
+		return fmt.Sprintf("commit_lb_aff(vip = %q, backend = %q, proto = %s, timeout = %s)", x.Addr, x.to, x.lb.Protocol, x.lb.Options["affinity_timeout"])
 	case option:
 		return fmt.Sprintf("set Load_Balancer %s options:%s=%q", x.lb.Name, x.key, x.lb.Options[x.key])
 	case lookedUp:

@@ -86,14 +86,14 @@ func (r *run) switchBalances(n *node, in *switchPort) (hairpin bool, err error) 
 	case err != nil:
 		return false, err
 	case v != nil:
-		refused, reason, err := r.balance(n, sw.row.Name+" ls_in_lb", z, v, routerFlags{})
+		out, reason, err := r.balance(n, sw.row.Name+" ls_in_lb", sw.row.Name+" ls_in_lb_aff_learn", z, v, routerFlags{})
 		switch {
 		case err != nil:
 			return false, err
-		case refused && v.lb.Options["reject"] == "true":
+		case out == refused:
 			_, err = r.refuse(location{switchOutput, n, in.row.Name}, routerFlags{}, reason)
 			return false, err
-		case refused:
+		case out == dropped:
 			_, err = r.drop(reason)
 			return false, err
 		case r.p.Src == r.p.Dst:
