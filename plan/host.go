@@ -170,7 +170,7 @@ func nodePortRules(e *Env, owner cluster.Owner) []nft.Rule {
 	for i := range e.Stacks {
 		w := words(e.Stacks[i].Family)
 		rules = append(rules, nft.Rule{
-			Matches: []nft.Match{nft.FamilyIs{Family: e.Stacks[i].Family}, nft.AddrIn{Dst: true, Not: true, Prefix: w.loopback}, nft.DstIsLocal{}},
+			Matches: []nft.Match{nft.AddrIn{Dst: true, Not: true, Prefix: w.loopback}, nft.DstIsLocal{}},
 			Do:      nft.DNATMap{Map: w.nodePorts}, Comment: "NodePort to cluster IP", Owner: owner,
 		})
 	}
@@ -184,7 +184,7 @@ func toPods(e *Env, owner cluster.Owner) []nft.Rule {
 	for i := range e.Stacks {
 		a := e.Stacks[i].Management.Addr()
 		rules = append(rules, nft.Rule{
-			Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, nft.FamilyIs{Family: e.Stacks[i].Family}, nft.AddrIn{Not: true, Prefix: single(a)}},
+			Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, nft.AddrIn{Not: true, Prefix: single(a)}},
 			Do:      nft.SNAT{Addr: a}, Comment: "the host's source towards pods", Owner: owner,
 		})
 	}

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"hairpin/claims"
 	"hairpin/cluster"
@@ -21,7 +20,7 @@ import (
 func services(e Env) (datapath.State, []Problem) {
 	b := balancer{
 		Env: &e, rows: make(nb.State, len(e.Frontends)), wire: newBridge(&e, claims.FeatureServices),
-		nodePorts: map[cluster.Family]*nft.Map{}, options: map[lbKind]map[string]string{},
+		nodePorts: map[cluster.Family]*nft.Map{}, options: map[bool]map[string]string{},
 	}
 	for _, f := range e.Frontends {
 		// A family that the node does not have is nobody's way to a Service here.
@@ -46,7 +45,7 @@ type balancer struct {
 	rows      nb.State
 	wire      *bridge
 	nodePorts map[cluster.Family]*nft.Map
-	options   map[lbKind]map[string]string // of load balancers
+	options   map[bool]map[string]string // of load balancers: without an endpoint, or not
 	problems  []Problem
 }
 
@@ -81,7 +80,10 @@ func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
 func (b *balancer) balance(s *Stack, f *cluster.Frontend, name string, vip netip.AddrPort, backends []netip.AddrPort) {
 	row := nb.LoadBalancer{
 		Name: name, Protocol: f.Protocol, VIPs: []nb.VIP{{Addr: vip, Backends: backends}},
-		Options: b.lbOptions(f, len(backends) == 0), Groups: []string{groupBoth}, Owner: f.Owner,
+		Options: b.lbOptions(len(backends) == 0), Groups: []string{groupBoth}, Owner: f.Owner,
+		// By a hash of the client's address, the same for all VIPs of the port, however long the timeout is. OVN's own
+		// affinity_timeout drops the first packet of each client, and ends at 65535 s.
+		Affinity: f.Affinity > 0,
 	}
 	node := s.Address.Addr()
 	if !slices.ContainsFunc(backends, func(a netip.AddrPort) bool { return a.Addr() == node }) {
@@ -121,23 +123,9 @@ func endpoints(f *cluster.Frontend) []netip.AddrPort {
 	return list
 }
 
-// maxAffinity is the longest session affinity that OVN has room for (16 bits of seconds).
-const maxAffinity = 65535 * time.Second
-
-// lbKind is what the options of a load balancer depend on.
-type lbKind struct {
-	affinity time.Duration
-	refuses  bool // no endpoint
-}
-
 // lbOptions gives the options of a load balancer; rows share them.
-func (b *balancer) lbOptions(f *cluster.Frontend, refuses bool) map[string]string {
-	kind := lbKind{f.Affinity, refuses}
-	if kind.affinity > maxAffinity {
-		b.problem(f, "spec.sessionAffinityConfig.clientIP.timeoutSeconds", "OVN keeps an affinity for at most %d seconds; that is used", maxAffinity/time.Second)
-		kind.affinity = maxAffinity
-	}
-	if o, ok := b.options[kind]; ok {
+func (b *balancer) lbOptions(refuses bool) map[string]string {
+	if o, ok := b.options[refuses]; ok {
 		return o
 	}
 	var pins []string
@@ -152,10 +140,7 @@ func (b *balancer) lbOptions(f *cluster.Frontend, refuses bool) map[string]strin
 		"skip_snat":       strconv.FormatBool(refuses),
 		"hairpin_snat_ip": strings.Join(pins, " "), // source for a pod that reaches itself
 	}
-	if kind.affinity > 0 {
-		o["affinity_timeout"] = strconv.Itoa(int(kind.affinity / time.Second))
-	}
-	b.options[kind] = o
+	b.options[refuses] = o
 	return o
 }
 

@@ -87,57 +87,16 @@ func firstLine(s string) string {
 // Diff reads the node back and prints the lines in which it differs from what it must have: "- " is missing, "+ " is too
 // much. Without an error nothing differs.
 func Diff(ctx context.Context, w io.Writer, c Config) error {
-	wanted, err := get(ctx, c, "/wanted")
+	lines, err := get(ctx, c, "/diff")
 	if err != nil {
 		return err
 	}
-	found, err := get(ctx, c, "/found")
-	if err != nil {
-		return err
-	}
-	differs := false
-	for _, line := range lineDiff(string(wanted), string(found)) {
-		differs = true
-		fmt.Fprintln(w, line)
-	}
-	if differs {
+	if len(lines) > 0 {
+		if _, err := w.Write(lines); err != nil {
+			return fmt.Errorf("print: %w", err)
+		}
 		return ErrNotWell
 	}
 	fmt.Fprintln(w, "the node is what it must be")
 	return nil
-}
-
-// lineDiff compares two canonical texts as sets of lines. Owners and other comments do not count: not every system can
-// keep them.
-func lineDiff(wanted, found string) []string {
-	want, have := lineSet(wanted), lineSet(found)
-	var out []string
-	for _, l := range strings.Split(wanted, "\n") {
-		if k := lineKey(l); k != "" && !have[k] {
-			out = append(out, "- "+l)
-		}
-	}
-	for _, l := range strings.Split(found, "\n") {
-		if k := lineKey(l); k != "" && !want[k] {
-			out = append(out, "+ "+l)
-		}
-	}
-	return out
-}
-
-func lineSet(text string) map[string]bool {
-	set := map[string]bool{}
-	for _, l := range strings.Split(text, "\n") {
-		set[lineKey(l)] = true
-	}
-	return set
-}
-
-func lineKey(line string) string {
-	line, _, _ = strings.Cut(line, " # ")
-	line = strings.TrimSpace(line)
-	if strings.HasPrefix(line, "#") {
-		return ""
-	}
-	return line
 }

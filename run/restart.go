@@ -55,7 +55,6 @@ func (a *agent) bootstrap(ctx context.Context) {
 		return
 	}
 	a.restarting = false
-	a.restarts++
 }
 
 // finishRestart lets the switch go when everything is back.
@@ -69,7 +68,9 @@ func (a *agent) finishRestart(ctx context.Context) error {
 		return err
 	}
 	a.restarting = false
-	a.restarts++
+	if a.synced { // else it is the start of everything
+		a.restarts++
+	}
 	a.log.Info("Open vSwitch forwards again")
 	return nil
 }

@@ -79,14 +79,16 @@ func (a *agent) serve(ctx context.Context, l net.Listener) error {
 			_, _ = io.WriteString(w, text)
 		}
 	})
-	mux.HandleFunc("GET /found", func(w http.ResponseWriter, q *http.Request) {
-		var text string
+	mux.HandleFunc("GET /diff", func(w http.ResponseWriter, q *http.Request) {
+		var lines []string
 		if a.asked(w, q, func(ctx context.Context, a *agent) error {
-			s, err := a.pass.Read(ctx)
-			text = datapath.Print(s)
+			found, err := a.pass.Read(ctx)
+			lines = differences(a.want, found)
 			return err
 		}) {
-			_, _ = io.WriteString(w, text)
+			for _, l := range lines {
+				_, _ = fmt.Fprintln(w, l)
+			}
 		}
 	})
 	srv := &http.Server{Handler: mux}

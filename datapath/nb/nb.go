@@ -180,7 +180,7 @@ type LoadBalancer struct {
 	Protocol cluster.Protocol
 	VIPs     []VIP             // sorted by address and port
 	Options  map[string]string // reject, hairpin_snat_ip, affinity_timeout …
-	Affinity bool              // selection_fields: ip_src (session affinity is options:affinity_timeout)
+	Affinity bool              // selection_fields: ip_src (session affinity)
 	Groups   []string          // the Groups it is a member of, sorted
 	Owner    cluster.Owner
 }

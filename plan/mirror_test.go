@@ -1,0 +1,186 @@
+package plan_test
+
+import (
+	"maps"
+	"net/netip"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/nb"
+	"hairpin/plan"
+)
+
+// mirrored gives the IPv6 twin of an IPv4 address: the same last four bytes, and so the same MACs.
+func mirrored(a netip.Addr) netip.Addr {
+	if !a.Is4() {
+		return a
+	}
+	b := addr("fd00::").As16()
+	copy(b[12:], a.AsSlice())
+	return netip.AddrFrom16(b)
+}
+
+func mirroredPrefix(p netip.Prefix) netip.Prefix {
+	switch {
+	case !p.IsValid() || !p.Addr().Is4():
+		return p
+	case p.Bits() == 0:
+		return prefix("::/0")
+	case p == prefix("127.0.0.0/8"):
+		return prefix("::1/128")
+	}
+	return netip.PrefixFrom(mirrored(p.Addr()), p.Bits()+96)
+}
+
+var ipv4 = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+(/\d+)?`)
+
+// mirroredText translates what is text: names, matches of OVN, options.
+func mirroredText(s string) string {
+	s = ipv4.ReplaceAllStringFunc(s, func(a string) string {
+		if strings.Contains(a, "/") {
+			return mirroredPrefix(prefix(a)).String()
+		}
+		return mirrored(addr(a)).String()
+	})
+	return strings.NewReplacer("IPv4", "IPv6", "ip4.", "ip6.", "nodeports4", "nodeports6").Replace(s)
+}
+
+// mirror copies a value and translates every address in it, wherever it stands.
+func mirror[T any](v T) T {
+	return mirrorValue(reflect.ValueOf(&v)).Elem().Interface().(T)
+}
+
+func mirrorValue(v reflect.Value) reflect.Value {
+	switch x := v.Interface().(type) {
+	case netip.Addr:
+		return reflect.ValueOf(mirrored(x))
+	case netip.Prefix:
+		return reflect.ValueOf(mirroredPrefix(x))
+	case netip.AddrPort:
+		return reflect.ValueOf(netip.AddrPortFrom(mirrored(x.Addr()), x.Port()))
+	case cluster.Family:
+		return reflect.ValueOf(cluster.IPv6)
+	case flow.Protocol:
+		return reflect.ValueOf(mirroredProtocol(x))
+	}
+	out := reflect.New(v.Type()).Elem()
+	switch v.Kind() {
+	case reflect.String:
+		out.SetString(mirroredText(v.String()))
+	case reflect.Pointer:
+		if !v.IsNil() {
+			out.Set(reflect.New(v.Type().Elem()))
+			out.Elem().Set(mirrorValue(v.Elem()))
+		}
+	case reflect.Interface:
+		if !v.IsNil() {
+			out.Set(mirrorValue(v.Elem()))
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			out = reflect.Append(out, mirrorValue(v.Index(i)))
+		}
+	case reflect.Map:
+		if !v.IsNil() {
+			out = reflect.MakeMap(v.Type())
+			for k, e := range v.Seq2() {
+				out.SetMapIndex(mirrorValue(k), mirrorValue(e))
+			}
+		}
+	case reflect.Struct:
+		out.Set(v)
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				out.Field(i).Set(mirrorValue(v.Field(i)))
+			}
+		}
+	default:
+		out.Set(v)
+	}
+	return out
+}
+
+func mirroredProtocol(p flow.Protocol) flow.Protocol {
+	switch p {
+	case flow.IP:
+		return flow.IPv6
+	case flow.TCP:
+		return flow.TCP6
+	case flow.UDP:
+		return flow.UDP6
+	case flow.SCTP:
+		return flow.SCTP6
+	}
+	return p
+}
+
+// comparable gives a copy of a State without what one family only has, and with what they have in two ways in one.
+func comparable(s datapath.State) datapath.State {
+	s.Bridge.Flows = maps.Clone(s.Bridge.Flows)
+	maps.DeleteFunc(s.Bridge.Flows, func(_ flow.Key, f *flow.Flow) bool {
+		return f.Match.Protocol == flow.ICMP6 // neighbour discovery; ARP needs no flows
+	})
+	s.NB = maps.Clone(s.NB)
+	for k, r := range s.NB {
+		if sw, ok := r.(*nb.Switch); ok { // "subnet" is a range, "ipv6_prefix" an address
+			changed := *sw
+			changed.OtherConfig = maps.Clone(sw.OtherConfig)
+			delete(changed.OtherConfig, "subnet")
+			delete(changed.OtherConfig, "ipv6_prefix")
+			s.NB[k] = &changed
+		}
+	}
+	s.Host.Addresses = maps.Clone(s.Host.Addresses)
+	for k, a := range s.Host.Addresses { // no address of IPv4 can be deprecated
+		a.Deprecated = false
+		s.Host.Addresses[k] = a
+	}
+	return s
+}
+
+// What IPv4 has, IPv6 has, in its own words.
+func TestMirror(t *testing.T) {
+	v4 := large(5, 300, cluster.IPv4)
+	for _, n := range v4.Nodes {
+		n.Addresses, n.HostAddresses, n.PodCIDRs = n.Addresses[:1], append(n.HostAddresses[:1:1], prefix("172.20.0.7/32")), n.PodCIDRs[:1]
+		n.Gateway.Addresses, n.Gateway.NextHops, n.Gateway.Userspace = n.Gateway.Addresses[:1], n.Gateway.NextHops[:1], true
+	}
+	for _, p := range v4.Pods {
+		p.IPs = p.IPs[:1]
+	}
+	c := &v4.Config
+	c.ClusterSubnets, c.ServiceCIDRs, c.JoinSubnets = c.ClusterSubnets[:1], c.ServiceCIDRs[:1], c.JoinSubnets[:1]
+	c.TransitSubnets, c.Gateway.MasqueradeSubnets = c.TransitSubnets[:1], c.Gateway.MasqueradeSubnets[:1]
+	v4.Frontends = append(v4.Frontends, service("zz-secondary", "10.96.200.1:80", 0, "172.20.0.7:8081"), service("zz-none", "10.96.200.2:80", 31999))
+	slices.SortFunc(v4.Frontends, (*cluster.Frontend).Compare)
+
+	want, problems := plan.Node(v4, "node-001")
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	got, problems := plan.Node(mirror(v4), "node-001")
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	w, g := datapath.Print(comparable(mirror(want))), datapath.Print(comparable(got))
+	if w == g {
+		return
+	}
+	wl, gl := strings.Split(w, "\n"), strings.Split(g, "\n")
+	for _, l := range wl {
+		if !slices.Contains(gl, l) {
+			t.Errorf("IPv4 has, mirrored, and IPv6 has not: %s", l)
+		}
+	}
+	for _, l := range gl {
+		if !slices.Contains(wl, l) {
+			t.Errorf("IPv6 has and IPv4, mirrored, has not: %s", l)
+		}
+	}
+}

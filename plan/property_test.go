@@ -1,0 +1,240 @@
+package plan_test
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"pgregory.net/rapid"
+
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/nb"
+	"hairpin/plan"
+	"hairpin/watch"
+)
+
+// Draws are small on purpose: names, addresses and ports meet often.
+func drawFrontend(t *rapid.T) *cluster.Frontend {
+	family := rapid.SampledFrom([]cluster.Family{cluster.IPv4, cluster.IPv6}).Draw(t, "family")
+	ips := map[cluster.Family][]string{cluster.IPv4: {"10.96.0.1", "10.96.0.2", "10.96.0.3", "10.97.0.1"}, cluster.IPv6: {"fd00:10:96::1", "fd00:10:96::2", "fd00:10:97::1"}}[family]
+	ends := map[cluster.Family][]string{
+		cluster.IPv4: {"10.244.1.3", "10.244.2.3", "172.18.0.3", "172.18.0.4", "172.20.0.1"},
+		cluster.IPv6: {"fd00:10:244:1::3", "fd00:10:244:2::3", "fc00:f853:ccd::3", "fd00:20::1"},
+	}[family]
+	f := &cluster.Frontend{
+		Owner:         cluster.Owner{Kind: "Service", Namespace: "default", Name: rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "name")},
+		PortName:      rapid.SampledFrom([]string{"", "http", "dns"}).Draw(t, "port name"),
+		Family:        family,
+		Protocol:      rapid.SampledFrom([]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}).Draw(t, "protocol"),
+		ClusterIP:     addr(rapid.SampledFrom(ips).Draw(t, "cluster IP")),
+		Port:          rapid.SampledFrom([]uint16{53, 80}).Draw(t, "port"),
+		NodePort:      rapid.SampledFrom([]uint16{0, 30001, 30002}).Draw(t, "node port"),
+		ExternalLocal: rapid.IntRange(0, 4).Draw(t, "policy") == 0,
+	}
+	for _, e := range rapid.SliceOfNDistinct(rapid.SampledFrom(ends), 0, 3, rapid.ID).Draw(t, "endpoints") {
+		ready := rapid.Bool().Draw(t, "ready")
+		f.Backends = append(f.Backends, cluster.Backend{Addr: addr(e), Port: 8080, Ready: ready, Serving: ready || rapid.Bool().Draw(t, "serving"), Terminating: !ready})
+	}
+	slices.SortFunc(f.Backends, func(a, b cluster.Backend) int { return a.Addr.Compare(b.Addr) })
+	return f
+}
+
+func drawPod(t *rapid.T) *cluster.Pod {
+	n, o := rapid.IntRange(1, 2).Draw(t, "node"), rapid.IntRange(3, 6).Draw(t, "octet")
+	return pod([]string{"node-a", "node-b"}[n-1], rapid.SampledFrom([]string{"p", "q", "r", "s"}).Draw(t, "pod"), fmt.Sprintf("10.244.%d.%d", n, o), fmt.Sprintf("fd00:10:244:%x::%x", n, o))
+}
+
+// churn changes a Snapshot as a Store does: new slices, and the same pointers for what did not change.
+func churn(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
+	n := *s
+	switch rapid.IntRange(0, 9).Draw(t, "what") {
+	case 0: // the node itself, or another one
+		n.Nodes = slices.Clone(s.Nodes)
+		i := rapid.IntRange(0, len(n.Nodes)-1).Draw(t, "which node")
+		changed := *n.Nodes[i]
+		changed.Gateway.MAC[5]++
+		n.Nodes[i] = &changed
+	case 1, 2, 3:
+		n.Pods = edit(t, s.Pods, drawPod, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+	default:
+		n.Frontends = edit(t, s.Frontends, drawFrontend, func(a, b *cluster.Frontend) int {
+			if c := a.Compare(b); c != 0 {
+				return c
+			}
+			return strings.Compare(a.PortName, b.PortName)
+		})
+	}
+	return &n
+}
+
+// edit removes an element, adds one, or replaces one by itself with other contents; the list stays sorted and without
+// equals, as a Store's.
+func edit[T any](t *rapid.T, old []*T, draw func(*rapid.T) *T, compare func(a, b *T) int) []*T {
+	list := slices.Clone(old)
+	if len(list) > 0 && rapid.Bool().Draw(t, "remove") {
+		i := rapid.IntRange(0, len(list)-1).Draw(t, "which")
+		list = slices.Delete(list, i, i+1)
+	}
+	if x := draw(t); rapid.IntRange(0, 3).Draw(t, "add") > 0 {
+		i, found := slices.BinarySearchFunc(list, x, compare)
+		if found {
+			list[i] = x
+		} else {
+			list = slices.Insert(list, i, x)
+		}
+	}
+	return list
+}
+
+func text(state datapath.State, problems []cluster.Problem) string {
+	return datapath.Print(state) + fmt.Sprint(problems)
+}
+
+// missing gives the lines of a text that the other does not have.
+func missing(of, in string) string {
+	var b strings.Builder
+	lines := slices.Collect(strings.Lines(in))
+	for l := range strings.Lines(of) {
+		if !slices.Contains(lines, l) {
+			b.WriteString(l)
+		}
+	}
+	return b.String()
+}
+
+// A Planner that saw other Snapshots before gives what a new one gives, and what it gave before stays as it was.
+func TestPlannerIsNode(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := node("node-a", 1, 3), node("node-b", 2, 4)
+		a.HostAddresses = append(a.HostAddresses, prefix("172.20.0.1/32"), prefix("fd00:20::1/128"))
+		a.Gateway.Userspace = true
+		s := snapshot(a, b)
+		p := plan.NewPlanner()
+		var given []datapath.State
+		var texts []string
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			s = churn(t, s)
+			name := "node-a"
+			if rapid.IntRange(0, 9).Draw(t, "other node") == 0 {
+				name = "node-b"
+			}
+			state, problems := p.Node(s, name)
+			got, want := text(state, problems), text(plan.Node(s, name))
+			if got != want {
+				t.Fatalf("the Planner gives, and a new one does not:\n%s\na new one gives, and the Planner does not:\n%s", missing(got, want), missing(want, got))
+			}
+			given, texts = append(given, state), append(texts, datapath.Print(state))
+		}
+		for i := range given {
+			if datapath.Print(given[i]) != texts[i] {
+				t.Fatalf("the State of step %d was changed later", i)
+			}
+		}
+	})
+}
+
+// An unchanged cluster gives the same State, not an equal one: there is nothing to compare afterwards.
+func TestPlannerKeepsWhatDidNotChange(t *testing.T) {
+	s := large(3, 50, cluster.IPv4, cluster.IPv6)
+	p := plan.NewPlanner()
+	first, _ := p.Node(s, "node-000")
+	again := *s
+	again.Nodes = nil
+	for _, n := range s.Nodes { // a Node's heartbeat
+		beat := *n
+		again.Nodes = append(again.Nodes, &beat)
+	}
+	second, _ := p.Node(&again, "node-000")
+	for k, r := range first.NB {
+		if second.NB[k] != r {
+			t.Fatalf("%s is another row", k)
+		}
+	}
+	third, _ := p.Node(change(s, 22, "10.244.2.9:8080"), "node-000")
+	var changed []nb.Key
+	for k, r := range third.NB {
+		if first.NB[k] != r {
+			changed = append(changed, k)
+		}
+	}
+	if len(changed) != 1 || changed[0].Table != nb.TableLoadBalancer {
+		t.Fatalf("one changed endpoint gives the new rows %v", changed)
+	}
+}
+
+// The order in which objects become known does not matter.
+func TestOrder(t *testing.T) {
+	for _, name := range []string{"nodeport", "problems"} {
+		archive, err := os.ReadFile(filepath.Join("testdata", name+".txtar"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs := bytes.Split(txtar.Parse(archive).Files[0].Data, []byte("---\n"))
+		plans := func(docs [][]byte) string {
+			s := watch.ParseManifests(bytes.Join(docs, []byte("\n---\n")), cluster.DefaultConfig())
+			return text(plan.Node(s, "ovn-worker")) + fmt.Sprint(s.Problems)
+		}
+		want := plans(docs)
+		rapid.Check(t, func(t *rapid.T) {
+			if got := plans(rapid.Permutation(docs).Draw(t, "order")); got != want {
+				t.Fatalf("another order gives\n%s\ninstead of\n%s", missing(got, want), missing(want, got))
+			}
+		})
+	}
+}
+
+// Objects that are wrong change nothing that others want.
+func TestBadObjectsStopNobody(t *testing.T) {
+	good := snapshot(node("node-a", 1, 3), node("node-b", 2, 4), pod("node-a", "p", "10.244.1.3", "fd00:10:244:1::3"),
+		service("a", "10.96.0.1:80", 30001, "10.244.1.3:8080", "172.18.0.3:8080"), service("a", "[fd00:10:96::1]:80", 30001, "[fd00:10:244:1::3]:8080"))
+	want, problems := plan.Node(good, "node-a")
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	broken := map[string]func(*cluster.Node){
+		"no number":    func(n *cluster.Node) { n.ID = 0 },
+		"no pods":      func(n *cluster.Node) { n.PodCIDRs = nil },
+		"no address":   func(n *cluster.Node) { n.Addresses = nil },
+		"same number":  func(n *cluster.Node) { n.ID = 2 },
+		"own number":   func(n *cluster.Node) { n.ID = 1 },
+		"same address": func(n *cluster.Node) { n.Addresses = []netip.Addr{addr("172.18.0.3")} },
+		"same pods":    func(n *cluster.Node) { n.PodCIDRs = []netip.Prefix{prefix("10.244.2.0/24")} },
+	}
+	names := slices.Sorted(maps.Keys(broken))
+	rapid.Check(t, func(t *rapid.T) {
+		s := snapshot(good.Nodes[0], good.Nodes[1], good.Pods[0], good.Frontends)
+		for i, what := range rapid.SliceOfN(rapid.SampledFrom(names), 0, 3).Draw(t, "nodes") {
+			n := node(fmt.Sprintf("node-z%d", i), 10+i, 10+i)
+			broken[what](n)
+			s.Nodes = append(s.Nodes, n)
+		}
+		for i := range rapid.IntRange(0, 4).Draw(t, "services") {
+			f := drawFrontend(t)
+			f.Owner.Name = fmt.Sprintf("z%d", i)
+			s.Frontends = append(s.Frontends, f)
+		}
+		s.Pods = append(s.Pods, pod("node-a", "z", "10.244.1.3"), pod("node-a", "zz", "192.0.2.1"))
+		state, _ := plan.Node(s, "node-a")
+		for k, r := range want.NB {
+			if !nb.Equal(state.NB[k], r) {
+				t.Fatalf("%s is changed", k)
+			}
+		}
+		for k, f := range want.Bridge.Flows {
+			if g := state.Bridge.Flows[k]; g == nil || !g.Equal(f) {
+				t.Fatalf("flow %s is changed", k)
+			}
+		}
+		if _, there := state.NB[nb.Key{Table: nb.TableSwitchPort, Name: "default_z"}]; there {
+			t.Fatal("a pod has the address of another")
+		}
+	})
+}

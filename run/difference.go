@@ -1,0 +1,72 @@
+package run
+
+import (
+	"maps"
+	"strings"
+
+	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/host"
+	"hairpin/datapath/nb"
+	"hairpin/datapath/nft"
+)
+
+// differences gives the lines in which what was found differs from what is wanted. A system that the agent would leave
+// alone has none, whatever its text: the tools know several words for the same.
+func differences(want, found datapath.State) []string {
+	if nb.Diff(want.NB, found.NB).Empty() {
+		found.NB = want.NB
+	}
+	// The switch learns further neighbours itself.
+	found.Bridge.TunnelNeighbors = maps.Clone(found.Bridge.TunnelNeighbors)
+	for ip := range found.Bridge.TunnelNeighbors {
+		if _, ok := want.Bridge.TunnelNeighbors[ip]; !ok {
+			delete(found.Bridge.TunnelNeighbors, ip)
+		}
+	}
+	if flow.Diff(want.Bridge, found.Bridge).Empty() {
+		found.Bridge = want.Bridge
+	}
+	if nft.Diff(want.NFT, found.NFT).Empty() {
+		found.NFT = want.NFT
+	}
+	if host.Diff(want.Host, found.Host).Empty() {
+		found.Host = want.Host
+	}
+	return lineDiff(datapath.Print(want), datapath.Print(found))
+}
+
+// lineDiff compares two canonical texts as sets of lines. Owners and other comments do not count: not every system can
+// keep them.
+func lineDiff(wanted, found string) []string {
+	want, have := lineSet(wanted), lineSet(found)
+	var out []string
+	for _, l := range strings.Split(wanted, "\n") {
+		if k := lineKey(l); k != "" && !have[k] {
+			out = append(out, "- "+l)
+		}
+	}
+	for _, l := range strings.Split(found, "\n") {
+		if k := lineKey(l); k != "" && !want[k] {
+			out = append(out, "+ "+l)
+		}
+	}
+	return out
+}
+
+func lineSet(text string) map[string]bool {
+	set := map[string]bool{}
+	for _, l := range strings.Split(text, "\n") {
+		set[lineKey(l)] = true
+	}
+	return set
+}
+
+func lineKey(line string) string {
+	line, _, _ = strings.Cut(line, " # ")
+	line = strings.TrimSpace(line)
+	if strings.HasPrefix(line, "#") {
+		return ""
+	}
+	return line
+}
