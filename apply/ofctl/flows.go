@@ -11,13 +11,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"hairpin/datapath/flow"
 )
 
+// maxAge is how long flows are taken from the last reading at most: it bounds the harm of a notice that never came.
+const maxAge = time.Minute
+
 // cache is what was read last. The monitor tells whether it still holds: reading 40 000 flows takes half a second.
 type cache struct {
 	valid   bool
+	read    time.Time         // when the switch was asked
 	mark    mark              // of the monitor, before the flows were read
 	numbers map[string]string // of the ports, by name
 	flows   map[flow.Key]*flow.Flow
@@ -28,15 +33,16 @@ type cache struct {
 // happened since, from the last reading.
 func (t *Target) readFlows(ctx context.Context, numbers map[string]string) (map[flow.Key]*flow.Flow, []string, error) {
 	now, ok := t.monitor.settle(ctx)
-	if c := t.cache; ok && c.valid && c.mark == now && maps.Equal(c.numbers, numbers) {
+	if c := t.cache; ok && c.valid && c.mark == now && time.Since(c.read) < maxAge && maps.Equal(c.numbers, numbers) {
 		return c.flows, c.unknown, nil
 	}
+	start := time.Now()
 	text, err := t.ofctl(ctx, "", "--no-names", "--no-stats", "dump-flows", t.socket(), ours())
 	if err != nil {
 		return nil, nil, fmt.Errorf("read flows of %s: %w", t.cfg.Bridge, err)
 	}
 	flows, unknown := parseFlows(text, numbers)
-	t.cache = cache{valid: ok, mark: now, numbers: numbers, flows: flows, unknown: unknown}
+	t.cache = cache{valid: ok, read: start, mark: now, numbers: numbers, flows: flows, unknown: unknown}
 	return flows, unknown, nil
 }
 

@@ -54,7 +54,12 @@ func parse(t testing.TB, text string) flow.State {
 // node is a node with Open vSwitch, a br-int and the patch ports that ovn-controller would make, without OVN.
 func node(t testing.TB) *lab.Node {
 	t.Helper()
-	n := lab.StartNode(t, lab.NodeConfig{Daemons: []string{lab.OVSDB, lab.VSwitchd}})
+	return nodeIn(t, lab.Start(t, lab.Config{}))
+}
+
+func nodeIn(t testing.TB, l *lab.Lab) *lab.Node {
+	t.Helper()
+	n := l.Add(t, lab.NodeConfig{Daemons: []string{lab.OVSDB, lab.VSwitchd}})
 	sh(t, n, `ovs-vsctl add-br br-int -- set Bridge br-int datapath_type=`+n.Datapath()+` fail_mode=secure`)
 	addPatch(t, n)
 	return n

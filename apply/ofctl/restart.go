@@ -131,9 +131,9 @@ func (t *Target) ReconnectController(ctx context.Context) error {
 		return err
 	}
 	file := claims.IntegrationBridge + ".mgmt"
-	remote := "unix:" + filepath.Join(t.cfg.RunDir, file)
+	remote := "unix:" + t.cfg.RunDir + "/./" + file // not what ovn-controller takes when the key is not there
 	if row.ExternalIDs[keyRemote] == remote {
-		remote = "unix:" + t.cfg.RunDir + "/./" + file
+		remote = "unix:" + filepath.Join(t.cfg.RunDir, file)
 	}
 	if _, err := t.db.Transact(ctx, keyOps("Open_vSwitch", "", map[string]string{keyRemote: remote}, nil)...); err != nil {
 		return fmt.Errorf("reconnect ovn-controller: %w", err)

@@ -1,0 +1,172 @@
+package ofctl_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hairpin/apply"
+	"hairpin/apply/ofctl"
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/lab"
+)
+
+// until waits for the Target to tell that something holds: it reads once, and then after every notice.
+func until(t testing.TB, target *ofctl.Target, what string, holds func(flow.State, error) bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for {
+		s, err := target.Read(ctx(t))
+		if holds(s, err) {
+			return
+		}
+		select {
+		case <-target.Changed():
+		case <-deadline:
+			t.Fatalf("%s: not told in 20 s; the last State is\n%s%v", what, flow.Print(s), err)
+		}
+	}
+}
+
+func TestFlowsWaitForTheirPort(t *testing.T) {
+	n := node(t)
+	sh(t, n, `ovs-vsctl del-port `+patch)
+	target := open(t, n)
+	want := parse(t, rich)
+	waiting, installed := 0, 0
+	for _, f := range want.Flows {
+		if slices.Contains(f.Ports(), patch) {
+			waiting++
+		} else {
+			installed++
+		}
+	}
+	err := target.Apply(ctx(t), flow.Diff(want, read(t, target)))
+	var w *apply.Waiting
+	if !errors.As(err, &w) || !slices.Equal(w.Devices, []string{patch}) {
+		t.Fatalf("Apply without the port: %v", err)
+	}
+	if target.Pending() != waiting {
+		t.Errorf("%d pending, want %d", target.Pending(), waiting)
+	}
+	have := read(t, target)
+	if d := flow.Diff(want, have); len(have.Flows) != installed || d.Count() != waiting || len(d.Flows.Add) != waiting {
+		t.Fatalf("%d flows, want %d; the difference is %+v", len(have.Flows), installed, d)
+	}
+
+	addPatch(t, n)
+	until(t, target, "the port appears", func(s flow.State, err error) bool {
+		return err == nil && target.Apply(ctx(t), flow.Diff(want, s)) == nil
+	})
+	if d := flow.Diff(want, read(t, target)); !d.Empty() || target.Pending() != 0 {
+		t.Fatalf("%d pending, difference %+v", target.Pending(), d)
+	}
+}
+
+func TestPortsWaitForTheirBridge(t *testing.T) {
+	n := node(t)
+	sh(t, n, `ovs-vsctl del-br br-int`)
+	target := open(t, n)
+	want := flow.State{Bridge: "br-ex", Ports: parse(t, rich).Ports, Settings: map[string]string{"ovn-encap-ip": "172.18.0.3"}}
+	err := target.Apply(ctx(t), flow.Diff(want, read(t, target)))
+	var w *apply.Waiting
+	if !errors.As(err, &w) || !slices.Equal(w.Devices, []string{"br-int"}) {
+		t.Fatalf("Apply without the bridge: %v", err)
+	}
+	if got := read(t, target).Settings; got["ovn-encap-ip"] != "172.18.0.3" {
+		t.Fatalf("the setting waited too: %v", got)
+	}
+	sh(t, n, `ovs-vsctl add-br br-int -- set Bridge br-int datapath_type=`+n.Datapath())
+	reach(t, target, want)
+}
+
+// Two ports whose names have the first 15 letters in common: all that OpenFlow tells of a name.
+func TestFlowsGoToThePortOfTheFullName(t *testing.T) {
+	n := node(t)
+	sh(t, n, `ovs-vsctl add-port br-ex patch-br-ex_node-b -- set Interface patch-br-ex_node-b type=patch options:peer=x`)
+	target := open(t, n)
+	want := parse(t, fmt.Sprintf("bridge br-ex\npriority=5,in_port=%q actions=output:\"patch-br-ex_node-b\"\npriority=5,in_port=\"patch-br-ex_node-b\" actions=output:%q\n", patch, patch))
+	reach(t, target, want)
+	a, b := ofport(t, n, patch), ofport(t, n, "patch-br-ex_node-b")
+	flows := sh(t, n, `ovs-ofctl --no-names --no-stats dump-flows br-ex cookie=0xdeff105/-1`)
+	for _, line := range []string{"in_port=" + a + " actions=output:" + b, "in_port=" + b + " actions=output:" + a} {
+		if !strings.Contains(flows, line) {
+			t.Errorf("no %s in\n%s", line, flows)
+		}
+	}
+}
+
+func ofport(t testing.TB, n *lab.Node, port string) string {
+	t.Helper()
+	return strings.TrimSpace(sh(t, n, `ovs-vsctl get Interface `+port+` ofport`))
+}
+
+func TestPortMadeAgainUnderAnotherNumber(t *testing.T) {
+	n := node(t)
+	target := open(t, n)
+	want := parse(t, rich)
+	reach(t, target, want)
+	before := ofport(t, n, patch)
+
+	sh(t, n, `ovs-vsctl del-port `+patch)
+	until(t, target, "the port goes", func(s flow.State, err error) bool {
+		return err == nil && s.Flows[flow.Key{Priority: 105, Match: flow.Match{Protocol: flow.IP, PktMark: 0x3f0, InPort: before}}] != nil
+	})
+	// Somebody else's port takes the number over: our flows must not become those of that port.
+	sh(t, n, `ovs-vsctl add-port br-ex theirs -- set Interface theirs type=internal ofport_request=`+before)
+	addPatch(t, n)
+	until(t, target, "the port comes back", func(s flow.State, err error) bool {
+		return err == nil && target.Apply(ctx(t), flow.Diff(want, s)) == nil
+	})
+	after := ofport(t, n, patch)
+	if after == before || ofport(t, n, "theirs") != before {
+		t.Fatalf("the port had number %s and has %s", before, after)
+	}
+	if d := flow.Diff(want, read(t, target)); !d.Empty() {
+		t.Fatalf("%+v", d)
+	}
+	if flows := sh(t, n, `ovs-ofctl --no-names --no-stats dump-flows br-ex`); strings.Contains(flows, "in_port="+before) || strings.Contains(flows, "output:"+before) {
+		t.Fatalf("number %s is still in\n%s", before, flows)
+	}
+}
+
+// A wanted port takes over what stands in its place: a port of the same name, on any bridge, whoever made it.
+func TestPortTakesOver(t *testing.T) {
+	n := node(t)
+	target := open(t, n)
+	for _, stands := range []string{
+		`ovs-vsctl add-port br-int ovn-k8s-mp0 -- set Interface ovn-k8s-mp0 type=internal external_ids:iface-id=old`,
+		`ovs-vsctl add-port br-ex ovn-k8s-mp0 -- set Interface ovn-k8s-mp0 type=internal external_ids:iface-id=old`,
+		`ovs-vsctl add-bond br-int ovn-k8s-mp0 x1 x2 -- set Interface x1 type=internal -- set Interface x2 type=internal`,
+	} {
+		sh(t, n, `ovs-vsctl --if-exists del-port ovn-k8s-mp0 -- `+strings.TrimPrefix(stands, "ovs-vsctl "))
+		reach(t, target, flow.State{Bridge: "br-ex", Ports: parse(t, rich).Ports})
+		if got := strings.TrimSpace(sh(t, n, `ovs-vsctl port-to-br ovn-k8s-mp0; ovs-vsctl get Interface ovn-k8s-mp0 external_ids:iface-id type`)); got != "br-int\nk8s-node-a\ninternal" {
+			t.Fatalf("after %s: %s", stands, got)
+		}
+	}
+}
+
+func TestTunnelNeighbors(t *testing.T) {
+	n := node(t)
+	target := open(t, n)
+	sh(t, n, `ovs-appctl tnl/neigh/set br-int 172.18.0.9 02:42:ac:12:00:09`)
+	a, b := netip.MustParseAddr("172.18.0.4"), netip.MustParseAddr("fc00:f853:ccd::4")
+	want := flow.State{Bridge: "br-ex", TunnelNeighbors: map[netip.Addr]cluster.MAC{a: {2, 0, 0, 0, 0, 4}, b: {2, 0, 0, 0, 0, 4}}}
+	reach(t, target, want)
+	want.TunnelNeighbors[a] = cluster.MAC{2, 0, 0, 0, 0, 5}
+	reach(t, target, want)
+	if got := read(t, target).TunnelNeighbors; len(got) != 2 || got[a] != want.TunnelNeighbors[a] || got[b] != want.TunnelNeighbors[b] {
+		t.Fatalf("neighbours %v", got)
+	}
+	sh(t, n, `ovs-appctl tnl/neigh/flush`)
+	if d := flow.Diff(want, read(t, target)); len(d.TunnelNeighbors.Add) != 2 {
+		t.Fatalf("lost neighbours are not missed: %+v", d)
+	}
+	reach(t, target, want)
+}
