@@ -3,6 +3,7 @@ package walk
 import (
 	"cmp"
 	"slices"
+	"strconv"
 
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
@@ -18,6 +19,7 @@ type bridge struct {
 // table is an OpenFlow table. Flows that name a transport port are found by it, because there may be thousands (one
 // per NodePort); the few others are looked at one by one. All lists are sorted, highest priority first.
 type table struct {
+	stage        string // "br-ex table 0"
 	byDst, bySrc map[uint16][]*flow.Flow
 	others       []*flow.Flow
 }
@@ -28,7 +30,7 @@ func newBridge(n *node) *bridge {
 	for _, f := range s.Flows {
 		t := b.tables[f.Table]
 		if t == nil {
-			t = &table{byDst: map[uint16][]*flow.Flow{}, bySrc: map[uint16][]*flow.Flow{}}
+			t = newTable(b.name, f.Table)
 			b.tables[f.Table] = t
 		}
 		switch {
@@ -53,6 +55,10 @@ func newBridge(n *node) *bridge {
 		}
 	}
 	return b
+}
+
+func newTable(bridge string, number uint8) *table {
+	return &table{stage: bridge + " table " + strconv.Itoa(int(number)), byDst: map[uint16][]*flow.Flow{}, bySrc: map[uint16][]*flow.Flow{}}
 }
 
 // patchPort is the name that ovn-controller gives to the patch port of a localnet port.

@@ -118,20 +118,20 @@ func (r *run) table(c *crossing, number uint8) error {
 	if r.ctState.entry != nil {
 		v.mark = r.ctState.entry.mark
 	}
-	var f, rival *flow.Flow
-	if t := c.n.bridge.tables[number]; t != nil {
-		f, rival = t.lookup(&v)
+	t := c.n.bridge.tables[number]
+	if t == nil {
+		t = newTable(c.n.bridge.name, number)
 	}
-	stage := c.n.bridge.name + " table " + strconv.Itoa(int(number))
+	f, rival := t.lookup(&v)
 	switch {
 	case f == nil:
-		r.step(c.n, stage, "no flow", cluster.Owner{}, "drops it")
+		r.step(c.n, t.stage, "no flow", cluster.Owner{}, "drops it")
 		return nil
 	case rival != nil:
-		return fmt.Errorf("%s: two flows of one priority match, the switch may take either: %s; %s", stage, f, rival)
+		return fmt.Errorf("%s: two flows of one priority match, the switch may take either: %s; %s", t.stage, f, rival)
 	}
 	i := len(r.steps)
-	r.step(c.n, stage, f, f.Owner, "")
+	r.step(c.n, t.stage, f, f.Owner, "")
 	did, err := r.actions(c, f, i)
 	r.steps[i].Did = did
 	return err

@@ -33,6 +33,7 @@ type logicalSwitch struct {
 	byIP      map[netip.Addr]cluster.MAC
 	unknown   *switchPort // the port that takes frames for unknown addresses
 	balancers balancers
+	snatZone  string // name of the conntrack zone of hairpins
 }
 
 // switchPort is a Logical_Switch_Port.
@@ -54,6 +55,8 @@ type logicalRouter struct {
 	nats      []*nat
 	externals map[netip.Addr]*nat // by external address
 	balancers balancers
+	// dnatZone and snatZone are names of conntrack zones.
+	dnatZone, snatZone string
 
 	checked bool // check has found nothing
 }
@@ -75,7 +78,7 @@ func newLogical(s nb.State) (*logical, error) {
 		switch row := row.(type) {
 		case *nb.Switch:
 			switches[row.Name] = &logicalSwitch{row: row, byMAC: map[cluster.MAC]*switchPort{}, byIP: map[netip.Addr]cluster.MAC{},
-				balancers: groups.of(row.Groups)}
+				balancers: groups.of(row.Groups), snatZone: row.Name + "_snat"}
 		case *nb.Router:
 			routers[row.Name] = &logicalRouter{row: row, byIP: map[netip.Addr]*routerPort{}, externals: map[netip.Addr]*nat{},
 				balancers: groups.of(row.Groups)}

@@ -53,7 +53,7 @@ func (n *nat) holds(m *matched, sets map[string]*nb.AddressSet) (bool, error) {
 // neighbour is lr_in_arp_resolve and lr_in_arp_request: the Ethernet address of the next hop, or why there is none. Ports
 // of the same switch are known; then come static MAC bindings; then the wire is asked.
 func (r *run) neighbour(n *node, rt *logicalRouter, to routed) (mac cluster.MAC, reason string) {
-	stage := rt.row.Name + " lr_in_arp_resolve"
+	stage := r.w.join(rt.row.Name, " lr_in_arp_resolve")
 	var sw *logicalSwitch
 	if to.out.peer != nil {
 		sw = to.out.peer.sw
@@ -92,9 +92,9 @@ func (r *run) unDNAT(n *node, rt *logicalRouter) {
 	if !rt.tracks() {
 		return
 	}
-	z := rt.dnatZone(n)
-	r.unNAT(n, rt.row.Name+" lr_out_undnat", "ip, ct_dnat", z, rt.row.Owner)
-	r.commitNew(n, rt.row.Name+" lr_out_post_undnat", z, rt.row.Owner)
+	z := n.zone(rt.dnatZone)
+	r.unNAT(n, r.w.join(rt.row.Name, " lr_out_undnat"), "ip, ct_dnat", z, rt.row.Owner)
+	r.commitNew(n, r.w.join(rt.row.Name, " lr_out_post_undnat"), z, rt.row.Owner)
 }
 
 // sourceNAT is lr_out_snat: the first that holds of NAT rows with a match, what the load balancer said, and NAT rows
@@ -124,7 +124,7 @@ func (r *run) sourceNAT(n *node, rt *logicalRouter, out *routerPort, flags route
 	case found != nil:
 		return r.snat(n, rt, found.row, found.row.Owner, translation{addr: found.row.External}, found.row.PortRange)
 	case flags.skip:
-		r.step(n, rt.row.Name+" lr_out_snat", "flags.skip_snat_for_lb == 1, next", rt.row.Owner, "keeps its source")
+		r.step(n, r.w.join(rt.row.Name, " lr_out_snat"), "flags.skip_snat_for_lb == 1, next", rt.row.Owner, "keeps its source")
 	case flags.force:
 		a := out.address(cluster.FamilyOf(r.p.Src))
 		if !a.IsValid() {
@@ -151,12 +151,12 @@ func (r *run) snat(n *node, rt *logicalRouter, rule any, why cluster.Owner, t tr
 	}
 	t.commit, t.nat = true, flow.NATSrc
 	before := r.p
-	made := r.track(rt.snatZone(n), t)
+	made := r.track(n.zone(rt.snatZone), t)
 	did := changed(&before, &r.p)
 	if did == "" {
 		did = "source stays " + r.p.Src.String()
 	}
-	if s := r.step(n, rt.row.Name+" lr_out_snat", rule, why, did); made != nil {
+	if s := r.step(n, r.w.join(rt.row.Name, " lr_out_snat"), rule, why, did); made != nil {
 		s.Entry = made.String()
 	}
 	return nil

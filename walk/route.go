@@ -111,7 +111,7 @@ type routed struct {
 
 // route is lr_in_ip_routing. ok is false when there is no route.
 func (r *run) route(n *node, rt *logicalRouter) (to routed, ok bool, err error) {
-	stage := rt.row.Name + " lr_in_ip_routing"
+	stage := r.w.join(rt.row.Name, " lr_in_ip_routing")
 	g := rt.lookup(&r.p)
 	switch {
 	case g == nil:

@@ -17,8 +17,9 @@ type policy struct {
 	match expression
 }
 
-// prepare sorts what OVN sorts.
+// prepare sorts what OVN sorts, and names its zones.
 func (r *logicalRouter) prepare() {
+	r.dnatZone, r.snatZone = r.row.Name+"_dnat", cmp.Or(r.row.Options["snat-ct-zone"], r.row.Name+"_snat")
 	r.sortRoutes()
 	slices.SortFunc(r.policies, func(a, b *policy) int {
 		return cmp.Or(cmp.Compare(b.row.Priority, a.row.Priority), cmp.Compare(a.row.Match, b.row.Match))
@@ -55,16 +56,6 @@ func (r *logicalRouter) check(n *node) error {
 	}
 	r.checked = true
 	return nil
-}
-
-func (r *logicalRouter) dnatZone(n *node) zone { return n.zone(r.row.Name + "_dnat") }
-
-// snatZone is the router's SNAT zone.
-func (r *logicalRouter) snatZone(n *node) zone {
-	if number := r.row.Options["snat-ct-zone"]; number != "" {
-		return n.zone(number)
-	}
-	return n.zone(r.row.Name + "_snat")
 }
 
 // routerReceives is a logical router.
@@ -158,13 +149,13 @@ func (r *logicalRouter) translates(a netip.Addr) bool {
 // unSNAT is lr_in_unsnat.
 func (r *run) unSNAT(n *node, in *routerPort) {
 	rt := in.router
-	stage, rule := rt.row.Name+" lr_in_unsnat", unSNAT{dst: r.p.Dst}
+	stage, rule := r.w.join(rt.row.Name, " lr_in_unsnat"), unSNAT{dst: r.p.Dst}
 	switch x := rt.externals[r.p.Dst]; {
 	case rt.forces() && rt.byIP[r.p.Dst] == in:
 		rule.port = in.row.Name
-		r.unNAT(n, stage, rule, rt.snatZone(n), rt.row.Owner)
+		r.unNAT(n, stage, rule, n.zone(rt.snatZone), rt.row.Owner)
 	case x != nil:
-		r.unNAT(n, stage, rule, rt.snatZone(n), x.row.Owner)
+		r.unNAT(n, stage, rule, n.zone(rt.snatZone), x.row.Owner)
 	}
 }
 
@@ -174,12 +165,12 @@ func (r *run) routerBalances(n *node, in *routerPort) (routerFlags, error) {
 	if !rt.balancers.holds(r.p.Dst) {
 		return routerFlags{}, nil
 	}
-	stage, z := rt.row.Name+" lr_in_dnat", rt.dnatZone(n)
+	stage, z := r.w.join(rt.row.Name, " lr_in_dnat"), n.zone(rt.dnatZone)
 	v, err := rt.balancers.lookup(&r.p)
 	if err != nil {
 		return routerFlags{}, err
 	}
-	r.unNAT(n, rt.row.Name+" lr_in_defrag", defrag{r.p.Dst}, z, rt.row.Owner)
+	r.unNAT(n, r.w.join(rt.row.Name, " lr_in_defrag"), defrag{r.p.Dst}, z, rt.row.Owner)
 	if !r.ctState.is(flow.CTNew) || v == nil {
 		if e := r.ctState.entry; e != nil && !r.ctState.is(flow.CTRpl) {
 			return routerFlags{force: e.mark&markForceSNAT != 0, skip: e.mark&markSkipSNAT != 0}, nil
@@ -188,7 +179,7 @@ func (r *run) routerBalances(n *node, in *routerPort) (routerFlags, error) {
 	}
 	flags := routerFlags{skip: v.lb.Options["skip_snat"] == "true"}
 	flags.force = rt.forces() && !flags.skip
-	out, reason, err := r.balance(n, stage, rt.row.Name+" lr_in_lb_aff_learn", z, v, flags)
+	out, reason, err := r.balance(n, stage, r.w.join(rt.row.Name, " lr_in_lb_aff_learn"), z, v, flags)
 	switch {
 	case err != nil:
 		return flags, err
@@ -243,7 +234,7 @@ func (r *run) applyPolicy(n *node, rt *logicalRouter, row *nb.Policy, to routed)
 		}
 		did = ", mark " + mark
 	}
-	stage := rt.row.Name + " lr_in_policy"
+	stage := r.w.join(rt.row.Name, " lr_in_policy")
 	switch row.Action {
 	case nb.Drop:
 		r.step(n, stage, row, row.Owner, "drops it")

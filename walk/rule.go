@@ -61,6 +61,17 @@ func (w *Walker) rule(x any) string {
 	return s
 }
 
+// join is a + b, of which there are few different ones.
+func (w *Walker) join(a, b string) string {
+	k := [2]string{a, b}
+	s, ok := w.joined[k]
+	if !ok {
+		s = a + b
+		w.joined[k] = s
+	}
+	return s
+}
+
 func ruleText(x any) string {
 	switch x := x.(type) {
 	case *flow.Flow:

@@ -44,9 +44,9 @@ func (r *run) switchReceives(n *node, name string) (location, error) {
 		return r.drop(fmt.Sprintf("switch %s: %s is behind port %s, where the packet comes from", sw.row.Name, r.p.EthDst, name))
 	}
 	if unknown {
-		r.step(n, sw.row.Name+" ls_in_l2_unknown", `outport == "none", outport = "_MC_unknown"`, out.row.Owner, "out of port "+out.row.Name)
+		r.step(n, r.w.join(sw.row.Name, " ls_in_l2_unknown"), `outport == "none", outport = "_MC_unknown"`, out.row.Owner, r.w.join("out of port ", out.row.Name))
 	} else {
-		r.step(n, sw.row.Name+" ls_in_l2_lkup", lookedUp{r.p.EthDst, out.row.Name}, out.row.Owner, "out of port "+out.row.Name)
+		r.step(n, r.w.join(sw.row.Name, " ls_in_l2_lkup"), lookedUp{r.p.EthDst, out.row.Name}, out.row.Owner, r.w.join("out of port ", out.row.Name))
 	}
 	return r.switchEgress(n, out)
 }
@@ -75,8 +75,8 @@ func (p *switchPort) check() error {
 // connections, and the hairpin of those whose endpoint is the sender.
 func (r *run) switchBalances(n *node, in *switchPort) (hairpin bool, err error) {
 	sw, z := in.sw, n.zone(in.row.Name)
-	r.unNAT(n, sw.row.Name+" ls_in_pre_stateful", "ct_lb_mark", z, sw.row.Owner)
-	snat := n.zone(sw.row.Name + "_snat")
+	r.unNAT(n, r.w.join(sw.row.Name, " ls_in_pre_stateful"), "ct_lb_mark", z, sw.row.Owner)
+	snat := n.zone(sw.snatZone)
 	if !r.ctState.is(flow.CTNew) {
 		return r.hairpinAgain(n, in, snat)
 	}
@@ -86,7 +86,7 @@ func (r *run) switchBalances(n *node, in *switchPort) (hairpin bool, err error) 
 	case err != nil:
 		return false, err
 	case v != nil:
-		out, reason, err := r.balance(n, sw.row.Name+" ls_in_lb", sw.row.Name+" ls_in_lb_aff_learn", z, v, routerFlags{})
+		out, reason, err := r.balance(n, r.w.join(sw.row.Name, " ls_in_lb"), r.w.join(sw.row.Name, " ls_in_lb_aff_learn"), z, v, routerFlags{})
 		switch {
 		case err != nil:
 			return false, err
@@ -104,7 +104,7 @@ func (r *run) switchBalances(n *node, in *switchPort) (hairpin bool, err error) 
 			return again, err
 		}
 	}
-	r.commitNew(n, sw.row.Name+" ls_in_stateful", z, sw.row.Owner)
+	r.commitNew(n, r.w.join(sw.row.Name, " ls_in_stateful"), z, sw.row.Owner)
 	return false, nil
 }
 
@@ -116,7 +116,7 @@ func (r *run) hairpin(n *node, in *switchPort, v *vip, asked netip.Addr, snat zo
 	}
 	before := r.p
 	made := r.track(snat, translation{commit: true, nat: flow.NATSrc, addr: source, inline: true})
-	s := r.step(n, in.sw.row.Name+" ls_in_nat_hairpin", option{v.lb, "hairpin_snat_ip"}, v.lb.Owner, "the endpoint is the sender: "+changed(&before, &r.p)+", back out of port "+in.row.Name)
+	s := r.step(n, r.w.join(in.sw.row.Name, " ls_in_nat_hairpin"), option{v.lb, "hairpin_snat_ip"}, v.lb.Owner, "the endpoint is the sender: "+changed(&before, &r.p)+", back out of port "+in.row.Name)
 	if made != nil {
 		s.Entry = made.String()
 	}
@@ -135,7 +135,7 @@ func (r *run) hairpinAgain(n *node, in *switchPort, snat zone) (bool, error) {
 	if reply {
 		words = "a reply to the hairpin address: "
 	}
-	r.step(n, in.sw.row.Name+" ls_in_nat_hairpin", "ct_snat", in.sw.row.Owner, words+changed(&before, &r.p)+", back out of port "+in.row.Name)
+	r.step(n, r.w.join(in.sw.row.Name, " ls_in_nat_hairpin"), "ct_snat", in.sw.row.Owner, words+changed(&before, &r.p)+", back out of port "+in.row.Name)
 	return true, nil
 }
 
@@ -162,7 +162,7 @@ func (r *run) commitNew(n *node, stage string, z zone, why cluster.Owner) {
 // switchSends is the egress pipeline of a packet whose ingress was on another node.
 func (r *run) switchSends(n *node, name string) (location, error) {
 	out := n.ovn.ports[name]
-	r.step(n, out.sw.row.Name+" tunnel key", tunnelKeys{out}, out.row.Owner, "out of port "+name)
+	r.step(n, r.w.join(out.sw.row.Name, " tunnel key"), tunnelKeys{out}, out.row.Owner, r.w.join("out of port ", name))
 	return r.switchEgress(n, out)
 }
 
@@ -170,8 +170,8 @@ func (r *run) switchSends(n *node, name string) (location, error) {
 func (r *run) switchEgress(n *node, out *switchPort) (location, error) {
 	if out.stateful() {
 		z := n.zone(out.row.Name)
-		r.unNAT(n, out.sw.row.Name+" ls_out_pre_stateful", "ct_lb_mark", z, out.sw.row.Owner)
-		r.commitNew(n, out.sw.row.Name+" ls_out_stateful", z, out.sw.row.Owner)
+		r.unNAT(n, r.w.join(out.sw.row.Name, " ls_out_pre_stateful"), "ct_lb_mark", z, out.sw.row.Owner)
+		r.commitNew(n, r.w.join(out.sw.row.Name, " ls_out_stateful"), z, out.sw.row.Owner)
 	}
 	return location{switchOutput, n, out.row.Name}, nil
 }

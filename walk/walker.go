@@ -21,6 +21,7 @@ type Walker struct {
 	nodes  map[string]*node
 	owners map[netip.Addr]string // node that answers for an address on the wire
 	texts  map[any]string        // rules as text
+	joined map[[2]string]string
 }
 
 // New prepares to walk through a World. Nothing is looked at before a packet comes by.
@@ -28,7 +29,7 @@ func New(w World) *Walker {
 	if w.Snapshot == nil {
 		w.Snapshot = &cluster.Snapshot{}
 	}
-	return &Walker{world: w, nodes: map[string]*node{}, texts: map[any]string{}}
+	return &Walker{world: w, nodes: map[string]*node{}, texts: map[any]string{}, joined: map[[2]string]string{}}
 }
 
 // Walk follows a packet from where it starts to where it ends, then the reply back. A missing source address is the one
