@@ -38,7 +38,7 @@ func root() *cobra.Command {
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	name := c.PersistentFlags().String("lab", demo.DefaultName, "name of the lab")
-	c.AddCommand(imageCommand(), up(name), show(name), check(name), down(name), execute(name), restart(name), status(name), probes())
+	c.AddCommand(imageCommand(), up(name), show(name), check(name), down(name), execute(name), restart(name), status(name), probes(name))
 	return c
 }
 
@@ -208,13 +208,13 @@ func status(name *string) *cobra.Command {
 		}}
 }
 
-func probes() *cobra.Command {
+func probes(name *string) *cobra.Command {
 	return &cobra.Command{Use: "probe serve|get|stream [flags]", Short: "make and answer traffic in the present network namespace, or --from-place PLACE of the lab",
 		DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {
-			place, rest := fromPlace(args)
+			in, place, rest := ownFlags(*name, args)
 			if place != "" {
-				l, err := lab.Open(demo.DefaultName)
+				l, err := lab.Open(in)
 				if err != nil {
 					return err
 				}
@@ -225,17 +225,22 @@ func probes() *cobra.Command {
 		}}
 }
 
-// fromPlace takes the flag --from-place out of the arguments of a probe; the others are the probe's own.
-func fromPlace(args []string) (place string, rest []string) {
+// ownFlags takes --lab and --from-place out of the arguments of a probe; the others are the probe's own.
+func ownFlags(name string, args []string) (labName, place string, rest []string) {
+	labName = name
 	for i := 0; i < len(args); i++ {
-		if args[i] == "--from-place" && i+1 < len(args) {
+		switch {
+		case args[i] == "--from-place" && i+1 < len(args):
 			place = args[i+1]
 			i++
-			continue
+		case args[i] == "--lab" && i+1 < len(args):
+			labName = args[i+1]
+			i++
+		default:
+			rest = append(rest, args[i])
 		}
-		rest = append(rest, args[i])
 	}
-	return place, rest
+	return labName, place, rest
 }
 
 // findHairpin gives the absolute path of the binary under test.
