@@ -3,7 +3,6 @@ package nbdb
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	"hairpin/claims"
 	"hairpin/datapath/nb"
@@ -15,7 +14,7 @@ import (
 type model struct {
 	nb, sb  ovsdb.View
 	items   map[ovsdb.UUID]*item
-	byKey   map[nb.Key][]*item
+	byKey   map[nb.Key]*item            // the first of a key; the others follow in next
 	parents map[ovsdb.UUID]ovsdb.UUID   // of ports, routes, policies, NAT, gateway chassis and encaps
 	groups  map[ovsdb.UUID][]ovsdb.UUID // of load balancers: the groups that have them
 	dirty   map[ovsdb.UUID]string       // rows to be read again, with their table
@@ -32,12 +31,13 @@ type item struct {
 	row     nb.Row
 	key     nb.Key
 	own     bool
-	adopted bool // row is one that plan made
+	adopted bool  // row is one that plan made
+	next    *item // of the same key, by UUID
 }
 
 func newModel() *model {
 	return &model{
-		items: map[ovsdb.UUID]*item{}, byKey: map[nb.Key][]*item{}, state: nb.State{},
+		items: map[ovsdb.UUID]*item{}, byKey: map[nb.Key]*item{}, state: nb.State{},
 		parents: map[ovsdb.UUID]ovsdb.UUID{}, groups: map[ovsdb.UUID][]ovsdb.UUID{}, dirty: map[ovsdb.UUID]string{},
 	}
 }
@@ -54,7 +54,7 @@ func (m *model) adopt(want nb.State) {
 		return
 	}
 	for key, row := range want {
-		for _, it := range m.byKey[key] {
+		for it := m.byKey[key]; it != nil; it = it.next {
 			if it.own && !it.adopted && nb.Equal(it.row, row) {
 				it.row, it.adopted = row, true
 				m.loose--
@@ -68,20 +68,57 @@ func (m *model) adopt(want nb.State) {
 func (m *model) update(northbound, southbound ovsdb.View) {
 	oldNB, oldSB := m.nb, m.sb
 	m.nb, m.sb = northbound, southbound
-	for _, c := range append(northbound.Since(oldNB), southbound.Since(oldSB)...) {
+	changes := append(northbound.Since(oldNB), southbound.Since(oldSB)...)
+	if first := oldNB == (ovsdb.View{}) && oldSB == oldNB; first {
+		m.fill(changes)
+		return
+	}
+	for _, c := range changes {
 		for _, id := range slices.Concat(c.Changed, c.Deleted) {
 			m.dirty[id] = c.Table
 			m.relate(c.Table, id, oldNB, oldSB)
 		}
 	}
-	touched := map[nb.Key]bool{}
+	var touched []nb.Key
 	for id, table := range m.dirty {
 		row, own := m.convert(table, id)
-		m.replace(id, row, own, touched)
+		touched = m.replace(id, row, own, touched)
 	}
 	clear(m.dirty)
-	for key := range touched {
+	for _, key := range touched {
 		m.settle(key)
+	}
+}
+
+// fill is the first update: every row is new, so none needs to be marked.
+func (m *model) fill(changes []ovsdb.Change) {
+	size := 0
+	for _, c := range changes {
+		size += len(c.Changed)
+	}
+	m.items, m.byKey, m.state = make(map[ovsdb.UUID]*item, size), make(map[nb.Key]*item, size), make(nb.State, size)
+	m.dirty = nil
+	for _, c := range changes {
+		for _, id := range c.Changed {
+			m.relate(c.Table, id, ovsdb.View{}, ovsdb.View{})
+		}
+	}
+	m.dirty = map[ovsdb.UUID]string{}
+	for _, c := range changes {
+		for _, id := range c.Changed {
+			if row, own := m.convert(c.Table, id); row != nil {
+				it := m.newItem(id, row, own)
+				m.insert(it)
+				m.settle(it.key)
+			}
+		}
+	}
+}
+
+// mark notes a row that is to be read again.
+func (m *model) mark(id ovsdb.UUID, table string) {
+	if m.dirty != nil {
+		m.dirty[id] = table
 	}
 }
 
@@ -90,10 +127,10 @@ func (m *model) relate(table string, id ovsdb.UUID, oldNB, oldSB ovsdb.View) {
 	switch table {
 	case "NB_Global": // has the owners of rows without external_ids
 		for row := range ovsdb.Rows[ovsdb.LoadBalancerGroup](m.nb) {
-			m.dirty[row.UUID] = row.Table()
+			m.mark(row.UUID, row.Table())
 		}
 		for row := range ovsdb.Rows[ovsdb.StaticMACBinding](m.nb) {
-			m.dirty[row.UUID] = row.Table()
+			m.mark(row.UUID, row.Table())
 		}
 	case "Logical_Switch":
 		was, is := get[ovsdb.LogicalSwitch](oldNB, id), get[ovsdb.LogicalSwitch](m.nb, id)
@@ -110,14 +147,14 @@ func (m *model) relate(table string, id ovsdb.UUID, oldNB, oldSB ovsdb.View) {
 		m.children(id, false, "Gateway_Chassis", was.GatewayChassis, is.GatewayChassis)
 	case "Gateway_Chassis":
 		if port, known := m.parents[id]; known {
-			m.dirty[port] = "Logical_Router_Port"
+			m.mark(port, "Logical_Router_Port")
 		}
 	case "Chassis":
 		was, is := get[ovsdb.Chassis](oldSB, id), get[ovsdb.Chassis](m.sb, id)
 		m.children(id, false, "Encap", was.Encaps, is.Encaps)
 	case "Encap":
 		if chassis, known := m.parents[id]; known {
-			m.dirty[chassis] = "Chassis"
+			m.mark(chassis, "Chassis")
 		}
 	case "Load_Balancer_Group":
 		was, is := get[ovsdb.LoadBalancerGroup](oldNB, id), get[ovsdb.LoadBalancerGroup](m.nb, id)
@@ -147,7 +184,7 @@ func (m *model) children(id ovsdb.UUID, all bool, table string, was, is []ovsdb.
 		case !all:
 			return
 		}
-		m.dirty[child] = table
+		m.mark(child, table)
 	})
 }
 
@@ -155,10 +192,13 @@ func (m *model) children(id ovsdb.UUID, all bool, table string, was, is []ovsdb.
 // name it.
 func (m *model) members(id ovsdb.UUID, was, is *ovsdb.LoadBalancerGroup) {
 	renamed := was.Name != is.Name
+	alone := []ovsdb.UUID{id} // shared by all that are in this group only
 	each(was.LoadBalancer, is.LoadBalancer, func(lb ovsdb.UUID, before, now bool) {
 		switch {
+		case now && !before && m.groups[lb] == nil:
+			m.groups[lb] = alone
 		case now && !before:
-			m.groups[lb] = append(slices.Clip(m.groups[lb]), id)
+			m.groups[lb] = append(m.groups[lb][:len(m.groups[lb]):len(m.groups[lb])], id)
 		case before && !now:
 			m.groups[lb] = slices.DeleteFunc(slices.Clone(m.groups[lb]), func(g ovsdb.UUID) bool { return g == id })
 			if len(m.groups[lb]) == 0 {
@@ -167,14 +207,14 @@ func (m *model) members(id ovsdb.UUID, was, is *ovsdb.LoadBalancerGroup) {
 		case !renamed:
 			return
 		}
-		m.dirty[lb] = "Load_Balancer"
+		m.mark(lb, "Load_Balancer")
 	})
 	if renamed {
 		for row := range ovsdb.Rows[ovsdb.LogicalSwitch](m.nb) {
-			m.dirty[row.UUID] = row.Table()
+			m.mark(row.UUID, row.Table())
 		}
 		for row := range ovsdb.Rows[ovsdb.LogicalRouter](m.nb) {
-			m.dirty[row.UUID] = row.Table()
+			m.mark(row.UUID, row.Table())
 		}
 	}
 }
@@ -196,41 +236,62 @@ func each(was, is []ovsdb.UUID, visit func(id ovsdb.UUID, before, now bool)) {
 	}
 }
 
-// replace puts a row in the place of an earlier version of it; row is nil when it is gone.
-func (m *model) replace(id ovsdb.UUID, row nb.Row, own bool, touched map[nb.Key]bool) {
+// replace puts a row in the place of an earlier version of it; row is nil when it is gone. It adds the keys whose rows
+// may be others now.
+func (m *model) replace(id ovsdb.UUID, row nb.Row, own bool, touched []nb.Key) []nb.Key {
 	if old := m.items[id]; old != nil {
-		delete(m.items, id)
-		touched[old.key] = true
-		list := slices.DeleteFunc(slices.Clone(m.byKey[old.key]), func(it *item) bool { return it == old })
-		if m.byKey[old.key] = list; len(list) == 0 {
-			delete(m.byKey, old.key)
-		}
-		if old.own && !old.adopted {
-			m.loose--
-		}
-		// A row whose other columns changed keeps its pointer.
-		if row != nil && old.key == row.Key() && nb.Equal(old.row, row) {
+		m.remove(old)
+		touched = append(touched, old.key)
+		if row != nil && old.key == row.Key() && nb.Equal(old.row, row) { // other columns changed: it keeps its pointer
 			m.insert(&item{id: id, row: old.row, key: old.key, own: own, adopted: old.adopted})
-			return
+			return touched
 		}
 	}
 	if row == nil {
-		return
+		return touched
 	}
+	it := m.newItem(id, row, own)
+	m.insert(it)
+	return append(touched, it.key)
+}
+
+func (m *model) newItem(id ovsdb.UUID, row nb.Row, own bool) *item {
 	it := &item{id: id, row: row, key: row.Key(), own: own}
 	if hint := m.hints[it.key]; hint != nil && nb.Equal(hint, row) {
 		it.row, it.adopted = hint, true
 	}
-	m.insert(it)
-	touched[it.key] = true
+	return it
 }
 
+func (m *model) remove(old *item) {
+	delete(m.items, old.id)
+	first := m.byKey[old.key]
+	for at := &first; *at != nil; at = &(*at).next {
+		if *at == old {
+			*at = old.next
+			break
+		}
+	}
+	if first == nil {
+		delete(m.byKey, old.key)
+	} else {
+		m.byKey[old.key] = first
+	}
+	if old.own && !old.adopted {
+		m.loose--
+	}
+}
+
+// insert keeps items of one key in the order of UUIDs, so that of two equal ones the same is kept every time.
 func (m *model) insert(it *item) {
 	m.items[it.id] = it
-	// In the order of UUIDs, so that of two equal ones the same is kept every time.
-	list := m.byKey[it.key]
-	at, _ := slices.BinarySearchFunc(list, it, func(a, b *item) int { return strings.Compare(string(a.id), string(b.id)) })
-	m.byKey[it.key] = slices.Insert(slices.Clip(list), at, it)
+	first := m.byKey[it.key]
+	at := &first
+	for *at != nil && (*at).id < it.id {
+		at = &(*at).next
+	}
+	it.next, *at = *at, it
+	m.byKey[it.key] = first
 	if it.own && !it.adopted {
 		m.loose++
 	}
@@ -239,7 +300,7 @@ func (m *model) insert(it *item) {
 // settle makes the state's row of a key.
 func (m *model) settle(key nb.Key) {
 	var row nb.Row
-	for _, it := range m.byKey[key] {
+	for it := m.byKey[key]; it != nil; it = it.next {
 		switch {
 		case !it.own:
 		case row == nil:
@@ -264,7 +325,7 @@ func (m *model) settle(key nb.Key) {
 // own gives the items of a key that are ours, or else one without an owner, which may be taken over.
 func (m *model) own(key nb.Key) []*item {
 	var own, others []*item
-	for _, it := range m.byKey[key] {
+	for it := m.byKey[key]; it != nil; it = it.next {
 		if it.own {
 			own = append(own, it)
 		} else {

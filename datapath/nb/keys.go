@@ -1,43 +1,54 @@
 package nb
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // Claimed tells whether a key of a row's options (of a switch: other_config) is Hairpin's to write. Other keys in the
 // same map belong to others (ovn-northd keeps notes in NB_Global's options, an administrator may set one by hand):
 // they are not read, not compared and not removed. Who lets plan write another key adds it here.
-func Claimed(t Table, key string) bool { return slices.Contains(claimed(t), key) }
-
-// claimed lists the keys of ovn-nb(5) that configure a row. Those that ovn-northd writes itself (mac_prefix, max_tunid,
-// svc_monitor_mac, northd_internal_version …) are left out on purpose.
-func claimed(t Table) []string {
+func Claimed(t Table, key string) bool {
+	// The keys of ovn-nb(5) that configure a row. Those that ovn-northd writes itself (mac_prefix, max_tunid,
+	// svc_monitor_mac, northd_internal_version …) are left out on purpose.
 	switch t {
 	case TableGlobal:
-		return []string{"name", "default_acl_drop", "enable_chassis_nb_cfg_update", "fdb_removal_limit", "ignore_lsp_down",
+		switch key {
+		case "name", "default_acl_drop", "enable_chassis_nb_cfg_update", "fdb_removal_limit", "ignore_lsp_down",
 			"mac_binding_removal_limit", "northd-backoff-interval-ms", "northd_probe_interval", "use_ct_inv_match",
-			"use_logical_dp_groups"}
+			"use_logical_dp_groups":
+			return true
+		}
 	case TableRouter:
-		return []string{"chassis", "lb_force_snat_ip", "dnat_force_snat_ip", "snat-ct-zone", "dynamic_neigh_routers",
-			"always_learn_from_arp_request", "mac_binding_age_threshold", "requested-tnl-key", "mcast_relay", "ct-zone-limit"}
+		switch key {
+		case "chassis", "lb_force_snat_ip", "dnat_force_snat_ip", "snat-ct-zone", "dynamic_neigh_routers",
+			"always_learn_from_arp_request", "mac_binding_age_threshold", "requested-tnl-key", "mcast_relay", "ct-zone-limit":
+			return true
+		}
 	case TableRouterPort:
-		return []string{"gateway_mtu", "gateway_mtu_bypass", "requested-tnl-key", "redirect-type", "reside-on-redirect-chassis",
-			"mcast_flood"}
+		switch key {
+		case "gateway_mtu", "gateway_mtu_bypass", "requested-tnl-key", "redirect-type", "reside-on-redirect-chassis", "mcast_flood":
+			return true
+		}
 	case TableSwitch:
-		return []string{"subnet", "ipv6_prefix", "exclude_ips", "interconn-ts", "requested-tnl-key", "mcast_snoop",
-			"mcast_querier", "mcast_flood_unregistered", "broadcast-arps-to-all-routers", "fdb_age_threshold", "ct-zone-limit"}
+		switch key {
+		case "subnet", "ipv6_prefix", "exclude_ips", "interconn-ts", "requested-tnl-key", "mcast_snoop", "mcast_querier",
+			"mcast_flood_unregistered", "broadcast-arps-to-all-routers", "fdb_age_threshold", "ct-zone-limit":
+			return true
+		}
 	case TableSwitchPort:
-		return []string{"router-port", "nat-addresses", "exclude-lb-vips-from-garp", "arp_proxy", "network_name",
-			"requested-tnl-key", "requested-chassis", "iface-id-ver", "mcast_flood", "localnet_learn_fdb", "disable_arp_nd_rsp",
-			"force_fdb_lookup"}
+		switch key {
+		case "router-port", "nat-addresses", "exclude-lb-vips-from-garp", "arp_proxy", "network_name", "requested-tnl-key",
+			"requested-chassis", "iface-id-ver", "mcast_flood", "localnet_learn_fdb", "disable_arp_nd_rsp", "force_fdb_lookup":
+			return true
+		}
 	case TablePolicy:
-		return []string{"pkt_mark"}
+		return key == "pkt_mark"
 	case TableLoadBalancer:
-		return []string{"reject", "hairpin_snat_ip", "skip_snat", "add_route", "neighbor_responder", "affinity_timeout",
-			"ct_flush", "use_stateless_nat", "event"}
+		switch key {
+		case "reject", "hairpin_snat_ip", "skip_snat", "add_route", "neighbor_responder", "affinity_timeout", "ct_flush",
+			"use_stateless_nat", "event":
+			return true
+		}
 	}
-	return nil
+	return false
 }
 
 // CheckKeys refuses a row with an option key that is not Claimed: it could be written, but never be found again.

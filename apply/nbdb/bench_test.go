@@ -1,0 +1,152 @@
+package nbdb_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"hairpin/apply/nbdb"
+	"hairpin/cluster"
+	"hairpin/datapath/nb"
+	"hairpin/lab"
+)
+
+// services gives n load balancers of two backends in the groups of a small topology.
+func services(n int) nb.State {
+	owner := cluster.Owner{Kind: "Node", Name: "node-a"}
+	s := nb.State{}
+	s.Add(&nb.Group{Name: "g", Owner: owner}, &nb.Switch{Name: "node-a", Groups: []string{"g"}, Owner: owner},
+		&nb.Router{Name: "GR_node-a", Groups: []string{"g"}, Owner: owner})
+	for i := range n {
+		s.Add(service(i, 1))
+	}
+	return s
+}
+
+func service(i, backend int) *nb.LoadBalancer {
+	a := func(net byte, i int) netip.Addr { return netip.AddrFrom4([4]byte{10, net, byte(i >> 8), byte(i)}) }
+	return &nb.LoadBalancer{
+		Name: fmt.Sprintf("default/service-%d:http/tcp/IPv4", i), Protocol: cluster.TCP,
+		VIPs: []nb.VIP{{Addr: netip.AddrPortFrom(a(96, i), 80), Backends: []netip.AddrPort{
+			netip.AddrPortFrom(a(200, backend), 8080), netip.AddrPortFrom(a(244, i), 8080)}}},
+		Options: map[string]string{"reject": "true", "hairpin_snat_ip": "169.254.169.5 fd69::5"}, Groups: []string{"g"},
+		Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: fmt.Sprintf("service-%d", i)},
+	}
+}
+
+// databases is a node with nothing but its two databases, so that nobody else takes time.
+func databases(b *testing.B) *lab.Node {
+	return lab.StartNode(b, lab.NodeConfig{Daemons: []string{lab.NB, lab.SB}})
+}
+
+func must(b *testing.B, err error) {
+	b.Helper()
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkWrite10000 is a cold start: nothing is there. ms/ours is without the time of the bare transaction.
+func BenchmarkWrite10000(b *testing.B) {
+	n := databases(b)
+	for b.Loop() {
+		target := open(b, n)
+		want := services(10000)
+		have, err := target.Read(b.Context())
+		must(b, err)
+		begin := time.Now()
+		d := nb.Diff(want, have)
+		ops, client := target.Raw(d)
+		compiled := time.Since(begin)
+		begin = time.Now()
+		_, err = client.Transact(b.Context(), ops...)
+		must(b, err)
+		raw := time.Since(begin)
+		b.ReportMetric(float64(compiled.Milliseconds()), "ms/compile")
+		b.ReportMetric(float64(raw.Milliseconds()), "ms/transaction")
+		reach(b, target, nil)
+		begin = time.Now()
+		must(b, target.Apply(b.Context(), d))
+		b.ReportMetric(float64(time.Since(begin).Milliseconds()), "ms/Apply")
+		reach(b, target, nil)
+	}
+}
+
+// BenchmarkRead20000 is the first Read of a new agent, when the mirror is there.
+func BenchmarkRead20000(b *testing.B) {
+	target := open(b, databases(b))
+	reach(b, target, services(20000))
+	for b.Loop() {
+		if rows := target.Remodel(); rows < 20000 {
+			b.Fatal(rows)
+		}
+	}
+}
+
+// loaded is 10 000 load balancers, written and read back.
+func loaded(b *testing.B) (*nbdb.Target, nb.State) {
+	target := open(b, databases(b))
+	want := services(10000)
+	reach(b, target, want)
+	have, err := target.Read(b.Context())
+	must(b, err)
+	if d := nb.Diff(want, have); !d.Empty() {
+		b.Fatal(d)
+	}
+	return target, want
+}
+
+// BenchmarkDiff10000 compares what plan wants with what was read back, after one load balancer changed.
+func BenchmarkDiff10000(b *testing.B) {
+	target, want := loaded(b)
+	want.Add(service(7, 2))
+	have, err := target.Read(b.Context())
+	must(b, err)
+	for b.Loop() {
+		if d := nb.Diff(want, have); d.Count() != 1 {
+			b.Fatal(d)
+		}
+	}
+}
+
+// BenchmarkEndpoint is one changed endpoint among 10 000 load balancers: Diff, Apply and the Read after it, beside the
+// bare transaction. Medians.
+func BenchmarkEndpoint(b *testing.B) {
+	target, want := loaded(b)
+	have, err := target.Read(b.Context())
+	must(b, err)
+	var diff, all, after, raw []time.Duration
+	i := 0
+	for b.Loop() {
+		i++
+		want.Add(service(i%10000, 2+i))
+		t0 := time.Now()
+		d := nb.Diff(want, have)
+		t1 := time.Now()
+		must(b, target.Apply(b.Context(), d))
+		t2 := time.Now()
+		have, err = target.Read(b.Context())
+		must(b, err)
+		t3 := time.Now()
+		diff, all, after = append(diff, t1.Sub(t0)), append(all, t2.Sub(t1)), append(after, t3.Sub(t2))
+
+		want.Add(service(i%10000, 20002+i))
+		ops, client := target.Raw(nb.Diff(want, have))
+		t4 := time.Now()
+		_, err = client.Transact(b.Context(), ops...)
+		must(b, err)
+		raw = append(raw, time.Since(t4))
+		have, err = target.Read(b.Context())
+		must(b, err)
+	}
+	median := func(list []time.Duration) float64 {
+		slices.Sort(list)
+		return float64(list[len(list)/2].Microseconds())
+	}
+	b.ReportMetric(median(diff), "µs/Diff")
+	b.ReportMetric(median(all), "µs/Apply")
+	b.ReportMetric(median(after), "µs/Read")
+	b.ReportMetric(median(raw), "µs/transaction")
+}
