@@ -61,6 +61,11 @@ func (p Problem) Error() string {
 	return fmt.Sprintf("%s: %s: %s", p.Owner, p.Field, p.Message)
 }
 
+// Compare orders problems by owner, field and message.
+func (p Problem) Compare(q Problem) int {
+	return cmp.Or(p.Owner.Compare(q.Owner), cmp.Compare(p.Field, q.Field), cmp.Compare(p.Message, q.Message))
+}
+
 // Snapshot is everything known of the cluster at one moment. All slices are sorted by name (Frontends by
 // Compare), so equal clusters give equal Snapshots whatever the order of events was. What did not change since an
 // earlier Snapshot of the same Store is the same pointer.

@@ -63,13 +63,16 @@ func HostCIDRsAnnotation(list []netip.Prefix) string {
 	return string(text)
 }
 
+// nodeOwner leaves out the namespace that a careless manifest may give to a Node.
+func nodeOwner(name string) Owner { return Owner{Kind: "Node", Name: name} }
+
 type nodeParser struct {
 	node     *Node
 	problems []Problem
 }
 
 func (p *nodeParser) problem(field, format string, args ...any) {
-	p.problems = append(p.problems, Problem{Owner{Kind: "Node", Name: p.node.Name}, field, fmt.Sprintf(format, args...)})
+	p.problems = append(p.problems, Problem{nodeOwner(p.node.Name), field, fmt.Sprintf(format, args...)})
 }
 
 func parseNode(o *corev1.Node) (*Node, []Problem) {

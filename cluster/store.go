@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -30,7 +29,7 @@ type Store struct {
 func NewStore(config Config) *Store {
 	return &Store{
 		config:    config,
-		nodes:     newGrouped(func(n *Node) Owner { return Owner{Kind: "Node", Name: n.Name} }, same[*Node]),
+		nodes:     newGrouped(func(n *Node) Owner { return nodeOwner(n.Name) }, same[*Node]),
 		pods:      newGrouped(func(p *Pod) Owner { return p.Owner }, same[*Pod]),
 		frontends: newGrouped(func(f *Frontend) Owner { return f.Owner }, func(f, g *Frontend) bool { return f == g }),
 		problems:  newGrouped(func(p Problem) Owner { return p.Owner }, func(p, q Problem) bool { return p == q }),
@@ -47,7 +46,7 @@ func same[T any](a, b T) bool { return reflect.DeepEqual(a, b) }
 func (s *Store) Set(obj any) {
 	switch o := obj.(type) {
 	case *corev1.Node:
-		owner := ownerOf("Node", &o.ObjectMeta)
+		owner := nodeOwner(o.Name)
 		n, problems := parseNode(o)
 		s.nodes.put(owner, []*Node{n})
 		s.note(owner, problems)
@@ -83,7 +82,7 @@ func (s *Store) Set(obj any) {
 func (s *Store) Delete(obj any) {
 	switch o := obj.(type) {
 	case *corev1.Node:
-		owner := ownerOf("Node", &o.ObjectMeta)
+		owner := nodeOwner(o.Name)
 		s.nodes.put(owner, nil)
 		s.note(owner, nil)
 	case *corev1.Pod:
@@ -121,9 +120,7 @@ func (s *Store) service(owner Owner) *service {
 
 // note replaces what is known to be wrong with an object.
 func (s *Store) note(owner Owner, problems []Problem) {
-	list := slices.SortedFunc(slices.Values(problems), func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
-	})
+	list := slices.SortedFunc(slices.Values(problems), Problem.Compare)
 	s.problems.put(owner, slices.Compact(list))
 }
 

@@ -1,25 +1,17 @@
 package watch
 
 import (
-	"bufio"
 	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/yaml"
 
 	"hairpin/cluster"
 )
@@ -30,19 +22,22 @@ const settle = 20 * time.Millisecond
 // ReadFiles reads all manifests (*.yaml, *.yml, *.json) of a folder once. A document that cannot be read becomes a
 // Problem of the Snapshot; only a folder that cannot be read is an error.
 func ReadFiles(dir string, config cluster.Config) (*cluster.Snapshot, error) {
-	f := fileSet{dir: dir, store: cluster.NewStore(config), seen: map[cluster.Owner]manifest{}}
-	return f.read()
+	f := newFolder(dir, config)
+	if err := f.read(); err != nil {
+		return nil, err
+	}
+	return f.snapshot(), nil
 }
 
 // ParseManifests reads manifests from one text, as `---`-separated documents.
 func ParseManifests(text []byte, config cluster.Config) *cluster.Snapshot {
-	f := fileSet{store: cluster.NewStore(config), seen: map[cluster.Owner]manifest{}}
-	now := map[cluster.Owner]manifest{}
-	f.documents("input", text, now)
-	return f.update(now)
+	f := newFolder("", config)
+	f.update([]*file{parseFile("input", text)})
+	return f.snapshot()
 }
 
-// Files reads the folder now and whenever it changes, until ctx ends.
+// Files reads the folder now and whenever it changes, until ctx ends. Put a file there by renaming it: one that is
+// written slowly may be read half.
 func Files(ctx context.Context, dir string, config cluster.Config) (<-chan *cluster.Snapshot, error) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -51,19 +46,35 @@ func Files(ctx context.Context, dir string, config cluster.Config) (<-chan *clus
 	if err := w.Add(dir); err != nil {
 		return nil, errors.Join(fmt.Errorf("watch %s: %w", dir, err), w.Close())
 	}
-	f := fileSet{dir: dir, store: cluster.NewStore(config), seen: map[cluster.Owner]manifest{}}
-	first, err := f.read()
-	if err != nil {
+	f := newFolder(dir, config)
+	if err := f.read(); err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
 	out := newFeed()
-	out.put(first)
+	out.put(f.snapshot())
 	go f.follow(ctx, w, out)
 	return out, nil
 }
 
-func (f *fileSet) follow(ctx context.Context, w *fsnotify.Watcher, out feed) {
-	defer w.Close()
+// folder is what stood in a folder when it was read last.
+type folder struct {
+	dir      string
+	store    *cluster.Store
+	files    []*file               // by name
+	seen     map[cluster.Owner]any // what the store was told
+	problems []cluster.Problem     // of files, and of manifests that are no objects
+
+	last         *cluster.Snapshot // the newest Snapshot, and what it was made of
+	lastStored   *cluster.Snapshot
+	lastProblems []cluster.Problem
+}
+
+func newFolder(dir string, config cluster.Config) *folder {
+	return &folder{dir: dir, store: cluster.NewStore(config), seen: map[cluster.Owner]any{}}
+}
+
+func (f *folder) follow(ctx context.Context, w *fsnotify.Watcher, out feed) {
+	defer func() { _ = w.Close() }()
 	quiet := time.NewTimer(0)
 	<-quiet.C
 	for {
@@ -76,148 +87,80 @@ func (f *fileSet) follow(ctx context.Context, w *fsnotify.Watcher, out feed) {
 			quiet.Reset(settle)
 		case <-quiet.C:
 			// A folder that cannot be read now keeps its last Snapshot: nothing is lost by a bad moment.
-			if s, err := f.read(); err == nil {
-				out.put(s)
+			before := f.last
+			if err := f.read(); err == nil && f.snapshot() != before {
+				out.put(f.last)
 			}
 		}
 	}
 }
 
-// manifest is one object of the folder and the text that it came from.
-type manifest struct {
-	text []byte
-	obj  any
-}
-
-type fileSet struct {
-	dir      string
-	store    *cluster.Store
-	seen     map[cluster.Owner]manifest
-	problems []cluster.Problem // of the last read
-}
-
-func (f *fileSet) read() (*cluster.Snapshot, error) {
-	entries, err := os.ReadDir(f.dir)
+// read parses the files that differ from the last time.
+func (f *folder) read() error {
+	entries, err := os.ReadDir(f.dir) // sorted
 	if err != nil {
-		return nil, fmt.Errorf("read manifests: %w", err)
+		return fmt.Errorf("read manifests: %w", err)
 	}
-	f.problems = nil
-	now := map[cluster.Owner]manifest{}
+	var files []*file
 	for _, e := range entries {
-		switch filepath.Ext(e.Name()) {
-		case ".yaml", ".yml", ".json":
+		name := e.Name()
+		if !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(f.dir, name))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it went since; that is another event
+		}
+		i, old := slices.BinarySearchFunc(f.files, name, func(x *file, name string) int { return cmp.Compare(x.name, name) })
+		switch {
+		case err != nil:
+			files = append(files, &file{name: name, problems: []cluster.Problem{fileProblem(name, "", err)}})
+		case old && bytes.Equal(f.files[i].text, text):
+			files = append(files, f.files[i])
 		default:
-			continue
+			files = append(files, parseFile(name, text))
 		}
-		text, err := os.ReadFile(filepath.Join(f.dir, e.Name()))
-		if err != nil {
-			f.problem(e.Name(), "", err)
-			continue
-		}
-		f.documents(e.Name(), text, now)
 	}
-	return f.update(now), nil
+	f.update(files)
+	return nil
 }
 
-// update tells the store what differs from the last read.
-func (f *fileSet) update(now map[cluster.Owner]manifest) *cluster.Snapshot {
-	for owner, m := range now {
-		if old, ok := f.seen[owner]; !ok || !bytes.Equal(old.text, m.text) {
-			f.store.Set(m.obj)
-		} else {
-			now[owner] = old
+// update tells the store what differs from the last time.
+func (f *folder) update(files []*file) {
+	f.problems = nil
+	now := map[cluster.Owner]any{}
+	for _, x := range files {
+		f.problems = append(f.problems, x.problems...)
+		for _, m := range x.manifests {
+			if _, twice := now[m.owner]; twice {
+				f.problems = append(f.problems, cluster.Problem{Owner: m.owner, Message: fmt.Sprintf("stands in %s again; the first is used", x.name)})
+				continue
+			}
+			now[m.owner] = m.object
+			if f.seen[m.owner] != m.object {
+				f.store.Set(m.object)
+			}
 		}
 	}
-	for owner, m := range f.seen {
+	for owner, object := range f.seen {
 		if _, ok := now[owner]; !ok {
-			f.store.Delete(m.obj)
+			f.store.Delete(object)
 		}
 	}
-	f.seen = now
+	f.files, f.seen = files, now
+}
+
+// snapshot gives the same Snapshot as the last time if nothing changed.
+func (f *folder) snapshot() *cluster.Snapshot {
 	s := f.store.Snapshot()
-	s.Problems = slices.Concat(f.problems, s.Problems)
-	return s
-}
-
-func (f *fileSet) problem(file, field string, err error) {
-	f.problems = append(f.problems, cluster.Problem{Owner: cluster.Owner{Kind: "File", Name: file}, Field: field, Message: err.Error()})
-}
-
-func (f *fileSet) documents(file string, text []byte, now map[cluster.Owner]manifest) {
-	r := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
-	for n := 1; ; n++ {
-		doc, err := r.Read()
-		if errors.Is(err, io.EOF) {
-			return
-		}
-		field := fmt.Sprintf("document %d", n)
-		if err != nil {
-			f.problem(file, field, err)
-			return
-		}
-		j, err := yaml.YAMLToJSON(doc)
-		if err != nil {
-			f.problem(file, field, err)
-			continue
-		}
-		if string(j) != "null" {
-			f.object(file, field, j, now)
-		}
+	slices.SortFunc(f.problems, cluster.Problem.Compare)
+	if f.lastStored == s && slices.Equal(f.lastProblems, f.problems) {
+		return f.last
 	}
-}
-
-// object reads one object, or the items of a List.
-func (f *fileSet) object(file, field string, j []byte, now map[cluster.Owner]manifest) {
-	var head struct {
-		metav1.TypeMeta `json:",inline"`
-		Metadata        struct{ Name, Namespace string } `json:"metadata"`
-		Items           []json.RawMessage                `json:"items"`
-	}
-	if err := yaml.Unmarshal(j, &head); err != nil {
-		f.problem(file, field, err)
-		return
-	}
-	if strings.HasSuffix(head.Kind, "List") {
-		for i, item := range head.Items {
-			f.object(file, fmt.Sprintf("%s items[%d]", field, i), item, now)
-		}
-		return
-	}
-	obj, meta := newObject(head.APIVersion, head.Kind)
-	if obj == nil {
-		return // a kind that Hairpin does not read, such as Namespace or Deployment
-	}
-	owner := cluster.Owner{Kind: head.Kind, Namespace: head.Metadata.Namespace, Name: head.Metadata.Name}
-	if err := yaml.Unmarshal(j, obj); err != nil {
-		f.problems = append(f.problems, cluster.Problem{Owner: owner, Message: fmt.Sprintf("in %s: %v", file, err)})
-		return
-	}
-	if meta.Namespace == "" && head.Kind != "Node" {
-		meta.Namespace = metav1.NamespaceDefault
-	}
-	owner.Namespace = meta.Namespace
-	if _, twice := now[owner]; twice {
-		f.problems = append(f.problems, cluster.Problem{Owner: owner, Message: fmt.Sprintf("stands in %s again; the first is used", file)})
-		return
-	}
-	now[owner] = manifest{text: j, obj: obj}
-}
-
-// newObject gives an empty object of a kind that the Store takes, or nil.
-func newObject(apiVersion, kind string) (any, *metav1.ObjectMeta) {
-	switch apiVersion + " " + kind {
-	case "v1 Node":
-		o := &corev1.Node{}
-		return o, &o.ObjectMeta
-	case "v1 Pod":
-		o := &corev1.Pod{}
-		return o, &o.ObjectMeta
-	case "v1 Service":
-		o := &corev1.Service{}
-		return o, &o.ObjectMeta
-	case "discovery.k8s.io/v1 EndpointSlice":
-		o := &discoveryv1.EndpointSlice{}
-		return o, &o.ObjectMeta
-	}
-	return nil, nil
+	f.lastStored, f.lastProblems = s, f.problems
+	with := *s
+	with.Problems = slices.Concat(f.problems, s.Problems)
+	slices.SortFunc(with.Problems, cluster.Problem.Compare)
+	f.last = &with
+	return f.last
 }

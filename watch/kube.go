@@ -1,0 +1,208 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"hairpin/cluster"
+)
+
+// Between attempts to reach the API server again. Shorter than client-go's own (30 to 60 s): a node that is behind
+// sends packets to endpoints that are gone.
+const (
+	firstRetry = 200 * time.Millisecond
+	lastRetry  = 5 * time.Second
+)
+
+// backlog is how many changes wait while a Snapshot is made, before the watches are held up.
+const backlog = 256
+
+// Kube yields the newest Snapshot of what the API server has, until ctx ends: Nodes, Services, EndpointSlices and, of the
+// node of that name, Pods. An empty name means no Pods.
+//
+// The first Snapshot comes when everything has been read. Later ones come as soon as something changed; in a burst they
+// take up at most a quarter of the time. While the API server is away, the last one stays the newest; a reconnect reads
+// what was missed, deletions included. Client-go logs to the logger in ctx (klog.NewContext).
+func Kube(ctx context.Context, client kubernetes.Interface, node string, config cluster.Config) (<-chan *cluster.Snapshot, error) {
+	if client == nil {
+		return nil, errors.New("watch the Kubernetes API: no client")
+	}
+	k := &kube{changes: make(chan change, backlog), out: newFeed(), store: cluster.NewStore(config)}
+	core, discovery := client.CoreV1().RESTClient(), client.DiscoveryV1().RESTClient()
+	all := fields.Everything()
+	k.source(ctx, core, "nodes", all, func(m metav1.ObjectMeta) metav1.Object { return &corev1.Node{ObjectMeta: m} })
+	k.source(ctx, core, "services", all, func(m metav1.ObjectMeta) metav1.Object { return &corev1.Service{ObjectMeta: m} })
+	k.source(ctx, discovery, "endpointslices", all, func(m metav1.ObjectMeta) metav1.Object { return &discoveryv1.EndpointSlice{ObjectMeta: m} })
+	if node != "" {
+		k.source(ctx, core, "pods", fields.OneTermEqualSelector("spec.nodeName", node),
+			func(m metav1.ObjectMeta) metav1.Object { return &corev1.Pod{ObjectMeta: m} })
+	}
+	go k.collect(ctx, len(k.sources))
+	for _, s := range k.sources {
+		go s.reflector.RunWithContext(ctx)
+	}
+	return k.out, nil
+}
+
+// kube is the goroutine that owns the Store, and what it hears from.
+type kube struct {
+	changes chan change
+	out     feed
+	store   *cluster.Store
+	sources []*source
+}
+
+// change is what a source tells. whole is set when it has told everything that there is.
+type change struct {
+	set, gone []any
+	whole     *source
+}
+
+// collect takes changes and puts Snapshots out.
+func (k *kube) collect(ctx context.Context, sources int) {
+	told := map[*source]bool{}
+	take := func(c change) {
+		for _, o := range c.gone {
+			k.store.Delete(o)
+		}
+		for _, o := range c.set {
+			k.store.Set(o)
+		}
+		if c.whole != nil {
+			told[c.whole] = true
+		}
+	}
+	rest := time.NewTimer(0)
+	defer rest.Stop()
+	var last *cluster.Snapshot
+	for changed, resting := false, true; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case c := <-k.changes:
+			take(c)
+			for range len(k.changes) {
+				take(<-k.changes)
+			}
+			changed = true
+		case <-rest.C:
+			resting = false
+		}
+		if !changed || resting || len(told) < sources {
+			continue
+		}
+		begin := time.Now()
+		if s := k.store.Snapshot(); s != last {
+			k.out.put(s)
+			last = s
+		}
+		changed, resting = false, true
+		rest.Reset(3 * time.Since(begin))
+	}
+}
+
+// source feeds what one reflector sees into kube. It keeps no objects, only their names: the Store has parsed all it
+// needs, and of an object that vanished while nobody looked, it wants no more than the name.
+type source struct {
+	ctx       context.Context
+	changes   chan<- change
+	named     func(metav1.ObjectMeta) metav1.Object
+	known     map[types.NamespacedName]bool
+	reflector *cache.Reflector
+}
+
+func (k *kube) source(ctx context.Context, client rest.Interface, resource string, which fields.Selector, named func(metav1.ObjectMeta) metav1.Object) {
+	s := &source{ctx: ctx, changes: k.changes, named: named, known: map[types.NamespacedName]bool{}}
+	logger := klog.FromContext(ctx)
+	s.reflector = cache.NewReflectorWithOptions(cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, which),
+		named(metav1.ObjectMeta{}), s, cache.ReflectorOptions{
+			Name: resource, Logger: &logger,
+			Backoff: &wait.Backoff{
+				Duration: firstRetry, Cap: lastRetry, Factor: 2, Jitter: 1, // of many nodes, not all at once
+				Steps: int(math.Ceil(float64(lastRetry) / float64(firstRetry))),
+			},
+		})
+	k.sources = append(k.sources, s)
+}
+
+func (s *source) tell(c change) error {
+	select {
+	case s.changes <- c:
+	case <-s.ctx.Done():
+	}
+	return nil
+}
+
+func nameOf(o any) types.NamespacedName {
+	m := o.(metav1.Object) // the reflector lets no other type through
+	return types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
+}
+
+// Add is called by the reflector, as are the following.
+func (s *source) Add(o any) error {
+	s.known[nameOf(o)] = true
+	return s.tell(change{set: []any{o}})
+}
+
+// Update takes a changed object.
+func (s *source) Update(o any) error { return s.Add(o) }
+
+// Delete takes an object that is gone.
+func (s *source) Delete(o any) error {
+	delete(s.known, nameOf(o))
+	return s.tell(change{gone: []any{o}})
+}
+
+// Replace takes all objects: at the start, and when a gap of the watch could not be closed otherwise.
+func (s *source) Replace(all []any, _ string) error {
+	before := s.known
+	s.known = make(map[types.NamespacedName]bool, len(all))
+	for _, o := range all {
+		s.known[nameOf(o)] = true
+	}
+	c := change{set: all, whole: s}
+	for n := range before {
+		if !s.known[n] {
+			c.gone = append(c.gone, s.named(metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name}))
+		}
+	}
+	return s.tell(c)
+}
+
+// Resync does nothing: there is nothing to be told again.
+func (s *source) Resync() error { return nil }
+
+// Transformer trims the objects that the reflector collects for Replace.
+func (s *source) Transformer() cache.TransformFunc { return trim }
+
+// trim drops the large parts that the Store does not read.
+func trim(o any) (any, error) {
+	if m, ok := o.(metav1.Object); ok {
+		m.SetManagedFields(nil)
+	}
+	switch o := o.(type) {
+	case *corev1.Node:
+		o.Status.Images, o.Status.Conditions = nil, nil
+	case *corev1.Pod:
+		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork}
+		o.Status = corev1.PodStatus{Phase: o.Status.Phase, PodIP: o.Status.PodIP, PodIPs: o.Status.PodIPs}
+	case *discoveryv1.EndpointSlice:
+		for i := range o.Endpoints {
+			o.Endpoints[i].TargetRef = nil
+		}
+	}
+	return o, nil
+}

@@ -1,0 +1,160 @@
+package watch
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+
+	"hairpin/cluster"
+)
+
+// file is one text of `---`-separated documents and what could be read of it.
+type file struct {
+	name      string
+	text      []byte
+	manifests []manifest
+	problems  []cluster.Problem
+}
+
+type manifest struct {
+	owner  cluster.Owner
+	object any
+}
+
+func fileProblem(file, field string, err error) cluster.Problem {
+	return cluster.Problem{Owner: cluster.Owner{Kind: "File", Name: file}, Field: field, Message: err.Error()}
+}
+
+func parseFile(name string, text []byte) *file {
+	f := &file{name: name, text: text}
+	r := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	for n := 1; ; n++ {
+		doc, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return f
+		}
+		place := fmt.Sprintf("document %d", n)
+		if err != nil {
+			f.problem(place, err)
+			return f
+		}
+		j, err := yaml.YAMLToJSON(doc)
+		switch {
+		case err != nil:
+			f.problem(place, err)
+		case string(j) != "null":
+			f.document(place, metav1.TypeMeta{}, j)
+		}
+	}
+}
+
+func (f *file) problem(place string, err error) {
+	f.problems = append(f.problems, fileProblem(f.name, place, err))
+}
+
+// document reads one object, or the items of a list. Items of a ServiceList may leave out what they are; it stands in
+// outer.
+func (f *file) document(place string, outer metav1.TypeMeta, j []byte) {
+	var head struct {
+		metav1.TypeMeta `json:",inline"`
+		Metadata        struct {
+			Name      string `json:"name"`
+			Namespace string `json:"namespace"`
+		} `json:"metadata"`
+		Items []raw `json:"items"`
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(j, &head); err != nil {
+		f.problem(place, err)
+		return
+	}
+	if head.Kind == "" {
+		head.TypeMeta = outer
+	}
+	if head.Kind == "" {
+		f.problem(place, errors.New("is no Kubernetes object: it has no kind"))
+		return
+	}
+	if kind, is := strings.CutSuffix(head.Kind, "List"); is {
+		inner := metav1.TypeMeta{APIVersion: head.APIVersion, Kind: kind}
+		for i, item := range head.Items {
+			f.document(fmt.Sprintf("%s items[%d]", place, i), inner, item)
+		}
+		return
+	}
+	object, err := newObject(head.APIVersion, head.Kind)
+	switch {
+	case err != nil:
+		f.problem(place, err)
+		return
+	case object == nil:
+		return // a kind that Hairpin does not read, such as Namespace or Deployment
+	case head.Metadata.Name == "":
+		f.problem(place, fmt.Errorf("%s: metadata.name: is missing", head.Kind))
+		return
+	}
+	if head.Kind == "Node" {
+		head.Metadata.Namespace = ""
+	} else if head.Metadata.Namespace == "" {
+		head.Metadata.Namespace = metav1.NamespaceDefault
+	}
+	f.object(cluster.Owner{Kind: head.Kind, Namespace: head.Metadata.Namespace, Name: head.Metadata.Name}, object, j)
+}
+
+// object reads an object. A field that does not exist is told, and the rest is used.
+func (f *file) object(owner cluster.Owner, object metav1.Object, j []byte) {
+	unknown, err := kjson.UnmarshalStrict(j, object)
+	if err != nil {
+		unknown = []error{err}
+	}
+	for _, e := range unknown {
+		f.problems = append(f.problems, cluster.Problem{Owner: owner, Message: fmt.Sprintf("in %s: %v", f.name, e)})
+	}
+	if err == nil {
+		object.SetNamespace(owner.Namespace)
+		f.manifests = append(f.manifests, manifest{owner, object})
+	}
+}
+
+// raw is the text of a part of a document.
+type raw []byte
+
+// UnmarshalJSON keeps the text.
+func (r *raw) UnmarshalJSON(text []byte) error {
+	*r = bytes.Clone(text)
+	return nil
+}
+
+// newObject gives an empty object of a kind that the Store takes, or nil. It is an error when the kind is known in
+// another version only.
+func newObject(apiVersion, kind string) (metav1.Object, error) {
+	var object metav1.Object
+	want := "v1"
+	switch kind {
+	case "Node":
+		object = &corev1.Node{}
+	case "Pod":
+		object = &corev1.Pod{}
+	case "Service":
+		object = &corev1.Service{}
+	case "EndpointSlice":
+		object, want = &discoveryv1.EndpointSlice{}, "discovery.k8s.io/v1"
+	}
+	if object == nil || apiVersion == want {
+		return object, nil
+	}
+	ours, _, _ := strings.Cut(want, "/")
+	if group, _, in := strings.Cut(apiVersion, "/"); in && group != ours {
+		return nil, nil // another project's kind of the same name
+	}
+	return nil, fmt.Errorf("%s: apiVersion: is %q, not %q", kind, apiVersion, want)
+}
