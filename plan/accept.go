@@ -7,56 +7,89 @@ import (
 	"hairpin/cluster"
 )
 
-// accept refuses what two Services cannot both have: a cluster IP, a port on it, a NodePort. The first in the order of
-// the Snapshot keeps it. A Service whose NodePort is taken is served without it.
+// registry is what Frontends have taken, and by whom.
+type registry struct {
+	ips      map[netip.Addr]cluster.Owner
+	ports    map[takenPort]cluster.Owner
+	names    map[portName]bool
+	problems []Problem
+}
+
+// takenPort is a port of a cluster IP, or a NodePort when it has no address.
+type takenPort struct {
+	addr     netip.Addr
+	family   cluster.Family
+	protocol cluster.Protocol
+	port     uint16
+}
+
+// portName is what Frontend.Key is made of.
+type portName struct {
+	owner    cluster.Owner
+	port     string
+	family   cluster.Family
+	protocol cluster.Protocol
+}
+
+// accept refuses what two Services cannot both have: a cluster IP, a port on it, a NodePort; and what one Service cannot
+// have twice: a port's name. The first in the order of the Snapshot keeps it. A Service whose NodePort is taken is
+// served without it.
 //
 // The answer depends only on what sameClaims compares. When nothing is refused it is the list itself.
 func accept(all []*cluster.Frontend) ([]*cluster.Frontend, []Problem) {
-	type port struct {
-		addr     netip.Addr // zero for NodePorts
-		family   cluster.Family
-		protocol cluster.Protocol
-		port     uint16
-	}
-	ips := make(map[netip.Addr]cluster.Owner, len(all))
-	ports := make(map[port]cluster.Owner, len(all))
-	var problems []Problem
-	refuse := func(f *cluster.Frontend, field string, what any, first cluster.Owner) {
-		problems = append(problems, Problem{Owner: f.Owner, Field: field, Message: fmt.Sprintf("%v belongs to %s already", what, first)})
+	r := registry{
+		ips:   make(map[netip.Addr]cluster.Owner, len(all)),
+		ports: make(map[takenPort]cluster.Owner, len(all)),
+		names: make(map[portName]bool, len(all)),
 	}
 	list := make([]*cluster.Frontend, 0, len(all))
 	for _, f := range all {
-		if first, ok := ips[f.ClusterIP]; ok && first != f.Owner {
-			refuse(f, "spec.clusterIPs", f.ClusterIP, first)
+		if !r.take(f) {
 			continue
 		}
-		ips[f.ClusterIP] = f.Owner
-		p := port{f.ClusterIP, f.Family, f.Protocol, f.Port}
-		if first, ok := ports[p]; ok {
-			refuse(f, "spec.ports", fmt.Sprintf("%s port %d", f.Protocol, f.Port), first)
-			continue
-		}
-		ports[p] = f.Owner
-		if f.NodePort != 0 {
-			p := port{family: f.Family, protocol: f.Protocol, port: f.NodePort}
-			if first, ok := ports[p]; ok {
-				refuse(f, "spec.ports", fmt.Sprintf("%s node port %d", f.Protocol, f.NodePort), first)
+		if p := (takenPort{family: f.Family, protocol: f.Protocol, port: f.NodePort}); f.NodePort != 0 {
+			if first, ok := r.ports[p]; ok {
+				r.refuse(f, "spec.ports", "%s node port %d belongs to %s already", f.Protocol, f.NodePort, first)
 				without := *f
 				without.NodePort = 0
 				f = &without
 			} else {
-				ports[p] = f.Owner
+				r.ports[p] = f.Owner
 			}
 		}
 		list = append(list, f)
 	}
-	if len(problems) == 0 {
+	if len(r.problems) == 0 {
 		return all, nil
 	}
-	return list, problems
+	return list, r.problems
 }
 
-// sameClaims tells whether two states of a Frontend claim the same addresses and ports.
+// take takes a Frontend's cluster IP, port and name.
+func (r *registry) take(f *cluster.Frontend) bool {
+	if first, ok := r.ips[f.ClusterIP]; ok && first != f.Owner {
+		r.refuse(f, "spec.clusterIPs", "%s belongs to %s already", f.ClusterIP, first)
+		return false
+	}
+	p := takenPort{f.ClusterIP, f.Family, f.Protocol, f.Port}
+	if first, ok := r.ports[p]; ok {
+		r.refuse(f, "spec.ports", "%s port %d belongs to %s already", f.Protocol, f.Port, first)
+		return false
+	}
+	n := portName{f.Owner, f.PortName, f.Family, f.Protocol}
+	if r.names[n] {
+		r.refuse(f, "spec.ports", "two %s ports are named %q", f.Protocol, f.PortName)
+		return false
+	}
+	r.ips[f.ClusterIP], r.ports[p], r.names[n] = f.Owner, f.Owner, true
+	return true
+}
+
+func (r *registry) refuse(f *cluster.Frontend, field, format string, args ...any) {
+	r.problems = append(r.problems, Problem{Owner: f.Owner, Field: field, Message: fmt.Sprintf(format, args...)})
+}
+
+// sameClaims tells whether two states of a Frontend claim the same addresses, ports and names.
 func sameClaims(a, b *cluster.Frontend) bool {
 	return a.Owner == b.Owner && a.ClusterIP == b.ClusterIP && a.Protocol == b.Protocol && a.Port == b.Port && a.NodePort == b.NodePort &&
 		a.PortName == b.PortName
