@@ -528,3 +528,11 @@ func TestVersion(t *testing.T) {
 		}
 	}
 }
+
+func vip(addr string, backends ...string) nb.VIP {
+	v := nb.VIP{Addr: netip.MustParseAddrPort(addr)}
+	for _, b := range backends {
+		v.Backends = append(v.Backends, netip.MustParseAddrPort(b))
+	}
+	return v
+}
