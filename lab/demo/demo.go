@@ -35,7 +35,9 @@ type Options struct {
 	Objects   string // folder of manifests, examples/demo
 	Hairpin   string // the binary under test
 	Manifests bool   // agents read the manifests; there is no API server
-	Out       io.Writer
+	// DieWithCaller ends the lab with the calling process, as a test wants it.
+	DieWithCaller bool
+	Out           io.Writer
 }
 
 // Demo is a running demonstration.
@@ -67,7 +69,7 @@ func Start(ctx context.Context, opt Options) (*Demo, error) {
 		return nil, err
 	}
 	d.say("lab %q: the wire", opt.Name)
-	if d.lab, err = lab.New(ctx, lab.Config{Name: opt.Name, Image: root}); err != nil {
+	if d.lab, err = lab.New(ctx, lab.Config{Name: opt.Name, Image: root, DieWithCaller: opt.DieWithCaller}); err != nil {
 		return nil, err
 	}
 	if err := together(
