@@ -90,7 +90,9 @@ func (n *Node) Start(ctx context.Context, name string) error {
 			return fmt.Errorf("create database of %s: %w", name, err)
 		}
 	}
-	args := append(d.args, "--pidfile="+d.pidFile, "--log-file="+d.logFile, "-vconsole:off", "--detach", "--no-chdir")
+	// Debian's start scripts (ovs-ctl, ovn-ctl) run them all at this priority.
+	args := append([]string{"nice", "-n", "-10"}, d.args...)
+	args = append(args, "--pidfile="+d.pidFile, "--log-file="+d.logFile, "-vconsole:off", "--detach", "--no-chdir")
 	if _, err := n.Exec(ctx, args...); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
