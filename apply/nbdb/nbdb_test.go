@@ -265,16 +265,7 @@ func TestPrintedLinesAreCommands(t *testing.T) {
 	n := node(t)
 	target := open(t, n)
 	want := parse(t, rich)
-	printed := nb.Print(want)
-	var script strings.Builder
-	for line := range strings.Lines(printed) {
-		tool := "ovn-nbctl "
-		if strings.HasPrefix(line, "chassis-add") {
-			tool = "ovn-sbctl "
-		}
-		script.WriteString(tool + line)
-	}
-	sh(t, n, script.String())
+	sh(t, n, script(nb.Print(want)))
 	found, err := target.ReadAll(ctx(t))
 	if err != nil {
 		t.Fatal(err)
