@@ -1,0 +1,129 @@
+package plan_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"hairpin/cluster"
+	"hairpin/datapath/nb"
+	"hairpin/plan"
+)
+
+// What the node itself lacks is told, with the object and the field, and there is no State to apply.
+func TestNodeThatCannotBePlanned(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		wreck func(*cluster.Snapshot, *cluster.Node)
+		want  string
+	}{
+		{"unknown", func(s *cluster.Snapshot, n *cluster.Node) { n.Name = "other" }, "Node/node-a: there is no such Node"},
+		{"no number", func(s *cluster.Snapshot, n *cluster.Node) { n.ID = 0 }, "Node/node-a: metadata.annotations[k8s.ovn.org/node-id]: the node has no number yet"},
+		{"no pods", func(s *cluster.Snapshot, n *cluster.Node) { n.PodCIDRs = nil }, "Node/node-a: spec.podCIDRs: the node has no range of pod addresses"},
+		{"no address", func(s *cluster.Snapshot, n *cluster.Node) { n.Addresses = nil }, "Node/node-a: status.addresses: the node has no InternalIP"},
+		{"no MAC", func(s *cluster.Snapshot, n *cluster.Node) { n.Gateway.MAC = cluster.MAC{} }, "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: mac-address: the gateway bridge has none"},
+		{"no uplink", func(s *cluster.Snapshot, n *cluster.Node) { n.Gateway.Uplink = "" }, "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: bridge-id, uplink: mode \"shared\" needs both"},
+		{"no gateway address", func(s *cluster.Snapshot, n *cluster.Node) { n.Gateway.Addresses = nil }, "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: ip-addresses: the gateway bridge has none"},
+		{"other mode", func(s *cluster.Snapshot, n *cluster.Node) { s.Config.Gateway.Mode = "local" }, `Node/node-a: [gateway] mode: "local" is not served yet, only "shared"`},
+		{"pods elsewhere", func(s *cluster.Snapshot, n *cluster.Node) {
+			n.PodCIDRs = []netip.Prefix{prefix("10.99.0.0/24")}
+		}, "Node/node-a: spec.podCIDRs: 10.99.0.0/24 is not within [default] cluster-subnets"},
+		{"small masquerade subnet", func(s *cluster.Snapshot, n *cluster.Node) {
+			n.PodCIDRs = n.PodCIDRs[:1]
+			s.Config.Gateway.MasqueradeSubnets = []netip.Prefix{prefix("169.254.169.0/30")}
+		}, "Node/node-a: [gateway] v4-masquerade-subnet: 169.254.169.0/30 has no address number 4"},
+		{"small join subnet", func(s *cluster.Snapshot, n *cluster.Node) {
+			n.ID, n.PodCIDRs = 300, n.PodCIDRs[:1]
+			s.Config.JoinSubnets = []netip.Prefix{prefix("100.64.0.0/24")}
+		}, "Node/node-a: [gateway] v4-join-subnet: 100.64.0.0/24 has no address number 301"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := node("node-a", 1, 3)
+			s := snapshot(n, node("node-b", 2, 4), service("a", "10.96.0.1:80", 0, "10.244.2.3:8080"))
+			c.wreck(s, n)
+			p := plan.NewPlanner()
+			state, problems := p.Node(s, "node-a")
+			if state.NB != nil || len(state.Bridge.Flows) > 0 || len(state.Host.Routes) > 0 || state.NFT != nil {
+				t.Error("a node that cannot be planned has a State")
+			}
+			if len(problems) == 0 || problems[0].Error() != c.want {
+				t.Errorf("problems are %v, want first %s", problems, c.want)
+			}
+			if c.name == "unknown" || c.name == "other mode" || strings.HasPrefix(c.name, "small") {
+				return
+			}
+			// The other node is planned, without the wrecked one where that has nothing to reach it by.
+			if state, _ := p.Node(s, "node-b"); state.NB == nil {
+				t.Error("the other node has no State")
+			}
+		})
+	}
+}
+
+// One IP version that the node lacks does not stop the other.
+func TestFamilyThatCannotBePlanned(t *testing.T) {
+	n := node("node-a", 1, 3)
+	n.Gateway.Addresses = n.Gateway.Addresses[:1]
+	state, problems := plan.Node(snapshot(n, service("a", "10.96.0.1:80", 0), service("a", "[fd00:10:96::1]:80", 0)), "node-a")
+	if len(problems) != 1 || !strings.Contains(problems[0].Message, "no IPv6 address") {
+		t.Errorf("problems are %v", problems)
+	}
+	if state.NB[nb.Key{Table: nb.TableLoadBalancer, Name: "default/a:/tcp/IPv4"}] == nil {
+		t.Error("the IPv4 Service is not served")
+	}
+	if state.NB[nb.Key{Table: nb.TableLoadBalancer, Name: "default/a:/tcp/IPv6"}] != nil {
+		t.Error("the IPv6 Service has a row, and nobody has IPv6")
+	}
+}
+
+// The userspace datapath is told the Ethernet addresses of tunnel ends on its own wire.
+func TestTunnelNeighbors(t *testing.T) {
+	a, b, far := node("node-a", 1, 3), node("node-b", 2, 4), node("node-c", 3, 5)
+	far.Addresses = []netip.Addr{addr("192.0.2.5")}
+	a.Gateway.Userspace = true
+	state, problems := plan.Node(snapshot(a, b, far), "node-a")
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	if got := state.Bridge.TunnelNeighbors; len(got) != 1 || got[addr("172.18.0.4")] != b.Gateway.MAC {
+		t.Errorf("tunnel neighbours are %v, want node-b's only", got)
+	}
+	a.Gateway.Userspace = false
+	if state, _ := plan.Node(snapshot(a, b), "node-a"); len(state.Bridge.TunnelNeighbors) > 0 {
+		t.Error("the kernel datapath resolves tunnel ends itself")
+	}
+	a.Gateway.Userspace = true
+	b.Gateway.MAC = cluster.MAC{}
+	state, problems = plan.Node(snapshot(a, b), "node-a")
+	if len(problems) != 1 || problems[0].Owner != nodeOwner("node-b") {
+		t.Errorf("problems are %v, want one of node-b", problems)
+	}
+	if state.NB[nb.Key{Table: nb.TableChassis, Name: "node-b"}] == nil {
+		t.Error("node-b is left out, and its tunnel works without its Ethernet address")
+	}
+}
+
+// The largest node number has addresses and a tunnel key.
+func TestLargestNumber(t *testing.T) {
+	state, problems := plan.Node(snapshot(node("node-a", 1, 3), func() *cluster.Node {
+		n := node("node-b", 2, 4)
+		n.ID = 32767
+		return n
+	}()), "node-a")
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	port, ok := state.NB[nb.Key{Table: nb.TableSwitchPort, Name: "tstor-node-b"}].(*nb.SwitchPort)
+	if !ok || port.Options["requested-tnl-key"] != "32767" || port.Addresses[0] != "0a:58:64:58:80:00 100.88.128.0/16 fd97::8000/64" {
+		t.Errorf("the port of node-b is %+v", port)
+	}
+}
+
+// Every flow of a plan is one that Open vSwitch keeps as it is written.
+func TestFlowsAreAccepted(t *testing.T) {
+	state, problems := plan.Node(large(3, 100, cluster.IPv4, cluster.IPv6), "node-000")
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	check(t, state)
+}
