@@ -302,8 +302,10 @@ func TestMissingDeviceOnOldKernel(t *testing.T) {
 		}
 		s.run(t, "", "ip", "link", "del", "eth0")
 		told("the end of the device")
-		s.hand(t, "flush chain netdev hairpin guard\ndelete chain netdev hairpin guard")
-		told("the end of the chain")
+		if left().Empty() { // a newer kernel keeps the chain
+			s.hand(t, "flush chain netdev hairpin guard\ndelete chain netdev hairpin guard")
+			told("the end of the chain")
+		}
 	}
 }
 
