@@ -134,15 +134,21 @@ func refused(err error) bool {
 }
 
 // follow brings the model up to date after a transaction, and keeps the rows that were wanted as those that were found.
+// When others changed something as well, that is told.
 func (t *Target) follow(changes []change) {
-	t.model.hints = make(map[nb.Key]nb.Row, len(changes))
+	wanted := make(map[nb.Key]nb.Row, len(changes)) // nil: to be gone
 	for _, c := range changes {
-		if c.row != nil {
-			t.model.hints[c.key] = c.row
+		wanted[c.key] = c.row
+	}
+	t.model.hints = wanted
+	touched := t.model.update(t.nb.View(), t.sb.View())
+	t.model.hints = nil
+	for _, key := range touched {
+		if want, ours := wanted[key]; !ours || t.model.state[key] != want {
+			t.notice()
+			return
 		}
 	}
-	t.model.update(t.nb.View(), t.sb.View())
-	t.model.hints = nil
 }
 
 // forgotten waits until ovn-northd has done what is in the Northbound database.

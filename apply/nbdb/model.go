@@ -64,14 +64,14 @@ func (m *model) adopt(want nb.State) {
 	}
 }
 
-// update follows the mirror.
-func (m *model) update(northbound, southbound ovsdb.View) {
+// update follows the mirror. It gives the keys whose rows may be others now; none the first time.
+func (m *model) update(northbound, southbound ovsdb.View) []nb.Key {
 	oldNB, oldSB := m.nb, m.sb
 	m.nb, m.sb = northbound, southbound
 	changes := append(northbound.Since(oldNB), southbound.Since(oldSB)...)
 	if first := oldNB == (ovsdb.View{}) && oldSB == oldNB; first {
 		m.fill(changes)
-		return
+		return nil
 	}
 	for _, c := range changes {
 		for _, id := range slices.Concat(c.Changed, c.Deleted) {
@@ -88,6 +88,7 @@ func (m *model) update(northbound, southbound ovsdb.View) {
 	for _, key := range touched {
 		m.settle(key)
 	}
+	return touched
 }
 
 // fill is the first update: every row is new, so none needs to be marked.
@@ -240,12 +241,11 @@ func each(was, is []ovsdb.UUID, visit func(id ovsdb.UUID, before, now bool)) {
 // may be others now.
 func (m *model) replace(id ovsdb.UUID, row nb.Row, own bool, touched []nb.Key) []nb.Key {
 	if old := m.items[id]; old != nil {
+		if row != nil && old.own == own && old.key == row.Key() && nb.Equal(old.row, row) {
+			return touched // other columns changed: it keeps its pointer
+		}
 		m.remove(old)
 		touched = append(touched, old.key)
-		if row != nil && old.key == row.Key() && nb.Equal(old.row, row) { // other columns changed: it keeps its pointer
-			m.insert(&item{id: id, row: old.row, key: old.key, own: own, adopted: old.adopted})
-			return touched
-		}
 	}
 	if row == nil {
 		return touched

@@ -99,14 +99,28 @@ func (t *Target) watch() {
 		case <-t.nb.Changed():
 		case <-t.sb.Changed():
 		}
-		select {
-		case t.changed <- struct{}{}:
-		default:
+		if t.news() {
+			t.notice()
 		}
 	}
 }
 
-// Changed tells that a mirrored column of one of the databases changed, or that one was built anew.
+// news tells whether the databases are other than the model has them. What Apply did is in the model when it returns.
+func (t *Target) news() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.model.nb != t.nb.View() || t.model.sb != t.sb.View()
+}
+
+func (t *Target) notice() {
+	select {
+	case t.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Changed tells that a mirrored column of one of the databases changed, or that one was built anew. What Apply changed,
+// and found to be as it was wanted, is not told.
 func (t *Target) Changed() <-chan struct{} { return t.changed }
 
 // Read gives the rows that are ours. It waits until both databases are connected, so that what it gives is not older
