@@ -29,9 +29,9 @@ var _ apply.Target[nft.State, nft.Delta] = (*Target)(nil)
 
 // Config says where nft is.
 type Config struct {
-	NetNS   string   // path of a network namespace such as "/proc/123/ns/net"; empty = the caller's
-	Command []string // that runs nft; empty = "nft"
-	Log     *slog.Logger
+	NetNS   string       // path of a network namespace such as "/proc/123/ns/net"; empty = the caller's
+	Command []string     // that runs nft; empty = "nft"
+	Log     *slog.Logger // of every transaction, at debug level; nil = the default
 }
 
 // Target is our nft tables.
@@ -69,6 +69,7 @@ func New(ctx context.Context, c Config) (*Target, error) {
 	probe := "table netdev hairpin-probe { chain c { type filter hook ingress device \"hairpin-none\" priority 0; }; }\n"
 	_, err = t.nft(ctx, probe, "--check", "-f", "-")
 	t.byName = err == nil
+	c.Log.Debug("nft", "version", strings.TrimSpace(version), "chains of missing devices", t.byName)
 	t.notice, err = notice.Listen(notice.Config{
 		NetNS: c.NetNS, Protocol: unix.NETLINK_NETFILTER, Groups: []int{unix.NFNLGRP_NFTABLES},
 		Relevant: t.own.relevant, Lost: t.own.forget,
@@ -154,6 +155,7 @@ func (t *Target) commit(ctx context.Context, script string) error {
 		return err
 	}
 	_, err = t.nft(ctx, script, "-f", "-")
+	t.config.Log.Debug("nft transaction", "commands", strings.Count(script, "\n"), "bytes", len(script), "error", err)
 	if foreign := done(); foreign {
 		t.notice.Tell()
 	}
