@@ -236,11 +236,6 @@ func contains(outer, inner netip.Prefix) bool {
 	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }
 
-// host tells whether an address is one of the planned node's own.
-func (s *Stack) host(a netip.Addr) bool {
-	return a == s.Address.Addr() || slices.Contains(s.Others, a)
-}
-
 // stack gives the node's addresses of a family, or nil.
 func (e *Env) stack(f cluster.Family) *Stack {
 	for i := range e.Stacks {

@@ -107,9 +107,12 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 			return false
 		}
 	}
-	pods, twice := podsOn(env.Node.Name, s.Pods)
-	if len(twice) > 0 {
-		return false
+	pods := n.env.Pods
+	if !sameSlice(n.snapshot.Pods, s.Pods) {
+		var twice []Problem
+		if pods, twice = podsOn(env.Node.Name, s.Pods); len(twice) > 0 {
+			return false
+		}
 	}
 	podChanges := compareLists(n.env.Pods, pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
 
@@ -138,6 +141,11 @@ func sameNodes(a, b *cluster.Snapshot) bool {
 		return false
 	}
 	return reflect.DeepEqual(a.Config, b.Config)
+}
+
+// sameSlice tells whether two immutable lists are one.
+func sameSlice[T any](a, b []T) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
 // changes is the difference of two sorted lists of immutable values.
