@@ -138,7 +138,8 @@ func hostFilter(e *Env) nft.State {
 	}
 	if e.Config.Gateway.NodePort {
 		rules := nodePortRules(e, owner)
-		t.Chains[chainNodePortIn] = &nft.Chain{Name: chainNodePortIn, Type: "nat", Hook: "prerouting", Priority: hookDNAT, Rules: rules, Owner: owner}
+		in := append(balancedRules(e, owner), rules...)
+		t.Chains[chainNodePortIn] = &nft.Chain{Name: chainNodePortIn, Type: "nat", Hook: "prerouting", Priority: hookDNAT, Rules: in, Owner: owner}
 		t.Chains[chainNodePortOut] = &nft.Chain{Name: chainNodePortOut, Type: "nat", Hook: "output", Priority: hookDNAT, Rules: rules, Owner: owner}
 		for i := range e.Stacks {
 			m := nodePortMap(e.Stacks[i].Family)
@@ -172,6 +173,23 @@ func nodePortRules(e *Env, owner cluster.Owner) []nft.Rule {
 		rules = append(rules, nft.Rule{
 			Matches: []nft.Match{nft.AddrIn{Dst: true, Not: true, Prefix: w.loopback}, nft.DstIsLocal{}},
 			Do:      nft.DNATMap{Map: w.nodePorts}, Comment: "NodePort to cluster IP", Owner: owner,
+		})
+	}
+	return rules
+}
+
+// balancedRules let pass what OVN has balanced already: when an endpoint of this host listens on a port that is also a
+// NodePort's number, its packets must not go round again.
+func balancedRules(e *Env, owner cluster.Owner) []nft.Rule {
+	var rules []nft.Rule
+	for i := range e.Stacks {
+		s := &e.Stacks[i]
+		rules = append(rules, nft.Rule{
+			Matches: []nft.Match{nft.AddrIn{Prefix: single(s.MasqOVN)}},
+			Do:      nft.Return{}, Comment: "balanced by the gateway router", Owner: owner,
+		}, nft.Rule{
+			Matches: []nft.Match{nft.InInterface{Name: claims.ManagementPort}, nft.AddrIn{Dst: true, Prefix: single(s.Address.Addr())}},
+			Do:      nft.Return{}, Comment: "balanced by the node switch", Owner: owner,
 		})
 	}
 	return rules
