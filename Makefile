@@ -4,6 +4,8 @@ GO ?= go
 BIN := bin
 LAB := $(BIN)/lab
 .DEFAULT_GOAL := help
+# One setting for builds and tests, so that the libraries are compiled once.
+export CGO_ENABLED := 0
 .PHONY: help setup build image demo demo-down test check bench golden fuzz clean
 
 help: ## list the targets
@@ -14,8 +16,8 @@ setup: ## install what the machine lacks (Debian packages), as root
 
 build: ## build the binaries into bin/
 	@mkdir -p $(BIN)
-	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/hairpin ./cmd/hairpin
-	CGO_ENABLED=0 $(GO) build -trimpath -o $(LAB) ./cmd/lab
+	$(GO) build -o $(BIN)/hairpin ./cmd/hairpin
+	$(GO) build -o $(LAB) ./cmd/lab
 
 image: setup build ## make the node image (Debian 13 with Open vSwitch and OVN), cached
 	@$(LAB) image
