@@ -255,7 +255,7 @@ func findHairpin(ctx context.Context, given string) (string, error) {
 		}
 	}
 	path := filepath.Join(image.DefaultDir, "hairpin")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "hairpin/cmd/hairpin")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "hairpin/cmd/hairpin")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build hairpin: %w\n%s", err, out)
