@@ -68,7 +68,7 @@ func Start(ctx context.Context, opt Options) (*Demo, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.say("lab %q: the wire", opt.Name)
+	d.say("lab %q: starting the wire, %d nodes and an outside client", opt.Name, len(d.objects.nodes))
 	if d.lab, err = lab.New(ctx, lab.Config{Name: opt.Name, Image: root, DieWithCaller: opt.DieWithCaller}); err != nil {
 		return nil, err
 	}
@@ -210,8 +210,10 @@ func (d *Demo) startAPI(ctx context.Context, kube string) error {
 	if err != nil {
 		return err
 	}
+	d.say("Kubernetes API: starting")
 	server, err := lab.StartAPIServer(ctx, lab.APIServerConfig{
 		Binary: kube, Dir: d.lab.APIServerDir(), Address: h.Addresses()[0].Addr(), Netns: h.Netns(),
+		DieWithCaller: d.opt.DieWithCaller,
 	})
 	if err != nil {
 		return err
@@ -238,6 +240,9 @@ func clientOf(server *lab.APIServer) (kubernetes.Interface, error) {
 	}
 	return client, nil
 }
+
+// Lab is the lab of the demonstration.
+func (d *Demo) Lab() *lab.Lab { return d.lab }
 
 // together calls all functions at once and returns all their errors.
 func together(all ...func() error) error {

@@ -38,6 +38,7 @@ func (d *Demo) startAgents(ctx context.Context) error {
 			return err
 		}
 	}
+	d.say("agents: starting")
 	var starts []func() error
 	for _, n := range nodes {
 		starts = append(starts, func() error {

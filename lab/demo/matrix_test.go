@@ -1,0 +1,125 @@
+package demo
+
+import (
+	"bytes"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hairpin/lab"
+	"hairpin/lab/probe"
+)
+
+// testWriter gives lines to a test's log.
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Log(strings.TrimSuffix(string(p), "\n"))
+	return len(p), nil
+}
+
+// startDemo builds hairpin and starts a demo that ends with the test.
+func startDemo(t *testing.T, manifests bool) *Demo {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("a lab needs root")
+	}
+	binary := filepath.Join(t.TempDir(), "hairpin")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "hairpin/cmd/hairpin")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build hairpin: %v\n%s", err, out)
+	}
+	name := fmt.Sprintf("t%d-demo", os.Getpid())
+	t.Cleanup(func() {
+		if err := lab.Remove(name); err != nil {
+			t.Error(err)
+		}
+	})
+	d, err := Start(t.Context(), Options{
+		Name: name, Objects: demoObjects, Hairpin: binary, Manifests: manifests, DieWithCaller: true, Out: testWriter{t},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, n := range d.lab.Nodes() {
+			if log, err := os.ReadFile(n.LogFile("hairpin")); err == nil && t.Failed() {
+				t.Logf("end of the log of %s's agent:\n%s", n.Name(), log[max(0, len(log)-3000):])
+			}
+		}
+	})
+	return d
+}
+
+// checkDemo wants every case of the matrix to pass.
+func checkDemo(t *testing.T, d *Demo) {
+	t.Helper()
+	var out bytes.Buffer
+	err := Check(t.Context(), d.lab.Name(), &out, nil)
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if err != nil {
+		for _, l := range lines {
+			if !strings.HasSuffix(l, " ok") {
+				t.Log(l)
+			}
+		}
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("%d passed, 0 failed", 4*len(Cases())); lines[len(lines)-1] != want {
+		t.Fatalf("the last line is %q, not %q", lines[len(lines)-1], want)
+	}
+}
+
+// With a real API server, the controllers of Kubernetes make the slices and hairpin controller gives the node ids.
+func TestMatrixWithAPI(t *testing.T) {
+	checkDemo(t, startDemo(t, false))
+}
+
+// Without an API server the same traffic passes, and passes again after every process of a node was killed.
+func TestMatrixWithManifests(t *testing.T) {
+	d := startDemo(t, true)
+	checkDemo(t, d)
+	restartEverything(t, d, d.lab.Node("node-a"))
+	checkDemo(t, d)
+}
+
+// restartEverything kills all processes of a node and starts them again: it must serve within 3 s.
+func restartEverything(t *testing.T, d *Demo, node *lab.Node) {
+	const limit = 3 * time.Second
+	ctx := t.Context()
+	names := node.DaemonNames()
+	for _, name := range names {
+		if err := node.Kill(ctx, name, unix.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	begin := time.Now()
+	for _, name := range names {
+		if err := node.Start(ctx, name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	to := netip.MustParseAddrPort("172.18.0.3:30002")
+	for {
+		a := lab.Get(ctx, d.lab.Host(clientName), probe.Request{Protocol: "tcp", To: to, Timeout: 300 * time.Millisecond})
+		took := time.Since(begin)
+		if a.Error == "" {
+			t.Logf("served %s after the start of the first process", took.Round(time.Millisecond))
+			if took > limit {
+				t.Errorf("served only after %s, the limit is %s", took, limit)
+			}
+			return
+		}
+		if took > 30*time.Second {
+			t.Fatalf("did not serve within %s: %s", took, a.Error)
+		}
+	}
+}
