@@ -1,0 +1,58 @@
+package kernel_test
+
+import (
+	"testing"
+
+	"hairpin/apply"
+	"hairpin/cluster"
+	"hairpin/datapath/host"
+	"hairpin/plan"
+	"hairpin/watch"
+)
+
+// TestTypedByHand: the printed state is a script that makes it.
+func TestTypedByHand(t *testing.T) {
+	s := newSystem(t)
+	target := s.target(t)
+	s.wants(example(t))
+	s.hand(host.Print(example(t)))(t)
+	if d := s.left(t, target); !d.Empty() {
+		t.Errorf("typed by hand, this is missing:\n%s", d)
+	}
+}
+
+// TestPlannedStates: what plan wants of the demo's nodes, the kernel takes, of the Target and of who types it. A new
+// Target on it writes nothing.
+func TestPlannedStates(t *testing.T) {
+	snapshot, err := watch.ReadFiles("../../examples/demo", cluster.DefaultConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range snapshot.Nodes {
+		s := newSystem(t)
+		s.ip(t, "link add eth0 type veth peer name eth0p")
+		state, _ := plan.Node(snapshot, n.Name)
+		if len(state.Host.Routes) < 4 {
+			t.Fatalf("%s: only %d routes planned", n.Name, len(state.Host.Routes))
+		}
+		s.wants(state.Host)
+		s.reach(t, s.target(t))
+		pass := apply.NewPass(apply.Targets{Host: s.target(t)})
+		for range 2 {
+			if err := pass.Run(t.Context(), state); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if st := pass.Status()[0]; st.Applies != 0 || st.Drift != 0 || !st.InSync {
+			t.Errorf("%s: on an unchanged node, %+v", n.Name, st)
+		}
+
+		typed := newSystem(t)
+		typed.ip(t, "link add eth0 type veth peer name eth0p")
+		typed.wants(state.Host)
+		typed.hand(host.Print(state.Host))(t)
+		if d := typed.left(t, typed.target(t)); !d.Empty() {
+			t.Errorf("%s: typed by hand, this is missing:\n%s", n.Name, d)
+		}
+	}
+}
