@@ -26,6 +26,9 @@ func (c change) owner() cluster.Owner {
 	return c.row.Why()
 }
 
+// applyWait bounds an Apply whose database goes away meanwhile.
+const applyWait = 30 * time.Second
+
 // sbWait is how long ovn-northd may take to forget a remote port, before the removal of its chassis is given up.
 const sbWait = 10 * time.Second
 
@@ -41,6 +44,8 @@ func (t *Target) Apply(ctx context.Context, d nb.Delta) error {
 	if d.Empty() {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, applyWait)
+	defer cancel()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.refresh(ctx); err != nil {

@@ -3,9 +3,12 @@ package nbdb_test
 import (
 	"fmt"
 	"net/netip"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"hairpin/apply/nbdb"
 	"hairpin/cluster"
@@ -74,10 +77,27 @@ func BenchmarkWrite10000(b *testing.B) {
 	}
 }
 
+// work reports the time that a thread really worked per iteration, which a busy machine changes less than the time that
+// passed.
+func work(b *testing.B) func() {
+	runtime.LockOSThread()
+	used := func() time.Duration {
+		var u unix.Rusage
+		must(b, unix.Getrusage(unix.RUSAGE_THREAD, &u))
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	begin := used()
+	return func() {
+		b.ReportMetric(float64((used()-begin).Microseconds())/float64(b.N), "µs-worked/op")
+		runtime.UnlockOSThread()
+	}
+}
+
 // BenchmarkRead20000 is the first Read of a new agent, when the mirror is there.
 func BenchmarkRead20000(b *testing.B) {
 	target := open(b, databases(b))
 	reach(b, target, services(20000))
+	defer work(b)()
 	for b.Loop() {
 		if rows := target.Remodel(); rows < 20000 {
 			b.Fatal(rows)
@@ -104,6 +124,7 @@ func BenchmarkDiff10000(b *testing.B) {
 	want.Add(service(7, 2))
 	have, err := target.Read(b.Context())
 	must(b, err)
+	defer work(b)()
 	for b.Loop() {
 		if d := nb.Diff(want, have); d.Count() != 1 {
 			b.Fatal(d)

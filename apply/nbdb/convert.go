@@ -163,13 +163,20 @@ func (c *converter) group(r *ovsdb.LoadBalancerGroup) nb.Row {
 	return out
 }
 
-// groups gives the names of groups, sorted.
+// groups gives the names of groups, sorted. Load balancers come in thousands with the same list, which they share.
 func (c *converter) groups(ids []ovsdb.UUID) []string {
-	var names []string
+	if len(ids) == 0 {
+		return nil
+	}
+	if last := &c.m.named; len(last.ids) == len(ids) && &last.ids[0] == &ids[0] {
+		return last.names
+	}
+	names := make([]string, 0, len(ids))
 	for _, id := range ids {
 		names = append(names, get[ovsdb.LoadBalancerGroup](c.m.nb, id).Name)
 	}
 	slices.Sort(names)
+	c.m.named.ids, c.m.named.names = ids, names
 	return names
 }
 
@@ -260,7 +267,8 @@ func (c *converter) loadBalancer(r *ovsdb.LoadBalancer) nb.Row {
 		v := nb.VIP{Addr: parse(c, "vips", addr, netip.ParseAddrPort)}
 		if backends != "" {
 			v.Backends = make([]netip.AddrPort, 0, strings.Count(backends, ",")+1)
-			for b := range strings.SplitSeq(backends, ",") {
+			for b, more := "", true; more; {
+				b, backends, more = strings.Cut(backends, ",")
 				v.Backends = append(v.Backends, parse(c, "vips", b, netip.ParseAddrPort))
 			}
 		}

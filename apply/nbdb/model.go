@@ -19,6 +19,10 @@ type model struct {
 	groups  map[ovsdb.UUID][]ovsdb.UUID // of load balancers: the groups that have them
 	dirty   map[ovsdb.UUID]string       // rows to be read again, with their table
 	hints   map[nb.Key]nb.Row           // rows just written: when they are found, these pointers are taken
+	named   struct {                    // the names of groups that were asked for last, during one update
+		ids   []ovsdb.UUID
+		names []string
+	}
 
 	state  nb.State // rows that are ours
 	shared bool     // state was given away: copy before a write
@@ -69,6 +73,7 @@ func (m *model) update(northbound, southbound ovsdb.View) []nb.Key {
 	oldNB, oldSB := m.nb, m.sb
 	m.nb, m.sb = northbound, southbound
 	changes := append(northbound.Since(oldNB), southbound.Since(oldSB)...)
+	m.named.ids, m.named.names = nil, nil // groups may have got other names
 	if first := oldNB == (ovsdb.View{}) && oldSB == oldNB; first {
 		m.fill(changes)
 		return nil

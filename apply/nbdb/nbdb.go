@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"hairpin/datapath/nb"
 	"hairpin/ovsdb"
@@ -123,8 +124,11 @@ func (t *Target) notice() {
 // and found to be as it was wanted, is not told.
 func (t *Target) Changed() <-chan struct{} { return t.changed }
 
-// Read gives the rows that are ours. It waits until both databases are connected, so that what it gives is not older
-// than the call.
+// grace is how long a database may be away, such as while its server restarts, before a Read or Apply fails.
+const grace = 500 * time.Millisecond
+
+// Read gives the rows that are ours. It fails when one of the databases is not connected, so that what it gives is not
+// older than the call.
 func (t *Target) Read(ctx context.Context) (nb.State, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -144,6 +148,8 @@ func (t *Target) Adopt(want nb.State) {
 
 // refresh brings the model up to date.
 func (t *Target) refresh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, grace)
+	defer cancel()
 	for _, c := range []*ovsdb.Client{t.nb, t.sb} {
 		if err := c.WaitFor(ctx, func(ovsdb.View) bool { return c.Connected() }); err != nil {
 			return err
