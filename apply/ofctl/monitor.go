@@ -35,10 +35,12 @@ type mark struct {
 	events  int // how many changes of flows were printed
 }
 
-// Times between two looks for the switch: a look is one connect to a socket of this machine.
+// Times between two looks for the switch. A look is one connect to a socket of this machine. A monitor that ends at
+// once though the switch is there (no ovs-ofctl, no room for a control socket) is started at longer and longer intervals.
 const (
 	minRetry = 5 * time.Millisecond
 	maxRetry = 50 * time.Millisecond
+	maxPause = 5 * time.Second
 )
 
 // settleTimeout limits the wait for the monitor; without it the flows are simply read.
@@ -51,22 +53,32 @@ func newMonitor(cfg Config, log *slog.Logger, tell func()) *monitor {
 // run keeps a monitor running. It tells when the switch comes and when it goes.
 func (m *monitor) run(ctx context.Context) {
 	m.removeStale()
-	retry := minRetry
+	retry, pause := minRetry, minRetry
 	for ctx.Err() == nil {
 		if m.reachable(ctx) {
 			retry = minRetry
 			err := m.session(ctx)
+			if m.isUp() {
+				pause = minRetry
+			}
 			m.change(func() { m.up = false })
 			m.tell()
 			if ctx.Err() == nil {
-				m.log.Warn("the switch is gone", "error", err)
+				m.log.Warn("flow monitor ended", "error", err)
 			}
+			m.sleep(ctx, pause)
+			pause = min(2*pause, maxPause)
+			continue
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(retry):
-		}
+		m.sleep(ctx, retry)
 		retry = min(2*retry, maxRetry)
+	}
+}
+
+func (m *monitor) sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
 	}
 }
 

@@ -2,7 +2,6 @@ package flow
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"os"
 	"reflect"
@@ -361,102 +360,5 @@ func TestEveryActionHasWords(t *testing.T) {
 	}
 	if len(missing) > 0 {
 		t.Errorf("not tried: %v", missing)
-	}
-}
-
-func FuzzParseFlow(f *testing.F) {
-	for _, l := range flowLines {
-		f.Add(l.in)
-	}
-	for _, l := range []string{"dl_vlan=5 actions=drop", "actions=ct(nat(src=1.2.3.4-1.2.3.9,random))", `in_port="a\"b actions=output:"`, "ct_state=+", "actions=ct(((", "cookie=,actions=", "nw_src=/0,ip actions="} {
-		f.Add(l)
-	}
-	f.Fuzz(func(t *testing.T, line string) {
-		WithoutCounters(line)
-		got, _, err := ParseFlow(line)
-		if err != nil {
-			if got != nil && got.Actions != nil {
-				t.Fatalf("%q: an error and actions: %v", line, got)
-			}
-			return
-		}
-		text := got.String()
-		again, _, err := ParseFlow(text)
-		if err != nil {
-			t.Fatalf("%q was read, printed as %q, and then: %v", line, text, err)
-		}
-		if !again.Equal(got) {
-			t.Fatalf("%q became %q, then %q", line, text, again)
-		}
-	})
-}
-
-func FuzzParse(f *testing.F) {
-	f.Add(stateText)
-	f.Add("set Open_vSwitch . external_ids:\"a=b\"=\"c\"\n")
-	f.Add("add-port \"b r\" \"x\" -- set Interface \"x\" external_ids:a=b mac=")
-	f.Fuzz(func(t *testing.T, text string) {
-		s, err := Parse(text)
-		if err != nil {
-			return
-		}
-		again, err := Parse(Print(s))
-		if err != nil {
-			t.Fatalf("%q was read, printed as %q, and then: %v", text, Print(s), err)
-		}
-		if d := Diff(s, again); !(Delta{Settings: d.Settings, Ports: d.Ports, TunnelNeighbors: d.TunnelNeighbors, Flows: d.Flows}).Empty() {
-			t.Fatalf("%q became %q", text, Print(again))
-		}
-	})
-}
-
-// benchFlows gives the two flows that a NodePort needs in each direction.
-func benchFlows(n int) State {
-	s := State{Bridge: "br-ex", Flows: make(map[Key]*Flow, n)}
-	node := netip.MustParsePrefix("172.18.0.3/32")
-	for i := range n / 2 {
-		owner := cluster.Owner{Kind: "Service", Namespace: "default", Name: "web"}
-		in := &Flow{Key: Key{Priority: 110, Match: Match{InPort: "eth0", Protocol: TCP, Dst: node, DstPort: uint16(30000 + i)}}, Feature: 2,
-			Actions: []Action{Output{"patch-br-ex_node-a-to-br-int"}}, Owner: owner}
-		out := &Flow{Key: Key{Priority: 110, Match: Match{InPort: "patch-br-ex_node-a-to-br-int", Protocol: TCP, Src: node, SrcPort: uint16(30000 + i)}}, Feature: 2,
-			Actions: []Action{CT{Commit: true, Zone: 64000, Mark: 1}, Output{"eth0"}}, Owner: owner}
-		s.Flows[in.Key], s.Flows[out.Key] = in, out
-	}
-	return s
-}
-
-const benchSize = 40000
-
-func BenchmarkPrint(b *testing.B) {
-	s := benchFlows(benchSize)
-	b.ReportAllocs()
-	for b.Loop() {
-		Print(s)
-	}
-}
-
-func BenchmarkParse(b *testing.B) {
-	text := Print(benchFlows(benchSize))
-	b.SetBytes(int64(len(text)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := Parse(text); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkDiff(b *testing.B) {
-	want, have := benchFlows(benchSize), benchFlows(benchSize)
-	have.Flows = maps.Clone(have.Flows)
-	for k := range want.Flows {
-		delete(have.Flows, k)
-		break
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if d := Diff(want, have); d.Count() != 1 {
-			b.Fatal(d.Count())
-		}
 	}
 }
