@@ -45,7 +45,7 @@ golden: ## rewrite the stories' wanted states and walks (review the difference l
 
 fuzz: ## each fuzzer for 20 seconds
 	@for f in $$(grep -rlE '^func Fuzz' --include=*_test.go .); do for n in $$(grep -oE '^func Fuzz\w+' $$f | cut -c6-); do \
-	  $(GO) test ./$$(dirname $$f) -run '^$$' -fuzz "^$$n$$" -fuzztime 20s || exit 1; done; done
+	  $(GO) test ./$$(dirname $$f) -run '^$$' -fuzz "^$$n$$" -fuzztime 20s -fuzzminimizetime 1x || exit 1; done; done
 
 clean: ## remove what was built here (caches outside the tree stay)
 	rm -rf $(BIN)
