@@ -61,6 +61,9 @@ func (p *part[S, D]) changed() <-chan struct{} {
 	return p.target.Changed()
 }
 
+// told reports whether the target told of a change, or somebody asked for a Read, since the last look.
+func (p *part[S, D]) told() bool { return p.stale.Load() || len(p.changed()) > 0 }
+
 // look begins a Run: it reads the system when that is due, and tells what must change.
 func (p *part[S, D]) look(ctx context.Context, want S) (d D) {
 	p.err, p.waits, p.read = nil, nil, false
@@ -74,7 +77,6 @@ func (p *part[S, D]) look(ctx context.Context, want S) (d D) {
 	}
 	if stale := p.stale.Swap(false); stale || !p.known {
 		if p.err = p.reread(ctx); p.err != nil {
-			p.stale.Store(true)
 			return d
 		}
 	}

@@ -149,6 +149,9 @@ func (p *Pass) Reread() {
 	p.host.stale.Store(true)
 }
 
+// Told reports whether a system told of a change that no Run has looked at yet: a Run that failed may do better now.
+func (p *Pass) Told() bool { return p.nb.told() || p.bridge.told() || p.nft.told() || p.host.told() }
+
 // Status gives the state of the systems that have a Target.
 func (p *Pass) Status() []Status {
 	var list []Status

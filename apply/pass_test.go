@@ -25,7 +25,8 @@ import (
 type memory[S any, D apply.Delta[D]] struct {
 	state   S
 	with    func(D, S) S
-	refuse  error
+	refuse  error // of changes
+	fail    error // of reads
 	reads   int
 	changed chan struct{}
 	look    func() // after every change
@@ -33,7 +34,7 @@ type memory[S any, D apply.Delta[D]] struct {
 
 func (m *memory[S, D]) Read(context.Context) (S, error) {
 	m.reads++
-	return m.state, nil
+	return m.state, m.fail
 }
 
 func (m *memory[S, D]) Apply(_ context.Context, d D) error {
@@ -332,6 +333,37 @@ func TestWaitingForADeviceKeepsNobody(t *testing.T) {
 	}
 	if st := status(t, p, "host"); st.InSync || st.Errors != 0 || st.Err == nil {
 		t.Errorf("%+v", st)
+	}
+}
+
+// After a failure, Told says whether there is a reason to hope that the next Run does better.
+func TestTold(t *testing.T) {
+	n := newNode(func(*node) {})
+	p := apply.NewPass(n.targets())
+	s := want("a", 1)
+	run(t, p, s)
+	run(t, p, s) // looks at the notices of our own changes
+	if p.Told() {
+		t.Error("told, though nothing happened")
+	}
+	n.host.fail = errors.New("the host does not answer")
+	p.Reread()
+	for range 2 {
+		if err := p.Run(t.Context(), s); err == nil {
+			t.Fatal("no error")
+		}
+		if p.Told() {
+			t.Error("a Read that failed is no news")
+		}
+	}
+	n.host.fail = nil
+	n.host.notice()
+	if !p.Told() {
+		t.Error("not told")
+	}
+	run(t, p, s)
+	if p.Told() {
+		t.Error("told, though a Run has looked")
 	}
 }
 

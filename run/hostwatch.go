@@ -18,7 +18,7 @@ func watchHost(ctx context.Context, b *inbox) {
 			case <-time.After(100 * time.Millisecond):
 			}
 		}
-		b.put(func(b *inbox) { b.host = true })
+		b.put(func(m *mail) { m.host = true })
 	}
 }
 
@@ -53,7 +53,7 @@ func watchHostOnce(ctx context.Context, b *inbox) error {
 		if !ok {
 			return nil
 		}
-		b.put(func(b *inbox) { b.host = true })
+		b.put(func(m *mail) { m.host = true })
 	}
 }
 

@@ -11,11 +11,18 @@ import (
 type inbox struct {
 	wake chan struct{} // has a value when there is something
 
-	mu       sync.Mutex
-	snapshot *cluster.Snapshot // newest; nil until the first
-	host     bool              // something of the host may have changed: look again
-	reread   bool              // read all systems again
-	asks     []ask
+	mu   sync.Mutex
+	mail mail
+}
+
+// mail is what an inbox holds.
+type mail struct {
+	snapshot  *cluster.Snapshot // newest; nil until the first
+	sourceErr error             // why there is none
+	news      bool              // there is something new to plan: another Snapshot, another pod
+	host      bool              // something of the host may have changed: look again
+	reread    bool              // read all systems again
+	asks      []ask
 }
 
 // ask is a question that only the agent's own goroutine can answer.
@@ -24,12 +31,12 @@ type ask struct {
 	done chan struct{}
 }
 
-func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1), host: true} }
+func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1), mail: mail{host: true}} }
 
 // put changes the content and wakes the agent.
-func (b *inbox) put(change func(*inbox)) {
+func (b *inbox) put(change func(*mail)) {
 	b.mu.Lock()
-	change(b)
+	change(&b.mail)
 	b.mu.Unlock()
 	select {
 	case b.wake <- struct{}{}:
@@ -37,8 +44,11 @@ func (b *inbox) put(change func(*inbox)) {
 	}
 }
 
+// poke wakes the agent without a reason that could be named: time has passed, a goroutine has found something out.
+func (b *inbox) poke() { b.put(func(*mail) {}) }
+
 // follow puts a reason whenever c has a value, until ctx ends.
-func follow[T any](ctx context.Context, b *inbox, c <-chan T, change func(*inbox, T)) {
+func follow[T any](ctx context.Context, b *inbox, c <-chan T, change func(*mail, T)) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -47,24 +57,24 @@ func follow[T any](ctx context.Context, b *inbox, c <-chan T, change func(*inbox
 			if !ok {
 				return
 			}
-			b.put(func(b *inbox) { change(b, v) })
+			b.put(func(m *mail) { change(m, v) })
 		}
 	}
 }
 
-// take empties the inbox; the snapshot stays for the next time.
-func (b *inbox) take() (s *cluster.Snapshot, host, reread bool, asks []ask) {
+// take empties the inbox; what is known of the cluster stays for the next time.
+func (b *inbox) take() mail {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s, host, reread, asks = b.snapshot, b.host, b.reread, b.asks
-	b.host, b.reread, b.asks = false, false, nil
-	return s, host, reread, asks
+	m := b.mail
+	b.mail = mail{snapshot: m.snapshot, sourceErr: m.sourceErr}
+	return m
 }
 
 // ask runs do on the agent's goroutine and waits for it.
 func (b *inbox) ask(ctx context.Context, do func(context.Context, *agent)) error {
 	q := ask{do, make(chan struct{})}
-	b.put(func(b *inbox) { b.asks = append(b.asks, q) })
+	b.put(func(m *mail) { m.asks = append(m.asks, q) })
 	select {
 	case <-q.done:
 		return nil

@@ -2,35 +2,39 @@ package run
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"hairpin/cluster"
 	"hairpin/cni"
 )
 
-// retryAfter is how long the agent waits after something failed, when nothing else wakes it.
-const retryAfter = 250 * time.Millisecond
+// patience is how long something may be out of order before it is worth a line in the log.
+const patience = time.Second
 
 // loop makes the node what it must be, whenever there is a reason to look.
 func (a *agent) loop(ctx context.Context) error {
+	again := time.AfterFunc(time.Hour, a.inbox.poke)
+	defer again.Stop()
 	for ctx.Err() == nil {
-		snapshot, host, reread, asks := a.inbox.take()
-		if reread {
+		m := a.inbox.take()
+		if m.reread {
 			a.pass.Reread()
 		}
-		if host {
-			a.look()
+		if m.host && a.look() {
+			m.news = true
 		}
-		a.snapshot = snapshot
-		again := a.round(ctx)
-		for _, q := range asks {
+		a.snapshot, a.sourceErr = m.snapshot, m.sourceErr
+		if wait := a.round(ctx, m.news || m.reread); wait > 0 {
+			again.Reset(wait)
+		} else {
+			again.Stop()
+		}
+		for _, q := range m.asks {
 			q.do(ctx, a)
 			close(q.done)
-		}
-		if again > 0 {
-			time.AfterFunc(again, func() { a.inbox.put(func(*inbox) {}) })
 		}
 		if err := a.pass.Wait(ctx, a.inbox.wake); err != nil {
 			return nil // ctx ended
@@ -39,65 +43,108 @@ func (a *agent) loop(ctx context.Context) error {
 	return nil
 }
 
-// look finds out what the host is, and tells others when that changed.
-func (a *agent) look() {
+// look finds out what the host is, tells others when that changed, and reports whether it did.
+func (a *agent) look() bool {
+	if !a.ovs.Synced() {
+		return false
+	}
 	found, err := discover(a.ovs.View(), a.config.Cluster)
-	if (err == nil) != (a.foundErr == nil) {
+	if err != nil && a.foundErr == nil {
 		a.log.Info("gateway bridge", "bridge", a.config.Cluster.Gateway.Interface, "error", err)
 	}
 	a.foundErr = err
 	if err != nil || reflect.DeepEqual(found, a.found) {
-		return
+		return false
 	}
 	a.found = found
 	a.log.Info("found on the host", "bridge", found.gateway.Bridge, "uplink", found.gateway.Uplink, "mac", found.gateway.MAC.String(),
 		"addresses", found.gateway.Addresses, "nextHops", found.gateway.NextHops, "userspace", found.gateway.Userspace)
 	a.publisher.publish(found)
+	return true
 }
 
-// round plans and applies once. It tells when it wants to be called again, 0 if not before the next change.
-func (a *agent) round(ctx context.Context) time.Duration {
-	again := a.watchRestart(ctx)
-	if a.snapshot == nil || a.found.gateway.Bridge == "" || !a.supported.Load() {
-		a.offer()
-		if a.foundErr != nil {
-			again = retryAfter
+// round plans and applies once. It tells when it wants to be called again, 0 if not before the next change. After a
+// failure it tries again when that is due, or when there is news that gives hope.
+func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
+	defer a.offer()
+	again = a.watchRestart(ctx)
+	if !a.swept && a.ovs.Synced() {
+		if err := a.cni.Sweep(ctx); err != nil {
+			a.log.Warn("remove pods that are gone", "error", err)
+			return sooner(again, lastPause)
 		}
-		return again
+		a.swept = true
 	}
-	s := a.local.apply(a.snapshot, a.found, a.cni.Pods())
-	want, problems := a.planner.Node(s, a.node)
-	a.problems = problems
-	again = max(again, a.notes.report(a.own(problems)))
-	if want.NB == nil { // the node itself cannot be planned: leave it as it is
-		a.offer()
-		return again
+	again = sooner(again, a.plan())
+	if a.missing() != "" {
+		return sooner(again, a.bootstrap(ctx))
 	}
-	a.want = want
-	a.targets.wantedHost.Store(&want.Host)
-	err := a.pass.Run(ctx, want)
-	if err == nil && a.restarting {
-		err = a.finishRestart(ctx)
+	wait := a.pace.wait(time.Now())
+	if wait > 0 && !news && !a.pass.Told() && a.restart == nil || a.restart.tooEarly() {
+		return sooner(again, wait)
 	}
-	if err != nil && ctx.Err() == nil && (a.passErr == nil || a.passErr.Error() != err.Error()) {
-		a.log.Warn("not in sync", "error", err)
+	a.targets.wantedHost.Store(&a.want.Host)
+	err := a.pass.Run(ctx, a.want)
+	if a.restart != nil {
+		err = a.finishRestart(ctx, err)
 	}
-	if err == nil && a.passErr != nil {
-		a.log.Info("in sync again")
+	if ctx.Err() == nil {
+		a.note(err)
+	}
+	return sooner(again, a.pace.wait(time.Now()))
+}
+
+// inputs are what the plan of this node depends on.
+type inputs struct {
+	snapshot *cluster.Snapshot
+	found    findings
+	pods     []*cluster.Pod
+}
+
+// plan brings want up to date. It tells when it wants to be called again, for the sake of the problems that are not told
+// yet.
+func (a *agent) plan() time.Duration {
+	if a.snapshot == nil || a.found.gateway.Bridge == "" || !a.swept {
+		return 0
+	}
+	now := inputs{a.snapshot, a.found, a.cni.Pods()}
+	if p := &a.planned; p.snapshot != now.snapshot || !reflect.DeepEqual(p.found, now.found) || !slices.Equal(p.pods, now.pods) {
+		want, problems := a.planner.Node(a.local.apply(now.snapshot, now.found, now.pods), a.node)
+		a.planned, a.want = now, want
+		a.problems = slices.Concat(now.snapshot.Problems, problems)
+		slices.SortFunc(a.problems, cluster.Problem.Compare)
+		a.problems = slices.Compact(a.problems)
+	}
+	return a.notes.report(a.own(a.problems))
+}
+
+// note remembers how a pass ended. What lasts, the log tells once.
+func (a *agent) note(err error) {
+	now := time.Now()
+	switch {
+	case err == nil:
+		if a.warned != "" {
+			a.log.Info("in sync again", "after", now.Sub(a.failing).Round(time.Millisecond))
+		}
+		a.pace.done()
+		a.warned, a.synced = "", true
+	default:
+		a.pace.failed(now)
+		if a.passErr == nil {
+			a.failing = now
+		}
+		if text := err.Error(); now.Sub(a.failing) > patience && text != a.warned {
+			a.log.Warn("not in sync", "error", err)
+			a.warned = text
+		}
 	}
 	a.passErr = err
-	a.synced = a.synced || err == nil
-	a.offer()
-	if err != nil {
-		return retryAfter
-	}
-	return again
 }
 
 // own leaves out the problems that the controller tells, where there is one.
 func (a *agent) own(problems []cluster.Problem) []cluster.Problem {
 	if a.publisher.client == nil {
-		return append(a.snapshot.Problems[:len(a.snapshot.Problems):len(a.snapshot.Problems)], problems...)
+		return problems
 	}
 	var list []cluster.Problem
 	for _, p := range problems {
@@ -119,19 +166,40 @@ func (a *agent) offer() {
 	a.cni.SetFacts(facts, a.notReady())
 }
 
-// notReady says why the node cannot serve pods; empty when it can.
-func (a *agent) notReady() string {
+// missing says what must be known before anything can be applied; empty when all is.
+func (a *agent) missing() string {
 	switch {
+	case !a.ovs.Synced():
+		return fmt.Sprintf("Open vSwitch cannot be reached: %v", a.ovs.Err())
+	case !a.swept:
+		return "pods that are gone are being removed"
+	case a.found.gateway.Bridge == "":
+		return fmt.Sprintf("the gateway bridge is not known yet: %v", a.foundErr)
+	case a.snapshot == nil && a.sourceErr != nil:
+		return fmt.Sprintf("the cluster is not known yet: %v", a.sourceErr)
 	case a.snapshot == nil:
 		return "the cluster is not known yet"
-	case a.found.gateway.Bridge == "":
-		return errors.Join(errors.New("the gateway bridge is not known yet"), a.foundErr).Error()
 	case a.snapshot.Node(a.node) == nil:
 		return "the cluster has no Node " + a.node
-	case a.want.NB == nil && len(a.problems) > 0:
-		return a.problems[0].Error()
+	case a.want.NB == nil: // the node itself cannot be planned: leave it as it is
+		for _, p := range a.problems {
+			if p.Owner.Kind == "Node" && p.Owner.Name == a.node {
+				return p.Error()
+			}
+		}
+		return "the node cannot be planned"
 	case !a.supported.Load():
 		return "the versions of OVN and Open vSwitch are not known yet"
+	}
+	return ""
+}
+
+// notReady says why the node cannot serve pods; empty when it can.
+func (a *agent) notReady() string {
+	if why := a.missing(); why != "" {
+		return why
+	}
+	switch {
 	case !a.synced && a.passErr != nil:
 		return a.passErr.Error()
 	case !a.synced:

@@ -39,20 +39,30 @@ type agent struct {
 	publisher *publisher
 	notes     *reporter
 
-	found    findings
-	foundErr error // why found is not up to date
-	snapshot *cluster.Snapshot
-	want     datapath.State
-	problems []cluster.Problem // of this node's plan
-	passErr  error
-	synced   bool // everything was in order once
+	found     findings
+	foundErr  error // why found is not up to date
+	sourceErr error // why there is no Snapshot yet
+	snapshot  *cluster.Snapshot
+	swept     bool // attachments of pods without a device are gone
 
-	supported  atomic.Bool // OVN and Open vSwitch are new enough
-	restarting bool        // ovs-vswitchd was started anew, and has not been let go yet
-	restarts   uint64
+	planned  inputs // what want and problems were planned from
+	want     datapath.State
+	problems []cluster.Problem // of the Snapshot and of this node's plan
+
+	passErr error
+	failing time.Time // since when passErr is not nil
+	warned  string    // the passErr that the log has
+	pace    pace      // of the passes
+	synced  bool      // everything was in order once
+
+	supported atomic.Bool // OVN and Open vSwitch are new enough
+	life      string      // the ovs-vswitchd that was let go
+	restart   *restart    // of ovs-vswitchd, when it was not let go yet
+	restarts  uint64
 }
 
-// Node runs the agent of this node until ctx ends. What it made stays, so that a restart interrupts nothing.
+// Node runs the agent of this node until ctx ends. What it made stays, so that a restart interrupts nothing. It waits
+// for whatever is not there yet: Open vSwitch, OVN, the API server, the folder of manifests.
 func Node(ctx context.Context, c Config, log *slog.Logger) error {
 	node, err := nodeName(c)
 	if err != nil {
@@ -65,7 +75,7 @@ func Node(ctx context.Context, c Config, log *slog.Logger) error {
 			return err
 		}
 	}
-	ovs, err := openOVS(ctx, c, log)
+	ovs, err := openOVS(c, log)
 	if err != nil {
 		return err
 	}
@@ -81,25 +91,19 @@ func Node(ctx context.Context, c Config, log *slog.Logger) error {
 		publisher: newPublisher(client, ovs, node, log), notes: newReporter(client, "hairpin-node", log),
 	}
 	defer a.notes.stop()
-	if err := a.cni.Sweep(ctx); err != nil {
-		return err
-	}
 	return a.run(ctx, client)
 }
 
-// openOVS mirrors what the agent itself looks at in the Open vSwitch database.
-func openOVS(ctx context.Context, c Config, log *slog.Logger) (*ovsdb.Client, error) {
+// openOVS mirrors what the agent itself looks at in the Open vSwitch database. It does not wait for it.
+func openOVS(c Config, log *slog.Logger) (*ovsdb.Client, error) {
 	ovs, err := ovsdb.Open(ovsdb.Config{
-		Endpoint: "unix:" + filepath.Join(c.Process.OVSRunDir, "db.sock"),
-		Database: "Open_vSwitch",
-		Tables:   []ovsdb.Table{ovsdb.Mirror[ovsdb.OpenVSwitch](), ovsdb.Mirror[ovsdb.Bridge](), ovsdb.Mirror[ovsdb.Port](), ovsdb.Mirror[ovsdb.Interface]()},
-		Logger:   log,
+		Endpoint:   "unix:" + filepath.Join(c.Process.OVSRunDir, "db.sock"),
+		Database:   "Open_vSwitch",
+		Tables:     []ovsdb.Table{ovsdb.Mirror[ovsdb.OpenVSwitch](), ovsdb.Mirror[ovsdb.Bridge](), ovsdb.Mirror[ovsdb.Port](), ovsdb.Mirror[ovsdb.Interface]()},
+		Logger:     log,
+		MaxBackoff: lastPause / 5, // a socket of this machine: a look costs nothing
 	})
 	if err != nil {
-		return nil, fmt.Errorf("Open vSwitch: %w", err)
-	}
-	if err := ovs.WaitSynced(ctx); err != nil {
-		ovs.Close()
 		return nil, fmt.Errorf("Open vSwitch: %w", err)
 	}
 	return ovs, nil
@@ -116,18 +120,15 @@ func (a *agent) run(ctx context.Context, client kubernetes.Interface) error {
 		return err
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	snapshots, err := a.source(ctx, client)
-	if err != nil {
-		return err
-	}
 	start := func(f func()) { g.Go(func() error { f(); return nil }) }
-	start(func() { follow(ctx, a.inbox, snapshots, func(b *inbox, s *cluster.Snapshot) { b.snapshot = s }) })
-	start(func() { follow(ctx, a.inbox, a.cni.Changed(), func(*inbox, struct{}) {}) })
-	start(func() { follow(ctx, a.inbox, a.ovs.Changed(), func(b *inbox, _ struct{}) { b.host = true }) })
+	start(func() { a.follow(ctx, client) })
+	start(func() { follow(ctx, a.inbox, a.cni.Changed(), func(m *mail, _ struct{}) { m.news = true }) })
+	start(func() { follow(ctx, a.inbox, a.ovs.Changed(), func(m *mail, _ struct{}) { m.host = true }) })
 	start(func() { watchHost(ctx, a.inbox) })
-	g.Go(func() error { return a.checkVersions(ctx) })
+	start(func() { watchSwitch(ctx, a.inbox, a.config.Process.OVSRunDir, a.log) })
 	start(func() { a.tick(ctx) })
 	start(func() { a.publisher.run(ctx) })
+	g.Go(func() error { return a.checkVersions(ctx) })
 	g.Go(func() error { return a.cni.Listen(ctx, pods) })
 	g.Go(func() error { return a.serve(ctx, about) })
 	g.Go(func() error { return a.loop(ctx) })
@@ -135,6 +136,26 @@ func (a *agent) run(ctx context.Context, client kubernetes.Interface) error {
 		return err
 	}
 	return nil
+}
+
+// follow puts the newest Snapshot into the inbox. A source that cannot be opened is tried again.
+func (a *agent) follow(ctx context.Context, client kubernetes.Interface) {
+	for p := (pace{}); ctx.Err() == nil; {
+		snapshots, err := a.source(ctx, client)
+		if err == nil {
+			follow(ctx, a.inbox, snapshots, func(m *mail, s *cluster.Snapshot) { m.snapshot, m.news = s, true })
+			return
+		}
+		if p.pause == 0 {
+			a.log.Warn("the cluster is not known yet", "error", err)
+		}
+		a.inbox.put(func(m *mail) { m.sourceErr = err })
+		p.failed(time.Now())
+		select {
+		case <-ctx.Done():
+		case <-time.After(p.pause):
+		}
+	}
 }
 
 // source is where Snapshots come from.
@@ -153,7 +174,7 @@ func (a *agent) tick(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			a.inbox.put(func(b *inbox) { b.reread, b.host = true, true })
+			a.inbox.put(func(m *mail) { m.reread, m.host = true, true })
 		}
 	}
 }
@@ -164,6 +185,6 @@ func (a *agent) checkVersions(ctx context.Context) error {
 		return err
 	}
 	a.supported.Store(true)
-	a.inbox.put(func(*inbox) {})
+	a.inbox.poke()
 	return nil
 }

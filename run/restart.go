@@ -2,9 +2,17 @@ package run
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
+
+	"hairpin/claims"
 	"hairpin/datapath/host"
+	"hairpin/ovsdb"
 	"hairpin/plan"
 )
 
@@ -12,35 +20,116 @@ import (
 // with their addresses and routes. The agent keeps the database's flow-restore-wait set, so that the switch forwards
 // nothing until everything is back: a packet that met half of it would be answered by the wrong one, with a reset.
 
-// flowsBack is how long ovn-controller may take to write its flows anew before the switch is let go without them: the
-// node's own network hangs on it, too.
-const flowsBack = 2 * time.Second
+const (
+	// flowsBack is how long it may take until all flows are there again before the switch is let go without them: the
+	// node's own network hangs on it, too.
+	flowsBack = 2 * time.Second
+	// clusterBack is how long the agent waits for the cluster, which it cannot know without the API, before it brings
+	// the node's own network back: the way to the API may lead over the bridge.
+	clusterBack = 300 * time.Millisecond
+	// answer is how long Open vSwitch may take for a small thing.
+	answer = time.Second
+)
+
+// restart is a start of ovs-vswitchd that is being looked after.
+type restart struct {
+	life      string    // which ovs-vswitchd; see ofctl.Target.Incarnation
+	since     time.Time // when it was noticed
+	listening bool      // it takes flows for the gateway bridge
+	greeted   bool      // ovn-controller was told that its bridge is back
+}
+
+// tooEarly tells that nothing can be applied yet, and that it is not worth to try.
+func (r *restart) tooEarly() bool { return r != nil && !r.listening && !r.late() }
+
+func (r *restart) late() bool { return time.Since(r.since) > flowsBack }
+
+// watchSwitch wakes the agent when a daemon of Open vSwitch makes a file: its process id, the socket of a bridge.
+func watchSwitch(ctx context.Context, b *inbox, dir string, log *slog.Logger) {
+	w, err := fsnotify.NewWatcher()
+	if err == nil {
+		defer func() { _ = w.Close() }()
+		err = w.Add(dir)
+	}
+	if err != nil {
+		log.Warn("restarts of Open vSwitch are noticed late", "error", fmt.Errorf("watch %s: %w", dir, err))
+		return
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-w.Events:
+			if ext := filepath.Ext(e.Name); e.Has(fsnotify.Create) && (ext == ".pid" || ext == ".mgmt") {
+				b.poke()
+			}
+		case <-w.Errors: // events were lost
+			b.poke()
+		}
+	}
+}
 
 // watchRestart notices that ovs-vswitchd was started anew. It tells when it wants to be called again, 0 if not before
 // the next change.
 func (a *agent) watchRestart(ctx context.Context) time.Duration {
-	restarted, err := a.targets.bridge.Restarted(ctx)
-	if err != nil {
-		return retryAfter // it does not run: look again soon
-	}
-	if restarted && !a.restarting {
-		a.restarting = true
-		a.log.Info("Open vSwitch was started anew")
-		a.look()
-		a.pass.Reread()
-		if err := a.targets.bridge.ReconnectController(ctx); err != nil {
-			a.log.Warn("reconnect ovn-controller", "error", err)
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	life, err := a.targets.bridge.Incarnation()
+	switch {
+	case err != nil: // it does not run
+		return lastPause
+	case life == a.life || !a.ovs.Connected():
+		return 0
+	case a.restart == nil || a.restart.life != life:
+		restarted, err := a.targets.bridge.Restarted(ctx)
+		if err != nil {
+			return lastPause
 		}
+		if !restarted {
+			a.life = life
+			return 0
+		}
+		a.log.Info("Open vSwitch was started anew")
+		a.restart = &restart{life: life, since: time.Now()}
+		a.look()
 	}
-	if a.restarting && a.snapshot == nil && a.found.gateway.Bridge != "" {
-		a.bootstrap(ctx)
-	}
-	return 0
+	return a.greet(ctx)
 }
 
-// bootstrap brings the node's own network back while the cluster is not known: the way to the API may lead over the
-// bridge.
-func (a *agent) bootstrap(ctx context.Context) {
+// greet notices that the new ovs-vswitchd takes flows, and tells ovn-controller at once. It tells when it wants to be
+// called again.
+func (a *agent) greet(ctx context.Context) time.Duration {
+	r, bridges := a.restart, a.targets.bridge
+	if !r.listening {
+		r.listening = bridges.Listening(ctx, a.config.Cluster.Gateway.Interface) == nil
+	}
+	if !r.greeted {
+		made := false
+		for b := range ovsdb.Rows[ovsdb.Bridge](a.ovs.View()) {
+			made = made || b.Name == claims.IntegrationBridge
+		}
+		// Before ovn-controller has made its bridge it needs no greeting.
+		r.greeted = !made || bridges.Listening(ctx, claims.IntegrationBridge) == nil && bridges.ReconnectController(ctx) == nil
+	}
+	if r.listening && r.greeted {
+		return 0
+	}
+	return firstPause
+}
+
+// bootstrap brings the node's own network back, after a restart of ovs-vswitchd, while it cannot be known what else the
+// node must have. It tells when it wants to be called again.
+func (a *agent) bootstrap(ctx context.Context) time.Duration {
+	if a.restart == nil || a.found.gateway.Bridge == "" || !a.ovs.Connected() {
+		return 0
+	}
+	wait := flowsBack
+	if a.snapshot == nil {
+		wait = clusterBack
+	}
+	if wait -= time.Since(a.restart.since); wait > 0 {
+		return wait
+	}
 	want := plan.Bootstrap(a.found.gateway)
 	a.targets.wantedHost.Store(&want)
 	have, err := a.targets.host.Read(ctx)
@@ -48,29 +137,53 @@ func (a *agent) bootstrap(ctx context.Context) {
 		err = a.targets.host.Apply(ctx, host.Diff(want, have).Grow())
 	}
 	if err == nil {
-		err = a.targets.bridge.Release(ctx, true)
+		err = a.release(ctx)
 	}
 	if err != nil {
 		a.log.Warn("bring the node's own network back", "error", err)
-		return
+		return lastPause / 10
 	}
-	a.restarting = false
+	a.log.Info("Open vSwitch forwards, for the node itself only", "reason", a.missing())
+	return 0
 }
 
-// finishRestart lets the switch go when everything is back.
-func (a *agent) finishRestart(ctx context.Context) error {
-	wait, cancel := context.WithTimeout(ctx, flowsBack)
-	defer cancel()
-	if err := a.targets.nb.Sync(wait); err != nil {
-		a.log.Warn("OVN's flows are not back yet", "error", err)
+// finishRestart lets the switch go when everything is back, or when that takes too long. Err is what the pass said.
+func (a *agent) finishRestart(ctx context.Context, err error) error {
+	left := flowsBack - time.Since(a.restart.since)
+	if left > 0 {
+		if err == nil && !a.restart.greeted {
+			err = errors.New("the bridge of ovn-controller is not back yet")
+		}
+		if err != nil {
+			return err
+		}
+		wait, cancel := context.WithTimeout(ctx, left)
+		defer cancel()
+		err = a.targets.nb.Sync(wait)
 	}
-	if err := a.targets.bridge.Release(ctx, true); err != nil {
+	since := a.restart.since
+	if err := a.release(ctx); err != nil {
 		return err
 	}
-	a.restarting = false
 	if a.synced { // else it is the start of everything
 		a.restarts++
 	}
-	a.log.Info("Open vSwitch forwards again")
+	log := a.log.With("after", time.Since(since).Round(time.Millisecond))
+	if err != nil {
+		log.Warn("Open vSwitch forwards again, though not everything is back", "error", err)
+	} else {
+		log.Info("Open vSwitch forwards again")
+	}
+	return err
+}
+
+// release lets the switch forward.
+func (a *agent) release(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	if err := a.targets.bridge.Release(ctx, true); err != nil {
+		return fmt.Errorf("let Open vSwitch forward: %w", err)
+	}
+	a.life, a.restart = a.restart.life, nil
 	return nil
 }

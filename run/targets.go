@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"hairpin/apply"
 	"hairpin/apply/kernel"
@@ -84,18 +87,29 @@ const (
 // checkVersions refuses an Open vSwitch or OVN that is too old, with a message that names the version found and the one
 // needed. It waits until both are there to be asked.
 func (t *targets) checkVersions(ctx context.Context) error {
-	version, err := t.nb.Version(ctx)
-	if err != nil {
-		return err
-	}
-	if err := nbdb.CheckVersion(version); err != nil {
-		return err
-	}
-	version, err = t.bridge.Version(ctx)
-	if err != nil {
-		return err
-	}
-	return checkOVS(version)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		version, err := t.nb.Version(ctx)
+		if err != nil {
+			return err
+		}
+		return nbdb.CheckVersion(version)
+	})
+	g.Go(func() error {
+		for p := (pace{}); ; {
+			version, err := t.bridge.Version(ctx)
+			if err == nil {
+				return checkOVS(version)
+			}
+			p.failed(time.Now())
+			select {
+			case <-ctx.Done():
+				return err
+			case <-time.After(p.pause):
+			}
+		}
+	})
+	return g.Wait()
 }
 
 func checkOVS(version string) error {

@@ -3,6 +3,7 @@ package ofctl
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,6 +49,30 @@ func (t *Target) Incarnation() (string, error) {
 		return "", fmt.Errorf("ovs-vswitchd does not run: %w", err)
 	}
 	return fmt.Sprintf("%s-%d", strings.TrimSpace(string(pid)), info.ModTime().UnixNano()), nil
+}
+
+// Listening fails as long as the ovs-vswitchd that runs takes no flows for a bridge. The sockets of one that was killed
+// live on for some milliseconds, with its last thread: they are older than the new one's pid file.
+func (t *Target) Listening(ctx context.Context, bridge string) error {
+	socket := t.cfg.Path(filepath.Join(t.cfg.RunDir, bridge+".mgmt"))
+	made, err := os.Stat(socket)
+	if err != nil {
+		return fmt.Errorf("bridge %s: %w", bridge, err)
+	}
+	pid, err := os.Stat(t.cfg.Path(t.pidFile()))
+	if err != nil {
+		return fmt.Errorf("ovs-vswitchd does not run: %w", err)
+	}
+	if made.ModTime().Before(pid.ModTime()) {
+		return fmt.Errorf("bridge %s is not there yet", bridge)
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return fmt.Errorf("bridge %s: %w", bridge, err)
+	}
+	_ = conn.Close()
+	return nil
 }
 
 // Restarted tells that Release was not called yet for the ovs-vswitchd that runs: its ports are new to the kernel, its
