@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,12 +36,13 @@ const backlog = 256
 //
 // The first Snapshot comes when everything has been read. Later ones come as soon as something changed; in a burst they
 // take up at most a quarter of the time. While the API server is away, the last one stays the newest; a reconnect reads
-// what was missed, deletions included. Client-go logs to the logger in ctx (klog.NewContext).
+// what was missed, deletions included. That it went and came back is told to the logger in ctx (klog.NewContext), once.
 func Kube(ctx context.Context, client kubernetes.Interface, node string, config cluster.Config) (<-chan *cluster.Snapshot, error) {
 	if client == nil {
 		return nil, errors.New("watch the Kubernetes API: no client")
 	}
-	k := &kube{changes: make(chan change, backlog), out: newFeed(), store: cluster.NewStore(config)}
+	k := &kube{changes: make(chan change, backlog), out: newFeed(), store: cluster.NewStore(config), reach: reach{log: klog.FromContext(ctx)}}
+	ctx = klog.NewContext(ctx, logr.Discard()) // client-go tells of every attempt of every watch
 	core, discovery := client.CoreV1().RESTClient(), client.DiscoveryV1().RESTClient()
 	all := fields.Everything()
 	k.source(ctx, core, "nodes", all, func(m metav1.ObjectMeta) metav1.Object { return &corev1.Node{ObjectMeta: m} })
@@ -63,6 +65,7 @@ type kube struct {
 	out     feed
 	store   *cluster.Store
 	sources []*source
+	reach   reach
 }
 
 // change is what a source tells. whole is set when it has told everything that there is.
@@ -127,8 +130,9 @@ type source struct {
 func (k *kube) source(ctx context.Context, client rest.Interface, resource string, which fields.Selector, named func(metav1.ObjectMeta) metav1.Object) {
 	s := &source{ctx: ctx, changes: k.changes, named: named, known: map[types.NamespacedName]bool{}}
 	logger := klog.FromContext(ctx)
-	s.reflector = cache.NewReflectorWithOptions(cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, which),
-		named(metav1.ObjectMeta{}), s, cache.ReflectorOptions{
+	asker := &asker{cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, which), resource, &k.reach}
+	s.reflector = cache.NewReflectorWithOptions(asker, named(metav1.ObjectMeta{}), s,
+		cache.ReflectorOptions{
 			Name: resource, Logger: &logger,
 			Backoff: &wait.Backoff{
 				Duration: firstRetry, Cap: lastRetry, Factor: 2, Jitter: 1, // of many nodes, not all at once

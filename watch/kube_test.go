@@ -158,13 +158,25 @@ func (k kube) delete(t *testing.T, o cluster.Owner) error {
 
 func TestKube(t *testing.T) {
 	a := startAPI(t)
-	t.Run("scenarios", func(t *testing.T) {
-		from, err := watch.Kube(t.Context(), a.client(t), "node-a", cluster.DefaultConfig())
-		check(t, err)
-		snapshots := &newest{from: from}
-		for name, steps := range scenarios(t) {
-			t.Run(name, func(t *testing.T) { play(t, steps, kube{a.client(t)}, snapshots) })
-		}
-	})
+	t.Run("scenarios", func(t *testing.T) { testScenarios(t, a) })
+	t.Run("nothing before all is read", func(t *testing.T) { testNothingBefore(t, a) })
+	t.Run("burst", func(t *testing.T) { testBurst(t, a) })
+	t.Run("pods", func(t *testing.T) { testPods(t, a) })
+	t.Run("network cut", func(t *testing.T) { testAway(t, a, false) })
+	t.Run("restart", func(t *testing.T) { testAway(t, a, true) })
 	wantNoGoroutines(t)
+}
+
+func testScenarios(t *testing.T, a *api) {
+	snapshots := follow(t, a.client(t), "node-a")
+	for name, steps := range scenarios(t) {
+		t.Run(name, func(t *testing.T) { play(t, steps, kube{a.client(t)}, snapshots) })
+	}
+}
+
+func follow(t *testing.T, client kubernetes.Interface, node string) *newest {
+	t.Helper()
+	from, err := watch.Kube(t.Context(), client, node, cluster.DefaultConfig())
+	check(t, err)
+	return &newest{from: from}
 }
