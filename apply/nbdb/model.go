@@ -263,7 +263,7 @@ func (m *model) replace(id ovsdb.UUID, row nb.Row, own bool, touched []nb.Key) [
 func (m *model) newItem(id ovsdb.UUID, row nb.Row, own bool) *item {
 	it := &item{id: id, row: row, key: row.Key(), own: own}
 	if hint := m.hints[it.key]; hint != nil && nb.Equal(hint, row) {
-		it.row, it.adopted = hint, true
+		it.row, it.key, it.adopted = hint, hint.Key(), true // the key too: strings of one pointer are compared at once
 	}
 	return it
 }

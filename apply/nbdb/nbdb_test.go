@@ -80,7 +80,22 @@ func open(t testing.TB, n *lab.Node) *nbdb.Target {
 		t.Fatal(err)
 	}
 	t.Cleanup(target.Close)
+	read(t, target) // waits until it is connected
 	return target
+}
+
+// read reads, and again while a database is away.
+func read(t testing.TB, target *nbdb.Target) nb.State {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		s, err := target.Read(t.Context())
+		if err == nil {
+			return s
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
 }
 
 func ctx(t testing.TB) context.Context {
@@ -102,10 +117,7 @@ func sh(t testing.TB, n *lab.Node, script string) string {
 // reach makes the databases equal to want.
 func reach(t testing.TB, target *nbdb.Target, want nb.State) {
 	t.Helper()
-	have, err := target.Read(ctx(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	have := read(t, target)
 	if err := target.Apply(ctx(t), nb.Diff(want, have)); err != nil {
 		t.Fatal(err)
 	}
@@ -114,10 +126,7 @@ func reach(t testing.TB, target *nbdb.Target, want nb.State) {
 // isNow checks that Read gives want.
 func isNow(t testing.TB, target *nbdb.Target, want nb.State) {
 	t.Helper()
-	have, err := target.Read(ctx(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	have := read(t, target)
 	if d := nb.Diff(want, have); !d.Empty() {
 		t.Fatalf("%d differences\nwant\n%s\nhave\n%s", d.Count(), nb.Print(want), nb.Print(have))
 	}
@@ -329,11 +338,7 @@ func TestOneBadRowDoesNotKeepTheOthersAway(t *testing.T) {
 	for _, r := range bad {
 		want.Add(r)
 	}
-	have, err := target.Read(ctx(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = target.Apply(ctx(t), nb.Diff(want, have))
+	err := target.Apply(ctx(t), nb.Diff(want, read(t, target)))
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -401,11 +406,7 @@ func TestDatabasesBuiltAnew(t *testing.T) {
 		}
 		begin := time.Now()
 		for {
-			have, err := target.Read(ctx(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if d := nb.Diff(want, have); !d.Empty() {
+			if d := nb.Diff(want, read(t, target)); !d.Empty() {
 				break
 			}
 			select {
@@ -447,11 +448,7 @@ func TestNorthdSurvivesWhatComesBack(t *testing.T) {
 		}
 		hand()
 		for {
-			have, err := target.Read(ctx(t))
-			if err != nil {
-				t.Fatal(err)
-			}
-			d := nb.Diff(want, have)
+			d := nb.Diff(want, read(t, target))
 			if d.Empty() {
 				break
 			}
