@@ -114,8 +114,12 @@ func (m *model) fill(changes []ovsdb.Change) {
 		for _, id := range c.Changed {
 			if row, own := m.convert(c.Table, id); row != nil {
 				it := m.newItem(id, row, own)
-				m.insert(it)
-				m.settle(it.key)
+				switch alone := m.insert(it); {
+				case !alone:
+					m.settle(it.key)
+				case own:
+					m.state[it.key] = it.row
+				}
 			}
 		}
 	}
@@ -287,10 +291,12 @@ func (m *model) remove(old *item) {
 	}
 }
 
-// insert keeps items of one key in the order of UUIDs, so that of two equal ones the same is kept every time.
-func (m *model) insert(it *item) {
+// insert keeps items of one key in the order of UUIDs, so that of two equal ones the same is kept every time. It tells
+// whether the item is the only one of its key.
+func (m *model) insert(it *item) (alone bool) {
 	m.items[it.id] = it
 	first := m.byKey[it.key]
+	alone = first == nil
 	at := &first
 	for *at != nil && (*at).id < it.id {
 		at = &(*at).next
@@ -300,6 +306,7 @@ func (m *model) insert(it *item) {
 	if it.own && !it.adopted {
 		m.loose++
 	}
+	return alone
 }
 
 // settle makes the state's row of a key.
