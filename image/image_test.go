@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -91,9 +92,18 @@ func TestBuildFromNothing(t *testing.T) {
 		t.Skip("set HAIRPIN_BUILD_IMAGE=1 to build an image from the mirror")
 	}
 	dir := t.TempDir()
-	root, err := Build(t.Context(), dir, func(l string) { t.Log(l) })
-	if err != nil {
-		t.Fatal(err)
+	// Two callers at once: one builds, the other waits and gets the same.
+	var wg sync.WaitGroup
+	roots, errs := make([]string, 2), make([]error, 2)
+	for i := range roots {
+		wg.Go(func() {
+			roots[i], errs[i] = Build(t.Context(), dir, func(l string) { t.Logf("caller %d: %s", i, l) })
+		})
+	}
+	wg.Wait()
+	root := roots[0]
+	if err := errors.Join(errs...); err != nil || roots[1] != root {
+		t.Fatalf("got %q, %v", roots, err)
 	}
 	for _, f := range []string{"usr/sbin/ovs-vswitchd", "usr/bin/ovn-northd", "usr/bin/ovn-controller", "usr/sbin/nft"} {
 		// Lstat: Debian has alternatives of ovs-vswitchd, and their links are absolute.

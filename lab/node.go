@@ -40,7 +40,7 @@ type NodeConfig struct {
 type Node struct {
 	*Host
 	datapath string
-	mu       sync.Mutex // daemons are started and stopped one at a time
+	daemons  sync.Map // name → *sync.Mutex, see hold
 }
 
 // StartNode plugs a node into the wire and starts its daemons. When it returns, br-ex has its addresses, and
@@ -157,6 +157,11 @@ func (n *Node) switchSetup(cfg NodeConfig, mac string, bridge bool) []string {
 	}
 	if !bridge {
 		return args
+	}
+	if n.datapath == "netdev" {
+		// Else ovn-controller makes a br-int that cannot work here, and when the agent has put it right, takes up to 8 s
+		// to try again: as long, nobody answers neighbour solicitations.
+		args = append(args, "external_ids:ovn-bridge-datapath-type=netdev")
 	}
 	return append(args, "--", "--may-exist", "add-br", GatewayBridge, "--", "set", "Bridge", GatewayBridge,
 		"datapath_type="+n.datapath, "fail_mode=standalone", "other_config:hwaddr="+strconv.Quote(mac),

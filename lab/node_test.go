@@ -100,6 +100,10 @@ func TestDaemonsRestart(t *testing.T) {
 			t.Logf("%s after %s: served in %s", name, unix.SignalName(sig), time.Since(begin).Round(time.Millisecond))
 		}
 	}
+	noZombie := func(states string) bool { return !strings.Contains(states, "Z") }
+	if err := n.WaitFor(ctx, 5*time.Second, noZombie, "ps", "-eo", "stat="); err != nil {
+		t.Errorf("the node's first process does not reap: %v", err)
+	}
 	if err := n.Signal("nosuch", unix.SIGTERM); err == nil {
 		t.Error("signalled a daemon that is not there")
 	}

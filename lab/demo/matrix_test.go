@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hairpin/lab"
 	"hairpin/lab/probe"
@@ -80,7 +82,48 @@ func checkDemo(t *testing.T, d *Demo) {
 
 // With a real API server, the controllers of Kubernetes make the slices and hairpin controller gives the node ids.
 func TestMatrixWithAPI(t *testing.T) {
-	checkDemo(t, startDemo(t, false))
+	d := startDemo(t, false)
+	checkDemo(t, d)
+	replacePod(t, d)
+}
+
+// replacePod deletes a Pod and makes it again: the Services follow on every node.
+func replacePod(t *testing.T, d *Demo) {
+	t.Helper()
+	ctx := t.Context()
+	node, pods := d.lab.Node("node-b"), d.client.CoreV1().Pods("default")
+	pod, err := pods.Get(ctx, "pod-b2", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	knows := func(ip string, want bool) {
+		t.Helper()
+		for _, n := range d.lab.Nodes() {
+			ok := func(vips string) bool { return strings.Contains(vips, ip+":8080") == want }
+			if err := n.WaitFor(ctx, 20*time.Second, ok, "ovn-nbctl", "--bare", "--columns=vips", "list", "Load_Balancer"); err != nil {
+				t.Fatalf("%s as an endpoint: want %v: %v", ip, want, err)
+			}
+		}
+	}
+	knows(pod.Status.PodIP, true)
+	if err := node.EndPod(ctx, d.client, pod); err != nil {
+		t.Fatal(err)
+	}
+	knows(pod.Status.PodIP, false)
+	fresh := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Labels: pod.Labels}, Spec: corev1.PodSpec{
+		NodeName: pod.Spec.NodeName, Containers: []corev1.Container{{Name: "server", Image: "probe"}},
+	}}
+	if fresh, err = pods.Create(ctx, fresh, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := node.RunPod(ctx, d.client, fresh, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Check(ctx); err != nil {
+		t.Error(err)
+	}
+	knows(p.IPs()[0].String(), true)
 }
 
 // Without an API server the same traffic passes, and passes again after every process of a node was killed.
