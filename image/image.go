@@ -204,8 +204,15 @@ func (l *lines) Write(p []byte) (int, error) {
 	}
 }
 
-// Mirror returns the address of the Debian mirror that apt on this machine is configured to use.
+// mirrorVariable overrides the mirror, for machines whose apt has none of Debian's (such as Ubuntu).
+const mirrorVariable = "HAIRPIN_MIRROR"
+
+// Mirror returns the address of the Debian mirror that apt on this machine is configured to use. The environment
+// variable HAIRPIN_MIRROR overrides it.
 func Mirror(ctx context.Context) (string, error) {
+	if mirror := os.Getenv(mirrorVariable); mirror != "" {
+		return mirror, nil
+	}
 	cmd := exec.CommandContext(ctx, "apt-get", "indextargets", "Created-By: Packages", "Component: main")
 	out, err := cmd.Output()
 	if err != nil {
@@ -213,7 +220,7 @@ func Mirror(ctx context.Context) (string, error) {
 	}
 	mirror := chooseMirror(out)
 	if mirror == "" {
-		return "", errors.New("apt is configured with no Debian mirror (apt-get indextargets shows none)")
+		return "", errors.New("apt is configured with no Debian mirror (apt-get indextargets shows none); set " + mirrorVariable)
 	}
 	return mirror, nil
 }

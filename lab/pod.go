@@ -26,8 +26,9 @@ type Pod struct {
 // podRecord is what a later process needs to know of a pod.
 type podRecord struct {
 	PodConfig
-	Sandbox string       // CNI_CONTAINERID
-	Address []netip.Addr // IPv4 first
+	Sandbox string          // CNI_CONTAINERID
+	Address []netip.Addr    // IPv4 first
+	Result  json.RawMessage `json:",omitempty"` // of ADD; CHECK and DEL get it (CNI, section 3)
 }
 
 // PodConfig names a pod, as Kubernetes does.
@@ -137,7 +138,11 @@ func (p *Pod) cni(ctx context.Context, command string) (result []byte, err error
 			p.Namespace(), p.Name(), p.Sandbox, p.UID),
 	}
 	for _, plugin := range plugins {
-		conf, err := list.configOf(plugin, result)
+		previous := result
+		if command != "ADD" {
+			previous = p.Result
+		}
+		conf, err := list.configOf(plugin, previous)
 		if err != nil {
 			return nil, err
 		}
@@ -209,6 +214,7 @@ func (p *Pod) readResult(result []byte) error {
 		p.Address = append(p.Address, ip.Address.Addr())
 	}
 	slices.SortFunc(p.Address, netip.Addr.Compare)
+	p.Result = result
 	if len(p.Address) == 0 {
 		return fmt.Errorf("result of CNI ADD has no address: %s", result)
 	}
