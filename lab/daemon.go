@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -71,8 +72,7 @@ func knownDaemon(name string) (daemon, bool) {
 // Start starts a daemon of the node, or again one that StartDaemon started before, and returns when it serves (one of StartDaemon: when it runs). A daemon
 // that runs is left alone.
 func (n *Node) Start(ctx context.Context, name string) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	defer n.hold(name)()
 	if n.Pid(name) != 0 {
 		return nil
 	}
@@ -97,6 +97,14 @@ func (n *Node) Start(ctx context.Context, name string) error {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
 	return nil
+}
+
+// hold makes starts and ends of one daemon wait for each other. Those of different daemons do not: ovs-vswitchd, say,
+// has not started before its database serves.
+func (n *Node) hold(name string) (release func()) {
+	mu, _ := n.daemons.LoadOrStore(name, &sync.Mutex{})
+	mu.(*sync.Mutex).Lock()
+	return mu.(*sync.Mutex).Unlock
 }
 
 // StartDaemon starts a program in the node that does not detach itself, such as the agent, and remembers it by name
@@ -191,8 +199,7 @@ func (n *Node) Signal(name string, sig syscall.Signal) error {
 
 // Kill sends a signal that ends the daemon (SIGTERM or SIGKILL) and waits until it is gone, 10 s at most.
 func (n *Node) Kill(ctx context.Context, name string, sig syscall.Signal) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	defer n.hold(name)()
 	pid := n.Pid(name)
 	if err := n.Signal(name, sig); err != nil {
 		return err
