@@ -8,6 +8,7 @@
 package kernel
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -45,6 +46,8 @@ type Target struct {
 	links   *netlink.Handle
 	socket  *nl.SocketHandle
 	indexes atomic.Pointer[map[int]bool] // of the links that matter, at the last Read
+	stop    context.CancelFunc
+	tasks   sync.WaitGroup
 
 	mu sync.Mutex // one Apply at a time
 }
@@ -89,11 +92,16 @@ func New(c Config) (*Target, error) {
 		t.closeSockets()
 		return nil, fmt.Errorf("open rtnetlink: %w", err)
 	}
+	ctx, stop := context.WithCancel(context.Background())
+	t.stop = stop
+	t.tasks.Go(func() { t.watchSysctls(ctx) })
 	return t, nil
 }
 
 // Close ends the listening.
 func (t *Target) Close() {
+	t.stop()
+	t.tasks.Wait()
 	t.notice.Close()
 	t.closeSockets()
 }
@@ -105,8 +113,8 @@ func (t *Target) closeSockets() {
 	}
 }
 
-// Changed tells of changes of links, addresses, routes, rules, permanent neighbours, and of the few sysctls that the
-// kernel announces (forwarding, rp_filter).
+// Changed tells of changes of links, addresses, routes, rules, permanent neighbours and wanted sysctls. The last are seen
+// within a third of a second, the others at once.
 func (t *Target) Changed() <-chan struct{} { return t.notice.Changed() }
 
 // ours tells whether an address on a link is ours by Config.
