@@ -2,14 +2,16 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -19,8 +21,15 @@ import (
 	"hairpin/watch"
 )
 
-// leaseNamespace is where the controller's Lease lives.
-const leaseNamespace = "kube-system"
+// The controller's Lease.
+const (
+	leaseNamespace = "kube-system"
+	leaseName      = "hairpin-controller"
+
+	leaseDuration = 15 * time.Second // after so long without a sign of its holder, another takes it
+	renewDeadline = 10 * time.Second // after so long without renewing it, the holder stops working
+	renewPeriod   = 2 * time.Second
+)
 
 // Controller decides what is the cluster's to decide: the small numbers of the nodes. Several may run; the one that
 // holds the Lease "hairpin-controller" works. It returns when ctx ends.
@@ -42,32 +51,60 @@ func Controller(ctx context.Context, c Config, log *slog.Logger) error {
 	return nil
 }
 
+// lead waits for the Lease, works while it holds it, and gives it back. The Lease is given back only after the work has
+// ended: two controllers that number nodes at once could give one number twice.
 func lead(ctx context.Context, client kubernetes.Interface, identity string, config cluster.Config, log *slog.Logger) error {
+	log = log.With("identity", identity)
+	leading := make(chan context.Context, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: leaseNamespace, Name: "hairpin-controller"},
+			LeaseMeta:  metav1.ObjectMeta{Namespace: leaseNamespace, Name: leaseName},
 			Client:     client.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		},
-		LeaseDuration:   15 * time.Second,
-		RenewDeadline:   10 * time.Second,
-		RetryPeriod:     2 * time.Second,
+		LeaseDuration:   leaseDuration,
+		RenewDeadline:   renewDeadline,
+		RetryPeriod:     renewPeriod,
 		ReleaseOnCancel: true,
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(ctx context.Context) {
-				log.Info("leading", "identity", identity)
-				if err := decide(ctx, client, config, log); err != nil && ctx.Err() == nil {
-					log.Error("controller stopped", "error", err)
-				}
-			},
-			OnStoppedLeading: func() { log.Info("not leading any more", "identity", identity) },
+			OnStartedLeading: func(held context.Context) { leading <- held },
+			OnStoppedLeading: func() {},
 		},
 	})
 	if err != nil {
 		return fmt.Errorf("elect a leader: %w", err)
 	}
-	elector.Run(ctx)
-	return nil
+	term, resign := context.WithCancel(withLog(context.WithoutCancel(ctx), log))
+	defer resign()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		elector.Run(term)
+	}()
+	select {
+	case <-ctx.Done():
+	case held := <-leading:
+		log.Info("leading")
+		work, stop := context.WithCancel(held)
+		defer context.AfterFunc(ctx, stop)()
+		err = decide(work, client, config, log)
+		stop()
+		log.Info("not leading any more")
+	}
+	resign()
+	<-ended
+	return err
+}
+
+// decider is what a leader remembers.
+type decider struct {
+	client  kubernetes.Interface
+	log     *slog.Logger
+	planner *plan.Planner
+	notes   *reporter
+	numbers numbers
+	nodes   []*cluster.Node // that all have their number
+	warned  string          // the last error of numbering that the log has
 }
 
 // decide follows the cluster until ctx ends.
@@ -76,52 +113,71 @@ func decide(ctx context.Context, client kubernetes.Interface, config cluster.Con
 	if err != nil {
 		return err
 	}
-	notes := newReporter(client, "hairpin-controller", log)
-	defer notes.stop()
-	retry := time.NewTimer(0)
-	<-retry.C
+	d := decider{client: client, log: log, planner: plan.NewPlanner(), notes: newReporter(client, "hairpin-controller", log), numbers: numbers{}}
+	defer d.notes.stop()
+	again := time.NewTimer(0)
+	defer again.Stop()
 	var last *cluster.Snapshot
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case last = <-snapshots:
-		case <-retry.C:
+		case <-again.C:
 		}
 		if last == nil {
 			continue
 		}
-		if err := numberNodes(ctx, client, last, log); err != nil {
-			log.Warn("node ids", "error", err)
-			retry.Reset(time.Second)
+		if wait := d.round(ctx, last); wait > 0 {
+			again.Reset(wait)
 		}
-		notes.report(clusterProblems(last))
 	}
 }
 
-// numberNodes writes the node-id annotation of nodes that have none, or one that is taken.
-func numberNodes(ctx context.Context, client kubernetes.Interface, s *cluster.Snapshot, log *slog.Logger) error {
-	for name, id := range plan.NodeIDs(s.Nodes) {
-		if s.Node(name).ID == id {
-			continue
-		}
-		if err := annotateNode(ctx, client, name, map[string]string{cluster.AnnotationNodeID: strconv.Itoa(id)}); err != nil {
-			return err
-		}
-		log.Info("node id given", "node", name, "id", id)
+// round tells when it wants to be called again, 0 if not before the next change.
+func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration {
+	again := d.notes.report(d.problems(s))
+	if d.nodes != nil && slices.Equal(d.nodes, s.Nodes) {
+		return again
 	}
-	return nil
+	if err := d.number(ctx, s.Nodes); err != nil {
+		if text := err.Error(); text != d.warned && ctx.Err() == nil {
+			d.log.Warn("node ids", "error", err)
+			d.warned = text
+		}
+		d.nodes = nil
+		return sooner(again, time.Second)
+	}
+	d.nodes, d.warned = s.Nodes, ""
+	return again
 }
 
-// clusterProblems are those of the whole cluster: what could not be parsed, and what no node can do. What concerns
-// one node is told by its agent.
-func clusterProblems(s *cluster.Snapshot) []cluster.Problem {
+// number writes the node-id annotation of nodes that have none, or one that is taken. A Node that cannot be written
+// keeps no other from its number.
+func (d *decider) number(ctx context.Context, nodes []*cluster.Node) error {
+	var errs []error
+	for _, g := range d.numbers.missing(nodes) {
+		err := annotateNode(ctx, d.client, g.node, map[string]string{cluster.AnnotationNodeID: strconv.Itoa(g.id)})
+		switch {
+		case err == nil:
+			g.written = true
+			d.log.Info("node id given", "node", g.node, "id", g.id)
+		case !apierrors.IsNotFound(err): // or it is gone since
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// problems are those of the whole cluster: what could not be parsed, and what no node can do. What concerns one node is
+// told by its agent.
+func (d *decider) problems(s *cluster.Snapshot) []cluster.Problem {
 	problems := s.Problems
 	for _, n := range s.Nodes {
 		if n.ID == 0 {
 			continue
 		}
-		_, found := plan.Node(s, n.Name)
+		_, found := d.planner.Node(s, n.Name)
 		for _, p := range found {
 			if p.Owner.Kind != "Node" {
 				problems = append(problems[:len(problems):len(problems)], p)
@@ -130,16 +186,4 @@ func clusterProblems(s *cluster.Snapshot) []cluster.Problem {
 		break
 	}
 	return problems
-}
-
-// annotateNode sets annotations of a Node by a merge patch; others stay.
-func annotateNode(ctx context.Context, client kubernetes.Interface, name string, annotations map[string]string) error {
-	patch, err := annotationPatch(annotations)
-	if err != nil {
-		return err
-	}
-	if _, err := client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "hairpin"}); err != nil {
-		return fmt.Errorf("annotate node %s: %w", name, err)
-	}
-	return nil
 }
