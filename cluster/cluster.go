@@ -168,6 +168,7 @@ func MACFor(a netip.Addr) MAC {
 // Node is one Kubernetes Node.
 type Node struct {
 	Name string
+	UID  string // tells a Node from a later one of the same name
 	// ID is the cluster-wide small number of the node (annotation k8s.ovn.org/node-id), 1 to 32767, given by
 	// the controller; 0 while it has none. Tunnel keys, join and transit addresses follow from it.
 	ID int
@@ -235,6 +236,16 @@ type Pod struct {
 
 // LogicalPort is the name of the pod's OVN port and of its Open vSwitch iface-id: "namespace_name".
 func (p *Pod) LogicalPort() string { return p.Owner.Namespace + "_" + p.Owner.Name }
+
+// PortVersion is the iface-id-ver of the pod's OVN port and of its Open vSwitch interface: its addresses. OVN binds the two
+// only when both say the same.
+func (p *Pod) PortVersion() string {
+	var text []string
+	for _, ip := range p.IPs {
+		text = append(text, ip.String())
+	}
+	return strings.Join(text, ",")
+}
 
 // Frontend is one address family, one protocol and one port of one Service: a dual-stack Service with two
 // ports is four Frontends.

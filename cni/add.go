@@ -2,21 +2,28 @@ package cni
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/plugins/pkg/ns"
+	"github.com/vishvananda/netlink"
 
-	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/ovsdb"
 )
 
-// install is how long OVN may take to install a pod's flows.
-const install = 30 * time.Second
+const (
+	// install is how long OVN may take to install a pod's flows.
+	install = 30 * time.Second
+	// cleaning is how long the removal of a failed ADD may take; the caller may be gone.
+	cleaning = 5 * time.Second
+)
 
 // add attaches a sandbox and returns when the pod is reachable. On failure nothing is left behind.
 func (s *Server) add(ctx context.Context, r request, host string) (*current.Result, *types.Error) {
@@ -24,122 +31,147 @@ func (s *Server) add(ctx context.Context, r request, host string) (*current.Resu
 	if cniErr != nil {
 		return nil, cniErr
 	}
-	if cniErr := s.status(); cniErr != nil {
+	conf, cniErr := parseConf(r.Config)
+	if cniErr != nil {
 		return nil, cniErr
 	}
-	owner := cluster.Owner{Kind: "Pod", Namespace: pod.namespace, Name: pod.name}
-	if a, ok := s.find(host); ok && a.pod == owner && inspect(&a, r.Netns, gatewaysOf(a.addresses)) == nil {
-		return s.finish(ctx, &a, r.Netns) // asked again: the same answer
-	}
-	if err := s.replace(ctx, owner, host); err != nil {
-		return nil, errTryLater("remove an older sandbox of "+owner.String(), err)
-	}
-	a := attachment{pod: owner, uid: pod.uid, sandbox: r.ContainerID, ifName: r.IfName, host: host}
-	w, err := s.reserve(&a)
-	if err != nil {
-		return nil, errTryLater("addresses", err)
-	}
-	result, cniErr := s.attach(ctx, &a, r.Netns, w)
+	facts, cniErr := s.await(ctx)
 	if cniErr != nil {
-		// The caller may be gone, the clean-up must happen all the same.
-		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-		defer cancel()
-		if err := s.remove(clean, host); err != nil {
-			s.log.Warn("cni: clean up after a failed ADD", "pod", owner.String(), "error", err)
+		return nil, cniErr
+	}
+	sandbox, cniErr := openSandbox(r.Netns)
+	if cniErr != nil {
+		return nil, cniErr
+	}
+	defer sandbox.Close()
+	a := attachment{
+		pod: cluster.Owner{Kind: "Pod", Namespace: pod.namespace, Name: pod.name}, uid: pod.uid,
+		network: conf.Name, sandbox: r.ContainerID, ifName: r.IfName, host: host,
+	}
+	release, err := s.hold(ctx, a.pod.String()) // an ADD of an older sandbox of the pod may be under way
+	if err != nil {
+		return nil, errTryLater("another request for "+a.pod.String(), err)
+	}
+	defer release()
+	for _, old := range s.book.attachments(s.ovs.View()) {
+		switch {
+		case old.sandbox == a.sandbox && old.ifName != a.ifName:
+			return nil, errInvalidEnv("CNI_IFNAME=%s: %s has %s already, and a pod has one interface", a.ifName, a.pod, old.ifName)
+		case old.host == host && old.sameAs(&a, facts.Subnets) && inspect(&old.attachment, sandbox) == nil:
+			return s.finish(ctx, &old.attachment, sandbox, r.Netns) // asked again: the same answer
 		}
 	}
-	s.release(&a)
-	return result, cniErr
+	return s.make(ctx, &a, sandbox, r.Netns, facts)
 }
 
-// replace removes older attachments of the pod, and what a crashed ADD left of this one: OVN binds a logical port to
-// one interface only.
-func (s *Server) replace(ctx context.Context, pod cluster.Owner, host string) error {
-	for _, a := range attachments(s.ovs.View()) {
-		if a.pod == pod || a.host == host {
-			if err := s.remove(ctx, a.host); err != nil {
-				return err
-			}
+// sameAs tells whether an attachment is what an ADD asks for, whatever its addresses are.
+func (a *attachment) sameAs(b *attachment, subnets []netip.Prefix) bool {
+	return a.pod == b.pod && a.uid == b.uid && a.network == b.network && a.outside(subnets) == nil && len(a.addresses) == len(subnets)
+}
+
+// outside tells of an address that is in none of the node's subnets.
+func (a *attachment) outside(subnets []netip.Prefix) error {
+	for _, p := range a.addresses {
+		if !slices.Contains(subnets, p.Masked()) {
+			return fmt.Errorf("spec.podCIDRs: %v: %s has the address %s", subnets, a.pod, p)
 		}
 	}
 	return nil
 }
 
-// reserve gives the attachment one address of each of the node's subnets. They count as taken from now on, and plan
-// learns of the pod at once, while its interface is still being made.
-func (s *Server) reserve(a *attachment) (wiring, error) {
-	used := map[netip.Addr]bool{}
-	take := func(x attachment) {
-		for _, p := range x.addresses {
-			used[p.Addr()] = true
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, x := range s.pending {
-		take(x)
-	}
-	for _, x := range attachments(s.ovs.View()) {
-		take(x)
-	}
-	for _, subnet := range s.facts.Subnets {
-		family := cluster.FamilyOf(subnet.Addr())
-		ip, err := nextAddress(subnet, s.last[family], used)
-		if err != nil {
-			return wiring{}, err
-		}
-		s.last[family] = ip
-		a.addresses = append(a.addresses, netip.PrefixFrom(ip, subnet.Bits()))
-	}
-	a.mac = cluster.MACFor(a.addresses[0].Addr())
-	s.pending[a.host] = *a
-	s.notify()
-	return wiring{mtu: s.facts.MTU, gateways: gatewaysOf(a.addresses), userspace: s.facts.Userspace}, nil
-}
-
-// release ends the reservation: what was attached is on its Interface row now.
-func (s *Server) release(a *attachment) {
-	s.mu.Lock()
-	delete(s.pending, a.host)
-	s.mu.Unlock()
-	s.notify()
-}
-
-func (s *Server) attach(ctx context.Context, a *attachment, netns string, w wiring) (*current.Result, *types.Error) {
-	if err := plug(a, netns, w); err != nil {
-		return nil, errInternal("interface of the pod", err)
-	}
-	if _, err := s.ovs.Transact(ctx, a.insert(claims.IntegrationBridge)...); err != nil {
-		return nil, errTryLater("port on "+claims.IntegrationBridge, err)
-	}
-	return s.finish(ctx, a, netns)
-}
-
-// finish waits until OVN has the pod, and tells the runtime what it got.
-func (s *Server) finish(ctx context.Context, a *attachment, netns string) (*current.Result, *types.Error) {
-	ctx, cancel := context.WithTimeout(ctx, install)
-	defer cancel()
-	var state attachment
-	err := s.ovs.WaitFor(ctx, func(v ovsdb.View) bool {
-		for row := range ovsdb.Rows[ovsdb.Interface](v) {
-			if row.Name == a.host {
-				state, _ = parseAttachment(row)
+// make makes an attachment, in place of what there is of the pod and of the sandbox: OVN binds a logical port to one
+// interface only.
+func (s *Server) make(ctx context.Context, a *attachment, sandbox ns.NetNS, netns string, f Facts) (*current.Result, *types.Error) {
+	for _, old := range s.book.attachments(s.ovs.View()) {
+		if old.pod == a.pod || old.host == a.host {
+			if err := s.remove(ctx, old.host); err != nil {
+				return nil, errTryLater("remove an older sandbox of "+a.pod.String(), err)
 			}
 		}
-		return state.installed
+	}
+	err := s.book.promise(s.ovs.View(), a, f.Subnets)
+	if errors.Is(err, errFull) {
+		if swept := s.Sweep(ctx); swept != nil {
+			s.log.Warn("cni: look for addresses that nobody uses", "error", swept)
+		}
+		err = s.book.promise(s.ovs.View(), a, f.Subnets)
+	}
+	if err != nil {
+		return nil, errTryLater("address of "+a.pod.String(), err)
+	}
+	s.notify() // plan can start while the interface is being made
+	result, cniErr := s.attach(ctx, a, sandbox, netns, wiring{mtu: f.MTU, userspace: f.Userspace})
+	if cniErr != nil {
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
+		defer cancel()
+		if err := s.remove(clean, a.host); err != nil {
+			s.log.Warn("cni: clean up after a failed ADD", "pod", a.pod.String(), "error", err)
+		}
+	}
+	s.book.drop(a.host)
+	if cniErr != nil {
+		s.notify()
+	}
+	return result, cniErr
+}
+
+func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, netns string, w wiring) (*current.Result, *types.Error) {
+	if err := plug(a, sandbox, w); err != nil {
+		return nil, errInternal("interface of "+a.pod.String(), err)
+	}
+	if _, err := s.ovs.Transact(ctx, a.insert()...); err != nil {
+		return nil, errTryLater("port of "+a.pod.String(), err)
+	}
+	return s.finish(ctx, a, sandbox, netns)
+}
+
+// finish waits until OVN has the pod, lets it send, and tells the runtime what it got.
+func (s *Server) finish(ctx context.Context, a *attachment, sandbox ns.NetNS, netns string) (*current.Result, *types.Error) {
+	waiting, cancel := context.WithTimeout(ctx, install)
+	defer cancel()
+	var why error
+	err := s.ovs.WaitFor(waiting, func(v ovsdb.View) bool {
+		why = s.bound(v, a)
+		return why == nil
 	})
 	if err != nil {
-		return nil, errTryLater("flows of the pod", fmt.Errorf("OVN has not installed them (ofport %d): %w", state.ofport, err))
+		return nil, errTryLater("flows of "+a.pod.String(), fmt.Errorf("%w: %w", why, err))
 	}
-	one := 1
-	result := &current.Result{
+	if err := sandbox.Do(func(ns.NetNS) error { return activate(a) }); err != nil {
+		return nil, errInternal("interface of "+a.pod.String(), err)
+	}
+	host, err := netlink.LinkByName(a.host)
+	if err != nil {
+		return nil, errInternal("interface of "+a.pod.String(), err)
+	}
+	return a.result(netns, host), nil
+}
+
+// bound says what is missing until the attachment's flows are installed.
+func (s *Server) bound(v ovsdb.View, a *attachment) error {
+	for row := range ovsdb.Rows[ovsdb.Interface](v) {
+		if row.Name == a.host {
+			return a.bound(row)
+		}
+	}
+	return fmt.Errorf("Open vSwitch has no port %s of sandbox %s", a.host, a.sandbox)
+}
+
+// result is what ADD returns: https://www.cni.dev/docs/spec/, section 5.
+func (a *attachment) result(netns string, host netlink.Link) *current.Result {
+	own := 1
+	r := &current.Result{
 		CNIVersion: current.ImplementedSpecVersion,
-		Interfaces: []*current.Interface{{Name: a.host}, {Name: a.ifName, Mac: a.mac.String(), Sandbox: netns}},
+		Interfaces: []*current.Interface{
+			{Name: a.host, Mac: host.Attrs().HardwareAddr.String(), Mtu: host.Attrs().MTU},
+			{Name: a.ifName, Mac: a.mac.String(), Mtu: host.Attrs().MTU, Sandbox: netns},
+		},
 	}
+	gateways := gatewaysOf(a.addresses)
 	for i, p := range a.addresses {
-		gw := net.IP(gatewaysOf(a.addresses)[i].AsSlice())
-		result.IPs = append(result.IPs, &current.IPConfig{Interface: &one, Address: *ipNet(p), Gateway: gw})
-		result.Routes = append(result.Routes, &types.Route{Dst: *ipNet(netip.PrefixFrom(zero(p.Addr()), 0)), GW: gw})
+		gw := net.IP(gateways[i].AsSlice())
+		r.IPs = append(r.IPs, &current.IPConfig{Interface: &own, Address: *ipNet(p), Gateway: gw})
+		r.Routes = append(r.Routes, &types.Route{Dst: *everything(gateways[i]), GW: gw})
 	}
-	return result, nil
+	return r
 }

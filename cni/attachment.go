@@ -3,37 +3,44 @@ package cni
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/netip"
-	"slices"
+	"strings"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/ovsdb"
 )
 
-// Keys of an Interface's external_ids. They are those of OVN-Kubernetes where it has them; iface-id is OVN's.
+// Keys of an Interface's external_ids. They are those of OVN-Kubernetes where it has them; iface-id, iface-id-ver and
+// ovn-installed are OVN's.
 const (
-	keyIfaceID   = "iface-id"
-	keyMAC       = "attached_mac"
-	keyAddresses = "ip_addresses"
-	keySandbox   = "sandbox"
-	keyNamespace = "k8s.ovn.org/pod-namespace"
-	keyName      = "k8s.ovn.org/pod-name"
-	keyUID       = "k8s.ovn.org/pod-uid"
-	keyIfName    = "k8s.ovn.org/pod-ifname"
-	keyInstalled = "ovn-installed" // written by ovn-controller when the port's flows are in the switch
+	keyIfaceID    = "iface-id"
+	keyIfaceIDVer = "iface-id-ver"
+	keyMAC        = "attached_mac"
+	keyAddresses  = "ip_addresses"
+	keySandbox    = "sandbox"
+	keyNetwork    = "k8s.ovn.org/network"
+	keyNamespace  = "k8s.ovn.org/pod-namespace"
+	keyName       = "k8s.ovn.org/pod-name"
+	keyUID        = "k8s.ovn.org/pod-uid"
+	keyIfName     = "k8s.ovn.org/pod-ifname"
+	keyInstalled  = "ovn-installed" // written by ovn-controller when the port's flows are in the switch
 )
+
+// keyLast is the key of the integration bridge's external_ids with the addresses that were given most recently.
+const keyLast = "k8s.ovn.org/last-pod-ips"
 
 // attachment is one interface of one sandbox, as its Interface row tells.
 type attachment struct {
 	pod       cluster.Owner
 	uid       string
+	network   string // name of the network configuration
 	sandbox   string // container id
 	ifName    string // in the sandbox
 	host      string // name of the host's end
 	mac       cluster.MAC
 	addresses []netip.Prefix // with the node subnet's length, IPv4 first
-	installed bool
-	ofport    int // 0 = none yet, -1 = Open vSwitch cannot find the device
 }
 
 // hostName names the host's end of a pod's veth pair, the same for the same sandbox: 15 characters at most.
@@ -42,16 +49,11 @@ func hostName(sandbox, ifName string) string {
 	return "pod" + hex.EncodeToString(sum[:6])
 }
 
-// attachments lists all of them that Open vSwitch knows.
-func attachments(v ovsdb.View) []attachment {
-	var list []attachment
-	for row := range ovsdb.Rows[ovsdb.Interface](v) {
-		if a, ok := parseAttachment(row); ok {
-			list = append(list, a)
-		}
-	}
-	slices.SortFunc(list, func(a, b attachment) int { return a.pod.Compare(b.pod) })
-	return list
+// isHostName tells whether a name can be one that hostName gave.
+func isHostName(name string) bool {
+	digits, is := strings.CutPrefix(name, "pod")
+	sum, err := hex.DecodeString(digits)
+	return is && err == nil && len(sum) == 6
 }
 
 func parseAttachment(row *ovsdb.Interface) (attachment, bool) {
@@ -61,21 +63,18 @@ func parseAttachment(row *ovsdb.Interface) (attachment, bool) {
 	}
 	a := attachment{
 		pod: cluster.Owner{Kind: "Pod", Namespace: ids[keyNamespace], Name: ids[keyName]}, uid: ids[keyUID],
-		sandbox: ids[keySandbox], ifName: ids[keyIfName], host: row.Name,
-		addresses: splitPrefixes(ids[keyAddresses]), installed: ids[keyInstalled] == "true",
+		network: ids[keyNetwork], sandbox: ids[keySandbox], ifName: ids[keyIfName], host: row.Name,
+		addresses: splitPrefixes(ids[keyAddresses]),
 	}
 	mac, err := cluster.ParseMAC(ids[keyMAC])
 	if err != nil || len(a.addresses) == 0 {
 		return attachment{}, false
 	}
 	a.mac = mac
-	if row.OFPort != nil {
-		a.ofport = *row.OFPort
-	}
 	return a, true
 }
 
-// Pod gives what plan must know of the attachment.
+// toPod gives what plan must know of the attachment.
 func (a *attachment) toPod(node string) *cluster.Pod {
 	p := &cluster.Pod{Owner: a.pod, UID: a.uid, Node: node, MAC: a.mac}
 	for _, x := range a.addresses {
@@ -84,16 +83,66 @@ func (a *attachment) toPod(node string) *cluster.Pod {
 	return p
 }
 
-// rows gives the operations that put the attachment on br-int.
-func (a *attachment) insert(bridge string) []ovsdb.Op {
-	ids := map[string]string{
-		keyIfaceID: a.toPod("").LogicalPort(), keyMAC: a.mac.String(), keyAddresses: joinPrefixes(a.addresses), keySandbox: a.sandbox,
+// ids gives the external_ids of the Interface row. OVN binds the port only when its row in the Northbound database has the
+// same iface-id-ver, which holds the addresses: so ovn-installed never speaks of the flows of an earlier sandbox.
+func (a *attachment) ids() map[string]string {
+	p := a.toPod("")
+	return map[string]string{
+		keyIfaceID: p.LogicalPort(), keyIfaceIDVer: p.PortVersion(),
+		keyMAC: a.mac.String(), keyAddresses: joinPrefixes(a.addresses), keySandbox: a.sandbox, keyNetwork: a.network,
 		keyNamespace: a.pod.Namespace, keyName: a.pod.Name, keyUID: a.uid, keyIfName: a.ifName,
 	}
+}
+
+// insert gives the operations that put the attachment on the integration bridge.
+func (a *attachment) insert() []ovsdb.Op {
 	iface, port := ovsdb.NamedUUID("interface"), ovsdb.NamedUUID("port")
-	return []ovsdb.Op{
-		ovsdb.Insert(ovsdb.Interface{UUID: iface, Name: a.host, ExternalIDs: ids}),
-		ovsdb.Insert(ovsdb.Port{UUID: port, Name: a.host, Interfaces: []ovsdb.UUID{iface}}),
-		ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port)).Where("name", "==", bridge),
+	var given []string
+	for _, p := range a.addresses {
+		given = append(given, p.Addr().String())
 	}
+	return []ovsdb.Op{
+		ovsdb.Insert(ovsdb.Interface{UUID: iface, Name: a.host, ExternalIDs: a.ids()}),
+		ovsdb.Insert(ovsdb.Port{UUID: port, Name: a.host, Interfaces: []ovsdb.UUID{iface}}),
+		ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port),
+			ovsdb.DeleteFrom("external_ids", []string{keyLast}),
+			ovsdb.InsertInto("external_ids", map[string]string{keyLast: strings.Join(given, ",")})).
+			Where("name", "==", claims.IntegrationBridge),
+	}
+}
+
+// bound says why OVN has not bound the attachment's port; nil when it has, and has installed the flows.
+func (a *attachment) bound(row *ovsdb.Interface) error {
+	for key, want := range a.ids() {
+		if have := row.ExternalIDs[key]; have != want {
+			return fmt.Errorf("Open vSwitch: Interface %s has external_ids:%s=%q, not %q", a.host, key, have, want)
+		}
+	}
+	switch {
+	case row.Error != nil && *row.Error != "":
+		return fmt.Errorf("Open vSwitch: Interface %s: %s", a.host, *row.Error)
+	case row.OFPort == nil:
+		return fmt.Errorf("ovs-vswitchd has not opened %s", a.host)
+	case row.ExternalIDs[keyInstalled] != "true":
+		return fmt.Errorf("ovn-controller has not installed the flows of %s (ofport %d)", a.host, *row.OFPort)
+	}
+	return nil
+}
+
+func joinPrefixes(list []netip.Prefix) string {
+	texts := make([]string, 0, len(list))
+	for _, p := range list {
+		texts = append(texts, p.String())
+	}
+	return strings.Join(texts, ",")
+}
+
+func splitPrefixes(text string) []netip.Prefix {
+	var list []netip.Prefix
+	for t := range strings.SplitSeq(text, ",") {
+		if p, err := netip.ParsePrefix(t); err == nil {
+			list = append(list, p)
+		}
+	}
+	return list
 }

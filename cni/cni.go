@@ -5,13 +5,12 @@
 // own: a pod's addresses are written on its Open vSwitch Interface row, which survives restarts, so what is in use is
 // always what is there. ADD returns when OVN has installed the pod's flows: from then on it is reachable.
 //
-// Protocol: CNI 1.1 (ADD, DEL, CHECK, STATUS, GC, VERSION), https://www.cni.dev/docs/spec/.
+// Protocol: CNI 1.1 (ADD, DEL, CHECK, STATUS, GC, VERSION), https://www.cni.dev/docs/spec/. docs/cni.md is for users.
 package cni
 
 import (
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -47,14 +46,28 @@ type reply struct {
 
 // netConf is the part of the network configuration that is read.
 type netConf struct {
-	types.NetConf
+	types.PluginConf
 	// RunDir is the agent's run directory; empty = /run/hairpin.
 	RunDir string `json:"runDir,omitempty"`
 }
 
-// Error codes: 4, 7 and 11 are the specification's, 50 says "not ready".
+func parseConf(text []byte) (netConf, *types.Error) {
+	var c netConf
+	if err := json.Unmarshal(text, &c); err != nil {
+		return c, types.NewError(types.ErrDecodingFailure, "network configuration", err.Error())
+	}
+	return c, nil
+}
+
+// errDamaged is the code of a CHECK that found something missing; codes from 100 on are the plugin's own.
+const errDamaged uint = 100
+
 func errInvalidEnv(format string, args ...any) *types.Error {
 	return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf(format, args...), "")
+}
+
+func errInvalidConf(format string, args ...any) *types.Error {
+	return types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf(format, args...), "")
 }
 
 func errTryLater(what string, err error) *types.Error {
@@ -74,7 +87,7 @@ type podArgs struct{ namespace, name, uid string }
 
 func parseArgs(args string) (podArgs, *types.Error) {
 	var p podArgs
-	for _, kv := range strings.Split(args, ";") {
+	for kv := range strings.SplitSeq(args, ";") {
 		k, v, _ := strings.Cut(kv, "=")
 		switch k {
 		case "K8S_POD_NAMESPACE":
@@ -89,22 +102,4 @@ func parseArgs(args string) (podArgs, *types.Error) {
 		return p, errInvalidEnv("CNI_ARGS has no K8S_POD_NAMESPACE and K8S_POD_NAME: %q", args)
 	}
 	return p, nil
-}
-
-func joinPrefixes(list []netip.Prefix) string {
-	texts := make([]string, 0, len(list))
-	for _, p := range list {
-		texts = append(texts, p.String())
-	}
-	return strings.Join(texts, ",")
-}
-
-func splitPrefixes(text string) []netip.Prefix {
-	var list []netip.Prefix
-	for _, t := range strings.Split(text, ",") {
-		if p, err := netip.ParsePrefix(t); err == nil {
-			list = append(list, p)
-		}
-	}
-	return list
 }

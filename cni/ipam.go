@@ -1,6 +1,7 @@
 package cni
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 )
@@ -8,6 +9,9 @@ import (
 // firstPod is the offset of the first pod address in a node's subnet: .0 is the network, .1 the router, .2 the
 // management port.
 const firstPod = 3
+
+// errFull tells that a subnet has no free address.
+var errFull = errors.New("no free address")
 
 // nextAddress gives an address of the subnet that is not in use, the first after last, so that an address rests before
 // another pod gets it. The broadcast address of IPv4 is never given.
@@ -23,15 +27,27 @@ func nextAddress(subnet netip.Prefix, last netip.Addr, used map[netip.Addr]bool)
 	if usable(last) && last.Compare(first) >= 0 {
 		start = last.Next()
 	}
+	busy := 0
 	for a := start; usable(a); a = a.Next() {
 		if !used[a] {
 			return a, nil
 		}
+		busy++
 	}
 	for a := first; a.Compare(start) < 0 && usable(a); a = a.Next() {
 		if !used[a] {
 			return a, nil
 		}
+		busy++
 	}
-	return netip.Addr{}, fmt.Errorf("no free address in %s: %d are in use", subnet, len(used))
+	return netip.Addr{}, fmt.Errorf("%w in %s: its %d are in use", errFull, subnet, busy)
+}
+
+// gatewaysOf gives the router's address in each of the node's subnets: the first.
+func gatewaysOf(addresses []netip.Prefix) []netip.Addr {
+	var list []netip.Addr
+	for _, p := range addresses {
+		list = append(list, p.Masked().Addr().Next())
+	}
+	return list
 }

@@ -9,8 +9,8 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -19,8 +19,14 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// patience is how long the plugin waits for the agent; the kubelet gives up later than that.
-const patience = 90 * time.Second
+const (
+	// patience is how long the plugin waits for an answer of the agent; the kubelet gives up later than that.
+	patience = 90 * time.Second
+	// absence is how long the agent may be away, as while it is restarted, before the plugin gives up.
+	absence = 10 * time.Second
+	// knocking is the time between two attempts to reach it.
+	knocking = 20 * time.Millisecond
+)
 
 // supported are the versions of the specification that the plugin speaks.
 func supported() version.PluginInfo {
@@ -28,7 +34,7 @@ func supported() version.PluginInfo {
 }
 
 // Main runs the plugin: parameters from the environment and standard input, the result on standard output. about is
-// told on VERSION without parameters.
+// told on standard error when there is no CNI_COMMAND.
 func Main(about string) {
 	call := func(command string) func(*skel.CmdArgs) error {
 		return func(a *skel.CmdArgs) error { return forward(command, a) }
@@ -39,9 +45,9 @@ func Main(about string) {
 }
 
 func forward(command string, a *skel.CmdArgs) error {
-	var conf netConf
-	if err := json.Unmarshal(a.StdinData, &conf); err != nil {
-		return types.NewError(types.ErrDecodingFailure, "network configuration", err.Error())
+	conf, cniErr := parseConf(a.StdinData)
+	if cniErr != nil {
+		return cniErr
 	}
 	result, err := ask(conf.RunDir, request{
 		Command: command, ContainerID: a.ContainerID, Netns: a.Netns, IfName: a.IfName, Args: a.Args, Config: a.StdinData,
@@ -49,52 +55,77 @@ func forward(command string, a *skel.CmdArgs) error {
 	if err != nil || command != cmdAdd {
 		return err
 	}
-	r, convErr := current.NewResult(result)
-	if convErr != nil {
-		return fmt.Errorf("result of the agent: %w", convErr)
+	r, err := current.NewResult(result)
+	if err != nil {
+		return fmt.Errorf("result of the agent: %w", err)
 	}
 	return types.PrintResult(r, conf.CNIVersion)
 }
 
-// ask sends a request to the agent. That no agent listens is "not available" for STATUS and "try again" for the rest.
+// ask sends a request to the agent, again when the agent goes away: all commands can be repeated, and the kubelet need
+// not notice that the agent was restarted. STATUS asks once: it is about now.
 func ask(runDir string, r request) ([]byte, error) {
-	if runDir == "" {
-		runDir = "/run/hairpin"
-	}
-	socket := filepath.Join(runDir, Socket)
-	client := http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		},
-	}}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
 	body, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("request: %w", err)
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var met atomic.Bool // since the last failure
+	client := agentClient(runDir, &met)
+	for end := time.Now().Add(absence); ; time.Sleep(knocking) {
+		text, err := post(ctx, client, body)
+		if err == nil {
+			return open(text)
+		}
+		if r.Command == cmdStatus {
+			return nil, errNotReady(err.Error())
+		}
+		if met.Swap(false) {
+			end = time.Now().Add(absence)
+		}
+		if ctx.Err() != nil || time.Now().After(end) {
+			return nil, errTryLater("ask the node's agent", err)
+		}
+	}
+}
+
+// agentClient asks the agent; met is set when it was there.
+func agentClient(runDir string, met *atomic.Bool) *http.Client {
+	if runDir == "" {
+		runDir = "/run/hairpin"
+	}
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(runDir, Socket))
+		if err == nil {
+			met.Store(true)
+		}
+		return c, err
+	}
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
+}
+
+func post(ctx context.Context, client *http.Client, body []byte) ([]byte, error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://agent/", bytes.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("request: %w", err)
+		return nil, err
 	}
 	answer, err := client.Do(q)
 	if err != nil {
-		if errors.Is(err, os.ErrNotExist) || r.Command == cmdStatus {
-			return nil, errNotReady(fmt.Sprintf("nobody listens on %s: %v", socket, err))
-		}
-		return nil, errTryLater("ask the node's agent", err)
+		return nil, errors.Unwrap(err) // without the URL, which means nothing
 	}
 	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		return nil, errTryLater("ask the node's agent", err)
-	}
-	var got reply
-	if err := json.Unmarshal(text, &got); err != nil {
+	return io.ReadAll(answer.Body)
+}
+
+// open takes the result out of an answer.
+func open(text []byte) ([]byte, error) {
+	var r reply
+	if err := json.Unmarshal(text, &r); err != nil {
 		return nil, fmt.Errorf("answer of the agent: %w: %s", err, text)
 	}
-	if got.Error != nil {
-		return nil, got.Error
+	if r.Error != nil {
+		return nil, r.Error
 	}
-	return got.Result, nil
+	return r.Result, nil
 }

@@ -9,15 +9,21 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"sync"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
-	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/ovsdb"
+)
+
+const (
+	// settling is how long an ADD waits for an agent that is not ready, as just after its start.
+	settling = 5 * time.Second
+	// largest is how long a request may be, in bytes.
+	largest = 16 << 20
 )
 
 // Facts is what the agent knows of its node, as far as pods need it.
@@ -32,21 +38,21 @@ type Server struct {
 	ovs     *ovsdb.Client // mirrors Interface, Port, Bridge of Open_vSwitch
 	node    string
 	log     *slog.Logger
+	book    *book
 	changed chan struct{}
 
-	mu      sync.Mutex
-	facts   Facts
-	ready   string                        // why pods cannot be served; empty = they can
-	pending map[string]attachment         // being added, by host name: their addresses are taken
-	last    map[cluster.Family]netip.Addr // given most recently
-	busy    map[string]chan struct{}      // host names that a request works on
+	mu    sync.Mutex
+	facts Facts
+	ready string                   // why pods cannot be served; empty = they can
+	told  chan struct{}            // closed at the next SetFacts that changes anything
+	busy  map[string]chan struct{} // host names and pods that a request works on; closed at its end
 }
 
 // NewServer gives a Server that is not ready: see SetFacts.
 func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
 	return &Server{
-		ovs: ovs, node: node, log: log, changed: make(chan struct{}, 1), ready: "the cluster is not known yet",
-		pending: map[string]attachment{}, last: map[cluster.Family]netip.Addr{}, busy: map[string]chan struct{}{},
+		ovs: ovs, node: node, log: log, book: newBook(node), changed: make(chan struct{}, 1),
+		ready: "the cluster is not known yet", told: make(chan struct{}), busy: map[string]chan struct{}{},
 	}
 }
 
@@ -54,7 +60,12 @@ func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
 func (s *Server) SetFacts(f Facts, notReady string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.facts, s.ready = f, notReady
+	s.facts = f
+	if s.ready != notReady {
+		s.ready = notReady
+		close(s.told)
+		s.told = make(chan struct{})
+	}
 }
 
 // Changed tells, coalesced, that Pods has something new.
@@ -67,40 +78,27 @@ func (s *Server) notify() {
 	}
 }
 
-// Pods gives the pods of this node that have an interface, or are about to get one.
-func (s *Server) Pods() []*cluster.Pod {
-	var list []*cluster.Pod
-	s.mu.Lock()
-	for _, a := range s.pending {
-		list = append(list, a.toPod(s.node))
-	}
-	s.mu.Unlock()
-	for _, a := range attachments(s.ovs.View()) {
-		if !slices.ContainsFunc(list, func(p *cluster.Pod) bool { return p.Owner == a.pod }) {
-			list = append(list, a.toPod(s.node))
-		}
-	}
-	slices.SortFunc(list, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
-	return list
-}
+// Pods gives the pods of this node that have an interface, or are about to get one, by name. One that did not change is
+// the same pointer again.
+func (s *Server) Pods() []*cluster.Pod { return s.book.pods(s.ovs.View()) }
 
-// Sweep removes attachments whose device is gone, as after a reboot: nobody may ever ask for their removal.
-func (s *Server) Sweep(ctx context.Context) error {
-	for _, a := range attachments(s.ovs.View()) {
-		if !plugged(a.host) {
-			s.log.Info("pod interface is gone", "pod", a.pod.String(), "interface", a.host)
-			if err := s.detach(ctx, a.host); err != nil {
-				return err
-			}
-		}
+// Listen answers the plugin on a unix socket until ctx ends.
+func (s *Server) Listen(ctx context.Context, l net.Listener) error {
+	srv := &http.Server{Handler: s, BaseContext: func(net.Listener) context.Context { return ctx }}
+	// Requests under way lose their connection: the plugins ask the next agent again.
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
+	defer stop()
+	if err := srv.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("cni: %w", err)
 	}
 	return nil
 }
 
 // ServeHTTP answers the plugin.
 func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	begin := time.Now()
 	var r request
-	if err := json.NewDecoder(q.Body).Decode(&r); err != nil {
+	if err := json.NewDecoder(http.MaxBytesReader(w, q.Body, largest)).Decode(&r); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
@@ -113,12 +111,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		}
 		answer.Result = text
 	}
+	log := s.log.With("command", r.Command, "args", r.Args, "sandbox", r.ContainerID, "milliseconds", time.Since(begin).Milliseconds())
 	if answer.Error != nil {
-		s.log.Warn("cni", "command", r.Command, "args", r.Args, "sandbox", r.ContainerID, "error", answer.Error.Error())
+		log.Warn("cni", "code", answer.Error.Code, "error", answer.Error.Error())
+	} else {
+		log.Debug("cni")
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(answer); err != nil {
-		s.log.Debug("cni: the plugin went away", "error", err)
+		log.Debug("cni: the plugin went away", "error", err)
 	}
 }
 
@@ -149,18 +150,18 @@ func (s *Server) do(ctx context.Context, r request) (*current.Result, *types.Err
 	return nil, errInvalidEnv("CNI_COMMAND %q is not known", r.Command)
 }
 
-// hold makes requests for the same sandbox wait for each other.
-func (s *Server) hold(ctx context.Context, host string) (func(), error) {
+// hold makes requests for the same sandbox or pod wait for each other.
+func (s *Server) hold(ctx context.Context, what string) (release func(), err error) {
 	for {
 		s.mu.Lock()
-		other, taken := s.busy[host]
+		other, taken := s.busy[what]
 		if !taken {
 			done := make(chan struct{})
-			s.busy[host] = done
+			s.busy[what] = done
 			s.mu.Unlock()
 			return func() {
 				s.mu.Lock()
-				delete(s.busy, host)
+				delete(s.busy, what)
 				s.mu.Unlock()
 				close(done)
 			}, nil
@@ -174,6 +175,34 @@ func (s *Server) hold(ctx context.Context, host string) (func(), error) {
 	}
 }
 
+// isBusy tells whether a request works on it.
+func (s *Server) isBusy(what string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.busy[what] != nil
+}
+
+// await gives the facts when pods can be served, after a short time in any case.
+func (s *Server) await(ctx context.Context) (Facts, *types.Error) {
+	end := time.NewTimer(settling)
+	defer end.Stop()
+	for {
+		s.mu.Lock()
+		facts, ready, told := s.facts, s.ready, s.told
+		s.mu.Unlock()
+		if ready == "" {
+			return facts, s.status()
+		}
+		select {
+		case <-told:
+		case <-end.C:
+			return facts, s.status()
+		case <-ctx.Done():
+			return facts, s.status()
+		}
+	}
+}
+
 func (s *Server) status() *types.Error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,97 +210,9 @@ func (s *Server) status() *types.Error {
 	case s.ready != "":
 		return errNotReady(s.ready)
 	case len(s.facts.Subnets) == 0:
-		return errNotReady("Node " + s.node + ": spec.podCIDRs: is empty")
+		return errNotReady("Node/" + s.node + ": spec.podCIDRs: is empty")
 	case !s.ovs.Connected():
-		return errNotReady("no connection to Open vSwitch")
-	}
-	return nil
-}
-
-func (s *Server) check(r request, host string) *types.Error {
-	a, ok := s.find(host)
-	if !ok {
-		return errInternal("check", fmt.Errorf("Open vSwitch has no port %s for sandbox %s", host, r.ContainerID))
-	}
-	if !a.installed {
-		return errInternal("check", fmt.Errorf("OVN has not installed the flows of %s", host))
-	}
-	if err := inspect(&a, r.Netns, gatewaysOf(a.addresses)); err != nil {
-		return errInternal("check", err)
-	}
-	return nil
-}
-
-func (s *Server) find(host string) (attachment, bool) {
-	for _, a := range attachments(s.ovs.View()) {
-		if a.host == host {
-			return a, true
-		}
-	}
-	return attachment{}, false
-}
-
-// collect removes what the runtime does not name as valid.
-func (s *Server) collect(ctx context.Context, r request) *types.Error {
-	var conf netConf
-	if err := json.Unmarshal(r.Config, &conf); err != nil {
-		return types.NewError(types.ErrDecodingFailure, "network configuration", err.Error())
-	}
-	valid := map[string]bool{}
-	for _, a := range conf.ValidAttachments {
-		valid[hostName(a.ContainerID, a.IfName)] = true
-	}
-	var failed error
-	for _, a := range attachments(s.ovs.View()) {
-		if valid[a.host] {
-			continue
-		}
-		release, err := s.hold(ctx, a.host)
-		if err == nil {
-			err = s.remove(ctx, a.host)
-			release()
-		}
-		failed = errors.Join(failed, err)
-	}
-	if failed != nil {
-		return errTryLater("collect garbage", failed)
-	}
-	return nil
-}
-
-// remove takes an attachment away; one that is gone is fine.
-func (s *Server) remove(ctx context.Context, host string) error {
-	if err := s.detach(ctx, host); err != nil {
-		return err
-	}
-	return unplug(host)
-}
-
-// detach removes the port from Open vSwitch, by name, also when the mirror does not show it yet.
-func (s *Server) detach(ctx context.Context, host string) error {
-	var ops []ovsdb.Op
-	for port := range ovsdb.Rows[ovsdb.Port](s.ovs.View()) {
-		if port.Name == host {
-			ops = append(ops, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("ports", port.UUID)).Where("name", "==", claims.IntegrationBridge))
-		}
-	}
-	if len(ops) == 0 {
-		return nil
-	}
-	if _, err := s.ovs.Transact(ctx, ops...); err != nil {
-		return fmt.Errorf("remove port %s: %w", host, err)
-	}
-	s.notify()
-	return nil
-}
-
-// Listen answers the plugin on a unix socket until ctx ends.
-func (s *Server) Listen(ctx context.Context, l net.Listener) error {
-	srv := &http.Server{Handler: s, BaseContext: func(net.Listener) context.Context { return ctx }}
-	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
-	defer stop()
-	if err := srv.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("cni: %w", err)
+		return errNotReady(fmt.Sprintf("Open vSwitch: %v", s.ovs.Err()))
 	}
 	return nil
 }

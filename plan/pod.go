@@ -26,7 +26,11 @@ func pods(e Env) (datapath.State, []Problem) {
 		if len(address) == 1 {
 			continue
 		}
-		rows.Add(&nb.SwitchPort{Name: p.LogicalPort(), Switch: e.Node.Name, Addresses: []string{strings.Join(address, " ")}, Owner: p.Owner})
+		rows.Add(&nb.SwitchPort{
+			Name: p.LogicalPort(), Switch: e.Node.Name, Addresses: []string{strings.Join(address, " ")},
+			// An interface of the pod with other addresses (an earlier sandbox of the same name) is not this port's.
+			Options: map[string]string{"iface-id-ver": p.PortVersion()}, Owner: p.Owner,
+		})
 	}
 	return datapath.State{NB: rows}, problems
 }

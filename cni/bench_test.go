@@ -1,0 +1,127 @@
+package cni_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"hairpin/lab"
+	"hairpin/ovsdb"
+)
+
+// byHand binds ports as an administrator would: no agent, no addresses, no plan.
+type byHand struct {
+	b       *testing.B
+	n       *lab.Node
+	nb, ovs *ovsdb.Client
+}
+
+func newByHand(b *testing.B, n *lab.Node) *byHand {
+	h := &byHand{b: b, n: n}
+	open := func(path, database string, tables ...ovsdb.Table) *ovsdb.Client {
+		c, err := ovsdb.Open(ovsdb.Config{Endpoint: "unix:" + n.Path(path), Database: database, Tables: tables})
+		must(b, err)
+		b.Cleanup(c.Close)
+		must(b, c.WaitSynced(b.Context()))
+		return c
+	}
+	h.nb = open("/run/ovn/ovnnb_db.sock", "OVN_Northbound", ovsdb.Mirror[ovsdb.LogicalSwitchPort]("name"))
+	h.ovs = open("/run/openvswitch/db.sock", "Open_vSwitch", ovsdb.Mirror[ovsdb.Interface](), ovsdb.Mirror[ovsdb.Port]("name"))
+	return h
+}
+
+// bind makes a port of the node switch, a veth pair, and the interface on br-int, and waits until ovn-controller says that
+// its flows are installed: OVN's own time.
+func (h *byHand) bind(i int) time.Duration {
+	ctx, cancel := context.WithTimeout(h.b.Context(), 30*time.Second)
+	defer cancel()
+	name, dev := fmt.Sprintf("byhand-%d", i), fmt.Sprintf("byhand%d", i)
+	begin := time.Now()
+	lsp := ovsdb.NamedUUID("lsp")
+	_, err := h.nb.Transact(ctx,
+		ovsdb.Insert(ovsdb.LogicalSwitchPort{UUID: lsp, Name: name, Addresses: []string{fmt.Sprintf("0a:58:0a:f4:01:%02x 10.244.1.%d fd00:10:244:1::%x", 200+i, 200+i, 200+i)}}),
+		ovsdb.Mutate("Logical_Switch", ovsdb.InsertInto("ports", lsp)).Where("name", "==", h.n.Name()))
+	must(h.b, err)
+	must(h.b, h.n.Do(func() error {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name, attrs.Flags = dev, net.FlagUp
+		return netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: dev + "p"})
+	}))
+	iface, port := ovsdb.NamedUUID("interface"), ovsdb.NamedUUID("port")
+	_, err = h.ovs.Transact(ctx,
+		ovsdb.Insert(ovsdb.Interface{UUID: iface, Name: dev, ExternalIDs: map[string]string{"iface-id": name}}),
+		ovsdb.Insert(ovsdb.Port{UUID: port, Name: dev, Interfaces: []ovsdb.UUID{iface}}),
+		ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port)).Where("name", "==", "br-int"))
+	must(h.b, err)
+	must(h.b, h.ovs.WaitFor(ctx, func(v ovsdb.View) bool {
+		for r := range ovsdb.Rows[ovsdb.Interface](v) {
+			if r.Name == dev {
+				return r.ExternalIDs["ovn-installed"] == "true"
+			}
+		}
+		return false
+	}))
+	return time.Since(begin)
+}
+
+// unbind removes what bind made.
+func (h *byHand) unbind(i int) {
+	ctx, cancel := context.WithTimeout(h.b.Context(), 30*time.Second)
+	defer cancel()
+	name, dev := fmt.Sprintf("byhand-%d", i), fmt.Sprintf("byhand%d", i)
+	for p := range ovsdb.Rows[ovsdb.Port](h.ovs.View()) {
+		if p.Name == dev {
+			_, err := h.ovs.Transact(ctx, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("ports", p.UUID)).Where("name", "==", "br-int"))
+			must(h.b, err)
+		}
+	}
+	for p := range ovsdb.Rows[ovsdb.LogicalSwitchPort](h.nb.View()) {
+		if p.Name == name {
+			_, err := h.nb.Transact(ctx, ovsdb.Mutate("Logical_Switch", ovsdb.DeleteFrom("ports", p.UUID)).Where("name", "==", h.n.Name()))
+			must(h.b, err)
+		}
+	}
+	must(h.b, h.n.Do(func() error {
+		link, err := netlink.LinkByName(dev)
+		if err != nil {
+			return err
+		}
+		return netlink.LinkDel(link)
+	}))
+}
+
+// BenchmarkAdd takes the time of `hairpin cni` ADD, from the start of the process to its end, beside OVN's own time to
+// bind a port by hand, in turn on the same node. goal: at most 100 ms more.
+func BenchmarkAdd(b *testing.B) {
+	w, n := single(b)
+	h := newByHand(b, n)
+	const rounds = 40
+	var adds, hands, starts []time.Duration
+	for i := range rounds {
+		hands = append(hands, h.bind(i))
+		h.unbind(i)
+		s := w.sandbox(n, fmt.Sprintf("pod-%d", i))
+		begin := time.Now()
+		s.add()
+		adds = append(adds, time.Since(begin))
+		s.del()
+		begin = time.Now()
+		must(b, w.plugin(n, "VERSION", nil, nil).err)
+		starts = append(starts, time.Since(begin))
+	}
+	for name, list := range map[string][]time.Duration{"add": adds, "by-hand": hands, "process": starts} {
+		slices.Sort(list)
+		b.ReportMetric(ms(list[len(list)/2]), name+"-p50-ms")
+		b.ReportMetric(ms(list[len(list)*9/10]), name+"-p90-ms")
+	}
+	b.ReportMetric(ms(adds[rounds/2]-hands[rounds/2]), "added-p50-ms")
+	b.ReportMetric(float64(adds[rounds/2])/float64(hands[rounds/2]), "ratio")
+	b.ReportMetric(0, "ns/op")
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

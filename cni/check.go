@@ -1,0 +1,82 @@
+package cni
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/version"
+
+	"hairpin/ovsdb"
+)
+
+// check compares an attachment with what it was made as: its rows, its devices, and the result of its ADD.
+func (s *Server) check(r request, host string) *types.Error {
+	conf, cniErr := parseConf(r.Config)
+	if cniErr != nil {
+		return cniErr
+	}
+	sandbox, cniErr := openSandbox(r.Netns)
+	if cniErr != nil {
+		return cniErr
+	}
+	defer sandbox.Close()
+	a, row := s.find(host)
+	if row == nil {
+		return damaged(fmt.Errorf("Open vSwitch has no port %s of sandbox %s", host, r.ContainerID))
+	}
+	s.mu.Lock()
+	facts := s.facts
+	s.mu.Unlock()
+	if err := a.bound(row); err != nil {
+		return damaged(err)
+	}
+	if err := a.outside(facts.Subnets); err != nil {
+		return damaged(fmt.Errorf("Node/%s: %w", s.node, err))
+	}
+	if err := inspect(&a, sandbox); err != nil {
+		return damaged(err)
+	}
+	return a.compare(conf)
+}
+
+func damaged(err error) *types.Error {
+	return types.NewError(errDamaged, "the pod's network is not as it was made", err.Error())
+}
+
+func (s *Server) find(host string) (attachment, *ovsdb.Interface) {
+	for _, e := range s.book.attachments(s.ovs.View()) {
+		if e.host == host {
+			return e.attachment, e.row
+		}
+	}
+	return attachment{}, nil
+}
+
+// compare compares the attachment's addresses with those that ADD returned: the runtime must hand that to CHECK.
+func (a *attachment) compare(conf netConf) *types.Error {
+	if conf.RawPrevResult == nil {
+		return errInvalidConf("CHECK without prevResult")
+	}
+	if err := version.ParsePrevResult(&conf.PluginConf); err != nil {
+		return types.NewError(types.ErrDecodingFailure, "prevResult", err.Error())
+	}
+	result, err := current.NewResultFromResult(conf.PrevResult)
+	if err != nil {
+		return types.NewError(types.ErrDecodingFailure, "prevResult", err.Error())
+	}
+	var told []netip.Prefix
+	for _, ip := range result.IPs {
+		if p, err := netip.ParsePrefix(ip.Address.String()); err == nil {
+			told = append(told, p)
+		}
+	}
+	for _, p := range a.addresses {
+		if !slices.Contains(told, p) {
+			return damaged(fmt.Errorf("%s has the address %s, ADD returned %v", a.pod, p, told))
+		}
+	}
+	return nil
+}

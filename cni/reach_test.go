@@ -1,0 +1,213 @@
+package cni_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hairpin/lab"
+)
+
+// serviceManifest is a dual-stack Service on TCP and UDP port 80 with one endpoint in each family.
+func serviceManifest(i int, endpoints []netip.Addr) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `apiVersion: v1
+kind: Service
+metadata: {name: svc-%[1]d, namespace: default}
+spec:
+  clusterIP: 10.96.2.%[1]d
+  clusterIPs: ["10.96.2.%[1]d", "fd00:10:96::2%02[1]d"]
+  ipFamilyPolicy: RequireDualStack
+  ipFamilies: [IPv4, IPv6]
+  ports:
+  - {name: tcp, protocol: TCP, port: 80, targetPort: 8080}
+  - {name: udp, protocol: UDP, port: 80, targetPort: 8080}
+`, i)
+	for _, ip := range endpoints {
+		family := "IPv6"
+		if ip.Is4() {
+			family = "IPv4"
+		}
+		fmt.Fprintf(&b, `---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata:
+  name: svc-%[1]d-%[2]s
+  namespace: default
+  labels: {kubernetes.io/service-name: svc-%[1]d}
+addressType: %[3]s
+ports:
+- {name: tcp, protocol: TCP, port: 8080}
+- {name: udp, protocol: UDP, port: 8080}
+endpoints:
+- {addresses: ["%[4]s"], conditions: {ready: true}, nodeName: node-a}
+`, i, strings.ToLower(family), family, ip)
+	}
+	return b.String()
+}
+
+func clusterIPs(i int) []netip.Addr {
+	return []netip.Addr{netip.MustParseAddr(fmt.Sprintf("10.96.2.%d", i)), netip.MustParseAddr(fmt.Sprintf("fd00:10:96::2%02d", i))}
+}
+
+// way is a way of a first packet.
+type way struct {
+	name  string
+	netns string // where it starts
+	to    netip.Addr
+	port  uint16
+}
+
+// TestReachableWhenAddReturns adds pods, and at once sends packets from and to each: from the host, from a pod of the
+// node, from a pod on another node, through a ClusterIP, and the other way. No packet may be lost, not the very first
+// either; another way is the first of each pod.
+func TestReachableWhenAddReturns(t *testing.T) {
+	const pods = 30
+	w := newWorld(t)
+	w.manifest("node-a.yaml", nodeManifest(1, usualCIDRs(1)))
+	w.manifest("node-b.yaml", nodeManifest(2, usualCIDRs(2)))
+	first := netip.MustParseAddr("10.244.1.3")
+	first6 := netip.MustParseAddr("fd00:10:244:1::3")
+	for i := range pods + 1 { // the pods will get the addresses in order
+		w.manifest(fmt.Sprintf("svc-%d.yaml", i), serviceManifest(i, []netip.Addr{first, first6}))
+		first, first6 = first.Next(), first6.Next()
+	}
+	a, b := w.node(1), w.node(2)
+	w.start(a)
+	w.start(b)
+	w.ready(a)
+	w.ready(b)
+	peer, remote := w.sandbox(a, "peer"), w.sandbox(b, "remote")
+	for _, s := range []*sandbox{peer, remote} {
+		serve(t, s.path())
+		s.add()
+	}
+	serve(t, a.Netns())
+	serve(t, b.Netns())
+	eventually(t, 20*time.Second, "the peers reach each other", func() error {
+		return firstError(peer.path(), remote.ips, remote.path(), peer.ips, a.Netns(), remote.ips)
+	})
+	for i := 1; i <= pods; i++ {
+		s := w.sandbox(a, fmt.Sprintf("pod-%d", i))
+		serve(t, s.path())
+		s.add()
+		tryAll(t, s, i, waysOf(s, i, a, b, peer, remote))
+	}
+}
+
+// waysOf lists the ways from and to a pod that is the endpoint of Service i.
+func waysOf(s *sandbox, i int, a, b *lab.Node, peer, remote *sandbox) []way {
+	var list []way
+	for f := range s.ips {
+		node := func(n *lab.Node) netip.Addr { return n.Addresses()[f].Addr() }
+		list = append(list,
+			way{"host → pod", a.Netns(), s.ips[f], port},
+			way{"pod → other node's pod", s.path(), remote.ips[f], port},
+			way{"other node's pod → pod", remote.path(), s.ips[f], port},
+			way{"pod → pod", s.path(), peer.ips[f], port},
+			way{"host → ClusterIP → pod", a.Netns(), clusterIPs(i)[f], 80},
+			way{"pod → own host", s.path(), node(a), port},
+			way{"other pod → pod", peer.path(), s.ips[f], port},
+			way{"pod → ClusterIP → pod", s.path(), clusterIPs(0)[f], 80},
+			way{"other node's host → ClusterIP → pod", b.Netns(), clusterIPs(i)[f], 80},
+			way{"pod → other node's host", s.path(), node(b), port},
+			way{"other pod → ClusterIP → pod", peer.path(), clusterIPs(i)[f], 80},
+			way{"pod → ClusterIP → itself", s.path(), clusterIPs(i)[f], 80},
+			way{"other node's pod → ClusterIP → pod", remote.path(), clusterIPs(i)[f], 80},
+		)
+	}
+	return list
+}
+
+// tryAll tries all ways, the one of the pod's number first.
+func tryAll(t *testing.T, s *sandbox, number int, ways []way) {
+	t.Helper()
+	failed := 0
+	for j := range ways {
+		for k := range 2 {
+			v := ways[(number+j)%len(ways)]
+			protocol := []string{"tcp", "udp"}[(number+k)%2]
+			if err := get(v.netns, protocol, v.to, v.port); err != nil {
+				t.Errorf("%s, its way number %d: %s, %s to %s: %v", s.pod, 2*j+k, v.name, protocol, v.to, err)
+				if failed++; failed == 5 {
+					t.FailNow()
+				}
+			}
+		}
+	}
+}
+
+// firstError asks servers: a network namespace, the addresses to ask, and so on.
+func firstError(args ...any) error {
+	for i := 0; i < len(args); i += 2 {
+		for _, ip := range args[i+1].([]netip.Addr) {
+			for _, protocol := range []string{"tcp", "udp"} {
+				if err := get(args[i].(string), protocol, ip, port); err != nil {
+					return fmt.Errorf("%s to %s: %w", protocol, ip, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// TestSandboxOfTheSamePod replaces a pod's sandbox again and again, as a kubelet does after a failure, with and without
+// DEL of the old one. The new one has other addresses, and they work when ADD returns: what OVN says about the port must
+// not be about the old sandbox.
+func TestSandboxOfTheSamePod(t *testing.T) {
+	w, n := single(t)
+	serve(t, n.Netns())
+	var old *sandbox
+	for i := range 20 {
+		s := w.sandbox(n, "db-0")
+		serve(t, s.path())
+		if old != nil && i%2 == 0 {
+			old.del()
+		}
+		s.add()
+		if err := get(s.path(), "udp", n.Addresses()[0].Addr(), port); err != nil {
+			t.Errorf("round %d: pod to host: %v", i, err)
+		}
+		s.reachable()
+		if old != nil && old.ips[0] == s.ips[0] {
+			t.Errorf("round %d: the address %s is used again at once", i, s.ips[0])
+		}
+		old = s
+	}
+	consistent(t, n, old)
+}
+
+// TestOVNIsBehind holds ovn-northd while a pod's sandbox is replaced. OVN knows the pod's port already, with the addresses
+// of the old sandbox: ADD must not take the flows of those for its own.
+func TestOVNIsBehind(t *testing.T) {
+	w, n := single(t)
+	old, s := w.sandbox(n, "db-0"), w.sandbox(n, "db-0")
+	old.add()
+	serve(t, s.path())
+	must(t, n.Signal(lab.Northd, syscall.SIGSTOP))
+	t.Cleanup(func() { _ = n.Signal(lab.Northd, syscall.SIGCONT) }) // it may run already
+	added := make(chan outcome, 1)
+	go func() { added <- s.call("ADD") }()
+	opened := func() error {
+		for _, r := range interfaces(t, n) {
+			if r.ExternalIDs["sandbox"] == s.id && r.OFPort != nil {
+				return nil
+			}
+		}
+		return errors.New("no such interface")
+	}
+	eventually(t, 20*time.Second, "Open vSwitch has the new interface", opened)
+	select {
+	case o := <-added:
+		t.Fatalf("ADD returned (error: %v) although OVN does not know the addresses yet", o.err)
+	case <-time.After(time.Second):
+	}
+	must(t, n.Signal(lab.Northd, syscall.SIGCONT))
+	must(t, (<-added).err)
+	s.reachable()
+	consistent(t, n, s)
+}

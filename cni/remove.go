@@ -1,0 +1,103 @@
+package cni
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"hairpin/claims"
+	"hairpin/ovsdb"
+)
+
+// remove takes an attachment away; one that is gone is fine.
+func (s *Server) remove(ctx context.Context, host string) error {
+	if err := s.detach(ctx, host); err != nil {
+		return err
+	}
+	return unplug(host)
+}
+
+// detach removes the port from Open vSwitch.
+func (s *Server) detach(ctx context.Context, host string) error {
+	var ops []ovsdb.Op
+	for port := range ovsdb.Rows[ovsdb.Port](s.ovs.View()) {
+		if port.Name == host {
+			ops = append(ops, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("ports", port.UUID)).Where("name", "==", claims.IntegrationBridge))
+		}
+	}
+	if len(ops) == 0 {
+		return nil
+	}
+	if _, err := s.ovs.Transact(ctx, ops...); err != nil {
+		return fmt.Errorf("remove port %s: %w", host, err)
+	}
+	s.notify()
+	return nil
+}
+
+// collect removes what the runtime does not name as valid, of the network that it asks for.
+func (s *Server) collect(ctx context.Context, r request) *types.Error {
+	conf, cniErr := parseConf(r.Config)
+	if cniErr != nil {
+		return cniErr
+	}
+	const key = "cni.dev/valid-attachments"
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(r.Config, &keys); err != nil || keys[key] == nil {
+		return errInvalidConf("GC without %s would remove everything", key)
+	}
+	valid := map[string]bool{}
+	for _, a := range conf.ValidAttachments {
+		valid[hostName(a.ContainerID, a.IfName)] = true
+	}
+	var failed error
+	for _, a := range s.book.attachments(s.ovs.View()) {
+		// What is being made now is not in the runtime's list yet.
+		if valid[a.host] || a.network != conf.Name || s.book.isPromised(a.host) {
+			continue
+		}
+		s.log.Info("cni: nobody needs it any more", "pod", a.pod.String(), "sandbox", a.sandbox)
+		release, err := s.hold(ctx, a.host)
+		if err == nil {
+			err = s.remove(ctx, a.host)
+			release()
+		}
+		failed = errors.Join(failed, err)
+	}
+	if failed != nil {
+		return errTryLater("collect garbage", failed)
+	}
+	return nil
+}
+
+// Sweep removes attachments whose device is gone, as after a reboot, and devices without a row, as after an agent that was
+// killed: nobody may ever ask for their removal.
+func (s *Server) Sweep(ctx context.Context) error {
+	ends, err := hostEnds()
+	if err != nil {
+		return err
+	}
+	for _, a := range s.book.attachments(s.ovs.View()) {
+		if ends[a.host] {
+			delete(ends, a.host)
+			continue
+		}
+		s.log.Info("cni: the interface of a pod is gone", "pod", a.pod.String(), "interface", a.host)
+		if err := s.detach(ctx, a.host); err != nil {
+			return err
+		}
+	}
+	for host := range ends {
+		if s.isBusy(host) {
+			continue // it is being made, or removed
+		}
+		s.log.Info("cni: an interface is nobody's", "interface", host)
+		if err := unplug(host); err != nil {
+			return err
+		}
+	}
+	return nil
+}
