@@ -55,9 +55,7 @@ func discover(v ovsdb.View, config cluster.Config) (findings, error) {
 		return findings{}, err
 	}
 	f.gateway = remembered(g, bridge)
-	for _, a := range f.gateway.Addresses {
-		f.addresses = append(f.addresses, a)
-	}
+	f.addresses = append(f.addresses, f.gateway.Addresses...)
 	slices.SortFunc(f.addresses, comparePrefix)
 	f.addresses = slices.Compact(f.addresses)
 	return f, nil
