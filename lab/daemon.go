@@ -169,14 +169,11 @@ func (n *Node) Pid(name string) int {
 
 func (n *Node) procDir(pid int) string { return n.Path("/proc/" + strconv.Itoa(pid)) }
 
-// hasProcess tells whether a process of the node is there and no zombie.
+// hasProcess tells whether a process of the node is there. A zombie counts until the node's first process has reaped it: its other threads may
+// still hold locks and sockets.
 func (n *Node) hasProcess(pid int) bool {
-	stat, err := os.ReadFile(n.procDir(pid) + "/stat")
-	if err != nil {
-		return false
-	}
-	_, after, _ := strings.Cut(string(stat), ") ")
-	return !strings.HasPrefix(after, "Z")
+	_, err := os.Stat(n.procDir(pid))
+	return err == nil
 }
 
 // Signal sends a signal to a running daemon.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"hairpin/lab"
@@ -136,16 +137,22 @@ func (w *world) target(c Case, f family) (netip.AddrPort, error) {
 	return netip.AddrPort{}, fmt.Errorf("the lab has no %s by %s", c.To, c.Path)
 }
 
-// run tries all cases in order and tells each result.
+// run tries all cases in order, each over all protocols and families at once, and tells each result.
 func (w *world) run(ctx context.Context, cases []Case, tell func(Result)) error {
 	for _, c := range cases {
-		for _, protocol := range []string{"tcp", "udp"} {
-			for _, f := range families() {
-				if err := ctx.Err(); err != nil {
-					return err
-				}
-				tell(w.try(ctx, c, protocol, f))
+		var results [4]Result
+		var wg sync.WaitGroup
+		for i, protocol := range []string{"tcp", "udp"} {
+			for j, f := range families() {
+				wg.Go(func() { results[2*i+j] = w.try(ctx, c, protocol, f) })
 			}
+		}
+		wg.Wait()
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		for _, r := range results {
+			tell(r)
 		}
 	}
 	return nil
