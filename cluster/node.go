@@ -76,7 +76,7 @@ func (p *nodeParser) problem(field, format string, args ...any) {
 }
 
 func parseNode(o *corev1.Node) (*Node, []Problem) {
-	p := nodeParser{node: &Node{Name: o.Name, Zone: o.Labels[corev1.LabelTopologyZone]}}
+	p := nodeParser{node: &Node{Name: o.Name, UID: string(o.UID), Zone: o.Labels[corev1.LabelTopologyZone]}}
 	p.addresses(o)
 	p.podCIDRs(o)
 	if text, ok := o.Annotations[AnnotationNodeID]; ok {

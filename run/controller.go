@@ -157,12 +157,16 @@ func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration 
 func (d *decider) number(ctx context.Context, nodes []*cluster.Node) error {
 	var errs []error
 	for _, g := range d.numbers.missing(nodes) {
-		err := annotateNode(ctx, d.client, g.node, map[string]string{cluster.AnnotationNodeID: strconv.Itoa(g.id)})
+		err := patchNode(ctx, d.client, g.node, map[string]any{
+			"uid": g.uid, "annotations": map[string]string{cluster.AnnotationNodeID: strconv.Itoa(g.id)},
+		})
 		switch {
 		case err == nil:
 			g.written = true
 			d.log.Info("node id given", "node", g.node, "id", g.id)
-		case !apierrors.IsNotFound(err): // or it is gone since
+		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+			// It is gone, or another one by now: the watch will show it.
+		default:
 			errs = append(errs, err)
 		}
 	}

@@ -44,7 +44,13 @@ func withLog(ctx context.Context, log *slog.Logger) context.Context {
 
 // annotateNode sets annotations of a Node by a merge patch; others stay.
 func annotateNode(ctx context.Context, client kubernetes.Interface, name string, annotations map[string]string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	return patchNode(ctx, client, name, map[string]any{"annotations": annotations})
+}
+
+// patchNode changes a Node's metadata by a merge patch. With a "uid" in it, a Node of another UID is left as it is, and
+// the error is a conflict.
+func patchNode(ctx context.Context, client kubernetes.Interface, name string, metadata map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return fmt.Errorf("annotate node %s: %w", name, err)
 	}

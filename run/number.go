@@ -11,10 +11,10 @@ type numbers map[string]*gift
 
 // gift is a number for a node.
 type gift struct {
-	node    string
-	seen    int // the node's number in the Snapshot that it was given for
-	id      int
-	written bool
+	node, uid string
+	seen      int // the node's number in the Snapshot that it was given for
+	id        int
+	written   bool
 }
 
 // missing gives the numbers that are to be written now.
@@ -24,8 +24,8 @@ func (n numbers) missing(nodes []*cluster.Node) []*gift {
 	for _, x := range nodes {
 		present[x.Name] = true
 		if g := n[x.Name]; g != nil {
-			if x.ID != g.seen {
-				delete(n, x.Name) // the watch shows it, or somebody changed it since
+			if x.ID != g.seen || x.UID != g.uid {
+				delete(n, x.Name) // the watch shows it, or somebody changed it since, or it is another Node
 			} else {
 				with := *x
 				with.ID = g.id
@@ -44,7 +44,7 @@ func (n numbers) missing(nodes []*cluster.Node) []*gift {
 	for i, x := range known {
 		g := n[x.Name]
 		if id := ids[x.Name]; id != x.ID {
-			g = &gift{node: x.Name, seen: nodes[i].ID, id: id}
+			g = &gift{node: x.Name, uid: x.UID, seen: nodes[i].ID, id: id}
 			n[x.Name] = g
 		}
 		if g != nil && !g.written {

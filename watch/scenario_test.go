@@ -139,14 +139,19 @@ func (n *newest) waitFor(t *testing.T, what, text string, manifests map[string]s
 	}
 }
 
-// plain is a Snapshot without what only the API server knows: its own Service and the UIDs of Pods.
+// plain is a Snapshot without what only the API server knows: its own Service and the UIDs of objects.
 func plain(s *cluster.Snapshot) *cluster.Snapshot {
 	out := *s
 	out.Frontends = slices.DeleteFunc(slices.Clone(s.Frontends), func(f *cluster.Frontend) bool { return f.Owner.Name == "kubernetes" })
 	if len(out.Frontends) == 0 {
 		out.Frontends = nil
 	}
-	out.Pods = nil
+	out.Nodes, out.Pods = nil, nil
+	for _, n := range s.Nodes {
+		m := *n
+		m.UID = ""
+		out.Nodes = append(out.Nodes, &m)
+	}
 	for _, p := range s.Pods {
 		q := *p
 		q.UID = ""

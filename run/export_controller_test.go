@@ -1,0 +1,41 @@
+package run
+
+import (
+	"log/slog"
+	"time"
+
+	"hairpin/cluster"
+)
+
+// What the tests in run_test need of the inside: package lab imports run, so tests that use it stand outside.
+var Lead = lead
+
+// Numbers opens numbers.
+type Numbers struct{ n numbers }
+
+// Missing gives what is to be written, as node → number; write tells whether it was.
+func (n *Numbers) Missing(write func(node, uid string, id int) bool, nodes ...*cluster.Node) map[string]int {
+	if n.n == nil {
+		n.n = numbers{}
+	}
+	out := map[string]int{}
+	for _, g := range n.n.missing(nodes) {
+		out[g.node] = g.id
+		g.written = write(g.node, g.uid, g.id)
+	}
+	return out
+}
+
+// Reporter opens reporter, without an API.
+type Reporter struct{ r *reporter }
+
+// NewReporter logs to log.
+func NewReporter(log *slog.Logger) Reporter { return Reporter{newReporter(nil, "test", log)} }
+
+// At reports at a time.
+func (r Reporter) At(now time.Time, problems ...cluster.Problem) time.Duration {
+	return r.r.reportAt(now, problems)
+}
+
+// Grace is how long a problem lasts before it is told.
+const Grace = grace
