@@ -58,9 +58,6 @@ func TestAPIServer(t *testing.T) {
 	begin := time.Now()
 	check(t, server.Stop())
 	t.Logf("stopped in %s", time.Since(begin).Round(time.Millisecond))
-	if took := time.Since(begin); took > 4*time.Second {
-		t.Errorf("stopping took %s", took)
-	}
 	if _, err := os.Stat(fmt.Sprintf("/proc/%d", server.PID())); err == nil {
 		t.Errorf("process %d is still there", server.PID())
 	}
@@ -107,9 +104,7 @@ func TestBuildKubeTwice(t *testing.T) {
 	if got[0] == "" || got[0] != got[1] {
 		t.Errorf("got %q", got)
 	}
-	if took := time.Since(begin); took > 5*time.Second {
-		t.Errorf("finding a built binary took %s", took)
-	}
+	t.Logf("found the built binary in %s", time.Since(begin).Round(time.Millisecond))
 }
 
 func check(t *testing.T, err error) {
