@@ -44,6 +44,8 @@ type Client struct {
 	done chan struct{}
 }
 
+var errClosed = errors.New("ovsdb: client is closed")
+
 // Stats counts what a client did.
 type Stats struct {
 	Connects int // connections that came into sync
@@ -232,7 +234,7 @@ func (c *Client) session(ctx context.Context) error {
 	case <-conn.Lost():
 		return conn.Err()
 	case <-ctx.Done():
-		return errors.New("ovsdb: client is closed")
+		return errClosed
 	}
 }
 
@@ -298,7 +300,7 @@ func (c *Client) next() {
 func (c *Client) down(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.conn != nil {
+	if c.conn != nil && why != errClosed {
 		c.log.Warn("disconnected", "error", why)
 	}
 	c.conn, c.err = nil, why

@@ -63,11 +63,15 @@ func newPublisher(client kubernetes.Interface, ovs *ovsdb.Client, node string, l
 	return &publisher{client: client, ovs: ovs, node: node, log: log, wake: make(chan struct{}, 1)}
 }
 
-// publish hands over findings and returns at once.
+// publish hands over findings and returns at once. The same again are nothing new.
 func (p *publisher) publish(f findings) {
 	p.mu.Lock()
+	same := p.next != nil && reflect.DeepEqual(*p.next, f)
 	p.next = &f
 	p.mu.Unlock()
+	if same {
+		return
+	}
 	select {
 	case p.wake <- struct{}{}:
 	default:
@@ -94,7 +98,9 @@ func (p *publisher) run(ctx context.Context) {
 				done = f
 				break
 			}
-			p.log.Warn("publish what was found on the host", "error", err)
+			if ctx.Err() == nil {
+				p.log.Warn("publish what was found on the host", "error", err)
+			}
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Second):

@@ -43,7 +43,7 @@ func (a *agent) loop(ctx context.Context) error {
 	return nil
 }
 
-// look finds out what the host is, tells others when that changed, and reports whether it did.
+// look finds out what the host is, and reports whether that changed.
 func (a *agent) look() bool {
 	if !a.ovs.Synced() {
 		return false
@@ -59,7 +59,6 @@ func (a *agent) look() bool {
 	a.found = found
 	a.log.Info("found on the host", "bridge", found.gateway.Bridge, "uplink", found.gateway.Uplink, "mac", found.gateway.MAC.String(),
 		"addresses", found.gateway.Addresses, "nextHops", found.gateway.NextHops, "userspace", found.gateway.Userspace)
-	a.publisher.publish(found)
 	return true
 }
 
@@ -79,6 +78,7 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 	if a.missing() != "" {
 		return sooner(again, a.bootstrap(ctx))
 	}
+	a.publisher.publish(a.found)
 	wait := a.pace.wait(time.Now())
 	if wait > 0 && !news && !a.pass.Told() && a.restart == nil || a.restart.tooEarly() {
 		return sooner(again, wait)

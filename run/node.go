@@ -119,6 +119,7 @@ func (a *agent) run(ctx context.Context, client kubernetes.Interface) error {
 	if err != nil {
 		return err
 	}
+	outer := ctx
 	g, ctx := errgroup.WithContext(ctx)
 	start := func(f func()) { g.Go(func() error { f(); return nil }) }
 	start(func() { a.follow(ctx, client) })
@@ -132,7 +133,7 @@ func (a *agent) run(ctx context.Context, client kubernetes.Interface) error {
 	g.Go(func() error { return a.cni.Listen(ctx, pods) })
 	g.Go(func() error { return a.serve(ctx, about) })
 	g.Go(func() error { return a.loop(ctx) })
-	if err := g.Wait(); err != nil && ctx.Err() == nil {
+	if err := g.Wait(); err != nil && outer.Err() == nil {
 		return err
 	}
 	return nil

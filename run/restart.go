@@ -103,7 +103,7 @@ func (a *agent) greet(ctx context.Context) time.Duration {
 	if !r.listening {
 		r.listening = bridges.Listening(ctx, a.config.Cluster.Gateway.Interface) == nil
 	}
-	if !r.greeted {
+	if !r.greeted && a.supported.Load() {
 		made := false
 		for b := range ovsdb.Rows[ovsdb.Bridge](a.ovs.View()) {
 			made = made || b.Name == claims.IntegrationBridge
@@ -111,8 +111,11 @@ func (a *agent) greet(ctx context.Context) time.Duration {
 		// Before ovn-controller has made its bridge it needs no greeting.
 		r.greeted = !made || bridges.Listening(ctx, claims.IntegrationBridge) == nil && bridges.ReconnectController(ctx) == nil
 	}
-	if r.listening && r.greeted {
+	switch {
+	case r.listening && r.greeted:
 		return 0
+	case r.late():
+		return lastPause
 	}
 	return firstPause
 }
