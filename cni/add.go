@@ -26,7 +26,7 @@ const (
 )
 
 // add attaches a sandbox and returns when the pod is reachable. On failure nothing is left behind.
-func (s *Server) add(ctx context.Context, r request, host string) (*current.Result, *types.Error) {
+func (s *Server) add(ctx context.Context, r request) (*current.Result, *types.Error) {
 	pod, cniErr := parseArgs(r.Args)
 	if cniErr != nil {
 		return nil, cniErr
@@ -46,7 +46,7 @@ func (s *Server) add(ctx context.Context, r request, host string) (*current.Resu
 	defer sandbox.Close()
 	a := attachment{
 		pod: cluster.Owner{Kind: "Pod", Namespace: pod.namespace, Name: pod.name}, uid: pod.uid,
-		network: conf.Name, sandbox: r.ContainerID, ifName: r.IfName, host: host,
+		network: conf.Name, sandbox: r.ContainerID, ifName: r.IfName, host: newHostName(),
 	}
 	release, err := s.hold(ctx, a.pod.String()) // an ADD of an older sandbox of the pod may be under way
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *Server) add(ctx context.Context, r request, host string) (*current.Resu
 		switch {
 		case old.sandbox == a.sandbox && old.ifName != a.ifName:
 			return nil, errInvalidEnv("CNI_IFNAME=%s: %s has %s already, and a pod has one interface", a.ifName, a.pod, old.ifName)
-		case old.host == host && old.sameAs(&a, facts.Subnets) && inspect(&old.attachment, sandbox) == nil:
+		case old.key() == a.key() && old.sameAs(&a, facts.Subnets) && inspect(&old.attachment, sandbox) == nil:
 			return s.finish(ctx, &old.attachment, sandbox, r.Netns) // asked again: the same answer
 		}
 	}
@@ -83,11 +83,14 @@ func (a *attachment) outside(subnets []netip.Prefix) error {
 // interface only.
 func (s *Server) make(ctx context.Context, a *attachment, sandbox ns.NetNS, netns string, f Facts) (*current.Result, *types.Error) {
 	for _, old := range s.book.attachments(s.ovs.View()) {
-		if old.pod == a.pod || old.host == a.host {
+		if old.pod == a.pod || old.key() == a.key() {
 			if err := s.remove(ctx, old.host); err != nil {
 				return nil, errTryLater("remove an older sandbox of "+a.pod.String(), err)
 			}
 		}
+	}
+	if err := unplugFrom(sandbox, a.ifName); err != nil {
+		return nil, errTryLater("remove what is in the sandbox of "+a.pod.String(), err)
 	}
 	err := s.book.promise(s.ovs.View(), a, f.Subnets)
 	if errors.Is(err, errFull) {

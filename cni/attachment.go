@@ -1,7 +1,7 @@
 package cni
 
 import (
-	"crypto/sha256"
+	"crypto/rand"
 	"encoding/hex"
 	"fmt"
 	"net/netip"
@@ -43,36 +43,38 @@ type attachment struct {
 	addresses []netip.Prefix // with the node subnet's length, IPv4 first
 }
 
-// hostName names the host's end of a pod's veth pair, the same for the same sandbox: 15 characters at most.
-func hostName(sandbox, ifName string) string {
-	sum := sha256.Sum256([]byte(sandbox + "/" + ifName))
-	return "pod" + hex.EncodeToString(sum[:6])
+// newHostName gives a name for the host's end of a pod's veth pair, of 15 characters. It is never used again: Open vSwitch
+// does not notice when a device is replaced by another of the same name.
+func newHostName() string {
+	digits := make([]byte, 6)
+	_, _ = rand.Read(digits) // never fails (crypto/rand)
+	return "pod" + hex.EncodeToString(digits)
 }
 
-// isHostName tells whether a name can be one that hostName gave.
+// isHostName tells whether a name can be one that newHostName gave.
 func isHostName(name string) bool {
 	digits, is := strings.CutPrefix(name, "pod")
-	sum, err := hex.DecodeString(digits)
-	return is && err == nil && len(sum) == 6
+	raw, err := hex.DecodeString(digits)
+	return is && err == nil && len(raw) == 6
 }
 
-func parseAttachment(row *ovsdb.Interface) (attachment, bool) {
+// parseAttachment reads an Interface row. One whose external_ids somebody damaged has no addresses.
+func parseAttachment(row *ovsdb.Interface) attachment {
 	ids := row.ExternalIDs
-	if ids[keySandbox] == "" || ids[keyName] == "" {
-		return attachment{}, false
-	}
 	a := attachment{
 		pod: cluster.Owner{Kind: "Pod", Namespace: ids[keyNamespace], Name: ids[keyName]}, uid: ids[keyUID],
 		network: ids[keyNetwork], sandbox: ids[keySandbox], ifName: ids[keyIfName], host: row.Name,
-		addresses: splitPrefixes(ids[keyAddresses]),
 	}
-	mac, err := cluster.ParseMAC(ids[keyMAC])
-	if err != nil || len(a.addresses) == 0 {
-		return attachment{}, false
+	if mac, err := cluster.ParseMAC(ids[keyMAC]); err == nil && a.pod.Name != "" {
+		a.mac, a.addresses = mac, splitPrefixes(ids[keyAddresses])
 	}
-	a.mac = mac
-	return a, true
+	return a
 }
+
+// key is what the runtime calls an attachment.
+func (a *attachment) key() string { return attachmentKey(a.sandbox, a.ifName) }
+
+func attachmentKey(sandbox, ifName string) string { return sandbox + "/" + ifName }
 
 // toPod gives what plan must know of the attachment.
 func (a *attachment) toPod(node string) *cluster.Pod {

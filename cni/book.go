@@ -45,10 +45,10 @@ func (b *book) look(v ovsdb.View) {
 			now[row.Name] = old
 			continue
 		}
-		a, ok := parseAttachment(row)
-		if !ok {
+		if !isHostName(row.Name) {
 			continue
 		}
+		a := parseAttachment(row)
 		if !known {
 			old = b.promised[row.Name]
 		}
@@ -82,7 +82,9 @@ func (b *book) pods(v ovsdb.View) []*cluster.Pod {
 	byOwner := make(map[cluster.Owner]*cluster.Pod, len(b.rows)+len(b.promised))
 	for _, m := range []map[string]entry{b.rows, b.promised} {
 		for _, e := range m {
-			byOwner[e.pod] = e.as
+			if len(e.addresses) > 0 {
+				byOwner[e.pod] = e.as
+			}
 		}
 	}
 	list := make([]*cluster.Pod, 0, len(byOwner))
@@ -153,5 +155,18 @@ func (b *book) isPromised(host string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	_, ok := b.promised[host]
+	return ok
+}
+
+// has tells whether a host's end belongs to an attachment. View is asked for second: a promise is dropped when the row is
+// in it.
+func (b *book) has(view func() ovsdb.View, host string) bool {
+	if b.isPromised(host) {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.look(view())
+	_, ok := b.rows[host]
 	return ok
 }

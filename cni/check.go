@@ -13,7 +13,7 @@ import (
 )
 
 // check compares an attachment with what it was made as: its rows, its devices, and the result of its ADD.
-func (s *Server) check(r request, host string) *types.Error {
+func (s *Server) check(r request, key string) *types.Error {
 	conf, cniErr := parseConf(r.Config)
 	if cniErr != nil {
 		return cniErr
@@ -23,9 +23,9 @@ func (s *Server) check(r request, host string) *types.Error {
 		return cniErr
 	}
 	defer sandbox.Close()
-	a, row := s.find(host)
+	a, row := s.find(key)
 	if row == nil {
-		return damaged(fmt.Errorf("Open vSwitch has no port %s of sandbox %s", host, r.ContainerID))
+		return damaged(fmt.Errorf("Open vSwitch has no port of sandbox %s", r.ContainerID))
 	}
 	s.mu.Lock()
 	facts := s.facts
@@ -46,9 +46,9 @@ func damaged(err error) *types.Error {
 	return types.NewError(errDamaged, "the pod's network is not as it was made", err.Error())
 }
 
-func (s *Server) find(host string) (attachment, *ovsdb.Interface) {
+func (s *Server) find(key string) (attachment, *ovsdb.Interface) {
 	for _, e := range s.book.attachments(s.ovs.View()) {
-		if e.host == host {
+		if e.key() == key {
 			return e.attachment, e.row
 		}
 	}

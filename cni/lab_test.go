@@ -42,7 +42,7 @@ var build = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "hairpin")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", path, "hairpin/cmd/hairpin")
+	cmd := exec.Command("go", "build", "-o", path, "hairpin/cmd/hairpin")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build hairpin: %w\n%s", err, out)

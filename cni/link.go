@@ -24,12 +24,8 @@ type wiring struct {
 	userspace bool
 }
 
-// plug makes the veth pair of an attachment, one end in the sandbox, with its addresses, but down. What an ADD that
-// crashed left behind is removed first.
+// plug makes the veth pair of an attachment, one end in the sandbox, with its addresses, but down.
 func plug(a *attachment, sandbox ns.NetNS, w wiring) error {
-	if err := unplug(a.host); err != nil {
-		return err
-	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU = a.host, w.mtu
 	pair := &netlink.Veth{
@@ -93,19 +89,21 @@ func unplug(host string) error {
 }
 
 // hostEnds lists the host's ends of pods that there are.
-func hostEnds() (map[string]bool, error) {
+func hostEnds() ([]string, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
-	found := map[string]bool{}
+	var names []string
 	for _, l := range links {
-		if l.Type() == "veth" && isHostName(l.Attrs().Name) {
-			found[l.Attrs().Name] = true
+		if isHostEnd(l) {
+			names = append(names, l.Attrs().Name)
 		}
 	}
-	return found, nil
+	return names, nil
 }
+
+func isHostEnd(l netlink.Link) bool { return l.Type() == "veth" && isHostName(l.Attrs().Name) }
 
 func writeSysctl(path, value string) error {
 	if err := os.WriteFile(filepath.Join("/proc/sys", path), []byte(value), 0o644); err != nil {

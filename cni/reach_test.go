@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -91,11 +90,16 @@ func TestReachableWhenAddReturns(t *testing.T) {
 	eventually(t, 20*time.Second, "the peers reach each other", func() error {
 		return firstError(peer.path(), remote.ips, remote.path(), peer.ips, a.Netns(), remote.ips)
 	})
+	late := 0
 	for i := 1; i <= pods; i++ {
 		s := w.sandbox(a, fmt.Sprintf("pod-%d", i))
 		serve(t, s.path())
 		s.add()
-		tryAll(t, s, i, waysOf(s, i, a, b, peer, remote))
+		late += tryAll(t, s, i, waysOf(s, i, a, b, peer, remote))
+	}
+	// What is wrong with flows shows in many of them.
+	if late > 2 {
+		t.Errorf("%d first packets of TCP were sent again", late)
 	}
 }
 
@@ -123,22 +127,29 @@ func waysOf(s *sandbox, i int, a, b *lab.Node, peer, remote *sandbox) []way {
 	return list
 }
 
-// tryAll tries all ways, the one of the pod's number first.
-func tryAll(t *testing.T, s *sandbox, number int, ways []way) {
+// tryAll tries all ways, the one of the pod's number first. It counts packets that came late.
+func tryAll(t *testing.T, s *sandbox, number int, ways []way) (late int) {
 	t.Helper()
 	failed := 0
 	for j := range ways {
 		for k := range 2 {
 			v := ways[(number+j)%len(ways)]
 			protocol := []string{"tcp", "udp"}[(number+k)%2]
-			if err := get(v.netns, protocol, v.to, v.port); err != nil {
-				t.Errorf("%s, its way number %d: %s, %s to %s: %v", s.pod, 2*j+k, v.name, protocol, v.to, err)
+			err := get(v.netns, protocol, v.to, v.port)
+			text := fmt.Sprintf("%s, its way number %d: %s, %s to %s: %v", s.pod, 2*j+k, v.name, protocol, v.to, err)
+			switch {
+			case errors.Is(err, errSentAgain):
+				t.Log(text)
+				late++
+			case err != nil:
+				t.Error(text)
 				if failed++; failed == 5 {
 					t.FailNow()
 				}
 			}
 		}
 	}
+	return late
 }
 
 // firstError asks servers: a network namespace, the addresses to ask, and so on.
@@ -188,25 +199,16 @@ func TestOVNIsBehind(t *testing.T) {
 	old, s := w.sandbox(n, "db-0"), w.sandbox(n, "db-0")
 	old.add()
 	serve(t, s.path())
-	must(t, n.Signal(lab.Northd, syscall.SIGSTOP))
-	t.Cleanup(func() { _ = n.Signal(lab.Northd, syscall.SIGCONT) }) // it may run already
+	freeze(t, n, lab.Northd)
 	added := make(chan outcome, 1)
 	go func() { added <- s.call("ADD") }()
-	opened := func() error {
-		for _, r := range interfaces(t, n) {
-			if r.ExternalIDs["sandbox"] == s.id && r.OFPort != nil {
-				return nil
-			}
-		}
-		return errors.New("no such interface")
-	}
-	eventually(t, 20*time.Second, "Open vSwitch has the new interface", opened)
+	eventually(t, 20*time.Second, "Open vSwitch has the new interface", func() error { return openedPort(t, n, s) })
 	select {
 	case o := <-added:
 		t.Fatalf("ADD returned (error: %v) although OVN does not know the addresses yet", o.err)
 	case <-time.After(time.Second):
 	}
-	must(t, n.Signal(lab.Northd, syscall.SIGCONT))
+	thaw(t, n, lab.Northd)
 	must(t, (<-added).err)
 	s.reachable()
 	consistent(t, n, s)

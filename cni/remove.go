@@ -5,12 +5,35 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/containernetworking/cni/pkg/types"
 
 	"hairpin/claims"
 	"hairpin/ovsdb"
 )
+
+// del removes the attachment of a sandbox; one that is gone, or never was, is fine.
+func (s *Server) del(ctx context.Context, r request) *types.Error {
+	key := attachmentKey(r.ContainerID, r.IfName)
+	for _, a := range s.book.attachments(s.ovs.View()) {
+		if a.key() != key {
+			continue
+		}
+		if err := s.remove(ctx, a.host); err != nil {
+			return errTryLater("remove sandbox "+a.sandbox, err)
+		}
+	}
+	sandbox, cniErr := openSandbox(r.Netns)
+	if cniErr != nil {
+		return nil // it is gone, with everything in it
+	}
+	defer sandbox.Close()
+	if err := unplugFrom(sandbox, r.IfName); err != nil {
+		return errTryLater("remove sandbox "+r.ContainerID, err)
+	}
+	return nil
+}
 
 // remove takes an attachment away; one that is gone is fine.
 func (s *Server) remove(ctx context.Context, host string) error {
@@ -51,16 +74,16 @@ func (s *Server) collect(ctx context.Context, r request) *types.Error {
 	}
 	valid := map[string]bool{}
 	for _, a := range conf.ValidAttachments {
-		valid[hostName(a.ContainerID, a.IfName)] = true
+		valid[attachmentKey(a.ContainerID, a.IfName)] = true
 	}
 	var failed error
 	for _, a := range s.book.attachments(s.ovs.View()) {
 		// What is being made now is not in the runtime's list yet.
-		if valid[a.host] || a.network != conf.Name || s.book.isPromised(a.host) {
+		if valid[a.key()] || a.network != conf.Name || s.book.isPromised(a.host) {
 			continue
 		}
 		s.log.Info("cni: nobody needs it any more", "pod", a.pod.String(), "sandbox", a.sandbox)
-		release, err := s.hold(ctx, a.host)
+		release, err := s.hold(ctx, a.key())
 		if err == nil {
 			err = s.remove(ctx, a.host)
 			release()
@@ -76,13 +99,14 @@ func (s *Server) collect(ctx context.Context, r request) *types.Error {
 // Sweep removes attachments whose device is gone, as after a reboot, and devices without a row, as after an agent that was
 // killed: nobody may ever ask for their removal.
 func (s *Server) Sweep(ctx context.Context) error {
+	// The rows before the devices: an attachment has a device before it has a row.
+	rows := s.book.attachments(s.ovs.View())
 	ends, err := hostEnds()
 	if err != nil {
 		return err
 	}
-	for _, a := range s.book.attachments(s.ovs.View()) {
-		if ends[a.host] {
-			delete(ends, a.host)
+	for _, a := range rows {
+		if slices.Contains(ends, a.host) {
 			continue
 		}
 		s.log.Info("cni: the interface of a pod is gone", "pod", a.pod.String(), "interface", a.host)
@@ -90,9 +114,9 @@ func (s *Server) Sweep(ctx context.Context) error {
 			return err
 		}
 	}
-	for host := range ends {
-		if s.isBusy(host) {
-			continue // it is being made, or removed
+	for _, host := range ends {
+		if s.book.has(s.ovs.View, host) {
+			continue
 		}
 		s.log.Info("cni: an interface is nobody's", "interface", host)
 		if err := unplug(host); err != nil {

@@ -36,6 +36,37 @@ func openSandbox(path string) (ns.NetNS, *types.Error) {
 	return sandbox, nil
 }
 
+// unplugFrom removes the veth pair whose one end is an interface of the sandbox, if the other end is one that this package
+// made: an attachment whose rows somebody removed.
+func unplugFrom(sandbox ns.NetNS, ifName string) error {
+	var inside netlink.Link
+	err := sandbox.Do(func(ns.NetNS) (err error) {
+		inside, err = netlink.LinkByName(ifName)
+		return err
+	})
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("%s in the sandbox: %w", ifName, err)
+	}
+	id, err := netlink.GetNetNsIdByFd(int(sandbox.Fd()))
+	if err != nil {
+		return fmt.Errorf("id of the sandbox: %w", err)
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("list links: %w", err)
+	}
+	for _, l := range links {
+		a := l.Attrs()
+		if isHostEnd(l) && id >= 0 && a.NetNsID == id && a.ParentIndex == inside.Attrs().Index {
+			return unplug(a.Name)
+		}
+	}
+	return nil
+}
+
 // configure gives the sandbox's end its addresses, inside the sandbox. It stays down.
 func configure(a *attachment, w wiring) error {
 	link, err := netlink.LinkByName(a.ifName)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -129,7 +130,10 @@ func serve(t testing.TB, netns string) {
 	}
 }
 
-// get asks a server from a network namespace, once. A packet that had to be sent again is an error.
+// errSentAgain is a connection whose first packet was sent again after a second: lost, or late on a busy machine.
+var errSentAgain = errors.New("the first packet was sent again")
+
+// get asks a server from a network namespace, once. Over UDP, nothing is sent again.
 func get(netns, protocol string, to netip.Addr, port uint16) error {
 	return inside(netns, func() error {
 		d := net.Dialer{Timeout: 5 * time.Second, KeepAlive: -1}
@@ -165,7 +169,7 @@ func sentOnce(c *net.TCPConn) error {
 	case err != nil:
 		return err
 	case info.Total_retrans > 0:
-		return fmt.Errorf("%d packets were lost and sent again", info.Total_retrans)
+		return errSentAgain
 	}
 	_ = c.SetLinger(0) // no port in TIME_WAIT
 	return nil
@@ -238,4 +242,26 @@ func kill(t testing.TB, n *lab.Node, name string) {
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
+}
+
+// freeze stops a daemon until thaw, or the end of the test.
+func freeze(t testing.TB, n *lab.Node, name string) {
+	t.Helper()
+	must(t, n.Signal(name, syscall.SIGSTOP))
+	t.Cleanup(func() { _ = n.Signal(name, syscall.SIGCONT) }) // it may run already
+}
+
+func thaw(t testing.TB, n *lab.Node, name string) {
+	t.Helper()
+	must(t, n.Signal(name, syscall.SIGCONT))
+}
+
+// openedPort tells whether Open vSwitch has opened the sandbox's port.
+func openedPort(t testing.TB, n *lab.Node, s *sandbox) error {
+	for _, r := range interfaces(t, n) {
+		if r.ExternalIDs["sandbox"] == s.id && r.OFPort != nil {
+			return nil
+		}
+	}
+	return errors.New("no port of sandbox " + s.id)
 }

@@ -45,7 +45,7 @@ type Server struct {
 	facts Facts
 	ready string                   // why pods cannot be served; empty = they can
 	told  chan struct{}            // closed at the next SetFacts that changes anything
-	busy  map[string]chan struct{} // host names and pods that a request works on; closed at its end
+	busy  map[string]chan struct{} // attachments and pods that a request works on; closed at its end
 }
 
 // NewServer gives a Server that is not ready: see SetFacts.
@@ -130,22 +130,19 @@ func (s *Server) do(ctx context.Context, r request) (*current.Result, *types.Err
 	case cmdGC:
 		return nil, s.collect(ctx, r)
 	}
-	host := hostName(r.ContainerID, r.IfName)
-	release, err := s.hold(ctx, host)
+	key := attachmentKey(r.ContainerID, r.IfName)
+	release, err := s.hold(ctx, key)
 	if err != nil {
 		return nil, errTryLater("another request for this sandbox", err)
 	}
 	defer release()
 	switch r.Command {
 	case cmdAdd:
-		return s.add(ctx, r, host)
+		return s.add(ctx, r)
 	case cmdDel:
-		if err := s.remove(ctx, host); err != nil {
-			return nil, errTryLater("remove "+host, err)
-		}
-		return nil, nil
+		return nil, s.del(ctx, r)
 	case cmdCheck:
-		return nil, s.check(r, host)
+		return nil, s.check(r, key)
 	}
 	return nil, errInvalidEnv("CNI_COMMAND %q is not known", r.Command)
 }
@@ -173,13 +170,6 @@ func (s *Server) hold(ctx context.Context, what string) (release func(), err err
 			return nil, ctx.Err()
 		}
 	}
-}
-
-// isBusy tells whether a request works on it.
-func (s *Server) isBusy(what string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.busy[what] != nil
 }
 
 // await gives the facts when pods can be served, after a short time in any case.
