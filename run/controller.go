@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,9 +43,10 @@ func Controller(ctx context.Context, c Config, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("name this controller: %w", err)
 	}
+	identity := host + "_" + rand.Text() // two containers of one host may have the same process number
 	// One that lost the Lease tries for it again, until it is told to stop.
 	for ctx.Err() == nil {
-		if err := lead(ctx, client, host+"-"+strconv.Itoa(os.Getpid()), c.Cluster, log); err != nil {
+		if err := lead(ctx, client, identity, c.Cluster, log); err != nil {
 			return err
 		}
 	}
