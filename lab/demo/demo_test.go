@@ -146,3 +146,20 @@ func worldOfManifests(t *testing.T) *world {
 	}
 	return w
 }
+
+func TestEndpointCounts(t *testing.T) {
+	o, err := readObjects(demoObjects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := (&Demo{objects: o}).endpointCounts()
+	a := netip.MustParseAddr
+	if want[a("10.96.1.1")] != 1 || want[a("fd00:10:96::103")] != 1 || want[a("10.96.1.11")] != 6 || len(want) != 14 {
+		t.Errorf("the endpoints are %v", want)
+	}
+	vips := "10.96.1.11:80=10.244.1.3:8080,10.244.1.4:8080\n\n[fd00:10:96::103]:80=[fd69::2]:8081\n10.96.1.1:80=\n172.18.0.3:30001=10.244.1.3:8080\n"
+	got := countBackends(vips, want)
+	if got[a("10.96.1.11")] != 2 || got[a("fd00:10:96::103")] != 1 || got[a("10.96.1.1")] != 0 || len(got) != 3 {
+		t.Errorf("the backends are %v", got)
+	}
+}

@@ -3,6 +3,7 @@ package demo
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"hairpin/lab"
 )
@@ -95,7 +98,7 @@ func (d *Demo) addPod(ctx context.Context, n *lab.Node, pod *corev1.Pod) error {
 	d.say("%s: %s has %s after %.0f ms", n.Name(), p.Name(), words(p.IPs()), float64(time.Since(begin).Milliseconds()))
 	if d.opt.Manifests {
 		for _, want := range pod.Status.PodIPs {
-			if !slices.Contains(p.IPs(), netip.MustParseAddr(want.IP)) {
+			if ip, err := netip.ParseAddr(want.IP); err != nil || !slices.Contains(p.IPs(), ip) {
 				return fmt.Errorf("pod %s got %s, the manifests say %s", p.Name(), words(p.IPs()), want.IP)
 			}
 		}
@@ -111,25 +114,13 @@ func words(list []netip.Addr) string {
 	return strings.Join(out, " and ")
 }
 
-// settle waits until every node's load balancers know every ClusterIP and every pod, and their flows are installed.
+// settle waits until every node balances every ClusterIP over all its endpoints, and the flows are installed.
 func (d *Demo) settle(ctx context.Context) error {
-	var wanted []string
-	for _, s := range d.objects.services {
-		wanted = append(wanted, s.Spec.ClusterIPs...)
-	}
-	for _, n := range d.lab.Nodes() {
-		for _, p := range n.Pods() {
-			for _, ip := range p.IPs() {
-				wanted = append(wanted, ip.String())
-			}
-		}
-	}
+	want := d.endpointCounts()
 	var waits []func() error
 	for _, n := range d.lab.Nodes() {
 		waits = append(waits, func() error {
-			complete := func(vips string) bool {
-				return !slices.ContainsFunc(wanted, func(w string) bool { return !strings.Contains(vips, w) })
-			}
+			complete := func(vips string) bool { return maps.Equal(countBackends(vips, want), want) }
 			if err := n.WaitFor(ctx, patience, complete, "ovn-nbctl", "--bare", "--columns=vips", "list", "Load_Balancer"); err != nil {
 				return err
 			}
@@ -142,4 +133,49 @@ func (d *Demo) settle(ctx context.Context) error {
 	}
 	d.say("all Services are in the switches")
 	return nil
+}
+
+// endpointCounts gives the number of endpoints that each ClusterIP must have when all pods are up.
+func (d *Demo) endpointCounts() map[netip.Addr]int {
+	counts := map[netip.Addr]int{}
+	for _, s := range d.objects.services {
+		n := 0
+		for _, p := range d.objects.pods {
+			if len(s.Spec.Selector) > 0 && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(p.Labels)) {
+				n++
+			}
+		}
+		for _, slice := range d.objects.slices {
+			if len(s.Spec.Selector) == 0 && slice.AddressType == discoveryv1.AddressTypeIPv4 && slice.Labels[discoveryv1.LabelServiceName] == s.Name {
+				n += len(slice.Endpoints)
+			}
+		}
+		for _, text := range s.Spec.ClusterIPs {
+			if ip, err := netip.ParseAddr(text); err == nil { // "None" has no load balancer
+				counts[ip] = n
+			}
+		}
+	}
+	return counts
+}
+
+// countBackends reads the vips of load balancers, such as "10.96.1.1:80=10.244.1.3:8080,10.244.2.3:8080", and gives the
+// smallest number of backends of each address that is asked for.
+func countBackends(vips string, of map[netip.Addr]int) map[netip.Addr]int {
+	counts := map[netip.Addr]int{}
+	for _, word := range strings.Fields(vips) {
+		vip, backends, _ := strings.Cut(word, "=")
+		address, err := netip.ParseAddrPort(vip)
+		if _, asked := of[address.Addr()]; err != nil || !asked {
+			continue
+		}
+		n := 0
+		if backends != "" {
+			n = 1 + strings.Count(backends, ",")
+		}
+		if old, ok := counts[address.Addr()]; !ok || n < old {
+			counts[address.Addr()] = n
+		}
+	}
+	return counts
 }
