@@ -1,6 +1,7 @@
 package run
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -94,12 +95,12 @@ func defaultOptions() []Option {
 		{"default", "cluster-subnets", "ranges of pod addresses, each with the prefix length of a node's part: 10.244.0.0/16/24,…",
 			setClusterSubnets, getClusterSubnets},
 		text("default", "node", "name of this Node; empty = the host name", func(c *Config) *string { return &c.Process.Node }),
-		text("default", "run-dir", "folder for the agent's sockets", func(c *Config) *string { return &c.Process.RunDir }),
-		text("default", "ovs-run-dir", "folder of Open vSwitch's sockets", func(c *Config) *string { return &c.Process.OVSRunDir }),
-		text("default", "ovn-run-dir", "folder of the node's OVN database sockets", func(c *Config) *string { return &c.Process.OVNRunDir }),
+		path("default", "run-dir", "folder for the agent's sockets", func(c *Config) *string { return &c.Process.RunDir }),
+		path("default", "ovs-run-dir", "folder of Open vSwitch's sockets", func(c *Config) *string { return &c.Process.OVSRunDir }),
+		path("default", "ovn-run-dir", "folder of the node's OVN database sockets", func(c *Config) *string { return &c.Process.OVNRunDir }),
 		oneOf("logging", "level", "least severe log line to write", func(c *Config) *string { return &c.Process.LogLevel }, "debug", "info", "warn", "error"),
-		perFamily("clustermanager", "v4-transit-subnet", cluster.IPv4, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 16),
-		perFamily("clustermanager", "v6-transit-subnet", cluster.IPv6, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 112),
+		perFamily("clustermanager", "v4-transit-subnet", "addresses of the nodes' routers towards each other", cluster.IPv4, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 16),
+		perFamily("clustermanager", "v6-transit-subnet", "addresses of the nodes' routers towards each other", cluster.IPv6, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 112),
 	}
 }
 
@@ -118,22 +119,24 @@ func gatewayOptions() []Option {
 	joins := func(c *Config) *[]netip.Prefix { return &c.Cluster.JoinSubnets }
 	return []Option{
 		oneOf("gateway", "mode", "gateway mode", func(c *Config) *string { return &c.Cluster.Gateway.Mode }, "shared"),
-		text("gateway", "interface", "the gateway bridge", func(c *Config) *string { return &c.Cluster.Gateway.Interface }),
+		path("gateway", "interface", "the gateway bridge", func(c *Config) *string { return &c.Cluster.Gateway.Interface }),
 		{"gateway", "next-hop", "default gateways, at most one per family; empty = the host's",
 			func(c *Config, v string) error { return setAddrs(&c.Cluster.Gateway.NextHops, v) },
 			func(c *Config) string { return join(c.Cluster.Gateway.NextHops) }},
 		{"gateway", "nodeport", "serve NodePorts",
-			func(c *Config, v string) (err error) {
-				if c.Cluster.Gateway.NodePort, err = strconv.ParseBool(v); err != nil {
+			func(c *Config, v string) error {
+				on, err := strconv.ParseBool(v)
+				if err != nil {
 					return fmt.Errorf("%q is neither true nor false", v)
 				}
+				c.Cluster.Gateway.NodePort = on
 				return nil
 			},
 			func(c *Config) string { return strconv.FormatBool(c.Cluster.Gateway.NodePort) }},
-		perFamily("gateway", "v4-masquerade-subnet", cluster.IPv4, masquerade, 29),
-		perFamily("gateway", "v6-masquerade-subnet", cluster.IPv6, masquerade, 125),
-		perFamily("gateway", "v4-join-subnet", cluster.IPv4, joins, 16),
-		perFamily("gateway", "v6-join-subnet", cluster.IPv6, joins, 112),
+		perFamily("gateway", "v4-masquerade-subnet", "addresses with which a host and its gateway router meet; the same on every node", cluster.IPv4, masquerade, 29),
+		perFamily("gateway", "v6-masquerade-subnet", "addresses with which a host and its gateway router meet; the same on every node", cluster.IPv6, masquerade, 125),
+		perFamily("gateway", "v4-join-subnet", "addresses of the gateway routers towards the cluster router", cluster.IPv4, joins, 16),
+		perFamily("gateway", "v6-join-subnet", "addresses of the gateway routers towards the cluster router", cluster.IPv6, joins, 112),
 	}
 }
 
@@ -141,6 +144,19 @@ func text(section, key, usage string, field func(*Config) *string) Option {
 	return Option{section, key, usage,
 		func(c *Config, v string) error { *field(c) = v; return nil },
 		func(c *Config) string { return *field(c) }}
+}
+
+// path is a text that cannot be empty.
+func path(section, key, usage string, field func(*Config) *string) Option {
+	o := text(section, key, usage, field)
+	o.set = func(c *Config, v string) error {
+		if v == "" {
+			return errors.New("is empty")
+		}
+		*field(c) = v
+		return nil
+	}
+	return o
 }
 
 func oneOf(section, key, usage string, field func(*Config) *string, words ...string) Option {
@@ -170,8 +186,8 @@ func number(section, key, usage string, field func(*Config) *int, least, most in
 
 // perFamily is a subnet of one family in a list that has at most one of each. longest is the longest prefix that
 // still has room for every address that is taken from it.
-func perFamily(section, key string, f cluster.Family, field func(*Config) *[]netip.Prefix, longest int) Option {
-	return Option{section, key, fmt.Sprintf("%s subnet, at most /%d", f, longest),
+func perFamily(section, key, usage string, f cluster.Family, field func(*Config) *[]netip.Prefix, longest int) Option {
+	return Option{section, key, fmt.Sprintf("%s: an %s subnet, /%d or larger", usage, f, longest),
 		func(c *Config, v string) error {
 			p, err := parsePrefix(v)
 			if err != nil {
@@ -181,7 +197,7 @@ func perFamily(section, key string, f cluster.Family, field func(*Config) *[]net
 				return fmt.Errorf("%s is not an %s subnet", p, f)
 			}
 			if p.Bits() > longest {
-				return fmt.Errorf("%s is too small: at most /%d", p, longest)
+				return fmt.Errorf("%s is too small: /%d or larger", p, longest)
 			}
 			list := slices.DeleteFunc(slices.Clone(*field(c)), func(q netip.Prefix) bool { return cluster.FamilyOf(q.Addr()) == f })
 			list = append(list, p)
@@ -218,12 +234,16 @@ func setPrefixes(dst *[]netip.Prefix, v string) error {
 	return nil
 }
 
+// setAddrs reads at most one address per family.
 func setAddrs(dst *[]netip.Addr, v string) error {
 	var list []netip.Addr
 	for _, t := range strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' }) {
 		a, err := netip.ParseAddr(t)
-		if err != nil {
+		if err != nil || a.Zone() != "" || a.Is4In6() {
 			return fmt.Errorf("%q is not an address", t)
+		}
+		if slices.ContainsFunc(list, func(b netip.Addr) bool { return cluster.FamilyOf(a) == cluster.FamilyOf(b) }) {
+			return fmt.Errorf("%s is a second %s address", a, cluster.FamilyOf(a))
 		}
 		list = append(list, a)
 	}
@@ -236,10 +256,10 @@ func setClusterSubnets(c *Config, v string) error {
 	for _, t := range strings.Split(v, ",") {
 		t = strings.TrimSpace(t)
 		at := strings.LastIndexByte(t, '/')
-		if strings.Count(t, "/") == 1 { // no part length: 24 and 64 as in OVN-Kubernetes
+		if strings.Count(t, "/") < 2 { // no part length: 24 and 64 as in OVN-Kubernetes
 			at = len(t)
 		}
-		p, err := parsePrefix(t[:max(at, 0)])
+		p, err := parsePrefix(t[:at])
 		if err != nil {
 			return err
 		}
@@ -277,8 +297,8 @@ func join[T fmt.Stringer](list []T) string {
 	return strings.Join(out, ",")
 }
 
-// Load reads a configuration file over the defaults. A section or key that is not known is an error that names it:
-// a misspelled option must not be silently without effect.
+// Load reads a configuration file over the defaults. A section or key that is not known, or a key that stands there
+// twice, is an error that names it: a misspelled option must not be silently without effect.
 func Load(path string) (Config, error) {
 	c := DefaultConfig()
 	if path == "" {
@@ -288,16 +308,23 @@ func Load(path string) (Config, error) {
 	if err != nil {
 		return c, fmt.Errorf("read configuration: %w", err)
 	}
-	file, err := ini.LoadSources(ini.LoadOptions{IgnoreInlineComment: true}, raw)
+	file, err := ini.LoadSources(ini.LoadOptions{IgnoreInlineComment: true, AllowShadows: true, AllowDuplicateShadowValues: true}, raw)
 	if err != nil {
 		return c, fmt.Errorf("read configuration %s: %w", path, err)
 	}
 	options := Options()
 	for _, s := range file.Sections() {
+		// The section without a name is always there.
+		if s.Name() != ini.DefaultSection && !slices.ContainsFunc(options, func(o Option) bool { return o.Section == s.Name() }) {
+			return c, fmt.Errorf("%s: [%s] is not a section", path, s.Name())
+		}
 		for _, k := range s.Keys() {
 			i := slices.IndexFunc(options, func(o Option) bool { return o.Section == s.Name() && o.Key == k.Name() })
 			if i < 0 {
 				return c, fmt.Errorf("%s: [%s] %s is not an option", path, s.Name(), k.Name())
+			}
+			if n := len(k.ValueWithShadows()); n > 1 {
+				return c, fmt.Errorf("%s: [%s] %s stands there %d times", path, s.Name(), k.Name(), n)
 			}
 			if err := options[i].Set(&c, k.Value()); err != nil {
 				return c, fmt.Errorf("%s: %w", path, err)

@@ -39,3 +39,6 @@ func (r Reporter) At(now time.Time, problems ...cluster.Problem) time.Duration {
 
 // Grace is how long a problem lasts before it is told.
 const Grace = grace
+
+// Get opens Option.get.
+func (o Option) Get(c Config) string { return o.get(&c) }

@@ -1,0 +1,240 @@
+package run_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"hairpin/run"
+)
+
+var update = flag.Bool("update", false, "rewrite docs/configuration.md")
+
+// values are, for each option, others than the default that it takes, as it gives them back, and some that it refuses,
+// with a part of the error.
+func values() map[string]struct {
+	good []string
+	bad  map[string]string
+} {
+	type v = struct {
+		good []string
+		bad  map[string]string
+	}
+	const notNumber, notSubnet = "is not a number from", "is not a subnet"
+	subnet := func(v4 bool, good string, tooSmall string) v {
+		other := map[bool]string{true: "fd00::/16", false: "10.0.0.0/8"}[v4]
+		return v{[]string{good}, map[string]string{"": notSubnet, "10.0.0.1/8": notSubnet, "::ffff:10.0.0.0/104": notSubnet, other: "is not an IPv", tooSmall: "is too small"}}
+	}
+	return map[string]v{
+		"default mtu":        {[]string{"576", "65535", "8900"}, map[string]string{"575": notNumber, "65536": notNumber, "": notNumber, "1400 # bytes": notNumber}},
+		"default encap-port": {[]string{"1", "65535"}, map[string]string{"0": "is not a port number", "65536": "is not a port number", "-1": "is not a port number"}},
+		"default cluster-subnets": {
+			[]string{"10.0.0.0/8/24", "fd00::/48/64", "10.128.0.0/14/23,fd01::/48/64,10.0.0.0/14/24"},
+			map[string]string{
+				"": `"" is not a subnet`, "10.0.0.0": `"10.0.0.0" is not a subnet`, "10.0.0.1/8/24": `"10.0.0.1/8" is not a subnet`,
+				"10.0.0.0/8/x": `"x" is not a prefix length`, "10.0.0.0/8/8": "must be smaller than /8", "10.0.0.0/8/31": "more than two addresses",
+				"fd00::/64": "must be smaller than /64", "10.0.0.0/8/24/1": "is not a subnet", "10.0.0.0/8/24,": "is not a subnet",
+			},
+		},
+		"default node":        {[]string{"node-a"}, nil},
+		"default run-dir":     {[]string{"/tmp/x"}, map[string]string{"": "is empty"}},
+		"default ovs-run-dir": {[]string{"/tmp/x"}, map[string]string{"": "is empty"}},
+		"default ovn-run-dir": {[]string{"/tmp/x"}, map[string]string{"": "is empty"}},
+		"logging level":       {[]string{"debug", "warn", "error"}, map[string]string{"": "is not one of", "Info": "is not one of", "5": "is not one of"}},
+
+		"clustermanager v4-transit-subnet": subnet(true, "10.128.0.0/16", "10.128.0.0/17"),
+		"clustermanager v6-transit-subnet": subnet(false, "fd01::/112", "fd01::/113"),
+
+		"kubernetes kubeconfig":    {[]string{"/etc/x # y"}, nil},
+		"kubernetes manifests":     {[]string{"/etc/manifests"}, nil},
+		"kubernetes service-cidrs": {[]string{"10.0.0.0/8", "fd00::/112,10.96.0.0/12"}, map[string]string{"": notSubnet, "10.96.0.0": notSubnet, "10.96.0.0/12,": notSubnet}},
+
+		"gateway mode":      {nil, map[string]string{"": "is not one of", "local": "is not one of", "Shared": "is not one of"}},
+		"gateway interface": {[]string{"breth0"}, map[string]string{"": "is empty"}},
+		"gateway next-hop": {[]string{"172.18.0.1", "fe80::1", "172.18.0.1,fc00::1"}, map[string]string{
+			"gw": `"gw" is not an address`, "10.0.0.1,10.0.0.2": "10.0.0.2 is a second IPv4 address", "fe80::1%eth0": "is not an address", "::ffff:10.0.0.1": "is not an address"}},
+		"gateway nodeport":             {[]string{"false"}, map[string]string{"": "is neither true nor false", "yes": "is neither true nor false"}},
+		"gateway v4-masquerade-subnet": subnet(true, "169.254.0.0/17", "169.254.169.0/30"),
+		"gateway v6-masquerade-subnet": subnet(false, "fd69::/112", "fd69::/126"),
+		"gateway v4-join-subnet":       subnet(true, "10.128.0.0/16", "10.128.0.0/17"),
+		"gateway v6-join-subnet":       subnet(false, "fd01::/112", "fd01::/113"),
+	}
+}
+
+// TestOptions: what an option gives it takes, and the other way round; what it refuses it names and leaves as it was.
+func TestOptions(t *testing.T) {
+	all := values()
+	flags := map[string]bool{}
+	for _, o := range run.Options() {
+		name := o.Section + " " + o.Key
+		v, known := all[name]
+		if !known {
+			t.Errorf("[%s] %s: there are no values for it here", o.Section, o.Key)
+		}
+		delete(all, name)
+		if flags[o.Flag()] || o.Flag() == "config-file" || o.Usage == "" {
+			t.Errorf("%s: the flag %s exists already, or there is no usage", name, o.Flag())
+		}
+		flags[o.Flag()] = true
+
+		c := run.DefaultConfig()
+		if err := o.Set(&c, o.Default()); err != nil || !reflect.DeepEqual(c, run.DefaultConfig()) {
+			t.Errorf("%s: set to its default %q: %v\n%s", name, o.Default(), err, cmp.Diff(fmt.Sprint(run.DefaultConfig()), fmt.Sprint(c)))
+		}
+		for _, good := range v.good {
+			c := run.DefaultConfig()
+			if err := o.Set(&c, " "+good+" "); err != nil {
+				t.Errorf("%s: %v", name, err)
+			} else if got := o.Get(c); got != good || reflect.DeepEqual(c, run.DefaultConfig()) {
+				t.Errorf("%s: %q comes back as %q", name, good, got)
+			}
+		}
+		for bad, part := range v.bad {
+			c := run.DefaultConfig()
+			err := o.Set(&c, bad)
+			if err == nil || !strings.Contains(err.Error(), part) || !strings.HasPrefix(err.Error(), "["+o.Section+"] "+o.Key+": ") {
+				t.Errorf("%s = %q: error is %v", name, bad, err)
+			}
+			if !reflect.DeepEqual(c, run.DefaultConfig()) {
+				t.Errorf("%s = %q was refused and had an effect", name, bad)
+			}
+		}
+	}
+	for name := range all {
+		t.Errorf("%s: there is no such option", name)
+	}
+}
+
+// TestClusterSubnetsWithoutPart: a node's part is a /24 or a /64 where nothing is said.
+func TestClusterSubnetsWithoutPart(t *testing.T) {
+	for _, o := range run.Options() {
+		if o.Key == "cluster-subnets" {
+			c := run.DefaultConfig()
+			if err := o.Set(&c, "10.0.0.0/8, fd00::/48"); err != nil || o.Get(c) != "10.0.0.0/8/24,fd00::/48/64" {
+				t.Errorf("got %q, %v", o.Get(c), err)
+			}
+		}
+	}
+}
+
+func TestLoad(t *testing.T) {
+	load := func(text string) (run.Config, error) {
+		path := filepath.Join(t.TempDir(), "hairpin.conf")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return run.Load(path)
+	}
+	c, err := load("# a comment\n[default]\nmtu = 1300\n\n[gateway]\n; another\ninterface=breth0\nv4-masquerade-subnet=169.254.0.0/17\n[default]\nnode=\"node-a\"\n[logging]\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := run.DefaultConfig()
+	want.Cluster.MTU, want.Cluster.Gateway.Interface, want.Process.Node = 1300, "breth0", "node-a"
+	for _, o := range run.Options() {
+		if o.Key == "v4-masquerade-subnet" {
+			if err := o.Set(&want, "169.254.0.0/17"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if !reflect.DeepEqual(c, want) {
+		t.Errorf("got  %+v\nwant %+v", c, want)
+	}
+	for text, part := range map[string]string{
+		"[gateway]\ninterfaces=br-ex": "[gateway] interfaces is not an option",
+		"[gateways]\n":                "[gateways] is not a section",
+		"[Gateway]\nmode=shared":      "[Gateway] is not a section",
+		"mtu=1400":                    "[DEFAULT] mtu is not an option",
+		"[default]\nmtu=1\n":          `[default] mtu: "1" is not a number from 576 to 65535`,
+		"[default]\nmtu=1400\n[logging]\nlevel=info\n[default]\nmtu=1400": "[default] mtu stands there 2 times",
+		"[default]\nmtu": "key-value delimiter not found: mtu",
+		"[default":       "unclosed section",
+	} {
+		if _, err := load(text); err == nil || !strings.Contains(err.Error(), part) || !strings.Contains(err.Error(), "hairpin.conf") && !strings.Contains(part, "section") {
+			t.Errorf("%q: error is %v", text, err)
+		}
+	}
+	if _, err := run.Load("/no/such/file"); err == nil || !strings.Contains(err.Error(), "/no/such/file") {
+		t.Errorf("of a file that is not there the error is %v", err)
+	}
+	if c, err := run.Load(""); err != nil || !reflect.DeepEqual(c, run.DefaultConfig()) {
+		t.Errorf("without a file: %v", err)
+	}
+}
+
+// TestProgramRefuses: the program itself names what it does not know, and stops.
+func TestProgramRefuses(t *testing.T) {
+	hairpin := build(t)
+	conf := filepath.Join(t.TempDir(), "hairpin.conf")
+	if err := os.WriteFile(conf, []byte("[gateway]\nmoed=shared\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"controller", "--gateway-moed=shared"}, "unknown flag: --gateway-moed"},
+		{[]string{"node", "--gateway-mode=shraed"}, `--gateway-mode: [gateway] mode: "shraed" is not one of shared`},
+		{[]string{"node", "--config-file", conf}, "[gateway] moed is not an option"},
+		{[]string{"plan", "-f", "x", "--gateway-v4-masquerade-subnet=169.254.169.0/30"}, "169.254.169.0/30 is too small: /29 or larger"},
+	} {
+		out, err := exec.CommandContext(t.Context(), hairpin, c.args...).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), c.want) || strings.Count(string(out), "\n") != 1 {
+			t.Errorf("%v: %v, %s", c.args, err, out)
+		}
+	}
+}
+
+const document = "../docs/configuration.md"
+
+// TestConfigurationDocument: docs/configuration.md is made of the options (`go test ./run -run ConfigurationDocument -update`).
+func TestConfigurationDocument(t *testing.T) {
+	var b strings.Builder
+	b.WriteString(`# Configuration
+
+Every option is a key of a section of the configuration file (` + "`--config-file`" + `, INI) and a flag; a flag wins over the file. Sections
+and keys are those of OVN-Kubernetes where it has the option. A section, key or flag that does not exist is an error that
+names it.
+
+` + "```ini\n[gateway]\ninterface = br-ex\nv4-masquerade-subnet = 169.254.0.0/17\n```\n")
+	var sections []string
+	for _, o := range run.Options() {
+		if !slices.Contains(sections, o.Section) {
+			sections = append(sections, o.Section)
+		}
+	}
+	for _, s := range sections {
+		fmt.Fprintf(&b, "\n## [%s]\n\n| key | flag | default | meaning |\n|---|---|---|---|\n", s)
+		for _, o := range run.Options() {
+			if o.Section == s {
+				value := ""
+				if o.Default() != "" {
+					value = "`" + o.Default() + "`"
+				}
+				fmt.Fprintf(&b, "| `%s` | `--%s` | %s | %s |\n", o.Key, o.Flag(), value, o.Usage)
+			}
+		}
+	}
+	b.WriteString("\n<!-- Made by `go test ./run -run ConfigurationDocument -update`. -->\n")
+	if *update {
+		if err := os.WriteFile(document, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(text), "\n"), strings.Split(b.String(), "\n")); diff != "" {
+		t.Errorf("%s is out of date:\n%s", document, diff)
+	}
+}
