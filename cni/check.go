@@ -30,11 +30,11 @@ func (s *Server) check(r request, key string) *types.Error {
 	s.mu.Lock()
 	facts := s.facts
 	s.mu.Unlock()
-	if err := a.bound(row); err != nil {
-		return damaged(err)
-	}
 	if err := a.outside(facts.Subnets); err != nil {
 		return damaged(fmt.Errorf("Node/%s: %w", s.node, err))
+	}
+	if err := a.bound(row); err != nil {
+		return damaged(err)
 	}
 	if err := inspect(&a, sandbox); err != nil {
 		return damaged(err)

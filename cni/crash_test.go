@@ -1,0 +1,184 @@
+package cni_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"hairpin/lab"
+)
+
+// TestAgentIsKilled kills the agent at several points of an ADD. The kubelet gives up on that sandbox and tries again
+// with a new one: it works, and nothing of the old one is left. Where the plugin still waits, its own ADD works.
+func TestAgentIsKilled(t *testing.T) {
+	w, n := single(t)
+	resident := w.sandbox(n, "resident") // what is there stays
+	serve(t, resident.path())
+	resident.add()
+	linked := func(*sandbox) error {
+		if len(links(t, n)) < 2 {
+			return errors.New("no link")
+		}
+		return nil
+	}
+	for _, c := range []struct {
+		point  string
+		frozen string               // the daemon that holds the ADD there
+		there  func(*sandbox) error // tells that it is there
+	}{
+		{"link made, row not written", lab.OVSDB, linked},
+		{"row written, port not opened", lab.VSwitchd, func(s *sandbox) error { return hasRow(t, n, s) }},
+		{"port opened, OVN does not know it", lab.Northd, func(s *sandbox) error { return openedPort(t, n, s) }},
+		{"port in OVN, flows not installed", lab.Controller, func(s *sandbox) error { return openedPort(t, n, s) }},
+	} {
+		for _, waits := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, plugin waits %v", c.point, waits), func(t *testing.T) {
+				w := &world{t: t, lab: w.lab, binary: w.binary, dir: w.dir}
+				s := w.sandbox(n, "web")
+				serve(t, s.path())
+				freeze(t, n, c.frozen)
+				ctx, kill9 := context.WithCancel(t.Context())
+				defer kill9()
+				added := make(chan outcome, 1)
+				go func() { added <- s.callUntil(ctx, "ADD") }()
+				eventually(t, 20*time.Second, "ADD is at that point", func() error { return c.there(s) })
+				kill(t, n, agent)
+				if !waits {
+					kill9()
+					<-added
+				}
+				thaw(t, n, c.frozen)
+				w.start(n)
+				if waits {
+					must(t, (<-added).err)
+					s.reachable()
+				}
+				next := w.sandbox(n, "web")
+				serve(t, next.path())
+				next.add()
+				next.reachable()
+				resident.w.t = t
+				resident.reachable()
+				if !waits {
+					s.del() // what a runtime does with a sandbox that failed; nothing of the new one may go
+				}
+				consistent(t, n, resident, next)
+				next.reachable()
+				next.del()
+				s.del()
+				consistent(t, n, resident)
+			})
+		}
+	}
+}
+
+// hasRow tells whether the sandbox has an Interface row.
+func hasRow(t testing.TB, n *lab.Node, s *sandbox) error {
+	for _, r := range interfaces(t, n) {
+		if r.ExternalIDs["sandbox"] == s.id {
+			return nil
+		}
+	}
+	return errors.New("no row of sandbox " + s.id)
+}
+
+// TestAgentIsAway runs commands while the agent is restarted and while there is none.
+func TestAgentIsAway(t *testing.T) {
+	w, n := single(t)
+	first, second := w.sandbox(n, "first"), w.sandbox(n, "second")
+	serve(t, second.path())
+	first.add()
+	kill(t, n, agent)
+	w.plugin(n, "STATUS", netconf(n), nil).refused(t, 50, "not ready", "cni.sock")
+
+	ended := make(chan outcome, 2)
+	go func() { ended <- first.call("DEL") }()
+	go func() { ended <- second.call("ADD") }()
+	turnAway(t, n, 2)
+	w.start(n)
+	must(t, (<-ended).err)
+	must(t, (<-ended).err)
+	second.reachable()
+	consistent(t, n, second)
+	before := second.ips
+
+	// Addresses rest also across a restart: the last one given is remembered.
+	second.del()
+	must(t, n.Restart(t.Context(), agent, 15))
+	third := w.sandbox(n, "third")
+	third.add()
+	if want := before[0].Next(); third.ips[0] != want {
+		t.Errorf("after %s and a restart, the next address is %s, not %s", before[0], third.ips[0], want)
+	}
+
+	kill(t, n, agent)
+	begin := time.Now()
+	third.call("DEL").refused(t, 11, "agent")
+	if took := time.Since(begin); took < 8*time.Second || took > 20*time.Second {
+		t.Errorf("DEL without an agent gave up after %v", took)
+	}
+	w.start(n)
+	third.del()
+}
+
+// TestReboot ends everything on a node but its disk: Open vSwitch's database still has the pods of before.
+func TestReboot(t *testing.T) {
+	w, n := single(t)
+	var old []*sandbox
+	for i := range 3 {
+		s := w.sandbox(n, fmt.Sprintf("before-%d", i))
+		s.add()
+		old = append(old, s)
+	}
+	kill(t, n, agent)
+	for _, d := range lab.AllDaemons() {
+		kill(t, n, d)
+	}
+	for _, s := range old {
+		s.vanish()
+	}
+	sh(t, n, "rm -rf /run/hairpin /run/ovn/* /var/lib/ovn/*") // OVN's databases are made anew, Open vSwitch's stays
+	eventually(t, 10*time.Second, "the kernel has removed the links", func() error {
+		if left := links(t, n); left != nil {
+			return fmt.Errorf("links %v", left)
+		}
+		return nil
+	})
+	for _, d := range lab.AllDaemons() {
+		must(t, n.Start(t.Context(), d))
+	}
+	w.start(n)
+	w.ready(n)
+	consistent(t, n)
+	next := w.sandbox(n, "before-0") // the kubelet starts the same pods again
+	serve(t, next.path())
+	next.add()
+	next.reachable()
+	if slices.ContainsFunc(old, func(s *sandbox) bool { return s.ips[0] == next.ips[0] }) {
+		t.Errorf("the address %s is used again at once", next.ips[0])
+	}
+	old[0].del() // late, of the sandbox before
+	next.reachable()
+	consistent(t, n, next)
+}
+
+// turnAway stands in for the agent: it lets so many plugins in and ends without an answer, as an agent does that dies.
+func turnAway(t testing.TB, n *lab.Node, plugins int) {
+	t.Helper()
+	path := n.Path("/run/hairpin/cni.sock")
+	must(t, os.Remove(path))
+	l, err := net.Listen("unix", path)
+	must(t, err)
+	defer l.Close()
+	must(t, l.(*net.UnixListener).SetDeadline(time.Now().Add(10*time.Second)))
+	for range plugins {
+		c, err := l.Accept()
+		must(t, err)
+		defer c.Close()
+	}
+}
