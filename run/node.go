@@ -164,7 +164,7 @@ func (a *agent) source(ctx context.Context, client kubernetes.Interface) (<-chan
 	if client == nil {
 		return watch.Files(ctx, a.config.Process.Manifests, a.config.Cluster)
 	}
-	return watch.Kube(ctx, client, a.node, a.config.Cluster)
+	return watch.Kube(withLog(ctx, a.log), client, a.node, a.config.Cluster)
 }
 
 func (a *agent) tick(ctx context.Context) {
