@@ -188,25 +188,3 @@ func (s *source) Replace(all []any, _ string) error {
 
 // Resync does nothing: there is nothing to be told again.
 func (s *source) Resync() error { return nil }
-
-// Transformer trims the objects that the reflector collects for Replace.
-func (s *source) Transformer() cache.TransformFunc { return trim }
-
-// trim drops the large parts that the Store does not read.
-func trim(o any) (any, error) {
-	if m, ok := o.(metav1.Object); ok {
-		m.SetManagedFields(nil)
-	}
-	switch o := o.(type) {
-	case *corev1.Node:
-		o.Status.Images, o.Status.Conditions = nil, nil
-	case *corev1.Pod:
-		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork}
-		o.Status = corev1.PodStatus{Phase: o.Status.Phase, PodIP: o.Status.PodIP, PodIPs: o.Status.PodIPs}
-	case *discoveryv1.EndpointSlice:
-		for i := range o.Endpoints {
-			o.Endpoints[i].TargetRef = nil
-		}
-	}
-	return o, nil
-}
