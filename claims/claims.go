@@ -64,6 +64,9 @@ const (
 // ManagementPort is the host's port into the pod network (an Open vSwitch internal port on br-int).
 const ManagementPort = "ovn-k8s-mp0"
 
+// PodInterface is how the names of the host's ends of pods' veth pairs begin; eight hexadecimal digits follow.
+const PodInterface = "hairpin"
+
 // IntegrationBridge is OVN's own bridge.
 const IntegrationBridge = "br-int"
 

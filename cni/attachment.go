@@ -46,16 +46,16 @@ type attachment struct {
 // newHostName gives a name for the host's end of a pod's veth pair, of 15 characters. It is never used again: Open vSwitch
 // does not notice when a device is replaced by another of the same name.
 func newHostName() string {
-	digits := make([]byte, 6)
+	digits := make([]byte, 4)
 	_, _ = rand.Read(digits) // never fails (crypto/rand)
-	return "pod" + hex.EncodeToString(digits)
+	return claims.PodInterface + hex.EncodeToString(digits)
 }
 
 // isHostName tells whether a name can be one that newHostName gave.
 func isHostName(name string) bool {
-	digits, is := strings.CutPrefix(name, "pod")
+	digits, is := strings.CutPrefix(name, claims.PodInterface)
 	raw, err := hex.DecodeString(digits)
-	return is && err == nil && len(raw) == 6
+	return is && err == nil && len(raw) == 4
 }
 
 // parseAttachment reads an Interface row. One whose external_ids somebody damaged has no addresses.

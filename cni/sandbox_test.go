@@ -194,7 +194,7 @@ func links(t testing.TB, n *lab.Node) []string {
 	must(t, n.Do(func() error {
 		all, err := net.Interfaces()
 		for _, l := range all {
-			if len(l.Name) == 15 && l.Name[:3] == "pod" {
+			if len(l.Name) == 15 && l.Name[:7] == "hairpin" {
 				list = append(list, l.Name)
 			}
 		}

@@ -120,14 +120,18 @@ const (
 	chainNodePortOut = "nodeport-output"
 	chainToPods      = "to-pods"
 	chainUplink      = "uplink"
+	chainPods        = "pods"
 
 	hookDNAT  = -100 // dstnat
 	hookSNAT  = 100  // srcnat
 	hookGuard = -500 // before anything else sees the frame
 )
 
+// copied says why the kernel need not hear what comes in on a port of a userspace switch.
+const copied = "Open vSwitch has its own copy of the frame"
+
 // hostFilter is the host's nft: NodePorts of the host's own clients, the source of what the host sends to pods, and, on
-// the userspace datapath, deafness of the kernel on the uplink.
+// the userspace datapath, deafness of the kernel on the uplink and on the host's ends of pods.
 func hostFilter(e *Env) nft.State {
 	owner := nodeOwner(e.Node.Name)
 	t := &nft.Table{
@@ -150,8 +154,12 @@ func hostFilter(e *Env) nft.State {
 	if g := &e.Node.Gateway; g.Userspace {
 		s[nft.Netdev] = &nft.Table{Chains: map[string]*nft.Chain{chainUplink: {
 			Name: chainUplink, Type: "filter", Hook: "ingress", Device: g.Uplink, Priority: hookGuard, Owner: owner,
-			Rules: []nft.Rule{{Do: nft.Drop{}, Comment: "Open vSwitch has its own copy of the frame", Owner: owner}},
+			Rules: []nft.Rule{{Do: nft.Drop{}, Comment: copied, Owner: owner}},
 		}}}
+		t.Chains[chainPods] = &nft.Chain{
+			Name: chainPods, Type: "filter", Hook: "prerouting", Priority: hookGuard, Owner: owner,
+			Rules: []nft.Rule{{Matches: []nft.Match{nft.InInterface{Name: claims.PodInterface + "*"}}, Do: nft.Drop{}, Comment: copied, Owner: owner}},
+		}
 	}
 	return s
 }

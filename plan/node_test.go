@@ -2,11 +2,13 @@ package plan_test
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"hairpin/cluster"
 	"hairpin/datapath/nb"
+	"hairpin/datapath/nft"
 	"hairpin/plan"
 )
 
@@ -100,6 +102,22 @@ func TestTunnelNeighbors(t *testing.T) {
 	}
 	if state.NB[nb.Key{Table: nb.TableChassis, Name: "node-b"}] == nil {
 		t.Error("node-b is left out, and its tunnel works without its Ethernet address")
+	}
+}
+
+// The kernel sees the frames of a userspace switch's ports, and must not heed them: neither the uplink's nor the pods'.
+func TestKernelIsDeaf(t *testing.T) {
+	for _, userspace := range []bool{false, true} {
+		a := node("node-a", 1, 3)
+		a.Gateway.Userspace = userspace
+		state, _ := plan.Node(snapshot(a), "node-a")
+		pods := state.NFT[nft.Inet].Chains["pods"]
+		if uplink := state.NFT[nft.Netdev]; (uplink != nil) != userspace || (pods != nil) != userspace {
+			t.Errorf("userspace %v: chain of the uplink %v, of pods %v", userspace, uplink, pods)
+		}
+		if userspace && (pods.Hook != "prerouting" || !slices.Equal(pods.Rules[0].Matches, []nft.Match{nft.InInterface{Name: "hairpin*"}})) {
+			t.Errorf("chain of pods: %+v", pods)
+		}
 	}
 }
 

@@ -105,6 +105,8 @@ func TestNFT(t *testing.T) {
 		{"port of another protocol", nft.DstPort{Protocol: cluster.UDP, Port: 80}, false},
 		{"out", nft.OutInterface{Name: "breth0"}, true},
 		{"not out", nft.OutInterface{Name: "breth0", Not: true}, false},
+		{"out by any rest", nft.OutInterface{Name: "breth*"}, true},
+		{"out by another rest", nft.OutInterface{Name: "br-*"}, false},
 		{"in, of an own packet", nft.InInterface{Name: "lo"}, false},
 		{"mark", nft.MarkIs{Value: 4, Mask: 0xc}, true},
 		{"set", nft.InSet{Set: "vips"}, true},

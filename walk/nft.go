@@ -3,6 +3,7 @@ package walk
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"hairpin/claims"
 	"hairpin/cluster"
@@ -73,6 +74,14 @@ func (r *run) matchesRule(h hooked, c *chain, rule *nft.Rule) (bool, error) {
 	return true, nil
 }
 
+// sameInterface compares a name in a rule, where a * at the end stands for any rest, with an interface.
+func sameInterface(rule, name string) bool {
+	if begin, any := strings.CutSuffix(rule, "*"); any {
+		return strings.HasPrefix(name, begin)
+	}
+	return rule == name
+}
+
 func (r *run) nftMatch(h hooked, c *chain, m nft.Match) (bool, error) {
 	switch m := m.(type) {
 	case nft.AddrIn:
@@ -90,9 +99,9 @@ func (r *run) nftMatch(h hooked, c *chain, m nft.Match) (bool, error) {
 	case nft.DstPort:
 		return r.p.Protocol == m.Protocol && r.p.DstPort == m.Port, nil
 	case nft.OutInterface:
-		return (h.out == m.Name) != m.Not, nil
+		return sameInterface(m.Name, h.out) != m.Not, nil
 	case nft.InInterface:
-		return (h.in == m.Name) != m.Not, nil
+		return sameInterface(m.Name, h.in) != m.Not, nil
 	case nft.MarkIs:
 		return r.p.Mark&m.Mask == m.Value, nil
 	case nft.InSet:

@@ -79,7 +79,7 @@ type DstPort struct {
 	Port     uint16
 }
 
-// OutInterface is "oifname NAME"; InInterface is "iifname NAME".
+// OutInterface is "oifname NAME"; InInterface is "iifname NAME". A * at the end of a name stands for any rest.
 type OutInterface struct {
 	Name string
 	Not  bool

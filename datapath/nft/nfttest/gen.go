@@ -199,7 +199,7 @@ func match(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Match {
 		}
 	case 6:
 		if c.Hook == "prerouting" {
-			return nft.InInterface{Name: "eth0", Not: not}
+			return nft.InInterface{Name: rapid.SampledFrom([]string{"eth0", "hairpin*"}).Draw(t, "interface"), Not: not}
 		}
 	case 7:
 		mask := rapid.SampledFrom([]uint32{^uint32(0), 0x3f0, 1}).Draw(t, "mask")
