@@ -131,6 +131,11 @@ func alterOurs(t *testing.T, n *lab.Node) {
 			t.Logf("%3d ms: %s", took.Milliseconds(), a.script)
 		})
 	}
+	sh(t, n, "ovs-vsctl remove Open_vSwitch . other_config flow-restore-wait")
+	eventually(t, slack*time.Second, "flow-restore-wait is set again", func() (bool, string) {
+		got := strings.TrimSpace(sh(t, n, "ovs-vsctl --if-exists get Open_vSwitch . other_config:flow-restore-wait"))
+		return got == `"true"`, got
+	})
 	t.Logf("%d alterations, the slowest repaired after %d ms", len(alterations()), slowest.Milliseconds())
 	if after := sh(t, n, foreigners); after != before {
 		t.Errorf("what others have was\n%s\nand is\n%s", before, after)

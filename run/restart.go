@@ -78,8 +78,10 @@ func (a *agent) watchRestart(ctx context.Context) time.Duration {
 	switch {
 	case err != nil: // it does not run
 		return lastPause
-	case life == a.life || !a.ovs.Connected():
+	case !a.ovs.Connected():
 		return 0
+	case life == a.life:
+		return a.keepWaiting(ctx)
 	case a.restart == nil || a.restart.life != life:
 		restarted, err := a.targets.bridge.Restarted(ctx)
 		if err != nil {
@@ -94,6 +96,19 @@ func (a *agent) watchRestart(ctx context.Context) time.Duration {
 		a.look()
 	}
 	return a.greet(ctx)
+}
+
+// keepWaiting sets flow-restore-wait again when somebody has removed it, as scripts do that restart Open vSwitch.
+func (a *agent) keepWaiting(ctx context.Context) time.Duration {
+	if !a.synced || a.targets.bridge.WillWait() {
+		return 0
+	}
+	a.log.Info("flow-restore-wait was removed and is set again")
+	if err := a.targets.bridge.RestoreWait(ctx, true); err != nil {
+		a.log.Warn("keep flow-restore-wait", "error", err)
+		return lastPause
+	}
+	return 0
 }
 
 // greet notices that the new ovs-vswitchd takes flows, and tells ovn-controller at once. It tells when it wants to be
@@ -188,5 +203,8 @@ func (a *agent) release(ctx context.Context) error {
 		return fmt.Errorf("let Open vSwitch forward: %w", err)
 	}
 	a.life, a.restart = a.restart.life, nil
+	if err := announce(a.found.gateway); err != nil {
+		a.log.Warn("neighbours come back late", "error", err)
+	}
 	return nil
 }

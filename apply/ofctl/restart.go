@@ -112,6 +112,12 @@ func (t *Target) Release(ctx context.Context, keep bool) error {
 	return nil
 }
 
+// WillWait tells whether flow-restore-wait is set: the next ovs-vswitchd will wait for Release.
+func (t *Target) WillWait() bool {
+	row := ovsdb.First[ovsdb.OpenVSwitch](t.db.View())
+	return row != nil && row.OtherConfig[keyWait] == "true"
+}
+
 // RestoreWait sets or removes flow-restore-wait. After a removal it waits until ovs-vswitchd has seen it.
 func (t *Target) RestoreWait(ctx context.Context, on bool) error {
 	row, err := t.row(ctx)
