@@ -1,0 +1,178 @@
+package cni
+
+import (
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"hairpin/ovsdb"
+)
+
+// small draws a subnet of which all addresses can be listed.
+func small(t *rapid.T) netip.Prefix {
+	if rapid.Bool().Draw(t, "IPv4") {
+		a := rapid.SampledFrom([]string{"10.244.1.0", "0.0.0.0", "255.255.255.0", "192.168.7.128"}).Draw(t, "subnet")
+		return netip.PrefixFrom(netip.MustParseAddr(a), rapid.IntRange(25, 29).Draw(t, "bits")).Masked()
+	}
+	a := rapid.SampledFrom([]string{"fd00:10:244:1::", "::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ff00"}).Draw(t, "subnet")
+	return netip.PrefixFrom(netip.MustParseAddr(a), rapid.IntRange(121, 126).Draw(t, "bits")).Masked()
+}
+
+// usable lists the addresses that pods may have, as the documents say: not the network's, the router's, the management
+// port's, nor IPv4's broadcast.
+func usable(subnet netip.Prefix) []netip.Addr {
+	var all []netip.Addr
+	for a := subnet.Addr(); subnet.Contains(a); a = a.Next() {
+		all = append(all, a)
+	}
+	if subnet.Addr().Is4() {
+		all = all[:len(all)-1]
+	}
+	return all[min(3, len(all)):]
+}
+
+// Whatever is in use and was given last: the next address is usable and free, and the first such one after last, around
+// the subnet. There is none only when all are in use.
+func TestNextAddress(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		subnet := small(t)
+		all := usable(subnet)
+		used := map[netip.Addr]bool{}
+		for _, a := range all {
+			used[a] = rapid.IntRange(0, 3).Draw(t, "used") > 0
+		}
+		var last netip.Addr // none, one of the subnet, or one of another subnet
+		switch rapid.IntRange(0, 2).Draw(t, "last") {
+		case 1:
+			last = rapid.SampledFrom(all).Draw(t, "address")
+		case 2:
+			last = netip.MustParseAddr("10.244.77.9")
+		}
+		got, err := nextAddress(subnet, last, used)
+		i := slices.Index(all, last) + 1
+		var want netip.Addr
+		for _, a := range append(slices.Clone(all[i:]), all[:i]...) {
+			if !used[a] {
+				want = a
+				break
+			}
+		}
+		if got != want || errors.Is(err, errFull) == want.IsValid() {
+			t.Fatalf("%s after %s: %s (%v), want %s", subnet, last, got, err, want)
+		}
+	})
+}
+
+// Pods come and go: no two have the same address, and an address that was given back rests while others are free.
+func TestAddressesRest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		subnet := small(t)
+		all := usable(subnet)
+		used := map[netip.Addr]bool{}
+		var last netip.Addr
+		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			if rapid.Bool().Draw(t, "come") {
+				a, err := nextAddress(subnet, last, used)
+				if err != nil {
+					if len(used) < len(all) {
+						t.Fatalf("%d of %d are in use: %v", len(used), len(all), err)
+					}
+					continue
+				}
+				if used[a] || !slices.Contains(all, a) {
+					t.Fatalf("%s is in use, or not usable", a)
+				}
+				if a == last && len(used)+1 < len(all) {
+					t.Fatalf("%s again, with %d others free", a, len(all)-len(used)-1)
+				}
+				used[a], last = true, a
+			} else if len(used) > 0 {
+				a := rapid.SampledFrom(slices.SortedFunc(maps.Keys(used), netip.Addr.Compare)).Draw(t, "go")
+				delete(used, a)
+			}
+		}
+	})
+}
+
+func TestArgs(t *testing.T) {
+	for args, want := range map[string]podArgs{
+		"K8S_POD_NAMESPACE=a;K8S_POD_NAME=b":                                                {"a", "b", ""},
+		"IgnoreUnknown=1;K8S_POD_NAMESPACE=a;K8S_POD_NAME=b;K8S_POD_UID=c;K8S_POD_INFRA=d;": {"a", "b", "c"},
+	} {
+		if got, err := parseArgs(args); err != nil || got != want {
+			t.Errorf("%q: %+v, %v", args, got, err)
+		}
+	}
+	for _, args := range []string{"", "K8S_POD_NAME=b", "K8S_POD_NAMESPACE=a", "K8S_POD_NAMESPACE=;K8S_POD_NAME=b", ";;=;", "k8s_pod_namespace=a;k8s_pod_name=b"} {
+		if _, err := parseArgs(args); err == nil || err.Code != 4 {
+			t.Errorf("%q: error %v, want code 4", args, err)
+		}
+	}
+}
+
+// What is written on a row is read from it.
+func TestAttachmentOnItsRow(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		word := rapid.StringMatching(`[a-z0-9.-]{1,20}`)
+		a := attachment{uid: word.Draw(t, "uid"), network: word.Draw(t, "network"), sandbox: word.Draw(t, "sandbox"), ifName: word.Draw(t, "ifName"), host: newHostName()}
+		a.pod.Kind, a.pod.Namespace, a.pod.Name = "Pod", word.Draw(t, "namespace"), word.Draw(t, "name")
+		for i := range rapid.IntRange(1, 2).Draw(t, "families") {
+			subnet := []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:10:244:1::/64")}[i]
+			ip, err := nextAddress(subnet, netip.Addr{}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a.addresses = append(a.addresses, netip.PrefixFrom(ip, subnet.Bits()))
+		}
+		a.mac = [6]byte(rapid.SliceOfN(rapid.Byte(), 6, 6).Draw(t, "mac"))
+		got := parseAttachment(&ovsdb.Interface{Name: a.host, ExternalIDs: a.ids()})
+		if got.pod != a.pod || got.uid != a.uid || got.network != a.network || got.key() != a.key() || got.host != a.host || got.mac != a.mac || !slices.Equal(got.addresses, a.addresses) {
+			t.Fatalf("%+v, want %+v", got, a)
+		}
+	})
+}
+
+// A row whose external_ids somebody damaged can still be removed, but gives no pod.
+func TestDamagedRow(t *testing.T) {
+	whole := map[string]string{keyName: "web", keyNamespace: "default", keySandbox: "abc", keyIfName: "eth0", keyMAC: "0a:58:0a:f4:01:03", keyAddresses: "10.244.1.3/24"}
+	if a := parseAttachment(&ovsdb.Interface{Name: "x", ExternalIDs: whole}); len(a.addresses) != 1 {
+		t.Fatalf("%+v", a)
+	}
+	for key, value := range map[string]string{keyName: "", keyMAC: "0a", keyAddresses: "10.244.1.3"} {
+		ids := maps.Clone(whole)
+		ids[key] = value
+		if a := parseAttachment(&ovsdb.Interface{Name: "x", ExternalIDs: ids}); len(a.addresses) != 0 || a.key() != "abc/eth0" {
+			t.Errorf("without %s: %+v", key, a)
+		}
+	}
+}
+
+func TestHostName(t *testing.T) {
+	seen := map[string]bool{}
+	for range 100 {
+		name := newHostName()
+		if len(name) != 15 || !isHostName(name) || seen[name] {
+			t.Fatalf("name %q", name)
+		}
+		seen[name] = true
+	}
+	for _, other := range []string{"eth0", "hairpin", "hairpin0", "hairpinxxxxxxxx", "podman0", "veth1a2b3c4d"} {
+		if isHostName(other) {
+			t.Errorf("%q is taken for ours", other)
+		}
+	}
+}
+
+// FuzzArgs: whatever a runtime hands over, there is a pod or an error.
+func FuzzArgs(f *testing.F) {
+	f.Add("IgnoreUnknown=1;K8S_POD_NAMESPACE=a;K8S_POD_NAME=b")
+	f.Fuzz(func(t *testing.T, args string) {
+		if p, err := parseArgs(args); err == nil && (p.name == "" || p.namespace == "") {
+			t.Errorf("%q: %+v", args, p)
+		}
+	})
+}
