@@ -29,7 +29,7 @@ demo-down: build ## remove what `make demo` left up
 	@$(LAB) down
 
 test: setup image check ## all tests, on real Open vSwitch, OVN, nft, kernel and API server
-	$(GO) test -timeout 20m -p 2 ./...
+	$(GO) test -timeout 20m -p 1 ./...
 
 check: ## gofmt, go vet, staticcheck, go mod tidy
 	@test -z "$$(gofmt -l .)" || { echo "not formatted by gofmt:"; gofmt -l .; exit 1; }

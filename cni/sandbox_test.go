@@ -10,7 +10,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"syscall"
 	"testing"
@@ -236,12 +235,6 @@ func consistent(t testing.TB, n *lab.Node, want ...*sandbox) {
 func kill(t testing.TB, n *lab.Node, name string) {
 	t.Helper()
 	must(t, n.Kill(t.Context(), name, syscall.SIGKILL))
-}
-
-// exists tells whether a file is there.
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // freeze stops a daemon until thaw, or the end of the test.
