@@ -36,10 +36,19 @@ const (
 //go:embed packages.txt
 var packageList string
 
+// List is a root file system to build: the base system and these packages.
+type List struct {
+	Name     string // of the symlink to the present one, and the begin of its directory's name
+	Packages []string
+}
+
 // Packages returns the names of the packages that a node has beyond the base system, in the order of the list.
-func Packages() []string {
+func Packages() []string { return ReadPackages(packageList) }
+
+// ReadPackages reads a list of packages: one name per line, and comments from # to the end of the line.
+func ReadPackages(text string) []string {
 	var names []string
-	for line := range strings.Lines(packageList) {
+	for line := range strings.Lines(text) {
 		name, _, _ := strings.Cut(line, "#")
 		if name = strings.TrimSpace(name); name != "" {
 			names = append(names, name)
@@ -49,9 +58,11 @@ func Packages() []string {
 }
 
 // Root returns the directory under cacheDir that holds the image of the present list, built or not.
-func Root(cacheDir string) string {
-	sum := sha256.Sum256([]byte(Suite + " " + Variant + " " + strings.Join(Packages(), " ")))
-	return filepath.Join(cacheDir, current+"-"+hex.EncodeToString(sum[:6]))
+func Root(cacheDir string) string { return List{current, Packages()}.root(cacheDir) }
+
+func (l List) root(cacheDir string) string {
+	sum := sha256.Sum256([]byte(Suite + " " + Variant + " " + strings.Join(l.Packages, " ")))
+	return filepath.Join(cacheDir, l.Name+"-"+hex.EncodeToString(sum[:6]))
 }
 
 // Build returns the root directory of the node image, making it first if cacheDir does not have it.
@@ -61,11 +72,16 @@ func Root(cacheDir string) string {
 // then points to it. Callers may run at the same time, also in other processes: one builds, the others
 // wait. progress, which may be nil, gets a line for each step. Build needs root and debootstrap.
 func Build(ctx context.Context, cacheDir string, progress func(line string)) (string, error) {
+	return List{current, Packages()}.Build(ctx, cacheDir, progress)
+}
+
+// Build is the function Build for another list.
+func (l List) Build(ctx context.Context, cacheDir string, progress func(line string)) (string, error) {
 	if progress == nil {
 		progress = func(string) {}
 	}
-	root := Root(cacheDir)
-	if isDir(root) && pointsTo(cacheDir, root) {
+	root := l.root(cacheDir)
+	if isDir(root) && l.pointsTo(cacheDir, root) {
 		return root, nil
 	}
 	if err := os.MkdirAll(cacheDir, 0o755); err != nil {
@@ -77,18 +93,18 @@ func Build(ctx context.Context, cacheDir string, progress func(line string)) (st
 	}
 	defer unlock()
 	if !isDir(root) {
-		if err := create(ctx, cacheDir, root, progress); err != nil {
+		if err := l.create(ctx, cacheDir, root, progress); err != nil {
 			return "", fmt.Errorf("build image: %w", err)
 		}
 	}
-	if err := link(cacheDir, root); err != nil {
+	if err := l.link(cacheDir, root); err != nil {
 		return "", fmt.Errorf("link current image: %w", err)
 	}
 	return root, nil
 }
 
 // create runs debootstrap into a temporary directory beside root and renames it.
-func create(ctx context.Context, cacheDir, root string, progress func(string)) error {
+func (l List) create(ctx context.Context, cacheDir, root string, progress func(string)) error {
 	leftovers, err := filepath.Glob(filepath.Join(cacheDir, ".image-*"))
 	if err != nil {
 		return err
@@ -111,7 +127,7 @@ func create(ctx context.Context, cacheDir, root string, progress func(string)) e
 		return err
 	}
 	progress(fmt.Sprintf("debootstrap %s from %s", Suite, mirror))
-	if err := debootstrap(ctx, tmp, mirror, progress); err != nil {
+	if err := l.debootstrap(ctx, tmp, mirror, progress); err != nil {
 		return err
 	}
 	if err := clean(tmp); err != nil {
@@ -122,9 +138,9 @@ func create(ctx context.Context, cacheDir, root string, progress func(string)) e
 
 // debootstrap runs in a mount namespace of its own: whatever it mounts in the target is gone when it
 // ends, however it ends.
-func debootstrap(ctx context.Context, dir, mirror string, progress func(string)) error {
+func (l List) debootstrap(ctx context.Context, dir, mirror string, progress func(string)) error {
 	cmd := exec.CommandContext(ctx, "debootstrap", "--variant="+Variant,
-		"--include="+strings.Join(Packages(), ","), Suite, dir, mirror)
+		"--include="+strings.Join(l.Packages, ","), Suite, dir, mirror)
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
@@ -161,9 +177,9 @@ func clean(dir string) error {
 	return nil
 }
 
-// link makes the symlink "image" point to root; readers see the old target or the new one.
-func link(cacheDir, root string) error {
-	if pointsTo(cacheDir, root) {
+// link makes the symlink point to root; readers see the old target or the new one.
+func (l List) link(cacheDir, root string) error {
+	if l.pointsTo(cacheDir, root) {
 		return nil
 	}
 	tmp := filepath.Join(cacheDir, ".link")
@@ -173,11 +189,11 @@ func link(cacheDir, root string) error {
 	if err := os.Symlink(filepath.Base(root), tmp); err != nil {
 		return err
 	}
-	return os.Rename(tmp, filepath.Join(cacheDir, current))
+	return os.Rename(tmp, filepath.Join(cacheDir, l.Name))
 }
 
-func pointsTo(cacheDir, root string) bool {
-	target, err := os.Readlink(filepath.Join(cacheDir, current))
+func (l List) pointsTo(cacheDir, root string) bool {
+	target, err := os.Readlink(filepath.Join(cacheDir, l.Name))
 	return err == nil && target == filepath.Base(root)
 }
 
