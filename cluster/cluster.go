@@ -216,11 +216,12 @@ func (n *Node) HasAddress(a netip.Addr) bool {
 // finds it out on the host and publishes it, so that every other reader, and `hairpin plan` far from the
 // node, sees the same.
 type Gateway struct {
-	Mode      string         // "shared", "local" or "detached"; see Config.Gateway.Mode
+	Mode      string         // "shared", "local" or "detached"; empty = that of Config.Gateway.Mode
 	Bridge    string         // the Open vSwitch bridge, such as br-ex
 	Uplink    string         // the bridge's port to the wire, such as eth0; empty when detached
+	Device    string         // when detached: the host's link with the node's address, such as eth0 or wlan0
 	MAC       MAC            // of the bridge's LOCAL port and of the gateway router's external port
-	Addresses []netip.Prefix // on the bridge, IPv4 first
+	Addresses []netip.Prefix // on the bridge, IPv4 first; when detached its own, which the wire does not know
 	NextHops  []netip.Addr   // default gateways, IPv4 first; may be empty
 	Userspace bool           // the bridge uses the userspace (netdev) datapath
 }

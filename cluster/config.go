@@ -21,12 +21,20 @@ type Config struct {
 
 // GatewayConfig is the section [gateway].
 type GatewayConfig struct {
-	Mode              string         // mode: "shared" (later: "local", "detached")
+	Mode              string         // mode: ModeShared, ModeLocal or ModeDetached
 	Interface         string         // interface: the gateway bridge; empty = br-ex
 	NextHops          []netip.Addr   // next-hop: overrides the host's default gateways
 	MasqueradeSubnets []netip.Prefix // v4-masquerade-subnet, v6-masquerade-subnet
 	NodePort          bool           // nodeport: serve NodePorts at all
+	Advertise         []netip.Addr   // advertise-address: the gateway bridge's own addresses in mode detached
 }
+
+// Gateway modes: how pods leave the node, and how clients outside reach its Services.
+const (
+	ModeShared   = "shared"   // through the gateway router, which shares the node's address with the host
+	ModeLocal    = "local"    // through the host's own routing
+	ModeDetached = "detached" // as local, and the gateway bridge has no uplink (detached-gateway.md)
+)
 
 // ClusterSubnet is a range of pod addresses and the length of the part that each node gets.
 type ClusterSubnet struct {
@@ -36,7 +44,7 @@ type ClusterSubnet struct {
 
 // DefaultConfig gives the documents' addresses: pods 10.244.0.0/16 and fd00:10:244::/48, Services 10.96.0.0/16
 // and fd00:10:96::/112, masquerade 169.254.169.0/29 and fd69::/125, join 100.64.0.0/16 and fd98::/64, transit
-// 100.88.0.0/16 and fd97::/64.
+// 100.88.0.0/16 and fd97::/64, a detached gateway bridge 10.44.0.0 and fd00:10:44::.
 func DefaultConfig() Config {
 	p := netip.MustParsePrefix
 	return Config{
@@ -45,10 +53,11 @@ func DefaultConfig() Config {
 		MTU:            1400,
 		EncapPort:      6081,
 		Gateway: GatewayConfig{
-			Mode:              "shared",
+			Mode:              ModeShared,
 			Interface:         "br-ex",
 			MasqueradeSubnets: []netip.Prefix{p("169.254.169.0/29"), p("fd69::/125")},
 			NodePort:          true,
+			Advertise:         []netip.Addr{netip.MustParseAddr("10.44.0.0"), netip.MustParseAddr("fd00:10:44::")},
 		},
 		JoinSubnets:    []netip.Prefix{p("100.64.0.0/16"), p("fd98::/64")},
 		TransitSubnets: []netip.Prefix{p("100.88.0.0/16"), p("fd97::/64")},

@@ -20,11 +20,12 @@ const (
 // maxNodeID is the largest node id: tunnel keys of ports have 15 bits, and 0 is none.
 const maxNodeID = 32767
 
-// gatewayJSON is the value of AnnotationGateway. The keys uplink and datapath are ours.
+// gatewayJSON is the value of AnnotationGateway. The keys uplink, device and datapath are ours.
 type gatewayJSON struct {
 	Mode      string   `json:"mode"`
 	Bridge    string   `json:"bridge-id,omitempty"`
 	Uplink    string   `json:"uplink,omitempty"`
+	Device    string   `json:"device,omitempty"`
 	MAC       string   `json:"mac-address,omitempty"`
 	Addresses []string `json:"ip-addresses,omitempty"`
 	NextHops  []string `json:"next-hops,omitempty"`
@@ -33,7 +34,7 @@ type gatewayJSON struct {
 
 // GatewayAnnotation gives the value of AnnotationGateway that parses back to g.
 func GatewayAnnotation(g Gateway) string {
-	j := gatewayJSON{Mode: g.Mode, Bridge: g.Bridge, Uplink: g.Uplink, MAC: g.MAC.String(), Datapath: "system"}
+	j := gatewayJSON{Mode: g.Mode, Bridge: g.Bridge, Uplink: g.Uplink, Device: g.Device, MAC: g.MAC.String(), Datapath: "system"}
 	if g.Userspace {
 		j.Datapath = "netdev"
 	}
@@ -180,7 +181,7 @@ func (p *nodeParser) parseGateway(text string) {
 	if !ok {
 		p.problem(field, "has no \"default\"")
 	}
-	g := Gateway{Mode: j.Mode, Bridge: j.Bridge, Uplink: j.Uplink, Userspace: j.Datapath == "netdev"}
+	g := Gateway{Mode: j.Mode, Bridge: j.Bridge, Uplink: j.Uplink, Device: j.Device, Userspace: j.Datapath == "netdev"}
 	if j.MAC != "" {
 		mac, err := ParseMAC(j.MAC)
 		if err != nil {

@@ -118,7 +118,11 @@ func gatewayOptions() []Option {
 	masquerade := func(c *Config) *[]netip.Prefix { return &c.Cluster.Gateway.MasqueradeSubnets }
 	joins := func(c *Config) *[]netip.Prefix { return &c.Cluster.JoinSubnets }
 	return []Option{
-		oneOf("gateway", "mode", "gateway mode", func(c *Config) *string { return &c.Cluster.Gateway.Mode }, "shared"),
+		oneOf("gateway", "mode", "gateway mode", func(c *Config) *string { return &c.Cluster.Gateway.Mode },
+			cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached),
+		{"gateway", "advertise-address", "own addresses of the gateway bridge in mode detached, at most one per family",
+			func(c *Config, v string) error { return setAddrs(&c.Cluster.Gateway.Advertise, v) },
+			func(c *Config) string { return join(c.Cluster.Gateway.Advertise) }},
 		path("gateway", "interface", "the gateway bridge", func(c *Config) *string { return &c.Cluster.Gateway.Interface }),
 		{"gateway", "next-hop", "default gateways, at most one per family; empty = the host's",
 			func(c *Config, v string) error { return setAddrs(&c.Cluster.Gateway.NextHops, v) },
