@@ -31,8 +31,10 @@ type NodeConfig struct {
 	// Datapath is the type of br-ex: "netdev" (userspace), "system" (kernel), or "auto", which is "system" where the
 	// kernel has openvswitch. Empty means "auto".
 	Datapath string
-	Binds    map[string]string // path in the node → file or directory of the machine, read-only
-	Files    map[string]string // path in the node → content
+	// Plain is an ordinary machine: no daemon of Open vSwitch or OVN, addresses on eth0, nothing prepared for them.
+	Plain bool
+	Binds map[string]string // path in the node → file or directory of the machine, read-only
+	Files map[string]string // path in the node → content
 }
 
 // Node is a machine of its own as far as a node's programs can see: own root file system (an overlay of the node
@@ -51,6 +53,9 @@ func (l *Lab) StartNode(ctx context.Context, cfg NodeConfig) (*Node, error) {
 	}
 	if cfg.SystemID == "" {
 		cfg.SystemID = cfg.Name
+	}
+	if cfg.Plain {
+		cfg.Daemons = []string{}
 	}
 	if cfg.Daemons == nil {
 		cfg.Daemons = []string{OVSDB, VSwitchd, NB, SB, Northd, Controller}
@@ -86,12 +91,16 @@ func (l *Lab) holdNode(cfg NodeConfig) (*Node, error) {
 	if image == "" {
 		return nil, errors.New("this lab was opened, not started, and knows no image")
 	}
+	link := GatewayBridge
+	if cfg.Plain {
+		link = "eth0"
+	}
 	holder := holderConfig{
 		Name: cfg.Name,
 		Root: &rootConfig{Image: image, Stage: stage, Log: logs, Binds: cfg.Binds, Files: cfg.Files},
 		Network: networkConfig{
-			Link: GatewayBridge, Addresses: cfg.Addresses, Gateways: l.gatewaysOf(cfg.Addresses),
-			MAC: underlayMAC(cfg.Addresses), Router: true,
+			Link: link, Addresses: cfg.Addresses, Gateways: l.gatewaysOf(cfg.Addresses),
+			MAC: underlayMAC(cfg.Addresses), Router: !cfg.Plain,
 		},
 	}
 	h, err := l.hold(holder, &nodeRecord{Datapath: datapath, Daemons: map[string][]string{}})
@@ -109,6 +118,12 @@ func (l *Lab) holdNode(cfg NodeConfig) (*Node, error) {
 func (n *Node) bringUp(ctx context.Context, cfg NodeConfig) error {
 	wanted := func(name string) bool { return slices.Contains(cfg.Daemons, name) }
 	mac := underlayMAC(cfg.Addresses)
+	if cfg.Plain {
+		if err := n.plug(ctx, mac); err != nil {
+			return err
+		}
+		return n.waitForAddresses(ctx, "eth0")
+	}
 	wire := func() error {
 		if err := n.plug(ctx, mac); err != nil {
 			return err
