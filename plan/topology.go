@@ -206,13 +206,16 @@ func (z *zone) nat() {
 	for i := range z.Stacks {
 		s := &z.Stacks[i]
 		node := s.Address.Addr()
+		if !z.hostRouted() {
+			z.rows.Add(&nb.NAT{Router: gr, Type: nb.SNAT, External: node, Logical: s.Subnet, PortRange: ports, Owner: z.owner})
+		}
 		z.rows.Add(
-			&nb.NAT{Router: gr, Type: nb.SNAT, External: node, Logical: s.Subnet, PortRange: ports, Owner: z.owner},
 			// The two rows that heal: they repeat what lb_force_snat_ip does, for a connection whose first packet was
 			// lost after the load balancer had seen it (lab-notes.md; only the userspace datapath loses those).
 			&nb.NAT{
 				Router: gr, Type: nb.SNAT, External: s.Join.Addr(), Logical: everything(s.Family),
-				Match: `outport == "` + routerToJoin(gr) + `"`, Owner: z.owner,
+				// Not for load balancers that keep the client's source (skip_snat): their connections have no such mark.
+				Match: `outport == "` + routerToJoin(gr) + `" && ct_mark.force_snat == 1`, Owner: z.owner,
 			},
 			&nb.NAT{
 				Router: gr, Type: nb.SNAT, External: node, Logical: single(s.MasqHost),

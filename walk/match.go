@@ -21,6 +21,7 @@ type expression interface {
 type matched struct {
 	p       *Packet
 	in, out string // router ports
+	ctMark  uint32 // of the connection in the zone that the packet passed last
 }
 
 type (
@@ -31,6 +32,10 @@ type (
 	portIs   struct {
 		out  bool
 		name string
+	}
+	ctBit struct { // ct_mark.force_snat and the like: a bit of ct_mark
+		bit uint32
+		set bool
 	}
 	addressIn struct {
 		dst      bool
@@ -65,6 +70,8 @@ func (e portIs) holds(m *matched) bool {
 	}
 	return m.in == e.name
 }
+
+func (e ctBit) holds(m *matched) bool { return m.ctMark&e.bit != 0 == e.set }
 
 func (e addressIn) holds(m *matched) bool {
 	a := m.address(e.dst)
@@ -298,6 +305,8 @@ func (p *matchParser) constant(field, w string) (expression, error) {
 	switch {
 	case (field == "inport" || field == "outport") && quoted:
 		return portIs{field == "outport", name}, nil
+	case ctMarks(field) != 0 && (w == "0" || w == "1"):
+		return ctBit{ctMarks(field), w == "1"}, nil
 	case family == 0:
 		return nil, fmt.Errorf("%s == %s is not known", field, w)
 	}
@@ -321,6 +330,19 @@ func (p *matchParser) constant(field, w string) (expression, error) {
 		return nil, fmt.Errorf("%s == %s: not of one family", field, w)
 	}
 	return addressIn{dst, family, []netip.Prefix{prefix}}, nil
+}
+
+// ctMarks gives the bit of a part of ct_mark, 0 for other fields.
+func ctMarks(field string) uint32 {
+	switch field {
+	case "ct_mark.natted":
+		return markNatted
+	case "ct_mark.skip_snat":
+		return markSkipSNAT
+	case "ct_mark.force_snat":
+		return markForceSNAT
+	}
+	return 0
 }
 
 func newAddressInSet(dst bool, family cluster.Family, row *nb.AddressSet) expression {

@@ -101,6 +101,9 @@ func (r *run) unDNAT(n *node, rt *logicalRouter) {
 // by length of prefix. NAT rows leave replies alone.
 func (r *run) sourceNAT(n *node, rt *logicalRouter, out *routerPort, flags routerFlags) error {
 	m := matched{p: &r.p, out: out.row.Name}
+	if e := r.ctState.entry; e != nil {
+		m.ctMark = e.mark
+	}
 	var found *nat
 	level := 0
 	for _, x := range rt.nats {
