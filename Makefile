@@ -6,7 +6,7 @@ LAB := $(BIN)/lab
 .DEFAULT_GOAL := help
 # One setting for builds and tests, so that the libraries are compiled once.
 export CGO_ENABLED := 0
-.PHONY: help setup build image demo demo-down test check bench golden fuzz clean
+.PHONY: help setup build image image-oci demo demo-down test check bench golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,20 @@ build: ## build the binaries into bin/
 
 image: setup build ## make the node image (Debian 13 with Open vSwitch and OVN), cached
 	@$(LAB) image
+
+# The container image's name, and where it goes.
+IMAGE ?= hairpin:dev
+DIST := dist
+
+image-oci: setup build $(BIN)/portmap ## write the container image, an OCI archive, to dist/hairpin-image.tar (IMAGE=hairpin:dev)
+	@mkdir -p $(DIST)
+	@$(LAB) image --oci $(DIST)/hairpin-image.tar --name $(IMAGE) --hairpin $(BIN)/hairpin --portmap $(BIN)/portmap
+
+$(BIN)/portmap: image/portmap/go.mod
+	$(GO) build -C image/portmap -o ../../$@ github.com/containernetworking/plugins/plugins/meta/portmap
+
+$(BIN)/helm: charts/helm/go.mod
+	$(GO) build -C charts/helm -o ../../$@ helm.sh/helm/v4/cmd/helm
 
 demo: setup build ## three nodes, a Kubernetes API, every way to a Service; leaves the lab up
 	@$(LAB) demo
@@ -48,4 +62,4 @@ fuzz: ## each fuzzer for 20 seconds
 	  $(GO) test ./$$(dirname $$f) -run '^$$' -fuzz "^$$n$$" -fuzztime 20s -fuzzminimizetime 1x || exit 1; done; done
 
 clean: ## remove what was built here (caches outside the tree stay)
-	rm -rf $(BIN)
+	rm -rf $(BIN) $(DIST)

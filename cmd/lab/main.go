@@ -43,15 +43,26 @@ func root() *cobra.Command {
 }
 
 func imageCommand() *cobra.Command {
-	return &cobra.Command{Use: "image", Short: "make the node image, if it is not there, and print where it is", Args: cobra.NoArgs,
+	var out string
+	var container image.Container
+	c := &cobra.Command{Use: "image", Short: "make the node image, if it is not there, and print where it is; or write the container image", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			dir, err := image.Build(c.Context(), image.DefaultDir, func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) })
+			progress := func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) }
+			if out != "" {
+				return image.WriteOCI(c.Context(), image.DefaultDir, out, container, progress)
+			}
+			dir, err := image.Build(c.Context(), image.DefaultDir, progress)
 			if err != nil {
 				return err
 			}
 			fmt.Fprintln(c.OutOrStdout(), dir)
 			return nil
 		}}
+	c.Flags().StringVar(&out, "oci", "", "write the container image to this file, as an OCI archive")
+	c.Flags().StringVar(&container.Name, "name", "hairpin:dev", "its repository and tag")
+	c.Flags().StringVar(&container.Hairpin, "hairpin", "bin/hairpin", "its program")
+	c.Flags().StringVar(&container.Portmap, "portmap", "bin/portmap", "its CNI plugin for host ports")
+	return c
 }
 
 // start adds the flags of a demo to a command, and gives the function that starts it.
