@@ -37,6 +37,9 @@ type APIServerConfig struct {
 	ClusterCIDRs []netip.Prefix
 	// Nodes that get the identity of a kubelet (system:node:NAME in system:nodes).
 	Nodes []string
+	// Kubelets says that Nodes have real kubelets: one that is not heard of for 40 s is declared not ready. Without it,
+	// a Node stays as its status says.
+	Kubelets bool
 	// DieWithCaller ends it when the calling process is gone, however that happened. Without it the server stays, and
 	// OpenAPIServer finds it again.
 	DieWithCaller bool
@@ -153,6 +156,9 @@ func apiServerArgs(cfg APIServerConfig) []string {
 	add("--service-cidrs", prefixWords(cfg.ServiceCIDRs))
 	add("--cluster-cidrs", prefixWords(cfg.ClusterCIDRs))
 	add("--nodes", cfg.Nodes)
+	if cfg.Kubelets {
+		args = append(args, "--kubelets")
+	}
 	if cfg.DieWithCaller {
 		args = append(args, "--until-stdin-closes")
 	}

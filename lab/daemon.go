@@ -121,7 +121,11 @@ func (n *Node) StartDaemon(ctx context.Context, name string, args ...string) err
 
 // startOther runs a program under setsid; its shell writes the process id before it becomes the program.
 func (n *Node) startOther(ctx context.Context, name string, args []string) error {
-	script := fmt.Sprintf(`exec </dev/null >>/var/log/%[1]s.log 2>&1; echo $$ >%[2]s.new; mv %[2]s.new %[2]s; exec "$@"`, name, pidFile(name))
+	join := ""
+	if n.disk != "" {
+		join = joinScript
+	}
+	script := join + fmt.Sprintf(`exec </dev/null >>/var/log/%[1]s.log 2>&1; echo $$ >%[2]s.new; mv %[2]s.new %[2]s; exec "$@"`, name, pidFile(name))
 	if _, err := n.Exec(ctx, append([]string{"sh", "-c", "rm -f " + pidFile(name) + `; exec setsid --fork sh -c "$@"`, "sh", script, name}, args...)...); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}

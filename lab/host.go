@@ -215,6 +215,11 @@ func (h *Host) Stop() error {
 	if err := h.holder.kill(10 * time.Second); err != nil {
 		return fmt.Errorf("stop %s: %w", h.name, err)
 	}
+	if n := h.lab.Node(h.name); n != nil && n.disk != "" {
+		if err := removeCgroups(cgroupOf(h.lab.Name(), h.name)); err != nil {
+			return fmt.Errorf("stop %s: %w", h.name, err)
+		}
+	}
 	return h.lab.forget(h.name)
 }
 

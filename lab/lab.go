@@ -120,7 +120,7 @@ func Open(name string) (*Lab, error) {
 		host := &Host{lab: l, name: h.Name, holder: h.Holder, addresses: h.Addresses}
 		l.hosts[h.Name] = host
 		if h.Node != nil {
-			l.nodes[h.Name] = &Node{Host: host, datapath: h.Node.Datapath}
+			l.nodes[h.Name] = &Node{Host: host, datapath: h.Node.Datapath, disk: h.Node.Disk}
 		}
 	}
 	l.plugged = len(r.Hosts)

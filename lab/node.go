@@ -35,6 +35,9 @@ type NodeConfig struct {
 	Plain bool
 	Binds map[string]string // path in the node → file or directory of the machine, read-only
 	Files map[string]string // path in the node → content
+	// Disk makes the node a plain machine for containers: it has control groups and mounts that pods can share. Disk is a
+	// directory of the machine that keeps what the node writes; after Stop, StartNode with the same one is a reboot.
+	Disk string
 }
 
 // Node is a machine of its own as far as a node's programs can see: own root file system (an overlay of the node
@@ -42,6 +45,7 @@ type NodeConfig struct {
 type Node struct {
 	*Host
 	datapath string
+	disk     string   // NodeConfig.Disk
 	daemons  sync.Map // name → *sync.Mutex, see hold
 }
 
@@ -54,6 +58,7 @@ func (l *Lab) StartNode(ctx context.Context, cfg NodeConfig) (*Node, error) {
 	if cfg.SystemID == "" {
 		cfg.SystemID = cfg.Name
 	}
+	cfg.Plain = cfg.Plain || cfg.Disk != ""
 	if cfg.Plain {
 		cfg.Daemons = []string{}
 	}
@@ -97,17 +102,20 @@ func (l *Lab) holdNode(cfg NodeConfig) (*Node, error) {
 	}
 	holder := holderConfig{
 		Name: cfg.Name,
-		Root: &rootConfig{Image: image, Stage: stage, Log: logs, Binds: cfg.Binds, Files: cfg.Files},
+		Root: &rootConfig{
+			Image: image, Stage: stage, Log: logs, Binds: cfg.Binds, Files: cfg.Files,
+			Disk: cfg.Disk, Group: cgroupOf(l.Name(), cfg.Name),
+		},
 		Network: networkConfig{
 			Link: link, Addresses: cfg.Addresses, Gateways: l.gatewaysOf(cfg.Addresses),
 			MAC: underlayMAC(cfg.Addresses), Router: !cfg.Plain,
 		},
 	}
-	h, err := l.hold(holder, &nodeRecord{Datapath: datapath, Daemons: map[string][]string{}})
+	h, err := l.hold(holder, &nodeRecord{Datapath: datapath, Disk: cfg.Disk, Daemons: map[string][]string{}})
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{Host: h, datapath: datapath}
+	n := &Node{Host: h, datapath: datapath, disk: cfg.Disk}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.nodes[cfg.Name] = n
@@ -232,7 +240,11 @@ func (n *Node) Path(inNode string) string {
 
 // Argv gives the command line that runs a command in the node.
 func (n *Node) Argv(args ...string) []string {
-	return append([]string{"nsenter", "--target", strconv.Itoa(n.holder.PID), "--mount", "--uts", "--net", "--pid", "--"}, args...)
+	argv := []string{"nsenter", "--target", strconv.Itoa(n.holder.PID), "--mount", "--uts", "--net", "--pid"}
+	if n.disk != "" {
+		argv = append(argv, "--cgroup")
+	}
+	return append(append(argv, "--"), args...)
 }
 
 // Command prepares a command in the node. It ends with the node, and with ctx.

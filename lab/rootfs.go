@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,21 +16,40 @@ type rootConfig struct {
 	Log   string            // directory of the machine that becomes /var/log
 	Binds map[string]string // target in the node → source on the machine, read-only
 	Files map[string]string // path in the node → content
+	// Disk is a directory of the machine that keeps the changes; empty: memory keeps them. With a disk, the node is a
+	// machine that runs containers (see machine.go), in the control group Group.
+	Disk  string `json:",omitempty"`
+	Group string `json:",omitempty"`
 }
+
+// diskDirs are directories of a node that lie on its disk and not in the overlay: a container runtime makes overlays of
+// its own in them, and an overlay cannot be the upper layer of another.
+func diskDirs() []string { return []string{"var/lib/containerd", "var/lib/kubelet"} }
 
 // enterRoot builds the file system and makes it the root of this process. The process must be the first of its
 // process namespace and in a mount namespace of its own. Nothing of it is seen outside, and it goes with the process.
 func enterRoot(cfg rootConfig) error {
+	var groups []hierarchy
+	if cfg.Disk != "" {
+		var err error
+		if groups, err = joinCgroups(cfg.Group); err != nil {
+			return err
+		}
+	}
 	if err := mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return err
 	}
 	if err := mount("tmpfs", cfg.Stage, "tmpfs", 0, "mode=755"); err != nil {
 		return err
 	}
+	changes := cfg.Stage
+	if cfg.Disk != "" {
+		changes = cfg.Disk
+	}
 	root := filepath.Join(cfg.Stage, "root")
-	upper, work := filepath.Join(cfg.Stage, "upper"), filepath.Join(cfg.Stage, "work")
+	upper, work := filepath.Join(changes, "upper"), filepath.Join(changes, "work")
 	for _, d := range []string{root, upper, work} {
-		if err := os.Mkdir(d, 0o755); err != nil {
+		if err := os.MkdirAll(d, 0o755); err != nil {
 			return err
 		}
 	}
@@ -39,6 +59,11 @@ func enterRoot(cfg rootConfig) error {
 	}
 	if err := fillRoot(root, cfg); err != nil {
 		return err
+	}
+	if cfg.Disk != "" {
+		if err := fillMachine(root, cfg.Disk, groups); err != nil {
+			return err
+		}
 	}
 	if err := os.Chdir(root); err != nil {
 		return err
@@ -50,7 +75,32 @@ func enterRoot(cfg rootConfig) error {
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("leave old root: %w", err)
 	}
+	if cfg.Disk != "" { // as on a machine with systemd: volumes of pods that mount something show it to others
+		if err := mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
+			return err
+		}
+	}
 	return os.Chdir("/")
+}
+
+// fillMachine adds what a node with a disk has.
+func fillMachine(root, disk string, groups []hierarchy) error {
+	for _, d := range diskDirs() {
+		source, target := filepath.Join(disk, filepath.Base(d)), filepath.Join(root, d)
+		if err := errors.Join(os.MkdirAll(source, 0o711), os.MkdirAll(target, 0o711)); err != nil {
+			return err
+		}
+		if err := mount(source, target, "", unix.MS_BIND, ""); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(root, "usr/lib/modules"), 0o755); err != nil {
+		return err
+	}
+	if err := guardSysctls(root); err != nil {
+		return err
+	}
+	return mountCgroups(root, groups)
 }
 
 func fillRoot(root string, cfg rootConfig) error {

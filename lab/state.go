@@ -40,6 +40,7 @@ type hostRecord struct {
 // nodeRecord is what a Node has beyond a Host.
 type nodeRecord struct {
 	Datapath string              // "netdev" or "system"
+	Disk     string              `json:",omitempty"` // NodeConfig.Disk
 	Daemons  map[string][]string // of StartDaemon, by name
 	Pods     []podRecord
 }
@@ -146,7 +147,11 @@ func (r *record) removeAll() error {
 		errs = append(errs, s.Stop())
 	}
 	for i := len(r.Hosts) - 1; i >= 0; i-- { // the underlay came first and goes last
-		errs = append(errs, r.Hosts[i].Holder.kill(10*time.Second))
+		h := r.Hosts[i]
+		errs = append(errs, h.Holder.kill(10*time.Second))
+		if h.Node != nil && h.Node.Disk != "" {
+			errs = append(errs, removeCgroups(cgroupOf(r.Name, h.Name)))
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err // keep the directory: it says what is left
