@@ -33,7 +33,7 @@ func kubeBuildFlags() []string {
 	} {
 		link = append(link, "-X k8s.io/component-base/version."+v)
 	}
-	return []string{"-buildvcs=false", "-mod=readonly", "-ldflags=" + strings.Join(link, " ")}
+	return []string{"-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags=" + strings.Join(link, " ")}
 }
 
 // BuildKube returns the path of a hairpin-kube binary built from lab/kube, building it in cacheDir when it is not there.

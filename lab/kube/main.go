@@ -1,5 +1,6 @@
 // Command hairpin-kube is the lab's Kubernetes: etcd, kube-apiserver, kube-controller-manager and kube-scheduler
-// of one Kubernetes release in one process, without a kubelet and without any file outside --dir.
+// of one Kubernetes release in one process, without a kubelet and without any file outside --dir. As "hairpin-kube kubelet"
+// and "hairpin-kube kubectl" it is these two (see runAs).
 //
 // It lives in a Go module of its own so that the product's go.mod stays small. The lab builds it once and
 // keeps it in its cache (see BuildKube in hairpin/lab).
@@ -37,10 +38,14 @@ type config struct {
 	nodeMaskV6   int            // bits of a Node's IPv6 pod CIDR
 	controllers  []string       // as kube-controller-manager --controllers
 	nodes        []string       // Nodes that get a kubelet's identity
+	kubelets     bool           // Nodes have kubelets, so one whose lease grows old is dead
 	untilEOF     bool           // stop when stdin closes
 }
 
 func main() {
+	if code, ran := runAs(os.Args); ran {
+		os.Exit(code)
+	}
 	cfg, err := parseFlags(os.Args[1:])
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "hairpin-kube:", err)
@@ -77,11 +82,12 @@ func parseFlags(args []string) (config, error) {
 	v6 := fs.Int("node-mask-size-v6", 64, "prefix length of each Node's IPv6 pod range, in bits")
 	controllers := fs.StringSlice("controllers", defaultControllers(), "controllers to run, as --controllers of kube-controller-manager")
 	nodes := fs.StringSlice("nodes", nil, "Nodes for which a token of a kubelet and DIR/node-NAME.kubeconfig are made")
+	kubelets := fs.Bool("kubelets", false, "every Node has a kubelet: one that is not heard of for 40 s is not ready")
 	untilEOF := fs.Bool("until-stdin-closes", false, "stop when stdin closes, that is, when the parent is gone")
 	if err := fs.Parse(args); err != nil {
 		return config{}, err
 	}
-	cfg := config{dir: *dir, port: *port, nodeMaskV4: *v4, nodeMaskV6: *v6, controllers: *controllers, nodes: *nodes, untilEOF: *untilEOF}
+	cfg := config{dir: *dir, port: *port, nodeMaskV4: *v4, nodeMaskV6: *v6, controllers: *controllers, nodes: *nodes, kubelets: *kubelets, untilEOF: *untilEOF}
 	if cfg.dir == "" {
 		return config{}, fmt.Errorf("--dir is required")
 	}

@@ -126,8 +126,10 @@ func apiServerArgs(cfg config, paths statePaths, etcd string) []string {
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged=true",
-		// Nodes of the lab have no names in DNS; exec and logs need this, should there be kubelets.
+		// Nodes of the lab have no names in DNS; exec and logs need this, where there are kubelets.
 		"--kubelet-preferred-address-types=InternalIP",
+		"--kubelet-client-certificate=" + paths.kubeletClientCert,
+		"--kubelet-client-key=" + paths.serverKey,
 		"--profiling=false",
 		// Watches end with the server instead of holding it up.
 		"--shutdown-watch-termination-grace-period=500ms",
@@ -148,14 +150,15 @@ func controllerManagerArgs(cfg config, paths statePaths) []string {
 		"--allocate-node-cidrs=true",
 		"--configure-cloud-routes=false",
 		"--cluster-cidr=" + join(cfg.clusterCIDRs),
-		// Ten years: a Node's status is written once by a program and its lease never. What the status says (Ready or not)
-		// still gives and takes taints.
-		"--node-monitor-grace-period=87600h",
-		"--node-startup-grace-period=87600h",
 		// The defaults (20 and 30 per second) would be what a benchmark of 10 000 Services measures.
 		"--kube-api-qps=5000",
 		"--kube-api-burst=10000",
 		"--profiling=false",
+	}
+	if !cfg.kubelets {
+		// Ten years: a Node's status is written once by a program and its lease never. What the status says (Ready or not)
+		// still gives and takes taints.
+		args = append(args, "--node-monitor-grace-period=87600h", "--node-startup-grace-period=87600h")
 	}
 	for _, p := range cfg.clusterCIDRs {
 		family, bits := "ipv6", cfg.nodeMaskV6

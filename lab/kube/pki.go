@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// writeCertificates makes the CA and the service account key when they are missing, and a new serving certificate.
+// writeCertificates makes the CA and the service account key when they are missing, and new certificates of the API server, as a server and as a client.
 func writeCertificates(cfg config, p statePaths) error {
 	ca, caKey, err := loadOrMakeCA(p.caCert, p.caKey)
 	if err != nil {
@@ -43,7 +43,16 @@ func writeCertificates(cfg config, p statePaths) error {
 	if err != nil {
 		return fmt.Errorf("signing the serving certificate: %w", err)
 	}
-	return writePEM(p.serverCert, "CERTIFICATE", der)
+	if err := writePEM(p.serverCert, "CERTIFICATE", der); err != nil {
+		return err
+	}
+	client := certificate("kube-apiserver-kubelet-client")
+	client.Subject.Organization = []string{"system:masters"} // a kubelet asks the API server what its client may do
+	client.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	if der, err = x509.CreateCertificate(rand.Reader, client, ca, serverKey.Public(), caKey); err != nil {
+		return fmt.Errorf("signing the client certificate for kubelets: %w", err)
+	}
+	return writePEM(p.kubeletClientCert, "CERTIFICATE", der)
 }
 
 // firstAddr is the cluster IP of the service "kubernetes".

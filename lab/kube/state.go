@@ -19,10 +19,11 @@ import (
 // statePaths are the files under --dir.
 type statePaths struct {
 	etcd              string // etcd's data directory
-	pki               string // directory of the next five
+	pki               string // directory of the next six
 	caCert, caKey     string
 	serverCert        string
 	serverKey         string
+	kubeletClientCert string // what the API server shows to kubelets; its key is serverKey
 	serviceAccountKey string
 	tokens            string // static tokens, as --token-auth-file wants them
 	adminKubeconfig   string
@@ -43,6 +44,7 @@ func writeState(cfg config) (statePaths, error) {
 		caKey:             filepath.Join(pki, "ca.key"),
 		serverCert:        filepath.Join(pki, "apiserver.crt"),
 		serverKey:         filepath.Join(pki, "apiserver.key"),
+		kubeletClientCert: filepath.Join(pki, "kubelet-client.crt"),
 		serviceAccountKey: filepath.Join(pki, "sa.key"),
 		tokens:            filepath.Join(dir, "tokens.csv"),
 		adminKubeconfig:   filepath.Join(dir, "kubeconfig"),
