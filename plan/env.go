@@ -13,6 +13,7 @@ import (
 type Env struct {
 	Config *cluster.Config
 	Node   *cluster.Node
+	Mode   string          // of the node's gateway, such as cluster.ModeShared
 	Stacks []Stack         // the IP versions that the node has, IPv4 first; never empty
 	Nodes  []*cluster.Node // all nodes, this one included
 
@@ -25,7 +26,8 @@ type Env struct {
 type Stack struct {
 	Family cluster.Family
 
-	Address netip.Prefix // of the node on the gateway bridge, and of the gateway router
+	Address netip.Prefix // of the host on the gateway bridge, and of the gateway router
+	Node    netip.Addr   // by which the wire knows the node: Address, but in mode detached
 	NextHop netip.Addr   // default gateway of the wire; zero = none
 	Others  []netip.Addr // further addresses of the host, sorted
 
@@ -40,6 +42,7 @@ type Stack struct {
 	Masquerade netip.Prefix // the masquerade subnet and its places (host-to-service.md)
 	MasqOVN    netip.Addr
 	MasqHost   netip.Addr
+	MasqLocal  netip.Addr // not a host's: VIP of what keeps the client's address
 	MasqNext   netip.Addr
 	MasqPin    netip.Addr // hairpin source
 
@@ -116,26 +119,44 @@ func (c *checker) node(e *Env) {
 	if len(n.PodCIDRs) == 0 {
 		c.problem(fieldPodCIDRs, "the node has no range of pod addresses")
 	}
-	if m := e.Config.Gateway.Mode; m != "" && m != modeShared {
-		c.problem("[gateway] mode", "%q is not served yet, only %q", m, modeShared)
-	} else if g.Mode != "" && g.Mode != modeShared {
-		c.problem(fieldGateway, "[gateway] mode %q is not served yet, only %q", g.Mode, modeShared)
-	}
+	c.mode(e)
 	if e.Config.EncapPort != 0 && e.Config.EncapPort != geneve {
 		c.problem("[default] encap-port", "%d is not served yet, only %d", e.Config.EncapPort, geneve)
 	}
 	switch {
 	case g.MAC == cluster.MAC{}:
 		c.problem(fieldGateway, "mac-address: the gateway bridge has none")
-	case g.Bridge == "" || g.Uplink == "":
-		c.problem(fieldGateway, "bridge-id, uplink: mode %q needs both", modeShared)
+	case g.Bridge == "":
+		c.problem(fieldGateway, "bridge-id: there is no gateway bridge")
+	case e.wired() && g.Uplink == "":
+		c.problem(fieldGateway, "uplink: mode %s needs one, bridge %s has none", e.Mode, g.Bridge)
+	case !e.wired() && g.Uplink != "":
+		c.problem(fieldGateway, "uplink: mode %s has none, but %s is a port of bridge %s", e.Mode, g.Uplink, g.Bridge)
 	case len(g.Addresses) == 0:
 		c.problem(fieldGateway, "ip-addresses: the gateway bridge has none")
 	}
 }
 
-// modeShared is the gateway mode in which the uplink is a port of the gateway bridge.
-const modeShared = "shared"
+// mode finds the node's gateway mode: what the node says of itself, else what the configuration says.
+func (c *checker) mode(e *Env) {
+	field := fieldGateway
+	if e.Mode = e.Node.Gateway.Mode; e.Mode == "" {
+		e.Mode, field = e.Config.Gateway.Mode, "[gateway] mode"
+	}
+	switch e.Mode {
+	case "":
+		e.Mode = cluster.ModeShared
+	case cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached:
+	default:
+		c.problem(field, "%q is not a gateway mode: %s, %s or %s", e.Mode, cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached)
+	}
+}
+
+// wired tells whether the gateway bridge has the wire, and the node's address.
+func (e *Env) wired() bool { return e.Mode != cluster.ModeDetached }
+
+// hostRouted tells whether pods leave, and clients outside come in, by the host's own routing.
+func (e *Env) hostRouted() bool { return e.Mode != cluster.ModeShared }
 
 // stack gives the addresses of one IP version, or not ok when the cluster or the node does not have it.
 func (c *checker) stack(e *Env, f cluster.Family) (Stack, bool) {
@@ -161,7 +182,12 @@ func (c *checker) stack(e *Env, f cluster.Family) (Stack, bool) {
 			s.Services = append(s.Services, r.Masked())
 		}
 	}
-	s.NextHop = nextHop(e, f)
+	s.Node = s.Address.Addr()
+	if e.wired() {
+		s.NextHop = nextHop(e, f)
+	} else if a := e.Node.Address(f); a.IsValid() {
+		s.Node = a
+	}
 	s.Others = otherAddresses(e, &s)
 	return s, c.places(e, &s)
 }
@@ -176,7 +202,7 @@ func (c *checker) places(e *Env, s *Stack) bool {
 		to    *netip.Addr
 		place int
 	}{
-		{&s.MasqOVN, claims.MasqOVN}, {&s.MasqHost, claims.MasqHost}, {&s.MasqNext, claims.MasqNextHop}, {&s.MasqPin, claims.MasqHairpin},
+		{&s.MasqOVN, claims.MasqOVN}, {&s.MasqHost, claims.MasqHost}, {&s.MasqLocal, claims.MasqETPLocal}, {&s.MasqNext, claims.MasqNextHop}, {&s.MasqPin, claims.MasqHairpin},
 	} {
 		*p.to = c.nth(masq, p.place, "[gateway] "+v+"-masquerade-subnet").Addr()
 	}
@@ -185,7 +211,7 @@ func (c *checker) places(e *Env, s *Stack) bool {
 	s.JoinRouter = c.nth(join, joinRouterPlace, "[gateway] "+v+"-join-subnet")
 	s.Join = c.nth(join, e.Node.ID+nodeOffset, "[gateway] "+v+"-join-subnet")
 	s.Transit = c.nth(transit, e.Node.ID+nodeOffset, "[clustermanager] "+v+"-transit-subnet")
-	for _, p := range []netip.Addr{s.MasqOVN, s.MasqHost, s.MasqNext, s.MasqPin, s.Router.Addr(), s.Management.Addr(), s.JoinRouter.Addr(), s.Join.Addr(), s.Transit.Addr()} {
+	for _, p := range []netip.Addr{s.MasqOVN, s.MasqHost, s.MasqLocal, s.MasqNext, s.MasqPin, s.Router.Addr(), s.Management.Addr(), s.JoinRouter.Addr(), s.Join.Addr(), s.Transit.Addr()} {
 		if !p.IsValid() {
 			return false
 		}

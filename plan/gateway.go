@@ -7,21 +7,29 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// gateway is the node's gateway bridge in mode "shared", and the host behind it: the uplink, the host (LOCAL) and the
-// gateway router (the patch port) meet on the bridge; host and gateway router have the same addresses.
+// gateway is the node's gateway bridge, and the host behind it. The uplink, the host (LOCAL) and the gateway router (the
+// patch port) meet on the bridge; host and gateway router have the same addresses. In mode detached there is no uplink.
 func gateway(e Env) (datapath.State, []Problem) {
 	b := newBridge(&e, claims.FeatureGateway)
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
 		b.hostToService(s)
 		b.hostEndpoint(s)
-		b.fromOVN(s)
-		b.fromHost(s)
-		b.fromWire(s)
+		if e.wired() {
+			b.fromOVN(s)
+			b.fromHost(s)
+			b.fromWire(s)
+		} else {
+			b.throughHost(s)
+		}
 	}
-	b.layer2()
+	if e.wired() {
+		b.layer2()
+		b.tunnels()
+	} else {
+		b.classify(prioRest, flow.Match{}, flow.Drop{})
+	}
 	b.rewrite()
-	b.tunnels()
 	return datapath.State{Bridge: flow.State{Flows: b.flows}, Host: hostSide(&e), NFT: hostFilter(&e)}, nil
 }
 
@@ -101,8 +109,11 @@ func (b *bridge) hostEndpoint(s *Stack) {
 	// The primary address: the load balancer wrote the host's masquerade address instead (host-to-service.md).
 	b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: single(node), Dst: single(s.MasqHost)},
 		flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATDst, Addr: node}})
-	// Secondary addresses stay themselves.
+	// Secondary addresses stay themselves. Detached, they are like any other beyond the host.
 	for _, a := range s.Others {
+		if !b.env.wired() {
+			break
+		}
 		b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: single(node), Dst: single(a)},
 			flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost})
 	}
@@ -130,14 +141,24 @@ func (b *bridge) fromOVN(s *Stack) {
 	marked.PktMark = claims.MarkNodeIP
 	asNode.NAT = flow.NAT{Kind: flow.NATSrc, Addr: s.Address.Addr()}
 	b.classify(prioMarked, marked, asNode, out)
-	// Pods that were not SNATed: this node's may pass, others' must not, their egress SNAT is not there yet (egress-ip.md).
-	own := m
-	own.Src = s.Subnet
-	b.classify(prioOwnPods, own, track, out)
+	// Pods that were not SNATed: this node's may pass (where they leave by the host, they never come here), others' must
+	// not, their egress SNAT is not there yet (egress-ip.md).
+	if !b.env.hostRouted() {
+		own := m
+		own.Src = s.Subnet
+		b.classify(prioOwnPods, own, track, out)
+	}
 	for _, c := range s.Cluster {
 		b.classify(prioPods, flow.Match{InPort: b.ovn, Protocol: m.Protocol, Src: c}, flow.Drop{})
 	}
 	b.classify(prioTrack, m, track, out)
+}
+
+// throughHost leads everything else that the gateway router sends, such as to an endpoint on another host, through the
+// host, which routes it: from OVN's masquerade address, because the host drops what comes in from its own (martian source).
+func (b *bridge) throughHost(s *Stack) {
+	b.classify(prioTrack, flow.Match{InPort: b.ovn, Protocol: words(s.Family).ip, Src: single(s.Address.Addr())},
+		flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost})
 }
 
 // fromHost sends the host's packets to the wire and remembers the connections as the host's.

@@ -34,7 +34,11 @@ func hostSide(e *Env) host.State {
 	for i := range e.Stacks {
 		k.management(&e.Stacks[i])
 		k.services(&e.Stacks[i], bridge)
-		k.borrowed(&e.Stacks[i], bridge)
+		if e.wired() {
+			k.borrowed(&e.Stacks[i], bridge)
+		} else {
+			k.address(host.Address{AddressKey: host.AddressKey{Link: bridge, Prefix: e.Stacks[i].Address}})
+		}
 	}
 	k.sysctls(bridge)
 	return k.state
@@ -62,7 +66,7 @@ func (k *kernel) services(s *Stack, bridge string) {
 		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: bridge, Via: s.MasqNext, Src: node, MTU: mtu})
 	}
 	// Replies of endpoints on this host, to connections that the gateway router brought.
-	k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: single(s.MasqOVN)}, Link: bridge, Src: node, MTU: mtu})
+	k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: single(s.MasqOVN)}, Link: bridge, Src: s.Node, MTU: mtu})
 	k.neighbor(bridge, s.MasqNext, masqMAC())
 	k.neighbor(bridge, s.MasqOVN, k.env.Node.Gateway.MAC)
 }
@@ -89,7 +93,7 @@ func (k *kernel) sysctls(bridge string) {
 		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/rp_filter", link), "2")
 		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/send_redirects", link), "0")
 	}
-	if g := &k.env.Node.Gateway; g.Userspace {
+	if g := &k.env.Node.Gateway; g.Userspace && k.env.wired() {
 		// The kernel sees the uplink's frames too, and would answer router advertisements there.
 		k.sysctl(fmt.Sprintf("net/ipv6/conf/%s/disable_ipv6", g.Uplink), "1")
 	}
@@ -119,6 +123,7 @@ const (
 	chainNodePortIn  = "nodeport-prerouting"
 	chainNodePortOut = "nodeport-output"
 	chainToPods      = "to-pods"
+	chainEgress      = "egress"
 	chainUplink      = "uplink"
 	chainPods        = "pods"
 
@@ -150,12 +155,17 @@ func hostFilter(e *Env) nft.State {
 			t.Maps[m.Name] = m
 		}
 	}
+	if e.hostRouted() {
+		t.Chains[chainEgress] = &nft.Chain{Name: chainEgress, Type: "nat", Hook: "postrouting", Priority: hookSNAT, Rules: egress(e, owner), Owner: owner}
+	}
 	s := nft.State{nft.Inet: t}
 	if g := &e.Node.Gateway; g.Userspace {
-		s[nft.Netdev] = &nft.Table{Chains: map[string]*nft.Chain{chainUplink: {
-			Name: chainUplink, Type: "filter", Hook: "ingress", Device: g.Uplink, Priority: hookGuard, Owner: owner,
-			Rules: []nft.Rule{{Do: nft.Drop{}, Comment: copied, Owner: owner}},
-		}}}
+		if e.wired() {
+			s[nft.Netdev] = &nft.Table{Chains: map[string]*nft.Chain{chainUplink: {
+				Name: chainUplink, Type: "filter", Hook: "ingress", Device: g.Uplink, Priority: hookGuard, Owner: owner,
+				Rules: []nft.Rule{{Do: nft.Drop{}, Comment: copied, Owner: owner}},
+			}}}
+		}
 		t.Chains[chainPods] = &nft.Chain{
 			Name: chainPods, Type: "filter", Hook: "prerouting", Priority: hookGuard, Owner: owner,
 			Rules: []nft.Rule{{Matches: []nft.Match{nft.InInterface{Name: claims.PodInterface + "*"}}, Do: nft.Drop{}, Comment: copied, Owner: owner}},
@@ -196,7 +206,7 @@ func balancedRules(e *Env, owner cluster.Owner) []nft.Rule {
 			Matches: []nft.Match{nft.AddrIn{Prefix: single(s.MasqOVN)}},
 			Do:      nft.Return{}, Comment: "balanced by the gateway router", Owner: owner,
 		}, nft.Rule{
-			Matches: []nft.Match{nft.InInterface{Name: claims.ManagementPort}, nft.AddrIn{Dst: true, Prefix: single(s.Address.Addr())}},
+			Matches: []nft.Match{nft.InInterface{Name: claims.ManagementPort}, nft.AddrIn{Dst: true, Prefix: single(s.Node)}},
 			Do:      nft.Return{}, Comment: "balanced by the node switch", Owner: owner,
 		})
 	}
@@ -213,6 +223,26 @@ func toPods(e *Env, owner cluster.Owner) []nft.Rule {
 			Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, nft.AddrIn{Not: true, Prefix: single(a)}},
 			Do:      nft.SNAT{Addr: a}, Comment: "the host's source towards pods", Owner: owner,
 		})
+	}
+	return rules
+}
+
+// egress hides behind the node's address, whichever that is on the link, what leaves by the host: this node's pods and,
+// detached, what the gateway router sends to elsewhere.
+func egress(e *Env, owner cluster.Owner) []nft.Rule {
+	var rules []nft.Rule
+	hide := func(from netip.Prefix, not, comment string) {
+		rules = append(rules, nft.Rule{
+			Matches: []nft.Match{nft.AddrIn{Prefix: from}, nft.OutInterface{Name: not, Not: true}},
+			Do:      nft.Masquerade{}, Comment: comment, Owner: owner,
+		})
+	}
+	for i := range e.Stacks {
+		s := &e.Stacks[i]
+		hide(s.Subnet, claims.ManagementPort, "pods leave the cluster")
+		if !e.wired() {
+			hide(single(s.MasqOVN), e.Node.Gateway.Bridge, "Services with endpoints elsewhere")
+		}
 	}
 	return rules
 }

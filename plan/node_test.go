@@ -24,9 +24,17 @@ func TestNodeThatCannotBePlanned(t *testing.T) {
 		{"no pods", func(s *cluster.Snapshot, n *cluster.Node) { n.PodCIDRs = nil }, "Node/node-a: spec.podCIDRs: the node has no range of pod addresses"},
 		{"no address", func(s *cluster.Snapshot, n *cluster.Node) { n.Addresses = nil }, "Node/node-a: status.addresses: the node has no InternalIP"},
 		{"no MAC", func(s *cluster.Snapshot, n *cluster.Node) { n.Gateway.MAC = cluster.MAC{} }, "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: mac-address: the gateway bridge has none"},
-		{"no uplink", func(s *cluster.Snapshot, n *cluster.Node) { n.Gateway.Uplink = "" }, "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: bridge-id, uplink: mode \"shared\" needs both"},
+		{"no uplink", func(s *cluster.Snapshot, n *cluster.Node) { n.Gateway.Uplink = "" }, "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: uplink: mode shared needs one, bridge breth0 has none"},
 		{"no gateway address", func(s *cluster.Snapshot, n *cluster.Node) { n.Gateway.Addresses = nil }, "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: ip-addresses: the gateway bridge has none"},
-		{"other mode", func(s *cluster.Snapshot, n *cluster.Node) { s.Config.Gateway.Mode = "local" }, `Node/node-a: [gateway] mode: "local" is not served yet, only "shared"`},
+		{"unknown mode", func(s *cluster.Snapshot, n *cluster.Node) {
+			s.Config.Gateway.Mode, n.Gateway.Mode = "nearby", ""
+		}, `Node/node-a: [gateway] mode: "nearby" is not a gateway mode: shared, local or detached`},
+		{"local without uplink", func(s *cluster.Snapshot, n *cluster.Node) {
+			n.Gateway.Mode, n.Gateway.Uplink = cluster.ModeLocal, ""
+		}, "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: uplink: mode local needs one, bridge breth0 has none"},
+		{"detached with uplink", func(s *cluster.Snapshot, n *cluster.Node) {
+			n.Gateway.Mode = cluster.ModeDetached
+		}, "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: uplink: mode detached has none, but eth0 is a port of bridge breth0"},
 		{"pods elsewhere", func(s *cluster.Snapshot, n *cluster.Node) {
 			n.PodCIDRs = []netip.Prefix{prefix("10.99.0.0/24")}
 		}, "Node/node-a: spec.podCIDRs: 10.99.0.0/24 is not within [default] cluster-subnets"},

@@ -101,9 +101,13 @@ func (z *zone) clusterRouter() {
 
 	for i := range z.Stacks {
 		s := &z.Stacks[i]
-		// Whatever the pods (and foreign pods, on an egress node) send elsewhere leaves by the gateway router.
+		// Whatever the pods (and foreign pods, on an egress node) send elsewhere leaves by the gateway router, or by the host.
+		exit := s.Join.Addr()
+		if z.hostRouted() {
+			exit = s.Management.Addr()
+		}
 		for _, c := range s.Cluster {
-			z.rows.Add(&nb.Route{Router: claims.ClusterRouter, Prefix: c, NextHop: s.Join.Addr(), BySource: true, Owner: z.owner})
+			z.rows.Add(&nb.Route{Router: claims.ClusterRouter, Prefix: c, NextHop: exit, BySource: true, Owner: z.owner})
 		}
 		// More specific than any route by source, so that what goes to the gateway router itself is not turned away.
 		z.rows.Add(&nb.Route{Router: claims.ClusterRouter, Prefix: single(s.Join.Addr()), NextHop: s.Join.Addr(), Owner: z.owner})
@@ -168,10 +172,14 @@ func (z *zone) external() {
 		},
 	)
 	rtoe := routerToExternal(name)
+	var options map[string]string
+	if z.wired() { // else there is nobody to tell of addresses
+		options = map[string]string{"nat-addresses": "router", "exclude-lb-vips-from-garp": "true"}
+	}
 	z.link(nb.RouterPort{
 		Name: rtoe, Router: gr, MAC: z.Node.Gateway.MAC,
 		Networks: z.addresses(func(s *Stack) netip.Prefix { return s.Address }),
-	}, sw, externalToRouter(name), map[string]string{"nat-addresses": "router", "exclude-lb-vips-from-garp": "true"})
+	}, sw, externalToRouter(name), options)
 
 	for i := range z.Stacks {
 		s := &z.Stacks[i]
@@ -183,8 +191,12 @@ func (z *zone) external() {
 			&nb.Route{Router: gr, Prefix: s.Masquerade, NextHop: s.MasqNext, OutPort: rtoe, Owner: z.owner},
 			&nb.MACBinding{Port: rtoe, IP: s.MasqNext, MAC: masqMAC(), Owner: z.owner},
 		)
-		if s.NextHop.IsValid() {
-			z.rows.Add(&nb.Route{Router: gr, Prefix: everything(s.Family), NextHop: s.NextHop, OutPort: rtoe, Owner: z.owner})
+		next := s.NextHop
+		if !z.wired() { // the host routes everything, whether it has a default gateway or not (detached-gateway.md)
+			next = s.MasqNext
+		}
+		if next.IsValid() {
+			z.rows.Add(&nb.Route{Router: gr, Prefix: everything(s.Family), NextHop: next, OutPort: rtoe, Owner: z.owner})
 		}
 	}
 }
@@ -195,8 +207,8 @@ func (z *zone) external() {
 // that was used is not free again for 10 s. The kernel datapath shares zone 0 with the host and needs no range.
 const snatPorts = "1024-29999"
 
-// nat hides this node's pods behind the node's address. Foreign pods have no row: without the SNAT of an egress IP they
-// meet the bridge's drop flow and do not leak.
+// nat hides this node's pods behind the node's address, where they leave by the gateway router. Foreign pods have no row:
+// without the SNAT of an egress IP they meet the bridge's drop flow and do not leak.
 func (z *zone) nat() {
 	gr := gatewayRouter(z.Node.Name)
 	ports := ""
