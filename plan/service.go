@@ -63,9 +63,11 @@ func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
 	if f.NodePort == 0 || !b.Config.Gateway.NodePort {
 		return
 	}
-	b.balance(s, f, f.Key()+":nodeport", netip.AddrPortFrom(s.Address.Addr(), f.NodePort), backends)
-	b.wire.owner = f.Owner
-	b.wire.nodePort(s, f)
+	b.balance(s, f, f.Key()+":nodeport", netip.AddrPortFrom(s.Node, f.NodePort), backends)
+	if !b.hostRouted() { // else clients outside come by the host, and by the map below
+		b.wire.owner = f.Owner
+		b.wire.nodePort(s, f)
+	}
 	m := b.nodePorts[f.Family]
 	if m == nil {
 		m = nodePortMap(f.Family)
