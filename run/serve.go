@@ -91,6 +91,7 @@ func (a *agent) serve(ctx context.Context, l net.Listener) error {
 			}
 		}
 	})
+	a.serveExplain(mux)
 	srv := &http.Server{Handler: mux}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"hairpin/run"
+)
+
+func explainCommand() *cobra.Command {
+	var s settings
+	var o run.ExplainOptions
+	c := &cobra.Command{
+		Use:   "explain FROM TO",
+		Short: "follow a packet through every table, and its reply; exit code 0 only if both arrive",
+		Long: `Follow a packet through every table, chain and logical stage of every node on its way, and its reply.
+
+FROM is pod/NAMESPACE/NAME, host/NODE, outside or outside/ADDRESS.
+TO is svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT or ADDRESS:PORT.
+
+The cluster is read from a folder of manifests (-f), from the API (--kubeconfig), or else from the agent of this node.`,
+		Example: "  hairpin explain -f examples/demo host/node-a svc/default/hostself\n" +
+			"  hairpin explain -f examples/demo outside svc/default/web --via node-b --endpoint pod/default/pod-c1",
+		Args: cobra.ExactArgs(2),
+		RunE: func(c *cobra.Command, args []string) error {
+			config, err := s.load(c)
+			if err != nil {
+				return err
+			}
+			o.From, o.To = args[0], args[1]
+			o.Colour = c.OutOrStdout() == os.Stdout && terminal(os.Stdout)
+			return run.Explain(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), o, config)
+		}}
+	s.add(c)
+	f := c.Flags()
+	f.StringVarP(&o.Dir, "filename", "f", "", "folder with the manifests of Nodes, Pods, Services and EndpointSlices")
+	f.StringVar(&o.Diff, "diff", "", "folder with the manifests after a change: tell what it does to this packet")
+	f.StringVar(&o.Proto, "proto", "", "tcp, udp or sctp")
+	f.StringVar(&o.IPFamily, "family", "", "4 or 6")
+	f.StringVar(&o.Endpoint, "endpoint", "", "endpoint to follow: ADDRESS, ADDRESS:PORT, pod/NAMESPACE/NAME or host/NODE")
+	f.BoolVar(&o.NodePort, "node-port", false, "ask the Service at its NodePort")
+	f.StringVar(&o.Via, "via", "", "node whose NodePort is asked, or to which an outside client's packet is routed")
+	f.BoolVar(&o.Live, "live", false, "read the node back and name the first difference from what it must be on the packet's way")
+	f.StringVarP(&o.Output, "output", "o", "text", "one of "+strings.Join(run.ExplainOutputs(), ", "))
+	return c
+}
+
+// terminal tells whether a file shows colours: it is a terminal, and nobody has asked for none (no-color.org).
+func terminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}

@@ -1,0 +1,161 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/plan"
+	"hairpin/walk"
+	"hairpin/walk/explain"
+	"hairpin/watch"
+)
+
+// ExplainOptions say what to explain, from which source, and in which form.
+type ExplainOptions struct {
+	explain.Question        // without Protocol and Family
+	Proto            string // tcp, udp, sctp or empty
+	IPFamily         string // 4, 6 or empty
+
+	Dir    string // folder of manifests; empty: the API (with a kubeconfig) or the agent of this node
+	Diff   string // folder of manifests after a change; what it does to the packet is told
+	Live   bool   // compare with what is really on the nodes
+	Output string // text, json, markdown or svg
+	Colour bool
+}
+
+// ExplainOutputs are the forms in which a walk can be told.
+func ExplainOutputs() []string { return []string{"text", "json", "markdown", "svg"} }
+
+// Explain walks a packet through what the nodes must have (or have) and tells every step. Without an error the packet
+// arrives and its reply comes back; ErrNotWell says that one of them does not, or that a fault was found.
+func Explain(ctx context.Context, w, errw io.Writer, o ExplainOptions, c Config) error {
+	if !slices.Contains(ExplainOutputs(), o.Output) {
+		return fmt.Errorf("--output %q is not one of %v", o.Output, ExplainOutputs())
+	}
+	if err := o.words(); err != nil {
+		return err
+	}
+	if o.Live {
+		return explainLive(ctx, w, errw, o, c)
+	}
+	s, err := explainedSnapshot(ctx, o.Dir, c)
+	if err != nil {
+		return err
+	}
+	e, err := explainIn(errw, s, o.Question)
+	if err != nil {
+		return err
+	}
+	if o.Diff == "" {
+		return tell(w, e, nil, o)
+	}
+	changed, err := watch.ReadFiles(o.Diff, c.Cluster)
+	if err != nil {
+		return err
+	}
+	after, err := explainIn(errw, changed, o.Question)
+	if err != nil {
+		return fmt.Errorf("after the change: %w", err)
+	}
+	return tellDifference(w, e, after)
+}
+
+// words reads Proto and IPFamily.
+func (o *ExplainOptions) words() error {
+	if o.Proto != "" {
+		all := []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
+		i := slices.IndexFunc(all, func(p cluster.Protocol) bool { return p.String() == strings.ToLower(o.Proto) })
+		if i < 0 {
+			return fmt.Errorf("--proto %q is not one of %v", o.Proto, all)
+		}
+		o.Protocol = all[i]
+	}
+	switch strings.TrimPrefix(strings.ToLower(o.IPFamily), "ipv") {
+	case "":
+	case "4":
+		o.Family = cluster.IPv4
+	case "6":
+		o.Family = cluster.IPv6
+	default:
+		return fmt.Errorf("--family %q is neither 4 nor 6", o.IPFamily)
+	}
+	return nil
+}
+
+// planned is the World that a Snapshot wants. A node that cannot be planned is not part of it; why not goes to errw.
+func planned(errw io.Writer, s *cluster.Snapshot) walk.World {
+	world := walk.World{Snapshot: s, States: map[string]datapath.State{}}
+	problems := slices.Clone(s.Problems)
+	planner := plan.NewPlanner()
+	for _, n := range s.Nodes {
+		state, found := planner.Node(s, n.Name)
+		problems = append(problems, found...)
+		if state.NB != nil {
+			world.States[n.Name] = state
+		}
+	}
+	slices.SortFunc(problems, cluster.Problem.Compare)
+	for _, p := range slices.Compact(problems) {
+		fmt.Fprintf(errw, "problem: %s\n", p.Error())
+	}
+	return world
+}
+
+func explainIn(errw io.Writer, s *cluster.Snapshot, q explain.Question) (*explain.Explanation, error) {
+	return explain.Ask(walk.New(planned(errw, s)), s, q)
+}
+
+// tell prints an explanation, and the fault if one was found.
+func tell(w io.Writer, e *explain.Explanation, fault *explain.Fault, o ExplainOptions) error {
+	text, err := told(e, fault, o)
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(w, text); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	if !e.Good() || fault != nil {
+		return ErrNotWell
+	}
+	return nil
+}
+
+func told(e *explain.Explanation, fault *explain.Fault, o ExplainOptions) (string, error) {
+	last := ""
+	if fault != nil {
+		last = "\n" + fault.String()
+	}
+	switch o.Output {
+	case "json":
+		text, err := e.JSON(fault)
+		return string(text), err
+	case "markdown":
+		if last != "" {
+			last = "```" + last + "```\n"
+		}
+		return e.Markdown(1, "") + last, nil
+	case "svg":
+		return e.SVG(), nil
+	}
+	return e.Text(o.Colour) + last, nil
+}
+
+// tellDifference prints what a change does to a packet. Only whether it arrives after the change counts.
+func tellDifference(w io.Writer, before, after *explain.Explanation) error {
+	text := explain.Difference(before, after)
+	if text == "" {
+		text = "The change does not touch this packet. " + after.Sentence() + "\n"
+	}
+	if _, err := io.WriteString(w, text); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	if !after.Good() {
+		return ErrNotWell
+	}
+	return nil
+}

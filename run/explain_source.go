@@ -1,0 +1,137 @@
+package run
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/watch"
+)
+
+// explainedSnapshot is the cluster that is asked about: a folder's, the API's, or the one that the agent of this node
+// knows.
+func explainedSnapshot(ctx context.Context, dir string, c Config) (*cluster.Snapshot, error) {
+	switch {
+	case dir != "":
+		return watch.ReadFiles(dir, c.Cluster)
+	case c.Process.Manifests != "":
+		return watch.ReadFiles(c.Process.Manifests, c.Cluster)
+	case c.Process.Kubeconfig != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "":
+		return readAPI(ctx, c)
+	}
+	return agentSnapshot(ctx, c)
+}
+
+// readAPI reads the cluster once, all pods included.
+func readAPI(ctx context.Context, c Config) (*cluster.Snapshot, error) {
+	client, err := kubeClient(c.Process.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	store := cluster.NewStore(c.Cluster)
+	all := metav1.ListOptions{ResourceVersion: "0"} // what the API server has in memory
+	nodes, err := client.CoreV1().Nodes().List(ctx, all)
+	var pods *corev1.PodList
+	if err == nil {
+		pods, err = client.CoreV1().Pods("").List(ctx, all)
+	}
+	var services *corev1.ServiceList
+	if err == nil {
+		services, err = client.CoreV1().Services("").List(ctx, all)
+	}
+	var endpoints *discoveryv1.EndpointSliceList
+	if err == nil {
+		endpoints, err = client.DiscoveryV1().EndpointSlices("").List(ctx, all)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the cluster from the API: %w", err)
+	}
+	for i := range nodes.Items {
+		store.Set(&nodes.Items[i])
+	}
+	for i := range pods.Items {
+		store.Set(&pods.Items[i])
+	}
+	for i := range services.Items {
+		store.Set(&services.Items[i])
+	}
+	for i := range endpoints.Items {
+		store.Set(&endpoints.Items[i])
+	}
+	return store.Snapshot(), nil
+}
+
+// agentSnapshot is the cluster as the agent of this node knows it, its own pods and gateway as it found them. Where the
+// cluster comes from the API, pods of other nodes are not among it.
+func agentSnapshot(ctx context.Context, c Config) (*cluster.Snapshot, error) {
+	body, err := get(ctx, c, "/snapshot")
+	if err != nil {
+		return nil, err
+	}
+	s := &cluster.Snapshot{}
+	if err := json.Unmarshal(body, s); err != nil {
+		return nil, fmt.Errorf("answer of the agent: %w", err)
+	}
+	return s, nil
+}
+
+// withOwn puts what the agent of a node knows better in place of what the cluster says: its Node and its pods.
+func withOwn(s, agent *cluster.Snapshot, node string) *cluster.Snapshot {
+	out := *s
+	out.Config = agent.Config
+	out.Nodes = slices.Clone(s.Nodes)
+	for i, n := range out.Nodes {
+		if own := agent.Node(node); n.Name == node && own != nil {
+			out.Nodes[i] = own
+		}
+	}
+	out.Pods = slices.DeleteFunc(slices.Clone(s.Pods), func(p *cluster.Pod) bool { return p.Node == node })
+	for _, p := range agent.Pods {
+		if p.Node == node {
+			out.Pods = append(out.Pods, p)
+		}
+	}
+	slices.SortFunc(out.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+	return &out
+}
+
+// serveExplain answers what `hairpin explain` and `hairpin collect` ask.
+func (a *agent) serveExplain(mux *http.ServeMux) {
+	mux.HandleFunc("GET /snapshot", func(w http.ResponseWriter, q *http.Request) {
+		var s *cluster.Snapshot
+		if !a.asked(w, q, func(context.Context, *agent) error {
+			if a.snapshot == nil {
+				return fmt.Errorf("the cluster is not known yet: %w", a.sourceErr)
+			}
+			s = a.local.apply(a.snapshot, a.found, a.cni.Pods())
+			return nil
+		}) {
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(s) // the asker went away
+	})
+	mux.HandleFunc("GET /found", func(w http.ResponseWriter, q *http.Request) {
+		var text string
+		if a.asked(w, q, func(ctx context.Context, a *agent) error {
+			found, err := a.pass.Read(ctx)
+			text = datapath.Print(adopted(a.want, found))
+			return err
+		}) {
+			_, _ = fmt.Fprint(w, text)
+		}
+	})
+}

@@ -1,0 +1,101 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"hairpin/walk"
+)
+
+// Difference tells what is other about a packet's way after a change than it was before: steps that are gone begin with
+// "- ", new ones with "+ ". It is empty when the packet goes the same way to the same end.
+func Difference(before, after *Explanation) string {
+	var b strings.Builder
+	b.WriteString(ways("THERE", before.Trace.Forward, after.Trace.Forward))
+	b.WriteString(ways("BACK", before.Trace.Reply, after.Trace.Reply))
+	if was, is := before.Sentence(), after.Sentence(); was != is || b.Len() > 0 && before.Good() != after.Good() {
+		fmt.Fprintf(&b, "- %s\n+ %s\n", was, is)
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	head := ""
+	if before.Way != after.Way {
+		head = fmt.Sprintf("- %s\n+ %s\n", before.Way, after.Way)
+	}
+	if was, is := followed(before), followed(after); was != is {
+		head += fmt.Sprintf("- endpoint followed: %s\n+ endpoint followed: %s\n", was, is)
+	}
+	return head + b.String()
+}
+
+func followed(e *Explanation) string {
+	for _, x := range e.Endpoints {
+		if x.Chosen {
+			return x.Addr.String()
+		}
+	}
+	return "none"
+}
+
+// ways compares two lists of steps by what stands in the rules and what they did.
+func ways(title string, before, after []walk.Step) string {
+	old, now := lines(before), lines(after)
+	var b strings.Builder
+	for _, l := range diffLines(old, now) {
+		if l.sign != ' ' {
+			fmt.Fprintf(&b, "%c %s\n", l.sign, strings.ReplaceAll(l.text, "\n", fmt.Sprintf("\n%c ", l.sign)))
+		}
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return title + "\n" + b.String()
+}
+
+func lines(list []walk.Step) []string {
+	out := make([]string, len(list))
+	for i := range list {
+		s := &list[i]
+		out[i] = fmt.Sprintf("%s\n    %s\n    -> %s", at(s), s.Rule, s.Did)
+	}
+	return out
+}
+
+type diffLine struct {
+	sign byte
+	text string
+}
+
+// diffLines is the shortest difference of two short lists.
+func diffLines(a, b []string) []diffLine {
+	length := make([][]int, len(a)+1) // of the longest common part of a[i:] and b[k:]
+	for i := range length {
+		length[i] = make([]int, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for k := len(b) - 1; k >= 0; k-- {
+			if a[i] == b[k] {
+				length[i][k] = length[i+1][k+1] + 1
+			} else {
+				length[i][k] = max(length[i+1][k], length[i][k+1])
+			}
+		}
+	}
+	var out []diffLine
+	i, k := 0, 0
+	for i < len(a) || k < len(b) {
+		switch {
+		case i < len(a) && k < len(b) && a[i] == b[k]:
+			out = append(out, diffLine{' ', a[i]})
+			i, k = i+1, k+1
+		case k == len(b) || i < len(a) && length[i+1][k] >= length[i][k+1]:
+			out = append(out, diffLine{'-', a[i]})
+			i++
+		default:
+			out = append(out, diffLine{'+', b[k]})
+			k++
+		}
+	}
+	return out
+}

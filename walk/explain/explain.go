@@ -1,0 +1,202 @@
+// Package explain answers a question about a packet, such as "host/node-a to svc/default/web": it finds the addresses
+// that the question means, walks the packet and its reply, and tells the walk as text, Markdown, JSON or a picture, in
+// the form of the documents.
+package explain
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"hairpin/cluster"
+	"hairpin/walk"
+)
+
+// Question is what somebody wants to know, in the words of the command line.
+type Question struct {
+	From string // pod/NAMESPACE/NAME, host/NODE, outside or outside/ADDRESS
+	To   string // svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT or ADDRESS:PORT
+
+	Protocol cluster.Protocol // 0: TCP, if the Service has such a port
+	Family   cluster.Family   // 0: that of the addresses in the question, else IPv4 if the Service has it
+	Endpoint string           // which endpoint to follow: ADDRESS, ADDRESS:PORT, pod/… or host/…; empty: the first
+	NodePort bool             // ask the Service at its NodePort
+	Via      string           // node whose NodePort is asked, or to which an outside client's packet for another address is routed
+}
+
+// Explanation is the answer.
+type Explanation struct {
+	Question Question
+	Way      string // how the Service is asked: "ClusterIP 10.96.0.10:80", "NodePort 172.18.0.3:30001 of node-a"
+	Service  string // "default/web:http", empty when the packet is for no Service
+	// Endpoints are all of the Service, in the order of the Snapshot.
+	Endpoints []Endpoint
+	Trace     walk.Trace
+	// Failure tells what the packet met that walk does not know; the Trace ends there. Nil when it went to its end.
+	Failure error
+	// Believed are the connections that hosts' kernels see. When one host sees two, they are parts of one connection that
+	// the gateway bridge keeps apart.
+	Believed []Believed
+}
+
+// Endpoint is one of the Service's.
+type Endpoint struct {
+	Addr  netip.AddrPort
+	Owner string // pod/NAMESPACE/NAME or host/NODE, empty when nobody of the cluster has the address
+	Node  string
+	State string // ready, terminating, not ready
+	// Chosen tells that this one was followed; Possible that the load balancer could have taken it.
+	Chosen, Possible bool
+}
+
+// Believed is a connection in a kernel's own conntrack zone.
+type Believed struct {
+	Node string
+	From netip.AddrPort
+	To   netip.AddrPort
+}
+
+// Good tells whether the packet arrived and its reply came back.
+func (e *Explanation) Good() bool {
+	return e.Failure == nil && e.Trace.Verdict.Delivered && e.Trace.Verdict.Answered
+}
+
+// Ask answers a question. An error means that the question makes no sense in this cluster.
+func Ask(w *walk.Walker, s *cluster.Snapshot, q Question) (*Explanation, error) {
+	a, err := resolve(s, q)
+	if err != nil {
+		return nil, err
+	}
+	e := &Explanation{Question: q, Way: a.way}
+	e.Trace, e.Failure = w.Walk(a.from, a.packet, a.prefer...)
+	if f := a.frontend; f != nil {
+		e.Service = strings.TrimSuffix(f.Owner.Namespace+"/"+f.Owner.Name+":"+f.PortName, ":")
+		e.Endpoints = endpoints(s, f, &e.Trace)
+	}
+	e.Believed = believed(&e.Trace)
+	return e, nil
+}
+
+// endpoints lists a Frontend's endpoints and what became of each.
+func endpoints(s *cluster.Snapshot, f *cluster.Frontend, t *walk.Trace) []Endpoint {
+	possible := map[netip.AddrPort]bool{}
+	seen := t.Verdict.Seen
+	chosen := netip.AddrPortFrom(seen.Dst, seen.DstPort)
+	for _, step := range t.Forward {
+		for _, c := range step.Choices {
+			possible[unmasked(s, step.Node, c)] = true
+		}
+		if balances(step.Stage) && !t.Verdict.Delivered {
+			chosen = unmasked(s, step.Node, netip.AddrPortFrom(step.After.Dst, step.After.DstPort))
+		}
+	}
+	var list []Endpoint
+	for _, b := range f.Backends {
+		x := Endpoint{Addr: netip.AddrPortFrom(b.Addr, b.Port), Node: b.Node, State: state(b), Owner: holder(s, b.Addr)}
+		if x.Node == "" {
+			x.Node = nodeOf(s, b.Addr)
+		}
+		x.Chosen = x.Addr == chosen
+		x.Possible = x.Chosen || possible[x.Addr]
+		list = append(list, x)
+	}
+	return list
+}
+
+func state(b cluster.Backend) string {
+	switch {
+	case b.Ready:
+		return "ready"
+	case b.Serving && b.Terminating:
+		return "terminating"
+	}
+	return "not ready"
+}
+
+// balances tells whether a stage is one of OVN's load balancers.
+func balances(stage string) bool {
+	return strings.HasSuffix(stage, " lr_in_dnat") || strings.HasSuffix(stage, " ls_in_lb")
+}
+
+// unmasked gives a node's own address in place of the masquerade address that its gateway router has for it.
+func unmasked(s *cluster.Snapshot, node string, a netip.AddrPort) netip.AddrPort {
+	n := s.Node(node)
+	if n == nil || !slices.ContainsFunc(s.Config.Gateway.MasqueradeSubnets, func(p netip.Prefix) bool { return p.Contains(a.Addr()) }) {
+		return a
+	}
+	return netip.AddrPortFrom(n.Address(cluster.FamilyOf(a.Addr())), a.Port())
+}
+
+// believed collects the entries that hosts' kernels make. The first packet's way makes them all.
+func believed(t *walk.Trace) []Believed {
+	var list []Believed
+	for _, s := range t.Forward {
+		if s.Entry == "" || PlaceOf(s.Stage).Kind != Host {
+			continue
+		}
+		var b Believed
+		b.Node = s.Node
+		b.From, b.To = original(s.Entry)
+		list = append(list, b)
+	}
+	return list
+}
+
+// original reads the first tuple of an entry as walk prints it.
+func original(entry string) (from, to netip.AddrPort) {
+	var src, dst, sport, dport string
+	for _, w := range strings.Fields(entry) {
+		k, v, _ := strings.Cut(w, "=")
+		switch {
+		case k == "src" && src == "":
+			src = v
+		case k == "dst" && dst == "":
+			dst = v
+		case k == "sport" && sport == "":
+			sport = v
+		case k == "dport" && dport == "":
+			dport = v
+		}
+	}
+	return addrPort(src, sport), addrPort(dst, dport)
+}
+
+func addrPort(addr, port string) netip.AddrPort {
+	if strings.Contains(addr, ":") {
+		addr = "[" + addr + "]"
+	}
+	p, err := netip.ParseAddrPort(addr + ":" + port)
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	return p
+}
+
+// holder names who has an address: a pod or a host.
+func holder(s *cluster.Snapshot, a netip.Addr) string {
+	for _, p := range s.Pods {
+		if slices.Contains(p.IPs, a) {
+			return "pod/" + p.Owner.Namespace + "/" + p.Owner.Name
+		}
+	}
+	for _, n := range s.Nodes {
+		if n.HasAddress(a) || slices.Contains(n.Addresses, a) {
+			return "host/" + n.Name
+		}
+	}
+	return ""
+}
+
+func nodeOf(s *cluster.Snapshot, a netip.Addr) string {
+	for _, p := range s.Pods {
+		if slices.Contains(p.IPs, a) {
+			return p.Node
+		}
+	}
+	for _, n := range s.Nodes {
+		if n.HasAddress(a) || slices.Contains(n.Addresses, a) {
+			return n.Name
+		}
+	}
+	return ""
+}

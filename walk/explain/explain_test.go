@@ -1,0 +1,185 @@
+package explain_test
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/plan"
+	"hairpin/walk"
+	"hairpin/walk/explain"
+	"hairpin/watch"
+)
+
+// demo is the cluster of examples/demo, planned.
+func demo(t testing.TB) (*walk.Walker, *cluster.Snapshot) {
+	t.Helper()
+	s, err := watch.ReadFiles("../../examples/demo", cluster.DefaultConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return planned(t, s), s
+}
+
+func planned(t testing.TB, s *cluster.Snapshot) *walk.Walker {
+	t.Helper()
+	world := walk.World{Snapshot: s, States: map[string]datapath.State{}}
+	for _, n := range s.Nodes {
+		state, problems := plan.Node(s, n.Name)
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		world.States[n.Name] = state
+	}
+	return walk.New(world)
+}
+
+func ask(t testing.TB, q explain.Question) *explain.Explanation {
+	t.Helper()
+	w, s := demo(t)
+	e, err := explain.Ask(w, s, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// The packet that the project is named after: the tables and zones of the document, in its order, and the two connections.
+func TestHairpin(t *testing.T) {
+	text := ask(t, explain.Question{From: "host/node-a", To: "svc/default/hostself"}).Text(false)
+	there, back, _ := strings.Cut(text, "BACK")
+	table, zone := regexp.MustCompile(`br-ex table (\d)`), regexp.MustCompile(`CT .* zone=(\d+)`)
+	for _, c := range []struct {
+		name, in string
+		find     *regexp.Regexp
+		want     []string
+	}{
+		{"tables there", there, table, []string{"0", "2", "0", "4", "3"}},
+		{"tables back", back, table, []string{"0", "5", "2", "0", "3"}},
+		{"zones", there, zone, []string{"64001", "64001", "64002"}},
+	} {
+		var got []string
+		for _, m := range c.find.FindAllStringSubmatch(c.in, -1) {
+			got = append(got, m[1])
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q instead of %q", c.name, got, c.want)
+		}
+	}
+	for _, want := range []string{
+		"Host node-a believes in two connections, which are parts of one:\n  1. 172.18.0.3:32768 > 10.96.1.3:80\n  2. 169.254.169.1:32768 > 172.18.0.3:8081\n",
+		"Delivered to host node-a port 8081, which sees 169.254.169.1:32768; the reply comes from 10.96.1.3:80, the address that was asked.\n",
+		"172.18.0.3:8081                   host/node-a  node-a  ready  goes there\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it does not say %q:\n%s", want, text)
+		}
+	}
+}
+
+// Every way of asking leads to the address that it means.
+func TestQuestions(t *testing.T) {
+	w, s := demo(t)
+	for _, c := range []struct {
+		q    explain.Question
+		sent string
+		at   string // where it arrives
+	}{
+		{explain.Question{From: "pod/default/pod-a2", To: "svc/default/web", Endpoint: "pod/default/pod-b2"}, "tcp 10.244.1.4:32768 > 10.96.1.10:80", "pod/default/pod-b2"},
+		{explain.Question{From: "pod/default/pod-a2", To: "svc/default/web:udp", Family: cluster.IPv6, Endpoint: "[fd00:10:244:3::3]:8080"}, "udp [fd00:10:244:1::4]:32768 > [fd00:10:96::110]:80", "pod/default/pod-c1"},
+		{explain.Question{From: "pod/default/pod-a2", To: "svc/default/web:80", Protocol: cluster.UDP, Endpoint: "10.244.2.3"}, "udp 10.244.1.4:32768 > 10.96.1.10:80", "pod/default/pod-b1"},
+		{explain.Question{From: "outside", To: "svc/default/hostself"}, "tcp 192.0.2.1:32768 > 172.18.0.3:30003", "host/node-a"},
+		{explain.Question{From: "outside", To: "svc/default/hostself", Via: "node-b", Family: cluster.IPv6}, "tcp [2001:db8::1]:32768 > [fc00:f853:ccd::4]:30003", "host/node-a"},
+		{explain.Question{From: "outside/172.18.0.100", To: "172.18.0.5:30004"}, "tcp 172.18.0.100:32768 > 172.18.0.5:30004", "host/node-b"},
+		{explain.Question{From: "host/node-c", To: "svc/default/hostself", NodePort: true}, "tcp 172.18.0.5:32768 > 172.18.0.5:30003", "host/node-a"},
+		{explain.Question{From: "host/node-c", To: "pod/default/pod-c1:8080"}, "tcp 10.244.3.2:32768 > 10.244.3.3:8080", "pod/default/pod-c1"},
+		{explain.Question{From: "host/node-a", To: "svc/default/hostother", Endpoint: "host/node-b"}, "tcp 172.18.0.3:32768 > 10.96.1.4:80", "host/node-b"},
+	} {
+		e, err := explain.Ask(w, s, c.q)
+		if err != nil {
+			t.Errorf("%+v: %v", c.q, err)
+			continue
+		}
+		if sent := e.Trace.Sent.String(); sent != c.sent || !e.Good() || e.Trace.Verdict.At.String() != c.at {
+			t.Errorf("%+v: sent %s instead of %s, at %s instead of %s\n%s", c.q, e.Trace.Sent, c.sent, e.Trace.Verdict.At, c.at, e.Text(false))
+		}
+	}
+}
+
+// A question that makes no sense is told in words.
+func TestBadQuestions(t *testing.T) {
+	w, s := demo(t)
+	for _, c := range []struct {
+		q    explain.Question
+		want string
+	}{
+		{explain.Question{From: "node-a", To: "svc/default/web"}, `FROM "node-a": must be pod/NAMESPACE/NAME, host/NODE, outside or outside/ADDRESS`},
+		{explain.Question{From: "host/node-x", To: "svc/default/web"}, `FROM "host/node-x": there is no Node "node-x"; there are node-a, node-b, node-c`},
+		{explain.Question{From: "pod/default/x", To: "svc/default/web"}, `FROM "pod/default/x": there is no Pod "default/x" with an address of its own (a Pod in the host's network is host/NODE)`},
+		{explain.Question{From: "host/node-a", To: "svc/default/x"}, `TO "svc/default/x": there is no Service "default/x" with a ClusterIP`},
+		{explain.Question{From: "host/node-a", To: "svc/default/web:81"}, `TO "svc/default/web:81": the Service has no such port; it has 80/tcp (tcp), 80/udp (udp)`},
+		{explain.Question{From: "host/node-a", To: "10.96.1.1"}, `TO "10.96.1.1": must be svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT or ADDRESS:PORT`},
+		{explain.Question{From: "outside/192.0.2.1", To: "[fd00:10:96::110]:80"}, `TO "[fd00:10:96::110]:80": fd00:10:96::110 is not IPv4`},
+		{explain.Question{From: "host/node-a", To: "svc/default/web", Endpoint: "10.0.0.1"}, `--endpoint "10.0.0.1": the Service has no such endpoint`},
+		{explain.Question{From: "outside", To: "svc/default/web", Via: "x"}, `TO "svc/default/web": there is no Node "x"; there are node-a, node-b, node-c`},
+	} {
+		if _, err := explain.Ask(w, s, c.q); err == nil || err.Error() != c.want {
+			t.Errorf("%+v: %v, instead of: %s", c.q, err, c.want)
+		}
+	}
+}
+
+// Endpoints that could have been chosen are told apart from those that could not.
+func TestEndpoints(t *testing.T) {
+	e := ask(t, explain.Question{From: "host/node-a", To: "svc/default/web", Endpoint: "pod/default/pod-c1"})
+	if len(e.Endpoints) != 6 {
+		t.Fatalf("%d endpoints", len(e.Endpoints))
+	}
+	for _, x := range e.Endpoints {
+		if !x.Possible || x.Chosen != (x.Owner == "pod/default/pod-c1") || x.State != "ready" || x.Node == "" {
+			t.Errorf("%+v", x)
+		}
+	}
+}
+
+// The other forms say what the text says.
+func TestForms(t *testing.T) {
+	e := ask(t, explain.Question{From: "pod/default/pod-a2", To: "svc/default/podremote"})
+	text, err := e.JSON(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var x struct {
+		Forward []struct {
+			Node, Stage, Rule, Did, Why string
+			Before, After               struct{ Destination string }
+		}
+		Verdict struct {
+			Delivered, Answered bool
+			At                  string
+		}
+	}
+	if err := json.Unmarshal(text, &x); err != nil {
+		t.Fatal(err)
+	}
+	if !x.Verdict.Delivered || !x.Verdict.Answered || x.Verdict.At != "pod/default/pod-c1" || len(x.Forward) != len(e.Trace.Forward) {
+		t.Errorf("%s", text)
+	}
+	first := x.Forward[0]
+	if first.Before.Destination != "10.96.1.2:80" || first.After.Destination != "10.244.3.3:8080" || first.Why != "Service/default/podremote" {
+		t.Errorf("%+v", first)
+	}
+	page := e.Markdown(2, "way.svg")
+	for _, s := range e.Trace.Forward {
+		if !strings.Contains(page, s.Rule) || !strings.Contains(page, s.Stage) {
+			t.Errorf("the page does not name %s: %s", s.Stage, s.Rule)
+		}
+	}
+	if plain, coloured := e.Text(false), e.Text(true); plain == coloured || regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(coloured, "") != plain {
+		t.Error("colours are more than colours")
+	}
+}

@@ -1,0 +1,73 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"hairpin/walk"
+)
+
+// Fault is the first place on a packet's way where a node does something other than it must.
+type Fault struct {
+	Node   string `json:"node"`
+	Stage  string `json:"stage"`
+	Wanted string `json:"wanted"` // the rule that must be there
+	Real   string `json:"real"`   // what the packet meets instead, in words
+	Object string `json:"object,omitempty"`
+	Repair string `json:"repair,omitempty"` // what the node's agent says about it
+}
+
+// FindFault compares the walk through what is wanted with that through what is really there. Nil: the packet meets the
+// same rules.
+func FindFault(wanted, real *Explanation) *Fault {
+	for _, w := range [...]struct {
+		way        string
+		want, have []walk.Step
+	}{{"", wanted.Trace.Forward, real.Trace.Forward}, {"reply: ", wanted.Trace.Reply, real.Trace.Reply}} {
+		for i := range w.want {
+			s := &w.want[i]
+			if i < len(w.have) && same(s, &w.have[i]) {
+				continue
+			}
+			f := &Fault{Node: s.Node, Stage: w.way + s.Stage, Wanted: s.Rule, Object: s.Why.String(), Real: instead(real, w.have, i)}
+			return f
+		}
+		if len(w.have) > len(w.want) {
+			s := &w.have[len(w.want)]
+			return &Fault{Node: s.Node, Stage: w.way + s.Stage, Wanted: "nothing", Real: s.Rule + " (" + s.Did + ")"}
+		}
+	}
+	if was, is := wanted.Sentence(), real.Sentence(); was != is {
+		return &Fault{Node: real.Trace.Verdict.At.Node, Stage: "the end", Wanted: was, Real: is}
+	}
+	return nil
+}
+
+func same(a, b *walk.Step) bool {
+	return a.Node == b.Node && a.Stage == b.Stage && a.Did == b.Did && a.Rule == b.Rule
+}
+
+// instead tells what the packet really meets at a step.
+func instead(real *Explanation, have []walk.Step, i int) string {
+	if i >= len(have) {
+		return strings.TrimSuffix(real.Sentence(), ".")
+	}
+	s := &have[i]
+	if s.Rule == "" {
+		return at(s) + ": " + s.Did
+	}
+	return at(s) + ": " + s.Rule + " (" + s.Did + ")"
+}
+
+// String tells the fault in some lines.
+func (f *Fault) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "FAULT on %s, %s:\n  wanted  %s\n  real    %s\n", f.Node, f.Stage, f.Wanted, f.Real)
+	if f.Object != "" {
+		fmt.Fprintf(&b, "  object  %s\n", f.Object)
+	}
+	if f.Repair != "" {
+		fmt.Fprintf(&b, "  repair  %s\n", f.Repair)
+	}
+	return b.String()
+}

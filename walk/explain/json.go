@@ -1,0 +1,121 @@
+package explain
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+
+	"hairpin/cluster"
+	"hairpin/walk"
+)
+
+type (
+	jsonExplanation struct {
+		From      string         `json:"from"`
+		To        string         `json:"to"`
+		Way       string         `json:"way"`
+		Service   string         `json:"service,omitempty"`
+		Endpoints []jsonEndpoint `json:"endpoints,omitempty"`
+		Sent      jsonPacket     `json:"sent"`
+		Forward   []jsonStep     `json:"forward"`
+		Reply     []jsonStep     `json:"reply,omitempty"`
+		Verdict   jsonVerdict    `json:"verdict"`
+		Believed  []jsonBelieved `json:"hostConnections,omitempty"`
+		Fault     *Fault         `json:"fault,omitempty"`
+	}
+	jsonEndpoint struct {
+		Address  netip.AddrPort `json:"address"`
+		Owner    string         `json:"owner,omitempty"`
+		Node     string         `json:"node,omitempty"`
+		State    string         `json:"state"`
+		Followed bool           `json:"followed"`
+		Possible bool           `json:"possible"`
+	}
+	jsonPacket struct {
+		Protocol string         `json:"protocol"`
+		Source   netip.AddrPort `json:"source"`
+		Dest     netip.AddrPort `json:"destination"`
+		EthSrc   string         `json:"ethSource,omitempty"`
+		EthDst   string         `json:"ethDestination,omitempty"`
+		Mark     uint32         `json:"mark,omitempty"`
+	}
+	jsonStep struct {
+		Node    string     `json:"node,omitempty"`
+		Stage   string     `json:"stage"`
+		Rule    string     `json:"rule,omitempty"`
+		Did     string     `json:"did"`
+		Why     string     `json:"why,omitempty"`
+		Before  jsonPacket `json:"before"`
+		After   jsonPacket `json:"after"`
+		Entry   string     `json:"conntrack,omitempty"`
+		Choices []string   `json:"choices,omitempty"`
+	}
+	jsonVerdict struct {
+		Delivered bool        `json:"delivered"`
+		Rejected  bool        `json:"rejected"`
+		Answered  bool        `json:"answered"`
+		At        string      `json:"at,omitempty"`
+		Seen      *jsonPacket `json:"seen,omitempty"`
+		Sentence  string      `json:"sentence"`
+		Unknown   string      `json:"unknown,omitempty"`
+	}
+	jsonBelieved struct {
+		Node string         `json:"node"`
+		From netip.AddrPort `json:"from"`
+		To   netip.AddrPort `json:"to"`
+	}
+)
+
+// JSON gives the walk for programs, with the fault if one was found. Names of fields stay; more may come.
+func (e *Explanation) JSON(fault *Fault) ([]byte, error) {
+	v := e.Trace.Verdict
+	x := jsonExplanation{From: e.Trace.From.String(), To: e.Question.To, Way: e.Way, Service: e.Service, Sent: packetOf(e.Trace.Sent),
+		Forward: stepsOf(e.Trace.Sent, e.Trace.Forward), Reply: stepsOf(e.replied(), e.Trace.Reply), Fault: fault,
+		Verdict: jsonVerdict{Delivered: v.Delivered, Rejected: v.Rejected, Answered: v.Answered, Sentence: e.Sentence()}}
+	if v.Delivered {
+		seen := packetOf(v.Seen)
+		x.Verdict.At, x.Verdict.Seen = v.At.String(), &seen
+	}
+	if e.Failure != nil {
+		x.Verdict.Unknown = e.Failure.Error()
+	}
+	for _, p := range e.Endpoints {
+		x.Endpoints = append(x.Endpoints, jsonEndpoint{p.Addr, p.Owner, p.Node, p.State, p.Chosen, p.Possible})
+	}
+	for _, b := range e.Believed {
+		x.Believed = append(x.Believed, jsonBelieved(b))
+	}
+	text, err := json.MarshalIndent(x, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("explanation as JSON: %w", err)
+	}
+	return append(text, '\n'), nil
+}
+
+func packetOf(p walk.Packet) jsonPacket {
+	x := jsonPacket{Protocol: p.Protocol.String(), Source: netip.AddrPortFrom(p.Src, p.SrcPort), Dest: netip.AddrPortFrom(p.Dst, p.DstPort), Mark: p.Mark}
+	if p.EthSrc != (cluster.MAC{}) {
+		x.EthSrc = p.EthSrc.String()
+	}
+	if p.EthDst != (cluster.MAC{}) {
+		x.EthDst = p.EthDst.String()
+	}
+	return x
+}
+
+func stepsOf(before walk.Packet, list []walk.Step) []jsonStep {
+	var out []jsonStep
+	for i := range list {
+		s := &list[i]
+		x := jsonStep{Node: s.Node, Stage: s.Stage, Rule: s.Rule, Did: s.Did, Before: packetOf(before), After: packetOf(s.After), Entry: s.Entry}
+		if s.Why != (cluster.Owner{}) {
+			x.Why = s.Why.String()
+		}
+		for _, c := range s.Choices {
+			x.Choices = append(x.Choices, c.String())
+		}
+		out = append(out, x)
+		before = s.After
+	}
+	return out
+}

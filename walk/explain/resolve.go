@@ -1,0 +1,331 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/walk"
+)
+
+// Clients outside whose address the question does not say are from the ranges that are reserved for examples (RFC 5737,
+// RFC 3849): they come through the nodes' default gateway.
+var (
+	outside4 = netip.MustParseAddr("192.0.2.1")
+	outside6 = netip.MustParseAddr("2001:db8::1")
+)
+
+// asked is a question with its words turned into addresses.
+type asked struct {
+	from     walk.Point
+	packet   walk.Packet
+	frontend *cluster.Frontend // nil when the packet is for no Service
+	way      string
+	prefer   []netip.AddrPort
+}
+
+// resolver turns words into addresses.
+type resolver struct {
+	s *cluster.Snapshot
+	q Question
+	asked
+}
+
+func resolve(s *cluster.Snapshot, q Question) (*asked, error) {
+	r := &resolver{s: s, q: q}
+	r.packet.Protocol = q.Protocol
+	if err := r.source(); err != nil {
+		return nil, fmt.Errorf("FROM %q: %w", q.From, err)
+	}
+	if err := r.target(); err != nil {
+		return nil, fmt.Errorf("TO %q: %w", q.To, err)
+	}
+	if r.packet.Protocol == 0 {
+		r.packet.Protocol = cluster.TCP
+	}
+	if r.from == (walk.Point{}) {
+		if err := r.outside(); err != nil {
+			return nil, err
+		}
+	}
+	if q.Endpoint != "" {
+		if err := r.endpoint(); err != nil {
+			return nil, fmt.Errorf("--endpoint %q: %w", q.Endpoint, err)
+		}
+	}
+	return &r.asked, nil
+}
+
+// source reads FROM.
+func (r *resolver) source() error {
+	kind, rest, _ := strings.Cut(r.q.From, "/")
+	switch kind {
+	case "host":
+		if r.s.Node(rest) == nil {
+			return fmt.Errorf("there is no Node %q; there are %s", rest, r.nodeNames())
+		}
+		r.from = walk.Point{Node: rest}
+		return nil
+	case "pod":
+		p, err := r.pod(rest)
+		if err != nil {
+			return err
+		}
+		r.from = walk.Point{Node: p.Node, Pod: p.Owner}
+		return nil
+	case "outside":
+		if rest == "" {
+			return nil
+		}
+		a, err := netip.ParseAddr(rest)
+		if err != nil {
+			return fmt.Errorf("%q is not an address", rest)
+		}
+		r.packet.Src = a
+		return r.family(a)
+	}
+	return fmt.Errorf("must be pod/NAMESPACE/NAME, host/NODE, outside or outside/ADDRESS")
+}
+
+// family notes the family that an address of the question means.
+func (r *resolver) family(a netip.Addr) error {
+	f := cluster.FamilyOf(a)
+	if r.q.Family != 0 && r.q.Family != f {
+		return fmt.Errorf("%s is not %s", a, r.q.Family)
+	}
+	r.q.Family = f
+	return nil
+}
+
+func (r *resolver) pod(name string) (*cluster.Pod, error) {
+	for _, p := range r.s.Pods {
+		if p.Owner.Namespace+"/"+p.Owner.Name == name {
+			return p, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no Pod %q with an address of its own (a Pod in the host's network is host/NODE)", name)
+}
+
+func (r *resolver) nodeNames() string {
+	var names []string
+	for _, n := range r.s.Nodes {
+		names = append(names, n.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// target reads TO.
+func (r *resolver) target() error {
+	kind, rest, _ := strings.Cut(r.q.To, "/")
+	switch kind {
+	case "svc", "service":
+		return r.service(rest)
+	case "pod":
+		name, port, _ := strings.Cut(rest, ":")
+		number, err := strconv.ParseUint(port, 10, 16)
+		if err != nil || number == 0 {
+			return fmt.Errorf("%q is not a port; pod/NAMESPACE/NAME:PORT", port)
+		}
+		p, err := r.pod(name)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(p.IPs, func(a netip.Addr) bool { return r.q.Family == 0 || cluster.FamilyOf(a) == r.q.Family })
+		if i < 0 {
+			return fmt.Errorf("the Pod has no %s address", r.q.Family)
+		}
+		return r.address(netip.AddrPortFrom(p.IPs[i], uint16(number)), "the pod's address")
+	}
+	to, err := netip.ParseAddrPort(r.q.To)
+	if err != nil {
+		return fmt.Errorf("must be svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT or ADDRESS:PORT")
+	}
+	if err := r.family(to.Addr()); err != nil {
+		return err
+	}
+	for _, f := range r.s.Frontends {
+		if r.q.Protocol != 0 && f.Protocol != r.q.Protocol {
+			continue
+		}
+		if way := r.wayOf(f, to); way != "" {
+			r.frontend, r.packet.Protocol = f, f.Protocol
+			return r.address(to, way)
+		}
+	}
+	return r.address(to, "address")
+}
+
+// wayOf tells as what of a Frontend an address is served, empty when it is not.
+func (r *resolver) wayOf(f *cluster.Frontend, to netip.AddrPort) string {
+	a := to.Addr()
+	switch {
+	case f.Family != cluster.FamilyOf(a):
+		return ""
+	case a == f.ClusterIP && to.Port() == f.Port:
+		return "ClusterIP"
+	case slices.Contains(f.LoadBalancerIPs, a) && to.Port() == f.Port:
+		return "load balancer address"
+	case slices.Contains(f.ExternalIPs, a) && to.Port() == f.Port:
+		return "external address"
+	case f.NodePort == 0 || to.Port() != f.NodePort:
+		return ""
+	case a.IsLoopback():
+		return "NodePort"
+	}
+	if n := nodeOf(r.s, a); n != "" && holder(r.s, a) == "host/"+n {
+		return "NodePort of " + n
+	}
+	return ""
+}
+
+func (r *resolver) address(to netip.AddrPort, way string) error {
+	r.packet.Dst, r.packet.DstPort = to.Addr(), to.Port()
+	r.way = way + " " + to.String()
+	return nil
+}
+
+// service reads NAMESPACE/NAME[:PORT] and decides at which address the Service is asked.
+func (r *resolver) service(name string) error {
+	name, port, _ := strings.Cut(name, ":")
+	f, err := r.choose(name, port)
+	if err != nil {
+		return err
+	}
+	r.frontend, r.packet.Protocol = f, f.Protocol
+	fromOutside := r.from == (walk.Point{})
+	switch {
+	case r.q.NodePort || fromOutside && f.NodePort != 0 && len(f.LoadBalancerIPs) == 0:
+		return r.nodePort(f)
+	case fromOutside && len(f.LoadBalancerIPs) > 0:
+		return r.address(netip.AddrPortFrom(f.LoadBalancerIPs[0], f.Port), "load balancer address")
+	case fromOutside && len(f.ExternalIPs) > 0:
+		return r.address(netip.AddrPortFrom(f.ExternalIPs[0], f.Port), "external address")
+	}
+	return r.address(netip.AddrPortFrom(f.ClusterIP, f.Port), "ClusterIP")
+}
+
+// choose picks a Service's Frontend by port, protocol and family. TCP and IPv4 go first; two ports that remain are an
+// error that names them.
+func (r *resolver) choose(name, port string) (*cluster.Frontend, error) {
+	var all, fit []*cluster.Frontend
+	for _, f := range r.s.Frontends {
+		if f.Owner.Namespace+"/"+f.Owner.Name != name {
+			continue
+		}
+		all = append(all, f)
+		if (port == "" || port == f.PortName || port == strconv.Itoa(int(f.Port))) &&
+			(r.q.Protocol == 0 || r.q.Protocol == f.Protocol) && (r.q.Family == 0 || r.q.Family == f.Family) {
+			fit = append(fit, f)
+		}
+	}
+	switch {
+	case len(all) == 0:
+		return nil, fmt.Errorf("there is no Service %q with a ClusterIP", name)
+	case len(fit) == 0:
+		return nil, fmt.Errorf("the Service has no such port; it has %s", portsOf(all))
+	}
+	first := slices.MinFunc(fit, func(a, b *cluster.Frontend) int {
+		return cmpFrontends(a, b)
+	})
+	for _, f := range fit {
+		if f != first && f.Family == first.Family && f.Protocol == first.Protocol {
+			return nil, fmt.Errorf("which port? The Service has %s", portsOf(all))
+		}
+	}
+	return first, nil
+}
+
+func cmpFrontends(a, b *cluster.Frontend) int {
+	if a.Family != b.Family {
+		return int(a.Family) - int(b.Family)
+	}
+	return int(a.Protocol) - int(b.Protocol)
+}
+
+func portsOf(list []*cluster.Frontend) string {
+	var words []string
+	for _, f := range list {
+		w := fmt.Sprintf("%d/%s", f.Port, f.Protocol)
+		if f.PortName != "" {
+			w += " (" + f.PortName + ")"
+		}
+		if !slices.Contains(words, w) {
+			words = append(words, w)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// nodePort asks a node: --via, else the node where the packet starts, else the first.
+func (r *resolver) nodePort(f *cluster.Frontend) error {
+	if f.NodePort == 0 {
+		return fmt.Errorf("the Service has no NodePort")
+	}
+	name := r.q.Via
+	if name == "" {
+		name = r.from.Node
+	}
+	if name == "" && len(r.s.Nodes) > 0 {
+		name = r.s.Nodes[0].Name
+	}
+	n := r.s.Node(name)
+	if n == nil {
+		return fmt.Errorf("there is no Node %q; there are %s", name, r.nodeNames())
+	}
+	a := n.Address(f.Family)
+	if !a.IsValid() {
+		return fmt.Errorf("Node %s has no %s address", name, f.Family)
+	}
+	return r.address(netip.AddrPortFrom(a, f.NodePort), "NodePort of "+name)
+}
+
+// outside gives a packet from outside its source, and the node that it is routed to.
+func (r *resolver) outside() error {
+	if !r.packet.Src.IsValid() {
+		r.packet.Src = outside4
+		if r.packet.Dst.Is6() {
+			r.packet.Src = outside6
+		}
+	}
+	name := r.q.Via
+	if name == "" {
+		return nil
+	}
+	n := r.s.Node(name)
+	if n == nil {
+		return fmt.Errorf("--via %q: there is no such Node; there are %s", name, r.nodeNames())
+	}
+	if nodeOf(r.s, r.packet.Dst) != name {
+		r.packet.EthDst = n.Gateway.MAC
+		r.way += " via " + name
+	}
+	return nil
+}
+
+// endpoint makes the walk prefer one endpoint. A gateway router has the masquerade address in place of its node's own.
+func (r *resolver) endpoint() error {
+	if r.frontend == nil {
+		return fmt.Errorf("the packet is for no Service")
+	}
+	for _, b := range r.frontend.Backends {
+		at := netip.AddrPortFrom(b.Addr, b.Port)
+		if !slices.Contains([]string{b.Addr.String(), at.String(), holder(r.s, b.Addr)}, r.q.Endpoint) {
+			continue
+		}
+		r.prefer = []netip.AddrPort{at}
+		for _, n := range r.s.Nodes {
+			if n.Address(r.frontend.Family) != b.Addr {
+				continue
+			}
+			if m, err := cluster.Nth(cluster.PrefixOf(r.s.Config.Gateway.MasqueradeSubnets, r.frontend.Family), claims.MasqHost); err == nil {
+				r.prefer = append(r.prefer, netip.AddrPortFrom(m, b.Port))
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("the Service has no such endpoint")
+}

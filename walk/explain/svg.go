@@ -1,0 +1,4 @@
+package explain
+
+// SVG draws the packet's way.
+func (e *Explanation) SVG() string { return "" }

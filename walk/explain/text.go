@@ -1,0 +1,209 @@
+package explain
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"hairpin/cluster"
+	"hairpin/walk"
+)
+
+// ink is how a terminal shows parts of the text; without colour all are empty.
+type ink struct{ place, rule, changed, entry, good, bad, faint, off string }
+
+func colours(on bool) ink {
+	if !on {
+		return ink{}
+	}
+	return ink{place: "\x1b[1m", rule: "\x1b[36m", changed: "\x1b[33m", entry: "\x1b[35m", good: "\x1b[32;1m", bad: "\x1b[31;1m", faint: "\x1b[2m", off: "\x1b[0m"}
+}
+
+// Text tells the walk for a terminal.
+func (e *Explanation) Text(colour bool) string {
+	var b strings.Builder
+	c := colours(colour)
+	e.head(&b)
+	fmt.Fprintf(&b, "\n%sTHERE%s\n", c.place, c.off)
+	steps(&b, c, e.Trace.Sent, e.Trace.Forward)
+	if len(e.Trace.Reply) > 0 {
+		fmt.Fprintf(&b, "\n%sBACK%s\n", c.place, c.off)
+		steps(&b, c, e.replied(), e.Trace.Reply)
+	}
+	if len(e.Believed) > 0 {
+		b.WriteByte('\n')
+		e.beliefs(&b)
+	}
+	mark := c.bad
+	if e.Good() {
+		mark = c.good
+	}
+	fmt.Fprintf(&b, "\n%s%s%s\n", mark, e.Sentence(), c.off)
+	return b.String()
+}
+
+// head is the question with its words turned into addresses, and the endpoints.
+func (e *Explanation) head(b *strings.Builder) {
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "FROM\t%s\n", e.Trace.From)
+	fmt.Fprintf(t, "TO\t%s, %s\n", e.Question.To, e.Way)
+	fmt.Fprintf(t, "SENT\t%s\n", e.Trace.Sent)
+	_ = t.Flush() // a Builder takes everything
+	if e.Service == "" {
+		return
+	}
+	b.WriteByte('\n')
+	if len(e.Endpoints) == 0 {
+		fmt.Fprintf(b, "Service %s has no endpoint.\n", e.Service)
+		return
+	}
+	fmt.Fprintf(t, "ENDPOINT OF %s\tWHO\tNODE\tSTATE\tTHIS PACKET\n", e.Service)
+	for _, x := range e.Endpoints {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", x.Addr, x.Owner, x.Node, x.State, x.fate())
+	}
+	_ = t.Flush()
+}
+
+// fate tells what the load balancer did with the endpoint.
+func (x *Endpoint) fate() string {
+	switch {
+	case x.Chosen:
+		return "goes there"
+	case x.Possible:
+		return "could go there"
+	}
+	return "cannot go there"
+}
+
+// replied is the reply as the receiver sent it.
+func (e *Explanation) replied() walk.Packet {
+	s := e.Trace.Verdict.Seen
+	return walk.Packet{Protocol: s.Protocol, Src: s.Dst, Dst: s.Src, SrcPort: s.DstPort, DstPort: s.SrcPort}
+}
+
+func steps(b *strings.Builder, c ink, before walk.Packet, list []walk.Step) {
+	for i := range list {
+		s := &list[i]
+		fmt.Fprintf(b, "%3d %s%s%s", i+1, c.place, at(s), c.off)
+		if s.Why != (cluster.Owner{}) {
+			fmt.Fprintf(b, "  %s[%s]%s", c.faint, s.Why, c.off)
+		}
+		b.WriteByte('\n')
+		if s.Rule != "" {
+			fmt.Fprintf(b, "    %s%s%s\n", c.rule, s.Rule, c.off)
+		}
+		fmt.Fprintf(b, "    -> %s\n", s.Did)
+		if words := choices(s); words != "" {
+			fmt.Fprintf(b, "    one of %s\n", words)
+		}
+		if change := changes(before, s.After); change != "" {
+			fmt.Fprintf(b, "    %s%s%s\n", c.changed, change, c.off)
+		}
+		if s.Entry != "" {
+			fmt.Fprintf(b, "    %sCT %s%s\n", c.entry, s.Entry, c.off)
+		}
+		before = s.After
+	}
+}
+
+func at(s *walk.Step) string { return strings.TrimPrefix(s.Node+": "+s.Stage, ": ") }
+
+func choices(s *walk.Step) string {
+	if len(s.Choices) < 2 {
+		return ""
+	}
+	words := make([]string, len(s.Choices))
+	for i, c := range s.Choices {
+		if words[i] = c.String(); c.Port() == 0 {
+			words[i] = c.Addr().String() // a next hop
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// changes shows the packet before and after a step, where it has changed.
+func changes(before, after walk.Packet) string {
+	a, b := bare(before), bare(after)
+	if a == b {
+		return ""
+	}
+	if !before.Dst.IsValid() {
+		return after.String()
+	}
+	return a.String() + "  =>  " + strings.TrimPrefix(b.String(), b.Protocol.String()+" ")
+}
+
+// bare is a packet without its Ethernet addresses: where they change, the step says so.
+func bare(p walk.Packet) walk.Packet {
+	p.EthSrc, p.EthDst = cluster.MAC{}, cluster.MAC{}
+	return p
+}
+
+// beliefs tells the connections that the hosts' kernels see, and the trick where there is one.
+func (e *Explanation) beliefs(b *strings.Builder) {
+	byNode := map[string]int{}
+	var nodes []string
+	for _, x := range e.Believed {
+		if byNode[x.Node]++; byNode[x.Node] == 1 {
+			nodes = append(nodes, x.Node)
+		}
+	}
+	for _, n := range nodes {
+		switch byNode[n] {
+		case 1:
+			fmt.Fprintf(b, "Host %s believes in one connection:\n", n)
+		default:
+			fmt.Fprintf(b, "Host %s believes in %s connections, which are parts of one:\n", n, count(byNode[n]))
+		}
+		k := 0
+		for _, x := range e.Believed {
+			if x.Node == n {
+				k++
+				fmt.Fprintf(b, "  %d. %s > %s\n", k, x.From, x.To)
+			}
+		}
+	}
+}
+
+func count(n int) string {
+	if n == 2 {
+		return "two"
+	}
+	return strconv.Itoa(n)
+}
+
+// Sentence is the verdict.
+func (e *Explanation) Sentence() string {
+	v := e.Trace.Verdict
+	switch {
+	case e.Failure != nil:
+		return "Not known: " + e.Failure.Error() + "."
+	case v.Rejected:
+		s := "Refused: " + v.Reason
+		if v.AnswerReason != "" {
+			s += "; " + v.AnswerReason
+		}
+		return s + "."
+	case !v.Delivered:
+		return "Not delivered: " + v.Reason + "."
+	}
+	s := upper(v.Reason) + ", which sees " + endpointText(v.Seen.Src, v.Seen.SrcPort)
+	if v.Seen.Src == e.Trace.Sent.Src {
+		s += " (the sender's own address)"
+	}
+	if v.AnswerReason != "" {
+		s += "; " + v.AnswerReason
+	}
+	return s + "."
+}
+
+func upper(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+func endpointText(a netip.Addr, port uint16) string { return netip.AddrPortFrom(a, port).String() }
