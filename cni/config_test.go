@@ -10,6 +10,7 @@ import (
 
 // TestNotReady asks an agent that cannot serve pods yet, for one reason after the other.
 func TestNotReady(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	w := newWorld(t)
 	n := w.node(1)
 	s := w.sandbox(n, "web")

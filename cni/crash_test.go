@@ -89,6 +89,7 @@ func hasRow(t testing.TB, n *lab.Node, s *sandbox) error {
 
 // TestAgentIsAway runs commands while the agent is restarted and while there is none.
 func TestAgentIsAway(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	w, n := single(t)
 	first, second := w.sandbox(n, "first"), w.sandbox(n, "second")
 	serve(t, second.path())

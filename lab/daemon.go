@@ -90,9 +90,10 @@ func (n *Node) Start(ctx context.Context, name string) error {
 			return fmt.Errorf("create database of %s: %w", name, err)
 		}
 	}
-	// Debian's start scripts (ovs-ctl, ovn-ctl) run them all at this priority.
+	// As Debian's start scripts (ovs-ctl, ovn-ctl) do: at this priority, and with a monitor that starts again what a fault
+	// has ended (SIGSEGV, a failed assertion), but not what was killed. ovn-controller 25.03 has such faults.
 	args := append([]string{"nice", "-n", "-10"}, d.args...)
-	args = append(args, "--pidfile="+d.pidFile, "--log-file="+d.logFile, "-vconsole:off", "--detach", "--no-chdir")
+	args = append(args, "--pidfile="+d.pidFile, "--log-file="+d.logFile, "-vconsole:off", "--detach", "--monitor", "--no-chdir")
 	if _, err := n.Exec(ctx, args...); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the lab needs on a Debian or Ubuntu machine, and only what is missing. The nodes have Open vSwitch, OVN
-# and nft of their own; the machine needs the tools that make and enter them.
+# and nft of their own; the machine needs the tools that make and enter them, and nft to test with an older one.
 set -eu
 
 if ! command -v go >/dev/null && [ ! -x /usr/local/go/bin/go ]; then
@@ -16,6 +16,7 @@ need debootstrap debootstrap
 need ip iproute2
 need ethtool ethtool
 need nsenter util-linux
+need nft nftables
 [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing="$missing debian-archive-keyring"
 [ -n "$missing" ] || exit 0
 
