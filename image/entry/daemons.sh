@@ -1,0 +1,59 @@
+# Read by the entry scripts of the containers ovs and zone: one pod at a time, and daemons that come back.
+
+# The name of the script begins each of its lines in the log.
+say() { echo "$(date -u +%FT%T.%3NZ) ${0##*/}: $*"; }
+
+# alone FILE waits until no other pod has the lock. It is let go when this container's last process has ended, however
+# that happens. Who is next in line has FILE.next, so that the pod before can know that it is being replaced; the holder's
+# pod is written in the file.
+alone() {
+	trap 'kill "$!" 2>/dev/null; exit 0' TERM
+	mkdir -p "${1%/*}"
+	exec 9>>"$1" 8>>"$1.next"
+	say "waits for $1"
+	flock 8 & wait "$!" # in the background: a shell hears signals only while it waits
+	flock 9 & wait "$!"
+	exec 8>&-
+	echo "${POD_UID:-}" >"$1"
+	say "goes on"
+}
+
+# keep COMMAND… runs a daemon, and again whenever it ends. On TERM it ends the daemon, by the command in $stop if there is
+# one.
+keep() {
+	trap '${stop:-kill "$!"} 2>/dev/null; wait; exit 0' TERM
+	while :; do
+		begin=$(date +%s)
+		"$@" &
+		wait "$!"
+		say "$1 ended: $?"
+		[ $(($(date +%s) - begin)) -gt 1 ] || sleep 0.2
+	done
+}
+
+# end PID… ends what keep runs, one after the other.
+end() {
+	for pid; do
+		kill "$pid"
+		wait "$pid"
+	done
+	say "has ended"
+	exit 0
+}
+
+# database FILE SCHEMA makes a database, or brings it to another version's schema. One that cannot be read is put aside:
+# a node without its network helps nobody, and whoever wrote the database writes it again.
+database() {
+	mkdir -p "${1%/*}"
+	if [ -e "$1" ]; then
+		case $(ovsdb-tool needs-conversion "$1" "$2") in
+		no) return ;;
+		yes)
+			say "converts $1"
+			ovsdb-tool compact "$1" && ovsdb-tool convert "$1" "$2" && return ;;
+		esac
+		say "$1 cannot be read and is put aside"
+		mv "$1" "$1.broken"
+	fi
+	ovsdb-tool create "$1" "$2"
+}

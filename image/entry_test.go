@@ -1,0 +1,237 @@
+package image_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hairpin/lab"
+	"hairpin/lab/probe"
+)
+
+// container runs an entry script as a container runtime does: the first process of a process namespace that ends with it.
+type container struct {
+	n    *lab.Node
+	name string
+}
+
+func start(t testing.TB, n *lab.Node, pod, script string) container {
+	t.Helper()
+	c := container{n, pod + "-" + script}
+	err := n.StartDaemon(t.Context(), c.name, "env", "POD_UID="+pod, "HAIRPIN_PATIENCE=3", "unshare", "--pid", "--fork", "--kill-child",
+		"--mount", "--mount-proc", "/usr/local/lib/hairpin/"+script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// term asks the container to end, as the kubelet does, and waits until it has.
+func (c container) term(t testing.TB) {
+	t.Helper()
+	sh(t, c.n, fmt.Sprintf("pkill -TERM --parent %d", c.n.Pid(c.name)))
+	eventually(t, c.name+" ends", func() bool { return c.n.Pid(c.name) == 0 })
+}
+
+// kill ends its first process, and with that all of it.
+func (c container) kill(t testing.TB) {
+	t.Helper()
+	if err := c.n.Kill(t.Context(), c.name, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func sh(t testing.TB, n *lab.Node, script string) string {
+	t.Helper()
+	out, err := n.Exec(t.Context(), "sh", "-ec", script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(out)
+}
+
+func eventually(t testing.TB, what string, done func() bool) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	for !done() {
+		if time.Since(begin) > 20*time.Second {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return time.Since(begin)
+}
+
+// succeeds waits until a script in the node succeeds.
+func succeeds(t testing.TB, n *lab.Node, script string) time.Duration {
+	t.Helper()
+	return eventually(t, script, func() bool { _, err := n.Exec(t.Context(), "sh", "-ec", script); return err == nil })
+}
+
+// node is a machine on which the entry scripts are the only daemons.
+func node(t testing.TB) (*lab.Lab, *lab.Node) {
+	t.Helper()
+	entry, err := filepath.Abs("entry")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := lab.Start(t, lab.Config{Name: fmt.Sprintf("br%d", os.Getpid())})
+	return l, l.Add(t, lab.NodeConfig{Daemons: []string{}, Binds: map[string]string{"/usr/local/lib/hairpin": entry}})
+}
+
+// serves waits until a logical port of the zone has its flows in Open vSwitch.
+func serves(t testing.TB, n *lab.Node, port string) time.Duration {
+	t.Helper()
+	return succeeds(t, n, "ovn-nbctl --timeout=5 --may-exist ls-add net -- --may-exist lsp-add net "+port+`
+		ovs-vsctl --timeout=5 --may-exist add-port br-int `+port+" -- set Interface "+port+" type=internal external_ids:iface-id="+port+`
+		ovn-nbctl --timeout=5 --wait=hv sync
+		test "$(ovn-sbctl --bare --columns=up find Port_Binding logical_port=`+port+`)" = true`)
+}
+
+// bridge makes the gateway bridge, as the agent or the administrator does; the lab gives it its addresses.
+func bridge(t testing.TB, n *lab.Node) {
+	t.Helper()
+	succeeds(t, n, `type=$(ovs-vsctl --timeout=2 get Open_vSwitch . external_ids:hairpin-datapath)
+		ovs-vsctl --timeout=2 --may-exist add-br br-ex -- set Bridge br-ex datapath_type=$type fail_mode=standalone -- --may-exist add-port br-ex eth0
+		ovs-vsctl set Open_vSwitch . external_ids:system-id=a external_ids:ovn-remote=unix:/run/ovn/ovnsb_db.sock external_ids:ovn-encap-type=geneve external_ids:ovn-encap-ip=172.18.0.3
+		ip link set eth0 up
+		ip -o addr show dev br-ex | grep -q 172.18.0.3`)
+	if sh(t, n, "ovs-vsctl get Bridge br-ex datapath_type") == "netdev" {
+		sh(t, n, `nft 'add table netdev guard; add chain netdev guard eth0 { type filter hook ingress device "eth0" priority -500; }; add rule netdev guard eth0 drop'`)
+	}
+}
+
+// TestEntryAnyOrder: the containers of a pod start in any order, and again after their first process was killed.
+func TestEntryAnyOrder(t *testing.T) {
+	_, n := node(t)
+	zone := start(t, n, "one", "zone")
+	succeeds(t, n, "test -S /run/ovn/ovnnb_db.sock")
+	ovs := start(t, n, "one", "ovs")
+	bridge(t, n)
+	t.Logf("zone first: flows after %v", serves(t, n, "p0").Round(time.Millisecond))
+	for i := range 3 {
+		ovs.kill(t)
+		ovs = start(t, n, "one", "ovs")
+		t.Logf("ovs killed: flows after %v", serves(t, n, fmt.Sprintf("o%d", i)).Round(time.Millisecond))
+		zone.kill(t)
+		zone = start(t, n, "one", "zone")
+		t.Logf("zone killed: flows after %v", serves(t, n, fmt.Sprintf("z%d", i)).Round(time.Millisecond))
+		ovs.kill(t)
+		zone.kill(t)
+		ovs, zone = start(t, n, "one", "ovs"), start(t, n, "one", "zone")
+		t.Logf("both killed: flows after %v", serves(t, n, fmt.Sprintf("b%d", i)).Round(time.Millisecond))
+	}
+	// A torn and an empty database are no reason not to start.
+	zone.kill(t)
+	sh(t, n, ": >/var/lib/ovn/ovnsb_db.db; truncate -s -5 /var/lib/ovn/ovnnb_db.db")
+	zone = start(t, n, "one", "zone")
+	serves(t, n, "torn")
+	zone.term(t)
+	ovs.term(t)
+	if left := sh(t, n, "pgrep -l 'ov[sn]' || true"); left != "" {
+		t.Errorf("left after the end:\n%s", left)
+	}
+	sh(t, n, "test -e /sys/class/net/br-ex; ip -o addr show dev br-ex | grep -q 172.18.0.3") // what is in the kernel stays
+}
+
+// TestEntryDaemonsComeBack: a daemon that is killed is back within 0.2 s, and what it does soon after.
+func TestEntryDaemonsComeBack(t *testing.T) {
+	_, n := node(t)
+	start(t, n, "one", "ovs")
+	start(t, n, "one", "zone")
+	bridge(t, n)
+	serves(t, n, "p0")
+	for i, name := range []string{"ovn-northd", "ovn-controller", "ovs-vswitchd", "ovsdb-server"} {
+		time.Sleep(2 * time.Second) // one that dies at once, again and again, is started more slowly
+		pids := func() string { return sh(t, n, "pgrep -x "+name+" || true") }
+		before := pids()
+		sh(t, n, "pkill -KILL -x "+name)
+		took := eventually(t, name+" is back", func() bool {
+			now := pids()
+			return strings.Count(now, "\n") == strings.Count(before, "\n") && now != "" && now != before
+		})
+		t.Logf("%s: back after %v, flows after %v", name, took.Round(time.Millisecond), serves(t, n, fmt.Sprintf("k%d", i)).Round(time.Millisecond))
+	}
+}
+
+// TestEntryHandover: the next pod's containers wait, and go on the moment the ones before end. No connection breaks.
+func TestEntryHandover(t *testing.T) {
+	l, n := node(t)
+	ovs, zone := start(t, n, "pod0", "ovs"), start(t, n, "pod0", "zone")
+	bridge(t, n)
+	serves(t, n, "p0")
+	stop, err := lab.Serve(t.Context(), n.Host, "host", 8081)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = stop() }()
+	for i := range 4 {
+		pod := fmt.Sprintf("pod%d", i+1)
+		nextOVS, nextZone := start(t, n, pod, "ovs"), start(t, n, pod, "zone")
+		for _, lock := range []string{"/run/openvswitch/hairpin.lock", "/run/ovn/hairpin.lock"} {
+			succeeds(t, n, "! flock --nonblock "+lock+".next true") // it waits
+			if owner := sh(t, n, "cat "+lock); owner != fmt.Sprintf("pod%d", i) {
+				t.Fatalf("%s belongs to %q", lock, owner)
+			}
+		}
+		s, err := lab.StartStream(t.Context(), l.Host("underlay"), probe.StreamConfig{
+			Protocol: "tcp", To: netip.AddrPortFrom(n.Addresses()[0].Addr(), 8081), Rate: 200, Long: 10,
+			Every: 10 * time.Millisecond, Timeout: 5 * time.Second, Duration: time.Minute,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		how := container.term
+		if i%2 == 1 {
+			how = container.kill
+		}
+		how(zone, t)
+		zoneAfter := serves(t, n, pod+"z")
+		how(ovs, t)
+		ovsAfter := serves(t, n, pod+"o")
+		ovs, zone = nextOVS, nextZone
+		r, err := s.End()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: flows after %v (zone) and %v (ovs); %d of %d new connections failed, longest gap %.0f ms; %d of %d open ones broke, longest gap %.0f ms", pod,
+			zoneAfter.Round(time.Millisecond), ovsAfter.Round(time.Millisecond), r.Failed, r.Opened, r.OpenGapMs, r.Broken, r.Long, r.LongGapMs)
+		if r.Failed > 0 || r.Broken > 0 {
+			t.Errorf("%v", r.Errors)
+		}
+	}
+}
+
+// TestEntryNoAgent: a switch that waits for an agent that does not come forwards in the end.
+func TestEntryNoAgent(t *testing.T) {
+	_, n := node(t)
+	ovs := start(t, n, "one", "ovs")
+	bridge(t, n)
+	sh(t, n, "ovs-vsctl set Open_vSwitch . other_config:flow-restore-wait=true")
+	ovs.kill(t)
+	start(t, n, "one", "ovs")
+	succeeds(t, n, "test -S /run/openvswitch/br-ex.mgmt")
+	sh(t, n, "ip neigh flush dev br-ex")
+	begin := time.Now()
+	eventually(t, "the wire answers", func() bool {
+		return errors.Is(n.Do(func() error {
+			_, err := net.DialTimeout("tcp", "172.18.0.1:1", 500*time.Millisecond)
+			return err
+		}), syscall.ECONNREFUSED)
+	})
+	if took := time.Since(begin); took < 2*time.Second {
+		t.Errorf("it forwarded %v after its start, and did not wait", took)
+	} else {
+		t.Logf("it forwards %v after its start", took.Round(time.Millisecond))
+	}
+	if wait := sh(t, n, "ovs-vsctl get Open_vSwitch . other_config"); strings.Contains(wait, "flow-restore-wait") {
+		t.Errorf("the database has %s", wait)
+	}
+}
