@@ -36,7 +36,8 @@ type NodeConfig struct {
 	Binds map[string]string // path in the node → file or directory of the machine, read-only
 	Files map[string]string // path in the node → content
 	// Disk makes the node a plain machine for containers: it has control groups and mounts that pods can share. Disk is a
-	// directory of the machine that keeps what the node writes; after Stop, StartNode with the same one is a reboot.
+	// directory of the machine that keeps what the node writes; after Stop, StartNode with the same one is a reboot. It
+	// goes with the lab.
 	Disk string
 }
 
@@ -118,6 +119,12 @@ func (l *Lab) holdNode(cfg NodeConfig) (*Node, error) {
 	n := &Node{Host: h, datapath: datapath, disk: cfg.Disk}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if cfg.Disk != "" && !slices.Contains(l.record.Disks, cfg.Disk) {
+		l.record.Disks = append(l.record.Disks, cfg.Disk)
+		if err := l.record.save(); err != nil {
+			return nil, errors.Join(err, h.holder.kill(10*time.Second))
+		}
+	}
 	l.nodes[cfg.Name] = n
 	return n, nil
 }

@@ -27,6 +27,9 @@ type record struct {
 	Name  string
 	Owner process // who started it
 	Hosts []hostRecord
+	// Disks are directories of nodes (NodeConfig.Disk), also of those that were stopped; they go with the lab.
+	Disks      []string  `json:",omitempty"`
+	Forwarders []process `json:",omitempty"`
 }
 
 // hostRecord is one Host or Node.
@@ -146,6 +149,9 @@ func (r *record) removeAll() error {
 	if s, err := OpenAPIServer(api); err == nil {
 		errs = append(errs, s.Stop())
 	}
+	for _, f := range r.Forwarders {
+		errs = append(errs, f.kill(5*time.Second))
+	}
 	for i := len(r.Hosts) - 1; i >= 0; i-- { // the underlay came first and goes last
 		h := r.Hosts[i]
 		errs = append(errs, h.Holder.kill(10*time.Second))
@@ -155,6 +161,12 @@ func (r *record) removeAll() error {
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err // keep the directory: it says what is left
+	}
+	for _, d := range r.Disks {
+		errs = append(errs, os.RemoveAll(d))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	return os.RemoveAll(labDir(r.Name))
 }
