@@ -68,7 +68,11 @@ func writeOCI(ctx context.Context, cacheDir, out string, c Container, progress f
 		return err
 	}
 	tmp := filepath.Join(work, "image.tar")
-	if err := writeLayout(tmp, c.Name, []blob{base, programs}); err != nil {
+	config := v1.ImageConfig{
+		Cmd:    []string{"hairpin"},
+		Labels: map[string]string{v1.AnnotationTitle: "hairpin", v1.AnnotationLicenses: "Apache-2.0"},
+	}
+	if err := writeLayout(tmp, c.Name, config, []blob{base, programs}); err != nil {
 		return err
 	}
 	return os.Rename(tmp, out)
@@ -164,17 +168,14 @@ func (c Container) programs(l *layer) error {
 }
 
 // writeLayout writes the archive: layers, configuration, manifest, index.
-func writeLayout(file, name string, layers []blob) error {
+func writeLayout(file, name string, start v1.ImageConfig, layers []blob) error {
 	epoch := time.Unix(0, 0).UTC()
+	start.Env = append(start.Env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	config := v1.Image{
 		Created:  &epoch,
 		Platform: v1.Platform{Architecture: runtime.GOARCH, OS: "linux"},
-		Config: v1.ImageConfig{
-			Env:    []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-			Cmd:    []string{"hairpin"},
-			Labels: map[string]string{v1.AnnotationTitle: "hairpin", v1.AnnotationLicenses: "Apache-2.0"},
-		},
-		RootFS: v1.RootFS{Type: "layers"},
+		Config:   start,
+		RootFS:   v1.RootFS{Type: "layers"},
 	}
 	manifest := v1.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageManifest}
 	archive := dockerArchive{RepoTags: []string{name}}
