@@ -33,8 +33,10 @@ type NodeConfig struct {
 	Datapath string
 	// Plain is an ordinary machine: no daemon of Open vSwitch or OVN, addresses on eth0, nothing prepared for them.
 	Plain bool
-	Binds map[string]string // path in the node → file or directory of the machine, read-only
-	Files map[string]string // path in the node → content
+	// NoBridge leaves the wire to the kernel: eth0 has the addresses, and Open vSwitch runs without any bridge.
+	NoBridge bool
+	Binds    map[string]string // path in the node → file or directory of the machine, read-only
+	Files    map[string]string // path in the node → content
 	// Disk makes the node a plain machine for containers: it has control groups and mounts that pods can share. Disk is a
 	// directory of the machine that keeps what the node writes; after Stop, StartNode with the same one is a reboot. It
 	// goes with the lab.
@@ -98,7 +100,7 @@ func (l *Lab) holdNode(cfg NodeConfig) (*Node, error) {
 		return nil, errors.New("this lab was opened, not started, and knows no image")
 	}
 	link := GatewayBridge
-	if cfg.Plain {
+	if cfg.Plain || cfg.NoBridge {
 		link = "eth0"
 	}
 	holder := holderConfig{
@@ -140,7 +142,7 @@ func (n *Node) bringUp(ctx context.Context, cfg NodeConfig) error {
 		return n.waitForAddresses(ctx, "eth0")
 	}
 	wire := func() error {
-		if err := n.plug(ctx, mac); err != nil {
+		if err := n.plug(ctx, mac); err != nil || cfg.NoBridge {
 			return err
 		}
 		return n.Do(setUpUplink)
@@ -152,7 +154,7 @@ func (n *Node) bringUp(ctx context.Context, cfg NodeConfig) error {
 		if err := n.Start(ctx, OVSDB); err != nil {
 			return err
 		}
-		_, err := n.Exec(ctx, n.switchSetup(cfg, mac, wanted(VSwitchd))...)
+		_, err := n.Exec(ctx, n.switchSetup(cfg, mac, wanted(VSwitchd) && !cfg.NoBridge)...)
 		return err
 	}
 	start := func(name string, then ...string) func() error {
@@ -173,6 +175,9 @@ func (n *Node) bringUp(ctx context.Context, cfg NodeConfig) error {
 	if err := together(start(VSwitchd), start(Northd), start(Controller)); err != nil {
 		return err
 	}
+	if cfg.NoBridge {
+		return n.waitForAddresses(ctx, "eth0")
+	}
 	if !wanted(VSwitchd) {
 		return nil
 	}
@@ -185,13 +190,13 @@ func (n *Node) switchSetup(cfg NodeConfig, mac string, bridge bool) []string {
 		"ovs-vsctl", "--no-wait", "init", "--", "set", "Open_vSwitch", ".",
 		"external_ids:system-id=" + strconv.Quote(cfg.SystemID), "external_ids:hostname=" + strconv.Quote(cfg.Name),
 	}
-	if !bridge {
-		return args
-	}
 	if n.datapath == "netdev" {
 		// Else ovn-controller makes a br-int that cannot work here, and when the agent has put it right, takes up to 8 s
 		// to try again: as long, nobody answers neighbour solicitations.
 		args = append(args, "external_ids:ovn-bridge-datapath-type=netdev")
+	}
+	if !bridge {
+		return args
 	}
 	return append(args, "--", "--may-exist", "add-br", GatewayBridge, "--", "set", "Bridge", GatewayBridge,
 		"datapath_type="+n.datapath, "fail_mode=standalone", "other_config:hwaddr="+strconv.Quote(mac),

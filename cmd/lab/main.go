@@ -71,6 +71,7 @@ func start(c *cobra.Command, name *string) func() error {
 	c.Flags().StringVar(&opt.Objects, "objects", "examples/demo", "folder of manifests")
 	c.Flags().StringVar(&opt.Hairpin, "hairpin", "", "binary under test; empty = beside this program, else built from the sources here")
 	c.Flags().BoolVar(&opt.Manifests, "manifests", false, "without an API server: the agents read the manifests")
+	c.Flags().StringVar(&opt.Mode, "mode", "", "gateway mode of the nodes: shared, local or detached; empty = shared")
 	return func() error {
 		opt.Name, opt.Out = *name, c.OutOrStdout()
 		var err error

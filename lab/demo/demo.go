@@ -16,6 +16,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
+	"hairpin/cluster"
 	"hairpin/image"
 	"hairpin/lab"
 )
@@ -35,6 +36,7 @@ type Options struct {
 	Objects   string // folder of manifests, examples/demo
 	Hairpin   string // the binary under test
 	Manifests bool   // agents read the manifests; there is no API server
+	Mode      string // gateway mode of the nodes; empty = shared. Detached, eth0 is left to the kernel
 	// DieWithCaller ends the lab with the calling process, as a test wants it.
 	DieWithCaller bool
 	Out           io.Writer
@@ -119,7 +121,7 @@ func (d *Demo) startNodes(ctx context.Context) error {
 				return err
 			}
 			cfg := lab.NodeConfig{
-				Name: n.Name, Addresses: ips,
+				Name: n.Name, Addresses: ips, NoBridge: d.opt.Mode == cluster.ModeDetached,
 				Binds: map[string]string{"/usr/local/bin/hairpin": d.opt.Hairpin, "/opt/cni/bin/hairpin": d.opt.Hairpin},
 				Files: map[string]string{"/etc/cni/net.d/10-hairpin.conflist": networkList, agentConfig: d.agentConfig()},
 			}
@@ -148,10 +150,14 @@ const networkList = `{"cniVersion": "1.1.0", "name": "hairpin", "plugins": [{"ty
 `
 
 func (d *Demo) agentConfig() string {
+	config := "[kubernetes]\nkubeconfig = /etc/hairpin/kubeconfig\n"
 	if d.opt.Manifests {
-		return "[kubernetes]\nmanifests = /etc/hairpin/manifests\n"
+		config = "[kubernetes]\nmanifests = /etc/hairpin/manifests\n"
 	}
-	return "[kubernetes]\nkubeconfig = /etc/hairpin/kubeconfig\n"
+	if d.opt.Mode != "" {
+		config += "[gateway]\nmode = " + d.opt.Mode + "\n"
+	}
+	return config
 }
 
 // copyManifests puts the manifests where they can be changed without changing the sources: the agents follow.
