@@ -102,6 +102,8 @@ func (r *run) nftMatch(h hooked, c *chain, m nft.Match) (bool, error) {
 		return sameInterface(m.Name, h.out) != m.Not, nil
 	case nft.InInterface:
 		return sameInterface(m.Name, h.in) != m.Not, nil
+	case nft.CTRelated:
+		return false, nil // packets of a walk are no ICMP errors
 	case nft.MarkIs:
 		return r.p.Mark&m.Mask == m.Value, nil
 	case nft.InSet:
@@ -113,8 +115,7 @@ func (r *run) nftMatch(h hooked, c *chain, m nft.Match) (bool, error) {
 		if err != nil || !ok {
 			return false, err
 		}
-		_, held := set.Elements[key]
-		return held, nil
+		return set.Holds(key, r.p.Src), nil
 	}
 	return false, fmt.Errorf("match %T is not known", m)
 }
@@ -132,6 +133,7 @@ func (r *run) element(key []nft.KeyField) (e nft.Element, ok bool, err error) {
 			e.Protocol = r.p.Protocol
 		case nft.KeyPort:
 			e.Port = r.p.DstPort
+		case nft.KeyIPSrc, nft.KeyIP6Src: // the set looks at it
 		default:
 			return e, false, fmt.Errorf("key %q is not known", k)
 		}
@@ -154,6 +156,14 @@ func (r *run) statement(h hooked, c *chain, rule *nft.Rule, stage string) (end, 
 	case nft.Drop:
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "drops it")
 		return true, false, nil
+	case nft.Reject:
+		what := refusalOf(0)
+		if s.TCPReset {
+			what = refusalOf(cluster.TCP)
+		}
+		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "rejected with a "+what)
+		_, err := r.refuse(location{place: hostSends, node: h.n}, routerFlags{}, "rejected with a "+what+" by "+h.n.name)
+		return true, false, err
 	case nft.SetMark:
 		r.p.Mark = s.Value
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, fmt.Sprintf("mark 0x%x", s.Value))

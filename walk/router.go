@@ -99,9 +99,9 @@ func (r *run) routerReceives(n *node, name string) (location, error) {
 	return r.leaveRouter(n, to.out)
 }
 
-// dropOr ends the packet, or passes an error on.
+// dropOr ends the packet, or passes an error on; a packet that was refused has ended.
 func (r *run) dropOr(err error, reason string) (location, error) {
-	if err != nil {
+	if err != nil || r.done {
 		return location{}, err
 	}
 	return r.drop(reason)

@@ -158,13 +158,18 @@ func implies(t *Table, other, m Match) bool {
 			return cluster.FamilyOf(other.Prefix.Addr()) == m.Family
 		case InSet:
 			s := t.Sets[other.Set]
-			return s != nil && (slices.Contains(s.Key, KeyIPDst) && m.Family == cluster.IPv4 || slices.Contains(s.Key, KeyIP6Dst) && m.Family == cluster.IPv6)
+			return s != nil && (s.names(KeyIPDst, KeyIPSrc) && m.Family == cluster.IPv4 || s.names(KeyIP6Dst, KeyIP6Src) && m.Family == cluster.IPv6)
 		}
 	case L4Proto:
 		port, ok := other.(DstPort)
 		return ok && port.Protocol == m.Protocol
 	}
 	return false
+}
+
+// names tells whether the key has one of these fields.
+func (s *Set) names(fields ...KeyField) bool {
+	return slices.ContainsFunc(s.Key, func(k KeyField) bool { return slices.Contains(fields, k) })
 }
 
 // Empty tells whether there is nothing to do.

@@ -97,6 +97,9 @@ type MarkIs struct{ Value, Mask uint32 }
 // InSet is "ip daddr . meta l4proto . th dport @NAME" and the like: the key fields are those of the set.
 type InSet struct{ Set string }
 
+// CTRelated is "ct state related": an ICMP error about a connection that the kernel knows, and the like.
+type CTRelated struct{}
+
 // Statement is what a rule does, of a closed set: the types below.
 type Statement interface{ statement() }
 
@@ -110,11 +113,18 @@ type (
 	Return struct{}
 )
 
+// Reject ends the packet and tells its sender: "reject with icmpx port-unreachable", or with a TCP reset, which wants a
+// match on TCP before it.
+type Reject struct{ TCPReset bool }
+
 // Masquerade gives the packet the address of the interface it leaves by.
 type Masquerade struct{}
 
 // SNAT gives the packet a source address.
 type SNAT struct{ Addr netip.Addr }
+
+// Forward sends the frame out of a device at once; only in the family netdev.
+type Forward struct{ Device string }
 
 // SetMark is "meta mark set".
 type SetMark struct{ Value uint32 }
@@ -133,6 +143,9 @@ const (
 	KeyIP6Dst KeyField = "ip6 daddr"
 	KeyProto  KeyField = "meta l4proto"
 	KeyPort   KeyField = "th dport"
+	// Of sets only, and the last field: the source is within a range (flags interval). Ranges must not overlap.
+	KeyIPSrc  KeyField = "ip saddr"
+	KeyIP6Src KeyField = "ip6 saddr"
 )
 
 // Map sends keys to an address and a port of one family.
@@ -155,12 +168,31 @@ type Element struct {
 	Addr     netip.Addr
 	Protocol cluster.Protocol
 	Port     uint16
+	Src      netip.Prefix
 }
 
 // Target is the value of a Map's element.
 type Target struct {
 	Addr  netip.AddrPort
 	Owner cluster.Owner // in the kernel a comment of the element; zero when too long for one (see MaxComment)
+}
+
+// Holds tells whether the set has a key; where its key has a source, whether one of its ranges holds src.
+func (s *Set) Holds(key Element, src netip.Addr) bool {
+	if !s.ranges() {
+		_, held := s.Elements[key]
+		return held
+	}
+	for bits := range src.BitLen() + 1 {
+		var err error
+		if key.Src, err = src.Prefix(bits); err != nil {
+			return false
+		}
+		if _, held := s.Elements[key]; held {
+			return true
+		}
+	}
+	return false
 }
 
 func (AddrIn) match()       {}
@@ -172,11 +204,14 @@ func (OutInterface) match() {}
 func (InInterface) match()  {}
 func (MarkIs) match()       {}
 func (InSet) match()        {}
+func (CTRelated) match()    {}
 
 func (Accept) statement()     {}
 func (Drop) statement()       {}
 func (Return) statement()     {}
+func (Reject) statement()     {}
 func (Masquerade) statement() {}
 func (SNAT) statement()       {}
 func (SetMark) statement()    {}
+func (Forward) statement()    {}
 func (DNATMap) statement()    {}

@@ -109,7 +109,7 @@ func TestParseNamesTheUnknownWord(t *testing.T) {
 		{"table ip hairpin {\n}", `"ip"`},
 		{"table inet other {\n}", `"other"`},
 		{table("flowtable f {\n}"), `"flowtable"`},
-		{table("chain a {\nct state new accept\n}"), `line 3: unknown word "ct"`},
+		{table("chain a {\nct state new accept\n}"), `line 3: unknown word "new"`},
 		{table("chain a {\ntype nat hook prerouting priority 0; policy drop;\n}"), `"drop"`},
 		{table("chain a {\ntcp sport 1 accept\n}"), `"sport"`},
 		{table("chain a {\naccept accept\n}"), `"accept"`},

@@ -36,7 +36,7 @@ func (p *parser) mapBody() error {
 			m.Family = cluster.IPv6
 		}
 		return nil
-	}, func() (func(cluster.Owner), error) {
+	}, func() bool { return false }, func() (func(cluster.Owner), error) {
 		e, owner, err := p.element(m.Key)
 		if err != nil {
 			return nil, err
@@ -83,7 +83,7 @@ func (p *parser) setBody() error {
 	err = p.elements(func() error {
 		s.Key, err = p.key()
 		return err
-	}, func() (func(cluster.Owner), error) {
+	}, s.ranges, func() (func(cluster.Owner), error) {
 		e, owner, err := p.element(s.Key)
 		if err != nil {
 			return nil, err
@@ -106,11 +106,11 @@ func (p *parser) setBody() error {
 
 // elements reads the braces of a map or set: its type, and its elements with one. A label too long for nft stands
 // behind the comma of its element.
-func (p *parser) elements(typ func() error, one func() (func(cluster.Owner), error)) error {
+func (p *parser) elements(typ func() error, ranges func() bool, one func() (func(cluster.Owner), error)) error {
 	if err := p.words("{"); err != nil {
 		return err
 	}
-	typed := false
+	typed, flagged := false, false
 	for {
 		switch t := p.next(); {
 		case t.kind == newline || t.kind == comment || t.s == ";":
@@ -119,7 +119,12 @@ func (p *parser) elements(typ func() error, one func() (func(cluster.Owner), err
 			if !typed {
 				return fmt.Errorf("line %d: a map or set without a type", t.line)
 			}
+			if flagged != ranges() {
+				return fmt.Errorf("line %d: a set has flags interval if, and only if, its key has a source", t.line)
+			}
 			return nil
+		case t.s == "flags" && typed && !flagged && ranges() && p.accept("interval"):
+			flagged = true
 		case (t.s == "typeof" || t.s == "type") && !typed:
 			if err := typ(); err != nil {
 				return err
@@ -194,6 +199,12 @@ func (p *parser) fields(key []KeyField) (Element, error) {
 				return e, p.unknown("port")
 			}
 			e.Port = uint16(n)
+		case KeyIPSrc, KeyIP6Src:
+			prefix, ok := parsePrefix(t.s)
+			if !ok || prefix.Addr().Is4() != (k == KeyIPSrc) {
+				return e, p.unknown("range of type " + string(k))
+			}
+			e.Src = prefix
 		default:
 			a, err := netip.ParseAddr(t.s)
 			if err != nil || a.Zone() != "" || a.Is4() != (k == KeyIPDst) {
@@ -214,7 +225,10 @@ func (p *parser) key() ([]KeyField, error) {
 		if !ok {
 			return nil, p.unknown("key field")
 		}
-		if slices.Contains(key, k) {
+		if slices.Contains(key, k) { // a second address, by its type, is the source
+			k = map[KeyField]KeyField{KeyIPDst: KeyIPSrc, KeyIP6Dst: KeyIP6Src}[k]
+		}
+		if k == "" || slices.Contains(key, k) {
 			return nil, fmt.Errorf("line %d: key field %q twice", p.peek().line, k)
 		}
 		key = append(key, k)

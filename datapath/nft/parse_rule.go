@@ -110,8 +110,25 @@ func (p *parser) matchOrStatement() (Match, Statement, error) {
 		return nil, Drop{}, nil
 	case "return":
 		return nil, Return{}, nil
+	case "reject":
+		s, err := p.reject()
+		return nil, s, err
+	case "ct":
+		if err := p.words("state"); err != nil {
+			return nil, nil, err
+		}
+		if !p.accept("related") && !p.accept("0x4") {
+			return nil, nil, p.unknown("state of a connection")
+		}
+		return CTRelated{}, nil, nil
 	case "masquerade":
 		return nil, Masquerade{}, nil
+	case "fwd":
+		if err := p.words("to"); err != nil {
+			return nil, nil, err
+		}
+		device, err := p.value("device")
+		return nil, Forward{Device: device}, err
 	case "snat":
 		s, err := p.snat()
 		return nil, s, err
@@ -211,17 +228,43 @@ func (p *parser) addrIn(family string) (Match, error) {
 		return nil, p.unknown("header field")
 	}
 	m.Not = p.accept("!=")
-	s := p.peek().s
-	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
-		m.Prefix = netip.PrefixFrom(a, a.BitLen())
-	} else if m.Prefix, err = netip.ParsePrefix(s); err != nil {
+	prefix, ok := parsePrefix(p.peek().s)
+	if !ok {
 		return nil, p.unknown("address or prefix")
 	}
+	m.Prefix = prefix
 	if addrWord(m.Prefix.Addr()) != family {
 		return nil, p.unknown("prefix of this family")
 	}
 	p.at++
 	return m, nil
+}
+
+// parsePrefix reads a range, or an address, which is a range of one.
+func parsePrefix(s string) (netip.Prefix, bool) {
+	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+		return netip.PrefixFrom(a, a.BitLen()), true
+	}
+	p, err := netip.ParsePrefix(s)
+	return p, err == nil
+}
+
+// reject reads what nft 1.0 and 1.1 print; without words it is the ICMP error.
+func (p *parser) reject() (Statement, error) {
+	switch {
+	case !p.accept("with"):
+		return Reject{}, nil
+	case p.accept("tcp"):
+		return Reject{TCPReset: true}, p.words("reset")
+	}
+	if err := p.words("icmpx"); err != nil {
+		return nil, err
+	}
+	p.accept("type")
+	if p.accept("1") {
+		return Reject{}, nil
+	}
+	return Reject{}, p.words("port-unreachable")
 }
 
 func (p *parser) snat() (Statement, error) {

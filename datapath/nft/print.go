@@ -182,6 +182,8 @@ func matchText(t *Table, m Match) string {
 			return fmt.Sprintf("meta mark 0x%08x", m.Value)
 		}
 		return fmt.Sprintf("meta mark & 0x%08x == 0x%08x", m.Mask, m.Value)
+	case CTRelated:
+		return "ct state related"
 	case InSet:
 		if s := t.Sets[m.Set]; s != nil {
 			return keyText(s.Key) + " @" + m.Set
@@ -199,10 +201,14 @@ func statementText(t *Table, s Statement) string {
 		return "drop"
 	case Return:
 		return "return"
+	case Reject:
+		return "reject with " + pick(s.TCPReset, "tcp reset", "icmpx port-unreachable")
 	case Masquerade:
 		return "masquerade"
 	case SNAT:
 		return fmt.Sprintf("snat %s to %s", addrWord(s.Addr), s.Addr)
+	case Forward:
+		return "fwd to " + quote(s.Device)
 	case SetMark:
 		return fmt.Sprintf("meta mark set 0x%08x", s.Value)
 	case DNATMap:
@@ -220,7 +226,17 @@ func mapType(m *Map) string {
 	return fmt.Sprintf("type %s : %s . %s", typeText(m.Key), typeWord(m.value()), typeWord(KeyPort))
 }
 
-func setType(s *Set) string { return "type " + typeText(s.Key) }
+func setType(s *Set) string {
+	if s.ranges() {
+		return "type " + typeText(s.Key) + "; flags interval"
+	}
+	return "type " + typeText(s.Key)
+}
+
+// ranges tells whether elements are ranges of addresses.
+func (s *Set) ranges() bool {
+	return slices.Contains(s.Key, KeyIPSrc) || slices.Contains(s.Key, KeyIP6Src)
+}
 
 func typeText(key []KeyField) string {
 	words := make([]string, len(key))
@@ -232,9 +248,9 @@ func typeText(key []KeyField) string {
 
 func typeWord(k KeyField) string {
 	switch k {
-	case KeyIPDst:
+	case KeyIPDst, KeyIPSrc:
 		return "ipv4_addr"
-	case KeyIP6Dst:
+	case KeyIP6Dst, KeyIP6Src:
 		return "ipv6_addr"
 	case KeyProto:
 		return "inet_proto"
@@ -258,6 +274,8 @@ func elementText(key []KeyField, e Element) string {
 			words[i] = protocolText(e.Protocol)
 		case KeyPort:
 			words[i] = strconv.Itoa(int(e.Port))
+		case KeyIPSrc, KeyIP6Src:
+			words[i] = prefixText(e.Src)
 		default:
 			words[i] = e.Addr.String()
 		}
@@ -269,9 +287,10 @@ func targetText(t Target) string {
 	return t.Addr.Addr().String() + " . " + strconv.Itoa(int(t.Addr.Port()))
 }
 
-// Compare orders elements by protocol, port and address.
+// Compare orders elements by protocol, port, address and source.
 func (e Element) Compare(f Element) int {
-	return cmp.Or(cmp.Compare(e.Protocol, f.Protocol), cmp.Compare(e.Port, f.Port), e.Addr.Compare(f.Addr))
+	return cmp.Or(cmp.Compare(e.Protocol, f.Protocol), cmp.Compare(e.Port, f.Port), e.Addr.Compare(f.Addr),
+		e.Src.Addr().Compare(f.Src.Addr()), cmp.Compare(e.Src.Bits(), f.Src.Bits()))
 }
 
 // protocolText gives the word where /etc/protocols has the same, else the number.
@@ -316,6 +335,6 @@ func fieldOf(words []string) (KeyField, bool) {
 		return KeyPort, true
 	default:
 		k := KeyField(s)
-		return k, slices.Contains([]KeyField{KeyIPDst, KeyIP6Dst, KeyProto, KeyPort}, k)
+		return k, slices.Contains([]KeyField{KeyIPDst, KeyIP6Dst, KeyProto, KeyPort, KeyIPSrc, KeyIP6Src}, k)
 	}
 }

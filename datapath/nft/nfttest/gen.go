@@ -55,6 +55,7 @@ func table(t *rapid.T, f nft.Family) *nft.Table {
 		{Name: "prerouting", Type: "nat", Hook: "prerouting", Priority: -100},
 		{Name: "output", Type: "nat", Hook: "output", Priority: -100},
 		{Name: "postrouting", Type: "nat", Hook: "postrouting", Priority: 100},
+		{Name: "out", Type: "filter", Hook: "output"},
 		{Name: "early", Type: "filter", Hook: "prerouting", Priority: -310},
 		{Name: "plain"},
 	}
@@ -103,6 +104,10 @@ func element(t *rapid.T, key []nft.KeyField) nft.Element {
 			e.Protocol = protocol(t)
 		case nft.KeyPort:
 			e.Port = rapid.Uint16().Draw(t, "port")
+		case nft.KeyIPSrc:
+			e.Src = source(t, cluster.IPv4)
+		case nft.KeyIP6Src:
+			e.Src = source(t, cluster.IPv6)
 		case nft.KeyIPDst:
 			e.Addr = addr(t, cluster.IPv4)
 		case nft.KeyIP6Dst:
@@ -123,6 +128,9 @@ func drawMap(t *rapid.T, name string) *nft.Map {
 
 func drawSet(t *rapid.T, name string) *nft.Set {
 	s := &nft.Set{Name: name, Key: key(t), Elements: map[nft.Element]cluster.Owner{}}
+	if twin := map[nft.KeyField]nft.KeyField{nft.KeyIPDst: nft.KeyIPSrc, nft.KeyIP6Dst: nft.KeyIP6Src}[s.Key[0]]; twin != "" && rapid.Bool().Draw(t, "ranges") {
+		s.Key = append(s.Key, twin)
+	}
 	for range rapid.IntRange(0, 4).Draw(t, "elements") {
 		s.Elements[element(t, s.Key)] = Owner(t)
 	}
@@ -164,6 +172,12 @@ func slicesOf(in []nft.Match, table *nft.Table, f cluster.Family) []nft.Match {
 			if k == nft.KeyIPDst && f != cluster.IPv4 || k == nft.KeyIP6Dst && f != cluster.IPv6 {
 				continue
 			}
+			if slices.Contains(table.Sets[m.Set].Key, nft.KeyProto) {
+				if l4 {
+					continue
+				}
+				l4 = true
+			}
 		case nft.L4Proto, nft.DstPort:
 			if l4 {
 				continue
@@ -177,7 +191,11 @@ func slicesOf(in []nft.Match, table *nft.Table, f cluster.Family) []nft.Match {
 
 func match(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Match {
 	not := rapid.Bool().Draw(t, "not")
-	switch rapid.IntRange(0, 8).Draw(t, "match") {
+	switch rapid.IntRange(0, 9).Draw(t, "match") {
+	case 9:
+		if c.Type != "" && c.Hook != "ingress" {
+			return nft.CTRelated{}
+		}
 	case 0:
 		a := addr(t, family(t))
 		return nft.AddrIn{Dst: rapid.Bool().Draw(t, "daddr"), Not: not, Prefix: netip.PrefixFrom(a, rapid.IntRange(1, a.BitLen()).Draw(t, "bits")).Masked()}
@@ -212,7 +230,7 @@ func match(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Match {
 }
 
 func statement(t *rapid.T, table *nft.Table, c *nft.Chain, f cluster.Family) nft.Statement {
-	n := rapid.IntRange(0, 7).Draw(t, "statement")
+	n := rapid.IntRange(0, 8).Draw(t, "statement")
 	switch {
 	case n == 0 && c.Hook == "postrouting":
 		return nft.Masquerade{}
@@ -232,12 +250,23 @@ func statement(t *rapid.T, table *nft.Table, c *nft.Chain, f cluster.Family) nft
 		return nft.Return{}
 	case n == 6:
 		return nil
+	case n == 7 && c.Hook == "output" && c.Type == "filter":
+		return nft.Reject{}
 	}
 	return nft.Accept{}
 }
 
 func protocol(t *rapid.T) cluster.Protocol {
 	return rapid.SampledFrom([]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}).Draw(t, "protocol")
+}
+
+// source draws ranges that do not overlap.
+func source(t *rapid.T, f cluster.Family) netip.Prefix {
+	n := rapid.Byte().Draw(t, "source")
+	if f == cluster.IPv4 {
+		return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, n, 0}), 24)
+	}
+	return netip.PrefixFrom(netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x10, 5: n}), 48)
 }
 
 func addr(t *rapid.T, f cluster.Family) netip.Addr {
