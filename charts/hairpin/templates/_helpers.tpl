@@ -1,0 +1,63 @@
+{{- define "hairpin.labels" -}}
+app.kubernetes.io/name: hairpin
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "hairpin.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* The API server's host:port. There is no kube-proxy: the address of the Service "kubernetes" does not work before
+     this chart's own pods do. In a cluster of kubeadm, its public cluster-info tells. */}}
+{{- define "hairpin.apiServer" -}}
+{{- if .Values.apiServer.host -}}
+{{ .Values.apiServer.host }} {{ .Values.apiServer.port }}
+{{- else -}}
+{{- $server := "" -}}
+{{- with lookup "v1" "ConfigMap" "kube-public" "cluster-info" -}}
+{{- $server = (first (index .data "kubeconfig" | fromYaml).clusters).cluster.server | default "" -}}
+{{- end -}}
+{{- if not $server -}}
+{{- fail "apiServer.host is needed: the address by which nodes reach the API server, without kube-proxy (see docs/install.md)" -}}
+{{- end -}}
+{{- $at := (urlParse $server).host -}}
+{{ regexReplaceAll ":[0-9]+$" $at "" | trimAll "[]" }} {{ regexFind "[0-9]+$" (regexFind ":[0-9]+$" $at) | default "443" }}
+{{- end -}}
+{{- end }}
+
+{{- define "hairpin.env" -}}
+{{- $api := include "hairpin.apiServer" . | splitList " " -}}
+- {name: KUBERNETES_SERVICE_HOST, value: {{ first $api | quote }}}
+- {name: KUBERNETES_SERVICE_PORT, value: {{ last $api | quote }}}
+- {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
+- {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+- {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
+- {name: POD_UID, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}
+{{- end }}
+
+{{/* A value of the configuration file: numbers without an exponent. */}}
+{{- define "hairpin.value" -}}
+{{- if kindIs "float64" . }}{{ int64 . }}{{ else }}{{ . }}{{ end -}}
+{{- end }}
+
+{{- define "hairpin.config" -}}
+{{- range $section, $options := .Values.config }}
+[{{ $section }}]
+{{- range $key, $value := $options }}
+{{- if ne (toString $value) "" }}
+{{ $key }} = {{ include "hairpin.value" $value }}
+{{- end }}
+{{- end }}
+{{ end }}
+{{- end }}
+
+{{/* An HTTP check of the first address in a list of host:port. */}}
+{{- define "hairpin.http" -}}
+{{- $first := first (splitList "," .address) -}}
+{{- $host := regexReplaceAll ":[0-9]+$" $first "" | trimAll "[]" -}}
+httpGet: {path: {{ .path }}, port: {{ regexFind "[0-9]+$" $first }}, host: {{ if has $host (list "" "0.0.0.0" "::") }}127.0.0.1{{ else }}{{ $host | quote }}{{ end }}}
+{{- end }}

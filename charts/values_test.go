@@ -1,0 +1,230 @@
+// Package charts_test checks the Helm chart: its values against the options of the program, what Helm makes of it, and
+// that a real API server takes that.
+package charts_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"hairpin/run"
+)
+
+var update = flag.Bool("update", false, "rewrite the part of the values and their schema that comes from the program's options")
+
+const (
+	valuesFile = "hairpin/values.yaml"
+	schemaFile = "hairpin/values.schema.json"
+	// generated begins the part of values.yaml that is made of the options.
+	generated = "# The configuration file of node and controller"
+)
+
+// ours are options that the chart itself sets, so that they are no values: they say where things are in its pods.
+func ours(o run.Option) bool {
+	return slices.Contains([]string{"default node", "default run-dir", "default ovs-run-dir", "default ovn-run-dir",
+		"kubernetes kubeconfig", "kubernetes manifests"}, o.Section+" "+o.Key)
+}
+
+// options are those that are values, section by section.
+func options() (sections []string, of map[string][]run.Option) {
+	of = map[string][]run.Option{}
+	for _, o := range run.Options() {
+		if ours(o) {
+			continue
+		}
+		if of[o.Section] == nil {
+			sections = append(sections, o.Section)
+		}
+		of[o.Section] = append(of[o.Section], o)
+	}
+	return sections, of
+}
+
+func takes(o run.Option, value string) bool {
+	c := run.DefaultConfig()
+	return o.Set(&c, value) == nil
+}
+
+// limits are the least and the greatest number that an option takes, which takes all between.
+func limits(o run.Option, some int) (least, most int) {
+	least, most = some, some
+	for step := 1 << 30; step > 0; step /= 2 {
+		if least-step >= 0 && takes(o, strconv.Itoa(least-step)) {
+			least -= step
+		}
+		if takes(o, strconv.Itoa(most+step)) {
+			most += step
+		}
+	}
+	return least, most
+}
+
+// words are those that an option chooses from: they end its description.
+func words(o run.Option) []string {
+	_, list, ok := strings.Cut(o.Usage, ": ")
+	if !ok || takes(o, "no such word") {
+		return nil
+	}
+	all := strings.Split(list, ", ")
+	for _, w := range all {
+		if !takes(o, w) {
+			return nil
+		}
+	}
+	return all
+}
+
+// schemaOf is an option's part of the schema, found out by asking the option.
+func schemaOf(o run.Option) map[string]any {
+	s := map[string]any{"description": o.Usage, "type": "string"}
+	if n, err := strconv.Atoi(o.Default()); err == nil && !takes(o, "x") {
+		least, most := limits(o, n)
+		s["type"], s["minimum"], s["maximum"] = "integer", float64(least), float64(most)
+	} else if _, err := strconv.ParseBool(o.Default()); err == nil {
+		s["type"] = "boolean"
+	} else if w := words(o); w != nil {
+		delete(s, "type")
+		s["enum"] = w
+	}
+	return s
+}
+
+// configPart is the part of values.yaml and of the schema that is made of the options.
+func configPart() (text string, schema map[string]any) {
+	var b strings.Builder
+	b.WriteString(generated + ": its sections and keys, of which docs/configuration.md tells more.\n# Made by `go test ./charts -run Values -update`.\nconfig:\n")
+	sections, of := options()
+	properties := map[string]any{}
+	for _, s := range sections {
+		fmt.Fprintf(&b, "  # Section [%s].\n  %s:\n", s, s)
+		keys := map[string]any{}
+		for _, o := range of[s] {
+			kind := schemaOf(o)
+			value := o.Default()
+			if t := kind["type"]; t != "integer" && t != "boolean" {
+				value = strconv.Quote(value)
+			}
+			fmt.Fprintf(&b, "    # %s\n    %s: %s\n", strings.ToUpper(o.Usage[:1])+o.Usage[1:], o.Key, value)
+			keys[o.Key] = kind
+		}
+		properties[s] = map[string]any{"type": "object", "additionalProperties": false, "properties": keys}
+	}
+	return b.String(), map[string]any{"type": "object", "additionalProperties": false, "properties": properties}
+}
+
+// TestValuesAreTheOptions: values.yaml and its schema have every option of the program, and no other.
+func TestValuesAreTheOptions(t *testing.T) {
+	text, schema := configPart()
+	values, hand := read(t, valuesFile), map[string]any{}
+	at := bytes.Index(values, []byte(generated))
+	if at < 0 {
+		at = len(values)
+	}
+	must(t, json.Unmarshal(read(t, schemaFile), &hand))
+	properties := hand["properties"].(map[string]any)
+	if *update {
+		must(t, os.WriteFile(valuesFile, append(values[:at:at], text...), 0o644))
+		properties["config"] = schema
+		var out bytes.Buffer
+		e := json.NewEncoder(&out)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		must(t, e.Encode(hand))
+		must(t, os.WriteFile(schemaFile, out.Bytes(), 0o644))
+		return
+	}
+	const remedy = "is out of date (go test ./charts -run Values -update):"
+	if diff := cmp.Diff(strings.Split(string(values[at:]), "\n"), strings.Split(text, "\n")); diff != "" {
+		t.Errorf("%s %s\n%s", valuesFile, remedy, diff)
+	}
+	want, err := json.Marshal(schema)
+	must(t, err)
+	var plain any
+	must(t, json.Unmarshal(want, &plain))
+	if diff := cmp.Diff(properties["config"], plain); diff != "" {
+		t.Errorf("%s %s\n%s", schemaFile, remedy, diff)
+	}
+}
+
+// TestValuesAreDocumented: every key has a comment above it, stands in the schema, and the schema has no other; and at
+// no place of ours may another key stand.
+func TestValuesAreDocumented(t *testing.T) {
+	var values, schema map[string]any
+	must(t, yaml.Unmarshal(read(t, valuesFile), &values))
+	must(t, json.Unmarshal(read(t, schemaFile), &schema))
+	lines := strings.Split(string(read(t, valuesFile)), "\n")
+	var visit func(path string, v, s map[string]any)
+	visit = func(path string, v, s map[string]any) {
+		properties, ours := s["properties"].(map[string]any)
+		if !ours { // a Kubernetes object: its keys are its own
+			return
+		}
+		if s["additionalProperties"] != false {
+			t.Errorf("%s: the schema takes unknown keys", path)
+		}
+		for k := range properties {
+			if _, ok := v[k]; !ok && k != "global" && k != "limits" {
+				t.Errorf("%s%s: is in the schema, not in the values", path, k)
+			}
+		}
+		for k, x := range v {
+			p, ok := properties[k].(map[string]any)
+			if !ok {
+				t.Errorf("%s%s: is in the values, not in the schema", path, k)
+				continue
+			}
+			indent := strings.Repeat("  ", strings.Count(path, "."))
+			i := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, indent+k+":") })
+			if k != "requests" && (i < 1 || !strings.HasPrefix(strings.TrimSpace(lines[i-1]), "#")) {
+				t.Errorf("%s%s: has no comment", path, k)
+			}
+			if child, ok := x.(map[string]any); ok {
+				visit(path+k+".", child, p)
+			}
+		}
+	}
+	visit("", values, schema)
+}
+
+// TestConfigurationOfTheChart: the file that the chart makes of its own values is the program's defaults.
+func TestConfigurationOfTheChart(t *testing.T) {
+	if got := configuration(t, render(t)); !reflect.DeepEqual(got, run.DefaultConfig()) {
+		t.Errorf("got  %+v\nwant %+v", got, run.DefaultConfig())
+	}
+	got := configuration(t, render(t, "config.default.mtu=1300", "config.gateway.nodeport=false", `config.kubernetes.service-cidrs=10.97.0.0/16\,fd01::/112`))
+	want := run.DefaultConfig()
+	for _, o := range run.Options() {
+		for key, value := range map[string]string{"mtu": "1300", "nodeport": "false", "service-cidrs": "10.97.0.0/16,fd01::/112"} {
+			if o.Key == key {
+				must(t, o.Set(&want, value))
+			}
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	must(t, err)
+	return text
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

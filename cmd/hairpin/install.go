@@ -1,0 +1,29 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"hairpin/run"
+)
+
+func installCommand() *cobra.Command {
+	var to run.Installation
+	var hostPorts bool
+	c := &cobra.Command{Use: "install", Short: "put the CNI plugin and its configuration on this node", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if !hostPorts {
+				to.Portmap = ""
+			}
+			return run.Install(to, run.Logger(run.DefaultConfig(), os.Stderr))
+		}}
+	f := c.Flags()
+	f.StringVar(&to.BinDir, "bin-dir", "/opt/cni/bin", "folder of the container runtime's plugins")
+	f.StringVar(&to.ConfDir, "conf-dir", "/etc/cni/net.d", "folder of its network configurations")
+	f.StringVar(&to.ConfFile, "conf-file", "05-hairpin.conflist", "name of the configuration in it")
+	f.StringVar(&to.RunDir, "run-dir", "", "folder of the agent's sockets on the host; empty = /run/hairpin")
+	f.BoolVar(&hostPorts, "host-ports", true, "serve hostPort of pods")
+	f.StringVar(&to.Portmap, "portmap", "/usr/local/lib/hairpin/cni/portmap", "the plugin that does it")
+	return c
+}
