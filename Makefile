@@ -6,7 +6,7 @@ LAB := $(BIN)/lab
 .DEFAULT_GOAL := help
 # One setting for builds and tests, so that the libraries are compiled once.
 export CGO_ENABLED := 0
-.PHONY: help setup build image image-oci demo demo-down test check bench golden fuzz clean
+.PHONY: help setup build image image-oci cluster-parts cluster cluster-down demo demo-down test check bench golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,19 @@ $(BIN)/portmap: image/portmap/go.mod
 
 $(BIN)/helm: charts/helm/go.mod
 	$(GO) build -C charts/helm -o ../../$@ helm.sh/helm/v4/cmd/helm
+
+# What a cluster is made of besides the chart and the node image, which the lab caches.
+cluster-parts: image-oci $(BIN)/helm $(BIN)/coredns
+	$(GO) build -ldflags "-s -w" -o $(BIN)/pod ./lab/cluster/pod
+
+$(BIN)/coredns: lab/coredns/main.go lab/coredns/go.mod
+	$(GO) build -C lab/coredns -ldflags "-s -w" -o ../../$@ .
+
+cluster: cluster-parts ## a whole Kubernetes cluster on this machine, with Hairpin from its chart; leaves it up
+	@$(LAB) cluster up
+
+cluster-down: build ## remove what `make cluster` left up
+	@$(LAB) cluster down
 
 demo: setup build ## three nodes, a Kubernetes API, every way to a Service; leaves the lab up
 	@$(LAB) demo

@@ -26,6 +26,7 @@ const (
 type record struct {
 	Name  string
 	Owner process // who started it
+	Image string  `json:",omitempty"` // Config.Image
 	Hosts []hostRecord
 	// Disks are directories of nodes (NodeConfig.Disk), also of those that were stopped; they go with the lab.
 	Disks      []string  `json:",omitempty"`

@@ -38,7 +38,7 @@ func root() *cobra.Command {
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	name := c.PersistentFlags().String("lab", demo.DefaultName, "name of the lab")
-	c.AddCommand(imageCommand(), up(name), show(name), check(name), down(name), execute(name), restart(name), status(name), probes(name))
+	c.AddCommand(imageCommand(), up(name), show(name), check(name), down(name), execute(name), restart(name), status(name), probes(name), clusterCommand(name))
 	return c
 }
 

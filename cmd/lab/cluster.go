@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"hairpin/lab/cluster"
+)
+
+// clusterCommand is a cluster with real kubelets; its lab's name is "cluster" unless --lab says otherwise.
+func clusterCommand(name *string) *cobra.Command {
+	c := &cobra.Command{Use: "cluster", Short: "a whole cluster on this machine, with Hairpin from its chart"}
+	options := func(c *cobra.Command) cluster.Options {
+		o := cluster.Options{Out: c.OutOrStdout()}
+		if c.Flags().Changed("lab") {
+			o.Name = *name
+		}
+		return o
+	}
+	c.AddCommand(clusterUp(options), clusterDown(options), clusterReboot(options), clusterKubectl(options))
+	return c
+}
+
+func clusterUp(options func(*cobra.Command) cluster.Options) *cobra.Command {
+	var values, nodes []string
+	c := &cobra.Command{Use: "up", Short: "start it and leave it up", Args: cobra.NoArgs}
+	c.Flags().StringArrayVar(&values, "set", nil, "a value of the chart, as helm --set takes it")
+	c.Flags().StringSliceVar(&nodes, "nodes", nil, "names of the nodes, node-a to node-z; empty = node-a, node-b, node-c")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		o := options(c)
+		o.Values, o.Nodes = values, nodes
+		up, err := cluster.Start(c.Context(), o)
+		if err != nil {
+			return fmt.Errorf("%w\n(what was started is left to look at; `make cluster-down` removes it)", err)
+		}
+		fmt.Fprintf(c.OutOrStdout(), "\nThe cluster stays up until `make cluster-down`. To use it:\n  export KUBECONFIG=%s PATH=$PWD/bin:$PATH\n"+
+			"  kubectl get nodes,pods,services -A -o wide\n  lab --lab %s exec node-a            a shell on a node\n", up.Kubeconfig(), up.Lab().Name())
+		return up.LinkKubectl()
+	}
+	return c
+}
+
+func clusterDown(options func(*cobra.Command) cluster.Options) *cobra.Command {
+	return &cobra.Command{Use: "down", Short: "end it and remove everything of it", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			name := options(c).Name
+			if name == "" {
+				name = cluster.DefaultName
+			}
+			return cluster.Remove(name)
+		}}
+}
+
+func clusterReboot(options func(*cobra.Command) cluster.Options) *cobra.Command {
+	return &cobra.Command{Use: "reboot NODE", Short: "kill every process of a node and boot it again", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			up, err := cluster.Open(options(c))
+			if err != nil {
+				return err
+			}
+			return up.Reboot(c.Context(), args[0])
+		}}
+}
+
+func clusterKubectl(options func(*cobra.Command) cluster.Options) *cobra.Command {
+	return &cobra.Command{Use: "kubectl -- ARGS…", Short: "kubectl as the cluster's administrator",
+		RunE: func(c *cobra.Command, args []string) error {
+			up, err := cluster.Open(options(c))
+			if err != nil {
+				return err
+			}
+			path, argv := up.KubectlArgv(args...)
+			return syscall.Exec(path, argv, os.Environ()) // keeps the terminal
+		}}
+}

@@ -1,0 +1,306 @@
+package cluster
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"hairpin/image"
+	"hairpin/lab"
+)
+
+// Names and addresses in the cluster's lab.
+const (
+	DefaultName = "cluster"
+	ClientName  = "client" // a host on the wire that is not of the cluster
+	apiName     = "api"
+	apiAddress  = "172.18.0.10"
+	apiPort     = 6443
+	dnsAddress  = "10.96.0.10"
+	// forwardPort is where the machine reaches the API server, if it is free.
+	forwardPort = 16443
+)
+
+//go:embed packages.txt
+var packageList string
+
+// Options say which cluster to start.
+type Options struct {
+	Name  string   // of the lab; empty means "cluster"
+	Root  string   // of the sources, with what make built in bin and dist
+	Nodes []string // empty means node-a, node-b, node-c
+	// NodeConfList, if not empty, is written to the nodes' /etc/cni/net.d, and no Hairpin is installed: the peer of a
+	// measurement.
+	NodeConfList string
+	// Values are further options of the chart, as helm --set takes them.
+	Values []string
+	// DieWithCaller ends the cluster with the calling process, as a test wants it.
+	DieWithCaller bool
+	Out           io.Writer
+}
+
+// Cluster is a running cluster. Its methods may be called concurrently.
+type Cluster struct {
+	opt    Options
+	begin  time.Time
+	outMu  sync.Mutex
+	lab    *lab.Lab
+	kube   string // the program that is control plane, kubelet and kubectl
+	images string // see template
+	server *lab.APIServer
+	client kubernetes.Interface
+}
+
+func (o Options) withDefaults() Options {
+	if o.Name == "" {
+		o.Name = DefaultName
+	}
+	if o.Root == "" {
+		o.Root = "."
+	}
+	if len(o.Nodes) == 0 {
+		o.Nodes = []string{"node-a", "node-b", "node-c"}
+	}
+	if o.Out == nil {
+		o.Out = io.Discard
+	}
+	return o
+}
+
+// Start starts a cluster and returns when every Node is ready, and DNS and the examples run. A lab of the same name is
+// removed first. After an error, what was started stays, to be looked at.
+func Start(ctx context.Context, opt Options) (*Cluster, error) {
+	c := &Cluster{opt: opt.withDefaults(), begin: time.Now()}
+	if err := lab.Remove(c.opt.Name); err != nil {
+		return nil, err
+	}
+	root, err := c.prepare(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.say("lab %q: the wire, an outside client, the control plane, %d nodes", c.opt.Name, len(c.opt.Nodes))
+	cfg := lab.Config{Name: c.opt.Name, Image: root, DieWithCaller: c.opt.DieWithCaller}
+	if c.lab, err = lab.New(ctx, cfg); err != nil {
+		return nil, err
+	}
+	apiReady := make(chan struct{})
+	steps := []func() error{
+		func() error { return c.startClient(ctx) },
+		func() error { defer close(apiReady); return c.startAPI(ctx) },
+	}
+	for _, name := range c.opt.Nodes {
+		steps = append(steps, func() error { return c.addNode(ctx, name, apiReady) })
+	}
+	if err := together(steps...); err != nil {
+		return nil, err
+	}
+	return c, c.install(ctx)
+}
+
+// Open gives access to a cluster that another process started.
+func Open(opt Options) (*Cluster, error) {
+	c := &Cluster{opt: opt.withDefaults(), begin: time.Now()}
+	var err error
+	if c.lab, err = lab.Open(c.opt.Name); err != nil {
+		return nil, err
+	}
+	if c.server, err = lab.OpenAPIServer(c.lab.APIServerDir()); err != nil {
+		return nil, err
+	}
+	if _, err := c.prepare(context.Background()); err != nil {
+		return nil, err
+	}
+	return c, c.connect()
+}
+
+// prepare gets what takes minutes the first time.
+func (c *Cluster) prepare(ctx context.Context) (root string, err error) {
+	list := image.List{Name: "cluster-node", Packages: image.ReadPackages(packageList)}
+	err = together(
+		func() (err error) {
+			root, err = list.Build(ctx, image.DefaultDir, func(line string) { c.say("node image: %s", line) })
+			return err
+		},
+		func() (err error) {
+			c.kube, err = lab.BuildKube(ctx, image.DefaultDir, func(line string) { c.say("%s", line) })
+			return err
+		})
+	if err != nil {
+		return "", err
+	}
+	files, err := c.smallImages()
+	if err != nil {
+		return "", fmt.Errorf("%w (make cluster builds what is missing)", err)
+	}
+	c.images, err = c.template(ctx, root, files)
+	return root, err
+}
+
+// say prints a line of progress.
+func (c *Cluster) say(format string, args ...any) {
+	c.outMu.Lock()
+	defer c.outMu.Unlock()
+	fmt.Fprintf(c.opt.Out, "%6.1f s  %s\n", time.Since(c.begin).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (c *Cluster) startClient(ctx context.Context) error {
+	p := netip.MustParsePrefix
+	_, err := c.lab.StartHost(ctx, lab.HostConfig{Name: ClientName, Addresses: []netip.Prefix{p("172.18.0.100/16"), p("fc00:f853:ccd::64/64")}})
+	return err
+}
+
+// startAPI starts the control plane on a host of its own, and the way to it from the machine.
+func (c *Cluster) startAPI(ctx context.Context) error {
+	p := netip.MustParsePrefix
+	h, err := c.lab.StartHost(ctx, lab.HostConfig{Name: apiName, Addresses: []netip.Prefix{p(apiAddress + "/16"), p("fc00:f853:ccd::a/64")}})
+	if err != nil {
+		return err
+	}
+	if c.server, err = lab.StartAPIServer(ctx, c.serverConfig(h)); err != nil {
+		return err
+	}
+	at := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port) }
+	local, err := c.lab.Forward(h, netip.AddrPortFrom(h.Addresses()[0].Addr(), apiPort), at(forwardPort), at(0))
+	if err != nil {
+		return err
+	}
+	if err := c.writeKubeconfig(local); err != nil {
+		return err
+	}
+	c.say("control plane: ready at %s:%d in the lab, %s on this machine", apiAddress, apiPort, local)
+	return c.connect()
+}
+
+func (c *Cluster) serverConfig(h *lab.Host) lab.APIServerConfig {
+	return lab.APIServerConfig{
+		Binary: c.kube, Dir: c.lab.APIServerDir(), Address: netip.MustParseAddr(apiAddress), Netns: h.Netns(),
+		// Identities are made for nodes that may be added later, too.
+		Nodes: append([]string{"node-a", "node-b", "node-c", "node-d"}, c.opt.Nodes...), Kubelets: true, DieWithCaller: c.opt.DieWithCaller,
+	}
+}
+
+// writeKubeconfig writes the administrator's kubeconfig for use on the machine.
+func (c *Cluster) writeKubeconfig(local netip.AddrPort) error {
+	cfg, err := clientcmd.LoadFromFile(c.server.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	for _, cluster := range cfg.Clusters {
+		cluster.Server = "https://" + local.String()
+	}
+	return clientcmd.WriteToFile(*cfg, c.Kubeconfig())
+}
+
+// Kubeconfig is the administrator's kubeconfig, for use on the machine.
+func (c *Cluster) Kubeconfig() string { return filepath.Join(c.lab.Dir(), "kubeconfig") }
+
+// Lab is the lab of the cluster.
+func (c *Cluster) Lab() *lab.Lab { return c.lab }
+
+// Server is the control plane.
+func (c *Cluster) Server() *lab.APIServer { return c.server }
+
+// Client is the administrator's client.
+func (c *Cluster) Client() kubernetes.Interface { return c.client }
+
+func (c *Cluster) connect() error {
+	cfg, err := c.server.RESTConfig()
+	if err != nil {
+		return err
+	}
+	if c.client, err = kubernetes.NewForConfig(cfg); err != nil {
+		return fmt.Errorf("make Kubernetes client: %w", err)
+	}
+	return nil
+}
+
+// addNode makes a node with an empty disk, boots it, and starts its kubelet once the control plane is there.
+func (c *Cluster) addNode(ctx context.Context, name string, apiReady <-chan struct{}) error {
+	if err := c.newDisk(name); err != nil {
+		return err
+	}
+	n, err := c.startNode(ctx, name)
+	if err != nil {
+		return err
+	}
+	if list := c.opt.NodeConfList; list != "" {
+		if err := n.WriteFile("/etc/cni/net.d/10-peer.conflist", strings.ReplaceAll(list, "NODE", fmt.Sprint(name[len(name)-1]-'a'))); err != nil {
+			return err
+		}
+	}
+	c.say("%s: containerd runs", name)
+	<-apiReady
+	if c.client == nil {
+		return errors.New(name + ": there is no control plane")
+	}
+	return c.startKubelet(ctx, n)
+}
+
+// waitNodes waits until nodes are ready, with whatever network plugin.
+func (c *Cluster) waitNodes(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		err := wait(ctx, "Node "+name+" to be ready", func() (bool, error) {
+			n, err := c.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return false, nil // not registered yet
+			}
+			for _, condition := range n.Status.Conditions {
+				if condition.Type == corev1.NodeReady && condition.Status == corev1.ConditionTrue {
+					return true, nil
+				}
+			}
+			return false, nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Reboot kills every process of a node at once and boots it again, with its disk. It returns when the kubelet runs.
+func (c *Cluster) Reboot(ctx context.Context, name string) error {
+	n := c.lab.Node(name)
+	if n == nil {
+		return fmt.Errorf("reboot: there is no node %s", name)
+	}
+	if err := n.Stop(); err != nil {
+		return err
+	}
+	n, err := c.startNode(ctx, name)
+	if err != nil {
+		return fmt.Errorf("reboot: %w", err)
+	}
+	return c.startKubelet(ctx, n)
+}
+
+// Remove ends a cluster and removes everything of it.
+func Remove(name string) error {
+	err := lab.Remove(name)
+	// Empty unless the lab's record was lost.
+	return errors.Join(err, os.RemoveAll(filepath.Join(image.DefaultDir, "disks", name)))
+}
+
+// together calls all functions at once and returns all their errors.
+func together(all ...func() error) error {
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, f := range all {
+		wg.Go(func() { errs[i] = f() })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

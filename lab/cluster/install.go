@@ -1,0 +1,147 @@
+package cluster
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// manifests are what a cluster has besides Hairpin.
+//
+//go:embed manifests
+var manifests embed.FS
+
+// install makes the bare cluster a useful one, as its administrator would.
+func (c *Cluster) install(ctx context.Context) error {
+	if c.opt.NodeConfList == "" {
+		if err := c.InstallHairpin(ctx); err != nil {
+			return err
+		}
+	}
+	for _, file := range []string{"dns.yaml", "examples.yaml"} {
+		text, err := manifests.ReadFile("manifests/" + file)
+		if err != nil {
+			return err
+		}
+		if _, err := c.Kubectl(ctx, string(text), "apply", "-f", "-"); err != nil {
+			return err
+		}
+	}
+	if err := c.waitNodes(ctx, c.opt.Nodes...); err != nil {
+		return err
+	}
+	c.say("all nodes are ready")
+	return c.WaitWorkloads(ctx)
+}
+
+// InstallHairpin installs or upgrades Hairpin from its chart.
+func (c *Cluster) InstallHairpin(ctx context.Context, values ...string) error {
+	args := []string{
+		"upgrade", "--install", "hairpin", filepath.Join(c.opt.Root, "charts", "hairpin"), "--namespace", "hairpin", "--create-namespace",
+		"--set", "image.tag=dev", "--set", "apiServer.host=" + apiAddress, "--set", fmt.Sprint("apiServer.port=", apiPort),
+	}
+	for _, v := range append(c.opt.Values, values...) {
+		args = append(args, "--set", v)
+	}
+	if _, err := c.Helm(ctx, args...); err != nil {
+		return err
+	}
+	c.say("helm: installed charts/hairpin")
+	return nil
+}
+
+// Helm runs helm with the administrator's kubeconfig.
+func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(c.opt.Root, "bin", "helm"), append(args, "--kubeconfig", c.Kubeconfig())...)
+	return run(cmd, "")
+}
+
+// Kubectl runs kubectl with the administrator's kubeconfig.
+func (c *Cluster) Kubectl(ctx context.Context, input string, args ...string) (string, error) {
+	path, argv := c.KubectlArgv(args...)
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Args = argv
+	return run(cmd, input)
+}
+
+// KubectlArgv gives the program and the command line of kubectl with the administrator's kubeconfig.
+func (c *Cluster) KubectlArgv(args ...string) (path string, argv []string) {
+	return c.kube, append([]string{"kubectl", "--kubeconfig", c.Kubeconfig()}, args...)
+}
+
+// LinkKubectl puts kubectl into the folder of what make built.
+func (c *Cluster) LinkKubectl() error {
+	link := filepath.Join(c.opt.Root, "bin", "kubectl")
+	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Symlink(c.kube, link)
+}
+
+func run(cmd *exec.Cmd, input string) (string, error) {
+	var stdout, stderr strings.Builder
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+// WaitWorkloads waits until every Deployment, DaemonSet and StatefulSet of the cluster is as its specification says.
+func (c *Cluster) WaitWorkloads(ctx context.Context) error {
+	missing := ""
+	err := wait(ctx, "workloads", func() (bool, error) {
+		var err error
+		missing, err = c.missing(ctx)
+		return missing == "", err
+	})
+	if err != nil {
+		return fmt.Errorf("%w; not ready: %s", err, missing)
+	}
+	c.say("all workloads are ready")
+	return nil
+}
+
+// missing names a workload that is not ready.
+func (c *Cluster) missing(ctx context.Context) (string, error) {
+	all := metav1.ListOptions{}
+	apps := c.client.AppsV1()
+	daemons, err := apps.DaemonSets("").List(ctx, all)
+	if err != nil {
+		return "", err
+	}
+	for _, d := range daemons.Items {
+		s := d.Status
+		if s.ObservedGeneration != d.Generation || s.DesiredNumberScheduled == 0 || s.NumberReady != s.DesiredNumberScheduled ||
+			s.UpdatedNumberScheduled != s.DesiredNumberScheduled {
+			return fmt.Sprintf("DaemonSet %s: %d of %d", d.Name, s.NumberReady, s.DesiredNumberScheduled), nil
+		}
+	}
+	deployments, err := apps.Deployments("").List(ctx, all)
+	if err != nil {
+		return "", err
+	}
+	for _, d := range deployments.Items {
+		if s := d.Status; s.ObservedGeneration != d.Generation || s.ReadyReplicas != *d.Spec.Replicas || s.UpdatedReplicas != *d.Spec.Replicas {
+			return fmt.Sprintf("Deployment %s: %d of %d", d.Name, s.ReadyReplicas, *d.Spec.Replicas), nil
+		}
+	}
+	sets, err := apps.StatefulSets("").List(ctx, all)
+	if err != nil {
+		return "", err
+	}
+	for _, d := range sets.Items {
+		if s := d.Status; s.ObservedGeneration != d.Generation || s.ReadyReplicas != *d.Spec.Replicas {
+			return fmt.Sprintf("StatefulSet %s: %d of %d", d.Name, s.ReadyReplicas, *d.Spec.Replicas), nil
+		}
+	}
+	return "", nil
+}
