@@ -67,6 +67,17 @@ const ManagementPort = "ovn-k8s-mp0"
 // PodInterface is how the names of the host's ends of pods' veth pairs begin; eight hexadecimal digits follow.
 const PodInterface = "hairpin"
 
+// The way of tunnels on a node whose address is not on an Open vSwitch bridge (userspace datapath, mode detached): the
+// bridge EncapBridge, and a pair of links between it and the host. Their addresses mean nothing beyond the host.
+const (
+	EncapBridge = "br-enc"
+	EncapHost   = "enc-host"   // the host's end, first address of EncapSubnet4 and EncapSubnet6
+	EncapPort   = "enc-switch" // the bridge's port; the bridge has the second address
+
+	EncapSubnet4 = "169.254.170.0/30"
+	EncapSubnet6 = "fd6a::/126"
+)
+
 // IntegrationBridge is OVN's own bridge.
 const IntegrationBridge = "br-int"
 

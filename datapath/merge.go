@@ -114,6 +114,9 @@ func mergeBridge(c *conflicts, parts []State) flow.State {
 		case p.Bridge.Bridge != "" && p.Bridge.Bridge != out.Bridge:
 			c.list = append(c.list, Conflict{Key: fmt.Sprintf("bridge %s, not %s", out.Bridge, p.Bridge.Bridge)})
 		}
+		if out.TunnelBridge == "" {
+			out.TunnelBridge = p.Bridge.TunnelBridge
+		}
 		out.Unknown = append(out.Unknown, p.Bridge.Unknown...)
 	}
 	out.Settings = merge(c, pick(parts, func(s State) map[string]string { return s.Bridge.Settings }), plain[string, string]("external_ids:%s"))
@@ -123,6 +126,7 @@ func mergeBridge(c *conflicts, parts []State) flow.State {
 		name: func(k string) string { return "port " + k },
 	})
 	out.TunnelNeighbors = merge(c, pick(parts, func(s State) map[netip.Addr]cluster.MAC { return s.Bridge.TunnelNeighbors }), plain[netip.Addr, cluster.MAC]("tunnel neighbour %v"))
+	out.TunnelRoutes = merge(c, pick(parts, func(s State) map[netip.Addr]netip.Addr { return s.Bridge.TunnelRoutes }), plain[netip.Addr, netip.Addr]("tunnel route %v"))
 	out.Flows = merge(c, pick(parts, func(s State) map[flow.Key]*flow.Flow { return s.Bridge.Flows }), kind[flow.Key, *flow.Flow]{
 		same: (*flow.Flow).Equal,
 		why:  func(_ flow.Key, f *flow.Flow) cluster.Owner { return f.Owner },

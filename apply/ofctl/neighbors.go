@@ -11,13 +11,73 @@ import (
 	"hairpin/datapath/delta"
 )
 
+// tunnelBridge is the bridge that tunnels leave by.
+func (cfg *Config) tunnelBridge() string {
+	if cfg.TunnelBridge != "" {
+		return cfg.TunnelBridge
+	}
+	return cfg.Bridge
+}
+
+// readRoutes gives the routes of tunnels that somebody has set, where there is a bridge for them.
+func (t *Target) readRoutes(ctx context.Context) (map[netip.Addr]netip.Addr, error) {
+	if t.cfg.TunnelBridge == "" {
+		return nil, nil
+	}
+	table, err := t.vswitchd(ctx, "ovs/route/show")
+	if err != nil {
+		return nil, err
+	}
+	return parseRoutes(table, t.cfg.TunnelBridge), nil
+}
+
+// parseRoutes reads lines such as "User: 172.18.0.4/32 dev br-enc GW 169.254.170.1 SRC 169.254.170.2".
+func parseRoutes(table, bridge string) map[netip.Addr]netip.Addr {
+	var list map[netip.Addr]netip.Addr
+	for line := range strings.Lines(table) {
+		f := strings.Fields(line)
+		if len(f) < 6 || f[0] != "User:" || f[2] != "dev" || f[3] != bridge || f[4] != "GW" {
+			continue
+		}
+		to, errTo := netip.ParsePrefix(f[1])
+		via, errVia := netip.ParseAddr(f[5])
+		if errTo != nil || errVia != nil || !to.IsSingleIP() {
+			continue
+		}
+		put(&list, to.Addr(), via)
+	}
+	return list
+}
+
+// applyRoutes sets and removes routes of tunnels.
+func (t *Target) applyRoutes(ctx context.Context, d delta.Delta[netip.Addr, netip.Addr]) error {
+	var errs []error
+	call := func(method string, to netip.Addr, more ...string) {
+		args := append([]string{netip.PrefixFrom(to, to.BitLen()).String()}, more...)
+		if _, err := t.vswitchd(ctx, method, args...); err != nil {
+			errs = append(errs, fmt.Errorf("tunnel route to %s: %w", to, err))
+		}
+	}
+	for _, part := range []map[netip.Addr]netip.Addr{d.Delete, d.Change} {
+		for _, a := range delta.Sorted(part, netip.Addr.Compare) {
+			call("ovs/route/del", a)
+		}
+	}
+	for _, part := range []map[netip.Addr]netip.Addr{d.Add, d.Change} {
+		for _, a := range delta.Sorted(part, netip.Addr.Compare) {
+			call("ovs/route/add", a, t.cfg.TunnelBridge, part[a].String())
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // readNeighbors gives the tunnel neighbours of the bridge: ours, and what the switch learned.
 func (t *Target) readNeighbors(ctx context.Context) (map[netip.Addr]cluster.MAC, error) {
 	table, err := t.vswitchd(ctx, "tnl/neigh/show")
 	if err != nil {
 		return nil, err
 	}
-	return parseNeighbors(table, t.cfg.Bridge), nil
+	return parseNeighbors(table, t.cfg.tunnelBridge()), nil
 }
 
 // parseNeighbors reads lines of address, MAC and bridge; the heading is none.
@@ -46,7 +106,7 @@ func (t *Target) applyNeighbors(ctx context.Context, d delta.Delta[netip.Addr, c
 	var errs []error
 	for _, part := range []map[netip.Addr]cluster.MAC{d.Add, d.Change} {
 		for _, a := range delta.Sorted(part, netip.Addr.Compare) {
-			if _, err := t.vswitchd(ctx, "tnl/neigh/set", t.cfg.Bridge, a.String(), part[a].String()); err != nil {
+			if _, err := t.vswitchd(ctx, "tnl/neigh/set", t.cfg.tunnelBridge(), a.String(), part[a].String()); err != nil {
 				errs = append(errs, fmt.Errorf("tunnel neighbour %s: %w", a, err))
 			}
 		}

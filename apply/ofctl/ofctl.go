@@ -35,7 +35,9 @@ type Config struct {
 	Bridge   string   // the gateway bridge
 	Settings []string // keys of Open_vSwitch's external_ids that are ours
 	PortKeys []string // keys of an Interface's external_ids that are ours, on ports of ours; empty = iface-id
-	RunDir   string   // as Open vSwitch's daemons see it; empty = /run/openvswitch
+	// TunnelBridge is the bridge that tunnels leave by; empty = Bridge. Routes that were set by it are ours.
+	TunnelBridge string
+	RunDir       string // as Open vSwitch's daemons see it; empty = /run/openvswitch
 	// Path tells where this process finds a path of the node; nil where it is the same.
 	Path func(inNode string) string
 	// Command prepares a command that runs in the node and ends with ctx; nil = exec.CommandContext.
@@ -150,13 +152,18 @@ func (t *Target) Read(ctx context.Context) (flow.State, error) {
 	if err != nil {
 		return flow.State{}, err
 	}
+	routes, err := t.readRoutes(ctx)
+	if err != nil {
+		return flow.State{}, err
+	}
 	return flow.State{
-		Bridge: t.cfg.Bridge, Settings: r.settings, Ports: r.ports, Flows: flows, Unknown: unknown, TunnelNeighbors: neighbors,
+		Bridge: t.cfg.Bridge, Settings: r.settings, Ports: r.ports, Flows: flows, Unknown: unknown,
+		TunnelNeighbors: neighbors, TunnelBridge: t.cfg.TunnelBridge, TunnelRoutes: routes,
 	}, nil
 }
 
 // Apply makes the changes of d: one transaction of the database, one bundle of flow changes, one command for each
-// tunnel neighbour. An error in one does not keep the others from being made.
+// tunnel neighbour and route. An error in one does not keep the others from being made.
 //
 // Flows on ports that are not there, or have no number yet, and ports on such bridges are left out; the error is an
 // *apply.Waiting when all else was made.
@@ -175,7 +182,7 @@ func (t *Target) Apply(ctx context.Context, d flow.Delta) error {
 	}
 	noBridge, errRows := t.applyRows(ctx, d)
 	noPort, errFlows := t.applyFlows(ctx, d, r)
-	errNeighbors := t.applyNeighbors(ctx, d.TunnelNeighbors)
+	errNeighbors := errors.Join(t.applyRoutes(ctx, d.TunnelRoutes), t.applyNeighbors(ctx, d.TunnelNeighbors))
 	t.setPending(len(noBridge) + len(noPort))
 	if err := errors.Join(errRows, errFlows, errNeighbors); err != nil {
 		return err

@@ -170,3 +170,29 @@ func TestTunnelNeighbors(t *testing.T) {
 	}
 	reach(t, target, want)
 }
+
+func TestTunnelRoutes(t *testing.T) {
+	n := node(t)
+	sh(t, n, `ovs-vsctl add-br br-enc -- set Bridge br-enc datapath_type=`+n.Datapath())
+	sh(t, n, `ip link set br-enc up; ip addr add 169.254.170.2/30 dev br-enc; ip addr add fd6a::2/126 dev br-enc nodad`)
+	target, err := ofctl.Open(ofctl.Config{Bridge: "br-ex", TunnelBridge: "br-enc", Path: n.Path, Command: n.Command})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer target.Close()
+	a, b, via4, via6 := netip.MustParseAddr("172.18.0.4"), netip.MustParseAddr("fc00:f853:ccd::4"), netip.MustParseAddr("169.254.170.1"), netip.MustParseAddr("fd6a::1")
+	want := flow.State{
+		Bridge: "br-ex", TunnelBridge: "br-enc", TunnelRoutes: map[netip.Addr]netip.Addr{a: via4, b: via6},
+		TunnelNeighbors: map[netip.Addr]cluster.MAC{via4: {2, 0, 0, 0, 0, 4}},
+	}
+	reach(t, target, want)
+	if got := sh(t, n, `ovs-appctl tnl/neigh/show`); !strings.Contains(got, "br-enc") {
+		t.Fatalf("neighbours:\n%s", got)
+	}
+	delete(want.TunnelRoutes, b)
+	want.TunnelRoutes[netip.MustParseAddr("172.18.0.5")] = via4
+	reach(t, target, want)
+	if got := sh(t, n, `ovs-appctl ovs/route/show`); strings.Count(got, "User: ") != 2 || strings.Contains(got, "User: fc00") {
+		t.Fatalf("routes:\n%s", got)
+	}
+}

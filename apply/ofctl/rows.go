@@ -67,9 +67,9 @@ func (r *rows) number(v ovsdb.View, p *ovsdb.Port) {
 	}
 }
 
-func put[V any](m *map[string]V, key string, value V) {
+func put[K comparable, V any](m *map[K]V, key K, value V) {
 	if *m == nil {
-		*m = map[string]V{}
+		*m = map[K]V{}
 	}
 	(*m)[key] = value
 }

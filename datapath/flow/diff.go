@@ -21,6 +21,7 @@ type Delta struct {
 	Settings        delta.Delta[string, string]
 	Ports           delta.Delta[string, Port]
 	TunnelNeighbors delta.Delta[netip.Addr, cluster.MAC]
+	TunnelRoutes    delta.Delta[netip.Addr, netip.Addr]
 	Flows           delta.Delta[Key, *Flow]
 	Unknown         []string // flows to delete, as in State.Unknown
 }
@@ -33,6 +34,7 @@ func Diff(want, have State) Delta {
 		Settings:        delta.OfComparable(want.Settings, have.Settings),
 		Ports:           delta.Of(want.Ports, have.Ports, samePort),
 		TunnelNeighbors: delta.OfComparable(want.TunnelNeighbors, have.TunnelNeighbors),
+		TunnelRoutes:    delta.OfComparable(want.TunnelRoutes, have.TunnelRoutes),
 		Flows:           delta.Of(want.Flows, have.Flows, (*Flow).Equal),
 		Unknown:         have.Unknown,
 	}
@@ -58,6 +60,7 @@ func (d Delta) Grow() Delta {
 	g.Settings, _ = d.Settings.Split()
 	g.Ports, _ = d.Ports.Split()
 	g.TunnelNeighbors, _ = d.TunnelNeighbors.Split()
+	g.TunnelRoutes, _ = d.TunnelRoutes.Split()
 	g.Flows, _ = d.Flows.Split()
 	return g
 }
@@ -68,13 +71,14 @@ func (d Delta) Shrink() Delta {
 	_, s.Settings = d.Settings.Split()
 	_, s.Ports = d.Ports.Split()
 	_, s.TunnelNeighbors = d.TunnelNeighbors.Split()
+	_, s.TunnelRoutes = d.TunnelRoutes.Split()
 	_, s.Flows = d.Flows.Split()
 	return s
 }
 
 // Count is the number of things that differ.
 func (d Delta) Count() int {
-	return d.Settings.Count() + d.Ports.Count() + d.TunnelNeighbors.Count() + d.Flows.Count() + len(d.Unknown)
+	return d.Settings.Count() + d.Ports.Count() + d.TunnelNeighbors.Count() + d.TunnelRoutes.Count() + d.Flows.Count() + len(d.Unknown)
 }
 
 // Empty tells whether there is nothing to do.

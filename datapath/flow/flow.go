@@ -20,6 +20,10 @@ type State struct {
 	// TunnelNeighbors are the Ethernet addresses of tunnel peers. Only the userspace datapath needs them: it loses the
 	// first packet to a peer that it has not resolved yet.
 	TunnelNeighbors map[netip.Addr]cluster.MAC
+	// TunnelBridge is the bridge that tunnels leave by, where that is not Bridge; TunnelRoutes leads each peer's address to
+	// a neighbour on it. Only the userspace datapath of a node needs them whose address is not on an Open vSwitch bridge.
+	TunnelBridge string
+	TunnelRoutes map[netip.Addr]netip.Addr
 	// Unknown is what was read back with a cookie of ours and a match that this package has no words for, such as a
 	// flow altered by hand: lines as ovs-ofctl prints them, ports numbered, without counters. Never wanted, so Diff
 	// removes them.

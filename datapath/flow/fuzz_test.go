@@ -48,7 +48,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q was read, printed as %q, and then: %v", text, Print(s), err)
 		}
-		if d := Diff(s, again); !(Delta{Settings: d.Settings, Ports: d.Ports, TunnelNeighbors: d.TunnelNeighbors, Flows: d.Flows}).Empty() {
+		if d := Diff(s, again); !(Delta{Settings: d.Settings, Ports: d.Ports, TunnelNeighbors: d.TunnelNeighbors, TunnelRoutes: d.TunnelRoutes, Flows: d.Flows}).Empty() {
 			t.Fatalf("%q became %q", text, Print(again))
 		}
 	})

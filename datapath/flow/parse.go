@@ -38,6 +38,12 @@ func (s *State) parseLine(line string) error {
 		return s.parseSetting(rest)
 	case "add-port":
 		return s.parsePort(rest)
+	case "tunnel-bridge":
+		name, err := unquote(rest)
+		s.TunnelBridge = name
+		return wrapWord(line, err)
+	case "ovs/route/add":
+		return s.parseRoute(rest)
 	case "tnl/arp/set":
 		return s.parseNeighbor(rest)
 	case "unknown":
@@ -71,6 +77,24 @@ func (s *State) parseSetting(line string) error {
 		s.Settings = map[string]string{}
 	}
 	s.Settings[key] = value
+	return nil
+}
+
+func (s *State) parseRoute(line string) error {
+	word, line := nextWord(line)
+	to, err := netip.ParsePrefix(word)
+	if err != nil || !to.IsSingleIP() {
+		return wordError(word, "is not a single address")
+	}
+	_, line = nextWord(line) // the bridge, which has a line of its own
+	via, err := parseAddr(strings.TrimSpace(line))
+	if err != nil {
+		return wrapWord(line, err)
+	}
+	if s.TunnelRoutes == nil {
+		s.TunnelRoutes = map[netip.Addr]netip.Addr{}
+	}
+	s.TunnelRoutes[to.Addr()] = via
 	return nil
 }
 

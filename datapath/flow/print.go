@@ -178,8 +178,19 @@ func Print(s State) string {
 	for _, name := range delta.Keys(s.Ports) {
 		b = append(s.Ports[name].append(b), '\n')
 	}
+	through := s.Bridge
+	if s.TunnelBridge != "" {
+		through = s.TunnelBridge
+		b = append(appendName(append(b, "tunnel-bridge "...), through), '\n')
+	}
+	for _, a := range delta.Sorted(s.TunnelRoutes, netip.Addr.Compare) {
+		b = append(a.AppendTo(append(b, "ovs/route/add "...)), '/')
+		b = append(strconv.AppendInt(b, int64(a.BitLen()), 10), ' ')
+		b = append(appendName(b, through), ' ')
+		b = append(s.TunnelRoutes[a].AppendTo(b), '\n')
+	}
 	for _, a := range delta.Sorted(s.TunnelNeighbors, netip.Addr.Compare) {
-		b = append(appendName(append(b, "tnl/arp/set "...), s.Bridge), ' ')
+		b = append(appendName(append(b, "tnl/arp/set "...), through), ' ')
 		b = append(a.AppendTo(b), ' ')
 		b = append(appendMAC(b, s.TunnelNeighbors[a]), '\n')
 	}

@@ -166,6 +166,10 @@ func drawState(t *rapid.T) State {
 	if rapid.Bool().Draw(t, "neighbors") {
 		s.TunnelNeighbors = map[netip.Addr]cluster.MAC{drawAddr(t, cluster.IPv4): drawMAC(t), drawAddr(t, cluster.IPv6): drawMAC(t)}
 	}
+	if rapid.Bool().Draw(t, "routes") {
+		s.TunnelBridge = rapid.SampledFrom([]string{"br-enc", "b t"}).Draw(t, "tunnel bridge")
+		s.TunnelRoutes = map[netip.Addr]netip.Addr{drawAddr(t, cluster.IPv4): drawAddr(t, cluster.IPv4), drawAddr(t, cluster.IPv6): drawAddr(t, cluster.IPv6)}
+	}
 	if rapid.Bool().Draw(t, "unknown") {
 		s.Unknown = []string{"cookie=0xdeff105,table=10,priority=6,in_port=77,dl_vlan=5 actions=pop_vlan,NORMAL"}
 	}
@@ -211,6 +215,7 @@ func TestDiffOfPrintedIsEmpty(t *testing.T) {
 			got.Settings = part.Settings.ApplyTo(got.Settings)
 			got.Ports = part.Ports.ApplyTo(got.Ports)
 			got.TunnelNeighbors = part.TunnelNeighbors.ApplyTo(got.TunnelNeighbors)
+			got.TunnelRoutes = part.TunnelRoutes.ApplyTo(got.TunnelRoutes)
 			got.Flows = part.Flows.ApplyTo(got.Flows)
 		}
 		got.Unknown = nil
