@@ -41,6 +41,9 @@ func hostSide(e *Env) host.State {
 		}
 	}
 	k.sysctls(bridge)
+	if x, ok := newEncap(e); ok {
+		x.links(&k)
+	}
 	return k.state
 }
 
@@ -126,10 +129,12 @@ const (
 	chainEgress      = "egress"
 	chainUplink      = "uplink"
 	chainPods        = "pods"
+	chainTunnels     = "tunnels"
 
-	hookDNAT  = -100 // dstnat
-	hookSNAT  = 100  // srcnat
-	hookGuard = -500 // before anything else sees the frame
+	hookDNAT    = -100 // dstnat
+	hookSNAT    = 100  // srcnat
+	hookGuard   = -500 // before anything else sees the frame
+	hookTunnels = 0    // behind a filter of the administrator's, if there is one
 )
 
 // copied says why the kernel need not hear what comes in on a port of a userspace switch.
@@ -160,11 +165,15 @@ func hostFilter(e *Env) nft.State {
 	}
 	s := nft.State{nft.Inet: t}
 	if g := &e.Node.Gateway; g.Userspace {
-		if e.wired() {
-			s[nft.Netdev] = &nft.Table{Chains: map[string]*nft.Chain{chainUplink: {
+		frames := &nft.Table{Chains: map[string]*nft.Chain{}}
+		s[nft.Netdev] = frames
+		if x, ok := newEncap(e); ok {
+			x.chains(frames, owner)
+		} else {
+			frames.Chains[chainUplink] = &nft.Chain{
 				Name: chainUplink, Type: "filter", Hook: "ingress", Device: g.Uplink, Priority: hookGuard, Owner: owner,
 				Rules: []nft.Rule{{Do: nft.Drop{}, Comment: copied, Owner: owner}},
-			}}}
+			}
 		}
 		t.Chains[chainPods] = &nft.Chain{
 			Name: chainPods, Type: "filter", Hook: "prerouting", Priority: hookGuard, Owner: owner,

@@ -138,6 +138,10 @@ func (z *zone) peer(p peer) {
 // loses the first packet to a neighbour that it has not resolved.
 func (c *checker) tunnel(e *Env, n *cluster.Node, to *datapath.State) {
 	end := n.Addresses[0]
+	if x, ok := newEncap(e); ok {
+		x.peer(end, &to.Bridge)
+		return
+	}
 	s := e.stack(cluster.FamilyOf(end))
 	if !e.Node.Gateway.Userspace || s == nil || !s.Address.Masked().Contains(end) {
 		return

@@ -1,0 +1,79 @@
+package plan
+
+import (
+	"net/netip"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/host"
+	"hairpin/datapath/nft"
+)
+
+// encap is the way of tunnels on a node whose address is not on an Open vSwitch bridge. The kernel datapath sends and takes
+// tunnel packets by the host's own sockets and routes. The userspace datapath does it itself, on a bridge: outwards it
+// hands them to the host, which routes them; inwards the host hands it those that arrive, before it looks at them.
+type encap struct {
+	env          *Env
+	end          netip.Addr   // of the node's tunnels
+	host, bridge netip.Prefix // the host's end, and the bridge's
+}
+
+// newEncap tells whether the node needs it, and gives its addresses.
+func newEncap(e *Env) (encap, bool) {
+	x := encap{env: e, end: e.Node.Addresses[0]}
+	if e.wired() || !e.Node.Gateway.Userspace {
+		return x, false
+	}
+	subnet := netip.MustParsePrefix(claims.EncapSubnet4)
+	if x.end.Is6() {
+		subnet = netip.MustParsePrefix(claims.EncapSubnet6)
+	}
+	first := subnet.Addr().Next()
+	x.host, x.bridge = netip.PrefixFrom(first, subnet.Bits()), netip.PrefixFrom(first.Next(), subnet.Bits())
+	return x, true
+}
+
+func (x *encap) hostMAC() cluster.MAC { return cluster.MACFor(x.host.Addr()) }
+
+// peer leads tunnels to another node's end through the host.
+func (x *encap) peer(end netip.Addr, s *flow.State) {
+	s.TunnelBridge = claims.EncapBridge
+	if s.TunnelRoutes == nil {
+		s.TunnelRoutes = map[netip.Addr]netip.Addr{}
+	}
+	s.TunnelRoutes[end] = x.host.Addr()
+	s.TunnelNeighbors[x.host.Addr()] = x.hostMAC()
+}
+
+// links are the pair between host and bridge, and their addresses.
+func (x *encap) links(k *kernel) {
+	k.state.Links[claims.EncapBridge] = host.Link{Name: claims.EncapBridge, Owner: k.owner}
+	k.state.Links[claims.EncapHost] = host.Link{Name: claims.EncapHost, MAC: x.hostMAC(), Owner: k.owner}
+	k.state.Links[claims.EncapPort] = host.Link{Name: claims.EncapPort, Owner: k.owner}
+	k.address(host.Address{AddressKey: host.AddressKey{Link: claims.EncapHost, Prefix: x.host}})
+	k.address(host.Address{AddressKey: host.AddressKey{Link: claims.EncapBridge, Prefix: x.bridge}})
+	// What comes from the bridge has the node's own address as its source.
+	k.sysctl("net/ipv4/conf/"+claims.EncapHost+"/accept_local", "1")
+	k.sysctl("net/ipv4/conf/"+claims.EncapHost+"/rp_filter", "2")
+	k.sysctl("net/ipv6/conf/"+claims.EncapPort+"/disable_ipv6", "1")
+}
+
+// chains take tunnel packets from the wire, and make the kernel deaf on the bridge's port.
+func (x *encap) chains(t *nft.Table, owner cluster.Owner) {
+	t.Chains[claims.EncapPort] = &nft.Chain{
+		Name: claims.EncapPort, Type: "filter", Hook: "ingress", Device: claims.EncapPort, Priority: hookGuard, Owner: owner,
+		Rules: []nft.Rule{{Do: nft.Drop{}, Comment: copied, Owner: owner}},
+	}
+	device := x.env.Node.Gateway.Device
+	if device == "" {
+		return
+	}
+	t.Chains[chainTunnels] = &nft.Chain{
+		Name: chainTunnels, Type: "filter", Hook: "ingress", Device: device, Priority: hookTunnels, Owner: owner,
+		Rules: []nft.Rule{{
+			Matches: []nft.Match{nft.AddrIn{Dst: true, Prefix: single(x.end)}, nft.DstPort{Protocol: cluster.UDP, Port: geneve}},
+			Do:      nft.Forward{Device: claims.EncapHost}, Comment: "tunnels belong to Open vSwitch", Owner: owner,
+		}},
+	}
+}
