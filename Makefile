@@ -6,7 +6,7 @@ LAB := $(BIN)/lab
 .DEFAULT_GOAL := help
 # One setting for builds and tests, so that the libraries are compiled once.
 export CGO_ENABLED := 0
-.PHONY: help setup build image image-oci cluster-parts cluster cluster-down demo demo-down test check bench golden fuzz clean
+.PHONY: help setup build image image-oci manifests cluster-parts cluster cluster-down demo demo-down test check bench golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,18 @@ DIST := dist
 image-oci: setup build $(BIN)/portmap ## write the container image, an OCI archive, to dist/hairpin-image.tar (IMAGE=hairpin:dev)
 	@mkdir -p $(DIST)
 	@$(LAB) image --oci $(DIST)/hairpin-image.tar --name $(IMAGE) --hairpin $(BIN)/hairpin --portmap $(BIN)/portmap
+
+# host and port of the API server, as nodes reach it; further values of the chart as VALUES="--set a=b".
+API_SERVER ?=
+manifests: $(BIN)/helm ## render dist/hairpin.yaml, for those without Helm (API_SERVER=host:port, VALUES="--set …")
+	@[ -n "$(API_SERVER)" ] || { echo "say by which address nodes reach the API server: make manifests API_SERVER=host:port" >&2; exit 1; }
+	@mkdir -p $(DIST)
+	@image='$(IMAGE)'; server='$(API_SERVER)'; port=$${server##*:}; host=$${server%:*}; host=$${host#[}; \
+	$(BIN)/helm template hairpin charts/hairpin --namespace hairpin --set namespace.create=true \
+	  --set image.repository="$${image%:*}" --set image.tag="$${image##*:}" \
+	  --set apiServer.host="$${host%]}" --set apiServer.port="$$port" $(VALUES) > $(DIST)/hairpin.yaml.new
+	@mv $(DIST)/hairpin.yaml.new $(DIST)/hairpin.yaml
+	@echo $(DIST)/hairpin.yaml
 
 $(BIN)/portmap: image/portmap/go.mod
 	$(GO) build -C image/portmap -o ../../$@ github.com/containernetworking/plugins/plugins/meta/portmap

@@ -48,9 +48,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- range $section, $options := .Values.config }}
 [{{ $section }}]
 {{- range $key, $value := $options }}
-{{- if ne (toString $value) "" }}
-{{ $key }} = {{ include "hairpin.value" $value }}
-{{- end }}
+{{ $key }} ={{ with include "hairpin.value" $value }} {{ . }}{{ end }}
 {{- end }}
 {{ end }}
 {{- end }}
