@@ -1,0 +1,196 @@
+package uplink
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"hairpin/apply"
+	"hairpin/ovsdb"
+)
+
+// makeBridge makes the bridge, without the device yet.
+func (m *machine) makeBridge(ctx context.Context) (string, error) {
+	name := m.config.Bridge
+	if l, err := link(name); err != nil {
+		return "", err
+	} else if l != nil && l.Type() != "openvswitch" && l.Type() != "tuntap" { // tuntap: of an Open vSwitch that has gone
+		return "", fmt.Errorf("the machine has a device %s, a %s, which is not Open vSwitch's", name, l.Type())
+	}
+	device, err := m.choose()
+	if err != nil {
+		return "", err
+	}
+	had, err := remember(device)
+	if err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(had)
+	if err != nil {
+		return "", err
+	}
+	i := ovsdb.Interface{UUID: ovsdb.NamedUUID("interface " + name), Name: name, Type: "internal"}
+	p := ovsdb.Port{UUID: ovsdb.NamedUUID("port " + name), Name: name, Interfaces: []ovsdb.UUID{i.UUID}}
+	standalone, kind := "standalone", m.datapath()
+	b := ovsdb.Bridge{
+		UUID: ovsdb.NamedUUID("bridge " + name), Name: name, Ports: []ovsdb.UUID{p.UUID}, DatapathType: kind, FailMode: &standalone,
+		OtherConfig: map[string]string{"hwaddr": device.Attrs().HardwareAddr.String()},
+		ExternalIDs: map[string]string{KeyUplink: device.Attrs().Name, keyHad: string(text)},
+	}
+	_, err = m.db.Transact(ctx, ovsdb.Insert(i), ovsdb.Insert(p), ovsdb.Insert(b),
+		ovsdb.Mutate("Open_vSwitch", ovsdb.InsertInto("bridges", b.UUID), ovsdb.Add("next_cfg", 1)).All())
+	if err != nil {
+		return "", fmt.Errorf("make bridge %s: %w", name, err)
+	}
+	return fmt.Sprintf("ovs-vsctl add-br %s -- set Bridge %s datapath_type=%s other_config:hwaddr=%s", name, name, kind, device.Attrs().HardwareAddr),
+		m.wait(ctx, func(v ovsdb.View) bool { return len(bridges(v, name)) > 0 })
+}
+
+func bridges(v ovsdb.View, name string) (list []*ovsdb.Bridge) {
+	for b := range ovsdb.Rows[ovsdb.Bridge](v) {
+		if b.Name == name {
+			list = append(list, b)
+		}
+	}
+	return list
+}
+
+// wait waits until a change that was made is in the mirror.
+func (m *machine) wait(ctx context.Context, holds func(ovsdb.View) bool) error {
+	return m.db.WaitFor(ctx, holds)
+}
+
+// datapath gives the datapath type of new bridges: that of the present ones, the one that was decided, or what the kernel
+// can do.
+func (m *machine) datapath() string {
+	if row := ovsdb.First[ovsdb.OpenVSwitch](m.view); row != nil && row.ExternalIDs[keyDatapath] != "" {
+		return row.ExternalIDs[keyDatapath]
+	}
+	for b := range ovsdb.Rows[ovsdb.Bridge](m.view) {
+		if b.DatapathType != "" {
+			return b.DatapathType
+		}
+		return "system"
+	}
+	if _, err := netlink.GenlFamilyGet("ovs_datapath"); err == nil {
+		return "system"
+	}
+	return "netdev"
+}
+
+// sameMAC gives the bridge the device's Ethernet address: the neighbours know it.
+func (m *machine) sameMAC(ctx context.Context) (string, error) {
+	mac := m.device.Attrs().HardwareAddr.String()
+	if old := m.bridge.OtherConfig["hwaddr"]; old != mac {
+		_, err := m.db.Transact(ctx, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("other_config", []string{"hwaddr"}),
+			ovsdb.InsertInto("other_config", map[string]string{"hwaddr": mac})).Row(m.bridge.UUID))
+		if err != nil {
+			return "", fmt.Errorf("address of bridge %s: %w", m.bridge.Name, err)
+		}
+		return fmt.Sprintf("ovs-vsctl set Bridge %s other_config:hwaddr=%s", m.bridge.Name, mac), m.wait(ctx, func(v ovsdb.View) bool {
+			b := ovsdb.Get[ovsdb.Bridge](v, m.bridge.UUID)
+			return b == nil || b.OtherConfig["hwaddr"] == mac
+		})
+	}
+	if m.internal.Attrs().HardwareAddr.String() != mac {
+		return "", &apply.Waiting{Devices: []string{m.bridge.Name}} // Open vSwitch is about to give it
+	}
+	return "", nil
+}
+
+// addPort makes the device a port of the bridge. From then on its packets come in on the bridge.
+func (m *machine) addPort(ctx context.Context) (string, error) {
+	name := m.device.Attrs().Name
+	if m.port != nil {
+		switch {
+		case m.port.Error != nil:
+			return "", fmt.Errorf("port %s of bridge %s: %s", name, m.bridge.Name, *m.port.Error)
+		case m.port.OFPort == nil || *m.port.OFPort < 1:
+			return "", &apply.Waiting{Devices: []string{name}}
+		}
+		return "", nil
+	}
+	if why := m.unfit(m.device); why != "" {
+		return "", fmt.Errorf("device %s cannot be taken into bridge %s: %s", name, m.bridge.Name, why)
+	}
+	i := ovsdb.Interface{UUID: ovsdb.NamedUUID("interface " + name), Name: name}
+	p := ovsdb.Port{UUID: ovsdb.NamedUUID("port " + name), Name: name, Interfaces: []ovsdb.UUID{i.UUID}}
+	_, err := m.db.Transact(ctx, ovsdb.Insert(i), ovsdb.Insert(p),
+		ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", p.UUID)).Row(m.bridge.UUID), ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())
+	if err != nil {
+		return "", fmt.Errorf("add port %s to bridge %s: %w", name, m.bridge.Name, err)
+	}
+	// What follows must come at once: Open vSwitch has the device now, and does not take long.
+	return fmt.Sprintf("ovs-vsctl add-port %s %s", m.bridge.Name, name), m.wait(ctx, func(v ovsdb.View) bool {
+		return ovsdb.Get[ovsdb.Bridge](v, m.bridge.UUID) == nil || numbered(v, name)
+	})
+}
+
+func numbered(v ovsdb.View, name string) bool {
+	for i := range ovsdb.Rows[ovsdb.Interface](v) {
+		if i.Name == name && (i.OFPort != nil || i.Error != nil) {
+			return true
+		}
+	}
+	return false
+}
+
+// deletePort takes the device out of the bridge and waits until Open vSwitch has let go of it.
+func (m *machine) deletePort(ctx context.Context) (string, error) {
+	if m.port == nil {
+		return "", nil
+	}
+	name := m.port.Name
+	var id ovsdb.UUID
+	for p := range ovsdb.Rows[ovsdb.Port](m.view) {
+		if p.Name == name {
+			id = p.UUID
+		}
+	}
+	err := m.carriedOut(ctx, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("ports", id)).Row(m.bridge.UUID))
+	if err != nil {
+		return "", fmt.Errorf("take port %s off bridge %s: %w", name, m.bridge.Name, err)
+	}
+	return fmt.Sprintf("ovs-vsctl del-port %s %s", m.bridge.Name, name), nil
+}
+
+// deleteBridge deletes the bridge, and with it its device and all that is left on it.
+func (m *machine) deleteBridge(ctx context.Context) (string, error) {
+	if err := m.carriedOut(ctx, ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom("bridges", m.bridge.UUID)).All()); err != nil {
+		return "", fmt.Errorf("delete bridge %s: %w", m.bridge.Name, err)
+	}
+	return "ovs-vsctl del-br " + m.bridge.Name, nil
+}
+
+// carriedOut makes changes and waits until ovs-vswitchd has carried them out.
+func (m *machine) carriedOut(ctx context.Context, ops ...ovsdb.Op) error {
+	row := ovsdb.First[ovsdb.OpenVSwitch](m.view)
+	if row == nil {
+		return fmt.Errorf("the database of Open vSwitch was not initialised (ovs-vsctl init)")
+	}
+	if _, err := m.db.Transact(ctx, append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).Row(row.UUID))...); err != nil {
+		return err
+	}
+	next := row.NextCfg + 1
+	if err := m.wait(ctx, func(v ovsdb.View) bool {
+		now := ovsdb.First[ovsdb.OpenVSwitch](v)
+		return now != nil && now.CurCfg >= next
+	}); err != nil {
+		return fmt.Errorf("wait for ovs-vswitchd: %w", err)
+	}
+	return nil
+}
+
+// Uplinks gives the bridges that are ours, with their devices.
+func Uplinks(v ovsdb.View) map[string]string {
+	list := map[string]string{}
+	for b := range ovsdb.Rows[ovsdb.Bridge](v) {
+		if device := strings.TrimSpace(b.ExternalIDs[KeyUplink]); device != "" {
+			list[b.Name] = device
+		}
+	}
+	return list
+}

@@ -1,0 +1,210 @@
+// Package uplink takes a device of the machine into the gateway bridge, with the machine's own network: addresses and
+// routes move from the device to the bridge, and back when Hairpin goes.
+//
+// The machine stays reachable meanwhile: what is needed on one side is there before it goes on the other. Every step is
+// found anew from what the machine and Open vSwitch have, so who is interrupted goes on, and who has nothing to do
+// changes nothing. It does the same after a boot, when the operating system has given the device its addresses again,
+// and when a DHCP client does so later.
+//
+// A bridge is ours to change when its row in Open vSwitch has KeyUplink. One that somebody else made is left alone.
+package uplink
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"hairpin/apply"
+	"hairpin/ovsdb"
+)
+
+// Keys of external_ids.
+const (
+	// KeyUplink of a Bridge: the device that was taken in. The entry script of Open vSwitch reads it, too.
+	KeyUplink = "hairpin-uplink"
+	// keyHad of a Bridge: what the device had; see memory.
+	keyHad = "hairpin-uplink-had"
+	// keyDatapath of Open_vSwitch: the bridges' datapath type, system or netdev, as the entry script decided.
+	keyDatapath = "hairpin-datapath"
+)
+
+// Config says what is to be done.
+type Config struct {
+	Bridge   string         // the gateway bridge
+	Device   string         // to take in; empty = the device of the default route
+	Prefixes []netip.Prefix // addresses in them are not the machine's, such as the masquerade subnets
+}
+
+// memory is what is remembered of a device beside what moves: what it needs to be as it was.
+type memory struct {
+	Addresses []lifetime `json:"addresses,omitempty"` // those that were to end
+	IPv6Off   bool       `json:"ipv6Off,omitempty"`   // disable_ipv6
+	Offloads  []uint32   `json:"offloads,omitempty"`  // those that were on; see offloads
+	Down      bool       `json:"down,omitempty"`
+}
+
+// lifetime is that of an address, in seconds. On the bridge an address has no end: a DHCP client that knows only the
+// device could not renew it.
+type lifetime struct {
+	Prefix           netip.Prefix `json:"prefix"`
+	Valid, Preferred int
+}
+
+// machine is what is there.
+type machine struct {
+	db       *ovsdb.Client
+	config   Config
+	view     ovsdb.View
+	bridge   *ovsdb.Bridge
+	had      memory
+	port     *ovsdb.Interface // the device's, when it is a port of the bridge
+	device   netlink.Link
+	internal netlink.Link // the bridge's own
+}
+
+// look finds out what is there. When the bridge is not ours, bridge is nil, and others tells whether somebody else's is
+// there.
+func look(db *ovsdb.Client, c Config) (m machine, others bool, err error) {
+	m = machine{db: db, config: c, view: db.View()}
+	for b := range ovsdb.Rows[ovsdb.Bridge](m.view) {
+		if b.Name == c.Bridge {
+			m.bridge = b
+		}
+	}
+	if m.bridge == nil {
+		return m, false, nil
+	}
+	name, ours := m.bridge.ExternalIDs[KeyUplink]
+	if !ours {
+		m.bridge = nil
+		return m, true, nil
+	}
+	if err := json.Unmarshal([]byte(m.bridge.ExternalIDs[keyHad]), &m.had); err != nil {
+		return m, false, fmt.Errorf("bridge %s: external_ids:%s: %w", c.Bridge, keyHad, err)
+	}
+	m.port = m.portOf(name)
+	if m.device, err = link(name); err != nil {
+		return m, false, err
+	}
+	m.internal, err = link(c.Bridge)
+	return m, false, err
+}
+
+// link gives a link, nil when it is not there.
+func link(name string) (netlink.Link, error) {
+	l, err := netlink.LinkByName(name)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("link %s: %w", name, err)
+	}
+	return l, nil
+}
+
+// portOf gives the interface of a port of the bridge.
+func (m *machine) portOf(name string) *ovsdb.Interface {
+	for p := range ovsdb.Rows[ovsdb.Port](m.view) {
+		if p.Name == name && slices.Contains(m.bridge.Ports, p.UUID) && len(p.Interfaces) == 1 {
+			return ovsdb.Get[ovsdb.Interface](m.view, p.Interfaces[0])
+		}
+	}
+	return nil
+}
+
+// Adopt does the next step that is missing until the machine's network is on the bridge, and tells what was done, in the
+// words of ip(8) and ovs-vsctl(8). An *apply.Waiting is about a device that is not there yet. It is an error when there is
+// no device that can be taken.
+func Adopt(ctx context.Context, db *ovsdb.Client, c Config) (did []string, err error) {
+	return repeat(ctx, func() (string, error) { return AdoptStep(ctx, db, c) })
+}
+
+// GiveBack does the next step that is missing until the machine's network is on the device again and the bridge is gone.
+func GiveBack(ctx context.Context, db *ovsdb.Client, c Config) (did []string, err error) {
+	return repeat(ctx, func() (string, error) { return GiveBackStep(ctx, db, c) })
+}
+
+func repeat(ctx context.Context, step func() (string, error)) (did []string, err error) {
+	for ctx.Err() == nil {
+		what, err := step()
+		if err != nil || what == "" {
+			return did, err
+		}
+		did = append(did, what)
+	}
+	return did, ctx.Err()
+}
+
+// AdoptStep does one step of Adopt, and says which; none is left when it says nothing.
+func AdoptStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) {
+	m, others, err := look(db, c)
+	switch {
+	case err != nil || others:
+		return "", err
+	case m.bridge == nil:
+		return m.makeBridge(ctx)
+	case m.device == nil:
+		return "", &apply.Waiting{Devices: []string{m.bridge.ExternalIDs[KeyUplink]}}
+	case m.internal == nil:
+		return "", &apply.Waiting{Devices: []string{c.Bridge}}
+	}
+	mv, err := m.move(m.device, m.internal)
+	if err != nil {
+		return "", err
+	}
+	steps := []func() (string, error){
+		func() (string, error) { return m.sameMAC(ctx) },
+		func() (string, error) { return setUp(m.internal) },
+		mv.addAddresses,
+		func() (string, error) { return m.addPort(ctx) },
+		m.prepare,
+		mv.moveRoutes,
+		mv.deleteAddresses,
+		mv.deleteRoutes,
+		m.silence,
+	}
+	return first(steps)
+}
+
+// GiveBackStep does one step of GiveBack, and says which; none is left when it says nothing.
+func GiveBackStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) {
+	m, _, err := look(db, c)
+	if err != nil || m.bridge == nil {
+		return "", err
+	}
+	if m.device == nil || m.internal == nil {
+		return m.deleteBridge(ctx)
+	}
+	mv, err := m.move(m.internal, m.device)
+	if err != nil {
+		return "", err
+	}
+	steps := []func() (string, error){
+		m.restore,
+		mv.addAddresses,
+		mv.moveRoutes,
+		mv.deleteAddresses,
+		mv.deleteRoutes,
+		func() (string, error) { return m.deletePort(ctx) },
+		func() (string, error) { return m.deleteBridge(ctx) },
+	}
+	return first(steps)
+}
+
+// first does the first step that has something to do.
+func first(steps []func() (string, error)) (string, error) {
+	for _, s := range steps {
+		if what, err := s(); err != nil || what != "" {
+			return what, err
+		}
+	}
+	return "", nil
+}
+
+func words(list []string) string { return strings.Join(list, "; ") }
