@@ -20,11 +20,16 @@ import (
 // keptCopyright is why not all of usr/share/doc is left out: whoever hands the image on hands the licences on.
 const keptCopyright = "copyright"
 
-// leftOut says which paths of the node image are not in the container image: what only people at a terminal or the
-// next build would want, and what is a mount in a container. The Dockerfile leaves out the same.
+// emptied are folders whose content is not in the container image: what only people at a terminal or the next build would
+// want, and what is a mount in a container. The Dockerfile empties the same.
+func emptied() []string {
+	return []string{"usr/share/man", "usr/share/info", "usr/share/locale", "var/cache", "var/lib/apt/lists", "var/log", "run", "tmp",
+		"dev", "proc", "sys", "boot", "etc/openvswitch", "var/lib/ovn", "var/lib/openvswitch"}
+}
+
+// leftOut says which paths of the node image are not in the container image.
 func leftOut(path string, d fs.DirEntry) bool {
-	for _, dir := range []string{"usr/share/man", "usr/share/info", "usr/share/locale", "var/cache", "var/lib/apt/lists",
-		"var/log", "run", "tmp", "dev", "proc", "sys", "boot", "etc/openvswitch", "var/lib/ovn", "var/lib/openvswitch"} {
+	for _, dir := range emptied() {
 		if strings.HasPrefix(path, dir+"/") {
 			return true
 		}
