@@ -120,7 +120,7 @@ func Open(opt Options) (*Cluster, error) {
 	if c.server, err = lab.OpenAPIServer(c.lab.APIServerDir()); err != nil {
 		return nil, err
 	}
-	if _, err := c.prepare(context.Background()); err != nil {
+	if c.kube, err = lab.BuildKube(context.Background(), image.DefaultDir, nil); err != nil {
 		return nil, err
 	}
 	return c, c.connect()
@@ -269,22 +269,6 @@ func (c *Cluster) waitNodes(ctx context.Context, names ...string) error {
 		}
 	}
 	return nil
-}
-
-// Reboot kills every process of a node at once and boots it again, with its disk. It returns when the kubelet runs.
-func (c *Cluster) Reboot(ctx context.Context, name string) error {
-	n := c.lab.Node(name)
-	if n == nil {
-		return fmt.Errorf("reboot: there is no node %s", name)
-	}
-	if err := n.Stop(); err != nil {
-		return err
-	}
-	n, err := c.startNode(ctx, name)
-	if err != nil {
-		return fmt.Errorf("reboot: %w", err)
-	}
-	return c.startKubelet(ctx, n)
 }
 
 // Remove ends a cluster and removes everything of it.

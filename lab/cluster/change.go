@@ -1,0 +1,93 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hairpin/lab"
+)
+
+// Reboot kills every process of a node at once and boots it again, with its disk. It returns when the kubelet runs.
+func (c *Cluster) Reboot(ctx context.Context, name string) error {
+	n := c.lab.Node(name)
+	if n == nil {
+		return fmt.Errorf("reboot: there is no node %s", name)
+	}
+	if err := n.Stop(); err != nil {
+		return err
+	}
+	n, err := c.startNode(ctx, name)
+	if err != nil {
+		return fmt.Errorf("reboot: %w", err)
+	}
+	return c.startKubelet(ctx, n)
+}
+
+// AddNode adds a node, of which nothing was known before, and waits until it is ready.
+func (c *Cluster) AddNode(ctx context.Context, name string) error {
+	if _, err := c.prepare(ctx); err != nil {
+		return err
+	}
+	ready := make(chan struct{})
+	close(ready)
+	if err := c.addNode(ctx, name, ready); err != nil {
+		return err
+	}
+	return c.waitNodes(ctx, name)
+}
+
+// RemoveNode takes a node away for good: the machine is gone, and its object is deleted.
+func (c *Cluster) RemoveNode(ctx context.Context, name string) error {
+	if n := c.lab.Node(name); n != nil {
+		if err := n.Stop(); err != nil {
+			return err
+		}
+	}
+	if err := c.client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		return fmt.Errorf("remove node: %w", err)
+	}
+	return nil
+}
+
+// StopServer ends the control plane; StartServer starts it again, with all objects.
+func (c *Cluster) StopServer() error { return c.server.Stop() }
+
+// StartServer starts a stopped control plane and waits until it is ready.
+func (c *Cluster) StartServer(ctx context.Context) error {
+	server, err := lab.StartAPIServer(ctx, c.serverConfig(c.lab.Host(apiName)))
+	if err != nil {
+		return err
+	}
+	c.server = server
+	return nil
+}
+
+// Pod gives a pod as a place where traffic starts, by its namespace and name. Its node must be up.
+func (c *Cluster) Pod(ctx context.Context, namespace, name string) (lab.Place, error) {
+	p, err := c.client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	n := c.lab.Node(p.Spec.NodeName)
+	if n == nil || p.Status.PodIP == "" {
+		return nil, fmt.Errorf("pod %s/%s is on no node, or has no address", namespace, name)
+	}
+	if p.Spec.HostNetwork {
+		return n.Host, nil
+	}
+	// A container runtime keeps one mount per pod there.
+	find := fmt.Sprintf("for n in /run/netns/cni-*; do nsenter --net=$n ip -o addr | grep -qF ' %s/' && basename $n; done; true", p.Status.PodIP)
+	out, err := n.Exec(ctx, "sh", "-c", find)
+	if err != nil {
+		return nil, err
+	}
+	found := strings.Fields(out)
+	if len(found) != 1 {
+		return nil, fmt.Errorf("pod %s/%s: network namespaces with %s: %q", namespace, name, p.Status.PodIP, found)
+	}
+	return n.NetnsAt(name, filepath.Join("/run/netns", found[0])), nil
+}
