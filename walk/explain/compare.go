@@ -7,26 +7,19 @@ import (
 	"hairpin/walk"
 )
 
-// Difference tells what is other about a packet's way after a change than it was before: steps that are gone begin with
-// "- ", new ones with "+ ". It is empty when the packet goes the same way to the same end.
+// Difference tells what is other about a packet's way after a change than it was before: first its end, then its steps.
+// What is gone begins with "- ", what is new with "+ ". It is empty when the packet goes the same way to the same end.
 func Difference(before, after *Explanation) string {
-	var b strings.Builder
-	b.WriteString(ways("THERE", before.Trace.Forward, after.Trace.Forward))
-	b.WriteString(ways("BACK", before.Trace.Reply, after.Trace.Reply))
-	if was, is := before.Sentence(), after.Sentence(); was != is || b.Len() > 0 && before.Good() != after.Good() {
-		fmt.Fprintf(&b, "- %s\n+ %s\n", was, is)
-	}
-	if b.Len() == 0 {
-		return ""
-	}
+	steps := ways("THERE", before.Trace.Forward, after.Trace.Forward) + ways("BACK", before.Trace.Reply, after.Trace.Reply)
 	head := ""
-	if before.Way != after.Way {
-		head = fmt.Sprintf("- %s\n+ %s\n", before.Way, after.Way)
+	for _, x := range [...][2]string{
+		{before.Way, after.Way}, {"endpoint followed: " + followed(before), "endpoint followed: " + followed(after)}, {before.Sentence(), after.Sentence()},
+	} {
+		if x[0] != x[1] {
+			head += fmt.Sprintf("- %s\n+ %s\n", x[0], x[1])
+		}
 	}
-	if was, is := followed(before), followed(after); was != is {
-		head += fmt.Sprintf("- endpoint followed: %s\n+ endpoint followed: %s\n", was, is)
-	}
-	return head + b.String()
+	return head + steps
 }
 
 func followed(e *Explanation) string {

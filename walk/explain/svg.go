@@ -1,4 +1,364 @@
 package explain
 
-// SVG draws the packet's way.
-func (e *Explanation) SVG() string { return "" }
+import (
+	"fmt"
+	"html"
+	"strings"
+
+	"hairpin/walk"
+)
+
+// SVG draws the packet's way through nodes, bridges, switches and routers, there (a line) and back (a dashed line). What
+// is translated on the way has a number, which the legend below tells. The colours follow the reader's light or dark mode.
+func (e *Explanation) SVG() string {
+	d := newDrawing(e)
+	d.place()
+	return d.String()
+}
+
+// Measures of the drawing, in pixels.
+const (
+	nodeWidth  = 470
+	nodeGap    = 24
+	boxHeight  = 30
+	rowGap     = 26
+	leftLane   = 130 // width of what stands left in a node: host, transit switch
+	margin     = 16
+	lineHeight = 18
+	firstRow   = 104 // top of the first row of boxes
+	letter     = 8   // width of a letter of the verdict, at most
+	small      = 7   // and of the legend
+	labelWidth = 132 // of a box in the right lane; ways pass beside the label
+)
+
+// box is something that packets pass, or a spanning bar that several nodes share.
+type box struct {
+	label      string
+	x, y, w, h int
+	label0     int // width that the label takes; 0: it stands above the ways
+	visits     int // how often it is passed
+	passed     int // how often so far, while drawing
+	bar        bool
+}
+
+// channel gives the next of the places, side by side, at which ways pass the box.
+func (b *box) channel() (x, y int) {
+	b.passed++
+	return b.x + b.label0 + (b.w-b.label0)*b.passed/(b.visits+1), b.y + b.h/2
+}
+
+// visit is one passage of a box.
+type visit struct {
+	box    *box
+	badges []int // numbers of what is translated there
+}
+
+// way is the packet's, or the reply's.
+type way struct {
+	class  string
+	visits []visit
+	lost   bool // it ends before its goal
+}
+
+// column is one node.
+type column struct {
+	name  string
+	boxes map[string]*box
+	order []*box
+	pods  []*box
+}
+
+// note is a line of the legend.
+type note struct{ class, text string }
+
+type drawing struct {
+	e       *Explanation
+	nodes   []*column
+	wire    *box
+	tunnel  *box
+	outside *box
+	ways    []*way
+	legend  []note
+	width   int
+	height  int
+}
+
+func newDrawing(e *Explanation) *drawing {
+	d := &drawing{e: e, wire: &box{label: "wire", bar: true}, tunnel: &box{label: "Geneve", bar: true}}
+	v := e.Trace.Verdict
+	there := d.follow("there", e.Trace.From, e.Trace.Sent, e.Trace.Forward)
+	if d.ways = append(d.ways, there); !v.Delivered {
+		there.lost = !v.Rejected
+	} else {
+		d.arrive(there, v.At)
+	}
+	if len(e.Trace.Reply) > 0 {
+		from := v.At
+		if v.Rejected { // the refusal starts where the packet was refused
+			from = walk.Point{Node: e.Trace.Forward[len(e.Trace.Forward)-1].Node}
+		}
+		back := d.follow("back", from, e.replied(), e.Trace.Reply)
+		if v.Rejected {
+			back.visits[0] = there.visits[len(there.visits)-1]
+			back.visits[0].badges = nil
+		}
+		if back.lost = !v.Answered; v.Answered {
+			d.arrive(back, e.Trace.From)
+		}
+		d.ways = append(d.ways, back)
+	}
+	return d
+}
+
+func (d *drawing) column(name string) *column {
+	for _, c := range d.nodes {
+		if c.name == name {
+			return c
+		}
+	}
+	c := &column{name: name, boxes: map[string]*box{}}
+	d.nodes = append(d.nodes, c)
+	return c
+}
+
+func (c *column) box(label string) *box {
+	b := c.boxes[label]
+	if b == nil {
+		b = &box{label: label}
+		c.boxes[label] = b
+		c.order = append(c.order, b)
+	}
+	return b
+}
+
+// end is the box of a sender or receiver.
+func (d *drawing) end(p walk.Point) *box {
+	switch {
+	case p.Node == "":
+		if d.outside == nil {
+			d.outside = &box{label: "outside"}
+		}
+		return d.outside
+	case p.Pod.Name == "":
+		return d.column(p.Node).box("host")
+	}
+	c := d.column(p.Node)
+	label := p.Pod.Namespace + "/" + p.Pod.Name
+	known := c.boxes[label] != nil
+	b := c.box(label)
+	if !known {
+		c.pods = append(c.pods, b)
+	}
+	return b
+}
+
+func (d *drawing) arrive(w *way, at walk.Point) {
+	goal := d.end(at)
+	if last := w.visits[len(w.visits)-1].box; last == goal {
+		return
+	}
+	if goal == d.outside {
+		w.visits = append(w.visits, visit{box: d.wire})
+	}
+	w.visits = append(w.visits, visit{box: goal})
+}
+
+// follow turns steps into visits.
+func (d *drawing) follow(class string, from walk.Point, before walk.Packet, list []walk.Step) *way {
+	w := &way{class: class, visits: []visit{{box: d.end(from)}}}
+	node := from.Node
+	for i := range list {
+		s := &list[i]
+		b := d.boxOf(s)
+		last := &w.visits[len(w.visits)-1]
+		if s.Node != node && last.box != d.tunnel {
+			w.visits = append(w.visits, visit{box: d.wire})
+			last = &w.visits[len(w.visits)-1]
+		}
+		node = s.Node
+		if last.box != b {
+			w.visits = append(w.visits, visit{box: b})
+			last = &w.visits[len(w.visits)-1]
+		}
+		if change := changes(before, s.After); change != "" {
+			d.legend = append(d.legend, note{class, at(s) + ": " + translation(s.Did, change)})
+			last.badges = append(last.badges, len(d.legend))
+		}
+		before = s.After
+	}
+	return w
+}
+
+// translation is the part of what a step did that tells of addresses.
+func translation(did, change string) string {
+	did, _, _ = strings.Cut(did, "; on to table")
+	if !strings.Contains(did, "becomes") {
+		return change
+	}
+	return did
+}
+
+func (d *drawing) boxOf(s *walk.Step) *box {
+	p := PlaceOf(s.Stage)
+	switch p.Kind {
+	case Host:
+		return d.column(s.Node).box("host")
+	case Tunnel:
+		return d.tunnel
+	case Unknown:
+		return d.column(s.Node).box(s.Stage)
+	}
+	return d.column(s.Node).box(p.Name)
+}
+
+// The rows of a node: pods above, the bridge below.
+const (
+	rowPods = iota
+	rowSwitch
+	rowCluster
+	rowJoin
+	rowGateway
+	rowExternal
+	rowBridge
+	rowLeft // in the left lane
+)
+
+func row(label, node string) int {
+	switch {
+	case label == node:
+		return rowSwitch
+	case label == "ovn_cluster_router":
+		return rowCluster
+	case label == "join":
+		return rowJoin
+	case strings.HasPrefix(label, "GR_"):
+		return rowGateway
+	case strings.HasPrefix(label, "ext_"):
+		return rowExternal
+	case label == "transit_switch" || label == "host":
+		return rowLeft
+	}
+	return rowBridge
+}
+
+// tops gives the height of each row: rows that no node needs take no place.
+func (d *drawing) tops() (top [rowLeft]int) {
+	var used [rowLeft + 1]bool
+	for _, c := range d.nodes {
+		for _, b := range c.order {
+			used[row(b.label, c.name)] = true
+		}
+		if len(c.pods) > 0 {
+			used[rowPods] = true
+		}
+		// The left lane needs room beside the rows: the transit switch beside the cluster router, the host below.
+		if c.boxes["transit_switch"] != nil {
+			used[rowCluster] = true
+		}
+		if c.boxes["host"] != nil {
+			used[rowGateway], used[rowExternal] = true, true
+		}
+	}
+	y := firstRow
+	for i := range top {
+		top[i] = y
+		if used[i] {
+			y += boxHeight + rowGap
+		}
+	}
+	return top
+}
+
+// place gives every box its place.
+func (d *drawing) place() {
+	d.count()
+	x, top := margin, d.tops()
+	if d.outside != nil {
+		d.outside.w, d.outside.h = 90, 2*boxHeight
+		d.outside.x = x
+		x += d.outside.w + nodeGap
+	}
+	for _, c := range d.nodes {
+		c.place(x, top)
+		x += nodeWidth + nodeGap
+	}
+	d.width = max(x-nodeGap+margin, 760)
+	d.wire.x, d.wire.y, d.wire.w = margin, top[rowBridge]+boxHeight+44, d.width-2*margin
+	d.tunnel.x, d.tunnel.y, d.tunnel.w = margin, 50, d.width-2*margin
+	if d.outside != nil {
+		d.outside.y = d.wire.y - d.outside.h - 24
+	}
+	lines := len(wrap(d.e.Sentence(), d.width/letter))
+	for _, n := range d.legend {
+		lines += len(wrap(n.text, d.width/small))
+	}
+	d.height = d.wire.y + 44 + (lines+1)*lineHeight
+}
+
+// place gives every box of a node its place.
+func (c *column) place(x int, top [rowLeft]int) {
+	right := x + leftLane + 34
+	width := nodeWidth - leftLane - 48
+	for i, b := range c.pods {
+		b.w, b.h = (width-8*(len(c.pods)-1))/len(c.pods), boxHeight+12
+		b.x, b.y = right+i*(b.w+8), top[rowPods]-12
+	}
+	for _, b := range c.order {
+		if b.w != 0 {
+			continue // a pod
+		}
+		b.h = boxHeight
+		switch r := row(b.label, c.name); {
+		case b.label == "host":
+			b.x, b.y, b.w = x+14, top[rowGateway], leftLane
+			b.h = top[rowBridge] - rowGap - b.y
+		case r == rowLeft:
+			b.x, b.y, b.w, b.label0 = x+14, top[rowCluster], leftLane, 92
+		case r == rowBridge:
+			b.x, b.y, b.w, b.label0 = x+14, top[r], nodeWidth-28, 44
+		default:
+			b.x, b.y, b.w, b.label0 = right, top[r], width, labelWidth
+		}
+	}
+}
+
+// count tells every box how often it is passed, so that the ways do not lie on each other.
+func (d *drawing) count() {
+	for _, w := range d.ways {
+		for _, v := range w.visits {
+			v.box.visits++
+		}
+	}
+}
+
+// wrap breaks a text into lines.
+func wrap(text string, length int) []string {
+	var out []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && len(line)+1+len(word) > length {
+			out = append(out, line)
+			line = ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	return append(out, line)
+}
+
+func (d *drawing) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\">\n", d.width, d.height, d.width, d.height)
+	title := d.e.Trace.From.String() + " → " + d.e.title()
+	fmt.Fprintf(&b, "<title>%s</title>\n<style>%s</style>\n", html.EscapeString(title), style)
+	b.WriteString(markers)
+	fmt.Fprintf(&b, "<rect class=\"paper\" width=\"%d\" height=\"%d\"/>\n", d.width, d.height)
+	text(&b, "title", margin, 26, title)
+	d.nodesTo(&b)
+	for _, w := range d.ways {
+		d.wayTo(&b, w)
+	}
+	d.labelsTo(&b) // on top of the ways
+	d.legendTo(&b)
+	b.WriteString("</svg>\n")
+	return b.String()
+}
