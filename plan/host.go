@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"hairpin/claims"
 	"hairpin/cluster"
@@ -27,7 +28,10 @@ func hostSide(e *Env) host.State {
 		Neighbors: map[host.NeighborKey]host.Neighbor{}, Sysctls: map[string]host.Sysctl{},
 	}}
 	bridge := e.Node.Gateway.Bridge
-	k.state.Links[bridge] = host.Link{Name: bridge, Owner: k.owner}
+	k.state.Links[bridge] = host.Link{
+		// What the userspace datapath sends back to the host, and the host on to the wire, would have a wrong checksum.
+		Name: bridge, Checksums: e.Node.Gateway.Userspace && e.hostRouted(), Owner: k.owner,
+	}
 	k.state.Links[claims.ManagementPort] = host.Link{
 		Name: claims.ManagementPort, MAC: cluster.MACFor(e.Stacks[0].Management.Addr()), MTU: e.Config.MTU, Owner: k.owner,
 	}
@@ -54,6 +58,8 @@ func (k *kernel) management(s *Stack) {
 	for _, c := range s.Cluster {
 		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: mp0, Via: s.Router.Addr()})
 	}
+	// The node switch has a load balancer there, of clients outside that come by the host.
+	k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: single(s.MasqLocal)}, Link: mp0, Via: s.Router.Addr()})
 }
 
 // services is the way to Services: by a next hop on the gateway bridge that nobody has (host-to-service.md).
@@ -65,7 +71,7 @@ func (k *kernel) services(s *Stack, bridge string) {
 		// the routes below and the next hops' subnets decide.
 		Deprecated: s.Family == cluster.IPv6,
 	})
-	for _, c := range s.Services {
+	for _, c := range append(slices.Clone(s.Services), single(s.MasqAll)) {
 		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: bridge, Via: s.MasqNext, Src: node, MTU: mtu})
 	}
 	// Replies of endpoints on this host, to connections that the gateway router brought.
@@ -96,6 +102,9 @@ func (k *kernel) sysctls(bridge string) {
 		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/rp_filter", link), "2")
 		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/send_redirects", link), "0")
 	}
+	if k.env.loopbackPorts(cluster.IPv4) { // chainLoopbackIn keeps others from it
+		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/route_localnet", bridge), "1")
+	}
 	if g := &k.env.Node.Gateway; g.Userspace && k.env.wired() {
 		// The kernel sees the uplink's frames too, and would answer router advertisements there.
 		k.sysctl(fmt.Sprintf("net/ipv6/conf/%s/disable_ipv6", g.Uplink), "1")
@@ -123,13 +132,18 @@ func (k *kernel) sysctl(path, value string) {
 
 // Names and priorities of our nft chains.
 const (
-	chainNodePortIn  = "nodeport-prerouting"
-	chainNodePortOut = "nodeport-output"
-	chainToPods      = "to-pods"
-	chainEgress      = "egress"
-	chainUplink      = "uplink"
-	chainPods        = "pods"
-	chainTunnels     = "tunnels"
+	chainNodePortIn    = "nodeport-prerouting"
+	chainNodePortOut   = "nodeport-output"
+	chainGuarded       = "load-balancer-sources"
+	chainLoopbackIn    = "loopback-prerouting"
+	chainLoopbackOut   = "loopback-postrouting"
+	chainRefuseForward = "services-forward"
+	chainRefuseOut     = "services-output"
+	chainToPods        = "to-pods"
+	chainEgress        = "egress"
+	chainUplink        = "uplink"
+	chainPods          = "pods"
+	chainTunnels       = "tunnels"
 
 	hookDNAT    = -100 // dstnat
 	hookSNAT    = 100  // srcnat
@@ -148,18 +162,8 @@ func hostFilter(e *Env) nft.State {
 		Chains: map[string]*nft.Chain{
 			chainToPods: {Name: chainToPods, Type: "nat", Hook: "postrouting", Priority: hookSNAT, Rules: toPods(e, owner), Owner: owner},
 		},
-		Maps: map[string]*nft.Map{},
 	}
-	if e.Config.Gateway.NodePort {
-		rules := nodePortRules(e, owner)
-		in := append(balancedRules(e, owner), rules...)
-		t.Chains[chainNodePortIn] = &nft.Chain{Name: chainNodePortIn, Type: "nat", Hook: "prerouting", Priority: hookDNAT, Rules: in, Owner: owner}
-		t.Chains[chainNodePortOut] = &nft.Chain{Name: chainNodePortOut, Type: "nat", Hook: "output", Priority: hookDNAT, Rules: rules, Owner: owner}
-		for i := range e.Stacks {
-			m := nodePortMap(e.Stacks[i].Family)
-			t.Maps[m.Name] = m
-		}
-	}
+	serviceChains(e, t, owner)
 	if e.hostRouted() {
 		t.Chains[chainEgress] = &nft.Chain{Name: chainEgress, Type: "nat", Hook: "postrouting", Priority: hookSNAT, Rules: egress(e, owner), Owner: owner}
 	}
@@ -183,51 +187,18 @@ func hostFilter(e *Env) nft.State {
 	return s
 }
 
-// nodePortMap is an empty map of NodePorts to cluster IPs.
-func nodePortMap(f cluster.Family) *nft.Map {
-	return &nft.Map{
-		Name: words(f).nodePorts, Family: f, Key: []nft.KeyField{nft.KeyProto, nft.KeyPort},
-		Elements: map[nft.Element]nft.Target{},
-	}
-}
-
-// nodePortRules lead what is sent to a NodePort on any of the host's addresses to the cluster IP. From the wire to the
-// primary address the bridge's flows are first; this is for the host's own clients, and for its other addresses and links.
-func nodePortRules(e *Env, owner cluster.Owner) []nft.Rule {
-	var rules []nft.Rule
-	for i := range e.Stacks {
-		w := words(e.Stacks[i].Family)
-		rules = append(rules, nft.Rule{
-			Matches: []nft.Match{nft.AddrIn{Dst: true, Not: true, Prefix: w.loopback}, nft.DstIsLocal{}},
-			Do:      nft.DNATMap{Map: w.nodePorts}, Comment: "NodePort to cluster IP", Owner: owner,
-		})
-	}
-	return rules
-}
-
-// balancedRules let pass what OVN has balanced already: when an endpoint of this host listens on a port that is also a
-// NodePort's number, its packets must not go round again.
-func balancedRules(e *Env, owner cluster.Owner) []nft.Rule {
-	var rules []nft.Rule
-	for i := range e.Stacks {
-		s := &e.Stacks[i]
-		rules = append(rules, nft.Rule{
-			Matches: []nft.Match{nft.AddrIn{Prefix: single(s.MasqOVN)}},
-			Do:      nft.Return{}, Comment: "balanced by the gateway router", Owner: owner,
-		}, nft.Rule{
-			Matches: []nft.Match{nft.InInterface{Name: claims.ManagementPort}, nft.AddrIn{Dst: true, Prefix: single(s.Node)}},
-			Do:      nft.Return{}, Comment: "balanced by the node switch", Owner: owner,
-		})
-	}
-	return rules
-}
-
 // toPods gives what the host sends to pods the management port's address, whatever its source was: a pod on another node
 // would send the reply elsewhere.
 func toPods(e *Env, owner cluster.Owner) []nft.Rule {
 	var rules []nft.Rule
 	for i := range e.Stacks {
 		a := e.Stacks[i].Management.Addr()
+		if e.hostRouted() { // else the pod's answer leaves by the gateway router
+			rules = append(rules, nft.Rule{
+				Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, nft.AddrIn{Dst: true, Prefix: single(e.Stacks[i].MasqLocal)}},
+				Do:      nft.Return{}, Comment: "the client's source, under policy Local", Owner: owner,
+			})
+		}
 		rules = append(rules, nft.Rule{
 			Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, nft.AddrIn{Not: true, Prefix: single(a)}},
 			Do:      nft.SNAT{Addr: a}, Comment: "the host's source towards pods", Owner: owner,

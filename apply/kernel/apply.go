@@ -120,6 +120,9 @@ func (a *applying) links(links map[string]host.Link, d host.Delta) {
 		if want.MTU != 0 && want.MTU != l.Attrs().MTU {
 			a.try(a.t.links.LinkSetMTU(l, want.MTU), "%s", what)
 		}
+		if want.Checksums {
+			a.try(a.t.computeChecksums(name), "%s", what)
+		}
 		if l.Attrs().Flags&net.FlagUp == 0 {
 			a.try(a.t.links.LinkSetUp(l), "%s", what)
 		}

@@ -116,6 +116,11 @@ func (r *reading) links() error {
 		if want.MTU != 0 {
 			found.MTU = l.Attrs().MTU
 		}
+		if want.Checksums {
+			if found.Checksums, err = r.t.checksums(name); err != nil {
+				return err
+			}
+		}
 		r.state.Links[name] = found
 	}
 	r.t.indexes.Store(&indexes)

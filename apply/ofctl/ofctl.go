@@ -156,10 +156,14 @@ func (t *Target) Read(ctx context.Context) (flow.State, error) {
 	if err != nil {
 		return flow.State{}, err
 	}
-	return flow.State{
+	s := flow.State{
 		Bridge: t.cfg.Bridge, Settings: r.settings, Ports: r.ports, Flows: flows, Unknown: unknown,
-		TunnelNeighbors: neighbors, TunnelBridge: t.cfg.TunnelBridge, TunnelRoutes: routes,
-	}, nil
+		TunnelNeighbors: neighbors, TunnelRoutes: routes,
+	}
+	if len(routes) > 0 {
+		s.TunnelBridge = t.cfg.TunnelBridge
+	}
+	return s, nil
 }
 
 // Apply makes the changes of d: one transaction of the database, one bundle of flow changes, one command for each

@@ -19,13 +19,13 @@ type Delta struct {
 	Sysctls   delta.Delta[string, Sysctl]
 }
 
-// Diff compares what must be with what is. Owners do not count, the kernel does not know them; a MAC or MTU that is not
-// wanted may be anything. What is borrowed is wanted to be there, with whatever value: it is in Add when
+// Diff compares what must be with what is. Owners do not count, the kernel does not know them; what of a link is not wanted
+// may be anything. What is borrowed is wanted to be there, with whatever value: it is in Add when
 // missing, and never in Change or Delete.
 func Diff(want, have State) Delta {
 	d := Delta{
 		Links: delta.Of(want.Links, have.Links, func(w, h Link) bool {
-			return (w.MAC == h.MAC || w.MAC == cluster.MAC{}) && (w.MTU == h.MTU || w.MTU == 0)
+			return (w.MAC == h.MAC || w.MAC == cluster.MAC{}) && (w.MTU == h.MTU || w.MTU == 0) && (h.Checksums || !w.Checksums)
 		}),
 		Addresses: delta.Of(want.Addresses, have.Addresses, func(w, h Address) bool {
 			return w.Borrowed || w.Deprecated == h.Deprecated

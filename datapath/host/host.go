@@ -24,10 +24,13 @@ type State struct {
 
 // Link is a network interface that must be up. It is made elsewhere (Open vSwitch makes its internal ports).
 type Link struct {
-	Name  string
-	MAC   cluster.MAC // zero = not ours to say
-	MTU   int         // bytes; 0 = not ours to say
-	Owner cluster.Owner
+	Name string
+	MAC  cluster.MAC // zero = not ours to say
+	MTU  int         // bytes; 0 = not ours to say
+	// Checksums makes the kernel compute checksums before the link has a packet (ethtool -K … tx off); false = not ours to
+	// say.
+	Checksums bool
+	Owner     cluster.Owner
 }
 
 // AddressKey identifies an address on a link.

@@ -198,6 +198,9 @@ func (s *State) readLink(r *reader, c command) error {
 			l.MAC = r.mac()
 		case "mtu":
 			l.MTU = r.number()
+		case "tx":
+			r.expect("off")
+			l.Checksums = true
 		case "up":
 			up = true
 		default:

@@ -66,6 +66,9 @@ func linkText(l Link) string {
 	if l.MTU != 0 {
 		s += fmt.Sprintf(" mtu %d", l.MTU)
 	}
+	if l.Checksums {
+		s += " tx off"
+	}
 	return s + " up"
 }
 

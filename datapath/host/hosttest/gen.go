@@ -62,6 +62,7 @@ func (g gen) links() {
 	}
 	if g.bool("mtu") {
 		own.MTU = 1400 + g.n("mtu", 50)
+		own.Checksums = own.MTU%2 == 0
 	}
 	g.s.Links[Own] = own
 	g.s.Links[Shared] = host.Link{Name: Shared, Owner: g.owner}
