@@ -1,0 +1,313 @@
+package charts_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"hairpin/cluster"
+	"hairpin/lab"
+)
+
+const namespace = "hairpin"
+
+// server is a real API server.
+type server struct {
+	host   *lab.Host
+	config *rest.Config
+	client kubernetes.Interface
+	any    dynamic.Interface
+	mapper meta.RESTMapper
+	warned *warnings
+}
+
+// warnings are what the server says beside its answers, such as that a field is deprecated.
+type warnings struct {
+	mu   sync.Mutex
+	said []string
+}
+
+func (w *warnings) HandleWarningHeader(_ int, _, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.said = append(w.said, text)
+}
+
+func startServer(t *testing.T) *server {
+	t.Helper()
+	l := lab.Start(t, lab.Config{}) // skips where there is no root
+	host, err := l.StartHost(t.Context(), lab.HostConfig{Name: "api"})
+	must(t, err)
+	binary, err := lab.BuildKube(t.Context(), "/var/cache/hairpin", func(line string) { t.Log(line) })
+	must(t, err)
+	api, err := lab.StartAPIServer(t.Context(), lab.APIServerConfig{
+		Binary: binary, Dir: t.TempDir(), Address: host.Addresses()[0].Addr(), Netns: host.Netns(), DieWithCaller: true,
+	})
+	must(t, err)
+	t.Cleanup(func() { must(t, api.Stop()) })
+	s := &server{host: host, warned: &warnings{}}
+	s.config, err = api.RESTConfig()
+	must(t, err)
+	s.config.WarningHandler = s.warned
+	s.client, s.any = clients(t, s.config)
+	groups, err := restmapper.GetAPIGroupResources(s.client.Discovery())
+	must(t, err)
+	s.mapper = restmapper.NewDiscoveryRESTMapper(groups)
+	return s
+}
+
+func clients(t *testing.T, c *rest.Config) (kubernetes.Interface, dynamic.Interface) {
+	t.Helper()
+	typed, err := kubernetes.NewForConfig(c)
+	must(t, err)
+	untyped, err := dynamic.NewForConfig(c)
+	must(t, err)
+	return typed, untyped
+}
+
+// create creates an object; with dry it only asks whether it could.
+func (s *server) create(ctx context.Context, o *unstructured.Unstructured, dry bool) error {
+	kind := o.GroupVersionKind()
+	m, err := s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return err
+	}
+	opts := metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
+	if dry {
+		opts.DryRun = []string{metav1.DryRunAll}
+	}
+	if m.Scope.Name() == meta.RESTScopeNameNamespace {
+		_, err = s.any.Resource(m.Resource).Namespace(o.GetNamespace()).Create(ctx, o, opts)
+	} else {
+		_, err = s.any.Resource(m.Resource).Create(ctx, o, opts)
+	}
+	return err
+}
+
+func TestOnServer(t *testing.T) {
+	s := startServer(t)
+	t.Run("accepted", func(t *testing.T) { testAccepted(t, s) })
+	t.Run("installed", func(t *testing.T) { testRights(t, s) })
+}
+
+// testAccepted: the server takes every object that the chart can make, without a warning.
+func testAccepted(t *testing.T, s *server) {
+	_, err := s.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	must(t, err)
+	for _, values := range [][]string{
+		nil,
+		{"datapath=userspace", "cni.hostPorts=false", "controller.replicas=3", "image.pullSecrets[0].name=registry"},
+		{"image.digest=sha256:" + strings.Repeat("0", 64), "node.podAnnotations.a=b", "controller.podAnnotations.a=b"},
+		{"config.default.healthz-bind-address=127.0.0.1:1234", "config.default.mtu=9000"},
+		{"config.default.healthz-bind-address=", "apiServer.host=fd00::10"},
+		{"node.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].key=a",
+			"node.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator=Exists"},
+	} {
+		for _, o := range render(t, values...) {
+			if err := s.create(t.Context(), o, true); err != nil {
+				t.Errorf("%v: %s %s: %v", values, o.GetKind(), o.GetName(), err)
+			}
+		}
+	}
+	if len(s.warned.said) > 0 {
+		t.Errorf("the server warns: %q", s.warned.said)
+	}
+}
+
+// testRights installs what says who may do what, and works with it as the agent and the controller do.
+func testRights(t *testing.T, s *server) {
+	for _, o := range render(t) {
+		if kind := o.GetKind(); kind != "DaemonSet" && kind != "Deployment" {
+			must(t, s.create(t.Context(), o, false))
+		}
+	}
+	for _, name := range []string{"node-a", "node-b"} {
+		_, err := s.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		must(t, err)
+	}
+	t.Run("policies", func(t *testing.T) { testPolicies(t, s) })
+	t.Run("agent", func(t *testing.T) { testAgent(t, s) })
+	t.Run("controller", func(t *testing.T) { testController(t, s) })
+}
+
+// testPolicies: the server finds no fault in the policies' expressions.
+func testPolicies(t *testing.T, s *server) {
+	for _, name := range []string{"hairpin-node", "hairpin-controller"} {
+		eventually(t, func() error {
+			p, err := s.client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), name, metav1.GetOptions{})
+			switch {
+			case err != nil:
+				return err
+			case p.Status.TypeChecking == nil || p.Status.ObservedGeneration != p.Generation:
+				return fmt.Errorf("policy %s is not checked yet", name)
+			case len(p.Status.TypeChecking.ExpressionWarnings) > 0:
+				t.Fatalf("policy %s: %+v", name, p.Status.TypeChecking.ExpressionWarnings)
+			}
+			return nil
+		})
+	}
+}
+
+// as gives the credentials of a pod of a service account on a node.
+func (s *server) as(t *testing.T, account, node string) *rest.Config {
+	t.Helper()
+	pods := s.client.CoreV1().Pods(namespace)
+	pod, err := pods.Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: account + "-"},
+		Spec: corev1.PodSpec{
+			ServiceAccountName: account, NodeName: node, HostNetwork: true, PriorityClassName: "system-node-critical",
+			Containers: []corev1.Container{{Name: "x", Image: "x"}},
+		},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID},
+	}}
+	token, err := s.client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), account, request, metav1.CreateOptions{})
+	must(t, err)
+	c := rest.AnonymousClientConfig(s.config)
+	c.Dial, c.BearerToken = s.config.Dial, token.Status.Token
+	return c
+}
+
+// testAgent: an agent may annotate its own Node and tell that its network is there; it may not touch another Node, nor
+// anything else of its own.
+func testAgent(t *testing.T, s *server) {
+	client, _ := clients(t, s.as(t, "hairpin-node", "node-a"))
+	patch := func(node, body string, parts ...string) error {
+		_, err := client.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(body), metav1.PatchOptions{}, parts...)
+		return err
+	}
+	const annotate = `{"metadata":{"annotations":{"k8s.ovn.org/x":"y"}}}`
+	eventually(t, func() error { // the server takes a moment to know a new policy
+		if err := patch("node-b", annotate); !refused(err, "no Node but its own") {
+			return fmt.Errorf("of another Node: %v", err)
+		}
+		return nil
+	})
+	must(t, patch("node-a", annotate))
+	must(t, patch("node-a", `{"status":{"conditions":[{"type":"NetworkUnavailable","status":"False"}]}}`, "status"))
+	for _, c := range []struct{ node, body, part string }{
+		{"node-a", `{"metadata":{"labels":{"x":"y"}}}`, ""},
+		{"node-a", `{"spec":{"unschedulable":true}}`, ""},
+		{"node-b", `{"status":{"conditions":[{"type":"NetworkUnavailable","status":"False"}]}}`, "status"},
+	} {
+		var parts []string
+		if c.part != "" {
+			parts = append(parts, c.part)
+		}
+		if err := patch(c.node, c.body, parts...); !refused(err, "Hairpin") {
+			t.Errorf("%s %s: %v", c.node, c.body, err)
+		}
+	}
+	wantRights(t, client, []string{
+		"events: create patch", "endpointslices: get list watch", "nodes/status: patch", "nodes: get list patch watch",
+		"pods: get list watch", "services: get list watch",
+	})
+}
+
+// testController runs the program with the rights of the chart: it takes the Lease and numbers the nodes.
+func testController(t *testing.T, s *server) {
+	config := s.as(t, "hairpin-controller", "node-a")
+	client, _ := clients(t, config)
+	wantRights(t, client, []string{
+		"events: create patch", "endpointslices: get list watch", "nodes: get list patch watch", "services: get list watch",
+	})
+	dir := t.TempDir()
+	file := filepath.Join(dir, "kubeconfig")
+	must(t, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"x": {Server: config.Host, CertificateAuthority: config.CAFile, CertificateAuthorityData: config.CAData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"x": {Token: config.BearerToken}},
+		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "x", AuthInfo: "x"}},
+		CurrentContext: "x",
+	}, file))
+	program := filepath.Join(dir, "hairpin")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "hairpin/cmd/hairpin")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var log strings.Builder
+	ctx, cancel := context.WithCancel(t.Context())
+	cmd := s.host.Command(ctx, program, "controller", "--kubeconfig", file, "--run-dir", dir)
+	cmd.Stdout, cmd.Stderr = &log, &log
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	must(t, cmd.Start())
+	defer func() {
+		cancel()
+		_ = cmd.Wait()
+		if t.Failed() || strings.Contains(log.String(), "forbidden") {
+			t.Errorf("log of the controller:\n%s", log.String())
+		}
+	}()
+	eventually(t, func() error {
+		list, err := s.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+		must(t, err)
+		for _, n := range list.Items {
+			if n.Annotations[cluster.AnnotationNodeID] == "" {
+				return fmt.Errorf("%s has no number", n.Name)
+			}
+		}
+		return nil
+	})
+}
+
+// wantRights compares all that an account may do anywhere, beyond what everybody may.
+func wantRights(t *testing.T, client kubernetes.Interface, want []string) {
+	t.Helper()
+	review, err := client.AuthorizationV1().SelfSubjectRulesReviews().Create(t.Context(),
+		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: "default"}}, metav1.CreateOptions{})
+	must(t, err)
+	var got []string
+	for _, r := range review.Status.ResourceRules {
+		for _, resource := range r.Resources {
+			if !strings.HasPrefix(resource, "self") {
+				verbs := slices.Clone(r.Verbs)
+				slices.Sort(verbs)
+				got = append(got, resource+": "+strings.Join(verbs, " "))
+			}
+		}
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("rights are\n%s\nnot\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+func refused(err error, why string) bool {
+	return (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) && strings.Contains(err.Error(), why)
+}
+
+func eventually(t *testing.T, done func() error) {
+	t.Helper()
+	var err error
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if err = done(); err == nil {
+			return
+		}
+	}
+	t.Fatal(err)
+}
