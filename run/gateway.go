@@ -20,6 +20,7 @@ const keyGateway = "k8s.ovn.org/l3-gateway-config"
 type findings struct {
 	gateway   cluster.Gateway
 	addresses []netip.Prefix // of the whole host
+	links     map[netip.Addr]string
 }
 
 // discover looks at the host: the gateway bridge, its uplink and its addresses, and the addresses of all links.
@@ -34,7 +35,7 @@ func discover(v ovsdb.View, config cluster.Config) (findings, error) {
 	if bridge == nil {
 		return findings{}, fmt.Errorf("[gateway] interface: Open vSwitch has no bridge %s", name)
 	}
-	g := cluster.Gateway{Mode: config.Gateway.Mode, Bridge: name, Uplink: uplink(v, bridge), Userspace: bridge.DatapathType == "netdev"}
+	g := cluster.Gateway{Mode: config.Gateway.Mode, Bridge: name, Uplink: uplinkOf(v, bridge), Userspace: bridge.DatapathType == "netdev"}
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return findings{}, fmt.Errorf("gateway bridge %s: %w", name, err)
@@ -44,12 +45,20 @@ func discover(v ovsdb.View, config cluster.Config) (findings, error) {
 	if err != nil {
 		return findings{}, err
 	}
-	f := findings{}
+	f := findings{links: map[netip.Addr]string{}}
 	for _, a := range host {
-		f.addresses = append(f.addresses, a.prefix)
 		if a.link == link.Attrs().Index {
 			g.Addresses = append(g.Addresses, a.prefix)
+			if g.Mode == cluster.ModeDetached { // it has none that anybody else should know
+				continue
+			}
 		}
+		f.addresses = append(f.addresses, a.prefix)
+		f.links[a.prefix.Addr()] = a.name
+	}
+	if g.Mode == cluster.ModeDetached {
+		f.gateway = detached(g, config)
+		return f, nil
 	}
 	if g.NextHops, err = nextHops(link.Attrs().Index, config); err != nil {
 		return findings{}, err
@@ -61,8 +70,8 @@ func discover(v ovsdb.View, config cluster.Config) (findings, error) {
 	return f, nil
 }
 
-// uplink is the bridge's port that is a device of the machine.
-func uplink(v ovsdb.View, bridge *ovsdb.Bridge) string {
+// uplinkOf is the bridge's port that is a device of the machine.
+func uplinkOf(v ovsdb.View, bridge *ovsdb.Bridge) string {
 	ports := map[ovsdb.UUID]bool{}
 	for _, p := range bridge.Ports {
 		ports[p] = true
@@ -90,6 +99,7 @@ func uplink(v ovsdb.View, bridge *ovsdb.Bridge) string {
 
 type hostAddress struct {
 	link   int
+	name   string // of the link
 	prefix netip.Prefix
 }
 
@@ -99,9 +109,11 @@ func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 	if err != nil {
 		return nil, fmt.Errorf("links: %w", err)
 	}
-	ours := map[int]bool{}
+	ours, names := map[int]bool{}, map[int]string{}
 	for _, l := range links {
-		ours[l.Attrs().Index] = l.Attrs().Name == claims.ManagementPort
+		name := l.Attrs().Name
+		names[l.Attrs().Index] = name
+		ours[l.Attrs().Index] = name == claims.ManagementPort || name == claims.EncapBridge || name == claims.EncapHost
 	}
 	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
@@ -115,7 +127,7 @@ func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 			continue
 		}
 		bits, _ := a.Mask.Size()
-		out = append(out, hostAddress{a.LinkIndex, netip.PrefixFrom(addr, bits)})
+		out = append(out, hostAddress{a.LinkIndex, names[a.LinkIndex], netip.PrefixFrom(addr, bits)})
 	}
 	slices.SortFunc(out, func(a, b hostAddress) int { return comparePrefix(a.prefix, b.prefix) })
 	return out, nil

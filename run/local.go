@@ -35,6 +35,9 @@ func (l *local) apply(s *cluster.Snapshot, found findings, pods []*cluster.Pod) 
 		own := *base
 		own.Gateway = found.gateway
 		own.HostAddresses = found.addresses
+		if own.Gateway.Mode == cluster.ModeDetached && len(own.Addresses) > 0 {
+			own.Gateway.Device = found.links[own.Addresses[0]]
+		}
 		l.own = &own
 	}
 	out := *s

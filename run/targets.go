@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -47,6 +48,7 @@ func openTargets(ctx context.Context, c Config, log *slog.Logger) (t *targets, e
 	}
 	if t.bridge, err = ofctl.Open(ofctl.Config{
 		Bridge: c.Cluster.Gateway.Interface, Settings: plan.SettingKeys(), RunDir: c.Process.OVSRunDir, Logger: log,
+		TunnelBridge: tunnelBridge(c.Cluster),
 	}); err != nil {
 		return nil, fmt.Errorf("Open vSwitch: %w", err)
 	}
@@ -54,7 +56,7 @@ func openTargets(ctx context.Context, c Config, log *slog.Logger) (t *targets, e
 		return nil, fmt.Errorf("nft: %w", err)
 	}
 	if t.host, err = kernel.New(kernel.Config{
-		Links: []string{claims.ManagementPort}, Prefixes: c.Cluster.Gateway.MasqueradeSubnets,
+		Links: []string{claims.ManagementPort}, Prefixes: slices.Concat(c.Cluster.Gateway.MasqueradeSubnets, detachedPrefixes(c.Cluster)),
 		Wanted: func() host.State { return *t.wantedHost.Load() },
 	}); err != nil {
 		return nil, fmt.Errorf("kernel: %w", err)
