@@ -44,6 +44,7 @@ type part[S any, D Delta[D]] struct {
 	err   error // of this Run
 	waits error // of this Run: a *Waiting
 	stale atomic.Bool
+	took  func(system string, d time.Duration) // hears of each Apply; may be nil
 
 	mu     sync.Mutex
 	status Status
@@ -122,7 +123,12 @@ func (p *part[S, D]) do(ctx context.Context, d D, may bool) {
 		p.err = ErrWithheld
 		return
 	}
-	if err := p.target.Apply(ctx, d); err != nil {
+	begin := time.Now()
+	err := p.target.Apply(ctx, d)
+	if p.took != nil {
+		p.took(p.name, time.Since(begin))
+	}
+	if err != nil {
 		err = fmt.Errorf("apply to %s: %w", p.name, err)
 		var waiting *Waiting
 		if errors.As(err, &waiting) {

@@ -180,6 +180,11 @@ type Node struct {
 	PodCIDRs      []netip.Prefix // spec.podCIDRs, at most one per family, IPv4 first
 	Gateway       Gateway
 	Zone          string // label topology.kubernetes.io/zone
+	// Leaving says that the Node is being deleted, or is about to be (taint ToBeDeletedByClusterAutoscaler): load
+	// balancers are to send it nothing new (KEP-3836).
+	Leaving bool
+	// NetworkUnavailable is the status of that condition, "True" or "False"; empty where there is none.
+	NetworkUnavailable string
 }
 
 // Address gives the InternalIP of a family, or the zero Addr.

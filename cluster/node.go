@@ -78,6 +78,7 @@ func (p *nodeParser) problem(field, format string, args ...any) {
 
 func parseNode(o *corev1.Node) (*Node, []Problem) {
 	p := nodeParser{node: &Node{Name: o.Name, UID: string(o.UID), Zone: o.Labels[corev1.LabelTopologyZone]}}
+	p.lifecycle(o)
 	p.addresses(o)
 	p.podCIDRs(o)
 	if text, ok := o.Annotations[AnnotationNodeID]; ok {
@@ -91,6 +92,21 @@ func parseNode(o *corev1.Node) (*Node, []Problem) {
 	p.hostCIDRs(o)
 	p.gateway(o)
 	return p.node, p.problems
+}
+
+// taintAutoscaler is what the cluster autoscaler puts on a Node that it is about to remove.
+const taintAutoscaler = "ToBeDeletedByClusterAutoscaler"
+
+func (p *nodeParser) lifecycle(o *corev1.Node) {
+	p.node.Leaving = o.DeletionTimestamp != nil
+	for _, t := range o.Spec.Taints {
+		p.node.Leaving = p.node.Leaving || t.Key == taintAutoscaler
+	}
+	for _, c := range o.Status.Conditions {
+		if c.Type == corev1.NodeNetworkUnavailable {
+			p.node.NetworkUnavailable = string(c.Status)
+		}
+	}
 }
 
 func (p *nodeParser) addresses(o *corev1.Node) {

@@ -40,6 +40,7 @@ type Server struct {
 	log     *slog.Logger
 	book    *book
 	changed chan struct{}
+	heard   func(command string, took time.Duration, code uint)
 
 	mu    sync.Mutex
 	facts Facts
@@ -51,10 +52,14 @@ type Server struct {
 // NewServer gives a Server that is not ready: see SetFacts.
 func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
 	return &Server{
-		ovs: ovs, node: node, log: log, book: newBook(node), changed: make(chan struct{}, 1),
+		ovs: ovs, node: node, log: log, book: newBook(node), changed: make(chan struct{}, 1), heard: func(string, time.Duration, uint) {},
 		ready: "the cluster is not known yet", told: make(chan struct{}), busy: map[string]chan struct{}{},
 	}
 }
+
+// Observe makes f hear of each request how long it took and with which error code of CNI it ended, 0 for none. It is for
+// the time before Listen.
+func (s *Server) Observe(f func(command string, took time.Duration, code uint)) { s.heard = f }
 
 // SetFacts tells what the node is, and why it cannot serve pods now (empty: it can).
 func (s *Server) SetFacts(f Facts, notReady string) {
@@ -111,6 +116,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		}
 		answer.Result = text
 	}
+	code := uint(0)
+	if cniErr = answer.Error; cniErr != nil {
+		code = cniErr.Code
+	}
+	s.heard(r.Command, time.Since(begin), code)
 	log := s.log.With("command", r.Command, "args", r.Args, "sandbox", r.ContainerID, "milliseconds", time.Since(begin).Milliseconds())
 	if answer.Error != nil {
 		log.Warn("cni", "code", answer.Error.Code, "error", answer.Error.Error())
