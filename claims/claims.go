@@ -7,10 +7,11 @@ package claims
 const (
 	MasqOVN       = 1 // the gateway router, as the host sees it
 	MasqHost      = 2 // the host, as the gateway router sees it
-	MasqETPLocal  = 3 // local externalTrafficPolicy (kept for parity)
+	MasqETPLocal  = 3 // of the node switch: the node's own endpoints, for clients outside that come by the host
 	MasqNextHop   = 4 // dummy next hop of host and gateway router towards each other
 	MasqHairpin   = 5 // source that OVN gives to a pod that reaches itself through a Service
-	MasqAddresses = 6 // how many addresses, the network address included, a masquerade subnet must have
+	MasqCluster   = 6 // of the gateway router: all endpoints, where internalTrafficPolicy keeps them from the cluster IP
+	MasqAddresses = 7 // how many addresses, the network address included, a masquerade subnet must have
 )
 
 // MasqMAC is the Ethernet address of the dummy next hop, for both families (host-to-service.md).

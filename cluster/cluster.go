@@ -266,6 +266,12 @@ type Frontend struct {
 	// ExternalIPs and LoadBalancerIPs are further addresses on which Port is served.
 	ExternalIPs     []netip.Addr
 	LoadBalancerIPs []netip.Addr
+	// Restricted says that only clients within SourceRanges may reach LoadBalancerIPs; with no range of this family,
+	// nobody. The ranges are sorted, and none is within another.
+	Restricted   bool
+	SourceRanges []netip.Prefix
+	// HealthCheckNodePort is where load balancers ask whether this node has an endpoint; 0 = none.
+	HealthCheckNodePort uint16
 	// Affinity is the session affinity timeout (ClientIP), 0 = none; whole seconds.
 	Affinity      time.Duration
 	ExternalLocal bool // externalTrafficPolicy: Local

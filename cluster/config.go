@@ -26,8 +26,18 @@ type GatewayConfig struct {
 	NextHops          []netip.Addr   // next-hop: overrides the host's default gateways
 	MasqueradeSubnets []netip.Prefix // v4-masquerade-subnet, v6-masquerade-subnet
 	NodePort          bool           // nodeport: serve NodePorts at all
+	NodePorts         NodePortOn     // nodeport-addresses: on which of the node's addresses
 	Advertise         []netip.Addr   // advertise-address: the gateway bridge's own addresses in mode detached
 }
+
+// NodePortOn says on which of a node's addresses NodePorts are served: all, when it is zero.
+type NodePortOn struct {
+	Primary bool           // the Node's InternalIPs
+	Ranges  []netip.Prefix // those within these ranges
+}
+
+// All tells whether NodePorts are on every address.
+func (n NodePortOn) All() bool { return !n.Primary && len(n.Ranges) == 0 }
 
 // Gateway modes: how pods leave the node, and how clients outside reach its Services.
 const (

@@ -138,9 +138,14 @@ func parseService(o *corev1.Service) (served bool, ports []*Frontend, problems [
 		ExternalLocal: spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
 		InternalLocal: spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
 	}
+	if base.ExternalLocal && spec.Type == corev1.ServiceTypeLoadBalancer && spec.HealthCheckNodePort > 0 && spec.HealthCheckNodePort <= 65535 {
+		base.HealthCheckNodePort = uint16(spec.HealthCheckNodePort)
+	}
+	ranges := p.sourceRanges()
 	external, balancer, frontends := p.addresses("spec.externalIPs", spec.ExternalIPs), p.ingress(o), p.parsePorts()
 	for _, ip := range p.clusterIPs() {
 		base.Family, base.ClusterIP = FamilyOf(ip), ip
+		base.SourceRanges, base.Restricted = ranges.of(base.Family)
 		base.ExternalIPs, base.LoadBalancerIPs = ofFamily(external, base.Family), ofFamily(balancer, base.Family)
 		for _, port := range frontends {
 			f := new(base)
@@ -279,6 +284,7 @@ func (f *Frontend) equal(g *Frontend) bool {
 	return f.Owner == g.Owner && f.PortName == g.PortName && f.Family == g.Family && f.Protocol == g.Protocol &&
 		f.ClusterIP == g.ClusterIP && f.Port == g.Port && f.NodePort == g.NodePort && f.Affinity == g.Affinity &&
 		f.ExternalLocal == g.ExternalLocal && f.InternalLocal == g.InternalLocal && f.Triggered.Equal(g.Triggered) &&
+		f.Restricted == g.Restricted && f.HealthCheckNodePort == g.HealthCheckNodePort && slices.Equal(f.SourceRanges, g.SourceRanges) &&
 		slices.Equal(f.ExternalIPs, g.ExternalIPs) && slices.Equal(f.LoadBalancerIPs, g.LoadBalancerIPs) &&
 		slices.EqualFunc(f.Backends, g.Backends, Backend.equal)
 }

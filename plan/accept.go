@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"hairpin/cluster"
 )
@@ -12,6 +13,7 @@ type registry struct {
 	ips      map[netip.Addr]cluster.Owner
 	ports    map[takenPort]cluster.Owner
 	names    map[portName]bool
+	standIns map[takenPort]cluster.Owner
 	problems []Problem
 }
 
@@ -40,7 +42,7 @@ func accept(all []*cluster.Frontend) ([]*cluster.Frontend, []Problem) {
 	r := registry{
 		ips:   make(map[netip.Addr]cluster.Owner, len(all)),
 		ports: make(map[takenPort]cluster.Owner, len(all)),
-		names: make(map[portName]bool, len(all)),
+		names: make(map[portName]bool, len(all)), standIns: map[takenPort]cluster.Owner{},
 	}
 	list := make([]*cluster.Frontend, 0, len(all))
 	for _, f := range all {
@@ -57,7 +59,7 @@ func accept(all []*cluster.Frontend) ([]*cluster.Frontend, []Problem) {
 				r.ports[p] = f.Owner
 			}
 		}
-		list = append(list, f)
+		list = append(list, r.further(f))
 	}
 	if len(r.problems) == 0 {
 		return all, nil
@@ -85,6 +87,42 @@ func (r *registry) take(f *cluster.Frontend) bool {
 	return true
 }
 
+// further takes what a Frontend can be served without: its other addresses, and the port that stands in for it.
+func (r *registry) further(f *cluster.Frontend) *cluster.Frontend {
+	out := f
+	for _, v := range externals(f) {
+		p := takenPort{v.Addr(), f.Family, f.Protocol, v.Port()}
+		if first, ok := r.ports[p]; ok && first != f.Owner {
+			r.refuse(f, "spec.externalIPs", "%s port %d of %s belongs to %s already", f.Protocol, v.Port(), v.Addr(), first)
+			out = without(out, v.Addr())
+			continue
+		}
+		r.ports[p] = f.Owner
+	}
+	if !needsStandIn(out) {
+		return out
+	}
+	p := takenPort{family: f.Family, protocol: f.Protocol, port: standIn(out)}
+	if first, ok := r.standIns[p]; ok {
+		r.refuse(f, "spec.ports", "a number that stands for it is %s's already: give the Service a node port", first)
+		for _, v := range externals(out) {
+			out = without(out, v.Addr())
+		}
+		return out
+	}
+	r.standIns[p] = f.Owner
+	return out
+}
+
+// without gives a copy that is not served at an address.
+func without(f *cluster.Frontend, a netip.Addr) *cluster.Frontend {
+	c := *f
+	other := func(b netip.Addr) bool { return a == b }
+	c.ExternalIPs = slices.DeleteFunc(slices.Clone(f.ExternalIPs), other)
+	c.LoadBalancerIPs = slices.DeleteFunc(slices.Clone(f.LoadBalancerIPs), other)
+	return &c
+}
+
 func (r *registry) refuse(f *cluster.Frontend, field, format string, args ...any) {
 	r.problems = append(r.problems, Problem{Owner: f.Owner, Field: field, Message: fmt.Sprintf(format, args...)})
 }
@@ -92,5 +130,6 @@ func (r *registry) refuse(f *cluster.Frontend, field, format string, args ...any
 // sameClaims tells whether two states of a Frontend claim the same addresses, ports and names.
 func sameClaims(a, b *cluster.Frontend) bool {
 	return a.Owner == b.Owner && a.ClusterIP == b.ClusterIP && a.Protocol == b.Protocol && a.Port == b.Port && a.NodePort == b.NodePort &&
-		a.PortName == b.PortName
+		a.PortName == b.PortName && slices.Equal(a.ExternalIPs, b.ExternalIPs) && slices.Equal(a.LoadBalancerIPs, b.LoadBalancerIPs) &&
+		needsStandIn(a) == needsStandIn(b)
 }

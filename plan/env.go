@@ -43,6 +43,7 @@ type Stack struct {
 	MasqOVN    netip.Addr
 	MasqHost   netip.Addr
 	MasqLocal  netip.Addr // not a host's: VIP of what keeps the client's address
+	MasqAll    netip.Addr // not a host's: VIP of all endpoints where the cluster IP has the node's own only
 	MasqNext   netip.Addr
 	MasqPin    netip.Addr // hairpin source
 
@@ -202,7 +203,8 @@ func (c *checker) places(e *Env, s *Stack) bool {
 		to    *netip.Addr
 		place int
 	}{
-		{&s.MasqOVN, claims.MasqOVN}, {&s.MasqHost, claims.MasqHost}, {&s.MasqLocal, claims.MasqETPLocal}, {&s.MasqNext, claims.MasqNextHop}, {&s.MasqPin, claims.MasqHairpin},
+		{&s.MasqOVN, claims.MasqOVN}, {&s.MasqHost, claims.MasqHost}, {&s.MasqLocal, claims.MasqETPLocal},
+		{&s.MasqAll, claims.MasqCluster}, {&s.MasqNext, claims.MasqNextHop}, {&s.MasqPin, claims.MasqHairpin},
 	} {
 		*p.to = c.nth(masq, p.place, "[gateway] "+v+"-masquerade-subnet").Addr()
 	}
@@ -211,7 +213,7 @@ func (c *checker) places(e *Env, s *Stack) bool {
 	s.JoinRouter = c.nth(join, joinRouterPlace, "[gateway] "+v+"-join-subnet")
 	s.Join = c.nth(join, e.Node.ID+nodeOffset, "[gateway] "+v+"-join-subnet")
 	s.Transit = c.nth(transit, e.Node.ID+nodeOffset, "[clustermanager] "+v+"-transit-subnet")
-	for _, p := range []netip.Addr{s.MasqOVN, s.MasqHost, s.MasqLocal, s.MasqNext, s.MasqPin, s.Router.Addr(), s.Management.Addr(), s.JoinRouter.Addr(), s.Join.Addr(), s.Transit.Addr()} {
+	for _, p := range []netip.Addr{s.MasqOVN, s.MasqHost, s.MasqLocal, s.MasqAll, s.MasqNext, s.MasqPin, s.Router.Addr(), s.Management.Addr(), s.JoinRouter.Addr(), s.Join.Addr(), s.Transit.Addr()} {
 		if !p.IsValid() {
 			return false
 		}

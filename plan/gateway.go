@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"slices"
+
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
@@ -56,6 +58,7 @@ func newBridge(e *Env, feature uint32) *bridge {
 // Priorities in claims.TableClassify, those of the documents.
 const (
 	prioService  = 500 // between host and gateway router (host-to-service.md)
+	prioKept     = 490 // the same, for a client outside
 	prioTunnelIn = 205
 	prioTunnel   = 200
 	prioNoVIP    = 115 // to the service range, and no load balancer wanted it
@@ -92,7 +95,7 @@ func (b *bridge) classify(priority uint16, m flow.Match, actions ...flow.Action)
 // gets its masquerade address, because the gateway router has the host's own.
 func (b *bridge) hostToService(s *Stack) {
 	ip, host := words(s.Family).ip, single(s.MasqHost)
-	for _, services := range s.Services {
+	for _, services := range append(slices.Clone(s.Services), single(s.MasqAll)) {
 		b.classify(prioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: services},
 			flow.CT{Commit: true, Table: claims.TableToOVN, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
 		b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: services, Dst: host},
@@ -109,6 +112,11 @@ func (b *bridge) hostEndpoint(s *Stack) {
 	// The primary address: the load balancer wrote the host's masquerade address instead (host-to-service.md).
 	b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: single(node), Dst: single(s.MasqHost)},
 		flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATDst, Addr: node}})
+	if !b.env.hostRouted() {
+		// A client outside whose address the load balancer kept: this endpoint is one of several under policy Local.
+		b.classify(prioKept, flow.Match{InPort: b.ovn, Protocol: ip, Dst: single(s.MasqHost)},
+			flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATDst, Addr: node}})
+	}
 	// Secondary addresses stay themselves. Detached, they are like any other beyond the host.
 	for _, a := range s.Others {
 		if !b.env.wired() {
@@ -164,7 +172,8 @@ func (b *bridge) throughHost(s *Stack) {
 // fromHost sends the host's packets to the wire and remembers the connections as the host's.
 func (b *bridge) fromHost(s *Stack) {
 	b.classify(prioTrack, flow.Match{InPort: flow.Local, Protocol: words(s.Family).ip},
-		flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkHost}, flow.Output{Port: b.uplink})
+		// Undo what frontend did to a connection with an endpoint on this host.
+		flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkHost, NAT: flow.NAT{Kind: flow.NATUndo}}, flow.Output{Port: b.uplink})
 }
 
 // fromWire gives packets from the wire to whose connection they belong to. What has another destination Ethernet address
@@ -182,18 +191,6 @@ func (b *bridge) fromWire(s *Stack) {
 	// reply finds them and commits nothing.
 	b.add(claims.TableWire, prioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTNew | flow.CTTrk}},
 		flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
-}
-
-// nodePort sends what comes from the wire to a NodePort to the gateway router, and remembers the connection as OVN's: so
-// replies and ICMP errors need no flow of their own. There is no lookup before: a packet for an endpoint on this host has
-// seven recirculations before it, and the userspace datapath allows eight.
-func (b *bridge) nodePort(s *Stack, f *cluster.Frontend) {
-	m := flow.Match{Protocol: words(s.Family).l4[f.Protocol], Dst: single(s.Address.Addr()), DstPort: f.NodePort}
-	track, out := flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkOVN}, flow.Output{Port: b.ovn}
-	// Fragments have no ports; they come by conntrack, reassembled.
-	b.add(claims.TableWire, prioFragments, m, track, out)
-	m.InPort, m.EthDst = b.uplink, b.mac
-	b.classify(prioNodePort, m, track, out)
 }
 
 // ICMPv6 types of neighbour discovery, which is to IPv6 what ARP is to IPv4 (RFC 4861).

@@ -48,7 +48,12 @@ func mirroredText(s string) string {
 		}
 		return mirrored(addr(a)).String()
 	})
-	return strings.NewReplacer("IPv4", "IPv6", "ip4.", "ip6.", "nodeports4", "nodeports6").Replace(s)
+	switch s {
+	case "ip daddr", "ip saddr": // nft key fields
+		return "ip6" + s[2:]
+	}
+	return strings.NewReplacer("IPv4", "IPv6", "ip4.", "ip6.", "ports4", "ports6", "externals4", "externals6", "guarded4", "guarded6",
+		"allowed4", "allowed6", "service-ips4", "service-ips6").Replace(s)
 }
 
 // mirror copies a value and translates every address in it, wherever it stands.

@@ -22,7 +22,7 @@ func Node(s *cluster.Snapshot, name string) (datapath.State, []Problem) {
 
 // feature is one part of what a node does. It reads the Env and writes a State of its own.
 //
-// A feature that reads Env.Pods or Env.Frontends is additive in them: for two halves of the list it gives two
+// A feature that reads Env.Pods or Env.Frontends is additive in Pods and Services: for two halves of the list it gives two
 // States without a common key, whose union is the State of the whole list. So the Planner may ask for the State
 // of just those objects that changed.
 type feature func(Env) (datapath.State, []Problem)

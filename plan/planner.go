@@ -117,8 +117,9 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 	podChanges := compareLists(n.env.Pods, pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
 
 	before, after := n.env, n.env
-	before.Frontends, before.Pods = frontends.gone, podChanges.gone
-	after.Frontends, after.Pods = frontends.come, podChanges.come
+	owners := changedServices(frontends)
+	before.Frontends, before.Pods = ofServices(n.env.Frontends, owners), podChanges.gone
+	after.Frontends, after.Pods = ofServices(s.Frontends, owners), podChanges.come
 	gone, oldProblems := planObjects(before)
 	come, newProblems := planObjects(after)
 	state, ok := replace(n.state, gone, come)
@@ -178,6 +179,28 @@ func compareLists[T any](old, new []*T, compare func(a, b *T) int) changes[T] {
 	c.gone = append(c.gone, old...)
 	c.come = append(c.come, new...)
 	return c
+}
+
+// changedServices names the Services of what came and went, sorted.
+func changedServices(c changes[cluster.Frontend]) []cluster.Owner {
+	var owners []cluster.Owner
+	for _, f := range slices.Concat(c.gone, c.come) {
+		owners = append(owners, f.Owner)
+	}
+	slices.SortFunc(owners, cluster.Owner.Compare)
+	return slices.Compact(owners)
+}
+
+// ofServices gives all Frontends of some Services.
+func ofServices(list []*cluster.Frontend, owners []cluster.Owner) []*cluster.Frontend {
+	var out []*cluster.Frontend
+	for _, o := range owners {
+		i, _ := slices.BinarySearchFunc(list, o, func(f *cluster.Frontend, o cluster.Owner) int { return f.Owner.Compare(o) })
+		for ; i < len(list) && list[i].Owner == o; i++ {
+			out = append(out, list[i])
+		}
+	}
+	return out
 }
 
 // count adds to the objects' problems, or takes away: several Frontends of a Service have the same one.

@@ -3,7 +3,10 @@ package plan
 import (
 	"maps"
 
+	"hairpin/cluster"
 	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
 )
 
@@ -13,15 +16,15 @@ import (
 // It knows the parts that objects features write, and no others.
 func replace(s, gone, come datapath.State) (datapath.State, bool) {
 	var ok [2]bool
-	s.NB, ok[0] = replaceMap(s.NB, gone.NB, come.NB)
-	s.Bridge.Flows, ok[1] = replaceMap(s.Bridge.Flows, gone.Bridge.Flows, come.Bridge.Flows)
+	s.NB, ok[0] = replaceMap(s.NB, gone.NB, come.NB, func(a, b nb.Row) bool { return a.Why() == b.Why() && nb.SameContent(a, b) })
+	s.Bridge.Flows, ok[1] = replaceMap(s.Bridge.Flows, gone.Bridge.Flows, come.Bridge.Flows, func(a, b *flow.Flow) bool { return a.Owner == b.Owner && a.Equal(b) })
 	if !ok[0] || !ok[1] {
 		return s, false
 	}
 	return replaceElements(s, gone, come)
 }
 
-// replaceElements is replace for the elements of nft maps.
+// replaceElements is replace for the elements of nft maps and sets.
 func replaceElements(s, gone, come datapath.State) (datapath.State, bool) {
 	out, in := gone.NFT[nft.Inet], come.NFT[nft.Inet]
 	if out == nil && in == nil {
@@ -39,13 +42,23 @@ func replaceElements(s, gone, come datapath.State) (datapath.State, bool) {
 	t := *s.NFT[nft.Inet]
 	t.Maps = maps.Clone(t.Maps)
 	for name, m := range t.Maps {
-		elements, ok := replaceMap(m.Elements, elementsOf(out, name), elementsOf(in, name))
+		elements, ok := replaceMap(m.Elements, elementsOf(out, name), elementsOf(in, name), func(a, b nft.Target) bool { return a == b })
 		if !ok {
 			return s, false
 		}
 		changed := *m
 		changed.Elements = elements
 		t.Maps[name] = &changed
+	}
+	t.Sets = maps.Clone(t.Sets)
+	for name, set := range t.Sets {
+		elements, ok := replaceMap(set.Elements, keysOf(out, name), keysOf(in, name), func(a, b cluster.Owner) bool { return a == b })
+		if !ok {
+			return s, false
+		}
+		changed := *set
+		changed.Elements = elements
+		t.Sets[name] = &changed
 	}
 	s.NFT = maps.Clone(s.NFT)
 	s.NFT[nft.Inet] = &t
@@ -59,22 +72,42 @@ func elementsOf(t *nft.Table, name string) map[nft.Element]nft.Target {
 	return nil
 }
 
-// replaceMap is replace for one map.
-func replaceMap[M ~map[K]V, K comparable, V any](m, gone, come M) (M, bool) {
-	if len(gone) == 0 && len(come) == 0 {
+func keysOf(t *nft.Table, name string) map[nft.Element]cluster.Owner {
+	if s := t.Sets[name]; s != nil {
+		return s.Elements
+	}
+	return nil
+}
+
+// replaceMap is replace for one map. What is in gone and comes back the same stays what it was, and the map itself does
+// when that is all of it.
+func replaceMap[M ~map[K]V, K comparable, V any](m, gone, come M, same func(a, b V) bool) (M, bool) {
+	stays := 0
+	for k, v := range come {
+		if w, there := gone[k]; there && same(v, w) {
+			stays++
+		}
+	}
+	if stays == len(gone) && stays == len(come) {
 		return m, true
 	}
 	n := maps.Clone(m) // which hashes no key
 	if n == nil {
 		n = M{}
 	}
-	for k := range gone {
+	for k, v := range gone {
+		if w, back := come[k]; back && same(v, w) {
+			continue
+		}
 		if _, there := n[k]; !there {
 			return m, false
 		}
 		delete(n, k)
 	}
 	for k, v := range come {
+		if w, was := gone[k]; was && same(v, w) {
+			continue
+		}
 		if _, there := n[k]; there {
 			return m, false
 		}

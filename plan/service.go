@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -15,12 +16,12 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// services makes load balancers of Frontends, one row with one VIP each, so that northd handles a changed endpoint
-// without looking at the others; and the ways from NodePorts to them.
+// services makes load balancers of Frontends, one row for each way to one, so that northd handles a changed endpoint
+// without looking at the others; and what leads to them from the wire and from the host.
 func services(e Env) (datapath.State, []Problem) {
 	b := balancer{
 		Env: &e, rows: make(nb.State, len(e.Frontends)), wire: newBridge(&e, claims.FeatureServices),
-		nodePorts: map[cluster.Family]*nft.Map{}, options: map[bool]map[string]string{},
+		tables: tables{}, options: map[manner]map[string]string{},
 	}
 	for _, f := range e.Frontends {
 		// A family that the node does not have is nobody's way to a Service here.
@@ -29,12 +30,8 @@ func services(e Env) (datapath.State, []Problem) {
 		}
 	}
 	s := datapath.State{NB: b.rows, Bridge: flow.State{Flows: b.wire.flows}}
-	if len(b.nodePorts) > 0 {
-		t := &nft.Table{Maps: map[string]*nft.Map{}}
-		for _, m := range b.nodePorts {
-			t.Maps[m.Name] = m
-		}
-		s.NFT = nft.State{nft.Inet: t}
+	if len(e.Frontends) > 0 {
+		s.NFT = nft.State{nft.Inet: b.tables.table()}
 	}
 	return s, b.problems
 }
@@ -42,92 +39,199 @@ func services(e Env) (datapath.State, []Problem) {
 // balancer writes what Services need.
 type balancer struct {
 	*Env
-	rows      nb.State
-	wire      *bridge
-	nodePorts map[cluster.Family]*nft.Map
-	options   map[bool]map[string]string // of load balancers: without an endpoint, or not
-	problems  []Problem
+	rows     nb.State
+	wire     *bridge
+	tables   tables
+	options  map[manner]map[string]string // rows share them
+	problems []Problem
 }
 
 func (b *balancer) problem(f *cluster.Frontend, field, format string, args ...any) {
 	b.problems = append(b.problems, Problem{Owner: f.Owner, Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
+// front is a Frontend on this node.
+type front struct {
+	*cluster.Frontend
+	chosen
+	stack              *Stack
+	internal, external []netip.AddrPort // endpoints by policy: within the cluster, and for clients outside
+}
+
 func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
-	b.unserved(f)
 	if !slices.ContainsFunc(s.Services, func(r netip.Prefix) bool { return r.Contains(f.ClusterIP) }) {
 		b.problem(f, "spec.clusterIPs", "%s is not within [kubernetes] service-cidrs: pods reach it, hosts do not", f.ClusterIP)
 	}
-	backends := endpoints(f)
-	b.balance(s, f, f.Key(), netip.AddrPortFrom(f.ClusterIP, f.Port), backends)
-	if f.NodePort == 0 || !b.Config.Gateway.NodePort {
-		return
+	c := choose(b.Env, f)
+	x := front{Frontend: f, chosen: c, stack: s, internal: c.cluster, external: c.cluster}
+	if f.InternalLocal {
+		x.internal = c.local
 	}
-	b.balance(s, f, f.Key()+":nodeport", netip.AddrPortFrom(s.Node, f.NodePort), backends)
-	if !b.hostRouted() { // else clients outside come by the host, and by the map below
-		b.wire.owner = f.Owner
-		b.wire.nodePort(s, f)
+	if f.ExternalLocal {
+		x.external = c.local
 	}
-	m := b.nodePorts[f.Family]
-	if m == nil {
-		m = nodePortMap(f.Family)
-		b.nodePorts[f.Family] = m
+	b.balance(&x, way{vips: []netip.AddrPort{netip.AddrPortFrom(f.ClusterIP, f.Port)}, to: x.internal})
+	b.tables.clusterIP(&x)
+	b.wire.owner = f.Owner
+	if f.NodePort != 0 && b.Config.Gateway.NodePort {
+		b.outside(&x, ":nodeport", b.nodePorts(s, f.NodePort))
+		b.tables.nodePort(b.Env, &x)
 	}
-	m.Elements[nft.Element{Protocol: f.Protocol, Port: f.NodePort}] = nft.Target{Addr: netip.AddrPortFrom(f.ClusterIP, f.Port), Owner: f.Owner}
+	if vips := externals(f); len(vips) > 0 {
+		b.outside(&x, ":external", vips)
+		b.tables.externals(b.Env, &x)
+	}
+	b.byHost(&x)
 }
 
-// balance makes the load balancer of one VIP: one row for node switch and gateway router, or one for each when a backend
-// is this node's address. That is the gateway router's own too, and a packet to it would go no further; the host's
-// masquerade address stands for it (host-to-service.md).
-func (b *balancer) balance(s *Stack, f *cluster.Frontend, name string, vip netip.AddrPort, backends []netip.AddrPort) {
-	row := nb.LoadBalancer{
-		Name: name, Protocol: f.Protocol, VIPs: []nb.VIP{{Addr: vip, Backends: backends}},
-		Options: b.lbOptions(len(backends) == 0), Groups: []string{groupBoth}, Owner: f.Owner,
-		// By a hash of the client's address, the same for all VIPs of the port, however long the timeout is. OVN's own
-		// affinity_timeout drops the first packet of each client, and ends at 65535 s.
-		Affinity: f.Affinity > 0,
+// nodePorts are the addresses of the host on which pods find a NodePort.
+func (b *balancer) nodePorts(s *Stack, port uint16) []netip.AddrPort {
+	var vips []netip.AddrPort
+	for _, a := range b.nodePortAddresses(s) {
+		vips = append(vips, netip.AddrPortFrom(a, port))
 	}
-	node := s.Address.Addr()
-	if !slices.ContainsFunc(backends, func(a netip.AddrPort) bool { return a.Addr() == node }) {
+	return vips
+}
+
+// externals are the addresses outside of the cluster's ranges on which a Frontend is served, sorted.
+func externals(f *cluster.Frontend) []netip.AddrPort {
+	if len(f.ExternalIPs) == 0 && len(f.LoadBalancerIPs) == 0 {
+		return nil
+	}
+	var vips []netip.AddrPort
+	for _, a := range slices.Concat(f.ExternalIPs, f.LoadBalancerIPs) {
+		vips = append(vips, netip.AddrPortFrom(a, f.Port))
+	}
+	slices.SortFunc(vips, netip.AddrPort.Compare)
+	return slices.Compact(vips)
+}
+
+// outside serves addresses that clients outside use. A pod finds them on its switch, where the policy for clients outside
+// does not count. In mode shared clients come from the wire to the gateway router; else by the host, see tables.
+func (b *balancer) outside(x *front, name string, vips []netip.AddrPort) {
+	pods := way{name: name, vips: vips, to: x.cluster, group: groupSwitch, quiet: true}
+	if b.hostRouted() {
+		b.balance(x, pods)
+		return
+	}
+	var wire []netip.AddrPort
+	for _, v := range vips {
+		if name == ":external" || v.Addr() == x.stack.Address.Addr() {
+			wire = append(wire, v)
+			b.wire.frontend(x, v)
+		}
+	}
+	if !x.ExternalLocal {
+		pods.group = ""
+		b.balance(x, pods)
+		return
+	}
+	b.balance(x, pods)
+	if len(wire) > 0 && !x.onHost().IsValid() {
+		b.balance(x, way{name: name + ":local", vips: wire, to: x.local, group: groupRouter, keep: true, quiet: true})
+	}
+}
+
+// byHost serves clients that come by the host, where the cluster IP would have other endpoints.
+func (b *balancer) byHost(x *front) {
+	if x.NodePort == 0 && len(x.ExternalIPs)+len(x.LoadBalancerIPs) == 0 {
+		return
+	}
+	port := standIn(x.Frontend)
+	if x.InternalLocal {
+		b.balance(x, way{name: ":all", vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqAll, port)}, to: x.cluster, group: groupRouter, quiet: true})
+	}
+	if x.ExternalLocal && !x.onHost().IsValid() {
+		// An endpoint on the host would answer past the switch, which could not translate the answer.
+		pods := slices.DeleteFunc(slices.Clone(x.local), func(a netip.AddrPort) bool { return b.Node.HasAddress(a.Addr()) })
+		b.balance(x, way{name: ":own", vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqLocal, port)}, to: pods, group: groupSwitch, quiet: true})
+	}
+}
+
+// onHost gives the one endpoint of policy Local if it is the host's: clients outside are led to it without OVN, and it
+// sees their addresses. Else the zero AddrPort.
+func (x *front) onHost() netip.AddrPort {
+	if !x.ExternalLocal || len(x.local) != 1 {
+		return netip.AddrPort{}
+	}
+	s, a := x.stack, x.local[0].Addr()
+	if a != s.Address.Addr() && !slices.Contains(s.Others, a) {
+		return netip.AddrPort{}
+	}
+	return x.local[0]
+}
+
+// way is one way to a Frontend's endpoints.
+type way struct {
+	name  string // after the Frontend's key
+	vips  []netip.AddrPort
+	to    []netip.AddrPort
+	group string // where; empty = on node switch and gateway router
+	keep  bool   // the gateway router leaves the client's address alone
+	quiet bool   // routers do not answer for the address: somebody else does, or nobody
+}
+
+// manner is what a row's options depend on.
+type manner struct{ refuses, drops, keep, quiet bool }
+
+// balance makes the load balancer of a way: one row for node switch and gateway router, or one for each when a backend is
+// this node's address. That is the gateway router's own too, and a packet to it would go no further; the host's
+// masquerade address stands for it (host-to-service.md).
+func (b *balancer) balance(x *front, w way) {
+	if len(w.vips) == 0 {
+		return
+	}
+	// Nobody anywhere: refused. Policy Local and nobody here: dropped, so that the sender tries elsewhere.
+	m := manner{refuses: len(x.cluster) == 0, drops: len(w.to) == 0 && len(x.cluster) > 0, keep: w.keep, quiet: w.quiet}
+	if m.refuses {
+		w.to = nil
+	}
+	// By a hash of the client's address, the same for all VIPs of the port and on every node, however long the timeout is.
+	// OVN's own affinity_timeout drops the first packet of each client, and ends at 65535 s.
+	affinity := x.Affinity > 0
+	if affinity && len(w.to) > 2 {
+		w.to = steady(w.to)
+	}
+	row := nb.LoadBalancer{
+		Name: x.Key() + w.name, Protocol: x.Protocol, VIPs: vipsOf(w.vips, w.to),
+		Options: b.lbOptions(m), Groups: []string{cmp.Or(w.group, groupBoth)}, Owner: x.Owner, Affinity: affinity,
+	}
+	node := x.stack.Address.Addr()
+	if w.group == groupSwitch || !slices.ContainsFunc(w.to, func(a netip.AddrPort) bool { return a.Addr() == node }) {
 		b.rows.Add(&row)
 		return
 	}
-	masqueraded := slices.Clone(backends)
+	masqueraded := slices.Clone(w.to)
 	for i, a := range masqueraded {
 		if a.Addr() == node {
-			masqueraded[i] = netip.AddrPortFrom(s.MasqHost, a.Port())
+			masqueraded[i] = netip.AddrPortFrom(x.stack.MasqHost, a.Port())
 		}
 	}
-	slices.SortFunc(masqueraded, netip.AddrPort.Compare)
-	sw, router := row, row
-	sw.Name, sw.Groups = name+":switch", []string{groupSwitch}
-	router.Name, router.Groups = name+":router", []string{groupRouter}
-	router.VIPs = []nb.VIP{{Addr: vip, Backends: masqueraded}}
-	b.rows.Add(&sw, &router)
+	if !affinity {
+		slices.SortFunc(masqueraded, netip.AddrPort.Compare)
+	}
+	router := row
+	router.VIPs = vipsOf(w.vips, masqueraded)
+	if w.group == "" {
+		sw := row
+		sw.Name, sw.Groups = row.Name+":switch", []string{groupSwitch}
+		router.Name, router.Groups = row.Name+":router", []string{groupRouter}
+		b.rows.Add(&sw)
+	}
+	b.rows.Add(&router)
 }
 
-// endpoints picks those that get new connections: the ready ones; when there is none, those that still serve while they
-// terminate (KEP-1669).
-func endpoints(f *cluster.Frontend) []netip.AddrPort {
-	list := make([]netip.AddrPort, 0, len(f.Backends))
-	for _, b := range f.Backends {
-		if b.Ready {
-			list = append(list, netip.AddrPortFrom(b.Addr, b.Port))
-		}
-	}
-	if len(list) == 0 {
-		for _, b := range f.Backends {
-			if b.Serving && b.Terminating {
-				list = append(list, netip.AddrPortFrom(b.Addr, b.Port))
-			}
-		}
+func vipsOf(vips, to []netip.AddrPort) []nb.VIP {
+	list := make([]nb.VIP, 0, len(vips))
+	for _, v := range vips {
+		list = append(list, nb.VIP{Addr: v, Backends: to})
 	}
 	return list
 }
 
 // lbOptions gives the options of a load balancer; rows share them.
-func (b *balancer) lbOptions(refuses bool) map[string]string {
-	if o, ok := b.options[refuses]; ok {
+func (b *balancer) lbOptions(m manner) map[string]string {
+	if o, ok := b.options[m]; ok {
 		return o
 	}
 	var pins []string
@@ -135,32 +239,16 @@ func (b *balancer) lbOptions(refuses bool) map[string]string {
 		pins = append(pins, b.Stacks[i].MasqPin.String())
 	}
 	o := map[string]string{
-		"reject": "true",  // no endpoint: TCP reset or ICMP port unreachable
-		"event":  "false", // nobody listens for "no endpoint" events
+		"reject": strconv.FormatBool(!m.drops), // no endpoint: TCP reset or ICMP port unreachable
+		"event":  "false",                      // nobody listens for "no endpoint" events
 		// A gateway router translates what it load-balances, but must not translate a reset that it made itself: the host
 		// would get it from another address than it had asked.
-		"skip_snat":       strconv.FormatBool(refuses),
+		"skip_snat":       strconv.FormatBool(m.refuses || m.keep),
 		"hairpin_snat_ip": strings.Join(pins, " "), // source for a pod that reaches itself
 	}
-	b.options[refuses] = o
+	if m.quiet {
+		o["neighbor_responder"] = "none"
+	}
+	b.options[m] = o
 	return o
-}
-
-// unserved tells what the Service asks for and does not get yet.
-func (b *balancer) unserved(f *cluster.Frontend) {
-	if f.ExternalLocal {
-		b.problem(f, "spec.externalTrafficPolicy", "Local is not served yet: it is treated as Cluster")
-	}
-	if f.InternalLocal {
-		b.problem(f, "spec.internalTrafficPolicy", "Local is not served yet: it is treated as Cluster")
-	}
-	if len(f.ExternalIPs) > 0 {
-		b.problem(f, "spec.externalIPs", "external IPs are not served yet")
-	}
-	if len(f.LoadBalancerIPs) > 0 {
-		b.problem(f, "status.loadBalancer.ingress", "load balancer addresses are not served yet")
-	}
-	if slices.ContainsFunc(f.Backends, func(b cluster.Backend) bool { return len(b.ForZones)+len(b.ForNodes) > 0 }) {
-		b.problem(f, "spec.trafficDistribution", "topology hints are not served yet: every endpoint is used")
-	}
 }

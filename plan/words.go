@@ -13,23 +13,24 @@ type vocabulary struct {
 	match     string // OVN match: ip4.dst, ip6.dst
 	ip        flow.Protocol
 	l4        map[cluster.Protocol]flow.Protocol
-	nodePorts string // nft map
+	tables    tableNames
 	loopback  netip.Prefix
+	localhost netip.Addr
 	any       netip.Prefix
 }
 
 var vocabularies = map[cluster.Family]vocabulary{
 	cluster.IPv4: {
-		match: "ip4", ip: flow.IP, nodePorts: "nodeports4",
+		match: "ip4", ip: flow.IP, tables: namesOf("4"),
 		l4:       map[cluster.Protocol]flow.Protocol{cluster.TCP: flow.TCP, cluster.UDP: flow.UDP, cluster.SCTP: flow.SCTP},
-		loopback: netip.MustParsePrefix("127.0.0.0/8"),
-		any:      netip.MustParsePrefix("0.0.0.0/0"),
+		loopback: netip.MustParsePrefix("127.0.0.0/8"), localhost: netip.MustParseAddr("127.0.0.1"),
+		any: netip.MustParsePrefix("0.0.0.0/0"),
 	},
 	cluster.IPv6: {
-		match: "ip6", ip: flow.IPv6, nodePorts: "nodeports6",
+		match: "ip6", ip: flow.IPv6, tables: namesOf("6"),
 		l4:       map[cluster.Protocol]flow.Protocol{cluster.TCP: flow.TCP6, cluster.UDP: flow.UDP6, cluster.SCTP: flow.SCTP6},
-		loopback: netip.MustParsePrefix("::1/128"),
-		any:      netip.MustParsePrefix("::/0"),
+		loopback: netip.MustParsePrefix("::1/128"), localhost: netip.IPv6Loopback(),
+		any: netip.MustParsePrefix("::/0"),
 	},
 }
 

@@ -137,6 +137,9 @@ func gatewayOptions() []Option {
 				return nil
 			},
 			func(c *Config) string { return strconv.FormatBool(c.Cluster.Gateway.NodePort) }},
+		{"gateway", "nodeport-addresses", "on which of the node's addresses: primary (the Node's InternalIPs), ranges, or both; empty = all, 127.0.0.1 and ::1 as well",
+			func(c *Config, v string) error { return setNodePortOn(&c.Cluster.Gateway.NodePorts, v) },
+			func(c *Config) string { return getNodePortOn(&c.Cluster.Gateway.NodePorts) }},
 		perFamily("gateway", "v4-masquerade-subnet", "addresses with which a host and its gateway router meet; the same on every node", cluster.IPv4, masquerade, 29),
 		perFamily("gateway", "v6-masquerade-subnet", "addresses with which a host and its gateway router meet; the same on every node", cluster.IPv6, masquerade, 125),
 		perFamily("gateway", "v4-join-subnet", "addresses of the gateway routers towards the cluster router", cluster.IPv4, joins, 16),

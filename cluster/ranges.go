@@ -1,0 +1,49 @@
+package cluster
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// sourceRanges is spec.loadBalancerSourceRanges.
+type sourceRanges struct {
+	given bool // there is a list, be its ranges good or bad
+	list  []netip.Prefix
+}
+
+// sourceRanges reads who may reach the load balancer's addresses. A bad range lets nobody in; the others stay good.
+func (p *serviceParser) sourceRanges() sourceRanges {
+	r := sourceRanges{given: len(p.spec.LoadBalancerSourceRanges) > 0}
+	for i, text := range p.spec.LoadBalancerSourceRanges {
+		c, ok := parsePrefix(strings.TrimSpace(text))
+		if !ok {
+			p.problem(fmt.Sprintf("spec.loadBalancerSourceRanges[%d]", i), "%q is not an address range", text)
+			continue
+		}
+		r.list = append(r.list, c.Masked())
+	}
+	slices.SortFunc(r.list, comparePrefix)
+	return r
+}
+
+// of gives the ranges of a family, none within another, and whether they restrict anybody: 0.0.0.0/0 and ::/0 do not.
+// Ranges of the other family only leave nobody of this one.
+func (r sourceRanges) of(f Family) (list []netip.Prefix, restricted bool) {
+	if !r.given {
+		return nil, false
+	}
+	for _, c := range r.list {
+		if FamilyOf(c.Addr()) != f {
+			continue
+		}
+		if c.Bits() == 0 {
+			return nil, false
+		}
+		if n := len(list); n == 0 || !list[n-1].Contains(c.Addr()) { // the wider one comes first
+			list = append(list, c)
+		}
+	}
+	return list, true
+}

@@ -1,0 +1,312 @@
+package plan
+
+import (
+	"hash/fnv"
+	"net/netip"
+	"slices"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/nft"
+)
+
+// tableNames are the nft maps and sets of Services, by family.
+type tableNames struct {
+	nodePorts, externals string // maps to the cluster IP, or to what stands in for it
+	ownPorts, ownIPs     string // the same, of policy Local and for clients outside: to the node's own endpoints
+	guarded, allowed     string // sets: load balancer addresses with ranges of sources, and those ranges
+	ports, ips           string // sets: what is served at cluster IPs, and all cluster IPs
+}
+
+func namesOf(family string) tableNames {
+	return tableNames{
+		nodePorts: "nodeports" + family, externals: "externals" + family, ownPorts: "own-nodeports" + family, ownIPs: "own-externals" + family,
+		guarded: "guarded" + family, allowed: "allowed" + family, ports: "service-ports" + family, ips: "service-ips" + family,
+	}
+}
+
+// tables are the maps and sets that Services fill. The rules that look at them are in serviceChains, and their number does
+// not depend on the Services.
+type tables map[cluster.Family]*familyTables
+
+type familyTables struct {
+	names                                  tableNames
+	nodePorts, externals, ownPorts, ownIPs *nft.Map
+	guarded, allowed, ports, ips           *nft.Set
+}
+
+func newTables(f cluster.Family) *familyTables {
+	dst, src := nft.KeyIPDst, nft.KeyIPSrc
+	if f == cluster.IPv6 {
+		dst, src = nft.KeyIP6Dst, nft.KeyIP6Src
+	}
+	n := words(f).tables
+	toMap := func(name string, key ...nft.KeyField) *nft.Map {
+		return &nft.Map{Name: name, Family: f, Key: key, Elements: map[nft.Element]nft.Target{}}
+	}
+	set := func(name string, key ...nft.KeyField) *nft.Set {
+		return &nft.Set{Name: name, Key: key, Elements: map[nft.Element]cluster.Owner{}}
+	}
+	return &familyTables{
+		names:     n,
+		nodePorts: toMap(n.nodePorts, nft.KeyProto, nft.KeyPort), ownPorts: toMap(n.ownPorts, nft.KeyProto, nft.KeyPort),
+		externals: toMap(n.externals, dst, nft.KeyProto, nft.KeyPort), ownIPs: toMap(n.ownIPs, dst, nft.KeyProto, nft.KeyPort),
+		guarded: set(n.guarded, dst, nft.KeyProto, nft.KeyPort), allowed: set(n.allowed, dst, nft.KeyProto, nft.KeyPort, src),
+		ports: set(n.ports, dst, nft.KeyProto, nft.KeyPort), ips: set(n.ips, dst),
+	}
+}
+
+func (t tables) of(f cluster.Family) *familyTables {
+	if t[f] == nil {
+		t[f] = newTables(f)
+	}
+	return t[f]
+}
+
+// table gives all of them.
+func (t tables) table() *nft.Table {
+	out := &nft.Table{Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{}}
+	for _, x := range t {
+		for _, m := range []*nft.Map{x.nodePorts, x.externals, x.ownPorts, x.ownIPs} {
+			out.Maps[m.Name] = m
+		}
+		for _, s := range []*nft.Set{x.guarded, x.allowed, x.ports, x.ips} {
+			out.Sets[s.Name] = s
+		}
+	}
+	return out
+}
+
+// clusterIP tells what is served. All Frontends of a Service say the same of its address.
+func (t tables) clusterIP(x *front) {
+	f := t.of(x.Family)
+	f.ports.Elements[nft.Element{Addr: x.ClusterIP, Protocol: x.Protocol, Port: x.Port}] = x.Owner
+	f.ips.Elements[nft.Element{Addr: x.ClusterIP}] = x.Owner
+}
+
+func (t tables) nodePort(e *Env, x *front) {
+	f, key := t.of(x.Family), nft.Element{Protocol: x.Protocol, Port: x.NodePort}
+	f.nodePorts.Elements[key] = nft.Target{Addr: x.whole(), Owner: x.Owner}
+	if x.ExternalLocal {
+		f.ownPorts.Elements[key] = nft.Target{Addr: x.own(), Owner: x.Owner}
+	}
+}
+
+func (t tables) externals(e *Env, x *front) {
+	f := t.of(x.Family)
+	for _, v := range externals(x.Frontend) {
+		key := nft.Element{Addr: v.Addr(), Protocol: x.Protocol, Port: v.Port()}
+		f.externals.Elements[key] = nft.Target{Addr: x.whole(), Owner: x.Owner}
+		if x.ExternalLocal {
+			f.ownIPs.Elements[key] = nft.Target{Addr: x.own(), Owner: x.Owner}
+		}
+		if !x.guards(v.Addr()) {
+			continue
+		}
+		f.guarded.Elements[key] = x.Owner
+		for _, r := range x.SourceRanges {
+			key.Src = r
+			f.allowed.Elements[key] = x.Owner
+		}
+	}
+}
+
+// guards tells whether an address is open to the Service's ranges of sources only: load balancer addresses are, external
+// IPs are not.
+func (x *front) guards(a netip.Addr) bool {
+	return x.Restricted && slices.Contains(x.LoadBalancerIPs, a) && !slices.Contains(x.ExternalIPs, a)
+}
+
+// whole is where the host sends its own clients: to all endpoints.
+func (x *front) whole() netip.AddrPort {
+	if x.InternalLocal {
+		return netip.AddrPortFrom(x.stack.MasqAll, standIn(x.Frontend))
+	}
+	return netip.AddrPortFrom(x.ClusterIP, x.Port)
+}
+
+// own is where the host sends clients outside when the policy is Local.
+func (x *front) own() netip.AddrPort {
+	if a := x.onHost(); a.IsValid() {
+		return a
+	}
+	return netip.AddrPortFrom(x.stack.MasqLocal, standIn(x.Frontend))
+}
+
+// standIn is the port of a Frontend on the addresses that stand in for its own: the NodePort, which no other Service has;
+// without one a number by hash, below the usual NodePorts.
+func standIn(f *cluster.Frontend) uint16 {
+	if f.NodePort != 0 {
+		return f.NodePort
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(f.Key()))
+	return uint16(1 + h.Sum32()%29999)
+}
+
+// needsStandIn tells whether a Frontend takes that port.
+func needsStandIn(f *cluster.Frontend) bool {
+	return (f.InternalLocal || f.ExternalLocal) && (f.NodePort != 0 || len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0)
+}
+
+// nodePortAddresses are the host's addresses with NodePorts.
+func (e *Env) nodePortAddresses(s *Stack) []netip.Addr {
+	list := append([]netip.Addr{s.Address.Addr()}, s.Others...)
+	slices.SortFunc(list, netip.Addr.Compare)
+	return slices.DeleteFunc(list, func(a netip.Addr) bool { return !e.nodePortOn(a) })
+}
+
+func (e *Env) nodePortOn(a netip.Addr) bool {
+	on := &e.Config.Gateway.NodePorts
+	return on.All() || on.Primary && slices.Contains(e.Node.Addresses, a) ||
+		slices.ContainsFunc(on.Ranges, func(r netip.Prefix) bool { return r.Contains(a) })
+}
+
+// Priorities of filter hooks.
+const (
+	hookLoopback = -300 // raw: before a reply is translated back
+	hookGuarded  = -150 // mangle: before the destination is translated
+	hookRefuse   = 0    // filter: after that
+)
+
+// serviceChains are the host's rules for Services, and the maps and sets that they look at.
+func serviceChains(e *Env, t *nft.Table, owner cluster.Owner) {
+	base := func(name, typ, hook string, priority int, rules []nft.Rule) {
+		t.Chains[name] = &nft.Chain{Name: name, Type: typ, Hook: hook, Priority: priority, Rules: rules, Owner: owner}
+	}
+	c := chains{env: e, owner: owner}
+	empty := tables{}
+	for i := range e.Stacks {
+		empty.of(e.Stacks[i].Family)
+	}
+	all := empty.table()
+	t.Maps, t.Sets = all.Maps, all.Sets
+
+	base(chainNodePortIn, "nat", "prerouting", hookDNAT, slices.Concat(c.balanced(), c.owns(), c.wholes()))
+	base(chainNodePortOut, "nat", "output", hookDNAT, c.wholes())
+	base(chainGuarded, "filter", "prerouting", hookGuarded, c.guarded())
+	base(chainRefuseOut, "filter", "output", hookRefuse, c.refuse())
+	base(chainRefuseForward, "filter", "forward", hookRefuse, c.refuse())
+	if in, out := c.loopback(); len(in) > 0 {
+		base(chainLoopbackIn, "filter", "prerouting", hookLoopback, in)
+		base(chainLoopbackOut, "nat", "postrouting", hookSNAT, out)
+	}
+}
+
+// chains writes rules.
+type chains struct {
+	env   *Env
+	owner cluster.Owner
+}
+
+func (c chains) rule(do nft.Statement, comment string, matches ...nft.Match) nft.Rule {
+	return nft.Rule{Matches: matches, Do: do, Comment: comment, Owner: c.owner}
+}
+
+// balanced lets pass what OVN has balanced already: when an endpoint of this host listens on a port that is also a
+// NodePort's number, its packets must not go round again.
+func (c chains) balanced() []nft.Rule {
+	rules := []nft.Rule{c.rule(nft.Return{}, "balanced by the node switch", nft.InInterface{Name: claims.ManagementPort})}
+	for i := range c.env.Stacks {
+		rules = append(rules, c.rule(nft.Return{}, "balanced by the gateway router", nft.AddrIn{Prefix: single(c.env.Stacks[i].MasqOVN)}))
+	}
+	return rules
+}
+
+// owns lead clients outside to the node's own endpoints, where the policy is Local.
+func (c chains) owns() []nft.Rule {
+	return c.destinations("the node's own endpoints", func(n tableNames) (ports, ips string) { return n.ownPorts, n.ownIPs })
+}
+
+// wholes lead clients to all endpoints. From the wire to the primary address in mode shared, the bridge's flows are first.
+func (c chains) wholes() []nft.Rule {
+	return c.destinations("all endpoints", func(n tableNames) (ports, ips string) { return n.nodePorts, n.externals })
+}
+
+func (c chains) destinations(comment string, of func(tableNames) (ports, ips string)) []nft.Rule {
+	var rules []nft.Rule
+	for i := range c.env.Stacks {
+		s := &c.env.Stacks[i]
+		ports, ips := of(words(s.Family).tables)
+		if c.env.Config.Gateway.NodePort {
+			for _, m := range c.nodePortMatches(s) {
+				rules = append(rules, c.rule(nft.DNATMap{Map: ports}, "NodePort: "+comment, append(m, nft.DstIsLocal{})...))
+			}
+		}
+		rules = append(rules, c.rule(nft.DNATMap{Map: ips}, "external address: "+comment))
+	}
+	return rules
+}
+
+// nodePortMatches are the destinations with NodePorts: one list of matches for each rule.
+func (c chains) nodePortMatches(s *Stack) [][]nft.Match {
+	on := &c.env.Config.Gateway.NodePorts
+	to := func(p netip.Prefix) []nft.Match { return []nft.Match{nft.AddrIn{Dst: true, Prefix: p}} }
+	var list [][]nft.Match
+	if on.All() {
+		return append(list, nil)
+	}
+	if a := c.env.Node.Address(s.Family); on.Primary && a.IsValid() {
+		list = append(list, to(single(a)))
+	}
+	for _, r := range on.Ranges {
+		switch {
+		case cluster.FamilyOf(r.Addr()) != s.Family:
+		case r.Bits() == 0:
+			list = append(list, nil)
+		default:
+			list = append(list, to(r))
+		}
+	}
+	return list
+}
+
+// guarded keeps out who may not reach a load balancer's address.
+func (c chains) guarded() []nft.Rule {
+	var rules []nft.Rule
+	for i := range c.env.Stacks {
+		n := words(c.env.Stacks[i].Family).tables
+		rules = append(rules,
+			c.rule(nft.Return{}, "loadBalancerSourceRanges", nft.InSet{Set: n.allowed}),
+			c.rule(nft.Drop{}, "loadBalancerSourceRanges", nft.InSet{Set: n.guarded}))
+	}
+	return rules
+}
+
+// refuse answers for other ports of cluster IPs, and drops what is for no Service at all.
+func (c chains) refuse() []nft.Rule {
+	rules := []nft.Rule{c.rule(nft.Return{}, "errors about connections to Services", nft.CTRelated{})}
+	for i := range c.env.Stacks {
+		s := &c.env.Stacks[i]
+		n := words(s.Family).tables
+		rules = append(rules,
+			c.rule(nft.Return{}, "a port of a Service", nft.InSet{Set: n.ports}),
+			c.rule(nft.Reject{TCPReset: true}, "another port of a Service", nft.InSet{Set: n.ips}, nft.L4Proto{Protocol: cluster.TCP}),
+			c.rule(nft.Reject{}, "another port of a Service", nft.InSet{Set: n.ips}))
+		for _, r := range s.Services {
+			rules = append(rules, c.rule(nft.Drop{}, "no Service has this address", nft.AddrIn{Dst: true, Prefix: r}))
+		}
+	}
+	return rules
+}
+
+// loopback serves NodePorts on 127.0.0.1 and ::1: such a packet leaves the host with the bridge's address, and nobody
+// else may send to a loopback address.
+func (c chains) loopback() (in, out []nft.Rule) {
+	for i := range c.env.Stacks {
+		s := &c.env.Stacks[i]
+		loop := words(s.Family).loopback
+		if !c.env.loopbackPorts(s.Family) {
+			continue
+		}
+		in = append(in, c.rule(nft.Drop{}, "loopback addresses are the host's own", nft.InInterface{Name: "lo", Not: true}, nft.AddrIn{Dst: true, Prefix: loop}))
+		out = append(out, c.rule(nft.SNAT{Addr: s.Address.Addr()}, "NodePort of a loopback address",
+			nft.OutInterface{Name: c.env.Node.Gateway.Bridge}, nft.AddrIn{Prefix: loop}))
+	}
+	return in, out
+}
+
+// loopbackPorts tells whether NodePorts are on the loopback address of a family.
+func (e *Env) loopbackPorts(f cluster.Family) bool {
+	return e.Config.Gateway.NodePort && e.nodePortOn(words(f).localhost)
+}
