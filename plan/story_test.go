@@ -30,19 +30,25 @@ var update = flag.Bool("update", false, "rewrite the stories' wanted states and 
 //	NODE.state KIND/NAMESPACE/NAME  the part of it that this object wants
 //	walk FROM PROTOCOL ADDRESS      the way of a packet and its reply. FROM is host/NODE, pod/NAMESPACE/NAME or
 //	                                outside/ADDRESS; "prefer ADDRESS …" at the end chooses endpoints
+//	document walk …                 the rules and conntrack entries that a document names for that walk (walks_test.go)
 //
-// All but objects.yaml are computed; `make golden` rewrites them.
+// All but objects.yaml and document are computed; `make golden` rewrites them, and docs/walks.
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no stories: %v", err)
 	}
+	pages := newLibrary()
+	all := true
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { tell(t, file) })
+		all = t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { tell(t, file, pages) }) && all
+	}
+	if all && len(pages.index) > 1 { // not with -run of one story
+		pages.check(t)
 	}
 }
 
-func tell(t *testing.T, file string) {
+func tell(t *testing.T, file string, pages *library) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -50,7 +56,7 @@ func tell(t *testing.T, file string) {
 	archive := txtar.Parse(text)
 	s := read(t, archive)
 	for i, f := range archive.Files {
-		if f.Name == "objects.yaml" {
+		if f.Name == "objects.yaml" || strings.HasPrefix(f.Name, "document ") {
 			continue
 		}
 		got, err := s.section(f.Name)
@@ -70,6 +76,7 @@ func tell(t *testing.T, file string) {
 			t.Fatal(err)
 		}
 	}
+	pages.add(t, strings.TrimSuffix(filepath.Base(file), ".txtar"), archive, s)
 }
 
 type story struct {
@@ -153,12 +160,20 @@ func linesOf(text, owner string) string {
 }
 
 func (s *story) walk(words []string) (string, error) {
+	trace, err := s.trace(words)
+	if err != nil {
+		return "", err
+	}
+	return trace.String(), nil
+}
+
+func (s *story) trace(words []string) (walk.Trace, error) {
 	if len(words) < 3 {
-		return "", fmt.Errorf("walk FROM PROTOCOL ADDRESS")
+		return walk.Trace{}, fmt.Errorf("walk FROM PROTOCOL ADDRESS")
 	}
 	from, packet, err := s.from(words[0])
 	if err != nil {
-		return "", err
+		return walk.Trace{}, err
 	}
 	for _, p := range []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP} {
 		if p.String() == words[1] {
@@ -167,7 +182,7 @@ func (s *story) walk(words []string) (string, error) {
 	}
 	to, err := netip.ParseAddrPort(words[2])
 	if err != nil {
-		return "", err
+		return walk.Trace{}, err
 	}
 	packet.Dst, packet.DstPort = to.Addr(), to.Port()
 	var prefer []netip.AddrPort
@@ -178,9 +193,9 @@ func (s *story) walk(words []string) (string, error) {
 	}
 	trace, err := s.walker.Walk(from, packet, prefer...)
 	if err != nil {
-		return "", fmt.Errorf("%w\n%s", err, trace)
+		return trace, fmt.Errorf("%w\n%s", err, trace)
 	}
-	return trace.String(), nil
+	return trace, nil
 }
 
 func (s *story) from(word string) (walk.Point, walk.Packet, error) {

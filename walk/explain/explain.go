@@ -67,14 +67,26 @@ func Ask(w *walk.Walker, s *cluster.Snapshot, q Question) (*Explanation, error) 
 	if err != nil {
 		return nil, err
 	}
-	e := &Explanation{Question: q, Way: a.way}
-	e.Trace, e.Failure = w.Walk(a.from, a.packet, a.prefer...)
+	t, failure := w.Walk(a.from, a.packet, a.prefer...)
+	return a.explain(s, q, t, failure), nil
+}
+
+// Of explains a walk that was made for a question already.
+func Of(s *cluster.Snapshot, q Question, t walk.Trace) (*Explanation, error) {
+	a, err := resolve(s, q)
+	if err != nil {
+		return nil, err
+	}
+	return a.explain(s, q, t, nil), nil
+}
+
+func (a *asked) explain(s *cluster.Snapshot, q Question, t walk.Trace, failure error) *Explanation {
+	e := &Explanation{Question: q, Way: a.way, Trace: t, Failure: failure, Believed: believed(&t)}
 	if f := a.frontend; f != nil {
 		e.Service = strings.TrimSuffix(f.Owner.Namespace+"/"+f.Owner.Name+":"+f.PortName, ":")
 		e.Endpoints = endpoints(s, f, &e.Trace)
 	}
-	e.Believed = believed(&e.Trace)
-	return e, nil
+	return e
 }
 
 // endpoints lists a Frontend's endpoints and what became of each.
