@@ -29,6 +29,9 @@ type Process struct {
 	OVSRunDir  string // [default] ovs-run-dir: db.sock and the control sockets of Open vSwitch
 	OVNRunDir  string // [default] ovn-run-dir: sockets of the node's OVN databases
 	LogLevel   string // [logging] level: debug, info, warn, error
+
+	Healthz, Metrics                     []netip.AddrPort // [default] healthz-bind-address, metrics-bind-address: of the agent
+	ControllerHealthz, ControllerMetrics []netip.AddrPort // the controller's; empty: see its socket
 }
 
 // Option is one setting: a key of a section of the configuration file, and a flag.
@@ -70,13 +73,15 @@ func DefaultConfig() Config {
 			OVSRunDir: "/run/openvswitch",
 			OVNRunDir: "/run/ovn",
 			LogLevel:  "info",
+			Healthz:   []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:10256"), netip.MustParseAddrPort("[::]:10256")},
+			Metrics:   []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:10249"), netip.MustParseAddrPort("[::1]:10249")},
 		},
 	}
 }
 
 // Options lists all options. Sections and keys are those of OVN-Kubernetes where it has the option.
 func Options() []Option {
-	return slices.Concat(defaultOptions(), kubernetesOptions(), gatewayOptions())
+	return slices.Concat(defaultOptions(), endpointOptions(), kubernetesOptions(), gatewayOptions())
 }
 
 func defaultOptions() []Option {

@@ -33,6 +33,8 @@ func values() map[string]struct {
 		other := map[bool]string{true: "fd00::/16", false: "10.0.0.0/8"}[v4]
 		return v{[]string{good}, map[string]string{"": notSubnet, "10.0.0.1/8": notSubnet, "::ffff:10.0.0.0/104": notSubnet, other: "is not an IPv", tooSmall: "is too small"}}
 	}
+	addresses := v{[]string{"127.0.0.1:1", "0.0.0.0:9999,[::]:9999", "[fe80::1%eth0]:65535"}, map[string]string{"10256": "is not an address with a port",
+		"127.0.0.1": "is not an address with a port", ":10256": "is not an address with a port", "0.0.0.0:0": "is not an address with a port", "[::ffff:127.0.0.1]:1": "is not an address with a port"}}
 	return map[string]v{
 		"default mtu":        {[]string{"576", "65535", "8900"}, map[string]string{"575": notNumber, "65536": notNumber, "": notNumber, "1400 # bytes": notNumber}},
 		"default encap-port": {[]string{"1", "65535"}, map[string]string{"0": "is not a port number", "65536": "is not a port number", "-1": "is not a port number"}},
@@ -44,6 +46,11 @@ func values() map[string]struct {
 				"fd00::/64": "must be smaller than /64", "10.0.0.0/8/24/1": "is not a subnet", "10.0.0.0/8/24,": "is not a subnet",
 			},
 		},
+		"default healthz-bind-address":            addresses,
+		"default metrics-bind-address":            addresses,
+		"default controller-healthz-bind-address": addresses,
+		"default controller-metrics-bind-address": addresses,
+
 		"default node":        {[]string{"node-a"}, nil},
 		"default run-dir":     {[]string{"/tmp/x"}, map[string]string{"": "is empty"}},
 		"default ovs-run-dir": {[]string{"/tmp/x"}, map[string]string{"": "is empty"}},
@@ -196,6 +203,26 @@ func TestProgramRefuses(t *testing.T) {
 
 const document = "../docs/configuration.md"
 
+// endpoints is what the document says of the addresses that processes listen on.
+const endpoints = `
+## Health and metrics
+
+An address that is taken is tried again every second, and told by ` + "`hairpin status`" + `; nothing else depends on it.
+
+| path | 200 when | for |
+|---|---|---|
+| ` + "`/livez`" + ` | the main loop is not stuck; nothing outside of the process matters | the kubelet's liveness probe |
+| ` + "`/readyz`" + ` | everything was in order once, and is being kept | the kubelet's readiness probe |
+| ` + "`/healthz`" + ` | the data plane is being kept, and the Node is not about to go (KEP-3836) | load balancers, as kube-proxy's |
+| ` + "`/metrics`" + ` | always | Prometheus: [metrics.md](metrics.md) |
+
+"Being kept" allows 10 s of disorder, as of a daemon's restart. The answers are JSON; a 503 has its reason in it. An agent that is started
+while the API is away is live and not ready, and counts what its predecessor left as kept.
+
+Every process answers the same paths on its socket in ` + "`run-dir`" + ` (` + "`agent.sock`, `controller.sock`" + `). Controllers run in the host's network and two may
+share a node, so by default they have no TCP address: probe them with ` + "`hairpin probe livez --controller`" + ` (exec), each with a ` + "`run-dir`" + ` of its own.
+`
+
 // TestConfigurationDocument: docs/configuration.md is made of the options (`go test ./run -run ConfigurationDocument -update`).
 func TestConfigurationDocument(t *testing.T) {
 	var b strings.Builder
@@ -224,6 +251,7 @@ names it.
 			}
 		}
 	}
+	b.WriteString(endpoints)
 	b.WriteString("\n<!-- Made by `go test ./run -run ConfigurationDocument -update`. -->\n")
 	if *update {
 		if err := os.WriteFile(document, []byte(b.String()), 0o644); err != nil {

@@ -35,7 +35,8 @@ const (
 // Controller decides what is the cluster's to decide: the small numbers of the nodes. Several may run; the one that
 // holds the Lease "hairpin-controller" works. It returns when ctx ends.
 func Controller(ctx context.Context, c Config, log *slog.Logger) error {
-	client, err := kubeClient(c.Process.Kubeconfig)
+	api := &apiReach{}
+	client, err := heardClient(c.Process.Kubeconfig, api)
 	if err != nil {
 		return err
 	}
@@ -44,9 +45,24 @@ func Controller(ctx context.Context, c Config, log *slog.Logger) error {
 		return fmt.Errorf("name this controller: %w", err)
 	}
 	identity := host + "_" + rand.Text() // two containers of one host may have the same process number
+	socket, err := listen(c.Process.RunDir, controllerSocket)
+	if err != nil {
+		return err
+	}
+	w := newWatched(api, log)
+	ctx, stop := context.WithCancel(ctx)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		w.serve(ctx, c, socket)
+	}()
+	defer func() {
+		stop()
+		<-served
+	}()
 	// One that lost the Lease tries for it again, until it is told to stop.
 	for ctx.Err() == nil {
-		if err := lead(ctx, client, identity, c.Cluster, log); err != nil {
+		if err := lead(ctx, client, identity, c.Cluster, w, log); err != nil {
 			return err
 		}
 	}
@@ -55,7 +71,7 @@ func Controller(ctx context.Context, c Config, log *slog.Logger) error {
 
 // lead waits for the Lease, works while it holds it, and gives it back. The Lease is given back only after the work has
 // ended: two controllers that number nodes at once could give one number twice.
-func lead(ctx context.Context, client kubernetes.Interface, identity string, config cluster.Config, log *slog.Logger) error {
+func lead(ctx context.Context, client kubernetes.Interface, identity string, config cluster.Config, w *watched, log *slog.Logger) error {
 	log = log.With("identity", identity)
 	leading := make(chan context.Context, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -89,7 +105,9 @@ func lead(ctx context.Context, client kubernetes.Interface, identity string, con
 		log.Info("leading")
 		work, stop := context.WithCancel(held)
 		defer context.AfterFunc(ctx, stop)()
-		err = decide(work, client, config, log)
+		w.leads(true)
+		err = decide(work, client, config, w, log)
+		w.leads(false)
 		stop()
 		log.Info("not leading any more")
 	}
@@ -107,15 +125,16 @@ type decider struct {
 	numbers numbers
 	nodes   []*cluster.Node // that all have their number
 	warned  string          // the last error of numbering that the log has
+	watched *watched
 }
 
 // decide follows the cluster until ctx ends.
-func decide(ctx context.Context, client kubernetes.Interface, config cluster.Config, log *slog.Logger) error {
+func decide(ctx context.Context, client kubernetes.Interface, config cluster.Config, w *watched, log *slog.Logger) error {
 	snapshots, err := watch.Kube(ctx, client, "", config)
 	if err != nil {
 		return err
 	}
-	d := decider{client: client, log: log, planner: plan.NewPlanner(), notes: newReporter(client, "hairpin-controller", log), numbers: numbers{}}
+	d := decider{client: client, log: log, planner: plan.NewPlanner(), notes: newReporter(client, "hairpin-controller", log), numbers: numbers{}, watched: w}
 	defer d.notes.stop()
 	again := time.NewTimer(0)
 	defer again.Stop()
@@ -130,7 +149,10 @@ func decide(ctx context.Context, client kubernetes.Interface, config cluster.Con
 		if last == nil {
 			continue
 		}
-		if wait := d.round(ctx, last); wait > 0 {
+		rest := w.vitals.work()
+		wait := d.round(ctx, last)
+		rest()
+		if wait > 0 {
 			again.Reset(wait)
 		}
 	}
@@ -138,7 +160,9 @@ func decide(ctx context.Context, client kubernetes.Interface, config cluster.Con
 
 // round tells when it wants to be called again, 0 if not before the next change.
 func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration {
-	again := d.notes.report(d.problems(s))
+	problems := d.problems(s)
+	d.watched.sees(len(s.Nodes), len(problems))
+	again := d.notes.report(problems)
 	if d.nodes != nil && slices.Equal(d.nodes, s.Nodes) {
 		return again
 	}
@@ -165,6 +189,7 @@ func (d *decider) number(ctx context.Context, nodes []*cluster.Node) error {
 		switch {
 		case err == nil:
 			g.written = true
+			d.watched.meters.count("hairpin_controller_node_ids_given_total")
 			d.log.Info("node id given", "node", g.node, "id", g.id)
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
 			// It is gone, or another one by now: the watch will show it.
@@ -183,7 +208,9 @@ func (d *decider) problems(s *cluster.Snapshot) []cluster.Problem {
 		if n.ID == 0 {
 			continue
 		}
+		begin := time.Now()
 		_, found := d.planner.Node(s, n.Name)
+		d.watched.meters.took("hairpin_plan_duration_seconds", time.Since(begin))
 		for _, p := range found {
 			if p.Owner.Kind != "Node" {
 				problems = append(problems[:len(problems):len(problems)], p)

@@ -1,14 +1,19 @@
 package run
 
 import (
+	"context"
 	"log/slog"
 	"time"
+
+	"k8s.io/client-go/kubernetes"
 
 	"hairpin/cluster"
 )
 
-// What the tests in run_test need of the inside: package lab imports run, so tests that use it stand outside.
-var Lead = lead
+// Lead opens lead. Package lab imports run, so tests that use it stand outside.
+func Lead(ctx context.Context, client kubernetes.Interface, identity string, config cluster.Config, log *slog.Logger) error {
+	return lead(ctx, client, identity, config, newWatched(&apiReach{}, log), log)
+}
 
 // Numbers opens numbers.
 type Numbers struct{ n numbers }

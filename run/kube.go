@@ -18,6 +18,11 @@ import (
 
 // kubeClient connects to the API server named in a kubeconfig, or with the service account of the pod.
 func kubeClient(kubeconfig string) (kubernetes.Interface, error) {
+	return heardClient(kubeconfig, &apiReach{})
+}
+
+// heardClient is kubeClient; reach learns from its calls whether the server answers.
+func heardClient(kubeconfig string, reach *apiReach) (kubernetes.Interface, error) {
 	config, err := rest.InClusterConfig()
 	if kubeconfig != "" {
 		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -27,6 +32,7 @@ func kubeClient(kubeconfig string) (kubernetes.Interface, error) {
 	}
 	config.UserAgent = "hairpin"
 	config.QPS, config.Burst = 50, 100
+	config.Wrap(reach.wrap)
 	// Protobuf costs a fraction of the time and garbage of JSON.
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON

@@ -20,6 +20,7 @@ func (a *agent) loop(ctx context.Context) error {
 	defer again.Stop()
 	for ctx.Err() == nil {
 		m := a.inbox.take()
+		rest := a.vitals.work()
 		if m.reread {
 			a.pass.Reread()
 		}
@@ -36,6 +37,7 @@ func (a *agent) loop(ctx context.Context) error {
 			q.do(ctx, a)
 			close(q.done)
 		}
+		rest()
 		if err := a.pass.Wait(ctx, a.inbox.wake); err != nil {
 			return nil // ctx ended
 		}
@@ -65,6 +67,7 @@ func (a *agent) look() bool {
 // round plans and applies once. It tells when it wants to be called again, 0 if not before the next change. After a
 // failure it tries again when that is due, or when there is news that gives hope.
 func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
+	defer a.tell()
 	defer a.offer()
 	again = a.watchRestart(ctx)
 	if !a.swept && a.ovs.Synced() {
@@ -74,7 +77,7 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 		}
 		a.swept = true
 	}
-	again = sooner(again, a.plan())
+	again = sooner(again, a.plan(ctx))
 	if a.missing() != "" {
 		return sooner(again, a.bootstrap(ctx))
 	}
@@ -84,14 +87,16 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 		return sooner(again, wait)
 	}
 	a.targets.wantedHost.Store(&a.want.Host)
+	begin := time.Now()
 	err := a.pass.Run(ctx, a.want)
+	a.meters.took("hairpin_pass_duration_seconds", time.Since(begin))
 	if a.restart != nil {
 		err = a.finishRestart(ctx, err)
 	}
 	if ctx.Err() == nil {
 		a.note(err)
 	}
-	return sooner(again, a.pace.wait(time.Now()))
+	return sooner(sooner(again, a.serves()), a.pace.wait(time.Now()))
 }
 
 // inputs are what the plan of this node depends on.
@@ -103,19 +108,25 @@ type inputs struct {
 
 // plan brings want up to date. It tells when it wants to be called again, for the sake of the problems that are not told
 // yet.
-func (a *agent) plan() time.Duration {
+func (a *agent) plan(ctx context.Context) time.Duration {
 	if a.snapshot == nil || a.found.gateway.Bridge == "" || !a.swept {
 		return 0
 	}
 	now := inputs{a.snapshot, a.found, a.cni.Pods()}
 	if p := &a.planned; p.snapshot != now.snapshot || !reflect.DeepEqual(p.found, now.found) || !slices.Equal(p.pods, now.pods) {
+		begin := time.Now()
 		want, problems := a.planner.Node(a.local.apply(now.snapshot, now.found, now.pods), a.node)
+		a.meters.took("hairpin_plan_duration_seconds", time.Since(begin))
+		a.programming.plan(now.snapshot.Frontends)
+		a.balanced, a.twice = localStates(now.snapshot.Frontends, a.node)
 		a.planned, a.want = now, want
 		a.problems = slices.Concat(now.snapshot.Problems, problems)
 		slices.SortFunc(a.problems, cluster.Problem.Compare)
 		a.problems = slices.Compact(a.problems)
 	}
-	return a.notes.report(a.own(a.problems))
+	ports, again := a.checks.set(ctx, time.Now(), a.balanced)
+	a.unheard = slices.Concat(a.twice, ports)
+	return sooner(again, a.notes.report(slices.Concat(a.own(a.problems), a.unheard)))
 }
 
 // note remembers how a pass ended. What lasts, the log tells once.
@@ -127,6 +138,7 @@ func (a *agent) note(err error) {
 			a.log.Info("in sync again", "after", now.Sub(a.failing).Round(time.Millisecond))
 		}
 		a.pace.done()
+		a.programming.applied()
 		a.warned, a.synced = "", true
 	default:
 		a.pace.failed(now)

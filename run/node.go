@@ -39,6 +39,16 @@ type agent struct {
 	publisher *publisher
 	notes     *reporter
 
+	vitals      vitals
+	doors       *doors
+	api         *apiReach
+	checks      *balancerChecks
+	condition   *condition
+	meters      *meters
+	programming *programming
+	figures     atomic.Pointer[figures] // for meters
+	counted     *cluster.Snapshot       // that figures has the backends of
+
 	found     findings
 	foundErr  error // why found is not up to date
 	sourceErr error // why there is no Snapshot yet
@@ -47,7 +57,10 @@ type agent struct {
 
 	planned  inputs // what want and problems were planned from
 	want     datapath.State
-	problems []cluster.Problem // of the Snapshot and of this node's plan
+	problems []cluster.Problem     // of the Snapshot and of this node's plan
+	balanced map[uint16]localState // what checks should answer
+	twice    []cluster.Problem     // Services that balanced had no port for
+	unheard  []cluster.Problem     // and those whose port cannot be listened on, too
 
 	passErr error
 	failing time.Time // since when passErr is not nil
@@ -55,6 +68,7 @@ type agent struct {
 	pace    pace      // of the passes
 	synced  bool      // everything was in order once
 
+	bare      bool        // Open vSwitch forwards for the node itself only: nobody knew more
 	supported atomic.Bool // OVN and Open vSwitch are new enough
 	life      string      // the ovs-vswitchd that was let go
 	restart   *restart    // of ovs-vswitchd, when it was not let go yet
@@ -62,7 +76,8 @@ type agent struct {
 }
 
 // Node runs the agent of this node until ctx ends. What it made stays, so that a restart interrupts nothing. It waits
-// for whatever is not there yet: Open vSwitch, OVN, the API server, the folder of manifests.
+// for whatever is not there yet: Open vSwitch, OVN, the API server, the folder of manifests; and for the end of another
+// agent of the same node, before it touches anything.
 func Node(ctx context.Context, c Config, log *slog.Logger) error {
 	node, err := nodeName(c)
 	if err != nil {
@@ -70,11 +85,17 @@ func Node(ctx context.Context, c Config, log *slog.Logger) error {
 	}
 	log = log.With("node", node)
 	var client kubernetes.Interface
+	api := &apiReach{}
 	if c.Process.Manifests == "" {
-		if client, err = kubeClient(c.Process.Kubeconfig); err != nil {
+		if client, err = heardClient(c.Process.Kubeconfig, api); err != nil {
 			return err
 		}
 	}
+	release, err := standBy(ctx, c, log)
+	if err != nil {
+		return unlessEnded(ctx, err)
+	}
+	defer release()
 	ovs, err := openOVS(c, log)
 	if err != nil {
 		return err
@@ -89,9 +110,20 @@ func Node(ctx context.Context, c Config, log *slog.Logger) error {
 		node: node, config: c, log: log, inbox: newInbox(), ovs: ovs, cni: cni.NewServer(ovs, node, log),
 		targets: t, pass: apply.NewPass(t.pass), planner: plan.NewPlanner(), local: local{node: node},
 		publisher: newPublisher(client, ovs, node, log), notes: newReporter(client, "hairpin-node", log),
+		doors: &doors{log: log}, api: api, condition: newCondition(client, node, log), programming: newProgramming(time.Now()),
 	}
 	defer a.notes.stop()
+	a.observe()
+	defer a.checks.stop()
 	return a.run(ctx, client)
+}
+
+// unlessEnded is nil when ctx has ended: then nobody cares what else could not be done.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // openOVS mirrors what the agent itself looks at in the Open vSwitch database. It does not wait for it.
@@ -129,14 +161,12 @@ func (a *agent) run(ctx context.Context, client kubernetes.Interface) error {
 	start(func() { watchSwitch(ctx, a.inbox, a.config.Process.OVSRunDir, a.log) })
 	start(func() { a.tick(ctx) })
 	start(func() { a.publisher.run(ctx) })
+	a.startOps(ctx, start)
 	g.Go(func() error { return a.checkVersions(ctx) })
 	g.Go(func() error { return a.cni.Listen(ctx, pods) })
 	g.Go(func() error { return a.serve(ctx, about) })
 	g.Go(func() error { return a.loop(ctx) })
-	if err := g.Wait(); err != nil && outer.Err() == nil {
-		return err
-	}
-	return nil
+	return unlessEnded(outer, g.Wait())
 }
 
 // follow puts the newest Snapshot into the inbox. A source that cannot be opened is tried again.

@@ -161,6 +161,7 @@ func (a *agent) bootstrap(ctx context.Context) time.Duration {
 		a.log.Warn("bring the node's own network back", "error", err)
 		return lastPause / 10
 	}
+	a.bare = true
 	a.log.Info("Open vSwitch forwards, for the node itself only", "reason", a.missing())
 	return 0
 }

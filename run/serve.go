@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"hairpin/datapath"
@@ -29,6 +30,11 @@ type Report struct {
 	Pods     int          `json:"pods"`
 	Services int          `json:"services"` // frontends: one per address family and port
 	Restarts uint64       `json:"restarts"` // of Open vSwitch, seen and repaired
+
+	Neglected string       `json:"neglected,omitempty"` // why the data plane is not being kept
+	Leaving   bool         `json:"leaving,omitempty"`   // the Node is about to go: /healthz says no
+	API       *APIReport   `json:"api,omitempty"`       // none when the agent reads manifests
+	Doors     []DoorReport `json:"doors,omitempty"`     // where the agent can be asked
 }
 
 // PartReport is one system of the node.
@@ -92,6 +98,8 @@ func (a *agent) serve(ctx context.Context, l net.Listener) error {
 		}
 	})
 	a.serveExplain(mux)
+	a.vitals.add(mux)
+	mux.Handle("GET /metrics", a.meters.handler())
 	srv := &http.Server{Handler: mux}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
@@ -123,9 +131,10 @@ func (a *agent) report() Report {
 		}
 		r.Parts = append(r.Parts, p)
 	}
-	for _, p := range a.problems {
+	for _, p := range slices.Concat(a.problems, a.unheard) {
 		r.Problems = append(r.Problems, p.Error())
 	}
+	a.reportOps(&r)
 	if a.snapshot != nil {
 		r.Services = len(a.snapshot.Frontends)
 	}

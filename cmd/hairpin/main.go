@@ -24,7 +24,9 @@ func main() {
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := root().ExecuteContext(ctx)
+	c := root()
+	c.SetArgs(asPlugin(os.Args))
+	err := c.ExecuteContext(ctx)
 	stop()
 	if err != nil {
 		if !errors.Is(err, run.ErrNotWell) { // it has said what is not well
@@ -44,7 +46,7 @@ func root() *cobra.Command {
 	c.AddCommand(
 		process("node", "run the agent of this node", run.Node),
 		process("controller", "decide what is the cluster's to decide: node ids (one of several is the leader)", run.Controller),
-		installCommand(), plugin(), planCommand(), explainCommand(), status(), diff(), version(),
+		installCommand(), plugin(), planCommand(), explainCommand(), status(), probe(), diff(), version(),
 	)
 	return c
 }
@@ -113,20 +115,6 @@ func planCommand() *cobra.Command {
 	if err := c.MarkFlagRequired("filename"); err != nil {
 		panic(err) // the flag is defined above
 	}
-	return c
-}
-
-func status() *cobra.Command {
-	var s settings
-	c := &cobra.Command{Use: "status", Short: "tell how this node's agent is, one line per part; exit code 0 only if all is well", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			config, err := s.load(c)
-			if err != nil {
-				return err
-			}
-			return run.Status(c.Context(), c.OutOrStdout(), config)
-		}}
-	s.add(c)
 	return c
 }
 

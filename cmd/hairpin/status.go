@@ -1,0 +1,70 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hairpin/run"
+)
+
+// status asks this node's agent, or, as a plugin of kubectl or with --all or --kubeconfig, those of all nodes.
+func status() *cobra.Command {
+	var s settings
+	var o run.StatusOptions
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "tell how this node is, or all nodes: one line per part; exit code 0 only if all is well",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			config, err := s.load(c)
+			if err != nil {
+				return err
+			}
+			if c.Flags().Changed("kubeconfig") {
+				o.All, o.Kubeconfig = true, config.Process.Kubeconfig
+			}
+			return run.Status(c.Context(), c.OutOrStdout(), config, o)
+		}}
+	s.add(c)
+	f := c.Flags()
+	f.BoolVarP(&o.All, "all", "A", false, "ask every node of the cluster, through the API server (also with --kubeconfig)")
+	f.StringVar(&o.Context, "context", "", "of the kubeconfig; empty = its current one")
+	f.StringVarP(&o.Namespace, "namespace", "n", run.DefaultNamespace, "of the agents' pods")
+	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long a node may take to answer")
+	f.StringVarP(&o.Output, "output", "o", "text", "text or json")
+	f.DurationVar(&o.Wait, "wait", 0, "wait until all is well, for so long; without a value 5m")
+	f.Lookup("wait").NoOptDefVal = "5m"
+	return c
+}
+
+// asPlugin gives the arguments with which `kubectl hairpin …` means the whole cluster.
+func asPlugin(args []string) []string {
+	if strings.TrimSuffix(filepath.Base(args[0]), ".exe") == "kubectl-hairpin" && len(args) > 1 && args[1] == "status" {
+		return append([]string{"status", "--all"}, args[2:]...)
+	}
+	return args[1:]
+}
+
+// probe is for exec probes.
+func probe() *cobra.Command {
+	var s settings
+	var controller bool
+	c := &cobra.Command{
+		Use:       "probe livez|readyz|healthz|metrics",
+		Short:     "ask the agent of this node, or the controller of this container, by its socket; exit code 0 if it says yes",
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: []string{"livez", "readyz", "healthz", "metrics"},
+		RunE: func(c *cobra.Command, args []string) error {
+			config, err := s.load(c)
+			if err != nil {
+				return err
+			}
+			return run.Probe(c.Context(), c.OutOrStdout(), config, controller, args[0])
+		}}
+	s.add(c)
+	c.Flags().BoolVar(&controller, "controller", false, "ask the controller")
+	return c
+}

@@ -1,0 +1,39 @@
+package run
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// endpointOptions say where the processes can be asked how they are.
+func endpointOptions() []Option {
+	return []Option{
+		addresses("healthz-bind-address", "where the agent answers /livez, /readyz and /healthz; empty = nowhere",
+			func(c *Config) *[]netip.AddrPort { return &c.Process.Healthz }),
+		addresses("metrics-bind-address", "where the agent answers /metrics; empty = nowhere",
+			func(c *Config) *[]netip.AddrPort { return &c.Process.Metrics }),
+		addresses("controller-healthz-bind-address", "where the controller answers /livez, /readyz and /healthz; empty = on its socket only",
+			func(c *Config) *[]netip.AddrPort { return &c.Process.ControllerHealthz }),
+		addresses("controller-metrics-bind-address", "where the controller answers /metrics; empty = on its socket only",
+			func(c *Config) *[]netip.AddrPort { return &c.Process.ControllerMetrics }),
+	}
+}
+
+// addresses is a list of addresses with ports, which may be empty.
+func addresses(key, usage string, field func(*Config) *[]netip.AddrPort) Option {
+	return Option{"default", key, usage,
+		func(c *Config, v string) error {
+			var list []netip.AddrPort
+			for _, t := range strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' }) {
+				a, err := netip.ParseAddrPort(t)
+				if err != nil || a.Addr().Is4In6() || a.Port() == 0 {
+					return fmt.Errorf("%q is not an address with a port, such as 0.0.0.0:10256 or [::]:10256", t)
+				}
+				list = append(list, a)
+			}
+			*field(c) = list
+			return nil
+		},
+		func(c *Config) string { return join(*field(c)) }}
+}

@@ -1,0 +1,183 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
+)
+
+// The agents' pods, as the chart makes them.
+const (
+	agentSelector  = "app.kubernetes.io/name=hairpin,app.kubernetes.io/component=node"
+	agentContainer = "agent"
+	mostAtOnce     = 50 // nodes that are asked at the same time
+)
+
+// DefaultNamespace is where the chart is installed unless somebody says otherwise.
+const DefaultNamespace = "hairpin"
+
+// everyNode asks agents through the API server: who may exec into their pods may know how they are.
+type everyNode struct {
+	client  kubernetes.Interface
+	config  *rest.Config
+	options StatusOptions
+}
+
+// clusterStatus asks all nodes.
+func clusterStatus(o StatusOptions) (func(context.Context) (*ClusterStatus, error), error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.Kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.Context}).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
+	}
+	config.UserAgent, config.QPS, config.Burst = "hairpin-status", -1, 0 // one user, who waits
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
+	}
+	e := &everyNode{client, config, o}
+	return e.look, nil
+}
+
+func (e *everyNode) look(ctx context.Context) (*ClusterStatus, error) {
+	limited, cancel := context.WithTimeout(ctx, e.options.Timeout)
+	defer cancel()
+	nodes, err := e.client.CoreV1().Nodes().List(limited, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	pods, err := e.client.CoreV1().Pods(e.options.Namespace).List(limited, metav1.ListOptions{LabelSelector: agentSelector})
+	if err != nil {
+		return nil, fmt.Errorf("list the agents' pods: %w", err)
+	}
+	s := &ClusterStatus{Nodes: make([]NodeStatus, len(nodes.Items)), Controller: e.leader(limited)}
+	var g errgroup.Group
+	g.SetLimit(mostAtOnce)
+	for i := range nodes.Items {
+		name := nodes.Items[i].Name
+		pod, why := choosePod(pods.Items, name)
+		if pod == nil {
+			s.Nodes[i] = NodeStatus{Node: name, Error: why + " in namespace " + e.options.Namespace}
+			continue
+		}
+		g.Go(func() error {
+			s.Nodes[i] = NodeStatus{Node: name}
+			r, err := e.ask(ctx, pod)
+			if err != nil {
+				s.Nodes[i].Error = err.Error()
+			} else {
+				s.Nodes[i].Report = r
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // errors are in their lines
+	slices.SortFunc(s.Nodes, func(a, b NodeStatus) int { return strings.Compare(a.Node, b.Node) })
+	return s, nil
+}
+
+// choosePod gives the pod of a node's agent. During an update there are two, which reach the same agent: the newer one's
+// container may not run yet.
+func choosePod(pods []corev1.Pod, node string) (pod *corev1.Pod, why string) {
+	why = "no agent's pod"
+	for i := range pods {
+		p := &pods[i]
+		if p.Spec.NodeName != node {
+			continue
+		}
+		running := slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+			return c.Name == agentContainer && c.State.Running != nil
+		})
+		switch {
+		case running && (pod == nil || pod.CreationTimestamp.Before(&p.CreationTimestamp)):
+			pod = p
+		case !running:
+			why = fmt.Sprintf("pod %s: container %s does not run", p.Name, agentContainer)
+		}
+	}
+	return pod, why
+}
+
+// ask runs `hairpin status` in an agent's container.
+func (e *everyNode) ask(ctx context.Context, pod *corev1.Pod) (*Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
+	defer cancel()
+	q := e.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{
+			Container: agentContainer, Command: []string{"hairpin", "status", "--output=json"}, Stdout: true, Stderr: true,
+		}, scheme.ParameterCodec)
+	ws, err := remotecommand.NewWebSocketExecutor(e.config, "GET", q.URL().String())
+	if err != nil {
+		return nil, fmt.Errorf("exec: %w", err)
+	}
+	spdy, err := remotecommand.NewSPDYExecutor(e.config, "POST", q.URL())
+	if err != nil {
+		return nil, fmt.Errorf("exec: %w", err)
+	}
+	// An API server, or a proxy before it, may know the older of the two protocols only.
+	either, err := remotecommand.NewFallbackExecutor(ws, spdy, func(err error) bool {
+		var ended exec.CodeExitError
+		return ctx.Err() == nil && !errors.As(err, &ended)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("exec: %w", err)
+	}
+	var out, errs bytes.Buffer
+	err = either.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errs})
+	if r, bad := parseReport(out.Bytes()); bad == nil {
+		return r, nil // with an error, when not all is well
+	}
+	switch said := strings.TrimSpace(errs.String()); {
+	case said != "":
+		return nil, errors.New(strings.TrimPrefix(said, "hairpin: "))
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("no answer within %s", e.options.Timeout)
+	case err != nil:
+		return nil, fmt.Errorf("exec: %w", err)
+	}
+	return nil, errors.New("no report in the answer")
+}
+
+// leader reads the controllers' Lease.
+func (e *everyNode) leader(ctx context.Context) *LeaderStatus {
+	l, err := e.client.CoordinationV1().Leases(leaseNamespace).Get(ctx, leaseName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return &LeaderStatus{Error: "no controller ever ran"}
+	case err != nil:
+		return &LeaderStatus{Error: err.Error()}
+	}
+	var s LeaderStatus
+	if l.Spec.HolderIdentity != nil {
+		s.Holder, _, _ = strings.Cut(*l.Spec.HolderIdentity, "_")
+	}
+	if l.Spec.AcquireTime != nil {
+		s.Since = l.Spec.AcquireTime.Time
+	}
+	if l.Spec.RenewTime != nil {
+		s.Renewed = l.Spec.RenewTime.Time
+	}
+	switch age := time.Since(s.Renewed); {
+	case s.Holder == "":
+		s.Error = "nobody holds the Lease"
+	case age > 2*leaseDuration: // clocks differ a little
+		s.Error = fmt.Sprintf("the Lease was renewed %s ago", age.Round(time.Second))
+	}
+	return &s
+}

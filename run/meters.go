@@ -1,0 +1,110 @@
+package run
+
+import (
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// meters are the metrics of one process: histograms and counters that are added to when something happens, and values
+// that are asked for when somebody scrapes.
+type meters struct {
+	registry   *prometheus.Registry
+	histograms map[string]*prometheus.HistogramVec
+	counters   map[string]*prometheus.CounterVec
+	values     map[string]value
+	ask        func(put)
+}
+
+type value struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+}
+
+// put gives the value of a metric with its labels.
+type put func(name string, v float64, labels ...string)
+
+// counted are the counters that are added to, rather than asked for.
+func counted(name string) bool {
+	return name == "hairpin_cni_errors_total" || name == "hairpin_controller_node_ids_given_total"
+}
+
+// newMeters makes the metrics of an agent or a controller. ask is called at every scrape, by any goroutine.
+func newMeters(of string, ask func(put)) *meters {
+	m := &meters{registry: prometheus.NewRegistry(), histograms: map[string]*prometheus.HistogramVec{},
+		counters: map[string]*prometheus.CounterVec{}, values: map[string]value{}, ask: ask}
+	for _, x := range Metrics() {
+		if x.Of != of && x.Of != both {
+			continue
+		}
+		switch {
+		case x.Kind == histogram:
+			buckets := workBuckets()
+			if x.Name == "kubeproxy_network_programming_duration_seconds" {
+				buckets = programmingBuckets()
+			}
+			m.histograms[x.Name] = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: x.Name, Help: x.Help, Buckets: buckets}, x.Labels)
+			m.registry.MustRegister(m.histograms[x.Name])
+		case counted(x.Name):
+			m.counters[x.Name] = prometheus.NewCounterVec(prometheus.CounterOpts{Name: x.Name, Help: x.Help}, x.Labels)
+			m.registry.MustRegister(m.counters[x.Name])
+		default:
+			kind := prometheus.GaugeValue
+			if x.Kind == counter {
+				kind = prometheus.CounterValue
+			}
+			m.values[x.Name] = value{prometheus.NewDesc(x.Name, x.Help, x.Labels, nil), kind}
+		}
+	}
+	m.registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Describe is called by the registry, as is Collect.
+func (m *meters) Describe(c chan<- *prometheus.Desc) {
+	for _, v := range m.values {
+		c <- v.desc
+	}
+}
+
+// Collect asks for the values.
+func (m *meters) Collect(c chan<- prometheus.Metric) {
+	give := func(name string, v float64, labels ...string) {
+		x := m.values[name]
+		c <- prometheus.MustNewConstMetric(x.desc, x.kind, v, labels...)
+	}
+	give("hairpin_build_info", 1, Version(), runtime.Version())
+	m.ask(give)
+}
+
+func (m *meters) took(name string, d time.Duration, labels ...string) {
+	m.histograms[name].WithLabelValues(labels...).Observe(d.Seconds())
+}
+
+func (m *meters) count(name string, labels ...string) {
+	m.counters[name].WithLabelValues(labels...).Inc()
+}
+
+func (m *meters) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	return mux
+}
+
+func one(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// doorValues gives whether the process listens where it should.
+func doorValues(give put, d *doors) {
+	for _, r := range d.report() {
+		give("hairpin_listener_up", one(r.Error == ""), r.For, r.Address)
+	}
+}

@@ -1,0 +1,101 @@
+package run
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// controllerSocket is the name of the socket, in the run directory, on which a controller tells about itself. Two on one
+// node that share no run directory share nothing at all, so that each can be probed.
+const controllerSocket = "controller.sock"
+
+// watched is how a controller is, for those who watch it.
+type watched struct {
+	log             *slog.Logger
+	api             *apiReach
+	vitals          vitals
+	doors           *doors
+	meters          *meters
+	leading         atomic.Bool
+	nodes, problems atomic.Int64
+}
+
+func newWatched(api *apiReach, log *slog.Logger) *watched {
+	w := &watched{log: log, api: api, doors: &doors{log: log}}
+	w.meters = newMeters(ofController, w.measure)
+	return w
+}
+
+// leads notes whether this controller works.
+func (w *watched) leads(yes bool) {
+	w.leading.Store(yes)
+	if !yes {
+		w.sees(0, 0)
+	}
+}
+
+// sees notes what the leader knows.
+func (w *watched) sees(nodes, problems int) {
+	w.nodes.Store(int64(nodes))
+	w.problems.Store(int64(problems))
+}
+
+// notReady says why this controller could not work if it had to; empty when it could.
+func (w *watched) notReady() string {
+	if w.api.answers() {
+		return ""
+	}
+	if r := w.api.report(); r.Away {
+		return "the Kubernetes API does not answer since " + r.Since.UTC().Format(time.RFC3339) + ": " + r.Error
+	}
+	return "the Kubernetes API was not reached yet"
+}
+
+// add puts the health endpoints into a mux. One that waits for the Lease is as healthy as the one that has it.
+func (w *watched) add(mux *http.ServeMux) {
+	alive := func(rw http.ResponseWriter, _ *http.Request) {
+		now := time.Now()
+		w.vitals.answer(rw, now, w.vitals.dead(now), nil)
+	}
+	mux.HandleFunc("GET /livez", alive)
+	mux.HandleFunc("GET /healthz", alive)
+	mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, _ *http.Request) {
+		now := time.Now()
+		why := w.vitals.dead(now)
+		if why == "" {
+			why = w.notReady()
+		}
+		w.vitals.answer(rw, now, why, nil)
+	})
+}
+
+// serve answers until ctx ends.
+func (w *watched) serve(ctx context.Context, c Config, socket net.Listener) {
+	health, all := http.NewServeMux(), http.NewServeMux()
+	w.add(health)
+	w.add(all)
+	all.Handle("GET /metrics", w.meters.handler())
+	var wg sync.WaitGroup
+	wg.Go(func() { w.doors.open(ctx, "healthz", c.Process.ControllerHealthz, health) })
+	wg.Go(func() { w.doors.open(ctx, "metrics", c.Process.ControllerMetrics, w.meters.handler()) })
+	wg.Go(func() {
+		if err := serveHTTP(ctx, socket, all); err != nil {
+			w.log.Error("controller socket", "error", err)
+		}
+	})
+	wg.Wait()
+}
+
+func (w *watched) measure(give put) {
+	give("hairpin_ready", one(w.vitals.dead(time.Now()) == "" && w.notReady() == ""))
+	give("hairpin_api_reachable", one(w.api.answers()))
+	give("hairpin_problems", float64(w.problems.Load()))
+	give("hairpin_controller_leader", one(w.leading.Load()))
+	give("hairpin_controller_nodes", float64(w.nodes.Load()))
+	doorValues(give, w.doors)
+}
