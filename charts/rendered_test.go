@@ -1,0 +1,119 @@
+package charts_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+func decode[T any](t *testing.T, all []*unstructured.Unstructured, kind, name string) *T {
+	t.Helper()
+	text, err := json.Marshal(find(t, all, kind, name))
+	must(t, err)
+	o := new(T)
+	must(t, json.Unmarshal(text, o))
+	return o
+}
+
+func container(t *testing.T, pod corev1.PodSpec, name string) *corev1.Container {
+	t.Helper()
+	i := slices.IndexFunc(pod.Containers, func(c corev1.Container) bool { return c.Name == name })
+	if i < 0 {
+		t.Fatalf("no container %s", name)
+	}
+	return &pod.Containers[i]
+}
+
+// TestRenderedForHandover: what the change from one pod to the next on a node depends on.
+func TestRenderedForHandover(t *testing.T) {
+	all := render(t)
+	node := decode[appsv1.DaemonSet](t, all, "DaemonSet", "hairpin-node")
+	if r := node.Spec.UpdateStrategy.RollingUpdate; r.MaxSurge.IntValue() != 1 || r.MaxUnavailable.IntValue() != 0 {
+		t.Errorf("update strategy is %v", r)
+	}
+	pod := node.Spec.Template.Spec
+	controller := decode[appsv1.Deployment](t, all, "Deployment", "hairpin-controller").Spec.Template.Spec
+	for _, c := range slices.Concat(pod.InitContainers, pod.Containers, controller.Containers) {
+		if len(c.Ports) > 0 {
+			t.Errorf("container %s declares a port: two such pods are never on one node", c.Name)
+		}
+		if c.Image != "hairpin:dev" || len(c.Resources.Requests) == 0 || len(c.Resources.Limits) > 0 {
+			t.Errorf("container %s: image %s, resources %v", c.Name, c.Image, c.Resources)
+		}
+	}
+	if !pod.HostNetwork || !controller.HostNetwork {
+		t.Error("not everything is in the host's network, which is there before the pods' network is")
+	}
+	for _, m := range container(t, pod, "agent").VolumeMounts {
+		if m.MountPath == "/run/netns" && (m.MountPropagation == nil || *m.MountPropagation != corev1.MountPropagationHostToContainer) {
+			t.Error("the agent does not see the namespaces of later pods")
+		}
+	}
+	at := map[string]string{}
+	for _, v := range pod.Volumes {
+		if v.HostPath != nil {
+			at[v.Name] = v.HostPath.Path
+		}
+	}
+	for _, c := range pod.Containers { // sockets and locks have one path, on the host and in every container
+		for _, m := range c.VolumeMounts {
+			if host, ok := at[m.Name]; ok && len(m.MountPath) > 5 && m.MountPath[:5] == "/run/" && host != m.MountPath {
+				t.Errorf("container %s: %s is %s on the host", c.Name, m.MountPath, host)
+			}
+		}
+	}
+}
+
+// TestRenderedConfiguration: a change of the configuration, and of nothing else in it, makes new pods.
+func TestRenderedConfiguration(t *testing.T) {
+	sum := func(set ...string) [2]string {
+		all := render(t, set...)
+		return [2]string{
+			decode[appsv1.DaemonSet](t, all, "DaemonSet", "hairpin-node").Spec.Template.Annotations["checksum/config"],
+			decode[appsv1.Deployment](t, all, "Deployment", "hairpin-controller").Spec.Template.Annotations["checksum/config"],
+		}
+	}
+	before := sum()
+	if before[0] == "" || before != sum("controller.replicas=3") {
+		t.Errorf("checksums are %v, and %v with another number of controllers", before, sum("controller.replicas=3"))
+	}
+	if after := sum("config.logging.level=debug"); after[0] == before[0] || after[1] == before[1] {
+		t.Errorf("checksums are %v, and %v with another log level", before, after)
+	}
+}
+
+// TestRenderedAddresses: where the API server is, and where the kubelet asks the agent how it is.
+func TestRenderedAddresses(t *testing.T) {
+	for _, c := range []struct {
+		healthz, want string
+	}{
+		{`0.0.0.0:10256\,[::]:10256`, "127.0.0.1:10256"},
+		{`[::]:1234`, "127.0.0.1:1234"},
+		{`10.0.0.1:1234`, "10.0.0.1:1234"},
+		{`[fd00::1]:1234`, "fd00::1:1234"},
+		{``, ""},
+	} {
+		all := render(t, "config.default.healthz-bind-address="+c.healthz, "apiServer.host=fd00::10", "apiServer.port=443")
+		pod := decode[appsv1.DaemonSet](t, all, "DaemonSet", "hairpin-node").Spec.Template.Spec
+		agent := container(t, pod, "agent")
+		for _, p := range []*corev1.Probe{agent.LivenessProbe, agent.ReadinessProbe} {
+			got := ""
+			if p != nil {
+				got = fmt.Sprintf("%s:%s", p.HTTPGet.Host, p.HTTPGet.Port.String())
+			}
+			if got != c.want {
+				t.Errorf("%s: the kubelet asks %q, not %q", c.healthz, got, c.want)
+			}
+		}
+		for _, e := range agent.Env {
+			if e.Name == "KUBERNETES_SERVICE_HOST" && e.Value != "fd00::10" || e.Name == "KUBERNETES_SERVICE_PORT" && e.Value != "443" {
+				t.Errorf("%s is %s", e.Name, e.Value)
+			}
+		}
+	}
+}
