@@ -241,6 +241,9 @@ func (c *Cluster) addNode(ctx context.Context, name string, apiReady <-chan stru
 			return err
 		}
 	}
+	if err := c.keepFound(ctx, n); err != nil {
+		return err
+	}
 	c.say("%s: containerd runs", name)
 	<-apiReady
 	if c.client == nil {

@@ -145,3 +145,9 @@ func (c *Cluster) missing(ctx context.Context) (string, error) {
 	}
 	return "", nil
 }
+
+// Uninstall removes Hairpin and what it did to the nodes, as docs/install.md says.
+func (c *Cluster) Uninstall(ctx context.Context) error {
+	_, err := c.Helm(ctx, "uninstall", "hairpin", "--namespace", "hairpin", "--wait")
+	return err
+}

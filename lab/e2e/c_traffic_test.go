@@ -1,0 +1,164 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hairpin/lab"
+	"hairpin/lab/cluster"
+	"hairpin/lab/probe"
+)
+
+const namespace = "hairpin"
+
+// traffic starts 200 connections a second and ten open ones, from a pod to a ClusterIP and from outside to a NodePort. The
+// returned function ends both and fails the test when a single one failed or broke.
+func (e *e2e) traffic() (end func(during string)) {
+	e.Helper()
+	clusterIP := e.service("web")
+	node := e.Lab().Node("node-b").Addresses()
+	var streams []*lab.Stream
+	var names []string
+	for _, s := range []struct {
+		from lab.Place
+		to   netip.AddrPort
+		name string
+	}{
+		{e.place(e.clientPod("node-a").Name), netip.AddrPortFrom(clusterIP[0], 80), "pod → ClusterIP"},
+		{e.Lab().Host(cluster.ClientName), netip.AddrPortFrom(node[1].Addr(), 30080), "outside → NodePort"},
+	} {
+		stream, err := lab.StartStream(e.Context(), s.from, probe.StreamConfig{
+			Protocol: "tcp", To: s.to, Rate: 200, Long: 10, Every: 50 * time.Millisecond, Timeout: 10 * time.Second, Duration: time.Hour,
+		})
+		e.check(err)
+		streams, names = append(streams, stream), append(names, s.name+" "+s.to.String())
+	}
+	return func(during string) {
+		e.Helper()
+		for i, s := range streams {
+			r, err := s.End()
+			if err != nil {
+				e.Error(err)
+				continue
+			}
+			e.Logf("%s, %s: %d opened, %d failed, slowest %.0f ms, longest gap %.0f ms; %d open, %d broke, longest silence %.0f ms; in %.0f s",
+				during, names[i], r.Opened, r.Failed, r.SlowestMs, r.OpenGapMs, r.Long, r.Broken, r.LongGapMs, r.DurationMs/1000)
+			if r.Failed > 0 || r.Broken > 0 || r.Opened == 0 {
+				e.Errorf("%s, %s: %s", during, names[i], strings.Join(r.Errors, "; "))
+			}
+		}
+	}
+}
+
+// TestControllerKilled kills the controller that leads; another takes over.
+func TestControllerKilled(t *testing.T) {
+	e := open(t)
+	leader := func() (string, error) {
+		list, err := e.Client().CoordinationV1().Leases(namespace).List(e.Context(), metav1.ListOptions{})
+		if err != nil {
+			return "", err
+		}
+		for _, l := range list.Items {
+			if holder := holderOf(&l); strings.Contains(l.Name, "hairpin") && holder != "" {
+				return holder, nil
+			}
+		}
+		return "", fmt.Errorf("no lease of hairpin in %d", len(list.Items))
+	}
+	old, err := leader()
+	e.check(err)
+	pods, err := e.Client().CoreV1().Pods(namespace).List(e.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=controller"})
+	e.check(err)
+	victim := ""
+	for _, p := range pods.Items {
+		if strings.HasPrefix(old, p.Name) || strings.HasPrefix(old, p.Spec.NodeName) {
+			victim = p.Name
+		}
+	}
+	if victim == "" {
+		t.Fatalf("the lease is held by %q, which is none of the %d controllers", old, len(pods.Items))
+	}
+	end := e.traffic()
+	e.kubectl("delete", "pod", "-n", namespace, victim, "--grace-period=0", "--force")
+	took := e.until("another controller leads", time.Minute, func() (bool, error) {
+		now, err := leader()
+		return now != old, err
+	})
+	t.Logf("%s was killed, another leads after %s", victim, took.Round(time.Millisecond))
+	e.check(e.WaitWorkloads(e.Context()))
+	end("controller's leader killed")
+}
+
+func holderOf(l *coordinationv1.Lease) string {
+	if l.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *l.Spec.HolderIdentity
+}
+
+// TestRollingUpdate rolls the DaemonSet to a new revision, node by node.
+func TestRollingUpdate(t *testing.T) {
+	e := open(t)
+	end := e.traffic()
+	begin := time.Now()
+	e.check(e.InstallHairpin(e.Context(), fmt.Sprintf("node.podAnnotations.revision=r%d", begin.Unix())))
+	ctx, cancel := context.WithTimeout(e.Context(), 5*time.Minute)
+	defer cancel()
+	_, err := e.Kubectl(ctx, "", "rollout", "status", "-n", namespace, "daemonset/hairpin-node")
+	e.check(err)
+	t.Logf("rolled out in %s", time.Since(begin).Round(time.Millisecond))
+	end("rolling update")
+	e.reachAll()
+}
+
+// TestDaemonsKilled kills each daemon of Open vSwitch and OVN on the node that the traffic enters, without a warning.
+func TestDaemonsKilled(t *testing.T) {
+	e := open(t)
+	n := e.Lab().Node("node-b")
+	for _, daemon := range []string{"ovs-vswitchd", "ovsdb-server", "ovn-northd", "ovn-controller", "hairpin node"} {
+		end := e.traffic()
+		old, err := n.Exec(e.Context(), "pgrep", "-f", "^(/usr/s?bin/|/usr/local/bin/)?"+daemon)
+		e.check(err)
+		_, err = n.Exec(e.Context(), "sh", "-c", "kill -9 "+strings.Join(strings.Fields(old), " "))
+		e.check(err)
+		took := e.until(daemon+" is back", time.Minute, func() (bool, error) {
+			out, err := n.Exec(e.Context(), "pgrep", "-f", "^(/usr/s?bin/|/usr/local/bin/)?"+daemon)
+			return len(strings.Fields(out)) >= len(strings.Fields(old)), ignoreExit(err)
+		})
+		e.check(e.WaitWorkloads(e.Context()))
+		t.Logf("%s is back after %s", daemon, took.Round(time.Millisecond))
+		end(daemon + " killed")
+	}
+}
+
+// ignoreExit drops the error of a command that found nothing.
+func ignoreExit(err error) error {
+	if err != nil && strings.Contains(err.Error(), "exit status 1") {
+		return nil
+	}
+	return err
+}
+
+// TestAPIAway takes the control plane away. Pods that run notice nothing.
+func TestAPIAway(t *testing.T) {
+	e := open(t)
+	end := e.traffic()
+	e.check(e.StopServer())
+	select {
+	case <-time.After(*apiAway): // the duration is the test
+	case <-e.Context().Done():
+	}
+	e.check(e.StartServer(context.WithoutCancel(e.Context())))
+	end(fmt.Sprintf("API server away for %s", *apiAway))
+	e.check(e.WaitWorkloads(e.Context()))
+	e.reachAll()
+}
