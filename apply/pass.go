@@ -86,7 +86,7 @@ func (p *Pass) Run(ctx context.Context, want datapath.State) error {
 // split parts what the host stands on (settings and ports) from what stands on the host (flows and tunnel neighbours).
 func split(d flow.Delta) (ports, flows flow.Delta) {
 	ports = flow.Delta{Bridge: d.Bridge, Settings: d.Settings, Ports: d.Ports}
-	flows = flow.Delta{Bridge: d.Bridge, Flows: d.Flows, TunnelNeighbors: d.TunnelNeighbors, TunnelRoutes: d.TunnelRoutes, Unknown: d.Unknown}
+	flows = flow.Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, Flows: d.Flows, TunnelNeighbors: d.TunnelNeighbors, TunnelRoutes: d.TunnelRoutes, Unknown: d.Unknown}
 	return ports, flows
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"hairpin/apply/uplink"
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/ovsdb"
@@ -20,19 +21,71 @@ import (
 // userspaceDatapath is the datapath type of bridges that need no kernel module.
 const userspaceDatapath = "netdev"
 
-// keyDatapath is the setting by which ovn-controller makes br-int.
-const keyDatapath = "ovn-bridge-datapath-type"
-
-// datapathType is the type of the bridges to make: the one of br-int, where somebody has said it, else the kernel's, where
-// the kernel has it.
+// datapathType is the type of the bridges to make: what the entry script of Open vSwitch has decided, or that of br-int,
+// where somebody has said it; else the kernel's, where the kernel has it.
 func datapathType(v ovsdb.View) string {
-	if row := ovsdb.First[ovsdb.OpenVSwitch](v); row != nil && row.ExternalIDs[keyDatapath] != "" {
-		return row.ExternalIDs[keyDatapath]
+	if row := ovsdb.First[ovsdb.OpenVSwitch](v); row != nil {
+		for _, key := range []string{"hairpin-datapath", "ovn-bridge-datapath-type"} {
+			if t := row.ExternalIDs[key]; t != "" {
+				return t
+			}
+		}
 	}
 	if _, err := netlink.GenlFamilyGet("ovs_datapath"); err == nil {
 		return "system"
 	}
 	return userspaceDatapath
+}
+
+// keyDetached of a Bridge: it was made for mode detached.
+const keyDetached = "hairpin-detached"
+
+// detachOrAttach makes what mode detached needs, or removes what it had before another mode. Where the uplink was in the
+// gateway bridge, it gets the machine's network back first.
+func (a *agent) detachOrAttach(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, adoptionTime)
+	defer cancel()
+	var did []string
+	var err error
+	if a.config.Cluster.Gateway.Mode == cluster.ModeDetached {
+		if did, err = uplink.GiveBack(ctx, a.ovs, uplinkConfig(a.config)); err == nil {
+			err = a.detach(ctx)
+		}
+	} else {
+		did, err = removeDetached(ctx, a.ovs)
+	}
+	for _, what := range did {
+		a.log.Info("gateway mode", "mode", a.config.Cluster.Gateway.Mode, "did", what)
+	}
+	if err != nil {
+		a.log.Warn("gateway mode", "mode", a.config.Cluster.Gateway.Mode, "error", err)
+	}
+}
+
+// removeDetached removes bridges and links that were made for mode detached, and tells what it removed.
+func removeDetached(ctx context.Context, ovs *ovsdb.Client) (did []string, err error) {
+	var ops []ovsdb.Op
+	for b := range ovsdb.Rows[ovsdb.Bridge](ovs.View()) {
+		if _, ours := b.ExternalIDs[keyDetached]; !ours {
+			continue
+		}
+		did = append(did, "ovs-vsctl del-br "+b.Name)
+		ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom("bridges", b.UUID)).All())
+	}
+	if len(ops) == 0 {
+		return nil, nil
+	}
+	ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())
+	if _, err := ovs.Transact(ctx, ops...); err != nil {
+		return nil, fmt.Errorf("remove the bridges of mode detached: %w", err)
+	}
+	if l, err := netlink.LinkByName(claims.EncapHost); err == nil {
+		did = append(did, "ip link del "+claims.EncapHost)
+		if err := netlink.LinkDel(l); err != nil {
+			return did, fmt.Errorf("remove link %s: %w", claims.EncapHost, err)
+		}
+	}
+	return did, nil
 }
 
 // detach makes what mode detached needs and is not there.
@@ -57,8 +110,6 @@ func (a *agent) detach(ctx context.Context) error {
 	if len(ops) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, answer)
-	defer cancel()
 	ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())
 	if _, err := a.ovs.Transact(ctx, ops...); err != nil {
 		return fmt.Errorf("make the bridges of mode detached: %w", err)
@@ -82,7 +133,7 @@ func (b *newBridge) ops(v ovsdb.View, datapath, node string) []ovsdb.Op {
 		}
 	}
 	mode := "standalone"
-	ours := map[string]string{claims.KeyOwner: cluster.Owner{Kind: "Node", Name: node}.String()}
+	ours := map[string]string{claims.KeyOwner: cluster.Owner{Kind: "Node", Name: node}.String(), keyDetached: "true"}
 	row := ovsdb.Bridge{
 		UUID: ovsdb.NamedUUID("bridge " + b.name), Name: b.name, DatapathType: datapath, FailMode: &mode, ExternalIDs: ours,
 	}
@@ -120,19 +171,15 @@ func detached(g cluster.Gateway, config cluster.Config) cluster.Gateway {
 	return g
 }
 
-// detachedPrefixes are the addresses that only mode detached has on the host.
+// detachedPrefixes are the addresses that are ours on the host in mode detached, on whatever link: an advertise-address
+// that was kept on lo while there was no bridge moves to it.
 func detachedPrefixes(config cluster.Config) []netip.Prefix {
+	if config.Gateway.Mode != cluster.ModeDetached {
+		return nil
+	}
 	list := []netip.Prefix{netip.MustParsePrefix(claims.EncapSubnet4), netip.MustParsePrefix(claims.EncapSubnet6)}
 	for _, a := range config.Gateway.Advertise {
 		list = append(list, netip.PrefixFrom(a, a.BitLen()))
 	}
 	return list
-}
-
-// tunnelBridge is the bridge that tunnels leave by, on the userspace datapath, where that is not the gateway bridge.
-func tunnelBridge(config cluster.Config) string {
-	if config.Gateway.Mode == cluster.ModeDetached {
-		return claims.EncapBridge
-	}
-	return ""
 }

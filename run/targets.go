@@ -48,7 +48,7 @@ func openTargets(ctx context.Context, c Config, log *slog.Logger) (t *targets, e
 	}
 	if t.bridge, err = ofctl.Open(ofctl.Config{
 		Bridge: c.Cluster.Gateway.Interface, Settings: plan.SettingKeys(), RunDir: c.Process.OVSRunDir, Logger: log,
-		TunnelBridge: tunnelBridge(c.Cluster),
+		TunnelBridge: claims.EncapBridge,
 	}); err != nil {
 		return nil, fmt.Errorf("Open vSwitch: %w", err)
 	}

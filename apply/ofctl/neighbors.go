@@ -5,19 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"hairpin/cluster"
 	"hairpin/datapath/delta"
 )
-
-// tunnelBridge is the bridge that tunnels leave by.
-func (cfg *Config) tunnelBridge() string {
-	if cfg.TunnelBridge != "" {
-		return cfg.TunnelBridge
-	}
-	return cfg.Bridge
-}
 
 // readRoutes gives the routes of tunnels that somebody has set, where there is a bridge for them.
 func (t *Target) readRoutes(ctx context.Context) (map[netip.Addr]netip.Addr, error) {
@@ -71,21 +64,21 @@ func (t *Target) applyRoutes(ctx context.Context, d delta.Delta[netip.Addr, neti
 	return errors.Join(errs...)
 }
 
-// readNeighbors gives the tunnel neighbours of the bridge: ours, and what the switch learned.
+// readNeighbors gives the tunnel neighbours of the bridges: ours, and what the switch learned.
 func (t *Target) readNeighbors(ctx context.Context) (map[netip.Addr]cluster.MAC, error) {
 	table, err := t.vswitchd(ctx, "tnl/neigh/show")
 	if err != nil {
 		return nil, err
 	}
-	return parseNeighbors(table, t.cfg.tunnelBridge()), nil
+	return parseNeighbors(table, t.cfg.Bridge, t.cfg.TunnelBridge), nil
 }
 
 // parseNeighbors reads lines of address, MAC and bridge; the heading is none.
-func parseNeighbors(table, bridge string) map[netip.Addr]cluster.MAC {
+func parseNeighbors(table string, bridges ...string) map[netip.Addr]cluster.MAC {
 	var list map[netip.Addr]cluster.MAC
 	for line := range strings.Lines(table) {
 		f := strings.Fields(line)
-		if len(f) < 3 || f[2] != bridge {
+		if len(f) < 3 || !slices.Contains(bridges, f[2]) {
 			continue
 		}
 		a, errA := netip.ParseAddr(f[0])
@@ -101,12 +94,12 @@ func parseNeighbors(table, bridge string) map[netip.Addr]cluster.MAC {
 	return list
 }
 
-// applyNeighbors sets neighbours. There is no command to remove a single one.
-func (t *Target) applyNeighbors(ctx context.Context, d delta.Delta[netip.Addr, cluster.MAC]) error {
+// applyNeighbors sets neighbours on a bridge. There is no command to remove a single one.
+func (t *Target) applyNeighbors(ctx context.Context, bridge string, d delta.Delta[netip.Addr, cluster.MAC]) error {
 	var errs []error
 	for _, part := range []map[netip.Addr]cluster.MAC{d.Add, d.Change} {
 		for _, a := range delta.Sorted(part, netip.Addr.Compare) {
-			if _, err := t.vswitchd(ctx, "tnl/neigh/set", t.cfg.tunnelBridge(), a.String(), part[a].String()); err != nil {
+			if _, err := t.vswitchd(ctx, "tnl/neigh/set", bridge, a.String(), part[a].String()); err != nil {
 				errs = append(errs, fmt.Errorf("tunnel neighbour %s: %w", a, err))
 			}
 		}

@@ -12,6 +12,7 @@
 package ofctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ type Config struct {
 	Bridge   string   // the gateway bridge
 	Settings []string // keys of Open_vSwitch's external_ids that are ours
 	PortKeys []string // keys of an Interface's external_ids that are ours, on ports of ours; empty = iface-id
-	// TunnelBridge is the bridge that tunnels leave by; empty = Bridge. Routes that were set by it are ours.
+	// TunnelBridge is a bridge that tunnels may leave by instead of Bridge. Routes that were set by it are ours.
 	TunnelBridge string
 	RunDir       string // as Open vSwitch's daemons see it; empty = /run/openvswitch
 	// Path tells where this process finds a path of the node; nil where it is the same.
@@ -186,7 +187,7 @@ func (t *Target) Apply(ctx context.Context, d flow.Delta) error {
 	}
 	noBridge, errRows := t.applyRows(ctx, d)
 	noPort, errFlows := t.applyFlows(ctx, d, r)
-	errNeighbors := errors.Join(t.applyRoutes(ctx, d.TunnelRoutes), t.applyNeighbors(ctx, d.TunnelNeighbors))
+	errNeighbors := errors.Join(t.applyRoutes(ctx, d.TunnelRoutes), t.applyNeighbors(ctx, cmp.Or(d.TunnelBridge, t.cfg.Bridge), d.TunnelNeighbors))
 	t.setPending(len(noBridge) + len(noPort))
 	if err := errors.Join(errRows, errFlows, errNeighbors); err != nil {
 		return err

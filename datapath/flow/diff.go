@@ -18,6 +18,7 @@ func (f *Flow) Equal(g *Flow) bool {
 // Delta is what must change in Open vSwitch to make what it has into what is wanted.
 type Delta struct {
 	Bridge          string
+	TunnelBridge    string
 	Settings        delta.Delta[string, string]
 	Ports           delta.Delta[string, Port]
 	TunnelNeighbors delta.Delta[netip.Addr, cluster.MAC]
@@ -31,6 +32,7 @@ type Delta struct {
 func Diff(want, have State) Delta {
 	d := Delta{
 		Bridge:          want.Bridge,
+		TunnelBridge:    want.TunnelBridge,
 		Settings:        delta.OfComparable(want.Settings, have.Settings),
 		Ports:           delta.Of(want.Ports, have.Ports, samePort),
 		TunnelNeighbors: delta.OfComparable(want.TunnelNeighbors, have.TunnelNeighbors),
@@ -56,7 +58,7 @@ func samePort(want, have Port) bool {
 
 // Grow is the part that adds and changes.
 func (d Delta) Grow() Delta {
-	g := Delta{Bridge: d.Bridge}
+	g := Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge}
 	g.Settings, _ = d.Settings.Split()
 	g.Ports, _ = d.Ports.Split()
 	g.TunnelNeighbors, _ = d.TunnelNeighbors.Split()
@@ -67,7 +69,7 @@ func (d Delta) Grow() Delta {
 
 // Shrink is the part that removes.
 func (d Delta) Shrink() Delta {
-	s := Delta{Bridge: d.Bridge, Unknown: d.Unknown}
+	s := Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, Unknown: d.Unknown}
 	_, s.Settings = d.Settings.Split()
 	_, s.Ports = d.Ports.Split()
 	_, s.TunnelNeighbors = d.TunnelNeighbors.Split()
