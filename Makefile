@@ -6,7 +6,7 @@ LAB := $(BIN)/lab
 .DEFAULT_GOAL := help
 # One setting for builds and tests, so that the libraries are compiled once.
 export CGO_ENABLED := 0
-.PHONY: help setup build image image-oci manifests cluster-parts cluster cluster-down demo demo-down test check bench golden fuzz clean
+.PHONY: help setup build image image-oci manifests cluster-parts cluster e2e cluster-down demo demo-down test check bench golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ $(BIN)/coredns: lab/coredns/main.go lab/coredns/go.mod
 
 cluster: cluster-parts ## a whole Kubernetes cluster on this machine, with Hairpin from its chart; leaves it up
 	@$(LAB) cluster up
+
+e2e: cluster-parts ## test the cluster that `make cluster` left up, as a user would (E2E="-run Reach", ARGS="-api-away 30s")
+	$(GO) test -tags e2e -timeout 40m -count 1 -v ./lab/e2e $(E2E) $(if $(ARGS),-args $(ARGS))
 
 cluster-down: build ## remove what `make cluster` left up
 	@$(LAB) cluster down

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -42,7 +41,7 @@ type Options struct {
 	Name  string   // of the lab; empty means "cluster"
 	Root  string   // of the sources, with what make built in bin and dist
 	Nodes []string // empty means node-a, node-b, node-c
-	// NodeConfList, if not empty, is written to the nodes' /etc/cni/net.d, and no Hairpin is installed: the peer of a
+	// NodeConfList, if not empty, is written to the nodes' /etc/cni/net.d, and nothing is installed: the peer of a
 	// measurement.
 	NodeConfList string
 	// Values are further options of the chart, as helm --set takes them.
@@ -237,7 +236,7 @@ func (c *Cluster) addNode(ctx context.Context, name string, apiReady <-chan stru
 		return err
 	}
 	if list := c.opt.NodeConfList; list != "" {
-		if err := n.WriteFile("/etc/cni/net.d/10-peer.conflist", strings.ReplaceAll(list, "NODE", fmt.Sprint(name[len(name)-1]-'a'))); err != nil {
+		if err := n.WriteFile("/etc/cni/net.d/10-peer.conflist", list); err != nil {
 			return err
 		}
 	}

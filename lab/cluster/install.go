@@ -21,10 +21,11 @@ var manifests embed.FS
 
 // install makes the bare cluster a useful one, as its administrator would.
 func (c *Cluster) install(ctx context.Context) error {
-	if c.opt.NodeConfList == "" {
-		if err := c.InstallHairpin(ctx); err != nil {
-			return err
-		}
+	if c.opt.NodeConfList != "" {
+		return c.waitNodes(ctx, c.opt.Nodes...)
+	}
+	if err := c.InstallHairpin(ctx); err != nil {
+		return err
 	}
 	for _, file := range []string{"dns.yaml", "examples.yaml"} {
 		text, err := manifests.ReadFile("manifests/" + file)
