@@ -29,6 +29,7 @@ type Process struct {
 	OVSRunDir  string // [default] ovs-run-dir: db.sock and the control sockets of Open vSwitch
 	OVNRunDir  string // [default] ovn-run-dir: sockets of the node's OVN databases
 	LogLevel   string // [logging] level: debug, info, warn, error
+	Uplink     string // [gateway] uplink: the device to take into the gateway bridge; empty = the default route's
 
 	Healthz, Metrics                     []netip.AddrPort // [default] healthz-bind-address, metrics-bind-address: of the agent
 	ControllerHealthz, ControllerMetrics []netip.AddrPort // the controller's; empty: see its socket
@@ -129,6 +130,7 @@ func gatewayOptions() []Option {
 			func(c *Config, v string) error { return setAddrs(&c.Cluster.Gateway.Advertise, v) },
 			func(c *Config) string { return join(c.Cluster.Gateway.Advertise) }},
 		path("gateway", "interface", "the gateway bridge", func(c *Config) *string { return &c.Cluster.Gateway.Interface }),
+		text("gateway", "uplink", "device to take into the gateway bridge where the agent makes it; empty = the default route's", func(c *Config) *string { return &c.Process.Uplink }),
 		{"gateway", "next-hop", "default gateways, at most one per family; empty = the host's",
 			func(c *Config, v string) error { return setAddrs(&c.Cluster.Gateway.NextHops, v) },
 			func(c *Config) string { return join(c.Cluster.Gateway.NextHops) }},

@@ -24,7 +24,7 @@ func (a *agent) loop(ctx context.Context) error {
 		if m.reread {
 			a.pass.Reread()
 		}
-		if m.host && a.look() {
+		if (m.host || a.adoption.err != nil) && a.look(ctx) {
 			m.news = true
 		}
 		a.snapshot, a.sourceErr = m.snapshot, m.sourceErr
@@ -46,10 +46,11 @@ func (a *agent) loop(ctx context.Context) error {
 }
 
 // look finds out what the host is, and reports whether that changed.
-func (a *agent) look() bool {
+func (a *agent) look(ctx context.Context) bool {
 	if !a.ovs.Synced() {
 		return false
 	}
+	a.adopt(ctx)
 	found, err := discover(a.ovs.View(), a.config.Cluster)
 	if err != nil && a.foundErr == nil {
 		a.log.Info("gateway bridge", "bridge", a.config.Cluster.Gateway.Interface, "error", err)
@@ -69,7 +70,7 @@ func (a *agent) look() bool {
 func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 	defer a.tell()
 	defer a.offer()
-	again = a.watchRestart(ctx)
+	again = sooner(a.watchRestart(ctx), a.adoption.again())
 	if !a.swept && a.ovs.Synced() {
 		if err := a.cni.Sweep(ctx); err != nil {
 			a.log.Warn("remove pods that are gone", "error", err)
@@ -109,6 +110,9 @@ type inputs struct {
 // plan brings want up to date. It tells when it wants to be called again, for the sake of the problems that are not told
 // yet.
 func (a *agent) plan(ctx context.Context) time.Duration {
+	if a.found.gateway.Bridge == "" && a.adoption.err != nil {
+		return a.notes.report(a.uplinkProblem())
+	}
 	if a.snapshot == nil || a.found.gateway.Bridge == "" || !a.swept {
 		return 0
 	}

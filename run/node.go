@@ -49,6 +49,7 @@ type agent struct {
 	figures     atomic.Pointer[figures] // for meters
 	counted     *cluster.Snapshot       // that figures has the backends of
 
+	adoption  adoption
 	found     findings
 	foundErr  error // why found is not up to date
 	sourceErr error // why there is no Snapshot yet

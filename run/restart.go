@@ -93,7 +93,7 @@ func (a *agent) watchRestart(ctx context.Context) time.Duration {
 		}
 		a.log.Info("Open vSwitch was started anew")
 		a.restart = &restart{life: life, since: time.Now()}
-		a.look()
+		a.look(ctx)
 	}
 	return a.greet(ctx)
 }
@@ -142,7 +142,10 @@ func (a *agent) bootstrap(ctx context.Context) time.Duration {
 		return 0
 	}
 	wait := flowsBack
-	if a.snapshot == nil {
+	switch {
+	case a.snapshot == nil && a.adoption.moved:
+		wait = 0
+	case a.snapshot == nil:
 		wait = clusterBack
 	}
 	if wait -= time.Since(a.restart.since); wait > 0 {
@@ -203,7 +206,7 @@ func (a *agent) release(ctx context.Context) error {
 	if err := a.targets.bridge.Release(ctx, true); err != nil {
 		return fmt.Errorf("let Open vSwitch forward: %w", err)
 	}
-	a.life, a.restart = a.restart.life, nil
+	a.life, a.restart, a.adoption.moved = a.restart.life, nil, false
 	if err := announce(a.found.gateway); err != nil {
 		a.log.Warn("neighbours come back late", "error", err)
 	}
