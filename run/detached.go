@@ -163,12 +163,21 @@ func pairLinks(a, b string) error {
 }
 
 // detached is what is found of the gateway in mode detached: the bridge's own addresses are those of the configuration.
-func detached(g cluster.Gateway, config cluster.Config) cluster.Gateway {
-	g.Addresses, g.NextHops = nil, nil
+// The machine's link and default gateways are noted for those who want to explain a packet's way.
+func detached(g cluster.Gateway, config cluster.Config, host []hostAddress) (cluster.Gateway, error) {
+	g.Addresses = nil
 	for _, a := range config.Gateway.Advertise {
 		g.Addresses = append(g.Addresses, netip.PrefixFrom(a, a.BitLen()))
 	}
-	return g
+	for _, a := range host {
+		if !a.prefix.IsSingleIP() && a.name != g.Bridge {
+			g.Device = a.name
+			break
+		}
+	}
+	var err error
+	g.NextHops, err = nextHops(anyLink, config)
+	return g, err
 }
 
 // detachedPrefixes are the addresses that are ours on the host in mode detached, on whatever link: an advertise-address

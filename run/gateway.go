@@ -57,8 +57,8 @@ func discover(v ovsdb.View, config cluster.Config) (findings, error) {
 		f.links[a.prefix.Addr()] = a.name
 	}
 	if g.Mode == cluster.ModeDetached {
-		f.gateway = detached(g, config)
-		return f, nil
+		f.gateway, err = detached(g, config, host)
+		return f, err
 	}
 	if g.NextHops, err = nextHops(link.Attrs().Index, config); err != nil {
 		return findings{}, err
@@ -137,10 +137,17 @@ func inAny(list []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
+// anyLink is no link's index.
+const anyLink = 0
+
 // nextHops gives the default gateways through a link, at most one per family; the configuration's come first.
 func nextHops(link int, config cluster.Config) ([]netip.Addr, error) {
 	hops := slices.Clone(config.Gateway.NextHops)
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{LinkIndex: link}, netlink.RT_FILTER_OIF)
+	filter := netlink.RT_FILTER_OIF
+	if link == anyLink {
+		filter = 0
+	}
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{LinkIndex: link}, filter)
 	if err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
 	}

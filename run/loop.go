@@ -50,6 +50,7 @@ func (a *agent) look(ctx context.Context) bool {
 	if !a.ovs.Synced() {
 		return false
 	}
+	a.detachOrAttach(ctx)
 	a.adopt(ctx)
 	found, err := discover(a.ovs.View(), a.config.Cluster)
 	if err != nil && a.foundErr == nil {
