@@ -20,6 +20,7 @@ const walks = "../docs/walks"
 
 // library is what docs/walks must hold: made of the stories, with the same `make golden`.
 type library struct {
+	told  int // stories
 	files map[string]string
 	index map[string]string // page to its first words
 	// differences are those between the documents' walks and ours, by story.
@@ -34,6 +35,7 @@ func newLibrary() *library {
 // where a section "document WALK" tells what stands there.
 func (l *library) add(t *testing.T, name string, archive *txtar.Archive, s *story) {
 	t.Helper()
+	l.told++
 	title := strings.TrimSpace(string(archive.Comment))
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\n%s\n\nThe objects and all that the nodes must have for them: [plan/testdata/%s.txtar](../../plan/testdata/%s.txtar).\n\n",
