@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"hairpin/cluster"
 	"hairpin/image"
 	"hairpin/lab"
 	"hairpin/lab/demo"
@@ -56,7 +57,10 @@ func build(t testing.TB) string {
 }
 
 // startDemo starts the three nodes of the demo, with manifests; it ends with the test.
-func startDemo(t *testing.T) *lab.Lab {
+func startDemo(t *testing.T) *lab.Lab { return startDemoIn(t, cluster.ModeShared) }
+
+// startDemoIn starts it in a gateway mode.
+func startDemoIn(t *testing.T, mode string) *lab.Lab {
 	t.Helper()
 	hairpin := build(t)
 	name := fmt.Sprintf("run%d", os.Getpid())
@@ -69,7 +73,7 @@ func startDemo(t *testing.T) *lab.Lab {
 		t.Logf("times are those of a busy machine: %v", err)
 	}
 	_, err := demo.Start(t.Context(), demo.Options{
-		Name: name, Objects: "../examples/demo", Hairpin: hairpin, Manifests: true, DieWithCaller: true, Out: logged{t},
+		Name: name, Objects: "../examples/demo", Hairpin: hairpin, Manifests: true, Mode: mode, DieWithCaller: true, Out: logged{t},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,0 +1,64 @@
+package run_test
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/lab"
+)
+
+// TestModes: a detached node lives through a restart of Open vSwitch, and its own network goes on while it moves to other
+// gateway modes and back.
+func TestModes(t *testing.T) {
+	l := startDemoIn(t, cluster.ModeDetached)
+	a := l.Node("node-a")
+	all := paths(t, l)
+	own := slices.DeleteFunc(slices.Clone(all), func(p path) bool {
+		return !strings.HasPrefix(p.name, "outside → host ") && !strings.HasPrefix(p.name, "host → outside ")
+	})
+
+	o := under(t, own, func() {
+		if err := a.Kill(t.Context(), lab.VSwitchd, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Start(t.Context(), lab.VSwitchd); err != nil {
+			t.Fatal(err)
+		}
+		waitWell(t, a)
+	})
+	t.Logf("Open vSwitch restarted: %s", o)
+	o.allWell(t)
+	works(t, all, "after the restart")
+
+	for _, mode := range []string{cluster.ModeLocal, cluster.ModeShared, cluster.ModeDetached} {
+		o := under(t, own, func() {
+			sh(t, a, `sed -i "s/^mode = .*/mode = `+mode+`/" `+settings)
+			if err := a.Kill(t.Context(), agent, syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.Start(t.Context(), agent); err != nil {
+				t.Fatal(err)
+			}
+			waitWell(t, a)
+			time.Sleep(500 * time.Millisecond) // of traffic in the new mode
+		})
+		t.Logf("moved to %s: %s", mode, o)
+		o.allWell(t)
+		works(t, all, "in mode "+mode)
+	}
+}
+
+// works asks on all ways for a moment.
+func works(t *testing.T, ways []path, when string) {
+	t.Helper()
+	o := under(t, ways, func() { time.Sleep(500 * time.Millisecond) })
+	t.Logf("%s: %s", when, o)
+	o.allWell(t)
+	if o.opened == 0 || o.udpSent == o.udpLost {
+		t.Errorf("%s nothing arrives: %s", when, o)
+	}
+}
