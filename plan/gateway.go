@@ -124,6 +124,10 @@ func (b *bridge) hostEndpoint(s *Stack) {
 		}
 		b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: single(node), Dst: single(a)},
 			flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost})
+		if !b.env.hostRouted() {
+			b.classify(prioKept, flow.Match{InPort: b.ovn, Protocol: ip, Dst: single(a)},
+				flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost})
+		}
 	}
 	b.add(claims.TableReturn, prioDefault, flow.Match{Protocol: ip},
 		flow.CT{Commit: true, Table: claims.TableToHost, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqOVN}})

@@ -199,7 +199,13 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 func (r *run) ctAction(n *node, a flow.CT, step int) string {
 	before := r.p
 	z := n.zone(strconv.Itoa(int(a.Zone)))
-	made := r.track(z, translation{commit: a.Commit, nat: a.NAT.Kind, addr: a.NAT.Addr, ports: portRange{a.NAT.PortMin, a.NAT.PortMax}, mark: a.Mark, inline: a.Table == 0})
+	t := translation{commit: a.Commit, nat: a.NAT.Kind, addr: a.NAT.Addr, mark: a.Mark, inline: a.Table == 0}
+	if t.nat == flow.NATDst {
+		t.port = a.NAT.PortMin
+	} else {
+		t.ports = portRange{a.NAT.PortMin, a.NAT.PortMax}
+	}
+	made := r.track(z, t)
 	did := changed(&before, &r.p)
 	switch {
 	case made != nil:

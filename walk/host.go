@@ -52,6 +52,15 @@ func (r *run) natSource(t *hostTrack) {
 	}
 }
 
+// natKnown translates, and is a step if that changes the packet.
+func (r *run) natKnown(n *node, t *hostTrack, translate func(*hostTrack)) {
+	before := r.p
+	translate(t)
+	if did := changed(&before, &r.p); did != "" {
+		r.step(n, "conntrack", t.entry.String(), n.owner, did)
+	}
+}
+
 func (t *hostTrack) translated() (tuple, bool) {
 	switch {
 	case t.entry == nil:
@@ -97,8 +106,8 @@ func (r *run) hostSends(n *node) (location, error) {
 	}
 	track := r.hostTracks(n)
 	before := r.p
-	r.natDestination(track)
-	if ok, err := r.hook(hooked{n: n, hook: "output", out: route.Link, track: track}); err != nil || !ok {
+	nat := func() { r.natKnown(n, track, r.natDestination) }
+	if ok, err := r.hook(hooked{n: n, hook: "output", out: route.Link, track: track, nat: nat}); err != nil || !ok {
 		return r.dropOr(err, "nft drops it on the way out of the host")
 	}
 	if before.Dst != r.p.Dst || before.Mark != r.p.Mark {
@@ -114,8 +123,8 @@ func (r *run) hostSends(n *node) (location, error) {
 
 // postrouting is the last part of the kernel's way, for own and forwarded packets.
 func (r *run) postrouting(n *node, route *kernelRoute, in string, track *hostTrack) (location, error) {
-	r.natSource(track)
 	h := hooked{n: n, hook: "postrouting", in: in, out: route.Link, hop: route.hop(r.p.Dst), track: track}
+	h.nat = func() { r.natKnown(n, track, r.natSource) }
 	if ok, err := r.hook(h); err != nil || !ok {
 		return r.dropOr(err, "nft drops it on the way out of the host")
 	}
@@ -220,12 +229,8 @@ func (r *run) hostReceives(n *node, link string) (location, error) {
 		return r.drop(fmt.Sprintf("the kernel drops a packet from outside with its own address %s as the source (martian source)", r.p.Src))
 	}
 	track := r.hostTracks(n)
-	before := r.p
-	r.natDestination(track)
-	if did := changed(&before, &r.p); did != "" {
-		r.step(n, "conntrack", track.entry.String(), n.owner, did)
-	}
-	if ok, err := r.hook(hooked{n: n, hook: "prerouting", in: link, track: track}); err != nil || !ok {
+	nat := func() { r.natKnown(n, track, r.natDestination) }
+	if ok, err := r.hook(hooked{n: n, hook: "prerouting", in: link, track: track, nat: nat}); err != nil || !ok {
 		return r.dropOr(err, "nft drops it on the way into the host")
 	}
 	if r.p.Dst.IsLoopback() && !routesLocalnet(n, r.p.Dst, link) {
@@ -275,7 +280,11 @@ func (n *node) mac(link string) cluster.MAC {
 	if m := n.state.Bridge.Ports[link].MAC; m != (cluster.MAC{}) {
 		return m
 	}
-	if n.info != nil && (link == n.bridge.name || n.info.Gateway.Uplink == "") {
+	switch {
+	case n.info == nil:
+	case n.info.Gateway.Device != "" && link == n.info.Gateway.Device:
+		return WireMAC(n.info)
+	case link == n.bridge.name || n.info.Gateway.Uplink == "":
 		return n.info.Gateway.MAC
 	}
 	return cluster.MAC{}

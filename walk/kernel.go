@@ -58,6 +58,7 @@ func newKernel(n *node) *kernel {
 		for _, p := range n.info.HostAddresses {
 			k.local[p.Addr()] = true
 		}
+		k.addDevice(n.info)
 		for _, a := range n.info.Addresses {
 			k.local[a] = true
 		}
@@ -82,6 +83,27 @@ func newKernel(n *node) *kernel {
 	slices.SortFunc(k.rules, func(a, b host.Rule) int { return cmp.Compare(a.Priority, b.Priority) })
 	k.addChains(n.state.NFT)
 	return k
+}
+
+// addDevice adds what the host has on its own link to the wire, where that is no port of the gateway bridge: it is the
+// machine's, and no part of a State.
+func (k *kernel) addDevice(n *cluster.Node) {
+	device := n.Gateway.Device
+	if device == "" {
+		return
+	}
+	for _, p := range n.HostAddresses {
+		if !p.IsSingleIP() { // others are on links that are not known
+			k.addrs = append(k.addrs, host.Address{AddressKey: host.AddressKey{Link: device, Prefix: p}, Borrowed: true})
+		}
+	}
+	for _, a := range n.Gateway.NextHops {
+		any := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		if a.Is6() {
+			any = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		}
+		k.add(&kernelRoute{Route: host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: any}, Link: device, Via: a, Borrowed: true}})
+	}
 }
 
 // compareAddresses puts the machine's own addresses before ours, and those that are for use as a source first.

@@ -24,11 +24,31 @@ type hooked struct {
 	in, out string     // links; empty where the kernel does not know yet
 	hop     netip.Addr // neighbour that the packet goes to
 	track   *hostTrack
+	nat     func() // translates a packet of a known connection, at this hook's place for it
+}
+
+// natPriority is where a hook translates: chains of a lower priority see the packet as it came.
+func natPriority(hook string) int {
+	switch hook {
+	case "prerouting", "output":
+		return -100
+	}
+	return 100
 }
 
 // hook lets the chains of a hook see the packet. ok is false when one dropped it.
 func (r *run) hook(h hooked) (ok bool, err error) {
+	translated := h.nat == nil
+	translate := func() {
+		if !translated {
+			h.nat()
+			translated = true
+		}
+	}
 	for _, c := range h.n.kernel.chains[h.hook] {
+		if c.Type == "nat" || c.Priority >= natPriority(h.hook) {
+			translate()
+		}
 		if c.Device != "" && c.Device != h.in || len(c.Rules) == 0 {
 			continue
 		}
@@ -43,6 +63,7 @@ func (r *run) hook(h hooked) (ok bool, err error) {
 			return false, err
 		}
 	}
+	translate()
 	return true, nil
 }
 

@@ -141,10 +141,10 @@ func (w *Walker) owner(a netip.Addr) (*node, error) {
 	return w.node(name)
 }
 
-// byMAC gives the node whose bridge has an Ethernet address.
+// byMAC gives the node that the wire reaches at an Ethernet address.
 func (w *Walker) byMAC(m cluster.MAC) (*node, error) {
 	for _, n := range w.world.Snapshot.Nodes {
-		if n.Gateway.MAC == m {
+		if WireMAC(n) == m {
 			return w.node(n.Name)
 		}
 	}
@@ -158,7 +158,7 @@ func (w *Walker) resolve(a netip.Addr) (m cluster.MAC, ok bool) {
 		return m, false
 	}
 	if n, err := w.owner(a); err == nil && n != nil && n.info != nil {
-		return n.info.Gateway.MAC, true
+		return WireMAC(n.info), true
 	}
 	return m, true
 }

@@ -7,6 +7,17 @@ import (
 	"hairpin/datapath/nb"
 )
 
+// WireMAC is the Ethernet address at which the wire reaches a node: that of its gateway bridge. A host that keeps the wire
+// to itself has one that nothing here knows; an address of the node's own stands for it.
+func WireMAC(n *cluster.Node) cluster.MAC {
+	if n.Gateway.Device == "" || len(n.Addresses) == 0 {
+		return n.Gateway.MAC
+	}
+	m := cluster.MACFor(n.Addresses[0])
+	m[0], m[1] = 0x02, 0x00
+	return m
+}
+
 // wireReceives carries a frame over the wire between the nodes, and through the routers outside that may be on it. from
 // is the sender, nil for a machine outside.
 func (r *run) wireReceives(from *node) (location, error) {
@@ -19,7 +30,7 @@ func (r *run) wireReceives(from *node) (location, error) {
 	}
 	if to != nil {
 		if r.p.EthDst == (cluster.MAC{}) && to.info != nil {
-			r.p.EthDst = to.info.Gateway.MAC
+			r.p.EthDst = WireMAC(to.info)
 		}
 		if port := to.uplink(); port != "" {
 			return location{bridgeReceives, to, port}, nil

@@ -300,7 +300,7 @@ func (r *resolver) outside() error {
 		return fmt.Errorf("--via %q: there is no such Node; there are %s", name, r.nodeNames())
 	}
 	if nodeOf(r.s, r.packet.Dst) != name {
-		r.packet.EthDst = n.Gateway.MAC
+		r.packet.EthDst = walk.WireMAC(n)
 		r.way += " via " + name
 	}
 	return nil

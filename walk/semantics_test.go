@@ -1,0 +1,302 @@
+package walk_test
+
+import (
+	"flag"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"hairpin/cluster"
+	"hairpin/walk"
+)
+
+var soak = flag.Duration("soak", 0, "how long to ask about random clusters, beyond the short run")
+
+// What service-semantics.md says, in every random cluster, from every source, at every address, for every endpoint: the
+// packet arrives where it must with the source that it must have, nobody else is reached, and the reply is translated
+// exactly in reverse. `make soak` asks on and on.
+func TestSemantics(t *testing.T) {
+	end := time.Now().Add(*soak)
+	for {
+		rapid.Check(t, func(t *rapid.T) {
+			p := drawCluster(t)
+			w := walk.New(p.world)
+			for _, f := range p.world.Snapshot.Frontends {
+				for _, from := range p.sources() {
+					for _, q := range p.asked(f, from) {
+						q.check(t, w)
+					}
+				}
+			}
+		})
+		if t.Failed() || time.Now().After(end) {
+			return
+		}
+	}
+}
+
+// question is a source that asks for a Frontend at one of its addresses, and what service-semantics.md says about it.
+type question struct {
+	p    planned
+	f    *cluster.Frontend
+	from walk.Point
+	to   netip.AddrPort
+	src  netip.Addr  // of a client outside
+	mac  cluster.MAC // of the node that the client's packets are routed to
+	// at is the node that chooses an endpoint, client how it sees who asks: as its host, as a pod, or (a zero Point) as
+	// somebody outside, with address seen.
+	at     *cluster.Node
+	client walk.Point
+	seen   netip.Addr
+	// external tells that the policy for clients outside counts, local that the policy is Local.
+	external, local bool
+	barred          bool // loadBalancerSourceRanges do not have the client
+}
+
+// asked lists the addresses at which a Frontend is asked by somebody.
+func (p planned) asked(f *cluster.Frontend, from walk.Point) []*question {
+	var list []*question
+	ask := func(to netip.Addr, port uint16, at *cluster.Node) *question {
+		q := &question{p: p, f: f, from: from, to: netip.AddrPortFrom(to, port), at: at, client: from}
+		list = append(list, q)
+		return q
+	}
+	if from != (walk.Point{}) {
+		own := p.world.Snapshot.Node(from.Node)
+		ask(f.ClusterIP, f.Port, own).local = f.InternalLocal
+		for _, a := range slices.Concat(f.ExternalIPs, f.LoadBalancerIPs) {
+			if from.Pod == (cluster.Owner{}) || !f.Restricted { // of ranges and pods the semantics say nothing
+				ask(a, f.Port, own)
+			}
+		}
+		if f.NodePort != 0 && from.Pod == (cluster.Owner{}) && f.Family == cluster.IPv4 {
+			ask(addr("127.0.0.1"), f.NodePort, own)
+		}
+	}
+	for _, n := range p.nodes {
+		if f.NodePort != 0 {
+			for _, h := range n.HostAddresses {
+				if cluster.FamilyOf(h.Addr()) != f.Family || h.IsSingleIP() && from.Node != n.Name {
+					continue // secondary addresses are the node's own affair
+				}
+				p.remote(ask(h.Addr(), f.NodePort, n), n)
+			}
+		}
+		if from == (walk.Point{}) {
+			for i, a := range slices.Concat(f.ExternalIPs, f.LoadBalancerIPs) {
+				q := ask(a, f.Port, n)
+				q.mac = walk.WireMAC(n)
+				p.remote(q, n)
+				q.barred = f.Restricted && i >= len(f.ExternalIPs) && !slices.ContainsFunc(f.SourceRanges, func(r netip.Prefix) bool { return r.Contains(q.src) })
+			}
+		}
+	}
+	return list
+}
+
+// remote makes a question about an address of node n one from outside, if it is: another node's packets come with that
+// node's address, those of its pods as well.
+func (p planned) remote(q *question, n *cluster.Node) {
+	if q.from.Node == n.Name {
+		return
+	}
+	q.client, q.external, q.local = walk.Point{}, true, q.f.ExternalLocal
+	if q.from.Node != "" {
+		q.seen = p.world.Snapshot.Node(q.from.Node).Address(q.f.Family)
+		return
+	}
+	q.src = addr("172.18.0.100")
+	if q.f.Family == cluster.IPv6 {
+		q.src = addr("fc00:f853:ccd::64")
+	}
+	q.seen = q.src
+}
+
+// endpoints are those that may be chosen: by place first, then by readiness (13, 14, 16, 18). none tells that there is
+// none in the whole cluster.
+func (q *question) endpoints() (list []cluster.Backend, none bool) {
+	all := usable(q.f.Backends, func(b cluster.Backend) bool { return q.near(b) })
+	if !q.local {
+		return all, len(all) == 0
+	}
+	here := slices.DeleteFunc(slices.Clone(q.f.Backends), func(b cluster.Backend) bool { return b.Node != q.at.Name })
+	return usable(here, func(cluster.Backend) bool { return true }), len(all) == 0
+}
+
+func usable(list []cluster.Backend, fits func(cluster.Backend) bool) []cluster.Backend {
+	ready := slices.DeleteFunc(slices.Clone(list), func(b cluster.Backend) bool { return !b.Ready || !fits(b) })
+	if len(ready) > 0 {
+		return ready
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(b cluster.Backend) bool { return b.Ready || !b.Serving || !b.Terminating })
+}
+
+// near reads zone hints: they count if every ready endpoint has one and some are for the node's zone.
+func (q *question) near(b cluster.Backend) bool {
+	some := false
+	for _, x := range q.f.Backends {
+		if x.Ready {
+			if len(x.ForZones) == 0 {
+				return true
+			}
+			some = some || slices.Contains(x.ForZones, q.at.Zone)
+		}
+	}
+	return !some || slices.Contains(b.ForZones, q.at.Zone)
+}
+
+// source is what an endpoint must see.
+func (q *question) source(b cluster.Backend) netip.Addr {
+	v6 := q.f.Family == cluster.IPv6
+	pick := func(a, b netip.Addr) netip.Addr {
+		if v6 {
+			return b
+		}
+		return a
+	}
+	pod := slices.ContainsFunc(q.p.world.Snapshot.Pods, func(x *cluster.Pod) bool { return slices.Contains(x.IPs, b.Addr) })
+	switch {
+	case q.external && q.local:
+		if list, _ := q.endpoints(); len(list) > 1 && q.onHost(b) {
+			// Known limit: one of several, it is behind the gateway router, and the host would answer past that.
+			return pick(addr("169.254.169.1"), addr("fd69::1"))
+		}
+		return q.seen
+	case q.client.Pod != (cluster.Owner{}):
+		for _, x := range q.p.world.Snapshot.Pods {
+			if x.Owner != q.client.Pod {
+				continue
+			}
+			own := x.IPs[slices.IndexFunc(x.IPs, func(a netip.Addr) bool { return cluster.FamilyOf(a) == q.f.Family })]
+			switch {
+			case own == b.Addr: // its own endpoint
+				return pick(addr("169.254.169.5"), addr("fd69::5"))
+			case pod || b.Node == x.Node:
+				return own
+			}
+		}
+	case pod:
+		return pick(addr("100.64.0.%d", q.at.ID+1), addr("fd98::%x", q.at.ID+1))
+	case b.Node == q.at.Name:
+		return pick(addr("169.254.169.1"), addr("fd69::1"))
+	}
+	return q.at.Address(q.f.Family)
+}
+
+// byHost tells whether a client outside comes by the host's own routing and not to the gateway router.
+func (q *question) byHost() bool {
+	return q.external && (q.at.Gateway.Mode != cluster.ModeShared || q.at.Address(q.f.Family) != q.to.Addr() && q.mac == (cluster.MAC{}))
+}
+
+func (q *question) onHost(b cluster.Backend) bool { return q.at.HasAddress(b.Addr) }
+
+func (q *question) walk(t *rapid.T, w *walk.Walker, prefer ...netip.AddrPort) walk.Trace {
+	tr, err := w.Walk(q.from, walk.Packet{Protocol: q.f.Protocol, Src: q.src, Dst: q.to.Addr(), DstPort: q.to.Port(), EthDst: q.mac}, prefer...)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", q, err, tr)
+	}
+	return tr
+}
+
+func (q *question) String() string {
+	return q.f.Key() + " from " + q.from.String() + " at " + q.to.String()
+}
+
+func (q *question) check(t *rapid.T, w *walk.Walker) {
+	list, none := q.endpoints()
+	switch {
+	case q.barred:
+		if tr := q.walk(t, w); tr.Verdict.Delivered {
+			t.Fatalf("%s: the client is in no range, and arrives\n%s", q, tr)
+		}
+		return
+	case len(list) == 0:
+		tr := q.walk(t, w)
+		// The ICMP error for UDP is not followed.
+		if v := tr.Verdict; v.Delivered || none && !v.Rejected || none && !v.Answered && q.f.Protocol != cluster.UDP || !none && v.Rejected {
+			t.Fatalf("%s: no endpoint (none anywhere: %v), and\n%s", q, none, tr)
+		}
+		return
+	}
+	if q.byHost() && q.local {
+		// Known limit: the node switch balances these clients, and an endpoint on the host would answer past it. It is left
+		// out unless it is alone.
+		pods := slices.DeleteFunc(slices.Clone(list), func(b cluster.Backend) bool { return q.onHost(b) })
+		if len(list) > 1 {
+			list = pods
+		}
+		if len(list) == 0 {
+			return
+		}
+	}
+	for _, b := range q.f.Backends {
+		i := slices.IndexFunc(list, func(x cluster.Backend) bool { return x.Addr == b.Addr && x.Port == b.Port })
+		q.one(t, w, b, i >= 0, list)
+	}
+}
+
+// one asks for one endpoint.
+func (q *question) one(t *rapid.T, w *walk.Walker, b cluster.Backend, may bool, list []cluster.Backend) {
+	endpoint := netip.AddrPortFrom(b.Addr, b.Port)
+	// Where the endpoint is the node's own address, its gateway router has the masquerade address instead.
+	masquerade := addr("169.254.169.2")
+	if q.f.Family == cluster.IPv6 {
+		masquerade = addr("fd69::2")
+	}
+	prefer := []netip.AddrPort{endpoint}
+	if n := q.p.world.Snapshot.Node(b.Node); n.Address(q.f.Family) == b.Addr {
+		prefer = append(prefer, netip.AddrPortFrom(masquerade, b.Port))
+	}
+	tr := q.walk(t, w, prefer...)
+	v := tr.Verdict
+	got := netip.AddrPortFrom(v.Seen.Dst, v.Seen.DstPort)
+	if !may {
+		if got == endpoint {
+			t.Fatalf("%s: %s may not be reached\n%s", q, endpoint, tr)
+		}
+		return
+	}
+	switch {
+	case !v.Delivered || !v.Answered:
+		t.Fatalf("%s, endpoint %s: not delivered, or not answered\n%s", q, endpoint, tr)
+	case got != endpoint || v.At.Node != b.Node:
+		t.Fatalf("%s, endpoint %s on %s: arrived at %s on %s\n%s", q, endpoint, b.Node, got, v.At.Node, tr)
+	case v.Seen.Src != q.source(b):
+		t.Fatalf("%s, endpoint %s: it sees %s instead of %s\n%s", q, endpoint, v.Seen.Src, q.source(b), tr)
+	}
+	if there, back := changes(tr.Sent, tr.Forward), changes(inverse(v.Seen), tr.Reply); !slices.Equal(there, mirrored(back)) {
+		t.Fatalf("%s, endpoint %s: the reply is not translated exactly in reverse\n there %v\n back  %v\n%s", q, endpoint, there, back, tr)
+	}
+}
+
+// changes lists the packets of a way, each once in a row.
+func changes(first walk.Packet, steps []walk.Step) []walk.Packet {
+	list := []walk.Packet{bare(first)}
+	for _, s := range steps {
+		if p := bare(s.After); p != list[len(list)-1] {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// bare is a packet's five-tuple.
+func bare(p walk.Packet) walk.Packet {
+	return walk.Packet{Protocol: p.Protocol, Src: p.Src, Dst: p.Dst, SrcPort: p.SrcPort, DstPort: p.DstPort}
+}
+
+func inverse(p walk.Packet) walk.Packet {
+	return walk.Packet{Protocol: p.Protocol, Src: p.Dst, Dst: p.Src, SrcPort: p.DstPort, DstPort: p.SrcPort}
+}
+
+// mirrored turns the reply's way round.
+func mirrored(back []walk.Packet) []walk.Packet {
+	var list []walk.Packet
+	for _, p := range slices.Backward(back) {
+		list = append(list, inverse(p))
+	}
+	return list
+}
