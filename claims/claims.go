@@ -96,6 +96,7 @@ const TransitTunnelKey = 16711683
 // Priorities of ovn_cluster_router's policies (egress-ip.md).
 const (
 	PolicyNodeLocal = 1004 // pod to its own node's address: through the management port
+	PolicyServices  = 1003 // pod to a cluster IP that no load balancer took: the host refuses it
 	PolicyEastWest  = 102
 	PolicyEgress    = 100
 )

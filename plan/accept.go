@@ -131,5 +131,5 @@ func (r *registry) refuse(f *cluster.Frontend, field, format string, args ...any
 func sameClaims(a, b *cluster.Frontend) bool {
 	return a.Owner == b.Owner && a.ClusterIP == b.ClusterIP && a.Protocol == b.Protocol && a.Port == b.Port && a.NodePort == b.NodePort &&
 		a.PortName == b.PortName && slices.Equal(a.ExternalIPs, b.ExternalIPs) && slices.Equal(a.LoadBalancerIPs, b.LoadBalancerIPs) &&
-		needsStandIn(a) == needsStandIn(b)
+		needsStandIn(a) == needsStandIn(b) && a.Restricted == b.Restricted
 }

@@ -19,6 +19,7 @@ type Env struct {
 
 	Pods      []*cluster.Pod      // of this node
 	Frontends []*cluster.Frontend // of all Services that are served
+	Guarded   []netip.Addr        // load balancers' addresses that are not for everybody, sorted
 }
 
 // Stack is one IP version of the planned node: its addresses. Prefixes are an address with its mask, but Subnet and

@@ -102,7 +102,11 @@ func (k *kernel) sysctls(bridge string) {
 		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/rp_filter", link), "2")
 		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/send_redirects", link), "0")
 	}
-	if k.env.loopbackPorts(cluster.IPv4) { // chainLoopbackIn keeps others from it
+	if s := k.env.stack(cluster.IPv6); s != nil && k.env.loopbackPorts(cluster.IPv6) {
+		// The twin of route_localnet: the answer, translated back to ::1, is for the host.
+		k.route(host.Route{RouteKey: host.RouteKey{Table: host.LocalTable, Prefix: words(s.Family).loopback}, Link: bridge})
+	}
+	if k.env.stack(cluster.IPv4) != nil && k.env.loopbackPorts(cluster.IPv4) { // chainLoopbackIn keeps others from it
 		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/route_localnet", bridge), "1")
 	}
 	if g := &k.env.Node.Gateway; g.Userspace && k.env.wired() {

@@ -12,6 +12,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/plan"
 )
@@ -146,6 +147,10 @@ func comparable(s datapath.State) datapath.State {
 		a.Deprecated = false
 		s.Host.Addresses[k] = a
 	}
+	// How the answer to a NodePort of a loopback address comes in: a sysctl of IPv4, a route of IPv6.
+	s.Host.Sysctls, s.Host.Routes = maps.Clone(s.Host.Sysctls), maps.Clone(s.Host.Routes)
+	delete(s.Host.Sysctls, "net/ipv4/conf/breth0/route_localnet")
+	delete(s.Host.Routes, host.RouteKey{Table: host.LocalTable, Prefix: prefix("::1/128")})
 	return s
 }
 

@@ -53,6 +53,7 @@ func planAll(s *cluster.Snapshot, env Env, problems []Problem) *planned {
 	var refused, twice []Problem
 	env.Frontends, refused = accept(s.Frontends)
 	env.Pods, twice = podsOn(env.Node.Name, s.Pods)
+	env.Guarded = guardedBy(env.Frontends)
 	n.env = env
 	n.fixed = append(append(n.fixed, refused...), twice...)
 
@@ -101,6 +102,9 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 		if !sameClaims(c[0], c[1]) {
 			return false
 		}
+	}
+	if !slices.Equal(guardedBy(frontends.gone), guardedBy(frontends.come)) {
+		return false
 	}
 	if len(frontends.changed) != len(frontends.come) || len(frontends.changed) != len(frontends.gone) {
 		if _, refused := accept(s.Frontends); len(refused) > 0 {

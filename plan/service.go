@@ -74,11 +74,11 @@ func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
 	b.tables.clusterIP(&x)
 	b.wire.owner = f.Owner
 	if f.NodePort != 0 && b.Config.Gateway.NodePort {
-		b.outside(&x, ":nodeport", b.nodePorts(s, f.NodePort))
+		b.outside(&x, wayNodePort, b.nodePorts(s, f.NodePort))
 		b.tables.nodePort(b.Env, &x)
 	}
 	if vips := externals(f); len(vips) > 0 {
-		b.outside(&x, ":external", vips)
+		b.outside(&x, wayExternal, vips)
 		b.tables.externals(b.Env, &x)
 	}
 	b.byHost(&x)
@@ -107,29 +107,31 @@ func externals(f *cluster.Frontend) []netip.AddrPort {
 }
 
 // outside serves addresses that clients outside use. A pod finds them on its switch, where the policy for clients outside
-// does not count. In mode shared clients come from the wire to the gateway router; else by the host, see tables.
+// does not count; what is not for everybody it finds on its host, which looks at the source. In mode shared clients come
+// from the wire to the gateway router; else by the host, see tables.
 func (b *balancer) outside(x *front, name string, vips []netip.AddrPort) {
-	pods := way{name: name, vips: vips, to: x.cluster, group: groupSwitch, quiet: true}
-	if b.hostRouted() {
-		b.balance(x, pods)
-		return
-	}
-	var wire []netip.AddrPort
+	var open, guarded, wire []netip.AddrPort
 	for _, v := range vips {
-		if name == ":external" || v.Addr() == x.stack.Address.Addr() {
+		if x.guards(v.Addr()) {
+			guarded = append(guarded, v)
+		} else {
+			open = append(open, v)
+		}
+		if !b.hostRouted() && (name == wayExternal || v.Addr() == x.stack.Address.Addr()) {
 			wire = append(wire, v)
 			b.wire.frontend(x, v)
 		}
 	}
-	if !x.ExternalLocal {
+	pods := way{name: name, vips: open, to: x.cluster, group: groupSwitch, quiet: true}
+	switch {
+	case b.hostRouted():
+	case !x.ExternalLocal:
 		pods.group = ""
-		b.balance(x, pods)
-		return
-	}
-	b.balance(x, pods)
-	if len(wire) > 0 && !x.onHost().IsValid() {
+		b.balance(x, way{name: name + ":guarded", vips: guarded, to: x.cluster, group: groupRouter, quiet: true})
+	case !x.onHost().IsValid():
 		b.balance(x, way{name: name + ":local", vips: wire, to: x.local, group: groupRouter, keep: true, quiet: true})
 	}
+	b.balance(x, pods)
 }
 
 // byHost serves clients that come by the host, where the cluster IP would have other endpoints.
@@ -139,12 +141,12 @@ func (b *balancer) byHost(x *front) {
 	}
 	port := standIn(x.Frontend)
 	if x.InternalLocal {
-		b.balance(x, way{name: ":all", vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqAll, port)}, to: x.cluster, group: groupRouter, quiet: true})
+		b.balance(x, way{name: wayAll, vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqAll, port)}, to: x.cluster, group: groupRouter, quiet: true})
 	}
 	if x.ExternalLocal && !x.onHost().IsValid() {
 		// An endpoint on the host would answer past the switch, which could not translate the answer.
 		pods := slices.DeleteFunc(slices.Clone(x.local), func(a netip.AddrPort) bool { return b.Node.HasAddress(a.Addr()) })
-		b.balance(x, way{name: ":own", vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqLocal, port)}, to: pods, group: groupSwitch, quiet: true})
+		b.balance(x, way{name: wayOwn, vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqLocal, port)}, to: pods, group: groupSwitch, quiet: true})
 	}
 }
 
@@ -160,6 +162,14 @@ func (x *front) onHost() netip.AddrPort {
 	}
 	return x.local[0]
 }
+
+// Names of ways.
+const (
+	wayNodePort = ":nodeport"
+	wayExternal = ":external"
+	wayAll      = ":all" // for clients by the host, whatever the internal policy is
+	wayOwn      = ":own" // for clients outside by the host, under policy Local
+)
 
 // way is one way to a Frontend's endpoints.
 type way struct {

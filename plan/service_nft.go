@@ -117,6 +117,24 @@ func (x *front) guards(a netip.Addr) bool {
 	return x.Restricted && slices.Contains(x.LoadBalancerIPs, a) && !slices.Contains(x.ExternalIPs, a)
 }
 
+// guardedBy gives the addresses that some Frontends guard, sorted.
+func guardedBy(list []*cluster.Frontend) []netip.Addr {
+	var out []netip.Addr
+	for _, f := range list {
+		if !f.Restricted {
+			continue
+		}
+		x := front{Frontend: f}
+		for _, a := range f.LoadBalancerIPs {
+			if x.guards(a) {
+				out = append(out, a)
+			}
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
 // whole is where the host sends its own clients: to all endpoints.
 func (x *front) whole() netip.AddrPort {
 	if x.InternalLocal {
@@ -206,7 +224,13 @@ func (c chains) rule(do nft.Statement, comment string, matches ...nft.Match) nft
 // balanced lets pass what OVN has balanced already: when an endpoint of this host listens on a port that is also a
 // NodePort's number, its packets must not go round again.
 func (c chains) balanced() []nft.Rule {
-	rules := []nft.Rule{c.rule(nft.Return{}, "balanced by the node switch", nft.InInterface{Name: claims.ManagementPort})}
+	fromPods := nft.InInterface{Name: claims.ManagementPort}
+	var rules []nft.Rule
+	for i := range c.env.Stacks {
+		ips := words(c.env.Stacks[i].Family).tables.externals
+		rules = append(rules, c.rule(nft.DNATMap{Map: ips}, "pods to addresses with loadBalancerSourceRanges", fromPods))
+	}
+	rules = append(rules, c.rule(nft.Return{}, "balanced by the node switch", fromPods))
 	for i := range c.env.Stacks {
 		rules = append(rules, c.rule(nft.Return{}, "balanced by the gateway router", nft.AddrIn{Prefix: single(c.env.Stacks[i].MasqOVN)}))
 	}

@@ -238,19 +238,40 @@ func (z *zone) nat() {
 }
 
 // policies lead pods to all addresses of their own host through the management port: the gateway router shares the
-// primary one, and could not deliver it.
+// primary one, and could not deliver it. The same with what no load balancer took.
 func (z *zone) policies() {
 	name := z.Node.Name
+	toHost := func(s *Stack, priority int, to string) {
+		z.rows.Add(&nb.Policy{
+			Router: claims.ClusterRouter, Priority: priority,
+			Match:  `inport == "` + routerToSwitch(name) + `" && ` + words(s.Family).match + `.dst == ` + to + ` /* ` + name + ` */`,
+			Action: nb.Reroute, NextHops: []netip.Addr{s.Management.Addr()}, Owner: z.owner,
+		})
+	}
 	for i := range z.Stacks {
 		s := &z.Stacks[i]
+		for _, c := range s.Services {
+			toHost(s, claims.PolicyServices, c.String())
+		}
+		if set, ok := z.guarded(s.Family); ok {
+			z.rows.Add(set)
+			toHost(s, claims.PolicyServices, "$"+set.Name)
+		}
 		for _, a := range append([]netip.Addr{s.Address.Addr()}, s.Others...) {
-			z.rows.Add(&nb.Policy{
-				Router: claims.ClusterRouter, Priority: claims.PolicyNodeLocal,
-				Match:  `inport == "` + routerToSwitch(name) + `" && ` + words(s.Family).match + `.dst == ` + a.String() + ` /* ` + name + ` */`,
-				Action: nb.Reroute, NextHops: []netip.Addr{s.Management.Addr()}, Owner: z.owner,
-			})
+			toHost(s, claims.PolicyNodeLocal, a.String())
 		}
 	}
+}
+
+// guarded are the load balancers' addresses that the node switch leaves to the host, which looks at the source.
+func (z *zone) guarded(f cluster.Family) (*nb.AddressSet, bool) {
+	set := &nb.AddressSet{Name: "guarded_" + words(f).match, Owner: z.owner}
+	for _, a := range z.Guarded {
+		if cluster.FamilyOf(a) == f {
+			set.Addresses = append(set.Addresses, single(a))
+		}
+	}
+	return set, len(set.Addresses) > 0
 }
 
 // openVSwitch is what ovn-controller reads, and the host's port into the pod network.

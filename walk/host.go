@@ -115,7 +115,7 @@ func (r *run) hostSends(n *node) (location, error) {
 			return r.noRoute(err)
 		}
 	}
-	if r.p.Src.IsLoopback() && route.Link != loopback && !routesLocalnet(n, r.p.Src, route.Link) {
+	if r.p.Src.IsLoopback() && r.p.Src.Is4() && route.Link != loopback && !routesLocalnet(n, r.p.Src, route.Link) {
 		return r.drop(fmt.Sprintf("the kernel does not send a packet from %s by %s", r.p.Src, route.Link))
 	}
 	return r.postrouting(n, route, "", track)
@@ -305,10 +305,11 @@ func forwards(n *node, f cluster.Family) bool {
 }
 
 // routesLocalnet tells whether the kernel lets a loopback address leave or come by a link: 127.0.0.0/8 with
-// route_localnet, ::1 never.
+// route_localnet; ::1 leaves everywhere, and comes by a link with a local route to it.
 func routesLocalnet(n *node, a netip.Addr, link string) bool {
 	if a.Is6() {
-		return false
+		r, ok := n.state.Host.Routes[host.RouteKey{Table: host.LocalTable, Prefix: netip.PrefixFrom(a, a.BitLen())}]
+		return ok && r.Link == link
 	}
 	for _, l := range [...]string{"all", link} {
 		if n.state.Host.Sysctls["net/ipv4/conf/"+l+"/route_localnet"].Value == "1" {

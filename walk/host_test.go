@@ -49,7 +49,7 @@ func TestThroughTheHost(t *testing.T) {
 	}
 }
 
-// 127.0.0.1 leaves the host only with route_localnet and a masquerade; ::1 never.
+// 127.0.0.1 leaves the host only with route_localnet and a masquerade; the answer to ::1 wants a local route.
 func TestLocalhost(t *testing.T) {
 	w := byHand(1)
 	table := translated(w, 30099, ap("10.96.0.11:80"))
@@ -68,7 +68,13 @@ func TestLocalhost(t *testing.T) {
 		t.Errorf("%s", tr)
 	}
 	translated(w, 30099, ap("[fd00:10:96::11]:80"))
-	if tr := walk(t, w, inHost(1), tcp("[::1]:30099")); tr.Verdict.Delivered || !strings.Contains(tr.Verdict.Reason, "does not send a packet from ::1") {
+	if tr := walk(t, w, inHost(1), tcp("[::1]:30099")); tr.Verdict.Answered || !strings.Contains(tr.Verdict.AnswerReason, "does not take a packet for ::1 from breth0") {
+		t.Errorf("%s", tr)
+	}
+	k := host.RouteKey{Table: host.LocalTable, Prefix: prefix("::1/128")}
+	w.States["n1"].Host.Routes[k] = host.Route{RouteKey: k, Link: "breth0"}
+	masquerades(table, "breth0", nft.AddrIn{Prefix: prefix("::1/128")})
+	if tr := walk(t, w, inHost(1), tcp("[::1]:30099")); !tr.Verdict.Answered {
 		t.Errorf("%s", tr)
 	}
 }

@@ -289,6 +289,9 @@ func (a *applying) route(want host.Route, index int) error {
 	if want.Prefix.Addr().Is4() && !want.Via.IsValid() {
 		head.Scope = unix.RT_SCOPE_LINK
 	}
+	if want.Table == host.LocalTable {
+		head.Type = unix.RTN_LOCAL
+	}
 	how := unix.NLM_F_CREATE | unix.NLM_F_REPLACE
 	if want.Borrowed {
 		// As "ip route add" does: it is not ours.

@@ -160,7 +160,7 @@ func parseRoute(raw []byte) (foundRoute, error) {
 	}
 	m := nl.DeserializeRtMsg(raw)
 	f.protocol = m.Protocol
-	f.plain = m.Type == unix.RTN_UNICAST && m.Tos == 0 && m.Src_len == 0 && m.Flags&unix.RTNH_F_ONLINK == 0
+	f.plain = m.Tos == 0 && m.Src_len == 0 && m.Flags&unix.RTNH_F_ONLINK == 0
 	f.key.Table = int(m.Table)
 	to, metric, plainMetric := netip.IPv4Unspecified(), uint32(0), uint32(0)
 	if m.Family == unix.AF_INET6 {
@@ -194,7 +194,11 @@ func parseRoute(raw []byte) (foundRoute, error) {
 	if m.Family == unix.AF_INET && !f.via.IsValid() {
 		scope = unix.RT_SCOPE_LINK
 	}
-	f.plain = f.plain && metric == plainMetric && m.Scope == scope && f.link != 0
+	kind := uint8(unix.RTN_UNICAST)
+	if f.key.Table == host.LocalTable {
+		kind = unix.RTN_LOCAL
+	}
+	f.plain = f.plain && m.Type == kind && metric == plainMetric && m.Scope == scope && f.link != 0
 	return f, nil
 }
 

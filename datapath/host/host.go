@@ -47,9 +47,12 @@ type Address struct {
 	Owner      cluster.Owner
 }
 
+// LocalTable is the kernel's table of the host's own addresses: a route in it is of type local, and leads to the host.
+const LocalTable = 255
+
 // RouteKey identifies a route.
 type RouteKey struct {
-	Table  int          // 254 = main
+	Table  int          // 254 = main, or LocalTable
 	Prefix netip.Prefix // 0.0.0.0/0 or ::/0 is the default route
 }
 

@@ -248,6 +248,10 @@ func (s *State) readNeighbor(r *reader, c command) error {
 func (s *State) readRoute(r *reader, c command, family cluster.Family) error {
 	r.expect("replace")
 	route := Route{RouteKey: RouteKey{Table: mainTable}, Borrowed: c.borrowed, Owner: c.owner}
+	local := len(r.words) > 0 && r.words[0] == "local"
+	if local {
+		r.next()
+	}
 	if len(r.words) > 0 && r.words[0] == "default" {
 		r.next()
 		route.Prefix = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
@@ -279,6 +283,9 @@ func (s *State) readRoute(r *reader, c command, family cluster.Family) error {
 	}
 	if ours == c.borrowed && r.err == nil {
 		r.fail("a route is either proto %d or %s", claims.RouteProtocol, borrowedWord)
+	}
+	if local != (route.Table == LocalTable) && r.err == nil {
+		r.fail("routes of table %d, and no others, are of type local", LocalTable)
 	}
 	return put(r, s.Routes, route.RouteKey, route)
 }

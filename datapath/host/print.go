@@ -99,7 +99,11 @@ func neighborText(verb string, n Neighbor) string {
 }
 
 func routeText(verb string, r Route) string {
-	s := fmt.Sprintf("%s route %s %s", ip(r.Prefix.Addr()), verb, prefixText(r.Prefix))
+	local := ""
+	if r.Table == LocalTable {
+		local = "local "
+	}
+	s := fmt.Sprintf("%s route %s %s%s", ip(r.Prefix.Addr()), verb, local, prefixText(r.Prefix))
 	if r.Via.IsValid() {
 		s += " via " + r.Via.String()
 	}
