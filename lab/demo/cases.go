@@ -5,7 +5,7 @@ package demo
 type Case struct {
 	From string // "host-a" (the host of node-a), "pod-a2", "client"
 	To   string // a Service, or a Pod or host for a direct path
-	Path string // "ClusterIP", "NodePort node-b", "direct"
+	Path string // "ClusterIP", "NodePort node-b", "direct" …; see world.target
 	By   string // who must answer; of Services with several pods "one pod" (always the same) or "some pods" (not always)
 	Saw  string // source address that the server must see; see sources
 	Why  string // the rule behind Saw, shown in the documentation
@@ -34,7 +34,7 @@ const (
 // The secondary address is known to its own node only, so it is reached through that node only.
 func Cases() []Case {
 	const a, b = "NodePort node-a", "NodePort node-b"
-	return []Case{
+	return append([]Case{
 		// From a host.
 		{"host-a", "podlocal", "ClusterIP", "pod-a1", join + "node-a", whyJoin},
 		{"host-a", "podremote", "ClusterIP", "pod-c1", join + "node-a", whyJoin},
@@ -95,5 +95,5 @@ func Cases() []Case {
 		{"pod-a2", "host-b", "direct", "host-b", "host-a", whyEgress},
 		{"pod-a2", "client", "direct", "client", "host-a", whyEgress},
 		{"client", "host-a", "direct", "host-a", "client", "the wire"},
-	}
+	}, policyCases()...)
 }

@@ -202,6 +202,14 @@ func (d *Demo) startClient(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// What a router of the network would know: where the Services' outer addresses are.
+	for _, route := range [][]string{
+		{"ip", "route", "replace", "203.0.113.0/24", "via", "172.18.0.3"}, {"ip", "-6", "route", "replace", "2001:db8:113::/64", "via", "fc00:f853:ccd::3"},
+	} {
+		if _, err := h.Exec(ctx, route...); err != nil {
+			return err
+		}
+	}
 	_, err = lab.Serve(ctx, h, clientName, clientPort)
 	return err
 }

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 const demoObjects = "../../examples/demo"
@@ -26,25 +28,34 @@ func TestCasesResolve(t *testing.T) {
 			if to, err := w.target(c, f); err != nil || !to.IsValid() || to.Port() == 0 {
 				t.Errorf("%+v over IPv%s: target %v, %v", c, f.name, to, err)
 			}
-			if saw, err := w.source(c.Saw, f); err != nil || !saw.IsValid() || saw.Is4() != (f.name == "4") {
+			if c.Saw == "" { // nobody
+				continue
+			}
+			if saw, err := w.sources(c.Saw, f); err != nil || !saw[0].IsValid() || saw[0].Is4() != (f.name == "4") {
 				t.Errorf("%+v over IPv%s: source %v, %v", c, f.name, saw, err)
 			}
 		}
 	}
 }
 
-// Every Service of the examples is in the matrix, by ClusterIP and by NodePort.
+// Every Service of the examples is in the matrix; those without policies by ClusterIP and by NodePort.
 func TestEveryServiceIsTried(t *testing.T) {
 	tried := map[string]bool{}
 	for _, c := range Cases() {
 		path, _, _ := strings.Cut(c.Path, " ")
-		tried[c.To+" "+path] = true
+		tried[c.To+" "+path], tried[c.To] = true, true
 	}
 	o, err := readObjects(demoObjects)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range o.services {
+		if !tried[s.Name] {
+			t.Errorf("Service %s is not tried", s.Name)
+		}
+		if s.Spec.ExternalTrafficPolicy != "" || s.Spec.InternalTrafficPolicy != nil || s.Spec.Type == corev1.ServiceTypeLoadBalancer {
+			continue
+		}
 		for _, path := range []string{"ClusterIP", "NodePort"} {
 			if !tried[s.Name+" "+path] {
 				t.Errorf("Service %s is not tried by %s", s.Name, path)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -20,15 +21,17 @@ const tries = 10
 type family struct {
 	name              string // as in "tcp4"
 	masquerade, joins netip.Prefix
+	localhost         netip.Addr
+	unallocated       netip.Addr // of the Services' range
 }
 
 // families have the documents' default addresses. They are written down here once more, so that the matrix does not
 // take from the product what it wants to test.
 func families() []family {
-	p := netip.MustParsePrefix
+	p, a := netip.MustParsePrefix, netip.MustParseAddr
 	return []family{
-		{"4", p("169.254.169.0/29"), p("100.64.0.0/16")},
-		{"6", p("fd69::/125"), p("fd98::/64")},
+		{"4", p("169.254.169.0/29"), p("100.64.0.0/16"), a("127.0.0.1"), a("10.96.99.99")},
+		{"6", p("fd69::/125"), p("fd98::/64"), a("::1"), a("fd00:10:96::9999")},
 	}
 }
 
@@ -68,10 +71,13 @@ type world struct {
 type nodeFacts struct {
 	id       int
 	podCIDRs []netip.Prefix
+	others   []netip.Addr // further addresses of the host
 }
 
 type serviceFacts struct {
 	clusterIPs     []netip.Addr
+	external       []netip.Addr // spec.externalIPs
+	balancer       []netip.Addr // status.loadBalancer.ingress
 	port, nodePort uint16
 }
 
@@ -116,6 +122,19 @@ func (w *world) source(saw string, f family) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("the lab has no %q", saw)
 }
 
+// sources gives the addresses of words with | between them: any of them may be seen.
+func (w *world) sources(saw string, f family) ([]netip.Addr, error) {
+	var list []netip.Addr
+	for _, word := range strings.Split(saw, "|") {
+		a, err := w.source(word, f)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, a)
+	}
+	return list, nil
+}
+
 // target gives the address that a case asks.
 func (w *world) target(c Case, f family) (netip.AddrPort, error) {
 	path, node, _ := strings.Cut(c.Path, " ")
@@ -128,6 +147,26 @@ func (w *world) target(c Case, f family) (netip.AddrPort, error) {
 	case "ClusterIP":
 		if known {
 			return netip.AddrPortFrom(ofFamily(s.clusterIPs, f), s.port), nil
+		}
+	case "other":
+		if known {
+			return netip.AddrPortFrom(ofFamily(s.clusterIPs, f), s.port+1), nil
+		}
+	case "unallocated":
+		return netip.AddrPortFrom(f.unallocated, 80), nil
+	case "external":
+		if a := ofFamily(s.external, f); a.IsValid() {
+			return netip.AddrPortFrom(a, s.port), nil
+		}
+	case "balancer":
+		if a := ofFamily(s.balancer, f); a.IsValid() {
+			return netip.AddrPortFrom(a, s.port), nil
+		}
+	case "localhost":
+		return netip.AddrPortFrom(f.localhost, s.nodePort), nil
+	case "secondary":
+		if a := ofFamily(w.nodes[node].others, f); a.IsValid() {
+			return netip.AddrPortFrom(a, s.nodePort), nil
 		}
 	case "NodePort":
 		if e, ok := w.endpoints["host-"+strings.TrimPrefix(node, "node-")]; ok && known {
@@ -161,15 +200,19 @@ func (w *world) run(ctx context.Context, cases []Case, tell func(Result)) error 
 func (w *world) try(ctx context.Context, c Case, protocol string, f family) Result {
 	r := Result{Case: c, Protocol: protocol + f.name}
 	to, err := w.target(c, f)
-	want, err2 := w.source(c.Saw, f)
+	if c.By == refused || c.By == dropped {
+		r.Want = c.By
+		return w.tryInVain(ctx, r, protocol, to, err)
+	}
+	wants, err2 := w.sources(c.Saw, f)
 	from, ok := w.endpoints[c.From]
 	if err := errors.Join(err, err2); err != nil || !ok {
 		r.Problem = fmt.Sprintf("cannot be tried: %v, from %s", err, c.From)
 		return r
 	}
-	r.Want = want.String()
+	r.Want = wants[0].String()
 	n := 1
-	if strings.HasSuffix(c.By, " pod") || strings.HasSuffix(c.By, " pods") {
+	if strings.ContainsAny(c.By, "|") || strings.HasSuffix(c.By, " pod") || strings.HasSuffix(c.By, " pods") {
 		n = tries
 	}
 	by := map[string]bool{}
@@ -188,7 +231,7 @@ func (w *world) try(ctx context.Context, c Case, protocol string, f family) Resu
 				return r
 			}
 			r.Got = r.Want
-		} else if a.Saw.Addr() != want {
+		} else if !slices.Contains(wants, a.Saw.Addr()) {
 			r.Problem = fmt.Sprintf("%s saw another source", a.Name)
 			return r
 		}
@@ -210,11 +253,39 @@ func wrongAnswer(want string, by map[string]bool) string {
 			return fmt.Sprintf("one pod answered all %d requests", tries)
 		}
 	default:
-		if !by[want] {
-			for name := range by {
+		for name := range by {
+			if !slices.Contains(strings.Split(want, "|"), name) {
 				return name + " answered instead of " + want
 			}
 		}
 	}
 	return ""
+}
+
+// tryInVain wants no answer: none at all, or a refusal.
+func (w *world) tryInVain(ctx context.Context, r Result, protocol string, to netip.AddrPort, err error) Result {
+	from, ok := w.endpoints[r.From]
+	if err != nil || !ok {
+		r.Problem = fmt.Sprintf("cannot be tried: %v, from %s", err, r.From)
+		return r
+	}
+	a := lab.Get(ctx, from.place, probe.Request{Protocol: protocol, To: to, Timeout: time.Second})
+	r.Millis = a.Millis
+	switch {
+	case a.Error == "":
+		r.Got = a.Saw.Addr().String()
+		r.Problem = a.Name + " answered"
+	case strings.Contains(a.Error, "refused"):
+		r.Got = refused
+	case strings.Contains(a.Error, "timeout") || strings.Contains(a.Error, "deadline"):
+		r.Got = dropped
+	case strings.Contains(a.Error, "not permitted"): // how the kernel tells its own process of either, over UDP
+		r.Got = r.Want
+	default:
+		r.Got, r.Problem = "-", a.Error
+	}
+	if r.Problem == "" && r.Got != r.Want {
+		r.Problem = "not " + r.Want
+	}
+	return r
 }

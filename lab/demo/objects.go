@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -22,8 +23,11 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// nodeIDAnnotation carries a node's number.
-const nodeIDAnnotation = "k8s.ovn.org/node-id"
+// Annotations of a node: its number, and all addresses of its host.
+const (
+	nodeIDAnnotation = "k8s.ovn.org/node-id"
+	hostsAnnotation  = "k8s.ovn.org/host-cidrs"
+)
 
 // objects are those of the demo, from manifests or from the API.
 type objects struct {
@@ -112,8 +116,15 @@ func (o *objects) create(ctx context.Context, client kubernetes.Interface) error
 	selects := map[string]bool{}
 	for _, s := range o.services {
 		selects[s.Name] = len(s.Spec.Selector) > 0
-		if _, err := client.CoreV1().Services(s.Namespace).Create(ctx, &s, create); err != nil {
+		made, err := client.CoreV1().Services(s.Namespace).Create(ctx, &s, create)
+		if err != nil {
 			return fmt.Errorf("create Service %s: %w", s.Name, err)
+		}
+		if len(s.Status.LoadBalancer.Ingress) > 0 { // as a load balancer's controller does
+			made.Status = s.Status
+			if _, err := client.CoreV1().Services(s.Namespace).UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
+				return fmt.Errorf("give Service %s its addresses: %w", s.Name, err)
+			}
 		}
 	}
 	for _, s := range o.slices {
@@ -171,6 +182,15 @@ func factsOfNode(n *corev1.Node) (nodeFacts, error) {
 		}
 		f.podCIDRs = append(f.podCIDRs, p)
 	}
+	var hosts []netip.Prefix
+	if err := json.Unmarshal([]byte(n.Annotations[hostsAnnotation]), &hosts); err != nil {
+		return f, fmt.Errorf("annotation %s of node %s: %w", hostsAnnotation, n.Name, err)
+	}
+	for _, p := range hosts {
+		if p.IsSingleIP() { // as addSecondary adds them
+			f.others = append(f.others, p.Addr())
+		}
+	}
 	return f, nil
 }
 
@@ -182,6 +202,20 @@ func factsOfService(s *corev1.Service) (serviceFacts, error) {
 			return f, fmt.Errorf("spec.clusterIPs of Service %s: %w", s.Name, err)
 		}
 		f.clusterIPs = append(f.clusterIPs, ip)
+	}
+	for _, text := range s.Spec.ExternalIPs {
+		ip, err := netip.ParseAddr(text)
+		if err != nil {
+			return f, fmt.Errorf("spec.externalIPs of Service %s: %w", s.Name, err)
+		}
+		f.external = append(f.external, ip)
+	}
+	for _, in := range s.Status.LoadBalancer.Ingress {
+		ip, err := netip.ParseAddr(in.IP)
+		if err != nil {
+			return f, fmt.Errorf("status.loadBalancer of Service %s: %w", s.Name, err)
+		}
+		f.balancer = append(f.balancer, ip)
 	}
 	if len(s.Spec.Ports) > 0 { // TCP and UDP have the same numbers in the demo
 		f.port, f.nodePort = uint16(s.Spec.Ports[0].Port), uint16(s.Spec.Ports[0].NodePort)

@@ -139,6 +139,9 @@ func (d *Demo) settle(ctx context.Context) error {
 func (d *Demo) endpointCounts() map[netip.Addr]int {
 	counts := map[netip.Addr]int{}
 	for _, s := range d.objects.services {
+		if s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal {
+			continue // each node has its own
+		}
 		n := 0
 		for _, p := range d.objects.pods {
 			if len(s.Spec.Selector) > 0 && labels.SelectorFromSet(s.Spec.Selector).Matches(labels.Set(p.Labels)) {

@@ -1,0 +1,81 @@
+package demo
+
+// Words of Case.By besides the name of who must answer. Names with | between them are those of which each may.
+const (
+	refused = "refused" // a TCP reset or an ICMP error comes at once
+	dropped = "dropped" // nothing comes
+)
+
+// More reasons of Case.Why.
+const (
+	whyKept     = "policy Local: the gateway router load-balances and leaves the source alone"
+	whyKeptHost = "policy Local: the gateway bridge leads the client to the host and leaves the source alone"
+	whyIgnored  = "policy Local does not count for clients in the cluster; "
+	whyNoneHere = "policy Local, and the node has no endpoint"
+	whyNone     = "there is no endpoint anywhere"
+	whyOpen     = "nft on the host replaces the own address by the ClusterIP, also 127.0.0.1 and ::1"
+)
+
+// policyCases are those of policies.yaml: traffic policies, addresses outside of the cluster's ranges, source ranges, and
+// what must not be answered.
+func policyCases() []Case {
+	const a, b, c = "NodePort node-a", "NodePort node-b", "NodePort node-c"
+	return []Case{
+		// Policy Local: the source of clients outside is kept.
+		{"client", "keeppod", a, "pod-a1", "client", whyKept},
+		{"client", "keephost", a, "host-a", "client", whyKeptHost},
+		{"client", "elsewhere", c, "pod-c1", "client", whyKept},
+		{"client", "elsewhere", a, dropped, "", whyNoneHere},
+		{"client", "keeppod", b, dropped, "", whyNoneHere},
+		{"client", "keepmixed", a, "host-a|pod-a1", "client|masquerade", whyKept + "; with several endpoints, that on the host sees " + masquerade},
+		{"host-b", "keeppod", a, "pod-a1", "host-b", whyKept},
+		{"host-b", "keephost", a, "host-a", "host-b", whyKeptHost},
+		{"host-a", "keeppod", a, "pod-a1", join + "node-a", whyIgnored + whyDNAT},
+		{"host-a", "keephost", a, "host-a", masquerade, whyIgnored + whyDNAT},
+		{"host-a", "elsewhere", a, "pod-c1", join + "node-a", whyIgnored + whyDNAT},
+		{"host-a", "keeppod", "ClusterIP", "pod-a1", join + "node-a", whyJoin},
+		{"pod-a2", "keeppod", a, "pod-a1", "pod-a2", whyIgnored + whyPod},
+		{"pod-a2", "keephost", a, "host-a", "pod-a2", whyIgnored + whyMP0},
+		{"pod-a2", "elsewhere", a, "pod-c1", "pod-a2", whyIgnored + whyPod},
+		// Internal policy Local.
+		{"pod-a2", "nearpod", "ClusterIP", "pod-a1|pod-a2", "pod-a2", whyPod},
+		{"pod-b1", "nearpod", "ClusterIP", "pod-b1|pod-b2", "pod-b1", whyPod},
+		{"host-a", "nearpod", "ClusterIP", "pod-a1|pod-a2", join + "node-a", whyJoin},
+		{"host-a", "nearpod", a, "some pods", join + "node-a", "the internal policy does not count for NodePorts"},
+		{"client", "nearpod", a, "some pods", join + "node-a", "the internal policy does not count for NodePorts"},
+		{"pod-a2", "nearhost", "ClusterIP", "host-a", "pod-a2", whyMP0},
+		{"host-a", "nearhost", "ClusterIP", "host-a", masquerade, whyMasq},
+		{"host-b", "nearhost", "ClusterIP", "host-b", masquerade, whyMasq},
+		{"pod-c1", "nearhost", "ClusterIP", dropped, "", whyNoneHere},
+		{"host-c", "nearhost", "ClusterIP", dropped, "", whyNoneHere},
+		// Addresses outside of the cluster's ranges.
+		{"client", "outer", "external", "pod-a1", join + "node-a", whyJoin},
+		{"client", "outer", "balancer", "pod-a1", join + "node-a", whyJoin},
+		{"client", "outerlocal", "balancer", "pod-a1", "client", whyKept},
+		{"client", "outerhost", "balancer", "host-a", "client", whyKeptHost},
+		{"client", "barred", "balancer", dropped, "", "loadBalancerSourceRanges"},
+		{"client", "barred", a, "pod-a1", join + "node-a", "source ranges are those of the load balancer's address only"},
+		{"host-a", "outer", "external", "pod-a1", join + "node-a", whyDNAT},
+		{"host-b", "outerlocal", "balancer", "pod-a1", join + "node-b", "a node may always reach load balancers' addresses"},
+		{"host-a", "barred", "balancer", "pod-a1", join + "node-a", "a node may always reach load balancers' addresses"},
+		{"pod-a2", "outer", "external", "pod-a1", "pod-a2", whyPod},
+		{"pod-b1", "outerlocal", "balancer", dropped, "", "loadBalancerSourceRanges"},
+		// The host's other addresses.
+		{"host-a", "podlocal", "localhost", "pod-a1", join + "node-a", whyOpen},
+		{"host-a", "podremote", "localhost", "pod-c1", join + "node-a", whyOpen},
+		{"host-a", "hostself", "localhost", "host-a", masquerade, whyOpen},
+		{"host-a", "hostother", "localhost", "host-b", "host-a", whyOpen},
+		{"host-a", "elsewhere", "localhost", "pod-c1", join + "node-a", whyOpen},
+		{"host-a", "podlocal", "secondary node-a", "pod-a1", join + "node-a", whyDNAT},
+		{"pod-a2", "podlocal", "secondary node-a", "pod-a1", "pod-a2", whyPod},
+		// Nobody.
+		{"client", "nobody", a, refused, "", whyNone},
+		{"host-a", "nobody", a, refused, "", whyNone},
+		{"host-a", "nobody", "ClusterIP", refused, "", whyNone},
+		{"pod-a2", "nobody", "ClusterIP", refused, "", whyNone},
+		{"host-a", "podlocal", "other port", refused, "", "the Service has no such port"},
+		{"pod-a2", "podlocal", "other port", refused, "", "the Service has no such port"},
+		{"host-a", "podlocal", "unallocated", dropped, "", "no Service has the address"},
+		{"pod-a2", "podlocal", "unallocated", dropped, "", "no Service has the address"},
+	}
+}
