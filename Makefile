@@ -6,7 +6,7 @@ LAB := $(BIN)/lab
 .DEFAULT_GOAL := help
 # One setting for builds and tests, so that the libraries are compiled once.
 export CGO_ENABLED := 0
-.PHONY: help setup build image image-oci manifests cluster-parts cluster e2e cluster-down demo demo-down test check bench golden fuzz clean
+.PHONY: help setup build image image-oci manifests cluster-parts cluster e2e cluster-down demo demo-down test check bench soak golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,7 +82,10 @@ check: ## gofmt, go vet, staticcheck, go mod tidy
 bench: setup image ## benchmarks, each beside what it is measured against
 	$(GO) test -timeout 30m -p 1 -run '^$$' -bench . -benchtime 1x ./...
 
-golden: ## rewrite the stories' wanted states and walks (review the difference like code)
+soak: ## ask random clusters whether every packet does what the semantics say; FOR=10m
+	$(GO) test ./walk -run Semantics -timeout 0 -soak $(or $(FOR),10m)
+
+golden: ## rewrite the stories' wanted states and walks, and docs/walks (review the difference like code)
 	$(GO) test ./plan -run Stories -update
 
 fuzz: ## each fuzzer for 20 seconds
