@@ -64,8 +64,10 @@ e2e: cluster-parts ## test the cluster that `make cluster` left up, as a user wo
 cluster-down: build ## remove what `make cluster` left up
 	@$(LAB) cluster down
 
-demo: setup build ## three nodes, a Kubernetes API, every way to a Service; leaves the lab up
-	@$(LAB) demo
+# Gateway mode of the demo's nodes: shared, local or detached.
+MODE ?= shared
+demo: setup build ## three nodes, a Kubernetes API, every way to a Service (MODE=detached: gateway mode); leaves the lab up
+	@$(LAB) demo --mode $(MODE)
 
 demo-down: build ## remove what `make demo` left up
 	@$(LAB) down
