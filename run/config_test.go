@@ -64,11 +64,15 @@ func values() map[string]struct {
 		"kubernetes manifests":     {[]string{"/etc/manifests"}, nil},
 		"kubernetes service-cidrs": {[]string{"10.0.0.0/8", "fd00::/112,10.96.0.0/12"}, map[string]string{"": notSubnet, "10.96.0.0": notSubnet, "10.96.0.0/12,": notSubnet}},
 
-		"gateway mode":      {nil, map[string]string{"": "is not one of", "local": "is not one of", "Shared": "is not one of"}},
+		"gateway mode": {[]string{"local", "detached"}, map[string]string{"": "is not one of", "disabled": "is not one of", "Shared": "is not one of"}},
+		"gateway advertise-address": {[]string{"10.44.0.9", "fd44::1", "10.44.0.9,fd44::1"}, map[string]string{
+			"x": `"x" is not an address`, "10.44.0.0/32": "is not an address", "10.0.0.1,10.0.0.2": "10.0.0.2 is a second IPv4 address"}},
 		"gateway interface": {[]string{"breth0"}, map[string]string{"": "is empty"}},
 		"gateway next-hop": {[]string{"172.18.0.1", "fe80::1", "172.18.0.1,fc00::1"}, map[string]string{
 			"gw": `"gw" is not an address`, "10.0.0.1,10.0.0.2": "10.0.0.2 is a second IPv4 address", "fe80::1%eth0": "is not an address", "::ffff:10.0.0.1": "is not an address"}},
 		"gateway nodeport":             {[]string{"false"}, map[string]string{"": "is neither true nor false", "yes": "is neither true nor false"}},
+		"gateway uplink":               {[]string{"eth1"}, nil},
+		"gateway nodeport-addresses":   {[]string{"primary", "10.0.0.0/8,fd00::/8"}, nil},
 		"gateway v4-masquerade-subnet": subnet(true, "169.254.0.0/17", "169.254.169.0/30"),
 		"gateway v6-masquerade-subnet": subnet(false, "fd69::/112", "fd69::/126"),
 		"gateway v4-join-subnet":       subnet(true, "10.128.0.0/16", "10.128.0.0/17"),
