@@ -72,7 +72,7 @@ demo: setup build ## three nodes, a Kubernetes API, every way to a Service (MODE
 demo-down: build ## remove what `make demo` left up
 	@$(LAB) down
 
-test: setup image check ## all tests, on real Open vSwitch, OVN, nft, kernel and API server
+test: setup image $(BIN)/helm check ## all tests, on real Open vSwitch, OVN, nft, kernel and API server
 	$(GO) test -timeout 20m -p 1 ./...
 
 check: ## gofmt, go vet, staticcheck, go mod tidy
@@ -87,8 +87,10 @@ bench: setup image ## benchmarks, each beside what it is measured against
 soak: ## ask random clusters whether every packet does what the semantics say; FOR=10m
 	$(GO) test ./walk -run Semantics -timeout 0 -soak $(or $(FOR),10m)
 
-golden: ## rewrite the stories' wanted states and walks, and docs/walks (review the difference like code)
+golden: ## rewrite what is made of the sources: stories, docs/walks, docs/configuration.md, the chart's values (review it like code)
 	$(GO) test ./plan -run Stories -update
+	$(GO) test ./run -run ConfigurationDocument -update
+	$(GO) test ./charts -run Values -update
 
 fuzz: ## each fuzzer for 20 seconds
 	@for f in $$(grep -rlE '^func Fuzz' --include=*_test.go .); do for n in $$(grep -oE '^func Fuzz\w+' $$f | cut -c6-); do \
