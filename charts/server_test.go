@@ -36,6 +36,7 @@ const namespace = "hairpin"
 // server is a real API server.
 type server struct {
 	host   *lab.Host
+	file   string // the administrator's kubeconfig
 	config *rest.Config
 	client kubernetes.Interface
 	any    dynamic.Interface
@@ -67,7 +68,7 @@ func startServer(t *testing.T) *server {
 	})
 	must(t, err)
 	t.Cleanup(func() { must(t, api.Stop()) })
-	s := &server{host: host, warned: &warnings{}}
+	s := &server{host: host, file: api.Kubeconfig(), warned: &warnings{}}
 	s.config, err = api.RESTConfig()
 	must(t, err)
 	s.config.WarningHandler = s.warned
@@ -109,6 +110,7 @@ func (s *server) create(ctx context.Context, o *unstructured.Unstructured, dry b
 func TestOnServer(t *testing.T) {
 	s := startServer(t)
 	t.Run("accepted", func(t *testing.T) { testAccepted(t, s) })
+	t.Run("finds the API server", func(t *testing.T) { testLookup(t, s) })
 	t.Run("installed", func(t *testing.T) { testRights(t, s) })
 }
 
@@ -133,6 +135,33 @@ func testAccepted(t *testing.T, s *server) {
 	}
 	if len(s.warned.said) > 0 {
 		t.Errorf("the server warns: %q", s.warned.said)
+	}
+}
+
+// testLookup: in a cluster of kubeadm, nobody need say where the API server is.
+func testLookup(t *testing.T, s *server) {
+	path, err := helm()
+	must(t, err)
+	install := func() string {
+		home := t.TempDir()
+		cmd := s.host.Command(t.Context(), "env", "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
+			path, "install", "hairpin", "hairpin", "--namespace", namespace, "--kubeconfig", s.file, "--dry-run=server")
+		out, _ := cmd.CombinedOutput()
+		return string(out)
+	}
+	if out := install(); !strings.Contains(out, "apiServer.host is needed") {
+		t.Errorf("without cluster-info: %s", out)
+	}
+	_, err = s.client.CoreV1().ConfigMaps("kube-public").Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "cluster-info"},
+		Data:       map[string]string{"kubeconfig": "apiVersion: v1\nkind: Config\nclusters:\n- name: \"\"\n  cluster: {server: \"https://[fd00::10]:6443\"}\n"},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	out := install()
+	for _, want := range []string{`{name: KUBERNETES_SERVICE_HOST, value: "fd00::10"}`, `{name: KUBERNETES_SERVICE_PORT, value: "6443"}`} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %s in\n%s", want, out)
+		}
 	}
 }
 
