@@ -1,0 +1,71 @@
+// Package v1 holds the types of the API group k8s.ovn.org in version v1, those of OVN-Kubernetes: manifests, clients and
+// status of one serve the other. The resource definition is charts/hairpin/crds/egressips.yaml; a test holds the two
+// together.
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is the API group and version.
+func GroupVersion() schema.GroupVersion {
+	return schema.GroupVersion{Group: "k8s.ovn.org", Version: "v1"}
+}
+
+// Resource is the name of EgressIPs in the API's paths.
+const Resource = "egressips"
+
+// AddToScheme makes the types known to a scheme.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion(), &EgressIP{}, &EgressIPList{})
+	metav1.AddToGroupVersion(s, GroupVersion())
+	return nil
+}
+
+// EgressIP gives pods a source address for what leaves the cluster. It is cluster-scoped.
+type EgressIP struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   EgressIPSpec   `json:"spec"`
+	Status EgressIPStatus `json:"status,omitempty"`
+}
+
+// EgressIPSpec is what the administrator wants.
+type EgressIPSpec struct {
+	// EgressIPs are the addresses, of either family. With several of one family, connections are spread over them.
+	EgressIPs []string `json:"egressIPs"`
+	// NamespaceSelector picks namespaces by their labels; the empty one picks all.
+	NamespaceSelector metav1.LabelSelector `json:"namespaceSelector"`
+	// PodSelector picks pods in these namespaces by their labels; the empty one picks all.
+	PodSelector metav1.LabelSelector `json:"podSelector,omitempty"`
+}
+
+// EgressIPStatus is what is so: which node has which address. Addresses of the spec that are not in Items have no node, and
+// a condition of type EgressIPAssigned says why.
+type EgressIPStatus struct {
+	Items      []EgressIPStatusItem `json:"items"`
+	Conditions []metav1.Condition   `json:"conditions,omitempty"`
+}
+
+// EgressIPStatusItem is one address that a node has.
+type EgressIPStatusItem struct {
+	Node     string `json:"node"`
+	EgressIP string `json:"egressIP"`
+}
+
+// EgressIPList is a list of EgressIPs.
+type EgressIPList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []EgressIP `json:"items"`
+}
+
+// Condition types of an EgressIP.
+const (
+	ConditionAssigned = "EgressIPAssigned" // every address of the spec has a node
+	ConditionSelects  = "PodsSelected"     // False while an older EgressIP has pods that this one selects, too
+)

@@ -1,0 +1,141 @@
+package v1_test
+
+import (
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	v1 "hairpin/api/v1"
+)
+
+const crdFile = "../../charts/hairpin/crds/egressips.yaml"
+
+func full() *v1.EgressIP {
+	selector := metav1.LabelSelector{
+		MatchLabels:      map[string]string{"app": "web"},
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "environment", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"development"}}},
+	}
+	return &v1.EgressIP{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "k8s.ovn.org/v1", Kind: "EgressIP"},
+		ObjectMeta: metav1.ObjectMeta{Name: "egressip-prod", Labels: map[string]string{"a": "b"}},
+		Spec:       v1.EgressIPSpec{EgressIPs: []string{"172.18.0.33", "172.18.0.44"}, NamespaceSelector: selector, PodSelector: *selector.DeepCopy()},
+		Status: v1.EgressIPStatus{
+			Items:      []v1.EgressIPStatusItem{{Node: "ovn-worker", EgressIP: "172.18.0.33"}},
+			Conditions: []metav1.Condition{{Type: v1.ConditionAssigned, Status: metav1.ConditionFalse, Reason: "NoMatchingNodeFound", LastTransitionTime: metav1.Now()}},
+		},
+	}
+}
+
+// TestDeepCopy: a copy is equal and shares nothing.
+func TestDeepCopy(t *testing.T) {
+	list := &v1.EgressIPList{Items: []v1.EgressIP{*full()}}
+	copied := list.DeepCopyObject().(*v1.EgressIPList)
+	if !reflect.DeepEqual(list, copied) {
+		t.Fatalf("%+v is not %+v", copied, list)
+	}
+	shares(t, reflect.ValueOf(list), reflect.ValueOf(copied), "list")
+	var none *v1.EgressIP
+	if none.DeepCopyObject() != nil || (*v1.EgressIPList)(nil).DeepCopyObject() != nil {
+		t.Error("a copy of nothing is something")
+	}
+}
+
+// shares compares two equal values pointer by pointer.
+func shares(t *testing.T, a, b reflect.Value, path string) {
+	switch a.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Slice:
+		if !a.IsNil() && a.Pointer() == b.Pointer() && a.Type().String() != "*time.Location" {
+			t.Errorf("%s is shared", path)
+		}
+	}
+	switch a.Kind() {
+	case reflect.Pointer:
+		if !a.IsNil() && a.Type().String() != "*time.Location" {
+			shares(t, a.Elem(), b.Elem(), path)
+		}
+	case reflect.Struct:
+		for i := range a.NumField() {
+			shares(t, a.Field(i), b.Field(i), path+"."+a.Type().Field(i).Name)
+		}
+	case reflect.Slice:
+		for i := range a.Len() {
+			shares(t, a.Index(i), b.Index(i), path)
+		}
+	}
+}
+
+// TestDefinitionHasTheFields: the resource definition and the Go types name the same fields, so that the API server drops
+// nothing that we write.
+func TestDefinitionHasTheFields(t *testing.T) {
+	text, err := os.ReadFile(crdFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crd struct {
+		Spec struct {
+			Group    string
+			Names    struct{ Plural, Kind string }
+			Versions []struct {
+				Name   string
+				Schema struct {
+					OpenAPIV3Schema node `json:"openAPIV3Schema"`
+				}
+			}
+		}
+	}
+	if err := yaml.Unmarshal(text, &crd); err != nil {
+		t.Fatal(err)
+	}
+	v := crd.Spec.Versions[0]
+	if got := (v1.GroupVersion().String()); got != crd.Spec.Group+"/"+v.Name || crd.Spec.Names.Plural != v1.Resource || crd.Spec.Names.Kind != "EgressIP" {
+		t.Errorf("the definition is of %s/%s %s", crd.Spec.Group, v.Name, crd.Spec.Names.Plural)
+	}
+	root := v.Schema.OpenAPIV3Schema
+	delete(root.Properties, "metadata")
+	compare(t, root, reflect.TypeFor[v1.EgressIP](), "")
+}
+
+type node struct {
+	Type                 string
+	Properties           map[string]node
+	Items                *node
+	AdditionalProperties *node `json:"additionalProperties"`
+}
+
+func compare(t *testing.T, s node, of reflect.Type, path string) {
+	t.Helper()
+	switch {
+	case s.Items != nil:
+		compare(t, *s.Items, of.Elem(), path+"[]")
+		return
+	case of.Kind() != reflect.Struct || s.Type != "object":
+		return
+	}
+	var fields []string
+	for i := range of.NumField() {
+		f := of.Field(i)
+		name, rest, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case rest == "inline":
+			fields = append(fields, "apiVersion", "kind")
+		case name != "metadata":
+			fields = append(fields, name)
+			compare(t, s.Properties[name], f.Type, path+"."+name)
+		}
+	}
+	for _, name := range fields {
+		if _, has := s.Properties[name]; !has {
+			t.Errorf("the definition has no %s.%s", path, name)
+		}
+	}
+	for name := range s.Properties {
+		if !slices.Contains(fields, name) {
+			t.Errorf("the Go type has no %s.%s", path, name)
+		}
+	}
+}
