@@ -156,10 +156,17 @@ func comparable(s datapath.State) datapath.State {
 
 // What IPv4 has, IPv6 has, in its own words.
 func TestMirror(t *testing.T) {
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) { testMirror(t, mode) })
+	}
+}
+
+func testMirror(t *testing.T, mode string) {
 	v4 := large(5, 300, cluster.IPv4)
 	for _, n := range v4.Nodes {
 		n.Addresses, n.HostAddresses, n.PodCIDRs = n.Addresses[:1], append(n.HostAddresses[:1:1], prefix("172.20.0.7/32")), n.PodCIDRs[:1]
-		n.Gateway.Addresses, n.Gateway.NextHops, n.Gateway.Userspace = n.Gateway.Addresses[:1], n.Gateway.NextHops[:1], true
+		n.Gateway.Addresses, n.Gateway.NextHops, n.Gateway.Userspace = n.Gateway.Addresses[:1], n.Gateway.NextHops[:1], mode != cluster.ModeDetached // tunnels have one family
+		inMode(n, mode)
 	}
 	for _, p := range v4.Pods {
 		p.IPs = p.IPs[:1]

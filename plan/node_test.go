@@ -147,9 +147,15 @@ func TestLargestNumber(t *testing.T) {
 
 // Every flow of a plan is one that Open vSwitch keeps as it is written.
 func TestFlowsAreAccepted(t *testing.T) {
-	state, problems := plan.Node(large(3, 100, cluster.IPv4, cluster.IPv6), "node-000")
-	if len(problems) > 0 {
-		t.Fatal(problems)
+	for _, mode := range modes {
+		s := large(3, 100, cluster.IPv4, cluster.IPv6)
+		for _, n := range s.Nodes {
+			inMode(n, mode)
+		}
+		state, problems := plan.Node(s, "node-000")
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		check(t, state)
 	}
-	check(t, state)
 }

@@ -116,6 +116,9 @@ func TestPlannerIsNode(t *testing.T) {
 		a, b := node("node-a", 1, 3), node("node-b", 2, 4)
 		a.HostAddresses = append(a.HostAddresses, prefix("172.20.0.1/32"), prefix("fd00:20::1/128"))
 		a.Gateway.Userspace = true
+		mode := rapid.SampledFrom(modes).Draw(t, "mode")
+		inMode(a, mode)
+		inMode(b, mode)
 		s := snapshot(a, b)
 		p := plan.NewPlanner()
 		var given []datapath.State
@@ -172,7 +175,7 @@ func TestPlannerKeepsWhatDidNotChange(t *testing.T) {
 
 // The order in which objects become known does not matter.
 func TestOrder(t *testing.T) {
-	for _, name := range []string{"nodeport", "problems"} {
+	for _, name := range []string{"nodeport", "problems", "local", "detached"} {
 		archive, err := os.ReadFile(filepath.Join("testdata", name+".txtar"))
 		if err != nil {
 			t.Fatal(err)

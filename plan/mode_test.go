@@ -1,0 +1,162 @@
+package plan_test
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/host"
+	"hairpin/datapath/nb"
+	"hairpin/datapath/nft"
+	"hairpin/plan"
+)
+
+var modes = []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached}
+
+// inMode gives a node another gateway mode, with what it finds then.
+func inMode(n *cluster.Node, mode string) {
+	g := &n.Gateway
+	g.Mode = mode
+	if mode != cluster.ModeDetached {
+		return
+	}
+	g.Uplink, g.Device, g.MAC = "", "eth0", cluster.MAC{0x0a, 0x58, 10, 44}
+	var own []netip.Prefix
+	for _, a := range g.Addresses {
+		if a.Addr().Is4() {
+			own = append(own, prefix("10.44.0.0/32"))
+		} else {
+			own = append(own, prefix("fd00:10:44::/128"))
+		}
+	}
+	g.Addresses = own
+}
+
+// nodeIn gives the first node of a cluster in a mode.
+func nodeIn(mode string) *cluster.Node {
+	n := node("node-a", 1, 3)
+	n.Gateway.Userspace = true
+	inMode(n, mode)
+	return n
+}
+
+// The number of nft rules and of routes does not depend on the number of Services; nor, where the host leads clients to
+// them, does that of flows.
+func TestServicesAreElements(t *testing.T) {
+	count := func(s *cluster.Snapshot, mode string) (rules, routes, flows int) {
+		for _, n := range s.Nodes {
+			inMode(n, mode)
+		}
+		state, problems := plan.Node(s, "node-000")
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		for _, c := range state.NFT[nft.Inet].Chains {
+			rules += len(c.Rules)
+		}
+		return rules, len(state.Host.Routes), len(state.Bridge.Flows)
+	}
+	for _, mode := range modes {
+		r1, h1, f1 := count(large(3, 10, cluster.IPv4, cluster.IPv6), mode)
+		r2, h2, f2 := count(large(3, 500, cluster.IPv4, cluster.IPv6), mode)
+		if r1 != r2 || h1 != h2 {
+			t.Errorf("%s: %d rules and %d routes for 10 Services, %d and %d for 500", mode, r1, h1, r2, h2)
+		}
+		if mode != cluster.ModeShared && f1 != f2 {
+			t.Errorf("%s: %d flows for 10 Services, %d for 500", mode, f1, f2)
+		}
+	}
+}
+
+// A detached bridge has nothing of the machine's: no port, no borrowed address or route, and no flow but to and from the
+// gateway router and the host.
+func TestDetachedLeavesTheWireAlone(t *testing.T) {
+	state, problems := plan.Node(snapshot(nodeIn(cluster.ModeDetached), service("a", "10.96.0.1:80", 30001, "172.18.0.3:80")), "node-a")
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	for _, f := range state.Bridge.Flows {
+		for _, p := range f.Ports() {
+			if p != "patch-breth0_node-a-to-br-int" {
+				t.Errorf("a flow names port %s: %s", p, f)
+			}
+		}
+		if slices.Contains(f.Actions, flow.Action(flow.Normal{})) {
+			t.Errorf("a flow switches as it likes: %s", f)
+		}
+	}
+	for _, r := range state.Host.Routes {
+		if r.Borrowed || r.Prefix.Bits() == 0 || r.Link == "eth0" {
+			t.Errorf("a route of the machine's: %+v", r)
+		}
+	}
+	for k, a := range state.Host.Addresses {
+		if a.Borrowed || k.Link == "eth0" {
+			t.Errorf("an address of the machine's: %+v", a)
+		}
+	}
+	if _, ok := state.Host.Links["eth0"]; ok {
+		t.Error("the NIC is in the plan")
+	}
+	if c := state.NFT[nft.Netdev].Chains["uplink"]; c != nil {
+		t.Errorf("the kernel is made deaf: %+v", c)
+	}
+}
+
+// Tunnels of a detached node leave through the host on the userspace datapath, and are the host's own on the kernel's.
+func TestDetachedTunnels(t *testing.T) {
+	a := nodeIn(cluster.ModeDetached)
+	b, far := node("node-b", 2, 4), node("node-c", 3, 5)
+	far.Addresses = []netip.Addr{addr("192.0.2.5")}
+	state, problems := plan.Node(snapshot(a, b, far), "node-a")
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	via := addr("169.254.170.1")
+	got := state.Bridge
+	if got.TunnelBridge != claims.EncapBridge || len(got.TunnelRoutes) != 2 || got.TunnelRoutes[addr("172.18.0.4")] != via || got.TunnelRoutes[addr("192.0.2.5")] != via {
+		t.Errorf("tunnel routes are %v by %q", got.TunnelRoutes, got.TunnelBridge)
+	}
+	if mac := state.Host.Links[claims.EncapHost].MAC; len(got.TunnelNeighbors) != 1 || got.TunnelNeighbors[via] != mac || mac == (cluster.MAC{}) {
+		t.Errorf("tunnel neighbours are %v, the host's end has %v", got.TunnelNeighbors, mac)
+	}
+	if state.NFT[nft.Netdev].Chains["tunnels"].Device != "eth0" {
+		t.Errorf("tunnels are taken from %+v", state.NFT[nft.Netdev].Chains["tunnels"])
+	}
+	a.Gateway.Userspace = false
+	state, _ = plan.Node(snapshot(a, b, far), "node-a")
+	if len(state.Bridge.TunnelRoutes)+len(state.Bridge.TunnelNeighbors) > 0 || state.NFT[nft.Netdev] != nil || state.Host.Links[claims.EncapBridge] != (host.Link{}) {
+		t.Error("the kernel datapath needs no way for tunnels")
+	}
+}
+
+// Pods leave by the host where its routing decides, and nothing there gives them the node's address but its own nft.
+func TestPodsLeaveByTheHost(t *testing.T) {
+	for _, mode := range modes {
+		state, _ := plan.Node(snapshot(nodeIn(mode)), "node-a")
+		var hops []netip.Addr
+		nats := 0
+		for _, r := range state.NB {
+			switch r := r.(type) {
+			case *nb.Route:
+				if r.BySource && r.Prefix == prefix("10.244.0.0/16") {
+					hops = append(hops, r.NextHop)
+				}
+			case *nb.NAT:
+				if r.Logical == prefix("10.244.1.0/24") {
+					nats++
+				}
+			}
+		}
+		hop, hidden := addr("10.244.1.2"), 0
+		if mode == cluster.ModeShared {
+			hop, hidden = addr("100.64.0.2"), 1
+		}
+		if !slices.Equal(hops, []netip.Addr{hop}) || nats != hidden || (state.NFT[nft.Inet].Chains["egress"] == nil) != (mode == cluster.ModeShared) {
+			t.Errorf("%s: pods leave by %v, with %d rows of NAT", mode, hops, nats)
+		}
+	}
+}
