@@ -29,6 +29,7 @@ type Process struct {
 	OVSRunDir  string // [default] ovs-run-dir: db.sock and the control sockets of Open vSwitch
 	OVNRunDir  string // [default] ovn-run-dir: sockets of the node's OVN databases
 	LogLevel   string // [logging] level: debug, info, warn, error
+	Repair     bool   // [default] repair: put back what others change
 	Uplink     string // [gateway] uplink: the device to take into the gateway bridge; empty = the default route's
 
 	Healthz, Metrics                     []netip.AddrPort // [default] healthz-bind-address, metrics-bind-address: of the agent
@@ -74,6 +75,7 @@ func DefaultConfig() Config {
 			OVSRunDir: "/run/openvswitch",
 			OVNRunDir: "/run/ovn",
 			LogLevel:  "info",
+			Repair:    true,
 			Healthz:   []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:10256"), netip.MustParseAddrPort("[::]:10256")},
 			Metrics:   []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:10249"), netip.MustParseAddrPort("[::1]:10249")},
 		},
@@ -104,6 +106,9 @@ func defaultOptions() []Option {
 		path("default", "run-dir", "folder for the agent's sockets", func(c *Config) *string { return &c.Process.RunDir }),
 		path("default", "ovs-run-dir", "folder of Open vSwitch's sockets", func(c *Config) *string { return &c.Process.OVSRunDir }),
 		path("default", "ovn-run-dir", "folder of the node's OVN database sockets", func(c *Config) *string { return &c.Process.OVNRunDir }),
+		{"default", "repair", "put back what others change on the node; false: only tell of it (hairpin diff, hairpin explain --live)",
+			func(c *Config, v string) error { return setBool(&c.Process.Repair, v) },
+			func(c *Config) string { return strconv.FormatBool(c.Process.Repair) }},
 		oneOf("logging", "level", "least severe log line to write", func(c *Config) *string { return &c.Process.LogLevel }, "debug", "info", "warn", "error"),
 		perFamily("clustermanager", "v4-transit-subnet", "addresses of the nodes' routers towards each other", cluster.IPv4, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 16),
 		perFamily("clustermanager", "v6-transit-subnet", "addresses of the nodes' routers towards each other", cluster.IPv6, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 112),
@@ -135,14 +140,7 @@ func gatewayOptions() []Option {
 			func(c *Config, v string) error { return setAddrs(&c.Cluster.Gateway.NextHops, v) },
 			func(c *Config) string { return join(c.Cluster.Gateway.NextHops) }},
 		{"gateway", "nodeport", "serve NodePorts",
-			func(c *Config, v string) error {
-				on, err := strconv.ParseBool(v)
-				if err != nil {
-					return fmt.Errorf("%q is neither true nor false", v)
-				}
-				c.Cluster.Gateway.NodePort = on
-				return nil
-			},
+			func(c *Config, v string) error { return setBool(&c.Cluster.Gateway.NodePort, v) },
 			func(c *Config) string { return strconv.FormatBool(c.Cluster.Gateway.NodePort) }},
 		{"gateway", "nodeport-addresses", "on which of the node's addresses: primary (the Node's InternalIPs), ranges, or both; empty = all, 127.0.0.1 and ::1 as well",
 			func(c *Config, v string) error { return setNodePortOn(&c.Cluster.Gateway.NodePorts, v) },
@@ -171,6 +169,15 @@ func path(section, key, usage string, field func(*Config) *string) Option {
 		return nil
 	}
 	return o
+}
+
+func setBool(dst *bool, v string) error {
+	on, err := strconv.ParseBool(v)
+	if err != nil {
+		return fmt.Errorf("%q is neither true nor false", v)
+	}
+	*dst = on
+	return nil
 }
 
 func oneOf(section, key, usage string, field func(*Config) *string, words ...string) Option {

@@ -40,6 +40,14 @@ type everyNode struct {
 
 // clusterStatus asks all nodes.
 func clusterStatus(o StatusOptions) (func(context.Context) (*ClusterStatus, error), error) {
+	e, err := newEveryNode(o)
+	if err != nil {
+		return nil, err
+	}
+	return e.look, nil
+}
+
+func newEveryNode(o StatusOptions) (*everyNode, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.Kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.Context}).ClientConfig()
@@ -51,8 +59,7 @@ func clusterStatus(o StatusOptions) (func(context.Context) (*ClusterStatus, erro
 	if err != nil {
 		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
 	}
-	e := &everyNode{client, config, o}
-	return e.look, nil
+	return &everyNode{client, config, o}, nil
 }
 
 func (e *everyNode) look(ctx context.Context) (*ClusterStatus, error) {
@@ -116,12 +123,22 @@ func choosePod(pods []corev1.Pod, node string) (pod *corev1.Pod, why string) {
 
 // ask runs `hairpin status` in an agent's container.
 func (e *everyNode) ask(ctx context.Context, pod *corev1.Pod) (*Report, error) {
+	out, err := e.exec(ctx, pod, "hairpin", "status", "--output=json")
+	if r, bad := parseReport(out); bad == nil {
+		return r, nil // with an error, when not all is well
+	}
+	if err == nil {
+		err = errors.New("no report in the answer")
+	}
+	return nil, err
+}
+
+// exec runs a command in an agent's container and gives what it printed, also when it failed.
+func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, command ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
 	defer cancel()
 	q := e.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{
-			Container: agentContainer, Command: []string{"hairpin", "status", "--output=json"}, Stdout: true, Stderr: true,
-		}, scheme.ParameterCodec)
+		VersionedParams(&corev1.PodExecOptions{Container: agentContainer, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec)
 	ws, err := remotecommand.NewWebSocketExecutor(e.config, "GET", q.URL().String())
 	if err != nil {
 		return nil, fmt.Errorf("exec: %w", err)
@@ -140,18 +157,15 @@ func (e *everyNode) ask(ctx context.Context, pod *corev1.Pod) (*Report, error) {
 	}
 	var out, errs bytes.Buffer
 	err = either.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errs})
-	if r, bad := parseReport(out.Bytes()); bad == nil {
-		return r, nil // with an error, when not all is well
-	}
 	switch said := strings.TrimSpace(errs.String()); {
+	case err == nil:
+		return out.Bytes(), nil
 	case said != "":
-		return nil, errors.New(strings.TrimPrefix(said, "hairpin: "))
+		return out.Bytes(), errors.New(strings.TrimPrefix(said, "hairpin: "))
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("no answer within %s", e.options.Timeout)
-	case err != nil:
-		return nil, fmt.Errorf("exec: %w", err)
+		return out.Bytes(), fmt.Errorf("no answer within %s", e.options.Timeout)
 	}
-	return nil, errors.New("no report in the answer")
+	return out.Bytes(), fmt.Errorf("exec: %w", err)
 }
 
 // leader reads the controllers' Lease.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"hairpin/cluster"
 	"hairpin/datapath"
@@ -21,9 +22,15 @@ type ExplainOptions struct {
 	Proto            string // tcp, udp, sctp or empty
 	IPFamily         string // 4, 6 or empty
 
-	Dir    string // folder of manifests; empty: the API (with a kubeconfig) or the agent of this node
-	Diff   string // folder of manifests after a change; what it does to the packet is told
-	Live   bool   // compare with what is really on the nodes
+	Dir  string // folder of manifests; empty: the API (with a kubeconfig) or the agent of this node
+	Diff string // folder of manifests after a change; what it does to the packet is told
+	Live bool   // compare with what is really on the nodes
+	// EveryNode reads all nodes on the way back, through the API server; else Live means this node's agent.
+	EveryNode bool
+	Context   string // of the kubeconfig
+	Namespace string // of the agents' pods
+	Timeout   time.Duration
+
 	Output string // text, json, markdown or svg
 	Colour bool
 }

@@ -3,10 +3,18 @@ package run
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"os"
+	"slices"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
@@ -16,52 +24,169 @@ import (
 	"hairpin/walk/explain"
 )
 
-// explainLive walks the packet twice, through what the nodes must have and through what was read back from this node,
-// and names the first difference on its way.
+// explainLive walks the packet twice, through what the nodes must have and through what was read back from the nodes on
+// its way, and names the first difference.
 func explainLive(ctx context.Context, w, errw io.Writer, o ExplainOptions, c Config) error {
-	own, err := agentSnapshot(ctx, c)
+	ask, s, err := liveSource(ctx, o, c)
 	if err != nil {
 		return err
 	}
-	s, err := explainedSnapshot(ctx, o.Dir, c)
+	must, err := explainIn(io.Discard, s, o.Question)
 	if err != nil {
 		return err
 	}
-	report, err := agentReport(ctx, c)
-	if err != nil {
-		return err
+	facts := readBack(ctx, errw, ask, onTheWay(must))
+	for node, f := range facts {
+		s = withOwn(s, f.snapshot, node)
 	}
-	s = withOwn(s, own, report.Node)
 	wanted := planned(errw, s)
-	text, err := get(ctx, c, "/found")
-	if err != nil {
-		return err
+	real := walk.World{Snapshot: s, States: maps.Clone(wanted.States)}
+	for node, f := range facts {
+		real.States[node] = adopted(wanted.States[node], f.found)
 	}
-	found, err := datapath.Parse(string(text))
-	if err != nil {
-		return fmt.Errorf("what the agent of %s read back: %w", report.Node, err)
-	}
-	real := walk.World{Snapshot: s, States: map[string]datapath.State{}}
-	for name, state := range wanted.States {
-		if name != report.Node {
-			fmt.Fprintf(errw, "%s is not read back: what it must have stands for what it has\n", name)
-			real.States[name] = state
-		}
-	}
-	real.States[report.Node] = adopted(wanted.States[report.Node], found)
-	must, err := explain.Ask(walk.New(wanted), s, o.Question)
-	if err != nil {
+	if must, err = explain.Ask(walk.New(wanted), s, o.Question); err != nil {
 		return err
 	}
 	has, err := explain.Ask(walk.New(real), s, o.Question)
 	if err != nil {
 		return err
 	}
+	for _, node := range onTheWay(has) {
+		if facts[node] == nil {
+			fmt.Fprintf(errw, "%s was not read back: what it must have stands for what it has\n", node)
+		}
+	}
 	fault := explain.FindFault(must, has)
-	if fault != nil && fault.Node == report.Node {
-		fault.Repair = repairState(report, fault.Stage)
+	if fault != nil && facts[fault.Node] != nil {
+		fault.Repair = repairState(facts[fault.Node].report, fault.Stage)
 	}
 	return tell(w, has, fault, o)
+}
+
+// asker asks the agent of a node.
+type asker func(ctx context.Context, node, path string) ([]byte, error)
+
+// liveSource gives the cluster that is asked about, and a way to its agents: with a kubeconfig all of them, through the
+// API server; else the one of this node.
+func liveSource(ctx context.Context, o ExplainOptions, c Config) (asker, *cluster.Snapshot, error) {
+	if o.EveryNode {
+		e, err := newEveryNode(StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context, Namespace: o.Namespace, Timeout: o.Timeout})
+		if err != nil {
+			return nil, nil, err
+		}
+		s, err := readCluster(ctx, e.client, c)
+		return e.askPath, s, err
+	}
+	own, err := agentSnapshot(ctx, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := agentReport(ctx, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := own
+	if o.Dir != "" || c.Process.Manifests != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
+		if s, err = explainedSnapshot(ctx, o.Dir, c); err != nil {
+			return nil, nil, err
+		}
+		s = withOwn(s, own, r.Node)
+	}
+	return func(ctx context.Context, node, path string) ([]byte, error) {
+		if node != r.Node {
+			return nil, errElsewhere
+		}
+		return get(ctx, c, path)
+	}, s, nil
+}
+
+// errElsewhere is told of nodes that this one cannot ask.
+var errElsewhere = errors.New("only --kubeconfig reads other nodes back")
+
+// askPath asks an agent through the API server.
+func (e *everyNode) askPath(ctx context.Context, node, path string) ([]byte, error) {
+	pods, err := e.client.CoreV1().Pods(e.options.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agentSelector, FieldSelector: "spec.nodeName=" + node})
+	if err != nil {
+		return nil, fmt.Errorf("list the agents' pods: %w", err)
+	}
+	pod, why := choosePod(pods.Items, node)
+	if pod == nil {
+		return nil, errors.New(why + " in namespace " + e.options.Namespace)
+	}
+	return e.exec(ctx, pod, "hairpin", "ask", path)
+}
+
+// onTheWay lists the nodes that a packet and its reply pass.
+func onTheWay(e *explain.Explanation) []string {
+	nodes := []string{e.Trace.From.Node, e.Trace.Verdict.At.Node}
+	for _, s := range slices.Concat(e.Trace.Forward, e.Trace.Reply) {
+		nodes = append(nodes, s.Node)
+	}
+	slices.Sort(nodes)
+	return slices.DeleteFunc(slices.Compact(nodes), func(n string) bool { return n == "" })
+}
+
+// nodeFacts are what a node's agent read back, and what it knows of itself.
+type nodeFacts struct {
+	snapshot *cluster.Snapshot
+	found    datapath.State
+	report   Report
+}
+
+// readBack asks the agents of nodes, all at once. Which does not answer is told on errw, and is not among the result.
+func readBack(ctx context.Context, errw io.Writer, ask asker, nodes []string) map[string]*nodeFacts {
+	facts := make([]*nodeFacts, len(nodes))
+	errs := make([]error, len(nodes))
+	var g errgroup.Group
+	for i, node := range nodes {
+		g.Go(func() error {
+			facts[i], errs[i] = readNode(ctx, ask, node)
+			return nil
+		})
+	}
+	_ = g.Wait() // errors are in errs
+	out := map[string]*nodeFacts{}
+	for i, node := range nodes {
+		if errs[i] != nil {
+			fmt.Fprintf(errw, "%s: %v\n", node, errs[i])
+			continue
+		}
+		out[node] = facts[i]
+	}
+	return out
+}
+
+func readNode(ctx context.Context, ask asker, node string) (*nodeFacts, error) {
+	f := &nodeFacts{snapshot: &cluster.Snapshot{}}
+	for _, x := range []struct {
+		path string
+		read func([]byte) error
+	}{
+		{"/snapshot", func(b []byte) error { return json.Unmarshal(b, f.snapshot) }},
+		{"/found", func(b []byte) (err error) { f.found, err = datapath.Parse(string(b)); return err }},
+		{"/report", func(b []byte) error { return json.Unmarshal(b, &f.report) }},
+	} {
+		body, err := ask(ctx, node, x.path)
+		if err != nil {
+			return nil, err
+		}
+		if err := x.read(body); err != nil {
+			return nil, fmt.Errorf("%s of the agent: %w", x.path, err)
+		}
+	}
+	return f, nil
+}
+
+// Ask prints what the agent of this node answers to a path: what `hairpin explain` and `hairpin collect` run on nodes.
+func Ask(ctx context.Context, w io.Writer, path string, c Config) error {
+	body, err := get(ctx, c, path)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(body); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return nil
 }
 
 func agentReport(ctx context.Context, c Config) (r Report, err error) {
@@ -111,6 +236,8 @@ func repairState(r Report, stage string) string {
 	for _, p := range r.Parts {
 		switch {
 		case p.System != part:
+		case r.NoRepair:
+			return part + ": not repaired, because [default] repair is off"
 		case p.Error != "":
 			return fmt.Sprintf("%s: the repair fails: %s", part, firstLine(p.Error))
 		case !p.InSync:

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"time"
 
-	discoveryv1 "k8s.io/api/discovery/v1"
-
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 
 	"hairpin/cluster"
 	"hairpin/datapath"
@@ -39,6 +39,10 @@ func readAPI(ctx context.Context, c Config) (*cluster.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
+	return readCluster(ctx, client, c)
+}
+
+func readCluster(ctx context.Context, client kubernetes.Interface, c Config) (*cluster.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	store := cluster.NewStore(c.Cluster)

@@ -88,6 +88,10 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 	if wait > 0 && !news && !a.pass.Told() && a.restart == nil || a.restart.tooEarly() {
 		return sooner(again, wait)
 	}
+	if !a.config.Process.Repair && a.synced && !a.fresh && a.passErr == nil && a.restart == nil {
+		return again // what others have changed stays
+	}
+	a.fresh = false
 	a.targets.wantedHost.Store(&a.want.Host)
 	begin := time.Now()
 	err := a.pass.Run(ctx, a.want)
@@ -124,7 +128,7 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 		a.meters.took("hairpin_plan_duration_seconds", time.Since(begin))
 		a.programming.plan(now.snapshot.Frontends)
 		a.balanced, a.twice = localStates(now.snapshot.Frontends, a.node)
-		a.planned, a.want = now, want
+		a.planned, a.want, a.fresh = now, want, true
 		a.problems = slices.Concat(now.snapshot.Problems, problems)
 		slices.SortFunc(a.problems, cluster.Problem.Compare)
 		a.problems = slices.Compact(a.problems)

@@ -68,6 +68,7 @@ type agent struct {
 	warned  string    // the passErr that the log has
 	pace    pace      // of the passes
 	synced  bool      // everything was in order once
+	fresh   bool      // want is another than that of the last pass
 
 	bare      bool        // Open vSwitch forwards for the node itself only: nobody knew more
 	supported atomic.Bool // OVN and Open vSwitch are new enough

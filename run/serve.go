@@ -32,6 +32,7 @@ type Report struct {
 	Restarts uint64       `json:"restarts"` // of Open vSwitch, seen and repaired
 
 	Neglected string       `json:"neglected,omitempty"` // why the data plane is not being kept
+	NoRepair  bool         `json:"noRepair,omitempty"`  // what others change stays ([default] repair)
 	Leaving   bool         `json:"leaving,omitempty"`   // the Node is about to go: /healthz says no
 	API       *APIReport   `json:"api,omitempty"`       // none when the agent reads manifests
 	Doors     []DoorReport `json:"doors,omitempty"`     // where the agent can be asked
@@ -121,7 +122,7 @@ func (a *agent) asked(w http.ResponseWriter, q *http.Request, do func(context.Co
 }
 
 func (a *agent) report() Report {
-	r := Report{Node: a.node, Version: Version(), Reason: a.notReady(), Pods: len(a.cni.Pods()), Restarts: a.restarts}
+	r := Report{Node: a.node, Version: Version(), Reason: a.notReady(), Pods: len(a.cni.Pods()), Restarts: a.restarts, NoRepair: !a.config.Process.Repair}
 	r.Ready = r.Reason == ""
 	for _, s := range a.pass.Status() {
 		p := PartReport{System: s.System, InSync: s.InSync, Since: s.Since, Reads: s.Reads, Applies: s.Applies,

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -31,6 +32,7 @@ The cluster is read from a folder of manifests (-f), from the API (--kubeconfig)
 				return err
 			}
 			o.From, o.To = args[0], args[1]
+			o.EveryNode = c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
 			o.Colour = c.OutOrStdout() == os.Stdout && terminal(os.Stdout)
 			return run.Explain(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), o, config)
 		}}
@@ -44,7 +46,25 @@ The cluster is read from a folder of manifests (-f), from the API (--kubeconfig)
 	f.BoolVar(&o.NodePort, "node-port", false, "ask the Service at its NodePort")
 	f.StringVar(&o.Via, "via", "", "node whose NodePort is asked, or to which an outside client's packet is routed")
 	f.BoolVar(&o.Live, "live", false, "read the node back and name the first difference from what it must be on the packet's way")
+	f.StringVar(&o.Context, "context", "", "of the kubeconfig; empty = its current one")
+	f.StringVarP(&o.Namespace, "namespace", "n", run.DefaultNamespace, "of the agents' pods, with --live --kubeconfig")
+	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long a node may take to answer")
 	f.StringVarP(&o.Output, "output", "o", "text", "one of "+strings.Join(run.ExplainOutputs(), ", "))
+	return c
+}
+
+// ask is what explain and collect run in the agents' containers.
+func ask() *cobra.Command {
+	var s settings
+	c := &cobra.Command{Use: "ask PATH", Short: "print what this node's agent answers to a path of its socket", Args: cobra.ExactArgs(1), Hidden: true,
+		RunE: func(c *cobra.Command, args []string) error {
+			config, err := s.load(c)
+			if err != nil {
+				return err
+			}
+			return run.Ask(c.Context(), c.OutOrStdout(), args[0], config)
+		}}
+	s.add(c)
 	return c
 }
 
