@@ -74,7 +74,10 @@ type Snapshot struct {
 	Nodes     []*Node
 	Frontends []*Frontend
 	Pods      []*Pod
-	Problems  []Problem // what was refused while parsing
+	// Namespaces and EgressIPs are for egressip.go.
+	Namespaces []*Namespace
+	EgressIPs  []*EgressIP
+	Problems   []Problem // what was refused while parsing
 }
 
 // Node gives the node of that name, or nil.
@@ -185,6 +188,7 @@ type Node struct {
 	Leaving bool
 	// NetworkUnavailable is the status of that condition, "True" or "False"; empty where there is none.
 	NetworkUnavailable string
+	Egress             NodeEgress
 }
 
 // Address gives the InternalIP of a family, or the zero Addr.
@@ -238,6 +242,8 @@ type Pod struct {
 	Node  string
 	IPs   []netip.Addr // at most one per family, IPv4 first
 	MAC   MAC
+	// Labels are the Pod's; EgressIPs select by them.
+	Labels map[string]string
 }
 
 // LogicalPort is the name of the pod's OVN port and of its Open vSwitch iface-id: "namespace_name".

@@ -3,6 +3,7 @@ package cluster
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -103,10 +104,15 @@ func (p *nodeParser) lifecycle(o *corev1.Node) {
 		p.node.Leaving = p.node.Leaving || t.Key == taintAutoscaler
 	}
 	for _, c := range o.Status.Conditions {
-		if c.Type == corev1.NodeNetworkUnavailable {
+		switch c.Type {
+		case corev1.NodeNetworkUnavailable:
 			p.node.NetworkUnavailable = string(c.Status)
+		case corev1.NodeReady:
+			p.node.Egress.Ready = c.Status == corev1.ConditionTrue
 		}
 	}
+	_, p.node.Egress.Assignable = o.Labels[LabelEgressAssignable]
+	p.node.Egress.Leaving = p.node.Leaving || o.Spec.Unschedulable
 }
 
 func (p *nodeParser) addresses(o *corev1.Node) {
@@ -231,7 +237,7 @@ func parsePod(o *corev1.Pod) (*Pod, []Problem) {
 	if o.Spec.HostNetwork || o.Spec.NodeName == "" || o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed {
 		return nil, nil
 	}
-	pod := &Pod{Owner: ownerOf("Pod", &o.ObjectMeta), UID: string(o.UID), Node: o.Spec.NodeName}
+	pod := &Pod{Owner: ownerOf("Pod", &o.ObjectMeta), UID: string(o.UID), Node: o.Spec.NodeName, Labels: maps.Clone(o.Labels)}
 	ips := o.Status.PodIPs
 	if len(ips) == 0 && o.Status.PodIP != "" {
 		ips = []corev1.PodIP{{IP: o.Status.PodIP}} // a manifest; the API fills both

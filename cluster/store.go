@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	v1 "hairpin/api/v1"
 )
 
 // Store collects Kubernetes objects and gives Snapshots of them. It is not safe for concurrent use: one
@@ -17,6 +19,8 @@ type Store struct {
 	config    Config
 	nodes     grouped[*Node]
 	pods      grouped[*Pod]
+	spaces    grouped[*Namespace]
+	egressIPs grouped[*EgressIP]
 	frontends grouped[*Frontend] // by Service
 	problems  grouped[Problem]   // by the object that has them
 	services  map[Owner]*service
@@ -31,6 +35,8 @@ func NewStore(config Config) *Store {
 		config:    config,
 		nodes:     newGrouped(func(n *Node) Owner { return nodeOwner(n.Name) }, same[*Node]),
 		pods:      newGrouped(func(p *Pod) Owner { return p.Owner }, same[*Pod]),
+		spaces:    newGrouped(func(n *Namespace) Owner { return namespaceOwner(n.Name) }, same[*Namespace]),
+		egressIPs: newGrouped(func(e *EgressIP) Owner { return e.Owner }, same[*EgressIP]),
 		frontends: newGrouped(func(f *Frontend) Owner { return f.Owner }, func(f, g *Frontend) bool { return f == g }),
 		problems:  newGrouped(func(p Problem) Owner { return p.Owner }, func(p, q Problem) bool { return p == q }),
 		services:  map[Owner]*service{},
@@ -41,8 +47,8 @@ func NewStore(config Config) *Store {
 
 func same[T any](a, b T) bool { return reflect.DeepEqual(a, b) }
 
-// Set takes a new or changed object: *corev1.Node, *corev1.Pod, *corev1.Service or *discoveryv1.EndpointSlice.
-// Others are ignored. Nothing of the object is kept but strings.
+// Set takes a new or changed object: *corev1.Node, *corev1.Pod, *corev1.Service, *discoveryv1.EndpointSlice,
+// *corev1.Namespace or *v1.EgressIP. Others are ignored. Nothing of the object is kept but strings.
 func (s *Store) Set(obj any) {
 	switch o := obj.(type) {
 	case *corev1.Node:
@@ -75,6 +81,17 @@ func (s *Store) Set(obj any) {
 		}
 		s.serves[x.owner] = x.service
 		s.service(x.service).set(x)
+	case *corev1.Namespace:
+		s.spaces.put(namespaceOwner(o.Name), []*Namespace{parseNamespace(o)})
+	case *v1.EgressIP:
+		owner := egressIPOwner(o.Name)
+		e, problems := parseEgressIP(o)
+		var list []*EgressIP
+		if e != nil {
+			list = []*EgressIP{e}
+		}
+		s.egressIPs.put(owner, list)
+		s.note(owner, problems)
 	}
 }
 
@@ -95,6 +112,11 @@ func (s *Store) Delete(obj any) {
 		*v = service{slices: v.slices}
 	case *discoveryv1.EndpointSlice:
 		s.dropSlice(ownerOf("EndpointSlice", &o.ObjectMeta))
+	case *corev1.Namespace:
+		s.spaces.put(namespaceOwner(o.Name), nil)
+	case *v1.EgressIP:
+		s.egressIPs.put(egressIPOwner(o.Name), nil)
+		s.note(egressIPOwner(o.Name), nil)
 	}
 }
 
@@ -131,13 +153,16 @@ func (s *Store) Snapshot() *Snapshot {
 		s.refresh(owner, s.services[owner])
 	}
 	clear(s.stale)
-	if s.last == nil || s.nodes.changed() || s.frontends.changed() || s.pods.changed() || s.problems.changed() {
+	if s.last == nil || s.nodes.changed() || s.frontends.changed() || s.pods.changed() || s.problems.changed() ||
+		s.spaces.changed() || s.egressIPs.changed() {
 		s.last = &Snapshot{
-			Config:    s.config,
-			Nodes:     s.nodes.all(),
-			Frontends: s.frontends.all(),
-			Pods:      s.pods.all(),
-			Problems:  s.problems.all(),
+			Config:     s.config,
+			Nodes:      s.nodes.all(),
+			Frontends:  s.frontends.all(),
+			Pods:       s.pods.all(),
+			Namespaces: s.spaces.all(),
+			EgressIPs:  s.egressIPs.all(),
+			Problems:   s.problems.all(),
 		}
 	}
 	return s.last

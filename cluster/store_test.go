@@ -36,7 +36,7 @@ func TestUnchangedStaysTheSame(t *testing.T) {
 		n.ResourceVersion = "99"
 		n.Status.Images = []corev1.ContainerImage{{SizeBytes: 1}}
 	}))
-	s.Set(&corev1.Namespace{})
+	s.Set(&corev1.Secret{})
 	s.Delete(service("nobody", ""))
 	s.Delete(slice("nothing", "b", p80))
 	s.Delete(pod("nothing", ""))

@@ -36,7 +36,7 @@ func (e *EgressIP) DeepCopyObject() runtime.Object {
 // DeepCopyInto copies s; out shares nothing with it.
 func (s *EgressIPSpec) DeepCopyInto(out *EgressIPSpec) {
 	out.EgressIPs = slices.Clone(s.EgressIPs)
-	s.NamespaceSelector.DeepCopyInto(&out.NamespaceSelector)
+	out.NamespaceSelector = s.NamespaceSelector.DeepCopy()
 	s.PodSelector.DeepCopyInto(&out.PodSelector)
 }
 

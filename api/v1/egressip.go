@@ -37,8 +37,8 @@ type EgressIP struct {
 type EgressIPSpec struct {
 	// EgressIPs are the addresses, of either family. With several of one family, connections are spread over them.
 	EgressIPs []string `json:"egressIPs"`
-	// NamespaceSelector picks namespaces by their labels; the empty one picks all.
-	NamespaceSelector metav1.LabelSelector `json:"namespaceSelector"`
+	// NamespaceSelector picks namespaces by their labels; the empty one picks all. It must be there.
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector"`
 	// PodSelector picks pods in these namespaces by their labels; the empty one picks all.
 	PodSelector metav1.LabelSelector `json:"podSelector,omitempty"`
 }

@@ -16,7 +16,7 @@ import (
 const crdFile = "../../charts/hairpin/crds/egressips.yaml"
 
 func full() *v1.EgressIP {
-	selector := metav1.LabelSelector{
+	selector := &metav1.LabelSelector{
 		MatchLabels:      map[string]string{"app": "web"},
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "environment", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"development"}}},
 	}
@@ -109,6 +109,9 @@ type node struct {
 
 func compare(t *testing.T, s node, of reflect.Type, path string) {
 	t.Helper()
+	if of.Kind() == reflect.Pointer {
+		of = of.Elem()
+	}
 	switch {
 	case s.Items != nil:
 		compare(t, *s.Items, of.Elem(), path+"[]")

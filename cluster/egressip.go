@@ -1,0 +1,142 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "hairpin/api/v1"
+)
+
+// LabelEgressAssignable on a Node, with any value, lets it carry egress addresses.
+const LabelEgressAssignable = "k8s.ovn.org/egress-assignable"
+
+// NodeEgress is what a Node says about carrying egress addresses. It changes nothing else of what a node must have.
+type NodeEgress struct {
+	Assignable bool // label LabelEgressAssignable
+	Ready      bool // condition Ready is True
+	Leaving    bool // cordoned, being drained or deleted: addresses are to leave before the node does
+}
+
+// Namespace is one Kubernetes Namespace.
+type Namespace struct {
+	Name   string
+	Labels map[string]string
+}
+
+// EgressIP is one EgressIP: the pods that it selects leave the cluster with one of its addresses.
+type EgressIP struct {
+	Owner      Owner
+	UID        string
+	Created    time.Time // of two that select the same pod, the older one has it
+	Generation int64
+	Addresses  []netip.Addr // as in the spec, without those that were refused
+	Namespaces Selector
+	Pods       Selector // of these Namespaces
+
+	// Assigned is the status: which node has which address. Sorted, at most once per address.
+	Assigned   []Assignment
+	Conditions []metav1.Condition
+}
+
+// Assignment says that a node carries an egress address.
+type Assignment struct {
+	Address netip.Addr
+	Node    string
+}
+
+// Compare orders by address and node.
+func (a Assignment) Compare(b Assignment) int {
+	return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Node, b.Node))
+}
+
+// Older orders EgressIPs by which has a pod or an address that both want: the older, of the same second the first by name.
+func (e *EgressIP) Older(f *EgressIP) int {
+	return cmp.Or(e.Created.Compare(f.Created), e.Owner.Compare(f.Owner))
+}
+
+func namespaceOwner(name string) Owner { return Owner{Kind: "Namespace", Name: name} }
+func egressIPOwner(name string) Owner  { return Owner{Kind: "EgressIP", Name: name} }
+
+func parseNamespace(o *corev1.Namespace) *Namespace {
+	return &Namespace{Name: o.Name, Labels: maps.Clone(o.Labels)}
+}
+
+// egressIPParser collects what is wrong with one EgressIP.
+type egressIPParser struct {
+	owner    Owner
+	problems []Problem
+}
+
+func (p *egressIPParser) problem(field, format string, args ...any) {
+	p.problems = append(p.problems, Problem{p.owner, field, fmt.Sprintf(format, args...)})
+}
+
+// parseEgressIP gives nil for an EgressIP that says not whom it selects, or has no good address.
+func parseEgressIP(o *v1.EgressIP) (*EgressIP, []Problem) {
+	p := egressIPParser{owner: egressIPOwner(o.Name)}
+	e := &EgressIP{
+		Owner: p.owner, UID: string(o.UID), Created: o.CreationTimestamp.Time, Generation: o.Generation,
+		Assigned: p.assigned(o.Status.Items), Conditions: o.DeepCopy().Status.Conditions,
+	}
+	p.addresses(e, o.Spec.EgressIPs)
+	usable := len(e.Addresses) > 0
+	if len(o.Spec.EgressIPs) == 0 {
+		p.problem("spec.egressIPs", "has no address")
+	}
+	if o.Spec.NamespaceSelector == nil {
+		p.problem("spec.namespaceSelector", "is missing; {} selects all namespaces")
+		return nil, p.problems
+	}
+	for _, s := range []struct {
+		field string
+		from  *metav1.LabelSelector
+		to    *Selector
+	}{{"spec.namespaceSelector", o.Spec.NamespaceSelector, &e.Namespaces}, {"spec.podSelector", &o.Spec.PodSelector, &e.Pods}} {
+		var err error
+		if *s.to, err = parseSelector(s.from); err != nil {
+			p.problem(s.field, "%v", err)
+			usable = false
+		}
+	}
+	if !usable {
+		return nil, p.problems
+	}
+	return e, p.problems
+}
+
+func (p *egressIPParser) addresses(e *EgressIP, texts []string) {
+	for i, text := range texts {
+		field := fmt.Sprintf("spec.egressIPs[%d]", i)
+		a, err := parseHostAddr(text)
+		switch {
+		case err != nil:
+			p.problem(field, "%v", err)
+		case slices.Contains(e.Addresses, a):
+			p.problem(field, "%s stands there twice", a)
+		default:
+			e.Addresses = append(e.Addresses, a)
+		}
+	}
+}
+
+// assigned reads the status. What cannot be read was not written by a controller, and is no assignment.
+func (p *egressIPParser) assigned(items []v1.EgressIPStatusItem) []Assignment {
+	var list []Assignment
+	for i, x := range items {
+		a, err := parseHostAddr(x.EgressIP)
+		if err != nil {
+			p.problem(fmt.Sprintf("status.items[%d].egressIP", i), "%v", err)
+		} else if x.Node != "" {
+			list = append(list, Assignment{a, x.Node})
+		}
+	}
+	slices.SortFunc(list, Assignment.Compare)
+	return slices.CompactFunc(list, func(a, b Assignment) bool { return a.Address == b.Address })
+}

@@ -1,0 +1,173 @@
+package cluster_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"pgregory.net/rapid"
+
+	v1 "hairpin/api/v1"
+	"hairpin/cluster"
+)
+
+func egressIP(name string, addresses ...string) *v1.EgressIP {
+	return &v1.EgressIP{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.EgressIPSpec{EgressIPs: addresses, NamespaceSelector: &metav1.LabelSelector{}}}
+}
+
+func namespace(name string, with map[string]string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: with}}
+}
+
+// TestEgressIP: the document's example.
+func TestEgressIP(t *testing.T) {
+	o := egressIP("egressip-prod", "172.18.0.33", "172.18.0.44")
+	o.Spec.NamespaceSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "environment", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"development"}}}
+	o.Spec.PodSelector.MatchLabels = map[string]string{"app": "web"}
+	o.Status.Items = []v1.EgressIPStatusItem{{Node: "b", EgressIP: "172.18.0.44"}, {Node: "a", EgressIP: "172.18.0.33"}, {Node: "c", EgressIP: "172.18.0.33"}}
+	s := store(o, namespace("default", map[string]string{"x": "y"})).Snapshot()
+	if len(s.Problems) > 0 || len(s.EgressIPs) != 1 {
+		t.Fatal(s.EgressIPs, s.Problems)
+	}
+	e := s.EgressIPs[0]
+	if got := fmt.Sprint(e.Owner, e.Addresses, e.Assigned); got != "EgressIP/egressip-prod [172.18.0.33 172.18.0.44] [{172.18.0.33 a} {172.18.0.44 b}]" {
+		t.Error(got)
+	}
+	if !e.Namespaces.Matches(nil) || e.Namespaces.Matches(map[string]string{"environment": "development"}) {
+		t.Error("other namespaces are selected")
+	}
+	if !e.Pods.Matches(map[string]string{"app": "web", "b": "c"}) || e.Pods.Matches(map[string]string{"app": "db"}) || e.Pods.Matches(nil) {
+		t.Error("other pods are selected")
+	}
+	if len(s.Namespaces) != 1 || s.Namespaces[0].Labels["x"] != "y" {
+		t.Error(s.Namespaces)
+	}
+}
+
+func TestBadEgressIPs(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		edit      func(*v1.EgressIP)
+		addresses string // that are left; empty: the whole is refused
+		problems  []string
+	}{
+		{"good", func(*v1.EgressIP) {}, "[10.0.0.1 fd00::1]", nil},
+		{"not an address", func(o *v1.EgressIP) { o.Spec.EgressIPs[0] = "10.0.0.1/24" }, "[fd00::1]",
+			[]string{`EgressIP/e: spec.egressIPs[0]: "10.0.0.1/24" is not an IPv4 or IPv6 address in plain form`}},
+		{"mapped", func(o *v1.EgressIP) { o.Spec.EgressIPs = []string{"::ffff:10.0.0.1"} }, "",
+			[]string{`EgressIP/e: spec.egressIPs[0]: "::ffff:10.0.0.1" is not an IPv4 or IPv6 address in plain form`}},
+		{"loopback", func(o *v1.EgressIP) { o.Spec.EgressIPs[1] = "::1" }, "[10.0.0.1]",
+			[]string{`EgressIP/e: spec.egressIPs[1]: ::1 is a loopback address, which other machines cannot reach`}},
+		{"twice", func(o *v1.EgressIP) { o.Spec.EgressIPs = []string{"fd00::1", "FD00:0::1"} }, "[fd00::1]",
+			[]string{`EgressIP/e: spec.egressIPs[1]: fd00::1 stands there twice`}},
+		{"none", func(o *v1.EgressIP) { o.Spec.EgressIPs = nil }, "", []string{`EgressIP/e: spec.egressIPs: has no address`}},
+		{"no selector", func(o *v1.EgressIP) { o.Spec.NamespaceSelector = nil }, "",
+			[]string{`EgressIP/e: spec.namespaceSelector: is missing; {} selects all namespaces`}},
+		{"bad selector", func(o *v1.EgressIP) {
+			o.Spec.PodSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}
+		}, "", []string{`EgressIP/e: spec.podSelector: is no label selector: "Near" is not a valid label selector operator`}},
+		{"bad status", func(o *v1.EgressIP) { o.Status.Items = []v1.EgressIPStatusItem{{Node: "n", EgressIP: "x"}} }, "[10.0.0.1 fd00::1]",
+			[]string{`EgressIP/e: status.items[0].egressIP: "x" is not an IPv4 or IPv6 address in plain form`}},
+	} {
+		o := egressIP("e", "10.0.0.1", "fd00::1")
+		c.edit(o)
+		s := store(o).Snapshot()
+		var got []string
+		for _, p := range s.Problems {
+			got = append(got, p.Error())
+		}
+		if !slices.Equal(got, c.problems) {
+			t.Errorf("%s: %q", c.name, got)
+		}
+		left := ""
+		if len(s.EgressIPs) > 0 {
+			left = fmt.Sprint(s.EgressIPs[0].Addresses)
+		}
+		if left != c.addresses {
+			t.Errorf("%s: addresses %s", c.name, left)
+		}
+	}
+}
+
+// TestEgressFactsKeepTheirPointers: what did not change is the same pointer, and what is gone is gone.
+func TestEgressFactsKeepTheirPointers(t *testing.T) {
+	labelled := pod("p", "n", "10.244.0.5")
+	labelled.Labels = map[string]string{"app": "web"}
+	s := store(egressIP("a", "10.0.0.1"), egressIP("b", "10.0.0.2"), namespace("x", nil), labelled, node("n"))
+	first := s.Snapshot()
+	s.Set(egressIP("a", "10.0.0.1"))
+	s.Set(namespace("x", nil))
+	s.Set(labelled.DeepCopy())
+	if s.Snapshot() != first {
+		t.Error("nothing changed, and there is another Snapshot")
+	}
+	if first.Pods[0].Labels["app"] != "web" {
+		t.Error("a pod has lost its labels")
+	}
+	other := labelled.DeepCopy()
+	other.Labels["app"] = "db"
+	s.Set(other)
+	s.Set(egressIP("b", "10.0.0.3"))
+	s.Set(node("n", func(n *corev1.Node) {
+		n.Labels = map[string]string{cluster.LabelEgressAssignable: ""}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		n.Spec.Unschedulable = true
+	}))
+	second := s.Snapshot()
+	if second.EgressIPs[0] != first.EgressIPs[0] || second.EgressIPs[1] == first.EgressIPs[1] || second.Namespaces[0] != first.Namespaces[0] {
+		t.Error("other pointers than what changed")
+	}
+	if first.Pods[0].Labels["app"] != "web" || second.Pods[0].Labels["app"] != "db" {
+		t.Error("labels are not what they were")
+	}
+	if got := second.Nodes[0].Egress; got != (cluster.NodeEgress{Assignable: true, Ready: true, Leaving: true}) {
+		t.Errorf("%+v", got)
+	}
+	s.Delete(egressIP("a"))
+	s.Delete(namespace("x", nil))
+	if third := s.Snapshot(); len(third.EgressIPs) != 1 || len(third.Namespaces) != 0 {
+		t.Error("deleted, and still there")
+	}
+}
+
+func TestOlder(t *testing.T) {
+	a, b := &cluster.EgressIP{Owner: cluster.Owner{Name: "a"}}, &cluster.EgressIP{Owner: cluster.Owner{Name: "b"}}
+	if a.Older(b) >= 0 {
+		t.Error("of the same second, the first by name is older")
+	}
+	a.Created = metav1.Now().Time
+	if a.Older(b) <= 0 {
+		t.Error("the older one is not")
+	}
+}
+
+// TestSelectorIsThatOfKubernetes: ours selects what Kubernetes' own does.
+func TestSelectorIsThatOfKubernetes(t *testing.T) {
+	word := rapid.SampledFrom([]string{"a", "b", "c"})
+	operator := rapid.SampledFrom([]metav1.LabelSelectorOperator{"In", "NotIn", "Exists", "DoesNotExist", "In", "Near"})
+	rapid.Check(t, func(t *rapid.T) {
+		selector := metav1.LabelSelector{MatchLabels: rapid.MapOfN(word, word, 0, 2).Draw(t, "labels")}
+		for range rapid.IntRange(0, 2).Draw(t, "expressions") {
+			selector.MatchExpressions = append(selector.MatchExpressions, metav1.LabelSelectorRequirement{
+				Key: word.Draw(t, "key"), Operator: operator.Draw(t, "operator"), Values: rapid.SliceOfN(word, 0, 2).Draw(t, "values"),
+			})
+		}
+		theirs, err := metav1.LabelSelectorAsSelector(&selector)
+		o := egressIP("e", "10.0.0.1")
+		o.Spec.PodSelector = selector
+		s := store(o).Snapshot()
+		if (err == nil) != (len(s.EgressIPs) == 1) {
+			t.Fatalf("Kubernetes says %v, we say %v", err, s.Problems)
+		}
+		if err != nil {
+			return
+		}
+		with := rapid.MapOfN(word, word, 0, 3).Draw(t, "object")
+		if ours := s.EgressIPs[0].Pods.Matches(with); ours != theirs.Matches(labels.Set(with)) {
+			t.Fatalf("%v selects %v: ours says %v", theirs, with, ours)
+		}
+	})
+}
