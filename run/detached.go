@@ -62,6 +62,30 @@ func (a *agent) detachOrAttach(ctx context.Context) {
 	}
 }
 
+// LeaveDetached undoes mode detached on a node that Hairpin leaves, and tells what it did. The gateway bridge's own addresses
+// go to lo: an API server on the node may advertise one (detached-gateway.md). The agent of mode detached takes them back.
+func LeaveDetached(ctx context.Context, ovs *ovsdb.Client, config cluster.Config) (did []string, err error) {
+	if did, err = removeDetached(ctx, ovs); err != nil || len(did) == 0 {
+		return did, err
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return did, fmt.Errorf("link lo: %w", err)
+	}
+	for _, a := range config.Gateway.Advertise {
+		p := netip.PrefixFrom(a, a.BitLen())
+		address, err := netlink.ParseAddr(p.String())
+		if err == nil {
+			err = netlink.AddrReplace(lo, address)
+		}
+		if err != nil {
+			return did, fmt.Errorf("address %s on lo: %w", p, err)
+		}
+		did = append(did, "ip address replace "+p.String()+" dev lo")
+	}
+	return did, nil
+}
+
 // removeDetached removes bridges and links that were made for mode detached, and tells what it removed.
 func removeDetached(ctx context.Context, ovs *ovsdb.Client) (did []string, err error) {
 	var ops []ovsdb.Op

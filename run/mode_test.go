@@ -34,6 +34,11 @@ func TestModes(t *testing.T) {
 	o.allWell(t)
 	works(t, all, "after the restart")
 
+	sh(t, a, "ip route del default; ip -6 route del default")
+	waitWell(t, a)
+	works(t, all, "without a default gateway")
+	sh(t, a, "ip route add default via 172.18.0.1 dev eth0; ip -6 route add default via fc00:f853:ccd::1 dev eth0")
+
 	for _, mode := range []string{cluster.ModeLocal, cluster.ModeShared, cluster.ModeDetached} {
 		o := under(t, own, func() {
 			sh(t, a, `sed -i "s/^mode = .*/mode = `+mode+`/" `+settings)
