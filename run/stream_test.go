@@ -119,6 +119,12 @@ func (o *outcome) add(name, protocol string, r probe.Report) {
 // under runs streams on all ways, and do meanwhile.
 func under(t *testing.T, ways []path, do func()) *outcome {
 	t.Helper()
+	return underAt(t, newPerSecond, ways, do)
+}
+
+// underAt is under with another number of new TCP connections a second.
+func underAt(t *testing.T, rate int, ways []path, do func()) *outcome {
+	t.Helper()
 	tcp := 0
 	for _, w := range ways {
 		if w.protocol == "tcp" {
@@ -136,7 +142,7 @@ func under(t *testing.T, ways []path, do func()) *outcome {
 	var wg sync.WaitGroup
 	errs := make([]error, len(ways))
 	for i, w := range ways {
-		cfg := probe.StreamConfig{Protocol: w.protocol, To: w.to, Rate: newPerSecond / tcp, Long: openOnes / tcp, Every: every, Timeout: patience, Duration: time.Minute}
+		cfg := probe.StreamConfig{Protocol: w.protocol, To: w.to, Rate: rate / tcp, Long: openOnes / tcp, Every: every, Timeout: patience, Duration: time.Minute}
 		if w.protocol == "udp" {
 			cfg.Rate, cfg.Long = 0, 1
 		}
