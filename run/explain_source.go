@@ -128,6 +128,19 @@ func (a *agent) serveExplain(mux *http.ServeMux) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(s) // the asker went away
 	})
+	mux.HandleFunc("GET /configuration", func(w http.ResponseWriter, _ *http.Request) {
+		for _, o := range Options() {
+			_, _ = fmt.Fprintf(w, "[%s] %s = %s\n", o.Section, o.Key, o.get(&a.config)) // the asker went away
+		}
+	})
+	mux.HandleFunc("GET /counters", func(w http.ResponseWriter, q *http.Request) {
+		text, err := a.targets.bridge.Counters(q.Context())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = fmt.Fprint(w, text)
+	})
 	mux.HandleFunc("GET /found", func(w http.ResponseWriter, q *http.Request) {
 		var text string
 		if a.asked(w, q, func(ctx context.Context, a *agent) error {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"time"
@@ -50,6 +52,43 @@ The cluster is read from a folder of manifests (-f), from the API (--kubeconfig)
 	f.StringVarP(&o.Namespace, "namespace", "n", run.DefaultNamespace, "of the agents' pods, with --live --kubeconfig")
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long a node may take to answer")
 	f.StringVarP(&o.Output, "output", "o", "text", "one of "+strings.Join(run.ExplainOutputs(), ", "))
+	return c
+}
+
+func collect() *cobra.Command {
+	var s settings
+	var o run.CollectOptions
+	var file string
+	c := &cobra.Command{
+		Use:   "collect",
+		Short: "write one archive of everything that helps to debug this node, or all nodes, without secrets",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			config, err := s.load(c)
+			if err != nil {
+				return err
+			}
+			o.EveryNode = o.EveryNode || c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
+			if file == "-" {
+				return run.Collect(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), config, o)
+			}
+			out, err := os.OpenFile(file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+			if err != nil {
+				return err
+			}
+			err = run.Collect(c.Context(), out, c.ErrOrStderr(), config, o)
+			if err = errors.Join(err, out.Close()); err == nil {
+				fmt.Fprintln(c.ErrOrStderr(), "written to", file)
+			}
+			return err
+		}}
+	s.add(c)
+	f := c.Flags()
+	f.StringVar(&file, "file", "hairpin-"+time.Now().UTC().Format("20060102-150405")+".tar.gz", "where to; - is standard output")
+	f.BoolVarP(&o.EveryNode, "all", "A", false, "every node of the cluster, through the API server (also with --kubeconfig)")
+	f.StringVar(&o.Context, "context", "", "of the kubeconfig; empty = its current one")
+	f.StringVarP(&o.Namespace, "namespace", "n", run.DefaultNamespace, "of the agents' pods")
+	f.DurationVar(&o.Timeout, "timeout", time.Minute, "how long a node may take to answer")
 	return c
 }
 

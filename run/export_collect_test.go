@@ -1,0 +1,4 @@
+package run
+
+// WithoutSecrets is withoutSecrets.
+func WithoutSecrets(text []byte) []byte { return withoutSecrets(text) }
