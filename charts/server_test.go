@@ -253,7 +253,7 @@ func testAgent(t *testing.T, s *server) {
 	}
 	wantRights(t, client, []string{
 		"events: create patch", "endpointslices: get list watch", "nodes/status: patch", "nodes: get list patch watch",
-		"pods: get list watch", "services: get list watch",
+		"pods: get list watch", "services: get list watch", "namespaces: get list watch", "egressips: get list watch",
 	})
 }
 
@@ -263,6 +263,7 @@ func testController(t *testing.T, s *server) {
 	client, _ := clients(t, config)
 	wantRights(t, client, []string{
 		"events: create patch", "endpointslices: get list watch", "nodes: get list patch watch", "services: get list watch",
+		"pods: get list watch", "namespaces: get list watch", "egressips: get list watch", "egressips/status: patch",
 	})
 	dir := t.TempDir()
 	file := filepath.Join(dir, "kubeconfig")

@@ -31,8 +31,9 @@ const (
 // backlog is how many changes wait while a Snapshot is made, before the watches are held up.
 const backlog = 256
 
-// Kube yields the newest Snapshot of what the API server has, until ctx ends: Nodes, Services, EndpointSlices and, of the
-// node of that name, Pods. An empty name means no Pods.
+// Kube yields the newest Snapshot of what the API server has, until ctx ends: Nodes, Services, EndpointSlices, Namespaces,
+// EgressIPs and, of the node of that name, Pods. An empty name means no Pods. Pods of other nodes are read where EgressIPs
+// ask for them (egressip.go).
 //
 // The first Snapshot comes when everything has been read. Later ones come as soon as something changed; in a burst they
 // take up at most a quarter of the time. While the API server is away, the last one stays the newest; a reconnect reads
@@ -45,12 +46,19 @@ func Kube(ctx context.Context, client kubernetes.Interface, node string, config 
 	ctx = klog.NewContext(ctx, logr.Discard()) // client-go tells of every attempt of every watch
 	core, discovery := client.CoreV1().RESTClient(), client.DiscoveryV1().RESTClient()
 	all := fields.Everything()
-	k.source(ctx, core, "nodes", all, func(m metav1.ObjectMeta) metav1.Object { return &corev1.Node{ObjectMeta: m} })
-	k.source(ctx, core, "services", all, func(m metav1.ObjectMeta) metav1.Object { return &corev1.Service{ObjectMeta: m} })
-	k.source(ctx, discovery, "endpointslices", all, func(m metav1.ObjectMeta) metav1.Object { return &discoveryv1.EndpointSlice{ObjectMeta: m} })
+	k.resource(ctx, core, "nodes", all, func(m metav1.ObjectMeta) metav1.Object { return &corev1.Node{ObjectMeta: m} })
+	k.resource(ctx, core, "services", all, func(m metav1.ObjectMeta) metav1.Object { return &corev1.Service{ObjectMeta: m} })
+	k.resource(ctx, discovery, "endpointslices", all, func(m metav1.ObjectMeta) metav1.Object { return &discoveryv1.EndpointSlice{ObjectMeta: m} })
+	k.resource(ctx, core, "namespaces", all, func(m metav1.ObjectMeta) metav1.Object { return &corev1.Namespace{ObjectMeta: m} })
+	k.egressIPs(ctx, core)
 	if node != "" {
-		k.source(ctx, core, "pods", fields.OneTermEqualSelector("spec.nodeName", node),
-			func(m metav1.ObjectMeta) metav1.Object { return &corev1.Pod{ObjectMeta: m} })
+		k.resource(ctx, core, "pods", fields.OneTermEqualSelector(nodeName, node), namedPod)
+	}
+	k.more = func(s *cluster.Snapshot) *source {
+		if !needsOtherPods(s, node) {
+			return nil
+		}
+		return k.resource(ctx, core, "pods", otherPods(node), namedPod)
 	}
 	go k.collect(ctx, len(k.sources))
 	for _, s := range k.sources {
@@ -66,7 +74,14 @@ type kube struct {
 	store   *cluster.Store
 	sources []*source
 	reach   reach
+	// more gives another source when a Snapshot asks for it. Until that one has told everything, there is no Snapshot:
+	// nobody may act on half of it.
+	more func(*cluster.Snapshot) *source
 }
+
+const nodeName = "spec.nodeName"
+
+func namedPod(m metav1.ObjectMeta) metav1.Object { return &corev1.Pod{ObjectMeta: m} }
 
 // change is what a source tells. whole is set when it has told everything that there is.
 type change struct {
@@ -108,7 +123,16 @@ func (k *kube) collect(ctx context.Context, sources int) {
 			continue
 		}
 		begin := time.Now()
-		if s := k.store.Snapshot(); s != last {
+		s := k.store.Snapshot()
+		if k.more != nil {
+			if x := k.more(s); x != nil {
+				k.more = nil
+				sources++
+				go x.reflector.RunWithContext(ctx)
+				continue
+			}
+		}
+		if s != last {
 			k.out.put(s)
 			last = s
 		}
@@ -127,19 +151,24 @@ type source struct {
 	reflector *cache.Reflector
 }
 
-func (k *kube) source(ctx context.Context, client rest.Interface, resource string, which fields.Selector, named func(metav1.ObjectMeta) metav1.Object) {
+// resource is a source of some objects of a kind that the client knows.
+func (k *kube) resource(ctx context.Context, client rest.Interface, resource string, which fields.Selector, named func(metav1.ObjectMeta) metav1.Object) *source {
+	return k.source(ctx, &asker{ListWatch: cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, which), resource: resource, reach: &k.reach}, named)
+}
+
+func (k *kube) source(ctx context.Context, from *asker, named func(metav1.ObjectMeta) metav1.Object) *source {
 	s := &source{ctx: ctx, changes: k.changes, named: named, known: map[types.NamespacedName]bool{}}
 	logger := klog.FromContext(ctx)
-	asker := &asker{cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, which), resource, &k.reach}
-	s.reflector = cache.NewReflectorWithOptions(asker, named(metav1.ObjectMeta{}), s,
+	s.reflector = cache.NewReflectorWithOptions(from, named(metav1.ObjectMeta{}), s,
 		cache.ReflectorOptions{
-			Name: resource, Logger: &logger,
+			Name: from.resource, Logger: &logger,
 			Backoff: &wait.Backoff{
 				Duration: firstRetry, Cap: lastRetry, Factor: 2, Jitter: 1, // of many nodes, not all at once
 				Steps: int(math.Ceil(float64(lastRetry) / float64(firstRetry))),
 			},
 		})
 	k.sources = append(k.sources, s)
+	return s
 }
 
 func (s *source) tell(c change) error {

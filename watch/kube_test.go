@@ -164,6 +164,7 @@ func TestKube(t *testing.T) {
 	t.Run("pods", func(t *testing.T) { testPods(t, a) })
 	t.Run("network cut", func(t *testing.T) { testAway(t, a, false) })
 	t.Run("restart", func(t *testing.T) { testAway(t, a, true) })
+	t.Run("egress", func(t *testing.T) { testEgress(t, a) })
 	wantNoGoroutines(t)
 }
 

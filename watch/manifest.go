@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
+	v1 "hairpin/api/v1"
 	"hairpin/cluster"
 )
 
@@ -97,12 +99,12 @@ func (f *file) document(place string, outer metav1.TypeMeta, j []byte) {
 		f.problem(place, err)
 		return
 	case object == nil:
-		return // a kind that Hairpin does not read, such as Namespace or Deployment
+		return // a kind that Hairpin does not read, such as Deployment
 	case head.Metadata.Name == "":
 		f.problem(place, fmt.Errorf("%s: metadata.name: is missing", head.Kind))
 		return
 	}
-	if head.Kind == "Node" {
+	if slices.Contains([]string{"Node", "Namespace", "EgressIP"}, head.Kind) { // cluster-scoped
 		head.Metadata.Namespace = ""
 	} else if head.Metadata.Namespace == "" {
 		head.Metadata.Namespace = metav1.NamespaceDefault
@@ -148,6 +150,10 @@ func newObject(apiVersion, kind string) (metav1.Object, error) {
 		object = &corev1.Service{}
 	case "EndpointSlice":
 		object, want = &discoveryv1.EndpointSlice{}, "discovery.k8s.io/v1"
+	case "Namespace":
+		object = &corev1.Namespace{}
+	case "EgressIP":
+		object, want = &v1.EgressIP{}, v1.GroupVersion().String()
 	}
 	if object == nil || apiVersion == want {
 		return object, nil

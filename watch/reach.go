@@ -53,6 +53,8 @@ type asker struct {
 	*cache.ListWatch
 	resource string
 	reach    *reach
+	// absent, where it is set, is the empty list: the resource may be one that the server does not have.
+	absent func() runtime.Object
 }
 
 // ListWithContext reads a page of all objects and drops what is not needed of them.
@@ -63,6 +65,9 @@ func (a *asker) ListWithContext(ctx context.Context, options metav1.ListOptions)
 		options.ResourceVersion = ""
 	}
 	list, err := a.ListWatch.ListWithContext(ctx, options)
+	if a.absent != nil && apierrors.IsNotFound(err) {
+		list, err = a.absent(), nil
+	}
 	a.reach.heard(ctx, a.resource, err)
 	if err == nil {
 		err = meta.EachListItem(list, trim)
@@ -77,6 +82,12 @@ func (a *asker) IsWatchListSemanticsUnSupported() bool { return true }
 // WatchWithContext reads changes.
 func (a *asker) WatchWithContext(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
 	w, err := a.ListWatch.WatchWithContext(ctx, options)
+	if a.absent != nil && apierrors.IsNotFound(err) {
+		if options.ResourceVersion != "" { // it was there
+			return nil, apierrors.NewResourceExpired(a.resource + " are not served any more")
+		}
+		w, err = nothing(ctx), nil
+	}
 	a.reach.heard(ctx, a.resource, err)
 	return w, err
 }
@@ -89,7 +100,9 @@ func trim(o runtime.Object) error {
 	switch o := o.(type) {
 	case *corev1.Node:
 		o.Status.Images = nil
-		o.Status.Conditions = slices.DeleteFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type != corev1.NodeNetworkUnavailable })
+		o.Status.Conditions = slices.DeleteFunc(o.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type != corev1.NodeNetworkUnavailable && c.Type != corev1.NodeReady
+		})
 	case *corev1.Pod:
 		o.Spec = corev1.PodSpec{NodeName: o.Spec.NodeName, HostNetwork: o.Spec.HostNetwork}
 		o.Status = corev1.PodStatus{Phase: o.Status.Phase, PodIP: o.Status.PodIP, PodIPs: o.Status.PodIPs}

@@ -139,14 +139,14 @@ func (n *newest) waitFor(t *testing.T, what, text string, manifests map[string]s
 	}
 }
 
-// plain is a Snapshot without what only the API server knows: its own Service and the UIDs of objects.
+// plain is a Snapshot without what only the API server knows: its own Service, its Namespaces and the UIDs of objects.
 func plain(s *cluster.Snapshot) *cluster.Snapshot {
 	out := *s
 	out.Frontends = slices.DeleteFunc(slices.Clone(s.Frontends), func(f *cluster.Frontend) bool { return f.Owner.Name == "kubernetes" })
 	if len(out.Frontends) == 0 {
 		out.Frontends = nil
 	}
-	out.Nodes, out.Pods = nil, nil
+	out.Nodes, out.Pods, out.Namespaces = nil, nil, nil
 	for _, n := range s.Nodes {
 		m := *n
 		m.UID = ""

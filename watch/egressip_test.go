@@ -1,0 +1,111 @@
+package watch_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	v1 "hairpin/api/v1"
+	"hairpin/cluster"
+	"hairpin/watch"
+)
+
+// egress says what of a Snapshot is for EgressIPs.
+func egress(s *cluster.Snapshot) string {
+	text := ""
+	for _, e := range s.EgressIPs {
+		text += fmt.Sprint(e.Owner.Name, e.Addresses, e.Assigned, " ")
+	}
+	for _, p := range s.Pods {
+		text += fmt.Sprint(p.Owner.Name, " on ", p.Node, p.Labels, " ")
+	}
+	return text
+}
+
+// testEgress: a server without the resource has no EgressIPs; with it, they come and go; Pods of other nodes come when
+// this node gets an egress address.
+func testEgress(t *testing.T, a *api) {
+	client := a.client(t)
+	from := follow(t, client, "node-a")
+	for _, doc := range []string{
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: here, labels: {app: web}}\nspec: {nodeName: node-a, containers: [{name: c, image: i}]}\nstatus: {podIPs: [{ip: 10.244.1.3}]}\n",
+		"apiVersion: v1\nkind: Pod\nmetadata: {name: there, labels: {app: web}}\nspec: {nodeName: node-b, containers: [{name: c, image: i}]}\nstatus: {podIPs: [{ip: 10.244.2.3}]}\n",
+	} {
+		pod := decode(doc)
+		check(t, kube{client}.apply(t, pod))
+		defer func() {
+			check(t, kube{client}.delete(t, cluster.Owner{Kind: "Pod", Namespace: "default", Name: pod.GetName()}))
+		}()
+	}
+	here, there := "here on node-amap[app:web] ", "there on node-bmap[app:web] "
+	from.egress(t, "without the resource", here)
+
+	define(t, client)
+	write(t, client, "POST", watch.EgressIPPath(), `{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":"e"},"spec":{"egressIPs":["10.0.0.9"],"namespaceSelector":{}}}`)
+	from.egress(t, "with an EgressIP", "e[10.0.0.9][] "+here)
+	status := func(node string) {
+		write(t, client, "PATCH", watch.EgressIPPath()+"/e/status", `{"status":{"items":[{"node":"`+node+`","egressIP":"10.0.0.9"}]}}`)
+	}
+	status("node-b")
+	from.egress(t, "on another node", "e[10.0.0.9][{10.0.0.9 node-b}] "+here)
+	status("node-a")
+	from.egress(t, "on this node", "e[10.0.0.9][{10.0.0.9 node-a}] "+here+there)
+	write(t, client, "DELETE", watch.EgressIPPath()+"/e", "")
+	from.egress(t, "deleted", here+there)
+}
+
+func (n *newest) egress(t *testing.T, what, want string) {
+	t.Helper()
+	for limit := time.After(30 * time.Second); ; {
+		if n.last != nil && egress(n.last) == want {
+			return
+		}
+		select {
+		case n.last = <-n.from:
+		case <-limit:
+			t.Fatalf("%s: wanted %s, last is %s", what, want, egress(n.last))
+		}
+	}
+}
+
+// define installs the resource definition and waits until it is served.
+func define(t *testing.T, client kubernetes.Interface) {
+	t.Helper()
+	text, err := os.ReadFile("../charts/hairpin/crds/egressips.yaml")
+	check(t, err)
+	text, err = yaml.YAMLToJSON(text)
+	check(t, err)
+	write(t, client, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", string(text))
+	eventually(t, 30*time.Second, func() string {
+		var list v1.EgressIPList
+		text, err := client.CoreV1().RESTClient().Get().AbsPath(watch.EgressIPPath()).SetHeader("Accept", "application/json").DoRaw(t.Context())
+		if err != nil {
+			return err.Error()
+		}
+		check(t, json.Unmarshal(text, &list))
+		return ""
+	})
+}
+
+func write(t *testing.T, client kubernetes.Interface, verb, path, text string) {
+	t.Helper()
+	r := client.CoreV1().RESTClient().Verb(verb).AbsPath(path).SetHeader("Accept", "application/json")
+	switch verb {
+	case "PATCH":
+		r = client.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(path).SetHeader("Accept", "application/json")
+		fallthrough
+	case "POST":
+		if verb == "POST" {
+			r = r.SetHeader("Content-Type", "application/json")
+		}
+		r = r.Body([]byte(text))
+	}
+	_, err := r.DoRaw(t.Context())
+	check(t, err)
+}
