@@ -126,6 +126,7 @@ func TestOperations(t *testing.T) {
 	t.Run("condition", o.condition)
 	t.Run("health check port", o.portProblem)
 	t.Run("two controllers", o.twoControllers)
+	t.Run("status of the cluster", o.clusterStatus)
 	t.Run("API away", o.apiAway)
 }
 
@@ -249,6 +250,19 @@ func (o *operated) twoControllers(t *testing.T) {
 	})
 	for _, name := range names {
 		noError(t, p.node.Kill(ctx, name, syscall.SIGTERM))
+	}
+}
+
+// clusterStatus asks all nodes, of which none has an agent's pod here.
+func (o *operated) clusterStatus(t *testing.T) {
+	p := o.on(t)
+	out, err := p.node.Exec(t.Context(), "sh", "-ec", "ln -sf /usr/local/bin/hairpin /root/kubectl-hairpin; KUBECONFIG=/etc/hairpin/kubeconfig /root/kubectl-hairpin status --timeout=5s 2>&1 || echo exit $?")
+	noError(t, err)
+	t.Log("\n" + out)
+	for _, want := range []string{"node-a", "no answer", "no agent's pod in namespace hairpin", "controller", "0 of 1 nodes answer", "exit 1"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q", want)
+		}
 	}
 }
 

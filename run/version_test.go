@@ -3,6 +3,7 @@ package run_test
 import (
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -83,4 +84,26 @@ func TestOldPackages(t *testing.T) {
 	if !strings.Contains(last, " is running; ") || !strings.Contains(last, "or newer is needed") {
 		t.Error("that is no refusal")
 	}
+}
+
+// An agent that is started before ovs-vswitchd waits for it.
+func TestSwitchComesLate(t *testing.T) {
+	_, n := alone(t, lab.OVSDB, lab.VSwitchd, lab.NB, lab.SB, lab.Northd, lab.Controller)
+	giveManifests(t, n)
+	if err := n.Kill(t.Context(), lab.VSwitchd, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	start(t, n)
+	eventually(t, 20*time.Second, "the agent says what it waits for", func() (bool, string) {
+		r, err := report(t.Context(), n)
+		return err == nil && !r.Ready && r.Reason != "", r.Reason
+	})
+	if n.Pid(agent) == 0 {
+		t.Fatal("the agent has ended")
+	}
+	t.Log(mustReport(t, n).Reason)
+	if err := n.Start(t.Context(), lab.VSwitchd); err != nil {
+		t.Fatal(err)
+	}
+	waitWell(t, n)
 }
