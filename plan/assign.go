@@ -1,0 +1,306 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"hairpin/cluster"
+)
+
+// EgressRules is what Assign is told beside the Snapshot.
+type EgressRules struct {
+	// Unreachable are nodes that answer no probe.
+	Unreachable map[string]bool
+	// OtherNetworks lets nodes carry addresses of their networks beside that of the gateway bridge.
+	OtherNetworks bool
+}
+
+// EgressAssignment is what Assign decided for one EgressIP.
+type EgressAssignment struct {
+	EgressIP *cluster.EgressIP
+	Items    []cluster.Assignment // sorted
+	Refused  []Refusal            // the other addresses, as in the spec
+}
+
+// Reasons of Refusals and of Events on EgressIPs, the words of OVN-Kubernetes.
+const (
+	ReasonNoNode      = "NoMatchingNodeFound" // no node may carry it
+	ReasonUnsupported = "UnsupportedRequest"  // nobody can ever carry it as things are
+	ReasonTooFewNodes = "UnassignedRequest"   // the nodes that could have another address of the same EgressIP
+)
+
+// Refusal says why an address has no node.
+type Refusal struct {
+	Address netip.Addr
+	Reason  string // one of the constants
+	Message string
+}
+
+// Assign decides which node carries which egress address, in the order of s.EgressIPs. It is a function of the Snapshot
+// alone, in which the decisions of before stand as Assigned: they stay while they are good. What needs a node gets the
+// one that carries least. A node that is about to leave is left as soon as there is another, and not before.
+func Assign(s *cluster.Snapshot, rules EgressRules) []EgressAssignment {
+	a := newAssigner(s, rules)
+	for _, e := range a.byAge {
+		a.keep(e, false)
+	}
+	for _, e := range a.byAge {
+		a.place(e)
+	}
+	out := make([]EgressAssignment, len(s.EgressIPs))
+	for i, e := range s.EgressIPs {
+		out[i] = a.outcome(e)
+	}
+	return out
+}
+
+// assigner is Assign at work.
+type assigner struct {
+	rules EgressRules
+	byAge []*cluster.EgressIP
+	nodes map[string]*carrier
+	list  []*carrier // by name, those that carry or could
+	hosts map[netip.Addr]string
+	hops  map[netip.Addr]string // default gateways of nodes
+	taken map[netip.Addr]*cluster.EgressIP
+	items map[*cluster.EgressIP][]cluster.Assignment
+}
+
+// carrier is a node with the label.
+type carrier struct {
+	node     *cluster.Node
+	networks []network // longest prefix first
+	why      string    // it cannot carry anything now; empty when it can
+	load     int
+}
+
+// network is one of a host's, by its prefix.
+type network struct {
+	prefix  netip.Prefix
+	primary bool // of the gateway bridge
+}
+
+func newAssigner(s *cluster.Snapshot, rules EgressRules) *assigner {
+	a := &assigner{
+		rules: rules, byAge: slices.SortedFunc(slices.Values(s.EgressIPs), (*cluster.EgressIP).Older),
+		nodes: map[string]*carrier{}, hosts: map[netip.Addr]string{}, hops: map[netip.Addr]string{},
+		taken: map[netip.Addr]*cluster.EgressIP{}, items: map[*cluster.EgressIP][]cluster.Assignment{},
+	}
+	for _, n := range s.Nodes {
+		for _, p := range n.HostAddresses {
+			a.hosts[p.Addr()] = n.Name
+		}
+		for _, p := range n.Addresses {
+			a.hosts[p] = n.Name
+		}
+		for _, h := range n.Gateway.NextHops {
+			a.hops[h] = cmp.Or(a.hops[h], n.Name)
+		}
+		if n.Egress.Assignable {
+			c := &carrier{node: n, networks: networksOf(n, &s.Config), why: unusable(n, rules)}
+			a.nodes[n.Name] = c
+			a.list = append(a.list, c)
+		}
+	}
+	return a
+}
+
+// unusable says why a node cannot carry addresses now.
+func unusable(n *cluster.Node, rules EgressRules) string {
+	switch {
+	case n.ID == 0:
+		return "has no number yet"
+	case !n.Egress.Ready:
+		return "is not ready"
+	case rules.Unreachable[n.Name]:
+		return "is not reachable"
+	}
+	return ""
+}
+
+// networksOf gives the networks of a host, the longest prefix first and, of the same one, that of the gateway bridge.
+// Single addresses have none.
+func networksOf(n *cluster.Node, config *cluster.Config) []network {
+	var list []network
+	add := func(p netip.Prefix, primary bool) {
+		if p.IsValid() && !p.IsSingleIP() {
+			list = append(list, network{p.Masked(), primary})
+		}
+	}
+	if cmp.Or(n.Gateway.Mode, config.Gateway.Mode) != cluster.ModeDetached {
+		for _, p := range n.Gateway.Addresses {
+			add(p, true)
+		}
+	}
+	for _, p := range n.HostAddresses {
+		add(p, false)
+	}
+	slices.SortStableFunc(list, func(a, b network) int { return cmp.Compare(b.prefix.Bits(), a.prefix.Bits()) })
+	return list
+}
+
+// fits gives the node's network that an address belongs to.
+func (c *carrier) fits(a netip.Addr) (network, bool) {
+	for _, n := range c.networks {
+		if n.prefix.Contains(a) {
+			return n, true
+		}
+	}
+	return network{}, false
+}
+
+// serves tells whether the node can carry the address at all, ready or not.
+func (a *assigner) serves(c *carrier, x netip.Addr) bool {
+	n, ok := c.fits(x)
+	return ok && (n.primary || a.rules.OtherNetworks) && x != n.prefix.Addr() && x != broadcast(n.prefix)
+}
+
+// broadcast is the last address of an IPv4 network that has one.
+func broadcast(p netip.Prefix) netip.Addr {
+	if !p.Addr().Is4() || p.Bits() >= 31 {
+		return netip.Addr{}
+	}
+	b := p.Addr().As4()
+	for i := p.Bits(); i < 32; i++ {
+		b[i/8] |= 0x80 >> (i % 8)
+	}
+	return netip.AddrFrom4(b)
+}
+
+// keep takes over what an EgressIP has and may keep: on nodes that stay, or also on those that leave.
+func (a *assigner) keep(e *cluster.EgressIP, leaving bool) {
+	for _, x := range e.Assigned {
+		c := a.nodes[x.Node]
+		if c == nil || c.why != "" || c.node.Egress.Leaving && !leaving || !slices.Contains(e.Addresses, x.Address) || !a.serves(c, x.Address) {
+			continue
+		}
+		if _, never := a.never(x.Address); !never && a.free(e, c, x.Address) {
+			a.give(e, c, x.Address)
+		}
+	}
+}
+
+// free tells whether an EgressIP can have an address there, for all that others have.
+func (a *assigner) free(e *cluster.EgressIP, c *carrier, x netip.Addr) bool {
+	return a.taken[x] == nil && !slices.ContainsFunc(a.items[e], func(y cluster.Assignment) bool { return y.Node == c.node.Name })
+}
+
+func (a *assigner) give(e *cluster.EgressIP, c *carrier, x netip.Addr) {
+	a.taken[x] = e
+	a.items[e] = append(a.items[e], cluster.Assignment{Address: x, Node: c.node.Name})
+	c.load++
+}
+
+// place finds nodes for the addresses of an EgressIP that have none: first for those that fit few nodes.
+func (a *assigner) place(e *cluster.EgressIP) {
+	type want struct {
+		address netip.Addr
+		nodes   []*carrier
+	}
+	var wants []want
+	for _, x := range e.Addresses {
+		if _, never := a.never(x); never || a.taken[x] != nil {
+			continue
+		}
+		w := want{address: x}
+		for _, c := range a.list {
+			if c.why == "" && !c.node.Egress.Leaving && a.serves(c, x) {
+				w.nodes = append(w.nodes, c)
+			}
+		}
+		wants = append(wants, w)
+	}
+	slices.SortStableFunc(wants, func(v, w want) int { return cmp.Compare(len(v.nodes), len(w.nodes)) })
+	for _, w := range wants {
+		a.least(e, w.address, w.nodes)
+	}
+	if len(a.items[e]) == len(e.Addresses) {
+		return
+	}
+	// Nowhere else: on a node that leaves it still works, where it is or elsewhere.
+	a.keep(e, true)
+	for _, w := range wants {
+		if a.taken[w.address] == nil {
+			a.least(e, w.address, slices.DeleteFunc(slices.Clone(a.list), func(c *carrier) bool {
+				return c.why != "" || !c.node.Egress.Leaving || !a.serves(c, w.address)
+			}))
+		}
+	}
+}
+
+// least gives the address to the node that carries least.
+func (a *assigner) least(e *cluster.EgressIP, x netip.Addr, nodes []*carrier) {
+	var best *carrier
+	for _, c := range nodes {
+		if a.free(e, c, x) && (best == nil || c.load < best.load) {
+			best = c
+		}
+	}
+	if best != nil {
+		a.give(e, best, x)
+	}
+}
+
+// never says why an address can be nobody's.
+func (a *assigner) never(x netip.Addr) (string, bool) {
+	if n, is := a.hosts[x]; is {
+		return fmt.Sprintf("%s is an address of node %s itself", x, n), true
+	}
+	if n, is := a.hops[x]; is {
+		return fmt.Sprintf("%s is the default gateway of node %s", x, n), true
+	}
+	return "", false
+}
+
+// outcome tells what was decided for an EgressIP.
+func (a *assigner) outcome(e *cluster.EgressIP) EgressAssignment {
+	out := EgressAssignment{EgressIP: e, Items: a.items[e]}
+	slices.SortFunc(out.Items, cluster.Assignment.Compare)
+	for _, x := range e.Addresses {
+		if a.taken[x] != e {
+			out.Refused = append(out.Refused, a.refusal(e, x))
+		}
+	}
+	return out
+}
+
+// refusal says why an address has no node, as precisely as it is known.
+func (a *assigner) refusal(e *cluster.EgressIP, x netip.Addr) Refusal {
+	if why, never := a.never(x); never {
+		return Refusal{x, ReasonUnsupported, why}
+	}
+	if other := a.taken[x]; other != nil {
+		return Refusal{x, ReasonUnsupported, fmt.Sprintf("%s is carried for %s already", x, other.Owner)}
+	}
+	if len(a.list) == 0 {
+		return Refusal{x, ReasonNoNode, fmt.Sprintf("no node has the label %s", cluster.LabelEgressAssignable)}
+	}
+	var down, full, other, edge string
+	for _, c := range a.list {
+		n, ok := c.fits(x)
+		switch {
+		case !ok:
+		case x == n.prefix.Addr() || x == broadcast(n.prefix):
+			edge = cmp.Or(edge, fmt.Sprintf("%s is the network's or the broadcast address of %s on node %s", x, n.prefix, c.node.Name))
+		case !a.serves(c, x):
+			other = cmp.Or(other, fmt.Sprintf("%s fits %s on node %s, which is not the network of its gateway bridge: not served yet", x, n.prefix, c.node.Name))
+		case c.why != "":
+			down = cmp.Or(down, fmt.Sprintf("%s fits node %s, which %s", x, c.node.Name, c.why))
+		default:
+			full = fmt.Sprintf("every node that %s fits carries another address of %s", x, e.Owner)
+		}
+	}
+	switch {
+	case edge != "":
+		return Refusal{x, ReasonUnsupported, edge}
+	case full != "":
+		return Refusal{x, ReasonTooFewNodes, full}
+	case down != "":
+		return Refusal{x, ReasonNoNode, down}
+	case other != "":
+		return Refusal{x, ReasonNoNode, other}
+	}
+	return Refusal{x, ReasonNoNode, fmt.Sprintf("%s fits no network of a node with the label %s", x, cluster.LabelEgressAssignable)}
+}

@@ -1,0 +1,353 @@
+package plan_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"hairpin/cluster"
+	"hairpin/plan"
+)
+
+// carrierNode is a node that may carry egress addresses.
+func carrierNode(name string, id, octet int) *cluster.Node {
+	n := node(name, id, octet)
+	n.Egress = cluster.NodeEgress{Assignable: true, Ready: true}
+	return n
+}
+
+// egressIP makes an EgressIP for all pods; age orders them, 0 is the oldest.
+func egressIP(name string, age int, addresses ...string) *cluster.EgressIP {
+	e := &cluster.EgressIP{Owner: cluster.Owner{Kind: "EgressIP", Name: name}, Created: time.Unix(int64(1000+age), 0)}
+	for _, a := range addresses {
+		e.Addresses = append(e.Addresses, addr(a))
+	}
+	return e
+}
+
+// decided is a Snapshot in which what was decided stands in the statuses.
+func decided(s *cluster.Snapshot, list []plan.EgressAssignment) *cluster.Snapshot {
+	n := *s
+	n.EgressIPs = nil
+	for _, x := range list {
+		e := *x.EgressIP
+		e.Assigned = x.Items
+		n.EgressIPs = append(n.EgressIPs, &e)
+	}
+	return &n
+}
+
+// tellAssigned gives decisions as text: "e: 172.18.0.33 node-a; 172.18.0.44: NoMatchingNodeFound …".
+func tellAssigned(list []plan.EgressAssignment) string {
+	var lines []string
+	for _, x := range list {
+		var parts []string
+		for _, i := range x.Items {
+			parts = append(parts, i.Address.String()+" "+i.Node)
+		}
+		for _, r := range x.Refused {
+			parts = append(parts, r.Reason+": "+r.Message)
+		}
+		lines = append(lines, x.EgressIP.Owner.Name+": "+strings.Join(parts, "; "))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestAssign(t *testing.T) {
+	const none = ""
+	for _, c := range []struct {
+		name string
+		edit func(*cluster.Snapshot, *plan.EgressRules)
+		want string
+	}{
+		{"least loaded, oldest first", func(*cluster.Snapshot, *plan.EgressRules) {}, `
+a: 172.18.0.33 node-b
+b: fc00:f853:ccd::33 node-c
+old: 172.18.0.44 node-a`},
+		{"two addresses, two nodes", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "172.18.0.44", "fc00:f853:ccd::33", "172.18.0.55")}
+		}, `
+a: 172.18.0.33 node-a; 172.18.0.44 node-b; fc00:f853:ccd::33 node-c; UnassignedRequest: every node that 172.18.0.55 fits carries another address of EgressIP/a`},
+		{"stays where it is", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+			for _, e := range s.EgressIPs {
+				e.Assigned = []cluster.Assignment{{Address: e.Addresses[0], Node: "node-c"}}
+			}
+		}, `
+a: 172.18.0.33 node-c
+b: fc00:f853:ccd::33 node-c
+old: 172.18.0.44 node-c`},
+		{"not what it should not have", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.3"), egressIP("b", 0, "172.18.0.1"), egressIP("c", 0, "172.18.255.255"), egressIP("d", 0, "10.9.9.9"), egressIP("e", 0, "172.18.0.33"), egressIP("f", 1, "172.18.0.33")}
+		}, `
+a: UnsupportedRequest: 172.18.0.3 is an address of node node-a itself
+b: UnsupportedRequest: 172.18.0.1 is the default gateway of node node-a
+c: UnsupportedRequest: 172.18.255.255 is the network's or the broadcast address of 172.18.0.0/16 on node node-a
+d: NoMatchingNodeFound: 10.9.9.9 fits no network of a node with the label k8s.ovn.org/egress-assignable
+e: 172.18.0.33 node-a
+f: UnsupportedRequest: 172.18.0.33 is carried for EgressIP/e already`},
+		{"who has it keeps it", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+			young := egressIP("y", 5, "172.18.0.33")
+			young.Assigned = []cluster.Assignment{{Address: young.Addresses[0], Node: "node-b"}}
+			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33"), young}
+		}, `
+a: UnsupportedRequest: 172.18.0.33 is carried for EgressIP/y already
+y: 172.18.0.33 node-b`},
+		{"no node", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+			for _, n := range s.Nodes {
+				n.Egress.Assignable = false
+			}
+			s.EgressIPs = s.EgressIPs[:1]
+		}, `
+a: NoMatchingNodeFound: no node has the label k8s.ovn.org/egress-assignable`},
+		{"none ready", func(s *cluster.Snapshot, r *plan.EgressRules) {
+			s.EgressIPs = s.EgressIPs[:1]
+			s.Nodes[0].Egress.Ready = false
+			r.Unreachable = map[string]bool{"node-b": true}
+			s.Nodes[2].ID = 0
+		}, `
+a: NoMatchingNodeFound: 172.18.0.33 fits node node-a, which is not ready`},
+		{"leaving nodes are left", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+			s.EgressIPs = s.EgressIPs[:1]
+			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-a"}}
+			s.Nodes[0].Egress.Leaving = true
+		}, `
+a: 172.18.0.33 node-b`},
+		{"but not without another", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+			s.EgressIPs = s.EgressIPs[:1]
+			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-b"}}
+			for _, n := range s.Nodes {
+				n.Egress.Leaving = true
+			}
+		}, `
+a: 172.18.0.33 node-b`},
+		{"another network", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+			s.Nodes[0].HostAddresses = append(s.Nodes[0].HostAddresses, prefix("172.18.9.1/24"), prefix("10.10.10.1/24"))
+			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.9.9"), egressIP("b", 0, "10.10.10.9")}
+		}, `
+a: 172.18.9.9 node-b
+b: NoMatchingNodeFound: 10.10.10.9 fits 10.10.10.0/24 on node node-a, which is not the network of its gateway bridge: not served yet`},
+		{"another network, served", func(s *cluster.Snapshot, r *plan.EgressRules) {
+			r.OtherNetworks = true
+			s.Nodes[0].HostAddresses = append(s.Nodes[0].HostAddresses, prefix("10.10.10.1/24"))
+			s.EgressIPs = []*cluster.EgressIP{egressIP("b", 0, "172.18.0.33", "10.10.10.9")}
+		}, `
+b: 10.10.10.9 node-a; 172.18.0.33 node-b`},
+		{"detached", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+			s.EgressIPs = s.EgressIPs[:1]
+			for _, n := range s.Nodes {
+				n.Gateway.Mode, n.Gateway.Addresses = cluster.ModeDetached, []netip.Prefix{prefix("10.44.0.0/32")}
+			}
+		}, `
+a: NoMatchingNodeFound: 172.18.0.33 fits 172.18.0.0/16 on node node-a, which is not the network of its gateway bridge: not served yet`},
+	} {
+		s := snapshot(carrierNode("node-a", 1, 3), carrierNode("node-b", 2, 4), carrierNode("node-c", 3, 5), node("node-d", 4, 6))
+		s.EgressIPs = []*cluster.EgressIP{egressIP("a", 1, "172.18.0.33"), egressIP("b", 2, "fc00:f853:ccd::33"), egressIP("old", 0, "172.18.0.44")}
+		var rules plan.EgressRules
+		c.edit(s, &rules)
+		if got := "\n" + tellAssigned(plan.Assign(s, rules)); got != c.want && c.want != none {
+			t.Errorf("%s:%s\nwanted:%s", c.name, got, c.want)
+		}
+	}
+}
+
+func drawCarrier(t *rapid.T, i int) *cluster.Node {
+	n := carrierNode(fmt.Sprintf("node-%c", 'a'+i), i+1, i+3)
+	n.Egress.Assignable = rapid.IntRange(0, 4).Draw(t, "label") > 0
+	n.Egress.Ready = rapid.IntRange(0, 4).Draw(t, "ready") > 0
+	n.Egress.Leaving = rapid.IntRange(0, 4).Draw(t, "leaving") == 0
+	if rapid.Bool().Draw(t, "second network") {
+		n.HostAddresses = append(n.HostAddresses, prefix(fmt.Sprintf("10.10.10.%d/24", i+3)))
+	}
+	if rapid.IntRange(0, 4).Draw(t, "detached") == 0 {
+		n.Gateway.Mode, n.Gateway.Addresses = cluster.ModeDetached, []netip.Prefix{prefix("10.44.0.0/32")}
+	}
+	return n
+}
+
+func drawEgressIP(t *rapid.T) *cluster.EgressIP {
+	pool := []string{"172.18.0.33", "172.18.0.44", "172.18.0.55", "172.18.0.3", "fc00:f853:ccd::33", "fc00:f853:ccd::44", "10.10.10.33", "10.10.10.44", "192.0.2.1"}
+	return egressIP(rapid.StringMatching("[a-f]").Draw(t, "name"), rapid.IntRange(0, 2).Draw(t, "age"), rapid.SliceOfNDistinct(rapid.SampledFrom(pool), 1, 4, rapid.ID).Draw(t, "addresses")...)
+}
+
+// TestAssignProperties: whatever happens to nodes and EgressIPs, the decisions keep the rules, are stable, and move
+// nothing that could stay.
+func TestAssignProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := snapshot()
+		rules := plan.EgressRules{OtherNetworks: rapid.Bool().Draw(t, "other networks"), Unreachable: map[string]bool{}}
+		for i := range rapid.IntRange(1, 4).Draw(t, "nodes") {
+			s.Nodes = append(s.Nodes, drawCarrier(t, i))
+		}
+		for range rapid.IntRange(1, 6).Draw(t, "steps") {
+			before := *s
+			switch rapid.IntRange(0, 3).Draw(t, "what") {
+			case 0:
+				i := rapid.IntRange(0, len(s.Nodes)-1).Draw(t, "which")
+				s.Nodes = slices.Clone(s.Nodes)
+				s.Nodes[i] = drawCarrier(t, i)
+			case 1:
+				name := s.Nodes[rapid.IntRange(0, len(s.Nodes)-1).Draw(t, "which")].Name
+				rules.Unreachable[name] = !rules.Unreachable[name]
+			default:
+				s.EgressIPs = edit(t, s.EgressIPs, drawEgressIP, func(a, b *cluster.EgressIP) int { return a.Owner.Compare(b.Owner) })
+			}
+			list := plan.Assign(s, rules)
+			keepsRules(t, s, rules, list)
+			movesNothing(t, &before, s, rules, list)
+			shuffled := *s
+			shuffled.EgressIPs = rapid.Permutation(s.EgressIPs).Draw(t, "order")
+			again := plan.Assign(&shuffled, rules)
+			slices.SortFunc(again, func(a, b plan.EgressAssignment) int { return a.EgressIP.Owner.Compare(b.EgressIP.Owner) })
+			if tellAssigned(again) != tellAssigned(list) {
+				t.Fatalf("another order gives\n%s\ninstead of\n%s", tellAssigned(again), tellAssigned(list))
+			}
+			s = decided(s, list)
+			if again := plan.Assign(s, rules); tellAssigned(again) != tellAssigned(list) {
+				t.Fatalf("decided was\n%s\nand without a change then\n%s", tellAssigned(list), tellAssigned(again))
+			}
+		}
+	})
+}
+
+// able tells whether a node may carry an address, written down a second time and plainly.
+func able(n *cluster.Node, a netip.Addr, rules plan.EgressRules) bool {
+	if !n.Egress.Assignable || !n.Egress.Ready || rules.Unreachable[n.Name] {
+		return false
+	}
+	for _, p := range n.Gateway.Addresses {
+		if p.Contains(a) && !p.IsSingleIP() {
+			return true
+		}
+	}
+	for _, p := range n.HostAddresses {
+		if p.Contains(a) && rules.OtherNetworks {
+			return true
+		}
+	}
+	return false
+}
+
+func keepsRules(t *rapid.T, s *cluster.Snapshot, rules plan.EgressRules, list []plan.EgressAssignment) {
+	where := map[netip.Addr]string{}
+	for _, x := range list {
+		on := map[string]bool{}
+		for _, i := range x.Items {
+			n := s.Node(i.Node)
+			switch {
+			case where[i.Address] != "":
+				t.Fatalf("%s has two nodes:\n%s", i.Address, tellAssigned(list))
+			case on[i.Node]:
+				t.Fatalf("%s has two addresses of %s:\n%s", i.Node, x.EgressIP.Owner, tellAssigned(list))
+			case !slices.Contains(x.EgressIP.Addresses, i.Address), !able(n, i.Address, rules), i.Address == addr("172.18.0.3"):
+				t.Fatalf("%s is not for %s:\n%s", i.Address, i.Node, tellAssigned(list))
+			}
+			where[i.Address], on[i.Node] = i.Node, true
+		}
+		if len(x.Items)+len(x.Refused) != len(x.EgressIP.Addresses) {
+			t.Fatalf("an address is neither given nor refused:\n%s", tellAssigned(list))
+		}
+	}
+	for _, x := range list {
+		uses := func(n *cluster.Node) bool {
+			return slices.ContainsFunc(x.Items, func(i cluster.Assignment) bool { return i.Node == n.Name })
+		}
+		for _, n := range s.Nodes {
+			for _, r := range x.Refused { // nothing is refused that could be given
+				if able(n, r.Address, rules) && where[r.Address] == "" && !uses(n) && r.Reason != plan.ReasonUnsupported {
+					t.Fatalf("%s could be on %s:\n%s", r.Address, n.Name, tellAssigned(list))
+				}
+			}
+			for _, i := range x.Items { // nor is anything on a node that leaves, and could be elsewhere
+				if s.Node(i.Node).Egress.Leaving && !n.Egress.Leaving && able(n, i.Address, rules) && !uses(n) {
+					t.Fatalf("%s could leave %s for %s:\n%s", i.Address, i.Node, n.Name, tellAssigned(list))
+				}
+			}
+		}
+	}
+}
+
+// movesNothing: an address that had a good node still has it.
+func movesNothing(t *rapid.T, before, s *cluster.Snapshot, rules plan.EgressRules, list []plan.EgressAssignment) {
+	for _, x := range list {
+		i := slices.IndexFunc(before.EgressIPs, func(e *cluster.EgressIP) bool { return e == x.EgressIP })
+		if i < 0 {
+			continue // new, or with other addresses
+		}
+		for _, had := range x.EgressIP.Assigned {
+			n := s.Node(had.Node)
+			if able(n, had.Address, rules) && !n.Egress.Leaving && !slices.Contains(x.Items, had) {
+				t.Fatalf("%s has left %s:\n%s", had.Address, had.Node, tellAssigned(list))
+			}
+		}
+	}
+}
+
+// many makes the benchmark's cluster: EgressIPs of two addresses, on nodes that all may carry them, and for each ten pods.
+func many(nodes, egressIPs, pods int) *cluster.Snapshot {
+	var objects []any
+	for i := range nodes {
+		objects = append(objects, carrierNode(fmt.Sprintf("node-%03d", i), i+1, i+3))
+	}
+	for i := range pods {
+		n, o := i%nodes, 3+i/nodes
+		p := pod(fmt.Sprintf("node-%03d", n), fmt.Sprintf("pod-%05d", i), fmt.Sprintf("10.244.%d.%d", n+1, o), fmt.Sprintf("fd00:10:244:%x::%x", n+1, o))
+		p.Labels = map[string]string{"app": fmt.Sprint("app-", i%egressIPs), "pod-template-hash": fmt.Sprint(i % 977), "name": p.Owner.Name}
+		objects = append(objects, p)
+	}
+	s := snapshot(objects...)
+	s.Namespaces = []*cluster.Namespace{{Name: "default", Labels: map[string]string{"kubernetes.io/metadata.name": "default"}}}
+	for i := range egressIPs {
+		e := egressIP(fmt.Sprintf("eip-%04d", i), i, fmt.Sprintf("172.18.%d.%d", 100+i/200, 1+i%200), fmt.Sprintf("fc00:f853:ccd::1:%x", i))
+		e.Pods = cluster.Selector{Requirements: []cluster.Requirement{{Key: "app", Operator: "In", Values: []string{fmt.Sprint("app-", i)}}}}
+		s.EgressIPs = append(s.EgressIPs, e)
+	}
+	return s
+}
+
+func BenchmarkAssign(b *testing.B) {
+	s := many(100, 1000, 10000)
+	b.Run("nothing", func(b *testing.B) {
+		timer := startTimer()
+		for range b.N {
+			if list := plan.Assign(s, plan.EgressRules{}); len(list[999].Items) != 2 {
+				b.Fatal(tellAssigned(list[999:]))
+			}
+		}
+		timer.report(b, 1000)
+	})
+	b.Run("node lost", func(b *testing.B) {
+		s := decided(s, plan.Assign(s, plan.EgressRules{}))
+		rules := plan.EgressRules{Unreachable: map[string]bool{"node-007": true}}
+		timer := startTimer()
+		for range b.N {
+			if list := plan.Assign(s, rules); len(list[999].Items) != 2 {
+				b.Fatal(tellAssigned(list[999:]))
+			}
+		}
+		timer.report(b, 20)
+	})
+}
+
+// TestAssignBalances: from nothing, no node carries two more than another.
+func TestAssignBalances(t *testing.T) {
+	s := many(7, 100, 0)
+	load := map[string]int{}
+	for _, x := range plan.Assign(s, plan.EgressRules{}) {
+		for _, i := range x.Items {
+			load[i.Node]++
+		}
+	}
+	for n, l := range load {
+		if l < 28 || l > 29 {
+			t.Errorf("%s carries %d of 200", n, l)
+		}
+	}
+	if len(load) != 7 {
+		t.Errorf("%v", load)
+	}
+}
