@@ -50,6 +50,7 @@ func TestDemo(t *testing.T) {
 		}
 	})
 	each("Drift", func(t *testing.T) { alterOurs(t, l.Node("node-a")) })
+	each("Explain", func(t *testing.T) { explains(t, l.Node("node-a")) })
 	each("Problems", func(t *testing.T) { badObjects(t, l, ways) })
 	each("Everything", func(t *testing.T) { restartEverything(t, l, ways) })
 }

@@ -11,7 +11,7 @@ import (
 type Fault struct {
 	Node   string `json:"node"`
 	Stage  string `json:"stage"`
-	Wanted string `json:"wanted"` // the rule that must be there
+	Wanted string `json:"wanted"` // the rule that must be there, and what it would do
 	Real   string `json:"real"`   // what the packet meets instead, in words
 	Object string `json:"object,omitempty"`
 	Repair string `json:"repair,omitempty"` // what the node's agent says about it
@@ -29,12 +29,12 @@ func FindFault(wanted, real *Explanation) *Fault {
 			if i < len(w.have) && same(s, &w.have[i]) {
 				continue
 			}
-			f := &Fault{Node: s.Node, Stage: w.way + s.Stage, Wanted: s.Rule, Object: s.Why.String(), Real: instead(real, w.have, i)}
+			f := &Fault{Node: s.Node, Stage: w.way + s.Stage, Wanted: inWords(s), Object: s.Why.String(), Real: instead(real, w.have, i)}
 			return f
 		}
 		if len(w.have) > len(w.want) {
 			s := &w.have[len(w.want)]
-			return &Fault{Node: s.Node, Stage: w.way + s.Stage, Wanted: "nothing", Real: s.Rule + " (" + s.Did + ")"}
+			return &Fault{Node: s.Node, Stage: w.way + s.Stage, Wanted: "nothing", Real: inWords(s)}
 		}
 	}
 	if was, is := wanted.Sentence(), real.Sentence(); was != is {
@@ -52,11 +52,14 @@ func instead(real *Explanation, have []walk.Step, i int) string {
 	if i >= len(have) {
 		return strings.TrimSuffix(real.Sentence(), ".")
 	}
-	s := &have[i]
+	return at(&have[i]) + ": " + inWords(&have[i])
+}
+
+func inWords(s *walk.Step) string {
 	if s.Rule == "" {
-		return at(s) + ": " + s.Did
+		return s.Did
 	}
-	return at(s) + ": " + s.Rule + " (" + s.Did + ")"
+	return s.Rule + " (" + s.Did + ")"
 }
 
 // String tells the fault in some lines.

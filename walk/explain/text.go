@@ -48,7 +48,11 @@ func (e *Explanation) Text(colour bool) string {
 func (e *Explanation) head(b *strings.Builder) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "FROM\t%s\n", e.Trace.From)
-	fmt.Fprintf(t, "TO\t%s, %s\n", e.Question.To, e.Way)
+	to := e.Question.To
+	if e.Way != "address "+to {
+		to += ", " + e.Way
+	}
+	fmt.Fprintf(t, "TO\t%s\n", to)
 	fmt.Fprintf(t, "SENT\t%s\n", e.Trace.Sent)
 	_ = t.Flush() // a Builder takes everything
 	if e.Service == "" {
