@@ -1,8 +1,8 @@
 // Package apply makes a node equal to a wanted datapath.State.
 //
-// There are four systems, each behind a Target: the OVN databases (nbdb), Open vSwitch (ofctl), nft (knft) and the
-// kernel's network (kernel). A Target remembers nothing of what it did: it reads the real system and applies a
-// difference. Pass goes over all four in an order in which nothing ever points at what is missing.
+// There are five systems, each behind a Target: the OVN databases (nbdb), Open vSwitch (ofctl), nft (knft), the kernel's
+// network (kernel) and connections (conntrack). A Target remembers nothing of what it did: it reads the real system and applies a
+// difference. Pass goes over all of them in an order in which nothing ever points at what is missing.
 package apply
 
 import "context"

@@ -63,7 +63,7 @@ func (p *part[S, D]) changed() <-chan struct{} {
 }
 
 // told reports whether the target told of a change, or somebody asked for a Read, since the last look.
-func (p *part[S, D]) told() bool { return p.stale.Load() || len(p.changed()) > 0 }
+func (p *part[S, D]) told() bool { return p.target != nil && (p.stale.Load() || len(p.changed()) > 0) }
 
 // look begins a Run: it reads the system when that is due, and tells what must change.
 func (p *part[S, D]) look(ctx context.Context, want S) (d D) {

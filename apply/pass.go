@@ -6,18 +6,20 @@ import (
 	"time"
 
 	"hairpin/datapath"
+	"hairpin/datapath/conn"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
 )
 
-// Targets are the four systems of a node. One that is nil is left alone.
+// Targets are the systems of a node. One that is nil is left alone.
 type Targets struct {
 	NB     Target[nb.State, nb.Delta]
 	Bridge Target[flow.State, flow.Delta]
 	NFT    Target[nft.State, nft.Delta]
 	Host   Target[host.State, host.Delta]
+	Conn   Target[conn.State, conn.Delta]
 }
 
 // Pass makes a node equal to wanted States, one after the other. It keeps what it read last, and reads a system again
@@ -28,6 +30,7 @@ type Pass struct {
 	bridge *part[flow.State, flow.Delta]
 	nft    *part[nft.State, nft.Delta]
 	host   *part[host.State, host.Delta]
+	conn   *part[conn.State, conn.Delta]
 
 	drift uint64 // after the last Run
 	fight int    // Runs in a row that found drift
@@ -40,6 +43,7 @@ func NewPass(t Targets) *Pass {
 		bridge: newPart("openvswitch", t.Bridge, flow.Diff),
 		nft:    newPart("nft", t.NFT, nft.Diff),
 		host:   newPart("host", t.Host, host.Diff),
+		conn:   newPart("connections", t.Conn, conn.Diff),
 	}
 }
 
@@ -49,7 +53,7 @@ func (p *Pass) Observe(f func(system string, took time.Duration)) {
 }
 
 // Run makes the node equal to want: Open vSwitch's ports, then host, nft and flows grow; then OVN changes, in one
-// transaction; then flows, nft, host and ports shrink. Nothing ever points at what is missing.
+// transaction; then flows, nft, host and ports shrink, and connections to endpoints that are gone end. Nothing ever points at what is missing.
 //
 // An error in one system does not keep the others from growing: what is new may lack something then, but what is old
 // goes on to work. Nothing is removed from a system while one that may point at it is not in order. The error has
@@ -61,6 +65,7 @@ func (p *Pass) Run(ctx context.Context, want datapath.State) error {
 	bridge := p.bridge.look(ctx, want.Bridge)
 	tables := p.nft.look(ctx, want.NFT)
 	kernel := p.host.look(ctx, want.Host)
+	dead := p.conn.look(ctx, want.Conn)
 	ports, flows := split(bridge)
 
 	p.bridge.do(ctx, ports.Grow(), true)
@@ -77,8 +82,9 @@ func (p *Pass) Run(ctx context.Context, want datapath.State) error {
 	p.host.do(ctx, kernel.Shrink(), ok)
 	ok = ok && p.host.err == nil
 	p.bridge.do(ctx, ports.Shrink(), ok)
+	p.conn.do(ctx, dead, p.nb.err == nil)
 
-	err := errors.Join(p.nb.finish(want.NB), p.bridge.finish(want.Bridge), p.nft.finish(want.NFT), p.host.finish(want.Host))
+	err := errors.Join(p.nb.finish(want.NB), p.bridge.finish(want.Bridge), p.nft.finish(want.NFT), p.host.finish(want.Host), p.conn.finish(want.Conn))
 	p.calm()
 	return err
 }
@@ -121,6 +127,8 @@ func (p *Pass) Wait(ctx context.Context, wake <-chan struct{}) error {
 		p.nft.stale.Store(true)
 	case <-p.host.changed():
 		p.host.stale.Store(true)
+	case <-p.conn.changed():
+		p.conn.stale.Store(true)
 	}
 	if p.fight <= 2 {
 		return nil
@@ -138,11 +146,12 @@ func (p *Pass) Wait(ctx context.Context, wake <-chan struct{}) error {
 
 // Read reads all systems now, for a look at what is really there. It is for the goroutine of Run, and changes nothing.
 func (p *Pass) Read(ctx context.Context) (s datapath.State, err error) {
-	var errs [4]error
+	var errs [5]error
 	s.NB, errs[0] = p.nb.found(ctx)
 	s.Bridge, errs[1] = p.bridge.found(ctx)
 	s.NFT, errs[2] = p.nft.found(ctx)
 	s.Host, errs[3] = p.host.found(ctx)
+	s.Conn, errs[4] = p.conn.found(ctx)
 	return s, errors.Join(errs[:]...)
 }
 
@@ -152,10 +161,13 @@ func (p *Pass) Reread() {
 	p.bridge.stale.Store(true)
 	p.nft.stale.Store(true)
 	p.host.stale.Store(true)
+	p.conn.stale.Store(true)
 }
 
 // Told reports whether a system told of a change that no Run has looked at yet: a Run that failed may do better now.
-func (p *Pass) Told() bool { return p.nb.told() || p.bridge.told() || p.nft.told() || p.host.told() }
+func (p *Pass) Told() bool {
+	return p.nb.told() || p.bridge.told() || p.nft.told() || p.host.told() || p.conn.told()
+}
 
 // Status gives the state of the systems that have a Target.
 func (p *Pass) Status() []Status {
@@ -171,6 +183,9 @@ func (p *Pass) Status() []Status {
 	}
 	if p.host.target != nil {
 		list = append(list, p.host.report())
+	}
+	if p.conn.target != nil {
+		list = append(list, p.conn.report())
 	}
 	return list
 }

@@ -1,6 +1,6 @@
 // Package datapath is everything that one node must have, as one plain value.
 //
-// State has one part per system: OVN's databases, the gateway bridge, nft, and the kernel's network. Each part
+// State has one part per system: OVN's databases, the gateway bridge, nft, the kernel's network, and connections. Each part
 // has a text form in the words of the real tool, and a Diff. plan computes a State, apply makes the node equal
 // to it, walk explains it.
 package datapath
@@ -9,6 +9,7 @@ import (
 	"fmt"
 
 	"hairpin/cluster"
+	"hairpin/datapath/conn"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
@@ -21,6 +22,7 @@ type State struct {
 	Bridge flow.State
 	NFT    nft.State
 	Host   host.State
+	Conn   conn.State
 }
 
 // Conflict is one key that two owners want with different values. The first in the order of the parts stays.

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"hairpin/cluster"
+	"hairpin/datapath/conn"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
@@ -26,6 +27,7 @@ func Merge(parts ...State) (State, []Conflict) {
 		Bridge: mergeBridge(&c, parts),
 		NFT:    mergeNFT(&c, parts),
 		Host:   mergeHost(&c, parts),
+		Conn:   mergeConn(&c, parts),
 	}
 	slices.SortFunc(c.list, func(a, b Conflict) int {
 		return cmp.Or(cmp.Compare(a.Key, b.Key), a.Kept.Compare(b.Kept), a.Lost.Compare(b.Lost))
@@ -95,6 +97,14 @@ func addTo[K comparable, V any](c *conflicts, out, m map[K]V, kind kind[K, V], w
 			c.list = append(c.list, Conflict{kind.name(k), kind.why(k, old), kind.why(k, v)})
 		}
 	}
+}
+
+func mergeConn(c *conflicts, parts []State) conn.State {
+	return merge(c, pick(parts, func(s State) map[netip.AddrPort]conn.Targets { return s.Conn }), kind[netip.AddrPort, conn.Targets]{
+		same: func(a, b conn.Targets) bool { a.Owner = b.Owner; return a.Equal(b) },
+		why:  func(_ netip.AddrPort, t conn.Targets) cluster.Owner { return t.Owner },
+		name: func(k netip.AddrPort) string { return "connections to " + k.String() },
+	})
 }
 
 func rows() kind[nb.Key, nb.Row] {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"hairpin/datapath/conn"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
@@ -16,6 +17,7 @@ const (
 	headBridge = "### Open vSwitch: ovs-vsctl, ovs-ofctl"
 	headNFT    = "### nft"
 	headHost   = "### kernel: ip, sysctl"
+	headConn   = "### connections over UDP" // only where there are some
 )
 
 // Print writes a State as text, the same for equal States.
@@ -29,6 +31,9 @@ func Print(s State) string {
 		if part.text != "" && !strings.HasSuffix(part.text, "\n") {
 			b.WriteByte('\n')
 		}
+	}
+	if len(s.Conn) > 0 {
+		b.WriteString(headConn + "\n" + conn.Print(s.Conn))
 	}
 	return b.String()
 }
@@ -58,6 +63,8 @@ func Parse(text string) (s State, err error) {
 			s.NFT, err = nft.Parse(b.String())
 		case headHost:
 			s.Host, err = host.Parse(b.String())
+		case headConn:
+			s.Conn, err = conn.Parse(b.String())
 		default:
 			err = fmt.Errorf("this heading is not known")
 		}

@@ -5,6 +5,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath"
+	"hairpin/datapath/conn"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
@@ -15,10 +16,11 @@ import (
 //
 // It knows the parts that objects features write, and no others.
 func replace(s, gone, come datapath.State) (datapath.State, bool) {
-	var ok [2]bool
+	var ok [3]bool
 	s.NB, ok[0] = replaceMap(s.NB, gone.NB, come.NB, func(a, b nb.Row) bool { return a.Why() == b.Why() && nb.SameContent(a, b) })
 	s.Bridge.Flows, ok[1] = replaceMap(s.Bridge.Flows, gone.Bridge.Flows, come.Bridge.Flows, func(a, b *flow.Flow) bool { return a.Owner == b.Owner && a.Equal(b) })
-	if !ok[0] || !ok[1] {
+	s.Conn, ok[2] = replaceMap(s.Conn, gone.Conn, come.Conn, conn.Targets.Equal)
+	if !ok[0] || !ok[1] || !ok[2] {
 		return s, false
 	}
 	return replaceElements(s, gone, come)

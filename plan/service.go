@@ -11,6 +11,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
+	"hairpin/datapath/conn"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
@@ -21,7 +22,7 @@ import (
 func services(e Env) (datapath.State, []Problem) {
 	b := balancer{
 		Env: &e, rows: make(nb.State, len(e.Frontends)), wire: newBridge(&e, claims.FeatureServices),
-		tables: tables{}, options: map[manner]map[string]string{},
+		tables: tables{}, conns: conn.State{}, options: map[manner]map[string]string{},
 	}
 	for _, f := range e.Frontends {
 		// A family that the node does not have is nobody's way to a Service here.
@@ -29,7 +30,7 @@ func services(e Env) (datapath.State, []Problem) {
 			b.frontend(s, f)
 		}
 	}
-	s := datapath.State{NB: b.rows, Bridge: flow.State{Flows: b.wire.flows}}
+	s := datapath.State{NB: b.rows, Bridge: flow.State{Flows: b.wire.flows}, Conn: b.conns}
 	if len(e.Frontends) > 0 {
 		s.NFT = nft.State{nft.Inet: b.tables.table()}
 	}
@@ -42,6 +43,7 @@ type balancer struct {
 	rows     nb.State
 	wire     *bridge
 	tables   tables
+	conns    conn.State
 	options  map[manner]map[string]string // rows share them
 	problems []Problem
 }
@@ -82,6 +84,7 @@ func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
 		b.tables.externals(b.Env, &x)
 	}
 	b.byHost(&x)
+	b.connections(&x)
 }
 
 // nodePorts are the addresses of the host on which pods find a NodePort.

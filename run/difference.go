@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"hairpin/datapath"
+	"hairpin/datapath/conn"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
@@ -32,6 +33,9 @@ func differences(want, found datapath.State) []string {
 	}
 	if host.Diff(want.Host, found.Host).Empty() {
 		found.Host = want.Host
+	}
+	if conn.Diff(want.Conn, found.Conn).Empty() {
+		found.Conn = want.Conn
 	}
 	return lineDiff(datapath.Print(want), datapath.Print(found))
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"hairpin/apply"
+	"hairpin/apply/conntrack"
 	"hairpin/apply/kernel"
 	"hairpin/apply/knft"
 	"hairpin/apply/nbdb"
@@ -23,7 +24,7 @@ import (
 	"hairpin/plan"
 )
 
-// targets are the four systems of the node.
+// targets are the systems of the node.
 type targets struct {
 	nb     *nbdb.Target
 	bridge *ofctl.Target
@@ -61,7 +62,8 @@ func openTargets(ctx context.Context, c Config, log *slog.Logger) (t *targets, e
 	}); err != nil {
 		return nil, fmt.Errorf("kernel: %w", err)
 	}
-	t.pass = apply.Targets{NB: t.nb, Bridge: t.bridge, NFT: t.nft, Host: t.host}
+	connections := conntrack.New(conntrack.Config{List: t.bridge.Connections, End: t.bridge.EndConnection, Settled: t.nb.Sync})
+	t.pass = apply.Targets{NB: t.nb, Bridge: t.bridge, NFT: t.nft, Host: t.host, Conn: connections}
 	return t, nil
 }
 

@@ -1,0 +1,95 @@
+package conn_test
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"hairpin/cluster"
+	"hairpin/datapath/conn"
+)
+
+func list(texts ...string) []netip.AddrPort {
+	var out []netip.AddrPort
+	for _, t := range texts {
+		out = append(out, netip.MustParseAddrPort(t))
+	}
+	return out
+}
+
+const (
+	vip  = "10.96.0.10:53"
+	port = "172.18.0.3:30053"
+	a    = "10.244.1.3:53"
+	b    = "10.244.2.3:53"
+)
+
+// Only what nobody serves any more goes, and only if somebody else serves.
+func TestDiff(t *testing.T) {
+	at := netip.MustParseAddrPort
+	for _, c := range []struct {
+		name       string
+		want, have conn.Targets
+		dead       []netip.AddrPort
+		back       bool
+	}{
+		{"nothing changed", conn.Targets{Live: list(a, b)}, conn.Targets{Live: list(a, b)}, nil, false},
+		{"one is gone", conn.Targets{Live: list(b)}, conn.Targets{Live: list(a, b)}, list(a), false},
+		{"the last is gone", conn.Targets{}, conn.Targets{Live: list(a)}, nil, false},
+		{"the first comes", conn.Targets{Live: list(b)}, conn.Targets{}, nil, true},
+		{"a step on the way", conn.Targets{Live: list(b), Steps: list(vip)}, conn.Targets{Live: list(vip)}, nil, false},
+	} {
+		d := conn.Diff(conn.State{at(port): c.want}, conn.State{at(port): c.have, at("192.0.2.1:53"): {Live: list(a)}})
+		var dead []netip.AddrPort
+		for _, p := range d.Dead {
+			if p.VIP != at(port) {
+				t.Errorf("%s: %v is no address of ours", c.name, p)
+			}
+			dead = append(dead, p.To)
+		}
+		if !slices.Equal(dead, c.dead) || (len(d.Back) == 1) != c.back || d.Empty() != (len(c.dead) == 0 && !c.back) || !d.Grow().Empty() {
+			t.Errorf("%s: %+v", c.name, d)
+		}
+	}
+}
+
+func TestParseReadsWhatPrintWrote(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		addr := rapid.Custom(func(t *rapid.T) netip.AddrPort {
+			n, p := rapid.Byte().Draw(t, "n"), rapid.Uint16().Draw(t, "port")
+			if rapid.Bool().Draw(t, "v6") {
+				return netip.AddrPortFrom(netip.AddrFrom16([16]byte{0xfd, 15: n}), p)
+			}
+			return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, n}), p)
+		})
+		var s conn.State
+		for _, v := range rapid.SliceOfDistinct(addr, rapid.ID).Draw(t, "addresses") {
+			if s == nil {
+				s = conn.State{}
+			}
+			var x conn.Targets
+			for _, e := range rapid.SliceOf(addr).Draw(t, "live") {
+				x.Live = append(x.Live, e)
+			}
+			for _, e := range rapid.SliceOf(addr).Draw(t, "steps") {
+				x.Steps = append(x.Steps, e)
+			}
+			if rapid.Bool().Draw(t, "owner") {
+				x.Owner = cluster.Owner{Kind: "Service", Namespace: "default", Name: "dns"}
+			}
+			s[v] = x
+		}
+		got, err := conn.Parse(conn.Print(s))
+		if err != nil || !reflect.DeepEqual(got, s) {
+			t.Fatalf("%v\n%s\nwant\n%s", err, conn.Print(got), conn.Print(s))
+		}
+	})
+	for _, bad := range []string{"tcp 10.0.0.1:1", "udp", "udp x", "udp 10.0.0.1:1 y", "udp 10.0.0.1:1\nudp 10.0.0.1:1"} {
+		if _, err := conn.Parse(bad); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
