@@ -166,8 +166,13 @@ func (c *checker) stack(e *Env, f cluster.Family) (Stack, bool) {
 	if !s.Subnet.IsValid() {
 		return s, false
 	}
-	if !s.Address.IsValid() {
+	switch {
+	case s.Address.IsValid():
+	case e.wired():
 		c.problem(fieldGateway, "ip-addresses: the gateway bridge has no %s address, but spec.podCIDRs has a range", f)
+		return s, false
+	default:
+		c.problem("[gateway] advertise-address", "has no %s address for the gateway bridge, but spec.podCIDRs has a range", f)
 		return s, false
 	}
 	for _, r := range e.Config.ClusterSubnets {

@@ -32,7 +32,11 @@ func gateway(e Env) (datapath.State, []Problem) {
 		b.classify(prioRest, flow.Match{}, flow.Drop{})
 	}
 	b.rewrite()
-	return datapath.State{Bridge: flow.State{Flows: b.flows}, Host: hostSide(&e), NFT: hostFilter(&e)}, nil
+	c := checker{owner: b.owner}
+	if x, ok := newEncap(&e); ok && len(e.Nodes) > 1 && e.Node.Gateway.Device == "" {
+		c.problem(fieldGateway, "device: no link of the host has %s, so tunnels from other nodes do not arrive", x.end)
+	}
+	return datapath.State{Bridge: flow.State{Flows: b.flows}, Host: hostSide(&e), NFT: hostFilter(&e)}, c.problems
 }
 
 // bridge writes flows of the gateway bridge.

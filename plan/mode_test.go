@@ -126,7 +126,12 @@ func TestDetachedTunnels(t *testing.T) {
 	if state.NFT[nft.Netdev].Chains["tunnels"].Device != "eth0" {
 		t.Errorf("tunnels are taken from %+v", state.NFT[nft.Netdev].Chains["tunnels"])
 	}
-	a.Gateway.Userspace = false
+	a.Gateway.Device = ""
+	_, problems = plan.Node(snapshot(a, b, far), "node-a")
+	if len(problems) != 1 || problems[0].Error() != "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: device: no link of the host has 172.18.0.3, so tunnels from other nodes do not arrive" {
+		t.Errorf("problems without a device: %v", problems)
+	}
+	a.Gateway.Device, a.Gateway.Userspace = "eth0", false
 	state, _ = plan.Node(snapshot(a, b, far), "node-a")
 	if len(state.Bridge.TunnelRoutes)+len(state.Bridge.TunnelNeighbors) > 0 || state.NFT[nft.Netdev] != nil || state.Host.Links[claims.EncapBridge] != (host.Link{}) {
 		t.Error("the kernel datapath needs no way for tunnels")

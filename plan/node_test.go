@@ -32,6 +32,10 @@ func TestNodeThatCannotBePlanned(t *testing.T) {
 		{"local without uplink", func(s *cluster.Snapshot, n *cluster.Node) {
 			n.Gateway.Mode, n.Gateway.Uplink = cluster.ModeLocal, ""
 		}, "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: uplink: mode local needs one, bridge breth0 has none"},
+		{"detached without an address", func(s *cluster.Snapshot, n *cluster.Node) {
+			inMode(n, cluster.ModeDetached)
+			n.Gateway.Addresses, n.PodCIDRs = n.Gateway.Addresses[:1], n.PodCIDRs[1:]
+		}, "Node/node-a: [gateway] advertise-address: has no IPv6 address for the gateway bridge, but spec.podCIDRs has a range"},
 		{"detached with uplink", func(s *cluster.Snapshot, n *cluster.Node) {
 			n.Gateway.Mode = cluster.ModeDetached
 		}, "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: uplink: mode detached has none, but eth0 is a port of bridge breth0"},
