@@ -1,0 +1,129 @@
+package demo
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/plan"
+	"hairpin/walk"
+	"hairpin/watch"
+)
+
+// What real packets must do in the matrix, the walk says of each of them, in every gateway mode: the server that answers
+// and the source that it sees, or that nobody answers.
+func TestWalkSaysWhatTheMatrixWants(t *testing.T) {
+	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
+		t.Run(mode, func(t *testing.T) {
+			s := inMode(t, mode)
+			states := map[string]datapath.State{}
+			for _, n := range s.Nodes {
+				state, problems := plan.Node(s, n.Name)
+				if len(problems) > 0 {
+					t.Fatal(problems)
+				}
+				states[n.Name] = state
+			}
+			walker, w := walk.New(walk.World{Snapshot: s, States: states}), worldOfManifests(t)
+			n := 0
+			for _, c := range Cases() {
+				for _, protocol := range []cluster.Protocol{cluster.TCP, cluster.UDP} {
+					for _, f := range families() {
+						w.compare(t, walker, s, c, protocol, f)
+						n++
+					}
+				}
+			}
+			t.Logf("%d cases", n)
+		})
+	}
+}
+
+// inMode is the demo's cluster in a gateway mode, as its agents would find it.
+func inMode(t *testing.T, mode string) *cluster.Snapshot {
+	t.Helper()
+	config := cluster.DefaultConfig()
+	config.Gateway.Mode = mode
+	s, err := watch.ReadFiles("../../examples/demo", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := *s
+	out.Nodes = nil
+	for _, n := range s.Nodes {
+		m := *n
+		m.Gateway.Mode = mode
+		if mode == cluster.ModeDetached {
+			m.Gateway.Device, m.Gateway.Uplink, m.Gateway.Addresses = m.Gateway.Uplink, "", nil
+			for _, a := range config.Gateway.Advertise {
+				m.Gateway.Addresses = append(m.Gateway.Addresses, netip.PrefixFrom(a, a.BitLen()))
+			}
+			m.Gateway.MAC = cluster.MACFor(m.Gateway.Addresses[0].Addr())
+		}
+		out.Nodes = append(out.Nodes, &m)
+	}
+	return &out
+}
+
+func (w *world) compare(t *testing.T, walker *walk.Walker, s *cluster.Snapshot, c Case, protocol cluster.Protocol, f family) {
+	t.Helper()
+	to, err := w.target(c, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, packet := w.point(s, c.From), walk.Packet{Protocol: protocol, Dst: to.Addr(), DstPort: to.Port()}
+	if from == (walk.Point{}) {
+		packet.Src = w.endpoints[c.From].address(f)
+		if c.Path == "external" || c.Path == "balancer" { // the client has a route to them
+			packet.EthDst = walk.WireMAC(s.Node("node-a"))
+		}
+	}
+	tr, err := walker.Walk(from, packet)
+	if err != nil {
+		t.Errorf("%s to %s by %s, %s%s: %v\n%s", c.From, c.To, c.Path, protocol, f.name, err, tr)
+		return
+	}
+	v := tr.Verdict
+	ok := true
+	switch c.By {
+	case refused:
+		ok = v.Rejected
+	case dropped:
+		ok = !v.Delivered && !v.Rejected
+	default:
+		wants, err := w.sources(c.Saw, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.From != c.By && w.point(s, c.From) == v.At { // one of several pods is the client
+			wants, err = w.sources(hairpin, f)
+		}
+		ok = err == nil && v.Delivered && v.Answered && slices.Contains(wants, v.Seen.Src) && w.answers(s, c.By, v.At)
+	}
+	if !ok {
+		t.Errorf("%s to %s by %s, %s%s: %s sees %s wanted\n%s", c.From, c.To, c.Path, protocol, f.name, c.By, c.Saw, tr)
+	}
+}
+
+// point is where an endpoint of the matrix is.
+func (w *world) point(s *cluster.Snapshot, name string) walk.Point {
+	if node, ok := strings.CutPrefix(name, "host-"); ok {
+		return walk.Point{Node: "node-" + node}
+	}
+	for _, p := range s.Pods {
+		if p.Owner.Name == name {
+			return walk.Point{Node: p.Node, Pod: p.Owner}
+		}
+	}
+	return walk.Point{}
+}
+
+func (w *world) answers(s *cluster.Snapshot, by string, at walk.Point) bool {
+	if strings.HasSuffix(by, " pod") || strings.HasSuffix(by, " pods") {
+		return at.Pod != (cluster.Owner{})
+	}
+	return slices.ContainsFunc(strings.Split(by, "|"), func(name string) bool { return w.point(s, name) == at })
+}
