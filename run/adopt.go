@@ -23,7 +23,10 @@ const adoptionTime = 5 * time.Second
 
 func uplinkConfig(c Config) uplink.Config {
 	g := c.Cluster.Gateway
-	return uplink.Config{Bridge: g.Interface, Device: c.Process.Uplink, Prefixes: g.MasqueradeSubnets}
+	return uplink.Config{
+		Bridge: g.Interface, Device: c.Process.Uplink, Prefixes: g.MasqueradeSubnets,
+		Sysctls: []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv4/conf/all/send_redirects"}, // see plan
+	}
 }
 
 // adopt makes the gateway bridge, where nobody else has, and brings the machine's own network there: at the start, after a

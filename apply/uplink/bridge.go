@@ -24,7 +24,7 @@ func (m *machine) makeBridge(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	had, err := remember(device)
+	had, err := m.remember(device)
 	if err != nil {
 		return "", err
 	}

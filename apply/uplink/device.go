@@ -3,6 +3,7 @@ package uplink
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -181,6 +182,14 @@ func (m *machine) restore() (string, error) {
 		}
 	}
 	var did []string
+	for _, path := range slices.Sorted(maps.Keys(m.had.Sysctls)) {
+		if now, err := os.ReadFile(filepath.Join("/proc/sys", path)); err == nil && strings.TrimSpace(string(now)) != m.had.Sysctls[path] {
+			if err := writeSysctl(path, m.had.Sysctls[path]); err != nil {
+				return "", err
+			}
+			did = append(did, "sysctl -w "+path+"="+m.had.Sysctls[path])
+		}
+	}
 	for set, get := range offloads() {
 		if now, err := ethtool(name, get, 0); err == nil && now == 0 && slices.Contains(m.had.Offloads, set) {
 			if _, err := ethtool(name, set, 1); err == nil {
@@ -206,9 +215,14 @@ func (m *machine) disableIPv6(value string) (string, error) {
 }
 
 // remember notes what a device is that is about to be taken.
-func remember(l netlink.Link) (had memory, err error) {
+func (m *machine) remember(l netlink.Link) (had memory, err error) {
 	name := l.Attrs().Name
-	had.Down = l.Attrs().Flags&unix.IFF_UP == 0
+	had.Sysctls = map[string]string{}
+	for _, path := range m.config.Sysctls {
+		if value, err := os.ReadFile(filepath.Join("/proc/sys", path)); err == nil {
+			had.Sysctls[path] = strings.TrimSpace(string(value))
+		}
+	}
 	if off, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + name + "/disable_ipv6"); err == nil {
 		had.IPv6Off = strings.TrimSpace(string(off)) == "1"
 	}

@@ -39,14 +39,15 @@ type Config struct {
 	Bridge   string         // the gateway bridge
 	Device   string         // to take in; empty = the device of the default route
 	Prefixes []netip.Prefix // addresses in them are not the machine's, such as the masquerade subnets
+	Sysctls  []string       // paths below /proc/sys that the node will need otherwise: they are remembered, and given back
 }
 
 // memory is what is remembered of a device beside what moves: what it needs to be as it was.
 type memory struct {
-	Addresses []lifetime `json:"addresses,omitempty"` // those that were to end
-	IPv6Off   bool       `json:"ipv6Off,omitempty"`   // disable_ipv6
-	Offloads  []uint32   `json:"offloads,omitempty"`  // those that were on; see offloads
-	Down      bool       `json:"down,omitempty"`
+	Addresses []lifetime        `json:"addresses,omitempty"` // those that were to end
+	IPv6Off   bool              `json:"ipv6Off,omitempty"`   // disable_ipv6
+	Offloads  []uint32          `json:"offloads,omitempty"`  // those that were on; see offloads
+	Sysctls   map[string]string `json:"sysctls,omitempty"`
 }
 
 // lifetime is that of an address, in seconds. On the bridge an address has no end: a DHCP client that knows only the
