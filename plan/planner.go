@@ -7,6 +7,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath"
+	"hairpin/datapath/nb"
 )
 
 // Planner plans a node again and again. It gives what Node gives, and remembers enough of the last time that a change of
@@ -25,6 +26,7 @@ type planned struct {
 	fixed    []Problem // of the node, of base features and of refused objects
 	counted  map[Problem]int
 	clean    bool // no Conflict and no Frontend refused: the State is the union of its parts
+	egress   *egressPlan
 	state    datapath.State
 	problems []Problem
 }
@@ -66,6 +68,9 @@ func planAll(s *cluster.Snapshot, env Env, problems []Problem) *planned {
 	part, found := planObjects(env)
 	parts = append(parts, part)
 	n.count(found, 1)
+	n.egress = newEgress()
+	_, rows := n.egress.update(s, &env)
+	parts = append(parts, datapath.State{NB: rows})
 
 	state, conflicts := datapath.Merge(parts...)
 	for _, c := range conflicts {
@@ -92,7 +97,7 @@ func planObjects(env Env) (datapath.State, []Problem) {
 }
 
 // update brings the answer up to a new Snapshot by planning only the objects that changed. It gives false when more than
-// that is needed; then nothing was changed.
+// that is needed; then n is of no use any more.
 func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 	if !n.clean || !sameNodes(n.snapshot, s) || n.env.Node.Name != env.Node.Name {
 		return false
@@ -126,6 +131,8 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 	after.Frontends, after.Pods = ofServices(s.Frontends, owners), podChanges.come
 	gone, oldProblems := planObjects(before)
 	come, newProblems := planObjects(after)
+	goneRows, comeRows := n.egress.update(s, env)
+	gone.NB, come.NB = union(gone.NB, goneRows), union(come.NB, comeRows)
 	state, ok := replace(n.state, gone, come)
 	if !ok {
 		return false
@@ -142,10 +149,31 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 
 // sameNodes tells whether nothing but Pods and Services differs.
 func sameNodes(a, b *cluster.Snapshot) bool {
-	if !slices.EqualFunc(a.Nodes, b.Nodes, func(m, n *cluster.Node) bool { return m == n || reflect.DeepEqual(m, n) }) {
+	if !slices.EqualFunc(a.Nodes, b.Nodes, sameNode) {
 		return false
 	}
 	return reflect.DeepEqual(a.Config, b.Config)
+}
+
+// sameNode leaves out what changes nothing that a node must have.
+func sameNode(m, n *cluster.Node) bool {
+	if m == n {
+		return true
+	}
+	a, b := *m, *n
+	a.Egress, b.Egress = cluster.NodeEgress{}, cluster.NodeEgress{}
+	return reflect.DeepEqual(a, b)
+}
+
+// union puts rows with other keys beside those of a State.
+func union(s, more nb.State) nb.State {
+	if len(s) == 0 {
+		return more
+	}
+	for k, r := range more {
+		s[k] = r
+	}
+	return s
 }
 
 // sameSlice tells whether two immutable lists are one.

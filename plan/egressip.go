@@ -1,0 +1,250 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/nb"
+)
+
+// egressPlan is the part of a plan for EgressIPs. Who carries what stands in their status; who selects whom follows from
+// labels. Pods of an EgressIP are in address sets: a pod that comes or goes changes a member, and neither policy nor NAT.
+//
+// Where a pod is, a policy sends what it says to the world to the nodes that carry its addresses. There, the gateway router
+// translates it, or, while it does not know the pod yet, hands it on to the bridge's drop flow.
+type egressPlan struct {
+	selection *selection
+	parts     map[string]nb.State // by EgressIP, where there is something
+	shared    nb.State
+}
+
+func newEgress() *egressPlan {
+	return &egressPlan{selection: newSelection(), parts: map[string]nb.State{}}
+}
+
+// update takes a new Snapshot and gives the rows that go and those that come; a row in both may be the same.
+func (g *egressPlan) update(s *cluster.Snapshot, env *Env) (gone, come nb.State) {
+	gone, come = nb.State{}, nb.State{}
+	touched := g.selection.update(s)
+	if len(touched) == 0 {
+		return gone, come
+	}
+	for name := range touched {
+		gone.Add(rowsOf(g.parts[name])...)
+		delete(g.parts, name)
+		i, found := slices.BinarySearchFunc(s.EgressIPs, egressOwner(name), func(e *cluster.EgressIP, o cluster.Owner) int { return e.Owner.Compare(o) })
+		if !found {
+			continue
+		}
+		if rows := env.egressIP(s.EgressIPs[i], g.selection.members[name]); len(rows) > 0 {
+			g.parts[name] = rows
+			come.Add(rowsOf(rows)...)
+		}
+	}
+	gone.Add(rowsOf(g.shared)...)
+	g.shared = env.eastWest(g.parts)
+	come.Add(rowsOf(g.shared)...)
+	return gone, come
+}
+
+func rowsOf(s nb.State) []nb.Row {
+	list := make([]nb.Row, 0, len(s))
+	for _, r := range s {
+		list = append(list, r)
+	}
+	return list
+}
+
+// Names of address sets. OVN takes no hyphen in them, Kubernetes no underscore: no two names become the same.
+func egressSet(name string, f cluster.Family) string {
+	return "egressip_" + strings.ReplaceAll(name, "-", "_") + "_" + words(f).match
+}
+
+// hereSet are those of the pods that are on the planned node.
+func hereSet(name string, f cluster.Family) string { return egressSet(name, f) + "_here" }
+
+func markedSet(f cluster.Family) string { return "egress_pods_" + words(f).match }
+func nodesSet(f cluster.Family) string  { return "node_ips_" + words(f).match }
+
+// egressIP writes the rows of one EgressIP.
+func (e *Env) egressIP(x *cluster.EgressIP, members map[cluster.Owner]*cluster.Pod) nb.State {
+	rows := nb.State{}
+	for i := range e.Stacks {
+		s := &e.Stacks[i]
+		var assigned []cluster.Assignment
+		var own netip.Addr
+		for _, a := range x.Assigned {
+			if cluster.FamilyOf(a.Address) == s.Family {
+				assigned = append(assigned, a)
+				if a.Node == e.Node.Name {
+					own = a.Address
+				}
+			}
+		}
+		if len(assigned) == 0 || len(members) == 0 {
+			continue // the pods leave as others do
+		}
+		all, here := e.addressesOf(s, members)
+		if len(here) > 0 {
+			e.reroute(rows, s, x, here, e.carriers(s, assigned))
+		}
+		if own.IsValid() && e.wired() && len(all) > 0 {
+			e.translate(rows, s, x, own, all)
+		}
+	}
+	return rows
+}
+
+// addressesOf gives the pods' addresses of a family, and those of the planned node's pods; sorted, each once.
+func (e *Env) addressesOf(s *Stack, members map[cluster.Owner]*cluster.Pod) (all, here []netip.Prefix) {
+	for _, p := range members {
+		for _, a := range p.IPs {
+			if cluster.FamilyOf(a) != s.Family || !slices.ContainsFunc(s.Cluster, func(c netip.Prefix) bool { return c.Contains(a) }) {
+				continue
+			}
+			all = append(all, single(a))
+			if p.Node == e.Node.Name && s.Subnet.Contains(a) {
+				here = append(here, single(a))
+			}
+		}
+	}
+	return sortedPrefixes(all), sortedPrefixes(here)
+}
+
+func sortedPrefixes(list []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(list, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	return slices.Compact(list)
+}
+
+// carriers gives the way to each node that carries an address: its router on the transit switch, or the own gateway
+// router. A node that cannot be reached is left out.
+func (e *Env) carriers(s *Stack, assigned []cluster.Assignment) []netip.Addr {
+	var hops []netip.Addr
+	for _, a := range assigned {
+		if a.Node == e.Node.Name {
+			if e.wired() {
+				hops = append(hops, s.Join.Addr())
+			}
+			continue
+		}
+		i, found := slices.BinarySearchFunc(e.Nodes, a.Node, func(n *cluster.Node, name string) int { return strings.Compare(n.Name, name) })
+		if !found || e.Nodes[i].ID == 0 {
+			continue
+		}
+		if hop, err := cluster.Nth(s.Transit.Masked(), e.Nodes[i].ID+nodeOffset); err == nil {
+			hops = append(hops, hop)
+		}
+	}
+	slices.SortFunc(hops, netip.Addr.Compare)
+	return slices.Compact(hops)
+}
+
+// reroute sends what the node's own pods say to the world to the nodes that carry the addresses. Where none of them can be
+// reached, it goes nowhere: another source address would be the wrong one.
+func (e *Env) reroute(rows nb.State, s *Stack, x *cluster.EgressIP, here []netip.Prefix, hops []netip.Addr) {
+	p := &nb.Policy{
+		Router: claims.ClusterRouter, Priority: claims.PolicyEgress,
+		Match:  words(s.Family).match + ".src == $" + hereSet(x.Owner.Name, s.Family),
+		Action: nb.Reroute, NextHops: hops, Owner: x.Owner,
+	}
+	if len(hops) == 0 {
+		p.Action = nb.Drop
+	}
+	rows.Add(&nb.AddressSet{Name: hereSet(x.Owner.Name, s.Family), Addresses: here, Owner: x.Owner}, p)
+}
+
+// translate gives the pods the egress address where this node carries one. The row has a match, and so comes before the
+// row that gives this node's own pods the node's address.
+func (e *Env) translate(rows nb.State, s *Stack, x *cluster.EgressIP, own netip.Addr, all []netip.Prefix) {
+	set := egressSet(x.Owner.Name, s.Family)
+	rows.Add(&nb.AddressSet{Name: set, Addresses: all, Owner: x.Owner})
+	for _, c := range s.Cluster {
+		rows.Add(&nb.NAT{
+			Router: gatewayRouter(e.Node.Name), Type: nb.SNAT, External: own, Logical: c, Owner: x.Owner,
+			Match: `outport == "` + routerToExternal(e.Node.Name) + `" && ` + words(s.Family).match + ".src == $" + set,
+		})
+	}
+}
+
+// eastWest are the rows that all EgressIPs share: what stays within the cluster goes on as routed. Packets to nodes are
+// marked, because on a node that carries the pod's address they meet its translation, which the bridge then takes back.
+func (e *Env) eastWest(parts map[string]nb.State) nb.State {
+	rows := nb.State{}
+	marked, carries := map[cluster.Family][]netip.Prefix{}, map[cluster.Family]bool{}
+	for _, part := range parts {
+		for _, r := range part {
+			switch r := r.(type) {
+			case *nb.AddressSet:
+				if strings.HasSuffix(r.Name, "_here") {
+					f := cluster.FamilyOf(r.Addresses[0].Addr())
+					marked[f] = append(marked[f], r.Addresses...)
+				}
+			case *nb.NAT:
+				carries[cluster.FamilyOf(r.External)] = true
+			}
+		}
+	}
+	for i := range e.Stacks {
+		s := &e.Stacks[i]
+		foreign := carries[s.Family] && e.hostRouted()
+		if len(marked[s.Family]) == 0 && !foreign {
+			continue
+		}
+		e.untouched(rows, s)
+		if len(marked[s.Family]) > 0 {
+			e.toNodes(rows, s, sortedPrefixes(marked[s.Family]))
+		}
+		if foreign { // else they leave by the gateway router anyway
+			e.throughRouter(rows, s)
+		}
+	}
+	return rows
+}
+
+func (e *Env) untouched(rows nb.State, s *Stack) {
+	m := words(s.Family).match
+	for _, c := range s.Cluster {
+		for _, to := range append(slices.Clone(s.Cluster), s.Join.Masked()) {
+			rows.Add(&nb.Policy{
+				Router: claims.ClusterRouter, Priority: claims.PolicyEastWest, Action: nb.Allow,
+				Match: m + ".src == " + c.String() + " && " + m + ".dst == " + to.String(), Owner: nodeOwner(e.Node.Name),
+			})
+		}
+	}
+}
+
+func (e *Env) toNodes(rows nb.State, s *Stack, marked []netip.Prefix) {
+	m, owner := words(s.Family).match, nodeOwner(e.Node.Name)
+	var nodes []netip.Prefix
+	for _, n := range e.Nodes {
+		for _, p := range n.HostAddresses {
+			if a := p.Addr(); cluster.FamilyOf(a) == s.Family && a.IsGlobalUnicast() {
+				nodes = append(nodes, single(a))
+			}
+		}
+	}
+	rows.Add(
+		&nb.AddressSet{Name: markedSet(s.Family), Addresses: marked, Owner: owner},
+		&nb.AddressSet{Name: nodesSet(s.Family), Addresses: sortedPrefixes(nodes), Owner: owner},
+		&nb.Policy{
+			Router: claims.ClusterRouter, Priority: claims.PolicyEastWest, Action: nb.Allow, Owner: owner,
+			Match:   m + ".src == $" + markedSet(s.Family) + " && " + m + ".dst == $" + nodesSet(s.Family),
+			Options: map[string]string{"pkt_mark": strconv.Itoa(claims.MarkNodeIP)},
+		},
+	)
+}
+
+// throughRouter leads foreign pods that come for this node's egress addresses to the gateway router, where pods of this
+// node leave by the host.
+func (e *Env) throughRouter(rows nb.State, s *Stack) {
+	for _, c := range s.Cluster {
+		rows.Add(&nb.Policy{
+			Router: claims.ClusterRouter, Priority: claims.PolicyEgress, Action: nb.Reroute, NextHops: []netip.Addr{s.Join.Addr()},
+			Match: `inport == "` + routerToTransit(e.Node.Name) + `" && ` + words(s.Family).match + ".src == " + c.String(), Owner: nodeOwner(e.Node.Name),
+		})
+	}
+}

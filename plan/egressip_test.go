@@ -1,0 +1,183 @@
+package plan_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	"hairpin/cluster"
+	"hairpin/datapath/nb"
+	"hairpin/plan"
+)
+
+// churnEgress changes what EgressIPs depend on, as a Store does.
+func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
+	n := *s
+	label := rapid.SampledFrom([]string{"web", "db"})
+	switch rapid.IntRange(0, 4).Draw(t, "what") {
+	case 0:
+		n.Namespaces = edit(t, s.Namespaces, func(t *rapid.T) *cluster.Namespace {
+			return &cluster.Namespace{Name: "default", Labels: map[string]string{"tier": label.Draw(t, "tier")}}
+		}, func(a, b *cluster.Namespace) int { return strings.Compare(a.Name, b.Name) })
+	case 1:
+		n.Pods = edit(t, s.Pods, func(t *rapid.T) *cluster.Pod {
+			p := drawPod(t)
+			p.Labels = map[string]string{"app": label.Draw(t, "app")}
+			return p
+		}, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+	case 2:
+		n.Nodes = slices.Clone(s.Nodes)
+		i := rapid.IntRange(0, len(n.Nodes)-1).Draw(t, "node")
+		changed := *n.Nodes[i]
+		changed.Egress.Ready = !changed.Egress.Ready
+		if rapid.IntRange(0, 3).Draw(t, "more") == 0 {
+			changed.HostAddresses = append(slices.Clone(changed.HostAddresses), prefix("172.20.0.1/32"))
+		}
+		n.Nodes[i] = &changed
+	default:
+		n.EgressIPs = edit(t, s.EgressIPs, func(t *rapid.T) *cluster.EgressIP {
+			e := drawEgressIP(t)
+			for _, a := range e.Addresses {
+				if node := rapid.SampledFrom([]string{"", "node-a", "node-b", "node-z"}).Draw(t, "on"); node != "" {
+					e.Assigned = append(e.Assigned, cluster.Assignment{Address: a, Node: node})
+				}
+			}
+			for _, x := range []struct {
+				to  *cluster.Selector
+				key string
+			}{{&e.Namespaces, "tier"}, {&e.Pods, "app"}} {
+				if op := rapid.SampledFrom([]string{"", "In", "NotIn"}).Draw(t, "operator"); op != "" {
+					*x.to = cluster.Selector{Requirements: []cluster.Requirement{{Key: x.key, Operator: metav1.LabelSelectorOperator(op), Values: []string{label.Draw(t, "value")}}}}
+				}
+			}
+			return e
+		}, func(a, b *cluster.EgressIP) int { return a.Owner.Compare(b.Owner) })
+	}
+	return &n
+}
+
+// TestEgressIsNode: a Planner that saw other Snapshots before gives what a new one gives; the same for Rivals.
+func TestEgressIsNode(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := node("node-a", 1, 3), node("node-b", 2, 4)
+		a.Gateway.Mode = rapid.SampledFrom([]string{cluster.ModeShared, cluster.ModeLocal}).Draw(t, "mode")
+		s := snapshot(a, b)
+		s.Namespaces = []*cluster.Namespace{{Name: "default"}}
+		p, r := plan.NewPlanner(), plan.NewRivals()
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			s = churnEgress(t, s)
+			got, want := text(p.Node(s, "node-a")), text(plan.Node(s, "node-a"))
+			if got != want {
+				t.Fatalf("the Planner gives, and a new one does not:\n%s\na new one gives, and the Planner does not:\n%s", missing(got, want), missing(want, got))
+			}
+			if got, want := fmt.Sprint(r.Of(s)), fmt.Sprint(plan.NewRivals().Of(s)); got != want {
+				t.Fatalf("rivals are %s, and were told as %s", want, got)
+			}
+		}
+	})
+}
+
+func TestRivals(t *testing.T) {
+	s := snapshot(pod("node-a", "p", "10.244.1.3"), pod("node-a", "q", "10.244.1.4"))
+	s.Pods[1].Labels = map[string]string{"app": "web"}
+	s.Namespaces = []*cluster.Namespace{{Name: "default"}}
+	web := egressIP("web", 0, "172.18.0.44")
+	web.Pods = cluster.Selector{Requirements: []cluster.Requirement{{Key: "app", Operator: "In", Values: []string{"web"}}}}
+	s.EgressIPs = []*cluster.EgressIP{egressIP("all", 1, "172.18.0.33"), egressIP("late", 2, "172.18.0.55"), web}
+	r := plan.NewRivals()
+	want := "[{EgressIP/web EgressIP/all 1 Pod/default/q} {EgressIP/all EgressIP/late 1 Pod/default/p} {EgressIP/web EgressIP/late 1 Pod/default/q}]"
+	if got := fmt.Sprint(r.Of(s)); got != want {
+		t.Errorf("%s, wanted %s", got, want)
+	}
+	without := *s
+	without.EgressIPs = s.EgressIPs[2:]
+	if got := r.Of(&without); len(got) > 0 {
+		t.Errorf("still %v", got)
+	}
+}
+
+// TestReadinessChangesNoPlan: whether a Node is ready, or cordoned, is the controller's to look at. A plan of 10 000 Services
+// is not made again for it.
+func TestReadinessChangesNoPlan(t *testing.T) {
+	s := large(3, 50, cluster.IPv4)
+	p := plan.NewPlanner()
+	first, _ := p.Node(s, "node-000")
+	again := *s
+	again.Nodes = slices.Clone(s.Nodes)
+	other := *s.Nodes[1]
+	other.Egress = cluster.NodeEgress{Assignable: true, Ready: true, Leaving: true}
+	again.Nodes[1] = &other
+	second, _ := p.Node(&again, "node-000")
+	for k, r := range first.NB {
+		if second.NB[k] != r {
+			t.Fatalf("%s is another row", k)
+		}
+	}
+}
+
+// BenchmarkEgressOnePod: 1 000 EgressIPs with 10 000 pods on 100 nodes; one pod changes, on the node that is planned or on
+// one whose packets it translates.
+func BenchmarkEgressOnePod(b *testing.B) {
+	base := many(100, 1000, 10000)
+	base = decided(base, plan.Assign(base, plan.EgressRules{}))
+	b.Run("nothing", func(b *testing.B) {
+		timer := startTimer()
+		for range b.N {
+			if state, problems := plan.Node(base, "node-000"); len(state.NB) < 300 || len(problems) > 0 {
+				b.Fatalf("%d rows, problems %v", len(state.NB), problems)
+			}
+		}
+		timer.report(b, 1000)
+	})
+	for name, pods := range map[string]int{"here": 0, "there": 5003} {
+		b.Run(name, func(b *testing.B) {
+			p, s := plan.NewPlanner(), base
+			p.Node(s, "node-000")
+			next := make([]*cluster.Snapshot, b.N)
+			for i := range next {
+				n := *s
+				n.Pods = slices.Clone(s.Pods)
+				k := (pods + 100*i) % 10000
+				q := *n.Pods[k]
+				q.Labels = map[string]string{"app": fmt.Sprint("app-", i%1000)}
+				n.Pods[k] = &q
+				next[i], s = &n, &n
+			}
+			b.ResetTimer()
+			timer := startTimer()
+			for _, s := range next {
+				p.Node(s, "node-000")
+			}
+			timer.report(b, 20)
+		})
+	}
+}
+
+// TestEgressChangesFewRows: a pod that comes changes the members of sets, where there were others.
+func TestEgressChangesFewRows(t *testing.T) {
+	s := many(3, 1, 30)
+	s = decided(s, plan.Assign(s, plan.EgressRules{}))
+	p := plan.NewPlanner()
+	first, _ := p.Node(s, "node-000")
+	n := *s
+	one := pod("node-001", "zz", "10.244.2.99", "fd00:10:244:2::99")
+	one.Labels = map[string]string{"app": "app-0"}
+	n.Pods = append(slices.Clone(s.Pods), one)
+	second, _ := p.Node(&n, "node-000")
+	var changed []string
+	for k, r := range second.NB {
+		if first.NB[k] != r {
+			changed = append(changed, k.String())
+			if k.Table != nb.TableAddressSet {
+				t.Errorf("%s has changed", k)
+			}
+		}
+	}
+	if len(first.NB) != len(second.NB) || len(changed) != 1 {
+		t.Errorf("%d rows, then %d; new are %v", len(first.NB), len(second.NB), changed)
+	}
+}
