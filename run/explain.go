@@ -94,23 +94,25 @@ func (o *ExplainOptions) words() error {
 	return nil
 }
 
-// planned is the World that a Snapshot wants. A node that cannot be planned is not part of it; why not goes to errw.
+// planned is the World that a Snapshot wants. Nodes are planned when a packet comes to them. What is wrong with the
+// objects goes to errw.
 func planned(errw io.Writer, s *cluster.Snapshot) walk.World {
-	world := walk.World{Snapshot: s, States: map[string]datapath.State{}}
-	problems := slices.Clone(s.Problems)
-	planner := plan.NewPlanner()
-	for _, n := range s.Nodes {
-		state, found := planner.Node(s, n.Name)
-		problems = append(problems, found...)
-		if state.NB != nil {
-			world.States[n.Name] = state
+	told := map[string]bool{}
+	tell := func(problems []cluster.Problem) {
+		for _, p := range problems {
+			if text := p.Error(); !told[text] {
+				told[text] = true
+				fmt.Fprintf(errw, "problem: %s\n", text)
+			}
 		}
 	}
-	slices.SortFunc(problems, cluster.Problem.Compare)
-	for _, p := range slices.Compact(problems) {
-		fmt.Fprintf(errw, "problem: %s\n", p.Error())
-	}
-	return world
+	tell(s.Problems)
+	planner := plan.NewPlanner()
+	return walk.World{Snapshot: s, Lookup: func(node string) (datapath.State, bool) {
+		state, problems := planner.Node(s, node)
+		tell(problems)
+		return state, state.NB != nil
+	}}
 }
 
 func explainIn(errw io.Writer, s *cluster.Snapshot, q explain.Question) (*explain.Explanation, error) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -40,9 +39,11 @@ func explainLive(ctx context.Context, w, errw io.Writer, o ExplainOptions, c Con
 		s = withOwn(s, f.snapshot, node)
 	}
 	wanted := planned(errw, s)
-	real := walk.World{Snapshot: s, States: maps.Clone(wanted.States)}
+	real := wanted
+	real.States = map[string]datapath.State{}
 	for node, f := range facts {
-		real.States[node] = adopted(wanted.States[node], f.found)
+		want, _ := wanted.Lookup(node)
+		real.States[node] = adopted(want, f.found)
 	}
 	if must, err = explain.Ask(walk.New(wanted), s, o.Question); err != nil {
 		return err

@@ -88,7 +88,7 @@ func repair(t *testing.T, n *lab.Node, on bool) {
 // collects asks for the archive of a node on which something is missing, and whose log has a secret.
 func collects(t *testing.T, n *lab.Node) {
 	const secret = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJub2JvZHkifQ.c2VjcmV0"
-	sh(t, n, `mkdir -p /var/log/ovn && echo "Authorization: Bearer `+secret+`" >> /var/log/ovn/secret.log; hairpin collect --file /run/all.tar.gz; rm /var/log/ovn/secret.log`)
+	sh(t, n, `mkdir -p /var/log/ovn && echo "Authorization: Bearer `+secret+`" >> /var/log/ovn/secret.log; hairpin collect --file /run/all.tar.gz; rm /var/log/ovn/secret.log; hairpin ask /found | grep -q table=3`)
 	files := members(t, n.Path("/run/all.tar.gz"))
 	for name, want := range map[string]string{
 		"report.json": `"noRepair":true`, "configuration.txt": "[default] repair = false", "snapshot.json": `"hostself"`, "wanted.txt": "table=4,priority=32768,ip",

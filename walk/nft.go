@@ -185,6 +185,9 @@ func (r *run) statement(h hooked, c *chain, rule *nft.Rule, stage string) (end, 
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "rejected with a "+what)
 		_, err := r.refuse(location{place: hostSends, node: h.n}, routerFlags{}, "rejected with a "+what+" by "+h.n.name)
 		return true, false, err
+	case nft.Forward: // of tunnels' own packets, which walk does not follow: see geneve
+		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "out of "+s.Device)
+		return false, false, fmt.Errorf("%s: what is behind %s is not known", stage, s.Device)
 	case nft.SetMark:
 		r.p.Mark = s.Value
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, fmt.Sprintf("mark 0x%x", s.Value))

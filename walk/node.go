@@ -31,6 +31,9 @@ func (w *Walker) node(name string) (*node, error) {
 		return n, nil
 	}
 	state, ok := w.world.States[name]
+	if !ok && w.world.Lookup != nil {
+		state, ok = w.world.Lookup(name)
+	}
 	if !ok {
 		return nil, fmt.Errorf("the State of node %s is not known", name)
 	}

@@ -233,7 +233,7 @@ func TestFields(t *testing.T) {
 		of     any
 		fields string
 	}{
-		{flow.State{}, "Bridge Settings Ports Flows TunnelNeighbors Unknown"},
+		{flow.State{}, "Bridge Settings Ports Flows TunnelNeighbors TunnelBridge TunnelRoutes Unknown"},
 		{flow.Flow{}, "Key Feature Actions Owner"},
 		{flow.Match{}, "InPort Protocol EthSrc EthDst Src Dst SrcPort DstPort ICMPType PktMark CTState CTMark Fragment"},
 		{flow.CT{}, "Commit Zone Table NAT Mark"},

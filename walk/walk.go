@@ -20,6 +20,9 @@ import (
 type World struct {
 	Snapshot *cluster.Snapshot
 	States   map[string]datapath.State
+	// Lookup gives States that are not in the map, when a packet comes to their nodes; nil: there are no others. A big
+	// cluster has more of them than fit into memory, and a packet meets few.
+	Lookup func(node string) (datapath.State, bool)
 }
 
 // Point is where a packet starts or ends: in a host (Node), in a pod (Node and Pod), or outside (neither).
