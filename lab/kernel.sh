@@ -59,8 +59,7 @@ for d in proc sys dev run tmp mnt; do \$b mkdir -p /new/\$d; done
 \$b mkdir -p /new/dev/pts /new/dev/shm; \$b mount -t devpts pts /new/dev/pts; \$b mount -t tmpfs shm /new/dev/shm
 \$b mount -t tmpfs run /new/run; \$b mount -t tmpfs tmp /new/tmp
 \$b mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 out /new/mnt
-\$b chroot /new /bin/bash /mnt/inside
-\$b poweroff -f
+exec \$b switch_root /new /bin/bash /mnt/inside
 INIT
 chmod +x "$work/root/init"
 cat >"$work/out/inside" <<INSIDE
@@ -75,12 +74,13 @@ echo "kernel: \$(uname -r) is up after \$(cut -d' ' -f1 /proc/uptime) s"
 $(printf '%q ' "$@")
 echo \$? >/mnt/code
 sync
+/bin/busybox poweroff -f
 INSIDE
 
 (cd "$work/root" && find . | cpio -o -H newc --quiet) | gzip -1 >"$work/initrd"
 code=0
-timeout --foreground "$limit" nice qemu-system-x86_64 -M q35 -cpu max -accel tcg,thread=multi -smp "${HAIRPIN_CPUS:-2}" -m 4096 -nographic -no-reboot -nodefaults -serial stdio \
-	-kernel "$cache/boot/vmlinuz-$version" -initrd "$work/initrd" -append "console=ttyS0 panic=1 quiet" \
+timeout --foreground "$limit" qemu-system-x86_64 -M q35 -cpu max -accel tcg,thread=multi -smp "${HAIRPIN_CPUS:-2}" -m 4096 -nographic -no-reboot -nodefaults -serial stdio \
+	-kernel "$cache/boot/vmlinuz-$version" -initrd "$work/initrd" -append "console=ttyS0 panic=1 quiet rdinit=/init" \
 	-fsdev local,id=machine,path=/,security_model=none,readonly=on,multidevs=remap -device virtio-9p-pci,fsdev=machine,mount_tag=machine \
 	-fsdev local,id=out,path="$work/out",security_model=none -device virtio-9p-pci,fsdev=out,mount_tag=out </dev/null || code=$?
 [ -e "$work/out/code" ] || { echo "kernel: the command did not end" >&2; exit $((code ? code : 1)); }

@@ -38,7 +38,8 @@ func root() *cobra.Command {
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	name := c.PersistentFlags().String("lab", demo.DefaultName, "name of the lab")
-	c.AddCommand(imageCommand(), up(name), show(name), check(name), down(name), execute(name), restart(name), status(name), probes(name), clusterCommand(name))
+	slow := c.PersistentFlags().Int("slow", 1, "how many times slower than usual this machine is")
+	c.AddCommand(imageCommand(), up(name, slow), show(name, slow), check(name, slow), down(name), execute(name), restart(name), status(name), probes(name), clusterCommand(name))
 	return c
 }
 
@@ -66,14 +67,14 @@ func imageCommand() *cobra.Command {
 }
 
 // start adds the flags of a demo to a command, and gives the function that starts it.
-func start(c *cobra.Command, name *string) func() error {
+func start(c *cobra.Command, name *string, slow *int) func() error {
 	var opt demo.Options
 	c.Flags().StringVar(&opt.Objects, "objects", "examples/demo", "folder of manifests")
 	c.Flags().StringVar(&opt.Hairpin, "hairpin", "", "binary under test; empty = beside this program, else built from the sources here")
 	c.Flags().BoolVar(&opt.Manifests, "manifests", false, "without an API server: the agents read the manifests")
 	c.Flags().StringVar(&opt.Mode, "mode", "", "gateway mode of the nodes: shared, local or detached; empty = shared")
 	return func() error {
-		opt.Name, opt.Out = *name, c.OutOrStdout()
+		opt.Name, opt.Slow, opt.Out = *name, *slow, c.OutOrStdout()
 		var err error
 		if opt.Hairpin, err = findHairpin(c.Context(), opt.Hairpin); err != nil {
 			return err
@@ -85,9 +86,9 @@ func start(c *cobra.Command, name *string) func() error {
 	}
 }
 
-func up(name *string) *cobra.Command {
+func up(name *string, slow *int) *cobra.Command {
 	c := &cobra.Command{Use: "up", Short: "start the demo's nodes, API, pods and Services, and leave them up", Args: cobra.NoArgs}
-	begin := start(c, name)
+	begin := start(c, name, slow)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if err := begin(); err != nil {
 			return err
@@ -98,21 +99,21 @@ func up(name *string) *cobra.Command {
 	return c
 }
 
-func show(name *string) *cobra.Command {
+func show(name *string, slow *int) *cobra.Command {
 	c := &cobra.Command{Use: "demo", Short: "up and check: exit code 0 only if every packet arrived as it must", Args: cobra.NoArgs}
-	begin := start(c, name)
+	begin := start(c, name, slow)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if err := begin(); err != nil {
 			return err
 		}
-		return demo.Check(c.Context(), *name, c.OutOrStdout(), func() { hints(c, *name) })
+		return demo.Check(c.Context(), *name, *slow, c.OutOrStdout(), func() { hints(c, *name) })
 	}
 	return c
 }
 
-func check(name *string) *cobra.Command {
+func check(name *string, slow *int) *cobra.Command {
 	return &cobra.Command{Use: "check", Short: "run the traffic matrix again in a demo that is up", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return demo.Check(c.Context(), *name, c.OutOrStdout(), nil) }}
+		RunE: func(c *cobra.Command, _ []string) error { return demo.Check(c.Context(), *name, *slow, c.OutOrStdout(), nil) }}
 }
 
 func hints(c *cobra.Command, name string) {

@@ -19,7 +19,7 @@ var ErrFailed = errors.New("some traffic did not arrive as it must")
 
 // Check runs the traffic matrix in a demo that runs, also one of another process, and prints the table. before is called
 // between the rows and the last line, which is "N passed, N failed".
-func Check(ctx context.Context, name string, out io.Writer, before func()) error {
+func Check(ctx context.Context, name string, slow int, out io.Writer, before func()) error {
 	l, err := lab.Open(name)
 	if err != nil {
 		return err
@@ -32,6 +32,7 @@ func Check(ctx context.Context, name string, out io.Writer, before func()) error
 	if err != nil {
 		return err
 	}
+	w.slow = slow
 	t := &table{out: out}
 	if err := w.run(ctx, Cases(), t.tell); err != nil {
 		return err

@@ -36,6 +36,7 @@ type Options struct {
 	Objects   string // folder of manifests, examples/demo
 	Hairpin   string // the binary under test
 	Manifests bool   // agents read the manifests; there is no API server
+	Slow      int    // how many times longer than usual everything may take; 0 = as usual
 	Mode      string // gateway mode of the nodes; empty = shared. Detached, eth0 is left to the kernel
 	// DieWithCaller ends the lab with the calling process, as a test wants it.
 	DieWithCaller bool

@@ -63,6 +63,7 @@ func ofFamily(list []netip.Addr, f family) netip.Addr {
 
 // world is what the matrix runs in.
 type world struct {
+	slow      int // see Options.Slow
 	endpoints map[string]endpoint
 	nodes     map[string]nodeFacts // by name
 	services  map[string]serviceFacts
@@ -217,7 +218,7 @@ func (w *world) try(ctx context.Context, c Case, protocol string, f family) Resu
 	}
 	by := map[string]bool{}
 	for range n {
-		a := lab.Get(ctx, from.place, probe.Request{Protocol: protocol, To: to, Timeout: 3 * time.Second})
+		a := lab.Get(ctx, from.place, probe.Request{Protocol: protocol, To: to, Timeout: longer(3*time.Second, w.slow)})
 		r.Millis = max(r.Millis, a.Millis)
 		if a.Error != "" {
 			r.Problem = a.Error
@@ -269,7 +270,7 @@ func (w *world) tryInVain(ctx context.Context, r Result, protocol string, to net
 		r.Problem = fmt.Sprintf("cannot be tried: %v, from %s", err, r.From)
 		return r
 	}
-	a := lab.Get(ctx, from.place, probe.Request{Protocol: protocol, To: to, Timeout: time.Second})
+	a := lab.Get(ctx, from.place, probe.Request{Protocol: protocol, To: to, Timeout: longer(time.Second, w.slow)})
 	r.Millis = a.Millis
 	switch {
 	case a.Error == "":

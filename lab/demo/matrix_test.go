@@ -65,7 +65,7 @@ func startDemo(t *testing.T, manifests bool) *Demo {
 func checkDemo(t *testing.T, d *Demo) {
 	t.Helper()
 	var out bytes.Buffer
-	err := Check(t.Context(), d.lab.Name(), &out, nil)
+	err := Check(t.Context(), d.lab.Name(), 1, &out, nil)
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if err != nil {
 		for _, l := range lines {

@@ -20,6 +20,9 @@ import (
 // patience is how long an agent may take for a step: generous, it takes a second on an idle machine.
 const patience = time.Minute
 
+// longer is a time on a machine that is so many times slower than usual.
+func longer(t time.Duration, slow int) time.Duration { return t * time.Duration(max(1, slow)) }
+
 // startAgents starts the agent of each node, and the controller on the first, and waits until all say that all is well.
 func (d *Demo) startAgents(ctx context.Context) error {
 	nodes := d.lab.Nodes()
@@ -50,7 +53,7 @@ func (d *Demo) startAgents(ctx context.Context) error {
 				return err
 			}
 			all := func(string) bool { return true }
-			if err := n.WaitFor(ctx, patience, all, "hairpin", "status", "--config-file="+agentConfig); err != nil {
+			if err := n.WaitFor(ctx, longer(patience, d.opt.Slow), all, "hairpin", "status", "--config-file="+agentConfig); err != nil {
 				return fmt.Errorf("%w; its log is %s", err, n.LogFile("hairpin"))
 			}
 			d.say("%s: the agent is ready after %.1f s", n.Name(), time.Since(begin).Seconds())
@@ -121,10 +124,10 @@ func (d *Demo) settle(ctx context.Context) error {
 	for _, n := range d.lab.Nodes() {
 		waits = append(waits, func() error {
 			complete := func(vips string) bool { return maps.Equal(countBackends(vips, want), want) }
-			if err := n.WaitFor(ctx, patience, complete, "ovn-nbctl", "--bare", "--columns=vips", "list", "Load_Balancer"); err != nil {
+			if err := n.WaitFor(ctx, longer(patience, d.opt.Slow), complete, "ovn-nbctl", "--bare", "--columns=vips", "list", "Load_Balancer"); err != nil {
 				return err
 			}
-			_, err := n.Exec(ctx, "ovn-nbctl", "--wait=hv", "--timeout=60", "sync")
+			_, err := n.Exec(ctx, "ovn-nbctl", "--wait=hv", fmt.Sprintf("--timeout=%d", 60*max(1, d.opt.Slow)), "sync")
 			return err
 		})
 	}
