@@ -113,7 +113,9 @@ func show(name *string, slow *int) *cobra.Command {
 
 func check(name *string, slow *int) *cobra.Command {
 	return &cobra.Command{Use: "check", Short: "run the traffic matrix again in a demo that is up", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return demo.Check(c.Context(), *name, *slow, c.OutOrStdout(), nil) }}
+		RunE: func(c *cobra.Command, _ []string) error {
+			return demo.Check(c.Context(), *name, *slow, c.OutOrStdout(), nil)
+		}}
 }
 
 func hints(c *cobra.Command, name string) {
