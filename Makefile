@@ -6,7 +6,7 @@ LAB := $(BIN)/lab
 .DEFAULT_GOAL := help
 # One setting for builds and tests, so that the libraries are compiled once.
 export CGO_ENABLED := 0
-.PHONY: help setup build image image-oci manifests cluster-parts cluster e2e cluster-down demo demo-down test check bench soak golden fuzz clean
+.PHONY: help setup build image image-oci manifests cluster-parts cluster e2e cluster-down demo demo-down test-kernel test check bench soak golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ cluster-down: build ## remove what `make cluster` left up
 MODE ?= shared
 demo: setup build ## three nodes, a Kubernetes API, every way to a Service (MODE=detached: gateway mode); leaves the lab up
 	@$(LAB) demo --mode $(MODE)
+
+test-kernel: setup image build ## the demo's matrix on Debian's kernel and the real openvswitch module, in qemu (MODE=local): slow
+	@lab/kernel.sh -t 7200 $(LAB) demo --manifests --slow 30 --mode $(MODE)
 
 demo-down: build ## remove what `make demo` left up
 	@$(LAB) down
