@@ -129,7 +129,7 @@ func (k *cleaning) switches(ctx context.Context) {
 		k.did("%s", d)
 	}
 	k.try("uplink and gateway bridge", err)
-	gone, err := removeDetached(ctx, k.ovs)
+	gone, err := leaveDetached(ctx, k.ovs, k.config.Cluster)
 	for _, d := range gone {
 		k.did("%s", d)
 	}
