@@ -125,6 +125,11 @@ func (w *Walker) owner(a netip.Addr) (*node, error) {
 				w.owners[external] = name
 			}
 		}
+		for _, e := range w.world.Snapshot.EgressIPs {
+			for _, a := range e.Assigned {
+				w.owners[a.Address] = a.Node
+			}
+		}
 		for _, n := range w.world.Snapshot.Nodes {
 			for _, p := range n.HostAddresses {
 				w.owners[p.Addr()] = n.Name

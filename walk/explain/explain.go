@@ -21,7 +21,9 @@ type Question struct {
 	Family   cluster.Family   // 0: that of the addresses in the question, else IPv4 if the Service has it
 	Endpoint string           // which endpoint to follow: ADDRESS, ADDRESS:PORT, pod/… or host/…; empty: the first
 	NodePort bool             // ask the Service at its NodePort
-	Via      string           // node whose NodePort is asked, or to which an outside client's packet for another address is routed
+	// Via is a node: whose NodePort is asked, to which an outside client's packet for another address is routed, or by
+	// which of several with an egress address a pod's packet leaves.
+	Via string
 }
 
 // Explanation is the answer.

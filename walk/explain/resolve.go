@@ -52,6 +52,9 @@ func resolve(s *cluster.Snapshot, q Question) (*asked, error) {
 			return nil, err
 		}
 	}
+	if n := s.Node(q.Via); n != nil {
+		r.hops(n)
+	}
 	if q.Endpoint != "" {
 		if err := r.endpoint(); err != nil {
 			return nil, fmt.Errorf("--endpoint %q: %w", q.Endpoint, err)
@@ -306,6 +309,17 @@ func (r *resolver) outside() error {
 	return nil
 }
 
+// hops makes the walk prefer a node where several carry an egress address: by its place on the join and transit switch.
+func (r *resolver) hops(n *cluster.Node) {
+	const offset = 1 // of nodes' numbers there
+	f := cluster.FamilyOf(r.packet.Dst)
+	for _, list := range [][]netip.Prefix{r.s.Config.JoinSubnets, r.s.Config.TransitSubnets} {
+		if a, err := cluster.Nth(cluster.PrefixOf(list, f), n.ID+offset); err == nil {
+			r.prefer = append(r.prefer, netip.AddrPortFrom(a, 0))
+		}
+	}
+}
+
 // endpoint makes the walk prefer one endpoint. A gateway router has the masquerade address in place of its node's own.
 func (r *resolver) endpoint() error {
 	if r.frontend == nil {
@@ -316,7 +330,7 @@ func (r *resolver) endpoint() error {
 		if !slices.Contains([]string{b.Addr.String(), at.String(), holder(r.s, b.Addr)}, r.q.Endpoint) {
 			continue
 		}
-		r.prefer = []netip.AddrPort{at}
+		r.prefer = append(r.prefer, at)
 		for _, n := range r.s.Nodes {
 			if n.Address(r.frontend.Family) != b.Addr {
 				continue
