@@ -149,6 +149,16 @@ func (c *Cluster) missing(ctx context.Context) (string, error) {
 
 // Uninstall removes Hairpin and what it did to the nodes, as docs/install.md says.
 func (c *Cluster) Uninstall(ctx context.Context) error {
-	_, err := c.Helm(ctx, "uninstall", "hairpin", "--namespace", "hairpin", "--wait")
+	chart := filepath.Join(c.opt.Root, "charts", "hairpin")
+	if _, err := c.Helm(ctx, "upgrade", "hairpin", chart, "--namespace", "hairpin", "--reuse-values", "--set", "cleanup=true"); err != nil {
+		return err
+	}
+	if _, err := c.Kubectl(ctx, "", "--namespace", "hairpin", "rollout", "status", "daemonset/hairpin-node", "--timeout", "5m"); err != nil {
+		return err
+	}
+	if _, err := c.Helm(ctx, "uninstall", "hairpin", "--namespace", "hairpin", "--wait"); err != nil {
+		return err
+	}
+	_, err := c.Kubectl(ctx, "", "--namespace", "hairpin", "wait", "--for=delete", "pods", "--all", "--timeout", "3m")
 	return err
 }
