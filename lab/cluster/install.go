@@ -150,7 +150,7 @@ func (c *Cluster) missing(ctx context.Context) (string, error) {
 // Uninstall removes Hairpin and what it did to the nodes, as docs/install.md says.
 func (c *Cluster) Uninstall(ctx context.Context) error {
 	chart := filepath.Join(c.opt.Root, "charts", "hairpin")
-	if _, err := c.Helm(ctx, "upgrade", "hairpin", chart, "--namespace", "hairpin", "--reuse-values", "--set", "cleanup=true"); err != nil {
+	if _, err := c.Helm(ctx, "upgrade", "hairpin", chart, "--namespace", "hairpin", "--reset-then-reuse-values", "--set", "cleanup=true"); err != nil {
 		return err
 	}
 	if _, err := c.Kubectl(ctx, "", "--namespace", "hairpin", "rollout", "status", "daemonset/hairpin-node", "--timeout", "5m"); err != nil {
