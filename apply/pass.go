@@ -49,7 +49,7 @@ func NewPass(t Targets) *Pass {
 
 // Observe makes f hear how long each Apply took, also of those that failed. It is for the time before the first Run.
 func (p *Pass) Observe(f func(system string, took time.Duration)) {
-	p.nb.took, p.bridge.took, p.nft.took, p.host.took = f, f, f, f
+	p.nb.took, p.bridge.took, p.nft.took, p.host.took, p.conn.took = f, f, f, f, f
 }
 
 // Run makes the node equal to want: Open vSwitch's ports, then host, nft and flows grow; then OVN changes, in one

@@ -40,7 +40,7 @@ func commonMetrics() []Metric {
 func partMetrics() []Metric {
 	part := []string{"part"}
 	return []Metric{
-		{"hairpin_part_in_sync", gauge, part, "1 when the part (ovn, openvswitch, nft, host) equals what is wanted, as far as the agent was told: a change by others counts from its notice. For ovn it means rows of the Northbound database, not flows.", ofAgent},
+		{"hairpin_part_in_sync", gauge, part, "1 when the part (ovn, openvswitch, nft, host, connections) equals what is wanted, as far as the agent was told: a change by others counts from its notice. For ovn it means rows of the Northbound database, not flows.", ofAgent},
 		{"hairpin_part_since_timestamp_seconds", gauge, part, "Unix time since when hairpin_part_in_sync has its value.", ofAgent},
 		{"hairpin_part_reads_total", counter, part, "Times the part was read back from the real system.", ofAgent},
 		{"hairpin_part_applies_total", counter, part, "Transactions that succeeded.", ofAgent},

@@ -181,7 +181,7 @@ func (e *everyNode) leader(ctx context.Context) *LeaderStatus {
 	if l.Spec.HolderIdentity != nil {
 		s.Holder, _, _ = strings.Cut(*l.Spec.HolderIdentity, "_")
 	}
-	if l.Spec.AcquireTime != nil {
+	if l.Spec.AcquireTime != nil && s.Holder != "" {
 		s.Since = l.Spec.AcquireTime.Time
 	}
 	if l.Spec.RenewTime != nil {

@@ -108,9 +108,12 @@ func (s *ClusterStatus) printRest(w io.Writer) error {
 		}
 	}
 	if s.Controller != nil {
-		fmt.Fprintf(w, "%d of %d nodes answer, ", answers, len(s.Nodes))
+		fmt.Fprintf(w, "%d of %d nodes answer", answers, len(s.Nodes))
+		if answers > 0 {
+			fmt.Fprint(w, ", ")
+		}
 	}
-	if answers > 0 || s.Controller == nil {
+	if answers > 0 {
 		fmt.Fprintf(w, "%d pods, %d service frontends, Open vSwitch restarts repaired: %d, hairpin", pods, services, restarts)
 		for _, v := range versions {
 			fmt.Fprintf(w, " %s", v)
