@@ -74,7 +74,8 @@ type Snapshot struct {
 	Nodes     []*Node
 	Frontends []*Frontend
 	Pods      []*Pod
-	// Namespaces and EgressIPs are for egressip.go.
+	// Starting are Pods that have a node and no address yet: their labels are known before their first packet.
+	Starting   []*Pod
 	Namespaces []*Namespace
 	EgressIPs  []*EgressIP
 	Problems   []Problem // what was refused while parsing

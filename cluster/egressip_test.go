@@ -171,3 +171,21 @@ func TestSelectorIsThatOfKubernetes(t *testing.T) {
 		}
 	})
 }
+
+// TestStartingPods: a Pod that waits for its address is known by its labels, and not among those that have one.
+func TestStartingPods(t *testing.T) {
+	s := store(pod("p", "n"), pod("unscheduled", ""), pod("bad", "n", "x"))
+	first := s.Snapshot()
+	if len(first.Pods) != 0 || len(first.Starting) != 1 || first.Starting[0].Owner.Name != "p" {
+		t.Fatal(first.Pods, first.Starting)
+	}
+	s.Set(pod("p", "n", "10.244.0.5"))
+	if second := s.Snapshot(); len(second.Pods) != 1 || len(second.Starting) != 0 {
+		t.Error(second.Pods, second.Starting)
+	}
+	s.Set(pod("p", "n"))
+	s.Delete(pod("p", ""))
+	if third := s.Snapshot(); len(third.Pods) != 0 || len(third.Starting) != 0 {
+		t.Error(third.Pods, third.Starting)
+	}
+}

@@ -232,7 +232,8 @@ func (p *nodeParser) parseGateway(text string) {
 	p.node.Gateway = g
 }
 
-// parsePod gives nil for a Pod that has no address of the pod network now.
+// parsePod gives nil for a Pod that has no address of the pod network now and will not get one. One that is starting has
+// none yet.
 func parsePod(o *corev1.Pod) (*Pod, []Problem) {
 	if o.Spec.HostNetwork || o.Spec.NodeName == "" || o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed {
 		return nil, nil
@@ -254,7 +255,10 @@ func parsePod(o *corev1.Pod) (*Pod, []Problem) {
 		}
 	}
 	if len(pod.IPs) == 0 {
-		return nil, problems
+		if len(ips) > 0 {
+			return nil, problems
+		}
+		return pod, problems
 	}
 	slices.SortFunc(pod.IPs, netip.Addr.Compare)
 	pod.MAC = MACFor(pod.IPs[0])

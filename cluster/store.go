@@ -19,6 +19,7 @@ type Store struct {
 	config    Config
 	nodes     grouped[*Node]
 	pods      grouped[*Pod]
+	starting  grouped[*Pod]
 	spaces    grouped[*Namespace]
 	egressIPs grouped[*EgressIP]
 	frontends grouped[*Frontend] // by Service
@@ -35,6 +36,7 @@ func NewStore(config Config) *Store {
 		config:    config,
 		nodes:     newGrouped(func(n *Node) Owner { return nodeOwner(n.Name) }, same[*Node]),
 		pods:      newGrouped(func(p *Pod) Owner { return p.Owner }, same[*Pod]),
+		starting:  newGrouped(func(p *Pod) Owner { return p.Owner }, same[*Pod]),
 		spaces:    newGrouped(func(n *Namespace) Owner { return namespaceOwner(n.Name) }, same[*Namespace]),
 		egressIPs: newGrouped(func(e *EgressIP) Owner { return e.Owner }, same[*EgressIP]),
 		frontends: newGrouped(func(f *Frontend) Owner { return f.Owner }, func(f, g *Frontend) bool { return f == g }),
@@ -59,11 +61,16 @@ func (s *Store) Set(obj any) {
 	case *corev1.Pod:
 		owner := ownerOf("Pod", &o.ObjectMeta)
 		p, problems := parsePod(o)
-		var pods []*Pod
-		if p != nil {
+		var pods, starting []*Pod
+		switch {
+		case p == nil:
+		case len(p.IPs) > 0:
 			pods = []*Pod{p}
+		default:
+			starting = []*Pod{p}
 		}
 		s.pods.put(owner, pods)
+		s.starting.put(owner, starting)
 		s.note(owner, problems)
 	case *corev1.Service:
 		owner := ownerOf("Service", &o.ObjectMeta)
@@ -105,6 +112,7 @@ func (s *Store) Delete(obj any) {
 	case *corev1.Pod:
 		owner := ownerOf("Pod", &o.ObjectMeta)
 		s.pods.put(owner, nil)
+		s.starting.put(owner, nil)
 		s.note(owner, nil)
 	case *corev1.Service:
 		owner := ownerOf("Service", &o.ObjectMeta)
@@ -154,12 +162,13 @@ func (s *Store) Snapshot() *Snapshot {
 	}
 	clear(s.stale)
 	if s.last == nil || s.nodes.changed() || s.frontends.changed() || s.pods.changed() || s.problems.changed() ||
-		s.spaces.changed() || s.egressIPs.changed() {
+		s.starting.changed() || s.spaces.changed() || s.egressIPs.changed() {
 		s.last = &Snapshot{
 			Config:     s.config,
 			Nodes:      s.nodes.all(),
 			Frontends:  s.frontends.all(),
 			Pods:       s.pods.all(),
+			Starting:   s.starting.all(),
 			Namespaces: s.spaces.all(),
 			EgressIPs:  s.egressIPs.all(),
 			Problems:   s.problems.all(),

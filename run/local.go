@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -21,6 +22,7 @@ type local struct {
 	found findings
 	base  *cluster.Node // the Node of the Snapshot that own was made from
 	own   *cluster.Node
+	pods  map[*cluster.Pod]*cluster.Pod // own pods, as they are and with their labels
 }
 
 // apply gives the Snapshot with the local facts in place of what the API says of them. While the facts stay the same,
@@ -44,9 +46,37 @@ func (l *local) apply(s *cluster.Snapshot, found findings, pods []*cluster.Pod) 
 	out.Nodes = slices.Clone(s.Nodes)
 	out.Nodes[slices.Index(out.Nodes, base)] = l.own
 	out.Pods = slices.DeleteFunc(slices.Clone(s.Pods), func(p *cluster.Pod) bool { return p.Node == l.node })
-	out.Pods = append(out.Pods, pods...)
+	out.Pods = append(out.Pods, l.labelled(s, pods)...)
 	slices.SortFunc(out.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
 	return &out
+}
+
+// labelled gives own pods the labels that the API knows of them. While a pod and its labels stay the same, so does the
+// pointer.
+func (l *local) labelled(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Pod {
+	known := make(map[cluster.Owner]*cluster.Pod, len(pods))
+	for _, all := range [][]*cluster.Pod{s.Pods, s.Starting} {
+		for _, p := range all {
+			if p.Node == l.node && len(p.Labels) > 0 {
+				known[p.Owner] = p
+			}
+		}
+	}
+	list, next := make([]*cluster.Pod, 0, len(pods)), make(map[*cluster.Pod]*cluster.Pod, len(pods))
+	for _, p := range pods {
+		with := p
+		if k := known[p.Owner]; k != nil && (k.UID == p.UID || p.UID == "") { // not another Pod of the same name
+			if with = l.pods[p]; with == nil || !maps.Equal(with.Labels, k.Labels) {
+				c := *p
+				c.Labels = k.Labels
+				with = &c
+			}
+		}
+		next[p] = with
+		list = append(list, with)
+	}
+	l.pods = next
+	return list
 }
 
 // publisher tells the other nodes, by annotations, and the own future self, by the Bridge row, what was found. It

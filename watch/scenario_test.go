@@ -146,7 +146,7 @@ func plain(s *cluster.Snapshot) *cluster.Snapshot {
 	if len(out.Frontends) == 0 {
 		out.Frontends = nil
 	}
-	out.Nodes, out.Pods, out.Namespaces = nil, nil, nil
+	out.Nodes, out.Pods, out.Starting, out.Namespaces = nil, nil, nil, nil
 	for _, n := range s.Nodes {
 		m := *n
 		m.UID = ""
@@ -156,6 +156,11 @@ func plain(s *cluster.Snapshot) *cluster.Snapshot {
 		q := *p
 		q.UID = ""
 		out.Pods = append(out.Pods, &q)
+	}
+	for _, p := range s.Starting {
+		q := *p
+		q.UID = ""
+		out.Starting = append(out.Starting, &q)
 	}
 	return &out
 }
