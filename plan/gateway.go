@@ -67,7 +67,6 @@ const (
 	prioTunnel   = 200
 	prioNoVIP    = 115 // to the service range, and no load balancer wanted it
 	prioNodePort = 110
-	prioOwnPods  = 109
 	prioMarked   = 105 // pod to a node's address, marked (egress-ip.md)
 	prioPods     = 104
 	prioND       = 101
@@ -157,13 +156,9 @@ func (b *bridge) fromOVN(s *Stack) {
 	marked.PktMark = claims.MarkNodeIP
 	asNode.NAT = flow.NAT{Kind: flow.NATSrc, Addr: s.Address.Addr()}
 	b.classify(prioMarked, marked, asNode, out)
-	// Pods that were not SNATed: this node's may pass (where they leave by the host, they never come here), others' must
-	// not, their egress SNAT is not there yet (egress-ip.md).
-	if !b.env.hostRouted() {
-		own := m
-		own.Src = s.Subnet
-		b.classify(prioOwnPods, own, track, out)
-	}
+	// Pods that were not SNATed must not be seen outside: others', because their egress SNAT is not there yet (egress-ip.md),
+	// and this node's, because only a packet that conntrack calls invalid leaves the gateway router so. The document lets
+	// those pass at priority 109.
 	for _, c := range s.Cluster {
 		b.classify(prioPods, flow.Match{InPort: b.ovn, Protocol: m.Protocol, Src: c}, flow.Drop{})
 	}
