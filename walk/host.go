@@ -18,6 +18,8 @@ type hostTrack struct {
 	first tuple // as the packet came
 	// source and destination are set when the packet, the first of its connection, has been translated.
 	source, destination bool
+	// refusal is set for a reset that nft sends: it belongs to the connection that it refuses, which ends with it.
+	refusal bool
 }
 
 // hostTracks looks a packet up when it comes to the kernel.
@@ -73,7 +75,7 @@ func (t *hostTrack) translated() (tuple, bool) {
 
 // confirm makes the entry of a new connection, when its first packet leaves the kernel, and shows it at the last step.
 func (r *run) confirm(n *node, t *hostTrack) {
-	if t.entry != nil {
+	if t.entry != nil || t.refusal {
 		return
 	}
 	e, to := r.ct.commit(n.zone0, t.first, tupleOf(&r.p), portRange{})
@@ -105,6 +107,9 @@ func (r *run) hostSends(n *node) (location, error) {
 		r.sent = &sent
 	}
 	track := r.hostTracks(n)
+	if r.refusal != nil && r.refusal.from.place == hostSends && r.refusal.from.node == n {
+		track.refusal, track.source, track.destination = true, true, true
+	}
 	before := r.p
 	nat := func() { r.natKnown(n, track, r.natDestination) }
 	if ok, err := r.hook(hooked{n: n, hook: "output", out: route.Link, track: track, nat: nat}); err != nil || !ok {

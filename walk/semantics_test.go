@@ -20,14 +20,18 @@ var soak = flag.Duration("soak", 0, "how long to ask about random clusters, beyo
 // exactly in reverse. `make soak` asks on and on.
 func TestSemantics(t *testing.T) {
 	end := time.Now().Add(*soak)
+	clusters, walks := 0, 0
+	defer func() { t.Logf("%d clusters, %d walks", clusters, walks) }()
 	for {
 		rapid.Check(t, func(t *rapid.T) {
 			p := drawCluster(t)
 			w := walk.New(p.world)
+			clusters++
 			for _, f := range p.world.Snapshot.Frontends {
 				for _, from := range p.sources() {
 					for _, q := range p.asked(f, from) {
 						q.check(t, w)
+						walks += q.walks
 					}
 				}
 			}
@@ -54,6 +58,8 @@ type question struct {
 	// external tells that the policy for clients outside counts, local that the policy is Local.
 	external, local bool
 	barred          bool // loadBalancerSourceRanges do not have the client
+	walks           int  // made for it
+	unused          bool // no Service has this port of its cluster IP
 }
 
 // asked lists the addresses at which a Frontend is asked by somebody.
@@ -67,14 +73,18 @@ func (p planned) asked(f *cluster.Frontend, from walk.Point) []*question {
 	if from != (walk.Point{}) {
 		own := p.world.Snapshot.Node(from.Node)
 		ask(f.ClusterIP, f.Port, own).local = f.InternalLocal
-		for _, a := range slices.Concat(f.ExternalIPs, f.LoadBalancerIPs) {
-			if from.Pod == (cluster.Owner{}) || !f.Restricted { // of ranges and pods the semantics say nothing
-				ask(a, f.Port, own)
+		for i, a := range slices.Concat(f.ExternalIPs, f.LoadBalancerIPs) {
+			// The node may reach its own; no pod is in a range.
+			ask(a, f.Port, own).barred = from.Pod != (cluster.Owner{}) && f.Restricted && i >= len(f.ExternalIPs)
+		}
+		if f.NodePort != 0 && from.Pod == (cluster.Owner{}) {
+			loop := addr("127.0.0.1")
+			if f.Family == cluster.IPv6 {
+				loop = addr("::1")
 			}
+			ask(loop, f.NodePort, own)
 		}
-		if f.NodePort != 0 && from.Pod == (cluster.Owner{}) && f.Family == cluster.IPv4 {
-			ask(addr("127.0.0.1"), f.NodePort, own)
-		}
+		ask(f.ClusterIP, f.Port+1, own).unused = true
 	}
 	for _, n := range p.nodes {
 		if f.NodePort != 0 {
@@ -194,6 +204,7 @@ func (q *question) byHost() bool {
 func (q *question) onHost(b cluster.Backend) bool { return q.at.HasAddress(b.Addr) }
 
 func (q *question) walk(t *rapid.T, w *walk.Walker, prefer ...netip.AddrPort) walk.Trace {
+	q.walks++
 	tr, err := w.Walk(q.from, walk.Packet{Protocol: q.f.Protocol, Src: q.src, Dst: q.to.Addr(), DstPort: q.to.Port(), EthDst: q.mac}, prefer...)
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", q, err, tr)
@@ -208,6 +219,12 @@ func (q *question) String() string {
 func (q *question) check(t *rapid.T, w *walk.Walker) {
 	list, none := q.endpoints()
 	switch {
+	case q.unused:
+		// The ICMP error for UDP is not followed.
+		if tr := q.walk(t, w); !tr.Verdict.Rejected || !tr.Verdict.Answered && q.f.Protocol != cluster.UDP {
+			t.Fatalf("%s: no Service has this port, and the client does not hear of it\n%s", q, tr)
+		}
+		return
 	case q.barred:
 		if tr := q.walk(t, w); tr.Verdict.Delivered {
 			t.Fatalf("%s: the client is in no range, and arrives\n%s", q, tr)
