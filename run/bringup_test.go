@@ -203,3 +203,18 @@ func TestBringUp(t *testing.T) {
 	t.Logf("Services after the boot: %s", o)
 	o.allWell(t)
 }
+
+// TestNoUplink: the status says why the node has no uplink; when it can have one, it does without a restart.
+func TestNoUplink(t *testing.T) {
+	m := newMachine(t)
+	sh(t, m.n, "ip route del default; ip -6 route del default")
+	m.known(t, true)
+	m.pod(t, "one", "zone", "ovs", agent)
+	eventually(t, 20*time.Second, "the status says why", func() (bool, string) {
+		ok, why := well(t.Context(), m.n)
+		return !ok && strings.Contains(why, "there is no default route"), why
+	})
+	sh(t, m.n, "ip route add default via 172.18.0.1; ip -6 route add default via fc00:f853:ccd::1 dev eth0")
+	m.onBridge(t)
+	waitWell(t, m.n)
+}

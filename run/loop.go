@@ -53,6 +53,9 @@ func (a *agent) look(ctx context.Context) bool {
 	a.detachOrAttach(ctx)
 	a.adopt(ctx)
 	found, err := discover(a.ovs.View(), a.config.Cluster)
+	if err != nil && a.adoption.err != nil {
+		err = fmt.Errorf("[gateway] interface: %w", a.adoption.err)
+	}
 	if err != nil && a.foundErr == nil {
 		a.log.Info("gateway bridge", "bridge", a.config.Cluster.Gateway.Interface, "error", err)
 	}
