@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
@@ -12,6 +13,7 @@ import (
 	"hairpin/apply/uplink"
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/datapath/nft"
 	"hairpin/ovsdb"
 )
 
@@ -48,7 +50,10 @@ func (a *agent) detachOrAttach(ctx context.Context) {
 	var did []string
 	var err error
 	if a.config.Cluster.Gateway.Mode == cluster.ModeDetached {
-		if did, err = uplink.GiveBack(ctx, a.ovs, uplinkConfig(a.config)); err == nil {
+		if err = a.hear(ctx); err == nil {
+			did, err = uplink.GiveBack(ctx, a.ovs, uplinkConfig(a.config))
+		}
+		if err == nil {
 			err = a.detach(ctx)
 		}
 	} else {
@@ -60,6 +65,20 @@ func (a *agent) detachOrAttach(ctx context.Context) {
 	if err != nil {
 		a.log.Warn("gateway mode", "mode", a.config.Cluster.Gateway.Mode, "error", err)
 	}
+}
+
+// hear lets the kernel hear the uplink, which it is about to get back: on the userspace datapath a chain keeps it deaf.
+func (a *agent) hear(ctx context.Context) error {
+	if len(uplink.Uplinks(a.ovs.View())) == 0 {
+		return nil
+	}
+	have, err := a.targets.nft.Read(ctx)
+	if err != nil {
+		return fmt.Errorf("nft: %w", err)
+	}
+	want := maps.Clone(have)
+	delete(want, nft.Netdev)
+	return a.targets.nft.Apply(ctx, nft.Diff(want, have))
 }
 
 // leaveDetached undoes mode detached on a node that Hairpin leaves, and tells what it did. The gateway bridge's own addresses
