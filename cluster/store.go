@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 
 	v1 "hairpin/api/v1"
 )
@@ -21,6 +22,7 @@ type Store struct {
 	pods      grouped[*Pod]
 	starting  grouped[*Pod]
 	spaces    grouped[*Namespace]
+	ranges    grouped[*serviceRange]
 	egressIPs grouped[*EgressIP]
 	frontends grouped[*Frontend] // by Service
 	problems  grouped[Problem]   // by the object that has them
@@ -37,6 +39,7 @@ func NewStore(config Config) *Store {
 		nodes:     newGrouped(func(n *Node) Owner { return nodeOwner(n.Name) }, same[*Node]),
 		pods:      newGrouped(func(p *Pod) Owner { return p.Owner }, same[*Pod]),
 		starting:  newGrouped(func(p *Pod) Owner { return p.Owner }, same[*Pod]),
+		ranges:    newGrouped(func(r *serviceRange) Owner { return r.owner }, same[*serviceRange]),
 		spaces:    newGrouped(func(n *Namespace) Owner { return namespaceOwner(n.Name) }, same[*Namespace]),
 		egressIPs: newGrouped(func(e *EgressIP) Owner { return e.Owner }, same[*EgressIP]),
 		frontends: newGrouped(func(f *Frontend) Owner { return f.Owner }, func(f, g *Frontend) bool { return f == g }),
@@ -50,7 +53,7 @@ func NewStore(config Config) *Store {
 func same[T any](a, b T) bool { return reflect.DeepEqual(a, b) }
 
 // Set takes a new or changed object: *corev1.Node, *corev1.Pod, *corev1.Service, *discoveryv1.EndpointSlice,
-// *corev1.Namespace or *v1.EgressIP. Others are ignored. Nothing of the object is kept but strings.
+// *corev1.Namespace, *v1.EgressIP or *networkingv1.ServiceCIDR. Others are ignored. Nothing of the object is kept but strings.
 func (s *Store) Set(obj any) {
 	switch o := obj.(type) {
 	case *corev1.Node:
@@ -88,6 +91,11 @@ func (s *Store) Set(obj any) {
 		}
 		s.serves[x.owner] = x.service
 		s.service(x.service).set(x)
+	case *networkingv1.ServiceCIDR:
+		owner := serviceCIDROwner(o.Name)
+		r, problems := parseServiceCIDR(o)
+		s.ranges.put(owner, []*serviceRange{r})
+		s.note(owner, problems)
 	case *corev1.Namespace:
 		s.spaces.put(namespaceOwner(o.Name), []*Namespace{parseNamespace(o)})
 	case *v1.EgressIP:
@@ -120,6 +128,10 @@ func (s *Store) Delete(obj any) {
 		*v = service{slices: v.slices}
 	case *discoveryv1.EndpointSlice:
 		s.dropSlice(ownerOf("EndpointSlice", &o.ObjectMeta))
+	case *networkingv1.ServiceCIDR:
+		owner := serviceCIDROwner(o.Name)
+		s.ranges.put(owner, nil)
+		s.note(owner, nil)
 	case *corev1.Namespace:
 		s.spaces.put(namespaceOwner(o.Name), nil)
 	case *v1.EgressIP:
@@ -162,9 +174,9 @@ func (s *Store) Snapshot() *Snapshot {
 	}
 	clear(s.stale)
 	if s.last == nil || s.nodes.changed() || s.frontends.changed() || s.pods.changed() || s.problems.changed() ||
-		s.starting.changed() || s.spaces.changed() || s.egressIPs.changed() {
+		s.starting.changed() || s.spaces.changed() || s.egressIPs.changed() || s.ranges.changed() {
 		s.last = &Snapshot{
-			Config:     s.config,
+			Config:     withServiceCIDRs(s.config, s.ranges.all()),
 			Nodes:      s.nodes.all(),
 			Frontends:  s.frontends.all(),
 			Pods:       s.pods.all(),

@@ -9,8 +9,10 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
@@ -32,7 +34,7 @@ const (
 const backlog = 256
 
 // Kube yields the newest Snapshot of what the API server has, until ctx ends: Nodes, Services, EndpointSlices, Namespaces,
-// EgressIPs and, of the node of that name, Pods. An empty name means no Pods. Pods of other nodes are read where EgressIPs
+// EgressIPs, ServiceCIDRs and, of the node of that name, Pods. An empty name means no Pods. Pods of other nodes are read where EgressIPs
 // ask for them (egressip.go).
 //
 // The first Snapshot comes when everything has been read. Later ones come as soon as something changed; in a burst they
@@ -51,6 +53,7 @@ func Kube(ctx context.Context, client kubernetes.Interface, node string, config 
 	k.resource(ctx, discovery, "endpointslices", all, func(m metav1.ObjectMeta) metav1.Object { return &discoveryv1.EndpointSlice{ObjectMeta: m} })
 	k.resource(ctx, core, "namespaces", all, func(m metav1.ObjectMeta) metav1.Object { return &corev1.Namespace{ObjectMeta: m} })
 	k.egressIPs(ctx, core)
+	k.serviceCIDRs(ctx, client.NetworkingV1().RESTClient())
 	if node != "" {
 		k.resource(ctx, core, "pods", fields.OneTermEqualSelector(nodeName, node), namedPod)
 	}
@@ -139,6 +142,15 @@ func (k *kube) collect(ctx context.Context, sources int) {
 		changed, resting = false, true
 		rest.Reset(3 * time.Since(begin))
 	}
+}
+
+// serviceCIDRs adds the source of ServiceCIDRs. A server without the resource (before Kubernetes 1.33) has none.
+func (k *kube) serviceCIDRs(ctx context.Context, client rest.Interface) {
+	const resource = "servicecidrs"
+	k.source(ctx, &asker{
+		ListWatch: cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything()), resource: resource, reach: &k.reach,
+		absent: func() runtime.Object { return &networkingv1.ServiceCIDRList{} },
+	}, func(m metav1.ObjectMeta) metav1.Object { return &networkingv1.ServiceCIDR{ObjectMeta: m} })
 }
 
 // source feeds what one reflector sees into kube. It keeps no objects, only their names: the Store has parsed all it

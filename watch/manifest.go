@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
@@ -104,7 +105,7 @@ func (f *file) document(place string, outer metav1.TypeMeta, j []byte) {
 		f.problem(place, fmt.Errorf("%s: metadata.name: is missing", head.Kind))
 		return
 	}
-	if slices.Contains([]string{"Node", "Namespace", "EgressIP"}, head.Kind) { // cluster-scoped
+	if slices.Contains([]string{"Node", "Namespace", "EgressIP", "ServiceCIDR"}, head.Kind) { // cluster-scoped
 		head.Metadata.Namespace = ""
 	} else if head.Metadata.Namespace == "" {
 		head.Metadata.Namespace = metav1.NamespaceDefault
@@ -150,6 +151,8 @@ func newObject(apiVersion, kind string) (metav1.Object, error) {
 		object = &corev1.Service{}
 	case "EndpointSlice":
 		object, want = &discoveryv1.EndpointSlice{}, "discovery.k8s.io/v1"
+	case "ServiceCIDR":
+		object, want = &networkingv1.ServiceCIDR{}, "networking.k8s.io/v1"
 	case "Namespace":
 		object = &corev1.Namespace{}
 	case "EgressIP":

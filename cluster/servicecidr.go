@@ -1,0 +1,48 @@
+package cluster
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	networkingv1 "k8s.io/api/networking/v1"
+)
+
+func serviceCIDROwner(name string) Owner { return Owner{Kind: "ServiceCIDR", Name: name} }
+
+// serviceRange is a ServiceCIDR: ranges of cluster IPs.
+type serviceRange struct {
+	owner  Owner
+	ranges []netip.Prefix
+}
+
+func parseServiceCIDR(o *networkingv1.ServiceCIDR) (*serviceRange, []Problem) {
+	r := &serviceRange{owner: serviceCIDROwner(o.Name)}
+	var problems []Problem
+	for i, text := range o.Spec.CIDRs {
+		p, ok := parsePrefix(text)
+		if !ok {
+			problems = append(problems, Problem{r.owner, fmt.Sprintf("spec.cidrs[%d]", i), fmt.Sprintf("%q is not an address range", text)})
+			continue
+		}
+		r.ranges = append(r.ranges, p.Masked())
+	}
+	return r, problems
+}
+
+// withServiceCIDRs gives the configuration with the ranges of the API beside those that the administrator names. A range
+// within another one is left out.
+func withServiceCIDRs(c Config, more []*serviceRange) Config {
+	if len(more) == 0 {
+		return c
+	}
+	all := slices.Clone(c.ServiceCIDRs)
+	for _, r := range more {
+		all = append(all, r.ranges...)
+	}
+	slices.SortFunc(all, comparePrefix)
+	c.ServiceCIDRs = slices.Compact(slices.DeleteFunc(slices.Clone(all), func(p netip.Prefix) bool {
+		return slices.ContainsFunc(all, func(q netip.Prefix) bool { return q.Bits() < p.Bits() && q.Contains(p.Addr()) })
+	}))
+	return c
+}
