@@ -124,11 +124,8 @@ func (p *parser) matchOrStatement() (Match, Statement, error) {
 	case "masquerade":
 		return nil, Masquerade{}, nil
 	case "fwd":
-		if err := p.words("to"); err != nil {
-			return nil, nil, err
-		}
-		device, err := p.value("device")
-		return nil, Forward{Device: device}, err
+		s, err := p.forward()
+		return nil, s, err
 	case "snat":
 		s, err := p.snat()
 		return nil, s, err
@@ -265,6 +262,14 @@ func (p *parser) reject() (Statement, error) {
 		return Reject{}, nil
 	}
 	return Reject{}, p.words("port-unreachable")
+}
+
+func (p *parser) forward() (Statement, error) {
+	if err := p.words("to"); err != nil {
+		return nil, err
+	}
+	device, err := p.value("device")
+	return Forward{Device: device}, err
 }
 
 func (p *parser) snat() (Statement, error) {

@@ -250,6 +250,8 @@ func statement(t *rapid.T, table *nft.Table, c *nft.Chain, f cluster.Family) nft
 		return nft.Return{}
 	case n == 6:
 		return nil
+	case n == 7 && c.Hook == "ingress":
+		return nft.Forward{Device: "lo"}
 	case n == 7 && c.Hook == "output" && c.Type == "filter":
 		return nft.Reject{}
 	}
