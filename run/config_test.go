@@ -52,6 +52,7 @@ func values() map[string]struct {
 		"default controller-metrics-bind-address": addresses,
 
 		"default node":        {[]string{"node-a"}, nil},
+		"default repair":      {[]string{"false"}, map[string]string{"": "is neither true nor false", "yes": "is neither true nor false"}},
 		"default run-dir":     {[]string{"/tmp/x"}, map[string]string{"": "is empty"}},
 		"default ovs-run-dir": {[]string{"/tmp/x"}, map[string]string{"": "is empty"}},
 		"default ovn-run-dir": {[]string{"/tmp/x"}, map[string]string{"": "is empty"}},
