@@ -25,7 +25,8 @@ type ExplainOptions struct {
 	Dir  string // folder of manifests; empty: the API (with a kubeconfig) or the agent of this node
 	Diff string // folder of manifests after a change; what it does to the packet is told
 	Live bool   // compare with what is really on the nodes
-	// EveryNode reads all nodes on the way back, through the API server; else Live means this node's agent.
+	// EveryNode reads the cluster from the API, and means with Live every node on the packet's way; else both are asked of
+	// this node's agent.
 	EveryNode bool
 	Context   string // of the kubeconfig
 	Namespace string // of the agents' pods
@@ -50,7 +51,7 @@ func Explain(ctx context.Context, w, errw io.Writer, o ExplainOptions, c Config)
 	if o.Live {
 		return explainLive(ctx, w, errw, o, c)
 	}
-	s, err := explainedSnapshot(ctx, o.Dir, c)
+	s, err := explainedSnapshot(ctx, o, c)
 	if err != nil {
 		return err
 	}
@@ -70,6 +71,11 @@ func Explain(ctx context.Context, w, errw io.Writer, o ExplainOptions, c Config)
 		return fmt.Errorf("after the change: %w", err)
 	}
 	return tellDifference(w, e, after)
+}
+
+// status says how to ask every node.
+func (o *ExplainOptions) status(c Config) StatusOptions {
+	return StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context, Namespace: o.Namespace, Timeout: o.Timeout}
 }
 
 // words reads Proto and IPFamily.

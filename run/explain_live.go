@@ -71,7 +71,7 @@ type asker func(ctx context.Context, node, path string) ([]byte, error)
 // API server; else the one of this node.
 func liveSource(ctx context.Context, o ExplainOptions, c Config) (asker, *cluster.Snapshot, error) {
 	if o.EveryNode {
-		e, err := newEveryNode(StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context, Namespace: o.Namespace, Timeout: o.Timeout})
+		e, err := newEveryNode(o.status(c))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -88,7 +88,7 @@ func liveSource(ctx context.Context, o ExplainOptions, c Config) (asker, *cluste
 	}
 	s := own
 	if o.Dir != "" || c.Process.Manifests != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
-		if s, err = explainedSnapshot(ctx, o.Dir, c); err != nil {
+		if s, err = explainedSnapshot(ctx, o, c); err != nil {
 			return nil, nil, err
 		}
 		s = withOwn(s, own, r.Node)
@@ -102,7 +102,7 @@ func liveSource(ctx context.Context, o ExplainOptions, c Config) (asker, *cluste
 }
 
 // errElsewhere is told of nodes that this one cannot ask.
-var errElsewhere = errors.New("only --kubeconfig reads other nodes back")
+var errElsewhere = errors.New("only --all and --kubeconfig read other nodes back")
 
 // askPath asks an agent through the API server.
 func (e *everyNode) askPath(ctx context.Context, node, path string) ([]byte, error) {

@@ -21,10 +21,16 @@ import (
 
 // explainedSnapshot is the cluster that is asked about: a folder's, the API's, or the one that the agent of this node
 // knows.
-func explainedSnapshot(ctx context.Context, dir string, c Config) (*cluster.Snapshot, error) {
+func explainedSnapshot(ctx context.Context, o ExplainOptions, c Config) (*cluster.Snapshot, error) {
 	switch {
-	case dir != "":
-		return watch.ReadFiles(dir, c.Cluster)
+	case o.Dir != "":
+		return watch.ReadFiles(o.Dir, c.Cluster)
+	case o.EveryNode:
+		e, err := newEveryNode(o.status(c))
+		if err != nil {
+			return nil, err
+		}
+		return readCluster(ctx, e.client, c)
 	case c.Process.Manifests != "":
 		return watch.ReadFiles(c.Process.Manifests, c.Cluster)
 	case c.Process.Kubeconfig != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "":

@@ -24,7 +24,8 @@ func explainCommand() *cobra.Command {
 FROM is pod/NAMESPACE/NAME, host/NODE, outside or outside/ADDRESS.
 TO is svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT or ADDRESS:PORT.
 
-The cluster is read from a folder of manifests (-f), from the API (--kubeconfig), or else from the agent of this node.`,
+The cluster is read from a folder of manifests (-f), from the API (--all, --kubeconfig, kubectl hairpin explain), or else from
+the agent of this node.`,
 		Example: "  hairpin explain -f examples/demo host/node-a svc/default/hostself\n" +
 			"  hairpin explain -f examples/demo outside svc/default/web --via node-b --endpoint pod/default/pod-c1",
 		Args: cobra.ExactArgs(2),
@@ -34,7 +35,7 @@ The cluster is read from a folder of manifests (-f), from the API (--kubeconfig)
 				return err
 			}
 			o.From, o.To = args[0], args[1]
-			o.EveryNode = c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
+			o.EveryNode = o.EveryNode || c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
 			o.Colour = c.OutOrStdout() == os.Stdout && terminal(os.Stdout)
 			return run.Explain(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), o, config)
 		}}
@@ -48,8 +49,9 @@ The cluster is read from a folder of manifests (-f), from the API (--kubeconfig)
 	f.BoolVar(&o.NodePort, "node-port", false, "ask the Service at its NodePort")
 	f.StringVar(&o.Via, "via", "", "node whose NodePort is asked, to which an outside client's packet is routed, or by which a pod's packet leaves that has several egress addresses")
 	f.BoolVar(&o.Live, "live", false, "read the node back and name the first difference from what it must be on the packet's way")
+	f.BoolVarP(&o.EveryNode, "all", "A", false, "read the cluster from the API, and with --live every node on the packet's way (also with --kubeconfig)")
 	f.StringVar(&o.Context, "context", "", "of the kubeconfig; empty = its current one")
-	f.StringVarP(&o.Namespace, "namespace", "n", run.DefaultNamespace, "of the agents' pods, with --live --kubeconfig")
+	f.StringVarP(&o.Namespace, "namespace", "n", run.DefaultNamespace, "of the agents' pods, with --live")
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long a node may take to answer")
 	f.StringVarP(&o.Output, "output", "o", "text", "one of "+strings.Join(run.ExplainOutputs(), ", "))
 	return c
