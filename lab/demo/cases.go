@@ -46,9 +46,7 @@ func Cases() []Case {
 		{"host-b", "podlocal", "ClusterIP", "pod-a1", join + "node-b", whyJoin},
 		{"host-b", "hostself", "ClusterIP", "host-a", "host-b", whyNode},
 		{"host-b", "hostother", "ClusterIP", "host-b", masquerade, whyMasq},
-		{"host-a", "podlocal", a, "pod-a1", join + "node-a", whyDNAT},
 		{"host-a", "podremote", a, "pod-c1", join + "node-a", whyDNAT},
-		{"host-a", "hostself", a, "host-a", masquerade, whyDNAT},
 		{"host-a", "hostother", a, "host-b", "host-a", whyDNAT},
 		{"host-a", "hostsecondary", a, "host-a", masquerade, whyDNAT},
 		{"host-a", "podlocal", b, "pod-a1", join + "node-b", whyJoin},
@@ -64,9 +62,7 @@ func Cases() []Case {
 		{"pod-a2", "web", "ClusterIP", "some pods", "pod-a2", whyPod},
 		{"pod-a2", "sticky", "ClusterIP", "one pod", "pod-a2", whyPod},
 		{"pod-a1", "podlocal", "ClusterIP", "pod-a1", hairpin, "the pod is its own endpoint"},
-		{"pod-a2", "podlocal", a, "pod-a1", "pod-a2", whyPod},
 		{"pod-a2", "podremote", a, "pod-c1", "pod-a2", whyPod},
-		{"pod-a2", "hostself", a, "host-a", "pod-a2", whyMP0},
 		{"pod-a2", "hostother", a, "host-b", "host-a", whyEgress},
 		{"pod-a2", "hostsecondary", a, "host-a", "pod-a2", whyMP0},
 		{"pod-a2", "podlocal", b, "pod-a1", join + "node-b", whyJoin},
@@ -74,9 +70,7 @@ func Cases() []Case {
 		{"pod-a2", "hostself", b, "host-a", "host-b", whyNode},
 		{"pod-a2", "hostother", b, "host-b", masquerade, whyMasq},
 		// From outside.
-		{"client", "podlocal", a, "pod-a1", join + "node-a", whyJoin},
 		{"client", "podremote", a, "pod-c1", join + "node-a", whyJoin},
-		{"client", "hostself", a, "host-a", masquerade, whyMasq},
 		{"client", "hostother", a, "host-b", "host-a", whyNode},
 		{"client", "hostsecondary", a, "host-a", masquerade, whyMasq},
 		{"client", "web", a, "some pods", join + "node-a", whyJoin},
@@ -95,5 +89,5 @@ func Cases() []Case {
 		{"pod-a2", "host-b", "direct", "host-b", "host-a", whyEgress},
 		{"pod-a2", "client", "direct", "client", "host-a", whyEgress},
 		{"client", "host-a", "direct", "host-a", "client", "the wire"},
-	}, policyCases()...)
+	}, append(nodePortCases(), policyCases()...)...)
 }

@@ -1,5 +1,11 @@
 package demo
 
+import (
+	"fmt"
+
+	"hairpin/lab/demo/nodeport"
+)
+
 // Words of Case.By besides the name of who must answer. Names with | between them are those of which each may.
 const (
 	refused = "refused" // a TCP reset or an ICMP error comes at once
@@ -16,26 +22,39 @@ const (
 	whyOpen     = "nft on the host replaces the own address by the ClusterIP, also 127.0.0.1 and ::1"
 )
 
+// nodePortCases are the twelve of package nodeport, to the Services of the demo.
+func nodePortCases() []Case {
+	var list []Case
+	for _, c := range nodeport.Cases() {
+		to := map[string]string{"Cluster pod": "podlocal", "Local pod": "keeppod", "Cluster host": "hostself", "Local host": "keephost"}[c.Policy()+" "+c.Endpoint()]
+		by := map[bool]string{false: "pod-a1", true: "host-a"}[c.Host]
+		from := map[nodeport.Place]string{nodeport.Outside: "client", nodeport.Localhost: "host-a", nodeport.Pod: "pod-a2"}[c.From]
+		saw := map[nodeport.Source]string{nodeport.Sender: from, nodeport.Join: join + "node-a", nodeport.Masquerade: masquerade}[c.Sees]
+		paths := []string{"NodePort node-a"}
+		if c.From == nodeport.Localhost {
+			paths = append(paths, "localhost", "secondary node-a")
+		}
+		for _, path := range paths {
+			list = append(list, Case{from, to, path, by, saw, fmt.Sprintf("case %d: %s", c.Number, c.Why)})
+		}
+	}
+	return list
+}
+
 // policyCases are those of policies.yaml: traffic policies, addresses outside of the cluster's ranges, source ranges, and
 // what must not be answered.
 func policyCases() []Case {
 	const a, b, c = "NodePort node-a", "NodePort node-b", "NodePort node-c"
 	return []Case{
 		// Policy Local: the source of clients outside is kept.
-		{"client", "keeppod", a, "pod-a1", "client", whyKept},
-		{"client", "keephost", a, "host-a", "client", whyKeptHost},
 		{"client", "elsewhere", c, "pod-c1", "client", whyKept},
 		{"client", "elsewhere", a, dropped, "", whyNoneHere},
 		{"client", "keeppod", b, dropped, "", whyNoneHere},
 		{"client", "keepmixed", a, "host-a|pod-a1", "client|masquerade", whyKept + "; with several endpoints, that on the host sees " + masquerade},
 		{"host-b", "keeppod", a, "pod-a1", "host-b", whyKept},
 		{"host-b", "keephost", a, "host-a", "host-b", whyKeptHost},
-		{"host-a", "keeppod", a, "pod-a1", join + "node-a", whyIgnored + whyDNAT},
-		{"host-a", "keephost", a, "host-a", masquerade, whyIgnored + whyDNAT},
 		{"host-a", "elsewhere", a, "pod-c1", join + "node-a", whyIgnored + whyDNAT},
 		{"host-a", "keeppod", "ClusterIP", "pod-a1", join + "node-a", whyJoin},
-		{"pod-a2", "keeppod", a, "pod-a1", "pod-a2", whyIgnored + whyPod},
-		{"pod-a2", "keephost", a, "host-a", "pod-a2", whyIgnored + whyMP0},
 		{"pod-a2", "elsewhere", a, "pod-c1", "pod-a2", whyIgnored + whyPod},
 		// Internal policy Local.
 		{"pod-a2", "nearpod", "ClusterIP", "pod-a1|pod-a2", "pod-a2", whyPod},
@@ -61,12 +80,9 @@ func policyCases() []Case {
 		{"pod-a2", "outer", "external", "pod-a1", "pod-a2", whyPod},
 		{"pod-b1", "outerlocal", "balancer", dropped, "", "loadBalancerSourceRanges"},
 		// The host's other addresses.
-		{"host-a", "podlocal", "localhost", "pod-a1", join + "node-a", whyOpen},
 		{"host-a", "podremote", "localhost", "pod-c1", join + "node-a", whyOpen},
-		{"host-a", "hostself", "localhost", "host-a", masquerade, whyOpen},
 		{"host-a", "hostother", "localhost", "host-b", "host-a", whyOpen},
 		{"host-a", "elsewhere", "localhost", "pod-c1", join + "node-a", whyOpen},
-		{"host-a", "podlocal", "secondary node-a", "pod-a1", join + "node-a", whyDNAT},
 		{"pod-a2", "podlocal", "secondary node-a", "pod-a1", "pod-a2", whyPod},
 		// Nobody.
 		{"client", "nobody", a, refused, "", whyNone},

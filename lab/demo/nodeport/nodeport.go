@@ -1,0 +1,98 @@
+// Package nodeport is the table of the twelve ways to a NodePort. The demo's matrix sends its packets, a test of plan walks
+// them in every gateway mode, and docs/nodeport.md is made of it.
+package nodeport
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Case is one way: from where, by which policy, to what kind of endpoint on the node that is asked.
+type Case struct {
+	Number int
+	From   Place
+	Local  bool // externalTrafficPolicy
+	Host   bool // the endpoint is the node's host, else a pod on it
+	Sees   Source
+	// Asked is what the contract asks for: that the source is masqueraded, or that it is the sender's.
+	Masqueraded bool
+	Why         string
+}
+
+// Place is where a packet comes from.
+type Place string
+
+// The places.
+const (
+	Outside   Place = "outside"   // a machine that is no node
+	Localhost Place = "localhost" // the node itself, to each of its own addresses, 127.0.0.1 and ::1
+	Pod       Place = "pod"       // a pod on the node
+)
+
+// Source is what the endpoint sees as the sender's address.
+type Source string
+
+// The sources.
+const (
+	Sender     Source = "the sender"
+	Join       Source = "join address"       // of the node's gateway router: 100.64.0.x, fd98::x
+	Masquerade Source = "masquerade address" // of the gateway router as its host knows it: 169.254.169.1, fd69::1
+)
+
+// Cases gives the twelve, in their order. They are the same in the gateway modes shared, local and detached, over TCP,
+// UDP and SCTP, IPv4 and IPv6.
+func Cases() []Case {
+	const (
+		router   = "the gateway router load-balances, and the pod answers to it"
+		loop     = "the gateway router sends it back to its own host, which knows it by the masquerade address"
+		kept     = "the node's own endpoints only, and nobody changes the source"
+		keptHost = "led to the host's endpoint without OVN; nobody changes the source"
+		ignored  = "the policy does not count for the node itself; "
+		podKept  = "the pod's switch load-balances; nobody changes the source"
+		more     = ". The contract lets it be masqueraded"
+	)
+	return []Case{
+		{1, Outside, false, false, Join, true, router},
+		{2, Outside, true, false, Sender, false, kept},
+		{3, Outside, false, true, Masquerade, true, loop},
+		{4, Outside, true, true, Sender, false, keptHost},
+		{5, Localhost, false, false, Join, true, router},
+		{6, Localhost, true, false, Join, true, ignored + router},
+		{7, Localhost, false, true, Masquerade, true, loop},
+		{8, Localhost, true, true, Masquerade, true, ignored + loop},
+		{9, Pod, false, false, Sender, true, podKept + more},
+		{10, Pod, true, false, Sender, false, podKept},
+		{11, Pod, false, true, Sender, true, podKept + more},
+		{12, Pod, true, true, Sender, false, podKept},
+	}
+}
+
+// Policy is the case's externalTrafficPolicy.
+func (c Case) Policy() string {
+	if c.Local {
+		return "Local"
+	}
+	return "Cluster"
+}
+
+// Endpoint is the case's kind of endpoint.
+func (c Case) Endpoint() string {
+	if c.Host {
+		return "host"
+	}
+	return "pod"
+}
+
+// Markdown gives the table.
+func Markdown() string {
+	var b strings.Builder
+	b.WriteString("| no. | from | policy | endpoint | it must see | it sees | because |\n|---|---|---|---|---|---|---|\n")
+	for _, c := range Cases() {
+		must := "the sender"
+		if c.Masqueraded {
+			must = "masqueraded"
+		}
+		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s | %s |\n", c.Number, c.From, c.Policy(), c.Endpoint(), must, c.Sees, c.Why)
+	}
+	return b.String()
+}
