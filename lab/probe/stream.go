@@ -95,7 +95,7 @@ func (s *stream) openLong(ctx context.Context) (net.Conn, error) {
 		_ = c.Close()
 		return nil, err
 	}
-	return c, nil
+	return c, c.SetDeadline(time.Time{}) // that was the greeting's; writes have none from now on
 }
 
 // open makes new connections at the rate. Each is its own goroutine, so a slow one delays no other.
