@@ -264,7 +264,7 @@ func testController(t *testing.T, s *server) {
 	client, _ := clients(t, config)
 	wantRights(t, client, []string{
 		"events: create patch", "endpointslices: get list watch", "nodes: get list patch watch", "services: get list watch",
-		"pods: get list watch", "namespaces: get list watch", "egressips: get list watch", "egressips/status: patch",
+		"pods: get list watch", "namespaces: get list watch", "egressips: get list watch", "egressips: patch", "egressips/status: patch",
 	})
 	dir := t.TempDir()
 	file := filepath.Join(dir, "kubeconfig")

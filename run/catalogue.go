@@ -71,6 +71,7 @@ func controllerMetrics() []Metric {
 		{"hairpin_controller_leader", gauge, nil, "1 on the controller that holds the Lease and works.", ofController},
 		{"hairpin_controller_nodes", gauge, nil, "Nodes of the cluster, as the leader knows them; 0 on others.", ofController},
 		{"hairpin_controller_node_ids_given_total", counter, nil, "Node ids written by this process.", ofController},
+		{"hairpin_controller_egress_assignments_total", counter, nil, "Times this process wrote that an EgressIP's addresses are on other nodes than before. It does not say that the nodes have them.", ofController},
 	}
 }
 

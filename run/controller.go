@@ -32,8 +32,8 @@ const (
 	renewPeriod   = 2 * time.Second
 )
 
-// Controller decides what is the cluster's to decide: the small numbers of the nodes. Several may run; the one that
-// holds the Lease "hairpin-controller" works. It returns when ctx ends.
+// Controller decides what is the cluster's to decide: the small numbers of the nodes, and which node carries which egress
+// address. Several may run; the one that holds the Lease "hairpin-controller" works. It returns when ctx ends.
 func Controller(ctx context.Context, c Config, log *slog.Logger) error {
 	api := &apiReach{}
 	client, err := heardClient(c.Process.Kubeconfig, api)
@@ -123,6 +123,7 @@ type decider struct {
 	planner *plan.Planner
 	notes   *reporter
 	numbers numbers
+	egress  *egressIPs
 	nodes   []*cluster.Node // that all have their number
 	warned  string          // the last error of numbering that the log has
 	watched *watched
@@ -135,6 +136,8 @@ func decide(ctx context.Context, client kubernetes.Interface, config cluster.Con
 		return err
 	}
 	d := decider{client: client, log: log, planner: plan.NewPlanner(), notes: newReporter(client, "hairpin-controller", log), numbers: numbers{}, watched: w}
+	d.egress = newEgressIPs(client, log, w.meters.count)
+	d.notes.reason = d.egress.reason
 	defer d.notes.stop()
 	again := time.NewTimer(0)
 	defer again.Stop()
@@ -160,9 +163,10 @@ func decide(ctx context.Context, client kubernetes.Interface, config cluster.Con
 
 // round tells when it wants to be called again, 0 if not before the next change.
 func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration {
-	problems := d.problems(s)
+	unassigned, soon := d.egress.round(ctx, s)
+	problems := slices.Concat(d.problems(s), unassigned)
 	d.watched.sees(len(s.Nodes), len(problems))
-	again := d.notes.report(problems)
+	again := sooner(soon, d.notes.report(problems))
 	if d.nodes != nil && slices.Equal(d.nodes, s.Nodes) {
 		return again
 	}

@@ -30,7 +30,11 @@ type put func(name string, v float64, labels ...string)
 
 // counted are the counters that are added to, rather than asked for.
 func counted(name string) bool {
-	return name == "hairpin_cni_errors_total" || name == "hairpin_controller_node_ids_given_total"
+	switch name {
+	case "hairpin_cni_errors_total", "hairpin_controller_node_ids_given_total", "hairpin_controller_egress_assignments_total":
+		return true
+	}
+	return false
 }
 
 // newMeters makes the metrics of an agent or a controller. ask is called at every scrape, by any goroutine.

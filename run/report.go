@@ -13,6 +13,7 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 
+	v1 "hairpin/api/v1"
 	"hairpin/cluster"
 )
 
@@ -31,10 +32,12 @@ type reporter struct {
 	now    []cluster.Problem             // the last ones reported
 	since  map[cluster.Problem]time.Time // of those of now that are not told yet
 	told   map[cluster.Problem]bool
+	reason func(cluster.Problem) string // of the Event
 }
 
 func newReporter(client kubernetes.Interface, component string, log *slog.Logger) *reporter {
-	r := &reporter{log: log, since: map[cluster.Problem]time.Time{}, told: map[cluster.Problem]bool{}}
+	r := &reporter{log: log, since: map[cluster.Problem]time.Time{}, told: map[cluster.Problem]bool{},
+		reason: func(cluster.Problem) string { return reasonProblem }}
 	if client != nil {
 		r.caster = record.NewBroadcaster(record.WithContext(withLog(context.Background(), log)))
 		r.caster.StartRecordingToSink(&sink{typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")}, client})
@@ -96,6 +99,8 @@ func (r *reporter) tell(p cluster.Problem) {
 	switch p.Owner.Kind {
 	case "EndpointSlice":
 		object.APIVersion = "discovery.k8s.io/v1"
+	case "EgressIP":
+		object.APIVersion = v1.GroupVersion().String()
 	case "File":
 		return
 	}
@@ -103,7 +108,7 @@ func (r *reporter) tell(p cluster.Problem) {
 	if p.Field != "" {
 		message = p.Field + ": " + message
 	}
-	r.events.Event(object, corev1.EventTypeWarning, reasonProblem, message)
+	r.events.Event(object, corev1.EventTypeWarning, r.reason(p), message)
 }
 
 func (r *reporter) stop() {
@@ -138,6 +143,8 @@ func (s *sink) Create(e *corev1.Event) (*corev1.Event, error) {
 		m, err = s.client.CoreV1().Services(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
 	case "EndpointSlice":
 		m, err = s.client.DiscoveryV1().EndpointSlices(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+	case "EgressIP":
+		m, err = getEgressIP(ctx, s.client, o.Name)
 	}
 	if err == nil && m != nil { // an Event without it is better than none
 		o.UID = m.GetUID()
