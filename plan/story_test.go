@@ -29,7 +29,8 @@ var update = flag.Bool("update", false, "rewrite the stories' wanted states and 
 //	NODE.state                      what the node must have
 //	NODE.state KIND/NAMESPACE/NAME  the part of it that this object wants
 //	walk FROM PROTOCOL ADDRESS      the way of a packet and its reply. FROM is host/NODE, pod/NAMESPACE/NAME or
-//	                                outside/ADDRESS; "prefer ADDRESS …" at the end chooses endpoints
+//	                                outside/ADDRESS, or outside/ADDRESS@NODE if the network routes to that node;
+//	                                "prefer ADDRESS …" at the end chooses endpoints
 //	document walk …                 the rules and conntrack entries that a document names for that walk (walks_test.go)
 //
 // All but objects.yaml and document are computed; `make golden` rewrites them, and docs/walks.
@@ -202,8 +203,15 @@ func (s *story) from(word string) (walk.Point, walk.Packet, error) {
 	kind, rest, _ := strings.Cut(word, "/")
 	switch kind {
 	case "outside":
-		a, err := netip.ParseAddr(rest)
-		return walk.Point{}, walk.Packet{Src: a}, err
+		client, router, routed := strings.Cut(rest, "@")
+		a, err := netip.ParseAddr(client)
+		p := walk.Packet{Src: a}
+		if n := s.world.Snapshot.Node(router); n != nil {
+			p.EthDst = n.Gateway.MAC
+		} else if routed {
+			err = fmt.Errorf("there is no node %q", router)
+		}
+		return walk.Point{}, p, err
 	case "host":
 		return walk.Point{Node: rest}, walk.Packet{}, nil
 	case "pod":

@@ -79,7 +79,8 @@ func (s *story) explain(words []string) (*explain.Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	return explain.Of(s.world.Snapshot, explain.Question{From: words[0], To: words[2], Protocol: trace.Sent.Protocol}, trace)
+	from, via, _ := strings.Cut(words[0], "@")
+	return explain.Of(s.world.Snapshot, explain.Question{From: from, To: words[2], Via: via, Protocol: trace.Sent.Protocol}, trace)
 }
 
 // A line of a document's walk: "there flow FLOW", "back flow FLOW" or "there CT src=… dst=… src=… dst=… zone=…". A line
