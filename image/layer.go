@@ -141,7 +141,7 @@ func (l *layer) regular(h *tar.Header, file string) error {
 	return nil
 }
 
-// program adds a file of this machine under another name, and folder, link and text what is made up.
+// program adds a file of this machine under another name; folder and text add what is made up.
 func (l *layer) program(name, file string) error {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -152,10 +152,6 @@ func (l *layer) program(name, file string) error {
 
 func (l *layer) folder(name string) error {
 	return l.header(&tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755})
-}
-
-func (l *layer) link(name, target string) error {
-	return l.header(&tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777})
 }
 
 func (l *layer) text(name string, mode int64, text []byte) error {
