@@ -230,6 +230,7 @@ type Gateway struct {
 	Bridge    string         // the Open vSwitch bridge, such as br-ex
 	Uplink    string         // the bridge's port to the wire, such as eth0; empty when detached
 	Device    string         // when detached: the host's link with the node's address, such as eth0 or wlan0
+	DeviceMAC MAC            // of Device; zero = it has none, or is not known
 	MAC       MAC            // of the bridge's LOCAL port and of the gateway router's external port
 	Addresses []netip.Prefix // on the bridge, IPv4 first; when detached its own, which the wire does not know
 	NextHops  []netip.Addr   // default gateways, IPv4 first; may be empty

@@ -21,12 +21,13 @@ const (
 // maxNodeID is the largest node id: tunnel keys of ports have 15 bits, and 0 is none.
 const maxNodeID = 32767
 
-// gatewayJSON is the value of AnnotationGateway. The keys uplink, device and datapath are ours.
+// gatewayJSON is the value of AnnotationGateway. The keys uplink, device, device-mac and datapath are ours.
 type gatewayJSON struct {
 	Mode      string   `json:"mode"`
 	Bridge    string   `json:"bridge-id,omitempty"`
 	Uplink    string   `json:"uplink,omitempty"`
 	Device    string   `json:"device,omitempty"`
+	DeviceMAC string   `json:"device-mac,omitempty"`
 	MAC       string   `json:"mac-address,omitempty"`
 	Addresses []string `json:"ip-addresses,omitempty"`
 	NextHops  []string `json:"next-hops,omitempty"`
@@ -38,6 +39,9 @@ func GatewayAnnotation(g Gateway) string {
 	j := gatewayJSON{Mode: g.Mode, Bridge: g.Bridge, Uplink: g.Uplink, Device: g.Device, MAC: g.MAC.String(), Datapath: "system"}
 	if g.Userspace {
 		j.Datapath = "netdev"
+	}
+	if g.DeviceMAC != (MAC{}) {
+		j.DeviceMAC = g.DeviceMAC.String()
 	}
 	for _, a := range g.Addresses {
 		j.Addresses = append(j.Addresses, a.String())
@@ -210,6 +214,13 @@ func (p *nodeParser) parseGateway(text string) {
 			p.problem(field, "mac-address: %v", err)
 		}
 		g.MAC = mac
+	}
+	if j.DeviceMAC != "" {
+		mac, err := ParseMAC(j.DeviceMAC)
+		if err != nil {
+			p.problem(field, "device-mac: %v", err)
+		}
+		g.DeviceMAC = mac
 	}
 	for _, a := range j.Addresses {
 		c, ok := parsePrefix(a)

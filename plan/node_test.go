@@ -102,6 +102,12 @@ func TestTunnelNeighbors(t *testing.T) {
 	if got := state.Bridge.TunnelNeighbors; len(got) != 1 || got[addr("172.18.0.4")] != b.Gateway.MAC {
 		t.Errorf("tunnel neighbours are %v, want node-b's only", got)
 	}
+	detached := node("node-b", 2, 4)
+	inMode(detached, cluster.ModeDetached)
+	detached.Gateway.DeviceMAC = cluster.MAC{2, 0x42, 1, 2, 3, 4}
+	if state, _ := plan.Node(snapshot(a, detached), "node-a"); state.Bridge.TunnelNeighbors[addr("172.18.0.4")] != detached.Gateway.DeviceMAC {
+		t.Errorf("tunnel neighbours are %v, want node-b's device", state.Bridge.TunnelNeighbors)
+	}
 	a.Gateway.Userspace = false
 	if state, _ := plan.Node(snapshot(a, b), "node-a"); len(state.Bridge.TunnelNeighbors) > 0 {
 		t.Error("the kernel datapath resolves tunnel ends itself")

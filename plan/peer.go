@@ -146,9 +146,13 @@ func (c *checker) tunnel(e *Env, n *cluster.Node, to *datapath.State) {
 	if !e.Node.Gateway.Userspace || s == nil || !s.Address.Masked().Contains(end) {
 		return
 	}
-	if n.Gateway.MAC == (cluster.MAC{}) {
-		c.problem(fieldGateway, "mac-address: the gateway bridge has none, so the first packet to %s will be lost", end)
+	mac := n.Gateway.MAC
+	if n.Gateway.Mode == cluster.ModeDetached { // the wire knows the node by its device
+		mac = n.Gateway.DeviceMAC
+	}
+	if mac == (cluster.MAC{}) {
+		c.problem(fieldGateway, "mac-address: the link of %s has none, so the first packet to it will be lost", end)
 		return
 	}
-	to.Bridge.TunnelNeighbors[end] = n.Gateway.MAC
+	to.Bridge.TunnelNeighbors[end] = mac
 }

@@ -213,8 +213,8 @@ func detached(g cluster.Gateway, config cluster.Config, host []hostAddress) (clu
 		g.Addresses = append(g.Addresses, netip.PrefixFrom(a, a.BitLen()))
 	}
 	for _, a := range host {
-		if !a.prefix.IsSingleIP() && a.name != g.Bridge {
-			g.Device = a.name
+		if !a.prefix.IsSingleIP() && a.on.name != g.Bridge {
+			g.Device, g.DeviceMAC = a.on.name, a.on.mac
 			break
 		}
 	}

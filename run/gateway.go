@@ -20,7 +20,13 @@ const keyGateway = "k8s.ovn.org/l3-gateway-config"
 type findings struct {
 	gateway   cluster.Gateway
 	addresses []netip.Prefix // of the whole host
-	links     map[netip.Addr]string
+	links     map[netip.Addr]device
+}
+
+// device is a link of the host.
+type device struct {
+	name string
+	mac  cluster.MAC
 }
 
 // discover looks at the host: the gateway bridge, its uplink and its addresses, and the addresses of all links.
@@ -45,7 +51,7 @@ func discover(v ovsdb.View, config cluster.Config) (findings, error) {
 	if err != nil {
 		return findings{}, err
 	}
-	f := findings{links: map[netip.Addr]string{}}
+	f := findings{links: map[netip.Addr]device{}}
 	for _, a := range host {
 		if a.link == link.Attrs().Index {
 			g.Addresses = append(g.Addresses, a.prefix)
@@ -54,7 +60,7 @@ func discover(v ovsdb.View, config cluster.Config) (findings, error) {
 			}
 		}
 		f.addresses = append(f.addresses, a.prefix)
-		f.links[a.prefix.Addr()] = a.name
+		f.links[a.prefix.Addr()] = a.on
 	}
 	if g.Mode == cluster.ModeDetached {
 		f.gateway, err = detached(g, config, host)
@@ -99,7 +105,7 @@ func uplinkOf(v ovsdb.View, bridge *ovsdb.Bridge) string {
 
 type hostAddress struct {
 	link   int
-	name   string // of the link
+	on     device
 	prefix netip.Prefix
 }
 
@@ -109,10 +115,12 @@ func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 	if err != nil {
 		return nil, fmt.Errorf("links: %w", err)
 	}
-	ours, names := map[int]bool{}, map[int]string{}
+	ours, devices := map[int]bool{}, map[int]device{}
 	for _, l := range links {
 		name := l.Attrs().Name
-		names[l.Attrs().Index] = name
+		d := device{name: name}
+		copy(d.mac[:], l.Attrs().HardwareAddr)
+		devices[l.Attrs().Index] = d
 		ours[l.Attrs().Index] = name == claims.ManagementPort || name == claims.EncapBridge || name == claims.EncapHost
 	}
 	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
@@ -127,7 +135,7 @@ func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 			continue
 		}
 		bits, _ := a.Mask.Size()
-		out = append(out, hostAddress{a.LinkIndex, names[a.LinkIndex], netip.PrefixFrom(addr, bits)})
+		out = append(out, hostAddress{a.LinkIndex, devices[a.LinkIndex], netip.PrefixFrom(addr, bits)})
 	}
 	slices.SortFunc(out, func(a, b hostAddress) int { return comparePrefix(a.prefix, b.prefix) })
 	return out, nil

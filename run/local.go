@@ -38,7 +38,8 @@ func (l *local) apply(s *cluster.Snapshot, found findings, pods []*cluster.Pod) 
 		own.Gateway = found.gateway
 		own.HostAddresses = found.addresses
 		if own.Gateway.Mode == cluster.ModeDetached && len(own.Addresses) > 0 {
-			own.Gateway.Device = found.links[own.Addresses[0]]
+			d := found.links[own.Addresses[0]]
+			own.Gateway.Device, own.Gateway.DeviceMAC = d.name, d.mac
 		}
 		l.own = &own
 	}
@@ -65,7 +66,7 @@ func (l *local) labelled(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Po
 	list, next := make([]*cluster.Pod, 0, len(pods)), make(map[*cluster.Pod]*cluster.Pod, len(pods))
 	for _, p := range pods {
 		with := p
-		if k := known[p.Owner]; k != nil && (k.UID == p.UID || p.UID == "") { // not another Pod of the same name
+		if k := known[p.Owner]; k != nil && (k.UID == p.UID || k.UID == "" || p.UID == "") { // not another Pod of the same name
 			if with = l.pods[p]; with == nil || !maps.Equal(with.Labels, k.Labels) {
 				c := *p
 				c.Labels = k.Labels

@@ -86,7 +86,9 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 	if a.missing() != "" {
 		return sooner(again, a.bootstrap(ctx))
 	}
-	a.publisher.publish(a.found)
+	found := a.found
+	found.gateway = a.local.own.Gateway
+	a.publisher.publish(found)
 	wait := a.pace.wait(time.Now())
 	if wait > 0 && !news && !a.pass.Told() && a.restart == nil || a.restart.tooEarly() {
 		return sooner(again, wait)
