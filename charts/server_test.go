@@ -254,7 +254,7 @@ func testAgent(t *testing.T, s *server) {
 	}
 	wantRights(t, client, []string{
 		"events: create patch", "endpointslices: get list watch", "nodes/status: patch", "nodes: get list patch watch",
-		"pods: get list watch", "services: get list watch", "namespaces: get list watch", "egressips: get list watch",
+		"pods: get list watch", "servicecidrs: get list watch", "services: get list watch", "namespaces: get list watch", "egressips: get list watch",
 	})
 }
 
@@ -263,7 +263,7 @@ func testController(t *testing.T, s *server) {
 	config := s.as(t, "hairpin-controller", "node-a")
 	client, _ := clients(t, config)
 	wantRights(t, client, []string{
-		"events: create patch", "endpointslices: get list watch", "nodes: get list patch watch", "services: get list watch",
+		"events: create patch", "endpointslices: get list watch", "nodes: get list patch watch", "servicecidrs: get list watch", "services: get list watch",
 		"pods: get list watch", "namespaces: get list watch", "egressips: get list watch", "egressips: patch", "egressips/status: patch",
 	})
 	dir := t.TempDir()
