@@ -1,0 +1,144 @@
+package run_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hairpin/lab"
+	"hairpin/lab/probe"
+)
+
+// carried is the EgressIP of pod-a1, with a status as a controller would write it.
+func carried(selector string, items ...string) string {
+	text := `apiVersion: v1
+kind: Namespace
+metadata: {name: default, labels: {kubernetes.io/metadata.name: default}}
+---
+apiVersion: k8s.ovn.org/v1
+kind: EgressIP
+metadata: {name: egressip-prod, creationTimestamp: "2026-01-01T00:00:00Z"}
+spec:
+  egressIPs: [172.18.0.33, 172.18.0.44, "fc00:f853:ccd::33", "fc00:f853:ccd::44"]
+  namespaceSelector: {}
+  podSelector: {matchLabels: {` + selector + `}}
+status:
+  items:
+`
+	for _, i := range items {
+		address, node, _ := strings.Cut(i, " ")
+		text += fmt.Sprintf("  - {egressIP: %q, node: %s}\n", address, node)
+	}
+	return text
+}
+
+// TestEgressIP: pods leave with the address that an administrator chose, and only they, and only what leaves the cluster.
+func TestEgressIP(t *testing.T) {
+	l := startDemo(t)
+	pods := map[string]lab.Place{}
+	for _, n := range l.Nodes() {
+		waitWell(t, n)
+		for _, p := range n.Pods() {
+			pods[p.Name()] = p
+		}
+	}
+	client, host := []string{"172.18.0.100:9000", "[fc00:f853:ccd::64]:9000"}, []string{"172.18.0.4:8081", "[fc00:f853:ccd::4]:8081"}
+	saw := func(from, to string) string {
+		a := lab.Get(t.Context(), pods[from], probe.Request{Protocol: "tcp", To: netip.MustParseAddrPort(to), Timeout: 3 * time.Second})
+		if a.Error != "" {
+			return a.Error
+		}
+		return a.Saw.Addr().String()
+	}
+	see := func(what, from string, to []string, want ...string) {
+		t.Helper()
+		for i, x := range to {
+			if got := saw(from, x); got != want[i] {
+				t.Errorf("%s: %s from %s is seen as %s, not %s", what, x, from, got, want[i])
+			}
+		}
+	}
+	until := func(from string, want ...string) {
+		t.Helper()
+		for i, x := range client {
+			took := eventually(t, 20*time.Second, from+" is seen as "+want[i], func() (bool, string) { got := saw(from, x); return got == want[i], got })
+			t.Logf("%s is seen as %s after %v", from, want[i], took.Round(time.Millisecond))
+		}
+	}
+	nodeA, nodeB := []string{"172.18.0.3", "fc00:f853:ccd::3"}, []string{"172.18.0.4", "fc00:f853:ccd::4"}
+	egress := []string{"172.18.0.33", "fc00:f853:ccd::33"}
+	see("before", "pod-a1", client, nodeA...)
+
+	put(t, l, "egressip.yaml", carried("target: podlocal", "172.18.0.33 node-b", "fc00:f853:ccd::33 node-b"))
+	until("pod-a1", egress...)
+	see("not selected", "pod-a2", client, nodeA...)
+	see("to a node", "pod-a1", host, nodeA...)
+	see("to a pod", "pod-a1", []string{"10.244.2.3:8080", "[fd00:10:244:2::3]:8080"}, "10.244.1.3", "fd00:10:244:1::3")
+
+	put(t, l, "egressip.yaml", carried("app: web", "172.18.0.33 node-b", "fc00:f853:ccd::33 node-b"))
+	until("pod-b1", egress...)
+	see("from the node that carries it to another", "pod-b1", []string{"172.18.0.3:8081", "[fc00:f853:ccd::3]:8081"}, nodeB...)
+
+	put(t, l, "egressip.yaml", carried("app: web", "172.18.0.33 node-b", "fc00:f853:ccd::33 node-b", "172.18.0.44 node-a", "fc00:f853:ccd::44 node-a"))
+	for _, from := range []string{"pod-a1", "pod-b1"} {
+		for i, x := range client {
+			seen := map[string]bool{}
+			want := []string{[]string{"172.18.0.33", "fc00:f853:ccd::33"}[i], []string{"172.18.0.44", "fc00:f853:ccd::44"}[i]}
+			eventually(t, 20*time.Second, from+" is seen as both", func() (bool, string) {
+				got := saw(from, x)
+				seen[got] = true
+				return seen[want[0]] && seen[want[1]], fmt.Sprint(seen)
+			})
+			for got := range seen {
+				if !slices.Contains(want, got) {
+					t.Errorf("%s was seen as %s", from, got)
+				}
+			}
+		}
+	}
+	leaks(t, l, saw, client)
+	put(t, l, "egressip.yaml", "# nothing\n")
+	until("pod-a1", nodeA...)
+}
+
+// leaks takes the translation away behind the agents' backs: nobody outside sees a pod, or a node in its stead.
+func leaks(t *testing.T, l *lab.Lab, saw func(from, to string) string, client []string) {
+	b := l.Node("node-b")
+	put(t, l, "egressip.yaml", carried("app: web", "172.18.0.33 node-b", "fc00:f853:ccd::33 node-b"))
+	eventually(t, 20*time.Second, "pod-a1 leaves by node-b alone", func() (bool, string) {
+		hops := sh(t, l.Node("node-a"), "ovn-nbctl lr-policy-list ovn_cluster_router | grep ' 100 '")
+		return !strings.Contains(hops, ","), hops
+	})
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default: // the agent puts them back; until then some packets meet no translation
+				_, _ = b.Exec(t.Context(), "sh", "-c", "ovn-nbctl lr-nat-del GR_node-b snat 10.244.0.0/16; ovn-nbctl lr-nat-del GR_node-b snat fd00:10:244::/48")
+			}
+		}
+	}()
+	lost := 0
+	for range 10 {
+		for i, x := range client {
+			switch got := saw("pod-a1", x); {
+			case got == []string{"172.18.0.33", "fc00:f853:ccd::33"}[i]:
+			case strings.Contains(got, "timeout") || strings.Contains(got, "deadline"):
+				lost++
+			default:
+				t.Errorf("without translation, pod-a1 is seen as %s", got)
+			}
+		}
+	}
+	close(stop)
+	<-done
+	t.Logf("%d of 20 were lost and none leaked", lost)
+	waitWell(t, b)
+}
