@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -98,6 +99,18 @@ func agentSnapshot(ctx context.Context, c Config) (*cluster.Snapshot, error) {
 	return s, nil
 }
 
+// readBack reads what a packet meets. Connections are not among it: a walk is of a first packet, and Open vSwitch's userspace
+// datapath has crashed while it listed them.
+func (a *agent) readBack(ctx context.Context) (s datapath.State, err error) {
+	var errs [4]error
+	s.NB, errs[0] = a.targets.nb.Read(ctx)
+	s.Bridge, errs[1] = a.targets.bridge.Read(ctx)
+	s.NFT, errs[2] = a.targets.nft.Read(ctx)
+	s.Host, errs[3] = a.targets.host.Read(ctx)
+	s.Conn = a.want.Conn
+	return s, errors.Join(errs[:]...)
+}
+
 // withOwn puts what the agent of a node knows better in place of what the cluster says: its Node and its pods.
 func withOwn(s, agent *cluster.Snapshot, node string) *cluster.Snapshot {
 	out := *s
@@ -150,7 +163,7 @@ func (a *agent) serveExplain(mux *http.ServeMux) {
 	mux.HandleFunc("GET /found", func(w http.ResponseWriter, q *http.Request) {
 		var text string
 		if a.asked(w, q, func(ctx context.Context, a *agent) error {
-			found, err := a.pass.Read(ctx)
+			found, err := a.readBack(ctx)
 			text = datapath.Print(adopted(a.want, found))
 			return err
 		}) {
