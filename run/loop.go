@@ -107,6 +107,13 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 	if ctx.Err() == nil {
 		a.note(err)
 	}
+	if err == nil {
+		wait, err := a.carried.announce(time.Now(), a.node, a.snapshot.EgressIPs, a.local.own.Gateway)
+		if err != nil {
+			a.log.Warn("egress addresses", "error", err)
+		}
+		again = sooner(again, wait)
+	}
 	return sooner(sooner(again, a.serves()), a.pace.wait(time.Now()))
 }
 

@@ -36,6 +36,7 @@ type agent struct {
 	pass      *apply.Pass
 	planner   *plan.Planner
 	local     local
+	carried   carried // egress addresses
 	publisher *publisher
 	notes     *reporter
 
