@@ -203,11 +203,11 @@ func (d *Demo) startClient(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// What a router of the network would know: where the Services' outer addresses are.
-	for _, route := range [][]string{
-		{"ip", "route", "replace", "203.0.113.0/24", "via", "172.18.0.3"}, {"ip", "-6", "route", "replace", "2001:db8:113::/64", "via", "fc00:f853:ccd::3"},
+	// What a router of the network would know: where the Services' addresses are.
+	for prefix, node := range map[string]string{
+		"203.0.113.0/24": "172.18.0.3", "10.96.0.0/16": "172.18.0.3", "2001:db8:113::/64": "fc00:f853:ccd::3", "fd00:10:96::/112": "fc00:f853:ccd::3",
 	} {
-		if _, err := h.Exec(ctx, route...); err != nil {
+		if _, err := h.Exec(ctx, "ip", "route", "replace", prefix, "via", node); err != nil {
 			return err
 		}
 	}

@@ -56,6 +56,12 @@ func policyCases() []Case {
 		{"host-a", "elsewhere", a, "pod-c1", join + "node-a", whyIgnored + whyDNAT},
 		{"host-a", "keeppod", "ClusterIP", "pod-a1", join + "node-a", whyJoin},
 		{"pod-a2", "elsewhere", a, "pod-c1", "pod-a2", whyIgnored + whyPod},
+		// From outside to a cluster IP.
+		{"client", "podremote", "ClusterIP", "pod-c1", join + "node-a", "the host forwards it to the gateway router"},
+		{"client", "hostself", "ClusterIP", "host-a", masquerade, "the host forwards it to the gateway router"},
+		{"client", "nobody", "ClusterIP", refused, "", whyNone},
+		{"client", "podlocal", "other port", refused, "", "the Service has no such port"},
+		{"client", "podlocal", "unallocated", dropped, "", "no Service has the address"},
 		// Internal policy Local.
 		{"pod-a2", "nearpod", "ClusterIP", "pod-a1|pod-a2", "pod-a2", whyPod},
 		{"pod-b1", "nearpod", "ClusterIP", "pod-b1|pod-b2", "pod-b1", whyPod},
