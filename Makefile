@@ -36,7 +36,7 @@ manifests: $(BIN)/helm ## render dist/hairpin.yaml, for those without Helm (API_
 	@[ -n "$(API_SERVER)" ] || { echo "say by which address nodes reach the API server: make manifests API_SERVER=host:port" >&2; exit 1; }
 	@mkdir -p $(DIST)
 	@image='$(IMAGE)'; server='$(API_SERVER)'; port=$${server##*:}; host=$${server%:*}; host=$${host#[}; \
-	$(BIN)/helm template hairpin charts/hairpin --namespace hairpin --set namespace.create=true \
+	$(BIN)/helm template hairpin charts/hairpin --include-crds --namespace hairpin --set namespace.create=true \
 	  --set image.repository="$${image%:*}" --set image.tag="$${image##*:}" \
 	  --set apiServer.host="$${host%]}" --set apiServer.port="$$port" $(VALUES) > $(DIST)/hairpin.yaml.new
 	@mv $(DIST)/hairpin.yaml.new $(DIST)/hairpin.yaml
