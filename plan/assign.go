@@ -95,7 +95,7 @@ func newAssigner(s *cluster.Snapshot, rules EgressRules) *assigner {
 		for _, p := range n.Addresses {
 			a.hosts[p] = n.Name
 		}
-		for _, h := range n.Gateway.NextHops {
+		for _, h := range slices.Concat(n.Gateway.NextHops, s.Config.Gateway.NextHops) {
 			a.hops[h] = cmp.Or(a.hops[h], n.Name)
 		}
 		if n.Egress.Assignable {
