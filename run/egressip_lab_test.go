@@ -78,6 +78,22 @@ func TestEgressIP(t *testing.T) {
 	see("to a node", "pod-a1", host, nodeA...)
 	see("to a pod", "pod-a1", []string{"10.244.2.3:8080", "[fd00:10:244:2::3]:8080"}, "10.244.1.3", "fd00:10:244:1::3")
 
+	// It moves. The client has the Ethernet address of the old node in its cache, and must hear of the new one.
+	mac := func() string {
+		out, err := l.Host("client").Exec(t.Context(), "sh", "-c", "ip neighbor show to 172.18.0.33; ip neighbor show to fc00:f853:ccd::33")
+		if err != nil {
+			t.Error(err)
+		}
+		return out
+	}
+	if had := mac(); strings.Count(had, "lladdr 02:42:ac:12:00:04") != 2 {
+		t.Errorf("the client's cache has %s", had)
+	}
+	put(t, l, "egressip.yaml", carried("target: podlocal", "172.18.0.33 node-c", "fc00:f853:ccd::33 node-c"))
+	took := eventually(t, 20*time.Second, "the client has heard", func() (bool, string) { has := mac(); return strings.Count(has, "lladdr 02:42:ac:12:00:05") == 2, has })
+	t.Logf("the client heard of the new node after %v", took.Round(time.Millisecond))
+	until("pod-a1", egress...)
+
 	put(t, l, "egressip.yaml", carried("app: web", "172.18.0.33 node-b", "fc00:f853:ccd::33 node-b"))
 	until("pod-b1", egress...)
 	see("from the node that carries it to another", "pod-b1", []string{"172.18.0.3:8081", "[fc00:f853:ccd::3]:8081"}, nodeB...)
