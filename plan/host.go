@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"hairpin/claims"
 	"hairpin/cluster"
@@ -102,6 +103,7 @@ func (k *kernel) sysctls(bridge string) {
 		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/rp_filter", link), "2")
 		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/send_redirects", link), "0")
 	}
+	k.conntrack(&k.env.Config.Conntrack)
 	if s := k.env.stack(cluster.IPv6); s != nil && k.env.loopbackPorts(cluster.IPv6) {
 		// The twin of route_localnet: the answer, translated back to ::1, is for the host.
 		k.route(host.Route{RouteKey: host.RouteKey{Table: host.LocalTable, Prefix: words(s.Family).loopback}, Link: bridge})
@@ -112,6 +114,21 @@ func (k *kernel) sysctls(bridge string) {
 	if g := &k.env.Node.Gateway; g.Userspace && k.env.wired() {
 		// The kernel sees the uplink's frames too, and would answer router advertisements there.
 		k.sysctl(fmt.Sprintf("net/ipv6/conf/%s/disable_ipv6", g.Uplink), "1")
+	}
+}
+
+// conntrack writes what the administrator wants of the kernel's connection tracking.
+func (k *kernel) conntrack(c *cluster.ConntrackConfig) {
+	set := func(name string, value int) {
+		if value != 0 {
+			k.sysctl("net/netfilter/"+name, strconv.Itoa(value))
+		}
+	}
+	set("nf_conntrack_max", c.Max())
+	set("nf_conntrack_tcp_timeout_established", int(c.TCPEstablished.Seconds()))
+	set("nf_conntrack_tcp_timeout_close_wait", int(c.TCPCloseWait.Seconds()))
+	if c.TCPLiberal {
+		set("nf_conntrack_tcp_be_liberal", 1)
 	}
 }
 

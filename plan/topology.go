@@ -221,13 +221,16 @@ func (z *zone) nat() {
 		if !z.hostRouted() {
 			z.rows.Add(&nb.NAT{Router: gr, Type: nb.SNAT, External: node, Logical: s.Subnet, PortRange: ports, Owner: z.owner})
 		}
+		kept := z.set("kept_", s.Family, z.Kept)
 		z.rows.Add(
+			kept,
 			// The two rows that heal: they repeat what lb_force_snat_ip does, for a connection whose first packet was
 			// lost after the load balancer had seen it (lab-notes.md; only the userspace datapath loses those).
 			&nb.NAT{
 				Router: gr, Type: nb.SNAT, External: s.Join.Addr(), Logical: everything(s.Family),
-				// Not for load balancers that keep the client's source (skip_snat): their connections have no such mark.
-				Match: `outport == "` + routerToJoin(gr) + `" && ct_mark.force_snat == 1`, Owner: z.owner,
+				// Not where a load balancer keeps the client's source (skip_snat). The mark of the connection would tell
+				// that too, but on the userspace datapath this stage sees another connection's, the one without the VIP.
+				Match: `outport == "` + routerToJoin(gr) + `" && !(` + words(s.Family).match + ".dst == $" + kept.Name + ")", Owner: z.owner,
 			},
 			&nb.NAT{
 				Router: gr, Type: nb.SNAT, External: node, Logical: single(s.MasqHost),
@@ -253,7 +256,8 @@ func (z *zone) policies() {
 		for _, c := range s.Services {
 			toHost(s, claims.PolicyServices, c.String())
 		}
-		if set, ok := z.guarded(s.Family); ok {
+		// The load balancers' addresses that the node switch leaves to the host, which looks at the source.
+		if set := z.set("guarded_", s.Family, z.Guarded); len(set.Addresses) > 0 {
 			z.rows.Add(set)
 			toHost(s, claims.PolicyServices, "$"+set.Name)
 		}
@@ -263,15 +267,15 @@ func (z *zone) policies() {
 	}
 }
 
-// guarded are the load balancers' addresses that the node switch leaves to the host, which looks at the source.
-func (z *zone) guarded(f cluster.Family) (*nb.AddressSet, bool) {
-	set := &nb.AddressSet{Name: "guarded_" + words(f).match, Owner: z.owner}
-	for _, a := range z.Guarded {
+// set gives the addresses of one family as an address set.
+func (z *zone) set(prefix string, f cluster.Family, list []netip.Addr) *nb.AddressSet {
+	set := &nb.AddressSet{Name: prefix + words(f).match, Owner: z.owner}
+	for _, a := range list {
 		if cluster.FamilyOf(a) == f {
 			set.Addresses = append(set.Addresses, single(a))
 		}
 	}
-	return set, len(set.Addresses) > 0
+	return set
 }
 
 // openVSwitch is what ovn-controller reads, and the host's port into the pod network.
