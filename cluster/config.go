@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"net/netip"
+	"time"
 )
 
 // Config is what an administrator sets. Section and key of the configuration file (the words of
@@ -13,10 +14,29 @@ type Config struct {
 	MTU            int             // [default] mtu: of pods, bytes
 	EncapPort      uint16          // [default] encap-port: UDP port of Geneve
 
-	Gateway GatewayConfig
+	Gateway   GatewayConfig
+	Conntrack ConntrackConfig
 
 	JoinSubnets    []netip.Prefix // [gateway] v4-join-subnet, v6-join-subnet
 	TransitSubnets []netip.Prefix // [clustermanager] v4-transit-subnet, v6-transit-subnet
+}
+
+// ConntrackConfig is what to do about the kernel's connection tracking. Zero values leave the machine's own.
+type ConntrackConfig struct {
+	Cores          int           // of this machine
+	MaxPerCore     int           // [default] conntrack-max-per-core: entries
+	Min            int           // [default] conntrack-min: entries, whatever the number of cores
+	TCPEstablished time.Duration // [default] conntrack-tcp-timeout-established
+	TCPCloseWait   time.Duration // [default] conntrack-tcp-timeout-close-wait
+	TCPLiberal     bool          // [default] conntrack-tcp-be-liberal: packets out of window are no invalid ones
+}
+
+// Max is how many entries there may be; 0 = as the machine has it.
+func (c *ConntrackConfig) Max() int {
+	if c.MaxPerCore == 0 {
+		return 0
+	}
+	return max(c.MaxPerCore*c.Cores, c.Min)
 }
 
 // GatewayConfig is the section [gateway].

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,8 +69,10 @@ func (o Option) Set(c *Config, value string) error {
 
 // DefaultConfig gives the defaults of all options.
 func DefaultConfig() Config {
+	known := cluster.DefaultConfig()
+	known.Conntrack.Cores, known.Conntrack.Min = runtime.NumCPU(), 131072 // kube-proxy's
 	return Config{
-		Cluster: cluster.DefaultConfig(),
+		Cluster: known,
 		Process: Process{
 			RunDir:    "/run/hairpin",
 			OVSRunDir: "/run/openvswitch",
@@ -84,7 +87,7 @@ func DefaultConfig() Config {
 
 // Options lists all options. Sections and keys are those of OVN-Kubernetes where it has the option.
 func Options() []Option {
-	return slices.Concat(defaultOptions(), endpointOptions(), kubernetesOptions(), gatewayOptions())
+	return slices.Concat(defaultOptions(), conntrackOptions(), endpointOptions(), kubernetesOptions(), gatewayOptions())
 }
 
 func defaultOptions() []Option {

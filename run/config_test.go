@@ -51,6 +51,12 @@ func values() map[string]struct {
 		"default controller-healthz-bind-address": addresses,
 		"default controller-metrics-bind-address": addresses,
 
+		"default conntrack-max-per-core":            {[]string{"32768"}, map[string]string{"": notNumber, "-1": notNumber}},
+		"default conntrack-min":                     {[]string{"1000"}, map[string]string{"x": notNumber}},
+		"default conntrack-tcp-timeout-established": {[]string{"24h0m0s", "1m30s"}, map[string]string{"": "is not a time", "5": "is not a time", "-1s": "is not a time", "10ms": "is not a time"}},
+		"default conntrack-tcp-timeout-close-wait":  {[]string{"1h0m0s"}, map[string]string{"x": "is not a time"}},
+		"default conntrack-tcp-be-liberal":          {[]string{"true"}, map[string]string{"": "is neither true nor false"}},
+
 		"default node":        {[]string{"node-a"}, nil},
 		"default repair":      {[]string{"false"}, map[string]string{"": "is neither true nor false", "yes": "is neither true nor false"}},
 		"default run-dir":     {[]string{"/tmp/x"}, map[string]string{"": "is empty"}},
@@ -73,7 +79,7 @@ func values() map[string]struct {
 			"gw": `"gw" is not an address`, "10.0.0.1,10.0.0.2": "10.0.0.2 is a second IPv4 address", "fe80::1%eth0": "is not an address", "::ffff:10.0.0.1": "is not an address"}},
 		"gateway nodeport":             {[]string{"false"}, map[string]string{"": "is neither true nor false", "yes": "is neither true nor false"}},
 		"gateway uplink":               {[]string{"eth1"}, nil},
-		"gateway nodeport-addresses":   {[]string{"primary", "10.0.0.0/8,fd00::/8"}, nil},
+		"gateway nodeport-addresses":   {[]string{"primary", "10.0.0.0/8,fd00::/8", "primary,10.0.0.0/8"}, map[string]string{"first": notSubnet, "10.0.0.1/8": notSubnet}},
 		"gateway v4-masquerade-subnet": subnet(true, "169.254.0.0/17", "169.254.169.0/30"),
 		"gateway v6-masquerade-subnet": subnet(false, "fd69::/112", "fd69::/126"),
 		"gateway v4-join-subnet":       subnet(true, "10.128.0.0/16", "10.128.0.0/17"),

@@ -71,12 +71,8 @@ func TestParseReadsWhatPrintWrote(t *testing.T) {
 				s = conn.State{}
 			}
 			var x conn.Targets
-			for _, e := range rapid.SliceOf(addr).Draw(t, "live") {
-				x.Live = append(x.Live, e)
-			}
-			for _, e := range rapid.SliceOf(addr).Draw(t, "steps") {
-				x.Steps = append(x.Steps, e)
-			}
+			x.Live = append(x.Live, rapid.SliceOf(addr).Draw(t, "live")...)
+			x.Steps = append(x.Steps, rapid.SliceOf(addr).Draw(t, "steps")...)
 			if rapid.Bool().Draw(t, "owner") {
 				x.Owner = cluster.Owner{Kind: "Service", Namespace: "default", Name: "dns"}
 			}

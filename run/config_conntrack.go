@@ -1,0 +1,54 @@
+package run
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"hairpin/cluster"
+)
+
+// conntrackOptions are those of kube-proxy. What is not set stays as the machine has it.
+func conntrackOptions() []Option {
+	of := func(c *Config) *cluster.ConntrackConfig { return &c.Cluster.Conntrack }
+	entries := func(key, usage string, field func(*Config) *int) Option {
+		return number("default", key, usage, field, 0, 1<<30)
+	}
+	seconds := func(key, usage string, field func(*Config) *time.Duration) Option {
+		return Option{"default", key, usage + "; 0 = as the machine has it",
+			func(c *Config, v string) error {
+				d, err := time.ParseDuration(v)
+				if v == "0" {
+					d, err = 0, nil
+				}
+				if err != nil || d < 0 || d%time.Second != 0 {
+					return fmt.Errorf("%q is not a time in whole seconds such as 24h or 90s", v)
+				}
+				*field(c) = d
+				return nil
+			},
+			func(c *Config) string {
+				if *field(c) == 0 {
+					return "0"
+				}
+				return field(c).String()
+			}}
+	}
+	return []Option{
+		entries("conntrack-max-per-core", "connections that the kernel tracks, per core (net.netfilter.nf_conntrack_max); 0 = as the machine has it",
+			func(c *Config) *int { return &of(c).MaxPerCore }),
+		entries("conntrack-min", "least number of connections for conntrack-max-per-core, whatever the number of cores", func(c *Config) *int { return &of(c).Min }),
+		seconds("conntrack-tcp-timeout-established", "how long an idle TCP connection is tracked", func(c *Config) *time.Duration { return &of(c).TCPEstablished }),
+		seconds("conntrack-tcp-timeout-close-wait", "how long a half-closed TCP connection is tracked", func(c *Config) *time.Duration { return &of(c).TCPCloseWait }),
+		{"default", "conntrack-tcp-be-liberal", "take TCP packets out of window for valid (net.netfilter.nf_conntrack_tcp_be_liberal)",
+			func(c *Config, v string) error {
+				on, err := strconv.ParseBool(v)
+				if err != nil {
+					return fmt.Errorf("%q is neither true nor false", v)
+				}
+				of(c).TCPLiberal = on
+				return nil
+			},
+			func(c *Config) string { return strconv.FormatBool(of(c).TCPLiberal) }},
+	}
+}
