@@ -109,7 +109,7 @@ func StartStream(ctx context.Context, from Place, cfg probe.StreamConfig) (*Stre
 	}
 	cmd := from.onMachine(ctx, self, probeName, "stream", "--proto", cfg.Protocol, "--to", cfg.To.String(),
 		"--rate", fmt.Sprint(cfg.Rate), "--long", fmt.Sprint(cfg.Long), "--every", cfg.Every.String(),
-		"--timeout", cfg.Timeout.String(), "--for", cfg.Duration.String())
+		"--timeout", cfg.Timeout.String(), "--for", cfg.Duration.String(), fmt.Sprintf("--speak=%t", cfg.Speak))
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, fmt.Errorf("stream: %w", err)

@@ -19,7 +19,7 @@ import (
 
 const namespace = "hairpin"
 
-// traffic starts 200 connections a second and ten open ones, from a pod to a ClusterIP and from outside to a NodePort. The
+// traffic starts, each with a user's patience of 10 s, 200 connections a second and ten open ones, from a pod to a ClusterIP and from outside to a NodePort. The
 // returned function ends both and fails the test when a single one failed or broke.
 func (e *e2e) traffic() (end func(during string)) {
 	e.Helper()
@@ -36,7 +36,7 @@ func (e *e2e) traffic() (end func(during string)) {
 		{e.Lab().Host(cluster.ClientName), netip.AddrPortFrom(node[1].Addr(), 30080), "outside → NodePort"},
 	} {
 		stream, err := lab.StartStream(e.Context(), s.from, probe.StreamConfig{
-			Protocol: "tcp", To: s.to, Rate: 200, Long: 10, Every: 50 * time.Millisecond, Timeout: 10 * time.Second, Duration: time.Hour,
+			Protocol: "tcp", To: s.to, Rate: 200, Long: 10, Every: 50 * time.Millisecond, Timeout: 10 * time.Second, Duration: time.Hour, Speak: true,
 		})
 		e.check(err)
 		streams, names = append(streams, stream), append(names, s.name+" "+s.to.String())

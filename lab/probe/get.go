@@ -15,6 +15,9 @@ type Request struct {
 	To       netip.AddrPort
 	From     netip.Addr    // source address; the zero Addr leaves it to the kernel
 	Timeout  time.Duration // 0 means 3 s
+	// Speak makes the client of a TCP connection send first, as those of most protocols do. One that only listens never
+	// hears of a server's answer that was lost together with everything the network knew of the connection.
+	Speak bool
 }
 
 // Get asks a server once: one TCP connection, or one UDP datagram that is not sent again. It opens its socket on the calling thread, so
@@ -41,6 +44,11 @@ func get(ctx context.Context, r Request) (a Answer, err error) {
 	}
 	defer conn.Close()
 	a.Client = addrPort(conn.LocalAddr())
+	if r.Speak && r.Protocol == "tcp" {
+		if _, err := conn.Write([]byte("\n")); err != nil {
+			return a, err
+		}
+	}
 	a.Greeting, err = ask(ctx, conn, r.Protocol)
 	return a, err
 }

@@ -109,6 +109,7 @@ func streamMain(ctx context.Context, args []string) (any, error) {
 	s := StreamConfig{}
 	target(flags, &s.Protocol, &s.To)
 	flags.IntVar(&s.Rate, "rate", 500, "new connections per second")
+	flags.BoolVar(&s.Speak, "speak", false, "clients of new TCP connections send first")
 	flags.IntVar(&s.Long, "long", 10, "connections that stay open")
 	flags.DurationVar(&s.Every, "every", 10*time.Millisecond, "time between two messages on each long connection")
 	flags.DurationVar(&s.Timeout, "timeout", 5*time.Second, "when a new connection, or a message, counts as failed")

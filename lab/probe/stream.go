@@ -17,6 +17,7 @@ type StreamConfig struct {
 	Protocol string // "tcp" or "udp"
 	To       netip.AddrPort
 	Rate     int           // new connections per second; each gets a greeting and ends. For UDP: a new socket and one datagram
+	Speak    bool          // see Request
 	Long     int           // connections that stay open for the whole time
 	Every    time.Duration // between two messages on each long connection
 	Timeout  time.Duration // when a new connection, or a message of a long one, counts as failed
@@ -117,7 +118,7 @@ func (s *stream) open(ctx context.Context, wg *sync.WaitGroup) {
 			// It outlives ctx: a connection that was begun in time is waited for.
 			wg.Go(func() {
 				begun := time.Now()
-				a := Get(context.WithoutCancel(ctx), Request{Protocol: s.cfg.Protocol, To: s.cfg.To, Timeout: s.cfg.Timeout})
+				a := Get(context.WithoutCancel(ctx), Request{Protocol: s.cfg.Protocol, To: s.cfg.To, Timeout: s.cfg.Timeout, Speak: s.cfg.Speak})
 				s.opened(a, begun)
 			})
 		}
