@@ -13,13 +13,18 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"hairpin/apply"
 	"hairpin/datapath/conn"
 )
 
 // Config is what a Target needs.
 type Config struct {
-	// List gives the entries of Open vSwitch's own conntrack, a line each as `ovs-appctl dpctl/dump-conntrack` has them;
-	// nothing on the kernel datapath. End deletes one, in the words of dpctl/flush-conntrack.
+	// Own tells whether Open vSwitch has a conntrack of its own: the userspace datapath does. List gives its entries, a line
+	// each as `ovs-appctl dpctl/dump-conntrack` has them; End deletes one, in the words of dpctl/flush-conntrack.
+	//
+	// List may cost the node its ovs-vswitchd: 3.5.0 crashes in a listing now and then while connections come and go (one in
+	// about 65 to 400 under the lab's traffic). So Read does without, and only endpoints that are gone are worth one.
+	Own  func(context.Context) (bool, error)
 	List func(context.Context) (string, error)
 	End  func(ctx context.Context, entry ...string) error
 	// Settled waits until OVN's changes are in the switch: before, a packet could make the entry again. May be nil.
@@ -44,20 +49,27 @@ const settle = 2 * time.Second
 // again is when to look whether a packet, by a flow cached in the datapath, made an entry once more.
 const again = time.Second
 
-// Read gives the UDP connections that are translated.
+// Read gives the UDP connections that are translated, as far as the kernel has them.
 func (t *Target) Read(ctx context.Context) (conn.State, error) {
 	s := conn.State{}
-	text, err := t.cfg.List(ctx)
-	if err != nil {
+	if err := t.inKernel(s); err != nil {
+		return nil, err
+	}
+	switch own, err := t.cfg.Own(ctx); {
+	case err != nil:
 		return nil, fmt.Errorf("Open vSwitch's connections: %w", err)
+	case own:
+		return s, apply.ErrUnread
 	}
-	for _, e := range readDump(text) {
-		s.Add(e.Pair)
-	}
+	return s, nil
+}
+
+// inKernel adds the kernel's connections.
+func (t *Target) inKernel(s conn.State) error {
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 		flows, err := list(family)
 		if err != nil {
-			return nil, fmt.Errorf("the kernel's connections: %w", err)
+			return fmt.Errorf("the kernel's connections: %w", err)
 		}
 		for _, f := range flows {
 			if p, ok := pairOf(f); ok {
@@ -65,7 +77,17 @@ func (t *Target) Read(ctx context.Context) (conn.State, error) {
 			}
 		}
 	}
-	return s, nil
+	return nil
+}
+
+// inSwitch gives the connections of Open vSwitch's own conntrack.
+func (t *Target) inSwitch(ctx context.Context) ([]entry, error) {
+	own, err := t.cfg.Own(ctx)
+	if err != nil || !own {
+		return nil, err
+	}
+	text, err := t.cfg.List(ctx)
+	return readDump(text), err
 }
 
 // Apply deletes entries.
@@ -84,14 +106,21 @@ func (t *Target) Apply(ctx context.Context, d conn.Delta) error {
 		default: // told already
 		}
 	})
+	switched, err := t.inSwitch(ctx)
+	if err != nil {
+		return fmt.Errorf("Open vSwitch's connections: %w", err)
+	}
 	if len(d.Back) > 0 {
-		found, err := t.Read(ctx)
-		if err != nil {
+		found := conn.State{}
+		if err := t.inKernel(found); err != nil {
 			return err
+		}
+		for _, e := range switched {
+			found.Add(e.Pair)
 		}
 		d.Dead = append(slices.Clone(d.Dead), conn.Diff(d.Back, found).Dead...)
 	}
-	errs := []error{t.endInSwitch(ctx, d.Dead)}
+	errs := []error{t.endInSwitch(ctx, switched, d.Dead)}
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 		if err := end(family, d.Dead); err != nil {
 			errs = append(errs, fmt.Errorf("end the kernel's connections: %w", err))
@@ -100,21 +129,14 @@ func (t *Target) Apply(ctx context.Context, d conn.Delta) error {
 	return errors.Join(errs...)
 }
 
-// endInSwitch deletes entries of Open vSwitch's own conntrack.
-func (t *Target) endInSwitch(ctx context.Context, dead []conn.Pair) error {
-	if len(dead) == 0 {
-		return nil
-	}
-	text, err := t.cfg.List(ctx)
-	if err != nil {
-		return fmt.Errorf("Open vSwitch's connections: %w", err)
-	}
+// endInSwitch deletes those entries of Open vSwitch's own conntrack that are of dead pairs.
+func (t *Target) endInSwitch(ctx context.Context, switched []entry, dead []conn.Pair) error {
 	gone := map[conn.Pair]bool{}
 	for _, p := range dead {
 		gone[p] = true
 	}
 	var errs []error
-	for _, e := range readDump(text) {
+	for _, e := range switched {
 		if !gone[e.Pair] {
 			continue
 		}

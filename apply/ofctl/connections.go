@@ -6,11 +6,17 @@ import (
 	"strings"
 )
 
-// Connections lists the entries of Open vSwitch's own conntrack, a line each, as `ovs-appctl dpctl/dump-conntrack` does. The
-// kernel datapath has none: it uses the kernel's.
+// OwnConnections tells whether Open vSwitch has a conntrack of its own: the userspace datapath does, the kernel datapath
+// uses the kernel's.
+func (t *Target) OwnConnections(ctx context.Context) (bool, error) {
+	datapath, err := t.datapath(ctx)
+	return strings.HasPrefix(datapath, "netdev@"), err
+}
+
+// Connections lists the entries of Open vSwitch's own conntrack, a line each, as `ovs-appctl dpctl/dump-conntrack` does.
 func (t *Target) Connections(ctx context.Context) (string, error) {
 	datapath, err := t.datapath(ctx)
-	if err != nil || !strings.HasPrefix(datapath, "netdev@") {
+	if err != nil {
 		return "", err
 	}
 	return t.vswitchd(ctx, "dpctl/dump-conntrack", datapath)
