@@ -130,6 +130,7 @@ func replacePod(t *testing.T, d *Demo) {
 func TestMatrixWithManifests(t *testing.T) {
 	d := startDemo(t, true)
 	checkDemo(t, d)
+	connectionsFollow(t, d)
 	restartEverything(t, d, d.lab.Node("node-a"))
 	checkDemo(t, d)
 }

@@ -1,0 +1,144 @@
+package demo
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"hairpin/lab"
+)
+
+// udpClient keeps one socket, so that conntrack keeps its entries.
+type udpClient struct {
+	name string
+	conn net.Conn
+	by   string // who answered first
+}
+
+func (c *udpClient) ask() (string, error) {
+	var g struct{ Name string }
+	line := make([]byte, 4096)
+	if err := c.conn.SetDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+		return "", err
+	}
+	if _, err := c.conn.Write([]byte("get")); err != nil {
+		return "", err
+	}
+	n, err := c.conn.Read(line)
+	if err != nil {
+		return "", err
+	}
+	return g.Name, json.Unmarshal(line[:n], &g)
+}
+
+// wait asks until somebody answers who will do.
+func (c *udpClient) wait(t *testing.T, limit time.Duration, fit func(name string) bool) string {
+	t.Helper()
+	end := time.Now().Add(limit)
+	for {
+		name, err := c.ask()
+		if err == nil && fit(name) {
+			return name
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: after %s, %q answers, %v", c.name, limit, name, err)
+		}
+	}
+}
+
+// connectionsFollow: UDP clients that never stop sending stay with endpoints that terminate, and leave those that are gone
+// long before their conntrack entries would run out, which they never do.
+func connectionsFollow(t *testing.T, d *Demo) {
+	var clients []*udpClient
+	a, b, client := d.lab.Node("node-a"), d.lab.Node("node-b"), d.lab.Host(clientName)
+	for _, c := range []struct {
+		from *lab.Host
+		to   string
+	}{
+		{a.Host, "10.96.1.10:80"}, {a.Host, "[fd00:10:96::110]:80"}, {a.Host, "127.0.0.1:30010"}, {b.Host, "172.18.0.3:30010"},
+		{client, "172.18.0.3:30010"}, {client, "[fc00:f853:ccd::4]:30010"},
+	} {
+		for i := range 2 {
+			x := &udpClient{name: fmt.Sprintf("%s to %s, socket %d", c.from.Name(), c.to, i)}
+			if err := c.from.Do(func() (err error) { x.conn, err = net.Dial("udp", c.to); return err }); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = x.conn.Close() })
+			x.by = x.wait(t, 5*time.Second, func(string) bool { return true })
+			clients = append(clients, x)
+		}
+	}
+	stays := clients[0].by
+	restore := endpointsOfWeb(t, d, stays, "{ready: false, serving: true, terminating: true}")
+	knows := func(n int) {
+		t.Helper()
+		one := func(vips string) bool { return len(strings.Fields(vips)) > 0 && strings.Count(vips, ",") == n-1 }
+		for _, node := range d.lab.Nodes() {
+			if err := node.WaitFor(t.Context(), 20*time.Second, one, "ovn-nbctl", "--bare", "--columns=vips", "find", "Load_Balancer", `name="default/web:udp/udp/IPv4"`); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	knows(1)
+	for range 5 {
+		for _, c := range clients {
+			c.wait(t, 5*time.Second, func(name string) bool {
+				if name != c.by {
+					t.Fatalf("%s: %s answers, though %s still serves while it terminates", c.name, name, c.by)
+				}
+				return true
+			})
+		}
+	}
+	restore()
+	knows(6)
+	restore = endpointsOfWeb(t, d, stays, "")
+	for _, c := range clients {
+		c.wait(t, 10*time.Second, func(name string) bool { return name == stays })
+	}
+	restore()
+	knows(6)
+}
+
+// endpointsOfWeb gives Service web other endpoints: only one is ready; the others have these conditions, or are gone.
+func endpointsOfWeb(t *testing.T, d *Demo, ready, others string) (restore func()) {
+	t.Helper()
+	file := filepath.Join(d.lab.Dir(), "manifests", "slices.yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file+".new", []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(file+".new", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	endpoint := regexp.MustCompile(`(?m)^- addresses:.*\n(  .*\n?)*`)
+	documents := strings.Split(string(text), "\n---\n")
+	for i, doc := range documents {
+		if !strings.Contains(doc, "\n  name: web-ipv") {
+			continue
+		}
+		documents[i] = strings.TrimRight(endpoint.ReplaceAllStringFunc(doc, func(e string) string {
+			switch {
+			case strings.Contains(e, "name: "+ready+"}"):
+				return e
+			case others == "":
+				return ""
+			}
+			return strings.Replace(e, "{ready: true}", others, 1)
+		}), "\n")
+	}
+	write(strings.Join(documents, "\n---\n"))
+	return func() { t.Helper(); write(string(text)) }
+}
