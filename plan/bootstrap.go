@@ -17,6 +17,9 @@ func Bootstrap(g cluster.Gateway) host.State {
 		k := host.AddressKey{Link: g.Bridge, Prefix: p}
 		s.Addresses[k] = host.Address{AddressKey: k, Borrowed: true}
 	}
+	if g.Mode == cluster.ModeDetached { // the machine's routes are not by the bridge
+		return s
+	}
 	for _, a := range g.NextHops {
 		k := host.RouteKey{Table: mainTable, Prefix: everything(cluster.FamilyOf(a))}
 		s.Routes[k] = host.Route{RouteKey: k, Link: g.Bridge, Via: a, Borrowed: true}

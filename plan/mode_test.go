@@ -165,3 +165,18 @@ func TestPodsLeaveByTheHost(t *testing.T) {
 		}
 	}
 }
+
+// While the cluster is not known, a detached bridge has its addresses and takes no route of the machine.
+func TestBootstrap(t *testing.T) {
+	for _, mode := range modes {
+		n := nodeIn(mode)
+		s := plan.Bootstrap(n.Gateway)
+		routes := 2
+		if mode == cluster.ModeDetached {
+			routes = 0
+		}
+		if len(s.Addresses) != 2 || len(s.Routes) != routes {
+			t.Errorf("%s: %d addresses and %d routes", mode, len(s.Addresses), len(s.Routes))
+		}
+	}
+}
