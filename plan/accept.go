@@ -59,7 +59,11 @@ func accept(all []*cluster.Frontend) ([]*cluster.Frontend, []Problem) {
 				r.ports[p] = f.Owner
 			}
 		}
-		list = append(list, r.further(f))
+		list = append(list, f)
+	}
+	// Afterwards: nobody loses a cluster IP to somebody's external one.
+	for i, f := range list {
+		list[i] = r.further(f)
 	}
 	if len(r.problems) == 0 {
 		return all, nil
