@@ -121,10 +121,12 @@ func fillRoot(root string, cfg rootConfig) error {
 			return err
 		}
 	}
-	for _, d := range []string{
-		"run/openvswitch", "run/ovn", "run/netns", "run/lock", "run/lab", "etc/openvswitch", "etc/hairpin",
-		"var/lib/ovn", "var/lib/openvswitch", "var/log/openvswitch", "var/log/ovn", "opt/cni/bin", "etc/cni/net.d",
-	} {
+	dirs := []string{"run/netns", "run/lock", "run/lab", "opt/cni/bin", "etc/cni/net.d"}
+	if cfg.Disk == "" {
+		dirs = append(dirs, "run/openvswitch", "run/ovn", "etc/openvswitch", "etc/hairpin", "var/lib/ovn", "var/lib/openvswitch",
+			"var/log/openvswitch", "var/log/ovn")
+	}
+	for _, d := range dirs {
 		if err := os.MkdirAll(at(d), 0o755); err != nil {
 			return err
 		}

@@ -119,6 +119,9 @@ func TestUninstall(t *testing.T) {
 	}
 	begin := time.Now()
 	e.check(e.InstallHairpin(e.Context()))
+	for _, ns := range []string{"default", "kube-system"} { // those there have had no network since
+		e.kubectl("delete", "pods", "--all", "-n", ns)
+	}
 	e.check(e.WaitWorkloads(e.Context()))
 	t.Logf("installed again: all workloads ready after %s", time.Since(begin).Round(time.Millisecond))
 	e.reachAll()
