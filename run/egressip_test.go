@@ -78,11 +78,10 @@ func addCarrier(t *testing.T, client kubernetes.Interface, name, address string)
 		Name: name, Labels: map[string]string{cluster.LabelEgressAssignable: ""},
 		Annotations: map[string]string{cluster.AnnotationGateway: gateway, cluster.AnnotationHostCIDRs: `["` + address + `/16"]`},
 	}}
-	n, err := client.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{})
+	_, err := client.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{})
 	noError(t, err)
-	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	_, err = client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{})
+	status := `{"status":{"addresses":[{"type":"InternalIP","address":"` + address + `"}],"conditions":[{"type":"Ready","status":"True"}]}}`
+	_, err = client.CoreV1().Nodes().PatchStatus(t.Context(), name, []byte(status))
 	noError(t, err)
 }
 
@@ -141,6 +140,7 @@ func testEgressIPs(t *testing.T, p *controlPlane, own bool) {
 	addCarrier(t, c, "a", "172.18.0.3")
 	is("e", "172.18.0.33 a, "+good+", "+alone)
 	addCarrier(t, c, "b", "172.18.0.4")
+	p.wantIDs(t, 20*time.Second, "a=1 b=2") // else it cannot carry anything yet
 	create("two", `"172.18.0.44", "172.18.0.4"`)
 	is("two", "172.18.0.44 b, EgressIPAssigned=False (UnsupportedRequest), "+alone)
 	_, err := c.CoreV1().Nodes().Patch(t.Context(), "a", types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})

@@ -79,6 +79,7 @@ func (o *operated) makeNode() {
 	}, metav1.CreateOptions{})
 	noError(o.t, err)
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "172.18.0.3"}, {Type: corev1.NodeInternalIP, Address: "fc00:f853:ccd::3"}}
+	n.ResourceVersion = "" // the controller may write to it at the same time
 	_, err = o.api.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
 	noError(o.t, err)
 }

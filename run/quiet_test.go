@@ -114,6 +114,16 @@ func atRest(t *testing.T, n *lab.Node) {
 		}
 		return time.Since(since) > 500*time.Millisecond, last
 	})
+	kernelAtRest(t, n)
+}
+
+// kernelAtRest waits until the kernel has made its own IPv6 addresses (duplicate address detection takes a second).
+func kernelAtRest(t *testing.T, n *lab.Node) {
+	t.Helper()
+	eventually(t, 10*time.Second, "the kernel's own addresses are settled", func() (bool, string) {
+		left := sh(t, n, "ip -6 address show tentative")
+		return left == "", left
+	})
 }
 
 // quiet watches an agent that has nothing to do.

@@ -99,6 +99,7 @@ func (w *world) makeNode() {
 	}, metav1.CreateOptions{})
 	must(w.b, err)
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "172.18.0.3"}, {Type: corev1.NodeInternalIP, Address: "fc00:f853:ccd::3"}}
+	n.ResourceVersion = "" // the controller may write to it at the same time
 	_, err = w.client.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
 	must(w.b, err)
 }

@@ -28,10 +28,7 @@ func ends(t *testing.T, n *lab.Node) string {
 func TestOldOVNIsRefused(t *testing.T) {
 	_, n := alone(t, lab.OVSDB, lab.VSwitchd, lab.NB, lab.SB)
 	giveManifests(t, n)
-	eventually(t, 10*time.Second, "the kernel's own addresses are settled", func() (bool, string) {
-		left := sh(t, n, "ip -6 address show tentative")
-		return left == "", left
-	})
+	kernelAtRest(t, n)
 	before := sh(t, n, "ovn-nbctl set NB_Global . options:northd_internal_version=23.03.1-20.27.0-70.6; "+everything)
 	start(t, n)
 	last := ends(t, n)
