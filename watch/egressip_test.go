@@ -20,10 +20,10 @@ import (
 func egress(s *cluster.Snapshot) string {
 	text := ""
 	for _, e := range s.EgressIPs {
-		text += fmt.Sprint(e.Owner.Name, e.Addresses, e.Assigned, " ")
+		text += fmt.Sprintf("%s%v%v ", e.Owner.Name, e.Addresses, e.Assigned)
 	}
 	for _, p := range s.Pods {
-		text += fmt.Sprint(p.Owner.Name, " on ", p.Node, p.Labels, " ")
+		text += fmt.Sprintf("%s on %s%v ", p.Owner.Name, p.Node, p.Labels)
 	}
 	return text
 }
