@@ -202,6 +202,18 @@ func (m *machine) restore() (string, error) {
 	return words(did), nil
 }
 
+// notPromiscuous takes off a flag that Open vSwitch sets on its ports, and after a restart believes to have been set before.
+func (m *machine) notPromiscuous() (string, error) {
+	name := m.device.Attrs().Name
+	if m.had.Promisc || m.device.Attrs().RawFlags&unix.IFF_PROMISC == 0 {
+		return "", nil
+	}
+	if err := netlink.SetPromiscOff(m.device); err != nil {
+		return "", fmt.Errorf("ip link set %s promisc off: %w", name, err)
+	}
+	return "ip link set " + name + " promisc off", nil
+}
+
 func (m *machine) disableIPv6(value string) (string, error) {
 	path := "net/ipv6/conf/" + m.device.Attrs().Name + "/disable_ipv6"
 	now, err := os.ReadFile(filepath.Join("/proc/sys", path))
@@ -223,6 +235,7 @@ func (m *machine) remember(l netlink.Link) (had memory, err error) {
 			had.Sysctls[path] = strings.TrimSpace(string(value))
 		}
 	}
+	had.Promisc = l.Attrs().RawFlags&unix.IFF_PROMISC != 0
 	if off, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + name + "/disable_ipv6"); err == nil {
 		had.IPv6Off = strings.TrimSpace(string(off)) == "1"
 	}

@@ -46,6 +46,7 @@ type Config struct {
 type memory struct {
 	Addresses []lifetime        `json:"addresses,omitempty"` // those that were to end
 	IPv6Off   bool              `json:"ipv6Off,omitempty"`   // disable_ipv6
+	Promisc   bool              `json:"promisc,omitempty"`   // the flag
 	Offloads  []uint32          `json:"offloads,omitempty"`  // those that were on; see offloads
 	Sysctls   map[string]string `json:"sysctls,omitempty"`
 }
@@ -193,6 +194,7 @@ func GiveBackStep(ctx context.Context, db *ovsdb.Client, c Config) (string, erro
 		mv.deleteAddresses,
 		mv.deleteRoutes,
 		func() (string, error) { return m.deletePort(ctx) },
+		m.notPromiscuous,
 		func() (string, error) { return m.deleteBridge(ctx) },
 	}
 	return first(steps)
