@@ -49,13 +49,14 @@ func (e *e2e) reachByName() (asked int) {
 			{"db-2.db.default.svc.cluster.local", 8080, []string{"tcp"}, 2},
 		} {
 			for _, protocol := range to.protocols {
-				answers, err := e.askByName(p.Name, protocol, fmt.Sprintf("%s:%d", to.name, to.port))
-				if err != nil {
-					e.Errorf("pod on %s → %s %s: %v", p.Spec.NodeName, protocol, to.name, err)
-				} else if len(answers) != to.answers {
-					e.Errorf("pod on %s → %s %s: %d answers, want %d", p.Spec.NodeName, protocol, to.name, len(answers), to.answers)
-				}
-				asked += len(answers)
+				e.until(fmt.Sprintf("pod on %s → %s %s: %d answers", p.Spec.NodeName, protocol, to.name, to.answers), 20*time.Second, func() (bool, error) {
+					answers, err := e.askByName(p.Name, protocol, fmt.Sprintf("%s:%d", to.name, to.port))
+					asked += len(answers)
+					if err == nil && len(answers) != to.answers { // names are remembered for 5 s
+						err = fmt.Errorf("%d answers", len(answers))
+					}
+					return err == nil, err
+				})
 			}
 		}
 	}
