@@ -77,7 +77,8 @@ func (w *world) compare(t *testing.T, walker *walk.Walker, s *cluster.Snapshot, 
 	from, packet := w.point(s, c.From), walk.Packet{Protocol: protocol, Dst: to.Addr(), DstPort: to.Port()}
 	if from == (walk.Point{}) {
 		packet.Src = w.endpoints[c.From].address(f)
-		if c.Path == "external" || c.Path == "balancer" { // the client has a route to them
+		// The client has routes to all but NodePorts, which are on addresses of the wire.
+		if !strings.HasPrefix(c.Path, "NodePort") {
 			packet.EthDst = walk.WireMAC(s.Node("node-a"))
 		}
 	}
