@@ -22,8 +22,7 @@ type Config struct {
 	// Own tells whether Open vSwitch has a conntrack of its own: the userspace datapath does. List gives its entries, a line
 	// each as `ovs-appctl dpctl/dump-conntrack` has them; End deletes one, in the words of dpctl/flush-conntrack.
 	//
-	// List may cost the node its ovs-vswitchd: 3.5.0 crashes in a listing now and then while connections come and go (one in
-	// about 65 to 400 under the lab's traffic). So Read does without, and only endpoints that are gone are worth one.
+	// List is called only when an endpoint is gone, not by Read: 3.5.0 crashes in a listing of entries that it does not like.
 	Own  func(context.Context) (bool, error)
 	List func(context.Context) (string, error)
 	End  func(ctx context.Context, entry ...string) error
