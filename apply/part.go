@@ -12,10 +12,6 @@ import (
 // ErrWithheld is the Status.Err of a system whose removals wait until the systems that may point at them are in order.
 var ErrWithheld = errors.New("removals wait until the other systems are in order")
 
-// ErrUnread is what a Read gives beside what it has read, when the rest cannot be read without harm: what was reached
-// before stands for all of it.
-var ErrUnread = errors.New("not everything can be read back")
-
 // Stats counts what was done to one system since the Pass was made.
 type Stats struct {
 	Reads   uint64 // of the real system
@@ -40,16 +36,15 @@ type part[S any, D Delta[D]] struct {
 	target Target[S, D]
 	diff   func(want, have S) D
 
-	have    S    // what the system has
-	known   bool // have was read, and nothing went wrong since
-	done    S    // the last State that was reached, if reached is true
-	reached bool
-	whole   bool  // done was reached, and nothing went wrong since
-	read    bool  // in this Run
-	err     error // of this Run
-	waits   error // of this Run: a *Waiting
-	stale   atomic.Bool
-	took    func(system string, d time.Duration) // hears of each Apply; may be nil
+	have  S     // what the system has
+	known bool  // have was read, and nothing went wrong since
+	done  S     // the last State that was reached
+	whole bool  // done was reached, and nothing went wrong since
+	read  bool  // in this Run
+	err   error // of this Run
+	waits error // of this Run: a *Waiting
+	stale atomic.Bool
+	took  func(system string, d time.Duration) // hears of each Apply; may be nil
 
 	mu     sync.Mutex
 	status Status
@@ -94,10 +89,7 @@ func (p *part[S, D]) found(ctx context.Context) (have S, err error) {
 	if p.target == nil {
 		return have, nil
 	}
-	switch have, err = p.target.Read(ctx); {
-	case errors.Is(err, ErrUnread) && p.reached:
-		return p.done, nil
-	case err != nil && !errors.Is(err, ErrUnread):
+	if have, err = p.target.Read(ctx); err != nil {
 		return have, fmt.Errorf("read %s: %w", p.name, err)
 	}
 	return have, nil
@@ -164,7 +156,7 @@ func (p *part[S, D]) finish(want S) error {
 	inSync := p.err == nil
 	p.known, p.whole = inSync, inSync
 	if inSync {
-		p.have, p.done, p.reached = want, want, true
+		p.have, p.done = want, want
 		if a, ok := p.target.(Adopter[S]); ok && p.read {
 			a.Adopt(want)
 		}

@@ -265,25 +265,6 @@ func TestReadsOnlyWhatChanged(t *testing.T) {
 	}
 }
 
-// What cannot be read back is what was reached, and what goes then is still taken away.
-func TestUnread(t *testing.T) {
-	n := newNode(func(*node) {})
-	p := apply.NewPass(n.targets())
-	run(t, p, want("a", 1, 2))
-	left := n.host.state
-	n.host.state, n.host.fail = host.State{}, apply.ErrUnread
-	p.Reread()
-	run(t, p, want("a", 1, 2))
-	if st := status(t, p, "host"); !st.InSync || st.Drift != 0 || len(n.host.state.Neighbors) != 0 {
-		t.Errorf("%+v, written again: %v", st, n.host.state.Neighbors)
-	}
-	n.host.state = left
-	run(t, p, want("a", 1))
-	if len(n.host.state.Neighbors) != 1 {
-		t.Errorf("neighbors are %v", n.host.state.Neighbors)
-	}
-}
-
 func TestDriftIsRepairedAndCounted(t *testing.T) {
 	n := newNode(func(*node) {})
 	p := apply.NewPass(n.targets())

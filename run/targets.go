@@ -62,9 +62,7 @@ func openTargets(ctx context.Context, c Config, log *slog.Logger) (t *targets, e
 	}); err != nil {
 		return nil, fmt.Errorf("kernel: %w", err)
 	}
-	connections := conntrack.New(conntrack.Config{
-		Own: t.bridge.OwnConnections, List: t.bridge.Connections, End: t.bridge.EndConnection, Settled: t.nb.Sync,
-	})
+	connections := conntrack.New(conntrack.Config{Settled: t.nb.Sync})
 	t.pass = apply.Targets{NB: t.nb, Bridge: t.bridge, NFT: t.nft, Host: t.host, Conn: connections}
 	return t, nil
 }
