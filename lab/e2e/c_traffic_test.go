@@ -54,7 +54,7 @@ func (e *e2e) traffic(restart bool) (end func(during string)) {
 				during, names[i], r.Opened, r.Failed, r.SlowestMs, r.OpenGapMs, r.Long, r.Broken, r.LongGapMs, r.DurationMs/1000)
 			// A restart of a userspace Open vSwitch loses its connection tracking, which the kernel would keep: a connection
 			// that was just being opened may be lost. Such are few, and told.
-			if restart && e.userspace() && r.Failed*200 < r.Opened && r.Broken == 0 {
+			if restart && e.userspace() && r.Failed*100 < r.Opened && r.Broken == 0 {
 				e.Log(strings.Join(r.Errors, "; "))
 				continue
 			}
