@@ -169,10 +169,10 @@ func (n *Node) bringUp(ctx context.Context, cfg NodeConfig) error {
 			return err
 		}
 	}
-	if err := together(wire, switchDB, start(NB, "ovn-nbctl", "init"), start(SB, "ovn-sbctl", "init")); err != nil {
+	if err := Together(wire, switchDB, start(NB, "ovn-nbctl", "init"), start(SB, "ovn-sbctl", "init")); err != nil {
 		return err
 	}
-	if err := together(start(VSwitchd), start(Northd), start(Controller)); err != nil {
+	if err := Together(start(VSwitchd), start(Northd), start(Controller)); err != nil {
 		return err
 	}
 	if cfg.NoBridge {
@@ -215,8 +215,8 @@ func setUpUplink() error {
 	return netlink.LinkSetUp(link)
 }
 
-// together calls all functions at once and returns all their errors.
-func together(all ...func() error) error {
+// Together calls all functions at once and returns all their errors.
+func Together(all ...func() error) error {
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
 	for i, f := range all {

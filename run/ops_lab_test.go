@@ -71,17 +71,21 @@ func (o *operated) startAPI() {
 	noError(o.t, err)
 }
 
-func (o *operated) makeNode() {
-	ctx := o.t.Context()
-	n, err := o.api.CoreV1().Nodes().Create(ctx, &corev1.Node{
+func (o *operated) makeNode() { noError(o.t, makeNode(o.t.Context(), o.api)) }
+
+// makeNode creates Node node-a as a kubelet and the controllers would.
+func makeNode(ctx context.Context, api kubernetes.Interface) error {
+	n, err := api.CoreV1().Nodes().Create(ctx, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "node-a", Annotations: map[string]string{"k8s.ovn.org/node-id": "1"}},
 		Spec:       corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24", "fd00:10:244:1::/64"}, PodCIDR: "10.244.1.0/24"},
 	}, metav1.CreateOptions{})
-	noError(o.t, err)
+	if err != nil {
+		return err
+	}
 	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "172.18.0.3"}, {Type: corev1.NodeInternalIP, Address: "fc00:f853:ccd::3"}}
 	n.ResourceVersion = "" // the controller may write to it at the same time
-	_, err = o.api.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
-	noError(o.t, err)
+	_, err = api.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
+	return err
 }
 
 // curl asks for a page from a place; code 0 is no answer.

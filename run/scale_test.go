@@ -91,18 +91,7 @@ func newWorld(b *testing.B, services int) *world {
 	return w
 }
 
-func (w *world) makeNode() {
-	ctx := w.b.Context()
-	n, err := w.client.CoreV1().Nodes().Create(ctx, &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "node-a", Annotations: map[string]string{"k8s.ovn.org/node-id": "1"}},
-		Spec:       corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24", "fd00:10:244:1::/64"}, PodCIDR: "10.244.1.0/24"},
-	}, metav1.CreateOptions{})
-	must(w.b, err)
-	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "172.18.0.3"}, {Type: corev1.NodeInternalIP, Address: "fc00:f853:ccd::3"}}
-	n.ResourceVersion = "" // the controller may write to it at the same time
-	_, err = w.client.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
-	must(w.b, err)
-}
+func (w *world) makeNode() { must(w.b, makeNode(w.b.Context(), w.client)) }
 
 // makeServices creates Services without selectors and a slice for each, eight at a time.
 func (w *world) makeServices(count int) {

@@ -103,7 +103,7 @@ func Start(ctx context.Context, opt Options) (*Cluster, error) {
 	for _, name := range c.opt.Nodes {
 		steps = append(steps, func() error { return c.addNode(ctx, name, apiReady) })
 	}
-	if err := together(steps...); err != nil {
+	if err := lab.Together(steps...); err != nil {
 		return nil, err
 	}
 	return c, c.install(ctx)
@@ -128,7 +128,7 @@ func Open(opt Options) (*Cluster, error) {
 // prepare gets what takes minutes the first time.
 func (c *Cluster) prepare(ctx context.Context) (root string, err error) {
 	list := image.List{Name: "cluster-node", Packages: image.ReadPackages(packageList)}
-	err = together(
+	err = lab.Together(
 		func() (err error) {
 			root, err = list.Build(ctx, image.DefaultDir, func(line string) { c.say("node image: %s", line) })
 			return err
@@ -278,15 +278,4 @@ func Remove(name string) error {
 	err := lab.Remove(name)
 	// Empty unless the lab's record was lost.
 	return errors.Join(err, os.RemoveAll(filepath.Join(image.DefaultDir, "disks", name)))
-}
-
-// together calls all functions at once and returns all their errors.
-func together(all ...func() error) error {
-	errs := make([]error, len(all))
-	var wg sync.WaitGroup
-	for i, f := range all {
-		wg.Go(func() { errs[i] = f() })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
 }

@@ -4,7 +4,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -75,7 +74,7 @@ func Start(ctx context.Context, opt Options) (*Demo, error) {
 	if d.lab, err = lab.New(ctx, lab.Config{Name: opt.Name, Image: root, DieWithCaller: opt.DieWithCaller}); err != nil {
 		return nil, err
 	}
-	if err := together(
+	if err := lab.Together(
 		func() error { return d.startNodes(ctx) },
 		func() error { return d.startClient(ctx) },
 		func() error { return d.startAPI(ctx, kube) },
@@ -92,7 +91,7 @@ func Start(ctx context.Context, opt Options) (*Demo, error) {
 
 // prepare gets what takes minutes the first time: the node image and the API server.
 func (d *Demo) prepare(ctx context.Context) (kube, root string, err error) {
-	err = together(
+	err = lab.Together(
 		func() (err error) {
 			root, err = image.Build(ctx, image.DefaultDir, func(line string) { d.say("image: %s", line) })
 			return err
@@ -140,7 +139,7 @@ func (d *Demo) startNodes(ctx context.Context) error {
 			return err
 		})
 	}
-	if err := together(starts...); err != nil {
+	if err := lab.Together(starts...); err != nil {
 		return err
 	}
 	return d.addSecondary()
@@ -258,14 +257,3 @@ func clientOf(server *lab.APIServer) (kubernetes.Interface, error) {
 
 // Lab is the lab of the demonstration.
 func (d *Demo) Lab() *lab.Lab { return d.lab }
-
-// together calls all functions at once and returns all their errors.
-func together(all ...func() error) error {
-	errs := make([]error, len(all))
-	var wg sync.WaitGroup
-	for i, f := range all {
-		wg.Go(func() { errs[i] = f() })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}

@@ -60,7 +60,7 @@ func (d *Demo) startAgents(ctx context.Context) error {
 			return nil
 		})
 	}
-	return together(starts...)
+	return lab.Together(starts...)
 }
 
 // addPods connects the pods, one after the other on each node, so that they get the addresses of the manifests.
@@ -79,7 +79,7 @@ func (d *Demo) addPods(ctx context.Context) error {
 			return nil
 		})
 	}
-	return together(starts...)
+	return lab.Together(starts...)
 }
 
 func (d *Demo) addPod(ctx context.Context, n *lab.Node, pod *corev1.Pod) error {
@@ -131,7 +131,7 @@ func (d *Demo) settle(ctx context.Context) error {
 			return err
 		})
 	}
-	if err := together(waits...); err != nil {
+	if err := lab.Together(waits...); err != nil {
 		return err
 	}
 	d.say("all Services are in the switches")

@@ -17,18 +17,7 @@ import (
 func TestBurst(t *testing.T) {
 	e := open(t)
 	const pods = 30
-	var manifest strings.Builder
-	for i := range pods {
-		fmt.Fprintf(&manifest, `---
-apiVersion: v1
-kind: Pod
-metadata: {name: burst-%d, labels: {app: burst}}
-spec:
-  terminationGracePeriodSeconds: 0
-  containers: [{name: server, image: pod:dev, imagePullPolicy: Never, args: [serve]}]
-`, i)
-	}
-	e.apply(manifest.String())
+	e.apply(podsManifest("burst", pods))
 	took := e.until("all pods are ready", 3*time.Minute, func() (bool, error) { return len(e.pods("burst")) == pods, nil })
 	t.Logf("%d pods ready after %s", pods, took.Round(time.Millisecond))
 	from := e.place(e.clientPod("node-a").Name)
@@ -125,4 +114,20 @@ func TestUninstall(t *testing.T) {
 	e.check(e.WaitWorkloads(e.Context()))
 	t.Logf("installed again: all workloads ready after %s", time.Since(begin).Round(time.Millisecond))
 	e.reachAll()
+}
+
+// podsManifest is a number of pods NAME-0, NAME-1 … with label app=NAME.
+func podsManifest(name string, pods int) string {
+	var manifest strings.Builder
+	for i := range pods {
+		fmt.Fprintf(&manifest, `---
+apiVersion: v1
+kind: Pod
+metadata: {name: %[1]s-%[2]d, labels: {app: %[1]s}}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: server, image: pod:dev, imagePullPolicy: Never, args: [serve]}]
+`, name, i)
+	}
+	return manifest.String()
 }

@@ -3,9 +3,7 @@
 package e2e
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -59,17 +57,7 @@ func BenchmarkPodStart(b *testing.B) {
 // startPods gives the seconds from kubectl create to 30 pods that are ready.
 func startPods(b *testing.B, c *cluster.Cluster) float64 {
 	const pods = 30
-	var manifest strings.Builder
-	for i := range pods {
-		fmt.Fprintf(&manifest, `---
-apiVersion: v1
-kind: Pod
-metadata: {name: start-%d, labels: {app: start}}
-spec:
-  terminationGracePeriodSeconds: 0
-  containers: [{name: server, image: pod:dev, imagePullPolicy: Never, args: [serve]}]
-`, i)
-	}
+	manifest := podsManifest("start", pods)
 	count := func() (isReady, all int) {
 		list, err := c.Client().CoreV1().Pods("default").List(b.Context(), metav1.ListOptions{LabelSelector: "app=start"})
 		if err != nil {
@@ -90,12 +78,12 @@ spec:
 		}
 	}
 	begin := time.Now()
-	if _, err := c.Kubectl(b.Context(), manifest.String(), "create", "-f", "-"); err != nil {
+	if _, err := c.Kubectl(b.Context(), manifest, "create", "-f", "-"); err != nil {
 		b.Fatal(err)
 	}
 	wait(func() bool { n, _ := count(); return n == pods })
 	took := time.Since(begin).Seconds()
-	if _, err := c.Kubectl(b.Context(), manifest.String(), "delete", "--wait=false", "-f", "-"); err != nil {
+	if _, err := c.Kubectl(b.Context(), manifest, "delete", "--wait=false", "-f", "-"); err != nil {
 		b.Fatal(err)
 	}
 	wait(func() bool { _, n := count(); return n == 0 })
