@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -84,7 +85,7 @@ func (o *ExplainOptions) words() error {
 		all := []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
 		i := slices.IndexFunc(all, func(p cluster.Protocol) bool { return p.String() == strings.ToLower(o.Proto) })
 		if i < 0 {
-			return fmt.Errorf("--proto %q is not one of %v", o.Proto, all)
+			return &explain.BadWord{Field: "--proto", Word: o.Proto, Err: fmt.Errorf("must be one of %v", all)}
 		}
 		o.Protocol = all[i]
 	}
@@ -95,7 +96,7 @@ func (o *ExplainOptions) words() error {
 	case "6":
 		o.Family = cluster.IPv6
 	default:
-		return fmt.Errorf("--family %q is neither 4 nor 6", o.IPFamily)
+		return &explain.BadWord{Field: "--family", Word: o.IPFamily, Err: errors.New("must be 4 or 6")}
 	}
 	return nil
 }

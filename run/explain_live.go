@@ -23,16 +23,25 @@ import (
 	"hairpin/walk/explain"
 )
 
-// explainLive walks the packet twice, through what the nodes must have and through what was read back from the nodes on
-// its way, and names the first difference.
+// explainLive tells a walk through what is really there, and the first difference from what must be.
 func explainLive(ctx context.Context, w, errw io.Writer, o ExplainOptions, c Config) error {
-	ask, s, err := liveSource(ctx, o, c)
+	has, fault, err := walkLive(ctx, errw, o, c)
 	if err != nil {
 		return err
 	}
+	return tell(w, has, fault, o)
+}
+
+// walkLive walks the packet twice, through what the nodes must have and through what was read back from the nodes on its
+// way, and finds the first difference. What it could not ask goes to errw.
+func walkLive(ctx context.Context, errw io.Writer, o ExplainOptions, c Config) (*explain.Explanation, *explain.Fault, error) {
+	ask, s, err := liveSource(ctx, o, c)
+	if err != nil {
+		return nil, nil, err
+	}
 	must, err := explainIn(io.Discard, s, o.Question)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	facts := readBack(ctx, errw, ask, onTheWay(must))
 	for node, f := range facts {
@@ -46,11 +55,11 @@ func explainLive(ctx context.Context, w, errw io.Writer, o ExplainOptions, c Con
 		real.States[node] = adopted(want, f.found)
 	}
 	if must, err = explain.Ask(walk.New(wanted), s, o.Question); err != nil {
-		return err
+		return nil, nil, err
 	}
 	has, err := explain.Ask(walk.New(real), s, o.Question)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	for _, node := range onTheWay(has) {
 		if facts[node] == nil {
@@ -61,7 +70,7 @@ func explainLive(ctx context.Context, w, errw io.Writer, o ExplainOptions, c Con
 	if fault != nil && facts[fault.Node] != nil {
 		fault.Repair = repairState(facts[fault.Node].report, fault.Stage)
 	}
-	return tell(w, has, fault, o)
+	return has, fault, nil
 }
 
 // asker asks the agent of a node.

@@ -10,11 +10,13 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
+	v1 "hairpin/api/v1"
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/watch"
@@ -54,35 +56,39 @@ func readCluster(ctx context.Context, client kubernetes.Interface, c Config) (*c
 	defer cancel()
 	store := cluster.NewStore(c.Cluster)
 	all := metav1.ListOptions{ResourceVersion: "0"} // what the API server has in memory
-	nodes, err := client.CoreV1().Nodes().List(ctx, all)
-	var pods *corev1.PodList
-	if err == nil {
-		pods, err = client.CoreV1().Pods("").List(ctx, all)
-	}
-	var services *corev1.ServiceList
-	if err == nil {
-		services, err = client.CoreV1().Services("").List(ctx, all)
-	}
-	var endpoints *discoveryv1.EndpointSliceList
-	if err == nil {
-		endpoints, err = client.DiscoveryV1().EndpointSlices("").List(ctx, all)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read the cluster from the API: %w", err)
-	}
-	for i := range nodes.Items {
-		store.Set(&nodes.Items[i])
-	}
-	for i := range pods.Items {
-		store.Set(&pods.Items[i])
-	}
-	for i := range services.Items {
-		store.Set(&services.Items[i])
-	}
-	for i := range endpoints.Items {
-		store.Set(&endpoints.Items[i])
+	for _, list := range []func() (runtime.Object, error){
+		func() (runtime.Object, error) { return client.CoreV1().Nodes().List(ctx, all) },
+		func() (runtime.Object, error) { return client.CoreV1().Namespaces().List(ctx, all) },
+		func() (runtime.Object, error) { return client.CoreV1().Pods("").List(ctx, all) },
+		func() (runtime.Object, error) { return client.CoreV1().Services("").List(ctx, all) },
+		func() (runtime.Object, error) { return client.DiscoveryV1().EndpointSlices("").List(ctx, all) },
+		func() (runtime.Object, error) { return client.NetworkingV1().ServiceCIDRs().List(ctx, all) },
+		func() (runtime.Object, error) { return listEgressIPs(ctx, client) },
+	} {
+		objects, err := list()
+		if apierrors.IsNotFound(err) {
+			continue // the server has no such resource: ServiceCIDRs before Kubernetes 1.33, EgressIPs before the chart
+		}
+		if err == nil {
+			err = meta.EachListItem(objects, func(o runtime.Object) error { store.Set(o); return nil })
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the cluster from the API: %w", err)
+		}
 	}
 	return store.Snapshot(), nil
+}
+
+func listEgressIPs(ctx context.Context, client kubernetes.Interface) (runtime.Object, error) {
+	text, err := client.CoreV1().RESTClient().Get().AbsPath(watch.EgressIPPath()).SetHeader("Accept", "application/json").DoRaw(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := &v1.EgressIPList{}
+	if err := json.Unmarshal(text, list); err != nil {
+		return nil, fmt.Errorf("read EgressIPs: %w", err)
+	}
+	return list, nil
 }
 
 // agentSnapshot is the cluster as the agent of this node knows it, its own pods and gateway as it found them. Where the

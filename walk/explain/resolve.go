@@ -19,6 +19,19 @@ var (
 	outside6 = netip.MustParseAddr("2001:db8::1")
 )
 
+// BadWord is an error of a question: a word of it makes no sense in this cluster.
+type BadWord struct {
+	Field string // as on the command line: FROM, TO, --via …
+	Word  string
+	Err   error
+}
+
+func (b *BadWord) Error() string { return fmt.Sprintf("%s %q: %v", b.Field, b.Word, b.Err) }
+
+func (b *BadWord) Unwrap() error { return b.Err }
+
+func bad(field, word string, err error) error { return &BadWord{field, word, err} }
+
 // asked is a question with its words turned into addresses.
 type asked struct {
 	from     walk.Point
@@ -38,26 +51,27 @@ type resolver struct {
 func resolve(s *cluster.Snapshot, q Question) (*asked, error) {
 	r := &resolver{s: s, q: q}
 	r.packet.Protocol = q.Protocol
+	if q.Via != "" && s.Node(q.Via) == nil {
+		return nil, bad("--via", q.Via, fmt.Errorf("there is no such Node; there are %s", r.nodeNames()))
+	}
 	if err := r.source(); err != nil {
-		return nil, fmt.Errorf("FROM %q: %w", q.From, err)
+		return nil, bad("FROM", q.From, err)
 	}
 	if err := r.target(); err != nil {
-		return nil, fmt.Errorf("TO %q: %w", q.To, err)
+		return nil, bad("TO", q.To, err)
 	}
 	if r.packet.Protocol == 0 {
 		r.packet.Protocol = cluster.TCP
 	}
 	if r.from == (walk.Point{}) {
-		if err := r.outside(); err != nil {
-			return nil, err
-		}
+		r.outside()
 	}
 	if n := s.Node(q.Via); n != nil {
 		r.hops(n)
 	}
 	if q.Endpoint != "" {
 		if err := r.endpoint(); err != nil {
-			return nil, fmt.Errorf("--endpoint %q: %w", q.Endpoint, err)
+			return nil, bad("--endpoint", q.Endpoint, err)
 		}
 	}
 	return &r.asked, nil
@@ -114,8 +128,13 @@ func (r *resolver) pod(name string) (*cluster.Pod, error) {
 }
 
 func (r *resolver) nodeNames() string {
+	const most = 20
 	var names []string
-	for _, n := range r.s.Nodes {
+	for i, n := range r.s.Nodes {
+		if i == most {
+			names = append(names, fmt.Sprintf("and %d more", len(r.s.Nodes)-most))
+			break
+		}
 		names = append(names, n.Name)
 	}
 	return strings.Join(names, ", ")
@@ -287,26 +306,17 @@ func (r *resolver) nodePort(f *cluster.Frontend) error {
 }
 
 // outside gives a packet from outside its source, and the node that it is routed to.
-func (r *resolver) outside() error {
+func (r *resolver) outside() {
 	if !r.packet.Src.IsValid() {
 		r.packet.Src = outside4
 		if r.packet.Dst.Is6() {
 			r.packet.Src = outside6
 		}
 	}
-	name := r.q.Via
-	if name == "" {
-		return nil
-	}
-	n := r.s.Node(name)
-	if n == nil {
-		return fmt.Errorf("--via %q: there is no such Node; there are %s", name, r.nodeNames())
-	}
-	if nodeOf(r.s, r.packet.Dst) != name {
+	if n := r.s.Node(r.q.Via); n != nil && nodeOf(r.s, r.packet.Dst) != n.Name {
 		r.packet.EthDst = walk.WireMAC(n)
-		r.way += " via " + name
+		r.way += " via " + n.Name
 	}
-	return nil
 }
 
 // hops makes the walk prefer a node where several carry an egress address: by its place on the join and transit switch.
