@@ -125,7 +125,8 @@ func TestBadQuestions(t *testing.T) {
 		{explain.Question{From: "host/node-a", To: "10.96.1.1"}, `TO "10.96.1.1": must be svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT or ADDRESS:PORT`},
 		{explain.Question{From: "outside/192.0.2.1", To: "[fd00:10:96::110]:80"}, `TO "[fd00:10:96::110]:80": fd00:10:96::110 is not IPv4`},
 		{explain.Question{From: "host/node-a", To: "svc/default/web", Endpoint: "10.0.0.1"}, `--endpoint "10.0.0.1": the Service has no such endpoint`},
-		{explain.Question{From: "outside", To: "svc/default/web", Via: "x"}, `TO "svc/default/web": there is no Node "x"; there are node-a, node-b, node-c`},
+		{explain.Question{From: "outside", To: "svc/default/web", Via: "x"}, `--via "x": there is no such Node; there are node-a, node-b, node-c`},
+		{explain.Question{From: "host/node-a", To: "svc/default/web", Via: "x"}, `--via "x": there is no such Node; there are node-a, node-b, node-c`},
 	} {
 		if _, err := explain.Ask(w, s, c.q); err == nil || err.Error() != c.want {
 			t.Errorf("%+v: %v, instead of: %s", c.q, err, c.want)
