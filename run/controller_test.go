@@ -196,11 +196,11 @@ func testNumbers(t *testing.T, p *controlPlane) {
 	p.addNode(t, "b", "")
 	p.addNode(t, "c", "7")
 	stop := candidate(t, p.client, "one")
-	p.wantIDs(t, 20*time.Second, "b=1 c=7")
+	p.wantIDs(t, 60*time.Second, "b=1 c=7")
 	for _, name := range []string{"a", "d", "e", "f"} {
 		p.addNode(t, name, "")
 	}
-	soon(t, 10*time.Second, func() string {
+	soon(t, 30*time.Second, func() string {
 		got := map[string]bool{}
 		for _, w := range strings.Fields(p.ids(t)) {
 			_, id, _ := strings.Cut(w, "=")
@@ -216,12 +216,12 @@ func testNumbers(t *testing.T, p *controlPlane) {
 	before := p.ids(t)
 
 	p.addNode(t, "g", "7") // another Node claims a number that is taken
-	p.wantIDs(t, 10*time.Second, before+" g=6")
+	p.wantIDs(t, 30*time.Second, before+" g=6")
 	p.addNode(t, "h", "seven") // and one claims nonsense
-	p.wantIDs(t, 10*time.Second, before+" g=6 h=8")
+	p.wantIDs(t, 30*time.Second, before+" g=6 h=8")
 	p.removeNode(t, "c")
 	p.addNode(t, "i", "")
-	p.wantIDs(t, 10*time.Second, strings.Replace(before, "c=7 ", "", 1)+" g=6 h=8 i=7")
+	p.wantIDs(t, 30*time.Second, strings.Replace(before, "c=7 ", "", 1)+" g=6 h=8 i=7")
 	n, err := p.client.CoreV1().Nodes().Get(t.Context(), "i", metav1.GetOptions{})
 	noError(t, err)
 	if n.Annotations["other"] != "stays" {
@@ -236,7 +236,7 @@ func testNumbers(t *testing.T, p *controlPlane) {
 	}
 	stop = candidate(t, p.client, "two")
 	p.addNode(t, "j", "")
-	p.wantIDs(t, 20*time.Second, before+" j=9")
+	p.wantIDs(t, 60*time.Second, before+" j=9")
 	stop()
 	for _, w := range strings.Fields(p.ids(t)) {
 		name, _, _ := strings.Cut(w, "=")
@@ -296,7 +296,7 @@ func testProblems(t *testing.T, p *controlPlane) {
 		}
 		return out
 	}
-	soon(t, 30*time.Second, func() string {
+	soon(t, 90*time.Second, func() string {
 		got := events()
 		for key, message := range want {
 			if got[key].Message != message {
@@ -318,17 +318,17 @@ func testProblems(t *testing.T, p *controlPlane) {
 
 func testOneLeader(t *testing.T, p *controlPlane) {
 	stopOne := candidate(t, p.client, "one")
-	soon(t, 20*time.Second, func() string { return differs(p.holder(t), "one") })
+	soon(t, 60*time.Second, func() string { return differs(p.holder(t), "one") })
 	candidate(t, p.client, "two")
 	p.addNode(t, "a", "")
-	p.wantIDs(t, 10*time.Second, "a=1")
+	p.wantIDs(t, 30*time.Second, "a=1")
 	if got := p.holder(t); got != "one" {
 		t.Errorf("%q leads", got)
 	}
 	begin := time.Now()
 	stopOne() // gives the Lease back
 	p.addNode(t, "b", "")
-	p.wantIDs(t, 20*time.Second, "a=1 b=2")
+	p.wantIDs(t, 60*time.Second, "a=1 b=2")
 	t.Logf("the other took over after %s", time.Since(begin).Round(time.Millisecond))
 	p.removeNode(t, "a")
 	p.removeNode(t, "b")
@@ -346,15 +346,15 @@ func differs(got, want string) string {
 func testLeaderCutOff(t *testing.T, p *controlPlane) {
 	var cut atomic.Bool
 	candidate(t, p.connect(t, &cut), "one")
-	soon(t, 20*time.Second, func() string { return differs(p.holder(t), "one") })
+	soon(t, 60*time.Second, func() string { return differs(p.holder(t), "one") })
 	candidate(t, p.client, "two")
 	cut.Store(true)
 	begin := time.Now()
-	soon(t, 40*time.Second, func() string { return differs(p.holder(t), "two") })
+	soon(t, 120*time.Second, func() string { return differs(p.holder(t), "two") })
 	t.Logf("the other took over after %s", time.Since(begin).Round(time.Millisecond))
 	cut.Store(false)
 	p.addNode(t, "a", "")
-	p.wantIDs(t, 20*time.Second, "a=1")
+	p.wantIDs(t, 60*time.Second, "a=1")
 	if got := p.holder(t); got != "two" {
 		t.Errorf("%q leads", got)
 	}
@@ -377,19 +377,19 @@ func testLeaderKilled(t *testing.T, p *controlPlane) {
 		}
 		return nil
 	}
-	soon(t, 30*time.Second, func() string {
+	soon(t, 90*time.Second, func() string {
 		if leader() == nil {
 			return "none leads"
 		}
 		return ""
 	})
 	p.addNode(t, "a", "")
-	p.wantIDs(t, 20*time.Second, "a=1")
+	p.wantIDs(t, 60*time.Second, "a=1")
 	first, name := leader(), p.holder(t)
 	first.kill(t)
 	begin := time.Now()
 	p.addNode(t, "b", "")
-	p.wantIDs(t, 40*time.Second, "a=1 b=2")
+	p.wantIDs(t, 120*time.Second, "a=1 b=2")
 	t.Logf("the other took over after %s", time.Since(begin).Round(time.Millisecond))
 	if p.holder(t) == name {
 		t.Errorf("%s was killed and leads", name)
