@@ -84,8 +84,11 @@ check: ## gofmt, go vet, staticcheck, go mod tidy
 	$(GO) tool staticcheck ./...
 	$(GO) mod tidy -diff
 
-bench: setup image ## benchmarks, each beside what it is measured against
-	$(GO) test -timeout 30m -p 1 -run '^$$' -bench . -benchtime 1x ./...
+# What to measure: change, create or traffic beside kube-proxy, or go: the packages' own benchmarks. Empty is everything.
+BENCH ?=
+bench: setup build image ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic, ARGS="--services 100"), and the packages (BENCH=go)
+	@[ "$(BENCH)" = go ] || $(LAB) bench $(if $(BENCH),--only $(BENCH)) $(ARGS)
+	@[ -n "$(filter-out go,$(BENCH))" ] || $(GO) test -timeout 30m -p 1 -run '^$$' -bench . -benchtime 1x ./...
 
 soak: ## ask random clusters whether every packet does what the semantics say; FOR=10m
 	$(GO) test ./walk -run Semantics -timeout 0 -soak $(or $(FOR),10m)

@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -46,25 +45,35 @@ func kubeBuildFlags() []string {
 // The sources are found in the module of the working directory (go env GOMOD), else where this file was compiled; it
 // must be one of the two, as a nested module cannot be embedded.
 func BuildKube(ctx context.Context, cacheDir string, progress func(string)) (binary string, err error) {
+	return buildKube(ctx, cacheDir, "hairpin-kube", ".", progress)
+}
+
+// BuildKubeProxy does as BuildKube for Kubernetes' own kube-proxy, from lab/kube/proxy.
+func BuildKubeProxy(ctx context.Context, cacheDir string, progress func(string)) (binary string, err error) {
+	return buildKube(ctx, cacheDir, "hairpin-kube-proxy", "proxy", progress)
+}
+
+// buildKube builds a package of the nested module, a program of that name.
+func buildKube(ctx context.Context, cacheDir, name, pkg string, progress func(string)) (binary string, err error) {
 	if progress == nil {
 		progress = func(string) {}
 	}
 	src, err := kubeSource(ctx)
 	if err != nil {
-		return "", fmt.Errorf("finding the sources of hairpin-kube: %w", err)
+		return "", fmt.Errorf("finding the sources of %s: %w", name, err)
 	}
-	key, err := kubeKey(ctx, src)
+	key, err := kubeKey(ctx, src, pkg)
 	if err != nil {
-		return "", fmt.Errorf("hashing the sources of hairpin-kube: %w", err)
+		return "", fmt.Errorf("hashing the sources of %s: %w", name, err)
 	}
 	dir := filepath.Join(cacheDir, "kube")
-	binary = filepath.Join(dir, "hairpin-kube-"+key)
+	binary = filepath.Join(dir, name+"-"+key)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("making the cache of hairpin-kube: %w", err)
+		return "", fmt.Errorf("making the cache of %s: %w", name, err)
 	}
 	unlock, err := lockFile(ctx, filepath.Join(dir, "lock"), func() { progress("waiting for another build of Kubernetes") })
 	if err != nil {
-		return "", fmt.Errorf("locking the cache of hairpin-kube: %w", err)
+		return "", fmt.Errorf("locking the cache of %s: %w", name, err)
 	}
 	defer unlock()
 	if _, err := os.Stat(binary); err == nil {
@@ -72,11 +81,11 @@ func BuildKube(ctx context.Context, cacheDir string, progress func(string)) (bin
 	}
 	partial := binary + ".partial"
 	defer func() { _ = os.Remove(partial) }() // gone already when all went well
-	if err := goBuild(ctx, src, partial, progress); err != nil {
-		return "", fmt.Errorf("building hairpin-kube: %w", err)
+	if err := goBuild(ctx, src, pkg, partial, progress); err != nil {
+		return "", fmt.Errorf("building %s: %w", name, err)
 	}
 	if err := os.Rename(partial, binary); err != nil {
-		return "", fmt.Errorf("keeping the built hairpin-kube: %w", err)
+		return "", fmt.Errorf("keeping the built %s: %w", name, err)
 	}
 	return binary, nil
 }
@@ -98,8 +107,8 @@ func kubeSource(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("no go.mod in any of %v; run it inside the repository", tried)
 }
 
-// kubeKey hashes everything that decides what is built.
-func kubeKey(ctx context.Context, src string) (string, error) {
+// kubeKey hashes everything that decides what is built of a package of src.
+func kubeKey(ctx context.Context, src, pkg string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "env", "GOVERSION", "GOOS", "GOARCH")
 	cmd.Dir = src
 	goVersion, err := cmd.Output()
@@ -108,19 +117,20 @@ func kubeKey(ctx context.Context, src string) (string, error) {
 	}
 	hash := sha256.New()
 	fmt.Fprintf(hash, "%s%q", goVersion, kubeBuildFlags())
-	entries, err := os.ReadDir(src) // sorted
+	files := []string{"go.mod", "go.sum"}
+	sources, err := filepath.Glob(filepath.Join(src, pkg, "*.go")) // sorted
 	if err != nil {
 		return "", err
 	}
-	for _, e := range entries {
-		if name := e.Name(); e.IsDir() || !slices.Contains([]string{".go", ".mod", ".sum"}, filepath.Ext(name)) {
-			continue
-		}
-		data, err := os.ReadFile(filepath.Join(src, e.Name()))
+	for _, s := range sources {
+		files = append(files, filepath.Join(pkg, filepath.Base(s)))
+	}
+	for _, name := range files {
+		data, err := os.ReadFile(filepath.Join(src, name))
 		if err != nil {
 			return "", err
 		}
-		fmt.Fprintf(hash, "%s %d\n%s", e.Name(), len(data), data)
+		fmt.Fprintf(hash, "%s %d\n%s", name, len(data), data)
 	}
 	return hex.EncodeToString(hash.Sum(nil))[:16], nil
 }
@@ -150,10 +160,10 @@ func lockFile(ctx context.Context, path string, waiting func()) (unlock func(), 
 	}
 }
 
-// goBuild builds src to binary.
-func goBuild(ctx context.Context, src, binary string, progress func(string)) error {
+// goBuild builds a package of src to binary.
+func goBuild(ctx context.Context, src, pkg, binary string, progress func(string)) error {
 	args := append([]string{"build", "-v", "-o", binary}, kubeBuildFlags()...)
-	cmd := exec.CommandContext(ctx, "go", append(args, ".")...)
+	cmd := exec.CommandContext(ctx, "go", append(args, "./"+pkg)...)
 	cmd.Dir = src
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
 	output, err := cmd.StderrPipe()

@@ -50,11 +50,21 @@ func Get(ctx context.Context, from Place, r probe.Request) probe.Answer {
 // Serve starts a probe server in a place, on TCP and UDP and all addresses, and returns when it listens. It stays
 // until stop is called or the place is gone.
 func Serve(ctx context.Context, at Place, name string, port uint16) (stop func() error, err error) {
+	return serve(ctx, at, name, port)
+}
+
+// Sink is Serve for a server that takes what TCP connections send, and says nothing.
+func Sink(ctx context.Context, at Place, port uint16) (stop func() error, err error) {
+	return serve(ctx, at, "sink", port, "--sink")
+}
+
+func serve(ctx context.Context, at Place, name string, port uint16, flags ...string) (stop func() error, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("serve: %w", err)
 	}
-	cmd := at.onMachine(context.WithoutCancel(ctx), self, probeName, "serve", "--name", name, "--port", fmt.Sprint(port))
+	args := append([]string{self, probeName, "serve", "--name", name, "--port", fmt.Sprint(port)}, flags...)
+	cmd := at.onMachine(context.WithoutCancel(ctx), args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it outlives the terminal of the lab
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
@@ -92,6 +102,23 @@ func Serve(ctx context.Context, at Place, name string, port uint16) (stop func()
 		<-ended
 		return nil
 	}, nil
+}
+
+// Load makes a load from a place and gives what it achieved.
+func Load(ctx context.Context, from Place, cfg probe.LoadConfig) (report probe.LoadReport, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return report, fmt.Errorf("load: %w", err)
+	}
+	args := []string{self, probeName, "load", "--to", cfg.To.String(), "--workers", fmt.Sprint(cfg.Workers), "--for", cfg.Duration.String()}
+	out, err := output(from.Name(), from.onMachine(ctx, args...), args[1:])
+	if err != nil {
+		return report, fmt.Errorf("load from %s: %w", from.Name(), err)
+	}
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		return report, fmt.Errorf("report of load: %w", err)
+	}
+	return report, nil
 }
 
 // Stream is a stream of connections that runs beside what else a test does.

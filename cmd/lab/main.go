@@ -39,7 +39,7 @@ func root() *cobra.Command {
 	}
 	name := c.PersistentFlags().String("lab", demo.DefaultName, "name of the lab")
 	slow := c.PersistentFlags().Int("slow", 1, "how many times slower than usual this machine is")
-	c.AddCommand(imageCommand(), up(name, slow), show(name, slow), check(name, slow), down(name), execute(name), restart(name), status(name), probes(name), clusterCommand(name))
+	c.AddCommand(imageCommand(), up(name, slow), show(name, slow), check(name, slow), down(name), execute(name), restart(name), status(name), probes(name), clusterCommand(name), benchmark(name, slow))
 	return c
 }
 

@@ -35,10 +35,10 @@ type Answer struct {
 	Error  string         `json:"error,omitempty"`
 }
 
-// Main runs a probe command: "serve", "get" or "stream" with flags. It returns the exit code; get and stream print JSON.
+// Main runs a probe command: "serve", "get", "stream" or "load" with flags. It returns the exit code; all but serve print JSON.
 func Main(args []string) int {
 	if len(args) == 0 {
-		fmt.Fprintln(os.Stderr, "usage: probe serve|get|stream [flags]; -h shows the flags of each")
+		fmt.Fprintln(os.Stderr, "usage: probe serve|get|stream|load [flags]; -h shows the flags of each")
 		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
@@ -52,6 +52,8 @@ func Main(args []string) int {
 		result, err = getMain(ctx, args[1:])
 	case "stream":
 		result, err = streamMain(ctx, args[1:])
+	case "load":
+		result, err = loadMain(ctx, args[1:])
 	default:
 		err = fmt.Errorf("unknown command %q", args[0])
 	}
@@ -69,10 +71,15 @@ func serveMain(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("serve", flag.ExitOnError)
 	name := flags.String("name", "server", "what the server calls itself")
 	port := flags.Uint("port", 8080, "TCP and UDP port, on all addresses of both families")
+	sink := flags.Bool("sink", false, "TCP only: read what is sent, and say nothing")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	return Serve(ctx, *name, uint16(*port), func() {
+	serve := func(ready func()) error { return Serve(ctx, *name, uint16(*port), ready) }
+	if *sink {
+		serve = func(ready func()) error { return Sink(ctx, uint16(*port), ready) }
+	}
+	return serve(func() {
 		fmt.Println("ready")
 		if null, err := os.OpenFile("/dev/null", os.O_WRONLY, 0); err == nil { // whoever waited has gone on
 			_ = unix.Dup2(int(null.Fd()), 1)
@@ -120,6 +127,22 @@ func streamMain(ctx context.Context, args []string) (any, error) {
 	report, err := Stream(ctx, s, func() { fmt.Fprintln(os.Stderr, "running") })
 	if err != nil {
 		return nil, err
+	}
+	return report, nil
+}
+
+func loadMain(ctx context.Context, args []string) (any, error) {
+	flags := flag.NewFlagSet("load", flag.ExitOnError)
+	c := LoadConfig{}
+	flags.TextVar(&c.To, "to", netip.AddrPort{}, "address and port")
+	flags.IntVar(&c.Workers, "workers", 8, "that open connections, each one after the other; 0 = one connection to a sink, that sends")
+	flags.DurationVar(&c.Duration, "for", 5*time.Second, "how long")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	report, err := Load(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("load on %s: %w", c.To, err)
 	}
 	return report, nil
 }

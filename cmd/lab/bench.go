@@ -1,0 +1,27 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"hairpin/lab/bench"
+)
+
+func benchmark(name *string, slow *int) *cobra.Command {
+	var opt bench.Options
+	c := &cobra.Command{Use: "bench", Short: "measure Hairpin beside kube-proxy in nftables mode", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			if c.Flags().Changed("lab") {
+				opt.Name = *name
+			}
+			opt.Slow, opt.Out = *slow, c.OutOrStdout()
+			if opt.Hairpin, err = findHairpin(c.Context(), opt.Hairpin); err != nil {
+				return err
+			}
+			return bench.Run(c.Context(), opt)
+		}}
+	c.Flags().StringSliceVar(&opt.Only, "only", nil, "what to measure: change, create, traffic; empty = everything")
+	c.Flags().IntSliceVar(&opt.Sizes, "services", []int{100, 1000, 10000}, "numbers of Services, ascending")
+	c.Flags().IntVar(&opt.Rounds, "rounds", 60, "how many endpoints to change for each number")
+	c.Flags().StringVar(&opt.Hairpin, "hairpin", "", "binary under test; empty = beside this program, else built from the sources here")
+	return c
+}

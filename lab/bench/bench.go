@@ -1,0 +1,214 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"hairpin/image"
+	"hairpin/lab"
+	"hairpin/lab/probe"
+)
+
+// DefaultName is the name of the lab.
+const DefaultName = "bench"
+
+// Options say what to measure.
+type Options struct {
+	Name    string   // of the lab; empty = DefaultName
+	Hairpin string   // the binary under test
+	Only    []string // parts to measure; empty = all of Parts
+	Sizes   []int    // numbers of Services, ascending
+	Rounds  int      // endpoints changed per size and side
+	Slow    int      // how many times slower than usual this machine is
+	Out     io.Writer
+}
+
+// Parts are what can be measured.
+func Parts() []string { return []string{partChange, partCreate, partTraffic} }
+
+const (
+	partChange  = "change"  // one endpoint changed, cold start, memory and CPU, by number of Services
+	partCreate  = "create"  // 1 000 Services created at once
+	partTraffic = "traffic" // connections per second and throughput
+)
+
+// world is the lab, its API server and the objects in it.
+type world struct {
+	opt    Options
+	begin  time.Time
+	lab    *lab.Lab
+	client kubernetes.Interface
+	access string // the administrator's kubeconfig
+	kube   string // binary of kube-proxy
+	server *lab.Host
+	made   int // Services
+	slices map[int]*slice
+}
+
+// Ports: outside is that of the server beyond the nodes, inside that of the pods' server, sink that of the pods' sink.
+const (
+	outside = 8090
+	inside  = 8080
+	sink    = 8081
+
+	nodePort     = 30080
+	nodePortSink = 30081
+)
+
+// Run measures and prints tables. The lab is gone when it returns.
+func Run(ctx context.Context, opt Options) error {
+	for _, p := range opt.Only {
+		if !slices.Contains(Parts(), p) {
+			return fmt.Errorf("%q cannot be measured; there are %v", p, Parts())
+		}
+	}
+	if opt.Name == "" {
+		opt.Name = DefaultName
+	}
+	opt.Slow = max(1, opt.Slow)
+	w := &world{opt: opt, begin: time.Now(), slices: map[int]*slice{}}
+	defer w.close()
+	if err := w.start(ctx); err != nil {
+		return err
+	}
+	for _, m := range []struct {
+		part    string
+		measure func(context.Context) error
+	}{{partTraffic, w.traffic}, {partCreate, w.create}, {partChange, w.change}} {
+		if len(opt.Only) > 0 && !slices.Contains(opt.Only, m.part) {
+			continue
+		}
+		if err := m.measure(ctx); err != nil {
+			return fmt.Errorf("measure %s: %w", m.part, err)
+		}
+	}
+	return nil
+}
+
+// patience is a generous time for what takes so long on an idle machine of the usual speed.
+func (w *world) patience(usual time.Duration) time.Duration {
+	return 10 * usual * time.Duration(w.opt.Slow)
+}
+
+// say prints a line of progress.
+func (w *world) say(format string, args ...any) {
+	fmt.Fprintf(w.opt.Out, "%6.1f s  %s\n", time.Since(w.begin).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// start starts all that both sides need.
+func (w *world) start(ctx context.Context) error {
+	var binary string
+	progress := func(line string) { w.say("%s", line) }
+	var err error
+	if binary, err = lab.BuildKube(ctx, image.DefaultDir, progress); err != nil {
+		return err
+	}
+	if w.kube, err = lab.BuildKubeProxy(ctx, image.DefaultDir, progress); err != nil {
+		return err
+	}
+	if w.lab, err = lab.New(ctx, lab.Config{Name: w.opt.Name, DieWithCaller: true, Progress: progress}); err != nil {
+		return err
+	}
+	host := func(name, address string) (*lab.Host, error) {
+		return w.lab.StartHost(ctx, lab.HostConfig{Name: name, Addresses: []netip.Prefix{netip.MustParsePrefix(address + "/16")}})
+	}
+	if w.server, err = host("server", serverAddress); err != nil {
+		return err
+	}
+	if _, err := lab.Serve(ctx, w.server, "server", outside); err != nil {
+		return err
+	}
+	api, err := host("api", "172.18.0.10")
+	if err != nil {
+		return err
+	}
+	server, err := lab.StartAPIServer(ctx, lab.APIServerConfig{
+		Binary: binary, Dir: w.lab.APIServerDir(), Address: api.Addresses()[0].Addr(), Netns: api.Netns(), DieWithCaller: true,
+	})
+	if err != nil {
+		return err
+	}
+	w.access = server.Kubeconfig()
+	config, err := server.RESTConfig()
+	if err != nil {
+		return err
+	}
+	if w.client, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	w.say("the API server is ready")
+	return w.makeNodes(ctx)
+}
+
+func (w *world) close() {
+	if w.lab == nil {
+		return
+	}
+	if s, err := lab.OpenAPIServer(w.lab.APIServerDir()); err == nil {
+		if err := s.Stop(); err != nil {
+			w.say("%v", err)
+		}
+	}
+	if err := w.lab.Close(); err != nil {
+		w.say("%v", err)
+	}
+}
+
+// each measures one side after the other, each on a fresh node.
+func (w *world) each(ctx context.Context, measure func(context.Context, *side) error) error {
+	for _, start := range []func(context.Context) (*side, error){w.ours, w.theirs} {
+		s, err := start(ctx)
+		if err == nil {
+			err = measure(ctx, s)
+		}
+		if s != nil && s.node != nil {
+			if err != nil {
+				err = fmt.Errorf("%s: %w\n%s", s.name, err, s.logEnd())
+			}
+			if e := s.node.Stop(); err == nil {
+				err = e
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// until asks from the node's host, once a millisecond, until a server of that name answers; it gives the time since begin.
+func (w *world) until(ctx context.Context, s *side, to netip.AddrPort, name string, begin time.Time, usual time.Duration) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, w.patience(usual))
+	defer cancel()
+	var took time.Duration
+	var last probe.Answer
+	err := s.node.Do(func() error {
+		for {
+			next := time.Now().Add(time.Millisecond)
+			// Who was not answered asks again, sooner than a kernel that waits a second for an answer to its first packet.
+			last = probe.Get(ctx, probe.Request{Protocol: "tcp", To: to, Timeout: 20 * time.Millisecond * time.Duration(w.opt.Slow)})
+			if last.Error == "" && last.Name == name {
+				took = time.Since(begin)
+				return nil
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			time.Sleep(time.Until(next))
+		}
+	})
+	if err != nil {
+		return 0, fmt.Errorf("wait until %s is answered by %s: %w; last: %s %s", to, name, err, last.Name, last.Error)
+	}
+	return took, nil
+}
+
+// hairpinBinary is the absolute path of the binary under test.
+func (w *world) hairpinBinary() (string, error) { return filepath.Abs(w.opt.Hairpin) }

@@ -1,0 +1,165 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// probed is how many Services are changed in turn.
+const probed = 16
+
+// rest is the time between two changes: kube-proxy writes once a second at most, and a change that has to wait for that is not
+// what is measured.
+const rest = 1100 * time.Millisecond
+
+// changeResult is what one side was measured to do with so many Services.
+type changeResult struct {
+	cold     time.Duration
+	coldCPU  time.Duration
+	times    []time.Duration
+	perRound time.Duration // CPU
+	usage    map[string]usage
+}
+
+// change measures, for each number of Services: a cold start, one endpoint changed, memory and CPU.
+func (w *world) change(ctx context.Context) error {
+	var rows, memory []row
+	for _, size := range w.opt.Sizes {
+		if err := w.grow(ctx, size); err != nil {
+			return err
+		}
+		var results []changeResult
+		err := w.each(ctx, func(ctx context.Context, s *side) error {
+			r, err := w.changeOn(ctx, s, size)
+			results = append(results, r)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		a, b := results[0], results[1]
+		of := fmt.Sprintf(", %d Services", size)
+		rows = append(rows,
+			row{what: "one endpoint changed, API write to answer, p50" + of, unit: "ms", ours: quantile(a.times, 0.5), theirs: quantile(b.times, 0.5)},
+			row{what: "the same, p99" + of, unit: "ms", ours: quantile(a.times, 0.99), theirs: quantile(b.times, 0.99)},
+			row{what: "CPU for it, all processes" + of, unit: "ms", ours: millis(a.perRound), theirs: millis(b.perRound)},
+			row{what: "cold start until the last Service answers" + of, unit: "s", ours: a.cold.Seconds(), theirs: b.cold.Seconds()},
+			row{what: "CPU for it, all processes" + of, unit: "s", ours: a.coldCPU.Seconds(), theirs: b.coldCPU.Seconds()},
+		)
+		memory = append(memory, memoryRows(of, a, b)...)
+		w.print("Changes"+of, rows[len(rows)-5:])
+	}
+	w.print("Changes", rows)
+	w.print("Resident memory, after the changes", memory)
+	return nil
+}
+
+func memoryRows(of string, a, b changeResult) []row {
+	mb := func(u usage) float64 { return float64(u.rss) / 1024 }
+	rows := []row{{what: "all processes" + of, unit: "MB", ours: mb(sum(a.usage)), theirs: mb(sum(b.usage))}}
+	for _, name := range slices.Sorted(maps.Keys(a.usage)) {
+		rows = append(rows, row{what: "  " + name, unit: "MB", ours: mb(a.usage[name])})
+	}
+	return rows
+}
+
+func (w *world) changeOn(ctx context.Context, s *side, size int) (r changeResult, err error) {
+	last := size - 1
+	if err := w.pointTo(ctx, last, serverAddress, outside); err != nil {
+		return r, err
+	}
+	before, err := usedBefore(s)
+	if err != nil {
+		return r, err
+	}
+	begin := time.Now()
+	if err := s.start(ctx); err != nil {
+		return r, err
+	}
+	if r.cold, err = w.until(ctx, s, vip(last), "server", begin, 30*time.Second); err != nil {
+		return r, err
+	}
+	w.say("%s, %d Services: cold start %.2f s", s.name, size, r.cold.Seconds())
+	if err := s.ready(ctx); err != nil {
+		return r, err
+	}
+	time.Sleep(rest) // until an nft that has done its work has ended and been counted
+	after, err := usedBy(s)
+	if err != nil {
+		return r, err
+	}
+	r.coldCPU = sum(after).cpu - before
+	if err := s.addPods(ctx); err != nil {
+		return r, err
+	}
+	if r.times, r.perRound, err = w.changes(ctx, s, size); err != nil {
+		return r, err
+	}
+	w.say("%s, %d Services: one endpoint changed p50 %.1f ms, p99 %.1f ms", s.name, size, quantile(r.times, 0.5), quantile(r.times, 0.99))
+	r.usage, err = usedBy(s)
+	return r, err
+}
+
+// usedBefore is the CPU time of what runs before the program is started.
+func usedBefore(s *side) (time.Duration, error) {
+	var total time.Duration
+	for _, name := range s.all {
+		if name == s.program {
+			continue
+		}
+		u, err := used(s.node, name)
+		if err != nil {
+			return 0, err
+		}
+		total += u.cpu
+	}
+	return total, nil
+}
+
+func vip(i int) netip.AddrPort { return netip.AddrPortFrom(clusterIP(i), 80) }
+
+// changes lets one Service after the other go from one pod to the other.
+func (w *world) changes(ctx context.Context, s *side, size int) (times []time.Duration, cpu time.Duration, err error) {
+	where := func(k int) int { return k * (size - 1) / probed } // never the last one
+	to := func(k, pod int) error {
+		return w.pointTo(ctx, where(k), s.pods[pod].IPs()[0].String(), inside)
+	}
+	for k := range probed {
+		if err := to(k, 0); err != nil {
+			return nil, 0, err
+		}
+	}
+	for k := range probed {
+		if _, err := w.until(ctx, s, vip(where(k)), s.pods[0].Name(), time.Now(), 10*time.Second); err != nil {
+			return nil, 0, err
+		}
+	}
+	time.Sleep(rest) // what is still being done, such as kube-proxy's removal of old chains
+	before, err := usedBy(s)
+	if err != nil {
+		return nil, 0, err
+	}
+	for n := range w.opt.Rounds {
+		k, pod := n%probed, 1-n/probed%2
+		begin, wrote := time.Now(), make(chan error, 1)
+		go func() { wrote <- to(k, pod) }()
+		took, err := w.until(ctx, s, vip(where(k)), s.pods[pod].Name(), begin, 10*time.Second)
+		if e := <-wrote; e != nil {
+			err = e
+		}
+		if err != nil {
+			return nil, 0, err
+		}
+		times = append(times, took)
+		time.Sleep(rest)
+	}
+	after, err := usedBy(s)
+	if err != nil {
+		return nil, 0, err
+	}
+	return times, (sum(after).cpu - sum(before).cpu) / time.Duration(w.opt.Rounds), nil
+}

@@ -1,0 +1,53 @@
+package bench
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// row is one line of a table: ours beside theirs.
+type row struct {
+	what         string
+	unit         string
+	ours, theirs float64
+	more         bool // a greater number is better
+}
+
+// print prints a table with the ratio, ours / theirs.
+func (w *world) print(title string, rows []row) {
+	fmt.Fprintf(w.opt.Out, "\n%s\n%-58s %12s %12s  %-8s %7s\n", title, "", "HAIRPIN", "KUBE-PROXY", "", "RATIO")
+	for _, r := range rows {
+		ratio, unit := "", r.unit
+		if r.theirs != 0 && r.ours != 0 {
+			ratio = fmt.Sprintf("%.2f", r.ours/r.theirs)
+		}
+		if r.more {
+			unit += " ↑"
+		}
+		fmt.Fprintf(w.opt.Out, "%-58s %12s %12s  %-8s %7s\n", r.what, number(r.ours), number(r.theirs), unit, ratio)
+	}
+	fmt.Fprintln(w.opt.Out)
+}
+
+// number shows three significant digits or so.
+func number(f float64) string {
+	switch {
+	case f == 0:
+		return "-"
+	case f < 10:
+		return fmt.Sprintf("%.2f", f)
+	case f < 100:
+		return fmt.Sprintf("%.1f", f)
+	}
+	return fmt.Sprintf("%.0f", f)
+}
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// quantile gives a quantile of times in milliseconds, by the nearest rank.
+func quantile(times []time.Duration, q float64) float64 {
+	sorted := slices.Sorted(slices.Values(times))
+	rank := int(q*float64(len(sorted)) + 0.999999)
+	return millis(sorted[max(0, min(rank, len(sorted))-1)])
+}
