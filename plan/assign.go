@@ -176,15 +176,18 @@ func (a *assigner) keep(e *cluster.EgressIP, leaving bool) {
 		if c == nil || c.why != "" || c.node.Egress.Leaving && !leaving || !slices.Contains(e.Addresses, x.Address) || !a.serves(c, x.Address) {
 			continue
 		}
-		if _, never := a.never(x.Address); !never && a.free(e, c, x.Address) {
+		if _, never := a.never(x.Address); !never && a.free(e, c, x.Address, true) {
 			a.give(e, c, x.Address)
 		}
 	}
 }
 
-// free tells whether an EgressIP can have an address there, for all that others have.
-func (a *assigner) free(e *cluster.EgressIP, c *carrier, x netip.Addr) bool {
-	return a.taken[x] == nil && !slices.ContainsFunc(a.items[e], func(y cluster.Assignment) bool { return y.Node == c.node.Name })
+// free tells whether an EgressIP can have an address there, for all that others have: on a node where it has none, or, when
+// it may share, none of the same family. Two of one family on a node would be one too many: a packet gets one of them.
+func (a *assigner) free(e *cluster.EgressIP, c *carrier, x netip.Addr, share bool) bool {
+	return a.taken[x] == nil && !slices.ContainsFunc(a.items[e], func(y cluster.Assignment) bool {
+		return y.Node == c.node.Name && (!share || y.Address.Is4() == x.Is4())
+	})
 }
 
 func (a *assigner) give(e *cluster.EgressIP, c *carrier, x netip.Addr) {
@@ -213,8 +216,10 @@ func (a *assigner) place(e *cluster.EgressIP) {
 		wants = append(wants, w)
 	}
 	slices.SortStableFunc(wants, func(v, w want) int { return cmp.Compare(len(v.nodes), len(w.nodes)) })
-	for _, w := range wants {
-		a.least(e, w.address, w.nodes)
+	for _, share := range []bool{false, true} {
+		for _, w := range wants {
+			a.least(e, w.address, w.nodes, share)
+		}
 	}
 	if len(a.items[e]) == len(e.Addresses) {
 		return
@@ -222,19 +227,17 @@ func (a *assigner) place(e *cluster.EgressIP) {
 	// Nowhere else: on a node that leaves it still works, where it is or elsewhere.
 	a.keep(e, true)
 	for _, w := range wants {
-		if a.taken[w.address] == nil {
-			a.least(e, w.address, slices.DeleteFunc(slices.Clone(a.list), func(c *carrier) bool {
-				return c.why != "" || !c.node.Egress.Leaving || !a.serves(c, w.address)
-			}))
-		}
+		a.least(e, w.address, slices.DeleteFunc(slices.Clone(a.list), func(c *carrier) bool {
+			return c.why != "" || !c.node.Egress.Leaving || !a.serves(c, w.address)
+		}), true)
 	}
 }
 
-// least gives the address to the node that carries least.
-func (a *assigner) least(e *cluster.EgressIP, x netip.Addr, nodes []*carrier) {
+// least gives the address to the node that carries least, if it has none yet.
+func (a *assigner) least(e *cluster.EgressIP, x netip.Addr, nodes []*carrier, share bool) {
 	var best *carrier
 	for _, c := range nodes {
-		if a.free(e, c, x) && (best == nil || c.load < best.load) {
+		if a.free(e, c, x, share) && (best == nil || c.load < best.load) {
 			best = c
 		}
 	}

@@ -70,9 +70,14 @@ a: 172.18.0.33 node-b
 b: fc00:f853:ccd::33 node-c
 old: 172.18.0.44 node-a`},
 		{"two addresses, two nodes", func(s *cluster.Snapshot, _ *plan.EgressRules) {
-			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "172.18.0.44", "fc00:f853:ccd::33", "172.18.0.55")}
+			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "172.18.0.44", "fc00:f853:ccd::33", "172.18.0.55", "172.18.0.66")}
 		}, `
-a: 172.18.0.33 node-a; 172.18.0.44 node-b; fc00:f853:ccd::33 node-c; UnassignedRequest: every node that 172.18.0.55 fits carries another address of EgressIP/a`},
+a: 172.18.0.33 node-a; 172.18.0.44 node-b; 172.18.0.55 node-c; fc00:f853:ccd::33 node-c; UnassignedRequest: every node that 172.18.0.66 fits carries another address of EgressIP/a`},
+		{"both families on one node, where there is no other", func(s *cluster.Snapshot, r *plan.EgressRules) {
+			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "172.18.0.44", "fc00:f853:ccd::33")}
+			r.Unreachable = map[string]bool{"node-b": true, "node-c": true}
+		}, `
+a: 172.18.0.33 node-a; fc00:f853:ccd::33 node-a; UnassignedRequest: every node that 172.18.0.44 fits carries another address of EgressIP/a`},
 		{"stays where it is", func(s *cluster.Snapshot, _ *plan.EgressRules) {
 			for _, e := range s.EgressIPs {
 				e.Assigned = []cluster.Assignment{{Address: e.Addresses[0], Node: "node-c"}}
@@ -234,6 +239,7 @@ func able(n *cluster.Node, a netip.Addr, rules plan.EgressRules) bool {
 
 func keepsRules(t *rapid.T, s *cluster.Snapshot, rules plan.EgressRules, list []plan.EgressAssignment) {
 	where := map[netip.Addr]string{}
+	here := func(i cluster.Assignment) string { return fmt.Sprint(i.Node, i.Address.Is4()) }
 	for _, x := range list {
 		on := map[string]bool{}
 		for _, i := range x.Items {
@@ -241,12 +247,12 @@ func keepsRules(t *rapid.T, s *cluster.Snapshot, rules plan.EgressRules, list []
 			switch {
 			case where[i.Address] != "":
 				t.Fatalf("%s has two nodes:\n%s", i.Address, tellAssigned(list))
-			case on[i.Node]:
-				t.Fatalf("%s has two addresses of %s:\n%s", i.Node, x.EgressIP.Owner, tellAssigned(list))
+			case on[here(i)]:
+				t.Fatalf("%s has two addresses of a family of %s:\n%s", i.Node, x.EgressIP.Owner, tellAssigned(list))
 			case !slices.Contains(x.EgressIP.Addresses, i.Address), !able(n, i.Address, rules), i.Address == addr("172.18.0.3"):
 				t.Fatalf("%s is not for %s:\n%s", i.Address, i.Node, tellAssigned(list))
 			}
-			where[i.Address], on[i.Node] = i.Node, true
+			where[i.Address], on[here(i)] = i.Node, true
 		}
 		if len(x.Items)+len(x.Refused) != len(x.EgressIP.Addresses) {
 			t.Fatalf("an address is neither given nor refused:\n%s", tellAssigned(list))
@@ -256,9 +262,13 @@ func keepsRules(t *rapid.T, s *cluster.Snapshot, rules plan.EgressRules, list []
 		uses := func(n *cluster.Node) bool {
 			return slices.ContainsFunc(x.Items, func(i cluster.Assignment) bool { return i.Node == n.Name })
 		}
+		on := map[string]bool{}
+		for _, i := range x.Items {
+			on[here(i)] = true
+		}
 		for _, n := range s.Nodes {
 			for _, r := range x.Refused { // nothing is refused that could be given
-				if able(n, r.Address, rules) && where[r.Address] == "" && !uses(n) && r.Reason != plan.ReasonUnsupported {
+				if able(n, r.Address, rules) && where[r.Address] == "" && !on[here(cluster.Assignment{Address: r.Address, Node: n.Name})] && r.Reason != plan.ReasonUnsupported {
 					t.Fatalf("%s could be on %s:\n%s", r.Address, n.Name, tellAssigned(list))
 				}
 			}

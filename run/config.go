@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"gopkg.in/ini.v1"
 
@@ -32,6 +33,8 @@ type Process struct {
 	LogLevel   string // [logging] level: debug, info, warn, error
 	Repair     bool   // [default] repair: put back what others change
 	Uplink     string // [gateway] uplink: the device to take into the gateway bridge; empty = the default route's
+
+	Egress EgressProbing // [ovnkubernetesfeature]
 
 	Healthz, Metrics                     []netip.AddrPort // [default] healthz-bind-address, metrics-bind-address: of the agent
 	ControllerHealthz, ControllerMetrics []netip.AddrPort // the controller's; empty: see its socket
@@ -79,6 +82,7 @@ func DefaultConfig() Config {
 			OVNRunDir: "/run/ovn",
 			LogLevel:  "info",
 			Repair:    true,
+			Egress:    EgressProbing{Timeout: time.Second, Interval: 200 * time.Millisecond},
 			Healthz:   []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:10256"), netip.MustParseAddrPort("[::]:10256")},
 			Metrics:   []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:10249"), netip.MustParseAddrPort("[::1]:10249")},
 		},
@@ -87,7 +91,7 @@ func DefaultConfig() Config {
 
 // Options lists all options. Sections and keys are those of OVN-Kubernetes where it has the option.
 func Options() []Option {
-	return slices.Concat(defaultOptions(), conntrackOptions(), endpointOptions(), kubernetesOptions(), gatewayOptions())
+	return slices.Concat(defaultOptions(), conntrackOptions(), endpointOptions(), kubernetesOptions(), gatewayOptions(), egressOptions())
 }
 
 func defaultOptions() []Option {

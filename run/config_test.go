@@ -71,6 +71,14 @@ func values() map[string]struct {
 		"kubernetes manifests":     {[]string{"/etc/manifests"}, nil},
 		"kubernetes service-cidrs": {[]string{"10.0.0.0/8", "fd00::/112,10.96.0.0/12"}, map[string]string{"": notSubnet, "10.96.0.0": notSubnet, "10.96.0.0/12,": notSubnet}},
 
+		"ovnkubernetesfeature egressip-reachability-total-timeout": {[]string{"0", "0.3", "5"}, map[string]string{
+			"": "not a number of seconds", "0.1": "not a number of seconds", "-1": "not a number", "1s": "not a number", "NaN": "not a number", "1e9": "not a number"}},
+		"ovnkubernetesfeature egressip-reachability-interval": {[]string{"100ms", "5s"}, map[string]string{"": "is not a time", "99ms": "is not a time", "1": "is not a time"}},
+		"ovnkubernetesfeature egressip-node-healthcheck-port": {[]string{"9107"}, map[string]string{"": "not a number", "65536": "not a number", "-1": "not a number"}},
+		"ovnkubernetesfeature egressip-node-healthcheck-cert": {[]string{"/etc/x"}, nil},
+		"ovnkubernetesfeature egressip-node-healthcheck-key":  {[]string{"/etc/x"}, nil},
+		"ovnkubernetesfeature egressip-node-healthcheck-ca":   {[]string{"/etc/x"}, nil},
+
 		"gateway mode": {[]string{"local", "detached"}, map[string]string{"": "is not one of", "disabled": "is not one of", "Shared": "is not one of"}},
 		"gateway advertise-address": {[]string{"10.44.0.9", "fd44::1", "10.44.0.9,fd44::1"}, map[string]string{
 			"x": `"x" is not an address`, "10.44.0.0/32": "is not an address", "10.0.0.1,10.0.0.2": "10.0.0.2 is a second IPv4 address"}},

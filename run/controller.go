@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -62,7 +63,7 @@ func Controller(ctx context.Context, c Config, log *slog.Logger) error {
 	}()
 	// One that lost the Lease tries for it again, until it is told to stop.
 	for ctx.Err() == nil {
-		if err := lead(ctx, client, identity, c.Cluster, w, log); err != nil {
+		if err := lead(ctx, client, identity, c, w, log); err != nil {
 			return err
 		}
 	}
@@ -71,7 +72,7 @@ func Controller(ctx context.Context, c Config, log *slog.Logger) error {
 
 // lead waits for the Lease, works while it holds it, and gives it back. The Lease is given back only after the work has
 // ended: two controllers that number nodes at once could give one number twice.
-func lead(ctx context.Context, client kubernetes.Interface, identity string, config cluster.Config, w *watched, log *slog.Logger) error {
+func lead(ctx context.Context, client kubernetes.Interface, identity string, c Config, w *watched, log *slog.Logger) error {
 	log = log.With("identity", identity)
 	leading := make(chan context.Context, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -106,7 +107,7 @@ func lead(ctx context.Context, client kubernetes.Interface, identity string, con
 		work, stop := context.WithCancel(held)
 		defer context.AfterFunc(ctx, stop)()
 		w.leads(true)
-		err = decide(work, client, config, w, log)
+		err = decide(work, client, c, w, log)
 		w.leads(false)
 		stop()
 		log.Info("not leading any more")
@@ -130,13 +131,23 @@ type decider struct {
 }
 
 // decide follows the cluster until ctx ends.
-func decide(ctx context.Context, client kubernetes.Interface, config cluster.Config, w *watched, log *slog.Logger) error {
-	snapshots, err := watch.Kube(ctx, client, "", config)
+func decide(ctx context.Context, client kubernetes.Interface, c Config, w *watched, log *slog.Logger) error {
+	snapshots, err := watch.Kube(ctx, client, "", c.Cluster)
 	if err != nil {
 		return err
 	}
 	d := decider{client: client, log: log, planner: plan.NewPlanner(), notes: newReporter(client, "hairpin-controller", log), numbers: numbers{}, watched: w}
-	d.egress = newEgressIPs(client, log, w.meters.count)
+	// Who cannot reach the API can move nothing, and has reason to doubt what he hears of others.
+	probe, err := newProber(c.Process.Egress, log, func() bool { return !w.api.answers() })
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var probing sync.WaitGroup
+	probing.Go(func() { probe.run(ctx) })
+	defer probing.Wait()
+	defer stop()
+	d.egress = newEgressIPs(client, log, probe, w.meters.count)
 	d.notes.reason = d.egress.reason
 	defer d.notes.stop()
 	again := time.NewTimer(0)
@@ -147,6 +158,7 @@ func decide(ctx context.Context, client kubernetes.Interface, config cluster.Con
 		case <-ctx.Done():
 			return nil
 		case last = <-snapshots:
+		case <-probe.changed:
 		case <-again.C:
 		}
 		if last == nil {

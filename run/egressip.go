@@ -41,6 +41,7 @@ type egressIPs struct {
 	client  kubernetes.Interface
 	log     *slog.Logger
 	count   func(name string, labels ...string)
+	prober  *prober
 	rivals  *plan.Rivals
 	written map[cluster.Owner]writtenStatus
 	reasons map[cluster.Problem]string // of the Events of now
@@ -55,8 +56,8 @@ type writtenStatus struct {
 	until time.Time
 }
 
-func newEgressIPs(client kubernetes.Interface, log *slog.Logger, count func(name string, labels ...string)) *egressIPs {
-	return &egressIPs{client: client, log: log, count: count, rivals: plan.NewRivals(), written: map[cluster.Owner]writtenStatus{}}
+func newEgressIPs(client kubernetes.Interface, log *slog.Logger, p *prober, count func(name string, labels ...string)) *egressIPs {
+	return &egressIPs{client: client, log: log, count: count, prober: p, rivals: plan.NewRivals(), written: map[cluster.Owner]writtenStatus{}}
 }
 
 // reason gives the reason of a problem's Event.
@@ -72,8 +73,10 @@ func (g *egressIPs) reason(p cluster.Problem) string {
 func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.Problem, time.Duration) {
 	g.reasons = map[cluster.Problem]string{}
 	if len(s.EgressIPs) == 0 {
+		g.prober.ask(nil)
 		return nil, 0
 	}
+	g.prober.ask(probeTargets(s, func(n *cluster.Node) bool { return n.Egress.Assignable }))
 	var problems []cluster.Problem
 	tell := func(e *cluster.EgressIP, field, reason, message string) {
 		p := cluster.Problem{Owner: e.Owner, Field: field, Message: message}
@@ -85,7 +88,7 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 		rivals[r.Younger] = append(rivals[r.Younger], r)
 	}
 	var changes []statusChange
-	for i, a := range plan.Assign(g.withWritten(s), plan.EgressRules{}) {
+	for i, a := range plan.Assign(g.withWritten(s), plan.EgressRules{Unreachable: g.prober.unreachable()}) {
 		for _, r := range a.Refused {
 			tell(a.EgressIP, "spec.egressIPs", r.Reason, r.Message)
 		}

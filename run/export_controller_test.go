@@ -12,7 +12,10 @@ import (
 
 // Lead opens lead. Package lab imports run, so tests that use it stand outside.
 func Lead(ctx context.Context, client kubernetes.Interface, identity string, config cluster.Config, log *slog.Logger) error {
-	return lead(ctx, client, identity, config, newWatched(&apiReach{}, log), log)
+	c := DefaultConfig()
+	c.Cluster = config
+	c.Process.Egress.Timeout = 0 // its Nodes are not there
+	return lead(ctx, client, identity, c, newWatched(&apiReach{}, log), log)
 }
 
 // Numbers opens numbers.

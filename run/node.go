@@ -165,6 +165,9 @@ func (a *agent) run(ctx context.Context, client kubernetes.Interface) error {
 	start(func() { a.tick(ctx) })
 	start(func() { a.publisher.run(ctx) })
 	a.startOps(ctx, start)
+	g.Go(func() error {
+		return serveEgressHealth(ctx, a.config.Process.Egress, a.log, func() bool { return a.vitals.neglected(time.Now()) == "" })
+	})
 	g.Go(func() error { return a.checkVersions(ctx) })
 	g.Go(func() error { return a.cni.Listen(ctx, pods) })
 	g.Go(func() error { return a.serve(ctx, about) })

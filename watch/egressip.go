@@ -96,11 +96,14 @@ func nothing(ctx context.Context) apiwatch.Interface {
 	return w
 }
 
-// needsOtherPods tells whether Pods of other nodes matter: to a node that carries an egress address, because it translates
-// their packets, and to the controller when two EgressIPs could select the same.
+// needsOtherPods tells whether Pods of other nodes matter: to a node that carries an egress address or may have to in a
+// moment, because it translates their packets, and to the controller when two EgressIPs could select the same.
 func needsOtherPods(s *cluster.Snapshot, node string) bool {
 	if node == "" {
 		return len(s.EgressIPs) > 1
+	}
+	if n := s.Node(node); n != nil && n.Egress.Assignable && len(s.EgressIPs) > 0 {
+		return true
 	}
 	return slices.ContainsFunc(s.EgressIPs, func(e *cluster.EgressIP) bool {
 		return slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return a.Node == node })

@@ -1,0 +1,61 @@
+package run
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+)
+
+// EgressProbing is how nodes are asked whether they are alive, for the sake of the egress addresses that they carry.
+type EgressProbing struct {
+	Timeout       time.Duration // [ovnkubernetesfeature] egressip-reachability-total-timeout: 0 = all nodes count as reachable
+	Interval      time.Duration // egressip-reachability-interval
+	Port          int           // egressip-node-healthcheck-port: of the agents' gRPC health service; 0 = TCP port 9
+	Cert, Key, CA string        // egressip-node-healthcheck-cert, …-key, …-ca: files; empty = without TLS
+}
+
+// leastProbeInterval is how often a node may be asked at most.
+const leastProbeInterval = 100 * time.Millisecond
+
+// egressOptions are those of EgressIPs.
+func egressOptions() []Option {
+	const section = "ovnkubernetesfeature"
+	of := func(c *Config) *EgressProbing { return &c.Process.Egress }
+	return []Option{
+		{section, "egressip-reachability-total-timeout",
+			"seconds in which the egress addresses of a node that has died are on another; half of them is how long it must be silent; 0 = all nodes count as reachable",
+			func(c *Config, v string) error {
+				n, err := strconv.ParseFloat(v, 64)
+				if err != nil || n != 0 && n < 0.2 || !(n <= 3600) {
+					return fmt.Errorf("%q is not a number of seconds from 0.2 to 3600, such as 1 or 0.3, and not 0", v)
+				}
+				of(c).Timeout = time.Duration(math.Round(n*1000)) * time.Millisecond
+				return nil
+			},
+			func(c *Config) string { return strconv.FormatFloat(of(c).Timeout.Seconds(), 'f', -1, 64) }},
+		{section, "egressip-reachability-interval", "how often each of these nodes is asked; one that is late with its answer is asked oftener",
+			func(c *Config, v string) error {
+				d, err := time.ParseDuration(v)
+				if err != nil || d < leastProbeInterval || d > time.Hour {
+					return fmt.Errorf("%q is not a time from %s to 1h, such as 200ms", v, leastProbeInterval)
+				}
+				of(c).Interval = d
+				return nil
+			},
+			func(c *Config) string { return of(c).Interval.String() }},
+		number(section, "egressip-node-healthcheck-port", "TCP port of the agents' gRPC health service, which is asked; the same for controller and agents; 0 = ask TCP port 9 (discard)",
+			func(c *Config) *int { return &of(c).Port }, 0, 65535),
+		text(section, "egressip-node-healthcheck-cert", "file with the certificate (PEM) of the gRPC health service and of those who ask it; empty = without TLS", func(c *Config) *string { return &of(c).Cert }),
+		text(section, "egressip-node-healthcheck-key", "file with the key of that certificate", func(c *Config) *string { return &of(c).Key }),
+		text(section, "egressip-node-healthcheck-ca", "file with the authorities (PEM) that must have signed the other side's certificate", func(c *Config) *string { return &of(c).CA }),
+	}
+}
+
+// silence is how long a node must be silent to count as unreachable: the other half of the time is for the move.
+func (p *EgressProbing) silence() time.Duration { return p.Timeout / 2 }
+
+// pace is the interval, shortened where the timeout would leave less than two answers in it.
+func (p *EgressProbing) pace() time.Duration {
+	return max(min(p.Interval, p.silence()*2/3), leastProbeInterval/2)
+}
