@@ -6,7 +6,7 @@ LAB := $(BIN)/lab
 .DEFAULT_GOAL := help
 # One setting for builds and tests, so that the libraries are compiled once.
 export CGO_ENABLED := 0
-.PHONY: help setup build image image-oci manifests cluster-parts cluster e2e cluster-down demo demo-down test-kernel test check bench soak golden fuzz clean
+.PHONY: help setup build image image-oci manifests cluster-parts cluster e2e cluster-down demo demo-down test-kernel test check bench compare soak golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,6 +89,9 @@ BENCH ?=
 bench: setup build image ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic, ARGS="--services 100"), and the packages (BENCH=go)
 	@[ "$(BENCH)" = go ] || $(LAB) bench $(if $(BENCH),--only $(BENCH)) $(ARGS)
 	@[ -n "$(filter-out go,$(BENCH))" ] || $(GO) test -timeout 30m -p 1 -run '^$$' -bench . -benchtime 1x ./...
+
+compare: setup image ## every case of the matrix: packets, conntrack, ovn-trace and ofproto/trace against the walk (MODE=local)
+	$(GO) test ./lab/demo -run 'Compare$$' -count 1 -timeout 30m -compare $(MODE)
 
 soak: ## ask random clusters whether every packet does what the semantics say; FOR=10m
 	$(GO) test ./walk -run Semantics -timeout 0 -soak $(or $(FOR),10m)

@@ -132,6 +132,7 @@ const maxRecirculations = 8
 func (r *run) track(z zone, t translation) (made *entry) {
 	if !t.inline {
 		r.recirculations++
+		defer r.passed()
 	}
 	if r.ctState.bits != 0 && r.ctState.zone == z {
 		if t.commit && r.ctState.entry == nil {
@@ -166,6 +167,19 @@ func (r *run) track(z zone, t translation) (made *entry) {
 		e.mark = t.mark
 	}
 	return nil
+}
+
+// passed notes with what the packet is looked up again.
+func (r *run) passed() {
+	if !r.visiting {
+		return
+	}
+	p := Pass{State: r.ctState.bits, After: r.p}
+	if e := r.ctState.entry; e != nil {
+		p.Mark = e.mark
+	}
+	v := &r.visits[len(r.visits)-1]
+	v.Passes = append(v.Passes, p)
 }
 
 func (r *run) commit(z zone, t translation) *entry {

@@ -96,6 +96,7 @@ func (r *run) bridgeReceives(n *node, in string) (location, error) {
 	}
 	r.p = c.outputs[0].packet
 	r.ctState = tracking{}
+	r.visits[len(r.visits)-1].Out = c.outputs[0].port
 	switch out := c.outputs[0].port; {
 	case out == flow.Local:
 		return location{hostReceives, n, n.bridge.name}, nil

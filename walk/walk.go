@@ -13,6 +13,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath"
+	"hairpin/datapath/flow"
 )
 
 // World is the nodes: name to wanted, or read-back, State. What is needed of the cluster beyond the States
@@ -61,7 +62,28 @@ type Trace struct {
 	From           Point
 	Sent           Packet // as the sender sent it
 	Forward, Reply []Step
-	Verdict        Verdict
+	// There and Back are the visits of Forward and of Reply.
+	There, Back []Visit
+	Verdict     Verdict
+}
+
+// Visit is the packet's way through one bridge of Open vSwitch, the gateway bridge or OVN's: what ofproto/trace and
+// ovn-trace show of it.
+type Visit struct {
+	Node   string
+	OVN    bool
+	Port   string // by which it came: of the gateway bridge, or a logical switch port
+	In     Packet // as it came; the Ethernet address of a machine that is not ours is zero
+	Out    string // by which it left, empty if it ended there
+	Passes []Pass
+	Steps  []Step
+}
+
+// Pass is a packet's way through a conntrack zone, after which it was looked up again.
+type Pass struct {
+	State flow.CTBits
+	Mark  uint32
+	After Packet
 }
 
 // Verdict says where the packet ended.

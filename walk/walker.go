@@ -55,6 +55,9 @@ type run struct {
 	recirculations int
 	sent           *Packet // as the sending host sent it, its source address chosen
 	steps          []Step
+	visits         []Visit
+	visiting       bool // the last of visits goes on
+	since          int  // steps before it
 	verdict        Verdict
 	done           bool
 	refusal        *refusal
@@ -70,7 +73,7 @@ func (r *run) walk(at Point, p Packet) (Trace, error) {
 	if err == nil {
 		t.Verdict, err = r.follow(start, p)
 	}
-	t.Forward = r.steps
+	t.Forward, t.There = r.steps, r.visits
 	if r.sent != nil {
 		t.Sent = *r.sent
 	}
@@ -113,6 +116,15 @@ func (p place) inOVS() bool {
 	return false
 }
 
+// inOVN tells whether a packet there is in OVN's bridge.
+func (p place) inOVN() bool {
+	switch p {
+	case switchReceives, switchSends, switchOutput, routerReceives, routerRefuses:
+		return true
+	}
+	return false
+}
+
 // location is where a packet is between two systems.
 type location struct {
 	place place
@@ -123,11 +135,13 @@ type location struct {
 // follow moves the packet from system to system until it ends.
 func (r *run) follow(at location, p Packet) (Verdict, error) {
 	r.p, r.done, r.verdict = p, false, Verdict{}
-	r.steps = make([]Step, 0, 20)
+	r.steps, r.visits = make([]Step, 0, 20), make([]Visit, 0, 4)
+	defer r.leave()
 	for !r.done {
 		if len(r.steps) > maxSteps {
 			return r.verdict, fmt.Errorf("more than %d steps: the packet goes in circles, last at %s", maxSteps, at)
 		}
+		r.enter(at)
 		next, err := r.move(at)
 		if err != nil {
 			return r.verdict, fmt.Errorf("%s: %w", at, err)
@@ -141,6 +155,31 @@ func (r *run) follow(at location, p Packet) (Verdict, error) {
 		at = next
 	}
 	return r.verdict, nil
+}
+
+// enter notes where the packet comes to a bridge, and where it leaves the last one.
+func (r *run) enter(at location) {
+	ovn := at.place.inOVN()
+	if !r.visiting || !ovn || !r.visits[len(r.visits)-1].OVN || at.place == switchSends {
+		r.leave()
+		if ovn || at.place == bridgeReceives {
+			r.visits = append(r.visits, Visit{Node: at.node.name, OVN: ovn, Port: at.port, In: r.p})
+			r.visiting, r.since = true, len(r.steps)
+		}
+	}
+	if r.visiting && ovn {
+		v := &r.visits[len(r.visits)-1]
+		if v.Out = ""; at.place == switchOutput {
+			v.Out = at.port
+		}
+	}
+}
+
+func (r *run) leave() {
+	if r.visiting {
+		r.visits[len(r.visits)-1].Steps = r.steps[r.since:]
+		r.visiting = false
+	}
 }
 
 func (r *run) move(at location) (location, error) {
@@ -269,7 +308,7 @@ func (r *run) answer(t *Trace) error {
 		}
 	}
 	end, err := r.follow(start, back)
-	t.Reply = r.steps
+	t.Reply, t.Back = r.steps, r.visits
 	if err != nil {
 		return fmt.Errorf("reply: %w", err)
 	}

@@ -30,6 +30,12 @@ func (w testWriter) Write(p []byte) (int, error) {
 // startDemo builds hairpin and starts a demo that ends with the test.
 func startDemo(t *testing.T, manifests bool) *Demo {
 	t.Helper()
+	return startDemoIn(t, manifests, "")
+}
+
+// startDemoIn starts it in a gateway mode.
+func startDemoIn(t *testing.T, manifests bool, mode string) *Demo {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("a lab needs root")
 	}
@@ -46,7 +52,7 @@ func startDemo(t *testing.T, manifests bool) *Demo {
 		}
 	})
 	d, err := Start(t.Context(), Options{
-		Name: name, Objects: demoObjects, Hairpin: binary, Manifests: manifests, DieWithCaller: true, Out: testWriter{t},
+		Name: name, Objects: demoObjects, Hairpin: binary, Manifests: manifests, Mode: mode, DieWithCaller: true, Out: testWriter{t},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -130,6 +136,7 @@ func replacePod(t *testing.T, d *Demo) {
 func TestMatrixWithManifests(t *testing.T) {
 	d := startDemo(t, true)
 	checkDemo(t, d)
+	compareSample(t, d)
 	connectionsFollow(t, d)
 	restartEverything(t, d, d.lab.Node("node-a"))
 	checkDemo(t, d)

@@ -1,0 +1,371 @@
+package demo
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/walk"
+)
+
+// bridges notes what ofproto/trace must show of each visit of Open vSwitch. The translations of a reply are conntrack's
+// knowledge, which a trace does not have: of OVN's bridge only the way there is compared.
+func (c *comparison) bridges(about string, tr walk.Trace) {
+	for i, v := range tr.There {
+		next := ""
+		if i+1 < len(tr.There) && tr.There[i+1].Node == v.Node {
+			next = tr.There[i+1].Port
+		}
+		if v.OVN {
+			c.note(v.Node, question{"ofproto/trace of br-int", about, c.traceOf(v), func(out string) error { return c.checkOVN(v, next, out) }})
+			continue
+		}
+		c.note(v.Node, question{"ofproto/trace of br-ex", about, c.traceOf(v), func(out string) error { return c.checkBridge(v, out) }})
+	}
+	for _, v := range tr.Back {
+		if !v.OVN {
+			c.note(v.Node, question{"ofproto/trace of br-ex", about + ", reply", c.traceOf(v), func(out string) error { return c.checkBridge(v, out) }})
+		}
+	}
+}
+
+func (c *comparison) note(node string, q question) { c.asked[node] = append(c.asked[node], q) }
+
+// traceOf is the command for a visit: the packet as it came, and what conntrack says of it.
+func (c *comparison) traceOf(v walk.Visit) string {
+	bridge, port := "br-ex", v.Port
+	match := []string{wordsOf(v.In), "dp_hash=1"} // the hash by which a group chooses; without one a trace ends there
+	if v.OVN {
+		bridge = "br-int"
+		if keys := tunnelKeys.FindStringSubmatch(firstRule(v)); keys != nil {
+			port = "ovn-" + c.peer(v) + "-0"
+			match = append(match, "tun_id="+keys[1], "tun_metadata0="+keys[2])
+		} else {
+			port = c.linkOf(v.Node, v.Port)
+		}
+	}
+	if len(v.Passes) > 0 && v.Passes[0].Mark != 0 && v.Passes[0].State&flow.CTNew == 0 {
+		match = append(match, "ct_state=trk|est", fmt.Sprintf("ct_mark=%d", v.Passes[0].Mark))
+	}
+	if v.In.Mark != 0 {
+		match = append(match, fmt.Sprintf("pkt_mark=%d", v.In.Mark))
+	}
+	command := "ovs-appctl ofproto/trace " + bridge + " '" + "in_port=" + port + "," + strings.Join(match, ",") + "'"
+	for _, p := range v.Passes {
+		command += " --ct-next '" + ctState(p.State) + "'"
+	}
+	return command
+}
+
+var tunnelKeys = regexp.MustCompile(`^tun_id=(\d+),reg15=(\d+),`)
+
+func firstRule(v walk.Visit) string {
+	if len(v.Steps) == 0 {
+		return ""
+	}
+	return v.Steps[0].Rule
+}
+
+// peer is another node than that of the visit: all tunnels are alike.
+func (c *comparison) peer(v walk.Visit) string {
+	for _, n := range c.s.Nodes {
+		if n.Name != v.Node {
+			return n.Name
+		}
+	}
+	return ""
+}
+
+// readPorts learns the ports of each node's bridges, and what is plugged into OVN's logical ports.
+func (c *comparison) readPorts() {
+	c.t.Helper()
+	for _, n := range c.d.lab.Nodes() {
+		c.links[[2]string{n.Name(), "br-ex_" + n.Name()}] = "patch-br-int-to-br-ex_" + n.Name()
+		for _, bridge := range []string{"br-ex", "br-int"} {
+			out, err := n.Exec(c.t.Context(), "sh", "-c", "ovs-vsctl --no-headings --format=csv --data=bare --columns=ofport,name,external_ids list Interface $(ovs-vsctl list-ports "+bridge+")")
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			for line := range strings.Lines(out) {
+				words := strings.SplitN(strings.TrimSpace(line), ",", 3)
+				c.ports[[3]string{n.Name(), bridge, words[0]}] = words[1]
+				if m := ifaceID.FindStringSubmatch(words[2]); m != nil {
+					c.links[[2]string{n.Name(), m[1]}] = words[1]
+				}
+			}
+		}
+	}
+}
+
+// linkOf gives the port of OVN's bridge that a logical port stands for.
+func (c *comparison) linkOf(node, logical string) string { return c.links[[2]string{node, logical}] }
+
+var ifaceID = regexp.MustCompile(`\biface-id=([^\s",]+)`)
+
+// wordsOf gives a packet in the words of ovs-ofctl. A machine outside has some Ethernet address.
+func wordsOf(p walk.Packet) string {
+	source, dest, kind := "nw_src", "nw_dst", p.Protocol.String()
+	if p.Dst.Is6() {
+		source, dest, kind = "ipv6_src", "ipv6_dst", kind+"6"
+	}
+	return fmt.Sprintf("%s,dl_src=%s,dl_dst=%s,%s=%s,%s=%s,%s_src=%d,%s_dst=%d,nw_ttl=64", kind, some(p.EthSrc), some(p.EthDst),
+		source, p.Src, dest, p.Dst, p.Protocol, p.SrcPort, p.Protocol, p.DstPort)
+}
+
+func some(m cluster.MAC) string {
+	if m == (cluster.MAC{}) {
+		return "02:00:00:00:00:99"
+	}
+	return m.String()
+}
+
+func ctState(b flow.CTBits) string {
+	words := []string{"trk"}
+	for _, x := range []struct {
+		bit  flow.CTBits
+		word string
+	}{{flow.CTNew, "new"}, {flow.CTEst, "est"}, {flow.CTRpl, "rpl"}} {
+		if b&x.bit != 0 {
+			words = append(words, x.word)
+		}
+	}
+	return strings.Join(words, ",")
+}
+
+var (
+	onBridge  = regexp.MustCompile(`^ *bridge\("(.*)"\)$`)
+	flowLine  = regexp.MustCompile(`^ *(\d+)\. (?:(.*), )?priority (\d+)(?:, cookie (0x[0-9a-f]+))?$`)
+	resumed   = regexp.MustCompile(`^recirc\(0x[0-9a-f]+\) - resume conntrack`)
+	modified  = regexp.MustCompile(`^ Modified flow: (.*)$`)
+	portWords = regexp.MustCompile(`\bin_port=(\d+)`)
+	outputTo  = regexp.MustCompile(`^\s+output:(\d+)$`)
+)
+
+// brackets are around IPv6 addresses in some of the tool's lines.
+var brackets = strings.NewReplacer("[", "", "]", "")
+
+// traced is what ofproto/trace shows of one bridge, until the packet leaves it.
+type traced struct {
+	flows    []string // as ovs-ofctl shows them, without actions
+	resumes  int
+	modified []string // after each conntrack that translates
+	left     string   // to which bridge, "" if it did not
+	outputs  []string // names of ports
+	reject   bool
+}
+
+func (c *comparison) parseTrace(node, bridge, out string) traced {
+	var t traced
+	on := ""
+	for line := range strings.Lines(out) {
+		line = strings.TrimRight(line, "\n")
+		if m := onBridge.FindStringSubmatch(line); m != nil {
+			if on = m[1]; on != bridge {
+				t.left = on
+				return t
+			}
+			continue
+		}
+		if resumed.MatchString(line) {
+			t.resumes++
+		}
+		if m := modified.FindStringSubmatch(line); m != nil {
+			t.modified = append(t.modified, brackets.Replace(m[1]))
+		}
+		if m := outputTo.FindStringSubmatch(line); m != nil {
+			t.outputs = append(t.outputs, c.ports[[3]string{node, bridge, m[1]}])
+		}
+		t.reject = t.reject || strings.Contains(line, "controller(") || strings.Contains(line, "userdata=")
+		if m := flowLine.FindStringSubmatch(line); m != nil {
+			match := portWords.ReplaceAllStringFunc(m[2], func(w string) string {
+				return "in_port=" + c.portName(node, bridge, strings.TrimPrefix(w, "in_port="))
+			})
+			t.flows = append(t.flows, strings.TrimSuffix(fmt.Sprintf("cookie=%s,table=%s,priority=%s,%s", m[4], m[1], m[3], match), ","))
+		}
+	}
+	return t
+}
+
+func (c *comparison) portName(node, bridge, number string) string {
+	if name := c.ports[[3]string{node, bridge, number}]; name != "" {
+		return `"` + name + `"`
+	}
+	return "LOCAL"
+}
+
+// checkBridge wants the flows of the gateway bridge that the walk met, each with its cookie, and conntrack as often.
+func (c *comparison) checkBridge(v walk.Visit, out string) error {
+	t := c.parseTrace(v.Node, "br-ex", out)
+	var want []string
+	for _, s := range v.Steps {
+		rule, _, _ := strings.Cut(s.Rule, " actions=")
+		want = append(want, rule)
+	}
+	if got, want := keysOf(t.flows), keysOf(want); !slices.Equal(got, want) {
+		return fmt.Errorf("the flows are\n  %s\nnot\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+	if err := t.passes(v); err != nil {
+		return err
+	}
+	if into := strings.HasPrefix(v.Out, "patch-"); into != (t.left == "br-int") {
+		return fmt.Errorf("it leaves for %q, not by %s", t.left, v.Out)
+	}
+	return nil
+}
+
+// keysOf brings flows into one form, whoever printed them.
+func keysOf(list []string) []string {
+	var keys []string
+	for _, text := range list {
+		f, _, err := flow.ParseFlow(text + " actions=drop")
+		if err != nil {
+			keys = append(keys, text+": "+err.Error())
+			continue
+		}
+		keys = append(keys, f.String())
+	}
+	return keys
+}
+
+// passes compares what conntrack was asked, and what it made of the packet.
+func (t *traced) passes(v walk.Visit) error {
+	if t.resumes != len(v.Passes) {
+		return fmt.Errorf("the packet is looked up again %d times, the walk says %d", t.resumes, len(v.Passes))
+	}
+	return nil
+}
+
+// checkOVN wants the same translations, and the same way out.
+func (c *comparison) checkOVN(v walk.Visit, next, out string) error {
+	t := c.parseTrace(v.Node, "br-int", out)
+	if slices.ContainsFunc(v.Steps, func(s walk.Step) bool { return chooses(&s) }) {
+		return nil // the trace may take another endpoint; ovn-trace is told which
+	}
+	if err := t.passes(v); err != nil {
+		return err
+	}
+	if err := c.stages(v, t); err != nil {
+		return err
+	}
+	var last walk.Packet
+	if n := len(v.Passes); n > 0 {
+		last = v.Passes[n-1].After
+	}
+	for _, m := range t.modified {
+		if m == "" {
+			continue
+		}
+		want := func(p walk.Packet) bool { return packetWords(p) == m }
+		if !slices.ContainsFunc(v.Passes, func(p walk.Pass) bool { return want(p.After) }) && !want(v.In) {
+			return fmt.Errorf("it makes the packet %s, the walk at last %s", m, packetWords(last))
+		}
+	}
+	if v.Out == "" {
+		if len(t.outputs) > 0 || t.left != "" {
+			return fmt.Errorf("it leaves by %v for %q, and the walk ends there", t.outputs, t.left)
+		}
+		return nil
+	}
+	if want := c.linkOf(v.Node, v.Out); strings.HasPrefix(want, "patch-") {
+		if t.left != "br-ex" {
+			return fmt.Errorf("it leaves by %v for %q, not for br-ex", t.outputs, t.left)
+		}
+	} else if want == "" { // a port of type remote
+		if len(t.outputs) == 0 || !strings.HasPrefix(t.outputs[len(t.outputs)-1], "ovn-") {
+			return fmt.Errorf("it leaves by %v, not by a tunnel", t.outputs)
+		}
+	} else if !slices.Contains(t.outputs, want) {
+		return fmt.Errorf("it leaves by %v, not by %s", t.outputs, want)
+	}
+	return nil
+}
+
+// stages wants each step of the walk among OVN's logical stages that the flows were made for, in order, and each choice
+// of OVN in the walk.
+func (c *comparison) stages(v walk.Visit, t traced) error {
+	var met []string
+	for _, text := range t.flows {
+		m := ofStage.FindStringSubmatch(text)
+		if m == nil || m[2] == "0" {
+			continue
+		}
+		name := c.logicalFlows[v.Node][m[1]]
+		if dp := c.datapaths[v.Node][m[3]]; name != "" && dp != "" {
+			met = append(met, dp+" "+name)
+		}
+	}
+	at := 0
+	for _, s := range v.Steps {
+		if !strings.Contains(s.Stage, " l") || strings.Contains(s.Rule, "$") && strings.HasSuffix(s.Stage, " lr_out_snat") { // conjunctions have no cookie
+			continue
+		}
+		j := slices.Index(met[at:], s.Stage)
+		if j < 0 {
+			return fmt.Errorf("no flow of %s after\n  %s\namong\n  %s", s.Stage, strings.Join(met[:at], "\n  "), strings.Join(met[at:], "\n  "))
+		}
+		at += j
+	}
+	for _, x := range met {
+		_, name, _ := strings.Cut(x, " ")
+		switch name {
+		case "lr_in_dnat", "ls_in_lb", "lr_out_snat", "lr_in_policy":
+			if !slices.ContainsFunc(v.Steps, func(s walk.Step) bool { return s.Stage == x }) {
+				return fmt.Errorf("the walk knows nothing of %s", x)
+			}
+		}
+	}
+	return nil
+}
+
+var ofStage = regexp.MustCompile(`^cookie=(0x[0-9a-f]+),table=\d+,priority=(\d+),.*\bmetadata=(0x[0-9a-f]+)`)
+
+// readLogicalFlows learns for which stage ovn-controller made a flow: the cookie is the beginning of the row's UUID.
+func (c *comparison) readLogicalFlows() {
+	c.t.Helper()
+	for _, n := range c.d.lab.Nodes() {
+		flows, datapaths := map[string]string{}, map[string]string{}
+		list := func(table, columns string, add func(words []string)) {
+			out, err := n.Exec(c.t.Context(), "ovn-sbctl", "--no-leader-only", "--no-headings", "--format=csv", "--data=bare", "--columns="+columns, "list", table)
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			for line := range strings.Lines(out) {
+				add(strings.SplitN(strings.TrimSpace(line), ",", 2))
+			}
+		}
+		list("Logical_Flow", "_uuid,external_ids", func(w []string) {
+			if m := stageName.FindStringSubmatch(w[1]); m != nil {
+				flows["0x"+strings.TrimLeft(w[0][:8], "0")] = m[1]
+			}
+		})
+		list("Datapath_Binding", "tunnel_key,external_ids", func(w []string) {
+			if key, err := strconv.Atoi(w[0]); err == nil {
+				if m := datapathName.FindStringSubmatch(w[1]); m != nil {
+					datapaths[fmt.Sprintf("0x%x", key)] = m[1]
+				} else if m := interconnName.FindStringSubmatch(w[1]); m != nil {
+					datapaths[fmt.Sprintf("0x%x", key)] = m[1]
+				}
+			}
+		})
+		c.logicalFlows[n.Name()], c.datapaths[n.Name()] = flows, datapaths
+	}
+}
+
+var (
+	stageName     = regexp.MustCompile(`\bstage-name=(\w+)`)
+	datapathName  = regexp.MustCompile(`\bname=([^\s",]+)`)
+	interconnName = regexp.MustCompile(`\binterconn-ts=([^\s",]+)`)
+)
+
+// packetWords are those of "Modified flow".
+func packetWords(p walk.Packet) string {
+	source, dest := "nw_src", "nw_dst"
+	if p.Dst.Is6() {
+		source, dest = "ipv6_src", "ipv6_dst"
+	}
+	return fmt.Sprintf("%s=%s,tp_src=%d,%s=%s,tp_dst=%d", source, p.Src, p.SrcPort, dest, p.Dst, p.DstPort)
+}
