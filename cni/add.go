@@ -21,7 +21,7 @@ import (
 const (
 	// install is how long OVN may take to install a pod's flows.
 	install = 30 * time.Second
-	// cleaning is how long the removal of a failed ADD may take; the caller may be gone.
+	// cleaning is how long a transaction may take whose caller may be gone.
 	cleaning = 5 * time.Second
 )
 
@@ -122,7 +122,10 @@ func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	if err := plug(a, sandbox, w); err != nil {
 		return nil, errInternal("interface of "+a.pod.String(), err)
 	}
-	if _, err := s.ovs.Transact(ctx, a.insert()...); err != nil {
+	// Also for a caller that went away: the clean-up looks for the row in the View, and must not look before it is there.
+	inserting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
+	defer cancel()
+	if _, err := s.ovs.Transact(inserting, a.insert()...); err != nil {
 		return nil, errTryLater("port of "+a.pod.String(), err)
 	}
 	return s.finish(ctx, a, sandbox, netns)
