@@ -6,7 +6,7 @@ LAB := $(BIN)/lab
 .DEFAULT_GOAL := help
 # One setting for builds and tests, so that the libraries are compiled once.
 export CGO_ENABLED := 0
-.PHONY: help setup build image image-oci manifests cluster-parts cluster e2e cluster-down demo demo-down test-kernel test check bench compare soak golden fuzz clean
+.PHONY: help setup setup-tests build image image-oci manifests cluster-parts cluster e2e cluster-down demo demo-down test-kernel test check bench compare soak golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,7 +75,10 @@ test-kernel: setup image build ## the demo's matrix on Debian's kernel and the r
 demo-down: build ## remove what `make demo` left up
 	@$(LAB) down
 
-test: setup image $(BIN)/helm check ## all tests, on real Open vSwitch, OVN, nft, kernel and API server
+setup-tests: # what only tests need
+	@lab/setup.sh tests
+
+test: setup-tests image $(BIN)/helm check ## all tests, on real Open vSwitch, OVN, nft, kernel and API server
 	$(GO) test -timeout 20m -p 1 ./...
 
 check: ## gofmt, go vet, staticcheck, go mod tidy

@@ -46,7 +46,7 @@ func root() *cobra.Command {
 	c.AddCommand(
 		process("node", "run the agent of this node", run.Node),
 		process("controller", "decide what is the cluster's to decide: node ids (one of several is the leader)", run.Controller),
-		installCommand(), cleanupCommand(), plugin(), planCommand(), explainCommand(), ask(), collect(), status(), probe(), diff(), version(),
+		installCommand(), cleanupCommand(), plugin(), planCommand(), explainCommand(), ui(), ask(), collect(), status(), probe(), diff(), version(),
 	)
 	return c
 }

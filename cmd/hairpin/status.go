@@ -43,7 +43,7 @@ func status() *cobra.Command {
 
 // asPlugin gives the arguments with which `kubectl hairpin …` means the whole cluster.
 func asPlugin(args []string) []string {
-	if strings.TrimSuffix(filepath.Base(args[0]), ".exe") == "kubectl-hairpin" && len(args) > 1 && slices.Contains([]string{"status", "explain", "collect"}, args[1]) {
+	if strings.TrimSuffix(filepath.Base(args[0]), ".exe") == "kubectl-hairpin" && len(args) > 1 && slices.Contains([]string{"status", "explain", "ui", "collect"}, args[1]) {
 		return append([]string{args[1], "--all"}, args[2:]...)
 	}
 	return args[1:]

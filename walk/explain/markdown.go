@@ -20,7 +20,7 @@ func (e *Explanation) Markdown(heading int, picture string) string {
 	if len(e.Endpoints) > 1 {
 		fmt.Fprintf(&b, "| endpoint of %s | who | node | state | this packet |\n|---|---|---|---|---|\n", e.Service)
 		for _, x := range e.Endpoints {
-			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", x.Addr, x.Owner, x.Node, x.State, x.fate())
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", x.Addr, x.Owner, x.Node, x.State, x.Fate())
 		}
 		b.WriteByte('\n')
 	}

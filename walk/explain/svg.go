@@ -10,10 +10,18 @@ import (
 
 // SVG draws the packet's way through nodes, bridges, switches and routers, there (a line) and back (a dashed line). What
 // is translated on the way has a number, which the legend below tells. The colours follow the reader's light or dark mode.
-func (e *Explanation) SVG() string {
+func (e *Explanation) SVG() string { return e.draw("<style>" + style + "</style>\n") }
+
+// Drawing is SVG for a page that has Style: it may forbid styles within.
+func (e *Explanation) Drawing() string { return e.draw("") }
+
+// Style is what Drawing looks like.
+func Style() string { return style }
+
+func (e *Explanation) draw(style string) string {
 	d := newDrawing(e)
 	d.place()
-	return d.String()
+	return d.text(style)
 }
 
 // Measures of the drawing, in pixels.
@@ -345,11 +353,11 @@ func wrap(text string, length int) []string {
 	return append(out, line)
 }
 
-func (d *drawing) String() string {
+func (d *drawing) text(style string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" height=\"%d\" role=\"img\">\n", d.width, d.height, d.width, d.height)
 	title := d.e.Trace.From.String() + " → " + d.e.title()
-	fmt.Fprintf(&b, "<title>%s</title>\n<style>%s</style>\n", html.EscapeString(title), style)
+	fmt.Fprintf(&b, "<title>%s</title>\n%s", html.EscapeString(title), style)
 	b.WriteString(markers)
 	fmt.Fprintf(&b, "<rect class=\"paper\" width=\"%d\" height=\"%d\"/>\n", d.width, d.height)
 	text(&b, "title", margin, 26, title)

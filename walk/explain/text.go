@@ -65,13 +65,13 @@ func (e *Explanation) head(b *strings.Builder) {
 	}
 	fmt.Fprintf(t, "ENDPOINT OF %s\tWHO\tNODE\tSTATE\tTHIS PACKET\n", e.Service)
 	for _, x := range e.Endpoints {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", x.Addr, x.Owner, x.Node, x.State, x.fate())
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", x.Addr, x.Owner, x.Node, x.State, x.Fate())
 	}
 	_ = t.Flush()
 }
 
-// fate tells what the load balancer did with the endpoint.
-func (x *Endpoint) fate() string {
+// Fate tells what the load balancer did with the endpoint.
+func (x *Endpoint) Fate() string {
 	switch {
 	case x.Chosen:
 		return "goes there"

@@ -1,0 +1,27 @@
+package explain
+
+import "hairpin/walk"
+
+// Hop is a step with where it happened and what it did to the packet.
+type Hop struct {
+	walk.Step
+	Place  Place
+	Change string // the packet before and after, empty when it stayed as it was
+}
+
+// There gives the packet's hops.
+func (e *Explanation) There() []Hop { return hops(e.Trace.Sent, e.Trace.Forward) }
+
+// Back gives the reply's hops, and the reply as it was sent.
+func (e *Explanation) Back() ([]Hop, walk.Packet) {
+	return hops(e.replied(), e.Trace.Reply), e.replied()
+}
+
+func hops(before walk.Packet, list []walk.Step) []Hop {
+	out := make([]Hop, len(list))
+	for i := range list {
+		out[i] = Hop{Step: list[i], Place: PlaceOf(list[i].Stage), Change: changes(before, list[i].After)}
+		before = list[i].After
+	}
+	return out
+}

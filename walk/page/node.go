@@ -1,0 +1,225 @@
+package page
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/walk/explain"
+)
+
+// nodeView is a node and what is on it.
+type nodeView struct {
+	Name, Mode, Find string
+	Q                Query
+	Self             string // address of the page
+	Clear            string // and without what was chosen
+	Topology         *topology
+	Unplanned        bool // it is not known what the node must have
+	Sources          []choice
+	MoreSources      int
+	Services         []serviceRow
+	MoreServices     int
+	EgressIPs        []egressRow
+	Addresses        []string
+}
+
+// choice is a link that chooses something.
+type choice struct {
+	Text, Detail, Link string
+	Chosen             bool
+}
+
+type serviceRow struct {
+	Name                        string
+	Ports                       []choice
+	Addresses, NodePorts, Marks []string
+	Ready, All, Here            int
+	counted                     bool
+}
+
+type egressRow struct {
+	Name      string
+	Addresses []string
+	Pods      []string
+	More      int
+}
+
+// Node is the page of a node. state is what the node must have, or has; find is a part of the names of pods and Services, bad what
+// is wrong about the query.
+func Node(f Frame, s *cluster.Snapshot, n *cluster.Node, state datapath.State, q Query, find string, bad *explain.BadWord, problems []string) ([]byte, error) {
+	v := &nodeView{Name: n.Name, Mode: mode(s, n), Find: find, Q: q, Self: nodePath(n.Name), Clear: nodePath(n.Name), Unplanned: state.NB == nil}
+	v.Topology = draw(s, n, state, q)
+	v.sources(s, n)
+	v.services(s, n)
+	v.egress(s, n)
+	for _, a := range n.HostAddresses {
+		v.Addresses = append(v.Addresses, a.String())
+	}
+	p := &view{Frame: f, Title: n.Name, Bad: bad, Node: v}
+	return p.render(problems)
+}
+
+// source is a link that chooses where the packet starts. Who is outside asks this node.
+func (q Query) source(word, node string) choice {
+	chosen := q.From == word
+	q.From, q.Endpoint, q.Via = word, "", ""
+	if word == "outside" {
+		q.Via = node
+	}
+	return choice{Text: word, Link: q.next(node), Chosen: chosen}
+}
+
+// target is a link that chooses a Service.
+func (q Query) target(word, text, node string) choice {
+	chosen := q.To == word
+	q.To, q.Endpoint = word, ""
+	return choice{Text: text, Link: q.next(node), Chosen: chosen}
+}
+
+func podWord(p *cluster.Pod) string { return "pod/" + p.Owner.Namespace + "/" + p.Owner.Name }
+
+func (v *nodeView) sources(s *cluster.Snapshot, n *cluster.Node) {
+	add := func(word, detail string) {
+		switch {
+		case !strings.Contains(word, v.Find) && word != v.Q.From:
+		case len(v.Sources) == mostRows:
+			v.MoreSources++
+		default:
+			c := v.Q.source(word, n.Name)
+			c.Detail = detail
+			v.Sources = append(v.Sources, c)
+		}
+	}
+	var own string
+	if len(n.Addresses) > 0 {
+		own = n.Addresses[0].String()
+	}
+	add("host/"+n.Name, own)
+	add("outside", "a client beyond the wire")
+	for _, p := range s.Pods {
+		if p.Node == n.Name {
+			add(podWord(p), addrs(p.IPs))
+		}
+	}
+}
+
+func addrs[T fmt.Stringer](list []T) string {
+	words := make([]string, len(list))
+	for i, a := range list {
+		words[i] = a.String()
+	}
+	return strings.Join(words, " · ")
+}
+
+// services lists the Services, one row each; what is counted is of its first family and port.
+func (v *nodeView) services(s *cluster.Snapshot, n *cluster.Node) {
+	var row *serviceRow
+	flush := func() {
+		switch {
+		case row == nil || !strings.Contains(row.Name, v.Find):
+		case len(v.Services) == mostRows:
+			v.MoreServices++
+		default:
+			row.finish(v.Q, n.Name)
+			v.Services = append(v.Services, *row)
+		}
+	}
+	for _, f := range s.Frontends {
+		if name := f.Owner.Namespace + "/" + f.Owner.Name; row == nil || row.Name != name {
+			flush()
+			row = &serviceRow{Name: name}
+		}
+		row.add(n, f)
+	}
+	flush()
+}
+
+func (r *serviceRow) add(n *cluster.Node, f *cluster.Frontend) {
+	once := func(list *[]string, word string) {
+		if !slices.Contains(*list, word) {
+			*list = append(*list, word)
+		}
+	}
+	once(&r.Addresses, f.ClusterIP.String())
+	for _, a := range slices.Concat(f.ExternalIPs, f.LoadBalancerIPs) {
+		once(&r.Addresses, a.String())
+	}
+	if f.NodePort != 0 {
+		once(&r.NodePorts, strconv.Itoa(int(f.NodePort)))
+	}
+	for _, m := range []struct {
+		is   bool
+		word string
+	}{{f.ExternalLocal, "external: Local"}, {f.InternalLocal, "internal: Local"}, {f.Affinity != 0, "sticky"}, {f.Restricted, "restricted"}} {
+		if m.is {
+			once(&r.Marks, m.word)
+		}
+	}
+	word := portWord(f)
+	text := fmt.Sprintf("%d/%s", f.Port, f.Protocol)
+	if !slices.ContainsFunc(r.Ports, func(c choice) bool { return c.Detail == word }) {
+		r.Ports = append(r.Ports, choice{Text: text, Detail: word})
+	}
+	if r.counted {
+		return
+	}
+	r.counted, r.All = true, len(f.Backends)
+	for _, b := range f.Backends {
+		if b.Ready {
+			r.Ready++
+		}
+		if b.Node == n.Name || n.HasAddress(b.Addr) {
+			r.Here++
+		}
+	}
+}
+
+// finish makes the links: the port stands in them where there are several.
+func (r *serviceRow) finish(q Query, node string) {
+	for i, p := range r.Ports {
+		word := "svc/" + r.Name
+		if len(r.Ports) > 1 {
+			word += ":" + p.Detail
+		}
+		r.Ports[i] = q.target(word, p.Text, node)
+	}
+}
+
+// egress lists the EgressIPs that this node carries an address of, or that pods of it leave with.
+func (v *nodeView) egress(s *cluster.Snapshot, n *cluster.Node) {
+	const mostPods = 5
+	labels := map[string]map[string]string{}
+	for _, ns := range s.Namespaces {
+		labels[ns.Name] = ns.Labels
+	}
+	for _, e := range s.EgressIPs {
+		r := egressRow{Name: e.Owner.Name}
+		carries := false
+		for _, a := range e.Assigned {
+			r.Addresses = append(r.Addresses, a.Address.String()+" on "+a.Node)
+			carries = carries || a.Node == n.Name
+		}
+		for _, a := range e.Addresses {
+			if !slices.ContainsFunc(e.Assigned, func(x cluster.Assignment) bool { return x.Address == a }) {
+				r.Addresses = append(r.Addresses, a.String()+" on no node")
+			}
+		}
+		for _, p := range s.Pods {
+			if p.Node != n.Name || !e.Namespaces.Matches(labels[p.Owner.Namespace]) || !e.Pods.Matches(p.Labels) {
+				continue
+			}
+			if len(r.Pods) == mostPods {
+				r.More++
+				continue
+			}
+			r.Pods = append(r.Pods, podWord(p))
+		}
+		if carries || len(r.Pods) > 0 {
+			v.EgressIPs = append(v.EgressIPs, r)
+		}
+	}
+}

@@ -1,0 +1,172 @@
+package page
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"hairpin/walk/explain"
+)
+
+// Query is a question as it stands in the address of a page. The words are those of `hairpin explain`.
+type Query struct {
+	From, To, Proto, Family, Endpoint, Via string
+	NodePort, Live                         bool
+}
+
+// longest is how many bytes a field may have: more than the longest name of Kubernetes with its namespace and port.
+const longest = 400
+
+// fields of the form that stand in no address: they are other ways to say from and to.
+const (
+	formAddress = "address"
+	formClient  = "client"
+)
+
+func (q *Query) words() []struct {
+	key string
+	to  *string
+} {
+	return []struct {
+		key string
+		to  *string
+	}{{"from", &q.From}, {"to", &q.To}, {"proto", &q.Proto}, {"family", &q.Family}, {"endpoint", &q.Endpoint}, {"via", &q.Via}}
+}
+
+func (q *Query) switches() []struct {
+	key string
+	to  *bool
+} {
+	return []struct {
+		key string
+		to  *bool
+	}{{"node-port", &q.NodePort}, {"live", &q.Live}}
+}
+
+// ParseQuery reads the query of an address. extra are further keys that the page knows.
+func ParseQuery(v url.Values, extra ...string) (Query, *explain.BadWord) {
+	var q Query
+	known := append([]string{formAddress, formClient}, extra...)
+	for _, w := range q.words() {
+		*w.to = strings.TrimSpace(v.Get(w.key))
+		known = append(known, w.key)
+	}
+	for _, s := range q.switches() {
+		known = append(known, s.key)
+		switch value := v.Get(s.key); value {
+		case "":
+		case "1":
+			*s.to = true
+		default:
+			return q, &explain.BadWord{Field: s.key, Word: short(value), Err: errors.New("must be 1, or be left out")}
+		}
+	}
+	var keys []string
+	for key := range v {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		switch values := v[key]; {
+		case !slices.Contains(known, key):
+			return q, &explain.BadWord{Field: short(key), Word: short(v.Get(key)), Err: fmt.Errorf("there is no such field; there are %s", strings.Join(known, ", "))}
+		case len(values) > 1:
+			return q, &explain.BadWord{Field: key, Word: short(values[1]), Err: errors.New("stands there twice")}
+		case len(values[0]) > longest:
+			return q, &explain.BadWord{Field: key, Word: short(values[0]), Err: fmt.Errorf("is longer than %d bytes", longest)}
+		}
+	}
+	if a := strings.TrimSpace(v.Get(formAddress)); a != "" {
+		q.To = a
+	}
+	if c := strings.TrimSpace(v.Get(formClient)); c != "" && q.From == "outside" {
+		q.From += "/" + c
+	}
+	return q, nil
+}
+
+func short(s string) string {
+	if len(s) > 60 {
+		return strings.ToValidUTF8(s[:60], "") + "…"
+	}
+	return s
+}
+
+// Encode writes the query so that people can read it: without what is empty, always in the same order.
+func (q Query) Encode() string {
+	var parts []string
+	for _, w := range q.words() {
+		if *w.to != "" {
+			parts = append(parts, w.key+"="+escape(*w.to))
+		}
+	}
+	for _, s := range q.switches() {
+		if *s.to {
+			parts = append(parts, s.key+"=1")
+		}
+	}
+	return strings.Join(parts, "&")
+}
+
+// escape is url.QueryEscape, but for what a query may hold as it is (RFC 3986, 3.4).
+func escape(s string) string {
+	return strings.NewReplacer("%2F", "/", "%3A", ":").Replace(url.QueryEscape(s))
+}
+
+// At is the address of a page with the query.
+func (q Query) At(path string) string {
+	if e := q.Encode(); e != "" {
+		return path + "?" + e
+	}
+	return path
+}
+
+// Link is the address of the packet's way.
+func (q Query) Link() string { return q.At("/walk") }
+
+// Picture is the address of the picture alone.
+func (q Query) Picture() string { return q.At("/walk.svg") }
+
+// next is where a choice leads: to the packet's way when both ends are chosen, else to the node's page to choose the
+// other one.
+func (q Query) next(node string) string {
+	if q.From != "" && q.To != "" {
+		return q.Link()
+	}
+	return q.At(nodePath(node))
+}
+
+func nodePath(name string) string { return "/node/" + url.PathEscape(name) }
+
+// Command is what to type for the same.
+func (q Query) Command(flags []string) string {
+	words := []string{"hairpin explain"}
+	for _, f := range flags {
+		words = append(words, quote(f))
+	}
+	words = append(words, quote(q.From), quote(q.To))
+	for _, w := range q.words() {
+		if w.key != "from" && w.key != "to" && *w.to != "" {
+			words = append(words, "--"+w.key+" "+quote(*w.to))
+		}
+	}
+	for _, s := range q.switches() {
+		if *s.to {
+			words = append(words, "--"+s.key)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// quote makes one word of a shell.
+func quote(s string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("/.:_-@%+,", r)
+	}
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

@@ -1,0 +1,265 @@
+package page
+
+import (
+	"html/template"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hairpin/cluster"
+	"hairpin/walk"
+	"hairpin/walk/explain"
+)
+
+// Answer is what became of a question.
+type Answer struct {
+	Explanation *explain.Explanation
+	Fault       *explain.Fault // what is really there differs from what must be
+	Notes       []string       // what could not be asked
+}
+
+// walkView is the form and, when it is filled in, the answer.
+type walkView struct {
+	Q        Query
+	Sources  []group
+	Targets  []group
+	Nodes    []string
+	Families []string
+	Protos   []string
+	Long     bool // too many sources or Services to choose from a list
+	Result   *result
+}
+
+// group is a part of a list to choose from.
+type group struct {
+	Label   string
+	Options []option
+}
+
+type option struct {
+	Value  string
+	Chosen bool
+}
+
+type result struct {
+	*explain.Explanation
+	Fault     *explain.Fault
+	Notes     []string
+	Picture   template.HTML
+	Command   string
+	Endpoints []endpointRow
+	Ways      []wayView
+	Families  []choice
+	Live      *choice
+	Beliefs   []belief
+	// PictureLink is the picture's own address.
+	PictureLink string
+}
+
+// belief is what one host's kernel sees.
+type belief struct {
+	Node        string
+	Connections []explain.Believed
+}
+
+type endpointRow struct {
+	explain.Endpoint
+	Link string
+}
+
+type wayView struct {
+	Title  string
+	Packet walk.Packet
+	Places []placeView
+}
+
+// placeView is some hops in one place.
+type placeView struct {
+	Node, Name, Kind, Class string
+	Hops                    []hopView
+}
+
+type hopView struct {
+	explain.Hop
+	Number  int
+	Choices string
+	Fault   bool
+}
+
+// longList is from how many entries on a list is no list to choose from any more.
+const longList = 400
+
+// Walk is the page of a packet's way: with an Answer, or with what is wrong about the question, or with neither when it has
+// not been asked yet.
+func Walk(f Frame, s *cluster.Snapshot, q Query, a *Answer, bad *explain.BadWord, problems []string) ([]byte, error) {
+	v := &walkView{Q: q, Families: []string{"", "4", "6"}, Protos: []string{"", "tcp", "udp", "sctp"}}
+	v.lists(s)
+	title := "Follow a packet"
+	if a != nil {
+		v.Result = newResult(f, s, q, a)
+		title = q.From + " → " + q.To
+	}
+	if bad != nil { // the command line's word for the field is not the form's
+		bad = &explain.BadWord{Field: strings.ToLower(strings.TrimLeft(bad.Field, "-")), Word: bad.Word, Err: bad.Err}
+	}
+	p := &view{Frame: f, Title: title, Bad: bad, Walk: v}
+	return p.render(problems)
+}
+
+// lists fills in what can be chosen.
+func (v *walkView) lists(s *cluster.Snapshot) {
+	if v.Long = len(s.Pods)+len(s.Nodes) > longList || len(s.Frontends) > 2*longList; v.Long {
+		return
+	}
+	at := map[string][]option{}
+	for _, p := range s.Pods {
+		at[p.Node] = append(at[p.Node], option{podWord(p), podWord(p) == v.Q.From})
+	}
+	v.Sources = []group{{"anywhere else", []option{option{"outside", v.Q.From == "outside"}}}}
+	for _, n := range s.Nodes {
+		v.Nodes = append(v.Nodes, n.Name)
+		v.Sources = append(v.Sources, group{n.Name, append([]option{option{"host/" + n.Name, v.Q.From == "host/"+n.Name}}, at[n.Name]...)})
+	}
+	var ports []string
+	var last *cluster.Frontend
+	flush := func() {
+		if last == nil {
+			return
+		}
+		if len(ports) == 1 {
+			ports[0] = ""
+		}
+		g := &v.Targets[len(v.Targets)-1]
+		for _, p := range ports {
+			word := strings.TrimSuffix("svc/"+last.Owner.Namespace+"/"+last.Owner.Name+":"+p, ":")
+			g.Options = append(g.Options, option{word, word == v.Q.To})
+		}
+		ports = nil
+	}
+	for _, f := range s.Frontends {
+		if last == nil || last.Owner != f.Owner {
+			flush()
+			if last == nil || last.Owner.Namespace != f.Owner.Namespace {
+				v.Targets = append(v.Targets, group{Label: f.Owner.Namespace})
+			}
+			last = f
+		}
+		if p := portWord(f); !slices.Contains(ports, p) {
+			ports = append(ports, p)
+		}
+	}
+	flush()
+	v.Sources, v.Targets = asAsked(v.Sources, v.Q.From), asAsked(v.Targets, v.Q.To)
+}
+
+// asAsked adds what was asked for, when it is none of the list.
+func asAsked(list []group, word string) []group {
+	if word == "" || slices.ContainsFunc(list, func(g group) bool { return slices.Contains(g.Options, option{word, true}) }) {
+		return list
+	}
+	return append([]group{{"as asked", []option{{word, true}}}}, list...)
+}
+
+// portWord names a port of a Service.
+func portWord(f *cluster.Frontend) string {
+	if f.PortName != "" {
+		return f.PortName
+	}
+	return strconv.Itoa(int(f.Port))
+}
+
+// More tells whether one of the less usual fields says something.
+func (v *walkView) More() bool { return v.Q.Proto != "" || v.Q.Via != "" || v.Q.NodePort }
+
+func newResult(f Frame, s *cluster.Snapshot, q Query, a *Answer) *result {
+	e := a.Explanation
+	r := &result{Explanation: e, Fault: a.Fault, Notes: a.Notes, Picture: template.HTML(e.Drawing()), Command: q.Command(f.Flags)} // Drawing escapes
+	for _, x := range e.Endpoints {
+		p := q
+		p.Endpoint = x.Addr.String()
+		r.Endpoints = append(r.Endpoints, endpointRow{x, p.Link()})
+	}
+	back, reply := e.Back()
+	r.Ways = append(r.Ways, way("There", e.Trace.Sent, e.There(), a.Fault, ""))
+	if len(back) > 0 {
+		r.Ways = append(r.Ways, way("Back", reply, back, a.Fault, "reply: "))
+	}
+	for _, fam := range families(s, e) {
+		p := q
+		p.Family, p.Endpoint = fam, ""
+		r.Families = append(r.Families, choice{Text: "IPv" + fam, Link: p.Link(), Chosen: e.Trace.Sent.Dst.Is4() == (fam == "4")})
+	}
+	r.PictureLink = q.Picture()
+	for _, b := range e.Believed {
+		if n := len(r.Beliefs); n == 0 || r.Beliefs[n-1].Node != b.Node {
+			r.Beliefs = append(r.Beliefs, belief{Node: b.Node})
+		}
+		last := &r.Beliefs[len(r.Beliefs)-1]
+		last.Connections = append(last.Connections, b)
+	}
+	if f.Live {
+		p := q
+		p.Live = !q.Live
+		r.Live = &choice{Text: "what is really there", Link: p.Link(), Chosen: q.Live}
+	}
+	return r
+}
+
+// families are those in which the Service can be asked, when there are two.
+func families(s *cluster.Snapshot, e *explain.Explanation) []string {
+	name, _, _ := strings.Cut(e.Service, ":")
+	var four, six bool
+	for _, f := range s.Frontends {
+		if f.Owner.Namespace+"/"+f.Owner.Name == name && strings.HasPrefix(e.Question.To, "svc/") {
+			four, six = four || f.Family == cluster.IPv4, six || f.Family == cluster.IPv6
+		}
+	}
+	if four && six {
+		return []string{"4", "6"}
+	}
+	return nil
+}
+
+// way puts hops together that happen in one place.
+func way(title string, sent walk.Packet, hops []explain.Hop, fault *explain.Fault, prefix string) wayView {
+	w := wayView{Title: title, Packet: sent}
+	for i, h := range hops {
+		p := placeView{Node: h.Node, Name: h.Place.Name}
+		p.Kind, p.Class = kinds(h.Place.Kind)
+		if p.Name == "" {
+			p.Name = h.Stage
+		}
+		if n := len(w.Places); n == 0 || w.Places[n-1].Node != p.Node || w.Places[n-1].Name != p.Name {
+			w.Places = append(w.Places, p)
+		}
+		x := hopView{Hop: h, Number: i + 1, Fault: fault != nil && fault.Node == h.Node && fault.Stage == prefix+h.Stage}
+		var words []string
+		for _, c := range h.Choices {
+			words = append(words, c.String())
+		}
+		if len(words) > 1 {
+			x.Choices = strings.Join(words, ", ")
+		}
+		last := &w.Places[len(w.Places)-1]
+		last.Hops = append(last.Hops, x)
+	}
+	return w
+}
+
+// kinds gives the kind of a place in words, and the class that colours it.
+func kinds(k explain.Kind) (words, class string) {
+	switch k {
+	case explain.Host:
+		return "kernel", "host"
+	case explain.Bridge:
+		return "bridge", "bridge"
+	case explain.Switch:
+		return "logical switch", "switch"
+	case explain.Router:
+		return "logical router", "router"
+	case explain.Tunnel:
+		return "tunnel", "tunnel"
+	case explain.Unknown:
+	}
+	return "place", "unknown"
+}
