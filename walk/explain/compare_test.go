@@ -3,6 +3,7 @@ package explain_test
 import (
 	"encoding/xml"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -77,6 +78,23 @@ func TestRefused(t *testing.T) {
 	wellFormed(t, e.SVG())
 }
 
+// upright tells that every way goes level or straight up and down.
+func upright(t *testing.T, picture string) {
+	t.Helper()
+	corner := regexp.MustCompile(`[ML](\d+) (\d+)`)
+	for _, d := range regexp.MustCompile(`class="(?:there|back)" d="([^"]*)"`).FindAllStringSubmatch(picture, -1) {
+		list := corner.FindAllStringSubmatch(d[1], -1)
+		for i := 1; i < len(list); i++ {
+			if list[i][1] != list[i-1][1] && list[i][2] != list[i-1][2] {
+				t.Errorf("a way goes aslant: %s", d[1])
+			}
+		}
+		if len(list) < 2 || corner.ReplaceAllString(d[1], "") != "" {
+			t.Errorf("not a way within the picture: %q", d[1])
+		}
+	}
+}
+
 // A picture is XML, shows every node on the way, and has a number and a line for each translation.
 func TestPicture(t *testing.T) {
 	w, s := demo(t)
@@ -87,6 +105,7 @@ func TestPicture(t *testing.T) {
 		e := answer(t, w, s, c[0], c[1])
 		picture := e.SVG()
 		wellFormed(t, picture)
+		upright(t, picture)
 		for _, step := range slices.Concat(e.Trace.Forward, e.Trace.Reply) {
 			if step.Node != "" && !strings.Contains(picture, ">"+step.Node+"<") {
 				t.Errorf("%s: node %s is not shown", c, step.Node)

@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"html"
+	"slices"
 	"strings"
 
 	"hairpin/walk"
@@ -21,6 +22,9 @@ func Style() string { return style }
 func (e *Explanation) draw(style string) string {
 	d := newDrawing(e)
 	d.place()
+	d.route() // where things are tells which ways turn where,
+	d.place() // and that how high they must be
+	d.route()
 	return d.text(style)
 }
 
@@ -37,35 +41,33 @@ const (
 	letter     = 8   // width of a letter of the verdict, at most
 	small      = 7   // and of the legend
 	labelWidth = 132 // of a box in the right lane; ways pass beside the label
+	firstLane  = 28  // from the top of a box to the first way that turns within
+	laneGap    = 20
+	lastLane   = 14 // and from the last to its bottom
 )
 
 // box is something that packets pass, or a spanning bar that several nodes share.
 type box struct {
 	label      string
 	x, y, w, h int
-	label0     int // width that the label takes; 0: it stands above the ways
-	visits     int // how often it is passed
-	passed     int // how often so far, while drawing
-	bar        bool
-}
-
-// channel gives the next of the places, side by side, at which ways pass the box.
-func (b *box) channel() (x, y int) {
-	b.passed++
-	return b.x + b.label0 + (b.w-b.label0)*b.passed/(b.visits+1), b.y + b.h/2
+	label0     int // width that the label takes: ways go up and down beside it
+	turns      int // how many ways turn within
+	bar, used  bool
 }
 
 // visit is one passage of a box.
 type visit struct {
 	box    *box
 	badges []int // numbers of what is translated there
+	lane   int   // of the turns within the box, from below
 }
 
 // way is the packet's, or the reply's.
 type way struct {
 	class  string
 	visits []visit
-	lost   bool // it ends before its goal
+	runs   []*run // between visits
+	lost   bool   // it ends before its goal
 }
 
 // column is one node.
@@ -249,37 +251,53 @@ func row(label, node string) int {
 	return rowBridge
 }
 
-// tops gives the height of each row: rows that no node needs take no place.
+// top is where the first row of boxes begins: below the tunnels, if there are any.
+func (d *drawing) top() int {
+	if d.tunnel.used {
+		return firstRow
+	}
+	return firstRow - 28
+}
+
+// tops gives the top of each row: rows that no node needs take no place, others as much as the ways that turn there.
 func (d *drawing) tops() (top [rowLeft]int) {
-	var used [rowLeft + 1]bool
+	var height [rowLeft + 1]int
 	for _, c := range d.nodes {
 		for _, b := range c.order {
-			used[row(b.label, c.name)] = true
+			r := row(b.label, c.name)
+			height[r] = max(height[r], b.needs())
 		}
 		if len(c.pods) > 0 {
-			used[rowPods] = true
+			height[rowPods] = boxHeight
 		}
 		// The left lane needs room beside the rows: the transit switch beside the cluster router, the host below.
-		if c.boxes["transit_switch"] != nil {
-			used[rowCluster] = true
+		if b := c.boxes["transit_switch"]; b != nil {
+			height[rowCluster] = max(height[rowCluster], b.needs())
 		}
 		if c.boxes["host"] != nil {
-			used[rowGateway], used[rowExternal] = true, true
+			height[rowGateway], height[rowExternal] = max(height[rowGateway], boxHeight), max(height[rowExternal], boxHeight)
 		}
 	}
-	y := firstRow
+	y := d.top()
 	for i := range top {
 		top[i] = y
-		if used[i] {
-			y += boxHeight + rowGap
+		if height[i] > 0 {
+			y += height[i] + rowGap
 		}
 	}
 	return top
 }
 
+// needs is the height that a box must have for what turns within.
+func (b *box) needs() int {
+	if b.turns == 0 {
+		return boxHeight
+	}
+	return firstLane + (b.turns-1)*laneGap + lastLane
+}
+
 // place gives every box its place.
 func (d *drawing) place() {
-	d.count()
 	x, top := margin, d.tops()
 	if d.outside != nil {
 		d.outside.w, d.outside.h = 90, 2*boxHeight
@@ -291,7 +309,18 @@ func (d *drawing) place() {
 		x += nodeWidth + nodeGap
 	}
 	d.width = max(x-nodeGap+margin, 760)
-	d.wire.x, d.wire.y, d.wire.w = margin, top[rowBridge]+boxHeight+44, d.width-2*margin
+	below := -rowGap // no bridge, and no wire
+	for _, c := range d.nodes {
+		for _, b := range c.order {
+			if row(b.label, c.name) == rowBridge {
+				below = max(below, b.h)
+			}
+		}
+	}
+	d.wire.x, d.wire.y, d.wire.w = margin, top[rowBridge]+below+44, d.width-2*margin
+	if !d.wire.used {
+		d.wire.y -= 8
+	}
 	d.tunnel.x, d.tunnel.y, d.tunnel.w = margin, 50, d.width-2*margin
 	if d.outside != nil {
 		d.outside.y = d.wire.y - d.outside.h - 24
@@ -312,13 +341,13 @@ func (c *column) place(x int, top [rowLeft]int) {
 		b.x, b.y = right+i*(b.w+8), top[rowPods]-12
 	}
 	for _, b := range c.order {
-		if b.w != 0 {
-			continue // a pod
+		if slices.Contains(c.pods, b) {
+			continue
 		}
-		b.h = boxHeight
+		b.h = b.needs()
 		switch r := row(b.label, c.name); {
 		case b.label == "host":
-			b.x, b.y, b.w = x+14, top[rowGateway], leftLane
+			b.x, b.y, b.w, b.label0 = x+14, top[rowGateway], leftLane, 36
 			b.h = top[rowBridge] - rowGap - b.y
 		case r == rowLeft:
 			b.x, b.y, b.w, b.label0 = x+14, top[rowCluster], leftLane, 92
@@ -326,15 +355,6 @@ func (c *column) place(x int, top [rowLeft]int) {
 			b.x, b.y, b.w, b.label0 = x+14, top[r], nodeWidth-28, 44
 		default:
 			b.x, b.y, b.w, b.label0 = right, top[r], width, labelWidth
-		}
-	}
-}
-
-// count tells every box how often it is passed, so that the ways do not lie on each other.
-func (d *drawing) count() {
-	for _, w := range d.ways {
-		for _, v := range w.visits {
-			v.box.visits++
 		}
 	}
 }

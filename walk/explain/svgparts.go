@@ -14,7 +14,7 @@ svg{--paper:#ffffff;--ink:#1f2328;--faint:#59636e;--line:#8c959f;--node:#f6f8fa;
 text{font:13px ui-sans-serif,system-ui,"DejaVu Sans",sans-serif;fill:var(--ink)}
 .title{font-size:15px;font-weight:600}.faint{fill:var(--faint);font-size:12px}.verdict{font-weight:600}.label{paint-order:stroke;stroke:var(--box);stroke-width:4px;stroke-linejoin:round}
 .paper{fill:var(--paper)}.node{fill:var(--node);stroke:var(--line)}.box{fill:var(--box);stroke:var(--line)}.bar{stroke:var(--line);stroke-width:14;stroke-linecap:round;opacity:.35}
-.there{fill:none;stroke:var(--there);stroke-width:2.5}.back{fill:none;stroke:var(--back);stroke-width:2.5;stroke-dasharray:7 5}
+.there{fill:none;stroke:var(--there);stroke-width:2.5;stroke-linejoin:round}.back{fill:none;stroke:var(--back);stroke-width:2.5;stroke-linejoin:round;stroke-dasharray:7 5}
 .t-there,.b-there{fill:var(--there)}.t-back,.b-back{fill:var(--back)}.number{fill:var(--paper);font-size:11px;font-weight:700;text-anchor:middle}
 .lost{stroke:var(--bad);stroke-width:4}`
 
@@ -34,7 +34,7 @@ func (d *drawing) nodesTo(b *strings.Builder) {
 		x += d.outside.w + nodeGap
 	}
 	for _, c := range d.nodes {
-		top := firstRow - 34
+		top := d.top() - 34
 		fmt.Fprintf(b, "<rect class=\"node\" x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"8\"/>\n", x, top, nodeWidth, d.wire.y-top-24)
 		text(b, "faint", x+10, top+18, c.name)
 		for _, x := range c.order {
@@ -46,7 +46,7 @@ func (d *drawing) nodesTo(b *strings.Builder) {
 		boxTo(b, d.outside)
 	}
 	for _, bar := range []*box{d.wire, d.tunnel} {
-		if bar.visits > 0 {
+		if bar.used {
 			fmt.Fprintf(b, "<line class=\"bar\" x1=\"%d\" y1=\"%d\" x2=\"%d\" y2=\"%d\"/>\n", bar.x, bar.y, bar.x+bar.w, bar.y)
 			text(b, "faint", bar.x+bar.w-50, bar.y-10, bar.label)
 		}
@@ -66,63 +66,29 @@ func (d *drawing) labelsTo(b *strings.Builder) {
 		all = append(all, d.outside)
 	}
 	for _, x := range all {
-		y := x.y + 15
-		if x.label0 > 0 {
+		y := x.y + 16
+		if x.h == boxHeight {
 			y = x.y + x.h/2 + 4
 		}
 		text(b, "faint label", x.x+7, y, x.label)
 	}
 }
 
-// point is a place that a way goes through.
-type point struct {
-	x, y   int
-	badges []int
-}
-
-// points lays a way through its boxes. A bar is entered and left where the boxes beside it are; there and back lie beside
-// each other on it.
-func points(w *way) []point {
-	var list []point
-	beside := 4
-	if w.class == "there" {
-		beside = -4
-	}
-	for _, v := range w.visits {
-		if v.box.bar {
-			list = append(list, point{-1, v.box.y + beside, v.badges})
-			continue
-		}
-		x, y := v.box.channel()
-		list = append(list, point{x, y, v.badges})
-	}
-	var out []point
-	for i, p := range list {
-		if p.x >= 0 {
-			out = append(out, p)
-			continue
-		}
-		for _, k := range []int{i - 1, i + 1} {
-			if k >= 0 && k < len(list) && list[k].x >= 0 {
-				out = append(out, point{list[k].x, p.y, p.badges})
-				p.badges = nil
-			}
-		}
-	}
-	return out
-}
-
 func (d *drawing) wayTo(b *strings.Builder, w *way) {
-	list := points(w)
+	list := w.corners()
 	var path strings.Builder
 	for i, p := range list {
 		fmt.Fprintf(&path, "%c%d %d", "ML"[min(i, 1)], p.x, p.y)
 	}
+	fmt.Fprintf(b, "<circle class=\"b-%s\" cx=\"%d\" cy=\"%d\" r=\"4\"/>", w.class, list[0].x, list[0].y)
 	fmt.Fprintf(b, "<path class=\"%s\" d=\"%s\" marker-end=\"url(#%s)\"/>\n", w.class, path.String(), w.class)
-	for _, p := range list {
-		for i, n := range p.badges {
-			x := p.x + 18*i
-			fmt.Fprintf(b, "<circle class=\"b-%s\" cx=\"%d\" cy=\"%d\" r=\"9\"/><text class=\"number\" x=\"%d\" y=\"%d\">%d</text>\n", w.class, x, p.y, x, p.y+4, n)
+	for i := range w.visits {
+		v := &w.visits[i]
+		x, y := w.middle(i)
+		x -= 9 * (len(v.badges) - 1)
+		for k, n := range v.badges {
+			x := x + 18*k
+			fmt.Fprintf(b, "<circle class=\"b-%s\" cx=\"%d\" cy=\"%d\" r=\"9\"/><text class=\"number\" x=\"%d\" y=\"%d\">%d</text>\n", w.class, x, y, x, y+4, n)
 		}
 	}
 	if end := list[len(list)-1]; w.lost {
