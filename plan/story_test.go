@@ -31,7 +31,7 @@ var update = flag.Bool("update", false, "rewrite the stories' wanted states and 
 //	walk FROM PROTOCOL ADDRESS      the way of a packet and its reply. FROM is host/NODE, pod/NAMESPACE/NAME or
 //	                                outside/ADDRESS, or outside/ADDRESS@NODE if the network routes to that node;
 //	                                "prefer ADDRESS …" at the end chooses endpoints
-//	document walk …                 the rules and conntrack entries that a document names for that walk (walks_test.go)
+//	document FILE walk …            the rules and conntrack entries that a document names for that walk (walks_test.go)
 //
 // All but objects.yaml and document are computed; `make golden` rewrites them, and docs/walks.
 func TestStories(t *testing.T) {

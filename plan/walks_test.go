@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,12 +24,21 @@ type library struct {
 	told  int // stories
 	files map[string]string
 	index map[string]string // page to its first words
-	// differences are those between the documents' walks and ours, by story.
-	differences map[string][]string
+	// differences are those between the documents' walks and ours, by document and story.
+	differences map[string]map[string][]string
+}
+
+// documents are those whose walks stand beside ours, and what there is to say about the whole.
+var documents = []struct{ name, about string }{
+	{"host-to-service.md", "Its use cases are walked, flow by flow and connection by connection. Cookies differ in their upper half, which says what feature a flow belongs to; ports have other names."},
+	{"egress-ip.md", "Policies, address sets and NAT rows are compared where a packet meets them. A pod's packet whose address could not be translated does not leave the node: where the document lets the node's own pods out with the address that they have (priority 109), ours has the drop of priority 104 for all."},
+	{"node-local-access-dgp.md", "A proposal that adds a distributed gateway port. Pods reach their own node as it says, by a policy of the cluster router. The host's own way differs as a whole: it is that of host-to-service.md, which needs no such port."},
+	{"nodeport-antrea.md", "The design of another system, for another data plane. What is shared is the contract: from where, by which policy, to which endpoint, and whether the source is kept. [nodeport.md](../nodeport.md) has all twelve cases of it, and tests send them. Here is what carries the packet instead."},
+	{"detached-gateway.md", "Addresses are those of the story: 172.18.0.3 for the document's 10.89.0.3."},
 }
 
 func newLibrary() *library {
-	return &library{files: map[string]string{}, index: map[string]string{}, differences: map[string][]string{}}
+	return &library{files: map[string]string{}, index: map[string]string{}, differences: map[string]map[string][]string{}}
 }
 
 // add makes the page of a story that has walks: each with its steps, the first with a picture, and beside the document's
@@ -56,21 +66,32 @@ func (l *library) add(t *testing.T, name string, archive *txtar.Archive, s *stor
 			l.files[picture] = e.SVG()
 		}
 		b.WriteString(e.Markdown(2, picture))
-		i := slices.IndexFunc(archive.Files, func(d txtar.File) bool { return d.Name == "document "+f.Name })
-		if i < 0 {
-			continue
+		for _, d := range documents {
+			l.beside(t, &b, d.name, name, archive, f.Name, e.Trace)
 		}
-		beside, differences, err := compare(string(archive.Files[i].Data), e.Trace)
-		if err != nil {
-			t.Errorf("%s: %v", archive.Files[i].Name, err)
-		}
-		b.WriteString(beside)
-		l.differences[name] = append(l.differences[name], differences...)
 	}
 	if pictures > 0 {
 		l.index[name] = title
 		l.files[name+".md"] = b.String()
 	}
+}
+
+// beside puts a document's walk beside ours, if the story has one.
+func (l *library) beside(t *testing.T, b *strings.Builder, document, story string, archive *txtar.Archive, walk string, trace walk.Trace) {
+	t.Helper()
+	i := slices.IndexFunc(archive.Files, func(d txtar.File) bool { return d.Name == "document "+document+" "+walk })
+	if i < 0 {
+		return
+	}
+	page, differences, err := compare(string(archive.Files[i].Data), trace)
+	if err != nil {
+		t.Errorf("%s: %v", archive.Files[i].Name, err)
+	}
+	fmt.Fprintf(b, "Beside %s:\n\n%s", document, page)
+	if l.differences[document] == nil {
+		l.differences[document] = map[string][]string{}
+	}
+	l.differences[document][story] = append(l.differences[document][story], differences...)
 }
 
 // explain is story.walk, told for a page.
@@ -83,13 +104,14 @@ func (s *story) explain(words []string) (*explain.Explanation, error) {
 	return explain.Of(s.world.Snapshot, explain.Question{From: from, To: words[2], Via: via, Protocol: trace.Sent.Protocol}, trace)
 }
 
-// A line of a document's walk: "there flow FLOW", "back flow FLOW" or "there CT src=… dst=… src=… dst=… zone=…". A line
+// A line of a document's walk: "there flow FLOW", "back flow FLOW", "there CT src=… dst=… src=… dst=… zone=…", "there seen
+// ADDRESS" for what the endpoint sees, or a rule of another kind in its tool's words, with the story's addresses. A line
 // that begins with ! says why ours is not what the line before says; one that is not needed is an error, as is one that
 // is missing.
 func compare(text string, t walk.Trace) (page string, differences []string, err error) {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	var b strings.Builder
-	b.WriteString("Beside the document:\n\n| | the document | Hairpin | |\n|---|---|---|---|\n")
+	b.WriteString("| | the document | Hairpin | |\n|---|---|---|---|\n")
 	next := map[string]int{}
 	for i, line := range lines {
 		if strings.HasPrefix(line, "!") {
@@ -103,11 +125,18 @@ func compare(text string, t walk.Trace) (page string, differences []string, err 
 			}
 		}
 		way, what, _ := strings.Cut(line, " ")
+		rule := what // as the page has it: the tool's words tell what kind it is
+		if kind, rest, _ := strings.Cut(what, " "); !slices.Contains([]string{"flow", "CT", "seen"}, kind) {
+			rule = rest
+		}
 		steps := t.Forward
 		if way == "back" {
 			steps = t.Reply
 		}
 		at, ours, same := find(what, steps, next[way])
+		if address, ok := strings.CutPrefix(what, "seen "); ok {
+			at, ours, same = -1, "`seen "+t.Verdict.Seen.Src.String()+"`", t.Verdict.Seen.Src.String() == address
+		}
 		if at >= 0 {
 			next[way] = at
 		}
@@ -115,12 +144,12 @@ func compare(text string, t walk.Trace) (page string, differences []string, err 
 		case same && why != "":
 			return "", nil, fmt.Errorf("%s: ours is the same, but the story says why it is not", line)
 		case same:
-			fmt.Fprintf(&b, "| %s | `%s` | step %d | the same |\n", way, what, at+1)
+			fmt.Fprintf(&b, "| %s | `%s` | step %d | the same |\n", way, rule, at+1)
 		case why == "":
 			return "", nil, fmt.Errorf("%s: ours is %s; the next line must say why: ! …", line, ours)
 		default:
-			fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", way, what, ours, why)
-			differences = append(differences, fmt.Sprintf("document: `%s`\n  ours: %s\n  %s", what, ours, why))
+			fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", way, rule, ours, why)
+			differences = append(differences, fmt.Sprintf("document: `%s`\n  ours: %s\n  %s", rule, ours, why))
 		}
 	}
 	return b.String() + "\n", differences, nil
@@ -130,7 +159,7 @@ func compare(text string, t walk.Trace) (page string, differences []string, err 
 // is there in its stead.
 func find(what string, steps []walk.Step, from int) (at int, ours string, same bool) {
 	kind, rest, _ := strings.Cut(what, " ")
-	instead, words := -1, "nothing"
+	instead, words, sure := -1, "nothing", false
 	for i := from; i < len(steps); i++ {
 		var mine string
 		switch kind {
@@ -142,8 +171,10 @@ func find(what string, steps []walk.Step, from int) (at int, ours string, same b
 			if mine == rest {
 				return i, "", true
 			}
-			if instead < 0 && sameTable(mine, rest) {
-				instead, words = i, fmt.Sprintf("step %d: `%s`", i+1, mine)
+			if same, near := sameTable(mine, rest); same || near && instead < 0 {
+				if instead < 0 || !sure {
+					instead, words, sure = i, fmt.Sprintf("step %d: `%s`", i+1, mine), same
+				}
 			}
 		case "CT":
 			if steps[i].Entry == "" {
@@ -156,24 +187,55 @@ func find(what string, steps []walk.Step, from int) (at int, ours string, same b
 			if a, _, _ := strings.Cut(mine, " src="); instead < 0 && strings.HasPrefix(rest, a) {
 				instead, words = i, fmt.Sprintf("step %d: `CT %s`", i+1, mine)
 			}
+		default:
+			if !ofKind(kind, steps[i].Stage) {
+				continue
+			}
+			if steps[i].Rule == rest {
+				return i, "", true
+			}
+			if instead < 0 {
+				instead, words = i, fmt.Sprintf("step %d: `%s`", i+1, steps[i].Rule)
+			}
 		}
 	}
 	return instead, words, false
 }
 
-// sameTable tells whether two flows are of one table and priority.
-func sameTable(a, b string) bool {
-	list := map[[2]uint16]bool{}
+// ofKind tells whether a rule of a kind is met at a stage. What the documents do in the host's kernel, ours may do on the
+// bridge.
+func ofKind(kind, stage string) bool {
+	switch kind {
+	case "policy":
+		return strings.HasSuffix(stage, " lr_in_policy")
+	case "nat":
+		return strings.HasSuffix(stage, " lr_out_snat")
+	case "lroute":
+		return strings.HasSuffix(stage, " lr_in_ip_routing")
+	case "lb":
+		return strings.HasSuffix(stage, " lr_in_dnat") || strings.HasSuffix(stage, " ls_in_lb")
+	case "route":
+		return stage == "ip route"
+	case "kernel":
+		return strings.HasPrefix(stage, "nft ") || strings.HasSuffix(stage, " table 0")
+	}
+	return false
+}
+
+// sameTable tells whether two flows are of one table and priority, or at least of one table.
+func sameTable(a, b string) (same, near bool) {
+	list, tables := map[[2]uint16]bool{}, map[uint16]bool{}
 	for _, text := range []string{a, b} {
 		f, err := flow.Parse("cookie=0xdeff105," + text + "\n")
 		if err != nil {
-			return false
+			return false, false
 		}
 		for k := range f.Flows {
 			list[[2]uint16{uint16(k.Table), k.Priority}] = true
+			tables[uint16(k.Table)] = true
 		}
 	}
-	return len(list) == 1
+	return len(list) == 1, len(tables) == 1
 }
 
 // withoutPorts gives the addresses, mark and zone of an entry.
@@ -226,25 +288,33 @@ func (l *library) check(t *testing.T) {
 
 // readme is the list of pages, and the page of differences.
 func (l *library) readme() {
-	var b, d strings.Builder
+	var b strings.Builder
 	b.WriteString("# Walks\n\nPackets through every table, as `hairpin explain` tells them. These pages are made from the stories that the tests run\n" +
-		"(`make golden`); a test fails when they are stale. Where host-to-service.md walks the same packet, ours stands beside it, and\n" +
-		"[differences.md](differences.md) lists where ours is another and why.\n\n")
-	d.WriteString("# Where ours differs from the documents' walks\n\nCookies differ in their upper half, which says what feature a flow belongs to; ports have other names. Beyond that:\n")
-	var names []string
-	for name := range l.index {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+		"(`make golden`); a test fails when they are stale. Where one of the five documents that Hairpin is built after walks the same packet,\n" +
+		"its rules stand beside ours, and [differences.md](differences.md) lists where ours are others and why.\n\n")
+	for _, name := range slices.Sorted(maps.Keys(l.index)) {
 		fmt.Fprintf(&b, "- [%s](%s.md): %s\n", strings.ReplaceAll(name, "-", " "), name, strings.Join(strings.Fields(l.index[name]), " "))
-		if list := l.differences[name]; len(list) > 0 {
-			fmt.Fprintf(&d, "\n## [%s](%s.md)\n\n", strings.ReplaceAll(name, "-", " "), name)
-			slices.Sort(list)
-			for _, x := range slices.Compact(list) {
+	}
+	l.files["README.md"], l.files["differences.md"] = b.String(), l.differing()
+}
+
+// differing is the page of differences.
+func (l *library) differing() string {
+	var d strings.Builder
+	d.WriteString("# Where ours differs from the documents\n\nA rule of a document stands here when a packet of the same walk meets another one in ours, with the reason. What is not listed is the\n" +
+		"same. Rules are in the words of their tools, with the addresses of the walk.\n")
+	for _, doc := range documents {
+		fmt.Fprintf(&d, "\n## %s\n\n%s\n", doc.name, doc.about)
+		for _, story := range slices.Sorted(maps.Keys(l.differences[doc.name])) {
+			list := slices.Compact(slices.Sorted(slices.Values(l.differences[doc.name][story])))
+			fmt.Fprintf(&d, "\n### [%s](%s.md)\n\n", strings.ReplaceAll(story, "-", " "), story)
+			if len(list) == 0 {
+				d.WriteString("The same.\n")
+			}
+			for _, x := range list {
 				fmt.Fprintf(&d, "- %s\n", x)
 			}
 		}
 	}
-	l.files["README.md"], l.files["differences.md"] = b.String(), d.String()
+	return d.String()
 }
