@@ -56,10 +56,21 @@ const NFTTable = "hairpin"
 // RouteProtocol marks routes of ours (`ip route … proto 85`); 85 is not assigned in iproute2's rt_protos.
 const RouteProtocol = 85
 
+// AddressProtocol marks addresses of ours on links that are the machine's (`ip address`, IFA_PROTO, Linux 5.18): egress
+// addresses on other networks than the gateway bridge's.
+const AddressProtocol = 85
+
+// EgressTables is what a link's index is added to: the route table of egress addresses on that link. OVN-Kubernetes adds
+// 1000, where administrators have tables of their own.
+const EgressTables = 85000
+
 // Policy-routing rules of ours have priorities in [RulePriorityFirst, RulePriorityLast] (egress-ip.md: 5999, 6000).
 const (
 	RulePriorityFirst = 5990
 	RulePriorityLast  = 6009
+
+	RuleStays  = 5999 // packets with MarkNodeIP go by the main table
+	RuleEgress = 6000 // a pod with an egress address goes by the table of its link
 )
 
 // ManagementPort is the host's port into the pod network (an Open vSwitch internal port on br-int).
@@ -98,6 +109,7 @@ const (
 	PolicyNodeLocal = 1004 // pod to its own node's address: through the management port
 	PolicyServices  = 1003 // pod to a cluster IP that no load balancer took: the host refuses it
 	PolicyEastWest  = 102
+	PolicyByHost    = 101 // pods of other nodes, on the node that carries their address on another network
 	PolicyEgress    = 100
 )
 

@@ -181,6 +181,9 @@ type Node struct {
 	// HostAddresses are all global addresses of the host, the secondary ones included, with their prefix lengths
 	// (annotation k8s.ovn.org/host-cidrs). Always contains Addresses, with full length where the mask is not known.
 	HostAddresses []netip.Prefix
+	// Links are the host's links to other networks than the gateway bridge's, by name (annotation k8s.ovn.org/host-links);
+	// nil where nothing is known of them.
+	Links         []HostLink
 	PodCIDRs      []netip.Prefix // spec.podCIDRs, at most one per family, IPv4 first
 	Gateway       Gateway
 	Zone          string // label topology.kubernetes.io/zone

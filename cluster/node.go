@@ -95,6 +95,7 @@ func parseNode(o *corev1.Node) (*Node, []Problem) {
 		}
 	}
 	p.hostCIDRs(o)
+	p.hostLinks(o)
 	p.gateway(o)
 	return p.node, p.problems
 }

@@ -83,6 +83,11 @@ func underlayMAC(addresses []netip.Prefix) string {
 
 // plug connects eth0 of the host with the wire. Nothing of it appears in the machine's own network namespace.
 func (h *Host) plug(ctx context.Context, mac string) error {
+	return h.plugInto(ctx, bridgeName, "eth0", mac)
+}
+
+// plugInto connects a link of the host with a bridge of the wires.
+func (h *Host) plugInto(ctx context.Context, to, link, mac string) error {
 	address, err := net.ParseMAC(mac)
 	if err != nil {
 		return err
@@ -93,15 +98,15 @@ func (h *Host) plug(ctx context.Context, mac string) error {
 	}
 	defer own.Close()
 	wire := h.lab.Host(underlayName)
-	outer := "v" + strconv.Itoa(h.holder.PID)
+	outer := "v" + strconv.Itoa(h.holder.PID) + strings.TrimPrefix(link, "eth0")
 	err = wire.Do(func() error {
-		bridge, err := netlink.LinkByName(bridgeName)
+		bridge, err := netlink.LinkByName(to)
 		if err != nil {
 			return err
 		}
 		veth := &netlink.Veth{
 			LinkAttrs: netlink.LinkAttrs{Name: outer, MasterIndex: bridge.Attrs().Index, Flags: net.FlagUp},
-			PeerName:  "eth0", PeerNamespace: netlink.NsFd(own), PeerHardwareAddr: address,
+			PeerName:  link, PeerNamespace: netlink.NsFd(own), PeerHardwareAddr: address,
 		}
 		if err := netlink.LinkAdd(veth); err != nil {
 			return fmt.Errorf("make veth pair: %w", err)
@@ -116,8 +121,34 @@ func (h *Host) plug(ctx context.Context, mac string) error {
 	if _, err := wire.Exec(ctx, "ethtool", "-K", outer, "tx", "off"); err != nil {
 		return err
 	}
-	_, err = h.inNet(ctx, "ethtool", "-K", "eth0", "tx", "off")
+	_, err = h.inNet(ctx, "ethtool", "-K", link, "tx", "off")
 	return err
+}
+
+// Join gives a host a further link, to another wire, with addresses on it. The wire is made when nobody has joined it
+// before; its name is short, such as "wire2". Nothing routes between wires.
+func (h *Host) Join(ctx context.Context, wire, link string, addresses ...netip.Prefix) error {
+	err := h.lab.Host(underlayName).Do(func() error {
+		err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: wire, Flags: net.FlagUp}})
+		if errors.Is(err, unix.EEXIST) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("make wire %s: %w", wire, err)
+	}
+	mac := underlayMAC(addresses)
+	if err := h.plugInto(ctx, wire, link, mac); err != nil {
+		return err
+	}
+	return h.Do(func() error {
+		l, err := netlink.LinkByName(link)
+		if err != nil {
+			return fmt.Errorf("find link %s: %w", link, err)
+		}
+		return configureLink(l, networkConfig{Addresses: addresses, MAC: mac})
+	})
 }
 
 // waitForAddresses waits until the holder has given the link its addresses.

@@ -79,7 +79,8 @@ type carrier struct {
 // network is one of a host's, by its prefix.
 type network struct {
 	prefix  netip.Prefix
-	primary bool // of the gateway bridge
+	primary bool              // of the gateway bridge
+	link    *cluster.HostLink // of another network; nil where the node's links are not known
 }
 
 func newAssigner(s *cluster.Snapshot, rules EgressRules) *assigner {
@@ -124,18 +125,25 @@ func unusable(n *cluster.Node, rules EgressRules) string {
 // Single addresses have none.
 func networksOf(n *cluster.Node, config *cluster.Config) []network {
 	var list []network
-	add := func(p netip.Prefix, primary bool) {
+	add := func(p netip.Prefix, primary bool, link *cluster.HostLink) {
 		if p.IsValid() && !p.IsSingleIP() {
-			list = append(list, network{p.Masked(), primary})
+			list = append(list, network{p.Masked(), primary, link})
 		}
 	}
 	if cmp.Or(n.Gateway.Mode, config.Gateway.Mode) != cluster.ModeDetached {
 		for _, p := range n.Gateway.Addresses {
-			add(p, true)
+			add(p, true, nil)
 		}
 	}
-	for _, p := range n.HostAddresses {
-		add(p, false)
+	for i := range n.Links {
+		for _, p := range n.Links[i].Addresses {
+			add(p, false, &n.Links[i])
+		}
+	}
+	if n.Links == nil {
+		for _, p := range n.HostAddresses {
+			add(p, false, nil)
+		}
 	}
 	slices.SortStableFunc(list, func(a, b network) int { return cmp.Compare(b.prefix.Bits(), a.prefix.Bits()) })
 	return list

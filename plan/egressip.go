@@ -8,6 +8,7 @@ import (
 
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/datapath"
 	"hairpin/datapath/nb"
 )
 
@@ -15,39 +16,51 @@ import (
 // labels. Pods of an EgressIP are in address sets: a pod that comes or goes changes a member, and neither policy nor NAT.
 //
 // Where a pod is, a policy sends what it says to the world to the nodes that carry its addresses. There, the gateway router
-// translates it, or, while it does not know the pod yet, hands it on to the bridge's drop flow.
+// translates it, or, while it does not know the pod yet, hands it on to the bridge's drop flow. An address of another
+// network than the gateway bridge's is the host's to translate (egressip_host.go).
 type egressPlan struct {
 	selection *selection
-	parts     map[string]nb.State // by EgressIP, where there is something
-	shared    nb.State
+	parts     map[string]egressPart // by EgressIP, where there is something
+	shared    datapath.State
+}
+
+// egressPart is what one EgressIP needs of the planned node.
+type egressPart struct {
+	rows    nb.State
+	byHost  []byHost
+	guarded []netip.Prefix // pods that must not leave by the host as others do
+	owner   cluster.Owner
 }
 
 func newEgress() *egressPlan {
-	return &egressPlan{selection: newSelection(), parts: map[string]nb.State{}}
+	return &egressPlan{selection: newSelection(), parts: map[string]egressPart{}}
 }
 
-// update takes a new Snapshot and gives the rows that go and those that come; a row in both may be the same.
-func (g *egressPlan) update(s *cluster.Snapshot, env *Env) (gone, come nb.State) {
-	gone, come = nb.State{}, nb.State{}
+// update takes a new Snapshot and gives what goes and what comes; what is in both may be the same.
+func (g *egressPlan) update(s *cluster.Snapshot, env *Env) (gone, come datapath.State) {
+	gone.NB, come.NB = nb.State{}, nb.State{}
 	touched := g.selection.update(s)
 	if len(touched) == 0 {
 		return gone, come
 	}
 	for name := range touched {
-		gone.Add(rowsOf(g.parts[name])...)
+		gone.NB.Add(rowsOf(g.parts[name].rows)...)
 		delete(g.parts, name)
 		i, found := slices.BinarySearchFunc(s.EgressIPs, egressOwner(name), func(e *cluster.EgressIP, o cluster.Owner) int { return e.Owner.Compare(o) })
 		if !found {
 			continue
 		}
-		if rows := env.egressIP(s.EgressIPs[i], g.selection.members[name]); len(rows) > 0 {
-			g.parts[name] = rows
-			come.Add(rowsOf(rows)...)
+		if p := env.egressIP(s.EgressIPs[i], g.selection.members[name]); len(p.rows) > 0 || len(p.guarded) > 0 {
+			g.parts[name] = p
+			come.NB.Add(rowsOf(p.rows)...)
 		}
 	}
-	gone.Add(rowsOf(g.shared)...)
-	g.shared = env.eastWest(g.parts)
-	come.Add(rowsOf(g.shared)...)
+	gone.NB.Add(rowsOf(g.shared.NB)...)
+	gone.Host, gone.NFT = g.shared.Host, g.shared.NFT
+	g.shared = env.throughHost(g.parts)
+	g.shared.NB = env.eastWest(g.parts)
+	come.NB.Add(rowsOf(g.shared.NB)...)
+	come.Host, come.NFT = g.shared.Host, g.shared.NFT
 	return gone, come
 }
 
@@ -70,9 +83,9 @@ func hereSet(name string, f cluster.Family) string { return egressSet(name, f) +
 func markedSet(f cluster.Family) string { return "egress_pods_" + words(f).match }
 func nodesSet(f cluster.Family) string  { return "node_ips_" + words(f).match }
 
-// egressIP writes the rows of one EgressIP.
-func (e *Env) egressIP(x *cluster.EgressIP, members map[cluster.Owner]*cluster.Pod) nb.State {
-	rows := nb.State{}
+// egressIP plans one EgressIP.
+func (e *Env) egressIP(x *cluster.EgressIP, members map[cluster.Owner]*cluster.Pod) egressPart {
+	part := egressPart{rows: nb.State{}, owner: x.Owner}
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
 		var assigned []cluster.Assignment
@@ -90,13 +103,23 @@ func (e *Env) egressIP(x *cluster.EgressIP, members map[cluster.Owner]*cluster.P
 		}
 		all, here := e.addressesOf(s, members)
 		if len(here) > 0 {
-			e.reroute(rows, s, x, here, e.carriers(s, assigned))
+			e.reroute(part.rows, s, x, here, e.carriers(s, assigned))
+			if e.hostRouted() {
+				part.guarded = append(part.guarded, here...)
+			}
 		}
-		if own.IsValid() && e.wired() && len(all) > 0 {
-			e.translate(rows, s, x, own, all)
+		if !own.IsValid() || len(all) == 0 {
+			continue
+		}
+		switch link, primary := e.egressLink(own); {
+		case primary:
+			e.translate(part.rows, s, x, own, all)
+		case link != nil:
+			e.toHost(part.rows, s, x, all)
+			part.byHost = append(part.byHost, byHost{own, link, all})
 		}
 	}
-	return rows
+	return part
 }
 
 // addressesOf gives the pods' addresses of a family, and those of the planned node's pods; sorted, each once.
@@ -121,13 +144,16 @@ func sortedPrefixes(list []netip.Prefix) []netip.Prefix {
 }
 
 // carriers gives the way to each node that carries an address: its router on the transit switch, or the own gateway
-// router. A node that cannot be reached is left out.
+// router, or the host. A node that cannot be reached is left out.
 func (e *Env) carriers(s *Stack, assigned []cluster.Assignment) []netip.Addr {
 	var hops []netip.Addr
 	for _, a := range assigned {
 		if a.Node == e.Node.Name {
-			if e.wired() {
+			switch link, primary := e.egressLink(a.Address); {
+			case primary:
 				hops = append(hops, s.Join.Addr())
+			case link != nil:
+				hops = append(hops, s.Management.Addr())
 			}
 			continue
 		}
@@ -172,11 +198,14 @@ func (e *Env) translate(rows nb.State, s *Stack, x *cluster.EgressIP, own netip.
 
 // eastWest are the rows that all EgressIPs share: what stays within the cluster goes on as routed. Packets to nodes are
 // marked, because on a node that carries the pod's address they meet its translation, which the bridge then takes back.
-func (e *Env) eastWest(parts map[string]nb.State) nb.State {
+func (e *Env) eastWest(parts map[string]egressPart) nb.State {
 	rows := nb.State{}
-	marked, carries := map[cluster.Family][]netip.Prefix{}, map[cluster.Family]bool{}
+	marked, carries, hosts := map[cluster.Family][]netip.Prefix{}, map[cluster.Family]bool{}, map[cluster.Family]bool{}
 	for _, part := range parts {
-		for _, r := range part {
+		for _, h := range part.byHost {
+			hosts[cluster.FamilyOf(h.address)] = true
+		}
+		for _, r := range part.rows {
 			switch r := r.(type) {
 			case *nb.AddressSet:
 				if strings.HasSuffix(r.Name, "_here") {
@@ -191,7 +220,7 @@ func (e *Env) eastWest(parts map[string]nb.State) nb.State {
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
 		foreign := carries[s.Family] && e.hostRouted()
-		if len(marked[s.Family]) == 0 && !foreign {
+		if len(marked[s.Family]) == 0 && !foreign && !hosts[s.Family] {
 			continue
 		}
 		e.untouched(rows, s)
@@ -219,6 +248,19 @@ func (e *Env) untouched(rows nb.State, s *Stack) {
 
 func (e *Env) toNodes(rows nb.State, s *Stack, marked []netip.Prefix) {
 	m, owner := words(s.Family).match, nodeOwner(e.Node.Name)
+	rows.Add(
+		&nb.AddressSet{Name: markedSet(s.Family), Addresses: marked, Owner: owner},
+		&nb.AddressSet{Name: nodesSet(s.Family), Addresses: e.nodeAddresses(s), Owner: owner},
+		&nb.Policy{
+			Router: claims.ClusterRouter, Priority: claims.PolicyEastWest, Action: nb.Allow, Owner: owner,
+			Match:   m + ".src == $" + markedSet(s.Family) + " && " + m + ".dst == $" + nodesSet(s.Family),
+			Options: map[string]string{"pkt_mark": strconv.Itoa(claims.MarkNodeIP)},
+		},
+	)
+}
+
+// nodeAddresses gives all addresses of all nodes, of a family.
+func (e *Env) nodeAddresses(s *Stack) []netip.Prefix {
 	var nodes []netip.Prefix
 	for _, n := range e.Nodes {
 		for _, p := range n.HostAddresses {
@@ -227,15 +269,7 @@ func (e *Env) toNodes(rows nb.State, s *Stack, marked []netip.Prefix) {
 			}
 		}
 	}
-	rows.Add(
-		&nb.AddressSet{Name: markedSet(s.Family), Addresses: marked, Owner: owner},
-		&nb.AddressSet{Name: nodesSet(s.Family), Addresses: sortedPrefixes(nodes), Owner: owner},
-		&nb.Policy{
-			Router: claims.ClusterRouter, Priority: claims.PolicyEastWest, Action: nb.Allow, Owner: owner,
-			Match:   m + ".src == $" + markedSet(s.Family) + " && " + m + ".dst == $" + nodesSet(s.Family),
-			Options: map[string]string{"pkt_mark": strconv.Itoa(claims.MarkNodeIP)},
-		},
-	)
+	return sortedPrefixes(nodes)
 }
 
 // throughRouter leads foreign pods that come for this node's egress addresses to the gateway router, where pods of this

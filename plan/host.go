@@ -162,12 +162,16 @@ const (
 	chainRefuseOut     = "services-output"
 	chainToPods        = "to-pods"
 	chainEgress        = "egress"
+	chainEgressMarks   = "egress-marks"
+	chainEgressGuard   = "egress-guard"
 	chainUplink        = "uplink"
 	chainPods          = "pods"
 	chainTunnels       = "tunnels"
 
 	hookDNAT    = -100 // dstnat
+	hookMarks   = -90  // behind that
 	hookSNAT    = 100  // srcnat
+	hookLeaks   = 110  // behind that
 	hookGuard   = -500 // before anything else sees the frame
 	hookTunnels = 0    // behind a filter of the administrator's, if there is one
 )
@@ -185,9 +189,7 @@ func hostFilter(e *Env) nft.State {
 		},
 	}
 	serviceChains(e, t, owner)
-	if e.hostRouted() {
-		t.Chains[chainEgress] = &nft.Chain{Name: chainEgress, Type: "nat", Hook: "postrouting", Priority: hookSNAT, Rules: egress(e, owner), Owner: owner}
-	}
+	egressChains(e, t, owner)
 	s := nft.State{nft.Inet: t}
 	if g := &e.Node.Gateway; g.Userspace {
 		frames := &nft.Table{Chains: map[string]*nft.Chain{}}
@@ -224,26 +226,6 @@ func toPods(e *Env, owner cluster.Owner) []nft.Rule {
 			Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, nft.AddrIn{Not: true, Prefix: single(a)}},
 			Do:      nft.SNAT{Addr: a}, Comment: "the host's source towards pods", Owner: owner,
 		})
-	}
-	return rules
-}
-
-// egress hides behind the node's address, whichever that is on the link, what leaves by the host: this node's pods and,
-// detached, what the gateway router sends to elsewhere.
-func egress(e *Env, owner cluster.Owner) []nft.Rule {
-	var rules []nft.Rule
-	hide := func(from netip.Prefix, not, comment string) {
-		rules = append(rules, nft.Rule{
-			Matches: []nft.Match{nft.AddrIn{Prefix: from}, nft.OutInterface{Name: not, Not: true}},
-			Do:      nft.Masquerade{}, Comment: comment, Owner: owner,
-		})
-	}
-	for i := range e.Stacks {
-		s := &e.Stacks[i]
-		hide(s.Subnet, claims.ManagementPort, "pods leave the cluster")
-		if !e.wired() {
-			hide(single(s.MasqOVN), e.Node.Gateway.Bridge, "Services with endpoints elsewhere")
-		}
 	}
 	return rules
 }

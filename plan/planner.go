@@ -7,7 +7,6 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath"
-	"hairpin/datapath/nb"
 )
 
 // Planner plans a node again and again. It gives what Node gives, and remembers enough of the last time that a change of
@@ -70,8 +69,8 @@ func planAll(s *cluster.Snapshot, env Env, problems []Problem) *planned {
 	parts = append(parts, part)
 	n.count(found, 1)
 	n.egress = newEgress()
-	_, rows := n.egress.update(s, &env)
-	parts = append(parts, datapath.State{NB: rows})
+	_, part = n.egress.update(s, &env)
+	parts = append(parts, part)
 
 	state, conflicts := datapath.Merge(parts...)
 	for _, c := range conflicts {
@@ -100,7 +99,7 @@ func planObjects(env Env) (datapath.State, []Problem) {
 // update brings the answer up to a new Snapshot by planning only the objects that changed. It gives false when more than
 // that is needed; then n is of no use any more.
 func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
-	if !n.clean || !sameNodes(n.snapshot, s) || n.env.Node.Name != env.Node.Name {
+	if !n.clean || !sameNodes(n.snapshot, s, env.Node.Name) || n.env.Node.Name != env.Node.Name {
 		return false
 	}
 	frontends := compareLists(n.env.Frontends, s.Frontends, (*cluster.Frontend).Compare)
@@ -133,9 +132,8 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 	after.Frontends, after.Pods = ofServices(s.Frontends, owners), podChanges.come
 	gone, oldProblems := planObjects(before)
 	come, newProblems := planObjects(after)
-	goneRows, comeRows := n.egress.update(s, env)
-	gone.NB, come.NB = union(gone.NB, goneRows), union(come.NB, comeRows)
-	state, ok := replace(n.state, gone, come)
+	goneEgress, comeEgress := n.egress.update(s, env)
+	state, ok := replace(n.state, union(gone, goneEgress), union(come, comeEgress))
 	if !ok {
 		return false
 	}
@@ -150,31 +148,29 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 }
 
 // sameNodes tells whether nothing but Pods and Services differs.
-func sameNodes(a, b *cluster.Snapshot) bool {
-	if !slices.EqualFunc(a.Nodes, b.Nodes, sameNode) {
+func sameNodes(a, b *cluster.Snapshot, own string) bool {
+	if !slices.EqualFunc(a.Nodes, b.Nodes, func(m, n *cluster.Node) bool { return sameNode(m, n, own) }) {
 		return false
 	}
 	return reflect.DeepEqual(a.Config, b.Config)
 }
 
 // sameNode leaves out what changes nothing that a node must have.
-func sameNode(m, n *cluster.Node) bool {
+func sameNode(m, n *cluster.Node, own string) bool {
 	if m == n {
 		return true
 	}
 	a, b := *m, *n
+	if m.Name != own {
+		a.Links, b.Links = nil, nil
+	}
 	a.Egress, b.Egress = cluster.NodeEgress{}, cluster.NodeEgress{}
 	return reflect.DeepEqual(a, b)
 }
 
-// union puts rows with other keys beside those of a State.
-func union(s, more nb.State) nb.State {
-	if len(s) == 0 {
-		return more
-	}
-	for k, r := range more {
-		s[k] = r
-	}
+// union puts what EgressIPs have beside what Pods and Services have: other rows, and other maps and sets of nft.
+func union(s, more datapath.State) datapath.State {
+	s, _ = datapath.Merge(s, more)
 	return s
 }
 

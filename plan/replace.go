@@ -2,11 +2,13 @@ package plan
 
 import (
 	"maps"
+	"slices"
 
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/conn"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
 )
@@ -16,14 +18,25 @@ import (
 //
 // It knows the parts that objects features write, and no others.
 func replace(s, gone, come datapath.State) (datapath.State, bool) {
-	var ok [3]bool
+	var ok [4]bool
 	s.NB, ok[0] = replaceMap(s.NB, gone.NB, come.NB, func(a, b nb.Row) bool { return a.Why() == b.Why() && nb.SameContent(a, b) })
 	s.Bridge.Flows, ok[1] = replaceMap(s.Bridge.Flows, gone.Bridge.Flows, come.Bridge.Flows, func(a, b *flow.Flow) bool { return a.Owner == b.Owner && a.Equal(b) })
 	s.Conn, ok[2] = replaceMap(s.Conn, gone.Conn, come.Conn, conn.Targets.Equal)
-	if !ok[0] || !ok[1] || !ok[2] {
+	s.Host, ok[3] = replaceHost(s.Host, gone.Host, come.Host)
+	if slices.Contains(ok[:], false) {
 		return s, false
 	}
 	return replaceElements(s, gone, come)
+}
+
+// replaceHost is replace for the host's network.
+func replaceHost(s, gone, come host.State) (host.State, bool) {
+	var ok [4]bool
+	s.Addresses, ok[0] = replaceMap(s.Addresses, gone.Addresses, come.Addresses, func(a, b host.Address) bool { return a == b })
+	s.Routes, ok[1] = replaceMap(s.Routes, gone.Routes, come.Routes, func(a, b host.Route) bool { return a == b })
+	s.Rules, ok[2] = replaceMap(s.Rules, gone.Rules, come.Rules, func(a, b cluster.Owner) bool { return a == b })
+	s.Sysctls, ok[3] = replaceMap(s.Sysctls, gone.Sysctls, come.Sysctls, func(a, b host.Sysctl) bool { return a == b })
+	return s, !slices.Contains(ok[:], false)
 }
 
 // replaceElements is replace for the elements of nft maps and sets.

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"hairpin/cluster"
+	"hairpin/datapath/host"
 )
 
 // Egress addresses that come to this node are announced at once and then again, each time after twice as long: neighbours
@@ -29,11 +31,13 @@ type announced struct {
 	next  time.Time
 }
 
-// announce sends what is due for the addresses that the node carries. It tells when it wants to be called again.
-func (c *carried) announce(now time.Time, node string, list []*cluster.EgressIP, g cluster.Gateway) (time.Duration, error) {
+// announce sends what is due for the addresses that the node carries, on the gateway bridge or on the links that have them.
+// It tells when it wants to be called again.
+func (c *carried) announce(now time.Time, own *cluster.Node, list []*cluster.EgressIP, on map[host.AddressKey]host.Address) (time.Duration, error) {
+	node, g := own.Name, &own.Gateway
 	was := c.addresses
 	c.addresses = map[netip.Addr]*announced{}
-	var frames [][]byte
+	frames := map[string][][]byte{} // by link
 	var again time.Duration
 	for _, e := range list {
 		for _, x := range e.Assigned {
@@ -46,7 +50,8 @@ func (c *carried) announce(now time.Time, node string, list []*cluster.EgressIP,
 			}
 			c.addresses[x.Address] = a
 			if a.times < egressAnnouncements && !a.next.After(now) {
-				frames = append(frames, announcement(g.MAC, x.Address))
+				link, mac := announcedOn(own, x.Address, on)
+				frames[link] = append(frames[link], announcement(mac, x.Address))
 				a.next = now.Add(egressAnnounceAgain << a.times)
 				a.times++
 			}
@@ -55,15 +60,30 @@ func (c *carried) announce(now time.Time, node string, list []*cluster.EgressIP,
 			}
 		}
 	}
-	if len(frames) == 0 || g.Mode == cluster.ModeDetached {
-		return again, nil
+	var errs []error
+	for name, list := range frames {
+		if name == g.Bridge && g.Mode == cluster.ModeDetached {
+			continue // no network of this node has it any more
+		}
+		link, err := netlink.LinkByName(name)
+		if err == nil {
+			err = send(link.Attrs().Index, list)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("announce egress addresses on %s: %w", name, err))
+		}
 	}
-	link, err := netlink.LinkByName(g.Bridge)
-	if err == nil {
-		err = send(link.Attrs().Index, frames)
+	return again, errors.Join(errs...)
+}
+
+// announcedOn gives the link that an address is on, and the link's Ethernet address. Those of the gateway router are on
+// no link of the host.
+func announcedOn(own *cluster.Node, a netip.Addr, on map[host.AddressKey]host.Address) (string, cluster.MAC) {
+	for i := range own.Links {
+		l := &own.Links[i]
+		if _, there := on[host.AddressKey{Link: l.Name, Prefix: netip.PrefixFrom(a, a.BitLen())}]; there {
+			return l.Name, l.MAC
+		}
 	}
-	if err != nil {
-		return again, fmt.Errorf("announce egress addresses on %s: %w", g.Bridge, err)
-	}
-	return again, nil
+	return own.Gateway.Bridge, own.Gateway.MAC
 }

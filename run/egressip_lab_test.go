@@ -15,6 +15,11 @@ import (
 
 // carried is the EgressIP of pod-a1, with a status as a controller would write it.
 func carried(selector string, items ...string) string {
+	return carriedAs([]string{"172.18.0.33", "172.18.0.44", "fc00:f853:ccd::33", "fc00:f853:ccd::44"}, selector, items...)
+}
+
+// carriedAs is the same with other addresses.
+func carriedAs(addresses []string, selector string, items ...string) string {
 	text := `apiVersion: v1
 kind: Namespace
 metadata: {name: default, labels: {kubernetes.io/metadata.name: default}}
@@ -23,7 +28,7 @@ apiVersion: k8s.ovn.org/v1
 kind: EgressIP
 metadata: {name: egressip-prod, creationTimestamp: "2026-01-01T00:00:00Z"}
 spec:
-  egressIPs: [172.18.0.33, 172.18.0.44, "fc00:f853:ccd::33", "fc00:f853:ccd::44"]
+  egressIPs: ["` + strings.Join(addresses, `", "`) + `"]
   namespaceSelector: {}
   podSelector: {matchLabels: {` + selector + `}}
 status:

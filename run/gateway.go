@@ -7,6 +7,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"hairpin/apply/kernel"
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/ovsdb"
@@ -21,6 +22,7 @@ type findings struct {
 	gateway   cluster.Gateway
 	addresses []netip.Prefix // of the whole host
 	links     map[netip.Addr]device
+	networks  []cluster.HostLink // links to other networks than the gateway bridge's
 }
 
 // device is a link of the host.
@@ -52,6 +54,9 @@ func discover(v ovsdb.View, config cluster.Config) (findings, error) {
 		return findings{}, err
 	}
 	f := findings{links: map[netip.Addr]device{}}
+	if f.networks, err = hostLinks(name, host); err != nil {
+		return findings{}, err
+	}
 	for _, a := range host {
 		if a.link == link.Attrs().Index {
 			g.Addresses = append(g.Addresses, a.prefix)
@@ -127,6 +132,10 @@ func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 	if err != nil {
 		return nil, fmt.Errorf("addresses: %w", err)
 	}
+	carried, err := kernel.OwnAddresses()
+	if err != nil {
+		return nil, err
+	}
 	var out []hostAddress
 	for _, a := range list {
 		addr, ok := netip.AddrFromSlice(a.IP)
@@ -135,6 +144,9 @@ func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 			continue
 		}
 		bits, _ := a.Mask.Size()
+		if carried[kernel.OwnAddress{Link: a.LinkIndex, Prefix: netip.PrefixFrom(addr, bits)}] {
+			continue // an egress address
+		}
 		out = append(out, hostAddress{a.LinkIndex, devices[a.LinkIndex], netip.PrefixFrom(addr, bits)})
 	}
 	slices.SortFunc(out, func(a, b hostAddress) int { return comparePrefix(a.prefix, b.prefix) })

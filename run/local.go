@@ -37,6 +37,7 @@ func (l *local) apply(s *cluster.Snapshot, found findings, pods []*cluster.Pod) 
 		own := *base
 		own.Gateway = found.gateway
 		own.HostAddresses = found.addresses
+		own.Links = found.networks
 		if own.Gateway.Mode == cluster.ModeDetached && len(own.Addresses) > 0 {
 			d := found.links[own.Addresses[0]]
 			own.Gateway.Device, own.Gateway.DeviceMAC = d.name, d.mac
@@ -170,5 +171,6 @@ func (p *publisher) write(ctx context.Context, f findings) error {
 	return annotateNode(ctx, p.client, p.node, map[string]string{
 		cluster.AnnotationGateway:   gateway,
 		cluster.AnnotationHostCIDRs: cluster.HostCIDRsAnnotation(f.addresses),
+		cluster.AnnotationHostLinks: cluster.HostLinksAnnotation(f.networks),
 	})
 }

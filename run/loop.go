@@ -108,7 +108,7 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 		a.note(err)
 	}
 	if err == nil {
-		wait, err := a.carried.announce(time.Now(), a.node, a.snapshot.EgressIPs, a.local.own.Gateway)
+		wait, err := a.carried.announce(time.Now(), a.local.own, a.snapshot.EgressIPs, a.want.Host.Addresses)
 		if err != nil {
 			a.log.Warn("egress addresses", "error", err)
 		}

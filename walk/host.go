@@ -15,7 +15,8 @@ import (
 type hostTrack struct {
 	entry *entry // nil: the connection is new
 	reply bool
-	first tuple // as the packet came
+	first tuple  // as the packet came
+	mark  uint32 // of a new connection
 	// source and destination are set when the packet, the first of its connection, has been translated.
 	source, destination bool
 	// refusal is set for a reset that nft sends: it belongs to the connection that it refuses, which ends with it.
@@ -79,6 +80,7 @@ func (r *run) confirm(n *node, t *hostTrack) {
 		return
 	}
 	e, to := r.ct.commit(n.zone0, t.first, tupleOf(&r.p), portRange{})
+	e.mark = t.mark
 	r.p.SrcPort = to.sport
 	if i := len(r.steps) - 1; i >= 0 {
 		r.steps[i].Entry, r.steps[i].After = e.String(), r.p
@@ -279,6 +281,9 @@ func (r *run) forward(n *node, link string, track *hostTrack) (location, error) 
 
 // mac is a link's own Ethernet address, zero when it is not known.
 func (n *node) mac(link string) cluster.MAC {
+	if l := n.hostLink(link); l != nil && link != n.info.Gateway.Device {
+		return l.MAC
+	}
 	if m := n.state.Host.Links[link].MAC; m != (cluster.MAC{}) {
 		return m
 	}

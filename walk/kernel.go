@@ -59,6 +59,7 @@ func newKernel(n *node) *kernel {
 			k.local[p.Addr()] = true
 		}
 		k.addDevice(n.info)
+		k.addLinks(n.info)
 		for _, a := range n.info.Addresses {
 			k.local[a] = true
 		}
@@ -93,7 +94,7 @@ func (k *kernel) addDevice(n *cluster.Node) {
 		return
 	}
 	for _, p := range n.HostAddresses {
-		if !p.IsSingleIP() { // others are on links that are not known
+		if n.Links == nil && !p.IsSingleIP() { // others are on links that are not known
 			k.addrs = append(k.addrs, host.Address{AddressKey: host.AddressKey{Link: device, Prefix: p}, Borrowed: true})
 		}
 	}
@@ -103,6 +104,26 @@ func (k *kernel) addDevice(n *cluster.Node) {
 			any = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 		}
 		k.add(&kernelRoute{Route: host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: any}, Link: device, Via: a, Borrowed: true}})
+	}
+}
+
+// addLinks adds what the host has on its links to other networks. Routes of a VRF are in the VRF's table.
+func (k *kernel) addLinks(n *cluster.Node) {
+	for i := range n.Links {
+		l := &n.Links[i]
+		for _, r := range l.Routes {
+			key := host.RouteKey{Table: cmp.Or(l.Table, mainTable), Prefix: r.Prefix}
+			k.add(&kernelRoute{Route: host.Route{RouteKey: key, Link: l.Name, Via: r.Via, Borrowed: true}})
+		}
+		for _, p := range l.Addresses {
+			if l.Table == 0 {
+				k.addrs = append(k.addrs, host.Address{AddressKey: host.AddressKey{Link: l.Name, Prefix: p}, Borrowed: true})
+				continue
+			}
+			k.local[p.Addr()] = true
+			key := host.RouteKey{Table: l.Table, Prefix: p.Masked()}
+			k.add(&kernelRoute{host.Route{RouteKey: key, Link: l.Name, Src: p.Addr(), Borrowed: true}, true})
+		}
 	}
 }
 

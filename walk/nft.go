@@ -123,6 +123,8 @@ func (r *run) nftMatch(h hooked, c *chain, m nft.Match) (bool, error) {
 		return sameInterface(m.Name, h.out) != m.Not, nil
 	case nft.InInterface:
 		return sameInterface(m.Name, h.in) != m.Not, nil
+	case nft.CTMarkIs:
+		return h.track != nil && *h.track.markOf() == m.Value, nil
 	case nft.CTRelated:
 		return false, nil // packets of a walk are no ICMP errors
 	case nft.MarkIs:
@@ -132,7 +134,7 @@ func (r *run) nftMatch(h hooked, c *chain, m nft.Match) (bool, error) {
 		if set == nil {
 			return false, fmt.Errorf("there is no set %s", m.Set)
 		}
-		key, ok, err := r.element(set.Key)
+		key, ok, err := r.element(h, set.Key)
 		if err != nil || !ok {
 			return false, err
 		}
@@ -142,7 +144,7 @@ func (r *run) nftMatch(h hooked, c *chain, m nft.Match) (bool, error) {
 }
 
 // element makes the packet's key of a map or set; ok is false when the packet has no such fields.
-func (r *run) element(key []nft.KeyField) (e nft.Element, ok bool, err error) {
+func (r *run) element(h hooked, key []nft.KeyField) (e nft.Element, ok bool, err error) {
 	for _, k := range key {
 		switch k {
 		case nft.KeyIPDst, nft.KeyIP6Dst:
@@ -154,7 +156,15 @@ func (r *run) element(key []nft.KeyField) (e nft.Element, ok bool, err error) {
 			e.Protocol = r.p.Protocol
 		case nft.KeyPort:
 			e.Port = r.p.DstPort
-		case nft.KeyIPSrc, nft.KeyIP6Src: // the set looks at it
+		case nft.KeyIPSrc, nft.KeyIP6Src: // where it is a range, the set looks at it
+			if r.p.Src.Is4() != (k == nft.KeyIPSrc) {
+				return e, false, nil
+			}
+			if key[len(key)-1] == nft.KeyOut {
+				e.Src = netip.PrefixFrom(r.p.Src, r.p.Src.BitLen())
+			}
+		case nft.KeyOut:
+			e.Out = h.out
 		default:
 			return e, false, fmt.Errorf("key %q is not known", k)
 		}
@@ -192,8 +202,24 @@ func (r *run) statement(h hooked, c *chain, rule *nft.Rule, stage string) (end, 
 		r.p.Mark = s.Value
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, fmt.Sprintf("mark 0x%x", s.Value))
 		return false, true, nil
+	case nft.SaveMark:
+		if h.track == nil {
+			return false, false, fmt.Errorf("%s: no connection to mark", stage)
+		}
+		*h.track.markOf() = r.p.Mark
+		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, fmt.Sprintf("the connection has mark 0x%x", r.p.Mark))
+		return false, true, nil
+	case nft.RestoreMark:
+		if h.track == nil {
+			return false, false, fmt.Errorf("%s: no connection to take a mark from", stage)
+		}
+		r.p.Mark = *h.track.markOf()
+		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, fmt.Sprintf("mark 0x%x", r.p.Mark))
+		return false, true, nil
 	case nft.DNATMap:
 		return r.dnatMap(h, c, rule, s, stage)
+	case nft.SNATMap:
+		return r.snatMap(h, c, rule, s, stage)
 	case nft.SNAT:
 		if cluster.FamilyOf(s.Addr) != cluster.FamilyOf(r.p.Src) {
 			return false, true, nil
@@ -226,7 +252,7 @@ func (r *run) dnatMap(h hooked, c *chain, rule *nft.Rule, s nft.DNATMap, stage s
 	case m.Family != cluster.FamilyOf(r.p.Dst):
 		return false, true, nil
 	}
-	key, ok, err := r.element(m.Key)
+	key, ok, err := r.element(h, m.Key)
 	if err != nil || !ok {
 		return false, true, err
 	}
@@ -243,4 +269,40 @@ func (r *run) dnatMap(h hooked, c *chain, rule *nft.Rule, s nft.DNATMap, stage s
 	}
 	r.step(h.n, stage, nftRule{c.table, rule}, why, changed(&before, &r.p))
 	return true, true, nil
+}
+
+// snatMap translates the source of a packet that the map knows, by where it leaves.
+func (r *run) snatMap(h hooked, c *chain, rule *nft.Rule, s nft.SNATMap, stage string) (end, ok bool, err error) {
+	m := c.table.Maps[s.Map]
+	switch {
+	case m == nil:
+		return false, false, fmt.Errorf("%s: there is no map %s", stage, s.Map)
+	case c.Type != "nat":
+		return false, false, fmt.Errorf("%s: snat in a chain of type %s", stage, c.Type)
+	}
+	key, ok, err := r.element(h, m.Key)
+	if err != nil || !ok {
+		return false, true, err
+	}
+	to, ok := m.Elements[key]
+	if !ok {
+		return false, true, nil
+	}
+	before := r.p
+	r.p.Src = to.Addr.Addr()
+	h.track.source = true
+	why := to.Owner
+	if why == (cluster.Owner{}) {
+		why = rule.Owner
+	}
+	r.step(h.n, stage, nftRule{c.table, rule}, why, changed(&before, &r.p))
+	return true, true, nil
+}
+
+// markOf is the mark of the packet's connection.
+func (t *hostTrack) markOf() *uint32 {
+	if t.entry != nil {
+		return &t.entry.mark
+	}
+	return &t.mark
 }

@@ -68,6 +68,29 @@ func (n *node) uplink() string {
 	return n.info.Gateway.Uplink
 }
 
+// hostLink gives a link to another network than the gateway bridge's, or nil.
+func (n *node) hostLink(name string) *cluster.HostLink {
+	if n.info == nil {
+		return nil
+	}
+	for i := range n.info.Links {
+		if n.info.Links[i].Name == name {
+			return &n.info.Links[i]
+		}
+	}
+	return nil
+}
+
+// carrying gives the link of the host that has an address for others, such as an egress address; empty when none has.
+func (n *node) carrying(a netip.Addr) string {
+	for k := range n.state.Host.Addresses {
+		if k.Prefix.Addr() == a && n.hostLink(k.Link) != nil {
+			return k.Link
+		}
+	}
+	return ""
+}
+
 // logicalPort gives the logical switch port that a link of the host is plugged into.
 func (n *node) logicalPort(link string) (string, bool) {
 	id, ok := n.state.Bridge.Ports[link].ExternalIDs["iface-id"]

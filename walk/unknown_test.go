@@ -254,7 +254,7 @@ func TestFields(t *testing.T) {
 		{nft.Chain{}, "Name Type Hook Device Priority Rules Owner"},
 		{nft.Rule{}, "Matches Do Counter Comment Owner"},
 		{nft.Map{}, "Name Family Key Elements"},
-		{nft.Element{}, "Addr Protocol Port Src"},
+		{nft.Element{}, "Addr Protocol Port Src Out"},
 		{host.State{}, "Links Addresses Routes Rules Neighbors Sysctls"},
 		{host.Route{}, "RouteKey Link Via Src MTU Borrowed Owner"},
 		{host.Rule{}, "Family Priority From Mark Table"},

@@ -29,6 +29,10 @@ func (r *run) wireReceives(from *node) (location, error) {
 		return location{}, err
 	}
 	if to != nil {
+		if link := to.carrying(r.p.Dst); link != "" {
+			r.p.EthDst = to.mac(link)
+			return location{hostReceives, to, link}, nil
+		}
 		if r.p.EthDst == (cluster.MAC{}) && to.info != nil {
 			r.p.EthDst = WireMAC(to.info)
 		}

@@ -175,8 +175,8 @@ func (a *applying) addresses(addresses map[host.AddressKey]host.Address) {
 	for _, k := range delta.Sorted(addresses, host.AddressKey.Compare) {
 		want := addresses[k]
 		what := text(host.State{Addresses: map[host.AddressKey]host.Address{k: want}})
-		if !want.Borrowed && !a.t.config.ours(k.Link, k.Prefix.Addr()) {
-			a.try(errors.New("neither the link nor the range is ours"), "%s", what)
+		if !want.Borrowed && !k.Prefix.IsSingleIP() && !a.t.config.ours(k.Link, k.Prefix.Addr()) {
+			a.try(errors.New("neither the link nor the range is ours, and it is no single address"), "%s", what)
 			continue
 		}
 		index, exists := a.index(k.Link)
@@ -211,13 +211,17 @@ func (a *applying) address(want host.Address, index int) error {
 	if want.Deprecated {
 		life.Prefered = 0
 	}
+	data := []nl.NetlinkRequestData{
+		head, nl.NewRtAttr(unix.IFA_LOCAL, ip.AsSlice()), nl.NewRtAttr(unix.IFA_ADDRESS, ip.AsSlice()),
+		nl.NewRtAttr(unix.IFA_FLAGS, nl.Uint32Attr(flags)), nl.NewRtAttr(unix.IFA_CACHEINFO, life.Serialize()),
+	}
 	how := unix.NLM_F_CREATE | unix.NLM_F_REPLACE
 	if want.Borrowed {
 		how = unix.NLM_F_CREATE | unix.NLM_F_EXCL
+	} else {
+		data = append(data, nl.NewRtAttr(ifaProto, []byte{claims.AddressProtocol}))
 	}
-	return a.t.send(unix.RTM_NEWADDR, how, head,
-		nl.NewRtAttr(unix.IFA_LOCAL, ip.AsSlice()), nl.NewRtAttr(unix.IFA_ADDRESS, ip.AsSlice()),
-		nl.NewRtAttr(unix.IFA_FLAGS, nl.Uint32Attr(flags)), nl.NewRtAttr(unix.IFA_CACHEINFO, life.Serialize()))
+	return a.t.send(unix.RTM_NEWADDR, how, data...)
 }
 
 // otherLengths gives the same address on the same link with other prefix lengths.

@@ -2,7 +2,8 @@
 // neighbours and sysctls of one network namespace, over rtnetlink.
 //
 // What is ours is told by the kernel itself: routes by their protocol (claims.RouteProtocol), rules by their priority,
-// addresses and permanent neighbours by being on a link that is ours as a whole or in a range that is ours. For
+// addresses and permanent neighbours by being on a link that is ours as a whole or in a range that is ours; single
+// addresses on other links by their protocol (claims.AddressProtocol). For
 // everything else (sysctls, MAC and MTU of links, what is borrowed from the machine), Read looks at what is wanted, and
 // at nothing more.
 package kernel

@@ -122,11 +122,12 @@ func TestLaws(t *testing.T) {
 		Foreign: func(t testing.TB) func() string {
 			s.hand("ip addr add 198.51.100.2/24 dev br-ex", "ip -6 addr add 2001:db8::2/64 dev br-ex nodad",
 				"ip route add 203.0.113.0/24 via 198.51.100.1", "ip route add 192.0.2.0/24 dev br-ex metric 7 table 1000", "ip -6 route add 2001:db8:1::/48 via 2001:db8::1",
+				"ip addr add 198.51.100.3/32 dev eth0.10", "ip -6 addr add 2001:db8::3/128 dev eth0.10 nodad",
 				"ip neigh add 198.51.100.1 lladdr 02:00:00:00:00:01 dev br-ex nud permanent", "ip neigh add 198.51.100.9 lladdr 02:00:00:00:00:09 dev br-ex nud stale",
 				"ip rule add priority 5000 from 198.51.100.0/24 table 1000", "ip rule add priority 6010 from 198.51.100.0/24 table 1000",
 				"sysctl -qw net.ipv4.conf.br-ex.arp_ignore=1")(t)
 			return func() string {
-				return s.run(t, "sh", "-ec", `ip addr show dev br-ex | grep -e 198.51 -e 2001:db8; ip route show table all | grep -e 203.0.113 -e 'metric 7'; ip -6 route show | grep 2001:db8
+				return s.run(t, "sh", "-ec", `ip addr show | grep -e 198.51 -e 2001:db8; ip route show table all | grep -e 203.0.113 -e 'metric 7'; ip -6 route show | grep 2001:db8
 					ip neigh show | grep 198.51 | sed 's/ *$//'; ip rule | grep -e 5000 -e 6010; sysctl net.ipv4.conf.br-ex.arp_ignore`)
 			}
 		},
@@ -147,6 +148,7 @@ func TestLaws(t *testing.T) {
 			"address preferred":         s.hand("ip -6 addr change fd69::2/125 dev br-ex preferred_lft forever valid_lft forever"),
 			"address of another length": s.hand("ip -6 addr del fd69::2/125 dev br-ex", "ip -6 addr add fd69::2/120 dev br-ex nodad"),
 			"address too much":          s.hand("ip addr add 10.244.1.7/24 dev ovn-k8s-mp0"),
+			"egress address deleted":    s.hand("ip addr del 10.10.10.100/32 dev eth0.10", "ip -6 addr del fd10::64/128 dev eth0.10"),
 			"all addresses":             s.hand("ip addr flush dev ovn-k8s-mp0 scope global"),
 			"own address deleted":       s.hand("ip addr del 172.18.0.3/16 dev br-ex"),
 			"default route deleted":     s.hand("ip route del default"),

@@ -22,6 +22,7 @@ type foundAddress struct {
 	link       int
 	prefix     netip.Prefix
 	deprecated bool
+	ours       bool // by its protocol
 }
 
 type foundNeighbor struct {
@@ -106,6 +107,9 @@ func number(b []byte) uint32 {
 	return binary.NativeEndian.Uint32(b)
 }
 
+// ifaProto is the attribute with the protocol of an address (linux/if_addr.h, IFA_PROTO).
+const ifaProto = 11
+
 func parseAddress(raw []byte) (foundAddress, error) {
 	f := foundAddress{raw: raw}
 	attrs, err := attributes(raw, unix.SizeofIfAddrmsg)
@@ -121,6 +125,8 @@ func parseAddress(raw []byte) (foundAddress, error) {
 			peer = addrOf(a.Value)
 		case unix.IFA_LOCAL:
 			own = addrOf(a.Value)
+		case ifaProto:
+			f.ours = len(a.Value) == 1 && a.Value[0] == claims.AddressProtocol
 		}
 	}
 	if !own.IsValid() { // IPv6 without a peer

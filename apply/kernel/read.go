@@ -142,7 +142,7 @@ func (r *reading) addresses() error {
 		}
 		k := host.AddressKey{Link: name, Prefix: f.prefix}
 		borrowed := r.want.Addresses[k].Borrowed
-		if name != "" && (borrowed || r.t.config.ours(name, f.prefix.Addr())) {
+		if name != "" && (borrowed || f.ours || r.t.config.ours(name, f.prefix.Addr())) {
 			r.state.Addresses[k] = host.Address{AddressKey: k, Deprecated: f.deprecated, Borrowed: borrowed}
 		}
 	}

@@ -97,6 +97,9 @@ type MarkIs struct{ Value, Mask uint32 }
 // InSet is "ip daddr . meta l4proto . th dport @NAME" and the like: the key fields are those of the set.
 type InSet struct{ Set string }
 
+// CTMarkIs is "ct mark Value": the mark of the packet's connection.
+type CTMarkIs struct{ Value uint32 }
+
 // CTRelated is "ct state related": an ICMP error about a connection that the kernel knows, and the like.
 type CTRelated struct{}
 
@@ -129,6 +132,16 @@ type Forward struct{ Device string }
 // SetMark is "meta mark set".
 type SetMark struct{ Value uint32 }
 
+// SaveMark is "ct mark set meta mark": the connection gets the packet's mark. RestoreMark is the reverse.
+type SaveMark struct{}
+
+// RestoreMark is "meta mark set ct mark".
+type RestoreMark struct{}
+
+// SNATMap looks the packet's source and the interface it leaves by up in a map of the table and gives it the address
+// found; a packet that is not in the map goes on with the next rule. "snat ip to ip saddr . oifname map @NAME".
+type SNATMap struct{ Map string }
+
 // DNATMap looks the packet's key up in a map of the table and sends it to the address and port found; a packet
 // that is not in the map goes on with the next rule. "dnat ip to meta l4proto . th dport map @NAME". nft wants the
 // protocol and the port in the map's key.
@@ -143,12 +156,14 @@ const (
 	KeyIP6Dst KeyField = "ip6 daddr"
 	KeyProto  KeyField = "meta l4proto"
 	KeyPort   KeyField = "th dport"
-	// Of sets only, and the last field: the source is within a range (flags interval). Ranges must not overlap.
+	// As the last field, of sets only: the source is within a range (flags interval). Ranges must not overlap. Before
+	// KeyOut: it is that address.
 	KeyIPSrc  KeyField = "ip saddr"
 	KeyIP6Src KeyField = "ip6 saddr"
+	KeyOut    KeyField = "oifname" // behind a source, and then the last field
 )
 
-// Map sends keys to an address and a port of one family.
+// Map sends keys to an address and a port of one family; keys with KeyOut to an address alone.
 type Map struct {
 	Name     string
 	Family   cluster.Family // of the value
@@ -169,12 +184,13 @@ type Element struct {
 	Protocol cluster.Protocol
 	Port     uint16
 	Src      netip.Prefix
+	Out      string // interface
 }
 
 // Target is the value of a Map's element.
 type Target struct {
-	Addr  netip.AddrPort
-	Owner cluster.Owner // in the kernel a comment of the element; zero when too long for one (see MaxComment)
+	Addr  netip.AddrPort // port 0 where the map has none
+	Owner cluster.Owner  // in the kernel a comment of the element; zero when too long for one (see MaxComment)
 }
 
 // Holds tells whether the set has a key; where its key has a source, whether one of its ranges holds src.
@@ -205,13 +221,17 @@ func (InInterface) match()  {}
 func (MarkIs) match()       {}
 func (InSet) match()        {}
 func (CTRelated) match()    {}
+func (CTMarkIs) match()     {}
 
-func (Accept) statement()     {}
-func (Drop) statement()       {}
-func (Return) statement()     {}
-func (Reject) statement()     {}
-func (Masquerade) statement() {}
-func (SNAT) statement()       {}
-func (SetMark) statement()    {}
-func (Forward) statement()    {}
-func (DNATMap) statement()    {}
+func (Accept) statement()      {}
+func (Drop) statement()        {}
+func (Return) statement()      {}
+func (Reject) statement()      {}
+func (Masquerade) statement()  {}
+func (SNAT) statement()        {}
+func (SetMark) statement()     {}
+func (Forward) statement()     {}
+func (DNATMap) statement()     {}
+func (SNATMap) statement()     {}
+func (SaveMark) statement()    {}
+func (RestoreMark) statement() {}

@@ -28,6 +28,9 @@ func (p *parser) mapBody() error {
 		if err != nil {
 			return err
 		}
+		if m.plain() {
+			value = append(value, KeyPort)
+		}
 		if len(value) != 2 || value[0] != KeyIPDst && value[0] != KeyIP6Dst || value[1] != KeyPort {
 			return fmt.Errorf("line %d: map %s has values of an unknown type %q", line, m.Name, keyText(value))
 		}
@@ -44,7 +47,11 @@ func (p *parser) mapBody() error {
 		if err := p.words(":"); err != nil {
 			return nil, err
 		}
-		v, err := p.fields([]KeyField{m.value(), KeyPort})
+		value := []KeyField{m.value(), KeyPort}
+		if m.plain() {
+			value = value[:1]
+		}
+		v, err := p.fields(value)
 		if err != nil {
 			return nil, err
 		}
@@ -81,7 +88,9 @@ func (p *parser) setBody() error {
 		return err
 	}
 	err = p.elements(func() error {
-		s.Key, err = p.key()
+		if s.Key, err = p.key(); err == nil && p.ranged() {
+			s.ofSources()
+		}
 		return err
 	}, s.ranges, func() (func(cluster.Owner), error) {
 		e, owner, err := p.element(s.Key)
@@ -102,6 +111,38 @@ func (p *parser) setBody() error {
 	}
 	p.table.Sets[s.Name] = s
 	return nil
+}
+
+// ranged tells whether the flag of ranges follows a set's type.
+func (p *parser) ranged() bool {
+	for _, t := range p.tokens[p.at:] {
+		switch {
+		case t.kind == newline || t.kind == comment || t.s == ";":
+		default:
+			return t.s == "flags"
+		}
+	}
+	return false
+}
+
+// ofSources makes the one address of a key, which its type does not tell from another, a source: only those have ranges.
+func (s *Set) ofSources() {
+	if len(s.Key) == 1 {
+		if k, ok := sourceOf(s.Key[0]); ok {
+			s.Key[0] = k
+		}
+	}
+}
+
+// sourceOf gives the source of the same type as a destination.
+func sourceOf(k KeyField) (KeyField, bool) {
+	switch k {
+	case KeyIPDst:
+		return KeyIPSrc, true
+	case KeyIP6Dst:
+		return KeyIP6Src, true
+	}
+	return "", false
 }
 
 // elements reads the braces of a map or set: its type, and its elements with one. A label too long for nft stands
@@ -183,7 +224,7 @@ func (p *parser) fields(key []KeyField) (Element, error) {
 			return e, p.unknown("key: a dot must be")
 		}
 		t := p.peek()
-		if t.kind != word {
+		if t.kind != word && (t.kind != text || k != KeyOut) {
 			return e, p.unknown(string(k))
 		}
 		switch k {
@@ -205,6 +246,8 @@ func (p *parser) fields(key []KeyField) (Element, error) {
 				return e, p.unknown("range of type " + string(k))
 			}
 			e.Src = prefix
+		case KeyOut:
+			e.Out = t.s
 		default:
 			a, err := netip.ParseAddr(t.s)
 			if err != nil || a.Zone() != "" || a.Is4() != (k == KeyIPDst) {
@@ -221,12 +264,18 @@ func (p *parser) fields(key []KeyField) (Element, error) {
 func (p *parser) key() ([]KeyField, error) {
 	var key []KeyField
 	for {
+		typed := p.peek().s
 		k, ok := p.field()
 		if !ok {
 			return nil, p.unknown("key field")
 		}
 		if slices.Contains(key, k) { // a second address, by its type, is the source
-			k = map[KeyField]KeyField{KeyIPDst: KeyIPSrc, KeyIP6Dst: KeyIP6Src}[k]
+			k, _ = sourceOf(k)
+		}
+		if typed == "ifname" && len(key) == 1 { // and so is the one before an interface
+			if source, ok := sourceOf(key[0]); ok {
+				key[0] = source
+			}
 		}
 		if k == "" || slices.Contains(key, k) {
 			return nil, fmt.Errorf("line %d: key field %q twice", p.peek().line, k)

@@ -114,20 +114,14 @@ func (p *parser) matchOrStatement() (Match, Statement, error) {
 		s, err := p.reject()
 		return nil, s, err
 	case "ct":
-		if err := p.words("state"); err != nil {
-			return nil, nil, err
-		}
-		if !p.accept("related") && !p.accept("0x4") {
-			return nil, nil, p.unknown("state of a connection")
-		}
-		return CTRelated{}, nil, nil
+		return p.connection()
 	case "masquerade":
 		return nil, Masquerade{}, nil
 	case "fwd":
 		s, err := p.forward()
 		return nil, s, err
 	case "snat":
-		s, err := p.snat()
+		s, err := p.snat(start)
 		return nil, s, err
 	case "dnat":
 		s, err := p.dnatMap()
@@ -194,6 +188,9 @@ func (p *parser) meta() (Match, Statement, error) {
 		return nil, nil, p.unknown("family")
 	case "mark":
 		if p.accept("set") {
+			if p.accept("ct") {
+				return nil, RestoreMark{}, p.words("mark")
+			}
 			v, err := p.number(32, "mark")
 			return nil, SetMark{Value: uint32(v)}, err
 		}
@@ -272,13 +269,39 @@ func (p *parser) forward() (Statement, error) {
 	return Forward{Device: device}, err
 }
 
-func (p *parser) snat() (Statement, error) {
+// connection reads what begins with ct: the other of the two is nil.
+func (p *parser) connection() (Match, Statement, error) {
+	switch {
+	case p.accept("mark"):
+		if p.accept("set") {
+			return nil, SaveMark{}, p.words("meta", "mark")
+		}
+		v, err := p.number(32, "mark")
+		return CTMarkIs{Value: uint32(v)}, nil, err
+	case !p.accept("state"):
+		return nil, nil, p.unknown("key of a connection")
+	case !p.accept("related") && !p.accept("0x4"):
+		return nil, nil, p.unknown("state of a connection")
+	}
+	return CTRelated{}, nil, nil
+}
+
+// snat reads what follows the word, which stands at start.
+func (p *parser) snat(start int) (Statement, error) {
 	family, err := p.value("family")
 	if err != nil {
 		return nil, err
 	}
 	if err := p.words("to"); err != nil {
 		return nil, err
+	}
+	if next := p.peek().s; next == "ip" || next == "ip6" {
+		p.at = start + 1
+		s, err := p.natMap()
+		if m := p.table.Maps[s]; err == nil && !m.plain() {
+			return nil, p.unknown("map of sources")
+		}
+		return SNATMap{Map: s}, err
 	}
 	a, err := netip.ParseAddr(p.peek().s)
 	if err != nil || a.Zone() != "" || addrWord(a) != family {
@@ -289,27 +312,36 @@ func (p *parser) snat() (Statement, error) {
 }
 
 func (p *parser) dnatMap() (Statement, error) {
+	name, err := p.natMap()
+	if err == nil && p.table.Maps[name].plain() {
+		return nil, p.unknown("map of destinations")
+	}
+	return DNATMap{Map: name}, err
+}
+
+// natMap reads "ip to KEY map @NAME" and gives the name of a map that the table has.
+func (p *parser) natMap() (string, error) {
 	family, err := p.value("family")
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	if err := p.words("to"); err != nil {
-		return nil, err
+		return "", err
 	}
 	key, err := p.key()
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	if err := p.words("map"); err != nil {
-		return nil, err
+		return "", err
 	}
 	name := strings.TrimPrefix(p.peek().s, "@")
 	m := p.table.Maps[name]
 	if m == nil || !slices.Equal(m.Key, key) || familyWord(m.Family) != family {
-		return nil, fmt.Errorf("line %d: no map %s from %q to family %s above", p.peek().line, name, keyText(key), family)
+		return "", fmt.Errorf("line %d: no map %s from %q to family %s above", p.peek().line, name, keyText(key), family)
 	}
 	p.at++
-	return DNATMap{Map: name}, nil
+	return name, nil
 }
 
 func (p *parser) number(bits int, what string) (uint64, error) {

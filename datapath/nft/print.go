@@ -44,7 +44,7 @@ func printTable(b *strings.Builder, f Family, t *Table) {
 	for _, name := range delta.Keys(t.Maps) {
 		m := t.Maps[name]
 		fmt.Fprintf(b, "\tmap %s {\n\t\t%s\n", name, mapType(m))
-		printElements(b, m.Key, m.Elements, func(t Target) (string, cluster.Owner) { return " : " + targetText(t), t.Owner })
+		printElements(b, m.Key, m.Elements, func(t Target) (string, cluster.Owner) { return " : " + targetText(m, t), t.Owner })
 		b.WriteString("\t}\n")
 	}
 	for _, name := range delta.Keys(t.Sets) {
@@ -184,6 +184,8 @@ func matchText(t *Table, m Match) string {
 		return fmt.Sprintf("meta mark & 0x%08x == 0x%08x", m.Mask, m.Value)
 	case CTRelated:
 		return "ct state related"
+	case CTMarkIs:
+		return fmt.Sprintf("ct mark 0x%08x", m.Value)
 	case InSet:
 		if s := t.Sets[m.Set]; s != nil {
 			return keyText(s.Key) + " @" + m.Set
@@ -211,6 +213,15 @@ func statementText(t *Table, s Statement) string {
 		return "fwd to " + quote(s.Device)
 	case SetMark:
 		return fmt.Sprintf("meta mark set 0x%08x", s.Value)
+	case SaveMark:
+		return "ct mark set meta mark"
+	case RestoreMark:
+		return "meta mark set ct mark"
+	case SNATMap:
+		if m := t.Maps[s.Map]; m != nil {
+			return fmt.Sprintf("snat %s to %s map @%s", familyWord(m.Family), keyText(m.Key), s.Map)
+		}
+		return "snat to map @" + s.Map
 	case DNATMap:
 		if m := t.Maps[s.Map]; m != nil {
 			return fmt.Sprintf("dnat %s to %s map @%s", familyWord(m.Family), keyText(m.Key), s.Map)
@@ -223,6 +234,9 @@ func statementText(t *Table, s Statement) string {
 // mapType names types, not "typeof" expressions: with those, nft 1.1.3 refuses rules that name a map which is already
 // in the kernel ("conflicting protocols specified: ip vs. th").
 func mapType(m *Map) string {
+	if m.plain() {
+		return fmt.Sprintf("type %s : %s", typeText(m.Key), typeWord(m.value()))
+	}
 	return fmt.Sprintf("type %s : %s . %s", typeText(m.Key), typeWord(m.value()), typeWord(KeyPort))
 }
 
@@ -235,8 +249,11 @@ func setType(s *Set) string {
 
 // ranges tells whether elements are ranges of addresses.
 func (s *Set) ranges() bool {
-	return slices.Contains(s.Key, KeyIPSrc) || slices.Contains(s.Key, KeyIP6Src)
+	return s.names(KeyIPSrc, KeyIP6Src) && !s.names(KeyOut)
 }
+
+// plain tells whether values have no port.
+func (m *Map) plain() bool { return slices.Contains(m.Key, KeyOut) }
 
 func typeText(key []KeyField) string {
 	words := make([]string, len(key))
@@ -254,6 +271,8 @@ func typeWord(k KeyField) string {
 		return "ipv6_addr"
 	case KeyProto:
 		return "inet_proto"
+	case KeyOut:
+		return "ifname"
 	}
 	return "inet_service"
 }
@@ -276,6 +295,8 @@ func elementText(key []KeyField, e Element) string {
 			words[i] = strconv.Itoa(int(e.Port))
 		case KeyIPSrc, KeyIP6Src:
 			words[i] = prefixText(e.Src)
+		case KeyOut:
+			words[i] = quote(e.Out)
 		default:
 			words[i] = e.Addr.String()
 		}
@@ -283,14 +304,17 @@ func elementText(key []KeyField, e Element) string {
 	return strings.Join(words, " . ")
 }
 
-func targetText(t Target) string {
+func targetText(m *Map, t Target) string {
+	if m.plain() {
+		return t.Addr.Addr().String()
+	}
 	return t.Addr.Addr().String() + " . " + strconv.Itoa(int(t.Addr.Port()))
 }
 
 // Compare orders elements by protocol, port, address and source.
 func (e Element) Compare(f Element) int {
 	return cmp.Or(cmp.Compare(e.Protocol, f.Protocol), cmp.Compare(e.Port, f.Port), e.Addr.Compare(f.Addr),
-		e.Src.Addr().Compare(f.Src.Addr()), cmp.Compare(e.Src.Bits(), f.Src.Bits()))
+		e.Src.Addr().Compare(f.Src.Addr()), cmp.Compare(e.Src.Bits(), f.Src.Bits()), cmp.Compare(e.Out, f.Out))
 }
 
 // protocolText gives the word where /etc/protocols has the same, else the number.
@@ -331,10 +355,12 @@ func fieldOf(words []string) (KeyField, bool) {
 		return KeyIP6Dst, true
 	case "inet_proto":
 		return KeyProto, true
+	case "ifname":
+		return KeyOut, true
 	case "inet_service", "tcp dport", "udp dport", "sctp dport":
 		return KeyPort, true
 	default:
 		k := KeyField(s)
-		return k, slices.Contains([]KeyField{KeyIPDst, KeyIP6Dst, KeyProto, KeyPort, KeyIPSrc, KeyIP6Src}, k)
+		return k, slices.Contains([]KeyField{KeyIPDst, KeyIP6Dst, KeyProto, KeyPort, KeyIPSrc, KeyIP6Src, KeyOut}, k)
 	}
 }

@@ -130,7 +130,7 @@ func (s *script) elements(verb, name string, key []KeyField, elements []Element,
 
 func (m *Map) words(e Element) string {
 	t := m.Elements[e]
-	return elementText(m.Key, e) + kept(t.Owner) + " : " + targetText(t)
+	return elementText(m.Key, e) + kept(t.Owner) + " : " + targetText(m, t)
 }
 
 func (s *Set) words(e Element) string { return elementText(s.Key, e) + kept(s.Elements[e]) }

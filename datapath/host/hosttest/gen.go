@@ -91,6 +91,17 @@ func (g gen) addresses(f cluster.Family) {
 			g.route(Shared, mask, services)
 			g.neighbor(Shared, mask)
 		}
+		// Egress addresses, on a link and of a range that are not ours. IPv6 forgets them with the link's last other one.
+		for i := range g.n("egress", 2) {
+			a := p("10.10.10.100/32")
+			if f == cluster.IPv6 {
+				a = p("fd10::64/128")
+			}
+			for range i {
+				a = netip.PrefixFrom(a.Addr().Next(), a.Bits())
+			}
+			g.address(Shared, a, f == cluster.IPv6)
+		}
 	}
 }
 

@@ -9,6 +9,8 @@ ip addr replace 169.254.169.2/29 dev br-ex # Node/node-a
 ip addr replace 172.18.0.3/16 dev br-ex # borrowed Node/node-a
 ip -6 addr replace fc00:f853:ccd::3/64 dev br-ex nodad # borrowed
 ip -6 addr replace fd69::2/125 dev br-ex nodad preferred_lft 0 # Node/node-a
+ip addr replace 10.10.10.100/32 dev eth0.10 # EgressIP/blue
+ip -6 addr replace fd10::64/128 dev eth0.10 nodad preferred_lft 0 # EgressIP/blue
 ip addr replace 10.244.1.2/24 dev ovn-k8s-mp0 # Node/node-a
 ip -6 addr replace fd00:10:244:1::2/64 dev ovn-k8s-mp0 nodad # Node/node-a
 ip neigh replace 169.254.169.1 lladdr 02:42:ac:12:00:03 dev br-ex nud permanent # Node/node-a

@@ -100,6 +100,9 @@ func element(t *rapid.T, key []nft.KeyField) nft.Element {
 	var e nft.Element
 	for _, k := range key {
 		switch k {
+		case nft.KeyOut:
+			e.Out = rapid.SampledFrom([]string{"eth1", "bond0.10", "lo"}).Draw(t, "interface")
+			e.Src = netip.PrefixFrom(e.Src.Addr(), e.Src.Addr().BitLen()) // not of a range
 		case nft.KeyProto:
 			e.Protocol = protocol(t)
 		case nft.KeyPort:
@@ -119,8 +122,15 @@ func element(t *rapid.T, key []nft.KeyField) nft.Element {
 
 func drawMap(t *rapid.T, name string) *nft.Map {
 	m := &nft.Map{Name: name, Family: family(t), Key: key(t), Elements: map[nft.Element]nft.Target{}}
+	plain := rapid.IntRange(0, 2).Draw(t, "plain") == 0
+	if plain {
+		m.Key = []nft.KeyField{map[cluster.Family]nft.KeyField{cluster.IPv4: nft.KeyIPSrc, cluster.IPv6: nft.KeyIP6Src}[m.Family], nft.KeyOut}
+	}
 	for range rapid.IntRange(0, 4).Draw(t, "elements") {
-		to := netip.AddrPortFrom(addr(t, m.Family), rapid.Uint16().Draw(t, "to port"))
+		to := netip.AddrPortFrom(addr(t, m.Family), 0)
+		if !plain {
+			to = netip.AddrPortFrom(to.Addr(), rapid.Uint16().Draw(t, "to port"))
+		}
 		m.Elements[element(t, m.Key)] = nft.Target{Addr: to, Owner: Owner(t)}
 	}
 	return m
@@ -129,7 +139,9 @@ func drawMap(t *rapid.T, name string) *nft.Map {
 func drawSet(t *rapid.T, name string) *nft.Set {
 	s := &nft.Set{Name: name, Key: key(t), Elements: map[nft.Element]cluster.Owner{}}
 	if twin := map[nft.KeyField]nft.KeyField{nft.KeyIPDst: nft.KeyIPSrc, nft.KeyIP6Dst: nft.KeyIP6Src}[s.Key[0]]; twin != "" && rapid.Bool().Draw(t, "ranges") {
-		s.Key = append(s.Key, twin)
+		if s.Key = append(s.Key, twin); rapid.Bool().Draw(t, "sources only") {
+			s.Key = []nft.KeyField{twin}
+		}
 	}
 	for range rapid.IntRange(0, 4).Draw(t, "elements") {
 		s.Elements[element(t, s.Key)] = Owner(t)
@@ -169,7 +181,7 @@ func slicesOf(in []nft.Match, table *nft.Table, f cluster.Family) []nft.Match {
 			}
 		case nft.InSet:
 			k := table.Sets[m.Set].Key[0]
-			if k == nft.KeyIPDst && f != cluster.IPv4 || k == nft.KeyIP6Dst && f != cluster.IPv6 {
+			if (k == nft.KeyIPDst || k == nft.KeyIPSrc) && f != cluster.IPv4 || (k == nft.KeyIP6Dst || k == nft.KeyIP6Src) && f != cluster.IPv6 {
 				continue
 			}
 			if slices.Contains(table.Sets[m.Set].Key, nft.KeyProto) {
@@ -191,7 +203,11 @@ func slicesOf(in []nft.Match, table *nft.Table, f cluster.Family) []nft.Match {
 
 func match(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Match {
 	not := rapid.Bool().Draw(t, "not")
-	switch rapid.IntRange(0, 9).Draw(t, "match") {
+	switch rapid.IntRange(0, 10).Draw(t, "match") {
+	case 10:
+		if c.Type != "" && c.Hook != "ingress" {
+			return nft.CTMarkIs{Value: rapid.Uint32().Draw(t, "connection's mark")}
+		}
 	case 9:
 		if c.Type != "" && c.Hook != "ingress" {
 			return nft.CTRelated{}
@@ -230,8 +246,18 @@ func match(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Match {
 }
 
 func statement(t *rapid.T, table *nft.Table, c *nft.Chain, f cluster.Family) nft.Statement {
-	n := rapid.IntRange(0, 8).Draw(t, "statement")
+	n := rapid.IntRange(0, 10).Draw(t, "statement")
 	switch {
+	case n == 9 && c.Hook == "prerouting":
+		return nft.SaveMark{}
+	case n == 10 && c.Hook == "prerouting":
+		return nft.RestoreMark{}
+	case n == 9 && c.Hook == "postrouting":
+		for name, m := range table.Maps {
+			if m.Family == f && slices.Contains(m.Key, nft.KeyOut) {
+				return nft.SNATMap{Map: name}
+			}
+		}
 	case n == 0 && c.Hook == "postrouting":
 		return nft.Masquerade{}
 	case n == 1 && c.Hook == "postrouting":

@@ -1,0 +1,280 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/delta"
+	"hairpin/datapath/host"
+	"hairpin/datapath/nb"
+	"hairpin/datapath/nft"
+)
+
+// byHost is an address that the planned node carries on a link of its host, and the pods that leave with it, wherever they
+// are. Its way: OVN hands the packet to the host by the management port; a rule by the pod's address leads to the link's
+// own table; nft translates what leaves by that link. What does not leave by it, does not leave.
+type byHost struct {
+	address netip.Addr
+	link    *cluster.HostLink
+	pods    []netip.Prefix
+}
+
+// egressLink tells where the planned node carries an address: on the gateway bridge (primary), on a link of the host, or,
+// when no network of the node has it any more, nowhere.
+func (e *Env) egressLink(a netip.Addr) (link *cluster.HostLink, primary bool) {
+	for _, n := range networksOf(e.Node, e.Config) {
+		if n.prefix.Contains(a) {
+			return n.link, n.primary
+		}
+	}
+	return nil, false
+}
+
+// toHost leads other nodes' pods, which come by the transit switch, to the host. This node's own come by reroute.
+func (e *Env) toHost(rows nb.State, s *Stack, x *cluster.EgressIP, all []netip.Prefix) {
+	set := egressSet(x.Owner.Name, s.Family)
+	rows.Add(&nb.AddressSet{Name: set, Addresses: all, Owner: x.Owner}, &nb.Policy{
+		Router: claims.ClusterRouter, Priority: claims.PolicyByHost, Action: nb.Reroute, NextHops: []netip.Addr{s.Management.Addr()}, Owner: x.Owner,
+		Match: `inport == "` + routerToTransit(e.Node.Name) + `" && ` + words(s.Family).match + ".src == $" + set,
+	})
+}
+
+// throughHost is the host's part of all EgressIPs. It is made anew whenever one of them changes: pods' addresses can pass
+// from one to another.
+func (e *Env) throughHost(parts map[string]egressPart) datapath.State {
+	k := kernel{env: e, owner: nodeOwner(e.Node.Name), state: host.State{
+		Addresses: map[host.AddressKey]host.Address{}, Routes: map[host.RouteKey]host.Route{},
+		Rules: map[host.Rule]cluster.Owner{}, Sysctls: map[string]host.Sysctl{},
+	}}
+	t := newEgressTable(e)
+	used := false
+	for _, name := range delta.Keys(parts) {
+		p := parts[name]
+		for _, h := range p.byHost {
+			k.carries(p.owner, h)
+			for _, pod := range h.pods {
+				if t.leaves(p.owner, pod, h) {
+					k.state.Rules[host.Rule{Family: cluster.FamilyOf(h.address), Priority: claims.RuleEgress, From: pod, Table: egressTable(h.link)}] = p.owner
+				}
+			}
+			used = true
+		}
+		for _, pod := range p.guarded {
+			t.guards(p.owner, pod)
+			used = true
+		}
+	}
+	if !used {
+		return datapath.State{}
+	}
+	for i := range e.Stacks {
+		s := &e.Stacks[i]
+		if len(k.state.Rules) > 0 {
+			k.state.Rules[host.Rule{Family: s.Family, Priority: claims.RuleStays, Mark: claims.MarkNodeIP, Table: mainTable}] = k.owner
+		}
+		for _, n := range e.nodeAddresses(s) {
+			t.of(s.Family).nodes.Elements[nft.Element{Addr: n.Addr()}] = k.owner
+		}
+	}
+	return datapath.State{Host: k.state, NFT: nft.State{nft.Inet: t.table}}
+}
+
+// egressTable is the route table of a link: its VRF's, or one of ours.
+func egressTable(l *cluster.HostLink) int {
+	if l.Table != 0 {
+		return l.Table
+	}
+	return claims.EgressTables + l.Index
+}
+
+// carries puts an address on a link, and makes the link's table.
+func (k *kernel) carries(owner cluster.Owner, h byHost) {
+	f := cluster.FamilyOf(h.address)
+	a := host.AddressKey{Link: h.link.Name, Prefix: single(h.address)}
+	if _, twice := k.state.Addresses[a]; !twice {
+		// The host must not choose it as its own source. IPv4 prefers addresses with the network's mask.
+		k.state.Addresses[a] = host.Address{AddressKey: a, Deprecated: f == cluster.IPv6, Owner: owner}
+	}
+	k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/forwarding", h.link.Name), "1")
+	if s := k.env.stack(f); h.link.Table != 0 && s != nil {
+		for _, c := range s.Cluster { // replies come into the VRF
+			k.route(host.Route{RouteKey: host.RouteKey{Table: h.link.Table, Prefix: c}, Link: claims.ManagementPort, Via: s.Router.Addr()})
+		}
+		return
+	}
+	table := egressTable(h.link)
+	if d := k.env.Node.Gateway.Device; d != "" && f == cluster.IPv4 {
+		// A reply of another node, to a pod that has a rule, is checked against the main table where the link does so.
+		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/src_valid_mark", d), "1")
+	}
+	k.route(host.Route{RouteKey: host.RouteKey{Table: table, Prefix: everything(f)}, Link: h.link.Name})
+	for _, r := range h.link.Routes {
+		if cluster.FamilyOf(r.Prefix.Addr()) == f {
+			k.route(host.Route{RouteKey: host.RouteKey{Table: table, Prefix: r.Prefix}, Link: h.link.Name, Via: r.Via})
+		}
+	}
+	for _, a := range h.link.Addresses {
+		if cluster.FamilyOf(a.Addr()) == f && !a.IsSingleIP() {
+			k.route(host.Route{RouteKey: host.RouteKey{Table: table, Prefix: a.Masked()}, Link: h.link.Name})
+		}
+	}
+}
+
+// egressTables are the maps and sets of EgressIPs. Rules that look at them are in egressChains.
+type egressTables struct {
+	table    *nft.Table
+	families map[cluster.Family]*egressFamily
+}
+
+type egressFamily struct {
+	sources     *nft.Map // pod and link to the egress address
+	pods, nodes *nft.Set
+}
+
+// egressNames are the names of the maps and sets of a family.
+type egressNames struct{ sources, pods, nodes string }
+
+func egressNamesOf(f cluster.Family) egressNames {
+	v := strings.TrimPrefix(f.String(), "IPv")
+	return egressNames{"egress" + v, "egress-pods" + v, "node-ips" + v}
+}
+
+func newEgressTable(e *Env) *egressTables {
+	t := &egressTables{table: &nft.Table{Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{}}, families: map[cluster.Family]*egressFamily{}}
+	for i := range e.Stacks {
+		f := e.Stacks[i].Family
+		source, dst := nft.KeyIPSrc, nft.KeyIPDst
+		if f == cluster.IPv6 {
+			source, dst = nft.KeyIP6Src, nft.KeyIP6Dst
+		}
+		n := egressNamesOf(f)
+		x := &egressFamily{
+			sources: &nft.Map{Name: n.sources, Family: f, Key: []nft.KeyField{source, nft.KeyOut}, Elements: map[nft.Element]nft.Target{}},
+			pods:    &nft.Set{Name: n.pods, Key: []nft.KeyField{source}, Elements: map[nft.Element]cluster.Owner{}},
+			nodes:   &nft.Set{Name: n.nodes, Key: []nft.KeyField{dst}, Elements: map[nft.Element]cluster.Owner{}},
+		}
+		t.families[f] = x
+		t.table.Maps[n.sources] = x.sources
+		t.table.Sets[n.pods], t.table.Sets[n.nodes] = x.pods, x.nodes
+	}
+	return t
+}
+
+func (t *egressTables) of(f cluster.Family) *egressFamily { return t.families[f] }
+
+// leaves lets a pod leave with an address. It is false for one whose address another EgressIP's pod has, too: for a moment
+// after one ended, when another has got its address.
+func (t *egressTables) leaves(owner cluster.Owner, pod netip.Prefix, h byHost) bool {
+	f := t.of(cluster.FamilyOf(pod.Addr()))
+	if _, taken := f.pods.Elements[nft.Element{Src: pod}]; taken {
+		return false
+	}
+	f.sources.Elements[nft.Element{Src: pod, Out: h.link.Name}] = nft.Target{Addr: netip.AddrPortFrom(h.address, 0), Owner: owner}
+	f.pods.Elements[nft.Element{Src: pod}] = owner
+	return true
+}
+
+// guards keeps a pod from leaving by the host.
+func (t *egressTables) guards(owner cluster.Owner, pod netip.Prefix) {
+	f := t.of(cluster.FamilyOf(pod.Addr()))
+	if _, there := f.pods.Elements[nft.Element{Src: pod}]; !there {
+		f.pods.Elements[nft.Element{Src: pod}] = owner
+	}
+}
+
+// egressChains are the host's rules for what leaves the cluster by it. Their number depends on no pod.
+func egressChains(e *Env, t *nft.Table, owner cluster.Owner) {
+	c := chains{env: e, owner: owner}
+	empty := newEgressTable(e).table
+	for name, m := range empty.Maps {
+		t.Maps[name] = m
+	}
+	for name, s := range empty.Sets {
+		t.Sets[name] = s
+	}
+	base := func(name, typ, hook string, priority int, rules []nft.Rule) {
+		t.Chains[name] = &nft.Chain{Name: name, Type: typ, Hook: hook, Priority: priority, Rules: rules, Owner: owner}
+	}
+	base(chainEgressMarks, "filter", "prerouting", hookMarks, c.egressMarks())
+	base(chainEgress, "nat", "postrouting", hookSNAT, c.egress())
+	base(chainEgressGuard, "filter", "postrouting", hookLeaks, c.egressGuard())
+}
+
+// eastWest are the destinations at which a pod with an egress address is as any other: Services. Nodes are in a set.
+func (c chains) eastWest(s *Stack) []nft.Match {
+	var list []nft.Match
+	for _, p := range append(slices.Clone(s.Services), s.Masquerade) {
+		list = append(list, nft.AddrIn{Dst: true, Prefix: p})
+	}
+	return list
+}
+
+// egressMarks marks what such pods send to nodes and Services, and remembers it: these packets go by the main table, and so
+// do the checks of their replies (egress-ip.md). The mark that OVN sets does not outlive the userspace datapath.
+func (c chains) egressMarks() []nft.Rule {
+	own := nft.MarkIs{Value: claims.MarkNodeIP, Mask: ^uint32(0)}
+	rules := []nft.Rule{c.rule(nft.RestoreMark{}, "replies of nodes and Services", nft.MarkIs{Mask: ^uint32(0)}, nft.CTMarkIs{Value: claims.MarkNodeIP})}
+	for i := range c.env.Stacks {
+		s := &c.env.Stacks[i]
+		n := egressNamesOf(s.Family)
+		from, pods := nft.InInterface{Name: claims.ManagementPort}, nft.InSet{Set: n.pods}
+		for _, to := range append(c.eastWest(s), nft.InSet{Set: n.nodes}) {
+			rules = append(rules, c.rule(nft.SetMark{Value: claims.MarkNodeIP}, "pods with egress addresses to nodes and Services", from, pods, to))
+		}
+	}
+	return append(rules, c.rule(nft.SaveMark{}, "for their replies", own))
+}
+
+// egress translates what leaves by the host: pods with an egress address, by its link and by no other; then, where all pods
+// leave by the host, these behind the node's address, whichever that is on the link; and, detached, what the gateway router
+// sends to elsewhere.
+func (c chains) egress() []nft.Rule {
+	e := c.env
+	marked := nft.MarkIs{Value: claims.MarkNodeIP, Mask: ^uint32(0)}
+	rules := []nft.Rule{}
+	not := func(link string) nft.Match { return nft.OutInterface{Name: link, Not: true} }
+	mp0 := not(claims.ManagementPort)
+	for i := range e.Stacks {
+		if s := &e.Stacks[i]; e.hostRouted() {
+			rules = append(rules, c.rule(nft.Masquerade{}, "to nodes and Services as other pods", nft.AddrIn{Prefix: s.Subnet}, mp0, marked))
+		}
+	}
+	rules = append(rules, c.rule(nft.Return{}, "to nodes and Services as other pods", marked))
+	for i := range e.Stacks {
+		n := egressNamesOf(e.Stacks[i].Family)
+		rules = append(rules,
+			c.rule(nft.SNATMap{Map: n.sources}, "egress addresses"),
+			c.rule(nft.Drop{}, "with the egress address, or not at all", nft.InSet{Set: n.pods}, mp0))
+	}
+	for i := range e.Stacks {
+		s := &e.Stacks[i]
+		if e.hostRouted() {
+			rules = append(rules, c.rule(nft.Masquerade{}, "pods leave the cluster", nft.AddrIn{Prefix: s.Subnet}, mp0))
+		}
+		if !e.wired() {
+			rules = append(rules, c.rule(nft.Masquerade{}, "Services with endpoints elsewhere", nft.AddrIn{Prefix: single(s.MasqOVN)}, not(e.Node.Gateway.Bridge)))
+		}
+	}
+	return rules
+}
+
+// egressGuard drops pods' packets that nothing translated. To Services they go by the gateway bridge, which translates.
+func (c chains) egressGuard() []nft.Rule {
+	var rules []nft.Rule
+	for i := range c.env.Stacks {
+		s := &c.env.Stacks[i]
+		for _, p := range s.Cluster {
+			from := nft.AddrIn{Prefix: p}
+			for _, to := range c.eastWest(s) {
+				rules = append(rules, c.rule(nft.Return{}, "to Services", from, nft.OutInterface{Name: c.env.Node.Gateway.Bridge}, to))
+			}
+			rules = append(rules, c.rule(nft.Drop{}, "no pod is seen outside", from, nft.OutInterface{Name: claims.ManagementPort, Not: true}))
+		}
+	}
+	return rules
+}
