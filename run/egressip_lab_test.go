@@ -43,7 +43,7 @@ status:
 
 // TestEgressIP: pods leave with the address that an administrator chose, and only they, and only what leaves the cluster.
 func TestEgressIP(t *testing.T) {
-	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal} {
+	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
 		t.Run(mode, func(t *testing.T) { testEgressIP(t, mode) })
 	}
 }
@@ -130,20 +130,24 @@ func testEgressIP(t *testing.T, mode string) {
 		}
 	}
 	patience = 500 * time.Millisecond
-	leaks(t, l, saw, client)
+	leaks(t, l, mode, saw, client)
 	patience = 3 * time.Second
 	put(t, l, "egressip.yaml", "# nothing\n")
 	until("pod-a1", nodeA...)
 }
 
 // leaks takes the translation away behind the agents' backs: nobody outside sees a pod, or a node in its stead.
-func leaks(t *testing.T, l *lab.Lab, saw func(from, to string) string, client []string) {
+func leaks(t *testing.T, l *lab.Lab, mode string, saw func(from, to string) string, client []string) {
 	b := l.Node("node-b")
 	put(t, l, "egressip.yaml", carried("app: web", "172.18.0.33 node-b", "fc00:f853:ccd::33 node-b"))
 	eventually(t, 20*time.Second, "pod-a1 leaves by node-b alone", func() (bool, string) {
 		hops := sh(t, l.Node("node-a"), "ovn-nbctl lr-policy-list ovn_cluster_router | grep ' 100 '")
 		return !strings.Contains(hops, ","), hops
 	})
+	script := "ovn-nbctl lr-nat-del GR_node-b snat 10.244.0.0/16; ovn-nbctl lr-nat-del GR_node-b snat fd00:10:244::/48"
+	if mode == cluster.ModeDetached { // there, the host translates
+		script = "ip rule del priority 6000 from 10.244.1.3; ip -6 rule del priority 6000 from fd00:10:244:1::3; nft flush map inet hairpin egress4; nft flush map inet hairpin egress6"
+	}
 	stop := make(chan struct{})
 	done := make(chan struct{})
 	go func() {
@@ -153,7 +157,7 @@ func leaks(t *testing.T, l *lab.Lab, saw func(from, to string) string, client []
 			case <-stop:
 				return
 			default: // the agent puts them back; until then some packets meet no translation
-				_, _ = b.Exec(t.Context(), "sh", "-c", "ovn-nbctl lr-nat-del GR_node-b snat 10.244.0.0/16; ovn-nbctl lr-nat-del GR_node-b snat fd00:10:244::/48")
+				_, _ = b.Exec(t.Context(), "sh", "-c", script)
 			}
 		}
 	}()
