@@ -2,12 +2,16 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -25,7 +29,7 @@ func get(ctx context.Context, c Config, path string) ([]byte, error) {
 	}
 	answer, err := client.Do(q)
 	if err != nil {
-		return nil, fmt.Errorf("ask the agent of this node (is `hairpin node` running?): %w", err)
+		return nil, unanswered(socket, err)
 	}
 	defer answer.Body.Close()
 	body, err := io.ReadAll(answer.Body)
@@ -36,6 +40,20 @@ func get(ctx context.Context, c Config, path string) ([]byte, error) {
 		return nil, fmt.Errorf("the agent says: %s", strings.TrimSpace(string(body)))
 	}
 	return body, nil
+}
+
+// unanswered tells why the agent does not answer, without the address that HTTP wants and that is none.
+func unanswered(socket string, err error) error {
+	if u := (*url.Error)(nil); errors.As(err, &u) {
+		err = u.Err
+	}
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("no agent answers on this node: nobody listens at %s (is `hairpin node` running?)", socket)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("ask the agent of this node: only root may, at %s", socket)
+	}
+	return fmt.Errorf("ask the agent of this node at %s: %w", socket, err)
 }
 
 // Diff reads the node back and prints the lines in which it differs from what it must have: "- " is missing, "+ " is too

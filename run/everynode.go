@@ -51,6 +51,9 @@ func newEveryNode(o StatusOptions) (*everyNode, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.Kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.Context}).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("connect to the Kubernetes API: there is no kubeconfig (--kubeconfig, $KUBECONFIG or ~/.kube/config), and this is no pod")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
 	}

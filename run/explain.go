@@ -14,7 +14,6 @@ import (
 	"hairpin/plan"
 	"hairpin/walk"
 	"hairpin/walk/explain"
-	"hairpin/watch"
 )
 
 // ExplainOptions say what to explain, from which source, and in which form.
@@ -63,7 +62,7 @@ func Explain(ctx context.Context, w, errw io.Writer, o ExplainOptions, c Config)
 	if o.Diff == "" {
 		return tell(w, e, nil, o)
 	}
-	changed, err := watch.ReadFiles(o.Diff, c.Cluster)
+	changed, err := readFolder("--diff", o.Diff, c)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ import (
 func explainedSnapshot(ctx context.Context, o ExplainOptions, c Config) (*cluster.Snapshot, error) {
 	switch {
 	case o.Dir != "":
-		return watch.ReadFiles(o.Dir, c.Cluster)
+		return readFolder("-f", o.Dir, c)
 	case o.EveryNode:
 		e, err := newEveryNode(o.status(c))
 		if err != nil {
@@ -39,7 +39,25 @@ func explainedSnapshot(ctx context.Context, o ExplainOptions, c Config) (*cluste
 	case c.Process.Kubeconfig != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "":
 		return readAPI(ctx, c)
 	}
-	return agentSnapshot(ctx, c)
+	s, err := agentSnapshot(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("%w; -f DIR reads manifests instead, --all the Kubernetes API", err)
+	}
+	return s, nil
+}
+
+// readFolder reads manifests. Where there is no Node among them, nothing can be said, and the folder is the wrong one.
+func readFolder(flag, dir string, c Config) (*cluster.Snapshot, error) {
+	s, err := watch.ReadFiles(dir, c.Cluster)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	case len(s.Nodes) > 0:
+		return s, nil
+	case len(s.Problems) > 0:
+		return nil, fmt.Errorf("%s %s: has no good Node in its *.yaml, *.yml and *.json: %w", flag, dir, s.Problems[0])
+	}
+	return nil, fmt.Errorf("%s %s: has no Node in its *.yaml, *.yml and *.json", flag, dir)
 }
 
 // readAPI reads the cluster once, all pods included.

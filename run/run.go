@@ -9,10 +9,10 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"strings"
 
 	"hairpin/datapath"
 	"hairpin/plan"
-	"hairpin/watch"
 )
 
 // ErrNotWell is what Status, Diff and Plan return when they have printed what is not well.
@@ -55,18 +55,22 @@ func Plan(w, errw io.Writer, dir string, c Config) error {
 	if err != nil {
 		return err
 	}
-	s, err := watch.ReadFiles(dir, c.Cluster)
+	s, err := readFolder("-f", dir, c)
 	if err != nil {
 		return err
+	}
+	if s.Node(node) == nil {
+		var names []string
+		for _, n := range s.Nodes {
+			names = append(names, n.Name)
+		}
+		return fmt.Errorf("-f %s: has no Node %q; choose one with --node: %s", dir, node, strings.Join(names, ", "))
 	}
 	state, problems := plan.Node(s, node)
 	for _, p := range append(s.Problems[:len(s.Problems):len(s.Problems)], problems...) {
 		if _, err := fmt.Fprintln(errw, p.Error()); err != nil {
 			return fmt.Errorf("print: %w", err)
 		}
-	}
-	if s.Node(node) == nil {
-		return fmt.Errorf("%s has no Node %s", dir, node)
 	}
 	if _, err := io.WriteString(w, datapath.Print(state)); err != nil {
 		return fmt.Errorf("print: %w", err)

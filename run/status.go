@@ -50,7 +50,7 @@ type ClusterStatus struct {
 // Status prints how the agent of this node is, or all agents: one line per part. Without an error all is well.
 func Status(ctx context.Context, w io.Writer, c Config, o StatusOptions) error {
 	if o.Output != "text" && o.Output != "json" {
-		return fmt.Errorf("output %q is not one of text, json", o.Output)
+		return fmt.Errorf("--output %q is not one of text, json", o.Output)
 	}
 	look, pause := localStatus(c), localPause
 	if o.All {

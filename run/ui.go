@@ -17,6 +17,7 @@ import (
 	"hairpin/plan"
 	"hairpin/walk/explain"
 	"hairpin/walk/page"
+	"hairpin/watch"
 )
 
 // UIOptions say where the pages are served, and of which cluster.
@@ -99,8 +100,8 @@ type ui struct {
 const freshFor = 5 * time.Second
 
 func (u *ui) snapshot(ctx context.Context) (*cluster.Snapshot, error) {
-	if u.o.Dir != "" {
-		return explainedSnapshot(ctx, u.o, u.c)
+	if u.o.Dir != "" { // also when it is empty now
+		return watch.ReadFiles(u.o.Dir, u.c.Cluster)
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -28,7 +28,12 @@ The cluster is read from a folder of manifests (-f), from the API (--all, --kube
 the agent of this node.`,
 		Example: "  hairpin explain -f examples/demo host/node-a svc/default/hostself\n" +
 			"  hairpin explain -f examples/demo outside svc/default/web --via node-b --endpoint pod/default/pod-c1",
-		Args: cobra.ExactArgs(2),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return fmt.Errorf("FROM and TO are needed, and nothing else; there are %d words", len(args))
+			}
+			return nil
+		},
 		RunE: func(c *cobra.Command, args []string) error {
 			config, err := s.load(c)
 			if err != nil {
@@ -39,7 +44,7 @@ the agent of this node.`,
 			o.Colour = c.OutOrStdout() == os.Stdout && terminal(os.Stdout)
 			return run.Explain(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), o, config)
 		}}
-	s.add(c)
+	s.addFor(c, "run-dir", "kubeconfig", "gateway-mode", "cluster-subnets", "service-cidrs")
 	f := c.Flags()
 	f.StringVarP(&o.Dir, "filename", "f", "", "folder with the manifests of Nodes, Pods, Services and EndpointSlices")
 	f.StringVar(&o.Diff, "diff", "", "folder with the manifests after a change: tell what it does to this packet")
@@ -84,7 +89,7 @@ func collect() *cobra.Command {
 			}
 			return err
 		}}
-	s.add(c)
+	s.addFor(c, "run-dir", "kubeconfig")
 	f := c.Flags()
 	f.StringVar(&file, "file", "hairpin-"+time.Now().UTC().Format("20060102-150405")+".tar.gz", "where to; - is standard output")
 	f.BoolVarP(&o.EveryNode, "all", "A", false, "every node of the cluster, through the API server (also with --kubeconfig)")

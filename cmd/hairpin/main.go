@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -48,7 +50,21 @@ func root() *cobra.Command {
 		process("controller", "decide what is the cluster's to decide: node ids (one of several is the leader)", run.Controller),
 		installCommand(), cleanupCommand(), plugin(), planCommand(), explainCommand(), ui(), ask(), collect(), status(), probe(), diff(), version(),
 	)
+	for _, sub := range c.Commands() {
+		if args := sub.Args; args != nil {
+			sub.Args = func(c *cobra.Command, words []string) error { return hinted(c, args(c, words)) }
+		}
+	}
+	c.SetFlagErrorFunc(hinted)
 	return c
+}
+
+// hinted adds to an error about words of the command line where the right ones stand.
+func hinted(c *cobra.Command, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w\nusage: %s\n%s --help tells more", err, c.UseLine(), c.CommandPath())
 }
 
 // settings are the configuration file and the flags that every command with a configuration has.
@@ -63,6 +79,20 @@ func (s *settings) add(c *cobra.Command) {
 	for _, o := range run.Options() {
 		s.flags[o.Flag()] = c.Flags().String(o.Flag(), o.Default(), o.Usage)
 	}
+}
+
+// addFor is add for a command that reads rather than runs: its help tells of those options only that matter to it.
+func (s *settings) addFor(c *cobra.Command, few ...string) {
+	s.add(c)
+	for _, o := range run.Options() {
+		if !slices.Contains(few, o.Flag()) {
+			_ = c.Flags().MarkHidden(o.Flag()) // it was just added
+		}
+	}
+	if c.Long == "" {
+		c.Long = strings.ToUpper(c.Short[:1]) + c.Short[1:] + "."
+	}
+	c.Long += "\n\nThe other options of the configuration are flags as well: hairpin node --help lists them."
 }
 
 // load reads the file and then the flags that were given.
@@ -108,13 +138,13 @@ func planCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if dir == "" {
+				return hinted(c, errors.New("which manifests? -f DIR"))
+			}
 			return run.Plan(c.OutOrStdout(), c.ErrOrStderr(), dir, config)
 		}}
-	s.add(c)
+	s.addFor(c, "node", "gateway-mode", "cluster-subnets", "service-cidrs")
 	c.Flags().StringVarP(&dir, "filename", "f", "", "folder with the manifests of Nodes, Pods, Services and EndpointSlices")
-	if err := c.MarkFlagRequired("filename"); err != nil {
-		panic(err) // the flag is defined above
-	}
 	return c
 }
 
@@ -128,7 +158,7 @@ func diff() *cobra.Command {
 			}
 			return run.Diff(c.Context(), c.OutOrStdout(), config)
 		}}
-	s.add(c)
+	s.addFor(c, "run-dir")
 	return c
 }
 

@@ -29,7 +29,7 @@ func status() *cobra.Command {
 			}
 			return run.Status(c.Context(), c.OutOrStdout(), config, o)
 		}}
-	s.add(c)
+	s.addFor(c, "run-dir", "kubeconfig")
 	f := c.Flags()
 	f.BoolVarP(&o.All, "all", "A", false, "ask every node of the cluster, through the API server (also with --kubeconfig)")
 	f.StringVar(&o.Context, "context", "", "of the kubeconfig; empty = its current one")
@@ -65,7 +65,7 @@ func probe() *cobra.Command {
 			}
 			return run.Probe(c.Context(), c.OutOrStdout(), config, controller, args[0])
 		}}
-	s.add(c)
+	s.addFor(c, "run-dir")
 	c.Flags().BoolVar(&controller, "controller", false, "ask the controller")
 	return c
 }

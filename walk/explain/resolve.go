@@ -130,6 +130,9 @@ func (r *resolver) pod(name string) (*cluster.Pod, error) {
 func (r *resolver) nodeNames() string {
 	const most = 20
 	var names []string
+	if len(r.s.Nodes) == 0 {
+		return "none"
+	}
 	for i, n := range r.s.Nodes {
 		if i == most {
 			names = append(names, fmt.Sprintf("and %d more", len(r.s.Nodes)-most))

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// typed is what a user gets for some words.
+func typed(t *testing.T, words ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	c := root()
+	c.SetArgs(words)
+	c.SetOut(&out)
+	c.SetErr(&out)
+	err := c.Execute()
+	return out.String(), err
+}
+
+// Who errs is told what, and what to do instead.
+func TestWrongWords(t *testing.T) {
+	const demo = "../../examples/demo"
+	nothing, broken := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(broken, "a.yaml"), []byte("kind: ["), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("KUBECONFIG", filepath.Join(nothing, "none"))
+	t.Setenv("HOME", nothing)
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	for _, c := range []struct {
+		words []string
+		want  string
+	}{
+		{[]string{"explai"}, "Did you mean this?\n\texplain"},
+		{[]string{"explain"}, "FROM and TO are needed, and nothing else; there are 0 words\nusage: hairpin explain FROM TO [flags]\nhairpin explain --help tells more"},
+		{[]string{"explain", "--colour", "a", "b"}, "unknown flag: --colour\nusage: hairpin explain FROM TO"},
+		{[]string{"explain", "-f", nothing, "host/node-a", "svc/default/web"}, nothing + ": has no Node in its *.yaml"},
+		{[]string{"explain", "-f", broken, "host/node-a", "svc/default/web"}, "File/a.yaml: document 1: "},
+		{[]string{"explain", "-f", demo, "--diff", nothing, "host/node-a", "svc/default/web"}, "--diff " + nothing},
+		{[]string{"explain", "-f", demo, "host/node-a", "svc/default/web", "--proto", "icmp"}, `--proto "icmp": must be one of [tcp udp sctp]`},
+		{[]string{"explain", "--run-dir", nothing, "host/node-a", "svc/default/web"}, "no agent answers on this node: nobody listens at " + nothing + "/agent.sock (is `hairpin node` running?); -f DIR reads"},
+		{[]string{"explain", "--all", "host/node-a", "svc/default/web"}, "there is no kubeconfig"},
+		{[]string{"status", "--run-dir", nothing}, "no agent answers on this node"},
+		{[]string{"status", "--all"}, "there is no kubeconfig"},
+		{[]string{"status", "-o", "yaml"}, `--output "yaml" is not one of text, json`},
+		{[]string{"diff", "--run-dir", nothing}, "no agent answers on this node"},
+		{[]string{"plan"}, "which manifests? -f DIR"},
+		{[]string{"plan", "-f", demo, "--node", "x"}, `has no Node "x"; choose one with --node: node-a, node-b, node-c`},
+		{[]string{"ui", "--run-dir", nothing}, "no agent answers on this node"},
+		{[]string{"ui", "-f", demo, "--listen", "0.0.0.0:0"}, `--listen "0.0.0.0:0": is not a loopback address`},
+		{[]string{"probe"}, "usage: hairpin probe livez|readyz|healthz|metrics"},
+	} {
+		if out, err := typed(t, c.words...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, without %q\n%s", c.words, err, c.want, out)
+		}
+	}
+}
+
+// The help of a command that reads fits on a screen, and tells where the rest stands.
+func TestHelp(t *testing.T) {
+	for _, command := range []string{"explain", "ui", "status", "plan", "diff", "collect", "probe"} {
+		out, err := typed(t, command, "--help")
+		if n := strings.Count(out, "\n"); err != nil || n > 50 || !strings.Contains(out, "hairpin node --help") {
+			t.Errorf("%s: %d lines, %v\n%s", command, n, err, out)
+		}
+	}
+	if out, err := typed(t, "node", "--help"); err != nil || !strings.Contains(out, "--gateway-mode") || !strings.Contains(out, "--conntrack-min") {
+		t.Errorf("node: %v\n%s", err, out)
+	}
+	if out, err := typed(t); err != nil || !strings.Contains(out, "follow a packet") {
+		t.Errorf("nothing: %v\n%s", err, out)
+	}
+}
