@@ -41,7 +41,9 @@ type EgressIP struct {
 	Pods       Selector // of these Namespaces
 
 	// Assigned is the status: which node has which address. Sorted, at most once per address.
-	Assigned   []Assignment
+	Assigned []Assignment
+	// Moving are addresses on their way from one living node to another: both translate for a time. Only an agent knows.
+	Moving     []Move
 	Conditions []metav1.Condition
 }
 
@@ -49,6 +51,12 @@ type EgressIP struct {
 type Assignment struct {
 	Address netip.Addr
 	Node    string
+}
+
+// Move says that an address goes from one node to another.
+type Move struct {
+	Address  netip.Addr
+	From, To string
 }
 
 // Compare orders by address and node.

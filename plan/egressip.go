@@ -98,6 +98,9 @@ func (e *Env) egressIP(x *cluster.EgressIP, members map[cluster.Owner]*cluster.P
 				}
 			}
 		}
+		if !own.IsValid() {
+			own = e.inHand(x, s.Family)
+		}
 		if len(assigned) == 0 || len(members) == 0 {
 			continue // the pods leave as others do
 		}

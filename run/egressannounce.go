@@ -17,6 +17,7 @@ import (
 const (
 	egressAnnouncements = 5
 	egressAnnounceAgain = 250 * time.Millisecond
+	egressDefendAgain   = 100 * time.Millisecond // between two answers to others who say that they have it
 )
 
 // carried remembers which egress addresses this node has announced. ovn-controller announces IPv4 ones, too; unsolicited
@@ -27,8 +28,18 @@ type carried struct {
 
 // announced is how often an address was.
 type announced struct {
-	times int
-	next  time.Time
+	times      int
+	last, next time.Time
+}
+
+// defend makes an address that somebody else says he has be announced again.
+func (c *carried) defend(now time.Time, x netip.Addr) {
+	if a := c.addresses[x]; a != nil {
+		a.times, a.next = min(a.times, egressAnnouncements-2), now
+		if soonest := a.last.Add(egressDefendAgain); a.next.Before(soonest) {
+			a.next = soonest
+		}
+	}
 }
 
 // announce sends what is due for the addresses that the node carries, on the gateway bridge or on the links that have them.
@@ -41,7 +52,7 @@ func (c *carried) announce(now time.Time, own *cluster.Node, list []*cluster.Egr
 	var again time.Duration
 	for _, e := range list {
 		for _, x := range e.Assigned {
-			if x.Node != node {
+			if !carriedBy(e, node, x.Address) {
 				continue
 			}
 			a := was[x.Address]
@@ -52,7 +63,7 @@ func (c *carried) announce(now time.Time, own *cluster.Node, list []*cluster.Egr
 			if a.times < egressAnnouncements && !a.next.After(now) {
 				link, mac := announcedOn(own, x.Address, on)
 				frames[link] = append(frames[link], announcement(mac, x.Address))
-				a.next = now.Add(egressAnnounceAgain << a.times)
+				a.last, a.next = now, now.Add(egressAnnounceAgain<<a.times)
 				a.times++
 			}
 			if a.times < egressAnnouncements {
@@ -86,4 +97,13 @@ func announcedOn(own *cluster.Node, a netip.Addr, on map[host.AddressKey]host.Ad
 		}
 	}
 	return own.Gateway.Bridge, own.Gateway.MAC
+}
+
+// own gives the addresses that are carried.
+func (c *carried) own() map[netip.Addr]bool {
+	list := make(map[netip.Addr]bool, len(c.addresses))
+	for a := range c.addresses {
+		list[a] = true
+	}
+	return list
 }

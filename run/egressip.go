@@ -88,7 +88,7 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 		rivals[r.Younger] = append(rivals[r.Younger], r)
 	}
 	var changes []statusChange
-	for i, a := range plan.Assign(g.withWritten(s), plan.EgressRules{Unreachable: g.prober.unreachable(), OtherNetworks: true}) {
+	for i, a := range plan.Assign(g.withWritten(s), egressRules(g.prober.unreachable())) {
 		for _, r := range a.Refused {
 			tell(a.EgressIP, "spec.egressIPs", r.Reason, r.Message)
 		}

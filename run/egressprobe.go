@@ -39,13 +39,15 @@ type prober struct {
 	targets map[string]netip.Addr
 	news    chan struct{} // there are other targets
 
-	lost atomic.Pointer[map[string]bool]
+	lost     atomic.Pointer[map[string]bool]
+	standing atomic.Pointer[map[string]bool] // of those who are asked: the last questions are answered
 }
 
 // newProber makes one that asks nobody yet. hold says that now nobody may be lost.
 func newProber(p EgressProbing, log *slog.Logger, hold func() bool) (*prober, error) {
 	b := &prober{egress: p, secrets: insecure.NewCredentials(), log: log, hold: hold, changed: make(chan struct{}, 1), news: make(chan struct{}, 1)}
 	b.lost.Store(&map[string]bool{})
+	b.standing.Store(&map[string]bool{})
 	if p.Port != 0 && p.Cert != "" {
 		config, err := p.tls()
 		if err != nil {
@@ -76,6 +78,14 @@ func (b *prober) unreachable() map[string]bool { return *b.lost.Load() }
 
 // connections are those to the health services of nodes.
 type connections map[string]*grpc.ClientConn
+
+// answers tells that a node is asked and answers, silent that it is asked and has not answered of late.
+func (b *prober) answers(name string) bool { return (*b.standing.Load())[name] }
+
+func (b *prober) silent(name string) bool {
+	answers, asked := (*b.standing.Load())[name]
+	return asked && !answers
+}
 
 // heard is the answer to one question.
 type heard struct {
@@ -169,6 +179,9 @@ func (w *asking) round(ctx context.Context) time.Time {
 	}
 	if w.reach.judge(now, w.hold()) {
 		w.publish(w.reach.lost(), w.lastErr)
+	}
+	if s := w.reach.standing(); !maps.Equal(s, *w.standing.Load()) {
+		w.standing.Store(&s)
 	}
 	if w.reach.lonely != w.lonely {
 		w.lonely = w.reach.lonely

@@ -158,5 +158,14 @@ func (r *reach) lost() map[string]bool {
 	return list
 }
 
+// standing tells of each node whether it answers: all questions, or all but the last two.
+func (r *reach) standing() map[string]bool {
+	list := make(map[string]bool, len(r.targets))
+	for n, t := range r.targets {
+		list[n] = !t.lost && t.unanswered <= 2
+	}
+	return list
+}
+
 // names gives who is asked, sorted.
 func (r *reach) names() []string { return slices.Sorted(maps.Keys(r.targets)) }

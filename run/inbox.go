@@ -23,6 +23,8 @@ type mail struct {
 	host      bool              // something of the host may have changed: look again
 	reread    bool              // read all systems again
 	asks      []ask
+	claims    []claim   // of this node's egress addresses
+	verdicts  []verdict // on them
 }
 
 // ask is a question that only the agent's own goroutine can answer.

@@ -9,6 +9,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/cni"
+	"hairpin/plan"
 )
 
 // patience is how long something may be out of order before it is worth a line in the log.
@@ -27,8 +28,8 @@ func (a *agent) loop(ctx context.Context) error {
 		if (m.host || a.adoption.err != nil) && a.look(ctx) {
 			m.news = true
 		}
-		a.snapshot, a.sourceErr = m.snapshot, m.sourceErr
-		if wait := a.round(ctx, m.news || m.reread); wait > 0 {
+		look := a.seeEgress(time.Now(), &m)
+		if wait := sooner(look, a.round(ctx, m.news || m.reread)); wait > 0 {
 			again.Reset(wait)
 		} else {
 			again.Stop()
@@ -108,11 +109,7 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 		a.note(err)
 	}
 	if err == nil {
-		wait, err := a.carried.announce(time.Now(), a.local.own, a.snapshot.EgressIPs, a.want.Host.Addresses)
-		if err != nil {
-			a.log.Warn("egress addresses", "error", err)
-		}
-		again = sooner(again, wait)
+		again = sooner(again, a.announceEgress(time.Now()))
 	}
 	return sooner(sooner(again, a.serves()), a.pace.wait(time.Now()))
 }
@@ -136,7 +133,9 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 	now := inputs{a.snapshot, a.found, a.cni.Pods()}
 	if p := &a.planned; p.snapshot != now.snapshot || !reflect.DeepEqual(p.found, now.found) || !slices.Equal(p.pods, now.pods) {
 		begin := time.Now()
-		want, problems := a.planner.Node(a.local.apply(now.snapshot, now.found, now.pods), a.node)
+		all := a.local.apply(now.snapshot, now.found, now.pods)
+		want, problems := a.planner.Node(all, a.node)
+		want = plan.WithMoves(want, all, a.node)
 		a.meters.took("hairpin_plan_duration_seconds", time.Since(begin))
 		a.programming.plan(now.snapshot.Frontends)
 		a.balanced, a.twice = localStates(now.snapshot.Frontends, a.node)
@@ -147,7 +146,7 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 	}
 	ports, again := a.checks.set(ctx, time.Now(), a.balanced)
 	a.unheard = slices.Concat(a.twice, ports)
-	return sooner(again, a.notes.report(slices.Concat(a.own(a.problems), a.unheard)))
+	return sooner(again, a.notes.report(slices.Concat(a.own(a.problems), a.unheard, a.egress.conflicts())))
 }
 
 // note remembers how a pass ended. What lasts, the log tells once.

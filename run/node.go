@@ -37,6 +37,8 @@ type agent struct {
 	planner   *plan.Planner
 	local     local
 	carried   carried // egress addresses
+	egress    *egressView
+	listener  *egressListener
 	publisher *publisher
 	notes     *reporter
 
@@ -115,7 +117,14 @@ func Node(ctx context.Context, c Config, log *slog.Logger) error {
 		publisher: newPublisher(client, ovs, node, log), notes: newReporter(client, "hairpin-node", log),
 		doors: &doors{log: log}, api: api, condition: newCondition(client, node, log), programming: newProgramming(time.Now()),
 	}
+	probe, err := newProber(c.Process.Egress, log, func() bool { return false })
+	if err != nil {
+		return err
+	}
+	a.egress = newEgressView(node, probe, api.answers, client == nil, log)
+	a.listener = newEgressListener(a.inbox, log)
 	defer a.notes.stop()
+	a.notes.reason = a.egress.reason
 	a.observe()
 	defer a.checks.stop()
 	return a.run(ctx, client)
@@ -165,6 +174,7 @@ func (a *agent) run(ctx context.Context, client kubernetes.Interface) error {
 	start(func() { a.tick(ctx) })
 	start(func() { a.publisher.run(ctx) })
 	a.startOps(ctx, start)
+	a.startEgress(ctx, client, start)
 	g.Go(func() error {
 		return serveEgressHealth(ctx, a.config.Process.Egress, a.log, func() bool { return a.vitals.neglected(time.Now()) == "" })
 	})

@@ -67,22 +67,23 @@ func imageCommand() *cobra.Command {
 }
 
 // start adds the flags of a demo to a command, and gives the function that starts it.
-func start(c *cobra.Command, name *string, slow *int) func() error {
+func start(c *cobra.Command, name *string, slow *int) func() (*demo.Demo, error) {
 	var opt demo.Options
 	c.Flags().StringVar(&opt.Objects, "objects", "examples/demo", "folder of manifests")
 	c.Flags().StringVar(&opt.Hairpin, "hairpin", "", "binary under test; empty = beside this program, else built from the sources here")
 	c.Flags().BoolVar(&opt.Manifests, "manifests", false, "without an API server: the agents read the manifests")
 	c.Flags().StringVar(&opt.Mode, "mode", "", "gateway mode of the nodes: shared, local or detached; empty = shared")
-	return func() error {
+	return func() (*demo.Demo, error) {
 		opt.Name, opt.Slow, opt.Out = *name, *slow, c.OutOrStdout()
 		var err error
 		if opt.Hairpin, err = findHairpin(c.Context(), opt.Hairpin); err != nil {
-			return err
+			return nil, err
 		}
-		if _, err = demo.Start(c.Context(), opt); err != nil {
-			return fmt.Errorf("%w\n(what was started is left to look at; `lab down` removes it)", err)
+		d, err := demo.Start(c.Context(), opt)
+		if err != nil {
+			return nil, fmt.Errorf("%w\n(what was started is left to look at; `lab down` removes it)", err)
 		}
-		return nil
+		return d, nil
 	}
 }
 
@@ -90,7 +91,7 @@ func up(name *string, slow *int) *cobra.Command {
 	c := &cobra.Command{Use: "up", Short: "start the demo's nodes, API, pods and Services, and leave them up", Args: cobra.NoArgs}
 	begin := start(c, name, slow)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := begin(); err != nil {
+		if _, err := begin(); err != nil {
 			return err
 		}
 		hints(c, *name)
@@ -103,7 +104,11 @@ func show(name *string, slow *int) *cobra.Command {
 	c := &cobra.Command{Use: "demo", Short: "up and check: exit code 0 only if every packet arrived as it must", Args: cobra.NoArgs}
 	begin := start(c, name, slow)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := begin(); err != nil {
+		d, err := begin()
+		if err == nil {
+			err = d.ShowEgress(c.Context())
+		}
+		if err != nil {
 			return err
 		}
 		return demo.Check(c.Context(), *name, *slow, c.OutOrStdout(), func() { hints(c, *name) })

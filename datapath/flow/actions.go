@@ -30,6 +30,8 @@ func appendAction(b []byte, a Action) []byte {
 			return append(b, Local...)
 		}
 		return appendPort(append(b, "output:"...), a.Port)
+	case Back:
+		return append(b, "IN_PORT"...)
 	case Normal:
 		return append(b, "NORMAL"...)
 	case Drop:
@@ -120,6 +122,8 @@ func parseAction(s string) (Action, error) {
 	switch strings.ToLower(s) {
 	case "local", "output:local":
 		return Output{Local}, nil
+	case "in_port", "output:in_port":
+		return Back{}, nil
 	case "normal":
 		return Normal{}, nil
 	case "drop":

@@ -126,6 +126,9 @@ type Action interface{ action() }
 // Output sends the packet out of a port, by name (LOCAL for the host).
 type Output struct{ Port string }
 
+// Back sends the packet out of the port where it came in.
+type Back struct{}
+
 // Normal is the ordinary learning switch.
 type Normal struct{}
 
@@ -173,6 +176,7 @@ const (
 )
 
 func (Output) action()          {}
+func (Back) action()            {}
 func (Normal) action()          {}
 func (Drop) action()            {}
 func (SetEthDst) action()       {}

@@ -123,6 +123,9 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 	case 1:
 		return Output{drawPort(t)}
 	case 2:
+		if rapid.Bool().Draw(t, "back") {
+			return Back{}
+		}
 		return Normal{}
 	case 3:
 		return SetEthDst{drawMAC(t)}
@@ -347,7 +350,7 @@ func TestEveryActionHasWords(t *testing.T) {
 		missing["flow."+string(m[1])] = true
 	}
 	for word, a := range map[string]Action{
-		"output:eth0": Output{"eth0"}, "NORMAL": Normal{}, "drop": Drop{}, moveEthDstToSrc: MoveEthDstToSrc{}, "resubmit(,4)": Resubmit{4},
+		"output:eth0": Output{"eth0"}, "IN_PORT": Back{}, "NORMAL": Normal{}, "drop": Drop{}, moveEthDstToSrc: MoveEthDstToSrc{}, "resubmit(,4)": Resubmit{4},
 		"set_field:02:00:00:00:00:00->eth_dst": SetEthDst{cluster.MAC{2}}, "set_field:02:00:00:00:00:00->eth_src": SetEthSrc{cluster.MAC{2}},
 		"ct(commit)": CT{Commit: true},
 	} {

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"hairpin/cluster"
@@ -37,6 +38,7 @@ type Options struct {
 	Manifests bool   // agents read the manifests; there is no API server
 	Slow      int    // how many times longer than usual everything may take; 0 = as usual
 	Mode      string // gateway mode of the nodes; empty = shared. Detached, eth0 is left to the kernel
+	Config    string // further lines of the configuration file
 	// DieWithCaller ends the lab with the calling process, as a test wants it.
 	DieWithCaller bool
 	Out           io.Writer
@@ -115,34 +117,37 @@ func (d *Demo) say(format string, args ...any) {
 func (d *Demo) startNodes(ctx context.Context) error {
 	var starts []func() error
 	for _, n := range d.objects.nodes {
-		starts = append(starts, func() error {
-			ips, err := addresses(&n)
-			if err != nil {
-				return err
-			}
-			cfg := lab.NodeConfig{
-				Name: n.Name, Addresses: ips, NoBridge: d.opt.Mode == cluster.ModeDetached,
-				Binds: map[string]string{"/usr/local/bin/hairpin": d.opt.Hairpin, "/opt/cni/bin/hairpin": d.opt.Hairpin},
-				Files: map[string]string{"/etc/cni/net.d/10-hairpin.conflist": networkList, agentConfig: d.agentConfig()},
-			}
-			if d.opt.Manifests {
-				if cfg.Binds["/etc/hairpin/manifests"], err = d.copyManifests(); err != nil {
-					return err
-				}
-			}
-			node, err := d.lab.StartNode(ctx, cfg)
-			if err != nil {
-				return err
-			}
-			_, err = lab.Serve(ctx, node.Host, hostPlace(n.Name), hostPort)
-			d.say("%s: Open vSwitch and OVN are up (%s datapath)", n.Name, node.Datapath())
-			return err
-		})
+		starts = append(starts, func() error { return d.startNode(ctx, &n) })
 	}
 	if err := lab.Together(starts...); err != nil {
 		return err
 	}
 	return d.addSecondary()
+}
+
+// startNode starts a node, without its agent.
+func (d *Demo) startNode(ctx context.Context, n *corev1.Node) error {
+	ips, err := addresses(n)
+	if err != nil {
+		return err
+	}
+	cfg := lab.NodeConfig{
+		Name: n.Name, Addresses: ips, NoBridge: d.opt.Mode == cluster.ModeDetached,
+		Binds: map[string]string{"/usr/local/bin/hairpin": d.opt.Hairpin, "/opt/cni/bin/hairpin": d.opt.Hairpin},
+		Files: map[string]string{"/etc/cni/net.d/10-hairpin.conflist": networkList, agentConfig: d.agentConfig()},
+	}
+	if d.opt.Manifests {
+		if cfg.Binds["/etc/hairpin/manifests"], err = d.copyManifests(); err != nil {
+			return err
+		}
+	}
+	node, err := d.lab.StartNode(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	_, err = lab.Serve(ctx, node.Host, hostPlace(n.Name), hostPort)
+	d.say("%s: Open vSwitch and OVN are up (%s datapath)", n.Name, node.Datapath())
+	return err
 }
 
 // networkList is what an installation puts into /etc/cni/net.d.
@@ -157,7 +162,7 @@ func (d *Demo) agentConfig() string {
 	if d.opt.Mode != "" {
 		config += "[gateway]\nmode = " + d.opt.Mode + "\n"
 	}
-	return config
+	return config + d.opt.Config
 }
 
 // copyManifests puts the manifests where they can be changed without changing the sources: the agents follow.
@@ -236,6 +241,9 @@ func (d *Demo) startAPI(ctx context.Context, kube string) error {
 		return err
 	}
 	if err := d.objects.create(ctx, d.client); err != nil {
+		return err
+	}
+	if err := d.defineEgressIPs(ctx); err != nil {
 		return err
 	}
 	d.say("Kubernetes API is ready at %s, with %d Nodes, %d Services, %d Pods", h.Addresses()[0].Addr(),

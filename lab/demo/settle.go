@@ -27,16 +27,8 @@ func longer(t time.Duration, slow int) time.Duration { return t * time.Duration(
 func (d *Demo) startAgents(ctx context.Context) error {
 	nodes := d.lab.Nodes()
 	if !d.opt.Manifests {
-		server, err := lab.OpenAPIServer(d.lab.APIServerDir())
-		if err != nil {
-			return err
-		}
-		kubeconfig, err := os.ReadFile(server.Kubeconfig())
-		if err != nil {
-			return fmt.Errorf("read kubeconfig: %w", err)
-		}
 		for _, n := range nodes {
-			if err := n.WriteFile("/etc/hairpin/kubeconfig", string(kubeconfig)); err != nil {
+			if err := d.introduce(n); err != nil {
 				return err
 			}
 		}
@@ -47,20 +39,36 @@ func (d *Demo) startAgents(ctx context.Context) error {
 	d.say("agents: starting")
 	var starts []func() error
 	for _, n := range nodes {
-		starts = append(starts, func() error {
-			begin := time.Now()
-			if err := n.StartDaemon(ctx, "hairpin", "/usr/local/bin/hairpin", "node", "--config-file="+agentConfig); err != nil {
-				return err
-			}
-			all := func(string) bool { return true }
-			if err := n.WaitFor(ctx, longer(patience, d.opt.Slow), all, "hairpin", "status", "--config-file="+agentConfig); err != nil {
-				return fmt.Errorf("%w; its log is %s", err, n.LogFile("hairpin"))
-			}
-			d.say("%s: the agent is ready after %.1f s", n.Name(), time.Since(begin).Seconds())
-			return nil
-		})
+		starts = append(starts, func() error { return d.startAgent(ctx, n) })
 	}
 	return lab.Together(starts...)
+}
+
+// introduce tells a node where the API is.
+func (d *Demo) introduce(n *lab.Node) error {
+	server, err := lab.OpenAPIServer(d.lab.APIServerDir())
+	if err != nil {
+		return err
+	}
+	kubeconfig, err := os.ReadFile(server.Kubeconfig())
+	if err != nil {
+		return fmt.Errorf("read kubeconfig: %w", err)
+	}
+	return n.WriteFile("/etc/hairpin/kubeconfig", string(kubeconfig))
+}
+
+// startAgent starts the agent of a node and waits until it says that all is well.
+func (d *Demo) startAgent(ctx context.Context, n *lab.Node) error {
+	begin := time.Now()
+	if err := n.StartDaemon(ctx, "hairpin", "/usr/local/bin/hairpin", "node", "--config-file="+agentConfig); err != nil {
+		return err
+	}
+	all := func(string) bool { return true }
+	if err := n.WaitFor(ctx, longer(patience, d.opt.Slow), all, "hairpin", "status", "--config-file="+agentConfig); err != nil {
+		return fmt.Errorf("%w; its log is %s", err, n.LogFile("hairpin"))
+	}
+	d.say("%s: the agent is ready after %.1f s", n.Name(), time.Since(begin).Seconds())
+	return nil
 }
 
 // addPods connects the pods, one after the other on each node, so that they get the addresses of the manifests.

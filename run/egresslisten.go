@@ -1,0 +1,188 @@
+package run
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"hairpin/cluster"
+)
+
+// egressListener hears on the gateway bridge who else says that he has an egress address of this node.
+type egressListener struct {
+	inbox *inbox
+	log   *slog.Logger
+	own   atomic.Pointer[ownAddress]
+	wake  chan struct{}
+}
+
+// ownAddress is what to listen for: nothing, while there are no addresses.
+type ownAddress struct {
+	bridge    string
+	mac       cluster.MAC
+	addresses map[netip.Addr]bool
+}
+
+func newEgressListener(b *inbox, log *slog.Logger) *egressListener {
+	return &egressListener{inbox: b, log: log, wake: make(chan struct{}, 1)}
+}
+
+// expect says what to listen for.
+func (l *egressListener) expect(o *ownAddress) {
+	l.own.Store(o)
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// listenAgain is before a socket that broke is opened again, and how often an open one looks whether it is still needed.
+const listenAgain = time.Second
+
+// run listens until ctx ends, while there is something to listen for.
+func (l *egressListener) run(ctx context.Context) {
+	for warned := false; ctx.Err() == nil; {
+		o := l.own.Load()
+		if o == nil || len(o.addresses) == 0 {
+			select {
+			case <-ctx.Done():
+			case <-l.wake:
+			}
+			continue
+		}
+		err := l.listen(ctx, o.bridge)
+		if err == nil {
+			continue
+		}
+		if !warned {
+			l.log.Warn("listen for others with egress addresses", "error", err)
+			warned = true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(listenAgain):
+		}
+	}
+}
+
+// listen listens on a link until there is nothing more to listen for there.
+func (l *egressListener) listen(ctx context.Context, bridge string) error {
+	link, err := netlink.LinkByName(bridge)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", bridge, err)
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return fmt.Errorf("packet socket: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "packets of "+bridge)
+	defer func() { _ = f.Close() }()
+	if err := attach(fd, neighborFilter()); err != nil {
+		return err
+	}
+	// Only now does it receive.
+	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: toNetwork(unix.ETH_P_ALL), Ifindex: link.Attrs().Index}); err != nil {
+		return fmt.Errorf("packet socket on %s: %w", bridge, err)
+	}
+	for frame := make([]byte, 256); ctx.Err() == nil; {
+		o := l.own.Load()
+		if o == nil || len(o.addresses) == 0 || o.bridge != bridge {
+			return nil
+		}
+		if err := f.SetReadDeadline(time.Now().Add(listenAgain)); err != nil {
+			return fmt.Errorf("packet socket: %w", err)
+		}
+		n, err := f.Read(frame)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			continue
+		case err != nil:
+			return fmt.Errorf("packet socket on %s: %w", bridge, err)
+		}
+		if c, ok := claimIn(frame[:n]); ok && c.mac != o.mac && l.own.Load().addresses[c.address] {
+			l.inbox.put(func(m *mail) { m.claims = append(m.claims, c) })
+		}
+	}
+	return nil
+}
+
+func toNetwork(v uint16) uint16 {
+	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
+}
+
+// Places in frames: Ethernet, then ARP, or IPv6 with a neighbour advertisement.
+const (
+	placeType   = 12
+	placeARP    = 14
+	placeNext   = 14 + 6
+	placeICMP   = 14 + 40
+	placeTarget = placeICMP + 8
+)
+
+// neighborFilter lets ARP and neighbour advertisements pass.
+func neighborFilter() []bpf.Instruction {
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: placeType, Size: 2},
+		bpf.JumpIf{Val: unix.ETH_P_ARP, SkipTrue: 5},
+		bpf.JumpIf{Val: unix.ETH_P_IPV6, SkipFalse: 5},
+		bpf.LoadAbsolute{Off: placeNext, Size: 1},
+		bpf.JumpIf{Val: unix.IPPROTO_ICMPV6, SkipFalse: 3},
+		bpf.LoadAbsolute{Off: placeICMP, Size: 1},
+		bpf.JumpIf{Val: advertisement, SkipFalse: 1},
+		bpf.RetConstant{Val: 256},
+		bpf.RetConstant{Val: 0},
+	}
+}
+
+func attach(fd int, program []bpf.Instruction) error {
+	raw, err := bpf.Assemble(program)
+	if err != nil {
+		return fmt.Errorf("packet filter: %w", err)
+	}
+	filter := make([]unix.SockFilter, len(raw))
+	for i, r := range raw {
+		filter[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
+	}
+	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
+		return fmt.Errorf("packet filter: %w", err)
+	}
+	return nil
+}
+
+// claimIn reads who says that he has an address: the sender of an ARP packet, or of a neighbour advertisement. An ARP probe
+// has no sender, which is one that nobody has.
+func claimIn(frame []byte) (claim, bool) {
+	var c claim
+	if len(frame) < placeARP {
+		return c, false
+	}
+	var ok bool
+	switch binary.BigEndian.Uint16(frame[placeType:]) {
+	case unix.ETH_P_ARP:
+		if len(frame) < placeARP+18 || binary.BigEndian.Uint16(frame[placeARP+2:]) != unix.ETH_P_IP {
+			return c, false
+		}
+		copy(c.mac[:], frame[placeARP+8:])
+		c.address, ok = netip.AddrFromSlice(frame[placeARP+14 : placeARP+18])
+	case unix.ETH_P_IPV6:
+		if len(frame) < placeTarget+16 {
+			return c, false
+		}
+		copy(c.mac[:], frame[6:])
+		if len(frame) >= placeTarget+24 && frame[placeTarget+16] == advertisementOption {
+			copy(c.mac[:], frame[placeTarget+18:])
+		}
+		c.address, ok = netip.AddrFromSlice(frame[placeTarget : placeTarget+16])
+	}
+	return c, ok
+}

@@ -1,0 +1,254 @@
+package run
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/plan"
+)
+
+const (
+	// aheadFor is how long an agent may be ahead of the controller: when that has not moved the addresses of a node by
+	// then, it knows better.
+	aheadFor = 5 * time.Second
+	// yieldCheck is how often who let go of an address asks whether it is his after all.
+	yieldCheck = 2 * time.Second
+	// conflictFor is how long a foreign machine with an egress address is told of.
+	conflictFor = time.Minute
+)
+
+// egressView is how an agent sees EgressIPs. It is what their status says, but for three things: the addresses of a node
+// that is dead, as this agent itself sees, go where the controller will put them, because the rule is a pure function
+// and known to all; an address that turns out to be another node's is that node's; and one that moves between two
+// living nodes is for a time with both (egressmove.go).
+type egressView struct {
+	node   string
+	log    *slog.Logger
+	prober *prober
+	asked  func() bool // whether the API answers
+	alone  bool        // there is no API, and nobody to be ahead of
+	verify verifies
+
+	base, out *cluster.Snapshot
+	lost      map[string]bool // that out was made with
+	ahead     map[string]time.Time
+	distrust  map[string]bool // what the prober says of them, until it hears them again
+	yielded   map[netip.Addr]yield
+	strangers map[netip.Addr]stranger
+	moves     map[netip.Addr]*movement
+	made      map[cluster.Owner]madeEgressIP
+	stale     bool // out is to be made again
+	nextAsk   time.Time
+}
+
+// yield is an address that another node has, as was heard on the wire, and the API did not contradict.
+type yield struct {
+	to    string
+	items []cluster.Assignment // of the EgressIP at the time
+	check time.Time
+}
+
+// stranger is a machine that is no node, and has an egress address.
+type stranger struct {
+	mac   cluster.MAC
+	last  time.Time
+	owner cluster.Owner
+}
+
+// madeEgressIP is an EgressIP as it is seen, which stays the same pointer while it is the same.
+type madeEgressIP struct{ base, out *cluster.EgressIP }
+
+func newEgressView(node string, p *prober, asked func() bool, alone bool, log *slog.Logger) *egressView {
+	return &egressView{
+		node: node, log: log, prober: p, asked: asked, alone: alone, ahead: map[string]time.Time{}, distrust: map[string]bool{},
+		yielded: map[netip.Addr]yield{}, strangers: map[netip.Addr]stranger{}, moves: map[netip.Addr]*movement{}, made: map[cluster.Owner]madeEgressIP{},
+	}
+}
+
+// see gives the Snapshot as this agent sees it, and when to look again.
+func (v *egressView) see(now time.Time, s *cluster.Snapshot) (*cluster.Snapshot, time.Duration) {
+	if s == nil || len(s.EgressIPs) == 0 && len(v.moves) == 0 {
+		v.prober.ask(nil)
+		v.base, v.out = s, s
+		return s, 0
+	}
+	lost, again := v.believed(now, s)
+	fresh := s != v.base
+	if fresh {
+		again = sooner(again, v.watchMoves(now, s, lost))
+	} else {
+		again = sooner(again, v.ageMoves(now, lost))
+	}
+	again = sooner(again, v.ageClaims(now, s))
+	if fresh || v.stale || !maps.Equal(lost, v.lost) {
+		v.base, v.lost, v.stale = s, lost, false
+		v.out = v.overlay(s, lost)
+		v.nextAsk = time.Time{}
+	}
+	if !v.nextAsk.After(now) {
+		v.nextAsk = now.Add(10 * time.Second) // the management port may have come
+		v.prober.ask(v.targets(s))
+	}
+	return v.out, again
+}
+
+// targets are the nodes that carry addresses, where they are this node's concern: it may have to carry them, or has pods
+// that leave by them.
+func (v *egressView) targets(s *cluster.Snapshot) map[string]netip.Addr {
+	own := s.Node(v.node)
+	if own == nil || !own.Egress.Assignable && !plan.SelectsOn(s, v.node) {
+		return nil
+	}
+	carriers := map[string]bool{}
+	for _, list := range [][]*cluster.EgressIP{s.EgressIPs, v.out.EgressIPs} {
+		for _, e := range list {
+			for _, a := range e.Assigned {
+				carriers[a.Node] = true
+			}
+			for _, m := range e.Moving {
+				carriers[m.From] = true
+			}
+		}
+	}
+	return probeTargets(s, func(n *cluster.Node) bool { return carriers[n.Name] })
+}
+
+// believed gives the nodes that are dead. When the controller, which can be asked, leaves addresses where they are, they
+// are not.
+func (v *egressView) believed(now time.Time, s *cluster.Snapshot) (map[string]bool, time.Duration) {
+	lost := maps.Clone(v.prober.unreachable())
+	var again time.Duration
+	for n := range v.ahead {
+		if !lost[n] {
+			delete(v.ahead, n)
+		}
+	}
+	for n := range v.distrust {
+		if !lost[n] {
+			delete(v.distrust, n)
+		}
+		delete(lost, n)
+	}
+	for n := range lost {
+		if v.alone || !carriesAny(s, n) {
+			delete(v.ahead, n)
+			continue
+		}
+		since, is := v.ahead[n]
+		if !is {
+			since = now
+			v.ahead[n] = now
+			v.log.Info("its egress addresses are taken over before the controller says so", "target", n)
+		}
+		switch wait := since.Add(aheadFor).Sub(now); {
+		case wait > 0:
+			again = sooner(again, wait)
+		case v.asked():
+			v.doubt(n)
+			delete(lost, n)
+		}
+	}
+	return lost, again
+}
+
+// doubt believes a node to be alive, although it does not answer.
+func (v *egressView) doubt(node string) {
+	v.log.Warn("the node seems to live after all", "target", node)
+	v.distrust[node] = true
+	v.stale = true
+}
+
+func carriesAny(s *cluster.Snapshot, node string) bool {
+	return slices.ContainsFunc(s.EgressIPs, func(e *cluster.EgressIP) bool { return carriesOf(e, node) })
+}
+
+func carriesOf(e *cluster.EgressIP, node string) bool {
+	return slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return a.Node == node })
+}
+
+// overlay makes the Snapshot as it is seen.
+func (v *egressView) overlay(s *cluster.Snapshot, lost map[string]bool) *cluster.Snapshot {
+	var decided []plan.EgressAssignment
+	for n := range lost {
+		if decided == nil && carriesAny(s, n) {
+			decided = plan.Assign(s, egressRules(lost))
+		}
+	}
+	list, made, same := make([]*cluster.EgressIP, len(s.EgressIPs)), map[cluster.Owner]madeEgressIP{}, true
+	for i, e := range s.EgressIPs {
+		items, moving := e.Assigned, []cluster.Move(nil)
+		if decided != nil {
+			items = takenOver(e.Assigned, decided[i].Items, lost)
+		}
+		items = v.withoutYielded(items)
+		items, moving = v.withMoves(e, items)
+		list[i] = e
+		if slices.Equal(items, e.Assigned) && len(moving) == 0 {
+			continue
+		}
+		m := v.made[e.Owner]
+		if m.base != e || !slices.Equal(m.out.Assigned, items) || !slices.Equal(m.out.Moving, moving) {
+			out := *e
+			out.Assigned, out.Moving = items, moving
+			m = madeEgressIP{e, &out}
+		}
+		made[e.Owner], list[i], same = m, m.out, false
+	}
+	v.made = made
+	if same {
+		return s
+	}
+	out := *s
+	out.EgressIPs = list
+	return &out
+}
+
+// takenOver puts what the lost nodes had where it was decided to be. What found no other node stays: to nowhere, until the
+// controller says that it has none.
+func takenOver(had, decided []cluster.Assignment, lost map[string]bool) []cluster.Assignment {
+	if !slices.ContainsFunc(had, func(a cluster.Assignment) bool { return lost[a.Node] }) {
+		return had
+	}
+	list := slices.Clone(decided)
+	for _, a := range had {
+		if !slices.ContainsFunc(decided, func(d cluster.Assignment) bool { return d.Address == a.Address }) {
+			list = append(list, a)
+		}
+	}
+	slices.SortFunc(list, cluster.Assignment.Compare)
+	return list
+}
+
+func (v *egressView) withoutYielded(items []cluster.Assignment) []cluster.Assignment {
+	if len(v.yielded) == 0 {
+		return items
+	}
+	list := slices.Clone(items)
+	for i, a := range list {
+		if y, is := v.yielded[a.Address]; is && a.Node == v.node {
+			list[i].Node = y.to
+		}
+	}
+	return list
+}
+
+// conflicts are the foreign machines that have egress addresses.
+func (v *egressView) conflicts() []cluster.Problem {
+	var list []cluster.Problem
+	for _, a := range slices.SortedFunc(maps.Keys(v.strangers), netip.Addr.Compare) {
+		x := v.strangers[a]
+		list = append(list, cluster.Problem{Owner: x.owner, Field: "spec.egressIPs",
+			Message: fmt.Sprintf("another machine, %s, has the address %s, too: seen on the wire by node %s", x.mac, a, v.node)})
+	}
+	return list
+}
+
+// egressRules are those by which controller and agents decide alike.
+func egressRules(unreachable map[string]bool) plan.EgressRules {
+	return plan.EgressRules{Unreachable: unreachable, OtherNetworks: true}
+}

@@ -1,0 +1,202 @@
+package run
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"hairpin/cluster"
+)
+
+// carrierNode can carry egress addresses of 172.18.0.0/16.
+func carrierNode(name string, id int) *cluster.Node {
+	p := netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 18, 0, byte(id + 2)}), 16)
+	return &cluster.Node{
+		Name: name, ID: id, Addresses: []netip.Addr{p.Addr()}, HostAddresses: []netip.Prefix{p},
+		Gateway: cluster.Gateway{Mode: cluster.ModeShared, Bridge: "br-ex", Uplink: "eth0", MAC: cluster.MAC{2, 0, 0, 0, 0, byte(id)}, Addresses: []netip.Prefix{p}},
+		Egress:  cluster.NodeEgress{Assignable: true, Ready: true},
+	}
+}
+
+// decidedBy makes a Snapshot with one EgressIP, whose status is "ADDRESS NODE".
+func decidedBy(items ...string) *cluster.Snapshot {
+	e := &cluster.EgressIP{Owner: cluster.Owner{Kind: "EgressIP", Name: "e"}}
+	for _, i := range items {
+		address, node, _ := strings.Cut(i, " ")
+		a := netip.MustParseAddr(address)
+		e.Addresses = append(e.Addresses, a)
+		if node != "" {
+			e.Assigned = append(e.Assigned, cluster.Assignment{Address: a, Node: node})
+		}
+	}
+	return &cluster.Snapshot{Config: cluster.DefaultConfig(), Nodes: []*cluster.Node{carrierNode("a", 1), carrierNode("b", 2), carrierNode("c", 3)}, EgressIPs: []*cluster.EgressIP{e}}
+}
+
+// seen is a view in a time that the test makes.
+type seen struct {
+	t *testing.T
+	*egressView
+	now   time.Time
+	asks  []string // the API was asked, for whom
+	API   bool
+	again time.Duration
+}
+
+func newSeen(t *testing.T, node string) *seen {
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	p, err := newProber(EgressProbing{Timeout: time.Second, Interval: time.Second}, log, never)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &seen{t: t, now: time.Unix(1000, 0), API: true}
+	s.egressView = newEgressView(node, p, func() bool { return s.API }, false, log)
+	s.verify = func(_ *cluster.EgressIP, a netip.Addr, claimer string) {
+		s.asks = append(s.asks, a.String()+" "+claimer)
+	}
+	s.probed("a", true, "b", true, "c", true)
+	return s
+}
+
+// probed says who answers.
+func (s *seen) probed(list ...any) {
+	standing, lost := map[string]bool{}, map[string]bool{}
+	for i := 0; i < len(list); i += 2 {
+		standing[list[i].(string)] = list[i+1].(bool)
+	}
+	s.prober.standing.Store(&standing)
+	s.prober.lost.Store(&lost)
+}
+
+func (s *seen) lose(names ...string) {
+	lost := map[string]bool{}
+	for _, n := range names {
+		lost[n] = true
+	}
+	s.prober.lost.Store(&lost)
+}
+
+// is looks after a time, and compares.
+func (s *seen) is(after time.Duration, snapshot *cluster.Snapshot, want string) {
+	s.t.Helper()
+	s.now = s.now.Add(after)
+	var out *cluster.Snapshot
+	out, s.again = s.see(s.now, snapshot)
+	if again, _ := s.see(s.now, snapshot); again != out {
+		s.t.Error("the same, and another pointer")
+	}
+	var words []string
+	for _, a := range out.EgressIPs[0].Assigned {
+		words = append(words, fmt.Sprint(a.Address, " ", a.Node))
+	}
+	for _, m := range out.EgressIPs[0].Moving {
+		words = append(words, fmt.Sprintf("%s %s>%s", m.Address, m.From, m.To))
+	}
+	if got := strings.Join(words, ", "); got != want {
+		s.t.Errorf("seen as %q, not %q", got, want)
+	}
+}
+
+const first, second = "172.18.0.33", "172.18.0.44"
+
+// TestEgressAhead: what a dead node had goes where the controller will put it; one that the controller leaves there lives.
+func TestEgressAhead(t *testing.T) {
+	s := newSeen(t, "c")
+	base := decidedBy(first+" a", second+" b")
+	s.is(0, base, first+" a, "+second+" b")
+	s.lose("a")
+	s.is(time.Second, base, first+" c, "+second+" b")
+	if s.again == 0 || s.again > aheadFor {
+		t.Error(s.again)
+	}
+	s.is(time.Second, decidedBy(first+" c", second+" b"), first+" c, "+second+" b") // as the controller says
+	s.is(time.Hour, base, first+" c, "+second+" b")
+	s.API = false
+	s.is(aheadFor, base, first+" c, "+second+" b") // nobody contradicts
+	s.API = true
+	s.is(time.Second, base, first+" a, "+second+" b")
+	s.is(time.Hour, base, first+" a, "+second+" b")
+	s.lose()
+	s.is(0, base, first+" a, "+second+" b")
+	s.lose("a")
+	s.is(0, base, first+" c, "+second+" b")
+	if s.hear(s.now, claim{netip.MustParseAddr(first), base.Nodes[0].Gateway.MAC}) { // it is heard: it lives
+		t.Error("a dead node's address is defended")
+	}
+	s.is(0, base, first+" a, "+second+" b")
+
+	s.lose("a", "b", "c")
+	s.is(time.Hour, decidedBy(first+" a"), first+" a") // nobody can take it: to nowhere, and not to the node's own address
+}
+
+// TestEgressClaims: who hears that another node has his address asks the API, and lets go when that does not say that it
+// is his. A foreign machine is told of.
+func TestEgressClaims(t *testing.T) {
+	s := newSeen(t, "c")
+	base := decidedBy(first + " c")
+	s.is(0, base, first+" c")
+	a, b := netip.MustParseAddr(first), base.Nodes[1].Gateway.MAC
+	if s.hear(s.now, claim{netip.MustParseAddr(second), b}) || s.hear(s.now, claim{a, b}) || len(s.asks) != 1 || s.asks[0] != first+" b" {
+		t.Fatal(s.asks)
+	}
+	if !s.judge(s.now, verdict{a, "b", "c"}) {
+		t.Error("it is ours, and not defended")
+	}
+	s.is(0, base, first+" c")
+	if s.judge(s.now, verdict{a, "b", ""}) { // nobody could say
+		t.Error("defended, in doubt")
+	}
+	s.is(0, base, first+" b")
+	s.is(yieldCheck, base, first+" b")
+	if len(s.asks) != 2 {
+		t.Error("not asked again", s.asks)
+	}
+	s.judge(s.now, verdict{a, "b", "c"})
+	s.is(0, base, first+" c")
+	s.judge(s.now, verdict{a, "b", "b"})
+	s.is(0, base, first+" b")
+	s.is(0, decidedBy(first+" b"), first+" b")
+	s.is(0, decidedBy(first+" c"), first+" b, "+first+" b>c") // decided anew: a planned move
+
+	s = newSeen(t, "c")
+	s.is(0, base, first+" c")
+	if !s.hear(s.now, claim{a, cluster.MAC{6}}) || len(s.conflicts()) != 1 || !strings.Contains(s.conflicts()[0].Message, "06:00:00:00:00:00") {
+		t.Error(s.conflicts())
+	}
+	s.is(conflictFor+time.Second, base, first+" c")
+	if len(s.conflicts()) > 0 {
+		t.Error(s.conflicts())
+	}
+}
+
+// TestEgressMoves: from a node that lives, an address moves in steps; from one that does not answer, at once.
+func TestEgressMoves(t *testing.T) {
+	before, after := decidedBy(first+" a"), decidedBy(first+" b")
+	for _, node := range []string{"a", "b", "c"} {
+		s := newSeen(t, node)
+		s.is(0, before, first+" a")
+		s.is(time.Hour, after, first+" a, "+first+" a>b")
+		s.is(moveLeads, after, first+" b, "+first+" a>b")
+		s.is(moveEnds-moveLeads, after, first+" b")
+		if len(s.moves) > 0 || s.again != 0 {
+			t.Error(s.moves, s.again)
+		}
+	}
+	s := newSeen(t, "c")
+	s.is(0, before, first+" a")
+	s.probed("a", false, "b", true)
+	s.is(0, after, first+" b")
+	s = newSeen(t, "c")
+	s.is(0, before, first+" a")
+	s.is(0, after, first+" a, "+first+" a>b")
+	s.probed("a", false, "b", true) // it dies now
+	s.is(time.Millisecond, after, first+" b")
+	s = newSeen(t, "c")
+	s.is(0, before, first+" a")
+	s.is(0, after, first+" a, "+first+" a>b")
+	s.is(0, decidedBy(first+" c"), first+" b, "+first+" b>c") // and on
+	s.is(moveEnds, decidedBy(first), "")
+}
