@@ -24,6 +24,7 @@ type Options struct {
 	Name    string   // of the lab; empty = DefaultName
 	Hairpin string   // the binary under test
 	Only    []string // parts to measure; empty = all of Parts
+	Side    string   // "hairpin" or "kube-proxy"; empty = both
 	Sizes   []int    // numbers of Services, ascending
 	Rounds  int      // endpoints changed per size and side
 	Slow    int      // how many times slower than usual this machine is
@@ -163,8 +164,14 @@ func (w *world) close() {
 
 // each measures one side after the other, each on a fresh node.
 func (w *world) each(ctx context.Context, measure func(context.Context, *side) error) error {
-	for _, start := range []func(context.Context) (*side, error){w.ours, w.theirs} {
-		s, err := start(ctx)
+	for _, one := range []struct {
+		name  string
+		start func(context.Context) (*side, error)
+	}{{"hairpin", w.ours}, {"kube-proxy", w.theirs}} {
+		if w.opt.Side != "" && w.opt.Side != one.name {
+			continue
+		}
+		s, err := one.start(ctx)
 		if err == nil {
 			err = measure(ctx, s)
 		}

@@ -18,24 +18,22 @@ const rest = 1100 * time.Millisecond
 
 // changeResult is what one side was measured to do with so many Services.
 type changeResult struct {
-	cold     time.Duration
-	coldCPU  time.Duration
-	times    []time.Duration
-	perRound time.Duration // CPU
-	usage    map[string]usage
+	cold    time.Duration
+	coldCPU time.Duration
+	times   []time.Duration
+	spent   map[string]usage // for one change: CPU time; and memory after them all
 }
 
 // change measures, for each number of Services: a cold start, one endpoint changed, memory and CPU.
 func (w *world) change(ctx context.Context) error {
-	var rows, memory []row
+	var rows, spent, memory []row
 	for _, size := range w.opt.Sizes {
 		if err := w.grow(ctx, size); err != nil {
 			return err
 		}
-		var results []changeResult
-		err := w.each(ctx, func(ctx context.Context, s *side) error {
-			r, err := w.changeOn(ctx, s, size)
-			results = append(results, r)
+		var results [2]changeResult
+		err := w.each(ctx, func(ctx context.Context, s *side) (err error) {
+			results[s.index], err = w.changeOn(ctx, s, size)
 			return err
 		})
 		if err != nil {
@@ -46,23 +44,22 @@ func (w *world) change(ctx context.Context) error {
 		rows = append(rows,
 			row{what: "one endpoint changed, API write to answer, p50" + of, unit: "ms", ours: quantile(a.times, 0.5), theirs: quantile(b.times, 0.5)},
 			row{what: "the same, p99" + of, unit: "ms", ours: quantile(a.times, 0.99), theirs: quantile(b.times, 0.99)},
-			row{what: "CPU for it, all processes" + of, unit: "ms", ours: millis(a.perRound), theirs: millis(b.perRound)},
 			row{what: "cold start until the last Service answers" + of, unit: "s", ours: a.cold.Seconds(), theirs: b.cold.Seconds()},
 			row{what: "CPU for it, all processes" + of, unit: "s", ours: a.coldCPU.Seconds(), theirs: b.coldCPU.Seconds()},
 		)
-		memory = append(memory, memoryRows(of, a, b)...)
-		w.print("Changes"+of, rows[len(rows)-5:])
+		spent = append(spent, spentRows("CPU for one change, all processes"+of, "ms", a, b, func(u usage) float64 { return millis(u.cpu) })...)
+		memory = append(memory, spentRows("resident memory, all processes"+of, "MB", a, b, func(u usage) float64 { return float64(u.rss) / 1024 })...)
 	}
 	w.print("Changes", rows)
-	w.print("Resident memory, after the changes", memory)
+	w.print("What the processes of a node use", append(spent, memory...))
 	return nil
 }
 
-func memoryRows(of string, a, b changeResult) []row {
-	mb := func(u usage) float64 { return float64(u.rss) / 1024 }
-	rows := []row{{what: "all processes" + of, unit: "MB", ours: mb(sum(a.usage)), theirs: mb(sum(b.usage))}}
-	for _, name := range slices.Sorted(maps.Keys(a.usage)) {
-		rows = append(rows, row{what: "  " + name, unit: "MB", ours: mb(a.usage[name])})
+// spentRows are what all processes use, and each of ours.
+func spentRows(what, unit string, a, b changeResult, of func(usage) float64) []row {
+	rows := []row{{what: what, unit: unit, ours: of(sum(a.spent)), theirs: of(sum(b.spent))}}
+	for _, name := range slices.Sorted(maps.Keys(a.spent)) {
+		rows = append(rows, row{what: "  " + name, unit: unit, ours: of(a.spent[name])})
 	}
 	return rows
 }
@@ -96,12 +93,11 @@ func (w *world) changeOn(ctx context.Context, s *side, size int) (r changeResult
 	if err := s.addPods(ctx); err != nil {
 		return r, err
 	}
-	if r.times, r.perRound, err = w.changes(ctx, s, size); err != nil {
+	if r.times, r.spent, err = w.changes(ctx, s, size); err != nil {
 		return r, err
 	}
 	w.say("%s, %d Services: one endpoint changed p50 %.1f ms, p99 %.1f ms", s.name, size, quantile(r.times, 0.5), quantile(r.times, 0.99))
-	r.usage, err = usedBy(s)
-	return r, err
+	return r, nil
 }
 
 // usedBefore is the CPU time of what runs before the program is started.
@@ -123,25 +119,25 @@ func usedBefore(s *side) (time.Duration, error) {
 func vip(i int) netip.AddrPort { return netip.AddrPortFrom(clusterIP(i), 80) }
 
 // changes lets one Service after the other go from one pod to the other.
-func (w *world) changes(ctx context.Context, s *side, size int) (times []time.Duration, cpu time.Duration, err error) {
+func (w *world) changes(ctx context.Context, s *side, size int) (times []time.Duration, spent map[string]usage, err error) {
 	where := func(k int) int { return k * (size - 1) / probed } // never the last one
 	to := func(k, pod int) error {
 		return w.pointTo(ctx, where(k), s.pods[pod].IPs()[0].String(), inside)
 	}
 	for k := range probed {
 		if err := to(k, 0); err != nil {
-			return nil, 0, err
+			return nil, nil, err
 		}
 	}
 	for k := range probed {
 		if _, err := w.until(ctx, s, vip(where(k)), s.pods[0].Name(), time.Now(), 10*time.Second); err != nil {
-			return nil, 0, err
+			return nil, nil, err
 		}
 	}
 	time.Sleep(rest) // what is still being done, such as kube-proxy's removal of old chains
 	before, err := usedBy(s)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	for n := range w.opt.Rounds {
 		k, pod := n%probed, 1-n/probed%2
@@ -152,14 +148,17 @@ func (w *world) changes(ctx context.Context, s *side, size int) (times []time.Du
 			err = e
 		}
 		if err != nil {
-			return nil, 0, err
+			return nil, nil, err
 		}
 		times = append(times, took)
 		time.Sleep(rest)
 	}
 	after, err := usedBy(s)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
-	return times, (sum(after).cpu - sum(before).cpu) / time.Duration(w.opt.Rounds), nil
+	for name, u := range after {
+		after[name] = usage{cpu: (u.cpu - before[name].cpu) / time.Duration(w.opt.Rounds), rss: u.rss}
+	}
+	return times, after, nil
 }

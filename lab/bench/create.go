@@ -14,10 +14,8 @@ func (w *world) create(ctx context.Context) error {
 		return err
 	}
 	var total, after, cpu [2]time.Duration
-	n := 0
 	err := w.each(ctx, func(ctx context.Context, s *side) (err error) {
-		total[n], after[n], cpu[n], err = w.createOn(ctx, s)
-		n++
+		total[s.index], after[s.index], cpu[s.index], err = w.createOn(ctx, s)
 		return err
 	})
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 // side is one of the two that are compared: a node with what serves its Services.
 type side struct {
 	name    string
+	index   int // in results: 0 is ours
 	node    *lab.Node
 	program string   // what is started to serve, a daemon of the node
 	args    []string // its command line
@@ -156,7 +157,7 @@ func (w *world) theirs(ctx context.Context) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &side{name: "kube-proxy", node: node, program: "kube-proxy", args: []string{"kube-proxy", "--config=/etc/kube-proxy/config"},
+	s := &side{name: "kube-proxy", index: 1, node: node, program: "kube-proxy", args: []string{"kube-proxy", "--config=/etc/kube-proxy/config"},
 		all: []string{"kube-proxy"}}
 	for _, c := range []string{"chmod +x /opt/cni/bin/veth", "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"} {
 		if _, err := node.Exec(ctx, "sh", "-c", c); err != nil {

@@ -47,6 +47,9 @@ func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // quantile gives a quantile of times in milliseconds, by the nearest rank.
 func quantile(times []time.Duration, q float64) float64 {
+	if len(times) == 0 {
+		return 0
+	}
 	sorted := slices.Sorted(slices.Values(times))
 	rank := int(q*float64(len(sorted)) + 0.999999)
 	return millis(sorted[max(0, min(rank, len(sorted))-1)])

@@ -32,28 +32,24 @@ func (w *world) traffic(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	datapath, n := "", 0
+	var datapath string
 	var names []string
-	var results [2][]flowing
+	results := [2][3]flowing{}
 	err = w.each(ctx, func(ctx context.Context, s *side) error {
-		if n == 0 {
+		if s.index == 0 {
 			datapath = s.node.Datapath()
 		}
 		ways, err := w.ways(ctx, s, client)
 		if err != nil {
 			return err
 		}
-		for _, way := range ways {
-			f, err := w.flow(ctx, s, way)
-			if err != nil {
+		names = names[:0]
+		for i, way := range ways {
+			names = append(names, way.name)
+			if results[s.index][i], err = w.flow(ctx, s, way); err != nil {
 				return fmt.Errorf("%s: %w", way.name, err)
 			}
-			if n == 0 {
-				names = append(names, way.name)
-			}
-			results[n] = append(results[n], f)
 		}
-		n++
 		return w.unmake(ctx, "traffic")
 	})
 	if err != nil {
@@ -69,7 +65,7 @@ func (w *world) traffic(ctx context.Context) error {
 	return nil
 }
 
-// ways starts the side, with a Service whose endpoint is a pod there, and gives the ways to it when they work.
+// ways starts the side, with a Service whose endpoint is a pod there, and gives the three ways to it when they work.
 func (w *world) ways(ctx context.Context, s *side, client *lab.Host) ([]way, error) {
 	if err := s.start(ctx); err != nil {
 		return nil, err
