@@ -22,7 +22,7 @@ func benchmark(name *string, slow *int) *cobra.Command {
 	c.Flags().StringSliceVar(&opt.Only, "only", nil, "what to measure: change, create, traffic; empty = everything")
 	c.Flags().StringVar(&opt.Side, "side", "", "hairpin or kube-proxy alone; empty = both")
 	c.Flags().IntSliceVar(&opt.Sizes, "services", []int{100, 1000, 10000}, "numbers of Services, ascending")
-	c.Flags().IntVar(&opt.Rounds, "rounds", 60, "how many endpoints to change for each number")
+	c.Flags().IntVar(&opt.Rounds, "rounds", 50, "how many endpoints to change for each number")
 	c.Flags().StringVar(&opt.Hairpin, "hairpin", "", "binary under test; empty = beside this program, else built from the sources here")
 	return c
 }

@@ -45,12 +45,14 @@ type world struct {
 	opt    Options
 	begin  time.Time
 	lab    *lab.Lab
-	client kubernetes.Interface
-	access string // the administrator's kubeconfig
 	kube   string // binary of kube-proxy
 	server *lab.Host
-	made   int // Services
-	slices map[int]*slice
+
+	api    lab.APIServerConfig
+	runs   *lab.APIServer // nil: it does not
+	client kubernetes.Interface
+	made   int            // Services
+	slices map[int]*slice // as they were last written
 }
 
 // Ports: outside is that of the server beyond the nodes, inside that of the pods' server, sink that of the pods' sink.
@@ -74,7 +76,7 @@ func Run(ctx context.Context, opt Options) error {
 		opt.Name = DefaultName
 	}
 	opt.Slow = max(1, opt.Slow)
-	w := &world{opt: opt, begin: time.Now(), slices: map[int]*slice{}}
+	w := &world{opt: opt, begin: time.Now()}
 	defer w.close()
 	if err := w.start(ctx); err != nil {
 		return err
@@ -130,32 +132,16 @@ func (w *world) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	server, err := lab.StartAPIServer(ctx, lab.APIServerConfig{
-		Binary: binary, Dir: w.lab.APIServerDir(), Address: api.Addresses()[0].Addr(), Netns: api.Netns(), DieWithCaller: true,
-	})
-	if err != nil {
-		return err
-	}
-	w.access = server.Kubeconfig()
-	config, err := server.RESTConfig()
-	if err != nil {
-		return err
-	}
-	if w.client, err = kubernetes.NewForConfig(config); err != nil {
-		return err
-	}
-	w.say("the API server is ready")
-	return w.makeNodes(ctx)
+	w.api = lab.APIServerConfig{Binary: binary, Dir: w.lab.APIServerDir(), Address: api.Addresses()[0].Addr(), Netns: api.Netns(), DieWithCaller: true}
+	return nil
 }
 
 func (w *world) close() {
 	if w.lab == nil {
 		return
 	}
-	if s, err := lab.OpenAPIServer(w.lab.APIServerDir()); err == nil {
-		if err := s.Stop(); err != nil {
-			w.say("%v", err)
-		}
+	if err := w.stopAPI(); err != nil {
+		w.say("%v", err)
 	}
 	if err := w.lab.Close(); err != nil {
 		w.say("%v", err)

@@ -12,8 +12,9 @@ import (
 // probed is how many Services are changed in turn.
 const probed = 16
 
-// rest is the time between two changes: kube-proxy writes once a second at most, and a change that has to wait for that is not
-// what is measured.
+// rest is the time between two changes, besides twice what the last one took. Kube-proxy begins to write a second after it has
+// ended to, at the earliest, and it ends some time after what it wrote is in force. A change that has to wait for that is not what
+// is measured.
 const rest = 1100 * time.Millisecond
 
 // changeResult is what one side was measured to do with so many Services.
@@ -151,7 +152,7 @@ func (w *world) changes(ctx context.Context, s *side, size int) (times []time.Du
 			return nil, nil, err
 		}
 		times = append(times, took)
-		time.Sleep(rest)
+		time.Sleep(rest + 2*took)
 	}
 	after, err := usedBy(s)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -53,21 +52,6 @@ func clusterIP(i int) netip.Addr {
 }
 
 func serviceName(i int) string { return fmt.Sprintf("s%05d", i) }
-
-// grow makes Services until there are so many, each with two endpoints that nobody asks.
-func (w *world) grow(ctx context.Context, count int) error {
-	if count <= w.made {
-		return nil
-	}
-	begin, first := time.Now(), w.made
-	dead := []string{"10.244.1.250", "10.244.2.250"}
-	if err := parallel(ctx, first, count, func(ctx context.Context, i int) error { return w.makeService(ctx, i, inside, dead) }); err != nil {
-		return err
-	}
-	w.made = count
-	w.say("the API has %d Services; the last %d took %.1f s", count, count-first, time.Since(begin).Seconds())
-	return nil
-}
 
 // parallel calls f for first to count-1, sixteen at a time.
 func parallel(ctx context.Context, first, count int, f func(context.Context, int) error) error {

@@ -71,7 +71,7 @@ func (w *world) ours(ctx context.Context) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	access, err := os.ReadFile(w.access)
+	access, err := os.ReadFile(w.runs.Kubeconfig())
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ echo '{"cniVersion":"1.1.0","ips":[{"address":"10.244.2.'$n'/32"}]}'
 
 // theirs is a node with routed pods, where kube-proxy does not run yet.
 func (w *world) theirs(ctx context.Context) (*side, error) {
-	access, err := os.ReadFile(w.access)
+	access, err := os.ReadFile(w.runs.Kubeconfig())
 	if err != nil {
 		return nil, err
 	}

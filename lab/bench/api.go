@@ -1,0 +1,97 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"hairpin/image"
+	"hairpin/lab"
+)
+
+// grow starts the API server with so many Services in it, each with two endpoints that nobody asks. What is in the API then is kept,
+// and found again by later runs: whenever the API server gives a cluster IP away it counts all that it has given, for a metric, so
+// that 10 000 Services take minutes.
+func (w *world) grow(ctx context.Context, count int) error {
+	kept := filepath.Join(image.DefaultDir, "bench", fmt.Sprintf("%s-%d", filepath.Base(w.api.Binary), count))
+	if _, err := os.Stat(kept); err == nil {
+		if err := w.stopAPI(); err != nil {
+			return err
+		}
+		if err := replaceDir(w.api.Dir, kept); err != nil {
+			return fmt.Errorf("take up the API of an earlier run: %w", err)
+		}
+		w.made = count
+		return w.startAPI(ctx)
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if w.runs == nil {
+		if err := w.startAPI(ctx); err != nil {
+			return err
+		}
+		if err := w.makeNodes(ctx); err != nil {
+			return err
+		}
+	}
+	begin, first := time.Now(), w.made
+	dead := []string{"10.244.1.250", "10.244.2.250"}
+	if err := parallel(ctx, first, count, func(ctx context.Context, i int) error { return w.makeService(ctx, i, inside, dead) }); err != nil {
+		return err
+	}
+	w.made = count
+	w.say("the API has %d Services; the last %d took %.1f s", count, count-first, time.Since(begin).Seconds())
+	if err := w.stopAPI(); err != nil {
+		return err
+	}
+	if err := replaceDir(kept, w.api.Dir); err != nil {
+		return fmt.Errorf("keep the API for later runs: %w", err)
+	}
+	return w.startAPI(ctx)
+}
+
+// replaceDir makes a directory a copy of another, whole or not at all.
+func replaceDir(to, from string) error {
+	part := to + ".part"
+	if err := errors.Join(os.RemoveAll(part), os.MkdirAll(filepath.Dir(to), 0o700)); err != nil {
+		return err
+	}
+	if err := os.CopyFS(part, os.DirFS(from)); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	return os.Rename(part, to)
+}
+
+func (w *world) startAPI(ctx context.Context) error {
+	var err error
+	if w.runs, err = lab.StartAPIServer(ctx, w.api); err != nil {
+		return err
+	}
+	config, err := w.runs.RESTConfig()
+	if err != nil {
+		return err
+	}
+	if w.client, err = kubernetes.NewForConfig(config); err != nil {
+		return err
+	}
+	w.slices = map[int]*slice{}
+	w.say("the API server is ready, with %d Services", w.made)
+	return nil
+}
+
+func (w *world) stopAPI() error {
+	if w.runs == nil {
+		return nil
+	}
+	defer func() { w.runs = nil }()
+	return w.runs.Stop()
+}
