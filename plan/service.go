@@ -223,7 +223,7 @@ func (b *balancer) balance(x *front, w way) {
 	}
 	row := nb.LoadBalancer{
 		Name: x.Key() + w.name, Protocol: x.Protocol, VIPs: vipsOf(w.vips, w.to),
-		Options: b.lbOptions(m), Groups: []string{cmp.Or(w.group, groupBoth)}, Owner: x.Owner, Affinity: affinity,
+		Options: b.lbOptions(m), Groups: []string{groupOf(cmp.Or(w.group, groupBoth), x.Owner)}, Owner: x.Owner, Affinity: affinity,
 	}
 	node := x.stack.Address.Addr()
 	if w.group == groupSwitch || !slices.ContainsFunc(w.to, func(a netip.AddrPort) bool { return a.Addr() == node }) {
@@ -243,8 +243,8 @@ func (b *balancer) balance(x *front, w way) {
 	router.VIPs = vipsOf(w.vips, masqueraded)
 	if w.group == "" {
 		sw := row
-		sw.Name, sw.Groups = row.Name+":switch", []string{groupSwitch}
-		router.Name, router.Groups = row.Name+":router", []string{groupRouter}
+		sw.Name, sw.Groups = row.Name+":switch", []string{groupOf(groupSwitch, x.Owner)}
+		router.Name, router.Groups = row.Name+":router", []string{groupOf(groupRouter, x.Owner)}
 		b.rows.Add(&sw)
 	}
 	b.rows.Add(&router)

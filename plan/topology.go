@@ -11,14 +11,6 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// Load balancer groups. Their members are the Services; the node switch and the gateway router name them once, so a
-// Service is one row whatever it is attached to.
-const (
-	groupBoth   = "clusterLBGroup"       // the same on the node switch and on the gateway router
-	groupSwitch = "clusterSwitchLBGroup" // for pods only
-	groupRouter = "clusterRouterLBGroup" // for the host and the wire only
-)
-
 // geneve is the UDP port of the tunnels.
 const geneve = 6081
 
@@ -129,11 +121,9 @@ func (z *zone) nodeSwitch() {
 		}
 		management = append(management, s.Management.Addr().String())
 	}
+	z.groups()
 	z.rows.Add(
-		&nb.Group{Name: groupBoth, Owner: z.owner},
-		&nb.Group{Name: groupSwitch, Owner: z.owner},
-		&nb.Group{Name: groupRouter, Owner: z.owner},
-		&nb.Switch{Name: name, OtherConfig: config, Groups: []string{groupBoth, groupSwitch}, Owner: z.owner},
+		&nb.Switch{Name: name, OtherConfig: config, Groups: groupsOf(groupBoth, groupSwitch), Owner: z.owner},
 		&nb.SwitchPort{Name: managementPort(name), Switch: name, Addresses: []string{strings.Join(management, " ")}, Owner: z.owner},
 	)
 	z.link(nb.RouterPort{
@@ -144,7 +134,7 @@ func (z *zone) nodeSwitch() {
 
 func (z *zone) gatewayRouter() {
 	name, gr := z.Node.Name, gatewayRouter(z.Node.Name)
-	z.rows.Add(&nb.Router{Name: gr, Groups: []string{groupBoth, groupRouter}, Owner: z.owner, Options: map[string]string{
+	z.rows.Add(&nb.Router{Name: gr, Groups: groupsOf(groupBoth, groupRouter), Owner: z.owner, Options: map[string]string{
 		"chassis": name,
 		// Replies of load-balanced connections come back here because the source is this router's.
 		"lb_force_snat_ip": "router_ip",

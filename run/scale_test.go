@@ -185,7 +185,7 @@ func (w *world) bare(rounds int) []time.Duration {
 	ctx := w.b.Context()
 	var group ovsdb.UUID
 	for g := range ovsdb.Rows[ovsdb.LoadBalancerGroup](w.nb.View()) {
-		if g.Name == "clusterLBGroup" {
+		if g.Name == "clusterLBGroup-00" {
 			group = g.UUID
 		}
 	}

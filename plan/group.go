@@ -1,0 +1,49 @@
+package plan
+
+import (
+	"fmt"
+	"hash/fnv"
+
+	"hairpin/cluster"
+	"hairpin/datapath/nb"
+)
+
+// Load balancer groups. Their members are the Services; the node switch and the gateway router name them once, so a
+// Service is one row whatever it is attached to.
+const (
+	groupBoth   = "clusterLBGroup"       // the same on the node switch and on the gateway router
+	groupSwitch = "clusterSwitchLBGroup" // for pods only
+	groupRouter = "clusterRouterLBGroup" // for the host and the wire only
+)
+
+// groupParts is how many groups there are of each kind. When a load balancer changes, ovn-northd goes through all members of
+// its group (the change is one of every row that names the row, for its database client), which took most of the time of an
+// endpoint's change when 10 000 Services had one group.
+const groupParts = 16
+
+// groupOf gives the group of a kind that a Service's load balancers are in.
+func groupOf(kind string, service cluster.Owner) string {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(service.Namespace + "/" + service.Name)) // never fails
+	return groupPart(kind, int(h.Sum32()%groupParts))
+}
+
+func groupPart(kind string, i int) string { return fmt.Sprintf("%s-%02d", kind, i) }
+
+// groupsOf gives all groups of some kinds.
+func groupsOf(kinds ...string) []string {
+	var list []string
+	for _, k := range kinds {
+		for i := range groupParts {
+			list = append(list, groupPart(k, i))
+		}
+	}
+	return list
+}
+
+// groups makes their rows.
+func (z *zone) groups() {
+	for _, name := range groupsOf(groupBoth, groupSwitch, groupRouter) {
+		z.rows.Add(&nb.Group{Name: name, Owner: z.owner})
+	}
+}
