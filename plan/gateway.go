@@ -77,7 +77,7 @@ const (
 	prioRest     = 0
 )
 
-// Priorities in claims.TableWire.
+// Priorities in claims.TableWire and claims.TableFromHost.
 const (
 	prioKnown     = 100 // connections of OVN or of the host
 	prioFragments = 50  // of packets to NodePorts
@@ -172,11 +172,17 @@ func (b *bridge) throughHost(s *Stack) {
 		flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost})
 }
 
-// fromHost sends the host's packets to the wire and remembers the connections as the host's.
+// fromHost sends the host's packets to the wire and remembers the connections as the host's. On the way it undoes what
+// frontend did to a connection with an endpoint on this host. The documents do both at once, ct(commit,nat): of a new
+// connection the userspace datapath of Open vSwitch 3.5.0 then keeps an entry that it never removes, but frees, and ends
+// sooner or later with SIGSEGV, or finds no free port for another connection.
 func (b *bridge) fromHost(s *Stack) {
-	b.classify(prioTrack, flow.Match{InPort: flow.Local, Protocol: words(s.Family).ip},
-		// Undo what frontend did to a connection with an endpoint on this host.
-		flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkHost, NAT: flow.NAT{Kind: flow.NATUndo}}, flow.Output{Port: b.uplink})
+	ip, out := words(s.Family).ip, flow.Output{Port: b.uplink}
+	b.classify(prioTrack, flow.Match{InPort: flow.Local, Protocol: ip},
+		flow.CT{Table: claims.TableFromHost, Zone: claims.ZoneWire, NAT: flow.NAT{Kind: flow.NATUndo}})
+	b.add(claims.TableFromHost, prioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTNew | flow.CTTrk}},
+		flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkHost}, out)
+	b.add(claims.TableFromHost, prioRest, flow.Match{Protocol: ip}, out)
 }
 
 // fromWire gives packets from the wire to whose connection they belong to. What has another destination Ethernet address
