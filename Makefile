@@ -69,8 +69,8 @@ MODE ?= shared
 demo: setup build ## three nodes, a Kubernetes API, every way to a Service (MODE=detached: gateway mode); leaves the lab up
 	@$(LAB) demo --mode $(MODE)
 
-test-kernel: setup image build ## the demo's matrix on Debian's kernel and the real openvswitch module, in qemu (MODE=local): slow
-	@lab/kernel.sh -t 7200 $(LAB) demo --manifests --slow 30 --mode $(MODE)
+test-kernel: setup image build ## the demo's matrix and trials on Debian's kernel and the real openvswitch module, in qemu (MODE=local, ONLY='sctp|^clash'): slow
+	@lab/kernel.sh -t 7200 $(LAB) demo --manifests --slow 30 --mode $(MODE) --only '$(ONLY)'
 
 demo-down: build ## remove what `make demo` left up
 	@$(LAB) down

@@ -269,7 +269,7 @@ func enter(ctx context.Context, argv []string) *exec.Cmd {
 		}
 		return err
 	}
-	cmd.WaitDelay = 2 * time.Second
+	cmd.WaitDelay = 30 * time.Second // a daemon that was just forked may hold the pipe for as long as a busy machine makes it
 	return cmd
 }
 

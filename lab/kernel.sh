@@ -46,6 +46,8 @@ for m in virtio_pci 9pnet_virtio 9p overlay; do # what the init needs before it 
 		[ -e "$work/root/modules/$name" ] || { cp "$f" "$work/root/modules/"; files="$files $name"; }
 	done
 done
+tree=: # what is below /tmp here is hidden there
+case $PWD in /tmp/*) tree="\$b mkdir -p '/new$PWD'; \$b mount -o bind '/host$PWD' '/new$PWD'" ;; esac
 cat >"$work/root/init" <<INIT
 #!/bin/busybox sh
 b=/bin/busybox
@@ -58,6 +60,7 @@ for d in proc sys dev run tmp mnt; do \$b mkdir -p /new/\$d; done
 \$b mount -t proc proc /new/proc; \$b mount -t sysfs sys /new/sys; \$b mount -t devtmpfs dev /new/dev
 \$b mkdir -p /new/dev/pts /new/dev/shm; \$b mount -t devpts pts /new/dev/pts; \$b mount -t tmpfs shm /new/dev/shm
 \$b mount -t tmpfs run /new/run; \$b mount -t tmpfs tmp /new/tmp
+$tree
 \$b mount -t 9p -o trans=virtio,version=9p2000.L,msize=512000 out /new/mnt
 exec \$b switch_root /new /bin/bash /mnt/inside
 INIT

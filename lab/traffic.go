@@ -47,6 +47,9 @@ func Get(ctx context.Context, from Place, r probe.Request) probe.Answer {
 	return a
 }
 
+// Do calls fn in the network of a place, as Host.Do does.
+func Do(at Place, fn func() error) error { return withNetns(at.Netns(), fn) }
+
 // Serve starts a probe server in a place, on TCP and UDP and all addresses, and returns when it listens. It stays
 // until stop is called or the place is gone.
 func Serve(ctx context.Context, at Place, name string, port uint16) (stop func() error, err error) {

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"hairpin/claims"
@@ -146,9 +147,25 @@ func (z *zone) gatewayRouter() {
 		"mac_binding_age_threshold":     "300", // seconds
 	}})
 	z.link(nb.RouterPort{
-		Name: routerToJoin(gr), Router: gr,
+		Name: routerToJoin(gr), Router: gr, Options: z.podMTU(),
 		Networks: z.addresses(func(s *Stack) netip.Prefix { return s.Join }),
 	}, claims.JoinSwitch, joinToRouter(gr), nil)
+}
+
+// podMTU makes the gateway router tell who sends that pods have a smaller MTU. TCP knows that from the pod. Nodes are not
+// told about the address of the tunnels: it comes from there, and they would take less for the tunnel, too, in which
+// pods' packets would not fit any more. Where the host is in between, its routes have the MTU.
+func (z *zone) podMTU() map[string]string {
+	if z.hostRouted() {
+		return nil
+	}
+	bypass := "tcp"
+	if s := z.stack(cluster.FamilyOf(z.Node.Addresses[0])); s != nil {
+		set := &nb.AddressSet{Name: "hosts_" + words(s.Family).match, Addresses: z.nodeAddresses(s), Owner: z.owner}
+		z.rows.Add(set)
+		bypass += " || " + words(s.Family).match + ".src == $" + set.Name
+	}
+	return map[string]string{"gateway_mtu": strconv.Itoa(z.Config.MTU), "gateway_mtu_bypass": bypass}
 }
 
 // external is the gateway router's side to the wire: it has the node's own address and Ethernet address.

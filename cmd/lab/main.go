@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"syscall"
 	"time"
 
@@ -102,8 +103,12 @@ func up(name *string, slow *int) *cobra.Command {
 
 func show(name *string, slow *int) *cobra.Command {
 	c := &cobra.Command{Use: "demo", Short: "up and check: exit code 0 only if every packet arrived as it must", Args: cobra.NoArgs}
-	begin := start(c, name, slow)
+	begin, only := start(c, name, slow), onlyFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
+		fits, err := regexp.Compile(*only)
+		if err != nil {
+			return err
+		}
 		d, err := begin()
 		if err == nil {
 			err = d.ShowEgress(c.Context())
@@ -111,16 +116,26 @@ func show(name *string, slow *int) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return demo.Check(c.Context(), *name, *slow, c.OutOrStdout(), func() { hints(c, *name) })
+		return demo.Check(c.Context(), demo.Checks{Name: *name, Slow: *slow, Only: fits, Out: c.OutOrStdout(), Before: func() { hints(c, *name) }})
 	}
 	return c
 }
 
+func onlyFlag(c *cobra.Command) *string {
+	return c.Flags().String("only", "", `only those whose name has this regular expression, such as "NodePort.*sctp" or "^clash"`)
+}
+
 func check(name *string, slow *int) *cobra.Command {
-	return &cobra.Command{Use: "check", Short: "run the traffic matrix again in a demo that is up", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			return demo.Check(c.Context(), *name, *slow, c.OutOrStdout(), nil)
-		}}
+	c := &cobra.Command{Use: "check", Short: "run the traffic matrix and the trials again in a demo that is up", Args: cobra.NoArgs}
+	only := onlyFlag(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		fits, err := regexp.Compile(*only)
+		if err != nil {
+			return err
+		}
+		return demo.Check(c.Context(), demo.Checks{Name: *name, Slow: *slow, Only: fits, Out: c.OutOrStdout()})
+	}
+	return c
 }
 
 func hints(c *cobra.Command, name string) {

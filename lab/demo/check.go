@@ -8,19 +8,31 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 
 	"k8s.io/client-go/kubernetes"
 
+	"hairpin/cluster"
 	"hairpin/lab"
+	"hairpin/lab/probe"
 )
 
 // ErrFailed is what Check returns when it has printed failed cases.
 var ErrFailed = errors.New("some traffic did not arrive as it must")
 
-// Check runs the traffic matrix in a demo that runs, also one of another process, and prints the table. before is called
-// between the rows and the last line, which is "N passed, N failed".
-func Check(ctx context.Context, name string, slow int, out io.Writer, before func()) error {
-	l, err := lab.Open(name)
+// Checks says what to try in a demo that runs, also one of another process.
+type Checks struct {
+	Name   string         // of the lab
+	Slow   int            // see Options.Slow
+	Only   *regexp.Regexp // of the rows and trials; nil means all
+	Out    io.Writer
+	Before func() // called between the rows and the last line; may be nil
+}
+
+// Check runs the traffic matrix and the trials, and prints both. The last line is "N passed, N failed".
+func Check(ctx context.Context, c Checks) error {
+	l, err := lab.Open(c.Name)
 	if err != nil {
 		return err
 	}
@@ -32,13 +44,17 @@ func Check(ctx context.Context, name string, slow int, out io.Writer, before fun
 	if err != nil {
 		return err
 	}
-	w.slow = slow
-	t := &table{out: out}
-	if err := w.run(ctx, Cases(), t.tell); err != nil {
+	w.slow, w.sctp = c.Slow, probe.HasSCTP()
+	fits := func(name string) bool { return c.Only == nil || c.Only.MatchString(name) }
+	t := &table{out: c.Out}
+	if err := w.run(ctx, Cases(), fits, t.tell); err != nil {
 		return err
 	}
-	if before != nil {
-		before()
+	if err := w.runTrials(ctx, Trials(), fits, t); err != nil {
+		return err
+	}
+	if c.Before != nil {
+		c.Before()
 	}
 	t.end()
 	if t.failed > 0 {
@@ -71,7 +87,13 @@ func Client(l *lab.Lab) (kubernetes.Interface, error) {
 
 // newWorld collects what is in the lab, and what its objects say.
 func newWorld(l *lab.Lab, o *objects) (*world, error) {
-	w := &world{endpoints: map[string]endpoint{}, nodes: map[string]nodeFacts{}, services: map[string]serviceFacts{}}
+	first := l.Nodes()[0]
+	config, err := os.ReadFile(first.Path(agentConfig))
+	if err != nil {
+		return nil, fmt.Errorf("read the agent's configuration: %w", err)
+	}
+	shared := !strings.Contains(string(config), "mode = ") || strings.Contains(string(config), "mode = "+cluster.ModeShared)
+	w := &world{lab: l, userspace: first.Datapath() == "netdev", shared: shared, endpoints: map[string]endpoint{}, nodes: map[string]nodeFacts{}, services: map[string]serviceFacts{}}
 	for _, n := range l.Nodes() {
 		w.endpoints[hostPlace(n.Name())] = endpoint{n.Host, plain(n.Addresses()), hostPort}
 		for _, p := range n.Pods() {

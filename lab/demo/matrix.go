@@ -63,7 +63,11 @@ func ofFamily(list []netip.Addr, f family) netip.Addr {
 
 // world is what the matrix runs in.
 type world struct {
-	slow      int // see Options.Slow
+	lab       *lab.Lab
+	slow      int  // see Options.Slow
+	sctp      bool // the kernel has it
+	userspace bool // Open vSwitch's datapath
+	shared    bool // gateway mode
 	endpoints map[string]endpoint
 	nodes     map[string]nodeFacts // by name
 	services  map[string]serviceFacts
@@ -80,9 +84,10 @@ type serviceFacts struct {
 	external       []netip.Addr // spec.externalIPs
 	balancer       []netip.Addr // status.loadBalancer.ingress
 	port, nodePort uint16
+	sctp           bool // has it over SCTP, too
 }
 
-// Result is the outcome of a Case over one protocol and family.
+// Result is the outcome of a Case over one protocol and family, "tcp4".
 type Result struct {
 	Case
 	Protocol string // "tcp4", "udp6", …
@@ -90,7 +95,11 @@ type Result struct {
 	Want     string
 	Millis   float64 // of the slowest try
 	Problem  string  // empty: passed
+	family   family
 }
+
+// name is what the option --only is compared with.
+func (r Result) name() string { return strings.Join([]string{r.From, r.To, r.Path, r.Protocol}, " ") }
 
 // source gives the address that a word of Case.Saw means.
 func (w *world) source(saw string, f family) (netip.Addr, error) {
@@ -177,15 +186,29 @@ func (w *world) target(c Case, f family) (netip.AddrPort, error) {
 	return netip.AddrPort{}, fmt.Errorf("the lab has no %s by %s", c.To, c.Path)
 }
 
-// run tries all cases in order, each over all protocols and families at once, and tells each result.
-func (w *world) run(ctx context.Context, cases []Case, tell func(Result)) error {
+// protocols gives those of a case: a Service has SCTP if the kernel has.
+func (w *world) protocols(c Case) []string {
+	list := []string{"tcp", "udp"}
+	if s := w.services[c.To]; w.sctp && s.sctp && !inVain(c.By) {
+		list = append(list, "sctp")
+	}
+	return list
+}
+
+// run tries the cases that fit in order, each over all protocols and families at once, and tells each result.
+func (w *world) run(ctx context.Context, cases []Case, fits func(name string) bool, tell func(Result)) error {
 	for _, c := range cases {
-		var results [4]Result
-		var wg sync.WaitGroup
-		for i, protocol := range []string{"tcp", "udp"} {
-			for j, f := range families() {
-				wg.Go(func() { results[2*i+j] = w.try(ctx, c, protocol, f) })
+		var results []Result
+		for _, protocol := range w.protocols(c) {
+			for _, f := range families() {
+				if r := (Result{Case: c, Protocol: protocol + f.name, family: f}); fits(r.name()) {
+					results = append(results, r)
+				}
 			}
+		}
+		var wg sync.WaitGroup
+		for i, r := range results {
+			wg.Go(func() { results[i] = w.try(ctx, r) })
 		}
 		wg.Wait()
 		if err := ctx.Err(); err != nil {
@@ -198,11 +221,13 @@ func (w *world) run(ctx context.Context, cases []Case, tell func(Result)) error 
 	return nil
 }
 
-func (w *world) try(ctx context.Context, c Case, protocol string, f family) Result {
-	r := Result{Case: c, Protocol: protocol + f.name}
+func (w *world) try(ctx context.Context, r Result) Result {
+	c, f, protocol := r.Case, r.family, r.Protocol[:len(r.Protocol)-1]
 	to, err := w.target(c, f)
-	if c.By == refused || c.By == dropped {
-		r.Want = c.By
+	if inVain(c.By) {
+		if r.Want = c.By; c.By == closed {
+			r.Want = refused
+		}
 		return w.tryInVain(ctx, r, protocol, to, err)
 	}
 	wants, err2 := w.sources(c.Saw, f)
@@ -263,6 +288,8 @@ func wrongAnswer(want string, by map[string]bool) string {
 	return ""
 }
 
+func inVain(by string) bool { return by == refused || by == dropped || by == closed }
+
 // tryInVain wants no answer: none at all, or a refusal.
 func (w *world) tryInVain(ctx context.Context, r Result, protocol string, to netip.AddrPort, err error) Result {
 	from, ok := w.endpoints[r.From]
@@ -273,7 +300,7 @@ func (w *world) tryInVain(ctx context.Context, r Result, protocol string, to net
 	request := probe.Request{Protocol: protocol, To: to, Timeout: longer(time.Second, w.slow)}
 	a := lab.Get(ctx, from.place, request)
 	// A kernel sends few ICMP errors a second to one machine (net.ipv6.icmp.ratelimit), and other cases get some, too.
-	for n := 0; n < 2 && r.By == refused && protocol == "udp" && strings.Contains(a.Error, "timeout"); n++ {
+	for n := 0; n < 2 && r.Want == refused && protocol == "udp" && strings.Contains(a.Error, "timeout"); n++ {
 		a = lab.Get(ctx, from.place, request)
 	}
 	r.Millis = a.Millis

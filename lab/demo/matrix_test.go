@@ -71,18 +71,27 @@ func startDemoIn(t *testing.T, manifests bool, mode string) *Demo {
 func checkDemo(t *testing.T, d *Demo) {
 	t.Helper()
 	var out bytes.Buffer
-	err := Check(t.Context(), d.lab.Name(), 1, &out, nil)
+	err := Check(t.Context(), Checks{Name: d.lab.Name(), Slow: 1, Out: &out})
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if err != nil {
 		for _, l := range lines {
-			if !strings.HasSuffix(l, " ok") {
+			if strings.Contains(l, "FAILED") {
 				t.Log(l)
 			}
 		}
 		t.Fatal(err)
 	}
-	if want := fmt.Sprintf("%d passed, 0 failed", 4*len(Cases())); lines[len(lines)-1] != want {
-		t.Fatalf("the last line is %q, not %q", lines[len(lines)-1], want)
+	least := 4 * len(Cases()) // a kernel with SCTP tries more
+	for _, x := range Trials() {
+		if x.Userspace == "" && x.Shared == "" {
+			least++
+		}
+	}
+	var passed int
+	if last := lines[len(lines)-1]; !strings.HasSuffix(last, " passed, 0 failed") {
+		t.Fatalf("the last line is %q", last)
+	} else if _, err := fmt.Sscanf(last, "%d passed", &passed); err != nil || passed < least {
+		t.Fatalf("%d passed of %d", passed, least)
 	}
 }
 

@@ -217,8 +217,9 @@ func factsOfService(s *corev1.Service) (serviceFacts, error) {
 		}
 		f.balancer = append(f.balancer, ip)
 	}
-	if len(s.Spec.Ports) > 0 { // TCP and UDP have the same numbers in the demo
+	if len(s.Spec.Ports) > 0 { // all protocols have the same numbers in the demo
 		f.port, f.nodePort = uint16(s.Spec.Ports[0].Port), uint16(s.Spec.Ports[0].NodePort)
 	}
+	f.sctp = slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Protocol == corev1.ProtocolSCTP })
 	return f, nil
 }

@@ -10,6 +10,7 @@ import (
 const (
 	refused = "refused" // a TCP reset or an ICMP error comes at once
 	dropped = "dropped" // nothing comes
+	closed  = "closed"  // refused, by the endpoint itself: nobody listens there
 )
 
 // More reasons of Case.Why.
@@ -19,6 +20,7 @@ const (
 	whyIgnored  = "policy Local does not count for clients in the cluster; "
 	whyNoneHere = "policy Local, and the node has no endpoint"
 	whyNone     = "there is no endpoint anywhere"
+	whyDeaf     = "the endpoint's own reset or ICMP error finds the way back"
 	whyOpen     = "nft on the host replaces the own address by the ClusterIP, also 127.0.0.1 and ::1"
 )
 
@@ -95,6 +97,16 @@ func policyCases() []Case {
 		{"host-a", "nobody", a, refused, "", whyNone},
 		{"host-a", "nobody", "ClusterIP", refused, "", whyNone},
 		{"pod-a2", "nobody", "ClusterIP", refused, "", whyNone},
+		{"client", "deafpod", a, closed, "", whyDeaf},
+		{"client", "deafpod", b, closed, "", whyDeaf},
+		{"client", "deafhost", a, closed, "", whyDeaf},
+		{"host-a", "deafpod", "ClusterIP", closed, "", whyDeaf},
+		{"host-a", "deafhost", "ClusterIP", closed, "", whyDeaf},
+		{"host-b", "deafpod", "ClusterIP", closed, "", whyDeaf},
+		{"host-b", "deafhost", "ClusterIP", closed, "", whyDeaf},
+		{"pod-a2", "deafpod", "ClusterIP", closed, "", whyDeaf},
+		{"pod-a2", "deafhost", "ClusterIP", closed, "", whyDeaf},
+		{"pod-b1", "deafpod", b, closed, "", whyDeaf},
 		{"host-a", "podlocal", "other port", refused, "", "the Service has no such port"},
 		{"pod-a2", "podlocal", "other port", refused, "", "the Service has no such port"},
 		{"host-a", "podlocal", "unallocated", dropped, "", "no Service has the address"},

@@ -13,6 +13,8 @@ type table struct {
 	out            io.Writer
 	begun          bool
 	passed, failed int
+	other          int // trials that this datapath or mode is known not to pass
+	trials         bool
 }
 
 func (t *table) tell(r Result) {
@@ -34,5 +36,31 @@ func (t *table) tell(r Result) {
 	fmt.Fprintf(t.out, rowFormat, r.From, r.To, r.Path, r.Protocol, got, r.Want, fmt.Sprintf("%.1f ms", r.Millis), verdict)
 }
 
+// trial prints the outcome of a trial.
+func (t *table) trial(r trialResult) {
+	const format = "%-58s %9s  %s\n"
+	if !t.trials {
+		fmt.Fprintf(t.out, format, "TRIAL", "TIME", "")
+		t.trials = true
+	}
+	verdict := "ok  " + r.note
+	switch {
+	case r.otherwise != "":
+		verdict = "not tried: " + r.otherwise
+		t.other++
+	case r.err != nil:
+		verdict = "FAILED: " + strings.ReplaceAll(r.err.Error(), "\n", "; ")
+		t.failed++
+	default:
+		t.passed++
+	}
+	fmt.Fprintf(t.out, format, r.name, fmt.Sprintf("%.0f ms", r.millis), strings.TrimSpace(verdict))
+}
+
 // end prints the count, the last line of all.
-func (t *table) end() { fmt.Fprintf(t.out, "%d passed, %d failed\n", t.passed, t.failed) }
+func (t *table) end() {
+	if t.other > 0 {
+		fmt.Fprintf(t.out, "%d not tried, see docs/datapaths.md\n", t.other)
+	}
+	fmt.Fprintf(t.out, "%d passed, %d failed\n", t.passed, t.failed)
+}

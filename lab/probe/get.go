@@ -11,7 +11,7 @@ import (
 
 // Request says what to ask.
 type Request struct {
-	Protocol string // "tcp" or "udp"
+	Protocol string // "tcp", "udp" or "sctp"
 	To       netip.AddrPort
 	From     netip.Addr    // source address; the zero Addr leaves it to the kernel
 	Timeout  time.Duration // 0 means 3 s
@@ -54,6 +54,9 @@ func get(ctx context.Context, r Request) (a Answer, err error) {
 }
 
 func dial(ctx context.Context, protocol string, from netip.Addr, to netip.AddrPort) (net.Conn, error) {
+	if protocol == "sctp" {
+		return dialSCTP(ctx, from, to)
+	}
 	d := net.Dialer{KeepAlive: -1}
 	if from.IsValid() {
 		local := netip.AddrPortFrom(from, 0)

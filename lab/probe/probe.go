@@ -1,8 +1,8 @@
 // Package probe makes and answers the traffic of the lab: servers that say whom they saw, clients that ask one, and
 // streams of connections that notice every gap.
 //
-// A server greets each TCP connection with one line of JSON, a [Greeting], and then echoes what it gets. A UDP datagram that starts with "get"
-// is answered with a Greeting, any other is echoed.
+// A server greets each TCP or SCTP connection with one line of JSON, a [Greeting], and then echoes what it gets. A UDP datagram that starts
+// with "get" is answered with a Greeting, "want 9000" with 9 000 bytes, any other is echoed.
 package probe
 
 import (
@@ -70,7 +70,7 @@ func Main(args []string) int {
 func serveMain(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("serve", flag.ExitOnError)
 	name := flags.String("name", "server", "what the server calls itself")
-	port := flags.Uint("port", 8080, "TCP and UDP port, on all addresses of both families")
+	port := flags.Uint("port", 8080, "port, on all addresses of both families")
 	sink := flags.Bool("sink", false, "TCP only: read what is sent, and say nothing")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -149,7 +149,7 @@ func loadMain(ctx context.Context, args []string) (any, error) {
 
 // target declares the flags that say where packets go.
 func target(flags *flag.FlagSet, protocol *string, to *netip.AddrPort) {
-	flags.StringVar(protocol, "proto", "tcp", "tcp or udp")
+	flags.StringVar(protocol, "proto", "tcp", "tcp, udp or sctp")
 	flags.TextVar(to, "to", netip.AddrPort{}, "address and port, such as 10.96.0.10:80 or [fd00:10:96::10]:80")
 }
 

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Serve answers TCP and UDP on a port of all addresses of both families until ctx ends. It calls ready when it listens. A machine without
-// IPv6 serves IPv4 only.
+// Serve answers TCP and UDP on a port of all addresses of both families until ctx ends, and SCTP where the kernel has it. It
+// calls ready when it listens. A machine without IPv6 serves IPv4 only.
 func Serve(ctx context.Context, name string, port uint16, ready func()) error {
 	address := fmt.Sprintf(":%d", port)
 	var listeners []net.Listener
@@ -46,6 +46,13 @@ func Serve(ctx context.Context, name string, port uint16, ready func()) error {
 		if err != nil {
 			return fmt.Errorf("serve: %w", err)
 		}
+	}
+	if HasSCTP() {
+		list, err := listenSCTP(port)
+		if err != nil {
+			return fmt.Errorf("serve: %w", err)
+		}
+		listeners = append(listeners, list...)
 	}
 	for _, l := range listeners {
 		go serveTCP(l, name)
@@ -117,7 +124,9 @@ func serveUDP(s *net.UDPConn, name string, port uint16) {
 		}
 		local, back := answerFrom(control[:cn])
 		data := buf[:n]
-		if strings.HasPrefix(string(data), "get") {
+		if size, ok := wanted(data); ok {
+			data = sized(fmt.Sprintf("got %d", n), size)
+		} else if strings.HasPrefix(string(data), "get") {
 			client := netip.AddrPortFrom(from.Addr().Unmap().WithZone(""), from.Port())
 			data, err = json.Marshal(Greeting{name, client, netip.AddrPortFrom(local, port)})
 			if err != nil {
@@ -126,6 +135,17 @@ func serveUDP(s *net.UDPConn, name string, port uint16) {
 		}
 		_, _, _ = s.WriteMsgUDPAddrPort(data, back, from) // a lost answer is the client's to notice
 	}
+}
+
+// sized makes a datagram of a text and then zeros, or only the text.
+func sized(text string, size int) []byte {
+	return append([]byte(text), make([]byte, max(0, size-len(text)))...)
+}
+
+// wanted reads "want N": the datagram asks for one of N bytes, which begins with how many have come.
+func wanted(data []byte) (size int, ok bool) {
+	n, err := fmt.Sscanf(string(data[:min(len(data), 16)]), "want %d", &size)
+	return size, n == 1 && err == nil && size >= 0 && size <= 65000
 }
 
 // answerFrom reads the destination of a datagram and gives the control message that answers from it.

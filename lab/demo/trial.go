@@ -1,0 +1,229 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hairpin/lab"
+)
+
+// Trial is what the matrix's small single requests do not show: fragments, path MTU, ICMP errors, and clients that choose
+// the same port.
+type Trial struct {
+	Name string
+	// Userspace says what Open vSwitch's userspace datapath does instead; empty = the same as the kernel's, which is the
+	// reference. Shared says the same of gateway mode shared.
+	Userspace, Shared string
+	try               func(ctx context.Context, w *world) (note string, err error)
+}
+
+type trialResult struct {
+	name, otherwise, note string
+	millis                float64
+	err                   error
+}
+
+// Trials gives all, in their order.
+func Trials() []Trial {
+	list := fragmentTrials()
+	list = append(list, errorTrials()...)
+	list = append(list, clashTrials()...)
+	return append(list, mtuTrials()...) // the last: machines remember a path's MTU
+}
+
+func (w *world) runTrials(ctx context.Context, trials []Trial, fits func(string) bool, t *table) error {
+	for _, x := range trials {
+		if !fits(x.Name) {
+			continue
+		}
+		r := trialResult{name: x.Name, otherwise: w.exception(x)}
+		begin := time.Now()
+		if r.otherwise == "" {
+			r.note, r.err = x.try(ctx, w)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r.millis = float64(time.Since(begin).Microseconds()) / 1000
+		t.trial(r)
+	}
+	return nil
+}
+
+// exception says why a trial is not for this lab.
+func (w *world) exception(x Trial) string {
+	switch {
+	case w.userspace && x.Userspace != "":
+		return x.Userspace
+	case w.shared:
+		return x.Shared
+	}
+	return ""
+}
+
+// way is a Service or machine as somebody reaches it.
+type way struct{ from, to, path string }
+
+func (x way) name(group, protocol string) string {
+	return strings.Join([]string{group, x.from, x.to, x.path, protocol}, " ")
+}
+
+func (w *world) wayTo(x way, f family) (netip.AddrPort, error) {
+	return w.target(Case{To: x.to, Path: x.path}, f)
+}
+
+// option is one of setsockopt with a number.
+type option struct{ level, name, value int }
+
+// dial opens a socket in a place; local may be zero, or have only an address or only a port.
+func (w *world) dial(ctx context.Context, from, protocol string, f family, local, to netip.AddrPort, options ...option) (net.Conn, error) {
+	place, ok := w.endpoints[from]
+	if !ok {
+		return nil, fmt.Errorf("the lab has no %q", from)
+	}
+	d := net.Dialer{Timeout: w.longer(3 * time.Second), KeepAlive: -1, Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		outer := c.Control(func(fd uintptr) {
+			for _, o := range options {
+				err = errors.Join(err, unix.SetsockoptInt(int(fd), o.level, o.name, o.value))
+			}
+		})
+		return errors.Join(outer, err)
+	}}
+	if !local.Addr().IsValid() && local.Port() != 0 {
+		local = netip.AddrPortFrom(unspecified(f), local.Port())
+	}
+	if local.IsValid() {
+		if d.LocalAddr = net.Addr(net.TCPAddrFromAddrPort(local)); protocol == "udp" {
+			d.LocalAddr = net.UDPAddrFromAddrPort(local)
+		}
+	}
+	var conn net.Conn
+	err := lab.Do(place.place, func() (err error) {
+		conn, err = d.DialContext(ctx, protocol+f.name, to.String())
+		return err
+	})
+	return conn, err
+}
+
+func unspecified(f family) netip.Addr {
+	if f.name == "4" {
+		return netip.IPv4Unspecified()
+	}
+	return netip.IPv6Unspecified()
+}
+
+func (w *world) longer(t time.Duration) time.Duration { return longer(t, w.slow) }
+
+// headers gives the length of the IP and UDP headers.
+func headers(f family) int {
+	if f.name == "4" {
+		return 28
+	}
+	return 48
+}
+
+// exchange sends a datagram of so many bytes and wants one of so many back, and that all arrived. A lost datagram is sent
+// again, as clients of UDP do: the first may be too big for a path that is not known yet. It gives the number of tries.
+func (w *world) exchange(conn net.Conn, send, want int) (int, error) {
+	request := make([]byte, send)
+	copy(request, fmt.Sprintf("want %d", want))
+	var last error
+	end := time.Now().Add(w.longer(5 * time.Second))
+	for n := 1; ; n++ {
+		got, err := w.once(conn, request)
+		switch {
+		case err != nil:
+			last = err
+		case !strings.HasPrefix(string(got), fmt.Sprintf("got %d", send)) || len(got) != want: // perhaps an earlier one's
+			last = fmt.Errorf("%d bytes came, %.12q", len(got), got)
+		default:
+			return n, nil
+		}
+		if time.Now().After(end) {
+			return n, fmt.Errorf("sent %d bytes and asked for %d, %d times: %w", send, want, n, last)
+		}
+	}
+}
+
+func (w *world) once(conn net.Conn, request []byte) ([]byte, error) {
+	if err := conn.SetDeadline(time.Now().Add(w.longer(500 * time.Millisecond))); err != nil {
+		return nil, err
+	}
+	if _, err := conn.Write(request); err != nil {
+		return nil, err
+	}
+	buf := make([]byte, 65536)
+	n, err := conn.Read(buf)
+	return buf[:n], err
+}
+
+// tries is the note of trials that had to try more than once.
+func triesNote(n int) string {
+	if n > 1 {
+		return fmt.Sprintf("(%d tries)", n)
+	}
+	return ""
+}
+
+// What is known of fragments.
+const (
+	userspaceFragments = "conntrack of Open vSwitch 3.5 cannot translate fragments"
+	sharedFragments    = "another node's fragments are longer than pods' MTU, and nobody tells it"
+)
+
+// fragmentTrials send datagrams that the network must cut, and ask for such.
+func fragmentTrials() []Trial {
+	const a, b = "NodePort node-a", "NodePort node-b"
+	var list []Trial
+	for _, x := range []way{
+		{"host-a", "podlocal", "ClusterIP"}, {"host-a", "podremote", "ClusterIP"}, {"host-a", "hostself", "ClusterIP"}, {"host-a", "hostother", "ClusterIP"},
+		{"pod-a2", "podlocal", "ClusterIP"}, {"pod-a2", "podremote", "ClusterIP"}, {"pod-a2", "hostself", "ClusterIP"}, {"pod-a2", "hostother", "ClusterIP"},
+		{"client", "podlocal", a}, {"client", "podremote", a}, {"client", "keeppod", a}, {"client", "hostself", a}, {"client", "keephost", a}, {"client", "hostother", a},
+		{"host-a", "podlocal", a}, {"host-a", "podlocal", b}, {"pod-a2", "podremote", b},
+		{"pod-a2", "pod-c1", "direct"}, {"pod-a2", "host-b", "direct"}, {"pod-a2", "client", "direct"}, {"host-a", "pod-c1", "direct"},
+	} {
+		for _, f := range families() {
+			t := Trial{Name: x.name("fragments", "udp"+f.name), Userspace: userspaceFragments,
+				try: func(ctx context.Context, w *world) (string, error) { return w.fragments(ctx, x, f) }}
+			if x.path == "direct" && strings.HasPrefix(x.to, "pod") {
+				t.Userspace = ""
+			}
+			switch between := x.to + x.path; {
+			case f.name == "4" && x.from == "pod-a2" && (between == "hostotherClusterIP" || between == "host-bdirect"), f.name == "4" && x.from == "host-a" && x.path == b:
+				t.Shared = sharedFragments
+			}
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+func (w *world) fragments(ctx context.Context, x way, f family) (string, error) {
+	to, err := w.wayTo(x, f)
+	if err != nil {
+		return "", err
+	}
+	conn, err := w.dial(ctx, x.from, "udp", f, netip.AddrPort{}, to)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	most := 0
+	for _, size := range [][2]int{{4000, 10}, {10, 9000}, {20000, 20000}} {
+		n, err := w.exchange(conn, size[0], size[1])
+		if err != nil {
+			return "", err
+		}
+		most = max(most, n)
+	}
+	return triesNote(most), nil
+}

@@ -1,0 +1,181 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// member is one of several clients that choose the same source port.
+type member struct {
+	way
+	nth int // of the client's addresses on the wire
+}
+
+// clash is a set of clients of one endpoint, which sees one address: their ports must become different.
+type clash struct {
+	name    string
+	by      string // who answers
+	members []member
+}
+
+// clients are the first addresses of the outside client.
+func clients(to, path string) []member {
+	return []member{{way{"client", to, path}, 0}, {way{"client", to, path}, 1}, {way{"client", to, path}, 2}, {way{"client", to, path}, 3}}
+}
+
+func clashes() []clash {
+	const a = "NodePort node-a"
+	return []clash{
+		{"clients of a pod", "pod-a1", clients("podlocal", a)},
+		{"clients of a pod on another node", "pod-c1", clients("podremote", a)},
+		{"clients of the host", "host-a", clients("hostself", a)},
+		{"clients of another host", "host-b", append(clients("hostother", a), member{way: way{"host-a", "host-b", "direct"}})},
+		{"clients and the host, of a pod", "pod-a1", append(clients("podlocal", a), member{way: way{"host-a", "podlocal", "ClusterIP"}})},
+		{"one client by two addresses", "pod-a1", append(clients("podlocal", a)[:1], clients("podlocal", "ClusterIP")[:1]...)},
+		{"the host by three addresses", "pod-a1", []member{{way: way{"host-a", "podlocal", "ClusterIP"}}, {way: way{"host-a", "podlocal", a}}, {way: way{"host-a", "podlocal", "localhost"}}}},
+		{"pods and the host, of another host", "host-b", []member{{way: way{"pod-a1", "host-b", "direct"}}, {way: way{"pod-a2", "host-b", "direct"}}, {way: way{"host-a", "host-b", "direct"}}}},
+		{"pods and the host, of a client", "client", []member{{way: way{"pod-a1", "client", "direct"}}, {way: way{"pod-a2", "client", "direct"}}, {way: way{"host-a", "client", "direct"}}}},
+	}
+}
+
+func clashTrials() []Trial {
+	var list []Trial
+	port := uint16(20000) // below the ports that kernels choose
+	for _, x := range clashes() {
+		for _, protocol := range []string{"tcp", "udp"} {
+			for _, f := range families() {
+				port++
+				at := port
+				list = append(list, Trial{Name: "clash " + x.name + " " + protocol + f.name, try: func(ctx context.Context, w *world) (string, error) {
+					return w.clash(ctx, x, protocol, f, at)
+				}})
+			}
+		}
+	}
+	return list
+}
+
+// clash opens all connections, and then uses each of them while the others are open.
+func (w *world) clash(ctx context.Context, x clash, protocol string, f family, port uint16) (string, error) {
+	seen := map[netip.AddrPort]string{}
+	changed := 0
+	var conns []net.Conn
+	defer func() {
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	}()
+	for _, m := range x.members {
+		who := fmt.Sprintf("%s, address %d, to %s by %s", m.from, m.nth, m.to, m.path)
+		conn, err := w.dialMember(ctx, m, protocol, f, port)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", who, err)
+		}
+		conns = append(conns, conn)
+		g, err := w.greeting(conn, protocol)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", who, err)
+		}
+		if g.Name != x.by {
+			return "", fmt.Errorf("%s: %s answered", who, g.Name)
+		}
+		if other, taken := seen[g.Saw]; taken {
+			return "", fmt.Errorf("%s and %s are both %s", other, who, g.Saw)
+		}
+		if seen[g.Saw] = who; g.Saw.Port() != port {
+			changed++
+		}
+	}
+	for i, conn := range conns {
+		if err := w.echo(conn, fmt.Appendf(nil, "member %d of %d", i, len(conns))); err != nil {
+			return "", fmt.Errorf("member %d, later: %w", i, err)
+		}
+	}
+	return fmt.Sprintf("%d clients, %d with another port", len(conns), changed), nil
+}
+
+func (w *world) dialMember(ctx context.Context, m member, protocol string, f family, port uint16) (net.Conn, error) {
+	to, err := w.wayTo(m.way, f)
+	if err != nil {
+		return nil, err
+	}
+	local := netip.AddrPortFrom(netip.Addr{}, port)
+	if m.from == clientName {
+		a := w.endpoints[clientName].address(f)
+		for range m.nth {
+			a = a.Next()
+		}
+		if m.nth > 0 { // without a preferred lifetime: nobody takes it by himself
+			p, nodad := netip.PrefixFrom(a, a.BitLen()).String(), ""
+			if a.Is6() {
+				nodad = "nodad"
+			}
+			if _, err := w.lab.Host(clientName).Exec(ctx, "sh", "-c", "ip address replace "+p+" dev eth0 preferred_lft 0 "+nodad); err != nil {
+				return nil, err
+			}
+		}
+		local = netip.AddrPortFrom(a, port)
+	}
+	return w.dial(ctx, m.from, protocol, f, local, to, option{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1})
+}
+
+// greeting asks who answers, and what it sees.
+func (w *world) greeting(conn net.Conn, protocol string) (g struct {
+	Name string         `json:"name"`
+	Saw  netip.AddrPort `json:"saw"`
+}, err error) {
+	var line []byte
+	if protocol == "udp" {
+		for n := 0; n < 3; n++ {
+			if line, err = w.once(conn, []byte("get")); err == nil {
+				break
+			}
+		}
+	} else if err = conn.SetDeadline(time.Now().Add(w.longer(3 * time.Second))); err == nil {
+		line = make([]byte, 4096)
+		var n int
+		if n, err = conn.Read(line); err == nil {
+			line = line[:n]
+		}
+	}
+	if err != nil {
+		return g, err
+	}
+	return g, json.Unmarshal(bytes.TrimSpace(line), &g)
+}
+
+// echo sends a message and wants it back.
+func (w *world) echo(conn net.Conn, message []byte) error {
+	if _, udp := conn.(*net.UDPConn); udp {
+		got, err := w.once(conn, message)
+		if err == nil && !bytes.Equal(got, message) {
+			err = fmt.Errorf("%q came back as %q", message, got)
+		}
+		return err
+	}
+	if err := conn.SetDeadline(time.Now().Add(w.longer(10 * time.Second))); err != nil {
+		return err
+	}
+	sent := make(chan error, 1)
+	go func() { _, err := conn.Write(message); sent <- err }()
+	got := make([]byte, len(message))
+	n, err := io.ReadFull(conn, got)
+	if err == nil && !slices.Equal(got, message) {
+		err = errors.New("something else came back")
+	}
+	if err != nil {
+		_ = conn.Close() // ends the writer
+		return fmt.Errorf("%d of %d bytes came back: %w", n, len(message), errors.Join(err, <-sent))
+	}
+	return <-sent
+}
