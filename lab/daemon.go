@@ -17,6 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// startTimeout is how long a daemon or a network may take until it is there: a moment, on an idle machine.
+const startTimeout = 2 * time.Minute
+
 // The daemons of every node, by the names that Start, Kill and Restart take.
 const (
 	OVSDB      = "ovsdb-server"   // of Open vSwitch: /run/openvswitch/db.sock
@@ -130,7 +133,7 @@ func (n *Node) startOther(ctx context.Context, name string, args []string) error
 	if _, err := n.Exec(ctx, append([]string{"sh", "-c", "rm -f " + pidFile(name) + `; exec setsid --fork sh -c "$@"`, "sh", script, name}, args...)...); err != nil {
 		return fmt.Errorf("start %s: %w", name, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	err := poll(ctx, time.Millisecond, func() (bool, error) {
 		_, err := os.Stat(n.Path(pidFile(name)))
@@ -206,7 +209,7 @@ func (n *Node) Kill(ctx context.Context, name string, sig syscall.Signal) error 
 	if err := n.Signal(name, sig); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	err := poll(ctx, time.Millisecond, func() (bool, error) { return !n.hasProcess(pid), nil })
 	if err != nil {

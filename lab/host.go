@@ -153,7 +153,7 @@ func (h *Host) Join(ctx context.Context, wire, link string, addresses ...netip.P
 
 // waitForAddresses waits until the holder has given the link its addresses.
 func (h *Host) waitForAddresses(ctx context.Context, link string) error {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	var missing netip.Prefix
 	err := poll(ctx, 5*time.Millisecond, func() (bool, error) {

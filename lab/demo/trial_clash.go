@@ -26,7 +26,12 @@ type clash struct {
 	name    string
 	by      string // who answers
 	members []member
+	// userspace: see Trial.Userspace.
+	userspace string
 }
+
+// userspaceClash is why one clash is not resolved on the userspace datapath.
+const userspaceClash = "OVN does not see which ports the host has, as it does on the kernel datapath; pods have ports of their own"
 
 // clients are the first addresses of the outside client.
 func clients(to, path string) []member {
@@ -36,15 +41,15 @@ func clients(to, path string) []member {
 func clashes() []clash {
 	const a = "NodePort node-a"
 	return []clash{
-		{"clients of a pod", "pod-a1", clients("podlocal", a)},
-		{"clients of a pod on another node", "pod-c1", clients("podremote", a)},
-		{"clients of the host", "host-a", clients("hostself", a)},
-		{"clients of another host", "host-b", append(clients("hostother", a), member{way: way{"host-a", "host-b", "direct"}})},
-		{"clients and the host, of a pod", "pod-a1", append(clients("podlocal", a), member{way: way{"host-a", "podlocal", "ClusterIP"}})},
-		{"one client by two addresses", "pod-a1", append(clients("podlocal", a)[:1], clients("podlocal", "ClusterIP")[:1]...)},
-		{"the host by three addresses", "pod-a1", []member{{way: way{"host-a", "podlocal", "ClusterIP"}}, {way: way{"host-a", "podlocal", a}}, {way: way{"host-a", "podlocal", "localhost"}}}},
-		{"pods and the host, of another host", "host-b", []member{{way: way{"pod-a1", "host-b", "direct"}}, {way: way{"pod-a2", "host-b", "direct"}}, {way: way{"host-a", "host-b", "direct"}}}},
-		{"pods and the host, of a client", "client", []member{{way: way{"pod-a1", "client", "direct"}}, {way: way{"pod-a2", "client", "direct"}}, {way: way{"host-a", "client", "direct"}}}},
+		{name: "clients of a pod", by: "pod-a1", members: clients("podlocal", a)},
+		{name: "clients of a pod on another node", by: "pod-c1", members: clients("podremote", a)},
+		{name: "clients of the host", by: "host-a", members: clients("hostself", a)},
+		{name: "clients and the host, of another host", by: "host-b", members: append(clients("hostother", a), member{way: way{"host-a", "host-b", "direct"}}), userspace: userspaceClash},
+		{name: "clients and the host, of a pod", by: "pod-a1", members: append(clients("podlocal", a), member{way: way{"host-a", "podlocal", "ClusterIP"}})},
+		{name: "one client by two addresses", by: "pod-a1", members: append(clients("podlocal", a)[:1], clients("podlocal", "ClusterIP")[:1]...)},
+		{name: "the host by three addresses", by: "pod-a1", members: []member{{way: way{"host-a", "podlocal", "ClusterIP"}}, {way: way{"host-a", "podlocal", a}}, {way: way{"host-a", "podlocal", "localhost"}}}},
+		{name: "pods and the host, of another host", by: "host-b", members: []member{{way: way{"pod-a1", "host-b", "direct"}}, {way: way{"pod-a2", "host-b", "direct"}}, {way: way{"host-a", "host-b", "direct"}}}},
+		{name: "pods and the host, of a client", by: "client", members: []member{{way: way{"pod-a1", "client", "direct"}}, {way: way{"pod-a2", "client", "direct"}}, {way: way{"host-a", "client", "direct"}}}},
 	}
 }
 
@@ -56,7 +61,7 @@ func clashTrials() []Trial {
 			for _, f := range families() {
 				port++
 				at := port
-				list = append(list, Trial{Name: "clash " + x.name + " " + protocol + f.name, try: func(ctx context.Context, w *world) (string, error) {
+				list = append(list, Trial{Name: "clash " + x.name + " " + protocol + f.name, Userspace: x.userspace, try: func(ctx context.Context, w *world) (string, error) {
 					return w.clash(ctx, x, protocol, f, at)
 				}})
 			}

@@ -1,0 +1,80 @@
+package demo
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite the table in docs/datapaths.md")
+
+// docs/datapaths.md tells what trials are not tried, and why (`go test ./lab/demo -run Datapaths -update`).
+func TestDatapathsDocument(t *testing.T) {
+	const file, begin, end = "../../docs/datapaths.md", "<!-- table -->\n", "<!-- end -->\n"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(text), begin)
+	_, tail, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no place for the table", file)
+	}
+	want := head + begin + exceptions() + end + tail
+	if want == string(text) {
+		return
+	}
+	if !*update {
+		t.Fatal("the table in docs/datapaths.md is not that of the code (-update rewrites it)")
+	}
+	if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// exceptions is the table of what trials are not for every datapath and mode.
+func exceptions() string {
+	type key struct{ where, why, group string }
+	var order []key
+	count := map[key]int{}
+	add := func(where, why, name string) {
+		if why == "" {
+			return
+		}
+		word, _, _ := strings.Cut(name, " ")
+		if strings.HasPrefix(name, "mtu of the way") {
+			word = "mtu of the way"
+		}
+		k := key{where, why, word}
+		if count[k]++; !slices.Contains(order, k) {
+			order = append(order, k)
+		}
+	}
+	for _, x := range Trials() {
+		add("userspace datapath", x.Userspace, x.Name)
+	}
+	for _, x := range Trials() {
+		add("mode shared", x.Shared, x.Name)
+	}
+	var b strings.Builder
+	b.WriteString("| where | why | trials that are not tried |\n|---|---|---|\n")
+	for _, k := range order {
+		fmt.Fprintf(&b, "| %s | %s | %d of `%s` |\n", k.where, k.why, count[k], k.group)
+	}
+	return b.String()
+}
+
+// Every trial has a name of its own, so that --only finds it.
+func TestTrialNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, x := range Trials() {
+		if seen[x.Name] {
+			t.Errorf("%q stands there twice", x.Name)
+		}
+		seen[x.Name] = true
+	}
+	t.Logf("%d trials", len(seen))
+}
