@@ -41,7 +41,7 @@ func (w *world) trace(ctx context.Context, x way, f family) (string, error) {
 	var hops []string
 	for ttl := 1; ttl <= 6; ttl++ {
 		limit := w.longer(6 * time.Second)
-		mayBeSilent := x.silent(f, ttl)
+		mayBeSilent := w.silent(x, f, ttl)
 		if mayBeSilent {
 			limit = w.longer(time.Second / 2)
 		}
@@ -62,9 +62,11 @@ func (w *world) trace(ctx context.Context, x way, f family) (string, error) {
 }
 
 // silent tells whether nobody need say that a packet's time to live ended. OVN 25.03 tells IPv6 senders of the router's own
-// network only. The gateway router has its host's address, from which the host accepts nothing.
-func (x way) silent(f family, ttl int) bool {
-	return f.name == "6" || strings.HasPrefix(x.from, "host-") && ttl == 1
+// network only. The gateway router has its host's address, and its host accepts nothing from that: neither for itself
+// nor, in the modes local and detached, for a client outside.
+func (w *world) silent(x way, f family, ttl int) bool {
+	byHost := x.from == clientName && !w.shared && ttl == 2
+	return f.name == "6" || byHost || strings.HasPrefix(x.from, "host-") && ttl == 1
 }
 
 // hop gives who tells that the time to live ended there, or the zero Addr when the server answers.
