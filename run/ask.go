@@ -23,7 +23,11 @@ func get(ctx context.Context, c Config, path string) ([]byte, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
 		},
 	}}
-	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
+	method := http.MethodGet
+	if strings.HasPrefix(path, "/send") || strings.HasPrefix(path, "/watch") {
+		method = http.MethodPost // these do something
+	}
+	q, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, nil)
 	if err != nil {
 		return nil, fmt.Errorf("ask the agent: %w", err)
 	}

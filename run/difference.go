@@ -15,9 +15,6 @@ import (
 // differences gives the lines in which what was found differs from what is wanted. A system that the agent would leave
 // alone has none, whatever its text: the tools know several words for the same.
 func differences(want, found datapath.State) []string {
-	if nb.Diff(want.NB, found.NB).Empty() {
-		found.NB = want.NB
-	}
 	// The switch learns further neighbours itself.
 	found.Bridge.TunnelNeighbors = maps.Clone(found.Bridge.TunnelNeighbors)
 	for ip := range found.Bridge.TunnelNeighbors {
@@ -25,8 +22,14 @@ func differences(want, found datapath.State) []string {
 			delete(found.Bridge.TunnelNeighbors, ip)
 		}
 	}
-	if flow.Diff(want.Bridge, found.Bridge).Empty() {
-		found.Bridge = want.Bridge
+	return lineDiff(datapath.Print(want), datapath.Print(adopted(want, found)))
+}
+
+// adopted puts wanted values in place of found ones that are the same but for what a system cannot keep, such as the
+// object that wanted a flow.
+func adopted(want, found datapath.State) datapath.State {
+	if nb.Diff(want.NB, found.NB).Empty() {
+		found.NB = want.NB
 	}
 	if nft.Diff(want.NFT, found.NFT).Empty() {
 		found.NFT = want.NFT
@@ -37,7 +40,19 @@ func differences(want, found datapath.State) []string {
 	if conn.Diff(want.Conn, found.Conn).Empty() {
 		found.Conn = want.Conn
 	}
-	return lineDiff(datapath.Print(want), datapath.Print(found))
+	if flow.Diff(want.Bridge, found.Bridge).Empty() {
+		found.Bridge = want.Bridge
+		return found
+	}
+	flows := make(map[flow.Key]*flow.Flow, len(found.Bridge.Flows))
+	for k, f := range found.Bridge.Flows {
+		if w := want.Bridge.Flows[k]; w != nil && w.String() == f.String() {
+			f = w
+		}
+		flows[k] = f
+	}
+	found.Bridge.Flows = flows
+	return found
 }
 
 // lineDiff compares two canonical texts as sets of lines. Owners and other comments do not count: not every system can

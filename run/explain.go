@@ -25,6 +25,7 @@ type ExplainOptions struct {
 	Dir  string // folder of manifests; empty: the API (with a kubeconfig) or the agent of this node
 	Diff string // folder of manifests after a change; what it does to the packet is told
 	Live bool   // compare with what is really on the nodes
+	Send bool   // with Live: send a packet as well, and compare what the nodes saw of it
 	// EveryNode reads the cluster from the API, and means with Live every node on the packet's way; else both are asked of
 	// this node's agent.
 	EveryNode bool
@@ -48,7 +49,7 @@ func Explain(ctx context.Context, w, errw io.Writer, o ExplainOptions, c Config)
 	if err := o.words(); err != nil {
 		return err
 	}
-	if o.Live {
+	if o.Live || o.Send {
 		return explainLive(ctx, w, errw, o, c)
 	}
 	s, err := explainedSnapshot(ctx, o, c)
@@ -150,6 +151,9 @@ func told(e *explain.Explanation, fault *explain.Fault, o ExplainOptions) (strin
 		text, err := e.JSON(fault)
 		return string(text), err
 	case "markdown":
+		if e.Proof != nil {
+			last = "\n" + e.Proof.String() + last
+		}
 		if last != "" {
 			last = "```" + last + "```\n"
 		}

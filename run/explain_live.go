@@ -15,10 +15,6 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath"
-	"hairpin/datapath/flow"
-	"hairpin/datapath/host"
-	"hairpin/datapath/nb"
-	"hairpin/datapath/nft"
 	"hairpin/walk"
 	"hairpin/walk/explain"
 )
@@ -43,7 +39,7 @@ func walkLive(ctx context.Context, errw io.Writer, o ExplainOptions, c Config) (
 	if err != nil {
 		return nil, nil, err
 	}
-	facts := readBack(ctx, errw, ask, onTheWay(must))
+	facts := readBack(ctx, errw, ask, o.asked(must))
 	for node, f := range facts {
 		s = withOwn(s, f.snapshot, node)
 	}
@@ -67,6 +63,13 @@ func walkLive(ctx context.Context, errw io.Writer, o ExplainOptions, c Config) (
 		}
 	}
 	fault := explain.FindFault(must, has)
+	if o.Send {
+		w := walk.New(real)
+		p := &prover{ask: ask, errw: errw, o: o, s: s, facts: facts, walk: func(q explain.Question) (*explain.Explanation, error) { return explain.Ask(w, s, q) }}
+		if has, err = p.prove(ctx, has); err != nil {
+			return nil, nil, err
+		}
+	}
 	if fault != nil && facts[fault.Node] != nil {
 		fault.Repair = repairState(facts[fault.Node].report, fault.Stage)
 	}
@@ -134,6 +137,17 @@ func onTheWay(e *explain.Explanation) []string {
 	}
 	slices.Sort(nodes)
 	return slices.DeleteFunc(slices.Compact(nodes), func(n string) bool { return n == "" })
+}
+
+// asked lists the nodes to read back: those on the way, and if a packet is sent, those of all endpoints.
+func (o *ExplainOptions) asked(e *explain.Explanation) []string {
+	nodes := onTheWay(e)
+	for _, x := range e.Endpoints {
+		if o.Send && x.Node != "" && !slices.Contains(nodes, x.Node) {
+			nodes = append(nodes, x.Node)
+		}
+	}
+	return nodes
 }
 
 // nodeFacts are what a node's agent read back, and what it knows of itself.
@@ -208,33 +222,6 @@ func agentReport(ctx context.Context, c Config) (r Report, err error) {
 		return r, fmt.Errorf("answer of the agent: %w", err)
 	}
 	return r, nil
-}
-
-// adopted puts wanted values in place of found ones that are the same but for what a system cannot keep, such as the
-// object that wanted a flow.
-func adopted(want, found datapath.State) datapath.State {
-	if nb.Diff(want.NB, found.NB).Empty() {
-		found.NB = want.NB
-	}
-	if nft.Diff(want.NFT, found.NFT).Empty() {
-		found.NFT = want.NFT
-	}
-	if host.Diff(want.Host, found.Host).Empty() {
-		found.Host = want.Host
-	}
-	if flow.Diff(want.Bridge, found.Bridge).Empty() {
-		found.Bridge = want.Bridge
-		return found
-	}
-	flows := make(map[flow.Key]*flow.Flow, len(found.Bridge.Flows))
-	for k, f := range found.Bridge.Flows {
-		if w := want.Bridge.Flows[k]; w != nil && w.String() == f.String() {
-			f = w
-		}
-		flows[k] = f
-	}
-	found.Bridge.Flows = flows
-	return found
 }
 
 // repairState tells what the agent says about the part of the node that a stage belongs to.

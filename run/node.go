@@ -43,6 +43,7 @@ type agent struct {
 	notes     *reporter
 
 	vitals      vitals
+	watches     watches
 	doors       *doors
 	api         *apiReach
 	checks      *balancerChecks

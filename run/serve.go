@@ -99,6 +99,7 @@ func (a *agent) serve(ctx context.Context, l net.Listener) error {
 		}
 	})
 	a.serveExplain(mux)
+	a.serveSend(mux)
 	a.vitals.add(mux)
 	mux.Handle("GET /metrics", a.meters.handler())
 	srv := &http.Server{Handler: mux}

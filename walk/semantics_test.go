@@ -3,7 +3,10 @@ package walk_test
 import (
 	"flag"
 	"net/netip"
+	"runtime"
 	"slices"
+	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,29 +20,45 @@ var soak = flag.Duration("soak", 0, "how long to ask about random clusters, beyo
 
 // What service-semantics.md says, in every random cluster, from every source, at every address, for every endpoint: the
 // packet arrives where it must with the source that it must have, nobody else is reached, and the reply is translated
-// exactly in reverse. `make soak` asks on and on.
+// exactly in reverse. A cluster that fails is shrunk to the smallest one that does. With -soak it asks on and on, on every
+// core: half a minute in `make test`, as long as told in `make soak`.
 func TestSemantics(t *testing.T) {
 	end := time.Now().Add(*soak)
-	clusters, walks := 0, 0
-	defer func() { t.Logf("%d clusters, %d walks", clusters, walks) }()
-	for {
-		rapid.Check(t, func(t *rapid.T) {
-			p := drawCluster(t)
-			w := walk.New(p.world)
-			clusters++
-			for _, f := range p.world.Snapshot.Frontends {
-				for _, from := range p.sources() {
-					for _, q := range p.asked(f, from) {
-						q.check(t, w)
-						walks += q.walks
-					}
+	var clusters, walks atomic.Int64
+	t.Cleanup(func() { t.Logf("%d clusters, %d walks", clusters.Load(), walks.Load()) })
+	cores := 1
+	if *soak > 0 {
+		cores = runtime.GOMAXPROCS(0)
+	}
+	for i := range cores {
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			t.Parallel()
+			for {
+				rapid.Check(t, func(t *rapid.T) {
+					n := askEverything(t, drawCluster(t))
+					clusters.Add(1)
+					walks.Add(int64(n))
+				})
+				if t.Failed() || time.Now().After(end) {
+					return
 				}
 			}
 		})
-		if t.Failed() || time.Now().After(end) {
-			return
+	}
+}
+
+// askEverything asks for each Frontend of a cluster from each source at each address, and counts the walks.
+func askEverything(t *rapid.T, p planned) (walks int) {
+	w := walk.New(p.world)
+	for _, f := range p.world.Snapshot.Frontends {
+		for _, from := range p.sources() {
+			for _, q := range p.asked(f, from) {
+				q.check(t, w)
+				walks += q.walks
+			}
 		}
 	}
+	return walks
 }
 
 // question is a source that asks for a Frontend at one of its addresses, and what service-semantics.md says about it.

@@ -3,7 +3,46 @@ package ofctl
 import (
 	"context"
 	"fmt"
+	"strings"
+
+	"hairpin/datapath/flow"
 )
+
+// Counts gives our flows with the packets that each has counted up to now, a line each: what flow.ParseFlow reads, with
+// the names of ports.
+func (t *Target) Counts(ctx context.Context) (string, error) {
+	// The datapath's counts reach the flows with the next revalidation.
+	if _, err := t.vswitchd(ctx, "revalidator/wait"); err != nil {
+		return "", fmt.Errorf("counters of %s: %w", t.cfg.Bridge, err)
+	}
+	r, err := t.rows(ctx)
+	if err != nil {
+		return "", err
+	}
+	names := map[string]string{}
+	for name, number := range r.numbers {
+		names[number] = name
+	}
+	text, err := t.ofctl(ctx, "", "--no-names", "dump-flows", t.socket(), ours())
+	if err != nil {
+		return "", fmt.Errorf("counters of %s: %w", t.cfg.Bridge, err)
+	}
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		f, n, err := flow.ParseFlow(line)
+		if f == nil || err != nil {
+			continue // the heading, or nothing of ours
+		}
+		f = f.WithPorts(func(number string) string {
+			if name, ok := names[number]; ok {
+				return name
+			}
+			return number
+		})
+		fmt.Fprintf(&b, "n_packets=%d, %s\n", n.Packets, f)
+	}
+	return b.String(), nil
+}
 
 // Counters gives the gateway bridge's flows and ports with what they have counted, as ovs-ofctl prints them: for people
 // who look for where packets stay.

@@ -54,10 +54,11 @@ the agent of this node.`,
 	f.BoolVar(&o.NodePort, "node-port", false, "ask the Service at its NodePort")
 	f.StringVar(&o.Via, "via", "", "node whose NodePort is asked, to which an outside client's packet is routed, or by which a pod's packet leaves that has several egress addresses")
 	f.BoolVar(&o.Live, "live", false, "read the node back and name the first difference from what it must be on the packet's way")
-	f.BoolVarP(&o.EveryNode, "all", "A", false, "read the cluster from the API, and with --live every node on the packet's way (also with --kubeconfig)")
+	f.BoolVar(&o.Send, "send", false, "send the packet (a TCP handshake or a datagram) from where it starts, and compare what the nodes saw of it; implies --live")
+	f.BoolVarP(&o.EveryNode, "all", "A", false, "read the cluster from the API, and with --live and --send every node on the packet's way (also with --kubeconfig)")
 	f.StringVar(&o.Context, "context", "", "of the kubeconfig; empty = its current one")
-	f.StringVarP(&o.Namespace, "namespace", "n", run.DefaultNamespace, "of the agents' pods, with --live")
-	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long a node may take to answer")
+	f.StringVarP(&o.Namespace, "namespace", "n", run.DefaultNamespace, "of the agents' pods, with --live and --send")
+	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long a node may take to answer, and with --send how long a packet from outside is waited for")
 	f.StringVarP(&o.Output, "output", "o", "text", "one of "+strings.Join(run.ExplainOutputs(), ", "))
 	return c
 }

@@ -146,6 +146,7 @@ func TestMatrixWithManifests(t *testing.T) {
 	d := startDemo(t, true)
 	checkDemo(t, d)
 	compareSample(t, d)
+	proves(t, d)
 	connectionsFollow(t, d)
 	restartEverything(t, d, d.lab.Node("node-a"))
 	checkDemo(t, d)

@@ -19,6 +19,7 @@ type Question struct {
 
 	Protocol cluster.Protocol // 0: TCP, if the Service has such a port
 	Family   cluster.Family   // 0: that of the addresses in the question, else IPv4 if the Service has it
+	FromPort uint16           // 0: 32768
 	Endpoint string           // which endpoint to follow: ADDRESS, ADDRESS:PORT, pod/… or host/…; empty: the first
 	NodePort bool             // ask the Service at its NodePort
 	// Via is a node: whose NodePort is asked, to which an outside client's packet for another address is routed, or by
@@ -39,6 +40,8 @@ type Explanation struct {
 	// Believed are the connections that hosts' kernels see. When one host sees two, they are parts of one connection that
 	// the gateway bridge keeps apart.
 	Believed []Believed
+	// Proof is there when a packet was really sent.
+	Proof *Proof
 }
 
 // Endpoint is one of the Service's.
@@ -58,9 +61,9 @@ type Believed struct {
 	To   netip.AddrPort
 }
 
-// Good tells whether the packet arrived and its reply came back.
+// Good tells whether the packet arrived and its reply came back, in reality as well if one was sent.
 func (e *Explanation) Good() bool {
-	return e.Failure == nil && e.Trace.Verdict.Delivered && e.Trace.Verdict.Answered
+	return e.Failure == nil && (e.Proof == nil || len(e.Proof.Different) == 0) && e.Trace.Verdict.Delivered && e.Trace.Verdict.Answered
 }
 
 // Ask answers a question. An error means that the question makes no sense in this cluster.

@@ -22,6 +22,7 @@ type (
 		Verdict   jsonVerdict    `json:"verdict"`
 		Believed  []jsonBelieved `json:"hostConnections,omitempty"`
 		Fault     *Fault         `json:"fault,omitempty"`
+		Proof     *Proof         `json:"proof,omitempty"`
 	}
 	jsonEndpoint struct {
 		Address  netip.AddrPort `json:"address"`
@@ -49,6 +50,7 @@ type (
 		After   jsonPacket `json:"after"`
 		Entry   string     `json:"conntrack,omitempty"`
 		Choices []string   `json:"choices,omitempty"`
+		Proof   *Evidence  `json:"proof,omitempty"` // of a packet that was really sent
 	}
 	jsonVerdict struct {
 		Delivered bool        `json:"delivered"`
@@ -70,7 +72,7 @@ type (
 func (e *Explanation) JSON(fault *Fault) ([]byte, error) {
 	v := e.Trace.Verdict
 	x := jsonExplanation{From: e.Trace.From.String(), To: e.Question.To, Way: e.Way, Service: e.Service, Sent: packetOf(e.Trace.Sent),
-		Forward: stepsOf(e.Trace.Sent, e.Trace.Forward), Reply: stepsOf(e.replied(), e.Trace.Reply), Fault: fault,
+		Forward: stepsOf(e.Trace.Sent, e.Trace.Forward), Reply: stepsOf(e.replied(), e.Trace.Reply), Fault: fault, Proof: e.Proof,
 		Verdict: jsonVerdict{Delivered: v.Delivered, Rejected: v.Rejected, Answered: v.Answered, Sentence: e.Sentence()}}
 	if v.Delivered {
 		seen := packetOf(v.Seen)
@@ -84,6 +86,14 @@ func (e *Explanation) JSON(fault *Fault) ([]byte, error) {
 	}
 	for _, b := range e.Believed {
 		x.Believed = append(x.Believed, jsonBelieved(b))
+	}
+	if p := e.Proof; p != nil {
+		for i := range x.Forward {
+			x.Forward[i].Proof = &p.Forward[i]
+		}
+		for i := range x.Reply {
+			x.Reply[i].Proof = &p.Reply[i]
+		}
 	}
 	text, err := json.MarshalIndent(x, "", "  ")
 	if err != nil {

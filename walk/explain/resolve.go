@@ -50,7 +50,7 @@ type resolver struct {
 
 func resolve(s *cluster.Snapshot, q Question) (*asked, error) {
 	r := &resolver{s: s, q: q}
-	r.packet.Protocol = q.Protocol
+	r.packet.Protocol, r.packet.SrcPort = q.Protocol, q.FromPort
 	if q.Via != "" && s.Node(q.Via) == nil {
 		return nil, bad("--via", q.Via, fmt.Errorf("there is no such Node; there are %s", r.nodeNames()))
 	}

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -27,10 +28,11 @@ func (e *Explanation) Text(colour bool) string {
 	c := colours(colour)
 	e.head(&b)
 	fmt.Fprintf(&b, "\n%sTHERE%s\n", c.place, c.off)
-	steps(&b, c, e.Trace.Sent, e.Trace.Forward)
+	proof := cmp.Or(e.Proof, &Proof{})
+	steps(&b, c, e.Trace.Sent, e.Trace.Forward, proof.Forward)
 	if len(e.Trace.Reply) > 0 {
 		fmt.Fprintf(&b, "\n%sBACK%s\n", c.place, c.off)
-		steps(&b, c, e.replied(), e.Trace.Reply)
+		steps(&b, c, e.replied(), e.Trace.Reply, proof.Reply)
 	}
 	if len(e.Believed) > 0 {
 		b.WriteByte('\n')
@@ -41,6 +43,9 @@ func (e *Explanation) Text(colour bool) string {
 		mark = c.good
 	}
 	fmt.Fprintf(&b, "\n%s%s%s\n", mark, e.Sentence(), c.off)
+	if e.Proof != nil {
+		fmt.Fprintf(&b, "\n%s", e.Proof)
+	}
 	return b.String()
 }
 
@@ -87,7 +92,7 @@ func (e *Explanation) replied() walk.Packet {
 	return walk.Packet{Protocol: s.Protocol, Src: s.Dst, Dst: s.Src, SrcPort: s.DstPort, DstPort: s.SrcPort}
 }
 
-func steps(b *strings.Builder, c ink, before walk.Packet, list []walk.Step) {
+func steps(b *strings.Builder, c ink, before walk.Packet, list []walk.Step, seen []Evidence) {
 	for i := range list {
 		s := &list[i]
 		fmt.Fprintf(b, "%3d %s%s%s", i+1, c.place, at(s), c.off)
@@ -107,6 +112,13 @@ func steps(b *strings.Builder, c ink, before walk.Packet, list []walk.Step) {
 		}
 		if s.Entry != "" {
 			fmt.Fprintf(b, "    %sCT %s%s\n", c.entry, s.Entry, c.off)
+		}
+		if i < len(seen) && seen[i].Known {
+			mark := c.bad
+			if seen[i].Seen {
+				mark = c.good
+			}
+			fmt.Fprintf(b, "    %s%s%s\n", mark, seen[i].line(), c.off)
 		}
 		before = s.After
 	}

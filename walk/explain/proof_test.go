@@ -1,0 +1,60 @@
+package explain_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"hairpin/datapath/flow"
+	"hairpin/walk"
+	"hairpin/walk/explain"
+)
+
+// A proof agrees with what the nodes saw, and names the first step that nobody saw.
+func TestProve(t *testing.T) {
+	e := ask(t, explain.Question{From: "host/node-a", To: "svc/default/hostself", FromPort: 40000})
+	p := netip.MustParseAddrPort
+	sent := explain.Sent{Protocol: "tcp", From: p("0.0.0.0:40000"), To: p("10.96.1.3:80"), Outcome: explain.Answered}
+	arrival := explain.Arrival{At: "host/node-a", From: p("169.254.169.1:40000"), To: p("172.18.0.3:8081")}
+	witness := func(without string) map[string]*explain.Witness {
+		w := &explain.Witness{Before: map[flow.Key]uint64{}, After: map[flow.Key]uint64{}, Userspace: true}
+		for _, way := range [][]walk.Step{e.Trace.Forward, e.Trace.Reply} {
+			for _, s := range way {
+				if f, _, err := flow.ParseFlow(s.Rule); err == nil && strings.HasPrefix(s.Stage, "br-ex") {
+					w.Before[f.Key], w.After[f.Key] = 5, 7
+					if s.Stage == without {
+						w.After[f.Key] = 5
+					}
+				}
+				w.Entries = append(w.Entries, s.Entry)
+			}
+		}
+		return map[string]*explain.Witness{"node-a": w}
+	}
+	for _, c := range []struct {
+		name      string
+		sent      explain.Sent
+		witnesses map[string]*explain.Witness
+		arrivals  []explain.Arrival
+		want      string // first difference
+	}{
+		{"all was seen", sent, witness(""), []explain.Arrival{arrival}, ""},
+		{"a flow counted nothing", sent, witness("br-ex table 4"), []explain.Arrival{arrival}, "node-a: br-ex table 4: the flow counted no packet"},
+		{"nobody came", sent, witness(""), nil, "host/node-a saw nothing of it"},
+		{"with another source", sent, witness(""), []explain.Arrival{{At: "host/node-a", From: p("172.18.0.3:40000"), To: p("172.18.0.3:8081")}}, "host/node-a saw 172.18.0.3:40000, the walk says 169.254.169.1"},
+		{"refused", explain.Sent{Protocol: "tcp", From: sent.From, To: sent.To, Outcome: explain.Refused, Detail: "connection refused"}, witness(""), []explain.Arrival{arrival}, "the sender has refused (connection refused), the walk says answered"},
+	} {
+		proof := e.Prove(c.sent, c.witnesses, c.arrivals, true)
+		got := ""
+		if len(proof.Different) > 0 {
+			got = proof.Different[0]
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, not %q", c.name, got, c.want)
+		}
+		e.Proof = proof
+		if e.Good() != (c.want == "") || !strings.Contains(e.Text(false), "SENT tcp 172.18.0.3:40000 > 10.96.1.3:80: "+c.sent.Outcome) {
+			t.Errorf("%s: good %v:\n%s", c.name, e.Good(), proof)
+		}
+	}
+}
