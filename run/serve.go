@@ -36,6 +36,8 @@ type Report struct {
 	Leaving   bool         `json:"leaving,omitempty"`   // the Node is about to go: /healthz says no
 	API       *APIReport   `json:"api,omitempty"`       // none when the agent reads manifests
 	Doors     []DoorReport `json:"doors,omitempty"`     // where the agent can be asked
+
+	Egress []EgressReport `json:"egress,omitempty"` // every egress address of the cluster
 }
 
 // PartReport is one system of the node.
@@ -133,10 +135,11 @@ func (a *agent) report() Report {
 		}
 		r.Parts = append(r.Parts, p)
 	}
-	for _, p := range slices.Concat(a.problems, a.unheard) {
+	for _, p := range slices.Concat(a.problems, a.unheard, a.egress.conflicts()) {
 		r.Problems = append(r.Problems, p.Error())
 	}
 	a.reportOps(&r)
+	r.Egress = a.egressReport()
 	if a.snapshot != nil {
 		r.Services = len(a.snapshot.Frontends)
 	}

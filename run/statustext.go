@@ -27,6 +27,9 @@ func (s *ClusterStatus) print(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if err := s.printEgress(w); err != nil {
+		return err
+	}
 	return s.printRest(w)
 }
 

@@ -1,0 +1,80 @@
+package run
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	v1 "hairpin/api/v1"
+	"hairpin/cluster"
+)
+
+// EgressReport is one egress address.
+type EgressReport struct {
+	EgressIP string `json:"egressIP"`
+	Address  string `json:"address"`
+	Node     string `json:"node,omitempty"` // that carries it, as the agent sees it
+	Why      string `json:"why,omitempty"`  // it has no node, or another than the status says
+}
+
+// egressReport tells where all egress addresses are.
+func (a *agent) egressReport() []EgressReport {
+	if a.snapshot == nil {
+		return nil
+	}
+	var list []EgressReport
+	for i, e := range a.snapshot.EgressIPs {
+		said := e
+		if base := a.egress.base; base != nil && i < len(base.EgressIPs) && base.EgressIPs[i].Owner == e.Owner {
+			said = base.EgressIPs[i]
+		}
+		for _, x := range e.Addresses {
+			r := EgressReport{EgressIP: e.Owner.Name, Address: x.String(), Node: nodeOf(e, x)}
+			m := slices.IndexFunc(e.Moving, func(m cluster.Move) bool { return m.Address == x })
+			switch status := nodeOf(said, x); {
+			case m >= 0:
+				r.Why = fmt.Sprintf("moves from %s to %s", e.Moving[m].From, e.Moving[m].To)
+			case r.Node == "":
+				r.Why = whyNot(e, x.String())
+			case r.Node != status:
+				r.Why = "the status still says " + status
+			}
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// whyNot finds in the condition why an address has no node.
+func whyNot(e *cluster.EgressIP, address string) string {
+	for _, c := range e.Conditions {
+		if c.Type != v1.ConditionAssigned {
+			continue
+		}
+		for part := range strings.SplitSeq(c.Message, "; ") {
+			if slices.Contains(strings.Fields(part), address) {
+				return part
+			}
+		}
+	}
+	return "the controller has not said why"
+}
+
+// printEgress writes a table of the egress addresses, as the first agent that answers sees them, where there are any.
+func (s *ClusterStatus) printEgress(w io.Writer) error {
+	for _, n := range s.Nodes {
+		if n.Report == nil || len(n.Report.Egress) == 0 {
+			continue
+		}
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintf(t, "EGRESSIP\tADDRESS\tNODE\tWHY\n")
+		for _, r := range n.Report.Egress {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.EgressIP, r.Address, cmp.Or(r.Node, "-"), r.Why)
+		}
+		return t.Flush()
+	}
+	return nil
+}

@@ -1,0 +1,37 @@
+package run
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1 "hairpin/api/v1"
+)
+
+// TestEgressStatus: every address is told of, with its node or the reason why it has none.
+func TestEgressStatus(t *testing.T) {
+	s := newSeen(t, "c")
+	base := decidedBy(first+" a", second)
+	base.EgressIPs[0].Conditions = []metav1.Condition{{Type: v1.ConditionAssigned, Message: "172.18.0.4 is gone; every node that 172.18.0.44 fits carries another address of EgressIP/e"}}
+	s.is(0, base, first+" a")
+	a := agent{snapshot: s.out, egress: s.egressView}
+	var out bytes.Buffer
+	if err := (&ClusterStatus{Nodes: []NodeStatus{{}, {Report: &Report{Egress: a.egressReport()}}}}).printEgress(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := `EGRESSIP  ADDRESS      NODE  WHY
+e         172.18.0.33  a     
+e         172.18.0.44  -     every node that 172.18.0.44 fits carries another address of EgressIP/e
+`
+	if out.String() != want {
+		t.Errorf("%s", out.String())
+	}
+	s.lose("a")
+	s.is(0, base, first+" b, "+second+" c")
+	a.snapshot = s.out
+	if r := a.egressReport(); len(r) != 2 || r[0].Node != "b" || !strings.Contains(r[0].Why, "still says a") {
+		t.Error(r)
+	}
+}
