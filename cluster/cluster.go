@@ -183,10 +183,10 @@ type Node struct {
 	HostAddresses []netip.Prefix
 	// Links are the host's links to other networks than the gateway bridge's, by name (annotation k8s.ovn.org/host-links);
 	// nil where nothing is known of them.
-	Links         []HostLink
-	PodCIDRs      []netip.Prefix // spec.podCIDRs, at most one per family, IPv4 first
-	Gateway       Gateway
-	Zone          string // label topology.kubernetes.io/zone
+	Links    []HostLink
+	PodCIDRs []netip.Prefix // spec.podCIDRs, at most one per family, IPv4 first
+	Gateway  Gateway
+	Zone     string // label topology.kubernetes.io/zone
 	// Leaving says that the Node is being deleted, or is about to be (taint ToBeDeletedByClusterAutoscaler): load
 	// balancers are to send it nothing new (KEP-3836).
 	Leaving bool
