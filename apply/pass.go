@@ -66,6 +66,9 @@ func (p *Pass) Run(ctx context.Context, want datapath.State) error {
 	tables := p.nft.look(ctx, want.NFT)
 	kernel := p.host.look(ctx, want.Host)
 	dead := p.conn.look(ctx, want.Conn)
+	if !p.conn.read && p.conn.target != nil {
+		dead = dead.Since(p.conn.have, want.Conn)
+	}
 	ports, flows := split(bridge)
 
 	p.bridge.do(ctx, ports.Grow(), true)

@@ -14,6 +14,7 @@ type registry struct {
 	ports    map[takenPort]cluster.Owner
 	names    map[portName]bool
 	standIns map[takenPort]cluster.Owner
+	hosts    map[netip.Addr]string // addresses of nodes, which have NodePorts
 	problems []Problem
 }
 
@@ -37,12 +38,18 @@ type portName struct {
 // have twice: a port's name. The first in the order of the Snapshot keeps it. A Service whose NodePort is taken is
 // served without it.
 //
-// The answer depends only on what sameClaims compares. When nothing is refused it is the list itself.
-func accept(all []*cluster.Frontend) ([]*cluster.Frontend, []Problem) {
+// The answer depends only on the nodes and on what sameClaims compares. When nothing is refused it is the list itself.
+func accept(all []*cluster.Frontend, nodes []*cluster.Node) ([]*cluster.Frontend, []Problem) {
 	r := registry{
 		ips:   make(map[netip.Addr]cluster.Owner, len(all)),
 		ports: make(map[takenPort]cluster.Owner, len(all)),
 		names: make(map[portName]bool, len(all)), standIns: map[takenPort]cluster.Owner{},
+		hosts: map[netip.Addr]string{},
+	}
+	for _, n := range nodes {
+		for _, a := range n.HostAddresses {
+			r.hosts[a.Addr()] = n.Name
+		}
 	}
 	list := make([]*cluster.Frontend, 0, len(all))
 	for _, f := range all {
@@ -96,8 +103,18 @@ func (r *registry) further(f *cluster.Frontend) *cluster.Frontend {
 	out := f
 	for _, v := range externals(f) {
 		p := takenPort{v.Addr(), f.Family, f.Protocol, v.Port()}
+		field := "spec.externalIPs"
+		if !slices.Contains(f.ExternalIPs, v.Addr()) {
+			field = "status.loadBalancer.ingress"
+		}
 		if first, ok := r.ports[p]; ok && first != f.Owner {
-			r.refuse(f, "spec.externalIPs", "%s port %d of %s belongs to %s already", f.Protocol, v.Port(), v.Addr(), first)
+			r.refuse(f, field, "%s port %d of %s belongs to %s already", f.Protocol, v.Port(), v.Addr(), first)
+			out = without(out, v.Addr())
+			continue
+		}
+		nodePort := takenPort{family: f.Family, protocol: f.Protocol, port: v.Port()}
+		if first, ok := r.ports[nodePort]; ok && first != f.Owner && r.hosts[v.Addr()] != "" {
+			r.refuse(f, field, "%s is an address of Node/%s, where %s port %d is the node port of %s", v.Addr(), r.hosts[v.Addr()], f.Protocol, v.Port(), first)
 			out = without(out, v.Addr())
 			continue
 		}

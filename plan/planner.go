@@ -52,7 +52,7 @@ func planAll(s *cluster.Snapshot, env Env, problems []Problem) *planned {
 	n := &planned{snapshot: s, counted: map[Problem]int{}}
 	n.fixed = problems
 	var refused, twice []Problem
-	env.Frontends, refused = accept(s.Frontends)
+	env.Frontends, refused = accept(s.Frontends, s.Nodes)
 	env.Pods, twice = podsOn(env.Node.Name, s.Pods)
 	env.Guarded = guardedBy(env.Frontends)
 	env.Kept = keptBy(&env, env.Frontends)
@@ -113,7 +113,7 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 		return false
 	}
 	if len(frontends.changed) != len(frontends.come) || len(frontends.changed) != len(frontends.gone) {
-		if _, refused := accept(s.Frontends); len(refused) > 0 {
+		if _, refused := accept(s.Frontends, s.Nodes); len(refused) > 0 {
 			return false
 		}
 	}

@@ -162,7 +162,7 @@ func (b *balancer) byHost(x *front) {
 	if x.InternalLocal {
 		b.balance(x, way{name: wayAll, vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqAll, port)}, to: x.cluster, group: groupRouter, quiet: true})
 	}
-	if x.ExternalLocal && !x.onHost().IsValid() {
+	if x.ExternalLocal && !x.allOnHost().IsValid() {
 		// An endpoint on the host would answer past the switch, which could not translate the answer.
 		pods := slices.DeleteFunc(slices.Clone(x.local), func(a netip.AddrPort) bool { return b.Node.HasAddress(a.Addr()) })
 		b.balance(x, way{name: wayOwn, vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqLocal, port)}, to: pods, group: groupSwitch, quiet: true})
@@ -172,12 +172,23 @@ func (b *balancer) byHost(x *front) {
 // onHost gives the one endpoint of policy Local if it is the host's: clients outside are led to it without OVN, and it
 // sees their addresses. Else the zero AddrPort.
 func (x *front) onHost() netip.AddrPort {
-	if !x.ExternalLocal || len(x.local) != 1 {
+	if len(x.local) != 1 {
 		return netip.AddrPort{}
 	}
-	s, a := x.stack, x.local[0].Addr()
-	if a != s.Address.Addr() && !slices.Contains(s.Others, a) {
+	return x.allOnHost()
+}
+
+// allOnHost gives the first endpoint of policy Local if all are the host's. Clients that come by the host are led to it: a
+// load balancer for them would be OVN's, and the host would answer past it. Else the zero AddrPort.
+func (x *front) allOnHost() netip.AddrPort {
+	if !x.ExternalLocal || len(x.local) == 0 {
 		return netip.AddrPort{}
+	}
+	s := x.stack
+	for _, e := range x.local {
+		if a := e.Addr(); a != s.Address.Addr() && !slices.Contains(s.Others, a) {
+			return netip.AddrPort{}
+		}
 	}
 	return x.local[0]
 }

@@ -145,7 +145,7 @@ func (x *front) whole() netip.AddrPort {
 
 // own is where the host sends clients outside when the policy is Local.
 func (x *front) own() netip.AddrPort {
-	if a := x.onHost(); a.IsValid() {
+	if a := x.allOnHost(); a.IsValid() {
 		return a
 	}
 	return netip.AddrPortFrom(x.stack.MasqLocal, standIn(x.Frontend))
@@ -299,7 +299,10 @@ func (c chains) guarded() []nft.Rule {
 
 // refuse answers for other ports of cluster IPs, and drops what is for no Service at all.
 func (c chains) refuse() []nft.Rule {
-	rules := []nft.Rule{c.rule(nft.Return{}, "errors about connections to Services", nft.CTRelated{})}
+	rules := []nft.Rule{
+		c.rule(nft.Return{}, "connections that a Service's change must not end", nft.CTEstablished),
+		c.rule(nft.Return{}, "errors about connections to Services", nft.CTRelated),
+	}
 	for i := range c.env.Stacks {
 		s := &c.env.Stacks[i]
 		n := words(s.Family).tables

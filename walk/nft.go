@@ -125,8 +125,8 @@ func (r *run) nftMatch(h hooked, c *chain, m nft.Match) (bool, error) {
 		return sameInterface(m.Name, h.in) != m.Not, nil
 	case nft.CTMarkIs:
 		return h.track != nil && *h.track.markOf() == m.Value, nil
-	case nft.CTRelated:
-		return false, nil // packets of a walk are no ICMP errors
+	case nft.CTState:
+		return false, nil // packets of a walk are no ICMP errors, and begin connections
 	case nft.MarkIs:
 		return r.p.Mark&m.Mask == m.Value, nil
 	case nft.InSet:

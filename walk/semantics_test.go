@@ -189,7 +189,7 @@ func (q *question) source(b cluster.Backend) netip.Addr {
 	pod := slices.ContainsFunc(q.p.world.Snapshot.Pods, func(x *cluster.Pod) bool { return slices.Contains(x.IPs, b.Addr) })
 	switch {
 	case q.external && q.local:
-		if list, _ := q.endpoints(); len(list) > 1 && q.onHost(b) {
+		if list, _ := q.endpoints(); len(list) > 1 && q.onHost(b) && !q.byHost() {
 			// Known limit: one of several, it is behind the gateway router, and the host would answer past that.
 			return pick(addr("169.254.169.1"), addr("fd69::1"))
 		}
@@ -259,13 +259,13 @@ func (q *question) check(t *rapid.T, w *walk.Walker) {
 	}
 	if q.byHost() && q.local {
 		// Known limit: the node switch balances these clients, and an endpoint on the host would answer past it. It is left
-		// out unless it is alone.
+		// out beside pods, and of several on the host the first gets all.
 		pods := slices.DeleteFunc(slices.Clone(list), func(b cluster.Backend) bool { return q.onHost(b) })
-		if len(list) > 1 {
+		switch {
+		case len(list) > 1 && len(pods) > 0:
 			list = pods
-		}
-		if len(list) == 0 {
-			return
+		case len(list) > 1:
+			list = list[:1]
 		}
 	}
 	for _, b := range q.f.Backends {

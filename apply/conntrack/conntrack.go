@@ -61,8 +61,14 @@ func (t *Target) Read(context.Context) (conn.State, error) {
 
 // Apply deletes entries.
 func (t *Target) Apply(ctx context.Context, d conn.Delta) error {
-	if d.Empty() {
-		return nil
+	if len(d.Dead) == 0 { // what is back has no flow that could make an entry again
+		found, err := t.Read(ctx)
+		if err != nil {
+			return err
+		}
+		if conn.Diff(d.Back, found).Empty() {
+			return nil
+		}
 	}
 	if t.cfg.Settled != nil {
 		wait, cancel := context.WithTimeout(ctx, settle)

@@ -33,8 +33,8 @@ func (p Pair) Compare(q Pair) int { return cmp.Or(p.VIP.Compare(q.VIP), p.To.Com
 // Delta is the entries to delete.
 type Delta struct {
 	Dead []Pair // sorted
-	// Back is what nobody served until now, as it is wanted: connections to endpoints of before must go, whatever
-	// they were.
+	// Back is what nobody served until now, or what was not there, as it is wanted: connections of before must go,
+	// wherever they lead.
 	Back State
 }
 
@@ -52,13 +52,30 @@ func Diff(want, have State) Delta {
 			}
 			d.Back[vip] = w
 		}
-		for _, to := range h.Live {
-			if !w.allows(to) {
-				d.Dead = append(d.Dead, Pair{vip, to})
+		// What was wanted before has ways to endpoints, too: they change with a Service's port or policy.
+		for _, list := range [][]netip.AddrPort{h.Live, h.Steps} {
+			for _, to := range list {
+				if !w.allows(to) {
+					d.Dead = append(d.Dead, Pair{vip, to})
+				}
 			}
 		}
 	}
 	slices.SortFunc(d.Dead, Pair.Compare)
+	return d
+}
+
+// Since adds to Back what is wanted now and was not before: a Service may have been there earlier, with other endpoints.
+func (d Delta) Since(before, want State) Delta {
+	for vip, w := range want {
+		if _, known := before[vip]; known || len(w.Live) == 0 {
+			continue
+		}
+		if d.Back == nil {
+			d.Back = State{}
+		}
+		d.Back[vip] = w
+	}
 	return d
 }
 

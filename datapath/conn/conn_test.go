@@ -40,6 +40,7 @@ func TestDiff(t *testing.T) {
 		{"one is gone", conn.Targets{Live: list(b)}, conn.Targets{Live: list(a, b)}, list(a), false},
 		{"the last is gone", conn.Targets{}, conn.Targets{Live: list(a)}, nil, false},
 		{"the first comes", conn.Targets{Live: list(b)}, conn.Targets{}, nil, true},
+		{"a way is gone", conn.Targets{Live: list(b)}, conn.Targets{Live: list(b), Steps: list(vip)}, list(vip), false},
 		{"a step on the way", conn.Targets{Live: list(b), Steps: list(vip)}, conn.Targets{Live: list(vip)}, nil, false},
 	} {
 		d := conn.Diff(conn.State{at(port): c.want}, conn.State{at(port): c.have, at("192.0.2.1:53"): {Live: list(a)}})
@@ -87,5 +88,19 @@ func TestParseReadsWhatPrintWrote(t *testing.T) {
 		if _, err := conn.Parse(bad); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
+	}
+}
+
+// A Service that was not there may have been there earlier: its connections are looked at.
+func TestSince(t *testing.T) {
+	at := netip.MustParseAddrPort
+	before := conn.State{at(port): {Live: list(a)}}
+	want := conn.State{at(port): {Live: list(a)}, at(vip): {Live: list(b)}, at("10.96.0.11:53"): {}}
+	d := conn.Diff(want, before).Since(before, want)
+	if len(d.Dead) != 0 || !reflect.DeepEqual(d.Back, conn.State{at(vip): {Live: list(b)}}) {
+		t.Errorf("%+v", d)
+	}
+	if !conn.Diff(want, want).Since(want, want).Empty() {
+		t.Error("what was there is looked at")
 	}
 }

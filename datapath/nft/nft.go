@@ -100,8 +100,14 @@ type InSet struct{ Set string }
 // CTMarkIs is "ct mark Value": the mark of the packet's connection.
 type CTMarkIs struct{ Value uint32 }
 
-// CTRelated is "ct state related": an ICMP error about a connection that the kernel knows, and the like.
-type CTRelated struct{}
+// CTState is what the kernel knows of a packet's connection: "ct state related".
+type CTState string
+
+// States of connections.
+const (
+	CTRelated     CTState = "related"     // an ICMP error about a connection that the kernel knows, and the like
+	CTEstablished CTState = "established" // both sides have sent
+)
 
 // Statement is what a rule does, of a closed set: the types below.
 type Statement interface{ statement() }
@@ -220,7 +226,7 @@ func (OutInterface) match() {}
 func (InInterface) match()  {}
 func (MarkIs) match()       {}
 func (InSet) match()        {}
-func (CTRelated) match()    {}
+func (CTState) match()      {}
 func (CTMarkIs) match()     {}
 
 func (Accept) statement()      {}

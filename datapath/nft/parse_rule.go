@@ -280,10 +280,12 @@ func (p *parser) connection() (Match, Statement, error) {
 		return CTMarkIs{Value: uint32(v)}, nil, err
 	case !p.accept("state"):
 		return nil, nil, p.unknown("key of a connection")
-	case !p.accept("related") && !p.accept("0x4"):
-		return nil, nil, p.unknown("state of a connection")
+	case p.accept("related") || p.accept("0x4"):
+		return CTRelated, nil, nil
+	case p.accept("established") || p.accept("0x2"):
+		return CTEstablished, nil, nil
 	}
-	return CTRelated{}, nil, nil
+	return nil, nil, p.unknown("state of a connection")
 }
 
 // snat reads what follows the word, which stands at start.

@@ -182,8 +182,8 @@ func matchText(t *Table, m Match) string {
 			return fmt.Sprintf("meta mark 0x%08x", m.Value)
 		}
 		return fmt.Sprintf("meta mark & 0x%08x == 0x%08x", m.Mask, m.Value)
-	case CTRelated:
-		return "ct state related"
+	case CTState:
+		return "ct state " + string(m)
 	case CTMarkIs:
 		return fmt.Sprintf("ct mark 0x%08x", m.Value)
 	case InSet:

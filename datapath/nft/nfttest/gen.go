@@ -210,7 +210,7 @@ func match(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Match {
 		}
 	case 9:
 		if c.Type != "" && c.Hook != "ingress" {
-			return nft.CTRelated{}
+			return rapid.SampledFrom([]nft.CTState{nft.CTRelated, nft.CTEstablished}).Draw(t, "state")
 		}
 	case 0:
 		a := addr(t, family(t))
