@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,8 +38,10 @@ type Options struct {
 	Hairpin   string // the binary under test
 	Manifests bool   // agents read the manifests; there is no API server
 	Slow      int    // how many times longer than usual everything may take; 0 = as usual
-	Mode      string // gateway mode of the nodes; empty = shared. Detached, eth0 is left to the kernel
-	Config    string // further lines of the configuration file
+	// Mode is the gateway mode of the nodes, or one for each in turn, with commas between them; empty = shared. Detached,
+	// eth0 is left to the kernel.
+	Mode   string
+	Config string // further lines of the configuration file
 	// DieWithCaller ends the lab with the calling process, as a test wants it.
 	DieWithCaller bool
 	Out           io.Writer
@@ -127,14 +130,15 @@ func (d *Demo) startNodes(ctx context.Context) error {
 
 // startNode starts a node, without its agent.
 func (d *Demo) startNode(ctx context.Context, n *corev1.Node) error {
+	mode := d.mode(n.Name)
 	ips, err := addresses(n)
 	if err != nil {
 		return err
 	}
 	cfg := lab.NodeConfig{
-		Name: n.Name, Addresses: ips, NoBridge: d.opt.Mode == cluster.ModeDetached,
+		Name: n.Name, Addresses: ips, NoBridge: mode == cluster.ModeDetached,
 		Binds: map[string]string{"/usr/local/bin/hairpin": d.opt.Hairpin, "/opt/cni/bin/hairpin": d.opt.Hairpin},
-		Files: map[string]string{"/etc/cni/net.d/10-hairpin.conflist": networkList, agentConfig: d.agentConfig()},
+		Files: map[string]string{"/etc/cni/net.d/10-hairpin.conflist": networkList, agentConfig: d.agentConfig(mode)},
 	}
 	if d.opt.Manifests {
 		if cfg.Binds["/etc/hairpin/manifests"], err = d.copyManifests(); err != nil {
@@ -154,13 +158,20 @@ func (d *Demo) startNode(ctx context.Context, n *corev1.Node) error {
 const networkList = `{"cniVersion": "1.1.0", "name": "hairpin", "plugins": [{"type": "hairpin"}]}
 `
 
-func (d *Demo) agentConfig() string {
+// mode is that of a node.
+func (d *Demo) mode(node string) string {
+	list := strings.Split(d.opt.Mode, ",")
+	i := slices.IndexFunc(d.objects.nodes, func(n corev1.Node) bool { return n.Name == node })
+	return list[max(0, i)%len(list)]
+}
+
+func (d *Demo) agentConfig(mode string) string {
 	config := "[kubernetes]\nkubeconfig = /etc/hairpin/kubeconfig\n"
 	if d.opt.Manifests {
 		config = "[kubernetes]\nmanifests = /etc/hairpin/manifests\n"
 	}
-	if d.opt.Mode != "" {
-		config += "[gateway]\nmode = " + d.opt.Mode + "\n"
+	if mode != "" {
+		config += "[gateway]\nmode = " + mode + "\n"
 	}
 	return config + d.opt.Config
 }

@@ -14,13 +14,15 @@ type Request struct {
 	Protocol string // "tcp", "udp" or "sctp"
 	To       netip.AddrPort
 	From     netip.Addr    // source address; the zero Addr leaves it to the kernel
+	Port     uint16        // source port; 0 leaves it to the kernel, which takes one again while a conntrack remembers it
 	Timeout  time.Duration // 0 means 3 s
+	Again    time.Duration // UDP: when to send again, from the same port, until there is an answer; 0 = never
 	// Speak makes the client of a TCP connection send first, as those of most protocols do. One that only listens never
 	// hears of a server's answer that was lost together with everything the network knew of the connection.
 	Speak bool
 }
 
-// Get asks a server once: one TCP connection, or one UDP datagram that is not sent again. It opens its socket on the calling thread, so
+// Get asks a server once: one TCP connection, or one UDP datagram. It opens its socket on the calling thread, so
 // that thread's network namespace is where the packets start. A failure is in the Answer.
 func Get(ctx context.Context, r Request) Answer {
 	if r.Timeout == 0 {
@@ -38,11 +40,16 @@ func Get(ctx context.Context, r Request) Answer {
 }
 
 func get(ctx context.Context, r Request) (a Answer, err error) {
-	conn, err := dial(ctx, r.Protocol, r.From, r.To)
+	conn, err := dial(ctx, r.Protocol, r.From, r.Port, r.To)
 	if err != nil {
 		return a, err
 	}
 	defer conn.Close()
+	if r.Protocol == "udp" && r.Again > 0 {
+		stop := make(chan struct{})
+		defer close(stop)
+		go repeat(conn, r.Again, stop)
+	}
 	a.Client = addrPort(conn.LocalAddr())
 	if r.Speak && r.Protocol == "tcp" {
 		if _, err := conn.Write([]byte("\n")); err != nil {
@@ -53,13 +60,19 @@ func get(ctx context.Context, r Request) (a Answer, err error) {
 	return a, err
 }
 
-func dial(ctx context.Context, protocol string, from netip.Addr, to netip.AddrPort) (net.Conn, error) {
+func dial(ctx context.Context, protocol string, from netip.Addr, port uint16, to netip.AddrPort) (net.Conn, error) {
 	if protocol == "sctp" {
 		return dialSCTP(ctx, from, to)
 	}
 	d := net.Dialer{KeepAlive: -1}
+	if !from.IsValid() && port != 0 {
+		from = netip.IPv4Unspecified()
+		if to.Addr().Is6() {
+			from = netip.IPv6Unspecified()
+		}
+	}
 	if from.IsValid() {
-		local := netip.AddrPortFrom(from, 0)
+		local := netip.AddrPortFrom(from, port)
 		if protocol == "udp" {
 			d.LocalAddr = net.UDPAddrFromAddrPort(local)
 		} else {
@@ -102,4 +115,18 @@ func ask(ctx context.Context, conn net.Conn, protocol string) (g Greeting, err e
 		return g, fmt.Errorf("answer %q: %w", line, err)
 	}
 	return g, nil
+}
+
+// repeat sends a UDP request again and again.
+func repeat(conn net.Conn, every time.Duration, stop <-chan struct{}) {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+			_, _ = conn.Write([]byte("get")) // the reader notices what there is to notice
+		}
+	}
 }

@@ -64,7 +64,7 @@ func Load(ctx context.Context, cfg LoadConfig) (LoadReport, error) {
 
 // pour sends to a sink until ctx ends.
 func pour(ctx context.Context, to netip.AddrPort) (sent int64, err error) {
-	conn, err := dial(ctx, "tcp", netip.Addr{}, to)
+	conn, err := dial(ctx, "tcp", netip.Addr{}, 0, to)
 	if err != nil {
 		return 0, err
 	}

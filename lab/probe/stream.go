@@ -88,7 +88,7 @@ func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 func (s *stream) openLong(ctx context.Context) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
-	c, err := dial(ctx, s.cfg.Protocol, netip.Addr{}, s.cfg.To)
+	c, err := dial(ctx, s.cfg.Protocol, netip.Addr{}, 0, s.cfg.To)
 	if err != nil {
 		return nil, err
 	}
