@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"hairpin/lab"
+	"hairpin/run"
 )
 
 // explains asks `hairpin explain --live` on a node: nothing is wrong; then, while the agent repairs nothing, what was
@@ -52,11 +53,32 @@ ip -6 route del fd00:10:96::/112`)
 			}
 		}
 	}
+	showsFault(t, n)
 	collects(t, n)
 	repair(t, n, true)
 	waitWell(t, n)
 	if out, well := ask("host/node-a", "svc/default/podremote"); !well || strings.Contains(out, "FAULT") {
 		t.Errorf("all is repaired, but:\n%s", out)
+	}
+}
+
+// showsFault looks at the pages that `hairpin ui` makes of what the agent says, where a flow is missing.
+func showsFault(t *testing.T, n *lab.Node) {
+	t.Helper()
+	c := defaults(t)
+	c.Process.RunDir = n.Path("/run/hairpin")
+	base := serveUI(t, run.UIOptions{}, c)
+	for path, want := range map[string][]string{
+		"/node/node-a": {"GR_node-a", `href="/node/node-a?from=pod/default/pod-a1"`},
+		"/walk?from=host/node-a&to=svc/default/hostself":        {"Delivered to host node-a port 8081", "what is really there"},
+		"/walk?from=host/node-a&to=svc/default/hostself&live=1": {"Not what it must be: node-a, br-ex table 4", "Not delivered: br-ex drops it", `class="faulty"`, "[default] repair is off"},
+	} {
+		status, body, _ := fetch(t, "GET", base+path, "")
+		for _, w := range want {
+			if status != 200 || !strings.Contains(body, w) {
+				t.Errorf("%s: %d, without %q:\n%s", path, status, w, body)
+			}
+		}
 	}
 }
 
