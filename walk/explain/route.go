@@ -85,8 +85,10 @@ func (r *run) joins(next *run) bool {
 	return true
 }
 
-// turns tells whether the way goes level for a bit within the box of a visit.
-func (w *way) turns(i int) bool { return i > 0 && i < len(w.runs) && w.runs[i-1] != w.runs[i] }
+// turns tells whether the way goes level for a bit within the box of a visit, or is lost there.
+func (w *way) turns(i int) bool {
+	return i > 0 && (i < len(w.runs) && w.runs[i-1] != w.runs[i] || i == len(w.runs) && w.lost)
+}
 
 // spread gives each run its x. Those that can be at the same places share the room, in turn from the right, so that a way
 // that goes up and one that comes down lie within each other and do not cross.
@@ -169,10 +171,12 @@ func (w *way) middle(i int) (x, y int) {
 	switch n := len(w.runs); {
 	case n == 0:
 		return w.visits[0].box.x + w.visits[0].box.w/2, w.level(0)
-	case w.turns(i):
-		return (w.runs[i-1].x + w.runs[i].x) / 2, w.level(i)
+	case i == n && w.lost: // beside the cross
+		return w.runs[n-1].x - 20, w.level(i)
 	case i == n:
 		return w.runs[n-1].x, w.level(i)
+	case w.turns(i):
+		return (w.runs[i-1].x + w.runs[i].x) / 2, w.level(i)
 	}
 	return w.runs[i].x, w.level(i)
 }
