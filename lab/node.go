@@ -294,18 +294,22 @@ func (n *Node) WaitFor(ctx context.Context, timeout time.Duration, ok func(stdou
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	last := "nothing"
-	err := poll(ctx, 20*time.Millisecond, func() (bool, error) {
+	for {
+		begin := time.Now()
 		out, err := n.Exec(ctx, args...)
 		switch {
-		case err != nil && ctx.Err() == nil:
-			last = err.Error()
+		case err == nil && ok(out):
+			return nil
 		case err == nil:
 			last = out
+		case ctx.Err() == nil:
+			last = err.Error()
 		}
-		return err == nil && ok(out), nil
-	})
-	if err != nil {
-		return fmt.Errorf("%s: wait for %s: %w; last: %s", n.name, strings.Join(args, " "), err, last)
+		// Most of the machine is for what is waited for, also where the command takes seconds.
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: wait for %s: %w; last: %s", n.name, strings.Join(args, " "), ctx.Err(), last)
+		case <-time.After(max(20*time.Millisecond, 2*time.Since(begin))):
+		}
 	}
-	return nil
 }
