@@ -6,7 +6,7 @@ LAB := $(BIN)/lab
 .DEFAULT_GOAL := help
 # One setting for builds and tests, so that the libraries are compiled once.
 export CGO_ENABLED := 0
-.PHONY: help setup setup-tests build image image-oci manifests cluster-parts cluster e2e cluster-down demo demo-down test-kernel test check bench compare soak golden fuzz clean
+.PHONY: help setup setup-tests build image image-oci manifests cluster-parts cluster e2e cluster-down demo demo-down test-kernel test check bench compare soak churn golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ compare: setup image ## every case of the matrix: packets, conntrack, ovn-trace 
 
 soak: ## ask random clusters whether every packet does what the semantics say; FOR=10m
 	$(GO) test ./walk -run Semantics -timeout 0 -soak $(or $(FOR),10m)
+
+churn: setup image ## Services change at random while clients everywhere ask for them (FOR=10m MODE=shared,local,detached SEED=1)
+	$(GO) test ./lab/churn -v -timeout 0 -count 1 -churn-for $(or $(FOR),10m) -churn-mode $(MODE) -churn-seed $(or $(SEED),0)
 
 golden: ## rewrite what is made of the sources: stories, docs/walks, docs/configuration.md, the chart's values (review it like code)
 	$(GO) test ./plan -run Stories -update

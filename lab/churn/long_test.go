@@ -1,0 +1,183 @@
+package churn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"time"
+
+	"hairpin/apply/inside"
+)
+
+// long keeps connections open through changes: as long as its endpoint serves and its way is there, a connection lives, and
+// stays with its endpoint. Policies, hints and other endpoints do not count.
+func (c *churn) long(ctx context.Context, r *rand.Rand) {
+	for ctx.Err() == nil {
+		s, from, family, protocol := c.services[r.IntN(len(c.services))], c.places[r.IntN(len(c.places))], r.IntN(2), []string{"tcp", "udp"}[r.IntN(2)]
+		ways, oldest := c.ways(s, from, family), s.oldest()
+		w, versions := ways[r.IntN(len(ways))], s.since(oldest)
+		v := versions[len(versions)-1]
+		if a := w.expect(v, from, family); len(versions) > 1 || len(a.by) == 0 || w.kind == "second address" {
+			time.Sleep(time.Millisecond)
+			continue // another one, at rest
+		}
+		h := held{protocol: protocol, from: from, s: s, w: w, family: family, oldest: oldest, begin: time.Now(), to: w.to(v).String()}
+		if err := h.open(ctx); err != nil {
+			continue // that is for others to judge
+		}
+		c.longs.Add(1)
+		c.hold(ctx, r, &h)
+		_ = h.conn.Close()
+	}
+}
+
+// held is a connection that stays open.
+type held struct {
+	conn     net.Conn
+	by       string // the server
+	protocol string
+	from     *place
+	s        *service
+	w        way
+	family   int
+	oldest   int // version that it may have met first
+	begin    time.Time
+	to       string
+}
+
+func (h *held) open(ctx context.Context) error {
+	err := inside.Do(h.from.Netns(), func() (err error) {
+		d := net.Dialer{KeepAlive: -1, Timeout: patience}
+		port := int(h.from.from.next())
+		if d.LocalAddr = (&net.TCPAddr{Port: port}); h.protocol == "udp" {
+			d.LocalAddr = &net.UDPAddr{Port: port}
+		}
+		h.conn, err = d.DialContext(ctx, h.protocol, h.to)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if tcp, ok := h.conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+		if err := tcp.SetReadDeadline(time.Now().Add(patience)); err != nil {
+			return err
+		}
+		line := make([]byte, 0, 4096)
+		for len(line) == 0 || line[len(line)-1] != '\n' {
+			n, err := tcp.Read(line[len(line) : len(line)+1])
+			if err != nil {
+				return errors.Join(err, tcp.Close())
+			}
+			line = line[:len(line)+n]
+		}
+		return h.name(line)
+	}
+	answer, err := h.exchange("get")
+	if err == nil {
+		err = h.name(answer)
+	}
+	if err != nil {
+		_ = h.conn.Close()
+	}
+	return err
+}
+
+// name reads who serves out of a greeting.
+func (h *held) name(greeting []byte) error {
+	var g struct{ Name string }
+	err := json.Unmarshal(greeting, &g)
+	if h.by == "" {
+		h.by = g.Name
+	}
+	if err == nil && h.by != g.Name {
+		err = fmt.Errorf("now %s answers", g.Name)
+	}
+	return err
+}
+
+// exchange sends a message and reads what comes back. A datagram may be lost: it is sent again.
+func (h *held) exchange(message string) ([]byte, error) {
+	buf := make([]byte, 4096)
+	if h.protocol == "tcp" {
+		if err := h.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+			return nil, err
+		}
+		if _, err := h.conn.Write([]byte(message)); err != nil {
+			return nil, err
+		}
+		n, err := h.conn.Read(buf)
+		return buf[:n], err
+	}
+	for end := time.Now().Add(patience); ; {
+		if err := h.conn.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+			return nil, err
+		}
+		if _, err := h.conn.Write([]byte(message)); err != nil {
+			return nil, err
+		}
+		n, err := h.conn.Read(buf)
+		if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(end) {
+			return buf[:n], err
+		}
+	}
+}
+
+// alive asks whether the same server still answers.
+func (h *held) alive() error {
+	if h.protocol == "tcp" {
+		_, err := h.exchange("x")
+		return err
+	}
+	answer, err := h.exchange("get")
+	if err == nil {
+		err = h.name(answer)
+	}
+	return err
+}
+
+// must tells whether the connection has to live, by all versions that it may have met.
+func (h *held) must() bool {
+	for _, v := range h.s.since(h.oldest) {
+		if !v.there || h.w.to(v).String() != h.to || h.w.expect(v, h.from, h.family).none || h.w.kind == "balancer" && v.ranges > 0 {
+			return false
+		}
+		lives := false
+		for _, e := range v.endpoints[h.family] {
+			lives = lives || e.at.Name() == h.by && e.state != unready
+		}
+		if !lives {
+			return false
+		}
+	}
+	return true
+}
+
+// hold holds a connection until it may end.
+func (c *churn) hold(ctx context.Context, r *rand.Rand, h *held) {
+	until := time.Now().Add(time.Duration(5+r.IntN(60)) * time.Second)
+	for ctx.Err() == nil && time.Now().Before(until) {
+		err := h.alive()
+		if ctx.Err() != nil || !h.must() {
+			return
+		}
+		if err != nil {
+			text := fmt.Sprintf("a %s connection from %s (%s) to %s (%s at %s) with %s, %v old, has ended: %v", h.protocol, h.from.Name(), h.conn.LocalAddr(),
+				h.to, h.w.kind, h.w.node, h.by, time.Since(h.begin).Round(time.Millisecond), err)
+			for _, v := range h.s.since(h.oldest) {
+				text += "\n  " + h.s.name() + " " + v.String()
+			}
+			c.fault(h.begin, text)
+			return
+		}
+		c.pings.Add(1)
+		select {
+		case <-ctx.Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}

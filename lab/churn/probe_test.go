@@ -1,0 +1,135 @@
+package churn
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"hairpin/lab"
+	"hairpin/lab/probe"
+)
+
+// portCounter gives source ports in turn: the kernel would take one again while a conntrack still remembers its last use.
+type portCounter struct{ n atomic.Uint32 }
+
+func (c *portCounter) next() uint16 { return uint16(33000 + c.n.Add(1)%27000) }
+
+// How long a client waits: for an answer that must come, on a machine that may be busy; and for one that must not.
+const (
+	patience = 20 * time.Second
+	silence  = 1500 * time.Millisecond
+)
+
+// ways lists how a client can ask for a Service.
+func (c *churn) ways(s *service, from *place, family int) []way {
+	at := func(a netip.Addr, nodePort bool) func(version) netip.AddrPort {
+		return func(v version) netip.AddrPort {
+			if nodePort {
+				return netip.AddrPortFrom(a, s.nodePort())
+			}
+			return netip.AddrPortFrom(a, v.port)
+		}
+	}
+	own, outside := from.node, from.node == ""
+	if outside {
+		own = c.nodes[0].Name() // its route to cluster IPs
+	}
+	list := []way{{"cluster IP", own, false, at(s.clusterIP(family), false)},
+		{"other port", own, false, func(v version) netip.AddrPort { return netip.AddrPortFrom(s.clusterIP(family), v.port+100) }}}
+	if from.host {
+		list = append(list, way{"localhost", own, false, at(netip.MustParseAddr([]string{"127.0.0.1", "::1"}[family]), true)})
+	}
+	for i, n := range c.nodes {
+		list = append(list, way{"node port", n.Name(), from.node != n.Name(), at(c.hosts[i].ips[family], true)})
+		if a := c.second[i].Load(); a != nil && from.node == n.Name() {
+			list = append(list, way{"second address", n.Name(), false, at(a[family], true)})
+		}
+	}
+	for _, x := range []struct {
+		kind string
+		ip   netip.Addr
+		node int
+	}{{"external IP", s.externalIP(family, len(c.nodes)), s.slot % len(c.nodes)}, {"balancer", s.balancerIP(family, len(c.nodes)), (s.slot + 1) % len(c.nodes)}} {
+		w := way{x.kind, own, outside, at(x.ip, false)}
+		if outside {
+			w.node = c.nodes[x.node].Name()
+		}
+		list = append(list, w)
+	}
+	return list
+}
+
+// ask asks once, for anything from anywhere, and judges the answer.
+func (c *churn) ask(ctx context.Context, r *rand.Rand) {
+	s, from, family, protocol := c.services[r.IntN(len(c.services))], c.places[r.IntN(len(c.places))], r.IntN(2), []string{"tcp", "udp"}[r.IntN(2)]
+	ways := c.ways(s, from, family)
+	w := ways[r.IntN(len(ways))]
+	oldest := s.oldest()
+	before := s.since(oldest)
+	v := before[len(before)-1]
+	a := w.expect(v, from, family)
+	if a.none {
+		return
+	}
+	q := probe.Request{Protocol: protocol, To: w.to(v), Port: from.from.next(), Timeout: patience, Again: 2 * time.Second, Speak: true}
+	if a.dropped {
+		q.Timeout = silence
+	}
+	begin := time.Now()
+	got := lab.Get(ctx, from, q)
+	if ctx.Err() != nil {
+		return
+	}
+	c.count(protocol, w.kind, a)
+	during := s.since(oldest)
+	if why := judge(w, from, family, q.To, during, got); why != "" {
+		text := fmt.Sprintf("%s from %s to %s (%s at %s): %s; after %v\n  asked from port %d, answered by %q", protocol, from.Name(), q.To, w.kind, w.node, why,
+			time.Since(begin).Round(time.Millisecond), q.Port, got.Name)
+		for _, v := range during {
+			text += "\n  " + s.name() + " " + v.String()
+		}
+		c.fault(begin, text)
+	}
+}
+
+// judge says what is wrong with an answer, whichever of the versions it met.
+func judge(w way, from *place, family int, to netip.AddrPort, versions []version, got probe.Answer) string {
+	refused, dropped, must, port := false, false, true, versions[0].port
+	var by []string
+	for _, v := range versions {
+		a := w.expect(v, from, family)
+		if a.none || w.to(v) != to {
+			return ""
+		}
+		refused, dropped, must = refused || a.refused, dropped || a.dropped, must && len(a.by) > 0
+		// The host translates a NodePort to the cluster IP and its port; a connection that is just being made when that changes
+		// is refused (docs/services.md).
+		must = must && (v.port == port || !w.nodePort())
+		by = append(by, a.by...)
+	}
+	switch {
+	case got.Error == "" && slices.Contains(by, got.Name):
+		return ""
+	case got.Error == "" && len(by) == 0:
+		return "answered by " + got.Name + ", though nobody may"
+	case got.Error == "":
+		return fmt.Sprintf("answered by %s instead of one of %v", got.Name, by)
+	case must:
+		return fmt.Sprintf("not answered by any of %v: %s", by, got.Error)
+	case len(by) == 0 && !dropped && !isRefusal(got.Error):
+		return "not refused, but: " + got.Error
+	case len(by) == 0 && !refused && isRefusal(got.Error):
+		return "refused instead of dropped: " + got.Error
+	}
+	return ""
+}
+
+// isRefusal knows what a client hears at once: a reset, an ICMP error, or its own kernel's refusal to send.
+func isRefusal(text string) bool {
+	return slices.ContainsFunc([]string{"refused", "reset by peer", "not permitted"}, func(s string) bool { return strings.Contains(text, s) })
+}
