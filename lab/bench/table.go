@@ -16,7 +16,7 @@ type row struct {
 
 // print prints a table with the ratio, ours / theirs.
 func (w *world) print(title string, rows []row) {
-	fmt.Fprintf(w.opt.Out, "\n%s\n%-58s %12s %12s  %-8s %7s\n", title, "", "HAIRPIN", "KUBE-PROXY", "", "RATIO")
+	fmt.Fprintf(w.opt.Out, "\n%s\n%-66s %10s %10s  %-8s %5s\n", title, "", "HAIRPIN", "KUBE-PROXY", "", "RATIO")
 	for _, r := range rows {
 		ratio, unit := "", r.unit
 		if r.theirs != 0 && r.ours != 0 {
@@ -25,7 +25,7 @@ func (w *world) print(title string, rows []row) {
 		if r.more {
 			unit += " ↑"
 		}
-		fmt.Fprintf(w.opt.Out, "%-58s %12s %12s  %-8s %7s\n", r.what, number(r.ours), number(r.theirs), unit, ratio)
+		fmt.Fprintf(w.opt.Out, "%-66s %10s %10s  %-8s %5s\n", r.what, number(r.ours), number(r.theirs), unit, ratio)
 	}
 	fmt.Fprintln(w.opt.Out)
 }
