@@ -26,7 +26,7 @@ image: setup build ## make the node image (Debian 13 with Open vSwitch and OVN),
 IMAGE ?= hairpin:dev
 DIST := dist
 
-image-oci: setup build $(BIN)/portmap ## write the container image, an OCI archive, to dist/hairpin-image.tar (IMAGE=hairpin:dev)
+image-oci: setup build $(BIN)/portmap ## write the container images, an OCI archive, to dist/hairpin-image.tar (IMAGE=hairpin:dev)
 	@mkdir -p $(DIST)
 	@$(LAB) image --oci $(DIST)/hairpin-image.tar --name $(IMAGE) --hairpin $(BIN)/hairpin --portmap $(BIN)/portmap
 
@@ -58,7 +58,12 @@ $(BIN)/coredns: lab/coredns/main.go lab/coredns/go.mod
 cluster: cluster-parts ## a whole Kubernetes cluster on this machine, with Hairpin from its chart; leaves it up
 	@$(LAB) cluster up
 
-e2e: cluster-parts ## test the cluster that `make cluster` left up, as a user would (E2E="-run Reach", ARGS="-api-away 30s")
+# Another build of the program, to upgrade to.
+$(DIST)/hairpin-next-image.tar: cluster-parts
+	$(GO) build -ldflags "-s -w" -o $(BIN)/next/hairpin ./cmd/hairpin
+	@$(LAB) image --oci $@ --name hairpin:next --hairpin $(BIN)/next/hairpin --portmap $(BIN)/portmap
+
+e2e: cluster-parts $(DIST)/hairpin-next-image.tar ## test the cluster that `make cluster` left up, as a user would (E2E="-run Reach", ARGS="-api-away 30s")
 	$(GO) test -tags e2e -timeout 40m -count 1 -v ./lab/e2e $(E2E) $(if $(ARGS),-args $(ARGS))
 
 cluster-down: build ## remove what `make cluster` left up

@@ -4,11 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"hairpin/image"
 )
 
 func decode[T any](t *testing.T, all []*unstructured.Unstructured, kind, name string) *T {
@@ -36,6 +40,10 @@ func TestRenderedForHandover(t *testing.T) {
 	if r := node.Spec.UpdateStrategy.RollingUpdate; r.MaxSurge.IntValue() != 1 || r.MaxUnavailable.IntValue() != 0 {
 		t.Errorf("update strategy is %v", r)
 	}
+	ovs := decode[appsv1.DaemonSet](t, all, "DaemonSet", "hairpin-ovs")
+	if diff := cmp.Diff(node.Spec.UpdateStrategy, ovs.Spec.UpdateStrategy); diff != "" {
+		t.Error(diff)
+	}
 	pod := node.Spec.Template.Spec
 	controller := decode[appsv1.Deployment](t, all, "Deployment", "hairpin-controller").Spec.Template.Spec
 	for _, c := range slices.Concat(pod.InitContainers, pod.Containers, controller.Containers) {
@@ -55,16 +63,43 @@ func TestRenderedForHandover(t *testing.T) {
 		}
 	}
 	at := map[string]string{}
-	for _, v := range pod.Volumes {
+	for _, v := range slices.Concat(pod.Volumes, ovs.Spec.Template.Spec.Volumes) {
 		if v.HostPath != nil {
 			at[v.Name] = v.HostPath.Path
 		}
 	}
-	for _, c := range pod.Containers { // sockets and locks have one path, on the host and in every container
+	for _, c := range slices.Concat(pod.Containers, ovs.Spec.Template.Spec.Containers) { // sockets and locks have one path, on the host and in every container
 		for _, m := range c.VolumeMounts {
 			if host, ok := at[m.Name]; ok && len(m.MountPath) > 5 && m.MountPath[:5] == "/run/" && host != m.MountPath {
 				t.Errorf("container %s: %s is %s on the host", c.Name, m.MountPath, host)
 			}
+		}
+	}
+}
+
+// TestRenderedOpenvSwitch: its pods are replaced when Open vSwitch is another, and for no other reason.
+func TestRenderedOpenvSwitch(t *testing.T) {
+	pod := func(set ...string) corev1.PodTemplateSpec {
+		return decode[appsv1.DaemonSet](t, render(t, set...), "DaemonSet", "hairpin-ovs").Spec.Template
+	}
+	before := pod()
+	if want := "hairpin-ovs:" + image.OVSTag(); before.Spec.Containers[0].Image != want {
+		t.Errorf("its image is %s, not %s", before.Spec.Containers[0].Image, want)
+	}
+	same := pod("image.tag=v2", "config.logging.level=debug", "apiServer.host=10.0.0.1", "node.podAnnotations.a=b", "cleanup=true", "controller.replicas=1")
+	if diff := cmp.Diff(before, same); diff != "" {
+		t.Errorf("another version of the rest: %s", diff)
+	}
+	text, err := json.Marshal(before)
+	must(t, err)
+	if chart := decode[appsv1.DaemonSet](t, render(t), "DaemonSet", "hairpin-ovs").Labels["helm.sh/chart"]; chart == "" || strings.Contains(string(text), chart) {
+		t.Errorf("%q is in the pods", chart)
+	}
+	for set, want := range map[string]string{
+		"openvswitch.image.repository=r/x,openvswitch.image.tag=v3": "r/x:v3", "image.repository=r/y,openvswitch.image.tag=v4": "r/y-ovs:v4",
+	} {
+		if got := pod(strings.Split(set, ",")...).Spec.Containers[0].Image; got != want {
+			t.Errorf("%s: %s", set, got)
 		}
 	}
 }

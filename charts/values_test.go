@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"hairpin/image"
 	"hairpin/run"
 )
 
@@ -126,6 +128,7 @@ func configPart() (text string, schema map[string]any) {
 func TestValuesAreTheOptions(t *testing.T) {
 	text, schema := configPart()
 	values, hand := read(t, valuesFile), map[string]any{}
+	tag := regexp.MustCompile(`(?m)^    tag: "(.+)"$`).FindSubmatchIndex(values) // the other image's is empty
 	at := bytes.Index(values, []byte(generated))
 	if at < 0 {
 		at = len(values)
@@ -133,7 +136,8 @@ func TestValuesAreTheOptions(t *testing.T) {
 	must(t, json.Unmarshal(read(t, schemaFile), &hand))
 	properties := hand["properties"].(map[string]any)
 	if *update {
-		must(t, os.WriteFile(valuesFile, append(values[:at:at], text...), 0o644))
+		text = string(values[:tag[2]]) + image.OVSTag() + string(values[tag[3]:at]) + text
+		must(t, os.WriteFile(valuesFile, []byte(text), 0o644))
 		properties["config"] = schema
 		var out bytes.Buffer
 		e := json.NewEncoder(&out)
@@ -146,6 +150,9 @@ func TestValuesAreTheOptions(t *testing.T) {
 	const remedy = "is out of date (go test ./charts -run Values -update):"
 	if diff := cmp.Diff(strings.Split(string(values[at:]), "\n"), strings.Split(text, "\n")); diff != "" {
 		t.Errorf("%s %s\n%s", valuesFile, remedy, diff)
+	}
+	if got := string(values[tag[2]:tag[3]]); got != image.OVSTag() {
+		t.Errorf("%s %s openvswitch.image.tag is %s, not %s", valuesFile, remedy, got, image.OVSTag())
 	}
 	want, err := json.Marshal(schema)
 	must(t, err)

@@ -3,7 +3,9 @@ package image
 import (
 	"archive/tar"
 	"context"
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +14,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,12 +28,38 @@ import (
 //go:embed entry
 var entries embed.FS
 
-// Container is what makes the container image out of the node image.
+// Container is what makes the container images out of the node image.
 type Container struct {
 	Name    string // repository and tag: "hairpin:dev"
 	Hairpin string // the program on this machine
 	Portmap string // the CNI plugin for host ports on this machine
 }
+
+// Open vSwitch has an image of its own, whose tag changes with its content only: an upgrade of the rest leaves Open vSwitch
+// running, and with it every connection that it tracks.
+
+// OVSName is the name of Open vSwitch's image beside that of the others.
+func OVSName(name string) string {
+	return strings.TrimSuffix(name, ":"+tag(name)) + "-ovs:" + OVSTag()
+}
+
+// OVSTag tells what Open vSwitch's image is made of.
+func OVSTag() string {
+	sum := sha256.New()
+	fmt.Fprintln(sum, layerRules, Variant, Packages())
+	for _, name := range ovsScripts() {
+		text, err := entries.ReadFile("entry/" + name)
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		fmt.Fprintf(sum, "%s %d\n%s", name, len(text), text)
+	}
+	return Suite + "-" + hex.EncodeToString(sum.Sum(nil))[:10]
+}
+
+// The entry scripts of each image.
+func ovsScripts() []string { return []string{"daemons.sh", "ovs", "ovs-handover"} }
+func scripts() []string    { return []string{"cleanup", "daemons.sh", "zone"} }
 
 // Where things are in the container image.
 const (
@@ -39,8 +68,8 @@ const (
 	portmapPath = entryPath + "/cni/portmap"
 )
 
-// WriteOCI writes the container image to a file: a tar archive that is an image layout of OCI (image-spec 1.1) and that
-// `docker load` reads too. Its first layer is the node image; it is kept in cacheDir and made in a few seconds. The second
+// WriteOCI writes the container images to a file: a tar archive that is an image layout of OCI (image-spec 1.1) and that
+// `docker load` reads too. Their first layer is the node image; it is kept in cacheDir and made in a few seconds. The second
 // has the programs and takes no time. Layers are not compressed: registries do that, and nodes read these faster.
 func WriteOCI(ctx context.Context, cacheDir, out string, c Container, progress func(line string)) error {
 	if err := writeOCI(ctx, cacheDir, out, c, progress); err != nil {
@@ -67,12 +96,20 @@ func writeOCI(ctx context.Context, cacheDir, out string, c Container, progress f
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(work, "image.tar")
-	config := v1.ImageConfig{
-		Cmd:    []string{"hairpin"},
-		Labels: map[string]string{v1.AnnotationTitle: "hairpin", v1.AnnotationLicenses: "Apache-2.0"},
+	starts, err := writeLayer(filepath.Join(work, "ovs"), func(l *layer) error {
+		return errors.Join(l.folder(entryPath), l.entries(ovsScripts()))
+	})
+	if err != nil {
+		return err
 	}
-	if err := writeLayout(tmp, c.Name, config, []blob{base, programs}); err != nil {
+	config := func(title, command string) v1.ImageConfig {
+		return v1.ImageConfig{Cmd: []string{command}, Labels: map[string]string{v1.AnnotationTitle: title, v1.AnnotationLicenses: "Apache-2.0"}}
+	}
+	tmp := filepath.Join(work, "image.tar")
+	err = writeLayout(tmp,
+		packed{c.Name, config("hairpin", "hairpin"), []blob{base, programs}},
+		packed{OVSName(c.Name), config("hairpin-ovs", "/"+entryPath+"/ovs"), []blob{base, starts}})
+	if err != nil {
 		return err
 	}
 	return os.Rename(tmp, out)
@@ -85,10 +122,12 @@ type blob struct {
 	text []byte
 }
 
+// layerRules changes with leftOut.
+const layerRules = "1"
+
 // baseLayer is the layer of the node image. Its name in the cache says which tree and which rules it was made of.
 func baseLayer(ctx context.Context, cacheDir, root string) (blob, error) {
-	const rules = "1" // changes with leftOut
-	file := filepath.Join(cacheDir, "layer"+rules+"-"+filepath.Base(root)+".tar")
+	file := filepath.Join(cacheDir, "layer"+layerRules+"-"+filepath.Base(root)+".tar")
 	unlock, err := lock(ctx, filepath.Join(cacheDir, ".image.lock"), func(string) {})
 	if err != nil {
 		return blob{}, fmt.Errorf("lock image cache: %w", err)
@@ -151,51 +190,47 @@ func (c Container) programs(l *layer) error {
 	if err := l.program(portmapPath, c.Portmap); err != nil {
 		return err
 	}
-	scripts, err := entries.ReadDir("entry") // sorted
-	if err != nil {
-		return err
-	}
-	for _, s := range scripts {
-		text, err := entries.ReadFile("entry/" + s.Name())
+	return l.entries(scripts())
+}
+
+// entries adds entry scripts.
+func (l *layer) entries(names []string) error {
+	for _, name := range names {
+		text, err := entries.ReadFile("entry/" + name)
 		if err != nil {
 			return err
 		}
-		if err := l.text(path.Join(entryPath, s.Name()), 0o755, text); err != nil {
+		if err := l.text(path.Join(entryPath, name), 0o755, text); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// writeLayout writes the archive: layers, configuration, manifest, index.
-func writeLayout(file, name string, start v1.ImageConfig, layers []blob) error {
-	epoch := time.Unix(0, 0).UTC()
-	start.Env = append(start.Env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
-	config := v1.Image{
-		Created:  &epoch,
-		Platform: v1.Platform{Architecture: runtime.GOARCH, OS: "linux"},
-		Config:   start,
-		RootFS:   v1.RootFS{Type: "layers"},
+// packed is an image in an archive.
+type packed struct {
+	name   string
+	start  v1.ImageConfig
+	layers []blob
+}
+
+// writeLayout writes an archive of images: index, then layers, configurations, manifests.
+func writeLayout(file string, images ...packed) error {
+	index := v1.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageIndex}
+	var docker []dockerArchive
+	var blobs []blob
+	for _, i := range images {
+		entry, archive, all, err := i.describe()
+		if err != nil {
+			return err
+		}
+		index.Manifests, docker = append(index.Manifests, entry), append(docker, archive)
+		for _, b := range all { // images share layers
+			if !slices.ContainsFunc(blobs, func(have blob) bool { return have.Digest == b.Digest }) {
+				blobs = append(blobs, b)
+			}
+		}
 	}
-	manifest := v1.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageManifest}
-	archive := dockerArchive{RepoTags: []string{name}}
-	for _, b := range layers {
-		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, b.Digest)
-		manifest.Layers = append(manifest.Layers, b.Descriptor)
-		archive.Layers = append(archive.Layers, blobPath(b.Digest))
-	}
-	configBlob, err := jsonBlob(v1.MediaTypeImageConfig, config)
-	if err != nil {
-		return err
-	}
-	manifest.Config, archive.Config = configBlob.Descriptor, blobPath(configBlob.Digest)
-	manifestBlob, err := jsonBlob(v1.MediaTypeImageManifest, manifest)
-	if err != nil {
-		return err
-	}
-	entry := manifestBlob.Descriptor
-	entry.Annotations = map[string]string{v1.AnnotationRefName: tag(name), "io.containerd.image.name": reference(name)}
-	entry.Platform = &config.Platform
 	f, err := os.Create(file)
 	if err != nil {
 		return err
@@ -203,14 +238,40 @@ func writeLayout(file, name string, start v1.ImageConfig, layers []blob) error {
 	defer func() { _ = f.Close() }()
 	w := newLayer(f)
 	err = errors.Join(
-		w.json(v1.ImageLayoutFile, v1.ImageLayout{Version: v1.ImageLayoutVersion}),
-		w.json(v1.ImageIndexFile, v1.Index{Versioned: manifest.Versioned, MediaType: v1.MediaTypeImageIndex, Manifests: []v1.Descriptor{entry}}),
-		w.json("manifest.json", []dockerArchive{archive}),
-	)
-	for _, b := range append(layers, configBlob, manifestBlob) {
+		w.json(v1.ImageLayoutFile, v1.ImageLayout{Version: v1.ImageLayoutVersion}), w.json(v1.ImageIndexFile, index), w.json("manifest.json", docker))
+	for _, b := range blobs {
 		err = errors.Join(err, w.blob(b))
 	}
 	return errors.Join(err, w.tar.Close(), f.Close())
+}
+
+// describe gives an image's entries of the two indexes, and what it consists of.
+func (p packed) describe() (entry v1.Descriptor, archive dockerArchive, blobs []blob, err error) {
+	epoch := time.Unix(0, 0).UTC()
+	p.start.Env = append(p.start.Env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	config := v1.Image{
+		Created:  &epoch,
+		Platform: v1.Platform{Architecture: runtime.GOARCH, OS: "linux"},
+		Config:   p.start,
+		RootFS:   v1.RootFS{Type: "layers"},
+	}
+	manifest := v1.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageManifest}
+	archive = dockerArchive{RepoTags: []string{p.name}}
+	for _, b := range p.layers {
+		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, b.Digest)
+		manifest.Layers = append(manifest.Layers, b.Descriptor)
+		archive.Layers = append(archive.Layers, blobPath(b.Digest))
+	}
+	configBlob, err := jsonBlob(v1.MediaTypeImageConfig, config)
+	if err != nil {
+		return entry, archive, nil, err
+	}
+	manifest.Config, archive.Config = configBlob.Descriptor, blobPath(configBlob.Digest)
+	manifestBlob, err := jsonBlob(v1.MediaTypeImageManifest, manifest)
+	entry = manifestBlob.Descriptor
+	entry.Annotations = map[string]string{v1.AnnotationRefName: tag(p.name), "io.containerd.image.name": reference(p.name)}
+	entry.Platform = &config.Platform
+	return entry, archive, append(slices.Clone(p.layers), configBlob, manifestBlob), err
 }
 
 // dockerArchive is an entry of manifest.json, where Docker before 25 looks.

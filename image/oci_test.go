@@ -117,13 +117,22 @@ func TestWriteOCI(t *testing.T) {
 		"drwxr-xr-x usr/local/lib/hairpin/", "drwxr-xr-x usr/local/lib/hairpin/cni/", "-rwxr-xr-x usr/local/bin/hairpin",
 		"-rwxr-xr-x usr/local/lib/hairpin/cni/portmap",
 	}
-	scripts, err := entries.ReadDir("entry")
-	must(t, err)
-	for _, s := range scripts {
-		wantNames = append(wantNames, "-rwxr-xr-x usr/local/lib/hairpin/"+s.Name())
+	for _, s := range []string{"cleanup", "daemons.sh", "zone"} {
+		wantNames = append(wantNames, "-rwxr-xr-x usr/local/lib/hairpin/"+s)
 	}
 	if diff := cmp.Diff(wantNames, names); diff != "" {
 		t.Error(diff)
+	}
+	// The second image is that of Open vSwitch: the same first layer, and what starts it.
+	var ovs v1.Manifest
+	must(t, json.Unmarshal([]byte(blob(index.Manifests[1])), &ovs))
+	names, _ = contents(t, []byte(blob(ovs.Layers[1])))
+	wantNames = []string{"drwxr-xr-x usr/local/lib/hairpin/", "-rwxr-xr-x usr/local/lib/hairpin/daemons.sh", "-rwxr-xr-x usr/local/lib/hairpin/ovs", "-rwxr-xr-x usr/local/lib/hairpin/ovs-handover"}
+	if diff := cmp.Diff(wantNames, names); diff != "" || ovs.Layers[0].Digest != manifest.Layers[0].Digest {
+		t.Errorf("%s, layers %v", diff, ovs.Layers)
+	}
+	if name := index.Manifests[1].Annotations["io.containerd.image.name"]; name != "registry.example:5000/net/hairpin-ovs:"+OVSTag() || len(OVSTag()) != 17 {
+		t.Errorf("it is called %s", name)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".oci-*")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
@@ -140,6 +149,24 @@ func TestReference(t *testing.T) {
 	} {
 		if got := reference(name); got != want {
 			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+}
+
+// TestScripts: every entry script is in an image.
+func TestScripts(t *testing.T) {
+	all, err := entries.ReadDir("entry")
+	must(t, err)
+	for _, s := range all {
+		if !slices.Contains(slices.Concat(scripts(), ovsScripts()), s.Name()) {
+			t.Errorf("%s is in no image", s.Name())
+		}
+	}
+	text, err := os.ReadFile("Dockerfile")
+	must(t, err)
+	for _, list := range [][]string{scripts(), ovsScripts()} {
+		if want := "image/entry/" + strings.Join(list, " image/entry/") + " /"; !strings.Contains(string(text), want) {
+			t.Errorf("the Dockerfile does not copy %s", want)
 		}
 	}
 }

@@ -98,9 +98,9 @@ func (m *machine) known(t *testing.T, known bool) {
 func (m *machine) pod(t *testing.T, pod string, containers ...string) {
 	t.Helper()
 	for _, c := range containers {
-		args := []string{"env", "POD_UID=" + pod, "unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "/usr/local/lib/hairpin/" + c}
+		args := []string{"unshare", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc", "/usr/local/lib/hairpin/" + c}
 		if c == agent {
-			args = []string{"env", "POD_UID=" + pod, "hairpin", "node", "--config-file", settings}
+			args = []string{"hairpin", "node", "--config-file", settings}
 		}
 		if err := m.n.StartDaemon(t.Context(), pod+"-"+c, args...); err != nil {
 			t.Fatal(err)
@@ -119,10 +119,19 @@ func (m *machine) end(t *testing.T, pod, c string) {
 		return
 	}
 	if c == "ovs" {
-		sh(t, m.n, "POD_UID="+pod+" /usr/local/lib/hairpin/ovs-handover")
+		sh(t, m.n, "/usr/local/lib/hairpin/ovs-handover")
 	}
 	sh(t, m.n, fmt.Sprintf("pkill -TERM --parent %d", m.n.Pid(name)))
 	eventually(t, 15*time.Second, name+" ends", func() (bool, string) { return m.n.Pid(name) == 0, "it runs" })
+}
+
+// waits waits until the next container stands in line for a lock.
+func (m *machine) waits(t *testing.T, lock string) {
+	t.Helper()
+	eventually(t, 15*time.Second, "somebody waits for "+lock, func() (bool, string) {
+		_, err := m.n.Exec(t.Context(), "sh", "-c", "! flock --nonblock "+lock+".next true")
+		return err == nil, "nobody does"
+	})
 }
 
 // ways are the paths to and from the machine that need nobody else: with Services, or without.
@@ -166,17 +175,23 @@ func TestBringUp(t *testing.T) {
 	waitWell(t, m.n)
 
 	o = underAt(t, gentle, m.ways(t, true), func() {
-		m.pod(t, "two", "zone", "ovs", agent)
-		time.Sleep(500 * time.Millisecond)
+		m.pod(t, "two", "zone", agent)
+		m.waits(t, "/run/ovn/hairpin.lock")
 		m.end(t, "one", "zone")
 		m.end(t, "one", agent)
-		begin := time.Now()
-		m.end(t, "one", "ovs")
-		t.Logf("Open vSwitch was handed over %v after the others", time.Since(begin).Round(time.Millisecond))
 		time.Sleep(500 * time.Millisecond)
 		waitWell(t, m.n)
 	})
-	t.Logf("pod replaced: %s", o)
+	t.Logf("zone and agent replaced: %s", o)
+	o.allWell(t)
+	o = underAt(t, gentle, m.ways(t, true), func() {
+		m.pod(t, "two", "ovs")
+		m.waits(t, "/run/openvswitch/hairpin.lock")
+		m.end(t, "one", "ovs")
+		time.Sleep(500 * time.Millisecond)
+		waitWell(t, m.n)
+	})
+	t.Logf("Open vSwitch replaced: %s", o)
 	o.allWell(t)
 
 	m.known(t, false)

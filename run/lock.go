@@ -27,7 +27,6 @@ func standBy(ctx context.Context, c Config, log *slog.Logger) (release func(), e
 	}
 	release = func() { _ = f.Close() }
 	if flock(f, unix.LOCK_EX|unix.LOCK_NB) == nil {
-		sign(f)
 		return release, nil
 	}
 	log.Info("another agent works on this node: standing by", "lock", path)
@@ -39,7 +38,6 @@ func standBy(ctx context.Context, c Config, log *slog.Logger) (release func(), e
 			release()
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		sign(f)
 		log.Info("the other agent has ended: taking over")
 		return release, nil
 	case <-ctx.Done():
@@ -48,14 +46,6 @@ func standBy(ctx context.Context, c Config, log *slog.Logger) (release func(), e
 			release()
 		}()
 		return nil, ctx.Err()
-	}
-}
-
-// sign writes the pod that has the lock into its file: Open vSwitch of the pod before hands over when it is another one
-// (image/entry/ovs-handover).
-func sign(f *os.File) {
-	if f.Truncate(0) == nil {
-		_, _ = f.WriteAt([]byte(os.Getenv("POD_UID")+"\n"), 0) // without it the handover takes 10 s
 	}
 }
 

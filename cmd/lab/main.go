@@ -47,11 +47,15 @@ func root() *cobra.Command {
 func imageCommand() *cobra.Command {
 	var out string
 	var container image.Container
-	c := &cobra.Command{Use: "image", Short: "make the node image, if it is not there, and print where it is; or write the container image", Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "image", Short: "make the node image, if it is not there, and print where it is; or write the container images", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			progress := func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) }
 			if out != "" {
-				return image.WriteOCI(c.Context(), image.DefaultDir, out, container, progress)
+				if err := image.WriteOCI(c.Context(), image.DefaultDir, out, container, progress); err != nil {
+					return err
+				}
+				fmt.Fprintf(c.OutOrStdout(), "%s has the images %s and %s\n", out, container.Name, image.OVSName(container.Name))
+				return nil
 			}
 			dir, err := image.Build(c.Context(), image.DefaultDir, progress)
 			if err != nil {
@@ -60,8 +64,8 @@ func imageCommand() *cobra.Command {
 			fmt.Fprintln(c.OutOrStdout(), dir)
 			return nil
 		}}
-	c.Flags().StringVar(&out, "oci", "", "write the container image to this file, as an OCI archive")
-	c.Flags().StringVar(&container.Name, "name", "hairpin:dev", "its repository and tag")
+	c.Flags().StringVar(&out, "oci", "", "write the container images to this file, as an OCI archive")
+	c.Flags().StringVar(&container.Name, "name", "hairpin:dev", "repository and tag of the one that has the program")
 	c.Flags().StringVar(&container.Hairpin, "hairpin", "bin/hairpin", "its program")
 	c.Flags().StringVar(&container.Portmap, "portmap", "bin/portmap", "its CNI plugin for host ports")
 	return c

@@ -4,8 +4,7 @@
 say() { echo "$(date -u +%FT%T.%3NZ) ${0##*/}: $*"; }
 
 # alone FILE waits until no other pod has the lock. It is let go when this container's last process has ended, however
-# that happens. Who is next in line has FILE.next, so that the pod before can know that it is being replaced; the holder's
-# pod is written in the file.
+# that happens. Who is next in line has FILE.next, so that others can know that the holder is being replaced.
 alone() {
 	trap 'kill "$!" 2>/dev/null; exit 0' TERM
 	mkdir -p "${1%/*}"
@@ -14,7 +13,6 @@ alone() {
 	flock 8 & wait "$!" # in the background: a shell hears signals only while it waits
 	flock 9 & wait "$!"
 	exec 8>&-
-	echo "${POD_UID:-}" >"$1"
 	say "goes on"
 }
 

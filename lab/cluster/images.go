@@ -89,7 +89,7 @@ func hashStart(w io.Writer, file string) error {
 		return err
 	}
 	defer f.Close()
-	_, err = io.CopyN(w, f, 4096)
+	_, err = io.CopyN(w, f, 8192)
 	if errors.Is(err, io.EOF) {
 		return nil
 	}

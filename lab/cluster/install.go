@@ -59,6 +59,24 @@ func (c *Cluster) InstallHairpin(ctx context.Context, values ...string) error {
 	return nil
 }
 
+// Import gives all nodes the images of an archive, as a registry would.
+func (c *Cluster) Import(ctx context.Context, file string) error {
+	for _, n := range c.lab.Nodes() {
+		f, err := os.Open(filepath.Join(c.opt.Root, file))
+		if err != nil {
+			return err
+		}
+		cmd := n.Command(ctx, "ctr", "--namespace", "k8s.io", "images", "import", "--snapshotter", "overlayfs", "-")
+		cmd.Stdin = f
+		out, err := cmd.CombinedOutput()
+		_ = f.Close()
+		if err != nil {
+			return fmt.Errorf("%s: import %s: %w: %s", n.Name(), file, err, out)
+		}
+	}
+	return nil
+}
+
 // Helm runs helm with the administrator's kubeconfig.
 func (c *Cluster) Helm(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.opt.Root, "bin", "helm"), append(args, "--kubeconfig", c.Kubeconfig())...)

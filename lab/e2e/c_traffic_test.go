@@ -68,7 +68,7 @@ func (e *e2e) traffic(restart bool) (end func(during string)) {
 // userspace tells whether nodes have the userspace datapath.
 func (e *e2e) userspace() bool {
 	e.Helper()
-	out := e.kubectl("exec", "-n", namespace, "-c", "ovs", e.agent("node-a"), "--", "ovs-vsctl", "get", "Bridge", "br-ex", "datapath_type")
+	out := e.kubectl("exec", "-n", namespace, e.ovs("node-a"), "--", "ovs-vsctl", "get", "Bridge", "br-ex", "datapath_type")
 	return strings.TrimSpace(out) == "netdev"
 }
 
@@ -106,19 +106,71 @@ func TestControllerKilled(t *testing.T) {
 	end("controller's leader killed")
 }
 
-// TestRollingUpdate rolls the DaemonSet to a new revision, node by node.
-func TestRollingUpdate(t *testing.T) {
+// TestUpgrade rolls to another build of Hairpin and back, node by node. Open vSwitch is the same: it goes on running.
+func TestUpgrade(t *testing.T) {
 	e := open(t)
-	end := e.traffic(true)
-	begin := time.Now()
-	e.check(e.InstallHairpin(e.Context(), fmt.Sprintf("node.podAnnotations.revision=r%d", begin.Unix())))
-	ctx, cancel := context.WithTimeout(e.Context(), 5*time.Minute)
-	defer cancel()
-	_, err := e.Kubectl(ctx, "", "rollout", "status", "-n", namespace, "daemonset/hairpin-node")
-	e.check(err)
-	t.Logf("rolled out in %s", time.Since(begin).Round(time.Millisecond))
-	end("rolling update")
+	e.check(e.Import(e.Context(), "dist/hairpin-next-image.tar"))
+	running := func() map[string]string { // what is unchanged is the same container
+		ids := map[string]string{}
+		for _, n := range e.Lab().Nodes() {
+			for _, component := range []string{"node", "openvswitch"} {
+				p, err := e.Client().CoreV1().Pods(namespace).Get(e.Context(), e.podOf(component, n.Name()), metav1.GetOptions{})
+				e.check(err)
+				s := p.Status.ContainerStatuses[0]
+				ids[n.Name()+" "+component] = fmt.Sprint(p.Name, s.ContainerID, s.ImageID, s.RestartCount)
+			}
+		}
+		return ids
+	}
+	for _, tag := range []string{"next", "dev"} {
+		before := running()
+		e.roll("upgrade to hairpin:"+tag, false, "image.tag="+tag)
+		for at, is := range running() {
+			if same := is == before[at]; same != strings.HasSuffix(at, "openvswitch") {
+				t.Errorf("%s was %s and is %s", at, before[at], is)
+			}
+		}
+		for _, n := range e.Lab().Nodes() {
+			out := e.kubectl("get", "pod", "-n", namespace, e.agent(n.Name()), "-o", "jsonpath={.spec.containers[*].image}")
+			if out != "hairpin:"+tag+" hairpin:"+tag {
+				t.Errorf("%s runs %s", n.Name(), out)
+			}
+		}
+	}
 	e.reachAll()
+}
+
+// TestOpenvSwitchReplaced replaces Open vSwitch, node by node: by pods with another annotation, and back.
+func TestOpenvSwitchReplaced(t *testing.T) {
+	e := open(t)
+	before := e.ovs("node-a")
+	e.roll("Open vSwitch replaced", true, "openvswitch.podAnnotations.revision=r2")
+	if e.ovs("node-a") == before {
+		t.Error("it was not replaced")
+	}
+	e.roll("Open vSwitch replaced again", true)
+	e.reachAll()
+}
+
+// roll installs the chart with values changed, under traffic, and waits until there are only pods of the new kind.
+func (e *e2e) roll(what string, restart bool, values ...string) {
+	e.Helper()
+	end := e.traffic(restart)
+	begin := time.Now()
+	e.check(e.InstallHairpin(e.Context(), values...))
+	for _, set := range []string{"node", "ovs"} {
+		ctx, cancel := context.WithTimeout(e.Context(), 5*time.Minute)
+		defer cancel()
+		_, err := e.Kubectl(ctx, "", "rollout", "status", "-n", namespace, "daemonset/hairpin-"+set)
+		e.check(err)
+	}
+	e.until("the old pods have ended", 3*time.Minute, func() (bool, error) {
+		pods, err := e.Client().CoreV1().Pods(namespace).List(e.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/component in (node, openvswitch)"})
+		return len(pods.Items) == 2*len(e.Lab().Nodes()), err
+	})
+	e.check(e.WaitWorkloads(e.Context()))
+	e.Logf("%s: rolled out in %s", what, time.Since(begin).Round(time.Millisecond))
+	end(what)
 }
 
 // TestDaemonsKilled kills each daemon of Open vSwitch and OVN on the node that the traffic enters, without a warning.

@@ -128,20 +128,25 @@ func (e *e2e) containers(node string) []string {
 }
 
 // agent gives the name of Hairpin's pod on a node.
-func (e *e2e) agent(node string) string {
+func (e *e2e) agent(node string) string { return e.podOf("node", node) }
+
+func (e *e2e) podOf(component, node string) string {
 	e.Helper()
 	list, err := e.Client().CoreV1().Pods(namespace).List(e.Context(), metav1.ListOptions{
-		FieldSelector: "spec.nodeName=" + node, LabelSelector: "app.kubernetes.io/component=node",
+		FieldSelector: "spec.nodeName=" + node, LabelSelector: "app.kubernetes.io/component=" + component,
 	})
 	e.check(err)
 	for _, p := range list.Items {
-		if ready(&p) {
+		if p.DeletionTimestamp == nil && ready(&p) {
 			return p.Name
 		}
 	}
-	e.Fatalf("no ready hairpin-node on %s", node)
+	e.Fatalf("no ready pod of component %s on %s", component, node)
 	return ""
 }
+
+// ovs gives the name of Open vSwitch's pod on a node.
+func (e *e2e) ovs(node string) string { return e.podOf("openvswitch", node) }
 
 // service gives the addresses of a Service.
 func (e *e2e) service(name string) []netip.Addr {

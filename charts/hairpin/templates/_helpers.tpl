@@ -11,6 +11,13 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end }}
 {{- end }}
 
+{{/* Open vSwitch's: it has another tag, which changes with its content only. */}}
+{{- define "hairpin.ovsImage" -}}
+{{- with .Values.openvswitch.image -}}
+{{ .repository | default (printf "%s-ovs" $.Values.image.repository) }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end }}
+{{- end -}}
+{{- end }}
+
 {{/* The API server's host:port. There is no kube-proxy: the address of the Service "kubernetes" does not work before
      this chart's own pods do. In a cluster of kubeadm, its public cluster-info tells. */}}
 {{- define "hairpin.apiServer" -}}
@@ -36,7 +43,6 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 - {name: NODE_NAME, valueFrom: {fieldRef: {fieldPath: spec.nodeName}}}
 - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
 - {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
-- {name: POD_UID, valueFrom: {fieldRef: {fieldPath: metadata.uid}}}
 {{- end }}
 
 {{/* A value of the configuration file: numbers without an exponent. */}}
