@@ -42,7 +42,8 @@ type Egress struct {
 	pod  lab.Place
 	to   netip.AddrPort
 
-	watched bool // there is the EgressIP of Both
+	watched   bool     // there is the EgressIP of Both
+	addresses []string // that had nodes at the last look
 }
 
 // StartEgress adds the node that dies, labels both nodes and creates the EgressIP with these addresses.
@@ -174,15 +175,16 @@ func (g *Egress) on(ctx context.Context, name string, want ...string) error {
 		}
 		var e struct {
 			Status struct {
-				Items []struct{ Node string }
+				Items []struct{ Node, EgressIP string }
 			}
 		}
 		if err := json.Unmarshal(text, &e); err != nil {
 			return false, err
 		}
 		var nodes []string
+		g.addresses = nil
 		for _, i := range e.Status.Items {
-			nodes = append(nodes, i.Node)
+			nodes, g.addresses = append(nodes, i.Node), append(g.addresses, i.EgressIP)
 		}
 		slices.Sort(nodes)
 		return slices.Equal(nodes, want), fmt.Errorf("they are on %s", strings.Join(nodes, " and "))
@@ -291,12 +293,9 @@ func (d *Demo) ShowEgress(ctx context.Context) error {
 	if err := g.Nodes(ctx, EgressStays); err != nil {
 		return err
 	}
-	left := "172.18.0.33"
+	left := g.addresses[0]
 	if err := g.See(ctx, left); err != nil {
-		left = "172.18.0.44"
-		if err := g.See(ctx, left); err != nil {
-			return err
-		}
+		return err
 	}
 	hole := Blackhole(stop(), killed)
 	d.say("%s was killed: %s is seen as %s; for %d ms some new connections failed", EgressDies, egressPod, left, hole.Milliseconds())
