@@ -33,6 +33,10 @@ const (
 // MarkNodeIP is the packet mark of pod traffic to a node address, 1008 = 0x3f0 (egress-ip.md).
 const MarkNodeIP = 0x3f0
 
+// MarkReply is the packet mark, within OVN, of what pods with an egress address reply to who called them: it goes back as it
+// came. OVN-Kubernetes takes the same.
+const MarkReply = 42
+
 // OpenFlow tables of the gateway bridge (host-to-service.md).
 const (
 	TableClassify = 0 // where from, where to
@@ -109,6 +113,7 @@ const TransitTunnelKey = 16711683
 const (
 	PolicyNodeLocal = 1004 // pod to its own node's address: through the management port
 	PolicyServices  = 1003 // pod to a cluster IP that no load balancer took: the host refuses it
+	PolicyReplies   = 103 // what a pod with an egress address replies to clients outside
 	PolicyEastWest  = 102
 	PolicyByHost    = 101 // pods of other nodes, on the node that carries their address on another network
 	PolicyEgress    = 100

@@ -24,6 +24,7 @@ type LogicalSwitch struct {
 	UUID              UUID              `ovsdb:"_uuid"`
 	Name              string            `ovsdb:"name"`
 	Ports             []UUID            `ovsdb:"ports"`
+	QoSRules          []UUID            `ovsdb:"qos_rules"`
 	LoadBalancer      []UUID            `ovsdb:"load_balancer"`
 	LoadBalancerGroup []UUID            `ovsdb:"load_balancer_group"`
 	OtherConfig       map[string]string `ovsdb:"other_config"`
@@ -32,6 +33,20 @@ type LogicalSwitch struct {
 
 // Table returns "Logical_Switch".
 func (LogicalSwitch) Table() string { return "Logical_Switch" }
+
+// QoS is a row of QoS: what a switch does to packets that match.
+type QoS struct {
+	UUID        UUID              `ovsdb:"_uuid"`
+	Priority    int               `ovsdb:"priority"`  // 0 to 32767
+	Direction   string            `ovsdb:"direction"` // from-lport or to-lport
+	Match       string            `ovsdb:"match"`
+	Action      map[string]int    `ovsdb:"action"`    // dscp, mark
+	Bandwidth   map[string]int    `ovsdb:"bandwidth"` // rate, burst
+	ExternalIDs map[string]string `ovsdb:"external_ids"`
+}
+
+// Table returns "QoS".
+func (QoS) Table() string { return "QoS" }
 
 // LogicalSwitchPort is a row of Logical_Switch_Port: a port of a switch. Its names are unique.
 type LogicalSwitchPort struct {

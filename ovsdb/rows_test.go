@@ -20,7 +20,7 @@ func databases() map[string][]ovsdb.Table {
 			ovsdb.Mirror[ovsdb.NBGlobal](), ovsdb.Mirror[ovsdb.LogicalSwitch](), ovsdb.Mirror[ovsdb.LogicalSwitchPort](), ovsdb.Mirror[ovsdb.LogicalRouter](),
 			ovsdb.Mirror[ovsdb.LogicalRouterPort](), ovsdb.Mirror[ovsdb.LogicalRouterStaticRoute](), ovsdb.Mirror[ovsdb.LogicalRouterPolicy](),
 			ovsdb.Mirror[ovsdb.NAT](), ovsdb.Mirror[ovsdb.LoadBalancer](), ovsdb.Mirror[ovsdb.LoadBalancerGroup](), ovsdb.Mirror[ovsdb.StaticMACBinding](),
-			ovsdb.Mirror[ovsdb.AddressSet](), ovsdb.Mirror[ovsdb.GatewayChassis](), ovsdb.Mirror[ovsdb.BFD](),
+			ovsdb.Mirror[ovsdb.AddressSet](), ovsdb.Mirror[ovsdb.GatewayChassis](), ovsdb.Mirror[ovsdb.BFD](), ovsdb.Mirror[ovsdb.QoS](),
 		},
 		"OVN_Southbound": {
 			ovsdb.Mirror[ovsdb.SBGlobal](), ovsdb.Mirror[ovsdb.Chassis](), ovsdb.Mirror[ovsdb.Encap](), ovsdb.Mirror[ovsdb.DatapathBinding](),

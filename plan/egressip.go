@@ -229,6 +229,7 @@ func (e *Env) eastWest(parts map[string]egressPart) nb.State {
 		e.untouched(rows, s)
 		if len(marked[s.Family]) > 0 {
 			e.toNodes(rows, s, sortedPrefixes(marked[s.Family]))
+			e.replies(rows, s)
 		}
 		if foreign { // else they leave by the gateway router anyway
 			e.throughRouter(rows, s)
@@ -247,6 +248,22 @@ func (e *Env) untouched(rows nb.State, s *Stack) {
 			})
 		}
 	}
+}
+
+// replies lets go back as they came the replies of this node's pods, to clients outside whose address a Service's policy Local
+// has kept: they look like what a pod says to the world. Only the node switch tracks connections, so it marks them.
+func (e *Env) replies(rows nb.State, s *Stack) {
+	owner := nodeOwner(e.Node.Name)
+	rows.Add(
+		&nb.QoS{
+			Switch: e.Node.Name, Priority: claims.PolicyReplies, Mark: claims.MarkReply, Owner: owner,
+			Match: "ct.rpl && " + words(s.Family).match + ".src == $" + markedSet(s.Family),
+		},
+		&nb.Policy{
+			Router: claims.ClusterRouter, Priority: claims.PolicyReplies, Action: nb.Allow, Owner: owner,
+			Match: "pkt.mark == " + strconv.Itoa(claims.MarkReply) + " && " + words(s.Family).match + ".src == $" + markedSet(s.Family),
+		},
+	)
 }
 
 func (e *Env) toNodes(rows nb.State, s *Stack, marked []netip.Prefix) {

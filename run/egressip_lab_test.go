@@ -91,6 +91,16 @@ func testEgressIP(t *testing.T, mode string) {
 	see("to a node", "pod-a1", host, nodeA...)
 	see("to a pod", "pod-a1", []string{"10.244.2.3:8080", "[fd00:10:244:2::3]:8080"}, "10.244.1.3", "fd00:10:244:1::3")
 
+	// A Service of policy Local keeps the client's address: the reply looks like what the pod says to the world.
+	for to, want := range map[string]string{"172.18.0.3:30020": "172.18.0.100", "[fc00:f853:ccd::3]:30020": "fc00:f853:ccd::64"} {
+		for _, protocol := range []string{"tcp", "udp"} {
+			eventually(t, 20*time.Second, "policy Local by "+protocol, func() (bool, string) {
+				a := lab.Get(t.Context(), l.Host("client"), probe.Request{Protocol: protocol, To: netip.MustParseAddrPort(to), Timeout: time.Second})
+				return a.Error == "" && a.Saw.Addr().String() == want, fmt.Sprintf("%s is seen as %s: %s", to, a.Saw, a.Error)
+			})
+		}
+	}
+
 	// It moves. The client has the Ethernet address of the old node in its cache, and must hear of the new one.
 	mac := func() string {
 		out, err := l.Host("client").Exec(t.Context(), "sh", "-c", "ip neighbor show to 172.18.0.33; ip neighbor show to fc00:f853:ccd::33")
@@ -144,6 +154,7 @@ func leaks(t *testing.T, l *lab.Lab, mode string, saw func(from, to string) stri
 		hops := sh(t, l.Node("node-a"), "ovn-nbctl lr-policy-list ovn_cluster_router | grep ' 100 '")
 		return !strings.Contains(hops, ","), hops
 	})
+	sh(t, l.Node("node-a"), "ovn-nbctl --timeout=30 --wait=hv sync; ovs-appctl -T 30 revalidator/wait")
 	script := "ovn-nbctl lr-nat-del GR_node-b snat 10.244.0.0/16; ovn-nbctl lr-nat-del GR_node-b snat fd00:10:244::/48"
 	if mode == cluster.ModeDetached { // there, the host translates
 		script = "ip rule del priority 6000 from 10.244.1.3; ip -6 rule del priority 6000 from fd00:10:244:1::3; nft flush map inet hairpin egress4; nft flush map inet hairpin egress6"

@@ -38,6 +38,7 @@ func drawCluster(t *rapid.T) planned {
 		s.Frontends = append(s.Frontends, drawService(t, s, i)...)
 	}
 	slices.SortFunc(s.Frontends, (*cluster.Frontend).Compare)
+	drawEgress(t, s)
 	p := planned{world: walk.World{Snapshot: s, States: map[string]datapath.State{}}, nodes: s.Nodes}
 	planner := plan.NewPlanner()
 	for _, n := range s.Nodes {

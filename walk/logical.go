@@ -27,6 +27,7 @@ type binding struct {
 
 // logicalSwitch is a Logical_Switch with its ports.
 type logicalSwitch struct {
+	qos       []*qos
 	row       *nb.Switch
 	ports     []*switchPort
 	byMAC     map[cluster.MAC]*switchPort
@@ -95,6 +96,9 @@ func newLogical(s nb.State) (*logical, error) {
 		return nil, err
 	}
 	if err := addRouterRows(s, routers); err != nil {
+		return nil, err
+	}
+	if err := addQoS(s, switches); err != nil {
 		return nil, err
 	}
 	for _, r := range routers {
@@ -223,6 +227,27 @@ func addRouterRows(s nb.State, routers map[string]*logicalRouter) error {
 			r.nats = append(r.nats, n)
 			r.externals[row.External] = n
 		}
+	}
+	return nil
+}
+
+// addQoS hangs QoS rows on their switches.
+func addQoS(s nb.State, switches map[string]*logicalSwitch) error {
+	for _, row := range s {
+		row, ok := row.(*nb.QoS)
+		if !ok {
+			continue
+		}
+		sw := switches[row.Switch]
+		if sw == nil {
+			return missing(row, nb.TableSwitch, row.Switch)
+		}
+		sw.qos = append(sw.qos, &qos{row: row})
+	}
+	for _, sw := range switches {
+		slices.SortFunc(sw.qos, func(a, b *qos) int {
+			return cmp.Or(cmp.Compare(b.row.Priority, a.row.Priority), cmp.Compare(a.row.Match, b.row.Match))
+		})
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"hairpin/cluster"
@@ -22,6 +23,7 @@ type matched struct {
 	p       *Packet
 	in, out string // router ports
 	ctMark  uint32 // of the connection in the zone that the packet passed last
+	reply   bool   // ct.rpl
 }
 
 type (
@@ -37,6 +39,8 @@ type (
 		bit uint32
 		set bool
 	}
+	isReply   struct{} // ct.rpl
+	pktMark   uint32
 	addressIn struct {
 		dst      bool
 		family   cluster.Family
@@ -72,6 +76,10 @@ func (e portIs) holds(m *matched) bool {
 }
 
 func (e ctBit) holds(m *matched) bool { return m.ctMark&e.bit != 0 == e.set }
+
+func (isReply) holds(m *matched) bool { return m.reply }
+
+func (e pktMark) holds(m *matched) bool { return m.p.Mark == uint32(e) }
 
 func (e addressIn) holds(m *matched) bool {
 	a := m.address(e.dst)
@@ -225,6 +233,8 @@ func (p *matchParser) comparison() (expression, error) {
 	switch field {
 	case "1":
 		return all{}, nil
+	case "ct.rpl":
+		return isReply{}, nil
 	case "ip":
 		return isFamily(0), nil
 	case "ip4":
@@ -307,6 +317,12 @@ func (p *matchParser) constant(field, w string) (expression, error) {
 		return portIs{field == "outport", name}, nil
 	case ctMarks(field) != 0 && (w == "0" || w == "1"):
 		return ctBit{ctMarks(field), w == "1"}, nil
+	case field == "pkt.mark":
+		mark, err := strconv.ParseUint(w, 0, 32)
+		if err != nil {
+			return nil, fmt.Errorf("%s == %s is not known", field, w)
+		}
+		return pktMark(mark), nil
 	case family == 0:
 		return nil, fmt.Errorf("%s == %s is not known", field, w)
 	}

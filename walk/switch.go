@@ -6,6 +6,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/nb"
 )
 
 // stateful tells whether packets of a port go through conntrack: on a switch with load balancers those of all ports but
@@ -76,6 +77,9 @@ func (p *switchPort) check() error {
 func (r *run) switchBalances(n *node, in *switchPort) (hairpin bool, err error) {
 	sw, z := in.sw, n.zone(in.row.Name)
 	r.unNAT(n, r.w.join(sw.row.Name, " ls_in_pre_stateful"), "ct_lb_mark", z, sw.row.Owner)
+	if err := r.qos(n, sw, in); err != nil {
+		return false, err
+	}
 	snat := n.zone(sw.snatZone)
 	if !r.ctState.is(flow.CTNew) {
 		return r.hairpinAgain(n, in, snat)
@@ -106,6 +110,31 @@ func (r *run) switchBalances(n *node, in *switchPort) (hairpin bool, err error) 
 	}
 	r.commitNew(n, r.w.join(sw.row.Name, " ls_in_stateful"), z, sw.row.Owner)
 	return false, nil
+}
+
+// qos is a row of the QoS table; its match is parsed when a packet first meets it.
+type qos struct {
+	row   *nb.QoS
+	match expression
+}
+
+// qos is ls_in_qos: the first row that holds marks the packet.
+func (r *run) qos(n *node, sw *logicalSwitch, in *switchPort) error {
+	m := matched{p: &r.p, in: in.row.Name, reply: r.ctState.is(flow.CTRpl)}
+	for _, q := range sw.qos {
+		if q.match == nil {
+			var err error
+			if q.match, err = parseMatch(q.row.Match, n.ovn.sets); err != nil {
+				return fmt.Errorf("%s: %w", q.row.Key(), err)
+			}
+		}
+		if q.match.holds(&m) {
+			r.p.Mark = q.row.Mark
+			r.step(n, r.w.join(sw.row.Name, " ls_in_qos"), q.row, q.row.Owner, fmt.Sprintf("mark %d", q.row.Mark))
+			return nil
+		}
+	}
+	return nil
 }
 
 // hairpin gives a packet to its own sender a source address that the sender does not have (ls_in_nat_hairpin).

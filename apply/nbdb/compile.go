@@ -104,6 +104,8 @@ func (c *compiler) write(ch change) error {
 		return c.lswitch(r, id, fresh)
 	case *nb.SwitchPort:
 		return c.switchPort(r, id, fresh)
+	case *nb.QoS:
+		return c.qos(r, id, fresh)
 	case *nb.MACBinding:
 		return c.macBinding(r, id, fresh)
 	case *nb.Route:
@@ -218,6 +220,8 @@ func (c *compiler) delete(key nb.Key, id ovsdb.UUID) {
 		c.letGo(id, "Logical_Router", "nat")
 	case nb.TableSwitchPort:
 		c.letGo(id, "Logical_Switch", "ports")
+	case nb.TableQoS:
+		c.letGo(id, "Logical_Switch", "qos_rules")
 	case nb.TableGroup, nb.TableMACBinding:
 		c.leave = append(c.leave, ledgerKey(key))
 		c.ops = append(c.ops, ovsdb.Delete(key.Table.String()).Row(id))

@@ -33,6 +33,8 @@ func (m *model) convert(table string, id ovsdb.UUID) (_ nb.Row, own bool) {
 		row = read(m.nb, id, c.lswitch)
 	case "Logical_Switch_Port":
 		row = read(m.nb, id, c.switchPort)
+	case "QoS":
+		row = read(m.nb, id, c.qos)
 	case "Static_MAC_Binding":
 		row = read(m.nb, id, c.macBinding)
 	case "Logical_Router_Static_Route":
@@ -224,6 +226,13 @@ func (c *converter) switchPort(r *ovsdb.LogicalSwitchPort) nb.Row {
 		Options: claimed(nb.TableSwitchPort, r.Options), Owner: c.owner(r.ExternalIDs, claims.KeyOwner)}
 }
 
+func (c *converter) qos(r *ovsdb.QoS) nb.Row {
+	c.expect("direction", r.Direction == "from-lport")
+	c.expect("action", len(r.Action) == 1 && r.Action["mark"] > 0)
+	c.expect("bandwidth", len(r.Bandwidth) == 0)
+	return &nb.QoS{Switch: c.inSwitch(r.UUID), Priority: r.Priority, Match: r.Match, Mark: uint32(r.Action["mark"]), Owner: c.owner(r.ExternalIDs, claims.KeyOwner)}
+}
+
 func (c *converter) macBinding(r *ovsdb.StaticMACBinding) nb.Row {
 	out := &nb.MACBinding{Port: r.LogicalPort, IP: parse(c, "ip", r.IP, netip.ParseAddr), MAC: parse(c, "mac", r.MAC, cluster.ParseMAC)}
 	c.expect("override_dynamic_mac", r.OverrideDynamicMAC)
@@ -310,6 +319,8 @@ func altered(row nb.Row, column string) nb.Row {
 		return with(r, func(r *nb.Switch) { r.Owner = owner })
 	case *nb.SwitchPort:
 		return with(r, func(r *nb.SwitchPort) { r.Owner = owner })
+	case *nb.QoS:
+		return with(r, func(r *nb.QoS) { r.Owner = owner })
 	case *nb.MACBinding:
 		return with(r, func(r *nb.MACBinding) { r.Owner = owner })
 	case *nb.Route:

@@ -145,6 +145,7 @@ func (m *model) relate(table string, id ovsdb.UUID, oldNB, oldSB ovsdb.View) {
 	case "Logical_Switch":
 		was, is := get[ovsdb.LogicalSwitch](oldNB, id), get[ovsdb.LogicalSwitch](m.nb, id)
 		m.children(id, was.Name != is.Name, "Logical_Switch_Port", was.Ports, is.Ports)
+		m.children(id, was.Name != is.Name, "QoS", was.QoSRules, is.QoSRules)
 	case "Logical_Router":
 		was, is := get[ovsdb.LogicalRouter](oldNB, id), get[ovsdb.LogicalRouter](m.nb, id)
 		renamed := was.Name != is.Name

@@ -190,6 +190,24 @@ func (c *compiler) route(r *nb.Route, id ovsdb.UUID, fresh bool) error {
 	return nil
 }
 
+func (c *compiler) qos(r *nb.QoS, id ovsdb.UUID, fresh bool) error {
+	if err := c.place(id, nb.TableSwitch, r.Switch, "qos_rules"); err != nil {
+		return err
+	}
+	row := ovsdb.QoS{UUID: id, Priority: r.Priority, Direction: "from-lport", Match: r.Match,
+		Action: map[string]int{"mark": int(r.Mark)}, ExternalIDs: owned(r.Owner)}
+	var e edit
+	if !fresh {
+		have := get[ovsdb.QoS](c.m.nb, id)
+		e.column("direction", row.Direction == have.Direction)
+		e.column("action", maps.Equal(row.Action, have.Action))
+		e.column("bandwidth", len(have.Bandwidth) == 0)
+		e.owner(r.Owner, have.ExternalIDs)
+	}
+	c.save(row, id, fresh, &e)
+	return nil
+}
+
 func (c *compiler) policy(r *nb.Policy, id ovsdb.UUID, fresh bool) error {
 	if err := c.place(id, nb.TableRouter, r.Router, "policies"); err != nil {
 		return err

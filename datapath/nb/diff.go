@@ -58,9 +58,12 @@ func SameContent(a, b Row) bool {
 	}
 }
 
-// equalUnnamed is the second half of SameContent: the tables whose rows belong to a router or have VIPs.
+// equalUnnamed is the second half of SameContent: the tables whose rows belong to another row or have VIPs.
 func equalUnnamed(a, b Row) bool {
 	switch a := a.(type) {
+	case *QoS:
+		b, ok := b.(*QoS)
+		return ok && a.Switch == b.Switch && a.Priority == b.Priority && a.Match == b.Match && a.Mark == b.Mark
 	case *MACBinding:
 		b, ok := b.(*MACBinding)
 		return ok && a.Port == b.Port && a.IP == b.IP && a.MAC == b.MAC

@@ -101,6 +101,8 @@ func (t Table) String() string {
 		return "Logical_Switch"
 	case TableSwitchPort:
 		return "Logical_Switch_Port"
+	case TableQoS:
+		return "QoS"
 	case TableMACBinding:
 		return "Static_MAC_Binding"
 	case TableRoute:

@@ -42,6 +42,7 @@ const (
 	TableRouterPort
 	TableSwitch
 	TableSwitchPort
+	TableQoS
 	TableMACBinding
 	TableRoute
 	TablePolicy
@@ -112,6 +113,16 @@ type SwitchPort struct {
 	Addresses []string          // as OVN writes them: "MAC IP IP", "router", "unknown"
 	Options   map[string]string // router-port, network_name, requested-tnl-key …
 	Owner     cluster.Owner
+}
+
+// QoS is a row of the QoS table of a switch, for packets that come from its ports (direction from-lport): it marks them. It is
+// identified by switch, priority and match.
+type QoS struct {
+	Switch   string
+	Priority int // 0 to 32767, higher wins
+	Match    string
+	Mark     uint32 // pkt.mark of what matches; not 0
+	Owner    cluster.Owner
 }
 
 // MACBinding is a Static_MAC_Binding: a fixed neighbour of a router port.

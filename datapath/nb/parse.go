@@ -166,6 +166,8 @@ func (p *parser) first(verb string, a []string) (err error) {
 		if err = count(a, 2, 2); err == nil {
 			p.row = &SwitchPort{Switch: a[0], Name: a[1], Owner: p.owner}
 		}
+	case "qos-add":
+		p.row, err = p.qos(a)
 	case "lr-route-add":
 		p.row, err = p.route(a)
 	case "lr-policy-add":

@@ -3,6 +3,7 @@ package nb
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"hairpin/cluster"
@@ -278,4 +279,24 @@ func vip(lb *LoadBalancer, a []string) error {
 	}
 	lb.Name, lb.Protocol, lb.VIPs = a[0], proto, append(lb.VIPs, v)
 	return nil
+}
+
+func (p *parser) qos(a []string) (Row, error) {
+	if err := count(a, 5, 5); err != nil {
+		return nil, err
+	}
+	r := &QoS{Switch: a[0], Match: a[3], Owner: p.owner}
+	if a[1] != "from-lport" {
+		return nil, fmt.Errorf("unknown direction %q", a[1])
+	}
+	var err error
+	if r.Priority, err = strconv.Atoi(a[2]); err != nil || r.Priority < 0 || r.Priority > 32767 {
+		return nil, fmt.Errorf("%q is not a priority from 0 to 32767", a[2])
+	}
+	text, ok := strings.CutPrefix(a[4], "mark=")
+	mark, err := strconv.ParseUint(text, 10, 32)
+	if r.Mark = uint32(mark); !ok || err != nil || mark == 0 {
+		return nil, fmt.Errorf("%q is not mark=NUMBER", a[4])
+	}
+	return r, nil
 }

@@ -62,6 +62,8 @@ func Line(r Row) string {
 	case *MACBinding:
 		p.cmd("create", "Static_MAC_Binding", "logical_port="+value(r.Port), "ip="+value(r.IP.String()), "mac="+value(r.MAC.String()),
 			"override_dynamic_mac=true")
+	case *QoS:
+		p.cmd("qos-add", r.Switch, "from-lport", fmt.Sprint(r.Priority), r.Match, fmt.Sprintf("mark=%d", r.Mark))
 	case *Route:
 		p.route(r)
 	case *Policy:

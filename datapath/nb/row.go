@@ -38,6 +38,11 @@ func (r *Switch) Key() Key { return Key{TableSwitch, r.Name} }
 func (r *SwitchPort) Key() Key { return Key{TableSwitchPort, r.Name} }
 
 // Key is by port and address.
+func (r *QoS) Key() Key {
+	return Key{TableQoS, fmt.Sprintf("%s %d %s", r.Switch, r.Priority, r.Match)}
+}
+
+// Key is the row's identity.
 func (r *MACBinding) Key() Key { return Key{TableMACBinding, r.Port + " " + r.IP.String()} }
 
 // Key is by router, kind of match, prefix and next hop: routes that differ in the next hop only are ECMP.
@@ -87,6 +92,9 @@ func (r *Switch) Why() cluster.Owner { return r.Owner }
 func (r *SwitchPort) Why() cluster.Owner { return r.Owner }
 
 // Why tells what wanted the row.
+func (r *QoS) Why() cluster.Owner { return r.Owner }
+
+// Why is what wants the row.
 func (r *MACBinding) Why() cluster.Owner { return r.Owner }
 
 // Why tells what wanted the row.
@@ -109,6 +117,7 @@ func (*Router) row()       {}
 func (*RouterPort) row()   {}
 func (*Switch) row()       {}
 func (*SwitchPort) row()   {}
+func (*QoS) row()          {}
 func (*MACBinding) row()   {}
 func (*Route) row()        {}
 func (*Policy) row()       {}

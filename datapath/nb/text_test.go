@@ -64,6 +64,7 @@ func TestEqualSeesEveryField(t *testing.T) {
 		{&nb.Switch{OtherConfig: map[string]string{"a": ""}}, &nb.Switch{}},
 		{&nb.SwitchPort{Addresses: []string{"a"}}, &nb.SwitchPort{Addresses: []string{"b"}}},
 		{&nb.MACBinding{MAC: cluster.MAC{1}}, &nb.MACBinding{}},
+		{&nb.QoS{Mark: 1}, &nb.QoS{Mark: 2}},
 		{&nb.Route{OutPort: "a"}, &nb.Route{}},
 		{&nb.Policy{NextHops: []netip.Addr{a("10.0.0.1")}}, &nb.Policy{NextHops: []netip.Addr{a("10.0.0.2")}}},
 		{&nb.Policy{Action: nb.Allow}, &nb.Policy{Action: nb.Drop}},

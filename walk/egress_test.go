@@ -1,0 +1,156 @@
+package walk_test
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"hairpin/cluster"
+	"hairpin/walk"
+)
+
+// drawEgress gives hosts further links, and pods addresses to leave with: of the gateway bridge's network and of others, on
+// nodes that have such a network and, now and then, on one that does not.
+func drawEgress(t *rapid.T, s *cluster.Snapshot) {
+	if !rapid.Bool().Draw(t, "egress") {
+		return
+	}
+	s.Namespaces = []*cluster.Namespace{{Name: "default"}}
+	for i, n := range s.Nodes {
+		n.Links = []cluster.HostLink{}
+		if n.Gateway.Mode == cluster.ModeDetached {
+			n.Links = append(n.Links, cluster.HostLink{Name: n.Gateway.Device, Index: 2, MAC: n.Gateway.DeviceMAC, Addresses: []netip.Prefix{
+				netip.PrefixFrom(n.Addresses[0], 16), netip.PrefixFrom(n.Addresses[1], 64)}})
+		}
+		if rapid.Bool().Draw(t, "second link") {
+			own := []netip.Prefix{prefix("10.10.10.%d/24", i+3), prefix("fd10::%x/64", i+3)}
+			n.Links = append(n.Links, cluster.HostLink{Name: "eth1", Index: 3, MAC: cluster.MAC{2, 0x42, 10, 10, 10, byte(i + 3)}, Addresses: own,
+				Routes: []cluster.HostRoute{{Prefix: prefix("192.0.2.0/24"), Via: addr("10.10.10.1")}}})
+		}
+	}
+	for _, p := range s.Pods {
+		p.Labels = map[string]string{"team": rapid.SampledFrom([]string{"red", "blue"}).Draw(t, "team")}
+	}
+	for i, team := range []string{"red", "blue"} {
+		e := &cluster.EgressIP{Owner: cluster.Owner{Kind: "EgressIP", Name: team}, Created: time.Unix(int64(i), 0)}
+		e.Pods.Requirements = []cluster.Requirement{{Key: "team", Operator: "In", Values: []string{team}}}
+		for _, a := range []netip.Addr{addr("172.18.0.%d", 33+i), addr("10.10.10.%d", 33+i), addr("fc00:f853:ccd::%x", 33+i), addr("fd10::%x", 33+i)} {
+			e.Addresses = append(e.Addresses, a)
+			on := s.Nodes[rapid.IntRange(0, len(s.Nodes)-1).Draw(t, "on")]
+			taken := slices.ContainsFunc(e.Assigned, func(x cluster.Assignment) bool { return x.Node == on.Name && x.Address.Is4() == a.Is4() })
+			if rapid.IntRange(0, 3).Draw(t, "assigned") > 0 && !taken {
+				e.Assigned = append(e.Assigned, cluster.Assignment{Address: a, Node: on.Name})
+			}
+		}
+		slices.SortFunc(e.Assigned, cluster.Assignment.Compare)
+		s.EgressIPs = append(s.EgressIPs, e)
+	}
+	slices.SortFunc(s.EgressIPs, func(a, b *cluster.EgressIP) int { return a.Owner.Compare(b.Owner) })
+}
+
+// carries tells whether a node has the network of an address.
+func carries(n *cluster.Node, a netip.Addr) bool {
+	var list []netip.Prefix
+	if n.Gateway.Mode != cluster.ModeDetached {
+		list = append(list, n.Gateway.Addresses...)
+	}
+	for _, l := range n.Links {
+		list = append(list, l.Addresses...)
+	}
+	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return !p.IsSingleIP() && p.Contains(a) })
+}
+
+// ownAddress tells whether a host has an address itself.
+func ownAddress(n *cluster.Node, a netip.Addr) bool {
+	return n.HasAddress(a) || slices.ContainsFunc(n.Links, func(l cluster.HostLink) bool {
+		return slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
+	})
+}
+
+// TestEgressSource: in every random cluster, by every way that there is, what a pod says to the world has one of its
+// addresses or does not arrive, and what it says to nodes and pods is as if there were no EgressIP.
+func TestEgressSource(t *testing.T) {
+	clusters, walks, with := 0, 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawCluster(t)
+		s := p.world.Snapshot
+		if len(s.EgressIPs) == 0 {
+			t.Skip("no EgressIP")
+		}
+		w := walk.New(p.world)
+		clusters++
+		for _, pod := range s.Pods {
+			e := s.EgressIPs[slices.IndexFunc(s.EgressIPs, func(e *cluster.EgressIP) bool { return e.Owner.Name == pod.Labels["team"] })]
+			for _, to := range []string{"172.18.0.200", "203.0.113.9", "10.10.10.200", "192.0.2.9", "fc00:f853:ccd::200", "2001:db8:9::9"} {
+				dst := netip.MustParseAddr(to)
+				var assigned, usable []netip.Addr
+				for _, a := range e.Assigned {
+					if a.Address.Is4() != dst.Is4() {
+						continue
+					}
+					assigned = append(assigned, a.Address)
+					if carries(s.Node(a.Node), a.Address) {
+						usable = append(usable, a.Address)
+					}
+				}
+				for _, hop := range hopsOf(s, dst.Is4()) {
+					trace, err := w.Walk(walk.Point{Node: pod.Node, Pod: pod.Owner}, walk.Packet{Protocol: cluster.UDP, Dst: dst, DstPort: 9000}, hop)
+					if err != nil {
+						t.Fatalf("%s to %s: %v", pod.Owner, dst, err)
+					}
+					walks++
+					v := trace.Verdict
+					switch {
+					case len(assigned) == 0 && v.Delivered && ownAddress(s.Node(pod.Node), v.Seen.Src):
+					case len(assigned) == 0 && !v.Delivered && s.Config.Gateway.Mode == cluster.ModeDetached: // no way there
+					case len(assigned) > 0 && !v.Delivered && len(usable) < len(assigned): // a node without the network drops it
+					case len(usable) > 0 && v.Delivered && slices.Contains(usable, v.Seen.Src) && v.Answered:
+						with++
+					default:
+						t.Fatalf("%s to %s by %s, of %v: delivered %t, seen as %s, %s; %s", pod.Owner, dst, hop, assigned, v.Delivered, v.Seen.Src, v.Reason, v.AnswerReason)
+					}
+				}
+			}
+			for _, n := range s.Nodes {
+				p.toNode(t, w, pod, n)
+				walks++
+			}
+		}
+	})
+	t.Logf("%d clusters, %d walks, %d of them with an egress address", clusters, walks, with)
+}
+
+// hopsOf are the next hops that a policy may choose from, of all nodes.
+func hopsOf(s *cluster.Snapshot, v4 bool) (list []netip.AddrPort) {
+	for _, n := range s.Nodes {
+		texts := []netip.Addr{addr("100.64.0.%d", n.ID+1), addr("100.88.0.%d", n.ID+1), addr("10.244.%d.2", n.ID)}
+		if !v4 {
+			texts = []netip.Addr{addr("fd98::%x", n.ID+1), addr("fd97::%x", n.ID+1), addr("fd00:10:244:%x::2", n.ID)}
+		}
+		for _, a := range texts {
+			list = append(list, netip.AddrPortFrom(a, 0))
+		}
+	}
+	return list
+}
+
+// toNode: a node sees the pod's own address if it has the pod, else that of the pod's node.
+func (p planned) toNode(t *rapid.T, w *walk.Walker, pod *cluster.Pod, n *cluster.Node) {
+	for _, dst := range n.Addresses {
+		trace, err := w.Walk(walk.Point{Node: pod.Node, Pod: pod.Owner}, walk.Packet{Protocol: cluster.TCP, Dst: dst, DstPort: 8080})
+		if err != nil {
+			t.Fatalf("%s to %s: %v", pod.Owner, n.Name, err)
+		}
+		v := trace.Verdict
+		seen := slices.Contains(p.world.Snapshot.Node(pod.Node).Addresses, v.Seen.Src)
+		if pod.Node == n.Name {
+			seen = slices.Contains(pod.IPs, v.Seen.Src)
+		}
+		if !v.Delivered || !v.Answered || !seen {
+			t.Fatalf("%s to %s: delivered %t, seen as %s, %s; %s", pod.Owner, n.Name, v.Delivered, v.Seen.Src, v.Reason, v.AnswerReason)
+		}
+	}
+}
