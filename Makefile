@@ -104,6 +104,7 @@ compare: setup image ## every case of the matrix: packets, conntrack, ovn-trace 
 
 soak: ## ask random clusters whether every packet does what the semantics say; FOR=10m
 	$(GO) test ./walk -run Semantics -timeout 0 -soak $(or $(FOR),10m)
+	$(GO) test ./run -run 'NeverTheWrongSource|EgressIPOtherNetworks' -v -timeout 0 -egress.mode=all -egress.steps=200
 
 churn: setup image ## Services change at random while clients everywhere ask for them (FOR=10m MODE=shared,local,detached SEED=1)
 	$(GO) test ./lab/churn -v -timeout 0 -count 1 -churn-for $(or $(FOR),10m) -churn-mode $(MODE) -churn-seed $(or $(SEED),0)

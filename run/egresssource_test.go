@@ -23,9 +23,9 @@ import (
 )
 
 var (
-	egressSteps = flag.Int("egress.steps", 10, "changes in TestNeverTheWrongSource")
+	egressSteps = flag.Int("egress.steps", 6, "changes in TestNeverTheWrongSource")
 	egressSeed  = flag.Uint64("egress.seed", 0, "of TestNeverTheWrongSource; 0 = a new one")
-	egressMode  = flag.String("egress.mode", "", "gateway mode in TestNeverTheWrongSource; empty = by the seed")
+	egressMode  = flag.String("egress.mode", "", "gateway mode in TestNeverTheWrongSource, where it is by the seed when empty, and TestEgressIPOtherNetworks (or all)")
 )
 
 // What pods ask for: an address behind the client, which both wires lead to. Each pod has a port of its own, by which a
@@ -185,7 +185,7 @@ func TestNeverTheWrongSource(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(seed, 0))
 	mode := []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached}[r.IntN(3)]
-	if *egressMode != "" {
+	if *egressMode != "" && *egressMode != "all" {
 		mode = *egressMode
 	}
 	t.Logf("again: -egress.seed=%d -egress.mode=%s -egress.steps=%d", seed, mode, *egressSteps)
