@@ -158,7 +158,7 @@ func (s *sender) run(t *testing.T, turn *atomic.Int64, stop chan struct{}) {
 				from = 30000
 			}
 			lab.Get(t.Context(), *place, probe.Request{
-				Protocol: protocol, To: netip.AddrPortFrom(farServers[families[i%2]], s.port), FromPort: from, Timeout: 250 * time.Millisecond,
+				Protocol: protocol, To: netip.AddrPortFrom(farServers[families[i%2]], s.port), Port: from, Timeout: 250 * time.Millisecond,
 			})
 		}
 		s.turn.Store(now)
