@@ -126,7 +126,7 @@ func parseSend(v url.Values) (*sendRequest, error) {
 	return r, nil
 }
 
-// sendFrom makes one TCP handshake, or sends one datagram and waits for another.
+// sendFrom makes one TCP handshake, or sends a datagram, once a second as a handshake is tried again, until one comes back.
 func sendFrom(ctx context.Context, r *sendRequest) (explain.Sent, error) {
 	s := explain.Sent{Protocol: r.protocol.String(), To: r.to, Outcome: explain.Silent}
 	if r.protocol != cluster.TCP && r.protocol != cluster.UDP {
@@ -166,16 +166,18 @@ func exchange(ctx context.Context, s *explain.Sent) error {
 	if s.Protocol == cluster.TCP.String() {
 		return nil
 	}
-	if end, ok := ctx.Deadline(); ok {
-		if err := conn.SetDeadline(end); err != nil {
+	for {
+		if _, err := conn.Write([]byte("hairpin explain --send\n")); err != nil {
+			return err
+		}
+		if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
+			return err
+		}
+		_, err := conn.Read(make([]byte, 2048))
+		if !errors.Is(err, os.ErrDeadlineExceeded) || ctx.Err() != nil {
 			return err
 		}
 	}
-	if _, err := conn.Write([]byte("hairpin explain --send\n")); err != nil {
-		return err
-	}
-	_, err = conn.Read(make([]byte, 2048))
-	return err
 }
 
 // claimPort gives the socket its port before it connects, so that it is known also of a packet that nobody answers.

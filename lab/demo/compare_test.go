@@ -183,7 +183,7 @@ func (c *comparison) one(x Case, protocol cluster.Protocol, f family) error {
 		return err
 	}
 	patience := 3 * time.Second
-	if x.By == refused || x.By == dropped {
+	if x.By == dropped {
 		patience = time.Second
 	}
 	got := lab.Get(c.t.Context(), c.w.endpoints[x.From].place, probe.Request{Protocol: protocol.String(), To: to, Timeout: patience})
