@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -114,13 +115,15 @@ func show(name *string, slow *int) *cobra.Command {
 			return err
 		}
 		d, err := begin()
-		if err == nil {
-			err = d.ShowEgress(c.Context())
-		}
 		if err != nil {
 			return err
 		}
-		return demo.Check(c.Context(), demo.Checks{Name: *name, Slow: *slow, Only: fits, Out: c.OutOrStdout(), Before: func() { hints(c, *name) }})
+		egress := d.ShowEgress(c.Context())
+		if egress != nil {
+			egress = fmt.Errorf("egress addresses: %w", egress)
+		}
+		matrix := demo.Check(c.Context(), demo.Checks{Name: *name, Slow: *slow, Only: fits, Out: c.OutOrStdout(), Before: func() { hints(c, *name) }})
+		return cmp.Or(egress, matrix)
 	}
 	return c
 }

@@ -304,7 +304,7 @@ func (d *Demo) ShowEgress(ctx context.Context) error {
 
 // End removes everything that StartEgress made.
 func (g *Egress) End(ctx context.Context) error {
-	if err := g.d.client.CoreV1().RESTClient().Delete().AbsPath(watch.EgressIPPath() + "/" + egressName).Do(ctx).Error(); err != nil {
+	if err := g.d.client.CoreV1().RESTClient().Delete().AbsPath(watch.EgressIPPath()+"/"+egressName).SetHeader("Accept", "application/json").Do(ctx).Error(); err != nil {
 		return fmt.Errorf("delete EgressIP %s: %w", egressName, err)
 	}
 	if err := g.Label(ctx, EgressStays, false); err != nil {
