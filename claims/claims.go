@@ -113,7 +113,7 @@ const TransitTunnelKey = 16711683
 const (
 	PolicyNodeLocal = 1004 // pod to its own node's address: through the management port
 	PolicyServices  = 1003 // pod to a cluster IP that no load balancer took: the host refuses it
-	PolicyReplies   = 103 // what a pod with an egress address replies to clients outside
+	PolicyReplies   = 103  // what a pod with an egress address replies to clients outside
 	PolicyEastWest  = 102
 	PolicyByHost    = 101 // pods of other nodes, on the node that carries their address on another network
 	PolicyEgress    = 100
