@@ -182,8 +182,10 @@ func start(t *testing.T) *churn {
 		t.Skip("a lab needs root")
 	}
 	dir, ctx := t.TempDir(), t.Context()
-	objects, binary := filepath.Join(dir, "objects"), filepath.Join(dir, "hairpin")
-	noError(t, os.Mkdir(objects, 0o755))
+	objects, binary := filepath.Join(dir, "examples", "objects"), filepath.Join(dir, "hairpin")
+	noError(t, os.MkdirAll(objects, 0o755))
+	// The demo finds the definitions of our own kinds from there.
+	noError(t, os.CopyFS(filepath.Join(dir, "charts", "hairpin", "crds"), os.DirFS("../../charts/hairpin/crds")))
 	for _, f := range []string{"nodes.yaml", "pods.yaml"} {
 		text, err := os.ReadFile("../../examples/demo/" + f)
 		noError(t, err)
