@@ -113,6 +113,7 @@ golden: ## rewrite what is made of the sources: stories, docs/walks, docs/config
 	$(GO) test ./plan -run Stories -update
 	$(GO) test ./run -run ConfigurationDocument -update
 	$(GO) test ./charts -run Values -update
+	$(GO) test ./lab/demo -run Documents -update
 
 fuzz: ## each fuzzer for 20 seconds
 	@for f in $$(grep -rlE '^func Fuzz' --include=*_test.go .); do for n in $$(grep -oE '^func Fuzz\w+' $$f | cut -c6-); do \

@@ -243,60 +243,55 @@ func (r *run) statement(h hooked, c *chain, rule *nft.Rule, stage string) (end, 
 }
 
 func (r *run) dnatMap(h hooked, c *chain, rule *nft.Rule, s nft.DNATMap, stage string) (end, ok bool, err error) {
-	m := c.table.Maps[s.Map]
-	switch {
-	case m == nil:
-		return false, false, fmt.Errorf("%s: there is no map %s", stage, s.Map)
-	case c.Type != "nat":
-		return false, false, fmt.Errorf("%s: dnat in a chain of type %s", stage, c.Type)
-	case m.Family != cluster.FamilyOf(r.p.Dst):
-		return false, true, nil
-	}
-	key, ok, err := r.element(h, m.Key)
-	if err != nil || !ok {
-		return false, true, err
-	}
-	to, ok := m.Elements[key]
-	if !ok {
-		return false, true, nil
+	to, end, ok, err := r.target(h, c, s.Map, "dnat", stage)
+	if !end {
+		return false, ok, err
 	}
 	before := r.p
 	r.p.Dst, r.p.DstPort = to.Addr.Addr(), to.Addr.Port()
 	h.track.destination = true
-	why := to.Owner
-	if why == (cluster.Owner{}) {
-		why = rule.Owner
-	}
-	r.step(h.n, stage, nftRule{c.table, rule}, why, changed(&before, &r.p))
+	r.translated(h.n, c, rule, &to, stage, &before)
 	return true, true, nil
 }
 
 // snatMap translates the source of a packet that the map knows, by where it leaves.
 func (r *run) snatMap(h hooked, c *chain, rule *nft.Rule, s nft.SNATMap, stage string) (end, ok bool, err error) {
-	m := c.table.Maps[s.Map]
-	switch {
-	case m == nil:
-		return false, false, fmt.Errorf("%s: there is no map %s", stage, s.Map)
-	case c.Type != "nat":
-		return false, false, fmt.Errorf("%s: snat in a chain of type %s", stage, c.Type)
-	}
-	key, ok, err := r.element(h, m.Key)
-	if err != nil || !ok {
-		return false, true, err
-	}
-	to, ok := m.Elements[key]
-	if !ok {
-		return false, true, nil
+	to, end, ok, err := r.target(h, c, s.Map, "snat", stage)
+	if !end {
+		return false, ok, err
 	}
 	before := r.p
 	r.p.Src = to.Addr.Addr()
 	h.track.source = true
+	r.translated(h.n, c, rule, &to, stage, &before)
+	return true, true, nil
+}
+
+// target is what a map says for the packet; not found: the packet goes on.
+func (r *run) target(h hooked, c *chain, name, verb, stage string) (to nft.Target, found, ok bool, err error) {
+	m := c.table.Maps[name]
+	switch {
+	case m == nil:
+		return to, false, false, fmt.Errorf("%s: there is no map %s", stage, name)
+	case c.Type != "nat":
+		return to, false, false, fmt.Errorf("%s: %s in a chain of type %s", stage, verb, c.Type)
+	case m.Family != cluster.FamilyOf(r.p.Dst):
+		return to, false, true, nil
+	}
+	key, known, err := r.element(h, m.Key)
+	if err == nil && known {
+		to, found = m.Elements[key]
+	}
+	return to, found, true, err
+}
+
+// translated tells the step of a translation by a map's element.
+func (r *run) translated(n *node, c *chain, rule *nft.Rule, to *nft.Target, stage string, before *Packet) {
 	why := to.Owner
 	if why == (cluster.Owner{}) {
 		why = rule.Owner
 	}
-	r.step(h.n, stage, nftRule{c.table, rule}, why, changed(&before, &r.p))
-	return true, true, nil
+	r.step(n, stage, nftRule{c.table, rule}, why, changed(before, &r.p))
 }
 
 // markOf is the mark of the packet's connection.

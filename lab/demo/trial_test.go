@@ -7,31 +7,37 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"hairpin/lab/demo/nodeport"
 )
 
-var update = flag.Bool("update", false, "rewrite the table in docs/datapaths.md")
+var update = flag.Bool("update", false, "rewrite the tables in docs")
 
-// docs/datapaths.md tells what trials are not tried, and why (`go test ./lab/demo -run Datapaths -update`).
-func TestDatapathsDocument(t *testing.T) {
-	const file, begin, end = "../../docs/datapaths.md", "<!-- table -->\n", "<!-- end -->\n"
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	head, rest, ok := strings.Cut(string(text), begin)
-	_, tail, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no place for the table", file)
-	}
-	want := head + begin + exceptions() + end + tail
-	if want == string(text) {
-		return
-	}
-	if !*update {
-		t.Fatal("the table in docs/datapaths.md is not that of the code (-update rewrites it)")
-	}
-	if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
-		t.Fatal(err)
+// Tables in docs are made of the code (`go test ./lab/demo -run Documents -update`).
+func TestDocuments(t *testing.T) {
+	for file, table := range map[string]string{
+		"../../docs/nodeport.md":  nodeport.Markdown(),
+		"../../docs/datapaths.md": exceptions(), // what trials are not tried, and why
+	} {
+		const begin, end = "<!-- table -->\n", "<!-- end -->\n"
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, rest, ok := strings.Cut(string(text), begin)
+		_, tail, ok2 := strings.Cut(rest, end)
+		if !ok || !ok2 {
+			t.Fatalf("%s has no place for the table", file)
+		}
+		want := head + begin + table + end + tail
+		if want == string(text) {
+			continue
+		}
+		if !*update {
+			t.Errorf("the table in %s is not that of the code (-update rewrites it)", file)
+		} else if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
