@@ -214,7 +214,8 @@ func TestProgramRefuses(t *testing.T) {
 		{[]string{"plan", "-f", "x", "--gateway-v4-masquerade-subnet=169.254.169.0/30"}, "169.254.169.0/30 is too small: /29 or larger"},
 	} {
 		out, err := exec.CommandContext(t.Context(), hairpin, c.args...).CombinedOutput()
-		if err == nil || !strings.Contains(string(out), c.want) || strings.Count(string(out), "\n") != 1 {
+		said, _, _ := strings.Cut(string(out), "\n")
+		if err == nil || !strings.Contains(said, c.want) || strings.Count(string(out), "\n") > 3 { // and how it is used
 			t.Errorf("%v: %v, %s", c.args, err, out)
 		}
 	}
