@@ -85,7 +85,7 @@ setup-tests: # what only tests need
 
 test: setup-tests image $(BIN)/helm check ## all tests, on real Open vSwitch, OVN, nft, kernel and API server
 	$(GO) test -timeout 20m -p 1 ./...
-	$(GO) test ./walk -run Semantics -soak 30s
+	$(GO) test ./walk -run Semantics -soak 1m
 
 check: ## gofmt, go vet, staticcheck, go mod tidy
 	@test -z "$$(gofmt -l .)" || { echo "not formatted by gofmt:"; gofmt -l .; exit 1; }

@@ -21,7 +21,7 @@ var soak = flag.Duration("soak", 0, "how long to ask about random clusters, beyo
 // What service-semantics.md says, in every random cluster, from every source, at every address, for every endpoint: the
 // packet arrives where it must with the source that it must have, nobody else is reached, and the reply is translated
 // exactly in reverse. A cluster that fails is shrunk to the smallest one that does. With -soak it asks on and on, on every
-// core: half a minute in `make test`, as long as told in `make soak`.
+// core: a minute in `make test`, as long as told in `make soak`.
 func TestSemantics(t *testing.T) {
 	end := time.Now().Add(*soak)
 	var clusters, walks atomic.Int64
