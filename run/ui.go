@@ -235,12 +235,17 @@ func problemLines(lists ...[]cluster.Problem) []string {
 	return lines
 }
 
-func (u *ui) walk(w http.ResponseWriter, q *http.Request) {
-	s := u.known(w, q)
-	if s == nil {
-		return
+// asked gives the cluster and what the query asks of it; otherwise the answer is written.
+func (u *ui) asked(w http.ResponseWriter, q *http.Request) (s *cluster.Snapshot, ask page.Query, bad *explain.BadWord, ok bool) {
+	if s = u.known(w, q); s == nil {
+		return nil, ask, nil, false
 	}
-	ask, bad, ok := u.question(w, q)
+	ask, bad, ok = u.question(w, q)
+	return s, ask, bad, ok
+}
+
+func (u *ui) walk(w http.ResponseWriter, q *http.Request) {
+	s, ask, bad, ok := u.asked(w, q)
 	if !ok {
 		return
 	}
@@ -298,11 +303,7 @@ func (u *ui) answer(ctx context.Context, s *cluster.Snapshot, q page.Query) (a *
 
 // picture is the picture of a walk alone, to be kept.
 func (u *ui) picture(w http.ResponseWriter, q *http.Request) {
-	s := u.known(w, q)
-	if s == nil {
-		return
-	}
-	ask, bad, ok := u.question(w, q)
+	s, ask, bad, ok := u.asked(w, q)
 	if !ok {
 		return
 	}
