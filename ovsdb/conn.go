@@ -17,8 +17,9 @@ import (
 // such a transaction is not known.
 var ErrDisconnected = errors.New("connection lost")
 
-// DefaultProbe is how long a connection is silent before it is probed.
-const DefaultProbe = 5 * time.Second
+// DefaultProbe is how long a connection is silent before it is probed. A server of the same machine that dies closes its socket:
+// one that is silent is a busy one, and connecting again would give it and us all the rows to read once more.
+const DefaultProbe = 30 * time.Second
 
 // Conn is a connection to an ovsdb-server. Its methods may be called at the same time. When it is lost it stays lost;
 // see [Client] for one that comes back.
