@@ -63,10 +63,13 @@ func (w *world) trace(ctx context.Context, x way, f family) (string, error) {
 
 // silent tells whether nobody need say that a packet's time to live ended. OVN 25.03 tells IPv6 senders of the router's own
 // network only. The gateway router has its host's address, and its host accepts nothing from that: neither for itself
-// nor, in the modes local and detached, for a client outside.
+// nor, in the modes local and detached, for a client outside. On the kernel datapath, what a router behind a load balancer
+// says is not translated back, and so nobody's: ovs-vswitchd must help the kernel to set an ICMP type, and then has each
+// action done alone, so that what conntrack found is forgotten.
 func (w *world) silent(x way, f family, ttl int) bool {
 	byHost := x.from == clientName && !w.shared && ttl == 2
-	return f.name == "6" || byHost || strings.HasPrefix(x.from, "host-") && ttl == 1
+	behind := !w.userspace && x.path != "direct" && (ttl > 1 || strings.HasPrefix(x.from, "pod-"))
+	return f.name == "6" || byHost || behind || strings.HasPrefix(x.from, "host-") && ttl == 1
 }
 
 // hop gives who tells that the time to live ended there, or the zero Addr when the server answers.
