@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"hash/fnv"
+	"net/netip"
 
 	"hairpin/cluster"
 	"hairpin/datapath/nb"
@@ -46,4 +47,22 @@ func (z *zone) groups() {
 	for _, name := range groupsOf(groupBoth, groupSwitch, groupRouter) {
 		z.rows.Add(&nb.Group{Name: name, Owner: z.owner})
 	}
+}
+
+// heldPort is a port of the addresses that stand in for Services which none of them has.
+const heldPort = 1
+
+// held keeps connections to addresses that stand in for Services, also when the last Service whose new clients go there is no
+// more: a gateway router translates only packets to addresses that are some load balancer's.
+func (z *zone) held() {
+	row := &nb.LoadBalancer{
+		Name: "held", Protocol: cluster.TCP, Owner: z.owner, Groups: []string{groupOf(groupRouter, z.owner)},
+		Options: map[string]string{"reject": "true", "event": "false", "skip_snat": "true", "neighbor_responder": "none"},
+	}
+	for i := range z.Stacks {
+		for _, a := range []netip.Addr{z.Stacks[i].MasqLocal, z.Stacks[i].MasqAll} {
+			row.VIPs = append(row.VIPs, nb.VIP{Addr: netip.AddrPortFrom(a, heldPort)})
+		}
+	}
+	z.rows.Add(row)
 }

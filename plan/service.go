@@ -153,13 +153,13 @@ func (b *balancer) outside(x *front, name string, vips []netip.AddrPort) {
 	b.balance(x, pods)
 }
 
-// byHost serves clients that come by the host, where the cluster IP would have other endpoints.
+// byHost serves clients that come by the host, which leads them to addresses that stand in for the Service's own.
 func (b *balancer) byHost(x *front) {
-	if x.NodePort == 0 && len(x.ExternalIPs)+len(x.LoadBalancerIPs) == 0 {
+	if (x.NodePort == 0 || !b.Config.Gateway.NodePort) && len(x.ExternalIPs)+len(x.LoadBalancerIPs) == 0 {
 		return
 	}
 	port := standIn(x.Frontend)
-	if x.InternalLocal {
+	if x.standsIn() {
 		b.balance(x, way{name: wayAll, vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqAll, port)}, to: x.cluster, group: groupRouter, quiet: true})
 	}
 	if x.ExternalLocal && !x.allOnHost().IsValid() {
@@ -197,7 +197,7 @@ func (x *front) allOnHost() netip.AddrPort {
 const (
 	wayNodePort = ":nodeport"
 	wayExternal = ":external"
-	wayAll      = ":all" // for clients by the host, whatever the internal policy is
+	wayAll      = ":all" // for clients by the host
 	wayOwn      = ":own" // for clients outside by the host, under policy Local
 )
 

@@ -43,7 +43,7 @@ func (b *balancer) connections(x *front) {
 	if needsStandIn(x.Frontend) {
 		b.conns[all], b.conns[own] = t, t
 	}
-	t.Steps = sortedPorts([]netip.AddrPort{netip.AddrPortFrom(x.ClusterIP, x.Port), all, own})
+	t.Steps = sortedPorts([]netip.AddrPort{netip.AddrPortFrom(x.ClusterIP, x.Port), all, own}) // whatever the policies are now
 	for _, v := range vips {
 		b.conns[v] = t
 	}

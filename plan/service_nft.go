@@ -135,9 +135,13 @@ func guardedBy(list []*cluster.Frontend) []netip.Addr {
 	return slices.Compact(out)
 }
 
+// standsIn tells whether the host leads clients to all endpoints by what stands in for the cluster IP: always to a NodePort.
+// Its connections, also those that are just being made, do not see the Service's port or internal policy change.
+func (x *front) standsIn() bool { return x.InternalLocal || x.NodePort != 0 }
+
 // whole is where the host sends its own clients: to all endpoints.
 func (x *front) whole() netip.AddrPort {
-	if x.InternalLocal {
+	if x.standsIn() {
 		return netip.AddrPortFrom(x.stack.MasqAll, standIn(x.Frontend))
 	}
 	return netip.AddrPortFrom(x.ClusterIP, x.Port)
@@ -159,12 +163,12 @@ func standIn(f *cluster.Frontend) uint16 {
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(f.Key()))
-	return uint16(1 + h.Sum32()%29999)
+	return uint16(heldPort + 1 + h.Sum32()%29998)
 }
 
 // needsStandIn tells whether a Frontend takes that port.
 func needsStandIn(f *cluster.Frontend) bool {
-	return (f.InternalLocal || f.ExternalLocal) && (f.NodePort != 0 || len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0)
+	return f.NodePort != 0 || (f.InternalLocal || f.ExternalLocal) && len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0
 }
 
 // nodePortAddresses are the host's addresses with NodePorts.

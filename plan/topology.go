@@ -123,6 +123,7 @@ func (z *zone) nodeSwitch() {
 		management = append(management, s.Management.Addr().String())
 	}
 	z.groups()
+	z.held()
 	z.rows.Add(
 		&nb.Switch{Name: name, OtherConfig: config, Groups: groupsOf(groupBoth, groupSwitch), Owner: z.owner},
 		&nb.SwitchPort{Name: managementPort(name), Switch: name, Addresses: []string{strings.Join(management, " ")}, Owner: z.owner},
@@ -235,9 +236,10 @@ func (z *zone) nat() {
 			// lost after the load balancer had seen it (lab-notes.md; only the userspace datapath loses those).
 			&nb.NAT{
 				Router: gr, Type: nb.SNAT, External: s.Join.Addr(), Logical: everything(s.Family),
-				// Not where a load balancer keeps the client's source (skip_snat). The mark of the connection would tell
-				// that too, but on the userspace datapath this stage sees another connection's, the one without the VIP.
-				Match: `outport == "` + routerToJoin(gr) + `" && !(` + words(s.Family).match + ".dst == $" + kept.Name + ")", Owner: z.owner,
+				// Not where a load balancer keeps the client's source (skip_snat): the flag tells, also of a connection whose
+				// Service has another policy by now. A lost first packet has no flag, so endpoints count as well. The mark of
+				// the connection would do, but on the userspace datapath this stage sees another's, the one without the VIP.
+				Match: `outport == "` + routerToJoin(gr) + `" && flags.skip_snat_for_lb == 0 && !(` + words(s.Family).match + ".dst == $" + kept.Name + ")", Owner: z.owner,
 			},
 			&nb.NAT{
 				Router: gr, Type: nb.SNAT, External: node, Logical: single(s.MasqHost),

@@ -24,6 +24,7 @@ type matched struct {
 	in, out string // router ports
 	ctMark  uint32 // of the connection in the zone that the packet passed last
 	reply   bool   // ct.rpl
+	skip    bool   // flags.skip_snat_for_lb
 }
 
 type (
@@ -40,6 +41,7 @@ type (
 		set bool
 	}
 	isReply   struct{} // ct.rpl
+	skipFlag  bool     // flags.skip_snat_for_lb
 	pktMark   uint32
 	addressIn struct {
 		dst      bool
@@ -78,6 +80,8 @@ func (e portIs) holds(m *matched) bool {
 func (e ctBit) holds(m *matched) bool { return m.ctMark&e.bit != 0 == e.set }
 
 func (isReply) holds(m *matched) bool { return m.reply }
+
+func (e skipFlag) holds(m *matched) bool { return m.skip == bool(e) }
 
 func (e pktMark) holds(m *matched) bool { return m.p.Mark == uint32(e) }
 
@@ -317,6 +321,8 @@ func (p *matchParser) constant(field, w string) (expression, error) {
 		return portIs{field == "outport", name}, nil
 	case ctMarks(field) != 0 && (w == "0" || w == "1"):
 		return ctBit{ctMarks(field), w == "1"}, nil
+	case field == "flags.skip_snat_for_lb" && (w == "0" || w == "1"):
+		return skipFlag(w == "1"), nil
 	case field == "pkt.mark":
 		mark, err := strconv.ParseUint(w, 0, 32)
 		if err != nil {

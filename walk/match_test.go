@@ -39,6 +39,8 @@ func TestMatch(t *testing.T) {
 		{"ip4.dst == {1.2.3.4 5.6.7.8}", false, false},
 		{"!(ip4.dst == 172.18.0.4 || ip6)", false, false},
 		{"ip4.src == 0.0.0.0/0", true, false},
+		{"flags.skip_snat_for_lb == 0", true, false},
+		{"ip6 && flags.skip_snat_for_lb == 1", false, true},
 	} {
 		e, err := parseMatch(c.match, sets)
 		if err != nil {
@@ -48,7 +50,7 @@ func TestMatch(t *testing.T) {
 		if got := e.holds(&matched{p: &v4, in: "rtos-n1", out: "rtoj-x"}); got != c.v4 {
 			t.Errorf("%s: IPv4 %v", c.match, got)
 		}
-		if got := e.holds(&matched{p: &v6, in: "rtos-n1", out: "rtoj-x"}); got != c.v6 {
+		if got := e.holds(&matched{p: &v6, in: "rtos-n1", out: "rtoj-x", skip: true}); got != c.v6 {
 			t.Errorf("%s: IPv6 %v", c.match, got)
 		}
 	}

@@ -100,7 +100,7 @@ func (r *run) unDNAT(n *node, rt *logicalRouter) {
 // sourceNAT is lr_out_snat: the first that holds of NAT rows with a match, what the load balancer said, and NAT rows
 // by length of prefix. NAT rows leave replies alone.
 func (r *run) sourceNAT(n *node, rt *logicalRouter, out *routerPort, flags routerFlags) error {
-	m := matched{p: &r.p, out: out.row.Name}
+	m := matched{p: &r.p, out: out.row.Name, skip: flags.skip}
 	if e := r.ctState.entry; e != nil {
 		m.ctMark = e.mark
 	}

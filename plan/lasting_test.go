@@ -1,0 +1,73 @@
+package plan_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"hairpin/cluster"
+	"hairpin/datapath/conn"
+	"hairpin/datapath/nb"
+	"hairpin/datapath/nft"
+	"hairpin/plan"
+)
+
+// Whatever a Service changes besides its NodePort and its endpoints, hosts lead clients of the NodePort by the same way, no
+// UDP connection to it is ended, and the gateway router goes on translating those to what stands in for Services.
+func TestNodePortWaysLast(t *testing.T) {
+	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
+		before := demoIn(t, mode)
+		for name, change := range map[string]func(*cluster.Frontend){
+			"port":                  func(f *cluster.Frontend) { f.Port += 1000 },
+			"internalTrafficPolicy": func(f *cluster.Frontend) { f.InternalLocal = !f.InternalLocal },
+			"externalTrafficPolicy": func(f *cluster.Frontend) { f.ExternalLocal = !f.ExternalLocal },
+			"sessionAffinity":       func(f *cluster.Frontend) { f.Affinity = 10800 - f.Affinity },
+			"externalIPs":           func(f *cluster.Frontend) { f.ExternalIPs = nil },
+		} {
+			s := *before.Snapshot
+			s.Frontends = nil
+			ports, ips := map[uint16]bool{}, map[netip.Addr]bool{}
+			for _, f := range before.Snapshot.Frontends {
+				changed := *f
+				if change(&changed); f.NodePort != 0 {
+					ports[f.NodePort], ips[f.ClusterIP] = true, true
+				}
+				s.Frontends = append(s.Frontends, &changed)
+			}
+			for _, n := range s.Nodes {
+				old := before.States[n.Name]
+				now, _ := plan.Node(&s, n.Name)
+				for _, ways := range []string{"nodeports4", "nodeports6"} {
+					was := old.NFT[nft.Inet].Maps[ways].Elements
+					for key, to := range now.NFT[nft.Inet].Maps[ways].Elements {
+						if was[key] != to {
+							t.Errorf("%s, %s changes on %s: %s port %d went to %v and goes to %v", mode, name, n.Name, key.Protocol, key.Port, was[key].Addr, to.Addr)
+						}
+					}
+				}
+				for _, p := range conn.Diff(now.Conn, old.Conn).Dead {
+					if ports[p.VIP.Port()] && !ips[p.To.Addr()] { // by cluster IPs went what an older agent led
+						t.Errorf("%s, %s changes on %s: connections to %v by %v are ended", mode, name, n.Name, p.VIP, p.To)
+					}
+				}
+			}
+		}
+		s := *before.Snapshot
+		s.Frontends = nil
+		for _, n := range s.Nodes {
+			state, _ := plan.Node(&s, n.Name)
+			held := map[string]bool{}
+			for _, row := range state.NB {
+				if lb, ok := row.(*nb.LoadBalancer); ok {
+					for _, v := range lb.VIPs {
+						held[v.Addr.Addr().String()] = true
+					}
+				}
+			}
+			for _, a := range []string{"169.254.169.3", "169.254.169.6", "fd69::3", "fd69::6"} {
+				if !held[a] {
+					t.Errorf("%s: without Services, the gateway router of %s does not know %s", mode, n.Name, a)
+				}
+			}
+		}
+	}
+}
