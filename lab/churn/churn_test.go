@@ -72,6 +72,7 @@ func TestChurn(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
 	defer func() { stop(); clients.Wait(); c.report(seed) }()
+	c.keep(ctx)
 	for i := range 16 {
 		r := rand.New(rand.NewPCG(seed, uint64(1+i)))
 		clients.Go(func() {

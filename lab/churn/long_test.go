@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"time"
 
 	"hairpin/apply/inside"
@@ -47,6 +48,7 @@ type held struct {
 	oldest   int // version that it may have met first
 	begin    time.Time
 	to       string
+	over     bool
 }
 
 func (h *held) open(ctx context.Context) error {
@@ -150,6 +152,10 @@ func (h *held) must() bool {
 		for _, e := range v.endpoints[h.family] {
 			lives = lives || e.at.Name() == h.by && e.state != unready
 		}
+		// A pod that reaches itself does so by a flow of its switch for the endpoint as long as that one is chosen (docs/services.md).
+		if h.by == h.from.Name() && !h.from.host && !slices.Contains(h.w.expect(v, h.from, h.family).by, h.by) {
+			return false
+		}
 		if !lives {
 			return false
 		}
@@ -166,12 +172,7 @@ func (c *churn) hold(ctx context.Context, r *rand.Rand, h *held) {
 			return
 		}
 		if err != nil {
-			text := fmt.Sprintf("a %s connection from %s (%s) to %s (%s at %s) with %s, %v old, has ended: %v", h.protocol, h.from.Name(), h.conn.LocalAddr(),
-				h.to, h.w.kind, h.w.node, h.by, time.Since(h.begin).Round(time.Millisecond), err)
-			for _, v := range h.s.since(h.oldest) {
-				text += "\n  " + h.s.name() + " " + v.String()
-			}
-			c.fault(h.begin, text)
+			c.fault(h.begin, h.ended(err))
 			return
 		}
 		c.pings.Add(1)

@@ -66,6 +66,14 @@ func randomKind(r *rand.Rand) string {
 // create makes a Service; its endpoints come before or after it.
 func (c *churn) create(ctx context.Context, r *rand.Rand, s *service) error {
 	v := version{there: true, kind: randomKind(r), port: 80, etp: r.IntN(3) == 0, itp: r.IntN(5) == 0, external: r.IntN(3) == 0, endpoints: s.now().endpoints}
+	if err := c.make(ctx, s, v); err != nil {
+		return err
+	}
+	return c.move(ctx, r, s)
+}
+
+// make makes a Service as a version has it.
+func (c *churn) make(ctx context.Context, s *service, v version) error {
 	c.say("create %s: %s", s.name(), v)
 	s.write(v)
 	o := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: s.name(), Namespace: namespace}}
@@ -73,10 +81,7 @@ func (c *churn) create(ctx context.Context, r *rand.Rand, s *service) error {
 	if _, err := c.api.CoreV1().Services(namespace).Create(ctx, o, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	if err := c.balance(ctx, s, v); err != nil {
-		return err
-	}
-	return c.move(ctx, r, s)
+	return c.balance(ctx, s, v)
 }
 
 // fill writes a version into a Service.

@@ -99,7 +99,7 @@ func (c *churn) ask(ctx context.Context, r *rand.Rand) {
 
 // judge says what is wrong with an answer, whichever of the versions it met.
 func judge(w way, from *place, family int, to netip.AddrPort, versions []version, got probe.Answer) string {
-	refused, dropped, must, port := false, false, true, versions[0].port
+	refused, dropped, must := false, false, true
 	var by []string
 	for _, v := range versions {
 		a := w.expect(v, from, family)
@@ -107,9 +107,6 @@ func judge(w way, from *place, family int, to netip.AddrPort, versions []version
 			return ""
 		}
 		refused, dropped, must = refused || a.refused, dropped || a.dropped, must && len(a.by) > 0
-		// The host translates a NodePort to the cluster IP and its port; a connection that is just being made when that changes
-		// is refused (docs/services.md).
-		must = must && (v.port == port || !w.nodePort())
 		by = append(by, a.by...)
 	}
 	switch {
