@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 
@@ -45,6 +46,9 @@ func Check(ctx context.Context, c Checks) error {
 		return err
 	}
 	w.slow, w.sctp = c.Slow, probe.HasSCTP()
+	if err := w.patientSCTP(); err != nil {
+		return err
+	}
 	fits := func(name string) bool { return c.Only == nil || c.Only.MatchString(name) }
 	t := &table{out: c.Out}
 	if err := w.run(ctx, Cases(), fits, t.tell); err != nil {
@@ -120,6 +124,34 @@ func newWorld(l *lab.Lab, o *objects) (*world, error) {
 		w.services[o.services[i].Name] = f
 	}
 	return w, nil
+}
+
+// patientSCTP makes kernels wait longer for the answers of SCTP's handshake where the machine is slow: conntrack forgets an
+// association whose next packet takes 3 s, and whose packets then come to somebody who never asked.
+func (w *world) patientSCTP() error {
+	if !w.sctp || w.slow <= 1 {
+		return nil
+	}
+	wait := longer(3*time.Second, w.slow)
+	for _, e := range w.endpoints {
+		err := lab.Do(e.place, func() error {
+			for name, value := range map[string]int64{
+				"netfilter/nf_conntrack_sctp_timeout_cookie_wait":   int64(wait.Seconds()),
+				"netfilter/nf_conntrack_sctp_timeout_cookie_echoed": int64(wait.Seconds()),
+				"sctp/rto_initial": min(wait, time.Minute).Milliseconds(), // at most rto_max
+			} {
+				err := os.WriteFile("/proc/sys/net/"+name, fmt.Appendln(nil, value), 0o644)
+				if err != nil && !errors.Is(err, os.ErrNotExist) {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", e.place.Name(), err)
+		}
+	}
+	return nil
 }
 
 func plain(list []netip.Prefix) []netip.Addr {
