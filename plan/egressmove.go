@@ -13,6 +13,7 @@ import (
 // Priorities of addresses that move.
 const (
 	prioMoved = 60  // in claims.TableWire: before new connections, and those to NodePorts
+	prioBack  = 61  // and before them, what would go in circles
 	prioMute  = 102 // in claims.TableClassify: before neighbour discovery
 )
 
@@ -66,19 +67,34 @@ func OnBridge(n *cluster.Node, a netip.Addr) bool {
 	return false
 }
 
-// mute keeps the gateway router from answering for an address.
+// mute keeps the gateway router from answering for an address. What nobody knows any more ends here: the host would send it
+// to the new node, which would send it back.
 func (b *bridge) mute(a netip.Addr) {
 	m := flow.Match{InPort: b.ovn, Protocol: flow.ARP, Src: single(a)}
 	if a.Is6() {
 		m = flow.Match{InPort: b.ovn, Protocol: flow.ICMP6, ICMPType: neighborAdvertisement + 1, Src: single(a)}
 	}
 	b.classify(prioMute, m, flow.Drop{})
+	for _, m := range unknownTo(a) {
+		b.add(claims.TableWire, prioMoved, m, flow.Drop{})
+	}
 }
 
-// sendOn sends packets of connections that this node does not know to another node.
-func (b *bridge) sendOn(a netip.Addr, to cluster.MAC) {
+// unknownTo matches packets to an address, of connections that this node does not know.
+func unknownTo(a netip.Addr) []flow.Match {
+	var list []flow.Match
 	for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} { // the answer to a connection's first packet, alone, is invalid
-		m := flow.Match{Protocol: words(cluster.FamilyOf(a)).ip, Dst: single(a), CTState: flow.CTState{Set: bit | flow.CTTrk}}
+		list = append(list, flow.Match{Protocol: words(cluster.FamilyOf(a)).ip, Dst: single(a), CTState: flow.CTState{Set: bit | flow.CTTrk}})
+	}
+	return list
+}
+
+// sendOn sends packets of connections that this node does not know to another node, unless that sent them here: for a
+// moment, two nodes may differ in which is the new one.
+func (b *bridge) sendOn(a netip.Addr, to cluster.MAC) {
+	for _, m := range unknownTo(a) {
 		b.add(claims.TableWire, prioMoved, m, flow.SetEthSrc{MAC: b.mac}, flow.SetEthDst{MAC: to}, flow.Back{})
+		m.EthSrc = to
+		b.add(claims.TableWire, prioBack, m, flow.Drop{})
 	}
 }

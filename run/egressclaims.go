@@ -77,11 +77,11 @@ func (v *egressView) hear(now time.Time, c claim) (defend bool) {
 	case other == "":
 		v.strangers[c.address] = stranger{c.mac, now, e.Owner}
 		return true
-	case slices.ContainsFunc(seen.Moving, func(m cluster.Move) bool { return m.Address == c.address }):
-		return nodeOf(e, c.address) == v.node // both have it, and the new one is to be believed
 	case at == other: // taken over too early
 		v.doubt(other)
 		return false
+	case slices.ContainsFunc(seen.Moving, func(m cluster.Move) bool { return m.Address == c.address }):
+		return nodeOf(e, c.address) == v.node // both have it, and the new one is to be believed
 	case at == v.node && v.alone:
 		return true
 	case at == v.node:

@@ -11,50 +11,65 @@ import (
 
 // An address that moves between two living nodes is with both for a time, so that no connection finds neither: the new one
 // translates at once, and sends back to the old one what it does not know; pods are led to it a little later, when it is
-// sure to be ready; the old one ends last. All these times begin when an agent sees the new status.
+// sure to be ready, also on a busy machine; the old one ends last. All these times begin when an agent sees the new status.
 const (
-	moveLeads = time.Second     // until pods are led to the new node
-	moveEnds  = 3 * time.Second // until the old one lets go
+	moveLeads = 2 * time.Second // until pods are led to the new node
+	moveEnds  = 5 * time.Second // until the old one lets go
 )
 
 // movement is one such address.
 type movement struct {
 	cluster.Move
-	owner cluster.Owner
-	begun time.Time
-	led   bool
+	owner   cluster.Owner
+	begun   time.Time
+	planned bool // the old node may not carry it any more: it need not have died
+	led     bool
 }
 
-// watchMoves notes what has moved from the Snapshot of before to this one. A node that does not answer, or is not asked,
-// is not waited for.
+// watchMoves notes what has moved from the Snapshot of before to this one.
 func (v *egressView) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bool) time.Duration {
+	had := map[netip.Addr]string{}
 	if v.base != nil {
-		had := map[netip.Addr]string{}
 		for _, e := range v.base.EgressIPs {
 			for _, a := range e.Assigned {
 				had[a.Address] = a.Node
 			}
 		}
-		for _, e := range s.EgressIPs {
-			for _, a := range e.Assigned {
-				from := had[a.Address]
-				if m := v.moves[a.Address]; m != nil && m.To != a.Node {
-					delete(v.moves, a.Address)
-				}
-				if from == "" || from == a.Node || v.yielded[a.Address].to != "" || lost[a.Node] || !v.alive(from, lost) ||
-					!bridged(s, from, a.Address) || !bridged(s, a.Node, a.Address) {
-					continue
-				}
-				v.moves[a.Address] = &movement{Move: cluster.Move{Address: a.Address, From: from, To: a.Node}, owner: e.Owner, begun: now}
+	}
+	for _, e := range s.EgressIPs {
+		for _, a := range e.Assigned {
+			from := had[a.Address]
+			if m := v.moves[a.Address]; m != nil && m.To != a.Node {
+				delete(v.moves, a.Address)
 			}
+			if from == "" || from == a.Node || v.yielded[a.Address].to != "" || lost[a.Node] ||
+				!bridged(s, from, a.Address) || !bridged(s, a.Node, a.Address) {
+				continue
+			}
+			m := &movement{Move: cluster.Move{Address: a.Address, From: from, To: a.Node}, owner: e.Owner, begun: now, planned: leaves(s, from)}
+			m.led = v.gone(m, lost)
+			v.moves[a.Address] = m
 		}
 	}
 	return v.ageMoves(now, lost)
 }
 
-// alive tells whether a node surely lives.
-func (v *egressView) alive(node string, lost map[string]bool) bool {
-	return !lost[node] && (node == v.node || v.prober.egress.Timeout == 0 || v.prober.answers(node))
+// leaves tells whether a node is being emptied, as somebody wanted: that is no sign that it is dead.
+func leaves(s *cluster.Snapshot, node string) bool {
+	n := s.Node(node)
+	return n != nil && (!n.Egress.Assignable || n.Egress.Leaving)
+}
+
+// gone tells whether the old node seems to be dead: pods wait for the new one no longer. Where nobody wanted the move, a
+// node that is not asked, or late with an answer, is; where somebody did, only one that has been silent for long enough.
+func (v *egressView) gone(m *movement, lost map[string]bool) bool {
+	switch {
+	case lost[m.From]:
+		return true
+	case m.planned || m.From == v.node || v.prober.egress.Timeout == 0:
+		return false
+	}
+	return !v.prober.answers(m.From)
 }
 
 // bridged tells whether an address belongs to the network of a node's gateway bridge. Those of other networks move at once.
@@ -63,31 +78,48 @@ func bridged(s *cluster.Snapshot, node string, a netip.Addr) bool {
 	return n != nil && plan.OnBridge(n, a)
 }
 
-// ageMoves brings moves on, and tells when the next step is due.
+// ageMoves brings moves on, and tells when the next step is due. One whose old node is dead goes on: if that was an error,
+// the old one has connections that the new one does not know.
 func (v *egressView) ageMoves(now time.Time, lost map[string]bool) (again time.Duration) {
 	for a, m := range v.moves {
 		age := now.Sub(m.begun)
 		switch {
-		case age >= moveEnds || lost[m.From] || lost[m.To] || m.From != v.node && !m.led && v.prober.silent(m.From):
+		case age >= moveEnds || lost[m.To]:
 			delete(v.moves, a)
 			v.stale = true
-		case age >= moveLeads:
+		case m.led || age >= moveLeads || v.gone(m, lost):
 			v.stale = v.stale || !m.led
 			m.led = true
 			again = sooner(again, moveEnds-age)
 		default:
-			again = sooner(again, min(moveLeads-age, moveLeads/10)) // the old one may die meanwhile
+			again = sooner(again, min(moveLeads-age, moveLeads/20)) // the old one may die meanwhile
 		}
 	}
 	return again
 }
 
+// takenOverFrom gives the addresses that living nodes have from nodes that seem to be dead. If one is not, it has connections
+// that the new one does not know.
+func takenOverFrom(had, items []cluster.Assignment, lost map[string]bool) (moving []cluster.Move) {
+	for _, a := range had {
+		if !lost[a.Node] {
+			continue
+		}
+		for _, b := range items {
+			if b.Address == a.Address && b.Node != a.Node {
+				moving = append(moving, cluster.Move{Address: a.Address, From: a.Node, To: b.Node})
+			}
+		}
+	}
+	return moving
+}
+
 // withMoves gives where pods are to be led, and what moves, of an EgressIP.
-func (v *egressView) withMoves(e *cluster.EgressIP, items []cluster.Assignment) ([]cluster.Assignment, []cluster.Move) {
+func (v *egressView) withMoves(e *cluster.EgressIP, items []cluster.Assignment) (list []cluster.Assignment, moving []cluster.Move) {
 	if len(v.moves) == 0 {
 		return items, nil
 	}
-	list, moving := slices.Clone(items), []cluster.Move(nil)
+	list = slices.Clone(items)
 	for i, a := range list {
 		m := v.moves[a.Address]
 		if m == nil || m.owner != e.Owner || m.To != a.Node {

@@ -185,8 +185,9 @@ func (v *egressView) overlay(s *cluster.Snapshot, lost map[string]bool) *cluster
 		if decided != nil {
 			items = takenOver(e.Assigned, decided[i].Items, lost)
 		}
-		items = v.withoutYielded(items)
-		items, moving = v.withMoves(e, items)
+		early := takenOverFrom(e.Assigned, items, lost)
+		items, moving = v.withMoves(e, v.withoutYielded(items))
+		moving = append(moving, early...)
 		list[i] = e
 		if slices.Equal(items, e.Assigned) && len(moving) == 0 {
 			continue

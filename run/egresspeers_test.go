@@ -108,21 +108,21 @@ func TestEgressAhead(t *testing.T) {
 	base := decidedBy(first+" a", second+" b")
 	s.is(0, base, first+" a, "+second+" b")
 	s.lose("a")
-	s.is(time.Second, base, first+" c, "+second+" b")
+	s.is(time.Second, base, first+" c, "+second+" b, "+first+" a>c")
 	if s.again == 0 || s.again > aheadFor {
 		t.Error(s.again)
 	}
-	s.is(time.Second, decidedBy(first+" c", second+" b"), first+" c, "+second+" b") // as the controller says
-	s.is(time.Hour, base, first+" c, "+second+" b")
+	s.is(time.Second, decidedBy(first+" c", second+" b"), first+" c, "+second+" b, "+first+" a>c") // as the controller says
+	s.is(time.Hour, base, first+" c, "+second+" b, "+first+" a>c")
 	s.API = false
-	s.is(aheadFor, base, first+" c, "+second+" b") // nobody contradicts
+	s.is(aheadFor, base, first+" c, "+second+" b, "+first+" a>c") // nobody contradicts
 	s.API = true
 	s.is(time.Second, base, first+" a, "+second+" b")
 	s.is(time.Hour, base, first+" a, "+second+" b")
 	s.lose()
 	s.is(0, base, first+" a, "+second+" b")
 	s.lose("a")
-	s.is(0, base, first+" c, "+second+" b")
+	s.is(0, base, first+" c, "+second+" b, "+first+" a>c")
 	if s.hear(s.now, claim{netip.MustParseAddr(first), base.Nodes[0].Gateway.MAC}) { // it is heard: it lives
 		t.Error("a dead node's address is defended")
 	}
@@ -172,28 +172,43 @@ func TestEgressClaims(t *testing.T) {
 	}
 }
 
-// TestEgressMoves: from a node that lives, an address moves in steps; from one that does not answer, at once.
+// TestEgressMoves: from a node that lives, an address moves in steps; where nobody wanted it to, it waits for no node that is
+// late with an answer, and where somebody did, for none that is dead. Nodes that seem to be dead get what is theirs.
 func TestEgressMoves(t *testing.T) {
 	before, after := decidedBy(first+" a"), decidedBy(first+" b")
+	drained := decidedBy(first + " b")
+	drained.Nodes[0].Egress.Assignable = false
+	const first2 = first + " b, " + first + " a>b" // pods are led
 	for _, node := range []string{"a", "b", "c"} {
-		s := newSeen(t, node)
-		s.is(0, before, first+" a")
-		s.is(time.Hour, after, first+" a, "+first+" a>b")
-		s.is(moveLeads, after, first+" b, "+first+" a>b")
-		s.is(moveEnds-moveLeads, after, first+" b")
-		if len(s.moves) > 0 || s.again != 0 {
-			t.Error(s.moves, s.again)
+		for _, after := range []*cluster.Snapshot{after, drained} {
+			s := newSeen(t, node)
+			s.is(0, before, first+" a")
+			s.is(time.Hour, after, first+" a, "+first+" a>b")
+			s.is(moveLeads, after, first2)
+			s.is(moveEnds-moveLeads, after, first+" b")
+			if len(s.moves) > 0 || s.again != 0 {
+				t.Error(s.moves, s.again)
+			}
 		}
 	}
 	s := newSeen(t, "c")
 	s.is(0, before, first+" a")
 	s.probed("a", false, "b", true)
-	s.is(0, after, first+" b")
+	s.is(0, after, first2)
+	s.is(moveEnds, after, first+" b")
 	s = newSeen(t, "c")
 	s.is(0, before, first+" a")
 	s.is(0, after, first+" a, "+first+" a>b")
 	s.probed("a", false, "b", true) // it dies now
-	s.is(time.Millisecond, after, first+" b")
+	s.is(time.Millisecond, after, first2)
+	s = newSeen(t, "c")
+	s.is(0, before, first+" a")
+	s.probed("a", false, "b", true) // it is late
+	s.is(0, drained, first+" a, "+first+" a>b")
+	s.lose("a")
+	s.is(time.Millisecond, drained, first2)
+	s.lose("b")
+	s.is(time.Millisecond, drained, first+" c, "+first+" b>c")
 	s = newSeen(t, "c")
 	s.is(0, before, first+" a")
 	s.is(0, after, first+" a, "+first+" a>b")

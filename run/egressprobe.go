@@ -79,13 +79,8 @@ func (b *prober) unreachable() map[string]bool { return *b.lost.Load() }
 // connections are those to the health services of nodes.
 type connections map[string]*grpc.ClientConn
 
-// answers tells that a node is asked and answers, silent that it is asked and has not answered of late.
+// answers tells that a node is asked, and has answered of late.
 func (b *prober) answers(name string) bool { return (*b.standing.Load())[name] }
-
-func (b *prober) silent(name string) bool {
-	answers, asked := (*b.standing.Load())[name]
-	return asked && !answers
-}
 
 // heard is the answer to one question.
 type heard struct {

@@ -42,6 +42,7 @@ type (
 	}
 	isReply   struct{} // ct.rpl
 	skipFlag  bool     // flags.skip_snat_for_lb
+	isInvalid struct{} // ct.inv
 	pktMark   uint32
 	addressIn struct {
 		dst      bool
@@ -80,6 +81,7 @@ func (e portIs) holds(m *matched) bool {
 func (e ctBit) holds(m *matched) bool { return m.ctMark&e.bit != 0 == e.set }
 
 func (isReply) holds(m *matched) bool { return m.reply }
+func (isInvalid) holds(*matched) bool { return false } // no walk has such packets
 
 func (e skipFlag) holds(m *matched) bool { return m.skip == bool(e) }
 
@@ -239,6 +241,8 @@ func (p *matchParser) comparison() (expression, error) {
 		return all{}, nil
 	case "ct.rpl":
 		return isReply{}, nil
+	case "ct.inv":
+		return isInvalid{}, nil
 	case "ip":
 		return isFamily(0), nil
 	case "ip4":
