@@ -106,7 +106,7 @@ func (k *cleaning) switches(ctx context.Context) {
 	soon, stop = context.WithTimeout(ctx, patienceWith)
 	defer stop()
 	// Until here Open vSwitch forwards by our flows; from here on as a plain switch.
-	k.try("flow-restore-wait", t.bridge.RestoreWait(soon, false))
+	k.try("flow-restore-wait", t.bridge.StopWaiting(soon))
 	if len(bridgesNamed(k.ovs.View(), k.config.Cluster.Gateway.Interface)) > 0 {
 		have, err := t.bridge.Read(soon)
 		if err == nil {

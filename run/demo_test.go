@@ -71,7 +71,8 @@ func killAlone(t *testing.T, l *lab.Lab, ways []path, name string) {
 			t.Fatal(err)
 		}
 		waitWell(t, n)
-		time.Sleep(700 * time.Millisecond) // what comes late
+		sh(t, n, "ovn-nbctl --wait=hv --timeout=20 sync") // ovn-controller has put its own flows in place
+		time.Sleep(700 * time.Millisecond)                // what comes late
 	})
 	t.Log(o)
 	o.allWell(t)

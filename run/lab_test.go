@@ -198,6 +198,13 @@ func waitWell(t testing.TB, n *lab.Node) {
 	eventually(t, 20*time.Second, n.Name()+" is well", func() (bool, string) { return well(t.Context(), n) })
 }
 
+// waitServes waits until the flows of br-int are in place, too.
+func waitServes(t testing.TB, n *lab.Node) {
+	t.Helper()
+	waitWell(t, n)
+	sh(t, n, "ovn-nbctl --wait=hv --timeout=20 sync")
+}
+
 // eventually waits until done says yes. It gives the time that took. The test ends when it takes longer than limit.
 func eventually(t testing.TB, limit time.Duration, what string, done func() (bool, string)) time.Duration {
 	t.Helper()

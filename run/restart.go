@@ -98,17 +98,27 @@ func (a *agent) watchRestart(ctx context.Context) time.Duration {
 	return a.greet(ctx)
 }
 
-// keepWaiting sets flow-restore-wait again when somebody has removed it, as scripts do that restart Open vSwitch.
+// patience is how long an ovn-controller that starts may need to compute the flows of br-int: at 10 000 Services a second
+// or two, and several times that on a busy machine.
+func (a *agent) patience() time.Duration {
+	const least, per = 5 * time.Second, 5000 // a second more for so many frontends
+	n := 0
+	if a.snapshot != nil {
+		n = len(a.snapshot.Frontends)
+	}
+	return least + time.Duration(n/per)*time.Second
+}
+
+// keepWaiting sets again what makes the next start of ovs-vswitchd or of ovn-controller wait, when somebody has removed
+// it, as scripts do that restart Open vSwitch, or when it must be longer.
 func (a *agent) keepWaiting(ctx context.Context) time.Duration {
-	if !a.synced || a.targets.bridge.WillWait() {
+	if !a.synced || a.targets.bridge.Keeps(a.patience()) {
 		return 0
 	}
-	a.log.Info("flow-restore-wait was removed and is set again")
-	if err := a.targets.bridge.RestoreWait(ctx, true); err != nil {
-		a.log.Warn("keep flow-restore-wait", "error", err)
-		return lastPause
+	if err := a.targets.bridge.Keep(ctx, a.patience()); err != nil {
+		a.log.Warn("let the next start of Open vSwitch wait", "error", err)
 	}
-	return 0
+	return lastPause // it may be too early for all of it
 }
 
 // greet notices that the new ovs-vswitchd takes flows, and tells ovn-controller at once. It tells when it wants to be
@@ -203,7 +213,7 @@ func (a *agent) finishRestart(ctx context.Context, err error) error {
 func (a *agent) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answer)
 	defer cancel()
-	if err := a.targets.bridge.Release(ctx, true); err != nil {
+	if err := a.targets.bridge.Release(ctx, a.patience()); err != nil {
 		return fmt.Errorf("let Open vSwitch forward: %w", err)
 	}
 	a.life, a.restart, a.adoption.moved = a.restart.life, nil, false

@@ -70,7 +70,7 @@ const (
 	newPerSecond = 500
 	openOnes     = 20
 	every        = 20 * time.Millisecond // between messages on an open connection
-	patience     = 5 * time.Second       // more, and a connection counts as failed or broken
+	patience     = 15 * time.Second      // more, and a connection counts as failed or broken; the third repetition comes after 7
 )
 
 // outcome is what all streams noticed.

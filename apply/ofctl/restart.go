@@ -6,7 +6,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"hairpin/claims"
 	"hairpin/ovsdb"
@@ -21,6 +24,10 @@ const (
 	keyRestored = "hairpin-restored"
 	// keyRemote, in external_ids: where ovn-controller finds the switch (ovn-controller(8)).
 	keyRemote = "ovn-bridge-remote"
+	// keyPatience, in external_ids: how many milliseconds an ovn-controller that has just connected leaves the flows of
+	// br-int as they are (ovn-controller(8)). Without it nothing is forwarded from its start until it has computed its
+	// own. It looks at the key all the time: one that waits stops to when the key goes.
+	keyPatience = "ovn-ofctrl-wait-before-clear"
 )
 
 // Version gives the version of the running ovs-vswitchd, such as "3.5.0".
@@ -90,21 +97,22 @@ func (t *Target) Restarted(ctx context.Context) (bool, error) {
 }
 
 // Release lets an ovs-vswitchd forward packets that was started with flow-restore-wait, once addresses and flows are
-// back. With keep the key is set again at once, so that the next ovs-vswitchd will wait too.
+// back. With keep the key is set again at once, so that the next ovs-vswitchd will wait too; and the next ovn-controller
+// will leave the flows alone for that time, which is 0 when nothing is to be kept.
 //
 // Who keeps the key takes care that somebody calls Release after each start of ovs-vswitchd: until then no bridge of
 // the node forwards anything.
-func (t *Target) Release(ctx context.Context, keep bool) error {
+func (t *Target) Release(ctx context.Context, keep time.Duration) error {
 	life, err := t.Incarnation()
 	if err != nil {
 		return err
 	}
-	if err := t.RestoreWait(ctx, false); err != nil {
+	if err := t.StopWaiting(ctx); err != nil {
 		return err
 	}
 	ops := keyOps("Open_vSwitch", "", map[string]string{keyRestored: life}, nil)
-	if keep {
-		ops = append(ops, setWait(true))
+	if keep > 0 {
+		ops = slices.Concat(ops, t.keepOps(ctx, keep))
 	}
 	if _, err := t.db.Transact(ctx, ops...); err != nil {
 		return fmt.Errorf("note that Open vSwitch is restored: %w", err)
@@ -112,24 +120,43 @@ func (t *Target) Release(ctx context.Context, keep bool) error {
 	return nil
 }
 
-// WillWait tells whether flow-restore-wait is set: the next ovs-vswitchd will wait for Release.
-func (t *Target) WillWait() bool {
+// Keeps tells whether the next ovs-vswitchd will wait for Release, and the next ovn-controller for that time.
+func (t *Target) Keeps(patience time.Duration) bool {
 	row := ovsdb.First[ovsdb.OpenVSwitch](t.db.View())
-	return row != nil && row.OtherConfig[keyWait] == "true"
+	return row != nil && row.OtherConfig[keyWait] == "true" && row.ExternalIDs[keyPatience] == millis(patience)
 }
 
-// RestoreWait sets or removes flow-restore-wait. After a removal it waits until ovs-vswitchd has seen it.
-func (t *Target) RestoreWait(ctx context.Context, on bool) error {
+// Keep makes it so; what concerns ovn-controller only once br-int has flows. One that finds it empty must not wait.
+func (t *Target) Keep(ctx context.Context, patience time.Duration) error {
+	if _, err := t.db.Transact(ctx, t.keepOps(ctx, patience)...); err != nil {
+		return fmt.Errorf("make the next start of Open vSwitch or of ovn-controller wait: %w", err)
+	}
+	return nil
+}
+
+func (t *Target) keepOps(ctx context.Context, patience time.Duration) []ovsdb.Op {
+	wait := ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom("other_config", []string{keyWait}),
+		ovsdb.InsertInto("other_config", map[string]string{keyWait: "true"})).All()
+	// It fails where there is no such bridge yet.
+	text, err := t.ofctl(ctx, "", "dump-aggregate", claims.IntegrationBridge)
+	if err != nil || strings.Contains(text, "flow_count=0") {
+		return []ovsdb.Op{wait}
+	}
+	return append(keyOps("Open_vSwitch", "", map[string]string{keyPatience: millis(patience)}, nil), wait)
+}
+
+func millis(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// StopWaiting removes what Keep has set. It waits until ovs-vswitchd has seen it.
+func (t *Target) StopWaiting(ctx context.Context) error {
 	row, err := t.row(ctx)
 	if err != nil {
 		return err
 	}
-	ops := []ovsdb.Op{setWait(on), ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).Row(row.UUID)}
+	ops := append(keyOps("Open_vSwitch", "", nil, []string{keyPatience}),
+		ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom("other_config", []string{keyWait}), ovsdb.Add("next_cfg", 1)).Row(row.UUID))
 	if _, err := t.db.Transact(ctx, ops...); err != nil {
-		return fmt.Errorf("set flow-restore-wait: %w", err)
-	}
-	if on {
-		return nil
+		return fmt.Errorf("remove flow-restore-wait: %w", err)
 	}
 	next := 0
 	err = t.db.WaitFor(ctx, func(v ovsdb.View) bool {
@@ -145,17 +172,9 @@ func (t *Target) RestoreWait(ctx context.Context, on bool) error {
 	return nil
 }
 
-func setWait(on bool) ovsdb.Op {
-	changes := []ovsdb.Mutation{ovsdb.DeleteFrom("other_config", []string{keyWait})}
-	if on {
-		changes = append(changes, ovsdb.InsertInto("other_config", map[string]string{keyWait: "true"}))
-	}
-	return ovsdb.Mutate("Open_vSwitch", changes...).All()
-}
-
 // ReconnectController makes ovn-controller connect to br-int at once. After a restart of ovs-vswitchd it would do so by
 // itself, but only when its backoff of one second (two, four … the longer the switch was away) is over. It is done by
-// giving it another spelling of the same address.
+// giving it another spelling of the same address. The bridge is empty: there are no flows to leave alone.
 func (t *Target) ReconnectController(ctx context.Context) error {
 	row, err := t.row(ctx)
 	if err != nil {
@@ -166,7 +185,7 @@ func (t *Target) ReconnectController(ctx context.Context) error {
 	if row.ExternalIDs[keyRemote] == remote {
 		remote = "unix:" + filepath.Join(t.cfg.RunDir, file)
 	}
-	if _, err := t.db.Transact(ctx, keyOps("Open_vSwitch", "", map[string]string{keyRemote: remote}, nil)...); err != nil {
+	if _, err := t.db.Transact(ctx, keyOps("Open_vSwitch", "", map[string]string{keyRemote: remote}, []string{keyPatience})...); err != nil {
 		return fmt.Errorf("reconnect ovn-controller: %w", err)
 	}
 	return nil

@@ -198,7 +198,7 @@ func TestSwitchRestartsUnderTraffic(t *testing.T) {
 	if restarted, err := target.Restarted(ctx(t)); err != nil || !restarted {
 		t.Fatalf("a switch that was never released: %v, %v", restarted, err)
 	}
-	if err := target.Release(ctx(t), true); err != nil {
+	if err := target.Release(ctx(t), time.Second); err != nil {
 		t.Fatal(err)
 	}
 	quiet(t, target)
@@ -246,7 +246,7 @@ func restartUnder(t *testing.T, n *lab.Node, target *ofctl.Target, p *probes, wa
 	if flows := sh(t, n, `ovs-ofctl dump-flows br-int | wc -l`); len(strings.TrimSpace(flows)) < 2 {
 		t.Fatalf("br-int has %s flows", flows)
 	}
-	if err := target.Release(ctx(t), true); err != nil {
+	if err := target.Release(ctx(t), time.Second); err != nil {
 		t.Fatal(err)
 	}
 	// What the host sent meanwhile left unresolved neighbours behind, which the kernel tries again only after a second.
@@ -274,7 +274,7 @@ func TestSwitchWaitsForRelease(t *testing.T) {
 	n := nodeIn(t, l)
 	target := open(t, n)
 	reach(t, target, parse(t, gateway))
-	if err := target.RestoreWait(ctx(t), true); err != nil {
+	if err := target.Keep(ctx(t), time.Second); err != nil {
 		t.Fatal(err)
 	}
 	p := startProbes(t, l, n, time.Millisecond)
@@ -288,7 +288,7 @@ func TestSwitchWaitsForRelease(t *testing.T) {
 	if lost, _ := p.lost(from); lost < to-from {
 		t.Fatalf("only %d of %d packets are kept back", lost, to-from)
 	}
-	if err := target.Release(ctx(t), false); err != nil {
+	if err := target.Release(ctx(t), 0); err != nil {
 		t.Fatal(err)
 	}
 	p.answered(t)
