@@ -77,6 +77,31 @@ func TestRenderedForHandover(t *testing.T) {
 	}
 }
 
+// TestRenderedHealthTLS: the files of gRPC probing are where the configuration says, in agent and controller.
+func TestRenderedHealthTLS(t *testing.T) {
+	for value, is := range map[string]func(corev1.VolumeSource) bool{
+		"egressHealthTLS.secretName=health":      func(v corev1.VolumeSource) bool { return v.Secret != nil && v.Secret.SecretName == "health" },
+		"egressHealthTLS.hostPath=/etc/kube/tls": func(v corev1.VolumeSource) bool { return v.HostPath != nil && v.HostPath.Path == "/etc/kube/tls" },
+	} {
+		all := render(t, value, "config.ovnkubernetesfeature.egressip-node-healthcheck-ca=/elsewhere", "config.ovnkubernetesfeature.egressip-reachability-total-timeout=0.3")
+		node := decode[appsv1.DaemonSet](t, all, "DaemonSet", "hairpin-node").Spec.Template.Spec
+		controller := decode[appsv1.Deployment](t, all, "Deployment", "hairpin-controller").Spec.Template.Spec
+		for name, pod := range map[string]corev1.PodSpec{"agent": node, "controller": controller} {
+			c := container(t, pod, name)
+			i := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == "/etc/hairpin-tls" && m.ReadOnly })
+			if i < 0 || !slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == c.VolumeMounts[i].Name && is(v.VolumeSource) }) {
+				t.Errorf("%s: %s has mounts %v of volumes %v", value, name, c.VolumeMounts, pod.Volumes)
+			}
+		}
+		conf := decode[corev1.ConfigMap](t, all, "ConfigMap", "hairpin").Data["hairpin.conf"]
+		for _, want := range []string{"healthcheck-cert = /etc/hairpin-tls/tls.crt\n", "healthcheck-key = /etc/hairpin-tls/tls.key\n", "healthcheck-ca = /elsewhere\n", "total-timeout = 0.3\n"} {
+			if !strings.Contains(conf, want) {
+				t.Errorf("%s: no %q in %s", value, want, conf)
+			}
+		}
+	}
+}
+
 // TestRenderedOpenvSwitch: its pods are replaced when Open vSwitch is another, and for no other reason.
 func TestRenderedOpenvSwitch(t *testing.T) {
 	pod := func(set ...string) corev1.PodTemplateSpec {

@@ -121,6 +121,7 @@ func testAccepted(t *testing.T, s *server) {
 	for _, values := range [][]string{
 		nil,
 		{"cleanup=true"},
+		{"egressHealthTLS.secretName=a"},
 		{"datapath=userspace", "cni.hostPorts=false", "controller.replicas=3", "image.pullSecrets[0].name=registry"},
 		{"image.digest=sha256:" + strings.Repeat("0", 64), "node.podAnnotations.a=b", "controller.podAnnotations.a=b"},
 		{"config.default.healthz-bind-address=127.0.0.1:1234", "config.default.mtu=9000"},

@@ -92,6 +92,9 @@ func schemaOf(o run.Option) map[string]any {
 	if n, err := strconv.Atoi(o.Default()); err == nil && !takes(o, "x") {
 		least, most := limits(o, n)
 		s["type"], s["minimum"], s["maximum"] = "integer", float64(least), float64(most)
+		if takes(o, "0.5") {
+			s["type"] = []any{"number", "string"} // Helm's --set takes fractions for strings
+		}
 	} else if _, err := strconv.ParseBool(o.Default()); err == nil {
 		s["type"] = "boolean"
 	} else if w := words(o); w != nil {
@@ -113,7 +116,7 @@ func configPart() (text string, schema map[string]any) {
 		for _, o := range of[s] {
 			kind := schemaOf(o)
 			value := o.Default()
-			if t := kind["type"]; t != "integer" && t != "boolean" {
+			if t := kind["type"]; t == "string" || t == nil {
 				value = strconv.Quote(value)
 			}
 			fmt.Fprintf(&b, "    # %s\n    %s: %s\n", strings.ToUpper(o.Usage[:1])+o.Usage[1:], o.Key, value)

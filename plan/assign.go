@@ -13,8 +13,6 @@ import (
 type EgressRules struct {
 	// Unreachable are nodes that answer no probe.
 	Unreachable map[string]bool
-	// OtherNetworks lets nodes carry addresses of their networks beside that of the gateway bridge.
-	OtherNetworks bool
 }
 
 // EgressAssignment is what Assign decided for one EgressIP.
@@ -162,7 +160,7 @@ func (c *carrier) fits(a netip.Addr) (network, bool) {
 // serves tells whether the node can carry the address at all, ready or not.
 func (a *assigner) serves(c *carrier, x netip.Addr) bool {
 	n, ok := c.fits(x)
-	return ok && (n.primary || a.rules.OtherNetworks) && x != n.prefix.Addr() && x != broadcast(n.prefix)
+	return ok && x != n.prefix.Addr() && x != broadcast(n.prefix)
 }
 
 // broadcast is the last address of an IPv4 network that has one.
@@ -288,15 +286,13 @@ func (a *assigner) refusal(e *cluster.EgressIP, x netip.Addr) Refusal {
 	if len(a.list) == 0 {
 		return Refusal{x, ReasonNoNode, fmt.Sprintf("no node has the label %s", cluster.LabelEgressAssignable)}
 	}
-	var down, full, other, edge string
+	var down, full, edge string
 	for _, c := range a.list {
 		n, ok := c.fits(x)
 		switch {
 		case !ok:
 		case x == n.prefix.Addr() || x == broadcast(n.prefix):
 			edge = cmp.Or(edge, fmt.Sprintf("%s is the network's or the broadcast address of %s on node %s", x, n.prefix, c.node.Name))
-		case !a.serves(c, x):
-			other = cmp.Or(other, fmt.Sprintf("%s fits %s on node %s, which is not the network of its gateway bridge: not served yet", x, n.prefix, c.node.Name))
 		case c.why != "":
 			down = cmp.Or(down, fmt.Sprintf("%s fits node %s, which %s", x, c.node.Name, c.why))
 		default:
@@ -310,8 +306,6 @@ func (a *assigner) refusal(e *cluster.EgressIP, x netip.Addr) Refusal {
 		return Refusal{x, ReasonTooFewNodes, full}
 	case down != "":
 		return Refusal{x, ReasonNoNode, down}
-	case other != "":
-		return Refusal{x, ReasonNoNode, other}
 	}
 	return Refusal{x, ReasonNoNode, fmt.Sprintf("%s fits no network of a node with the label %s", x, cluster.LabelEgressAssignable)}
 }

@@ -132,15 +132,9 @@ a: 172.18.0.33 node-b`},
 a: 172.18.0.33 node-b`},
 		{"another network", func(s *cluster.Snapshot, _ *plan.EgressRules) {
 			s.Nodes[0].HostAddresses = append(s.Nodes[0].HostAddresses, prefix("172.18.9.1/24"), prefix("10.10.10.1/24"))
-			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.9.9"), egressIP("b", 0, "10.10.10.9")}
+			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.9.9"), egressIP("b", 0, "172.18.0.33", "10.10.10.9")}
 		}, `
-a: 172.18.9.9 node-b
-b: NoMatchingNodeFound: 10.10.10.9 fits 10.10.10.0/24 on node node-a, which is not the network of its gateway bridge: not served yet`},
-		{"another network, served", func(s *cluster.Snapshot, r *plan.EgressRules) {
-			r.OtherNetworks = true
-			s.Nodes[0].HostAddresses = append(s.Nodes[0].HostAddresses, prefix("10.10.10.1/24"))
-			s.EgressIPs = []*cluster.EgressIP{egressIP("b", 0, "172.18.0.33", "10.10.10.9")}
-		}, `
+a: 172.18.9.9 node-a
 b: 10.10.10.9 node-a; 172.18.0.33 node-b`},
 		{"detached", func(s *cluster.Snapshot, _ *plan.EgressRules) {
 			s.EgressIPs = s.EgressIPs[:1]
@@ -148,7 +142,7 @@ b: 10.10.10.9 node-a; 172.18.0.33 node-b`},
 				n.Gateway.Mode, n.Gateway.Addresses = cluster.ModeDetached, []netip.Prefix{prefix("10.44.0.0/32")}
 			}
 		}, `
-a: NoMatchingNodeFound: 172.18.0.33 fits 172.18.0.0/16 on node node-a, which is not the network of its gateway bridge: not served yet`},
+a: 172.18.0.33 node-a`},
 	} {
 		s := snapshot(carrierNode("node-a", 1, 3), carrierNode("node-b", 2, 4), carrierNode("node-c", 3, 5), node("node-d", 4, 6))
 		s.EgressIPs = []*cluster.EgressIP{egressIP("a", 1, "172.18.0.33"), egressIP("b", 2, "fc00:f853:ccd::33"), egressIP("old", 0, "172.18.0.44")}
@@ -184,7 +178,7 @@ func drawEgressIP(t *rapid.T) *cluster.EgressIP {
 func TestAssignProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := snapshot()
-		rules := plan.EgressRules{OtherNetworks: rapid.Bool().Draw(t, "other networks"), Unreachable: map[string]bool{}}
+		rules := plan.EgressRules{Unreachable: map[string]bool{}}
 		for i := range rapid.IntRange(1, 4).Draw(t, "nodes") {
 			s.Nodes = append(s.Nodes, drawCarrier(t, i))
 		}
@@ -230,7 +224,7 @@ func able(n *cluster.Node, a netip.Addr, rules plan.EgressRules) bool {
 		}
 	}
 	for _, p := range n.HostAddresses {
-		if p.Contains(a) && rules.OtherNetworks {
+		if p.Contains(a) {
 			return true
 		}
 	}

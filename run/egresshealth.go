@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -24,33 +25,52 @@ const healthRetry = time.Second
 // Names in certificates do not count: nodes are asked by addresses that the network gave them.
 func (p EgressProbing) tls() (*tls.Config, error) {
 	const what = "[ovnkubernetesfeature] egressip-node-healthcheck-"
-	own, err := tls.LoadX509KeyPair(p.Cert, p.Key)
-	if err != nil {
-		return nil, fmt.Errorf(what+"cert, "+what+"key: %w", err)
-	}
-	c := &tls.Config{Certificates: []tls.Certificate{own}, MinVersion: tls.VersionTLS12}
-	if p.CA == "" {
-		return nil, errors.New(what + "ca: is empty")
-	}
-	text, err := os.ReadFile(p.CA)
-	if err != nil {
-		return nil, fmt.Errorf(what+"ca: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf(what+"ca: %s has no certificate", p.CA)
-	}
-	c.ClientCAs, c.ClientAuth = pool, tls.RequireAndVerifyClientCert
-	c.InsecureSkipVerify = true // of the name; the chain is verified here
-	c.VerifyConnection = func(s tls.ConnectionState) error {
-		between := x509.NewCertPool()
-		for _, i := range s.PeerCertificates[1:] {
-			between.AddCert(i)
+	own := func() (*tls.Certificate, error) {
+		c, err := tls.LoadX509KeyPair(p.Cert, p.Key)
+		if err != nil {
+			return nil, fmt.Errorf(what+"cert, "+what+"key: %w", err)
 		}
-		_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
-		return err
+		return &c, nil
 	}
-	return c, nil
+	authorities := func() (*x509.CertPool, error) {
+		if p.CA == "" {
+			return nil, errors.New(what + "ca: is empty")
+		}
+		text, err := os.ReadFile(p.CA)
+		if err != nil {
+			return nil, fmt.Errorf(what+"ca: %w", err)
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf(what+"ca: %s has no certificate", p.CA)
+		}
+		return pool, nil
+	}
+	_, errOwn := own()
+	_, errCA := authorities()
+	if err := cmp.Or(errOwn, errCA); err != nil {
+		return nil, err
+	}
+	// The files are read for each connection: certificates expire, and who renews them restarts nobody.
+	return &tls.Config{
+		MinVersion:           tls.VersionTLS12,
+		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own() },
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own() },
+		ClientAuth:           tls.RequireAnyClientCert,
+		InsecureSkipVerify:   true, // of the name; the chain is verified here
+		VerifyConnection: func(s tls.ConnectionState) error {
+			roots, err := authorities()
+			if err != nil {
+				return err
+			}
+			between := x509.NewCertPool()
+			for _, i := range s.PeerCertificates[1:] {
+				between.AddCert(i)
+			}
+			_, err = s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+			return err
+		},
+	}, nil
 }
 
 // egressHealth answers those who ask whether this node can carry egress addresses: grpc.health.v1, for every service name.

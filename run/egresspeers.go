@@ -251,5 +251,5 @@ func (v *egressView) conflicts() []cluster.Problem {
 
 // egressRules are those by which controller and agents decide alike.
 func egressRules(unreachable map[string]bool) plan.EgressRules {
-	return plan.EgressRules{Unreachable: unreachable, OtherNetworks: true}
+	return plan.EgressRules{Unreachable: unreachable}
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"io"
 	"log/slog"
 	"maps"
@@ -141,6 +142,13 @@ func TestHealthService(t *testing.T) {
 			t.Fatalf("secure %t: heard %v, not %v: %v", secure, h.what, want, h.err)
 		}
 		check(heardService)
+		if secure { // it is renewed
+			c, k := certificate(t)
+			if err := errors.Join(os.Rename(k, key), os.Rename(c, cert)); err != nil {
+				t.Fatal(err)
+			}
+			check(heardService)
+		}
 		serves.Store(false)
 		check(heardMachine)
 		if secure {

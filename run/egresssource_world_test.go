@@ -129,7 +129,7 @@ func (w *egressWorld) decide(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, a := range plan.Assign(s, plan.EgressRules{OtherNetworks: true}) {
+	for _, a := range plan.Assign(s, plan.EgressRules{}) {
 		w.assigned[a.EgressIP.Owner.Name] = a.Items
 	}
 	return w.egress()

@@ -47,14 +47,36 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{/* A value of the configuration file: numbers without an exponent. */}}
 {{- define "hairpin.value" -}}
-{{- if kindIs "float64" . }}{{ int64 . }}{{ else }}{{ . }}{{ end -}}
+{{- if and (kindIs "float64" .) (eq . (floor .)) }}{{ int64 . }}{{ else }}{{ . }}{{ end -}}
+{{- end }}
+
+{{/* The files of egressHealthTLS: the configuration's keys for them, the volume, its mount. */}}
+{{- define "hairpin.tlsFile" -}}
+{{- $files := dict "egressip-node-healthcheck-cert" "tls.crt" "egressip-node-healthcheck-key" "tls.key" "egressip-node-healthcheck-ca" "ca.crt" -}}
+{{- if and (hasKey $files .key) (or .tls.secretName .tls.hostPath) }}/etc/hairpin-tls/{{ get $files .key }}{{ end -}}
+{{- end }}
+
+{{- define "hairpin.tlsMount" -}}
+{{- with .Values.egressHealthTLS }}{{- if or .secretName .hostPath }}
+- {name: egress-health-tls, mountPath: /etc/hairpin-tls, readOnly: true}
+{{- end }}{{ end }}
+{{- end }}
+
+{{- define "hairpin.tlsVolume" -}}
+{{- with .Values.egressHealthTLS }}
+{{- if and .secretName .hostPath }}{{ fail "egressHealthTLS: either secretName or hostPath" }}{{ end }}
+{{- if .secretName }}
+- {name: egress-health-tls, secret: {secretName: {{ .secretName }}, defaultMode: 0444}} # the controller is not root
+{{- else if .hostPath }}
+- {name: egress-health-tls, hostPath: {path: {{ .hostPath }}, type: Directory}}
+{{- end }}{{ end }}
 {{- end }}
 
 {{- define "hairpin.config" -}}
 {{- range $section, $options := .Values.config }}
 [{{ $section }}]
 {{- range $key, $value := $options }}
-{{ $key }} ={{ with include "hairpin.value" $value }} {{ . }}{{ end }}
+{{ $key }} ={{ with include "hairpin.value" $value | default (include "hairpin.tlsFile" (dict "key" $key "tls" $.Values.egressHealthTLS)) }} {{ . }}{{ end }}
 {{- end }}
 {{ end }}
 {{- end }}
