@@ -45,7 +45,6 @@ const (
 	TableToHost   = 3 // rewrite MACs, to LOCAL
 	TableReturn   = 4 // masquerade the gateway router towards the host
 	TableUnReturn = 5 // undo the host's DNAT
-	TableFromHost = 6 // from the host to the wire, after conntrack
 )
 
 // Cookie and CookieMask: flows of ours on the gateway bridge have a cookie with Cookie in the bits of CookieMask

@@ -16,6 +16,7 @@ func gateway(e Env) (datapath.State, []Problem) {
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
 		b.hostToService(s)
+		b.clientToService(s)
 		b.hostEndpoint(s)
 		if e.wired() {
 			b.fromOVN(s)
@@ -62,7 +63,6 @@ func newBridge(e *Env, feature uint32) *bridge {
 // Priorities in claims.TableClassify, those of the documents.
 const (
 	prioService  = 500 // between host and gateway router (host-to-service.md)
-	prioKept     = 490 // the same, for a client outside
 	prioTunnelIn = 205
 	prioTunnel   = 200
 	prioNoVIP    = 115 // to the service range, and no load balancer wanted it
@@ -77,11 +77,11 @@ const (
 	prioRest     = 0
 )
 
-// Priorities in claims.TableWire and claims.TableFromHost.
+// Priorities in claims.TableWire.
 const (
-	prioKnown     = 100 // connections of OVN or of the host
-	prioFragments = 50  // of packets to NodePorts
-	prioNew       = 10
+	prioKnown   = 100 // connections of OVN or of the host
+	prioTracked = 50  // packets to NodePorts
+	prioNew     = 10
 )
 
 func (b *bridge) add(table uint8, priority uint16, m flow.Match, actions ...flow.Action) {
@@ -108,6 +108,18 @@ func (b *bridge) hostToService(s *Stack) {
 	}
 }
 
+// clientToService leads clients outside that come by the host, in mode shared and under policy Local, to the gateway router
+// as they are, and the replies back: these have an address that nobody else sends from.
+func (b *bridge) clientToService(s *Stack) {
+	if b.env.hostRouted() {
+		return
+	}
+	ip, local := words(s.Family).ip, single(s.MasqLocal)
+	b.classify(prioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: local}, flow.Resubmit{Table: claims.TableToOVN})
+	b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: local}, flow.Resubmit{Table: claims.TableToHost})
+	b.classify(prioNoVIP, flow.Match{InPort: b.ovn, Protocol: ip, Dst: local}, flow.Drop{})
+}
+
 // hostEndpoint leads what the gateway router sends to an endpoint on this very host to the host, from OVN's masquerade
 // address, so that the host sees a connection from outside and not one from itself; and the replies back.
 func (b *bridge) hostEndpoint(s *Stack) {
@@ -115,11 +127,6 @@ func (b *bridge) hostEndpoint(s *Stack) {
 	// The primary address: the load balancer wrote the host's masquerade address instead (host-to-service.md).
 	b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: single(node), Dst: single(s.MasqHost)},
 		flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATDst, Addr: node}})
-	if !b.env.hostRouted() {
-		// A client outside whose address the load balancer kept: this endpoint is one of several under policy Local.
-		b.classify(prioKept, flow.Match{InPort: b.ovn, Protocol: ip, Dst: single(s.MasqHost)},
-			flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATDst, Addr: node}})
-	}
 	// Secondary addresses stay themselves. Detached, they are like any other beyond the host.
 	for _, a := range s.Others {
 		if !b.env.wired() {
@@ -127,10 +134,6 @@ func (b *bridge) hostEndpoint(s *Stack) {
 		}
 		b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: single(node), Dst: single(a)},
 			flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost})
-		if !b.env.hostRouted() {
-			b.classify(prioKept, flow.Match{InPort: b.ovn, Protocol: ip, Dst: single(a)},
-				flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost})
-		}
 	}
 	b.add(claims.TableReturn, prioDefault, flow.Match{Protocol: ip},
 		flow.CT{Commit: true, Table: claims.TableToHost, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqOVN}})
@@ -172,17 +175,12 @@ func (b *bridge) throughHost(s *Stack) {
 		flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost})
 }
 
-// fromHost sends the host's packets to the wire and remembers the connections as the host's. On the way it undoes what
-// frontend did to a connection with an endpoint on this host. The documents do both at once, ct(commit,nat): of a new
-// connection the userspace datapath of Open vSwitch 3.5.0 then keeps an entry that it never removes, but frees, and ends
-// sooner or later with SIGSEGV, or finds no free port for another connection.
+// fromHost sends the host's packets to the wire and remembers the connections as the host's. The documents let conntrack
+// translate as well, ct(commit,nat), and there is nothing to translate: of a new connection the userspace datapath of Open
+// vSwitch 3.5.0 would then keep an entry that it never removes, but frees, and end sooner or later with SIGSEGV.
 func (b *bridge) fromHost(s *Stack) {
-	ip, out := words(s.Family).ip, flow.Output{Port: b.uplink}
-	b.classify(prioTrack, flow.Match{InPort: flow.Local, Protocol: ip},
-		flow.CT{Table: claims.TableFromHost, Zone: claims.ZoneWire, NAT: flow.NAT{Kind: flow.NATUndo}})
-	b.add(claims.TableFromHost, prioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTNew | flow.CTTrk}},
-		flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkHost}, out)
-	b.add(claims.TableFromHost, prioRest, flow.Match{Protocol: ip}, out)
+	b.classify(prioTrack, flow.Match{InPort: flow.Local, Protocol: words(s.Family).ip},
+		flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkHost}, flow.Output{Port: b.uplink})
 }
 
 // fromWire gives packets from the wire to whose connection they belong to. What has another destination Ethernet address

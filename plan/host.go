@@ -59,8 +59,9 @@ func (k *kernel) management(s *Stack) {
 	for _, c := range s.Cluster {
 		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: mp0, Via: s.Router.Addr()})
 	}
-	// The node switch has a load balancer there, of clients outside that come by the host.
-	k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: single(s.MasqLocal)}, Link: mp0, Via: s.Router.Addr()})
+	if k.env.hostRouted() { // a load balancer of the node switch is there, for clients outside that come by the host
+		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: single(s.MasqLocal)}, Link: mp0, Via: s.Router.Addr()})
+	}
 }
 
 // services is the way to Services: by a next hop on the gateway bridge that nobody has (host-to-service.md).
@@ -72,7 +73,11 @@ func (k *kernel) services(s *Stack, bridge string) {
 		// the routes below and the next hops' subnets decide.
 		Deprecated: s.Family == cluster.IPv6,
 	})
-	for _, c := range append(slices.Clone(s.Services), single(s.MasqAll)) {
+	by := append(slices.Clone(s.Services), single(s.MasqAll))
+	if !k.env.hostRouted() { // a load balancer of the gateway router is there, because a pod's answer comes by that
+		by = append(by, single(s.MasqLocal))
+	}
+	for _, c := range by {
 		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: bridge, Via: s.MasqNext, Src: node, MTU: mtu})
 	}
 	// Replies of endpoints on this host, to connections that the gateway router brought.

@@ -14,6 +14,7 @@ import (
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
+	"hairpin/datapath/nft"
 	"hairpin/plan"
 )
 
@@ -43,6 +44,9 @@ var ipv4 = regexp.MustCompile(`\d+\.\d+\.\d+\.\d+(/\d+)?`)
 
 // mirroredText translates what is text: names, matches of OVN, options.
 func mirroredText(s string) string {
+	if s == string(nft.KeyIPSlot) {
+		return string(nft.KeyIP6Slot)
+	}
 	s = ipv4.ReplaceAllStringFunc(s, func(a string) string {
 		if strings.Contains(a, "/") {
 			return mirroredPrefix(prefix(a)).String()

@@ -58,6 +58,7 @@ type front struct {
 	chosen
 	stack              *Stack
 	internal, external []netip.AddrPort // endpoints by policy: within the cluster, and for clients outside
+	ownHost, ownPods   []netip.AddrPort // endpoints of externalTrafficPolicy Local: the host's, and the node's others
 }
 
 func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
@@ -71,6 +72,13 @@ func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
 	}
 	if f.ExternalLocal {
 		x.external = c.local
+		for _, a := range c.local {
+			if x.isHost(a.Addr()) {
+				x.ownHost = append(x.ownHost, a)
+			} else {
+				x.ownPods = append(x.ownPods, a)
+			}
+		}
 	}
 	b.balance(&x, way{vips: []netip.AddrPort{netip.AddrPortFrom(f.ClusterIP, f.Port)}, to: x.internal})
 	b.tables.clusterIP(&x)
@@ -136,7 +144,7 @@ func (b *balancer) outside(x *front, name string, vips []netip.AddrPort) {
 		} else {
 			open = append(open, v)
 		}
-		if !b.hostRouted() && (name == wayExternal || v.Addr() == x.stack.Address.Addr()) {
+		if !b.hostRouted() && len(x.ownHost) == 0 && (name == wayExternal || v.Addr() == x.stack.Address.Addr()) {
 			wire = append(wire, v)
 			b.wire.frontend(x, v)
 		}
@@ -147,7 +155,7 @@ func (b *balancer) outside(x *front, name string, vips []netip.AddrPort) {
 	case !x.ExternalLocal:
 		pods.group = ""
 		b.balance(x, way{name: name + ":guarded", vips: guarded, to: x.cluster, group: groupRouter, quiet: true})
-	case !x.onHost().IsValid():
+	default:
 		b.balance(x, way{name: name + ":local", vips: wire, to: x.local, group: groupRouter, keep: true, quiet: true})
 	}
 	b.balance(x, pods)
@@ -162,35 +170,19 @@ func (b *balancer) byHost(x *front) {
 	if x.standsIn() {
 		b.balance(x, way{name: wayAll, vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqAll, port)}, to: x.cluster, group: groupRouter, quiet: true})
 	}
-	if x.ExternalLocal && !x.allOnHost().IsValid() {
-		// An endpoint on the host would answer past the switch, which could not translate the answer.
-		pods := slices.DeleteFunc(slices.Clone(x.local), func(a netip.AddrPort) bool { return b.Node.HasAddress(a.Addr()) })
-		b.balance(x, way{name: wayOwn, vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqLocal, port)}, to: pods, group: groupSwitch, quiet: true})
-	}
-}
-
-// onHost gives the one endpoint of policy Local if it is the host's: clients outside are led to it without OVN, and it
-// sees their addresses. Else the zero AddrPort.
-func (x *front) onHost() netip.AddrPort {
-	if len(x.local) != 1 {
-		return netip.AddrPort{}
-	}
-	return x.allOnHost()
-}
-
-// allOnHost gives the first endpoint of policy Local if all are the host's. Clients that come by the host are led to it: a
-// load balancer for them would be OVN's, and the host would answer past it. Else the zero AddrPort.
-func (x *front) allOnHost() netip.AddrPort {
-	if !x.ExternalLocal || len(x.local) == 0 {
-		return netip.AddrPort{}
-	}
-	s := x.stack
-	for _, e := range x.local {
-		if a := e.Addr(); a != s.Address.Addr() && !slices.Contains(s.Others, a) {
-			return netip.AddrPort{}
+	if x.ExternalLocal && (len(x.ownHost) == 0 || len(x.ownPods) > 0) {
+		own := way{name: wayOwn, vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqLocal, port)}, to: x.ownPods, group: groupSwitch, quiet: true}
+		if !b.hostRouted() {
+			own.group, own.keep = groupRouter, true
 		}
+		b.balance(x, own)
 	}
-	return x.local[0]
+}
+
+// isHost tells whether an address is one of this node's host. Clients outside are led to it by the host itself: from a load
+// balancer of OVN's, the host would answer past that.
+func (x *front) isHost(a netip.Addr) bool {
+	return a == x.stack.Address.Addr() || slices.Contains(x.stack.Others, a)
 }
 
 // Names of ways.

@@ -14,13 +14,18 @@ import (
 type tableNames struct {
 	nodePorts, externals string // maps to the cluster IP, or to what stands in for it
 	ownPorts, ownIPs     string // the same, of policy Local and for clients outside: to the node's own endpoints
-	guarded, allowed     string // sets: load balancer addresses with ranges of sources, and those ranges
-	ports, ips           string // sets: what is served at cluster IPs, and all cluster IPs
+	// The same, where the host itself is one of several endpoints: by a part of the client's port or, with session affinity,
+	// of its address.
+	spreadPorts, spreadIPs, stickyPorts, stickyIPs string
+	guarded, allowed                               string // sets: load balancer addresses with ranges of sources, and those ranges
+	ports, ips                                     string // sets: what is served at cluster IPs, and all cluster IPs
 }
 
 func namesOf(family string) tableNames {
 	return tableNames{
 		nodePorts: "nodeports" + family, externals: "externals" + family, ownPorts: "own-nodeports" + family, ownIPs: "own-externals" + family,
+		spreadPorts: "spread-nodeports" + family, spreadIPs: "spread-externals" + family,
+		stickyPorts: "sticky-nodeports" + family, stickyIPs: "sticky-externals" + family,
 		guarded: "guarded" + family, allowed: "allowed" + family, ports: "service-ports" + family, ips: "service-ips" + family,
 	}
 }
@@ -30,15 +35,16 @@ func namesOf(family string) tableNames {
 type tables map[cluster.Family]*familyTables
 
 type familyTables struct {
-	names                                  tableNames
-	nodePorts, externals, ownPorts, ownIPs *nft.Map
-	guarded, allowed, ports, ips           *nft.Set
+	names                                          tableNames
+	nodePorts, externals, ownPorts, ownIPs         *nft.Map
+	spreadPorts, spreadIPs, stickyPorts, stickyIPs *nft.Map
+	guarded, allowed, ports, ips                   *nft.Set
 }
 
 func newTables(f cluster.Family) *familyTables {
-	dst, src := nft.KeyIPDst, nft.KeyIPSrc
+	dst, src, slot := nft.KeyIPDst, nft.KeyIPSrc, nft.KeyIPSlot
 	if f == cluster.IPv6 {
-		dst, src = nft.KeyIP6Dst, nft.KeyIP6Src
+		dst, src, slot = nft.KeyIP6Dst, nft.KeyIP6Src, nft.KeyIP6Slot
 	}
 	n := words(f).tables
 	toMap := func(name string, key ...nft.KeyField) *nft.Map {
@@ -51,6 +57,8 @@ func newTables(f cluster.Family) *familyTables {
 		names:     n,
 		nodePorts: toMap(n.nodePorts, nft.KeyProto, nft.KeyPort), ownPorts: toMap(n.ownPorts, nft.KeyProto, nft.KeyPort),
 		externals: toMap(n.externals, dst, nft.KeyProto, nft.KeyPort), ownIPs: toMap(n.ownIPs, dst, nft.KeyProto, nft.KeyPort),
+		spreadPorts: toMap(n.spreadPorts, nft.KeyProto, nft.KeyPort, nft.KeyPortSlot), spreadIPs: toMap(n.spreadIPs, dst, nft.KeyProto, nft.KeyPort, nft.KeyPortSlot),
+		stickyPorts: toMap(n.stickyPorts, nft.KeyProto, nft.KeyPort, slot), stickyIPs: toMap(n.stickyIPs, dst, nft.KeyProto, nft.KeyPort, slot),
 		guarded: set(n.guarded, dst, nft.KeyProto, nft.KeyPort), allowed: set(n.allowed, dst, nft.KeyProto, nft.KeyPort, src),
 		ports: set(n.ports, dst, nft.KeyProto, nft.KeyPort), ips: set(n.ips, dst),
 	}
@@ -67,7 +75,7 @@ func (t tables) of(f cluster.Family) *familyTables {
 func (t tables) table() *nft.Table {
 	out := &nft.Table{Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{}}
 	for _, x := range t {
-		for _, m := range []*nft.Map{x.nodePorts, x.externals, x.ownPorts, x.ownIPs} {
+		for _, m := range []*nft.Map{x.nodePorts, x.externals, x.ownPorts, x.ownIPs, x.spreadPorts, x.spreadIPs, x.stickyPorts, x.stickyIPs} {
 			out.Maps[m.Name] = m
 		}
 		for _, s := range []*nft.Set{x.guarded, x.allowed, x.ports, x.ips} {
@@ -88,7 +96,7 @@ func (t tables) nodePort(e *Env, x *front) {
 	f, key := t.of(x.Family), nft.Element{Protocol: x.Protocol, Port: x.NodePort}
 	f.nodePorts.Elements[key] = nft.Target{Addr: x.whole(), Owner: x.Owner}
 	if x.ExternalLocal {
-		f.ownPorts.Elements[key] = nft.Target{Addr: x.own(), Owner: x.Owner}
+		x.owns(key, f.ownPorts, f.spreadPorts, f.stickyPorts)
 	}
 }
 
@@ -98,7 +106,7 @@ func (t tables) externals(e *Env, x *front) {
 		key := nft.Element{Addr: v.Addr(), Protocol: x.Protocol, Port: v.Port()}
 		f.externals.Elements[key] = nft.Target{Addr: x.whole(), Owner: x.Owner}
 		if x.ExternalLocal {
-			f.ownIPs.Elements[key] = nft.Target{Addr: x.own(), Owner: x.Owner}
+			x.owns(key, f.ownIPs, f.spreadIPs, f.stickyIPs)
 		}
 		if !x.guards(v.Addr()) {
 			continue
@@ -147,12 +155,29 @@ func (x *front) whole() netip.AddrPort {
 	return netip.AddrPortFrom(x.ClusterIP, x.Port)
 }
 
-// own is where the host sends clients outside when the policy is Local.
-func (x *front) own() netip.AddrPort {
-	if a := x.allOnHost(); a.IsValid() {
-		return a
+// owns tells where the host sends clients outside when the policy is Local: to its own endpoints at once, to the pods by a
+// load balancer. Among several it chooses by slots.
+func (x *front) owns(key nft.Element, one, spread, sticky *nft.Map) {
+	pods := netip.AddrPortFrom(x.stack.MasqLocal, standIn(x.Frontend))
+	to := slices.Clone(x.ownHost)
+	for range min(len(x.ownPods), max(1, nft.Slots-len(x.ownHost))) { // each has its share
+		to = append(to, pods)
 	}
-	return netip.AddrPortFrom(x.stack.MasqLocal, standIn(x.Frontend))
+	if len(to) == 0 {
+		to = append(to, pods)
+	}
+	if to[0] == to[len(to)-1] {
+		one.Elements[key] = nft.Target{Addr: to[0], Owner: x.Owner}
+		return
+	}
+	m := spread
+	if x.Affinity > 0 {
+		m = sticky
+	}
+	for i := range nft.Slots {
+		key.Slot = uint8(i)
+		m.Elements[key] = nft.Target{Addr: to[i*len(to)/nft.Slots], Owner: x.Owner}
+	}
 }
 
 // standIn is the port of a Frontend on the addresses that stand in for its own: the NodePort, which no other Service has;
@@ -243,25 +268,31 @@ func (c chains) balanced() []nft.Rule {
 
 // owns lead clients outside to the node's own endpoints, where the policy is Local.
 func (c chains) owns() []nft.Rule {
-	return c.destinations("the node's own endpoints", func(n tableNames) (ports, ips string) { return n.ownPorts, n.ownIPs })
+	return c.destinations("the node's own endpoints", func(n tableNames) (ports, ips []string) {
+		return []string{n.ownPorts, n.spreadPorts, n.stickyPorts}, []string{n.ownIPs, n.spreadIPs, n.stickyIPs}
+	})
 }
 
 // wholes lead clients to all endpoints. From the wire to the primary address in mode shared, the bridge's flows are first.
 func (c chains) wholes() []nft.Rule {
-	return c.destinations("all endpoints", func(n tableNames) (ports, ips string) { return n.nodePorts, n.externals })
+	return c.destinations("all endpoints", func(n tableNames) (ports, ips []string) { return []string{n.nodePorts}, []string{n.externals} })
 }
 
-func (c chains) destinations(comment string, of func(tableNames) (ports, ips string)) []nft.Rule {
+func (c chains) destinations(comment string, of func(tableNames) (ports, ips []string)) []nft.Rule {
 	var rules []nft.Rule
 	for i := range c.env.Stacks {
 		s := &c.env.Stacks[i]
 		ports, ips := of(words(s.Family).tables)
 		if c.env.Config.Gateway.NodePort {
 			for _, m := range c.nodePortMatches(s) {
-				rules = append(rules, c.rule(nft.DNATMap{Map: ports}, "NodePort: "+comment, append(m, nft.DstIsLocal{})...))
+				for _, name := range ports {
+					rules = append(rules, c.rule(nft.DNATMap{Map: name}, "NodePort: "+comment, append(slices.Clone(m), nft.DstIsLocal{})...))
+				}
 			}
 		}
-		rules = append(rules, c.rule(nft.DNATMap{Map: ips}, "external address: "+comment))
+		for _, name := range ips {
+			rules = append(rules, c.rule(nft.DNATMap{Map: name}, "external address: "+comment))
+		}
 	}
 	return rules
 }

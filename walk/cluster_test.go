@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -88,6 +89,7 @@ func drawService(t *rapid.T, s *cluster.Snapshot, i int) []*cluster.Frontend {
 	policies := rapid.IntRange(0, 5).Draw(t, "policies") // both Cluster, mostly
 	external, ingress := rapid.IntRange(0, 2).Draw(t, "external") == 0, rapid.IntRange(0, 2).Draw(t, "load balancer") == 0
 	restricted := ingress && rapid.Bool().Draw(t, "restricted")
+	affinity := time.Duration(rapid.SampledFrom([]int{0, 0, 10800}).Draw(t, "affinity")) * time.Second
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 		if rapid.IntRange(0, 5).Draw(t, "other family only") == 0 {
 			continue
@@ -95,6 +97,7 @@ func drawService(t *rapid.T, s *cluster.Snapshot, i int) []*cluster.Frontend {
 		f := &cluster.Frontend{
 			Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: fmt.Sprintf("service-%d", i)}, Family: family, Protocol: protocol,
 			ClusterIP: addr("10.96.0.%d", 10+i), Port: 80, NodePort: nodePort,
+			Affinity:      affinity,
 			ExternalLocal: policies == 1 || policies == 3, InternalLocal: policies == 2 || policies == 3,
 		}
 		ext, lb, ranges := addr("203.0.113.%d", 10+i), addr("203.0.113.%d", 100+i), prefix("172.18.0.96/28")

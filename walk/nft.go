@@ -2,7 +2,9 @@ package walk
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"hairpin/claims"
@@ -165,6 +167,11 @@ func (r *run) element(h hooked, key []nft.KeyField) (e nft.Element, ok bool, err
 			}
 		case nft.KeyOut:
 			e.Out = h.out
+		case nft.KeyPortSlot, nft.KeyIPSlot, nft.KeyIP6Slot:
+			if k != nft.KeyPortSlot && r.p.Src.Is4() != (k == nft.KeyIPSlot) {
+				return e, false, nil
+			}
+			e.Slot = nft.SlotOf(k, netip.AddrPortFrom(r.p.Src, r.p.SrcPort))
 		default:
 			return e, false, fmt.Errorf("key %q is not known", k)
 		}
@@ -247,10 +254,10 @@ func (r *run) dnatMap(h hooked, c *chain, rule *nft.Rule, s nft.DNATMap, stage s
 	if !end {
 		return false, ok, err
 	}
-	before := r.p
+	before, choices := r.p, r.slots(h, c.table.Maps[s.Map])
 	r.p.Dst, r.p.DstPort = to.Addr.Addr(), to.Addr.Port()
 	h.track.destination = true
-	r.translated(h.n, c, rule, &to, stage, &before)
+	r.translated(h.n, c, rule, &to, stage, &before).Choices = choices
 	return true, true, nil
 }
 
@@ -280,18 +287,65 @@ func (r *run) target(h hooked, c *chain, name, verb, stage string) (to nft.Targe
 	}
 	key, known, err := r.element(h, m.Key)
 	if err == nil && known {
-		to, found = m.Elements[key]
+		to, found = m.Elements[r.slot(h, m, key)]
 	}
 	return to, found, true, err
 }
 
+// slot gives a key with the slot that is preferred: one that leads to a preferred endpoint, else one that leads to no
+// endpoint of this host, but on to a load balancer. A key without slots stays as it is.
+func (r *run) slot(h hooked, m *nft.Map, key nft.Element) nft.Element {
+	if len(r.prefer) == 0 {
+		return key
+	}
+	other := key
+	for k, to := range slotsOf(m, key) {
+		switch {
+		case slices.Contains(r.prefer, to.Addr):
+			return k
+		case !h.n.kernel.isLocal(to.Addr.Addr()):
+			other = k
+		}
+	}
+	return other
+}
+
+// slots lists where the slots of the packet's key lead; nil when there is only one way.
+func (r *run) slots(h hooked, m *nft.Map) []netip.AddrPort {
+	key, ok, err := r.element(h, m.Key)
+	if err != nil || !ok {
+		return nil
+	}
+	var list []netip.AddrPort
+	for _, to := range slotsOf(m, key) {
+		if !slices.Contains(list, to.Addr) {
+			list = append(list, to.Addr)
+		}
+	}
+	if len(list) < 2 {
+		return nil
+	}
+	return list
+}
+
+// slotsOf gives the elements of a map whose keys differ from one by the slot.
+func slotsOf(m *nft.Map, key nft.Element) iter.Seq2[nft.Element, nft.Target] {
+	return func(yield func(nft.Element, nft.Target) bool) {
+		for key.Slot = range uint8(nft.Slots) {
+			if to, there := m.Elements[key]; there && !yield(key, to) {
+				return
+			}
+		}
+	}
+}
+
 // translated tells the step of a translation by a map's element.
-func (r *run) translated(n *node, c *chain, rule *nft.Rule, to *nft.Target, stage string, before *Packet) {
+func (r *run) translated(n *node, c *chain, rule *nft.Rule, to *nft.Target, stage string, before *Packet) *Step {
 	why := to.Owner
 	if why == (cluster.Owner{}) {
 		why = rule.Owner
 	}
-	r.step(n, stage, nftRule{c.table, rule}, why, changed(before, &r.p))
+	return r.step(n, stage, nftRule{c.table, rule}, why, changed(before, &r.p))
 }
 
 // markOf is the mark of the packet's connection.

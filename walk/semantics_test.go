@@ -108,10 +108,13 @@ func (p planned) asked(f *cluster.Frontend, from walk.Point) []*question {
 	for _, n := range p.nodes {
 		if f.NodePort != 0 {
 			for _, h := range n.HostAddresses {
-				if cluster.FamilyOf(h.Addr()) != f.Family || h.IsSingleIP() && from.Node != n.Name {
-					continue // secondary addresses are the node's own affair
+				if cluster.FamilyOf(h.Addr()) != f.Family || h.IsSingleIP() && from.Node != "" && from.Node != n.Name {
+					continue // other nodes have no route to a secondary address
 				}
-				p.remote(ask(h.Addr(), f.NodePort, n), n)
+				q := ask(h.Addr(), f.NodePort, n)
+				if p.remote(q, n); h.IsSingleIP() && from.Node == "" {
+					q.mac = walk.WireMAC(n) // a client outside has one
+				}
 			}
 		}
 		if from == (walk.Point{}) {
@@ -189,10 +192,6 @@ func (q *question) source(b cluster.Backend) netip.Addr {
 	pod := slices.ContainsFunc(q.p.world.Snapshot.Pods, func(x *cluster.Pod) bool { return slices.Contains(x.IPs, b.Addr) })
 	switch {
 	case q.external && q.local:
-		if list, _ := q.endpoints(); len(list) > 1 && q.onHost(b) && !q.byHost() {
-			// Known limit: one of several, it is behind the gateway router, and the host would answer past that.
-			return pick(addr("169.254.169.1"), addr("fd69::1"))
-		}
 		return q.seen
 	case q.client.Pod != (cluster.Owner{}):
 		for _, x := range q.p.world.Snapshot.Pods {
@@ -214,13 +213,6 @@ func (q *question) source(b cluster.Backend) netip.Addr {
 	}
 	return q.at.Address(q.f.Family)
 }
-
-// byHost tells whether a client outside comes by the host's own routing and not to the gateway router.
-func (q *question) byHost() bool {
-	return q.external && (q.at.Gateway.Mode != cluster.ModeShared || q.at.Address(q.f.Family) != q.to.Addr() && q.mac == (cluster.MAC{}))
-}
-
-func (q *question) onHost(b cluster.Backend) bool { return q.at.HasAddress(b.Addr) }
 
 func (q *question) walk(t *rapid.T, w *walk.Walker, prefer ...netip.AddrPort) walk.Trace {
 	q.walks++
@@ -256,17 +248,6 @@ func (q *question) check(t *rapid.T, w *walk.Walker) {
 			t.Fatalf("%s: no endpoint (none anywhere: %v), and\n%s", q, none, tr)
 		}
 		return
-	}
-	if q.byHost() && q.local {
-		// Known limit: the node switch balances these clients, and an endpoint on the host would answer past it. It is left
-		// out beside pods, and of several on the host the first gets all.
-		pods := slices.DeleteFunc(slices.Clone(list), func(b cluster.Backend) bool { return q.onHost(b) })
-		switch {
-		case len(list) > 1 && len(pods) > 0:
-			list = pods
-		case len(list) > 1:
-			list = list[:1]
-		}
 	}
 	for _, b := range q.f.Backends {
 		i := slices.IndexFunc(list, func(x cluster.Backend) bool { return x.Addr == b.Addr && x.Port == b.Port })

@@ -255,7 +255,7 @@ func TestFields(t *testing.T) {
 		{nft.Chain{}, "Name Type Hook Device Priority Rules Owner"},
 		{nft.Rule{}, "Matches Do Counter Comment Owner"},
 		{nft.Map{}, "Name Family Key Elements"},
-		{nft.Element{}, "Addr Protocol Port Src Out"},
+		{nft.Element{}, "Addr Protocol Port Src Out Slot"},
 		{host.State{}, "Links Addresses Routes Rules Neighbors Sysctls"},
 		{host.Route{}, "RouteKey Link Via Src MTU Borrowed Owner"},
 		{host.Rule{}, "Family Priority From Mark Table"},

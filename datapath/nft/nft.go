@@ -167,7 +167,24 @@ const (
 	KeyIPSrc  KeyField = "ip saddr"
 	KeyIP6Src KeyField = "ip6 saddr"
 	KeyOut    KeyField = "oifname" // behind a source, and then the last field
+	// As the last field, behind a port, of maps only: a slot, which is some bits of the client's port or address. The lowest
+	// bit of a port says little: Linux gives connections even ones.
+	KeyPortSlot KeyField = "(th sport & 30)"
+	KeyIPSlot   KeyField = "(ip saddr & 0.0.0.15)"
+	KeyIP6Slot  KeyField = "(ip6 saddr & ::f)"
 )
+
+// Slots is how many slots there are.
+const Slots = 16
+
+// SlotOf gives the slot of a client's port or address.
+func SlotOf(k KeyField, client netip.AddrPort) uint8 {
+	if k == KeyPortSlot {
+		return uint8(client.Port() >> 1 % Slots)
+	}
+	b := client.Addr().AsSlice()
+	return b[len(b)-1] % Slots
+}
 
 // Map sends keys to an address and a port of one family; keys with KeyOut to an address alone.
 type Map struct {
@@ -191,6 +208,7 @@ type Element struct {
 	Port     uint16
 	Src      netip.Prefix
 	Out      string // interface
+	Slot     uint8
 }
 
 // Target is the value of a Map's element.

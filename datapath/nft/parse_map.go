@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"hairpin/cluster"
 )
@@ -20,6 +21,7 @@ func (p *parser) mapBody() error {
 		if m.Key, err = p.key(); err != nil {
 			return err
 		}
+		m.slotted()
 		if err = p.words(":"); err != nil {
 			return err
 		}
@@ -88,7 +90,10 @@ func (p *parser) setBody() error {
 		return err
 	}
 	err = p.elements(func() error {
-		if s.Key, err = p.key(); err == nil && p.ranged() {
+		if s.Key, err = p.key(); err == nil && twice(s.Key) {
+			return fmt.Errorf("line %d: a slot is a map's", p.peek().line)
+		}
+		if err == nil && p.ranged() {
 			s.ofSources()
 		}
 		return err
@@ -111,6 +116,12 @@ func (p *parser) setBody() error {
 	}
 	p.table.Sets[s.Name] = s
 	return nil
+}
+
+// twice tells whether a key has two ports, of which one is a slot.
+func twice(key []KeyField) bool {
+	last := len(key) - 1
+	return last > 0 && slices.Contains(key[:last], KeyPort) && key[last] == KeyPort
 }
 
 // ranged tells whether the flag of ranges follows a set's type.
@@ -248,6 +259,12 @@ func (p *parser) fields(key []KeyField) (Element, error) {
 			e.Src = prefix
 		case KeyOut:
 			e.Out = t.s
+		case KeyPortSlot, KeyIPSlot, KeyIP6Slot:
+			slot, ok := parseSlot(k, t.s)
+			if !ok {
+				return e, p.unknown("slot")
+			}
+			e.Slot = slot
 		default:
 			a, err := netip.ParseAddr(t.s)
 			if err != nil || a.Zone() != "" || a.Is4() != (k == KeyIPDst) {
@@ -260,6 +277,30 @@ func (p *parser) fields(key []KeyField) (Element, error) {
 	return e, nil
 }
 
+func parseSlot(k KeyField, s string) (uint8, bool) {
+	n, err := strconv.ParseUint(s, 10, 8)
+	if k != KeyPortSlot {
+		a, wrong := netip.ParseAddr(s)
+		if wrong != nil || a.Is4() != (k == KeyIPSlot) {
+			return 0, false
+		}
+		b := a.AsSlice()
+		n, err = uint64(b[len(b)-1])<<1, nil
+		if a != lowest(a, b[len(b)-1]) {
+			return 0, false
+		}
+	}
+	return uint8(n >> 1), err == nil && n&1 == 0 && n>>1 < Slots
+}
+
+// lowest is the address of a's family that is nothing but its last byte.
+func lowest(a netip.Addr, last byte) netip.Addr {
+	if a.Is4() {
+		return netip.AddrFrom4([4]byte{3: last})
+	}
+	return netip.AddrFrom16([16]byte{15: last})
+}
+
 // key reads field names with dots between them.
 func (p *parser) key() ([]KeyField, error) {
 	var key []KeyField
@@ -269,7 +310,7 @@ func (p *parser) key() ([]KeyField, error) {
 		if !ok {
 			return nil, p.unknown("key field")
 		}
-		if slices.Contains(key, k) { // a second address, by its type, is the source
+		if slices.Contains(key, k) && k != KeyPort { // a second address, by its type, is the source
 			k, _ = sourceOf(k)
 		}
 		if typed == "ifname" && len(key) == 1 { // and so is the one before an interface
@@ -277,7 +318,7 @@ func (p *parser) key() ([]KeyField, error) {
 				key[0] = source
 			}
 		}
-		if k == "" || slices.Contains(key, k) {
+		if k == "" || slices.Contains(key, k) && (k != KeyPort || typed != "inet_service") {
 			return nil, fmt.Errorf("line %d: key field %q twice", p.peek().line, k)
 		}
 		key = append(key, k)
@@ -287,8 +328,53 @@ func (p *parser) key() ([]KeyField, error) {
 	}
 }
 
+// slotted makes the last field of a map's key a slot where it is one: the type of another address or port behind a port.
+func (m *Map) slotted() {
+	last := len(m.Key) - 1
+	if last < 1 || m.Key[last-1] != KeyPort {
+		return
+	}
+	switch m.Key[last] {
+	case KeyPort:
+		m.Key[last] = KeyPortSlot
+	case KeyIPDst, KeyIPSrc:
+		m.Key[last] = KeyIPSlot
+	case KeyIP6Dst, KeyIP6Src:
+		m.Key[last] = KeyIP6Slot
+	}
+}
+
+// slot takes a key field that is a slot, or nothing. nft prints it without the parentheses in which it wants it.
+func (p *parser) slot() (KeyField, bool) {
+	const words = 4
+	if p.at+words > len(p.tokens) {
+		return "", false
+	}
+	var w []string
+	for _, t := range p.tokens[p.at : p.at+words] {
+		w = append(w, strings.Trim(t.s, "()"))
+	}
+	proto, named := protocolOf(w[0])
+	if named = named && w[1] == "sport"; named {
+		w[0] = "th"
+	}
+	k := KeyField("(" + strings.Join(w, " ") + ")")
+	switch k {
+	case KeyPortSlot, KeyIPSlot, KeyIP6Slot:
+		if named {
+			p.implied = proto
+		}
+		p.at += words
+		return k, true
+	}
+	return "", false
+}
+
 // field takes one key field, of two words or one, or nothing.
 func (p *parser) field() (KeyField, bool) {
+	if k, ok := p.slot(); ok {
+		return k, true
+	}
 	for n := 2; n >= 1; n-- {
 		var words []string
 		for i := 0; i < n && p.tokens[min(p.at+i, len(p.tokens)-1)].kind == word; i++ {

@@ -265,9 +265,9 @@ func typeText(key []KeyField) string {
 
 func typeWord(k KeyField) string {
 	switch k {
-	case KeyIPDst, KeyIPSrc:
+	case KeyIPDst, KeyIPSrc, KeyIPSlot:
 		return "ipv4_addr"
-	case KeyIP6Dst, KeyIP6Src:
+	case KeyIP6Dst, KeyIP6Src, KeyIP6Slot:
 		return "ipv6_addr"
 	case KeyProto:
 		return "inet_proto"
@@ -297,6 +297,12 @@ func elementText(key []KeyField, e Element) string {
 			words[i] = prefixText(e.Src)
 		case KeyOut:
 			words[i] = quote(e.Out)
+		case KeyPortSlot:
+			words[i] = strconv.Itoa(int(e.Slot) << 1)
+		case KeyIPSlot:
+			words[i] = lowest(netip.IPv4Unspecified(), e.Slot).String()
+		case KeyIP6Slot:
+			words[i] = lowest(netip.IPv6Unspecified(), e.Slot).String()
 		default:
 			words[i] = e.Addr.String()
 		}
@@ -314,7 +320,7 @@ func targetText(m *Map, t Target) string {
 // Compare orders elements by protocol, port, address and source.
 func (e Element) Compare(f Element) int {
 	return cmp.Or(cmp.Compare(e.Protocol, f.Protocol), cmp.Compare(e.Port, f.Port), e.Addr.Compare(f.Addr),
-		e.Src.Addr().Compare(f.Src.Addr()), cmp.Compare(e.Src.Bits(), f.Src.Bits()), cmp.Compare(e.Out, f.Out))
+		e.Src.Addr().Compare(f.Src.Addr()), cmp.Compare(e.Src.Bits(), f.Src.Bits()), cmp.Compare(e.Out, f.Out), cmp.Compare(e.Slot, f.Slot))
 }
 
 // protocolText gives the word where /etc/protocols has the same, else the number.

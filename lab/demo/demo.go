@@ -218,8 +218,9 @@ func (d *Demo) startClient(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// What a router of the network would know: where the Services' addresses are.
+	// What a router of the network would know: where the Services' addresses are, and the first node's secondary one.
 	for prefix, node := range map[string]string{
+		"172.20.0.1/32": "172.18.0.3", "fd00:20::1/128": "fc00:f853:ccd::3",
 		"203.0.113.0/24": "172.18.0.3", "10.96.0.0/16": "172.18.0.3", "2001:db8:113::/64": "fc00:f853:ccd::3", "fd00:10:96::/112": "fc00:f853:ccd::3",
 	} {
 		if _, err := h.Exec(ctx, "ip", "route", "replace", prefix, "via", node); err != nil {

@@ -16,7 +16,7 @@ const (
 // More reasons of Case.Why.
 const (
 	whyKept     = "policy Local: the gateway router load-balances and leaves the source alone"
-	whyKeptHost = "policy Local: the gateway bridge leads the client to the host and leaves the source alone"
+	whyKeptHost = "policy Local: nft on the host leads the client to the host's endpoint and leaves the source alone"
 	whyIgnored  = "policy Local does not count for clients in the cluster; "
 	whyNoneHere = "policy Local, and the node has no endpoint"
 	whyNone     = "there is no endpoint anywhere"
@@ -52,7 +52,10 @@ func policyCases() []Case {
 		{"client", "elsewhere", c, "pod-c1", "client", whyKept},
 		{"client", "elsewhere", a, dropped, "", whyNoneHere},
 		{"client", "keeppod", b, dropped, "", whyNoneHere},
-		{"client", "keepmixed", a, "host-a|pod-a1", "client|masquerade", whyKept + "; with several endpoints, that on the host sees " + masquerade},
+		{"client", "keepmixed", a, "host-a|pod-a1", "client", whyKept + ", or " + whyKeptHost},
+		{"client", "keepmixed", "secondary node-a", "host-a|pod-a1", "client", whyKept + ", or " + whyKeptHost},
+		{"client", "keeppod", "secondary node-a", "pod-a1", "client", whyKept},
+		{"client", "keephost", "secondary node-a", "host-a", "client", whyKeptHost},
 		{"host-b", "keeppod", a, "pod-a1", "host-b", whyKept},
 		{"host-b", "keephost", a, "host-a", "host-b", whyKeptHost},
 		{"host-a", "elsewhere", a, "pod-c1", join + "node-a", whyIgnored + whyDNAT},

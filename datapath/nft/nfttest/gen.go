@@ -103,6 +103,8 @@ func element(t *rapid.T, key []nft.KeyField) nft.Element {
 		case nft.KeyOut:
 			e.Out = rapid.SampledFrom([]string{"eth1", "bond0.10", "lo"}).Draw(t, "interface")
 			e.Src = netip.PrefixFrom(e.Src.Addr(), e.Src.Addr().BitLen()) // not of a range
+		case nft.KeyPortSlot, nft.KeyIPSlot, nft.KeyIP6Slot:
+			e.Slot = uint8(rapid.IntRange(0, nft.Slots-1).Draw(t, "slot's number"))
 		case nft.KeyProto:
 			e.Protocol = protocol(t)
 		case nft.KeyPort:
@@ -125,6 +127,15 @@ func drawMap(t *rapid.T, name string) *nft.Map {
 	plain := rapid.IntRange(0, 2).Draw(t, "plain") == 0
 	if plain {
 		m.Key = []nft.KeyField{map[cluster.Family]nft.KeyField{cluster.IPv4: nft.KeyIPSrc, cluster.IPv6: nft.KeyIP6Src}[m.Family], nft.KeyOut}
+	}
+	if n := len(m.Key); !plain && n > 1 && m.Key[n-1] == nft.KeyPort {
+		slots := []nft.KeyField{"", nft.KeyPortSlot, nft.KeyIPSlot}
+		if m.Family == cluster.IPv6 {
+			slots[2] = nft.KeyIP6Slot
+		}
+		if slot := rapid.SampledFrom(slots).Draw(t, "slot"); slot != "" {
+			m.Key = append(m.Key, slot)
+		}
 	}
 	for range rapid.IntRange(0, 4).Draw(t, "elements") {
 		to := netip.AddrPortFrom(addr(t, m.Family), 0)

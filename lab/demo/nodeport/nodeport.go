@@ -46,7 +46,7 @@ func Cases() []Case {
 		router   = "the gateway router load-balances, and the pod answers to it"
 		loop     = "the gateway router sends it back to its own host, which knows it by the masquerade address"
 		kept     = "the node's own endpoints only, and nobody changes the source"
-		keptHost = "led to the host's endpoint without OVN; nobody changes the source"
+		keptHost = "the host's nft leads to its endpoint, without OVN; nobody changes the source"
 		ignored  = "the policy does not count for the node itself; "
 		podKept  = "the pod's switch load-balances; nobody changes the source"
 		more     = ". The contract lets it be masqueraded"
