@@ -14,7 +14,7 @@ func cleanupCommand() *cobra.Command {
 	c := &cobra.Command{Use: "cleanup", Short: "take everything of Hairpin off this node and give the uplink its network back", Args: cobra.NoArgs,
 		Long: "Takes everything of Hairpin off this node: flows and bridges, nft tables, routes, rules, the pods' links, the CNI plugin and the\n" +
 			"databases. The uplink gets its addresses and routes back; a bridge that the administrator made stays. It waits until the agent\n" +
-			"has ended. Open vSwitch should run; what cannot be done without it is said, and the exit code is 1.",
+			"has ended. Open vSwitch should run; what cannot be done without it is said, and the exit code is 2.",
 		RunE: func(c *cobra.Command, _ []string) error {
 			config, err := s.load(c)
 			if err != nil {

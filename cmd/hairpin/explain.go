@@ -18,7 +18,7 @@ func explainCommand() *cobra.Command {
 	var o run.ExplainOptions
 	c := &cobra.Command{
 		Use:   "explain FROM TO",
-		Short: "follow a packet through every table, and its reply; exit code 0 only if both arrive",
+		Short: "follow a packet through every table, and its reply; exit code 0 if both arrive, 1 if not, 2 after an error",
 		Long: `Follow a packet through every table, chain and logical stage of every node on its way, and its reply.
 
 FROM is pod/NAMESPACE/NAME, host/NODE, outside or outside/ADDRESS.

@@ -30,11 +30,12 @@ func main() {
 	c.SetArgs(asPlugin(os.Args))
 	err := c.ExecuteContext(ctx)
 	stop()
-	if err != nil {
-		if !errors.Is(err, run.ErrNotWell) { // it has said what is not well
-			fmt.Fprintln(os.Stderr, "hairpin:", err)
-		}
+	switch {
+	case errors.Is(err, run.ErrNotWell): // it has said what is not well
 		os.Exit(1)
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "hairpin:", err)
+		os.Exit(2)
 	}
 }
 
@@ -150,7 +151,7 @@ func planCommand() *cobra.Command {
 
 func diff() *cobra.Command {
 	var s settings
-	c := &cobra.Command{Use: "diff", Short: "read this node back and print where it differs from what it must have; exit code 0 only if nowhere", Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "diff", Short: "read this node back and print where it differs from what it must have; exit code 0 if nowhere, 1 if somewhere, 2 after an error", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			config, err := s.load(c)
 			if err != nil {

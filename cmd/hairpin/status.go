@@ -17,7 +17,7 @@ func status() *cobra.Command {
 	var o run.StatusOptions
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "tell how this node is, or all nodes: one line per part; exit code 0 only if all is well",
+		Short: "tell how this node is, or all nodes: one line per part; exit code 0 if all is well, 1 if not, 2 after an error",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			config, err := s.load(c)
