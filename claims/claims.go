@@ -111,7 +111,7 @@ const TransitTunnelKey = 16711683
 // Priorities of ovn_cluster_router's policies (egress-ip.md).
 const (
 	PolicyNodeLocal = 1004 // pod to its own node's address: through the management port
-	PolicyServices  = 1003 // pod to a cluster IP that no load balancer took: the host refuses it
+	PolicyServices  = 1003 // to a cluster IP that no load balancer took: the host refuses pods, the gateway router drops it
 	PolicyReplies   = 103  // what a pod with an egress address replies to clients outside
 	PolicyEastWest  = 102
 	PolicyByHost    = 101 // pods of other nodes, on the node that carries their address on another network

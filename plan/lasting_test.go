@@ -55,17 +55,28 @@ func TestNodePortWaysLast(t *testing.T) {
 		s.Frontends = nil
 		for _, n := range s.Nodes {
 			state, _ := plan.Node(&s, n.Name)
-			held := map[string]bool{}
+			held, dropped := map[string]bool{}, map[string]bool{}
 			for _, row := range state.NB {
-				if lb, ok := row.(*nb.LoadBalancer); ok {
-					for _, v := range lb.VIPs {
+				switch row := row.(type) {
+				case *nb.LoadBalancer:
+					for _, v := range row.VIPs {
 						held[v.Addr.Addr().String()] = true
+					}
+				case *nb.Policy:
+					if row.Action == nb.Drop && row.Router == "GR_"+n.Name {
+						dropped[row.Match] = true
 					}
 				}
 			}
 			for _, a := range []string{"169.254.169.3", "169.254.169.6", "fd69::3", "fd69::6"} {
 				if !held[a] {
 					t.Errorf("%s: without Services, the gateway router of %s does not know %s", mode, n.Name, a)
+				}
+			}
+			// Before it remembers a connection that it cannot translate, and would not later.
+			for _, m := range []string{"ip4.dst == 10.96.0.0/16", "ip4.dst == 169.254.169.6/32", "ip6.dst == fd69::6/128"} {
+				if !dropped[m] {
+					t.Errorf("%s: the gateway router of %s does not drop %s, which is no Service's: %v", mode, n.Name, m, dropped)
 				}
 			}
 		}

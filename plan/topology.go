@@ -250,6 +250,15 @@ func (z *zone) nat() {
 	}
 }
 
+// noVIP drops what the gateway router gets for a Service that it does not know, or not yet, before it remembers the connection:
+// it would not translate what follows of that one, and a UDP client that goes on sending would never be served.
+func (z *zone) noVIP(s *Stack, services netip.Prefix) {
+	z.rows.Add(&nb.Policy{
+		Router: gatewayRouter(z.Node.Name), Priority: claims.PolicyServices, Action: nb.Drop, Owner: z.owner,
+		Match: words(s.Family).match + ".dst == " + services.String(),
+	})
+}
+
 // policies lead pods to all addresses of their own host through the management port: the gateway router shares the
 // primary one, and could not deliver it. The same with what no load balancer took.
 func (z *zone) policies() {
@@ -265,7 +274,10 @@ func (z *zone) policies() {
 		s := &z.Stacks[i]
 		for _, c := range s.Services {
 			toHost(s, claims.PolicyServices, c.String())
+			z.noVIP(s, c)
 		}
+		z.noVIP(s, single(s.MasqLocal))
+		z.noVIP(s, single(s.MasqAll))
 		// The load balancers' addresses that the node switch leaves to the host, which looks at the source.
 		if set := z.set("guarded_", s.Family, z.Guarded); len(set.Addresses) > 0 {
 			z.rows.Add(set)
