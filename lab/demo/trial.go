@@ -154,8 +154,16 @@ func (w *world) exchange(conn net.Conn, send, want int) (int, error) {
 	}
 }
 
+// patience is how long a datagram's answer may take.
+func (w *world) patience() time.Duration { return w.longer(500 * time.Millisecond) }
+
 func (w *world) once(conn net.Conn, request []byte) ([]byte, error) {
-	if err := conn.SetDeadline(time.Now().Add(w.longer(500 * time.Millisecond))); err != nil {
+	return within(conn, request, w.patience())
+}
+
+// within sends a datagram and gives the answer.
+func within(conn net.Conn, request []byte, limit time.Duration) ([]byte, error) {
+	if err := conn.SetDeadline(time.Now().Add(limit)); err != nil {
 		return nil, err
 	}
 	if _, err := conn.Write(request); err != nil {

@@ -43,7 +43,7 @@ func (w *world) trace(ctx context.Context, x way, f family) (string, error) {
 		limit := w.longer(6 * time.Second)
 		mayBeSilent := w.silent(x, f, ttl)
 		if mayBeSilent {
-			limit = w.longer(time.Second / 2)
+			limit = min(w.longer(time.Second/2), 5*time.Second) // slow machines have many of these to wait for
 		}
 		hop, err := w.hop(ctx, x.from, to, f, ttl, limit)
 		if err != nil && mayBeSilent {
@@ -85,7 +85,7 @@ func (w *world) hop(ctx context.Context, from string, to netip.AddrPort, f famil
 	defer conn.Close()
 	// Machines limit how many errors they tell in a second.
 	for end := time.Now().Add(limit); ; {
-		_, err := w.once(conn, []byte("get"))
+		_, err := within(conn, []byte("get"), min(limit, w.patience()))
 		if err == nil {
 			return netip.Addr{}, nil
 		}
