@@ -60,8 +60,8 @@ type apiServerRecord struct {
 	Netns string
 }
 
-// apiServerStartTimeout is generous: a start takes 3 s on two idle cores.
-const apiServerStartTimeout = 2 * time.Minute
+// apiServerStartTimeout is generous: a start takes 3 s on two idle cores, and minutes in qemu.
+const apiServerStartTimeout = 10 * time.Minute
 
 // StartAPIServer starts a control plane and returns when it is ready: the API answers and Pods can be created in the
 // default namespace. It sets lo of Netns up. When it fails, nothing is left running, and the error has the end of the
