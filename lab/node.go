@@ -306,10 +306,14 @@ func (n *Node) WaitFor(ctx context.Context, timeout time.Duration, ok func(stdou
 			last = err.Error()
 		}
 		// Most of the machine is for what is waited for, also where the command takes seconds.
+		pause := max(20*time.Millisecond, 2*time.Since(begin))
+		if pause > 2*time.Second {
+			pause *= 3
+		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%s: wait for %s: %w; last: %s", n.name, strings.Join(args, " "), ctx.Err(), last)
-		case <-time.After(max(20*time.Millisecond, 2*time.Since(begin))):
+		case <-time.After(pause):
 		}
 	}
 }
