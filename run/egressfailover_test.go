@@ -3,6 +3,7 @@ package run_test
 import (
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"testing"
@@ -152,6 +153,14 @@ func TestEgressFailover(t *testing.T) {
 	}
 	again(t, g)
 	t.Logf("node killed: new connections failed for %v", failover(t, g).Round(time.Millisecond))
+	if err := g.Revive(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l := g.Demo().Lab()
+	asker := askAll(t, l.Host("client"), netip.MustParseAddr("172.18.0.33"))
+	cutOff(t, g, asker)
+	stranger(t, g, asker)
+	restarts(t, g, asker)
 }
 
 // BenchmarkEgressMove moves an address between two living nodes, again and again, by their label.

@@ -14,8 +14,8 @@ import (
 
 const (
 	// aheadFor is how long an agent may be ahead of the controller: when that has not moved the addresses of a node by
-	// then, it knows better.
-	aheadFor = 5 * time.Second
+	// then, it knows better. A controller may have died together with the node: its Lease must end first.
+	aheadFor = leaseDuration + 5*time.Second
 	// yieldCheck is how often who let go of an address asks whether it is his after all.
 	yieldCheck = 2 * time.Second
 	// conflictFor is how long a foreign machine with an egress address is told of.

@@ -59,11 +59,12 @@ func (r *recorder) frame(b []byte, pods []string) {
 	}
 	var src, dst netip.Addr
 	var at int
+	var protocol byte
 	switch bits.BigEndian.Uint16(b[12:]) {
 	case unix.ETH_P_IP:
-		src, dst, at = netip.AddrFrom4([4]byte(b[26:30])), netip.AddrFrom4([4]byte(b[30:34])), 14+4*int(b[14]&15)
+		src, dst, at, protocol = netip.AddrFrom4([4]byte(b[26:30])), netip.AddrFrom4([4]byte(b[30:34])), 14+4*int(b[14]&15), b[23]
 	case unix.ETH_P_IPV6:
-		src, dst, at = netip.AddrFrom16([16]byte(b[22:38])), netip.AddrFrom16([16]byte(b[38:54])), 14+40
+		src, dst, at, protocol = netip.AddrFrom16([16]byte(b[22:38])), netip.AddrFrom16([16]byte(b[38:54])), 14+40, b[20]
 	default:
 		return
 	}
@@ -87,8 +88,17 @@ func (r *recorder) frame(b []byte, pods []string) {
 	}
 	r.packets++
 	k := slot(pods[port-firstPort], f)
+	flags := byte(0)
+	if protocol == unix.IPPROTO_TCP && len(b) >= at+14 {
+		flags = b[at+13]
+	}
+	const reset = 4
+	if flags&reset != 0 {
+		return // a connection of before, which keeps its address, and of which the server asks once more
+	}
 	if !r.allowed[k][src] {
-		r.wrong = append(r.wrong, fmt.Sprintf("%s: %s is seen as %s, and may be seen as %v", r.step, k, src, slices.SortedFunc(keys(r.allowed[k]), netip.Addr.Compare)))
+		r.wrong = append(r.wrong, fmt.Sprintf("%s: %s is seen as %s, and may be seen as %v; protocol %d, TCP flags %#x",
+			r.step, k, src, slices.SortedFunc(keys(r.allowed[k]), netip.Addr.Compare), protocol, flags))
 		return
 	}
 	r.right[k]++

@@ -275,5 +275,8 @@ func clientOf(server *lab.APIServer) (kubernetes.Interface, error) {
 	return client, nil
 }
 
+// Client is the administrator's, nil with Manifests.
+func (d *Demo) Client() kubernetes.Interface { return d.client }
+
 // Lab is the lab of the demonstration.
 func (d *Demo) Lab() *lab.Lab { return d.lab }

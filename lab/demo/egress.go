@@ -80,6 +80,9 @@ func (d *Demo) StartEgress(ctx context.Context, ips ...string) (*Egress, error) 
 	return g, g.create(ctx, egressName, "podlocal", ips...)
 }
 
+// Demo is what the example runs in.
+func (g *Egress) Demo() *Demo { return g.d }
+
 // create creates an EgressIP for the pods with a label, as in the document.
 func (g *Egress) create(ctx context.Context, name, target string, ips ...string) error {
 	return g.d.post(ctx, watch.EgressIPPath(), map[string]any{
