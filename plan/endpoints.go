@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"hash/fnv"
 	"net/netip"
 	"slices"
 
@@ -71,56 +70,4 @@ func nearby(n *cluster.Node, list []cluster.Backend) func(*cluster.Backend) bool
 		return func(b *cluster.Backend) bool { return slices.Contains(b.ForZones, n.Zone) }
 	}
 	return func(*cluster.Backend) bool { return true }
-}
-
-// steady orders endpoints so that few change their place when one comes or goes. Open vSwitch keeps a client with a place
-// in the list, not with an endpoint. Each endpoint, in the order of a hash, takes the first free place of its own sequence.
-func steady(list []netip.AddrPort) []netip.AddrPort {
-	type ranked struct {
-		hash uint64
-		at   netip.AddrPort
-	}
-	order := make([]ranked, 0, len(list))
-	for _, a := range list {
-		order = append(order, ranked{hash(a), a})
-	}
-	slices.SortFunc(order, func(a, b ranked) int {
-		if a.hash != b.hash {
-			if a.hash < b.hash {
-				return -1
-			}
-			return 1
-		}
-		return a.at.Compare(b.at)
-	})
-	out := make([]netip.AddrPort, len(list))
-	for _, r := range order {
-		// Places of a list twice as long, by halves: a list that grows by one moves few of them.
-		for x := r.hash; ; x = x*6364136223846793005 + 1442695040888963407 {
-			if i := jump(x, len(out)); !out[i].IsValid() {
-				out[i] = r.at
-				break
-			}
-		}
-	}
-	return out
-}
-
-func hash(a netip.AddrPort) uint64 {
-	h := fnv.New64a()
-	b, _ := a.MarshalBinary() // cannot fail
-	_, _ = h.Write(b)
-	return h.Sum64()
-}
-
-// jump is the jump consistent hash (Lamping and Veach, 2014): when n grows by one, one key in n moves, and only to the
-// new place.
-func jump(key uint64, n int) int {
-	b, j := int64(-1), int64(0)
-	for j < int64(n) {
-		b = j
-		key = key*2862933555777941757 + 1
-		j = int64(float64(b+1) * (float64(int64(1)<<31) / float64((key>>33)+1)))
-	}
-	return int(b)
 }

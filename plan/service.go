@@ -221,8 +221,8 @@ func (b *balancer) balance(x *front, w way) {
 	// By a hash of the client's address, the same for all VIPs of the port and on every node, however long the timeout is.
 	// OVN's own affinity_timeout drops the first packet of each client, and ends at 65535 s.
 	affinity := x.Affinity > 0
-	if affinity && len(w.to) > 2 {
-		w.to = steady(w.to)
+	if affinity {
+		w.to = places(w.to)
 	}
 	row := nb.LoadBalancer{
 		Name: x.Key() + w.name, Protocol: x.Protocol, VIPs: vipsOf(w.vips, w.to),

@@ -3,6 +3,7 @@ package walk
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"hairpin/cluster"
@@ -21,6 +22,20 @@ const (
 type vip struct {
 	lb *nb.LoadBalancer
 	*nb.VIP
+}
+
+// endpoints are the backends, each once: with affinity each has many places.
+func (v *vip) endpoints() []netip.AddrPort {
+	if !v.lb.Affinity {
+		return v.Backends
+	}
+	var list []netip.AddrPort
+	for _, a := range v.Backends {
+		if !slices.Contains(list, a) {
+			list = append(list, a)
+		}
+	}
+	return list
 }
 
 type vipKey struct {
@@ -148,8 +163,8 @@ func (r *run) balance(n *node, stage, learn string, z zone, v *vip, flags router
 	if made != nil {
 		s.Entry = made.String()
 	}
-	if len(v.Backends) > 1 {
-		s.Choices = v.Backends
+	if ends := v.endpoints(); len(ends) > 1 {
+		s.Choices = ends
 	}
 	if v.lb.Options["affinity_timeout"] != "" {
 		r.step(n, learn, learned{v, to}, v.lb.Owner, "the client's endpoint is remembered, the packet dropped")

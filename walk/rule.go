@@ -77,7 +77,7 @@ func ruleText(x any) string {
 	case *flow.Flow:
 		return x.String()
 	case *vip:
-		return nb.Line(&nb.LoadBalancer{Name: x.lb.Name, Protocol: x.lb.Protocol, VIPs: []nb.VIP{*x.VIP}, Affinity: x.lb.Affinity})
+		return nb.Line(&nb.LoadBalancer{Name: x.lb.Name, Protocol: x.lb.Protocol, VIPs: []nb.VIP{{Addr: x.Addr, Backends: x.endpoints()}}, Affinity: x.lb.Affinity})
 	case learned:
 		return fmt.Sprintf("commit_lb_aff(vip = %q, backend = %q, proto = %s, timeout = %s)", x.Addr, x.to, x.lb.Protocol, x.lb.Options["affinity_timeout"])
 	case option:

@@ -184,8 +184,10 @@ func countBackends(vips string, of map[netip.Addr]int) map[netip.Addr]int {
 			continue
 		}
 		n := 0
-		if backends != "" {
-			n = 1 + strings.Count(backends, ",")
+		if backends != "" { // with session affinity, each has many places
+			list := strings.Split(backends, ",")
+			slices.Sort(list)
+			n = len(slices.Compact(list))
 		}
 		if old, ok := counts[address.Addr()]; !ok || n < old {
 			counts[address.Addr()] = n
