@@ -126,8 +126,8 @@ func newWorld(l *lab.Lab, o *objects) (*world, error) {
 	return w, nil
 }
 
-// patientSCTP makes kernels wait longer for the answers of SCTP's handshake where the machine is slow: conntrack forgets an
-// association whose next packet takes 3 s, and whose packets then come to somebody who never asked.
+// patientSCTP makes conntrack wait longer for the answers of SCTP's handshake where the machine is slow: it forgets an association
+// whose next packet takes 3 s, and that packet then comes to somebody who never asked.
 func (w *world) patientSCTP() error {
 	if !w.sctp || w.slow <= 1 {
 		return nil
@@ -135,12 +135,8 @@ func (w *world) patientSCTP() error {
 	wait := longer(3*time.Second, w.slow)
 	for _, e := range w.endpoints {
 		err := lab.Do(e.place, func() error {
-			for name, value := range map[string]int64{
-				"netfilter/nf_conntrack_sctp_timeout_cookie_wait":   int64(wait.Seconds()),
-				"netfilter/nf_conntrack_sctp_timeout_cookie_echoed": int64(wait.Seconds()),
-				"sctp/rto_initial": min(wait, time.Minute).Milliseconds(), // at most rto_max
-			} {
-				err := os.WriteFile("/proc/sys/net/"+name, fmt.Appendln(nil, value), 0o644)
+			for _, state := range []string{"cookie_wait", "cookie_echoed"} {
+				err := os.WriteFile("/proc/sys/net/netfilter/nf_conntrack_sctp_timeout_"+state, fmt.Appendln(nil, int(wait.Seconds())), 0o644)
 				if err != nil && !errors.Is(err, os.ErrNotExist) {
 					return err
 				}
