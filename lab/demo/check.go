@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"time"
 
 	"k8s.io/client-go/kubernetes"
 
@@ -46,7 +45,7 @@ func Check(ctx context.Context, c Checks) error {
 		return err
 	}
 	w.slow, w.sctp = c.Slow, probe.HasSCTP()
-	if err := w.patientSCTP(); err != nil {
+	if err := w.patientConntrack(); err != nil {
 		return err
 	}
 	fits := func(name string) bool { return c.Only == nil || c.Only.MatchString(name) }
@@ -126,18 +125,17 @@ func newWorld(l *lab.Lab, o *objects) (*world, error) {
 	return w, nil
 }
 
-// patientSCTP makes conntrack wait longer for the answers of SCTP's handshake where the machine is slow: it forgets an association
-// whose next packet takes 3 s, and that packet then comes to somebody who never asked.
-func (w *world) patientSCTP() error {
-	if !w.sctp || w.slow <= 1 {
+// patientConntrack makes conntrack wait longer where the machine is slow: it forgets an SCTP association whose next packet takes
+// 3 s, and a UDP client that is silent for 30 s, and gives another its port.
+func (w *world) patientConntrack() error {
+	if w.slow <= 1 {
 		return nil
 	}
-	wait := longer(3*time.Second, w.slow)
 	for _, e := range w.endpoints {
 		err := lab.Do(e.place, func() error {
-			for _, state := range []string{"cookie_wait", "cookie_echoed"} {
-				err := os.WriteFile("/proc/sys/net/netfilter/nf_conntrack_sctp_timeout_"+state, fmt.Appendln(nil, int(wait.Seconds())), 0o644)
-				if err != nil && !errors.Is(err, os.ErrNotExist) {
+			for state, seconds := range map[string]int{"sctp_timeout_cookie_wait": 3, "sctp_timeout_cookie_echoed": 3, "udp_timeout": 30} {
+				err := os.WriteFile("/proc/sys/net/netfilter/nf_conntrack_"+state, fmt.Appendln(nil, seconds*w.slow), 0o644)
+				if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without SCTP
 					return err
 				}
 			}
