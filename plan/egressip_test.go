@@ -120,7 +120,7 @@ func TestReadinessChangesNoPlan(t *testing.T) {
 }
 
 // BenchmarkEgressOnePod: 1 000 EgressIPs with 10 000 pods on 100 nodes; one pod changes, on the node that is planned or on
-// one whose packets it translates.
+// one whose packets it translates; and what the controller does about it.
 func BenchmarkEgressOnePod(b *testing.B) {
 	base := many(100, 1000, 10000)
 	base = decided(base, plan.Assign(base, plan.EgressRules{}))
@@ -133,20 +133,24 @@ func BenchmarkEgressOnePod(b *testing.B) {
 		}
 		timer.report(b, 1000)
 	})
-	for name, pods := range map[string]int{"here": 0, "there": 5003} {
+	changed := func(n, first int) []*cluster.Snapshot { // one pod after the other
+		next, s := make([]*cluster.Snapshot, n), base
+		for i := range next {
+			n := *s
+			n.Pods = slices.Clone(s.Pods)
+			k := (first + 100*i) % 10000
+			q := *n.Pods[k]
+			q.Labels = map[string]string{"app": fmt.Sprint("app-", i%1000)}
+			n.Pods[k] = &q
+			next[i], s = &n, &n
+		}
+		return next
+	}
+	for name, first := range map[string]int{"here": 0, "there": 5003} {
 		b.Run(name, func(b *testing.B) {
-			p, s := plan.NewPlanner(), base
-			p.Node(s, "node-000")
-			next := make([]*cluster.Snapshot, b.N)
-			for i := range next {
-				n := *s
-				n.Pods = slices.Clone(s.Pods)
-				k := (pods + 100*i) % 10000
-				q := *n.Pods[k]
-				q.Labels = map[string]string{"app": fmt.Sprint("app-", i%1000)}
-				n.Pods[k] = &q
-				next[i], s = &n, &n
-			}
+			p := plan.NewPlanner()
+			p.Node(base, "node-000")
+			next := changed(b.N, first)
 			b.ResetTimer()
 			timer := startTimer()
 			for _, s := range next {
@@ -155,6 +159,18 @@ func BenchmarkEgressOnePod(b *testing.B) {
 			timer.report(b, 20)
 		})
 	}
+	b.Run("controller", func(b *testing.B) {
+		r := plan.NewRivals()
+		r.Of(base)
+		next := changed(b.N, 0)
+		b.ResetTimer()
+		timer := startTimer()
+		for _, s := range next {
+			r.Of(s)
+			plan.Assign(s, plan.EgressRules{})
+		}
+		timer.report(b, 20)
+	})
 }
 
 // TestEgressChangesFewRows: a pod that comes changes the members of sets, where there were others.
