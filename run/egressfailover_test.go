@@ -127,9 +127,9 @@ func again(t *testing.T, g *demo.Egress) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	move(t, g, demo.EgressDies, demo.EgressStays)
+	lead(t, g, demo.EgressDies, demo.EgressStays)
 	end()
-	move(t, g, demo.EgressStays, demo.EgressDies)
+	lead(t, g, demo.EgressStays, demo.EgressDies)
 	eventually(t, 20*time.Second, "a port is used again", func() (bool, string) {
 		end, err := g.Open(port)
 		if err != nil {
@@ -138,6 +138,22 @@ func again(t *testing.T, g *demo.Egress) {
 		end()
 		return true, ""
 	})
+}
+
+// lead moves the address, and waits until the pod is led to the other node.
+func lead(t *testing.T, g *demo.Egress, from, to string) {
+	t.Helper()
+	n := g.Demo().Lab().Node("node-a")
+	ways := func() string { return sh(t, n, "ovn-nbctl lr-policy-list ovn_cluster_router | grep ' 100 '") }
+	before := ways()
+	for _, err := range []error{
+		g.Both(t.Context()), g.Label(t.Context(), from, false), g.Nodes(t.Context(), to), g.Label(t.Context(), from, true),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, 30*time.Second, "pods are led to "+to, func() (bool, string) { now := ways(); return now != before, now })
 }
 
 // TestEgressFailover: an address moves between living nodes without a failed connection, and leaves a dead one.

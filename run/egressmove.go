@@ -78,21 +78,21 @@ func bridged(s *cluster.Snapshot, node string, a netip.Addr) bool {
 	return n != nil && plan.OnBridge(n, a)
 }
 
-// ageMoves brings moves on, and tells when the next step is due. One whose old node is dead goes on: if that was an error,
-// the old one has connections that the new one does not know.
+// ageMoves brings moves on, and tells when the next step is due. One of whose nodes is dead goes on, because that may be an
+// error: then the old one has connections that the new one does not know.
 func (v *egressView) ageMoves(now time.Time, lost map[string]bool) (again time.Duration) {
 	for a, m := range v.moves {
 		age := now.Sub(m.begun)
 		switch {
-		case age >= moveEnds || lost[m.To]:
+		case age >= moveEnds:
 			delete(v.moves, a)
 			v.stale = true
-		case m.led || age >= moveLeads || v.gone(m, lost):
+		case m.led || age >= moveLeads && !lost[m.To] || v.gone(m, lost):
 			v.stale = v.stale || !m.led
 			m.led = true
 			again = sooner(again, moveEnds-age)
 		default:
-			again = sooner(again, min(moveLeads-age, moveLeads/20)) // the old one may die meanwhile
+			again = sooner(again, moveLeads/20) // the old one may die meanwhile
 		}
 	}
 	return again
@@ -122,12 +122,17 @@ func (v *egressView) withMoves(e *cluster.EgressIP, items []cluster.Assignment) 
 	list = slices.Clone(items)
 	for i, a := range list {
 		m := v.moves[a.Address]
-		if m == nil || m.owner != e.Owner || m.To != a.Node {
+		if m == nil || m.owner != e.Owner || a.Node == m.From {
 			continue
 		}
-		moving = append(moving, m.Move)
-		if !m.led {
-			list[i].Node = m.From
+		switch {
+		case a.Node == m.To:
+			moving = append(moving, m.Move)
+			if !m.led {
+				list[i].Node = m.From
+			}
+		case m.From == v.node: // the new one has died, and yet another has it
+			moving = append(moving, cluster.Move{Address: a.Address, From: m.From, To: a.Node})
 		}
 	}
 	return list, moving

@@ -209,6 +209,16 @@ func TestEgressMoves(t *testing.T) {
 	s.is(time.Millisecond, drained, first2)
 	s.lose("b")
 	s.is(time.Millisecond, drained, first+" c, "+first+" b>c")
+	drained.Nodes[2].Egress.Assignable = false // b alone may have it
+	for _, node := range []string{"a", "c"} {  // the new one seems to be dead: the old one goes on
+		s = newSeen(t, node)
+		s.is(0, before, first+" a")
+		s.is(0, drained, first+" a, "+first+" a>b")
+		s.lose("b")
+		s.is(moveLeads, drained, first+" a, "+first+" a>b")
+		s.lose()
+		s.is(0, drained, first2)
+	}
 	s = newSeen(t, "c")
 	s.is(0, before, first+" a")
 	s.is(0, after, first+" a, "+first+" a>b")
