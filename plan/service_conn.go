@@ -43,7 +43,12 @@ func (b *balancer) connections(x *front) {
 	if needsStandIn(x.Frontend) {
 		b.conns[all], b.conns[own] = t, t
 	}
-	t.Steps = sortedPorts([]netip.AddrPort{netip.AddrPortFrom(x.ClusterIP, x.Port), all, own}) // whatever the policies are now
+	// Whatever the policies are now, and if it had no NodePort before.
+	before := numbered(x.Frontend)
+	t.Steps = sortedPorts([]netip.AddrPort{
+		netip.AddrPortFrom(x.ClusterIP, x.Port), all, own,
+		netip.AddrPortFrom(x.stack.MasqAll, before), netip.AddrPortFrom(x.stack.MasqLocal, before),
+	})
 	for _, v := range vips {
 		b.conns[v] = t
 	}

@@ -186,6 +186,11 @@ func standIn(f *cluster.Frontend) uint16 {
 	if f.NodePort != 0 {
 		return f.NodePort
 	}
+	return numbered(f)
+}
+
+// numbered is the number by hash, also of a Frontend that has a NodePort now.
+func numbered(f *cluster.Frontend) uint16 {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(f.Key()))
 	return uint16(heldPort + 1 + h.Sum32()%29998)

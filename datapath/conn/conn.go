@@ -57,12 +57,26 @@ func Diff(want, have State) Delta {
 			for _, to := range list {
 				if !w.allows(to) {
 					d.Dead = append(d.Dead, Pair{vip, to})
+				} else if _, known := want[to]; !known && slices.Contains(w.Steps, to) {
+					d.Dead = append(d.Dead, w.formerly(vip, to, have[to].Live)...)
 				}
 			}
 		}
 	}
 	slices.SortFunc(d.Dead, Pair.Compare)
+	d.Dead = slices.Compact(d.Dead)
 	return d
+}
+
+// formerly gives the entries that must go by a step that no new connection takes: it is known only by where it leads.
+func (t *Targets) formerly(vip, step netip.AddrPort, ends []netip.AddrPort) []Pair {
+	var dead []Pair
+	for _, end := range ends {
+		if !slices.Contains(t.Live, end) {
+			dead = append(dead, Pair{step, end}, Pair{vip, step})
+		}
+	}
+	return dead
 }
 
 // Since adds to Back what is wanted now and was not before: a Service may have been there earlier, with other endpoints.

@@ -57,6 +57,18 @@ func TestDiff(t *testing.T) {
 	}
 }
 
+// A step that new connections do not take any more leads old ones on, as long as it leads to who serves.
+func TestFormerStep(t *testing.T) {
+	at := netip.MustParseAddrPort
+	want := conn.State{at(port): {Live: list(b), Steps: list(vip)}}
+	for end, dead := range map[string]int{b: 0, a: 2} {
+		have := conn.State{at(port): {Live: list(vip)}, at(vip): {Live: list(end)}}
+		if d := conn.Diff(want, have); len(d.Dead) != dead {
+			t.Errorf("by a former step to %s: %+v", end, d)
+		}
+	}
+}
+
 func TestParseReadsWhatPrintWrote(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		addr := rapid.Custom(func(t *rapid.T) netip.AddrPort {
