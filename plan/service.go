@@ -144,9 +144,11 @@ func (b *balancer) outside(x *front, name string, vips []netip.AddrPort) {
 		} else {
 			open = append(open, v)
 		}
-		if !b.hostRouted() && len(x.ownHost) == 0 && (name == wayExternal || v.Addr() == x.stack.Address.Addr()) {
+		if !b.hostRouted() && (name == wayExternal || v.Addr() == x.stack.Address.Addr()) {
 			wire = append(wire, v)
-			b.wire.frontend(x, v)
+			if len(x.ownHost) == 0 { // else new clients are the host's
+				b.wire.frontend(x, v)
+			}
 		}
 	}
 	pods := way{name: name, vips: open, to: x.cluster, group: groupSwitch, quiet: true}

@@ -15,9 +15,8 @@ const (
 )
 
 // frontend leads what comes from the wire to an address of a Service to the gateway router, and remembers the connection
-// as OVN's: so replies and ICMP errors need no flow of their own. Under policy Cluster there is no lookup before: a packet
-// for an endpoint on this host has seven recirculations before it, and the userspace datapath allows eight. Under policy
-// Local there is one: connections may be the host's, which it led to an endpoint of its own, or to a pod while it had one.
+// as OVN's: so replies and ICMP errors need no flow of their own. Conntrack is asked before: a connection may be the host's,
+// which led it to an endpoint of its own, or to a pod while it had one, under policy Local.
 func (b *bridge) frontend(x *front, vip netip.AddrPort) {
 	m := flow.Match{Protocol: words(x.Family).l4[x.Protocol], Dst: single(vip.Addr()), DstPort: vip.Port()}
 	actions := []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkOVN}, flow.Output{Port: b.ovn}}
@@ -33,11 +32,12 @@ func (b *bridge) frontend(x *front, vip netip.AddrPort) {
 	b.fromWireTo(x, m, prioBarred, prioBarredTracked, flow.Drop{})
 }
 
-// fromWireTo adds a flow for packets, and one for those that come by conntrack: fragments too, which have no ports before
-// they are reassembled.
+// fromWireTo adds a flow for packets that come by conntrack. On the userspace datapath, packets that may go to an endpoint on
+// this host have one at once as well: there are seven recirculations before them without conntrack, and eight are too many.
 func (b *bridge) fromWireTo(x *front, m flow.Match, priority, tracked uint16, actions ...flow.Action) {
 	b.add(claims.TableWire, tracked, m, slices.Clone(actions)...)
-	if x.ExternalLocal {
+	mine := func(a netip.AddrPort) bool { return x.isHost(a.Addr()) }
+	if !b.env.Node.Gateway.Userspace || x.ExternalLocal || !slices.ContainsFunc(x.cluster, mine) {
 		return
 	}
 	m.InPort, m.EthDst = b.uplink, b.mac
