@@ -27,20 +27,23 @@ func (c *churn) keep(ctx context.Context) {
 	} {
 		first(&v)
 		c.write(ctx, s, v)
+		time.Sleep(caching)
 		list := c.open(ctx, s)
 		for _, f := range []func(*version){
 			func(v *version) { v.etp = !v.etp },
 			func(v *version) { v.itp = !v.itp },
 			func(v *version) { v.affinity = 10800 - v.affinity },
-			func(v *version) { v.port = 161 - v.port },
-			func(v *version) { v.kind, v.external = "NodePort", false },
 			func(v *version) { everybody(v, func(i int) state { return state(i % 2) }) }, // every other one terminates
 			func(v *version) { everybody(v, func(i int) state { return terminating }) },
+			func(v *version) { v.port = 161 - v.port },
+			func(v *version) { v.kind, v.external = "NodePort", false },
 		} {
 			f(&v)
 			c.write(ctx, s, v)
 			c.alive(list)
 		}
+		time.Sleep(caching) // the last change is everywhere
+		c.alive(list)
 		for _, h := range list {
 			_ = h.conn.Close()
 		}
@@ -69,7 +72,6 @@ func (c *churn) write(ctx context.Context, s *service, v version) {
 		}
 	}
 	c.rest(ctx)
-	time.Sleep(caching)
 }
 
 // open opens one connection of each kind.
@@ -86,7 +88,7 @@ func (c *churn) open(ctx context.Context, s *service) []*held {
 						continue
 					}
 					for _, protocol := range []string{"tcp", "udp"} {
-						h := &held{protocol: protocol, from: from, s: s, w: w, family: family, oldest: oldest, begin: time.Now(), to: w.to(v).String()}
+						h := &held{protocol: protocol, from: from, s: s, w: w, family: family, oldest: oldest, begin: time.Now(), to: w.to(v).String(), bridged: w.remote && c.mode(w.node) == "shared"}
 						err := h.open(ctx)
 						mu.Lock()
 						if err == nil {

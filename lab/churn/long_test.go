@@ -26,7 +26,7 @@ func (c *churn) long(ctx context.Context, r *rand.Rand) {
 			time.Sleep(time.Millisecond)
 			continue // another one, at rest
 		}
-		h := held{protocol: protocol, from: from, s: s, w: w, family: family, oldest: oldest, begin: time.Now(), to: w.to(v).String()}
+		h := held{protocol: protocol, from: from, s: s, w: w, family: family, oldest: oldest, begin: time.Now(), to: w.to(v).String(), bridged: w.remote && c.mode(w.node) == "shared"}
 		if err := h.open(ctx); err != nil {
 			continue // that is for others to judge
 		}
@@ -49,6 +49,7 @@ type held struct {
 	begin    time.Time
 	to       string
 	over     bool
+	bridged  bool // from outside to a node in mode shared
 }
 
 func (h *held) open(ctx context.Context) error {
@@ -144,7 +145,18 @@ func (h *held) alive() error {
 
 // must tells whether the connection has to live, by all versions that it may have met.
 func (h *held) must() bool {
+	nodePort, local := false, false
 	for _, v := range h.s.since(h.oldest) {
+		// On the userspace datapath, the gateway bridge cannot ask conntrack whose connection it is (docs/services.md).
+		mine := func(e endpoint) bool { return e.at.host && e.at.node == h.w.node && e.state != unready }
+		if local = local || v.etp; h.bridged && local && !v.etp && slices.ContainsFunc(v.endpoints[h.family], mine) {
+			return false
+		}
+		// Hosts lead external IPs to what stands in for them, by the NodePort if there is one (docs/services.md).
+		if h.protocol == "udp" && h.w.kind == "external IP" && nodePort && v.kind == "ClusterIP" {
+			return false
+		}
+		nodePort = v.kind != "ClusterIP"
 		if !v.there || h.w.to(v).String() != h.to || h.w.expect(v, h.from, h.family).none || h.w.kind == "balancer" && v.ranges > 0 {
 			return false
 		}

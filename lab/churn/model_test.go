@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -164,6 +165,13 @@ type way struct {
 
 func (w way) nodePort() bool {
 	return w.kind == "node port" || w.kind == "localhost" || w.kind == "second address"
+}
+
+// mode is a node's gateway mode.
+func (c *churn) mode(node string) string {
+	modes := strings.Split(*churnMode, ",")
+	i := slices.IndexFunc(c.nodes, func(n *lab.Node) bool { return n.Name() == node })
+	return modes[max(0, i)%len(modes)]
 }
 
 // answer is what a client may expect of one version.

@@ -15,9 +15,14 @@ import (
 )
 
 // portCounter gives source ports in turn: the kernel would take one again while a conntrack still remembers its last use.
-type portCounter struct{ n atomic.Uint32 }
+// Each place has ports of its own: where pods leave with their host's address, the userspace datapath does not see that one
+// of them has the port of another, or of the host (docs/datapaths.md).
+type portCounter struct {
+	place int
+	n     atomic.Uint32
+}
 
-func (c *portCounter) next() uint16 { return uint16(33000 + c.n.Add(1)%27000) }
+func (c *portCounter) next() uint16 { return uint16(33000 + 2700*c.place + int(c.n.Add(1)%2700)) }
 
 // How long a client waits: for an answer that must come, on a machine that may be busy; and for one that must not.
 const (
