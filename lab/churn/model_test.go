@@ -163,10 +163,6 @@ type way struct {
 	to     func(v version) netip.AddrPort
 }
 
-func (w way) nodePort() bool {
-	return w.kind == "node port" || w.kind == "localhost" || w.kind == "second address"
-}
-
 // mode is a node's gateway mode.
 func (c *churn) mode(node string) string {
 	modes := strings.Split(*churnMode, ",")
