@@ -169,6 +169,10 @@ func within(conn net.Conn, request []byte, limit time.Duration) ([]byte, error) 
 	if _, err := conn.Write(request); err != nil {
 		return nil, err
 	}
+	return receive(conn)
+}
+
+func receive(conn net.Conn) ([]byte, error) {
 	buf := make([]byte, 65536)
 	n, err := conn.Read(buf)
 	return buf[:n], err
