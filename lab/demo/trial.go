@@ -20,9 +20,9 @@ import (
 type Trial struct {
 	Name string
 	// Userspace says what Open vSwitch's userspace datapath does instead; empty = the same as the kernel's, which is the
-	// reference. Shared says the same of gateway mode shared.
-	Userspace, Shared string
-	try               func(ctx context.Context, w *world) (note string, err error)
+	// reference. Shared says the same of gateway mode shared, and Kernel of Debian's kernel 6.1, with which the kernel datapath is tried.
+	Userspace, Shared, Kernel string
+	try                       func(ctx context.Context, w *world) (note string, err error)
 }
 
 type trialResult struct {
@@ -63,6 +63,8 @@ func (w *world) exception(x Trial) string {
 	switch {
 	case w.userspace && x.Userspace != "":
 		return x.Userspace
+	case !w.userspace && x.Kernel != "":
+		return x.Kernel
 	case w.shared:
 		return x.Shared
 	}

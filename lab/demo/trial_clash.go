@@ -26,12 +26,16 @@ type clash struct {
 	name    string
 	by      string // who answers
 	members []member
-	// userspace: see Trial.Userspace.
-	userspace string
+	// userspace: see Trial.Userspace. kernelTCP6: Trial.Kernel, of TCP over IPv6.
+	userspace, kernelTCP6 string
 }
 
 // userspaceClash is why one clash is not resolved on the userspace datapath.
 const userspaceClash = "OVN does not see which ports the host has, as it does on the kernel datapath; pods have ports of their own"
+
+// kernelDemux is what Linux 6.1 does with an IPv6 answer whose port was translated because of a clash: it looks for the socket
+// before it translates the address back, and finds that of the other connection. For IPv4 it looks once more.
+const kernelDemux = "for IPv6, Linux 6.1 gives the second connection's answers to the first, which has the same port"
 
 // clients are the first addresses of the outside client.
 func clients(to, path string) []member {
@@ -47,7 +51,7 @@ func clashes() []clash {
 		{name: "clients and the host, of another host", by: "host-b", members: append(clients("hostother", a), member{way: way{"host-a", "host-b", "direct"}}), userspace: userspaceClash},
 		{name: "clients and the host, of a pod", by: "pod-a1", members: append(clients("podlocal", a), member{way: way{"host-a", "podlocal", "ClusterIP"}})},
 		{name: "one client by two addresses", by: "pod-a1", members: append(clients("podlocal", a)[:1], clients("podlocal", "ClusterIP")[:1]...)},
-		{name: "the host by three addresses", by: "pod-a1", members: []member{{way: way{"host-a", "podlocal", "ClusterIP"}}, {way: way{"host-a", "podlocal", a}}, {way: way{"host-a", "podlocal", "localhost"}}}},
+		{name: "the host by three addresses", by: "pod-a1", members: []member{{way: way{"host-a", "podlocal", "ClusterIP"}}, {way: way{"host-a", "podlocal", a}}, {way: way{"host-a", "podlocal", "localhost"}}}, kernelTCP6: kernelDemux},
 		{name: "pods and the host, of another host", by: "host-b", members: []member{{way: way{"pod-a1", "host-b", "direct"}}, {way: way{"pod-a2", "host-b", "direct"}}, {way: way{"host-a", "host-b", "direct"}}}},
 		{name: "pods and the host, of a client", by: "client", members: []member{{way: way{"pod-a1", "client", "direct"}}, {way: way{"pod-a2", "client", "direct"}}, {way: way{"host-a", "client", "direct"}}}},
 	}
@@ -61,9 +65,13 @@ func clashTrials() []Trial {
 			for _, f := range families() {
 				port++
 				at := port
-				list = append(list, Trial{Name: "clash " + x.name + " " + protocol + f.name, Userspace: x.userspace, try: func(ctx context.Context, w *world) (string, error) {
+				t := Trial{Name: "clash " + x.name + " " + protocol + f.name, Userspace: x.userspace, try: func(ctx context.Context, w *world) (string, error) {
 					return w.clash(ctx, x, protocol, f, at)
-				}})
+				}}
+				if protocol == "tcp" && f.name == "6" {
+					t.Kernel = x.kernelTCP6
+				}
+				list = append(list, t)
 			}
 		}
 	}

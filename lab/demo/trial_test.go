@@ -63,6 +63,9 @@ func exceptions() string {
 		add("userspace datapath", x.Userspace, x.Name)
 	}
 	for _, x := range Trials() {
+		add("Debian's kernel 6.1", x.Kernel, x.Name)
+	}
+	for _, x := range Trials() {
 		add("mode shared", x.Shared, x.Name)
 	}
 	var b strings.Builder
