@@ -114,6 +114,9 @@ func judge(w way, from *place, family int, to netip.AddrPort, versions []version
 		refused, dropped, must = refused || a.refused, dropped || a.dropped, must && len(a.by) > 0
 		by = append(by, a.by...)
 	}
+	if len(versions) > 1 && !from.host && slices.Contains(by, from.Name()) {
+		must = false // a pod that reaches itself loses the connection when it is not chosen any more (docs/services.md)
+	}
 	switch {
 	case got.Error == "" && slices.Contains(by, got.Name):
 		return ""
