@@ -35,12 +35,12 @@ func (a *agent) egressReport() []EgressReport {
 			r := EgressReport{EgressIP: e.Owner.Name, Address: x.String(), Node: nodeOf(e, x)}
 			m := slices.IndexFunc(e.Moving, func(m cluster.Move) bool { return m.Address == x })
 			switch status := nodeOf(said, x); {
-			case m >= 0:
-				r.Why = fmt.Sprintf("moves from %s to %s", e.Moving[m].From, e.Moving[m].To)
 			case r.Node == "":
 				r.Why = whyNot(e, x.String())
 			case r.Node != status:
-				r.Why = "the status still says " + status
+				r.Why = "the status still says " + cmp.Or(status, "nobody")
+			case m >= 0:
+				r.Why = fmt.Sprintf("moves from %s to %s", e.Moving[m].From, e.Moving[m].To)
 			}
 			list = append(list, r)
 		}

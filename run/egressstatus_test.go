@@ -2,7 +2,6 @@ package run
 
 import (
 	"bytes"
-	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,9 +28,9 @@ e         172.18.0.44  -     every node that 172.18.0.44 fits carries another ad
 		t.Errorf("%s", out.String())
 	}
 	s.lose("a")
-	s.is(0, base, first+" b, "+second+" c")
+	s.is(0, base, first+" b, "+second+" c, "+first+" a>b")
 	a.snapshot = s.out
-	if r := a.egressReport(); len(r) != 2 || r[0].Node != "b" || !strings.Contains(r[0].Why, "still says a") {
+	if r := a.egressReport(); len(r) != 2 || r[0].Node != "b" || r[0].Why != "the status still says a" || r[1].Why != "the status still says nobody" {
 		t.Error(r)
 	}
 }
