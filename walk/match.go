@@ -42,8 +42,6 @@ type (
 	}
 	isReply   struct{} // ct.rpl
 	skipFlag  bool     // flags.skip_snat_for_lb
-	isInvalid struct{} // ct.inv
-	isSYN     struct{} // tcp.flags: SYN without ACK
 	pktMark   uint32
 	addressIn struct {
 		dst      bool
@@ -82,8 +80,6 @@ func (e portIs) holds(m *matched) bool {
 func (e ctBit) holds(m *matched) bool { return m.ctMark&e.bit != 0 == e.set }
 
 func (isReply) holds(m *matched) bool { return m.reply }
-func (isInvalid) holds(*matched) bool { return false } // no walk has such packets
-func (isSYN) holds(m *matched) bool   { return m.p.Protocol == cluster.TCP && !m.reply }
 
 func (e skipFlag) holds(m *matched) bool { return m.skip == bool(e) }
 
@@ -243,8 +239,6 @@ func (p *matchParser) comparison() (expression, error) {
 		return all{}, nil
 	case "ct.rpl":
 		return isReply{}, nil
-	case "ct.inv":
-		return isInvalid{}, nil
 	case "ip":
 		return isFamily(0), nil
 	case "ip4":
@@ -327,8 +321,6 @@ func (p *matchParser) constant(field, w string) (expression, error) {
 		return portIs{field == "outport", name}, nil
 	case ctMarks(field) != 0 && (w == "0" || w == "1"):
 		return ctBit{ctMarks(field), w == "1"}, nil
-	case field == "tcp.flags" && w == "0x2/0x12":
-		return isSYN{}, nil
 	case field == "flags.skip_snat_for_lb" && (w == "0" || w == "1"):
 		return skipFlag(w == "1"), nil
 	case field == "pkt.mark":
