@@ -194,9 +194,9 @@ func (b *bridge) fromWire(s *Stack) {
 		b.add(claims.TableWire, prioKnown, flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkOVN}, flow.Output{Port: b.ovn})
 		b.add(claims.TableWire, prioKnown, flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
 	}
-	// A connection that ended where this node did not see it, when an egress address was elsewhere, stays here in conntrack. Of
-	// another one between the same two ports, userspace conntrack calls all packets invalid, and translates them nonetheless;
-	// the kernel's learns, and remembers no mark with what it calls invalid.
+	// What conntrack calls invalid of a connection of OVN's is OVN's all the same, not the host's, which would end it. It is so on
+	// the userspace datapath: after a loss, and where a connection ended unseen and another one has its ports, as when an egress
+	// address was elsewhere meanwhile. The kernel's learns, and remembers no mark with what it calls invalid.
 	b.add(claims.TableWire, prioKnown, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTInv | flow.CTTrk}, CTMark: claims.CTMarkOVN},
 		flow.Output{Port: b.ovn})
 	// New connections that are not to a NodePort are the host's. Committed here, in their own direction: the host's

@@ -112,10 +112,11 @@ func (a *agent) patience() time.Duration {
 // keepWaiting sets again what makes the next start of ovs-vswitchd or of ovn-controller wait, when somebody has removed
 // it, as scripts do that restart Open vSwitch, or when it must be longer.
 func (a *agent) keepWaiting(ctx context.Context) time.Duration {
-	if !a.synced || a.targets.bridge.Keeps(a.patience()) {
+	patience := a.patience()
+	if !a.synced || a.targets.bridge.Keeps(patience) {
 		return 0
 	}
-	if err := a.targets.bridge.Keep(ctx, a.patience()); err != nil {
+	if err := a.targets.bridge.Keep(ctx, patience); err != nil {
 		a.log.Warn("let the next start of Open vSwitch wait", "error", err)
 	}
 	return lastPause // it may be too early for all of it

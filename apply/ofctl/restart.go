@@ -97,12 +97,11 @@ func (t *Target) Restarted(ctx context.Context) (bool, error) {
 }
 
 // Release lets an ovs-vswitchd forward packets that was started with flow-restore-wait, once addresses and flows are
-// back. With keep the key is set again at once, so that the next ovs-vswitchd will wait too; and the next ovn-controller
-// will leave the flows alone for that time, which is 0 when nothing is to be kept.
+// back. Unless patience is 0, what Keep sets is set at once, so that the next ovs-vswitchd will wait too.
 //
 // Who keeps the key takes care that somebody calls Release after each start of ovs-vswitchd: until then no bridge of
 // the node forwards anything.
-func (t *Target) Release(ctx context.Context, keep time.Duration) error {
+func (t *Target) Release(ctx context.Context, patience time.Duration) error {
 	life, err := t.Incarnation()
 	if err != nil {
 		return err
@@ -111,8 +110,8 @@ func (t *Target) Release(ctx context.Context, keep time.Duration) error {
 		return err
 	}
 	ops := keyOps("Open_vSwitch", "", map[string]string{keyRestored: life}, nil)
-	if keep > 0 {
-		ops = slices.Concat(ops, t.keepOps(ctx, keep))
+	if patience > 0 {
+		ops = slices.Concat(ops, t.keepOps(ctx, patience))
 	}
 	if _, err := t.db.Transact(ctx, ops...); err != nil {
 		return fmt.Errorf("note that Open vSwitch is restored: %w", err)

@@ -213,7 +213,6 @@ func (g *Egress) Revive(ctx context.Context) error {
 type Connection struct {
 	Begun time.Time
 	Took  time.Duration
-	Port  uint16     // of the pod
 	Saw   netip.Addr // as whom the server saw the pod
 	Error string
 }
@@ -237,7 +236,7 @@ func (g *Egress) Connect(ctx context.Context, every, timeout time.Duration) (sto
 			wg.Go(func() {
 				c := Connection{Begun: time.Now()}
 				a := lab.Get(context.WithoutCancel(ctx), g.pod, probe.Request{Protocol: "tcp", To: g.to, Timeout: timeout})
-				c.Took, c.Port, c.Saw, c.Error = time.Since(c.Begun), a.Client.Port(), a.Saw.Addr(), a.Error
+				c.Took, c.Saw, c.Error = time.Since(c.Begun), a.Saw.Addr(), a.Error
 				mu.Lock()
 				all = append(all, c)
 				mu.Unlock()
