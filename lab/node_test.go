@@ -64,6 +64,26 @@ func TestNode(t *testing.T) {
 	}
 }
 
+// A link that was down has its addresses and routes again: ovs-vswitchd sets the bridge down and up for its MAC address, perhaps
+// after it was configured.
+func TestLinkFalls(t *testing.T) {
+	n := StartNode(t, NodeConfig{Daemons: []string{OVSDB, VSwitchd}})
+	for range 3 {
+		if _, err := n.Exec(t.Context(), "sh", "-c", "ip link set br-ex down && ip link set br-ex up"); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.waitForAddresses(t.Context(), GatewayBridge); err != nil {
+			t.Fatal(err)
+		}
+		for _, family := range []string{"-4", "-6"} {
+			there := func(out string) bool { return strings.Contains(out, "dev br-ex") }
+			if err := n.WaitFor(t.Context(), 10*time.Second, there, "ip", family, "route", "show", "default"); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
 // Every daemon can be killed either way and started again, and the node works again within 3 s.
 func TestDaemonsRestart(t *testing.T) {
 	ctx := t.Context()
