@@ -93,11 +93,13 @@ check: ## gofmt, go vet, staticcheck, go mod tidy
 	$(GO) tool staticcheck ./...
 	$(GO) mod tidy -diff
 
-# What to measure: change, create or traffic beside kube-proxy, or go: the packages' own benchmarks. Empty is everything.
-BENCH ?=
-bench: setup build image ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic, ARGS="--services 100"), and the packages (BENCH=go)
-	@[ "$(BENCH)" = go ] || $(LAB) bench $(if $(BENCH),--only $(BENCH)) $(ARGS)
-	@[ -n "$(filter-out go,$(BENCH))" ] || $(GO) test -timeout 30m -p 1 -run '^$$' -bench . -benchtime 1x ./...
+# What to measure: change, create or traffic beside kube-proxy; kernel: traffic through the real openvswitch module, in qemu; go: the
+# packages' own benchmarks. Empty is everything.
+BENCH ?= change create traffic kernel go
+bench: setup build image ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic|kernel|go, ARGS="--services 100")
+	@for part in $(filter change create traffic,$(BENCH)); do $(LAB) bench --only $$part $(ARGS) || exit 1; done
+	@[ -z "$(filter kernel,$(BENCH))" ] || { $(LAB) bench --build && lab/kernel.sh -t 7200 $(LAB) bench --only traffic --services 10 --slow 30; }
+	@[ -z "$(filter go,$(BENCH))" ] || $(GO) test -timeout 30m -p 1 -run '^$$' -bench . -benchtime 1x ./...
 
 compare: setup image ## every case of the matrix: packets, conntrack, ovn-trace and ofproto/trace against the walk (MODE=local)
 	$(GO) test ./lab/demo -run 'Compare$$' -count 1 -timeout 30m -compare $(MODE)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"hairpin/lab/bench"
@@ -8,10 +10,15 @@ import (
 
 func benchmark(name *string, slow *int) *cobra.Command {
 	var opt bench.Options
+	var only bool
 	c := &cobra.Command{Use: "bench", Short: "measure Hairpin beside kube-proxy in nftables mode", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			if c.Flags().Changed("lab") {
 				opt.Name = *name
+			}
+			if only {
+				_, _, err := bench.Build(c.Context(), func(line string) { fmt.Fprintln(c.OutOrStdout(), line) })
+				return err
 			}
 			opt.Slow, opt.Out = *slow, c.OutOrStdout()
 			if opt.Hairpin, err = findHairpin(c.Context(), opt.Hairpin); err != nil {
@@ -20,6 +27,7 @@ func benchmark(name *string, slow *int) *cobra.Command {
 			return bench.Run(c.Context(), opt)
 		}}
 	c.Flags().StringSliceVar(&opt.Only, "only", nil, "what to measure: change, create, traffic; empty = everything")
+	c.Flags().BoolVar(&only, "build", false, "only build the API server and kube-proxy, which are kept")
 	c.Flags().StringVar(&opt.Side, "side", "", "hairpin or kube-proxy alone; empty = both")
 	c.Flags().IntSliceVar(&opt.Sizes, "services", []int{100, 1000, 10000}, "numbers of Services, ascending")
 	c.Flags().IntVar(&opt.Rounds, "rounds", 50, "how many endpoints to change for each number")

@@ -105,17 +105,24 @@ func (w *world) say(format string, args ...any) {
 	fmt.Fprintf(w.opt.Out, "%6.1f s  %s\n", time.Since(w.begin).Seconds(), fmt.Sprintf(format, args...))
 }
 
+// Build builds the API server and kube-proxy, which are kept, and starts nothing: who measures in a machine that is too slow to build
+// them, or cannot write, has it done before.
+func Build(ctx context.Context, progress func(string)) (server, proxy string, err error) {
+	if server, err = lab.BuildKube(ctx, image.DefaultDir, progress); err != nil {
+		return "", "", err
+	}
+	proxy, err = lab.BuildKubeProxy(ctx, image.DefaultDir, progress)
+	return server, proxy, err
+}
+
 // start starts all that both sides need.
 func (w *world) start(ctx context.Context) error {
-	var binary string
 	progress := func(line string) { w.say("%s", line) }
-	var err error
-	if binary, err = lab.BuildKube(ctx, image.DefaultDir, progress); err != nil {
+	binary, proxy, err := Build(ctx, progress)
+	if err != nil {
 		return err
 	}
-	if w.kube, err = lab.BuildKubeProxy(ctx, image.DefaultDir, progress); err != nil {
-		return err
-	}
+	w.kube = proxy
 	if w.lab, err = lab.New(ctx, lab.Config{Name: w.opt.Name, DieWithCaller: true, Progress: progress}); err != nil {
 		return err
 	}

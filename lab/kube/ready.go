@@ -10,8 +10,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// startTimeout bounds each of the two waits of a start, on a busy machine.
-const startTimeout = 60 * time.Second
+// startTimeout bounds each of the two waits of a start. They take seconds; minutes in qemu, where the traffic of the kernel datapath is
+// measured.
+const startTimeout = 10 * time.Minute
 
 // waitServer waits until the API server's /readyz answers 200, and returns the administrator's client.
 func waitServer(ctx context.Context, kubeconfig string, failed <-chan error) (kubernetes.Interface, error) {
