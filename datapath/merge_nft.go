@@ -12,7 +12,7 @@ import (
 // mergeNFT merges tables chain by chain, and maps and sets element by element.
 func mergeNFT(c *conflicts, parts []State) nft.State {
 	var out nft.State
-	for _, f := range []nft.Family{nft.Inet, nft.Netdev} {
+	for _, f := range nft.Families() {
 		var tables []*nft.Table
 		for _, p := range parts {
 			if t := p.NFT[f]; t != nil {

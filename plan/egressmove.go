@@ -28,43 +28,100 @@ func (e *Env) inHand(x *cluster.EgressIP, f cluster.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// WithMoves adds what a node's bridge does about addresses that move between two living nodes. Both translate. The new one
+// WithMoves adds what a node does about addresses that move between two living nodes. Both translate. The new one
 // alone answers for the address, so it hears the replies to connections that the old one has translated, and knows
 // nothing of them: it sends them on to the old one, which sends nothing back.
 func WithMoves(state datapath.State, s *cluster.Snapshot, node string) datapath.State {
 	own := s.Node(node)
 	var b *bridge
+	var h *hostMoves
 	for _, e := range s.EgressIPs {
 		for _, m := range e.Moving {
-			if m.From != node && m.To != node || own == nil || !OnBridge(own, m.Address) {
+			if m.From != node && m.To != node || own == nil {
 				continue
 			}
-			if b == nil {
-				b = newBridge(&Env{Node: own}, claims.FeatureGateway)
-				b.flows = maps.Clone(state.Bridge.Flows)
+			here, ok := wireOf(own, &s.Config, m.Address)
+			from, known := wireEnd{}, false
+			if n := s.Node(m.From); n != nil {
+				from, known = wireOf(n, &s.Config, m.Address)
 			}
-			b.owner = e.Owner
-			if m.From == node {
-				b.mute(m.Address)
-			} else if from := s.Node(m.From); from != nil {
-				b.sendOn(m.Address, from.Gateway.MAC)
+			switch {
+			case !ok:
+			case here.link != nil:
+				if h == nil {
+					h = newHostMoves(state)
+				}
+				h.owner = e.Owner
+				if m.From == node {
+					h.mute(m.Address, here)
+				} else if known {
+					h.sendOn(m.Address, here, from)
+				}
+			default:
+				if b == nil {
+					b = newBridge(&Env{Node: own}, claims.FeatureGateway)
+					b.flows = maps.Clone(state.Bridge.Flows)
+				}
+				b.owner = e.Owner
+				if m.From == node {
+					b.mute(m.Address)
+				} else if known {
+					b.sendOn(m.Address, from.mac)
+				}
 			}
 		}
 	}
 	if b != nil {
 		state.Bridge.Flows = b.flows
 	}
+	if h != nil {
+		state.NFT, state.Host.Addresses = h.tables, h.addresses
+	}
 	return state
 }
 
-// OnBridge tells whether an address belongs to the network of a node's gateway bridge.
-func OnBridge(n *cluster.Node, a netip.Addr) bool {
-	for _, p := range n.Gateway.Addresses {
-		if p.Contains(a) && n.Gateway.Uplink != "" {
-			return true
+// wireEnd is a node's end of the network that an egress address belongs to.
+type wireEnd struct {
+	link *cluster.HostLink // nil: the gateway bridge
+	mac  cluster.MAC
+	at   netip.Addr // the node's own address there
+}
+
+// wireOf finds it. It is false where the node has no such network, or one without Ethernet.
+func wireOf(n *cluster.Node, config *cluster.Config, a netip.Addr) (wireEnd, bool) {
+	for _, x := range networksOf(n, config) {
+		if !x.prefix.Contains(a) {
+			continue
+		}
+		end, list := wireEnd{link: x.link}, []netip.Prefix(nil)
+		switch {
+		case x.primary:
+			end.mac, list = n.Gateway.MAC, n.Gateway.Addresses
+		case x.link != nil:
+			end.mac, list = x.link.MAC, x.link.Addresses
+		}
+		for _, p := range list {
+			if p.Masked() == x.prefix {
+				end.at = p.Addr()
+			}
+		}
+		return end, end.at.IsValid() && end.mac != cluster.MAC{} && (!x.primary || n.Gateway.Uplink != "")
+	}
+	return wireEnd{}, false
+}
+
+// CanShare tells whether an address can be with two nodes for a time, while it moves: both are on its network.
+func CanShare(s *cluster.Snapshot, from, to string, a netip.Addr) bool {
+	for _, name := range []string{from, to} {
+		n := s.Node(name)
+		if n == nil {
+			return false
+		}
+		if _, ok := wireOf(n, &s.Config, a); !ok {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
 // mute keeps the gateway router from answering for an address. What nobody knows any more ends here: the host would send it

@@ -169,10 +169,12 @@ const (
 	chainEgress        = "egress"
 	chainEgressMarks   = "egress-marks"
 	chainEgressGuard   = "egress-guard"
+	chainMoves         = "egress-moves"
 	chainUplink        = "uplink"
 	chainPods          = "pods"
 	chainTunnels       = "tunnels"
 
+	hookMoves   = -150 // behind what looks up connections
 	hookDNAT    = -100 // dstnat
 	hookMarks   = -90  // behind that
 	hookSNAT    = 100  // srcnat

@@ -11,6 +11,7 @@ import (
 
 	"hairpin/lab"
 	"hairpin/lab/demo"
+	"hairpin/lab/probe"
 )
 
 var (
@@ -55,19 +56,33 @@ func (l told) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// moveTo moves the address to the node that dies, while both live, and gives the connections of that time.
-func moveTo(t testing.TB, g *demo.Egress) []demo.Connection {
+// moveTo moves the address to the node that dies, while both live.
+func moveTo(t testing.TB, g *demo.Egress) moved {
 	t.Helper()
-	return move(t, g, demo.EgressStays, demo.EgressDies)
+	return move(t, g, egressAddress, demo.EgressStays, demo.EgressDies)
 }
 
-// move moves the address by taking the label of the node that has it.
-func move(t testing.TB, g *demo.Egress, from, to string) []demo.Connection {
+// egressAddress is what the pod leaves with.
+const egressAddress = "172.18.0.33"
+
+// moved is what pods saw of a move.
+type moved struct {
+	all          []demo.Connection // new ones
+	open, broken int               // ones that were open all the time
+	why          []string          // one broke
+}
+
+// move moves an address by taking the label of the node that has it.
+func move(t testing.TB, g *demo.Egress, address, from, to string) (m moved) {
 	t.Helper()
 	if err := g.Both(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.See(t.Context(), "172.18.0.33"); err != nil {
+	if err := g.See(t.Context(), address); err != nil {
+		t.Fatal(err)
+	}
+	s, err := lab.StartStream(t.Context(), g.Pod(), probe.StreamConfig{Protocol: "tcp", To: g.Server(), Long: 5, Every: 50 * time.Millisecond, Timeout: patience, Duration: time.Minute})
+	if err != nil {
 		t.Fatal(err)
 	}
 	stop := g.Connect(t.Context(), 10*time.Millisecond, 5*time.Second)
@@ -75,18 +90,26 @@ func move(t testing.TB, g *demo.Egress, from, to string) []demo.Connection {
 		g.Label(t.Context(), from, false), g.Nodes(t.Context(), to), g.Label(t.Context(), from, true),
 	} {
 		if err != nil {
+			_, _ = s.End()
 			t.Fatal(err)
 		}
 	}
 	time.Sleep(6 * time.Second) // the move takes 5 s, and is what is looked at
-	return stop()
+	m.all = stop()
+	r, err := s.End()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.open, m.broken, m.why = r.Long, r.Broken, r.Errors
+	wrongSource(t, address, m.all)
+	return m
 }
 
 // wrongSource fails when anybody but the egress address was seen.
-func wrongSource(t testing.TB, all []demo.Connection) {
+func wrongSource(t testing.TB, address string, all []demo.Connection) {
 	t.Helper()
 	for _, c := range all {
-		if c.Error == "" && c.Saw.String() != "172.18.0.33" {
+		if c.Error == "" && c.Saw.String() != address {
 			t.Errorf("a connection was seen as %s", c.Saw)
 		}
 	}
@@ -114,7 +137,7 @@ func failover(t testing.TB, g *demo.Egress) time.Duration {
 		}
 	}
 	all := stop()
-	wrongSource(t, all)
+	wrongSource(t, egressAddress, all)
 	return demo.Blackhole(all, killed)
 }
 
@@ -122,13 +145,9 @@ func failover(t testing.TB, g *demo.Egress) time.Duration {
 func TestEgressFailover(t *testing.T) {
 	// A machine that is busy with other things stalls for longer than it takes to call a node dead.
 	g := startEgress(t, "[ovnkubernetesfeature]\negressip-reachability-total-timeout = 5\n")
-	all := moveTo(t, g)
-	wrongSource(t, all)
-	n, slowest := failed(all)
-	t.Logf("of %d connections during a planned move, %d failed; the slowest took %v", len(all), n, slowest.Round(time.Millisecond))
-	if n > len(all)/10 {
-		t.Error("more connections failed in a planned move than a busy machine loses")
-	}
+	moveTo(t, g).well(t, "the gateway bridge's network")
+	other := onOtherWire(t, g)
+	move(t, other, otherAddress, demo.EgressStays, demo.EgressDies).well(t, "another network")
 	t.Logf("node killed: new connections failed for %v", failover(t, g).Round(time.Millisecond))
 	if err := g.Revive(t.Context()); err != nil {
 		t.Fatal(err)
@@ -140,26 +159,63 @@ func TestEgressFailover(t *testing.T) {
 	restarts(t, g, asker)
 }
 
-// BenchmarkEgressMove moves an address between two living nodes, again and again, by their label.
+// well fails when a move lost more than a busy machine does.
+func (m moved) well(t *testing.T, where string) {
+	t.Helper()
+	n, slowest := failed(m.all)
+	t.Logf("%s: of %d connections during a planned move, %d failed; the slowest took %v; of %d open ones, %d broke: %v",
+		where, len(m.all), n, slowest.Round(time.Millisecond), m.open, m.broken, m.why)
+	if n > len(m.all)/10 || m.broken > 0 {
+		t.Errorf("%s: more connections suffered in a planned move than a busy machine loses", where)
+	}
+}
+
+// otherAddress is of a network that is not that of the gateway bridge.
+const otherAddress = "10.10.10.33"
+
+// onOtherWire gives both egress nodes a link to another network, with a server on it, and the pod of one of them an address
+// of it.
+func onOtherWire(t testing.TB, g *demo.Egress) *demo.Egress {
+	t.Helper()
+	for name, octet := range map[string]int{demo.EgressStays: 4, demo.EgressDies: 6, "client": 100} {
+		p := netip.MustParsePrefix
+		if err := g.Demo().Lab().Host(name).Join(t.Context(), "wire2", "eth1", p(fmt.Sprintf("10.10.10.%d/24", octet)), p(fmt.Sprintf("fd10::%x/64", octet))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other, err := g.Other(t.Context(), netip.MustParseAddr("10.10.10.100"), otherAddress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return other
+}
+
+// BenchmarkEgressMove moves an address between two living nodes, again and again, by their label: one of the gateway bridge's
+// network, and one of another.
 func BenchmarkEgressMove(b *testing.B) {
-	for _, c := range egressSettings() {
+	for _, c := range append(egressSettings(), egressSetting{name: "other"}) {
 		b.Run(c.name, func(b *testing.B) {
-			g := startEgress(b, c.config)
-			connections, lost := 0, 0
+			g, address := startEgress(b, c.config), egressAddress
+			if c.name == "other" {
+				g, address = onOtherWire(b, g), otherAddress
+			}
+			connections, lost, open, broken := 0, 0, 0, 0
 			var slowest time.Duration
 			for i := range *moves {
 				to, from := demo.EgressDies, demo.EgressStays
 				if i%2 == 1 {
 					to, from = from, to
 				}
-				all := move(b, g, from, to)
-				wrongSource(b, all)
-				n, slow := failed(all)
-				connections, lost, slowest = connections+len(all), lost+n, max(slowest, slow)
-				if n > 0 {
-					b.Logf("%d: %d of %d failed", i, n, len(all))
+				m := move(b, g, address, from, to)
+				n, slow := failed(m.all)
+				connections, lost, slowest = connections+len(m.all), lost+n, max(slowest, slow)
+				open, broken = open+m.open, broken+m.broken
+				if n > 0 || m.broken > 0 {
+					b.Logf("%d, to %s: %d of %d failed; %d of %d open ones broke: %v", i, to, n, len(m.all), m.broken, m.open, m.why)
 				}
 			}
+			b.ReportMetric(float64(open), "open")
+			b.ReportMetric(float64(broken), "broken")
 			b.ReportMetric(float64(*moves), "moves")
 			b.ReportMetric(float64(lost), "lost")
 			b.ReportMetric(float64(connections), "connections")
@@ -168,9 +224,11 @@ func BenchmarkEgressMove(b *testing.B) {
 	}
 }
 
+type egressSetting struct{ name, config string }
+
 // egressSettings are what is measured with.
-func egressSettings() []struct{ name, config string } {
-	return []struct{ name, config string }{
+func egressSettings() []egressSetting {
+	return []egressSetting{
 		{"usual", ""},
 		{"fast", "[ovnkubernetesfeature]\negressip-reachability-total-timeout = 0.3\negressip-reachability-interval = 100ms\n"},
 	}
@@ -186,8 +244,7 @@ func BenchmarkEgressFailover(b *testing.B) {
 			connections, lost := 0, 0
 			var slowest time.Duration
 			for i := range *failovers {
-				all := moveTo(b, g)
-				wrongSource(b, all)
+				all := moveTo(b, g).all
 				n, slow := failed(all)
 				connections, lost, slowest = connections+len(all), lost+n, max(slowest, slow)
 				holes = append(holes, failover(b, g))

@@ -43,7 +43,7 @@ func (v *egressView) watchMoves(now time.Time, s *cluster.Snapshot, lost map[str
 				delete(v.moves, a.Address)
 			}
 			if from == "" || from == a.Node || v.yielded[a.Address].to != "" || lost[a.Node] ||
-				!bridged(s, from, a.Address) || !bridged(s, a.Node, a.Address) {
+				!plan.CanShare(s, from, a.Node, a.Address) {
 				continue
 			}
 			m := &movement{Move: cluster.Move{Address: a.Address, From: from, To: a.Node}, owner: e.Owner, begun: now, planned: leaves(s, from)}
@@ -70,12 +70,6 @@ func (v *egressView) gone(m *movement, lost map[string]bool) bool {
 		return false
 	}
 	return !v.prober.answers(m.From)
-}
-
-// bridged tells whether an address belongs to the network of a node's gateway bridge. Those of other networks move at once.
-func bridged(s *cluster.Snapshot, node string, a netip.Addr) bool {
-	n := s.Node(node)
-	return n != nil && plan.OnBridge(n, a)
 }
 
 // ageMoves brings moves on, and tells when the next step is due. One of whose nodes is dead goes on, because that may be an

@@ -128,7 +128,7 @@ func (r *run) nftMatch(h hooked, c *chain, m nft.Match) (bool, error) {
 	case nft.CTMarkIs:
 		return h.track != nil && *h.track.markOf() == m.Value, nil
 	case nft.CTState:
-		return false, nil // packets of a walk are no ICMP errors, and begin connections
+		return false, nil // packets of a walk are no ICMP errors and begin connections; of addresses that move (nft.CTUnknown) it knows nothing
 	case nft.MarkIs:
 		return r.p.Mark&m.Mask == m.Value, nil
 	case nft.InSet:

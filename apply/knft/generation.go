@@ -29,7 +29,9 @@ type generations struct {
 // Families of nf_tables (linux/netfilter.h).
 const (
 	nfprotoInet   = 1
+	nfprotoIPv4   = 2
 	nfprotoNetdev = 5
+	nfprotoIPv6   = 10
 )
 
 // relevant reads an announcement: it is true at the end of a transaction of others on our tables.
@@ -44,7 +46,8 @@ func (g *generations) relevant(m syscall.NetlinkMessage) bool {
 	if m.Header.Type&0xff != unix.NFT_MSG_NEWGEN {
 		// In all other messages, attribute 1 is the table's name.
 		family := m.Data[0]
-		if (family == nfprotoInet || family == nfprotoNetdev) && attrs[0].Attr.Type == unix.NFTA_TABLE_NAME && nl.BytesToString(attrs[0].Value) == claims.NFTTable {
+		known := family == nfprotoInet || family == nfprotoNetdev || family == nfprotoIPv4 || family == nfprotoIPv6
+		if known && attrs[0].Attr.Type == unix.NFTA_TABLE_NAME && nl.BytesToString(attrs[0].Value) == claims.NFTTable {
 			g.touched = true
 		}
 		return false

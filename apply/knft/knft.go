@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -42,7 +43,10 @@ type Target struct {
 
 	// byName tells that chains of the family netdev may name devices which do not exist (Linux 6.16). An older kernel
 	// refuses such a chain, and drops it with its device.
-	byName  bool
+	byName bool
+	// copies tells that the kernel can copy packets to another machine (modules nft_dup_ipv4, nft_dup_ipv6). Without that, egress
+	// addresses of other networks move with a gap, and the tables for it are left out.
+	copies  bool
 	devices *devices
 	links   *notice.Listener // only when !byName
 
@@ -70,6 +74,14 @@ func New(ctx context.Context, c Config) (*Target, error) {
 	_, err = t.nft(ctx, probe, "--check", "-f", "-")
 	t.byName = err == nil
 	c.Log.Debug("nft", "version", strings.TrimSpace(version), "chains of missing devices", t.byName)
+	t.copies = true
+	for family, to := range map[nft.Family]string{nft.IP: "192.0.2.1", nft.IP6: "2001:db8::1"} {
+		probe := fmt.Sprintf("table %s hairpin-probe { chain c { type filter hook prerouting priority 0; dup to %s device \"lo\"; }; }\n", family, to)
+		if _, err = t.nft(ctx, probe, "--check", "-f", "-"); err != nil {
+			c.Log.Warn("nft cannot copy packets here: connections may fail while an egress address of another network than the gateway's moves", "error", err)
+			t.copies = false
+		}
+	}
 	t.notice, err = notice.Listen(notice.Config{
 		NetNS: c.NetNS, Protocol: unix.NETLINK_NETFILTER, Groups: []int{unix.NFNLGRP_NFTABLES},
 		Relevant: t.own.relevant, Lost: t.own.forget,
@@ -101,7 +113,7 @@ func (t *Target) Changed() <-chan struct{} { return t.notice.Changed() }
 // Read gives our tables as they are in the kernel.
 func (t *Target) Read(ctx context.Context) (nft.State, error) {
 	out := nft.State{}
-	for _, f := range []nft.Family{nft.Inet, nft.Netdev} {
+	for _, f := range nft.Families() {
 		text, err := t.nft(ctx, "", "--stateless", "--numeric-protocol", "list", "table", string(f), claims.NFTTable)
 		if errors.Is(err, unix.ENOENT) {
 			continue
@@ -129,6 +141,9 @@ func (t *Target) Read(ctx context.Context) (nft.State, error) {
 func (t *Target) Apply(ctx context.Context, d nft.Delta) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if !t.copies {
+		d = withoutCopies(d)
+	}
 	var missing []string
 	if !t.byName {
 		var err error
@@ -143,6 +158,14 @@ func (t *Target) Apply(ctx context.Context, d nft.Delta) error {
 		return &apply.Waiting{Devices: missing}
 	}
 	return nil
+}
+
+// withoutCopies leaves out the tables that are there for copies.
+func withoutCopies(d nft.Delta) nft.Delta {
+	tables := maps.Clone(d.Tables)
+	delete(tables, nft.IP)
+	delete(tables, nft.IP6)
+	return nft.Delta{Tables: tables}
 }
 
 // commit has nft make one transaction of the commands.

@@ -105,10 +105,10 @@ func TestLaws(t *testing.T) {
 			Diff: nft.Diff, Print: nft.Print, States: nfttest.States(),
 			Foreign: func(t testing.TB) func() string {
 				s.hand(t, "add table inet other\nadd map inet other nodeports4 { type inet_proto . inet_service : ipv4_addr . inet_service ; }\n"+
-					"add element inet other nodeports4 { tcp . 30080 : 192.0.2.1 . 1 }\nadd table ip hairpin\nadd chain ip hairpin prerouting { type nat hook prerouting priority -100; }\n"+
-					"add rule ip hairpin prerouting ip daddr 192.0.2.7 dnat to 192.0.2.8\nadd table netdev other\nadd chain netdev other c { type filter hook ingress device eth0 priority 0; }\n")
+					"add element inet other nodeports4 { tcp . 30080 : 192.0.2.1 . 1 }\nadd table ip other\nadd chain ip other prerouting { type nat hook prerouting priority -100; }\n"+
+					"add rule ip other prerouting ip daddr 192.0.2.7 dnat to 192.0.2.8\nadd table netdev other\nadd chain netdev other c { type filter hook ingress device eth0 priority 0; }\n")
 				return func() string {
-					return s.hand(t, "list table inet other") + s.hand(t, "list table ip hairpin") + s.hand(t, "list table netdev other")
+					return s.hand(t, "list table inet other") + s.hand(t, "list table ip other") + s.hand(t, "list table netdev other")
 				}
 			},
 			Rich: example(t),

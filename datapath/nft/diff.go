@@ -37,7 +37,7 @@ type TableDelta struct {
 // Diff compares what must be with what is. Owners count as far as nft can keep them.
 func Diff(want, have State) Delta {
 	var d Delta
-	for _, f := range []Family{Inet, Netdev} {
+	for _, f := range Families() {
 		if t := diffTable(want[f], have[f]); t.Count() > 0 {
 			if d.Tables == nil {
 				d.Tables = map[Family]TableDelta{}

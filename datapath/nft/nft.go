@@ -22,7 +22,12 @@ type Family string
 const (
 	Inet   Family = "inet"
 	Netdev Family = "netdev"
+	IP     Family = "ip" // these two for what the family inet has not: see Copy
+	IP6    Family = "ip6"
 )
+
+// Families gives all of them.
+func Families() []Family { return []Family{Inet, Netdev, IP, IP6} }
 
 // Table is one table: base chains with rules, and maps and sets.
 type Table struct {
@@ -97,6 +102,9 @@ type MarkIs struct{ Value, Mask uint32 }
 // InSet is "ip daddr . meta l4proto . th dport @NAME" and the like: the key fields are those of the set.
 type InSet struct{ Set string }
 
+// EtherSrc is "ether saddr MAC": the frame's sender.
+type EtherSrc struct{ MAC cluster.MAC }
+
 // CTMarkIs is "ct mark Value": the mark of the packet's connection.
 type CTMarkIs struct{ Value uint32 }
 
@@ -107,6 +115,7 @@ type CTState string
 const (
 	CTRelated     CTState = "related"     // an ICMP error about a connection that the kernel knows, and the like
 	CTEstablished CTState = "established" // both sides have sent
+	CTUnknown     CTState = "invalid,new" // of no connection that the kernel knows
 )
 
 // Statement is what a rule does, of a closed set: the types below.
@@ -134,6 +143,13 @@ type SNAT struct{ Addr netip.Addr }
 
 // Forward sends the frame out of a device at once; only in the family netdev.
 type Forward struct{ Device string }
+
+// Copy sends a copy of the packet to another machine, as it is: "dup to ADDRESS device NAME"; only in the families ip and ip6.
+// The copy goes by a device that exists, and what it is copied of goes on with the next rule.
+type Copy struct {
+	To     netip.Addr
+	Device string
+}
 
 // SetMark is "meta mark set".
 type SetMark struct{ Value uint32 }
@@ -246,6 +262,7 @@ func (MarkIs) match()       {}
 func (InSet) match()        {}
 func (CTState) match()      {}
 func (CTMarkIs) match()     {}
+func (EtherSrc) match()     {}
 
 func (Accept) statement()      {}
 func (Drop) statement()        {}
@@ -255,6 +272,7 @@ func (Masquerade) statement()  {}
 func (SNAT) statement()        {}
 func (SetMark) statement()     {}
 func (Forward) statement()     {}
+func (Copy) statement()        {}
 func (DNATMap) statement()     {}
 func (SNATMap) statement()     {}
 func (SaveMark) statement()    {}

@@ -106,7 +106,7 @@ func TestParseNamesTheUnknownWord(t *testing.T) {
 	table := func(s string) string { return "table inet hairpin {\n" + s + "\n}\n" }
 	for _, c := range []struct{ text, words string }{
 		{"flush ruleset", `"flush"`},
-		{"table ip hairpin {\n}", `"ip"`},
+		{"table arp hairpin {\n}", `"arp"`},
 		{"table inet other {\n}", `"other"`},
 		{table("flowtable f {\n}"), `"flowtable"`},
 		{table("chain a {\nct state new accept\n}"), `line 3: unknown word "new"`},

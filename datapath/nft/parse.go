@@ -2,6 +2,7 @@ package nft
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -43,7 +44,7 @@ func parse(in string, lenient bool) (State, error) {
 			return nil, err
 		}
 		family := Family(p.peek().s)
-		if family != Inet && family != Netdev {
+		if !slices.Contains(Families(), family) {
 			return nil, p.unknown("family of a table")
 		}
 		p.at++

@@ -120,6 +120,12 @@ func (p *parser) matchOrStatement() (Match, Statement, error) {
 	case "fwd":
 		s, err := p.forward()
 		return nil, s, err
+	case "dup":
+		s, err := p.duplicate()
+		return nil, s, err
+	case "ether":
+		m, err := p.etherSrc()
+		return m, nil, err
 	case "snat":
 		s, err := p.snat(start)
 		return nil, s, err
@@ -269,6 +275,35 @@ func (p *parser) forward() (Statement, error) {
 	return Forward{Device: device}, err
 }
 
+// duplicate reads "to ADDRESS device NAME".
+func (p *parser) duplicate() (Statement, error) {
+	if err := p.words("to"); err != nil {
+		return nil, err
+	}
+	a, err := netip.ParseAddr(p.peek().s)
+	if err != nil || a.Zone() != "" {
+		return nil, p.unknown("address")
+	}
+	p.at++
+	if err := p.words("device"); err != nil {
+		return nil, err
+	}
+	device, err := p.value("device")
+	return Copy{To: a, Device: device}, err
+}
+
+func (p *parser) etherSrc() (Match, error) {
+	if err := p.words("saddr"); err != nil {
+		return nil, err
+	}
+	mac, err := cluster.ParseMAC(p.peek().s)
+	if err != nil {
+		return nil, p.unknown("Ethernet address")
+	}
+	p.at++
+	return EtherSrc{MAC: mac}, nil
+}
+
 // connection reads what begins with ct: the other of the two is nil.
 func (p *parser) connection() (Match, Statement, error) {
 	switch {
@@ -284,6 +319,10 @@ func (p *parser) connection() (Match, Statement, error) {
 		return CTRelated, nil, nil
 	case p.accept("established") || p.accept("0x2"):
 		return CTEstablished, nil, nil
+	case p.accept("0x9"):
+		return CTUnknown, nil, nil
+	case p.accept("invalid"):
+		return CTUnknown, nil, p.words(",", "new")
 	}
 	return nil, nil, p.unknown("state of a connection")
 }

@@ -184,6 +184,8 @@ func matchText(t *Table, m Match) string {
 		return fmt.Sprintf("meta mark & 0x%08x == 0x%08x", m.Mask, m.Value)
 	case CTState:
 		return "ct state " + string(m)
+	case EtherSrc:
+		return "ether saddr " + m.MAC.String()
 	case CTMarkIs:
 		return fmt.Sprintf("ct mark 0x%08x", m.Value)
 	case InSet:
@@ -211,6 +213,8 @@ func statementText(t *Table, s Statement) string {
 		return fmt.Sprintf("snat %s to %s", addrWord(s.Addr), s.Addr)
 	case Forward:
 		return "fwd to " + quote(s.Device)
+	case Copy:
+		return fmt.Sprintf("dup to %s device %s", s.To, quote(s.Device))
 	case SetMark:
 		return fmt.Sprintf("meta mark set 0x%08x", s.Value)
 	case SaveMark:

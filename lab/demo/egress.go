@@ -27,6 +27,7 @@ import (
 // pods that have the label.
 const (
 	egressName   = "egressip-prod"
+	egressOther  = "egressip-other"
 	EgressStays  = "node-b" // the node that lives
 	EgressDies   = "node-d" // the node that is killed
 	egressWatch  = "egressip-watch"
@@ -38,6 +39,7 @@ const (
 // Egress is the egress example in a running demo.
 type Egress struct {
 	d    *Demo
+	name string       // of the EgressIP
 	node *corev1.Node // that dies
 	pod  lab.Place
 	to   netip.AddrPort
@@ -48,14 +50,7 @@ type Egress struct {
 
 // StartEgress adds the node that dies, labels both nodes and creates the EgressIP with these addresses.
 func (d *Demo) StartEgress(ctx context.Context, ips ...string) (*Egress, error) {
-	g := &Egress{d: d, to: netip.AddrPortFrom(netip.MustParseAddr("172.18.0.100"), clientPort)}
-	for _, n := range d.lab.Nodes() {
-		for _, p := range n.Pods() {
-			if p.Name() == egressPod {
-				g.pod = p
-			}
-		}
-	}
+	g := &Egress{d: d, name: egressName, pod: d.pod(egressPod), to: netip.AddrPortFrom(netip.MustParseAddr("172.18.0.100"), clientPort)}
 	g.node = &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: EgressDies, Labels: map[string]string{egressLabel: ""}},
 		Spec:       corev1.NodeSpec{PodCIDR: "10.244.4.0/24", PodCIDRs: []string{"10.244.4.0/24", "fd00:10:244:4::/64"}},
@@ -77,6 +72,30 @@ func (d *Demo) StartEgress(ctx context.Context, ips ...string) (*Egress, error) 
 	}
 	return g, g.create(ctx, egressName, "podlocal", ips...)
 }
+
+func (d *Demo) pod(name string) lab.Place {
+	for _, n := range d.lab.Nodes() {
+		for _, p := range n.Pods() {
+			if p.Name() == name {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+// Other creates another EgressIP, for pod-c1. That pod asks a server elsewhere.
+func (g *Egress) Other(ctx context.Context, server netip.Addr, ips ...string) (*Egress, error) {
+	other := *g
+	other.name, other.pod, other.to = egressOther, g.d.pod("pod-c1"), netip.AddrPortFrom(server, clientPort)
+	return &other, g.create(ctx, egressOther, "podremote", ips...)
+}
+
+// Pod and Server are the two ends of what is watched.
+func (g *Egress) Pod() lab.Place { return g.pod }
+
+// Server is the other end.
+func (g *Egress) Server() netip.AddrPort { return g.to }
 
 // Demo is what the example runs in.
 func (g *Egress) Demo() *Demo { return g.d }
@@ -167,7 +186,7 @@ func (g *Egress) Label(ctx context.Context, node string, on bool) error {
 
 // Nodes waits until the status gives exactly these nodes to the addresses, in their order.
 func (g *Egress) Nodes(ctx context.Context, want ...string) error {
-	return g.on(ctx, egressName, want...)
+	return g.on(ctx, g.name, want...)
 }
 
 func (g *Egress) on(ctx context.Context, name string, want ...string) error {

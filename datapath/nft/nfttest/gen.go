@@ -23,8 +23,34 @@ func States() *rapid.Generator[nft.State] {
 		if rapid.Bool().Draw(t, "netdev") {
 			s[nft.Netdev] = table(t, nft.Netdev)
 		}
+		for _, f := range []nft.Family{nft.IP, nft.IP6} {
+			if rapid.Bool().Draw(t, string(f)) {
+				s[f] = copying(t, f)
+			}
+		}
 		return s
 	})
+}
+
+// copying draws a table of a family that can copy packets.
+func copying(t *rapid.T, f nft.Family) *nft.Table {
+	fam := cluster.IPv4
+	if f == nft.IP6 {
+		fam = cluster.IPv6
+	}
+	a := addr(t, fam)
+	c := &nft.Chain{Name: "moves", Type: "filter", Hook: "prerouting", Priority: -150, Owner: Owner(t)}
+	for range rapid.IntRange(0, 2).Draw(t, "rules") {
+		r := nft.Rule{Owner: Owner(t), Do: nft.Copy{To: addr(t, fam), Device: "lo"}, Matches: []nft.Match{
+			nft.InInterface{Name: "eth0"}, nft.AddrIn{Dst: true, Prefix: netip.PrefixFrom(a, a.BitLen())}, nft.CTUnknown,
+		}}
+		if rapid.Bool().Draw(t, "drop") {
+			r.Matches = append(r.Matches, nft.EtherSrc{MAC: cluster.MAC{2, 0, 0, 0, 0, rapid.Byte().Draw(t, "MAC")}})
+			r.Do = nft.Drop{}
+		}
+		c.Rules = append(c.Rules, r)
+	}
+	return &nft.Table{Chains: map[string]*nft.Chain{c.Name: c}, Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{}}
 }
 
 // Owner draws an owner; now and then its label is too long for nft.
@@ -221,7 +247,7 @@ func match(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Match {
 		}
 	case 9:
 		if c.Type != "" && c.Hook != "ingress" {
-			return rapid.SampledFrom([]nft.CTState{nft.CTRelated, nft.CTEstablished}).Draw(t, "state")
+			return rapid.SampledFrom([]nft.CTState{nft.CTRelated, nft.CTEstablished, nft.CTUnknown}).Draw(t, "state")
 		}
 	case 0:
 		a := addr(t, family(t))

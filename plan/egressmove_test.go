@@ -1,0 +1,58 @@
+package plan_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/host"
+	"hairpin/datapath/nft"
+	"hairpin/plan"
+)
+
+// TestMovesBetweenBridgeAndLink: one network is that of a gateway bridge on one node, and on another one, in mode detached, a
+// link of the host. What the new node does not know goes to the old one's end of it.
+func TestMovesBetweenBridgeAndLink(t *testing.T) {
+	address, key := netip.MustParseAddr("172.18.0.33"), host.AddressKey{Link: "eth0", Prefix: netip.MustParsePrefix("172.18.0.33/32")}
+	ends := []netip.Prefix{netip.MustParsePrefix("172.18.0.3/16"), netip.MustParsePrefix("172.18.0.4/16")}
+	bridged := &cluster.Node{Name: "a", Gateway: cluster.Gateway{Mode: cluster.ModeShared, Bridge: "br-ex", Uplink: "eth0", MAC: cluster.MAC{2, 3}, Addresses: ends[:1]}}
+	linked := &cluster.Node{Name: "b", Gateway: cluster.Gateway{Mode: cluster.ModeDetached}, Links: []cluster.HostLink{{Name: "eth0", MAC: cluster.MAC{2, 4}, Addresses: ends[1:]}}}
+	of := func(from, to, node string) datapath.State {
+		s := &cluster.Snapshot{Nodes: []*cluster.Node{bridged, linked}, EgressIPs: []*cluster.EgressIP{{Moving: []cluster.Move{{Address: address, From: from, To: to}}}}}
+		if !plan.CanShare(s, from, to, address) {
+			t.Errorf("from %s to %s: the address is not shared", from, to)
+		}
+		return plan.WithMoves(datapath.State{Bridge: flow.State{Flows: map[flow.Key]*flow.Flow{}}, Host: host.State{Addresses: map[host.AddressKey]host.Address{key: {AddressKey: key}}}}, s, node)
+	}
+	rules := func(s datapath.State) (list []nft.Rule) {
+		for _, c := range s.NFT[nft.IP].Chains {
+			list = append(list, c.Rules...)
+		}
+		return list
+	}
+
+	old := of("b", "a", "b")
+	if _, there := old.Host.Addresses[key]; there || len(rules(old)) != 1 || rules(old)[0].Do != (nft.Drop{}) {
+		t.Errorf("the host that had it: %+v, %+v", old.Host.Addresses, rules(old))
+	}
+	late := of("a", "b", "b")
+	if r := rules(late); len(r) != 3 || r[1].Do != (nft.Copy{To: ends[0].Addr(), Device: "eth0"}) {
+		t.Errorf("the host that gets it: %+v", r)
+	}
+	if _, there := late.Host.Addresses[key]; !there {
+		t.Error("the host that gets it has it not")
+	}
+	sent := 0
+	for _, f := range of("b", "a", "a").Bridge.Flows {
+		for _, do := range f.Actions {
+			if do == (flow.SetEthDst{MAC: cluster.MAC{2, 4}}) {
+				sent++
+			}
+		}
+	}
+	if sent != 2 {
+		t.Errorf("the bridge that gets it sends on with %d flows, not 2", sent)
+	}
+}
