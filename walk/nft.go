@@ -128,7 +128,9 @@ func (r *run) nftMatch(h hooked, c *chain, m nft.Match) (bool, error) {
 	case nft.CTMarkIs:
 		return h.track != nil && *h.track.markOf() == m.Value, nil
 	case nft.CTState:
-		return false, nil // packets of a walk are no ICMP errors and begin connections; of addresses that move (nft.CTUnknown) it knows nothing
+		return false, nil // packets of a walk are no ICMP errors, and of addresses that move (nft.CTUnknown) it knows nothing
+	case nft.EtherSrc:
+		return false, nil // as above
 	case nft.MarkIs:
 		return r.p.Mark&m.Mask == m.Value, nil
 	case nft.InSet:
@@ -205,6 +207,9 @@ func (r *run) statement(h hooked, c *chain, rule *nft.Rule, stage string) (end, 
 	case nft.Forward: // of tunnels' own packets, which walk does not follow: see geneve
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "out of "+s.Device)
 		return false, false, fmt.Errorf("%s: what is behind %s is not known", stage, s.Device)
+	case nft.Copy: // the copy's way is another one
+		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "a copy goes to "+s.To.String())
+		return false, true, nil
 	case nft.SetMark:
 		r.p.Mark = s.Value
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, fmt.Sprintf("mark 0x%x", s.Value))
