@@ -41,21 +41,19 @@ func startNetwork(cfg networkConfig) error {
 	}
 	go func() {
 		configured := 0 // interface index
-		fell := false   // it was down since: the kernel took routes away, and addresses of IPv6
 		for u := range updates {
 			name, index, up := u.Link.Attrs().Name, u.Link.Attrs().Index, u.Link.Attrs().Flags&net.FlagUp != 0
 			switch {
 			case u.Header.Type == unix.RTM_DELLINK && index == configured:
 				configured = 0
-			case u.Header.Type == unix.RTM_DELLINK || name != cfg.Link:
-			case index == configured && !up:
-				fell = true // ovs-vswitchd gives a bridge its MAC address so, and sets it up again
-			case index != configured || fell:
+			// ovs-vswitchd sets a new bridge down for its MAC address and up again, and writes flags that it has read before: it may
+			// leave down what was set up meanwhile. The kernel takes away routes then, and addresses of IPv6.
+			case u.Header.Type == unix.RTM_NEWLINK && name == cfg.Link && (index != configured || !up):
 				if err := configureLink(u.Link, cfg); err != nil {
 					fmt.Fprintf(os.Stderr, "configure %s: %v\n", name, err)
 					continue // its next change tries again
 				}
-				configured, fell = index, false
+				configured = index
 			}
 		}
 	}()
