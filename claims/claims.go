@@ -37,6 +37,9 @@ const MarkNodeIP = 0x3f0
 // came. OVN-Kubernetes takes the same.
 const MarkReply = 42
 
+// MarkLateBit is the bit of the packet mark, within OVN, of what comes for an egress address and conntrack calls invalid.
+const MarkLateBit = 16
+
 // OpenFlow tables of the gateway bridge (host-to-service.md).
 const (
 	TableClassify = 0 // where from, where to

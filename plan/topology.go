@@ -239,8 +239,9 @@ func (z *zone) nat() {
 				// Not where a load balancer keeps the client's source (skip_snat): the flag tells, also of a connection whose
 				// Service has another policy by now. A lost first packet has no flag, so endpoints count as well. The mark of
 				// the connection would do, but on the userspace datapath this stage sees another's, the one without the VIP.
-				// What conntrack calls invalid is not left out: on the userspace datapath a client's packets are, after a loss.
-				Match: `outport == "` + routerToJoin(gr) + `" && flags.skip_snat_for_lb == 0 && !(` + words(s.Family).match + ".dst == $" + kept.Name + ")", Owner: z.owner,
+				// What conntrack calls invalid is not left out: on the userspace datapath a client's packets are, after a loss. But
+				// replies to an egress address are, which are marked.
+				Match: `outport == "` + routerToJoin(gr) + `" && pkt.mark[` + strconv.Itoa(claims.MarkLateBit) + `] == 0 && flags.skip_snat_for_lb == 0 && !(` + words(s.Family).match + ".dst == $" + kept.Name + ")", Owner: z.owner,
 			},
 			&nb.NAT{
 				Router: gr, Type: nb.SNAT, External: node, Logical: single(s.MasqHost),

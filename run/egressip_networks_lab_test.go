@@ -43,7 +43,7 @@ type viewer struct {
 }
 
 func newViewer(t *testing.T, l *lab.Lab) *viewer {
-	v := &viewer{t: t, pods: map[string]lab.Place{}, patience: 3 * time.Second}
+	v := &viewer{t: t, pods: map[string]lab.Place{}, patience: time.Duration(*slow) * 3 * time.Second}
 	for _, n := range l.Nodes() {
 		waitWell(t, n)
 		for _, p := range n.Pods() {

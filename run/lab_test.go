@@ -3,6 +3,7 @@ package run_test
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -28,6 +29,11 @@ const agent = "hairpin"
 // settings is where the agents of a demo have their configuration.
 const settings = "/etc/hairpin/hairpin.conf"
 
+var (
+	ready = flag.String("hairpin", "", "the binary under test, where it is not to be built")
+	slow  = flag.Int("slow", 1, "how many times longer than usual labs may take")
+)
+
 // binary builds hairpin, once.
 var binary = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(image.DefaultDir, "run-test")
@@ -48,6 +54,9 @@ func build(t testing.TB) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("a lab needs root")
+	}
+	if *ready != "" {
+		return *ready
 	}
 	path, err := binary()
 	if err != nil {
@@ -73,7 +82,7 @@ func startDemoIn(t *testing.T, mode string) *lab.Lab {
 		t.Logf("times are those of a busy machine: %v", err)
 	}
 	_, err := demo.Start(t.Context(), demo.Options{
-		Name: name, Objects: "../examples/demo", Hairpin: hairpin, Manifests: true, Mode: mode, DieWithCaller: true, Out: logged{t},
+		Name: name, Objects: "../examples/demo", Hairpin: hairpin, Manifests: true, Mode: mode, Slow: *slow, DieWithCaller: true, Out: logged{t},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -209,6 +218,7 @@ func waitServes(t testing.TB, n *lab.Node) {
 func eventually(t testing.TB, limit time.Duration, what string, done func() (bool, string)) time.Duration {
 	t.Helper()
 	begin := time.Now()
+	limit *= time.Duration(*slow)
 	for {
 		ok, why := done()
 		took := time.Since(begin)

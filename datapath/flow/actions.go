@@ -42,6 +42,8 @@ func appendAction(b []byte, a Action) []byte {
 		return append(appendMAC(append(b, "set_field:"...), a.MAC), "->eth_src"...)
 	case MoveEthDstToSrc:
 		return append(b, moveEthDstToSrc...)
+	case SetPktMark:
+		return append(strconv.AppendUint(append(b, "set_field:0x"...), uint64(a.Mark), 16), "->pkt_mark"...)
 	case Resubmit:
 		return append(strconv.AppendUint(append(b, "resubmit(,"...), uint64(a.Table), 10), ')')
 	case CT:
@@ -178,6 +180,10 @@ func parseSetField(word, s string) (Action, error) {
 	case "dl_src":
 		m, err := cluster.ParseMAC(value)
 		return SetEthSrc{m}, wrapWord(word, err)
+	}
+	if field == "pkt_mark" {
+		n, err := strconv.ParseUint(value, 0, 32)
+		return SetPktMark{uint32(n)}, wrapWord(word, err)
 	}
 	return nil, wordError(word, "sets a field not known here")
 }

@@ -144,6 +144,9 @@ type SetEthSrc struct{ MAC cluster.MAC }
 // MoveEthDstToSrc copies the destination Ethernet address to the source.
 type MoveEthDstToSrc struct{}
 
+// SetPktMark writes pkt_mark.
+type SetPktMark struct{ Mark uint32 }
+
 // Resubmit looks the packet up in another table, then comes back.
 type Resubmit struct{ Table uint8 }
 
@@ -182,5 +185,6 @@ func (Drop) action()            {}
 func (SetEthDst) action()       {}
 func (SetEthSrc) action()       {}
 func (MoveEthDstToSrc) action() {}
+func (SetPktMark) action()      {}
 func (Resubmit) action()        {}
 func (CT) action()              {}

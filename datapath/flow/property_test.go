@@ -123,8 +123,11 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 	case 1:
 		return Output{drawPort(t)}
 	case 2:
-		if rapid.Bool().Draw(t, "back") {
+		switch rapid.IntRange(0, 2).Draw(t, "which") {
+		case 0:
 			return Back{}
+		case 1:
+			return SetPktMark{rapid.Uint32().Draw(t, "mark")}
 		}
 		return Normal{}
 	case 3:
@@ -352,7 +355,7 @@ func TestEveryActionHasWords(t *testing.T) {
 	for word, a := range map[string]Action{
 		"output:eth0": Output{"eth0"}, "IN_PORT": Back{}, "NORMAL": Normal{}, "drop": Drop{}, moveEthDstToSrc: MoveEthDstToSrc{}, "resubmit(,4)": Resubmit{4},
 		"set_field:02:00:00:00:00:00->eth_dst": SetEthDst{cluster.MAC{2}}, "set_field:02:00:00:00:00:00->eth_src": SetEthSrc{cluster.MAC{2}},
-		"ct(commit)": CT{Commit: true},
+		"ct(commit)": CT{Commit: true}, "set_field:0x10000->pkt_mark": SetPktMark{0x10000},
 	} {
 		if got := string(appendAction(nil, a)); got != word {
 			t.Errorf("%T prints %s", a, got)

@@ -3,7 +3,9 @@ package demo
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -234,6 +236,29 @@ type Connection struct {
 	Took  time.Duration
 	Saw   netip.Addr // as whom the server saw the pod
 	Error string
+}
+
+// Open opens a connection from a port of the pod, and waits for the greeting. It stays open, and ends with a reset.
+func (g *Egress) Open(port int) (end func(), err error) {
+	var c net.Conn
+	err = lab.Do(g.pod, func() (err error) {
+		d := net.Dialer{Timeout: 3 * time.Second, LocalAddr: &net.TCPAddr{Port: port}}
+		c, err = d.Dial("tcp4", g.to.String())
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connection from %s: %w", g.pod.Name(), err)
+	}
+	end = func() { _ = c.Close() }
+	err = errors.Join(c.(*net.TCPConn).SetLinger(0), c.SetReadDeadline(time.Now().Add(3*time.Second)))
+	if err == nil {
+		_, err = c.Read(make([]byte, 1))
+	}
+	if err != nil {
+		end()
+		return nil, fmt.Errorf("connection from %s: %w", g.pod.Name(), err)
+	}
+	return end, nil
 }
 
 // Connect opens a connection from the pod to the server outside every so often, until stop is called, which gives all of
