@@ -44,6 +44,8 @@ type recorder struct {
 	mu      sync.Mutex
 	allowed map[string]map[netip.Addr]bool // by pod and family
 	right   map[string]int                 // packets since the last settling
+	begun   map[begun]string               // the step of the last first packet that was right
+	late    []string                       // resets of connections that were begun with an address of before
 	wrong   []string
 	packets int
 	marker  int
@@ -51,6 +53,12 @@ type recorder struct {
 }
 
 func slot(pod string, f cluster.Family) string { return pod + " " + f.String() }
+
+// begun is a TCP connection, as it is seen outside.
+type begun struct {
+	pod  string // and family
+	from netip.AddrPort
+}
 
 // frame judges one frame.
 func (r *recorder) frame(b []byte, pods []string) {
@@ -92,9 +100,15 @@ func (r *recorder) frame(b []byte, pods []string) {
 	if protocol == unix.IPPROTO_TCP && len(b) >= at+14 {
 		flags = b[at+13]
 	}
-	const reset = 4
-	if flags&reset != 0 {
-		return // a connection of before, which keeps its address, and of which the server asks once more
+	const first, reset = 2, 4
+	c := begun{k, netip.AddrPortFrom(src, bits.BigEndian.Uint16(b[at:]))}
+	if before, was := r.begun[c]; flags&reset != 0 && !r.allowed[k][src] && was {
+		// A connection of before keeps its address, and the server asks of it once more.
+		r.late = append(r.late, fmt.Sprintf("%s: %s is seen as %s, flags %#x, of a connection begun in: %s", r.step, k, c.from, flags, before))
+		return
+	}
+	if flags&first != 0 && r.allowed[k][src] {
+		r.begun[c] = r.step
 	}
 	if !r.allowed[k][src] {
 		r.wrong = append(r.wrong, fmt.Sprintf("%s: %s is seen as %s, and may be seen as %v; protocol %d, TCP flags %#x",
@@ -206,7 +220,7 @@ func TestNeverTheWrongSource(t *testing.T) {
 			return
 		}
 	}
-	t.Logf("mode %s: %d packets in %d steps, all from where they may come", mode, x.rec.packets, x.w.step)
+	t.Logf("mode %s: %d packets in %d steps, all from where they may come; %d late resets:\n%s", mode, x.rec.packets, x.w.step, len(x.rec.late), strings.Join(x.rec.late, "\n"))
 }
 
 func startSources(t *testing.T, mode string) *sources {
@@ -225,7 +239,7 @@ func startSources(t *testing.T, mode string) *sources {
 			t.Fatal(err)
 		}
 	}
-	x := &sources{t: t, l: l, w: newEgressWorld(t, l), rec: &recorder{right: map[string]int{}, step: "before"}}
+	x := &sources{t: t, l: l, w: newEgressWorld(t, l), rec: &recorder{right: map[string]int{}, begun: map[begun]string{}, step: "before"}}
 	pods := slices.Sorted(keys(x.w.at))
 	stop, done := make(chan struct{}), sync.WaitGroup{}
 	x.rec.allowed = x.allowed()

@@ -36,6 +36,9 @@ var (
 
 // binary builds hairpin, once.
 var binary = sync.OnceValues(func() (string, error) {
+	if *ready != "" {
+		return filepath.Abs(*ready)
+	}
 	dir := filepath.Join(image.DefaultDir, "run-test")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
@@ -54,9 +57,6 @@ func build(t testing.TB) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("a lab needs root")
-	}
-	if *ready != "" {
-		return *ready
 	}
 	path, err := binary()
 	if err != nil {
