@@ -66,7 +66,7 @@ exec \$b switch_root /new /bin/bash /mnt/inside
 INIT
 chmod +x "$work/root/init"
 cat >"$work/out/inside" <<INSIDE
-export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
+export PATH=$(printf %q "$PATH") HOME=$(printf %q "$HOME") LANG=C.UTF-8
 for m in openvswitch vport-geneve veth tun bridge dummy vrf sctp nf_conntrack_netlink nf_tables nft_chain_nat nft_nat nft_masq nft_redir nft_ct \\
 	nft_fib_inet nft_fib_ipv4 nft_fib_ipv6 nft_reject_inet nft_fwd_netdev nft_dup_ipv4 nft_dup_ipv6 nft_numgen nft_hash nft_limit; do
 	modprobe -d '$cache' "\$m" 2>/dev/null || echo "kernel: no module \$m"
