@@ -68,7 +68,7 @@ chmod +x "$work/root/init"
 cat >"$work/out/inside" <<INSIDE
 export PATH=$(printf %q "$PATH") HOME=$(printf %q "$HOME") LANG=C.UTF-8
 for m in openvswitch vport-geneve veth tun bridge dummy vrf sctp nf_conntrack_netlink nf_tables nft_chain_nat nft_nat nft_masq nft_redir nft_ct \\
-	nft_fib_inet nft_fib_ipv4 nft_fib_ipv6 nft_reject_inet nft_fwd_netdev nft_dup_ipv4 nft_dup_ipv6 nft_numgen nft_hash nft_limit; do
+	nft_fib_inet nft_fib_ipv4 nft_fib_ipv6 nft_reject_inet nft_reject_ipv4 nft_reject_ipv6 nft_fwd_netdev nft_dup_ipv4 nft_dup_ipv6 nft_numgen nft_hash nft_limit; do
 	modprobe -d '$cache' "\$m" 2>/dev/null || echo "kernel: no module \$m"
 done
 ip link set lo up
