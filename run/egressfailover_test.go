@@ -69,7 +69,7 @@ const egressAddress = "172.18.0.33"
 type moved struct {
 	all          []demo.Connection // new ones
 	open, broken int               // ones that were open all the time
-	why          []string          // one broke
+	why          []string          // one broke or failed
 }
 
 // move moves an address by taking the label of the node that has it.
@@ -86,6 +86,7 @@ func move(t testing.TB, g *demo.Egress, address, from, to string) (m moved) {
 		t.Fatal(err)
 	}
 	stop := g.Connect(t.Context(), 10*time.Millisecond, 5*time.Second)
+	begun := time.Now()
 	for _, err := range []error{
 		g.Label(t.Context(), from, false), g.Nodes(t.Context(), to), g.Label(t.Context(), from, true),
 	} {
@@ -101,6 +102,11 @@ func move(t testing.TB, g *demo.Egress, address, from, to string) (m moved) {
 		t.Fatal(err)
 	}
 	m.open, m.broken, m.why = r.Long, r.Broken, r.Errors
+	for _, c := range m.all {
+		if c.Error != "" {
+			m.why = append(m.why, fmt.Sprintf("new connection %d ms after the label went: %s", c.Begun.Sub(begun).Milliseconds(), c.Error))
+		}
+	}
 	wrongSource(t, address, m.all)
 	return m
 }
