@@ -20,7 +20,6 @@ type Env struct {
 	Pods      []*cluster.Pod      // of this node
 	Frontends []*cluster.Frontend // of all Services that are served
 	Guarded   []netip.Addr        // load balancers' addresses that are not for everybody, sorted
-	Kept      []netip.Addr        // endpoints here that must see the addresses of clients outside, sorted
 }
 
 // Stack is one IP version of the planned node: its addresses. Prefixes are an address with its mask, but Subnet and

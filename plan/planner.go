@@ -55,7 +55,6 @@ func planAll(s *cluster.Snapshot, env Env, problems []Problem) *planned {
 	env.Frontends, refused = accept(s.Frontends, s.Nodes)
 	env.Pods, twice = podsOn(env.Node.Name, s.Pods)
 	env.Guarded = guardedBy(env.Frontends)
-	env.Kept = keptBy(&env, env.Frontends)
 	n.env = env
 	n.fixed = append(append(n.fixed, refused...), twice...)
 
@@ -108,8 +107,7 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 			return false
 		}
 	}
-	if !slices.Equal(guardedBy(frontends.gone), guardedBy(frontends.come)) ||
-		!slices.Equal(keptBy(env, frontends.gone), keptBy(env, frontends.come)) {
+	if !slices.Equal(guardedBy(frontends.gone), guardedBy(frontends.come)) {
 		return false
 	}
 	if len(frontends.changed) != len(frontends.come) || len(frontends.changed) != len(frontends.gone) {

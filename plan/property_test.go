@@ -227,7 +227,7 @@ func TestBadObjectsStopNobody(t *testing.T) {
 		s.Pods = append(s.Pods, pod("node-a", "z", "10.244.1.3"), pod("node-a", "zz", "192.0.2.1"))
 		state, _ := plan.Node(s, "node-a")
 		for k, r := range want.NB {
-			if strings.HasPrefix(k.Name, "kept_") || strings.HasPrefix(k.Name, "hosts_") { // endpoints of all Services of one kind, all nodes
+			if strings.HasPrefix(k.Name, "hosts_") { // all nodes
 				continue
 			}
 			if !nb.Equal(state.NB[k], r) {

@@ -95,22 +95,6 @@ func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
 	b.connections(&x)
 }
 
-// keptBy gives the endpoints of some Frontends to which the gateway router leads clients outside with their own addresses,
-// sorted.
-func keptBy(e *Env, list []*cluster.Frontend) []netip.Addr {
-	var out []netip.Addr
-	for _, f := range list {
-		if !f.ExternalLocal || e.hostRouted() || f.NodePort == 0 && len(externals(f)) == 0 {
-			continue
-		}
-		for _, a := range choose(e, f).local {
-			out = append(out, a.Addr())
-		}
-	}
-	slices.SortFunc(out, netip.Addr.Compare)
-	return slices.Compact(out)
-}
-
 // nodePorts are the addresses of the host on which pods find a NodePort.
 func (b *balancer) nodePorts(s *Stack, port uint16) []netip.AddrPort {
 	var vips []netip.AddrPort

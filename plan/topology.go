@@ -229,27 +229,40 @@ func (z *zone) nat() {
 		if !z.hostRouted() {
 			z.rows.Add(&nb.NAT{Router: gr, Type: nb.SNAT, External: node, Logical: s.Subnet, PortRange: ports, Owner: z.owner})
 		}
-		kept := z.set("kept_", s.Family, z.Kept)
 		z.rows.Add(
-			kept,
-			// The two rows that heal: they repeat what lb_force_snat_ip does, for a connection whose first packet was
-			// lost after the load balancer had seen it (lab-notes.md; only the userspace datapath loses those).
+			// The two rows that heal: they repeat what lb_force_snat_ip does. On the userspace datapath conntrack calls a packet
+			// invalid that is sent again, and what follows a loss; the load balancer's flags are only for those that are not. The
+			// mark of the connection is for all, see marks.
 			&nb.NAT{
 				Router: gr, Type: nb.SNAT, External: s.Join.Addr(), Logical: everything(s.Family),
-				// Not where a load balancer keeps the client's source (skip_snat): the flag tells, also of a connection whose
-				// Service has another policy by now. A lost first packet has no flag, so endpoints count as well. The mark of
-				// the connection would do, but on the userspace datapath this stage sees another's, the one without the VIP.
-				// What conntrack calls invalid is not left out: on the userspace datapath a client's packets are, after a loss. But
-				// replies to an egress address are, which are marked.
-				Match: `outport == "` + routerToJoin(gr) + `" && pkt.mark[` + strconv.Itoa(claims.MarkLateBit) + `] == 0 && flags.skip_snat_for_lb == 0 && !(` + words(s.Family).match + ".dst == $" + kept.Name + ")", Owner: z.owner,
+				// Not replies to an egress address that conntrack calls invalid: they have a mark, too.
+				Match: `outport == "` + routerToJoin(gr) + `" && flags.skip_snat_for_lb == 0 && ` + bit(claims.MarkLateBit, 0) + " && " + bit(claims.MarkKeptBit, 0), Owner: z.owner,
 			},
 			&nb.NAT{
-				Router: gr, Type: nb.SNAT, External: node, Logical: single(s.MasqHost),
-				Match: `outport == "` + routerToExternal(z.Node.Name) + `"`, Owner: z.owner,
+				Router: gr, Type: nb.SNAT, External: node, Logical: everything(s.Family),
+				Match: `outport == "` + routerToExternal(z.Node.Name) + `" && ` + bit(claims.MarkForcedBit, 1), Owner: z.owner,
 			},
 		)
 	}
+	z.marks(gr)
 }
+
+// marks tells the rows that heal of a connection's mark. Where they are, conntrack was asked once more on the userspace
+// datapath, for the connection without the VIP. What goes to another node has no mark: a tunnel finds no route with one.
+func (z *zone) marks(gr string) {
+	for match, n := range map[string]int{
+		"ct_mark.skip_snat == 1": claims.MarkKeptBit, // the endpoint is a pod of this node
+		`outport == "` + routerToExternal(z.Node.Name) + `" && ct_mark.force_snat == 1`: claims.MarkForcedBit,
+	} {
+		z.rows.Add(&nb.Policy{
+			Router: gr, Priority: claims.PolicyMarks, Match: match, Action: nb.Allow,
+			Options: map[string]string{"pkt_mark": strconv.Itoa(1 << n)}, Owner: z.owner,
+		})
+	}
+}
+
+// bit is a match of a bit of the packet mark.
+func bit(n, value int) string { return "pkt.mark[" + strconv.Itoa(n) + "] == " + strconv.Itoa(value) }
 
 // noVIP drops what the gateway router gets for a Service that it does not know, or not yet, before it remembers the connection:
 // it would not translate what follows of that one, and a UDP client that goes on sending would never be served.

@@ -195,6 +195,9 @@ func (r *run) routerBalances(n *node, in *routerPort) (routerFlags, error) {
 func (r *run) policy(n *node, rt *logicalRouter, in string, to routed) (routed, bool, error) {
 	var found *policy
 	m := matched{p: &r.p, in: in, out: to.out.row.Name}
+	if e := r.ctState.entry; e != nil {
+		m.ctMark = e.mark
+	}
 	for _, p := range rt.policies {
 		if found != nil && p.row.Priority < found.row.Priority {
 			break

@@ -148,6 +148,7 @@ func TestMatrixWithManifests(t *testing.T) {
 	compareSample(t, d)
 	proves(t, d)
 	connectionsFollow(t, d)
+	everySegmentLost(t, d)
 	restartEverything(t, d, d.lab.Node("node-a"))
 	checkDemo(t, d)
 }
