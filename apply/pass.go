@@ -52,7 +52,7 @@ func (p *Pass) Observe(f func(system string, took time.Duration)) {
 	p.nb.took, p.bridge.took, p.nft.took, p.host.took, p.conn.took = f, f, f, f, f
 }
 
-// Run makes the node equal to want: Open vSwitch's ports, then host, nft and flows grow; then OVN changes, in one
+// Run makes the node equal to want: Open vSwitch's ports, then host, nft, the host's single addresses and flows grow; then OVN changes, in one
 // transaction; then flows, nft, host and ports shrink, and connections to endpoints that are gone end. Nothing ever points at what is missing.
 //
 // An error in one system does not keep the others from growing: what is new may lack something then, but what is old
@@ -70,10 +70,12 @@ func (p *Pass) Run(ctx context.Context, want datapath.State) error {
 		dead = dead.Since(p.conn.have, want.Conn)
 	}
 	ports, flows := split(bridge)
+	ground, singles := splitHost(kernel.Grow())
 
 	p.bridge.do(ctx, ports.Grow(), true)
-	p.host.do(ctx, kernel.Grow(), true)
+	p.host.do(ctx, ground, true)
 	p.nft.do(ctx, tables.Grow(), true)
+	p.host.do(ctx, singles, true)
 	p.bridge.do(ctx, flows.Grow(), true)
 	p.nb.do(ctx, rows, true)
 
@@ -97,6 +99,24 @@ func split(d flow.Delta) (ports, flows flow.Delta) {
 	ports = flow.Delta{Bridge: d.Bridge, Settings: d.Settings, Ports: d.Ports}
 	flows = flow.Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, Flows: d.Flows, TunnelNeighbors: d.TunnelNeighbors, TunnelRoutes: d.TunnelRoutes, Unknown: d.Unknown}
 	return ports, flows
+}
+
+// splitHost parts what rules of nft stand on from what they must be there for: a node is asked for an egress address, which is one alone, the
+// moment it has it, and would refuse the answers to connections that it is to send on to another node.
+func splitHost(d host.Delta) (ground, singles host.Delta) {
+	ground, singles = d, host.Delta{}
+	ground.Addresses.Add = nil
+	for k, a := range d.Addresses.Add {
+		to := &ground.Addresses.Add
+		if k.Prefix.IsSingleIP() && !a.Borrowed {
+			to = &singles.Addresses.Add
+		}
+		if *to == nil {
+			*to = map[host.AddressKey]host.Address{}
+		}
+		(*to)[k] = a
+	}
+	return ground, singles
 }
 
 // calm notes whether the last Run found drift.

@@ -88,11 +88,15 @@ func neighbor(i int) host.NeighborKey {
 	return host.NeighborKey{Link: "mp0", IP: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})}
 }
 
+func single(i int) host.AddressKey {
+	return host.AddressKey{Link: "eth1", Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}), 32)}
+}
+
 // want has something called i in every system, for every i of list. Value tells two versions of it apart.
 func want(value string, list ...int) datapath.State {
 	s := datapath.State{
 		NB: nb.State{}, Bridge: flow.State{Bridge: "br-ex", Flows: map[flow.Key]*flow.Flow{}, Ports: map[string]flow.Port{}},
-		NFT: nft.State{nft.Inet: {Chains: map[string]*nft.Chain{}}}, Host: host.State{Neighbors: map[host.NeighborKey]host.Neighbor{}},
+		NFT: nft.State{nft.Inet: {Chains: map[string]*nft.Chain{}}}, Host: host.State{Neighbors: map[host.NeighborKey]host.Neighbor{}, Addresses: map[host.AddressKey]host.Address{}},
 	}
 	for _, i := range list {
 		name := fmt.Sprint(i)
@@ -103,6 +107,8 @@ func want(value string, list ...int) datapath.State {
 		s.NFT[nft.Inet].Chains[name] = &nft.Chain{Name: name, Rules: []nft.Rule{{Comment: value, Do: nft.Accept{}}}}
 		h := neighbor(i)
 		s.Host.Neighbors[h] = host.Neighbor{NeighborKey: h, MAC: cluster.MAC{2, byte(len(value))}}
+		a := single(i)
+		s.Host.Addresses[a] = host.Address{AddressKey: a}
 	}
 	return s
 }
@@ -140,11 +146,17 @@ func (n *node) equals(t interface {
 
 const things = 6
 
-// At no moment does a system point at what another one lacks, while nothing fails.
+// At no moment does a system point at what another one lacks, while nothing fails. The host gets no single address before its rules.
 func TestNothingPointsAtWhatIsMissing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
+		var had [things]bool
 		n := newNode(func(n *node) {
 			for i := range things {
+				_, address := n.host.state.Addresses[single(i)]
+				if _, _, chain, _, _ := n.has(i); address && !had[i] && !chain {
+					t.Fatalf("%d: the address is there before its rules", i)
+				}
+				had[i] = address
 				row, flow, chain, neigh, port := n.has(i)
 				if row && !flow || flow && !chain || chain && !neigh || neigh && !port {
 					t.Fatalf("%d: row %v, flow %v, chain %v, neigh %v, port %v", i, row, flow, chain, neigh, port)
