@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"time"
 
 	"hairpin/datapath"
@@ -70,7 +71,7 @@ func (p *Pass) Run(ctx context.Context, want datapath.State) error {
 		dead = dead.Since(p.conn.have, want.Conn)
 	}
 	ports, flows := split(bridge)
-	ground, singles := splitHost(kernel.Grow())
+	ground, singles := splitHost(kernel.Grow(), want.Host.Routes)
 
 	p.bridge.do(ctx, ports.Grow(), true)
 	p.host.do(ctx, ground, true)
@@ -102,13 +103,18 @@ func split(d flow.Delta) (ports, flows flow.Delta) {
 }
 
 // splitHost parts what rules of nft stand on from what they must be there for: a node is asked for an egress address, which is one alone, the
-// moment it has it, and would refuse the answers to connections that it is to send on to another node.
-func splitHost(d host.Delta) (ground, singles host.Delta) {
+// moment it has it, and would refuse the answers to connections that it is to send on to another node. An address that a route has as its
+// source is ground: the kernel refuses the route without it.
+func splitHost(d host.Delta, routes map[host.RouteKey]host.Route) (ground, singles host.Delta) {
 	ground, singles = d, host.Delta{}
 	ground.Addresses.Add = nil
+	sources := map[netip.Addr]bool{}
+	for _, r := range routes {
+		sources[r.Src] = true
+	}
 	for k, a := range d.Addresses.Add {
 		to := &ground.Addresses.Add
-		if k.Prefix.IsSingleIP() && !a.Borrowed {
+		if k.Prefix.IsSingleIP() && !a.Borrowed && !sources[k.Prefix.Addr()] {
 			to = &singles.Addresses.Add
 		}
 		if *to == nil {

@@ -92,11 +92,17 @@ func single(i int) host.AddressKey {
 	return host.AddressKey{Link: "eth1", Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 1, 0, byte(i)}), 32)}
 }
 
+// source is an address that a route needs.
+func source(i int) (host.AddressKey, host.Route) {
+	a := host.AddressKey{Link: "br-ex", Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 2, 0, byte(i)}), 32)}
+	return a, host.Route{RouteKey: host.RouteKey{Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 3, 0, byte(i)}), 32)}, Link: "br-ex", Src: a.Prefix.Addr()}
+}
+
 // want has something called i in every system, for every i of list. Value tells two versions of it apart.
 func want(value string, list ...int) datapath.State {
 	s := datapath.State{
 		NB: nb.State{}, Bridge: flow.State{Bridge: "br-ex", Flows: map[flow.Key]*flow.Flow{}, Ports: map[string]flow.Port{}},
-		NFT: nft.State{nft.Inet: {Chains: map[string]*nft.Chain{}}}, Host: host.State{Neighbors: map[host.NeighborKey]host.Neighbor{}, Addresses: map[host.AddressKey]host.Address{}},
+		NFT: nft.State{nft.Inet: {Chains: map[string]*nft.Chain{}}}, Host: host.State{Neighbors: map[host.NeighborKey]host.Neighbor{}, Addresses: map[host.AddressKey]host.Address{}, Routes: map[host.RouteKey]host.Route{}},
 	}
 	for _, i := range list {
 		name := fmt.Sprint(i)
@@ -109,6 +115,8 @@ func want(value string, list ...int) datapath.State {
 		s.Host.Neighbors[h] = host.Neighbor{NeighborKey: h, MAC: cluster.MAC{2, byte(len(value))}}
 		a := single(i)
 		s.Host.Addresses[a] = host.Address{AddressKey: a}
+		a, r := source(i)
+		s.Host.Addresses[a], s.Host.Routes[r.RouteKey] = host.Address{AddressKey: a}, r
 	}
 	return s
 }
@@ -146,7 +154,8 @@ func (n *node) equals(t interface {
 
 const things = 6
 
-// At no moment does a system point at what another one lacks, while nothing fails. The host gets no single address before its rules.
+// At no moment does a system point at what another one lacks, while nothing fails. The host gets no single address before its rules, but for
+// one that a route needs.
 func TestNothingPointsAtWhatIsMissing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var had [things]bool
@@ -157,6 +166,11 @@ func TestNothingPointsAtWhatIsMissing(t *testing.T) {
 					t.Fatalf("%d: the address is there before its rules", i)
 				}
 				had[i] = address
+				from, r := source(i)
+				_, route := n.host.state.Routes[r.RouteKey]
+				if _, there := n.host.state.Addresses[from]; route && !there {
+					t.Fatalf("%d: the route is there before its source", i)
+				}
 				row, flow, chain, neigh, port := n.has(i)
 				if row && !flow || flow && !chain || chain && !neigh || neigh && !port {
 					t.Fatalf("%d: row %v, flow %v, chain %v, neigh %v, port %v", i, row, flow, chain, neigh, port)

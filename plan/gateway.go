@@ -238,10 +238,11 @@ func (b *bridge) layer2() {
 
 // rewrite are the last tables of the way between host and gateway router, which have one Ethernet address. Each must see
 // its own as destination and the next hop's as source: the gateway router refuses packets by sending them back where they
-// came from, and its switch sends nothing to a port that it came from.
+// came from, and its switch sends nothing to a port that it came from. Packet marks are OVN's: the host's own rules may read them otherwise.
 func (b *bridge) rewrite() {
 	b.add(claims.TableToOVN, prioDefault, flow.Match{}, flow.SetEthSrc{MAC: masqMAC()}, flow.SetEthDst{MAC: b.mac}, flow.Output{Port: b.ovn})
-	b.add(claims.TableToHost, prioDefault, flow.Match{}, flow.MoveEthDstToSrc{}, flow.SetEthDst{MAC: b.mac}, flow.Output{Port: flow.Local})
+	b.add(claims.TableToHost, prioDefault, flow.Match{}, flow.MoveEthDstToSrc{}, flow.SetEthDst{MAC: b.mac},
+		flow.SetPktMark{}, flow.Output{Port: flow.Local})
 }
 
 // tunnels lets Geneve between the nodes pass by conntrack.

@@ -176,8 +176,10 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 			r.p.EthSrc = r.p.EthDst
 			say("from Ethernet address " + ethernet(r.p.EthSrc))
 		case flow.SetPktMark:
+			if r.p.Mark != a.Mark {
+				say(fmt.Sprintf("mark 0x%x", a.Mark))
+			}
 			r.p.Mark = a.Mark
-			say(fmt.Sprintf("mark 0x%x", a.Mark))
 		case flow.Resubmit:
 			r.steps[i].Did = did
 			if err := r.table(c, a.Table); err != nil {
