@@ -365,8 +365,9 @@ func testLeaderCutOff(t *testing.T, p *controlPlane) {
 func testLeaderKilled(t *testing.T, p *controlPlane) {
 	hairpin := build(t)
 	var both [2]*process
+	dir := t.TempDir()
 	for i := range both {
-		both[i] = &process{cmd: p.host.Command(t.Context(), hairpin, "controller", "--kubeconfig", p.server.Kubeconfig())}
+		both[i] = &process{cmd: p.host.Command(t.Context(), hairpin, "controller", "--run-dir", dir, "--kubeconfig", p.server.Kubeconfig())}
 		both[i].start(t)
 	}
 	leader := func() *process {

@@ -67,7 +67,7 @@ func alterations() []alteration {
 		{ovn, `ovn-nbctl lr-route-del ovn_cluster_router 10.244.0.0/16`},
 		{ovn, `ovn-nbctl --policy=src-ip lr-route-add ovn_cluster_router 10.244.0.0/16 100.64.0.99 || ovn-nbctl --may-exist --policy=src-ip lr-route-add ovn_cluster_router 10.244.0.0/16 100.64.0.99`},
 		{ovn, `ovn-nbctl lr-policy-del ovn_cluster_router 1004`},
-		{ovn, `ovn-nbctl lr-nat-del GR_node-a snat 169.254.169.2`},
+		{ovn, `ovn-nbctl lr-nat-del GR_node-a snat 0.0.0.0/0`},
 		{ovn, `ovn-nbctl lsp-del default_pod-a1`},
 		{ovn, `ovn-nbctl lsp-set-addresses default_pod-a1 02:00:00:00:00:01`},
 		{ovn, `ovn-nbctl lsp-set-enabled default_pod-a1 disabled`},

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,21 +54,21 @@ type PartReport struct {
 	Errors  uint64    `json:"errors"`
 }
 
-// listen makes a unix socket of the agent; one that a former agent left is replaced.
+// listen makes a unix socket of the agent, or of a controller. It replaces what a former one left in one step: of several that start at
+// once, as controllers on one host may, none fails, and the last one is asked.
 func listen(dir, name string) (net.Listener, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("run directory: %w", err)
 	}
 	path := filepath.Join(dir, name)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("old socket: %w", err)
-	}
-	l, err := net.Listen("unix", path)
+	own := path + rand.Text()[:8]
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Net: "unix", Name: own})
 	if err != nil {
 		return nil, fmt.Errorf("socket: %w", err)
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("socket: %w", err), l.Close())
+	l.SetUnlinkOnClose(false) // what has its name by then may be another one's
+	if err := errors.Join(os.Chmod(own, 0o600), os.Rename(own, path)); err != nil {
+		return nil, errors.Join(fmt.Errorf("socket: %w", err), l.Close(), ignore(os.Remove(own), os.ErrNotExist))
 	}
 	return l, nil
 }
