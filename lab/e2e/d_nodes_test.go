@@ -63,7 +63,7 @@ func TestNodeReplaced(t *testing.T) {
 	e := open(t)
 	e.check(e.RemoveNode(e.Context(), "node-c"))
 	took := e.until("the pods of node-c are elsewhere", 3*time.Minute, func() (bool, error) {
-		for _, app := range []string{"web", "db"} {
+		for _, app := range []string{"web", "db", "client"} {
 			for _, p := range e.pods(app) {
 				if p.Spec.NodeName == "node-c" {
 					return false, nil
