@@ -37,15 +37,9 @@ const MarkNodeIP = 0x3f0
 // came. OVN-Kubernetes takes the same.
 const MarkReply = 42
 
-// MarkLateBit is the bit of the packet mark, within OVN, of what comes for an egress address and conntrack calls invalid.
-const MarkLateBit = 16
-
-// Bits of the packet mark, within the gateway router, of connections that a load balancer of it has led: those that keep their
-// client's address (skip_snat), and those that leave it by the wire with the node's (lb_force_snat_ip).
-const (
-	MarkKeptBit   = 17
-	MarkForcedBit = 18
-)
+// MarkForced is the packet mark, within the gateway router, of connections that a load balancer of it has led and that leave with an address
+// of the router (lb_force_snat_ip).
+const MarkForced = 1 << 18
 
 // OpenFlow tables of the gateway bridge (host-to-service.md).
 const (
@@ -120,7 +114,7 @@ const TransitTunnelKey = 16711683
 
 // Priorities of ovn_cluster_router's policies (egress-ip.md).
 const (
-	PolicyMarks     = 1005 // of the gateway router: MarkKeptBit, MarkForcedBit
+	PolicyMarks     = 1005 // of the gateway router: MarkForced
 	PolicyNodeLocal = 1004 // pod to its own node's address: through the management port
 	PolicyServices  = 1003 // to a cluster IP that no load balancer took: the host refuses pods, the gateway router drops it
 	PolicyReplies   = 103  // what a pod with an egress address replies to clients outside

@@ -9,8 +9,6 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
-	"hairpin/datapath/delta"
-	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
 )
 
@@ -30,7 +28,6 @@ type egressPlan struct {
 type egressPart struct {
 	rows    nb.State
 	byHost  []byHost
-	bridged []netip.Addr   // that the planned node carries on its gateway bridge
 	guarded []netip.Prefix // pods that must not leave by the host as others do
 	owner   cluster.Owner
 }
@@ -59,12 +56,11 @@ func (g *egressPlan) update(s *cluster.Snapshot, env *Env) (gone, come datapath.
 		}
 	}
 	gone.NB.Add(rowsOf(g.shared.NB)...)
-	gone.Host, gone.NFT, gone.Bridge.Flows = g.shared.Host, g.shared.NFT, g.shared.Bridge.Flows
+	gone.Host, gone.NFT = g.shared.Host, g.shared.NFT
 	g.shared = env.throughHost(g.parts)
-	g.shared.Bridge.Flows = env.lateReplies(g.parts)
 	g.shared.NB = env.eastWest(g.parts)
 	come.NB.Add(rowsOf(g.shared.NB)...)
-	come.Host, come.NFT, come.Bridge.Flows = g.shared.Host, g.shared.NFT, g.shared.Bridge.Flows
+	come.Host, come.NFT = g.shared.Host, g.shared.NFT
 	return gone, come
 }
 
@@ -121,7 +117,6 @@ func (e *Env) egressIP(x *cluster.EgressIP, members map[cluster.Owner]*cluster.P
 		switch link, primary := e.egressLink(own); {
 		case primary:
 			e.translate(part.rows, s, x, own, all)
-			part.bridged = append(part.bridged, own)
 		case link != nil:
 			e.toHost(part.rows, s, x, all)
 			part.byHost = append(part.byHost, byHost{own, link, all})
@@ -202,23 +197,6 @@ func (e *Env) translate(rows nb.State, s *Stack, x *cluster.EgressIP, own netip.
 			Match: `outport == "` + routerToExternal(e.Node.Name) + `" && ` + words(s.Family).match + ".src == $" + set,
 		})
 	}
-}
-
-// lateReplies marks what comes for an egress address and conntrack calls invalid: on the userspace datapath, the answers to a
-// connection from the same port to the same server as one whose end this node did not see, because the address was elsewhere.
-// They look like a client's packet whose first one was lost, but must not be healed as that is (see nat): the pod awaits the
-// server's own address.
-func (e *Env) lateReplies(parts map[string]egressPart) map[flow.Key]*flow.Flow {
-	b := newBridge(e, claims.FeatureGateway)
-	for _, name := range delta.Keys(parts) {
-		b.owner = parts[name].owner
-		for _, a := range parts[name].bridged {
-			b.add(claims.TableWire, prioLate, flow.Match{
-				Protocol: words(cluster.FamilyOf(a)).ip, Dst: single(a), CTState: flow.CTState{Set: flow.CTInv | flow.CTTrk}, CTMark: claims.CTMarkOVN,
-			}, flow.SetPktMark{Mark: 1 << claims.MarkLateBit}, flow.Output{Port: b.ovn})
-		}
-	}
-	return b.flows
 }
 
 // eastWest are the rows that all EgressIPs share: what stays within the cluster goes on as routed. Packets to nodes are

@@ -79,7 +79,6 @@ const (
 
 // Priorities in claims.TableWire.
 const (
-	prioLate    = 101 // those of egress addresses that conntrack calls invalid
 	prioKnown   = 100 // connections of OVN or of the host
 	prioTracked = 50  // packets to NodePorts
 	prioNew     = 10

@@ -235,34 +235,33 @@ func (z *zone) nat() {
 			// mark of the connection is for all, see marks.
 			&nb.NAT{
 				Router: gr, Type: nb.SNAT, External: s.Join.Addr(), Logical: everything(s.Family),
-				// Not replies to an egress address that conntrack calls invalid: they have a mark, too.
-				Match: `outport == "` + routerToJoin(gr) + `" && flags.skip_snat_for_lb == 0 && ` + bit(claims.MarkLateBit, 0) + " && " + bit(claims.MarkKeptBit, 0), Owner: z.owner,
+				Match: `outport == "` + routerToJoin(gr) + `" && ` + forced(), Owner: z.owner,
 			},
 			&nb.NAT{
 				Router: gr, Type: nb.SNAT, External: node, Logical: everything(s.Family),
-				Match: `outport == "` + routerToExternal(z.Node.Name) + `" && ` + bit(claims.MarkForcedBit, 1), Owner: z.owner,
+				Match: `outport == "` + routerToExternal(z.Node.Name) + `" && ` + forced(), Owner: z.owner,
 			},
 		)
 	}
 	z.marks(gr)
 }
 
-// marks tells the rows that heal of a connection's mark. Where they are, conntrack was asked once more on the userspace
-// datapath, for the connection without the VIP. What goes to another node has no mark: a tunnel finds no route with one.
-func (z *zone) marks(gr string) {
-	for match, n := range map[string]int{
-		"ct_mark.skip_snat == 1": claims.MarkKeptBit, // the endpoint is a pod of this node
-		`outport == "` + routerToExternal(z.Node.Name) + `" && ct_mark.force_snat == 1`: claims.MarkForcedBit,
-	} {
-		z.rows.Add(&nb.Policy{
-			Router: gr, Priority: claims.PolicyMarks, Match: match, Action: nb.Allow,
-			Options: map[string]string{"pkt_mark": strconv.Itoa(1 << n)}, Owner: z.owner,
-		})
-	}
-}
+// forced is the match of the packet mark that marks gives.
+func forced() string { return "pkt.mark == " + strconv.Itoa(claims.MarkForced) }
 
-// bit is a match of a bit of the packet mark.
-func bit(n, value int) string { return "pkt.mark[" + strconv.Itoa(n) + "] == " + strconv.Itoa(value) }
+// marks tells the rows that heal of a connection's mark. Where they are, conntrack was asked once more on the userspace
+// datapath, for the connection without the VIP. Beyond the gateway router there is no mark: a tunnel finds no route with one.
+func (z *zone) marks(gr string) {
+	z.rows.Add(
+		&nb.Policy{
+			Router: gr, Priority: claims.PolicyMarks, Match: "ct_mark.force_snat == 1", Action: nb.Allow,
+			Options: map[string]string{"pkt_mark": strconv.Itoa(claims.MarkForced)}, Owner: z.owner,
+		},
+		&nb.QoS{
+			Switch: claims.JoinSwitch, Priority: claims.PolicyMarks, Match: `inport == "` + joinToRouter(gr) + `" && ` + forced(), Owner: z.owner,
+		},
+	)
+}
 
 // noVIP drops what the gateway router gets for a Service that it does not know, or not yet, before it remembers the connection:
 // it would not translate what follows of that one, and a UDP client that goes on sending would never be served.

@@ -159,7 +159,10 @@ func again(t *testing.T, g *demo.Egress) {
 	lead(t, g, demo.EgressDies, demo.EgressStays)
 	end()
 	lead(t, g, demo.EgressStays, demo.EgressDies)
+	tries := 0
+	defer func() { t.Logf("a port was used again at try %d", tries) }()
 	eventually(t, 20*time.Second, "a port is used again", func() (bool, string) {
+		tries++
 		end, err := g.Open(port)
 		if err != nil {
 			return false, err.Error()
@@ -295,11 +298,11 @@ func BenchmarkEgressFailover(b *testing.B) {
 			connections, lost := 0, 0
 			var slowest time.Duration
 			for i := range *failovers {
-				all := moveTo(b, g).all
-				n, slow := failed(all)
-				connections, lost, slowest = connections+len(all), lost+n, max(slowest, slow)
+				m := moveTo(b, g)
+				n, slow := failed(m.all)
+				connections, lost, slowest = connections+len(m.all), lost+n, max(slowest, slow)
 				holes = append(holes, failover(b, g))
-				b.Logf("%d: planned move: %d of %d failed, slowest %v; killed: %v", i, n, len(all), slow.Round(time.Millisecond), holes[i].Round(time.Millisecond))
+				b.Logf("%d: planned move: %d of %d failed, slowest %v; killed: %v; %v", i, n, len(m.all), slow.Round(time.Millisecond), holes[i].Round(time.Millisecond), m.why)
 				if err := g.Revive(b.Context()); err != nil {
 					b.Fatal(err)
 				}

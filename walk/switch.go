@@ -33,6 +33,8 @@ func (r *run) switchReceives(n *node, name string) (location, error) {
 			r.p.EthSrc, r.p.EthDst = r.p.EthDst, r.p.EthSrc
 			return r.switchEgress(n, in)
 		}
+	} else if err := r.qos(n, sw, in); err != nil {
+		return location{}, err
 	}
 	out, unknown := sw.byMAC[r.p.EthDst], false
 	if out == nil {

@@ -121,7 +121,7 @@ type QoS struct {
 	Switch   string
 	Priority int // 0 to 32767, higher wins
 	Match    string
-	Mark     uint32 // pkt.mark of what matches; not 0
+	Mark     uint32 // pkt.mark of what matches
 	Owner    cluster.Owner
 }
 

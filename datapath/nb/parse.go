@@ -58,6 +58,9 @@ func ParseLine(line string) (Row, error) {
 	if p.row == nil {
 		return nil, fmt.Errorf("%q makes no row", line)
 	}
+	if r, ok := p.row.(*QoS); ok && r.Switch == "" {
+		return nil, fmt.Errorf("%q names no switch", line)
+	}
 	return p.row, nil
 }
 
@@ -141,6 +144,8 @@ func (p *parser) first(verb string, a []string) (err error) {
 		takes = flags{policy: "x", ecmp: true}
 	case "lr-nat-add":
 		takes = flags{hasMatch: true, portrange: true}
+	case "create":
+		takes = flags{id: "x"}
 	}
 	if err := p.flags.only(takes); err != nil {
 		return err

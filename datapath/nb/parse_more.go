@@ -14,6 +14,9 @@ func (p *parser) create(a []string) (Row, error) {
 	if err := count(a, 1, -1); err != nil {
 		return nil, err
 	}
+	if p.flags.id != "" && a[0] != "QoS" {
+		return nil, fmt.Errorf("--id does not belong here")
+	}
 	columns := map[string]string{} // still quoted
 	for _, w := range a[1:] {
 		column, val, found := strings.Cut(w, "=")
@@ -51,6 +54,15 @@ func (p *parser) create(a []string) (Row, error) {
 		row = lb
 	case "Static_MAC_Binding":
 		row, err = p.macBinding(text("logical_port"), text("ip"), text("mac"), text("override_dynamic_mac"), err)
+	case "QoS":
+		direction, priority, match, mark := text("direction"), text("priority"), text("match"), text("action:mark")
+		if err == nil && mark != "0" {
+			err = fmt.Errorf("action:mark is %q: qos-add is for others than 0", mark)
+		}
+		if err == nil {
+			row, err = p.qosRow("", direction, priority, match, 0)
+		}
+		p.ids[p.flags.id] = a[0]
 	default:
 		return nil, fmt.Errorf("unknown table %q", a[0])
 	}
@@ -97,6 +109,12 @@ func (p *parser) more(verb string, a []string) error {
 func (p *parser) addTo(verb string, a []string) error {
 	k := p.row.Key()
 	switch r := p.row.(type) {
+	case *QoS:
+		if r.Switch != "" || verb != "add" || len(a) != 4 || a[0] != "Logical_Switch" || a[2] != "qos_rules" || p.ids[a[3]] != "QoS" {
+			return fmt.Errorf("want add Logical_Switch NAME qos_rules @q, of a row without a switch")
+		}
+		r.Switch = a[1]
+		return nil
 	case *Chassis:
 		if verb == "set" {
 			return p.setChassis(r, a)
@@ -285,18 +303,22 @@ func (p *parser) qos(a []string) (Row, error) {
 	if err := count(a, 5, 5); err != nil {
 		return nil, err
 	}
-	r := &QoS{Switch: a[0], Match: a[3], Owner: p.owner}
-	if a[1] != "from-lport" {
-		return nil, fmt.Errorf("unknown direction %q", a[1])
-	}
-	var err error
-	if r.Priority, err = strconv.Atoi(a[2]); err != nil || r.Priority < 0 || r.Priority > 32767 {
-		return nil, fmt.Errorf("%q is not a priority from 0 to 32767", a[2])
-	}
 	text, ok := strings.CutPrefix(a[4], "mark=")
 	mark, err := strconv.ParseUint(text, 10, 32)
-	if r.Mark = uint32(mark); !ok || err != nil || mark == 0 {
+	if !ok || err != nil || mark == 0 {
 		return nil, fmt.Errorf("%q is not mark=NUMBER", a[4])
+	}
+	return p.qosRow(a[0], a[1], a[2], a[3], uint32(mark))
+}
+
+func (p *parser) qosRow(sw, direction, priority, match string, mark uint32) (Row, error) {
+	r := &QoS{Switch: sw, Match: match, Mark: mark, Owner: p.owner}
+	if direction != "from-lport" {
+		return nil, fmt.Errorf("unknown direction %q", direction)
+	}
+	var err error
+	if r.Priority, err = strconv.Atoi(priority); err != nil || r.Priority < 0 || r.Priority > 32767 {
+		return nil, fmt.Errorf("%q is not a priority from 0 to 32767", priority)
 	}
 	return r, nil
 }

@@ -63,7 +63,7 @@ func Line(r Row) string {
 		p.cmd("create", "Static_MAC_Binding", "logical_port="+value(r.Port), "ip="+value(r.IP.String()), "mac="+value(r.MAC.String()),
 			"override_dynamic_mac=true")
 	case *QoS:
-		p.cmd("qos-add", r.Switch, "from-lport", fmt.Sprint(r.Priority), r.Match, fmt.Sprintf("mark=%d", r.Mark))
+		p.qos(r)
 	case *Route:
 		p.route(r)
 	case *Policy:
@@ -154,6 +154,16 @@ func (p *printer) switchPort(r *SwitchPort) {
 		p.cmd("lsp-set-options", r.Name)
 		p.pairs(r.Options)
 	}
+}
+
+// qos knows that qos-add takes no mark 0.
+func (p *printer) qos(r *QoS) {
+	if r.Mark != 0 {
+		p.cmd("qos-add", r.Switch, "from-lport", fmt.Sprint(r.Priority), r.Match, fmt.Sprintf("mark=%d", r.Mark))
+		return
+	}
+	p.cmd("--id=@q", "create", "QoS", "direction=from-lport", fmt.Sprintf("priority=%d", r.Priority), "match="+value(r.Match), "action:mark=0")
+	p.cmd("add", "Logical_Switch", r.Switch, "qos_rules", "@q")
 }
 
 func (p *printer) route(r *Route) {

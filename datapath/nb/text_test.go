@@ -107,6 +107,8 @@ func TestTextIsOvnNbctl(t *testing.T) {
 		`'--match=outport == "rtoj-GR_node-a"' lr-nat-add GR_node-a snat 100.64.0.3 0.0.0.0/0`,
 		`lb-add default/web:http/tcp/IPv4 10.96.0.10:80 10.244.1.3:8080,10.244.2.3:8080 tcp -- set Load_Balancer default/web:http/tcp/IPv4 options:reject=true selection_fields=ip_src -- --id=@lb get Load_Balancer default/web:http/tcp/IPv4 -- add Load_Balancer_Group g load_balancer @lb # Service/default/web`,
 		`lb-add x 10.96.0.10:80 '' udp`,
+		`qos-add node-a from-lport 100 'ct.rpl && ip4.src == $a' mark=42`,
+		`--id=@q create QoS direction=from-lport priority=100 'match="inport == \"a\""' action:mark=0 -- add Logical_Switch join qos_rules @q # Node/node-a`,
 		`create Load_Balancer name=x protocol=sctp`,
 	} {
 		r, err := nb.ParseLine(line)

@@ -195,7 +195,7 @@ func (d *drawer) match() string {
 func (d *drawer) onSwitch(name string) {
 	for range rapid.IntRange(0, 2).Draw(d.t, "qos") {
 		d.s.Add(&nb.QoS{Switch: name, Priority: rapid.IntRange(100, 102).Draw(d.t, "priority"), Match: d.match(),
-			Mark: uint32(rapid.IntRange(1, 3).Draw(d.t, "mark")), Owner: d.owner()})
+			Mark: uint32(rapid.IntRange(0, 3).Draw(d.t, "mark")), Owner: d.owner()})
 	}
 	for _, n := range d.some("switch port", "stor-"+name, "pod_"+name) {
 		p := &nb.SwitchPort{Name: n, Switch: name, Type: rapid.SampledFrom([]string{"", "router", "localnet", "remote"}).Draw(d.t, "port type"),
