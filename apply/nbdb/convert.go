@@ -228,9 +228,10 @@ func (c *converter) switchPort(r *ovsdb.LogicalSwitchPort) nb.Row {
 
 func (c *converter) qos(r *ovsdb.QoS) nb.Row {
 	c.expect("direction", r.Direction == "from-lport")
-	c.expect("action", len(r.Action) == 1 && r.Action["mark"] > 0)
+	mark, marks := r.Action["mark"]
+	c.expect("action", len(r.Action) == 1 && marks && mark >= 0)
 	c.expect("bandwidth", len(r.Bandwidth) == 0)
-	return &nb.QoS{Switch: c.inSwitch(r.UUID), Priority: r.Priority, Match: r.Match, Mark: uint32(r.Action["mark"]), Owner: c.owner(r.ExternalIDs, claims.KeyOwner)}
+	return &nb.QoS{Switch: c.inSwitch(r.UUID), Priority: r.Priority, Match: r.Match, Mark: uint32(mark), Owner: c.owner(r.ExternalIDs, claims.KeyOwner)}
 }
 
 func (c *converter) macBinding(r *ovsdb.StaticMACBinding) nb.Row {

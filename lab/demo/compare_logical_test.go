@@ -146,7 +146,7 @@ func meets(v walk.Visit, stages []stage, cut bool) (walked []string, whole bool,
 		case j >= 0:
 		case name == "ls_in_nat_hairpin" || cut:
 			return nil, false, nil
-		case name == "lr_out_snat" && untold(s.Rule):
+		case untold(s.Rule):
 			continue
 		default:
 			return nil, false, fmt.Errorf("no %s after stage %d", s.Stage, at)
@@ -162,7 +162,7 @@ func meets(v walk.Visit, stages []stage, cut bool) (walked []string, whole bool,
 	return walked, !cut, nil
 }
 
-// untold are the rules of lr_out_snat that ovn-trace does not take, though the switch does, and ofproto/trace: those that ask
+// untold are the rules that ovn-trace does not take, though the switch does, and ofproto/trace: those that ask
 // for a connection's mark, and the flags of a load balancer (force_snat_for_lb, skip_snat_for_lb), which it loses in ct_lb_mark.
 func untold(rule string) bool {
 	return strings.Contains(rule, "pkt.mark == 262144") || strings.HasPrefix(rule, "flags.force_snat_for_lb") || strings.HasPrefix(rule, "flags.skip_snat_for_lb")
