@@ -107,6 +107,9 @@ func split(d flow.Delta) (ports, flows flow.Delta) {
 // source is ground: the kernel refuses the route without it.
 func splitHost(d host.Delta, routes map[host.RouteKey]host.Route) (ground, singles host.Delta) {
 	ground, singles = d, host.Delta{}
+	if len(d.Addresses.Add) == 0 { // as in nearly every Run
+		return ground, singles
+	}
 	ground.Addresses.Add = nil
 	sources := map[netip.Addr]bool{}
 	for _, r := range routes {

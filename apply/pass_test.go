@@ -102,7 +102,10 @@ func source(i int) (host.AddressKey, host.Route) {
 func want(value string, list ...int) datapath.State {
 	s := datapath.State{
 		NB: nb.State{}, Bridge: flow.State{Bridge: "br-ex", Flows: map[flow.Key]*flow.Flow{}, Ports: map[string]flow.Port{}},
-		NFT: nft.State{nft.Inet: {Chains: map[string]*nft.Chain{}}}, Host: host.State{Neighbors: map[host.NeighborKey]host.Neighbor{}, Addresses: map[host.AddressKey]host.Address{}, Routes: map[host.RouteKey]host.Route{}},
+		NFT: nft.State{nft.Inet: {Chains: map[string]*nft.Chain{}}},
+		Host: host.State{
+			Neighbors: map[host.NeighborKey]host.Neighbor{}, Addresses: map[host.AddressKey]host.Address{}, Routes: map[host.RouteKey]host.Route{},
+		},
 	}
 	for _, i := range list {
 		name := fmt.Sprint(i)

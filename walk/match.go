@@ -43,7 +43,6 @@ type (
 	isReply   struct{} // ct.rpl
 	skipFlag  bool     // flags.skip_snat_for_lb
 	pktMark   uint32
-	pktBit    uint32 // pkt.mark[N]
 	addressIn struct {
 		dst      bool
 		family   cluster.Family
@@ -85,8 +84,6 @@ func (isReply) holds(m *matched) bool { return m.reply }
 func (e skipFlag) holds(m *matched) bool { return m.skip == bool(e) }
 
 func (e pktMark) holds(m *matched) bool { return m.p.Mark == uint32(e) }
-
-func (e pktBit) holds(m *matched) bool { return m.p.Mark&uint32(e) != 0 }
 
 func (e addressIn) holds(m *matched) bool {
 	a := m.address(e.dst)
@@ -332,15 +329,6 @@ func (p *matchParser) constant(field, w string) (expression, error) {
 			return nil, fmt.Errorf("%s == %s is not known", field, w)
 		}
 		return pktMark(mark), nil
-	case strings.HasPrefix(field, "pkt.mark["):
-		bit, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimPrefix(field, "pkt.mark["), "]"), 10, 5)
-		if err != nil || w != "0" && w != "1" {
-			return nil, fmt.Errorf("%s == %s is not known", field, w)
-		}
-		if w == "0" {
-			return not{pktBit(1) << bit}, nil
-		}
-		return pktBit(1) << bit, nil
 	case family == 0:
 		return nil, fmt.Errorf("%s == %s is not known", field, w)
 	}

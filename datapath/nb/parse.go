@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"hairpin/cluster"
@@ -277,8 +276,8 @@ func (p *parser) policy(a []string) (Row, error) {
 	}
 	r := &Policy{Router: a[0], Match: a[2], Action: Action(a[3]), Owner: p.owner}
 	var err error
-	if r.Priority, err = strconv.Atoi(a[1]); err != nil || r.Priority < 0 || r.Priority > 32767 {
-		return nil, fmt.Errorf("%q is not a priority from 0 to 32767", a[1])
+	if r.Priority, err = parsePriority(a[1]); err != nil {
+		return nil, err
 	}
 	switch r.Action {
 	case Allow, Drop, Reroute:

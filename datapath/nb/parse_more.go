@@ -312,13 +312,9 @@ func (p *parser) qos(a []string) (Row, error) {
 }
 
 func (p *parser) qosRow(sw, direction, priority, match string, mark uint32) (Row, error) {
-	r := &QoS{Switch: sw, Match: match, Mark: mark, Owner: p.owner}
 	if direction != "from-lport" {
 		return nil, fmt.Errorf("unknown direction %q", direction)
 	}
-	var err error
-	if r.Priority, err = strconv.Atoi(priority); err != nil || r.Priority < 0 || r.Priority > 32767 {
-		return nil, fmt.Errorf("%q is not a priority from 0 to 32767", priority)
-	}
-	return r, nil
+	n, err := parsePriority(priority)
+	return &QoS{Switch: sw, Priority: n, Match: match, Mark: mark, Owner: p.owner}, err
 }

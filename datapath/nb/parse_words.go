@@ -3,6 +3,7 @@ package nb
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"hairpin/cluster"
@@ -31,6 +32,15 @@ func parseProtocol(s string) (cluster.Protocol, error) {
 		}
 	}
 	return 0, fmt.Errorf("unknown protocol %q", s)
+}
+
+// parsePriority reads the column priority of a policy or a QoS row.
+func parsePriority(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 || n > 32767 {
+		return 0, fmt.Errorf("%q is not a priority from 0 to 32767", s)
+	}
+	return n, nil
 }
 
 // setting is COLUMN[:KEY]=VALUE without its quotes.
