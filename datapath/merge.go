@@ -100,11 +100,15 @@ func addTo[K comparable, V any](c *conflicts, out, m map[K]V, kind kind[K, V], w
 }
 
 func mergeConn(c *conflicts, parts []State) conn.State {
-	return merge(c, pick(parts, func(s State) map[netip.AddrPort]conn.Targets { return s.Conn }), kind[netip.AddrPort, conn.Targets]{
-		same: func(a, b conn.Targets) bool { a.Owner = b.Owner; return a.Equal(b) },
-		why:  func(_ netip.AddrPort, t conn.Targets) cluster.Owner { return t.Owner },
-		name: func(k netip.AddrPort) string { return "connections to " + k.String() },
-	})
+	return conn.State{
+		UDP: merge(c, pick(parts, func(s State) map[netip.AddrPort]conn.Targets { return s.Conn.UDP }), kind[netip.AddrPort, conn.Targets]{
+			same: func(a, b conn.Targets) bool { a.Owner = b.Owner; return a.Equal(b) },
+			why:  func(_ netip.AddrPort, t conn.Targets) cluster.Owner { return t.Owner },
+			name: func(k netip.AddrPort) string { return "connections to " + k.String() },
+		}),
+		Egress: merge(c, pick(parts, func(s State) map[netip.Addr]conn.Egress { return s.Conn.Egress }),
+			owned("connections from %s", func(e *conn.Egress) *cluster.Owner { return &e.Owner }, func(k netip.Addr) []any { return []any{k} })),
+	}
 }
 
 func rows() kind[nb.Key, nb.Row] {

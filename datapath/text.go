@@ -17,7 +17,7 @@ const (
 	headBridge = "### Open vSwitch: ovs-vsctl, ovs-ofctl"
 	headNFT    = "### nft"
 	headHost   = "### kernel: ip, sysctl"
-	headConn   = "### connections over UDP" // only where there are some
+	headConn   = "### connections" // only where there are some
 )
 
 // Print writes a State as text, the same for equal States.
@@ -32,8 +32,8 @@ func Print(s State) string {
 			b.WriteByte('\n')
 		}
 	}
-	if len(s.Conn) > 0 {
-		b.WriteString(headConn + "\n" + conn.Print(s.Conn))
+	if text := conn.Print(s.Conn); text != "" {
+		b.WriteString(headConn + "\n" + text)
 	}
 	return b.String()
 }

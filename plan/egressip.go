@@ -56,11 +56,11 @@ func (g *egressPlan) update(s *cluster.Snapshot, env *Env) (gone, come datapath.
 		}
 	}
 	gone.NB.Add(rowsOf(g.shared.NB)...)
-	gone.Host, gone.NFT = g.shared.Host, g.shared.NFT
+	gone.Host, gone.NFT, gone.Conn = g.shared.Host, g.shared.NFT, g.shared.Conn
 	g.shared = env.throughHost(g.parts)
-	g.shared.NB = env.eastWest(g.parts)
+	g.shared.NB, g.shared.Conn.Egress = env.eastWest(g.parts), env.onLinks(s.EgressIPs)
 	come.NB.Add(rowsOf(g.shared.NB)...)
-	come.Host, come.NFT = g.shared.Host, g.shared.NFT
+	come.Host, come.NFT, come.Conn = g.shared.Host, g.shared.NFT, g.shared.Conn
 	return gone, come
 }
 

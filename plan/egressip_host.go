@@ -9,6 +9,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
+	"hairpin/datapath/conn"
 	"hairpin/datapath/delta"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
@@ -33,6 +34,36 @@ func (e *Env) egressLink(a netip.Addr) (link *cluster.HostLink, primary bool) {
 		}
 	}
 	return nil, false
+}
+
+// onLinks tells of all egress addresses that fit a link of the host whether this node translates to them.
+func (e *Env) onLinks(all []*cluster.EgressIP) map[netip.Addr]conn.Egress {
+	networks := networksOf(e.Node, e.Config)
+	if !slices.ContainsFunc(networks, func(n network) bool { return n.link != nil }) {
+		return nil
+	}
+	list := map[netip.Addr]conn.Egress{}
+	note := func(x *cluster.EgressIP, a netip.Addr, here bool) {
+		i := slices.IndexFunc(networks, func(n network) bool { return n.prefix.Contains(a) })
+		if i < 0 || networks[i].link == nil || slices.ContainsFunc(e.Node.HostAddresses, func(p netip.Prefix) bool { return p.Addr() == a }) {
+			return
+		}
+		if _, twice := list[a]; here || !twice { // several may want it, and one has it
+			list[a] = conn.Egress{Elsewhere: !here, Owner: x.Owner}
+		}
+	}
+	for _, x := range all {
+		for _, a := range x.Addresses {
+			note(x, a, false)
+		}
+		for _, a := range x.Assigned {
+			note(x, a.Address, a.Node == e.Node.Name)
+		}
+		for _, m := range x.Moving {
+			note(x, m.Address, m.From == e.Node.Name || m.To == e.Node.Name)
+		}
+	}
+	return list
 }
 
 // toHost leads other nodes' pods, which come by the transit switch, to the host. This node's own come by reroute.

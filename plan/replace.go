@@ -18,10 +18,11 @@ import (
 //
 // It knows the parts that objects features write, and no others.
 func replace(s, gone, come datapath.State) (datapath.State, bool) {
-	var ok [4]bool
+	var ok [5]bool
 	s.NB, ok[0] = replaceMap(s.NB, gone.NB, come.NB, func(a, b nb.Row) bool { return a.Why() == b.Why() && nb.SameContent(a, b) })
 	s.Bridge.Flows, ok[1] = replaceMap(s.Bridge.Flows, gone.Bridge.Flows, come.Bridge.Flows, func(a, b *flow.Flow) bool { return a.Owner == b.Owner && a.Equal(b) })
-	s.Conn, ok[2] = replaceMap(s.Conn, gone.Conn, come.Conn, conn.Targets.Equal)
+	s.Conn.UDP, ok[2] = replaceMap(s.Conn.UDP, gone.Conn.UDP, come.Conn.UDP, conn.Targets.Equal)
+	s.Conn.Egress, ok[4] = replaceMap(s.Conn.Egress, gone.Conn.Egress, come.Conn.Egress, func(a, b conn.Egress) bool { return a == b })
 	s.Host, ok[3] = replaceHost(s.Host, gone.Host, come.Host)
 	if slices.Contains(ok[:], false) {
 		return s, false

@@ -22,7 +22,7 @@ import (
 func services(e Env) (datapath.State, []Problem) {
 	b := balancer{
 		Env: &e, rows: make(nb.State, len(e.Frontends)), wire: newBridge(&e, claims.FeatureServices),
-		tables: tables{}, conns: conn.State{}, options: map[manner]map[string]string{},
+		tables: tables{}, conns: map[netip.AddrPort]conn.Targets{}, options: map[manner]map[string]string{},
 	}
 	for _, f := range e.Frontends {
 		// A family that the node does not have is nobody's way to a Service here.
@@ -30,7 +30,7 @@ func services(e Env) (datapath.State, []Problem) {
 			b.frontend(s, f)
 		}
 	}
-	s := datapath.State{NB: b.rows, Bridge: flow.State{Flows: b.wire.flows}, Conn: b.conns}
+	s := datapath.State{NB: b.rows, Bridge: flow.State{Flows: b.wire.flows}, Conn: conn.State{UDP: b.conns}}
 	if len(e.Frontends) > 0 {
 		s.NFT = nft.State{nft.Inet: b.tables.table()}
 	}
@@ -43,7 +43,7 @@ type balancer struct {
 	rows     nb.State
 	wire     *bridge
 	tables   tables
-	conns    conn.State
+	conns    map[netip.AddrPort]conn.Targets
 	options  map[manner]map[string]string // rows share them
 	problems []Problem
 }

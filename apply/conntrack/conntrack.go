@@ -1,5 +1,6 @@
-// Package conntrack ends UDP connections to endpoints that no longer serve, in the kernel's conntrack: all zones of the
-// gateway bridge and of OVN on the kernel datapath; those of the host's own translations on the userspace datapath.
+// Package conntrack ends connections in the kernel's conntrack: those over UDP to endpoints that no longer serve, in all zones of the
+// gateway bridge and of OVN on the kernel datapath, and in the host's own on the userspace datapath; and those that the
+// host translated to an egress address that is another node's by now.
 //
 // Open vSwitch's own conntrack, which the userspace datapath has, is left alone: ovs-vswitchd 3.5.0 gets SIGSEGV or hangs when
 // its entries are listed or deleted by a part of their fields, and whole entries are not known without a listing.
@@ -42,17 +43,20 @@ const settle = 2 * time.Second
 // again is when to look whether a packet, by a flow cached in the datapath, made an entry once more.
 const again = time.Second
 
-// Read gives the UDP connections that are translated.
+// Read gives the connections that are translated.
 func (t *Target) Read(context.Context) (conn.State, error) {
 	s := conn.State{}
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 		flows, err := list(family)
 		if err != nil {
-			return nil, fmt.Errorf("the kernel's connections: %w", err)
+			return s, fmt.Errorf("the kernel's connections: %w", err)
 		}
 		for _, f := range flows {
 			if p, ok := pairOf(f); ok {
 				s.Add(p)
+			}
+			if a, ok := sourceOf(f); ok {
+				s.AddSource(a)
 			}
 		}
 	}
@@ -61,12 +65,17 @@ func (t *Target) Read(context.Context) (conn.State, error) {
 
 // Apply deletes entries.
 func (t *Target) Apply(ctx context.Context, d conn.Delta) error {
+	// The host's rules do not make such an entry again.
+	return errors.Join(endAll(sources(d.Left)), t.endUDP(ctx, d))
+}
+
+func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {
 	if len(d.Dead) == 0 { // what is back has no flow that could make an entry again
 		found, err := t.Read(ctx)
 		if err != nil {
 			return err
 		}
-		if conn.Diff(d.Back, found).Empty() {
+		if len(conn.Diff(conn.State{UDP: d.Back}, found).Dead) == 0 {
 			return nil
 		}
 	}
@@ -86,13 +95,7 @@ func (t *Target) Apply(ctx context.Context, d conn.Delta) error {
 		if err != nil {
 			return err
 		}
-		d.Dead = append(slices.Clone(d.Dead), conn.Diff(d.Back, found).Dead...)
+		d.Dead = append(slices.Clone(d.Dead), conn.Diff(conn.State{UDP: d.Back}, found).Dead...)
 	}
-	var errs []error
-	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
-		if err := end(family, d.Dead); err != nil {
-			errs = append(errs, fmt.Errorf("end the kernel's connections: %w", err))
-		}
-	}
-	return errors.Join(errs...)
+	return endAll(pairs(d.Dead))
 }

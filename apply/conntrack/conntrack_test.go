@@ -1,6 +1,7 @@
 package conntrack
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -44,10 +45,10 @@ func TestKernel(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if live := have[vip].Live; !reflect.DeepEqual(live, []netip.AddrPort{a, b}) {
+		if live := have.UDP[vip].Live; !reflect.DeepEqual(live, []netip.AddrPort{a, b}) {
 			t.Errorf("found %v", live)
 		}
-		want := conn.State{vip: {Live: []netip.AddrPort{b}}, at("10.96.1.10:80"): {Live: []netip.AddrPort{a}}}
+		want := conn.State{UDP: map[netip.AddrPort]conn.Targets{vip: {Live: []netip.AddrPort{b}}, at("10.96.1.10:80"): {Live: []netip.AddrPort{a}}}}
 		if err := target.Apply(t.Context(), conn.Diff(want, have)); err != nil {
 			return err
 		}
@@ -64,6 +65,68 @@ func TestKernel(t *testing.T) {
 			}
 		}
 		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What the host has translated to an egress address ends when the address is another node's, and nothing else does: no other address's,
+// no connection of the address itself, and none of Open vSwitch's zones.
+func TestEgress(t *testing.T) {
+	ns := insidetest.NetNS(t)
+	target := New(Config{})
+	here, gone, gone6 := netip.MustParseAddr("10.10.10.33"), netip.MustParseAddr("10.10.10.34"), netip.MustParseAddr("fd10::34")
+	if err := inside.Do(ns, func() error {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		for i, e := range []struct {
+			pod, server string
+			as          netip.Addr
+		}{
+			{"10.244.1.3", "10.10.10.100", gone}, {"10.244.1.3", "10.10.10.100", here}, {"10.10.10.34", "10.10.10.100", gone},
+			{"fd00:10:244:1::3", "fd10::64", gone6},
+		} {
+			family, port := familyOf(e.as), uint16(1000+i)
+			pod, server := netip.MustParseAddr(e.pod).AsSlice(), netip.MustParseAddr(e.server).AsSlice()
+			if err := netlink.ConntrackCreate(netlink.ConntrackTable, family, &netlink.ConntrackFlow{
+				FamilyType: uint8(family), TimeOut: 100, ProtoInfo: &netlink.ProtoInfoTCP{State: 8}, // TIME_WAIT
+				Forward: netlink.IPTuple{Protocol: unix.IPPROTO_TCP, SrcIP: pod, SrcPort: port, DstIP: server, DstPort: 80},
+				Reverse: netlink.IPTuple{Protocol: unix.IPPROTO_TCP, SrcIP: server, SrcPort: 80, DstIP: e.as.AsSlice(), DstPort: port},
+			}); err != nil {
+				return fmt.Errorf("entry %d: %w", i, err)
+			}
+		}
+		have, err := target.Read(t.Context())
+		if err != nil {
+			return err
+		}
+		elsewhere := conn.Egress{Elsewhere: true}
+		want := conn.State{Egress: map[netip.Addr]conn.Egress{here: {}, gone: elsewhere, gone6: elsewhere}}
+		d := conn.Diff(want, have)
+		if !reflect.DeepEqual(d, conn.Delta{Left: []netip.Addr{gone, gone6}}) {
+			t.Errorf("to do: %+v", d)
+		}
+		if err := target.Apply(t.Context(), d); err != nil {
+			return err
+		}
+		if have, err = target.Read(t.Context()); err != nil {
+			return err
+		}
+		if !reflect.DeepEqual(have, conn.State{Egress: map[netip.Addr]conn.Egress{here: {}}}) {
+			t.Errorf("left: %+v", have)
+		}
+		four, err4 := list(unix.AF_INET)
+		six, err6 := list(unix.AF_INET6)
+		if len(four) != 2 || len(six) != 0 {
+			t.Errorf("%d and %d entries are left, want 2 and none", len(four), len(six))
+		}
+		for _, f := range four {
+			f.Zone = 7 // which netlink does not let us make
+			if a, ok := sourceOf(f); ok {
+				t.Errorf("%s in a zone of Open vSwitch counts", a)
+			}
+		}
+		return errors.Join(err4, err6)
 	}); err != nil {
 		t.Fatal(err)
 	}

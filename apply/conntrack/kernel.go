@@ -2,13 +2,13 @@ package conntrack
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"hairpin/cluster"
 	"hairpin/datapath/conn"
 )
 
@@ -36,33 +36,73 @@ func list(family netlink.InetFamily) (flows []*netlink.ConntrackFlow, err error)
 	return flows, err
 }
 
-// end deletes the entries of pairs.
-func end(family netlink.InetFamily, dead []conn.Pair) error {
-	all := filter{}
-	for _, p := range dead {
-		if (cluster.FamilyOf(p.VIP.Addr()) == cluster.IPv4) == (family == unix.AF_INET) {
-			all[p] = true
+// endAll deletes the entries that filters pick, each for the family it is for.
+func endAll(filters map[netlink.InetFamily]netlink.CustomConntrackFilter) error {
+	var errs []error
+	for family, f := range filters {
+		if err := retry(func() error {
+			_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, f)
+			if errors.Is(err, unix.ENOENT) { // it ended by itself
+				return nil
+			}
+			return err
+		}); err != nil {
+			errs = append(errs, fmt.Errorf("end the kernel's connections: %w", err))
 		}
 	}
-	if len(all) == 0 {
-		return nil
-	}
-	return retry(func() error {
-		_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, all)
-		if errors.Is(err, unix.ENOENT) { // it ended by itself
-			return nil
-		}
-		return err
-	})
+	return errors.Join(errs...)
 }
 
-// filter picks the entries of pairs.
-type filter map[conn.Pair]bool
+func familyOf(a netip.Addr) netlink.InetFamily {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+// filter picks the entries of which something is listed.
+type filter[K comparable] struct {
+	of     func(*netlink.ConntrackFlow) (K, bool)
+	listed map[K]bool
+}
 
 // MatchConntrackFlow tells whether to delete an entry.
-func (f filter) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
-	p, ok := pairOf(flow)
-	return ok && f[p]
+func (f filter[K]) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
+	k, ok := f.of(flow)
+	return ok && f.listed[k]
+}
+
+func pick[K comparable](list []K, family func(K) netlink.InetFamily, of func(*netlink.ConntrackFlow) (K, bool)) map[netlink.InetFamily]netlink.CustomConntrackFilter {
+	all := map[netlink.InetFamily]netlink.CustomConntrackFilter{}
+	for _, k := range list {
+		f, there := all[family(k)].(filter[K])
+		if !there {
+			f = filter[K]{of, map[K]bool{}}
+			all[family(k)] = f
+		}
+		f.listed[k] = true
+	}
+	return all
+}
+
+// pairs picks the entries of pairs.
+func pairs(list []conn.Pair) map[netlink.InetFamily]netlink.CustomConntrackFilter {
+	return pick(list, func(p conn.Pair) netlink.InetFamily { return familyOf(p.VIP.Addr()) }, pairOf)
+}
+
+// sources picks the entries that are translated to addresses.
+func sources(list []netip.Addr) map[netlink.InetFamily]netlink.CustomConntrackFilter {
+	return pick(list, familyOf, sourceOf)
+}
+
+// sourceOf gives the address to which the host has translated the source of an entry; ok is false when it has not. Zones other than
+// the host's are Open vSwitch's.
+func sourceOf(f *netlink.ConntrackFlow) (a netip.Addr, ok bool) {
+	if f.Zone != 0 || f.Forward.SrcIP.Equal(f.Reverse.DstIP) {
+		return a, false
+	}
+	a, ok = netip.AddrFromSlice(f.Reverse.DstIP)
+	return a.Unmap(), ok
 }
 
 // pairOf gives the translation of an entry; ok is false when it has none, or is not of UDP.

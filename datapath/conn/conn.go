@@ -1,8 +1,12 @@
-// Package conn is what connections over UDP to Services may be translated to, wherever a conntrack holds one.
+// Package conn is what conntrack may hold: to whom UDP connections to Services are translated, and from which egress
+// addresses of the host's own links.
 //
 // UDP has no end of a connection: a client that goes on sending keeps an entry to an endpoint that is gone. What the
 // wanted State does not have for a known virtual address is such an entry, and is deleted. Those of endpoints that
 // still serve stay, whatever policies and topology say now; and so do all when nobody else serves.
+//
+// An egress address that another node has by now leaves entries, too. When it comes back, or while it is on its way, they
+// would take the first packets of another connection from the same port for their own.
 package conn
 
 import (
@@ -13,9 +17,17 @@ import (
 	"hairpin/cluster"
 )
 
-// State is the translations of UDP connections, by the address and port that the client asked. Wanted: all that may be.
-// Found: those that are.
-type State map[netip.AddrPort]Targets
+// State is translations. Wanted: all that may be. Found: those that are.
+type State struct {
+	UDP    map[netip.AddrPort]Targets // by the address and port that the client asked
+	Egress map[netip.Addr]Egress      // by the address that the other side sees; found: of the node, too
+}
+
+// Egress is an address that fits a link of the host.
+type Egress struct {
+	Elsewhere bool // this node does not translate to it; wanted only
+	Owner     cluster.Owner
+}
 
 // Targets are where connections of one virtual address go.
 type Targets struct {
@@ -35,30 +47,34 @@ type Delta struct {
 	Dead []Pair // sorted
 	// Back is what nobody served until now, or what was not there, as it is wanted: connections of before must go,
 	// wherever they lead.
-	Back State
+	Back map[netip.AddrPort]Targets
+	Left []netip.Addr // egress addresses, all connections of which must go; sorted
 }
 
 // Diff gives the entries that must go.
 func Diff(want, have State) Delta {
 	var d Delta
-	for vip, h := range have {
-		w, known := want[vip]
+	for a, w := range want.Egress {
+		if h, there := have.Egress[a]; w.Elsewhere && there && !h.Elsewhere {
+			d.Left = append(d.Left, a)
+		}
+	}
+	slices.SortFunc(d.Left, netip.Addr.Compare)
+	for vip, h := range have.UDP {
+		w, known := want.UDP[vip]
 		if !known || len(w.Live) == 0 {
 			continue
 		}
 		if len(h.Live) == 0 {
-			if d.Back == nil {
-				d.Back = State{}
-			}
-			d.Back[vip] = w
+			d.back(vip, w)
 		}
 		// What was wanted before has ways to endpoints, too: they change with a Service's port or policy.
 		for _, list := range [][]netip.AddrPort{h.Live, h.Steps} {
 			for _, to := range list {
 				if !w.allows(to) {
 					d.Dead = append(d.Dead, Pair{vip, to})
-				} else if _, known := want[to]; !known && slices.Contains(w.Steps, to) {
-					d.Dead = append(d.Dead, w.formerly(vip, to, have[to].Live)...)
+				} else if _, known := want.UDP[to]; !known && slices.Contains(w.Steps, to) {
+					d.Dead = append(d.Dead, w.formerly(vip, to, have.UDP[to].Live)...)
 				}
 			}
 		}
@@ -81,16 +97,19 @@ func (t *Targets) formerly(vip, step netip.AddrPort, ends []netip.AddrPort) []Pa
 
 // Since adds to Back what is wanted now and was not before: a Service may have been there earlier, with other endpoints.
 func (d Delta) Since(before, want State) Delta {
-	for vip, w := range want {
-		if _, known := before[vip]; known || len(w.Live) == 0 {
-			continue
+	for vip, w := range want.UDP {
+		if _, known := before.UDP[vip]; !known && len(w.Live) > 0 {
+			d.back(vip, w)
 		}
-		if d.Back == nil {
-			d.Back = State{}
-		}
-		d.Back[vip] = w
 	}
 	return d
+}
+
+func (d *Delta) back(vip netip.AddrPort, w Targets) {
+	if d.Back == nil {
+		d.Back = map[netip.AddrPort]Targets{}
+	}
+	d.Back[vip] = w
 }
 
 func (t *Targets) allows(to netip.AddrPort) bool {
@@ -109,16 +128,27 @@ func (d Delta) Grow() Delta { return Delta{} }
 func (d Delta) Shrink() Delta { return d }
 
 // Count is the number of translations to end, and of addresses to look at.
-func (d Delta) Count() int { return len(d.Dead) + len(d.Back) }
+func (d Delta) Count() int { return len(d.Dead) + len(d.Back) + len(d.Left) }
 
 // Empty tells whether there is nothing to do.
-func (d Delta) Empty() bool { return len(d.Dead)+len(d.Back) == 0 }
+func (d Delta) Empty() bool { return d.Count() == 0 }
 
 // Add notes a translation that was found.
-func (s State) Add(p Pair) {
-	t := s[p.VIP]
+func (s *State) Add(p Pair) {
+	if s.UDP == nil {
+		s.UDP = map[netip.AddrPort]Targets{}
+	}
+	t := s.UDP[p.VIP]
 	if i, there := slices.BinarySearchFunc(t.Live, p.To, netip.AddrPort.Compare); !there {
 		t.Live = slices.Insert(t.Live, i, p.To)
-		s[p.VIP] = t
+		s.UDP[p.VIP] = t
 	}
+}
+
+// AddSource notes the address that a translated connection was found to come from.
+func (s *State) AddSource(a netip.Addr) {
+	if s.Egress == nil {
+		s.Egress = map[netip.Addr]Egress{}
+	}
+	s.Egress[a] = Egress{}
 }

@@ -27,6 +27,31 @@ const (
 	b    = "10.244.2.3:53"
 )
 
+// udp is the part of a State about Services.
+type udp map[netip.AddrPort]conn.Targets
+
+func (u udp) state() conn.State { return conn.State{UDP: u} }
+
+// Connections from an egress address go when it is elsewhere; those from addresses of the node, of which nothing is wanted, stay.
+func TestDiffEgress(t *testing.T) {
+	here, there, node := netip.MustParseAddr("10.10.10.33"), netip.MustParseAddr("10.10.10.34"), netip.MustParseAddr("10.10.10.4")
+	want := conn.State{Egress: map[netip.Addr]conn.Egress{here: {}, there: {Elsewhere: true}}}
+	for name, c := range map[string]struct {
+		have map[netip.Addr]conn.Egress
+		left []netip.Addr
+	}{
+		"found":                 {map[netip.Addr]conn.Egress{here: {}, there: {}, node: {}}, []netip.Addr{there}},
+		"it was here until now": {map[netip.Addr]conn.Egress{there: {}}, []netip.Addr{there}},
+		"it was not here":       {want.Egress, nil},
+		"nothing is known":      {nil, nil},
+	} {
+		d := conn.Diff(want, conn.State{Egress: c.have})
+		if !slices.Equal(d.Left, c.left) || d.Count() != len(c.left) || !d.Grow().Empty() {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+}
+
 // Only what nobody serves any more goes, and only if somebody else serves.
 func TestDiff(t *testing.T) {
 	at := netip.MustParseAddrPort
@@ -43,7 +68,7 @@ func TestDiff(t *testing.T) {
 		{"a way is gone", conn.Targets{Live: list(b)}, conn.Targets{Live: list(b), Steps: list(vip)}, list(vip), false},
 		{"a step on the way", conn.Targets{Live: list(b), Steps: list(vip)}, conn.Targets{Live: list(vip)}, nil, false},
 	} {
-		d := conn.Diff(conn.State{at(port): c.want}, conn.State{at(port): c.have, at("192.0.2.1:53"): {Live: list(a)}})
+		d := conn.Diff(udp{at(port): c.want}.state(), udp{at(port): c.have, at("192.0.2.1:53"): {Live: list(a)}}.state())
 		var dead []netip.AddrPort
 		for _, p := range d.Dead {
 			if p.VIP != at(port) {
@@ -60,9 +85,9 @@ func TestDiff(t *testing.T) {
 // A step that new connections do not take any more leads old ones on, as long as it leads to who serves.
 func TestFormerStep(t *testing.T) {
 	at := netip.MustParseAddrPort
-	want := conn.State{at(port): {Live: list(b), Steps: list(vip)}}
+	want := udp{at(port): {Live: list(b), Steps: list(vip)}}.state()
 	for end, dead := range map[string]int{b: 0, a: 2} {
-		have := conn.State{at(port): {Live: list(vip)}, at(vip): {Live: list(end)}}
+		have := udp{at(port): {Live: list(vip)}, at(vip): {Live: list(end)}}.state()
 		if d := conn.Diff(want, have); len(d.Dead) != dead {
 			t.Errorf("by a former step to %s: %+v", end, d)
 		}
@@ -80,8 +105,8 @@ func TestParseReadsWhatPrintWrote(t *testing.T) {
 		})
 		var s conn.State
 		for _, v := range rapid.SliceOfDistinct(addr, rapid.ID).Draw(t, "addresses") {
-			if s == nil {
-				s = conn.State{}
+			if s.UDP == nil {
+				s.UDP = udp{}
 			}
 			var x conn.Targets
 			x.Live = append(x.Live, rapid.SliceOf(addr).Draw(t, "live")...)
@@ -89,14 +114,18 @@ func TestParseReadsWhatPrintWrote(t *testing.T) {
 			if rapid.Bool().Draw(t, "owner") {
 				x.Owner = cluster.Owner{Kind: "Service", Namespace: "default", Name: "dns"}
 			}
-			s[v] = x
+			s.UDP[v] = x
+			if s.Egress == nil {
+				s.Egress = map[netip.Addr]conn.Egress{}
+			}
+			s.Egress[v.Addr()] = conn.Egress{Elsewhere: rapid.Bool().Draw(t, "elsewhere"), Owner: x.Owner}
 		}
 		got, err := conn.Parse(conn.Print(s))
 		if err != nil || !reflect.DeepEqual(got, s) {
 			t.Fatalf("%v\n%s\nwant\n%s", err, conn.Print(got), conn.Print(s))
 		}
 	})
-	for _, bad := range []string{"tcp 10.0.0.1:1", "udp", "udp x", "udp 10.0.0.1:1 y", "udp 10.0.0.1:1\nudp 10.0.0.1:1"} {
+	for _, bad := range []string{"tcp 10.0.0.1:1", "udp", "udp x", "udp 10.0.0.1:1 y", "udp 10.0.0.1:1\nudp 10.0.0.1:1", "egress", "egress x", "egress 10.0.0.1 here", "egress 10.0.0.1\negress 10.0.0.1"} {
 		if _, err := conn.Parse(bad); err == nil {
 			t.Errorf("%q is taken", bad)
 		}
@@ -106,10 +135,10 @@ func TestParseReadsWhatPrintWrote(t *testing.T) {
 // A Service that was not there may have been there earlier: its connections are looked at.
 func TestSince(t *testing.T) {
 	at := netip.MustParseAddrPort
-	before := conn.State{at(port): {Live: list(a)}}
-	want := conn.State{at(port): {Live: list(a)}, at(vip): {Live: list(b)}, at("10.96.0.11:53"): {}}
+	before := udp{at(port): {Live: list(a)}}.state()
+	want := udp{at(port): {Live: list(a)}, at(vip): {Live: list(b)}, at("10.96.0.11:53"): {}}.state()
 	d := conn.Diff(want, before).Since(before, want)
-	if len(d.Dead) != 0 || !reflect.DeepEqual(d.Back, conn.State{at(vip): {Live: list(b)}}) {
+	if len(d.Dead) != 0 || !reflect.DeepEqual(d.Back, map[netip.AddrPort]conn.Targets{at(vip): {Live: list(b)}}) {
 		t.Errorf("%+v", d)
 	}
 	if !conn.Diff(want, want).Since(want, want).Empty() {
