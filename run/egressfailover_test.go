@@ -6,9 +6,11 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"hairpin/claims"
 	"hairpin/lab"
 	"hairpin/lab/demo"
 	"hairpin/lab/probe"
@@ -172,6 +174,37 @@ func again(t *testing.T, g *demo.Egress) {
 	})
 }
 
+// forgets moves the address away and back, under a connection that ends in between. Another one from the same port works at once, while
+// the pod is still led to the other node: the first node does not take the answer for the first connection's.
+func forgets(t *testing.T, g *demo.Egress) {
+	t.Helper()
+	const port = 20002
+	end, err := g.Open(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lead(t, g, demo.EgressDies, demo.EgressStays)
+	end()
+	n := g.Demo().Lab().Node(demo.EgressDies)
+	eventually(t, 30*time.Second, demo.EgressDies+" has let go", func() (bool, string) {
+		rules := sh(t, n, "ip rule; ovn-nbctl lr-nat-list GR_"+demo.EgressDies)
+		return !strings.Contains(rules, fmt.Sprint(claims.RuleEgress, ":")) && !strings.Contains(rules, egressAddress), rules
+	})
+	for _, err := range []error{g.Both(t.Context()), g.Label(t.Context(), demo.EgressStays, false), g.Nodes(t.Context(), demo.EgressDies)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if end, err = g.Open(port); err != nil {
+		t.Errorf("a port is used again while the address is on its way: %v", err)
+	} else {
+		end()
+	}
+	if err := g.Label(t.Context(), demo.EgressStays, true); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // lead moves the address, and waits until the pod is led to the other node.
 func lead(t *testing.T, g *demo.Egress, from, to string) {
 	t.Helper()
@@ -194,8 +227,10 @@ func TestEgressFailover(t *testing.T) {
 	g := startEgress(t, "[ovnkubernetesfeature]\negressip-reachability-total-timeout = 5\n")
 	moveTo(t, g).well(t, "the gateway bridge's network")
 	again(t, g)
+	forgets(t, g)
 	other := onOtherWire(t, g, otherAddress, otherServer)
 	move(t, other, otherAddress, demo.EgressStays, demo.EgressDies).well(t, "another network")
+	forgets(t, other)
 	t.Logf("node killed: new connections failed for %v", failover(t, g).Round(time.Millisecond))
 	if err := g.Revive(t.Context()); err != nil {
 		t.Fatal(err)
