@@ -19,7 +19,7 @@ type EgressRules struct {
 type EgressAssignment struct {
 	EgressIP *cluster.EgressIP
 	Items    []cluster.Assignment // sorted
-	Refused  []Refusal            // the other addresses, as in the spec
+	Refused  []Refusal            // the other addresses, as in the spec, and those that are where nobody answers
 }
 
 // Reasons of Refusals and of Events on EgressIPs, the words of OVN-Kubernetes.
@@ -38,7 +38,8 @@ type Refusal struct {
 
 // Assign decides which node carries which egress address, in the order of s.EgressIPs. It is a function of the Snapshot
 // alone, in which the decisions of before stand as Assigned: they stay while they are good. What needs a node gets the
-// one that carries least. A node that is about to leave is left as soon as there is another, and not before.
+// one that carries least. A node that is about to leave is left as soon as there is another, and not before. One that only seems to
+// be dead keeps what it has while the EgressIP has no other address of the family: else its pods would leave with another source.
 func Assign(s *cluster.Snapshot, rules EgressRules) []EgressAssignment {
 	a := newAssigner(s, rules)
 	for _, e := range a.byAge {
@@ -114,10 +115,13 @@ func unusable(n *cluster.Node, rules EgressRules) string {
 	case !n.Egress.Ready:
 		return "is not ready"
 	case rules.Unreachable[n.Name]:
-		return "is not reachable"
+		return notReachable
 	}
 	return ""
 }
+
+// notReachable is what may be wrong: a node that is alone with it keeps what it has.
+const notReachable = "is not reachable"
 
 // networksOf gives the networks of a host, the longest prefix first and, of the same one, that of the gateway bridge.
 // Single addresses have none.
@@ -237,6 +241,23 @@ func (a *assigner) place(e *cluster.EgressIP) {
 			return c.why != "" || !c.node.Egress.Leaving || !a.serves(c, w.address)
 		}), true)
 	}
+	a.hold(e)
+}
+
+// hold leaves the addresses of a family where they are, though nobody answers there, when the EgressIP has no other one. Kubernetes
+// has the last word: a node that is not Ready has none.
+func (a *assigner) hold(e *cluster.EgressIP) {
+	had := slices.Clone(a.items[e])
+	for _, x := range e.Assigned {
+		c := a.nodes[x.Node]
+		if c == nil || c.why != notReachable || !slices.Contains(e.Addresses, x.Address) || !a.serves(c, x.Address) ||
+			slices.ContainsFunc(had, func(y cluster.Assignment) bool { return y.Address.Is4() == x.Address.Is4() }) {
+			continue
+		}
+		if _, never := a.never(x.Address); !never && a.free(e, c, x.Address, true) {
+			a.give(e, c, x.Address)
+		}
+	}
 }
 
 // least gives the address to the node that carries least, if it has none yet.
@@ -270,6 +291,12 @@ func (a *assigner) outcome(e *cluster.EgressIP) EgressAssignment {
 	for _, x := range e.Addresses {
 		if a.taken[x] != e {
 			out.Refused = append(out.Refused, a.refusal(e, x))
+		}
+	}
+	for _, x := range out.Items {
+		if why := a.nodes[x.Node].why; why != "" {
+			out.Refused = append(out.Refused, Refusal{x.Address, ReasonNoNode,
+				fmt.Sprintf("%s stays on node %s, which %s: there is no other one for it", x.Address, x.Node, why)})
 		}
 	}
 	return out

@@ -209,15 +209,15 @@ func (v *egressView) overlay(s *cluster.Snapshot, lost map[string]bool) *cluster
 	return &out
 }
 
-// takenOver puts what the lost nodes had where it was decided to be. What found no other node stays: to nowhere, until the
-// controller says that it has none.
+// takenOver puts what the lost nodes had where it was decided to be. What found no other node is left out, when the EgressIP has another
+// address of the family, and else stays: to nowhere, until the controller says that it has none.
 func takenOver(had, decided []cluster.Assignment, lost map[string]bool) []cluster.Assignment {
 	if !slices.ContainsFunc(had, func(a cluster.Assignment) bool { return lost[a.Node] }) {
 		return had
 	}
 	list := slices.Clone(decided)
 	for _, a := range had {
-		if !slices.ContainsFunc(decided, func(d cluster.Assignment) bool { return d.Address == a.Address }) {
+		if !slices.ContainsFunc(decided, func(d cluster.Assignment) bool { return d.Address.Is4() == a.Address.Is4() }) {
 			list = append(list, a)
 		}
 	}

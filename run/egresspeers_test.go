@@ -128,6 +128,8 @@ func TestEgressAhead(t *testing.T) {
 	}
 	s.is(0, base, first+" a, "+second+" b")
 
+	s.lose("b", "c")
+	s.is(0, base, first+" a") // a has one of the family: the other goes nowhere, and nobody is led there
 	s.lose("a", "b", "c")
 	s.is(time.Hour, decidedBy(first+" a"), first+" a") // nobody can take it: to nowhere, and not to the node's own address
 }

@@ -17,7 +17,7 @@ type EgressReport struct {
 	EgressIP string `json:"egressIP"`
 	Address  string `json:"address"`
 	Node     string `json:"node,omitempty"` // that carries it, as the agent sees it
-	Why      string `json:"why,omitempty"`  // it has no node, or another than the status says
+	Why      string `json:"why,omitempty"`  // it has no node, one that does not answer, or another than the status says
 }
 
 // egressReport tells where all egress addresses are.
@@ -36,11 +36,13 @@ func (a *agent) egressReport() []EgressReport {
 			m := slices.IndexFunc(e.Moving, func(m cluster.Move) bool { return m.Address == x })
 			switch status := nodeOf(said, x); {
 			case r.Node == "":
-				r.Why = whyNot(e, x.String())
+				r.Why = cmp.Or(saidOf(e, x.String()), "the controller has not said why")
 			case r.Node != status:
 				r.Why = "the status still says " + cmp.Or(status, "nobody")
 			case m >= 0:
 				r.Why = fmt.Sprintf("moves from %s to %s", e.Moving[m].From, e.Moving[m].To)
+			default: // nobody may answer there
+				r.Why = saidOf(e, x.String())
 			}
 			list = append(list, r)
 		}
@@ -48,8 +50,8 @@ func (a *agent) egressReport() []EgressReport {
 	return list
 }
 
-// whyNot finds in the condition why an address has no node.
-func whyNot(e *cluster.EgressIP, address string) string {
+// saidOf finds what the condition says of an address that has no node, or one that does not answer.
+func saidOf(e *cluster.EgressIP, address string) string {
 	for _, c := range e.Conditions {
 		if c.Type != v1.ConditionAssigned {
 			continue
@@ -60,7 +62,7 @@ func whyNot(e *cluster.EgressIP, address string) string {
 			}
 		}
 	}
-	return "the controller has not said why"
+	return ""
 }
 
 // printEgress writes a table of the egress addresses, as the first agent that answers sees them, where there are any.

@@ -27,6 +27,10 @@ e         172.18.0.44  -     every node that 172.18.0.44 fits carries another ad
 	if out.String() != want {
 		t.Errorf("%s", out.String())
 	}
+	base.EgressIPs[0].Conditions[0].Message = "172.18.0.33 stays on node a, which is not reachable: there is no other one for it"
+	if r := a.egressReport(); r[0].Node != "a" || r[0].Why != base.EgressIPs[0].Conditions[0].Message {
+		t.Error(r)
+	}
 	s.lose("a")
 	s.is(0, base, first+" b, "+second+" c, "+first+" a>b")
 	a.snapshot = s.out
