@@ -244,18 +244,25 @@ func (a *assigner) place(e *cluster.EgressIP) {
 	a.hold(e)
 }
 
-// hold leaves the addresses of a family where they are, though nobody answers there, when the EgressIP has no other one. Kubernetes
-// has the last word: a node that is not Ready has none.
+// hold leaves the addresses of a family where they are, though nobody answers there, when the EgressIP has no other one; or gives
+// them to such a node, when they must leave theirs. Kubernetes has the last word: a node that is not Ready has none.
 func (a *assigner) hold(e *cluster.EgressIP) {
-	had := slices.Clone(a.items[e])
-	for _, x := range e.Assigned {
-		c := a.nodes[x.Node]
-		if c == nil || c.why != notReachable || !slices.Contains(e.Addresses, x.Address) || !a.serves(c, x.Address) ||
-			slices.ContainsFunc(had, func(y cluster.Assignment) bool { return y.Address.Is4() == x.Address.Is4() }) {
-			continue
+	answered := slices.Clone(a.items[e])
+	var silent []*carrier
+	for _, c := range a.list {
+		if c.why == notReachable {
+			silent = append(silent, c)
 		}
-		if _, never := a.never(x.Address); !never && a.free(e, c, x.Address, true) {
-			a.give(e, c, x.Address)
+	}
+	for _, there := range []bool{true, false} {
+		for _, x := range e.Assigned {
+			if _, never := a.never(x.Address); never || !slices.Contains(e.Addresses, x.Address) ||
+				slices.ContainsFunc(answered, func(y cluster.Assignment) bool { return y.Address.Is4() == x.Address.Is4() }) {
+				continue
+			}
+			a.least(e, x.Address, slices.DeleteFunc(slices.Clone(silent), func(c *carrier) bool {
+				return there && c.node.Name != x.Node || !a.serves(c, x.Address)
+			}), true)
 		}
 	}
 }
@@ -296,7 +303,7 @@ func (a *assigner) outcome(e *cluster.EgressIP) EgressAssignment {
 	for _, x := range out.Items {
 		if why := a.nodes[x.Node].why; why != "" {
 			out.Refused = append(out.Refused, Refusal{x.Address, ReasonNoNode,
-				fmt.Sprintf("%s stays on node %s, which %s: there is no other one for it", x.Address, x.Node, why)})
+				fmt.Sprintf("%s is on node %s, which %s: there is no other one for it", x.Address, x.Node, why)})
 		}
 	}
 	return out

@@ -137,8 +137,16 @@ a: 172.18.0.33 node-b`},
 			s.Nodes[1].Egress.Ready, s.Nodes[2].Egress.Assignable = false, false
 			r.Unreachable = map[string]bool{"node-a": true, "node-b": true}
 		}, `
-a: 172.18.0.33 node-a; fc00:f853:ccd::33 node-a; NoMatchingNodeFound: 172.18.0.33 stays on node node-a, which is not reachable: there is no other one for it; NoMatchingNodeFound: fc00:f853:ccd::33 stays on node node-a, which is not reachable: there is no other one for it
-b: 172.18.0.44 node-a; NoMatchingNodeFound: 172.18.0.55 fits node node-a, which is not reachable; NoMatchingNodeFound: 172.18.0.44 stays on node node-a, which is not reachable: there is no other one for it`},
+a: 172.18.0.33 node-a; fc00:f853:ccd::33 node-a; NoMatchingNodeFound: 172.18.0.33 is on node node-a, which is not reachable: there is no other one for it; NoMatchingNodeFound: fc00:f853:ccd::33 is on node node-a, which is not reachable: there is no other one for it
+b: 172.18.0.44 node-a; NoMatchingNodeFound: 172.18.0.55 fits node node-a, which is not reachable; NoMatchingNodeFound: 172.18.0.44 is on node node-a, which is not reachable: there is no other one for it`},
+		{"and gets what must leave its node", func(s *cluster.Snapshot, r *plan.EgressRules) {
+			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33"), egressIP("new", 1, "172.18.0.44")}
+			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-a"}}
+			s.Nodes[0].Egress.Assignable, s.Nodes[2].Egress.Ready = false, false
+			r.Unreachable = map[string]bool{"node-b": true}
+		}, `
+a: 172.18.0.33 node-b; NoMatchingNodeFound: 172.18.0.33 is on node node-b, which is not reachable: there is no other one for it
+new: NoMatchingNodeFound: 172.18.0.44 fits node node-b, which is not reachable`},
 		{"but nothing else", func(s *cluster.Snapshot, r *plan.EgressRules) {
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "172.18.0.44")}
 			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-a"}, {Address: s.EgressIPs[0].Addresses[1], Node: "node-b"}}
@@ -247,9 +255,10 @@ func able(n *cluster.Node, a netip.Addr, rules plan.EgressRules) bool {
 	return false
 }
 
-// holds tells whether an address is where nobody answers, because it was, and no node that answers has one of the family.
+// holds tells whether an address is where nobody answers, because it had a node, and no node that answers has one of the family.
 func holds(n *cluster.Node, i cluster.Assignment, x plan.EgressAssignment, rules plan.EgressRules) bool {
-	return rules.Unreachable[n.Name] && able(n, i.Address, plan.EgressRules{}) && slices.Contains(x.EgressIP.Assigned, i) &&
+	had := slices.ContainsFunc(x.EgressIP.Assigned, func(j cluster.Assignment) bool { return j.Address == i.Address })
+	return had && rules.Unreachable[n.Name] && able(n, i.Address, plan.EgressRules{}) &&
 		!slices.ContainsFunc(x.Items, func(j cluster.Assignment) bool {
 			return !rules.Unreachable[j.Node] && j.Address.Is4() == i.Address.Is4()
 		})

@@ -27,7 +27,7 @@ e         172.18.0.44  -     every node that 172.18.0.44 fits carries another ad
 	if out.String() != want {
 		t.Errorf("%s", out.String())
 	}
-	base.EgressIPs[0].Conditions[0].Message = "172.18.0.33 stays on node a, which is not reachable: there is no other one for it"
+	base.EgressIPs[0].Conditions[0].Message = "172.18.0.33 is on node a, which is not reachable: there is no other one for it"
 	if r := a.egressReport(); r[0].Node != "a" || r[0].Why != base.EgressIPs[0].Conditions[0].Message {
 		t.Error(r)
 	}
