@@ -43,7 +43,7 @@ type Refusal struct {
 func Assign(s *cluster.Snapshot, rules EgressRules) []EgressAssignment {
 	a := newAssigner(s, rules)
 	for _, e := range a.byAge {
-		a.keep(e, false)
+		a.keep(e, e.Assigned, (*carrier).stays)
 	}
 	for _, e := range a.byAge {
 		a.place(e)
@@ -151,9 +151,9 @@ func networksOf(n *cluster.Node, config *cluster.Config) []network {
 	return list
 }
 
-// fits gives the node's network that an address belongs to.
-func (c *carrier) fits(a netip.Addr) (network, bool) {
-	for _, n := range c.networks {
+// fitting gives the network, of those of a host, that an address belongs to.
+func fitting(list []network, a netip.Addr) (network, bool) {
+	for _, n := range list {
 		if n.prefix.Contains(a) {
 			return n, true
 		}
@@ -161,9 +161,14 @@ func (c *carrier) fits(a netip.Addr) (network, bool) {
 	return network{}, false
 }
 
+// stays, leaves and silent are the states of a node in which it can have an address: the better ones first.
+func (c *carrier) stays() bool  { return c.why == "" && !c.node.Egress.Leaving }
+func (c *carrier) leaves() bool { return c.why == "" && c.node.Egress.Leaving }
+func (c *carrier) silent() bool { return c.why == notReachable }
+
 // serves tells whether the node can carry the address at all, ready or not.
 func (a *assigner) serves(c *carrier, x netip.Addr) bool {
-	n, ok := c.fits(x)
+	n, ok := fitting(c.networks, x)
 	return ok && x != n.prefix.Addr() && x != broadcast(n.prefix)
 }
 
@@ -179,17 +184,30 @@ func broadcast(p netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// keep takes over what an EgressIP has and may keep: on nodes that stay, or also on those that leave.
-func (a *assigner) keep(e *cluster.EgressIP, leaving bool) {
-	for _, x := range e.Assigned {
+// keep takes over what an EgressIP has and may keep, on nodes of a state.
+func (a *assigner) keep(e *cluster.EgressIP, had []cluster.Assignment, is func(*carrier) bool) {
+	for _, x := range had {
 		c := a.nodes[x.Node]
-		if c == nil || c.why != "" || c.node.Egress.Leaving && !leaving || !slices.Contains(e.Addresses, x.Address) || !a.serves(c, x.Address) {
-			continue
-		}
-		if _, never := a.never(x.Address); !never && a.free(e, c, x.Address, true) {
+		if c != nil && is(c) && a.wanted(e, x.Address) && a.serves(c, x.Address) && a.free(e, c, x.Address, true) {
 			a.give(e, c, x.Address)
 		}
 	}
+}
+
+// wanted tells whether an EgressIP can have an address at all.
+func (a *assigner) wanted(e *cluster.EgressIP, x netip.Addr) bool {
+	_, never := a.never(x)
+	return !never && slices.Contains(e.Addresses, x)
+}
+
+// fit gives the nodes of a state that can carry an address.
+func (a *assigner) fit(x netip.Addr, is func(*carrier) bool) (list []*carrier) {
+	for _, c := range a.list {
+		if is(c) && a.serves(c, x) {
+			list = append(list, c)
+		}
+	}
+	return list
 }
 
 // free tells whether an EgressIP can have an address there, for all that others have: on a node where it has none, or, when
@@ -214,16 +232,9 @@ func (a *assigner) place(e *cluster.EgressIP) {
 	}
 	var wants []want
 	for _, x := range e.Addresses {
-		if _, never := a.never(x); never || a.taken[x] != nil {
-			continue
+		if _, never := a.never(x); !never && a.taken[x] == nil {
+			wants = append(wants, want{x, a.fit(x, (*carrier).stays)})
 		}
-		w := want{address: x}
-		for _, c := range a.list {
-			if c.why == "" && !c.node.Egress.Leaving && a.serves(c, x) {
-				w.nodes = append(w.nodes, c)
-			}
-		}
-		wants = append(wants, w)
 	}
 	slices.SortStableFunc(wants, func(v, w want) int { return cmp.Compare(len(v.nodes), len(w.nodes)) })
 	for _, share := range []bool{false, true} {
@@ -235,11 +246,9 @@ func (a *assigner) place(e *cluster.EgressIP) {
 		return
 	}
 	// Nowhere else: on a node that leaves it still works, where it is or elsewhere.
-	a.keep(e, true)
+	a.keep(e, e.Assigned, (*carrier).leaves)
 	for _, w := range wants {
-		a.least(e, w.address, slices.DeleteFunc(slices.Clone(a.list), func(c *carrier) bool {
-			return c.why != "" || !c.node.Egress.Leaving || !a.serves(c, w.address)
-		}), true)
+		a.least(e, w.address, a.fit(w.address, (*carrier).leaves), true)
 	}
 	a.hold(e)
 }
@@ -247,22 +256,16 @@ func (a *assigner) place(e *cluster.EgressIP) {
 // hold leaves the addresses of a family where they are, though nobody answers there, when the EgressIP has no other one; or gives
 // them to such a node, when they must leave theirs. Kubernetes has the last word: a node that is not Ready has none.
 func (a *assigner) hold(e *cluster.EgressIP) {
-	answered := slices.Clone(a.items[e])
-	var silent []*carrier
-	for _, c := range a.list {
-		if c.why == notReachable {
-			silent = append(silent, c)
+	var had []cluster.Assignment
+	for _, x := range e.Assigned {
+		if !slices.ContainsFunc(a.items[e], func(y cluster.Assignment) bool { return y.Address.Is4() == x.Address.Is4() }) {
+			had = append(had, x)
 		}
 	}
-	for _, there := range []bool{true, false} {
-		for _, x := range e.Assigned {
-			if _, never := a.never(x.Address); never || !slices.Contains(e.Addresses, x.Address) ||
-				slices.ContainsFunc(answered, func(y cluster.Assignment) bool { return y.Address.Is4() == x.Address.Is4() }) {
-				continue
-			}
-			a.least(e, x.Address, slices.DeleteFunc(slices.Clone(silent), func(c *carrier) bool {
-				return there && c.node.Name != x.Node || !a.serves(c, x.Address)
-			}), true)
+	a.keep(e, had, (*carrier).silent)
+	for _, x := range had {
+		if a.wanted(e, x.Address) {
+			a.least(e, x.Address, a.fit(x.Address, (*carrier).silent), true)
 		}
 	}
 }
@@ -322,7 +325,7 @@ func (a *assigner) refusal(e *cluster.EgressIP, x netip.Addr) Refusal {
 	}
 	var down, full, edge string
 	for _, c := range a.list {
-		n, ok := c.fits(x)
+		n, ok := fitting(c.networks, x)
 		switch {
 		case !ok:
 		case x == n.prefix.Addr() || x == broadcast(n.prefix):

@@ -39,6 +39,7 @@ func newEgress() *egressPlan {
 // update takes a new Snapshot and gives what goes and what comes; what is in both may be the same.
 func (g *egressPlan) update(s *cluster.Snapshot, env *Env) (gone, come datapath.State) {
 	gone.NB, come.NB = nb.State{}, nb.State{}
+	others := !sameSlice(g.selection.egressIPs, s.EgressIPs) // and not only pods
 	touched := g.selection.update(s)
 	if len(touched) == 0 {
 		return gone, come
@@ -58,7 +59,10 @@ func (g *egressPlan) update(s *cluster.Snapshot, env *Env) (gone, come datapath.
 	gone.NB.Add(rowsOf(g.shared.NB)...)
 	gone.Host, gone.NFT, gone.Conn = g.shared.Host, g.shared.NFT, g.shared.Conn
 	g.shared = env.throughHost(g.parts)
-	g.shared.NB, g.shared.Conn.Egress = env.eastWest(g.parts), env.onLinks(s.EgressIPs)
+	g.shared.NB, g.shared.Conn = env.eastWest(g.parts), gone.Conn
+	if others {
+		g.shared.Conn.Egress = env.onLinks(s.EgressIPs)
+	}
 	come.NB.Add(rowsOf(g.shared.NB)...)
 	come.Host, come.NFT, come.Conn = g.shared.Host, g.shared.NFT, g.shared.Conn
 	return gone, come

@@ -28,12 +28,8 @@ type byHost struct {
 // egressLink tells where the planned node carries an address: on the gateway bridge (primary), on a link of the host, or,
 // when no network of the node has it any more, nowhere.
 func (e *Env) egressLink(a netip.Addr) (link *cluster.HostLink, primary bool) {
-	for _, n := range networksOf(e.Node, e.Config) {
-		if n.prefix.Contains(a) {
-			return n.link, n.primary
-		}
-	}
-	return nil, false
+	n, _ := fitting(networksOf(e.Node, e.Config), a)
+	return n.link, n.primary
 }
 
 // onLinks tells of all egress addresses that fit a link of the host whether this node translates to them.
@@ -44,8 +40,7 @@ func (e *Env) onLinks(all []*cluster.EgressIP) map[netip.Addr]conn.Egress {
 	}
 	list := map[netip.Addr]conn.Egress{}
 	note := func(x *cluster.EgressIP, a netip.Addr, here bool) {
-		i := slices.IndexFunc(networks, func(n network) bool { return n.prefix.Contains(a) })
-		if i < 0 || networks[i].link == nil || slices.ContainsFunc(e.Node.HostAddresses, func(p netip.Prefix) bool { return p.Addr() == a }) {
+		if n, _ := fitting(networks, a); n.link == nil || e.Node.HasAddress(a) {
 			return
 		}
 		if _, twice := list[a]; here || !twice { // several may want it, and one has it

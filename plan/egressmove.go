@@ -89,25 +89,20 @@ type wireEnd struct {
 
 // wireOf finds it. It is false where the node has no such network, or one without Ethernet.
 func wireOf(n *cluster.Node, config *cluster.Config, a netip.Addr) (wireEnd, bool) {
-	for _, x := range networksOf(n, config) {
-		if !x.prefix.Contains(a) {
-			continue
-		}
-		end, list := wireEnd{link: x.link}, []netip.Prefix(nil)
-		switch {
-		case x.primary:
-			end.mac, list = n.Gateway.MAC, n.Gateway.Addresses
-		case x.link != nil:
-			end.mac, list = x.link.MAC, x.link.Addresses
-		}
-		for _, p := range list {
-			if p.Masked() == x.prefix {
-				end.at = p.Addr()
-			}
-		}
-		return end, end.at.IsValid() && end.mac != cluster.MAC{} && (!x.primary || n.Gateway.Uplink != "")
+	x, _ := fitting(networksOf(n, config), a)
+	end, list := wireEnd{link: x.link}, []netip.Prefix(nil)
+	switch {
+	case x.primary:
+		end.mac, list = n.Gateway.MAC, n.Gateway.Addresses
+	case x.link != nil:
+		end.mac, list = x.link.MAC, x.link.Addresses
 	}
-	return wireEnd{}, false
+	for _, p := range list {
+		if p.Masked() == x.prefix {
+			end.at = p.Addr()
+		}
+	}
+	return end, end.at.IsValid() && end.mac != cluster.MAC{} && (!x.primary || n.Gateway.Uplink != "")
 }
 
 // CanShare tells whether an address can be with two nodes for a time, while it moves: both are on its network.

@@ -393,18 +393,21 @@ func BenchmarkEgressFailover(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
-			slices.Sort(holes)
-			b.ReportMetric(float64(holes[len(holes)/2].Milliseconds()), "p50-ms")
-			b.ReportMetric(float64(holes[len(holes)-1].Milliseconds()), "max-ms")
+			reportHoles(b, "", holes)
 			b.ReportMetric(float64(len(quiet)), "quiet")
-			if len(quiet) > 0 {
-				slices.Sort(quiet)
-				b.ReportMetric(float64(quiet[len(quiet)/2].Milliseconds()), "quiet-p50-ms")
-				b.ReportMetric(float64(quiet[len(quiet)-1].Milliseconds()), "quiet-max-ms")
-			}
+			reportHoles(b, "quiet-", quiet)
 			b.ReportMetric(float64(lost), "planned-lost")
 			b.ReportMetric(float64(connections), "planned")
 			b.ReportMetric(float64(slowest.Milliseconds()), "planned-slowest-ms")
 		})
 	}
+}
+
+func reportHoles(b *testing.B, of string, list []time.Duration) {
+	if len(list) == 0 {
+		return
+	}
+	slices.Sort(list)
+	b.ReportMetric(float64(list[len(list)/2].Milliseconds()), of+"p50-ms")
+	b.ReportMetric(float64(list[len(list)-1].Milliseconds()), of+"max-ms")
 }

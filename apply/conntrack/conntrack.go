@@ -66,10 +66,13 @@ func (t *Target) Read(context.Context) (conn.State, error) {
 // Apply deletes entries.
 func (t *Target) Apply(ctx context.Context, d conn.Delta) error {
 	// The host's rules do not make such an entry again.
-	return errors.Join(endAll(sources(d.Left)), t.endUDP(ctx, d))
+	return errors.Join(end(d.Left, inet, sourceOf), t.endUDP(ctx, d))
 }
 
 func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {
+	if len(d.Dead)+len(d.Back) == 0 {
+		return nil
+	}
 	if len(d.Dead) == 0 { // what is back has no flow that could make an entry again
 		found, err := t.Read(ctx)
 		if err != nil {
@@ -97,5 +100,5 @@ func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {
 		}
 		d.Dead = append(slices.Clone(d.Dead), conn.Diff(conn.State{UDP: d.Back}, found).Dead...)
 	}
-	return endAll(pairs(d.Dead))
+	return end(d.Dead, func(p conn.Pair) netlink.InetFamily { return inet(p.VIP.Addr()) }, pairOf)
 }

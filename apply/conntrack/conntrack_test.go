@@ -86,7 +86,7 @@ func TestEgress(t *testing.T) {
 			{"10.244.1.3", "10.10.10.100", gone}, {"10.244.1.3", "10.10.10.100", here}, {"10.10.10.34", "10.10.10.100", gone},
 			{"fd00:10:244:1::3", "fd10::64", gone6},
 		} {
-			family, port := familyOf(e.as), uint16(1000+i)
+			family, port := inet(e.as), uint16(1000+i)
 			pod, server := netip.MustParseAddr(e.pod).AsSlice(), netip.MustParseAddr(e.server).AsSlice()
 			if err := netlink.ConntrackCreate(netlink.ConntrackTable, family, &netlink.ConntrackFlow{
 				FamilyType: uint8(family), TimeOut: 100, ProtoInfo: &netlink.ProtoInfoTCP{State: 8}, // TIME_WAIT

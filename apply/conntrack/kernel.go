@@ -36,12 +36,21 @@ func list(family netlink.InetFamily) (flows []*netlink.ConntrackFlow, err error)
 	return flows, err
 }
 
-// endAll deletes the entries that filters pick, each for the family it is for.
-func endAll(filters map[netlink.InetFamily]netlink.CustomConntrackFilter) error {
+// end deletes the entries of which something is listed.
+func end[K comparable](list []K, family func(K) netlink.InetFamily, of func(*netlink.ConntrackFlow) (K, bool)) error {
 	var errs []error
-	for family, f := range filters {
+	for _, f := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
+		listed := map[K]bool{}
+		for _, k := range list {
+			if family(k) == f {
+				listed[k] = true
+			}
+		}
+		if len(listed) == 0 {
+			continue
+		}
 		if err := retry(func() error {
-			_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, f)
+			_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, f, filter[K]{of, listed})
 			if errors.Is(err, unix.ENOENT) { // it ended by itself
 				return nil
 			}
@@ -53,7 +62,8 @@ func endAll(filters map[netlink.InetFamily]netlink.CustomConntrackFilter) error 
 	return errors.Join(errs...)
 }
 
-func familyOf(a netip.Addr) netlink.InetFamily {
+// inet is the netlink family of an address.
+func inet(a netip.Addr) netlink.InetFamily {
 	if a.Is4() {
 		return unix.AF_INET
 	}
@@ -72,37 +82,14 @@ func (f filter[K]) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	return ok && f.listed[k]
 }
 
-func pick[K comparable](list []K, family func(K) netlink.InetFamily, of func(*netlink.ConntrackFlow) (K, bool)) map[netlink.InetFamily]netlink.CustomConntrackFilter {
-	all := map[netlink.InetFamily]netlink.CustomConntrackFilter{}
-	for _, k := range list {
-		f, there := all[family(k)].(filter[K])
-		if !there {
-			f = filter[K]{of, map[K]bool{}}
-			all[family(k)] = f
-		}
-		f.listed[k] = true
-	}
-	return all
-}
-
-// pairs picks the entries of pairs.
-func pairs(list []conn.Pair) map[netlink.InetFamily]netlink.CustomConntrackFilter {
-	return pick(list, func(p conn.Pair) netlink.InetFamily { return familyOf(p.VIP.Addr()) }, pairOf)
-}
-
-// sources picks the entries that are translated to addresses.
-func sources(list []netip.Addr) map[netlink.InetFamily]netlink.CustomConntrackFilter {
-	return pick(list, familyOf, sourceOf)
-}
-
 // sourceOf gives the address to which the host has translated the source of an entry; ok is false when it has not. Zones other than
 // the host's are Open vSwitch's.
 func sourceOf(f *netlink.ConntrackFlow) (a netip.Addr, ok bool) {
 	if f.Zone != 0 || f.Forward.SrcIP.Equal(f.Reverse.DstIP) {
 		return a, false
 	}
-	a, ok = netip.AddrFromSlice(f.Reverse.DstIP)
-	return a.Unmap(), ok
+	a = plain(f.Reverse.DstIP)
+	return a, a.IsValid()
 }
 
 // pairOf gives the translation of an entry; ok is false when it has none, or is not of UDP.
