@@ -268,7 +268,9 @@ func (p *Pod) PortVersion() string {
 // ports is four Frontends.
 type Frontend struct {
 	Owner     Owner
-	PortName  string // name of the Service port; empty when the Service has one port without a name
+	UID       string    // of the Service
+	Created   time.Time // the Service's creationTimestamp, zero when unknown
+	PortName  string    // name of the Service port; empty when the Service has one port without a name
 	Family    Family
 	Protocol  Protocol
 	ClusterIP netip.Addr
@@ -301,6 +303,12 @@ func (f *Frontend) Key() string {
 func (f *Frontend) Compare(g *Frontend) int {
 	return cmp.Or(f.Owner.Compare(g.Owner), cmp.Compare(f.Family, g.Family), cmp.Compare(f.Protocol, g.Protocol),
 		cmp.Compare(f.Port, g.Port), cmp.Compare(f.PortName, g.PortName))
+}
+
+// CompareAge orders Frontends by the age of their Services: the older one keeps what two want. UIDs decide between those made
+// in the same second, and names only where there are no UIDs, as in manifests.
+func (f *Frontend) CompareAge(g *Frontend) int {
+	return cmp.Or(f.Created.Compare(g.Created), cmp.Compare(f.UID, g.UID), f.Owner.Compare(g.Owner))
 }
 
 // Backend is one endpoint of a Frontend. Backends are sorted by address and port, without duplicates.

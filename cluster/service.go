@@ -134,6 +134,8 @@ func parseService(o *corev1.Service) (served bool, ports []*Frontend, problems [
 	p.words()
 	base := Frontend{
 		Owner:         p.owner,
+		UID:           string(o.UID),
+		Created:       o.CreationTimestamp.Time.UTC(),
 		Affinity:      p.affinity(),
 		ExternalLocal: spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
 		InternalLocal: spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
@@ -281,7 +283,7 @@ func parseProtocol(p corev1.Protocol) (Protocol, error) {
 }
 
 func (f *Frontend) equal(g *Frontend) bool {
-	return f.Owner == g.Owner && f.PortName == g.PortName && f.Family == g.Family && f.Protocol == g.Protocol &&
+	return f.Owner == g.Owner && f.UID == g.UID && f.Created.Equal(g.Created) && f.PortName == g.PortName && f.Family == g.Family && f.Protocol == g.Protocol &&
 		f.ClusterIP == g.ClusterIP && f.Port == g.Port && f.NodePort == g.NodePort && f.Affinity == g.Affinity &&
 		f.ExternalLocal == g.ExternalLocal && f.InternalLocal == g.InternalLocal && f.Triggered.Equal(g.Triggered) &&
 		f.Restricted == g.Restricted && f.HealthCheckNodePort == g.HealthCheckNodePort && slices.Equal(f.SourceRanges, g.SourceRanges) &&

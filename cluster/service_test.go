@@ -2,10 +2,14 @@ package cluster_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"hairpin/cluster"
 )
@@ -303,5 +307,30 @@ func TestFrontendKey(t *testing.T) {
 	}
 	if got := cluster.Protocol(7).String(); got != "protocol-7" {
 		t.Errorf("protocol 7 is %s", got)
+	}
+}
+
+// A Service's age comes from its metadata, and decides before UID and name do.
+func TestAgeOfFrontends(t *testing.T) {
+	day := func(n int) metav1.Time { return metav1.Date(2026, 1, n, 0, 0, 0, 0, time.UTC) }
+	made := func(name, uid string, created metav1.Time) func(*corev1.Service) {
+		return func(s *corev1.Service) { s.Name, s.UID, s.CreationTimestamp = name, types.UID(uid), created }
+	}
+	s := cluster.NewStore(cluster.DefaultConfig())
+	for _, edit := range []func(*corev1.Service){made("a", "1", day(3)), made("b", "3", day(2)), made("c", "2", day(2)), made("e", "", day(1)), made("d", "", day(1))} {
+		s.Set(service("", "10.96.0.1", edit))
+	}
+	list := slices.SortedFunc(slices.Values(s.Snapshot().Frontends), (*cluster.Frontend).CompareAge)
+	var names string
+	for _, f := range list {
+		names += f.Owner.Name
+	}
+	if names != "decba" {
+		t.Errorf("the order by age is %s, want decba", names)
+	}
+	old := s.Snapshot().Frontends[0]
+	s.Set(service("", "10.96.0.1", made("a", "9", day(3)))) // deleted and made again
+	if f := s.Snapshot().Frontends[0]; f == old || f.UID != "9" {
+		t.Errorf("a Service of another UID is %+v", f)
 	}
 }
