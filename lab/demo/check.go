@@ -45,6 +45,11 @@ func Check(ctx context.Context, c Checks) error {
 		return err
 	}
 	w.slow, w.sctp = c.Slow, probe.HasSCTP()
+	if _, err := os.Stat(manifestsOf(l)); err != nil {
+		if w.client, err = Client(l); err != nil {
+			return err
+		}
+	}
 	if err := w.patientConntrack(); err != nil {
 		return err
 	}
@@ -54,6 +59,9 @@ func Check(ctx context.Context, c Checks) error {
 		return err
 	}
 	if err := w.runTrials(ctx, Trials(), fits, t); err != nil {
+		return err
+	}
+	if err := w.runAttacks(ctx, Attacks(), fits, t); err != nil {
 		return err
 	}
 	if c.Before != nil {
@@ -66,9 +74,12 @@ func Check(ctx context.Context, c Checks) error {
 	return nil
 }
 
+// manifestsOf is the folder of a demo without an API.
+func manifestsOf(l *lab.Lab) string { return filepath.Join(l.Dir(), "manifests") }
+
 // objectsOf gives the present objects of a running demo.
 func objectsOf(ctx context.Context, l *lab.Lab) (*objects, error) {
-	manifests := filepath.Join(l.Dir(), "manifests")
+	manifests := manifestsOf(l)
 	if _, err := os.Stat(manifests); err == nil {
 		return readObjects(manifests)
 	}

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -180,7 +179,7 @@ func (d *Demo) agentConfig(mode string) string {
 func (d *Demo) copyManifests() (string, error) {
 	d.outMu.Lock()
 	defer d.outMu.Unlock()
-	dir := filepath.Join(d.lab.Dir(), "manifests")
+	dir := manifestsOf(d.lab)
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/client-go/kubernetes"
+
 	"hairpin/lab"
 	"hairpin/lab/probe"
 )
@@ -21,6 +23,7 @@ const tries = 10
 type family struct {
 	name              string // as in "tcp4"
 	masquerade, joins netip.Prefix
+	transits          netip.Prefix
 	localhost         netip.Addr
 	unallocated       netip.Addr // of the Services' range
 }
@@ -30,8 +33,8 @@ type family struct {
 func families() []family {
 	p, a := netip.MustParsePrefix, netip.MustParseAddr
 	return []family{
-		{"4", p("169.254.169.0/29"), p("100.64.0.0/16"), a("127.0.0.1"), a("10.96.99.99")},
-		{"6", p("fd69::/125"), p("fd98::/64"), a("::1"), a("fd00:10:96::9999")},
+		{"4", p("169.254.169.0/29"), p("100.64.0.0/16"), p("100.88.0.0/16"), a("127.0.0.1"), a("10.96.99.99")},
+		{"6", p("fd69::/125"), p("fd98::/64"), p("fd97::/64"), a("::1"), a("fd00:10:96::9999")},
 	}
 }
 
@@ -64,10 +67,11 @@ func ofFamily(list []netip.Addr, f family) netip.Addr {
 // world is what the matrix runs in.
 type world struct {
 	lab       *lab.Lab
-	slow      int  // see Options.Slow
-	sctp      bool // the kernel has it
-	userspace bool // Open vSwitch's datapath
-	shared    bool // gateway mode
+	client    kubernetes.Interface // the administrator's; nil where agents read manifests
+	slow      int                  // see Options.Slow
+	sctp      bool                 // the kernel has it
+	userspace bool                 // Open vSwitch's datapath
+	shared    bool                 // gateway mode
 	endpoints map[string]endpoint
 	nodes     map[string]nodeFacts // by name
 	services  map[string]serviceFacts

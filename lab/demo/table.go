@@ -15,6 +15,7 @@ type table struct {
 	passed, failed int
 	other          int // trials that this datapath or mode is known not to pass
 	trials         bool
+	attacks        bool
 }
 
 func (t *table) tell(r Result) {
@@ -55,6 +56,30 @@ func (t *table) trial(r trialResult) {
 		t.passed++
 	}
 	fmt.Fprintf(t.out, format, r.name, fmt.Sprintf("%.0f ms", r.millis), strings.TrimSpace(verdict))
+}
+
+// attack prints what came of an attack.
+func (t *table) attack(r attackResult) {
+	const format = "%-9s %-92s %9s  %s\n"
+	if !t.attacks {
+		fmt.Fprintf(t.out, format, "WHO", "WHAT", "TIME", "WHAT HAPPENED")
+		t.attacks = true
+	}
+	verdict := "refused: " + r.happened
+	switch {
+	case r.not != "":
+		verdict = "not tried: " + r.not
+		t.other++
+	case r.err != nil:
+		verdict = "FAILED, cannot be tried: " + strings.ReplaceAll(r.err.Error(), "\n", "; ")
+		t.failed++
+	case r.taken:
+		verdict = "FAILED, the attack succeeded: " + r.happened
+		t.failed++
+	default:
+		t.passed++
+	}
+	fmt.Fprintf(t.out, format, r.Who, r.What, fmt.Sprintf("%.0f ms", r.millis), verdict)
 }
 
 // end prints the count, the last line of all.

@@ -18,6 +18,7 @@ func TestDocuments(t *testing.T) {
 	for file, table := range map[string]string{
 		"../../docs/nodeport.md":  nodeport.Markdown(),
 		"../../docs/datapaths.md": exceptions(), // what trials are not tried, and why
+		"../../docs/security.md":  attacksTable(),
 	} {
 		const begin, end = "<!-- table -->\n", "<!-- end -->\n"
 		text, err := os.ReadFile(file)
@@ -85,5 +86,11 @@ func TestTrialNames(t *testing.T) {
 		}
 		seen[x.Name] = true
 	}
-	t.Logf("%d trials", len(seen))
+	for _, x := range Attacks() {
+		if seen[x.name()] {
+			t.Errorf("%q stands there twice", x.name())
+		}
+		seen[x.name()] = true
+	}
+	t.Logf("%d trials and attacks", len(seen))
 }

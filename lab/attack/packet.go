@@ -1,0 +1,170 @@
+// Package attack makes, sends and hears packets that no honest program sends: with the addresses of others, in the name of
+// routers, out of tunnels. The lab's trials use it to show that nobody gets them.
+package attack
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"hairpin/cluster"
+)
+
+// Numbers of RFC 826, 2131, 4443, 4861, 8415 and 8926.
+const (
+	EchoRequest4   = 8
+	EchoRequest6   = 128
+	typeRA         = 134
+	typeNA         = 136
+	GenevePort     = 6081
+	portBOOTPS     = 67
+	portBOOTPC     = 68
+	portDHCP6From  = 547
+	portDHCP6To    = 546
+	etherBridging  = 0x6558 // Geneve: an Ethernet frame follows
+	maxHops        = 255    // neighbour discovery is refused with less
+	usualHops      = 64
+	routerLifetime = 1800 // seconds
+)
+
+// Broadcast is everybody's Ethernet address.
+var broadcast = cluster.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+
+// allNodes and allNodesMAC are all machines of a link (RFC 4291).
+var (
+	allNodes    = netip.MustParseAddr("ff02::1")
+	allNodesMAC = cluster.MAC{0x33, 0x33, 0, 0, 0, 1}
+)
+
+// Frame puts an IP packet into an Ethernet frame.
+func Frame(src, dst cluster.MAC, packet []byte) []byte {
+	kind := uint16(unix.ETH_P_IP)
+	if packet[0]>>4 == 6 {
+		kind = unix.ETH_P_IPV6
+	}
+	return append(ethernet(src, dst, kind), packet...)
+}
+
+func ethernet(src, dst cluster.MAC, kind uint16) []byte {
+	return binary.BigEndian.AppendUint16(append(append([]byte{}, dst[:]...), src[:]...), kind)
+}
+
+// UDP is a datagram with its IP header.
+func UDP(src, dst netip.AddrPort, payload []byte) []byte {
+	b := binary.BigEndian.AppendUint16(nil, src.Port())
+	b = binary.BigEndian.AppendUint16(b, dst.Port())
+	b = binary.BigEndian.AppendUint16(b, uint16(8+len(payload)))
+	b = append(append(b, 0, 0), payload...)
+	sum := transportSum(src.Addr(), dst.Addr(), unix.IPPROTO_UDP, b)
+	if sum == 0 {
+		sum = 0xffff
+	}
+	binary.BigEndian.PutUint16(b[6:], sum)
+	return ip(src.Addr(), dst.Addr(), unix.IPPROTO_UDP, usualHops, b)
+}
+
+// Echo is a ping with its IP header.
+func Echo(src, dst netip.Addr, payload []byte) []byte {
+	b := append([]byte{EchoRequest4, 0, 0, 0, 0x4a, 0x11, 0, 1}, payload...)
+	if src.Is4() {
+		binary.BigEndian.PutUint16(b[2:], fold(sum(0, b)))
+		return ip(src, dst, unix.IPPROTO_ICMP, usualHops, b)
+	}
+	b[0] = EchoRequest6
+	return icmp6(src, dst, usualHops, b)
+}
+
+// ARPReply tells everybody that an address is at an Ethernet address.
+func ARPReply(mac cluster.MAC, claimed netip.Addr) []byte {
+	b := append(ethernet(mac, broadcast, unix.ETH_P_ARP), 0, 1, 8, 0, 6, 4, 0, 2)
+	a := claimed.As4()
+	b = append(append(b, mac[:]...), a[:]...)
+	return append(append(b, broadcast[:]...), a[:]...)
+}
+
+// NeighborAdvertisement is ARPReply for IPv6. It has the sender's link-local address as its source.
+func NeighborAdvertisement(mac cluster.MAC, claimed netip.Addr) []byte {
+	a := claimed.As16()
+	b := append([]byte{typeNA, 0, 0, 0, 0x20, 0, 0, 0}, a[:]...) // override
+	b = append(append(b, 2, 1), mac[:]...)                       // target link-layer address
+	return Frame(mac, allNodesMAC, icmp6(LinkLocal(mac), allNodes, maxHops, b))
+}
+
+// RouterAdvertisement says that the sender is a router, and gives a prefix of which everybody makes himself an address.
+func RouterAdvertisement(mac cluster.MAC, prefix netip.Prefix) []byte {
+	b := []byte{typeRA, 0, 0, 0, usualHops, 0x08} // preference high
+	b = binary.BigEndian.AppendUint16(b, routerLifetime)
+	b = append(b, make([]byte, 8)...)
+	a := prefix.Addr().As16()
+	b = append(b, 3, 4, byte(prefix.Bits()), 0xc0) // prefix information: on link, autonomous
+	b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, routerLifetime), routerLifetime)
+	b = append(append(b, 0, 0, 0, 0), a[:]...)
+	b = append(append(b, 1, 1), mac[:]...) // source link-layer address
+	return Frame(mac, allNodesMAC, icmp6(LinkLocal(mac), allNodes, maxHops, b))
+}
+
+// DHCPAnswer is a datagram as a DHCP server of the sender's address sends it, to everybody; only its ports are DHCP's.
+func DHCPAnswer(mac cluster.MAC, server netip.Addr, payload []byte) []byte {
+	if server.Is4() {
+		to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), portBOOTPC)
+		return Frame(mac, broadcast, UDP(netip.AddrPortFrom(server, portBOOTPS), to, payload))
+	}
+	return Frame(mac, allNodesMAC, UDP(netip.AddrPortFrom(LinkLocal(mac), portDHCP6From), netip.AddrPortFrom(allNodes, portDHCP6To), payload))
+}
+
+// Geneve puts a frame into a tunnel as OVN does: the network's number, and the ports that it goes between (class 0x0102, type 0x80).
+func Geneve(network uint32, from, to uint16, frame []byte) []byte {
+	b := binary.BigEndian.AppendUint16([]byte{2, 0}, etherBridging) // 2 words of options
+	b = binary.BigEndian.AppendUint32(b, network<<8)
+	b = append(b, 0x01, 0x02, 0x80, 1)
+	b = binary.BigEndian.AppendUint32(b, uint32(from)<<16|uint32(to))
+	return append(b, frame...)
+}
+
+// LinkLocal is the address that a machine gives itself on a link (RFC 4291, appendix A).
+func LinkLocal(m cluster.MAC) netip.Addr {
+	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
+}
+
+func icmp6(src, dst netip.Addr, hops byte, b []byte) []byte {
+	binary.BigEndian.PutUint16(b[2:], transportSum(src, dst, unix.IPPROTO_ICMPV6, b))
+	return ip(src, dst, unix.IPPROTO_ICMPV6, hops, b)
+}
+
+// ip puts a header before what is sent.
+func ip(src, dst netip.Addr, protocol, hops byte, payload []byte) []byte {
+	if src.Is6() {
+		b := binary.BigEndian.AppendUint16([]byte{6 << 4, 0, 0, 0}, uint16(len(payload)))
+		b = append(b, protocol, hops)
+		return append(append(append(b, src.AsSlice()...), dst.AsSlice()...), payload...)
+	}
+	b := binary.BigEndian.AppendUint16([]byte{4<<4 | 5, 0}, uint16(20+len(payload)))
+	b = append(b, 0, 0, 0, 0, hops, protocol, 0, 0)
+	b = append(append(b, src.AsSlice()...), dst.AsSlice()...)
+	binary.BigEndian.PutUint16(b[10:], fold(sum(0, b)))
+	return append(b, payload...)
+}
+
+// transportSum is the checksum over the pseudo header and what is sent (RFC 1071).
+func transportSum(src, dst netip.Addr, protocol byte, b []byte) uint16 {
+	s := sum(sum(0, src.AsSlice()), dst.AsSlice())
+	return fold(sum(s+uint32(protocol)+uint32(len(b)), b))
+}
+
+func sum(s uint32, b []byte) uint32 {
+	for ; len(b) > 1; b = b[2:] {
+		s += uint32(b[0])<<8 | uint32(b[1])
+	}
+	if len(b) == 1 {
+		s += uint32(b[0]) << 8
+	}
+	return s
+}
+
+func fold(s uint32) uint16 {
+	for s>>16 != 0 {
+		s = s&0xffff + s>>16
+	}
+	return ^uint16(s)
+}

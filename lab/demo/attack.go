@@ -1,0 +1,84 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Attack is what somebody tries who means harm. All of them must be refused, and docs/security.md has a table of them.
+//
+// What shows nothing is an attack that could not work anyway, because the packet is malformed or sent too early. So each
+// does something honest in the same way as well, which must work, else it returns an error.
+type Attack struct {
+	Who  string // "pod-a2", "client", "tenant": who creates objects
+	What string // "sends IPv4 from pod-a1's address"
+	By   string // what refuses it
+	// Not is empty, or says why the attack cannot be tried in this lab.
+	Not func(w *world) string
+	try func(ctx context.Context, w *world) (outcome, error)
+}
+
+// outcome is what came of an attack. An error beside it says that it was no trial: something else did not work.
+type outcome struct {
+	taken    bool   // it succeeded
+	happened string // what the attacker or the victim saw
+}
+
+// refusedWith and takenWith make outcomes.
+func refusedWith(format string, args ...any) outcome {
+	return outcome{false, fmt.Sprintf(format, args...)}
+}
+func takenWith(format string, args ...any) outcome {
+	return outcome{true, fmt.Sprintf(format, args...)}
+}
+
+// Attacks gives all, in their order. Whoever adds some adds a function that gives them.
+func Attacks() []Attack {
+	return slices.Concat[[]Attack]()
+}
+
+// name is what the option --only is compared with.
+func (a *Attack) name() string { return "attack " + a.Who + " " + a.What }
+
+type attackResult struct {
+	Attack
+	outcome
+	not    string
+	millis float64
+	err    error
+}
+
+func (w *world) runAttacks(ctx context.Context, attacks []Attack, fits func(string) bool, t *table) error {
+	for _, x := range attacks {
+		if !fits(x.name()) {
+			continue
+		}
+		r := attackResult{Attack: x}
+		if x.Not != nil {
+			r.not = x.Not(w)
+		}
+		begin := time.Now()
+		if r.not == "" {
+			r.outcome, r.err = x.try(ctx, w)
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r.millis = float64(time.Since(begin).Microseconds()) / 1000
+		t.attack(r)
+	}
+	return nil
+}
+
+// attacksTable is the table of docs/security.md.
+func attacksTable() string {
+	var b strings.Builder
+	b.WriteString("| who | what | refused by |\n|---|---|---|\n")
+	for _, a := range Attacks() {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", a.Who, a.What, a.By)
+	}
+	return b.String()
+}

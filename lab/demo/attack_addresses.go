@@ -1,0 +1,184 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/lab"
+	"hairpin/lab/attack"
+	"hairpin/lab/probe"
+)
+
+// byAddresses is what keeps pods from addresses of the datapath itself.
+const byAddresses = "policies of the cluster router, nft on the host"
+
+// addressAttacks are a pod's that asks addresses which only Hairpin's own parts use between each other.
+func addressAttacks() []Attack {
+	var list []Attack
+	for _, f := range families() {
+		masqHost := nth(f.masquerade, 2)
+		for _, x := range []struct{ by, to string }{{"by the router", ""}, {"past the router", "host-a"}} {
+			list = append(list, Attack{Who: attacker, What: fmt.Sprintf("asks the host by %s, %s", masqHost, x.by), By: byAddresses,
+				try: func(ctx context.Context, w *world) (outcome, error) { return w.reachHost(ctx, f, masqHost, x.to) }})
+		}
+		list = append(list, Attack{Who: attacker, What: "asks masquerade addresses of IPv" + f.name + " for NodePorts", By: byAddresses,
+			try: func(ctx context.Context, w *world) (outcome, error) { return w.askMasquerade(ctx, f) }})
+		list = append(list, Attack{Who: attacker, What: "pings masquerade, join and transit addresses of IPv" + f.name, By: byAddresses,
+			try: func(ctx context.Context, w *world) (outcome, error) { return w.pingInside(ctx, f) }})
+	}
+	return list
+}
+
+func nth(p netip.Prefix, n int) netip.Addr {
+	a := p.Masked().Addr()
+	for range n {
+		a = a.Next()
+	}
+	return a
+}
+
+// reachHost sends datagrams to an address of the host, and honest ones to the node's address.
+func (w *world) reachHost(ctx context.Context, f family, inside netip.Addr, direct string) (outcome, error) {
+	from, host := w.endpoints[attacker], w.endpoints["host-a"]
+	ear, err := attack.ListenUDP(host.place, 0)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer ear.Close()
+	mac, err := attack.MAC(from.place, podLink)
+	if err != nil {
+		return outcome{}, err
+	}
+	next := w.gatewayMAC()
+	if direct != "" {
+		if next, err = attack.MAC(host.place, claims.ManagementPort); err != nil {
+			return outcome{}, err
+		}
+	}
+	to := func(a netip.Addr) func([]byte) []byte {
+		return func(mark []byte) []byte {
+			return attack.Frame(mac, next, attack.UDP(netip.AddrPortFrom(from.address(f), 40000), netip.AddrPortFrom(a, ear.Port), mark))
+		}
+	}
+	return w.beside(ctx, from.place, ear, to(host.address(f)), to(inside))
+}
+
+// askMasquerade asks all masquerade addresses for the NodePorts of all Services, some of which are there for the host.
+func (w *world) askMasquerade(ctx context.Context, f family) (outcome, error) {
+	from := w.endpoints[attacker].place
+	ask := func(to netip.AddrPort) probe.Answer {
+		return lab.Get(ctx, from, probe.Request{Protocol: "udp", To: to, Timeout: w.patience()})
+	}
+	var ports []uint16
+	for _, s := range w.services {
+		if s.nodePort != 0 {
+			ports = append(ports, s.nodePort)
+		}
+	}
+	slices.Sort(ports)
+	results := make(chan string, 8*len(ports))
+	var asked int
+	for place := range claims.MasqAddresses {
+		for _, port := range ports {
+			asked++
+			go func() {
+				to := netip.AddrPortFrom(nth(f.masquerade, place), port)
+				if a := ask(to); a.Error == "" {
+					results <- fmt.Sprintf("%s answered at %s", a.Name, to)
+					return
+				}
+				results <- ""
+			}()
+		}
+	}
+	var got []string
+	for range asked {
+		if r := <-results; r != "" {
+			got = append(got, r)
+		}
+	}
+	honest, err := w.target(Case{To: "podlocal", Path: "ClusterIP"}, f)
+	if err != nil {
+		return outcome{}, err
+	}
+	if a := ask(honest); a.Error != "" {
+		return outcome{}, fmt.Errorf("%s: %s", honest, a.Error)
+	}
+	if len(got) > 0 {
+		slices.Sort(got)
+		return takenWith("%s; %d answers", got[0], len(got)), nil
+	}
+	return refusedWith("none of %d NodePorts answered", asked), nil
+}
+
+// pingInside pings every address that has a number of its own, and the pod's gateway, which answers.
+func (w *world) pingInside(ctx context.Context, f family) (outcome, error) {
+	from := w.endpoints[attacker].place
+	ear, err := attack.Listen(from, podLink)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer ear.Close()
+	mac, err := attack.MAC(from, podLink)
+	if err != nil {
+		return outcome{}, err
+	}
+	source := w.endpoints[attacker].address(f)
+	ping := func(to netip.Addr, next cluster.MAC) (bool, error) {
+		mark := newMark("ping")
+		err := attack.Send(from, podLink, attack.Frame(mac, next, attack.Echo(source, to, mark)))
+		return ear.Hear(ctx, w.longer(300*time.Millisecond), contains(mark)) != nil, err
+	}
+	gateway := w.gatewayMAC()
+	honest := func() error {
+		return w.until(ctx, "the pod's gateway", func() error {
+			if ok, err := ping(w.gateway(f), gateway); err != nil || !ok {
+				return errors.Join(err, errors.New("it did not answer a ping"))
+			}
+			return nil
+		})
+	}
+	if err := honest(); err != nil {
+		return outcome{}, err
+	}
+	mp0, err := attack.MAC(w.endpoints["host-a"].place, claims.ManagementPort)
+	if err != nil {
+		return outcome{}, err
+	}
+	inside := w.insideAddresses(f)
+	var got []string
+	for _, a := range inside {
+		for _, next := range []cluster.MAC{gateway, mp0} {
+			if ok, err := ping(a, next); err != nil {
+				return outcome{}, err
+			} else if ok {
+				got = append(got, a.String())
+			}
+		}
+	}
+	if len(got) > 0 {
+		return takenWith("%s answered", strings.Join(slices.Compact(got), ", ")), nil
+	}
+	return refusedWith("none of %d addresses answered", len(inside)), honest()
+}
+
+// insideAddresses are those of masquerade, join and transit that somebody has.
+func (w *world) insideAddresses(f family) []netip.Addr {
+	var list []netip.Addr
+	for place := 1; place < claims.MasqAddresses; place++ {
+		list = append(list, nth(f.masquerade, place))
+	}
+	list = append(list, nth(f.joins, 1))
+	for _, n := range w.nodes {
+		list = append(list, nth(f.joins, n.id+1), nth(f.transits, n.id+1))
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	return list
+}

@@ -1,0 +1,237 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/lab"
+	"hairpin/lab/attack"
+)
+
+// What refuses packets of pods.
+const (
+	byPortSecurity = "port security of the pod's logical port"
+	byRoleACL      = "ACL of the node's switch"
+)
+
+// Places in the demo that attacks go by, and a stranger's address of a family.
+const (
+	attacker  = "pod-a2"
+	neighbour = "pod-a1" // on the same node
+	podLink   = "eth0"
+)
+
+func stranger(f family) netip.Addr {
+	if f.name == "4" {
+		return netip.MustParseAddr("198.51.100.7")
+	}
+	return netip.MustParseAddr("2001:db8:51::7")
+}
+
+// podAttacks are a pod's that says that it is somebody else.
+func podAttacks() []Attack {
+	var list []Attack
+	for _, f := range families() {
+		for _, x := range []struct{ what, as, to string }{
+			{"from its neighbour's address, to a client outside", neighbour, clientName},
+			{"from its neighbour's address, to a pod on another node", neighbour, "pod-b1"},
+			{"from its neighbour's address, to the host", neighbour, "host-a"},
+			{"from a stranger's address, to its neighbour", "", neighbour},
+			{"from a stranger's address, to the host", "", "host-a"},
+			{"from a client's address, to the host", clientName, "host-a"},
+			{"from another node's address, to the host", "host-b", "host-a"},
+		} {
+			list = append(list, Attack{Who: attacker, What: "sends IPv" + f.name + " " + x.what, By: byPortSecurity,
+				try: func(ctx context.Context, w *world) (outcome, error) { return w.forge(ctx, f, x.as, x.to, false) }})
+		}
+		list = append(list, Attack{Who: attacker, What: "sends IPv" + f.name + " from its neighbour's address and Ethernet address, to a client outside", By: byPortSecurity,
+			try: func(ctx context.Context, w *world) (outcome, error) {
+				return w.forge(ctx, f, neighbour, clientName, true)
+			}})
+	}
+	return append(list, linkAttacks()...)
+}
+
+// linkAttacks are frames to the neighbours of a pod, in the name of others.
+func linkAttacks() []Attack {
+	try := func(frame func(w *world, mac cluster.MAC, mark []byte) []byte, want func(b, frame, mark []byte) bool) func(context.Context, *world) (outcome, error) {
+		return func(ctx context.Context, w *world) (outcome, error) { return w.pretend(ctx, frame, want) }
+	}
+	same := func(b, frame, _ []byte) bool { return bytes.Equal(b, frame) }
+	marked := func(b, _, mark []byte) bool { return bytes.Contains(b, mark) }
+	f4, f6 := families()[0], families()[1]
+	return []Attack{
+		{Who: attacker, What: "says by ARP that it has the gateway's address", By: byPortSecurity,
+			try: try(func(w *world, mac cluster.MAC, _ []byte) []byte { return attack.ARPReply(mac, w.gateway(f4)) }, same)},
+		{Who: attacker, What: "says by ARP that it has its neighbour's address", By: byPortSecurity,
+			try: try(func(w *world, mac cluster.MAC, _ []byte) []byte {
+				return attack.ARPReply(mac, w.endpoints[neighbour].address(f4))
+			}, same)},
+		{Who: attacker, What: "says by neighbour discovery that it has the gateway's address", By: byPortSecurity,
+			try: try(func(w *world, mac cluster.MAC, _ []byte) []byte {
+				return attack.NeighborAdvertisement(mac, w.gateway(f6))
+			}, same)},
+		{Who: attacker, What: "says that it is a router", By: byRoleACL,
+			try: try(func(_ *world, mac cluster.MAC, _ []byte) []byte {
+				return attack.RouterAdvertisement(mac, netip.MustParsePrefix("2001:db8:bad::/64"))
+			}, same)},
+		{Who: attacker, What: "answers as a DHCP server", By: byRoleACL,
+			try: try(func(w *world, mac cluster.MAC, mark []byte) []byte {
+				return attack.DHCPAnswer(mac, w.endpoints[attacker].address(f4), mark)
+			}, marked)},
+		{Who: attacker, What: "answers as a DHCPv6 server", By: byRoleACL,
+			try: try(func(w *world, mac cluster.MAC, mark []byte) []byte {
+				return attack.DHCPAnswer(mac, w.endpoints[attacker].address(f6), mark)
+			}, marked)},
+	}
+}
+
+// gateway is the router of the attacker's node.
+func (w *world) gateway(f family) netip.Addr {
+	for _, p := range w.nodes["node-a"].podCIDRs {
+		if p.Addr().Is4() == (f.name == "4") {
+			return p.Masked().Addr().Next()
+		}
+	}
+	return netip.Addr{}
+}
+
+// gatewayMAC is where pods of the attacker's node send what is not for its neighbours.
+func (w *world) gatewayMAC() cluster.MAC { return cluster.MACFor(w.gateway(families()[0])) }
+
+// forge sends datagrams from the address of another place, or a stranger's, and honest ones beside them.
+func (w *world) forge(ctx context.Context, f family, as, to string, withMAC bool) (outcome, error) {
+	from, target := w.endpoints[attacker], w.endpoints[to]
+	ear, err := attack.ListenUDP(target.place, 0)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer ear.Close()
+	mac, err := attack.MAC(from.place, podLink)
+	if err != nil {
+		return outcome{}, err
+	}
+	next := w.gatewayMAC()
+	if link, ok := map[string]string{neighbour: podLink, "host-a": claims.ManagementPort}[to]; ok { // on the switch, past the router
+		if next, err = attack.MAC(target.place, link); err != nil {
+			return outcome{}, err
+		}
+	}
+	src, forgedMAC := stranger(f), mac
+	if as != "" {
+		src = w.endpoints[as].address(f)
+	}
+	if withMAC {
+		if forgedMAC, err = attack.MAC(w.endpoints[as].place, podLink); err != nil {
+			return outcome{}, err
+		}
+	}
+	dst := netip.AddrPortFrom(target.address(f), ear.Port)
+	datagram := func(a netip.Addr, m cluster.MAC, mark []byte) []byte {
+		return attack.Frame(m, next, attack.UDP(netip.AddrPortFrom(a, 40000), dst, mark))
+	}
+	return w.beside(ctx, from.place, ear, func(mark []byte) []byte { return datagram(from.address(f), mac, mark) },
+		func(mark []byte) []byte { return datagram(src, forgedMAC, mark) })
+}
+
+// beside sends an honest frame, which must arrive, then forged ones, and an honest one again.
+func (w *world) beside(ctx context.Context, from lab.Place, ear *attack.Ear, honest, forged func(mark []byte) []byte) (outcome, error) {
+	good, bad := newMark("honest"), newMark("forged")
+	if err := w.arrives(ctx, from, ear, honest(good), good); err != nil {
+		return outcome{}, fmt.Errorf("the honest packet before: %w", err)
+	}
+	for range 3 { // the first may wait for a flow of Open vSwitch
+		if err := attack.Send(from, podLink, forged(bad)); err != nil {
+			return outcome{}, err
+		}
+	}
+	if got := ear.Hear(ctx, w.patience(), contains(bad)); got != nil {
+		return takenWith("it arrived%s", bytes.TrimPrefix(got, bad)), nil
+	}
+	good = newMark("honest")
+	if err := w.arrives(ctx, from, ear, honest(good), good); err != nil {
+		return outcome{}, fmt.Errorf("the honest packet after: %w", err)
+	}
+	return refusedWith("nothing arrived, honest packets did"), nil
+}
+
+// arrives sends a frame until the ear hears it.
+func (w *world) arrives(ctx context.Context, from lab.Place, ear *attack.Ear, frame, mark []byte) error {
+	for end := time.Now().Add(w.longer(5 * time.Second)); time.Now().Before(end); {
+		if err := attack.Send(from, podLink, frame); err != nil {
+			return err
+		}
+		if ear.Hear(ctx, w.patience(), contains(mark)) != nil {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("it did not arrive from %s", from.Name())
+}
+
+// pretend sends a frame to everybody on the switch, and looks whether a pod or the host gets it. Honest is a gratuitous
+// announcement of the sender's own address.
+func (w *world) pretend(ctx context.Context, frame func(*world, cluster.MAC, []byte) []byte, want func(b, frame, mark []byte) bool) (outcome, error) {
+	from := w.endpoints[attacker]
+	mac, err := attack.MAC(from.place, podLink)
+	if err != nil {
+		return outcome{}, err
+	}
+	mark := newMark("forged")
+	forged := frame(w, mac, mark)
+	own := attack.NeighborAdvertisement(mac, from.address(families()[1]))
+	var got []string
+	for _, at := range []struct{ place, link string }{{neighbour, podLink}, {"host-a", claims.ManagementPort}} {
+		ear, err := attack.Listen(w.endpoints[at.place].place, at.link)
+		if err != nil {
+			return outcome{}, err
+		}
+		defer ear.Close()
+		if err := w.hearsFrame(ctx, from.place, ear, own); err != nil {
+			return outcome{}, fmt.Errorf("%s does not hear an honest announcement: %w", at.place, err)
+		}
+		for range 3 {
+			if err := attack.Send(from.place, podLink, forged); err != nil {
+				return outcome{}, err
+			}
+		}
+		if ear.Hear(ctx, w.patience(), func(b []byte) bool { return want(b, forged, mark) }) != nil {
+			got = append(got, at.place)
+			continue
+		}
+		if err := w.hearsFrame(ctx, from.place, ear, own); err != nil {
+			return outcome{}, fmt.Errorf("%s does not hear an honest announcement afterwards: %w", at.place, err)
+		}
+	}
+	if len(got) > 0 {
+		return takenWith("%v got it", got), nil
+	}
+	return refusedWith("neither pods nor the host got it, honest announcements did"), nil
+}
+
+func (w *world) hearsFrame(ctx context.Context, from lab.Place, ear *attack.Ear, frame []byte) error {
+	for end := time.Now().Add(w.longer(5 * time.Second)); time.Now().Before(end); {
+		if err := attack.Send(from, podLink, frame); err != nil {
+			return err
+		}
+		if ear.Hear(ctx, w.patience(), func(b []byte) bool { return bytes.Equal(b, frame) }) != nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("a frame of %s did not arrive", from.Name())
+}
+
+// newMark is a payload that nobody else sends.
+func newMark(word string) []byte { return []byte(word + " " + rand.Text()) }
+
+func contains(mark []byte) func([]byte) bool {
+	return func(b []byte) bool { return bytes.Contains(b, mark) }
+}
