@@ -128,6 +128,9 @@ func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	if _, err := s.ovs.Transact(inserting, a.insert()...); err != nil {
 		return nil, errTryLater("port of "+a.pod.String(), err)
 	}
+	if err := onHostEnd(a.host, a.write); err != nil {
+		s.log.Warn("cni: the row could not be made again, should it be lost", "pod", a.pod.String(), "error", err)
+	}
 	return s.finish(ctx, a, sandbox, netns)
 }
 

@@ -2,6 +2,8 @@ package cni
 
 import (
 	"fmt"
+	"iter"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -21,19 +23,24 @@ type book struct {
 	mu       sync.Mutex
 	rows     map[string]entry // by host name; as they were at the last look
 	promised map[string]entry // by host name
+	lost     map[string]entry // by host name; their rows are gone, and nobody asked for that
+	leaving  map[string]bool  // by host name; their rows go because somebody did
 	last     map[cluster.Family]netip.Addr
 }
 
 // entry is an attachment. While the row does not change what plan must know, pod stays the same pointer: plan compares
 // by it.
 type entry struct {
-	row *ovsdb.Interface // nil when promised
+	row *ovsdb.Interface // nil when promised or lost
 	attachment
 	as *cluster.Pod
 }
 
 func newBook(node string) *book {
-	return &book{node: node, rows: map[string]entry{}, promised: map[string]entry{}, last: map[cluster.Family]netip.Addr{}}
+	return &book{
+		node: node, rows: map[string]entry{}, promised: map[string]entry{}, lost: map[string]entry{}, leaving: map[string]bool{},
+		last: map[cluster.Family]netip.Addr{},
+	}
 }
 
 // look reads the Interface rows. The caller holds mu.
@@ -52,39 +59,103 @@ func (b *book) look(v ovsdb.View) {
 		if !known {
 			old = b.promised[row.Name]
 		}
+		if lost, was := b.lost[row.Name]; was {
+			old = lost
+		}
 		e := entry{row, a, a.toPod(b.node)}
 		if old.as != nil && reflect.DeepEqual(e.as, old.as) {
 			e.as = old.as
 		}
 		now[row.Name] = e
 	}
+	for host, e := range b.rows {
+		if _, there := now[host]; !there && !b.leaving[host] && len(e.addresses) > 0 {
+			e.row = nil
+			b.lost[host] = e
+		}
+	}
+	maps.DeleteFunc(b.lost, func(host string, _ entry) bool { _, there := now[host]; return there })
+	maps.DeleteFunc(b.leaving, func(host string, _ bool) bool { _, there := now[host]; return !there })
 	b.rows = now
 }
 
-// attachments lists those that have a row, by host name.
+// leave says that somebody wants the attachment to go.
+func (b *book) leave(host string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.leaving[host] = true
+	delete(b.lost, host)
+}
+
+// stays tells whether an attachment has a row that nobody wants to go.
+func (b *book) stays(view func() ovsdb.View, host string) bool {
+	has := b.has(view, host)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return has && !b.leaving[host]
+}
+
+// withoutRow lists those whose rows are lost.
+func (b *book) withoutRow(v ovsdb.View) []entry {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.look(v)
+	return slices.Collect(maps.Values(b.lost))
+}
+
+// restore takes up an attachment that is written on a link and has no row. It does not when the pod, or one of its addresses, is
+// another's by now.
+func (b *book) restore(v ovsdb.View, a *attachment) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.look(v)
+	for e := range b.all() {
+		shares := slices.ContainsFunc(e.addresses, func(p netip.Prefix) bool { return slices.Contains(a.addresses, p) })
+		if e.host != a.host && (e.pod == a.pod || shares) {
+			return false
+		}
+	}
+	if _, known := b.lost[a.host]; !known {
+		b.lost[a.host] = entry{attachment: *a, as: a.toPod(b.node)}
+	}
+	return true
+}
+
+// all goes through everything: what is lost, what has a row, what is promised. The caller holds mu.
+func (b *book) all() iter.Seq[entry] {
+	return func(yield func(entry) bool) {
+		for _, m := range []map[string]entry{b.lost, b.rows, b.promised} {
+			for _, e := range m {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// attachments lists those that have a row, or had one that was lost, by host name.
 func (b *book) attachments(v ovsdb.View) []entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.look(v)
 	list := make([]entry, 0, len(b.rows))
-	for _, e := range b.rows {
-		list = append(list, e)
+	for _, m := range []map[string]entry{b.lost, b.rows} {
+		list = slices.AppendSeq(list, maps.Values(m))
 	}
 	slices.SortFunc(list, func(x, y entry) int { return strings.Compare(x.host, y.host) })
 	return list
 }
 
-// pods lists the pods that have a row or a promise. Of a pod that has both, the promise counts.
+// pods lists the pods that have a row, also one that was lost, or a promise. Of a pod that has more than one, the promise counts.
 func (b *book) pods(v ovsdb.View) []*cluster.Pod {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.look(v)
 	byOwner := make(map[cluster.Owner]*cluster.Pod, len(b.rows)+len(b.promised))
-	for _, m := range []map[string]entry{b.rows, b.promised} {
-		for _, e := range m {
-			if len(e.addresses) > 0 {
-				byOwner[e.pod] = e.as
-			}
+	for e := range b.all() {
+		if len(e.addresses) > 0 {
+			byOwner[e.pod] = e.as
 		}
 	}
 	list := make([]*cluster.Pod, 0, len(byOwner))
@@ -101,11 +172,9 @@ func (b *book) promise(v ovsdb.View, a *attachment, subnets []netip.Prefix) erro
 	defer b.mu.Unlock()
 	b.look(v)
 	used := map[netip.Addr]bool{}
-	for _, m := range []map[string]entry{b.rows, b.promised} {
-		for _, e := range m {
-			for _, p := range e.addresses {
-				used[p.Addr()] = true
-			}
+	for e := range b.all() {
+		for _, p := range e.addresses {
+			used[p.Addr()] = true
 		}
 	}
 	b.remember(v)

@@ -102,9 +102,13 @@ func usualCIDRs(id int) string {
 // node starts node-a, node-b … by number, without its agent.
 func (w *world) node(id int) *lab.Node {
 	w.t.Helper()
+	entry, err := filepath.Abs("../image/entry")
+	must(w.t, err)
 	return w.lab.Add(w.t, lab.NodeConfig{
-		Name:  fmt.Sprintf("node-%c", 'a'+id-1),
-		Binds: map[string]string{"/usr/local/bin/hairpin": w.binary, "/opt/cni/bin/hairpin": w.binary, "/etc/hairpin/manifests": w.dir},
+		Name: fmt.Sprintf("node-%c", 'a'+id-1),
+		Binds: map[string]string{
+			"/usr/local/bin/hairpin": w.binary, "/opt/cni/bin/hairpin": w.binary, "/etc/hairpin/manifests": w.dir, "/usr/local/lib/hairpin": entry,
+		},
 		Files: map[string]string{
 			settings:                             "[kubernetes]\nmanifests = /etc/hairpin/manifests\n[logging]\nlevel = debug\n",
 			"/etc/cni/net.d/10-hairpin.conflist": `{"cniVersion": "1.1.0", "name": "hairpin", "plugins": [{"type": "hairpin"}]}`,

@@ -13,9 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// linkAlias marks the host's ends as ours; `ip link` shows it.
-const linkAlias = "hairpin: "
-
 // wiring is how an attachment's veth pair is set up.
 type wiring struct {
 	mtu int // bytes, of both ends
@@ -64,43 +61,43 @@ func hostEnd(a *attachment, w wiring) error {
 			return err
 		}
 	}
-	if err := netlink.LinkSetAlias(link, linkAlias+a.pod.Namespace+"/"+a.pod.Name); err != nil && !errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("%s alias: %w", a.host, err) // EINVAL: longer than 255 bytes
-	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("%s up: %w", a.host, err)
 	}
 	return nil
 }
 
-// unplug removes the host's end, and with it the sandbox's. One that is gone is fine.
-func unplug(host string) error {
+// onHostEnd does something to the host's end of an attachment. One that is gone is fine.
+func onHostEnd(host string, do func(netlink.Link) error) error {
 	link, err := netlink.LinkByName(host)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		return nil
 	}
 	if err == nil {
-		err = netlink.LinkDel(link)
+		err = do(link)
 	}
 	if err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("remove %s: %w", host, err)
+		return fmt.Errorf("%s: %w", host, err)
 	}
 	return nil
 }
 
-// hostEnds lists the host's ends of pods that there are.
-func hostEnds() ([]string, error) {
+// unplug removes the host's end, and with it the sandbox's.
+func unplug(host string) error { return onHostEnd(host, netlink.LinkDel) }
+
+// hostEnds gives the host's ends of pods that there are, by name.
+func hostEnds() (map[string]netlink.Link, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}
-	var names []string
+	ends := map[string]netlink.Link{}
 	for _, l := range links {
 		if isHostEnd(l) {
-			names = append(names, l.Attrs().Name)
+			ends[l.Attrs().Name] = l
 		}
 	}
-	return names, nil
+	return ends, nil
 }
 
 func isHostEnd(l netlink.Link) bool { return l.Type() == "veth" && isHostName(l.Attrs().Name) }

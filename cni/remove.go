@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/containernetworking/cni/pkg/types"
 
@@ -37,6 +36,10 @@ func (s *Server) del(ctx context.Context, r request) *types.Error {
 
 // remove takes an attachment away; one that is gone is fine.
 func (s *Server) remove(ctx context.Context, host string) error {
+	s.book.leave(host)
+	if err := onHostEnd(host, eraseRecord); err != nil {
+		return err
+	}
 	if err := s.detach(ctx, host); err != nil {
 		return err
 	}
@@ -45,6 +48,7 @@ func (s *Server) remove(ctx context.Context, host string) error {
 
 // detach removes the port from Open vSwitch.
 func (s *Server) detach(ctx context.Context, host string) error {
+	s.book.leave(host)
 	var ops []ovsdb.Op
 	for port := range ovsdb.Rows[ovsdb.Port](s.ovs.View()) {
 		if port.Name == host {
@@ -92,36 +96,6 @@ func (s *Server) collect(ctx context.Context, r request) *types.Error {
 	}
 	if failed != nil {
 		return errTryLater("collect garbage", failed)
-	}
-	return nil
-}
-
-// Sweep removes attachments whose device is gone, as after a reboot, and devices without a row, as after an agent that was
-// killed: nobody may ever ask for their removal.
-func (s *Server) Sweep(ctx context.Context) error {
-	// The rows before the devices: an attachment has a device before it has a row.
-	rows := s.book.attachments(s.ovs.View())
-	ends, err := hostEnds()
-	if err != nil {
-		return err
-	}
-	for _, a := range rows {
-		if slices.Contains(ends, a.host) {
-			continue
-		}
-		s.log.Info("cni: the interface of a pod is gone", "pod", a.pod.String(), "interface", a.host)
-		if err := s.detach(ctx, a.host); err != nil {
-			return err
-		}
-	}
-	for _, host := range ends {
-		if s.book.has(s.ovs.View, host) {
-			continue
-		}
-		s.log.Info("cni: an interface is nobody's", "interface", host)
-		if err := unplug(host); err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -42,6 +43,9 @@ type Server struct {
 	changed chan struct{}
 	heard   func(command string, took time.Duration, code uint)
 
+	sweeping   sync.Mutex
+	unfinished atomic.Bool // Sweep has something to do
+
 	mu    sync.Mutex
 	facts Facts
 	ready string                   // why pods cannot be served; empty = they can
@@ -51,10 +55,12 @@ type Server struct {
 
 // NewServer gives a Server that is not ready: see SetFacts.
 func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
-	return &Server{
+	s := &Server{
 		ovs: ovs, node: node, log: log, book: newBook(node), changed: make(chan struct{}, 1), heard: func(string, time.Duration, uint) {},
 		ready: "the cluster is not known yet", told: make(chan struct{}), busy: map[string]chan struct{}{},
 	}
+	s.unfinished.Store(true)
+	return s
 }
 
 // Observe makes f hear of each request how long it took and with which error code of CNI it ended, 0 for none. It is for

@@ -58,8 +58,8 @@ func OVSTag() string {
 }
 
 // The entry scripts of each image.
-func ovsScripts() []string { return []string{"daemons.sh", "ovs", "ovs-handover"} }
-func scripts() []string    { return []string{"cleanup", "daemons.sh", "zone"} }
+func ovsScripts() []string { return []string{"daemons.sh", "ovs", "ovs-handover", "room"} }
+func scripts() []string    { return []string{"cleanup", "daemons.sh", "room", "zone"} }
 
 // Where things are in the container image.
 const (

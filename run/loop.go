@@ -76,12 +76,15 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 	defer a.tell()
 	defer a.offer()
 	again = sooner(a.watchRestart(ctx), a.adoption.again())
-	if !a.swept && a.ovs.Synced() {
+	if a.ovs.Synced() && a.cni.Unswept() {
 		if err := a.cni.Sweep(ctx); err != nil {
-			a.log.Warn("remove pods that are gone", "error", err)
+			a.log.Warn("compare pods' interfaces with Open vSwitch", "error", err)
 			return sooner(again, lastPause)
 		}
 		a.swept = true
+		if a.cni.Unswept() {
+			again = sooner(again, lastPause)
+		}
 	}
 	again = sooner(again, a.plan(ctx))
 	if a.missing() != "" {
@@ -204,7 +207,7 @@ func (a *agent) missing() string {
 	case !a.ovs.Synced():
 		return fmt.Sprintf("Open vSwitch cannot be reached: %v", a.ovs.Err())
 	case !a.swept:
-		return "pods that are gone are being removed"
+		return "pods' interfaces are being compared with Open vSwitch"
 	case a.found.gateway.Bridge == "":
 		return fmt.Sprintf("the gateway bridge is not known yet: %v", a.foundErr)
 	case a.snapshot == nil && a.sourceErr != nil:

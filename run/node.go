@@ -58,7 +58,7 @@ type agent struct {
 	foundErr  error // why found is not up to date
 	sourceErr error // why there is no Snapshot yet
 	snapshot  *cluster.Snapshot
-	swept     bool // attachments of pods without a device are gone
+	swept     bool // pods' interfaces have been compared with Open vSwitch
 
 	planned  inputs // what want and problems were planned from
 	want     datapath.State

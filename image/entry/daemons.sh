@@ -39,19 +39,39 @@ end() {
 	exit 0
 }
 
-# database FILE SCHEMA makes a database, or brings it to another version's schema. One that cannot be read is put aside:
-# a node without its network helps nobody, and whoever wrote the database writes it again.
+# database FILE SCHEMA makes a database, or brings it to another version's schema. When that fails, as on a full disk, it waits: what
+# there is is worth more than a start.
 database() {
 	mkdir -p "${1%/*}"
-	if [ -e "$1" ]; then
+	until prepared "$1" "$2"; do
+		say "WAITS: $1 stays as it is until there is room on its disk (or what is wrong above is put right)"
+		sleep 5 & wait "$!"
+	done
+}
+
+# prepared is one try of database.
+prepared() {
+	if [ -s "$1" ]; then
 		case $(ovsdb-tool needs-conversion "$1" "$2") in
 		no) return ;;
 		yes)
 			say "converts $1"
-			ovsdb-tool compact "$1" && ovsdb-tool convert "$1" "$2" && return ;;
+			ovsdb-tool convert "$1" "$2" || { mended "$1" && ovsdb-tool convert "$1" "$2"; }
+			return ;;
 		esac
+		# Is it the file? Whoever wrote the database writes it again: a node without its network helps nobody.
+		cat "$1" >/dev/null && ovsdb-tool schema-version "$2" >/dev/null || return
 		say "$1 cannot be read and is put aside"
-		mv "$1" "$1.broken"
+		mv --backup=numbered "$1" "$1.broken"
 	fi
-	ovsdb-tool create "$1" "$2"
+	rm -f "$1.new"
+	ovsdb-tool create "$1.new" "$2" && mv "$1.new" "$1"
+}
+
+# mended lets ovsdb-server mend a database whose end is torn, as after a power failure. ovsdb-tool converts none such.
+mended() {
+	! ovsdb-tool show-log "$1" >/dev/null 2>&1 || return
+	say "mends $1"
+	ovsdb-server "$1" --remote="punix:$1.mend" --unixctl="$1.ctl" -vconsole:warn -vsyslog:off -vfile:off \
+		--run="ovs-appctl --target=$1.ctl ovsdb-server/compact"
 }

@@ -1,0 +1,100 @@
+package cni
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"hairpin/cluster"
+)
+
+// An attachment is written on the alias of its link, too: the Open vSwitch database may be lost, by a disk that fails, while pods run.
+// The alias is there only while there is, or should be, a row. `ip link` shows it.
+const (
+	linkAlias = "hairpin: "
+	// longestAlias is in bytes (IFALIASZ-1); what is longer goes on in alternative names, in parts (ALTIFNAMSIZ is 128).
+	longestAlias, longestPart = 255, 96
+)
+
+// record is what is written on the link.
+func (a *attachment) record() string {
+	return linkAlias + strings.Join([]string{a.pod.Namespace + "/" + a.pod.Name, joinPrefixes(a.addresses), a.network, a.ifName, a.uid, a.sandbox}, " ")
+}
+
+// parseRecord reads what record wrote; it says whether that is an attachment.
+func parseRecord(host, text string) (attachment, bool) {
+	text, ours := strings.CutPrefix(text, linkAlias)
+	f := strings.Split(text, " ")
+	if !ours || len(f) != 6 {
+		return attachment{}, false
+	}
+	namespace, name, _ := strings.Cut(f[0], "/")
+	a := attachment{
+		pod: cluster.Owner{Kind: "Pod", Namespace: namespace, Name: name}, addresses: splitPrefixes(f[1]), network: f[2], ifName: f[3],
+		uid: f[4], sandbox: f[5], host: host,
+	}
+	if name == "" || len(a.addresses) == 0 || a.sandbox == "" {
+		return attachment{}, false
+	}
+	a.mac = cluster.MACFor(a.addresses[0].Addr())
+	return a, true
+}
+
+// partPrefix is how the alternative names begin that have the i-th part of what is too long for an alias: they must differ on a host.
+func partPrefix(host string, i int) string { return fmt.Sprintf("%s.%d.", host, i) }
+
+// readRecord gives what is written on a link; empty: nothing of ours.
+func readRecord(l netlink.Link) string {
+	attrs := l.Attrs()
+	text, part := attrs.Alias, ""
+	for i, names := 0, slices.Sorted(slices.Values(attrs.AltNames)); i < len(names); i++ {
+		if code, ok := strings.CutPrefix(names[i], partPrefix(attrs.Name, i)); ok {
+			part += code
+		}
+	}
+	rest, err := base64.RawURLEncoding.DecodeString(part)
+	if err != nil || !strings.HasPrefix(text, linkAlias) {
+		return ""
+	}
+	return text + string(rest)
+}
+
+// write writes the attachment on its link.
+func (a *attachment) write(l netlink.Link) error {
+	text := a.record()
+	if readRecord(l) == text {
+		return nil
+	}
+	if err := eraseRecord(l); err != nil {
+		return err
+	}
+	cut := min(len(text), longestAlias)
+	rest := base64.RawURLEncoding.EncodeToString([]byte(text[cut:]))
+	i := 0
+	for part := range slices.Chunk([]byte(rest), longestPart) {
+		if err := netlink.LinkAddAltName(l, partPrefix(a.host, i)+string(part)); err != nil {
+			return fmt.Errorf("alternative name: %w", err)
+		}
+		i++
+	}
+	if err := netlink.LinkSetAlias(l, text[:cut]); err != nil {
+		return fmt.Errorf("alias: %w", err)
+	}
+	return nil
+}
+
+// eraseRecord takes it off: nobody is to make a row of it again.
+func eraseRecord(l netlink.Link) error {
+	attrs := l.Attrs()
+	err := netlink.LinkSetAlias(l, "")
+	for _, name := range attrs.AltNames {
+		if strings.HasPrefix(name, attrs.Name+".") {
+			err = errors.Join(err, netlink.LinkDelAltName(l, name))
+		}
+	}
+	return err
+}
