@@ -114,13 +114,14 @@ const TransitTunnelKey = 16711683
 
 // Priorities of ovn_cluster_router's policies (egress-ip.md).
 const (
-	PolicyMarks     = 1005 // of the gateway router: MarkForced
-	PolicyNodeLocal = 1004 // pod to its own node's address: through the management port
-	PolicyServices  = 1003 // to a cluster IP that no load balancer took: the host refuses pods, the gateway router drops it
-	PolicyReplies   = 103  // what a pod with an egress address replies to clients outside
-	PolicyEastWest  = 102
-	PolicyByHost    = 101 // pods of other nodes, on the node that carries their address on another network
-	PolicyEgress    = 100
+	PolicyMarksLocal = 1006 // of the gateway router: MarkForced, to its own node's further addresses
+	PolicyMarks      = 1005 // of the gateway router: MarkForced
+	PolicyNodeLocal  = 1004 // to the own node's address: through the management port, or from the gateway router by the bridge
+	PolicyServices   = 1003 // to a cluster IP that no load balancer took: the host refuses pods, the gateway router drops it
+	PolicyReplies    = 103  // what a pod with an egress address replies to clients outside
+	PolicyEastWest   = 102
+	PolicyByHost     = 101 // pods of other nodes, on the node that carries their address on another network
+	PolicyEgress     = 100
 )
 
 // ExternalID keys in the OVN databases and Open vSwitch.

@@ -22,6 +22,9 @@ func Bootstrap(g cluster.Gateway) host.State {
 	}
 	for _, a := range g.NextHops {
 		k := host.RouteKey{Table: mainTable, Prefix: everything(cluster.FamilyOf(a))}
+		if _, twice := s.Routes[k]; twice {
+			continue // as in borrowed
+		}
 		s.Routes[k] = host.Route{RouteKey: k, Link: g.Bridge, Via: a, Borrowed: true}
 	}
 	return s

@@ -282,8 +282,11 @@ func (c chains) egress() []nft.Rule {
 		if e.hostRouted() {
 			rules = append(rules, c.rule(nft.Masquerade{}, "pods leave the cluster", nft.AddrIn{Prefix: s.Subnet}, mp0))
 		}
-		if !e.wired() {
-			rules = append(rules, c.rule(nft.Masquerade{}, "Services with endpoints elsewhere", nft.AddrIn{Prefix: single(s.MasqOVN)}, not(e.Node.Gateway.Bridge)))
+		switch elsewhere := (nft.AddrIn{Prefix: single(s.MasqOVN)}); {
+		case !e.wired():
+			rules = append(rules, c.rule(nft.Masquerade{}, "Services with endpoints elsewhere", elsewhere, not(e.Node.Gateway.Bridge)))
+		case s.byHost(): // by the bridge, too: the host may have a route there that is not the default one
+			rules = append(rules, c.rule(nft.Masquerade{}, "there is no default gateway", elsewhere, mp0))
 		}
 	}
 	return rules
@@ -300,6 +303,9 @@ func (c chains) egressGuard() []nft.Rule {
 				rules = append(rules, c.rule(nft.Return{}, "to Services", from, nft.OutInterface{Name: c.env.Node.Gateway.Bridge}, to))
 			}
 			rules = append(rules, c.rule(nft.Drop{}, "no pod is seen outside", from, nft.OutInterface{Name: claims.ManagementPort, Not: true}))
+		}
+		if c.env.wired() && s.byHost() {
+			rules = append(rules, c.rule(nft.Drop{}, "nor the gateway router's other name", nft.AddrIn{Prefix: single(s.MasqOVN)}, nft.OutInterface{Name: claims.ManagementPort, Not: true}))
 		}
 	}
 	return rules

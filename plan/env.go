@@ -27,10 +27,10 @@ type Env struct {
 type Stack struct {
 	Family cluster.Family
 
-	Address netip.Prefix // of the host on the gateway bridge, and of the gateway router
-	Node    netip.Addr   // by which the wire knows the node: Address, but in mode detached
-	NextHop netip.Addr   // default gateway of the wire; zero = none
-	Others  []netip.Addr // further addresses of the host, sorted
+	Address  netip.Prefix // of the host on the gateway bridge, and of the gateway router
+	Node     netip.Addr   // by which the wire knows the node: Address, but in mode detached
+	NextHops []netip.Addr // default gateways of the wire, of which each gets its part; none in mode detached
+	Others   []netip.Addr // further addresses of the host, sorted
 
 	Subnet     netip.Prefix // the node's pods
 	Router     netip.Prefix // first address of Subnet: the cluster router
@@ -191,7 +191,7 @@ func (c *checker) stack(e *Env, f cluster.Family) (Stack, bool) {
 	}
 	s.Node = s.Address.Addr()
 	if e.wired() {
-		s.NextHop = nextHop(e, f)
+		s.NextHops = nextHops(e, f)
 	} else if a := e.Node.Address(f); a.IsValid() {
 		s.Node = a
 	}
@@ -241,17 +241,24 @@ func (c *checker) nth(subnet netip.Prefix, place int, field string) netip.Prefix
 	return netip.PrefixFrom(a, subnet.Bits())
 }
 
-// nextHop gives the default gateway of a family: the administrator's, else what the node found.
-func nextHop(e *Env, f cluster.Family) netip.Addr {
+// nextHops gives the default gateways of a family: the administrator's, else what the node found.
+func nextHops(e *Env, f cluster.Family) (hops []netip.Addr) {
 	for _, list := range [][]netip.Addr{e.Config.Gateway.NextHops, e.Node.Gateway.NextHops} {
 		for _, a := range list {
 			if cluster.FamilyOf(a) == f {
-				return a
+				hops = append(hops, a)
 			}
 		}
+		if len(hops) > 0 {
+			break
+		}
 	}
-	return netip.Addr{}
+	return hops
 }
+
+// byHost tells whether the gateway router hands what goes beyond its own networks to the host: there is no default gateway, or none
+// that it could reach (detached-gateway.md).
+func (s Stack) byHost() bool { return len(s.NextHops) == 0 }
 
 // otherAddresses gives the host's addresses but the one that the gateway router shares.
 func otherAddresses(e *Env, s *Stack) []netip.Addr {

@@ -20,6 +20,9 @@ func gateway(e Env) (datapath.State, []Problem) {
 		b.hostEndpoint(s)
 		if e.wired() {
 			b.fromOVN(s)
+			if s.byHost() {
+				b.byHost(s)
+			}
 			b.fromHost(s)
 			b.fromWire(s)
 		} else {
@@ -66,6 +69,8 @@ const (
 	prioTunnelIn = 205
 	prioTunnel   = 200
 	prioNoVIP    = 115 // to the service range, and no load balancer wanted it
+	prioByHost   = 112 // to the dummy next hop: there is no default gateway
+	prioNoWay    = 111
 	prioNodePort = 110
 	prioMarked   = 105 // pod to a node's address, marked (egress-ip.md)
 	prioPods     = 104
@@ -173,6 +178,19 @@ func (b *bridge) fromOVN(s *Stack) {
 func (b *bridge) throughHost(s *Stack) {
 	b.classify(prioTrack, flow.Match{InPort: b.ovn, Protocol: words(s.Family).ip, Src: single(s.Address.Addr())},
 		flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost})
+}
+
+// byHost leads what the gateway router sends beyond its own networks by the host where there is no default gateway: such as to an
+// endpoint on another network of the host's. It is as in throughHost, with a wire that must not get the rest: what has an egress
+// address has no way, because the host would send it by another network.
+func (b *bridge) byHost(s *Stack) {
+	m := flow.Match{InPort: b.ovn, EthDst: masqMAC(), Protocol: words(s.Family).ip}
+	node, marked := m, m
+	node.Src, marked.PktMark = single(s.Address.Addr()), claims.MarkNodeIP
+	for _, x := range []flow.Match{node, marked} {
+		b.classify(prioByHost, x, flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost})
+	}
+	b.classify(prioNoWay, m, flow.Drop{})
 }
 
 // fromHost sends the host's packets to the wire and remembers the connections as the host's. The documents let conntrack

@@ -31,7 +31,7 @@ func hostSide(e *Env) host.State {
 	bridge := e.Node.Gateway.Bridge
 	k.state.Links[bridge] = host.Link{
 		// What the userspace datapath sends back to the host, and the host on to the wire, would have a wrong checksum.
-		Name: bridge, Checksums: e.Node.Gateway.Userspace && e.hostRouted(), Owner: k.owner,
+		Name: bridge, Checksums: e.Node.Gateway.Userspace && (e.hostRouted() || slices.ContainsFunc(e.Stacks, Stack.byHost)), Owner: k.owner,
 	}
 	k.state.Links[claims.ManagementPort] = host.Link{
 		Name: claims.ManagementPort, MAC: cluster.MACFor(e.Stacks[0].Management.Addr()), MTU: e.Config.MTU, Owner: k.owner,
@@ -94,8 +94,8 @@ func (k *kernel) borrowed(s *Stack, bridge string) {
 			k.address(host.Address{AddressKey: host.AddressKey{Link: bridge, Prefix: p}, Borrowed: true})
 		}
 	}
-	if s.NextHop.IsValid() {
-		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: everything(s.Family)}, Link: bridge, Via: s.NextHop, Borrowed: true})
+	if len(s.NextHops) > 0 { // of several, the first: what is there stays as it is
+		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: everything(s.Family)}, Link: bridge, Via: s.NextHops[0], Borrowed: true})
 	}
 }
 

@@ -199,14 +199,36 @@ func (z *zone) external() {
 			&nb.Route{Router: gr, Prefix: s.Masquerade, NextHop: s.MasqNext, OutPort: rtoe, Owner: z.owner},
 			&nb.MACBinding{Port: rtoe, IP: s.MasqNext, MAC: masqMAC(), Owner: z.owner},
 		)
-		next := s.NextHop
-		if !z.wired() { // the host routes everything, whether it has a default gateway or not (detached-gateway.md)
-			next = s.MasqNext
+		next := s.NextHops
+		if s.byHost() {
+			next = []netip.Addr{s.MasqNext}
 		}
-		if next.IsValid() {
-			z.rows.Add(&nb.Route{Router: gr, Prefix: everything(s.Family), NextHop: next, OutPort: rtoe, Owner: z.owner})
+		for _, hop := range next {
+			z.rows.Add(&nb.Route{Router: gr, Prefix: everything(s.Family), NextHop: hop, OutPort: rtoe, Owner: z.owner})
 		}
+		z.secondary(gr, s)
 	}
+}
+
+// secondary leads what the gateway router has for the host's further addresses to the host, whether a default gateway answers or
+// not, and although the host would answer for them with the router's own Ethernet address. A policy's next hop must be in a network of
+// the router's: the router's own address stands for the dummy next hop. An address that comes or goes changes a set only.
+func (z *zone) secondary(gr string, s *Stack) {
+	if len(s.Others) == 0 || !z.wired() {
+		return
+	}
+	node := s.Address.Addr()
+	set := z.set("secondary_", s.Family, s.Others)
+	to := words(s.Family).match + ".dst == $" + set.Name
+	z.rows.Add(
+		set,
+		&nb.MACBinding{Port: routerToExternal(z.Node.Name), IP: node, MAC: masqMAC(), Owner: z.owner},
+		&nb.Policy{Router: gr, Priority: claims.PolicyNodeLocal, Match: to, Action: nb.Reroute, NextHops: []netip.Addr{node}, Owner: z.owner},
+		&nb.Policy{
+			Router: gr, Priority: claims.PolicyMarksLocal, Match: "ct_mark.force_snat == 1 && " + to, Action: nb.Reroute, NextHops: []netip.Addr{node},
+			Options: map[string]string{"pkt_mark": strconv.Itoa(claims.MarkForced)}, Owner: z.owner,
+		},
+	)
 }
 
 // snatPorts are the ports that OVN gives to pods' connections on the userspace datapath. There, OVN and the host do not

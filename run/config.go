@@ -143,7 +143,7 @@ func gatewayOptions() []Option {
 			func(c *Config) string { return join(c.Cluster.Gateway.Advertise) }},
 		path("gateway", "interface", "the gateway bridge", func(c *Config) *string { return &c.Cluster.Gateway.Interface }),
 		text("gateway", "uplink", "device to take into the gateway bridge where the agent makes it; empty = the default route's", func(c *Config) *string { return &c.Process.Uplink }),
-		{"gateway", "next-hop", "default gateways, at most one per family; empty = the host's",
+		{"gateway", "next-hop", "default gateways, of which several share a family's traffic; empty = the host's",
 			func(c *Config, v string) error { return setAddrs(&c.Cluster.Gateway.NextHops, v) },
 			func(c *Config) string { return join(c.Cluster.Gateway.NextHops) }},
 		{"gateway", "nodeport", "serve NodePorts",

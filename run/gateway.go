@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -160,31 +161,38 @@ func inAny(list []netip.Prefix, a netip.Addr) bool {
 // anyLink is no link's index.
 const anyLink = 0
 
-// nextHops gives the default gateways through a link, at most one per family; the configuration's come first.
+// nextHops gives the default gateways through a link: the configuration's, or those of the family's best default route, which may
+// have several.
 func nextHops(link int, config cluster.Config) ([]netip.Addr, error) {
-	hops := slices.Clone(config.Gateway.NextHops)
-	filter := netlink.RT_FILTER_OIF
-	if link == anyLink {
-		filter = 0
-	}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{LinkIndex: link}, filter)
+	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, fmt.Errorf("routes: %w", err)
 	}
-	for _, r := range routes {
-		ones := 0
-		if r.Dst != nil {
-			ones, _ = r.Dst.Mask.Size()
+	slices.SortStableFunc(routes, func(a, b netlink.Route) int { return cmp.Compare(a.Priority, b.Priority) })
+	hops := slices.Clone(config.Gateway.NextHops)
+	for i := range routes {
+		found := hopsOf(&routes[i], link)
+		if len(found) > 0 && !slices.ContainsFunc(hops, func(h netip.Addr) bool { return h.Is4() == found[0].Is4() }) {
+			hops = append(hops, found...)
 		}
-		gw, ok := netip.AddrFromSlice(r.Gw)
-		gw = gw.Unmap()
-		if ones != 0 || !ok || slices.ContainsFunc(hops, func(h netip.Addr) bool { return h.Is4() == gw.Is4() }) {
-			continue
-		}
-		hops = append(hops, gw)
 	}
 	slices.SortFunc(hops, netip.Addr.Compare)
 	return hops, nil
+}
+
+// hopsOf gives the next hops through a link of a default route.
+func hopsOf(r *netlink.Route, link int) (hops []netip.Addr) {
+	if r.Dst != nil {
+		if ones, _ := r.Dst.Mask.Size(); ones != 0 {
+			return nil
+		}
+	}
+	for _, hop := range append([]*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw}}, r.MultiPath...) {
+		if gw, ok := netip.AddrFromSlice(hop.Gw); ok && (link == anyLink || hop.LinkIndex == link) {
+			hops = append(hops, gw.Unmap())
+		}
+	}
+	return hops
 }
 
 // remembered fills in, per family, what the bridge has lost since it was last seen whole.

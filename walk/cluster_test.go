@@ -25,9 +25,10 @@ func drawCluster(t *rapid.T) planned {
 	s := &cluster.Snapshot{Config: cluster.DefaultConfig()}
 	s.Config.Gateway.Mode = rapid.SampledFrom([]string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached}).Draw(t, "mode")
 	userspace := rapid.Bool().Draw(t, "userspace")
+	wire := drawGateways(t)
 	nodes := rapid.IntRange(1, 3).Draw(t, "nodes")
 	for i := 1; i <= nodes; i++ {
-		s.Nodes = append(s.Nodes, drawNode(t, i, s.Config.Gateway.Mode, userspace))
+		s.Nodes = append(s.Nodes, drawNode(t, i, s.Config.Gateway.Mode, userspace, wire.hops))
 		for k := range rapid.IntRange(1, 2).Draw(t, "pods") {
 			s.Pods = append(s.Pods, &cluster.Pod{
 				Owner: cluster.Owner{Kind: "Pod", Namespace: "default", Name: fmt.Sprintf("pod-%d-%d", i, k)}, Node: s.Nodes[i-1].Name,
@@ -40,7 +41,7 @@ func drawCluster(t *rapid.T) planned {
 	}
 	slices.SortFunc(s.Frontends, (*cluster.Frontend).Compare)
 	drawEgress(t, s)
-	p := planned{world: walk.World{Snapshot: s, States: map[string]datapath.State{}}, nodes: s.Nodes}
+	p := planned{world: walk.World{Snapshot: s, States: map[string]datapath.State{}, Silent: wire.dead}, nodes: s.Nodes}
 	planner := plan.NewPlanner()
 	for _, n := range s.Nodes {
 		state, problems := planner.Node(s, n.Name)
@@ -52,7 +53,32 @@ func drawCluster(t *rapid.T) planned {
 	return p
 }
 
-func drawNode(t *rapid.T, i int, mode string, userspace bool) *cluster.Node {
+// gateways are the default gateways of all nodes, and those of them that answer to nobody.
+type gateways struct {
+	hops []netip.Addr
+	dead map[netip.Addr]bool
+}
+
+// drawGateways gives both families a default gateway, mostly; else one or none of them has one, or two (an ECMP route), or they
+// are dead.
+func drawGateways(t *rapid.T) (g gateways) {
+	v4, v6 := addr("172.18.0.1"), addr("fc00:f853:ccd::1")
+	switch rapid.SampledFrom([]string{"both", "both", "IPv4 only", "IPv6 only", "none", "dead", "two of each"}).Draw(t, "gateways") {
+	case "both":
+		g.hops = []netip.Addr{v4, v6}
+	case "IPv4 only":
+		g.hops = []netip.Addr{v4}
+	case "IPv6 only":
+		g.hops = []netip.Addr{v6}
+	case "dead":
+		g.hops, g.dead = []netip.Addr{v4, v6}, map[netip.Addr]bool{v4: true, v6: true}
+	case "two of each":
+		g.hops = []netip.Addr{v4, addr("172.18.0.2"), v6, addr("fc00:f853:ccd::2")}
+	}
+	return g
+}
+
+func drawNode(t *rapid.T, i int, mode string, userspace bool, hops []netip.Addr) *cluster.Node {
 	v4, v6 := prefix("172.18.0.%d/16", i+2), prefix("fc00:f853:ccd::%x/64", i+2)
 	n := &cluster.Node{
 		Name: fmt.Sprintf("node-%c", 'a'+i-1), ID: i,
@@ -60,7 +86,7 @@ func drawNode(t *rapid.T, i int, mode string, userspace bool) *cluster.Node {
 		PodCIDRs: []netip.Prefix{prefix("10.244.%d.0/24", i), prefix("fd00:10:244:%x::/64", i)},
 		Gateway: cluster.Gateway{
 			Mode: mode, Bridge: "br-ex", Uplink: "eth0", MAC: cluster.MAC{2, 0x42, 0xac, 0x12, 0, byte(i + 2)}, Addresses: []netip.Prefix{v4, v6},
-			NextHops: []netip.Addr{addr("172.18.0.1"), addr("fc00:f853:ccd::1")}, Userspace: userspace,
+			NextHops: hops, Userspace: userspace,
 		},
 	}
 	if mode == cluster.ModeDetached { // the bridge has no uplink, and addresses of its own
@@ -73,6 +99,14 @@ func drawNode(t *rapid.T, i int, mode string, userspace bool) *cluster.Node {
 	}
 	if rapid.Bool().Draw(t, "secondary") {
 		n.HostAddresses = append(n.HostAddresses, prefix("172.20.0.%d/32", i), prefix("fd00:20::%x/128", i))
+	}
+	if rapid.Bool().Draw(t, "second link") {
+		own := []netip.Prefix{prefix("10.10.10.%d/24", i+3), prefix("fd10::%x/64", i+3)}
+		n.HostAddresses = append(n.HostAddresses, own...)
+		n.Links = []cluster.HostLink{{Name: "eth1", Index: 3, MAC: cluster.MAC{2, 0x42, 10, 10, 10, byte(i + 3)}, Addresses: own}}
+		if mode == cluster.ModeDetached {
+			n.Links = append(n.Links, cluster.HostLink{Name: "eth0", Index: 2, Addresses: []netip.Prefix{v4, v6}})
+		}
 	}
 	return n
 }

@@ -243,10 +243,14 @@ func commonBits(a, b netip.Addr) int {
 	return 128
 }
 
-// wireLink is the link to the wire of a host whose gateway bridge has no uplink.
-func (k *kernel) wireLink() string {
+// wireLink is the link to the wire of a host whose gateway bridge has no uplink. Where nobody has said it, that of the default route
+// is.
+func (n *node) wireLink() string {
+	if n.info != nil && n.info.Gateway.Device != "" {
+		return n.info.Gateway.Device
+	}
 	for _, any := range [...]netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		if r := k.inTable(mainTable, any); r != nil && r.Prefix.Bits() == 0 {
+		if r := n.kernel.inTable(mainTable, any); r != nil && r.Prefix.Bits() == 0 {
 			return r.Link
 		}
 	}

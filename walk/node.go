@@ -3,6 +3,7 @@ package walk
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"hairpin/cluster"
@@ -81,11 +82,20 @@ func (n *node) hostLink(name string) *cluster.HostLink {
 	return nil
 }
 
-// carrying gives the link of the host that has an address for others, such as an egress address; empty when none has.
+// carrying gives the link of the host to another network that has an address, its own or an egress address; empty when none has.
 func (n *node) carrying(a netip.Addr) string {
 	for k := range n.state.Host.Addresses {
 		if k.Prefix.Addr() == a && n.hostLink(k.Link) != nil {
 			return k.Link
+		}
+	}
+	if n.info == nil {
+		return ""
+	}
+	for i := range n.info.Links {
+		l := &n.info.Links[i]
+		if l.Name != n.info.Gateway.Device && slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return p.Addr() == a }) {
+			return l.Name
 		}
 	}
 	return ""
@@ -172,20 +182,31 @@ func (w *Walker) owner(a netip.Addr) (*node, error) {
 	return w.node(name)
 }
 
-// byMAC gives the node that the wire reaches at an Ethernet address.
-func (w *Walker) byMAC(m cluster.MAC) (*node, error) {
-	for _, n := range w.world.Snapshot.Nodes {
-		if WireMAC(n) == m {
-			return w.node(n.Name)
+// byMAC gives the node that a network reaches at an Ethernet address, and the node's link if that is one to another network
+// than the gateway bridge's.
+func (w *Walker) byMAC(m cluster.MAC) (n *node, link string, err error) {
+	if m == (cluster.MAC{}) {
+		return nil, "", nil
+	}
+	for _, info := range w.world.Snapshot.Nodes {
+		if WireMAC(info) == m {
+			n, err = w.node(info.Name)
+			return n, "", err
+		}
+		for i := range info.Links {
+			if l := &info.Links[i]; l.MAC == m && l.Name != info.Gateway.Device {
+				n, err = w.node(info.Name)
+				return n, l.Name, err
+			}
 		}
 	}
-	return nil, nil
+	return nil, "", nil
 }
 
 // resolve gives the Ethernet address that the wire has for a neighbour; ok is false when nobody there answers. A machine
 // that is not ours answers with the zero address.
 func (w *Walker) resolve(a netip.Addr) (m cluster.MAC, ok bool) {
-	if w.internal(a) {
+	if w.internal(a) || w.world.Silent[a] {
 		return m, false
 	}
 	if n, err := w.owner(a); err == nil && n != nil && n.info != nil {

@@ -108,25 +108,70 @@ func (p planned) asked(f *cluster.Frontend, from walk.Point) []*question {
 	for _, n := range p.nodes {
 		if f.NodePort != 0 {
 			for _, h := range n.HostAddresses {
-				if cluster.FamilyOf(h.Addr()) != f.Family || h.IsSingleIP() && from.Node != "" && from.Node != n.Name {
+				if cluster.FamilyOf(h.Addr()) != f.Family || !slices.Contains(n.Addresses, h.Addr()) && from.Node != "" && from.Node != n.Name {
 					continue // other nodes have no route to a secondary address
 				}
 				q := ask(h.Addr(), f.NodePort, n)
-				if p.remote(q, n); h.IsSingleIP() && from.Node == "" {
+				if p.remote(q, n); from.Node == "" && h.IsSingleIP() {
 					q.mac = walk.WireMAC(n) // a client outside has one
+				} else if from.Node == "" && !slices.Contains(n.Addresses, h.Addr()) {
+					p.second(q, n)
 				}
 			}
 		}
 		if from == (walk.Point{}) {
 			for i, a := range slices.Concat(f.ExternalIPs, f.LoadBalancerIPs) {
-				q := ask(a, f.Port, n)
-				q.mac = walk.WireMAC(n)
-				p.remote(q, n)
-				q.barred = f.Restricted && i >= len(f.ExternalIPs) && !slices.ContainsFunc(f.SourceRanges, func(r netip.Prefix) bool { return r.Contains(q.src) })
+				for _, second := range []bool{false, hasSecond(n)} {
+					q := ask(a, f.Port, n)
+					q.mac = walk.WireMAC(n)
+					if p.remote(q, n); second {
+						p.second(q, n)
+					}
+					q.barred = f.Restricted && i >= len(f.ExternalIPs) && !slices.ContainsFunc(f.SourceRanges, func(r netip.Prefix) bool { return r.Contains(q.src) })
+				}
 			}
 		}
 	}
-	return list
+	return slices.DeleteFunc(list, func(q *question) bool { return p.unrouted(q) || p.unanswered(q) })
+}
+
+// unrouted is a host that asks for an address outside and has no default gateway: its kernel wants a route before nft sees the
+// packet.
+func (p planned) unrouted(q *question) bool {
+	if q.from.Node == "" || q.from.Pod != (cluster.Owner{}) || !slices.Contains(slices.Concat(q.f.ExternalIPs, q.f.LoadBalancerIPs), q.to.Addr()) {
+		return false
+	}
+	return !slices.ContainsFunc(q.at.Gateway.NextHops, func(a netip.Addr) bool { return cluster.FamilyOf(a) == q.f.Family })
+}
+
+// unanswered is a client on a second network that asks a node in mode shared under policy Local: the endpoint's answer to it, which
+// has the client's own address, is on its way to the default gateway when the bridge takes it to the host. A dead one stops it.
+func (p planned) unanswered(q *question) bool {
+	return len(p.world.Silent) > 0 && q.seen == secondClient(q.f.Family) && q.external && q.local && q.at.Gateway.Mode == cluster.ModeShared
+}
+
+// hasSecond tells whether a node has a link to a second network.
+func hasSecond(n *cluster.Node) bool {
+	return slices.ContainsFunc(n.Links, func(l cluster.HostLink) bool { return l.Name == "eth1" })
+}
+
+// secondClient is a client on the second network.
+func secondClient(f cluster.Family) netip.Addr {
+	if f == cluster.IPv6 {
+		return addr("fd10::200")
+	}
+	return addr("10.10.10.200")
+}
+
+// second makes a question from outside one of a client on the second network of node n.
+func (p planned) second(q *question, n *cluster.Node) {
+	q.src = secondClient(q.f.Family)
+	q.seen = q.src
+	for _, l := range n.Links {
+		if l.Name == "eth1" {
+			q.mac = l.MAC
+		}
+	}
 }
 
 // remote makes a question about an address of node n one from outside, if it is: another node's packets come with that
@@ -250,9 +295,24 @@ func (q *question) check(t *rapid.T, w *walk.Walker) {
 		return
 	}
 	for _, b := range q.f.Backends {
+		if q.far(b) {
+			continue
+		}
 		i := slices.IndexFunc(list, func(x cluster.Backend) bool { return x.Addr == b.Addr && x.Port == b.Port })
 		q.one(t, w, b, i >= 0, list)
 	}
+}
+
+// far tells whether an endpoint is an address of another host that the wire does not lead to: of the second network, or one beyond
+// a default gateway that is not there.
+func (q *question) far(b cluster.Backend) bool {
+	if n := q.p.world.Snapshot.Node(b.Node); n == q.at || !n.HasAddress(b.Addr) || slices.Contains(n.Addresses, b.Addr) {
+		return false
+	}
+	second := prefix("10.10.10.0/24").Contains(b.Addr) || prefix("fd10::/64").Contains(b.Addr)
+	return second || !slices.ContainsFunc(q.at.Gateway.NextHops, func(a netip.Addr) bool {
+		return cluster.FamilyOf(a) == q.f.Family && !q.p.world.Silent[a]
+	})
 }
 
 // one asks for one endpoint.

@@ -24,6 +24,8 @@ type World struct {
 	// Lookup gives States that are not in the map, when a packet comes to their nodes; nil: there are no others. A big
 	// cluster has more of them than fit into memory, and a packet meets few.
 	Lookup func(node string) (datapath.State, bool)
+	// Silent are addresses on the wire that nobody answers for, such as a default gateway that is down.
+	Silent map[netip.Addr]bool
 }
 
 // Point is where a packet starts or ends: in a host (Node), in a pod (Node and Pod), or outside (neither).

@@ -18,18 +18,24 @@ func WireMAC(n *cluster.Node) cluster.MAC {
 	return m
 }
 
-// wireReceives carries a frame over the wire between the nodes, and through the routers outside that may be on it. from
+// wireReceives carries a frame over a network between the nodes, and through the routers outside that may be on it. from
 // is the sender, nil for a machine outside.
 func (r *run) wireReceives(from *node) (location, error) {
-	to, err := r.w.byMAC(r.p.EthDst)
-	if r.p.EthDst == (cluster.MAC{}) {
+	to, link, err := r.w.byMAC(r.p.EthDst)
+	switch {
+	case r.p.EthDst == (cluster.MAC{}):
 		to, err = r.w.owner(r.p.Dst)
+	case to == nil && err == nil:
+		return r.drop(fmt.Sprintf("nobody on the wire has Ethernet address %s", r.p.EthDst))
 	}
 	if err != nil {
 		return location{}, err
 	}
 	if to != nil {
-		if link := to.carrying(r.p.Dst); link != "" {
+		if link == "" {
+			link = to.carrying(r.p.Dst)
+		}
+		if link != "" {
 			r.p.EthDst = to.mac(link)
 			return location{hostReceives, to, link}, nil
 		}
@@ -39,7 +45,7 @@ func (r *run) wireReceives(from *node) (location, error) {
 		if port := to.uplink(); port != "" {
 			return location{bridgeReceives, to, port}, nil
 		}
-		return location{hostReceives, to, to.kernel.wireLink()}, nil
+		return location{hostReceives, to, to.wireLink()}, nil
 	}
 	if r.w.internal(r.p.Dst) {
 		return r.drop(fmt.Sprintf("%s left on the wire, where nobody has it", r.p.Dst))
