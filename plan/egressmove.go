@@ -33,11 +33,14 @@ func (e *Env) inHand(x *cluster.EgressIP, f cluster.Family) netip.Addr {
 // nothing of them: it sends them on to the old one, which sends nothing back.
 func WithMoves(state datapath.State, s *cluster.Snapshot, node string) datapath.State {
 	own := s.Node(node)
+	if own == nil || state.NB == nil && state.Bridge.Flows == nil { // it cannot be planned
+		return state
+	}
 	var b *bridge
 	var h *hostMoves
 	for _, e := range s.EgressIPs {
 		for _, m := range e.Moving {
-			if m.From != node && m.To != node || own == nil {
+			if m.From != node && m.To != node {
 				continue
 			}
 			here, ok := wireOf(own, &s.Config, m.Address)

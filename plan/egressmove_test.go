@@ -26,6 +26,10 @@ func TestMovesBetweenBridgeAndLink(t *testing.T) {
 		}
 		return plan.WithMoves(datapath.State{Bridge: flow.State{Flows: map[flow.Key]*flow.Flow{}}, Host: host.State{Addresses: map[host.AddressKey]host.Address{key: {AddressKey: key}}}}, s, node)
 	}
+	unplanned := &cluster.Snapshot{Nodes: []*cluster.Node{bridged}, EgressIPs: []*cluster.EgressIP{{Moving: []cluster.Move{{Address: address, From: "a", To: "b"}}}}}
+	if got := plan.WithMoves(datapath.State{}, unplanned, "a"); got.NB != nil || got.Bridge.Flows != nil {
+		t.Errorf("a node that could not be planned has %+v", got)
+	}
 	rules := func(s datapath.State) (list []nft.Rule) {
 		for _, c := range s.NFT[nft.IP].Chains {
 			list = append(list, c.Rules...)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"hairpin/apply"
@@ -14,12 +15,19 @@ import (
 // adoption is the taking of the machine's uplink into the gateway bridge. It does not need the API: the way there may
 // lead over the bridge.
 type adoption struct {
-	err   error
-	moved bool // something, since ovs-vswitchd started: nothing was there before that a half-restored switch could break
+	err    error
+	undone []time.Time // when others put something back, of late
+	part   PartReport
 }
 
-// adoptionTime is how long Open vSwitch may take for all of it.
-const adoptionTime = 5 * time.Second
+const (
+	// adoptionTime is how long Open vSwitch may take for all of it.
+	adoptionTime = 5 * time.Second
+	// So many changes by others within contestFor are a contest, of which the administrator must know. A DHCP client that
+	// was given another address is none.
+	contests   = 4
+	contestFor = 10 * time.Second
+)
 
 func uplinkConfig(c Config) uplink.Config {
 	g := c.Cluster.Gateway
@@ -30,42 +38,91 @@ func uplinkConfig(c Config) uplink.Config {
 }
 
 // adopt makes the gateway bridge, where nobody else has, and brings the machine's own network there: at the start, after a
-// boot, and whenever something appears on the uplink.
-func (a *agent) adopt(ctx context.Context) {
-	if a.config.Cluster.Gateway.Mode == cluster.ModeDetached {
-		return
+// boot, and whenever something appears on the uplink. It tells whether there was something to do.
+func (l *looker) adopt(ctx context.Context) (moved bool) {
+	if l.config.Cluster.Gateway.Mode == cluster.ModeDetached {
+		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, adoptionTime)
 	defer cancel()
-	did, err := uplink.Adopt(ctx, a.ovs, uplinkConfig(a.config))
-	for _, what := range did {
-		a.log.Info("uplink", "did", what)
-		a.adoption.moved = true
+	did, err := uplink.Adopt(ctx, l.ovs, uplinkConfig(l.config))
+	waits := (*apply.Waiting)(nil)
+	coming := errors.As(err, &waits) // it is told when it has come
+	if coming {
+		err = nil
 	}
-	if waits := (*apply.Waiting)(nil); errors.As(err, &waits) {
-		err = nil // its coming is told
+	if err != nil && errorText(err) != errorText(l.uplink.err) {
+		l.log.Warn("uplink", "error", err)
 	}
-	if err != nil && (a.adoption.err == nil || a.adoption.err.Error() != err.Error()) {
-		a.log.Warn("uplink", "error", err)
+	now := time.Now()
+	was := l.uplink.contested(now)
+	l.uplink.note(now, did, err, err == nil && !coming)
+	switch is := l.uplink.contested(now); {
+	case is && !was:
+		l.log.Warn("others put on the uplink what was moved to the bridge, again and again", "did", did)
+	case !is:
+		for _, what := range did {
+			l.log.Info("uplink", "did", what)
+		}
 	}
-	a.adoption.err = err
+	l.report.Store(nil)
+	if _, ours := uplink.Uplinks(l.ovs.View())[l.config.Cluster.Gateway.Interface]; ours {
+		part := l.uplink.part
+		l.report.Store(&part)
+	}
+	return len(did) > 0
 }
 
-// again tells when to try it again, 0 if not before the next change.
-func (d *adoption) again() time.Duration {
-	if d.err == nil {
-		return 0
+// note takes how a look at the uplink ended. What there was to do after everything was in order, others have changed.
+func (d *adoption) note(now time.Time, did []string, err error, whole bool) {
+	p := &d.part
+	p.System = "uplink"
+	p.Reads++
+	p.Written += uint64(len(did))
+	if len(did) > 0 {
+		p.Applies++
 	}
-	return lastPause
+	d.undone = slices.DeleteFunc(d.undone, func(t time.Time) bool { return now.Sub(t) > contestFor })
+	if p.InSync && len(did) > 0 {
+		p.Drift += uint64(len(did))
+		d.undone = append(d.undone, now)
+	}
+	d.err, p.Error = err, errorText(err)
+	if err != nil {
+		p.Errors++
+	}
+	if p.InSync != whole || p.Since.IsZero() {
+		p.InSync, p.Since = whole, now
+	}
 }
 
-// problem is what the administrator must know of it.
+// contested tells whether somebody else wants the machine's network on the uplink.
+func (d *adoption) contested(now time.Time) bool {
+	return len(d.undone) >= contests && now.Sub(d.undone[len(d.undone)-1]) < contestFor
+}
+
+// again tells when to look again, 0 if not before something changes.
+func (d *adoption) again(now time.Time) time.Duration {
+	switch {
+	case d.err != nil:
+		return lastPause
+	case d.contested(now): // it may be over then
+		return contestFor
+	}
+	return 0
+}
+
+// uplinkProblem is what the administrator must know of the uplink.
 func (a *agent) uplinkProblem() []cluster.Problem {
-	if a.adoption.err == nil {
+	p := cluster.Problem{Owner: cluster.Owner{Kind: "Node", Name: a.node}, Field: "[gateway] interface"}
+	bridge := a.config.Cluster.Gateway.Interface
+	switch {
+	case a.seen.uplinkErr != nil:
+		p.Message = fmt.Sprintf("bridge %s has no uplink: %v", bridge, a.seen.uplinkErr)
+	case a.seen.contested:
+		p.Message = fmt.Sprintf("another program gives the uplink again and again what was moved to bridge %s: make the DHCP client or network manager leave the uplink alone", bridge)
+	default:
 		return nil
 	}
-	return []cluster.Problem{{
-		Owner: cluster.Owner{Kind: "Node", Name: a.node}, Field: "[gateway] interface",
-		Message: fmt.Sprintf("bridge %s has no uplink: %v", a.config.Cluster.Gateway.Interface, a.adoption.err),
-	}}
+	return []cluster.Problem{p}
 }

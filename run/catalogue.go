@@ -40,7 +40,7 @@ func commonMetrics() []Metric {
 func partMetrics() []Metric {
 	part := []string{"part"}
 	return []Metric{
-		{"hairpin_part_in_sync", gauge, part, "1 when the part (ovn, openvswitch, nft, host, connections) equals what is wanted, as far as the agent was told: a change by others counts from its notice. For ovn it means rows of the Northbound database, not flows.", ofAgent},
+		{"hairpin_part_in_sync", gauge, part, "1 when the part (ovn, openvswitch, nft, host, connections, and uplink where the agent made the gateway bridge) equals what is wanted, as far as the agent was told: a change by others counts from its notice. For ovn it means rows of the Northbound database, not flows.", ofAgent},
 		{"hairpin_part_since_timestamp_seconds", gauge, part, "Unix time since when hairpin_part_in_sync has its value.", ofAgent},
 		{"hairpin_part_reads_total", counter, part, "Times the part was read back from the real system.", ofAgent},
 		{"hairpin_part_applies_total", counter, part, "Transactions that succeeded.", ofAgent},
@@ -62,6 +62,7 @@ func nodeMetrics() []Metric {
 		{"hairpin_health_check_node_ports", gauge, []string{"state"}, "Ports on which load balancers may ask for local endpoints: listening, or failed.", ofAgent},
 		{"hairpin_cni_duration_seconds", histogram, []string{"command"}, "Time of a request of the CNI plugin in the agent, also of one that failed. The start of the plugin's process is not in it.", ofAgent},
 		{"hairpin_cni_errors_total", counter, []string{"command", "code"}, "Requests of the CNI plugin that failed, by the code of the CNI specification.", ofAgent},
+		{claimsDropped, counter, nil, "Frames in which others claimed an egress address of this node, and that were not looked into: the same was being asked about, or there were too many.", ofAgent},
 		{"kubeproxy_network_programming_duration_seconds", histogram, []string{"ip_family"}, "Time from a change of a Service's endpoints (annotation endpoints.kubernetes.io/last-change-trigger-time, by the control plane's clock) until this node's flows have it: ovn-controller has confirmed it (hv_cfg). Changes from before the agent's start are not counted. One sample per Service, family and change.", ofAgent},
 	}
 }

@@ -44,41 +44,41 @@ const keyDetached = "hairpin-detached"
 
 // detachOrAttach makes what mode detached needs, or removes what it had before another mode. Where the uplink was in the
 // gateway bridge, it gets the machine's network back first.
-func (a *agent) detachOrAttach(ctx context.Context) {
+func (l *looker) detachOrAttach(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, adoptionTime)
 	defer cancel()
 	var did []string
 	var err error
-	if a.config.Cluster.Gateway.Mode == cluster.ModeDetached {
-		if err = a.hear(ctx); err == nil {
-			did, err = uplink.GiveBack(ctx, a.ovs, uplinkConfig(a.config))
+	if l.config.Cluster.Gateway.Mode == cluster.ModeDetached {
+		if err = l.hear(ctx); err == nil {
+			did, err = uplink.GiveBack(ctx, l.ovs, uplinkConfig(l.config))
 		}
 		if err == nil {
-			err = a.detach(ctx)
+			err = l.detach(ctx)
 		}
 	} else {
-		did, err = removeDetached(ctx, a.ovs)
+		did, err = removeDetached(ctx, l.ovs)
 	}
 	for _, what := range did {
-		a.log.Info("gateway mode", "mode", a.config.Cluster.Gateway.Mode, "did", what)
+		l.log.Info("gateway mode", "mode", l.config.Cluster.Gateway.Mode, "did", what)
 	}
 	if err != nil {
-		a.log.Warn("gateway mode", "mode", a.config.Cluster.Gateway.Mode, "error", err)
+		l.log.Warn("gateway mode", "mode", l.config.Cluster.Gateway.Mode, "error", err)
 	}
 }
 
 // hear lets the kernel hear the uplink, which it is about to get back: on the userspace datapath a chain keeps it deaf.
-func (a *agent) hear(ctx context.Context) error {
-	if len(uplink.Uplinks(a.ovs.View())) == 0 {
+func (l *looker) hear(ctx context.Context) error {
+	if len(uplink.Uplinks(l.ovs.View())) == 0 {
 		return nil
 	}
-	have, err := a.targets.nft.Read(ctx)
+	have, err := l.nft.Read(ctx)
 	if err != nil {
 		return fmt.Errorf("nft: %w", err)
 	}
 	want := maps.Clone(have)
 	delete(want, nft.Netdev)
-	return a.targets.nft.Apply(ctx, nft.Diff(want, have))
+	return l.nft.Apply(ctx, nft.Diff(want, have))
 }
 
 // leaveDetached undoes mode detached on a node that Hairpin leaves, and tells what it did. The gateway bridge's own addresses
@@ -132,9 +132,9 @@ func removeDetached(ctx context.Context, ovs *ovsdb.Client) (did []string, err e
 }
 
 // detach makes what mode detached needs and is not there.
-func (a *agent) detach(ctx context.Context) error {
-	v := a.ovs.View()
-	g := &a.config.Cluster.Gateway
+func (l *looker) detach(ctx context.Context) error {
+	v := l.ovs.View()
+	g := &l.config.Cluster.Gateway
 	if len(g.Advertise) == 0 {
 		return errors.New("[gateway] advertise-address: is empty, but mode detached needs one per family")
 	}
@@ -148,16 +148,16 @@ func (a *agent) detach(ctx context.Context) error {
 	}
 	var ops []ovsdb.Op
 	for _, b := range bridges {
-		ops = append(ops, b.ops(v, datapath, a.node)...)
+		ops = append(ops, b.ops(v, datapath, l.node)...)
 	}
 	if len(ops) == 0 {
 		return nil
 	}
 	ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())
-	if _, err := a.ovs.Transact(ctx, ops...); err != nil {
+	if _, err := l.ovs.Transact(ctx, ops...); err != nil {
 		return fmt.Errorf("make the bridges of mode detached: %w", err)
 	}
-	a.log.Info("made bridges", "mode", g.Mode, "datapath", datapath, "bridge", g.Interface)
+	l.log.Info("made bridges", "mode", g.Mode, "datapath", datapath, "bridge", g.Interface)
 	return nil
 }
 

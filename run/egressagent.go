@@ -23,7 +23,9 @@ func (v *egressView) reason(p cluster.Problem) string {
 
 // startEgress starts what finds out who else lives, and who else has this node's egress addresses.
 func (a *agent) startEgress(ctx context.Context, client kubernetes.Interface, start func(func())) {
-	a.egress.verify = a.verifier(ctx, client)
+	v := newVerifier(client, a.inbox, func() { a.meters.count(claimsDropped) })
+	a.egress.verify = v.ask
+	start(func() { v.run(ctx) })
 	start(func() { a.egress.prober.run(ctx) })
 	start(func() { follow(ctx, a.inbox, a.egress.prober.changed, func(m *mail, _ struct{}) { m.news = true }) })
 	start(func() { a.listener.run(ctx) })

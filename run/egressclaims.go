@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,29 +32,88 @@ type verdict struct {
 // verifies asks the API, beside everything else, whose an address is.
 type verifies func(e *cluster.EgressIP, a netip.Addr, claimer string)
 
-func (a *agent) verifier(ctx context.Context, client kubernetes.Interface) verifies {
-	return func(e *cluster.EgressIP, address netip.Addr, claimer string) {
-		go func() {
-			v := verdict{address: address, claimer: claimer}
-			ctx, cancel := context.WithTimeout(ctx, verifyWithin)
-			defer cancel()
-			o, err := getEgressIP(ctx, client, e.Owner.Name)
-			switch {
-			case err == nil:
-				for _, i := range o.Status.Items {
-					if x, err := netip.ParseAddr(i.EgressIP); err == nil && x == address {
-						v.node = i.Node
-					}
-				}
-				fallthrough
-			case apierrors.IsNotFound(err):
-				if v.node == "" {
-					v.node = "nobody"
+// Anybody on the network can make claims, as many as they like.
+const (
+	verifiers     = 4   // questions that are asked at once
+	mostQuestions = 256 // that wait
+)
+
+// verifier asks the API whose addresses are, one question at a time about each of them.
+type verifier struct {
+	client kubernetes.Interface
+	inbox  *inbox
+	drop   func() // counts what is not asked
+	queue  chan claimQuestion
+
+	mu   sync.Mutex
+	open map[netip.Addr]bool // asked, or to be asked
+}
+
+type claimQuestion struct {
+	name string // of the EgressIP
+	verdict
+}
+
+func newVerifier(client kubernetes.Interface, b *inbox, drop func()) *verifier {
+	return &verifier{client: client, inbox: b, drop: drop, queue: make(chan claimQuestion, mostQuestions), open: map[netip.Addr]bool{}}
+}
+
+// ask takes a question and returns at once. One about an address of which the answer is on its way is dropped, and so is one
+// too many.
+func (v *verifier) ask(e *cluster.EgressIP, address netip.Addr, claimer string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.open[address] {
+		v.drop()
+		return
+	}
+	select {
+	case v.queue <- claimQuestion{e.Owner.Name, verdict{address: address, claimer: claimer}}:
+		v.open[address] = true
+	default:
+		v.drop()
+	}
+}
+
+// run asks until ctx ends.
+func (v *verifier) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	for range verifiers {
+		wg.Go(func() {
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case q := <-v.queue:
+					v.answer(ctx, q)
 				}
 			}
-			a.inbox.put(func(m *mail) { m.verdicts = append(m.verdicts, v) })
-		}()
+		})
 	}
+	wg.Wait()
+}
+
+func (v *verifier) answer(ctx context.Context, q claimQuestion) {
+	ctx, cancel := context.WithTimeout(ctx, verifyWithin)
+	defer cancel()
+	o, err := getEgressIP(ctx, v.client, q.name)
+	switch {
+	case err == nil:
+		for _, i := range o.Status.Items {
+			if x, err := netip.ParseAddr(i.EgressIP); err == nil && x == q.address {
+				q.node = i.Node
+			}
+		}
+		fallthrough
+	case apierrors.IsNotFound(err):
+		if q.node == "" {
+			q.node = "nobody"
+		}
+	}
+	v.mu.Lock()
+	delete(v.open, q.address)
+	v.mu.Unlock()
+	v.inbox.put(func(m *mail) { m.verdicts = append(m.verdicts, q.verdict) })
 }
 
 // hear decides what a claim means. It tells whether this node should announce the address again.

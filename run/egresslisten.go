@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -22,9 +23,13 @@ import (
 type egressListener struct {
 	inbox *inbox
 	log   *slog.Logger
+	drop  func() // counts claims that nobody looks into
 	own   atomic.Pointer[ownAddress]
 	wake  chan struct{}
 }
+
+// claimsDropped is the metric of claims that nobody looked into.
+const claimsDropped = "hairpin_egress_claims_dropped_total"
 
 // ownAddress is what to listen for: nothing, while there are no addresses.
 type ownAddress struct {
@@ -33,8 +38,8 @@ type ownAddress struct {
 	addresses map[netip.Addr]bool
 }
 
-func newEgressListener(b *inbox, log *slog.Logger) *egressListener {
-	return &egressListener{inbox: b, log: log, wake: make(chan struct{}, 1)}
+func newEgressListener(b *inbox, log *slog.Logger, drop func()) *egressListener {
+	return &egressListener{inbox: b, log: log, drop: drop, wake: make(chan struct{}, 1)}
 }
 
 // expect says what to listen for.
@@ -94,12 +99,14 @@ func (l *egressListener) listen(ctx context.Context, bridge string) error {
 	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: toNetwork(unix.ETH_P_ALL), Ifindex: link.Attrs().Index}); err != nil {
 		return fmt.Errorf("packet socket on %s: %w", bridge, err)
 	}
+	waiting := claimBatch{drop: l.drop}
 	for frame := make([]byte, 256); ctx.Err() == nil; {
 		o := l.own.Load()
 		if o == nil || len(o.addresses) == 0 || o.bridge != bridge {
 			return nil
 		}
-		if err := f.SetReadDeadline(time.Now().Add(listenAgain)); err != nil {
+		wait := waiting.hand(time.Now(), l.inbox)
+		if err := f.SetReadDeadline(time.Now().Add(min(wait, listenAgain))); err != nil {
 			return fmt.Errorf("packet socket: %w", err)
 		}
 		n, err := f.Read(frame)
@@ -110,10 +117,51 @@ func (l *egressListener) listen(ctx context.Context, bridge string) error {
 			return fmt.Errorf("packet socket on %s: %w", bridge, err)
 		}
 		if c, ok := claimIn(frame[:n]); ok && c.mac != o.mac && l.own.Load().addresses[c.address] {
-			l.inbox.put(func(m *mail) { m.claims = append(m.claims, c) })
+			waiting.add(c)
 		}
 	}
 	return nil
+}
+
+// Anybody on the network can send claims as fast as they like: the agent is woken for them so often, with so many.
+const (
+	claimsEvery = 50 * time.Millisecond
+	mostClaims  = 256
+)
+
+// claimBatch is claims that wait to be handed to the agent.
+type claimBatch struct {
+	list []claim
+	next time.Time // when they may be handed over
+	drop func()
+}
+
+func (w *claimBatch) add(c claim) {
+	if len(w.list) >= mostClaims || slices.Contains(w.list, c) {
+		w.drop()
+		return
+	}
+	w.list = append(w.list, c)
+}
+
+// hand gives the agent what waits, unless it had some a moment ago. It tells when it wants to be called again.
+func (w *claimBatch) hand(now time.Time, b *inbox) time.Duration {
+	switch {
+	case len(w.list) == 0:
+		return listenAgain
+	case now.Before(w.next):
+		return w.next.Sub(now)
+	}
+	list := w.list
+	w.list, w.next = nil, now.Add(claimsEvery)
+	b.put(func(m *mail) {
+		room := max(0, mostClaims-len(m.claims))
+		for range list[min(len(list), room):] {
+			w.drop()
+		}
+		m.claims = append(m.claims, list[:min(len(list), room)]...)
+	})
+	return listenAgain
 }
 
 func toNetwork(v uint16) uint16 {

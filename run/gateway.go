@@ -1,12 +1,12 @@
 package run
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"hairpin/apply/kernel"
 	"hairpin/claims"
@@ -55,7 +55,7 @@ func discover(v ovsdb.View, config cluster.Config) (findings, error) {
 		return findings{}, err
 	}
 	f := findings{links: map[netip.Addr]device{}}
-	if f.networks, err = hostLinks(name, host); err != nil {
+	if f.networks, err = hostLinks(&g, host); err != nil {
 		return findings{}, err
 	}
 	for _, a := range host {
@@ -164,15 +164,16 @@ const anyLink = 0
 // nextHops gives the default gateways through a link: the configuration's, or those of the family's best default route, which may
 // have several.
 func nextHops(link int, config cluster.Config) ([]netip.Addr, error) {
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_ALL)
+	routes, err := kernel.Routes{Link: link, Table: unix.RT_TABLE_MAIN, Most: 1, Keep: func(r *netlink.Route) bool { // the kernel lists it first
+		return len(hopsOf(r, link)) > 0
+	}}.List()
 	if err != nil {
-		return nil, fmt.Errorf("routes: %w", err)
+		return nil, err
 	}
-	slices.SortStableFunc(routes, func(a, b netlink.Route) int { return cmp.Compare(a.Priority, b.Priority) })
 	hops := slices.Clone(config.Gateway.NextHops)
 	for i := range routes {
 		found := hopsOf(&routes[i], link)
-		if len(found) > 0 && !slices.ContainsFunc(hops, func(h netip.Addr) bool { return h.Is4() == found[0].Is4() }) {
+		if !slices.ContainsFunc(hops, func(h netip.Addr) bool { return h.Is4() == found[0].Is4() }) {
 			hops = append(hops, found...)
 		}
 	}

@@ -11,17 +11,18 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"hairpin/apply/kernel"
 	"hairpin/claims"
 	"hairpin/cluster"
 )
 
-// mostRoutes is how many routes of a link are taken over into the link's own table. A machine that has more speaks a
+// mostRoutes is how many routes of a link are taken over into the link's own table, per family. A machine that has more speaks a
 // routing protocol; the default route comes first.
 const mostRoutes = 500
 
 // hostLinks finds the links to other networks than the gateway bridge's, which egress addresses may be on: those that are
-// up and have an address of their own. A link without carrier has left its network.
-func hostLinks(bridge string, addresses []hostAddress) ([]cluster.HostLink, error) {
+// up and have an address of their own. The uplink's network is the bridge's, whatever address somebody gives it. A link without carrier has left its network.
+func hostLinks(g *cluster.Gateway, addresses []hostAddress) ([]cluster.HostLink, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("links: %w", err)
@@ -29,7 +30,7 @@ func hostLinks(bridge string, addresses []hostAddress) ([]cluster.HostLink, erro
 	out := []cluster.HostLink{}
 	for _, l := range links {
 		a := l.Attrs()
-		if a.Name == bridge || a.Flags&net.FlagUp == 0 || a.Flags&net.FlagLoopback != 0 || a.OperState == netlink.OperDown ||
+		if a.Name == g.Bridge || a.Name == g.Uplink || a.Flags&net.FlagUp == 0 || a.Flags&net.FlagLoopback != 0 || a.OperState == netlink.OperDown ||
 			strings.HasPrefix(a.Name, claims.PodInterface) {
 			continue
 		}
@@ -53,30 +54,22 @@ func hostLinks(bridge string, addresses []hostAddress) ([]cluster.HostLink, erro
 
 // addRoutes finds the links' routes.
 func addRoutes(links []cluster.HostLink) error {
-	if len(links) == 0 {
-		return nil
-	}
-	tables := map[int][]netlink.Route{}
 	for i := range links {
 		l := &links[i]
-		table := cmp.Or(l.Table, unix.RT_TABLE_MAIN)
-		if tables[table] == nil {
-			list, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
-			if err != nil {
-				return fmt.Errorf("routes of table %d: %w", table, err)
-			}
-			slices.SortStableFunc(list, func(a, b netlink.Route) int { return cmp.Compare(a.Priority, b.Priority) })
-			tables[table] = list
+		list, err := kernel.Routes{Link: l.Index, Table: cmp.Or(l.Table, unix.RT_TABLE_MAIN), Most: mostRoutes, Keep: func(r *netlink.Route) bool {
+			_, ok := hostRoute(r, l.Index)
+			return ok
+		}}.List()
+		if err != nil {
+			return err
 		}
-		for _, r := range tables[table] {
-			if x, ok := hostRoute(&r, l.Index); ok && !slices.ContainsFunc(l.Routes, func(y cluster.HostRoute) bool { return y.Prefix == x.Prefix }) {
-				l.Routes = append(l.Routes, x)
-			}
-			if len(l.Routes) == mostRoutes {
-				break
-			}
+		for _, r := range list {
+			x, _ := hostRoute(&r, l.Index)
+			l.Routes = append(l.Routes, x)
 		}
-		slices.SortFunc(l.Routes, func(a, b cluster.HostRoute) int { return comparePrefix(a.Prefix, b.Prefix) })
+		slices.SortStableFunc(l.Routes, func(a, b cluster.HostRoute) int { return comparePrefix(a.Prefix, b.Prefix) })
+		// The first of a prefix has the best metric.
+		l.Routes = slices.CompactFunc(l.Routes, func(a, b cluster.HostRoute) bool { return a.Prefix == b.Prefix })
 	}
 	return nil
 }

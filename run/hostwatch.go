@@ -2,62 +2,45 @@ package run
 
 import (
 	"context"
+	"log/slog"
+	"syscall"
 	"time"
 
-	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"hairpin/apply/notice"
 )
 
-// watchHost tells, coalesced by the inbox, that links, addresses or routes of the host changed. A subscription that
-// breaks (its buffer ran over) is made again, and counts as a change.
-func watchHost(ctx context.Context, b *inbox) {
-	for ctx.Err() == nil {
-		if err := watchHostOnce(ctx, b); err != nil {
-			select {
-			case <-ctx.Done():
-				return
-			case <-time.After(100 * time.Millisecond):
-			}
+// watchHost calls changed, from one goroutine, when links, addresses or routes of the host changed, until ctx ends.
+func watchHost(ctx context.Context, changed func(), log *slog.Logger) {
+	var l *notice.Listener
+	for p := (pace{}); ; {
+		var err error
+		l, err = notice.Listen(notice.Config{
+			Protocol: unix.NETLINK_ROUTE, Relevant: func(syscall.NetlinkMessage) bool { return true },
+			Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE},
+		})
+		if err == nil {
+			break
 		}
-		b.put(func(m *mail) { m.host = true })
-	}
-}
-
-func watchHostOnce(ctx context.Context, b *inbox) error {
-	done := make(chan struct{})
-	addresses, routes, links := make(chan netlink.AddrUpdate), make(chan netlink.RouteUpdate), make(chan netlink.LinkUpdate)
-	defer func() {
-		// The subscriptions end at their next event, which must not block them.
-		close(done)
-		go drain(addresses)
-		go drain(routes)
-		go drain(links)
-	}()
-	if err := netlink.AddrSubscribe(addresses, done); err != nil {
-		return err
-	}
-	if err := netlink.RouteSubscribe(routes, done); err != nil {
-		return err
-	}
-	if err := netlink.LinkSubscribe(links, done); err != nil {
-		return err
-	}
-	for {
-		var ok bool
+		if p.pause == 0 {
+			log.Warn("changes of the host are noticed late", "error", err)
+		}
+		p.failed(time.Now())
 		select {
 		case <-ctx.Done():
-			return nil
-		case _, ok = <-addresses:
-		case _, ok = <-routes:
-		case _, ok = <-links:
+			return
+		case <-time.After(p.pause):
 		}
-		if !ok {
-			return nil
-		}
-		b.put(func(m *mail) { m.host = true })
 	}
-}
-
-func drain[T any](c <-chan T) {
-	for range c {
+	defer l.Close()
+	changed() // what was before
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.Changed():
+			changed()
+		}
 	}
 }

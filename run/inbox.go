@@ -20,7 +20,7 @@ type mail struct {
 	snapshot  *cluster.Snapshot // newest; nil until the first
 	sourceErr error             // why there is none
 	news      bool              // there is something new to plan: another Snapshot, another pod
-	host      bool              // something of the host may have changed: look again
+	seen      *sight            // newest look at the host
 	reread    bool              // read all systems again
 	asks      []ask
 	claims    []claim   // of this node's egress addresses
@@ -33,7 +33,7 @@ type ask struct {
 	done chan struct{}
 }
 
-func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1), mail: mail{host: true}} }
+func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
 
 // put changes the content and wakes the agent.
 func (b *inbox) put(change func(*mail)) {

@@ -88,6 +88,7 @@ type publisher struct {
 	ovs    *ovsdb.Client
 	node   string
 	log    *slog.Logger
+	base   *cluster.Node // the last Node that was read; of the agent's loop
 
 	mu   sync.Mutex
 	next *findings
@@ -98,13 +99,16 @@ func newPublisher(client kubernetes.Interface, ovs *ovsdb.Client, node string, l
 	return &publisher{client: client, ovs: ovs, node: node, log: log, wake: make(chan struct{}, 1)}
 }
 
-// publish hands over findings and returns at once. The same again are nothing new.
-func (p *publisher) publish(f findings) {
+// publish hands over findings, and the Node as it was read, and returns at once. It does nothing when both are as before, or
+// the Node has them.
+func (p *publisher) publish(f findings, base *cluster.Node) {
 	p.mu.Lock()
 	same := p.next != nil && reflect.DeepEqual(*p.next, f)
 	p.next = &f
 	p.mu.Unlock()
-	if same {
+	read := base != p.base
+	p.base = base
+	if same && (!read || p.client == nil || published(base, f)) {
 		return
 	}
 	select {
@@ -113,34 +117,53 @@ func (p *publisher) publish(f findings) {
 	}
 }
 
+// published tells whether a Node has the annotations of findings: somebody may have removed one, or made the Node anew.
+func published(n *cluster.Node, f findings) bool {
+	has := findings{gateway: n.Gateway, addresses: n.HostAddresses, networks: n.Links}
+	return n.Links != nil && maps.Equal(annotations(has), annotations(f))
+}
+
+func annotations(f findings) map[string]string {
+	return map[string]string{
+		cluster.AnnotationGateway:   cluster.GatewayAnnotation(f.gateway),
+		cluster.AnnotationHostCIDRs: cluster.HostCIDRsAnnotation(f.addresses),
+		cluster.AnnotationHostLinks: cluster.HostLinksAnnotation(f.networks),
+	}
+}
+
+// publishPause is what pauses between annotations are longer than those between looks at the host: every node of the cluster hears
+// of them.
+const publishPause = 20
+
 func (p *publisher) run(ctx context.Context) {
-	var done findings
-	for {
+	var c calm
+	pause := func(d time.Duration) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(d):
+		}
+	}
+	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.wake:
 		}
+		pause(publishPause * c.pause(time.Now()))
 		for ctx.Err() == nil {
 			p.mu.Lock()
 			f := *p.next
 			p.mu.Unlock()
-			if reflect.DeepEqual(f, done) {
-				break
-			}
 			err := p.write(ctx, f)
 			if err == nil {
-				done = f
 				break
 			}
 			if ctx.Err() == nil {
 				p.log.Warn("publish what was found on the host", "error", err)
 			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Second):
-			}
+			pause(time.Second)
 		}
+		c.done(time.Now())
 	}
 }
 
@@ -168,9 +191,5 @@ func (p *publisher) write(ctx context.Context, f findings) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	return annotateNode(ctx, p.client, p.node, map[string]string{
-		cluster.AnnotationGateway:   gateway,
-		cluster.AnnotationHostCIDRs: cluster.HostCIDRsAnnotation(f.addresses),
-		cluster.AnnotationHostLinks: cluster.HostLinksAnnotation(f.networks),
-	})
+	return annotateNode(ctx, p.client, p.node, annotations(f))
 }

@@ -25,7 +25,7 @@ func (a *agent) loop(ctx context.Context) error {
 		if m.reread {
 			a.pass.Reread()
 		}
-		if (m.host || a.adoption.err != nil) && a.look(ctx) {
+		if m.seen != nil && a.learn(m.seen) {
 			m.news = true
 		}
 		look := a.seeEgress(time.Now(), &m)
@@ -46,27 +46,23 @@ func (a *agent) loop(ctx context.Context) error {
 	return nil
 }
 
-// look finds out what the host is, and reports whether that changed.
-func (a *agent) look(ctx context.Context) bool {
-	if !a.ovs.Synced() {
+// learn takes what a look at the host has found, and reports whether the host changed.
+func (a *agent) learn(s *sight) bool {
+	s.moved = s.moved || a.seen.moved
+	if a.restart != nil && s.begin.After(a.restart.since) {
+		a.restart.looked = true
+	}
+	if s.err != nil && a.seen.err == nil {
+		a.log.Info("gateway bridge", "bridge", a.config.Cluster.Gateway.Interface, "error", s.err)
+	}
+	a.seen = *s
+	if s.err != nil || reflect.DeepEqual(s.found, a.found) {
 		return false
 	}
-	a.detachOrAttach(ctx)
-	a.adopt(ctx)
-	found, err := discover(a.ovs.View(), a.config.Cluster)
-	if err != nil && a.adoption.err != nil {
-		err = fmt.Errorf("[gateway] interface: %w", a.adoption.err)
-	}
-	if err != nil && a.foundErr == nil {
-		a.log.Info("gateway bridge", "bridge", a.config.Cluster.Gateway.Interface, "error", err)
-	}
-	a.foundErr = err
-	if err != nil || reflect.DeepEqual(found, a.found) {
-		return false
-	}
-	a.found = found
-	a.log.Info("found on the host", "bridge", found.gateway.Bridge, "uplink", found.gateway.Uplink, "mac", found.gateway.MAC.String(),
-		"addresses", found.gateway.Addresses, "nextHops", found.gateway.NextHops, "userspace", found.gateway.Userspace)
+	a.found = s.found
+	g := &a.found.gateway
+	a.log.Info("found on the host", "bridge", g.Bridge, "uplink", g.Uplink, "mac", g.MAC.String(),
+		"addresses", g.Addresses, "nextHops", g.NextHops, "userspace", g.Userspace)
 	return true
 }
 
@@ -75,7 +71,7 @@ func (a *agent) look(ctx context.Context) bool {
 func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 	defer a.tell()
 	defer a.offer()
-	again = sooner(a.watchRestart(ctx), a.adoption.again())
+	again = a.watchRestart(ctx)
 	if a.ovs.Synced() && a.cni.Unswept() {
 		if err := a.cni.Sweep(ctx); err != nil {
 			a.log.Warn("compare pods' interfaces with Open vSwitch", "error", err)
@@ -87,12 +83,10 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 		}
 	}
 	again = sooner(again, a.plan(ctx))
+	a.publish()
 	if a.missing() != "" {
 		return sooner(again, a.bootstrap(ctx))
 	}
-	found := a.found
-	found.gateway = a.local.own.Gateway
-	a.publisher.publish(found)
 	wait := a.pace.wait(time.Now())
 	if wait > 0 && !news && !a.pass.Told() && a.restart == nil || a.restart.tooEarly() {
 		return sooner(again, wait)
@@ -127,7 +121,7 @@ type inputs struct {
 // plan brings want up to date. It tells when it wants to be called again, for the sake of the problems that are not told
 // yet.
 func (a *agent) plan(ctx context.Context) time.Duration {
-	if a.found.gateway.Bridge == "" && a.adoption.err != nil {
+	if a.found.gateway.Bridge == "" && a.seen.uplinkErr != nil {
 		return a.notes.report(a.uplinkProblem())
 	}
 	if a.snapshot == nil || a.found.gateway.Bridge == "" || !a.swept {
@@ -149,7 +143,18 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 	}
 	ports, again := a.checks.set(ctx, time.Now(), a.balanced)
 	a.unheard = slices.Concat(a.twice, ports)
-	return sooner(again, a.notes.report(slices.Concat(a.own(a.problems), a.unheard, a.egress.conflicts())))
+	return sooner(again, a.notes.report(slices.Concat(a.own(a.problems), a.unheard, a.egress.conflicts(), a.uplinkProblem())))
+}
+
+// publish lets others know what the host is, also while the node cannot be planned: a new Node has no number yet.
+func (a *agent) publish() {
+	base := a.ownNode()
+	if base == nil || base != a.local.base {
+		return
+	}
+	found := a.found
+	found.gateway = a.local.own.Gateway
+	a.publisher.publish(found, base)
 }
 
 // note remembers how a pass ended. What lasts, the log tells once.
@@ -209,7 +214,7 @@ func (a *agent) missing() string {
 	case !a.swept:
 		return "pods' interfaces are being compared with Open vSwitch"
 	case a.found.gateway.Bridge == "":
-		return fmt.Sprintf("the gateway bridge is not known yet: %v", a.foundErr)
+		return fmt.Sprintf("the gateway bridge is not known yet: %v", a.seen.err)
 	case a.snapshot == nil && a.sourceErr != nil:
 		return fmt.Sprintf("the cluster is not known yet: %v", a.sourceErr)
 	case a.snapshot == nil:

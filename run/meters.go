@@ -31,7 +31,7 @@ type put func(name string, v float64, labels ...string)
 // counted are the counters that are added to, rather than asked for.
 func counted(name string) bool {
 	switch name {
-	case "hairpin_cni_errors_total", "hairpin_controller_node_ids_given_total", "hairpin_controller_egress_assignments_total":
+	case claimsDropped, "hairpin_cni_errors_total", "hairpin_controller_node_ids_given_total", "hairpin_controller_egress_assignments_total":
 		return true
 	}
 	return false

@@ -53,10 +53,10 @@ type agent struct {
 	figures     atomic.Pointer[figures] // for meters
 	counted     *cluster.Snapshot       // that figures has the backends of
 
-	adoption  adoption
-	found     findings
-	foundErr  error // why found is not up to date
-	sourceErr error // why there is no Snapshot yet
+	looker    *looker
+	seen      sight    // the last look at the host
+	found     findings // by the last look that could tell
+	sourceErr error    // why there is no Snapshot yet
 	snapshot  *cluster.Snapshot
 	swept     bool // pods' interfaces have been compared with Open vSwitch
 
@@ -118,12 +118,13 @@ func Node(ctx context.Context, c Config, log *slog.Logger) error {
 		publisher: newPublisher(client, ovs, node, log), notes: newReporter(client, "hairpin-node", log),
 		doors: &doors{log: log}, api: api, condition: newCondition(client, node, log), programming: newProgramming(time.Now()),
 	}
+	a.looker = &looker{node: node, config: c, ovs: ovs, nft: t.nft, inbox: a.inbox, log: log, wake: make(chan struct{}, 1)}
 	probe, err := newProber(c.Process.Egress, log, func() bool { return false })
 	if err != nil {
 		return err
 	}
 	a.egress = newEgressView(node, probe, api.answers, client == nil, log)
-	a.listener = newEgressListener(a.inbox, log)
+	a.listener = newEgressListener(a.inbox, log, func() { a.meters.count(claimsDropped) })
 	defer a.notes.stop()
 	a.notes.reason = a.egress.reason
 	a.observe()
@@ -169,8 +170,9 @@ func (a *agent) run(ctx context.Context, client kubernetes.Interface) error {
 	start := func(f func()) { g.Go(func() error { f(); return nil }) }
 	start(func() { a.follow(ctx, client) })
 	start(func() { follow(ctx, a.inbox, a.cni.Changed(), func(m *mail, _ struct{}) { m.news = true }) })
-	start(func() { follow(ctx, a.inbox, a.ovs.Changed(), func(m *mail, _ struct{}) { m.host = true }) })
-	start(func() { watchHost(ctx, a.inbox) })
+	start(func() { follow(ctx, a.inbox, a.ovs.Changed(), func(*mail, struct{}) { a.looker.want() }) })
+	start(func() { watchHost(ctx, a.looker.want, a.log) })
+	start(func() { a.looker.run(ctx) })
 	start(func() { watchSwitch(ctx, a.inbox, a.config.Process.OVSRunDir, a.log) })
 	start(func() { a.tick(ctx) })
 	start(func() { a.publisher.run(ctx) })
@@ -222,7 +224,8 @@ func (a *agent) tick(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			a.inbox.put(func(m *mail) { m.reread, m.host = true, true })
+			a.inbox.put(func(m *mail) { m.reread = true })
+			a.looker.want()
 		}
 	}
 }

@@ -121,6 +121,9 @@ func (a *agent) reportOps(r *Report) {
 	r.Neglected = a.vitals.neglected(time.Now())
 	r.Leaving = !a.vitals.eligible()
 	r.Doors = a.doors.report()
+	if p := a.looker.report.Load(); p != nil {
+		r.Parts = append(r.Parts, *p)
+	}
 	if a.config.Process.Manifests == "" {
 		r.API = new(a.api.report())
 	}
@@ -145,12 +148,20 @@ func (a *agent) measure(give put) {
 	}
 	doorValues(give, a.doors)
 	for _, s := range a.pass.Status() {
-		give("hairpin_part_in_sync", one(s.InSync), s.System)
-		give("hairpin_part_since_timestamp_seconds", float64(s.Since.UnixMilli())/1000, s.System)
-		give("hairpin_part_reads_total", float64(s.Reads), s.System)
-		give("hairpin_part_applies_total", float64(s.Applies), s.System)
-		give("hairpin_part_written_total", float64(s.Written), s.System)
-		give("hairpin_part_drift_total", float64(s.Drift), s.System)
-		give("hairpin_part_errors_total", float64(s.Errors), s.System)
+		partValues(give, PartReport{System: s.System, InSync: s.InSync, Since: s.Since, Reads: s.Reads, Applies: s.Applies,
+			Written: s.Written, Drift: s.Drift, Errors: s.Errors})
 	}
+	if p := a.looker.report.Load(); p != nil {
+		partValues(give, *p)
+	}
+}
+
+func partValues(give put, p PartReport) {
+	give("hairpin_part_in_sync", one(p.InSync), p.System)
+	give("hairpin_part_since_timestamp_seconds", float64(p.Since.UnixMilli())/1000, p.System)
+	give("hairpin_part_reads_total", float64(p.Reads), p.System)
+	give("hairpin_part_applies_total", float64(p.Applies), p.System)
+	give("hairpin_part_written_total", float64(p.Written), p.System)
+	give("hairpin_part_drift_total", float64(p.Drift), p.System)
+	give("hairpin_part_errors_total", float64(p.Errors), p.System)
 }

@@ -143,7 +143,7 @@ func quiet(t *testing.T, n *lab.Node) {
 }
 
 // cpuTime is how long a daemon has used the processor (proc_pid_stat(5), utime and stime), to 10 ms.
-func cpuTime(t *testing.T, n *lab.Node, name string) time.Duration {
+func cpuTime(t testing.TB, n *lab.Node, name string) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile(n.Path(fmt.Sprintf("/proc/%d/stat", n.Pid(name))))
 	if err != nil {

@@ -35,12 +35,13 @@ const (
 type restart struct {
 	life      string    // which ovs-vswitchd; see ofctl.Target.Incarnation
 	since     time.Time // when it was noticed
+	looked    bool      // the host was looked at since then
 	listening bool      // it takes flows for the gateway bridge
 	greeted   bool      // ovn-controller was told that its bridge is back
 }
 
 // tooEarly tells that nothing can be applied yet, and that it is not worth to try.
-func (r *restart) tooEarly() bool { return r != nil && !r.listening && !r.late() }
+func (r *restart) tooEarly() bool { return r != nil && !(r.listening && r.looked) && !r.late() }
 
 func (r *restart) late() bool { return time.Since(r.since) > flowsBack }
 
@@ -93,7 +94,7 @@ func (a *agent) watchRestart(ctx context.Context) time.Duration {
 		}
 		a.log.Info("Open vSwitch was started anew")
 		a.restart = &restart{life: life, since: time.Now()}
-		a.look(ctx)
+		a.looker.wantNow()
 	}
 	return a.greet(ctx)
 }
@@ -154,7 +155,7 @@ func (a *agent) bootstrap(ctx context.Context) time.Duration {
 	}
 	wait := flowsBack
 	switch {
-	case a.snapshot == nil && a.adoption.moved:
+	case a.snapshot == nil && a.seen.moved:
 		wait = 0
 	case a.snapshot == nil:
 		wait = clusterBack
@@ -217,7 +218,7 @@ func (a *agent) release(ctx context.Context) error {
 	if err := a.targets.bridge.Release(ctx, a.patience()); err != nil {
 		return fmt.Errorf("let Open vSwitch forward: %w", err)
 	}
-	a.life, a.restart, a.adoption.moved = a.restart.life, nil, false
+	a.life, a.restart, a.seen.moved = a.restart.life, nil, false
 	if err := announce(a.found.gateway); err != nil {
 		a.log.Warn("neighbours come back late", "error", err)
 	}

@@ -136,7 +136,7 @@ func (a *agent) report() Report {
 		}
 		r.Parts = append(r.Parts, p)
 	}
-	for _, p := range slices.Concat(a.problems, a.unheard, a.egress.conflicts()) {
+	for _, p := range slices.Concat(a.problems, a.unheard, a.egress.conflicts(), a.uplinkProblem()) {
 		r.Problems = append(r.Problems, p.Error())
 	}
 	a.reportOps(&r)

@@ -14,7 +14,7 @@ import (
 )
 
 // alone is a lab with one node, and the binary under test in it.
-func alone(t *testing.T, daemons ...string) (*lab.Lab, *lab.Node) {
+func alone(t testing.TB, daemons ...string) (*lab.Lab, *lab.Node) {
 	t.Helper()
 	hairpin := build(t)
 	l := lab.Start(t, lab.Config{})
@@ -29,7 +29,7 @@ func alone(t *testing.T, daemons ...string) (*lab.Lab, *lab.Node) {
 const folder = "/etc/hairpin/own"
 
 // start starts the agent of a node.
-func start(t *testing.T, n *lab.Node) {
+func start(t testing.TB, n *lab.Node) {
 	t.Helper()
 	if err := n.StartDaemon(t.Context(), agent, "/usr/local/bin/hairpin", "node", "--config-file="+settings); err != nil {
 		t.Fatal(err)
@@ -37,7 +37,7 @@ func start(t *testing.T, n *lab.Node) {
 }
 
 // giveManifests puts those of the demo into the folder of a node.
-func giveManifests(t *testing.T, n *lab.Node) {
+func giveManifests(t testing.TB, n *lab.Node) {
 	t.Helper()
 	files, err := filepath.Glob("../examples/demo/*.yaml")
 	if err != nil || len(files) == 0 {

@@ -43,21 +43,20 @@ const settle = 2 * time.Second
 // again is when to look whether a packet, by a flow cached in the datapath, made an entry once more.
 const again = time.Second
 
-// Read gives the connections that are translated.
+// Read gives the connections that are translated: as much as there are translations, however many connections have them.
 func (t *Target) Read(context.Context) (conn.State, error) {
 	s := conn.State{}
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
-		flows, err := list(family)
-		if err != nil {
-			return s, fmt.Errorf("the kernel's connections: %w", err)
-		}
-		for _, f := range flows {
-			if p, ok := pairOf(f); ok {
+		if err := each(family, func(e *entry) error {
+			if p, ok := pairOf(e); ok {
 				s.Add(p)
 			}
-			if a, ok := sourceOf(f); ok {
+			if a, ok := sourceOf(e); ok {
 				s.AddSource(a)
 			}
+			return nil
+		}); err != nil {
+			return s, fmt.Errorf("the kernel's connections: %w", err)
 		}
 	}
 	return s, nil

@@ -17,6 +17,12 @@ import (
 	"hairpin/datapath/conn"
 )
 
+// listed gives all entries of a family.
+func listed(family netlink.InetFamily) (out []entry, err error) {
+	err = each(family, func(e *entry) error { out = append(out, *e); return nil })
+	return out, err
+}
+
 // The kernel's own conntrack: of all zones, only entries to the endpoint that is gone end.
 func TestKernel(t *testing.T) {
 	ns := insidetest.NetNS(t)
@@ -52,7 +58,7 @@ func TestKernel(t *testing.T) {
 		if err := target.Apply(t.Context(), conn.Diff(want, have)); err != nil {
 			return err
 		}
-		left, err := list(unix.AF_INET)
+		left, err := listed(unix.AF_INET)
 		if err != nil {
 			return err
 		}
@@ -60,7 +66,7 @@ func TestKernel(t *testing.T) {
 			t.Errorf("%d entries are left, want 3", len(left))
 		}
 		for _, f := range left {
-			if p, ok := pairOf(f); ok && p.To == a {
+			if p, ok := pairOf(&f); ok && p.To == a {
 				t.Errorf("an entry to %s is left", a)
 			}
 		}
@@ -115,14 +121,14 @@ func TestEgress(t *testing.T) {
 		if !reflect.DeepEqual(have, conn.State{Egress: map[netip.Addr]conn.Egress{here: {}}}) {
 			t.Errorf("left: %+v", have)
 		}
-		four, err4 := list(unix.AF_INET)
-		six, err6 := list(unix.AF_INET6)
+		four, err4 := listed(unix.AF_INET)
+		six, err6 := listed(unix.AF_INET6)
 		if len(four) != 2 || len(six) != 0 {
 			t.Errorf("%d and %d entries are left, want 2 and none", len(four), len(six))
 		}
 		for _, f := range four {
-			f.Zone = 7 // which netlink does not let us make
-			if a, ok := sourceOf(f); ok {
+			f.zone = 7 // which netlink does not let us make
+			if a, ok := sourceOf(&f); ok {
 				t.Errorf("%s in a zone of Open vSwitch counts", a)
 			}
 		}

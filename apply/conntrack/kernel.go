@@ -1,12 +1,14 @@
 package conntrack
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"hairpin/datapath/conn"
@@ -15,29 +17,50 @@ import (
 // tries is how often a listing is begun again that changes of the table have interrupted (NLM_F_DUMP_INTR, EINTR).
 const tries = 8
 
-// retry does something that reads the whole table until nothing interrupts it. The last answer counts even if it was
-// interrupted: entries that it lacks are found the next time.
-func retry(do func() error) error {
-	var err error
+// each calls f with every entry of a family, of all zones, while the kernel lists them: there may be a million. An entry is
+// over when f returns. What f is given more than once, after an interruption, it must not mind. The last listing counts even if
+// it was interrupted: entries that it lacks are found the next time.
+func each(family netlink.InetFamily, f func(*entry) error) error {
+	var e entry
+	var failed error
 	for range tries {
-		if err = do(); !errors.Is(err, netlink.ErrDumpInterrupted) && !errors.Is(err, unix.EINTR) {
+		req := request(family, nl.IPCTNL_MSG_CT_GET, unix.NLM_F_DUMP)
+		err := req.ExecuteIter(unix.NETLINK_NETFILTER, 0, func(raw []byte) bool {
+			if e.parse(raw) {
+				failed = f(&e)
+			}
+			return failed == nil
+		})
+		if failed != nil {
+			return failed
+		}
+		if !errors.Is(err, netlink.ErrDumpInterrupted) && !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}
 	return nil
 }
 
-// list gives all entries of a family, of all zones.
-func list(family netlink.InetFamily) (flows []*netlink.ConntrackFlow, err error) {
-	err = retry(func() error {
-		flows, err = netlink.ConntrackTableList(netlink.ConntrackTable, family)
-		return err
-	})
-	return flows, err
+func request(family netlink.InetFamily, operation, flags int) *nl.NetlinkRequest {
+	req := nl.NewNetlinkRequest(netlink.ConntrackTable<<8|operation, flags)
+	req.AddData(&nl.Nfgenmsg{NfgenFamily: uint8(family), Version: nl.NFNETLINK_V0})
+	return req
 }
 
 // end deletes the entries of which something is listed.
-func end[K comparable](list []K, family func(K) netlink.InetFamily, of func(*netlink.ConntrackFlow) (K, bool)) error {
+func end[K comparable](list []K, family func(K) netlink.InetFamily, of func(*entry) (K, bool)) error {
+	if len(list) == 0 {
+		return nil
+	}
+	s, err := nl.GetNetlinkSocketAt(netns.None(), netns.None(), unix.NETLINK_NETFILTER)
+	if err != nil {
+		return fmt.Errorf("end the kernel's connections: %w", err)
+	}
+	defer s.Close()
+	if err := s.SetReceiveTimeout(&unix.Timeval{Sec: 10}); err != nil {
+		return fmt.Errorf("end the kernel's connections: %w", err)
+	}
+	sockets := map[int]*nl.SocketHandle{unix.NETLINK_NETFILTER: {Socket: s}}
 	var errs []error
 	for _, f := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 		listed := map[K]bool{}
@@ -49,13 +72,19 @@ func end[K comparable](list []K, family func(K) netlink.InetFamily, of func(*net
 		if len(listed) == 0 {
 			continue
 		}
-		if err := retry(func() error {
-			_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, f, filter[K]{of, listed})
-			if errors.Is(err, unix.ENOENT) { // it ended by itself
+		err := each(f, func(e *entry) error {
+			if k, ok := of(e); !ok || !listed[k] {
 				return nil
 			}
-			return err
-		}); err != nil {
+			req := request(f, nl.IPCTNL_MSG_CT_DELETE, unix.NLM_F_ACK)
+			req.AddRawData(e.raw[nl.SizeofNfgenmsg:])
+			req.Sockets = sockets
+			if _, err := req.Execute(unix.NETLINK_NETFILTER, 0); err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: it ended by itself
+				return err
+			}
+			return nil
+		})
+		if err != nil {
 			errs = append(errs, fmt.Errorf("end the kernel's connections: %w", err))
 		}
 	}
@@ -70,41 +99,98 @@ func inet(a netip.Addr) netlink.InetFamily {
 	return unix.AF_INET6
 }
 
-// filter picks the entries of which something is listed.
-type filter[K comparable] struct {
-	of     func(*netlink.ConntrackFlow) (K, bool)
-	listed map[K]bool
+// entry is what is read of an entry of the kernel's (linux/netfilter/nfnetlink_conntrack.h).
+type entry struct {
+	forward, reverse tuple
+	mark             uint32
+	zone             uint16
+	raw              []byte // the message
 }
 
-// MatchConntrackFlow tells whether to delete an entry.
-func (f filter[K]) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
-	k, ok := f.of(flow)
-	return ok && f.listed[k]
+// tuple is one direction of a connection.
+type tuple struct {
+	protocol uint8
+	src, dst netip.AddrPort
+}
+
+// Attributes of entries that netlink has no names for.
+const (
+	ctaMark = 8
+	ctaZone = 18
+)
+
+// parse reads a message; false when it is not of an entry.
+func (e *entry) parse(raw []byte) bool {
+	if len(raw) < nl.SizeofNfgenmsg {
+		return false
+	}
+	*e = entry{raw: raw}
+	attributes(raw[nl.SizeofNfgenmsg:], func(kind uint16, value []byte) {
+		switch {
+		case kind == nl.CTA_TUPLE_ORIG:
+			e.forward.parse(value)
+		case kind == nl.CTA_TUPLE_REPLY:
+			e.reverse.parse(value)
+		case kind == ctaMark && len(value) == 4:
+			e.mark = binary.BigEndian.Uint32(value)
+		case kind == ctaZone && len(value) == 2:
+			e.zone = binary.BigEndian.Uint16(value)
+		}
+	})
+	return e.forward.src.IsValid() && e.reverse.src.IsValid()
+}
+
+func (t *tuple) parse(raw []byte) {
+	var src, dst netip.Addr
+	var ports [2]uint16
+	attributes(raw, func(kind uint16, value []byte) {
+		switch kind {
+		case nl.CTA_TUPLE_IP:
+			attributes(value, func(kind uint16, value []byte) {
+				switch kind {
+				case nl.CTA_IP_V4_SRC, nl.CTA_IP_V6_SRC:
+					src, _ = netip.AddrFromSlice(value)
+				case nl.CTA_IP_V4_DST, nl.CTA_IP_V6_DST:
+					dst, _ = netip.AddrFromSlice(value)
+				}
+			})
+		case nl.CTA_TUPLE_PROTO:
+			attributes(value, func(kind uint16, value []byte) {
+				switch {
+				case kind == nl.CTA_PROTO_NUM && len(value) == 1:
+					t.protocol = value[0]
+				case kind == nl.CTA_PROTO_SRC_PORT && len(value) == 2:
+					ports[0] = binary.BigEndian.Uint16(value)
+				case kind == nl.CTA_PROTO_DST_PORT && len(value) == 2:
+					ports[1] = binary.BigEndian.Uint16(value)
+				}
+			})
+		}
+	})
+	t.src, t.dst = netip.AddrPortFrom(src.Unmap(), ports[0]), netip.AddrPortFrom(dst.Unmap(), ports[1])
+}
+
+// attributes calls f with each attribute of a message, as far as it can be read.
+func attributes(raw []byte, f func(kind uint16, value []byte)) {
+	for len(raw) >= unix.SizeofNlAttr {
+		n := int(binary.NativeEndian.Uint16(raw))
+		if n < unix.SizeofNlAttr || n > len(raw) {
+			return
+		}
+		f(binary.NativeEndian.Uint16(raw[2:])&nl.NLA_TYPE_MASK, raw[unix.SizeofNlAttr:n])
+		raw = raw[min(len(raw), (n+3)&^3):]
+	}
 }
 
 // sourceOf gives the address to which the host has translated the source of an entry; ok is false when it has not. Zones other than
 // the host's are Open vSwitch's.
-func sourceOf(f *netlink.ConntrackFlow) (a netip.Addr, ok bool) {
-	if f.Zone != 0 || f.Forward.SrcIP.Equal(f.Reverse.DstIP) {
-		return a, false
-	}
-	a = plain(f.Reverse.DstIP)
-	return a, a.IsValid()
+func sourceOf(e *entry) (a netip.Addr, ok bool) {
+	a = e.reverse.dst.Addr()
+	return a, e.zone == 0 && a.IsValid() && a != e.forward.src.Addr()
 }
 
 // pairOf gives the translation of an entry; ok is false when it has none, or is not of UDP.
-func pairOf(f *netlink.ConntrackFlow) (p conn.Pair, ok bool) {
-	if f.Forward.Protocol != unix.IPPROTO_UDP {
-		return p, false
-	}
-	vip, to := endpoint(f.Forward.DstIP, f.Forward.DstPort), endpoint(f.Reverse.SrcIP, f.Reverse.SrcPort)
-	return conn.Pair{VIP: vip, To: to}, vip.IsValid() && to.IsValid() && vip != to
-}
-
-func endpoint(ip net.IP, port uint16) netip.AddrPort {
-	a, ok := netip.AddrFromSlice(ip)
-	if !ok {
-		return netip.AddrPort{}
-	}
-	return netip.AddrPortFrom(a.Unmap(), port)
+func pairOf(e *entry) (p conn.Pair, ok bool) {
+	p = conn.Pair{VIP: e.forward.dst, To: e.reverse.src}
+	return p, e.forward.protocol == unix.IPPROTO_UDP && p.VIP.IsValid() && p.To.IsValid() && p.VIP != p.To
 }

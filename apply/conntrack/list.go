@@ -2,7 +2,7 @@ package conntrack
 
 import (
 	"fmt"
-	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -18,43 +18,39 @@ func Entries(protocol cluster.Protocol, family cluster.Family, ports ...uint16) 
 	if family == cluster.IPv6 {
 		f = unix.AF_INET6
 	}
-	flows, err := list(f)
+	number := map[cluster.Protocol]uint8{cluster.TCP: unix.IPPROTO_TCP, cluster.UDP: unix.IPPROTO_UDP, cluster.SCTP: unix.IPPROTO_SCTP}[protocol]
+	var out []string
+	err := each(f, func(e *entry) error {
+		if e.forward.protocol != number || !about(e, ports) {
+			return nil
+		}
+		text := protocol.String()
+		for _, t := range [...]tuple{e.forward, e.reverse} {
+			text += fmt.Sprintf(" src=%s dst=%s sport=%d dport=%d", t.src.Addr(), t.dst.Addr(), t.src.Port(), t.dst.Port())
+		}
+		if e.mark != 0 {
+			text += fmt.Sprintf(" mark=%d", e.mark)
+		}
+		if e.zone != 0 {
+			text += fmt.Sprintf(" zone=%d", e.zone)
+		}
+		out = append(out, text)
+		return nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list conntrack entries: %w", err)
 	}
-	number := map[cluster.Protocol]uint8{cluster.TCP: unix.IPPROTO_TCP, cluster.UDP: unix.IPPROTO_UDP, cluster.SCTP: unix.IPPROTO_SCTP}[protocol]
-	var out []string
-	for _, x := range flows {
-		if x.Forward.Protocol != number || !about(x, ports) {
-			continue
-		}
-		text := protocol.String()
-		for _, t := range [...]netlink.IPTuple{x.Forward, x.Reverse} {
-			text += fmt.Sprintf(" src=%s dst=%s sport=%d dport=%d", plain(t.SrcIP), plain(t.DstIP), t.SrcPort, t.DstPort)
-		}
-		if x.Mark != 0 {
-			text += fmt.Sprintf(" mark=%d", x.Mark)
-		}
-		if x.Zone != 0 {
-			text += fmt.Sprintf(" zone=%d", x.Zone)
-		}
-		out = append(out, text)
-	}
-	return out, nil
+	slices.Sort(out)
+	return slices.Compact(out), nil // an interrupted listing has some twice
 }
 
-func about(x *netlink.ConntrackFlow, ports []uint16) bool {
+func about(e *entry, ports []uint16) bool {
 	for _, p := range ports {
-		for _, t := range [...]netlink.IPTuple{x.Forward, x.Reverse} {
-			if t.SrcPort == p || t.DstPort == p {
+		for _, t := range [...]tuple{e.forward, e.reverse} {
+			if t.src.Port() == p || t.dst.Port() == p {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-func plain(ip []byte) netip.Addr {
-	a, _ := netip.AddrFromSlice(ip)
-	return a.Unmap()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"hairpin/apply/kernel"
 	"hairpin/claims"
 )
 
@@ -33,7 +34,7 @@ func (m *machine) move(from, to netlink.Link) (v move, err error) {
 	if v.there, err = addresses(to, m.config.Prefixes); err != nil {
 		return v, err
 	}
-	if v.routes, err = routes(from, m.config.Prefixes); err == nil {
+	if v.routes, err = routes(from, m.config.Prefixes); err == nil && len(v.routes) > 0 {
 		v.thereTo, err = routes(to, m.config.Prefixes)
 	}
 	return v, err
@@ -56,7 +57,7 @@ func addresses(l netlink.Link, not []netip.Prefix) ([]netlink.Addr, error) {
 // routes lists the machine's own unicast routes through a link, in all tables: not ours, not those that the kernel makes
 // for every link. One with several next hops counts as one for each.
 func routes(l netlink.Link, not []netip.Prefix) ([]netlink.Route, error) {
-	all, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	all, err := kernel.Routes{Link: l.Attrs().Index}.List()
 	if err != nil {
 		return nil, fmt.Errorf("routes of %s: %w", l.Attrs().Name, err)
 	}

@@ -132,13 +132,17 @@ func GiveBack(ctx context.Context, db *ovsdb.Client, c Config) (did []string, er
 	return repeat(ctx, func() (string, error) { return GiveBackStep(ctx, db, c) })
 }
 
+// repeat does steps until none is left, or one comes a second time: then somebody undoes them, and would keep us here.
 func repeat(ctx context.Context, step func() (string, error)) (did []string, err error) {
 	for ctx.Err() == nil {
 		what, err := step()
 		if err != nil || what == "" {
 			return did, err
 		}
-		did = append(did, what)
+		again := slices.Contains(did, what)
+		if did = append(did, what); again {
+			return did, nil
+		}
 	}
 	return did, ctx.Err()
 }

@@ -1,0 +1,61 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Routes says which routes to list.
+type Routes struct {
+	Link  int                       // index: routes through it, those with several next hops too
+	Table int                       // 0 = all
+	Keep  func(*netlink.Route) bool // nil = all
+	Most  int                       // per family; 0 = all
+}
+
+// dumps is how often a listing is begun again that changes of the routes have interrupted.
+const dumps = 5
+
+// List gives routes of the caller's network namespace. Those of a prefix are in the order of their metrics. The kernel picks
+// them by link: through others there may be a million of a routing daemon's.
+func (q Routes) List() (list []netlink.Route, err error) {
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		of, err := q.family(family)
+		for i := 1; i < dumps && errors.Is(err, netlink.ErrDumpInterrupted); i++ {
+			of, err = q.family(family)
+		}
+		if err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: there is no such table
+			return nil, fmt.Errorf("routes of link %d: %w", q.Link, err)
+		}
+		list = append(list, of...)
+	}
+	return list, nil
+}
+
+func (q Routes) family(family int) (list []netlink.Route, err error) {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	if err := h.SetStrictCheck(true); err != nil { // without it, the kernel lists all
+		return nil, err
+	}
+	full := false
+	err = h.RouteListFilteredIter(family, &netlink.Route{LinkIndex: q.Link, Table: q.Table}, netlink.RT_FILTER_TABLE, func(r netlink.Route) bool {
+		if q.Keep == nil || q.Keep(&r) {
+			list = append(list, r)
+		}
+		if full = q.Most > 0 && len(list) == q.Most; full {
+			h.Close() // ends the listing, which would be read to its end
+		}
+		return !full
+	})
+	if full {
+		err = nil
+	}
+	return list, err
+}
