@@ -34,6 +34,10 @@ func parseHostAddr(text string) (netip.Addr, error) {
 		kind = "a link-local"
 	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
 		kind = "the broadcast"
+	case a.Is4() && a.As4()[0] == 0: // RFC 1122, 3.2.1.3
+		kind = "a \"this network\" (0.0.0.0/8)"
+	case a.Is4() && a.As4()[0] >= 240: // RFC 1112, 4
+		kind = "a reserved (240.0.0.0/4)"
 	default:
 		return a, nil
 	}

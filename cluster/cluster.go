@@ -173,6 +173,8 @@ func MACFor(a netip.Addr) MAC {
 type Node struct {
 	Name string
 	UID  string // tells a Node from a later one of the same name
+	// Created orders nodes: of two that claim the same, the older has it.
+	Created time.Time
 	// ID is the cluster-wide small number of the node (annotation k8s.ovn.org/node-id), 1 to 32767, given by
 	// the controller; 0 while it has none. Tunnel keys, join and transit addresses follow from it.
 	ID int

@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -17,8 +18,36 @@ type Config struct {
 	Gateway   GatewayConfig
 	Conntrack ConntrackConfig
 
+	// What Services cannot have, beside what is the cluster's own.
+	ReservedNodePorts PortRanges       // [default] reserved-node-ports: of the nodes' own addresses
+	ExternalIPs       Limit            // [default] external-ip-ranges: of spec.externalIPs
+	LoadBalancerIPs   Limit            // [default] load-balancer-ranges
+	APIServers        []netip.AddrPort // by which this process reaches the API
+
 	JoinSubnets    []netip.Prefix // [gateway] v4-join-subnet, v6-join-subnet
 	TransitSubnets []netip.Prefix // [clustermanager] v4-transit-subnet, v6-transit-subnet
+}
+
+// PortRanges are ports, of any protocol.
+type PortRanges []PortRange
+
+// PortRange is the ports from First to Last.
+type PortRange struct{ First, Last uint16 }
+
+// Has tells whether a port is one of them.
+func (r PortRanges) Has(port uint16) bool {
+	return slices.ContainsFunc(r, func(r PortRange) bool { return r.First <= port && port <= r.Last })
+}
+
+// Limit says which addresses may be asked for: all, unless it is Set.
+type Limit struct {
+	Set    bool
+	Ranges []netip.Prefix
+}
+
+// Allows tells whether an address may be asked for.
+func (l *Limit) Allows(a netip.Addr) bool {
+	return !l.Set || slices.ContainsFunc(l.Ranges, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
 // ConntrackConfig is what to do about the kernel's connection tracking. Zero values leave the machine's own.
@@ -82,6 +111,9 @@ func DefaultConfig() Config {
 		ServiceCIDRs:   []netip.Prefix{p("10.96.0.0/16"), p("fd00:10:96::/112")},
 		MTU:            1400,
 		EncapPort:      6081,
+		// Probes (discard); ssh; etcd; Geneve; the API server; the agent's gRPC health service, where it has the port of
+		// OVN-Kubernetes; kubelet, agent and the parts of the control plane.
+		ReservedNodePorts: PortRanges{{9, 9}, {22, 22}, {2379, 2381}, {6081, 6081}, {6443, 6443}, {9107, 9107}, {10248, 10259}},
 		Gateway: GatewayConfig{
 			Mode:              ModeShared,
 			Interface:         "br-ex",

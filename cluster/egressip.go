@@ -45,6 +45,14 @@ type EgressIP struct {
 	// Moving are addresses on their way from one living node to another: both translate for a time. Only an agent knows.
 	Moving     []Move
 	Conditions []metav1.Condition
+	// Claimed are addresses that an older Service is served at.
+	Claimed []Claim
+}
+
+// Claim says whose an address is.
+type Claim struct {
+	Address netip.Addr
+	By      Owner
 }
 
 // Assignment says that a node carries an egress address.

@@ -82,7 +82,7 @@ func (p *nodeParser) problem(field, format string, args ...any) {
 }
 
 func parseNode(o *corev1.Node) (*Node, []Problem) {
-	p := nodeParser{node: &Node{Name: o.Name, UID: string(o.UID), Zone: o.Labels[corev1.LabelTopologyZone]}}
+	p := nodeParser{node: &Node{Name: o.Name, UID: string(o.UID), Created: o.CreationTimestamp.UTC(), Zone: o.Labels[corev1.LabelTopologyZone]}}
 	p.lifecycle(o)
 	p.addresses(o)
 	p.podCIDRs(o)

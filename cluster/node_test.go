@@ -42,7 +42,7 @@ func good(n *corev1.Node) {
 	addresses("fc00::3", "172.18.0.3", "172.18.0.4")(n)
 	n.Spec.PodCIDRs = []string{"fd00:10:244:1::/64", "10.244.1.0/24"}
 	n.Annotations[cluster.AnnotationNodeID] = "7"
-	n.Annotations[cluster.AnnotationHostCIDRs] = `["fc00::3/64","172.18.0.3/16","172.20.0.1/32"]`
+	n.Annotations[cluster.AnnotationHostCIDRs] = `["fc00::3/64","172.18.0.3/16","172.20.0.1/16"]`
 	n.Annotations[cluster.AnnotationGateway] = `{"default":{"mode":"shared","bridge-id":"br-ex","uplink":"eth0","mac-address":"02:42:AC:12:00:03",
 		"ip-addresses":["fc00::3/64","172.18.0.3/16"],"next-hops":["fc00::1","172.18.0.1"],"datapath":"netdev","node-port-enable":"true"}}`
 }
@@ -51,7 +51,7 @@ func wantGood() cluster.Node {
 	return cluster.Node{
 		Name: "node-a", ID: 7, Zone: "z1",
 		Addresses:     addrs("172.18.0.3", "fc00::3"),
-		HostAddresses: prefixes("172.18.0.3/16", "172.20.0.1/32", "fc00::3/64"),
+		HostAddresses: prefixes("172.18.0.3/16", "172.20.0.1/16", "fc00::3/64"),
 		PodCIDRs:      prefixes("10.244.1.0/24", "fd00:10:244:1::/64"),
 		Gateway: cluster.Gateway{
 			Mode: "shared", Bridge: "br-ex", Uplink: "eth0", MAC: cluster.MAC{2, 0x42, 0xac, 0x12, 0, 3}, Userspace: true,

@@ -38,7 +38,8 @@ type service struct {
 	served   bool        // it has addresses for us to serve
 	ports    []*Frontend // without Backends
 	problems []Problem
-	slices   []*slice // by name
+	refused  []Problem // by the guard
+	slices   []*slice  // by name
 }
 
 // set takes a slice in place of the one of its name.
@@ -63,10 +64,15 @@ func (v *service) find(owner Owner) (int, bool) {
 
 // frontends puts the slices' endpoints behind the ports. A Frontend that equals one of old is that one, so that a
 // reader can tell by pointer that nothing changed.
-func (v *service) frontends(old []*Frontend) []*Frontend {
+func (v *service) frontends(old []*Frontend, g *guard) []*Frontend {
 	var out []*Frontend
+	v.refused = nil
+	for _, x := range v.slices {
+		x.pass(g)
+	}
 	for _, port := range v.ports {
-		f := new(*port)
+		f, refused := g.admit(new(*port))
+		v.refused = append(v.refused, refused...)
 		v.backends(f)
 		if i := slices.IndexFunc(old, f.equal); i >= 0 {
 			f = old[i]
@@ -111,6 +117,11 @@ func (b *Backend) fitness() int {
 		return 1
 	}
 	return 0
+}
+
+// outer tells whether the Service asks for addresses that are none of its cluster IPs.
+func (v *service) outer() bool {
+	return slices.ContainsFunc(v.ports, func(f *Frontend) bool { return len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0 })
 }
 
 type serviceParser struct {

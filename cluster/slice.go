@@ -18,8 +18,11 @@ type slice struct {
 	family    Family // 0: of host names, which nothing is served at
 	triggered time.Time
 	ports     []slicePort
-	endpoints []Backend // without a port
+	named     []Backend // endpoints, without a port
+	endpoints []Backend // of named those that the guard lets pass
+	guard     *guard    // that did
 	problems  []Problem
+	refused   []Problem // by the guard
 }
 
 type slicePort struct {
@@ -102,7 +105,7 @@ func (x *slice) parseEndpoints(o *discoveryv1.EndpointSlice) {
 			}
 			continue
 		}
-		x.endpoints = append(x.endpoints, backendOf(e, addr))
+		x.named = append(x.named, backendOf(e, addr))
 	}
 	if bad > 1 {
 		message = fmt.Sprintf("%s (and %d more endpoints like it)", message, bad-1)

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 
@@ -29,6 +30,11 @@ type Store struct {
 	services  map[Owner]*service
 	serves    map[Owner]Owner // slice → the Service it is kept with
 	stale     map[Owner]bool  // Services whose Frontends must be made again
+	guard     *guard
+	vetted    *Vetted
+	lies      []Problem           // of nodes
+	strays    map[Owner][]Problem // of Pods
+	settled   []*EgressIP         // as in the last Snapshot
 	last      *Snapshot
 }
 
@@ -47,6 +53,7 @@ func NewStore(config Config) *Store {
 		services:  map[Owner]*service{},
 		serves:    map[Owner]Owner{},
 		stale:     map[Owner]bool{},
+		strays:    map[Owner][]Problem{},
 	}
 }
 
@@ -169,24 +176,134 @@ func (s *Store) note(owner Owner, problems []Problem) {
 // Snapshot gives the facts as they are now: the same Snapshot as the last time if nothing changed that it holds. It
 // shares nothing that a later Set would change.
 func (s *Store) Snapshot() *Snapshot {
+	nodes := s.last == nil || s.nodes.changed()
+	changed := nodes || s.egressIPs.changed() || s.ranges.changed()
+	s.protect(changed)
 	for owner := range s.stale {
 		s.refresh(owner, s.services[owner])
 	}
 	clear(s.stale)
-	if s.last == nil || s.nodes.changed() || s.frontends.changed() || s.pods.changed() || s.problems.changed() ||
-		s.starting.changed() || s.spaces.changed() || s.egressIPs.changed() || s.ranges.changed() {
+	if changed || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() || s.spaces.changed() {
+		s.findStrays(nodes)
 		s.last = &Snapshot{
 			Config:     withServiceCIDRs(s.config, s.ranges.all()),
 			Nodes:      s.nodes.all(),
 			Frontends:  s.frontends.all(),
-			Pods:       s.pods.all(),
+			Pods:       s.atHome(s.pods.all()),
 			Starting:   s.starting.all(),
 			Namespaces: s.spaces.all(),
-			EgressIPs:  s.egressIPs.all(),
-			Problems:   s.problems.all(),
+			EgressIPs:  s.settle(s.egressIPs.all(), s.frontends.all()),
+			Problems:   s.allProblems(),
 		}
 	}
 	return s.last
+}
+
+// findStrays looks at Pods that changed, or at all.
+func (s *Store) findStrays(all bool) {
+	look := func(o Owner) {
+		delete(s.strays, o)
+		for _, p := range s.pods.of[o] {
+			if problems := s.vetted.stray(p, s.nodes.of); len(problems) > 0 {
+				s.strays[o] = problems
+			}
+		}
+	}
+	if !all {
+		for o := range s.pods.stale {
+			look(o)
+		}
+		return
+	}
+	clear(s.strays)
+	for o := range s.pods.of {
+		look(o)
+	}
+}
+
+// atHome leaves out the Pods that have an address of another node.
+func (s *Store) atHome(pods []*Pod) []*Pod {
+	if len(s.strays) == 0 {
+		return pods
+	}
+	return slices.DeleteFunc(slices.Clone(pods), func(p *Pod) bool { return len(s.strays[p.Owner]) > 0 })
+}
+
+func (s *Store) allProblems() []Problem {
+	if len(s.lies)+len(s.strays) == 0 {
+		return s.problems.all()
+	}
+	list := append(slices.Clone(s.problems.all()), s.lies...)
+	for _, problems := range s.strays {
+		list = append(list, problems...)
+	}
+	slices.SortFunc(list, Problem.Compare)
+	return slices.Compact(list)
+}
+
+// protect brings the guard up to date. When it refuses other things than before, Services must be made again: all, or those
+// with addresses that are none of their cluster IPs.
+func (s *Store) protect(changed bool) {
+	api := s.services[kubernetesService]
+	if s.guard != nil && !changed && !s.stale[kubernetesService] {
+		return
+	}
+	config, nodes := withServiceCIDRs(s.config, s.ranges.all()), s.nodes.all()
+	if changed {
+		s.vetted = Vet(nodes, "", &config)
+	}
+	g := newGuard(&config, nodes, s.vetted, s.egressIPs.all())
+	s.lies = s.vetted.problems(nodes, g.egress)
+	if api != nil {
+		g.keepAPI(api.frontends(nil, g))
+	}
+	if s.guard.sameOuter(g) {
+		return
+	}
+	endpoints := s.guard.sameEndpoints(g)
+	s.guard = g
+	for owner, v := range s.services {
+		if !endpoints || v.outer() {
+			s.stale[owner] = true
+		}
+	}
+}
+
+// settle notes the addresses of EgressIPs that Services are served at. Those of younger Services the guard has taken away.
+func (s *Store) settle(egressIPs []*EgressIP, frontends []*Frontend) []*EgressIP {
+	by := map[netip.Addr]Owner{}
+	if len(egressIPs) > 0 {
+		for _, f := range frontends {
+			for _, a := range f.ExternalIPs {
+				by[a] = f.Owner
+			}
+			for _, a := range f.LoadBalancerIPs {
+				by[a] = f.Owner
+			}
+		}
+	}
+	list := egressIPs
+	for i, e := range egressIPs {
+		var claimed []Claim
+		for _, a := range e.Addresses {
+			if o, ok := by[a]; ok {
+				claimed = append(claimed, Claim{a, o})
+			}
+		}
+		if len(claimed) == 0 {
+			continue
+		}
+		if &list[0] == &egressIPs[0] {
+			list = slices.Clone(egressIPs)
+		}
+		with := *e
+		with.Claimed = claimed
+		list[i] = &with
+	}
+	if !slices.EqualFunc(s.settled, list, func(e, f *EgressIP) bool { return e == f || len(f.Claimed) > 0 && reflect.DeepEqual(e, f) }) {
+		s.settled = list
+	}
+	return s.settled
 }
 
 // refresh makes a Service's Frontends again and says what is wrong with it and its slices.
@@ -194,15 +311,15 @@ func (s *Store) refresh(owner Owner, v *service) {
 	if !v.present && len(v.slices) == 0 {
 		delete(s.services, owner)
 	}
-	s.frontends.put(owner, v.frontends(s.frontends.of[owner]))
-	s.note(owner, v.problems)
+	s.frontends.put(owner, v.frontends(s.frontends.of[owner], s.guard))
+	s.note(owner, slices.Concat(v.problems, v.refused))
 	for _, x := range v.slices {
 		switch {
 		case !v.present:
 			orphan := Problem{x.owner, fieldServiceName, fmt.Sprintf("there is no %s", owner)}
 			s.note(x.owner, append(slices.Clip(x.problems), orphan))
 		case v.served:
-			s.note(x.owner, x.problems)
+			s.note(x.owner, slices.Concat(x.problems, x.refused))
 		default: // nobody asks for its endpoints
 			s.note(x.owner, nil)
 		}

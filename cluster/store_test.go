@@ -24,14 +24,14 @@ func names(s *cluster.Snapshot) []string {
 // Snapshot as it was.
 func TestUnchangedStaysTheSame(t *testing.T) {
 	p80 := endpointPort("", tcp, 8080)
-	s := store(node("node-a", good), pod("p", "node-a", "10.244.0.5"), pod("q", "node-a", "10.244.0.6"),
-		service("a", "10.96.0.1"), service("b", "10.96.0.2"), service("c", "10.96.0.3"), slice("b-1", "b", p80, "10.244.0.5"), slice("c-1", "nobody", p80))
+	s := store(node("node-a", good), pod("p", "node-a", "10.244.1.5"), pod("q", "node-a", "10.244.1.6"),
+		service("a", "10.96.0.1"), service("b", "10.96.0.2"), service("c", "10.96.0.3"), slice("b-1", "b", p80, "10.244.1.5"), slice("c-1", "nobody", p80))
 	first := s.Snapshot()
 	before := describe(first)
 
 	s.Set(service("a", "10.96.0.1"))
-	s.Set(slice("b-1", "b", p80, "10.244.0.5"))
-	s.Set(pod("p", "node-a", "10.244.0.5"))
+	s.Set(slice("b-1", "b", p80, "10.244.1.5"))
+	s.Set(pod("p", "node-a", "10.244.1.5"))
 	s.Set(node("node-a", good, func(n *corev1.Node) {
 		n.ResourceVersion = "99"
 		n.Status.Images = []corev1.ContainerImage{{SizeBytes: 1}}
@@ -44,8 +44,8 @@ func TestUnchangedStaysTheSame(t *testing.T) {
 		t.Errorf("nothing changed, and there is another Snapshot")
 	}
 
-	s.Set(slice("b-1", "b", p80, "10.244.0.6"))
-	s.Set(pod("q", "node-a", "10.244.0.7"))
+	s.Set(slice("b-1", "b", p80, "10.244.1.6"))
+	s.Set(pod("q", "node-a", "10.244.1.7"))
 	second := s.Snapshot()
 	if second == first {
 		t.Fatal("something changed, and the Snapshot is the same")

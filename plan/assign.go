@@ -60,9 +60,9 @@ type assigner struct {
 	rules EgressRules
 	byAge []*cluster.EgressIP
 	nodes map[string]*carrier
-	list  []*carrier // by name, those that carry or could
-	hosts map[netip.Addr]string
-	hops  map[netip.Addr]string // default gateways of nodes
+	list  []*carrier            // by name, those that carry or could
+	hosts map[netip.Addr]string // InternalIPs, and whose
+	hops  []netip.Addr          // default gateways, as the administrator names them
 	taken map[netip.Addr]*cluster.EgressIP
 	items map[*cluster.EgressIP][]cluster.Assignment
 }
@@ -85,21 +85,16 @@ type network struct {
 func newAssigner(s *cluster.Snapshot, rules EgressRules) *assigner {
 	a := &assigner{
 		rules: rules, byAge: slices.SortedFunc(slices.Values(s.EgressIPs), (*cluster.EgressIP).Older),
-		nodes: map[string]*carrier{}, hosts: map[netip.Addr]string{}, hops: map[netip.Addr]string{},
+		nodes: map[string]*carrier{}, hosts: map[netip.Addr]string{}, hops: s.Config.Gateway.NextHops,
 		taken: map[netip.Addr]*cluster.EgressIP{}, items: map[*cluster.EgressIP][]cluster.Assignment{},
 	}
+	vetted := cluster.Vet(s.Nodes, "", &s.Config)
 	for _, n := range s.Nodes {
-		for _, p := range n.HostAddresses {
-			a.hosts[p.Addr()] = n.Name
-		}
 		for _, p := range n.Addresses {
 			a.hosts[p] = n.Name
 		}
-		for _, h := range slices.Concat(n.Gateway.NextHops, s.Config.Gateway.NextHops) {
-			a.hops[h] = cmp.Or(a.hops[h], n.Name)
-		}
 		if n.Egress.Assignable {
-			c := &carrier{node: n, networks: networksOf(n, &s.Config), why: unusable(n, rules)}
+			c := &carrier{node: n, networks: networksOf(n, &s.Config), why: unusable(n, rules, vetted)}
 			a.nodes[n.Name] = c
 			a.list = append(a.list, c)
 		}
@@ -108,8 +103,10 @@ func newAssigner(s *cluster.Snapshot, rules EgressRules) *assigner {
 }
 
 // unusable says why a node cannot carry addresses now.
-func unusable(n *cluster.Node, rules EgressRules) string {
+func unusable(n *cluster.Node, rules EgressRules, vetted *cluster.Vetted) string {
 	switch {
+	case len(vetted.Refused[n.Name]) > 0:
+		return "claims what is another node's"
 	case n.ID == 0:
 		return "has no number yet"
 	case !n.Egress.Ready:
@@ -169,7 +166,18 @@ func (c *carrier) silent() bool { return c.why == notReachable }
 // serves tells whether the node can carry the address at all, ready or not.
 func (a *assigner) serves(c *carrier, x netip.Addr) bool {
 	n, ok := fitting(c.networks, x)
-	return ok && x != n.prefix.Addr() && x != broadcast(n.prefix)
+	return ok && x != n.prefix.Addr() && x != broadcast(n.prefix) && c.has(x) == ""
+}
+
+// has says what the node says that the address is to it. It may be wrong: that must not take the address from others.
+func (c *carrier) has(x netip.Addr) string {
+	switch {
+	case c.node.HasAddress(x):
+		return fmt.Sprintf("%s is an address of node %s itself", x, c.node.Name)
+	case slices.Contains(c.node.Gateway.NextHops, x):
+		return fmt.Sprintf("%s is the default gateway of node %s", x, c.node.Name)
+	}
+	return ""
 }
 
 // broadcast is the last address of an IPv4 network that has one.
@@ -196,7 +204,7 @@ func (a *assigner) keep(e *cluster.EgressIP, had []cluster.Assignment, is func(*
 
 // wanted tells whether an EgressIP can have an address at all.
 func (a *assigner) wanted(e *cluster.EgressIP, x netip.Addr) bool {
-	_, never := a.never(x)
+	_, never := a.never(e, x)
 	return !never && slices.Contains(e.Addresses, x)
 }
 
@@ -232,7 +240,7 @@ func (a *assigner) place(e *cluster.EgressIP) {
 	}
 	var wants []want
 	for _, x := range e.Addresses {
-		if _, never := a.never(x); !never && a.taken[x] == nil {
+		if _, never := a.never(e, x); !never && a.taken[x] == nil {
 			wants = append(wants, want{x, a.fit(x, (*carrier).stays)})
 		}
 	}
@@ -283,13 +291,17 @@ func (a *assigner) least(e *cluster.EgressIP, x netip.Addr, nodes []*carrier, sh
 	}
 }
 
-// never says why an address can be nobody's.
-func (a *assigner) never(x netip.Addr) (string, bool) {
-	if n, is := a.hosts[x]; is {
+// never says why an address can be nobody's. One that is carried somewhere does not become a node's because the node says so.
+func (a *assigner) never(e *cluster.EgressIP, x netip.Addr) (string, bool) {
+	if i := slices.IndexFunc(e.Claimed, func(c cluster.Claim) bool { return c.Address == x }); i >= 0 {
+		return fmt.Sprintf("%s is an address of %s, which is older", x, e.Claimed[i].By), true
+	}
+	carried := slices.ContainsFunc(e.Assigned, func(y cluster.Assignment) bool { return y.Address == x })
+	if n, is := a.hosts[x]; is && !carried {
 		return fmt.Sprintf("%s is an address of node %s itself", x, n), true
 	}
-	if n, is := a.hops[x]; is {
-		return fmt.Sprintf("%s is the default gateway of node %s", x, n), true
+	if slices.Contains(a.hops, x) {
+		return fmt.Sprintf("%s is the default gateway ([gateway] next-hop)", x), true
 	}
 	return "", false
 }
@@ -314,7 +326,7 @@ func (a *assigner) outcome(e *cluster.EgressIP) EgressAssignment {
 
 // refusal says why an address has no node, as precisely as it is known.
 func (a *assigner) refusal(e *cluster.EgressIP, x netip.Addr) Refusal {
-	if why, never := a.never(x); never {
+	if why, never := a.never(e, x); never {
 		return Refusal{x, ReasonUnsupported, why}
 	}
 	if other := a.taken[x]; other != nil {
@@ -328,6 +340,8 @@ func (a *assigner) refusal(e *cluster.EgressIP, x netip.Addr) Refusal {
 		n, ok := fitting(c.networks, x)
 		switch {
 		case !ok:
+		case c.has(x) != "":
+			edge = cmp.Or(edge, c.has(x))
 		case x == n.prefix.Addr() || x == broadcast(n.prefix):
 			edge = cmp.Or(edge, fmt.Sprintf("%s is the network's or the broadcast address of %s on node %s", x, n.prefix, c.node.Name))
 		case c.why != "":

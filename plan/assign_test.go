@@ -95,6 +95,21 @@ c: UnsupportedRequest: 172.18.255.255 is the network's or the broadcast address 
 d: NoMatchingNodeFound: 10.9.9.9 fits no network of a node with the label k8s.ovn.org/egress-assignable
 e: 172.18.0.33 node-a
 f: UnsupportedRequest: 172.18.0.33 is carried for EgressIP/e already`},
+		{"an address of an older Service", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+			e := egressIP("a", 0, "172.18.0.33", "172.18.0.44")
+			e.Claimed = []cluster.Claim{{Address: addr("172.18.0.33"), By: cluster.Owner{Kind: "Service", Namespace: "default", Name: "s"}}}
+			s.EgressIPs = []*cluster.EgressIP{e}
+		}, `
+a: 172.18.0.44 node-a; UnsupportedRequest: 172.18.0.33 is an address of Service/default/s, which is older`},
+		{"a node that says that it has them", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+			e := egressIP("a", 0, "172.18.0.33", "172.18.0.44", "172.18.0.55")
+			e.Assigned = []cluster.Assignment{{Address: addr("172.18.0.55"), Node: "node-c"}}
+			s.EgressIPs = []*cluster.EgressIP{e}
+			s.Nodes[0].HostAddresses = append(s.Nodes[0].HostAddresses, prefix("172.18.0.33/16"))
+			s.Nodes[0].Gateway.NextHops = append(s.Nodes[0].Gateway.NextHops, addr("172.18.0.44"))
+			s.Nodes[0].Addresses[0] = addr("172.18.0.55")
+		}, `
+a: 172.18.0.33 node-b; 172.18.0.55 node-c; UnsupportedRequest: 172.18.0.44 is the default gateway of node node-a`},
 		{"who has it keeps it", func(s *cluster.Snapshot, _ *plan.EgressRules) {
 			young := egressIP("y", 5, "172.18.0.33")
 			young.Assigned = []cluster.Assignment{{Address: young.Addresses[0], Node: "node-b"}}

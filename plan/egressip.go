@@ -165,7 +165,7 @@ func (e *Env) carriers(s *Stack, assigned []cluster.Assignment) []netip.Addr {
 			continue
 		}
 		i, found := slices.BinarySearchFunc(e.Nodes, a.Node, func(n *cluster.Node, name string) int { return strings.Compare(n.Name, name) })
-		if !found || e.Nodes[i].ID == 0 {
+		if !found || e.Nodes[i].ID == 0 || e.refuses(e.Nodes[i]) {
 			continue
 		}
 		if hop, err := cluster.Nth(s.Transit.Masked(), e.Nodes[i].ID+nodeOffset); err == nil {
@@ -283,15 +283,19 @@ func (e *Env) toNodes(rows nb.State, s *Stack, marked []netip.Prefix) {
 	)
 }
 
-// nodeAddresses gives all addresses of all nodes, of a family.
+// nodeAddresses gives the addresses of a family that count as nodes', and all of this one's.
 func (e *Env) nodeAddresses(s *Stack) []netip.Prefix {
 	var nodes []netip.Prefix
-	for _, n := range e.Nodes {
-		for _, p := range n.HostAddresses {
-			if a := p.Addr(); cluster.FamilyOf(a) == s.Family && a.IsGlobalUnicast() {
-				nodes = append(nodes, single(a))
-			}
+	add := func(a netip.Addr) {
+		if cluster.FamilyOf(a) == s.Family && a.IsGlobalUnicast() {
+			nodes = append(nodes, single(a))
 		}
+	}
+	for a := range e.Vetted.Hosts {
+		add(a)
+	}
+	for _, p := range e.Node.HostAddresses {
+		add(p.Addr())
 	}
 	return sortedPrefixes(nodes)
 }

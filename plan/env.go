@@ -16,6 +16,7 @@ type Env struct {
 	Mode   string          // of the node's gateway, such as cluster.ModeShared
 	Stacks []Stack         // the IP versions that the node has, IPv4 first; never empty
 	Nodes  []*cluster.Node // all nodes, this one included
+	Vetted *cluster.Vetted // what is believed of them
 
 	Pods      []*cluster.Pod      // of this node
 	Frontends []*cluster.Frontend // of all Services that are served
@@ -108,6 +109,9 @@ func newEnv(s *cluster.Snapshot, name string) (Env, []Problem, bool) {
 	}
 	return e, c.problems, len(e.Stacks) > 0
 }
+
+// refuses tells whether a node claims what is another's. The Snapshot has the problem.
+func (e *Env) refuses(n *cluster.Node) bool { return len(e.Vetted.Refused[n.Name]) > 0 }
 
 // node checks what does not depend on the IP version.
 func (c *checker) node(e *Env) {

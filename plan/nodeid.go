@@ -1,12 +1,17 @@
 package plan
 
-import "hairpin/cluster"
+import (
+	"slices"
 
-// NodeIDs gives every node its small number: nodes keep the one they have, of two with the same number the first by
-// name, and the others get the lowest that is free, starting at 1.
+	"hairpin/cluster"
+)
+
+// NodeIDs gives every node its small number: nodes keep the one they have, of two with the same number the older, and
+// the others get the lowest that is free, starting at 1.
 func NodeIDs(nodes []*cluster.Node) map[string]int {
 	ids := make(map[string]int, len(nodes))
 	taken := make(map[int]bool, len(nodes))
+	nodes = slices.SortedFunc(slices.Values(nodes), (*cluster.Node).Older)
 	for _, n := range nodes {
 		if n.ID > 0 && !taken[n.ID] {
 			ids[n.Name] = n.ID

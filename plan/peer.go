@@ -24,7 +24,6 @@ func (z *zone) transit(to *datapath.State) []Problem {
 	}, claims.TransitSwitch, transitToRouter(name), map[string]string{"requested-tnl-key": strconv.Itoa(z.Node.ID)})
 
 	var problems []Problem
-	t := newTaken(z.Node)
 	if z.Node.Gateway.Userspace {
 		to.Bridge.TunnelNeighbors = map[netip.Addr]cluster.MAC{}
 	}
@@ -33,34 +32,13 @@ func (z *zone) transit(to *datapath.State) []Problem {
 			continue
 		}
 		c := checker{owner: nodeOwner(n.Name)}
-		if p, ok := c.peer(&z.Env, n, t); ok {
+		if p, ok := c.peer(&z.Env, n); ok {
 			z.peer(p)
 			c.tunnel(&z.Env, n, to)
 		}
 		problems = append(problems, c.problems...)
 	}
 	return problems
-}
-
-// taken is what nodes have that no two nodes may have. The planned node comes first, then by name.
-type taken struct {
-	ids     map[int]string
-	subnets map[netip.Prefix]string
-	ends    map[netip.Addr]string
-}
-
-func newTaken(self *cluster.Node) *taken {
-	t := &taken{map[int]string{}, map[netip.Prefix]string{}, map[netip.Addr]string{}}
-	t.take(self)
-	return t
-}
-
-func (t *taken) take(n *cluster.Node) {
-	t.ids[n.ID] = n.Name
-	t.ends[n.Addresses[0]] = n.Name
-	for _, p := range n.PodCIDRs {
-		t.subnets[p] = n.Name
-	}
 }
 
 // peer is another node, seen from the planned one.
@@ -71,29 +49,18 @@ type peer struct {
 
 // peer checks another node and gives its addresses. A node that is not ready to be reached is left out; the others
 // are not affected.
-func (c *checker) peer(e *Env, n *cluster.Node, t *taken) (peer, bool) {
+func (c *checker) peer(e *Env, n *cluster.Node) (peer, bool) {
 	p := peer{node: n}
-	switch {
-	case n.ID == 0:
+	if n.ID == 0 {
 		c.problem(fieldID, "the node has no number yet")
-	case t.ids[n.ID] != "":
-		c.problem(fieldID, "node %s has the number %d, too", t.ids[n.ID], n.ID)
 	}
-	switch {
-	case len(n.Addresses) == 0:
+	if len(n.Addresses) == 0 {
 		c.problem(fieldAddresses, "the node has no InternalIP")
-	case t.ends[n.Addresses[0]] != "":
-		c.problem(fieldAddresses, "node %s has the address %s, too", t.ends[n.Addresses[0]], n.Addresses[0])
 	}
 	if len(n.PodCIDRs) == 0 {
 		c.problem(fieldPodCIDRs, "the node has no range of pod addresses")
 	}
-	for _, s := range n.PodCIDRs {
-		if t.subnets[s] != "" {
-			c.problem(fieldPodCIDRs, "node %s has the range %s, too", t.subnets[s], s)
-		}
-	}
-	if len(c.problems) > 0 {
+	if len(c.problems) > 0 || e.refuses(n) {
 		return p, false
 	}
 	for i := range e.Stacks {
@@ -105,7 +72,6 @@ func (c *checker) peer(e *Env, n *cluster.Node, t *taken) (peer, bool) {
 	if len(c.problems) > 0 {
 		return p, false
 	}
-	t.take(n)
 	return p, true
 }
 

@@ -55,6 +55,7 @@ func planAll(s *cluster.Snapshot, env Env, problems []Problem) *planned {
 	env.Frontends, refused = accept(s.Frontends, s.Nodes)
 	env.Pods, twice = podsOn(env.Node.Name, s.Pods)
 	env.Guarded = guardedBy(env.Frontends)
+	env.Vetted = cluster.Vet(s.Nodes, env.Node.Name, &s.Config)
 	n.env = env
 	n.fixed = append(append(n.fixed, refused...), twice...)
 
@@ -101,6 +102,7 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 	if !n.clean || !sameNodes(n.snapshot, s, env.Node.Name) || n.env.Node.Name != env.Node.Name {
 		return false
 	}
+	env.Vetted = n.env.Vetted
 	frontends := compareLists(n.env.Frontends, s.Frontends, (*cluster.Frontend).Compare)
 	for _, c := range frontends.changed {
 		if !sameClaims(c[0], c[1]) {

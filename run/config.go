@@ -91,7 +91,7 @@ func DefaultConfig() Config {
 
 // Options lists all options. Sections and keys are those of OVN-Kubernetes where it has the option.
 func Options() []Option {
-	return slices.Concat(defaultOptions(), conntrackOptions(), endpointOptions(), kubernetesOptions(), gatewayOptions(), egressOptions())
+	return slices.Concat(defaultOptions(), limitOptions(), conntrackOptions(), endpointOptions(), kubernetesOptions(), gatewayOptions(), egressOptions())
 }
 
 func defaultOptions() []Option {

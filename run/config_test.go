@@ -36,8 +36,13 @@ func values() map[string]struct {
 	addresses := v{[]string{"127.0.0.1:1", "0.0.0.0:9999,[::]:9999", "[fe80::1%eth0]:65535"}, map[string]string{"10256": "is not an address with a port",
 		"127.0.0.1": "is not an address with a port", ":10256": "is not an address with a port", "0.0.0.0:0": "is not an address with a port", "[::ffff:127.0.0.1]:1": "is not an address with a port"}}
 	return map[string]v{
-		"default mtu":        {[]string{"576", "65535", "8900"}, map[string]string{"575": notNumber, "65536": notNumber, "": notNumber, "1400 # bytes": notNumber}},
-		"default encap-port": {[]string{"1", "65535"}, map[string]string{"0": "is not a port number", "65536": "is not a port number", "-1": "is not a port number"}},
+		"default mtu": {[]string{"576", "65535", "8900"}, map[string]string{"575": notNumber, "65536": notNumber, "": notNumber, "1400 # bytes": notNumber}},
+		"default reserved-node-ports": {[]string{"", "22", "22,2379-2381,65535"}, map[string]string{
+			"0": `"0" is neither a port`, "22-": `"22-" is neither a port`, "30-22": `"30-22" is neither a port`, "ssh": `"ssh" is neither a port`, "65536": "is neither a port",
+		}},
+		"default external-ip-ranges":   {[]string{"none", "203.0.113.0/24", "203.0.113.0/24,2001:db8::/32"}, map[string]string{"203.0.113.1/24": "is not a subnet", "all": "is not a subnet"}},
+		"default load-balancer-ranges": {[]string{"none", "203.0.113.0/24", "203.0.113.0/24,2001:db8::/32"}, map[string]string{"203.0.113.1/24": "is not a subnet", "all": "is not a subnet"}},
+		"default encap-port":           {[]string{"1", "65535"}, map[string]string{"0": "is not a port number", "65536": "is not a port number", "-1": "is not a port number"}},
 		"default cluster-subnets": {
 			[]string{"10.0.0.0/8/24", "fd00::/48/64", "10.128.0.0/14/23,fd01::/48/64,10.0.0.0/14/24"},
 			map[string]string{

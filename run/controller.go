@@ -41,6 +41,7 @@ func Controller(ctx context.Context, c Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	c = c.withAPIServer(client)
 	host, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("name this controller: %w", err)

@@ -96,6 +96,7 @@ func Node(ctx context.Context, c Config, log *slog.Logger) error {
 		if client, err = heardClient(c.Process.Kubeconfig, api); err != nil {
 			return err
 		}
+		c = c.withAPIServer(client)
 	}
 	release, err := standBy(ctx, c, log)
 	if err != nil {

@@ -1,0 +1,207 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// Vetted says what is believed of what nodes say of themselves. Whoever has the credentials of one kubelet can write
+// anything into its Node: that must only hurt that node.
+type Vetted struct {
+	// Refused has the problems of nodes that claim what is another's, or what no node can have. Nothing is sent to them.
+	Refused map[string][]Problem
+	// Hosts are the addresses that count as a node's for the others, with the node's name.
+	Hosts map[netip.Addr]string
+	// Doubted are the problems of nodes with addresses that do not count for the others.
+	Doubted []Problem
+	ranges  map[netip.Prefix]string // of pods, with the node's name
+}
+
+// Older orders nodes by which keeps what both claim: the older, of the same second that with the lower UID.
+func (n *Node) Older(m *Node) int {
+	return cmp.Or(n.Created.Compare(m.Created), cmp.Compare(n.UID, m.UID), cmp.Compare(n.Name, m.Name))
+}
+
+// Vet looks at nodes side by side. The node named first, where there is one, keeps whatever it claims: it is the reader
+// itself, which knows better. Of the others the older keeps it.
+func Vet(nodes []*Node, first string, config *Config) *Vetted {
+	v := &Vetted{Refused: map[string][]Problem{}, Hosts: make(map[netip.Addr]string, 2*len(nodes))}
+	byAge := slices.SortedFunc(slices.Values(nodes), func(a, b *Node) int {
+		if c := cmp.Compare(boolInt(b.Name == first), boolInt(a.Name == first)); c != 0 {
+			return c
+		}
+		return a.Older(b)
+	})
+	t := taken{ids: map[int]string{}, ends: map[netip.Addr]string{}, ranges: map[netip.Prefix]string{}}
+	for _, n := range byAge {
+		p := nodeParser{node: n}
+		t.take(&p, config)
+		if len(p.problems) > 0 && n.Name != first {
+			v.Refused[n.Name] = p.problems
+		}
+	}
+	v.ranges = t.ranges
+	v.hosts(byAge)
+	return v
+}
+
+// problems are those of all nodes, and of those that say that an address of an EgressIP is theirs: nobody else minds.
+func (v *Vetted) problems(nodes []*Node, egress map[netip.Addr]*EgressIP) []Problem {
+	list := slices.Clone(v.Doubted)
+	for _, refused := range v.Refused {
+		list = append(list, refused...)
+	}
+	for _, n := range nodes {
+		tell := func(a netip.Addr, annotation string) {
+			if e := egress[a]; e != nil {
+				list = append(list, Problem{nodeOwner(n.Name), "metadata.annotations[" + annotation + "]", fmt.Sprintf("%s is an address of %s", a, e.Owner)})
+			}
+		}
+		for _, p := range n.HostAddresses {
+			tell(p.Addr(), AnnotationHostCIDRs)
+		}
+		for _, a := range n.Gateway.NextHops {
+			tell(a, AnnotationGateway)
+		}
+	}
+	return list
+}
+
+// stray says which of a pod's addresses is not of its node's range; it is not believed that a pod has another node's.
+func (v *Vetted) stray(p *Pod, nodes map[Owner][]*Node) []Problem {
+	var problems []Problem
+	for i, ip := range p.IPs {
+		for _, n := range nodes[nodeOwner(p.Node)] {
+			c := n.PodCIDR(FamilyOf(ip))
+			if c.IsValid() && !(c.Contains(ip) && v.ranges[c] == n.Name) {
+				problems = append(problems, Problem{p.Owner, fmt.Sprintf("status.podIPs[%d].ip", i), fmt.Sprintf("%s is not in the range of pods of node %s", ip, n.Name)})
+			}
+		}
+	}
+	return problems
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// taken is what nodes have that no two nodes may have.
+type taken struct {
+	ids     map[int]string
+	ends    map[netip.Addr]string
+	ranges  map[netip.Prefix]string
+	lengths []int // of ranges, each once
+}
+
+// take tells what a node claims that others have. What is free is its own from then on, whether the rest is good or bad.
+func (t *taken) take(p *nodeParser, config *Config) {
+	n := p.node
+	if other := t.ids[n.ID]; n.ID != 0 && other != "" {
+		p.problem("metadata.annotations["+AnnotationNodeID+"]", "%d is the number of node %s", n.ID, other)
+	} else if n.ID != 0 {
+		t.ids[n.ID] = n.Name
+	}
+	for _, a := range n.Addresses {
+		if other := t.ends[a]; other != "" {
+			p.problem("status.addresses", "%s is an address of node %s", a, other)
+		} else {
+			t.ends[a] = n.Name
+		}
+	}
+	for _, c := range n.PodCIDRs {
+		switch other, overlap := t.overlap(c); {
+		case other != "":
+			p.problem("spec.podCIDRs", "%s overlaps %s of node %s", c, overlap, other)
+		case !config.pods(c):
+			p.problem("spec.podCIDRs", "%s is not within [default] cluster-subnets", c)
+		default:
+			t.ranges[c] = n.Name
+			if !slices.Contains(t.lengths, c.Bits()) {
+				t.lengths = append(t.lengths, c.Bits())
+			}
+		}
+	}
+}
+
+// overlap finds a range that has addresses of c, and whose it is.
+func (t *taken) overlap(c netip.Prefix) (string, netip.Prefix) {
+	for _, bits := range t.lengths {
+		if bits > c.Addr().BitLen() {
+			continue // of IPv6
+		}
+		if bits <= c.Bits() {
+			wider := netip.PrefixFrom(c.Addr(), bits).Masked()
+			if n := t.ranges[wider]; n != "" {
+				return n, wider
+			}
+			continue
+		}
+		for r, n := range t.ranges {
+			if r.Bits() == bits && c.Contains(r.Addr()) {
+				return n, r
+			}
+		}
+	}
+	return "", netip.Prefix{}
+}
+
+// pods tells whether a range is one of pods.
+func (c *Config) pods(p netip.Prefix) bool {
+	return slices.ContainsFunc(c.ClusterSubnets, func(s ClusterSubnet) bool {
+		return s.CIDR.Bits() <= p.Bits() && s.CIDR.Contains(p.Addr())
+	})
+}
+
+// hosts are the InternalIPs of nodes, and of their other addresses those in a network that two nodes at least have: with
+// a network that nobody else knows, a node could take any address of the world for its own.
+func (v *Vetted) hosts(byAge []*Node) {
+	const shared = "*"
+	networks := map[netip.Prefix]string{}
+	for _, n := range byAge {
+		for _, p := range n.HostAddresses {
+			if m := p.Masked(); !p.IsSingleIP() && cmp.Or(networks[m], n.Name) != n.Name {
+				networks[m] = shared
+			} else if !p.IsSingleIP() {
+				networks[m] = n.Name
+			}
+		}
+	}
+	var lengths []int
+	for m, n := range networks {
+		if n == shared && !slices.Contains(lengths, m.Bits()) {
+			lengths = append(lengths, m.Bits())
+		}
+	}
+	for _, n := range byAge {
+		for _, a := range n.Addresses {
+			v.Hosts[a] = cmp.Or(v.Hosts[a], n.Name)
+		}
+	}
+	for _, n := range byAge {
+		for _, p := range n.HostAddresses {
+			a := p.Addr()
+			known := slices.ContainsFunc(lengths, func(bits int) bool {
+				m, err := a.Prefix(bits)
+				return err == nil && networks[m] == shared
+			})
+			switch {
+			case known:
+				v.Hosts[a] = cmp.Or(v.Hosts[a], n.Name)
+			case v.Hosts[a] == n.Name || !p.IsSingleIP() || n.within(a):
+			default:
+				v.Doubted = append(v.Doubted, Problem{nodeOwner(n.Name), "metadata.annotations[" + AnnotationHostCIDRs + "]",
+					fmt.Sprintf("%s is in no network of the node: for others it is not an address of a node", p)})
+			}
+		}
+	}
+}
+
+// within tells whether an address is in a network that the node says it has.
+func (n *Node) within(a netip.Addr) bool {
+	return slices.ContainsFunc(n.HostAddresses, func(p netip.Prefix) bool { return !p.IsSingleIP() && p.Contains(a) })
+}

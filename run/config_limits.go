@@ -1,0 +1,90 @@
+package run
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/client-go/kubernetes"
+
+	"hairpin/cluster"
+)
+
+// limitOptions say which addresses Services may ask for.
+func limitOptions() []Option {
+	return []Option{
+		{"default", "reserved-node-ports", "ports that no Service is served at on an address of a node (externalIPs, load balancer addresses, NodePorts), of any protocol: numbers and ranges; empty = none",
+			func(c *Config, v string) error { return setPorts(&c.Cluster.ReservedNodePorts, v) },
+			func(c *Config) string { return getPorts(c.Cluster.ReservedNodePorts) }},
+		limit("external-ip-ranges", "ranges that spec.externalIPs of Services may be in; empty = any address outside the cluster; none = nowhere",
+			func(c *Config) *cluster.Limit { return &c.Cluster.ExternalIPs }),
+		limit("load-balancer-ranges", "ranges that load balancer addresses of Services may be in; empty = any address outside the cluster; none = nowhere",
+			func(c *Config) *cluster.Limit { return &c.Cluster.LoadBalancerIPs }),
+	}
+}
+
+// nowhere is the limit that nothing is within.
+const nowhere = "none"
+
+func limit(key, usage string, field func(*Config) *cluster.Limit) Option {
+	return Option{"default", key, usage,
+		func(c *Config, v string) error {
+			l := cluster.Limit{Set: v != ""}
+			if l.Set && v != nowhere {
+				if err := setPrefixes(&l.Ranges, v); err != nil {
+					return err
+				}
+			}
+			*field(c) = l
+			return nil
+		},
+		func(c *Config) string {
+			if l := field(c); l.Set && len(l.Ranges) == 0 {
+				return nowhere
+			}
+			return join(field(c).Ranges)
+		}}
+}
+
+// setPorts reads numbers and ranges such as "22,2379-2381".
+func setPorts(dst *cluster.PortRanges, v string) error {
+	var list cluster.PortRanges
+	for _, word := range strings.FieldsFunc(v, func(r rune) bool { return r == ',' || r == ' ' }) {
+		first, last, isRange := strings.Cut(word, "-")
+		if !isRange {
+			last = first
+		}
+		a, err := strconv.ParseUint(first, 10, 16)
+		b, err2 := strconv.ParseUint(last, 10, 16)
+		if err != nil || err2 != nil || a == 0 || b < a {
+			return fmt.Errorf("%q is neither a port (1 to 65535) nor a range such as 2379-2381", word)
+		}
+		list = append(list, cluster.PortRange{First: uint16(a), Last: uint16(b)})
+	}
+	slices.SortFunc(list, func(a, b cluster.PortRange) int { return int(a.First) - int(b.First) })
+	*dst = list
+	return nil
+}
+
+func getPorts(list cluster.PortRanges) string {
+	var words []string
+	for _, r := range list {
+		word := strconv.Itoa(int(r.First))
+		if r.Last != r.First {
+			word += "-" + strconv.Itoa(int(r.Last))
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, ",")
+}
+
+// withAPIServer notes where this process reaches the API, so that no Service takes that address. Who is told a name has the
+// endpoints of the Service default/kubernetes besides.
+func (c Config) withAPIServer(client kubernetes.Interface) Config {
+	if a, err := netip.ParseAddrPort(client.CoreV1().RESTClient().Get().URL().Host); err == nil {
+		c.Cluster.APIServers = []netip.AddrPort{a}
+	}
+	return c
+}
