@@ -157,24 +157,21 @@ func (c *Config) pods(p netip.Prefix) bool {
 	})
 }
 
-// hosts are the InternalIPs of nodes, and of their other addresses those in a network that two nodes at least have: with
-// a network that nobody else knows, a node could take any address of the world for its own.
+// hosts are the InternalIPs of nodes, and of their other addresses the private ones (RFC 1918, RFC 4193), those in the
+// network of an InternalIP, and those in a network that another node has as well. Else a node could take any address of the
+// world for its own.
 func (v *Vetted) hosts(byAge []*Node) {
 	const shared = "*"
-	networks := map[netip.Prefix]string{}
+	networks := map[netip.Prefix]string{} // and whose, or shared
 	for _, n := range byAge {
 		for _, p := range n.HostAddresses {
-			if m := p.Masked(); !p.IsSingleIP() && cmp.Or(networks[m], n.Name) != n.Name {
-				networks[m] = shared
-			} else if !p.IsSingleIP() {
+			switch m := p.Masked(); {
+			case p.IsSingleIP() || networks[m] == n.Name:
+			case networks[m] == "":
 				networks[m] = n.Name
+			default:
+				networks[m] = shared
 			}
-		}
-	}
-	var lengths []int
-	for m, n := range networks {
-		if n == shared && !slices.Contains(lengths, m.Bits()) {
-			lengths = append(lengths, m.Bits())
 		}
 	}
 	for _, n := range byAge {
@@ -185,23 +182,24 @@ func (v *Vetted) hosts(byAge []*Node) {
 	for _, n := range byAge {
 		for _, p := range n.HostAddresses {
 			a := p.Addr()
-			known := slices.ContainsFunc(lengths, func(bits int) bool {
-				m, err := a.Prefix(bits)
-				return err == nil && networks[m] == shared
-			})
-			switch {
+			switch known := a.IsPrivate() || slices.ContainsFunc(n.HostAddresses, func(q netip.Prefix) bool {
+				return q.Contains(a) && (networks[q.Masked()] == shared || n.lives(q))
+			}); {
 			case known:
 				v.Hosts[a] = cmp.Or(v.Hosts[a], n.Name)
-			case v.Hosts[a] == n.Name || !p.IsSingleIP() || n.within(a):
-			default:
+			case v.Hosts[a] != n.Name:
 				v.Doubted = append(v.Doubted, Problem{nodeOwner(n.Name), "metadata.annotations[" + AnnotationHostCIDRs + "]",
-					fmt.Sprintf("%s is in no network of the node: for others it is not an address of a node", p)})
+					fmt.Sprintf("%s is neither private nor in a network of other nodes: they do not take it for a node's", p)})
 			}
 		}
 	}
 }
 
-// within tells whether an address is in a network that the node says it has.
-func (n *Node) within(a netip.Addr) bool {
-	return slices.ContainsFunc(n.HostAddresses, func(p netip.Prefix) bool { return !p.IsSingleIP() && p.Contains(a) })
+// lives tells whether an InternalIP of the node is in a network, which is not wider than a site's is.
+func (n *Node) lives(network netip.Prefix) bool {
+	const site4, site6 = 16, 48
+	if a := network.Addr(); a.Is4() && network.Bits() < site4 || a.Is6() && network.Bits() < site6 {
+		return false
+	}
+	return slices.ContainsFunc(n.Addresses, network.Contains)
 }
