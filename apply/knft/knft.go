@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -200,6 +201,9 @@ func (t *Target) nft(ctx context.Context, input string, args ...string) (string,
 	what := "nft " + strings.Join(args, " ")
 	if strings.Contains(said.String(), "No such file or directory") {
 		err = errors.Join(err, unix.ENOENT)
+	}
+	if crash := new(exec.ExitError); errors.As(err, &crash) && crash.Sys().(syscall.WaitStatus).Signal() == unix.SIGSEGV {
+		err = fmt.Errorf("%w: an nft before 1.1.2 cannot read sets that a newer one wrote, also into others' tables: use the newer one here", err)
 	}
 	if said.Len() > 0 {
 		return "", fmt.Errorf("%s: %w: %s", what, err, firstLines(said.String()))

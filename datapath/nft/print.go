@@ -235,20 +235,26 @@ func statementText(t *Table, s Statement) string {
 	panic(fmt.Sprintf("nft: no words for a statement of type %T", s))
 }
 
-// mapType names types, not "typeof" expressions: with those, nft 1.1.3 refuses rules that name a map which is already
-// in the kernel ("conflicting protocols specified: ip vs. th").
+// A type that is one word alone, of a set's key or a map's values, is given as a "typeof" expression: what nft 1.1.2 and later write beside
+// "type ipv4_addr" makes every command of an nft before 1.1.2 crash, also of one that only lists tables (be737a1986 of nftables mends that).
+// Others name types: with "typeof", nft 1.1.3 refuses rules that name a map which is already in the kernel ("conflicting protocols
+// specified: ip vs. th").
 func mapType(m *Map) string {
 	if m.plain() {
-		return fmt.Sprintf("type %s : %s", typeText(m.Key), typeWord(m.value()))
+		return fmt.Sprintf("typeof %s : %s", keyText(m.Key), m.value())
 	}
 	return fmt.Sprintf("type %s : %s . %s", typeText(m.Key), typeWord(m.value()), typeWord(KeyPort))
 }
 
 func setType(s *Set) string {
-	if s.ranges() {
-		return "type " + typeText(s.Key) + "; flags interval"
+	text := "type " + typeText(s.Key)
+	if len(s.Key) == 1 {
+		text = "typeof " + keyText(s.Key)
 	}
-	return "type " + typeText(s.Key)
+	if s.ranges() {
+		text += "; flags interval"
+	}
+	return text
 }
 
 // ranges tells whether elements are ranges of addresses.
