@@ -278,6 +278,8 @@ type Frontend struct {
 	ClusterIP netip.Addr
 	Port      uint16
 	NodePort  uint16 // 0 = none
+	// NoNodePort are addresses of nodes at which that port is another Service's. Only plan knows them.
+	NoNodePort []netip.Addr
 	// ExternalIPs and LoadBalancerIPs are further addresses on which Port is served.
 	ExternalIPs     []netip.Addr
 	LoadBalancerIPs []netip.Addr

@@ -8,131 +8,163 @@ import (
 	"hairpin/cluster"
 )
 
-// registry is what Frontends have taken, and by whom.
-type registry struct {
-	ips      map[netip.Addr]cluster.Owner
-	ports    map[takenPort]cluster.Owner
-	names    map[portName]bool
-	standIns map[takenPort]cluster.Owner
-	hosts    map[netip.Addr]string // addresses of nodes, which have NodePorts
+// judge decides what of a Service is served, and says why the rest is not: what two Services cannot both have (a cluster IP, a
+// NodePort, an external address and port), and what one Service cannot have twice (a port, a port's name). The older one keeps
+// it, but nobody loses a cluster IP to somebody's external one, nor a load balancer's address to spec.externalIPs. What is
+// refused takes nothing along: the Service is served without it.
+func (r *registry) judge(c *claimant) ([]*cluster.Frontend, []Problem) {
+	j := judgement{registry: r, claimant: c}
+	names := repeats(c.given, func(f *cluster.Frontend) word { return word{f.PortName, f.Family, f.Protocol} })
+	numbers := repeats(c.given, func(f *cluster.Frontend) number { return number{f.ClusterIP, f.Protocol, f.Port} })
+	nodePorts := repeats(c.given, func(f *cluster.Frontend) claim { return nodePortOf(f) })
+	var list []*cluster.Frontend // once it differs
+	for i, f := range c.given {
+		g := f
+		switch first := r.first[claim{kind: claimClusterIP, addr: f.ClusterIP}]; {
+		case numbers.has(i):
+			j.refuse(f, "spec.ports", "%s port %d belongs to %s already", f.Protocol, f.Port, f.Owner)
+			g = nil
+		case names.has(i):
+			j.refuse(f, "spec.ports", "two %s ports are named %q", f.Protocol, f.PortName)
+			g = nil
+		case first.by != c:
+			j.refuse(f, "spec.clusterIPs", "%s belongs to %s already", f.ClusterIP, first.by.owner)
+			g = nil
+		default:
+			g = j.outside(j.nodePort(f, nodePorts.has(i)))
+		}
+		if g != f && list == nil {
+			list = slices.Clone(c.given[:i])
+		}
+		if g != nil && list != nil {
+			list = append(list, g)
+		}
+	}
+	if len(j.problems) == 0 {
+		return c.given, nil
+	}
+	return list, j.problems
+}
+
+// What a Service can have once.
+type (
+	word struct {
+		name     string
+		family   cluster.Family
+		protocol cluster.Protocol
+	}
+	number struct {
+		addr     netip.Addr
+		protocol cluster.Protocol
+		port     uint16
+	}
+)
+
+// marks tells of which elements of a list something holds; nil: of none.
+type marks []bool
+
+func (m marks) has(i int) bool { return m != nil && m[i] }
+
+// repeats tells which Frontends have a key that an earlier one has.
+func repeats[K comparable](list []*cluster.Frontend, key func(*cluster.Frontend) K) marks {
+	if len(list) < 2 || len(list) == 2 && key(list[0]) != key(list[1]) { // one port, in both families, needs no map
+		return nil
+	}
+	m, seen := make(marks, len(list)), make(map[K]bool, len(list))
+	for i, f := range list {
+		k := key(f)
+		m[i], seen[k] = seen[k], true
+	}
+	return m
+}
+
+// judgement is one decision about one Service.
+type judgement struct {
+	*registry
+	*claimant
 	problems []Problem
 }
 
-// takenPort is a port of a cluster IP, or a NodePort when it has no address.
-type takenPort struct {
-	addr     netip.Addr
-	family   cluster.Family
-	protocol cluster.Protocol
-	port     uint16
+func (j *judgement) refuse(f *cluster.Frontend, field, format string, args ...any) {
+	j.problems = append(j.problems, Problem{Owner: f.Owner, Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
-// portName is what Frontend.Key is made of.
-type portName struct {
-	owner    cluster.Owner
-	port     string
-	family   cluster.Family
-	protocol cluster.Protocol
+func nodePortOf(f *cluster.Frontend) claim {
+	return claim{kind: claimNodePort, family: f.Family, protocol: f.Protocol, port: f.NodePort}
 }
 
-// accept refuses what two Services cannot both have: a cluster IP, a port on it, a NodePort; and what one Service cannot
-// have twice: a port's name. The first in the order of the Snapshot keeps it. A Service whose NodePort is taken is
-// served without it.
-//
-// The answer depends only on the nodes and on what sameClaims compares. When nothing is refused it is the list itself.
-func accept(all []*cluster.Frontend, nodes []*cluster.Node) ([]*cluster.Frontend, []Problem) {
-	r := registry{
-		ips:   make(map[netip.Addr]cluster.Owner, len(all)),
-		ports: make(map[takenPort]cluster.Owner, len(all)),
-		names: make(map[portName]bool, len(all)), standIns: map[takenPort]cluster.Owner{},
-		hosts: map[netip.Addr]string{},
+// nodePort takes the NodePort away where it is another one's, and from addresses of nodes where it is.
+func (j *judgement) nodePort(f *cluster.Frontend, again bool) *cluster.Frontend {
+	if f.NodePort == 0 {
+		return f
 	}
-	for _, n := range nodes {
-		for _, a := range n.HostAddresses {
-			r.hosts[a.Addr()] = n.Name
-		}
+	if first := j.first[nodePortOf(f)].by; first != j.claimant || again {
+		j.refuse(f, "spec.ports", "%s node port %d belongs to %s already", f.Protocol, f.NodePort, first.owner)
+		c := *f
+		c.NodePort = 0
+		return &c
 	}
-	list := make([]*cluster.Frontend, 0, len(all))
-	for _, f := range all {
-		if !r.take(f) {
-			continue
-		}
-		if p := (takenPort{family: f.Family, protocol: f.Protocol, port: f.NodePort}); f.NodePort != 0 {
-			if first, ok := r.ports[p]; ok {
-				r.refuse(f, "spec.ports", "%s node port %d belongs to %s already", f.Protocol, f.NodePort, first)
-				without := *f
-				without.NodePort = 0
-				f = &without
-			} else {
-				r.ports[p] = f.Owner
+	out := f
+	for _, x := range j.all(claim{kind: claimOutside, family: f.Family, protocol: f.Protocol, port: f.NodePort}) {
+		for _, a := range addressesAt(x.by, f.Protocol, f.NodePort) {
+			if x.by == j.claimant || j.hosts[a] == "" || j.external(a, f.Protocol, f.NodePort) != x.by || x.by.given[0].CompareAge(f) > 0 {
+				continue
 			}
+			j.refuse(f, "spec.ports", "%s node port %d of %s belongs to %s already", f.Protocol, f.NodePort, a, x.by.owner)
+			c := *out
+			c.NoNodePort = append(slices.Clone(c.NoNodePort), a)
+			out = &c
 		}
-		list = append(list, f)
 	}
-	// Afterwards: nobody loses a cluster IP to somebody's external one.
-	for i, f := range list {
-		list[i] = r.further(f)
-	}
-	if len(r.problems) == 0 {
-		return all, nil
-	}
-	return list, r.problems
+	return out
 }
 
-// take takes a Frontend's cluster IP, port and name.
-func (r *registry) take(f *cluster.Frontend) bool {
-	if first, ok := r.ips[f.ClusterIP]; ok && first != f.Owner {
-		r.refuse(f, "spec.clusterIPs", "%s belongs to %s already", f.ClusterIP, first)
-		return false
+// addressesAt gives the addresses at which clients outside find a port of a Service.
+func addressesAt(c *claimant, p cluster.Protocol, port uint16) []netip.Addr {
+	var list []netip.Addr
+	for _, f := range c.given {
+		if f.Protocol == p && f.Port == port {
+			list = slices.Concat(list, f.ExternalIPs, f.LoadBalancerIPs)
+		}
 	}
-	p := takenPort{f.ClusterIP, f.Family, f.Protocol, f.Port}
-	if first, ok := r.ports[p]; ok {
-		r.refuse(f, "spec.ports", "%s port %d belongs to %s already", f.Protocol, f.Port, first)
-		return false
-	}
-	n := portName{f.Owner, f.PortName, f.Family, f.Protocol}
-	if r.names[n] {
-		r.refuse(f, "spec.ports", "two %s ports are named %q", f.Protocol, f.PortName)
-		return false
-	}
-	r.ips[f.ClusterIP], r.ports[p], r.names[n] = f.Owner, f.Owner, true
-	return true
+	slices.SortFunc(list, netip.Addr.Compare)
+	return slices.Compact(list)
 }
 
-// further takes what a Frontend can be served without: its other addresses, and the port that stands in for it.
-func (r *registry) further(f *cluster.Frontend) *cluster.Frontend {
+// external tells whose an external address and port is.
+func (r *registry) external(a netip.Addr, p cluster.Protocol, port uint16) *claimant {
+	return r.first[claim{kind: claimExternal, addr: a, protocol: p, port: port}].by
+}
+
+// outside takes external addresses away that are another one's.
+func (j *judgement) outside(f *cluster.Frontend) *cluster.Frontend {
 	out := f
 	for _, v := range externals(f) {
-		p := takenPort{v.Addr(), f.Family, f.Protocol, v.Port()}
-		field := "spec.externalIPs"
-		if !slices.Contains(f.ExternalIPs, v.Addr()) {
+		a, field := v.Addr(), "spec.externalIPs"
+		if !slices.Contains(f.ExternalIPs, a) {
 			field = "status.loadBalancer.ingress"
 		}
-		if first, ok := r.ports[p]; ok && first != f.Owner {
-			r.refuse(f, field, "%s port %d of %s belongs to %s already", f.Protocol, v.Port(), v.Addr(), first)
-			out = without(out, v.Addr())
+		first := j.external(a, f.Protocol, f.Port)
+		if ip := j.first[claim{kind: claimClusterIP, addr: a}].by; ip != nil && ip != j.claimant && has(ip, a, f.Protocol, f.Port) {
+			first = ip
+		}
+		on, nodePort := j.hosts[a], j.first[claim{kind: claimNodePort, family: f.Family, protocol: f.Protocol, port: f.Port}].by
+		switch {
+		case first != j.claimant:
+			j.refuse(f, field, "%s port %d of %s belongs to %s already", f.Protocol, f.Port, a, first.owner)
+		case on != "" && nodePort != nil && nodePort != j.claimant && nodePort.given[0].CompareAge(f) < 0:
+			j.refuse(f, field, "%s is an address of Node/%s, where %s port %d is the node port of %s", a, on, f.Protocol, f.Port, nodePort.owner)
+		default:
 			continue
 		}
-		nodePort := takenPort{family: f.Family, protocol: f.Protocol, port: v.Port()}
-		if first, ok := r.ports[nodePort]; ok && first != f.Owner && r.hosts[v.Addr()] != "" {
-			r.refuse(f, field, "%s is an address of Node/%s, where %s port %d is the node port of %s", v.Addr(), r.hosts[v.Addr()], f.Protocol, v.Port(), first)
-			out = without(out, v.Addr())
-			continue
-		}
-		r.ports[p] = f.Owner
+		out = without(out, a)
 	}
-	if !needsStandIn(out) {
-		return out
-	}
-	p := takenPort{family: f.Family, protocol: f.Protocol, port: standIn(out)}
-	if first, ok := r.standIns[p]; ok {
-		r.refuse(f, "spec.ports", "a number that stands for it is %s's already: give the Service a node port", first)
-		for _, v := range externals(out) {
-			out = without(out, v.Addr())
-		}
-		return out
-	}
-	r.standIns[p] = f.Owner
 	return out
+}
+
+// has tells whether a Service has a port at a cluster IP.
+func has(c *claimant, ip netip.Addr, p cluster.Protocol, port uint16) bool {
+	return slices.ContainsFunc(c.given, func(f *cluster.Frontend) bool { return f.ClusterIP == ip && f.Protocol == p && f.Port == port })
 }
 
 // without gives a copy that is not served at an address.
@@ -142,15 +174,4 @@ func without(f *cluster.Frontend, a netip.Addr) *cluster.Frontend {
 	c.ExternalIPs = slices.DeleteFunc(slices.Clone(f.ExternalIPs), other)
 	c.LoadBalancerIPs = slices.DeleteFunc(slices.Clone(f.LoadBalancerIPs), other)
 	return &c
-}
-
-func (r *registry) refuse(f *cluster.Frontend, field, format string, args ...any) {
-	r.problems = append(r.problems, Problem{Owner: f.Owner, Field: field, Message: fmt.Sprintf(format, args...)})
-}
-
-// sameClaims tells whether two states of a Frontend claim the same addresses, ports and names.
-func sameClaims(a, b *cluster.Frontend) bool {
-	return a.Owner == b.Owner && a.ClusterIP == b.ClusterIP && a.Protocol == b.Protocol && a.Port == b.Port && a.NodePort == b.NodePort &&
-		a.PortName == b.PortName && slices.Equal(a.ExternalIPs, b.ExternalIPs) && slices.Equal(a.LoadBalancerIPs, b.LoadBalancerIPs) &&
-		needsStandIn(a) == needsStandIn(b) && a.Restricted == b.Restricted
 }

@@ -2,6 +2,8 @@ package plan_test
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -49,6 +51,59 @@ func BenchmarkOneSliceChanged10k(b *testing.B) {
 				if _, problems := p.Node(s, "node-000"); len(problems) != 0 {
 					b.Fatal(problems)
 				}
+			}
+			timer.report(b, 5)
+		})
+	}
+}
+
+// A Service that is refused something makes no later change dearer.
+func BenchmarkOneSliceChanged10kRefused(b *testing.B) {
+	s := large(100, 10000, cluster.IPv4, cluster.IPv6)
+	for _, i := range []int{5, 6} {
+		edited(s.Frontends[2*i], external("192.0.2.7"))
+	}
+	p := plan.NewPlanner()
+	p.Node(s, "node-000")
+	next := make([]*cluster.Snapshot, b.N)
+	for i := range next {
+		next[i] = change(s, 20+2*(i%9000), fmt.Sprintf("10.244.7.%d:8080", 3+i%200))
+		s = next[i]
+	}
+	b.ResetTimer()
+	timer := startTimer()
+	for _, s := range next {
+		if _, problems := p.Node(s, "node-000"); len(problems) != 1 {
+			b.Fatal(problems)
+		}
+	}
+	timer.report(b, 5)
+}
+
+// Another node's taint, zone or moved address, at 10 000 Services.
+func BenchmarkPeerChanged10k(b *testing.B) {
+	s := large(100, 10000, cluster.IPv4, cluster.IPv6)
+	for name, edit := range map[string]func(n *cluster.Node, i int){
+		"taint": func(n *cluster.Node, i int) { n.Leaving = i%2 == 0 },
+		"zone":  func(n *cluster.Node, i int) { n.Zone = fmt.Sprint(i) },
+		"address": func(n *cluster.Node, i int) {
+			n.HostAddresses = append(n.HostAddresses[:2:2], netip.PrefixFrom(addr("192.168.0.1"), 20+i%8))
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			p := plan.NewPlanner()
+			p.Node(s, "node-000")
+			next := make([]*cluster.Snapshot, b.N)
+			for i := range next {
+				next[i] = new(*s)
+				next[i].Nodes = slices.Clone(s.Nodes)
+				next[i].Nodes[7] = new(*s.Nodes[7])
+				edit(next[i].Nodes[7], i)
+			}
+			b.ResetTimer()
+			timer := startTimer()
+			for _, s := range next {
+				p.Node(s, "node-000")
 			}
 			timer.report(b, 5)
 		})

@@ -68,6 +68,17 @@ func (g *egressPlan) update(s *cluster.Snapshot, env *Env) (gone, come datapath.
 	return gone, come
 }
 
+// all gives all that is planned.
+func (g *egressPlan) all() datapath.State {
+	s := g.shared
+	s.NB = nb.State{}
+	s.NB.Add(rowsOf(g.shared.NB)...)
+	for _, p := range g.parts {
+		s.NB.Add(rowsOf(p.rows)...)
+	}
+	return s
+}
+
 func rowsOf(s nb.State) []nb.Row {
 	list := make([]nb.Row, 0, len(s))
 	for _, r := range s {

@@ -21,13 +21,17 @@ func NewPlanner() *Planner { return &Planner{} }
 // planned is one answer and what it came from.
 type planned struct {
 	snapshot *cluster.Snapshot
-	env      Env
-	fixed    []Problem // of the node, of base features and of refused objects
-	counted  map[Problem]int
-	clean    bool // no Conflict and no Frontend refused: the State is the union of its parts
+	env      Env       // with Pods, without Frontends: those are in the registry
+	registry *registry // of Services
+	base     datapath.State
 	egress   *egressPlan
 	state    datapath.State
-	problems []Problem
+	problems []Problem // all of:
+	node     []Problem
+	fixed    []Problem       // of base features
+	twice    []Problem       // of Pods
+	counted  map[Problem]int // of Services, and of Pods again
+	clashes  []Problem       // with one, the State is not the union of its parts
 }
 
 // Node computes the State of the node of that name. Its Problems are sorted and without duplicates. Neither may be
@@ -49,97 +53,88 @@ func (p *Planner) Node(s *cluster.Snapshot, name string) (datapath.State, []Prob
 
 // planAll plans from nothing.
 func planAll(s *cluster.Snapshot, env Env, problems []Problem) *planned {
-	n := &planned{snapshot: s, counted: map[Problem]int{}}
-	n.fixed = problems
-	var refused, twice []Problem
-	env.Frontends, refused = accept(s.Frontends, s.Nodes)
-	env.Pods, twice = podsOn(env.Node.Name, s.Pods)
-	env.Guarded = guardedBy(env.Frontends)
 	env.Vetted = cluster.Vet(s.Nodes, env.Node.Name, &s.Config)
+	n := &planned{snapshot: s, counted: map[Problem]int{}, registry: newRegistry(s.Frontends, env.hosts()), egress: newEgress(), node: problems}
+	env.Pods, n.twice = podsOn(env.Node.Name, s.Pods)
 	n.env = env
-	n.fixed = append(append(n.fixed, refused...), twice...)
+	env.Frontends, problems = n.registry.served()
+	n.count(problems, 1)
+	env.Guarded = guardedBy(env.Frontends)
+	n.env.Guarded = env.Guarded
 
-	var parts []datapath.State
-	for _, f := range base {
-		part, found := f(env)
-		parts = append(parts, part)
-		n.fixed = append(n.fixed, found...)
-	}
-	part, found := planObjects(env)
-	parts = append(parts, part)
-	n.count(found, 1)
-	n.egress = newEgress()
-	_, part = n.egress.update(s, &env)
-	parts = append(parts, part)
-
-	state, conflicts := datapath.Merge(parts...)
-	for _, c := range conflicts {
-		n.fixed = append(n.fixed, Problem{Owner: c.Lost, Message: c.Key + " is already wanted by " + c.Kept.String()})
+	part, problems, _ := planFeatures(objects, env) // their conflicts, if any, are found below
+	n.count(problems, 1)
+	_, egress := n.egress.update(s, &env)
+	var inBase []datapath.Conflict
+	n.base, n.fixed, inBase = planFeatures(base, env)
+	state, conflicts := datapath.Merge(n.base, part, egress)
+	for _, c := range slices.Concat(inBase, conflicts) {
+		n.clashes = append(n.clashes, Problem{Owner: c.Lost, Message: c.Key + " is already wanted by " + c.Kept.String()})
 	}
 	n.state = state
-	n.clean = len(refused)+len(twice)+len(conflicts) == 0
 	n.list()
 	return n
 }
 
-// planObjects runs the features that look at single Pods and Services.
-func planObjects(env Env) (datapath.State, []Problem) {
+func planFeatures(features []feature, env Env) (datapath.State, []Problem, []datapath.Conflict) {
 	var parts []datapath.State
 	var problems []Problem
-	for _, f := range objects {
+	for _, f := range features {
 		part, found := f(env)
 		parts = append(parts, part)
 		problems = append(problems, found...)
 	}
-	// Their keys are those of their objects: there is nothing to conflict here that Merge of the whole would not find.
-	state, _ := datapath.Merge(parts...)
-	return state, problems
+	state, conflicts := datapath.Merge(parts...)
+	return state, problems, conflicts
 }
 
-// update brings the answer up to a new Snapshot by planning only the objects that changed. It gives false when more than
-// that is needed; then n is of no use any more.
+// update brings the answer up to a new Snapshot by planning only what changed. It gives false when more than that is needed;
+// then n is of no use any more.
 func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
-	if !n.clean || !sameNodes(n.snapshot, s, env.Node.Name) || n.env.Node.Name != env.Node.Name {
+	if len(n.clashes) > 0 || !sameSelf(n.env.Node, env.Node) || !reflect.DeepEqual(n.snapshot.Config, s.Config) {
 		return false
 	}
-	env.Vetted = n.env.Vetted
-	frontends := compareLists(n.env.Frontends, s.Frontends, (*cluster.Frontend).Compare)
-	for _, c := range frontends.changed {
-		if !sameClaims(c[0], c[1]) {
-			return false
-		}
+	next := *env
+	next.Pods, next.Guarded, next.Vetted = n.env.Pods, n.env.Guarded, n.env.Vetted
+	peers := !slices.EqualFunc(n.snapshot.Nodes, s.Nodes, func(a, b *cluster.Node) bool { return a.Name == next.Node.Name && a.Name == b.Name || samePeer(a, b) })
+	if peers {
+		next.Vetted = cluster.Vet(s.Nodes, env.Node.Name, &s.Config)
 	}
-	if !slices.Equal(guardedBy(frontends.gone), guardedBy(frontends.come)) {
-		return false
+	services := n.services(s, &next, peers)
+	if !slices.Equal(guardedBy(services.gone), guardedBy(services.come)) {
+		all, _ := n.registry.served()
+		next.Guarded = guardedBy(all)
 	}
-	if len(frontends.changed) != len(frontends.come) || len(frontends.changed) != len(frontends.gone) {
-		if _, refused := accept(s.Frontends, s.Nodes); len(refused) > 0 {
-			return false
-		}
-	}
-	pods := n.env.Pods
+	twice := n.twice
 	if !sameSlice(n.snapshot.Pods, s.Pods) {
-		var twice []Problem
-		if pods, twice = podsOn(env.Node.Name, s.Pods); len(twice) > 0 {
+		next.Pods, twice = podsOn(env.Node.Name, s.Pods)
+	}
+	pods := compareLists(n.env.Pods, next.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+
+	before, after := n.env, next
+	before.Frontends, before.Pods = services.gone, pods.gone
+	after.Frontends, after.Pods = services.come, pods.come
+	gone, oldProblems, _ := planFeatures(objects, before)
+	come, newProblems, _ := planFeatures(objects, after)
+	oldProblems, newProblems = append(oldProblems, services.solved...), append(newProblems, services.found...)
+
+	again := peers || !slices.Equal(n.env.Guarded, next.Guarded)
+	fixed := n.fixed
+	if again {
+		var ok bool
+		if fixed, ok = n.rebase(s, &next, gone, come); !ok {
+			return false
+		}
+	} else {
+		goneEgress, comeEgress := n.egress.update(s, &next)
+		var ok bool
+		if n.state, ok = replace(n.state, union(gone, goneEgress), union(come, comeEgress)); !ok {
 			return false
 		}
 	}
-	podChanges := compareLists(n.env.Pods, pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
-
-	before, after := n.env, n.env
-	owners := changedServices(frontends)
-	before.Frontends, before.Pods = ofServices(n.env.Frontends, owners), podChanges.gone
-	after.Frontends, after.Pods = ofServices(s.Frontends, owners), podChanges.come
-	gone, oldProblems := planObjects(before)
-	come, newProblems := planObjects(after)
-	goneEgress, comeEgress := n.egress.update(s, env)
-	state, ok := replace(n.state, union(gone, goneEgress), union(come, comeEgress))
-	if !ok {
-		return false
-	}
-	n.snapshot, n.state = s, state
-	n.env.Frontends, n.env.Pods = s.Frontends, pods
-	if !slices.Equal(oldProblems, newProblems) {
+	n.snapshot, n.env = s, next
+	if again || !slices.Equal(oldProblems, newProblems) || !slices.Equal(n.twice, twice) {
+		n.fixed, n.twice = fixed, twice
 		n.count(oldProblems, -1)
 		n.count(newProblems, 1)
 		n.list()
@@ -147,25 +142,56 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 	return true
 }
 
-// sameNodes tells whether nothing but Pods and Services differs.
-func sameNodes(a, b *cluster.Snapshot, own string) bool {
-	if !slices.EqualFunc(a.Nodes, b.Nodes, func(m, n *cluster.Node) bool { return sameNode(m, n, own) }) {
-		return false
+// rebase plans the base features and EgressIPs from nothing, and takes over what Services and Pods have.
+func (n *planned) rebase(s *cluster.Snapshot, next *Env, gone, come datapath.State) ([]Problem, bool) {
+	part, problems, conflicts := planFeatures(base, *next)
+	if len(conflicts) > 0 {
+		return nil, false
 	}
-	return reflect.DeepEqual(a.Config, b.Config)
+	gone = union(union(gone, n.base), n.egress.all())
+	n.egress = newEgress()
+	_, egress := n.egress.update(s, next)
+	state, ok := replace(n.state, gone, union(union(come, part), egress))
+	n.state, n.base = replaceBase(state, part), part
+	return problems, ok
 }
 
-// sameNode leaves out what changes nothing that a node must have.
-func sameNode(m, n *cluster.Node, own string) bool {
+// serviceChanges is what changed of the Services that are served, and of the reasons why others are not.
+type serviceChanges struct {
+	gone, come    []*cluster.Frontend // all of each Service that changed
+	solved, found []Problem
+}
+
+// services decides again who is served, as far as that may have changed.
+func (n *planned) services(s *cluster.Snapshot, next *Env, peers bool) serviceChanges {
+	r := n.registry
+	r.begin()
+	if peers {
+		r.setHosts(next.hosts())
+	}
+	for _, o := range changedServices(compareLists(n.snapshot.Frontends, s.Frontends, (*cluster.Frontend).Compare)) {
+		r.set(o, ofService(s.Frontends, o))
+	}
+	return r.finish()
+}
+
+// sameSelf tells whether nothing differs in the planned node itself that changes what it must have.
+func sameSelf(m, n *cluster.Node) bool {
 	if m == n {
 		return true
 	}
 	a, b := *m, *n
-	if m.Name != own {
-		a.Links, b.Links = nil, nil
+	for _, x := range []*cluster.Node{&a, &b} {
+		x.UID, x.Leaving, x.NetworkUnavailable, x.Egress = "", false, "", cluster.NodeEgress{}
 	}
-	a.Egress, b.Egress = cluster.NodeEgress{}, cluster.NodeEgress{}
 	return reflect.DeepEqual(a, b)
+}
+
+// samePeer compares all that a node must know of another one.
+func samePeer(a, b *cluster.Node) bool {
+	g, h := &a.Gateway, &b.Gateway
+	return a == b || a.Name == b.Name && a.UID == b.UID && a.Created.Equal(b.Created) && a.ID == b.ID && slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.HostAddresses, b.HostAddresses) &&
+		slices.Equal(a.PodCIDRs, b.PodCIDRs) && g.Mode == h.Mode && g.MAC == h.MAC && g.DeviceMAC == h.DeviceMAC
 }
 
 // union puts what EgressIPs have beside what Pods and Services have: other rows, and other maps and sets of nft.
@@ -221,16 +247,14 @@ func changedServices(c changes[cluster.Frontend]) []cluster.Owner {
 	return slices.Compact(owners)
 }
 
-// ofServices gives all Frontends of some Services.
-func ofServices(list []*cluster.Frontend, owners []cluster.Owner) []*cluster.Frontend {
-	var out []*cluster.Frontend
-	for _, o := range owners {
-		i, _ := slices.BinarySearchFunc(list, o, func(f *cluster.Frontend, o cluster.Owner) int { return f.Owner.Compare(o) })
-		for ; i < len(list) && list[i].Owner == o; i++ {
-			out = append(out, list[i])
-		}
+// ofService gives all Frontends of a Service.
+func ofService(list []*cluster.Frontend, owner cluster.Owner) []*cluster.Frontend {
+	i, _ := slices.BinarySearchFunc(list, owner, func(f *cluster.Frontend, o cluster.Owner) int { return f.Owner.Compare(o) })
+	end := i
+	for end < len(list) && list[end].Owner == owner {
+		end++
 	}
-	return out
+	return list[i:end:end]
 }
 
 // count adds to the objects' problems, or takes away: several Frontends of a Service have the same one.
@@ -245,7 +269,7 @@ func (n *planned) count(problems []Problem, by int) {
 
 // list makes the list of all problems.
 func (n *planned) list() {
-	all := slices.Clone(n.fixed)
+	all := slices.Concat(n.node, n.fixed, n.twice, n.clashes)
 	for p := range n.counted {
 		all = append(all, p)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -35,9 +36,24 @@ func drawFrontend(t *rapid.T) *cluster.Frontend {
 		Family:        family,
 		Protocol:      rapid.SampledFrom([]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}).Draw(t, "protocol"),
 		ClusterIP:     addr(rapid.SampledFrom(ips).Draw(t, "cluster IP")),
-		Port:          rapid.SampledFrom([]uint16{53, 80}).Draw(t, "port"),
+		Port:          rapid.SampledFrom([]uint16{53, 80, 30001}).Draw(t, "port"),
 		NodePort:      rapid.SampledFrom([]uint16{0, 30001, 30002}).Draw(t, "node port"),
 		ExternalLocal: rapid.IntRange(0, 4).Draw(t, "policy") == 0,
+	}
+	aged(f, rapid.IntRange(0, 2).Draw(t, "age"), rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, "uid"))
+	outside := map[cluster.Family][]string{
+		cluster.IPv4: {"192.0.2.7", "192.0.2.8", "172.18.0.3", "172.18.0.4", "10.96.0.1"},
+		cluster.IPv6: {"2001:db8::7", "fc00:f853:ccd::3", "fc00:f853:ccd::4", "fd00:10:96::1"},
+	}[family]
+	some := func(what string) (list []netip.Addr) {
+		for _, a := range rapid.SliceOfNDistinct(rapid.SampledFrom(outside), 0, 2, rapid.ID).Draw(t, what) {
+			list = append(list, addr(a))
+		}
+		return list
+	}
+	if rapid.IntRange(0, 2).Draw(t, "outside") == 0 {
+		f.ExternalIPs, f.LoadBalancerIPs = some("external IPs"), some("load balancer IPs")
+		f.InternalLocal, f.Restricted = rapid.Bool().Draw(t, "internal policy"), rapid.Bool().Draw(t, "restricted")
 	}
 	for _, e := range rapid.SliceOfNDistinct(rapid.SampledFrom(ends), 0, 3, rapid.ID).Draw(t, "endpoints") {
 		ready := rapid.Bool().Draw(t, "ready")
@@ -60,7 +76,18 @@ func churn(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 		n.Nodes = slices.Clone(s.Nodes)
 		i := rapid.IntRange(0, len(n.Nodes)-1).Draw(t, "which node")
 		changed := *n.Nodes[i]
-		changed.Gateway.MAC[5]++
+		switch rapid.IntRange(0, 4).Draw(t, "what of it") {
+		case 0:
+			changed.Gateway.MAC[5]++
+		case 1:
+			changed.ID = 3 + len(changed.Zone)
+		case 2:
+			changed.HostAddresses = edit(t, changed.HostAddresses, func(t *rapid.T) netip.Prefix {
+				return prefix(rapid.SampledFrom([]string{"192.0.2.7/32", "172.20.0.1/32", "2001:db8::7/128"}).Draw(t, "host address"))
+			}, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+		default:
+			changed.Zone, changed.Leaving, changed.NetworkUnavailable = changed.Zone+"z", !changed.Leaving, "True"
+		}
 		n.Nodes[i] = &changed
 	case 1, 2, 3:
 		n.Pods = edit(t, s.Pods, drawPod, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
@@ -77,7 +104,7 @@ func churn(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 
 // edit removes an element, adds one, or replaces one by itself with other contents; the list stays sorted and without
 // equals, as a Store's.
-func edit[T any](t *rapid.T, old []*T, draw func(*rapid.T) *T, compare func(a, b *T) int) []*T {
+func edit[T any](t *rapid.T, old []T, draw func(*rapid.T) T, compare func(a, b T) int) []T {
 	list := slices.Clone(old)
 	if len(list) > 0 && rapid.Bool().Draw(t, "remove") {
 		i := rapid.IntRange(0, len(list)-1).Draw(t, "which")
@@ -151,15 +178,17 @@ func TestPlannerKeepsWhatDidNotChange(t *testing.T) {
 	first, _ := p.Node(s, "node-000")
 	again := *s
 	again.Nodes = nil
-	for _, n := range s.Nodes { // a Node's heartbeat
+	for _, n := range s.Nodes { // what a node's plan does not depend on, of itself and of others
 		beat := *n
+		beat.Leaving, beat.NetworkUnavailable, beat.Egress = true, "True", cluster.NodeEgress{Ready: true}
+		if n.Name != "node-000" {
+			beat.Zone, beat.Links = "z", []cluster.HostLink{{Name: "eth1"}}
+		}
 		again.Nodes = append(again.Nodes, &beat)
 	}
 	second, _ := p.Node(&again, "node-000")
-	for k, r := range first.NB {
-		if second.NB[k] != r {
-			t.Fatalf("%s is another row", k)
-		}
+	if !sameMap(first.NB, second.NB) || !sameMap(first.Bridge.Flows, second.Bridge.Flows) || !sameMap(first.NFT, second.NFT) {
+		t.Fatal("a taint, a zone or a condition of a node changes the State")
 	}
 	third, _ := p.Node(change(s, 22, "10.244.2.9:8080"), "node-000")
 	var changed []nb.Key
@@ -171,6 +200,54 @@ func TestPlannerKeepsWhatDidNotChange(t *testing.T) {
 	if len(changed) != 1 || changed[0].Table != nb.TableLoadBalancer {
 		t.Fatalf("one changed endpoint gives the new rows %v", changed)
 	}
+}
+
+func sameMap[M any](a, b M) bool {
+	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
+}
+
+// What is refused to one Service makes no other one's rows anew, nor does an address that moves between other nodes.
+func TestRefusalsArePlannedAlone(t *testing.T) {
+	s := large(3, 50, cluster.IPv4, cluster.IPv6)
+	for _, i := range []int{10, 20} {
+		s.Frontends[i].ExternalIPs = []netip.Addr{addr("192.0.2.7")}
+	}
+	p := plan.NewPlanner()
+	first, problems := p.Node(s, "node-000")
+	if len(problems) != 1 {
+		t.Fatalf("problems %v, want one", problems)
+	}
+	rows := func(what string, s *cluster.Snapshot, refused string, want ...string) {
+		t.Helper()
+		next, problems := p.Node(s, "node-000")
+		if len(problems) != 1 || problems[0].Owner.Name != refused {
+			t.Errorf("%s: problems %v, want one of %s", what, problems, refused)
+		}
+		var changed []string
+		for k, r := range next.NB {
+			if first.NB[k] != r {
+				changed = append(changed, r.Why().Name)
+			}
+		}
+		slices.Sort(changed)
+		if changed = slices.Compact(changed); !slices.Equal(changed, want) {
+			t.Errorf("%s: new rows of %v, want %v", what, changed, want)
+		}
+		first = next
+	}
+	refused := s.Frontends[20].Owner.Name
+	s = change(s, 44, "10.244.2.9:8080")
+	rows("another Service's endpoint", s, refused, s.Frontends[44].Owner.Name)
+	s = change(s, 20, "10.244.2.9:8080")
+	rows("its own endpoint", s, refused, refused)
+	s = new(*s)
+	s.Nodes = slices.Clone(s.Nodes)
+	s.Nodes[1] = new(*s.Nodes[1])
+	s.Nodes[1].HostAddresses = append(slices.Clone(s.Nodes[1].HostAddresses), prefix("192.168.7.1/32"))
+	rows("another node's address", s, refused, "node-000") // the set of nodes' addresses
+	s = change(s, 20, "10.244.2.9:8080")
+	s.Frontends[10] = aged(new(*s.Frontends[10]), 1, "")
+	rows("the other one was made again", s, s.Frontends[10].Owner.Name, refused)
 }
 
 // The order in which objects become known does not matter.

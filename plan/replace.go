@@ -30,6 +30,22 @@ func replace(s, gone, come datapath.State) (datapath.State, bool) {
 	return replaceElements(s, gone, come)
 }
 
+// replaceBase takes over what base features alone write. The rest of what they write is in the State already.
+func replaceBase(s, base datapath.State) datapath.State {
+	flows := s.Bridge.Flows
+	s.Bridge = base.Bridge
+	s.Bridge.Flows = flows
+	s.Host.Links, s.Host.Neighbors = base.Host.Links, base.Host.Neighbors
+	tables := maps.Clone(base.NFT)
+	if t := s.NFT[nft.Inet]; t != nil {
+		changed := *t
+		changed.Chains = base.NFT[nft.Inet].Chains
+		tables[nft.Inet] = &changed
+	}
+	s.NFT = tables
+	return s
+}
+
 // replaceHost is replace for the host's network.
 func replaceHost(s, gone, come host.State) (host.State, bool) {
 	var ok [4]bool

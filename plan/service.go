@@ -84,7 +84,7 @@ func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
 	b.tables.clusterIP(&x)
 	b.wire.owner = f.Owner
 	if f.NodePort != 0 && b.Config.Gateway.NodePort {
-		b.outside(&x, wayNodePort, b.nodePorts(s, f.NodePort))
+		b.outside(&x, wayNodePort, b.nodePorts(s, f))
 		b.tables.nodePort(b.Env, &x)
 	}
 	if vips := externals(f); len(vips) > 0 {
@@ -96,10 +96,12 @@ func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
 }
 
 // nodePorts are the addresses of the host on which pods find a NodePort.
-func (b *balancer) nodePorts(s *Stack, port uint16) []netip.AddrPort {
+func (b *balancer) nodePorts(s *Stack, f *cluster.Frontend) []netip.AddrPort {
 	var vips []netip.AddrPort
 	for _, a := range b.nodePortAddresses(s) {
-		vips = append(vips, netip.AddrPortFrom(a, port))
+		if !slices.Contains(f.NoNodePort, a) {
+			vips = append(vips, netip.AddrPortFrom(a, f.NodePort))
+		}
 	}
 	return vips
 }

@@ -30,7 +30,7 @@ func (b *balancer) connections(x *front) {
 
 	vips := externals(x.Frontend)
 	if x.NodePort != 0 && b.Config.Gateway.NodePort {
-		vips = append(vips, b.nodePorts(x.stack, x.NodePort)...)
+		vips = append(vips, b.nodePorts(x.stack, x.Frontend)...)
 		if b.loopbackPorts(x.Family) {
 			vips = append(vips, netip.AddrPortFrom(words(x.Family).localhost, x.NodePort))
 		}

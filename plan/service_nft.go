@@ -234,8 +234,8 @@ func serviceChains(e *Env, t *nft.Table, owner cluster.Owner) {
 	all := empty.table()
 	t.Maps, t.Sets = all.Maps, all.Sets
 
-	base(chainNodePortIn, "nat", "prerouting", hookDNAT, slices.Concat(c.balanced(), c.owns(), c.wholes()))
-	base(chainNodePortOut, "nat", "output", hookDNAT, c.wholes())
+	base(chainNodePortIn, "nat", "prerouting", hookDNAT, slices.Concat(c.balanced(), c.externals(true), c.nodePorts(true)))
+	base(chainNodePortOut, "nat", "output", hookDNAT, slices.Concat(c.externals(false), c.nodePorts(false)))
 	base(chainGuarded, "filter", "prerouting", hookGuarded, c.guarded())
 	base(chainRefuseOut, "filter", "output", hookRefuse, c.refuse())
 	base(chainRefuseForward, "filter", "forward", hookRefuse, c.refuse())
@@ -271,32 +271,47 @@ func (c chains) balanced() []nft.Rule {
 	return rules
 }
 
-// owns lead clients outside to the node's own endpoints, where the policy is Local.
-func (c chains) owns() []nft.Rule {
-	return c.destinations("the node's own endpoints", func(n tableNames) (ports, ips []string) {
-		return []string{n.ownPorts, n.spreadPorts, n.stickyPorts}, []string{n.ownIPs, n.spreadIPs, n.stickyIPs}
-	})
-}
+// What clients are led to.
+const (
+	toOwn = "the node's own endpoints" // clients outside, where the policy is Local
+	toAll = "all endpoints"
+)
 
-// wholes lead clients to all endpoints. From the wire to the primary address in mode shared, the bridge's flows are first.
-func (c chains) wholes() []nft.Rule {
-	return c.destinations("all endpoints", func(n tableNames) (ports, ips []string) { return []string{n.nodePorts}, []string{n.externals} })
-}
-
-func (c chains) destinations(comment string, of func(tableNames) (ports, ips []string)) []nft.Rule {
+// externals lead clients of external addresses, before NodePorts: of a node's address, one may be another Service's than the
+// other ports are.
+func (c chains) externals(outside bool) []nft.Rule {
 	var rules []nft.Rule
 	for i := range c.env.Stacks {
-		s := &c.env.Stacks[i]
-		ports, ips := of(words(s.Family).tables)
-		if c.env.Config.Gateway.NodePort {
-			for _, m := range c.nodePortMatches(s) {
-				for _, name := range ports {
-					rules = append(rules, c.rule(nft.DNATMap{Map: name}, "NodePort: "+comment, append(slices.Clone(m), nft.DstIsLocal{})...))
-				}
+		n := words(c.env.Stacks[i].Family).tables
+		if outside {
+			for _, name := range []string{n.ownIPs, n.spreadIPs, n.stickyIPs} {
+				rules = append(rules, c.rule(nft.DNATMap{Map: name}, "external address: "+toOwn))
 			}
 		}
-		for _, name := range ips {
-			rules = append(rules, c.rule(nft.DNATMap{Map: name}, "external address: "+comment))
+		rules = append(rules, c.rule(nft.DNATMap{Map: n.externals}, "external address: "+toAll))
+	}
+	return rules
+}
+
+// nodePorts lead clients of NodePorts. From the wire to the primary address in mode shared, the bridge's flows are first.
+func (c chains) nodePorts(outside bool) []nft.Rule {
+	var rules []nft.Rule
+	if !c.env.Config.Gateway.NodePort {
+		return nil
+	}
+	for i := range c.env.Stacks {
+		s := &c.env.Stacks[i]
+		n := words(s.Family).tables
+		for _, m := range c.nodePortMatches(s) {
+			to := func(name, comment string) {
+				rules = append(rules, c.rule(nft.DNATMap{Map: name}, "NodePort: "+comment, append(slices.Clone(m), nft.DstIsLocal{})...))
+			}
+			if outside {
+				to(n.ownPorts, toOwn)
+				to(n.spreadPorts, toOwn)
+				to(n.stickyPorts, toOwn)
+			}
+			to(n.nodePorts, toAll)
 		}
 	}
 	return rules

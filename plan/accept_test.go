@@ -1,0 +1,94 @@
+package plan_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/nb"
+	"hairpin/plan"
+)
+
+// aged gives a Service's Frontends an age in days and a UID.
+func aged(f *cluster.Frontend, days int, uid string) *cluster.Frontend {
+	f.Created, f.UID = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).AddDate(0, 0, -days), uid
+	return f
+}
+
+func edited(f *cluster.Frontend, edit func(*cluster.Frontend)) *cluster.Frontend {
+	edit(f)
+	return f
+}
+
+func external(a string) func(*cluster.Frontend) {
+	return func(f *cluster.Frontend) { f.ExternalIPs = []netip.Addr{addr(a)} }
+}
+
+func balanced(a string) func(*cluster.Frontend) {
+	return func(f *cluster.Frontend) { f.LoadBalancerIPs = []netip.Addr{addr(a)} }
+}
+
+// servedAt tells which Services' load balancers have a VIP.
+func servedAt(s datapath.State, vip string) []string {
+	var names []string
+	for _, r := range s.NB {
+		lb, ok := r.(*nb.LoadBalancer)
+		if !ok || !slices.ContainsFunc(lb.VIPs, func(v nb.VIP) bool { return v.Addr == netip.MustParseAddrPort(vip) }) {
+			continue
+		}
+		names = append(names, lb.Owner.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Of two that want the same, the older one keeps it, whatever their names are; then by UID.
+func TestTheOlderKeepsWhatTwoWant(t *testing.T) {
+	const vip, nodeVIP = "192.0.2.7:80", "172.18.0.3:30080"
+	want := func(name string, i int, edit func(*cluster.Frontend)) *cluster.Frontend {
+		return edited(service(name, fmt.Sprintf("10.96.0.%d:80", i), 0, "10.244.1.3:8080"), edit)
+	}
+	nodePort := func(name string, i int) *cluster.Frontend {
+		return service(name, fmt.Sprintf("10.96.0.%d:80", i), 30080, "10.244.1.3:8080")
+	}
+	onNode := func(name string, i int) *cluster.Frontend {
+		return edited(service(name, fmt.Sprintf("10.96.0.%d:30080", i), 0, "10.244.1.3:8080"), external("172.18.0.3"))
+	}
+	for _, c := range []struct {
+		name, vip string
+		list      []*cluster.Frontend
+		keeps     string
+		field     string
+		elsewhere string // where the one that lost it is served all the same
+	}{
+		{"externalIPs: the older", vip, []*cluster.Frontend{aged(want("a", 1, external("192.0.2.7")), 1, "a"), aged(want("b", 2, external("192.0.2.7")), 9, "b")}, "b", "spec.externalIPs", "10.96.0.1:80"},
+		{"externalIPs: of one second", vip, []*cluster.Frontend{aged(want("a", 1, external("192.0.2.7")), 1, "2"), aged(want("b", 2, external("192.0.2.7")), 1, "1")}, "b", "spec.externalIPs", "10.96.0.1:80"},
+		{"load balancers: the older", vip, []*cluster.Frontend{aged(want("a", 1, balanced("192.0.2.7")), 1, "a"), aged(want("b", 2, balanced("192.0.2.7")), 9, "b")}, "b", "status.loadBalancer.ingress", "10.96.0.1:80"},
+		{"a load balancer before an older externalIPs", vip, []*cluster.Frontend{aged(want("a", 1, external("192.0.2.7")), 9, "a"), aged(want("b", 2, balanced("192.0.2.7")), 1, "b")}, "b", "spec.externalIPs", "10.96.0.1:80"},
+		{"a cluster IP before an older externalIPs", "10.96.0.2:80", []*cluster.Frontend{aged(want("a", 1, external("10.96.0.2")), 9, "a"), aged(nodePort("b", 2), 1, "b")}, "b", "spec.externalIPs", "10.96.0.1:80"},
+		{"NodePorts", nodeVIP, []*cluster.Frontend{aged(nodePort("a", 1), 1, "a"), aged(nodePort("b", 2), 9, "b")}, "b", "spec.ports", "10.96.0.1:80"},
+		{"an older NodePort, on a node's address", nodeVIP, []*cluster.Frontend{aged(onNode("a", 1), 1, "a"), aged(nodePort("b", 2), 9, "b")}, "b", "spec.externalIPs", "10.96.0.1:30080"},
+		{"a younger NodePort, on a node's address", nodeVIP, []*cluster.Frontend{aged(nodePort("a", 1), 1, "a"), aged(onNode("b", 2), 9, "b")}, "b", "spec.ports", "172.20.0.7:30080"},
+	} {
+		for _, mode := range modes {
+			n := node("node-a", 1, 3)
+			n.HostAddresses = append(n.HostAddresses, prefix("172.20.0.7/32"))
+			inMode(n, mode)
+			state, problems := plan.Node(snapshot(n, c.list), "node-a")
+			if got := strings.Join(servedAt(state, c.vip), " "); mode != cluster.ModeDetached && got != c.keeps {
+				t.Errorf("%s, mode %s: %s serves %s, want %s", c.name, mode, got, c.vip, c.keeps)
+			}
+			if got := servedAt(state, c.elsewhere); !slices.Equal(got, []string{"a"}) {
+				t.Errorf("%s, mode %s: %s is served by %v, want a", c.name, mode, c.elsewhere, got)
+			}
+			if len(problems) != 1 || problems[0].Owner.Name != "a" || problems[0].Field != c.field || !strings.Contains(problems[0].Message, "Service/default/b") {
+				t.Errorf("%s, mode %s: problems %v, want one of a's %s that names b", c.name, mode, problems, c.field)
+			}
+		}
+	}
+}

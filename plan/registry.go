@@ -1,0 +1,347 @@
+package plan
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"hairpin/cluster"
+)
+
+// registry is what Services claim, and who has it. It is kept from one plan to the next: a Service that changes costs a look at
+// those that want the same, whether one of them is refused or not.
+type registry struct {
+	hosts    map[netip.Addr]string // addresses of nodes, which have NodePorts
+	services map[cluster.Owner]*claimant
+	first    map[claim]claimed   // who has it
+	others   map[claim][]claimed // who wants it as well, in order; nearly always nobody
+
+	// During an update: who had what was touched, who claims something else than before, and whose answer may be another one.
+	before         map[claim]holder
+	changed, dirty map[*claimant]bool
+}
+
+// claimant is a Service that claims something.
+type claimant struct {
+	owner    cluster.Owner
+	given    []*cluster.Frontend // as the Snapshot has them
+	accepted []*cluster.Frontend // what of them is served
+	problems []Problem
+}
+
+// claim is something that only one Service can have, or, of the last two kinds, a list of Services.
+type claim struct {
+	kind     claimKind
+	family   cluster.Family
+	protocol cluster.Protocol
+	port     uint16
+	addr     netip.Addr
+}
+
+type claimKind uint8
+
+const (
+	claimClusterIP claimKind = iota // addr
+	claimNodePort                   // family, protocol, port
+	claimExternal                   // addr, protocol, port: of an external IP or of a load balancer
+	claimAddress                    // addr: all that are served at one from outside
+	claimOutside                    // family, protocol, port: all that have the port at an address from outside
+)
+
+// claimed is a claim of a Service. The one with the lowest rank has it, of the same rank the oldest.
+type claimed struct {
+	by   *claimant
+	rank uint8
+}
+
+// A load balancer's address is the administrator's to give, spec.externalIPs anybody's who may make a Service.
+const (
+	rankBalancer uint8 = iota
+	rankExternal
+)
+
+// compare says who comes first.
+func (c claimed) compare(d claimed) int {
+	return cmp.Or(cmp.Compare(c.rank, d.rank), c.by.given[0].CompareAge(d.by.given[0]))
+}
+
+// holder tells who had a claim, and how old it was: a Service that was made again is another one.
+type holder struct {
+	by  *claimant
+	age *cluster.Frontend
+}
+
+func (h holder) same(g holder) bool {
+	return h.by == g.by && (h.age == g.age || h.age.CompareAge(g.age) == 0)
+}
+
+func newRegistry(all []*cluster.Frontend, hosts map[netip.Addr]string) *registry {
+	r := &registry{
+		hosts: hosts, services: map[cluster.Owner]*claimant{},
+		first: make(map[claim]claimed, len(all)), others: map[claim][]claimed{},
+	}
+	r.changed, r.dirty = map[*claimant]bool{}, map[*claimant]bool{} // nobody asks who had what before
+	for len(all) > 0 {
+		n := 1
+		for n < len(all) && all[n].Owner == all[0].Owner {
+			n++
+		}
+		r.set(all[0].Owner, all[:n:n])
+		all = all[n:]
+	}
+	r.finish()
+	return r
+}
+
+// hosts gives the addresses of nodes, with the nodes' names.
+func (e *Env) hosts() map[netip.Addr]string {
+	hosts := maps.Clone(e.Vetted.Hosts)
+	for _, a := range e.Node.HostAddresses {
+		hosts[a.Addr()] = e.Node.Name
+	}
+	return hosts
+}
+
+func (r *registry) begin() {
+	r.before, r.changed, r.dirty = map[claim]holder{}, map[*claimant]bool{}, map[*claimant]bool{}
+}
+
+// set takes the Frontends of a Service, none for one that is gone.
+func (r *registry) set(owner cluster.Owner, list []*cluster.Frontend) {
+	c := r.services[owner]
+	if c == nil {
+		c = &claimant{owner: owner}
+		r.services[owner] = c
+	}
+	r.dirty[c] = true
+	if slices.EqualFunc(c.given, list, sameClaims) {
+		c.given = list
+		return
+	}
+	r.touchAsking(c)
+	r.each(c, r.drop)
+	if c.given = list; len(list) == 0 {
+		delete(r.services, owner)
+		return
+	}
+	r.changed[c] = true
+	for _, f := range list {
+		r.add(claim{kind: claimClusterIP, addr: f.ClusterIP}, claimed{by: c})
+	}
+	r.touchAsking(c)
+}
+
+// touchAsking touches those that want from outside what a Service, which is about to change or has changed, has as cluster IPs.
+func (r *registry) touchAsking(c *claimant) {
+	for _, f := range c.given {
+		r.touch(claim{kind: claimAddress, addr: f.ClusterIP})
+	}
+}
+
+// setHosts takes the nodes' addresses.
+func (r *registry) setHosts(hosts map[netip.Addr]string) {
+	was := r.hosts
+	r.hosts = hosts
+	for _, list := range []map[netip.Addr]string{was, r.hosts} {
+		for a := range list {
+			if was[a] == r.hosts[a] {
+				continue
+			}
+			k := claim{kind: claimAddress, addr: a}
+			r.touch(k)
+			for _, c := range r.all(k) {
+				r.each(c.by, func(k claim, _ claimed) {
+					if k.kind == claimOutside {
+						r.touch(claim{kind: claimNodePort, family: k.family, protocol: k.protocol, port: k.port})
+					}
+				})
+			}
+		}
+	}
+}
+
+// finish decides again for all that were touched.
+func (r *registry) finish() serviceChanges {
+	for k, was := range r.before {
+		if k.kind == claimClusterIP && !was.same(r.holder(k)) {
+			for _, c := range r.all(k) {
+				r.changed[c.by] = true
+			}
+		}
+	}
+	for c := range r.changed {
+		r.claimFurther(c)
+	}
+	for k, was := range r.before {
+		if !was.same(r.holder(k)) {
+			r.touchAbout(k)
+		}
+	}
+	var out serviceChanges
+	for _, c := range slices.SortedFunc(maps.Keys(r.dirty), func(a, b *claimant) int { return a.owner.Compare(b.owner) }) {
+		list, problems := r.judge(c)
+		if slices.Equal(list, c.accepted) && slices.Equal(problems, c.problems) {
+			continue
+		}
+		out.gone, out.come = append(out.gone, c.accepted...), append(out.come, list...)
+		out.solved, out.found = append(out.solved, c.problems...), append(out.found, problems...)
+		c.accepted, c.problems = list, problems
+	}
+	r.before, r.changed, r.dirty = nil, nil, nil
+	return out
+}
+
+// touchAbout touches all whose answer depends on who has a claim.
+func (r *registry) touchAbout(k claim) {
+	r.touch(k)
+	switch k.kind {
+	case claimClusterIP:
+		r.touch(claim{kind: claimAddress, addr: k.addr})
+	case claimNodePort:
+		r.touch(claim{kind: claimOutside, family: k.family, protocol: k.protocol, port: k.port})
+	case claimExternal:
+		r.touch(claim{kind: claimNodePort, family: cluster.FamilyOf(k.addr), protocol: k.protocol, port: k.port})
+	}
+}
+
+// served gives all that is served, in order, and why the rest is not.
+func (r *registry) served() ([]*cluster.Frontend, []Problem) {
+	var list []*cluster.Frontend
+	var problems []Problem
+	for _, c := range slices.SortedFunc(maps.Values(r.services), func(a, b *claimant) int { return a.owner.Compare(b.owner) }) {
+		list, problems = append(list, c.accepted...), append(problems, c.problems...)
+	}
+	return list, problems
+}
+
+// claimFurther claims what a Service has besides its cluster IPs, of those Frontends whose cluster IP it has.
+func (r *registry) claimFurther(c *claimant) {
+	has := func(f *cluster.Frontend) bool { return r.first[claim{kind: claimClusterIP, addr: f.ClusterIP}].by == c }
+	lost := slices.ContainsFunc(c.given, func(f *cluster.Frontend) bool { return !has(f) })
+	if lost {
+		r.each(c, func(k claim, x claimed) {
+			if k.kind != claimClusterIP {
+				r.drop(k, x)
+			}
+		})
+	}
+	for _, f := range c.given {
+		if !lost || has(f) {
+			claimsOf(c, f, r.add)
+		}
+	}
+}
+
+// each names all that a Service may have claimed.
+func (r *registry) each(c *claimant, do func(claim, claimed)) {
+	for _, f := range c.given {
+		do(claim{kind: claimClusterIP, addr: f.ClusterIP}, claimed{by: c})
+		claimsOf(c, f, do)
+	}
+}
+
+// claimsOf names what a Frontend claims besides its cluster IP.
+func claimsOf(c *claimant, f *cluster.Frontend, do func(claim, claimed)) {
+	if f.NodePort != 0 {
+		do(nodePortOf(f), claimed{by: c})
+	}
+	if len(f.LoadBalancerIPs)+len(f.ExternalIPs) == 0 {
+		return
+	}
+	do(claim{kind: claimOutside, family: f.Family, protocol: f.Protocol, port: f.Port}, claimed{by: c})
+	outside := func(a netip.Addr, rank uint8) {
+		do(claim{kind: claimExternal, addr: a, protocol: f.Protocol, port: f.Port}, claimed{c, rank})
+		do(claim{kind: claimAddress, addr: a}, claimed{by: c})
+	}
+	for _, a := range f.LoadBalancerIPs {
+		outside(a, rankBalancer)
+	}
+	for _, a := range f.ExternalIPs {
+		if !slices.Contains(f.LoadBalancerIPs, a) {
+			outside(a, rankExternal)
+		}
+	}
+}
+
+// add claims something; it may be claimed by the same already.
+func (r *registry) add(k claim, x claimed) {
+	first, taken := r.first[k]
+	r.remember(k, first)
+	if !taken {
+		r.first[k] = x
+		return
+	}
+	switch order := x.compare(first); {
+	case order == 0:
+	case order < 0:
+		r.first[k], r.others[k] = x, slices.Insert(r.others[k], 0, first)
+	default:
+		if i, found := slices.BinarySearchFunc(r.others[k], x, claimed.compare); !found {
+			r.others[k] = slices.Insert(r.others[k], i, x)
+		}
+	}
+}
+
+// drop gives a claim up; it may not be claimed.
+func (r *registry) drop(k claim, x claimed) {
+	first, taken := r.first[k]
+	if !taken {
+		return
+	}
+	r.remember(k, first)
+	others := r.others[k]
+	if first.by == x.by {
+		if len(others) == 0 {
+			delete(r.first, k)
+			return
+		}
+		r.first[k] = others[0]
+		others = slices.Delete(others, 0, 1)
+	} else if i, found := slices.BinarySearchFunc(others, x, claimed.compare); found {
+		others = slices.Delete(others, i, i+1)
+	}
+	if r.others[k] = others; len(others) == 0 {
+		delete(r.others, k)
+	}
+}
+
+func (r *registry) remember(k claim, first claimed) {
+	if r.before == nil {
+		return
+	}
+	if _, known := r.before[k]; !known {
+		r.before[k] = holderOf(first)
+	}
+}
+
+func holderOf(x claimed) holder {
+	if x.by == nil {
+		return holder{}
+	}
+	return holder{x.by, x.by.given[0]}
+}
+
+func (r *registry) holder(k claim) holder { return holderOf(r.first[k]) }
+
+// all gives everybody who claims something, the one that has it first.
+func (r *registry) all(k claim) []claimed {
+	first, taken := r.first[k]
+	if !taken {
+		return nil
+	}
+	return append([]claimed{first}, r.others[k]...)
+}
+
+func (r *registry) touch(k claim) {
+	for _, c := range r.all(k) {
+		r.dirty[c.by] = true
+	}
+}
+
+// sameClaims tells whether two states of a Frontend claim the same, as old as each other.
+func sameClaims(a, b *cluster.Frontend) bool {
+	return a == b || a.Owner == b.Owner && a.UID == b.UID && a.Created.Equal(b.Created) && a.Family == b.Family &&
+		a.ClusterIP == b.ClusterIP && a.Protocol == b.Protocol && a.Port == b.Port && a.NodePort == b.NodePort && a.PortName == b.PortName &&
+		slices.Equal(a.ExternalIPs, b.ExternalIPs) && slices.Equal(a.LoadBalancerIPs, b.LoadBalancerIPs)
+}
