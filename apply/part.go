@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"hairpin/apply/late"
 )
 
 // ErrWithheld is the Status.Err of a system whose removals wait until the systems that may point at them are in order.
@@ -35,24 +37,47 @@ type part[S any, D Delta[D]] struct {
 	name   string
 	target Target[S, D]
 	diff   func(want, have S) D
+	task   *late.Task[S] // a Read or an Apply
+	other  *late.Task[S] // a Read for somebody else
+	others sync.Mutex    // held by somebody else
 
-	have  S     // what the system has
-	known bool  // have was read, and nothing went wrong since
-	done  S     // the last State that was reached
-	whole bool  // done was reached, and nothing went wrong since
-	read  bool  // in this Run
-	err   error // of this Run
-	waits error // of this Run: a *Waiting
-	stale atomic.Bool
-	took  func(system string, d time.Duration) // hears of each Apply; may be nil
+	have    S     // what the system has
+	known   bool  // have was read, and nothing was changed or went wrong since
+	done    S     // the last State that was reached
+	whole   bool  // done was reached, and nothing was changed or went wrong since
+	read    bool  // in this Run
+	applied bool  // in this Run
+	err     error // of this Run
+	waits   error // of this Run: a *Waiting
+	stale   atomic.Bool
+	took    func(system string, d time.Duration) // hears of each Apply; may be nil
+
+	flying  bool          // the task does something that no Run waits for any more
+	changes int           // of the Apply that it does; 0: it is a Read
+	reading time.Duration // of the last Read
+	pause   time.Duration // after failures
+	next    time.Time     // when to try again
+	last    error         // the failure; nil when a Run need not wait for next
 
 	mu     sync.Mutex
 	status Status
 }
 
-func newPart[S any, D Delta[D]](name string, target Target[S, D], diff func(want, have S) D) *part[S, D] {
-	return &part[S, D]{name: name, target: target, diff: diff, status: Status{System: name, Since: time.Now()}}
+func newPart[S any, D Delta[D]](name string, target Target[S, D], diff func(want, have S) D, wake func()) *part[S, D] {
+	return &part[S, D]{name: name, target: target, diff: diff, status: Status{System: name, Since: time.Now()},
+		task: late.NewTask[S](wake), other: late.NewTask[S](func() {})}
 }
+
+// Times that a part gets. A Run waits for its patience, so that what hangs holds nobody else; it is given up after a multiple of that.
+const (
+	patience    = time.Second          // for a Read or an Apply,
+	perChange   = 5 * time.Millisecond // more for each change: several times what the slowest system needs,
+	perReading  = 4                    // and more for each Read: this many times what the last one took
+	limits      = 10                   // times the patience
+	firstPause  = 10 * time.Millisecond
+	lastPause   = time.Second
+	readForSake = 5 * time.Second // of somebody else
+)
 
 // changed is the target's notice; nil, which never comes, without a target.
 func (p *part[S, D]) changed() <-chan struct{} {
@@ -62,12 +87,9 @@ func (p *part[S, D]) changed() <-chan struct{} {
 	return p.target.Changed()
 }
 
-// told reports whether the target told of a change, or somebody asked for a Read, since the last look.
-func (p *part[S, D]) told() bool { return p.target != nil && (p.stale.Load() || len(p.changed()) > 0) }
-
 // look begins a Run: it reads the system when that is due, and tells what must change.
 func (p *part[S, D]) look(ctx context.Context, want S) (d D) {
-	p.err, p.waits, p.read = nil, nil, false
+	p.err, p.waits, p.read, p.applied = nil, nil, false, false
 	if p.target == nil {
 		return d
 	}
@@ -75,6 +97,13 @@ func (p *part[S, D]) look(ctx context.Context, want S) (d D) {
 	case <-p.target.Changed():
 		p.stale.Store(true)
 	default:
+	}
+	if p.err = p.land(); p.err != nil {
+		return d
+	}
+	if p.last != nil && !p.stale.Load() && time.Now().Before(p.next) {
+		p.err = p.last
+		return d
 	}
 	if stale := p.stale.Swap(false); stale || !p.known {
 		if p.err = p.reread(ctx); p.err != nil {
@@ -84,28 +113,67 @@ func (p *part[S, D]) look(ctx context.Context, want S) (d D) {
 	return p.diff(want, p.have)
 }
 
-// found reads the system for somebody else.
+// land takes what came of a Read or Apply after its Run had gone on without it.
+func (p *part[S, D]) land() error {
+	if !p.flying {
+		return nil
+	}
+	r, err := p.task.Take()
+	if r == nil {
+		return err
+	}
+	p.flying = false
+	if p.changes == 0 {
+		return p.accept(r)
+	}
+	p.known, p.whole = false, false // what it did is read back
+	return p.count(r.Err)
+}
+
+// found reads the system for somebody else, at any time. It is an error when it takes long.
 func (p *part[S, D]) found(ctx context.Context) (have S, err error) {
 	if p.target == nil {
 		return have, nil
 	}
-	if have, err = p.target.Read(ctx); err != nil {
+	err = p.task.Waits() // for whom this would wait, too
+	if err == nil {
+		p.others.Lock()
+		defer p.others.Unlock()
+		_, _ = p.other.Take() // of one who did not wait
+		var r *late.Result[S]
+		if r, err = p.other.Do(ctx, readForSake, readForSake, p.target.Read); r != nil {
+			have, err = r.Value, r.Err
+		}
+	}
+	if err != nil {
 		return have, fmt.Errorf("read %s: %w", p.name, err)
 	}
 	return have, nil
 }
 
-// reread reads the system, and counts what others did to it.
+// reread reads the system.
 func (p *part[S, D]) reread(ctx context.Context) error {
-	have, err := p.found(ctx)
-	if err != nil {
+	begin, wait := time.Now(), patience+perReading*p.reading
+	p.changes = 0
+	r, err := p.task.Do(ctx, wait, limits*wait, p.target.Read)
+	if r == nil {
+		p.flying = true
 		return err
+	}
+	p.reading = time.Since(begin)
+	return p.accept(r)
+}
+
+// accept takes what was read, and counts what others did to it.
+func (p *part[S, D]) accept(r *late.Result[S]) error {
+	if r.Err != nil {
+		return p.unanswered(fmt.Errorf("read %s: %w", p.name, r.Err))
 	}
 	drift := 0
 	if p.whole {
-		drift = p.diff(p.done, have).Count()
+		drift = p.diff(p.done, r.Value).Count()
 	}
-	p.have, p.known, p.read = have, true, true
+	p.have, p.known, p.read = r.Value, true, true
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.status.Reads++
@@ -113,35 +181,65 @@ func (p *part[S, D]) reread(ctx context.Context) error {
 	return nil
 }
 
-// do makes the changes of d, if there are any and nothing went wrong before. Those that may not be made yet are left.
+// unanswered adds to an error that was long in coming who did not answer.
+func (p *part[S, D]) unanswered(err error) error {
+	if waits := p.task.Waits(); waits != nil {
+		return fmt.Errorf("%w: %w", waits, err)
+	}
+	return err
+}
+
+// do makes the changes of d, if there are any and nothing went wrong before. Those that must wait for another system are left.
 // What waits for a device is not in order, and keeps nobody else from going on.
-func (p *part[S, D]) do(ctx context.Context, d D, may bool) {
+func (p *part[S, D]) do(ctx context.Context, d D, waitFor string) {
 	switch {
 	case p.err != nil || d.Empty():
 		return
-	case !may:
-		p.err = ErrWithheld
+	case waitFor != "":
+		p.err = fmt.Errorf("%w: %s", ErrWithheld, waitFor)
 		return
 	}
-	begin := time.Now()
-	err := p.target.Apply(ctx, d)
-	if p.took != nil {
-		p.took(p.name, time.Since(begin))
+	p.applied, p.changes = true, d.Count()
+	wait := patience + time.Duration(p.changes)*perChange
+	r, err := p.task.Do(ctx, wait, limits*wait, func(ctx context.Context) (none S, err error) {
+		begin := time.Now()
+		err = p.target.Apply(ctx, d)
+		if p.took != nil {
+			p.took(p.name, time.Since(begin))
+		}
+		return none, err
+	})
+	if r == nil {
+		p.flying, p.err = true, err
+		return
 	}
+	p.err = p.count(r.Err)
+}
+
+// unless gives what those wait for whose things this system may point at: before, or this system when it is not in order.
+func (p *part[S, D]) unless(before string) string {
+	if before == "" && p.err != nil {
+		return p.name
+	}
+	return before
+}
+
+// count takes how an Apply ended.
+func (p *part[S, D]) count(err error) error {
 	if err != nil {
 		err = fmt.Errorf("apply to %s: %w", p.name, err)
 		var waiting *Waiting
 		if errors.As(err, &waiting) {
 			p.waits = err
-		} else {
-			p.err = err
+			return nil
 		}
-		return
+		return p.unanswered(err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.status.Applies++
-	p.status.Written += uint64(d.Count())
+	p.status.Written += uint64(p.changes)
+	return nil
 }
 
 // finish ends a Run and gives its error.
@@ -149,18 +247,21 @@ func (p *part[S, D]) finish(want S) error {
 	if p.target == nil {
 		return nil
 	}
-	hard := p.err != nil && p.err != ErrWithheld
+	hard := p.err != nil && !p.flying && p.err != p.last && !errors.Is(p.err, ErrWithheld)
 	if p.err == nil {
 		p.err = p.waits
 	}
 	inSync := p.err == nil
-	p.known, p.whole = inSync, inSync
-	if inSync {
-		p.have, p.done = want, want
+	switch {
+	case inSync:
+		p.known, p.whole, p.have, p.done = true, true, want, want
 		if a, ok := p.target.(Adopter[S]); ok && p.read {
 			a.Adopt(want)
 		}
+	case hard || p.applied || p.waits != nil:
+		p.known, p.whole = false, false
 	}
+	p.paced(hard)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.status.InSync != inSync {
@@ -171,6 +272,28 @@ func (p *part[S, D]) finish(want S) error {
 		p.status.Errors++
 	}
 	return p.err
+}
+
+// paced notes when to try again: soon after a first failure, then at longer and longer intervals.
+func (p *part[S, D]) paced(hard bool) {
+	switch {
+	case hard || p.err != nil && p.err == p.waits:
+		p.pause = min(max(2*p.pause, firstPause), lastPause)
+		p.next, p.last = time.Now().Add(p.pause), nil
+		if hard {
+			p.last = p.err
+		}
+	case p.err == nil || p.err != p.last:
+		p.pause, p.last = 0, nil
+	}
+}
+
+// again is when the part wants another Run: 0 = not before a notice.
+func (p *part[S, D]) again(now time.Time) time.Duration {
+	if p.pause == 0 {
+		return 0
+	}
+	return max(p.next.Sub(now), time.Millisecond)
 }
 
 func (p *part[S, D]) report() Status {

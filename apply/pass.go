@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"sync"
 	"time"
 
 	"hairpin/datapath"
@@ -24,8 +25,11 @@ type Targets struct {
 }
 
 // Pass makes a node equal to wanted States, one after the other. It keeps what it read last, and reads a system again
-// only when that told of a change, when something went wrong, or after Reread. Run and Wait are for one goroutine; the
+// only when that told of a change, when something went wrong, or after Reread. Run, Wait, Again and Retry are for one goroutine; the
 // other methods may be called at any time.
+//
+// A system that hangs holds nobody else: a Run waits for each Read and Apply for a limited time, and goes on as after an error. What it did
+// not wait for goes on as well, beside later Runs, which leave that system alone; its end is a reason for another Run.
 type Pass struct {
 	nb     *part[nb.State, nb.Delta]
 	bridge *part[flow.State, flow.Delta]
@@ -35,16 +39,26 @@ type Pass struct {
 
 	drift uint64 // after the last Run
 	fight int    // Runs in a row that found drift
+
+	landed chan struct{} // has a value when something ended that no Run waits for any more
 }
 
 // NewPass makes a Pass that knows nothing of the systems yet.
 func NewPass(t Targets) *Pass {
+	landed := make(chan struct{}, 1)
+	wake := func() {
+		select {
+		case landed <- struct{}{}:
+		default:
+		}
+	}
 	return &Pass{
-		nb:     newPart("ovn", t.NB, nb.Diff),
-		bridge: newPart("openvswitch", t.Bridge, flow.Diff),
-		nft:    newPart("nft", t.NFT, nft.Diff),
-		host:   newPart("host", t.Host, host.Diff),
-		conn:   newPart("connections", t.Conn, conn.Diff),
+		nb:     newPart("ovn", t.NB, nb.Diff, wake),
+		bridge: newPart("openvswitch", t.Bridge, flow.Diff, wake),
+		nft:    newPart("nft", t.NFT, nft.Diff, wake),
+		host:   newPart("host", t.Host, host.Diff, wake),
+		conn:   newPart("connections", t.Conn, conn.Diff, wake),
+		landed: landed,
 	}
 }
 
@@ -73,22 +87,22 @@ func (p *Pass) Run(ctx context.Context, want datapath.State) error {
 	ports, flows := split(bridge)
 	ground, singles := splitHost(kernel.Grow(), want.Host.Routes)
 
-	p.bridge.do(ctx, ports.Grow(), true)
-	p.host.do(ctx, ground, true)
-	p.nft.do(ctx, tables.Grow(), true)
-	p.host.do(ctx, singles, true)
-	p.bridge.do(ctx, flows.Grow(), true)
-	p.nb.do(ctx, rows, true)
+	p.bridge.do(ctx, ports.Grow(), "")
+	p.host.do(ctx, ground, "")
+	p.nft.do(ctx, tables.Grow(), "")
+	p.host.do(ctx, singles, "")
+	p.bridge.do(ctx, flows.Grow(), "")
+	p.nb.do(ctx, rows, "")
 
-	ok := p.nb.err == nil
-	p.bridge.do(ctx, flows.Shrink(), ok)
-	ok = ok && p.bridge.err == nil
-	p.nft.do(ctx, tables.Shrink(), ok)
-	ok = ok && p.nft.err == nil
-	p.host.do(ctx, kernel.Shrink(), ok)
-	ok = ok && p.host.err == nil
-	p.bridge.do(ctx, ports.Shrink(), ok)
-	p.conn.do(ctx, dead, p.nb.err == nil)
+	waitFor := p.nb.unless("")
+	p.bridge.do(ctx, flows.Shrink(), waitFor)
+	waitFor = p.bridge.unless(waitFor)
+	p.nft.do(ctx, tables.Shrink(), waitFor)
+	waitFor = p.nft.unless(waitFor)
+	p.host.do(ctx, kernel.Shrink(), waitFor)
+	waitFor = p.host.unless(waitFor)
+	p.bridge.do(ctx, ports.Shrink(), waitFor)
+	p.conn.do(ctx, dead, p.nb.unless(""))
 
 	err := errors.Join(p.nb.finish(want.NB), p.bridge.finish(want.Bridge), p.nft.finish(want.NFT), p.host.finish(want.Host), p.conn.finish(want.Conn))
 	p.calm()
@@ -142,8 +156,8 @@ func (p *Pass) calm() {
 	p.fight++
 }
 
-// Wait returns when there is a reason for another Run: a system told of a change, wake got a value or was closed, or
-// ctx ended (then with its error). When Run finds drift again and again (somebody else wants another thing), changes
+// Wait returns when there is a reason for another Run: a system told of a change, or ended what a Run did not wait for, wake got a value or
+// was closed, or ctx ended (then with its error). When Run finds drift again and again (somebody else wants another thing), changes
 // are heeded after a pause, up to half a second; wake is always heeded at once.
 func (p *Pass) Wait(ctx context.Context, wake <-chan struct{}) error {
 	select {
@@ -161,6 +175,7 @@ func (p *Pass) Wait(ctx context.Context, wake <-chan struct{}) error {
 		p.host.stale.Store(true)
 	case <-p.conn.changed():
 		p.conn.stale.Store(true)
+	case <-p.landed:
 	}
 	if p.fight <= 2 {
 		return nil
@@ -176,14 +191,16 @@ func (p *Pass) Wait(ctx context.Context, wake <-chan struct{}) error {
 	return nil
 }
 
-// Read reads all systems now, for a look at what is really there. It is for the goroutine of Run, and changes nothing.
+// Read reads all systems now, for a look at what is really there, and changes nothing. What takes too long is an error.
 func (p *Pass) Read(ctx context.Context) (s datapath.State, err error) {
 	var errs [5]error
-	s.NB, errs[0] = p.nb.found(ctx)
-	s.Bridge, errs[1] = p.bridge.found(ctx)
-	s.NFT, errs[2] = p.nft.found(ctx)
-	s.Host, errs[3] = p.host.found(ctx)
-	s.Conn, errs[4] = p.conn.found(ctx)
+	var wg sync.WaitGroup
+	wg.Go(func() { s.NB, errs[0] = p.nb.found(ctx) })
+	wg.Go(func() { s.Bridge, errs[1] = p.bridge.found(ctx) })
+	wg.Go(func() { s.NFT, errs[2] = p.nft.found(ctx) })
+	wg.Go(func() { s.Host, errs[3] = p.host.found(ctx) })
+	wg.Go(func() { s.Conn, errs[4] = p.conn.found(ctx) })
+	wg.Wait()
 	return s, errors.Join(errs[:]...)
 }
 
@@ -196,9 +213,29 @@ func (p *Pass) Reread() {
 	p.conn.stale.Store(true)
 }
 
-// Told reports whether a system told of a change that no Run has looked at yet: a Run that failed may do better now.
-func (p *Pass) Told() bool {
-	return p.nb.told() || p.bridge.told() || p.nft.told() || p.host.told() || p.conn.told()
+// Again tells when to Run again after failures, each system's at its own pace; 0 = not before Wait says so.
+func (p *Pass) Again() (again time.Duration) {
+	now := time.Now()
+	for _, wait := range []time.Duration{p.nb.again(now), p.bridge.again(now), p.nft.again(now), p.host.again(now), p.conn.again(now)} {
+		if wait > 0 && (again == 0 || wait < again) {
+			again = wait
+		}
+	}
+	return again
+}
+
+// Retry makes the next Run try again what failed, whatever its pace is: there is news that gives hope.
+func (p *Pass) Retry() {
+	p.nb.last, p.bridge.last, p.nft.last, p.host.last, p.conn.last = nil, nil, nil, nil, nil
+}
+
+// Finish waits until nothing goes on that no Run waited for, or ctx ends.
+func (p *Pass) Finish(ctx context.Context) {
+	p.nb.task.Finish(ctx)
+	p.bridge.task.Finish(ctx)
+	p.nft.task.Finish(ctx)
+	p.host.task.Finish(ctx)
+	p.conn.task.Finish(ctx)
 }
 
 // Status gives the state of the systems that have a Target.

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"hairpin/apply"
+	"hairpin/apply/late"
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
@@ -21,28 +24,49 @@ import (
 )
 
 // memory is a system that is a value: a whole and correct Target, whose every change can be looked at, and which
-// refuses changes on request. The real systems have their own tests.
+// refuses changes on request, or hangs. The real systems have their own tests.
 type memory[S any, D apply.Delta[D]] struct {
 	state   S
 	with    func(D, S) S
 	refuse  error // of changes
 	fail    error // of reads
 	reads   int
+	busy    atomic.Int32
+	twice   atomic.Bool   // two were under way at the same time
+	hold    chan struct{} // hangs until it is closed
 	changed chan struct{}
-	look    func() // after every change
+	look    func(after bool) // as it is when a change begins, and as it will be after it
 }
 
-func (m *memory[S, D]) Read(context.Context) (S, error) {
+// enter notes that a Read or Apply begins, and waits while the system hangs.
+func (m *memory[S, D]) enter(ctx context.Context) (leave func()) {
+	if m.busy.Add(1) > 1 {
+		m.twice.Store(true)
+	}
+	if m.hold != nil {
+		late.For(ctx, "a daemon")
+		<-m.hold
+	}
+	return func() { m.busy.Add(-1) }
+}
+
+func (m *memory[S, D]) Read(ctx context.Context) (S, error) {
+	defer m.enter(ctx)()
 	m.reads++
 	return m.state, m.fail
 }
 
-func (m *memory[S, D]) Apply(_ context.Context, d D) error {
+func (m *memory[S, D]) Apply(ctx context.Context, d D) error {
 	if m.refuse != nil {
 		return m.refuse
 	}
+	before := m.state
+	m.look(false)
+	m.state = m.with(d, before)
+	m.look(true)
+	m.state = before
+	defer m.enter(ctx)()
 	m.state = m.with(d, m.state)
-	m.look()
 	m.notice()
 	return nil
 }
@@ -62,11 +86,18 @@ type node struct {
 	bridge *memory[flow.State, flow.Delta]
 	nft    *memory[nft.State, nft.Delta]
 	host   *memory[host.State, host.Delta]
+	fault  string // the first break of a law: changes are made in other goroutines than the test's
 }
 
-func newNode(look func(*node)) *node {
+func (n *node) fatalf(format string, args ...any) {
+	if n.fault == "" {
+		n.fault = fmt.Sprintf(format, args...)
+	}
+}
+
+func newNode(look func(n *node, after bool)) *node {
 	n := &node{}
-	seen := func() { look(n) }
+	seen := func(after bool) { look(n, after) }
 	c := func() chan struct{} { return make(chan struct{}, 1) }
 	n.nb = &memory[nb.State, nb.Delta]{with: func(d nb.Delta, s nb.State) nb.State { return d.ApplyTo(s) }, changed: c(), look: seen}
 	n.bridge = &memory[flow.State, flow.Delta]{changed: c(), look: seen, with: func(d flow.Delta, s flow.State) flow.State {
@@ -162,21 +193,24 @@ const things = 6
 func TestNothingPointsAtWhatIsMissing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var had [things]bool
-		n := newNode(func(n *node) {
+		n := newNode(func(n *node, after bool) {
+			if !after {
+				return
+			}
 			for i := range things {
 				_, address := n.host.state.Addresses[single(i)]
 				if _, _, chain, _, _ := n.has(i); address && !had[i] && !chain {
-					t.Fatalf("%d: the address is there before its rules", i)
+					n.fatalf("%d: the address is there before its rules", i)
 				}
 				had[i] = address
 				from, r := source(i)
 				_, route := n.host.state.Routes[r.RouteKey]
 				if _, there := n.host.state.Addresses[from]; route && !there {
-					t.Fatalf("%d: the route is there before its source", i)
+					n.fatalf("%d: the route is there before its source", i)
 				}
 				row, flow, chain, neigh, port := n.has(i)
 				if row && !flow || flow && !chain || chain && !neigh || neigh && !port {
-					t.Fatalf("%d: row %v, flow %v, chain %v, neigh %v, port %v", i, row, flow, chain, neigh, port)
+					n.fatalf("%d: row %v, flow %v, chain %v, neigh %v, port %v", i, row, flow, chain, neigh, port)
 				}
 			}
 		})
@@ -187,30 +221,43 @@ func TestNothingPointsAtWhatIsMissing(t *testing.T) {
 			if err := p.Run(context.Background(), s); err != nil {
 				t.Fatal(err)
 			}
+			if n.fault != "" {
+				t.Fatal(n.fault)
+			}
 			n.equals(t, s)
 		}
 	})
+}
+
+// lawful makes a node that finds fault with a change that begins to remove from a system what one above it still has.
+func lawful() *node {
+	var before [things][5]bool
+	return newNode(func(n *node, after bool) {
+		for i := range things {
+			row, flow, chain, neigh, port := n.has(i)
+			now := [5]bool{row, flow, chain, neigh, port}
+			for depth := 1; depth < 5; depth++ {
+				for above := range depth {
+					if after && before[i][depth] && !now[depth] && now[above] {
+						n.fatalf("%d: was %v, is %v: removed while in use", i, before[i], now)
+					}
+				}
+			}
+			before[i] = now
+		}
+	})
+}
+
+// anyOf draws a wanted State.
+func anyOf(t *rapid.T) datapath.State {
+	return want("a", rapid.SliceOfDistinct(rapid.IntRange(0, things-1), func(i int) int { return i }).Draw(t, "wanted")...)
 }
 
 // Whatever fails, nothing is removed from a system while one that points at it still has it; and when nothing fails any
 // more, one Run makes all equal.
 func TestFailuresRemoveNothingTooEarly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var before [things][5]bool
-		n := newNode(func(n *node) {
-			for i := range things {
-				row, flow, chain, neigh, port := n.has(i)
-				now := [5]bool{row, flow, chain, neigh, port}
-				for depth := 1; depth < 5; depth++ {
-					for above := range depth {
-						if before[i][depth] && !now[depth] && now[above] {
-							t.Fatalf("%d: was %v, is %v: removed while in use", i, before[i], now)
-						}
-					}
-				}
-				before[i] = now
-			}
-		})
+		n := lawful()
 		p := apply.NewPass(n.targets())
 		refused := errors.New("refused")
 		maybe := func(label string) error {
@@ -221,7 +268,8 @@ func TestFailuresRemoveNothingTooEarly(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 6).Draw(t, "steps") {
 			n.nb.refuse, n.bridge.refuse, n.nft.refuse, n.host.refuse = maybe("ovn"), maybe("bridge"), maybe("nft"), maybe("host")
-			s := want("a", rapid.SliceOfDistinct(rapid.IntRange(0, things-1), func(i int) int { return i }).Draw(t, "wanted")...)
+			s := anyOf(t)
+			p.Retry()
 			err := p.Run(context.Background(), s)
 			if n.nb.refuse == nil { // OVN serves what is wanted whatever happens elsewhere
 				if d := nb.Diff(s.NB, n.nb.state); !d.Empty() {
@@ -235,12 +283,126 @@ func TestFailuresRemoveNothingTooEarly(t *testing.T) {
 			}
 			n.nb.refuse, n.bridge.refuse, n.nft.refuse, n.host.refuse = nil, nil, nil, nil
 			if rapid.Bool().Draw(t, "recover") {
+				p.Retry()
 				if err := p.Run(context.Background(), s); err != nil {
 					t.Fatal(err)
 				}
 				n.equals(t, s)
 			}
+			if n.fault != "" {
+				t.Fatal(n.fault)
+			}
 		}
+	})
+}
+
+// Whatever hangs, and for how long, the others go on, nothing is removed too early, nothing is done to one system twice at a time, and in
+// the end all is equal.
+func TestHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) { // the deadline of t is of the time outside
+			n := lawful()
+			p := apply.NewPass(n.targets())
+			holds := []*chan struct{}{&n.nb.hold, &n.bridge.hold, &n.nft.hold, &n.host.hold}
+			release := func(h *chan struct{}) {
+				if *h != nil {
+					close(*h)
+					synctest.Wait()
+					*h = nil
+				}
+			}
+			for range rapid.IntRange(1, 8).Draw(t, "steps") {
+				for _, h := range holds {
+					if on := rapid.IntRange(0, 2).Draw(t, "hangs"); on == 0 && *h == nil {
+						*h = make(chan struct{})
+					} else if on == 1 {
+						release(h)
+					}
+				}
+				if rapid.Bool().Draw(t, "reread") {
+					p.Reread()
+				}
+				s := anyOf(t)
+				begin := time.Now()
+				err := p.Run(context.Background(), s)
+				if took := time.Since(begin); took > 5*time.Second {
+					t.Fatalf("a Run took %v", took)
+				}
+				synctest.Wait() // with what was let go before
+				if n.nb.hold == nil {
+					if err = p.Run(context.Background(), s); !nb.Diff(s.NB, n.nb.state).Empty() {
+						t.Fatalf("ovn: differences, though only others hang (%v)", err)
+					}
+				}
+			}
+			for _, h := range holds {
+				release(h)
+			}
+			s := anyOf(t)
+			for range 5 { // each takes a result, and begins the next thing
+				p.Retry()
+				_ = p.Run(context.Background(), s) // errors are seen in the last one
+				synctest.Wait()
+			}
+			if err := p.Run(context.Background(), s); err != nil {
+				t.Fatal(err)
+			}
+			n.equals(t, s)
+			if n.fault != "" {
+				t.Fatal(n.fault)
+			}
+			if n.nb.twice.Load() || n.bridge.twice.Load() || n.nft.twice.Load() || n.host.twice.Load() {
+				t.Fatal("two things were done to one system at the same time")
+			}
+		})
+	})
+}
+
+// A system that hangs costs its patience once, says for whom it waits and since when, and wakes the Pass when it goes on.
+func TestAHangIsToldAndCostsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(func(*node, bool) {})
+		p := apply.NewPass(n.targets())
+		run(t, p, want("a", 1))
+		run(t, p, want("a", 1))
+		n.nft.hold = make(chan struct{})
+		began := time.Now()
+		for i := 2; i < 10; i++ {
+			_ = p.Run(t.Context(), want("a", 1, i))
+			if _, there := n.nb.state[key(i)]; !there {
+				t.Fatalf("%d is not in OVN", i)
+			}
+		}
+		if took := time.Since(began); took > 1500*time.Millisecond {
+			t.Errorf("eight Runs took %v", took)
+		}
+		time.Sleep(time.Hour)
+		_ = p.Run(t.Context(), want("a", 1, 9))
+		var waits *late.Waits
+		st := status(t, p, "nft")
+		if !errors.As(st.Err, &waits) || waits.For != "a daemon" || !waits.Since.Equal(began) || st.InSync {
+			t.Errorf("%+v", st)
+		}
+		if _, err := p.Read(t.Context()); !errors.As(err, &waits) {
+			t.Errorf("read: %v", err)
+		}
+		if _, flow, _, _, _ := n.has(8); flow { // what nft may name waits, flows do not
+			t.Error("flows did not shrink")
+		}
+		if _, _, _, neigh, _ := n.has(2); !neigh || !errors.Is(status(t, p, "host").Err, apply.ErrWithheld) {
+			t.Errorf("host shrank: %v", status(t, p, "host").Err)
+		}
+		close(n.nft.hold)
+		synctest.Wait()
+		n.nft.hold = nil
+		if err := p.Wait(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		p.Retry()
+		_ = p.Run(t.Context(), want("a", 1, 9)) // reads back what the Apply of 2 did, and may be brief
+		synctest.Wait()
+		run(t, p, want("a", 1, 9))
+		n.equals(t, want("a", 1, 9))
 	})
 }
 
@@ -263,7 +425,7 @@ func run(t *testing.T, p *apply.Pass, s datapath.State) {
 }
 
 func TestARestartWritesNothing(t *testing.T) {
-	n := newNode(func(*node) {})
+	n := newNode(func(*node, bool) {})
 	s := want("a", 1, 2, 3)
 	run(t, apply.NewPass(n.targets()), s)
 	again := apply.NewPass(n.targets())
@@ -276,7 +438,7 @@ func TestARestartWritesNothing(t *testing.T) {
 }
 
 func TestReadsOnlyWhatChanged(t *testing.T) {
-	n := newNode(func(*node) {})
+	n := newNode(func(*node, bool) {})
 	p := apply.NewPass(n.targets())
 	s := want("a", 1)
 	run(t, p, s)
@@ -295,7 +457,7 @@ func TestReadsOnlyWhatChanged(t *testing.T) {
 }
 
 func TestDriftIsRepairedAndCounted(t *testing.T) {
-	n := newNode(func(*node) {})
+	n := newNode(func(*node, bool) {})
 	p := apply.NewPass(n.targets())
 	s := want("a", 1, 2)
 	run(t, p, s)
@@ -319,7 +481,7 @@ func TestDriftIsRepairedAndCounted(t *testing.T) {
 }
 
 func TestErrorsAreKeptPerSystem(t *testing.T) {
-	n := newNode(func(*node) {})
+	n := newNode(func(*node, bool) {})
 	p := apply.NewPass(n.targets())
 	run(t, p, want("a", 1))
 	since := status(t, p, "nft").Since
@@ -336,19 +498,20 @@ func TestErrorsAreKeptPerSystem(t *testing.T) {
 	if st := status(t, p, "ovn"); !st.InSync {
 		t.Errorf("ovn: %+v", st)
 	}
-	if st := status(t, p, "host"); st.InSync || st.Err != apply.ErrWithheld || st.Errors != 0 {
+	if st := status(t, p, "host"); st.InSync || !errors.Is(st.Err, apply.ErrWithheld) || st.Errors != 0 {
 		t.Errorf("host: %+v", st)
 	}
 	if _, _, _, neigh, _ := n.has(1); !neigh {
 		t.Error("host shrank while nft could not")
 	}
 	n.nft.refuse = nil
+	p.Retry()
 	run(t, p, next)
 	n.equals(t, next)
 }
 
 func TestWaitingForADeviceKeepsNobody(t *testing.T) {
-	n := newNode(func(*node) {})
+	n := newNode(func(*node, bool) {})
 	p := apply.NewPass(n.targets())
 	run(t, p, want("a", 1))
 	n.host.refuse = &apply.Waiting{Devices: []string{"ovn-k8s-mp0"}}
@@ -365,39 +528,42 @@ func TestWaitingForADeviceKeepsNobody(t *testing.T) {
 	}
 }
 
-// After a failure, Told says whether there is a reason to hope that the next Run does better.
-func TestTold(t *testing.T) {
-	n := newNode(func(*node) {})
-	p := apply.NewPass(n.targets())
-	s := want("a", 1)
-	run(t, p, s)
-	run(t, p, s) // looks at the notices of our own changes
-	if p.Told() {
-		t.Error("told, though nothing happened")
-	}
-	n.host.fail = errors.New("the host does not answer")
-	p.Reread()
-	for range 2 {
-		if err := p.Run(t.Context(), s); err == nil {
-			t.Fatal("no error")
+// A system that fails is tried at its own pace, whatever else is a reason to Run, and at once when there is news.
+func TestFailuresHaveTheirPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(func(*node, bool) {})
+		p := apply.NewPass(n.targets())
+		s := want("a", 1)
+		run(t, p, s)
+		run(t, p, s)
+		if p.Again() != 0 {
+			t.Errorf("again after %v, though nothing failed", p.Again())
 		}
-		if p.Told() {
-			t.Error("a Read that failed is no news")
+		n.host.fail = errors.New("the host does not answer")
+		p.Reread()
+		first := n.host.reads
+		for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(time.Millisecond) {
+			if err := p.Run(t.Context(), s); !errors.Is(err, n.host.fail) {
+				t.Fatal(err)
+			}
 		}
-	}
-	n.host.fail = nil
-	n.host.notice()
-	if !p.Told() {
-		t.Error("not told")
-	}
-	run(t, p, s)
-	if p.Told() {
-		t.Error("told, though a Run has looked")
-	}
+		if tries := n.host.reads - first; tries < 10 || tries > 20 {
+			t.Errorf("%d tries in 10 s", tries)
+		}
+		if again := p.Again(); again <= 0 || again > time.Second {
+			t.Errorf("again after %v", again)
+		}
+		n.host.fail = nil
+		p.Retry()
+		run(t, p, s)
+		if p.Again() != 0 {
+			t.Errorf("again after %v", p.Again())
+		}
+	})
 }
 
 func TestWaitWakes(t *testing.T) {
-	n := newNode(func(*node) {})
+	n := newNode(func(*node, bool) {})
 	p := apply.NewPass(n.targets())
 	wake := make(chan struct{}, 1)
 	wake <- struct{}{}
@@ -413,7 +579,7 @@ func TestWaitWakes(t *testing.T) {
 
 // Somebody who always undoes what we do must not keep a processor busy, nor keep us from new wants.
 func TestAFightIsSlow(t *testing.T) {
-	n := newNode(func(*node) {})
+	n := newNode(func(*node, bool) {})
 	p := apply.NewPass(n.targets())
 	s := want("a", 1)
 	run(t, p, s)

@@ -104,6 +104,22 @@ func (c *Client) Changed() <-chan struct{} { return c.changed }
 // Connected reports whether the client is connected and its mirror follows the server.
 func (c *Client) Connected() bool { return c.current() != nil }
 
+// Settled reports whether the client is connected and the fate of all its transactions is known. One whose context ended before the
+// server answered may be carried out yet, and the View does not have it.
+func (c *Client) Settled() bool {
+	conn := c.current()
+	return conn != nil && conn.settled()
+}
+
+// Echo asks the server for a sign of life, if it is connected.
+func (c *Client) Echo(ctx context.Context) error {
+	conn := c.current()
+	if conn == nil {
+		return c.Err()
+	}
+	return conn.Echo(ctx)
+}
+
 // Synced reports whether the mirror was filled since [Open]. It stays so.
 func (c *Client) Synced() bool { return c.Stats().Connects > 0 }
 
@@ -160,13 +176,13 @@ func (c *Client) await(ctx context.Context, what string, holds func() bool) erro
 	}
 }
 
-// Transact is [Conn.Transact] for the client's database, after it has waited for a connection. When it returns without
+// Transact is [Conn.Transact] for the client's database, after it has waited for a connection that is settled. When it returns without
 // error the View has what the transaction did to the mirrored tables, as the server sends that before it answers.
 func (c *Client) Transact(ctx context.Context, ops ...Op) ([]Result, error) {
 	var conn *Conn
 	err := c.await(ctx, "transact", func() bool {
 		conn = c.current()
-		return conn != nil && conn.Err() == nil
+		return conn != nil && conn.Err() == nil && conn.settled()
 	})
 	if err != nil {
 		return nil, err
@@ -207,6 +223,11 @@ func (c *Client) session(ctx context.Context) error {
 	defer cancel()
 	conn, err := Dial(dialing, c.cfg.Endpoint, Probe(c.cfg.Probe), func(conn *Conn) {
 		conn.codecs = c.mirror.codecs
+		conn.closed = func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.next()
+		}
 		conn.notify = func(name string, params []byte) error { return c.notice(follow, name, params) }
 	})
 	if err != nil {

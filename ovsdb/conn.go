@@ -32,6 +32,8 @@ type Conn struct {
 
 	mu      sync.Mutex
 	calls   map[uint64]*call // that wait for a response
+	open    map[uint64]bool  // transactions whose caller has gone and whose response has not come: they may be carried out yet
+	closed  func()           // is called when none is open any more
 	lastID  uint64
 	out     []byte        // not yet written
 	written chan struct{} // out is not empty
@@ -72,8 +74,10 @@ func Dial(ctx context.Context, endpoint string, options ...Option) (*Conn, error
 		nc:       nc,
 		probe:    DefaultProbe,
 		notify:   func(string, []byte) error { return nil },
+		closed:   func() {},
 		codecs:   new(codecs),
 		calls:    make(map[uint64]*call),
+		open:     make(map[uint64]bool),
 		written:  make(chan struct{}, 1),
 		lost:     make(chan struct{}),
 		started:  time.Now(),
@@ -192,20 +196,36 @@ func (c *Conn) wake() {
 func (c *Conn) forget(id uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, found := c.calls[id]
+	ca, found := c.calls[id]
 	delete(c.calls, id)
+	if found && ca.method == "transact" {
+		c.open[id] = true
+	}
 	return found
+}
+
+// settled reports whether the fate of every transaction is known.
+func (c *Conn) settled() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.open) == 0
 }
 
 // take is forget for the reader. The call is nil when its context has ended.
 func (c *Conn) take(id uint64) (*call, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if id > c.lastID {
+	ca, last := c.calls[id], c.lastID
+	delete(c.calls, id)
+	late := c.open[id]
+	delete(c.open, id)
+	late = late && len(c.open) == 0
+	c.mu.Unlock()
+	if id > last {
 		return nil, fmt.Errorf("answer to request %d, which was not made", id)
 	}
-	ca := c.calls[id]
-	delete(c.calls, id)
+	if late {
+		c.closed()
+	}
 	return ca, nil
 }
 

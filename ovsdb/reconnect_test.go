@@ -3,11 +3,13 @@ package ovsdb_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -282,6 +284,46 @@ func TestSilence(t *testing.T) {
 	})
 	s.cmd.Process.Signal(syscall.SIGCONT)
 	eventually(t, "it is used again", c.Connected)
+}
+
+// TestUnanswered: after a transaction that was given up, nothing is sent until it is known what became of it.
+func TestUnanswered(t *testing.T) {
+	s := startServer(t, nbSchema)
+	c := open(t, s, tables()...)
+	insert := func(ctx context.Context, name string) error {
+		_, err := c.Transact(ctx, ovsdb.Insert(ovsdb.LoadBalancer{Name: name}))
+		return err
+	}
+	s.cmd.Process.Signal(syscall.SIGSTOP)
+	soon, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	if err := insert(soon, "given up"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	if c.Settled() || !c.Connected() {
+		t.Errorf("settled %v, connected %v", c.Settled(), c.Connected())
+	}
+	for range 3 {
+		soon, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		if err := insert(soon, "not sent"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatal(err)
+		}
+	}
+	done := make(chan error)
+	go func() { done <- insert(timeout(t), "sent later") }()
+	s.cmd.Process.Signal(syscall.SIGCONT)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, row := range rows[ovsdb.LoadBalancer](c) {
+		names = append(names, row.Name)
+	}
+	slices.Sort(names)
+	if !slices.Equal(names, []string{"given up", "sent later"}) || !c.Settled() {
+		t.Errorf("settled %v; %v", c.Settled(), names)
+	}
 }
 
 // connection is a row of Connection, with which a server is told how often to probe.

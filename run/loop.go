@@ -66,8 +66,7 @@ func (a *agent) learn(s *sight) bool {
 	return true
 }
 
-// round plans and applies once. It tells when it wants to be called again, 0 if not before the next change. After a
-// failure it tries again when that is due, or when there is news that gives hope.
+// round plans and applies once. It tells when it wants to be called again, 0 if not before the next change.
 func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 	defer a.tell()
 	defer a.offer()
@@ -87,9 +86,11 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 	if a.missing() != "" {
 		return sooner(again, a.bootstrap(ctx))
 	}
-	wait := a.pace.wait(time.Now())
-	if wait > 0 && !news && !a.pass.Told() && a.restart == nil || a.restart.tooEarly() {
-		return sooner(again, wait)
+	if a.restart.tooEarly() {
+		return again
+	}
+	if news {
+		a.pass.Retry()
 	}
 	if !a.config.Process.Repair && a.synced && !a.fresh && a.passErr == nil && a.restart == nil {
 		return again // what others have changed stays
@@ -99,8 +100,14 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 	begin := time.Now()
 	err := a.pass.Run(ctx, a.want)
 	a.meters.took("hairpin_pass_duration_seconds", time.Since(begin))
+	again = sooner(again, a.pass.Again())
 	if a.restart != nil {
-		err = a.finishRestart(ctx, err)
+		if err = a.finishRestart(ctx, err); err != nil {
+			a.pace.failed(time.Now())
+			again = sooner(again, a.pace.pause)
+		} else {
+			a.pace.done()
+		}
 	}
 	if ctx.Err() == nil {
 		a.note(err)
@@ -108,7 +115,7 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 	if err == nil {
 		again = sooner(again, a.announceEgress(time.Now()))
 	}
-	return sooner(sooner(again, a.serves()), a.pace.wait(time.Now()))
+	return sooner(again, a.serves())
 }
 
 // inputs are what the plan of this node depends on.
@@ -165,11 +172,9 @@ func (a *agent) note(err error) {
 		if a.warned != "" {
 			a.log.Info("in sync again", "after", now.Sub(a.failing).Round(time.Millisecond))
 		}
-		a.pace.done()
 		a.programming.applied()
 		a.warned, a.synced = "", true
 	default:
-		a.pace.failed(now)
 		if a.passErr == nil {
 			a.failing = now
 		}

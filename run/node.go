@@ -70,7 +70,7 @@ type agent struct {
 	passErr error
 	failing time.Time // since when passErr is not nil
 	warned  string    // the passErr that the log has
-	pace    pace      // of the passes
+	pace    pace      // of finishing a restart
 	synced  bool      // everything was in order once
 	fresh   bool      // want is another than that of the last pass
 

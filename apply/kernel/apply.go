@@ -16,6 +16,7 @@ import (
 
 	"hairpin/apply"
 	"hairpin/apply/inside"
+	"hairpin/apply/late"
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/delta"
@@ -36,6 +37,7 @@ type applying struct {
 //
 // What is borrowed is added where its key is missing, whatever has the key.
 func (t *Target) Apply(ctx context.Context, d host.Delta) error {
+	late.For(ctx, "the kernel")
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := ctx.Err(); err != nil {

@@ -17,11 +17,13 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"hairpin/apply"
 	"hairpin/apply/inside"
+	"hairpin/apply/late"
 	"hairpin/apply/notice"
 	"hairpin/claims"
 	"hairpin/datapath/nft"
@@ -186,11 +188,16 @@ func (t *Target) commit(ctx context.Context, script string) error {
 	return err
 }
 
+// grace is how long a program that was killed may hold its output.
+const grace = 100 * time.Millisecond
+
 // nft runs the program. An error has what it said; "no such table" is unix.ENOENT.
 func (t *Target) nft(ctx context.Context, input string, args ...string) (string, error) {
 	var out, said strings.Builder
+	late.For(ctx, "nft")
 	err := inside.Do(t.config.NetNS, func() error {
 		cmd := exec.CommandContext(ctx, t.config.Command[0], slices.Concat(t.config.Command[1:], args)...)
+		cmd.WaitDelay = grace
 		cmd.Env = append(os.Environ(), "LC_ALL=C") // the messages are read
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &said
 		return cmd.Run()

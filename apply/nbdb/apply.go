@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"hairpin/apply/late"
 	"hairpin/cluster"
 	"hairpin/datapath/nb"
 	"hairpin/ovsdb"
@@ -158,6 +159,8 @@ func (t *Target) follow(changes []change) {
 
 // forgotten waits until ovn-northd has done what is in the Northbound database.
 func (t *Target) forgotten(ctx context.Context) error {
+	late.For(ctx, "ovn-northd")
+	defer late.For(ctx, server)
 	ctx, cancel := context.WithTimeout(ctx, sbWait)
 	defer cancel()
 	err := t.sync(ctx, func(g *ovsdb.NBGlobal) int { return g.SBCfg })

@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"hairpin/apply/late"
 	"hairpin/datapath/nb"
 	"hairpin/ovsdb"
 )
@@ -125,11 +126,14 @@ func (t *Target) notice() {
 // and found to be as it was wanted, is not told.
 func (t *Target) Changed() <-chan struct{} { return t.changed }
 
+// server is whom Read and Apply wait for.
+const server = "ovsdb-server of OVN"
+
 // grace is how long a database may be away, such as while its server restarts, before a Read or Apply fails.
 const grace = 500 * time.Millisecond
 
-// Read gives the rows that are ours. It fails when one of the databases is not connected, so that what it gives is not
-// older than the call.
+// Read gives the rows that are ours. It fails when one of the databases is not connected, or has not answered an earlier Apply yet, so that
+// what it gives is not older than the call.
 func (t *Target) Read(ctx context.Context) (nb.State, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -149,10 +153,11 @@ func (t *Target) Adopt(want nb.State) {
 
 // refresh brings the model up to date.
 func (t *Target) refresh(ctx context.Context) error {
+	late.For(ctx, server)
 	ctx, cancel := context.WithTimeout(ctx, grace)
 	defer cancel()
 	for _, c := range []*ovsdb.Client{t.nb, t.sb} {
-		if err := c.WaitFor(ctx, func(ovsdb.View) bool { return c.Connected() }); err != nil {
+		if err := c.WaitFor(ctx, func(ovsdb.View) bool { return c.Settled() }); err != nil {
 			return err
 		}
 	}

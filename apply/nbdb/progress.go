@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"hairpin/apply/late"
 	"hairpin/ovsdb"
 )
 
@@ -20,6 +21,7 @@ const (
 // Sync waits until everything that is in the Northbound database now is in the switch of this node. While
 // ovn-controller has not registered its chassis there is no switch to wait for, and Sync waits for ovn-northd only.
 func (t *Target) Sync(ctx context.Context) error {
+	late.For(ctx, "ovn-controller")
 	if err := t.sync(ctx, func(g *ovsdb.NBGlobal) int { return g.HVCfg }); err != nil {
 		return fmt.Errorf("wait for ovn-controller: %w", err)
 	}

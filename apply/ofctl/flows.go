@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"hairpin/apply/late"
 	"hairpin/datapath/flow"
 )
 
@@ -211,11 +212,16 @@ func culprit(err error, lines []string) error {
 
 func (t *Target) socket() string { return "unix:" + filepath.Join(t.cfg.RunDir, t.cfg.Bridge+".mgmt") }
 
+// grace is how long an ovs-ofctl that was ended may go on.
+const grace = time.Second
+
 // ofctl runs ovs-ofctl and gives its output. OpenFlow 1.4 is the first version with bundles.
 func (t *Target) ofctl(ctx context.Context, stdin string, args ...string) (string, error) {
+	late.For(ctx, vswitchd)
 	cmd := t.cfg.Command(ctx, slices.Concat([]string{"ovs-ofctl", "-O", "OpenFlow14"}, args)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+	cmd.WaitDelay = grace
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("ovs-ofctl: %w: %s", err, firstLines(stderr.String()))
 	}

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"hairpin/apply/late"
 )
 
 // monitor runs `ovs-ofctl monitor`, which prints a line for each change of a flow, and starts it again whenever it ends.
@@ -176,6 +178,7 @@ func (m *monitor) settle(ctx context.Context) (mark, bool) {
 	if !up {
 		return mark{}, false
 	}
+	late.For(ctx, vswitchd)
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	if _, err := call(ctx, m.cfg.Path(m.control()), "ofctl/barrier"); err != nil {

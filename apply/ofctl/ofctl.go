@@ -22,8 +22,10 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"time"
 
 	"hairpin/apply"
+	"hairpin/apply/late"
 	"hairpin/claims"
 	"hairpin/datapath/flow"
 	"hairpin/ovsdb"
@@ -99,6 +101,7 @@ func Open(cfg Config) (*Target, error) {
 	t.monitor = newMonitor(cfg, t.log, t.tell)
 	t.tasks.Go(func() { t.monitor.run(ctx) })
 	t.tasks.Go(func() { t.watchRows(ctx) })
+	t.tasks.Go(func() { t.watchAnswers(ctx) })
 	return t, nil
 }
 
@@ -110,7 +113,7 @@ func (t *Target) Close() {
 }
 
 // Changed tells that somebody else changed flows of the bridge, that a row of the database which matters changed (also
-// by us), and that ovs-vswitchd went away or came back.
+// by us), that ovs-vswitchd went away or came back, and that it or its database is there and does not answer.
 func (t *Target) Changed() <-chan struct{} { return t.changed }
 
 func (t *Target) tell() {
@@ -134,6 +137,34 @@ func (t *Target) watchRows(ctx context.Context) {
 			last = now
 			t.tell()
 		}
+	}
+}
+
+// Times of watchAnswers.
+const (
+	askAgain = 2 * time.Second
+	silence  = time.Second
+)
+
+// watchAnswers tells when a daemon is there and does not answer: who waits for it may have nothing to do with it for long.
+func (t *Target) watchAnswers(ctx context.Context) {
+	tick := time.NewTicker(askAgain)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		soon, cancel := context.WithTimeout(ctx, silence)
+		err := t.db.Echo(soon)
+		if err == nil {
+			_, err = t.vswitchd(soon, "version")
+		}
+		if err != nil && soon.Err() != nil {
+			t.tell()
+		}
+		cancel()
 	}
 }
 
@@ -212,9 +243,19 @@ func (t *Target) setPending(n int) {
 	t.pending = n
 }
 
-// rows reads the database, waiting for a connection to it.
+// Whom Read and Apply wait for.
+const (
+	server   = "ovsdb-server of Open vSwitch"
+	vswitchd = "ovs-vswitchd"
+)
+
+// rows reads the database, waiting for a connection to it, and for a sign that it is not older than the call.
 func (t *Target) rows(ctx context.Context) (rows, error) {
-	if err := t.db.WaitFor(ctx, func(ovsdb.View) bool { return t.db.Connected() }); err != nil {
+	late.For(ctx, server)
+	if err := t.db.WaitFor(ctx, func(ovsdb.View) bool { return t.db.Settled() }); err != nil {
+		return rows{}, err
+	}
+	if err := t.db.Echo(ctx); err != nil {
 		return rows{}, err
 	}
 	r := t.cfg.read(t.db.View())

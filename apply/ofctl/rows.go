@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"hairpin/apply/late"
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
@@ -119,6 +120,7 @@ func (t *Target) applyRows(ctx context.Context, d flow.Delta) (missing []string,
 	}
 	// Asking for progress wakes ovs-vswitchd even where the rest needs no action of it; ovs-vsctl does the same.
 	ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())
+	late.For(ctx, server)
 	if _, err = t.db.Transact(ctx, ops...); err != nil {
 		return missing, fmt.Errorf("write to Open vSwitch: %w", err)
 	}

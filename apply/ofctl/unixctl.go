@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"hairpin/apply/late"
 )
 
 // callTimeout limits one command to a daemon: they answer at once or hang.
@@ -53,6 +55,7 @@ func call(ctx context.Context, socket, method string, params ...string) (string,
 
 // vswitchd sends a command to ovs-vswitchd.
 func (t *Target) vswitchd(ctx context.Context, method string, params ...string) (string, error) {
+	late.For(ctx, vswitchd)
 	pid, err := os.ReadFile(t.cfg.Path(t.pidFile()))
 	if err != nil {
 		return "", fmt.Errorf("ovs-vswitchd does not run: %w", err)

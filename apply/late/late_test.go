@@ -1,0 +1,79 @@
+package late_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hairpin/apply/late"
+)
+
+func TestTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		woken := 0
+		task := late.NewTask[int](func() { woken++ })
+		takes := func(d time.Duration, err error) func(context.Context) (int, error) {
+			return func(ctx context.Context) (int, error) {
+				late.For(ctx, "a daemon")
+				time.Sleep(d)
+				return 7, err
+			}
+		}
+		do := func(f func(context.Context) (int, error)) (*late.Result[int], error) {
+			return task.Do(t.Context(), time.Second, time.Minute, f)
+		}
+		if r, err := do(takes(900*time.Millisecond, nil)); r == nil || r.Value != 7 || err != nil || task.Waits() != nil {
+			t.Fatal(r, err, task.Waits())
+		}
+		began, failed := time.Now(), errors.New("failed")
+		waits := func(err error) {
+			t.Helper()
+			if w := (*late.Waits)(nil); !errors.As(err, &w) || w.For != "a daemon" || !w.Since.Equal(began) {
+				t.Fatal(err)
+			}
+		}
+		r, err := do(takes(5*time.Second, failed))
+		if waits(err); r != nil || time.Since(began) != time.Second {
+			t.Fatal(r, time.Since(began))
+		}
+		_, err = do(takes(0, nil)) // nothing is begun meanwhile
+		waits(err)
+		time.Sleep(10 * time.Second)
+		if woken != 1 {
+			t.Errorf("woken %d times", woken)
+		}
+		waits(task.Waits()) // it was too late, and failed
+		if r, err := task.Take(); r == nil || r.Err != failed || err != nil {
+			t.Fatal(r, err)
+		}
+		if r, err := task.Take(); r != nil || err != nil {
+			t.Fatal(r, err)
+		}
+		second := time.Now() // the wait is brief now, and it is told since when nothing came
+		r, err = do(takes(500*time.Millisecond, nil))
+		if waits(err); r != nil || time.Since(second) > 100*time.Millisecond {
+			t.Fatal(r, time.Since(second))
+		}
+		time.Sleep(time.Second)
+		if task.Waits() != nil || woken != 2 {
+			t.Error(task.Waits(), woken)
+		}
+		if r, err := task.Take(); r == nil || r.Value != 7 || err != nil {
+			t.Fatal(r, err)
+		}
+		if r, _ := do(takes(900*time.Millisecond, nil)); r == nil {
+			t.Error("the wait is still brief")
+		}
+		// The time of what is begun is limited.
+		r, err = do(func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
+		if r != nil {
+			t.Fatal(r, err)
+		}
+		task.Finish(t.Context())
+		if r, _ := task.Take(); r == nil || !errors.Is(r.Err, context.DeadlineExceeded) {
+			t.Fatal(r)
+		}
+	})
+}
