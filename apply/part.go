@@ -248,6 +248,9 @@ func (p *part[S, D]) finish(want S) error {
 		return nil
 	}
 	hard := p.err != nil && !p.flying && p.err != p.last && !errors.Is(p.err, ErrWithheld)
+	if m, ok := p.target.(Mute); ok && p.err == nil && p.waits == nil {
+		p.waits = m.Silent()
+	}
 	if p.err == nil {
 		p.err = p.waits
 	}

@@ -17,11 +17,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"hairpin/apply"
@@ -61,6 +63,7 @@ type Target struct {
 	mu    sync.Mutex // one Read or Apply at a time
 	cache cache
 
+	silent  atomic.Pointer[late.Waits]
 	waiting sync.Mutex
 	pending int // things that the last Apply left out
 }
@@ -146,7 +149,7 @@ const (
 	silence  = time.Second
 )
 
-// watchAnswers tells when a daemon is there and does not answer: who waits for it may have nothing to do with it for long.
+// watchAnswers tells when a daemon is there and does not answer, and when it does again: there may be nothing to do with it for long.
 func (t *Target) watchAnswers(ctx context.Context) {
 	tick := time.NewTicker(askAgain)
 	defer tick.Stop()
@@ -156,16 +159,33 @@ func (t *Target) watchAnswers(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		soon, cancel := context.WithTimeout(ctx, silence)
-		err := t.db.Echo(soon)
-		if err == nil {
-			_, err = t.vswitchd(soon, "version")
+		begin := time.Now()
+		was := t.silent.Load()
+		switch err := t.ask(ctx, t.db.Echo); {
+		case err == nil:
+			t.silent.Store(nil)
+		case was == nil:
+			t.silent.Store(&late.Waits{For: server, Since: begin})
 		}
-		if err != nil && soon.Err() != nil {
+		err := t.ask(ctx, func(ctx context.Context) error { _, err := t.vswitchd(ctx, "version"); return err })
+		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || was != t.silent.Load() {
 			t.tell()
 		}
-		cancel()
 	}
+}
+
+func (t *Target) ask(ctx context.Context, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, silence)
+	defer cancel()
+	return f(ctx)
+}
+
+// Silent is a *late.Waits while the server of the database does not answer: flows can be read and changed all the same.
+func (t *Target) Silent() error {
+	if w := t.silent.Load(); w != nil {
+		return w
+	}
+	return nil
 }
 
 // Read gives what Open vSwitch has of ours. It fails while ovs-vswitchd does not run or has no such bridge.
@@ -249,13 +269,10 @@ const (
 	vswitchd = "ovs-vswitchd"
 )
 
-// rows reads the database, waiting for a connection to it, and for a sign that it is not older than the call.
+// rows reads the database as it was last: while its server does not answer, nothing of it can change.
 func (t *Target) rows(ctx context.Context) (rows, error) {
 	late.For(ctx, server)
-	if err := t.db.WaitFor(ctx, func(ovsdb.View) bool { return t.db.Settled() }); err != nil {
-		return rows{}, err
-	}
-	if err := t.db.Echo(ctx); err != nil {
+	if err := t.db.WaitFor(ctx, func(ovsdb.View) bool { return t.db.Synced() }); err != nil {
 		return rows{}, err
 	}
 	r := t.cfg.read(t.db.View())
