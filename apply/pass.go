@@ -193,13 +193,24 @@ func (p *Pass) Wait(ctx context.Context, wake <-chan struct{}) error {
 
 // Read reads all systems now, for a look at what is really there, and changes nothing. What takes too long is an error.
 func (p *Pass) Read(ctx context.Context) (s datapath.State, err error) {
-	var errs [5]error
+	var errs [2]error
+	var wg sync.WaitGroup
+	wg.Go(func() { s.Conn, errs[0] = p.conn.found(ctx) })
+	path, err := p.ReadPath(ctx)
+	errs[1] = err
+	wg.Wait()
+	path.Conn = s.Conn
+	return path, errors.Join(errs[:]...)
+}
+
+// ReadPath is Read without connections: what a first packet meets.
+func (p *Pass) ReadPath(ctx context.Context) (s datapath.State, err error) {
+	var errs [4]error
 	var wg sync.WaitGroup
 	wg.Go(func() { s.NB, errs[0] = p.nb.found(ctx) })
 	wg.Go(func() { s.Bridge, errs[1] = p.bridge.found(ctx) })
 	wg.Go(func() { s.NFT, errs[2] = p.nft.found(ctx) })
 	wg.Go(func() { s.Host, errs[3] = p.host.found(ctx) })
-	wg.Go(func() { s.Conn, errs[4] = p.conn.found(ctx) })
 	wg.Wait()
 	return s, errors.Join(errs[:]...)
 }

@@ -20,15 +20,12 @@ type EgressReport struct {
 	Why      string `json:"why,omitempty"`  // it has no node, one that does not answer, or another than the status says
 }
 
-// egressReport tells where all egress addresses are.
-func (a *agent) egressReport() []EgressReport {
-	if a.snapshot == nil {
-		return nil
-	}
+// egressReport tells where all egress addresses are: seen is where they are, base what the API says.
+func egressReport(seen, base *cluster.Snapshot) []EgressReport {
 	var list []EgressReport
-	for i, e := range a.snapshot.EgressIPs {
+	for i, e := range seen.EgressIPs {
 		said := e
-		if base := a.egress.base; base != nil && i < len(base.EgressIPs) && base.EgressIPs[i].Owner == e.Owner {
+		if base != nil && i < len(base.EgressIPs) && base.EgressIPs[i].Owner == e.Owner {
 			said = base.EgressIPs[i]
 		}
 		for _, x := range e.Addresses {

@@ -15,9 +15,8 @@ func TestEgressStatus(t *testing.T) {
 	base := decidedBy(first+" a", second)
 	base.EgressIPs[0].Conditions = []metav1.Condition{{Type: v1.ConditionAssigned, Message: "172.18.0.4 is gone; every node that 172.18.0.44 fits carries another address of EgressIP/e"}}
 	s.is(0, base, first+" a")
-	a := agent{snapshot: s.out, egress: s.egressView}
 	var out bytes.Buffer
-	if err := (&ClusterStatus{Nodes: []NodeStatus{{}, {Report: &Report{Egress: a.egressReport()}}}}).printEgress(&out); err != nil {
+	if err := (&ClusterStatus{Nodes: []NodeStatus{{}, {Report: &Report{Egress: egressReport(s.out, s.base)}}}}).printEgress(&out); err != nil {
 		t.Fatal(err)
 	}
 	want := `EGRESSIP  ADDRESS      NODE  WHY
@@ -28,13 +27,12 @@ e         172.18.0.44  -     every node that 172.18.0.44 fits carries another ad
 		t.Errorf("%s", out.String())
 	}
 	base.EgressIPs[0].Conditions[0].Message = "172.18.0.33 is on node a, which is not reachable: there is no other one for it"
-	if r := a.egressReport(); r[0].Node != "a" || r[0].Why != base.EgressIPs[0].Conditions[0].Message {
+	if r := egressReport(s.out, s.base); r[0].Node != "a" || r[0].Why != base.EgressIPs[0].Conditions[0].Message {
 		t.Error(r)
 	}
 	s.lose("a")
 	s.is(0, base, first+" b, "+second+" c, "+first+" a>b")
-	a.snapshot = s.out
-	if r := a.egressReport(); len(r) != 2 || r[0].Node != "b" || r[0].Why != "the status still says a" || r[1].Why != "the status still says nobody" {
+	if r := egressReport(s.out, s.base); len(r) != 2 || r[0].Node != "b" || r[0].Why != "the status still says a" || r[1].Why != "the status still says nobody" {
 		t.Error(r)
 	}
 }

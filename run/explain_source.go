@@ -3,7 +3,6 @@ package run
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -123,18 +122,6 @@ func agentSnapshot(ctx context.Context, c Config) (*cluster.Snapshot, error) {
 	return s, nil
 }
 
-// readBack reads what a packet meets. Connections are not among it: a walk is of a first packet, and Open vSwitch's userspace
-// datapath has crashed while it listed them.
-func (a *agent) readBack(ctx context.Context) (s datapath.State, err error) {
-	var errs [4]error
-	s.NB, errs[0] = a.targets.nb.Read(ctx)
-	s.Bridge, errs[1] = a.targets.bridge.Read(ctx)
-	s.NFT, errs[2] = a.targets.nft.Read(ctx)
-	s.Host, errs[3] = a.targets.host.Read(ctx)
-	s.Conn = a.want.Conn
-	return s, errors.Join(errs[:]...)
-}
-
 // withOwn puts what the agent of a node knows better in place of what the cluster says: its Node and its pods.
 func withOwn(s, agent *cluster.Snapshot, node string) *cluster.Snapshot {
 	out := *s
@@ -158,14 +145,9 @@ func withOwn(s, agent *cluster.Snapshot, node string) *cluster.Snapshot {
 // serveExplain answers what `hairpin explain` and `hairpin collect` ask.
 func (a *agent) serveExplain(mux *http.ServeMux) {
 	mux.HandleFunc("GET /snapshot", func(w http.ResponseWriter, q *http.Request) {
-		var s *cluster.Snapshot
-		if !a.asked(w, q, func(context.Context, *agent) error {
-			if a.snapshot == nil {
-				return fmt.Errorf("the cluster is not known yet: %w", a.sourceErr)
-			}
-			s = a.local.apply(a.snapshot, a.found, a.cni.Pods())
-			return nil
-		}) {
+		k := a.latest(q.Context())
+		s, err := k.snapshot()
+		if refuse(w, err) {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -177,21 +159,23 @@ func (a *agent) serveExplain(mux *http.ServeMux) {
 		}
 	})
 	mux.HandleFunc("GET /counters", func(w http.ResponseWriter, q *http.Request) {
-		text, err := a.targets.bridge.Counters(q.Context())
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		_, _ = fmt.Fprint(w, text)
-	})
-	mux.HandleFunc("GET /found", func(w http.ResponseWriter, q *http.Request) {
-		var text string
-		if a.asked(w, q, func(ctx context.Context, a *agent) error {
-			found, err := a.readBack(ctx)
-			text = datapath.Print(adopted(a.want, found))
-			return err
-		}) {
+		ctx, cancel := context.WithTimeout(q.Context(), countersTime)
+		defer cancel()
+		text, err := a.targets.bridge.Counters(ctx)
+		if !refuse(w, err) {
 			_, _ = fmt.Fprint(w, text)
 		}
 	})
+	mux.HandleFunc("GET /found", func(w http.ResponseWriter, q *http.Request) {
+		want := a.latest(q.Context()).want
+		// Connections are not among it: a walk is of a first packet, and there may be a million.
+		found, err := a.pass.ReadPath(q.Context())
+		if !refuse(w, err) {
+			found.Conn = want.Conn
+			_, _ = fmt.Fprint(w, datapath.Print(adopted(want, found)))
+		}
+	})
 }
+
+// countersTime is how long ovs-vswitchd may take for its counters.
+const countersTime = 5 * time.Second

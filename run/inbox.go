@@ -11,26 +11,21 @@ import (
 type inbox struct {
 	wake chan struct{} // has a value when there is something
 
-	mu   sync.Mutex
-	mail mail
+	mu    sync.Mutex
+	taken uint64 // how many times
+	mail  mail
 }
 
 // mail is what an inbox holds.
 type mail struct {
+	number    uint64            // of the round that takes it
 	snapshot  *cluster.Snapshot // newest; nil until the first
 	sourceErr error             // why there is none
 	news      bool              // there is something new to plan: another Snapshot, another pod
 	seen      *sight            // newest look at the host
 	reread    bool              // read all systems again
-	asks      []ask
-	claims    []claim   // of this node's egress addresses
-	verdicts  []verdict // on them
-}
-
-// ask is a question that only the agent's own goroutine can answer.
-type ask struct {
-	do   func(context.Context, *agent)
-	done chan struct{}
+	claims    []claim           // of this node's egress addresses
+	verdicts  []verdict         // on them
 }
 
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
@@ -48,6 +43,12 @@ func (b *inbox) put(change func(*mail)) {
 
 // poke wakes the agent without a reason that could be named: time has passed, a goroutine has found something out.
 func (b *inbox) poke() { b.put(func(*mail) {}) }
+
+// nudge wakes the agent, and gives the number of the round that takes all that came before.
+func (b *inbox) nudge() (round uint64) {
+	b.put(func(*mail) { round = b.taken + 1 })
+	return round
+}
 
 // follow puts a reason whenever c has a value, until ctx ends.
 func follow[T any](ctx context.Context, b *inbox, c <-chan T, change func(*mail, T)) {
@@ -69,18 +70,8 @@ func (b *inbox) take() mail {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	m := b.mail
+	b.taken++
+	m.number = b.taken
 	b.mail = mail{snapshot: m.snapshot, sourceErr: m.sourceErr}
 	return m
-}
-
-// ask runs do on the agent's goroutine and waits for it.
-func (b *inbox) ask(ctx context.Context, do func(context.Context, *agent)) error {
-	q := ask{do, make(chan struct{})}
-	b.put(func(m *mail) { m.asks = append(m.asks, q) })
-	select {
-	case <-q.done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

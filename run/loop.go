@@ -19,6 +19,8 @@ const patience = time.Second
 func (a *agent) loop(ctx context.Context) error {
 	again := time.AfterFunc(time.Hour, a.inbox.poke)
 	defer again.Stop()
+	a.post(0)
+	defer a.wind()
 	for ctx.Err() == nil {
 		m := a.inbox.take()
 		rest := a.vitals.work()
@@ -34,16 +36,20 @@ func (a *agent) loop(ctx context.Context) error {
 		} else {
 			again.Stop()
 		}
-		for _, q := range m.asks {
-			q.do(ctx, a)
-			close(q.done)
-		}
+		a.post(m.number)
 		rest()
 		if err := a.pass.Wait(ctx, a.inbox.wake); err != nil {
 			return nil // ctx ended
 		}
 	}
 	return nil
+}
+
+// wind waits a moment for what goes on beside the loop.
+func (a *agent) wind() {
+	ctx, cancel := context.WithTimeout(context.Background(), answer)
+	defer cancel()
+	a.pass.Finish(ctx)
 }
 
 // learn takes what a look at the host has found, and reports whether the host changed.
@@ -143,7 +149,7 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 		a.meters.took("hairpin_plan_duration_seconds", time.Since(begin))
 		a.programming.plan(now.snapshot.Frontends)
 		a.balanced, a.twice = localStates(now.snapshot.Frontends, a.node)
-		a.planned, a.want, a.fresh = now, want, true
+		a.planned, a.all, a.want, a.fresh = now, all, want, true
 		a.problems = slices.Concat(now.snapshot.Problems, problems)
 		slices.SortFunc(a.problems, cluster.Problem.Compare)
 		a.problems = slices.Compact(a.problems)

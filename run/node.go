@@ -23,12 +23,13 @@ import (
 // slowTimer is how often everything is read back although nobody told of a change.
 const slowTimer = 5 * time.Minute
 
-// agent makes one node what it must be. Its fields belong to the goroutine that calls loop, but for the inbox.
+// agent makes one node what it must be. Its fields belong to the goroutine that calls loop, but for the inbox and the board.
 type agent struct {
 	node   string
 	config Config
 	log    *slog.Logger
 	inbox  *inbox
+	board  *board
 
 	ovs       *ovsdb.Client
 	cni       *cni.Server
@@ -60,7 +61,8 @@ type agent struct {
 	snapshot  *cluster.Snapshot
 	swept     bool // pods' interfaces have been compared with Open vSwitch
 
-	planned  inputs // what want and problems were planned from
+	planned  inputs            // what want and problems were planned from
+	all      *cluster.Snapshot // the Snapshot of planned, with what this node knows better
 	want     datapath.State
 	problems []cluster.Problem     // of the Snapshot and of this node's plan
 	balanced map[uint16]localState // what checks should answer
@@ -114,7 +116,7 @@ func Node(ctx context.Context, c Config, log *slog.Logger) error {
 	}
 	defer t.close()
 	a := &agent{
-		node: node, config: c, log: log, inbox: newInbox(), ovs: ovs, cni: cni.NewServer(ovs, node, log),
+		node: node, config: c, log: log, inbox: newInbox(), board: newBoard(), ovs: ovs, cni: cni.NewServer(ovs, node, log),
 		targets: t, pass: apply.NewPass(t.pass), planner: plan.NewPlanner(), local: local{node: node},
 		publisher: newPublisher(client, ovs, node, log), notes: newReporter(client, "hairpin-node", log),
 		doors: &doors{log: log}, api: api, condition: newCondition(client, node, log), programming: newProgramming(time.Now()),

@@ -57,12 +57,12 @@ func (a *agent) serveSend(mux *http.ServeMux) {
 	answer("POST /watched", func(_ context.Context, r *sendRequest) (any, error) { return a.watches.look(r.id) })
 	answer("POST /watch-end", func(_ context.Context, r *sendRequest) (any, error) { return a.watches.end(r.id) })
 	mux.HandleFunc("GET /counts", func(w http.ResponseWriter, q *http.Request) {
-		text, err := a.targets.bridge.Counts(q.Context())
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
+		ctx, cancel := context.WithTimeout(q.Context(), countersTime)
+		defer cancel()
+		text, err := a.targets.bridge.Counts(ctx)
+		if !refuse(w, err) {
+			_, _ = io.WriteString(w, text) // the asker went away
 		}
-		_, _ = io.WriteString(w, text) // the asker went away
 	})
 	answer("GET /connections", func(_ context.Context, r *sendRequest) (any, error) {
 		return conntrack.Entries(r.protocol, r.family, r.port)

@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"hairpin/datapath"
@@ -77,28 +76,20 @@ func listen(dir, name string) (net.Listener, error) {
 func (a *agent) serve(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /report", func(w http.ResponseWriter, q *http.Request) {
-		var r Report
-		if a.asked(w, q, func(context.Context, *agent) error { r = a.report(); return nil }) {
-			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(r) // the asker went away
-		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(a.report(a.latest(q.Context()))) // the asker went away
 	})
 	mux.HandleFunc("GET /wanted", func(w http.ResponseWriter, q *http.Request) {
-		var text string
-		if a.asked(w, q, func(context.Context, *agent) error { text = datapath.Print(a.want); return nil }) {
-			_, _ = io.WriteString(w, text)
-		}
+		_, _ = io.WriteString(w, datapath.Print(a.latest(q.Context()).want)) // the asker went away
 	})
 	mux.HandleFunc("GET /diff", func(w http.ResponseWriter, q *http.Request) {
-		var lines []string
-		if a.asked(w, q, func(ctx context.Context, a *agent) error {
-			found, err := a.pass.Read(ctx)
-			lines = differences(a.want, found)
-			return err
-		}) {
-			for _, l := range lines {
-				_, _ = fmt.Fprintln(w, l)
-			}
+		want := a.latest(q.Context()).want
+		found, err := a.pass.Read(q.Context())
+		if refuse(w, err) {
+			return
+		}
+		for _, l := range differences(want, found) {
+			_, _ = fmt.Fprintln(w, l) // the asker went away
 		}
 	})
 	a.serveExplain(mux)
@@ -112,37 +103,4 @@ func (a *agent) serve(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("agent socket: %w", err)
 	}
 	return nil
-}
-
-// asked runs do on the agent's goroutine; when that fails it tells the asker and returns false.
-func (a *agent) asked(w http.ResponseWriter, q *http.Request, do func(context.Context, *agent) error) bool {
-	var failed error
-	err := a.inbox.ask(q.Context(), func(ctx context.Context, a *agent) { failed = do(ctx, a) })
-	if err = errors.Join(err, failed); err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return false
-	}
-	return true
-}
-
-func (a *agent) report() Report {
-	r := Report{Node: a.node, Version: Version(), Reason: a.notReady(), Pods: len(a.cni.Pods()), Restarts: a.restarts, NoRepair: !a.config.Process.Repair}
-	r.Ready = r.Reason == ""
-	for _, s := range a.pass.Status() {
-		p := PartReport{System: s.System, InSync: s.InSync, Since: s.Since, Reads: s.Reads, Applies: s.Applies,
-			Written: s.Written, Drift: s.Drift, Errors: s.Errors}
-		if s.Err != nil {
-			p.Error = s.Err.Error()
-		}
-		r.Parts = append(r.Parts, p)
-	}
-	for _, p := range slices.Concat(a.problems, a.unheard, a.egress.conflicts(), a.uplinkProblem()) {
-		r.Problems = append(r.Problems, p.Error())
-	}
-	a.reportOps(&r)
-	r.Egress = a.egressReport()
-	if a.snapshot != nil {
-		r.Services = len(a.snapshot.Frontends)
-	}
-	return r
 }
