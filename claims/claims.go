@@ -114,6 +114,7 @@ const TransitTunnelKey = 16711683
 
 // Priorities of ovn_cluster_router's policies (egress-ip.md).
 const (
+	PolicyInside     = 1007 // pods to addresses of the datapath itself
 	PolicyMarksLocal = 1006 // of the gateway router: MarkForced, to its own node's further addresses
 	PolicyMarks      = 1005 // of the gateway router: MarkForced
 	PolicyNodeLocal  = 1004 // to the own node's address: through the management port, or from the gateway router by the bridge

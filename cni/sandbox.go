@@ -78,6 +78,10 @@ func configure(a *attachment, w wiring) error {
 			return err
 		}
 	}
+	// The routes below are all that there are. A pod that says it is a router would be believed, also by one without IPv6.
+	if err := writeSysctl("net/ipv6/conf/"+a.ifName+"/accept_ra", "0"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	for _, p := range a.addresses {
 		addr := &netlink.Addr{IPNet: ipNet(p)}
 		if p.Addr().Is6() {

@@ -69,10 +69,11 @@ func (x *encap) chains(t *nft.Table, owner cluster.Owner) {
 	if device == "" {
 		return
 	}
+	t.Sets = map[string]*nft.Set{setTunnelEnds: endsSet(x.env)}
 	t.Chains[chainTunnels] = &nft.Chain{
 		Name: chainTunnels, Type: "filter", Hook: "ingress", Device: device, Priority: hookTunnels, Owner: owner,
 		Rules: []nft.Rule{{
-			Matches: []nft.Match{nft.AddrIn{Dst: true, Prefix: single(x.end)}, nft.DstPort{Protocol: cluster.UDP, Port: geneve}},
+			Matches: []nft.Match{nft.InSet{Set: setTunnelEnds}, nft.AddrIn{Dst: true, Prefix: single(x.end)}, nft.DstPort{Protocol: cluster.UDP, Port: geneve}},
 			Do:      nft.Forward{Device: claims.EncapHost}, Comment: "tunnels belong to Open vSwitch", Owner: owner,
 		}},
 	}

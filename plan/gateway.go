@@ -35,6 +35,7 @@ func gateway(e Env) (datapath.State, []Problem) {
 	} else {
 		b.classify(prioRest, flow.Match{}, flow.Drop{})
 	}
+	b.noTunnels()
 	b.rewrite()
 	c := checker{owner: b.owner}
 	if x, ok := newEncap(&e); ok && len(e.Nodes) > 1 && e.Node.Gateway.Device == "" {
@@ -65,8 +66,10 @@ func newBridge(e *Env, feature uint32) *bridge {
 
 // Priorities in claims.TableClassify, those of the documents.
 const (
+	prioNoTunnel = 510 // pods and Services to the tunnels of nodes
 	prioService  = 500 // between host and gateway router (host-to-service.md)
 	prioTunnelIn = 205
+	prioStranger = 204 // to the tunnels, not from a node
 	prioTunnel   = 200
 	prioNoVIP    = 115 // to the service range, and no load balancer wanted it
 	prioByHost   = 112 // to the dummy next hop: there is no default gateway
@@ -260,12 +263,4 @@ func (b *bridge) rewrite() {
 	b.add(claims.TableToOVN, prioDefault, flow.Match{}, flow.SetEthSrc{MAC: masqMAC()}, flow.SetEthDst{MAC: b.mac}, flow.Output{Port: b.ovn})
 	b.add(claims.TableToHost, prioDefault, flow.Match{}, flow.MoveEthDstToSrc{}, flow.SetEthDst{MAC: b.mac},
 		flow.SetPktMark{}, flow.Output{Port: flow.Local})
-}
-
-// tunnels lets Geneve between the nodes pass by conntrack.
-func (b *bridge) tunnels() {
-	end := b.env.Node.Addresses[0]
-	udp := words(cluster.FamilyOf(end)).l4[cluster.UDP]
-	b.classify(prioTunnelIn, flow.Match{InPort: b.uplink, EthDst: b.mac, Protocol: udp, Dst: single(end), DstPort: geneve}, flow.Output{Port: flow.Local})
-	b.classify(prioTunnel, flow.Match{InPort: flow.Local, Protocol: udp, DstPort: geneve}, flow.Output{Port: b.uplink})
 }

@@ -108,6 +108,8 @@ func (k *kernel) sysctls(bridge string) {
 		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/rp_filter", link), "2")
 		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/send_redirects", link), "0")
 	}
+	// Nobody in the pod network is a router of the host's but the one that routes name.
+	k.sysctl(fmt.Sprintf("net/ipv6/conf/%s/accept_ra", claims.ManagementPort), "0")
 	k.conntrack(&k.env.Config.Conntrack)
 	if s := k.env.stack(cluster.IPv6); s != nil && k.env.loopbackPorts(cluster.IPv6) {
 		// The twin of route_localnet: the answer, translated back to ::1, is for the host.
@@ -158,22 +160,26 @@ func (k *kernel) sysctl(path, value string) {
 
 // Names and priorities of our nft chains.
 const (
-	chainNodePortIn    = "nodeport-prerouting"
-	chainNodePortOut   = "nodeport-output"
-	chainGuarded       = "load-balancer-sources"
-	chainLoopbackIn    = "loopback-prerouting"
-	chainLoopbackOut   = "loopback-postrouting"
-	chainRefuseForward = "services-forward"
-	chainRefuseOut     = "services-output"
-	chainToPods        = "to-pods"
-	chainEgress        = "egress"
-	chainEgressMarks   = "egress-marks"
-	chainEgressGuard   = "egress-guard"
-	chainMoves         = "egress-moves"
-	chainUplink        = "uplink"
-	chainPods          = "pods"
-	chainTunnels       = "tunnels"
+	chainNodePortIn     = "nodeport-prerouting"
+	chainNodePortOut    = "nodeport-output"
+	chainGuarded        = "load-balancer-sources"
+	chainLoopbackIn     = "loopback-prerouting"
+	chainLoopbackOut    = "loopback-postrouting"
+	chainRefuseForward  = "services-forward"
+	chainRefuseOut      = "services-output"
+	chainToPods         = "to-pods"
+	chainEgress         = "egress"
+	chainEgressMarks    = "egress-marks"
+	chainEgressGuard    = "egress-guard"
+	chainMoves          = "egress-moves"
+	chainUplink         = "uplink"
+	chainPods           = "pods"
+	chainTunnels        = "tunnels"
+	chainTunnelsIn      = "tunnels-input"
+	chainTunnelsForward = "tunnels-forward"
+	chainFromPods       = "from-pods"
 
+	hookFilter  = 0    // filter
 	hookMoves   = -150 // behind what looks up connections
 	hookDNAT    = -100 // dstnat
 	hookMarks   = -90  // behind that
@@ -197,6 +203,8 @@ func hostFilter(e *Env) nft.State {
 	}
 	serviceChains(e, t, owner)
 	egressChains(e, t, owner)
+	tunnelChains(e, t, owner)
+	t.Chains[chainFromPods] = podGuard(e, owner)
 	s := nft.State{nft.Inet: t}
 	if g := &e.Node.Gateway; g.Userspace {
 		frames := &nft.Table{Chains: map[string]*nft.Chain{}}

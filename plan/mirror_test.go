@@ -58,7 +58,7 @@ func mirroredText(s string) string {
 		return "ip6" + s[2:]
 	}
 	return strings.NewReplacer("IPv4", "IPv6", "hosts_ip4", "hosts_ip6", "secondary_ip4", "secondary_ip6", "ip4.", "ip6.", "ports4", "ports6", "externals4", "externals6", "guarded4", "guarded6",
-		"allowed4", "allowed6", "egress4", "egress6", "egress-pods4", "egress-pods6", "node-ips4", "node-ips6", "service-ips4", "service-ips6").Replace(s)
+		"allowed4", "allowed6", "egress4", "egress6", "egress-pods4", "egress-pods6", "tunnels4", "tunnels6", "icmp4.type == 8", "icmp6.type == 128", "node-ips4", "node-ips6", "service-ips4", "service-ips6").Replace(s)
 }
 
 // mirror copies a value and translates every address in it, wherever it stands.
@@ -155,6 +155,16 @@ func comparable(s datapath.State) datapath.State {
 	s.Host.Sysctls, s.Host.Routes = maps.Clone(s.Host.Sysctls), maps.Clone(s.Host.Routes)
 	delete(s.Host.Sysctls, "net/ipv4/conf/breth0/route_localnet")
 	delete(s.Host.Routes, host.RouteKey{Table: host.LocalTable, Prefix: prefix("::1/128")})
+	// Neighbour discovery is IP, and ARP is not.
+	guard := *s.NFT[nft.Inet].Chains["from-pods"]
+	guard.Rules = slices.Clone(guard.Rules)
+	for i := range guard.Rules {
+		guard.Rules[i].Matches = slices.DeleteFunc(slices.Clone(guard.Rules[i].Matches), func(m nft.Match) bool {
+			in, ok := m.(nft.AddrIn)
+			return ok && in.Not && (in.Prefix == prefix("fe80::/10") || in.Prefix == prefix("::/128"))
+		})
+	}
+	s.NFT[nft.Inet].Chains["from-pods"] = &guard
 	return s
 }
 

@@ -26,8 +26,9 @@ func pods(e Env) (datapath.State, []Problem) {
 		if len(address) == 1 {
 			continue
 		}
+		has := []string{strings.Join(address, " ")}
 		rows.Add(&nb.SwitchPort{
-			Name: p.LogicalPort(), Switch: e.Node.Name, Addresses: []string{strings.Join(address, " ")},
+			Name: p.LogicalPort(), Switch: e.Node.Name, Addresses: has, PortSecurity: has,
 			// An interface of the pod with other addresses (an earlier sandbox of the same name) is not this port's.
 			Options: map[string]string{"iface-id-ver": p.PortVersion()}, Owner: p.Owner,
 		})

@@ -307,6 +307,7 @@ func (z *zone) policies() {
 	}
 	for i := range z.Stacks {
 		s := &z.Stacks[i]
+		z.noInside(s)
 		for _, c := range s.Services {
 			toHost(s, claims.PolicyServices, c.String())
 			z.noVIP(s, c)

@@ -17,6 +17,9 @@ type vocabulary struct {
 	loopback  netip.Prefix
 	localhost netip.Addr
 	any       netip.Prefix
+	hosts     string       // nft set of all nodes' addresses
+	linkLocal netip.Prefix // of IPv6
+	ping      string       // OVN match
 }
 
 var vocabularies = map[cluster.Family]vocabulary{
@@ -24,13 +27,13 @@ var vocabularies = map[cluster.Family]vocabulary{
 		match: "ip4", ip: flow.IP, tables: namesOf("4"),
 		l4:       map[cluster.Protocol]flow.Protocol{cluster.TCP: flow.TCP, cluster.UDP: flow.UDP, cluster.SCTP: flow.SCTP},
 		loopback: netip.MustParsePrefix("127.0.0.0/8"), localhost: netip.MustParseAddr("127.0.0.1"),
-		any: netip.MustParsePrefix("0.0.0.0/0"),
+		any: netip.MustParsePrefix("0.0.0.0/0"), hosts: "tunnels4", ping: "icmp4.type == 8",
 	},
 	cluster.IPv6: {
 		match: "ip6", ip: flow.IPv6, tables: namesOf("6"),
 		l4:       map[cluster.Protocol]flow.Protocol{cluster.TCP: flow.TCP6, cluster.UDP: flow.UDP6, cluster.SCTP: flow.SCTP6},
 		loopback: netip.MustParsePrefix("::1/128"), localhost: netip.IPv6Loopback(),
-		any: netip.MustParsePrefix("::/0"),
+		any: netip.MustParsePrefix("::/0"), hosts: "tunnels6", linkLocal: netip.MustParsePrefix("fe80::/10"), ping: "icmp6.type == 128",
 	},
 }
 

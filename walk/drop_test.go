@@ -71,6 +71,15 @@ func TestNotDelivered(t *testing.T) {
 		{"port without a pod", "10.244.1.7:80", "nothing is plugged into port old", inHost(1), func(t *testing.T, s datapath.State) {
 			s.NB.Add(&nb.SwitchPort{Name: "old", Switch: "n1", Addresses: []string{"0a:58:0a:f4:01:07 10.244.1.7"}})
 		}},
+		{"not the pod's address", "10.96.0.11:80", "port security of default_podb1 (n1 ls_in_apply_port_sec) drops it: 10.244.1.4 with 0a:58:0a:f4:01:04", inPod(1, "podb%d"), func(t *testing.T, s datapath.State) {
+			row[*nb.SwitchPort](t, s, nb.TableSwitchPort, "default_podb1").PortSecurity = []string{"0a:58:0a:f4:01:04 10.244.1.9 fd00:10:244:1::4"}
+		}},
+		{"not the pod's Ethernet address", "10.96.0.11:80", "port security of default_podb1 (n1 ls_in_apply_port_sec) drops it", inPod(1, "podb%d"), func(t *testing.T, s datapath.State) {
+			row[*nb.SwitchPort](t, s, nb.TableSwitchPort, "default_podb1").PortSecurity = []string{"0a:58:0a:f4:01:09"}
+		}},
+		{"not for the pod", "10.96.0.11:80", "port security of default_pod1 (n1 ls_out_apply_port_sec) drops it: 10.244.1.3 with 0a:58:0a:f4:01:03", inHost(1), func(t *testing.T, s datapath.State) {
+			row[*nb.SwitchPort](t, s, nb.TableSwitchPort, "default_pod1").PortSecurity = []string{"0a:58:0a:f4:01:03 fd00:10:244:1::3"}
+		}},
 		{"policy", "172.18.0.100:80", "a policy of ovn_cluster_router drops it", inPod(1, "pod%d"), func(t *testing.T, s datapath.State) {
 			s.NB.Add(&nb.Policy{Router: "ovn_cluster_router", Priority: 9, Match: "ip4.dst == 172.18.0.0/16", Action: nb.Drop})
 		}},

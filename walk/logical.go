@@ -42,6 +42,8 @@ type switchPort struct {
 	row  *nb.SwitchPort
 	sw   *logicalSwitch
 	peer *routerPort // of type "router"
+	// security is empty where the port may use any addresses.
+	security []secured
 
 	checked bool // check has found nothing
 }
@@ -152,7 +154,7 @@ func (l *logical) addSwitchPorts(s nb.State, switches map[string]*logicalSwitch)
 		if key := row.Options["requested-tnl-key"]; key != "" {
 			l.keys[[2]string{sw.row.OtherConfig["requested-tnl-key"], key}] = p
 		}
-		if err := p.addAddresses(); err != nil {
+		if err := cmp.Or(p.addAddresses(), p.addSecurity()); err != nil {
 			return fmt.Errorf("%s: %w", row.Key(), err)
 		}
 	}

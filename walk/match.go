@@ -41,6 +41,7 @@ type (
 		set bool
 	}
 	isReply   struct{} // ct.rpl
+	isICMP    struct{} // icmp4.type and icmp6.type: no packet of a walk is one
 	skipFlag  bool     // flags.skip_snat_for_lb
 	pktMark   uint32
 	addressIn struct {
@@ -80,6 +81,8 @@ func (e portIs) holds(m *matched) bool {
 func (e ctBit) holds(m *matched) bool { return m.ctMark&e.bit != 0 == e.set }
 
 func (isReply) holds(m *matched) bool { return m.reply }
+
+func (isICMP) holds(*matched) bool { return false }
 
 func (e skipFlag) holds(m *matched) bool { return m.skip == bool(e) }
 
@@ -256,7 +259,7 @@ func (p *matchParser) comparison() (expression, error) {
 		return nil, fmt.Errorf("%q after %q is not known", op, field)
 	}
 	e, err := p.value(field)
-	if err != nil || !negate {
+	if _, never := e.(isICMP); err != nil || !negate || never { // icmp4.type != x asks for ICMP
 		return e, err
 	}
 	if a := addressFamily(field); a != 0 {
@@ -323,6 +326,8 @@ func (p *matchParser) constant(field, w string) (expression, error) {
 		return ctBit{ctMarks(field), w == "1"}, nil
 	case field == "flags.skip_snat_for_lb" && (w == "0" || w == "1"):
 		return skipFlag(w == "1"), nil
+	case field == "icmp4.type" || field == "icmp6.type":
+		return isICMP{}, nil
 	case field == "pkt.mark":
 		mark, err := strconv.ParseUint(w, 0, 32)
 		if err != nil {

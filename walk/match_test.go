@@ -36,6 +36,8 @@ func TestMatch(t *testing.T) {
 		{"(ip4.src == $a1 || ip6.src == $a1) && (ip4.dst == 172.18.0.0/16 || ip6.dst == fc00::/16)", true, true},
 		{"ip4.src == 10.244.0.0/16 && ip4.dst != $a1", true, false},
 		{"ip4.dst == {1.2.3.4, 172.18.0.4}", true, false},
+		{"ip4.dst == 172.18.0.4 && icmp4.type == 8", false, false},
+		{"icmp6.type != 128", false, false},
 		{"ip4.dst == {1.2.3.4 5.6.7.8}", false, false},
 		{"!(ip4.dst == 172.18.0.4 || ip6)", false, false},
 		{"ip4.src == 0.0.0.0/0", true, false},

@@ -26,6 +26,9 @@ func (r *run) switchReceives(n *node, name string) (location, error) {
 		return location{}, err
 	}
 	r.ctState = tracking{}
+	if !in.lets(r.p.EthSrc, r.p.Src) {
+		return r.drop(fmt.Sprintf("port security of %s (%s ls_in_apply_port_sec) drops it: %s with %s is not the port's", name, sw.row.Name, r.p.Src, r.p.EthSrc))
+	}
 	if in.stateful() {
 		if hairpin, err := r.switchBalances(n, in); err != nil || r.done {
 			return location{}, err
@@ -203,6 +206,9 @@ func (r *run) switchEgress(n *node, out *switchPort) (location, error) {
 		z := n.zone(out.row.Name)
 		r.unNAT(n, r.w.join(out.sw.row.Name, " ls_out_pre_stateful"), "ct_lb_mark", z, out.sw.row.Owner)
 		r.commitNew(n, r.w.join(out.sw.row.Name, " ls_out_stateful"), z, out.sw.row.Owner)
+	}
+	if !out.lets(r.p.EthDst, r.p.Dst) {
+		return r.drop(fmt.Sprintf("port security of %s (%s ls_out_apply_port_sec) drops it: %s with %s is not the port's", out.row.Name, out.sw.row.Name, r.p.Dst, r.p.EthDst))
 	}
 	return location{switchOutput, n, out.row.Name}, nil
 }

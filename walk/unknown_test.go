@@ -242,7 +242,7 @@ func TestFields(t *testing.T) {
 		{nb.Router{}, "Name Options Groups Owner"},
 		{nb.RouterPort{}, "Name Router MAC Networks Chassis Options Owner"},
 		{nb.Switch{}, "Name OtherConfig Groups Owner"},
-		{nb.SwitchPort{}, "Name Switch Type Addresses Options Owner"},
+		{nb.SwitchPort{}, "Name Switch Type Addresses PortSecurity Options Owner"},
 		{nb.MACBinding{}, "Port IP MAC Owner"},
 		{nb.Route{}, "Router Prefix NextHop OutPort BySource Owner"},
 		{nb.QoS{}, "Switch Priority Match Mark Owner"},

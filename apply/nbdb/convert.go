@@ -223,7 +223,7 @@ func (c *converter) lswitch(r *ovsdb.LogicalSwitch) nb.Row {
 func (c *converter) switchPort(r *ovsdb.LogicalSwitchPort) nb.Row {
 	c.expect("enabled", r.Enabled == nil)
 	return &nb.SwitchPort{Name: r.Name, Switch: c.inSwitch(r.UUID), Type: r.Type, Addresses: r.Addresses,
-		Options: claimed(nb.TableSwitchPort, r.Options), Owner: c.owner(r.ExternalIDs, claims.KeyOwner)}
+		PortSecurity: r.PortSecurity, Options: claimed(nb.TableSwitchPort, r.Options), Owner: c.owner(r.ExternalIDs, claims.KeyOwner)}
 }
 
 func (c *converter) qos(r *ovsdb.QoS) nb.Row {

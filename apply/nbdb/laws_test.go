@@ -46,6 +46,7 @@ func hands() map[string]string {
 		"NAT is deleted":                   `ovn-nbctl lr-nat-del GR_node-a`,
 		"a NAT row's port":                 `ovn-nbctl set nat $(ovn-nbctl --bare --columns=_uuid find nat logical_ip=10.244.1.0/24) logical_port=x`,
 		"a port is disabled":               `ovn-nbctl lsp-set-enabled default_web disabled`,
+		"a port's security":                `ovn-nbctl lsp-set-port-security default_web 0a:58:0a:f4:01:04`,
 		"a port's addresses":               `ovn-nbctl lsp-set-addresses default_web unknown`,
 		"a port is deleted":                `ovn-nbctl lsp-del stor-node-a`,
 		"a port's option is gone":          `ovn-nbctl lsp-set-options stor-node-a`,

@@ -61,7 +61,7 @@ func Open(c Config) (*Target, error) {
 		ovsdb.Mirror[ovsdb.GatewayChassis]("name", "chassis_name", "priority"),
 		ovsdb.Mirror[ovsdb.QoS](),
 		ovsdb.Mirror[ovsdb.LogicalSwitch]("name", "ports", "qos_rules", "load_balancer_group", "other_config", "external_ids"),
-		ovsdb.Mirror[ovsdb.LogicalSwitchPort]("name", "type", "addresses", "enabled", "options", "external_ids"),
+		ovsdb.Mirror[ovsdb.LogicalSwitchPort]("name", "type", "addresses", "port_security", "enabled", "options", "external_ids"),
 		ovsdb.Mirror[ovsdb.StaticMACBinding](),
 		ovsdb.Mirror[ovsdb.LogicalRouterStaticRoute]("route_table", "ip_prefix", "policy", "nexthop", "output_port", "external_ids"),
 		ovsdb.Mirror[ovsdb.LogicalRouterPolicy]("priority", "match", "action", "nexthops", "options", "external_ids"),

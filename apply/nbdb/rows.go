@@ -140,13 +140,14 @@ func (c *compiler) switchPort(r *nb.SwitchPort, id ovsdb.UUID, fresh bool) error
 		return err
 	}
 	row := ovsdb.LogicalSwitchPort{UUID: id, Name: r.Name, Type: r.Type, Addresses: slices.Sorted(slices.Values(r.Addresses)),
-		Options: r.Options, ExternalIDs: owned(r.Owner)}
+		PortSecurity: slices.Sorted(slices.Values(r.PortSecurity)), Options: r.Options, ExternalIDs: owned(r.Owner)}
 	var e edit
 	if !fresh {
 		have := get[ovsdb.LogicalSwitchPort](c.m.nb, id)
 		e.column("type", row.Type == have.Type)
 		e.column("enabled", have.Enabled == nil)
 		e.set("addresses", row.Addresses, have.Addresses)
+		e.set("port_security", row.PortSecurity, have.PortSecurity)
 		e.options("options", nb.TableSwitchPort, r.Options, have.Options)
 		e.owner(r.Owner, have.ExternalIDs)
 	}

@@ -52,7 +52,8 @@ func SameContent(a, b Row) bool {
 	case *SwitchPort:
 		b, ok := b.(*SwitchPort)
 		return ok && a.Name == b.Name && a.Switch == b.Switch && a.Type == b.Type &&
-			maps.Equal(a.Options, b.Options) && sameSet(a.Addresses, b.Addresses, cmp.Compare)
+			maps.Equal(a.Options, b.Options) && sameSet(a.Addresses, b.Addresses, cmp.Compare) &&
+			sameSet(a.PortSecurity, b.PortSecurity, cmp.Compare)
 	default:
 		return equalUnnamed(a, b)
 	}

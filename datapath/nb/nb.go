@@ -109,10 +109,12 @@ type Switch struct {
 type SwitchPort struct {
 	Name      string
 	Switch    string
-	Type      string            // "", "router", "localnet", "remote"
-	Addresses []string          // as OVN writes them: "MAC IP IP", "router", "unknown"
-	Options   map[string]string // router-port, network_name, requested-tnl-key …
-	Owner     cluster.Owner
+	Type      string   // "", "router", "localnet", "remote"
+	Addresses []string // as OVN writes them: "MAC IP IP", "router", "unknown"
+	// PortSecurity are the only addresses that packets from the port may have, "MAC IP IP"; empty = any.
+	PortSecurity []string
+	Options      map[string]string // router-port, network_name, requested-tnl-key …
+	Owner        cluster.Owner
 }
 
 // QoS is a row of the QoS table of a switch, for packets that come from its ports (direction from-lport): it marks them. It is

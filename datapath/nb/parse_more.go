@@ -188,6 +188,9 @@ func addToSwitchPort(r *SwitchPort, verb string, a []string) error {
 	case "lsp-set-addresses":
 		r.Addresses = a[1:]
 		return nil
+	case "lsp-set-port-security":
+		r.PortSecurity = a[1:]
+		return nil
 	case "lsp-set-options":
 		return pairs(&r.Options, a[1:])
 	}

@@ -150,6 +150,10 @@ func (p *printer) switchPort(r *SwitchPort) {
 		p.cmd("lsp-set-addresses", r.Name)
 		p.add(slices.Sorted(slices.Values(r.Addresses))...)
 	}
+	if len(r.PortSecurity) > 0 {
+		p.cmd("lsp-set-port-security", r.Name)
+		p.add(slices.Sorted(slices.Values(r.PortSecurity))...)
+	}
 	if len(r.Options) > 0 {
 		p.cmd("lsp-set-options", r.Name)
 		p.pairs(r.Options)

@@ -11,17 +11,13 @@ import (
 	"hairpin/cluster"
 )
 
-// Numbers of RFC 826, 2131, 4443, 4861, 8415 and 8926.
+// Numbers of RFC 826, 4443, 4861 and 8926.
 const (
 	EchoRequest4   = 8
 	EchoRequest6   = 128
 	typeRA         = 134
 	typeNA         = 136
 	GenevePort     = 6081
-	portBOOTPS     = 67
-	portBOOTPC     = 68
-	portDHCP6From  = 547
-	portDHCP6To    = 546
 	etherBridging  = 0x6558 // Geneve: an Ethernet frame follows
 	maxHops        = 255    // neighbour discovery is refused with less
 	usualHops      = 64
@@ -102,15 +98,6 @@ func RouterAdvertisement(mac cluster.MAC, prefix netip.Prefix) []byte {
 	b = append(append(b, 0, 0, 0, 0), a[:]...)
 	b = append(append(b, 1, 1), mac[:]...) // source link-layer address
 	return Frame(mac, allNodesMAC, icmp6(LinkLocal(mac), allNodes, maxHops, b))
-}
-
-// DHCPAnswer is a datagram as a DHCP server of the sender's address sends it, to everybody; only its ports are DHCP's.
-func DHCPAnswer(mac cluster.MAC, server netip.Addr, payload []byte) []byte {
-	if server.Is4() {
-		to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), portBOOTPC)
-		return Frame(mac, broadcast, UDP(netip.AddrPortFrom(server, portBOOTPS), to, payload))
-	}
-	return Frame(mac, allNodesMAC, UDP(netip.AddrPortFrom(LinkLocal(mac), portDHCP6From), netip.AddrPortFrom(allNodes, portDHCP6To), payload))
 }
 
 // Geneve puts a frame into a tunnel as OVN does: the network's number, and the ports that it goes between (class 0x0102, type 0x80).

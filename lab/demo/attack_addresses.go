@@ -169,15 +169,17 @@ func (w *world) pingInside(ctx context.Context, f family) (outcome, error) {
 	return refusedWith("none of %d addresses answered", len(inside)), honest()
 }
 
-// insideAddresses are those of masquerade, join and transit that somebody has.
+// insideAddresses are those of masquerade, join and transit that somebody has, but the pod's own router.
 func (w *world) insideAddresses(f family) []netip.Addr {
 	var list []netip.Addr
 	for place := 1; place < claims.MasqAddresses; place++ {
 		list = append(list, nth(f.masquerade, place))
 	}
-	list = append(list, nth(f.joins, 1))
-	for _, n := range w.nodes {
-		list = append(list, nth(f.joins, n.id+1), nth(f.transits, n.id+1))
+	for name, n := range w.nodes {
+		list = append(list, nth(f.joins, n.id+1))
+		if name != "node-a" {
+			list = append(list, nth(f.transits, n.id+1))
+		}
 	}
 	slices.SortFunc(list, netip.Addr.Compare)
 	return list

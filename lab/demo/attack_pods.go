@@ -4,9 +4,15 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/netip"
+	"os"
+	"strings"
 	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"hairpin/claims"
 	"hairpin/cluster"
@@ -17,7 +23,7 @@ import (
 // What refuses packets of pods.
 const (
 	byPortSecurity = "port security of the pod's logical port"
-	byRoleACL      = "ACL of the node's switch"
+	byDeafness     = "no interface of a pod, nor the host's, takes router advertisements (accept_ra=0)"
 )
 
 // Places in the demo that attacks go by, and a stranger's address of a family.
@@ -60,35 +66,25 @@ func podAttacks() []Attack {
 
 // linkAttacks are frames to the neighbours of a pod, in the name of others.
 func linkAttacks() []Attack {
-	try := func(frame func(w *world, mac cluster.MAC, mark []byte) []byte, want func(b, frame, mark []byte) bool) func(context.Context, *world) (outcome, error) {
-		return func(ctx context.Context, w *world) (outcome, error) { return w.pretend(ctx, frame, want) }
+	try := func(frame func(w *world, mac cluster.MAC) []byte) func(context.Context, *world) (outcome, error) {
+		return func(ctx context.Context, w *world) (outcome, error) { return w.pretend(ctx, frame) }
 	}
-	same := func(b, frame, _ []byte) bool { return bytes.Equal(b, frame) }
-	marked := func(b, _, mark []byte) bool { return bytes.Contains(b, mark) }
 	f4, f6 := families()[0], families()[1]
 	return []Attack{
 		{Who: attacker, What: "says by ARP that it has the gateway's address", By: byPortSecurity,
-			try: try(func(w *world, mac cluster.MAC, _ []byte) []byte { return attack.ARPReply(mac, w.gateway(f4)) }, same)},
+			try: try(func(w *world, mac cluster.MAC) []byte { return attack.ARPReply(mac, w.gateway(f4)) })},
 		{Who: attacker, What: "says by ARP that it has its neighbour's address", By: byPortSecurity,
-			try: try(func(w *world, mac cluster.MAC, _ []byte) []byte {
+			try: try(func(w *world, mac cluster.MAC) []byte {
 				return attack.ARPReply(mac, w.endpoints[neighbour].address(f4))
-			}, same)},
+			})},
 		{Who: attacker, What: "says by neighbour discovery that it has the gateway's address", By: byPortSecurity,
-			try: try(func(w *world, mac cluster.MAC, _ []byte) []byte {
-				return attack.NeighborAdvertisement(mac, w.gateway(f6))
-			}, same)},
-		{Who: attacker, What: "says that it is a router", By: byRoleACL,
-			try: try(func(_ *world, mac cluster.MAC, _ []byte) []byte {
-				return attack.RouterAdvertisement(mac, netip.MustParsePrefix("2001:db8:bad::/64"))
-			}, same)},
-		{Who: attacker, What: "answers as a DHCP server", By: byRoleACL,
-			try: try(func(w *world, mac cluster.MAC, mark []byte) []byte {
-				return attack.DHCPAnswer(mac, w.endpoints[attacker].address(f4), mark)
-			}, marked)},
-		{Who: attacker, What: "answers as a DHCPv6 server", By: byRoleACL,
-			try: try(func(w *world, mac cluster.MAC, mark []byte) []byte {
-				return attack.DHCPAnswer(mac, w.endpoints[attacker].address(f6), mark)
-			}, marked)},
+			try: try(func(w *world, mac cluster.MAC) []byte { return attack.NeighborAdvertisement(mac, w.gateway(f6)) })},
+		{Who: attacker, What: "says to its neighbour that it is a router", By: byDeafness,
+			try: func(ctx context.Context, w *world) (outcome, error) { return w.advertise(ctx, neighbour, podLink) }},
+		{Who: attacker, What: "says to the host that it is a router", By: byDeafness,
+			try: func(ctx context.Context, w *world) (outcome, error) {
+				return w.advertise(ctx, "host-a", claims.ManagementPort)
+			}},
 	}
 }
 
@@ -177,17 +173,15 @@ func (w *world) arrives(ctx context.Context, from lab.Place, ear *attack.Ear, fr
 	return fmt.Errorf("it did not arrive from %s", from.Name())
 }
 
-// pretend sends a frame to everybody on the switch, and looks whether a pod or the host gets it. Honest is a gratuitous
-// announcement of the sender's own address.
-func (w *world) pretend(ctx context.Context, frame func(*world, cluster.MAC, []byte) []byte, want func(b, frame, mark []byte) bool) (outcome, error) {
+// pretend sends a frame to everybody on the switch, and looks whether a pod or the host gets it. Honest is an announcement of the
+// sender's own address.
+func (w *world) pretend(ctx context.Context, frame func(*world, cluster.MAC) []byte) (outcome, error) {
 	from := w.endpoints[attacker]
 	mac, err := attack.MAC(from.place, podLink)
 	if err != nil {
 		return outcome{}, err
 	}
-	mark := newMark("forged")
-	forged := frame(w, mac, mark)
-	own := attack.NeighborAdvertisement(mac, from.address(families()[1]))
+	forged, own := frame(w, mac), attack.NeighborAdvertisement(mac, from.address(families()[1]))
 	var got []string
 	for _, at := range []struct{ place, link string }{{neighbour, podLink}, {"host-a", claims.ManagementPort}} {
 		ear, err := attack.Listen(w.endpoints[at.place].place, at.link)
@@ -203,7 +197,7 @@ func (w *world) pretend(ctx context.Context, frame func(*world, cluster.MAC, []b
 				return outcome{}, err
 			}
 		}
-		if ear.Hear(ctx, w.patience(), func(b []byte) bool { return want(b, forged, mark) }) != nil {
+		if ear.Hear(ctx, w.patience(), func(b []byte) bool { return bytes.Equal(b, forged) }) != nil {
 			got = append(got, at.place)
 			continue
 		}
@@ -215,6 +209,82 @@ func (w *world) pretend(ctx context.Context, frame func(*world, cluster.MAC, []b
 		return takenWith("%v got it", got), nil
 	}
 	return refusedWith("neither pods nor the host got it, honest announcements did"), nil
+}
+
+// advertise sends router advertisements and looks whether a link takes them. OVN carries them: its ACLs pass all neighbour discovery.
+// Honest is that the same link takes them once it is told to.
+func (w *world) advertise(ctx context.Context, to, link string) (out outcome, err error) {
+	from, at := w.endpoints[attacker].place, w.endpoints[to].place
+	mac, err := attack.MAC(from, podLink)
+	if err != nil {
+		return outcome{}, err
+	}
+	frame := attack.RouterAdvertisement(mac, netip.MustParsePrefix("2001:db8:bad::/64"))
+	ear, err := attack.Listen(at, link)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer ear.Close()
+	for range 2 { // with the second, the kernel is done with the first
+		if err := w.hearsFrame(ctx, from, ear, frame); err != nil {
+			return outcome{}, err
+		}
+	}
+	believes := func() (bool, error) { // it made itself an address, or a route
+		var has bool
+		err := lab.Do(at, func() error {
+			routes, err := os.ReadFile("/proc/thread-self/net/ipv6_route")
+			has = bytes.Contains(routes, []byte("20010db80bad"))
+			return err
+		})
+		return has, err
+	}
+	if has, err := believes(); err != nil || has {
+		return takenWith("%s has taken the prefix", to), err
+	}
+	sysctl := func(value string) error {
+		return lab.Do(at, func() error {
+			return os.WriteFile("/proc/sys/net/ipv6/conf/"+link+"/accept_ra", []byte(value), 0o644)
+		})
+	}
+	defer func() {
+		err = errors.Join(err, sysctl("0"), lab.Do(at, func() error { return forgetPrefix(link) }))
+	}()
+	if err := sysctl("2"); err != nil { // also where packets are forwarded
+		return outcome{}, err
+	}
+	err = w.until(ctx, "with accept_ra=2", func() error {
+		if err := attack.Send(from, podLink, frame); err != nil {
+			return err
+		}
+		if has, err := believes(); err != nil || !has {
+			return errors.Join(err, errors.New("it does not take the prefix either"))
+		}
+		return nil
+	})
+	return refusedWith("%s took no prefix; with accept_ra=2 it does", to), err
+}
+
+// forgetPrefix removes what a link learned from the advertisement.
+func forgetPrefix(link string) error {
+	l, err := netlink.LinkByName(link)
+	if err != nil {
+		return err
+	}
+	addresses, err := netlink.AddrList(l, netlink.FAMILY_V6)
+	if err != nil {
+		return err
+	}
+	for _, a := range addresses {
+		if strings.HasPrefix(a.IP.String(), "2001:db8:bad:") {
+			err = errors.Join(err, netlink.AddrDel(l, &a))
+		}
+	}
+	routes, failed := netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{LinkIndex: l.Attrs().Index, Protocol: unix.RTPROT_RA}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
+	for _, r := range routes {
+		failed = errors.Join(failed, netlink.RouteDel(&r))
+	}
+	return errors.Join(err, failed)
 }
 
 func (w *world) hearsFrame(ctx context.Context, from lab.Place, ear *attack.Ear, frame []byte) error {

@@ -201,6 +201,7 @@ func (d *drawer) onSwitch(name string) {
 		p := &nb.SwitchPort{Name: n, Switch: name, Type: rapid.SampledFrom([]string{"", "router", "localnet", "remote"}).Draw(d.t, "port type"),
 			Options: d.options("router-port", "requested-tnl-key"), Owner: d.owner()}
 		p.Addresses = rapid.SampledFrom([][]string{nil, {"router"}, {"unknown"}, {"0a:58:0a:f4:00:03 10.244.0.3 fd00:10:244::3"}}).Draw(d.t, "addresses")
+		p.PortSecurity = rapid.SampledFrom([][]string{nil, {"0a:58:0a:f4:00:03"}, {"0a:58:0a:f4:00:03 10.244.0.3", "0a:58:0a:f4:00:03 fd00:10:244::3"}}).Draw(d.t, "port security")
 		d.s.Add(p)
 	}
 }

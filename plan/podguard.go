@@ -1,0 +1,58 @@
+package plan
+
+import (
+	"net/netip"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/nb"
+	"hairpin/datapath/nft"
+)
+
+// inside are the ranges that parts of the datapath use between each other. Pods answer to addresses of Join, and nothing else.
+func (s *Stack) inside() []netip.Prefix {
+	return []netip.Prefix{s.Masquerade, s.Join.Masked(), s.Transit.Masked()}
+}
+
+// noInside keeps pods from masquerade, join and transit addresses: by those they would reach hosts as somebody else. Of Join it
+// is only pings, because replies to load-balanced clients go there; the routers that have the addresses take nothing else.
+func (z *zone) noInside(s *Stack) {
+	ip := words(s.Family).match
+	from := `inport == "` + routerToSwitch(z.Node.Name) + `" && ` + ip + ".dst == "
+	for _, match := range []string{
+		from + s.Masquerade.String(), from + s.Transit.Masked().String(), from + s.Join.Masked().String() + " && " + words(s.Family).ping,
+	} {
+		z.rows.Add(&nb.Policy{Router: claims.ClusterRouter, Priority: claims.PolicyInside, Match: match, Action: nb.Drop, Owner: z.owner})
+	}
+}
+
+// podGuard looks at what comes from the pod network into the host: only pods send there, and the routers between them, whose
+// ICMP errors have transit addresses. Port security has seen the packets of pods; this is for those that need none.
+func podGuard(e *Env, owner cluster.Owner) *nft.Chain {
+	c := &nft.Chain{Name: chainFromPods, Type: "filter", Hook: "prerouting", Priority: hookGuard, Owner: owner}
+	add := func(comment string, matches ...nft.Match) {
+		c.Rules = append(c.Rules, nft.Rule{
+			Matches: append([]nft.Match{nft.InInterface{Name: claims.ManagementPort}}, matches...), Do: nft.Drop{}, Comment: comment, Owner: owner,
+		})
+	}
+	for i := range e.Stacks {
+		s := &e.Stacks[i]
+		ranges := append([]netip.Prefix{s.Transit.Masked(), single(s.MasqLocal)}, s.Cluster...)
+		if s.Family == cluster.IPv6 { // neighbour discovery
+			ranges = append(ranges, words(s.Family).linkLocal, single(netip.IPv6Unspecified()))
+		}
+		var strangers []nft.Match
+		for _, r := range ranges {
+			strangers = append(strangers, nft.AddrIn{Not: true, Prefix: r})
+		}
+		add("no address of the pod network", strangers...)
+		to := s.inside()
+		if x, ok := newEncap(e); ok && cluster.FamilyOf(x.end) == s.Family {
+			to = append(to, x.host.Masked())
+		}
+		for _, r := range to {
+			add("addresses of the datapath itself", nft.AddrIn{Dst: true, Prefix: r})
+		}
+	}
+	return c
+}

@@ -1,0 +1,112 @@
+package plan
+
+import (
+	"net/netip"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/nft"
+)
+
+// tunnelEnds are the addresses that tunnels come from: of the other nodes.
+func (e *Env) tunnelEnds() []netip.Addr {
+	var list []netip.Addr
+	for _, n := range e.Nodes {
+		if n.Name != e.Node.Name && len(n.Addresses) > 0 {
+			list = append(list, n.Addresses[0])
+		}
+	}
+	return list
+}
+
+// hosts are the addresses of all nodes, by which their tunnels can be reached, of one family, and whose they are.
+func (e *Env) hosts(f cluster.Family) map[netip.Addr]cluster.Owner {
+	list := map[netip.Addr]cluster.Owner{}
+	for _, n := range e.Nodes {
+		for _, p := range n.HostAddresses {
+			if _, there := list[p.Addr()]; !there && cluster.FamilyOf(p.Addr()) == f {
+				list[p.Addr()] = nodeOwner(n.Name)
+			}
+		}
+	}
+	return list
+}
+
+// tunnels lets Geneve between the nodes pass by conntrack, and nobody else's into the node.
+func (b *bridge) tunnels() {
+	end := b.env.Node.Addresses[0]
+	udp := words(cluster.FamilyOf(end)).l4[cluster.UDP]
+	in := flow.Match{InPort: b.uplink, EthDst: b.mac, Protocol: udp, Dst: single(end), DstPort: geneve}
+	for _, peer := range b.env.tunnelEnds() {
+		if cluster.FamilyOf(peer) == cluster.FamilyOf(end) {
+			in.Src = single(peer)
+			b.classify(prioTunnelIn, in, flow.Output{Port: flow.Local})
+		}
+	}
+	for i := range b.env.Stacks {
+		s := &b.env.Stacks[i]
+		for _, a := range append([]netip.Addr{s.Address.Addr()}, s.Others...) {
+			b.classify(prioStranger, flow.Match{InPort: b.uplink, Protocol: words(s.Family).l4[cluster.UDP], Dst: single(a), DstPort: geneve}, flow.Drop{})
+		}
+	}
+	b.classify(prioTunnel, flow.Match{InPort: flow.Local, Protocol: udp, DstPort: geneve}, flow.Output{Port: b.uplink})
+}
+
+// noTunnels keeps what the gateway router sends from the tunnels of all nodes: pods' packets leave with the node's own address,
+// and a Service may have any endpoint.
+func (b *bridge) noTunnels() {
+	for i := range b.env.Stacks {
+		s := &b.env.Stacks[i]
+		list := b.env.hosts(s.Family)
+		list[s.MasqHost] = b.owner
+		for a := range list {
+			b.classify(prioNoTunnel, flow.Match{InPort: b.ovn, Protocol: words(s.Family).l4[cluster.UDP], Dst: single(a), DstPort: geneve}, flow.Drop{})
+		}
+	}
+}
+
+// setTunnelEnds is the nft set of the ends of other nodes' tunnels.
+const setTunnelEnds = "tunnel-ends"
+
+// endsSet is the set of the other nodes' ends, which are of the family of the node's own.
+func endsSet(e *Env) *nft.Set {
+	own := cluster.FamilyOf(e.Node.Addresses[0])
+	s := &nft.Set{Name: setTunnelEnds, Key: []nft.KeyField{nft.KeyIPSrc}, Elements: map[nft.Element]cluster.Owner{}}
+	if own == cluster.IPv6 {
+		s.Key[0] = nft.KeyIP6Src
+	}
+	for _, n := range e.Nodes {
+		if n.Name != e.Node.Name && len(n.Addresses) > 0 && cluster.FamilyOf(n.Addresses[0]) == own {
+			s.Elements[nft.Element{Src: single(n.Addresses[0])}] = nodeOwner(n.Name)
+		}
+	}
+	return s
+}
+
+// tunnelChains let only nodes' tunnels into the host, and nothing of pods into those of any node: by the host's routing they
+// would leave with its address.
+func tunnelChains(e *Env, t *nft.Table, owner cluster.Owner) {
+	port := nft.DstPort{Protocol: cluster.UDP, Port: geneve}
+	t.Sets[setTunnelEnds] = endsSet(e)
+	t.Chains[chainTunnelsIn] = &nft.Chain{Name: chainTunnelsIn, Type: "filter", Hook: "input", Priority: hookFilter, Owner: owner, Rules: []nft.Rule{
+		{Matches: []nft.Match{nft.InSet{Set: setTunnelEnds}, port}, Do: nft.Accept{}, Comment: "tunnels of nodes", Owner: owner},
+		{Matches: []nft.Match{port}, Do: nft.Drop{}, Comment: "tunnels of others", Owner: owner},
+	}}
+	forward := &nft.Chain{Name: chainTunnelsForward, Type: "filter", Hook: "forward", Priority: hookFilter, Owner: owner}
+	for i := range e.Stacks {
+		f := e.Stacks[i].Family
+		set := &nft.Set{Name: words(f).hosts, Key: []nft.KeyField{nft.KeyIPDst}, Elements: map[nft.Element]cluster.Owner{}}
+		if f == cluster.IPv6 {
+			set.Key[0] = nft.KeyIP6Dst
+		}
+		for a, owner := range e.hosts(f) {
+			set.Elements[nft.Element{Addr: a}] = owner
+		}
+		t.Sets[set.Name] = set
+		forward.Rules = append(forward.Rules, nft.Rule{
+			Matches: []nft.Match{nft.InInterface{Name: claims.ManagementPort}, nft.InSet{Set: set.Name}, port}, Do: nft.Drop{}, Comment: "pods to tunnels", Owner: owner,
+		})
+	}
+	t.Chains[chainTunnelsForward] = forward
+}

@@ -1,0 +1,54 @@
+package walk
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"hairpin/cluster"
+)
+
+// secured is one entry of a port's port security: an Ethernet address and the IP addresses that may go with it. With none,
+// any may; with none of a family, that family may not.
+type secured struct {
+	mac cluster.MAC
+	ips []netip.Addr
+}
+
+// addSecurity reads the port's port security.
+func (p *switchPort) addSecurity() error {
+	for _, text := range p.row.PortSecurity {
+		words := strings.Fields(text)
+		if len(words) == 0 {
+			return fmt.Errorf("port security %q has no Ethernet address", text)
+		}
+		s := secured{}
+		var err error
+		if s.mac, err = cluster.ParseMAC(words[0]); err != nil {
+			return fmt.Errorf("port security %q: %w", text, err)
+		}
+		for _, w := range words[1:] {
+			ip, err := netip.ParseAddr(w)
+			if err != nil { // OVN knows prefixes, too
+				return fmt.Errorf("port security %q: %w", text, err)
+			}
+			s.ips = append(s.ips, ip)
+		}
+		p.security = append(p.security, s)
+	}
+	return nil
+}
+
+// lets tells whether port security lets an Ethernet address be used with an IP address: of what the port sends the source
+// (check_in_port_sec), of what it gets the destination (check_out_port_sec).
+func (p *switchPort) lets(mac cluster.MAC, ip netip.Addr) bool {
+	return len(p.security) == 0 || slices.ContainsFunc(p.security, func(s secured) bool {
+		return s.mac == mac && (len(s.ips) == 0 || slices.Contains(s.ips, ip) || ip == linkLocal(mac) && slices.ContainsFunc(s.ips, netip.Addr.Is6))
+	})
+}
+
+// linkLocal is the address that a machine gives itself on a link (RFC 4291, appendix A).
+func linkLocal(m cluster.MAC) netip.Addr {
+	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
+}
