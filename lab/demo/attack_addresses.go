@@ -86,6 +86,10 @@ func (w *world) askMasquerade(ctx context.Context, f family) (outcome, error) {
 	results := make(chan string, 8*len(ports))
 	var asked int
 	for place := range claims.MasqAddresses {
+		// There it is the node's switch that has it, for the host: it leads to pods on this node, which can be asked directly.
+		if place == claims.MasqETPLocal && !w.shared {
+			continue
+		}
 		for _, port := range ports {
 			asked++
 			go func() {
