@@ -30,7 +30,7 @@ func commonMetrics() []Metric {
 	return []Metric{
 		{"hairpin_build_info", gauge, []string{"version", "goversion"}, "What was built; always 1.", both},
 		{"hairpin_ready", gauge, nil, "1 when /readyz says so: everything was in order once and is being kept. It does not say that every packet arrives.", both},
-		{"hairpin_api_reachable", gauge, nil, "1 when the Kubernetes API answered the last call of this process; 0 also before the first. What is known stays in use meanwhile.", both},
+		{"hairpin_api_reachable", gauge, nil, "1 when the Kubernetes API answered the last call of this process; 0 also before the first. A failure (5xx) to serve one resource is an answer, failures to serve two are none. What is known stays in use meanwhile.", both},
 		{"hairpin_problems", gauge, nil, "Objects' faults that this process knows of: those that `hairpin status` prints, or that are Events.", both},
 		{"hairpin_plan_duration_seconds", histogram, nil, "Time to compute what a node must have, from facts in memory. Nothing is written in it.", both},
 		{"hairpin_listener_up", gauge, []string{"for", "address"}, "1 when the process listens on an address it was told to.", both},

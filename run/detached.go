@@ -20,25 +20,6 @@ import (
 // In mode detached nobody has to prepare anything: the gateway bridge is made here, without an uplink, and on the
 // userspace datapath the way that tunnels take between Open vSwitch and the host (plan/encap.go).
 
-// userspaceDatapath is the datapath type of bridges that need no kernel module.
-const userspaceDatapath = "netdev"
-
-// datapathType is the type of the bridges to make: what the entry script of Open vSwitch has decided, or that of br-int,
-// where somebody has said it; else the kernel's, where the kernel has it.
-func datapathType(v ovsdb.View) string {
-	if row := ovsdb.First[ovsdb.OpenVSwitch](v); row != nil {
-		for _, key := range []string{"hairpin-datapath", "ovn-bridge-datapath-type"} {
-			if t := row.ExternalIDs[key]; t != "" {
-				return t
-			}
-		}
-	}
-	if _, err := netlink.GenlFamilyGet("ovs_datapath"); err == nil {
-		return "system"
-	}
-	return userspaceDatapath
-}
-
 // keyDetached of a Bridge: it was made for mode detached.
 const keyDetached = "hairpin-detached"
 
@@ -138,9 +119,9 @@ func (l *looker) detach(ctx context.Context) error {
 	if len(g.Advertise) == 0 {
 		return errors.New("[gateway] advertise-address: is empty, but mode detached needs one per family")
 	}
-	datapath := datapathType(v)
+	datapath := uplink.DatapathType(v)
 	bridges := []newBridge{{name: g.Interface, mac: cluster.MACFor(g.Advertise[0])}}
-	if datapath == userspaceDatapath {
+	if datapath == uplink.UserspaceDatapath {
 		if err := pairLinks(claims.EncapHost, claims.EncapPort); err != nil {
 			return err
 		}

@@ -4,11 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"path/filepath"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 
 	"hairpin/claims"
 	"hairpin/datapath/host"
@@ -44,31 +40,6 @@ type restart struct {
 func (r *restart) tooEarly() bool { return r != nil && !(r.listening && r.looked) && !r.late() }
 
 func (r *restart) late() bool { return time.Since(r.since) > flowsBack }
-
-// watchSwitch wakes the agent when a daemon of Open vSwitch makes a file: its process id, the socket of a bridge.
-func watchSwitch(ctx context.Context, b *inbox, dir string, log *slog.Logger) {
-	w, err := fsnotify.NewWatcher()
-	if err == nil {
-		defer func() { _ = w.Close() }()
-		err = w.Add(dir)
-	}
-	if err != nil {
-		log.Warn("restarts of Open vSwitch are noticed late", "error", fmt.Errorf("watch %s: %w", dir, err))
-		return
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case e := <-w.Events:
-			if ext := filepath.Ext(e.Name); e.Has(fsnotify.Create) && (ext == ".pid" || ext == ".mgmt") {
-				b.poke()
-			}
-		case <-w.Errors: // events were lost
-			b.poke()
-		}
-	}
-}
 
 // watchRestart notices that ovs-vswitchd was started anew. It tells when it wants to be called again, 0 if not before
 // the next change.

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/vishvananda/netlink"
-
 	"hairpin/apply"
 	"hairpin/ovsdb"
 )
@@ -34,7 +32,7 @@ func (m *machine) makeBridge(ctx context.Context) (string, error) {
 	}
 	i := ovsdb.Interface{UUID: ovsdb.NamedUUID("interface " + name), Name: name, Type: "internal"}
 	p := ovsdb.Port{UUID: ovsdb.NamedUUID("port " + name), Name: name, Interfaces: []ovsdb.UUID{i.UUID}}
-	standalone, kind := "standalone", m.datapath()
+	standalone, kind := "standalone", DatapathType(m.view)
 	b := ovsdb.Bridge{
 		UUID: ovsdb.NamedUUID("bridge " + name), Name: name, Ports: []ovsdb.UUID{p.UUID}, DatapathType: kind, FailMode: &standalone,
 		OtherConfig: map[string]string{"hwaddr": device.Attrs().HardwareAddr.String()},
@@ -61,24 +59,6 @@ func bridges(v ovsdb.View, name string) (list []*ovsdb.Bridge) {
 // wait waits until a change that was made is in the mirror.
 func (m *machine) wait(ctx context.Context, holds func(ovsdb.View) bool) error {
 	return m.db.WaitFor(ctx, holds)
-}
-
-// datapath gives the datapath type of new bridges: that of the present ones, the one that was decided, or what the kernel
-// can do.
-func (m *machine) datapath() string {
-	if row := ovsdb.First[ovsdb.OpenVSwitch](m.view); row != nil && row.ExternalIDs[keyDatapath] != "" {
-		return row.ExternalIDs[keyDatapath]
-	}
-	for b := range ovsdb.Rows[ovsdb.Bridge](m.view) {
-		if b.DatapathType != "" {
-			return b.DatapathType
-		}
-		return "system"
-	}
-	if _, err := netlink.GenlFamilyGet("ovs_datapath"); err == nil {
-		return "system"
-	}
-	return "netdev"
 }
 
 // sameMAC gives the bridge the device's Ethernet address: the neighbours know it.

@@ -1,0 +1,45 @@
+package uplink
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+
+	"hairpin/claims"
+	"hairpin/ovsdb"
+)
+
+// Datapath types of bridges.
+const (
+	KernelDatapath    = "system"
+	UserspaceDatapath = "netdev"
+)
+
+// DatapathType gives the datapath type of new bridges: what the entry script of Open vSwitch has decided, or what somebody told
+// ovn-controller; else that of br-int, or of the first bridge by name; else the kernel's, where the kernel has it. Bridges of
+// different types cannot be joined.
+func DatapathType(v ovsdb.View) string {
+	if row := ovsdb.First[ovsdb.OpenVSwitch](v); row != nil {
+		for _, key := range []string{keyDatapath, "ovn-bridge-datapath-type"} {
+			if t := row.ExternalIDs[key]; t != "" {
+				return t
+			}
+		}
+	}
+	all := slices.SortedFunc(ovsdb.Rows[ovsdb.Bridge](v), func(a, b *ovsdb.Bridge) int { return strings.Compare(a.Name, b.Name) })
+	if len(all) > 0 {
+		first := all[0]
+		if i := slices.IndexFunc(all, func(b *ovsdb.Bridge) bool { return b.Name == claims.IntegrationBridge }); i >= 0 {
+			first = all[i]
+		}
+		if first.DatapathType == "" {
+			return KernelDatapath
+		}
+		return first.DatapathType
+	}
+	if _, err := netlink.GenlFamilyGet("ovs_datapath"); err == nil {
+		return KernelDatapath
+	}
+	return UserspaceDatapath
+}
