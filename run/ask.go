@@ -15,6 +15,9 @@ import (
 	"time"
 )
 
+// mostAnswer is how long an answer of this node's agent may be, bytes: all that it knows of 10 000 Services is a tenth.
+const mostAnswer = 512 << 20
+
 // get asks the agent of this node.
 func get(ctx context.Context, c Config, path string) ([]byte, error) {
 	socket := filepath.Join(c.Process.RunDir, agentSocket)
@@ -36,7 +39,10 @@ func get(ctx context.Context, c Config, path string) ([]byte, error) {
 		return nil, unanswered(socket, err)
 	}
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
+	body, err := io.ReadAll(io.LimitReader(answer.Body, mostAnswer+1))
+	if err == nil && len(body) > mostAnswer {
+		err = errTooLong
+	}
 	if err != nil {
 		return nil, fmt.Errorf("ask the agent: %w", err)
 	}

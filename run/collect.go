@@ -42,7 +42,13 @@ const (
 	mostLogLines = 20000
 )
 
-// asked are the agent's answers that are collected, by name in the archive.
+// What an archive of a node may have.
+const (
+	mostMembers  = 1000
+	mostUnpacked = 512 << 20 // bytes
+)
+
+// collected are the agent's answers that are collected, by name in the archive.
 func collected() []struct{ name, path string } {
 	return []struct{ name, path string }{
 		{"report.json", "/report"}, {"configuration.txt", "/configuration"}, {"snapshot.json", "/snapshot"}, {"wanted.txt", "/wanted"},
@@ -149,16 +155,15 @@ func (e *everyNode) collect(ctx context.Context, errw io.Writer) ([]member, erro
 func (e *everyNode) collectPod(ctx context.Context, errw io.Writer, pod *corev1.Pod) []member {
 	fmt.Fprintf(errw, "%s: %s\n", pod.Spec.NodeName, pod.Name)
 	var list []member
-	out, err := e.exec(ctx, pod, "hairpin", "collect", "--file=-")
+	out, err := e.exec(ctx, pod, mostArchive, "hairpin", "collect", "--file=-")
 	if err == nil {
-		list, err = unpack(out)
+		list, err = unpack(out, mostUnpacked)
 	}
 	if err != nil {
 		list = append(list, memberOf("collect.txt", nil, err))
 	}
 	for _, k := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		lines := int64(mostLogLines)
-		text, err := e.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: k.Name, TailLines: &lines}).DoRaw(ctx)
+		text, err := e.log(ctx, pod, k.Name)
 		list = append(list, memberOf(slashed.Join("logs", pod.Name, k.Name+".log"), text, err))
 	}
 	for i := range list {
@@ -167,13 +172,28 @@ func (e *everyNode) collectPod(ctx context.Context, errw io.Writer, pod *corev1.
 	return list
 }
 
-// archive writes the members, each without its secrets.
+// log gives the end of a container's log.
+func (e *everyNode) log(ctx context.Context, pod *corev1.Pod, container string) ([]byte, error) {
+	lines := int64(mostLogLines)
+	r, err := e.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: container, TailLines: &lines}).Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.Close() }() // only read
+	text, err := io.ReadAll(io.LimitReader(r, 4*mostLog+1))
+	if err == nil && len(text) > 4*mostLog {
+		text, err = text[:4*mostLog], errTooLong
+	}
+	return text, err
+}
+
+// archive writes the members, each without its secrets, and with nothing that a terminal obeys.
 func archive(w io.Writer, list []member) error {
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)
 	now := time.Now()
 	for _, m := range list {
-		body := withoutSecrets(m.body)
+		body := []byte(plain(string(withoutSecrets(m.body)), "\n\t"))
 		h := &tar.Header{Name: slashed.Join("hairpin", m.name), Mode: 0o600, Size: int64(len(body)), ModTime: now, Format: tar.FormatPAX}
 		err := t.WriteHeader(h)
 		if err == nil {
@@ -189,25 +209,31 @@ func archive(w io.Writer, list []member) error {
 	return nil
 }
 
-// unpack reads what archive wrote.
-func unpack(text []byte) ([]member, error) {
+// unpack reads what archive wrote, up to so many bytes.
+func unpack(text []byte, most int64) ([]member, error) {
 	z, err := gzip.NewReader(bytes.NewReader(text))
 	if err != nil {
 		return nil, fmt.Errorf("archive of the node: %w", err)
 	}
 	var list []member
-	for r := tar.NewReader(z); ; {
+	left := most
+	for r := tar.NewReader(io.LimitReader(z, 2*most+mostMembers<<12)); ; { // headers and padding, too
 		h, err := r.Next()
 		if err == io.EOF {
 			return list, nil
 		}
 		var body []byte
-		if err == nil {
+		switch {
+		case err != nil:
+		case len(list) == mostMembers || h.Size > left:
+			err = errTooLong
+		default:
+			left -= h.Size
 			body, err = io.ReadAll(r)
 		}
 		if err != nil {
 			return list, fmt.Errorf("archive of the node: %w", err)
 		}
-		list = append(list, member{strings.TrimPrefix(slashed.Clean("/"+h.Name), "/hairpin/"), body})
+		list = append(list, member{plain(strings.TrimPrefix(slashed.Clean("/"+h.Name), "/hairpin/"), ""), body})
 	}
 }

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +25,13 @@ const (
 	agentSelector  = "app.kubernetes.io/name=hairpin,app.kubernetes.io/component=node"
 	agentContainer = "agent"
 	mostAtOnce     = 50 // nodes that are asked at the same time
+)
+
+// How much is taken of what a node says, bytes.
+const (
+	mostReport  = 8 << 20
+	mostArchive = 64 << 20
+	mostWords   = 64 << 10 // on its standard error
 )
 
 // DefaultNamespace is where the chart is installed unless somebody says otherwise.
@@ -89,6 +95,9 @@ func (e *everyNode) look(ctx context.Context) (*ClusterStatus, error) {
 		g.Go(func() error {
 			s.Nodes[i] = NodeStatus{Node: name}
 			r, err := e.ask(ctx, pod)
+			if err == nil && r.Node != name {
+				err = fmt.Errorf("the answer is of node %s", r.Node)
+			}
 			if err != nil {
 				s.Nodes[i].Error = err.Error()
 			} else {
@@ -126,7 +135,7 @@ func choosePod(pods []corev1.Pod, node string) (pod *corev1.Pod, why string) {
 
 // ask runs `hairpin status` in an agent's container.
 func (e *everyNode) ask(ctx context.Context, pod *corev1.Pod) (*Report, error) {
-	out, err := e.exec(ctx, pod, "hairpin", "status", "--output=json")
+	out, err := e.exec(ctx, pod, mostReport, "hairpin", "status", "--output=json")
 	if r, bad := parseReport(out); bad == nil {
 		return r, nil // with an error, when not all is well
 	}
@@ -136,8 +145,8 @@ func (e *everyNode) ask(ctx context.Context, pod *corev1.Pod) (*Report, error) {
 	return nil, err
 }
 
-// exec runs a command in an agent's container and gives what it printed, also when it failed.
-func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, command ...string) ([]byte, error) {
+// exec runs a command in an agent's container and gives what it printed, also when it failed. More than most bytes are refused.
+func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, most int, command ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
 	defer cancel()
 	q := e.client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
@@ -158,17 +167,19 @@ func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, command ...string
 	if err != nil {
 		return nil, fmt.Errorf("exec: %w", err)
 	}
-	var out, errs bytes.Buffer
+	out, errs := limited{most: most}, limited{most: mostWords}
 	err = either.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errs})
-	switch said := strings.TrimSpace(errs.String()); {
+	switch said := strings.TrimSpace(plain(string(errs.text), "\n")); {
 	case err == nil:
-		return out.Bytes(), nil
+		return out.text, nil
+	case errors.Is(err, errTooLong):
+		return nil, errTooLong
 	case said != "":
-		return out.Bytes(), errors.New(strings.TrimPrefix(said, "hairpin: "))
+		return out.text, errors.New(strings.TrimPrefix(said, "hairpin: "))
 	case ctx.Err() != nil:
-		return out.Bytes(), fmt.Errorf("no answer within %s", e.options.Timeout)
+		return out.text, fmt.Errorf("no answer within %s", e.options.Timeout)
 	}
-	return out.Bytes(), fmt.Errorf("exec: %w", err)
+	return out.text, fmt.Errorf("exec: %w", err)
 }
 
 // leader reads the controllers' Lease.

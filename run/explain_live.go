@@ -126,7 +126,8 @@ func (e *everyNode) askPath(ctx context.Context, node, path string) ([]byte, err
 	if pod == nil {
 		return nil, errors.New(why + " in namespace " + e.options.Namespace)
 	}
-	return e.exec(ctx, pod, "hairpin", "ask", path)
+	out, err := e.exec(ctx, pod, mostArchive, "hairpin", "ask", path)
+	return []byte(plain(string(out), "\n\t")), err
 }
 
 // onTheWay lists the nodes that a packet and its reply pass.

@@ -40,6 +40,12 @@ type Reporter struct{ r *reporter }
 // NewReporter logs to log.
 func NewReporter(log *slog.Logger) Reporter { return Reporter{newReporter(nil, "test", log)} }
 
+// NewAPIReporter writes Events, too. They are written until stop is called.
+func NewAPIReporter(client kubernetes.Interface, log *slog.Logger) (r Reporter, stop func()) {
+	r = Reporter{newReporter(client, "test", log)}
+	return r, r.r.stop
+}
+
 // At reports at a time.
 func (r Reporter) At(now time.Time, problems ...cluster.Problem) time.Duration {
 	return r.r.reportAt(now, problems)

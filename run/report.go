@@ -20,6 +20,9 @@ import (
 // grace is how long a problem must last before it is told: a slice may come a moment before its Service.
 const grace = 2 * time.Second
 
+// mostEvent is how long an Event's message may be, bytes: the API server refuses more (k8s.io/api/events/v1, note).
+const mostEvent = 1024
+
 // reasonProblem is the reason of the Events on objects that have a problem.
 const reasonProblem = "HairpinProblem"
 
@@ -108,7 +111,7 @@ func (r *reporter) tell(p cluster.Problem) {
 	if p.Field != "" {
 		message = p.Field + ": " + message
 	}
-	r.events.Event(object, corev1.EventTypeWarning, r.reason(p), message)
+	r.events.Event(object, corev1.EventTypeWarning, r.reason(p), cut(plain(message, "\n"), mostEvent))
 }
 
 func (r *reporter) stop() {

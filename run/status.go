@@ -122,6 +122,7 @@ func parseReport(body []byte) (*Report, error) {
 	if r.Node == "" {
 		return nil, errors.New("answer of the agent: names no node")
 	}
+	plainStrings(&r)
 	return &r, nil
 }
 

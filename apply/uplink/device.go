@@ -183,6 +183,9 @@ func (m *machine) restore() (string, error) {
 	}
 	var did []string
 	for _, path := range slices.Sorted(maps.Keys(m.had.Sysctls)) {
+		if !slices.Contains(m.config.Sysctls, path) {
+			continue // nobody here has written it down
+		}
 		if now, err := os.ReadFile(filepath.Join("/proc/sys", path)); err == nil && strings.TrimSpace(string(now)) != m.had.Sysctls[path] {
 			if err := writeSysctl(path, m.had.Sysctls[path]); err != nil {
 				return "", err

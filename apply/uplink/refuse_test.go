@@ -81,6 +81,26 @@ func TestOthersBridge(t *testing.T) {
 	}
 }
 
+// TestMemoryLost: a machine whose memory of the uplink cannot be read is taken in and given back all the same.
+func TestMemoryLost(t *testing.T) {
+	_, n := plain(t)
+	sh(t, n, "ip addr del 172.18.0.44/16 dev eth0") // the end of its lifetime is lost
+	before := network(t, n)
+	all(t, n, uplink.AdoptStep, func(string) {})
+	for _, lose := range []string{"set Bridge br-ex external_ids:hairpin-uplink-had=nonsense", "remove Bridge br-ex external_ids hairpin-uplink-had",
+		`set Bridge br-ex external_ids:hairpin-uplink-had='"{\"sysctls\": [1]}"'`} {
+		sh(t, n, "ovs-vsctl "+lose)
+		if count := all(t, n, uplink.AdoptStep, func(what string) { t.Log(what) }); count != 1 {
+			t.Errorf("%s: %d steps", lose, count)
+		}
+	}
+	sh(t, n, "ovs-vsctl set Bridge br-ex external_ids:hairpin-uplink-had=nonsense")
+	all(t, n, uplink.GiveBackStep, func(what string) { t.Log(what) })
+	if after := network(t, n); after != before {
+		t.Errorf("not as it was:\n%s", difference(before, after))
+	}
+}
+
 // TestLater: addresses and routes that a DHCP client gives the device later move too, and those of a device that was made
 // anew. Other devices keep theirs, and nothing happens without a reason.
 func TestLater(t *testing.T) {

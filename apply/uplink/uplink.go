@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -65,6 +66,7 @@ type machine struct {
 	view     ovsdb.View
 	bridge   *ovsdb.Bridge
 	had      memory
+	lost     error            // why had is only what most devices have
 	port     *ovsdb.Interface // the device's, when it is a port of the bridge
 	device   netlink.Link
 	internal netlink.Link // the bridge's own
@@ -87,8 +89,8 @@ func look(db *ovsdb.Client, c Config) (m machine, others bool, err error) {
 		m.bridge = nil
 		return m, true, nil
 	}
-	if err := json.Unmarshal([]byte(m.bridge.ExternalIDs[keyHad]), &m.had); err != nil {
-		return m, false, fmt.Errorf("bridge %s: external_ids:%s: %w", c.Bridge, keyHad, err)
+	if m.lost = json.Unmarshal([]byte(m.bridge.ExternalIDs[keyHad]), &m.had); m.lost != nil {
+		m.had = usual()
 	}
 	m.port = m.portOf(name)
 	if m.device, err = link(name); err != nil {
@@ -96,6 +98,28 @@ func look(db *ovsdb.Client, c Config) (m machine, others bool, err error) {
 	}
 	m.internal, err = link(c.Bridge)
 	return m, false, err
+}
+
+// usual is what most devices have.
+func usual() memory { return memory{Offloads: slices.Sorted(maps.Keys(offloads()))} }
+
+// assume writes down what most devices have, where what this one had cannot be read any more: a guess is better than a machine
+// that never gets its network back.
+func (m *machine) assume(ctx context.Context) (string, error) {
+	text, err := json.Marshal(m.had)
+	if err != nil {
+		return "", err
+	}
+	_, err = m.db.Transact(ctx, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("external_ids", []string{keyHad}),
+		ovsdb.InsertInto("external_ids", map[string]string{keyHad: string(text)})).Row(m.bridge.UUID))
+	if err != nil {
+		return "", fmt.Errorf("bridge %s: external_ids:%s: %w", m.bridge.Name, keyHad, err)
+	}
+	what := fmt.Sprintf("assume the usual of %s: external_ids:%s of bridge %s says nothing of it (%v)", m.bridge.ExternalIDs[KeyUplink], keyHad, m.bridge.Name, m.lost)
+	return what, m.wait(ctx, func(v ovsdb.View) bool {
+		b := ovsdb.Get[ovsdb.Bridge](v, m.bridge.UUID)
+		return b == nil || b.ExternalIDs[keyHad] == string(text)
+	})
 }
 
 // link gives a link, nil when it is not there.
@@ -155,6 +179,8 @@ func AdoptStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) 
 		return "", err
 	case m.bridge == nil:
 		return m.makeBridge(ctx)
+	case m.lost != nil:
+		return m.assume(ctx)
 	case m.device == nil:
 		return "", &apply.Waiting{Devices: []string{m.bridge.ExternalIDs[KeyUplink]}}
 	case m.internal == nil:
@@ -181,10 +207,12 @@ func AdoptStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) 
 // GiveBackStep does one step of GiveBack, and says which; none is left when it says nothing.
 func GiveBackStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) {
 	m, _, err := look(db, c)
-	if err != nil || m.bridge == nil {
+	switch {
+	case err != nil || m.bridge == nil:
 		return "", err
-	}
-	if m.device == nil || m.internal == nil {
+	case m.lost != nil:
+		return m.assume(ctx)
+	case m.device == nil || m.internal == nil:
 		return m.deleteBridge(ctx)
 	}
 	mv, err := m.move(m.internal, m.device)
