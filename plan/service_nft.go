@@ -255,14 +255,15 @@ func (c chains) rule(do nft.Statement, comment string, matches ...nft.Match) nft
 	return nft.Rule{Matches: matches, Do: do, Comment: comment, Owner: c.owner}
 }
 
-// balanced lets pass what OVN has balanced already: when an endpoint of this host listens on a port that is also a
-// NodePort's number, its packets must not go round again.
+// balanced lets pass what OVN has balanced already: when an endpoint of this host listens on a port that is also a NodePort's
+// number or an external address's port, its packets must not go round again. Only addresses that are not for everybody are
+// left to the host by the node switch.
 func (c chains) balanced() []nft.Rule {
 	fromPods := nft.InInterface{Name: claims.ManagementPort}
 	var rules []nft.Rule
 	for i := range c.env.Stacks {
-		ips := words(c.env.Stacks[i].Family).tables.externals
-		rules = append(rules, c.rule(nft.DNATMap{Map: ips}, "pods to addresses with loadBalancerSourceRanges", fromPods))
+		n := words(c.env.Stacks[i].Family).tables
+		rules = append(rules, c.rule(nft.DNATMap{Map: n.externals}, "pods to addresses with loadBalancerSourceRanges", fromPods, nft.InSet{Set: n.guarded}))
 	}
 	rules = append(rules, c.rule(nft.Return{}, "balanced by the node switch", fromPods))
 	for i := range c.env.Stacks {
