@@ -54,7 +54,7 @@ func (p *Planner) Node(s *cluster.Snapshot, name string) (datapath.State, []Prob
 // planAll plans from nothing.
 func planAll(s *cluster.Snapshot, env Env, problems []Problem) *planned {
 	env.Vetted = cluster.Vet(s.Nodes, env.Node.Name, &s.Config)
-	n := &planned{snapshot: s, counted: map[Problem]int{}, registry: newRegistry(s.Frontends, env.hosts()), egress: newEgress(), node: problems}
+	n := &planned{snapshot: s, counted: map[Problem]int{}, registry: newRegistry(s.Frontends, env.hostNames()), egress: newEgress(), node: problems}
 	env.Pods, n.twice = podsOn(env.Node.Name, s.Pods)
 	n.env = env
 	env.Frontends, problems = n.registry.served()
@@ -167,7 +167,7 @@ func (n *planned) services(s *cluster.Snapshot, next *Env, peers bool) serviceCh
 	r := n.registry
 	r.begin()
 	if peers {
-		r.setHosts(next.hosts())
+		r.setHosts(next.hostNames())
 	}
 	for _, o := range changedServices(compareLists(n.snapshot.Frontends, s.Frontends, (*cluster.Frontend).Compare)) {
 		r.set(o, ofService(s.Frontends, o))

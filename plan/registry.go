@@ -94,8 +94,8 @@ func newRegistry(all []*cluster.Frontend, hosts map[netip.Addr]string) *registry
 	return r
 }
 
-// hosts gives the addresses of nodes, with the nodes' names.
-func (e *Env) hosts() map[netip.Addr]string {
+// hostNames gives the addresses of nodes, with the nodes' names.
+func (e *Env) hostNames() map[netip.Addr]string {
 	hosts := maps.Clone(e.Vetted.Hosts)
 	for _, a := range e.Node.HostAddresses {
 		hosts[a.Addr()] = e.Node.Name
