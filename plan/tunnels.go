@@ -20,8 +20,8 @@ func (e *Env) tunnelEnds() []netip.Addr {
 	return list
 }
 
-// hosts are the addresses of all nodes, by which their tunnels can be reached, of one family, and whose they are.
-func (e *Env) hosts(f cluster.Family) map[netip.Addr]cluster.Owner {
+// ownersOfHosts are the addresses of all nodes, by which their tunnels can be reached, of one family, and whose they are.
+func (e *Env) ownersOfHosts(f cluster.Family) map[netip.Addr]cluster.Owner {
 	list := map[netip.Addr]cluster.Owner{}
 	for _, n := range e.Nodes {
 		for _, p := range n.HostAddresses {
@@ -58,7 +58,7 @@ func (b *bridge) tunnels() {
 func (b *bridge) noTunnels() {
 	for i := range b.env.Stacks {
 		s := &b.env.Stacks[i]
-		list := b.env.hosts(s.Family)
+		list := b.env.ownersOfHosts(s.Family)
 		list[s.MasqHost] = b.owner
 		for a := range list {
 			b.classify(prioNoTunnel, flow.Match{InPort: b.ovn, Protocol: words(s.Family).l4[cluster.UDP], Dst: single(a), DstPort: geneve}, flow.Drop{})
@@ -100,7 +100,7 @@ func tunnelChains(e *Env, t *nft.Table, owner cluster.Owner) {
 		if f == cluster.IPv6 {
 			set.Key[0] = nft.KeyIP6Dst
 		}
-		for a, owner := range e.hosts(f) {
+		for a, owner := range e.ownersOfHosts(f) {
 			set.Elements[nft.Element{Addr: a}] = owner
 		}
 		t.Sets[set.Name] = set
