@@ -16,11 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of the TCP servers: their clients are probes and scrapers.
+// Limits of the TCP servers: their clients are probes and scrapers, and whoever else can reach a node.
 const (
-	headerTimeout = 5 * time.Second
-	idleTimeout   = 2 * time.Minute
-	doorPause     = time.Second // before an address that is taken is tried again
+	requestTimeout = 5 * time.Second // to send all of a request
+	answerTimeout  = 30 * time.Second
+	idleTimeout    = 2 * time.Minute
+	headerBytes    = 8 << 10
+	doorPause      = time.Second // before an address that is taken is tried again
 )
 
 // doors are the TCP addresses on which a process can be asked. One that cannot be listened on is tried again and again:
@@ -100,9 +102,9 @@ func noSuchFamily(a netip.AddrPort, err error) bool {
 
 // serveHTTP answers on a listener until ctx ends; it closes it.
 func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout}
+	srv := &http.Server{Handler: h, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes}
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
-	if err := srv.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+	if err := srv.Serve(limit(l, mostAskers)); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -16,50 +15,51 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
 )
 
-// healthRetry is before a port that could not be listened on is tried again.
-const healthRetry = time.Second
+const (
+	healthRetry     = time.Second     // before a port that could not be listened on is tried again
+	healthHandshake = 5 * time.Second // of TLS and HTTP/2
+)
 
 // tls gives the configuration of both sides: each shows the certificate, and believes what the authorities have signed.
 // Names in certificates do not count: nodes are asked by addresses that the network gave them.
 func (p EgressProbing) tls() (*tls.Config, error) {
 	const what = "[ovnkubernetesfeature] egressip-node-healthcheck-"
-	own := func() (*tls.Certificate, error) {
+	own := &cached[*tls.Certificate]{files: []string{p.Cert, p.Key}, load: func() (*tls.Certificate, error) {
 		c, err := tls.LoadX509KeyPair(p.Cert, p.Key)
-		if err != nil {
-			return nil, fmt.Errorf(what+"cert, "+what+"key: %w", err)
-		}
-		return &c, nil
-	}
-	authorities := func() (*x509.CertPool, error) {
-		if p.CA == "" {
-			return nil, errors.New(what + "ca: is empty")
-		}
+		return &c, err
+	}}
+	authorities := &cached[*x509.CertPool]{files: []string{p.CA}, load: func() (*x509.CertPool, error) {
 		text, err := os.ReadFile(p.CA)
 		if err != nil {
-			return nil, fmt.Errorf(what+"ca: %w", err)
+			return nil, err
 		}
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf(what+"ca: %s has no certificate", p.CA)
+			return nil, fmt.Errorf("%s has no certificate", p.CA)
 		}
 		return pool, nil
+	}}
+	if p.CA == "" {
+		return nil, errors.New(what + "ca: is empty")
 	}
-	_, errOwn := own()
-	_, errCA := authorities()
-	if err := cmp.Or(errOwn, errCA); err != nil {
-		return nil, err
+	if _, err := own.get(); err != nil {
+		return nil, fmt.Errorf(what+"cert, "+what+"key: %w", err)
 	}
-	// The files are read for each connection: certificates expire, and who renews them restarts nobody.
+	if _, err := authorities.get(); err != nil {
+		return nil, fmt.Errorf(what+"ca: %w", err)
+	}
+	// The files are looked at for each connection: certificates expire, and who renews them restarts nobody.
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS12,
-		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own() },
-		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own() },
+		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own.get() },
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own.get() },
 		ClientAuth:           tls.RequireAnyClientCert,
 		InsecureSkipVerify:   true, // of the name; the chain is verified here
 		VerifyConnection: func(s tls.ConnectionState) error {
-			roots, err := authorities()
+			roots, err := authorities.get()
 			if err != nil {
 				return err
 			}
@@ -88,6 +88,14 @@ func (h *egressHealth) Check(context.Context, *grpc_health_v1.HealthCheckRequest
 	return &grpc_health_v1.HealthCheckResponse{Status: s}, nil
 }
 
+// healthServer is a server whose clients can take little: a question is a few bytes.
+func healthServer(serves func() bool, options ...grpc.ServerOption) *grpc.Server {
+	s := grpc.NewServer(append(options, grpc.ConnectionTimeout(healthHandshake), grpc.MaxConcurrentStreams(16), grpc.MaxRecvMsgSize(4<<10),
+		grpc.MaxHeaderListSize(headerBytes), grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idleTimeout}))...)
+	grpc_health_v1.RegisterHealthServer(s, &egressHealth{serves: serves})
+	return s
+}
+
 // serveEgressHealth answers on the port until ctx ends. A port that is taken is tried again.
 func serveEgressHealth(ctx context.Context, p EgressProbing, log *slog.Logger, serves func() bool) error {
 	if p.Port == 0 {
@@ -104,10 +112,9 @@ func serveEgressHealth(ctx context.Context, p EgressProbing, log *slog.Logger, s
 	for warned := false; ctx.Err() == nil; {
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", ":"+strconv.Itoa(p.Port))
 		if err == nil {
-			s := grpc.NewServer(options...)
-			grpc_health_v1.RegisterHealthServer(s, &egressHealth{serves: serves})
+			s := healthServer(serves, options...)
 			stop := context.AfterFunc(ctx, s.Stop)
-			err = s.Serve(l)
+			err = s.Serve(limit(l, mostProbers))
 			stop()
 		}
 		if ctx.Err() != nil {

@@ -1,0 +1,90 @@
+package run
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+)
+
+// Connections that a port of the agent or the controller has open at most. Pods and strangers can reach these ports.
+const (
+	mostAskers  = 256  // probes and scrapers
+	mostProbers = 4096 // of egress addresses: each node that asks keeps its connection
+)
+
+// limited is a listener whose open connections are bounded. Beyond the bound, the client with the most connections loses
+// its oldest: who opens many harms nobody else, and a probe always gets in.
+type limited struct {
+	net.Listener
+	most int
+
+	mu   sync.Mutex
+	open map[netip.Addr][]*limitedConn // by client, oldest first
+	all  int
+}
+
+func limit(l net.Listener, most int) net.Listener {
+	return &limited{Listener: l, most: most, open: map[netip.Addr][]*limitedConn{}}
+}
+
+// Accept gives the next connection.
+func (l *limited) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err // of net, which says what it did
+	}
+	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return nil, fmt.Errorf("limit connections: client %s is not on TCP", c.RemoteAddr())
+	}
+	own := &limitedConn{Conn: c, l: l, client: tcp.AddrPort().Addr().Unmap()}
+	if most := l.add(own); most != nil {
+		_ = most.Close() // nobody is told: it was one of many
+	}
+	return own, nil
+}
+
+// add notes a connection, and gives the one that must go for it.
+func (l *limited) add(c *limitedConn) (evicted *limitedConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open[c.client] = append(l.open[c.client], c)
+	if l.all++; l.all <= l.most {
+		return nil
+	}
+	var longest []*limitedConn
+	for _, list := range l.open {
+		if len(list) > len(longest) {
+			longest = list
+		}
+	}
+	return longest[0]
+}
+
+func (l *limited) drop(c *limitedConn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list := l.open[c.client]
+	i := slices.Index(list, c)
+	if i < 0 {
+		return // closed before
+	}
+	l.all--
+	if l.open[c.client] = slices.Delete(list, i, i+1); len(list) == 1 {
+		delete(l.open, c.client)
+	}
+}
+
+type limitedConn struct {
+	net.Conn
+	l      *limited
+	client netip.Addr
+}
+
+// Close closes the connection and makes room for another.
+func (c *limitedConn) Close() error {
+	c.l.drop(c)
+	return c.Conn.Close()
+}
