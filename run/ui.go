@@ -63,8 +63,8 @@ func listenLoopback(address string) (net.Listener, error) {
 	return l, nil
 }
 
-// guarded lets no other site's pages ask through the reader's browser (DNS rebinding), and forbids scripts and whatever
-// comes from elsewhere.
+// guarded lets no other site's pages ask through the reader's browser, neither by a name that they made lead here (DNS
+// rebinding) nor by a link, a frame or a picture (Fetch Metadata); it forbids scripts and whatever comes from elsewhere.
 func guarded(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		name := q.Host
@@ -73,6 +73,11 @@ func guarded(h http.Handler) http.Handler {
 		}
 		if ip := net.ParseIP(strings.Trim(name, "[]")); name != "localhost" && !ip.IsLoopback() {
 			http.Error(w, "these pages are at localhost only", http.StatusMisdirectedRequest)
+			return
+		}
+		site, origin := q.Header.Get("Sec-Fetch-Site"), q.Header.Get("Origin")
+		if site != "" && site != "same-origin" && site != "none" || origin != "" && origin != "http://"+q.Host {
+			http.Error(w, "another site asks: open the address of these pages yourself", http.StatusForbidden)
 			return
 		}
 		header := w.Header()

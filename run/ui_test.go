@@ -136,6 +136,24 @@ func TestUIGuarded(t *testing.T) {
 			t.Errorf("Host %s: %d instead of %d", host, status, want)
 		}
 	}
+	for _, c := range []struct {
+		name, value string
+		want        int
+	}{
+		{"Sec-Fetch-Site", "none", 200}, {"Sec-Fetch-Site", "same-origin", 200}, {"Origin", "http://" + u.Host, 200},
+		{"Sec-Fetch-Site", "cross-site", 403}, {"Sec-Fetch-Site", "same-site", 403}, // another port of localhost is the same site
+		{"Origin", "http://evil.example", 403}, {"Origin", "null", 403}, {"Origin", "http://127.0.0.1:1", 403},
+	} {
+		q, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/walk?from=host/node-a&to=svc/default/web", nil)
+		noError(t, err)
+		q.Header.Set(c.name, c.value)
+		a, err := http.DefaultClient.Do(q)
+		noError(t, err)
+		_ = a.Body.Close()
+		if a.StatusCode != c.want {
+			t.Errorf("%s: %s: %d instead of %d", c.name, c.value, a.StatusCode, c.want)
+		}
+	}
 	for _, method := range []string{"POST", "PUT", "DELETE", "PATCH"} {
 		if status, _, _ := fetch(t, method, base+"/walk", ""); status != http.StatusMethodNotAllowed {
 			t.Errorf("%s: %d", method, status)

@@ -13,6 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -110,7 +111,29 @@ func (f *file) document(place string, outer metav1.TypeMeta, j []byte) {
 	} else if head.Metadata.Namespace == "" {
 		head.Metadata.Namespace = metav1.NamespaceDefault
 	}
+	if err := badName(head.Kind, head.Metadata.Namespace, head.Metadata.Name); err != nil {
+		f.problem(place, err)
+		return
+	}
 	f.object(cluster.Owner{Kind: head.Kind, Namespace: head.Metadata.Namespace, Name: head.Metadata.Name}, object, j)
+}
+
+// badName refuses names that the API server refuses (RFC 1123). They stand in what is printed and in names of rows and rules.
+func badName(kind, namespace, name string) error {
+	valid := validation.IsDNS1123Subdomain
+	if kind == "Service" || kind == "Namespace" {
+		valid = validation.IsDNS1123Label
+	}
+	if wrong := valid(name); len(wrong) > 0 {
+		return fmt.Errorf("%s: metadata.name: %q: %s", kind, name, wrong[0])
+	}
+	if namespace == "" {
+		return nil
+	}
+	if wrong := validation.IsDNS1123Label(namespace); len(wrong) > 0 {
+		return fmt.Errorf("%s %s: metadata.namespace: %q: %s", kind, name, namespace, wrong[0])
+	}
+	return nil
 }
 
 // object reads an object. A field that does not exist is told, and the rest is used.
