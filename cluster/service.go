@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Labels with which a Service, and each slice of it, asks not to be served by the cluster's Service proxy (kube-proxy's
@@ -228,6 +229,8 @@ func (p *serviceParser) parsePorts() []Frontend {
 			p.problem(field+".nodePort", "%d is not a port number (1 to 65535)", port.NodePort)
 		case slices.ContainsFunc(out, func(f Frontend) bool { return f.PortName == port.Name }):
 			p.problem(field+".name", "%q is the name of another port already", port.Name)
+		case port.Name != "" && len(validation.IsDNS1123Label(port.Name)) > 0: // it is part of rows' names
+			p.problem(field+".name", "%q is not a DNS label (RFC 1123)", port.Name)
 		default:
 			out = append(out, Frontend{PortName: port.Name, Protocol: protocol, Port: uint16(port.Port), NodePort: uint16(port.NodePort)})
 		}

@@ -213,6 +213,8 @@ func TestBadServices(t *testing.T) {
 		{"no protocol", ports(port("", "", 80)), []string{"web 10.96.0.1:80/tcp →"}},
 		{"name twice", ports(port("a", tcp, 80), port("a", udp, 81)), []string{
 			"web:a 10.96.0.1:80/tcp →", `Service/default/web: spec.ports[1].name: "a" is the name of another port already`}},
+		{"bad name", ports(port("a\nb'", tcp, 80), port("b", tcp, 81)), []string{
+			"web:b 10.96.0.1:81/tcp →", `Service/default/web: spec.ports[0].name: "a\nb'" is not a DNS label (RFC 1123)`}},
 		{"dual stack tells once", func(s *corev1.Service) {
 			s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, "fd00:10:96::1")
 			s.Spec.Ports[0].Port = -1

@@ -248,6 +248,11 @@ func (b *bridge) layer2() {
 			b.classify(prioND, fromWire, both...)
 		}
 	}
+	for _, f := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+		if b.env.stack(f) == nil { // the host's alone: the gateway router has no address of this family
+			b.classify(prioFromWire, flow.Match{InPort: b.uplink, EthDst: b.mac, Protocol: words(f).ip}, flow.Output{Port: flow.Local})
+		}
+	}
 	b.classify(prioUnicast, flow.Match{InPort: b.uplink, EthDst: b.mac}, both...)
 	b.classify(prioUnicast, flow.Match{InPort: b.ovn, EthSrc: b.mac}, flow.Normal{})
 	b.classify(prioForeign, flow.Match{InPort: b.ovn}, flow.Drop{})

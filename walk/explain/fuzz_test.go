@@ -1,0 +1,99 @@
+package explain_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/plan"
+	"hairpin/walk"
+	"hairpin/walk/explain"
+	"hairpin/watch"
+)
+
+// How much of a random cluster is looked at: enough to meet every kind of object, little enough for many runs.
+const (
+	fuzzNodes     = 3
+	fuzzFrontends = 4
+	fuzzBytes     = 16 << 10
+)
+
+// FuzzObjects: whatever the objects are, every node is planned, the plan is read again as it was printed, each of its lines is
+// one line, and packets to Services are followed to their end: the walk knows whatever plan writes.
+func FuzzObjects(f *testing.F) {
+	files, err := filepath.Glob("../../examples/demo/*.yaml")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no seeds: %v", err)
+	}
+	read := map[string]string{}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		read[filepath.Base(name)] = string(text)
+	}
+	nodes := read["nodes.yaml"]
+	for _, text := range strings.Split(read["services.yaml"], "\n---\n") { // one by one: small seeds make many runs
+		f.Add(nodes, text, slicesOf(read["slices.yaml"], text))
+	}
+	f.Add(nodes, read["policies.yaml"], read["pods.yaml"])
+	f.Add("{apiVersion: v1, kind: Node, metadata: {name: n}}", "{apiVersion: v1, kind: Service, metadata: {name: s}, spec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}}", "")
+	f.Fuzz(func(t *testing.T, a, b, c string) {
+		if len(a)+len(b)+len(c) > fuzzBytes {
+			return
+		}
+		s := watch.ParseManifests([]byte(a+"\n---\n"+b+"\n---\n"+c), cluster.DefaultConfig())
+		world := walk.World{Snapshot: s, States: map[string]datapath.State{}}
+		for _, n := range s.Nodes[:min(len(s.Nodes), fuzzNodes)] {
+			state, _ := plan.Node(s, n.Name)
+			world.States[n.Name] = state
+			printed := datapath.Print(state)
+			again, err := datapath.Parse(printed)
+			if err != nil {
+				t.Fatalf("%s: %v\n%s", n.Name, err, printed)
+			}
+			if twice := datapath.Print(again); twice != printed {
+				t.Fatalf("%s: printed\n%sthen\n%s", n.Name, printed, twice)
+			}
+			if i := strings.IndexFunc(printed, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r == 0x7f }); i >= 0 {
+				t.Fatalf("%s: %q is in the plan", n.Name, printed[i])
+			}
+		}
+		w := walk.New(world)
+		from := []string{"outside"}
+		for _, n := range s.Nodes[:min(len(s.Nodes), fuzzNodes)] {
+			from = append(from, "host/"+n.Name)
+		}
+		for _, p := range s.Pods[:min(len(s.Pods), fuzzNodes)] {
+			from = append(from, "pod/"+p.Owner.Namespace+"/"+p.Owner.Name)
+		}
+		for _, x := range s.Frontends[:min(len(s.Frontends), fuzzFrontends)] {
+			for _, who := range from {
+				q := explain.Question{From: who, To: "svc/" + x.Owner.Namespace + "/" + x.Owner.Name, Protocol: x.Protocol, Family: x.Family, NodePort: x.NodePort != 0}
+				e, err := explain.Ask(w, s, q)
+				if err == nil && e.Failure != nil && !slices.ContainsFunc(s.Nodes, func(n *cluster.Node) bool { return world.States[n.Name].NB == nil }) {
+					t.Fatalf("%s to %s: %v", q.From, q.To, e.Failure)
+				}
+			}
+		}
+	})
+}
+
+// slicesOf gives the documents that name the Service of a document.
+func slicesOf(slices, service string) string {
+	var list []string
+	for line := range strings.Lines(service) {
+		name, ok := strings.CutPrefix(strings.TrimSpace(line), "name: ")
+		for _, text := range strings.Split(slices, "\n---\n") {
+			if ok && strings.Contains(text, "service-name: "+strings.TrimSpace(name)) {
+				list = append(list, text)
+			}
+		}
+	}
+	return strings.Join(list, "\n---\n")
+}
