@@ -48,3 +48,29 @@ func FuzzNodeAnnotations(f *testing.F) {
 		}
 	})
 }
+
+// FuzzHostLinks: the links that a node tells of; what was understood is understood again, and names no link twice.
+func FuzzHostLinks(f *testing.F) {
+	f.Add(`[{"name":"eth1","index":3,"mac-address":"02:00:00:00:00:01","ip-addresses":["10.9.0.3/24"],"routes":[{"to":"10.10.0.0/16","via":"10.9.0.1"}]}]`)
+	f.Add(`[null,{"name":"a/b"},{"name":"x","index":-1,"vrf-table":99999999999}]`)
+	f.Fuzz(func(t *testing.T, text string) {
+		n := store(node("n", annotated(cluster.AnnotationHostLinks, text))).Snapshot().Node("n")
+		names := map[string]bool{}
+		for _, l := range n.Links {
+			if names[l.Name] {
+				t.Errorf("%s is there twice", l.Name)
+			}
+			names[l.Name] = true
+		}
+		if n.Links == nil {
+			return
+		}
+		again := store(node("n", annotated(cluster.AnnotationHostLinks, cluster.HostLinksAnnotation(n.Links)))).Snapshot()
+		if len(again.Problems) > 0 {
+			t.Errorf("what was written is bad: %v", again.Problems)
+		}
+		if m := again.Node("n"); len(m.Links) != len(n.Links) {
+			t.Errorf("%+v came back as %+v", n.Links, m.Links)
+		}
+	})
+}

@@ -1,10 +1,12 @@
 package run
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"testing"
 
 	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
 
 	"hairpin/cluster"
 )
@@ -35,4 +37,23 @@ func TestClaims(t *testing.T) {
 	if n, err := vm.Run(ethernet([]byte{1, 2, 3, 4, 5, 6}, mac, 0x0800)); err != nil || n != 0 {
 		t.Errorf("IPv4 passes: %v", err)
 	}
+}
+
+// FuzzClaim: whatever a neighbour sends, it is a claim of an address of the frame's family, or none.
+func FuzzClaim(f *testing.F) {
+	mac := cluster.MAC{2, 1, 2, 3, 4, 5}
+	for _, a := range []string{"172.18.0.33", "fc00::33"} {
+		f.Add(announcement(mac, netip.MustParseAddr(a)))
+	}
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		c, ok := claimIn(frame)
+		if !ok {
+			return
+		}
+		arp := binary.BigEndian.Uint16(frame[12:]) == unix.ETH_P_ARP
+		if !c.address.IsValid() || c.address.Is4() != arp {
+			t.Errorf("%x: %+v", frame, c)
+		}
+	})
 }

@@ -182,12 +182,12 @@ func readBack(ctx context.Context, errw io.Writer, ask asker, nodes []string) ma
 }
 
 func readNode(ctx context.Context, ask asker, node string) (*nodeFacts, error) {
-	f := &nodeFacts{snapshot: &cluster.Snapshot{}}
+	f := &nodeFacts{}
 	for _, x := range []struct {
 		path string
 		read func([]byte) error
 	}{
-		{"/snapshot", func(b []byte) error { return json.Unmarshal(b, f.snapshot) }},
+		{"/snapshot", func(b []byte) (err error) { f.snapshot, err = cluster.ReadSnapshot(b); return err }},
 		{"/found", func(b []byte) (err error) { f.found, err = datapath.Parse(string(b)); return err }},
 		{"/report", func(b []byte) error { return json.Unmarshal(b, &f.report) }},
 	} {

@@ -115,8 +115,8 @@ func agentSnapshot(ctx context.Context, c Config) (*cluster.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &cluster.Snapshot{}
-	if err := json.Unmarshal(body, s); err != nil {
+	s, err := cluster.ReadSnapshot(body)
+	if err != nil {
 		return nil, fmt.Errorf("answer of the agent: %w", err)
 	}
 	return s, nil

@@ -1,6 +1,7 @@
 package explain_test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -96,4 +97,48 @@ func slicesOf(slices, service string) string {
 		}
 	}
 	return strings.Join(list, "\n---\n")
+}
+
+// FuzzSnapshot: whatever an agent, perhaps of a node that lies, gives as its Snapshot, `hairpin explain` ends.
+func FuzzSnapshot(f *testing.F) {
+	for _, text := range []string{
+		"{apiVersion: v1, kind: Node, metadata: {name: n}}",
+		`{apiVersion: v1, kind: Service, metadata: {name: s}, spec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}}`,
+	} {
+		seed, err := json.Marshal(watch.ParseManifests([]byte(text), cluster.DefaultConfig()))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(seed)
+	}
+	demo, err := watch.ReadFiles("../../examples/demo", cluster.DefaultConfig())
+	if err != nil {
+		f.Fatal(err)
+	}
+	demo.Nodes, demo.Pods, demo.Frontends = demo.Nodes[:2], demo.Pods[:1], demo.Frontends[:2]
+	seed, err := json.Marshal(demo)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
+	f.Fuzz(func(t *testing.T, text []byte) {
+		s, err := cluster.ReadSnapshot(text)
+		if err != nil || len(text) > 16<<10 {
+			return
+		}
+		states := map[string]datapath.State{}
+		for _, n := range s.Nodes[:min(len(s.Nodes), 2)] {
+			states[n.Name], _ = plan.Node(s, n.Name)
+			_ = datapath.Print(states[n.Name])
+		}
+		w := walk.New(walk.World{Snapshot: s, States: states})
+		for _, n := range s.Nodes[:min(len(s.Nodes), 2)] {
+			for _, x := range s.Frontends[:min(len(s.Frontends), 3)] {
+				q := explain.Question{From: "host/" + n.Name, To: "svc/" + x.Owner.Namespace + "/" + x.Owner.Name}
+				if e, err := explain.Ask(w, s, q); err == nil {
+					_ = e.Text(false)
+				}
+			}
+		}
+	})
 }

@@ -1,0 +1,50 @@
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+)
+
+// ReadSnapshot reads the JSON form of a Snapshot that an agent gives. The agent may be another node's, and that may lie: a
+// list with an element that is nothing is an error.
+func ReadSnapshot(text []byte) (*Snapshot, error) {
+	s := &Snapshot{}
+	if err := json.Unmarshal(text, s); err != nil {
+		return nil, fmt.Errorf("read the cluster: %w", err)
+	}
+	if err := complete("snapshot", reflect.ValueOf(s)); err != nil {
+		return nil, fmt.Errorf("read the cluster: %w", err)
+	}
+	return s, nil
+}
+
+// complete refuses a list with an element that is null, or no address.
+func complete(path string, v reflect.Value) error {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			return fmt.Errorf("%s is null", path)
+		}
+		return complete(path, v.Elem())
+	case reflect.Slice:
+		for i := range v.Len() {
+			at := fmt.Sprintf("%s[%d]", path, i)
+			if x, ok := v.Index(i).Interface().(interface{ IsValid() bool }); ok && !x.IsValid() {
+				return fmt.Errorf("%s is no address", at)
+			}
+			if err := complete(at, v.Index(i)); err != nil {
+				return err
+			}
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() {
+				if err := complete(path+"."+f.Name, v.Field(i)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
