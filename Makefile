@@ -4,9 +4,11 @@ GO ?= go
 BIN := bin
 LAB := $(BIN)/lab
 .DEFAULT_GOAL := help
-# One setting for builds and tests, so that the libraries are compiled once.
+# One setting for builds and tests, so that the libraries are compiled once. Without paths of the machine in them, the same
+# sources give the same programs everywhere.
 export CGO_ENABLED := 0
-.PHONY: help setup setup-tests build image image-oci manifests cluster-parts cluster e2e cluster-down demo demo-down test-kernel test check bench compare soak churn golden fuzz clean
+export GOFLAGS := -trimpath
+.PHONY: help setup setup-tests build image image-lock image-oci vuln manifests cluster-parts cluster e2e cluster-down demo demo-down test-kernel test check bench compare soak churn golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,11 +24,15 @@ build: ## build the binaries into bin/
 image: setup build ## make the node image (Debian 13 with Open vSwitch and OVN), cached
 	@$(LAB) image
 
+image-lock: setup build ## write image/packages.lock: the versions of the node image's packages that Debian has now; then `make golden`
+	@$(LAB) image --lock image/packages.lock
+	$(GO) test ./charts -run Values -update
+
 # The container image's name, and where it goes.
 IMAGE ?= hairpin:dev
 DIST := dist
 
-image-oci: setup build $(BIN)/portmap ## write the container images, an OCI archive, to dist/hairpin-image.tar (IMAGE=hairpin:dev)
+image-oci: setup build $(BIN)/portmap ## write the container images, an OCI archive, to dist/hairpin-image.tar, and lists of what is in them (IMAGE=hairpin:dev)
 	@mkdir -p $(DIST)
 	@$(LAB) image --oci $(DIST)/hairpin-image.tar --name $(IMAGE) --hairpin $(BIN)/hairpin --portmap $(BIN)/portmap
 
@@ -92,6 +98,11 @@ check: ## gofmt, go vet, staticcheck, go mod tidy
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 	$(GO) mod tidy -diff
+
+# Where the Go vulnerability database is; a folder as file:///….
+VULNDB ?= https://vuln.go.dev
+vuln: ## ask whether the program calls code with known vulnerabilities (govulncheck)
+	$(GO) tool govulncheck -db $(VULNDB) ./...
 
 # What to measure: change, create or traffic beside kube-proxy; kernel: traffic through the real openvswitch module, in qemu; go: the
 # packages' own benchmarks. Empty is everything.

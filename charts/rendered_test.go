@@ -108,7 +108,7 @@ func TestRenderedOpenvSwitch(t *testing.T) {
 		return decode[appsv1.DaemonSet](t, render(t, set...), "DaemonSet", "hairpin-ovs").Spec.Template
 	}
 	before := pod()
-	if want := "hairpin-ovs:" + image.OVSTag(); before.Spec.Containers[0].Image != want {
+	if want := "hairpin-ovs:" + image.LockedOVSTag(); before.Spec.Containers[0].Image != want {
 		t.Errorf("its image is %s, not %s", before.Spec.Containers[0].Image, want)
 	}
 	same := pod("image.tag=v2", "config.logging.level=debug", "apiServer.host=10.0.0.1", "node.podAnnotations.a=b", "cleanup=true", "controller.replicas=1")

@@ -139,7 +139,7 @@ func TestValuesAreTheOptions(t *testing.T) {
 	must(t, json.Unmarshal(read(t, schemaFile), &hand))
 	properties := hand["properties"].(map[string]any)
 	if *update {
-		text = string(values[:tag[2]]) + image.OVSTag() + string(values[tag[3]:at]) + text
+		text = string(values[:tag[2]]) + image.LockedOVSTag() + string(values[tag[3]:at]) + text
 		must(t, os.WriteFile(valuesFile, []byte(text), 0o644))
 		properties["config"] = schema
 		var out bytes.Buffer
@@ -154,8 +154,8 @@ func TestValuesAreTheOptions(t *testing.T) {
 	if diff := cmp.Diff(strings.Split(string(values[at:]), "\n"), strings.Split(text, "\n")); diff != "" {
 		t.Errorf("%s %s\n%s", valuesFile, remedy, diff)
 	}
-	if got := string(values[tag[2]:tag[3]]); got != image.OVSTag() {
-		t.Errorf("%s %s openvswitch.image.tag is %s, not %s", valuesFile, remedy, got, image.OVSTag())
+	if got := string(values[tag[2]:tag[3]]); got != image.LockedOVSTag() {
+		t.Errorf("%s %s openvswitch.image.tag is %s, not %s", valuesFile, remedy, got, image.LockedOVSTag())
 	}
 	want, err := json.Marshal(schema)
 	must(t, err)

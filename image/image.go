@@ -7,6 +7,7 @@ package image
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -61,7 +62,11 @@ func ReadPackages(text string) []string {
 func Root(cacheDir string) string { return List{current, Packages()}.root(cacheDir) }
 
 func (l List) root(cacheDir string) string {
-	sum := sha256.Sum256([]byte(Suite + " " + Variant + " " + strings.Join(l.Packages, " ")))
+	text := Suite + " " + Variant + " " + strings.Join(l.Packages, " ")
+	if l.Name == current {
+		text += "\n" + lockedPackages // another lock is another tree
+	}
+	sum := sha256.Sum256([]byte(text))
 	return filepath.Join(cacheDir, l.Name+"-"+hex.EncodeToString(sum[:6]))
 }
 
@@ -114,7 +119,7 @@ func (l List) create(ctx context.Context, cacheDir, root string, progress func(s
 			return fmt.Errorf("remove unfinished image: %w", err)
 		}
 	}
-	mirror, err := Mirror(ctx)
+	from, err := findMirror(ctx)
 	if err != nil {
 		return err
 	}
@@ -126,12 +131,24 @@ func (l List) create(ctx context.Context, cacheDir, root string, progress func(s
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		return err
 	}
-	progress(fmt.Sprintf("debootstrap %s from %s", Suite, mirror))
-	if err := l.debootstrap(ctx, tmp, mirror, progress); err != nil {
+	progress(fmt.Sprintf("debootstrap %s from %s", Suite, from.archive))
+	if err := l.debootstrap(ctx, tmp, from.archive, progress); err != nil {
+		return err
+	}
+	if err := upgrade(ctx, tmp, from, progress); err != nil {
 		return err
 	}
 	if err := clean(tmp); err != nil {
 		return err
+	}
+	if l.Name == current {
+		changed, err := newer(tmp)
+		if err != nil {
+			return err
+		}
+		if len(changed) > 0 {
+			progress(fmt.Sprintf("Debian has other versions than image/packages.lock (`make image-lock` takes them): %s", strings.Join(changed, ", ")))
+		}
 	}
 	return os.Rename(tmp, root)
 }
@@ -139,8 +156,53 @@ func (l List) create(ctx context.Context, cacheDir, root string, progress func(s
 // debootstrap runs in a mount namespace of its own: whatever it mounts in the target is gone when it
 // ends, however it ends.
 func (l List) debootstrap(ctx context.Context, dir, mirror string, progress func(string)) error {
-	cmd := exec.CommandContext(ctx, "debootstrap", "--variant="+Variant,
-		"--include="+strings.Join(l.Packages, ","), Suite, dir, mirror)
+	return inMounts(exec.CommandContext(ctx, "debootstrap", "--variant="+Variant,
+		"--include="+strings.Join(l.Packages, ","), Suite, dir, mirror), func(line string) {
+		if rest, ok := strings.CutPrefix(line, "I: "); ok {
+			progress(rest)
+		}
+	})
+}
+
+// upgradeScript runs in the tree, which has no init: a daemon that an upgrade would start again stays down (policy-rc.d).
+const upgradeScript = `set -e
+mount -t proc proc /proc
+printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+chmod 755 /usr/sbin/policy-rc.d
+apt-get --quiet update
+DEBIAN_FRONTEND=noninteractive apt-get --quiet --yes --no-install-recommends upgrade
+rm -f /usr/sbin/policy-rc.d`
+
+// upgrade installs what has come since the release: its updates and security updates, which debootstrap does not read.
+func upgrade(ctx context.Context, dir string, from mirror, progress func(string)) error {
+	sources := fmt.Sprintf("deb %[1]s %[2]s main\ndeb %[1]s %[2]s-updates main\n", from.archive, Suite)
+	if from.security == "" {
+		progress("no security archive is known: the image has no security updates")
+	} else {
+		sources += fmt.Sprintf("deb %s %s-security main\n", from.security, Suite)
+	}
+	file := filepath.Join(dir, "etc/apt/sources.list")
+	before, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	resolver, err := os.ReadFile("/etc/resolv.conf")
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(os.WriteFile(file, []byte(sources), 0o644), os.WriteFile(filepath.Join(dir, "etc/resolv.conf"), resolver, 0o644)); err != nil {
+		return err
+	}
+	progress("updates and security updates")
+	if err := inMounts(exec.CommandContext(ctx, "chroot", dir, "sh", "-c", upgradeScript), func(string) {}); err != nil {
+		return err
+	}
+	return os.WriteFile(file, before, 0o644)
+}
+
+// inMounts runs a command that mounts things in a mount namespace of its own, and ends all of it with ctx. When it fails,
+// the error has its last lines.
+func inMounts(cmd *exec.Cmd, each func(line string)) error {
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: unix.CLONE_NEWNS, Setpgid: true}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
@@ -149,13 +211,11 @@ func (l List) debootstrap(ctx context.Context, dir, mirror string, progress func
 		if tail = append(tail, line); len(tail) > 10 {
 			tail = tail[1:]
 		}
-		if rest, ok := strings.CutPrefix(line, "I: "); ok {
-			progress(rest)
-		}
+		each(line)
 	}}
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("debootstrap %s: %w\n%s", Suite, errors.Join(ctx.Err(), err), strings.Join(tail, "\n"))
+		return fmt.Errorf("%s %s: %w\n%s", cmd.Args[0], Suite, err, strings.Join(tail, "\n"))
 	}
 	return nil
 }
@@ -163,7 +223,7 @@ func (l List) debootstrap(ctx context.Context, dir, mirror string, progress func
 // clean removes what belongs to the build and not to a node.
 func clean(dir string) error {
 	for _, pattern := range []string{"var/cache/apt/archives/*.deb", "var/cache/apt/*.bin", "var/lib/apt/lists/*_*",
-		"var/log/*.log", "etc/openvswitch/conf.db", "etc/resolv.conf", "etc/hostname"} {
+		"var/log/*.log", "etc/openvswitch/conf.db", "var/lib/dpkg/*-old", "var/lib/apt/extended_states", "etc/*-", "etc/resolv.conf", "etc/hostname"} {
 		paths, err := filepath.Glob(filepath.Join(dir, pattern))
 		if err != nil {
 			return err
@@ -223,22 +283,47 @@ func (l *lines) Write(p []byte) (int, error) {
 // mirrorVariable overrides the mirror, for machines whose apt has none of Debian's (such as Ubuntu).
 const mirrorVariable = "HAIRPIN_MIRROR"
 
-// Mirror returns the address of the Debian mirror that apt on this machine is configured to use. The environment
-// variable HAIRPIN_MIRROR overrides it.
-func Mirror(ctx context.Context) (string, error) {
-	if mirror := os.Getenv(mirrorVariable); mirror != "" {
-		return mirror, nil
+// mirror is where packages come from.
+type mirror struct {
+	archive  string
+	security string // security updates; empty = nowhere
+}
+
+// findMirror gives the Debian mirror that apt on this machine is configured to use. The environment variable HAIRPIN_MIRROR
+// overrides it.
+func findMirror(ctx context.Context) (mirror, error) {
+	if archive := os.Getenv(mirrorVariable); archive != "" {
+		return mirror{archive, securityBeside(archive)}, nil
 	}
 	cmd := exec.CommandContext(ctx, "apt-get", "indextargets", "Created-By: Packages", "Component: main")
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("ask apt for its mirrors: %w", err)
+		return mirror{}, fmt.Errorf("ask apt for its mirrors: %w", err)
 	}
-	mirror := chooseMirror(out)
-	if mirror == "" {
-		return "", errors.New("apt is configured with no Debian mirror (apt-get indextargets shows none); set " + mirrorVariable)
+	archive := chooseMirror(out)
+	if archive == "" {
+		return mirror{}, errors.New("apt is configured with no Debian mirror (apt-get indextargets shows none); set " + mirrorVariable)
 	}
-	return mirror, nil
+	return mirror{archive, cmp.Or(chooseSecurity(out), securityBeside(archive))}, nil
+}
+
+// securityBeside is where mirrors of Debian have its security archive.
+func securityBeside(archive string) string {
+	if base, ok := strings.CutSuffix(strings.TrimRight(archive, "/"), "/debian"); ok {
+		return base + "/debian-security"
+	}
+	return ""
+}
+
+// chooseSecurity takes the first source of Debian's security archive.
+func chooseSecurity(targets []byte) string {
+	for stanza := range strings.SplitSeq(string(targets), "\n\n") {
+		f := fields(stanza)
+		if strings.HasSuffix(f["Release"], "-security") && (f["Origin"] == "Debian" || strings.Contains(f["Repo-URI"], "/debian-security")) {
+			return f["Repo-URI"]
+		}
+	}
+	return ""
 }
 
 // chooseMirror takes the first source of Debian's main archive in the output of apt-get indextargets. The

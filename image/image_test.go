@@ -46,6 +46,20 @@ func TestChooseMirror(t *testing.T) {
 	}
 }
 
+// Security updates come from where apt has them, or from beside the archive.
+func TestSecurityArchive(t *testing.T) {
+	const security = "Repo-URI: http://s.example/debian-security/\nRelease: bookworm-security\nOrigin: Debian\n"
+	const other = "Repo-URI: http://o.example/x/\nRelease: x-security\nOrigin: Other\n"
+	if got := chooseSecurity([]byte(other + "\n" + security)); got != "http://s.example/debian-security/" {
+		t.Errorf("of apt: %q", got)
+	}
+	for archive, want := range map[string]string{"http://m.example/debian/": "http://m.example/debian-security", "http://m.example/pool": ""} {
+		if got := securityBeside(archive); got != want {
+			t.Errorf("beside %s: %q", archive, got)
+		}
+	}
+}
+
 // Two callers on an image that is there return at once and agree, and the symlink is mended.
 func TestBuildOfAPresentImage(t *testing.T) {
 	dir := t.TempDir()

@@ -3,9 +3,7 @@ package image
 import (
 	"archive/tar"
 	"context"
-	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,26 +33,9 @@ type Container struct {
 	Portmap string // the CNI plugin for host ports on this machine
 }
 
-// Open vSwitch has an image of its own, whose tag changes with its content only: an upgrade of the rest leaves Open vSwitch
-// running, and with it every connection that it tracks.
-
-// OVSName is the name of Open vSwitch's image beside that of the others.
-func OVSName(name string) string {
-	return strings.TrimSuffix(name, ":"+tag(name)) + "-ovs:" + OVSTag()
-}
-
-// OVSTag tells what Open vSwitch's image is made of.
-func OVSTag() string {
-	sum := sha256.New()
-	fmt.Fprintln(sum, layerRules, Variant, Packages())
-	for _, name := range ovsScripts() {
-		text, err := entries.ReadFile("entry/" + name)
-		if err != nil {
-			panic(err) // it is embedded
-		}
-		fmt.Fprintf(sum, "%s %d\n%s", name, len(text), text)
-	}
-	return Suite + "-" + hex.EncodeToString(sum.Sum(nil))[:10]
+// ovsName is the name of Open vSwitch's image beside that of the others.
+func ovsName(name, ovsTag string) string {
+	return strings.TrimSuffix(name, ":"+tag(name)) + "-ovs:" + ovsTag
 }
 
 // The entry scripts of each image.
@@ -70,49 +51,62 @@ const (
 
 // WriteOCI writes the container images to a file: a tar archive that is an image layout of OCI (image-spec 1.1) and that
 // `docker load` reads too. Their first layer is the node image; it is kept in cacheDir and made in a few seconds. The second
-// has the programs and takes no time. Layers are not compressed: registries do that, and nodes read these faster.
-func WriteOCI(ctx context.Context, cacheDir, out string, c Container, progress func(line string)) error {
-	if err := writeOCI(ctx, cacheDir, out, c, progress); err != nil {
-		return fmt.Errorf("write container image %s: %w", out, err)
+// has the programs and takes no time. Layers are not compressed: registries do that, and nodes read these faster. The same packages,
+// scripts and programs give the same bytes. Beside the file is a list of what is in each image (REPOSITORY.cdx.json, CycloneDX).
+// It gives the images' names.
+func WriteOCI(ctx context.Context, cacheDir, out string, c Container, progress func(line string)) (names []string, err error) {
+	if names, err = writeOCI(ctx, cacheDir, out, c, progress); err != nil {
+		return nil, fmt.Errorf("write container image %s: %w", out, err)
 	}
-	return nil
+	return names, nil
 }
 
-func writeOCI(ctx context.Context, cacheDir, out string, c Container, progress func(string)) error {
+func writeOCI(ctx context.Context, cacheDir, out string, c Container, progress func(string)) ([]string, error) {
 	root, err := Build(ctx, cacheDir, progress)
 	if err != nil {
-		return err
+		return nil, err
+	}
+	ovs, err := OVSTag(root)
+	if err != nil {
+		return nil, err
 	}
 	base, err := baseLayer(ctx, cacheDir, root)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	work, err := os.MkdirTemp(filepath.Dir(out), ".oci-")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer os.RemoveAll(work)
 	programs, err := writeLayer(filepath.Join(work, "programs"), c.programs)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	starts, err := writeLayer(filepath.Join(work, "ovs"), func(l *layer) error {
 		return errors.Join(l.folder(entryPath), l.entries(ovsScripts()))
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	config := func(title, command string) v1.ImageConfig {
 		return v1.ImageConfig{Cmd: []string{command}, Labels: map[string]string{v1.AnnotationTitle: title, v1.AnnotationLicenses: "Apache-2.0"}}
 	}
 	tmp := filepath.Join(work, "image.tar")
-	err = writeLayout(tmp,
-		packed{c.Name, config("hairpin", "hairpin"), []blob{base, programs}},
-		packed{OVSName(c.Name), config("hairpin-ovs", "/"+entryPath+"/ovs"), []blob{base, starts}})
-	if err != nil {
-		return err
+	images := []packed{
+		{c.Name, config("hairpin", "hairpin"), []blob{base, programs}},
+		{ovsName(c.Name, ovs), config("hairpin-ovs", "/"+entryPath+"/ovs"), []blob{base, starts}},
 	}
-	return os.Rename(tmp, out)
+	digests, err := writeLayout(tmp, images...)
+	if err != nil {
+		return nil, err
+	}
+	for i, has := range [][]string{{c.Hairpin, c.Portmap}, nil} {
+		if err := writeBOM(filepath.Dir(out), images[i].name, digests[i], root, has); err != nil {
+			return nil, err
+		}
+	}
+	return []string{images[0].name, images[1].name}, os.Rename(tmp, out)
 }
 
 // blob is the content of a file, or of bytes.
@@ -214,15 +208,15 @@ type packed struct {
 	layers []blob
 }
 
-// writeLayout writes an archive of images: index, then layers, configurations, manifests.
-func writeLayout(file string, images ...packed) error {
+// writeLayout writes an archive of images: index, then layers, configurations, manifests. It gives the images' digests.
+func writeLayout(file string, images ...packed) ([]digest.Digest, error) {
 	index := v1.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageIndex}
 	var docker []dockerArchive
 	var blobs []blob
 	for _, i := range images {
 		entry, archive, all, err := i.describe()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		index.Manifests, docker = append(index.Manifests, entry), append(docker, archive)
 		for _, b := range all { // images share layers
@@ -233,7 +227,7 @@ func writeLayout(file string, images ...packed) error {
 	}
 	f, err := os.Create(file)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = f.Close() }()
 	w := newLayer(f)
@@ -242,7 +236,11 @@ func writeLayout(file string, images ...packed) error {
 	for _, b := range blobs {
 		err = errors.Join(err, w.blob(b))
 	}
-	return errors.Join(err, w.tar.Close(), f.Close())
+	var digests []digest.Digest
+	for _, m := range index.Manifests {
+		digests = append(digests, m.Digest)
+	}
+	return digests, errors.Join(err, w.tar.Close(), f.Close())
 }
 
 // describe gives an image's entries of the two indexes, and what it consists of.

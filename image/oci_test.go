@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	cdx "github.com/CycloneDX/cyclonedx-go"
 	"github.com/google/go-cmp/cmp"
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
@@ -25,6 +26,7 @@ func fakeRoot(t *testing.T, cacheDir string) {
 	for name, text := range map[string]string{
 		"usr/bin/perl": "perl", "usr/share/doc/perl/copyright": "licence", "usr/share/doc/perl/README": "long",
 		"usr/share/man/man1/perl.1": "long", "var/cache/apt/x": "x", "run/lock/x": "x", "etc/machine-id": "1", "etc/passwd": "root",
+		"var/lib/dpkg/status": "Package: perl\nStatus: install ok installed\nVersion: 5.40.1-6\nArchitecture: amd64\n\nPackage: gone\nStatus: deinstall ok config-files\nVersion: 1\n",
 	} {
 		must(t, os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o755))
 		must(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o644))
@@ -69,19 +71,30 @@ func contents(t *testing.T, archive []byte) (names []string, text map[string]str
 func TestWriteOCI(t *testing.T) {
 	cache, dir := t.TempDir(), t.TempDir()
 	fakeRoot(t, cache)
-	program := filepath.Join(dir, "program")
-	must(t, os.WriteFile(program, []byte("#!/bin/sh\n"), 0o755))
+	program, err := os.Executable() // one that knows its modules
+	must(t, err)
 	c := Container{Name: "registry.example:5000/net/hairpin:v1", Hairpin: program, Portmap: program}
 	out := filepath.Join(dir, "image.tar")
-	must(t, WriteOCI(t.Context(), cache, out, c, nil))
-	first, err := os.ReadFile(out)
+	tag, err := OVSTag(Root(cache))
 	must(t, err)
-	must(t, WriteOCI(t.Context(), cache, out, c, nil))
-	second, err := os.ReadFile(out)
-	must(t, err)
-	if !bytes.Equal(first, second) {
+	var written [2][]byte // the archive and the lists of what is in it
+	for i := range written {
+		names, err := WriteOCI(t.Context(), cache, out, c, nil)
+		must(t, err)
+		if want := []string{c.Name, "registry.example:5000/net/hairpin-ovs:" + tag}; !slices.Equal(names, want) || len(tag) != 17 {
+			t.Errorf("they are called %q, not %q", names, want)
+		}
+		for _, name := range []string{"image.tar", "hairpin.cdx.json", "hairpin-ovs.cdx.json"} {
+			text, err := os.ReadFile(filepath.Join(dir, name))
+			must(t, err)
+			written[i] = append(written[i], text...)
+		}
+	}
+	if !bytes.Equal(written[0], written[1]) {
 		t.Error("the same image is other bytes the second time")
 	}
+	first, err := os.ReadFile(out)
+	must(t, err)
 
 	_, files := contents(t, first)
 	blob := func(d v1.Descriptor) string {
@@ -114,10 +127,11 @@ func TestWriteOCI(t *testing.T) {
 		"Lrwxrwxrwx bin -> usr/bin", "drwxr-xr-x etc/", "-rw-r--r-- etc/passwd", "drwxr-xr-x run/", "drwxr-xr-x usr/", "drwxr-xr-x usr/bin/",
 		"urwxr-xr-x usr/bin/perl", "urwxr-xr-x usr/bin/perl5 -> usr/bin/perl", "drwxr-xr-x usr/share/", "drwxr-xr-x usr/share/doc/",
 		"drwxr-xr-x usr/share/doc/perl/", "-rw-r--r-- usr/share/doc/perl/copyright", "drwxr-xr-x usr/share/man/", "drwxr-xr-x var/", "drwxr-xr-x var/cache/",
+		"drwxr-xr-x var/lib/", "drwxr-xr-x var/lib/dpkg/", "-rw-r--r-- var/lib/dpkg/status",
 		"drwxr-xr-x usr/local/lib/hairpin/", "drwxr-xr-x usr/local/lib/hairpin/cni/", "-rwxr-xr-x usr/local/bin/hairpin",
 		"-rwxr-xr-x usr/local/lib/hairpin/cni/portmap",
 	}
-	for _, s := range []string{"cleanup", "daemons.sh", "zone"} {
+	for _, s := range []string{"cleanup", "daemons.sh", "room", "zone"} {
 		wantNames = append(wantNames, "-rwxr-xr-x usr/local/lib/hairpin/"+s)
 	}
 	if diff := cmp.Diff(wantNames, names); diff != "" {
@@ -127,12 +141,25 @@ func TestWriteOCI(t *testing.T) {
 	var ovs v1.Manifest
 	must(t, json.Unmarshal([]byte(blob(index.Manifests[1])), &ovs))
 	names, _ = contents(t, []byte(blob(ovs.Layers[1])))
-	wantNames = []string{"drwxr-xr-x usr/local/lib/hairpin/", "-rwxr-xr-x usr/local/lib/hairpin/daemons.sh", "-rwxr-xr-x usr/local/lib/hairpin/ovs", "-rwxr-xr-x usr/local/lib/hairpin/ovs-handover"}
+	wantNames = []string{"drwxr-xr-x usr/local/lib/hairpin/", "-rwxr-xr-x usr/local/lib/hairpin/daemons.sh", "-rwxr-xr-x usr/local/lib/hairpin/ovs", "-rwxr-xr-x usr/local/lib/hairpin/ovs-handover", "-rwxr-xr-x usr/local/lib/hairpin/room"}
 	if diff := cmp.Diff(wantNames, names); diff != "" || ovs.Layers[0].Digest != manifest.Layers[0].Digest {
 		t.Errorf("%s, layers %v", diff, ovs.Layers)
 	}
-	if name := index.Manifests[1].Annotations["io.containerd.image.name"]; name != "registry.example:5000/net/hairpin-ovs:"+OVSTag() || len(OVSTag()) != 17 {
+	if name := index.Manifests[1].Annotations["io.containerd.image.name"]; name != "registry.example:5000/net/hairpin-ovs:"+tag {
 		t.Errorf("it is called %s", name)
+	}
+	for i, want := range []string{"pkg:golang/stdlib@", "pkg:deb/debian/perl@5.40.1-6?arch=amd64&distro=trixie&upstream=perl%405.40.1-6"} {
+		name := []string{"hairpin.cdx.json", "hairpin-ovs.cdx.json"}[i]
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		must(t, err)
+		bom := cdx.NewBOM()
+		must(t, cdx.NewBOMDecoder(bytes.NewReader(text), cdx.BOMFileFormatJSON).Decode(bom))
+		if !slices.ContainsFunc(*bom.Components, func(c cdx.Component) bool { return strings.HasPrefix(c.PackageURL, want) }) {
+			t.Errorf("%s does not have %s", name, want)
+		}
+		if got := (*bom.Metadata.Component.Hashes)[0].Value; got != index.Manifests[i].Digest.Encoded() {
+			t.Errorf("%s is of image %s", name, got)
+		}
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".oci-*")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
@@ -162,26 +189,26 @@ func TestScripts(t *testing.T) {
 			t.Errorf("%s is in no image", s.Name())
 		}
 	}
-	text, err := os.ReadFile("Dockerfile")
-	must(t, err)
-	for _, list := range [][]string{scripts(), ovsScripts()} {
-		if want := "image/entry/" + strings.Join(list, " image/entry/") + " /"; !strings.Contains(string(text), want) {
-			t.Errorf("the Dockerfile does not copy %s", want)
-		}
-	}
 }
 
-// TestDockerfile: it leaves out what the other way of making the image leaves out.
-func TestDockerfile(t *testing.T) {
-	text, err := os.ReadFile("Dockerfile")
-	must(t, err)
-	words := strings.Fields(strings.ReplaceAll(string(text), ";", " "))
-	for _, dir := range emptied() {
-		if slices.Contains([]string{"run", "dev", "proc", "sys"}, dir) { // an engine's own while it builds
-			continue
-		}
-		if !slices.Contains(words, dir) {
-			t.Errorf("it keeps %s", dir)
-		}
+// TestOVSTag: another version of a package makes another tag; a package that is removed counts for nothing.
+func TestOVSTag(t *testing.T) {
+	tag := func(status string) string {
+		root := t.TempDir()
+		must(t, os.MkdirAll(filepath.Join(root, "var/lib/dpkg"), 0o755))
+		must(t, os.WriteFile(filepath.Join(root, "var/lib/dpkg/status"), []byte(status), 0o644))
+		tag, err := OVSTag(root)
+		must(t, err)
+		return tag
+	}
+	const before = "Package: libssl3t64\nStatus: install ok installed\nVersion: 3.5.7-1\nSource: openssl (3.5.7-1)\n\n"
+	if tag(before) == tag(strings.ReplaceAll(before, "3.5.7-1", "3.5.7-2")) {
+		t.Error("a security update changes nothing")
+	}
+	if tag(before) != tag(before+"Package: x\nStatus: deinstall ok config-files\nVersion: 1\n") {
+		t.Error("what is removed counts")
+	}
+	if LockedOVSTag() != ovsTag(lockedPackages) || !strings.Contains(lockedPackages, "openvswitch-switch 3.") {
+		t.Error("packages.lock does not have Open vSwitch")
 	}
 }

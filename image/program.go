@@ -31,7 +31,7 @@ func writeProgram(out, name, program string, args []string) error {
 		return err
 	}
 	tmp := filepath.Join(work, "image.tar")
-	if err := writeLayout(tmp, packed{name, v1.ImageConfig{Entrypoint: args}, []blob{only}}); err != nil {
+	if _, err := writeLayout(tmp, packed{name, v1.ImageConfig{Entrypoint: args}, []blob{only}}); err != nil {
 		return err
 	}
 	return os.Rename(tmp, out)

@@ -104,7 +104,7 @@ func noSuchFamily(a netip.AddrPort, err error) bool {
 func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 	srv := &http.Server{Handler: h, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes}
 	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
-	if err := srv.Serve(limit(l, mostAskers)); err != nil && !errors.Is(err, http.ErrServerClosed) {
+	if err := srv.Serve(bounded(l, mostAskers)); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve: %w", err)
 	}
 	return nil

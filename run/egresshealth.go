@@ -114,7 +114,7 @@ func serveEgressHealth(ctx context.Context, p EgressProbing, log *slog.Logger, s
 		if err == nil {
 			s := healthServer(serves, options...)
 			stop := context.AfterFunc(ctx, s.Stop)
-			err = s.Serve(limit(l, mostProbers))
+			err = s.Serve(bounded(l, mostProbers))
 			stop()
 		}
 		if ctx.Err() != nil {

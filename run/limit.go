@@ -25,7 +25,7 @@ type limited struct {
 	all  int
 }
 
-func limit(l net.Listener, most int) net.Listener {
+func bounded(l net.Listener, most int) net.Listener {
 	return &limited{Listener: l, most: most, open: map[netip.Addr][]*limitedConn{}}
 }
 

@@ -114,7 +114,7 @@ func TestSlowClientsGRPC(t *testing.T) {
 	}
 	s := healthServer(func() bool { return true })
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(limit(l, 64)) }()
+	go func() { done <- s.Serve(bounded(l, 64)) }()
 	defer func() { s.Stop(); <-done }()
 	slow := crowd(t, l.Addr().String(), "PRI * HTTP/2.0\r\n", 256)
 	if !closed(slow[0], 5*time.Second) {

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"syscall"
 	"time"
 
@@ -46,17 +47,21 @@ func root() *cobra.Command {
 }
 
 func imageCommand() *cobra.Command {
-	var out string
+	var out, lock string
 	var container image.Container
 	c := &cobra.Command{Use: "image", Short: "make the node image, if it is not there, and print where it is; or write the container images", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			progress := func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) }
 			if out != "" {
-				if err := image.WriteOCI(c.Context(), image.DefaultDir, out, container, progress); err != nil {
+				names, err := image.WriteOCI(c.Context(), image.DefaultDir, out, container, progress)
+				if err != nil {
 					return err
 				}
-				fmt.Fprintf(c.OutOrStdout(), "%s has the images %s and %s\n", out, container.Name, image.OVSName(container.Name))
+				fmt.Fprintf(c.OutOrStdout(), "%s has the images %s\n", out, strings.Join(names, " and "))
 				return nil
+			}
+			if lock != "" {
+				return image.WriteLock(c.Context(), image.DefaultDir, lock, progress)
 			}
 			dir, err := image.Build(c.Context(), image.DefaultDir, progress)
 			if err != nil {
@@ -66,6 +71,7 @@ func imageCommand() *cobra.Command {
 			return nil
 		}}
 	c.Flags().StringVar(&out, "oci", "", "write the container images to this file, as an OCI archive")
+	c.Flags().StringVar(&lock, "lock", "", "build the node image anew and write its packages' versions to this file")
 	c.Flags().StringVar(&container.Name, "name", "hairpin:dev", "repository and tag of the one that has the program")
 	c.Flags().StringVar(&container.Hairpin, "hairpin", "bin/hairpin", "its program")
 	c.Flags().StringVar(&container.Portmap, "portmap", "bin/portmap", "its CNI plugin for host ports")

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hairpin/image"
 )
 
 // manifests are what a cluster has besides Hairpin.
@@ -45,9 +47,13 @@ func (c *Cluster) install(ctx context.Context) error {
 
 // InstallHairpin installs or upgrades Hairpin from its chart.
 func (c *Cluster) InstallHairpin(ctx context.Context, values ...string) error {
+	ovsTag, err := image.OVSTag(image.Root(image.DefaultDir)) // of what Debian had when it was built, which may be newer than the chart
+	if err != nil {
+		return err
+	}
 	args := []string{
 		"upgrade", "--install", "hairpin", filepath.Join(c.opt.Root, "charts", "hairpin"), "--namespace", "hairpin", "--create-namespace",
-		"--set", "image.tag=dev", "--set", "apiServer.host=" + apiAddress, "--set", fmt.Sprint("apiServer.port=", apiPort),
+		"--set", "image.tag=dev", "--set", "openvswitch.image.tag=" + ovsTag, "--set", "apiServer.host=" + apiAddress, "--set", fmt.Sprint("apiServer.port=", apiPort),
 	}
 	for _, v := range append(c.opt.Values, values...) {
 		args = append(args, "--set", v)

@@ -1,0 +1,162 @@
+package image
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// lockedPackages has the version of every package of the node image, as Debian had them when `make image-lock` ran last.
+//
+//go:embed packages.lock
+var lockedPackages string
+
+// Package is a package that is installed in a root file system.
+type Package struct {
+	Name, Version, Architecture string
+	Source, SourceVersion       string // what it was built from
+}
+
+// Installed reads dpkg's list of a root file system, sorted by name.
+func Installed(root string) ([]Package, error) {
+	f, err := os.Open(filepath.Join(root, "var/lib/dpkg/status"))
+	if err != nil {
+		return nil, fmt.Errorf("installed packages: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	var list []Package
+	var p Package
+	status := ""
+	end := func() {
+		if strings.HasSuffix(status, " installed") {
+			if p.Source == "" {
+				p.Source = p.Name
+			}
+			if p.SourceVersion == "" {
+				p.SourceVersion = p.Version
+			}
+			list = append(list, p)
+		}
+		p, status = Package{}, ""
+	}
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		key, value, _ := strings.Cut(lines.Text(), ": ")
+		switch key {
+		case "":
+			end()
+		case "Package":
+			p.Name = value
+		case "Version":
+			p.Version = value
+		case "Architecture":
+			p.Architecture = value
+		case "Status":
+			status = value
+		case "Source": // NAME, or NAME (VERSION)
+			name, version, _ := strings.Cut(value, " ")
+			p.Source, p.SourceVersion = name, strings.Trim(version, "()")
+		}
+	}
+	end()
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("installed packages: %w", err)
+	}
+	slices.SortFunc(list, func(a, b Package) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// Lock is the text of packages.lock for a root file system: a package and its version per line.
+func Lock(root string) (string, error) {
+	list, err := Installed(root)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, p := range list {
+		fmt.Fprintln(&b, p.Name, p.Version)
+	}
+	return b.String(), nil
+}
+
+// WriteLock builds the node image from what Debian has now, and writes packages.lock.
+func WriteLock(ctx context.Context, cacheDir, file string, progress func(line string)) error {
+	tmp, err := os.MkdirTemp(cacheDir, ".lock-")
+	if err != nil {
+		return fmt.Errorf("lock packages: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(tmp) }()
+	root, err := Build(ctx, tmp, progress)
+	if err != nil {
+		return err
+	}
+	text, err := Lock(root)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		return fmt.Errorf("lock packages: %w", err)
+	}
+	return nil
+}
+
+// newer tells how the packages of a root file system differ from packages.lock: "openvswitch-switch 3.5.0-1 → 3.5.0-2".
+func newer(root string) ([]string, error) {
+	now, err := Lock(root)
+	if err != nil {
+		return nil, err
+	}
+	had := map[string]string{}
+	for line := range strings.Lines(lockedPackages) {
+		name, version, _ := strings.Cut(strings.TrimSpace(line), " ")
+		had[name] = version
+	}
+	var list []string
+	for line := range strings.Lines(now) {
+		name, version, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if had[name] != version {
+			list = append(list, fmt.Sprintf("%s %s → %s", name, had[name], version))
+		}
+		delete(had, name)
+	}
+	for name, version := range had {
+		list = append(list, fmt.Sprintf("%s %s → none", name, version))
+	}
+	slices.Sort(list)
+	return list, nil
+}
+
+// Open vSwitch has an image of its own, whose tag changes with its content only: an upgrade of the rest leaves Open vSwitch
+// running, and with it every connection that it tracks. A security update of a package in it is another content.
+
+// LockedOVSTag is the tag of Open vSwitch's image with the packages of packages.lock: that of the chart.
+func LockedOVSTag() string { return ovsTag(lockedPackages) }
+
+// OVSTag is the tag of Open vSwitch's image with the packages of a root file system.
+func OVSTag(root string) (string, error) {
+	lock, err := Lock(root)
+	if err != nil {
+		return "", err
+	}
+	return ovsTag(lock), nil
+}
+
+func ovsTag(lock string) string {
+	sum := sha256.New()
+	fmt.Fprintln(sum, layerRules, Suite, Variant, lock)
+	for _, name := range ovsScripts() {
+		text, err := entries.ReadFile("entry/" + name)
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		fmt.Fprintf(sum, "%s %d\n%s", name, len(text), text)
+	}
+	return Suite + "-" + hex.EncodeToString(sum.Sum(nil))[:10]
+}
