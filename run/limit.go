@@ -14,23 +14,23 @@ const (
 	mostProbers = 4096 // of egress addresses: each node that asks keeps its connection
 )
 
-// limited is a listener whose open connections are bounded. Beyond the bound, the client with the most connections loses
+// crowd is a listener whose open connections are bounded. Beyond the bound, the client with the most connections loses
 // its oldest: who opens many harms nobody else, and a probe always gets in.
-type limited struct {
+type crowd struct {
 	net.Listener
 	most int
 
 	mu   sync.Mutex
-	open map[netip.Addr][]*limitedConn // by client, oldest first
+	open map[netip.Addr][]*crowdConn // by client, oldest first
 	all  int
 }
 
 func bounded(l net.Listener, most int) net.Listener {
-	return &limited{Listener: l, most: most, open: map[netip.Addr][]*limitedConn{}}
+	return &crowd{Listener: l, most: most, open: map[netip.Addr][]*crowdConn{}}
 }
 
 // Accept gives the next connection.
-func (l *limited) Accept() (net.Conn, error) {
+func (l *crowd) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err // of net, which says what it did
@@ -39,7 +39,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	if !ok {
 		return nil, fmt.Errorf("limit connections: client %s is not on TCP", c.RemoteAddr())
 	}
-	own := &limitedConn{Conn: c, l: l, client: tcp.AddrPort().Addr().Unmap()}
+	own := &crowdConn{Conn: c, l: l, client: tcp.AddrPort().Addr().Unmap()}
 	if most := l.add(own); most != nil {
 		_ = most.Close() // nobody is told: it was one of many
 	}
@@ -47,14 +47,14 @@ func (l *limited) Accept() (net.Conn, error) {
 }
 
 // add notes a connection, and gives the one that must go for it.
-func (l *limited) add(c *limitedConn) (evicted *limitedConn) {
+func (l *crowd) add(c *crowdConn) (evicted *crowdConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open[c.client] = append(l.open[c.client], c)
 	if l.all++; l.all <= l.most {
 		return nil
 	}
-	var longest []*limitedConn
+	var longest []*crowdConn
 	for _, list := range l.open {
 		if len(list) > len(longest) {
 			longest = list
@@ -63,7 +63,7 @@ func (l *limited) add(c *limitedConn) (evicted *limitedConn) {
 	return longest[0]
 }
 
-func (l *limited) drop(c *limitedConn) {
+func (l *crowd) drop(c *crowdConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	list := l.open[c.client]
@@ -77,14 +77,14 @@ func (l *limited) drop(c *limitedConn) {
 	}
 }
 
-type limitedConn struct {
+type crowdConn struct {
 	net.Conn
-	l      *limited
+	l      *crowd
 	client netip.Addr
 }
 
 // Close closes the connection and makes room for another.
-func (c *limitedConn) Close() error {
+func (c *crowdConn) Close() error {
 	c.l.drop(c)
 	return c.Conn.Close()
 }

@@ -30,8 +30,8 @@ func dialFrom(t *testing.T, from, to string) net.Conn {
 	return c
 }
 
-// crowd opens connections of one client that say little and never end, and gives them.
-func crowd(t *testing.T, to, say string, many int) []net.Conn {
+// crowded opens connections of one client that say little and never end, and gives them.
+func crowded(t *testing.T, to, say string, many int) []net.Conn {
 	t.Helper()
 	var all []net.Conn
 	for range many {
@@ -65,7 +65,7 @@ func TestSlowClientsHTTP(t *testing.T) {
 	defer func() { end(); <-done }()
 	patient := dialFrom(t, "127.0.0.1", l.Addr().String()) // of a scraper, before the crowd came
 	before := runtime.NumGoroutine()
-	slow := crowd(t, l.Addr().String(), "GET /livez HTTP/1.1\r\nHost: a\r\nX: ", 4*mostAskers)
+	slow := crowded(t, l.Addr().String(), "GET /livez HTTP/1.1\r\nHost: a\r\nX: ", 4*mostAskers)
 	if got := runtime.NumGoroutine() - before; got > 2*mostAskers {
 		t.Errorf("%d goroutines for %d slow clients, more than %d", got, len(slow), 2*mostAskers)
 	}
@@ -116,7 +116,7 @@ func TestSlowClientsGRPC(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(bounded(l, 64)) }()
 	defer func() { s.Stop(); <-done }()
-	slow := crowd(t, l.Addr().String(), "PRI * HTTP/2.0\r\n", 256)
+	slow := crowded(t, l.Addr().String(), "PRI * HTTP/2.0\r\n", 256)
 	if !closed(slow[0], 5*time.Second) {
 		t.Error("the oldest of the crowd is open")
 	}
