@@ -168,6 +168,13 @@ func comparable(s datapath.State) datapath.State {
 	return s
 }
 
+// withoutOther leaves out the flow for the family that the node's pods do not have: it is the host's alone.
+func withoutOther(s datapath.State, f flow.Protocol) datapath.State {
+	s.Bridge.Flows = maps.Clone(s.Bridge.Flows)
+	maps.DeleteFunc(s.Bridge.Flows, func(k flow.Key, _ *flow.Flow) bool { return k.Table == 0 && k.Priority == 50 && k.Match.Protocol == f })
+	return s
+}
+
 // What IPv4 has, IPv6 has, in its own words.
 func TestMirror(t *testing.T) {
 	for _, mode := range modes {
@@ -199,7 +206,7 @@ func testMirror(t *testing.T, mode string) {
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	w, g := datapath.Print(comparable(mirror(want))), datapath.Print(comparable(got))
+	w, g := datapath.Print(comparable(mirror(withoutOther(want, flow.IPv6)))), datapath.Print(comparable(withoutOther(got, flow.IP)))
 	if w == g {
 		return
 	}
