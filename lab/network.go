@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -32,32 +33,55 @@ func startNetwork(cfg networkConfig) error {
 	if cfg.Link == "" {
 		return nil
 	}
-	updates := make(chan netlink.LinkUpdate, 64)
-	options := netlink.LinkSubscribeOptions{ListExisting: true, ErrorCallback: func(err error) {
-		fmt.Fprintln(os.Stderr, "watch links:", err)
-	}}
-	if err := netlink.LinkSubscribeWithOptions(updates, nil, options); err != nil {
-		return fmt.Errorf("watch links: %w", err)
+	updates, err := watchLinks()
+	if err != nil {
+		return err
 	}
 	go func() {
-		configured := 0 // interface index
-		for u := range updates {
-			name, index, up := u.Link.Attrs().Name, u.Link.Attrs().Index, u.Link.Attrs().Flags&net.FlagUp != 0
-			switch {
-			case u.Header.Type == unix.RTM_DELLINK && index == configured:
-				configured = 0
-			// ovs-vswitchd sets a new bridge down for its MAC address and up again, and writes flags that it has read before: it may
-			// leave down what was set up meanwhile. The kernel takes away routes then, and addresses of IPv6.
-			case u.Header.Type == unix.RTM_NEWLINK && name == cfg.Link && (index != configured || !up):
-				if err := configureLink(u.Link, cfg); err != nil {
-					fmt.Fprintf(os.Stderr, "configure %s: %v\n", name, err)
-					continue // its next change tries again
-				}
-				configured = index
+		for {
+			keepLink(cfg, updates)
+			// Whatever is wrong with a message, and be it that some were lost because this process got no CPU, ends the subscription.
+			if updates, err = watchLinks(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				time.Sleep(100 * time.Millisecond)
 			}
 		}
 	}()
 	return nil
+}
+
+// watchLinks gives all links, and then what changes. On an error the channel is closed, with nothing in it.
+func watchLinks() (<-chan netlink.LinkUpdate, error) {
+	updates := make(chan netlink.LinkUpdate, 64)
+	err := netlink.LinkSubscribeWithOptions(updates, nil, netlink.LinkSubscribeOptions{ListExisting: true, ErrorCallback: func(err error) {
+		fmt.Fprintln(os.Stderr, "watch links:", err)
+	}})
+	if err != nil {
+		closed := make(chan netlink.LinkUpdate)
+		close(closed)
+		return closed, fmt.Errorf("watch links: %w", err)
+	}
+	return updates, nil
+}
+
+// keepLink configures the link whenever it appears, until the updates end.
+func keepLink(cfg networkConfig, updates <-chan netlink.LinkUpdate) {
+	configured := 0 // interface index
+	for u := range updates {
+		name, index, up := u.Link.Attrs().Name, u.Link.Attrs().Index, u.Link.Attrs().Flags&net.FlagUp != 0
+		switch {
+		case u.Header.Type == unix.RTM_DELLINK && index == configured:
+			configured = 0
+		// ovs-vswitchd sets a new bridge down for its MAC address and up again, and writes flags that it has read before: it may
+		// leave down what was set up meanwhile. The kernel takes away routes then, and addresses of IPv6.
+		case u.Header.Type == unix.RTM_NEWLINK && name == cfg.Link && (index != configured || !up):
+			if err := configureLink(u.Link, cfg); err != nil {
+				fmt.Fprintf(os.Stderr, "configure %s: %v\n", name, err)
+				continue // its next change tries again
+			}
+			configured = index
+		}
+	}
 }
 
 func routerSysctls() error {
