@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,28 @@ import (
 	"hairpin/datapath/nb"
 	"hairpin/plan"
 )
+
+// drawLinks gives a node links to none, one or two other networks, or does not know them (nil).
+func drawLinks(t *rapid.T, id int) []cluster.HostLink {
+	all := []cluster.HostLink{
+		{Name: "eth1", Index: 3, MAC: cluster.MAC{2, 0, 10, 10, 10, byte(id)}, Addresses: []netip.Prefix{prefix(fmt.Sprintf("10.10.10.%d/24", id)), prefix(fmt.Sprintf("fd10::%x/64", id))}},
+		{Name: "eth2", Index: 4, MAC: cluster.MAC{2, 0, 10, 20, 20, byte(id)}, Addresses: []netip.Prefix{prefix(fmt.Sprintf("10.20.20.%d/24", id))}, Table: 1042},
+	}
+	if n := rapid.IntRange(-1, len(all)).Draw(t, "links"); n >= 0 {
+		return all[:n]
+	}
+	return nil
+}
+
+// onOthers gives an EgressIP, now and then, an address of one of those networks as well.
+func onOthers(t *rapid.T, e *cluster.EgressIP) []netip.Addr {
+	for _, a := range []string{"10.10.10.33", "fd10::33", "10.20.20.33"} {
+		if rapid.IntRange(0, 2).Draw(t, a) == 0 {
+			e.Addresses = append(e.Addresses, addr(a))
+		}
+	}
+	return e.Addresses
+}
 
 // churnEgress changes what EgressIPs depend on, as a Store does.
 func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
@@ -34,16 +57,22 @@ func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 		i := rapid.IntRange(0, len(n.Nodes)-1).Draw(t, "node")
 		changed := *n.Nodes[i]
 		changed.Egress.Ready = !changed.Egress.Ready
-		if rapid.IntRange(0, 3).Draw(t, "more") == 0 {
+		switch rapid.IntRange(0, 3).Draw(t, "more") {
+		case 0:
 			changed.HostAddresses = append(slices.Clone(changed.HostAddresses), prefix("172.20.0.1/32"))
+		case 1:
+			changed.Links = drawLinks(t, changed.ID)
 		}
 		n.Nodes[i] = &changed
 	default:
 		n.EgressIPs = edit(t, s.EgressIPs, func(t *rapid.T) *cluster.EgressIP {
 			e := drawEgressIP(t)
-			for _, a := range e.Addresses {
+			for _, a := range onOthers(t, e) {
 				if node := rapid.SampledFrom([]string{"", "node-a", "node-b", "node-z"}).Draw(t, "on"); node != "" {
 					e.Assigned = append(e.Assigned, cluster.Assignment{Address: a, Node: node})
+				}
+				if rapid.IntRange(0, 3).Draw(t, "moves") == 0 {
+					e.Moving = append(e.Moving, cluster.Move{Address: a, From: "node-a", To: "node-b"})
 				}
 			}
 			for _, x := range []struct {
@@ -64,6 +93,7 @@ func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 func TestEgressIsNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := node("node-a", 1, 3), node("node-b", 2, 4)
+		a.Links, b.Links = drawLinks(t, a.ID), drawLinks(t, b.ID)
 		a.Gateway.Mode = rapid.SampledFrom([]string{cluster.ModeShared, cluster.ModeLocal}).Draw(t, "mode")
 		s := snapshot(a, b)
 		s.Namespaces = []*cluster.Namespace{{Name: "default"}}
