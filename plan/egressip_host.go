@@ -127,6 +127,9 @@ func (k *kernel) carries(owner cluster.Owner, h byHost) {
 		k.state.Addresses[a] = host.Address{AddressKey: a, Deprecated: f == cluster.IPv6, Owner: owner}
 	}
 	k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/forwarding", h.link.Name), "1")
+	if f == cluster.IPv4 {
+		k.validMarks()
+	}
 	if s := k.env.stack(f); h.link.Table != 0 && s != nil {
 		for _, c := range s.Cluster { // replies come into the VRF
 			k.route(host.Route{RouteKey: host.RouteKey{Table: h.link.Table, Prefix: c}, Link: claims.ManagementPort, Via: s.Router.Addr()})
@@ -134,10 +137,6 @@ func (k *kernel) carries(owner cluster.Owner, h byHost) {
 		return
 	}
 	table := egressTable(h.link)
-	if d := k.env.Node.Gateway.Device; d != "" && f == cluster.IPv4 {
-		// A reply of another node, to a pod that has a rule, is checked against the main table where the link does so.
-		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/src_valid_mark", d), "1")
-	}
 	k.route(host.Route{RouteKey: host.RouteKey{Table: table, Prefix: everything(f)}, Link: h.link.Name})
 	for _, r := range h.link.Routes {
 		if cluster.FamilyOf(r.Prefix.Addr()) == f {
@@ -148,6 +147,18 @@ func (k *kernel) carries(owner cluster.Owner, h byHost) {
 		if cluster.FamilyOf(a.Addr()) == f && !a.IsSingleIP() {
 			k.route(host.Route{RouteKey: host.RouteKey{Table: table, Prefix: a.Masked()}, Link: h.link.Name})
 		}
+	}
+}
+
+// validMarks lets in by every link what nodes reply to a pod that has a rule: a link with a strict reverse-path check (rp_filter=1)
+// looks at the main table then, and not at the rule.
+func (k *kernel) validMarks() {
+	n := k.env.Node
+	for i := range n.Links {
+		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/src_valid_mark", n.Links[i].Name), "1")
+	}
+	if d := n.Gateway.Device; d != "" {
+		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/src_valid_mark", d), "1")
 	}
 }
 

@@ -60,7 +60,9 @@ func discover(v ovsdb.View, config cluster.Config) (findings, error) {
 	}
 	for _, a := range host {
 		if a.link == link.Attrs().Index {
-			g.Addresses = append(g.Addresses, a.prefix)
+			if a.global {
+				g.Addresses = append(g.Addresses, a.prefix)
+			}
 			if g.Mode == cluster.ModeDetached { // it has none that anybody else should know
 				continue
 			}
@@ -113,9 +115,10 @@ type hostAddress struct {
 	link   int
 	on     device
 	prefix netip.Prefix
+	global bool // its scope: it means the same on every link
 }
 
-// hostAddresses lists the global addresses of the host, without those that are ours.
+// hostAddresses lists the unicast addresses of the host, without those that are ours.
 func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -148,7 +151,7 @@ func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 		if carried[kernel.OwnAddress{Link: a.LinkIndex, Prefix: netip.PrefixFrom(addr, bits)}] {
 			continue // an egress address
 		}
-		out = append(out, hostAddress{a.LinkIndex, devices[a.LinkIndex], netip.PrefixFrom(addr, bits)})
+		out = append(out, hostAddress{a.LinkIndex, devices[a.LinkIndex], netip.PrefixFrom(addr, bits), a.Scope == unix.RT_SCOPE_UNIVERSE})
 	}
 	slices.SortFunc(out, func(a, b hostAddress) int { return comparePrefix(a.prefix, b.prefix) })
 	return out, nil

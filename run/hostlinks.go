@@ -21,7 +21,8 @@ import (
 const mostRoutes = 500
 
 // hostLinks finds the links to other networks than the gateway bridge's, which egress addresses may be on: those that are
-// up and have an address of their own. The uplink's network is the bridge's, whatever address somebody gives it. A link without carrier has left its network.
+// up and have an address of their own of scope global. The uplink's network is the bridge's, whatever address somebody gives it. A link
+// without carrier has left its network.
 func hostLinks(g *cluster.Gateway, addresses []hostAddress) ([]cluster.HostLink, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -40,7 +41,7 @@ func hostLinks(g *cluster.Gateway, addresses []hostAddress) ([]cluster.HostLink,
 			x.Table = int(s.Table)
 		}
 		for _, h := range addresses {
-			if h.link == a.Index && !h.prefix.IsSingleIP() {
+			if h.link == a.Index && h.global && !h.prefix.IsSingleIP() {
 				x.Addresses = append(x.Addresses, h.prefix)
 			}
 		}
