@@ -18,9 +18,10 @@ import (
 
 // ExplainOptions say what to explain, from which source, and in which form.
 type ExplainOptions struct {
-	explain.Question        // without Protocol and Family
-	Proto            string // tcp, udp, sctp or empty
-	IPFamily         string // 4, 6 or empty
+	explain.Question          // without Protocol and Family
+	Proto            string   // tcp, udp, sctp or empty
+	IPFamily         string   // 4, 6 or empty
+	Flags            []string // of the cluster's configuration, as they stood on the command line
 
 	Dir  string // folder of manifests; empty: the API (with a kubeconfig) or the agent of this node
 	Diff string // folder of manifests after a change; what it does to the packet is told
@@ -50,6 +51,9 @@ func Explain(ctx context.Context, w, errw io.Writer, o ExplainOptions, c Config)
 		return err
 	}
 	if o.Live || o.Send {
+		if err := o.asAgentsSay(); err != nil {
+			return err
+		}
 		return explainLive(ctx, w, errw, o, c)
 	}
 	s, err := explainedSnapshot(ctx, o, c)
@@ -64,6 +68,9 @@ func Explain(ctx context.Context, w, errw io.Writer, o ExplainOptions, c Config)
 		return tell(w, e, nil, o)
 	}
 	changed, err := readFolder("--diff", o.Diff, c)
+	if err == nil {
+		err = canAct(o.Flags, changed)
+	}
 	if err != nil {
 		return err
 	}
@@ -116,10 +123,19 @@ func planned(errw io.Writer, s *cluster.Snapshot) walk.World {
 	tell(s.Problems)
 	planner := plan.NewPlanner()
 	return walk.World{Snapshot: s, Lookup: func(node string) (datapath.State, bool) {
-		state, problems := planner.Node(s, node)
+		state, problems := planNode(planner, s, node)
 		tell(problems)
 		return state, state.NB != nil
 	}}
+}
+
+// planNode is what an agent wants of its node: also for egress addresses that move, if the Snapshot is of an agent, which alone knows.
+func planNode(p *plan.Planner, s *cluster.Snapshot, node string) (datapath.State, []cluster.Problem) {
+	state, problems := p.Node(s, node)
+	if state.NB != nil {
+		state = plan.WithMoves(state, s, node)
+	}
+	return state, problems
 }
 
 func explainIn(errw io.Writer, s *cluster.Snapshot, q explain.Question) (*explain.Explanation, error) {

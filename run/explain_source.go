@@ -24,6 +24,40 @@ import (
 // explainedSnapshot is the cluster that is asked about: a folder's, the API's, or the one that the agent of this node
 // knows.
 func explainedSnapshot(ctx context.Context, o ExplainOptions, c Config) (*cluster.Snapshot, error) {
+	s, err := readExplained(ctx, o, c)
+	if err == nil {
+		err = canAct(o.Flags, s)
+	}
+	return s, err
+}
+
+// FlagGatewayMode says the mode of nodes that do not say it themselves.
+const FlagGatewayMode = "gateway-mode"
+
+// canAct tells of a flag that changes nothing, because every Node says itself what it says.
+func canAct(flags []string, s *cluster.Snapshot) error {
+	if !slices.Contains(flags, FlagGatewayMode) || len(s.Nodes) == 0 {
+		return nil
+	}
+	for _, n := range s.Nodes {
+		if n.Gateway.Mode == "" {
+			return nil
+		}
+	}
+	n := s.Nodes[0]
+	return fmt.Errorf("--%s changes nothing: Node %s says itself that its mode is %s (metadata.annotations[%s]), and so do all others",
+		FlagGatewayMode, n.Name, n.Gateway.Mode, cluster.AnnotationGateway)
+}
+
+// asAgentsSay tells of flags that change nothing, because agents say how their cluster is configured.
+func (o *ExplainOptions) asAgentsSay() error {
+	if len(o.Flags) == 0 {
+		return nil
+	}
+	return fmt.Errorf("--%s changes nothing: the configuration is that of the nodes' agents", o.Flags[0])
+}
+
+func readExplained(ctx context.Context, o ExplainOptions, c Config) (*cluster.Snapshot, error) {
 	switch {
 	case o.Dir != "":
 		return readFolder("-f", o.Dir, c)
@@ -37,6 +71,9 @@ func explainedSnapshot(ctx context.Context, o ExplainOptions, c Config) (*cluste
 		return watch.ReadFiles(c.Process.Manifests, c.Cluster)
 	case c.Process.Kubeconfig != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "":
 		return readAPI(ctx, c)
+	}
+	if err := o.asAgentsSay(); err != nil {
+		return nil, err
 	}
 	s, err := agentSnapshot(ctx, c)
 	if err != nil {
@@ -122,7 +159,8 @@ func agentSnapshot(ctx context.Context, c Config) (*cluster.Snapshot, error) {
 	return s, nil
 }
 
-// withOwn puts what the agent of a node knows better in place of what the cluster says: its Node and its pods.
+// withOwn puts what the agent of a node knows better in place of what the cluster says: its Node, its pods, and the egress addresses
+// that are on their way from or to it.
 func withOwn(s, agent *cluster.Snapshot, node string) *cluster.Snapshot {
 	out := *s
 	out.Config = agent.Config
@@ -136,6 +174,14 @@ func withOwn(s, agent *cluster.Snapshot, node string) *cluster.Snapshot {
 	for _, p := range agent.Pods {
 		if p.Node == node {
 			out.Pods = append(out.Pods, p)
+		}
+	}
+	out.EgressIPs = slices.Clone(s.EgressIPs)
+	for i, e := range out.EgressIPs {
+		for _, own := range agent.EgressIPs {
+			if own.Owner == e.Owner && slices.ContainsFunc(own.Moving, func(m cluster.Move) bool { return m.From == node || m.To == node }) {
+				out.EgressIPs[i] = own
+			}
 		}
 	}
 	slices.SortFunc(out.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })

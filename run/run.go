@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/plan"
 )
@@ -50,7 +51,7 @@ func nodeName(c Config) (string, error) {
 
 // Plan prints the wanted State of a node, from a folder of manifests. Problems go to errw; they are an error only when
 // the node itself is not there.
-func Plan(w, errw io.Writer, dir string, c Config) error {
+func Plan(w, errw io.Writer, dir string, flags []string, c Config) error {
 	node, err := nodeName(c)
 	if err != nil {
 		return err
@@ -66,7 +67,10 @@ func Plan(w, errw io.Writer, dir string, c Config) error {
 		}
 		return fmt.Errorf("-f %s: has no Node %q; choose one with --node: %s", dir, node, strings.Join(names, ", "))
 	}
-	state, problems := plan.Node(s, node)
+	if err := canAct(flags, &cluster.Snapshot{Nodes: []*cluster.Node{s.Node(node)}}); err != nil {
+		return err
+	}
+	state, problems := planNode(plan.NewPlanner(), s, node)
 	for _, p := range append(s.Problems[:len(s.Problems):len(s.Problems)], problems...) {
 		if _, err := fmt.Fprintln(errw, p.Error()); err != nil {
 			return fmt.Errorf("print: %w", err)

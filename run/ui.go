@@ -34,7 +34,11 @@ func UI(ctx context.Context, w io.Writer, o UIOptions, c Config) error {
 		return err
 	}
 	u := &ui{o: o.ExplainOptions, c: c, frame: frameOf(o.ExplainOptions, c)}
-	if _, err := u.snapshot(ctx); err != nil { // better told here than on every page
+	s, err := u.snapshot(ctx)
+	if err == nil {
+		err = canAct(o.Flags, s)
+	}
+	if err != nil { // better told here than on every page
 		return errors.Join(err, l.Close())
 	}
 	srv := &http.Server{Handler: guarded(u.handler()), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 1 << 16}
@@ -225,7 +229,7 @@ func (u *ui) node(w http.ResponseWriter, q *http.Request) {
 	if bad != nil {
 		status = http.StatusBadRequest
 	}
-	state, problems := plan.Node(s, n.Name)
+	state, problems := planNode(plan.NewPlanner(), s, n.Name)
 	html, err := page.Node(u.frame, s, n, state, ask, strings.TrimSpace(q.FormValue("find")), bad, problemLines(s.Problems, problems))
 	u.send(w, status, html, err)
 }

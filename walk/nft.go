@@ -128,9 +128,9 @@ func (r *run) nftMatch(h hooked, c *chain, m nft.Match) (bool, error) {
 	case nft.CTMarkIs:
 		return h.track != nil && *h.track.markOf() == m.Value, nil
 	case nft.CTState:
-		return false, nil // packets of a walk are no ICMP errors, and of addresses that move (nft.CTUnknown) it knows nothing
+		return h.ctState(c, m)
 	case nft.EtherSrc:
-		return false, nil // as above
+		return r.etherSrc(h, m)
 	case nft.MarkIs:
 		return r.p.Mark&m.Mask == m.Value, nil
 	case nft.InSet:

@@ -36,6 +36,9 @@ func (r *run) podSends(n *node, name string) (location, error) {
 	if slices.Contains(pod.IPs, r.p.Dst) {
 		return r.deliver(Point{n.name, pod.Owner}, "delivered in the pod itself")
 	}
+	if r.p.Dst.IsLoopback() {
+		return r.drop(fmt.Sprintf("%s is the pod's own loopback: nothing leaves the pod for it, and OVN would drop it", r.p.Dst))
+	}
 	port := n.ovn.ports[name]
 	if port == nil {
 		return r.drop(fmt.Sprintf("pod %s/%s has no logical port %s", pod.Owner.Namespace, pod.Owner.Name, name))

@@ -131,6 +131,11 @@ func (r *run) admit(n *node, in *routerPort) string {
 	if r.p.EthDst != in.row.MAC {
 		return fmt.Sprintf("the frame is for %s, router port %s has %s", r.p.EthDst, in.row.Name, in.row.MAC)
 	}
+	for _, a := range [...]netip.Addr{r.p.Src, r.p.Dst} {
+		if a.Is4() && (a.IsLoopback() || a.As4()[0] == 0) {
+			return fmt.Sprintf("%s lr_in_ip_input drops it: %s is for no router to forward", rt.row.Name, a)
+		}
+	}
 	if r.p.Src.Is4() && rt.byIP[r.p.Src] != nil {
 		return fmt.Sprintf("%s lr_in_ip_input drops it: its source %s is the router's own address", rt.row.Name, r.p.Src)
 	}

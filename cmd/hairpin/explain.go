@@ -22,7 +22,7 @@ func explainCommand() *cobra.Command {
 		Long: `Follow a packet through every table, chain and logical stage of every node on its way, and its reply.
 
 FROM is pod/NAMESPACE/NAME, host/NODE, outside or outside/ADDRESS.
-TO is svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT or ADDRESS:PORT.
+TO is svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT, outside/ADDRESS[:PORT] or ADDRESS:PORT.
 
 The cluster is read from a folder of manifests (-f), from the API (--all, --kubeconfig, kubectl hairpin explain), or else from
 the agent of this node.`,
@@ -39,12 +39,12 @@ the agent of this node.`,
 			if err != nil {
 				return err
 			}
-			o.From, o.To = args[0], args[1]
+			o.From, o.To, o.Flags = args[0], args[1], given(c)
 			o.EveryNode = o.EveryNode || c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
 			o.Colour = c.OutOrStdout() == os.Stdout && terminal(os.Stdout)
 			return run.Explain(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), o, config)
 		}}
-	s.addFor(c, "run-dir", "kubeconfig", "gateway-mode", "cluster-subnets", "service-cidrs")
+	s.addFor(c, append(ofCluster[:], "run-dir", "kubeconfig")...)
 	f := c.Flags()
 	f.StringVarP(&o.Dir, "filename", "f", "", "folder with the manifests of Nodes, Pods, Services and EndpointSlices")
 	f.StringVar(&o.Diff, "diff", "", "folder with the manifests after a change: tell what it does to this packet")

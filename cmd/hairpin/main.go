@@ -112,6 +112,19 @@ func (s *settings) load(c *cobra.Command) (run.Config, error) {
 	return config, nil
 }
 
+// ofCluster are the flags that say what manifests do not. Nobody writes to it.
+var ofCluster = [...]string{run.FlagGatewayMode, "cluster-subnets", "service-cidrs"}
+
+// given lists those that stood on the command line.
+func given(c *cobra.Command) (list []string) {
+	for _, f := range ofCluster {
+		if c.Flags().Changed(f) {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
 func process(name, short string, start func(context.Context, run.Config, *slog.Logger) error) *cobra.Command {
 	var s settings
 	c := &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error {
@@ -142,9 +155,9 @@ func planCommand() *cobra.Command {
 			if dir == "" {
 				return hinted(c, errors.New("which manifests? -f DIR"))
 			}
-			return run.Plan(c.OutOrStdout(), c.ErrOrStderr(), dir, config)
+			return run.Plan(c.OutOrStdout(), c.ErrOrStderr(), dir, given(c), config)
 		}}
-	s.addFor(c, "node", "gateway-mode", "cluster-subnets", "service-cidrs")
+	s.addFor(c, append(ofCluster[:], "node")...)
 	c.Flags().StringVarP(&dir, "filename", "f", "", "folder with the manifests of Nodes, Pods, Services and EndpointSlices")
 	return c
 }

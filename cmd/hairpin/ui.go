@@ -25,10 +25,11 @@ agent of this node. Nothing can be changed by the pages. Everybody who is logged
 			if err != nil {
 				return err
 			}
+			o.Flags = given(c)
 			o.EveryNode = o.EveryNode || c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
 			return run.UI(c.Context(), c.OutOrStdout(), o, config)
 		}}
-	s.addFor(c, "run-dir", "kubeconfig", "gateway-mode", "cluster-subnets", "service-cidrs")
+	s.addFor(c, append(ofCluster[:], "run-dir", "kubeconfig")...)
 	f := c.Flags()
 	f.StringVar(&o.Listen, "listen", "127.0.0.1:8090", "loopback address and port; port 0 = any that is free")
 	f.StringVarP(&o.Dir, "filename", "f", "", "folder with the manifests of Nodes, Pods, Services and EndpointSlices")

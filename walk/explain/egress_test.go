@@ -14,6 +14,34 @@ import (
 	"hairpin/watch"
 )
 
+// Outside is a place where packets go, too: with a port, or to that of HTTP.
+func TestToOutside(t *testing.T) {
+	w, s := demo(t)
+	for _, c := range []struct{ to, want string }{
+		{"outside/192.0.2.9", "outside 192.0.2.9:80"},
+		{"outside/[2001:db8:9::9]:9000", "outside [2001:db8:9::9]:9000"},
+		{"outside/2001:db8:9::9", "outside [2001:db8:9::9]:80"},
+		{"outside", "outside 192.0.2.1:80"},
+	} {
+		e, err := explain.Ask(w, s, explain.Question{From: "pod/default/pod-a1", To: c.to})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v := e.Trace.Verdict; e.Way != c.want || !e.Good() || v.At != (walk.Point{}) {
+			t.Errorf("%s: %s, not %s\n%s", c.to, e.Way, c.want, e.Text(false))
+		}
+	}
+	for _, c := range []struct{ from, to, want string }{
+		{"pod/default/pod-a1", "outside/172.18.0.3", `TO "outside/172.18.0.3": host/node-a has it`},
+		{"pod/default/pod-a1", "outside/x", `TO "outside/x": "x" is not an address`},
+		{"outside", "outside/192.0.2.9", `TO "outside/192.0.2.9": FROM is outside, too`},
+	} {
+		if _, err := explain.Ask(w, s, explain.Question{From: c.from, To: c.to}); err == nil || err.Error() != c.want {
+			t.Errorf("%s to %s: %v, not %s", c.from, c.to, err, c.want)
+		}
+	}
+}
+
 // A pod with two egress addresses leaves by the node that --via names, and the reply finds that node although nothing but
 // the EgressIP says where its address is: nodes are planned when a packet comes to them.
 func TestEgress(t *testing.T) {
@@ -39,7 +67,7 @@ func TestEgress(t *testing.T) {
 			state, _ := plan.Node(s, node)
 			return state, state.NB != nil
 		}})
-		e, err := explain.Ask(w, s, explain.Question{From: "pod/default/web-1", To: "172.18.0.100:9000", Via: a.Node})
+		e, err := explain.Ask(w, s, explain.Question{From: "pod/default/web-1", To: "outside/172.18.0.100:9000", Via: a.Node})
 		if err != nil {
 			t.Fatal(err)
 		}

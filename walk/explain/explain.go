@@ -15,7 +15,7 @@ import (
 // Question is what somebody wants to know, in the words of the command line.
 type Question struct {
 	From string // pod/NAMESPACE/NAME, host/NODE, outside or outside/ADDRESS
-	To   string // svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT or ADDRESS:PORT
+	To   string // svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT, outside/ADDRESS[:PORT] or ADDRESS:PORT
 
 	Protocol cluster.Protocol // 0: TCP, if the Service has such a port
 	Family   cluster.Family   // 0: that of the addresses in the question, else IPv4 if the Service has it

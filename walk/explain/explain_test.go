@@ -122,7 +122,7 @@ func TestBadQuestions(t *testing.T) {
 		{explain.Question{From: "pod/default/x", To: "svc/default/web"}, `FROM "pod/default/x": there is no Pod "default/x" with an address of its own (a Pod in the host's network is host/NODE)`},
 		{explain.Question{From: "host/node-a", To: "svc/default/x"}, `TO "svc/default/x": there is no Service "default/x" with a ClusterIP`},
 		{explain.Question{From: "host/node-a", To: "svc/default/web:81"}, `TO "svc/default/web:81": the Service has no such port; it has 80/tcp (tcp), 80/udp (udp)`},
-		{explain.Question{From: "host/node-a", To: "10.96.1.1"}, `TO "10.96.1.1": must be svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT or ADDRESS:PORT`},
+		{explain.Question{From: "host/node-a", To: "10.96.1.1"}, `TO "10.96.1.1": must be svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT, outside/ADDRESS[:PORT] or ADDRESS:PORT`},
 		{explain.Question{From: "outside/192.0.2.1", To: "[fd00:10:96::110]:80"}, `TO "[fd00:10:96::110]:80": fd00:10:96::110 is not IPv4`},
 		{explain.Question{From: "host/node-a", To: "svc/default/web", Endpoint: "10.0.0.1"}, `--endpoint "10.0.0.1": the Service has no such endpoint`},
 		{explain.Question{From: "outside", To: "svc/default/web", Via: "x"}, `--via "x": there is no such Node; there are node-a, node-b, node-c`},

@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -164,10 +165,12 @@ func (r *resolver) target() error {
 			return fmt.Errorf("the Pod has no %s address", r.q.Family)
 		}
 		return r.address(netip.AddrPortFrom(p.IPs[i], uint16(number)), "the pod's address")
+	case "outside":
+		return r.toOutside(rest)
 	}
 	to, err := netip.ParseAddrPort(r.q.To)
 	if err != nil {
-		return fmt.Errorf("must be svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT or ADDRESS:PORT")
+		return fmt.Errorf("must be svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT, outside/ADDRESS[:PORT] or ADDRESS:PORT")
 	}
 	if err := r.family(to.Addr()); err != nil {
 		return err
@@ -182,6 +185,32 @@ func (r *resolver) target() error {
 		}
 	}
 	return r.address(to, "address")
+}
+
+// toOutside reads ADDRESS[:PORT] of a machine that is none of ours; without an address it is one of those for examples.
+func (r *resolver) toOutside(rest string) error {
+	const http = 80
+	to, err := netip.ParseAddrPort(rest)
+	if a, other := netip.ParseAddr(rest); other == nil {
+		to, err = netip.AddrPortFrom(a, http), nil
+	} else if rest == "" {
+		to, err = netip.AddrPortFrom(outside4, http), nil
+		if r.q.Family == cluster.IPv6 {
+			to = netip.AddrPortFrom(outside6, http)
+		}
+	}
+	switch who := holder(r.s, to.Addr()); {
+	case err != nil:
+		return fmt.Errorf("%q is not an address", rest)
+	case who != "":
+		return fmt.Errorf("%s has it", who)
+	case r.from == (walk.Point{}):
+		return errors.New("FROM is outside, too")
+	}
+	if err := r.family(to.Addr()); err != nil {
+		return err
+	}
+	return r.address(to, "outside")
 }
 
 // wayOf tells as what of a Frontend an address is served, empty when it is not.

@@ -1,0 +1,56 @@
+package walk
+
+import (
+	"fmt"
+	"slices"
+
+	"hairpin/cluster"
+	"hairpin/datapath/nft"
+)
+
+// conntrackPriority is where the kernel looks connections up: chains before that find none (NF_IP_PRI_CONNTRACK).
+const conntrackPriority = -200
+
+// ctState compares a rule with what the kernel knows of the packet's connection.
+func (h *hooked) ctState(c *chain, state nft.CTState) (bool, error) {
+	t := h.track
+	switch {
+	case t == nil:
+		return false, fmt.Errorf("ct state %s: at hook %s no connection is looked up", state, h.hook)
+	case c.Priority <= conntrackPriority && (h.hook == "prerouting" || h.hook == "output") && h.in != loopback:
+		return false, nil // untracked
+	}
+	switch state {
+	case nft.CTRelated: // a refusal belongs to what it refuses (nf_ct_attach)
+		return t.refusal, nil
+	case nft.CTEstablished:
+		return !t.refusal && t.established(), nil
+	case nft.CTUnknown:
+		return !t.refusal && !t.established(), nil
+	}
+	return false, fmt.Errorf("ct state %s is not known", state)
+}
+
+// established tells whether both sides have sent.
+func (t *hostTrack) established() bool { return t.entry != nil && (t.reply || t.entry.answered) }
+
+// etherSrc compares a rule with the sender of the packet's frame. What the host sends itself came in no frame.
+func (r *run) etherSrc(h hooked, m nft.EtherSrc) (bool, error) {
+	switch {
+	case h.in == "" || h.in == loopback:
+		return false, nil
+	case r.p.EthSrc != cluster.MAC{}:
+		return r.p.EthSrc == m.MAC, nil
+	case r.w.isNodes(m.MAC):
+		return false, nil // the sender is none of the nodes
+	}
+	return false, fmt.Errorf("ether saddr %s: whose that is, and who sent the packet, is not known", m.MAC)
+}
+
+// isNodes tells whether an Ethernet address is one of a node's links to a network.
+func (w *Walker) isNodes(m cluster.MAC) bool {
+	return slices.ContainsFunc(w.world.Snapshot.Nodes, func(n *cluster.Node) bool {
+		return WireMAC(n) == m || n.Gateway.MAC == m || n.Gateway.DeviceMAC == m ||
+			slices.ContainsFunc(n.Links, func(l cluster.HostLink) bool { return l.MAC == m })
+	})
+}

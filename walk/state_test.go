@@ -1,0 +1,94 @@
+package walk
+
+import (
+	"strings"
+	"testing"
+
+	"hairpin/datapath/nft"
+)
+
+// dropsIn makes node n1's host drop what rules say, when it has come in.
+func dropsIn(w World, priority int, matches ...nft.Match) {
+	chains := w.States["n1"].NFT[nft.Inet].Chains
+	chains["in"] = &nft.Chain{Name: "in", Type: "filter", Hook: "prerouting", Priority: priority, Rules: []nft.Rule{{Matches: matches, Do: nft.Drop{}}}}
+}
+
+// What the kernel knows of a connection: the first packet is new, the reply is of an established one.
+func TestConnectionState(t *testing.T) {
+	const behind, before = -150, -300 // what looks up connections
+	outside := tcp("172.18.0.3:8081")
+	outside.Src = addr("172.18.0.100")
+	for _, c := range []struct {
+		name              string
+		priority          int
+		state             nft.CTState
+		client, host      bool // the client's packet arrives; the host's own is answered
+		from              Point
+		packet, hostsCall Packet
+	}{
+		{"new ones", behind, nft.CTUnknown, false, true, Point{}, outside, tcp("10.96.0.11:80")},
+		{"replies", behind, nft.CTEstablished, true, false, Point{}, outside, tcp("10.96.0.11:80")},
+		{"errors about connections", behind, nft.CTRelated, true, true, Point{}, outside, tcp("10.96.0.11:80")},
+		{"before they are looked up", before, nft.CTUnknown, true, true, Point{}, outside, tcp("10.96.0.11:80")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := byHand(1)
+			dropsIn(w, c.priority, c.state)
+			if tr := walk(t, w, c.from, c.packet); tr.Verdict.Delivered != c.client {
+				t.Errorf("a client outside\n%s", tr)
+			}
+			if tr := walk(t, w, inHost(1), c.hostsCall); tr.Verdict.Answered != c.host {
+				t.Errorf("the host\n%s", tr)
+			}
+		})
+	}
+	w := byHand(1)
+	w.States["n1"].NFT[nft.Inet].Chains["frames"] = &nft.Chain{Name: "frames", Type: "filter", Hook: "ingress", Device: "breth0",
+		Rules: []nft.Rule{{Matches: []nft.Match{nft.CTUnknown}, Do: nft.Drop{}}}}
+	if _, err := New(w).Walk(Point{}, outside); err == nil || !strings.Contains(err.Error(), "ct state invalid,new: at hook ingress no connection is looked up") {
+		t.Errorf("at ingress: %v", err)
+	}
+}
+
+// The sender's Ethernet address is known of nodes; that of a machine outside is none of theirs, and nobody knows which.
+func TestEtherSource(t *testing.T) {
+	outside := tcp("172.18.0.3:8081")
+	outside.Src = addr("172.18.0.100")
+	for _, c := range []struct {
+		mac      string
+		from     Point
+		packet   Packet
+		arrives  bool
+		complain string
+	}{
+		{"02:42:ac:12:00:04", inHost(2), tcp("172.18.0.3:8081"), false, ""},
+		{"02:42:ac:12:00:05", inHost(2), tcp("172.18.0.3:8081"), true, ""},
+		{"02:42:ac:12:00:04", Point{}, outside, true, ""},
+		{"02:42:ac:12:00:64", Point{}, outside, false, "ether saddr 02:42:ac:12:00:64: whose that is, and who sent the packet, is not known"},
+	} {
+		w := byHand(3)
+		dropsIn(w, -150, nft.EtherSrc{MAC: mac("%s", c.mac)})
+		tr, err := New(w).Walk(c.from, c.packet)
+		switch {
+		case c.complain != "" && (err == nil || !strings.Contains(err.Error(), c.complain)):
+			t.Errorf("%s from %s: %v, without %q", c.mac, c.from, err, c.complain)
+		case c.complain == "" && (err != nil || tr.Verdict.Delivered != c.arrives):
+			t.Errorf("%s from %s: %v\n%s", c.mac, c.from, err, tr)
+		}
+	}
+}
+
+// Nothing leaves a pod, or passes a router of OVN's, for 127.0.0.0/8 or ::1.
+func TestPodLoopback(t *testing.T) {
+	w := byHand(1)
+	for _, to := range []string{"127.0.0.1:30099", "127.9.9.9:80", "[::1]:30099"} {
+		if tr := walk(t, w, inPod(1, "pod%d"), tcp(to)); tr.Verdict.Delivered || !strings.Contains(tr.Verdict.Reason, "the pod's own loopback") {
+			t.Errorf("%s", tr)
+		}
+	}
+	raw := tcp("172.18.0.3:30015")
+	raw.Src = addr("127.0.0.1")
+	if tr := walk(t, w, Point{}, raw); tr.Verdict.Delivered || !strings.Contains(tr.Verdict.Reason, "lr_in_ip_input drops it") {
+		t.Errorf("%s", tr)
+	}
+}
