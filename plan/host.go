@@ -115,8 +115,12 @@ func (k *kernel) sysctls(bridge string) {
 		// The twin of route_localnet: the answer, translated back to ::1, is for the host.
 		k.route(host.Route{RouteKey: host.RouteKey{Table: host.LocalTable, Prefix: words(s.Family).loopback}, Link: bridge})
 	}
-	if k.env.stack(cluster.IPv4) != nil && k.env.loopbackPorts(cluster.IPv4) { // chainLoopbackIn keeps others from it
-		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/route_localnet", bridge), "1")
+	if k.env.stack(cluster.IPv4) != nil {
+		value := "0" // not what an earlier configuration has left: without chainLoopbackIn, others could reach 127.0.0.1
+		if k.env.loopbackPorts(cluster.IPv4) {
+			value = "1"
+		}
+		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/route_localnet", bridge), value)
 	}
 	if g := &k.env.Node.Gateway; g.Userspace && k.env.wired() {
 		// The kernel sees the uplink's frames too, and would answer router advertisements there.

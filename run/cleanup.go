@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"hairpin/apply/kernel"
 	"hairpin/apply/uplink"
 	"hairpin/claims"
 	"hairpin/datapath/flow"
@@ -59,6 +60,7 @@ func Cleanup(ctx context.Context, c Config, what Remains, out io.Writer, log *sl
 	defer k.ovs.Close()
 	k.try("CNI plugin and configuration", Uninstall(what.Installation))
 	k.switches(ctx)
+	k.try("sysctls", kernel.GiveBack(formerSysctls(c)))
 	k.kernel(ctx)
 	k.files(what)
 	if err := errors.Join(k.errs...); err != nil {
@@ -114,6 +116,8 @@ func (k *cleaning) switches(ctx context.Context) {
 		}
 		k.try("flows, ports and settings of Open vSwitch", err)
 	}
+	// Before the rules that make some of them safe.
+	k.try("sysctls", kernel.GiveBack(formerSysctls(k.config)))
 	have, err := t.nft.Read(soon)
 	if err == nil {
 		err = t.nft.Apply(soon, nft.Diff(nft.State{}, have))

@@ -59,6 +59,7 @@ func openTargets(ctx context.Context, c Config, log *slog.Logger) (t *targets, e
 	if t.host, err = kernel.New(kernel.Config{
 		Links: []string{claims.ManagementPort}, Prefixes: slices.Concat(c.Cluster.Gateway.MasqueradeSubnets, detachedPrefixes(c.Cluster)),
 		Wanted: func() host.State { return *t.wantedHost.Load() },
+		Former: formerSysctls(c),
 	}); err != nil {
 		return nil, fmt.Errorf("kernel: %w", err)
 	}
@@ -66,6 +67,9 @@ func openTargets(ctx context.Context, c Config, log *slog.Logger) (t *targets, e
 	t.pass = apply.Targets{NB: t.nb, Bridge: t.bridge, NFT: t.nft, Host: t.host, Conn: connections}
 	return t, nil
 }
+
+// formerSysctls is the file with the values that sysctls had before. It goes with a boot, as they do.
+func formerSysctls(c Config) string { return filepath.Join(c.Process.RunDir, "sysctls.json") }
 
 func (t *targets) close() {
 	if t.nb != nil {

@@ -60,6 +60,7 @@ func (t *Target) Apply(ctx context.Context, d host.Delta) error {
 	a.deleteRoutes(d.Routes.Delete)
 	a.deleteNeighbors(d.Neighbors.Delete)
 	a.deleteAddresses(d.Addresses.Delete)
+	a.deleteSysctls(d.Sysctls.Delete)
 	return a.result()
 }
 
@@ -161,6 +162,10 @@ func (a *applying) sysctl(s host.Sysctl) {
 	what := text(host.State{Sysctls: map[string]host.Sysctl{s.Path: s}})
 	if !filepath.IsLocal(s.Path) {
 		a.try(errors.New("not a path below /proc/sys"), "%s", what)
+		return
+	}
+	if err := former(a.t.config.Former).keep(s.Path); err != nil {
+		a.try(err, "%s", what)
 		return
 	}
 	err := os.WriteFile(sysctlFile(s.Path), []byte(s.Value), 0)

@@ -5,7 +5,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hairpin/apply/inside"
 	"hairpin/cluster"
+	"hairpin/datapath/delta"
 	"hairpin/datapath/host"
 )
 
@@ -101,4 +103,14 @@ func (a *applying) deleteAddresses(addresses map[host.AddressKey]host.Address) {
 			}
 		}
 	}
+}
+
+// deleteSysctls gives sysctls their former values.
+func (a *applying) deleteSysctls(sysctls map[string]host.Sysctl) {
+	if len(sysctls) == 0 {
+		return
+	}
+	a.try(inside.Do(a.t.config.NetNS, func() error {
+		return former(a.t.config.Former).giveBack(delta.Keys(sysctls))
+	}), "sysctls")
 }

@@ -5,7 +5,7 @@
 // addresses and permanent neighbours by being on a link that is ours as a whole or in a range that is ours; single
 // addresses on other links by their protocol (claims.AddressProtocol). For
 // everything else (sysctls, MAC and MTU of links, what is borrowed from the machine), Read looks at what is wanted, and
-// at nothing more.
+// at nothing more but sysctls of which the former value is known.
 package kernel
 
 import (
@@ -38,6 +38,9 @@ type Config struct {
 	// Wanted gives the State that is wanted at the moment. It is called from several goroutines, at every Read and for
 	// every event; nil = nothing is wanted.
 	Wanted func() host.State
+	// Former is a file in which the former values of sysctls are kept, so that those that are wanted no more get them back, also
+	// by another Target; empty = they stay as they are.
+	Former string
 }
 
 // Target is the network of one namespace.

@@ -318,7 +318,11 @@ func (t *Target) listRules() ([]foundRule, error) {
 
 func (r *reading) sysctls() error {
 	return inside.Do(r.t.config.NetNS, func() error {
+		paths := former(r.t.config.Former).load()
 		for path := range r.want.Sysctls {
+			paths[path] = ""
+		}
+		for path := range paths {
 			b, err := os.ReadFile(sysctlFile(path))
 			if errors.Is(err, os.ErrNotExist) {
 				continue

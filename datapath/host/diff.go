@@ -9,7 +9,7 @@ import (
 
 // Delta is what makes the found network into the wanted one.
 //
-// Links and sysctls are never deleted: links are made and removed elsewhere, and a sysctl's former value is not known.
+// Links are never deleted: they are made and removed elsewhere. To delete a sysctl is to give it its former value.
 type Delta struct {
 	Links     delta.Delta[string, Link]
 	Addresses delta.Delta[AddressKey, Address]
@@ -40,7 +40,7 @@ func Diff(want, have State) Delta {
 			return w.Value == h.Value || strings.Join(strings.Fields(w.Value), " ") == strings.Join(strings.Fields(h.Value), " ")
 		}),
 	}
-	d.Links.Delete, d.Sysctls.Delete = nil, nil
+	d.Links.Delete = nil
 	d.Addresses.Delete = without(d.Addresses.Delete, func(a Address) bool { return a.Borrowed })
 	d.Routes.Delete = without(d.Routes.Delete, func(r Route) bool { return r.Borrowed })
 	return d
@@ -109,6 +109,9 @@ func (d Delta) String() string {
 	}
 	for _, k := range delta.Sorted(d.Addresses.Delete, AddressKey.Compare) {
 		line(b, addressText("del", d.Addresses.Delete[k]), false, cluster.Owner{})
+	}
+	for _, k := range delta.Keys(d.Sysctls.Delete) {
+		line(b, "# as it was: "+sysctlText(d.Sysctls.Delete[k]), false, cluster.Owner{})
 	}
 	return b.String()
 }

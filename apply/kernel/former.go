@@ -1,0 +1,93 @@
+package kernel
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// former is a file with the values that sysctls had before they were changed, by path. It belongs into a folder that goes with the
+// machine's boot, as the sysctls do.
+type former string
+
+// load gives the values. A file that cannot be read has none.
+func (f former) load() map[string]string {
+	values := map[string]string{}
+	if text, err := os.ReadFile(string(f)); err == nil && json.Unmarshal(text, &values) != nil {
+		return map[string]string{}
+	}
+	return values
+}
+
+func (f former) store(values map[string]string) error {
+	text, err := json.Marshal(values)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(string(f)), 0o755)
+	}
+	if err == nil {
+		err = os.WriteFile(string(f)+".new", text, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(string(f)+".new", string(f))
+	}
+	if err != nil {
+		return fmt.Errorf("remember sysctls: %w", err)
+	}
+	return nil
+}
+
+// keep remembers the value that a sysctl has, when none is remembered yet.
+func (f former) keep(path string) error {
+	if f == "" {
+		return nil
+	}
+	values := f.load()
+	if _, known := values[path]; known {
+		return nil
+	}
+	text, err := os.ReadFile(sysctlFile(path))
+	if err != nil {
+		return nil // writing it will say so
+	}
+	values[path] = strings.TrimSpace(string(text))
+	return f.store(values)
+}
+
+// giveBack gives sysctls their former values, and forgets these. Those of links that are gone need none.
+func (f former) giveBack(paths []string) error {
+	values := f.load()
+	if len(values) == 0 {
+		return nil
+	}
+	var errs []error
+	for _, path := range paths {
+		value, known := values[path]
+		if !known || !filepath.IsLocal(path) {
+			continue
+		}
+		if err := os.WriteFile(sysctlFile(path), []byte(value), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("sysctl -w %s=%s: %w", path, value, err))
+			continue
+		}
+		delete(values, path)
+	}
+	return errors.Join(append(errs, f.store(values))...)
+}
+
+// GiveBack gives all sysctls that were changed their former values, in the caller's network namespace. File is that of Config.Former.
+func GiveBack(file string) error {
+	f := former(file)
+	values := f.load()
+	if len(values) == 0 {
+		return nil
+	}
+	if err := f.giveBack(slices.Sorted(maps.Keys(values))); err != nil {
+		return err
+	}
+	return os.Remove(file)
+}
