@@ -280,6 +280,8 @@ type Frontend struct {
 	NodePort  uint16 // 0 = none
 	// NoNodePort are addresses of nodes at which that port is another Service's. Only plan knows them.
 	NoNodePort []netip.Addr
+	// Number is a port that stands in for it on its node, 0 = the one it wants most. Only plan knows it.
+	Number uint16
 	// ExternalIPs and LoadBalancerIPs are further addresses on which Port is served.
 	ExternalIPs     []netip.Addr
 	LoadBalancerIPs []netip.Addr

@@ -31,7 +31,7 @@ func (r *registry) judge(c *claimant) ([]*cluster.Frontend, []Problem) {
 			j.refuse(f, "spec.clusterIPs", "%s belongs to %s already", f.ClusterIP, first.by.owner)
 			g = nil
 		default:
-			g = j.outside(j.nodePort(f, nodePorts.has(i)))
+			g = j.numbered(j.outside(j.nodePort(f, nodePorts.has(i))))
 		}
 		if g != f && list == nil {
 			list = slices.Clone(c.given[:i])
@@ -40,8 +40,8 @@ func (r *registry) judge(c *claimant) ([]*cluster.Frontend, []Problem) {
 			list = append(list, g)
 		}
 	}
-	if len(j.problems) == 0 {
-		return c.given, nil
+	if list == nil && len(j.problems) == 0 {
+		list = c.given
 	}
 	return list, j.problems
 }
@@ -160,6 +160,25 @@ func (j *judgement) outside(f *cluster.Frontend) *cluster.Frontend {
 		out = without(out, a)
 	}
 	return out
+}
+
+// numbered gives a Frontend its number where that is not the one it wants most.
+func (j *judgement) numbered(f *cluster.Frontend) *cluster.Frontend {
+	if !wantsNumber(f) {
+		return f
+	}
+	out := *f
+	switch out.Number = j.number(j.claimant, f); out.Number {
+	case numbered(f, 0):
+		return f
+	case 0:
+		if f.NodePort != 0 {
+			return f
+		}
+		j.refuse(f, "spec.ports", "there are too many Services like it: give it a node port to serve its external addresses")
+		out.ExternalIPs, out.LoadBalancerIPs = nil, nil
+	}
+	return &out
 }
 
 // has tells whether a Service has a port at a cluster IP.

@@ -92,3 +92,27 @@ func TestTheOlderKeepsWhatTwoWant(t *testing.T) {
 		}
 	}
 }
+
+// A further address of the host, such as one that moves, changes members of sets and load balancers: these cost northd little.
+func TestHostAddressesAreMembers(t *testing.T) {
+	for _, mode := range modes {
+		n := nodeIn(mode)
+		n.HostAddresses = append(n.HostAddresses, prefix("172.20.0.7/32")) // the first one brings rows
+		before, _ := plan.Node(snapshot(n, service("a", "10.96.0.1:80", 30080, "10.244.1.3:8080")), "node-a")
+		n.HostAddresses = append(n.HostAddresses, prefix("172.20.0.8/32"))
+		after, _ := plan.Node(snapshot(n, service("a", "10.96.0.1:80", 30080, "10.244.1.3:8080")), "node-a")
+		changed := 0
+		for k, r := range after.NB {
+			if was := before.NB[k]; was != nil && nb.Equal(was, r) {
+				continue
+			}
+			changed++
+			if k.Table != nb.TableAddressSet && k.Table != nb.TableLoadBalancer {
+				t.Errorf("mode %s: another address changes %s", mode, k)
+			}
+		}
+		if changed == 0 {
+			t.Errorf("mode %s: another address changes nothing", mode)
+		}
+	}
+}

@@ -20,6 +20,7 @@ type registry struct {
 	// During an update: who had what was touched, who claims something else than before, and whose answer may be another one.
 	before         map[claim]holder
 	changed, dirty map[*claimant]bool
+	unseated       []seat // who must look for a number again
 }
 
 // claimant is a Service that claims something.
@@ -30,7 +31,7 @@ type claimant struct {
 	problems []Problem
 }
 
-// claim is something that only one Service can have, or, of the last two kinds, a list of Services.
+// claim is something that only one Service can have, or, of the kinds that say "all", a list of Services.
 type claim struct {
 	kind     claimKind
 	family   cluster.Family
@@ -47,12 +48,14 @@ const (
 	claimExternal                   // addr, protocol, port: of an external IP or of a load balancer
 	claimAddress                    // addr: all that are served at one from outside
 	claimOutside                    // family, protocol, port: all that have the port at an address from outside
+	claimStandIn                    // family, protocol, port: of the addresses that stand in for Services' own
 )
 
 // claimed is a claim of a Service. The one with the lowest rank has it, of the same rank the oldest.
 type claimed struct {
 	by   *claimant
 	rank uint8
+	port uint16 // of the Service, where each of its ports claims for itself
 }
 
 // A load balancer's address is the administrator's to give, spec.externalIPs anybody's who may make a Service.
@@ -63,7 +66,7 @@ const (
 
 // compare says who comes first.
 func (c claimed) compare(d claimed) int {
-	return cmp.Or(cmp.Compare(c.rank, d.rank), c.by.given[0].CompareAge(d.by.given[0]))
+	return cmp.Or(cmp.Compare(c.rank, d.rank), c.by.given[0].CompareAge(d.by.given[0]), cmp.Compare(c.port, d.port))
 }
 
 // holder tells who had a claim, and how old it was: a Service that was made again is another one.
@@ -173,6 +176,7 @@ func (r *registry) finish() serviceChanges {
 	for c := range r.changed {
 		r.claimFurther(c)
 	}
+	r.seatAll()
 	for k, was := range r.before {
 		if !was.same(r.holder(k)) {
 			r.touchAbout(k)
@@ -227,8 +231,12 @@ func (r *registry) claimFurther(c *claimant) {
 		})
 	}
 	for _, f := range c.given {
-		if !lost || has(f) {
-			claimsOf(c, f, r.add)
+		if lost && !has(f) {
+			continue
+		}
+		claimsOf(c, f, r.add)
+		if wantsNumber(f) {
+			r.unseated = append(r.unseated, seatOf(c, f))
 		}
 	}
 }
@@ -238,6 +246,12 @@ func (r *registry) each(c *claimant, do func(claim, claimed)) {
 	for _, f := range c.given {
 		do(claim{kind: claimClusterIP, addr: f.ClusterIP}, claimed{by: c})
 		claimsOf(c, f, do)
+		if wantsNumber(f) {
+			x := claimed{c, rankNumber, f.Port}
+			for i := 0; r.claims(numberOf(f, i), x); i++ {
+				do(numberOf(f, i), x)
+			}
+		}
 	}
 }
 
@@ -245,13 +259,14 @@ func (r *registry) each(c *claimant, do func(claim, claimed)) {
 func claimsOf(c *claimant, f *cluster.Frontend, do func(claim, claimed)) {
 	if f.NodePort != 0 {
 		do(nodePortOf(f), claimed{by: c})
+		do(standInOf(f, f.NodePort), claimed{c, rankNodePort, f.Port})
 	}
 	if len(f.LoadBalancerIPs)+len(f.ExternalIPs) == 0 {
 		return
 	}
 	do(claim{kind: claimOutside, family: f.Family, protocol: f.Protocol, port: f.Port}, claimed{by: c})
 	outside := func(a netip.Addr, rank uint8) {
-		do(claim{kind: claimExternal, addr: a, protocol: f.Protocol, port: f.Port}, claimed{c, rank})
+		do(claim{kind: claimExternal, addr: a, protocol: f.Protocol, port: f.Port}, claimed{by: c, rank: rank})
 		do(claim{kind: claimAddress, addr: a}, claimed{by: c})
 	}
 	for _, a := range f.LoadBalancerIPs {
@@ -276,6 +291,7 @@ func (r *registry) add(k claim, x claimed) {
 	case order == 0:
 	case order < 0:
 		r.first[k], r.others[k] = x, slices.Insert(r.others[k], 0, first)
+		r.unseat(k, first)
 	default:
 		if i, found := slices.BinarySearchFunc(r.others[k], x, claimed.compare); !found {
 			r.others[k] = slices.Insert(r.others[k], i, x)
@@ -291,12 +307,13 @@ func (r *registry) drop(k claim, x claimed) {
 	}
 	r.remember(k, first)
 	others := r.others[k]
-	if first.by == x.by {
+	if first.compare(x) == 0 {
 		if len(others) == 0 {
 			delete(r.first, k)
 			return
 		}
 		r.first[k] = others[0]
+		r.unseat(k, others[0])
 		others = slices.Delete(others, 0, 1)
 	} else if i, found := slices.BinarySearchFunc(others, x, claimed.compare); found {
 		others = slices.Delete(others, i, i+1)
@@ -343,5 +360,5 @@ func (r *registry) touch(k claim) {
 func sameClaims(a, b *cluster.Frontend) bool {
 	return a == b || a.Owner == b.Owner && a.UID == b.UID && a.Created.Equal(b.Created) && a.Family == b.Family &&
 		a.ClusterIP == b.ClusterIP && a.Protocol == b.Protocol && a.Port == b.Port && a.NodePort == b.NodePort && a.PortName == b.PortName &&
-		slices.Equal(a.ExternalIPs, b.ExternalIPs) && slices.Equal(a.LoadBalancerIPs, b.LoadBalancerIPs)
+		slices.Equal(a.ExternalIPs, b.ExternalIPs) && slices.Equal(a.LoadBalancerIPs, b.LoadBalancerIPs) && wantsNumber(a) == wantsNumber(b)
 }

@@ -40,11 +40,11 @@ func (b *balancer) connections(x *front) {
 	}
 	port := standIn(x.Frontend)
 	all, own := netip.AddrPortFrom(x.stack.MasqAll, port), netip.AddrPortFrom(x.stack.MasqLocal, port)
-	if needsStandIn(x.Frontend) {
+	if x.NodePort != 0 || wantsNumber(x.Frontend) {
 		b.conns[all], b.conns[own] = t, t
 	}
 	// Whatever the policies are now, and if it had no NodePort before.
-	before := numbered(x.Frontend)
+	before := ownNumber(x.Frontend)
 	t.Steps = sortedPorts([]netip.AddrPort{
 		netip.AddrPortFrom(x.ClusterIP, x.Port), all, own,
 		netip.AddrPortFrom(x.stack.MasqAll, before), netip.AddrPortFrom(x.stack.MasqLocal, before),

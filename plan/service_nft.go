@@ -1,7 +1,7 @@
 package plan
 
 import (
-	"hash/fnv"
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -180,25 +180,16 @@ func (x *front) owns(key nft.Element, one, spread, sticky *nft.Map) {
 	}
 }
 
-// standIn is the port of a Frontend on the addresses that stand in for its own: the NodePort, which no other Service has;
-// without one a number by hash, below the usual NodePorts.
-func standIn(f *cluster.Frontend) uint16 {
-	if f.NodePort != 0 {
-		return f.NodePort
+// standIn is the port of a Frontend on the addresses that stand in for its own: the NodePort, which no other Service has, or a
+// number.
+func standIn(f *cluster.Frontend) uint16 { return cmp.Or(f.NodePort, ownNumber(f)) }
+
+// ownNumber is the number of a Frontend, also of one that has a NodePort now.
+func ownNumber(f *cluster.Frontend) uint16 {
+	if f.Number != 0 {
+		return f.Number
 	}
-	return numbered(f)
-}
-
-// numbered is the number by hash, also of a Frontend that has a NodePort now.
-func numbered(f *cluster.Frontend) uint16 {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(f.Key()))
-	return uint16(heldPort + 1 + h.Sum32()%29998)
-}
-
-// needsStandIn tells whether a Frontend takes that port.
-func needsStandIn(f *cluster.Frontend) bool {
-	return f.NodePort != 0 || (f.InternalLocal || f.ExternalLocal) && len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0
+	return numbered(f, 0)
 }
 
 // nodePortAddresses are the host's addresses with NodePorts.

@@ -319,8 +319,11 @@ func (z *zone) policies() {
 			z.rows.Add(set)
 			toHost(s, claims.PolicyServices, "$"+set.Name)
 		}
-		for _, a := range append([]netip.Addr{s.Address.Addr()}, s.Others...) {
-			toHost(s, claims.PolicyNodeLocal, a.String())
+		toHost(s, claims.PolicyNodeLocal, s.Address.Addr().String())
+		// A further address that comes or goes changes a member of a set: northd would compute all again for a policy.
+		if set := z.set("secondary_", s.Family, s.Others); len(set.Addresses) > 0 {
+			z.rows.Add(set)
+			toHost(s, claims.PolicyNodeLocal, "$"+set.Name)
 		}
 	}
 }

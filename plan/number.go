@@ -1,0 +1,124 @@
+package plan
+
+import (
+	"hash/fnv"
+	"slices"
+
+	"hairpin/cluster"
+)
+
+// A Frontend with a policy Local and an address from outside has a port at the addresses that stand in for its own: the NodePort,
+// or without one a number. It has an order in which it wants the numbers, by hash, and gets the first that no older one has:
+// what everybody has follows from the Services alone, and nobody loses one to somebody younger, whatever names are chosen. When an
+// older one goes, one that wanted its number moves there; connections stay, because the addresses are held.
+
+// The numbers are all ports but heldPort and those that usually are NodePorts, and a few at the end: their count is a prime, so
+// that any step leads to all of them.
+const (
+	numbers       = 62761
+	firstNodePort = 30000
+	lastNodePort  = 32767
+)
+
+// tries is how many numbers are tried: with three quarters of them taken, 100 are taken for one in 10^12 Frontends.
+const tries = 100
+
+// Ranks of who claims a number: NodePorts cannot choose.
+const (
+	rankNodePort uint8 = iota
+	rankNumber
+)
+
+// seat is a Frontend that wants a number: a port of a Service.
+type seat struct {
+	by       *claimant
+	family   cluster.Family
+	protocol cluster.Protocol
+	port     uint16
+}
+
+func seatOf(c *claimant, f *cluster.Frontend) seat { return seat{c, f.Family, f.Protocol, f.Port} }
+
+// frontend gives it as it is now, or nil when it wants none any more.
+func (r *registry) frontend(s seat) *cluster.Frontend {
+	for _, f := range s.by.given {
+		if seatOf(s.by, f) == s && wantsNumber(f) && r.first[claim{kind: claimClusterIP, addr: f.ClusterIP}].by == s.by {
+			return f
+		}
+	}
+	return nil
+}
+
+// wantsNumber tells whether a Frontend needs a number when it has no NodePort. It keeps it when it has one.
+func wantsNumber(f *cluster.Frontend) bool {
+	return (f.InternalLocal || f.ExternalLocal) && len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0
+}
+
+func standInOf(f *cluster.Frontend, port uint16) claim {
+	return claim{kind: claimStandIn, family: f.Family, protocol: f.Protocol, port: port}
+}
+
+// numberOf gives the number that a Frontend tries after i others.
+func numberOf(f *cluster.Frontend, i int) claim { return standInOf(f, numbered(f, i)) }
+
+func numbered(f *cluster.Frontend, i int) uint16 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(f.Key())) // never fails
+	start := mix(h.Sum64())
+	step := 1 + mix(start)%(numbers-1)
+	n := heldPort + 1 + (start%numbers+uint64(i)*step)%numbers
+	if n >= firstNodePort {
+		n += lastNodePort - firstNodePort + 1
+	}
+	return uint16(n)
+}
+
+// seatAll finds numbers for all that must look for one. An older one takes it from a younger, which looks on.
+func (r *registry) seatAll() {
+	for len(r.unseated) > 0 {
+		s := r.unseated[len(r.unseated)-1]
+		r.unseated = r.unseated[:len(r.unseated)-1]
+		f := r.frontend(s)
+		if f == nil {
+			continue
+		}
+		r.dirty[s.by] = true
+		x, i := claimed{s.by, rankNumber, s.port}, 0
+		for ; i < tries; i++ {
+			k := numberOf(f, i)
+			if r.add(k, x); r.first[k] == x {
+				break
+			}
+		}
+		for i++; r.claims(numberOf(f, i), x); i++ {
+			r.drop(numberOf(f, i), x)
+		}
+	}
+}
+
+// unseat makes one look for a number again that lost one, or may have one that it wants more than its own.
+func (r *registry) unseat(k claim, x claimed) {
+	if k.kind == claimStandIn && x.rank == rankNumber {
+		r.unseated = append(r.unseated, seat{x.by, k.family, k.protocol, x.port})
+	}
+}
+
+// claims tells whether something is claimed.
+func (r *registry) claims(k claim, x claimed) bool {
+	first, taken := r.first[k]
+	if !taken || first.compare(x) == 0 {
+		return taken
+	}
+	_, found := slices.BinarySearchFunc(r.others[k], x, claimed.compare)
+	return found
+}
+
+// number gives the number that a Frontend has, or 0.
+func (r *registry) number(c *claimant, f *cluster.Frontend) uint16 {
+	for i := range tries {
+		if k := numberOf(f, i); r.first[k] == (claimed{c, rankNumber, f.Port}) {
+			return k.port
+		}
+	}
+	return 0
+}

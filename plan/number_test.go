@@ -1,0 +1,126 @@
+package plan_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/nb"
+	"hairpin/plan"
+)
+
+// unnumbered makes Services that the host leads clients to by addresses that stand in for theirs, without NodePorts.
+func unnumbered(from, to int) []any {
+	var list []any
+	for i := from; i < to; i++ {
+		f := service(fmt.Sprintf("service-%05d", i), fmt.Sprintf("10.96.%d.%d:80", i/250, 1+i%250), 0, "10.244.1.3:8080")
+		f.ExternalIPs = []netip.Addr{addr(fmt.Sprintf("192.%d.%d.7", 1+i/250, 1+i%250))}
+		f.InternalLocal, f.ExternalLocal = true, true
+		list = append(list, aged(f, -i, ""))
+	}
+	return list
+}
+
+// standIns gives the ports of Services at the address that stands in for theirs, and fails when two have the same.
+func standIns(t interface{ Fatalf(string, ...any) }, s datapath.State, all string) map[string]netip.AddrPort {
+	of, who := map[string]netip.AddrPort{}, map[netip.AddrPort]string{}
+	for _, r := range s.NB {
+		lb, ok := r.(*nb.LoadBalancer)
+		if !ok || lb.Name == "held" {
+			continue
+		}
+		for _, v := range lb.VIPs {
+			if v.Addr.Addr() != addr(all) {
+				continue
+			}
+			if other := who[v.Addr]; other != "" {
+				t.Fatalf("%s and %s have %s", other, lb.Name, v.Addr)
+			}
+			who[v.Addr], of[lb.Owner.Name] = lb.Name, v.Addr
+		}
+	}
+	return of
+}
+
+// As many Services as that are all served, each at a port of its own.
+func TestManyServicesWithoutNodePorts(t *testing.T) {
+	n := node("node-a", 1, 3)
+	state, problems := plan.Node(snapshot(append(unnumbered(0, 30000), n)...), "node-a")
+	if len(problems) > 0 {
+		t.Fatalf("%d problems, such as %v", len(problems), problems[0])
+	}
+	for _, a := range []string{"169.254.169.3", "169.254.169.6"} {
+		if got := len(standIns(t, state, a)); got != 30000 {
+			t.Errorf("%d of 30000 Services are served at %s", got, a)
+		}
+	}
+}
+
+// Nobody loses a port to a younger Service, and one that goes takes nobody's along but gives its own to whoever wanted that.
+func TestNumbersStayWhileOthersComeAndGo(t *testing.T) {
+	objects := unnumbered(0, 6000) // so many that hundreds want a taken one
+	p := plan.NewPlanner()
+	ports := func(objects []any) map[string]netip.AddrPort {
+		state, problems := p.Node(snapshot(append(slices.Clone(objects), node("node-a", 1, 3))...), "node-a")
+		if len(problems) > 0 {
+			t.Fatal(problems[0])
+		}
+		return standIns(t, state, "169.254.169.6")
+	}
+	before := ports(objects[:5000])
+	after := ports(objects)
+	for name, a := range before {
+		if after[name] != a {
+			t.Fatalf("%s had %s, and %s after younger ones came", name, a, after[name])
+		}
+	}
+	if len(after) != 6000 {
+		t.Fatalf("%d of 6000 are served", len(after))
+	}
+	again := ports(objects[:5000])
+	for name, a := range before {
+		if again[name] != a {
+			t.Fatalf("%s had %s, and %s after younger ones went", name, a, again[name])
+		}
+	}
+	moved, freed := 0, map[netip.AddrPort]bool{}
+	for _, o := range objects[:100] {
+		freed[after[o.(*cluster.Frontend).Owner.Name]] = true
+	}
+	ports(objects)
+	for name, a := range ports(objects[100:]) {
+		if after[name] != a {
+			moved++
+		}
+	}
+	if moved > 2*len(freed) {
+		t.Errorf("%d Services moved when 100 went", moved)
+	}
+}
+
+// What a Planner gives does not depend on what it saw, also where the numbers are few.
+func TestNumbersFollowFromServices(t *testing.T) {
+	n := node("node-a", 1, 3)
+	all := unnumbered(0, 3000)
+	rapid.Check(t, func(t *rapid.T) {
+		p := plan.NewPlanner()
+		for range rapid.IntRange(1, 3).Draw(t, "steps") {
+			from := rapid.IntRange(0, 2900).Draw(t, "from")
+			objects := append([]any{n}, all[from:rapid.IntRange(from, 3000).Draw(t, "to")]...)
+			if len(objects) > 1 && rapid.Bool().Draw(t, "node port") { // of a number that may be somebody's
+				objects = append(objects, service("node-port", "10.97.0.1:80", uint16(rapid.IntRange(2, 29999).Draw(t, "number")), "10.244.1.3:8080"))
+			}
+			s := snapshot(objects...)
+			state, problems := p.Node(s, "node-a")
+			standIns(t, state, "169.254.169.6")
+			if got, want := text(state, problems), text(plan.Node(s, "node-a")); got != want {
+				t.Fatalf("the Planner gives, and a new one does not:\n%s\na new one gives, and the Planner does not:\n%s", missing(got, want), missing(want, got))
+			}
+		}
+	})
+}
