@@ -15,6 +15,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -185,7 +186,7 @@ func testRights(t *testing.T, s *server) {
 
 // testPolicies: the server finds no fault in the policies' expressions.
 func testPolicies(t *testing.T, s *server) {
-	for _, name := range []string{"hairpin-node", "hairpin-controller"} {
+	for _, name := range []string{"hairpin-node", "hairpin-controller", "hairpin-node-ids"} {
 		eventually(t, func() error {
 			p, err := s.client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), name, metav1.GetOptions{})
 			switch {
@@ -253,10 +254,47 @@ func testAgent(t *testing.T, s *server) {
 			t.Errorf("%s %s: %v", c.node, c.body, err)
 		}
 	}
+	testNodeIDs(t, s, patch)
 	wantRights(t, client, []string{
 		"events: create patch", "endpointslices: get list watch", "nodes/status: patch", "nodes: get list patch watch",
 		"pods: get list watch", "servicecidrs: get list watch", "services: get list watch", "namespaces: get list watch", "egressips: get list watch",
 	})
+}
+
+// testNodeIDs: nobody but the controller numbers Nodes, neither an agent nor a kubelet, by whatever way; and everything else that a
+// kubelet writes passes.
+func testNodeIDs(t *testing.T, s *server, agent func(node, body string, parts ...string) error) {
+	const number, label = `{"metadata":{"annotations":{"k8s.ovn.org/node-id":"1"}}}`, `{"metadata":{"labels":{"k8s.ovn.org/egress-assignable":""}}}`
+	const only, mayNot = "only the controller of Hairpin gives Nodes their number", "a kubelet may not let its Node carry egress addresses"
+	eventually(t, func() error {
+		if err := agent("node-a", number); !refused(err, only) {
+			return fmt.Errorf("an agent numbers its own Node: %v", err)
+		}
+		return nil
+	})
+	c := rest.CopyConfig(s.config)
+	c.Impersonate = rest.ImpersonationConfig{UserName: "system:node:node-a", Groups: []string{"system:nodes", "system:masters"}} // RBAC is not what is tried
+	kubelet, _ := clients(t, c)
+	patch := func(body string, parts ...string) error {
+		_, err := kubelet.CoreV1().Nodes().Patch(t.Context(), "node-a", types.MergePatchType, []byte(body), metav1.PatchOptions{}, parts...)
+		return err
+	}
+	for _, x := range []struct {
+		err  error
+		want string
+	}{
+		{patch(number), only}, {patch(number, "status"), only}, {agent("node-a", number, "status"), only}, {patch(label), mayNot}, {patch(label, "status"), mayNot},
+	} {
+		if !refused(x.err, x.want) {
+			t.Errorf("want %q, got %v", x.want, x.err)
+		}
+	}
+	_, err := kubelet.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-x", Annotations: map[string]string{"k8s.ovn.org/node-id": "1"}}}, metav1.CreateOptions{})
+	if !refused(err, only) {
+		t.Errorf("a new Node brings its number: %v", err)
+	}
+	must(t, patch(`{"metadata":{"labels":{"example.com/x":"y"}},"status":{"conditions":[{"type":"Ready","status":"True"}]}}`, "status"))
+	must(t, patch(`{"metadata":{"annotations":{"k8s.ovn.org/node-id":null}}}`))
 }
 
 // testController runs the program with the rights of the chart: it takes the Lease and numbers the nodes.
@@ -265,22 +303,20 @@ func testController(t *testing.T, s *server) {
 	client, _ := clients(t, config)
 	wantRights(t, client, []string{
 		"events: create patch", "endpointslices: get list watch", "nodes: get list patch watch", "servicecidrs: get list watch", "services: get list watch",
-		"pods: get list watch", "namespaces: get list watch", "egressips: get list watch", "egressips: patch", "egressips/status: patch",
+		"pods: get list watch", "namespaces: get list watch", "egressips: get list watch", "egressips: patch", "egressips/status: patch", "networkpolicies: get list watch",
 	})
 	dir := t.TempDir()
 	file := filepath.Join(dir, "kubeconfig")
-	must(t, clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"x": {Server: config.Host, CertificateAuthority: config.CAFile, CertificateAuthorityData: config.CAData}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"x": {Token: config.BearerToken}},
-		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "x", AuthInfo: "x"}},
-		CurrentContext: "x",
-	}, file))
+	must(t, clientcmd.WriteToFile(kubeconfig(config), file))
 	program := filepath.Join(dir, "hairpin")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "hairpin/cmd/hairpin")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	policy := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "deny", Namespace: "default"}}
+	_, err := s.client.NetworkingV1().NetworkPolicies("default").Create(t.Context(), policy, metav1.CreateOptions{})
+	must(t, err)
 	var log strings.Builder
 	ctx, cancel := context.WithCancel(t.Context())
 	cmd := s.host.Command(ctx, program, "controller", "--kubeconfig", file, "--run-dir", dir)
@@ -304,6 +340,35 @@ func testController(t *testing.T, s *server) {
 		}
 		return nil
 	})
+	eventually(t, func() error { return toldOf(t, s, "NetworkPolicy", "deny", "it restricts nobody") })
+	admin := filepath.Join(dir, "admin")
+	must(t, clientcmd.WriteToFile(kubeconfig(s.config), admin))
+	out, err := s.host.Command(t.Context(), program, "status", "--all", "--kubeconfig", admin).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "warning: NetworkPolicies: 1, which restrict nobody: Hairpin does not implement them\n") {
+		t.Errorf("hairpin status: %v\n%s", err, out)
+	}
+}
+
+// kubeconfig makes a file of a client's configuration.
+func kubeconfig(c *rest.Config) clientcmdapi.Config {
+	return clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"x": {Server: c.Host, CertificateAuthority: c.CAFile, CertificateAuthorityData: c.CAData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"x": {Token: c.BearerToken, ClientCertificateData: c.CertData, ClientKeyData: c.KeyData, ClientCertificate: c.CertFile, ClientKey: c.KeyFile}},
+		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "x", AuthInfo: "x"}},
+		CurrentContext: "x",
+	}
+}
+
+// toldOf looks for a warning on an object.
+func toldOf(t *testing.T, s *server, kind, name, want string) error {
+	list, err := s.client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=" + kind + ",involvedObject.name=" + name})
+	must(t, err)
+	for _, e := range list.Items {
+		if e.Type == corev1.EventTypeWarning && e.InvolvedObject.UID != "" && strings.Contains(e.Message, want) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s %s has %d events, none says %q", kind, name, len(list.Items), want)
 }
 
 // wantRights compares all that an account may do anywhere, beyond what everybody may.

@@ -60,7 +60,7 @@ func NewStore(config Config) *Store {
 func same[T any](a, b T) bool { return reflect.DeepEqual(a, b) }
 
 // Set takes a new or changed object: *corev1.Node, *corev1.Pod, *corev1.Service, *discoveryv1.EndpointSlice,
-// *corev1.Namespace, *v1.EgressIP or *networkingv1.ServiceCIDR. Others are ignored. Nothing of the object is kept but strings.
+// *corev1.Namespace, *v1.EgressIP, *networkingv1.ServiceCIDR or *networkingv1.NetworkPolicy. Others are ignored. Nothing of the object is kept but strings.
 func (s *Store) Set(obj any) {
 	switch o := obj.(type) {
 	case *corev1.Node:
@@ -103,6 +103,9 @@ func (s *Store) Set(obj any) {
 		r, problems := parseServiceCIDR(o)
 		s.ranges.put(owner, []*serviceRange{r})
 		s.note(owner, problems)
+	case *networkingv1.NetworkPolicy:
+		owner := ownerOf("NetworkPolicy", &o.ObjectMeta)
+		s.note(owner, []Problem{{Owner: owner, Message: "Hairpin does not implement NetworkPolicy: it restricts nobody"}})
 	case *corev1.Namespace:
 		s.spaces.put(namespaceOwner(o.Name), []*Namespace{parseNamespace(o)})
 	case *v1.EgressIP:
@@ -139,6 +142,8 @@ func (s *Store) Delete(obj any) {
 		owner := serviceCIDROwner(o.Name)
 		s.ranges.put(owner, nil)
 		s.note(owner, nil)
+	case *networkingv1.NetworkPolicy:
+		s.note(ownerOf("NetworkPolicy", &o.ObjectMeta), nil)
 	case *corev1.Namespace:
 		s.spaces.put(namespaceOwner(o.Name), nil)
 	case *v1.EgressIP:

@@ -104,6 +104,8 @@ func (r *reporter) tell(p cluster.Problem) {
 		object.APIVersion = "discovery.k8s.io/v1"
 	case "EgressIP":
 		object.APIVersion = v1.GroupVersion().String()
+	case "NetworkPolicy":
+		object.APIVersion = "networking.k8s.io/v1"
 	case "File":
 		return
 	}
@@ -146,6 +148,8 @@ func (s *sink) Create(e *corev1.Event) (*corev1.Event, error) {
 		m, err = s.client.CoreV1().Services(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
 	case "EndpointSlice":
 		m, err = s.client.DiscoveryV1().EndpointSlices(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+	case "NetworkPolicy":
+		m, err = s.client.NetworkingV1().NetworkPolicies(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
 	case "EgressIP":
 		m, err = getEgressIP(ctx, s.client, o.Name)
 	}

@@ -45,6 +45,8 @@ type LeaderStatus struct {
 type ClusterStatus struct {
 	Nodes      []NodeStatus  `json:"nodes"`
 	Controller *LeaderStatus `json:"controller,omitempty"`
+	// NetworkPolicies is how many there are, which have no effect.
+	NetworkPolicies int64 `json:"networkPolicies,omitempty"`
 }
 
 // Status prints how the agent of this node is, or all agents: one line per part. Without an error all is well.

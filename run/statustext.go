@@ -123,6 +123,9 @@ func (s *ClusterStatus) printRest(w io.Writer) error {
 		}
 	}
 	_, err := fmt.Fprintln(w)
+	if s.NetworkPolicies > 0 {
+		_, err = fmt.Fprintf(w, "warning: NetworkPolicies: %d, which restrict nobody: Hairpin does not implement them\n", s.NetworkPolicies)
+	}
 	for _, p := range problems {
 		where := ""
 		if n := len(who[p]); s.Controller != nil && n < answers {

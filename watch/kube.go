@@ -34,7 +34,7 @@ const (
 const backlog = 256
 
 // Kube yields the newest Snapshot of what the API server has, until ctx ends: Nodes, Services, EndpointSlices, Namespaces,
-// EgressIPs, ServiceCIDRs and, of the node of that name, Pods. An empty name means no Pods. Pods of other nodes are read where EgressIPs
+// EgressIPs, ServiceCIDRs and, of the node of that name, Pods. An empty name means no Pods, but NetworkPolicies. Pods of other nodes are read where EgressIPs
 // ask for them (egressip.go).
 //
 // The first Snapshot comes when everything has been read. Later ones come as soon as something changed; in a burst they
@@ -54,6 +54,9 @@ func Kube(ctx context.Context, client kubernetes.Interface, node string, config 
 	k.resource(ctx, core, "namespaces", all, func(m metav1.ObjectMeta) metav1.Object { return &corev1.Namespace{ObjectMeta: m} })
 	k.egressIPs(ctx, core)
 	k.serviceCIDRs(ctx, client.NetworkingV1().RESTClient())
+	if node == "" { // it has no effect, and the controller says so
+		k.resource(ctx, client.NetworkingV1().RESTClient(), "networkpolicies", all, func(m metav1.ObjectMeta) metav1.Object { return &networkingv1.NetworkPolicy{ObjectMeta: m} })
+	}
 	if node != "" {
 		k.resource(ctx, core, "pods", fields.OneTermEqualSelector(nodeName, node), namedPod)
 	}

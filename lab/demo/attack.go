@@ -37,7 +37,7 @@ func takenWith(format string, args ...any) outcome {
 
 // Attacks gives all, in their order. Whoever adds some adds a function that gives them.
 func Attacks() []Attack {
-	return slices.Concat(podAttacks(), tunnelAttacks(), addressAttacks())
+	return slices.Concat(podAttacks(), tunnelAttacks(), addressAttacks(), tenantAttacks())
 }
 
 // name is what the option --only is compared with.

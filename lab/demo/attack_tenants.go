@@ -1,0 +1,213 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"hairpin/lab"
+	"hairpin/lab/probe"
+)
+
+// What refuses objects of tenants.
+const (
+	byGuard  = "a problem on the Service: its other addresses work"
+	bySlices = "a problem on the EndpointSlice: its other endpoints work"
+	byOlder  = "a problem on the Service: the EgressIP is older"
+
+	tenant   = "tenant"
+	victim   = neighbour // pod-a1
+	takePort = 4711      // of a Service that asks for everything
+)
+
+// honestExternal is an address outside that a tenant may have.
+func honestExternal(f family) netip.Addr {
+	if f.name == "4" {
+		return netip.MustParseAddr("203.0.113.66")
+	}
+	return netip.MustParseAddr("2001:db8:66::66")
+}
+
+// tenantAttacks are of those who may create Services and EndpointSlices.
+func tenantAttacks() []Attack {
+	var list []Attack
+	needsAPI := func(w *world) string {
+		if w.client == nil {
+			return "agents read manifests"
+		}
+		return ""
+	}
+	for _, path := range []string{"at its own address", "at its cluster IP"} {
+		list = append(list, Attack{Who: tenant, What: "takes the API server's address: pods that ask it " + path, By: byGuard, Not: needsAPI,
+			try: func(ctx context.Context, w *world) (outcome, error) { return w.takeAPI(ctx, path) }})
+	}
+	for _, f := range families() {
+		add := func(what string, from []string, ask func(w *world) netip.AddrPort) {
+			list = append(list, Attack{Who: tenant, What: what + " (IPv" + f.name + ")", By: byGuard, try: func(ctx context.Context, w *world) (outcome, error) {
+				to := ask(w)
+				return w.take(ctx, f, to, from, to)
+			}})
+		}
+		at := func(place string, port uint16) func(*world) netip.AddrPort {
+			return func(w *world) netip.AddrPort { return netip.AddrPortFrom(w.endpoints[place].address(f), port) }
+		}
+		pods, all := []string{victim}, []string{victim, "host-a", clientName}
+		add("takes another pod's address", append(slices.Clone(pods), "host-a"), at("pod-b1", podPort))
+		add("takes a port of another Service's cluster IP", append(slices.Clone(pods), "host-a"), func(w *world) netip.AddrPort {
+			return netip.AddrPortFrom(ofFamily(w.services["podlocal"].clusterIPs, f), takePort)
+		})
+		add("takes the kubelet's port of a node", all, at("host-b", 10250))
+		add("takes the ssh port of a node", all, at("host-a", 22))
+		add("takes a join address", pods, func(*world) netip.AddrPort { return netip.AddrPortFrom(nth(f.joins, 1), takePort) })
+		add("takes a transit address", pods, func(*world) netip.AddrPort { return netip.AddrPortFrom(nth(f.transits, 2), takePort) })
+		add("takes a masquerade address", []string{"host-a"}, func(*world) netip.AddrPort { return netip.AddrPortFrom(nth(f.masquerade, 4), takePort) })
+		list = append(list,
+			Attack{Who: tenant, What: "takes the address of an EgressIP (IPv" + f.name + ")", By: byOlder,
+				try: func(ctx context.Context, w *world) (outcome, error) { return w.takeEgressIP(ctx, f) }},
+			Attack{Who: tenant, What: "names as endpoints what can be none (IPv" + f.name + ")", By: bySlices,
+				try: func(ctx context.Context, w *world) (outcome, error) { return w.impossible(ctx, f) }})
+	}
+	return list
+}
+
+// tenantService is a Service of the attacker's with external addresses.
+func tenantService(name string, f family, clusterIP netip.Addr, port uint16, external ...netip.Addr) string {
+	spec := ""
+	if len(external) > 0 {
+		spec = fmt.Sprintf("  externalIPs: %s\n", quotedList(external))
+	}
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata: {name: %s, namespace: default}
+spec:
+  type: ClusterIP
+  clusterIP: %q
+  clusterIPs: [%[2]q]
+  ipFamilies: [IPv%s]
+  ports: [{name: x, port: %d, protocol: TCP}]
+%s`, name, clusterIP, f.name, port, spec)
+}
+
+func tenantSlice(service string, f family, port uint16, endpoints ...netip.Addr) string {
+	text := fmt.Sprintf(`
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: %s, namespace: default, labels: {kubernetes.io/service-name: %[1]s}}
+addressType: IPv%s
+ports: [{name: x, port: %d, protocol: TCP}]
+endpoints:
+`, service, f.name, port)
+	for _, a := range endpoints {
+		text += fmt.Sprintf("- {addresses: [%q], conditions: {ready: true}}\n", a)
+	}
+	return text
+}
+
+func quotedList(list []netip.Addr) string {
+	text := "["
+	for i, a := range list {
+		if i > 0 {
+			text += ", "
+		}
+		text += fmt.Sprintf("%q", a)
+	}
+	return text + "]"
+}
+
+// tenantIP is a cluster IP of the attacker's, by number.
+func tenantIP(f family, n int) netip.Addr {
+	return nth(netip.PrefixFrom(f.unallocated, f.unallocated.BitLen()), n)
+}
+
+func (w *world) asks(ctx context.Context, from string, to netip.AddrPort) probe.Answer {
+	return lab.Get(ctx, w.endpoints[from].place, probe.Request{Protocol: "tcp", To: to, Timeout: w.longer(time.Second)})
+}
+
+// answered waits until a server answers somebody.
+func (w *world) answered(ctx context.Context, from, server string, to netip.AddrPort) error {
+	return w.until(ctx, fmt.Sprintf("%s at %s, from %s", server, to, from), func() error {
+		if a := w.asks(ctx, from, to); a.Name != server {
+			return fmt.Errorf("%s %s", a.Name, a.Error)
+		}
+		return nil
+	})
+}
+
+// take makes a Service of the attacker's that asks for an address and port, beside an honest one, and looks who answers those
+// who ask there.
+func (w *world) take(ctx context.Context, f family, wants netip.AddrPort, from []string, asked netip.AddrPort) (out outcome, err error) {
+	remove, err := w.putAll(ctx, tenantSlice("attack-taker", f, podPort, w.endpoints[attacker].address(f)),
+		tenantService("attack-taker", f, tenantIP(f, 1), wants.Port(), wants.Addr(), honestExternal(f)))
+	if err != nil {
+		return outcome{}, err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	if err := w.answered(ctx, victim, attacker, netip.AddrPortFrom(honestExternal(f), wants.Port())); err != nil {
+		return outcome{}, err
+	}
+	for _, x := range from {
+		if a := w.asks(ctx, x, asked); a.Name == attacker {
+			return takenWith("%s asks %s, and %s answers", x, asked, attacker), nil
+		}
+	}
+	return refusedWith("%s does not answer at %s, but at its other address", attacker, asked), nil
+}
+
+func (w *world) takeAPI(ctx context.Context, path string) (outcome, error) {
+	f := families()[0]
+	api, err := netip.ParseAddrPort(w.client.CoreV1().RESTClient().Get().URL().Host)
+	if err != nil {
+		return outcome{}, fmt.Errorf("the API server's address: %w", err)
+	}
+	if path == "at its own address" {
+		return w.take(ctx, f, api, []string{victim, "host-a"}, api)
+	}
+	return w.take(ctx, f, api, []string{victim, "host-a"}, netip.MustParseAddrPort("10.96.0.1:443"))
+}
+
+// takeEgressIP makes an EgressIP that selects nobody, then a Service that wants its address.
+func (w *world) takeEgressIP(ctx context.Context, f family) (out outcome, err error) {
+	base := w.endpoints["host-a"].address(f).AsSlice()
+	base[len(base)-1] = 0xee
+	address, _ := netip.AddrFromSlice(base)
+	remove, err := w.put(ctx, fmt.Sprintf(`
+apiVersion: k8s.ovn.org/v1
+kind: EgressIP
+metadata: {name: attack-older}
+spec: {egressIPs: [%q], namespaceSelector: {matchLabels: {nobody: "has this"}}}
+`, address))
+	if err != nil {
+		return outcome{}, err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	to := netip.AddrPortFrom(address, takePort)
+	return w.take(ctx, f, to, []string{victim, "host-a"}, to)
+}
+
+// impossible names endpoints that can be none, beside a good one: that one gets all.
+func (w *world) impossible(ctx context.Context, f family) (out outcome, err error) {
+	router := w.gateway(f)
+	good := w.endpoints[attacker].address(f)
+	bad := []netip.Addr{router, router.Next(), ofFamily(w.services["podlocal"].clusterIPs, f), nth(f.joins, 2), nth(f.transits, 2)}
+	service := netip.AddrPortFrom(tenantIP(f, 3), 80)
+	remove, err := w.putAll(ctx, tenantSlice("attack-endpoints", f, podPort, append(slices.Clone(bad), good)...),
+		tenantService("attack-endpoints", f, service.Addr(), 80))
+	if err != nil {
+		return outcome{}, err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	if err := w.answered(ctx, victim, attacker, service); err != nil {
+		return outcome{}, err
+	}
+	const times = 20
+	for range times {
+		if a := w.asks(ctx, victim, service); a.Name != attacker {
+			return takenWith("a connection went to one of %v: %s %s", bad, a.Name, a.Error), nil
+		}
+	}
+	return refusedWith("all of %d connections went to the good endpoint", times), nil
+}
