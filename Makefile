@@ -8,7 +8,7 @@ LAB := $(BIN)/lab
 # sources give the same programs everywhere.
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath
-.PHONY: help setup setup-tests build image image-lock image-oci vuln manifests cluster-parts cluster e2e cluster-down demo demo-down test-kernel test check bench compare soak churn golden fuzz clean
+.PHONY: help setup setup-tests build image image-lock image-oci vuln manifests cluster-parts cluster e2e cluster-down demo demo-down test-kernel test test-race test-race-lab check bench compare soak churn golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,17 @@ setup-tests: # what only tests need
 test: setup-tests image $(BIN)/helm check ## all tests, on real Open vSwitch, OVN, nft, kernel and API server
 	$(GO) test -timeout 20m -p 1 ./...
 	$(GO) test ./walk -run Semantics -soak 1m
+
+# Packages whose tests need no lab.
+RACELESS = $(shell $(GO) list ./... | grep -E '^hairpin/(claims|cluster|datapath|plan|walk)|^hairpin/apply(/late|/notice)?$$')
+# Tests of the agent to run with its race detector on.
+RUN ?= Hangs|Standby|SourceIsAway|Health
+test-race: setup-tests ## the tests that need no lab, with the race detector
+	CGO_ENABLED=1 $(GO) test -race -timeout 15m $(RACELESS)
+
+test-race-lab: setup-tests image ## lab tests of the agent, built with the race detector (RUN='Hangs|Demo')
+	CGO_ENABLED=1 $(GO) build -race -o $(BIN)/race/hairpin ./cmd/hairpin
+	$(GO) test -timeout 30m -count 1 ./run -run '$(RUN)' -hairpin ../$(BIN)/race/hairpin -slow 3
 
 check: ## gofmt, go vet, staticcheck, go mod tidy
 	@test -z "$$(gofmt -l .)" || { echo "not formatted by gofmt:"; gofmt -l .; exit 1; }

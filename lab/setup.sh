@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what the lab needs on a Debian or Ubuntu machine, and only what is missing. The nodes have Open vSwitch, OVN
 # and nft of their own; the machine needs the tools that make and enter them, and nft to test with an older one.
-# `setup.sh tests` installs as well what only tests need: a browser without a window (64 MB).
+# `setup.sh tests` installs as well what only tests need: a browser without a window (64 MB), a C compiler for the race detector.
 set -eu
 
 if ! command -v go >/dev/null && [ ! -x /usr/local/go/bin/go ]; then
@@ -19,6 +19,8 @@ need ethtool ethtool
 need nsenter util-linux
 need nft nftables
 if [ "${1:-}" = tests ]; then
+	need gcc gcc
+	[ -e /usr/include/stdlib.h ] || missing="$missing libc6-dev"
 	command -v chromium >/dev/null || need chromium-headless-shell chromium-headless-shell
 fi
 [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || missing="$missing debian-archive-keyring"

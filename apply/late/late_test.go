@@ -3,6 +3,7 @@ package late_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,8 +13,8 @@ import (
 
 func TestTask(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		woken := 0
-		task := late.NewTask[int](func() { woken++ })
+		var woken atomic.Int32
+		task := late.NewTask[int](func() { woken.Add(1) })
 		takes := func(d time.Duration, err error) func(context.Context) (int, error) {
 			return func(ctx context.Context) (int, error) {
 				late.For(ctx, "a daemon")
@@ -41,8 +42,8 @@ func TestTask(t *testing.T) {
 		_, err = do(takes(0, nil)) // nothing is begun meanwhile
 		waits(err)
 		time.Sleep(10 * time.Second)
-		if woken != 1 {
-			t.Errorf("woken %d times", woken)
+		if woken.Load() != 1 {
+			t.Errorf("woken %d times", woken.Load())
 		}
 		waits(task.Waits()) // it was too late, and failed
 		if r, err := task.Take(); r == nil || r.Err != failed || err != nil {
@@ -57,8 +58,8 @@ func TestTask(t *testing.T) {
 			t.Fatal(r, time.Since(second))
 		}
 		time.Sleep(time.Second)
-		if task.Waits() != nil || woken != 2 {
-			t.Error(task.Waits(), woken)
+		if task.Waits() != nil || woken.Load() != 2 {
+			t.Error(task.Waits(), woken.Load())
 		}
 		if r, err := task.Take(); r == nil || r.Value != 7 || err != nil {
 			t.Fatal(r, err)
