@@ -23,6 +23,8 @@ import (
 const (
 	// settling is how long an ADD waits for an agent that is not ready, as just after its start.
 	settling = 5 * time.Second
+	// longest is how long a request may take in all: half of the plugin's patience.
+	longest = 45 * time.Second
 	// largest is how long a request may be, in bytes.
 	largest = 16 << 20
 )
@@ -140,6 +142,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 }
 
 func (s *Server) do(ctx context.Context, r request) (*current.Result, *types.Error) {
+	ctx, cancel := context.WithTimeout(ctx, longest)
+	defer cancel()
 	switch r.Command {
 	case cmdStatus:
 		return nil, s.status()

@@ -40,7 +40,7 @@ func (s *Server) Sweep(ctx context.Context) error {
 		}
 	}
 	failed = errors.Join(failed, s.remake(ctx))
-	s.unfinished.Store(failed != nil)
+	s.unfinished.Store(failed != nil || !s.ovs.Settled())
 	if failed != nil {
 		s.log.Warn("cni: interfaces of pods and rows of Open vSwitch differ", "error", failed)
 	}

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -167,29 +168,39 @@ func (p *publisher) run(ctx context.Context) {
 	}
 }
 
+// write tells the other nodes also when Open vSwitch does not answer.
 func (p *publisher) write(ctx context.Context, f findings) error {
-	gateway := cluster.GatewayAnnotation(f.gateway)
-	var bridge *ovsdb.Bridge
-	for b := range ovsdb.Rows[ovsdb.Bridge](p.ovs.View()) {
-		if b.Name == f.gateway.Bridge {
-			bridge = b
-		}
-	}
-	if bridge == nil {
-		return fmt.Errorf("bridge %s is gone", f.gateway.Bridge)
-	}
-	if bridge.ExternalIDs[keyGateway] != gateway {
-		_, err := p.ovs.Transact(ctx, ovsdb.Mutate("Bridge",
-			ovsdb.DeleteFrom("external_ids", []string{keyGateway}),
-			ovsdb.InsertInto("external_ids", map[string]string{keyGateway: gateway})).Row(bridge.UUID))
-		if err != nil {
-			return fmt.Errorf("remember the gateway of %s: %w", bridge.Name, err)
-		}
-	}
+	errRow := p.remember(ctx, f.gateway)
 	if p.client == nil {
-		return nil
+		return errRow
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	return annotateNode(ctx, p.client, p.node, annotations(f))
+	return errors.Join(errRow, annotateNode(ctx, p.client, p.node, annotations(f)))
+}
+
+// remember writes the gateway on the bridge's row.
+func (p *publisher) remember(ctx context.Context, g cluster.Gateway) error {
+	gateway := cluster.GatewayAnnotation(g)
+	var bridge *ovsdb.Bridge
+	for b := range ovsdb.Rows[ovsdb.Bridge](p.ovs.View()) {
+		if b.Name == g.Bridge {
+			bridge = b
+		}
+	}
+	switch {
+	case bridge == nil:
+		return fmt.Errorf("bridge %s is gone", g.Bridge)
+	case bridge.ExternalIDs[keyGateway] == gateway:
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	_, err := p.ovs.Transact(ctx, ovsdb.Mutate("Bridge",
+		ovsdb.DeleteFrom("external_ids", []string{keyGateway}),
+		ovsdb.InsertInto("external_ids", map[string]string{keyGateway: gateway})).Row(bridge.UUID))
+	if err != nil {
+		return fmt.Errorf("remember the gateway of %s: %w", bridge.Name, err)
+	}
+	return nil
 }

@@ -50,6 +50,7 @@ func (a *agent) wind() {
 	ctx, cancel := context.WithTimeout(context.Background(), answer)
 	defer cancel()
 	a.pass.Finish(ctx)
+	a.aside.Finish(ctx)
 }
 
 // learn takes what a look at the host has found, and reports whether the host changed.
@@ -76,17 +77,9 @@ func (a *agent) learn(s *sight) bool {
 func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 	defer a.tell()
 	defer a.offer()
+	a.landed()
 	again = a.watchRestart(ctx)
-	if a.ovs.Synced() && a.cni.Unswept() {
-		if err := a.cni.Sweep(ctx); err != nil {
-			a.log.Warn("compare pods' interfaces with Open vSwitch", "error", err)
-			return sooner(again, lastPause)
-		}
-		a.swept = true
-		if a.cni.Unswept() {
-			again = sooner(again, lastPause)
-		}
-	}
+	again = sooner(again, a.sweep(ctx))
 	again = sooner(again, a.plan(ctx))
 	a.publish()
 	if a.missing() != "" {
@@ -122,6 +115,57 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 		again = sooner(again, a.announceEgress(time.Now()))
 	}
 	return sooner(again, a.serves())
+}
+
+// beside does what may hang, once at a time. It reports whether that was done in a moment; else its end wakes the loop. What f gives
+// is called by the loop.
+func (a *agent) beside(ctx context.Context, f func(context.Context) (then func())) bool {
+	const moment, limit = 50 * time.Millisecond, 5 * time.Second
+	r, err := a.aside.Do(ctx, moment, limit, func(ctx context.Context) (func(), error) { return f(ctx), nil })
+	if err != nil {
+		return false
+	}
+	r.Value()
+	return true
+}
+
+// landed takes what was done beside the loop since the last round.
+func (a *agent) landed() {
+	if r, _ := a.aside.Take(); r != nil {
+		r.Value()
+	}
+}
+
+// sweepTime is how long pods' interfaces may hold up everything else, at the start.
+const sweepTime = time.Second
+
+// sweep compares pods' interfaces with Open vSwitch. It tells when it wants to be called again.
+func (a *agent) sweep(ctx context.Context) time.Duration {
+	if !a.ovs.Synced() || !a.cni.Unswept() {
+		return 0
+	}
+	if a.sweeps.IsZero() {
+		a.sweeps = time.Now()
+	}
+	a.beside(ctx, func(ctx context.Context) func() {
+		err := a.cni.Sweep(ctx)
+		return func() {
+			if err != nil {
+				a.log.Warn("compare pods' interfaces with Open vSwitch", "error", err)
+			} else {
+				a.swept = true
+			}
+		}
+	})
+	hangs := time.Since(a.sweeps) > sweepTime
+	a.swept = a.swept || hangs && a.aside.Busy()
+	switch {
+	case !a.cni.Unswept():
+		return 0
+	case hangs:
+		return lastPause
+	}
+	return sweepTime / 10
 }
 
 // inputs are what the plan of this node depends on.

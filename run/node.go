@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"hairpin/apply"
+	"hairpin/apply/late"
 	"hairpin/cluster"
 	"hairpin/cni"
 	"hairpin/datapath"
@@ -59,7 +60,9 @@ type agent struct {
 	found     findings // by the last look that could tell
 	sourceErr error    // why there is no Snapshot yet
 	snapshot  *cluster.Snapshot
-	swept     bool // pods' interfaces have been compared with Open vSwitch
+	swept     bool      // pods' interfaces have been compared with Open vSwitch, or that hangs
+	sweeps    time.Time // since when that is tried
+	aside     *late.Task[func()]
 
 	planned  inputs            // what want and problems were planned from
 	all      *cluster.Snapshot // the Snapshot of planned, with what this node knows better
@@ -121,6 +124,7 @@ func Node(ctx context.Context, c Config, log *slog.Logger) error {
 		publisher: newPublisher(client, ovs, node, log), notes: newReporter(client, "hairpin-node", log),
 		doors: &doors{log: log}, api: api, condition: newCondition(client, node, log), programming: newProgramming(time.Now()),
 	}
+	a.aside = late.NewTask[func()](a.inbox.poke)
 	a.looker = &looker{node: node, config: c, ovs: ovs, nft: t.nft, inbox: a.inbox, log: log, wake: make(chan struct{}, 1)}
 	probe, err := newProber(c.Process.Egress, log, func() bool { return false })
 	if err != nil {

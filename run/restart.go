@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"hairpin/apply/ofctl"
 	"hairpin/claims"
+	"hairpin/cluster"
 	"hairpin/datapath/host"
 	"hairpin/ovsdb"
 	"hairpin/plan"
@@ -34,6 +36,7 @@ type restart struct {
 	looked    bool      // the host was looked at since then
 	listening bool      // it takes flows for the gateway bridge
 	greeted   bool      // ovn-controller was told that its bridge is back
+	failed    error     // why it could not be let go
 }
 
 // tooEarly tells that nothing can be applied yet, and that it is not worth to try.
@@ -44,8 +47,6 @@ func (r *restart) late() bool { return time.Since(r.since) > flowsBack }
 // watchRestart notices that ovs-vswitchd was started anew. It tells when it wants to be called again, 0 if not before
 // the next change.
 func (a *agent) watchRestart(ctx context.Context) time.Duration {
-	ctx, cancel := context.WithTimeout(ctx, answer)
-	defer cancel()
 	life, err := a.targets.bridge.Incarnation()
 	switch {
 	case err != nil: // it does not run
@@ -55,9 +56,11 @@ func (a *agent) watchRestart(ctx context.Context) time.Duration {
 	case life == a.life:
 		return a.keepWaiting(ctx)
 	case a.restart == nil || a.restart.life != life:
-		restarted, err := a.targets.bridge.Restarted(ctx)
+		brief, cancel := context.WithTimeout(ctx, firstPause)
+		defer cancel()
+		restarted, err := a.targets.bridge.Restarted(brief)
 		if err != nil {
-			return lastPause
+			return 10 * firstPause
 		}
 		if !restarted {
 			a.life = life
@@ -88,9 +91,16 @@ func (a *agent) keepWaiting(ctx context.Context) time.Duration {
 	if !a.synced || a.targets.bridge.Keeps(patience) {
 		return 0
 	}
-	if err := a.targets.bridge.Keep(ctx, patience); err != nil {
-		a.log.Warn("let the next start of Open vSwitch wait", "error", err)
-	}
+	a.beside(ctx, func(ctx context.Context) func() {
+		ctx, cancel := context.WithTimeout(ctx, answer)
+		defer cancel()
+		err := a.targets.bridge.Keep(ctx, patience)
+		return func() {
+			if err != nil {
+				a.log.Warn("let the next start of Open vSwitch wait", "error", err)
+			}
+		}
+	})
 	return lastPause // it may be too early for all of it
 }
 
@@ -107,7 +117,15 @@ func (a *agent) greet(ctx context.Context) time.Duration {
 			made = made || b.Name == claims.IntegrationBridge
 		}
 		// Before ovn-controller has made its bridge it needs no greeting.
-		r.greeted = !made || bridges.Listening(ctx, claims.IntegrationBridge) == nil && bridges.ReconnectController(ctx) == nil
+		r.greeted = !made
+		if made && bridges.Listening(ctx, claims.IntegrationBridge) == nil {
+			a.beside(ctx, func(ctx context.Context) func() {
+				ctx, cancel := context.WithTimeout(ctx, answer)
+				defer cancel()
+				err := bridges.ReconnectController(ctx)
+				return func() { r.greeted = err == nil }
+			})
+		}
 	}
 	switch {
 	case r.listening && r.greeted:
@@ -136,62 +154,111 @@ func (a *agent) bootstrap(ctx context.Context) time.Duration {
 	}
 	want := plan.Bootstrap(a.found.gateway)
 	a.targets.wantedHost.Store(&want)
-	have, err := a.targets.host.Read(ctx)
-	if err == nil {
-		err = a.targets.host.Apply(ctx, host.Diff(want, have).Grow())
+	let := a.letGo()
+	a.beside(ctx, func(ctx context.Context) func() {
+		have, err := a.targets.host.Read(ctx)
+		if err == nil {
+			err = a.targets.host.Apply(ctx, host.Diff(want, have).Grow())
+		}
+		if err == nil {
+			err = let.do(ctx)
+		}
+		return func() {
+			if err != nil {
+				a.log.Warn("bring the node's own network back", "error", err)
+			} else if a.gone(let) {
+				a.bare = true
+				a.log.Info("Open vSwitch forwards, for the node itself only", "reason", a.missing())
+			}
+		}
+	})
+	if a.restart == nil {
+		return 0
 	}
-	if err == nil {
-		err = a.release(ctx)
-	}
-	if err != nil {
-		a.log.Warn("bring the node's own network back", "error", err)
-		return lastPause / 10
-	}
-	a.bare = true
-	a.log.Info("Open vSwitch forwards, for the node itself only", "reason", a.missing())
-	return 0
+	return lastPause / 10
 }
 
 // finishRestart lets the switch go when everything is back, or when that takes too long. Err is what the pass said.
 func (a *agent) finishRestart(ctx context.Context, err error) error {
-	left := flowsBack - time.Since(a.restart.since)
+	r := a.restart
+	left := flowsBack - time.Since(r.since)
 	if left > 0 {
-		if err == nil && !a.restart.greeted {
+		if err == nil && !r.greeted {
 			err = errors.New("the bridge of ovn-controller is not back yet")
 		}
 		if err != nil {
 			return err
 		}
-		wait, cancel := context.WithTimeout(ctx, left)
-		defer cancel()
-		err = a.targets.nb.Sync(wait)
 	}
-	since := a.restart.since
-	if err := a.release(ctx); err != nil {
+	let := a.letGo()
+	a.beside(ctx, func(ctx context.Context) func() {
+		back := err
+		if left > 0 {
+			wait, cancel := context.WithTimeout(ctx, left)
+			defer cancel()
+			back = a.targets.nb.Sync(wait)
+		}
+		failed := let.do(ctx)
+		return func() {
+			r.failed = failed
+			if failed == nil && a.gone(let) {
+				a.forwards(r, back)
+			}
+		}
+	})
+	switch {
+	case a.restart == nil:
 		return err
+	case r.failed != nil:
+		return r.failed
 	}
+	return errors.New("Open vSwitch does not forward yet")
+}
+
+// forwards tells that the switch forwards again, and what is not back.
+func (a *agent) forwards(r *restart, err error) {
 	if a.synced { // else it is the start of everything
 		a.restarts++
 	}
-	log := a.log.With("after", time.Since(since).Round(time.Millisecond))
+	log := a.log.With("after", time.Since(r.since).Round(time.Millisecond))
 	if err != nil {
 		log.Warn("Open vSwitch forwards again, though not everything is back", "error", err)
 	} else {
 		log.Info("Open vSwitch forwards again")
 	}
-	return err
 }
 
 // release lets the switch forward.
-func (a *agent) release(ctx context.Context) error {
+type release struct {
+	restart  *restart
+	bridge   *ofctl.Target
+	patience time.Duration
+	gateway  cluster.Gateway
+	late     error // why neighbours come back late
+}
+
+func (a *agent) letGo() *release {
+	return &release{restart: a.restart, bridge: a.targets.bridge, patience: a.patience(), gateway: a.found.gateway}
+}
+
+func (r *release) do(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answer)
 	defer cancel()
-	if err := a.targets.bridge.Release(ctx, a.patience()); err != nil {
+	if err := r.bridge.Release(ctx, r.patience); err != nil {
 		return fmt.Errorf("let Open vSwitch forward: %w", err)
 	}
-	a.life, a.restart, a.seen.moved = a.restart.life, nil, false
-	if err := announce(a.found.gateway); err != nil {
-		a.log.Warn("neighbours come back late", "error", err)
-	}
+	r.late = announce(r.gateway)
 	return nil
+}
+
+// gone notes that the switch was let go, unless it was started anew since.
+func (a *agent) gone(r *release) bool {
+	if a.restart != r.restart {
+		return false
+	}
+	a.life, a.restart, a.seen.moved = r.restart.life, nil, false
+	if r.late != nil {
+		a.log.Warn("neighbours come back late", "error", r.late)
+	}
+	return true
 }

@@ -133,6 +133,13 @@ func (t *Task[T]) waits() error {
 	return w
 }
 
+// Busy reports whether something is under way, or its result waits for Take.
+func (t *Task[T]) Busy() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.now != nil
+}
+
 // Finish waits until nothing is under way, or ctx ends.
 func (t *Task[T]) Finish(ctx context.Context) {
 	t.mu.Lock()

@@ -1,0 +1,43 @@
+package cni_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hairpin/lab"
+)
+
+// TestOpenVSwitchHangs: an ADD ends in good time while the database of Open vSwitch does not answer, and leaves nothing behind when it does
+// again; the runtime's next one succeeds.
+func TestOpenVSwitchHangs(t *testing.T) {
+	w, n := single(t)
+	pods := residents(t, w, n, "before")
+	s := w.sandbox(n, "meanwhile")
+	must(t, n.Signal(lab.OVSDB, syscall.SIGSTOP))
+	goesOn := func() { must(t, n.Signal(lab.OVSDB, syscall.SIGCONT)) }
+	t.Cleanup(goesOn)
+	began := time.Now()
+	s.call("ADD").refused(t, 11, "no answer") // try again later
+	t.Logf("refused after %v", time.Since(began).Round(time.Millisecond))
+	goesOn()
+	eventually(t, 20*time.Second, "nothing is left of it", func() error {
+		for _, i := range interfaces(t, n) {
+			if strings.Contains(i.ExternalIDs["sandbox"], s.id) {
+				return errors.New("its row is there")
+			}
+		}
+		if names := lspNames(t, n); slices.ContainsFunc(names, func(l string) bool { return strings.HasSuffix(l, "_meanwhile") }) {
+			return errors.New("its port is there")
+		}
+		return nil
+	})
+	still(t, n, pods)
+	serve(t, s.path())
+	s.add()
+	s.reachable()
+	consistent(t, n, append(pods, s)...)
+}
