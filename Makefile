@@ -136,7 +136,7 @@ churn: setup image ## Services change at random while clients everywhere ask for
 golden: ## rewrite what is made of the sources: stories, docs/walks, docs/configuration.md, the chart's values (review it like code)
 	$(GO) test ./plan -run Stories -update
 	$(GO) test ./run -run ConfigurationDocument -update
-	$(GO) test ./charts -run Values -update
+	$(GO) test ./charts -run 'Values|Containers' -update
 	$(GO) test ./lab/demo -run Documents -update
 
 fuzz: ## each fuzzer for 20 seconds

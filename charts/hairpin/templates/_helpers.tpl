@@ -36,6 +36,25 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- end -}}
 {{- end }}
 
+{{/* A container that may nothing but what is named: capabilities, separated by spaces. It uses folders of the host, which
+     SELinux would keep from it without the type (spc_t); hosts without SELinux ignore that. */}}
+{{- define "hairpin.confined" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+  {{- with . }}
+  add: [{{ splitList " " . | join ", " }}]
+  {{- end }}
+seccompProfile: {type: RuntimeDefault}
+seLinuxOptions: {type: spc_t}
+{{- end }}
+
+{{/* Where programs look for the service account's token. */}}
+{{- define "hairpin.tokenMount" -}}
+- {name: token, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+{{- end }}
+
 {{- define "hairpin.env" -}}
 {{- $api := include "hairpin.apiServer" . | splitList " " -}}
 - {name: KUBERNETES_SERVICE_HOST, value: {{ first $api | quote }}}
