@@ -9,18 +9,19 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// tunnelEnds are the addresses that tunnels come from: of the other nodes.
-func (e *Env) tunnelEnds() []netip.Addr {
-	var list []netip.Addr
+// tunnelPeers are the nodes that tunnels come from. A node that claims what is another's is none.
+func (e *Env) tunnelPeers() []*cluster.Node {
+	var list []*cluster.Node
 	for _, n := range e.Nodes {
-		if n.Name != e.Node.Name && len(n.Addresses) > 0 {
-			list = append(list, n.Addresses[0])
+		if n.Name != e.Node.Name && len(n.Addresses) > 0 && !e.refuses(n) && cluster.FamilyOf(n.Addresses[0]) == cluster.FamilyOf(e.Node.Addresses[0]) {
+			list = append(list, n)
 		}
 	}
 	return list
 }
 
-// ownersOfHosts are the addresses of all nodes, by which their tunnels can be reached, of one family, and whose they are.
+// ownersOfHosts are the addresses of all nodes, by which their tunnels can be reached, of one family, and whose they are: also
+// those that are not believed, because here a lie takes nothing but tunnels from anybody.
 func (e *Env) ownersOfHosts(f cluster.Family) map[netip.Addr]cluster.Owner {
 	list := map[netip.Addr]cluster.Owner{}
 	for _, n := range e.Nodes {
@@ -38,11 +39,9 @@ func (b *bridge) tunnels() {
 	end := b.env.Node.Addresses[0]
 	udp := words(cluster.FamilyOf(end)).l4[cluster.UDP]
 	in := flow.Match{InPort: b.uplink, EthDst: b.mac, Protocol: udp, Dst: single(end), DstPort: geneve}
-	for _, peer := range b.env.tunnelEnds() {
-		if cluster.FamilyOf(peer) == cluster.FamilyOf(end) {
-			in.Src = single(peer)
-			b.classify(prioTunnelIn, in, flow.Output{Port: flow.Local})
-		}
+	for _, n := range b.env.tunnelPeers() {
+		in.Src = single(n.Addresses[0])
+		b.classify(prioTunnelIn, in, flow.Output{Port: flow.Local})
 	}
 	for i := range b.env.Stacks {
 		s := &b.env.Stacks[i]
@@ -69,17 +68,14 @@ func (b *bridge) noTunnels() {
 // setTunnelEnds is the nft set of the ends of other nodes' tunnels.
 const setTunnelEnds = "tunnel-ends"
 
-// endsSet is the set of the other nodes' ends, which are of the family of the node's own.
+// endsSet is the set of the other nodes' ends.
 func endsSet(e *Env) *nft.Set {
-	own := cluster.FamilyOf(e.Node.Addresses[0])
 	s := &nft.Set{Name: setTunnelEnds, Key: []nft.KeyField{nft.KeyIPSrc}, Elements: map[nft.Element]cluster.Owner{}}
-	if own == cluster.IPv6 {
+	if e.Node.Addresses[0].Is6() {
 		s.Key[0] = nft.KeyIP6Src
 	}
-	for _, n := range e.Nodes {
-		if n.Name != e.Node.Name && len(n.Addresses) > 0 && cluster.FamilyOf(n.Addresses[0]) == own {
-			s.Elements[nft.Element{Src: single(n.Addresses[0])}] = nodeOwner(n.Name)
-		}
+	for _, n := range e.tunnelPeers() {
+		s.Elements[nft.Element{Src: single(n.Addresses[0])}] = nodeOwner(n.Name)
 	}
 	return s
 }
