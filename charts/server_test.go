@@ -186,7 +186,7 @@ func testRights(t *testing.T, s *server) {
 
 // testPolicies: the server finds no fault in the policies' expressions.
 func testPolicies(t *testing.T, s *server) {
-	for _, name := range []string{"hairpin-node", "hairpin-controller"} {
+	for _, name := range []string{"hairpin-node", "hairpin-controller", "hairpin-node-ids"} {
 		eventually(t, func() error {
 			p, err := s.client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Get(t.Context(), name, metav1.GetOptions{})
 			switch {
@@ -254,10 +254,47 @@ func testAgent(t *testing.T, s *server) {
 			t.Errorf("%s %s: %v", c.node, c.body, err)
 		}
 	}
+	testNodeIDs(t, s, patch)
 	wantRights(t, client, []string{
 		"events: create patch", "endpointslices: get list watch", "nodes/status: patch", "nodes: get list patch watch",
 		"pods: get list watch", "servicecidrs: get list watch", "services: get list watch", "namespaces: get list watch", "egressips: get list watch",
 	})
+}
+
+// testNodeIDs: nobody but the controller numbers Nodes, neither an agent nor a kubelet, by whatever way; and everything else that a
+// kubelet writes passes.
+func testNodeIDs(t *testing.T, s *server, agent func(node, body string, parts ...string) error) {
+	const number, label = `{"metadata":{"annotations":{"k8s.ovn.org/node-id":"1"}}}`, `{"metadata":{"labels":{"k8s.ovn.org/egress-assignable":""}}}`
+	const only, mayNot = "only the controller of Hairpin gives Nodes their number", "a kubelet may not let its Node carry egress addresses"
+	eventually(t, func() error {
+		if err := agent("node-a", number); !refused(err, only) {
+			return fmt.Errorf("an agent numbers its own Node: %v", err)
+		}
+		return nil
+	})
+	c := rest.CopyConfig(s.config)
+	c.Impersonate = rest.ImpersonationConfig{UserName: "system:node:node-a", Groups: []string{"system:nodes", "system:masters"}} // RBAC is not what is tried
+	kubelet, _ := clients(t, c)
+	patch := func(body string, parts ...string) error {
+		_, err := kubelet.CoreV1().Nodes().Patch(t.Context(), "node-a", types.MergePatchType, []byte(body), metav1.PatchOptions{}, parts...)
+		return err
+	}
+	for _, x := range []struct {
+		err  error
+		want string
+	}{
+		{patch(number), only}, {patch(number, "status"), only}, {agent("node-a", number, "status"), only}, {patch(label), mayNot}, {patch(label, "status"), mayNot},
+	} {
+		if !refused(x.err, x.want) {
+			t.Errorf("want %q, got %v", x.want, x.err)
+		}
+	}
+	_, err := s.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-x", Annotations: map[string]string{"k8s.ovn.org/node-id": "1"}}}, metav1.CreateOptions{})
+	if !refused(err, only) {
+		t.Errorf("a new Node brings its number: %v", err)
+	}
+	must(t, patch(`{"metadata":{"labels":{"example.com/x":"y"}},"status":{"conditions":[{"type":"Ready","status":"True"}]}}`, "status"))
+	must(t, patch(`{"metadata":{"annotations":{"k8s.ovn.org/node-id":null}}}`))
 }
 
 // testController runs the program with the rights of the chart: it takes the Lease and numbers the nodes.
