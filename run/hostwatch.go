@@ -26,7 +26,7 @@ func watchHost(ctx context.Context, changed func(), log *slog.Logger) {
 		if p.pause == 0 {
 			log.Warn("changes of the host are noticed late", "error", err)
 		}
-		p.failed(time.Now())
+		p.failed()
 		select {
 		case <-ctx.Done():
 			return

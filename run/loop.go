@@ -102,7 +102,7 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 	again = sooner(again, a.pass.Again())
 	if a.restart != nil {
 		if err = a.finishRestart(ctx, err); err != nil {
-			a.pace.failed(time.Now())
+			a.pace.failed()
 			again = sooner(again, a.pace.pause)
 		} else {
 			a.pace.done()

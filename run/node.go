@@ -207,7 +207,7 @@ func (a *agent) follow(ctx context.Context, client kubernetes.Interface) {
 			a.log.Warn("the cluster is not known yet", "error", err)
 		}
 		a.inbox.put(func(m *mail) { m.sourceErr = err })
-		p.failed(time.Now())
+		p.failed()
 		select {
 		case <-ctx.Done():
 		case <-time.After(p.pause):

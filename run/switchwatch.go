@@ -22,7 +22,7 @@ func watchSwitch(ctx context.Context, b *inbox, dir string, log *slog.Logger) {
 			log.Warn("restarts of Open vSwitch are noticed late for a while", "error", err)
 		}
 		b.poke()
-		p.failed(time.Now())
+		p.failed()
 		select {
 		case <-ctx.Done():
 		case <-time.After(p.pause):

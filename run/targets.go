@@ -109,7 +109,7 @@ func (t *targets) checkVersions(ctx context.Context) error {
 			if err == nil {
 				return checkOVS(version)
 			}
-			p.failed(time.Now())
+			p.failed()
 			select {
 			case <-ctx.Done():
 				return err

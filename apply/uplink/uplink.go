@@ -89,15 +89,26 @@ func look(db *ovsdb.Client, c Config) (m machine, others bool, err error) {
 		m.bridge = nil
 		return m, true, nil
 	}
-	if m.lost = json.Unmarshal([]byte(m.bridge.ExternalIDs[keyHad]), &m.had); m.lost != nil {
-		m.had = usual()
-	}
+	m.had, m.lost = parseMemory(m.bridge.ExternalIDs[keyHad])
 	m.port = m.portOf(name)
 	if m.device, err = link(name); err != nil {
 		return m, false, err
 	}
 	m.internal, err = link(c.Bridge)
 	return m, false, err
+}
+
+// parseMemory reads what remember wrote, and gives the usual where it cannot.
+func parseMemory(text string) (had memory, err error) {
+	if err := json.Unmarshal([]byte(text), &had); err != nil {
+		return usual(), err
+	}
+	for _, a := range had.Addresses {
+		if !a.Prefix.IsValid() {
+			return usual(), errors.New("an address is none")
+		}
+	}
+	return had, nil
 }
 
 // usual is what most devices have.
