@@ -14,9 +14,16 @@ type sourceRanges struct {
 }
 
 // sourceRanges reads who may reach the load balancer's addresses. A bad range lets nobody in; the others stay good.
-func (p *serviceParser) sourceRanges() sourceRanges {
-	r := sourceRanges{given: len(p.spec.LoadBalancerSourceRanges) > 0}
-	for i, text := range p.spec.LoadBalancerSourceRanges {
+// Each is needed at each of so many addresses and ports.
+func (p *serviceParser) sourceRanges(places int) sourceRanges {
+	texts := p.spec.LoadBalancerSourceRanges
+	r := sourceRanges{given: len(texts) > 0}
+	if room := max(1, mostSources/max(1, places)); len(texts) > room {
+		p.problem("spec.loadBalancerSourceRanges", "%d ranges, for %d addresses and ports, multiply to more than %d: the first %d ranges may reach them",
+			len(texts), places, mostSources, room)
+		texts = texts[:room]
+	}
+	for i, text := range texts {
 		c, ok := parsePrefix(strings.TrimSpace(text))
 		if !ok {
 			p.problem(fmt.Sprintf("spec.loadBalancerSourceRanges[%d]", i), "%q is not an address range", text)

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -74,50 +73,15 @@ func (v *service) frontends(old []*Frontend, g *guard) []*Frontend {
 	for _, port := range v.ports {
 		f, refused := g.admit(new(*port))
 		v.refused = append(v.refused, refused...)
-		v.backends(f)
-		if i := slices.IndexFunc(old, f.equal); i >= 0 {
-			f = old[i]
-		}
 		out = append(out, f)
 	}
+	v.fill(out)
+	for i, f := range out {
+		if at, found := slices.BinarySearchFunc(old, f, (*Frontend).Compare); found && f.equal(old[at]) {
+			out[i] = old[at]
+		}
+	}
 	return out
-}
-
-// backends merges the endpoints of all slices for one Frontend.
-func (v *service) backends(f *Frontend) {
-	for _, x := range v.slices {
-		if x.family != f.Family {
-			continue
-		}
-		if x.triggered.After(f.Triggered) {
-			f.Triggered = x.triggered
-		}
-		for _, p := range x.ports {
-			if p.name != f.PortName || p.protocol != f.Protocol {
-				continue
-			}
-			f.Backends = slices.Grow(f.Backends, len(x.endpoints))
-			for _, b := range x.endpoints {
-				b.Port = p.port
-				f.Backends = append(f.Backends, b)
-			}
-		}
-	}
-	// Of duplicates, the one that is fit to be used comes first and stays; the sort is stable, and slices are in order.
-	slices.SortStableFunc(f.Backends, func(a, b Backend) int {
-		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port), cmp.Compare(b.fitness(), a.fitness()))
-	})
-	f.Backends = slices.CompactFunc(f.Backends, func(a, b Backend) bool { return a.Addr == b.Addr && a.Port == b.Port })
-}
-
-func (b *Backend) fitness() int {
-	switch {
-	case b.Ready:
-		return 2
-	case b.Serving:
-		return 1
-	}
-	return 0
 }
 
 // outer tells whether the Service asks for addresses that are none of its cluster IPs.
@@ -155,8 +119,9 @@ func parseService(o *corev1.Service) (served bool, ports []*Frontend, problems [
 	if base.ExternalLocal && spec.Type == corev1.ServiceTypeLoadBalancer && spec.HealthCheckNodePort > 0 && spec.HealthCheckNodePort <= 65535 {
 		base.HealthCheckNodePort = uint16(spec.HealthCheckNodePort)
 	}
-	ranges := p.sourceRanges()
-	external, balancer, frontends := p.addresses("spec.externalIPs", spec.ExternalIPs), p.ingress(o), p.parsePorts()
+	frontends := p.parsePorts()
+	balancer, external := p.limit(len(frontends), p.ingress(o), p.addresses("spec.externalIPs", spec.ExternalIPs))
+	ranges := p.sourceRanges(len(frontends) * len(balancer))
 	for _, ip := range p.clusterIPs() {
 		base.Family, base.ClusterIP = FamilyOf(ip), ip
 		base.SourceRanges, base.Restricted = ranges.of(base.Family)
@@ -217,6 +182,7 @@ func (p *serviceParser) parsePorts() []Frontend {
 		p.problem("spec.ports", "the Service has no port")
 	}
 	var out []Frontend
+	names := map[string]bool{}
 	for i := range p.spec.Ports {
 		port, field := &p.spec.Ports[i], fmt.Sprintf("spec.ports[%d]", i)
 		protocol, err := parseProtocol(port.Protocol)
@@ -227,11 +193,12 @@ func (p *serviceParser) parsePorts() []Frontend {
 			p.problem(field+".port", "%d is not a port number (1 to 65535)", port.Port)
 		case port.NodePort < 0 || port.NodePort > 65535:
 			p.problem(field+".nodePort", "%d is not a port number (1 to 65535)", port.NodePort)
-		case slices.ContainsFunc(out, func(f Frontend) bool { return f.PortName == port.Name }):
+		case names[port.Name]:
 			p.problem(field+".name", "%q is the name of another port already", port.Name)
 		case port.Name != "" && len(validation.IsDNS1123Label(port.Name)) > 0: // it is part of rows' names
 			p.problem(field+".name", "%q is not a DNS label (RFC 1123)", port.Name)
 		default:
+			names[port.Name] = true
 			out = append(out, Frontend{PortName: port.Name, Protocol: protocol, Port: uint16(port.Port), NodePort: uint16(port.NodePort)})
 		}
 	}

@@ -1,0 +1,146 @@
+package cluster
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"sort"
+)
+
+// What one Service may cost a node. Ports, addresses and endpoints multiply, so two objects that the API takes could ask for
+// gigabytes.
+const (
+	mostPairs   = 100_000 // of an endpoint and a cluster IP's, node's or external address's port that leads to it
+	mostOuter   = 10_000  // external addresses, times ports
+	mostSources = 100_000 // loadBalancerSourceRanges, times load balancer addresses, times ports
+)
+
+// target is what a port of a slice has in common with the Service port that it is for.
+type target struct {
+	family   Family
+	protocol Protocol
+	name     string
+}
+
+// source is a port of a slice, and so all its endpoints.
+type source struct {
+	slice int
+	port  uint16
+}
+
+// sources gives the ports of all slices, in the slices' order.
+func (v *service) sources() map[target][]source {
+	out := map[target][]source{}
+	for i, x := range v.slices {
+		for _, p := range x.ports {
+			t := target{x.family, p.protocol, p.name}
+			out[t] = append(out[t], source{i, p.port})
+		}
+	}
+	return out
+}
+
+// fill puts endpoints behind Frontends of the Service. Those with the same targets share one list.
+func (v *service) fill(list []*Frontend) {
+	all, shared := v.sources(), map[string][]Backend{}
+	from, sizes := make([][]source, len(list)), make([]int, len(list))
+	for i, f := range list {
+		from[i] = all[target{f.Family, f.Protocol, f.PortName}]
+		for _, s := range from[i] {
+			sizes[i] += len(v.slices[s.slice].endpoints)
+		}
+	}
+	room := roomForEach(list, sizes)
+	if room < math.MaxInt {
+		v.refused = append(v.refused, Problem{list[0].Owner, "spec.ports",
+			fmt.Sprintf("the endpoints of all ports and addresses are more than %d: %d endpoints of each port are used", mostPairs, room)})
+	}
+	for i, f := range list {
+		for _, x := range v.slices {
+			if x.family == f.Family && x.triggered.After(f.Triggered) {
+				f.Triggered = x.triggered
+			}
+		}
+		key := keyOf(from[i])
+		if _, ok := shared[key]; !ok {
+			shared[key] = v.merge(from[i], min(sizes[i], room))
+		}
+		f.Backends = shared[key]
+	}
+}
+
+// roomForEach gives the largest number of endpoints that every Frontend may have.
+func roomForEach(list []*Frontend, sizes []int) int {
+	fits := func(each int) bool {
+		pairs := 0
+		for i, f := range list {
+			pairs += (1 + min(1, int(f.NodePort)) + len(f.ExternalIPs) + len(f.LoadBalancerIPs)) * min(sizes[i], each)
+		}
+		return pairs <= mostPairs
+	}
+	if fits(math.MaxInt) {
+		return math.MaxInt
+	}
+	return max(1, sort.Search(mostPairs, func(n int) bool { return !fits(n + 1) }))
+}
+
+func keyOf(list []source) string {
+	var key []byte
+	for _, s := range list {
+		key = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint32(key, uint32(s.slice)), s.port)
+	}
+	return string(key)
+}
+
+// merge gives endpoints: the fittest, if not all, and in the slices' order.
+func (v *service) merge(from []source, room int) []Backend {
+	if room == 0 {
+		return nil
+	}
+	out := make([]Backend, 0, room)
+	for fitness := fittest; fitness >= 0; fitness-- {
+		for _, s := range from {
+			for i := range v.slices[s.slice].endpoints {
+				b := &v.slices[s.slice].endpoints[i]
+				if len(out) < room && b.fitness() == fitness {
+					out = append(out, *b)
+					out[len(out)-1].Port = s.port
+				}
+			}
+		}
+	}
+	// Of duplicates, the one that is fit to be used comes first and stays; the sort is stable.
+	slices.SortStableFunc(out, func(a, b Backend) int { return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port)) })
+	return slices.CompactFunc(out, func(a, b Backend) bool { return a.Addr == b.Addr && a.Port == b.Port })
+}
+
+const fittest = 2
+
+func (b *Backend) fitness() int {
+	switch {
+	case b.Ready:
+		return fittest
+	case b.Serving:
+		return 1
+	}
+	return 0
+}
+
+// limit leaves out external addresses of a Service with too many for its ports; the load balancer's stay first.
+func (p *serviceParser) limit(ports int, balancer, external []netip.Addr) (keptBalancer, keptExternal []netip.Addr) {
+	room := max(1, mostOuter/max(1, ports))
+	if len(balancer)+len(external) <= room {
+		return balancer, external
+	}
+	field := "spec.externalIPs"
+	if len(balancer) > room {
+		field = "status.loadBalancer.ingress"
+	}
+	p.problem(field, "%d ports and %d external addresses multiply to more than %d: %d of the addresses are served",
+		ports, len(balancer)+len(external), mostOuter, room)
+	n := min(room, len(balancer))
+	return balancer[:n:n], external[:min(room-n, len(external))]
+}
