@@ -3,7 +3,9 @@ package image
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -127,5 +129,23 @@ func TestBuildFromNothing(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".image-*")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
+	}
+	// Built again from the same packages it is the same layer, to the byte.
+	again, err := Build(t.Context(), t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sums []string
+	for i, r := range []string{root, again} {
+		file := filepath.Join(dir, fmt.Sprintf("layer%d.tar", i))
+		b, err := writeLayer(file, func(l *layer) error { return l.tree(t.Context(), r) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums = append(sums, b.Digest.String())
+	}
+	if sums[0] != sums[1] {
+		out, _ := exec.Command("sh", "-c", "cd "+dir+" && mkdir a b && tar xf layer0.tar -C a && tar xf layer1.tar -C b && diff -r a b | head -50").CombinedOutput()
+		t.Errorf("the second build is another layer, %v:\n%s", sums, out)
 	}
 }
