@@ -95,7 +95,8 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 		return again // what others have changed stays
 	}
 	a.fresh = false
-	a.targets.wantedHost.Store(&a.want.Host)
+	wantedHost := a.want.Host // the next plan overwrites a.want while others read this
+	a.targets.wantedHost.Store(&wantedHost)
 	begin := time.Now()
 	err := a.pass.Run(ctx, a.want)
 	a.meters.took("hairpin_pass_duration_seconds", time.Since(begin))
