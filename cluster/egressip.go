@@ -42,7 +42,8 @@ type EgressIP struct {
 
 	// Assigned is the status: which node has which address. Sorted, at most once per address.
 	Assigned []Assignment
-	// Moving are addresses on their way from one living node to another: both translate for a time. Only an agent knows.
+	// Moving are addresses on their way from one living node to another: both translate for a time. So does the node of one that
+	// goes to nobody (To is empty). Only an agent knows.
 	Moving     []Move
 	Conditions []metav1.Condition
 	// Claimed are addresses that an older Service is served at.

@@ -103,24 +103,16 @@ func (e *Env) egressIP(x *cluster.EgressIP, members map[cluster.Owner]*cluster.P
 	part := egressPart{rows: nb.State{}, owner: x.Owner}
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
-		var assigned []cluster.Assignment
-		var own netip.Addr
-		for _, a := range x.Assigned {
-			if cluster.FamilyOf(a.Address) == s.Family {
-				assigned = append(assigned, a)
-				if a.Node == e.Node.Name {
-					own = a.Address
-				}
-			}
-		}
-		if !own.IsValid() {
-			own = e.inHand(x, s.Family)
-		}
-		if len(assigned) == 0 || len(members) == 0 {
+		assigned, own := e.assigned(x, s.Family)
+		if len(assigned) == 0 && !own.IsValid() || len(members) == 0 {
 			continue // the pods leave as others do
 		}
 		all, here := e.addressesOf(s, members)
-		if len(here) > 0 {
+		switch {
+		case len(here) == 0:
+		case len(assigned) == 0: // of what goes to nobody, only other nodes do not know yet
+			all = slices.DeleteFunc(all, func(p netip.Prefix) bool { return slices.Contains(here, p) })
+		default:
 			e.reroute(part.rows, s, x, here, e.carriers(s, assigned))
 			if e.hostRouted() {
 				part.guarded = append(part.guarded, here...)
@@ -138,6 +130,22 @@ func (e *Env) egressIP(x *cluster.EgressIP, members map[cluster.Owner]*cluster.P
 		}
 	}
 	return part
+}
+
+// assigned gives who carries which address of a family, and the one that the planned node translates to, if any.
+func (e *Env) assigned(x *cluster.EgressIP, f cluster.Family) (list []cluster.Assignment, own netip.Addr) {
+	for _, a := range x.Assigned {
+		if cluster.FamilyOf(a.Address) == f {
+			list = append(list, a)
+			if a.Node == e.Node.Name {
+				own = a.Address
+			}
+		}
+	}
+	if !own.IsValid() {
+		own = e.inHand(x, f)
+	}
+	return list, own
 }
 
 // addressesOf gives the pods' addresses of a family, and those of the planned node's pods; sorted, each once.

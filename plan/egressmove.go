@@ -15,6 +15,7 @@ const (
 	prioMoved = 60  // in claims.TableWire: before new connections, and those to NodePorts
 	prioBack  = 61  // and before them, what would go in circles
 	prioMute  = 102 // in claims.TableClassify: before neighbour discovery
+	prioOwn   = 115 // in claims.TableClassify: before what OVN and the host send to the wire
 )
 
 // inHand is an address that moves from or to the planned node, which translates to it though no pod is led here yet, or
@@ -30,7 +31,8 @@ func (e *Env) inHand(x *cluster.EgressIP, f cluster.Family) netip.Addr {
 
 // WithMoves adds what a node does about addresses that move between two living nodes. Both translate. The new one
 // alone answers for the address, so it hears the replies to connections that the old one has translated, and knows
-// nothing of them: it sends them on to the old one, which sends nothing back.
+// nothing of them: it sends them on to the old one. That one sends on what it does not know, too: where pods are led to the new
+// node at once, because the old one seemed to be dead, neighbours have not heard of the new one yet. What comes back so ends.
 func WithMoves(state datapath.State, s *cluster.Snapshot, node string) datapath.State {
 	own := s.Node(node)
 	if own == nil || state.NB == nil && state.Bridge.Flows == nil { // it cannot be planned
@@ -43,13 +45,17 @@ func WithMoves(state datapath.State, s *cluster.Snapshot, node string) datapath.
 			if m.From != node && m.To != node {
 				continue
 			}
+			peer := m.From
+			if m.From == node {
+				peer = m.To
+			}
 			here, ok := wireOf(own, &s.Config, m.Address)
-			from, known := wireEnd{}, false
-			if n := s.Node(m.From); n != nil {
-				from, known = wireOf(n, &s.Config, m.Address)
+			there, known := wireEnd{}, false
+			if n := s.Node(peer); n != nil {
+				there, known = wireOf(n, &s.Config, m.Address)
 			}
 			switch {
-			case !ok:
+			case !ok || m.To == "":
 			case here.link != nil:
 				if h == nil {
 					h = newHostMoves(state)
@@ -57,9 +63,8 @@ func WithMoves(state datapath.State, s *cluster.Snapshot, node string) datapath.
 				h.owner = e.Owner
 				if m.From == node {
 					h.mute(m.Address, here)
-				} else if known {
-					h.sendOn(m.Address, here, from)
 				}
+				h.sendOn(m.Address, here, there, known)
 			default:
 				if b == nil {
 					b = newBridge(&Env{Node: own}, claims.FeatureGateway)
@@ -68,9 +73,8 @@ func WithMoves(state datapath.State, s *cluster.Snapshot, node string) datapath.
 				b.owner = e.Owner
 				if m.From == node {
 					b.mute(m.Address)
-				} else if known {
-					b.sendOn(m.Address, from.mac)
 				}
+				b.sendOn(m.Address, there.mac, known)
 			}
 		}
 	}
@@ -122,17 +126,13 @@ func CanShare(s *cluster.Snapshot, from, to string, a netip.Addr) bool {
 	return true
 }
 
-// mute keeps the gateway router from answering for an address. What nobody knows any more ends here: the host would send it
-// to the new node, which would send it back.
+// mute keeps the gateway router from answering for an address.
 func (b *bridge) mute(a netip.Addr) {
 	m := flow.Match{InPort: b.ovn, Protocol: flow.ARP, Src: single(a)}
 	if a.Is6() {
 		m = flow.Match{InPort: b.ovn, Protocol: flow.ICMP6, ICMPType: neighborAdvertisement + 1, Src: single(a)}
 	}
 	b.classify(prioMute, m, flow.Drop{})
-	for _, m := range unknownTo(a) {
-		b.add(claims.TableWire, prioMoved, m, flow.Drop{})
-	}
 }
 
 // unknownTo matches packets to an address, of connections that this node does not know.
@@ -144,12 +144,19 @@ func unknownTo(a netip.Addr) []flow.Match {
 	return list
 }
 
-// sendOn sends packets of connections that this node does not know to another node, unless that sent them here: for a
-// moment, two nodes may differ in which is the new one.
-func (b *bridge) sendOn(a netip.Addr, to cluster.MAC) {
+// sendOn sends packets of connections that this node does not know to the other node, unless that sent them here. What that one
+// does not know either would go to and fro by the gateway router and the host as well, which route it: the address is neither's.
+func (b *bridge) sendOn(a netip.Addr, to cluster.MAC, known bool) {
 	for _, m := range unknownTo(a) {
+		if !known {
+			b.add(claims.TableWire, prioMoved, m, flow.Drop{})
+			continue
+		}
 		b.add(claims.TableWire, prioMoved, m, flow.SetEthSrc{MAC: b.mac}, flow.SetEthDst{MAC: to}, flow.Back{})
 		m.EthSrc = to
 		b.add(claims.TableWire, prioBack, m, flow.Drop{})
+	}
+	for _, port := range []string{b.ovn, flow.Local} {
+		b.classify(prioOwn, flow.Match{InPort: port, Protocol: words(cluster.FamilyOf(a)).ip, Dst: single(a)}, flow.Drop{})
 	}
 }

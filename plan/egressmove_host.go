@@ -29,14 +29,16 @@ func newHostMoves(state datapath.State) *hostMoves {
 
 func (h *hostMoves) mute(a netip.Addr, here wireEnd) {
 	delete(h.addresses, host.AddressKey{Link: here.link.Name, Prefix: single(a)})
-	h.rule(a, here, nft.Drop{}, "moves: what nobody knows any more", nil)
 }
 
-// sendOn sends on what this node does not know, unless the old node sent it here: for a moment, two nodes may differ in which
-// is the new one.
-func (h *hostMoves) sendOn(a netip.Addr, here, from wireEnd) {
-	h.rule(a, here, nft.Drop{}, "moves: not in circles", nft.EtherSrc{MAC: from.mac})
-	h.rule(a, here, nft.Copy{To: from.at, Device: here.link.Name}, "moves: the node that had it may know", nil)
+// sendOn sends on what this node does not know, unless the other node sent it here.
+func (h *hostMoves) sendOn(a netip.Addr, here, there wireEnd, known bool) {
+	if !known {
+		h.rule(a, here, nft.Drop{}, "moves: nobody may know", nil)
+		return
+	}
+	h.rule(a, here, nft.Drop{}, "moves: not in circles", nft.EtherSrc{MAC: there.mac})
+	h.rule(a, here, nft.Copy{To: there.at, Device: here.link.Name}, "moves: the other node may know", nil)
 	h.rule(a, here, nft.Drop{}, "moves: a copy is on its way", nil)
 }
 

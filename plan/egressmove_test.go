@@ -38,7 +38,7 @@ func TestMovesBetweenBridgeAndLink(t *testing.T) {
 	}
 
 	old := of("b", "a", "b")
-	if _, there := old.Host.Addresses[key]; there || len(rules(old)) != 1 || rules(old)[0].Do != (nft.Drop{}) {
+	if _, there := old.Host.Addresses[key]; there || len(rules(old)) != 3 || rules(old)[1].Do != (nft.Copy{To: ends[0].Addr(), Device: "eth0"}) {
 		t.Errorf("the host that had it: %+v, %+v", old.Host.Addresses, rules(old))
 	}
 	late := of("a", "b", "b")

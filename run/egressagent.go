@@ -29,6 +29,7 @@ func (a *agent) startEgress(ctx context.Context, client kubernetes.Interface, st
 	start(func() { a.egress.prober.run(ctx) })
 	start(func() { follow(ctx, a.inbox, a.egress.prober.changed, func(m *mail, _ struct{}) { m.news = true }) })
 	start(func() { a.listener.run(ctx) })
+	start(func() { a.neighbors.run(ctx) })
 }
 
 // seeEgress takes what is known of the cluster as this agent sees it. It tells when it wants to be called again.
@@ -53,6 +54,7 @@ func (a *agent) seeEgress(now time.Time, m *mail) time.Duration {
 // be called again.
 func (a *agent) announceEgress(now time.Time) time.Duration {
 	g := a.local.own.Gateway
+	a.neighbors.expect(g, a.node, a.snapshot.EgressIPs)
 	wait, err := a.carried.announce(now, a.local.own, a.snapshot.EgressIPs, a.want.Host.Addresses)
 	if err != nil {
 		a.log.Warn("egress addresses", "error", err)

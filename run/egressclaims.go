@@ -125,7 +125,8 @@ func (v *egressView) hear(now time.Time, c claim) (defend bool) {
 	if i < 0 {
 		return false
 	}
-	seen, e := v.out.EgressIPs[i], v.base.EgressIPs[i]
+	seen := v.out.EgressIPs[i]
+	e := find(v.base.EgressIPs, seen.Owner) // what is gone is not carried
 	other := ""
 	for _, n := range v.base.Nodes {
 		if n.Gateway.MAC == c.mac && n.Name != v.node {

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -17,10 +18,13 @@ const (
 	moveEnds  = 5 * time.Second // until the old one lets go
 )
 
+// An address that this node had, and nobody gets, is translated to for as long: other nodes may hear of it later. Their pods would
+// lose a packet, and send it again after a second.
+
 // movement is one such address.
 type movement struct {
 	cluster.Move
-	owner   cluster.Owner
+	was     *cluster.EgressIP // that it is of; where nobody gets it, what is left of that
 	begun   time.Time
 	planned bool // the old node may not carry it any more: it need not have died
 	led     bool
@@ -28,17 +32,21 @@ type movement struct {
 
 // watchMoves notes what has moved from the Snapshot of before to this one.
 func (v *egressView) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bool) time.Duration {
-	had := map[netip.Addr]string{}
+	had, mine := map[netip.Addr]string{}, map[netip.Addr]*cluster.EgressIP{}
 	if v.base != nil {
 		for _, e := range v.base.EgressIPs {
 			for _, a := range e.Assigned {
 				had[a.Address] = a.Node
+				if a.Node == v.node {
+					mine[a.Address] = e
+				}
 			}
 		}
 	}
 	for _, e := range s.EgressIPs {
 		for _, a := range e.Assigned {
 			from := had[a.Address]
+			delete(mine, a.Address)
 			if m := v.moves[a.Address]; m != nil && m.To != a.Node {
 				delete(v.moves, a.Address)
 			}
@@ -46,10 +54,23 @@ func (v *egressView) watchMoves(now time.Time, s *cluster.Snapshot, lost map[str
 				!plan.CanShare(s, from, a.Node, a.Address) {
 				continue
 			}
-			m := &movement{Move: cluster.Move{Address: a.Address, From: from, To: a.Node}, owner: e.Owner, begun: now, planned: leaves(s, from)}
+			m := &movement{Move: cluster.Move{Address: a.Address, From: from, To: a.Node}, was: e, begun: now, planned: leaves(s, from)}
 			m.led = v.gone(m, lost)
 			v.moves[a.Address] = m
 		}
+	}
+	left := map[cluster.Owner]*cluster.EgressIP{}
+	for a, e := range mine {
+		if v.yielded[a].to != "" {
+			continue
+		}
+		if left[e.Owner] == nil {
+			was := *e
+			was.Assigned, was.Addresses = nil, nil
+			was.Created = time.Unix(1<<40, 0) // the pods that another one selects are that one's
+			left[e.Owner] = &was
+		}
+		v.moves[a] = &movement{Move: cluster.Move{Address: a, From: v.node}, was: left[e.Owner], begun: now, led: true}
 	}
 	return v.ageMoves(now, lost)
 }
@@ -108,6 +129,19 @@ func takenOverFrom(had, items []cluster.Assignment, lost map[string]bool) (movin
 	return moving
 }
 
+// letGo makes a move of what this node had taken over, or was told to be another's, and is so no longer: it has connections.
+func (v *egressView) letGo(now time.Time, s *cluster.Snapshot, e *cluster.EgressIP, items []cluster.Assignment) {
+	if v.out == nil {
+		return
+	}
+	seen := find(v.out.EgressIPs, e.Owner)
+	for _, a := range items {
+		if seen != nil && nodeOf(seen, a.Address) == v.node && a.Node != v.node && v.moves[a.Address] == nil && plan.CanShare(s, v.node, a.Node, a.Address) {
+			v.moves[a.Address] = &movement{Move: cluster.Move{Address: a.Address, From: v.node, To: a.Node}, was: e, begun: now, led: true}
+		}
+	}
+}
+
 // withMoves gives where pods are to be led, and what moves, of an EgressIP.
 func (v *egressView) withMoves(e *cluster.EgressIP, items []cluster.Assignment) (list []cluster.Assignment, moving []cluster.Move) {
 	if len(v.moves) == 0 {
@@ -116,7 +150,7 @@ func (v *egressView) withMoves(e *cluster.EgressIP, items []cluster.Assignment) 
 	list = slices.Clone(items)
 	for i, a := range list {
 		m := v.moves[a.Address]
-		if m == nil || m.owner != e.Owner || a.Node == m.From {
+		if m == nil || m.was.Owner != e.Owner || a.Node == m.From {
 			continue
 		}
 		switch {
@@ -129,5 +163,31 @@ func (v *egressView) withMoves(e *cluster.EgressIP, items []cluster.Assignment) 
 			moving = append(moving, cluster.Move{Address: a.Address, From: m.From, To: a.Node})
 		}
 	}
+	for _, a := range slices.SortedFunc(maps.Keys(v.moves), netip.Addr.Compare) {
+		if m := v.moves[a]; m.To == "" && m.was.Owner == e.Owner {
+			moving = append(moving, m.Move)
+		}
+	}
 	return list, moving
+}
+
+// ended gives the EgressIPs that are gone, and of which this node still has an address.
+func (v *egressView) ended(s *cluster.Snapshot) (list []*cluster.EgressIP) {
+	for _, a := range slices.SortedFunc(maps.Keys(v.moves), netip.Addr.Compare) {
+		m := v.moves[a]
+		same := func(e *cluster.EgressIP) bool { return e.Owner == m.was.Owner }
+		if m.To == "" && find(s.EgressIPs, m.was.Owner) == nil && !slices.ContainsFunc(list, same) {
+			list = append(list, m.was)
+		}
+	}
+	return list
+}
+
+// find finds an EgressIP; nil when there is none of the name.
+func find(sorted []*cluster.EgressIP, o cluster.Owner) *cluster.EgressIP {
+	i, there := slices.BinarySearchFunc(sorted, o, func(e *cluster.EgressIP, o cluster.Owner) int { return e.Owner.Compare(o) })
+	if !there {
+		return nil
+	}
+	return sorted[i]
 }

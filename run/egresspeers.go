@@ -72,7 +72,7 @@ func newEgressView(node string, p *prober, asked func() bool, alone bool, log *s
 
 // see gives the Snapshot as this agent sees it, and when to look again.
 func (v *egressView) see(now time.Time, s *cluster.Snapshot) (*cluster.Snapshot, time.Duration) {
-	if s == nil || len(s.EgressIPs) == 0 && len(v.moves) == 0 {
+	if s == nil || len(s.EgressIPs) == 0 && len(v.moves) == 0 && (v.base == nil || len(v.base.EgressIPs) == 0) {
 		v.prober.ask(nil)
 		v.base, v.out = s, s
 		return s, 0
@@ -87,7 +87,8 @@ func (v *egressView) see(now time.Time, s *cluster.Snapshot) (*cluster.Snapshot,
 	again = sooner(again, v.ageClaims(now, s))
 	if fresh || v.stale || !maps.Equal(lost, v.lost) {
 		v.base, v.lost, v.stale = s, lost, false
-		v.out = v.overlay(s, lost)
+		v.out = v.overlay(now, s, lost)
+		again = sooner(again, v.ageMoves(now, lost)) // of what was let go
 		v.nextAsk = time.Time{}
 	}
 	if !v.nextAsk.After(now) {
@@ -172,23 +173,24 @@ func carriesOf(e *cluster.EgressIP, node string) bool {
 }
 
 // overlay makes the Snapshot as it is seen.
-func (v *egressView) overlay(s *cluster.Snapshot, lost map[string]bool) *cluster.Snapshot {
+func (v *egressView) overlay(now time.Time, s *cluster.Snapshot, lost map[string]bool) *cluster.Snapshot {
 	var decided []plan.EgressAssignment
 	for n := range lost {
 		if decided == nil && carriesAny(s, n) {
 			decided = plan.Assign(s, egressRules(lost))
 		}
 	}
-	list, made, same := make([]*cluster.EgressIP, len(s.EgressIPs)), map[cluster.Owner]madeEgressIP{}, true
-	for i, e := range s.EgressIPs {
+	list, made, same := slices.Concat(s.EgressIPs, v.ended(s)), map[cluster.Owner]madeEgressIP{}, true
+	for i, e := range list {
 		items, moving := e.Assigned, []cluster.Move(nil)
-		if decided != nil {
+		if i < len(decided) {
 			items = takenOver(e.Assigned, decided[i].Items, lost)
 		}
 		early := takenOverFrom(e.Assigned, items, lost)
-		items, moving = v.withMoves(e, v.withoutYielded(items))
+		items = v.withoutYielded(items)
+		v.letGo(now, s, e, items)
+		items, moving = v.withMoves(e, items)
 		moving = append(moving, early...)
-		list[i] = e
 		if slices.Equal(items, e.Assigned) && len(moving) == 0 {
 			continue
 		}
@@ -205,7 +207,7 @@ func (v *egressView) overlay(s *cluster.Snapshot, lost map[string]bool) *cluster
 		return s
 	}
 	out := *s
-	out.EgressIPs = list
+	out.EgressIPs = slices.SortedFunc(slices.Values(list), func(e, f *cluster.EgressIP) int { return e.Owner.Compare(f.Owner) })
 	return &out
 }
 

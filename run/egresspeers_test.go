@@ -117,7 +117,7 @@ func TestEgressAhead(t *testing.T) {
 	s.API = false
 	s.is(aheadFor, base, first+" c, "+second+" b, "+first+" a>c") // nobody contradicts
 	s.API = true
-	s.is(time.Second, base, first+" a, "+second+" b")
+	s.is(time.Second, base, first+" a, "+second+" b, "+first+" c>a") // it lets go, and goes on with what it has
 	s.is(time.Hour, base, first+" a, "+second+" b")
 	s.lose()
 	s.is(0, base, first+" a, "+second+" b")
@@ -126,10 +126,10 @@ func TestEgressAhead(t *testing.T) {
 	if s.hear(s.now, claim{netip.MustParseAddr(first), base.Nodes[0].Gateway.MAC}) { // it is heard: it lives
 		t.Error("a dead node's address is defended")
 	}
-	s.is(0, base, first+" a, "+second+" b")
+	s.is(0, base, first+" a, "+second+" b, "+first+" c>a")
 
 	s.lose("b", "c")
-	s.is(0, base, first+" a") // a has one of the family: the other goes nowhere, and nobody is led there
+	s.is(0, base, first+" a, "+first+" c>a") // a has one of the family: the other goes nowhere, and nobody is led there
 	s.lose("a", "b", "c")
 	s.is(time.Hour, decidedBy(first+" a"), first+" a") // nobody can take it: to nowhere, and not to the node's own address
 }
@@ -151,16 +151,16 @@ func TestEgressClaims(t *testing.T) {
 	if s.judge(s.now, verdict{a, "b", ""}) { // nobody could say
 		t.Error("defended, in doubt")
 	}
-	s.is(0, base, first+" b")
-	s.is(yieldCheck, base, first+" b")
+	s.is(0, base, first+" b, "+first+" c>b") // let go, and not at once
+	s.is(yieldCheck, base, first+" b, "+first+" c>b")
 	if len(s.asks) != 2 {
 		t.Error("not asked again", s.asks)
 	}
 	s.judge(s.now, verdict{a, "b", "c"})
 	s.is(0, base, first+" c")
 	s.judge(s.now, verdict{a, "b", "b"})
-	s.is(0, base, first+" b")
-	s.is(0, decidedBy(first+" b"), first+" b")
+	s.is(0, base, first+" b, "+first+" c>b")
+	s.is(0, decidedBy(first+" b"), first+" b, "+first+" c>b")
 	s.is(0, decidedBy(first+" c"), first+" b, "+first+" b>c") // decided anew: a planned move
 
 	s = newSeen(t, "c")
@@ -225,5 +225,45 @@ func TestEgressMoves(t *testing.T) {
 	s.is(0, before, first+" a")
 	s.is(0, after, first+" a, "+first+" a>b")
 	s.is(0, decidedBy(first+" c"), first+" b, "+first+" b>c") // and on
+	s.is(moveEnds, decidedBy(first), first+" c>")
 	s.is(moveEnds, decidedBy(first), "")
+}
+
+// TestEgressEnds: the node of an address that nobody gets goes on for a time, also when the EgressIP is gone; the others stop at once. Who
+// gets it meanwhile has it.
+func TestEgressEnds(t *testing.T) {
+	base, none := decidedBy(first+" a", second+" a"), decidedBy()
+	none.EgressIPs = nil
+	for node, want := range map[string]string{"a": "e [] 172.18.0.33 a>, 172.18.0.44 a>", "b": ""} {
+		s := newSeen(t, node)
+		s.is(0, base, first+" a, "+second+" a")
+		now, _ := s.see(s.now, none)
+		for range 2 {
+			got := ""
+			for _, e := range now.EgressIPs {
+				got = fmt.Sprint(e.Owner.Name, " ", e.Assigned, " ", e.Moving[0].Address, " ", e.Moving[0].From, ">, ", e.Moving[1].Address, " ", e.Moving[1].From, ">")
+				if !e.Created.After(s.now) {
+					t.Error("what is gone is older than another one")
+				}
+			}
+			if got != want {
+				t.Errorf("on %s: %q, not %q", node, got, want)
+			}
+			if again, _ := s.see(s.now.Add(time.Second), none); again != now {
+				t.Error("the same, and another pointer")
+			}
+		}
+		if now, again := s.see(s.now.Add(moveEnds), none); now != none || again != 0 {
+			t.Errorf("on %s, there is something left: %v, %v", node, now.EgressIPs, again)
+		}
+		if now, _ = s.see(s.now.Add(moveEnds), nil); now != nil {
+			t.Error("there is nothing, and something is seen")
+		}
+	}
+	s := newSeen(t, "a")
+	s.is(0, base, first+" a, "+second+" a")
+	_, _ = s.see(s.now, none)
+	s.is(0, decidedBy(first, second), first+" a>, "+second+" a>") // made again
+	s.is(0, decidedBy(first+" b", second), first+" b, "+second+" a>")
+	s.is(0, decidedBy(first+" b", second+" a"), first+" b, "+second+" a")
 }

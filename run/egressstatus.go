@@ -23,10 +23,10 @@ type EgressReport struct {
 // egressReport tells where all egress addresses are: seen is where they are, base what the API says.
 func egressReport(seen, base *cluster.Snapshot) []EgressReport {
 	var list []EgressReport
-	for i, e := range seen.EgressIPs {
+	for _, e := range seen.EgressIPs {
 		said := e
-		if base != nil && i < len(base.EgressIPs) && base.EgressIPs[i].Owner == e.Owner {
-			said = base.EgressIPs[i]
+		if base != nil {
+			said = cmp.Or(find(base.EgressIPs, e.Owner), e)
 		}
 		for _, x := range e.Addresses {
 			r := EgressReport{EgressIP: e.Owner.Name, Address: x.String(), Node: nodeOf(e, x)}

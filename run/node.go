@@ -41,6 +41,7 @@ type agent struct {
 	carried   carried // egress addresses
 	egress    *egressView
 	listener  *egressListener
+	neighbors *egressNeighbors
 	publisher *publisher
 	notes     *reporter
 
@@ -132,6 +133,7 @@ func Node(ctx context.Context, c Config, log *slog.Logger) error {
 	}
 	a.egress = newEgressView(node, probe, api.answers, client == nil, log)
 	a.listener = newEgressListener(a.inbox, log, func() { a.meters.count(claimsDropped) })
+	a.neighbors = newEgressNeighbors(log)
 	defer a.notes.stop()
 	a.notes.reason = a.egress.reason
 	a.observe()

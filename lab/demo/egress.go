@@ -114,6 +114,19 @@ func (g *Egress) create(ctx context.Context, name, target string, ips ...string)
 	})
 }
 
+// Create creates the EgressIP again, after Delete.
+func (g *Egress) Create(ctx context.Context, ips ...string) error {
+	return g.create(ctx, g.name, "podlocal", ips...)
+}
+
+// Delete deletes the EgressIP.
+func (g *Egress) Delete(ctx context.Context) error {
+	if err := g.d.client.CoreV1().RESTClient().Delete().AbsPath(watch.EgressIPPath()+"/"+g.name).SetHeader("Accept", "application/json").Do(ctx).Error(); err != nil {
+		return fmt.Errorf("delete EgressIP %s: %w", g.name, err)
+	}
+	return nil
+}
+
 // Both waits until the controller believes both nodes to be alive: it has given each one of two addresses that nobody uses.
 func (g *Egress) Both(ctx context.Context) error {
 	if !g.watched {
@@ -351,8 +364,8 @@ func (d *Demo) ShowEgress(ctx context.Context) error {
 
 // End removes everything that StartEgress made.
 func (g *Egress) End(ctx context.Context) error {
-	if err := g.d.client.CoreV1().RESTClient().Delete().AbsPath(watch.EgressIPPath()+"/"+egressName).SetHeader("Accept", "application/json").Do(ctx).Error(); err != nil {
-		return fmt.Errorf("delete EgressIP %s: %w", egressName, err)
+	if err := g.Delete(ctx); err != nil {
+		return err
 	}
 	if err := g.Label(ctx, EgressStays, false); err != nil {
 		return err
