@@ -84,6 +84,7 @@ func (p *Pass) Run(ctx context.Context, want datapath.State) error {
 	if !p.conn.read && p.conn.target != nil {
 		dead = dead.Since(p.conn.have, want.Conn)
 	}
+	dead = dead.Leave(p.conn.done, want.Conn)
 	ports, flows := split(bridge)
 	ground, singles := splitHost(kernel.Grow(), want.Host.Routes)
 

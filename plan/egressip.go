@@ -61,7 +61,7 @@ func (g *egressPlan) update(s *cluster.Snapshot, env *Env) (gone, come datapath.
 	g.shared = env.throughHost(g.parts)
 	g.shared.NB, g.shared.Conn = env.eastWest(g.parts), gone.Conn
 	if others {
-		g.shared.Conn.Egress = env.onLinks(s.EgressIPs)
+		g.shared.Conn.Egress = env.remembered(s.EgressIPs)
 	}
 	come.NB.Add(rowsOf(g.shared.NB)...)
 	come.Host, come.NFT, come.Conn = g.shared.Host, g.shared.NFT, g.shared.Conn

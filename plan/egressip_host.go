@@ -32,15 +32,17 @@ func (e *Env) egressLink(a netip.Addr) (link *cluster.HostLink, primary bool) {
 	return n.link, n.primary
 }
 
-// onLinks tells of all egress addresses that fit a link of the host whether this node translates to them.
-func (e *Env) onLinks(all []*cluster.EgressIP) map[netip.Addr]conn.Egress {
+// remembered tells of all egress addresses whose connections the kernel remembers whether this node translates to them. On the gateway
+// bridge, that is so on the kernel datapath.
+func (e *Env) remembered(all []*cluster.EgressIP) map[netip.Addr]conn.Egress {
 	networks := networksOf(e.Node, e.Config)
-	if !slices.ContainsFunc(networks, func(n network) bool { return n.link != nil }) {
+	byKernel := func(n network) bool { return n.link != nil || n.primary && !e.Node.Gateway.Userspace }
+	if !slices.ContainsFunc(networks, byKernel) {
 		return nil
 	}
 	list := map[netip.Addr]conn.Egress{}
 	note := func(x *cluster.EgressIP, a netip.Addr, here bool) {
-		if n, _ := fitting(networks, a); n.link == nil || e.Node.HasAddress(a) {
+		if n, _ := fitting(networks, a); !byKernel(n) || e.Node.HasAddress(a) {
 			return
 		}
 		if _, twice := list[a]; here || !twice { // several may want it, and one has it

@@ -19,7 +19,8 @@ import (
 //
 //	lab/kernel.sh -t 1800 bash -c "cd run && ./run.test -test.run EgressPortAgain -test.v -hairpin ../bin/hairpin -slow 20"
 func TestEgressPortAgain(t *testing.T) {
-	l := startDemoIn(t, cmp.Or(*egressMode, cluster.ModeShared))
+	// In the VM, everybody is late with answers.
+	l := startDemoIn(t, cmp.Or(*egressMode, cluster.ModeShared), "[ovnkubernetesfeature]\negressip-reachability-total-timeout = 0\n")
 	v := newViewer(t, l)
 	pod, b, a := v.pods["pod-a1"], l.Node("node-b"), l.Node("node-a")
 	on := func(node string) {

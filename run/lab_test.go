@@ -69,7 +69,7 @@ func build(t testing.TB) string {
 func startDemo(t *testing.T) *lab.Lab { return startDemoIn(t, cluster.ModeShared) }
 
 // startDemoIn starts it in a gateway mode.
-func startDemoIn(t *testing.T, mode string) *lab.Lab {
+func startDemoIn(t *testing.T, mode string, config ...string) *lab.Lab {
 	t.Helper()
 	hairpin := build(t)
 	name := fmt.Sprintf("run%d", os.Getpid())
@@ -83,6 +83,7 @@ func startDemoIn(t *testing.T, mode string) *lab.Lab {
 	}
 	_, err := demo.Start(t.Context(), demo.Options{
 		Name: name, Objects: "../examples/demo", Hairpin: hairpin, Manifests: true, Mode: mode, Slow: *slow, DieWithCaller: true, Out: logged{t},
+		Config: strings.Join(config, "\n"),
 	})
 	if err != nil {
 		t.Fatal(err)

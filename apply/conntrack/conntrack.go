@@ -1,6 +1,6 @@
 // Package conntrack ends connections in the kernel's conntrack: those over UDP to endpoints that no longer serve, in all zones of the
 // gateway bridge and of OVN on the kernel datapath, and in the host's own on the userspace datapath; and those that the
-// host translated to an egress address that is another node's by now.
+// host, or OVN on the kernel datapath, translated to an egress address that is another node's by now.
 //
 // Open vSwitch's own conntrack, which the userspace datapath has, is left alone: ovs-vswitchd 3.5.0 gets SIGSEGV or hangs when
 // its entries are listed or deleted by a part of their fields, and whole entries are not known without a listing.
@@ -64,8 +64,8 @@ func (t *Target) Read(context.Context) (conn.State, error) {
 
 // Apply deletes entries.
 func (t *Target) Apply(ctx context.Context, d conn.Delta) error {
-	// The host's rules do not make such an entry again.
-	return errors.Join(end(d.Left, inet, sourceOf), t.endUDP(ctx, d))
+	// Neither the host's rules nor OVN's make such an entry again: no pod is led here any more.
+	return errors.Join(end(d.Left, inet, seenAs), t.endUDP(ctx, d))
 }
 
 func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {

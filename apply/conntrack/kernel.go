@@ -189,6 +189,15 @@ func sourceOf(e *entry) (a netip.Addr, ok bool) {
 	return a, e.zone == 0 && a.IsValid() && a != e.forward.src.Addr()
 }
 
+// seenAs gives the address with which an entry's connection leaves the node: that to which the host, or the gateway router in the host's zone,
+// has translated its source; in zones of Open vSwitch, that with which it begins.
+func seenAs(f *netlink.ConntrackFlow) (netip.Addr, bool) {
+	if f.Zone != 0 {
+		return plain(f.Forward.SrcIP), true
+	}
+	return sourceOf(f)
+}
+
 // pairOf gives the translation of an entry; ok is false when it has none, or is not of UDP.
 func pairOf(e *entry) (p conn.Pair, ok bool) {
 	p = conn.Pair{VIP: e.forward.dst, To: e.reverse.src}

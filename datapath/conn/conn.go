@@ -23,7 +23,7 @@ type State struct {
 	Egress map[netip.Addr]Egress      // by the address that the other side sees; found: of the node, too
 }
 
-// Egress is an address that fits a link of the host.
+// Egress is an address whose connections the kernel remembers.
 type Egress struct {
 	Elsewhere bool // this node does not translate to it; wanted only
 	Owner     cluster.Owner
@@ -49,6 +49,18 @@ type Delta struct {
 	// wherever they lead.
 	Back map[netip.AddrPort]Targets
 	Left []netip.Addr // egress addresses, all connections of which must go; sorted
+}
+
+// Leave adds to Left the addresses that are elsewhere by now, and were not before, or not known: what was found when the node still
+// translated to them lacks what came later.
+func (d Delta) Leave(before, want State) Delta {
+	for a, w := range want.Egress {
+		if b, known := before.Egress[a]; w.Elsewhere && (!known || !b.Elsewhere) && !slices.Contains(d.Left, a) {
+			d.Left = append(d.Left, a)
+		}
+	}
+	slices.SortFunc(d.Left, netip.Addr.Compare)
+	return d
 }
 
 // Diff gives the entries that must go.

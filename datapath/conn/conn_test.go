@@ -52,6 +52,25 @@ func TestDiffEgress(t *testing.T) {
 	}
 }
 
+// An address that this node does not translate to any more, or never knew, is left once, whatever was found.
+func TestLeave(t *testing.T) {
+	here, there := netip.MustParseAddr("10.10.10.33"), netip.MustParseAddr("10.10.10.34")
+	want := conn.State{Egress: map[netip.Addr]conn.Egress{here: {}, there: {Elsewhere: true}}}
+	for name, c := range map[string]struct {
+		before, found conn.State
+		left          []netip.Addr
+	}{
+		"the agent started":      {left: []netip.Addr{there}},
+		"it is found, too":       {found: conn.State{Egress: map[netip.Addr]conn.Egress{there: {}}}, left: []netip.Addr{there}},
+		"it was here until now":  {before: conn.State{Egress: map[netip.Addr]conn.Egress{there: {}}}, left: []netip.Addr{there}},
+		"it has been left since": {before: want},
+	} {
+		if d := conn.Diff(want, c.found).Leave(c.before, want); !slices.Equal(d.Left, c.left) {
+			t.Errorf("%s: %v", name, d.Left)
+		}
+	}
+}
+
 // Only what nobody serves any more goes, and only if somebody else serves.
 func TestDiff(t *testing.T) {
 	at := netip.MustParseAddrPort
