@@ -131,8 +131,8 @@ func TestEgress(t *testing.T) {
 			if a, ok := sourceOf(&f); ok {
 				t.Errorf("%s in a zone of Open vSwitch counts", a)
 			}
-			if a, ok := seenAs(f); !ok || a != plain(f.Forward.SrcIP) {
-				t.Errorf("in a zone of Open vSwitch, what begins with %s is seen as %s, %t", f.Forward.SrcIP, a, ok)
+			if a, ok := seenAs(&f); !ok || a != f.forward.src.Addr() {
+				t.Errorf("in a zone of Open vSwitch, what begins with %s is seen as %s, %t", f.forward.src, a, ok)
 			}
 		}
 		return errors.Join(err4, err6)

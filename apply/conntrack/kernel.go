@@ -191,11 +191,11 @@ func sourceOf(e *entry) (a netip.Addr, ok bool) {
 
 // seenAs gives the address with which an entry's connection leaves the node: that to which the host, or the gateway router in the host's zone,
 // has translated its source; in zones of Open vSwitch, that with which it begins.
-func seenAs(f *netlink.ConntrackFlow) (netip.Addr, bool) {
-	if f.Zone != 0 {
-		return plain(f.Forward.SrcIP), true
+func seenAs(e *entry) (netip.Addr, bool) {
+	if e.zone != 0 {
+		return e.forward.src.Addr(), true
 	}
-	return sourceOf(f)
+	return sourceOf(e)
 }
 
 // pairOf gives the translation of an entry; ok is false when it has none, or is not of UDP.

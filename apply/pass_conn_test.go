@@ -1,0 +1,43 @@
+package apply_test
+
+import (
+	"net/netip"
+	"testing"
+
+	"hairpin/apply"
+	"hairpin/datapath"
+	"hairpin/datapath/conn"
+	"hairpin/datapath/nb"
+)
+
+// TestForgetsAtOnce: an agent starts while an egress address is elsewhere, and the node still translates to it: a connection that is made after
+// the first look, and before the rules are gone, is forgotten in the same Run.
+func TestForgetsAtOnce(t *testing.T) {
+	address := netip.MustParseAddr("10.10.10.33")
+	c := &memory[conn.State, conn.Delta]{changed: make(chan struct{}, 1), look: func() {}, with: func(d conn.Delta, s conn.State) conn.State {
+		out := conn.State{Egress: map[netip.Addr]conn.Egress{}}
+		for a, e := range s.Egress {
+			out.Egress[a] = e
+		}
+		for _, a := range d.Left {
+			delete(out.Egress, a)
+		}
+		return out
+	}}
+	n := newNode(func(*node) { c.state.AddSource(address) })
+	rule := &nb.AddressSet{Name: "egressip_e_ip4"}
+	n.nb.state = nb.State{}
+	n.nb.state.Add(rule)
+	want := datapath.State{NB: nb.State{}, Conn: conn.State{Egress: map[netip.Addr]conn.Egress{address: {Elsewhere: true}}}}
+	p := apply.NewPass(apply.Targets{NB: n.nb, Conn: c})
+	if err := p.Run(t.Context(), want); err != nil {
+		t.Fatal(err)
+	}
+	if n.nb.state = nil; len(c.state.Egress) > 0 {
+		t.Errorf("after the first Run there are %v", c.state.Egress)
+	}
+	applies := p.Status()[1].Applies
+	if err := p.Run(t.Context(), want); err != nil || p.Status()[1].Applies != applies {
+		t.Errorf("it is forgotten again: %v, %v", p.Status(), err)
+	}
+}
