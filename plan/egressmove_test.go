@@ -2,6 +2,8 @@ package plan_test
 
 import (
 	"net/netip"
+	"reflect"
+	"strings"
 	"testing"
 
 	"hairpin/cluster"
@@ -58,5 +60,45 @@ func TestMovesBetweenBridgeAndLink(t *testing.T) {
 	}
 	if sent != 2 {
 		t.Errorf("the bridge that gets it sends on with %d flows, not 2", sent)
+	}
+}
+
+// TestEndsForOthers: of an address that nobody gets, its node goes on translating for other nodes' pods; its own leave as others do. Of one that
+// moves, nothing leaves the two nodes that is for the address itself: that would go in circles.
+func TestEndsForOthers(t *testing.T) {
+	a, b := node("node-a", 1, 3), node("node-b", 2, 4)
+	s := snapshot(a, b, pod("node-a", "p", "10.244.1.3"), pod("node-b", "q", "10.244.2.3"))
+	s.Namespaces = []*cluster.Namespace{{Name: "default"}}
+	e := egressIP("e", 0, "172.18.0.33")
+	address := e.Addresses[0]
+	e.Moving = []cluster.Move{{Address: address, From: "node-a"}}
+	s.EgressIPs = []*cluster.EgressIP{e}
+	state, _ := plan.Node(s, "node-a")
+	all := text(plan.WithMoves(state, s, "node-a"), nil)
+	for _, want := range []string{"lr-nat-add GR_node-a snat 172.18.0.33", "egressip_e_ip4 addresses=10.244.2.3 "} {
+		if !strings.Contains(all, want) {
+			t.Errorf("there is no %q", want)
+		}
+	}
+	for _, never := range []string{"lr-policy-add ovn_cluster_router 100 ", "_here"} {
+		if strings.Contains(all, never) {
+			t.Errorf("pods are still led, or what ends moves: %q", never)
+		}
+	}
+
+	e.Moving[0].To = "node-b"
+	e.Assigned = []cluster.Assignment{{Address: address, Node: "node-b"}}
+	for _, n := range []string{"node-a", "node-b"} {
+		state, _ := plan.Node(s, n)
+		ends := 0
+		for _, f := range plan.WithMoves(state, s, n).Bridge.Flows {
+			m := f.Key
+			if m.Table == 0 && m.Match.Dst == netip.PrefixFrom(address, 32) && m.Match.InPort != "" && reflect.DeepEqual(f.Actions, []flow.Action{flow.Drop{}}) {
+				ends++
+			}
+		}
+		if ends != 2 {
+			t.Errorf("on %s, %d flows end what comes from the host and from OVN, not 2", n, ends)
+		}
 	}
 }

@@ -13,13 +13,11 @@ import (
 // An address that moves between two living nodes is with both for a time, so that no connection finds neither: the new one
 // translates at once, and sends back to the old one what it does not know; pods are led to it a little later, when it is
 // sure to be ready, also on a busy machine; the old one ends last. All these times begin when an agent sees the new status.
+// An address that nobody gets ends as late where it was: other nodes may hear of that later, and still lead pods there.
 const (
 	moveLeads = 2 * time.Second // until pods are led to the new node
 	moveEnds  = 5 * time.Second // until the old one lets go
 )
-
-// An address that this node had, and nobody gets, is translated to for as long: other nodes may hear of it later. Their pods would
-// lose a packet, and send it again after a second.
 
 // movement is one such address.
 type movement struct {

@@ -43,7 +43,14 @@ func TestEgressPortAgain(t *testing.T) {
 	on("node-c")
 	limit := time.Duration(*slow) * 20 * time.Second
 	eventually(t, limit, "pods are led to node-c", func() (bool, string) { now := ways(); return now != before, now })
-	for _, c := range open {
+	for _, c := range open { // the new node's kernel passes no reset of a connection that it has seen nothing of
+		if _, err := c.Write([]byte("\n")); err != nil {
+			t.Error(err)
+		}
+		eventually(t, limit, "the server has heard", func() (bool, string) {
+			info, err := tcpInfo(c)
+			return err == nil && info.Unacked == 0, fmt.Sprint(err)
+		})
 		_ = c.Close()
 	}
 	eventually(t, limit, "node-b has let go", func() (bool, string) {
@@ -80,21 +87,23 @@ func dialFrom(p lab.Place, port int, patience time.Duration) (c net.Conn, again 
 	if err != nil {
 		return nil, 0, fmt.Errorf("connection from %s: %w", p.Name(), err)
 	}
-	t := c.(*net.TCPConn)
-	if err := t.SetLinger(0); err != nil {
+	if err := c.(*net.TCPConn).SetLinger(0); err != nil {
 		return nil, 0, err
 	}
-	raw, err := t.SyscallConn()
+	info, err := tcpInfo(c)
 	if err != nil {
 		return nil, 0, err
 	}
-	if e := raw.Control(func(fd uintptr) {
-		var info *unix.TCPInfo
-		if info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
-			again = int(info.Total_retrans)
-		}
-	}); e != nil {
-		return nil, 0, e
+	return c, int(info.Total_retrans), nil
+}
+
+func tcpInfo(c net.Conn) (info *unix.TCPInfo, err error) {
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return nil, err
 	}
-	return c, again, err
+	if e := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }); e != nil {
+		return nil, e
+	}
+	return info, err
 }
