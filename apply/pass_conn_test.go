@@ -14,7 +14,7 @@ import (
 // the first look, and before the rules are gone, is forgotten in the same Run.
 func TestForgetsAtOnce(t *testing.T) {
 	address := netip.MustParseAddr("10.10.10.33")
-	c := &memory[conn.State, conn.Delta]{changed: make(chan struct{}, 1), look: func() {}, with: func(d conn.Delta, s conn.State) conn.State {
+	c := &memory[conn.State, conn.Delta]{changed: make(chan struct{}, 1), look: func(bool) {}, with: func(d conn.Delta, s conn.State) conn.State {
 		out := conn.State{Egress: map[netip.Addr]conn.Egress{}}
 		for a, e := range s.Egress {
 			out.Egress[a] = e
@@ -24,7 +24,7 @@ func TestForgetsAtOnce(t *testing.T) {
 		}
 		return out
 	}}
-	n := newNode(func(*node) { c.state.AddSource(address) })
+	n := newNode(func(*node, bool) { c.state.AddSource(address) })
 	rule := &nb.AddressSet{Name: "egressip_e_ip4"}
 	n.nb.state = nb.State{}
 	n.nb.state.Add(rule)
