@@ -36,6 +36,7 @@ func Trials() []Trial {
 	list := fragmentTrials()
 	list = append(list, errorTrials()...)
 	list = append(list, clashTrials()...)
+	list = append(list, externalTrials()...)
 	return append(list, mtuTrials()...) // the last: machines remember a path's MTU
 }
 
