@@ -35,8 +35,8 @@ type targets struct {
 	wantedHost atomic.Pointer[host.State] // what the kernel target asks for
 }
 
-func openTargets(ctx context.Context, c Config, log *slog.Logger) (t *targets, err error) {
-	t = &targets{}
+func openTargets(ctx context.Context, c Config, log *slog.Logger) (_ *targets, err error) {
+	t := &targets{}
 	t.wantedHost.Store(&host.State{})
 	defer func() {
 		if err != nil {
