@@ -107,7 +107,8 @@ func (j *judgement) nodePort(f *cluster.Frontend, again bool) *cluster.Frontend 
 	out := f
 	for _, x := range j.all(claim{kind: claimOutside, family: f.Family, protocol: f.Protocol, port: f.NodePort}) {
 		for _, a := range addressesAt(x.by, f.Protocol, f.NodePort) {
-			if x.by == j.claimant || j.hosts[a] == "" || j.external(a, f.Protocol, f.NodePort) != x.by || x.by.given[0].CompareAge(f) > 0 {
+			if x.by == j.claimant || j.hosts[a] == "" || j.external(a, f.Protocol, f.NodePort) != x.by ||
+				j.namer(x.by, a, f.Protocol, f.NodePort) != nil || x.by.given[0].CompareAge(f) > 0 {
 				continue
 			}
 			j.refuse(f, "spec.ports", "%s node port %d of %s belongs to %s already", f.Protocol, f.NodePort, a, x.by.owner)
@@ -149,7 +150,10 @@ func (j *judgement) outside(f *cluster.Frontend) *cluster.Frontend {
 			first = ip
 		}
 		on, nodePort := j.hosts[a], j.first[claim{kind: claimNodePort, family: f.Family, protocol: f.Protocol, port: f.Port}].by
+		namer := j.namer(j.claimant, a, f.Protocol, f.Port)
 		switch {
+		case namer != nil:
+			j.refuse(f, field, "%s port %d of %s is an endpoint of %s, which is older", f.Protocol, f.Port, a, namer.owner)
 		case first != j.claimant:
 			j.refuse(f, field, "%s port %d of %s belongs to %s already", f.Protocol, f.Port, a, first.owner)
 		case on != "" && nodePort != nil && nodePort != j.claimant && nodePort.given[0].CompareAge(f) < 0:

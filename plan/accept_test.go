@@ -93,6 +93,57 @@ func TestTheOlderKeepsWhatTwoWant(t *testing.T) {
 	}
 }
 
+// What an older Service names as an endpoint outside, a server's or a host's address and port, is no younger one's to be served at.
+func TestEndpointsOfOlderServicesAreNotTaken(t *testing.T) {
+	const vip, elsewhere = "203.0.113.9:5432", "10.96.0.2:5432"
+	victim := func(days int, uid string, endpoints ...string) *cluster.Frontend {
+		return aged(service("victim", "10.96.0.1:80", 0, endpoints...), days, uid)
+	}
+	taker := func(days int, uid string, how func(*cluster.Frontend)) *cluster.Frontend {
+		return aged(edited(service("taker", elsewhere, 0, "10.244.1.3:8080"), how), days, uid)
+	}
+	both := func(f *cluster.Frontend) {
+		f.ExternalIPs = []netip.Addr{addr("203.0.113.9"), addr("203.0.113.10")}
+	}
+	udp := func(f *cluster.Frontend) { both(f); f.Protocol = cluster.UDP }
+	const refused = "tcp port 5432 of 203.0.113.9 is an endpoint of Service/default/victim, which is older"
+	for _, c := range []struct {
+		name   string
+		list   []*cluster.Frontend
+		served bool
+		field  string
+	}{
+		{"spec.externalIPs", []*cluster.Frontend{victim(9, "b", "203.0.113.9:5432"), taker(1, "a", both)}, false, "spec.externalIPs"},
+		{"load balancer", []*cluster.Frontend{victim(9, "b", "203.0.113.9:5432"), taker(1, "a", balanced("203.0.113.9"))}, false, "status.loadBalancer.ingress"},
+		{"of one second", []*cluster.Frontend{victim(1, "a", "203.0.113.9:5432"), taker(1, "b", both)}, false, "spec.externalIPs"},
+		{"one of several endpoints", []*cluster.Frontend{victim(9, "b", "10.244.1.3:80", "203.0.113.9:5432"), taker(1, "a", both)}, false, "spec.externalIPs"},
+		{"another port", []*cluster.Frontend{victim(9, "b", "203.0.113.9:5433"), taker(1, "a", both)}, true, ""},
+		{"another protocol", []*cluster.Frontend{victim(9, "b", "203.0.113.9:5432"), taker(1, "a", udp)}, true, ""},
+		{"a younger Service's endpoint", []*cluster.Frontend{victim(1, "a", "203.0.113.9:5432"), taker(9, "b", both)}, true, ""},
+		{"no age", []*cluster.Frontend{edited(victim(0, "", "203.0.113.9:5432"), ageless), edited(taker(0, "", both), ageless)}, true, ""},
+		{"its own endpoint", []*cluster.Frontend{edited(taker(9, "a", both), func(f *cluster.Frontend) {
+			f.Backends = []cluster.Backend{{Addr: addr("203.0.113.9"), Port: 5432, Ready: true, Serving: true}}
+		})}, true, ""},
+	} {
+		state, problems := plan.Node(snapshot(node("node-a", 1, 3), c.list), "node-a")
+		if got := slices.Equal(servedAt(state, vip), []string{"taker"}); got != c.served {
+			t.Errorf("%s: %s is served by %v", c.name, vip, servedAt(state, vip))
+		}
+		if !slices.Equal(servedAt(state, elsewhere), []string{"taker"}) || c.field == "spec.externalIPs" && !slices.Equal(servedAt(state, "203.0.113.10:5432"), []string{"taker"}) {
+			t.Errorf("%s: the Service is not served at its other addresses", c.name)
+		}
+		var want []cluster.Problem
+		if !c.served {
+			want = []cluster.Problem{{Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: "taker"}, Field: c.field, Message: refused}}
+		}
+		if !slices.Equal(problems, want) {
+			t.Errorf("%s: problems %v, want %v", c.name, problems, want)
+		}
+	}
+}
+
+func ageless(f *cluster.Frontend) { f.Created, f.UID = time.Time{}, "" }
+
 // A further address of the host, such as one that moves, changes members of sets and load balancers: these cost northd little.
 func TestHostAddressesAreMembers(t *testing.T) {
 	for _, mode := range modes {

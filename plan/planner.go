@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"net/netip"
 	"reflect"
 	"slices"
 
@@ -54,7 +55,11 @@ func (p *Planner) Node(s *cluster.Snapshot, name string) (datapath.State, []Prob
 // planAll plans from nothing.
 func planAll(s *cluster.Snapshot, env Env, problems []Problem) *planned {
 	env.Vetted = cluster.Vet(s.Nodes, env.Node.Name, &s.Config)
-	n := &planned{snapshot: s, counted: map[Problem]int{}, registry: newRegistry(s.Frontends, env.hostNames()), egress: newEgress(), node: problems}
+	var pods []netip.Prefix
+	for _, r := range s.Config.ClusterSubnets {
+		pods = append(pods, r.CIDR)
+	}
+	n := &planned{snapshot: s, counted: map[Problem]int{}, registry: newRegistry(s.Frontends, env.hostNames(), pods), egress: newEgress(), node: problems}
 	env.Pods, n.twice = podsOn(env.Node.Name, s.Pods)
 	n.env = env
 	env.Frontends, problems = n.registry.served()

@@ -27,8 +27,8 @@ func drawFrontend(t *rapid.T) *cluster.Frontend {
 	family := rapid.SampledFrom([]cluster.Family{cluster.IPv4, cluster.IPv6}).Draw(t, "family")
 	ips := map[cluster.Family][]string{cluster.IPv4: {"10.96.0.1", "10.96.0.2", "10.96.0.3", "10.97.0.1"}, cluster.IPv6: {"fd00:10:96::1", "fd00:10:96::2", "fd00:10:97::1"}}[family]
 	ends := map[cluster.Family][]string{
-		cluster.IPv4: {"10.244.1.3", "10.244.2.3", "172.18.0.3", "172.18.0.4", "172.20.0.1"},
-		cluster.IPv6: {"fd00:10:244:1::3", "fd00:10:244:2::3", "fc00:f853:ccd::3", "fd00:20::1"},
+		cluster.IPv4: {"10.244.1.3", "10.244.2.3", "172.18.0.3", "172.18.0.4", "172.20.0.1", "192.0.2.7"},
+		cluster.IPv6: {"fd00:10:244:1::3", "fd00:10:244:2::3", "fc00:f853:ccd::3", "fd00:20::1", "2001:db8::7"},
 	}[family]
 	f := &cluster.Frontend{
 		Owner:         cluster.Owner{Kind: "Service", Namespace: "default", Name: rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "name")},
@@ -57,7 +57,7 @@ func drawFrontend(t *rapid.T) *cluster.Frontend {
 	}
 	for _, e := range rapid.SliceOfNDistinct(rapid.SampledFrom(ends), 0, 3, rapid.ID).Draw(t, "endpoints") {
 		ready := rapid.Bool().Draw(t, "ready")
-		f.Backends = append(f.Backends, cluster.Backend{Addr: addr(e), Port: 8080, Ready: ready, Serving: ready || rapid.Bool().Draw(t, "serving"), Terminating: !ready})
+		f.Backends = append(f.Backends, cluster.Backend{Addr: addr(e), Port: rapid.SampledFrom([]uint16{8080, 80, 30001}).Draw(t, "endpoint's port"), Ready: ready, Serving: ready || rapid.Bool().Draw(t, "serving"), Terminating: !ready})
 	}
 	slices.SortFunc(f.Backends, func(a, b cluster.Backend) int { return a.Addr.Compare(b.Addr) })
 	return f

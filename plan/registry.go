@@ -13,6 +13,7 @@ import (
 // those that want the same, whether one of them is refused or not.
 type registry struct {
 	hosts    map[netip.Addr]string // addresses of nodes, which have NodePorts
+	pods     []netip.Prefix        // ranges of pods
 	services map[cluster.Owner]*claimant
 	first    map[claim]claimed   // who has it
 	others   map[claim][]claimed // who wants it as well, in order; nearly always nobody
@@ -48,6 +49,7 @@ const (
 	claimExternal                   // addr, protocol, port: of an external IP or of a load balancer
 	claimAddress                    // addr: all that are served at one from outside
 	claimOutside                    // family, protocol, port: all that have the port at an address from outside
+	claimEndpoint                   // addr, protocol, port: all that have it as an endpoint, which is no pod's
 	claimStandIn                    // family, protocol, port: of the addresses that stand in for Services' own
 )
 
@@ -79,9 +81,9 @@ func (h holder) same(g holder) bool {
 	return h.by == g.by && (h.age == g.age || h.age.CompareAge(g.age) == 0)
 }
 
-func newRegistry(all []*cluster.Frontend, hosts map[netip.Addr]string) *registry {
+func newRegistry(all []*cluster.Frontend, hosts map[netip.Addr]string, pods []netip.Prefix) *registry {
 	r := &registry{
-		hosts: hosts, services: map[cluster.Owner]*claimant{},
+		hosts: hosts, pods: pods, services: map[cluster.Owner]*claimant{},
 		first: make(map[claim]claimed, len(all)), others: map[claim][]claimed{},
 	}
 	r.changed, r.dirty = map[*claimant]bool{}, map[*claimant]bool{} // nobody asks who had what before
@@ -118,7 +120,7 @@ func (r *registry) set(owner cluster.Owner, list []*cluster.Frontend) {
 		r.services[owner] = c
 	}
 	r.dirty[c] = true
-	if slices.EqualFunc(c.given, list, sameClaims) {
+	if slices.EqualFunc(c.given, list, r.sameClaims) {
 		c.given = list
 		return
 	}
@@ -206,6 +208,9 @@ func (r *registry) touchAbout(k claim) {
 		r.touch(claim{kind: claimOutside, family: k.family, protocol: k.protocol, port: k.port})
 	case claimExternal:
 		r.touch(claim{kind: claimNodePort, family: cluster.FamilyOf(k.addr), protocol: k.protocol, port: k.port})
+	case claimEndpoint:
+		r.touch(claim{kind: claimExternal, addr: k.addr, protocol: k.protocol, port: k.port})
+		r.touch(claim{kind: claimNodePort, family: cluster.FamilyOf(k.addr), protocol: k.protocol, port: k.port})
 	}
 }
 
@@ -234,7 +239,7 @@ func (r *registry) claimFurther(c *claimant) {
 		if lost && !has(f) {
 			continue
 		}
-		claimsOf(c, f, r.add)
+		r.claimsOf(c, f, r.add)
 		if wantsNumber(f) {
 			r.unseated = append(r.unseated, seatOf(c, f))
 		}
@@ -245,7 +250,7 @@ func (r *registry) claimFurther(c *claimant) {
 func (r *registry) each(c *claimant, do func(claim, claimed)) {
 	for _, f := range c.given {
 		do(claim{kind: claimClusterIP, addr: f.ClusterIP}, claimed{by: c})
-		claimsOf(c, f, do)
+		r.claimsOf(c, f, do)
 		if wantsNumber(f) {
 			x := claimed{c, rankNumber, f.Port}
 			for i := 0; r.claims(numberOf(f, i), x); i++ {
@@ -256,7 +261,10 @@ func (r *registry) each(c *claimant, do func(claim, claimed)) {
 }
 
 // claimsOf names what a Frontend claims besides its cluster IP.
-func claimsOf(c *claimant, f *cluster.Frontend, do func(claim, claimed)) {
+func (r *registry) claimsOf(c *claimant, f *cluster.Frontend, do func(claim, claimed)) {
+	for _, k := range r.named(f) {
+		do(k, claimed{by: c})
+	}
 	if f.NodePort != 0 {
 		do(nodePortOf(f), claimed{by: c})
 		do(standInOf(f, f.NodePort), claimed{c, rankNodePort, f.Port})
@@ -357,8 +365,8 @@ func (r *registry) touch(k claim) {
 }
 
 // sameClaims tells whether two states of a Frontend claim the same, as old as each other.
-func sameClaims(a, b *cluster.Frontend) bool {
+func (r *registry) sameClaims(a, b *cluster.Frontend) bool {
 	return a == b || a.Owner == b.Owner && a.UID == b.UID && a.Created.Equal(b.Created) && a.Family == b.Family &&
 		a.ClusterIP == b.ClusterIP && a.Protocol == b.Protocol && a.Port == b.Port && a.NodePort == b.NodePort && a.PortName == b.PortName &&
-		slices.Equal(a.ExternalIPs, b.ExternalIPs) && slices.Equal(a.LoadBalancerIPs, b.LoadBalancerIPs) && wantsNumber(a) == wantsNumber(b)
+		slices.Equal(a.ExternalIPs, b.ExternalIPs) && slices.Equal(a.LoadBalancerIPs, b.LoadBalancerIPs) && wantsNumber(a) == wantsNumber(b) && slices.Equal(r.named(a), r.named(b))
 }

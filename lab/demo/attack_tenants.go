@@ -17,6 +17,7 @@ const (
 	byGuard  = "a problem on the Service: its other addresses work"
 	bySlices = "a problem on the EndpointSlice: its other endpoints work"
 	byOlder  = "a problem on the Service: the EgressIP is older"
+	byNamer  = "a problem on the Service: the one with the endpoint is older"
 
 	tenant   = "tenant"
 	victim   = neighbour // pod-a1
@@ -65,6 +66,10 @@ func tenantAttacks() []Attack {
 		add("takes a transit address", pods, func(*world) netip.AddrPort { return netip.AddrPortFrom(nth(f.transits, 2), takePort) })
 		if f.name == "6" { // the API takes no link-local address
 			add("takes a masquerade address", []string{"host-a"}, func(*world) netip.AddrPort { return netip.AddrPortFrom(nth(f.masquerade, 4), takePort) })
+		}
+		for _, path := range []string{"at its own address", "by its Service"} {
+			list = append(list, Attack{Who: tenant, What: fmt.Sprintf("takes the server outside of an older Service: pods that ask it %s (IPv%s)", path, f.name), By: byNamer, Not: needsAPI,
+				try: func(ctx context.Context, w *world) (outcome, error) { return w.takeServer(ctx, f, path) }})
 		}
 		list = append(list,
 			Attack{Who: tenant, What: "takes the address of an EgressIP (IPv" + f.name + ")", By: byOlder,
@@ -172,6 +177,38 @@ func (w *world) takeAPI(ctx context.Context, path string) (outcome, error) {
 		return w.take(ctx, f, api, []string{victim, "host-a"}, api)
 	}
 	return w.take(ctx, f, api, []string{victim, "host-a"}, netip.MustParseAddrPort("10.96.0.1:443"))
+}
+
+// takeServer makes a Service whose endpoint is a server outside, then one that wants the server's address and port.
+func (w *world) takeServer(ctx context.Context, f family, path string) (out outcome, err error) {
+	server := netip.AddrPortFrom(w.endpoints[clientName].address(f), clientPort)
+	service := netip.AddrPortFrom(tenantIP(f, 2), 80)
+	remove, err := w.putAll(ctx, tenantSlice("attack-server", f, server.Port(), server.Addr()), tenantService("attack-server", f, service.Addr(), service.Port()))
+	if err != nil {
+		return outcome{}, err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	made := time.Now()
+	if err := w.answered(ctx, victim, clientName, service); err != nil {
+		return outcome{}, err
+	}
+	err = w.until(ctx, "the API's clock, which counts seconds", func() error {
+		if time.Now().Unix() == made.Unix() {
+			return errors.New("the second has not passed")
+		}
+		return nil
+	})
+	if err != nil {
+		return outcome{}, err
+	}
+	asked := service
+	if path == "at its own address" {
+		asked = server
+	}
+	if out, err = w.take(ctx, f, server, []string{victim}, asked); err != nil || out.taken {
+		return out, err
+	}
+	return out, w.answered(ctx, victim, clientName, asked)
 }
 
 // takeEgressIP makes an EgressIP that selects nobody, then a Service that wants its address.

@@ -1,0 +1,39 @@
+package plan
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"hairpin/cluster"
+)
+
+// An endpoint outside the ranges of pods, a server's or a host's, is where others may send by its address as well. In mode shared the
+// gateway router translates what the node's switch has translated to it, so a Service that is served at that address and port
+// would get what was meant for the first one. What an older Service names is therefore no younger one's. The age decides,
+// because it is the only thing here that cannot be chosen later.
+
+// named gives what a Frontend has as endpoints outside the ranges of pods.
+func (r *registry) named(f *cluster.Frontend) []claim {
+	var list []claim
+	for i := range f.Backends {
+		b := &f.Backends[i]
+		if !slices.ContainsFunc(r.pods, func(p netip.Prefix) bool { return p.Contains(b.Addr) }) {
+			list = append(list, claim{kind: claimEndpoint, addr: b.Addr, protocol: f.Protocol, port: b.Port})
+		}
+	}
+	return list
+}
+
+// namer gives the older Service that has an address and port as an endpoint, or nil. Manifests without age are all as old.
+func (r *registry) namer(c *claimant, a netip.Addr, p cluster.Protocol, port uint16) *claimant {
+	x := r.first[claim{kind: claimEndpoint, addr: a, protocol: p, port: port}].by
+	if x == nil || x == c {
+		return nil
+	}
+	f, g := x.given[0], c.given[0]
+	if cmp.Or(f.Created.Compare(g.Created), cmp.Compare(f.UID, g.UID)) >= 0 {
+		return nil
+	}
+	return x
+}
