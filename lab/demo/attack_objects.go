@@ -102,6 +102,17 @@ func (w *world) until(ctx context.Context, what string, holds func() error) erro
 	}
 }
 
+// tick waits until what is made next is younger than what was made before: the API counts seconds.
+func (w *world) tick(ctx context.Context) error {
+	before := time.Now().Unix()
+	return w.until(ctx, "another second", func() error {
+		if time.Now().Unix() == before {
+			return errors.New("it is still the same")
+		}
+		return nil
+	})
+}
+
 // putAll puts several objects, in their order, and removes them in reverse.
 func (w *world) putAll(ctx context.Context, manifests ...string) (remove func() error, err error) {
 	var undo []func() error

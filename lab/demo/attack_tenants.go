@@ -188,17 +188,10 @@ func (w *world) takeServer(ctx context.Context, f family, path string) (out outc
 		return outcome{}, err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	made := time.Now()
 	if err := w.answered(ctx, victim, clientName, service); err != nil {
 		return outcome{}, err
 	}
-	err = w.until(ctx, "the API's clock, which counts seconds", func() error {
-		if time.Now().Unix() == made.Unix() {
-			return errors.New("the second has not passed")
-		}
-		return nil
-	})
-	if err != nil {
+	if err := w.tick(ctx); err != nil {
 		return outcome{}, err
 	}
 	asked := service
