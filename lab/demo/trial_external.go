@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+
+	"hairpin/lab"
 )
 
 // externalTrials are of an endpoint on a node's host, at an address and port that another Service has as an external address:
@@ -19,8 +21,13 @@ func externalTrials() []Trial {
 }
 
 func (w *world) balancedOnce(ctx context.Context, f family) (note string, err error) {
-	const client, pod, host = "pod-a2", "pod-a1", "host-a"
-	at, to := netip.AddrPortFrom(w.endpoints[host].address(f), hostPort), netip.AddrPortFrom(tenantIP(f, 5), 80)
+	const client, pod, host, port = "pod-a2", "pod-a1", "host-a", hostPort + 1 // hostPort is an older Service's
+	at, to := netip.AddrPortFrom(w.endpoints[host].address(f), port), netip.AddrPortFrom(tenantIP(f, 5), 80)
+	stop, err := lab.Serve(ctx, w.endpoints[host].place, host, port)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
 	remove, err := w.putAll(ctx, tenantSlice("edge", f, podPort, w.endpoints[pod].address(f)), tenantService("edge", f, tenantIP(f, 4), at.Port(), at.Addr()))
 	if err != nil {
 		return "", err
