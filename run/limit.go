@@ -1,7 +1,6 @@
 package run
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
@@ -35,11 +34,10 @@ func (l *crowd) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err // of net, which says what it did
 	}
-	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
-	if !ok {
-		return nil, fmt.Errorf("limit connections: client %s is not on TCP", c.RemoteAddr())
+	own := &crowdConn{Conn: c, l: l}
+	if tcp, ok := c.RemoteAddr().(*net.TCPAddr); ok { // else it comes by a socket of the container, as its probe does
+		own.client = tcp.AddrPort().Addr().Unmap()
 	}
-	own := &crowdConn{Conn: c, l: l, client: tcp.AddrPort().Addr().Unmap()}
 	if most := l.add(own); most != nil {
 		_ = most.Close() // nobody is told: it was one of many
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -133,5 +134,26 @@ func TestSlowClientsGRPC(t *testing.T) {
 	}
 	if !closed(slow[len(slow)-1], 4*healthHandshake) {
 		t.Error("a handshake that never ends is open")
+	}
+}
+
+// TestLimitUnix: the controller's probe comes by a Unix socket, whose clients have no address.
+func TestLimitUnix(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "probe.sock")
+	inner, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := bounded(inner, 1)
+	t.Cleanup(func() { _ = l.Close() })
+	for range 2 {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		if _, err := l.Accept(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -139,7 +139,7 @@ func (n *newest) waitFor(t *testing.T, what, text string, manifests map[string]s
 	}
 }
 
-// plain is a Snapshot without what only the API server knows: its own Service, its Namespaces and the UIDs of objects; and without
+// plain is a Snapshot without what only the API server knows: its own Service, its Namespaces, the UIDs and times of objects; and without
 // Starting: of a Pod whose addresses are refused, the server has one without any.
 func plain(s *cluster.Snapshot) *cluster.Snapshot {
 	out := *s
@@ -147,10 +147,15 @@ func plain(s *cluster.Snapshot) *cluster.Snapshot {
 	if len(out.Frontends) == 0 {
 		out.Frontends = nil
 	}
+	for i, f := range out.Frontends {
+		g := *f
+		g.UID, g.Created = "", time.Time{}
+		out.Frontends[i] = &g
+	}
 	out.Nodes, out.Pods, out.Starting, out.Namespaces = nil, nil, nil, nil
 	for _, n := range s.Nodes {
 		m := *n
-		m.UID = ""
+		m.UID, m.Created = "", time.Time{}
 		out.Nodes = append(out.Nodes, &m)
 	}
 	for _, p := range s.Pods {
