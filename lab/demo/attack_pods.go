@@ -265,7 +265,8 @@ func (w *world) advertise(ctx context.Context, to, link string) (out outcome, er
 	return refusedWith("%s took no prefix; with accept_ra=2 it does", to), err
 }
 
-// forgetPrefix removes what a link learned from the advertisement.
+// forgetPrefix removes what a link learned from the advertisement: addresses, and routes, of which the kernel keeps that of the
+// prefix (protocol kernel) until it expires.
 func forgetPrefix(link string) error {
 	l, err := netlink.LinkByName(link)
 	if err != nil {
@@ -280,9 +281,11 @@ func forgetPrefix(link string) error {
 			err = errors.Join(err, netlink.AddrDel(l, &a))
 		}
 	}
-	routes, failed := netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{LinkIndex: l.Attrs().Index, Protocol: unix.RTPROT_RA}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_PROTOCOL)
+	routes, failed := netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{LinkIndex: l.Attrs().Index}, netlink.RT_FILTER_OIF)
 	for _, r := range routes {
-		failed = errors.Join(failed, netlink.RouteDel(&r))
+		if r.Protocol == unix.RTPROT_RA || r.Dst != nil && strings.HasPrefix(r.Dst.IP.String(), "2001:db8:bad:") {
+			failed = errors.Join(failed, netlink.RouteDel(&r))
+		}
 	}
 	return errors.Join(err, failed)
 }
