@@ -215,6 +215,14 @@ func testNumbers(t *testing.T, p *controlPlane) {
 	})
 	before := p.ids(t)
 
+	c, err := p.client.CoreV1().Nodes().Get(t.Context(), "c", metav1.GetOptions{})
+	noError(t, err)
+	soon(t, 5*time.Second, func() string { // ages have seconds, and of one second the UID decides
+		if time.Since(c.CreationTimestamp.Time) < 2*time.Second {
+			return "c and g would be of the same age"
+		}
+		return ""
+	})
 	p.addNode(t, "g", "7") // another Node claims a number that is taken
 	p.wantIDs(t, 30*time.Second, before+" g=6")
 	p.addNode(t, "h", "seven") // and one claims nonsense
