@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 
@@ -82,23 +81,11 @@ func (l *egressListener) run(ctx context.Context) {
 
 // listen listens on a link until there is nothing more to listen for there.
 func (l *egressListener) listen(ctx context.Context, bridge string) error {
-	link, err := netlink.LinkByName(bridge)
+	f, err := listenTo(bridge, neighborFilter())
 	if err != nil {
-		return fmt.Errorf("link %s: %w", bridge, err)
-	}
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return fmt.Errorf("packet socket: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "packets of "+bridge)
-	defer func() { _ = f.Close() }()
-	if err := attach(fd, neighborFilter()); err != nil {
 		return err
 	}
-	// Only now does it receive.
-	if err := unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: toNetwork(unix.ETH_P_ALL), Ifindex: link.Attrs().Index}); err != nil {
-		return fmt.Errorf("packet socket on %s: %w", bridge, err)
-	}
+	defer func() { _ = f.Close() }()
 	waiting := claimBatch{drop: l.drop}
 	for frame := make([]byte, 256); ctx.Err() == nil; {
 		o := l.own.Load()
