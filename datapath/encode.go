@@ -1,0 +1,185 @@
+package datapath
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/nb"
+	"hairpin/datapath/nft"
+)
+
+// kinds are the types that an interface may hold, in JSON {"SNAT": {"Addr": "10.0.0.1"}}. Nobody writes to it.
+var kinds = map[reflect.Type][]reflect.Type{
+	reflect.TypeFor[nb.Row](): typesOf(&nb.Global{}, &nb.Chassis{}, &nb.AddressSet{}, &nb.Group{}, &nb.Router{}, &nb.RouterPort{}, &nb.Switch{},
+		&nb.SwitchPort{}, &nb.QoS{}, &nb.MACBinding{}, &nb.Route{}, &nb.Policy{}, &nb.NAT{}, &nb.LoadBalancer{}),
+	reflect.TypeFor[flow.Action](): typesOf(flow.Output{}, flow.Back{}, flow.Normal{}, flow.Drop{}, flow.SetEthDst{}, flow.SetEthSrc{},
+		flow.MoveEthDstToSrc{}, flow.SetPktMark{}, flow.Resubmit{}, flow.CT{}),
+	reflect.TypeFor[nft.Match](): typesOf(nft.AddrIn{}, nft.DstIsLocal{}, nft.FamilyIs{}, nft.L4Proto{}, nft.DstPort{}, nft.OutInterface{},
+		nft.InInterface{}, nft.MarkIs{}, nft.InSet{}, nft.EtherSrc{}, nft.CTMarkIs{}, nft.CTState("")),
+	reflect.TypeFor[nft.Statement](): typesOf(nft.Accept{}, nft.Drop{}, nft.Return{}, nft.Reject{}, nft.Masquerade{}, nft.SNAT{}, nft.Forward{},
+		nft.Copy{}, nft.SetMark{}, nft.SaveMark{}, nft.RestoreMark{}, nft.SNATMap{}, nft.DNATMap{}),
+}
+
+func typesOf(values ...any) (list []reflect.Type) {
+	for _, v := range values {
+		list = append(list, reflect.TypeOf(v))
+	}
+	return list
+}
+
+// kindName is the name of a type, or of what a pointer points to.
+func kindName(t reflect.Type) string {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	return t.Name()
+}
+
+// mapForm is how a map stands in JSON.
+type mapForm int
+
+const (
+	textKeys mapForm = iota // {"10.0.0.1": …}
+	pairs                   // [{"Key": …, "Value": …}], where keys are no text
+	ownKeys                 // [value], where values know their keys
+)
+
+func formOf(m reflect.Type) mapForm {
+	switch key := m.Key(); {
+	case key == reflect.TypeFor[nb.Key](), embedded(m.Elem(), key) != nil:
+		return ownKeys
+	case key.Kind() == reflect.String, key.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
+		return textKeys
+	}
+	return pairs
+}
+
+// embedded finds the key that a struct embeds.
+func embedded(t, key reflect.Type) []int {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil
+	}
+	if f, found := t.FieldByName(key.Name()); found && f.Anonymous && f.Type == key {
+		return f.Index
+	}
+	return nil
+}
+
+// fieldsOf lists the fields of a struct, with those of embedded structs.
+func fieldsOf(t reflect.Type) []reflect.StructField {
+	return slices.DeleteFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool { return f.Anonymous })
+}
+
+// Encode writes a State, or a part of one, as JSON, the same for equal values. Fields have their names in Go; those that are zero are left
+// out.
+func Encode(v any) ([]byte, error) {
+	e := encoder{}
+	e.leaves = json.NewEncoder(&e.out)
+	e.leaves.SetEscapeHTML(false)
+	if err := e.value(reflect.ValueOf(v)); err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
+	}
+	return append(e.out.Bytes(), '\n'), nil
+}
+
+type encoder struct {
+	out    bytes.Buffer
+	leaves *json.Encoder
+}
+
+func (e *encoder) value(v reflect.Value) error {
+	switch x := v.Interface().(type) {
+	case cluster.MAC:
+		return e.leaf(x.String())
+	case encoding.TextMarshaler:
+		return e.leaf(x)
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		if v.IsNil() {
+			return fmt.Errorf("a %s is nil", v.Type())
+		}
+		return e.value(v.Elem())
+	case reflect.Interface:
+		t := v.Elem().Type()
+		if !slices.Contains(kinds[v.Type()], t) {
+			return fmt.Errorf("%s is no kind of %s", t, v.Type())
+		}
+		return e.list("{}", 1, func(int) error { return e.member(kindName(t), v.Elem()) })
+	case reflect.Struct:
+		fields := slices.DeleteFunc(fieldsOf(v.Type()), func(f reflect.StructField) bool { return v.FieldByIndex(f.Index).IsZero() })
+		return e.list("{}", len(fields), func(i int) error { return e.member(fields[i].Name, v.FieldByIndex(fields[i].Index)) })
+	case reflect.Map:
+		return e.entries(v)
+	case reflect.Slice:
+		return e.list("[]", v.Len(), func(i int) error { return e.value(v.Index(i)) })
+	}
+	return e.leaf(v.Interface())
+}
+
+func (e *encoder) leaf(v any) error {
+	err := e.leaves.Encode(v)
+	e.out.Truncate(max(0, e.out.Len()-1)) // the end of the line
+	return err
+}
+
+func (e *encoder) list(ends string, n int, item func(int) error) error {
+	e.out.WriteByte(ends[0])
+	for i := range n {
+		if i > 0 {
+			e.out.WriteByte(',')
+		}
+		if err := item(i); err != nil {
+			return err
+		}
+	}
+	return e.out.WriteByte(ends[1])
+}
+
+func (e *encoder) member(name string, v reflect.Value) error {
+	if err := e.leaf(name); err != nil {
+		return err
+	}
+	e.out.WriteByte(':')
+	return e.value(v)
+}
+
+func (e *encoder) entries(m reflect.Value) error {
+	form := formOf(m.Type())
+	start := e.out.Len()
+	var entries []string
+	for key, v := range m.Seq2() {
+		var err error
+		switch form {
+		case textKeys:
+			if err = e.value(key); err == nil {
+				e.out.WriteByte(':')
+				err = e.value(v)
+			}
+		case pairs:
+			err = e.list("{}", 2, func(i int) error { return e.member([]string{"Key", "Value"}[i], []reflect.Value{key, v}[i]) })
+		case ownKeys:
+			err = e.value(v)
+		}
+		if err != nil {
+			return err
+		}
+		entries = append(entries, string(e.out.Bytes()[start:]))
+		e.out.Truncate(start)
+	}
+	slices.Sort(entries)
+	ends := map[bool]string{true: "{}", false: "[]"}[form == textKeys]
+	return e.list(ends, len(entries), func(i int) error {
+		_, err := e.out.WriteString(entries[i])
+		return err
+	})
+}
