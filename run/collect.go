@@ -18,8 +18,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"hairpin/datapath"
 )
 
 // CollectOptions say whom to ask.
@@ -52,7 +50,7 @@ const (
 func collected() []struct{ name, path string } {
 	return []struct{ name, path string }{
 		{"report.json", "/report"}, {"configuration.txt", "/configuration"}, {"snapshot.json", "/snapshot"}, {"wanted.txt", "/wanted"},
-		{"found.txt", "/found"}, {"counters.txt", "/counters"}, {"metrics.txt", "/metrics"},
+		{"found.txt", "/found"}, {"differences.txt", "/diff"}, {"counters.txt", "/counters"}, {"metrics.txt", "/metrics"},
 	}
 }
 
@@ -86,16 +84,9 @@ func Collect(ctx context.Context, w io.Writer, errw io.Writer, c Config, o Colle
 // collectNode is what can be had on this node.
 func collectNode(ctx context.Context, c Config) []member {
 	list := []member{{"version.txt", []byte(Version() + "\n")}}
-	states := map[string]datapath.State{}
 	for _, x := range collected() {
 		body, err := get(ctx, c, x.path)
 		list = append(list, memberOf(x.name, body, err))
-		if state, bad := datapath.Parse(string(body)); bad == nil && err == nil {
-			states[x.path] = state
-		}
-	}
-	if want, found := states["/wanted"], states["/found"]; want.NB != nil && found.NB != nil {
-		list = append(list, member{"differences.txt", []byte(strings.Join(differences(want, found), "\n"))})
 	}
 	for _, name := range kernelFiles() {
 		body, err := os.ReadFile(name)

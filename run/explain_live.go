@@ -1,12 +1,14 @@
 package run
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -127,7 +129,19 @@ func (e *everyNode) askPath(ctx context.Context, node, path string) ([]byte, err
 		return nil, errors.New(why + " in namespace " + e.options.Namespace)
 	}
 	out, err := e.exec(ctx, pod, mostArchive, "hairpin", "ask", path)
-	return []byte(plain(string(out), "\n\t")), err
+	return plainJSON(out), err
+}
+
+var escaped = regexp.MustCompile(`\\.`)
+
+// plainJSON is plain for JSON, where escapes hide what a terminal obeys: lines and tabs stay.
+func plainJSON(text []byte) []byte {
+	return escaped.ReplaceAllFunc([]byte(plain(string(text), "\n\t")), func(e []byte) []byte {
+		if bytes.IndexByte([]byte("bfru"), e[1]) >= 0 {
+			return append([]byte(`\`), e...)
+		}
+		return e
+	})
 }
 
 // onTheWay lists the nodes that a packet and its reply pass.
@@ -187,16 +201,16 @@ func readNode(ctx context.Context, ask asker, node string) (*nodeFacts, error) {
 		path string
 		read func([]byte) error
 	}{
-		{"/snapshot", func(b []byte) (err error) { f.snapshot, err = cluster.ReadSnapshot(b); return err }},
-		{"/found", func(b []byte) (err error) { f.found, err = datapath.Parse(string(b)); return err }},
 		{"/report", func(b []byte) error { return json.Unmarshal(b, &f.report) }},
+		{"/snapshot", func(b []byte) (err error) { f.snapshot, err = cluster.ReadSnapshot(b); return err }},
+		{"/found" + asJSON, func(b []byte) error { return datapath.Decode(b, &f.found) }},
 	} {
 		body, err := ask(ctx, node, x.path)
 		if err != nil {
 			return nil, err
 		}
 		if err := x.read(body); err != nil {
-			return nil, fmt.Errorf("%s of the agent: %w", x.path, err)
+			return nil, fmt.Errorf("%s of the agent, which is hairpin %s and this one %s: %w", x.path, plain(f.report.Version, ""), Version(), err)
 		}
 	}
 	return f, nil

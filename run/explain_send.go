@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"hairpin/cluster"
+	"hairpin/datapath"
 	"hairpin/datapath/flow"
 	"hairpin/walk"
 	"hairpin/walk/explain"
@@ -199,17 +200,16 @@ func (p *prover) unwatch(ctx context.Context) {
 func (p *prover) counters(ctx context.Context) map[string]map[flow.Key]uint64 {
 	all := map[string]map[flow.Key]uint64{}
 	for node := range p.facts {
-		text, err := p.ask(ctx, node, "/counts")
+		counts := map[flow.Key]uint64{}
+		text, err := p.ask(ctx, node, "/counts"+asJSON)
+		if err == nil {
+			err = datapath.Decode(text, &counts)
+		}
 		if err != nil {
-			fmt.Fprintf(p.errw, "%s: %v\n", node, err)
+			fmt.Fprintf(p.errw, "%s: /counts: %v\n", node, err)
 			continue
 		}
-		all[node] = map[flow.Key]uint64{}
-		for line := range strings.Lines(string(text)) {
-			if f, n, err := flow.ParseFlow(line); err == nil {
-				all[node][f.Key] += n.Packets
-			}
-		}
+		all[node] = counts
 	}
 	return all
 }

@@ -17,7 +17,6 @@ import (
 
 	v1 "hairpin/api/v1"
 	"hairpin/cluster"
-	"hairpin/datapath"
 	"hairpin/watch"
 )
 
@@ -218,7 +217,7 @@ func (a *agent) serveExplain(mux *http.ServeMux) {
 		found, err := a.pass.ReadPath(q.Context())
 		if !refuse(w, err) {
 			found.Conn = want.Conn
-			_, _ = fmt.Fprint(w, datapath.Print(adopted(want, found)))
+			answerState(w, q, adopted(want, found))
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,17 @@ func TestPlain(t *testing.T) {
 	} {
 		if got := plain(text, "\n"); got != want {
 			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestPlainJSON(t *testing.T) {
+	for text, want := range map[string]string{
+		`"a\nb\tc\"d\\e"`: "a\nb\tc\"d\\e", `"\u001b[2J\b\u202e"`: `\u001b[2J\b\u202e`, `"\\u001b"`: `\u001b`, `"\\\u001b"`: `\\u001b`, "\"\u202e\"": `\u202e`,
+	} {
+		var got string
+		if err := json.Unmarshal(plainJSON([]byte(text)), &got); err != nil || got != want {
+			t.Errorf("%s is %q, %v, want %q", text, got, err, want)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -57,11 +56,15 @@ func (a *agent) serveSend(mux *http.ServeMux) {
 	answer("POST /watched", func(_ context.Context, r *sendRequest) (any, error) { return a.watches.look(r.id) })
 	answer("POST /watch-end", func(_ context.Context, r *sendRequest) (any, error) { return a.watches.end(r.id) })
 	mux.HandleFunc("GET /counts", func(w http.ResponseWriter, q *http.Request) {
+		if q.FormValue("output") != "json" {
+			http.Error(w, "the agent is "+Version()+", and answers in JSON only: the hairpin that asks is older", http.StatusNotAcceptable)
+			return
+		}
 		ctx, cancel := context.WithTimeout(q.Context(), countersTime)
 		defer cancel()
-		text, err := a.targets.bridge.Counts(ctx)
+		counts, err := a.targets.bridge.Counts(ctx)
 		if !refuse(w, err) {
-			_, _ = io.WriteString(w, text) // the asker went away
+			answerJSON(w, counts)
 		}
 	})
 	answer("GET /connections", func(_ context.Context, r *sendRequest) (any, error) {

@@ -72,6 +72,25 @@ func listen(dir, name string) (net.Listener, error) {
 	return l, nil
 }
 
+// asJSON asks for a State that a program reads. Without it the answer is text for people.
+const asJSON = "?output=json"
+
+func answerState(w http.ResponseWriter, q *http.Request, s datapath.State) {
+	if q.FormValue("output") != "json" {
+		_, _ = io.WriteString(w, datapath.Print(s)) // the asker went away
+		return
+	}
+	answerJSON(w, s)
+}
+
+func answerJSON(w http.ResponseWriter, v any) {
+	text, err := datapath.Encode(v)
+	if !refuse(w, err) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(text) // the asker went away
+	}
+}
+
 // serve answers on the agent's socket until ctx ends.
 func (a *agent) serve(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
@@ -80,7 +99,7 @@ func (a *agent) serve(ctx context.Context, l net.Listener) error {
 		_ = json.NewEncoder(w).Encode(a.report(a.latest(q.Context()))) // the asker went away
 	})
 	mux.HandleFunc("GET /wanted", func(w http.ResponseWriter, q *http.Request) {
-		_, _ = io.WriteString(w, datapath.Print(a.latest(q.Context()).want)) // the asker went away
+		answerState(w, q, a.latest(q.Context()).want)
 	})
 	mux.HandleFunc("GET /diff", func(w http.ResponseWriter, q *http.Request) {
 		want := a.latest(q.Context()).want

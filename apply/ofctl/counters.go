@@ -8,16 +8,15 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// Counts gives our flows with the packets that each has counted up to now, a line each: what flow.ParseFlow reads, with
-// the names of ports.
-func (t *Target) Counts(ctx context.Context) (string, error) {
+// Counts gives the packets that each of our flows has counted up to now.
+func (t *Target) Counts(ctx context.Context) (map[flow.Key]uint64, error) {
 	// The datapath's counts reach the flows with the next revalidation.
 	if _, err := t.vswitchd(ctx, "revalidator/wait"); err != nil {
-		return "", fmt.Errorf("counters of %s: %w", t.cfg.Bridge, err)
+		return nil, fmt.Errorf("counters of %s: %w", t.cfg.Bridge, err)
 	}
 	r, err := t.rows(ctx)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	names := map[string]string{}
 	for name, number := range r.numbers {
@@ -25,9 +24,9 @@ func (t *Target) Counts(ctx context.Context) (string, error) {
 	}
 	text, err := t.ofctl(ctx, "", "--no-names", "dump-flows", t.socket(), ours())
 	if err != nil {
-		return "", fmt.Errorf("counters of %s: %w", t.cfg.Bridge, err)
+		return nil, fmt.Errorf("counters of %s: %w", t.cfg.Bridge, err)
 	}
-	var b strings.Builder
+	counts := map[flow.Key]uint64{}
 	for line := range strings.Lines(text) {
 		f, n, err := flow.ParseFlow(line)
 		if f == nil || err != nil {
@@ -39,9 +38,9 @@ func (t *Target) Counts(ctx context.Context) (string, error) {
 			}
 			return number
 		})
-		fmt.Fprintf(&b, "n_packets=%d, %s\n", n.Packets, f)
+		counts[f.Key] = n.Packets
 	}
-	return b.String(), nil
+	return counts, nil
 }
 
 // Counters gives the gateway bridge's flows and ports with what they have counted, as ovs-ofctl prints them: for people

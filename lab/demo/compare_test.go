@@ -118,10 +118,12 @@ func (c *comparison) readNodes() {
 			err = json.Unmarshal([]byte(text), own)
 		}
 		if err == nil {
-			text, err = n.Exec(c.t.Context(), "hairpin", "ask", "--config-file="+agentConfig, "/found")
+			text, err = n.Exec(c.t.Context(), "hairpin", "ask", "--config-file="+agentConfig, "/found?output=json")
 		}
 		if err == nil {
-			states[n.Name()], err = datapath.Parse(text)
+			var found datapath.State
+			err = datapath.Decode([]byte(text), &found)
+			states[n.Name()] = found
 		}
 		if err != nil {
 			c.t.Fatalf("%s: %v", n.Name(), err)
