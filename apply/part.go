@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hairpin/apply/late"
+	"hairpin/datapath"
 )
 
 // ErrWithheld is the Status.Err of a system whose removals wait until the systems that may point at them are in order.
@@ -34,13 +35,15 @@ type Status struct {
 
 // part is one system of a Pass.
 type part[S any, D Delta[D]] struct {
-	name   string
+	datapath.Part[S, D]
 	target Target[S, D]
-	diff   func(want, have S) D
+	pass   *Pass
 	task   *late.Task[S] // a Read or an Apply
 	other  *late.Task[S] // a Read for somebody else
 	others sync.Mutex    // held by somebody else
 
+	want    S     // in this Run
+	due     D     // in this Run: the difference of want and have
 	have    S     // what the system has
 	known   bool  // have was read, and nothing was changed or went wrong since
 	done    S     // the last State that was reached
@@ -50,7 +53,6 @@ type part[S any, D Delta[D]] struct {
 	err     error // of this Run
 	waits   error // of this Run: a *Waiting
 	stale   atomic.Bool
-	took    func(system string, d time.Duration) // hears of each Apply; may be nil
 
 	flying  bool          // the task does something that no Run waits for any more
 	changes int           // of the Apply that it does; 0: it is a Read
@@ -63,9 +65,14 @@ type part[S any, D Delta[D]] struct {
 	status Status
 }
 
-func newPart[S any, D Delta[D]](name string, target Target[S, D], diff func(want, have S) D, wake func()) *part[S, D] {
-	return &part[S, D]{name: name, target: target, diff: diff, status: Status{System: name, Since: time.Now()},
-		task: late.NewTask[S](wake), other: late.NewTask[S](func() {})}
+// newPart adds a part to p; one that has no target does nothing.
+func newPart[S any, D Delta[D]](p *Pass, what datapath.Part[S, D], target Target[S, D]) *part[S, D] {
+	made := &part[S, D]{Part: what, target: target, pass: p, status: Status{System: what.System, Since: time.Now()},
+		task: late.NewTask[S](p.wake), other: late.NewTask[S](func() {})}
+	if target != nil {
+		p.systems = append(p.systems, made)
+	}
+	return made
 }
 
 // Times that a part gets. A Run waits for its patience, so that what hangs holds nobody else; it is given up after a multiple of that.
@@ -79,38 +86,58 @@ const (
 	readForSake = 5 * time.Second // of somebody else
 )
 
-// changed is the target's notice; nil, which never comes, without a target.
-func (p *part[S, D]) changed() <-chan struct{} {
-	if p.target == nil {
-		return nil
-	}
-	return p.target.Changed()
-}
+func (p *part[S, D]) changed() <-chan struct{} { return p.target.Changed() }
 
-// look begins a Run: it reads the system when that is due, and tells what must change.
-func (p *part[S, D]) look(ctx context.Context, want S) (d D) {
+// reread makes the next Run read the system.
+func (p *part[S, D]) reread() { p.stale.Store(true) }
+
+// retry makes the next Run try again what failed.
+func (p *part[S, D]) retry() { p.last = nil }
+
+// settle waits until nothing is under way, or ctx ends.
+func (p *part[S, D]) settle(ctx context.Context) { p.task.Finish(ctx) }
+
+// look begins a Run: it reads the system when that is due, and finds what must change.
+func (p *part[S, D]) look(ctx context.Context, want *datapath.State) {
+	p.want = *p.In(want)
 	p.err, p.waits, p.read, p.applied = nil, nil, false, false
-	if p.target == nil {
-		return d
-	}
 	select {
 	case <-p.target.Changed():
-		p.stale.Store(true)
+		p.reread()
 	default:
 	}
 	if p.err = p.land(); p.err != nil {
-		return d
+		return
 	}
 	if p.last != nil && !p.stale.Load() && time.Now().Before(p.next) {
 		p.err = p.last
-		return d
+		return
 	}
 	if stale := p.stale.Swap(false); stale || !p.known {
-		if p.err = p.reread(ctx); p.err != nil {
-			return d
+		if p.err = p.readNow(ctx); p.err != nil {
+			return
 		}
 	}
-	return p.diff(want, p.have)
+	p.due = p.Diff(p.want, p.have)
+}
+
+// grow is the step that makes what is new of a phase.
+func (p *part[S, D]) grow(phase func(D, S) D) step {
+	return p.change(func(d D, want S) D { return phase(d, want).Grow() })
+}
+
+// shrink is the step that removes what is old of a phase, after those systems that may point at it are in order.
+func (p *part[S, D]) shrink(phase func(D, S) D, after ...system) step {
+	return p.change(func(d D, want S) D { return phase(d, want).Shrink() }, after...)
+}
+
+// change is the step that does all of a phase.
+func (p *part[S, D]) change(phase func(D, S) D, after ...system) step {
+	return step{after: after, do: func(ctx context.Context, waitFor string) {
+		if p.err == nil {
+			p.do(ctx, phase(p.due, p.want), waitFor)
+		}
+	}}
 }
 
 // land takes what came of a Read or Apply after its Run had gone on without it.
@@ -131,28 +158,25 @@ func (p *part[S, D]) land() error {
 }
 
 // found reads the system for somebody else, at any time. It is an error when it takes long.
-func (p *part[S, D]) found(ctx context.Context) (have S, err error) {
-	if p.target == nil {
-		return have, nil
-	}
-	err = p.task.Waits() // for whom this would wait, too
+func (p *part[S, D]) found(ctx context.Context, into *datapath.State) error {
+	err := p.task.Waits() // for whom this would wait, too
 	if err == nil {
 		p.others.Lock()
 		defer p.others.Unlock()
 		_, _ = p.other.Take() // of one who did not wait
 		var r *late.Result[S]
 		if r, err = p.other.Do(ctx, readForSake, readForSake, p.target.Read); r != nil {
-			have, err = r.Value, r.Err
+			*p.In(into), err = r.Value, r.Err
 		}
 	}
 	if err != nil {
-		return have, fmt.Errorf("read %s: %w", p.name, err)
+		return fmt.Errorf("read %s: %w", p.System, err)
 	}
-	return have, nil
+	return nil
 }
 
-// reread reads the system.
-func (p *part[S, D]) reread(ctx context.Context) error {
+// readNow reads the system.
+func (p *part[S, D]) readNow(ctx context.Context) error {
 	begin, wait := time.Now(), patience+perReading*p.reading
 	p.changes = 0
 	r, err := p.task.Do(ctx, wait, limits*wait, p.target.Read)
@@ -167,11 +191,11 @@ func (p *part[S, D]) reread(ctx context.Context) error {
 // accept takes what was read, and counts what others did to it.
 func (p *part[S, D]) accept(r *late.Result[S]) error {
 	if r.Err != nil {
-		return p.unanswered(fmt.Errorf("read %s: %w", p.name, r.Err))
+		return p.unanswered(fmt.Errorf("read %s: %w", p.System, r.Err))
 	}
 	drift := 0
 	if p.whole {
-		drift = p.diff(p.done, r.Value).Count()
+		drift = p.Diff(p.done, r.Value).Count()
 	}
 	p.have, p.known, p.read = r.Value, true, true
 	p.mu.Lock()
@@ -189,11 +213,11 @@ func (p *part[S, D]) unanswered(err error) error {
 	return err
 }
 
-// do makes the changes of d, if there are any and nothing went wrong before. Those that must wait for another system are left.
+// do makes the changes of d, if there are any. Those that must wait for another system are left.
 // What waits for a device is not in order, and keeps nobody else from going on.
 func (p *part[S, D]) do(ctx context.Context, d D, waitFor string) {
 	switch {
-	case p.err != nil || d.Empty():
+	case d.Empty():
 		return
 	case waitFor != "":
 		p.err = fmt.Errorf("%w: %s", ErrWithheld, waitFor)
@@ -204,8 +228,8 @@ func (p *part[S, D]) do(ctx context.Context, d D, waitFor string) {
 	r, err := p.task.Do(ctx, wait, limits*wait, func(ctx context.Context) (none S, err error) {
 		begin := time.Now()
 		err = p.target.Apply(ctx, d)
-		if p.took != nil {
-			p.took(p.name, time.Since(begin))
+		if p.pass.took != nil {
+			p.pass.took(p.System, time.Since(begin))
 		}
 		return none, err
 	})
@@ -216,18 +240,18 @@ func (p *part[S, D]) do(ctx context.Context, d D, waitFor string) {
 	p.err = p.count(r.Err)
 }
 
-// unless gives what those wait for whose things this system may point at: before, or this system when it is not in order.
-func (p *part[S, D]) unless(before string) string {
-	if before == "" && p.err != nil {
-		return p.name
+// failed is the name of the system when it is not in order in this Run.
+func (p *part[S, D]) failed() string {
+	if p.err != nil {
+		return p.System
 	}
-	return before
+	return ""
 }
 
 // count takes how an Apply ended.
 func (p *part[S, D]) count(err error) error {
 	if err != nil {
-		err = fmt.Errorf("apply to %s: %w", p.name, err)
+		err = fmt.Errorf("apply to %s: %w", p.System, err)
 		var waiting *Waiting
 		if errors.As(err, &waiting) {
 			p.waits = err
@@ -243,10 +267,7 @@ func (p *part[S, D]) count(err error) error {
 }
 
 // finish ends a Run and gives its error.
-func (p *part[S, D]) finish(want S) error {
-	if p.target == nil {
-		return nil
-	}
+func (p *part[S, D]) finish() error {
 	hard := p.err != nil && !p.flying && p.err != p.last && !errors.Is(p.err, ErrWithheld)
 	if m, ok := p.target.(Mute); ok && p.err == nil && p.waits == nil {
 		p.waits = m.Silent()
@@ -257,14 +278,16 @@ func (p *part[S, D]) finish(want S) error {
 	inSync := p.err == nil
 	switch {
 	case inSync:
-		p.known, p.whole, p.have, p.done = true, true, want, want
+		p.known, p.whole, p.have, p.done = true, true, p.want, p.want
 		if a, ok := p.target.(Adopter[S]); ok && p.read {
-			a.Adopt(want)
+			a.Adopt(p.want)
 		}
 	case hard || p.applied || p.waits != nil:
 		p.known, p.whole = false, false
 	}
 	p.paced(hard)
+	var none D
+	p.due = none
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.status.InSync != inSync {

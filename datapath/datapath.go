@@ -16,7 +16,7 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// State is what one node must have, or has.
+// State is what one node must have, or has. parts lists its fields.
 type State struct {
 	NB     nb.State
 	Bridge flow.State
@@ -25,7 +25,60 @@ type State struct {
 	Conn   conn.State
 }
 
-// Conflict is one key that two owners want with different values. The first in the order of the parts stays.
+// Part describes one part of a State.
+type Part[S any, D interface{ Empty() bool }] struct {
+	System string // that has it, as reports name it
+	In     func(*State) *S
+	Diff   func(want, have S) D
+
+	merge   func(*conflicts, []S) S
+	heading string // of its text, whose lines are in the words of the tool that it names
+	brief   bool   // the heading is left out when there is no text
+	print   func(S) string
+	parse   func(string) (S, error)
+}
+
+// The parts of a State.
+var (
+	NB = Part[nb.State, nb.Delta]{System: "ovn", In: func(s *State) *nb.State { return &s.NB }, Diff: nb.Diff, merge: mergeNB,
+		heading: "### OVN: ovn-nbctl, ovn-sbctl", print: nb.Print, parse: nb.Parse}
+	Bridge = Part[flow.State, flow.Delta]{System: "openvswitch", In: func(s *State) *flow.State { return &s.Bridge }, Diff: flow.Diff, merge: mergeBridge,
+		heading: "### Open vSwitch: ovs-vsctl, ovs-ofctl", print: flow.Print, parse: flow.Parse}
+	NFT = Part[nft.State, nft.Delta]{System: "nft", In: func(s *State) *nft.State { return &s.NFT }, Diff: nft.Diff, merge: mergeNFT,
+		heading: "### nft", print: nft.Print, parse: nft.Parse}
+	Host = Part[host.State, host.Delta]{System: "host", In: func(s *State) *host.State { return &s.Host }, Diff: host.Diff, merge: mergeHost,
+		heading: "### kernel: ip, sysctl", print: host.Print, parse: host.Parse}
+	Conn = Part[conn.State, conn.Delta]{System: "connections", In: func(s *State) *conn.State { return &s.Conn }, Diff: conn.Diff, merge: mergeConn,
+		heading: "### connections", brief: true, print: conn.Print, parse: conn.Parse}
+
+	parts = []part{NB, Bridge, NFT, Host, Conn} // in the order of the text
+)
+
+// part is a Part whatever its types are.
+type part interface {
+	mergeInto(out *State, c *conflicts, list []State)
+	section(State) string
+	has(heading string) bool
+	parseInto(s *State, text string) error
+	adopt(found *State, want State)
+}
+
+// Adopt puts wanted parts in place of found ones that apply would leave alone: what a system cannot keep, such as the object that
+// wanted a flow, and what the tools have several words for, does not count.
+func Adopt(want, found State) State {
+	for _, p := range parts {
+		p.adopt(&found, want)
+	}
+	return found
+}
+
+func (p Part[S, D]) adopt(found *State, want State) {
+	if w, f := p.In(&want), p.In(found); p.Diff(*w, *f).Empty() {
+		*f = *w
+	}
+}
+
+// Conflict is one key that two owners want with different values. The first in the order of the features stays.
 type Conflict struct {
 	Key        string // in the words of the real tool
 	Kept, Lost cluster.Owner

@@ -15,24 +15,25 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// Merge makes one State of the features' parts. The same key with the same value may be wanted by several, whoever the
-// owner is; another value is a Conflict, and the value of the first part stays. Conflicts are sorted.
+// Merge makes one State of what the features want. The same key with the same value may be wanted by several, whoever the
+// owner is; another value is a Conflict, and the value of the first State stays. Conflicts are sorted.
 //
-// Parts are not changed, and the result may share their maps: a State is read-only once it was merged. The biggest map
-// is copied as a whole, so it costs little to merge one big part, which was computed before, with small ones.
-func Merge(parts ...State) (State, []Conflict) {
+// The States are not changed, and the result may share their maps: a State is read-only once it was merged. The biggest map
+// is copied as a whole, so it costs little to merge one big State, which was computed before, with small ones.
+func Merge(list ...State) (State, []Conflict) {
 	var c conflicts
-	out := State{
-		NB:     nb.State(merge(&c, pick(parts, func(s State) map[nb.Key]nb.Row { return s.NB }), rows())),
-		Bridge: mergeBridge(&c, parts),
-		NFT:    mergeNFT(&c, parts),
-		Host:   mergeHost(&c, parts),
-		Conn:   mergeConn(&c, parts),
+	var out State
+	for _, p := range parts {
+		p.mergeInto(&out, &c, list)
 	}
 	slices.SortFunc(c.list, func(a, b Conflict) int {
 		return cmp.Or(cmp.Compare(a.Key, b.Key), a.Kept.Compare(b.Kept), a.Lost.Compare(b.Lost))
 	})
 	return out, c.list
+}
+
+func (p Part[S, D]) mergeInto(out *State, c *conflicts, list []State) {
+	*p.In(out) = p.merge(c, pick(list, func(s State) S { return *p.In(&s) }))
 }
 
 type conflicts struct{ list []Conflict }
@@ -44,16 +45,16 @@ type kind[K comparable, V any] struct {
 	name func(K) string
 }
 
-func pick[M any](parts []State, of func(State) M) []M {
-	list := make([]M, len(parts))
-	for i, p := range parts {
-		list[i] = of(p)
+func pick[S, M any](list []S, of func(S) M) []M {
+	out := make([]M, len(list))
+	for i, s := range list {
+		out[i] = of(s)
 	}
-	return list
+	return out
 }
 
 // merge merges maps of one kind. With one map that is not empty, that is the result.
-func merge[K comparable, V any](c *conflicts, list []map[K]V, kind kind[K, V]) map[K]V {
+func merge[M ~map[K]V, K comparable, V any](c *conflicts, list []M, kind kind[K, V]) M {
 	big, filled := 0, 0
 	for i, m := range list {
 		if len(m) > 0 {
@@ -69,7 +70,7 @@ func merge[K comparable, V any](c *conflicts, list []map[K]V, kind kind[K, V]) m
 	case filled <= 1:
 		return list[big]
 	}
-	before := map[K]V{} // of the parts before the big one, whose values win against it
+	before := M{} // of the maps before the big one, whose values win against it
 	for _, m := range list[:big] {
 		addTo(c, before, m, kind, false)
 	}
@@ -99,49 +100,44 @@ func addTo[K comparable, V any](c *conflicts, out, m map[K]V, kind kind[K, V], w
 	}
 }
 
-func mergeConn(c *conflicts, parts []State) conn.State {
+func mergeConn(c *conflicts, list []conn.State) conn.State {
 	return conn.State{
-		UDP: merge(c, pick(parts, func(s State) map[netip.AddrPort]conn.Targets { return s.Conn.UDP }), kind[netip.AddrPort, conn.Targets]{
+		UDP: merge(c, pick(list, func(s conn.State) map[netip.AddrPort]conn.Targets { return s.UDP }), kind[netip.AddrPort, conn.Targets]{
 			same: func(a, b conn.Targets) bool { a.Owner = b.Owner; return a.Equal(b) },
 			why:  func(_ netip.AddrPort, t conn.Targets) cluster.Owner { return t.Owner },
 			name: func(k netip.AddrPort) string { return "connections to " + k.String() },
 		}),
-		Egress: merge(c, pick(parts, func(s State) map[netip.Addr]conn.Egress { return s.Conn.Egress }),
+		Egress: merge(c, pick(list, func(s conn.State) map[netip.Addr]conn.Egress { return s.Egress }),
 			owned("connections from %s", func(e *conn.Egress) *cluster.Owner { return &e.Owner }, func(k netip.Addr) []any { return []any{k} })),
 	}
 }
 
-func rows() kind[nb.Key, nb.Row] {
-	return kind[nb.Key, nb.Row]{
+func mergeNB(c *conflicts, list []nb.State) nb.State {
+	return merge(c, list, kind[nb.Key, nb.Row]{
 		same: func(a, b nb.Row) bool { return a == b || nb.SameContent(a, b) },
 		why:  func(_ nb.Key, r nb.Row) cluster.Owner { return r.Why() },
 		name: nb.Key.String,
-	}
+	})
 }
 
-func mergeBridge(c *conflicts, parts []State) flow.State {
+func mergeBridge(c *conflicts, list []flow.State) flow.State {
 	var out flow.State
-	for _, p := range parts {
-		switch {
-		case out.Bridge == "":
-			out.Bridge = p.Bridge.Bridge
-		case p.Bridge.Bridge != "" && p.Bridge.Bridge != out.Bridge:
-			c.list = append(c.list, Conflict{Key: fmt.Sprintf("bridge %s, not %s", out.Bridge, p.Bridge.Bridge)})
+	for _, s := range list {
+		if s.Bridge != "" && out.Bridge != "" && s.Bridge != out.Bridge {
+			c.list = append(c.list, Conflict{Key: fmt.Sprintf("bridge %s, not %s", out.Bridge, s.Bridge)})
 		}
-		if out.TunnelBridge == "" {
-			out.TunnelBridge = p.Bridge.TunnelBridge
-		}
-		out.Unknown = append(out.Unknown, p.Bridge.Unknown...)
+		out.Bridge, out.TunnelBridge = cmp.Or(out.Bridge, s.Bridge), cmp.Or(out.TunnelBridge, s.TunnelBridge)
+		out.Unknown = append(out.Unknown, s.Unknown...)
 	}
-	out.Settings = merge(c, pick(parts, func(s State) map[string]string { return s.Bridge.Settings }), plain[string, string]("external_ids:%s"))
-	out.Ports = merge(c, pick(parts, func(s State) map[string]flow.Port { return s.Bridge.Ports }), kind[string, flow.Port]{
+	out.Settings = merge(c, pick(list, func(s flow.State) map[string]string { return s.Settings }), plain[string, string]("external_ids:%s"))
+	out.Ports = merge(c, pick(list, func(s flow.State) map[string]flow.Port { return s.Ports }), kind[string, flow.Port]{
 		same: func(a, b flow.Port) bool { a.Owner = b.Owner; return reflect.DeepEqual(a, b) },
 		why:  func(_ string, p flow.Port) cluster.Owner { return p.Owner },
 		name: func(k string) string { return "port " + k },
 	})
-	out.TunnelNeighbors = merge(c, pick(parts, func(s State) map[netip.Addr]cluster.MAC { return s.Bridge.TunnelNeighbors }), plain[netip.Addr, cluster.MAC]("tunnel neighbour %v"))
-	out.TunnelRoutes = merge(c, pick(parts, func(s State) map[netip.Addr]netip.Addr { return s.Bridge.TunnelRoutes }), plain[netip.Addr, netip.Addr]("tunnel route %v"))
-	out.Flows = merge(c, pick(parts, func(s State) map[flow.Key]*flow.Flow { return s.Bridge.Flows }), kind[flow.Key, *flow.Flow]{
+	out.TunnelNeighbors = merge(c, pick(list, func(s flow.State) map[netip.Addr]cluster.MAC { return s.TunnelNeighbors }), plain[netip.Addr, cluster.MAC]("tunnel neighbour %v"))
+	out.TunnelRoutes = merge(c, pick(list, func(s flow.State) map[netip.Addr]netip.Addr { return s.TunnelRoutes }), plain[netip.Addr, netip.Addr]("tunnel route %v"))
+	out.Flows = merge(c, pick(list, func(s flow.State) map[flow.Key]*flow.Flow { return s.Flows }), kind[flow.Key, *flow.Flow]{
 		same: (*flow.Flow).Equal,
 		why:  func(_ flow.Key, f *flow.Flow) cluster.Owner { return f.Owner },
 		name: flow.Key.String,
@@ -158,22 +154,22 @@ func plain[K, V comparable](format string) kind[K, V] {
 	}
 }
 
-func mergeHost(c *conflicts, parts []State) host.State {
+func mergeHost(c *conflicts, list []host.State) host.State {
 	return host.State{
-		Links: merge(c, pick(parts, func(s State) map[string]host.Link { return s.Host.Links }),
+		Links: merge(c, pick(list, func(s host.State) map[string]host.Link { return s.Links }),
 			owned("link %s", func(l *host.Link) *cluster.Owner { return &l.Owner }, func(k string) []any { return []any{k} })),
-		Addresses: merge(c, pick(parts, func(s State) map[host.AddressKey]host.Address { return s.Host.Addresses }),
+		Addresses: merge(c, pick(list, func(s host.State) map[host.AddressKey]host.Address { return s.Addresses }),
 			owned("address %s dev %s", func(a *host.Address) *cluster.Owner { return &a.Owner }, func(k host.AddressKey) []any { return []any{k.Prefix, k.Link} })),
-		Routes: merge(c, pick(parts, func(s State) map[host.RouteKey]host.Route { return s.Host.Routes }),
+		Routes: merge(c, pick(list, func(s host.State) map[host.RouteKey]host.Route { return s.Routes }),
 			owned("route %s table %d", func(r *host.Route) *cluster.Owner { return &r.Owner }, func(k host.RouteKey) []any { return []any{k.Prefix, k.Table} })),
-		Rules: merge(c, pick(parts, func(s State) map[host.Rule]cluster.Owner { return s.Host.Rules }), kind[host.Rule, cluster.Owner]{
+		Rules: merge(c, pick(list, func(s host.State) map[host.Rule]cluster.Owner { return s.Rules }), kind[host.Rule, cluster.Owner]{
 			same: func(a, b cluster.Owner) bool { return true }, // a rule is its own value
 			why:  func(_ host.Rule, o cluster.Owner) cluster.Owner { return o },
 			name: func(k host.Rule) string { return fmt.Sprintf("rule %d", k.Priority) },
 		}),
-		Neighbors: merge(c, pick(parts, func(s State) map[host.NeighborKey]host.Neighbor { return s.Host.Neighbors }),
+		Neighbors: merge(c, pick(list, func(s host.State) map[host.NeighborKey]host.Neighbor { return s.Neighbors }),
 			owned("neigh %s dev %s", func(n *host.Neighbor) *cluster.Owner { return &n.Owner }, func(k host.NeighborKey) []any { return []any{k.IP, k.Link} })),
-		Sysctls: merge(c, pick(parts, func(s State) map[string]host.Sysctl { return s.Host.Sysctls }),
+		Sysctls: merge(c, pick(list, func(s host.State) map[string]host.Sysctl { return s.Sysctls }),
 			owned("sysctl %s", func(s *host.Sysctl) *cluster.Owner { return &s.Owner }, func(k string) []any { return []any{k} })),
 	}
 }

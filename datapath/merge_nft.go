@@ -10,12 +10,12 @@ import (
 )
 
 // mergeNFT merges tables chain by chain, and maps and sets element by element.
-func mergeNFT(c *conflicts, parts []State) nft.State {
+func mergeNFT(c *conflicts, list []nft.State) nft.State {
 	var out nft.State
 	for _, f := range nft.Families() {
 		var tables []*nft.Table
-		for _, p := range parts {
-			if t := p.NFT[f]; t != nil {
+		for _, s := range list {
+			if t := s[f]; t != nil {
 				tables = append(tables, t)
 			}
 		}

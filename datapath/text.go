@@ -2,50 +2,39 @@ package datapath
 
 import (
 	"fmt"
+	"slices"
 	"strings"
-
-	"hairpin/datapath/conn"
-	"hairpin/datapath/flow"
-	"hairpin/datapath/host"
-	"hairpin/datapath/nb"
-	"hairpin/datapath/nft"
-)
-
-// The headings of a State's text form. What stands under one is in the words of the tool that it names.
-const (
-	headNB     = "### OVN: ovn-nbctl, ovn-sbctl"
-	headBridge = "### Open vSwitch: ovs-vsctl, ovs-ofctl"
-	headNFT    = "### nft"
-	headHost   = "### kernel: ip, sysctl"
-	headConn   = "### connections" // only where there are some
 )
 
 // Print writes a State as text, the same for equal States.
 func Print(s State) string {
 	var b strings.Builder
-	for _, part := range []struct{ head, text string }{
-		{headNB, nb.Print(s.NB)}, {headBridge, flow.Print(s.Bridge)}, {headNFT, nft.Print(s.NFT)}, {headHost, host.Print(s.Host)},
-	} {
-		b.WriteString(part.head + "\n")
-		b.WriteString(part.text)
-		if part.text != "" && !strings.HasSuffix(part.text, "\n") {
-			b.WriteByte('\n')
-		}
-	}
-	if text := conn.Print(s.Conn); text != "" {
-		b.WriteString(headConn + "\n" + text)
+	for _, p := range parts {
+		b.WriteString(p.section(s))
 	}
 	return b.String()
 }
 
+// section is the text of a part below its heading.
+func (p Part[S, D]) section(s State) string {
+	text := p.print(*p.In(&s))
+	switch {
+	case text == "" && p.brief:
+		return ""
+	case text != "" && !strings.HasSuffix(text, "\n"):
+		text += "\n"
+	}
+	return p.heading + "\n" + text
+}
+
 // Parse reads what Print wrote. The error names the part and what it did not know.
 func Parse(text string) (s State, err error) {
-	parts := map[string]*strings.Builder{}
+	sections := map[string]*strings.Builder{}
 	var at *strings.Builder
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "### ") {
 			at = &strings.Builder{}
-			parts[strings.TrimRight(line, "\n")] = at
+			sections[strings.TrimRight(line, "\n")] = at
 			continue
 		}
 		if at == nil {
@@ -53,24 +42,21 @@ func Parse(text string) (s State, err error) {
 		}
 		at.WriteString(line)
 	}
-	for head, b := range parts {
-		switch head {
-		case headNB:
-			s.NB, err = nb.Parse(b.String())
-		case headBridge:
-			s.Bridge, err = flow.Parse(b.String())
-		case headNFT:
-			s.NFT, err = nft.Parse(b.String())
-		case headHost:
-			s.Host, err = host.Parse(b.String())
-		case headConn:
-			s.Conn, err = conn.Parse(b.String())
-		default:
-			err = fmt.Errorf("this heading is not known")
+	for heading, b := range sections {
+		i := slices.IndexFunc(parts, func(p part) bool { return p.has(heading) })
+		if i < 0 {
+			return s, fmt.Errorf("%s: this heading is not known", heading)
 		}
-		if err != nil {
-			return s, fmt.Errorf("%s: %w", head, err)
+		if err := parts[i].parseInto(&s, b.String()); err != nil {
+			return s, fmt.Errorf("%s: %w", heading, err)
 		}
 	}
 	return s, nil
+}
+
+func (p Part[S, D]) has(heading string) bool { return p.heading == heading }
+
+func (p Part[S, D]) parseInto(s *State, text string) (err error) {
+	*p.In(s), err = p.parse(text)
+	return err
 }

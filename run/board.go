@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"hairpin/apply"
 	"hairpin/cluster"
 	"hairpin/datapath"
 )
@@ -82,12 +83,7 @@ func (a *agent) report(k known) Report {
 	r := Report{Node: a.node, Version: Version(), Reason: k.reason, Pods: len(a.cni.Pods()), Restarts: k.restarts, NoRepair: !a.config.Process.Repair}
 	r.Ready = r.Reason == ""
 	for _, s := range a.pass.Status() {
-		p := PartReport{System: s.System, InSync: s.InSync, Since: s.Since, Reads: s.Reads, Applies: s.Applies,
-			Written: s.Written, Drift: s.Drift, Errors: s.Errors}
-		if s.Err != nil {
-			p.Error = s.Err.Error()
-		}
-		r.Parts = append(r.Parts, p)
+		r.Parts = append(r.Parts, partReport(s))
 	}
 	for _, p := range slices.Concat(k.problems, k.unheard, k.others) {
 		r.Problems = append(r.Problems, p.Error())
@@ -98,6 +94,15 @@ func (a *agent) report(k known) Report {
 		r.Services = len(k.seen.Frontends)
 	}
 	return r
+}
+
+func partReport(s apply.Status) PartReport {
+	p := PartReport{System: s.System, InSync: s.InSync, Since: s.Since, Reads: s.Reads, Applies: s.Applies,
+		Written: s.Written, Drift: s.Drift, Errors: s.Errors}
+	if s.Err != nil {
+		p.Error = s.Err.Error()
+	}
+	return p
 }
 
 // snapshot is the cluster as the agent knows it.

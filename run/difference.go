@@ -5,11 +5,7 @@ import (
 	"strings"
 
 	"hairpin/datapath"
-	"hairpin/datapath/conn"
 	"hairpin/datapath/flow"
-	"hairpin/datapath/host"
-	"hairpin/datapath/nb"
-	"hairpin/datapath/nft"
 )
 
 // differences gives the lines in which what was found differs from what is wanted. A system that the agent would leave
@@ -28,25 +24,10 @@ func differences(want, found datapath.State) []string {
 // adopted puts wanted values in place of found ones that are the same but for what a system cannot keep, such as the
 // object that wanted a flow.
 func adopted(want, found datapath.State) datapath.State {
-	if nb.Diff(want.NB, found.NB).Empty() {
-		found.NB = want.NB
-	}
-	if nft.Diff(want.NFT, found.NFT).Empty() {
-		found.NFT = want.NFT
-	}
-	if host.Diff(want.Host, found.Host).Empty() {
-		found.Host = want.Host
-	}
-	if conn.Diff(want.Conn, found.Conn).Empty() {
-		found.Conn = want.Conn
-	}
-	if flow.Diff(want.Bridge, found.Bridge).Empty() {
-		found.Bridge = want.Bridge
-		return found
-	}
+	found = datapath.Adopt(want, found)
 	flows := make(map[flow.Key]*flow.Flow, len(found.Bridge.Flows))
 	for k, f := range found.Bridge.Flows {
-		if w := want.Bridge.Flows[k]; w != nil && w.String() == f.String() {
+		if w := want.Bridge.Flows[k]; w != nil && w != f && w.String() == f.String() {
 			f = w
 		}
 		flows[k] = f

@@ -148,8 +148,7 @@ func (a *agent) measure(give put) {
 	}
 	doorValues(give, a.doors)
 	for _, s := range a.pass.Status() {
-		partValues(give, PartReport{System: s.System, InSync: s.InSync, Since: s.Since, Reads: s.Reads, Applies: s.Applies,
-			Written: s.Written, Drift: s.Drift, Errors: s.Errors})
+		partValues(give, partReport(s))
 	}
 	if p := a.looker.report.Load(); p != nil {
 		partValues(give, *p)

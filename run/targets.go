@@ -31,6 +31,7 @@ type targets struct {
 	nft    *knft.Target
 	host   *kernel.Target
 	pass   apply.Targets
+	opened []interface{ Close() }
 
 	wantedHost atomic.Pointer[host.State] // what the kernel target asks for
 }
@@ -47,15 +48,18 @@ func openTargets(ctx context.Context, c Config, log *slog.Logger) (_ *targets, e
 	if t.nb, err = nbdb.Open(nbdb.Config{Northbound: endpoint("ovnnb_db.sock"), Southbound: endpoint("ovnsb_db.sock"), Logger: log}); err != nil {
 		return nil, fmt.Errorf("OVN: %w", err)
 	}
+	t.opened = append(t.opened, t.nb)
 	if t.bridge, err = ofctl.Open(ofctl.Config{
 		Bridge: c.Cluster.Gateway.Interface, Settings: plan.SettingKeys(), RunDir: c.Process.OVSRunDir, Logger: log,
 		TunnelBridge: claims.EncapBridge,
 	}); err != nil {
 		return nil, fmt.Errorf("Open vSwitch: %w", err)
 	}
+	t.opened = append(t.opened, t.bridge)
 	if t.nft, err = knft.New(ctx, knft.Config{Log: log}); err != nil {
 		return nil, fmt.Errorf("nft: %w", err)
 	}
+	t.opened = append(t.opened, t.nft)
 	if t.host, err = kernel.New(kernel.Config{
 		Links: []string{claims.ManagementPort}, Prefixes: slices.Concat(c.Cluster.Gateway.MasqueradeSubnets, detachedPrefixes(c.Cluster)),
 		Wanted: func() host.State { return *t.wantedHost.Load() },
@@ -63,6 +67,7 @@ func openTargets(ctx context.Context, c Config, log *slog.Logger) (_ *targets, e
 	}); err != nil {
 		return nil, fmt.Errorf("kernel: %w", err)
 	}
+	t.opened = append(t.opened, t.host)
 	connections := conntrack.New(conntrack.Config{Settled: t.nb.Sync})
 	t.pass = apply.Targets{NB: t.nb, Bridge: t.bridge, NFT: t.nft, Host: t.host, Conn: connections}
 	return t, nil
@@ -72,17 +77,8 @@ func openTargets(ctx context.Context, c Config, log *slog.Logger) (_ *targets, e
 func formerSysctls(c Config) string { return filepath.Join(c.Process.RunDir, "sysctls.json") }
 
 func (t *targets) close() {
-	if t.nb != nil {
-		t.nb.Close()
-	}
-	if t.bridge != nil {
-		t.bridge.Close()
-	}
-	if t.nft != nil {
-		t.nft.Close()
-	}
-	if t.host != nil {
-		t.host.Close()
+	for _, target := range t.opened {
+		target.Close()
 	}
 }
 

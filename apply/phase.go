@@ -1,0 +1,63 @@
+package apply
+
+import (
+	"net/netip"
+
+	"hairpin/datapath/conn"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/host"
+)
+
+// A phase is what of a difference is changed in one step. all is that of a system with one phase.
+func all[S, D any](d D, _ S) D { return d }
+
+// ports is what the host stands on: settings, too.
+func ports(d flow.Delta, _ flow.State) flow.Delta {
+	return flow.Delta{Bridge: d.Bridge, Settings: d.Settings, Ports: d.Ports}
+}
+
+// flows is what stands on the host: tunnel neighbours, too.
+func flows(d flow.Delta, _ flow.State) flow.Delta {
+	return flow.Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, Flows: d.Flows, TunnelNeighbors: d.TunnelNeighbors, TunnelRoutes: d.TunnelRoutes, Unknown: d.Unknown}
+}
+
+// ground is what rules of nft stand on.
+func ground(d host.Delta, want host.State) host.Delta {
+	d.Addresses.Add = addresses(d, want, false)
+	return d
+}
+
+// singles is what rules of nft must be there for: a node is asked for an egress address, which is one alone, the
+// moment it has it, and would refuse the answers to connections that it is to send on to another node. An address that a route has as its
+// source is ground: the kernel refuses the route without it.
+func singles(d host.Delta, want host.State) (s host.Delta) {
+	s.Addresses.Add = addresses(d, want, true)
+	return s
+}
+
+func addresses(d host.Delta, want host.State, single bool) (some map[host.AddressKey]host.Address) {
+	if len(d.Addresses.Add) == 0 { // as in nearly every Run
+		return nil
+	}
+	sources := map[netip.Addr]bool{}
+	for _, r := range want.Routes {
+		sources[r.Src] = true
+	}
+	some = map[host.AddressKey]host.Address{}
+	for k, a := range d.Addresses.Add {
+		if single == (k.Prefix.IsSingleIP() && !a.Borrowed && !sources[k.Prefix.Addr()]) {
+			some[k] = a
+		}
+	}
+	return some
+}
+
+// dead is connections that end, also those that were not read in this Run.
+func dead(p *part[conn.State, conn.Delta]) func(conn.Delta, conn.State) conn.Delta {
+	return func(d conn.Delta, want conn.State) conn.Delta {
+		if !p.read {
+			d = d.Since(p.have, want)
+		}
+		return d.Leave(p.done, want)
+	}
+}
