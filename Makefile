@@ -94,7 +94,7 @@ test: setup-tests image $(BIN)/helm check ## all tests, on real Open vSwitch, OV
 	$(GO) test ./walk -run Semantics -soak 1m
 
 # Packages whose tests need no lab.
-RACELESS = $(shell $(GO) list ./... | grep -E '^hairpin/(claims|cluster|datapath|plan|walk)|^hairpin/apply(/late|/notice)?$$')
+RACELESS = $(shell $(GO) list ./... | grep -E '^hairpin/(claims|cluster|config|datapath|plan|report|walk)|^hairpin/apply(/late|/notice)?$$')
 # Tests of the agent to run with its race detector on.
 RUN ?= Hangs|Standby|SourceIsAway|Health
 test-race: setup-tests ## the tests that need no lab, with the race detector
@@ -135,7 +135,7 @@ churn: setup image ## Services change at random while clients everywhere ask for
 
 golden: ## rewrite what is made of the sources: stories, docs/walks, docs/configuration.md, the chart's values (review it like code)
 	$(GO) test ./plan -run Stories -update
-	$(GO) test ./run -run ConfigurationDocument -update
+	$(GO) test ./config -run ConfigurationDocument -update
 	$(GO) test ./charts -run 'Values|Containers' -update
 	$(GO) test ./lab/demo -run Documents -update
 

@@ -28,9 +28,11 @@ var arrows = map[string][]string{
 	"watch":       {"cluster", "api"},
 	"apply":       {"datapath", "ovsdb", "cluster", "claims"},
 	"cni":         {"cluster", "claims", "ovsdb"},
-	"run":         {"api", "watch", "plan", "walk", "apply", "cni", "datapath", "cluster", "claims", "ovsdb"},
+	"config":      {"cluster"},
+	"report":      {},
+	"run":         {"config", "report", "api", "watch", "plan", "walk", "apply", "cni", "datapath", "cluster", "claims", "ovsdb"},
 	"lab":         {"run", "image", "watch", "cluster", "claims", "ovsdb"},
-	"cmd/hairpin": {"run", "cni"},
+	"cmd/hairpin": {"run", "config", "report", "cni"},
 	"cmd/lab":     {"lab", "image"},
 }
 

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"hairpin/run"
+	"hairpin/config"
 )
 
 // helm gives the path of the real Helm, built from charts/helm, once.
@@ -92,13 +92,13 @@ func find(t *testing.T, all []*unstructured.Unstructured, kind, name string) map
 }
 
 // configuration reads the configuration file in what was rendered, as the program does.
-func configuration(t *testing.T, all []*unstructured.Unstructured) run.Config {
+func configuration(t *testing.T, all []*unstructured.Unstructured) config.Config {
 	t.Helper()
 	text, _, err := unstructured.NestedString(find(t, all, "ConfigMap", "hairpin"), "data", "hairpin.conf")
 	must(t, err)
 	file := filepath.Join(t.TempDir(), "hairpin.conf")
 	must(t, os.WriteFile(file, []byte(text), 0o600))
-	c, err := run.Load(file)
+	c, err := config.Load(file)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}

@@ -18,8 +18,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"hairpin/config"
 	"hairpin/image"
-	"hairpin/run"
 )
 
 var update = flag.Bool("update", false, "rewrite the part of the values and their schema that comes from the program's options")
@@ -32,15 +32,15 @@ const (
 )
 
 // ours are options that the chart itself sets, so that they are no values: they say where things are in its pods.
-func ours(o run.Option) bool {
+func ours(o config.Option) bool {
 	return slices.Contains([]string{"default node", "default run-dir", "default ovs-run-dir", "default ovn-run-dir",
 		"kubernetes kubeconfig", "kubernetes manifests"}, o.Section+" "+o.Key)
 }
 
 // options are those that are values, section by section.
-func options() (sections []string, of map[string][]run.Option) {
-	of = map[string][]run.Option{}
-	for _, o := range run.Options() {
+func options() (sections []string, of map[string][]config.Option) {
+	of = map[string][]config.Option{}
+	for _, o := range config.Options() {
 		if ours(o) {
 			continue
 		}
@@ -52,13 +52,13 @@ func options() (sections []string, of map[string][]run.Option) {
 	return sections, of
 }
 
-func takes(o run.Option, value string) bool {
-	c := run.DefaultConfig()
+func takes(o config.Option, value string) bool {
+	c := config.DefaultConfig()
 	return o.Set(&c, value) == nil
 }
 
 // limits are the least and the greatest number that an option takes, which takes all between.
-func limits(o run.Option, some int) (least, most int) {
+func limits(o config.Option, some int) (least, most int) {
 	least, most = some, some
 	for step := 1 << 30; step > 0; step /= 2 {
 		if least-step >= 0 && takes(o, strconv.Itoa(least-step)) {
@@ -72,7 +72,7 @@ func limits(o run.Option, some int) (least, most int) {
 }
 
 // words are those that an option chooses from: they end its description.
-func words(o run.Option) []string {
+func words(o config.Option) []string {
 	_, list, ok := strings.Cut(o.Usage, ": ")
 	if !ok || takes(o, "no such word") {
 		return nil
@@ -87,7 +87,7 @@ func words(o run.Option) []string {
 }
 
 // schemaOf is an option's part of the schema, found out by asking the option.
-func schemaOf(o run.Option) map[string]any {
+func schemaOf(o config.Option) map[string]any {
 	s := map[string]any{"description": o.Usage, "type": "string"}
 	if n, err := strconv.Atoi(o.Default()); err == nil && !takes(o, "x") {
 		least, most := limits(o, n)
@@ -208,12 +208,12 @@ func TestValuesAreDocumented(t *testing.T) {
 
 // TestConfigurationOfTheChart: the file that the chart makes of its own values is the program's defaults.
 func TestConfigurationOfTheChart(t *testing.T) {
-	if got := configuration(t, render(t)); !reflect.DeepEqual(got, run.DefaultConfig()) {
-		t.Errorf("got  %+v\nwant %+v", got, run.DefaultConfig())
+	if got := configuration(t, render(t)); !reflect.DeepEqual(got, config.DefaultConfig()) {
+		t.Errorf("got  %+v\nwant %+v", got, config.DefaultConfig())
 	}
 	got := configuration(t, render(t, "config.default.mtu=1300", "config.gateway.nodeport=false", `config.kubernetes.service-cidrs=10.97.0.0/16\,fd01::/112`))
-	want := run.DefaultConfig()
-	for _, o := range run.Options() {
+	want := config.DefaultConfig()
+	for _, o := range config.Options() {
 		for key, value := range map[string]string{"mtu": "1300", "nodeport": "false", "service-cidrs": "10.97.0.0/16,fd01::/112"} {
 			if o.Key == key {
 				must(t, o.Set(&want, value))

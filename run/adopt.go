@@ -10,6 +10,8 @@ import (
 	"hairpin/apply"
 	"hairpin/apply/uplink"
 	"hairpin/cluster"
+	"hairpin/config"
+	"hairpin/report"
 )
 
 // adoption is the taking of the machine's uplink into the gateway bridge. It does not need the API: the way there may
@@ -17,7 +19,7 @@ import (
 type adoption struct {
 	err    error
 	undone []time.Time // when others put something back, of late
-	part   PartReport
+	part   report.Part
 }
 
 const (
@@ -29,7 +31,7 @@ const (
 	contestFor = 10 * time.Second
 )
 
-func uplinkConfig(c Config) uplink.Config {
+func uplinkConfig(c config.Config) uplink.Config {
 	g := c.Cluster.Gateway
 	return uplink.Config{
 		Bridge: g.Interface, Device: c.Process.Uplink, Prefixes: g.MasqueradeSubnets,

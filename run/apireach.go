@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"hairpin/report"
 )
 
 // apiReach knows whether the API server answers, from the calls that are made anyway.
@@ -19,13 +21,6 @@ type apiReach struct {
 	// version's fault: only a second one makes it the server's.
 	failing string
 	failed  time.Time
-}
-
-// APIReport is how the API server is, as this process sees it.
-type APIReport struct {
-	Away  bool      `json:"away"`
-	Since time.Time `json:"since,omitzero"` // since when it is away
-	Error string    `json:"error,omitempty"`
 }
 
 // wrap listens to the calls of a client. It fits rest.Config.Wrap.
@@ -101,8 +96,8 @@ func (r *apiReach) answers() bool {
 	return r.heard && r.since.IsZero()
 }
 
-func (r *apiReach) report() APIReport {
+func (r *apiReach) report() report.API {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return APIReport{Away: !r.since.IsZero(), Since: r.since, Error: r.err}
+	return report.API{Away: !r.since.IsZero(), Since: r.since, Error: r.err}
 }

@@ -13,14 +13,17 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"hairpin/config"
+	"hairpin/report"
 )
 
 // mostAnswer is how long an answer of this node's agent may be, bytes: all that it knows of 10 000 Services is a tenth.
 const mostAnswer = 512 << 20
 
 // get asks the agent of this node.
-func get(ctx context.Context, c Config, path string) ([]byte, error) {
-	socket := filepath.Join(c.Process.RunDir, agentSocket)
+func get(ctx context.Context, c config.Config, path string) ([]byte, error) {
+	socket := filepath.Join(c.Process.RunDir, report.AgentSocket)
 	client := http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", socket)
@@ -68,7 +71,7 @@ func unanswered(socket string, err error) error {
 
 // Diff reads the node back and prints the lines in which it differs from what it must have: "- " is missing, "+ " is too
 // much. Without an error nothing differs.
-func Diff(ctx context.Context, w io.Writer, c Config) error {
+func Diff(ctx context.Context, w io.Writer, c config.Config) error {
 	lines, err := get(ctx, c, "/diff")
 	if err != nil {
 		return err
@@ -77,7 +80,7 @@ func Diff(ctx context.Context, w io.Writer, c Config) error {
 		if _, err := w.Write(lines); err != nil {
 			return fmt.Errorf("print: %w", err)
 		}
-		return ErrNotWell
+		return report.ErrNotWell
 	}
 	fmt.Fprintln(w, "the node is what it must be")
 	return nil

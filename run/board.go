@@ -11,6 +11,7 @@ import (
 	"hairpin/apply"
 	"hairpin/cluster"
 	"hairpin/datapath"
+	"hairpin/report"
 )
 
 // known is what a round of the loop has found out, for those who ask: they never wait for the loop, which may wait for others.
@@ -79,11 +80,11 @@ func (a *agent) post(round uint64) {
 }
 
 // report is what the agent tells about itself. Any goroutine may ask.
-func (a *agent) report(k known) Report {
-	r := Report{Node: a.node, Version: Version(), Reason: k.reason, Pods: len(a.cni.Pods()), Restarts: k.restarts, NoRepair: !a.config.Process.Repair}
+func (a *agent) report(k known) report.Report {
+	r := report.Report{Node: a.node, Version: report.Version(), Reason: k.reason, Pods: len(a.cni.Pods()), Restarts: k.restarts, NoRepair: !a.config.Process.Repair}
 	r.Ready = r.Reason == ""
 	for _, s := range a.pass.Status() {
-		r.Parts = append(r.Parts, partReport(s))
+		r.Parts = append(r.Parts, partOf(s))
 	}
 	for _, p := range slices.Concat(k.problems, k.unheard, k.others) {
 		r.Problems = append(r.Problems, p.Error())
@@ -96,8 +97,8 @@ func (a *agent) report(k known) Report {
 	return r
 }
 
-func partReport(s apply.Status) PartReport {
-	p := PartReport{System: s.System, InSync: s.InSync, Since: s.Since, Reads: s.Reads, Applies: s.Applies,
+func partOf(s apply.Status) report.Part {
+	p := report.Part{System: s.System, InSync: s.InSync, Since: s.Since, Reads: s.Reads, Applies: s.Applies,
 		Written: s.Written, Drift: s.Drift, Errors: s.Errors}
 	if s.Err != nil {
 		p.Error = s.Err.Error()

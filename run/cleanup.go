@@ -18,6 +18,7 @@ import (
 	"hairpin/apply/kernel"
 	"hairpin/apply/uplink"
 	"hairpin/claims"
+	"hairpin/config"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nft"
@@ -34,7 +35,7 @@ type Remains struct {
 
 // cleaning is one Cleanup. What cannot be done does not keep the rest from being done.
 type cleaning struct {
-	config Config
+	config config.Config
 	out    io.Writer
 	log    *slog.Logger
 	ovs    *ovsdb.Client
@@ -47,7 +48,7 @@ const patienceWith = 10 * time.Second
 // Cleanup takes everything of Hairpin off this node, and gives the uplink its network back. It waits until the agent has
 // ended. Where the daemons do not run, it does what it can without them, and the error says what is left; it may be called
 // again. A bridge that somebody else made stays, without our flows. Pods that still run lose their network.
-func Cleanup(ctx context.Context, c Config, what Remains, out io.Writer, log *slog.Logger) error {
+func Cleanup(ctx context.Context, c config.Config, what Remains, out io.Writer, log *slog.Logger) error {
 	release, err := standBy(ctx, c, log)
 	if err != nil {
 		return err

@@ -18,6 +18,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hairpin/config"
+	"hairpin/report"
 )
 
 // CollectOptions say whom to ask.
@@ -65,7 +68,7 @@ func kernelFiles() []string {
 // Collect writes one archive (tar, gzip) with all that helps to find out what is wrong with a node, or with every node:
 // what it must have, what it has, versions, counters and logs. What looks like a secret is left out; no file with
 // credentials is read. What cannot be had is told in its place.
-func Collect(ctx context.Context, w io.Writer, errw io.Writer, c Config, o CollectOptions) error {
+func Collect(ctx context.Context, w io.Writer, errw io.Writer, c config.Config, o CollectOptions) error {
 	var list []member
 	if o.EveryNode {
 		e, err := newEveryNode(StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context, Namespace: o.Namespace, Timeout: o.Timeout})
@@ -82,8 +85,8 @@ func Collect(ctx context.Context, w io.Writer, errw io.Writer, c Config, o Colle
 }
 
 // collectNode is what can be had on this node.
-func collectNode(ctx context.Context, c Config) []member {
-	list := []member{{"version.txt", []byte(Version() + "\n")}}
+func collectNode(ctx context.Context, c config.Config) []member {
+	list := []member{{"version.txt", []byte(report.Version() + "\n")}}
 	for _, x := range collected() {
 		body, err := get(ctx, c, x.path)
 		list = append(list, memberOf(x.name, body, err))
@@ -184,7 +187,7 @@ func archive(w io.Writer, list []member) error {
 	t := tar.NewWriter(z)
 	now := time.Now()
 	for _, m := range list {
-		body := []byte(plain(string(withoutSecrets(m.body)), "\n\t"))
+		body := []byte(report.Plain(string(withoutSecrets(m.body)), "\n\t"))
 		h := &tar.Header{Name: slashed.Join("hairpin", m.name), Mode: 0o600, Size: int64(len(body)), ModTime: now, Format: tar.FormatPAX}
 		err := t.WriteHeader(h)
 		if err == nil {
@@ -225,6 +228,6 @@ func unpack(text []byte, most int64) ([]member, error) {
 		if err != nil {
 			return list, fmt.Errorf("archive of the node: %w", err)
 		}
-		list = append(list, member{plain(strings.TrimPrefix(slashed.Clean("/"+h.Name), "/hairpin/"), ""), body})
+		list = append(list, member{report.Plain(strings.TrimPrefix(slashed.Clean("/"+h.Name), "/hairpin/"), ""), body})
 	}
 }

@@ -19,7 +19,9 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"hairpin/cluster"
+	"hairpin/config"
 	"hairpin/plan"
+	"hairpin/report"
 	"hairpin/watch"
 )
 
@@ -35,19 +37,19 @@ const (
 
 // Controller decides what is the cluster's to decide: the small numbers of the nodes, and which node carries which egress
 // address. Several may run; the one that holds the Lease "hairpin-controller" works. It returns when ctx ends.
-func Controller(ctx context.Context, c Config, log *slog.Logger) error {
+func Controller(ctx context.Context, c config.Config, log *slog.Logger) error {
 	api := &apiReach{}
 	client, err := heardClient(c.Process.Kubeconfig, api)
 	if err != nil {
 		return err
 	}
-	c = c.withAPIServer(client)
+	c.Cluster.APIServers = apiServers(client)
 	host, err := os.Hostname()
 	if err != nil {
 		return fmt.Errorf("name this controller: %w", err)
 	}
 	identity := host + "_" + rand.Text() // two containers of one host may have the same process number
-	socket, err := listen(c.Process.RunDir, controllerSocket)
+	socket, err := listen(c.Process.RunDir, report.ControllerSocket)
 	if err != nil {
 		return err
 	}
@@ -73,7 +75,7 @@ func Controller(ctx context.Context, c Config, log *slog.Logger) error {
 
 // lead waits for the Lease, works while it holds it, and gives it back. The Lease is given back only after the work has
 // ended: two controllers that number nodes at once could give one number twice.
-func lead(ctx context.Context, client kubernetes.Interface, identity string, c Config, w *watched, log *slog.Logger) error {
+func lead(ctx context.Context, client kubernetes.Interface, identity string, c config.Config, w *watched, log *slog.Logger) error {
 	log = log.With("identity", identity)
 	leading := make(chan context.Context, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -132,7 +134,7 @@ type decider struct {
 }
 
 // decide follows the cluster until ctx ends.
-func decide(ctx context.Context, client kubernetes.Interface, c Config, w *watched, log *slog.Logger) error {
+func decide(ctx context.Context, client kubernetes.Interface, c config.Config, w *watched, log *slog.Logger) error {
 	snapshots, err := watch.Kube(ctx, client, "", c.Cluster)
 	if err != nil {
 		return err

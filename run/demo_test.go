@@ -120,7 +120,7 @@ func restartSwitch(t *testing.T, l *lab.Lab, ways []path, sig syscall.Signal) {
 		}
 		started := time.Since(begin)
 		eventually(t, 5*time.Second, "Open vSwitch is let go", func() (bool, string) {
-			r, err := report(t.Context(), n)
+			r, err := reportOf(t.Context(), n)
 			return err == nil && r.Restarts == before+1, "not yet"
 		})
 		t.Logf("ovs-vswitchd was there again after %d ms, forwarded after %d ms", started.Milliseconds(), time.Since(begin).Milliseconds())

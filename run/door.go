@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hairpin/report"
 )
 
 // Limits of the TCP servers: their clients are probes and scrapers, and whoever else can reach a node.
@@ -31,21 +33,14 @@ type doors struct {
 	log *slog.Logger
 
 	mu   sync.Mutex
-	list []*DoorReport
-}
-
-// DoorReport is an address on which the process listens, or would.
-type DoorReport struct {
-	For     string `json:"for"` // "healthz", "metrics"
-	Address string `json:"address"`
-	Error   string `json:"error,omitempty"` // why it does not listen there
+	list []*report.Listener
 }
 
 // open serves what on all addresses until ctx ends.
 func (d *doors) open(ctx context.Context, what string, addresses []netip.AddrPort, h http.Handler) {
 	var wg sync.WaitGroup
 	for _, a := range addresses {
-		r := &DoorReport{For: what, Address: a.String(), Error: "not yet"}
+		r := &report.Listener{For: what, Address: a.String(), Error: "not yet"}
 		d.mu.Lock()
 		d.list = append(d.list, r)
 		d.mu.Unlock()
@@ -55,7 +50,7 @@ func (d *doors) open(ctx context.Context, what string, addresses []netip.AddrPor
 }
 
 // keep listens on one address, whenever that is possible.
-func (d *doors) keep(ctx context.Context, r *DoorReport, a netip.AddrPort, h http.Handler) {
+func (d *doors) keep(ctx context.Context, r *report.Listener, a netip.AddrPort, h http.Handler) {
 	log := d.log.With("for", r.For, "address", r.Address)
 	for ctx.Err() == nil {
 		l, err := listenTCP(ctx, a)
@@ -111,7 +106,7 @@ func serveHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 }
 
 // set notes how an address is, and reports whether that is new.
-func (d *doors) set(r *DoorReport, err string) bool {
+func (d *doors) set(r *report.Listener, err string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if r.Error == err {
@@ -121,19 +116,19 @@ func (d *doors) set(r *DoorReport, err string) bool {
 	return true
 }
 
-func (d *doors) drop(r *DoorReport) {
+func (d *doors) drop(r *report.Listener) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.list = slices.DeleteFunc(d.list, func(x *DoorReport) bool { return x == r })
+	d.list = slices.DeleteFunc(d.list, func(x *report.Listener) bool { return x == r })
 }
 
-func (d *doors) report() []DoorReport {
+func (d *doors) report() []report.Listener {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var out []DoorReport
+	var out []report.Listener
 	for _, r := range d.list {
 		out = append(out, *r)
 	}
-	slices.SortFunc(out, func(a, b DoorReport) int { return strings.Compare(a.For+a.Address, b.For+b.Address) })
+	slices.SortFunc(out, func(a, b report.Listener) int { return strings.Compare(a.For+a.Address, b.For+b.Address) })
 	return out
 }

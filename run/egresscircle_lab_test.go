@@ -18,7 +18,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/lab"
 	"hairpin/lab/probe"
-	"hairpin/run"
+	"hairpin/report"
 )
 
 // TestEgressNotInCircles: two nodes that take each other for dead both have an egress address, and each sends on to the other what it does
@@ -83,8 +83,8 @@ func TestEgressNotInCircles(t *testing.T) {
 
 	sh(t, l.Node("node-b"), "ovs-ofctl --strict del-flows br-ex priority=1000,arp,in_port=eth0,arp_spa="+egressAddress)
 	eventually(t, 10*time.Second, "node-b hears node-c, and lets go", func() (bool, string) {
-		r, err := report(t.Context(), l.Node("node-b"))
-		return err == nil && slices.ContainsFunc(r.Egress, func(e run.EgressReport) bool { return e.Node == "node-c" }), fmt.Sprint(r.Egress, err)
+		r, err := reportOf(t.Context(), l.Node("node-b"))
+		return err == nil && slices.ContainsFunc(r.Egress, func(e report.Egress) bool { return e.Node == "node-c" }), fmt.Sprint(r.Egress, err)
 	})
 	shoot(port, "node-b") // it knows this one
 	shoot(port+2, "node-b")

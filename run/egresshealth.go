@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+
+	"hairpin/config"
 )
 
 const (
@@ -23,9 +25,9 @@ const (
 	healthHandshake = 5 * time.Second // of TLS and HTTP/2
 )
 
-// tls gives the configuration of both sides: each shows the certificate, and believes what the authorities have signed.
+// tlsConfig gives the configuration of both sides: each shows the certificate, and believes what the authorities have signed.
 // Names in certificates do not count: nodes are asked by addresses that the network gave them.
-func (p EgressProbing) tls() (*tls.Config, error) {
+func tlsConfig(p *config.EgressProbing) (*tls.Config, error) {
 	const what = "[ovnkubernetesfeature] egressip-node-healthcheck-"
 	own := &cached[*tls.Certificate]{files: []string{p.Cert, p.Key}, load: func() (*tls.Certificate, error) {
 		c, err := tls.LoadX509KeyPair(p.Cert, p.Key)
@@ -97,13 +99,13 @@ func healthServer(serves func() bool, options ...grpc.ServerOption) *grpc.Server
 }
 
 // serveEgressHealth answers on the port until ctx ends. A port that is taken is tried again.
-func serveEgressHealth(ctx context.Context, p EgressProbing, log *slog.Logger, serves func() bool) error {
+func serveEgressHealth(ctx context.Context, p config.EgressProbing, log *slog.Logger, serves func() bool) error {
 	if p.Port == 0 {
 		return nil
 	}
 	var options []grpc.ServerOption
 	if p.Cert != "" {
-		config, err := p.tls()
+		config, err := tlsConfig(&p)
 		if err != nil {
 			return err
 		}

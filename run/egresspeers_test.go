@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"hairpin/cluster"
+	"hairpin/config"
 )
 
 // carrierNode can carry egress addresses of 172.18.0.0/16.
@@ -48,7 +49,7 @@ type seen struct {
 
 func newSeen(t *testing.T, node string) *seen {
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
-	p, err := newProber(EgressProbing{Timeout: time.Second, Interval: time.Second}, log, never)
+	p, err := newProber(config.EgressProbing{Timeout: time.Second, Interval: time.Second}, log, never)
 	if err != nil {
 		t.Fatal(err)
 	}

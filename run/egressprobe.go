@@ -21,6 +21,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"hairpin/config"
 )
 
 // discard is the port that nobody listens on: a kernel that is alive refuses (RFC 863 gave it to a service).
@@ -29,7 +31,7 @@ const discard = 9
 // prober asks nodes whether they are alive: all at once, each for itself. What it hears goes to one goroutine, which
 // judges; nobody waits for a lock.
 type prober struct {
-	egress  EgressProbing
+	egress  config.EgressProbing
 	secrets credentials.TransportCredentials
 	log     *slog.Logger
 	hold    func() bool // we could not act on it
@@ -44,12 +46,12 @@ type prober struct {
 }
 
 // newProber makes one that asks nobody yet. hold says that now nobody may be lost.
-func newProber(p EgressProbing, log *slog.Logger, hold func() bool) (*prober, error) {
+func newProber(p config.EgressProbing, log *slog.Logger, hold func() bool) (*prober, error) {
 	b := &prober{egress: p, secrets: insecure.NewCredentials(), log: log, hold: hold, changed: make(chan struct{}, 1), news: make(chan struct{}, 1)}
 	b.lost.Store(&map[string]bool{})
 	b.standing.Store(&map[string]bool{})
 	if p.Port != 0 && p.Cert != "" {
-		config, err := p.tls()
+		config, err := tlsConfig(&p)
 		if err != nil {
 			return nil, err
 		}
@@ -154,7 +156,7 @@ func (w *asking) round(ctx context.Context) time.Time {
 	now := time.Now()
 	names, next := w.reach.due(now)
 	for _, n := range names {
-		q := question{name: n, to: w.targets[n], port: discard, limit: max(w.egress.silence(), 100*time.Millisecond)}
+		q := question{name: n, to: w.targets[n], port: discard, limit: max(w.egress.Silence(), 100*time.Millisecond)}
 		ways := []func(context.Context) heard{q.knock}
 		if w.egress.Port != 0 {
 			q.port, q.conn = w.egress.Port, w.connection(w.conns, n, q.to)
@@ -190,7 +192,7 @@ func (b *prober) publish(lost map[string]bool, err error) {
 	old := b.unreachable()
 	for n := range lost {
 		if !old[n] {
-			b.log.Warn("node does not answer", "target", n, "after", b.egress.silence(), "lastError", err)
+			b.log.Warn("node does not answer", "target", n, "after", b.egress.Silence(), "lastError", err)
 		}
 	}
 	for n := range old {
@@ -224,9 +226,9 @@ func (b *prober) connection(conns connections, name string, to netip.Addr) *grpc
 	if c := conns[name]; c != nil {
 		return c
 	}
-	soon := backoff.Config{BaseDelay: b.egress.pace(), Multiplier: 1, MaxDelay: b.egress.pace()}
+	soon := backoff.Config{BaseDelay: b.egress.Pace(), Multiplier: 1, MaxDelay: b.egress.Pace()}
 	c, err := grpc.NewClient(b.target(to), grpc.WithTransportCredentials(b.secrets), grpc.WithDisableServiceConfig(),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: soon, MinConnectTimeout: b.egress.silence()}))
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: soon, MinConnectTimeout: b.egress.Silence()}))
 	if err != nil {
 		b.log.Error("ask a node for its health", "target", name, "error", err)
 		return nil

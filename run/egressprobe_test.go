@@ -25,10 +25,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hairpin/config"
 )
 
 // asks starts a prober; it ends with the test.
-func asks(t *testing.T, p EgressProbing, hold func() bool) *prober {
+func asks(t *testing.T, p config.EgressProbing, hold func() bool) *prober {
 	t.Helper()
 	b, err := newProber(p, slog.New(slog.NewTextHandler(io.Discard, nil)), hold)
 	if err != nil {
@@ -82,13 +84,13 @@ func silentPort(t *testing.T, address string, port int) {
 // TestKnock: a kernel that refuses is alive, one that says nothing is not; and who may lose nobody does not.
 func TestKnock(t *testing.T) {
 	silentPort(t, "127.0.0.3", discard)
-	p := EgressProbing{Timeout: time.Second, Interval: 100 * time.Millisecond}
+	p := config.EgressProbing{Timeout: time.Second, Interval: 100 * time.Millisecond}
 	var held atomic.Bool
 	held.Store(true)
 	b := asks(t, p, held.Load)
 	targets := map[string]netip.Addr{"a": netip.MustParseAddr("127.0.0.1"), "b": netip.MustParseAddr("127.0.0.2"), "c": netip.MustParseAddr("127.0.0.3")}
 	b.ask(targets)
-	off := asks(t, EgressProbing{}, never)
+	off := asks(t, config.EgressProbing{}, never)
 	off.ask(targets)
 	free := asks(t, p, never)
 	free.ask(targets)
@@ -112,7 +114,7 @@ func TestHealthService(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := EgressProbing{Timeout: time.Second, Interval: 100 * time.Millisecond, Port: l.Addr().(*net.TCPAddr).Port}
+		p := config.EgressProbing{Timeout: time.Second, Interval: 100 * time.Millisecond, Port: l.Addr().(*net.TCPAddr).Port}
 		if secure {
 			p.Cert, p.Key, p.CA = cert, key, cert
 		}
@@ -169,7 +171,7 @@ func TestHealthService(t *testing.T) {
 			t.Errorf("an agent that is not there: %v", k)
 		}
 	}
-	for field, p := range map[string]EgressProbing{
+	for field, p := range map[string]config.EgressProbing{
 		"egressip-node-healthcheck-cert": {Port: 1, Cert: "/nowhere", Key: key, CA: cert},
 		"egressip-node-healthcheck-ca":   {Port: 1, Cert: cert, Key: key},
 		"has no certificate":             {Port: 1, Cert: cert, Key: key, CA: key},

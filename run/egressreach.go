@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"hairpin/config"
 )
 
 // Of nodes that are asked whether they are alive.
@@ -46,8 +48,8 @@ type reached struct {
 	returning  time.Time // when the first of them came
 }
 
-func newReach(p EgressProbing) *reach {
-	return &reach{silence: p.silence(), interval: p.pace(), targets: map[string]*reached{}}
+func newReach(p config.EgressProbing) *reach {
+	return &reach{silence: p.Silence(), interval: p.Pace(), targets: map[string]*reached{}}
 }
 
 // set says who is to be asked. A new one counts as reachable for the time that it has to answer.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"hairpin/config"
 )
 
 // simulated is a reach whose nodes answer as a test says, in time that the test makes.
@@ -20,7 +22,7 @@ type simulated struct {
 	hold       bool
 }
 
-func simulate(p EgressProbing, names string, answers func(name string, at time.Duration) heardFrom) *simulated {
+func simulate(p config.EgressProbing, names string, answers func(name string, at time.Duration) heardFrom) *simulated {
 	s := &simulated{reach: newReach(p), start: time.Unix(1000, 0), answers: answers}
 	s.now = s.start
 	s.set(s.now, strings.Fields(names))
@@ -49,7 +51,7 @@ func (s *simulated) run(until time.Duration) *simulated {
 	return s
 }
 
-var usual = EgressProbing{Timeout: time.Second, Interval: 200 * time.Millisecond}
+var usual = config.EgressProbing{Timeout: time.Second, Interval: 200 * time.Millisecond}
 
 func TestReach(t *testing.T) {
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
@@ -63,7 +65,7 @@ func TestReach(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name    string
-		p       EgressProbing
+		p       config.EgressProbing
 		nodes   string
 		answers func(string, time.Duration) heardFrom
 		want    string
@@ -93,7 +95,7 @@ func TestReach(t *testing.T) {
 			}
 			return heardService
 		}, "a"},
-		{"fast", EgressProbing{Timeout: ms(300), Interval: ms(100)}, "a b c", diesAt("c", ms(1000)), "c"},
+		{"fast", config.EgressProbing{Timeout: ms(300), Interval: ms(100)}, "a b c", diesAt("c", ms(1000)), "c"},
 	} {
 		s := simulate(c.p, c.nodes, c.answers).run(12 * time.Second)
 		if got := strings.Join(slices.Sorted(maps.Keys(s.lost())), " "); got != c.want {
@@ -105,7 +107,7 @@ func TestReach(t *testing.T) {
 // TestReachInTime: whenever a node dies, it is known after the silence and not later, and not before.
 func TestReachInTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := EgressProbing{
+		p := config.EgressProbing{
 			Timeout:  time.Duration(rapid.IntRange(200, 3000).Draw(t, "timeout")) * time.Millisecond,
 			Interval: time.Duration(rapid.IntRange(100, 1000).Draw(t, "interval")) * time.Millisecond,
 		}
@@ -116,13 +118,13 @@ func TestReachInTime(t *testing.T) {
 			}
 			return heardService
 		})
-		s.run(death + p.silence() - p.pace() - 2*time.Millisecond)
+		s.run(death + p.Silence() - p.Pace() - 2*time.Millisecond)
 		if len(s.events) > 0 {
 			t.Fatalf("too early: %v", s.events)
 		}
-		s.run(death + p.silence() + 3*s.urgent())
+		s.run(death + p.Silence() + 3*s.urgent())
 		if !s.lost()["b"] || len(s.events) != 1 {
-			t.Fatalf("not in time: dead at %v, silence %v, interval %v: %v", death, p.silence(), s.interval, s.events)
+			t.Fatalf("not in time: dead at %v, silence %v, interval %v: %v", death, p.Silence(), s.interval, s.events)
 		}
 	})
 }

@@ -386,7 +386,7 @@ func (x *sources) settle() {
 	var wg sync.WaitGroup
 	for _, n := range x.l.Nodes() {
 		eventually(x.t, 40*time.Second, n.Name()+" has read "+x.w.marker(), func() (bool, string) {
-			r, err := report(x.t.Context(), n)
+			r, err := reportOf(x.t.Context(), n)
 			if err != nil {
 				return false, err.Error()
 			}

@@ -10,26 +10,19 @@ import (
 
 	v1 "hairpin/api/v1"
 	"hairpin/cluster"
+	"hairpin/report"
 )
 
-// EgressReport is one egress address.
-type EgressReport struct {
-	EgressIP string `json:"egressIP"`
-	Address  string `json:"address"`
-	Node     string `json:"node,omitempty"` // that carries it, as the agent sees it
-	Why      string `json:"why,omitempty"`  // it has no node, one that does not answer, or another than the status says
-}
-
 // egressReport tells where all egress addresses are: seen is where they are, base what the API says.
-func egressReport(seen, base *cluster.Snapshot) []EgressReport {
-	var list []EgressReport
+func egressReport(seen, base *cluster.Snapshot) []report.Egress {
+	var list []report.Egress
 	for _, e := range seen.EgressIPs {
 		said := e
 		if base != nil {
 			said = cmp.Or(find(base.EgressIPs, e.Owner), e)
 		}
 		for _, x := range e.Addresses {
-			r := EgressReport{EgressIP: e.Owner.Name, Address: x.String(), Node: nodeOf(e, x)}
+			r := report.Egress{EgressIP: e.Owner.Name, Address: x.String(), Node: nodeOf(e, x)}
 			m := slices.IndexFunc(e.Moving, func(m cluster.Move) bool { return m.Address == x })
 			switch status := nodeOf(said, x); {
 			case r.Node == "":

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1 "hairpin/api/v1"
+	"hairpin/report"
 )
 
 // TestEgressStatus: every address is told of, with its node or the reason why it has none.
@@ -16,7 +17,7 @@ func TestEgressStatus(t *testing.T) {
 	base.EgressIPs[0].Conditions = []metav1.Condition{{Type: v1.ConditionAssigned, Message: "172.18.0.4 is gone; every node that 172.18.0.44 fits carries another address of EgressIP/e"}}
 	s.is(0, base, first+" a")
 	var out bytes.Buffer
-	if err := (&ClusterStatus{Nodes: []NodeStatus{{}, {Report: &Report{Egress: egressReport(s.out, s.base)}}}}).printEgress(&out); err != nil {
+	if err := (&ClusterStatus{Nodes: []NodeStatus{{}, {Report: &report.Report{Egress: egressReport(s.out, s.base)}}}}).printEgress(&out); err != nil {
 		t.Fatal(err)
 	}
 	want := `EGRESSIP  ADDRESS      NODE  WHY

@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
+
+	"hairpin/report"
 )
 
 // The agents' pods, as the chart makes them.
@@ -134,9 +136,9 @@ func choosePod(pods []corev1.Pod, node string) (pod *corev1.Pod, why string) {
 }
 
 // ask runs `hairpin status` in an agent's container.
-func (e *everyNode) ask(ctx context.Context, pod *corev1.Pod) (*Report, error) {
+func (e *everyNode) ask(ctx context.Context, pod *corev1.Pod) (*report.Report, error) {
 	out, err := e.exec(ctx, pod, mostReport, "hairpin", "status", "--output=json")
-	if r, bad := parseReport(out); bad == nil {
+	if r, bad := report.Parse(out); bad == nil {
 		return r, nil // with an error, when not all is well
 	}
 	if err == nil {
@@ -169,7 +171,7 @@ func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, most int, command
 	}
 	out, errs := limited{most: most}, limited{most: mostWords}
 	err = either.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errs})
-	switch said := strings.TrimSpace(plain(string(errs.text), "\n")); {
+	switch said := strings.TrimSpace(report.Plain(string(errs.text), "\n")); {
 	case err == nil:
 		return out.text, nil
 	case errors.Is(err, errTooLong):

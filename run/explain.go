@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"hairpin/cluster"
+	"hairpin/config"
 	"hairpin/datapath"
 	"hairpin/plan"
+	"hairpin/report"
 	"hairpin/walk"
 	"hairpin/walk/explain"
 )
@@ -43,7 +45,7 @@ func ExplainOutputs() []string { return []string{"text", "json", "markdown", "sv
 
 // Explain walks a packet through what the nodes must have (or have) and tells every step. Without an error the packet
 // arrives and its reply comes back; ErrNotWell says that one of them does not, or that a fault was found.
-func Explain(ctx context.Context, w, errw io.Writer, o ExplainOptions, c Config) error {
+func Explain(ctx context.Context, w, errw io.Writer, o ExplainOptions, c config.Config) error {
 	if !slices.Contains(ExplainOutputs(), o.Output) {
 		return fmt.Errorf("--output %q is not one of %v", o.Output, ExplainOutputs())
 	}
@@ -82,7 +84,7 @@ func Explain(ctx context.Context, w, errw io.Writer, o ExplainOptions, c Config)
 }
 
 // status says how to ask every node.
-func (o *ExplainOptions) status(c Config) StatusOptions {
+func (o *ExplainOptions) status(c config.Config) StatusOptions {
 	return StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context, Namespace: o.Namespace, Timeout: o.Timeout}
 }
 
@@ -152,7 +154,7 @@ func tell(w io.Writer, e *explain.Explanation, fault *explain.Fault, o ExplainOp
 		return fmt.Errorf("print: %w", err)
 	}
 	if !e.Good() || fault != nil {
-		return ErrNotWell
+		return report.ErrNotWell
 	}
 	return nil
 }
@@ -190,7 +192,7 @@ func tellDifference(w io.Writer, before, after *explain.Explanation) error {
 		return fmt.Errorf("print: %w", err)
 	}
 	if !after.Good() {
-		return ErrNotWell
+		return report.ErrNotWell
 	}
 	return nil
 }

@@ -16,13 +16,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hairpin/cluster"
+	"hairpin/config"
 	"hairpin/datapath"
+	"hairpin/report"
 	"hairpin/walk"
 	"hairpin/walk/explain"
 )
 
 // explainLive tells a walk through what is really there, and the first difference from what must be.
-func explainLive(ctx context.Context, w, errw io.Writer, o ExplainOptions, c Config) error {
+func explainLive(ctx context.Context, w, errw io.Writer, o ExplainOptions, c config.Config) error {
 	has, fault, err := walkLive(ctx, errw, o, c)
 	if err != nil {
 		return err
@@ -32,7 +34,7 @@ func explainLive(ctx context.Context, w, errw io.Writer, o ExplainOptions, c Con
 
 // walkLive walks the packet twice, through what the nodes must have and through what was read back from the nodes on its
 // way, and finds the first difference. What it could not ask goes to errw.
-func walkLive(ctx context.Context, errw io.Writer, o ExplainOptions, c Config) (*explain.Explanation, *explain.Fault, error) {
+func walkLive(ctx context.Context, errw io.Writer, o ExplainOptions, c config.Config) (*explain.Explanation, *explain.Fault, error) {
 	ask, s, err := liveSource(ctx, o, c)
 	if err != nil {
 		return nil, nil, err
@@ -50,7 +52,7 @@ func walkLive(ctx context.Context, errw io.Writer, o ExplainOptions, c Config) (
 	real.States = map[string]datapath.State{}
 	for node, f := range facts {
 		want, _ := wanted.Lookup(node)
-		real.States[node] = adopted(want, f.found)
+		real.States[node] = datapath.Adopted(want, f.found)
 	}
 	if must, err = explain.Ask(walk.New(wanted), s, o.Question); err != nil {
 		return nil, nil, err
@@ -83,7 +85,7 @@ type asker func(ctx context.Context, node, path string) ([]byte, error)
 
 // liveSource gives the cluster that is asked about, and a way to its agents: with a kubeconfig all of them, through the
 // API server; else the one of this node.
-func liveSource(ctx context.Context, o ExplainOptions, c Config) (asker, *cluster.Snapshot, error) {
+func liveSource(ctx context.Context, o ExplainOptions, c config.Config) (asker, *cluster.Snapshot, error) {
 	if o.EveryNode {
 		e, err := newEveryNode(o.status(c))
 		if err != nil {
@@ -134,9 +136,9 @@ func (e *everyNode) askPath(ctx context.Context, node, path string) ([]byte, err
 
 var escaped = regexp.MustCompile(`\\.`)
 
-// plainJSON is plain for JSON, where escapes hide what a terminal obeys: lines and tabs stay.
+// plainJSON is report.Plain for JSON, where escapes hide what a terminal obeys: lines and tabs stay.
 func plainJSON(text []byte) []byte {
-	return escaped.ReplaceAllFunc([]byte(plain(string(text), "\n\t")), func(e []byte) []byte {
+	return escaped.ReplaceAllFunc([]byte(report.Plain(string(text), "\n\t")), func(e []byte) []byte {
 		if bytes.IndexByte([]byte("bfru"), e[1]) >= 0 {
 			return append([]byte(`\`), e...)
 		}
@@ -169,7 +171,7 @@ func (o *ExplainOptions) asked(e *explain.Explanation) []string {
 type nodeFacts struct {
 	snapshot *cluster.Snapshot
 	found    datapath.State
-	report   Report
+	report   report.Report
 }
 
 // readBack asks the agents of nodes, all at once. Which does not answer is told on errw, and is not among the result.
@@ -210,14 +212,14 @@ func readNode(ctx context.Context, ask asker, node string) (*nodeFacts, error) {
 			return nil, err
 		}
 		if err := x.read(body); err != nil {
-			return nil, fmt.Errorf("%s of the agent, which is hairpin %s and this one %s: %w", x.path, plain(f.report.Version, ""), Version(), err)
+			return nil, fmt.Errorf("%s of the agent, which is hairpin %s and this one %s: %w", x.path, report.Plain(f.report.Version, ""), report.Version(), err)
 		}
 	}
 	return f, nil
 }
 
 // Ask prints what the agent of this node answers to a path: what `hairpin explain` and `hairpin collect` run on nodes.
-func Ask(ctx context.Context, w io.Writer, path string, c Config) error {
+func Ask(ctx context.Context, w io.Writer, path string, c config.Config) error {
 	body, err := get(ctx, c, path)
 	if err != nil {
 		return err
@@ -228,7 +230,7 @@ func Ask(ctx context.Context, w io.Writer, path string, c Config) error {
 	return nil
 }
 
-func agentReport(ctx context.Context, c Config) (r Report, err error) {
+func agentReport(ctx context.Context, c config.Config) (r report.Report, err error) {
 	body, err := get(ctx, c, "/report")
 	if err != nil {
 		return r, err
@@ -240,7 +242,7 @@ func agentReport(ctx context.Context, c Config) (r Report, err error) {
 }
 
 // repairState tells what the agent says about the part of the node that a stage belongs to.
-func repairState(r Report, stage string) string {
+func repairState(r report.Report, stage string) string {
 	part := map[explain.Kind]string{explain.Bridge: "openvswitch", explain.Switch: "ovn", explain.Router: "ovn", explain.Host: "host"}[explain.PlaceOf(stage).Kind]
 	if strings.HasPrefix(stage, "nft ") {
 		part = "nft"

@@ -17,12 +17,14 @@ import (
 
 	v1 "hairpin/api/v1"
 	"hairpin/cluster"
+	"hairpin/config"
+	"hairpin/datapath"
 	"hairpin/watch"
 )
 
 // explainedSnapshot is the cluster that is asked about: a folder's, the API's, or the one that the agent of this node
 // knows.
-func explainedSnapshot(ctx context.Context, o ExplainOptions, c Config) (*cluster.Snapshot, error) {
+func explainedSnapshot(ctx context.Context, o ExplainOptions, c config.Config) (*cluster.Snapshot, error) {
 	s, err := readExplained(ctx, o, c)
 	if err == nil {
 		err = canAct(o.Flags, s)
@@ -56,7 +58,7 @@ func (o *ExplainOptions) asAgentsSay() error {
 	return fmt.Errorf("--%s changes nothing: the configuration is that of the nodes' agents", o.Flags[0])
 }
 
-func readExplained(ctx context.Context, o ExplainOptions, c Config) (*cluster.Snapshot, error) {
+func readExplained(ctx context.Context, o ExplainOptions, c config.Config) (*cluster.Snapshot, error) {
 	switch {
 	case o.Dir != "":
 		return readFolder("-f", o.Dir, c)
@@ -82,7 +84,7 @@ func readExplained(ctx context.Context, o ExplainOptions, c Config) (*cluster.Sn
 }
 
 // readFolder reads manifests. Where there is no Node among them, nothing can be said, and the folder is the wrong one.
-func readFolder(flag, dir string, c Config) (*cluster.Snapshot, error) {
+func readFolder(flag, dir string, c config.Config) (*cluster.Snapshot, error) {
 	s, err := watch.ReadFiles(dir, c.Cluster)
 	switch {
 	case err != nil:
@@ -96,7 +98,7 @@ func readFolder(flag, dir string, c Config) (*cluster.Snapshot, error) {
 }
 
 // readAPI reads the cluster once, all pods included.
-func readAPI(ctx context.Context, c Config) (*cluster.Snapshot, error) {
+func readAPI(ctx context.Context, c config.Config) (*cluster.Snapshot, error) {
 	client, err := kubeClient(c.Process.Kubeconfig)
 	if err != nil {
 		return nil, err
@@ -104,7 +106,7 @@ func readAPI(ctx context.Context, c Config) (*cluster.Snapshot, error) {
 	return readCluster(ctx, client, c)
 }
 
-func readCluster(ctx context.Context, client kubernetes.Interface, c Config) (*cluster.Snapshot, error) {
+func readCluster(ctx context.Context, client kubernetes.Interface, c config.Config) (*cluster.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	store := cluster.NewStore(c.Cluster)
@@ -146,7 +148,7 @@ func listEgressIPs(ctx context.Context, client kubernetes.Interface) (runtime.Ob
 
 // agentSnapshot is the cluster as the agent of this node knows it, its own pods and gateway as it found them. Where the
 // cluster comes from the API, pods of other nodes are not among it.
-func agentSnapshot(ctx context.Context, c Config) (*cluster.Snapshot, error) {
+func agentSnapshot(ctx context.Context, c config.Config) (*cluster.Snapshot, error) {
 	body, err := get(ctx, c, "/snapshot")
 	if err != nil {
 		return nil, err
@@ -199,8 +201,8 @@ func (a *agent) serveExplain(mux *http.ServeMux) {
 		_ = json.NewEncoder(w).Encode(s) // the asker went away
 	})
 	mux.HandleFunc("GET /configuration", func(w http.ResponseWriter, _ *http.Request) {
-		for _, o := range Options() {
-			_, _ = fmt.Fprintf(w, "[%s] %s = %s\n", o.Section, o.Key, o.get(&a.config)) // the asker went away
+		for _, o := range config.Options() {
+			_, _ = fmt.Fprintf(w, "[%s] %s = %s\n", o.Section, o.Key, o.Get(a.config)) // the asker went away
 		}
 	})
 	mux.HandleFunc("GET /counters", func(w http.ResponseWriter, q *http.Request) {
@@ -217,7 +219,7 @@ func (a *agent) serveExplain(mux *http.ServeMux) {
 		found, err := a.pass.ReadPath(q.Context())
 		if !refuse(w, err) {
 			found.Conn = want.Conn
-			answerState(w, q, adopted(want, found))
+			answerState(w, q, datapath.Adopted(want, found))
 		}
 	})
 }

@@ -99,7 +99,7 @@ func repair(t *testing.T, n *lab.Node, on bool) {
 		t.Fatal(err)
 	}
 	eventually(t, 20*time.Second, "the agent is there", func() (bool, string) {
-		r, err := report(t.Context(), n)
+		r, err := reportOf(t.Context(), n)
 		if err != nil {
 			return false, err.Error()
 		}

@@ -8,12 +8,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"hairpin/cluster"
+	"hairpin/config"
 )
 
 // Lead opens lead. Package lab imports run, so tests that use it stand outside.
-func Lead(ctx context.Context, client kubernetes.Interface, identity string, config cluster.Config, log *slog.Logger) error {
-	c := DefaultConfig()
-	c.Cluster = config
+func Lead(ctx context.Context, client kubernetes.Interface, identity string, known cluster.Config, log *slog.Logger) error {
+	c := config.DefaultConfig()
+	c.Cluster = known
 	c.Process.Egress.Timeout = 0 // its Nodes are not there
 	return lead(ctx, client, identity, c, newWatched(&apiReach{}, log), log)
 }
@@ -53,6 +54,3 @@ func (r Reporter) At(now time.Time, problems ...cluster.Problem) time.Duration {
 
 // Grace is how long a problem lasts before it is told.
 const Grace = grace
-
-// Get opens Option.get.
-func (o Option) Get(c Config) string { return o.get(&c) }

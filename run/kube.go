@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/netip"
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,4 +66,14 @@ func patchNode(ctx context.Context, client kubernetes.Interface, name string, me
 		return fmt.Errorf("annotate node %s: %w", name, err)
 	}
 	return nil
+}
+
+// apiServers is where this process reaches the API, so that no Service takes that address. Who is told a name has the
+// endpoints of the Service default/kubernetes besides.
+func apiServers(client kubernetes.Interface) []netip.AddrPort {
+	a, err := netip.ParseAddrPort(client.CoreV1().RESTClient().Get().URL().Host)
+	if err != nil {
+		return nil
+	}
+	return []netip.AddrPort{a}
 }

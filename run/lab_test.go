@@ -20,7 +20,7 @@ import (
 	"hairpin/image"
 	"hairpin/lab"
 	"hairpin/lab/demo"
-	"hairpin/run"
+	"hairpin/report"
 )
 
 // agent is the name under which labs run `hairpin node`.
@@ -168,7 +168,7 @@ func ask(ctx context.Context, n *lab.Node, path string) (string, error) {
 }
 
 // report asks an agent how it is.
-func report(ctx context.Context, n *lab.Node) (r run.Report, err error) {
+func reportOf(ctx context.Context, n *lab.Node) (r report.Report, err error) {
 	body, err := ask(ctx, n, "/report")
 	if err != nil {
 		return r, err
@@ -177,9 +177,9 @@ func report(ctx context.Context, n *lab.Node) (r run.Report, err error) {
 }
 
 // mustReport is report of an agent that must answer.
-func mustReport(t testing.TB, n *lab.Node) run.Report {
+func mustReport(t testing.TB, n *lab.Node) report.Report {
 	t.Helper()
-	r, err := report(t.Context(), n)
+	r, err := reportOf(t.Context(), n)
 	if err != nil {
 		t.Fatalf("%s: report: %v", n.Name(), err)
 	}
@@ -187,7 +187,7 @@ func mustReport(t testing.TB, n *lab.Node) run.Report {
 }
 
 // part gives a system of a report.
-func part(t testing.TB, r run.Report, system string) run.PartReport {
+func part(t testing.TB, r report.Report, system string) report.Part {
 	t.Helper()
 	for _, p := range r.Parts {
 		if p.System == system {
@@ -195,12 +195,12 @@ func part(t testing.TB, r run.Report, system string) run.PartReport {
 		}
 	}
 	t.Fatalf("the report has no %q", system)
-	return run.PartReport{}
+	return report.Part{}
 }
 
 // well tells whether an agent says that everything is in order, and why not.
 func well(ctx context.Context, n *lab.Node) (bool, string) {
-	r, err := report(ctx, n)
+	r, err := reportOf(ctx, n)
 	if err != nil {
 		return false, err.Error()
 	}

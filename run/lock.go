@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"hairpin/config"
 )
 
 // agentLock is the file, in the run directory, that the agent of the node has locked (flock(2)).
@@ -16,7 +18,7 @@ const agentLock = "agent.lock"
 // standBy waits until no other agent works on this node, and keeps others waiting from then on. Until it returns, its
 // caller must not touch the node. The lock is the process's: it is free the moment the process ends, however that
 // happens, and a program that it starts does not inherit it.
-func standBy(ctx context.Context, c Config, log *slog.Logger) (release func(), err error) {
+func standBy(ctx context.Context, c config.Config, log *slog.Logger) (release func(), err error) {
 	if err := os.MkdirAll(c.Process.RunDir, 0o755); err != nil {
 		return nil, fmt.Errorf("run directory: %w", err)
 	}

@@ -9,15 +9,17 @@ import (
 	"time"
 
 	"hairpin/apply"
+	"hairpin/config"
 	"hairpin/datapath/nft"
 	"hairpin/ovsdb"
+	"hairpin/report"
 )
 
 // looker finds out what the host is and takes its uplink into the gateway bridge, beside the agent's loop: Open vSwitch may
 // not answer, and others may change the host all the time.
 type looker struct {
 	node   string
-	config Config
+	config config.Config
 	ovs    *ovsdb.Client
 	nft    apply.Target[nft.State, nft.Delta]
 	inbox  *inbox
@@ -27,7 +29,7 @@ type looker struct {
 	urgent atomic.Bool   // somebody waits for the result
 	calm   calm
 	uplink adoption
-	report atomic.Pointer[PartReport] // of the uplink; nil when it is not ours to move
+	report atomic.Pointer[report.Part] // of the uplink; nil when it is not ours to move
 	last   sight
 }
 

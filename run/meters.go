@@ -8,6 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"hairpin/report"
 )
 
 // meters are the metrics of one process: histograms and counters that are added to when something happens, and values
@@ -81,7 +83,7 @@ func (m *meters) Collect(c chan<- prometheus.Metric) {
 		x := m.values[name]
 		c <- prometheus.MustNewConstMetric(x.desc, x.kind, v, labels...)
 	}
-	give("hairpin_build_info", 1, Version(), runtime.Version())
+	give("hairpin_build_info", 1, report.Version(), runtime.Version())
 	m.ask(give)
 }
 

@@ -15,9 +15,11 @@ import (
 	"hairpin/apply/late"
 	"hairpin/cluster"
 	"hairpin/cni"
+	"hairpin/config"
 	"hairpin/datapath"
 	"hairpin/ovsdb"
 	"hairpin/plan"
+	"hairpin/report"
 	"hairpin/watch"
 )
 
@@ -27,7 +29,7 @@ const slowTimer = 5 * time.Minute
 // agent makes one node what it must be. Its fields belong to the goroutine that calls loop, but for the inbox and the board.
 type agent struct {
 	node   string
-	config Config
+	config config.Config
 	log    *slog.Logger
 	inbox  *inbox
 	board  *board
@@ -90,8 +92,8 @@ type agent struct {
 // Node runs the agent of this node until ctx ends. What it made stays, so that a restart interrupts nothing. It waits
 // for whatever is not there yet: Open vSwitch, OVN, the API server, the folder of manifests; and for the end of another
 // agent of the same node, before it touches anything.
-func Node(ctx context.Context, c Config, log *slog.Logger) error {
-	node, err := nodeName(c)
+func Node(ctx context.Context, c config.Config, log *slog.Logger) error {
+	node, err := config.NodeName(c)
 	if err != nil {
 		return err
 	}
@@ -102,7 +104,7 @@ func Node(ctx context.Context, c Config, log *slog.Logger) error {
 		if client, err = heardClient(c.Process.Kubeconfig, api); err != nil {
 			return err
 		}
-		c = c.withAPIServer(client)
+		c.Cluster.APIServers = apiServers(client)
 	}
 	release, err := standBy(ctx, c, log)
 	if err != nil {
@@ -150,7 +152,7 @@ func unlessEnded(ctx context.Context, err error) error {
 }
 
 // openOVS mirrors what the agent itself looks at in the Open vSwitch database. It does not wait for it.
-func openOVS(c Config, log *slog.Logger) (*ovsdb.Client, error) {
+func openOVS(c config.Config, log *slog.Logger) (*ovsdb.Client, error) {
 	ovs, err := ovsdb.Open(ovsdb.Config{
 		Endpoint:   "unix:" + filepath.Join(c.Process.OVSRunDir, "db.sock"),
 		Database:   "Open_vSwitch",
@@ -170,7 +172,7 @@ func (a *agent) run(ctx context.Context, client kubernetes.Interface) error {
 	if err != nil {
 		return err
 	}
-	about, err := listen(a.config.Process.RunDir, agentSocket)
+	about, err := listen(a.config.Process.RunDir, report.AgentSocket)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"hairpin/cluster"
+	"hairpin/report"
 )
 
 // figures are values that the loop leaves for the metrics.
@@ -117,7 +118,7 @@ func (a *agent) serves() time.Duration {
 }
 
 // reportOps adds to a report what ops.go knows.
-func (a *agent) reportOps(r *Report) {
+func (a *agent) reportOps(r *report.Report) {
 	r.Neglected = a.vitals.neglected(time.Now())
 	r.Leaving = !a.vitals.eligible()
 	r.Doors = a.doors.report()
@@ -148,14 +149,14 @@ func (a *agent) measure(give put) {
 	}
 	doorValues(give, a.doors)
 	for _, s := range a.pass.Status() {
-		partValues(give, partReport(s))
+		partValues(give, partOf(s))
 	}
 	if p := a.looker.report.Load(); p != nil {
 		partValues(give, *p)
 	}
 }
 
-func partValues(give put, p PartReport) {
+func partValues(give put, p report.Part) {
 	give("hairpin_part_in_sync", one(p.InSync), p.System)
 	give("hairpin_part_since_timestamp_seconds", float64(p.Since.UnixMilli())/1000, p.System)
 	give("hairpin_part_reads_total", float64(p.Reads), p.System)

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hairpin/cluster"
+	"hairpin/report"
 )
 
 func silent() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
@@ -190,13 +191,13 @@ func TestDoors(t *testing.T) {
 // TestStatusText: the table of a cluster.
 func TestStatusText(t *testing.T) {
 	since := time.Now().Add(-90 * time.Second)
-	part := func(system, err string) PartReport {
-		return PartReport{System: system, InSync: err == "", Since: since, Reads: 3, Applies: 2, Written: 40, Drift: 1, Error: err}
+	part := func(system, err string) report.Part {
+		return report.Part{System: system, InSync: err == "", Since: since, Reads: 3, Applies: 2, Written: 40, Drift: 1, Error: err}
 	}
-	good := &Report{Node: "node-a", Version: "v1", Ready: true, Pods: 2, Services: 7, Parts: []PartReport{part("ovn", ""), part("nft", "")}}
-	bad := &Report{Node: "node-b", Version: "v2", Ready: true, Pods: 1, Services: 7, Restarts: 1, Parts: []PartReport{part("ovn", "refused\nand more")},
-		API: &APIReport{Away: true, Since: since, Error: "no route"}, Problems: []string{"Service/x: y"},
-		Doors: []DoorReport{{For: "metrics", Address: "127.0.0.1:1", Error: "in use"}, {For: "healthz", Address: "[::]:2"}}}
+	good := &report.Report{Node: "node-a", Version: "v1", Ready: true, Pods: 2, Services: 7, Parts: []report.Part{part("ovn", ""), part("nft", "")}}
+	bad := &report.Report{Node: "node-b", Version: "v2", Ready: true, Pods: 1, Services: 7, Restarts: 1, Parts: []report.Part{part("ovn", "refused\nand more")},
+		API: &report.API{Away: true, Since: since, Error: "no route"}, Problems: []string{"Service/x: y"},
+		Doors: []report.Listener{{For: "metrics", Address: "127.0.0.1:1", Error: "in use"}, {For: "healthz", Address: "[::]:2"}}}
 	s := &ClusterStatus{Nodes: []NodeStatus{{"node-a", "", good}, {"node-b", "", bad}, {"node-c", "no agent's pod", nil}},
 		Controller: &LeaderStatus{Holder: "host", Since: since}}
 	var b strings.Builder
@@ -227,13 +228,13 @@ problem: Service/x: y (on node-b)
 	if s.well() || !(&ClusterStatus{Nodes: s.Nodes[:1], Controller: s.Controller}).well() {
 		t.Error("who is well?")
 	}
-	for i, spoil := range []func(*Report){
-		func(r *Report) { r.Ready = false }, func(r *Report) { r.Neglected = "x" }, func(r *Report) { r.Problems = []string{"x"} },
-		func(r *Report) { r.API = &APIReport{Away: true} }, func(r *Report) { r.Doors = []DoorReport{{Error: "x"}} }, func(r *Report) { r.Parts = []PartReport{{}} },
+	for i, spoil := range []func(*report.Report){
+		func(r *report.Report) { r.Ready = false }, func(r *report.Report) { r.Neglected = "x" }, func(r *report.Report) { r.Problems = []string{"x"} },
+		func(r *report.Report) { r.API = &report.API{Away: true} }, func(r *report.Report) { r.Doors = []report.Listener{{Error: "x"}} }, func(r *report.Report) { r.Parts = []report.Part{{}} },
 	} {
 		r := *good
 		spoil(&r)
-		if r.well() {
+		if r.Well() {
 			t.Errorf("%d is well", i)
 		}
 	}

@@ -8,6 +8,9 @@ import (
 	"net/http"
 	"path/filepath"
 	"time"
+
+	"hairpin/config"
+	"hairpin/report"
 )
 
 // probeTimeout is how long an agent or a controller may take to say how it is: it does not wait for its work.
@@ -16,10 +19,10 @@ const probeTimeout = 5 * time.Second
 // Probe asks the agent, or the controller, of this run directory by its socket: "livez", "readyz", "healthz", "metrics".
 // It prints the answer; without an error it was yes. It is for exec probes, where two processes of one host network
 // cannot have the same port.
-func Probe(ctx context.Context, w io.Writer, c Config, controller bool, what string) error {
-	name := agentSocket
+func Probe(ctx context.Context, w io.Writer, c config.Config, controller bool, what string) error {
+	name := report.AgentSocket
 	if controller {
-		name = controllerSocket
+		name = report.ControllerSocket
 	}
 	socket := filepath.Join(c.Process.RunDir, name)
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -40,7 +43,7 @@ func Probe(ctx context.Context, w io.Writer, c Config, controller bool, what str
 		return fmt.Errorf("probe: %w", err)
 	}
 	if answer.StatusCode != http.StatusOK {
-		return ErrNotWell
+		return report.ErrNotWell
 	}
 	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	v1 "hairpin/api/v1"
 	"hairpin/cluster"
+	"hairpin/report"
 )
 
 // grace is how long a problem must last before it is told: a slice may come a moment before its Service.
@@ -113,7 +114,7 @@ func (r *reporter) tell(p cluster.Problem) {
 	if p.Field != "" {
 		message = p.Field + ": " + message
 	}
-	r.events.Event(object, corev1.EventTypeWarning, r.reason(p), cut(plain(message, "\n"), mostEvent))
+	r.events.Event(object, corev1.EventTypeWarning, r.reason(p), report.Cut(report.Plain(message, "\n"), mostEvent))
 }
 
 func (r *reporter) stop() {

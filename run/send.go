@@ -20,6 +20,7 @@ import (
 	"hairpin/apply/conntrack"
 	"hairpin/apply/inside"
 	"hairpin/cluster"
+	"hairpin/report"
 	"hairpin/walk"
 	"hairpin/walk/explain"
 )
@@ -57,7 +58,7 @@ func (a *agent) serveSend(mux *http.ServeMux) {
 	answer("POST /watch-end", func(_ context.Context, r *sendRequest) (any, error) { return a.watches.end(r.id) })
 	mux.HandleFunc("GET /counts", func(w http.ResponseWriter, q *http.Request) {
 		if q.FormValue("output") != "json" {
-			http.Error(w, "the agent is "+Version()+", and answers in JSON only: the hairpin that asks is older", http.StatusNotAcceptable)
+			http.Error(w, "the agent is "+report.Version()+", and answers in JSON only: the hairpin that asks is older", http.StatusNotAcceptable)
 			return
 		}
 		ctx, cancel := context.WithTimeout(q.Context(), countersTime)

@@ -11,47 +11,9 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"time"
 
 	"hairpin/datapath"
 )
-
-// agentSocket is the name of the socket, in the run directory, on which the agent tells about itself.
-const agentSocket = "agent.sock"
-
-// Report is what the agent tells about itself.
-type Report struct {
-	Node     string       `json:"node"`
-	Version  string       `json:"version"`
-	Ready    bool         `json:"ready"`
-	Reason   string       `json:"reason,omitempty"` // why not Ready
-	Parts    []PartReport `json:"parts"`
-	Problems []string     `json:"problems,omitempty"`
-	Pods     int          `json:"pods"`
-	Services int          `json:"services"` // frontends: one per address family and port
-	Restarts uint64       `json:"restarts"` // of Open vSwitch, seen and repaired
-
-	Neglected string       `json:"neglected,omitempty"` // why the data plane is not being kept
-	NoRepair  bool         `json:"noRepair,omitempty"`  // what others change stays ([default] repair)
-	Leaving   bool         `json:"leaving,omitempty"`   // the Node is about to go: /healthz says no
-	API       *APIReport   `json:"api,omitempty"`       // none when the agent reads manifests
-	Doors     []DoorReport `json:"doors,omitempty"`     // where the agent can be asked
-
-	Egress []EgressReport `json:"egress,omitempty"` // every egress address of the cluster
-}
-
-// PartReport is one system of the node.
-type PartReport struct {
-	System  string    `json:"system"`
-	InSync  bool      `json:"inSync"`
-	Since   time.Time `json:"since"`
-	Error   string    `json:"error,omitempty"`
-	Reads   uint64    `json:"reads"`
-	Applies uint64    `json:"applies"`
-	Written uint64    `json:"written"`
-	Drift   uint64    `json:"drift"`
-	Errors  uint64    `json:"errors"`
-}
 
 // listen makes a unix socket of the agent, or of a controller. It replaces what a former one left in one step: of several that start at
 // once, as controllers on one host may, none fails, and the last one is asked.
@@ -107,7 +69,7 @@ func (a *agent) serve(ctx context.Context, l net.Listener) error {
 		if refuse(w, err) {
 			return
 		}
-		for _, l := range differences(want, found) {
+		for _, l := range datapath.Differences(want, found) {
 			_, _ = fmt.Fprintln(w, l) // the asker went away
 		}
 	})

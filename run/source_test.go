@@ -63,7 +63,7 @@ func TestSourceIsAway(t *testing.T) {
 	ctx := t.Context()
 	start(t, n)
 	eventually(t, 10*time.Second, "the agent says what it waits for", func() (bool, string) {
-		r, err := report(ctx, n)
+		r, err := reportOf(ctx, n)
 		return err == nil && !r.Ready && strings.Contains(r.Reason, folder), r.Reason
 	})
 	giveManifests(t, n)
@@ -116,7 +116,7 @@ func TestSourceIsAway(t *testing.T) {
 	// An empty folder says that there is no such Node; that is no order to remove everything.
 	sh(t, n, "mkdir /etc/hairpin/new && mv "+folder+"/* /etc/hairpin/new/")
 	eventually(t, 5*time.Second, "the agent misses its Node", func() (bool, string) {
-		r, err := report(ctx, n)
+		r, err := reportOf(ctx, n)
 		return err == nil && strings.Contains(r.Reason, "no Node node-a"), r.Reason
 	})
 	serve("without its Node, the Service of the host is still there", 30003)
@@ -128,7 +128,7 @@ func TestOpenVSwitchIsAway(t *testing.T) {
 	giveManifests(t, n)
 	start(t, n)
 	eventually(t, 10*time.Second, "the agent says what it waits for", func() (bool, string) {
-		r, err := report(t.Context(), n)
+		r, err := reportOf(t.Context(), n)
 		return err == nil && !r.Ready && strings.Contains(r.Reason, "Open vSwitch cannot be reached"), r.Reason
 	})
 	if n.Pid(agent) == 0 {

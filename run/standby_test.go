@@ -53,7 +53,7 @@ func TestStandby(t *testing.T) {
 		noError(t, n.Kill(ctx, ends, sig))
 		gone := time.Since(begin)
 		eventually(t, 20*time.Second, "the other agent answers", func() (bool, string) {
-			_, err := report(ctx, n)
+			_, err := reportOf(ctx, n)
 			return err == nil, ""
 		})
 		answered := time.Since(begin)

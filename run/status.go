@@ -3,10 +3,12 @@ package run
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"time"
+
+	"hairpin/config"
+	"hairpin/report"
 )
 
 // StatusOptions say whom to ask, and how to print what they say.
@@ -28,9 +30,9 @@ const (
 
 // NodeStatus is what a node's agent says, or why it says nothing.
 type NodeStatus struct {
-	Node   string  `json:"node"`
-	Error  string  `json:"error,omitempty"`
-	Report *Report `json:"report,omitempty"`
+	Node   string         `json:"node"`
+	Error  string         `json:"error,omitempty"`
+	Report *report.Report `json:"report,omitempty"`
 }
 
 // LeaderStatus is the Lease of the controller that works.
@@ -50,7 +52,7 @@ type ClusterStatus struct {
 }
 
 // Status prints how the agent of this node is, or all agents: one line per part. Without an error all is well.
-func Status(ctx context.Context, w io.Writer, c Config, o StatusOptions) error {
+func Status(ctx context.Context, w io.Writer, c config.Config, o StatusOptions) error {
 	if o.Output != "text" && o.Output != "json" {
 		return fmt.Errorf("--output %q is not one of text, json", o.Output)
 	}
@@ -96,19 +98,19 @@ func (s *ClusterStatus) show(w io.Writer, o StatusOptions) error {
 	case err != nil:
 		return fmt.Errorf("print: %w", err)
 	case !s.well():
-		return ErrNotWell
+		return report.ErrNotWell
 	}
 	return nil
 }
 
 // localStatus asks this node's agent by its socket.
-func localStatus(c Config) func(context.Context) (*ClusterStatus, error) {
+func localStatus(c config.Config) func(context.Context) (*ClusterStatus, error) {
 	return func(ctx context.Context) (*ClusterStatus, error) {
 		body, err := get(ctx, c, "/report")
 		if err != nil {
 			return nil, err
 		}
-		r, err := parseReport(body)
+		r, err := report.Parse(body)
 		if err != nil {
 			return nil, err
 		}
@@ -116,38 +118,12 @@ func localStatus(c Config) func(context.Context) (*ClusterStatus, error) {
 	}
 }
 
-func parseReport(body []byte) (*Report, error) {
-	var r Report
-	if err := json.Unmarshal(body, &r); err != nil {
-		return nil, fmt.Errorf("answer of the agent: %w", err)
-	}
-	if r.Node == "" {
-		return nil, errors.New("answer of the agent: names no node")
-	}
-	plainStrings(&r)
-	return &r, nil
-}
-
 // well tells that there is nothing to be done.
 func (s *ClusterStatus) well() bool {
 	for _, n := range s.Nodes {
-		if n.Report == nil || !n.Report.well() {
+		if n.Report == nil || !n.Report.Well() {
 			return false
 		}
 	}
 	return len(s.Nodes) > 0 && (s.Controller == nil || s.Controller.Error == "")
-}
-
-func (r *Report) well() bool {
-	for _, p := range r.Parts {
-		if !p.InSync {
-			return false
-		}
-	}
-	for _, d := range r.Doors {
-		if d.Error != "" {
-			return false
-		}
-	}
-	return r.Ready && r.Neglected == "" && len(r.Problems) == 0 && (r.API == nil || !r.API.Away)
 }

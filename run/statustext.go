@@ -7,6 +7,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"hairpin/report"
 )
 
 // print writes the table, and under it what has no place in it.
@@ -19,7 +21,7 @@ func (s *ClusterStatus) print(w io.Writer) error {
 			line(t, n.Node, "agent", "no answer", "", n.Error)
 			continue
 		}
-		n.Report.print(t, now)
+		printReport(t, n.Report, now)
 	}
 	if s.Controller != nil {
 		s.Controller.print(t, now)
@@ -46,7 +48,7 @@ func ago(now, t time.Time) string {
 	return max(0, now.Sub(t)).Round(time.Second).String()
 }
 
-func (r *Report) print(w io.Writer, now time.Time) {
+func printReport(w io.Writer, r *report.Report, now time.Time) {
 	state, why := "ready", r.Reason
 	switch {
 	case !r.Ready:

@@ -20,6 +20,7 @@ import (
 	"hairpin/apply/nbdb"
 	"hairpin/apply/ofctl"
 	"hairpin/claims"
+	"hairpin/config"
 	"hairpin/datapath/host"
 	"hairpin/plan"
 )
@@ -36,7 +37,7 @@ type targets struct {
 	wantedHost atomic.Pointer[host.State] // what the kernel target asks for
 }
 
-func openTargets(ctx context.Context, c Config, log *slog.Logger) (_ *targets, err error) {
+func openTargets(ctx context.Context, c config.Config, log *slog.Logger) (_ *targets, err error) {
 	t := &targets{}
 	t.wantedHost.Store(&host.State{})
 	defer func() {
@@ -74,7 +75,7 @@ func openTargets(ctx context.Context, c Config, log *slog.Logger) (_ *targets, e
 }
 
 // formerSysctls is the file with the values that sysctls had before. It goes with a boot, as they do.
-func formerSysctls(c Config) string { return filepath.Join(c.Process.RunDir, "sysctls.json") }
+func formerSysctls(c config.Config) string { return filepath.Join(c.Process.RunDir, "sysctls.json") }
 
 func (t *targets) close() {
 	for _, target := range t.opened {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"hairpin/cluster"
+	"hairpin/config"
 	"hairpin/plan"
 	"hairpin/walk/explain"
 	"hairpin/walk/page"
@@ -28,7 +29,7 @@ type UIOptions struct {
 
 // UI serves pages that show the nodes and the way of packets, until ctx ends. It is for one person: everybody who is
 // logged in on this machine can read them, nobody else.
-func UI(ctx context.Context, w io.Writer, o UIOptions, c Config) error {
+func UI(ctx context.Context, w io.Writer, o UIOptions, c config.Config) error {
 	l, err := listenLoopback(o.Listen)
 	if err != nil {
 		return err
@@ -97,7 +98,7 @@ func guarded(h http.Handler) http.Handler {
 // ui answers for the pages.
 type ui struct {
 	o     ExplainOptions
-	c     Config
+	c     config.Config
 	frame page.Frame
 
 	mu   sync.Mutex // one reads the API, the others wait for it
@@ -125,7 +126,7 @@ func (u *ui) snapshot(ctx context.Context) (*cluster.Snapshot, error) {
 	return s, nil
 }
 
-func frameOf(o ExplainOptions, c Config) page.Frame {
+func frameOf(o ExplainOptions, c config.Config) page.Frame {
 	switch {
 	case o.Dir != "":
 		return page.Frame{Source: "Manifests of " + o.Dir, Flags: []string{"-f", o.Dir}}

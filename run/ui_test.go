@@ -15,11 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"hairpin/config"
 	"hairpin/run"
 )
 
 // serveUI starts the pages and gives their address.
-func serveUI(t *testing.T, o run.UIOptions, c run.Config) string {
+func serveUI(t *testing.T, o run.UIOptions, c config.Config) string {
 	t.Helper()
 	o.Listen = "127.0.0.1:0"
 	r, w := io.Pipe()
@@ -51,9 +52,9 @@ func demoUI(t *testing.T) string {
 	return serveUI(t, o, defaults(t))
 }
 
-func defaults(t *testing.T) run.Config {
+func defaults(t *testing.T) config.Config {
 	t.Helper()
-	c, err := run.Load("")
+	c, err := config.Load("")
 	noError(t, err)
 	return c
 }

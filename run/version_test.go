@@ -92,7 +92,7 @@ func TestSwitchComesLate(t *testing.T) {
 	}
 	start(t, n)
 	eventually(t, 20*time.Second, "the agent says what it waits for", func() (bool, string) {
-		r, err := report(t.Context(), n)
+		r, err := reportOf(t.Context(), n)
 		return err == nil && !r.Ready && r.Reason != "", r.Reason
 	})
 	if n.Pid(agent) == 0 {

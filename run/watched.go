@@ -8,11 +8,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-)
 
-// controllerSocket is the name of the socket, in the run directory, on which a controller tells about itself. Two on one
-// node that share no run directory share nothing at all, so that each can be probed.
-const controllerSocket = "controller.sock"
+	"hairpin/config"
+)
 
 // watched is how a controller is, for those who watch it.
 type watched struct {
@@ -75,7 +73,7 @@ func (w *watched) add(mux *http.ServeMux) {
 }
 
 // serve answers until ctx ends.
-func (w *watched) serve(ctx context.Context, c Config, socket net.Listener) {
+func (w *watched) serve(ctx context.Context, c config.Config, socket net.Listener) {
 	health, all := http.NewServeMux(), http.NewServeMux()
 	w.add(health)
 	w.add(all)

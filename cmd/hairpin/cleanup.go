@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hairpin/config"
 	"hairpin/run"
 )
 
@@ -16,11 +17,11 @@ func cleanupCommand() *cobra.Command {
 			"databases. The uplink gets its addresses and routes back; a bridge that the administrator made stays. It waits until the agent\n" +
 			"has ended. Open vSwitch should run; what cannot be done without it is said, and the exit code is 2.",
 		RunE: func(c *cobra.Command, _ []string) error {
-			config, err := s.load(c)
+			conf, err := s.load(c)
 			if err != nil {
 				return err
 			}
-			return run.Cleanup(c.Context(), config, what, c.OutOrStdout(), run.Logger(config, os.Stderr))
+			return run.Cleanup(c.Context(), conf, what, c.OutOrStdout(), config.Logger(conf, os.Stderr))
 		}}
 	s.add(c)
 	f := c.Flags()

@@ -35,14 +35,14 @@ the agent of this node.`,
 			return nil
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			config, err := s.load(c)
+			conf, err := s.load(c)
 			if err != nil {
 				return err
 			}
 			o.From, o.To, o.Flags = args[0], args[1], given(c)
 			o.EveryNode = o.EveryNode || c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
 			o.Colour = c.OutOrStdout() == os.Stdout && terminal(os.Stdout)
-			return run.Explain(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), o, config)
+			return run.Explain(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), o, conf)
 		}}
 	s.addFor(c, append(ofCluster[:], "run-dir", "kubeconfig")...)
 	f := c.Flags()
@@ -72,19 +72,19 @@ func collect() *cobra.Command {
 		Short: "write one archive of everything that helps to debug this node, or all nodes, without secrets",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
-			config, err := s.load(c)
+			conf, err := s.load(c)
 			if err != nil {
 				return err
 			}
 			o.EveryNode = o.EveryNode || c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
 			if file == "-" {
-				return run.Collect(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), config, o)
+				return run.Collect(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), conf, o)
 			}
 			out, err := os.OpenFile(file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 			if err != nil {
 				return err
 			}
-			err = run.Collect(c.Context(), out, c.ErrOrStderr(), config, o)
+			err = run.Collect(c.Context(), out, c.ErrOrStderr(), conf, o)
 			if err = errors.Join(err, out.Close()); err == nil {
 				fmt.Fprintln(c.ErrOrStderr(), "written to", file)
 			}
@@ -105,11 +105,11 @@ func ask() *cobra.Command {
 	var s settings
 	c := &cobra.Command{Use: "ask PATH", Short: "print what this node's agent answers to a path of its socket", Args: cobra.ExactArgs(1), Hidden: true,
 		RunE: func(c *cobra.Command, args []string) error {
-			config, err := s.load(c)
+			conf, err := s.load(c)
 			if err != nil {
 				return err
 			}
-			return run.Ask(c.Context(), c.OutOrStdout(), args[0], config)
+			return run.Ask(c.Context(), c.OutOrStdout(), args[0], conf)
 		}}
 	s.add(c)
 	return c

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hairpin/config"
 	"hairpin/run"
 )
 
@@ -16,7 +17,7 @@ func installCommand() *cobra.Command {
 			if !hostPorts {
 				to.Portmap = ""
 			}
-			return run.Install(to, run.Logger(run.DefaultConfig(), os.Stderr))
+			return run.Install(to, config.Logger(config.DefaultConfig(), os.Stderr))
 		}}
 	f := c.Flags()
 	f.StringVar(&to.BinDir, "bin-dir", "/opt/cni/bin", "folder of the container runtime's plugins")

@@ -17,12 +17,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"hairpin/cni"
+	"hairpin/config"
+	"hairpin/report"
 	"hairpin/run"
 )
 
 func main() {
 	if os.Getenv("CNI_COMMAND") != "" && len(os.Args) == 1 {
-		cni.Main("hairpin " + run.Version())
+		cni.Main("hairpin " + report.Version())
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -31,7 +33,7 @@ func main() {
 	err := c.ExecuteContext(ctx)
 	stop()
 	switch {
-	case errors.Is(err, run.ErrNotWell): // it has said what is not well
+	case errors.Is(err, report.ErrNotWell): // it has said what is not well
 		os.Exit(1)
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "hairpin:", err)
@@ -77,7 +79,7 @@ type settings struct {
 func (s *settings) add(c *cobra.Command) {
 	s.flags = map[string]*string{}
 	c.Flags().StringVar(&s.file, "config-file", "", "configuration file (INI)")
-	for _, o := range run.Options() {
+	for _, o := range config.Options() {
 		s.flags[o.Flag()] = c.Flags().String(o.Flag(), o.Default(), o.Usage)
 	}
 }
@@ -85,7 +87,7 @@ func (s *settings) add(c *cobra.Command) {
 // addFor is add for a command that reads rather than runs: its help tells of those options only that matter to it.
 func (s *settings) addFor(c *cobra.Command, few ...string) {
 	s.add(c)
-	for _, o := range run.Options() {
+	for _, o := range config.Options() {
 		if !slices.Contains(few, o.Flag()) {
 			_ = c.Flags().MarkHidden(o.Flag()) // it was just added
 		}
@@ -97,19 +99,19 @@ func (s *settings) addFor(c *cobra.Command, few ...string) {
 }
 
 // load reads the file and then the flags that were given.
-func (s *settings) load(c *cobra.Command) (run.Config, error) {
-	config, err := run.Load(s.file)
+func (s *settings) load(c *cobra.Command) (config.Config, error) {
+	conf, err := config.Load(s.file)
 	if err != nil {
-		return config, err
+		return conf, err
 	}
-	for _, o := range run.Options() {
+	for _, o := range config.Options() {
 		if c.Flags().Changed(o.Flag()) {
-			if err := o.Set(&config, *s.flags[o.Flag()]); err != nil {
-				return config, fmt.Errorf("--%s: %w", o.Flag(), err)
+			if err := o.Set(&conf, *s.flags[o.Flag()]); err != nil {
+				return conf, fmt.Errorf("--%s: %w", o.Flag(), err)
 			}
 		}
 	}
-	return config, nil
+	return conf, nil
 }
 
 // ofCluster are the flags that say what manifests do not. Nobody writes to it.
@@ -125,14 +127,14 @@ func given(c *cobra.Command) (list []string) {
 	return list
 }
 
-func process(name, short string, start func(context.Context, run.Config, *slog.Logger) error) *cobra.Command {
+func process(name, short string, start func(context.Context, config.Config, *slog.Logger) error) *cobra.Command {
 	var s settings
 	c := &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error {
-		config, err := s.load(c)
+		conf, err := s.load(c)
 		if err != nil {
 			return err
 		}
-		return start(c.Context(), config, run.Logger(config, os.Stderr))
+		return start(c.Context(), conf, config.Logger(conf, os.Stderr))
 	}}
 	s.add(c)
 	return c
@@ -140,7 +142,7 @@ func process(name, short string, start func(context.Context, run.Config, *slog.L
 
 func plugin() *cobra.Command {
 	return &cobra.Command{Use: "cni", Short: "the CNI plugin: parameters in the environment, configuration on standard input", Args: cobra.NoArgs,
-		Run: func(*cobra.Command, []string) { cni.Main("hairpin " + run.Version()) }}
+		Run: func(*cobra.Command, []string) { cni.Main("hairpin " + report.Version()) }}
 }
 
 func planCommand() *cobra.Command {
@@ -148,14 +150,14 @@ func planCommand() *cobra.Command {
 	var dir string
 	c := &cobra.Command{Use: "plan -f DIR --node NAME", Short: "print what a node must have, from a folder of manifests", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			config, err := s.load(c)
+			conf, err := s.load(c)
 			if err != nil {
 				return err
 			}
 			if dir == "" {
 				return hinted(c, errors.New("which manifests? -f DIR"))
 			}
-			return run.Plan(c.OutOrStdout(), c.ErrOrStderr(), dir, given(c), config)
+			return run.Plan(c.OutOrStdout(), c.ErrOrStderr(), dir, given(c), conf)
 		}}
 	s.addFor(c, append(ofCluster[:], "node")...)
 	c.Flags().StringVarP(&dir, "filename", "f", "", "folder with the manifests of Nodes, Pods, Services and EndpointSlices")
@@ -166,11 +168,11 @@ func diff() *cobra.Command {
 	var s settings
 	c := &cobra.Command{Use: "diff", Short: "read this node back and print where it differs from what it must have; exit code 0 if nowhere, 1 if somewhere, 2 after an error", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			config, err := s.load(c)
+			conf, err := s.load(c)
 			if err != nil {
 				return err
 			}
-			return run.Diff(c.Context(), c.OutOrStdout(), config)
+			return run.Diff(c.Context(), c.OutOrStdout(), conf)
 		}}
 	s.addFor(c, "run-dir")
 	return c
@@ -178,5 +180,5 @@ func diff() *cobra.Command {
 
 func version() *cobra.Command {
 	return &cobra.Command{Use: "version", Short: "print the version", Args: cobra.NoArgs,
-		Run: func(c *cobra.Command, _ []string) { fmt.Fprintln(c.OutOrStdout(), run.Version()) }}
+		Run: func(c *cobra.Command, _ []string) { fmt.Fprintln(c.OutOrStdout(), report.Version()) }}
 }

@@ -20,14 +20,14 @@ func status() *cobra.Command {
 		Short: "tell how this node is, or all nodes: one line per part; exit code 0 if all is well, 1 if not, 2 after an error",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			config, err := s.load(c)
+			conf, err := s.load(c)
 			if err != nil {
 				return err
 			}
 			if c.Flags().Changed("kubeconfig") {
-				o.All, o.Kubeconfig = true, config.Process.Kubeconfig
+				o.All, o.Kubeconfig = true, conf.Process.Kubeconfig
 			}
-			return run.Status(c.Context(), c.OutOrStdout(), config, o)
+			return run.Status(c.Context(), c.OutOrStdout(), conf, o)
 		}}
 	s.addFor(c, "run-dir", "kubeconfig")
 	f := c.Flags()
@@ -59,11 +59,11 @@ func probe() *cobra.Command {
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: []string{"livez", "readyz", "healthz", "metrics"},
 		RunE: func(c *cobra.Command, args []string) error {
-			config, err := s.load(c)
+			conf, err := s.load(c)
 			if err != nil {
 				return err
 			}
-			return run.Probe(c.Context(), c.OutOrStdout(), config, controller, args[0])
+			return run.Probe(c.Context(), c.OutOrStdout(), conf, controller, args[0])
 		}}
 	s.addFor(c, "run-dir")
 	c.Flags().BoolVar(&controller, "controller", false, "ask the controller")

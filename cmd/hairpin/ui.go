@@ -21,13 +21,13 @@ agent of this node. Nothing can be changed by the pages. Everybody who is logged
 		Example: "  hairpin ui -f examples/demo\n  kubectl hairpin ui",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			config, err := s.load(c)
+			conf, err := s.load(c)
 			if err != nil {
 				return err
 			}
 			o.Flags = given(c)
 			o.EveryNode = o.EveryNode || c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
-			return run.UI(c.Context(), c.OutOrStdout(), o, config)
+			return run.UI(c.Context(), c.OutOrStdout(), o, conf)
 		}}
 	s.addFor(c, append(ofCluster[:], "run-dir", "kubeconfig")...)
 	f := c.Flags()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"hairpin/config"
 	"hairpin/run"
 	"hairpin/walk/explain"
 )
@@ -15,7 +16,7 @@ import (
 // TestExplain asks about a packet that passes two nodes: each is read back through the API server, and nothing is wrong.
 func TestExplain(t *testing.T) {
 	e := open(t)
-	config := run.DefaultConfig()
+	config := config.DefaultConfig()
 	config.Process.Kubeconfig = e.Kubeconfig()
 	for _, from := range []string{"host/node-a", "host/node-b", "host/node-c", "outside"} {
 		var out, errs bytes.Buffer
@@ -37,7 +38,7 @@ func TestExplain(t *testing.T) {
 // TestCollect takes everything for support from all nodes.
 func TestCollect(t *testing.T) {
 	e := open(t)
-	config := run.DefaultConfig()
+	config := config.DefaultConfig()
 	config.Process.Kubeconfig = e.Kubeconfig()
 	var out, errs bytes.Buffer
 	e.check(run.Collect(e.Context(), &out, &errs, config, run.CollectOptions{EveryNode: true, Namespace: run.DefaultNamespace, Timeout: time.Minute}))

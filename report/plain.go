@@ -1,7 +1,6 @@
-package run
+package report
 
 import (
-	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -12,9 +11,9 @@ import (
 // What nodes answer is shown on an administrator's terminal, and nodes pass on what tenants have written. A terminal obeys control
 // characters, and a reader believes what he sees.
 
-// plain gives a text that a terminal only prints: control characters, but for those in keep, and marks that change the direction of
+// Plain gives a text that a terminal only prints: control characters, but for those in keep, and marks that change the direction of
 // writing stand there as \u001b.
-func plain(text, keep string) string {
+func Plain(text, keep string) string {
 	obeyed := func(r rune) bool { return disguises(r) && !strings.ContainsRune(keep, r) }
 	if utf8.ValidString(text) && !strings.ContainsFunc(text, obeyed) {
 		return text
@@ -35,8 +34,8 @@ func disguises(r rune) bool {
 	return unicode.IsControl(r) || r == '\u061c' || r >= '\u200e' && r <= '\u200f' || r >= '\u2028' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069'
 }
 
-// plainStrings makes all strings in a value that v points to plain. Only what tells why may have several lines: its first one is shown.
-func plainStrings(v any) { makePlain(reflect.ValueOf(v), "") }
+// PlainStrings makes all strings in a value that v points to plain. Only what tells why may have several lines: its first one is shown.
+func PlainStrings(v any) { makePlain(reflect.ValueOf(v), "") }
 
 func makePlain(v reflect.Value, keep string) {
 	switch v.Kind() {
@@ -59,29 +58,13 @@ func makePlain(v reflect.Value, keep string) {
 		}
 	case reflect.String:
 		if v.CanSet() {
-			v.SetString(plain(v.String(), keep))
+			v.SetString(Plain(v.String(), keep))
 		}
 	}
 }
 
-// limited keeps so many bytes of what is written to it, and refuses more.
-type limited struct {
-	most int
-	text []byte
-}
-
-var errTooLong = errors.New("the answer is too long")
-
-func (l *limited) Write(b []byte) (int, error) {
-	if len(l.text)+len(b) > l.most {
-		return 0, errTooLong
-	}
-	l.text = append(l.text, b...)
-	return len(b), nil
-}
-
-// cut shortens a text to so many bytes, where a word ends, and says how much is left out.
-func cut(text string, most int) string {
+// Cut shortens a text to so many bytes, where a word ends, and says how much is left out.
+func Cut(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}

@@ -1,13 +1,10 @@
-package run
+package config
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
-
-	"k8s.io/client-go/kubernetes"
 
 	"hairpin/cluster"
 )
@@ -78,13 +75,4 @@ func getPorts(list cluster.PortRanges) string {
 		words = append(words, word)
 	}
 	return strings.Join(words, ",")
-}
-
-// withAPIServer notes where this process reaches the API, so that no Service takes that address. Who is told a name has the
-// endpoints of the Service default/kubernetes besides.
-func (c Config) withAPIServer(client kubernetes.Interface) Config {
-	if a, err := netip.ParseAddrPort(client.CoreV1().RESTClient().Get().URL().Host); err == nil {
-		c.Cluster.APIServers = []netip.AddrPort{a}
-	}
-	return c
 }

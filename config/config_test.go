@@ -1,10 +1,9 @@
-package run_test
+package config_test
 
 import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -13,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"hairpin/run"
+	"hairpin/config"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/configuration.md")
@@ -104,7 +103,7 @@ func values() map[string]struct {
 func TestOptions(t *testing.T) {
 	all := values()
 	flags := map[string]bool{}
-	for _, o := range run.Options() {
+	for _, o := range config.Options() {
 		name := o.Section + " " + o.Key
 		v, known := all[name]
 		if !known {
@@ -116,25 +115,25 @@ func TestOptions(t *testing.T) {
 		}
 		flags[o.Flag()] = true
 
-		c := run.DefaultConfig()
-		if err := o.Set(&c, o.Default()); err != nil || !reflect.DeepEqual(c, run.DefaultConfig()) {
-			t.Errorf("%s: set to its default %q: %v\n%s", name, o.Default(), err, cmp.Diff(fmt.Sprint(run.DefaultConfig()), fmt.Sprint(c)))
+		c := config.DefaultConfig()
+		if err := o.Set(&c, o.Default()); err != nil || !reflect.DeepEqual(c, config.DefaultConfig()) {
+			t.Errorf("%s: set to its default %q: %v\n%s", name, o.Default(), err, cmp.Diff(fmt.Sprint(config.DefaultConfig()), fmt.Sprint(c)))
 		}
 		for _, good := range v.good {
-			c := run.DefaultConfig()
+			c := config.DefaultConfig()
 			if err := o.Set(&c, " "+good+" "); err != nil {
 				t.Errorf("%s: %v", name, err)
-			} else if got := o.Get(c); got != good || reflect.DeepEqual(c, run.DefaultConfig()) {
+			} else if got := o.Get(c); got != good || reflect.DeepEqual(c, config.DefaultConfig()) {
 				t.Errorf("%s: %q comes back as %q", name, good, got)
 			}
 		}
 		for bad, part := range v.bad {
-			c := run.DefaultConfig()
+			c := config.DefaultConfig()
 			err := o.Set(&c, bad)
 			if err == nil || !strings.Contains(err.Error(), part) || !strings.HasPrefix(err.Error(), "["+o.Section+"] "+o.Key+": ") {
 				t.Errorf("%s = %q: error is %v", name, bad, err)
 			}
-			if !reflect.DeepEqual(c, run.DefaultConfig()) {
+			if !reflect.DeepEqual(c, config.DefaultConfig()) {
 				t.Errorf("%s = %q was refused and had an effect", name, bad)
 			}
 		}
@@ -146,9 +145,9 @@ func TestOptions(t *testing.T) {
 
 // TestClusterSubnetsWithoutPart: a node's part is a /24 or a /64 where nothing is said.
 func TestClusterSubnetsWithoutPart(t *testing.T) {
-	for _, o := range run.Options() {
+	for _, o := range config.Options() {
 		if o.Key == "cluster-subnets" {
-			c := run.DefaultConfig()
+			c := config.DefaultConfig()
 			if err := o.Set(&c, "10.0.0.0/8, fd00::/48"); err != nil || o.Get(c) != "10.0.0.0/8/24,fd00::/48/64" {
 				t.Errorf("got %q, %v", o.Get(c), err)
 			}
@@ -157,20 +156,20 @@ func TestClusterSubnetsWithoutPart(t *testing.T) {
 }
 
 func TestLoad(t *testing.T) {
-	load := func(text string) (run.Config, error) {
+	load := func(text string) (config.Config, error) {
 		path := filepath.Join(t.TempDir(), "hairpin.conf")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return run.Load(path)
+		return config.Load(path)
 	}
 	c, err := load("# a comment\n[default]\nmtu = 1300\n\n[gateway]\n; another\ninterface=breth0\nv4-masquerade-subnet=169.254.0.0/17\n[default]\nnode=\"node-a\"\n[logging]\n")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := run.DefaultConfig()
+	want := config.DefaultConfig()
 	want.Cluster.MTU, want.Cluster.Gateway.Interface, want.Process.Node = 1300, "breth0", "node-a"
-	for _, o := range run.Options() {
+	for _, o := range config.Options() {
 		if o.Key == "v4-masquerade-subnet" {
 			if err := o.Set(&want, "169.254.0.0/17"); err != nil {
 				t.Fatal(err)
@@ -194,35 +193,11 @@ func TestLoad(t *testing.T) {
 			t.Errorf("%q: error is %v", text, err)
 		}
 	}
-	if _, err := run.Load("/no/such/file"); err == nil || !strings.Contains(err.Error(), "/no/such/file") {
+	if _, err := config.Load("/no/such/file"); err == nil || !strings.Contains(err.Error(), "/no/such/file") {
 		t.Errorf("of a file that is not there the error is %v", err)
 	}
-	if c, err := run.Load(""); err != nil || !reflect.DeepEqual(c, run.DefaultConfig()) {
+	if c, err := config.Load(""); err != nil || !reflect.DeepEqual(c, config.DefaultConfig()) {
 		t.Errorf("without a file: %v", err)
-	}
-}
-
-// TestProgramRefuses: the program itself names what it does not know, and stops.
-func TestProgramRefuses(t *testing.T) {
-	hairpin := build(t)
-	conf := filepath.Join(t.TempDir(), "hairpin.conf")
-	if err := os.WriteFile(conf, []byte("[gateway]\nmoed=shared\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"controller", "--gateway-moed=shared"}, "unknown flag: --gateway-moed"},
-		{[]string{"node", "--gateway-mode=shraed"}, `--gateway-mode: [gateway] mode: "shraed" is not one of shared`},
-		{[]string{"node", "--config-file", conf}, "[gateway] moed is not an option"},
-		{[]string{"plan", "-f", "x", "--gateway-v4-masquerade-subnet=169.254.169.0/30"}, "169.254.169.0/30 is too small: /29 or larger"},
-	} {
-		out, err := exec.CommandContext(t.Context(), hairpin, c.args...).CombinedOutput()
-		said, _, _ := strings.Cut(string(out), "\n")
-		if err == nil || !strings.Contains(said, c.want) || strings.Count(string(out), "\n") > 3 { // and how it is used
-			t.Errorf("%v: %v, %s", c.args, err, out)
-		}
 	}
 }
 
@@ -248,7 +223,7 @@ Every process answers the same paths on its socket in ` + "`run-dir`" + ` (` + "
 share a node, so by default they have no TCP address: probe them with ` + "`hairpin probe livez --controller`" + ` (exec), each with a ` + "`run-dir`" + ` of its own.
 `
 
-// TestConfigurationDocument: docs/configuration.md is made of the options (`go test ./run -run ConfigurationDocument -update`).
+// TestConfigurationDocument: docs/configuration.md is made of the options (`go test ./config -run ConfigurationDocument -update`).
 func TestConfigurationDocument(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`# Configuration
@@ -259,14 +234,14 @@ names it.
 
 ` + "```ini\n[gateway]\ninterface = br-ex\nv4-masquerade-subnet = 169.254.0.0/17\n```\n")
 	var sections []string
-	for _, o := range run.Options() {
+	for _, o := range config.Options() {
 		if !slices.Contains(sections, o.Section) {
 			sections = append(sections, o.Section)
 		}
 	}
 	for _, s := range sections {
 		fmt.Fprintf(&b, "\n## [%s]\n\n| key | flag | default | meaning |\n|---|---|---|---|\n", s)
-		for _, o := range run.Options() {
+		for _, o := range config.Options() {
 			if o.Section == s {
 				value := ""
 				if o.Default() != "" {
@@ -277,7 +252,7 @@ names it.
 		}
 	}
 	b.WriteString(endpoints)
-	b.WriteString("\n<!-- Made by `go test ./run -run ConfigurationDocument -update`. -->\n")
+	b.WriteString("\n<!-- Made by `go test ./config -run ConfigurationDocument -update`. -->\n")
 	if *update {
 		if err := os.WriteFile(document, []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)

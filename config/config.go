@@ -1,4 +1,6 @@
-package run
+// Package config reads what an administrator sets: a file of INI format, and flags over it. The sections and keys are those of
+// OVN-Kubernetes where it has the option.
+package config
 
 import (
 	"errors"
@@ -58,8 +60,7 @@ func (o Option) Flag() string {
 
 // Default is the value of the option where nobody sets it.
 func (o Option) Default() string {
-	c := DefaultConfig()
-	return o.get(&c)
+	return o.Get(DefaultConfig())
 }
 
 // Set gives the option a value. The error names section, key and value.
@@ -69,6 +70,9 @@ func (o Option) Set(c *Config, value string) error {
 	}
 	return nil
 }
+
+// Get gives the option's value in a configuration, in the words that Set takes.
+func (o Option) Get(c Config) string { return o.get(&c) }
 
 // DefaultConfig gives the defaults of all options.
 func DefaultConfig() Config {

@@ -6,24 +6,13 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
-)
 
-func TestPlain(t *testing.T) {
-	for text, want := range map[string]string{
-		"Größe 日本 ok": "Größe 日本 ok", "a\x1b[2Jb": `a\u001b[2Jb`, "a\u009bb": `a\u009bb`, "a\nb\tc": `a` + "\n" + `b\u0009c`,
-		"gone\r\b": `gone\u000d\u0008`, "\u202etxt": `\u202etxt`, "a\xffb": "a\ufffdb", "\x00": `\u0000`, "\x7f": `\u007f`,
-	} {
-		if got := plain(text, "\n"); got != want {
-			t.Errorf("%q is %q, want %q", text, got, want)
-		}
-	}
-}
+	"hairpin/report"
+)
 
 func TestPlainJSON(t *testing.T) {
 	for text, want := range map[string]string{
@@ -36,26 +25,9 @@ func TestPlainJSON(t *testing.T) {
 	}
 }
 
-func TestCut(t *testing.T) {
-	for _, text := range []string{"short", strings.Repeat("wörd ", 300), strings.Repeat("ö", 1000), strings.Repeat("x", 1025), strings.Repeat("x", 1024)} {
-		got := cut(text, 1024)
-		if len(got) > 1024 || !utf8.ValidString(got) || len(text) <= 1024 && got != text {
-			t.Errorf("%d bytes are %d: %q", len(text), len(got), got)
-		}
-		if begin, end, is := strings.Cut(got, " … ("); is {
-			if want := fmt.Sprintf("%d bytes more)", len(text)-len(begin)); end != want || !strings.HasPrefix(text, begin) || len(begin) < 900 {
-				t.Errorf("%q, want %q", end, want)
-			}
-		}
-	}
-	if got := cut(strings.Repeat("wörd ", 300), 1024); !strings.HasSuffix(strings.Split(got, " … ")[0], "wörd") {
-		t.Errorf("a word is cut: %q", got)
-	}
-}
-
 // TestHostileReport: what a node says is shown, and does nothing else.
 func TestHostileReport(t *testing.T) {
-	r, err := parseReport([]byte(`{"node": "a\u001b[2J\nnode-b", "version": "v1\u009b", "reason": "one\ntwo\r",
+	r, err := report.Parse([]byte(`{"node": "a\u001b[2J\nnode-b", "version": "v1\u009b", "reason": "one\ntwo\r",
 		"parts": [{"system": "ovn\t", "error": "x\u001b]0;owned\u0007"}], "problems": ["fine\nnode-c  agent  ready"], "api": {"away": true, "error": "\u202e"},
 		"doors": [{"for": "\u0000"}], "egress": [{"address": "1\u001b"}]}`))
 	if err != nil {
@@ -67,7 +39,7 @@ func TestHostileReport(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(b.String()) {
-		if plain(line, "\n") != line || strings.HasPrefix(line, "node-") {
+		if report.Plain(line, "\n") != line || strings.HasPrefix(line, "node-") {
 			t.Errorf("a terminal obeys, or a reader believes %q", line)
 		}
 	}

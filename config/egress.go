@@ -1,4 +1,4 @@
-package run
+package config
 
 import (
 	"fmt"
@@ -52,10 +52,10 @@ func egressOptions() []Option {
 	}
 }
 
-// silence is how long a node must be silent to count as unreachable: the other half of the time is for the move.
-func (p *EgressProbing) silence() time.Duration { return p.Timeout / 2 }
+// Silence is how long a node must be silent to count as unreachable: the other half of the time is for the move.
+func (p *EgressProbing) Silence() time.Duration { return p.Timeout / 2 }
 
-// pace is the interval, shortened where the timeout would leave less than two answers in it.
-func (p *EgressProbing) pace() time.Duration {
-	return max(min(p.Interval, p.silence()*2/3), leastProbeInterval/2)
+// Pace is the interval, shortened where the timeout would leave less than two answers in it.
+func (p *EgressProbing) Pace() time.Duration {
+	return max(min(p.Interval, p.Silence()*2/3), leastProbeInterval/2)
 }

@@ -1,16 +1,15 @@
-package run
+package datapath
 
 import (
 	"maps"
 	"strings"
 
-	"hairpin/datapath"
 	"hairpin/datapath/flow"
 )
 
-// differences gives the lines in which what was found differs from what is wanted. A system that the agent would leave
+// Differences gives the lines in which what was found differs from what is wanted. A system that the agent would leave
 // alone has none, whatever its text: the tools know several words for the same.
-func differences(want, found datapath.State) []string {
+func Differences(want, found State) []string {
 	// The switch learns further neighbours itself.
 	found.Bridge.TunnelNeighbors = maps.Clone(found.Bridge.TunnelNeighbors)
 	for ip := range found.Bridge.TunnelNeighbors {
@@ -18,13 +17,13 @@ func differences(want, found datapath.State) []string {
 			delete(found.Bridge.TunnelNeighbors, ip)
 		}
 	}
-	return lineDiff(datapath.Print(want), datapath.Print(adopted(want, found)))
+	return lineDiff(Print(want), Print(Adopted(want, found)))
 }
 
-// adopted puts wanted values in place of found ones that are the same but for what a system cannot keep, such as the
+// Adopted puts wanted values in place of found ones that are the same but for what a system cannot keep, such as the
 // object that wanted a flow.
-func adopted(want, found datapath.State) datapath.State {
-	found = datapath.Adopt(want, found)
+func Adopted(want, found State) State {
+	found = Adopt(want, found)
 	flows := make(map[flow.Key]*flow.Flow, len(found.Bridge.Flows))
 	for k, f := range found.Bridge.Flows {
 		if w := want.Bridge.Flows[k]; w != nil && w != f && w.String() == f.String() {
