@@ -114,7 +114,11 @@ func TestEndpointsOfOlderServicesAreNotTaken(t *testing.T) {
 		field  string
 	}{
 		{"spec.externalIPs", []*cluster.Frontend{victim(9, "b", "203.0.113.9:5432"), taker(1, "a", both)}, false, "spec.externalIPs"},
-		{"load balancer", []*cluster.Frontend{victim(9, "b", "203.0.113.9:5432"), taker(1, "a", balanced("203.0.113.9"))}, false, "status.loadBalancer.ingress"},
+		{"load balancer", []*cluster.Frontend{victim(9, "b", "203.0.113.9:5432"), taker(1, "a", balanced("203.0.113.9"))}, true, ""},
+		{"load balancer and spec.externalIPs", []*cluster.Frontend{victim(9, "b", "203.0.113.9:5432"), taker(1, "a", func(f *cluster.Frontend) {
+			both(f)
+			f.LoadBalancerIPs = f.ExternalIPs[:1]
+		})}, true, ""},
 		{"of one second", []*cluster.Frontend{victim(1, "a", "203.0.113.9:5432"), taker(1, "b", both)}, false, "spec.externalIPs"},
 		{"one of several endpoints", []*cluster.Frontend{victim(9, "b", "10.244.1.3:80", "203.0.113.9:5432"), taker(1, "a", both)}, false, "spec.externalIPs"},
 		{"another port", []*cluster.Frontend{victim(9, "b", "203.0.113.9:5433"), taker(1, "a", both)}, true, ""},

@@ -10,8 +10,9 @@ import (
 
 // An endpoint outside the ranges of pods, a server's or a host's, is where others may send by its address as well. In mode shared the
 // gateway router translates what the node's switch has translated to it, so a Service that is served at that address and port
-// would get what was meant for the first one. What an older Service names is therefore no younger one's. The age decides,
-// because it is the only thing here that cannot be chosen later.
+// would get what was meant for the first one. What an older Service names is therefore no younger one's to have in
+// spec.externalIPs. The age decides, because it is the only thing here that cannot be chosen later. A load balancer's address is
+// the administrator's to give: nobody loses one to what somebody writes into an EndpointSlice.
 
 // named gives what a Frontend has as endpoints outside the ranges of pods.
 func (r *registry) named(f *cluster.Frontend) []claim {
@@ -25,10 +26,13 @@ func (r *registry) named(f *cluster.Frontend) []claim {
 	return list
 }
 
-// namer gives the older Service that has an address and port as an endpoint, or nil. Manifests without age are all as old.
+// namer gives the older Service that has as an endpoint what another has in spec.externalIPs, or nil. Manifests without age are
+// all as old.
 func (r *registry) namer(c *claimant, a netip.Addr, p cluster.Protocol, port uint16) *claimant {
 	x := r.first[claim{kind: claimEndpoint, addr: a, protocol: p, port: port}].by
-	if x == nil || x == c {
+	if x == nil || x == c || slices.ContainsFunc(c.given, func(f *cluster.Frontend) bool {
+		return f.Protocol == p && f.Port == port && slices.Contains(f.LoadBalancerIPs, a)
+	}) {
 		return nil
 	}
 	f, g := x.given[0], c.given[0]
