@@ -109,7 +109,7 @@ func WriteLock(ctx context.Context, cacheDir, file string, progress func(line st
 
 // newer tells how the packages of a root file system differ from packages.lock: "openvswitch-switch 3.5.0-1 → 3.5.0-2".
 func newer(root string) ([]string, error) {
-	now, err := Lock(root)
+	now, err := Installed(root)
 	if err != nil {
 		return nil, err
 	}
@@ -119,12 +119,11 @@ func newer(root string) ([]string, error) {
 		had[name] = version
 	}
 	var list []string
-	for line := range strings.Lines(now) {
-		name, version, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if had[name] != version {
-			list = append(list, fmt.Sprintf("%s %s → %s", name, had[name], version))
+	for _, p := range now {
+		if had[p.Name] != p.Version {
+			list = append(list, fmt.Sprintf("%s %s → %s", p.Name, had[p.Name], p.Version))
 		}
-		delete(had, name)
+		delete(had, p.Name)
 	}
 	for name, version := range had {
 		list = append(list, fmt.Sprintf("%s %s → none", name, version))

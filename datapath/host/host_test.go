@@ -3,6 +3,7 @@ package host_test
 import (
 	"net/netip"
 	"os"
+	"os/exec"
 	"reflect"
 	"strings"
 	"testing"
@@ -105,6 +106,29 @@ ip addr del 169.254.169.3/29 dev br-ex
 	}
 }
 
+// The kernel takes nearly every name for a link, and kubelets can write some into their Node: a shell must not run them.
+func TestLinkNamesAreQuoted(t *testing.T) {
+	for _, name := range []string{"a;reboot", "$(reboot)", "`reboot`", "it's", "a#b", "#", "a&b|c", "\x1b[2J", "*"} {
+		p := netip.MustParsePrefix("192.0.2.0/24")
+		s := host.State{
+			Links:     map[string]host.Link{name: {Name: name}},
+			Addresses: map[host.AddressKey]host.Address{{Link: name, Prefix: p}: {AddressKey: host.AddressKey{Link: name, Prefix: p}}},
+			Routes:    map[host.RouteKey]host.Route{{Table: 254, Prefix: p}: {RouteKey: host.RouteKey{Table: 254, Prefix: p}, Link: name}},
+			Rules:     map[host.Rule]cluster.Owner{},
+			Neighbors: map[host.NeighborKey]host.Neighbor{{Link: name, IP: p.Addr()}: {NeighborKey: host.NeighborKey{Link: name, IP: p.Addr()}}},
+			Sysctls:   map[string]host.Sysctl{"net/ipv4/conf/" + name + "/rp_filter": {Path: "net/ipv4/conf/" + name + "/rp_filter", Value: "2"}},
+		}
+		text := host.Print(s)
+		if again, err := host.Parse(text); err != nil || !host.Diff(s, again).Empty() {
+			t.Errorf("%q: %s is read as %v, %v", name, text, again, err)
+		}
+		out, err := exec.Command("sh", "-c", "ip() { printf '%s\n' \"$@\"; }; sysctl() { ip \"$@\"; }\n"+text).CombinedOutput()
+		if got := strings.Count(string(out), name); err != nil || got != 5 {
+			t.Errorf("%q: a shell reads it %d times as it is, %v:\n%s", name, got, err, out)
+		}
+	}
+}
+
 func TestParseNamesTheUnknownWord(t *testing.T) {
 	for _, c := range []struct{ text, words string }{
 		{"ifconfig eth0", `"ifconfig"`},
@@ -123,7 +147,7 @@ func TestParseNamesTheUnknownWord(t *testing.T) {
 		{"ip rule add priority 1 from all lookup 5", `"lookup"`},
 		{"sysctl -w net.ipv4.ip_forward", `NAME=VALUE`},
 		{"sysctl -w a=1\nsysctl -w a=2", `second time`},
-		{`sysctl -w "a=1`, `no end`},
+		{`sysctl -w 'a=1`, `not closed`},
 		{"ip", "missing"},
 	} {
 		if _, err := host.Parse(c.text); err == nil || !strings.Contains(err.Error(), c.words) {

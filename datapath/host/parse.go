@@ -8,6 +8,7 @@ import (
 
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/datapath/shell"
 )
 
 // Parse reads what Print wrote: one command on a line, empty lines and whole-line comments aside. A word that is not
@@ -36,35 +37,18 @@ type command struct {
 	owner    cluster.Owner
 }
 
-// cut splits a line. A quoted word may have spaces in it.
+// cut splits a line.
 func cut(line string) (command, error) {
-	var c command
-	for rest := strings.TrimSpace(line); rest != ""; rest = strings.TrimLeft(rest, " \t\r") {
-		switch rest[0] {
-		case '#':
-			words := strings.Fields(rest[1:])
-			if len(c.words) > 0 && len(words) > 0 && words[0] == borrowedWord {
-				c.borrowed, words = true, words[1:]
-			}
-			if len(words) == 1 {
-				c.owner = cluster.ParseOwner(words[0])
-			}
-			return c, nil
-		case '"':
-			w, after, found := strings.Cut(rest[1:], `"`)
-			if !found {
-				return c, fmt.Errorf("a quoted word has no end")
-			}
-			c.words, rest = append(c.words, w), after
-		default:
-			n := strings.IndexAny(rest, " \t\r")
-			if n < 0 {
-				n = len(rest)
-			}
-			c.words, rest = append(c.words, rest[:n]), rest[n:]
-		}
+	words, comment, err := shell.Words(line)
+	c := command{words: words}
+	about := strings.Fields(comment)
+	if len(words) > 0 && len(about) > 0 && about[0] == borrowedWord {
+		c.borrowed, about = true, about[1:]
 	}
-	return c, nil
+	if len(about) == 1 {
+		c.owner = cluster.ParseOwner(about[0])
+	}
+	return c, err
 }
 
 // reader takes words of a command one after the other; the first error stays.

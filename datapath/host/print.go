@@ -9,6 +9,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/delta"
+	"hairpin/datapath/shell"
 )
 
 // mainTable is the routing table that commands mean when they name none.
@@ -18,7 +19,7 @@ const mainTable = 254
 const borrowedWord = "borrowed"
 
 // Print writes a state as commands of iproute2 and sysctl that make it, in a canonical order: links, sysctls,
-// addresses, neighbours, routes, rules. The comment of each names its owner, after "borrowed" where it is.
+// addresses, neighbours, routes, rules. Names of links are quoted for a shell. The comment of each names its owner, after "borrowed" where it is.
 func Print(s State) string {
 	var b strings.Builder
 	for _, k := range delta.Keys(s.Links) {
@@ -59,7 +60,7 @@ func line(b *strings.Builder, words string, borrowed bool, owner cluster.Owner) 
 }
 
 func linkText(l Link) string {
-	s := "ip link set dev " + l.Name
+	s := "ip link set dev " + shell.Word(l.Name)
 	if l.MAC != (cluster.MAC{}) {
 		s += " address " + l.MAC.String()
 	}
@@ -74,17 +75,13 @@ func linkText(l Link) string {
 
 // sysctlText writes the path with dots, and a dot of an interface's name as a slash, as sysctl does.
 func sysctlText(s Sysctl) string {
-	word := swapDots(s.Path) + "=" + s.Value
-	if strings.ContainsAny(word, " \t#") {
-		word = `"` + word + `"`
-	}
-	return "sysctl -w " + word
+	return "sysctl -w " + shell.Word(swapDots(s.Path)+"="+s.Value)
 }
 
 func swapDots(path string) string { return strings.NewReplacer("/", ".", ".", "/").Replace(path) }
 
 func addressText(verb string, a Address) string {
-	s := fmt.Sprintf("%s addr %s %s dev %s", ip(a.Prefix.Addr()), verb, a.Prefix, a.Link)
+	s := fmt.Sprintf("%s addr %s %s dev %s", ip(a.Prefix.Addr()), verb, a.Prefix, shell.Word(a.Link))
 	if a.Prefix.Addr().Is6() {
 		s += " nodad"
 	}
@@ -95,7 +92,7 @@ func addressText(verb string, a Address) string {
 }
 
 func neighborText(verb string, n Neighbor) string {
-	return fmt.Sprintf("%s neigh %s %s lladdr %s dev %s nud permanent", ip(n.IP), verb, n.IP, n.MAC, n.Link)
+	return fmt.Sprintf("%s neigh %s %s lladdr %s dev %s nud permanent", ip(n.IP), verb, n.IP, n.MAC, shell.Word(n.Link))
 }
 
 func routeText(verb string, r Route) string {
@@ -108,7 +105,7 @@ func routeText(verb string, r Route) string {
 		s += " via " + r.Via.String()
 	}
 	if r.Link != "" {
-		s += " dev " + r.Link
+		s += " dev " + shell.Word(r.Link)
 	}
 	if r.MTU != 0 {
 		s += fmt.Sprintf(" mtu %d", r.MTU)

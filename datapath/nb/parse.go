@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"hairpin/cluster"
+	"hairpin/datapath/shell"
 )
 
 // Parse reads what Print wrote; empty lines and lines of a comment only are skipped. A word that is not known, a row
@@ -33,7 +34,7 @@ func Parse(text string) (State, error) {
 
 // ParseLine reads one row, or nothing from an empty line.
 func ParseLine(line string) (Row, error) {
-	list, comment, err := words(line)
+	list, comment, err := shell.Words(line)
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}

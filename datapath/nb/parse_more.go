@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"hairpin/cluster"
+	"hairpin/datapath/shell"
 )
 
 // create reads "create TABLE COLUMN=VALUE …", the form of tables that have no command of their own.
@@ -153,7 +154,7 @@ func (p *parser) addTo(verb string, a []string) error {
 
 func (p *parser) setChassis(r *Chassis, a []string) error {
 	if len(a) < 4 || a[0] != "Chassis" || a[1] != r.Name {
-		return fmt.Errorf("want Chassis %s hostname=… other_config:is-remote=true", word(r.Name))
+		return fmt.Errorf("want Chassis %s hostname=… other_config:is-remote=true", shell.Word(r.Name))
 	}
 	remote := false
 	for _, w := range a[2:] {
@@ -217,7 +218,7 @@ func (p *parser) addToLoadBalancer(r *LoadBalancer, verb string, a []string) err
 
 func setLoadBalancer(r *LoadBalancer, a []string) error {
 	if len(a) < 3 || a[0] != "Load_Balancer" || a[1] != r.Name {
-		return fmt.Errorf("want Load_Balancer %s", word(r.Name))
+		return fmt.Errorf("want Load_Balancer %s", shell.Word(r.Name))
 	}
 	for _, w := range a[2:] {
 		switch s, err := parseSetting(w); {
@@ -247,7 +248,7 @@ func (p *parser) group(verb string, a []string, k Key, groups *[]string) error {
 		return p.get(a, TableGroup, a[1])
 	case "add":
 		if len(a) != 4 || a[0] != k.Table.String() || a[1] != k.Name || a[2] != "load_balancer_group" {
-			return fmt.Errorf("want %s %s load_balancer_group @g", k.Table, word(k.Name))
+			return fmt.Errorf("want %s %s load_balancer_group @g", k.Table, shell.Word(k.Name))
 		}
 		g, known := p.ids[a[3]]
 		if !known {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"hairpin/cluster"
+	"hairpin/datapath/shell"
 )
 
 // ParsePrefix reads a prefix, or an address as a full-length prefix: OVN takes both where it takes one.
@@ -103,7 +104,7 @@ func set[T any](s string, parse func(string) (T, error)) ([]T, error) {
 // setOptions reads "set TABLE NAME COLUMN:KEY=VALUE …".
 func setOptions(a []string, t Table, name, column string, m *map[string]string) error {
 	if len(a) < 3 || a[0] != t.String() || a[1] != name {
-		return fmt.Errorf("want %s %s %s:KEY=VALUE", t, word(name), column)
+		return fmt.Errorf("want %s %s %s:KEY=VALUE", t, shell.Word(name), column)
 	}
 	for _, w := range a[2:] {
 		s, err := parseSetting(w)

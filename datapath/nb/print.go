@@ -8,6 +8,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath/delta"
+	"hairpin/datapath/shell"
 )
 
 // Print writes the rows, one line each, in the words of ovn-nbctl (a Chassis: of ovn-sbctl), in the order in which they
@@ -96,7 +97,7 @@ func (p *printer) add(words ...string) {
 		if p.b.Len() > 0 {
 			p.b.WriteByte(' ')
 		}
-		p.b.WriteString(word(w))
+		p.b.WriteString(shell.Word(w))
 	}
 }
 
