@@ -122,7 +122,7 @@ func TestLinkNamesAreQuoted(t *testing.T) {
 		if again, err := host.Parse(text); err != nil || !host.Diff(s, again).Empty() {
 			t.Errorf("%q: %s is read as %v, %v", name, text, again, err)
 		}
-		out, err := exec.Command("sh", "-c", "ip() { printf '%s\n' \"$@\"; }; sysctl() { ip \"$@\"; }\n"+text).CombinedOutput()
+		out, err := exec.Command("bash", "-c", "ip() { printf '%s\n' \"$@\"; }; sysctl() { ip \"$@\"; }\n"+text).CombinedOutput()
 		if got := strings.Count(string(out), name); err != nil || got != 5 {
 			t.Errorf("%q: a shell reads it %d times as it is, %v:\n%s", name, got, err, out)
 		}

@@ -4,7 +4,7 @@ ip link set dev ovn-k8s-mp0 address 0a:58:0a:f4:01:02 mtu 1400 up # Node/node-a
 sysctl -w net.ipv4.conf.br-ex.rp_filter=2 # Node/node-a
 sysctl -w net.ipv4.conf.eth0/10.rp_filter=2 # Node/node-a
 sysctl -w net.ipv4.ip_forward=1 # Node/node-a
-sysctl -w "net.ipv4.ip_local_port_range=32768 60999"
+sysctl -w 'net.ipv4.ip_local_port_range=32768 60999'
 ip addr replace 169.254.169.2/29 dev br-ex # Node/node-a
 ip addr replace 172.18.0.3/16 dev br-ex # borrowed Node/node-a
 ip -6 addr replace fc00:f853:ccd::3/64 dev br-ex nodad # borrowed
