@@ -231,7 +231,7 @@ func (n *Node) HasAddress(a netip.Addr) bool {
 // finds it out on the host and publishes it, so that every other reader, and `hairpin plan` far from the
 // node, sees the same.
 type Gateway struct {
-	Mode      string         // "shared", "local" or "detached"; empty = that of Config.Gateway.Mode
+	Mode      string         // the name of a Mode; empty = that of Config.Gateway.Mode
 	Bridge    string         // the Open vSwitch bridge, such as br-ex
 	Uplink    string         // the bridge's port to the wire, such as eth0; empty when detached
 	Device    string         // when detached: the host's link with the node's address, such as eth0 or wlan0

@@ -70,7 +70,7 @@ func (c *ConntrackConfig) Max() int {
 
 // GatewayConfig is the section [gateway].
 type GatewayConfig struct {
-	Mode              string         // mode: ModeShared, ModeLocal or ModeDetached
+	Mode              string         // mode: the name of a Mode
 	Interface         string         // interface: the gateway bridge; empty = br-ex
 	NextHops          []netip.Addr   // next-hop: overrides the host's default gateways
 	MasqueradeSubnets []netip.Prefix // v4-masquerade-subnet, v6-masquerade-subnet
@@ -87,13 +87,6 @@ type NodePortOn struct {
 
 // All tells whether NodePorts are on every address.
 func (n NodePortOn) All() bool { return !n.Primary && len(n.Ranges) == 0 }
-
-// Gateway modes: how pods leave the node, and how clients outside reach its Services.
-const (
-	ModeShared   = "shared"   // through the gateway router, which shares the node's address with the host
-	ModeLocal    = "local"    // through the host's own routing
-	ModeDetached = "detached" // as local, and the gateway bridge has no uplink (detached-gateway.md)
-)
 
 // ClusterSubnet is a range of pod addresses and the length of the part that each node gets.
 type ClusterSubnet struct {

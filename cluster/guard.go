@@ -46,7 +46,7 @@ func newGuard(c *Config, nodes []*Node, v *Vetted, egressIPs []*EgressIP) *guard
 			g.ranges = append(g.ranges, guarded{p, list.what, false})
 		}
 	}
-	if c.Gateway.Mode == ModeDetached {
+	if !ModeNamed(c.Gateway.Mode).Uplink {
 		for _, a := range c.Gateway.Advertise {
 			g.ranges = append(g.ranges, guarded{netip.PrefixFrom(a, a.BitLen()), "the gateway bridges' own address", false})
 		}

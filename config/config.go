@@ -140,8 +140,7 @@ func gatewayOptions() []Option {
 	masquerade := func(c *Config) *[]netip.Prefix { return &c.Cluster.Gateway.MasqueradeSubnets }
 	joins := func(c *Config) *[]netip.Prefix { return &c.Cluster.JoinSubnets }
 	return []Option{
-		oneOf("gateway", "mode", "gateway mode", func(c *Config) *string { return &c.Cluster.Gateway.Mode },
-			cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached),
+		oneOf("gateway", "mode", "gateway mode", func(c *Config) *string { return &c.Cluster.Gateway.Mode }, cluster.ModeNames()...),
 		{"gateway", "advertise-address", "own addresses of the gateway bridge in mode detached, at most one per family",
 			func(c *Config, v string) error { return setAddrs(&c.Cluster.Gateway.Advertise, v) },
 			func(c *Config) string { return join(c.Cluster.Gateway.Advertise) }},

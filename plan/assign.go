@@ -129,7 +129,7 @@ func networksOf(n *cluster.Node, config *cluster.Config) []network {
 			list = append(list, network{p.Masked(), primary, link})
 		}
 	}
-	if cmp.Or(n.Gateway.Mode, config.Gateway.Mode) != cluster.ModeDetached {
+	if config.ModeOf(n).Uplink {
 		for _, p := range n.Gateway.Addresses {
 			add(p, true, nil)
 		}

@@ -17,7 +17,7 @@ func Bootstrap(g cluster.Gateway) host.State {
 		k := host.AddressKey{Link: g.Bridge, Prefix: p}
 		s.Addresses[k] = host.Address{AddressKey: k, Borrowed: true}
 	}
-	if g.Mode == cluster.ModeDetached { // the machine's routes are not by the bridge
+	if !cluster.ModeNamed(g.Mode).Uplink { // the machine's routes are not by the bridge
 		return s
 	}
 	for _, a := range g.NextHops {

@@ -114,7 +114,7 @@ func (e *Env) egressIP(x *cluster.EgressIP, members map[cluster.Owner]*cluster.P
 			all = slices.DeleteFunc(all, func(p netip.Prefix) bool { return slices.Contains(here, p) })
 		default:
 			e.reroute(part.rows, s, x, here, e.carriers(s, assigned))
-			if e.hostRouted() {
+			if e.Mode.PodsByHost {
 				part.guarded = append(part.guarded, here...)
 			}
 		}
@@ -245,7 +245,7 @@ func (e *Env) eastWest(parts map[string]egressPart) nb.State {
 	}
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
-		foreign := carries[s.Family] && e.hostRouted()
+		foreign := carries[s.Family] && e.Mode.PodsByHost
 		if len(marked[s.Family]) == 0 && !foreign && !hosts[s.Family] {
 			continue
 		}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"hairpin/claims"
 	"hairpin/cluster"
@@ -79,7 +78,7 @@ func (e *Env) throughHost(parts map[string]egressPart) datapath.State {
 		Addresses: map[host.AddressKey]host.Address{}, Routes: map[host.RouteKey]host.Route{},
 		Rules: map[host.Rule]cluster.Owner{}, Sysctls: map[string]host.Sysctl{},
 	}}
-	t := newEgressTable(e)
+	t := newElements()
 	used := false
 	for _, name := range delta.Keys(parts) {
 		p := parts[name]
@@ -106,10 +105,10 @@ func (e *Env) throughHost(parts map[string]egressPart) datapath.State {
 			k.state.Rules[host.Rule{Family: s.Family, Priority: claims.RuleStays, Mark: claims.MarkNodeIP, Table: mainTable}] = k.owner
 		}
 		for _, n := range e.nodeAddresses(s) {
-			t.of(s.Family).nodes.Elements[nft.Element{Addr: n.Addr()}] = k.owner
+			t.of(egressOf[s.Family].nodes)[nft.Element{Addr: n.Addr()}] = k.owner
 		}
 	}
-	return datapath.State{Host: k.state, NFT: nft.State{nft.Inet: t.table}}
+	return datapath.State{Host: k.state, NFT: nft.State{nft.Inet: t.Table}}
 }
 
 // egressTable is the route table of a link: its VRF's, or one of ours.
@@ -164,77 +163,46 @@ func (k *kernel) validMarks() {
 	}
 }
 
-// egressTables are the maps and sets of EgressIPs. Rules that look at them are in egressChains.
-type egressTables struct {
-	table    *nft.Table
-	families map[cluster.Family]*egressFamily
-}
-
-type egressFamily struct {
+// egressMaps are the nft maps and sets of EgressIPs of one family. Rules that look at them are in egressChains.
+type egressMaps struct {
+	declared
 	sources     *nft.Map // pod and link to the egress address
 	pods, nodes *nft.Set
 }
 
-// egressNames are the names of the maps and sets of a family.
-type egressNames struct{ sources, pods, nodes string }
+var egressOf = map[cluster.Family]*egressMaps{cluster.IPv4: newEgressMaps(cluster.IPv4), cluster.IPv6: newEgressMaps(cluster.IPv6)}
 
-func egressNamesOf(f cluster.Family) egressNames {
-	v := strings.TrimPrefix(f.String(), "IPv")
-	return egressNames{"egress" + v, "egress-pods" + v, "node-ips" + v}
+func newEgressMaps(f cluster.Family) *egressMaps {
+	d, w := declare(f), words(f)
+	return &egressMaps{d, d.toMap("egress", w.src, nft.KeyOut), d.set("egress-pods", w.src), d.set("node-ips", w.dst)}
 }
-
-func newEgressTable(e *Env) *egressTables {
-	t := &egressTables{table: &nft.Table{Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{}}, families: map[cluster.Family]*egressFamily{}}
-	for i := range e.Stacks {
-		f := e.Stacks[i].Family
-		source, dst := nft.KeyIPSrc, nft.KeyIPDst
-		if f == cluster.IPv6 {
-			source, dst = nft.KeyIP6Src, nft.KeyIP6Dst
-		}
-		n := egressNamesOf(f)
-		x := &egressFamily{
-			sources: &nft.Map{Name: n.sources, Family: f, Key: []nft.KeyField{source, nft.KeyOut}, Elements: map[nft.Element]nft.Target{}},
-			pods:    &nft.Set{Name: n.pods, Key: []nft.KeyField{source}, Elements: map[nft.Element]cluster.Owner{}},
-			nodes:   &nft.Set{Name: n.nodes, Key: []nft.KeyField{dst}, Elements: map[nft.Element]cluster.Owner{}},
-		}
-		t.families[f] = x
-		t.table.Maps[n.sources] = x.sources
-		t.table.Sets[n.pods], t.table.Sets[n.nodes] = x.pods, x.nodes
-	}
-	return t
-}
-
-func (t *egressTables) of(f cluster.Family) *egressFamily { return t.families[f] }
 
 // leaves lets a pod leave with an address. It is false for one whose address another EgressIP's pod has, too: for a moment
 // after one ended, when another has got its address.
-func (t *egressTables) leaves(owner cluster.Owner, pod netip.Prefix, h byHost) bool {
-	f := t.of(cluster.FamilyOf(pod.Addr()))
-	if _, taken := f.pods.Elements[nft.Element{Src: pod}]; taken {
+func (t elements) leaves(owner cluster.Owner, pod netip.Prefix, h byHost) bool {
+	m := egressOf[cluster.FamilyOf(pod.Addr())]
+	pods := t.of(m.pods)
+	if _, taken := pods[nft.Element{Src: pod}]; taken {
 		return false
 	}
-	f.sources.Elements[nft.Element{Src: pod, Out: h.link.Name}] = nft.Target{Addr: netip.AddrPortFrom(h.address, 0), Owner: owner}
-	f.pods.Elements[nft.Element{Src: pod}] = owner
+	t.to(m.sources)[nft.Element{Src: pod, Out: h.link.Name}] = nft.Target{Addr: netip.AddrPortFrom(h.address, 0), Owner: owner}
+	pods[nft.Element{Src: pod}] = owner
 	return true
 }
 
 // guards keeps a pod from leaving by the host.
-func (t *egressTables) guards(owner cluster.Owner, pod netip.Prefix) {
-	f := t.of(cluster.FamilyOf(pod.Addr()))
-	if _, there := f.pods.Elements[nft.Element{Src: pod}]; !there {
-		f.pods.Elements[nft.Element{Src: pod}] = owner
+func (t elements) guards(owner cluster.Owner, pod netip.Prefix) {
+	pods := t.of(egressOf[cluster.FamilyOf(pod.Addr())].pods)
+	if _, there := pods[nft.Element{Src: pod}]; !there {
+		pods[nft.Element{Src: pod}] = owner
 	}
 }
 
 // egressChains are the host's rules for what leaves the cluster by it. Their number depends on no pod.
 func egressChains(e *Env, t *nft.Table, owner cluster.Owner) {
 	c := chains{env: e, owner: owner}
-	empty := newEgressTable(e).table
-	for name, m := range empty.Maps {
-		t.Maps[name] = m
-	}
-	for name, s := range empty.Sets {
-		t.Sets[name] = s
+	for i := range e.Stacks {
+		egressOf[e.Stacks[i].Family].in(t)
 	}
 	base := func(name, typ, hook string, priority int, rules []nft.Rule) {
 		t.Chains[name] = &nft.Chain{Name: name, Type: typ, Hook: hook, Priority: priority, Rules: rules, Owner: owner}
@@ -260,9 +228,9 @@ func (c chains) egressMarks() []nft.Rule {
 	rules := []nft.Rule{c.rule(nft.RestoreMark{}, "replies of nodes and Services", nft.MarkIs{Mask: ^uint32(0)}, nft.CTMarkIs{Value: claims.MarkNodeIP})}
 	for i := range c.env.Stacks {
 		s := &c.env.Stacks[i]
-		n := egressNamesOf(s.Family)
-		from, pods := nft.InInterface{Name: claims.ManagementPort}, nft.InSet{Set: n.pods}
-		for _, to := range append(c.eastWest(s), nft.InSet{Set: n.nodes}) {
+		m := egressOf[s.Family]
+		from, pods := nft.InInterface{Name: claims.ManagementPort}, nft.InSet{Set: m.pods.Name}
+		for _, to := range append(c.eastWest(s), nft.InSet{Set: m.nodes.Name}) {
 			rules = append(rules, c.rule(nft.SetMark{Value: claims.MarkNodeIP}, "pods with egress addresses to nodes and Services", from, pods, to))
 		}
 	}
@@ -279,24 +247,24 @@ func (c chains) egress() []nft.Rule {
 	not := func(link string) nft.Match { return nft.OutInterface{Name: link, Not: true} }
 	mp0 := not(claims.ManagementPort)
 	for i := range e.Stacks {
-		if s := &e.Stacks[i]; e.hostRouted() {
+		if s := &e.Stacks[i]; e.Mode.PodsByHost {
 			rules = append(rules, c.rule(nft.Masquerade{}, "to nodes and Services as other pods", nft.AddrIn{Prefix: s.Subnet}, mp0, marked))
 		}
 	}
 	rules = append(rules, c.rule(nft.Return{}, "to nodes and Services as other pods", marked))
 	for i := range e.Stacks {
-		n := egressNamesOf(e.Stacks[i].Family)
+		m := egressOf[e.Stacks[i].Family]
 		rules = append(rules,
-			c.rule(nft.SNATMap{Map: n.sources}, "egress addresses"),
-			c.rule(nft.Drop{}, "with the egress address, or not at all", nft.InSet{Set: n.pods}, mp0))
+			c.rule(nft.SNATMap{Map: m.sources.Name}, "egress addresses"),
+			c.rule(nft.Drop{}, "with the egress address, or not at all", nft.InSet{Set: m.pods.Name}, mp0))
 	}
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
-		if e.hostRouted() {
+		if e.Mode.PodsByHost {
 			rules = append(rules, c.rule(nft.Masquerade{}, "pods leave the cluster", nft.AddrIn{Prefix: s.Subnet}, mp0))
 		}
 		switch elsewhere := (nft.AddrIn{Prefix: single(s.MasqOVN)}); {
-		case !e.wired():
+		case !e.Mode.Uplink:
 			rules = append(rules, c.rule(nft.Masquerade{}, "Services with endpoints elsewhere", elsewhere, not(e.Node.Gateway.Bridge)))
 		case s.byHost(): // by the bridge, too: the host may have a route there that is not the default one
 			rules = append(rules, c.rule(nft.Masquerade{}, "there is no default gateway", elsewhere, mp0))
@@ -317,7 +285,7 @@ func (c chains) egressGuard() []nft.Rule {
 			}
 			rules = append(rules, c.rule(nft.Drop{}, "no pod is seen outside", from, nft.OutInterface{Name: claims.ManagementPort, Not: true}))
 		}
-		if c.env.wired() && s.byHost() {
+		if c.env.Mode.Uplink && s.byHost() {
 			rules = append(rules, c.rule(nft.Drop{}, "nor the gateway router's other name", nft.AddrIn{Prefix: single(s.MasqOVN)}, nft.OutInterface{Name: claims.ManagementPort, Not: true}))
 		}
 	}

@@ -22,7 +22,7 @@ type encap struct {
 // newEncap tells whether the node needs it, and gives its addresses.
 func newEncap(e *Env) (encap, bool) {
 	x := encap{env: e, end: e.Node.Addresses[0]}
-	if e.wired() || !e.Node.Gateway.Userspace {
+	if e.Mode.Uplink || !e.Node.Gateway.Userspace {
 		return x, false
 	}
 	subnet := netip.MustParsePrefix(claims.EncapSubnet4)

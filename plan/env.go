@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"hairpin/claims"
 	"hairpin/cluster"
@@ -13,7 +14,7 @@ import (
 type Env struct {
 	Config *cluster.Config
 	Node   *cluster.Node
-	Mode   string          // of the node's gateway, such as cluster.ModeShared
+	Mode   cluster.Mode    // of the node's gateway
 	Stacks []Stack         // the IP versions that the node has, IPv4 first; never empty
 	Nodes  []*cluster.Node // all nodes, this one included
 	Vetted *cluster.Vetted // what is believed of them
@@ -29,8 +30,8 @@ type Stack struct {
 	Family cluster.Family
 
 	Address  netip.Prefix // of the host on the gateway bridge, and of the gateway router
-	Node     netip.Addr   // by which the wire knows the node: Address, but in mode detached
-	NextHops []netip.Addr // default gateways of the wire, of which each gets its part; none in mode detached
+	Node     netip.Addr   // by which the wire knows the node: Address, where the bridge has the uplink
+	NextHops []netip.Addr // default gateways of the wire, of which each gets its part; none without the uplink
 	Others   []netip.Addr // further addresses of the host, sorted
 
 	Subnet     netip.Prefix // the node's pods
@@ -134,35 +135,27 @@ func (c *checker) node(e *Env) {
 		c.problem(fieldGateway, "mac-address: the gateway bridge has none")
 	case g.Bridge == "":
 		c.problem(fieldGateway, "bridge-id: there is no gateway bridge")
-	case e.wired() && g.Uplink == "":
-		c.problem(fieldGateway, "uplink: mode %s needs one, bridge %s has none", e.Mode, g.Bridge)
-	case !e.wired() && g.Uplink != "":
-		c.problem(fieldGateway, "uplink: mode %s has none, but %s is a port of bridge %s", e.Mode, g.Uplink, g.Bridge)
+	case e.Mode.Uplink && g.Uplink == "":
+		c.problem(fieldGateway, "uplink: mode %s needs one, bridge %s has none", e.Mode.Name, g.Bridge)
+	case !e.Mode.Uplink && g.Uplink != "":
+		c.problem(fieldGateway, "uplink: mode %s has none, but %s is a port of bridge %s", e.Mode.Name, g.Uplink, g.Bridge)
 	case len(g.Addresses) == 0:
 		c.problem(fieldGateway, "ip-addresses: the gateway bridge has none")
 	}
 }
 
-// mode finds the node's gateway mode: what the node says of itself, else what the configuration says.
+// mode finds the node's gateway mode.
 func (c *checker) mode(e *Env) {
-	field := fieldGateway
-	if e.Mode = e.Node.Gateway.Mode; e.Mode == "" {
-		e.Mode, field = e.Config.Gateway.Mode, "[gateway] mode"
+	e.Mode = e.Config.ModeOf(e.Node)
+	name, field := e.Node.Gateway.Mode, fieldGateway
+	if name == "" {
+		name, field = e.Config.Gateway.Mode, "[gateway] mode"
 	}
-	switch e.Mode {
-	case "":
-		e.Mode = cluster.ModeShared
-	case cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached:
-	default:
-		c.problem(field, "%q is not a gateway mode: %s, %s or %s", e.Mode, cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached)
+	if names := cluster.ModeNames(); name != "" && name != e.Mode.Name {
+		last := len(names) - 1
+		c.problem(field, "%q is not a gateway mode: %s or %s", name, strings.Join(names[:last], ", "), names[last])
 	}
 }
-
-// wired tells whether the gateway bridge has the wire, and the node's address.
-func (e *Env) wired() bool { return e.Mode != cluster.ModeDetached }
-
-// hostRouted tells whether pods leave, and clients outside come in, by the host's own routing.
-func (e *Env) hostRouted() bool { return e.Mode != cluster.ModeShared }
 
 // stack gives the addresses of one IP version, or not ok when the cluster or the node does not have it.
 func (c *checker) stack(e *Env, f cluster.Family) (Stack, bool) {
@@ -172,7 +165,7 @@ func (c *checker) stack(e *Env, f cluster.Family) (Stack, bool) {
 	}
 	switch {
 	case s.Address.IsValid():
-	case e.wired():
+	case e.Mode.Uplink:
 		c.problem(fieldGateway, "ip-addresses: the gateway bridge has no %s address, but spec.podCIDRs has a range", f)
 		return s, false
 	default:
@@ -194,7 +187,7 @@ func (c *checker) stack(e *Env, f cluster.Family) (Stack, bool) {
 		}
 	}
 	s.Node = s.Address.Addr()
-	if e.wired() {
+	if e.Mode.Uplink {
 		s.NextHops = nextHops(e, f)
 	} else if a := e.Node.Address(f); a.IsValid() {
 		s.Node = a

@@ -10,7 +10,7 @@ import (
 )
 
 // gateway is the node's gateway bridge, and the host behind it. The uplink, the host (LOCAL) and the gateway router (the
-// patch port) meet on the bridge; host and gateway router have the same addresses. In mode detached there is no uplink.
+// patch port) meet on the bridge; host and gateway router have the same addresses. Not every mode has the uplink there.
 func gateway(e Env) (datapath.State, []Problem) {
 	b := newBridge(&e, claims.FeatureGateway)
 	for i := range e.Stacks {
@@ -18,7 +18,7 @@ func gateway(e Env) (datapath.State, []Problem) {
 		b.hostToService(s)
 		b.clientToService(s)
 		b.hostEndpoint(s)
-		if e.wired() {
+		if e.Mode.Uplink {
 			b.fromOVN(s)
 			if s.byHost() {
 				b.byHost(s)
@@ -29,7 +29,7 @@ func gateway(e Env) (datapath.State, []Problem) {
 			b.throughHost(s)
 		}
 	}
-	if e.wired() {
+	if e.Mode.Uplink {
 		b.layer2()
 		b.tunnels()
 	} else {
@@ -116,10 +116,10 @@ func (b *bridge) hostToService(s *Stack) {
 	}
 }
 
-// clientToService leads clients outside that come by the host, in mode shared and under policy Local, to the gateway router
-// as they are, and the replies back: these have an address that nobody else sends from.
+// clientToService leads clients outside that come by the host, under policy Local, to the gateway router as they are, and the
+// replies back, where pods' replies come by that: these have an address that nobody else sends from.
 func (b *bridge) clientToService(s *Stack) {
-	if b.env.hostRouted() {
+	if b.env.Mode.PodsByHost {
 		return
 	}
 	ip, local := words(s.Family).ip, single(s.MasqLocal)
@@ -137,7 +137,7 @@ func (b *bridge) hostEndpoint(s *Stack) {
 		flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATDst, Addr: node}})
 	// Secondary addresses stay themselves. Detached, they are like any other beyond the host.
 	for _, a := range s.Others {
-		if !b.env.wired() {
+		if !b.env.Mode.Uplink {
 			break
 		}
 		b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: single(node), Dst: single(a)},

@@ -31,7 +31,7 @@ func hostSide(e *Env) host.State {
 	bridge := e.Node.Gateway.Bridge
 	k.state.Links[bridge] = host.Link{
 		// What the userspace datapath sends back to the host, and the host on to the wire, would have a wrong checksum.
-		Name: bridge, Checksums: e.Node.Gateway.Userspace && (e.hostRouted() || slices.ContainsFunc(e.Stacks, Stack.byHost)), Owner: k.owner,
+		Name: bridge, Checksums: e.Node.Gateway.Userspace && (e.Mode.ClientsByHost || slices.ContainsFunc(e.Stacks, Stack.byHost)), Owner: k.owner,
 	}
 	k.state.Links[claims.ManagementPort] = host.Link{
 		Name: claims.ManagementPort, MAC: cluster.MACFor(e.Stacks[0].Management.Addr()), MTU: e.Config.MTU, Owner: k.owner,
@@ -39,7 +39,7 @@ func hostSide(e *Env) host.State {
 	for i := range e.Stacks {
 		k.management(&e.Stacks[i])
 		k.services(&e.Stacks[i], bridge)
-		if e.wired() {
+		if e.Mode.Uplink {
 			k.borrowed(&e.Stacks[i], bridge)
 		} else {
 			k.address(host.Address{AddressKey: host.AddressKey{Link: bridge, Prefix: e.Stacks[i].Address}})
@@ -59,7 +59,7 @@ func (k *kernel) management(s *Stack) {
 	for _, c := range s.Cluster {
 		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: mp0, Via: s.Router.Addr()})
 	}
-	if k.env.hostRouted() { // a load balancer of the node switch is there, for clients outside that come by the host
+	if k.env.Mode.PodsByHost { // a load balancer of the node switch is there, for clients outside that come by the host
 		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: single(s.MasqLocal)}, Link: mp0, Via: s.Router.Addr()})
 	}
 }
@@ -74,7 +74,7 @@ func (k *kernel) services(s *Stack, bridge string) {
 		Deprecated: s.Family == cluster.IPv6,
 	})
 	by := append(slices.Clone(s.Services), single(s.MasqAll))
-	if !k.env.hostRouted() { // a load balancer of the gateway router is there, because a pod's answer comes by that
+	if !k.env.Mode.PodsByHost { // a load balancer of the gateway router is there, because a pod's answer comes by that
 		by = append(by, single(s.MasqLocal))
 	}
 	for _, c := range by {
@@ -122,7 +122,7 @@ func (k *kernel) sysctls(bridge string) {
 		}
 		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/route_localnet", bridge), value)
 	}
-	if g := &k.env.Node.Gateway; g.Userspace && k.env.wired() {
+	if g := &k.env.Node.Gateway; g.Userspace && k.env.Mode.Uplink {
 		// The kernel sees the uplink's frames too, and would answer router advertisements there.
 		k.sysctl(fmt.Sprintf("net/ipv6/conf/%s/disable_ipv6", g.Uplink), "1")
 	}
@@ -201,6 +201,7 @@ const copied = "Open vSwitch has its own copy of the frame"
 func hostFilter(e *Env) nft.State {
 	owner := nodeOwner(e.Node.Name)
 	t := &nft.Table{
+		Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{},
 		Chains: map[string]*nft.Chain{
 			chainToPods: {Name: chainToPods, Type: "nat", Hook: "postrouting", Priority: hookSNAT, Rules: toPods(e, owner), Owner: owner},
 		},
@@ -235,7 +236,7 @@ func toPods(e *Env, owner cluster.Owner) []nft.Rule {
 	var rules []nft.Rule
 	for i := range e.Stacks {
 		a := e.Stacks[i].Management.Addr()
-		if e.hostRouted() { // else the pod's answer leaves by the gateway router
+		if e.Mode.PodsByHost { // else the pod's answer leaves by the gateway router
 			rules = append(rules, nft.Rule{
 				Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, nft.AddrIn{Dst: true, Prefix: single(e.Stacks[i].MasqLocal)}},
 				Do:      nft.Return{}, Comment: "the client's source, under policy Local", Owner: owner,

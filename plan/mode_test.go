@@ -1,7 +1,9 @@
 package plan_test
 
 import (
+	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +17,7 @@ import (
 	"hairpin/plan"
 )
 
-var modes = []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached}
+var modes = cluster.ModeNames()
 
 // inMode gives a node another gateway mode, with what it finds then.
 func inMode(n *cluster.Node, mode string) {
@@ -179,5 +181,91 @@ func TestBootstrap(t *testing.T) {
 		if len(s.Addresses) != 2 || len(s.Routes) != routes {
 			t.Errorf("%s: %d addresses and %d routes", mode, len(s.Addresses), len(s.Routes))
 		}
+	}
+}
+
+// modeRows are the rows of the table in docs/gateway-modes.md: what a mode means, by what it decides.
+func modeRows() [][]string {
+	row := func(title string, answer func(cluster.Mode) string) []string {
+		cells := []string{title}
+		for i, m := range cluster.Modes() {
+			cell := answer(m)
+			if j := slices.IndexFunc(cluster.Modes()[:i], func(n cluster.Mode) bool { return answer(n) == cell }); j == 0 {
+				cell = "the same"
+			} else if j > 0 {
+				cell = "as " + cluster.Modes()[j].Name
+			}
+			cells = append(cells, cell)
+		}
+		return cells
+	}
+	either := func(decision func(cluster.Mode) bool, yes, no string) func(cluster.Mode) string {
+		return func(m cluster.Mode) string {
+			if decision(m) {
+				return yes
+			}
+			return no
+		}
+	}
+	uplink := func(m cluster.Mode) bool { return m.Uplink }
+	pods := func(m cluster.Mode) bool { return m.PodsByHost }
+	clients := func(m cluster.Mode) bool { return m.ClientsByHost }
+	always := func(text string) func(cluster.Mode) string { return func(cluster.Mode) string { return text } }
+
+	head := []string{""}
+	for i, name := range cluster.ModeNames() {
+		head = append(head, "`"+name+"`")
+		if i == 0 {
+			head[1] += " (default)"
+		}
+	}
+	return [][]string{
+		head,
+		row("gateway bridge `br-ex`", either(uplink, "has the uplink and the node's address", "no uplink, and an address of its own")),
+		row("the node's NIC", either(uplink, "a port of `br-ex`", "the host's, never touched")),
+		row("pod → outside", either(pods, "`ovn-k8s-mp0` → host's routes and nft → uplink", "gateway router → `br-ex` → uplink")),
+		row("pod → outside, source seen", either(pods, "address of the outgoing link, SNAT by nft", "node's address, SNAT by OVN")),
+		row("outside → NodePort, external and LB addresses", either(clients, "host's nft → `br-ex` → gateway router", "flows on `br-ex` → gateway router")),
+		row("the same, policy `Local`", func(m cluster.Mode) string {
+			switch {
+			case m.PodsByHost:
+				return "host's nft → `ovn-k8s-mp0` → node switch → pod"
+			case m.ClientsByHost:
+				return "host's nft → `br-ex` → gateway router → pod"
+			}
+			return "gateway router → pod"
+		}),
+		row("host → Service", always("`br-ex` → gateway router")),
+		row("Geneve, kernel datapath", always("by the host's stack")),
+		row("Geneve, userspace datapath", either(uplink, "on `br-ex`", "host → `br-enc` → Open vSwitch")),
+	}
+}
+
+// TestModesDocument: the table in docs/gateway-modes.md is made of the modes' decisions (`make golden`).
+func TestModesDocument(t *testing.T) {
+	const file, from, to = "../docs/gateway-modes.md", "<!-- Made by `go test ./plan -run ModesDocument -update`. -->\n", "<!-- End of the table. -->\n"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(text), from)
+	_, after, ended := strings.Cut(rest, to)
+	if !found || !ended {
+		t.Fatalf("%s has no place for the table", file)
+	}
+	var table strings.Builder
+	for i, cells := range modeRows() {
+		fmt.Fprintf(&table, "| %s |\n", strings.Join(cells, " | "))
+		if i == 0 {
+			table.WriteString(strings.Repeat("|---", len(cells)) + "|\n")
+		}
+	}
+	want := before + from + "\n" + table.String() + "\n" + to + after
+	if *update {
+		if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if want != string(text) {
+		t.Errorf("%s is not what the modes decide: `make golden`", file)
 	}
 }

@@ -113,7 +113,7 @@ func (c *checker) tunnel(e *Env, n *cluster.Node, to *datapath.State) {
 		return
 	}
 	mac := n.Gateway.MAC
-	if n.Gateway.Mode == cluster.ModeDetached { // the wire knows the node by its device
+	if !e.Config.ModeOf(n).Uplink { // the wire knows the node by its device
 		mac = n.Gateway.DeviceMAC
 	}
 	if mac == (cluster.MAC{}) {

@@ -22,7 +22,7 @@ import (
 func services(e Env) (datapath.State, []Problem) {
 	b := balancer{
 		Env: &e, rows: make(nb.State, len(e.Frontends)), wire: newBridge(&e, claims.FeatureServices),
-		tables: tables{}, conns: map[netip.AddrPort]conn.Targets{}, options: map[manner]map[string]string{},
+		nft: newElements(), conns: map[netip.AddrPort]conn.Targets{}, options: map[manner]map[string]string{},
 	}
 	for _, f := range e.Frontends {
 		// A family that the node does not have is nobody's way to a Service here.
@@ -32,7 +32,7 @@ func services(e Env) (datapath.State, []Problem) {
 	}
 	s := datapath.State{NB: b.rows, Bridge: flow.State{Flows: b.wire.flows}, Conn: conn.State{UDP: b.conns}}
 	if len(e.Frontends) > 0 {
-		s.NFT = nft.State{nft.Inet: b.tables.table()}
+		s.NFT = nft.State{nft.Inet: b.nft.Table}
 	}
 	return s, b.problems
 }
@@ -42,7 +42,7 @@ type balancer struct {
 	*Env
 	rows     nb.State
 	wire     *bridge
-	tables   tables
+	nft      elements
 	conns    map[netip.AddrPort]conn.Targets
 	options  map[manner]map[string]string // rows share them
 	problems []Problem
@@ -81,15 +81,15 @@ func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
 		}
 	}
 	b.balance(&x, way{vips: []netip.AddrPort{netip.AddrPortFrom(f.ClusterIP, f.Port)}, to: x.internal})
-	b.tables.clusterIP(&x)
+	b.nft.clusterIP(&x)
 	b.wire.owner = f.Owner
 	if f.NodePort != 0 && b.Config.Gateway.NodePort {
 		b.outside(&x, wayNodePort, b.nodePorts(s, f))
-		b.tables.nodePort(b.Env, &x)
+		b.nft.nodePort(&x)
 	}
 	if vips := externals(f); len(vips) > 0 {
 		b.outside(&x, wayExternal, vips)
-		b.tables.externals(b.Env, &x)
+		b.nft.externals(&x)
 	}
 	b.byHost(&x)
 	b.connections(&x)
@@ -120,8 +120,8 @@ func externals(f *cluster.Frontend) []netip.AddrPort {
 }
 
 // outside serves addresses that clients outside use. A pod finds them on its switch, where the policy for clients outside
-// does not count; what is not for everybody it finds on its host, which looks at the source. In mode shared clients come
-// from the wire to the gateway router; else by the host, see tables.
+// does not count; what is not for everybody it finds on its host, which looks at the source. Clients come from the wire to
+// the gateway router, or by the host, see serviceMaps.
 func (b *balancer) outside(x *front, name string, vips []netip.AddrPort) {
 	var open, guarded, wire []netip.AddrPort
 	for _, v := range vips {
@@ -130,7 +130,7 @@ func (b *balancer) outside(x *front, name string, vips []netip.AddrPort) {
 		} else {
 			open = append(open, v)
 		}
-		if !b.hostRouted() && (name == wayExternal || v.Addr() == x.stack.Address.Addr()) {
+		if !b.Mode.ClientsByHost && (name == wayExternal || v.Addr() == x.stack.Address.Addr()) {
 			wire = append(wire, v)
 			if len(x.ownHost) == 0 { // else new clients are the host's
 				b.wire.frontend(x, v)
@@ -139,7 +139,7 @@ func (b *balancer) outside(x *front, name string, vips []netip.AddrPort) {
 	}
 	pods := way{name: name, vips: open, to: x.cluster, group: groupSwitch, quiet: true}
 	switch {
-	case b.hostRouted():
+	case b.Mode.ClientsByHost:
 	case !x.ExternalLocal:
 		pods.group = ""
 		b.balance(x, way{name: name + ":guarded", vips: guarded, to: x.cluster, group: groupRouter, quiet: true})
@@ -160,7 +160,7 @@ func (b *balancer) byHost(x *front) {
 	}
 	if x.ExternalLocal && (len(x.ownHost) == 0 || len(x.ownPods) > 0) {
 		own := way{name: wayOwn, vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqLocal, port)}, to: x.ownPods, group: groupSwitch, quiet: true}
-		if !b.hostRouted() {
+		if !b.Mode.PodsByHost { // the pod's reply comes by the gateway router
 			own.group, own.keep = groupRouter, true
 		}
 		b.balance(x, own)

@@ -10,111 +10,70 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// tableNames are the nft maps and sets of Services, by family.
-type tableNames struct {
-	nodePorts, externals string // maps to the cluster IP, or to what stands in for it
-	ownPorts, ownIPs     string // the same, of policy Local and for clients outside: to the node's own endpoints
+// serviceMaps are the nft maps and sets of Services of one family. The rules that look at them are in serviceChains, and their
+// number does not depend on the Services.
+type serviceMaps struct {
+	declared
+	nodePorts, externals *nft.Map // to the cluster IP, or to what stands in for it
+	ownPorts, ownIPs     *nft.Map // the same, of policy Local and for clients outside: to the node's own endpoints
 	// The same, where the host itself is one of several endpoints: by a part of the client's port or, with session affinity,
 	// of its address.
-	spreadPorts, spreadIPs, stickyPorts, stickyIPs string
-	guarded, allowed                               string // sets: load balancer addresses with ranges of sources, and those ranges
-	ports, ips                                     string // sets: what is served at cluster IPs, and all cluster IPs
-}
-
-func namesOf(family string) tableNames {
-	return tableNames{
-		nodePorts: "nodeports" + family, externals: "externals" + family, ownPorts: "own-nodeports" + family, ownIPs: "own-externals" + family,
-		spreadPorts: "spread-nodeports" + family, spreadIPs: "spread-externals" + family,
-		stickyPorts: "sticky-nodeports" + family, stickyIPs: "sticky-externals" + family,
-		guarded: "guarded" + family, allowed: "allowed" + family, ports: "service-ports" + family, ips: "service-ips" + family,
-	}
-}
-
-// tables are the maps and sets that Services fill. The rules that look at them are in serviceChains, and their number does
-// not depend on the Services.
-type tables map[cluster.Family]*familyTables
-
-type familyTables struct {
-	names                                          tableNames
-	nodePorts, externals, ownPorts, ownIPs         *nft.Map
 	spreadPorts, spreadIPs, stickyPorts, stickyIPs *nft.Map
-	guarded, allowed, ports, ips                   *nft.Set
+	guarded, allowed                               *nft.Set // load balancer addresses with ranges of sources, and those ranges
+	ports, ips                                     *nft.Set // what is served at cluster IPs, and all cluster IPs
 }
 
-func newTables(f cluster.Family) *familyTables {
-	dst, src, slot := nft.KeyIPDst, nft.KeyIPSrc, nft.KeyIPSlot
-	if f == cluster.IPv6 {
-		dst, src, slot = nft.KeyIP6Dst, nft.KeyIP6Src, nft.KeyIP6Slot
-	}
-	n := words(f).tables
-	toMap := func(name string, key ...nft.KeyField) *nft.Map {
-		return &nft.Map{Name: name, Family: f, Key: key, Elements: map[nft.Element]nft.Target{}}
-	}
-	set := func(name string, key ...nft.KeyField) *nft.Set {
-		return &nft.Set{Name: name, Key: key, Elements: map[nft.Element]cluster.Owner{}}
-	}
-	return &familyTables{
-		names:     n,
-		nodePorts: toMap(n.nodePorts, nft.KeyProto, nft.KeyPort), ownPorts: toMap(n.ownPorts, nft.KeyProto, nft.KeyPort),
-		externals: toMap(n.externals, dst, nft.KeyProto, nft.KeyPort), ownIPs: toMap(n.ownIPs, dst, nft.KeyProto, nft.KeyPort),
-		spreadPorts: toMap(n.spreadPorts, nft.KeyProto, nft.KeyPort, nft.KeyPortSlot), spreadIPs: toMap(n.spreadIPs, dst, nft.KeyProto, nft.KeyPort, nft.KeyPortSlot),
-		stickyPorts: toMap(n.stickyPorts, nft.KeyProto, nft.KeyPort, slot), stickyIPs: toMap(n.stickyIPs, dst, nft.KeyProto, nft.KeyPort, slot),
-		guarded: set(n.guarded, dst, nft.KeyProto, nft.KeyPort), allowed: set(n.allowed, dst, nft.KeyProto, nft.KeyPort, src),
-		ports: set(n.ports, dst, nft.KeyProto, nft.KeyPort), ips: set(n.ips, dst),
-	}
-}
+var servicesOf = map[cluster.Family]*serviceMaps{cluster.IPv4: newServiceMaps(cluster.IPv4), cluster.IPv6: newServiceMaps(cluster.IPv6)}
 
-func (t tables) of(f cluster.Family) *familyTables {
-	if t[f] == nil {
-		t[f] = newTables(f)
+func newServiceMaps(f cluster.Family) *serviceMaps {
+	d, w := declare(f), words(f)
+	return &serviceMaps{
+		declared:    d,
+		nodePorts:   d.toMap("nodeports", nft.KeyProto, nft.KeyPort),
+		externals:   d.toMap("externals", w.dst, nft.KeyProto, nft.KeyPort),
+		ownPorts:    d.toMap("own-nodeports", nft.KeyProto, nft.KeyPort),
+		ownIPs:      d.toMap("own-externals", w.dst, nft.KeyProto, nft.KeyPort),
+		spreadPorts: d.toMap("spread-nodeports", nft.KeyProto, nft.KeyPort, nft.KeyPortSlot),
+		spreadIPs:   d.toMap("spread-externals", w.dst, nft.KeyProto, nft.KeyPort, nft.KeyPortSlot),
+		stickyPorts: d.toMap("sticky-nodeports", nft.KeyProto, nft.KeyPort, w.slot),
+		stickyIPs:   d.toMap("sticky-externals", w.dst, nft.KeyProto, nft.KeyPort, w.slot),
+		guarded:     d.set("guarded", w.dst, nft.KeyProto, nft.KeyPort),
+		allowed:     d.set("allowed", w.dst, nft.KeyProto, nft.KeyPort, w.src),
+		ports:       d.set("service-ports", w.dst, nft.KeyProto, nft.KeyPort),
+		ips:         d.set("service-ips", w.dst),
 	}
-	return t[f]
-}
-
-// table gives all of them.
-func (t tables) table() *nft.Table {
-	out := &nft.Table{Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{}}
-	for _, x := range t {
-		for _, m := range []*nft.Map{x.nodePorts, x.externals, x.ownPorts, x.ownIPs, x.spreadPorts, x.spreadIPs, x.stickyPorts, x.stickyIPs} {
-			out.Maps[m.Name] = m
-		}
-		for _, s := range []*nft.Set{x.guarded, x.allowed, x.ports, x.ips} {
-			out.Sets[s.Name] = s
-		}
-	}
-	return out
 }
 
 // clusterIP tells what is served. All Frontends of a Service say the same of its address.
-func (t tables) clusterIP(x *front) {
-	f := t.of(x.Family)
-	f.ports.Elements[nft.Element{Addr: x.ClusterIP, Protocol: x.Protocol, Port: x.Port}] = x.Owner
-	f.ips.Elements[nft.Element{Addr: x.ClusterIP}] = x.Owner
+func (t elements) clusterIP(x *front) {
+	m := servicesOf[x.Family]
+	t.of(m.ports)[nft.Element{Addr: x.ClusterIP, Protocol: x.Protocol, Port: x.Port}] = x.Owner
+	t.of(m.ips)[nft.Element{Addr: x.ClusterIP}] = x.Owner
 }
 
-func (t tables) nodePort(e *Env, x *front) {
-	f, key := t.of(x.Family), nft.Element{Protocol: x.Protocol, Port: x.NodePort}
-	f.nodePorts.Elements[key] = nft.Target{Addr: x.whole(), Owner: x.Owner}
+func (t elements) nodePort(x *front) {
+	m, key := servicesOf[x.Family], nft.Element{Protocol: x.Protocol, Port: x.NodePort}
+	t.to(m.nodePorts)[key] = nft.Target{Addr: x.whole(), Owner: x.Owner}
 	if x.ExternalLocal {
-		x.owns(key, f.ownPorts, f.spreadPorts, f.stickyPorts)
+		t.owns(x, key, m.ownPorts, m.spreadPorts, m.stickyPorts)
 	}
 }
 
-func (t tables) externals(e *Env, x *front) {
-	f := t.of(x.Family)
+func (t elements) externals(x *front) {
+	m := servicesOf[x.Family]
 	for _, v := range externals(x.Frontend) {
 		key := nft.Element{Addr: v.Addr(), Protocol: x.Protocol, Port: v.Port()}
-		f.externals.Elements[key] = nft.Target{Addr: x.whole(), Owner: x.Owner}
+		t.to(m.externals)[key] = nft.Target{Addr: x.whole(), Owner: x.Owner}
 		if x.ExternalLocal {
-			x.owns(key, f.ownIPs, f.spreadIPs, f.stickyIPs)
+			t.owns(x, key, m.ownIPs, m.spreadIPs, m.stickyIPs)
 		}
 		if !x.guards(v.Addr()) {
 			continue
 		}
-		f.guarded.Elements[key] = x.Owner
+		t.of(m.guarded)[key] = x.Owner
 		for _, r := range x.SourceRanges {
 			key.Src = r
-			f.allowed.Elements[key] = x.Owner
+			t.of(m.allowed)[key] = x.Owner
 		}
 	}
 }
@@ -157,7 +116,7 @@ func (x *front) whole() netip.AddrPort {
 
 // owns tells where the host sends clients outside when the policy is Local: to its own endpoints at once, to the pods by a
 // load balancer. Among several it chooses by slots.
-func (x *front) owns(key nft.Element, one, spread, sticky *nft.Map) {
+func (t elements) owns(x *front, key nft.Element, one, spread, sticky *nft.Map) {
 	pods := netip.AddrPortFrom(x.stack.MasqLocal, standIn(x.Frontend))
 	to := slices.Clone(x.ownHost)
 	for range min(len(x.ownPods), max(1, nft.Slots-len(x.ownHost))) { // each has its share
@@ -167,7 +126,7 @@ func (x *front) owns(key nft.Element, one, spread, sticky *nft.Map) {
 		to = append(to, pods)
 	}
 	if to[0] == to[len(to)-1] {
-		one.Elements[key] = nft.Target{Addr: to[0], Owner: x.Owner}
+		t.to(one)[key] = nft.Target{Addr: to[0], Owner: x.Owner}
 		return
 	}
 	m := spread
@@ -176,7 +135,7 @@ func (x *front) owns(key nft.Element, one, spread, sticky *nft.Map) {
 	}
 	for i := range nft.Slots {
 		key.Slot = uint8(i)
-		m.Elements[key] = nft.Target{Addr: to[i*len(to)/nft.Slots], Owner: x.Owner}
+		t.to(m)[key] = nft.Target{Addr: to[i*len(to)/nft.Slots], Owner: x.Owner}
 	}
 }
 
@@ -218,13 +177,9 @@ func serviceChains(e *Env, t *nft.Table, owner cluster.Owner) {
 		t.Chains[name] = &nft.Chain{Name: name, Type: typ, Hook: hook, Priority: priority, Rules: rules, Owner: owner}
 	}
 	c := chains{env: e, owner: owner}
-	empty := tables{}
 	for i := range e.Stacks {
-		empty.of(e.Stacks[i].Family)
+		servicesOf[e.Stacks[i].Family].in(t)
 	}
-	all := empty.table()
-	t.Maps, t.Sets = all.Maps, all.Sets
-
 	base(chainNodePortIn, "nat", "prerouting", hookDNAT, slices.Concat(c.balanced(), c.externals(true), c.nodePorts(true)))
 	base(chainNodePortOut, "nat", "output", hookDNAT, slices.Concat(c.externals(false), c.nodePorts(false)))
 	base(chainGuarded, "filter", "prerouting", hookGuarded, c.guarded())
@@ -253,8 +208,8 @@ func (c chains) balanced() []nft.Rule {
 	fromPods := nft.InInterface{Name: claims.ManagementPort}
 	var rules []nft.Rule
 	for i := range c.env.Stacks {
-		n := words(c.env.Stacks[i].Family).tables
-		rules = append(rules, c.rule(nft.DNATMap{Map: n.externals}, "pods to addresses with loadBalancerSourceRanges", fromPods, nft.InSet{Set: n.guarded}))
+		m := servicesOf[c.env.Stacks[i].Family]
+		rules = append(rules, c.rule(nft.DNATMap{Map: m.externals.Name}, "pods to addresses with loadBalancerSourceRanges", fromPods, nft.InSet{Set: m.guarded.Name}))
 	}
 	rules = append(rules, c.rule(nft.Return{}, "balanced by the node switch", fromPods))
 	for i := range c.env.Stacks {
@@ -274,13 +229,13 @@ const (
 func (c chains) externals(outside bool) []nft.Rule {
 	var rules []nft.Rule
 	for i := range c.env.Stacks {
-		n := words(c.env.Stacks[i].Family).tables
+		m := servicesOf[c.env.Stacks[i].Family]
 		if outside {
-			for _, name := range []string{n.ownIPs, n.spreadIPs, n.stickyIPs} {
-				rules = append(rules, c.rule(nft.DNATMap{Map: name}, "external address: "+toOwn))
+			for _, own := range []*nft.Map{m.ownIPs, m.spreadIPs, m.stickyIPs} {
+				rules = append(rules, c.rule(nft.DNATMap{Map: own.Name}, "external address: "+toOwn))
 			}
 		}
-		rules = append(rules, c.rule(nft.DNATMap{Map: n.externals}, "external address: "+toAll))
+		rules = append(rules, c.rule(nft.DNATMap{Map: m.externals.Name}, "external address: "+toAll))
 	}
 	return rules
 }
@@ -293,17 +248,17 @@ func (c chains) nodePorts(outside bool) []nft.Rule {
 	}
 	for i := range c.env.Stacks {
 		s := &c.env.Stacks[i]
-		n := words(s.Family).tables
-		for _, m := range c.nodePortMatches(s) {
-			to := func(name, comment string) {
-				rules = append(rules, c.rule(nft.DNATMap{Map: name}, "NodePort: "+comment, append(slices.Clone(m), nft.DstIsLocal{})...))
+		m := servicesOf[s.Family]
+		for _, matches := range c.nodePortMatches(s) {
+			to := func(in *nft.Map, comment string) {
+				rules = append(rules, c.rule(nft.DNATMap{Map: in.Name}, "NodePort: "+comment, append(slices.Clone(matches), nft.DstIsLocal{})...))
 			}
 			if outside {
-				to(n.ownPorts, toOwn)
-				to(n.spreadPorts, toOwn)
-				to(n.stickyPorts, toOwn)
+				to(m.ownPorts, toOwn)
+				to(m.spreadPorts, toOwn)
+				to(m.stickyPorts, toOwn)
 			}
-			to(n.nodePorts, toAll)
+			to(m.nodePorts, toAll)
 		}
 	}
 	return rules
@@ -336,10 +291,10 @@ func (c chains) nodePortMatches(s *Stack) [][]nft.Match {
 func (c chains) guarded() []nft.Rule {
 	var rules []nft.Rule
 	for i := range c.env.Stacks {
-		n := words(c.env.Stacks[i].Family).tables
+		m := servicesOf[c.env.Stacks[i].Family]
 		rules = append(rules,
-			c.rule(nft.Return{}, "loadBalancerSourceRanges", nft.InSet{Set: n.allowed}),
-			c.rule(nft.Drop{}, "loadBalancerSourceRanges", nft.InSet{Set: n.guarded}))
+			c.rule(nft.Return{}, "loadBalancerSourceRanges", nft.InSet{Set: m.allowed.Name}),
+			c.rule(nft.Drop{}, "loadBalancerSourceRanges", nft.InSet{Set: m.guarded.Name}))
 	}
 	return rules
 }
@@ -352,11 +307,11 @@ func (c chains) refuse() []nft.Rule {
 	}
 	for i := range c.env.Stacks {
 		s := &c.env.Stacks[i]
-		n := words(s.Family).tables
+		m := servicesOf[s.Family]
 		rules = append(rules,
-			c.rule(nft.Return{}, "a port of a Service", nft.InSet{Set: n.ports}),
-			c.rule(nft.Reject{TCPReset: true}, "another port of a Service", nft.InSet{Set: n.ips}, nft.L4Proto{Protocol: cluster.TCP}),
-			c.rule(nft.Reject{}, "another port of a Service", nft.InSet{Set: n.ips}))
+			c.rule(nft.Return{}, "a port of a Service", nft.InSet{Set: m.ports.Name}),
+			c.rule(nft.Reject{TCPReset: true}, "another port of a Service", nft.InSet{Set: m.ips.Name}, nft.L4Proto{Protocol: cluster.TCP}),
+			c.rule(nft.Reject{}, "another port of a Service", nft.InSet{Set: m.ips.Name}))
 		for _, r := range s.Services {
 			rules = append(rules, c.rule(nft.Drop{}, "no Service has this address", nft.AddrIn{Dst: true, Prefix: r}))
 		}

@@ -96,7 +96,7 @@ func (z *zone) clusterRouter() {
 		s := &z.Stacks[i]
 		// Whatever the pods (and foreign pods, on an egress node) send elsewhere leaves by the gateway router, or by the host.
 		exit := s.Join.Addr()
-		if z.hostRouted() {
+		if z.Mode.PodsByHost {
 			exit = s.Management.Addr()
 		}
 		for _, c := range s.Cluster {
@@ -157,7 +157,7 @@ func (z *zone) gatewayRouter() {
 // told about the address of the tunnels: it comes from there, and they would take less for the tunnel, too, in which
 // pods' packets would not fit any more. Where the host is in between, its routes have the MTU.
 func (z *zone) podMTU() map[string]string {
-	if z.hostRouted() {
+	if z.Mode.PodsByHost {
 		return nil
 	}
 	bypass := "tcp"
@@ -181,7 +181,7 @@ func (z *zone) external() {
 	)
 	rtoe := routerToExternal(name)
 	var options map[string]string
-	if z.wired() { // else there is nobody to tell of addresses
+	if z.Mode.Uplink { // else there is nobody to tell of addresses
 		options = map[string]string{"nat-addresses": "router", "exclude-lb-vips-from-garp": "true"}
 	}
 	z.link(nb.RouterPort{
@@ -214,7 +214,7 @@ func (z *zone) external() {
 // not, and although the host would answer for them with the router's own Ethernet address. A policy's next hop must be in a network of
 // the router's: the router's own address stands for the dummy next hop. An address that comes or goes changes a set only.
 func (z *zone) secondary(gr string, s *Stack) {
-	if len(s.Others) == 0 || !z.wired() {
+	if len(s.Others) == 0 || !z.Mode.Uplink {
 		return
 	}
 	node := s.Address.Addr()
@@ -248,7 +248,7 @@ func (z *zone) nat() {
 	for i := range z.Stacks {
 		s := &z.Stacks[i]
 		node := s.Address.Addr()
-		if !z.hostRouted() {
+		if !z.Mode.PodsByHost {
 			z.rows.Add(&nb.NAT{Router: gr, Type: nb.SNAT, External: node, Logical: s.Subnet, PortRange: ports, Owner: z.owner})
 		}
 		z.rows.Add(

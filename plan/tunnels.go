@@ -70,10 +70,8 @@ const setTunnelEnds = "tunnel-ends"
 
 // endsSet is the set of the other nodes' ends.
 func endsSet(e *Env) *nft.Set {
-	s := &nft.Set{Name: setTunnelEnds, Key: []nft.KeyField{nft.KeyIPSrc}, Elements: map[nft.Element]cluster.Owner{}}
-	if e.Node.Addresses[0].Is6() {
-		s.Key[0] = nft.KeyIP6Src
-	}
+	source := words(cluster.FamilyOf(e.Node.Addresses[0])).src
+	s := &nft.Set{Name: setTunnelEnds, Key: []nft.KeyField{source}, Elements: map[nft.Element]cluster.Owner{}}
 	for _, n := range e.tunnelPeers() {
 		s.Elements[nft.Element{Src: single(n.Addresses[0])}] = nodeOwner(n.Name)
 	}
@@ -92,14 +90,12 @@ func tunnelChains(e *Env, t *nft.Table, owner cluster.Owner) {
 	forward := &nft.Chain{Name: chainTunnelsForward, Type: "filter", Hook: "forward", Priority: hookFilter, Owner: owner}
 	for i := range e.Stacks {
 		f := e.Stacks[i].Family
-		set := &nft.Set{Name: words(f).hosts, Key: []nft.KeyField{nft.KeyIPDst}, Elements: map[nft.Element]cluster.Owner{}}
-		if f == cluster.IPv6 {
-			set.Key[0] = nft.KeyIP6Dst
-		}
+		hosts := declare(f)
+		set := hosts.set("tunnels", words(f).dst) // all nodes' addresses
 		for a, owner := range e.ownersOfHosts(f) {
 			set.Elements[nft.Element{Addr: a}] = owner
 		}
-		t.Sets[set.Name] = set
+		hosts.in(t)
 		forward.Rules = append(forward.Rules, nft.Rule{
 			Matches: []nft.Match{nft.InInterface{Name: claims.ManagementPort}, nft.InSet{Set: set.Name}, port}, Do: nft.Drop{}, Comment: "pods to tunnels", Owner: owner,
 		})

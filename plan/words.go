@@ -6,6 +6,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/nft"
 )
 
 // vocabulary is what differs between the families in the words of OVN, OpenFlow and nft.
@@ -13,27 +14,28 @@ type vocabulary struct {
 	match     string // OVN match: ip4.dst, ip6.dst
 	ip        flow.Protocol
 	l4        map[cluster.Protocol]flow.Protocol
-	tables    tableNames
+	dst, src  nft.KeyField
+	slot      nft.KeyField // of clients' addresses
+	digit     string       // at the end of names
 	loopback  netip.Prefix
 	localhost netip.Addr
 	any       netip.Prefix
-	hosts     string       // nft set of all nodes' addresses
 	linkLocal netip.Prefix // of IPv6
 	ping      string       // OVN match
 }
 
 var vocabularies = map[cluster.Family]vocabulary{
 	cluster.IPv4: {
-		match: "ip4", ip: flow.IP, tables: namesOf("4"),
+		match: "ip4", ip: flow.IP, dst: nft.KeyIPDst, src: nft.KeyIPSrc, slot: nft.KeyIPSlot, digit: "4",
 		l4:       map[cluster.Protocol]flow.Protocol{cluster.TCP: flow.TCP, cluster.UDP: flow.UDP, cluster.SCTP: flow.SCTP},
 		loopback: netip.MustParsePrefix("127.0.0.0/8"), localhost: netip.MustParseAddr("127.0.0.1"),
-		any: netip.MustParsePrefix("0.0.0.0/0"), hosts: "tunnels4", ping: "icmp4.type == 8",
+		any: netip.MustParsePrefix("0.0.0.0/0"), ping: "icmp4.type == 8",
 	},
 	cluster.IPv6: {
-		match: "ip6", ip: flow.IPv6, tables: namesOf("6"),
+		match: "ip6", ip: flow.IPv6, dst: nft.KeyIP6Dst, src: nft.KeyIP6Src, slot: nft.KeyIP6Slot, digit: "6",
 		l4:       map[cluster.Protocol]flow.Protocol{cluster.TCP: flow.TCP6, cluster.UDP: flow.UDP6, cluster.SCTP: flow.SCTP6},
 		loopback: netip.MustParsePrefix("::1/128"), localhost: netip.IPv6Loopback(),
-		any: netip.MustParsePrefix("::/0"), hosts: "tunnels6", linkLocal: netip.MustParsePrefix("fe80::/10"), ping: "icmp6.type == 128",
+		any: netip.MustParsePrefix("::/0"), linkLocal: netip.MustParsePrefix("fe80::/10"), ping: "icmp6.type == 128",
 	},
 }
 

@@ -42,7 +42,7 @@ func uplinkConfig(c config.Config) uplink.Config {
 // adopt makes the gateway bridge, where nobody else has, and brings the machine's own network there: at the start, after a
 // boot, and whenever something appears on the uplink. It tells whether there was something to do.
 func (l *looker) adopt(ctx context.Context) (moved bool) {
-	if l.config.Cluster.Gateway.Mode == cluster.ModeDetached {
+	if !cluster.ModeNamed(l.config.Cluster.Gateway.Mode).Uplink {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, adoptionTime)

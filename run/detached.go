@@ -30,7 +30,7 @@ func (l *looker) detachOrAttach(ctx context.Context) {
 	defer cancel()
 	var did []string
 	var err error
-	if l.config.Cluster.Gateway.Mode == cluster.ModeDetached {
+	if !cluster.ModeNamed(l.config.Cluster.Gateway.Mode).Uplink {
 		if err = l.hear(ctx); err == nil {
 			did, err = uplink.GiveBack(ctx, l.ovs, uplinkConfig(l.config))
 		}
@@ -207,7 +207,7 @@ func detached(g cluster.Gateway, config cluster.Config, host []hostAddress) (clu
 // detachedPrefixes are the addresses that are ours on the host in mode detached, on whatever link: an advertise-address
 // that was kept on lo while there was no bridge moves to it.
 func detachedPrefixes(config cluster.Config) []netip.Prefix {
-	if config.Gateway.Mode != cluster.ModeDetached {
+	if cluster.ModeNamed(config.Gateway.Mode).Uplink {
 		return nil
 	}
 	list := []netip.Prefix{netip.MustParsePrefix(claims.EncapSubnet4), netip.MustParsePrefix(claims.EncapSubnet6)}

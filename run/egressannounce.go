@@ -73,7 +73,7 @@ func (c *carried) announce(now time.Time, own *cluster.Node, list []*cluster.Egr
 	}
 	var errs []error
 	for name, list := range frames {
-		if name == g.Bridge && g.Mode == cluster.ModeDetached {
+		if name == g.Bridge && !cluster.ModeNamed(g.Mode).Uplink {
 			continue // no network of this node has it any more
 		}
 		link, err := netlink.LinkByName(name)

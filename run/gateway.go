@@ -44,6 +44,7 @@ func discover(v ovsdb.View, config cluster.Config) (findings, error) {
 	if bridge == nil {
 		return findings{}, fmt.Errorf("[gateway] interface: Open vSwitch has no bridge %s", name)
 	}
+	mode := cluster.ModeNamed(config.Gateway.Mode)
 	g := cluster.Gateway{Mode: config.Gateway.Mode, Bridge: name, Uplink: uplinkOf(v, bridge), Userspace: bridge.DatapathType == "netdev"}
 	link, err := netlink.LinkByName(name)
 	if err != nil {
@@ -63,14 +64,14 @@ func discover(v ovsdb.View, config cluster.Config) (findings, error) {
 			if a.global {
 				g.Addresses = append(g.Addresses, a.prefix)
 			}
-			if g.Mode == cluster.ModeDetached { // it has none that anybody else should know
+			if !mode.Uplink { // it has none that anybody else should know
 				continue
 			}
 		}
 		f.addresses = append(f.addresses, a.prefix)
 		f.links[a.prefix.Addr()] = a.on
 	}
-	if g.Mode == cluster.ModeDetached {
+	if !mode.Uplink {
 		f.gateway, err = detached(g, config, host)
 		return f, err
 	}

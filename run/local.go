@@ -39,7 +39,7 @@ func (l *local) apply(s *cluster.Snapshot, found findings, pods []*cluster.Pod) 
 		own.Gateway = found.gateway
 		own.HostAddresses = found.addresses
 		own.Links = found.networks
-		if own.Gateway.Mode == cluster.ModeDetached && len(own.Addresses) > 0 {
+		if !cluster.ModeNamed(own.Gateway.Mode).Uplink && len(own.Addresses) > 0 {
 			d := found.links[own.Addresses[0]]
 			own.Gateway.Device, own.Gateway.DeviceMAC = d.name, d.mac
 		}

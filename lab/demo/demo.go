@@ -135,7 +135,7 @@ func (d *Demo) startNode(ctx context.Context, n *corev1.Node) error {
 		return err
 	}
 	cfg := lab.NodeConfig{
-		Name: n.Name, Addresses: ips, NoBridge: mode == cluster.ModeDetached,
+		Name: n.Name, Addresses: ips, NoBridge: !cluster.ModeNamed(mode).Uplink,
 		Binds: map[string]string{"/usr/local/bin/hairpin": d.opt.Hairpin, "/opt/cni/bin/hairpin": d.opt.Hairpin},
 		Files: map[string]string{"/etc/cni/net.d/10-hairpin.conflist": networkList, agentConfig: d.agentConfig(mode)},
 	}

@@ -4,6 +4,7 @@ package page
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"fmt"
 	"html/template"
@@ -112,9 +113,7 @@ func Nodes(f Frame, s *cluster.Snapshot, find string, problems []string) ([]byte
 	return v.render(problems)
 }
 
+// mode is what a node says of itself, or the configuration, even where there is no such mode.
 func mode(s *cluster.Snapshot, n *cluster.Node) string {
-	if n.Gateway.Mode != "" {
-		return n.Gateway.Mode
-	}
-	return s.Config.Gateway.Mode
+	return cmp.Or(n.Gateway.Mode, s.Config.Gateway.Mode)
 }

@@ -229,7 +229,7 @@ func (p *painter) bridge() {
 	x := shape{X: edge, Y: y, W: stackX + stackWidth - edge, H: boxHeight, Title: name, Kind: "bridge", Lines: []string{strings.TrimSuffix("Open vSwitch bridge  "+addrs(g.Addresses), "  ")}}
 	p.Lines = append(p.Lines, link{X1: axis, Y1: p.y, X2: axis, Y2: y, Label: "patch port", LX: axis + 10, LY: y - gap/2 + 4},
 		link{X1: edge + hostWidth/2, Y1: p.y, X2: edge + hostWidth/2, Y2: y, Label: "LOCAL", LX: edge + hostWidth/2 + 10, LY: y - gap/2 + 4})
-	if mode(p.s, p.n) == cluster.ModeDetached {
+	if !p.s.Config.ModeOf(p.n).Uplink {
 		const aside = 60 // the host's own link passes the bridge here
 		x.X, x.W = x.X+aside, x.W-aside
 		p.Lines = append(p.Lines, link{X1: edge + aside/2, Y1: p.y, X2: edge + aside/2, Y2: below, Label: g.Device, LX: edge + aside/2 + 8, LY: below - 10})
