@@ -7,6 +7,8 @@ package applytest
 
 import (
 	"context"
+	"flag"
+	"strconv"
 	"testing"
 	"time"
 
@@ -24,8 +26,8 @@ type Harness[S any, D apply.Delta[D]] struct {
 	Print func(S) string
 	// States draws wanted states, each of which the system takes. Two of them should have something in common.
 	States *rapid.Generator[S]
-	// Steps is the number of wanted states that are reached one after the other; 0 is 30.
-	Steps int
+	// Checks is how often a law is checked with states drawn at random, unless -rapid.checks says it; 0 is 15.
+	Checks int
 	// Foreign puts things of others into the system, beside and inside what is ours (keys in shared maps), and gives a
 	// function that prints them as they are now. It is called while the system has what Rich wants.
 	Foreign func(t testing.TB) func() string
@@ -37,17 +39,12 @@ type Harness[S any, D apply.Delta[D]] struct {
 	Refused func(t testing.TB) D
 	// Atomic says that a refused difference changes nothing at all.
 	Atomic bool
-	// Within is the time after which a change by hand is noticed at the latest; 0 is one second.
-	Within time.Duration
 }
 
 // Laws runs the suite. The order matters: each law finds the system as the one before left it, and must cope.
 func Laws[S any, D apply.Delta[D]](t *testing.T, h Harness[S, D]) {
-	if h.Steps == 0 {
-		h.Steps = 30
-	}
-	if h.Within == 0 {
-		h.Within = time.Second
+	if h.Checks == 0 {
+		h.Checks = 15
 	}
 	l := laws[S, D]{h}
 	for _, law := range []struct {
@@ -70,10 +67,26 @@ func Laws[S any, D apply.Delta[D]](t *testing.T, h Harness[S, D]) {
 
 type laws[S any, D apply.Delta[D]] struct{ Harness[S, D] }
 
+// tb is a testing.TB or a *rapid.T.
+type tb interface {
+	rapid.TB
+	Context() context.Context
+}
+
+// random checks a law with states drawn at random. What it does begins with one of them: it is the same when rapid looks for the
+// simplest that breaks the law.
+func (l laws[S, D]) random(t *testing.T, checks int, law func(t *rapid.T)) {
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue { // it is for what needs no real system
+		_ = f.Value.Set(strconv.Itoa(checks)) // it is a number
+		defer func() { _ = f.Value.Set(f.DefValue) }()
+	}
+	rapid.Check(t, law)
+}
+
 // patience is the deadline of one call.
 const patience = 30 * time.Second
 
-func (l laws[S, D]) read(t testing.TB, target apply.Target[S, D]) S {
+func (l laws[S, D]) read(t tb, target apply.Target[S, D]) S {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -84,7 +97,7 @@ func (l laws[S, D]) read(t testing.TB, target apply.Target[S, D]) S {
 	return s
 }
 
-func (l laws[S, D]) apply(t testing.TB, target apply.Target[S, D], d D) error {
+func (l laws[S, D]) apply(t tb, target apply.Target[S, D], d D) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -92,7 +105,7 @@ func (l laws[S, D]) apply(t testing.TB, target apply.Target[S, D], d D) error {
 }
 
 // reach makes the system equal to want, and checks that it is.
-func (l laws[S, D]) reach(t testing.TB, target apply.Target[S, D], want S) {
+func (l laws[S, D]) reach(t tb, target apply.Target[S, D], want S) {
 	t.Helper()
 	have := l.read(t, target)
 	if err := l.apply(t, target, l.Diff(want, have)); err != nil {
@@ -102,7 +115,7 @@ func (l laws[S, D]) reach(t testing.TB, target apply.Target[S, D], want S) {
 }
 
 // is checks that the system is equal to want.
-func (l laws[S, D]) is(t testing.TB, target apply.Target[S, D], want S) {
+func (l laws[S, D]) is(t tb, target apply.Target[S, D], want S) {
 	t.Helper()
 	have := l.read(t, target)
 	if d := l.Diff(want, have); !d.Empty() {
@@ -115,15 +128,17 @@ func (l laws[S, D]) is(t testing.TB, target apply.Target[S, D], want S) {
 
 func (l laws[S, D]) sequence(t *testing.T) {
 	target := l.New(t)
-	for i := range l.Steps {
-		l.reach(t, target, l.States.Example(i))
-	}
+	l.random(t, l.Checks, func(t *rapid.T) {
+		l.reach(t, target, l.States.Draw(t, "from"))
+		l.reach(t, target, l.States.Draw(t, "to"))
+	})
 }
 
 func (l laws[S, D]) halves(t *testing.T) {
 	target := l.New(t)
-	for i := range l.Steps {
-		want := l.States.Example(1000 + i)
+	l.random(t, l.Checks, func(t *rapid.T) {
+		l.reach(t, target, l.States.Draw(t, "from"))
+		want := l.States.Draw(t, "to")
 		d := l.Diff(want, l.read(t, target))
 		for _, half := range []D{d.Grow(), d.Shrink()} {
 			if err := l.apply(t, target, half); err != nil {
@@ -131,7 +146,7 @@ func (l laws[S, D]) halves(t *testing.T) {
 			}
 		}
 		l.is(t, target, want)
-	}
+	})
 }
 
 func (l laws[S, D]) restart(t *testing.T) {
@@ -148,13 +163,13 @@ func (l laws[S, D]) foreign(t *testing.T) {
 		t.Fatal("Foreign shows nothing")
 	}
 	l.is(t, target, l.Rich)
-	for i := range min(l.Steps, 10) {
-		l.reach(t, target, l.States.Example(2000+i))
+	l.random(t, min(l.Checks, 10), func(t *rapid.T) {
+		l.reach(t, target, l.States.Draw(t, "to"))
 		l.reach(t, target, l.Rich)
 		if now := show(); now != before {
 			t.Fatalf("what is not ours was\n%s\nand is now\n%s", before, now)
 		}
-	}
+	})
 }
 
 func (l laws[S, D]) drift(t *testing.T) {
@@ -164,15 +179,16 @@ func (l laws[S, D]) drift(t *testing.T) {
 			l.reach(t, target, l.Rich)
 			l.quiet(t, target)
 			spoil(t)
-			deadline := time.Now().Add(l.Within)
+			begin := time.Now()
 			// The system may report one change in several steps: wait until the whole of it is seen.
 			for have := l.read(t, target); l.Diff(l.Rich, have).Empty(); have = l.read(t, target) {
 				select {
 				case <-target.Changed():
-				case <-time.After(time.Until(deadline)):
-					t.Fatalf("not noticed within %v", l.Within)
+				case <-time.After(time.Until(begin.Add(patience))):
+					t.Fatalf("not noticed within %v", patience)
 				}
 			}
+			t.Logf("noticed after %v", time.Since(begin).Round(time.Millisecond))
 			l.reach(t, target, l.Rich)
 			l.is(t, l.New(t), l.Rich)
 		})
@@ -180,7 +196,7 @@ func (l laws[S, D]) drift(t *testing.T) {
 }
 
 // quiet waits until the Target has told of everything that was before: two reads without a notice between them.
-func (l laws[S, D]) quiet(t testing.TB, target apply.Target[S, D]) {
+func (l laws[S, D]) quiet(t tb, target apply.Target[S, D]) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; {
 		l.read(t, target)

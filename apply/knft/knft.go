@@ -188,8 +188,8 @@ func (t *Target) commit(ctx context.Context, script string) error {
 	return err
 }
 
-// grace is how long a program that was killed may hold its output.
-const grace = 100 * time.Millisecond
+// grace is how long a program that was killed may hold its output, and a busy machine may take to read that of one that has ended.
+const grace = time.Second
 
 // nft runs the program. An error has what it said; "no such table" is unix.ENOENT.
 func (t *Target) nft(ctx context.Context, input string, args ...string) (string, error) {

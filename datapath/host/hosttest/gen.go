@@ -136,15 +136,17 @@ func (g gen) route(link string, subnet, to netip.Prefix) {
 	g.s.Routes[r.RouteKey] = r
 }
 
+// rule draws a rule. Those of one priority have the same conditions, with other values, as in what plan wants: a rule that is asked for
+// without one of them is to the kernel the same as a rule that has it.
 func (g gen) rule(f cluster.Family) {
 	r := host.Rule{Family: f, Priority: 5990 + g.n("priority", 19), Table: []int{254, 1000}[g.n("table", 1)]}
-	if g.bool("from") {
-		r.From = netip.MustParsePrefix("10.244.1.0/24")
+	if r.Priority%2 == 0 {
+		r.From = netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, 1, byte(g.n("from", 2))}), 32)
 		if f == cluster.IPv6 {
-			r.From = netip.MustParsePrefix("fd00:10:244:1::5/128")
+			r.From = netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 15: byte(g.n("from", 2))}), 128)
 		}
 	}
-	if g.bool("marked") {
+	if r.Priority%4 > 1 {
 		r.Mark = 0x3f0
 	}
 	g.s.Rules[r] = g.owner
