@@ -9,8 +9,11 @@ import (
 
 // A Frontend with a policy Local and an address from outside has a port at the addresses that stand in for its own: the NodePort,
 // or without one a number. It has an order in which it wants the numbers, by hash, and gets the first that no older one has:
-// what everybody has follows from the Services alone, and nobody loses one to somebody younger, whatever names are chosen. When an
-// older one goes, one that wanted its number moves there; connections stay, because the addresses are held.
+// what everybody has follows from the Services alone, and nobody loses one to somebody younger, whatever names are chosen.
+//
+// Who has a number keeps it while others come and go: it would be somebody else's a moment before, and the host's packets would get
+// there before OVN has heard of the change. No order can have that without a memory, because numbers are fewer than Services that
+// there may be. So a Planner remembers them; the one of an agent that starts begins with those that the node has.
 
 // The numbers are all ports but heldPort and those that usually are NodePorts, and a few at the end: their count is a prime, so
 // that any step leads to all of them.
@@ -23,11 +26,15 @@ const (
 // tries is how many numbers are tried: with three quarters of them taken, 100 are taken for one in 10^12 Frontends.
 const tries = 100
 
-// Ranks of who claims a number: NodePorts cannot choose.
+// Ranks of who claims a number: NodePorts cannot choose, who has one keeps it, the others look for one.
 const (
 	rankNodePort uint8 = iota
+	rankHeld
 	rankNumber
 )
+
+// Numbers are what Frontends have, by Key.
+type Numbers map[string]uint16
 
 // seat is a Frontend that wants a number: a port of a Service.
 type seat struct {
@@ -73,8 +80,9 @@ func numbered(f *cluster.Frontend, i int) uint16 {
 	return uint16(n)
 }
 
-// seatAll finds numbers for all that must look for one. An older one takes it from a younger, which looks on.
+// seatAll finds numbers for all that must look for one. Of those that look, an older one takes it from a younger, which looks on.
 func (r *registry) seatAll() {
+	var seated []seat
 	for len(r.unseated) > 0 {
 		s := r.unseated[len(r.unseated)-1]
 		r.unseated = r.unseated[:len(r.unseated)-1]
@@ -83,6 +91,9 @@ func (r *registry) seatAll() {
 			continue
 		}
 		r.dirty[s.by] = true
+		if r.holds(s, f) {
+			continue
+		}
 		x, i := claimed{s.by, rankNumber, s.port}, 0
 		for ; i < tries; i++ {
 			k := numberOf(f, i)
@@ -93,13 +104,54 @@ func (r *registry) seatAll() {
 		for i++; r.claims(numberOf(f, i), x); i++ {
 			r.drop(numberOf(f, i), x)
 		}
+		seated = append(seated, s)
+	}
+	for _, s := range seated {
+		r.settle(s)
+	}
+	r.unseated = nil // settle names who has a number
+}
+
+// holds tells whether a Frontend keeps the number that it had.
+func (r *registry) holds(s seat, f *cluster.Frontend) bool {
+	n := r.numbers[f.Key()]
+	if n == 0 {
+		return false
+	}
+	k, x := standInOf(f, n), claimed{s.by, rankHeld, s.port}
+	if r.add(k, x); r.first[k] == x {
+		return true
+	}
+	r.drop(k, x)
+	delete(r.numbers, f.Key())
+	return false
+}
+
+// settle makes the number that one has found its own.
+func (r *registry) settle(s seat) {
+	f, x := r.frontend(s), claimed{s.by, rankNumber, s.port}
+	for i := 0; r.claims(numberOf(f, i), x); i++ {
+		if k := numberOf(f, i); r.first[k] == x {
+			r.add(k, claimed{s.by, rankHeld, s.port})
+			r.numbers[f.Key()] = k.port
+		}
+		r.drop(numberOf(f, i), x)
 	}
 }
 
 // unseat makes one look for a number again that lost one, or may have one that it wants more than its own.
 func (r *registry) unseat(k claim, x claimed) {
-	if k.kind == claimStandIn && x.rank == rankNumber {
+	if k.kind == claimStandIn && x.rank != rankNodePort {
 		r.unseated = append(r.unseated, seat{x.by, k.family, k.protocol, x.port})
+	}
+}
+
+// forget lets go of the numbers of Frontends that want none any more.
+func (r *registry) forget(list []*cluster.Frontend, wanted func(*cluster.Frontend) bool) {
+	for _, f := range list {
+		if wantsNumber(f) && !wanted(f) {
+			delete(r.numbers, f.Key())
+		}
 	}
 }
 
@@ -115,10 +167,9 @@ func (r *registry) claims(k claim, x claimed) bool {
 
 // number gives the number that a Frontend has, or 0.
 func (r *registry) number(c *claimant, f *cluster.Frontend) uint16 {
-	for i := range tries {
-		if k := numberOf(f, i); r.first[k] == (claimed{c, rankNumber, f.Port}) {
-			return k.port
-		}
+	n := r.numbers[f.Key()]
+	if n == 0 || r.first[standInOf(f, n)] != (claimed{c, rankHeld, f.Port}) {
+		return 0
 	}
-	return 0
+	return n
 }

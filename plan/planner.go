@@ -10,14 +10,18 @@ import (
 	"hairpin/datapath"
 )
 
-// Planner plans a node again and again. It gives what Node gives, and remembers enough of the last time that a change of
-// one Service or Pod costs little more than a copy of the State. It is not safe for concurrent use.
+// Planner plans a node again and again. It gives what Node gives, but that Services keep their numbers, and remembers enough of
+// the last time that a change of one Service or Pod costs little more than a copy of the State. It is not safe for concurrent use.
 type Planner struct {
-	last *planned
+	last    *planned
+	numbers Numbers
 }
 
 // NewPlanner gives a Planner that remembers nothing yet.
 func NewPlanner() *Planner { return &Planner{} }
+
+// Keep makes Services keep the numbers that they have on the node, before the first plan.
+func (p *Planner) Keep(had Numbers) { p.numbers = had }
 
 // planned is one answer and what it came from.
 type planned struct {
@@ -47,19 +51,20 @@ func (p *Planner) Node(s *cluster.Snapshot, name string) (datapath.State, []Prob
 		return datapath.State{}, sorted(problems)
 	}
 	if p.last == nil || !p.last.update(s, &env) {
-		p.last = planAll(s, env, problems)
+		p.last = planAll(s, env, problems, p.numbers)
 	}
+	p.numbers = p.last.registry.numbers
 	return p.last.state, p.last.problems
 }
 
 // planAll plans from nothing.
-func planAll(s *cluster.Snapshot, env Env, problems []Problem) *planned {
+func planAll(s *cluster.Snapshot, env Env, problems []Problem, had Numbers) *planned {
 	env.Vetted = cluster.Vet(s.Nodes, env.Node.Name, &s.Config)
 	var pods []netip.Prefix
 	for _, r := range s.Config.ClusterSubnets {
 		pods = append(pods, r.CIDR)
 	}
-	n := &planned{snapshot: s, counted: map[Problem]int{}, registry: newRegistry(s.Frontends, env.hostNames(), pods), egress: newEgress(), node: problems}
+	n := &planned{snapshot: s, counted: map[Problem]int{}, registry: newRegistry(s.Frontends, env.hostNames(), pods, had), egress: newEgress(), node: problems}
 	env.Pods, n.twice = podsOn(env.Node.Name, s.Pods)
 	n.env = env
 	env.Frontends, problems = n.registry.served()

@@ -17,6 +17,7 @@ type registry struct {
 	services map[cluster.Owner]*claimant
 	first    map[claim]claimed   // who has it
 	others   map[claim][]claimed // who wants it as well, in order; nearly always nobody
+	numbers  Numbers
 
 	// During an update: who had what was touched, who claims something else than before, and whose answer may be another one.
 	before         map[claim]holder
@@ -81,12 +82,17 @@ func (h holder) same(g holder) bool {
 	return h.by == g.by && (h.age == g.age || h.age.CompareAge(g.age) == 0)
 }
 
-func newRegistry(all []*cluster.Frontend, hosts map[netip.Addr]string, pods []netip.Prefix) *registry {
+func newRegistry(all []*cluster.Frontend, hosts map[netip.Addr]string, pods []netip.Prefix, had Numbers) *registry {
 	r := &registry{
-		hosts: hosts, pods: pods, services: map[cluster.Owner]*claimant{},
+		hosts: hosts, pods: pods, services: map[cluster.Owner]*claimant{}, numbers: Numbers{},
 		first: make(map[claim]claimed, len(all)), others: map[claim][]claimed{},
 	}
 	r.changed, r.dirty = map[*claimant]bool{}, map[*claimant]bool{} // nobody asks who had what before
+	for _, f := range all {
+		if len(had) > 0 && wantsNumber(f) && had[f.Key()] != 0 {
+			r.numbers[f.Key()] = had[f.Key()]
+		}
+	}
 	for len(all) > 0 {
 		n := 1
 		for n < len(all) && all[n].Owner == all[0].Owner {
@@ -126,6 +132,9 @@ func (r *registry) set(owner cluster.Owner, list []*cluster.Frontend) {
 	}
 	r.touchAsking(c)
 	r.each(c, r.drop)
+	r.forget(c.given, func(f *cluster.Frontend) bool {
+		return slices.ContainsFunc(list, func(g *cluster.Frontend) bool { return wantsNumber(g) && f.Key() == g.Key() })
+	})
 	if c.given = list; len(list) == 0 {
 		delete(r.services, owner)
 		return
@@ -234,6 +243,7 @@ func (r *registry) claimFurther(c *claimant) {
 				r.drop(k, x)
 			}
 		})
+		r.forget(c.given, has)
 	}
 	for _, f := range c.given {
 		if lost && !has(f) {
@@ -251,11 +261,8 @@ func (r *registry) each(c *claimant, do func(claim, claimed)) {
 	for _, f := range c.given {
 		do(claim{kind: claimClusterIP, addr: f.ClusterIP}, claimed{by: c})
 		r.claimsOf(c, f, do)
-		if wantsNumber(f) {
-			x := claimed{c, rankNumber, f.Port}
-			for i := 0; r.claims(numberOf(f, i), x); i++ {
-				do(numberOf(f, i), x)
-			}
+		if n := r.numbers[f.Key()]; n != 0 && wantsNumber(f) {
+			do(standInOf(f, n), claimed{c, rankHeld, f.Port})
 		}
 	}
 }
