@@ -3,8 +3,10 @@ package plan
 import (
 	"hash/fnv"
 	"slices"
+	"strings"
 
 	"hairpin/cluster"
+	"hairpin/datapath/nb"
 )
 
 // A Frontend with a policy Local and an address from outside has a port at the addresses that stand in for its own: the NodePort,
@@ -35,6 +37,23 @@ const (
 
 // Numbers are what Frontends have, by Key.
 type Numbers map[string]uint16
+
+// NumbersIn gives those that a node has.
+func NumbersIn(rows nb.State) Numbers {
+	had := Numbers{}
+	for _, r := range rows {
+		lb, ok := r.(*nb.LoadBalancer)
+		if !ok || len(lb.VIPs) == 0 {
+			continue
+		}
+		for _, way := range []string{wayAll, wayOwn} {
+			if key, ok := strings.CutSuffix(lb.Name, way); ok {
+				had[key] = lb.VIPs[0].Addr.Port()
+			}
+		}
+	}
+	return had
+}
 
 // seat is a Frontend that wants a number: a port of a Service.
 type seat struct {

@@ -127,6 +127,7 @@ func Node(ctx context.Context, c config.Config, log *slog.Logger) error {
 		publisher: newPublisher(client, ovs, node, log), notes: newReporter(client, "hairpin-node", log),
 		doors: &doors{log: log}, api: api, condition: newCondition(client, node, log), programming: newProgramming(time.Now()),
 	}
+	a.planner.Keep(t.numbers(ctx))
 	a.aside = late.NewTask[func()](a.inbox.poke)
 	a.looker = &looker{node: node, config: c, ovs: ovs, nft: t.nft, inbox: a.inbox, log: log, wake: make(chan struct{}, 1)}
 	probe, err := newProber(c.Process.Egress, log, func() bool { return false })

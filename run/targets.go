@@ -74,6 +74,17 @@ func openTargets(ctx context.Context, c config.Config, log *slog.Logger) (_ *tar
 	return t, nil
 }
 
+// numbers are those that Services have on the node. Without OVN, which may come later than the agent, no packet needs them.
+func (t *targets) numbers(ctx context.Context) plan.Numbers {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	rows, err := t.nb.Read(ctx)
+	if err != nil {
+		return nil
+	}
+	return plan.NumbersIn(rows)
+}
+
 // formerSysctls is the file with the values that sysctls had before. It goes with a boot, as they do.
 func formerSysctls(c config.Config) string { return filepath.Join(c.Process.RunDir, "sysctls.json") }
 
