@@ -30,7 +30,7 @@ func newByHand(b *testing.B, n *lab.Node) *byHand {
 		must(b, c.WaitSynced(b.Context()))
 		return c
 	}
-	h.nb = open("/run/ovn/ovnnb_db.sock", "OVN_Northbound", ovsdb.Mirror[ovsdb.LogicalSwitchPort]("name"))
+	h.nb = open("/run/ovn/ovnnb_db.sock", "OVN_Northbound", ovsdb.Mirror[logicalPort]("name"))
 	h.ovs = open("/run/openvswitch/db.sock", "Open_vSwitch", ovsdb.Mirror[ovsdb.Interface](), ovsdb.Mirror[ovsdb.Port]("name"))
 	return h
 }
@@ -44,7 +44,7 @@ func (h *byHand) bind(i int) time.Duration {
 	begin := time.Now()
 	lsp := ovsdb.NamedUUID("lsp")
 	_, err := h.nb.Transact(ctx,
-		ovsdb.Insert(ovsdb.LogicalSwitchPort{UUID: lsp, Name: name, Addresses: []string{fmt.Sprintf("0a:58:0a:f4:01:%02x 10.244.1.%d fd00:10:244:1::%x", 200+i, 200+i, 200+i)}}),
+		ovsdb.Insert(logicalPort{UUID: lsp, Name: name, Addresses: []string{fmt.Sprintf("0a:58:0a:f4:01:%02x 10.244.1.%d fd00:10:244:1::%x", 200+i, 200+i, 200+i)}}),
 		ovsdb.Mutate("Logical_Switch", ovsdb.InsertInto("ports", lsp)).Where("name", "==", h.n.Name()))
 	must(h.b, err)
 	must(h.b, h.n.Do(func() error {
@@ -80,7 +80,7 @@ func (h *byHand) unbind(i int) {
 			must(h.b, err)
 		}
 	}
-	for p := range ovsdb.Rows[ovsdb.LogicalSwitchPort](h.nb.View()) {
+	for p := range ovsdb.Rows[logicalPort](h.nb.View()) {
 		if p.Name == name {
 			_, err := h.nb.Transact(ctx, ovsdb.Mutate("Logical_Switch", ovsdb.DeleteFrom("ports", p.UUID)).Where("name", "==", h.n.Name()))
 			must(h.b, err)
@@ -125,3 +125,12 @@ func BenchmarkAdd(b *testing.B) {
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// logicalPort is a row of Logical_Switch_Port.
+type logicalPort struct {
+	UUID      ovsdb.UUID `ovsdb:"_uuid"`
+	Name      string     `ovsdb:"name"`
+	Addresses []string   `ovsdb:"addresses"`
+}
+
+func (logicalPort) Table() string { return "Logical_Switch_Port" }

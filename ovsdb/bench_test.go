@@ -105,7 +105,7 @@ func BenchmarkTransact(b *testing.B) {
 	s := startServer(b, nbSchema)
 	c := open(b, s, tables()...)
 	fill(b, c, 10000)
-	lb := *ovsdb.First[ovsdb.LoadBalancer](c.View())
+	lb := *ovsdb.First[LoadBalancer](c.View())
 	r := dialRaw(b, s)
 	defer r.conn.Close()
 	var bare time.Duration
@@ -137,7 +137,7 @@ func BenchmarkMemory20k(b *testing.B) {
 		before := heap()
 		c := openAt(b, s.endpoint, tables()...)
 		b.ReportMetric(float64(heap()-before)/1e6, "MB")
-		if n := ovsdb.Len[ovsdb.LoadBalancer](c.View()); n != 20000 {
+		if n := ovsdb.Len[LoadBalancer](c.View()); n != 20000 {
 			b.Fatal(n)
 		}
 		c.Close()
@@ -157,11 +157,11 @@ func BenchmarkView(b *testing.B) {
 	c := open(b, startServer(b, nbSchema), tables()...)
 	fill(b, c, 10000)
 	old := c.View()
-	id := rows[ovsdb.LoadBalancer](c)[5000].UUID
+	id := rows[LoadBalancer](c)[5000].UUID
 	transact(b, c, ovsdb.Mutate("Load_Balancer", ovsdb.InsertInto("options", map[string]string{"new": "x"})).Row(id))
 	b.Run("get", func(b *testing.B) {
 		for b.Loop() {
-			if ovsdb.Get[ovsdb.LoadBalancer](c.View(), id) == nil {
+			if ovsdb.Get[LoadBalancer](c.View(), id) == nil {
 				b.Fatal("gone")
 			}
 		}
@@ -176,7 +176,7 @@ func BenchmarkView(b *testing.B) {
 	b.Run("rows", func(b *testing.B) {
 		for b.Loop() {
 			n := 0
-			for range ovsdb.Rows[ovsdb.LoadBalancer](c.View()) {
+			for range ovsdb.Rows[LoadBalancer](c.View()) {
 				n++
 			}
 			if n != 10000 {

@@ -218,7 +218,6 @@ func (c *Client) run(ctx context.Context) {
 
 // session is the life of one connection.
 func (c *Client) session(ctx context.Context) error {
-	var follow method // of the goroutine that reads
 	dialing, cancel := context.WithTimeout(ctx, c.cfg.Probe)
 	defer cancel()
 	conn, err := Dial(dialing, c.cfg.Endpoint, Probe(c.cfg.Probe), func(conn *Conn) {
@@ -228,7 +227,7 @@ func (c *Client) session(ctx context.Context) error {
 			defer c.mu.Unlock()
 			c.next()
 		}
-		conn.notify = func(name string, params []byte) error { return c.notice(follow, name, params) }
+		conn.notify = func(name string, params []byte) error { return c.notice(name, params) }
 	})
 	if err != nil {
 		return err
@@ -241,14 +240,7 @@ func (c *Client) session(ctx context.Context) error {
 	if err := c.mirror.check(schema); err != nil {
 		return fmt.Errorf("ovsdb: %w", err)
 	}
-	for _, how := range methods() {
-		err = c.monitor(ctx, conn, how, schema, &follow)
-		var refused *RPCError
-		if !errors.As(err, &refused) || refused.Reason != "unknown method" {
-			break
-		}
-	}
-	if err != nil {
+	if err := c.monitor(ctx, conn, schema); err != nil {
 		return err
 	}
 	select {
@@ -260,19 +252,14 @@ func (c *Client) session(ctx context.Context) error {
 }
 
 // monitor starts the monitor and fills the mirror.
-func (c *Client) monitor(ctx context.Context, conn *Conn, how method, schema *Schema, follow *method) error {
-	params, err := c.mirror.params(how, c.cfg.Database)
-	if err != nil {
-		return fmt.Errorf("ovsdb: monitor %s: %w", c.cfg.Database, err)
-	}
-	return conn.call(ctx, how.request, params, func(p *parser) error {
+func (c *Client) monitor(ctx context.Context, conn *Conn, schema *Schema) error {
+	return conn.call(ctx, monitorRequest, c.mirror.params(c.cfg.Database), func(p *parser) error {
 		old := c.View()
-		v, resumed := c.mirror.first(p, how, old)
+		v, resumed := c.mirror.first(p, old)
 		if p.err != nil {
 			return nil // the caller reports it
 		}
-		*follow = how
-		c.log.Info("connected", "version", schema.Version, "method", how.request, "resumed", resumed)
+		c.log.Info("connected", "version", schema.Version, "resumed", resumed)
 		c.publish(v, func() {
 			c.conn, c.schema, c.err = conn, schema, nil
 			c.stats.Connects++
@@ -285,12 +272,12 @@ func (c *Client) monitor(ctx context.Context, conn *Conn, how method, schema *Sc
 }
 
 // notice handles a notification.
-func (c *Client) notice(how method, name string, params []byte) error {
-	if name != how.notice {
-		return errors.New("not expected") // monitor_canceled: the database was converted or removed
+func (c *Client) notice(name string, params []byte) error {
+	if name != monitorNotice || c.current() == nil {
+		return errors.New("not expected") // before the monitor; monitor_canceled: the database was converted or removed
 	}
 	p := &parser{buf: params}
-	v := c.mirror.next(p, how, c.View())
+	v := c.mirror.next(p, c.View())
 	if p.err != nil {
 		return p.err
 	}

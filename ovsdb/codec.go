@@ -68,11 +68,15 @@ func (cs *codecs) column(t reflect.Type) column {
 }
 
 func newCodec(t reflect.Type) (*codec, error) {
-	if !t.Implements(reflect.TypeFor[Row]()) || t.Kind() != reflect.Struct {
+	c := &codec{typ: t, uuid: -1}
+	switch {
+	case laidOut(t) != "":
+		c.table = laidOut(t)
+	case t.Implements(reflect.TypeFor[Row]()) && t.Kind() == reflect.Struct:
+		c.table = reflect.Zero(t).Interface().(Row).Table()
+	default:
 		return nil, fmt.Errorf("ovsdb: %s is not a row: want a struct with a method Table() string", t)
 	}
-	row := reflect.Zero(t).Interface().(Row)
-	c := &codec{typ: t, table: row.Table(), uuid: -1}
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name := f.Tag.Get("ovsdb")

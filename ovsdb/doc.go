@@ -9,18 +9,18 @@
 //	c, err := ovsdb.Open(ovsdb.Config{
 //		Endpoint: "unix:/run/ovn/ovnnb_db.sock",
 //		Database: "OVN_Northbound",
-//		Tables:   []ovsdb.Table{ovsdb.Mirror[ovsdb.NBGlobal](), ovsdb.Mirror[ovsdb.LoadBalancer]()},
+//		Tables:   []ovsdb.Table{ovsdb.Mirror[ovsdb.NBGlobal](), ovsdb.Mirror[LoadBalancer]()},
 //	})
 //	err = c.WaitSynced(ctx)
-//	for lb := range ovsdb.Rows[ovsdb.LoadBalancer](c.View()) { … }
+//	for lb := range ovsdb.Rows[LoadBalancer](c.View()) { … }
 //
 // A [View] is the mirror at one moment. It costs one pointer to take, never changes, and may be kept: [View.Since] says
 // which rows differ between two of them. When [Client.Transact] returns, [Client.View] contains what it wrote.
 //
 // # Rows
 //
-// A row is a Go struct with a Table method and a tag for each column; the package has those of OVN and Open vSwitch that
-// Hairpin uses, and takes any other of the same form:
+// A row is a Go struct with a Table method and a tag for each column; the package has those of Open vSwitch that Hairpin uses,
+// and takes any other of the same form. A [Layout] is a row type that is made of a description at run time.
 //
 //	type LoadBalancer struct {
 //		UUID     UUID              `ovsdb:"_uuid"`
@@ -41,7 +41,7 @@
 // Operations are built without errors to check; [Conn.Transact] reports what was wrong with one before it sends anything:
 //
 //	_, err = c.Transact(ctx,
-//		ovsdb.Insert(ovsdb.LoadBalancer{UUID: ovsdb.NamedUUID("web"), Name: "web", VIPs: vips}),
+//		ovsdb.Insert(LoadBalancer{UUID: ovsdb.NamedUUID("web"), Name: "web", VIPs: vips}),
 //		ovsdb.Mutate("Logical_Router", ovsdb.InsertInto("load_balancer", ovsdb.NamedUUID("web"))).Where("name", "==", "GR_node-a"),
 //	)
 //

@@ -12,7 +12,6 @@ import (
 type Table struct {
 	typ     reflect.Type
 	columns []string
-	where   []condition
 }
 
 // Mirror makes a client mirror the table of T: the given columns, or all that T has. The others keep their zero value.
@@ -20,12 +19,8 @@ func Mirror[T Row](columns ...string) Table {
 	return Table{typ: reflect.TypeFor[T](), columns: columns}
 }
 
-// Where adds a condition, as [Op.Where] does; but with several a row is mirrored when any of them holds (monitor_cond in
-// ovsdb-server(7)).
-func (t Table) Where(column, function string, value any) Table {
-	t.where = append(slices.Clip(t.where), condition{column, function, value})
-	return t
-}
+// String names the row type.
+func (t Table) String() string { return t.typ.String() }
 
 // mirror reads the messages of a monitor into a View. All its methods run one after the other.
 type mirror struct {
@@ -39,7 +34,6 @@ type mirror struct {
 type mirrored struct {
 	*codec
 	fields []*field
-	where  []condition
 }
 
 func byTable(m mirrored, name string) int { return cmp.Compare(m.table, name) }
@@ -59,7 +53,7 @@ func newMirror(tables []Table) (*mirror, error) {
 		if found {
 			return nil, fmt.Errorf("ovsdb: mirror %s: given twice", c.table)
 		}
-		m.tables = slices.Insert(m.tables, at, mirrored{c, fields, t.where})
+		m.tables = slices.Insert(m.tables, at, mirrored{c, fields})
 	}
 	return m, nil
 }
@@ -82,9 +76,17 @@ func (m *mirror) check(s *Schema) error {
 	return errors.Join(bad...)
 }
 
-// requests renders the monitor-requests, which have the same form in all three methods but for the conditions.
-func (m *mirror) requests(conditions bool) (_ []byte, err error) {
-	buf := []byte{'{'}
+// How a client monitors: an extension of ovsdb-server(7), which every server that is not refused for its age has.
+const (
+	monitorRequest = "monitor_cond_since"
+	monitorNotice  = "update3"
+)
+
+// params renders the parameters of the request: database, the monitor's name (there is one per connection), tables, and
+// the transaction after which to resume.
+func (m *mirror) params(db string) []byte {
+	buf := append(appendString([]byte{'['}, db), ',')
+	buf = append(appendString(buf, db), ",{"...)
 	for i, t := range m.tables {
 		if i > 0 {
 			buf = append(buf, ',')
@@ -94,73 +96,22 @@ func (m *mirror) requests(conditions bool) (_ []byte, err error) {
 			names = append(names, f.name)
 		}
 		buf = append(appendString(buf, t.table), `:[{"columns":`...)
-		buf = appendStrings(buf, names)
-		if len(t.where) > 0 {
-			if !conditions {
-				return nil, fmt.Errorf("table %s: the server is too old for a monitor with conditions", t.table)
-			}
-			if buf, err = m.codecs.appendConditions(append(buf, `,"where":`...), t.where); err != nil {
-				return nil, fmt.Errorf("table %s: %w", t.table, err)
-			}
-		}
-		buf = append(buf, "}]"...)
+		buf = append(appendStrings(buf, names), "}]"...)
 	}
-	return append(buf, '}'), nil
-}
-
-// method is a way to monitor: its request, the parameters after database, monitor and tables, and how what comes back is read.
-type method struct {
-	request    string
-	notice     string
-	conditions bool
-	since      bool // with transaction ids
-	row        func(*mirror, *parser, View, int, UUID) entry
-}
-
-// methods lists the ways to monitor, the best first. The first two are extensions of ovsdb-server(7).
-func methods() []method {
-	return []method{
-		{"monitor_cond_since", "update3", true, true, (*mirror).update2},
-		{"monitor_cond", "update2", true, false, (*mirror).update2},
-		{"monitor", "update", false, false, (*mirror).update},
-	}
-}
-
-// params renders the parameters of the request.
-func (m *mirror) params(how method, db string) ([]byte, error) {
-	buf := append(appendString([]byte{'['}, db), ',')
-	buf = append(appendString(buf, db), ',') // the monitor's name; there is one per connection
-	requests, err := m.requests(how.conditions)
-	if err != nil {
-		return nil, err
-	}
-	buf = append(buf, requests...)
-	if how.since {
-		last := m.last
-		if last == "" {
-			last = "00000000-0000-0000-0000-000000000000"
-		}
-		buf = appendString(append(buf, ','), last)
-	}
-	return append(buf, ']'), nil
+	return append(appendString(append(buf, "},"...), cmp.Or(m.last, "00000000-0000-0000-0000-000000000000")), ']')
 }
 
 // first reads the result of the request. Resumed says that it had only what changed since v.
-func (m *mirror) first(p *parser, how method, v View) (_ View, resumed bool) {
+func (m *mirror) first(p *parser, v View) (_ View, resumed bool) {
 	p.words = m.words
-	var last string
-	if how.since {
-		p.open('[')
-		p.next()
-		resumed = p.boolean()
-		p.next()
-		last = p.text()
-		p.next()
-	}
-	edits := m.updates(p, how, v)
-	if how.since {
-		p.shut()
-	}
+	p.open('[')
+	p.next()
+	resumed = p.boolean()
+	p.next()
+	last := p.text()
+	p.next()
+	edits := m.updates(p, v)
+	p.shut()
 	if p.err != nil {
 		m.last = ""
 		return v, false
@@ -173,18 +124,15 @@ func (m *mirror) first(p *parser, how method, v View) (_ View, resumed bool) {
 }
 
 // next reads the parameters of a notice.
-func (m *mirror) next(p *parser, how method, v View) View {
+func (m *mirror) next(p *parser, v View) View {
 	p.words = m.words
-	last := m.last
 	p.open('[')
 	p.next()
 	p.skip() // the monitor's name
-	if how.since {
-		p.next()
-		last = p.text()
-	}
 	p.next()
-	edits := m.updates(p, how, v)
+	last := p.text()
+	p.next()
+	edits := m.updates(p, v)
 	p.shut()
 	if p.end() != nil {
 		m.last = ""
@@ -195,7 +143,7 @@ func (m *mirror) next(p *parser, how method, v View) View {
 }
 
 // updates reads table-updates: an object with, for each table, an object with what happened to each row.
-func (m *mirror) updates(p *parser, how method, v View) [][]entry {
+func (m *mirror) updates(p *parser, v View) [][]entry {
 	edits := make([][]entry, len(m.tables))
 	p.open('{')
 	for p.more('}') {
@@ -210,7 +158,7 @@ func (m *mirror) updates(p *parser, how method, v View) [][]entry {
 			if !isUUID(string(id)) {
 				p.fail("want a UUID, have %q", id)
 			}
-			edit := how.row(m, p, v, i, id)
+			edit := m.update(p, v, i, id)
 			p.note(name + " row " + string(id))
 			edits[i] = append(edits[i], edit)
 		}
@@ -218,8 +166,8 @@ func (m *mirror) updates(p *parser, how method, v View) [][]entry {
 	return edits
 }
 
-// update2 reads a row-update2: {"initial": row}, {"insert": row}, {"modify": difference} or {"delete": null}.
-func (m *mirror) update2(p *parser, v View, table int, id UUID) entry {
+// update reads a row-update2: {"initial": row}, {"insert": row}, {"modify": difference} or {"delete": null}.
+func (m *mirror) update(p *parser, v View, table int, id UUID) entry {
 	e := entry{id: id}
 	p.open('{')
 	for p.more('}') {
@@ -232,21 +180,6 @@ func (m *mirror) update2(p *parser, v View, table int, id UUID) entry {
 			p.skip()
 		default:
 			p.fail("unknown update %q", what)
-		}
-	}
-	return e
-}
-
-// update reads a row-update of RFC 7047, 4.1.6: {"old": row, "new": row}, where new is the whole row, and is not there when
-// the row is deleted.
-func (m *mirror) update(p *parser, _ View, table int, id UUID) entry {
-	e := entry{id: id}
-	p.open('{')
-	for p.more('}') {
-		if string(p.key()) == "new" {
-			e.row = m.read(p, table, id)
-		} else {
-			p.skip()
 		}
 	}
 	return e

@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 )
 
 // Op is one operation of a transaction (RFC 7047, 5.2). It is a value: methods return a changed copy.
@@ -18,10 +17,6 @@ type Op struct {
 	where   []condition
 	all     bool // where is empty on purpose
 	changes []Mutation
-	until   string
-	rows    []Row
-	timeout time.Duration
-	text    string
 }
 
 type condition struct {
@@ -53,20 +48,6 @@ func Select[T Row](columns ...string) Op {
 	var row T
 	return Op{kind: "select", table: row.Table(), row: row, columns: columns, all: true}
 }
-
-// Wait makes the transaction wait, at most for timeout (to the millisecond, 0: not at all), until the given columns of
-// the rows that Where chooses are ("==") or are not ("!=") those of rows; otherwise the transaction fails with
-// [TimedOut]. Rows must be of the table; there may be none. As first operation it guards against a change by another
-// client.
-func Wait(timeout time.Duration, table string, columns []string, until string, rows ...Row) Op {
-	return Op{kind: "wait", table: table, columns: columns, until: until, rows: rows, timeout: timeout, all: true}
-}
-
-// Comment puts a text into the server's log of transactions.
-func Comment(text string) Op { return Op{kind: "comment", text: text} }
-
-// Abort makes the transaction fail: with it in last place the others are checked but not carried out.
-func Abort() Op { return Op{kind: "abort"} }
 
 // Where adds a condition: function is one of == != < <= > >= includes excludes, value as for [InsertInto]. A row is
 // chosen when all conditions hold. The column _uuid may be used.
@@ -104,13 +85,7 @@ func Add(column string, n int) Mutation { return Mutation{column, "+=", n} }
 // String says what the operation does, in a form for logs and error texts.
 func (o Op) String() string {
 	var b strings.Builder
-	b.WriteString(o.kind)
-	if o.kind == "comment" {
-		fmt.Fprintf(&b, " %q", o.text)
-	}
-	if o.table != "" {
-		b.WriteString(" " + o.table)
-	}
+	b.WriteString(o.kind + " " + o.table)
 	if o.kind == "insert" || o.kind == "update" {
 		b.WriteString(label(o.row))
 	}
@@ -121,7 +96,7 @@ func (o Op) String() string {
 }
 
 func label(row Row) string {
-	v := reflect.Indirect(reflect.ValueOf(row))
+	v := structOf(row)
 	c, err := newCodec(v.Type())
 	if err != nil {
 		return ""
@@ -146,12 +121,6 @@ func (cs *codecs) appendOp(buf []byte, o Op) (_ []byte, err error) {
 		buf, err = cs.appendWhere(buf, o)
 	case "select":
 		buf, err = cs.appendSelect(buf, o)
-	case "wait":
-		buf, err = cs.appendWait(buf, o)
-	case "comment":
-		buf, err = appendText(append(buf, `"comment":`...), o.text)
-	case "abort":
-		buf = buf[:len(buf)-1]
 	}
 	return append(buf, '}'), err
 }
@@ -198,7 +167,7 @@ func (cs *codecs) appendTriple(buf []byte, column, verb string, value any) ([]by
 }
 
 func (cs *codecs) appendInsert(buf []byte, o Op) ([]byte, error) {
-	row := reflect.Indirect(reflect.ValueOf(o.row))
+	row := structOf(o.row)
 	c, err := cs.of(row.Type())
 	if err != nil {
 		return buf, err
@@ -219,7 +188,7 @@ func (cs *codecs) appendInsert(buf []byte, o Op) ([]byte, error) {
 }
 
 func (cs *codecs) appendUpdate(buf []byte, o Op) ([]byte, error) {
-	row := reflect.Indirect(reflect.ValueOf(o.row))
+	row := structOf(o.row)
 	c, err := cs.of(row.Type())
 	if err != nil {
 		return buf, err
@@ -270,31 +239,4 @@ func (cs *codecs) appendSelect(buf []byte, o Op) ([]byte, error) {
 		names = append(names, f.name)
 	}
 	return appendStrings(append(buf, `,"columns":`...), names), nil
-}
-
-func (cs *codecs) appendWait(buf []byte, o Op) (_ []byte, err error) {
-	if buf, err = cs.appendWhere(buf, o); err != nil {
-		return buf, err
-	}
-	buf = fmt.Appendf(buf, `,"timeout":%d,"until":`, o.timeout.Milliseconds())
-	buf = appendStrings(append(appendString(buf, o.until), `,"columns":`...), o.columns)
-	buf = append(buf, `,"rows":[`...)
-	for i, r := range o.rows {
-		if i > 0 {
-			buf = append(buf, ',')
-		}
-		row := reflect.Indirect(reflect.ValueOf(r))
-		c, err := cs.of(row.Type())
-		if err != nil {
-			return buf, err
-		}
-		fields, err := c.pick(o.columns)
-		if err != nil {
-			return buf, err
-		}
-		if buf, err = c.appendRow(buf, row, fields, false); err != nil {
-			return buf, err
-		}
-	}
-	return append(buf, ']'), nil
 }

@@ -42,8 +42,6 @@ func Selected[T Row](r Result) ([]T, error) {
 const (
 	ConstraintViolation  = "constraint violation"            // a value out of range, two rows with one key
 	ReferentialViolation = "referential integrity violation" // a reference to a row that is not there, or the last to one that must have some
-	TimedOut             = "timed out"                       // a Wait that waited in vain
-	Aborted              = "aborted"                         // an Abort
 	DuplicateUUID        = "duplicate uuid"                  // a row with the UUID of the inserted one exists
 )
 

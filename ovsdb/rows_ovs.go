@@ -25,7 +25,6 @@ type Bridge struct {
 	UUID         UUID              `ovsdb:"_uuid"`
 	Name         string            `ovsdb:"name"`
 	Ports        []UUID            `ovsdb:"ports"`
-	Controller   []UUID            `ovsdb:"controller"`
 	DatapathType string            `ovsdb:"datapath_type"` // empty or system: kernel; netdev: userspace
 	DatapathID   *string           `ovsdb:"datapath_id"`   // set by ovs-vswitchd
 	FailMode     *string           `ovsdb:"fail_mode"`     // standalone (when nil) or secure
@@ -72,18 +71,3 @@ type Interface struct {
 
 // Table returns "Interface".
 func (Interface) Table() string { return "Interface" }
-
-// Controller is a row of Controller: an OpenFlow controller of a bridge.
-type Controller struct {
-	UUID            UUID              `ovsdb:"_uuid"`
-	Target          string            `ovsdb:"target"`
-	ConnectionMode  *string           `ovsdb:"connection_mode"`
-	MaxBackoff      *int              `ovsdb:"max_backoff"`      // milliseconds
-	InactivityProbe *int              `ovsdb:"inactivity_probe"` // milliseconds, 0 for none
-	IsConnected     bool              `ovsdb:"is_connected"`
-	OtherConfig     map[string]string `ovsdb:"other_config"`
-	ExternalIDs     map[string]string `ovsdb:"external_ids"`
-}
-
-// Table returns "Controller".
-func (Controller) Table() string { return "Controller" }

@@ -19,11 +19,12 @@ type snapshot struct {
 }
 
 // table returns the rows of T's table.
-func table[T Row](v View) rowset {
+func table[T Row](v View) rowset { return v.rowsOf(reflect.TypeFor[T]()) }
+
+func (v View) rowsOf(t reflect.Type) rowset {
 	if v.s == nil {
 		return rowset{}
 	}
-	t := reflect.TypeFor[T]()
 	for i, c := range v.s.tables {
 		if c.typ == t {
 			return v.s.rows[i]

@@ -82,7 +82,7 @@ func newWorld(b *testing.B, services int) *world {
 	})
 	w.nb, err = ovsdb.Open(ovsdb.Config{
 		Endpoint: "unix:" + w.node.Path("/run/ovn/ovnnb_db.sock"), Database: "OVN_Northbound",
-		Tables: []ovsdb.Table{ovsdb.Mirror[ovsdb.LoadBalancer]("name", "vips"), ovsdb.Mirror[ovsdb.LoadBalancerGroup]("name"),
+		Tables: []ovsdb.Table{ovsdb.Mirror[balancer]("name", "vips"), ovsdb.Mirror[balancerGroup]("name"),
 			ovsdb.Mirror[ovsdb.NBGlobal]("nb_cfg", "hv_cfg")},
 	})
 	must(b, err)
@@ -166,7 +166,7 @@ func (w *world) changeEndpoint(i, round int) (row, flow time.Duration) {
 	must(w.b, err)
 	w.slices[i] = s
 	must(w.b, w.nb.WaitFor(ctx, func(v ovsdb.View) bool {
-		for lb := range ovsdb.Rows[ovsdb.LoadBalancer](v) {
+		for lb := range ovsdb.Rows[balancer](v) {
 			if lb.Name == name {
 				for _, backends := range lb.VIPs {
 					return strings.Contains(backends, address+":")
@@ -184,7 +184,7 @@ func (w *world) changeEndpoint(i, round int) (row, flow time.Duration) {
 func (w *world) bare(rounds int) []time.Duration {
 	ctx := w.b.Context()
 	var group ovsdb.UUID
-	for g := range ovsdb.Rows[ovsdb.LoadBalancerGroup](w.nb.View()) {
+	for g := range ovsdb.Rows[balancerGroup](w.nb.View()) {
 		if g.Name == "clusterLBGroup-00" {
 			group = g.UUID
 		}
@@ -192,14 +192,14 @@ func (w *world) bare(rounds int) []time.Duration {
 	id := ovsdb.NewUUID()
 	tcp := "tcp"
 	_, err := w.nb.Transact(ctx,
-		ovsdb.Insert(ovsdb.LoadBalancer{UUID: id, Name: "bare", Protocol: &tcp, VIPs: map[string]string{"10.96.1.1:80": "10.244.1.5:80"}}),
+		ovsdb.Insert(balancer{UUID: id, Name: "bare", Protocol: &tcp, VIPs: map[string]string{"10.96.1.1:80": "10.244.1.5:80"}}),
 		ovsdb.Mutate("Load_Balancer_Group", ovsdb.InsertInto("load_balancer", id)).Row(group))
 	must(w.b, err)
 	w.inSwitch()
 	var times []time.Duration
 	for i := range rounds {
 		start := time.Now()
-		_, err := w.nb.Transact(ctx, ovsdb.Update(ovsdb.LoadBalancer{UUID: id, VIPs: map[string]string{"10.96.1.1:80": fmt.Sprintf("10.244.1.%d:80", 20+i)}}, "vips"))
+		_, err := w.nb.Transact(ctx, ovsdb.Update(balancer{UUID: id, VIPs: map[string]string{"10.96.1.1:80": fmt.Sprintf("10.244.1.%d:80", 20+i)}}, "vips"))
 		must(w.b, err)
 		w.inSwitch()
 		times = append(times, time.Since(start))
@@ -252,7 +252,7 @@ func BenchmarkEndpoint(b *testing.B) {
 	w.startAgent()
 	ctx, cancel := context.WithTimeout(b.Context(), 3*time.Minute)
 	defer cancel()
-	must(b, w.nb.WaitFor(ctx, func(v ovsdb.View) bool { return ovsdb.Len[ovsdb.LoadBalancer](v) > services }))
+	must(b, w.nb.WaitFor(ctx, func(v ovsdb.View) bool { return ovsdb.Len[balancer](v) > services }))
 	wall := time.Since(start)
 	cpu, _, _ := w.agentUsed()
 	w.waitReady()
@@ -279,3 +279,21 @@ func BenchmarkEndpoint(b *testing.B) {
 	b.ReportMetric(peak, "agent-rss-peak-MB")
 	b.ReportMetric(0, "ns/op")
 }
+
+// balancer is a row of Load_Balancer.
+type balancer struct {
+	UUID     ovsdb.UUID        `ovsdb:"_uuid"`
+	Name     string            `ovsdb:"name"`
+	VIPs     map[string]string `ovsdb:"vips"`
+	Protocol *string           `ovsdb:"protocol"`
+}
+
+func (balancer) Table() string { return "Load_Balancer" }
+
+// balancerGroup is a row of Load_Balancer_Group.
+type balancerGroup struct {
+	UUID ovsdb.UUID `ovsdb:"_uuid"`
+	Name string     `ovsdb:"name"`
+}
+
+func (balancerGroup) Table() string { return "Load_Balancer_Group" }

@@ -138,7 +138,7 @@ const (
 // balance sends a new connection to an endpoint of a VIP: ct_lb_mark in a zone. learn is the stage that remembers the
 // client of a VIP with an affinity timeout; it loses the packet that it learns from, in OVN 25.03 as in those before.
 func (r *run) balance(n *node, stage, learn string, z zone, v *vip, flags routerFlags) (out outcome, reason string, err error) {
-	if err := unknownOption(v.lb, "reject", "event", "hairpin_snat_ip", "skip_snat", "affinity_timeout", "neighbor_responder", "ct_flush"); err != nil {
+	if err := unknownOption(v.lb, v.lb.Options, "reject", "event", "hairpin_snat_ip", "skip_snat", "affinity_timeout", "neighbor_responder", "ct_flush"); err != nil {
 		return dropped, "", err
 	}
 	if len(v.Backends) == 0 {

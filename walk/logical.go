@@ -309,8 +309,8 @@ func natAddresses(s nb.State) []netip.Addr {
 }
 
 // unknownOption gives a key of a row's options that is not among those that walk takes into account.
-func unknownOption(row nb.Row, known ...string) error {
-	for key := range nb.Options(row) {
+func unknownOption(row nb.Row, options map[string]string, known ...string) error {
+	for key := range options {
 		if !slices.Contains(known, key) {
 			return fmt.Errorf("%s: option %q is not known", row.Key(), key)
 		}

@@ -42,7 +42,7 @@ func (r *logicalRouter) check(n *node) error {
 	if r.checked {
 		return nil
 	}
-	if err := unknownOption(r.row, "chassis", "lb_force_snat_ip", "snat-ct-zone", "dynamic_neigh_routers", "always_learn_from_arp_request",
+	if err := unknownOption(r.row, r.row.Options, "chassis", "lb_force_snat_ip", "snat-ct-zone", "dynamic_neigh_routers", "always_learn_from_arp_request",
 		"mac_binding_age_threshold", "requested-tnl-key", "mcast_relay", "ct-zone-limit"); err != nil {
 		return err
 	}
@@ -232,7 +232,7 @@ func samePolicy(a, b *nb.Policy) bool {
 }
 
 func (r *run) applyPolicy(n *node, rt *logicalRouter, row *nb.Policy, to routed) (routed, bool, error) {
-	if err := unknownOption(row, "pkt_mark"); err != nil {
+	if err := unknownOption(row, row.Options, "pkt_mark"); err != nil {
 		return to, false, err
 	}
 	did := ""

@@ -67,11 +67,11 @@ func (p *switchPort) check() error {
 	default:
 		return fmt.Errorf("%s: type %q is not known", p.row.Key(), p.row.Type)
 	}
-	if err := unknownOption(p.sw.row, "subnet", "ipv6_prefix", "exclude_ips", "interconn-ts", "requested-tnl-key", "mcast_snoop",
+	if err := unknownOption(p.sw.row, p.sw.row.OtherConfig, "subnet", "ipv6_prefix", "exclude_ips", "interconn-ts", "requested-tnl-key", "mcast_snoop",
 		"mcast_querier", "mcast_flood_unregistered", "broadcast-arps-to-all-routers", "fdb_age_threshold", "ct-zone-limit"); err != nil {
 		return err
 	}
-	err := unknownOption(p.row, "router-port", "nat-addresses", "exclude-lb-vips-from-garp", "arp_proxy", "network_name",
+	err := unknownOption(p.row, p.row.Options, "router-port", "nat-addresses", "exclude-lb-vips-from-garp", "arp_proxy", "network_name",
 		"requested-tnl-key", "requested-chassis", "iface-id-ver", "mcast_flood", "localnet_learn_fdb", "disable_arp_nd_rsp")
 	p.checked = err == nil
 	return err

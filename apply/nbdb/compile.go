@@ -40,15 +40,15 @@ func (c *compiler) compile() ([]ovsdb.Op, []error) {
 			}
 		}
 	}
-	if row := ovsdb.First[ovsdb.NBGlobal](c.m.nb); row != nil {
-		c.global = row.UUID
+	if row := c.m.global(); row.There() {
+		c.global = row.UUID()
 	}
 	var bad []error
 	for _, ch := range c.changes {
 		var err error
 		if ch.row == nil {
 			c.deleteAll(ch.key)
-		} else if err = nb.CheckKeys(ch.row); err == nil {
+		} else {
 			err = c.write(ch)
 		}
 		if err != nil {
@@ -79,54 +79,79 @@ func (c *compiler) newID(key nb.Key) ovsdb.UUID {
 
 // write makes a row, or changes the one that is there, and deletes further ones of the same key.
 func (c *compiler) write(ch change) error {
+	t := c.m.schema.tables[ch.key.Table]
+	for _, col := range t.columns {
+		if col.check != nil {
+			if err := col.check(ch.row); err != nil {
+				return err
+			}
+		}
+	}
 	items := c.m.own(ch.key)
 	id, fresh := c.made[ch.key]
+	var have ovsdb.Record
 	if !fresh {
 		id = items[0].id
+		have = c.m.get(t, id)
+		if t.foreign != nil && !items[0].own {
+			if err := t.foreign(t, have); err != nil {
+				return err
+			}
+		}
 		for _, it := range items[1:] {
 			c.delete(ch.key, it.id)
 		}
 	}
-	switch r := ch.row.(type) {
-	case *nb.Global:
-		return c.writeGlobal(r, id, fresh)
-	case *nb.Chassis:
-		return c.chassis(r, id, fresh)
-	case *nb.AddressSet:
-		return c.addressSet(r, id, fresh)
-	case *nb.Group:
-		return c.group(r, id, fresh)
-	case *nb.Router:
-		return c.router(r, id, fresh)
-	case *nb.RouterPort:
-		return c.routerPort(r, id, fresh)
-	case *nb.Switch:
-		return c.lswitch(r, id, fresh)
-	case *nb.SwitchPort:
-		return c.switchPort(r, id, fresh)
-	case *nb.QoS:
-		return c.qos(r, id, fresh)
-	case *nb.MACBinding:
-		return c.macBinding(r, id, fresh)
-	case *nb.Route:
-		return c.route(r, id, fresh)
-	case *nb.Policy:
-		return c.policy(r, id, fresh)
-	case *nb.NAT:
-		return c.nat(r, id, fresh)
-	case *nb.LoadBalancer:
-		return c.loadBalancer(r, id, fresh)
+	if err := c.refer(t, ch.row, id, have); err != nil {
+		return err
 	}
-	return fmt.Errorf("nbdb does not know a %T", ch.row)
+	c.save(t, ch.row, t.layout.New(id), have)
+	return nil
+}
+
+// refer puts the row into the columns of others that must have it.
+func (c *compiler) refer(t *table, row nb.Row, id ovsdb.UUID, have ovsdb.Record) error {
+	if p := t.parent; p.name != nil {
+		if err := c.place(id, p.table, *p.name(row), p.column); err != nil {
+			return err
+		}
+	}
+	if t.others.names != nil {
+		return c.join(t, id, *t.others.names(row), c.m.othersOf(t, have))
+	}
+	return nil
 }
 
 // save inserts the row, or makes the edit that leads to it.
-func (c *compiler) save(row ovsdb.Row, id ovsdb.UUID, fresh bool, e *edit) {
-	if fresh {
-		c.ops = append(c.ops, ovsdb.Insert(row))
-	} else {
-		c.ops = append(c.ops, e.ops(row, id)...)
+func (c *compiler) save(t *table, row nb.Row, want, have ovsdb.Record) {
+	for i := range t.columns {
+		t.columns[i].store(row, want.Column(i))
 	}
+	var parts []ovsdb.UUID
+	if t.part != nil {
+		parts = t.part.store(c, row, t.refs(have, t.part.column))
+		*t.at(want, t.part.column).(*[]ovsdb.UUID) = parts
+	}
+	if t.ledger {
+		c.note(row)
+	} else {
+		*t.at(want, idsColumn).(*map[string]string) = owned(row.Why())
+	}
+	if !have.There() {
+		c.ops = append(c.ops, ovsdb.Insert(want))
+		return
+	}
+	var e edit
+	for i := range t.columns {
+		t.columns[i].edit(&e, want.Column(i), have.Column(i))
+	}
+	if t.part != nil {
+		e.column(t.part.column, slices.Equal(parts, t.refs(have, t.part.column)))
+	}
+	if !t.ledger {
+		e.owner(row.Why(), t.ids(have))
+	}
+	c.ops = append(c.ops, e.ops(want, want.UUID())...)
 }
 
 // find gives the UUID of a row that another one names.
@@ -162,37 +187,37 @@ func (c *compiler) place(id ovsdb.UUID, parent nb.Table, name, column string) er
 	return nil
 }
 
-// join makes a row a member of the groups of that name and of no other: column of the row has the groups, or, with
-// back, column of the groups has the row.
-func (c *compiler) join(row nb.Row, id ovsdb.UUID, names []string, have []ovsdb.UUID, column string, back bool) error {
+// join makes a row name those others, and none but them.
+func (c *compiler) join(t *table, id ovsdb.UUID, names []string, have []ovsdb.UUID) error {
 	var want []ovsdb.UUID
 	for _, name := range names {
-		g, err := c.find(nb.TableGroup, name)
+		other, err := c.find(t.others.table, name)
 		if err != nil {
 			return err
 		}
-		want = append(want, g)
+		want = append(want, other)
 	}
-	for _, g := range want {
-		if !slices.Contains(have, g) {
-			r, ref := c.membership(row, id, g, column, back)
+	for _, other := range want {
+		if !slices.Contains(have, other) {
+			r, ref := c.reference(t, id, other)
 			r.add = append(r.add, ref)
 		}
 	}
-	for _, g := range have {
-		if !slices.Contains(want, g) && !(back && c.gone[g]) {
-			r, ref := c.membership(row, id, g, column, back)
+	for _, other := range have {
+		if !slices.Contains(want, other) && !(t.others.back && c.gone[other]) {
+			r, ref := c.reference(t, id, other)
 			r.remove = append(r.remove, ref)
 		}
 	}
 	return nil
 }
 
-func (c *compiler) membership(row nb.Row, id, group ovsdb.UUID, column string, back bool) (*references, ovsdb.UUID) {
-	if back {
-		return c.links.of(nb.TableGroup.String(), group, column), id
+// reference gives the column that has the other row, or has the row, and what stands there.
+func (c *compiler) reference(t *table, id, other ovsdb.UUID) (*references, ovsdb.UUID) {
+	if t.others.back {
+		return c.links.of(t.others.table.String(), other, t.others.column), id
 	}
-	return c.links.of(row.Key().Table.String(), id, column), group
+	return c.links.of(t.name(), id, t.others.column), other
 }
 
 // deleteAll deletes the rows of a key that are ours.
@@ -207,34 +232,32 @@ func (c *compiler) deleteAll(key nb.Key) {
 // delete deletes one row. A row that only its parent keeps alive goes when the parent lets go of it.
 func (c *compiler) delete(key nb.Key, id ovsdb.UUID) {
 	c.gone[id] = true
-	switch key.Table {
-	case nb.TableGlobal:
-		c.deleteGlobal(id)
-	case nb.TableRouterPort:
-		c.letGo(id, "Logical_Router", "ports")
-	case nb.TableRoute:
-		c.letGo(id, "Logical_Router", "static_routes")
-	case nb.TablePolicy:
-		c.letGo(id, "Logical_Router", "policies")
-	case nb.TableNAT:
-		c.letGo(id, "Logical_Router", "nat")
-	case nb.TableSwitchPort:
-		c.letGo(id, "Logical_Switch", "ports")
-	case nb.TableQoS:
-		c.letGo(id, "Logical_Switch", "qos_rules")
-	case nb.TableGroup, nb.TableMACBinding:
-		c.leave = append(c.leave, ledgerKey(key))
-		c.ops = append(c.ops, ovsdb.Delete(key.Table.String()).Row(id))
-	case nb.TableChassis, nb.TableAddressSet, nb.TableRouter, nb.TableSwitch, nb.TableLoadBalancer:
-		c.ops = append(c.ops, ovsdb.Delete(key.Table.String()).Row(id))
+	t := c.m.schema.tables[key.Table]
+	switch {
+	case t.stays:
+		c.empty(t, id)
+	case t.parent.name != nil:
+		if parent := c.m.parents[id]; parent != "" && !c.gone[parent] {
+			r := c.links.of(t.parent.table.String(), parent, t.parent.column)
+			r.remove = append(r.remove, id)
+		}
+	default:
+		if t.ledger {
+			c.leave = append(c.leave, ledgerKey(key))
+		}
+		c.ops = append(c.ops, ovsdb.Delete(t.name()).Row(id))
 	}
 }
 
-func (c *compiler) letGo(id ovsdb.UUID, table, column string) {
-	if parent := c.m.parents[id]; parent != "" && !c.gone[parent] {
-		r := c.links.of(table, parent, column)
-		r.remove = append(r.remove, id)
+// empty takes what is ours out of a row that always stays.
+func (c *compiler) empty(t *table, id ovsdb.UUID) {
+	want, have := t.layout.New(id), c.m.get(t, id)
+	var e edit
+	for i := range t.columns {
+		t.columns[i].edit(&e, want.Column(i), have.Column(i))
 	}
+	e.disown(t.ids(have))
+	c.ops = append(c.ops, e.ops(want, id)...)
 }
 
 // ledger writes owners into NB_Global.
@@ -245,7 +268,7 @@ func (c *compiler) ledger() {
 	if c.global == "" {
 		if c.global = c.made[(*nb.Global)(nil).Key()]; c.global == "" {
 			c.global = ovsdb.NewUUID()
-			c.ops = append(c.ops, ovsdb.Insert(ovsdb.NBGlobal{UUID: c.global}))
+			c.ops = append(c.ops, ovsdb.Insert(c.m.schema.tables[nb.TableGlobal].layout.New(c.global)))
 		}
 	}
 	var m []ovsdb.Mutation
@@ -263,33 +286,8 @@ func (c *compiler) ledger() {
 // note enters the owner of a row without external_ids.
 func (c *compiler) note(r nb.Row) {
 	key, owner := ledgerKey(r.Key()), r.Why().String()
-	if row := ovsdb.First[ovsdb.NBGlobal](c.m.nb); row != nil {
-		if have, there := row.ExternalIDs[key]; there && have == owner {
-			return
-		}
+	if have, there := c.m.owners()[key]; there && have == owner {
+		return
 	}
 	c.enter[key] = owner
-}
-
-func (c *compiler) writeGlobal(r *nb.Global, id ovsdb.UUID, fresh bool) error {
-	row := ovsdb.NBGlobal{UUID: id, Name: r.Name, Options: r.Options, ExternalIDs: owned(r.Owner)}
-	var e edit
-	if !fresh {
-		have := get[ovsdb.NBGlobal](c.m.nb, id)
-		e.column("name", r.Name == have.Name)
-		e.options("options", nb.TableGlobal, r.Options, have.Options)
-		e.owner(r.Owner, have.ExternalIDs)
-	}
-	c.save(row, id, fresh, &e)
-	return nil
-}
-
-// deleteGlobal takes what is ours out of a row that always stays.
-func (c *compiler) deleteGlobal(id ovsdb.UUID) {
-	have := get[ovsdb.NBGlobal](c.m.nb, id)
-	var e edit
-	e.column("name", have.Name == "")
-	e.options("options", nb.TableGlobal, nil, have.Options)
-	e.disown(have.ExternalIDs)
-	c.ops = append(c.ops, e.ops(ovsdb.NBGlobal{}, id)...)
 }

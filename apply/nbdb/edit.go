@@ -7,7 +7,6 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/delta"
-	"hairpin/datapath/nb"
 	"hairpin/ovsdb"
 )
 
@@ -72,11 +71,6 @@ func (e *edit) keys(column string, want, have map[string]string, mine func(strin
 	if len(add) > 0 {
 		e.mutations = append(e.mutations, ovsdb.InsertInto(column, add))
 	}
-}
-
-// options changes the claimed keys of options or other_config.
-func (e *edit) options(column string, t nb.Table, want, have map[string]string) {
-	e.keys(column, want, have, func(k string) bool { return nb.Claimed(t, k) })
 }
 
 // owner writes the owner into external_ids.

@@ -12,6 +12,7 @@ import (
 // model is the mirrored databases as nb's rows. It follows the mirror by what changed in it, so it takes time for that
 // only, and rows that did not change stay the same pointers.
 type model struct {
+	schema  *schema
 	nb, sb  ovsdb.View
 	items   map[ovsdb.UUID]*item
 	byKey   map[nb.Key]*item            // the first of a key; the others follow in next
@@ -41,7 +42,7 @@ type item struct {
 
 func newModel() *model {
 	return &model{
-		items: map[ovsdb.UUID]*item{}, byKey: map[nb.Key]*item{}, state: nb.State{},
+		schema: newSchema(), items: map[ovsdb.UUID]*item{}, byKey: map[nb.Key]*item{}, state: nb.State{},
 		parents: map[ovsdb.UUID]ovsdb.UUID{}, groups: map[ovsdb.UUID][]ovsdb.UUID{}, dirty: map[ovsdb.UUID]string{},
 	}
 }
@@ -133,43 +134,47 @@ func (m *model) mark(id ovsdb.UUID, table string) {
 }
 
 // relate keeps parents and groups, after the row changed, and marks the rows that are read with it.
-func (m *model) relate(table string, id ovsdb.UUID, oldNB, oldSB ovsdb.View) {
-	switch table {
-	case "NB_Global": // has the owners of rows without external_ids
-		for row := range ovsdb.Rows[ovsdb.LoadBalancerGroup](m.nb) {
-			m.mark(row.UUID, row.Table())
+func (m *model) relate(name string, id ovsdb.UUID, oldNB, oldSB ovsdb.View) {
+	if owner := m.schema.owners[name]; owner != "" { // of a part
+		if row, known := m.parents[id]; known {
+			m.mark(row, owner)
 		}
-		for row := range ovsdb.Rows[ovsdb.StaticMACBinding](m.nb) {
-			m.mark(row.UUID, row.Table())
+		return
+	}
+	t := m.schema.byName[name]
+	switch {
+	case t.id == nb.TableGlobal: // has the owners of rows without external_ids
+		for _, t := range m.schema.ledger {
+			m.markAll(t)
 		}
-	case "Logical_Switch":
-		was, is := get[ovsdb.LogicalSwitch](oldNB, id), get[ovsdb.LogicalSwitch](m.nb, id)
-		m.children(id, was.Name != is.Name, "Logical_Switch_Port", was.Ports, is.Ports)
-		m.children(id, was.Name != is.Name, "QoS", was.QoSRules, is.QoSRules)
-	case "Logical_Router":
-		was, is := get[ovsdb.LogicalRouter](oldNB, id), get[ovsdb.LogicalRouter](m.nb, id)
-		renamed := was.Name != is.Name
-		m.children(id, renamed, "Logical_Router_Port", was.Ports, is.Ports)
-		m.children(id, renamed, "Logical_Router_Static_Route", was.StaticRoutes, is.StaticRoutes)
-		m.children(id, renamed, "Logical_Router_Policy", was.Policies, is.Policies)
-		m.children(id, renamed, "NAT", was.NAT, is.NAT)
-	case "Logical_Router_Port":
-		was, is := get[ovsdb.LogicalRouterPort](oldNB, id), get[ovsdb.LogicalRouterPort](m.nb, id)
-		m.children(id, false, "Gateway_Chassis", was.GatewayChassis, is.GatewayChassis)
-	case "Gateway_Chassis":
-		if port, known := m.parents[id]; known {
-			m.mark(port, "Logical_Router_Port")
+		return
+	case t.children == nil && t.part == nil && t.namedBy == nil:
+		return
+	}
+	was, is := t.get(oldNB, oldSB, id), m.get(t, id)
+	renamed := t.label(was) != t.label(is)
+	for _, c := range t.children {
+		m.children(id, renamed, c.name(), t.refs(was, c.parent.column), t.refs(is, c.parent.column))
+	}
+	if p := t.part; p != nil {
+		m.children(id, false, p.table, t.refs(was, p.column), t.refs(is, p.column))
+	}
+	for _, member := range t.namedBy {
+		switch {
+		case member.others.back:
+			m.members(member, id, renamed, t.refs(was, member.others.column), t.refs(is, member.others.column))
+		case renamed:
+			m.markAll(member)
 		}
-	case "Chassis":
-		was, is := get[ovsdb.Chassis](oldSB, id), get[ovsdb.Chassis](m.sb, id)
-		m.children(id, false, "Encap", was.Encaps, is.Encaps)
-	case "Encap":
-		if chassis, known := m.parents[id]; known {
-			m.mark(chassis, "Chassis")
-		}
-	case "Load_Balancer_Group":
-		was, is := get[ovsdb.LoadBalancerGroup](oldNB, id), get[ovsdb.LoadBalancerGroup](m.nb, id)
-		m.members(id, was, is)
+	}
+}
+
+func (m *model) markAll(t *table) {
+	if m.dirty == nil {
+		return
+	}
+	for r := range t.layout.Rows(m.nb) {
+		m.mark(r.UUID(), t.name())
 	}
 }
 
@@ -201,10 +206,9 @@ func (m *model) children(id ovsdb.UUID, all bool, table string, was, is []ovsdb.
 
 // members keeps the groups of load balancers. A group that comes, goes or gets another name is read with all that
 // name it.
-func (m *model) members(id ovsdb.UUID, was, is *ovsdb.LoadBalancerGroup) {
-	renamed := was.Name != is.Name
+func (m *model) members(t *table, id ovsdb.UUID, renamed bool, was, is []ovsdb.UUID) {
 	alone := []ovsdb.UUID{id} // shared by all that are in this group only
-	each(was.LoadBalancer, is.LoadBalancer, func(lb ovsdb.UUID, before, now bool) {
+	each(was, is, func(lb ovsdb.UUID, before, now bool) {
 		switch {
 		case now && !before && m.groups[lb] == nil:
 			m.groups[lb] = alone
@@ -218,16 +222,8 @@ func (m *model) members(id ovsdb.UUID, was, is *ovsdb.LoadBalancerGroup) {
 		case !renamed:
 			return
 		}
-		m.mark(lb, "Load_Balancer")
+		m.mark(lb, t.name())
 	})
-	if renamed {
-		for row := range ovsdb.Rows[ovsdb.LogicalSwitch](m.nb) {
-			m.mark(row.UUID, row.Table())
-		}
-		for row := range ovsdb.Rows[ovsdb.LogicalRouter](m.nb) {
-			m.mark(row.UUID, row.Table())
-		}
-	}
 }
 
 // each walks two ascending lists side by side.
@@ -319,7 +315,7 @@ func (m *model) settle(key nb.Key) {
 		case row == nil:
 			row = it.row
 		default:
-			row = altered(row, "twice")
+			row = m.altered(row, "twice")
 		}
 	}
 	if m.state[key] == row {

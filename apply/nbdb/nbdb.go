@@ -3,7 +3,7 @@
 //
 // A row is ours when its external_ids have the key claims.KeyOwner. Tables without external_ids (Load_Balancer_Group,
 // Static_MAC_Binding) have their owners in the external_ids of NB_Global, under the key of the row. In shared maps
-// (options, other_config) the keys of nb.Claimed are ours, in rows that are ours. Everything else is neither read nor
+// (options, other_config) the keys that tables.go names are ours, in rows that are ours. Everything else is neither read nor
 // written, with one exception: a wanted row takes over a row of the same name that has no owner, since OVN allows one
 // of a name only.
 //
@@ -52,27 +52,8 @@ func Open(c Config) (*Target, error) {
 		err = errors.Join(err, e)
 		return client
 	}
-	t.nb = open(c.Northbound, "OVN_Northbound",
-		ovsdb.Mirror[ovsdb.NBGlobal]("name", "options", "external_ids"),
-		ovsdb.Mirror[ovsdb.AddressSet](),
-		ovsdb.Mirror[ovsdb.LoadBalancerGroup](),
-		ovsdb.Mirror[ovsdb.LogicalRouter]("name", "ports", "static_routes", "policies", "nat", "load_balancer_group", "enabled", "options", "external_ids"),
-		ovsdb.Mirror[ovsdb.LogicalRouterPort]("name", "mac", "networks", "gateway_chassis", "enabled", "options", "external_ids"),
-		ovsdb.Mirror[ovsdb.GatewayChassis]("name", "chassis_name", "priority"),
-		ovsdb.Mirror[ovsdb.QoS](),
-		ovsdb.Mirror[ovsdb.LogicalSwitch]("name", "ports", "qos_rules", "load_balancer_group", "other_config", "external_ids"),
-		ovsdb.Mirror[ovsdb.LogicalSwitchPort]("name", "type", "addresses", "port_security", "enabled", "options", "external_ids"),
-		ovsdb.Mirror[ovsdb.StaticMACBinding](),
-		ovsdb.Mirror[ovsdb.LogicalRouterStaticRoute]("route_table", "ip_prefix", "policy", "nexthop", "output_port", "external_ids"),
-		ovsdb.Mirror[ovsdb.LogicalRouterPolicy]("priority", "match", "action", "nexthops", "options", "external_ids"),
-		ovsdb.Mirror[ovsdb.NAT]("type", "external_ip", "external_mac", "external_port_range", "logical_ip", "logical_port", "gateway_port",
-			"allowed_ext_ips", "exempted_ext_ips", "priority", "match", "external_ids"),
-		ovsdb.Mirror[ovsdb.LoadBalancer]("name", "vips", "protocol", "selection_fields", "options", "external_ids"),
-	)
-	t.sb = open(c.Southbound, "OVN_Southbound",
-		ovsdb.Mirror[ovsdb.Chassis]("name", "hostname", "encaps", "other_config", "external_ids"),
-		ovsdb.Mirror[ovsdb.Encap](),
-	)
+	t.nb = open(c.Northbound, "OVN_Northbound", t.model.schema.mirrors(false)...)
+	t.sb = open(c.Southbound, "OVN_Southbound", t.model.schema.mirrors(true)...)
 	t.progress = open(c.Northbound, "OVN_Northbound", ovsdb.Mirror[ovsdb.NBGlobal]("nb_cfg", "sb_cfg", "hv_cfg", "options"))
 	if err != nil {
 		t.Close()

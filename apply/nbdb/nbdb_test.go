@@ -19,7 +19,7 @@ var _ apply.Target[nb.State, nb.Delta] = (*nbdb.Target)(nil)
 
 // rich has something of every table, as a node has it.
 const rich = `
-set NB_Global . name=node-a options:name=node-a options:use_ct_inv_match=false # Node/node-a
+set NB_Global . name=node-a options:name=node-a # Node/node-a
 chassis-add node-b geneve 172.18.0.4 -- set Chassis node-b hostname=node-b other_config:is-remote=true # Node/node-b
 create Address_Set name=nodes 'addresses=172.18.0.3,172.18.0.4,"fc00:f853:ccd::3"' # Node/node-a
 create Load_Balancer_Group name=clusterLBGroup # Node/node-a
@@ -48,7 +48,7 @@ lr-policy-add ovn_cluster_router 99 'ip6.src == fd00:10:244::/48' drop # EgressI
 lr-nat-add GR_node-a snat 172.18.0.3 10.244.1.0/24 # Node/node-a
 --portrange lr-nat-add GR_node-a snat fc00:f853:ccd::3 fd00:10:244:1::/64 61000-65535 # Node/node-a
 '--match=outport == "rtoj-GR_node-a"' lr-nat-add GR_node-a snat 100.64.0.3 0.0.0.0/0 # Node/node-a
-lb-add default/web:http/tcp/IPv4 10.96.0.10:80 10.244.1.3:8080,10.244.2.3:8080 tcp -- lb-add default/web:http/tcp/IPv4 172.18.0.3:30080 10.244.1.3:8080 tcp -- set Load_Balancer default/web:http/tcp/IPv4 options:affinity_timeout=10800 options:reject=true selection_fields=ip_src -- --id=@lb get Load_Balancer default/web:http/tcp/IPv4 -- add Load_Balancer_Group clusterLBGroup load_balancer @lb -- add Load_Balancer_Group clusterRouterLBGroup load_balancer @lb # Service/default/web
+lb-add default/web:http/tcp/IPv4 10.96.0.10:80 10.244.1.3:8080,10.244.2.3:8080 tcp -- lb-add default/web:http/tcp/IPv4 172.18.0.3:30080 10.244.1.3:8080 tcp -- set Load_Balancer default/web:http/tcp/IPv4 options:event=false options:reject=true selection_fields=ip_src -- --id=@lb get Load_Balancer default/web:http/tcp/IPv4 -- add Load_Balancer_Group clusterLBGroup load_balancer @lb -- add Load_Balancer_Group clusterRouterLBGroup load_balancer @lb # Service/default/web
 lb-add default/web:http/udp/IPv6 [fd00:10:96::a]:80 [fd00:10:244:1::3]:8080 udp -- set Load_Balancer default/web:http/udp/IPv6 options:reject=true selection_fields=ipv6_src -- --id=@lb get Load_Balancer default/web:http/udp/IPv6 -- add Load_Balancer_Group clusterLBGroup load_balancer @lb # Service/default/web
 lb-add none 10.96.0.11:80 '' sctp # Service/default/none
 `

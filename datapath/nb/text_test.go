@@ -3,13 +3,13 @@ package nb_test
 import (
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
-	"hairpin/cluster"
 	"hairpin/datapath/delta"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nb/nbtest"
@@ -48,43 +48,77 @@ func TestDiffLeadsToWant(t *testing.T) {
 	})
 }
 
+// Each field of each row is changed alone, whatever fields a row has.
 func TestEqualSeesEveryField(t *testing.T) {
-	p, a := netip.MustParsePrefix, netip.MustParseAddr
-	owner := cluster.Owner{Kind: "Node", Name: "x"}
-	ap := netip.MustParseAddrPort
-	for _, pair := range [][2]nb.Row{
-		{&nb.Global{Name: "a"}, &nb.Global{Name: "b"}},
-		{&nb.Global{Options: map[string]string{"name": "a"}}, &nb.Global{}},
-		{&nb.Chassis{Name: "a", IP: a("10.0.0.1")}, &nb.Chassis{Name: "a", IP: a("10.0.0.2")}},
-		{&nb.AddressSet{Addresses: []netip.Prefix{p("10.0.0.1/32")}}, &nb.AddressSet{}},
-		{&nb.Group{Name: "a"}, &nb.Group{Name: "a", Owner: owner}},
-		{&nb.Router{Groups: []string{"a"}}, &nb.Router{Groups: []string{"b"}}},
-		{&nb.RouterPort{Networks: []netip.Prefix{p("10.0.0.1/24")}}, &nb.RouterPort{Networks: []netip.Prefix{p("10.0.0.1/16")}}},
-		{&nb.RouterPort{Chassis: "a"}, &nb.RouterPort{}},
-		{&nb.Switch{OtherConfig: map[string]string{"a": ""}}, &nb.Switch{}},
-		{&nb.SwitchPort{Addresses: []string{"a"}}, &nb.SwitchPort{Addresses: []string{"b"}}},
-		{&nb.MACBinding{MAC: cluster.MAC{1}}, &nb.MACBinding{}},
-		{&nb.QoS{Mark: 1}, &nb.QoS{Mark: 2}},
-		{&nb.Route{OutPort: "a"}, &nb.Route{}},
-		{&nb.Policy{NextHops: []netip.Addr{a("10.0.0.1")}}, &nb.Policy{NextHops: []netip.Addr{a("10.0.0.2")}}},
-		{&nb.Policy{Action: nb.Allow}, &nb.Policy{Action: nb.Drop}},
-		{&nb.NAT{PortRange: "1-2"}, &nb.NAT{}},
-		{&nb.LoadBalancer{VIPs: []nb.VIP{{Addr: ap("10.0.0.1:80")}}}, &nb.LoadBalancer{VIPs: []nb.VIP{{Addr: ap("10.0.0.1:80"), Backends: []netip.AddrPort{ap("10.0.0.2:80")}}}}},
-		{&nb.LoadBalancer{Affinity: true}, &nb.LoadBalancer{}},
-		{&nb.LoadBalancer{Groups: []string{"a"}}, &nb.LoadBalancer{}},
-		{&nb.Router{Name: "a"}, &nb.Switch{Name: "a"}},
-	} {
-		if nb.Equal(pair[0], pair[1]) || nb.Equal(pair[1], pair[0]) {
-			t.Errorf("%s and %s are equal", nb.Line(pair[0]), nb.Line(pair[1]))
-		}
-		if !nb.Equal(pair[0], pair[0]) {
-			t.Errorf("%s is not equal to itself", nb.Line(pair[0]))
+	for _, r := range nb.Rows() {
+		typ := reflect.TypeOf(r).Elem()
+		for i := range typ.NumField() {
+			a, b := reflect.New(typ), reflect.New(typ)
+			change(t, b.Elem().Field(i))
+			x, y := a.Interface().(nb.Row), b.Interface().(nb.Row)
+			if nb.Equal(x, y) || nb.Equal(y, x) {
+				t.Errorf("%s: rows that differ in %s are equal", typ, typ.Field(i).Name)
+			}
+			if owner := typ.Field(i).Name == "Owner"; owner != nb.SameContent(x, y) {
+				t.Errorf("%s: %s is content: %v", typ, typ.Field(i).Name, owner)
+			}
+			change(t, a.Elem().Field(i))
+			if !nb.Equal(x, y) {
+				t.Errorf("%s: rows with the same %s differ", typ, typ.Field(i).Name)
+			}
 		}
 	}
+	if nb.Equal(&nb.Router{Name: "a"}, &nb.Switch{Name: "a"}) {
+		t.Error("a router is a switch")
+	}
+	p := netip.MustParsePrefix
 	x := &nb.RouterPort{Networks: []netip.Prefix{p("10.0.0.1/24"), p("fd00::1/64")}, Options: map[string]string{}}
 	y := &nb.RouterPort{Networks: []netip.Prefix{p("fd00::1/64"), p("10.0.0.1/24")}}
 	if !nb.Equal(x, y) {
 		t.Error("sets in another order, and an empty map, make a difference")
+	}
+}
+
+// change gives a value that is not zero, the same each time.
+func change(t *testing.T, v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Int:
+		v.SetInt(1)
+	case reflect.Uint8, reflect.Uint32:
+		v.SetUint(1)
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Array:
+		change(t, v.Index(0))
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		change(t, v.Index(0))
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.ValueOf("x"), reflect.ValueOf("y"))
+	case reflect.Struct:
+		switch x := v.Addr().Interface().(type) {
+		case *netip.Addr:
+			*x = netip.MustParseAddr("10.0.0.1")
+		case *netip.Prefix:
+			*x = netip.MustParsePrefix("10.0.0.0/8")
+		case *netip.AddrPort:
+			*x = netip.MustParseAddrPort("10.0.0.1:80")
+		default:
+			change(t, v.Field(0))
+		}
+	default:
+		t.Fatalf("a field is a %s: say here what another value of it is", v.Type())
+	}
+}
+
+func TestRowsAreInTheOrderOfTables(t *testing.T) {
+	for i, r := range nb.Rows() {
+		if k := reflect.New(reflect.TypeOf(r).Elem()).Interface().(nb.Row).Key(); int(k.Table) != i {
+			t.Errorf("%T has place %d, its keys are of %s", r, i, k.Table)
+		}
 	}
 }
 
@@ -164,15 +198,6 @@ func TestParseNamesWhatItDoesNotKnow(t *testing.T) {
 	}
 	if _, err := nb.Parse("lr-add r\nlr-add r"); err == nil || !strings.Contains(err.Error(), "twice") {
 		t.Errorf("a row that is there twice: %v", err)
-	}
-}
-
-func TestUnclaimedKeysAreRefused(t *testing.T) {
-	if err := nb.CheckKeys(&nb.Router{Name: "r", Options: map[string]string{"chassis": "a"}}); err != nil {
-		t.Error(err)
-	}
-	if err := nb.CheckKeys(&nb.Global{Options: map[string]string{"mac_prefix": "a"}}); err == nil || !strings.Contains(err.Error(), "mac_prefix") {
-		t.Errorf("mac_prefix is ovn-northd's: %v", err)
 	}
 }
 

@@ -103,7 +103,7 @@ func (d *drawer) mac() cluster.MAC {
 
 func (d *drawer) roots() {
 	if rapid.Bool().Draw(d.t, "global") {
-		d.s.Add(&nb.Global{Name: d.text("zone"), Options: d.options("name", "use_ct_inv_match"), Owner: d.owner()})
+		d.s.Add(&nb.Global{Name: d.text("zone"), Options: d.options("name"), Owner: d.owner()})
 	}
 	for _, n := range d.some("chassis", "node-b", "node-c") {
 		// An address is one chassis' own: encapsulations are unique by it.
@@ -135,7 +135,7 @@ func (d *drawer) roots() {
 func (d *drawer) loadBalancer(name string, groups []string) {
 	lb := &nb.LoadBalancer{
 		Name: name, Protocol: rapid.SampledFrom([]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}).Draw(d.t, "protocol"),
-		Options: d.options("reject", "affinity_timeout"), Affinity: rapid.Bool().Draw(d.t, "affinity"),
+		Options: d.options("reject", "hairpin_snat_ip"), Affinity: rapid.Bool().Draw(d.t, "affinity"),
 		Groups: d.some("of lb", slices.Clone(groups)...), Owner: d.owner(),
 	}
 	port := func(label string) uint16 { return rapid.SampledFrom([]uint16{80, 8080, 30080}).Draw(d.t, label) }
@@ -154,7 +154,7 @@ func (d *drawer) loadBalancer(name string, groups []string) {
 func (d *drawer) onRouter(router string) {
 	t := d.t
 	for _, n := range d.some("router port", "rtos-"+router, "rtoj-"+router) {
-		p := &nb.RouterPort{Name: n, Router: router, MAC: d.mac(), Options: d.options("gateway_mtu", "requested-tnl-key"), Owner: d.owner()}
+		p := &nb.RouterPort{Name: n, Router: router, MAC: d.mac(), Options: d.options("gateway_mtu", "gateway_mtu_bypass"), Owner: d.owner()}
 		for _, a := range d.addrs("network", 1, 3) {
 			p.Networks = append(p.Networks, netip.PrefixFrom(a, a.BitLen()-8))
 		}

@@ -1,0 +1,127 @@
+package nbdb
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+
+	"hairpin/ovsdb"
+)
+
+const idsColumn = "external_ids"
+
+// schema is the description of all tables, with what follows from it.
+type schema struct {
+	tables []*table          // by nb.Table
+	byName map[string]*table // by the name in the database
+	owners map[string]string // of parts: the table of the rows that they belong to
+	ledger []*table          // those without external_ids
+}
+
+func newSchema() *schema {
+	s := &schema{tables: tables(), byName: map[string]*table{}, owners: map[string]string{}}
+	slices.SortFunc(s.tables, func(a, b *table) int { return cmp.Compare(a.id, b.id) })
+	for _, t := range s.tables {
+		s.byName[t.name()] = t
+		if t.parent.name != nil {
+			p := s.tables[t.parent.table]
+			p.children = append(p.children, t)
+		}
+		if o := t.others; o.names != nil {
+			s.tables[o.table].namedBy = append(s.tables[o.table].namedBy, t)
+		}
+		if t.ledger {
+			s.ledger = append(s.ledger, t)
+		}
+		if t.part != nil {
+			s.owners[t.part.table] = t.name()
+		}
+	}
+	for _, t := range s.tables {
+		t.lay()
+	}
+	return s
+}
+
+// lay makes the layout: the columns of the description, and those with the owner and with references.
+func (t *table) lay() {
+	var list []ovsdb.Column
+	t.places = map[string]int{}
+	add := func(name string, typ reflect.Type) {
+		t.places[name] = len(list)
+		list = append(list, ovsdb.Column{Name: name, Type: typ})
+	}
+	for _, c := range t.columns {
+		add(c.name, c.typ)
+	}
+	if !t.ledger {
+		add(idsColumn, reflect.TypeFor[map[string]string]())
+	}
+	refs := reflect.TypeFor[[]ovsdb.UUID]()
+	for _, child := range t.children {
+		add(child.parent.column, refs)
+	}
+	if t.part != nil {
+		add(t.part.column, refs)
+	}
+	if t.others.names != nil && !t.others.back {
+		add(t.others.column, refs)
+	}
+	for _, member := range t.namedBy {
+		if member.others.back {
+			add(member.others.column, refs)
+		}
+	}
+	t.layout = ovsdb.NewLayout(t.name(), list...)
+}
+
+func (t *table) name() string { return t.id.String() }
+
+// mirrors gives what is to be mirrored of one of the databases.
+func (s *schema) mirrors(southbound bool) (list []ovsdb.Table) {
+	for _, t := range s.tables {
+		if t.southbound != southbound {
+			continue
+		}
+		list = append(list, t.layout.Mirror())
+		if t.part != nil {
+			list = append(list, t.part.mirror)
+		}
+	}
+	return list
+}
+
+// get gives a row of the database that the table is in.
+func (t *table) get(northbound, southbound ovsdb.View, id ovsdb.UUID) ovsdb.Record {
+	if t.southbound {
+		return t.layout.Get(southbound, id)
+	}
+	return t.layout.Get(northbound, id)
+}
+
+// at gives a column of a row that is there.
+func (t *table) at(r ovsdb.Record, column string) any { return r.Column(t.places[column]) }
+
+// refs gives a column with references; none for a row that is not there.
+func (t *table) refs(r ovsdb.Record, column string) []ovsdb.UUID {
+	if !r.There() {
+		return nil
+	}
+	return *t.at(r, column).(*[]ovsdb.UUID)
+}
+
+// ids gives external_ids; none for a row that is not there.
+func (t *table) ids(r ovsdb.Record) map[string]string {
+	if !r.There() {
+		return nil
+	}
+	return *t.at(r, idsColumn).(*map[string]string)
+}
+
+// label gives the row's name, in a table that has names; empty for a row that is not there.
+func (t *table) label(r ovsdb.Record) string {
+	if !r.There() {
+		return ""
+	}
+	return *t.at(r, "name").(*string)
+}

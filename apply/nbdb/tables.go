@@ -1,0 +1,318 @@
+package nbdb
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"hairpin/cluster"
+	"hairpin/datapath/nb"
+	"hairpin/ovsdb"
+)
+
+// table is a table of OVN's databases: all that this package has to know to read and write its rows.
+type table struct {
+	id         nb.Table
+	southbound bool
+	row        row
+	columns    []column
+	parent     parent // of rows that are kept alive by a column of another row only
+	others     others // rows that a row names
+	ledger     bool   // there are no external_ids: owners are in those of NB_Global
+	stays      bool   // the row is never deleted: what is ours is taken out of it
+	part       *part  // a row of another table that belongs to the row
+	// foreign tells rows without an owner that must not be taken over.
+	foreign func(t *table, have ovsdb.Record) error
+
+	layout   ovsdb.Layout
+	places   map[string]int // of the columns in the layout: those above, and those with references
+	children []*table       // whose parent this is
+	namedBy  []*table       // whose rows name those of this one
+}
+
+// parent says which column of which table has the row. Its name is a field of the row.
+type parent struct {
+	table  nb.Table
+	column string
+	name   func(nb.Row) *string
+}
+
+// others says of which table are the rows that a row names, and which column has them: one of the row, or one of the
+// others, which have the row then.
+type others struct {
+	table  nb.Table
+	column string
+	back   bool
+	names  func(nb.Row) *[]string
+}
+
+// tables describes all tables.
+func tables() []*table { return slices.Concat(zone(), switches(), routers(), balancers()) }
+
+// zone is what a node has once, or for all.
+func zone() []*table {
+	return []*table{
+		{id: nb.TableGlobal, row: rowOf[nb.Global](), stays: true,
+			columns: []column{
+				word("name", func(r *nb.Global) *string { return &r.Name }),
+				options("options", func(r *nb.Global) *map[string]string { return &r.Options }, "name"),
+			}},
+		{id: nb.TableChassis, row: rowOf[nb.Chassis](), southbound: true, part: encap(), foreign: ofNode,
+			columns: []column{
+				word("name", func(r *nb.Chassis) *string { return &r.Name }),
+				word("hostname", func(r *nb.Chassis) *string { return &r.Hostname }),
+				remote(),
+			}},
+		{id: nb.TableAddressSet, row: rowOf[nb.AddressSet](),
+			columns: []column{
+				word("name", func(r *nb.AddressSet) *string { return &r.Name }),
+				texts("addresses", func(r *nb.AddressSet) *[]netip.Prefix { return &r.Addresses }, netip.Prefix.Compare, address, nb.ParsePrefix),
+			}},
+	}
+}
+
+// switches are Logical_Switch and what switches have.
+func switches() []*table {
+	return []*table{
+		{id: nb.TableSwitch, row: rowOf[nb.Switch](), others: named(nb.TableGroup, "load_balancer_group", func(r *nb.Switch) *[]string { return &r.Groups }),
+			columns: []column{
+				word("name", func(r *nb.Switch) *string { return &r.Name }),
+				options("other_config", func(r *nb.Switch) *map[string]string { return &r.OtherConfig },
+					"subnet", "ipv6_prefix", "interconn-ts", "requested-tnl-key"),
+			}},
+		{id: nb.TableSwitchPort, row: rowOf[nb.SwitchPort](),
+			parent: in(nb.TableSwitch, "ports", func(r *nb.SwitchPort) *string { return &r.Switch }),
+			columns: []column{
+				word("name", func(r *nb.SwitchPort) *string { return &r.Name }),
+				word("type", func(r *nb.SwitchPort) *string { return &r.Type }),
+				words("addresses", func(r *nb.SwitchPort) *[]string { return &r.Addresses }),
+				words("port_security", func(r *nb.SwitchPort) *[]string { return &r.PortSecurity }),
+				never[*bool]("enabled"),
+				options("options", func(r *nb.SwitchPort) *map[string]string { return &r.Options }, "router-port", "nat-addresses",
+					"exclude-lb-vips-from-garp", "network_name", "requested-tnl-key", "requested-chassis", "iface-id-ver"),
+			}},
+		{id: nb.TableQoS, row: rowOf[nb.QoS](), parent: in(nb.TableSwitch, "qos_rules", func(r *nb.QoS) *string { return &r.Switch }),
+			columns: []column{
+				number("priority", func(r *nb.QoS) *int { return &r.Priority }),
+				word("match", func(r *nb.QoS) *string { return &r.Match }),
+				always("direction", "from-lport"),
+				mark(),
+				never[map[string]int]("bandwidth"),
+			}},
+	}
+}
+
+// routers are Logical_Router and what routers have.
+func routers() []*table {
+	return []*table{
+		{id: nb.TableRouter, row: rowOf[nb.Router](), others: named(nb.TableGroup, "load_balancer_group", func(r *nb.Router) *[]string { return &r.Groups }),
+			columns: []column{
+				word("name", func(r *nb.Router) *string { return &r.Name }),
+				never[*bool]("enabled"),
+				options("options", func(r *nb.Router) *map[string]string { return &r.Options }, "chassis", "lb_force_snat_ip", "snat-ct-zone",
+					"dynamic_neigh_routers", "always_learn_from_arp_request", "mac_binding_age_threshold"),
+			}},
+		{id: nb.TableRouterPort, row: rowOf[nb.RouterPort](), part: gatewayChassis(),
+			parent: in(nb.TableRouter, "ports", func(r *nb.RouterPort) *string { return &r.Router }),
+			columns: []column{
+				word("name", func(r *nb.RouterPort) *string { return &r.Name }),
+				text("mac", func(r *nb.RouterPort) *cluster.MAC { return &r.MAC }, cluster.MAC.String, cluster.ParseMAC),
+				texts("networks", func(r *nb.RouterPort) *[]netip.Prefix { return &r.Networks }, netip.Prefix.Compare, netip.Prefix.String, netip.ParsePrefix),
+				never[*bool]("enabled"),
+				options("options", func(r *nb.RouterPort) *map[string]string { return &r.Options }, "gateway_mtu", "gateway_mtu_bypass"),
+			}},
+		{id: nb.TableMACBinding, row: rowOf[nb.MACBinding](), ledger: true,
+			columns: []column{
+				word("logical_port", func(r *nb.MACBinding) *string { return &r.Port }),
+				text("ip", func(r *nb.MACBinding) *netip.Addr { return &r.IP }, netip.Addr.String, netip.ParseAddr),
+				text("mac", func(r *nb.MACBinding) *cluster.MAC { return &r.MAC }, cluster.MAC.String, cluster.ParseMAC),
+				always("override_dynamic_mac", true),
+			}},
+		{id: nb.TableRoute, row: rowOf[nb.Route](), parent: in(nb.TableRouter, "static_routes", func(r *nb.Route) *string { return &r.Router }),
+			columns: []column{
+				text("ip_prefix", func(r *nb.Route) *netip.Prefix { return &r.Prefix }, address, nb.ParsePrefix),
+				text("nexthop", func(r *nb.Route) *netip.Addr { return &r.NextHop }, netip.Addr.String, netip.ParseAddr),
+				optional("output_port", func(r *nb.Route) *string { return &r.OutPort }),
+				flag("policy", "src-ip", func(r *nb.Route) *bool { return &r.BySource }),
+				never[string]("route_table"),
+			}},
+		{id: nb.TablePolicy, row: rowOf[nb.Policy](), parent: in(nb.TableRouter, "policies", func(r *nb.Policy) *string { return &r.Router }),
+			columns: []column{
+				number("priority", func(r *nb.Policy) *int { return &r.Priority }),
+				word("match", func(r *nb.Policy) *string { return &r.Match }),
+				word("action", func(r *nb.Policy) *nb.Action { return &r.Action }),
+				texts("nexthops", func(r *nb.Policy) *[]netip.Addr { return &r.NextHops }, netip.Addr.Compare, netip.Addr.String, netip.ParseAddr),
+				options("options", func(r *nb.Policy) *map[string]string { return &r.Options }, "pkt_mark"),
+			}},
+		{id: nb.TableNAT, row: rowOf[nb.NAT](), parent: in(nb.TableRouter, "nat", func(r *nb.NAT) *string { return &r.Router }),
+			columns: []column{
+				word("type", func(r *nb.NAT) *nb.NATType { return &r.Type }),
+				text("external_ip", func(r *nb.NAT) *netip.Addr { return &r.External }, netip.Addr.String, netip.ParseAddr),
+				text("logical_ip", func(r *nb.NAT) *netip.Prefix { return &r.Logical }, address, nb.ParsePrefix),
+				word("external_port_range", func(r *nb.NAT) *string { return &r.PortRange }),
+				word("match", func(r *nb.NAT) *string { return &r.Match }),
+				never[*string]("external_mac"), never[*string]("logical_port"), never[*ovsdb.UUID]("gateway_port"),
+				never[*ovsdb.UUID]("allowed_ext_ips"), never[*ovsdb.UUID]("exempted_ext_ips"), never[int]("priority"),
+			}},
+	}
+}
+
+// balancers are load balancers and their groups.
+func balancers() []*table {
+	return []*table{
+		{id: nb.TableGroup, row: rowOf[nb.Group](), ledger: true,
+			columns: []column{
+				word("name", func(r *nb.Group) *string { return &r.Name }),
+			}},
+		{id: nb.TableLoadBalancer, row: rowOf[nb.LoadBalancer](), others: members(nb.TableGroup, "load_balancer", func(r *nb.LoadBalancer) *[]string { return &r.Groups }),
+			columns: []column{
+				word("name", func(r *nb.LoadBalancer) *string { return &r.Name }),
+				protocol(),
+				value("vips", loadVIPs, storeVIPs, func(e *edit, column string, want, have map[string]string) { e.column(column, maps.Equal(want, have)) }),
+				value("selection_fields", func(r *nb.LoadBalancer, list []string) bool {
+					r.Affinity = len(list) > 0
+					return slices.Equal(list, r.SelectionFields())
+				}, (*nb.LoadBalancer).SelectionFields, (*edit).set),
+				options("options", func(r *nb.LoadBalancer) *map[string]string { return &r.Options }, "reject", "event", "skip_snat",
+					"neighbor_responder", "hairpin_snat_ip"),
+			}},
+	}
+}
+
+// row makes rows of one type.
+type row struct {
+	empty func() nb.Row
+	copy  func(nb.Row) nb.Row
+}
+
+func rowOf[R any, P interface {
+	*R
+	nb.Row
+}]() row {
+	return row{
+		empty: func() nb.Row { return P(new(R)) },
+		copy: func(r nb.Row) nb.Row {
+			c := *r.(P)
+			return P(&c)
+		},
+	}
+}
+
+func in[R any](t nb.Table, column string, name func(*R) *string) parent {
+	return parent{t, column, func(r nb.Row) *string { return name(any(r).(*R)) }}
+}
+
+func named[R any](t nb.Table, column string, names func(*R) *[]string) others {
+	return others{table: t, column: column, names: func(r nb.Row) *[]string { return names(any(r).(*R)) }}
+}
+
+func members[R any](t nb.Table, column string, names func(*R) *[]string) others {
+	o := named(t, column, names)
+	o.back = true
+	return o
+}
+
+// address writes a full-length prefix as a plain address, as ovn-nbctl does.
+func address(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+// isRemote is the key of Chassis.other_config that tells ovn-controller to make a tunnel.
+const isRemote = "is-remote"
+
+func remote() column {
+	return value("other_config", func(_ *nb.Chassis, all map[string]string) bool { return all[isRemote] == "true" },
+		func(*nb.Chassis) map[string]string { return map[string]string{isRemote: "true"} },
+		func(e *edit, column string, want, have map[string]string) {
+			e.keys(column, want, have, func(k string) bool { return k == isRemote })
+		})
+}
+
+// ofNode refuses the chassis of a node that is not remote.
+func ofNode(t *table, have ovsdb.Record) error {
+	if (*t.at(have, "other_config").(*map[string]string))[isRemote] != "true" {
+		return errors.New("this is the chassis of this node, or of another ovn-controller on this database")
+	}
+	return nil
+}
+
+// mark is the one action that our QoS rows have.
+func mark() column {
+	return value("action", func(r *nb.QoS, all map[string]int) bool {
+		n, there := all["mark"]
+		r.Mark = uint32(n)
+		return len(all) == 1 && there && n >= 0
+	}, func(r *nb.QoS) map[string]int { return map[string]int{"mark": int(r.Mark)} },
+		func(e *edit, column string, want, have map[string]int) { e.column(column, maps.Equal(want, have)) })
+}
+
+// protocol is one of three by the schema; none is TCP.
+func protocol() column {
+	c := value("protocol", func(r *nb.LoadBalancer, s *string) bool {
+		switch or(s, "tcp") {
+		case "udp":
+			r.Protocol = cluster.UDP
+		case "sctp":
+			r.Protocol = cluster.SCTP
+		default:
+			r.Protocol = cluster.TCP
+		}
+		return true
+	}, func(r *nb.LoadBalancer) *string {
+		s := r.Protocol.String()
+		return &s
+	}, func(e *edit, column string, want, have *string) { e.column(column, or(want, "tcp") == or(have, "tcp")) })
+	c.check = func(r nb.Row) error {
+		switch p := r.(*nb.LoadBalancer).Protocol; p {
+		case cluster.TCP, cluster.UDP, cluster.SCTP:
+			return nil
+		default:
+			return fmt.Errorf("OVN has no load balancer for %s", p)
+		}
+	}
+	return c
+}
+
+func loadVIPs(r *nb.LoadBalancer, vips map[string]string) bool {
+	right := true
+	parse := func(s string) netip.AddrPort {
+		a, err := netip.ParseAddrPort(s)
+		right = right && err == nil
+		return a
+	}
+	for addr, backends := range vips {
+		v := nb.VIP{Addr: parse(addr)}
+		if backends != "" {
+			v.Backends = make([]netip.AddrPort, 0, strings.Count(backends, ",")+1)
+			for b, more := "", true; more; {
+				b, backends, more = strings.Cut(backends, ",")
+				v.Backends = append(v.Backends, parse(b))
+			}
+		}
+		r.VIPs = append(r.VIPs, v)
+	}
+	slices.SortFunc(r.VIPs, nb.VIP.Compare)
+	return right
+}
+
+func storeVIPs(r *nb.LoadBalancer) map[string]string {
+	all := make(map[string]string, len(r.VIPs))
+	var b strings.Builder
+	for _, v := range r.VIPs {
+		b.Reset()
+		for i, a := range v.Backends {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			b.WriteString(a.String())
+		}
+		all[v.Addr.String()] = b.String()
+	}
+	return all
+}
