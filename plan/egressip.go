@@ -19,7 +19,7 @@ import (
 // translates it, or, while it does not know the pod yet, hands it on to the bridge's drop flow. An address of another
 // network than the gateway bridge's is the host's to translate (egressip_host.go).
 type egressPlan struct {
-	selection *selection
+	selection *egressSelection
 	parts     map[string]egressPart // by EgressIP, where there is something
 	shared    datapath.State
 }
@@ -33,14 +33,21 @@ type egressPart struct {
 }
 
 func newEgress() *egressPlan {
-	return &egressPlan{selection: newSelection(), parts: map[string]egressPart{}}
+	return &egressPlan{selection: newEgressSelection(), parts: map[string]egressPart{}}
 }
 
-// update takes a new Snapshot and gives what goes and what comes; what is in both may be the same.
-func (g *egressPlan) update(s *cluster.Snapshot, env *Env) (gone, come datapath.State) {
+func (g *egressPlan) update(s *cluster.Snapshot, env *Env, again bool) (gone, come datapath.State) {
 	gone.NB, come.NB = nb.State{}, nb.State{}
 	others := !sameSlice(g.selection.egressIPs, s.EgressIPs) // and not only pods
 	touched := g.selection.update(s)
+	if again {
+		for name := range g.parts {
+			touched[name] = true
+		}
+		for _, e := range s.EgressIPs {
+			touched[e.Owner.Name] = true
+		}
+	}
 	if len(touched) == 0 {
 		return gone, come
 	}
@@ -60,23 +67,12 @@ func (g *egressPlan) update(s *cluster.Snapshot, env *Env) (gone, come datapath.
 	gone.Host, gone.NFT, gone.Conn = g.shared.Host, g.shared.NFT, g.shared.Conn
 	g.shared = env.throughHost(g.parts)
 	g.shared.NB, g.shared.Conn = env.eastWest(g.parts), gone.Conn
-	if others {
+	if others || again {
 		g.shared.Conn.Egress = env.remembered(s.EgressIPs)
 	}
 	come.NB.Add(rowsOf(g.shared.NB)...)
 	come.Host, come.NFT, come.Conn = g.shared.Host, g.shared.NFT, g.shared.Conn
 	return gone, come
-}
-
-// all gives all that is planned.
-func (g *egressPlan) all() datapath.State {
-	s := g.shared
-	s.NB = nb.State{}
-	s.NB.Add(rowsOf(g.shared.NB)...)
-	for _, p := range g.parts {
-		s.NB.Add(rowsOf(p.rows)...)
-	}
-	return s
 }
 
 func rowsOf(s nb.State) []nb.Row {

@@ -27,6 +27,16 @@ func Node(s *cluster.Snapshot, name string) (datapath.State, []Problem) {
 // of just those objects that changed.
 type feature func(Env) (datapath.State, []Problem)
 
+// incremental is a feature that keeps an index of its own, so that a change costs what it touches.
+type incremental interface {
+	// update takes a new Snapshot and gives what goes and what comes; what is in both may be the same. When not only objects have
+	// changed but what the Env says of nodes, it plans all again.
+	update(s *cluster.Snapshot, env *Env, again bool) (gone, come datapath.State)
+}
+
+// newIncrementals gives those that there are. They know nothing yet.
+func newIncrementals() []incremental { return []incremental{newEgress()} }
+
 // base features do not look at single Pods and Services, objects features look at nothing else that changes often.
 var (
 	base    = []feature{topology, gateway}

@@ -29,7 +29,7 @@ type planned struct {
 	env      Env       // with Pods, without Frontends: those are in the registry
 	registry *registry // of Services
 	base     datapath.State
-	egress   *egressPlan
+	indexed  []incremental
 	state    datapath.State
 	problems []Problem // all of:
 	node     []Problem
@@ -64,7 +64,7 @@ func planAll(s *cluster.Snapshot, env Env, problems []Problem, had Numbers) *pla
 	for _, r := range s.Config.ClusterSubnets {
 		pods = append(pods, r.CIDR)
 	}
-	n := &planned{snapshot: s, counted: map[Problem]int{}, registry: newRegistry(s.Frontends, env.hostNames(), pods, had), egress: newEgress(), node: problems}
+	n := &planned{snapshot: s, counted: map[Problem]int{}, registry: newRegistry(s.Frontends, env.hostNames(), pods, had), indexed: newIncrementals(), node: problems}
 	env.Pods, n.twice = podsOn(env.Node.Name, s.Pods)
 	n.env = env
 	env.Frontends, problems = n.registry.served()
@@ -74,10 +74,14 @@ func planAll(s *cluster.Snapshot, env Env, problems []Problem, had Numbers) *pla
 
 	part, problems, _ := planFeatures(objects, env) // their conflicts, if any, are found below
 	n.count(problems, 1)
-	_, egress := n.egress.update(s, &env)
 	var inBase []datapath.Conflict
 	n.base, n.fixed, inBase = planFeatures(base, env)
-	state, conflicts := datapath.Merge(n.base, part, egress)
+	parts := []datapath.State{n.base, part}
+	for _, f := range n.indexed {
+		_, come := f.update(s, &env, true)
+		parts = append(parts, come)
+	}
+	state, conflicts := datapath.Merge(parts...)
 	for _, c := range slices.Concat(inBase, conflicts) {
 		n.clashes = append(n.clashes, Problem{Owner: c.Lost, Message: c.Key + " is already wanted by " + c.Kept.String()})
 	}
@@ -129,41 +133,30 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 	oldProblems, newProblems = append(oldProblems, services.solved...), append(newProblems, services.found...)
 
 	again := peers || !slices.Equal(n.env.Guarded, next.Guarded)
-	fixed := n.fixed
+	for _, f := range n.indexed {
+		out, in := f.update(s, &next, again)
+		gone, come = union(gone, out), union(come, in)
+	}
 	if again {
-		var ok bool
-		if fixed, ok = n.rebase(s, &next, gone, come); !ok {
+		part, problems, conflicts := planFeatures(base, next)
+		if len(conflicts) > 0 {
 			return false
 		}
-	} else {
-		goneEgress, comeEgress := n.egress.update(s, &next)
-		var ok bool
-		if n.state, ok = replace(n.state, union(gone, goneEgress), union(come, comeEgress)); !ok {
-			return false
-		}
+		gone, come = union(gone, n.base), union(come, part)
+		n.base, n.fixed = part, problems
+	}
+	var ok bool
+	if n.state, ok = replace(n.state, gone, come); !ok {
+		return false
 	}
 	n.snapshot, n.env = s, next
 	if again || !slices.Equal(oldProblems, newProblems) || !slices.Equal(n.twice, twice) {
-		n.fixed, n.twice = fixed, twice
+		n.twice = twice
 		n.count(oldProblems, -1)
 		n.count(newProblems, 1)
 		n.list()
 	}
 	return true
-}
-
-// rebase plans the base features and EgressIPs from nothing, and takes over what Services and Pods have.
-func (n *planned) rebase(s *cluster.Snapshot, next *Env, gone, come datapath.State) ([]Problem, bool) {
-	part, problems, conflicts := planFeatures(base, *next)
-	if len(conflicts) > 0 {
-		return nil, false
-	}
-	gone = union(union(gone, n.base), n.egress.all())
-	n.egress = newEgress()
-	_, egress := n.egress.update(s, next)
-	state, ok := replace(n.state, gone, union(union(come, part), egress))
-	n.state, n.base = replaceBase(state, part), part
-	return problems, ok
 }
 
 // serviceChanges is what changed of the Services that are served, and of the reasons why others are not.
@@ -204,7 +197,7 @@ func samePeer(a, b *cluster.Node) bool {
 		slices.Equal(a.PodCIDRs, b.PodCIDRs) && g.Mode == h.Mode && g.MAC == h.MAC && g.DeviceMAC == h.DeviceMAC
 }
 
-// union puts what EgressIPs have beside what Pods and Services have: other rows, and other maps and sets of nft.
+// union puts what features have beside each other: they have no key in common.
 func union(s, more datapath.State) datapath.State {
 	s, _ = datapath.Merge(s, more)
 	return s

@@ -2,9 +2,8 @@ package plan
 
 import (
 	"maps"
-	"slices"
+	"reflect"
 
-	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/conn"
 	"hairpin/datapath/flow"
@@ -16,104 +15,80 @@ import (
 // replace takes the keys of gone out of a State and puts come in, in a copy. It gives false when a key of gone is missing
 // or a key of come is taken: then the State is not the union that it was thought to be.
 //
-// It knows the parts that objects features write, and no others.
+// What depends on the planned node alone stays: the bridge, and which nft tables, maps and sets there are.
 func replace(s, gone, come datapath.State) (datapath.State, bool) {
-	var ok [5]bool
-	s.NB, ok[0] = replaceMap(s.NB, gone.NB, come.NB, func(a, b nb.Row) bool { return a.Why() == b.Why() && nb.SameContent(a, b) })
-	s.Bridge.Flows, ok[1] = replaceMap(s.Bridge.Flows, gone.Bridge.Flows, come.Bridge.Flows, func(a, b *flow.Flow) bool { return a.Owner == b.Owner && a.Equal(b) })
-	s.Conn.UDP, ok[2] = replaceMap(s.Conn.UDP, gone.Conn.UDP, come.Conn.UDP, conn.Targets.Equal)
-	s.Conn.Egress, ok[4] = replaceMap(s.Conn.Egress, gone.Conn.Egress, come.Conn.Egress, func(a, b conn.Egress) bool { return a == b })
-	s.Host, ok[3] = replaceHost(s.Host, gone.Host, come.Host)
-	if slices.Contains(ok[:], false) {
-		return s, false
+	ok := true
+	s.NB = swap(&ok, s.NB, gone.NB, come.NB, func(a, b nb.Row) bool { return a.Why() == b.Why() && nb.SameContent(a, b) })
+	s.Bridge = swapBridge(&ok, s.Bridge, gone.Bridge, come.Bridge)
+	s.NFT = swapTables(&ok, s.NFT, gone.NFT, come.NFT)
+	s.Host = host.State{
+		Links:     swap(&ok, s.Host.Links, gone.Host.Links, come.Host.Links, equal),
+		Addresses: swap(&ok, s.Host.Addresses, gone.Host.Addresses, come.Host.Addresses, equal),
+		Routes:    swap(&ok, s.Host.Routes, gone.Host.Routes, come.Host.Routes, equal),
+		Rules:     swap(&ok, s.Host.Rules, gone.Host.Rules, come.Host.Rules, equal),
+		Neighbors: swap(&ok, s.Host.Neighbors, gone.Host.Neighbors, come.Host.Neighbors, equal),
+		Sysctls:   swap(&ok, s.Host.Sysctls, gone.Host.Sysctls, come.Host.Sysctls, equal),
 	}
-	return replaceElements(s, gone, come)
+	s.Conn.UDP = swap(&ok, s.Conn.UDP, gone.Conn.UDP, come.Conn.UDP, conn.Targets.Equal)
+	s.Conn.Egress = swap(&ok, s.Conn.Egress, gone.Conn.Egress, come.Conn.Egress, equal)
+	return s, ok
 }
 
-// replaceBase takes over what base features alone write. The rest of what they write is in the State already.
-func replaceBase(s, base datapath.State) datapath.State {
-	flows := s.Bridge.Flows
-	s.Bridge = base.Bridge
-	s.Bridge.Flows = flows
-	s.Host.Links, s.Host.Neighbors = base.Host.Links, base.Host.Neighbors
-	tables := maps.Clone(base.NFT)
-	if t := s.NFT[nft.Inet]; t != nil {
-		changed := *t
-		changed.Chains = base.NFT[nft.Inet].Chains
-		tables[nft.Inet] = &changed
+func swapBridge(ok *bool, s, gone, come flow.State) flow.State {
+	if gone.TunnelBridge != come.TunnelBridge {
+		s.TunnelBridge = come.TunnelBridge
 	}
-	s.NFT = tables
+	s.Settings = swap(ok, s.Settings, gone.Settings, come.Settings, equal)
+	s.Ports = swap(ok, s.Ports, gone.Ports, come.Ports, func(a, b flow.Port) bool { return reflect.DeepEqual(a, b) })
+	s.TunnelNeighbors = swap(ok, s.TunnelNeighbors, gone.TunnelNeighbors, come.TunnelNeighbors, equal)
+	s.TunnelRoutes = swap(ok, s.TunnelRoutes, gone.TunnelRoutes, come.TunnelRoutes, equal)
+	s.Flows = swap(ok, s.Flows, gone.Flows, come.Flows, func(a, b *flow.Flow) bool { return a.Owner == b.Owner && a.Equal(b) })
 	return s
 }
 
-// replaceHost is replace for the host's network.
-func replaceHost(s, gone, come host.State) (host.State, bool) {
-	var ok [4]bool
-	s.Addresses, ok[0] = replaceMap(s.Addresses, gone.Addresses, come.Addresses, func(a, b host.Address) bool { return a == b })
-	s.Routes, ok[1] = replaceMap(s.Routes, gone.Routes, come.Routes, func(a, b host.Route) bool { return a == b })
-	s.Rules, ok[2] = replaceMap(s.Rules, gone.Rules, come.Rules, func(a, b cluster.Owner) bool { return a == b })
-	s.Sysctls, ok[3] = replaceMap(s.Sysctls, gone.Sysctls, come.Sysctls, func(a, b host.Sysctl) bool { return a == b })
-	return s, !slices.Contains(ok[:], false)
-}
-
-// replaceElements is replace for the elements of nft maps and sets.
-func replaceElements(s, gone, come datapath.State) (datapath.State, bool) {
-	out, in := gone.NFT[nft.Inet], come.NFT[nft.Inet]
-	if out == nil && in == nil {
-		return s, true
+func swapTables(ok *bool, s, gone, come nft.State) nft.State {
+	if len(gone)+len(come) == 0 {
+		return s
 	}
-	if out == nil {
-		out = &nft.Table{}
-	}
-	if in == nil {
-		in = &nft.Table{}
-	}
-	if s.NFT[nft.Inet] == nil {
-		return s, false
-	}
-	t := *s.NFT[nft.Inet]
-	t.Maps = maps.Clone(t.Maps)
-	for name, m := range t.Maps {
-		elements, ok := replaceMap(m.Elements, elementsOf(out, name), elementsOf(in, name), func(a, b nft.Target) bool { return a == b })
-		if !ok {
-			return s, false
+	s = maps.Clone(s)
+	for _, f := range nft.Families() {
+		if out, in := gone[f], come[f]; out != nil || in != nil {
+			s[f] = swapTable(ok, orEmpty(s[f]), orEmpty(out), orEmpty(in))
 		}
-		changed := *m
-		changed.Elements = elements
-		t.Maps[name] = &changed
 	}
-	t.Sets = maps.Clone(t.Sets)
-	for name, set := range t.Sets {
-		elements, ok := replaceMap(set.Elements, keysOf(out, name), keysOf(in, name), func(a, b cluster.Owner) bool { return a == b })
-		if !ok {
-			return s, false
+	return s
+}
+
+// swapTable swaps chains, and the elements of the maps and sets that change.
+func swapTable(ok *bool, s, gone, come *nft.Table) *nft.Table {
+	t := &nft.Table{Chains: swap(ok, s.Chains, gone.Chains, come.Chains, equal), Maps: maps.Clone(s.Maps), Sets: maps.Clone(s.Sets)}
+	for name, m := range s.Maps {
+		out, in := orEmpty(gone.Maps[name]).Elements, orEmpty(come.Maps[name]).Elements
+		if len(out)+len(in) > 0 {
+			t.Maps[name] = &nft.Map{Name: name, Family: m.Family, Key: m.Key, Elements: swap(ok, m.Elements, out, in, equal)}
 		}
-		changed := *set
-		changed.Elements = elements
-		t.Sets[name] = &changed
 	}
-	s.NFT = maps.Clone(s.NFT)
-	s.NFT[nft.Inet] = &t
-	return s, true
+	for name, m := range s.Sets {
+		out, in := orEmpty(gone.Sets[name]).Elements, orEmpty(come.Sets[name]).Elements
+		if len(out)+len(in) > 0 {
+			t.Sets[name] = &nft.Set{Name: name, Key: m.Key, Elements: swap(ok, m.Elements, out, in, equal)}
+		}
+	}
+	return t
 }
 
-func elementsOf(t *nft.Table, name string) map[nft.Element]nft.Target {
-	if m := t.Maps[name]; m != nil {
-		return m.Elements
+func orEmpty[T any](p *T) *T {
+	if p == nil {
+		return new(T)
 	}
-	return nil
+	return p
 }
 
-func keysOf(t *nft.Table, name string) map[nft.Element]cluster.Owner {
-	if s := t.Sets[name]; s != nil {
-		return s.Elements
-	}
-	return nil
-}
+func equal[V comparable](a, b V) bool { return a == b }
 
-// replaceMap is replace for one map. What is in gone and comes back the same stays what it was, and the map itself does
-// when that is all of it.
-func replaceMap[M ~map[K]V, K comparable, V any](m, gone, come M, same func(a, b V) bool) (M, bool) {
+// swap is replace for one map. What is in gone and comes back the same stays what it was, and the map itself does when that
+// is all of it.
+func swap[M ~map[K]V, K comparable, V any](ok *bool, m, gone, come M, same func(a, b V) bool) M {
 	stays := 0
 	for k, v := range come {
 		if w, there := gone[k]; there && same(v, w) {
@@ -121,7 +96,7 @@ func replaceMap[M ~map[K]V, K comparable, V any](m, gone, come M, same func(a, b
 		}
 	}
 	if stays == len(gone) && stays == len(come) {
-		return m, true
+		return m
 	}
 	n := maps.Clone(m) // which hashes no key
 	if n == nil {
@@ -132,7 +107,7 @@ func replaceMap[M ~map[K]V, K comparable, V any](m, gone, come M, same func(a, b
 			continue
 		}
 		if _, there := n[k]; !there {
-			return m, false
+			*ok = false
 		}
 		delete(n, k)
 	}
@@ -141,9 +116,9 @@ func replaceMap[M ~map[K]V, K comparable, V any](m, gone, come M, same func(a, b
 			continue
 		}
 		if _, there := n[k]; there {
-			return m, false
+			*ok = false
 		}
 		n[k] = v
 	}
-	return n, true
+	return n
 }

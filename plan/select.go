@@ -1,0 +1,154 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"hairpin/cluster"
+)
+
+// selector is what selects pods: by labels of their namespaces, and their own.
+type selector struct {
+	name             string
+	namespaces, pods cluster.Selector
+	order            int // of several that select a pod, the first has it
+}
+
+// selection is an index from selectors to the pods that they have, brought up to date by what changed.
+type selection struct {
+	spaces []*cluster.Namespace
+	pods   []*cluster.Pod
+
+	index   map[string]*candidates // by namespace
+	chosen  map[cluster.Owner]choice
+	members map[string]map[cluster.Owner]*cluster.Pod // by the selector's name
+}
+
+// choice is what selects a pod, in order.
+type choice struct {
+	pod *cluster.Pod
+	by  []*selector
+}
+
+// first is the name of the selector that has the pod; empty where there is none.
+func (c choice) first() string {
+	if len(c.by) == 0 {
+		return ""
+	}
+	return c.by[0].name
+}
+
+// candidates are the selectors of a namespace. Those that ask a pod for a label stand under each value of it.
+type candidates struct {
+	byLabel map[[2]string][]*selector
+	others  []*selector
+}
+
+func newSelection() selection {
+	return selection{chosen: map[cluster.Owner]choice{}, members: map[string]map[cluster.Owner]*cluster.Pod{}}
+}
+
+// update takes a new Snapshot, and the selectors in order where they are others than the last time. It notes the names of those
+// whose pods changed.
+func (x *selection) update(s *cluster.Snapshot, selectors func() []*selector, others bool, touched map[string]bool) {
+	again := others || x.index == nil || !sameSlice(x.spaces, s.Namespaces)
+	if again {
+		x.reindex(s.Namespaces, selectors())
+	}
+	if again || !sameSlice(x.pods, s.Pods) {
+		c := compareLists(x.pods, s.Pods, func(p, q *cluster.Pod) int { return p.Owner.Compare(q.Owner) })
+		come := c.come
+		if again {
+			come = s.Pods
+		}
+		stays := map[cluster.Owner]bool{}
+		for _, p := range c.changed {
+			stays[p[0].Owner] = true
+		}
+		for _, p := range c.gone {
+			if !stays[p.Owner] {
+				x.put(p.Owner, choice{}, touched)
+			}
+		}
+		for _, p := range come {
+			x.put(p.Owner, x.choose(p), touched)
+		}
+	}
+	x.pods, x.spaces = s.Pods, s.Namespaces
+}
+
+// reindex prepares the choice of pods.
+func (x *selection) reindex(spaces []*cluster.Namespace, selectors []*selector) {
+	x.index = make(map[string]*candidates, len(spaces))
+	for i, e := range selectors {
+		e.order = i
+	}
+	for _, n := range spaces {
+		c := &candidates{byLabel: map[[2]string][]*selector{}}
+		for _, e := range selectors {
+			if e.namespaces.Matches(n.Labels) {
+				c.add(e)
+			}
+		}
+		x.index[n.Name] = c
+	}
+}
+
+func (c *candidates) add(e *selector) {
+	for _, r := range e.pods.Requirements {
+		if r.Operator == "In" {
+			for _, v := range r.Values {
+				k := [2]string{r.Key, v}
+				c.byLabel[k] = append(c.byLabel[k], e)
+			}
+			return
+		}
+	}
+	c.others = append(c.others, e)
+}
+
+// choose finds what selects a pod. A pod whose namespace is not known yet is not selected.
+func (x *selection) choose(p *cluster.Pod) choice {
+	c := x.index[p.Owner.Namespace]
+	if c == nil {
+		return choice{}
+	}
+	out := choice{pod: p}
+	take := func(list []*selector) {
+		for _, e := range list {
+			if e.pods.Matches(p.Labels) {
+				out.by = append(out.by, e)
+			}
+		}
+	}
+	take(c.others)
+	for k, v := range p.Labels {
+		take(c.byLabel[[2]string{k, v}])
+	}
+	slices.SortFunc(out.by, func(a, b *selector) int { return cmp.Compare(a.order, b.order) })
+	return out
+}
+
+// put notes what selects a pod.
+func (x *selection) put(pod cluster.Owner, now choice, touched map[string]bool) {
+	was := x.chosen[pod]
+	had, has := was.first(), now.first()
+	if had != "" && had != has {
+		touched[had] = true
+		if delete(x.members[had], pod); len(x.members[had]) == 0 {
+			delete(x.members, had)
+		}
+	}
+	if has == "" {
+		delete(x.chosen, pod)
+		return
+	}
+	x.chosen[pod] = now
+	if x.members[has] == nil {
+		x.members[has] = map[cluster.Owner]*cluster.Pod{}
+	}
+	x.members[has][pod] = now.pod
+	if had != has || now.pod.Node != was.pod.Node || !slices.Equal(now.pod.IPs, was.pod.IPs) {
+		touched[has] = true
+	}
+}
