@@ -340,11 +340,11 @@ func testController(t *testing.T, s *server) {
 		}
 		return nil
 	})
-	eventually(t, func() error { return toldOf(t, s, "NetworkPolicy", "deny", "it restricts nobody") })
+	eventually(t, func() error { return toldOf(t, s, "NetworkPolicy", "deny", "it has no effect") })
 	admin := filepath.Join(dir, "admin")
 	must(t, clientcmd.WriteToFile(kubeconfig(s.config), admin))
 	out, err := s.host.Command(t.Context(), program, "status", "--all", "--kubeconfig", admin).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "warning: NetworkPolicies: 1, which restrict nobody: Hairpin does not implement them\n") {
+	if err == nil || !strings.Contains(string(out), "warning: NetworkPolicies: 1, which have no effect: Hairpin does not implement them\n") {
 		t.Errorf("hairpin status: %v\n%s", err, out)
 	}
 }

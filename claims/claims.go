@@ -1,25 +1,25 @@
 // Package claims names every number that Hairpin takes on a shared host, once: mark bits, conntrack zones,
 // route tables, rule priorities, OpenFlow tables and cookies, nft tables, the route protocol, and the places of
-// the masquerade subnet. Two features can therefore not take the same number unseen.
+// the masquerade subnet. So two features cannot take the same number unnoticed.
 package claims
 
 // Offsets in the masquerade subnet (host-to-service.md; .5 by gateway-pitfalls.md).
 const (
 	MasqOVN       = 1 // the gateway router, as the host sees it
 	MasqHost      = 2 // the host, as the gateway router sees it
-	MasqETPLocal  = 3 // of the node switch: the node's own endpoints, for clients outside that come by the host
+	MasqETPLocal  = 3 // of the node switch: the node's own endpoints, for clients outside that come through the host
 	MasqNextHop   = 4 // dummy next hop of host and gateway router towards each other
 	MasqHairpin   = 5 // source that OVN gives to a pod that reaches itself through a Service
 	MasqCluster   = 6 // of the gateway router: all endpoints, where internalTrafficPolicy keeps them from the cluster IP
 	MasqAddresses = 7 // how many addresses, the network address included, a masquerade subnet must have
 )
 
-// MasqMAC is the Ethernet address of the dummy next hop, for both families (host-to-service.md).
+// MasqMAC is the MAC of the dummy next hop, for both families (host-to-service.md).
 const MasqMAC = "0a:58:a9:fe:a9:04"
 
 // Conntrack zones of the gateway bridge (host-to-service.md). OVN numbers its own zones from 1 upwards.
 const (
-	ZoneWire   = 64000 // connections between the wire and OVN or the host
+	ZoneWire   = 64000 // connections between the external network and OVN or the host
 	ZoneHost   = 64001 // host <-> gateway router: the host's address <-> its masquerade address
 	ZoneReturn = 64002 // gateway router <-> host endpoint: node address <-> OVN's masquerade address
 )
@@ -33,18 +33,18 @@ const (
 // MarkNodeIP is the packet mark of pod traffic to a node address, 1008 = 0x3f0 (egress-ip.md).
 const MarkNodeIP = 0x3f0
 
-// MarkReply is the packet mark, within OVN, of what pods with an egress address reply to who called them: it goes back as it
-// came. OVN-Kubernetes takes the same.
+// MarkReply is the packet mark, within OVN, of replies of pods with an egress address to their clients: they return the
+// way the requests came. OVN-Kubernetes uses the same mark.
 const MarkReply = 42
 
-// MarkForced is the packet mark, within the gateway router, of connections that a load balancer of it has led and that leave with an address
-// of the router (lb_force_snat_ip).
+// MarkForced is the packet mark, within the gateway router, of connections that its load balancers translate and that leave with an
+// address of the router (lb_force_snat_ip).
 const MarkForced = 1 << 18
 
 // OpenFlow tables of the gateway bridge (host-to-service.md).
 const (
-	TableClassify = 0 // where from, where to
-	TableWire     = 1 // from the wire, after conntrack
+	TableClassify = 0 // by source and destination
+	TableWire     = 1 // from the uplink, after conntrack
 	TableToOVN    = 2 // rewrite MAC, to the gateway router
 	TableToHost   = 3 // rewrite MACs, to LOCAL
 	TableReturn   = 4 // masquerade the gateway router towards the host
@@ -68,7 +68,7 @@ const RouteProtocol = 85
 // addresses on other networks than the gateway bridge's.
 const AddressProtocol = 85
 
-// EgressTables is what a link's index is added to: the route table of egress addresses on that link. OVN-Kubernetes adds
+// EgressTables plus a link's index is the route table of egress addresses on that link. OVN-Kubernetes adds
 // 1000, where administrators have tables of their own.
 const EgressTables = 85000
 
@@ -77,18 +77,18 @@ const (
 	RulePriorityFirst = 5990
 	RulePriorityLast  = 6009
 
-	RuleStays  = 5999 // packets with MarkNodeIP go by the main table
-	RuleEgress = 6000 // a pod with an egress address goes by the table of its link
+	RuleStays  = 5999 // packets with MarkNodeIP use the main table
+	RuleEgress = 6000 // a pod with an egress address uses the table of the address's link
 )
 
 // ManagementPort is the host's port into the pod network (an Open vSwitch internal port on br-int).
 const ManagementPort = "ovn-k8s-mp0"
 
-// PodInterface is how the names of the host's ends of pods' veth pairs begin; eight hexadecimal digits follow.
+// PodInterface is the prefix of the names of the host's ends of pods' veth pairs; eight hexadecimal digits follow.
 const PodInterface = "hairpin"
 
-// The way of tunnels on a node whose address is not on an Open vSwitch bridge (userspace datapath, mode detached): the
-// bridge EncapBridge, and a pair of links between it and the host. Their addresses mean nothing beyond the host.
+// The path of tunnels on a node whose address is not on an Open vSwitch bridge (userspace datapath, mode detached): the
+// bridge EncapBridge, and a veth pair between it and the host. Their addresses mean nothing beyond the host.
 const (
 	EncapBridge = "br-enc"
 	EncapHost   = "enc-host"   // the host's end, first address of EncapSubnet4 and EncapSubnet6
@@ -115,23 +115,23 @@ const TransitTunnelKey = 16711683
 // Priorities of ovn_cluster_router's policies (egress-ip.md).
 const (
 	PolicyInside     = 1007 // pods to addresses of the datapath itself
-	PolicyMarksLocal = 1006 // of the gateway router: MarkForced, to its own node's further addresses
+	PolicyMarksLocal = 1006 // of the gateway router: MarkForced, to its own node's other addresses
 	PolicyMarks      = 1005 // of the gateway router: MarkForced
 	PolicyNodeLocal  = 1004 // to the own node's address: through the management port, or from the gateway router by the bridge
-	PolicyServices   = 1003 // to a cluster IP that no load balancer took: the host refuses pods, the gateway router drops it
-	PolicyReplies    = 103  // what a pod with an egress address replies to clients outside
+	PolicyServices   = 1003 // to a cluster IP that no load balancer matched: the host rejects pods, the gateway router drops it
+	PolicyReplies    = 103  // replies of a pod with an egress address to clients outside
 	PolicyEastWest   = 102
-	PolicyByHost     = 101 // pods of other nodes, on the node that carries their address on another network
+	PolicyByHost     = 101 // pods of other nodes, on the node that has their egress address on another network
 	PolicyEgress     = 100
 )
 
 // ExternalID keys in the OVN databases and Open vSwitch.
 const (
-	KeyOwner = "k8s.ovn.org/owner" // cluster.Owner.String() of what wanted the row; its presence makes the row ours
+	KeyOwner = "k8s.ovn.org/owner" // cluster.Owner.String() of the object that the row is for; its presence marks the row as Hairpin's
 )
 
-// Features of flows: the upper half of the cookie tells which part of the plan wants a flow.
+// Features of flows: the upper half of the cookie names the part of the plan that a flow belongs to.
 const (
-	FeatureGateway  = 1 // the bridge itself: host, gateway router and wire
+	FeatureGateway  = 1 // the bridge itself: host, gateway router and uplink
 	FeatureServices = 2 // NodePorts
 )

@@ -10,7 +10,7 @@ import (
 func parseAddr(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.Zone() != "" || a.Is4In6() {
-		return netip.Addr{}, fmt.Errorf("%q is not an IPv4 or IPv6 address in plain form", text)
+		return netip.Addr{}, fmt.Errorf("%q is not an IPv4 or IPv6 address in canonical form", text)
 	}
 	return a, nil
 }

@@ -1,6 +1,6 @@
 // Package cluster holds what Hairpin knows of a Kubernetes cluster, as plain values.
 //
-// Kubernetes objects are parsed here once, into values that nobody changes afterwards: a Snapshot can be
+// Kubernetes objects are parsed here once, into values that never change afterwards: a Snapshot can be
 // shared between goroutines without a lock, and an unchanged Service keeps its *Frontend from one Snapshot
 // to the next, so that a reader can tell by pointer what did not change. Parsing never fails as a whole: a
 // bad object becomes a Problem and leaves the others alone.
@@ -134,7 +134,7 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("protocol-%d", uint8(p))
 }
 
-// MAC is an Ethernet address; the zero MAC means "none". Unlike net.HardwareAddr it can be compared with ==.
+// MAC is an Ethernet MAC address; the zero MAC means "none". Unlike net.HardwareAddr it can be compared with ==.
 type MAC [6]byte
 
 // String gives the usual lower-case form "0a:58:0a:f4:01:03".
@@ -146,19 +146,19 @@ func (m MAC) String() string {
 func ParseMAC(s string) (MAC, error) {
 	var m MAC
 	if len(s) != 17 {
-		return m, fmt.Errorf("%q is not an Ethernet address", s)
+		return m, fmt.Errorf("%q is not a MAC address", s)
 	}
 	for i := range m {
 		b, err := hex.DecodeString(s[3*i : 3*i+2])
 		if err != nil || (i < 5 && s[3*i+2] != ':') {
-			return MAC{}, fmt.Errorf("%q is not an Ethernet address", s)
+			return MAC{}, fmt.Errorf("%q is not a MAC address", s)
 		}
 		m[i] = b[0]
 	}
 	return m, nil
 }
 
-// MACFor derives the Ethernet address of a pod or router port from its IP address: 0a:58 and the four bytes of
+// MACFor derives the MAC of a pod or router port from its IP address: 0a:58 and the four bytes of
 // an IPv4 address, or 0a:58 and the last four bytes of an IPv6 address; none for no address.
 func MACFor(a netip.Addr) MAC {
 	if !a.IsValid() {
@@ -233,11 +233,11 @@ func (n *Node) HasAddress(a netip.Addr) bool {
 type Gateway struct {
 	Mode      string         // the name of a Mode; empty = that of Config.Gateway.Mode
 	Bridge    string         // the Open vSwitch bridge, such as br-ex
-	Uplink    string         // the bridge's port to the wire, such as eth0; empty when detached
+	Uplink    string         // the bridge's port to the external network, such as eth0; empty when detached
 	Device    string         // when detached: the host's link with the node's address, such as eth0 or wlan0
 	DeviceMAC MAC            // of Device; zero = it has none, or is not known
 	MAC       MAC            // of the bridge's LOCAL port and of the gateway router's external port
-	Addresses []netip.Prefix // on the bridge, IPv4 first; when detached its own, which the wire does not know
+	Addresses []netip.Prefix // on the bridge, IPv4 first; when detached its own, unknown outside the node
 	NextHops  []netip.Addr   // default gateways, IPv4 first; may be empty
 	Userspace bool           // the bridge uses the userspace (netdev) datapath
 }

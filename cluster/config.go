@@ -60,7 +60,7 @@ type ConntrackConfig struct {
 	TCPLiberal     bool          // [default] conntrack-tcp-be-liberal: packets out of window are no invalid ones
 }
 
-// Max is how many entries there may be; 0 = as the machine has it.
+// Max is how many entries there may be; 0 = leave the machine's value.
 func (c *ConntrackConfig) Max() int {
 	if c.MaxPerCore == 0 {
 		return 0

@@ -43,7 +43,7 @@ type EgressIP struct {
 	// Assigned is the status: which node has which address. Sorted, at most once per address.
 	Assigned []Assignment
 	// Moving are addresses on their way from one living node to another: both translate for a time. So does the node of one that
-	// goes to nobody (To is empty). Only an agent knows.
+	// goes to no node (To is empty). Only an agent knows.
 	Moving     []Move
 	Conditions []metav1.Condition
 	// Claimed are addresses that an older Service is served at.
@@ -136,7 +136,7 @@ func (p *egressIPParser) addresses(e *EgressIP, texts []string) {
 		case err != nil:
 			p.problem(field, "%v", err)
 		case slices.Contains(e.Addresses, a):
-			p.problem(field, "%s stands there twice", a)
+			p.problem(field, "%s is given twice", a)
 		default:
 			e.Addresses = append(e.Addresses, a)
 		}

@@ -56,21 +56,21 @@ func TestBadEgressIPs(t *testing.T) {
 	}{
 		{"good", func(*v1.EgressIP) {}, "[10.0.0.1 fd00::1]", nil},
 		{"not an address", func(o *v1.EgressIP) { o.Spec.EgressIPs[0] = "10.0.0.1/24" }, "[fd00::1]",
-			[]string{`EgressIP/e: spec.egressIPs[0]: "10.0.0.1/24" is not an IPv4 or IPv6 address in plain form`}},
+			[]string{`EgressIP/e: spec.egressIPs[0]: "10.0.0.1/24" is not an IPv4 or IPv6 address in canonical form`}},
 		{"mapped", func(o *v1.EgressIP) { o.Spec.EgressIPs = []string{"::ffff:10.0.0.1"} }, "",
-			[]string{`EgressIP/e: spec.egressIPs[0]: "::ffff:10.0.0.1" is not an IPv4 or IPv6 address in plain form`}},
+			[]string{`EgressIP/e: spec.egressIPs[0]: "::ffff:10.0.0.1" is not an IPv4 or IPv6 address in canonical form`}},
 		{"loopback", func(o *v1.EgressIP) { o.Spec.EgressIPs[1] = "::1" }, "[10.0.0.1]",
 			[]string{`EgressIP/e: spec.egressIPs[1]: ::1 is a loopback address, which other machines cannot reach`}},
 		{"twice", func(o *v1.EgressIP) { o.Spec.EgressIPs = []string{"fd00::1", "FD00:0::1"} }, "[fd00::1]",
-			[]string{`EgressIP/e: spec.egressIPs[1]: fd00::1 stands there twice`}},
+			[]string{`EgressIP/e: spec.egressIPs[1]: fd00::1 is given twice`}},
 		{"none", func(o *v1.EgressIP) { o.Spec.EgressIPs = nil }, "", []string{`EgressIP/e: spec.egressIPs: has no address`}},
 		{"no selector", func(o *v1.EgressIP) { o.Spec.NamespaceSelector = nil }, "",
 			[]string{`EgressIP/e: spec.namespaceSelector: is missing; {} selects all namespaces`}},
 		{"bad selector", func(o *v1.EgressIP) {
 			o.Spec.PodSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Near"}}
-		}, "", []string{`EgressIP/e: spec.podSelector: is no label selector: "Near" is not a valid label selector operator`}},
+		}, "", []string{`EgressIP/e: spec.podSelector: is not a label selector: "Near" is not a valid label selector operator`}},
 		{"bad status", func(o *v1.EgressIP) { o.Status.Items = []v1.EgressIPStatusItem{{Node: "n", EgressIP: "x"}} }, "[10.0.0.1 fd00::1]",
-			[]string{`EgressIP/e: status.items[0].egressIP: "x" is not an IPv4 or IPv6 address in plain form`}},
+			[]string{`EgressIP/e: status.items[0].egressIP: "x" is not an IPv4 or IPv6 address in canonical form`}},
 	} {
 		o := egressIP("e", "10.0.0.1", "fd00::1")
 		c.edit(o)

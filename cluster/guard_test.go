@@ -63,13 +63,13 @@ func TestNobodyTakesAddressesOfTheCluster(t *testing.T) {
 		port       int32
 		ip, reason string
 	}{
-		{80, "10.96.0.1", "10.96.0.1 is in the range of cluster IPs (10.96.0.0/16)"},
-		{80, "10.244.1.5", "10.244.1.5 is in the range of pods (10.244.0.0/16)"},
+		{80, "10.96.0.1", "10.96.0.1 is in the ClusterIP range (10.96.0.0/16)"},
+		{80, "10.244.1.5", "10.244.1.5 is in the pod range (10.244.0.0/16)"},
 		{80, "100.64.0.3", "100.64.0.3 is in the join subnet (100.64.0.0/16)"},
 		{80, "100.88.0.3", "100.88.0.3 is in the transit subnet (100.88.0.0/16)"},
-		{8443, "172.18.0.3", "172.18.0.3:8443 is where the API server is"},
-		{8443, "192.0.2.10", "192.0.2.10:8443 is where the API server is"},
-		{22, "172.18.0.3", "172.18.0.3 is an address of node worker, where port 22 is kept for the node ([default] reserved-node-ports)"},
+		{8443, "172.18.0.3", "172.18.0.3:8443 is the API server's address"},
+		{8443, "192.0.2.10", "192.0.2.10:8443 is the API server's address"},
+		{22, "172.18.0.3", "172.18.0.3 is an address of node worker, where port 22 is reserved for the node ([default] reserved-node-ports)"},
 		{6081, "172.18.0.3", "172.18.0.3 is an address of node worker, where port 6081 is kept"},
 		{10250, "172.18.0.3", "172.18.0.3 is an address of node worker, where port 10250 is kept"},
 		{80, "0.1.2.3", `0.1.2.3 is a "this network" (0.0.0.0/8) address`},
@@ -161,13 +161,13 @@ func TestImpossibleEndpoints(t *testing.T) {
 	for ip, reason := range map[string]string{
 		"0.1.2.3":          "(0.0.0.0/8)",
 		"240.0.0.1":        "(240.0.0.0/4)",
-		"10.96.0.1":        "10.96.0.1 is in the range of cluster IPs (10.96.0.0/16): it is no endpoint",
-		"100.64.0.3":       "100.64.0.3 is in the join subnet (100.64.0.0/16): it is no endpoint",
-		"100.88.0.3":       "100.88.0.3 is in the transit subnet (100.88.0.0/16): it is no endpoint",
-		"10.244.1.1":       "10.244.1.1 is the cluster router's: it is no endpoint",
-		"10.244.1.2":       "10.244.1.2 is ovn-k8s-mp0's: it is no endpoint",
-		"fd00:10:244:1::2": "fd00:10:244:1::2 is ovn-k8s-mp0's: it is no endpoint",
-		"fd00:10:96::1":    "fd00:10:96::1 is in the range of cluster IPs (fd00:10:96::/112): it is no endpoint",
+		"10.96.0.1":        "10.96.0.1 is in the ClusterIP range (10.96.0.0/16): cannot be an endpoint",
+		"100.64.0.3":       "100.64.0.3 is in the join subnet (100.64.0.0/16): cannot be an endpoint",
+		"100.88.0.3":       "100.88.0.3 is in the transit subnet (100.88.0.0/16): cannot be an endpoint",
+		"10.244.1.1":       "10.244.1.1 is the cluster router's: cannot be an endpoint",
+		"10.244.1.2":       "10.244.1.2 is ovn-k8s-mp0's: cannot be an endpoint",
+		"fd00:10:244:1::2": "fd00:10:244:1::2 is ovn-k8s-mp0's: cannot be an endpoint",
+		"fd00:10:96::1":    "fd00:10:96::1 is in the ClusterIP range (fd00:10:96::/112): cannot be an endpoint",
 	} {
 		clusterIP, good := "10.96.0.7", []string{"10.244.1.3", "172.18.0.3"}
 		if strings.Contains(ip, ":") {

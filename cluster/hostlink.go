@@ -45,9 +45,9 @@ type hostRouteJSON struct {
 	Via string `json:"via,omitempty"`
 }
 
-// mostPublished is how many routes of a link the annotation has. It is there for who explains a packet's way; the node
+// maxPublishedRoutes is how many routes of a link the annotation has. They are there to explain a packet's path; the node
 // itself knows them all.
-const mostPublished = 32
+const maxPublishedRoutes = 32
 
 // HostLinksAnnotation gives the value of AnnotationHostLinks.
 func HostLinksAnnotation(list []HostLink) string {
@@ -60,7 +60,7 @@ func HostLinksAnnotation(list []HostLink) string {
 		for _, a := range l.Addresses {
 			j.Addresses = append(j.Addresses, a.String())
 		}
-		for _, r := range l.Routes[:min(len(l.Routes), mostPublished)] {
+		for _, r := range l.Routes[:min(len(l.Routes), maxPublishedRoutes)] {
 			to := hostRouteJSON{To: r.Prefix.String()}
 			if r.Via.IsValid() {
 				to.Via = r.Via.String()
@@ -110,7 +110,7 @@ func (p *nodeParser) hostLink(field string, j hostLinkJSON) (HostLink, bool) {
 		p.problem(field, "name: %q is not a link's name", j.Name)
 		return l, false
 	case slices.ContainsFunc(p.node.Links, func(m HostLink) bool { return m.Name == j.Name }):
-		p.problem(field, "name: %s stands there twice", j.Name)
+		p.problem(field, "name: %s is given twice", j.Name)
 		return l, false
 	case j.Index < 1 || j.Index > 1<<24:
 		p.problem(field, "%s: index: %d is not a link's number", j.Name, j.Index)

@@ -13,9 +13,9 @@ import (
 // What one Service may cost a node. Ports, addresses and endpoints multiply, so two objects that the API takes could ask for
 // gigabytes.
 const (
-	mostPairs   = 100_000 // of an endpoint and a cluster IP's, node's or external address's port that leads to it
-	mostOuter   = 10_000  // external addresses, times ports
-	mostSources = 100_000 // loadBalancerSourceRanges, times load balancer addresses, times ports
+	maxPairs    = 100_000 // of an endpoint and a cluster IP's, node's or external address's port that leads to it
+	maxExternal = 10_000  // external addresses, times ports
+	maxSources  = 100_000 // loadBalancerSourceRanges, times load balancer addresses, times ports
 )
 
 // target is what a port of a slice has in common with the Service port that it is for.
@@ -56,7 +56,7 @@ func (v *service) fill(list []*Frontend) {
 	room := roomForEach(list, sizes)
 	if room < math.MaxInt {
 		v.refused = append(v.refused, Problem{list[0].Owner, "spec.ports",
-			fmt.Sprintf("the endpoints of all ports and addresses are more than %d: %d endpoints of each port are used", mostPairs, room)})
+			fmt.Sprintf("the endpoints of all ports and addresses are more than %d: %d endpoints of each port are used", maxPairs, room)})
 	}
 	for i, f := range list {
 		for _, x := range v.slices {
@@ -79,12 +79,12 @@ func roomForEach(list []*Frontend, sizes []int) int {
 		for i, f := range list {
 			pairs += (1 + min(1, int(f.NodePort)) + len(f.ExternalIPs) + len(f.LoadBalancerIPs)) * min(sizes[i], each)
 		}
-		return pairs <= mostPairs
+		return pairs <= maxPairs
 	}
 	if fits(math.MaxInt) {
 		return math.MaxInt
 	}
-	return max(1, sort.Search(mostPairs, func(n int) bool { return !fits(n + 1) }))
+	return max(1, sort.Search(maxPairs, func(n int) bool { return !fits(n + 1) }))
 }
 
 func keyOf(list []source) string {
@@ -131,7 +131,7 @@ func (b *Backend) fitness() int {
 
 // limit leaves out external addresses of a Service with too many for its ports; the load balancer's stay first.
 func (p *serviceParser) limit(ports int, balancer, external []netip.Addr) (keptBalancer, keptExternal []netip.Addr) {
-	room := max(1, mostOuter/max(1, ports))
+	room := max(1, maxExternal/max(1, ports))
 	if len(balancer)+len(external) <= room {
 		return balancer, external
 	}
@@ -140,7 +140,7 @@ func (p *serviceParser) limit(ports int, balancer, external []netip.Addr) (keptB
 		field = "status.loadBalancer.ingress"
 	}
 	p.problem(field, "%d ports and %d external addresses multiply to more than %d: %d of the addresses are served",
-		ports, len(balancer)+len(external), mostOuter, room)
+		ports, len(balancer)+len(external), maxExternal, room)
 	n := min(room, len(balancer))
 	return balancer[:n:n], external[:min(room-n, len(external))]
 }

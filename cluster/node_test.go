@@ -102,9 +102,9 @@ func TestBadNodes(t *testing.T) {
 		want []string
 	}{
 		{"addresses", addresses("172.18.0.03", "::1", ""), []string{
-			`Node/n: status.addresses[0].address: "172.18.0.03" is not an IPv4 or IPv6 address in plain form`,
+			`Node/n: status.addresses[0].address: "172.18.0.03" is not an IPv4 or IPv6 address in canonical form`,
 			`Node/n: status.addresses[1].address: ::1 is a loopback address, which other machines cannot reach`,
-			`Node/n: status.addresses[2].address: "" is not an IPv4 or IPv6 address in plain form`}},
+			`Node/n: status.addresses[2].address: "" is not an IPv4 or IPv6 address in canonical form`}},
 		{"podCIDRs", func(n *corev1.Node) {
 			n.Spec.PodCIDRs = []string{"10.244.1.0", "10.244.2.0/24", "10.244.3.0/24", "::ffff:10.0.0.0/120"}
 		}, []string{
@@ -126,7 +126,7 @@ func TestBadNodes(t *testing.T) {
 			`Node/n: metadata.annotations[k8s.ovn.org/l3-gateway-config]: ip-addresses: "172.18.0.3" is not an address with a prefix length`,
 			`Node/n: metadata.annotations[k8s.ovn.org/l3-gateway-config]: ip-addresses: "::ffff:1.2.3.4/96" is not an address with a prefix length`,
 			`Node/n: metadata.annotations[k8s.ovn.org/l3-gateway-config]: mac-address: "02:42" is not an Ethernet address`,
-			`Node/n: metadata.annotations[k8s.ovn.org/l3-gateway-config]: next-hops: "gw" is not an IPv4 or IPv6 address in plain form`}},
+			`Node/n: metadata.annotations[k8s.ovn.org/l3-gateway-config]: next-hops: "gw" is not an IPv4 or IPv6 address in canonical form`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := store(node("n", c.edit), node("node-a", good)).Snapshot()
@@ -172,7 +172,7 @@ func TestPods(t *testing.T) {
 		pod("bad", "node-a", "10.244.0.010", "127.0.0.1"),
 		with(pod("c", "node-a"), func(p *corev1.Pod) { p.Status.PodIP = "10.244.0.10" }),
 	)
-	want(t, s.Snapshot(), `Pod/default/bad: status.podIPs[0].ip: "10.244.0.010" is not an IPv4 or IPv6 address in plain form`,
+	want(t, s.Snapshot(), `Pod/default/bad: status.podIPs[0].ip: "10.244.0.010" is not an IPv4 or IPv6 address in canonical form`,
 		"Pod/default/bad: status.podIPs[1].ip: 127.0.0.1 is a loopback address, which other machines cannot reach")
 	p := func(name, node, mac string, ips ...string) cluster.Pod {
 		m, err := cluster.ParseMAC(mac)

@@ -13,14 +13,14 @@ type sourceRanges struct {
 	list  []netip.Prefix
 }
 
-// sourceRanges reads who may reach the load balancer's addresses. A bad range lets nobody in; the others stay good.
+// sourceRanges parses the clients that may reach the load balancer's addresses. An invalid range allows no client; the others stay valid.
 // Each is needed at each of so many addresses and ports.
 func (p *serviceParser) sourceRanges(places int) sourceRanges {
 	texts := p.spec.LoadBalancerSourceRanges
 	r := sourceRanges{given: len(texts) > 0}
-	if room := max(1, mostSources/max(1, places)); len(texts) > room {
+	if room := max(1, maxSources/max(1, places)); len(texts) > room {
 		p.problem("spec.loadBalancerSourceRanges", "%d ranges, for %d addresses and ports, multiply to more than %d: the first %d ranges may reach them",
-			len(texts), places, mostSources, room)
+			len(texts), places, maxSources, room)
 		texts = texts[:room]
 	}
 	for i, text := range texts {
@@ -36,7 +36,7 @@ func (p *serviceParser) sourceRanges(places int) sourceRanges {
 }
 
 // of gives the ranges of a family, none within another, and whether they restrict anybody: 0.0.0.0/0 and ::/0 do not.
-// Ranges of the other family only leave nobody of this one.
+// If all ranges are of the other family, no client of this one is allowed.
 func (r sourceRanges) of(f Family) (list []netip.Prefix, restricted bool) {
 	if !r.given {
 		return nil, false

@@ -31,7 +31,7 @@ func complete(path string, v reflect.Value) error {
 		for i := range v.Len() {
 			at := fmt.Sprintf("%s[%d]", path, i)
 			if x, ok := v.Index(i).Interface().(interface{ IsValid() bool }); ok && !x.IsValid() {
-				return fmt.Errorf("%s is no address", at)
+				return fmt.Errorf("%s is not an address", at)
 			}
 			if err := complete(at, v.Index(i)); err != nil {
 				return err

@@ -50,7 +50,7 @@ func (r *Requirement) holds(labels map[string]string) bool {
 func parseSelector(from *metav1.LabelSelector) (Selector, error) {
 	checked, err := metav1.LabelSelectorAsSelector(from)
 	if err != nil {
-		return Selector{}, fmt.Errorf("is no label selector: %w", err)
+		return Selector{}, fmt.Errorf("is not a label selector: %w", err)
 	}
 	var s Selector
 	all, _ := checked.Requirements()
@@ -66,7 +66,7 @@ func parseSelector(from *metav1.LabelSelector) (Selector, error) {
 		case selection.DoesNotExist:
 			r.Operator = metav1.LabelSelectorOpDoesNotExist
 		default:
-			return Selector{}, fmt.Errorf("is no label selector: operator %q is not known", x.Operator())
+			return Selector{}, fmt.Errorf("is not a label selector: operator %q is not known", x.Operator())
 		}
 		if len(r.Values) == 0 {
 			r.Values = nil

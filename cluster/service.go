@@ -26,7 +26,7 @@ const (
 
 func ownerOf(kind string, m *metav1.ObjectMeta) Owner { return Owner{kind, m.Namespace, m.Name} }
 
-func notOurs(labels map[string]string) bool {
+func ignored(labels map[string]string) bool {
 	_, other := labels[labelProxyName]
 	_, headless := labels[labelHeadless]
 	return other || headless
@@ -103,7 +103,7 @@ func (p *serviceParser) problem(field, format string, args ...any) {
 // that is not served: one that asks for another proxy, is headless, or is a DNS name only.
 func parseService(o *corev1.Service) (served bool, ports []*Frontend, problems []Problem) {
 	spec := &o.Spec
-	if notOurs(o.Labels) || spec.Type == corev1.ServiceTypeExternalName || spec.ClusterIP == corev1.ClusterIPNone {
+	if ignored(o.Labels) || spec.Type == corev1.ServiceTypeExternalName || spec.ClusterIP == corev1.ClusterIPNone {
 		return false, nil, nil
 	}
 	p := serviceParser{owner: ownerOf("Service", &o.ObjectMeta), spec: spec}

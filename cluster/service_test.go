@@ -193,9 +193,9 @@ func TestBadServices(t *testing.T) {
 		want []string
 	}{
 		{"cluster IP", func(s *corev1.Service) { s.Spec.ClusterIPs = []string{"010.96.0.1", "fd00:10:96::1"} }, []string{
-			"web [fd00:10:96::1]:80/tcp →", `Service/default/web: spec.clusterIPs[0]: "010.96.0.1" is not an IPv4 or IPv6 address in plain form`}},
+			"web [fd00:10:96::1]:80/tcp →", `Service/default/web: spec.clusterIPs[0]: "010.96.0.1" is not an IPv4 or IPv6 address in canonical form`}},
 		{"mapped cluster IP", func(s *corev1.Service) { s.Spec.ClusterIPs = []string{"::ffff:10.96.0.1"} }, []string{
-			`Service/default/web: spec.clusterIPs[0]: "::ffff:10.96.0.1" is not an IPv4 or IPv6 address in plain form`}},
+			`Service/default/web: spec.clusterIPs[0]: "::ffff:10.96.0.1" is not an IPv4 or IPv6 address in canonical form`}},
 		{"two of a family", func(s *corev1.Service) { s.Spec.ClusterIPs = []string{"10.96.0.1", "10.96.0.2"} }, []string{
 			"web 10.96.0.1:80/tcp →", "Service/default/web: spec.clusterIPs[1]: 10.96.0.2 is a second address of its family; the first is used"}},
 		{"no cluster IP", func(s *corev1.Service) { s.Spec.ClusterIP, s.Spec.ClusterIPs = "", nil }, []string{
@@ -220,13 +220,13 @@ func TestBadServices(t *testing.T) {
 			s.Spec.Ports[0].Port = -1
 			s.Spec.ExternalIPs = []string{"", "127.0.0.1", "169.254.1.1", "0.0.0.0", "224.0.0.1", "255.255.255.255", "fe80::1%eth0"}
 		}, []string{
-			`Service/default/web: spec.externalIPs[0]: "" is not an IPv4 or IPv6 address in plain form`,
+			`Service/default/web: spec.externalIPs[0]: "" is not an IPv4 or IPv6 address in canonical form`,
 			"Service/default/web: spec.externalIPs[1]: 127.0.0.1 is a loopback address, which other machines cannot reach",
 			"Service/default/web: spec.externalIPs[2]: 169.254.1.1 is a link-local address, which other machines cannot reach",
 			"Service/default/web: spec.externalIPs[3]: 0.0.0.0 is the unspecified address, which other machines cannot reach",
 			"Service/default/web: spec.externalIPs[4]: 224.0.0.1 is a multicast address, which other machines cannot reach",
 			"Service/default/web: spec.externalIPs[5]: 255.255.255.255 is the broadcast address, which other machines cannot reach",
-			`Service/default/web: spec.externalIPs[6]: "fe80::1%eth0" is not an IPv4 or IPv6 address in plain form`,
+			`Service/default/web: spec.externalIPs[6]: "fe80::1%eth0" is not an IPv4 or IPv6 address in canonical form`,
 			"Service/default/web: spec.ports[0].port: -1 is not a port number (1 to 65535)",
 		}},
 		{"words", func(s *corev1.Service) {
@@ -255,7 +255,7 @@ func TestBadSlices(t *testing.T) {
 	}{
 		{"address", slice("bad", "web", endpointPort("", tcp, 8080), "010.0.0.1", "10.244.0.6"), []string{
 			"web 10.96.0.1:80/tcp → 10.244.0.5:8080 10.244.0.6:8080",
-			`EndpointSlice/default/bad: endpoints[0].addresses[0]: "010.0.0.1" is not an IPv4 or IPv6 address in plain form`}},
+			`EndpointSlice/default/bad: endpoints[0].addresses[0]: "010.0.0.1" is not an IPv4 or IPv6 address in canonical form`}},
 		{"loopback", slice("bad", "web", endpointPort("", tcp, 8080), "127.0.0.1"), []string{
 			"web 10.96.0.1:80/tcp → 10.244.0.5:8080",
 			"EndpointSlice/default/bad: endpoints[0].addresses[0]: 127.0.0.1 is a loopback address, which other machines cannot reach"}},

@@ -37,7 +37,7 @@ func (x *slice) problem(field, format string, args ...any) {
 
 func parseSlice(o *discoveryv1.EndpointSlice) *slice {
 	x := &slice{owner: ownerOf("EndpointSlice", &o.ObjectMeta)}
-	if notOurs(o.Labels) {
+	if ignored(o.Labels) {
 		return x
 	}
 	if name := o.Labels[discoveryv1.LabelServiceName]; name != "" {

@@ -13,47 +13,47 @@ import (
 	v1 "hairpin/api/v1"
 )
 
-// Store collects Kubernetes objects and gives Snapshots of them. It is not safe for concurrent use: one
-// goroutine owns it, and hands its Snapshots to the others.
+// Store collects Kubernetes objects and makes Snapshots of them. It is not safe for concurrent use: one
+// goroutine owns it, and passes its Snapshots to the others.
 //
-// The cost of a Snapshot follows what changed since the last one, but for one copy of each list that changed.
+// The cost of a Snapshot depends on what changed since the last one, plus one copy of each changed list.
 type Store struct {
-	config    Config
-	nodes     grouped[*Node]
-	pods      grouped[*Pod]
-	starting  grouped[*Pod]
-	spaces    grouped[*Namespace]
-	ranges    grouped[*serviceRange]
-	egressIPs grouped[*EgressIP]
-	frontends grouped[*Frontend] // by Service
-	problems  grouped[Problem]   // by the object that has them
-	services  map[Owner]*service
-	serves    map[Owner]Owner // slice → the Service it is kept with
-	stale     map[Owner]bool  // Services whose Frontends must be made again
-	guard     *guard
-	vetted    *Vetted
-	lies      []Problem           // of nodes
-	strays    map[Owner][]Problem // of Pods
-	settled   []*EgressIP         // as in the last Snapshot
-	last      *Snapshot
+	config        Config
+	nodes         grouped[*Node]
+	pods          grouped[*Pod]
+	starting      grouped[*Pod]
+	namespaces    grouped[*Namespace]
+	ranges        grouped[*serviceRange]
+	egressIPs     grouped[*EgressIP]
+	frontends     grouped[*Frontend] // by Service
+	problems      grouped[Problem]   // by the object that has them
+	services      map[Owner]*service
+	sliceServices map[Owner]Owner // slice → the Service it is kept with
+	stale         map[Owner]bool  // Services whose Frontends must be made again
+	guard         *guard
+	vetted        *Vetted
+	nodeProblems  []Problem           // of nodes
+	podProblems   map[Owner][]Problem // of Pods
+	settled       []*EgressIP         // as in the last Snapshot
+	last          *Snapshot
 }
 
 // NewStore gives an empty store.
 func NewStore(config Config) *Store {
 	return &Store{
-		config:    config,
-		nodes:     newGrouped(func(n *Node) Owner { return nodeOwner(n.Name) }, same[*Node]),
-		pods:      newGrouped(func(p *Pod) Owner { return p.Owner }, same[*Pod]),
-		starting:  newGrouped(func(p *Pod) Owner { return p.Owner }, same[*Pod]),
-		ranges:    newGrouped(func(r *serviceRange) Owner { return r.owner }, same[*serviceRange]),
-		spaces:    newGrouped(func(n *Namespace) Owner { return namespaceOwner(n.Name) }, same[*Namespace]),
-		egressIPs: newGrouped(func(e *EgressIP) Owner { return e.Owner }, same[*EgressIP]),
-		frontends: newGrouped(func(f *Frontend) Owner { return f.Owner }, func(f, g *Frontend) bool { return f == g }),
-		problems:  newGrouped(func(p Problem) Owner { return p.Owner }, func(p, q Problem) bool { return p == q }),
-		services:  map[Owner]*service{},
-		serves:    map[Owner]Owner{},
-		stale:     map[Owner]bool{},
-		strays:    map[Owner][]Problem{},
+		config:        config,
+		nodes:         newGrouped(func(n *Node) Owner { return nodeOwner(n.Name) }, same[*Node]),
+		pods:          newGrouped(func(p *Pod) Owner { return p.Owner }, same[*Pod]),
+		starting:      newGrouped(func(p *Pod) Owner { return p.Owner }, same[*Pod]),
+		ranges:        newGrouped(func(r *serviceRange) Owner { return r.owner }, same[*serviceRange]),
+		namespaces:    newGrouped(func(n *Namespace) Owner { return namespaceOwner(n.Name) }, same[*Namespace]),
+		egressIPs:     newGrouped(func(e *EgressIP) Owner { return e.Owner }, same[*EgressIP]),
+		frontends:     newGrouped(func(f *Frontend) Owner { return f.Owner }, func(f, g *Frontend) bool { return f == g }),
+		problems:      newGrouped(func(p Problem) Owner { return p.Owner }, func(p, q Problem) bool { return p == q }),
+		services:      map[Owner]*service{},
+		sliceServices: map[Owner]Owner{},
+		stale:         map[Owner]bool{},
+		podProblems:   map[Owner][]Problem{},
 	}
 }
 
@@ -89,14 +89,14 @@ func (s *Store) Set(obj any) {
 		v.served, v.ports, v.problems = parseService(o)
 	case *discoveryv1.EndpointSlice:
 		x := parseSlice(o)
-		if s.serves[x.owner] != x.service {
+		if s.sliceServices[x.owner] != x.service {
 			s.dropSlice(x.owner) // its label named another Service
 		}
 		if x.service == (Owner{}) {
 			s.note(x.owner, x.problems)
 			return
 		}
-		s.serves[x.owner] = x.service
+		s.sliceServices[x.owner] = x.service
 		s.service(x.service).set(x)
 	case *networkingv1.ServiceCIDR:
 		owner := serviceCIDROwner(o.Name)
@@ -105,9 +105,9 @@ func (s *Store) Set(obj any) {
 		s.note(owner, problems)
 	case *networkingv1.NetworkPolicy:
 		owner := ownerOf("NetworkPolicy", &o.ObjectMeta)
-		s.note(owner, []Problem{{Owner: owner, Message: "Hairpin does not implement NetworkPolicy: it restricts nobody"}})
+		s.note(owner, []Problem{{Owner: owner, Message: "Hairpin does not implement NetworkPolicy: it has no effect"}})
 	case *corev1.Namespace:
-		s.spaces.put(namespaceOwner(o.Name), []*Namespace{parseNamespace(o)})
+		s.namespaces.put(namespaceOwner(o.Name), []*Namespace{parseNamespace(o)})
 	case *v1.EgressIP:
 		owner := egressIPOwner(o.Name)
 		e, problems := parseEgressIP(o)
@@ -145,7 +145,7 @@ func (s *Store) Delete(obj any) {
 	case *networkingv1.NetworkPolicy:
 		s.note(ownerOf("NetworkPolicy", &o.ObjectMeta), nil)
 	case *corev1.Namespace:
-		s.spaces.put(namespaceOwner(o.Name), nil)
+		s.namespaces.put(namespaceOwner(o.Name), nil)
 	case *v1.EgressIP:
 		s.egressIPs.put(egressIPOwner(o.Name), nil)
 		s.note(egressIPOwner(o.Name), nil)
@@ -154,9 +154,9 @@ func (s *Store) Delete(obj any) {
 
 // dropSlice takes a slice away from its Service.
 func (s *Store) dropSlice(slice Owner) {
-	if owner, ok := s.serves[slice]; ok {
+	if owner, ok := s.sliceServices[slice]; ok {
 		s.service(owner).drop(slice)
-		delete(s.serves, slice)
+		delete(s.sliceServices, slice)
 	}
 	s.note(slice, nil)
 }
@@ -188,7 +188,7 @@ func (s *Store) Snapshot() *Snapshot {
 		s.refresh(owner, s.services[owner])
 	}
 	clear(s.stale)
-	if changed || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() || s.spaces.changed() {
+	if changed || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() || s.namespaces.changed() {
 		s.findStrays(nodes)
 		s.last = &Snapshot{
 			Config:     withServiceCIDRs(s.config, s.ranges.all()),
@@ -196,7 +196,7 @@ func (s *Store) Snapshot() *Snapshot {
 			Frontends:  s.frontends.all(),
 			Pods:       s.atHome(s.pods.all()),
 			Starting:   s.starting.all(),
-			Namespaces: s.spaces.all(),
+			Namespaces: s.namespaces.all(),
 			EgressIPs:  s.settle(s.egressIPs.all(), s.frontends.all()),
 			Problems:   s.allProblems(),
 		}
@@ -207,10 +207,10 @@ func (s *Store) Snapshot() *Snapshot {
 // findStrays looks at Pods that changed, or at all.
 func (s *Store) findStrays(all bool) {
 	look := func(o Owner) {
-		delete(s.strays, o)
+		delete(s.podProblems, o)
 		for _, p := range s.pods.of[o] {
 			if problems := s.vetted.stray(p, s.nodes.of); len(problems) > 0 {
-				s.strays[o] = problems
+				s.podProblems[o] = problems
 			}
 		}
 	}
@@ -220,7 +220,7 @@ func (s *Store) findStrays(all bool) {
 		}
 		return
 	}
-	clear(s.strays)
+	clear(s.podProblems)
 	for o := range s.pods.of {
 		look(o)
 	}
@@ -228,18 +228,18 @@ func (s *Store) findStrays(all bool) {
 
 // atHome leaves out the Pods that have an address of another node.
 func (s *Store) atHome(pods []*Pod) []*Pod {
-	if len(s.strays) == 0 {
+	if len(s.podProblems) == 0 {
 		return pods
 	}
-	return slices.DeleteFunc(slices.Clone(pods), func(p *Pod) bool { return len(s.strays[p.Owner]) > 0 })
+	return slices.DeleteFunc(slices.Clone(pods), func(p *Pod) bool { return len(s.podProblems[p.Owner]) > 0 })
 }
 
 func (s *Store) allProblems() []Problem {
-	if len(s.lies)+len(s.strays) == 0 {
+	if len(s.nodeProblems)+len(s.podProblems) == 0 {
 		return s.problems.all()
 	}
-	list := append(slices.Clone(s.problems.all()), s.lies...)
-	for _, problems := range s.strays {
+	list := append(slices.Clone(s.problems.all()), s.nodeProblems...)
+	for _, problems := range s.podProblems {
 		list = append(list, problems...)
 	}
 	slices.SortFunc(list, Problem.Compare)
@@ -258,11 +258,11 @@ func (s *Store) protect(changed bool) {
 		s.vetted = Vet(nodes, "", &config)
 	}
 	g := newGuard(&config, nodes, s.vetted, s.egressIPs.all())
-	s.lies = s.vetted.problems(nodes, g.egress)
+	s.nodeProblems = s.vetted.problems(nodes, g.egress)
 	if api != nil {
-		g.keepAPI(api.frontends(nil, g))
+		g.reserveAPI(api.frontends(nil, g))
 	}
-	if s.guard.sameOuter(g) {
+	if s.guard.sameExternal(g) {
 		return
 	}
 	endpoints := s.guard.sameEndpoints(g)
@@ -325,7 +325,7 @@ func (s *Store) refresh(owner Owner, v *service) {
 			s.note(x.owner, append(slices.Clip(x.problems), orphan))
 		case v.served:
 			s.note(x.owner, slices.Concat(x.problems, x.refused))
-		default: // nobody asks for its endpoints
+		default: // its endpoints are not used
 			s.note(x.owner, nil)
 		}
 	}

@@ -7,27 +7,27 @@ import (
 	"slices"
 )
 
-// Vetted says what is believed of what nodes say of themselves. Whoever has the credentials of one kubelet can write
-// anything into its Node: that must only hurt that node.
+// Vetted holds which claims of nodes about themselves are accepted. An attacker with the credentials of one kubelet can write
+// anything into its Node: that must harm only that node.
 type Vetted struct {
-	// Refused has the problems of nodes that claim what is another's, or what no node can have. Nothing is sent to them.
-	Refused map[string][]Problem
-	// Hosts are the addresses that count as a node's for the others, with the node's name.
+	// Refused has the problems of nodes that claim what belongs to another node or cannot belong to any. Other nodes send nothing to them.
+	Rejected map[string][]Problem
+	// Hosts are the addresses that other nodes accept as a node's, with the node's name.
 	Hosts map[netip.Addr]string
-	// Doubted are the problems of nodes with addresses that do not count for the others.
-	Doubted []Problem
-	ranges  map[netip.Prefix]string // of pods, with the node's name
+	// Doubted are the problems of nodes with addresses that other nodes do not accept.
+	Untrusted []Problem
+	ranges    map[netip.Prefix]string // of pods, with the node's name
 }
 
-// Older orders nodes by which keeps what both claim: the older, of the same second that with the lower UID.
+// Older orders nodes by which one keeps what both claim: the older, then the one with the lower UID.
 func (n *Node) Older(m *Node) int {
 	return cmp.Or(n.Created.Compare(m.Created), cmp.Compare(n.UID, m.UID), cmp.Compare(n.Name, m.Name))
 }
 
-// Vet looks at nodes side by side. The node named first, where there is one, keeps whatever it claims: it is the reader
-// itself, which knows better. Of the others the older keeps it.
+// Vet compares the claims of all nodes. The node named first, if any, keeps whatever it claims: it is the caller's
+// own node. Among the others the older one keeps it.
 func Vet(nodes []*Node, first string, config *Config) *Vetted {
-	v := &Vetted{Refused: map[string][]Problem{}, Hosts: make(map[netip.Addr]string, 2*len(nodes))}
+	v := &Vetted{Rejected: map[string][]Problem{}, Hosts: make(map[netip.Addr]string, 2*len(nodes))}
 	byAge := slices.SortedFunc(slices.Values(nodes), func(a, b *Node) int {
 		if c := cmp.Compare(boolInt(b.Name == first), boolInt(a.Name == first)); c != 0 {
 			return c
@@ -39,7 +39,7 @@ func Vet(nodes []*Node, first string, config *Config) *Vetted {
 		p := nodeParser{node: n}
 		t.take(&p, config)
 		if len(p.problems) > 0 && n.Name != first {
-			v.Refused[n.Name] = p.problems
+			v.Rejected[n.Name] = p.problems
 		}
 	}
 	v.ranges = t.ranges
@@ -47,10 +47,10 @@ func Vet(nodes []*Node, first string, config *Config) *Vetted {
 	return v
 }
 
-// problems are those of all nodes, and of those that say that an address of an EgressIP is theirs: nobody else minds.
+// problems are those of all nodes, and of nodes that claim an address of an EgressIP.
 func (v *Vetted) problems(nodes []*Node, egress map[netip.Addr]*EgressIP) []Problem {
-	list := slices.Clone(v.Doubted)
-	for _, refused := range v.Refused {
+	list := slices.Clone(v.Untrusted)
+	for _, refused := range v.Rejected {
 		list = append(list, refused...)
 	}
 	for _, n := range nodes {
@@ -69,14 +69,14 @@ func (v *Vetted) problems(nodes []*Node, egress map[netip.Addr]*EgressIP) []Prob
 	return list
 }
 
-// stray says which of a pod's addresses is not of its node's range; it is not believed that a pod has another node's.
+// stray reports the addresses of a pod that are outside its node's range: a pod cannot have another node's addresses.
 func (v *Vetted) stray(p *Pod, nodes map[Owner][]*Node) []Problem {
 	var problems []Problem
 	for i, ip := range p.IPs {
 		for _, n := range nodes[nodeOwner(p.Node)] {
 			c := n.PodCIDR(FamilyOf(ip))
 			if c.IsValid() && !(c.Contains(ip) && v.ranges[c] == n.Name) {
-				problems = append(problems, Problem{p.Owner, fmt.Sprintf("status.podIPs[%d].ip", i), fmt.Sprintf("%s is not in the range of pods of node %s", ip, n.Name)})
+				problems = append(problems, Problem{p.Owner, fmt.Sprintf("status.podIPs[%d].ip", i), fmt.Sprintf("%s is not in the pod CIDR of node %s", ip, n.Name)})
 			}
 		}
 	}
@@ -90,7 +90,7 @@ func boolInt(b bool) int {
 	return 0
 }
 
-// taken is what nodes have that no two nodes may have.
+// taken is what nodes claim and no two nodes may share.
 type taken struct {
 	ids     map[int]string
 	ends    map[netip.Addr]string
@@ -98,11 +98,11 @@ type taken struct {
 	lengths []int // of ranges, each once
 }
 
-// take tells what a node claims that others have. What is free is its own from then on, whether the rest is good or bad.
+// take reports what a node claims and others have. What is free is its own from then on, whether or not the rest is valid.
 func (t *taken) take(p *nodeParser, config *Config) {
 	n := p.node
 	if other := t.ids[n.ID]; n.ID != 0 && other != "" {
-		p.problem("metadata.annotations["+AnnotationNodeID+"]", "%d is the number of node %s", n.ID, other)
+		p.problem("metadata.annotations["+AnnotationNodeID+"]", "%d is the node ID of node %s", n.ID, other)
 	} else if n.ID != 0 {
 		t.ids[n.ID] = n.Name
 	}
@@ -128,7 +128,7 @@ func (t *taken) take(p *nodeParser, config *Config) {
 	}
 }
 
-// overlap finds a range that has addresses of c, and whose it is.
+// overlap finds a range that shares addresses with c, and its node.
 func (t *taken) overlap(c netip.Prefix) (string, netip.Prefix) {
 	for _, bits := range t.lengths {
 		if bits > c.Addr().BitLen() {
@@ -150,7 +150,7 @@ func (t *taken) overlap(c netip.Prefix) (string, netip.Prefix) {
 	return "", netip.Prefix{}
 }
 
-// pods tells whether a range is one of pods.
+// pods reports whether a range is within the pod ranges.
 func (c *Config) pods(p netip.Prefix) bool {
 	return slices.ContainsFunc(c.ClusterSubnets, func(s ClusterSubnet) bool {
 		return s.CIDR.Bits() <= p.Bits() && s.CIDR.Contains(p.Addr())
@@ -158,8 +158,8 @@ func (c *Config) pods(p netip.Prefix) bool {
 }
 
 // hosts are the InternalIPs of nodes, and of their other addresses the private ones (RFC 1918, RFC 4193), those in the
-// network of an InternalIP, and those in a network that another node has as well. Else a node could take any address of the
-// world for its own.
+// network of an InternalIP, and those in a network that another node has as well. Otherwise a node could claim any address in
+// the world.
 func (v *Vetted) hosts(byAge []*Node) {
 	const shared = "*"
 	networks := map[netip.Prefix]string{} // and whose, or shared
@@ -183,20 +183,20 @@ func (v *Vetted) hosts(byAge []*Node) {
 		for _, p := range n.HostAddresses {
 			a := p.Addr()
 			switch known := a.IsPrivate() || slices.ContainsFunc(n.HostAddresses, func(q netip.Prefix) bool {
-				return q.Contains(a) && (networks[q.Masked()] == shared || n.lives(q))
+				return q.Contains(a) && (networks[q.Masked()] == shared || n.hasInternalIPIn(q))
 			}); {
 			case known:
 				v.Hosts[a] = cmp.Or(v.Hosts[a], n.Name)
 			case v.Hosts[a] != n.Name:
-				v.Doubted = append(v.Doubted, Problem{nodeOwner(n.Name), "metadata.annotations[" + AnnotationHostCIDRs + "]",
-					fmt.Sprintf("%s is neither private nor in a network of other nodes: they do not take it for a node's", p)})
+				v.Untrusted = append(v.Untrusted, Problem{nodeOwner(n.Name), "metadata.annotations[" + AnnotationHostCIDRs + "]",
+					fmt.Sprintf("%s is neither private nor in a network of other nodes: other nodes do not accept it", p)})
 			}
 		}
 	}
 }
 
-// lives tells whether an InternalIP of the node is in a network, which is not wider than a site's is.
-func (n *Node) lives(network netip.Prefix) bool {
+// hasInternalIPIn reports whether an InternalIP of the node is in a network that is no wider than a site's.
+func (n *Node) hasInternalIPIn(network netip.Prefix) bool {
 	const site4, site6 = 16, 48
 	if a := network.Addr(); a.Is4() && network.Bits() < site4 || a.Is6() && network.Bits() < site6 {
 		return false

@@ -38,7 +38,7 @@ func TestLiesOfANode(t *testing.T) {
 		refused bool
 		told    string
 	}{
-		{"the number of another", annotated(cluster.AnnotationNodeID, "3"), true, "metadata.annotations[k8s.ovn.org/node-id]: 3 is the number of node b"},
+		{"the number of another", annotated(cluster.AnnotationNodeID, "3"), true, "metadata.annotations[k8s.ovn.org/node-id]: 3 is the node ID of node b"},
 		{"the address of another", func(n *corev1.Node) { n.Status.Addresses[0].Address = "172.18.0.3" }, true, "status.addresses: 172.18.0.3 is an address of node b"},
 		{"a range within another's", ranges("10.244.3.0/28"), true, "spec.podCIDRs: 10.244.3.0/28 overlaps 10.244.3.0/24 of node b"},
 		{"a range around the others'", ranges("10.244.0.0/16"), true, "spec.podCIDRs: 10.244.0.0/16 overlaps 10.244."},
@@ -52,8 +52,8 @@ func TestLiesOfANode(t *testing.T) {
 		e := &v1.EgressIP{ObjectMeta: metav1.ObjectMeta{Name: "e"}, Spec: v1.EgressIPSpec{EgressIPs: []string{"172.18.9.9"}, NamespaceSelector: &metav1.LabelSelector{}}}
 		s := store(aged("a", 9, c.lie), aged("b", 3), aged("c", 4), e).Snapshot()
 		v := cluster.Vet(s.Nodes, "", &s.Config)
-		if _, refused := v.Refused["a"]; refused != c.refused || len(v.Refused) > 1 {
-			t.Errorf("%s: refused %v", c.name, v.Refused)
+		if _, refused := v.Rejected["a"]; refused != c.refused || len(v.Rejected) > 1 {
+			t.Errorf("%s: refused %v", c.name, v.Rejected)
 		}
 		if v.Hosts[netip.MustParseAddr("172.18.0.3")] != "b" || v.Hosts[netip.MustParseAddr("172.18.0.4")] != "c" || v.Hosts[netip.MustParseAddr("8.8.8.8")] != "" {
 			t.Errorf("%s: addresses of nodes are %v", c.name, v.Hosts)
@@ -66,8 +66,8 @@ func TestLiesOfANode(t *testing.T) {
 			t.Errorf("%s: others have problems: %v", c.name, s.Problems)
 		}
 		// To the node itself, it is right.
-		if own := cluster.Vet(s.Nodes, "a", &s.Config); len(own.Refused["a"]) > 0 {
-			t.Errorf("%s: the node refuses itself: %v", c.name, own.Refused)
+		if own := cluster.Vet(s.Nodes, "a", &s.Config); len(own.Rejected["a"]) > 0 {
+			t.Errorf("%s: the node refuses itself: %v", c.name, own.Rejected)
 		}
 	}
 }
@@ -88,7 +88,7 @@ func TestPodOfAnotherNode(t *testing.T) {
 			t.Errorf("%s: pods %v, want %v", when, got, want)
 		}
 		told := problemsOf(s, cluster.Owner{Kind: "Pod", Namespace: "default", Name: "liar"})
-		if stray := !slices.Contains(want, "liar"); stray != (len(told) == 1) || stray && told[0] != "Pod/default/liar: status.podIPs[0].ip: 10.244.3.5 is not in the range of pods of node a" {
+		if stray := !slices.Contains(want, "liar"); stray != (len(told) == 1) || stray && told[0] != "Pod/default/liar: status.podIPs[0].ip: 10.244.3.5 is not in the pod CIDR of node a" {
 			t.Errorf("%s: told %q", when, told)
 		}
 	}

@@ -48,12 +48,12 @@ func (s *Server) add(ctx context.Context, r request) (*current.Result, *types.Er
 		pod: cluster.Owner{Kind: "Pod", Namespace: pod.namespace, Name: pod.name}, uid: pod.uid,
 		network: conf.Name, sandbox: r.ContainerID, ifName: r.IfName, host: newHostName(),
 	}
-	release, err := s.hold(ctx, a.pod.String()) // an ADD of an older sandbox of the pod may be under way
+	release, err := s.lock(ctx, a.pod.String()) // an ADD of an older sandbox of the pod may be under way
 	if err != nil {
 		return nil, errTryLater("another request for "+a.pod.String(), err)
 	}
 	defer release()
-	for _, old := range s.book.attachments(s.ovs.View()) {
+	for _, old := range s.alloc.attachments(s.ovs.View()) {
 		switch {
 		case old.sandbox == a.sandbox && old.ifName != a.ifName:
 			return nil, errInvalidEnv("CNI_IFNAME=%s: %s has %s already, and a pod has one interface", a.ifName, a.pod, old.ifName)
@@ -82,7 +82,7 @@ func (a *attachment) outside(subnets []netip.Prefix) error {
 // make makes an attachment, in place of what there is of the pod and of the sandbox: OVN binds a logical port to one
 // interface only.
 func (s *Server) make(ctx context.Context, a *attachment, sandbox ns.NetNS, netns string, f Facts) (*current.Result, *types.Error) {
-	for _, old := range s.book.attachments(s.ovs.View()) {
+	for _, old := range s.alloc.attachments(s.ovs.View()) {
 		if old.pod == a.pod || old.key() == a.key() {
 			if err := s.remove(ctx, old.host); err != nil {
 				return nil, errTryLater("remove an older sandbox of "+a.pod.String(), err)
@@ -92,12 +92,12 @@ func (s *Server) make(ctx context.Context, a *attachment, sandbox ns.NetNS, netn
 	if err := unplugFrom(sandbox, a.ifName); err != nil {
 		return nil, errTryLater("remove what is in the sandbox of "+a.pod.String(), err)
 	}
-	err := s.book.promise(s.ovs.View(), a, f.Subnets)
+	err := s.alloc.reserve(s.ovs.View(), a, f.Subnets)
 	if errors.Is(err, errFull) {
 		if swept := s.Sweep(ctx); swept != nil {
-			s.log.Warn("cni: look for addresses that nobody uses", "error", swept)
+			s.log.Warn("cni: look for unused addresses", "error", swept)
 		}
-		err = s.book.promise(s.ovs.View(), a, f.Subnets)
+		err = s.alloc.reserve(s.ovs.View(), a, f.Subnets)
 	}
 	if err != nil {
 		return nil, errTryLater("address of "+a.pod.String(), err)
@@ -111,7 +111,7 @@ func (s *Server) make(ctx context.Context, a *attachment, sandbox ns.NetNS, netn
 			s.log.Warn("cni: clean up after a failed ADD", "pod", a.pod.String(), "error", err)
 		}
 	}
-	s.book.drop(a.host)
+	s.alloc.unreserve(a.host)
 	if cniErr != nil {
 		s.notify()
 	}
@@ -126,11 +126,11 @@ func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	inserting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
 	defer cancel()
 	if _, err := s.ovs.Transact(inserting, a.insert()...); err != nil {
-		s.unfinished.Store(true) // the row may come yet
+		s.needsSweep.Store(true) // the row may come yet
 		return nil, errTryLater("port of "+a.pod.String(), err)
 	}
 	if err := onHostEnd(a.host, a.write); err != nil {
-		s.log.Warn("cni: the row could not be made again, should it be lost", "pod", a.pod.String(), "error", err)
+		s.log.Warn("cni: cannot record the attachment on its link: a lost row cannot be restored", "pod", a.pod.String(), "error", err)
 	}
 	return s.finish(ctx, a, sandbox, netns)
 }

@@ -58,7 +58,7 @@ func isHostName(name string) bool {
 	return is && err == nil && len(raw) == 4
 }
 
-// parseAttachment reads an Interface row. One whose external_ids somebody damaged has no addresses.
+// parseAttachment reads an Interface row. One with damaged external_ids has no addresses.
 func parseAttachment(row *ovsdb.Interface) attachment {
 	ids := row.ExternalIDs
 	a := attachment{

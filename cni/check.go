@@ -47,7 +47,7 @@ func damaged(err error) *types.Error {
 }
 
 func (s *Server) find(key string) (attachment, *ovsdb.Interface) {
-	for _, e := range s.book.attachments(s.ovs.View()) {
+	for _, e := range s.alloc.attachments(s.ovs.View()) {
 		if e.key() == key {
 			return e.attachment, e.row
 		}

@@ -1,9 +1,9 @@
-// Package cni gives pods their network: the CNI plugin that the kubelet runs, and its other half in the node's
-// agent, which does the work.
+// Package cni gives pods their network. It has the CNI plugin that the container runtime runs, and the node agent's half, which does
+// the work.
 //
 // The plugin (Main) only hands its request to the agent over a unix socket. The agent (Server) keeps no state of its
-// own: a pod's addresses are written on its Open vSwitch Interface row, which survives restarts, so what is in use is
-// always what is there. ADD returns when OVN has installed the pod's flows: from then on it is reachable.
+// own: a pod's addresses are written on its Open vSwitch Interface row, which survives restarts, so the rows
+// always match what is in use. ADD returns when OVN has installed the pod's flows: from then on it is reachable.
 //
 // Protocol: CNI 1.1 (ADD, DEL, CHECK, STATUS, GC, VERSION), https://www.cni.dev/docs/spec/. docs/cni.md is for users.
 package cni

@@ -43,7 +43,7 @@ func plug(a *attachment, sandbox ns.NetNS, w wiring) error {
 }
 
 // hostEnd makes the host's end ready for Open vSwitch, and deaf otherwise: on the userspace datapath the kernel's own
-// stack sees every frame of the pod, too. What is sent to the router's Ethernet address it drops by itself; ARP and
+// stack sees every frame of the pod, too. It drops frames to the router's MAC by itself; ARP and
 // neighbor discovery it would answer for anybody.
 func hostEnd(a *attachment, w wiring) error {
 	link, err := netlink.LinkByName(a.host)

@@ -16,7 +16,7 @@ const netnsDir = "/run/netns"
 
 // Netns gives the path of a pod's network namespace: that of netnsDir at the other end of the pod's veth pair.
 func (s *Server) Netns(pod cluster.Owner) (string, error) {
-	for _, e := range s.book.attachments(s.ovs.View()) {
+	for _, e := range s.alloc.attachments(s.ovs.View()) {
 		if e.pod != pod {
 			continue
 		}

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// patience is how long the plugin waits for an answer of the agent; the kubelet gives up later than that.
-	patience = 90 * time.Second
-	// absence is how long the agent may be away, as while it is restarted, before the plugin gives up.
-	absence = 10 * time.Second
-	// knocking is the time between two attempts to reach it.
-	knocking = 20 * time.Millisecond
+	// requestTimeout is how long the plugin waits for the agent's answer; the kubelet's timeout is longer.
+	requestTimeout = 90 * time.Second
+	// agentTimeout is how long the agent may be down, as during a restart, before the plugin gives up.
+	agentTimeout = 10 * time.Second
+	// retryPause is the pause between two attempts to reach the agent.
+	retryPause = 20 * time.Millisecond
 )
 
 // supported are the versions of the specification that the plugin speaks.
@@ -34,7 +34,7 @@ func supported() version.PluginInfo {
 }
 
 // Main runs the plugin: parameters from the environment and standard input, the result on standard output. about is
-// told on standard error when there is no CNI_COMMAND.
+// printed on standard error if there is no CNI_COMMAND.
 func Main(about string) {
 	call := func(command string) func(*skel.CmdArgs) error {
 		return func(a *skel.CmdArgs) error { return forward(command, a) }
@@ -62,18 +62,18 @@ func forward(command string, a *skel.CmdArgs) error {
 	return types.PrintResult(r, conf.CNIVersion)
 }
 
-// ask sends a request to the agent, again when the agent goes away: all commands can be repeated, and the kubelet need
-// not notice that the agent was restarted. STATUS asks once: it is about now.
+// ask sends a request to the agent, and repeats it if the agent goes away: all commands can be repeated, so the kubelet does
+// not notice a restart of the agent. STATUS is sent once: it is about now.
 func ask(runDir string, r request) ([]byte, error) {
 	body, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("request: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
 	var met atomic.Bool // since the last failure
 	client := agentClient(runDir, &met)
-	for end := time.Now().Add(absence); ; time.Sleep(knocking) {
+	for end := time.Now().Add(agentTimeout); ; time.Sleep(retryPause) {
 		text, err := post(ctx, client, body)
 		if err == nil {
 			return open(text)
@@ -82,7 +82,7 @@ func ask(runDir string, r request) ([]byte, error) {
 			return nil, errNotReady(err.Error())
 		}
 		if met.Swap(false) {
-			end = time.Now().Add(absence)
+			end = time.Now().Add(agentTimeout)
 		}
 		if ctx.Err() != nil || time.Now().After(end) {
 			return nil, errTryLater("ask the node's agent", err)
@@ -90,7 +90,7 @@ func ask(runDir string, r request) ([]byte, error) {
 	}
 }
 
-// agentClient asks the agent; met is set when it was there.
+// agentClient is a client of the agent; met is set when it connected.
 func agentClient(runDir string, met *atomic.Bool) *http.Client {
 	if runDir == "" {
 		runDir = "/run/hairpin"
@@ -118,7 +118,7 @@ func post(ctx context.Context, client *http.Client, body []byte) ([]byte, error)
 	return io.ReadAll(answer.Body)
 }
 
-// open takes the result out of an answer.
+// open extracts the result from an answer.
 func open(text []byte) ([]byte, error) {
 	var r reply
 	if err := json.Unmarshal(text, &r); err != nil {

@@ -87,7 +87,7 @@ func (a *attachment) write(l netlink.Link) error {
 	return nil
 }
 
-// eraseRecord takes it off: nobody is to make a row of it again.
+// eraseRecord removes it, so that no row is restored from it.
 func eraseRecord(l netlink.Link) error {
 	attrs := l.Attrs()
 	err := netlink.LinkSetAlias(l, "")

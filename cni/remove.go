@@ -15,7 +15,7 @@ import (
 // del removes the attachment of a sandbox; one that is gone, or never was, is fine.
 func (s *Server) del(ctx context.Context, r request) *types.Error {
 	key := attachmentKey(r.ContainerID, r.IfName)
-	for _, a := range s.book.attachments(s.ovs.View()) {
+	for _, a := range s.alloc.attachments(s.ovs.View()) {
 		if a.key() != key {
 			continue
 		}
@@ -36,7 +36,7 @@ func (s *Server) del(ctx context.Context, r request) *types.Error {
 
 // remove takes an attachment away; one that is gone is fine.
 func (s *Server) remove(ctx context.Context, host string) error {
-	s.book.leave(host)
+	s.alloc.markLeaving(host)
 	if err := onHostEnd(host, eraseRecord); err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (s *Server) remove(ctx context.Context, host string) error {
 
 // detach removes the port from Open vSwitch.
 func (s *Server) detach(ctx context.Context, host string) error {
-	s.book.leave(host)
+	s.alloc.markLeaving(host)
 	var ops []ovsdb.Op
 	for port := range ovsdb.Rows[ovsdb.Port](s.ovs.View()) {
 		if port.Name == host {
@@ -81,13 +81,13 @@ func (s *Server) collect(ctx context.Context, r request) *types.Error {
 		valid[attachmentKey(a.ContainerID, a.IfName)] = true
 	}
 	var failed error
-	for _, a := range s.book.attachments(s.ovs.View()) {
+	for _, a := range s.alloc.attachments(s.ovs.View()) {
 		// What is being made now is not in the runtime's list yet.
-		if valid[a.key()] || a.network != conf.Name || s.book.isPromised(a.host) {
+		if valid[a.key()] || a.network != conf.Name || s.alloc.isReserved(a.host) {
 			continue
 		}
-		s.log.Info("cni: nobody needs it any more", "pod", a.pod.String(), "sandbox", a.sandbox)
-		release, err := s.hold(ctx, a.key())
+		s.log.Info("cni: attachment removed: no longer valid", "pod", a.pod.String(), "sandbox", a.sandbox)
+		release, err := s.lock(ctx, a.key())
 		if err == nil {
 			err = s.remove(ctx, a.host)
 			release()

@@ -37,7 +37,7 @@ func openSandbox(path string) (ns.NetNS, *types.Error) {
 }
 
 // unplugFrom removes the veth pair whose one end is an interface of the sandbox, if the other end is one that this package
-// made: an attachment whose rows somebody removed.
+// made: an attachment whose rows were removed by hand.
 func unplugFrom(sandbox ns.NetNS, ifName string) error {
 	var inside netlink.Link
 	err := sandbox.Do(func(ns.NetNS) (err error) {
@@ -139,7 +139,7 @@ func inspect(a *attachment, sandbox ns.NetNS) error {
 		attrs := link.Attrs()
 		switch {
 		case attrs.HardwareAddr.String() != a.mac.String():
-			return fmt.Errorf("%s in the sandbox has Ethernet address %s, not %s", a.ifName, attrs.HardwareAddr, a.mac)
+			return fmt.Errorf("%s in the sandbox has MAC %s, not %s", a.ifName, attrs.HardwareAddr, a.mac)
 		case attrs.ParentIndex != host.Attrs().Index:
 			return fmt.Errorf("%s in the sandbox is not the other end of %s", a.ifName, a.host)
 		case attrs.MTU != host.Attrs().MTU:

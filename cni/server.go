@@ -21,15 +21,15 @@ import (
 )
 
 const (
-	// settling is how long an ADD waits for an agent that is not ready, as just after its start.
-	settling = 5 * time.Second
-	// longest is how long a request may take in all: half of the plugin's patience.
-	longest = 45 * time.Second
-	// largest is how long a request may be, in bytes.
-	largest = 16 << 20
+	// readyTimeout is how long an ADD waits for an agent that is not ready, for example just after its start.
+	readyTimeout = 5 * time.Second
+	// serveTimeout is the time limit of a request: half of the plugin's patience.
+	serveTimeout = 45 * time.Second
+	// maxRequest is the maximum size of a request in bytes.
+	maxRequest = 16 << 20
 )
 
-// Facts is what the agent knows of its node, as far as pods need it.
+// Facts is what pods need to know of the node.
 type Facts struct {
 	Subnets   []netip.Prefix // the node's pod CIDRs, IPv4 first; none: not known yet
 	MTU       int            // bytes
@@ -41,47 +41,47 @@ type Server struct {
 	ovs     *ovsdb.Client // mirrors Interface, Port, Bridge of Open_vSwitch
 	node    string
 	log     *slog.Logger
-	book    *book
+	alloc   *allocator
 	changed chan struct{}
-	heard   func(command string, took time.Duration, code uint)
+	observe func(command string, took time.Duration, code uint)
 
 	sweeping   sync.Mutex
-	unfinished atomic.Bool // Sweep has something to do
+	needsSweep atomic.Bool // Sweep has something to do
 
-	mu    sync.Mutex
-	facts Facts
-	ready string                   // why pods cannot be served; empty = they can
-	told  chan struct{}            // closed at the next SetFacts that changes anything
-	busy  map[string]chan struct{} // attachments and pods that a request works on; closed at its end
+	mu           sync.Mutex
+	facts        Facts
+	ready        string                   // why pods cannot be served; empty = they can
+	factsChanged chan struct{}            // closed at the next SetFacts that changes anything
+	busy         map[string]chan struct{} // attachments and pods that a request works on; closed at its end
 }
 
 // NewServer gives a Server that is not ready: see SetFacts.
 func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
 	s := &Server{
-		ovs: ovs, node: node, log: log, book: newBook(node), changed: make(chan struct{}, 1), heard: func(string, time.Duration, uint) {},
-		ready: "the cluster is not known yet", told: make(chan struct{}), busy: map[string]chan struct{}{},
+		ovs: ovs, node: node, log: log, alloc: newAllocator(node), changed: make(chan struct{}, 1), observe: func(string, time.Duration, uint) {},
+		ready: "the cluster is not known yet", factsChanged: make(chan struct{}), busy: map[string]chan struct{}{},
 	}
-	s.unfinished.Store(true)
+	s.needsSweep.Store(true)
 	return s
 }
 
-// Observe makes f hear of each request how long it took and with which error code of CNI it ended, 0 for none. It is for
-// the time before Listen.
-func (s *Server) Observe(f func(command string, took time.Duration, code uint)) { s.heard = f }
+// Observe makes the Server call f after each request, with its duration and CNI error code, 0 for none. Call it
+// before Listen.
+func (s *Server) Observe(f func(command string, took time.Duration, code uint)) { s.observe = f }
 
-// SetFacts tells what the node is, and why it cannot serve pods now (empty: it can).
+// SetFacts sets the node's facts, and why it cannot serve pods now (empty: it can).
 func (s *Server) SetFacts(f Facts, notReady string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.facts = f
 	if s.ready != notReady {
 		s.ready = notReady
-		close(s.told)
-		s.told = make(chan struct{})
+		close(s.factsChanged)
+		s.factsChanged = make(chan struct{})
 	}
 }
 
-// Changed tells, coalesced, that Pods has something new.
+// Changed signals, coalesced, that Pods has changed.
 func (s *Server) Changed() <-chan struct{} { return s.changed }
 
 func (s *Server) notify() {
@@ -91,14 +91,14 @@ func (s *Server) notify() {
 	}
 }
 
-// Pods gives the pods of this node that have an interface, or are about to get one, by name. One that did not change is
+// Pods returns the pods of this node that have an interface or are getting one, by name. An unchanged pod is
 // the same pointer again.
-func (s *Server) Pods() []*cluster.Pod { return s.book.pods(s.ovs.View()) }
+func (s *Server) Pods() []*cluster.Pod { return s.alloc.pods(s.ovs.View()) }
 
 // Listen answers the plugin on a unix socket until ctx ends.
 func (s *Server) Listen(ctx context.Context, l net.Listener) error {
 	srv := &http.Server{Handler: s, BaseContext: func(net.Listener) context.Context { return ctx }}
-	// Requests under way lose their connection: the plugins ask the next agent again.
+	// Requests in progress lose their connection: the plugins repeat them to the next agent.
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
 	if err := srv.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -111,7 +111,7 @@ func (s *Server) Listen(ctx context.Context, l net.Listener) error {
 func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	begin := time.Now()
 	var r request
-	if err := json.NewDecoder(http.MaxBytesReader(w, q.Body, largest)).Decode(&r); err != nil {
+	if err := json.NewDecoder(http.MaxBytesReader(w, q.Body, maxRequest)).Decode(&r); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
@@ -128,7 +128,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	if cniErr = answer.Error; cniErr != nil {
 		code = cniErr.Code
 	}
-	s.heard(r.Command, time.Since(begin), code)
+	s.observe(r.Command, time.Since(begin), code)
 	log := s.log.With("command", r.Command, "args", r.Args, "sandbox", r.ContainerID, "milliseconds", time.Since(begin).Milliseconds())
 	if answer.Error != nil {
 		log.Warn("cni", "code", answer.Error.Code, "error", answer.Error.Error())
@@ -137,12 +137,12 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(w).Encode(answer); err != nil {
-		log.Debug("cni: the plugin went away", "error", err)
+		log.Debug("cni: plugin disconnected", "error", err)
 	}
 }
 
 func (s *Server) do(ctx context.Context, r request) (*current.Result, *types.Error) {
-	ctx, cancel := context.WithTimeout(ctx, longest)
+	ctx, cancel := context.WithTimeout(ctx, serveTimeout)
 	defer cancel()
 	switch r.Command {
 	case cmdStatus:
@@ -151,7 +151,7 @@ func (s *Server) do(ctx context.Context, r request) (*current.Result, *types.Err
 		return nil, s.collect(ctx, r)
 	}
 	key := attachmentKey(r.ContainerID, r.IfName)
-	release, err := s.hold(ctx, key)
+	release, err := s.lock(ctx, key)
 	if err != nil {
 		return nil, errTryLater("another request for this sandbox", err)
 	}
@@ -167,8 +167,8 @@ func (s *Server) do(ctx context.Context, r request) (*current.Result, *types.Err
 	return nil, errInvalidEnv("CNI_COMMAND %q is not known", r.Command)
 }
 
-// hold makes requests for the same sandbox or pod wait for each other.
-func (s *Server) hold(ctx context.Context, what string) (release func(), err error) {
+// lock makes requests for the same sandbox or pod wait for each other.
+func (s *Server) lock(ctx context.Context, what string) (release func(), err error) {
 	for {
 		s.mu.Lock()
 		other, taken := s.busy[what]
@@ -194,11 +194,11 @@ func (s *Server) hold(ctx context.Context, what string) (release func(), err err
 
 // await gives the facts when pods can be served, after a short time in any case.
 func (s *Server) await(ctx context.Context) (Facts, *types.Error) {
-	end := time.NewTimer(settling)
+	end := time.NewTimer(readyTimeout)
 	defer end.Stop()
 	for {
 		s.mu.Lock()
-		facts, ready, told := s.facts, s.ready, s.told
+		facts, ready, told := s.facts, s.ready, s.factsChanged
 		s.mu.Unlock()
 		if ready == "" {
 			return facts, s.status()

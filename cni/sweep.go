@@ -11,15 +11,15 @@ import (
 	"hairpin/ovsdb"
 )
 
-// Sweep makes rows and devices equal, after whatever happened to one of them. It removes rows whose device is gone, as after a reboot,
-// and devices that never had a row, as after an agent that was killed: nobody may ever ask for their removal. Where a pod's row is gone,
-// its database was lost, or somebody removed the port: the row is made again of what stands on the link, as long as that is there.
-// The error says that it could not look; of what it could not do, Unswept tells.
+// Sweep reconciles rows and devices. It removes rows whose device is gone, as after a reboot, and devices that never had a row, as
+// after an agent was killed: no DEL may ever come for them. A pod's row that is gone, because the database was lost or the port was
+// removed by hand, is restored from the record on the link. The error means that it could not read; NeedsSweep reports
+// unfinished work.
 func (s *Server) Sweep(ctx context.Context) error {
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
 	// The rows before the devices: an attachment has a device before it has a row.
-	rows := s.book.attachments(s.ovs.View())
+	rows := s.alloc.attachments(s.ovs.View())
 	ends, err := hostEnds()
 	if err != nil {
 		return err
@@ -28,57 +28,57 @@ func (s *Server) Sweep(ctx context.Context) error {
 	for _, a := range rows {
 		switch link := ends[a.host]; {
 		case link == nil:
-			s.log.Info("cni: the interface of a pod is gone", "pod", a.pod.String(), "interface", a.host)
+			s.log.Info("cni: a pod's interface is gone", "pod", a.pod.String(), "interface", a.host)
 			failed = errors.Join(failed, s.detach(ctx, a.host))
 		case len(a.addresses) > 0 && readRecord(link) != a.record():
 			failed = errors.Join(failed, s.mark(&a.attachment))
 		}
 	}
 	for host := range ends {
-		if !s.book.has(s.ovs.View, host) {
+		if !s.alloc.has(s.ovs.View, host) {
 			failed = errors.Join(failed, onHostEnd(host, s.orphan)) // read again: a DEL takes the record off before the row
 		}
 	}
 	failed = errors.Join(failed, s.remake(ctx))
-	s.unfinished.Store(failed != nil || !s.ovs.Settled())
+	s.needsSweep.Store(failed != nil || !s.ovs.Settled())
 	if failed != nil {
-		s.log.Warn("cni: interfaces of pods and rows of Open vSwitch differ", "error", failed)
+		s.log.Warn("cni: pod interfaces and Open vSwitch rows differ", "error", failed)
 	}
 	return nil
 }
 
-// Unswept tells that Sweep has something to do.
-func (s *Server) Unswept() bool {
-	return s.unfinished.Load() || len(s.book.withoutRow(s.ovs.View())) > 0
+// NeedsSweep reports whether Sweep has work left.
+func (s *Server) NeedsSweep() bool {
+	return s.needsSweep.Load() || len(s.alloc.withoutRow(s.ovs.View())) > 0
 }
 
-// mark writes an attachment that has a row on its link, unless a DEL is under way.
+// mark records an attachment on its link, unless a DEL is in progress.
 func (s *Server) mark(a *attachment) error {
 	err := onHostEnd(a.host, a.write)
-	if !s.book.stays(s.ovs.View, a.host) {
+	if !s.alloc.keeps(s.ovs.View, a.host) {
 		err = onHostEnd(a.host, eraseRecord)
 	}
 	return err
 }
 
-// orphan decides about a device without a row.
+// orphan handles a device without a row.
 func (s *Server) orphan(link netlink.Link) error {
 	host, record := link.Attrs().Name, readRecord(link)
 	a, ok := parseRecord(host, record)
 	switch {
-	case ok && s.book.restore(s.ovs.View(), &a):
-		s.log.Warn("cni: Open vSwitch has lost the port of a pod: it is made again", "pod", a.pod.String(), "interface", host, "addresses", a.addresses)
+	case ok && s.alloc.restore(s.ovs.View(), &a):
+		s.log.Warn("cni: Open vSwitch lost a pod's port: restoring it", "pod", a.pod.String(), "interface", host, "addresses", a.addresses)
 		return nil
 	case !ok && record != "":
-		// Of an older version, which wrote less: without its row it cannot be made again, but nothing says that nobody needs it.
-		s.log.Warn("cni: Open vSwitch has lost the port of a pod, whose addresses are not known: delete the pod", "interface", host, "alias", record)
+		// Written by an older version, which recorded less: it cannot be restored without its row, but it may be in use.
+		s.log.Warn("cni: Open vSwitch lost a pod's port, and its addresses are unknown: delete the pod", "interface", host, "alias", record)
 		return nil
 	}
-	s.log.Info("cni: an interface is nobody's", "interface", host)
+	s.log.Info("cni: removed an interface without an attachment", "interface", host)
 	return netlink.LinkDel(link)
 }
 
-// remake writes the rows that are missing. Without an integration bridge they wait for it.
+// remake writes the missing rows. They wait for the integration bridge if there is none.
 func (s *Server) remake(ctx context.Context) error {
 	bridge := false
 	for b := range ovsdb.Rows[ovsdb.Bridge](s.ovs.View()) {
@@ -88,7 +88,7 @@ func (s *Server) remake(ctx context.Context) error {
 		return nil
 	}
 	var failed error
-	for _, e := range s.book.withoutRow(s.ovs.View()) {
+	for _, e := range s.alloc.withoutRow(s.ovs.View()) {
 		if _, err := s.ovs.Transact(ctx, e.insert()...); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("port of %s: %w", e.pod, err))
 		}

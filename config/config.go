@@ -111,25 +111,25 @@ func defaultOptions() []Option {
 				return nil
 			},
 			func(c *Config) string { return strconv.Itoa(int(c.Cluster.EncapPort)) }},
-		{"default", "cluster-subnets", "ranges of pod addresses, each with the prefix length of a node's part: 10.244.0.0/16/24,…",
+		{"default", "cluster-subnets", "pod address ranges, each with the prefix length of one node's share: 10.244.0.0/16/24,…",
 			setClusterSubnets, getClusterSubnets},
 		text("default", "node", "name of this Node; empty = the host name", func(c *Config) *string { return &c.Process.Node }),
-		path("default", "run-dir", "folder for the agent's sockets", func(c *Config) *string { return &c.Process.RunDir }),
-		path("default", "ovs-run-dir", "folder of Open vSwitch's sockets", func(c *Config) *string { return &c.Process.OVSRunDir }),
-		path("default", "ovn-run-dir", "folder of the node's OVN database sockets", func(c *Config) *string { return &c.Process.OVNRunDir }),
-		{"default", "repair", "put back what others change on the node; false: only tell of it (hairpin diff, hairpin explain --live)",
+		path("default", "run-dir", "directory for the agent's sockets", func(c *Config) *string { return &c.Process.RunDir }),
+		path("default", "ovs-run-dir", "directory of Open vSwitch's sockets", func(c *Config) *string { return &c.Process.OVSRunDir }),
+		path("default", "ovn-run-dir", "directory of the node's OVN database sockets", func(c *Config) *string { return &c.Process.OVNRunDir }),
+		{"default", "repair", "repair drift on the node; false: only report it (hairpin diff, hairpin explain --live)",
 			func(c *Config, v string) error { return setBool(&c.Process.Repair, v) },
 			func(c *Config) string { return strconv.FormatBool(c.Process.Repair) }},
-		oneOf("logging", "level", "least severe log line to write", func(c *Config) *string { return &c.Process.LogLevel }, "debug", "info", "warn", "error"),
-		perFamily("clustermanager", "v4-transit-subnet", "addresses of the nodes' routers towards each other", cluster.IPv4, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 16),
-		perFamily("clustermanager", "v6-transit-subnet", "addresses of the nodes' routers towards each other", cluster.IPv6, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 112),
+		oneOf("logging", "level", "lowest log level", func(c *Config) *string { return &c.Process.LogLevel }, "debug", "info", "warn", "error"),
+		perFamily("clustermanager", "v4-transit-subnet", "addresses of the node routers on the transit switch", cluster.IPv4, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 16),
+		perFamily("clustermanager", "v6-transit-subnet", "addresses of the node routers on the transit switch", cluster.IPv6, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 112),
 	}
 }
 
 func kubernetesOptions() []Option {
 	return []Option{
 		text("kubernetes", "kubeconfig", "file with the API server's address and credentials; empty = the pod's service account", func(c *Config) *string { return &c.Process.Kubeconfig }),
-		text("kubernetes", "manifests", "folder of manifests to read instead of the API", func(c *Config) *string { return &c.Process.Manifests }),
+		text("kubernetes", "manifests", "directory of manifests to read instead of the API", func(c *Config) *string { return &c.Process.Manifests }),
 		{"kubernetes", "service-cidrs", "ranges of ClusterIPs, comma-separated",
 			func(c *Config, v string) error { return setPrefixes(&c.Cluster.ServiceCIDRs, v) },
 			func(c *Config) string { return join(c.Cluster.ServiceCIDRs) }},
@@ -141,24 +141,24 @@ func gatewayOptions() []Option {
 	joins := func(c *Config) *[]netip.Prefix { return &c.Cluster.JoinSubnets }
 	return []Option{
 		oneOf("gateway", "mode", "gateway mode", func(c *Config) *string { return &c.Cluster.Gateway.Mode }, cluster.ModeNames()...),
-		{"gateway", "advertise-address", "own addresses of the gateway bridge in mode detached, at most one per family",
+		{"gateway", "advertise-address", "addresses of the gateway bridge in mode detached, at most one per family",
 			func(c *Config, v string) error { return setAddrs(&c.Cluster.Gateway.Advertise, v) },
 			func(c *Config) string { return join(c.Cluster.Gateway.Advertise) }},
 		path("gateway", "interface", "the gateway bridge", func(c *Config) *string { return &c.Cluster.Gateway.Interface }),
-		text("gateway", "uplink", "device to take into the gateway bridge where the agent makes it; empty = the default route's", func(c *Config) *string { return &c.Process.Uplink }),
-		{"gateway", "next-hop", "default gateways, of which several share a family's traffic; empty = the host's",
+		text("gateway", "uplink", "device to add to the gateway bridge if the agent makes it; empty = the default route's", func(c *Config) *string { return &c.Process.Uplink }),
+		{"gateway", "next-hop", "default gateways; several of one family share its traffic (ECMP); empty = the host's",
 			func(c *Config, v string) error { return setAddrs(&c.Cluster.Gateway.NextHops, v) },
 			func(c *Config) string { return join(c.Cluster.Gateway.NextHops) }},
 		{"gateway", "nodeport", "serve NodePorts",
 			func(c *Config, v string) error { return setBool(&c.Cluster.Gateway.NodePort, v) },
 			func(c *Config) string { return strconv.FormatBool(c.Cluster.Gateway.NodePort) }},
-		{"gateway", "nodeport-addresses", "on which of the node's addresses: primary (the Node's InternalIPs), ranges, or both; empty = all, 127.0.0.1 and ::1 as well",
+		{"gateway", "nodeport-addresses", "node addresses that serve NodePorts: primary (the Node's InternalIPs), ranges, or both; empty = all, including 127.0.0.1 and ::1",
 			func(c *Config, v string) error { return setNodePortOn(&c.Cluster.Gateway.NodePorts, v) },
 			func(c *Config) string { return getNodePortOn(&c.Cluster.Gateway.NodePorts) }},
-		perFamily("gateway", "v4-masquerade-subnet", "addresses with which a host and its gateway router meet; the same on every node", cluster.IPv4, masquerade, 29),
-		perFamily("gateway", "v6-masquerade-subnet", "addresses with which a host and its gateway router meet; the same on every node", cluster.IPv6, masquerade, 125),
-		perFamily("gateway", "v4-join-subnet", "addresses of the gateway routers towards the cluster router", cluster.IPv4, joins, 16),
-		perFamily("gateway", "v6-join-subnet", "addresses of the gateway routers towards the cluster router", cluster.IPv6, joins, 112),
+		perFamily("gateway", "v4-masquerade-subnet", "masquerade addresses between a host and its gateway router; the same on every node", cluster.IPv4, masquerade, 29),
+		perFamily("gateway", "v6-masquerade-subnet", "masquerade addresses between a host and its gateway router; the same on every node", cluster.IPv6, masquerade, 125),
+		perFamily("gateway", "v4-join-subnet", "addresses of the gateway routers on the join switch", cluster.IPv4, joins, 16),
+		perFamily("gateway", "v6-join-subnet", "addresses of the gateway routers on the join switch", cluster.IPv6, joins, 112),
 	}
 }
 
@@ -355,7 +355,7 @@ func Load(path string) (Config, error) {
 				return c, fmt.Errorf("%s: [%s] %s is not an option", path, s.Name(), k.Name())
 			}
 			if n := len(k.ValueWithShadows()); n > 1 {
-				return c, fmt.Errorf("%s: [%s] %s stands there %d times", path, s.Name(), k.Name(), n)
+				return c, fmt.Errorf("%s: [%s] %s is set %d times", path, s.Name(), k.Name(), n)
 			}
 			if err := options[i].Set(&c, k.Value()); err != nil {
 				return c, fmt.Errorf("%s: %w", path, err)

@@ -185,7 +185,7 @@ func TestLoad(t *testing.T) {
 		"[Gateway]\nmode=shared":      "[Gateway] is not a section",
 		"mtu=1400":                    "[DEFAULT] mtu is not an option",
 		"[default]\nmtu=1\n":          `[default] mtu: "1" is not a number from 576 to 65535`,
-		"[default]\nmtu=1400\n[logging]\nlevel=info\n[default]\nmtu=1400": "[default] mtu stands there 2 times",
+		"[default]\nmtu=1400\n[logging]\nlevel=info\n[default]\nmtu=1400": "[default] mtu is set 2 times",
 		"[default]\nmtu": "key-value delimiter not found: mtu",
 		"[default":       "unclosed section",
 	} {
@@ -203,33 +203,33 @@ func TestLoad(t *testing.T) {
 
 const document = "../docs/configuration.md"
 
-// endpoints is what the document says of the addresses that processes listen on.
+// endpoints is the document's section about the addresses that processes listen on.
 const endpoints = `
 ## Health and metrics
 
-An address that is taken is tried again every second, and told by ` + "`hairpin status`" + `; nothing else depends on it.
+A process retries an address that is in use every second, and ` + "`hairpin status`" + ` reports it; nothing else depends on it.
 
 | path | 200 when | for |
 |---|---|---|
-| ` + "`/livez`" + ` | the main loop is not stuck; nothing outside of the process matters | the kubelet's liveness probe |
-| ` + "`/readyz`" + ` | everything was in order once, and is being kept | the kubelet's readiness probe |
-| ` + "`/healthz`" + ` | the data plane is being kept, and the Node is not about to go (KEP-3836) | load balancers, as kube-proxy's |
+| ` + "`/livez`" + ` | the main loop is not stuck; nothing outside the process matters | the kubelet's liveness probe |
+| ` + "`/readyz`" + ` | everything was in order once, and is being maintained | the kubelet's readiness probe |
+| ` + "`/healthz`" + ` | the data plane is being maintained, and the Node is not being deleted (KEP-3836) | load balancers, like kube-proxy's |
 | ` + "`/metrics`" + ` | always | Prometheus: [metrics.md](metrics.md) |
 
-"Being kept" allows 10 s of disorder, as of a daemon's restart. The answers are JSON; a 503 has its reason in it. An agent that is started
-while the API is away is live and not ready, and counts what its predecessor left as kept.
+"Being maintained" allows 10 s of disorder, such as a daemon's restart. The answers are JSON; a 503 includes its reason. An agent that starts
+while the API is down is live but not ready, and counts its predecessor's state as maintained.
 
-Every process answers the same paths on its socket in ` + "`run-dir`" + ` (` + "`agent.sock`, `controller.sock`" + `). Controllers run in the host's network and two may
+Every process serves the same paths on its socket in ` + "`run-dir`" + ` (` + "`agent.sock`, `controller.sock`" + `). Controllers run in the host network, and two may
 share a node, so by default they have no TCP address: probe them with ` + "`hairpin probe livez --controller`" + ` (exec), each with a ` + "`run-dir`" + ` of its own.
 `
 
-// TestConfigurationDocument: docs/configuration.md is made of the options (`go test ./config -run ConfigurationDocument -update`).
+// TestConfigurationDocument: docs/configuration.md is generated from the options (`go test ./config -run ConfigurationDocument -update`).
 func TestConfigurationDocument(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`# Configuration
 
-Every option is a key of a section of the configuration file (` + "`--config-file`" + `, INI) and a flag; a flag wins over the file. Sections
-and keys are those of OVN-Kubernetes where it has the option. A section, key or flag that does not exist is an error that
+This page lists every option. Each is a key in a section of the configuration file (` + "`--config-file`" + `, INI) and a flag; a flag overrides
+the file. Sections and keys match OVN-Kubernetes where it has the option. An unknown section, key or flag is an error that
 names it.
 
 ` + "```ini\n[gateway]\ninterface = br-ex\nv4-masquerade-subnet = 169.254.0.0/17\n```\n")

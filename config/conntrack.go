@@ -15,7 +15,7 @@ func conntrackOptions() []Option {
 		return number("default", key, usage, field, 0, 1<<30)
 	}
 	seconds := func(key, usage string, field func(*Config) *time.Duration) Option {
-		return Option{"default", key, usage + "; 0 = as the machine has it",
+		return Option{"default", key, usage + "; 0 = leave the machine's value",
 			func(c *Config, v string) error {
 				d, err := time.ParseDuration(v)
 				if v == "0" {
@@ -35,12 +35,12 @@ func conntrackOptions() []Option {
 			}}
 	}
 	return []Option{
-		entries("conntrack-max-per-core", "connections that the kernel tracks, per core (net.netfilter.nf_conntrack_max); 0 = as the machine has it",
+		entries("conntrack-max-per-core", "connections that the kernel tracks, per core (net.netfilter.nf_conntrack_max); 0 = leave the machine's value",
 			func(c *Config) *int { return &of(c).MaxPerCore }),
-		entries("conntrack-min", "least number of connections for conntrack-max-per-core, whatever the number of cores", func(c *Config) *int { return &of(c).Min }),
+		entries("conntrack-min", "minimum total for conntrack-max-per-core, whatever the number of cores", func(c *Config) *int { return &of(c).Min }),
 		seconds("conntrack-tcp-timeout-established", "how long an idle TCP connection is tracked", func(c *Config) *time.Duration { return &of(c).TCPEstablished }),
 		seconds("conntrack-tcp-timeout-close-wait", "how long a half-closed TCP connection is tracked", func(c *Config) *time.Duration { return &of(c).TCPCloseWait }),
-		{"default", "conntrack-tcp-be-liberal", "take TCP packets out of window for valid (net.netfilter.nf_conntrack_tcp_be_liberal)",
+		{"default", "conntrack-tcp-be-liberal", "treat out-of-window TCP packets as valid (net.netfilter.nf_conntrack_tcp_be_liberal)",
 			func(c *Config, v string) error {
 				on, err := strconv.ParseBool(v)
 				if err != nil {

@@ -12,12 +12,12 @@ import (
 // limitOptions say which addresses Services may ask for.
 func limitOptions() []Option {
 	return []Option{
-		{"default", "reserved-node-ports", "ports that no Service is served at on an address of a node (externalIPs, load balancer addresses, NodePorts), of any protocol: numbers and ranges; empty = none",
+		{"default", "reserved-node-ports", "ports of node addresses at which no Service is served (externalIPs, load balancer addresses, NodePorts), of any protocol: numbers and ranges; empty = none",
 			func(c *Config, v string) error { return setPorts(&c.Cluster.ReservedNodePorts, v) },
 			func(c *Config) string { return getPorts(c.Cluster.ReservedNodePorts) }},
-		limit("external-ip-ranges", "ranges that spec.externalIPs of Services may be in; empty = any address outside the cluster; none = nowhere",
+		limit("external-ip-ranges", "allowed ranges for spec.externalIPs of Services; empty = any address outside the cluster; none = no address",
 			func(c *Config) *cluster.Limit { return &c.Cluster.ExternalIPs }),
-		limit("load-balancer-ranges", "ranges that load balancer addresses of Services may be in; empty = any address outside the cluster; none = nowhere",
+		limit("load-balancer-ranges", "allowed ranges for load balancer addresses of Services; empty = any address outside the cluster; none = no address",
 			func(c *Config) *cluster.Limit { return &c.Cluster.LoadBalancerIPs }),
 	}
 }

@@ -1,4 +1,4 @@
-// Package datapath is everything that one node must have, as one plain value.
+// Package datapath is a node's desired or observed state, as one plain value.
 //
 // State has one part per system: OVN's databases, the gateway bridge, nft, the kernel's network, and connections. Each part
 // has a text form in the words of the real tool, and a Diff. plan computes a State, apply makes the node equal

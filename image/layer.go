@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keptCopyright is why not all of usr/share/doc is left out: whoever hands the image on hands the licences on.
+// keptCopyright is why not all of usr/share/doc is left out: licences must be passed on with the image.
 const keptCopyright = "copyright"
 
 // emptied are folders whose content is not in the container image: what only people at a terminal or the next build would

@@ -69,7 +69,7 @@ func (l *Lab) gatewaysOf(addresses []netip.Prefix) []netip.Addr {
 	return list
 }
 
-// underlayMAC derives a host's Ethernet address from its IPv4 address, as container engines do: 02:42 and the address.
+// underlayMAC derives a host's MAC from its IPv4 address, as container engines do: 02:42 and the address.
 func underlayMAC(addresses []netip.Prefix) string {
 	for _, p := range addresses {
 		if a := p.Addr(); a.Is4() {
@@ -125,7 +125,7 @@ func (h *Host) plugInto(ctx context.Context, to, link, mac string) error {
 	return err
 }
 
-// Join gives a host a further link, to another wire, with addresses on it. The wire is made when nobody has joined it
+// Join gives a host another link, to another network, with addresses on it. The network is made if no host has joined it
 // before; its name is short, such as "wire2". Nothing routes between wires.
 func (h *Host) Join(ctx context.Context, wire, link string, addresses ...netip.Prefix) error {
 	err := h.lab.Host(underlayName).Do(func() error {

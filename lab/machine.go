@@ -180,7 +180,7 @@ func mountCgroups(root string, list []hierarchy) error {
 }
 
 // joinScript is what a shell in a node with a disk runs to be in the node's control groups: whoever enters a node
-// from outside stays in those that he comes from.
+// from outside stays in those that it comes from.
 const joinScript = `if [ -e /sys/fs/cgroup/cgroup.procs ]; then echo $$ >/sys/fs/cgroup/init/cgroup.procs; else ` +
 	`for g in /sys/fs/cgroup/*/cgroup.procs; do echo $$ >$g; done; fi; `
 

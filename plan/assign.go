@@ -105,10 +105,10 @@ func newAssigner(s *cluster.Snapshot, rules EgressRules) *assigner {
 // unusable says why a node cannot carry addresses now.
 func unusable(n *cluster.Node, rules EgressRules, vetted *cluster.Vetted) string {
 	switch {
-	case len(vetted.Refused[n.Name]) > 0:
+	case len(vetted.Rejected[n.Name]) > 0:
 		return "claims what is another node's"
 	case n.ID == 0:
-		return "has no number yet"
+		return "has no node ID yet"
 	case !n.Egress.Ready:
 		return "is not ready"
 	case rules.Unreachable[n.Name]:
@@ -318,7 +318,7 @@ func (a *assigner) outcome(e *cluster.EgressIP) EgressAssignment {
 	for _, x := range out.Items {
 		if why := a.nodes[x.Node].why; why != "" {
 			out.Refused = append(out.Refused, Refusal{x.Address, ReasonNoNode,
-				fmt.Sprintf("%s is on node %s, which %s: there is no other one for it", x.Address, x.Node, why)})
+				fmt.Sprintf("%s is on node %s, which %s: no other node is eligible", x.Address, x.Node, why)})
 		}
 	}
 	return out
@@ -330,7 +330,7 @@ func (a *assigner) refusal(e *cluster.EgressIP, x netip.Addr) Refusal {
 		return Refusal{x, ReasonUnsupported, why}
 	}
 	if other := a.taken[x]; other != nil {
-		return Refusal{x, ReasonUnsupported, fmt.Sprintf("%s is carried for %s already", x, other.Owner)}
+		return Refusal{x, ReasonUnsupported, fmt.Sprintf("%s is already assigned to %s", x, other.Owner)}
 	}
 	if len(a.list) == 0 {
 		return Refusal{x, ReasonNoNode, fmt.Sprintf("no node has the label %s", cluster.LabelEgressAssignable)}
@@ -347,7 +347,7 @@ func (a *assigner) refusal(e *cluster.EgressIP, x netip.Addr) Refusal {
 		case c.why != "":
 			down = cmp.Or(down, fmt.Sprintf("%s fits node %s, which %s", x, c.node.Name, c.why))
 		default:
-			full = fmt.Sprintf("every node that %s fits carries another address of %s", x, e.Owner)
+			full = fmt.Sprintf("every node that %s fits has another address of %s", x, e.Owner)
 		}
 	}
 	switch {

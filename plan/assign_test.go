@@ -72,12 +72,12 @@ old: 172.18.0.44 node-a`},
 		{"two addresses, two nodes", func(s *cluster.Snapshot, _ *plan.EgressRules) {
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "172.18.0.44", "fc00:f853:ccd::33", "172.18.0.55", "172.18.0.66")}
 		}, `
-a: 172.18.0.33 node-a; 172.18.0.44 node-b; 172.18.0.55 node-c; fc00:f853:ccd::33 node-c; UnassignedRequest: every node that 172.18.0.66 fits carries another address of EgressIP/a`},
+a: 172.18.0.33 node-a; 172.18.0.44 node-b; 172.18.0.55 node-c; fc00:f853:ccd::33 node-c; UnassignedRequest: every node that 172.18.0.66 fits has another address of EgressIP/a`},
 		{"both families on one node, where there is no other", func(s *cluster.Snapshot, r *plan.EgressRules) {
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "172.18.0.44", "fc00:f853:ccd::33")}
 			r.Unreachable = map[string]bool{"node-b": true, "node-c": true}
 		}, `
-a: 172.18.0.33 node-a; fc00:f853:ccd::33 node-a; UnassignedRequest: every node that 172.18.0.44 fits carries another address of EgressIP/a`},
+a: 172.18.0.33 node-a; fc00:f853:ccd::33 node-a; UnassignedRequest: every node that 172.18.0.44 fits has another address of EgressIP/a`},
 		{"stays where it is", func(s *cluster.Snapshot, _ *plan.EgressRules) {
 			for _, e := range s.EgressIPs {
 				e.Assigned = []cluster.Assignment{{Address: e.Addresses[0], Node: "node-c"}}
@@ -94,7 +94,7 @@ b: UnsupportedRequest: 172.18.0.1 is the default gateway of node node-a
 c: UnsupportedRequest: 172.18.255.255 is the network's or the broadcast address of 172.18.0.0/16 on node node-a
 d: NoMatchingNodeFound: 10.9.9.9 fits no network of a node with the label k8s.ovn.org/egress-assignable
 e: 172.18.0.33 node-a
-f: UnsupportedRequest: 172.18.0.33 is carried for EgressIP/e already`},
+f: UnsupportedRequest: 172.18.0.33 is already assigned to EgressIP/e`},
 		{"an address of an older Service", func(s *cluster.Snapshot, _ *plan.EgressRules) {
 			e := egressIP("a", 0, "172.18.0.33", "172.18.0.44")
 			e.Claimed = []cluster.Claim{{Address: addr("172.18.0.33"), By: cluster.Owner{Kind: "Service", Namespace: "default", Name: "s"}}}
@@ -115,7 +115,7 @@ a: 172.18.0.33 node-b; 172.18.0.55 node-c; UnsupportedRequest: 172.18.0.44 is th
 			young.Assigned = []cluster.Assignment{{Address: young.Addresses[0], Node: "node-b"}}
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33"), young}
 		}, `
-a: UnsupportedRequest: 172.18.0.33 is carried for EgressIP/y already
+a: UnsupportedRequest: 172.18.0.33 is already assigned to EgressIP/y
 y: 172.18.0.33 node-b`},
 		{"no node", func(s *cluster.Snapshot, _ *plan.EgressRules) {
 			for _, n := range s.Nodes {
@@ -152,15 +152,15 @@ a: 172.18.0.33 node-b`},
 			s.Nodes[1].Egress.Ready, s.Nodes[2].Egress.Assignable = false, false
 			r.Unreachable = map[string]bool{"node-a": true, "node-b": true}
 		}, `
-a: 172.18.0.33 node-a; fc00:f853:ccd::33 node-a; NoMatchingNodeFound: 172.18.0.33 is on node node-a, which is not reachable: there is no other one for it; NoMatchingNodeFound: fc00:f853:ccd::33 is on node node-a, which is not reachable: there is no other one for it
-b: 172.18.0.44 node-a; NoMatchingNodeFound: 172.18.0.55 fits node node-a, which is not reachable; NoMatchingNodeFound: 172.18.0.44 is on node node-a, which is not reachable: there is no other one for it`},
+a: 172.18.0.33 node-a; fc00:f853:ccd::33 node-a; NoMatchingNodeFound: 172.18.0.33 is on node node-a, which is not reachable: no other node is eligible; NoMatchingNodeFound: fc00:f853:ccd::33 is on node node-a, which is not reachable: no other node is eligible
+b: 172.18.0.44 node-a; NoMatchingNodeFound: 172.18.0.55 fits node node-a, which is not reachable; NoMatchingNodeFound: 172.18.0.44 is on node node-a, which is not reachable: no other node is eligible`},
 		{"and gets what must leave its node", func(s *cluster.Snapshot, r *plan.EgressRules) {
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33"), egressIP("new", 1, "172.18.0.44")}
 			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-a"}}
 			s.Nodes[0].Egress.Assignable, s.Nodes[2].Egress.Ready = false, false
 			r.Unreachable = map[string]bool{"node-b": true}
 		}, `
-a: 172.18.0.33 node-b; NoMatchingNodeFound: 172.18.0.33 is on node node-b, which is not reachable: there is no other one for it
+a: 172.18.0.33 node-b; NoMatchingNodeFound: 172.18.0.33 is on node node-b, which is not reachable: no other node is eligible
 new: NoMatchingNodeFound: 172.18.0.44 fits node node-b, which is not reachable`},
 		{"but nothing else", func(s *cluster.Snapshot, r *plan.EgressRules) {
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "172.18.0.44")}
@@ -168,7 +168,7 @@ new: NoMatchingNodeFound: 172.18.0.44 fits node node-b, which is not reachable`}
 			s.Nodes[2].Egress.Assignable = false
 			r.Unreachable = map[string]bool{"node-a": true}
 		}, `
-a: 172.18.0.44 node-b; UnassignedRequest: every node that 172.18.0.33 fits carries another address of EgressIP/a`},
+a: 172.18.0.44 node-b; UnassignedRequest: every node that 172.18.0.33 fits has another address of EgressIP/a`},
 		{"another network", func(s *cluster.Snapshot, _ *plan.EgressRules) {
 			s.Nodes[0].HostAddresses = append(s.Nodes[0].HostAddresses, prefix("172.18.9.1/24"), prefix("10.10.10.1/24"))
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.9.9"), egressIP("b", 0, "172.18.0.33", "10.10.10.9")}

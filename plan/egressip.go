@@ -218,7 +218,7 @@ func (e *Env) translate(rows nb.State, s *Stack, x *cluster.EgressIP, own netip.
 	}
 }
 
-// eastWest are the rows that all EgressIPs share: what stays within the cluster goes on as routed. Packets to nodes are
+// eastWest are the rows that all EgressIPs share: what stays within the cluster continues as routed. Packets to nodes are
 // marked, because on a node that carries the pod's address they meet its translation, which the bridge then takes back.
 func (e *Env) eastWest(parts map[string]egressPart) nb.State {
 	rows := nb.State{}

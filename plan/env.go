@@ -106,25 +106,25 @@ func newEnv(s *cluster.Snapshot, name string) (Env, []Problem, bool) {
 		}
 	}
 	if len(e.Stacks) == 0 && len(c.problems) == 0 {
-		c.problem(fieldPodCIDRs, "no IP version has both a range of pods and an address on the gateway bridge")
+		c.problem(fieldPodCIDRs, "no IP family has both a pod CIDR and an address on the gateway bridge")
 	}
 	return e, c.problems, len(e.Stacks) > 0
 }
 
 // refuses tells whether a node claims what is another's. The Snapshot has the problem.
-func (e *Env) refuses(n *cluster.Node) bool { return len(e.Vetted.Refused[n.Name]) > 0 }
+func (e *Env) refuses(n *cluster.Node) bool { return len(e.Vetted.Rejected[n.Name]) > 0 }
 
 // node checks what does not depend on the IP version.
 func (c *checker) node(e *Env) {
 	n, g := e.Node, &e.Node.Gateway
 	if n.ID == 0 {
-		c.problem(fieldID, "the node has no number yet")
+		c.problem(fieldID, "the node has no node ID yet")
 	}
 	if len(n.Addresses) == 0 {
 		c.problem(fieldAddresses, "the node has no InternalIP")
 	}
 	if len(n.PodCIDRs) == 0 {
-		c.problem(fieldPodCIDRs, "the node has no range of pod addresses")
+		c.problem(fieldPodCIDRs, "the node has no pod CIDR")
 	}
 	c.mode(e)
 	if e.Config.EncapPort != 0 && e.Config.EncapPort != geneve {

@@ -20,8 +20,8 @@ func TestNodeThatCannotBePlanned(t *testing.T) {
 		want  string
 	}{
 		{"unknown", func(s *cluster.Snapshot, n *cluster.Node) { n.Name = "other" }, "Node/node-a: there is no such Node"},
-		{"no number", func(s *cluster.Snapshot, n *cluster.Node) { n.ID = 0 }, "Node/node-a: metadata.annotations[k8s.ovn.org/node-id]: the node has no number yet"},
-		{"no pods", func(s *cluster.Snapshot, n *cluster.Node) { n.PodCIDRs = nil }, "Node/node-a: spec.podCIDRs: the node has no range of pod addresses"},
+		{"no number", func(s *cluster.Snapshot, n *cluster.Node) { n.ID = 0 }, "Node/node-a: metadata.annotations[k8s.ovn.org/node-id]: the node has no node ID yet"},
+		{"no pods", func(s *cluster.Snapshot, n *cluster.Node) { n.PodCIDRs = nil }, "Node/node-a: spec.podCIDRs: the node has no pod CIDR"},
 		{"no address", func(s *cluster.Snapshot, n *cluster.Node) { n.Addresses = nil }, "Node/node-a: status.addresses: the node has no InternalIP"},
 		{"no MAC", func(s *cluster.Snapshot, n *cluster.Node) { n.Gateway.MAC = cluster.MAC{} }, "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: mac-address: the gateway bridge has none"},
 		{"no uplink", func(s *cluster.Snapshot, n *cluster.Node) { n.Gateway.Uplink = "" }, "Node/node-a: metadata.annotations[k8s.ovn.org/l3-gateway-config]: uplink: mode shared needs one, bridge breth0 has none"},

@@ -52,13 +52,13 @@ type peer struct {
 func (c *checker) peer(e *Env, n *cluster.Node) (peer, bool) {
 	p := peer{node: n}
 	if n.ID == 0 {
-		c.problem(fieldID, "the node has no number yet")
+		c.problem(fieldID, "the node has no node ID yet")
 	}
 	if len(n.Addresses) == 0 {
 		c.problem(fieldAddresses, "the node has no InternalIP")
 	}
 	if len(n.PodCIDRs) == 0 {
-		c.problem(fieldPodCIDRs, "the node has no range of pod addresses")
+		c.problem(fieldPodCIDRs, "the node has no pod CIDR")
 	}
 	if len(c.problems) > 0 || e.refuses(n) {
 		return p, false

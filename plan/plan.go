@@ -1,9 +1,9 @@
-// Package plan computes what one node must have: a datapath.State, from a cluster.Snapshot.
+// Package plan computes a node's desired state, a datapath.State, from a cluster.Snapshot.
 //
 // It is pure: no I/O, no clock, no goroutine. The same Snapshot gives the same State, in whatever order its
 // objects became known. A bad object becomes a Problem and stops no other object.
 //
-// The State is put together from features, each a function of the same Env. Features know nothing of each other:
+// The State is merged from features, each a function of the same Env. Features do not know each other:
 // what two of them must agree on is a name or a number in package claims, or an address in the Env.
 package plan
 

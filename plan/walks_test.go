@@ -16,10 +16,10 @@ import (
 	"hairpin/walk/explain"
 )
 
-// walks is where the stories stand as documentation.
+// walks is the directory of the stories as documentation.
 const walks = "../docs/walks"
 
-// library is what docs/walks must hold: made of the stories, with the same `make golden`.
+// library is the expected content of docs/walks: generated from the stories, by the same `make golden`.
 type library struct {
 	told  int // stories
 	files map[string]string
@@ -28,12 +28,12 @@ type library struct {
 	differences map[string]map[string][]string
 }
 
-// documents are those whose walks stand beside ours, and what there is to say about the whole.
+// documents are those whose walks are compared with Hairpin's, with a remark on each.
 var documents = []struct{ name, about string }{
-	{"host-to-service.md", "Its use cases are walked, flow by flow and connection by connection. Cookies differ in their upper half, which says what feature a flow belongs to; ports have other names."},
-	{"egress-ip.md", "Policies, address sets and NAT rows are compared where a packet meets them. A pod's packet whose address could not be translated does not leave the node: where the document lets the node's own pods out with the address that they have (priority 109), ours has the drop of priority 104 for all."},
-	{"node-local-access-dgp.md", "A proposal that adds a distributed gateway port. Pods reach their own node as it says, by a policy of the cluster router. The host's own way differs as a whole: it is that of host-to-service.md, which needs no such port."},
-	{"nodeport-antrea.md", "The design of another system, for another data plane. What is shared is the contract: from where, by which policy, to which endpoint, and whether the source is kept. [nodeport.md](../nodeport.md) has all twelve cases of it, and tests send them. Here is what carries the packet instead."},
+	{"host-to-service.md", "Its use cases are compared flow by flow and connection by connection. Cookies differ in their upper half, which names the feature a flow belongs to; ports have other names."},
+	{"egress-ip.md", "Policies, address sets and NAT rows are compared where a packet matches them. An untranslated packet of a pod does not leave the node: the document lets the node's own pods out with their own address (priority 109), Hairpin drops all of them (priority 104)."},
+	{"node-local-access-dgp.md", "A proposal that adds a distributed gateway port. Pods reach their own node as in the document, by a policy of the cluster router. The host's own path differs entirely: it is that of host-to-service.md, which needs no such port."},
+	{"nodeport-antrea.md", "The design of another system, for another data plane. The contract is shared: from where, by which policy, to which endpoint, and whether the source is preserved. [nodeport.md](../nodeport.md) has all twelve cases of it, and tests send them. This page shows what carries the packet instead."},
 	{"detached-gateway.md", "Addresses are those of the story: 172.18.0.3 for the document's 10.89.0.3."},
 }
 
@@ -48,7 +48,7 @@ func (l *library) add(t *testing.T, name string, archive *txtar.Archive, s *stor
 	l.told++
 	title := strings.TrimSpace(string(archive.Comment))
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\n%s\n\nThe objects and all that the nodes must have for them: [plan/testdata/%s.txtar](../../plan/testdata/%s.txtar).\n\n",
+	fmt.Fprintf(&b, "# %s\n\n%s\n\nThe objects, and the nodes' desired state for them: [plan/testdata/%s.txtar](../../plan/testdata/%s.txtar).\n\n",
 		strings.ReplaceAll(name, "-", " "), title, name, name)
 	pictures := 0
 	for _, f := range archive.Files {
@@ -94,7 +94,7 @@ func (l *library) beside(t *testing.T, b *strings.Builder, document, story strin
 	l.differences[document][story] = append(l.differences[document][story], differences...)
 }
 
-// explain is story.walk, told for a page.
+// explain is story.walk, rendered for a page.
 func (s *story) explain(words []string) (*explain.Explanation, error) {
 	trace, err := s.trace(words)
 	if err != nil {
@@ -289,9 +289,9 @@ func (l *library) check(t *testing.T) {
 // readme is the list of pages, and the page of differences.
 func (l *library) readme() {
 	var b strings.Builder
-	b.WriteString("# Walks\n\nPackets through every table, as `hairpin explain` tells them. These pages are made from the stories that the tests run\n" +
-		"(`make golden`); a test fails when they are stale. Where one of the five documents that Hairpin is built after walks the same packet,\n" +
-		"its rules stand beside ours, and [differences.md](differences.md) lists where ours are others and why.\n\n")
+	b.WriteString("# Walks\n\nPackets through every table, as `hairpin explain` shows them. The pages are generated from the stories that the tests run\n" +
+		"(`make golden`); a test fails when they are stale. If one of Hairpin's five design documents describes the same packet,\n" +
+		"its rules are listed beside Hairpin's; [differences.md](differences.md) lists the differences and the reasons.\n\n")
 	for _, name := range slices.Sorted(maps.Keys(l.index)) {
 		fmt.Fprintf(&b, "- [%s](%s.md): %s\n", strings.ReplaceAll(name, "-", " "), name, strings.Join(strings.Fields(l.index[name]), " "))
 	}
@@ -301,8 +301,8 @@ func (l *library) readme() {
 // differing is the page of differences.
 func (l *library) differing() string {
 	var d strings.Builder
-	d.WriteString("# Where ours differs from the documents\n\nA rule of a document stands here when a packet of the same walk meets another one in ours, with the reason. What is not listed is the\n" +
-		"same. Rules are in the words of their tools, with the addresses of the walk.\n")
+	d.WriteString("# Differences from the design documents\n\nThis page lists each rule of a document for which a packet of the same walk matches another rule in Hairpin, with the reason. Everything else\n" +
+		"is the same. Rules are in the syntax of their tools, with the addresses of the walk.\n")
 	for _, doc := range documents {
 		fmt.Fprintf(&d, "\n## %s\n\n%s\n", doc.name, doc.about)
 		for _, story := range slices.Sorted(maps.Keys(l.differences[doc.name])) {

@@ -61,7 +61,7 @@ func (l *looker) adopt(ctx context.Context) (moved bool) {
 	l.uplink.note(now, did, err, err == nil && !coming)
 	switch is := l.uplink.contested(now); {
 	case is && !was:
-		l.log.Warn("others put on the uplink what was moved to the bridge, again and again", "did", did)
+		l.log.Warn("another program keeps restoring on the uplink what was moved to the bridge", "did", did)
 	case !is:
 		for _, what := range did {
 			l.log.Info("uplink", "did", what)

@@ -62,15 +62,15 @@ func unanswered(socket string, err error) error {
 	}
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no agent answers on this node: nobody listens at %s (is `hairpin node` running?)", socket)
+		return fmt.Errorf("no agent answers on this node: nothing listens at %s (is `hairpin node` running?)", socket)
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("ask the agent of this node: only root may, at %s", socket)
+		return fmt.Errorf("ask the agent of this node: only root may use %s", socket)
 	}
 	return fmt.Errorf("ask the agent of this node at %s: %w", socket, err)
 }
 
-// Diff reads the node back and prints the lines in which it differs from what it must have: "- " is missing, "+ " is too
-// much. Without an error nothing differs.
+// Diff reads the node back and prints its differences from the desired state: "- " is missing, "+ " is extra. Without an
+// error there are none.
 func Diff(ctx context.Context, w io.Writer, c config.Config) error {
 	lines, err := get(ctx, c, "/diff")
 	if err != nil {
@@ -82,6 +82,6 @@ func Diff(ctx context.Context, w io.Writer, c config.Config) error {
 		}
 		return report.ErrNotWell
 	}
-	fmt.Fprintln(w, "the node is what it must be")
+	fmt.Fprintln(w, "no differences")
 	return nil
 }

@@ -15,64 +15,64 @@ type Metric struct {
 	Of     string // "agent", "controller" or "both"
 }
 
-// Kinds of metrics, and whose they are.
+// Kinds of metrics, and the processes that have them.
 const (
 	gauge, counter, histogram   = "gauge", "counter", "histogram"
 	ofAgent, ofController, both = "agent", "controller", "both"
 )
 
-// Metrics lists what the processes measure, besides what every Go program does (go_*, process_*).
+// Metrics lists what the processes measure, apart from the metrics of every Go program (go_*, process_*).
 func Metrics() []Metric {
 	return slices.Concat(commonMetrics(), partMetrics(), nodeMetrics(), controllerMetrics())
 }
 
 func commonMetrics() []Metric {
 	return []Metric{
-		{"hairpin_build_info", gauge, []string{"version", "goversion"}, "What was built; always 1.", both},
-		{"hairpin_ready", gauge, nil, "1 when /readyz says so: everything was in order once and is being kept. It does not say that every packet arrives.", both},
-		{"hairpin_api_reachable", gauge, nil, "1 when the Kubernetes API answered the last call of this process; 0 also before the first. A failure (5xx) to serve one resource is an answer, failures to serve two are none. What is known stays in use meanwhile.", both},
-		{"hairpin_problems", gauge, nil, "Objects' faults that this process knows of: those that `hairpin status` prints, or that are Events.", both},
-		{"hairpin_plan_duration_seconds", histogram, nil, "Time to compute what a node must have, from facts in memory. Nothing is written in it.", both},
-		{"hairpin_listener_up", gauge, []string{"for", "address"}, "1 when the process listens on an address it was told to.", both},
+		{"hairpin_build_info", gauge, []string{"version", "goversion"}, "The version and Go version of this build; always 1.", both},
+		{"hairpin_ready", gauge, nil, "1 if /readyz answers 200: everything was in order once and is being maintained. It does not mean that every packet arrives.", both},
+		{"hairpin_api_reachable", gauge, nil, "1 if the Kubernetes API answered the last call of this process; 0 before the first call. A server error (5xx) for one resource counts as an answer, errors for two do not. Meanwhile the last known state stays in use.", both},
+		{"hairpin_problems", gauge, nil, "Problems of objects that this process knows, as `hairpin status` and Events report them.", both},
+		{"hairpin_plan_duration_seconds", histogram, nil, "Time to compute a node's desired state from facts in memory, without writing it.", both},
+		{"hairpin_listener_up", gauge, []string{"for", "address"}, "1 if the process listens on a configured address.", both},
 	}
 }
 
 func partMetrics() []Metric {
 	part := []string{"part"}
 	return []Metric{
-		{"hairpin_part_in_sync", gauge, part, "1 when the part (ovn, openvswitch, nft, host, connections, and uplink where the agent made the gateway bridge) equals what is wanted, as far as the agent was told: a change by others counts from its notice. For ovn it means rows of the Northbound database, not flows.", ofAgent},
-		{"hairpin_part_since_timestamp_seconds", gauge, part, "Unix time since when hairpin_part_in_sync has its value.", ofAgent},
-		{"hairpin_part_reads_total", counter, part, "Times the part was read back from the real system.", ofAgent},
-		{"hairpin_part_applies_total", counter, part, "Transactions that succeeded.", ofAgent},
-		{"hairpin_part_written_total", counter, part, "Changes in them: rows, flows, elements, routes.", ofAgent},
-		{"hairpin_part_drift_total", counter, part, "Differences that others made to what was in order, found on a read; they are repaired. What was changed and put back between two reads is not seen.", ofAgent},
-		{"hairpin_part_errors_total", counter, part, "Reads and transactions that failed. Each is tried again.", ofAgent},
-		{"hairpin_part_apply_duration_seconds", histogram, part, "Time of one transaction with the part, also of one that failed. For ovn it ends when the database has the rows, not when flows are in.", ofAgent},
-		{"hairpin_pass_duration_seconds", histogram, nil, "Time of one comparison of all parts with what is wanted, with the reads and transactions it needed.", ofAgent},
+		{"hairpin_part_in_sync", gauge, part, "1 if the part (ovn, openvswitch, nft, host, connections, and uplink if the agent made the gateway bridge) equals the desired state, as far as the agent knows: a change by others counts from its notification. For ovn this means rows of the Northbound database, not flows.", ofAgent},
+		{"hairpin_part_since_timestamp_seconds", gauge, part, "Unix time at which hairpin_part_in_sync got its value.", ofAgent},
+		{"hairpin_part_reads_total", counter, part, "Reads of the part from the real system.", ofAgent},
+		{"hairpin_part_applies_total", counter, part, "Successful transactions.", ofAgent},
+		{"hairpin_part_written_total", counter, part, "Changes in successful transactions: rows, flows, elements, routes.", ofAgent},
+		{"hairpin_part_drift_total", counter, part, "Changes by others to a part that was in sync, found by a read; the agent repairs them. Changes that were undone between two reads are not seen.", ofAgent},
+		{"hairpin_part_errors_total", counter, part, "Failed reads and transactions. Each is retried.", ofAgent},
+		{"hairpin_part_apply_duration_seconds", histogram, part, "Time of one transaction with the part, failed ones included. For ovn it ends when the database has the rows, not when flows are installed.", ofAgent},
+		{"hairpin_pass_duration_seconds", histogram, nil, "Time to compare all parts with the desired state, including the reads and transactions it needed.", ofAgent},
 	}
 }
 
 func nodeMetrics() []Metric {
 	return []Metric{
-		{"hairpin_data_plane_kept", gauge, nil, "1 when the data plane is being kept: what health checks of load balancers and /healthz go by, taints aside. An agent that was started while the API is away counts what its predecessor left as kept.", ofAgent},
-		{"hairpin_node_eligible", gauge, nil, "0 when the Node is being deleted or about to be, so that /healthz asks load balancers to leave it alone.", ofAgent},
-		{"hairpin_snapshot_objects", gauge, []string{"kind"}, "What the agent knows of the cluster: nodes, frontends (one per Service port and family), backends.", ofAgent},
-		{"hairpin_pods", gauge, nil, "Pods of this node that have an interface, or are about to get one.", ofAgent},
-		{"hairpin_ovs_restarts_total", counter, nil, "Starts of ovs-vswitchd that were noticed and repaired, the first one aside.", ofAgent},
-		{"hairpin_health_check_node_ports", gauge, []string{"state"}, "Ports on which load balancers may ask for local endpoints: listening, or failed.", ofAgent},
-		{"hairpin_cni_duration_seconds", histogram, []string{"command"}, "Time of a request of the CNI plugin in the agent, also of one that failed. The start of the plugin's process is not in it.", ofAgent},
-		{"hairpin_cni_errors_total", counter, []string{"command", "code"}, "Requests of the CNI plugin that failed, by the code of the CNI specification.", ofAgent},
-		{claimsDropped, counter, nil, "Frames in which others claimed an egress address of this node, and that were not looked into: the same was being asked about, or there were too many.", ofAgent},
-		{"kubeproxy_network_programming_duration_seconds", histogram, []string{"ip_family"}, "Time from a change of a Service's endpoints (annotation endpoints.kubernetes.io/last-change-trigger-time, by the control plane's clock) until this node's flows have it: ovn-controller has confirmed it (hv_cfg). Changes from before the agent's start are not counted. One sample per Service, family and change.", ofAgent},
+		{"hairpin_data_plane_kept", gauge, nil, "1 if the data plane is being maintained; health checks of load balancers and /healthz answer accordingly, taints aside. An agent that starts while the API is down counts its predecessor's state as maintained.", ofAgent},
+		{"hairpin_node_eligible", gauge, nil, "0 if the Node is being deleted or about to be, so that /healthz makes load balancers avoid it.", ofAgent},
+		{"hairpin_snapshot_objects", gauge, []string{"kind"}, "Objects of the cluster that the agent knows: nodes, frontends (one per Service port and family), backends.", ofAgent},
+		{"hairpin_pods", gauge, nil, "Pods of this node that have an interface or are getting one.", ofAgent},
+		{"hairpin_ovs_restarts_total", counter, nil, "Restarts of ovs-vswitchd that the agent detected and repaired.", ofAgent},
+		{"hairpin_health_check_node_ports", gauge, []string{"state"}, "Health check node ports of Services, by state: listening or failed.", ofAgent},
+		{"hairpin_cni_duration_seconds", histogram, []string{"command"}, "Time of a CNI plugin's request in the agent, failed ones included, without the start of the plugin's process.", ofAgent},
+		{"hairpin_cni_errors_total", counter, []string{"command", "code"}, "Failed requests of the CNI plugin, by the error code of the CNI specification.", ofAgent},
+		{claimsDropped, counter, nil, "Frames claiming an egress address of this node that were not checked, because the same claim was being checked or there were too many.", ofAgent},
+		{"kubeproxy_network_programming_duration_seconds", histogram, []string{"ip_family"}, "Time from a change of a Service's endpoints (annotation endpoints.kubernetes.io/last-change-trigger-time, by the control plane's clock) until ovn-controller has confirmed this node's flows (hv_cfg). Changes before the agent's start do not count. One sample per Service, family and change.", ofAgent},
 	}
 }
 
 func controllerMetrics() []Metric {
 	return []Metric{
-		{"hairpin_controller_leader", gauge, nil, "1 on the controller that holds the Lease and works.", ofController},
-		{"hairpin_controller_nodes", gauge, nil, "Nodes of the cluster, as the leader knows them; 0 on others.", ofController},
-		{"hairpin_controller_node_ids_given_total", counter, nil, "Node ids written by this process.", ofController},
-		{"hairpin_controller_egress_assignments_total", counter, nil, "Times this process wrote that an EgressIP's addresses are on other nodes than before. It does not say that the nodes have them.", ofController},
+		{"hairpin_controller_leader", gauge, nil, "1 on the controller that holds the Lease.", ofController},
+		{"hairpin_controller_nodes", gauge, nil, "Nodes of the cluster that the leader knows; 0 on other controllers.", ofController},
+		{"hairpin_controller_node_ids_given_total", counter, nil, "Node IDs assigned by this process.", ofController},
+		{"hairpin_controller_egress_assignments_total", counter, nil, "Changes of EgressIP assignments written by this process. It does not mean that the nodes have the addresses yet.", ofController},
 	}
 }
 

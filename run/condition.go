@@ -55,7 +55,7 @@ func (c *condition) run(ctx context.Context) {
 		case <-c.wake:
 		}
 		if err := c.write(ctx); err != nil && ctx.Err() == nil {
-			c.log.Warn("tell that the node's network is available", "error", err)
+			c.log.Warn("set condition NetworkUnavailable", "error", err)
 		}
 	}
 }

@@ -113,7 +113,7 @@ func lead(ctx context.Context, client kubernetes.Interface, identity string, c c
 		err = decide(work, client, c, w, log)
 		w.leads(false)
 		stop()
-		log.Info("not leading any more")
+		log.Info("no longer leading")
 	}
 	resign()
 	<-ended
@@ -187,7 +187,7 @@ func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration 
 	}
 	if err := d.number(ctx, s.Nodes); err != nil {
 		if text := err.Error(); text != d.warned && ctx.Err() == nil {
-			d.log.Warn("node ids", "error", err)
+			d.log.Warn("assign node IDs", "error", err)
 			d.warned = text
 		}
 		d.nodes = nil
@@ -209,7 +209,7 @@ func (d *decider) number(ctx context.Context, nodes []*cluster.Node) error {
 		case err == nil:
 			g.written = true
 			d.watched.meters.count("hairpin_controller_node_ids_given_total")
-			d.log.Info("node id given", "node", g.node, "id", g.id)
+			d.log.Info("assigned node ID", "node", g.node, "id", g.id)
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
 			// It is gone, or another one by now: the watch will show it.
 		default:

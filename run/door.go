@@ -55,7 +55,7 @@ func (d *doors) keep(ctx context.Context, r *report.Listener, a netip.AddrPort, 
 	for ctx.Err() == nil {
 		l, err := listenTCP(ctx, a)
 		if err != nil && noSuchFamily(a, err) {
-			log.Info("this host has no IPv6: not served there")
+			log.Info("this host has no IPv6: not listening there")
 			d.drop(r)
 			return
 		}
@@ -67,7 +67,7 @@ func (d *doors) keep(ctx context.Context, r *report.Listener, a netip.AddrPort, 
 			return
 		}
 		if d.set(r, err.Error()) {
-			log.Warn("cannot be asked there; tried again", "error", err)
+			log.Warn("cannot listen; retrying", "error", err)
 		}
 		select {
 		case <-ctx.Done():

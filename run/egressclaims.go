@@ -167,7 +167,7 @@ func (v *egressView) judge(now time.Time, w verdict) (defend bool) {
 	}
 	for _, e := range v.base.EgressIPs {
 		if nodeOf(e, w.address) == v.node {
-			v.log.Warn("egress address let go: another node has it", "address", w.address, "other", w.claimer, "apiSays", w.node)
+			v.log.Warn("released egress address: another node has it", "address", w.address, "other", w.claimer, "apiSays", w.node)
 			v.yielded[w.address] = yield{w.claimer, e.Assigned, now.Add(yieldCheck)}
 			v.stale = true
 		}

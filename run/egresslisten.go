@@ -69,7 +69,7 @@ func (l *egressListener) run(ctx context.Context) {
 			continue
 		}
 		if !warned {
-			l.log.Warn("listen for others with egress addresses", "error", err)
+			l.log.Warn("listen for conflicting claims to egress addresses", "error", err)
 			warned = true
 		}
 		select {

@@ -82,7 +82,7 @@ func (n *egressNeighbors) run(ctx context.Context) {
 		}
 		if a := n.want.Load(); len(a.addresses) > 0 {
 			if err := n.ask(ctx, a); err != nil {
-				n.log.Warn("ask for those who talk to egress addresses that move here", "error", err)
+				n.log.Warn("resolve neighbours of egress addresses that move here", "error", err)
 			}
 		}
 	}

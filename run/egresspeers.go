@@ -144,7 +144,7 @@ func (v *egressView) believed(now time.Time, s *cluster.Snapshot) (map[string]bo
 		if !is {
 			since = now
 			v.ahead[n] = now
-			v.log.Info("its egress addresses are taken over before the controller says so", "target", n)
+			v.log.Info("taking over a dead node's egress addresses before the controller decides", "target", n)
 		}
 		switch wait := since.Add(aheadFor).Sub(now); {
 		case wait > 0:
@@ -159,7 +159,7 @@ func (v *egressView) believed(now time.Time, s *cluster.Snapshot) (map[string]bo
 
 // doubt believes a node to be alive, although it does not answer.
 func (v *egressView) doubt(node string) {
-	v.log.Warn("the node seems to live after all", "target", node)
+	v.log.Warn("node is alive after all", "target", node)
 	v.distrust[node] = true
 	v.stale = true
 }

@@ -182,7 +182,7 @@ func (w *asking) round(ctx context.Context) time.Time {
 	}
 	if w.reach.lonely != w.lonely {
 		w.lonely = w.reach.lonely
-		w.log.Warn("most nodes do not answer", "heldBack", w.lonely)
+		w.log.Warn("most nodes do not answer: assuming this prober is isolated", "heldBack", w.lonely)
 	}
 	return next
 }
@@ -197,7 +197,7 @@ func (b *prober) publish(lost map[string]bool, err error) {
 	}
 	for n := range old {
 		if !lost[n] {
-			b.log.Info("node answers again, or is not asked any more", "target", n)
+			b.log.Info("node answers again, or is no longer probed", "target", n)
 		}
 	}
 	b.lost.Store(&lost)
@@ -230,7 +230,7 @@ func (b *prober) connection(conns connections, name string, to netip.Addr) *grpc
 	c, err := grpc.NewClient(b.target(to), grpc.WithTransportCredentials(b.secrets), grpc.WithDisableServiceConfig(),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: soon, MinConnectTimeout: b.egress.Silence()}))
 	if err != nil {
-		b.log.Error("ask a node for its health", "target", name, "error", err)
+		b.log.Error("probe a node's health", "target", name, "error", err)
 		return nil
 	}
 	conns[name] = c

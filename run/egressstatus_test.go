@@ -14,7 +14,7 @@ import (
 func TestEgressStatus(t *testing.T) {
 	s := newSeen(t, "c")
 	base := decidedBy(first+" a", second)
-	base.EgressIPs[0].Conditions = []metav1.Condition{{Type: v1.ConditionAssigned, Message: "172.18.0.4 is gone; every node that 172.18.0.44 fits carries another address of EgressIP/e"}}
+	base.EgressIPs[0].Conditions = []metav1.Condition{{Type: v1.ConditionAssigned, Message: "172.18.0.4 is gone; every node that 172.18.0.44 fits has another address of EgressIP/e"}}
 	s.is(0, base, first+" a")
 	var out bytes.Buffer
 	if err := (&ClusterStatus{Nodes: []NodeStatus{{}, {Report: &report.Report{Egress: egressReport(s.out, s.base)}}}}).printEgress(&out); err != nil {
@@ -22,12 +22,12 @@ func TestEgressStatus(t *testing.T) {
 	}
 	want := `EGRESSIP  ADDRESS      NODE  WHY
 e         172.18.0.33  a     
-e         172.18.0.44  -     every node that 172.18.0.44 fits carries another address of EgressIP/e
+e         172.18.0.44  -     every node that 172.18.0.44 fits has another address of EgressIP/e
 `
 	if out.String() != want {
 		t.Errorf("%s", out.String())
 	}
-	base.EgressIPs[0].Conditions[0].Message = "172.18.0.33 is on node a, which is not reachable: there is no other one for it"
+	base.EgressIPs[0].Conditions[0].Message = "172.18.0.33 is on node a, which is not reachable: no other node is eligible"
 	if r := egressReport(s.out, s.base); r[0].Node != "a" || r[0].Why != base.EgressIPs[0].Conditions[0].Message {
 		t.Error(r)
 	}

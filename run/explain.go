@@ -94,7 +94,7 @@ func (o *ExplainOptions) words() error {
 		all := []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
 		i := slices.IndexFunc(all, func(p cluster.Protocol) bool { return p.String() == strings.ToLower(o.Proto) })
 		if i < 0 {
-			return &explain.BadWord{Field: "--proto", Word: o.Proto, Err: fmt.Errorf("must be one of %v", all)}
+			return &explain.BadArgument{Field: "--proto", Word: o.Proto, Err: fmt.Errorf("must be one of %v", all)}
 		}
 		o.Protocol = all[i]
 	}
@@ -105,7 +105,7 @@ func (o *ExplainOptions) words() error {
 	case "6":
 		o.Family = cluster.IPv6
 	default:
-		return &explain.BadWord{Field: "--family", Word: o.IPFamily, Err: errors.New("must be 4 or 6")}
+		return &explain.BadArgument{Field: "--family", Word: o.IPFamily, Err: errors.New("must be 4 or 6")}
 	}
 	return nil
 }

@@ -198,11 +198,11 @@ func (a *agent) serveExplain(mux *http.ServeMux) {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(s) // the asker went away
+		_ = json.NewEncoder(w).Encode(s) // client disconnected
 	})
 	mux.HandleFunc("GET /configuration", func(w http.ResponseWriter, _ *http.Request) {
 		for _, o := range config.Options() {
-			_, _ = fmt.Fprintf(w, "[%s] %s = %s\n", o.Section, o.Key, o.Get(a.config)) // the asker went away
+			_, _ = fmt.Fprintf(w, "[%s] %s = %s\n", o.Section, o.Key, o.Get(a.config)) // client disconnected
 		}
 	})
 	mux.HandleFunc("GET /counters", func(w http.ResponseWriter, q *http.Request) {

@@ -71,7 +71,7 @@ func showsFault(t *testing.T, n *lab.Node) {
 	for path, want := range map[string][]string{
 		"/node/node-a": {"GR_node-a", `href="/node/node-a?from=pod/default/pod-a1"`},
 		"/walk?from=host/node-a&to=svc/default/hostself":        {"Delivered to host node-a port 8081", "what is really there"},
-		"/walk?from=host/node-a&to=svc/default/hostself&live=1": {"Not what it must be: node-a, br-ex table 4", "Not delivered: br-ex drops it", `class="faulty"`, "[default] repair is off"},
+		"/walk?from=host/node-a&to=svc/default/hostself&live=1": {"Drift: node-a, br-ex table 4", "Not delivered: br-ex drops it", `class="faulty"`, "[default] repair is off"},
 	} {
 		status, body, _ := fetch(t, "GET", base+path, "")
 		for _, w := range want {

@@ -24,7 +24,7 @@ func watchHost(ctx context.Context, changed func(), log *slog.Logger) {
 			break
 		}
 		if p.pause == 0 {
-			log.Warn("changes of the host are noticed late", "error", err)
+			log.Warn("host changes may be noticed late", "error", err)
 		}
 		p.failed()
 		select {

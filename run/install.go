@@ -52,7 +52,7 @@ func Install(to Installation, log *slog.Logger) error {
 	}
 	log.Info("installed", "plugins", to.BinDir, "configuration", file, "host ports", to.Portmap != "")
 	if first := to.before(); first != "" {
-		log.Warn("another network configuration comes first in alphabetical order: the runtime takes that one", "configuration", filepath.Join(to.ConfDir, first))
+		log.Warn("another network configuration sorts first: the runtime uses that one", "configuration", filepath.Join(to.ConfDir, first))
 	}
 	return nil
 }

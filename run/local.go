@@ -160,7 +160,7 @@ func (p *publisher) run(ctx context.Context) {
 				break
 			}
 			if ctx.Err() == nil {
-				p.log.Warn("publish what was found on the host", "error", err)
+				p.log.Warn("publish host facts", "error", err)
 			}
 			pause(time.Second)
 		}

@@ -68,7 +68,7 @@ func (a *agent) learn(s *sight) bool {
 	}
 	a.found = s.found
 	g := &a.found.gateway
-	a.log.Info("found on the host", "bridge", g.Bridge, "uplink", g.Uplink, "mac", g.MAC.String(),
+	a.log.Info("host facts", "bridge", g.Bridge, "uplink", g.Uplink, "mac", g.MAC.String(),
 		"addresses", g.Addresses, "nextHops", g.NextHops, "userspace", g.Userspace)
 	return true
 }
@@ -142,7 +142,7 @@ const sweepTime = time.Second
 
 // sweep compares pods' interfaces with Open vSwitch. It tells when it wants to be called again.
 func (a *agent) sweep(ctx context.Context) time.Duration {
-	if !a.ovs.Synced() || !a.cni.Unswept() {
+	if !a.ovs.Synced() || !a.cni.NeedsSweep() {
 		return 0
 	}
 	if a.sweeps.IsZero() {
@@ -152,7 +152,7 @@ func (a *agent) sweep(ctx context.Context) time.Duration {
 		err := a.cni.Sweep(ctx)
 		return func() {
 			if err != nil {
-				a.log.Warn("compare pods' interfaces with Open vSwitch", "error", err)
+				a.log.Warn("compare pod interfaces with Open vSwitch", "error", err)
 			} else {
 				a.swept = true
 			}
@@ -161,7 +161,7 @@ func (a *agent) sweep(ctx context.Context) time.Duration {
 	hangs := time.Since(a.sweeps) > sweepTime
 	a.swept = a.swept || hangs && a.aside.Busy()
 	switch {
-	case !a.cni.Unswept():
+	case !a.cni.NeedsSweep():
 		return 0
 	case hangs:
 		return lastPause
@@ -204,7 +204,7 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 	return sooner(again, a.notes.report(slices.Concat(a.own(a.problems), a.unheard, a.egress.conflicts(), a.uplinkProblem())))
 }
 
-// publish lets others know what the host is, also while the node cannot be planned: a new Node has no number yet.
+// publish lets others know what the host is, also while the node cannot be planned: a new Node has no node ID yet.
 func (a *agent) publish() {
 	base := a.ownNode()
 	if base == nil || base != a.local.base {

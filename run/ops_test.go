@@ -266,12 +266,12 @@ func updateMetrics() bool {
 	return f != nil && f.Value.String() == "true"
 }
 
-// TestMetricsDocument: docs/metrics.md is made of the metrics (`go test ./run -run MetricsDocument -update`), and each
+// TestMetricsDocument: docs/metrics.md is generated from the metrics (`go test ./run -run MetricsDocument -update`), and each
 // can be read.
 func TestMetricsDocument(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("# Metrics\n\nThe agent answers on `metrics-bind-address`, the controller on `controller-metrics-bind-address` and on its socket ([configuration.md](configuration.md)).\n" +
-		"Both have the metrics of every Go program too (`go_*`, `process_*`). Durations are in seconds.\n")
+	b.WriteString("# Metrics\n\nThis page lists every metric. The agent serves them on `metrics-bind-address`, the controller on `controller-metrics-bind-address` and on its socket\n" +
+		"([configuration.md](configuration.md)). Both also have the metrics of every Go program (`go_*`, `process_*`). Durations are in seconds.\n")
 	for _, of := range []struct{ of, title string }{{both, "Agent and controller"}, {ofAgent, "Agent"}, {ofController, "Controller"}} {
 		fmt.Fprintf(&b, "\n## %s\n\n| metric | kind | labels | meaning |\n|---|---|---|---|\n", of.title)
 		for _, m := range Metrics() {

@@ -66,7 +66,7 @@ func (a *agent) watchRestart(ctx context.Context) time.Duration {
 			a.life = life
 			return 0
 		}
-		a.log.Info("Open vSwitch was started anew")
+		a.log.Info("Open vSwitch restarted")
 		a.restart = &restart{life: life, since: time.Now()}
 		a.looker.wantNow()
 	}
@@ -97,7 +97,7 @@ func (a *agent) keepWaiting(ctx context.Context) time.Duration {
 		err := a.targets.bridge.Keep(ctx, patience)
 		return func() {
 			if err != nil {
-				a.log.Warn("let the next start of Open vSwitch wait", "error", err)
+				a.log.Warn("set flow-restore-wait for the next start of Open vSwitch", "error", err)
 			}
 		}
 	})
@@ -165,7 +165,7 @@ func (a *agent) bootstrap(ctx context.Context) time.Duration {
 		}
 		return func() {
 			if err != nil {
-				a.log.Warn("bring the node's own network back", "error", err)
+				a.log.Warn("restore the node's own network", "error", err)
 			} else if a.gone(let) {
 				a.bare = true
 				a.log.Info("Open vSwitch forwards, for the node itself only", "reason", a.missing())
@@ -222,7 +222,7 @@ func (a *agent) forwards(r *restart, err error) {
 	}
 	log := a.log.With("after", time.Since(r.since).Round(time.Millisecond))
 	if err != nil {
-		log.Warn("Open vSwitch forwards again, though not everything is back", "error", err)
+		log.Warn("Open vSwitch forwards again, but not everything is restored", "error", err)
 	} else {
 		log.Info("Open vSwitch forwards again")
 	}
@@ -258,7 +258,7 @@ func (a *agent) gone(r *release) bool {
 	}
 	a.life, a.restart, a.seen.moved = r.restart.life, nil, false
 	if r.late != nil {
-		a.log.Warn("neighbours come back late", "error", r.late)
+		a.log.Warn("neighbours restored late", "error", r.late)
 	}
 	return true
 }

@@ -46,7 +46,7 @@ func (a *agent) serveSend(mux *http.ServeMux) {
 				return
 			}
 			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(out) // the asker went away
+			_ = json.NewEncoder(w).Encode(out) // client disconnected
 		})
 	}
 	answer("POST /send", func(ctx context.Context, r *sendRequest) (any, error) { return sendFrom(ctx, r) })

@@ -39,7 +39,7 @@ const asJSON = "?output=json"
 
 func answerState(w http.ResponseWriter, q *http.Request, s datapath.State) {
 	if q.FormValue("output") != "json" {
-		_, _ = io.WriteString(w, datapath.Print(s)) // the asker went away
+		_, _ = io.WriteString(w, datapath.Print(s)) // client disconnected
 		return
 	}
 	answerJSON(w, s)
@@ -49,7 +49,7 @@ func answerJSON(w http.ResponseWriter, v any) {
 	text, err := datapath.Encode(v)
 	if !refuse(w, err) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(text) // the asker went away
+		_, _ = w.Write(text) // client disconnected
 	}
 }
 
@@ -58,7 +58,7 @@ func (a *agent) serve(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /report", func(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(a.report(a.latest(q.Context()))) // the asker went away
+		_ = json.NewEncoder(w).Encode(a.report(a.latest(q.Context()))) // client disconnected
 	})
 	mux.HandleFunc("GET /wanted", func(w http.ResponseWriter, q *http.Request) {
 		answerState(w, q, a.latest(q.Context()).want)
@@ -70,7 +70,7 @@ func (a *agent) serve(ctx context.Context, l net.Listener) error {
 			return
 		}
 		for _, l := range datapath.Differences(want, found) {
-			_, _ = fmt.Fprintln(w, l) // the asker went away
+			_, _ = fmt.Fprintln(w, l) // client disconnected
 		}
 	})
 	a.serveExplain(mux)

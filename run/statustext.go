@@ -126,7 +126,7 @@ func (s *ClusterStatus) printRest(w io.Writer) error {
 	}
 	_, err := fmt.Fprintln(w)
 	if s.NetworkPolicies > 0 {
-		_, err = fmt.Fprintf(w, "warning: NetworkPolicies: %d, which restrict nobody: Hairpin does not implement them\n", s.NetworkPolicies)
+		_, err = fmt.Fprintf(w, "warning: NetworkPolicies: %d, which have no effect: Hairpin does not implement them\n", s.NetworkPolicies)
 	}
 	for _, p := range problems {
 		where := ""

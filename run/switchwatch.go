@@ -19,7 +19,7 @@ func watchSwitch(ctx context.Context, b *inbox, dir string, log *slog.Logger) {
 		err := watchFolder(ctx, b, dir, p.done)
 		if ctx.Err() == nil && err.Error() != warned {
 			warned = err.Error()
-			log.Warn("restarts of Open vSwitch are noticed late for a while", "error", err)
+			log.Warn("restarts of Open vSwitch may be noticed late", "error", err)
 		}
 		b.poke()
 		p.failed()

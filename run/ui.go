@@ -158,7 +158,7 @@ func (u *ui) handler() http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "text/css; charset=utf-8")
-		_, _ = w.Write(css) // the asker went away
+		_, _ = w.Write(css) // client disconnected
 	})
 	mux.HandleFunc("GET /", func(w http.ResponseWriter, q *http.Request) {
 		u.fail(w, http.StatusNotFound, "No such page", fmt.Sprintf("There is nothing at %s.", q.URL.Path))
@@ -174,7 +174,7 @@ func (u *ui) send(w http.ResponseWriter, status int, html []byte, err error) {
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(html) // the asker went away
+	_, _ = w.Write(html) // client disconnected
 }
 
 func (u *ui) fail(w http.ResponseWriter, status int, title, message string) {
@@ -193,10 +193,10 @@ func (u *ui) known(w http.ResponseWriter, q *http.Request) *cluster.Snapshot {
 }
 
 // question reads a query. Where it can be written shorter, the reader is led to that address, and there is none.
-func (u *ui) question(w http.ResponseWriter, q *http.Request) (page.Query, *explain.BadWord, bool) {
+func (u *ui) question(w http.ResponseWriter, q *http.Request) (page.Query, *explain.BadArgument, bool) {
 	values, err := url.ParseQuery(q.URL.RawQuery)
 	if err != nil {
-		return page.Query{}, &explain.BadWord{Field: "query", Word: "", Err: err}, true
+		return page.Query{}, &explain.BadArgument{Field: "query", Word: "", Err: err}, true
 	}
 	ask, bad := page.ParseQuery(values)
 	if bad == nil && ask.Encode() != q.URL.RawQuery {
@@ -246,7 +246,7 @@ func problemLines(lists ...[]cluster.Problem) []string {
 }
 
 // asked gives the cluster and what the query asks of it; otherwise the answer is written.
-func (u *ui) asked(w http.ResponseWriter, q *http.Request) (s *cluster.Snapshot, ask page.Query, bad *explain.BadWord, ok bool) {
+func (u *ui) asked(w http.ResponseWriter, q *http.Request) (s *cluster.Snapshot, ask page.Query, bad *explain.BadArgument, ok bool) {
 	if s = u.known(w, q); s == nil {
 		return nil, ask, nil, false
 	}
@@ -290,7 +290,7 @@ func (u *ui) answer(ctx context.Context, s *cluster.Snapshot, q page.Query) (a *
 	var told bytes.Buffer
 	if q.Live && u.frame.Live {
 		a.Explanation, a.Fault, err = walkLive(ctx, &told, o, u.c)
-		if err != nil && !errors.As(err, new(*explain.BadWord)) {
+		if err != nil && !errors.As(err, new(*explain.BadArgument)) {
 			a.Notes = append(a.Notes, "Not compared with what is really there: "+err.Error())
 		} else if err != nil {
 			return nil, nil, err
@@ -328,5 +328,5 @@ func (u *ui) picture(w http.ResponseWriter, q *http.Request) {
 	}
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 	w.Header().Set("Content-Type", "image/svg+xml")
-	_, _ = io.WriteString(w, a.Explanation.SVG()) // the asker went away
+	_, _ = io.WriteString(w, a.Explanation.SVG()) // client disconnected
 }

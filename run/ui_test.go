@@ -96,7 +96,7 @@ func TestUIBadInput(t *testing.T) {
 		{"/walk?" + good + "&via=x", 400, "<strong>via</strong> <code>x</code>: there is no such Node"},
 		{"/walk?" + good + "&node-port=yes", 400, "<strong>node-port</strong> <code>yes</code>: must be 1"},
 		{"/walk?" + good + "&colour=red", 400, "<strong>colour</strong> <code>red</code>: there is no such field"},
-		{"/walk?" + good + "&via=node-a&via=node-b", 400, "<strong>via</strong> <code>node-b</code>: stands there twice"},
+		{"/walk?" + good + "&via=node-a&via=node-b", 400, "<strong>via</strong> <code>node-b</code>: is given twice"},
 		{"/walk?from=" + strings.Repeat("x", 5000), 400, "is longer than 400 bytes"},
 		{"/walk?from=%zz", 400, "invalid URL escape"},
 		{"/walk?from=host/node-a;to=x", 400, "semicolon"},
@@ -228,7 +228,7 @@ func TestUIFolders(t *testing.T) {
 	if status, body, _ := fetch(t, "GET", base+"/", ""); status != 200 || !strings.Contains(body, `href="/node/n1"`) {
 		t.Errorf("%d %s", status, body)
 	}
-	if status, body, _ := fetch(t, "GET", base+"/node/n1", ""); status != 200 || !strings.Contains(body, "It cannot be said") || !strings.Contains(body, "Node/n1: ") {
+	if status, body, _ := fetch(t, "GET", base+"/node/n1", ""); status != 200 || !strings.Contains(body, "cannot be computed") || !strings.Contains(body, "Node/n1: ") {
 		t.Errorf("%d %s", status, body)
 	}
 	noError(t, os.RemoveAll(o.Dir))

@@ -121,7 +121,7 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body) // the asker went away
+	_ = json.NewEncoder(w).Encode(body) // client disconnected
 }
 
 // add puts the health endpoints into a mux.

@@ -157,7 +157,7 @@ func (r *run) balance(n *node, stage, learn string, z zone, v *vip, flags router
 	made := r.track(z, translation{commit: true, nat: flow.NATDst, addr: to.Addr(), port: to.Port(), mark: markNatted | flags.mark()})
 	did := changed(&before, &r.p)
 	if v.lb.Affinity {
-		did += ", by the client's address"
+		did += " (hash of the client's address)"
 	}
 	s := r.step(n, stage, v, v.lb.Owner, did)
 	if made != nil {
@@ -167,8 +167,8 @@ func (r *run) balance(n *node, stage, learn string, z zone, v *vip, flags router
 		s.Choices = ends
 	}
 	if v.lb.Options["affinity_timeout"] != "" {
-		r.step(n, learn, learned{v, to}, v.lb.Owner, "the client's endpoint is remembered, the packet dropped")
-		return dropped, "OVN drops the first packet of a client with affinity (" + v.lb.Name + " affinity_timeout); TCP repeats it after a second", nil
+		r.step(n, learn, learned{v, to}, v.lb.Owner, "records the client's endpoint, drops the packet")
+		return dropped, "OVN drops the first packet of a client with affinity (" + v.lb.Name + " affinity_timeout); TCP retransmits after a second", nil
 	}
 	return balanced, "", nil
 }

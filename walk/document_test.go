@@ -93,7 +93,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// The trick of the same-node case: the host believes in two connections, neither of which is with itself.
+// The trick of the same-node case: the host sees two connections, neither of which is with itself.
 func TestTwoConnections(t *testing.T) {
 	tr := walk(t, byHand(1), inHost(1), tcp("10.96.0.21:80"))
 	var kernel []string

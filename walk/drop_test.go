@@ -22,9 +22,9 @@ func TestNotDelivered(t *testing.T) {
 		from           Point
 		change         func(t *testing.T, s datapath.State)
 	}{
-		{"unused cluster IP", "10.96.0.99:80", "10.96.0.99 left on the wire", inHost(1), nil},
-		{"unused pod address", "10.244.1.99:80", "nobody answers on ovn-k8s-mp0 for 10.244.1.99", inHost(1), nil},
-		{"no dummy next hop", "10.96.0.11:80", "nobody answers on breth0 for 169.254.169.4", inHost(1), func(t *testing.T, s datapath.State) {
+		{"unused cluster IP", "10.96.0.99:80", "no machine on the external network has 10.96.0.99", inHost(1), nil},
+		{"unused pod address", "10.244.1.99:80", "no neighbour on ovn-k8s-mp0 has 10.244.1.99", inHost(1), nil},
+		{"no dummy next hop", "10.96.0.11:80", "no neighbour on breth0 has 169.254.169.4", inHost(1), func(t *testing.T, s datapath.State) {
 			delete(s.Host.Neighbors, host.NeighborKey{Link: "breth0", IP: addr("169.254.169.4")})
 		}},
 		{"no route at all", "9.9.9.9:80", "the host has no route to 9.9.9.9", inHost(1), func(t *testing.T, s datapath.State) {
@@ -34,7 +34,7 @@ func TestNotDelivered(t *testing.T) {
 		{"no masquerade towards the host", "10.96.0.21:80", "its own address 172.18.0.3 as the source (martian source)", inHost(1), func(t *testing.T, s datapath.State) {
 			changeFlow(t, s, "table=4,priority=32768,ip", func(f *flow.Flow) { f.Actions = []flow.Action{flow.Resubmit{Table: 3}} })
 		}},
-		{"Ethernet address not rewritten", "10.96.0.21:80", "the frame is for 0a:58:a9:fe:a9:04, breth0 has 02:42:ac:12:00:03", inHost(1), func(t *testing.T, s datapath.State) {
+		{"MAC not rewritten", "10.96.0.21:80", "the frame is for 0a:58:a9:fe:a9:04, breth0 has 02:42:ac:12:00:03", inHost(1), func(t *testing.T, s datapath.State) {
 			s.Host.Links["breth0"] = host.Link{Name: "breth0", MAC: mac("02:42:ac:12:00:03")}
 			changeFlow(t, s, "table=3", func(f *flow.Flow) { f.Actions = []flow.Action{flow.Output{Port: flow.Local}} })
 		}},
@@ -46,7 +46,7 @@ func TestNotDelivered(t *testing.T) {
 		{"own address as endpoint", "10.96.0.21:80", "GR_n1 lr_in_arp_resolve drops it: 172.18.0.3 is the router's own address", inHost(1), func(t *testing.T, s datapath.State) {
 			row[*nb.LoadBalancer](t, s, nb.TableLoadBalancer, "host1-gateway-tcp").VIPs[0].Backends = []netip.AddrPort{ap("172.18.0.3:8081")}
 		}},
-		{"no dummy next hop in OVN", "10.96.0.21:80", "nobody answers to rtoe-GR_n1 for 169.254.169.4", inHost(1), func(t *testing.T, s datapath.State) {
+		{"no dummy next hop in OVN", "10.96.0.21:80", "no neighbour of rtoe-GR_n1 has 169.254.169.4", inHost(1), func(t *testing.T, s datapath.State) {
 			delete(s.NB, nb.Key{Table: nb.TableMACBinding, Name: "rtoe-GR_n1 169.254.169.4"})
 		}},
 		{"no route in OVN", "10.96.0.12:80", "ovn_cluster_router has no route to 10.244.2.3", inHost(1), func(t *testing.T, s datapath.State) {
@@ -65,16 +65,16 @@ func TestNotDelivered(t *testing.T) {
 		{"wrong tunnel key", "10.96.0.12:80", "node n2 has no port with the tunnel keys 16711683 and 77", inHost(1), func(t *testing.T, s datapath.State) {
 			row[*nb.SwitchPort](t, s, nb.TableSwitchPort, "tstor-n2").Options["requested-tnl-key"] = "77"
 		}},
-		{"pod without a port", "10.96.0.11:80", "nobody answers to rtos-n1 for 10.244.1.3", inHost(1), func(t *testing.T, s datapath.State) {
+		{"pod without a port", "10.96.0.11:80", "no neighbour of rtos-n1 has 10.244.1.3", inHost(1), func(t *testing.T, s datapath.State) {
 			delete(s.NB, nb.Key{Table: nb.TableSwitchPort, Name: "default_pod1"})
 		}},
-		{"port without a pod", "10.244.1.7:80", "nothing is plugged into port old", inHost(1), func(t *testing.T, s datapath.State) {
+		{"port without a pod", "10.244.1.7:80", "no interface is bound to port old", inHost(1), func(t *testing.T, s datapath.State) {
 			s.NB.Add(&nb.SwitchPort{Name: "old", Switch: "n1", Addresses: []string{"0a:58:0a:f4:01:07 10.244.1.7"}})
 		}},
 		{"not the pod's address", "10.96.0.11:80", "port security of default_podb1 (n1 ls_in_apply_port_sec) drops it: 10.244.1.4 with 0a:58:0a:f4:01:04", inPod(1, "podb%d"), func(t *testing.T, s datapath.State) {
 			row[*nb.SwitchPort](t, s, nb.TableSwitchPort, "default_podb1").PortSecurity = []string{"0a:58:0a:f4:01:04 10.244.1.9 fd00:10:244:1::4"}
 		}},
-		{"not the pod's Ethernet address", "10.96.0.11:80", "port security of default_podb1 (n1 ls_in_apply_port_sec) drops it", inPod(1, "podb%d"), func(t *testing.T, s datapath.State) {
+		{"not the pod's MAC", "10.96.0.11:80", "port security of default_podb1 (n1 ls_in_apply_port_sec) drops it", inPod(1, "podb%d"), func(t *testing.T, s datapath.State) {
 			row[*nb.SwitchPort](t, s, nb.TableSwitchPort, "default_podb1").PortSecurity = []string{"0a:58:0a:f4:01:09"}
 		}},
 		{"not for the pod", "10.96.0.11:80", "port security of default_pod1 (n1 ls_out_apply_port_sec) drops it: 10.244.1.3 with 0a:58:0a:f4:01:03", inHost(1), func(t *testing.T, s datapath.State) {
@@ -116,7 +116,7 @@ func TestNotAnswered(t *testing.T) {
 	s := w.States["n1"]
 	delete(s.Host.Neighbors, host.NeighborKey{Link: "breth0", IP: addr("169.254.169.1")})
 	tr := walk(t, w, inHost(1), tcp("10.96.0.21:80"))
-	if v := tr.Verdict; !v.Delivered || v.Answered || v.AnswerReason != "the reply does not arrive: nobody answers on breth0 for 169.254.169.1" {
+	if v := tr.Verdict; !v.Delivered || v.Answered || v.AnswerReason != "the reply does not arrive: no neighbour on breth0 has 169.254.169.1" {
 		t.Errorf("%s", tr)
 	}
 	w = byHand(1)
@@ -129,7 +129,7 @@ func TestNotAnswered(t *testing.T) {
 	w.States["n1"].NB.Add(&nb.Policy{Router: "ovn_cluster_router", Priority: 2, Match: "ip4.dst == 10.244.1.3", Action: nb.Allow})
 	delete(w.States["n1"].NB, nb.Key{Table: nb.TableNAT, Name: "GR_n1 snat 172.18.0.3 10.244.1.0/24 "})
 	tr = walk(t, w, inPod(1, "pod%d"), tcp("172.18.0.100:80"))
-	if v := tr.Verdict; !v.Delivered || v.Seen.Src != addr("10.244.1.3") || v.AnswerReason != "the reply does not arrive: 10.244.1.3 left on the wire, where nobody has it" {
+	if v := tr.Verdict; !v.Delivered || v.Seen.Src != addr("10.244.1.3") || v.AnswerReason != "the reply does not arrive: no machine on the external network has 10.244.1.3" {
 		t.Errorf("a pod that leaves untranslated gets no answer\n%s", tr)
 	}
 }
@@ -214,7 +214,7 @@ func TestAffinity(t *testing.T) {
 	w := byHand(2)
 	row[*nb.LoadBalancer](t, w.States["n1"], nb.TableLoadBalancer, "all-both-tcp").Affinity = true
 	tr := walk(t, w, inPod(1, "podb%d"), tcp("10.96.0.30:80"))
-	if !tr.Verdict.Answered || !strings.Contains(tr.String(), "becomes 10.244.1.3:8080, by the client's address") || !strings.Contains(tr.String(), "selection_fields=ip_src") {
+	if !tr.Verdict.Answered || !strings.Contains(tr.String(), "becomes 10.244.1.3:8080 (hash of the client's address)") || !strings.Contains(tr.String(), "selection_fields=ip_src") {
 		t.Errorf("%s", tr)
 	}
 }

@@ -80,7 +80,7 @@ func (r *run) bridgeReceives(n *node, in string) (location, error) {
 		return location{}, fmt.Errorf("the State has no gateway bridge")
 	}
 	if len(n.state.Bridge.Unknown) > 0 {
-		return location{}, fmt.Errorf("%s has a flow that cannot be read: %s", n.bridge.name, n.state.Bridge.Unknown[0])
+		return location{}, fmt.Errorf("%s has a flow that cannot be parsed: %s", n.bridge.name, n.state.Bridge.Unknown[0])
 	}
 	r.ctState = tracking{}
 	c := &crossing{n: n, in: in}
@@ -92,7 +92,7 @@ func (r *run) bridgeReceives(n *node, in string) (location, error) {
 		return r.drop(n.bridge.name + " drops it")
 	case 1:
 	default:
-		return location{}, fmt.Errorf("the packet leaves %s by %s and by %s: two packets are not known", n.bridge.name, c.outputs[0].port, c.outputs[1].port)
+		return location{}, fmt.Errorf("the packet leaves %s through %s and %s: multiple outputs are not modelled", n.bridge.name, c.outputs[0].port, c.outputs[1].port)
 	}
 	r.p = c.outputs[0].packet
 	r.ctState = tracking{}
@@ -104,7 +104,7 @@ func (r *run) bridgeReceives(n *node, in string) (location, error) {
 		return location{switchReceives, n, n.bridge.patch[out]}, nil
 	case out == n.uplink():
 		r.p.Mark = 0
-		return location{wireReceives, n, ""}, nil
+		return location{outsideReceives, n, ""}, nil
 	default:
 		return location{}, fmt.Errorf("%s: it is not known where port %s leads", n.bridge.name, out)
 	}
@@ -168,13 +168,13 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 			say("drops it")
 		case flow.SetEthDst:
 			r.p.EthDst = a.MAC
-			say("to Ethernet address " + ethernet(a.MAC))
+			say("to MAC " + ethernet(a.MAC))
 		case flow.SetEthSrc:
 			r.p.EthSrc = a.MAC
-			say("from Ethernet address " + ethernet(a.MAC))
+			say("from MAC " + ethernet(a.MAC))
 		case flow.MoveEthDstToSrc:
 			r.p.EthSrc = r.p.EthDst
-			say("from Ethernet address " + ethernet(r.p.EthSrc))
+			say("from MAC " + ethernet(r.p.EthSrc))
 		case flow.SetPktMark:
 			if r.p.Mark != a.Mark {
 				say(fmt.Sprintf("mark 0x%x", a.Mark))
@@ -185,7 +185,7 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 			if err := r.table(c, a.Table); err != nil {
 				return did, err
 			}
-			say("looked up in table " + strconv.Itoa(int(a.Table)))
+			say("resubmitted to table " + strconv.Itoa(int(a.Table)))
 		case flow.CT:
 			if a.Table != 0 && k < len(f.Actions)-1 {
 				return did, fmt.Errorf("%s: actions after a ct with a table are not known", f.Key)
@@ -236,9 +236,9 @@ func (r *run) ctAction(n *node, a flow.CT, step int) string {
 	return did + "; on to table " + strconv.Itoa(int(a.Table))
 }
 
-// normal is the learning switch on a bridge of three ports. The bridge's own Ethernet address is known on LOCAL (Open
+// normal is the learning switch on a bridge of three ports. The bridge's own MAC is known on LOCAL (Open
 // vSwitch's own knowledge, or a static entry), and OVN's external port has the same one, so it is never a way to OVN;
-// everybody else is on the wire.
+// all others are on the external network.
 func (c *crossing) normal(p *Packet) string {
 	if c.n.info != nil && p.EthDst == c.n.info.Gateway.MAC {
 		return flow.Local

@@ -123,7 +123,7 @@ func (r *run) hostSends(n *node) (location, error) {
 		}
 	}
 	if r.p.Src.IsLoopback() && r.p.Src.Is4() && route.Link != loopback && !routesLocalnet(n, r.p.Src, route.Link) {
-		return r.drop(fmt.Sprintf("the kernel does not send a packet from %s by %s", r.p.Src, route.Link))
+		return r.drop(fmt.Sprintf("the kernel does not send a packet from %s through %s", r.p.Src, route.Link))
 	}
 	return r.postrouting(n, route, "", track)
 }
@@ -153,17 +153,17 @@ func (r *run) loops(n *node, track *hostTrack) (location, error) {
 	return r.deliver(Point{Node: n.name}, "delivered to host "+n.name+" port "+strconv.Itoa(int(r.p.DstPort)))
 }
 
-// transmit gives the frame its Ethernet addresses and sends it by a link.
+// transmit sets the frame's MACs and sends it through a link.
 func (r *run) transmit(n *node, route *kernelRoute) (location, error) {
 	hop := route.hop(r.p.Dst)
 	r.p.EthSrc = n.mac(route.Link)
 	if nb, ok := n.state.Host.Neighbors[host.NeighborKey{Link: route.Link, IP: hop}]; ok {
 		r.p.EthDst = nb.MAC
-		r.step(n, "ip neigh", nb, nb.Owner, "to Ethernet address "+ethernet(nb.MAC))
+		r.step(n, "ip neigh", nb, nb.Owner, "to MAC "+ethernet(nb.MAC))
 	} else {
 		mac, ok := r.ask(n, route.Link, hop)
 		if !ok {
-			return r.drop(fmt.Sprintf("nobody answers on %s for %s", route.Link, hop))
+			return r.drop(fmt.Sprintf("no neighbour on %s has %s", route.Link, hop))
 		}
 		r.p.EthDst = mac
 	}
@@ -174,7 +174,7 @@ func (r *run) transmit(n *node, route *kernelRoute) (location, error) {
 		return location{switchReceives, n, port}, nil
 	}
 	r.p.Mark = 0
-	return location{wireReceives, n, ""}, nil
+	return location{outsideReceives, n, ""}, nil
 }
 
 // ask resolves a neighbour on a link as ARP or neighbour discovery would.
@@ -241,7 +241,7 @@ func (r *run) hostReceives(n *node, link string) (location, error) {
 		return r.dropOr(err, "nft drops it on the way into the host")
 	}
 	if r.p.Dst.IsLoopback() && !routesLocalnet(n, r.p.Dst, link) {
-		return r.drop(fmt.Sprintf("the kernel does not take a packet for %s from %s", r.p.Dst, link))
+		return r.drop(fmt.Sprintf("the kernel does not accept a packet for %s from %s", r.p.Dst, link))
 	}
 	if k.isLocal(r.p.Dst) {
 		return r.input(n, link, track)
@@ -264,7 +264,7 @@ func (r *run) input(n *node, link string, track *hostTrack) (location, error) {
 	return r.deliver(Point{Node: n.name}, "delivered to host "+n.name+" port "+strconv.Itoa(int(r.p.DstPort)))
 }
 
-// forward sends a packet of somebody else on.
+// forward forwards a packet that the host did not send.
 func (r *run) forward(n *node, link string, track *hostTrack) (location, error) {
 	if !forwards(n, cluster.FamilyOf(r.p.Dst)) {
 		return r.drop(fmt.Sprintf("%s is not the host's, and the kernel does not forward %s", r.p.Dst, cluster.FamilyOf(r.p.Dst)))
@@ -279,7 +279,7 @@ func (r *run) forward(n *node, link string, track *hostTrack) (location, error) 
 	return r.postrouting(n, route, link, track)
 }
 
-// mac is a link's own Ethernet address, zero when it is not known.
+// mac is a link's own MAC, zero if unknown.
 func (n *node) mac(link string) cluster.MAC {
 	if l := n.hostLink(link); l != nil && link != n.info.Gateway.Device {
 		return l.MAC
@@ -293,7 +293,7 @@ func (n *node) mac(link string) cluster.MAC {
 	switch {
 	case n.info == nil:
 	case n.info.Gateway.Device != "" && link == n.info.Gateway.Device:
-		return WireMAC(n.info)
+		return ExternalMAC(n.info)
 	case link == n.bridge.name || n.info.Gateway.Uplink == "":
 		return n.info.Gateway.MAC
 	}

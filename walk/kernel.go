@@ -86,7 +86,7 @@ func newKernel(n *node) *kernel {
 	return k
 }
 
-// addDevice adds what the host has on its own link to the wire, where that is no port of the gateway bridge: it is the
+// addDevice adds the host's own uplink, if that is no port of the gateway bridge: it is the
 // machine's, and no part of a State.
 func (k *kernel) addDevice(n *cluster.Node) {
 	device := n.Gateway.Device
@@ -243,9 +243,9 @@ func commonBits(a, b netip.Addr) int {
 	return 128
 }
 
-// wireLink is the link to the wire of a host whose gateway bridge has no uplink. Where nobody has said it, that of the default route
+// uplinkLink is the uplink of a host whose gateway bridge has none. If it is not configured, the link of the default route
 // is.
-func (n *node) wireLink() string {
+func (n *node) uplinkLink() string {
 	if n.info != nil && n.info.Gateway.Device != "" {
 		return n.info.Gateway.Device
 	}

@@ -255,13 +255,13 @@ func addQoS(s nb.State, switches map[string]*logicalSwitch) error {
 }
 
 func missing(row nb.Row, t nb.Table, name string) error {
-	return fmt.Errorf("%s names %s %q, which is not there", row.Key(), t, name)
+	return fmt.Errorf("%s references %s %q, which does not exist", row.Key(), t, name)
 }
 
 // byTunnelKeys finds the port that another node's tunnel is for.
 func (l *logical) byTunnelKeys(sw, port string) *switchPort { return l.keys[[2]string{sw, port}] }
 
-// neighbour gives the Ethernet address that a switch answers with for an address (ls_in_arp_rsp, and its routers).
+// neighbour returns the MAC that a switch answers with for an address (ls_in_arp_rsp, and its routers).
 func (sw *logicalSwitch) neighbour(a netip.Addr) (cluster.MAC, bool) {
 	m, ok := sw.byIP[a]
 	return m, ok

@@ -29,7 +29,7 @@ type matched struct {
 
 type (
 	all      []expression // &&
-	any1     []expression // ||
+	anyOf    []expression // ||
 	not      struct{ of expression }
 	isFamily cluster.Family // ip4, ip6; 0: ip
 	portIs   struct {
@@ -61,7 +61,7 @@ func (e all) holds(m *matched) bool {
 	return !slices.ContainsFunc(e, func(x expression) bool { return !x.holds(m) })
 }
 
-func (e any1) holds(m *matched) bool {
+func (e anyOf) holds(m *matched) bool {
 	return slices.ContainsFunc(e, func(x expression) bool { return x.holds(m) })
 }
 
@@ -164,7 +164,7 @@ func lexMatch(s string) ([]string, error) {
 	return words, nil
 }
 
-// matchSymbols are the operators and brackets, longer ones first. Nobody writes to it.
+// matchSymbols are the operators and brackets, longer ones first. It is read-only.
 var matchSymbols = [...]string{"&&", "||", "==", "!=", "!", "(", ")", "{", "}", ","}
 
 type matchParser struct {
@@ -212,7 +212,7 @@ func (p *matchParser) or() (expression, error) {
 	case "&&":
 		return all(list), nil
 	case "||":
-		return any1(list), nil
+		return anyOf(list), nil
 	}
 	return first, nil
 }
@@ -284,7 +284,7 @@ func (p *matchParser) value(field string) (expression, error) {
 	if err != nil {
 		return nil, err
 	}
-	var e any1
+	var e anyOf
 	for _, w := range words {
 		x, err := p.constant(field, w)
 		if err != nil {

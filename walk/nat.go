@@ -50,8 +50,8 @@ func (n *nat) holds(m *matched, sets map[string]*nb.AddressSet) (bool, error) {
 	return n.match.holds(m), nil
 }
 
-// neighbour is lr_in_arp_resolve and lr_in_arp_request: the Ethernet address of the next hop, or why there is none. Ports
-// of the same switch are known; then come static MAC bindings; then the wire is asked.
+// neighbour is lr_in_arp_resolve and lr_in_arp_request: the MAC of the next hop, or why there is none. Ports
+// of the same switch are known; then come static MAC bindings, then the external network.
 func (r *run) neighbour(n *node, rt *logicalRouter, to routed) (mac cluster.MAC, reason string) {
 	stage := r.w.join(rt.row.Name, " lr_in_arp_resolve")
 	var sw *logicalSwitch
@@ -73,7 +73,7 @@ func (r *run) neighbour(n *node, rt *logicalRouter, to routed) (mac cluster.MAC,
 			return m, ""
 		}
 	}
-	return mac, fmt.Sprintf("nobody answers to %s for %s", to.out.row.Name, to.hop)
+	return mac, fmt.Sprintf("no neighbour of %s has %s", to.out.row.Name, to.hop)
 }
 
 // localnet tells whether the switch reaches a network outside of OVN.
@@ -133,7 +133,7 @@ func (r *run) sourceNAT(n *node, rt *logicalRouter, out *routerPort, flags route
 		if !a.IsValid() {
 			return fmt.Errorf("%s has no %s address for lb_force_snat_ip", out.row.Key(), cluster.FamilyOf(r.p.Src))
 		}
-		return r.snat(n, rt, forced{out.row.Name, a.String()}, rt.row.Owner, translation{addr: a}, "")
+		return r.snat(n, rt, forceSNATRule{out.row.Name, a.String()}, rt.row.Owner, translation{addr: a}, "")
 	}
 	return nil
 }

@@ -59,7 +59,7 @@ func (r *run) hook(h hooked) (ok bool, err error) {
 			continue
 		}
 		if len(c.table.Unknown) > 0 {
-			return false, fmt.Errorf("table %s %s has what cannot be read: %s", c.family, claims.NFTTable, c.table.Unknown[0])
+			return false, fmt.Errorf("table %s %s has a rule that cannot be parsed: %s", c.family, claims.NFTTable, c.table.Unknown[0])
 		}
 		if ok, err := r.chain(h, c); err != nil || !ok {
 			return false, err
@@ -191,7 +191,7 @@ func (r *run) statement(h hooked, c *chain, rule *nft.Rule, stage string) (end, 
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "accepted")
 		return true, true, nil
 	case nft.Return:
-		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "goes on")
+		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "continues")
 		return true, true, nil
 	case nft.Drop:
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "drops it")
@@ -208,7 +208,7 @@ func (r *run) statement(h hooked, c *chain, rule *nft.Rule, stage string) (end, 
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "out of "+s.Device)
 		return false, false, fmt.Errorf("%s: what is behind %s is not known", stage, s.Device)
 	case nft.Copy: // the copy's way is another one
-		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "a copy goes to "+s.To.String())
+		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "a copy is sent to "+s.To.String())
 		return false, true, nil
 	case nft.SetMark:
 		r.p.Mark = s.Value

@@ -47,10 +47,10 @@ func (r *run) etherSrc(h hooked, m nft.EtherSrc) (bool, error) {
 	return false, fmt.Errorf("ether saddr %s: whose that is, and who sent the packet, is not known", m.MAC)
 }
 
-// isNodes tells whether an Ethernet address is one of a node's links to a network.
+// isNodes reports whether a MAC belongs to a node's link to a network.
 func (w *Walker) isNodes(m cluster.MAC) bool {
 	return slices.ContainsFunc(w.world.Snapshot.Nodes, func(n *cluster.Node) bool {
-		return WireMAC(n) == m || n.Gateway.MAC == m || n.Gateway.DeviceMAC == m ||
+		return ExternalMAC(n) == m || n.Gateway.MAC == m || n.Gateway.DeviceMAC == m ||
 			slices.ContainsFunc(n.Links, func(l cluster.HostLink) bool { return l.MAC == m })
 	})
 }

@@ -61,7 +61,7 @@ func (n *node) zone(name string) zone {
 	return zone{n, name, n.info != nil && n.info.Gateway.Userspace}
 }
 
-// uplink is the gateway bridge's port to the wire; empty when the host keeps the wire to itself.
+// uplink is the gateway bridge's uplink port; empty if the host keeps the uplink.
 func (n *node) uplink() string {
 	if n.info == nil {
 		return ""
@@ -130,7 +130,7 @@ func (n *node) mappedBridge(network string) (string, bool) {
 	return "", false
 }
 
-// internal tells whether an address is one of the cluster's own networks, which nobody on the wire has.
+// internal reports whether an address is in one of the cluster's own networks, which no machine outside has.
 func (w *Walker) internal(a netip.Addr) bool {
 	c := &w.world.Snapshot.Config
 	for _, s := range c.ClusterSubnets {
@@ -148,7 +148,7 @@ func (w *Walker) internal(a netip.Addr) bool {
 	return false
 }
 
-// owner tells which node answers for an address on the wire: with an address of its host, or with an external address
+// owner returns the node that answers for an address on the external network: with an address of its host, or with an external address
 // of one of its gateway router's NAT rows.
 func (w *Walker) owner(a netip.Addr) (*node, error) {
 	if w.owners == nil {
@@ -182,14 +182,14 @@ func (w *Walker) owner(a netip.Addr) (*node, error) {
 	return w.node(name)
 }
 
-// byMAC gives the node that a network reaches at an Ethernet address, and the node's link if that is one to another network
+// byMAC returns the node that a network reaches at a MAC, and the node's link if that is one to another network
 // than the gateway bridge's.
 func (w *Walker) byMAC(m cluster.MAC) (n *node, link string, err error) {
 	if m == (cluster.MAC{}) {
 		return nil, "", nil
 	}
 	for _, info := range w.world.Snapshot.Nodes {
-		if WireMAC(info) == m {
+		if ExternalMAC(info) == m {
 			n, err = w.node(info.Name)
 			return n, "", err
 		}
@@ -203,14 +203,14 @@ func (w *Walker) byMAC(m cluster.MAC) (n *node, link string, err error) {
 	return nil, "", nil
 }
 
-// resolve gives the Ethernet address that the wire has for a neighbour; ok is false when nobody there answers. A machine
+// resolve returns the MAC of a neighbour on the external network; ok is false if none answers. A machine
 // that is not ours answers with the zero address.
 func (w *Walker) resolve(a netip.Addr) (m cluster.MAC, ok bool) {
 	if w.internal(a) || w.world.Silent[a] {
 		return m, false
 	}
 	if n, err := w.owner(a); err == nil && n != nil && n.info != nil {
-		return WireMAC(n.info), true
+		return ExternalMAC(n.info), true
 	}
 	return m, true
 }

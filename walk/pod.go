@@ -34,10 +34,10 @@ func (r *run) startPod(at Point, p *Packet) (location, error) {
 func (r *run) podSends(n *node, name string) (location, error) {
 	pod := n.pods[name]
 	if slices.Contains(pod.IPs, r.p.Dst) {
-		return r.deliver(Point{n.name, pod.Owner}, "delivered in the pod itself")
+		return r.deliver(Point{n.name, pod.Owner}, "delivered within the pod")
 	}
 	if r.p.Dst.IsLoopback() {
-		return r.drop(fmt.Sprintf("%s is the pod's own loopback: nothing leaves the pod for it, and OVN would drop it", r.p.Dst))
+		return r.drop(fmt.Sprintf("%s is the pod's own loopback: packets to it do not leave the pod, and OVN would drop them", r.p.Dst))
 	}
 	port := n.ovn.ports[name]
 	if port == nil {

@@ -86,7 +86,7 @@ func (p Packet) String() string {
 	return s
 }
 
-// words is the part of a packet that is worth a line when it changes. Ethernet addresses stand in what the step did.
+// words is the part of a packet that gets a line when it changes. MACs are in the step's text.
 func (p Packet) words() string {
 	switch {
 	case !p.Dst.IsValid():

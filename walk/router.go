@@ -133,7 +133,7 @@ func (r *run) admit(n *node, in *routerPort) string {
 	}
 	for _, a := range [...]netip.Addr{r.p.Src, r.p.Dst} {
 		if a.Is4() && (a.IsLoopback() || a.As4()[0] == 0) {
-			return fmt.Sprintf("%s lr_in_ip_input drops it: %s is for no router to forward", rt.row.Name, a)
+			return fmt.Sprintf("%s lr_in_ip_input drops it: %s must not be forwarded by a router", rt.row.Name, a)
 		}
 	}
 	if r.p.Src.Is4() && rt.byIP[r.p.Src] != nil {
@@ -248,7 +248,7 @@ func (r *run) applyPolicy(n *node, rt *logicalRouter, row *nb.Policy, to routed)
 		r.step(n, stage, row, row.Owner, "drops it")
 		return to, false, nil
 	case nb.Allow:
-		r.step(n, stage, row, row.Owner, "goes on as routed"+did)
+		r.step(n, stage, row, row.Owner, "continues as routed"+did)
 		return to, true, nil
 	case nb.Reroute:
 	default:

@@ -13,8 +13,8 @@ import (
 
 // Rules that are no rows: what OVN adds by itself.
 type (
-	forced struct{ port, address string } // lr_out_snat with lb_force_snat_ip
-	unSNAT struct {                       // lr_in_unsnat; port is set for lb_force_snat_ip
+	forceSNATRule struct{ port, address string } // lr_out_snat with lb_force_snat_ip
+	unSNAT        struct {                       // lr_in_unsnat; port is set for lb_force_snat_ip
 		port string
 		dst  netip.Addr
 	}
@@ -97,7 +97,7 @@ func ruleText(x any) string {
 		return fmt.Sprintf("ip && %s == %s, ct_snat", dstField(x.dst), x.dst)
 	case defrag:
 		return fmt.Sprintf("ip && %s == %s, ct_dnat", dstField(x.dst), x.dst)
-	case forced:
+	case forceSNATRule:
 		return fmt.Sprintf("flags.force_snat_for_lb == 1 && outport == %q, ct_snat(%s) [lb_force_snat_ip=router_ip]", x.port, x.address)
 	case localRoute:
 		return "local " + netip.Addr(x).String() + " dev lo table local"

@@ -9,7 +9,7 @@ import (
 	"hairpin/cluster"
 )
 
-// secured is one entry of a port's port security: an Ethernet address and the IP addresses that may go with it. With none,
+// secured is one entry of a port's port security: a MAC and the IP addresses allowed with it. With none,
 // any may; with none of a family, that family may not.
 type secured struct {
 	mac cluster.MAC
@@ -21,7 +21,7 @@ func (p *switchPort) addSecurity() error {
 	for _, text := range p.row.PortSecurity {
 		words := strings.Fields(text)
 		if len(words) == 0 {
-			return fmt.Errorf("port security %q has no Ethernet address", text)
+			return fmt.Errorf("port security %q has no MAC", text)
 		}
 		s := secured{}
 		var err error
@@ -40,7 +40,7 @@ func (p *switchPort) addSecurity() error {
 	return nil
 }
 
-// lets tells whether port security lets an Ethernet address be used with an IP address: of what the port sends the source
+// lets reports whether port security allows a MAC with an IP address: of what the port sends the source
 // (check_in_port_sec), of what it gets the destination (check_out_port_sec).
 func (p *switchPort) lets(mac cluster.MAC, ip netip.Addr) bool {
 	return len(p.security) == 0 || slices.ContainsFunc(p.security, func(s secured) bool {

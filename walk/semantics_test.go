@@ -113,7 +113,7 @@ func (p planned) asked(f *cluster.Frontend, from walk.Point) []*question {
 				}
 				q := ask(h.Addr(), f.NodePort, n)
 				if p.remote(q, n); from.Node == "" && h.IsSingleIP() {
-					q.mac = walk.WireMAC(n) // a client outside has one
+					q.mac = walk.ExternalMAC(n) // a client outside has one
 				} else if from.Node == "" && !slices.Contains(n.Addresses, h.Addr()) {
 					p.second(q, n)
 				}
@@ -123,7 +123,7 @@ func (p planned) asked(f *cluster.Frontend, from walk.Point) []*question {
 			for i, a := range slices.Concat(f.ExternalIPs, f.LoadBalancerIPs) {
 				for _, second := range []bool{false, hasSecond(n)} {
 					q := ask(a, f.Port, n)
-					q.mac = walk.WireMAC(n)
+					q.mac = walk.ExternalMAC(n)
 					if p.remote(q, n); second {
 						p.second(q, n)
 					}

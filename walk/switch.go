@@ -238,5 +238,5 @@ func (r *run) switchOutput(n *node, name string) (location, error) {
 	if link, ok := n.link(name); ok {
 		return location{hostReceives, n, link}, nil
 	}
-	return r.drop(fmt.Sprintf("nothing is plugged into port %s", name))
+	return r.drop(fmt.Sprintf("no interface is bound to port %s", name))
 }

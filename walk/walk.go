@@ -1,6 +1,6 @@
-// Package walk follows a packet through the States of one or more nodes and tells every step: the table, chain or
+// Package walk follows a packet through the States of one or more nodes and reports every step: the table, chain or
 // logical stage, the rule in the words of the real tool, what it did, the packet after it, and the object that
-// wanted the rule.
+// the rule belongs to.
 //
 // There is one interpreter per system: OpenFlow on the gateway bridge (flow.go), OVN's logical switches and routers
 // (switch.go, router.go), nft (nft.go), the kernel's routing (host.go) and conntrack, which all of them share
@@ -17,14 +17,14 @@ import (
 )
 
 // World is the nodes: name to wanted, or read-back, State. What is needed of the cluster beyond the States
-// (which address is a pod's, which a host's, how the bridge meets the wire) comes from the Snapshot.
+// (which address is a pod's, which a host's, how the bridge connects to the external network) comes from the Snapshot.
 type World struct {
 	Snapshot *cluster.Snapshot
 	States   map[string]datapath.State
 	// Lookup gives States that are not in the map, when a packet comes to their nodes; nil: there are no others. A big
 	// cluster has more of them than fit into memory, and a packet meets few.
 	Lookup func(node string) (datapath.State, bool)
-	// Silent are addresses on the wire that nobody answers for, such as a default gateway that is down.
+	// Silent are addresses on the external network that do not answer, such as a default gateway that is down.
 	Silent map[netip.Addr]bool
 }
 
@@ -65,8 +65,8 @@ type Trace struct {
 	Sent           Packet // as the sender sent it
 	Forward, Reply []Step
 	// There and Back are the visits of Forward and of Reply.
-	There, Back []Visit
-	Verdict     Verdict
+	ForwardVisits, ReplyVisits []Visit
+	Verdict                    Verdict
 }
 
 // Visit is the packet's way through one bridge of Open vSwitch, the gateway bridge or OVN's: what ofproto/trace and
@@ -75,7 +75,7 @@ type Visit struct {
 	Node   string
 	OVN    bool
 	Port   string // by which it came: of the gateway bridge, or a logical switch port
-	In     Packet // as it came; the Ethernet address of a machine that is not ours is zero
+	In     Packet // as it came; the MAC of an unknown machine is zero
 	Out    string // by which it left, empty if it ended there
 	Passes []Pass
 	Steps  []Step

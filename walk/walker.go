@@ -19,7 +19,7 @@ const maxSteps = 300
 type Walker struct {
 	world  World
 	nodes  map[string]*node
-	owners map[netip.Addr]string // node that answers for an address on the wire
+	owners map[netip.Addr]string // node that answers for an address on the external network
 	texts  map[any]string        // rules as text
 	joined map[[2]string]string
 }
@@ -73,7 +73,7 @@ func (r *run) walk(at Point, p Packet) (Trace, error) {
 	if err == nil {
 		t.Verdict, err = r.follow(start, p)
 	}
-	t.Forward, t.There = r.steps, r.visits
+	t.Forward, t.ForwardVisits = r.steps, r.visits
 	if r.sent != nil {
 		t.Sent = *r.sent
 	}
@@ -95,16 +95,16 @@ type refusal struct {
 type place uint8
 
 const (
-	hostSends      place = iota + 1 // a process of the host sends
-	hostReceives                    // a frame comes in by a link; port: the link
-	bridgeReceives                  // port: of the gateway bridge
-	switchReceives                  // port: of a logical switch
-	switchSends                     // egress pipeline of a logical switch, towards port: the ingress was elsewhere
-	switchOutput                    // out of a port of a logical switch, all pipelines done
-	routerReceives                  // port: of a logical router
-	routerRefuses                   // egress pipeline of a logical router from lr_out_snat on; port: where to
-	wireReceives                    // the wire; node: the sender, nil: a machine outside
-	podSends                        // port: the pod's logical port
+	hostSends       place = iota + 1 // a process of the host sends
+	hostReceives                     // a frame comes in by a link; port: the link
+	bridgeReceives                   // port: of the gateway bridge
+	switchReceives                   // port: of a logical switch
+	switchSends                      // egress pipeline of a logical switch, towards port: the ingress was elsewhere
+	switchOutput                     // out of a port of a logical switch, all pipelines done
+	routerReceives                   // port: of a logical router
+	routerRefuses                    // egress pipeline of a logical router from lr_out_snat on; port: where to
+	outsideReceives                  // the external network; node: the sender, nil: a machine outside
+	podSends                         // port: the pod's logical port
 )
 
 // inOVS tells whether a packet there is still in the datapath that it came through.
@@ -139,7 +139,7 @@ func (r *run) follow(at location, p Packet) (Verdict, error) {
 	defer r.leave()
 	for !r.done {
 		if len(r.steps) > maxSteps {
-			return r.verdict, fmt.Errorf("more than %d steps: the packet goes in circles, last at %s", maxSteps, at)
+			return r.verdict, fmt.Errorf("more than %d steps: routing loop, last at %s", maxSteps, at)
 		}
 		r.enter(at)
 		next, err := r.move(at)
@@ -200,8 +200,8 @@ func (r *run) move(at location) (location, error) {
 		return r.routerReceives(at.node, at.port)
 	case routerRefuses:
 		return r.routerRefuses(at.node, at.port)
-	case wireReceives:
-		return r.wireReceives(at.node)
+	case outsideReceives:
+		return r.outsideReceives(at.node)
 	case podSends:
 		return r.podSends(at.node, at.port)
 	}
@@ -228,7 +228,7 @@ func (l location) String() string {
 	case podSends:
 		return name + ": pod " + l.port
 	}
-	return name + ": wire"
+	return name + ": external network"
 }
 
 // drop ends the packet.
@@ -283,7 +283,7 @@ func (r *run) start(at Point, p *Packet) (location, error) {
 		if !p.Src.IsValid() {
 			return location{}, errors.New("a packet from outside needs a source address")
 		}
-		return location{place: wireReceives}, nil
+		return location{place: outsideReceives}, nil
 	}
 	n, err := r.w.node(at.Node)
 	return location{place: hostSends, node: n}, err
@@ -308,17 +308,17 @@ func (r *run) answer(t *Trace) error {
 		}
 	}
 	end, err := r.follow(start, back)
-	t.Reply, t.Back = r.steps, r.visits
+	t.Reply, t.ReplyVisits = r.steps, r.visits
 	if err != nil {
 		return fmt.Errorf("reply: %w", err)
 	}
 	v.Answer = end.Seen
-	v.Answered, v.AnswerReason = judge(t, end)
+	v.Answered, v.AnswerReason = checkReply(t, end)
 	return nil
 }
 
-// judge says whether the sender takes the reply for an answer to what it sent.
-func judge(t *Trace, end Verdict) (bool, string) {
+// checkReply says whether the sender takes the reply for an answer to what it sent.
+func checkReply(t *Trace, end Verdict) (bool, string) {
 	s, got := t.Sent, end.Seen
 	switch {
 	case !end.Delivered:
@@ -328,9 +328,9 @@ func judge(t *Trace, end Verdict) (bool, string) {
 	case got.Dst != s.Src || got.DstPort != s.SrcPort:
 		return false, "the reply goes to " + endpoint(got.Dst, got.DstPort) + ", the sender is " + endpoint(s.Src, s.SrcPort)
 	case got.Src != s.Dst || got.SrcPort != s.DstPort:
-		return false, "the reply comes from " + endpoint(got.Src, got.SrcPort) + ", the sender had asked " + endpoint(s.Dst, s.DstPort)
+		return false, "the reply comes from " + endpoint(got.Src, got.SrcPort) + ", but the client called " + endpoint(s.Dst, s.DstPort)
 	}
-	return true, "the reply comes from " + endpoint(got.Src, got.SrcPort) + ", the address that was asked"
+	return true, "the reply comes from " + endpoint(got.Src, got.SrcPort) + ", as the client expects"
 }
 
 // choose takes one of several ways and tells its place.

@@ -36,7 +36,7 @@ func TestCollect(t *testing.T) {
 	defer cancel()
 	k := collector()
 	one, two := &source{}, &source{}
-	k.changes <- change{whole: one}
+	k.changes <- change{complete: one}
 	for i := range backlog - 2 {
 		k.changes <- change{set: []any{namedNode(fmt.Sprint("n", i))}}
 	}
@@ -44,7 +44,7 @@ func TestCollect(t *testing.T) {
 	if s := within(k, 200*time.Millisecond); s != nil {
 		t.Fatalf("one of two sources has told all, and there is a Snapshot of %d Nodes", len(s.Nodes))
 	}
-	k.changes <- change{whole: two}
+	k.changes <- change{complete: two}
 	if s := within(k, 5*time.Second); s == nil || len(s.Nodes) != backlog-2 {
 		t.Fatalf("the first Snapshot is %+v", s)
 	}
@@ -64,7 +64,7 @@ func TestCollectInABurst(t *testing.T) {
 	defer cancel()
 	k := collector()
 	go k.collect(ctx, 1)
-	k.changes <- change{whole: &source{}}
+	k.changes <- change{complete: &source{}}
 	const changes = 20_000
 	go func() {
 		for i := range changes {
@@ -97,7 +97,7 @@ func TestReplace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if c := <-k.changes; len(c.set) != 2 || len(c.gone) != 0 || c.whole != s {
+	if c := <-k.changes; len(c.set) != 2 || len(c.gone) != 0 || c.complete != s {
 		t.Errorf("first %+v", c)
 	}
 	if c := <-k.changes; len(c.set) != 2 || len(c.gone) != 1 || c.gone[0].(*corev1.Node).Name != "a" {

@@ -22,10 +22,10 @@ import (
 	"hairpin/cluster"
 )
 
-// absentPause is after how long a resource that the server does not have is looked for again.
-const absentPause = 10 * time.Second
+// absentRetry is how long to wait before looking again for a resource that the server does not have.
+const absentRetry = 10 * time.Second
 
-// EgressIPPath is where the API server has EgressIPs.
+// EgressIPPath is the path of EgressIPs on the API server.
 func EgressIPPath() string { return "/apis/" + v1.GroupVersion().String() + "/" + v1.Resource }
 
 // egressIPs adds the source of EgressIPs. The client knows Kubernetes' own types only, so this one reads their JSON. A
@@ -56,7 +56,7 @@ func (k *kube) egressIPs(ctx context.Context, client rest.Interface) {
 				apierrors.NewClientErrorReporter(http.StatusInternalServerError, "GET", "WatchDecoding")), nil
 		},
 	}
-	k.source(ctx, &asker{ListWatch: from, resource: v1.Resource, reach: &k.reach, absent: func() runtime.Object { return &v1.EgressIPList{} }},
+	k.source(ctx, &resourceClient{ListWatch: from, resource: v1.Resource, reach: &k.reach, absent: func() runtime.Object { return &v1.EgressIPList{} }},
 		func(m metav1.ObjectMeta) metav1.Object { return &v1.EgressIP{ObjectMeta: m} })
 }
 
@@ -85,11 +85,11 @@ func (e *events) Decode() (apiwatch.EventType, runtime.Object, error) {
 // Close ends the stream.
 func (e *events) Close() { _ = e.body.Close() }
 
-// nothing is a watch that tells of nothing, and ends after a while.
-func nothing(ctx context.Context) apiwatch.Interface {
+// emptyWatch is a watch without events that ends after a while.
+func emptyWatch(ctx context.Context) apiwatch.Interface {
 	w := apiwatch.NewFake()
 	end := context.AfterFunc(ctx, w.Stop)
-	time.AfterFunc(absentPause, func() {
+	time.AfterFunc(absentRetry, func() {
 		end()
 		w.Stop()
 	})
@@ -111,7 +111,7 @@ func needsOtherPods(s *cluster.Snapshot, node string) bool {
 }
 
 // otherPods selects the Pods that other nodes have. Those without a node are left out: one that gets this node later
-// would vanish from here at the moment when it is told by the watch of this node's own.
+// would vanish from here at the moment when the watch of this node's own Pods reports it.
 func otherPods(node string) fields.Selector {
 	scheduled := fields.OneTermNotEqualSelector(nodeName, "")
 	if node == "" {

@@ -16,8 +16,8 @@ import (
 	"hairpin/cluster"
 )
 
-// settle is how long a changed folder must be quiet before it is read: an editor or `cp` writes in several steps.
-const settle = 20 * time.Millisecond
+// quietTime is how long a changed directory must be quiet before it is read: an editor or `cp` writes in several steps.
+const quietTime = 20 * time.Millisecond
 
 // ReadFiles reads all manifests (*.yaml, *.yml, *.json) of a folder once. A document that cannot be read becomes a
 // Problem of the Snapshot; only a folder that cannot be read is an error.
@@ -56,12 +56,12 @@ func Files(ctx context.Context, dir string, config cluster.Config) (<-chan *clus
 	return out, nil
 }
 
-// folder is what stood in a folder when it was read last.
+// folder is the content of a directory when it was last read.
 type folder struct {
 	dir      string
 	store    *cluster.Store
 	files    []*file               // by name
-	seen     map[cluster.Owner]any // what the store was told
+	seen     map[cluster.Owner]any // what the store has
 	problems []cluster.Problem     // of files, and of manifests that are no objects
 
 	last         *cluster.Snapshot // the newest Snapshot, and what it was made of
@@ -82,11 +82,11 @@ func (f *folder) follow(ctx context.Context, w *fsnotify.Watcher, out feed) {
 		case <-ctx.Done():
 			return
 		case <-w.Events:
-			quiet.Reset(settle)
+			quiet.Reset(quietTime)
 		case <-w.Errors: // events were lost: read again
-			quiet.Reset(settle)
+			quiet.Reset(quietTime)
 		case <-quiet.C:
-			// A folder that cannot be read now keeps its last Snapshot: nothing is lost by a bad moment.
+			// A directory that cannot be read now keeps its last Snapshot.
 			before := f.last
 			if err := f.read(); err == nil && f.snapshot() != before {
 				out.put(f.last)
@@ -125,15 +125,15 @@ func (f *folder) read() error {
 	return nil
 }
 
-// update tells the store what differs from the last time.
+// update passes the differences to the store.
 func (f *folder) update(files []*file) {
 	f.problems = nil
 	now := map[cluster.Owner]any{}
 	for _, x := range files {
 		f.problems = append(f.problems, x.problems...)
 		for _, m := range x.manifests {
-			if _, twice := now[m.owner]; twice {
-				f.problems = append(f.problems, cluster.Problem{Owner: m.owner, Message: fmt.Sprintf("stands in %s again; the first is used", x.name)})
+			if _, duplicate := now[m.owner]; duplicate {
+				f.problems = append(f.problems, cluster.Problem{Owner: m.owner, Message: fmt.Sprintf("is in %s again; the first is used", x.name)})
 				continue
 			}
 			now[m.owner] = m.object

@@ -23,29 +23,29 @@ import (
 	"hairpin/cluster"
 )
 
-// Between attempts to reach the API server again. Shorter than client-go's own (30 to 60 s): a node that is behind
-// sends packets to endpoints that are gone.
+// Pauses between attempts to reach the API server again. Shorter than client-go's own (30 to 60 s): a node that lags behind
+// sends packets to removed endpoints.
 const (
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 5 * time.Second
 )
 
-// backlog is how many changes wait while a Snapshot is made, before the watches are held up.
+// backlog is how many changes can wait while a Snapshot is made, before the watches block.
 const backlog = 256
 
 // Kube yields the newest Snapshot of what the API server has, until ctx ends: Nodes, Services, EndpointSlices, Namespaces,
-// EgressIPs, ServiceCIDRs and, of the node of that name, Pods. An empty name means no Pods, but NetworkPolicies. Pods of other nodes are read where EgressIPs
-// ask for them (egressip.go).
+// EgressIPs, ServiceCIDRs and, the Pods of the named node. An empty name means no Pods, but NetworkPolicies. Pods of other nodes are read if EgressIPs
+// need them (egressip.go).
 //
 // The first Snapshot comes when everything has been read. Later ones come as soon as something changed; in a burst they
-// take up at most a quarter of the time. While the API server is away, the last one stays the newest; a reconnect reads
-// what was missed, deletions included. That it went and came back is told to the logger in ctx (klog.NewContext), once.
+// take up at most a quarter of the time. While the API server is down, the last one stays the newest; a reconnect reads
+// what was missed, deletions included. The logger in ctx (klog.NewContext) gets one line when it goes down and one when it is back.
 func Kube(ctx context.Context, client kubernetes.Interface, node string, config cluster.Config) (<-chan *cluster.Snapshot, error) {
 	if client == nil {
 		return nil, errors.New("watch the Kubernetes API: no client")
 	}
-	k := &kube{changes: make(chan change, backlog), out: newFeed(), store: cluster.NewStore(config), reach: reach{log: klog.FromContext(ctx)}}
-	ctx = klog.NewContext(ctx, logr.Discard()) // client-go tells of every attempt of every watch
+	k := &kube{changes: make(chan change, backlog), out: newFeed(), store: cluster.NewStore(config), reach: reachability{log: klog.FromContext(ctx)}}
+	ctx = klog.NewContext(ctx, logr.Discard()) // client-go logs every attempt of every watch
 	core, discovery := client.CoreV1().RESTClient(), client.DiscoveryV1().RESTClient()
 	all := fields.Everything()
 	k.resource(ctx, core, "nodes", all, func(m metav1.ObjectMeta) metav1.Object { return &corev1.Node{ObjectMeta: m} })
@@ -54,13 +54,13 @@ func Kube(ctx context.Context, client kubernetes.Interface, node string, config 
 	k.resource(ctx, core, "namespaces", all, func(m metav1.ObjectMeta) metav1.Object { return &corev1.Namespace{ObjectMeta: m} })
 	k.egressIPs(ctx, core)
 	k.serviceCIDRs(ctx, client.NetworkingV1().RESTClient())
-	if node == "" { // it has no effect, and the controller says so
+	if node == "" { // they have no effect, which the controller reports
 		k.resource(ctx, client.NetworkingV1().RESTClient(), "networkpolicies", all, func(m metav1.ObjectMeta) metav1.Object { return &networkingv1.NetworkPolicy{ObjectMeta: m} })
 	}
 	if node != "" {
 		k.resource(ctx, core, "pods", fields.OneTermEqualSelector(nodeName, node), namedPod)
 	}
-	k.more = func(s *cluster.Snapshot) *source {
+	k.extra = func(s *cluster.Snapshot) *source {
 		if !needsOtherPods(s, node) {
 			return nil
 		}
@@ -73,31 +73,31 @@ func Kube(ctx context.Context, client kubernetes.Interface, node string, config 
 	return k.out, nil
 }
 
-// kube is the goroutine that owns the Store, and what it hears from.
+// kube is the goroutine that owns the Store, and its sources.
 type kube struct {
 	changes chan change
 	out     feed
 	store   *cluster.Store
 	sources []*source
-	reach   reach
-	// more gives another source when a Snapshot asks for it. Until that one has told everything, there is no Snapshot:
-	// nobody may act on half of it.
-	more func(*cluster.Snapshot) *source
+	reach   reachability
+	// more returns another source if a Snapshot needs one. Until that source is complete there is no Snapshot:
+	// readers must not act on half of it.
+	extra func(*cluster.Snapshot) *source
 }
 
 const nodeName = "spec.nodeName"
 
 func namedPod(m metav1.ObjectMeta) metav1.Object { return &corev1.Pod{ObjectMeta: m} }
 
-// change is what a source tells. whole is set when it has told everything that there is.
+// change is one report of a source. whole is set once the source has reported everything.
 type change struct {
 	set, gone []any
-	whole     *source
+	complete  *source
 }
 
-// collect takes changes and puts Snapshots out.
+// collect reads changes and publishes Snapshots.
 func (k *kube) collect(ctx context.Context, sources int) {
-	told := map[*source]bool{}
+	synced := map[*source]bool{}
 	take := func(c change) {
 		for _, o := range c.gone {
 			k.store.Delete(o)
@@ -105,8 +105,8 @@ func (k *kube) collect(ctx context.Context, sources int) {
 		for _, o := range c.set {
 			k.store.Set(o)
 		}
-		if c.whole != nil {
-			told[c.whole] = true
+		if c.complete != nil {
+			synced[c.complete] = true
 		}
 	}
 	rest := time.NewTimer(0)
@@ -125,14 +125,14 @@ func (k *kube) collect(ctx context.Context, sources int) {
 		case <-rest.C:
 			resting = false
 		}
-		if !changed || resting || len(told) < sources {
+		if !changed || resting || len(synced) < sources {
 			continue
 		}
 		begin := time.Now()
 		s := k.store.Snapshot()
-		if k.more != nil {
-			if x := k.more(s); x != nil {
-				k.more = nil
+		if k.extra != nil {
+			if x := k.extra(s); x != nil {
+				k.extra = nil
 				sources++
 				go x.reflector.RunWithContext(ctx)
 				continue
@@ -150,14 +150,14 @@ func (k *kube) collect(ctx context.Context, sources int) {
 // serviceCIDRs adds the source of ServiceCIDRs. A server without the resource (before Kubernetes 1.33) has none.
 func (k *kube) serviceCIDRs(ctx context.Context, client rest.Interface) {
 	const resource = "servicecidrs"
-	k.source(ctx, &asker{
+	k.source(ctx, &resourceClient{
 		ListWatch: cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything()), resource: resource, reach: &k.reach,
 		absent: func() runtime.Object { return &networkingv1.ServiceCIDRList{} },
 	}, func(m metav1.ObjectMeta) metav1.Object { return &networkingv1.ServiceCIDR{ObjectMeta: m} })
 }
 
-// source feeds what one reflector sees into kube. It keeps no objects, only their names: the Store has parsed all it
-// needs, and of an object that vanished while nobody looked, it wants no more than the name.
+// source feeds the changes of one reflector into kube. It keeps no objects, only their names: the Store has parsed all it
+// needs, and of an object that vanished during a gap, it needs only the name.
 type source struct {
 	ctx       context.Context
 	changes   chan<- change
@@ -168,10 +168,10 @@ type source struct {
 
 // resource is a source of some objects of a kind that the client knows.
 func (k *kube) resource(ctx context.Context, client rest.Interface, resource string, which fields.Selector, named func(metav1.ObjectMeta) metav1.Object) *source {
-	return k.source(ctx, &asker{ListWatch: cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, which), resource: resource, reach: &k.reach}, named)
+	return k.source(ctx, &resourceClient{ListWatch: cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, which), resource: resource, reach: &k.reach}, named)
 }
 
-func (k *kube) source(ctx context.Context, from *asker, named func(metav1.ObjectMeta) metav1.Object) *source {
+func (k *kube) source(ctx context.Context, from *resourceClient, named func(metav1.ObjectMeta) metav1.Object) *source {
 	s := &source{ctx: ctx, changes: k.changes, named: named, known: map[types.NamespacedName]bool{}}
 	logger := klog.FromContext(ctx)
 	s.reflector = cache.NewReflectorWithOptions(from, named(metav1.ObjectMeta{}), s,
@@ -186,7 +186,7 @@ func (k *kube) source(ctx context.Context, from *asker, named func(metav1.Object
 	return s
 }
 
-func (s *source) tell(c change) error {
+func (s *source) send(c change) error {
 	select {
 	case s.changes <- c:
 	case <-s.ctx.Done():
@@ -202,7 +202,7 @@ func nameOf(o any) types.NamespacedName {
 // Add is called by the reflector, as are the following.
 func (s *source) Add(o any) error {
 	s.known[nameOf(o)] = true
-	return s.tell(change{set: []any{o}})
+	return s.send(change{set: []any{o}})
 }
 
 // Update takes a changed object.
@@ -211,7 +211,7 @@ func (s *source) Update(o any) error { return s.Add(o) }
 // Delete takes an object that is gone.
 func (s *source) Delete(o any) error {
 	delete(s.known, nameOf(o))
-	return s.tell(change{gone: []any{o}})
+	return s.send(change{gone: []any{o}})
 }
 
 // Replace takes all objects: at the start, and when a gap of the watch could not be closed otherwise.
@@ -221,14 +221,14 @@ func (s *source) Replace(all []any, _ string) error {
 	for _, o := range all {
 		s.known[nameOf(o)] = true
 	}
-	c := change{set: all, whole: s}
+	c := change{set: all, complete: s}
 	for n := range before {
 		if !s.known[n] {
 			c.gone = append(c.gone, s.named(metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name}))
 		}
 	}
-	return s.tell(c)
+	return s.send(c)
 }
 
-// Resync does nothing: there is nothing to be told again.
+// Resync does nothing: there is nothing to repeat.
 func (s *source) Resync() error { return nil }

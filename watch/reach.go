@@ -16,16 +16,16 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// reach knows whether the API server answers, by resource, and tells when that changes.
-type reach struct {
+// reachability records whether the API server answers, by resource, and logs when that changes.
+type reachability struct {
 	log   logr.Logger
 	mu    sync.Mutex
 	fails map[string]bool
 }
 
-// heard notes how the server answered. A watch that cannot go on where it was ended, and a call that we ended
-// ourselves, say nothing about the server.
-func (r *reach) heard(ctx context.Context, resource string, err error) {
+// record records an answer of the server. A watch that cannot resume, and a call that was cancelled here,
+// say nothing about the server.
+func (r *reachability) record(ctx context.Context, resource string, err error) {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return
 	}
@@ -42,23 +42,23 @@ func (r *reach) heard(ctx context.Context, resource string, err error) {
 	}
 	switch {
 	case before == 0 && err != nil:
-		r.log.Error(err, "Kubernetes API does not answer: what is known stays", "resource", resource)
+		r.log.Error(err, "Kubernetes API does not answer: keeping the last known state", "resource", resource)
 	case before > 0 && len(r.fails) == 0:
 		r.log.Info("Kubernetes API answers again")
 	}
 }
 
-// asker lists and watches one resource and notes how that went.
-type asker struct {
+// resourceClient lists and watches one resource and records the results.
+type resourceClient struct {
 	*cache.ListWatch
 	resource string
-	reach    *reach
-	// absent, where it is set, is the empty list: the resource may be one that the server does not have.
+	reach    *reachability
+	// absent, if set, makes the empty list for a resource that the server may not have.
 	absent func() runtime.Object
 }
 
-// ListWithContext reads a page of all objects and drops what is not needed of them.
-func (a *asker) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+// ListWithContext reads a page of all objects and drops their unneeded parts.
+func (a *resourceClient) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	if options.ResourceVersion == "0" {
 		// "Whatever the server has cached" may be older than what this node has seen before: a restart must not take
 		// changes back.
@@ -68,7 +68,7 @@ func (a *asker) ListWithContext(ctx context.Context, options metav1.ListOptions)
 	if a.absent != nil && apierrors.IsNotFound(err) {
 		list, err = a.absent(), nil
 	}
-	a.reach.heard(ctx, a.resource, err)
+	a.reach.record(ctx, a.resource, err)
 	if err == nil {
 		err = meta.EachListItem(list, trim)
 	}
@@ -77,18 +77,18 @@ func (a *asker) ListWithContext(ctx context.Context, options metav1.ListOptions)
 
 // IsWatchListSemanticsUnSupported makes the reflector list before it watches. A watch that begins with everything
 // takes two to three times as long for many small objects, and no less memory than a list in pages.
-func (a *asker) IsWatchListSemanticsUnSupported() bool { return true }
+func (a *resourceClient) IsWatchListSemanticsUnSupported() bool { return true }
 
 // WatchWithContext reads changes.
-func (a *asker) WatchWithContext(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
+func (a *resourceClient) WatchWithContext(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
 	w, err := a.ListWatch.WatchWithContext(ctx, options)
 	if a.absent != nil && apierrors.IsNotFound(err) {
 		if options.ResourceVersion != "" { // it was there
 			return nil, apierrors.NewResourceExpired(a.resource + " are not served any more")
 		}
-		w, err = nothing(ctx), nil
+		w, err = emptyWatch(ctx), nil
 	}
-	a.reach.heard(ctx, a.resource, err)
+	a.reach.record(ctx, a.resource, err)
 	return w, err
 }
 

@@ -1,11 +1,11 @@
-// Package watch yields the newest cluster.Snapshot, from the Kubernetes API (Kube) or from a folder of manifests
+// Package watch yields the newest cluster.Snapshot, from the Kubernetes API (Kube) or from a directory of manifests
 // (Files). Both feed the same cluster.Store, so a manifest and the object that the API server makes of it give the
 // same facts.
 package watch
 
 import "hairpin/cluster"
 
-// feed hands over the newest Snapshot: a reader that is slow sees the last one, never a queue of old ones.
+// feed holds the newest Snapshot: a slow reader gets the last one, never a queue of old ones.
 type feed chan *cluster.Snapshot
 
 func newFeed() feed { return make(feed, 1) }

@@ -1,6 +1,6 @@
-// Package v1 holds the types of the API group k8s.ovn.org in version v1, those of OVN-Kubernetes: manifests, clients and
-// status of one serve the other. The resource definition is charts/hairpin/crds/egressips.yaml; a test holds the two
-// together.
+// Package v1 holds the types of the API group k8s.ovn.org in version v1. They match OVN-Kubernetes, so manifests, clients and
+// status of one work with the other. The resource definition is charts/hairpin/crds/egressips.yaml; a test keeps the two
+// in step.
 package v1
 
 import (

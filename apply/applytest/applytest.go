@@ -1,4 +1,4 @@
-// Package applytest is the laws that every apply.Target keeps, as one suite that runs on the real system.
+// Package applytest is a test suite of the laws that every apply.Target obeys, run on the real system.
 //
 //	func TestLaws(t *testing.T) {
 //		applytest.Laws(t, applytest.Harness[nb.State, nb.Delta]{New: …, Diff: nb.Diff, Print: nb.Print, States: …, …})

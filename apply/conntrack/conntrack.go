@@ -1,6 +1,6 @@
-// Package conntrack ends connections in the kernel's conntrack: those over UDP to endpoints that no longer serve, in all zones of the
-// gateway bridge and of OVN on the kernel datapath, and in the host's own on the userspace datapath; and those that the
-// host, or OVN on the kernel datapath, translated to an egress address that is another node's by now.
+// Package conntrack deletes stale entries from the kernel's conntrack: those of UDP connections to endpoints that no longer serve, in all
+// zones of the gateway bridge and of OVN on the kernel datapath, and in the host's own on the userspace datapath; and those that the
+// host, or OVN on the kernel datapath, translated to an egress address that another node has by now.
 //
 // Open vSwitch's own conntrack, which the userspace datapath has, is left alone: ovs-vswitchd 3.5.0 gets SIGSEGV or hangs when
 // its entries are listed or deleted by a part of their fields, and whole entries are not known without a listing.

@@ -1,11 +1,11 @@
 // Package kernel is the apply.Target of the kernel's network: links, addresses, routes, policy-routing rules,
 // neighbours and sysctls of one network namespace, over rtnetlink.
 //
-// What is ours is told by the kernel itself: routes by their protocol (claims.RouteProtocol), rules by their priority,
-// addresses and permanent neighbours by being on a link that is ours as a whole or in a range that is ours; single
+// The kernel itself marks what is Hairpin's: routes by their protocol (claims.RouteProtocol), rules by their priority,
+// addresses and permanent neighbours by their link or range; single
 // addresses on other links by their protocol (claims.AddressProtocol). For
-// everything else (sysctls, MAC and MTU of links, what is borrowed from the machine), Read looks at what is wanted, and
-// at nothing more but sysctls of which the former value is known.
+// everything else (sysctls, MAC and MTU of links, what is borrowed from the machine), Read looks only at what is wanted, and
+// at sysctls whose former value is recorded.
 package kernel
 
 import (

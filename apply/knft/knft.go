@@ -1,8 +1,8 @@
 // Package knft is the apply.Target of nft: our tables in the kernel's nf_tables, read with `nft list` and changed with
 // one `nft -f` per Apply, which the kernel takes as a whole or not at all.
 //
-// The kernel announces every transaction. Of those that touch our tables, the Target tells all but its own, so that
-// who keeps what it applied need not read thousands of elements after each of them.
+// The kernel announces every transaction. The Target reports those of others that touch our tables, not its own, so that a
+// caller that remembers what it applied need not read thousands of elements after each of them.
 package knft
 
 import (
@@ -81,7 +81,7 @@ func New(ctx context.Context, c Config) (*Target, error) {
 	for family, to := range map[nft.Family]string{nft.IP: "192.0.2.1", nft.IP6: "2001:db8::1"} {
 		probe := fmt.Sprintf("table %s hairpin-probe { chain c { type filter hook prerouting priority 0; dup to %s device \"lo\"; }; }\n", family, to)
 		if _, err = t.nft(ctx, probe, "--check", "-f", "-"); err != nil {
-			c.Log.Warn("nft cannot copy packets here: connections may fail while an egress address of another network than the gateway's moves", "error", err)
+			c.Log.Warn("nft cannot duplicate packets (nft_dup): connections may fail while an egress address outside the gateway bridge's network moves", "error", err)
 			t.copies = false
 		}
 	}

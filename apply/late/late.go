@@ -1,4 +1,4 @@
-// Package late does what may hang beside its caller, who waits for it a while and then goes on without it.
+// Package late runs calls that may hang in a goroutine; the caller waits for a limited time and then goes on without them.
 package late
 
 import (

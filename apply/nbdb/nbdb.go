@@ -7,8 +7,8 @@
 // written, with one exception: a wanted row takes over a row of the same name that has no owner, since OVN allows one
 // of a name only.
 //
-// What of a row of ours cannot be said with a type of nb (a port disabled by hand, two rows of one name) is read as a
-// row whose owner is of kind "altered": it is equal to no wanted row, so it is repaired.
+// A row of ours that no type of nb can express (a port disabled by hand, two rows of one name) is read as a
+// row whose owner is of kind "altered": it equals no wanted row, so it is repaired.
 package nbdb
 
 import (

@@ -1,4 +1,4 @@
-// Package notice listens to what the kernel multicasts over netlink, and tells, coalesced, that something happened.
+// Package notice listens for the kernel's netlink notifications and signals, coalesced, that something changed.
 package notice
 
 import (

@@ -1,12 +1,12 @@
-// Package uplink takes a device of the machine into the gateway bridge, with the machine's own network: addresses and
-// routes move from the device to the bridge, and back when Hairpin goes.
+// Package uplink makes a device of the machine a port of the gateway bridge and moves the machine's own network: addresses and
+// routes move from the device to the bridge, and back when Hairpin is removed.
 //
-// The machine stays reachable meanwhile: what is needed on one side is there before it goes on the other. Every step is
-// found anew from what the machine and Open vSwitch have, so who is interrupted goes on, and who has nothing to do
+// The machine stays reachable meanwhile: what is needed on one side exists before it is removed from the other. Every step is
+// derived from the state of the machine and Open vSwitch, so an interrupted run resumes, and a finished one
 // changes nothing. It does the same after a boot, when the operating system has given the device its addresses again,
 // and when a DHCP client does so later.
 //
-// A bridge is ours to change when its row in Open vSwitch has KeyUplink. One that somebody else made is left alone.
+// A bridge is ours to change when its row in Open vSwitch has KeyUplink. Other bridges are left alone.
 package uplink
 
 import (

@@ -18,19 +18,19 @@ func explainCommand() *cobra.Command {
 	var o run.ExplainOptions
 	c := &cobra.Command{
 		Use:   "explain FROM TO",
-		Short: "follow a packet through every table, and its reply; exit code 0 if both arrive, 1 if not, 2 after an error",
-		Long: `Follow a packet through every table, chain and logical stage of every node on its way, and its reply.
+		Short: "follow a packet and its reply through every table; exit code 0 if both arrive, 1 if not, 2 after an error",
+		Long: `Follow a packet and its reply through every table, chain and logical stage of every node on the path.
 
 FROM is pod/NAMESPACE/NAME, host/NODE, outside or outside/ADDRESS.
 TO is svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT, outside/ADDRESS[:PORT] or ADDRESS:PORT.
 
-The cluster is read from a folder of manifests (-f), from the API (--all, --kubeconfig, kubectl hairpin explain), or else from
-the agent of this node.`,
+The cluster is read from a directory of manifests (-f), from the API (--all, --kubeconfig, kubectl hairpin explain), or otherwise
+from this node's agent.`,
 		Example: "  hairpin explain -f examples/demo host/node-a svc/default/hostself\n" +
 			"  hairpin explain -f examples/demo outside svc/default/web --via node-b --endpoint pod/default/pod-c1",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return fmt.Errorf("FROM and TO are needed, and nothing else; there are %d words", len(args))
+				return fmt.Errorf("needs exactly FROM and TO, not %d arguments", len(args))
 			}
 			return nil
 		},
@@ -46,19 +46,19 @@ the agent of this node.`,
 		}}
 	s.addFor(c, append(ofCluster[:], "run-dir", "kubeconfig")...)
 	f := c.Flags()
-	f.StringVarP(&o.Dir, "filename", "f", "", "folder with the manifests of Nodes, Pods, Services and EndpointSlices")
-	f.StringVar(&o.Diff, "diff", "", "folder with the manifests after a change: tell what it does to this packet")
+	f.StringVarP(&o.Dir, "filename", "f", "", "directory with the manifests of Nodes, Pods, Services and EndpointSlices")
+	f.StringVar(&o.Diff, "diff", "", "directory with the manifests after a change: show its effect on this packet")
 	f.StringVar(&o.Proto, "proto", "", "tcp, udp or sctp")
 	f.StringVar(&o.IPFamily, "family", "", "4 or 6")
 	f.StringVar(&o.Endpoint, "endpoint", "", "endpoint to follow: ADDRESS, ADDRESS:PORT, pod/NAMESPACE/NAME or host/NODE")
-	f.BoolVar(&o.NodePort, "node-port", false, "ask the Service at its NodePort")
-	f.StringVar(&o.Via, "via", "", "node whose NodePort is asked, to which an outside client's packet is routed, or by which a pod's packet leaves that has several egress addresses")
-	f.BoolVar(&o.Live, "live", false, "read the node back and name the first difference from what it must be on the packet's way")
-	f.BoolVar(&o.Send, "send", false, "send the packet (a TCP handshake or a datagram) from where it starts, and compare what the nodes saw of it; implies --live")
-	f.BoolVarP(&o.EveryNode, "all", "A", false, "read the cluster from the API, and with --live and --send every node on the packet's way (also with --kubeconfig)")
-	f.StringVar(&o.Context, "context", "", "of the kubeconfig; empty = its current one")
-	f.StringVarP(&o.Namespace, "namespace", "n", run.DefaultNamespace, "of the agents' pods, with --live and --send")
-	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long a node may take to answer, and with --send how long a packet from outside is waited for")
+	f.BoolVar(&o.NodePort, "node-port", false, "use the Service's NodePort")
+	f.StringVar(&o.Via, "via", "", "entry node: for a NodePort or a packet from outside; exit node: for a pod with several egress addresses")
+	f.BoolVar(&o.Live, "live", false, "read the node back and report the first difference from its desired state on the packet's path")
+	f.BoolVar(&o.Send, "send", false, "send the packet (a TCP handshake or a datagram) from FROM, and compare what the nodes saw of it; implies --live")
+	f.BoolVarP(&o.EveryNode, "all", "A", false, "read the cluster from the API, and with --live and --send every node on the path (also with --kubeconfig)")
+	f.StringVar(&o.Context, "context", "", "context of the kubeconfig; empty = its current one")
+	f.StringVarP(&o.Namespace, "namespace", "n", run.DefaultNamespace, "namespace of the agents' pods, with --live and --send")
+	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long to wait for a node's answer, and with --send for a packet from outside")
 	f.StringVarP(&o.Output, "output", "o", "text", "one of "+strings.Join(run.ExplainOutputs(), ", "))
 	return c
 }
@@ -69,7 +69,7 @@ func collect() *cobra.Command {
 	var file string
 	c := &cobra.Command{
 		Use:   "collect",
-		Short: "write one archive of everything that helps to debug this node, or all nodes, without secrets",
+		Short: "write an archive for debugging this node, or all nodes, without secrets",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			conf, err := s.load(c)
@@ -92,18 +92,18 @@ func collect() *cobra.Command {
 		}}
 	s.addFor(c, "run-dir", "kubeconfig")
 	f := c.Flags()
-	f.StringVar(&file, "file", "hairpin-"+time.Now().UTC().Format("20060102-150405")+".tar.gz", "where to; - is standard output")
+	f.StringVar(&file, "file", "hairpin-"+time.Now().UTC().Format("20060102-150405")+".tar.gz", "output file; - is standard output")
 	f.BoolVarP(&o.EveryNode, "all", "A", false, "every node of the cluster, through the API server (also with --kubeconfig)")
-	f.StringVar(&o.Context, "context", "", "of the kubeconfig; empty = its current one")
-	f.StringVarP(&o.Namespace, "namespace", "n", run.DefaultNamespace, "of the agents' pods")
-	f.DurationVar(&o.Timeout, "timeout", time.Minute, "how long a node may take to answer")
+	f.StringVar(&o.Context, "context", "", "context of the kubeconfig; empty = its current one")
+	f.StringVarP(&o.Namespace, "namespace", "n", run.DefaultNamespace, "namespace of the agents' pods")
+	f.DurationVar(&o.Timeout, "timeout", time.Minute, "how long to wait for a node's answer")
 	return c
 }
 
-// ask is what explain and collect run in the agents' containers.
+// ask is the command that explain and collect run in the agents' containers.
 func ask() *cobra.Command {
 	var s settings
-	c := &cobra.Command{Use: "ask PATH", Short: "print what this node's agent answers to a path of its socket", Args: cobra.ExactArgs(1), Hidden: true,
+	c := &cobra.Command{Use: "ask PATH", Short: "print the agent's answer to a path of its socket", Args: cobra.ExactArgs(1), Hidden: true,
 		RunE: func(c *cobra.Command, args []string) error {
 			conf, err := s.load(c)
 			if err != nil {
@@ -115,7 +115,7 @@ func ask() *cobra.Command {
 	return c
 }
 
-// terminal tells whether a file shows colours: it is a terminal, and nobody has asked for none (no-color.org).
+// terminal reports whether a file shows colours: it is a terminal, and NO_COLOR is not set (no-color.org).
 func terminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"

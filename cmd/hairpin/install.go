@@ -12,7 +12,7 @@ import (
 func installCommand() *cobra.Command {
 	var to run.Installation
 	var hostPorts bool
-	c := &cobra.Command{Use: "install", Short: "put the CNI plugin and its configuration on this node", Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "install", Short: "install the CNI plugin and its configuration on this node", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if !hostPorts {
 				to.Portmap = ""
@@ -20,11 +20,11 @@ func installCommand() *cobra.Command {
 			return run.Install(to, config.Logger(config.DefaultConfig(), os.Stderr))
 		}}
 	f := c.Flags()
-	f.StringVar(&to.BinDir, "bin-dir", "/opt/cni/bin", "folder of the container runtime's plugins")
-	f.StringVar(&to.ConfDir, "conf-dir", "/etc/cni/net.d", "folder of its network configurations")
-	f.StringVar(&to.ConfFile, "conf-file", "05-hairpin.conflist", "name of the configuration in it")
-	f.StringVar(&to.RunDir, "run-dir", "", "folder of the agent's sockets on the host; empty = /run/hairpin")
+	f.StringVar(&to.BinDir, "bin-dir", "/opt/cni/bin", "directory of the container runtime's plugins")
+	f.StringVar(&to.ConfDir, "conf-dir", "/etc/cni/net.d", "directory of its network configurations")
+	f.StringVar(&to.ConfFile, "conf-file", "05-hairpin.conflist", "file name of the configuration in it")
+	f.StringVar(&to.RunDir, "run-dir", "", "directory of the agent's sockets on the host; empty = /run/hairpin")
 	f.BoolVar(&hostPorts, "host-ports", true, "serve hostPort of pods")
-	f.StringVar(&to.Portmap, "portmap", "/usr/local/lib/hairpin/cni/portmap", "the plugin that does it")
+	f.StringVar(&to.Portmap, "portmap", "/usr/local/lib/hairpin/cni/portmap", "path of the plugin for it")
 	return c
 }

@@ -33,7 +33,7 @@ func main() {
 	err := c.ExecuteContext(ctx)
 	stop()
 	switch {
-	case errors.Is(err, report.ErrNotWell): // it has said what is not well
+	case errors.Is(err, report.ErrNotWell): // it has printed what is not well
 		os.Exit(1)
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "hairpin:", err)
@@ -50,7 +50,7 @@ func root() *cobra.Command {
 	}
 	c.AddCommand(
 		process("node", "run the agent of this node", run.Node),
-		process("controller", "decide what is the cluster's to decide: node ids (one of several is the leader)", run.Controller),
+		process("controller", "assign node IDs and egress addresses for the cluster (with leader election)", run.Controller),
 		installCommand(), cleanupCommand(), plugin(), planCommand(), explainCommand(), ui(), ask(), collect(), status(), probe(), diff(), version(),
 	)
 	for _, sub := range c.Commands() {
@@ -62,12 +62,12 @@ func root() *cobra.Command {
 	return c
 }
 
-// hinted adds to an error about words of the command line where the right ones stand.
+// hinted adds the usage to an error about the command line.
 func hinted(c *cobra.Command, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w\nusage: %s\n%s --help tells more", err, c.UseLine(), c.CommandPath())
+	return fmt.Errorf("%w\nusage: %s\nsee %s --help", err, c.UseLine(), c.CommandPath())
 }
 
 // settings are the configuration file and the flags that every command with a configuration has.
@@ -84,7 +84,7 @@ func (s *settings) add(c *cobra.Command) {
 	}
 }
 
-// addFor is add for a command that reads rather than runs: its help tells of those options only that matter to it.
+// addFor is add for a command that only reads: its help lists just the options that matter to it.
 func (s *settings) addFor(c *cobra.Command, few ...string) {
 	s.add(c)
 	for _, o := range config.Options() {
@@ -114,10 +114,10 @@ func (s *settings) load(c *cobra.Command) (config.Config, error) {
 	return conf, nil
 }
 
-// ofCluster are the flags that say what manifests do not. Nobody writes to it.
+// ofCluster are the flags for settings that manifests do not have. It is read-only.
 var ofCluster = [...]string{run.FlagGatewayMode, "cluster-subnets", "service-cidrs"}
 
-// given lists those that stood on the command line.
+// given lists those set on the command line.
 func given(c *cobra.Command) (list []string) {
 	for _, f := range ofCluster {
 		if c.Flags().Changed(f) {
@@ -148,25 +148,25 @@ func plugin() *cobra.Command {
 func planCommand() *cobra.Command {
 	var s settings
 	var dir string
-	c := &cobra.Command{Use: "plan -f DIR --node NAME", Short: "print what a node must have, from a folder of manifests", Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "plan -f DIR --node NAME", Short: "print a node's desired state, from a directory of manifests", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			conf, err := s.load(c)
 			if err != nil {
 				return err
 			}
 			if dir == "" {
-				return hinted(c, errors.New("which manifests? -f DIR"))
+				return hinted(c, errors.New("needs manifests: -f DIR"))
 			}
 			return run.Plan(c.OutOrStdout(), c.ErrOrStderr(), dir, given(c), conf)
 		}}
 	s.addFor(c, append(ofCluster[:], "node")...)
-	c.Flags().StringVarP(&dir, "filename", "f", "", "folder with the manifests of Nodes, Pods, Services and EndpointSlices")
+	c.Flags().StringVarP(&dir, "filename", "f", "", "directory with the manifests of Nodes, Pods, Services and EndpointSlices")
 	return c
 }
 
 func diff() *cobra.Command {
 	var s settings
-	c := &cobra.Command{Use: "diff", Short: "read this node back and print where it differs from what it must have; exit code 0 if nowhere, 1 if somewhere, 2 after an error", Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "diff", Short: "read this node back and print its differences from the desired state; exit code 0 if there are none, 1 if there are some, 2 after an error", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			conf, err := s.load(c)
 			if err != nil {

@@ -11,13 +11,13 @@ import (
 	"hairpin/run"
 )
 
-// status asks this node's agent, or, as a plugin of kubectl or with --all or --kubeconfig, those of all nodes.
+// status asks this node's agent or, as a plugin of kubectl or with --all or --kubeconfig, those of all nodes.
 func status() *cobra.Command {
 	var s settings
 	var o run.StatusOptions
 	c := &cobra.Command{
 		Use:   "status",
-		Short: "tell how this node is, or all nodes: one line per part; exit code 0 if all is well, 1 if not, 2 after an error",
+		Short: "show the health of this node, or of all nodes: one line per part; exit code 0 if all is well, 1 if not, 2 after an error",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			conf, err := s.load(c)
@@ -32,16 +32,16 @@ func status() *cobra.Command {
 	s.addFor(c, "run-dir", "kubeconfig")
 	f := c.Flags()
 	f.BoolVarP(&o.All, "all", "A", false, "ask every node of the cluster, through the API server (also with --kubeconfig)")
-	f.StringVar(&o.Context, "context", "", "of the kubeconfig; empty = its current one")
-	f.StringVarP(&o.Namespace, "namespace", "n", run.DefaultNamespace, "of the agents' pods")
-	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long a node may take to answer")
+	f.StringVar(&o.Context, "context", "", "context of the kubeconfig; empty = its current one")
+	f.StringVarP(&o.Namespace, "namespace", "n", run.DefaultNamespace, "namespace of the agents' pods")
+	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long to wait for a node's answer")
 	f.StringVarP(&o.Output, "output", "o", "text", "text or json")
-	f.DurationVar(&o.Wait, "wait", 0, "wait until all is well, for so long; without a value 5m")
+	f.DurationVar(&o.Wait, "wait", 0, "wait until all is well, at most this long; without a value 5m")
 	f.Lookup("wait").NoOptDefVal = "5m"
 	return c
 }
 
-// asPlugin gives the arguments with which `kubectl hairpin …` means the whole cluster.
+// asPlugin adds --all to the arguments of `kubectl hairpin …`, which is about the whole cluster.
 func asPlugin(args []string) []string {
 	if strings.TrimSuffix(filepath.Base(args[0]), ".exe") == "kubectl-hairpin" && len(args) > 1 && slices.Contains([]string{"status", "explain", "ui", "collect"}, args[1]) {
 		return append([]string{args[1], "--all"}, args[2:]...)
@@ -55,7 +55,7 @@ func probe() *cobra.Command {
 	var controller bool
 	c := &cobra.Command{
 		Use:       "probe livez|readyz|healthz|metrics",
-		Short:     "ask the agent of this node, or the controller of this container, by its socket; exit code 0 if it says yes",
+		Short:     "ask the agent of this node, or the controller of this container, through its socket; exit code 0 if it is healthy",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: []string{"livez", "readyz", "healthz", "metrics"},
 		RunE: func(c *cobra.Command, args []string) error {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// typed is what a user gets for some words.
+// typed returns the output for a command line.
 func typed(t *testing.T, words ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -20,7 +20,7 @@ func typed(t *testing.T, words ...string) (string, error) {
 	return out.String(), err
 }
 
-// Who errs is told what, and what to do instead.
+// A user's mistake gives an error that says what is wrong and what to do instead.
 func TestWrongWords(t *testing.T) {
 	const demo = "../../examples/demo"
 	nothing, broken := t.TempDir(), t.TempDir()
@@ -35,7 +35,7 @@ func TestWrongWords(t *testing.T) {
 		want  string
 	}{
 		{[]string{"explai"}, "Did you mean this?\n\texplain"},
-		{[]string{"explain"}, "FROM and TO are needed, and nothing else; there are 0 words\nusage: hairpin explain FROM TO [flags]\nhairpin explain --help tells more"},
+		{[]string{"explain"}, "needs exactly FROM and TO, not 0 arguments\nusage: hairpin explain FROM TO [flags]\nsee hairpin explain --help"},
 		{[]string{"explain", "--colour", "a", "b"}, "unknown flag: --colour\nusage: hairpin explain FROM TO"},
 		{[]string{"explain", "-f", nothing, "host/node-a", "svc/default/web"}, nothing + ": has no Node in its *.yaml"},
 		{[]string{"explain", "-f", broken, "host/node-a", "svc/default/web"}, "File/a.yaml: document 1: "},
@@ -47,7 +47,7 @@ func TestWrongWords(t *testing.T) {
 		{[]string{"status", "--all"}, "there is no kubeconfig"},
 		{[]string{"status", "-o", "yaml"}, `--output "yaml" is not one of text, json`},
 		{[]string{"diff", "--run-dir", nothing}, "no agent answers on this node"},
-		{[]string{"plan"}, "which manifests? -f DIR"},
+		{[]string{"plan"}, "needs manifests: -f DIR"},
 		{[]string{"plan", "-f", demo, "--node", "x"}, `has no Node "x"; choose one with --node: node-a, node-b, node-c`},
 		{[]string{"plan", "-f", demo, "--node", "node-a", "--gateway-mode", "local"}, "--gateway-mode changes nothing: Node node-a says itself that its mode is shared"},
 		{[]string{"explain", "-f", demo, "--gateway-mode", "local", "host/node-a", "svc/default/web"}, "--gateway-mode changes nothing: Node node-a says itself that its mode is shared"},
@@ -64,7 +64,7 @@ func TestWrongWords(t *testing.T) {
 	}
 }
 
-// The help of a command that reads fits on a screen, and tells where the rest stands.
+// The help of a command that only reads fits on a screen, and says where to find the rest.
 func TestHelp(t *testing.T) {
 	for _, command := range []string{"explain", "ui", "status", "plan", "diff", "collect", "probe"} {
 		out, err := typed(t, command, "--help")

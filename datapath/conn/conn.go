@@ -1,12 +1,12 @@
-// Package conn is what conntrack may hold: to whom UDP connections to Services are translated, and from which egress
+// Package conn is what conntrack may hold: the endpoints that UDP connections to Services may be translated to, and the egress
 // addresses of the host's own links.
 //
-// UDP has no end of a connection: a client that goes on sending keeps an entry to an endpoint that is gone. What the
-// wanted State does not have for a known virtual address is such an entry, and is deleted. Those of endpoints that
-// still serve stay, whatever policies and topology say now; and so do all when nobody else serves.
+// UDP connections have no end: a client that keeps sending keeps an entry to a removed endpoint. An entry for a known virtual
+// address whose endpoint is not in the wanted State is deleted. Entries of endpoints that
+// still serve stay, whatever policies and topology say now; and so do all if no other endpoint serves.
 //
-// An egress address that another node has by now leaves entries, too. When it comes back, or while it is on its way, they
-// would take the first packets of another connection from the same port for their own.
+// An egress address that moved to another node leaves entries, too. When it comes back, or while it is moving, they
+// would match the first packets of another connection from the same port.
 package conn
 
 import (

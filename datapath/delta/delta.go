@@ -1,4 +1,4 @@
-// Package delta is the difference of two maps: what must be added, changed and deleted to make one into the other.
+// Package delta is the difference of two maps: what to add, change and delete to turn one into the other.
 //
 // The four parts of a datapath.State are maps (nb, flow, host) or trees of maps (nft); all of them are compared here.
 package delta

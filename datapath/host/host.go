@@ -1,8 +1,8 @@
 // Package host is the wanted or found content of a node's kernel network: links, addresses, routes, policy-routing
 // rules, neighbours and sysctls, in the words of iproute2.
 //
-// What is Borrowed belongs to the machine, not to us: the node's own address and default route on the gateway
-// bridge. It is put back when it is missing, because a restart of a userspace Open vSwitch loses it, and never
+// Borrowed values belong to the machine, not to Hairpin: the node's own address and default route on the gateway
+// bridge. They are restored when missing, because a restart of a userspace Open vSwitch loses them, and never
 // changed or removed.
 package host
 

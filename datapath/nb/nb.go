@@ -1,5 +1,5 @@
 // Package nb is the wanted or found content of a node's OVN databases: the rows of the Northbound database, and
-// the Southbound rows of remote chassis, for which the Northbound database has no word.
+// the Southbound rows of remote chassis, which the Northbound database cannot express.
 //
 // A row's references are by name: a port names its switch, a load balancer its groups. Names are unique per
 // table; where OVN does not name rows (routes, policies, NAT) the identifying columns make the name.

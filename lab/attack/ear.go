@@ -30,7 +30,7 @@ func Send(at lab.Place, link string, frames ...[]byte) error {
 	return nil
 }
 
-// MAC gives the Ethernet address of a link.
+// MAC returns the MAC of a link.
 func MAC(at lab.Place, link string) (mac cluster.MAC, err error) {
 	err = lab.Do(at, func() error {
 		i, err := net.InterfaceByName(link)

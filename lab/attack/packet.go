@@ -1,5 +1,5 @@
-// Package attack makes, sends and hears packets that no honest program sends: with the addresses of others, in the name of
-// routers, out of tunnels. The lab's trials use it to show that nobody gets them.
+// Package attack makes, sends and receives packets of attackers: with spoofed addresses, router advertisements, tunnel
+// packets. The lab's trials use it to show that they are blocked.
 package attack
 
 import (
@@ -24,7 +24,7 @@ const (
 	routerLifetime = 1800 // seconds
 )
 
-// Broadcast is everybody's Ethernet address.
+// Broadcast is the broadcast MAC.
 var broadcast = cluster.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
 // allNodes and allNodesMAC are all machines of a link (RFC 4291).
@@ -71,7 +71,7 @@ func Echo(src, dst netip.Addr, payload []byte) []byte {
 	return icmp6(src, dst, usualHops, b)
 }
 
-// ARPReply tells everybody that an address is at an Ethernet address.
+// ARPReply announces the MAC of an address to the whole network.
 func ARPReply(mac cluster.MAC, claimed netip.Addr) []byte {
 	b := append(ethernet(mac, broadcast, unix.ETH_P_ARP), 0, 1, 8, 0, 6, 4, 0, 2)
 	a := claimed.As4()
@@ -87,7 +87,7 @@ func NeighborAdvertisement(mac cluster.MAC, claimed netip.Addr) []byte {
 	return Frame(mac, allNodesMAC, icmp6(LinkLocal(mac), allNodes, maxHops, b))
 }
 
-// RouterAdvertisement says that the sender is a router, and gives a prefix of which everybody makes himself an address.
+// RouterAdvertisement says that the sender is a router, and announces a prefix from which each receiver makes an address.
 func RouterAdvertisement(mac cluster.MAC, prefix netip.Prefix) []byte {
 	b := []byte{typeRA, 0, 0, 0, usualHops, 0x08} // preference high
 	b = binary.BigEndian.AppendUint16(b, routerLifetime)

@@ -24,7 +24,7 @@ import (
 // Names and addresses in the cluster's lab.
 const (
 	DefaultName = "cluster"
-	ClientName  = "client" // a host on the wire that is not of the cluster
+	ClientName  = "client" // a host on the external network that is not in the cluster
 	apiName     = "api"
 	apiAddress  = "172.18.0.10"
 	apiPort     = 6443
@@ -90,7 +90,7 @@ func Start(ctx context.Context, opt Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.say("lab %q: the wire, an outside client, the control plane, %d nodes", c.opt.Name, len(c.opt.Nodes))
+	c.say("lab %q: the external network, an outside client, the control plane, %d nodes", c.opt.Name, len(c.opt.Nodes))
 	cfg := lab.Config{Name: c.opt.Name, Image: root, DieWithCaller: c.opt.DieWithCaller}
 	if c.lab, err = lab.New(ctx, cfg); err != nil {
 		return nil, err

@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// Attack is what somebody tries who means harm. All of them must be refused, and docs/security.md has a table of them.
+// Attack is one attempt of an attacker. All of them must be blocked; docs/security.md has a table of them.
 //
-// What shows nothing is an attack that could not work anyway, because the packet is malformed or sent too early. So each
-// does something honest in the same way as well, which must work, else it returns an error.
+// An attack that could not work anyway, because the packet is malformed or sent too early, proves nothing. So each also
+// does something legitimate in the same way, which must work; otherwise it returns an error.
 type Attack struct {
 	Who  string // "pod-a2", "client", "tenant": who creates objects
 	What string // "sends IPv4 from pod-a1's address"
-	By   string // what refuses it
+	By   string // what blocks it
 	// Not is empty, or says why the attack cannot be tried in this lab.
 	Not func(w *world) string
 	try func(ctx context.Context, w *world) (outcome, error)
 }
 
-// outcome is what came of an attack. An error beside it says that it was no trial: something else did not work.
+// outcome is the result of an attack. An error beside it means that the trial is void: something else did not work.
 type outcome struct {
 	taken    bool   // it succeeded
 	happened string // what the attacker or the victim saw
@@ -35,7 +35,7 @@ func takenWith(format string, args ...any) outcome {
 	return outcome{true, fmt.Sprintf(format, args...)}
 }
 
-// Attacks gives all, in their order. Whoever adds some adds a function that gives them.
+// Attacks returns all, in order. To add some, add a function that returns them.
 func Attacks() []Attack {
 	return slices.Concat(podAttacks(), tunnelAttacks(), addressAttacks(), tenantAttacks())
 }
@@ -76,7 +76,7 @@ func (w *world) runAttacks(ctx context.Context, attacks []Attack, fits func(stri
 // attacksTable is the table of docs/security.md.
 func attacksTable() string {
 	var b strings.Builder
-	b.WriteString("| who | what | refused by |\n|---|---|---|\n")
+	b.WriteString("| who | what | blocked by |\n|---|---|---|\n")
 	for _, a := range Attacks() {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", a.Who, a.What, a.By)
 	}

@@ -25,10 +25,10 @@ func addressAttacks() []Attack {
 	for _, f := range families() {
 		masqHost := nth(f.masquerade, 2)
 		for _, x := range []struct{ by, to string }{{"by the router", ""}, {"past the router", "host-a"}} {
-			list = append(list, Attack{Who: attacker, What: fmt.Sprintf("asks the host by %s, %s", masqHost, x.by), By: byAddresses,
+			list = append(list, Attack{Who: attacker, What: fmt.Sprintf("connects to the host at %s, %s", masqHost, x.by), By: byAddresses,
 				try: func(ctx context.Context, w *world) (outcome, error) { return w.reachHost(ctx, f, masqHost, x.to) }})
 		}
-		list = append(list, Attack{Who: attacker, What: "asks masquerade addresses of IPv" + f.name + " for NodePorts", By: byAddresses,
+		list = append(list, Attack{Who: attacker, What: "connects to NodePorts at masquerade addresses of IPv" + f.name, By: byAddresses,
 			try: func(ctx context.Context, w *world) (outcome, error) { return w.askMasquerade(ctx, f) }})
 		list = append(list, Attack{Who: attacker, What: "pings masquerade, join and transit addresses of IPv" + f.name, By: byAddresses,
 			try: func(ctx context.Context, w *world) (outcome, error) { return w.pingInside(ctx, f) }})

@@ -23,7 +23,7 @@ import (
 // What refuses packets of pods.
 const (
 	byPortSecurity = "port security of the pod's logical port"
-	byDeafness     = "no interface of a pod, nor the host's, takes router advertisements (accept_ra=0)"
+	byDeafness     = "interfaces of pods and of the host ignore router advertisements (accept_ra=0)"
 )
 
 // Places in the demo that attacks go by, and a stranger's address of a family.
@@ -40,7 +40,7 @@ func stranger(f family) netip.Addr {
 	return netip.MustParseAddr("2001:db8:51::7")
 }
 
-// podAttacks are a pod's that says that it is somebody else.
+// podAttacks are those of a pod with spoofed addresses.
 func podAttacks() []Attack {
 	var list []Attack
 	for _, f := range families() {
@@ -48,15 +48,15 @@ func podAttacks() []Attack {
 			{"from its neighbour's address, to a client outside", neighbour, clientName},
 			{"from its neighbour's address, to a pod on another node", neighbour, "pod-b1"},
 			{"from its neighbour's address, to the host", neighbour, "host-a"},
-			{"from a stranger's address, to its neighbour", "", neighbour},
-			{"from a stranger's address, to the host", "", "host-a"},
+			{"from an unassigned address, to its neighbour", "", neighbour},
+			{"from an unassigned address, to the host", "", "host-a"},
 			{"from a client's address, to the host", clientName, "host-a"},
 			{"from another node's address, to the host", "host-b", "host-a"},
 		} {
 			list = append(list, Attack{Who: attacker, What: "sends IPv" + f.name + " " + x.what, By: byPortSecurity,
 				try: func(ctx context.Context, w *world) (outcome, error) { return w.forge(ctx, f, x.as, x.to, false) }})
 		}
-		list = append(list, Attack{Who: attacker, What: "sends IPv" + f.name + " from its neighbour's address and Ethernet address, to a client outside", By: byPortSecurity,
+		list = append(list, Attack{Who: attacker, What: "sends IPv" + f.name + " from its neighbour's address and MAC, to a client outside", By: byPortSecurity,
 			try: func(ctx context.Context, w *world) (outcome, error) {
 				return w.forge(ctx, f, neighbour, clientName, true)
 			}})
@@ -71,17 +71,17 @@ func linkAttacks() []Attack {
 	}
 	f4, f6 := families()[0], families()[1]
 	return []Attack{
-		{Who: attacker, What: "says by ARP that it has the gateway's address", By: byPortSecurity,
+		{Who: attacker, What: "claims the gateway's address by ARP", By: byPortSecurity,
 			try: try(func(w *world, mac cluster.MAC) []byte { return attack.ARPReply(mac, w.gateway(f4)) })},
-		{Who: attacker, What: "says by ARP that it has its neighbour's address", By: byPortSecurity,
+		{Who: attacker, What: "claims its neighbour's address by ARP", By: byPortSecurity,
 			try: try(func(w *world, mac cluster.MAC) []byte {
 				return attack.ARPReply(mac, w.endpoints[neighbour].address(f4))
 			})},
-		{Who: attacker, What: "says by neighbour discovery that it has the gateway's address", By: byPortSecurity,
+		{Who: attacker, What: "claims the gateway's address by neighbour discovery", By: byPortSecurity,
 			try: try(func(w *world, mac cluster.MAC) []byte { return attack.NeighborAdvertisement(mac, w.gateway(f6)) })},
-		{Who: attacker, What: "says to its neighbour that it is a router", By: byDeafness,
+		{Who: attacker, What: "sends router advertisements to its neighbour", By: byDeafness,
 			try: func(ctx context.Context, w *world) (outcome, error) { return w.advertise(ctx, neighbour, podLink) }},
-		{Who: attacker, What: "says to the host that it is a router", By: byDeafness,
+		{Who: attacker, What: "sends router advertisements to the host", By: byDeafness,
 			try: func(ctx context.Context, w *world) (outcome, error) {
 				return w.advertise(ctx, "host-a", claims.ManagementPort)
 			}},
@@ -302,7 +302,7 @@ func (w *world) hearsFrame(ctx context.Context, from lab.Place, ear *attack.Ear,
 	return fmt.Errorf("a frame of %s did not arrive", from.Name())
 }
 
-// newMark is a payload that nobody else sends.
+// newMark is a unique payload.
 func newMark(word string) []byte { return []byte(word + " " + rand.Text()) }
 
 func contains(mark []byte) func([]byte) bool {

@@ -32,7 +32,7 @@ func honestExternal(f family) netip.Addr {
 	return netip.MustParseAddr("2001:db8:66::66")
 }
 
-// tenantAttacks are of those who may create Services and EndpointSlices.
+// tenantAttacks are those of users who may create Services and EndpointSlices.
 func tenantAttacks() []Attack {
 	var list []Attack
 	needsAPI := func(w *world) string {
@@ -42,7 +42,7 @@ func tenantAttacks() []Attack {
 		return ""
 	}
 	for _, path := range []string{"at its own address", "at its cluster IP"} {
-		list = append(list, Attack{Who: tenant, What: "takes the API server's address: pods that ask it " + path, By: byGuard, Not: needsAPI,
+		list = append(list, Attack{Who: tenant, What: "takes the API server's address, for pods that use it " + path, By: byGuard, Not: needsAPI,
 			try: func(ctx context.Context, w *world) (outcome, error) { return w.takeAPI(ctx, path) }})
 	}
 	for _, f := range families() {
@@ -68,13 +68,13 @@ func tenantAttacks() []Attack {
 			add("takes a masquerade address", []string{"host-a"}, func(*world) netip.AddrPort { return netip.AddrPortFrom(nth(f.masquerade, 4), takePort) })
 		}
 		for _, path := range []string{"at its own address", "by its Service"} {
-			list = append(list, Attack{Who: tenant, What: fmt.Sprintf("takes the server outside of an older Service: pods that ask it %s (IPv%s)", path, f.name), By: byNamer, Not: needsAPI,
+			list = append(list, Attack{Who: tenant, What: fmt.Sprintf("takes the outside server of an older Service, for pods that use it %s (IPv%s)", path, f.name), By: byNamer, Not: needsAPI,
 				try: func(ctx context.Context, w *world) (outcome, error) { return w.takeServer(ctx, f, path) }})
 		}
 		list = append(list,
 			Attack{Who: tenant, What: "takes the address of an EgressIP (IPv" + f.name + ")", By: byOlder,
 				try: func(ctx context.Context, w *world) (outcome, error) { return w.takeEgressIP(ctx, f) }},
-			Attack{Who: tenant, What: "names as endpoints what can be none (IPv" + f.name + ")", By: bySlices,
+			Attack{Who: tenant, What: "names addresses as endpoints that cannot be any (IPv" + f.name + ")", By: bySlices,
 				try: func(ctx context.Context, w *world) (outcome, error) { return w.impossible(ctx, f) }})
 	}
 	return list
@@ -134,7 +134,7 @@ func (w *world) asks(ctx context.Context, from string, to netip.AddrPort) probe.
 	return lab.Get(ctx, w.endpoints[from].place, probe.Request{Protocol: "tcp", To: to, Timeout: w.longer(time.Second)})
 }
 
-// answered waits until a server answers somebody.
+// answered waits until a server answers a client.
 func (w *world) answered(ctx context.Context, from, server string, to netip.AddrPort) error {
 	return w.until(ctx, fmt.Sprintf("%s at %s, from %s", server, to, from), func() error {
 		if a := w.asks(ctx, from, to); a.Name != server {

@@ -17,8 +17,8 @@ import (
 
 // What refuses tunnels, besides Open vSwitch itself, which has one to each node's address only.
 const (
-	byTunnelFlows = "flows of the gateway bridge and nft on the host: tunnels come from nodes' addresses only"
-	byTunnelPods  = "flows of the gateway bridge and nft on the host: pods reach no node's tunnels"
+	byTunnelFlows = "flows of the gateway bridge and nft on the host: only node addresses may send tunnel packets"
+	byTunnelPods  = "flows of the gateway bridge and nft on the host: pods cannot reach tunnels"
 )
 
 // The tunnel that attacks use: to node-a, in the name of node-b.

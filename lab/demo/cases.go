@@ -23,7 +23,7 @@ const (
 const (
 	whyJoin   = "the gateway router load-balances and is the source, on the join switch"
 	whyNode   = "the gateway router load-balances and sends it out again, from the node address"
-	whyMasq   = "the gateway router sends it back to its own host, which knows it by the masquerade address"
+	whyMasq   = "the gateway router sends it back to its own host, SNATed to the masquerade address"
 	whyPod    = "the node's switch load-balances; nobody changes the source"
 	whyMP0    = "the cluster router sends it to its own host through ovn-k8s-mp0; nobody changes the source"
 	whyEgress = "a pod leaves the cluster from the node address"

@@ -15,7 +15,7 @@ import (
 // logical notes what ovn-trace must show of each visit of OVN on the way there. Those that begin in another node's tunnel
 // cannot be asked: ovn-trace begins at a logical port.
 func (c *comparison) logical(about string, tr walk.Trace) {
-	for _, v := range tr.There {
+	for _, v := range tr.ForwardVisits {
 		if !v.OVN || tunnelKeys.MatchString(firstRule(v)) {
 			continue
 		}

@@ -193,7 +193,7 @@ func (c *comparison) one(x Case, protocol cluster.Protocol, f family) error {
 	if from == (walk.Point{}) {
 		p.Src = c.w.endpoints[x.From].address(f)
 		if !strings.HasPrefix(x.Path, "NodePort") {
-			p.EthDst = walk.WireMAC(c.s.Node("node-a"))
+			p.EthDst = walk.ExternalMAC(c.s.Node("node-a"))
 		}
 	}
 	tr, err := c.walker.Walk(from, p, c.answered(got)...)

@@ -15,10 +15,10 @@ import (
 // bridges notes what ofproto/trace must show of each visit of Open vSwitch. The translations of a reply are conntrack's
 // knowledge, which a trace does not have: of OVN's bridge only the way there is compared.
 func (c *comparison) bridges(about string, tr walk.Trace) {
-	for i, v := range tr.There {
+	for i, v := range tr.ForwardVisits {
 		next := ""
-		if i+1 < len(tr.There) && tr.There[i+1].Node == v.Node {
-			next = tr.There[i+1].Port
+		if i+1 < len(tr.ForwardVisits) && tr.ForwardVisits[i+1].Node == v.Node {
+			next = tr.ForwardVisits[i+1].Port
 		}
 		if v.OVN {
 			c.note(v.Node, question{"ofproto/trace of br-int", about, c.traceOf(v), func(out string) error { return c.checkOVN(v, next, out) }})
@@ -26,7 +26,7 @@ func (c *comparison) bridges(about string, tr walk.Trace) {
 		}
 		c.note(v.Node, question{"ofproto/trace of br-ex", about, c.traceOf(v), func(out string) error { return c.checkBridge(v, out) }})
 	}
-	for _, v := range tr.Back {
+	for _, v := range tr.ReplyVisits {
 		if !v.OVN {
 			c.note(v.Node, question{"ofproto/trace of br-ex", about + ", reply", c.traceOf(v), func(out string) error { return c.checkBridge(v, out) }})
 		}

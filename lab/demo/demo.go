@@ -74,7 +74,7 @@ func Start(ctx context.Context, opt Options) (*Demo, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.say("lab %q: starting the wire, %d nodes and an outside client", opt.Name, len(d.objects.nodes))
+	d.say("lab %q: starting the external network, %d nodes and an outside client", opt.Name, len(d.objects.nodes))
 	if d.lab, err = lab.New(ctx, lab.Config{Name: opt.Name, Image: root, DieWithCaller: opt.DieWithCaller}); err != nil {
 		return nil, err
 	}

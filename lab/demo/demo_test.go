@@ -17,7 +17,7 @@ func TestCasesResolve(t *testing.T) {
 	seen := map[[3]string]bool{}
 	for _, c := range Cases() {
 		if key := [3]string{c.From, c.To, c.Path}; seen[key] {
-			t.Errorf("%v stands there twice", key)
+			t.Errorf("%v is given twice", key)
 		} else {
 			seen[key] = true
 		}

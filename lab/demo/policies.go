@@ -6,7 +6,7 @@ import (
 	"hairpin/lab/demo/nodeport"
 )
 
-// Words of Case.By besides the name of who must answer. Names with | between them are those of which each may.
+// Values of Case.By besides the name of the expected endpoint. Names with | between them are those of which each may.
 const (
 	refused = "refused" // a TCP reset or an ICMP error comes at once
 	dropped = "dropped" // nothing comes

@@ -192,7 +192,7 @@ func triesNote(n int) string {
 // What is known of fragments.
 const (
 	userspaceFragments = "conntrack of Open vSwitch 3.5 cannot translate fragments"
-	sharedFragments    = "another node's fragments are longer than pods' MTU, and nobody tells it"
+	sharedFragments    = "another node's fragments exceed the pod MTU, and it gets no ICMP error"
 )
 
 // fragmentTrials send datagrams that the network must cut, and ask for such.

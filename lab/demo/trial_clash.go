@@ -31,11 +31,11 @@ type clash struct {
 }
 
 // userspaceClash is why one clash is not resolved on the userspace datapath.
-const userspaceClash = "OVN does not see which ports the host has, as it does on the kernel datapath; pods have ports of their own"
+const userspaceClash = "OVN does not see which ports the host uses, as it does on the kernel datapath; pods get distinct ports"
 
 // kernelDemux is what Linux 6.1 does with an IPv6 answer whose port was translated because of a clash: it looks for the socket
 // before it translates the address back, and finds that of the other connection. For IPv4 it looks once more.
-const kernelDemux = "for IPv6, Linux 6.1 gives the second connection's answers to the first, which has the same port"
+const kernelDemux = "for IPv6, Linux 6.1 delivers the second connection's answers to the first, which has the same port"
 
 // clients are the first addresses of the outside client.
 func clients(to, path string) []member {
@@ -128,7 +128,7 @@ func (w *world) dialMember(ctx context.Context, m member, protocol string, f fam
 		for range m.nth {
 			a = a.Next()
 		}
-		if m.nth > 0 { // without a preferred lifetime: nobody takes it by himself
+		if m.nth > 0 { // without a preferred lifetime: it is never chosen as a source by default
 			p, nodad := netip.PrefixFrom(a, a.BitLen()).String(), ""
 			if a.Is6() {
 				nodad = "nodad"

@@ -23,7 +23,7 @@ const (
 
 // userspacePTB is what Open vSwitch 3.5.0 does to the inner packet of an ICMPv6 error that it translates: it puts the
 // checksum's difference where UDP has its checksum, and there ICMPv6 has the MTU.
-const userspacePTB = "Open vSwitch 3.5.0 garbles ICMPv6 errors that it translates"
+const userspacePTB = "Open vSwitch 3.5.0 corrupts ICMPv6 errors that it translates"
 
 // mtuTrials send packets of exact sizes that nobody may cut.
 func mtuTrials() []Trial {

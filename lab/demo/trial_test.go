@@ -82,13 +82,13 @@ func TestTrialNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, x := range Trials() {
 		if seen[x.Name] {
-			t.Errorf("%q stands there twice", x.Name)
+			t.Errorf("%q is given twice", x.Name)
 		}
 		seen[x.Name] = true
 	}
 	for _, x := range Attacks() {
 		if seen[x.name()] {
-			t.Errorf("%q stands there twice", x.name())
+			t.Errorf("%q is given twice", x.name())
 		}
 		seen[x.name()] = true
 	}

@@ -81,7 +81,7 @@ func (w *world) compare(t *testing.T, walker *walk.Walker, s *cluster.Snapshot, 
 		packet.Src = w.endpoints[c.From].address(f)
 		// The client has routes to all but NodePorts, which are on addresses of the wire.
 		if !strings.HasPrefix(c.Path, "NodePort") {
-			packet.EthDst = walk.WireMAC(s.Node("node-a"))
+			packet.EthDst = walk.ExternalMAC(s.Node("node-a"))
 		}
 	}
 	tr, err := walker.Walk(from, packet)

@@ -160,8 +160,8 @@ func (a *attacker) tenant() {
 		a.Errorf("%s answers at the API server's address", got.Name)
 	}
 	for object, want := range map[string]string{
-		"taker":  "172.18.0.10:6443 is where the API server is: not served there",
-		"nobody": "Hairpin does not implement NetworkPolicy: it restricts nobody",
+		"taker":  "172.18.0.10:6443 is the API server's address: not served there",
+		"nobody": "Hairpin does not implement NetworkPolicy: it has no effect",
 	} {
 		said := ""
 		a.until(object+" has an event: "+want, time.Minute, func() (bool, error) {

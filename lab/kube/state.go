@@ -76,7 +76,7 @@ func writeState(cfg config) (statePaths, error) {
 	return p, nil
 }
 
-// identity is somebody who has a static token.
+// identity is a user with a static token.
 type identity struct {
 	user, group string
 	kubeconfig  string // file name in --dir
@@ -91,7 +91,7 @@ func identities(nodes []string) []identity {
 	return ids
 }
 
-// tokenFile maps a user to his record: token, user, uid, groups.
+// tokenFile maps a user to its record: token, user, uid, groups.
 type tokenFile map[string][]string
 
 // readTokens reads the tokens of an earlier start; no file means none.
@@ -116,7 +116,7 @@ func readTokens(path string) (tokenFile, error) {
 	return tokens, nil
 }
 
-// add gives id a new random token unless he has one.
+// add gives id a new random token unless it has one.
 func (t tokenFile) add(id identity) {
 	if _, ok := t[id.user]; ok {
 		return

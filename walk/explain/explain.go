@@ -1,6 +1,6 @@
-// Package explain answers a question about a packet, such as "host/node-a to svc/default/web": it finds the addresses
-// that the question means, walks the packet and its reply, and tells the walk as text, Markdown, JSON or a picture, in
-// the form of the documents.
+// Package explain answers a question about a packet, such as "host/node-a to svc/default/web": it resolves the names to
+// addresses, follows the packet and its reply, and renders the walk as text, Markdown, JSON or SVG, in
+// the form of the design documents.
 package explain
 
 import (
@@ -12,7 +12,7 @@ import (
 	"hairpin/walk"
 )
 
-// Question is what somebody wants to know, in the words of the command line.
+// Question is what to explain, as on the command line.
 type Question struct {
 	From string // pod/NAMESPACE/NAME, host/NODE, outside or outside/ADDRESS
 	To   string // svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT, outside/ADDRESS[:PORT] or ADDRESS:PORT
@@ -39,7 +39,7 @@ type Explanation struct {
 	Failure error
 	// Believed are the connections that hosts' kernels see. When one host sees two, they are parts of one connection that
 	// the gateway bridge keeps apart.
-	Believed []Believed
+	HostConnections []HostConnection
 	// Proof is there when a packet was really sent.
 	Proof *Proof
 }
@@ -47,15 +47,15 @@ type Explanation struct {
 // Endpoint is one of the Service's.
 type Endpoint struct {
 	Addr  netip.AddrPort
-	Owner string // pod/NAMESPACE/NAME or host/NODE, empty when nobody of the cluster has the address
+	Owner string // pod/NAMESPACE/NAME or host/NODE, empty if no pod or host of the cluster has the address
 	Node  string
 	State string // ready, terminating, not ready
 	// Chosen tells that this one was followed; Possible that the load balancer could have taken it.
 	Chosen, Possible bool
 }
 
-// Believed is a connection in a kernel's own conntrack zone.
-type Believed struct {
+// HostConnection is a connection in a kernel's own conntrack zone.
+type HostConnection struct {
 	Node string
 	From netip.AddrPort
 	To   netip.AddrPort
@@ -85,8 +85,8 @@ func Of(s *cluster.Snapshot, q Question, t walk.Trace) (*Explanation, error) {
 	return a.explain(s, q, t, nil), nil
 }
 
-func (a *asked) explain(s *cluster.Snapshot, q Question, t walk.Trace, failure error) *Explanation {
-	e := &Explanation{Question: q, Way: a.way, Trace: t, Failure: failure, Believed: believed(&t)}
+func (a *request) explain(s *cluster.Snapshot, q Question, t walk.Trace, failure error) *Explanation {
+	e := &Explanation{Question: q, Way: a.way, Trace: t, Failure: failure, HostConnections: believed(&t)}
 	if f := a.frontend; f != nil {
 		e.Service = strings.TrimSuffix(f.Owner.Namespace+"/"+f.Owner.Name+":"+f.PortName, ":")
 		e.Endpoints = endpoints(s, f, &e.Trace)
@@ -145,13 +145,13 @@ func unmasked(s *cluster.Snapshot, node string, a netip.AddrPort) netip.AddrPort
 }
 
 // believed collects the entries that hosts' kernels make. The first packet's way makes them all.
-func believed(t *walk.Trace) []Believed {
-	var list []Believed
+func believed(t *walk.Trace) []HostConnection {
+	var list []HostConnection
 	for _, s := range t.Forward {
 		if s.Entry == "" || PlaceOf(s.Stage).Kind != Host {
 			continue
 		}
-		var b Believed
+		var b HostConnection
 		b.Node = s.Node
 		b.From, b.To = original(s.Entry)
 		list = append(list, b)
@@ -189,7 +189,7 @@ func addrPort(addr, port string) netip.AddrPort {
 	return p
 }
 
-// holder names who has an address: a pod or a host.
+// holder names the pod or host that has an address.
 func holder(s *cluster.Snapshot, a netip.Addr) string {
 	for _, p := range s.Pods {
 		if slices.Contains(p.IPs, a) {

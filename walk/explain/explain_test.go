@@ -71,9 +71,9 @@ func TestHairpin(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"Host node-a believes in two connections, which are parts of one:\n  1. 172.18.0.3:32768 > 10.96.1.3:80\n  2. 169.254.169.1:32768 > 172.18.0.3:8081\n",
-		"Delivered to host node-a port 8081, which sees 169.254.169.1:32768; the reply comes from 10.96.1.3:80, the address that was asked.\n",
-		"172.18.0.3:8081                   host/node-a  node-a  ready  goes there\n",
+		"Host node-a sees two connections, which are parts of one:\n  1. 172.18.0.3:32768 > 10.96.1.3:80\n  2. 169.254.169.1:32768 > 172.18.0.3:8081\n",
+		"Delivered to host node-a port 8081, which sees 169.254.169.1:32768; the reply comes from 10.96.1.3:80, as the client expects.\n",
+		"172.18.0.3:8081                   host/node-a  node-a  ready  followed\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q:\n%s", want, text)

@@ -9,11 +9,11 @@ type Hop struct {
 	Change string // the packet before and after, empty when it stayed as it was
 }
 
-// There gives the packet's hops.
-func (e *Explanation) There() []Hop { return hops(e.Trace.Sent, e.Trace.Forward) }
+// ForwardHops gives the packet's hops.
+func (e *Explanation) ForwardHops() []Hop { return hops(e.Trace.Sent, e.Trace.Forward) }
 
-// Back gives the reply's hops, and the reply as it was sent.
-func (e *Explanation) Back() ([]Hop, walk.Packet) {
+// ReplyHops gives the reply's hops, and the reply as it was sent.
+func (e *Explanation) ReplyHops() ([]Hop, walk.Packet) {
 	return hops(e.replied(), e.Trace.Reply), e.replied()
 }
 

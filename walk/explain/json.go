@@ -11,18 +11,18 @@ import (
 
 type (
 	jsonExplanation struct {
-		From      string         `json:"from"`
-		To        string         `json:"to"`
-		Way       string         `json:"way"`
-		Service   string         `json:"service,omitempty"`
-		Endpoints []jsonEndpoint `json:"endpoints,omitempty"`
-		Sent      jsonPacket     `json:"sent"`
-		Forward   []jsonStep     `json:"forward"`
-		Reply     []jsonStep     `json:"reply,omitempty"`
-		Verdict   jsonVerdict    `json:"verdict"`
-		Believed  []jsonBelieved `json:"hostConnections,omitempty"`
-		Fault     *Fault         `json:"fault,omitempty"`
-		Proof     *Proof         `json:"proof,omitempty"`
+		From      string           `json:"from"`
+		To        string           `json:"to"`
+		Way       string           `json:"way"`
+		Service   string           `json:"service,omitempty"`
+		Endpoints []jsonEndpoint   `json:"endpoints,omitempty"`
+		Sent      jsonPacket       `json:"sent"`
+		Forward   []jsonStep       `json:"forward"`
+		Reply     []jsonStep       `json:"reply,omitempty"`
+		Verdict   jsonVerdict      `json:"verdict"`
+		Believed  []jsonConnection `json:"hostConnections,omitempty"`
+		Fault     *Fault           `json:"fault,omitempty"`
+		Proof     *Proof           `json:"proof,omitempty"`
 	}
 	jsonEndpoint struct {
 		Address  netip.AddrPort `json:"address"`
@@ -61,7 +61,7 @@ type (
 		Sentence  string      `json:"sentence"`
 		Unknown   string      `json:"unknown,omitempty"`
 	}
-	jsonBelieved struct {
+	jsonConnection struct {
 		Node string         `json:"node"`
 		From netip.AddrPort `json:"from"`
 		To   netip.AddrPort `json:"to"`
@@ -84,8 +84,8 @@ func (e *Explanation) JSON(fault *Fault) ([]byte, error) {
 	for _, p := range e.Endpoints {
 		x.Endpoints = append(x.Endpoints, jsonEndpoint{p.Addr, p.Owner, p.Node, p.State, p.Chosen, p.Possible})
 	}
-	for _, b := range e.Believed {
-		x.Believed = append(x.Believed, jsonBelieved(b))
+	for _, b := range e.HostConnections {
+		x.Believed = append(x.Believed, jsonConnection(b))
 	}
 	if p := e.Proof; p != nil {
 		for i := range x.Forward {

@@ -15,10 +15,10 @@ func (e *Explanation) Markdown(heading int, picture string) string {
 	fmt.Fprintf(&b, "%s %s → %s\n\n", strings.Repeat("#", heading), e.Trace.From, e.title())
 	fmt.Fprintf(&b, "**%s**\n\n", e.Sentence())
 	if picture != "" {
-		fmt.Fprintf(&b, "![the packet's way](%s)\n\n", picture)
+		fmt.Fprintf(&b, "![the packet's path](%s)\n\n", picture)
 	}
 	if len(e.Endpoints) > 1 {
-		fmt.Fprintf(&b, "| endpoint of %s | who | node | state | this packet |\n|---|---|---|---|---|\n", e.Service)
+		fmt.Fprintf(&b, "| endpoint of %s | target | node | state | this packet |\n|---|---|---|---|---|\n", e.Service)
 		for _, x := range e.Endpoints {
 			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", x.Addr, x.Owner, x.Node, x.State, x.Fate())
 		}
@@ -30,9 +30,9 @@ func (e *Explanation) Markdown(heading int, picture string) string {
 		fmt.Fprintf(&b, "The reply, `%s`:\n\n", e.replied())
 		markdownSteps(&b, e.replied(), e.Trace.Reply)
 	}
-	if len(e.Believed) > 0 {
+	if len(e.HostConnections) > 0 {
 		b.WriteString("```\n")
-		e.beliefs(&b)
+		e.hostConnections(&b)
 		b.WriteString("```\n\n")
 	}
 	return b.String()

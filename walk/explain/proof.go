@@ -112,13 +112,13 @@ func (p *Proof) compareEnd(e *Explanation) {
 	case v.Rejected:
 		want = Refused
 	}
-	// Nobody has to answer a datagram.
+	// A datagram need not be answered.
 	quiet := p.Sent.Protocol == cluster.UDP.String() && p.Sent.Outcome == Silent && want != Silent
 	if p.Sent.Outcome != want && !quiet && p.Sent.Outcome != "" {
-		p.differ("the sender has %s (%s), the walk says %s", p.Sent.Outcome, p.Sent.Detail, want)
+		p.differ("the client got %s (%s); the walk says %s", p.Sent.Outcome, p.Sent.Detail, want)
 	}
 	if from := e.Trace.Sent.Src; p.Sent.From.IsValid() && from.IsValid() && p.Sent.From.Addr() != from {
-		p.differ("it was sent from %s, the walk says %s", p.Sent.From.Addr(), from)
+		p.differ("it was sent from %s; the walk says %s", p.Sent.From.Addr(), from)
 	}
 	if !p.Watched {
 		return
@@ -130,7 +130,7 @@ func (p *Proof) compareEnd(e *Explanation) {
 	case v.Delivered && i < 0 && len(p.Arrivals) == 0:
 		p.differ("%s saw nothing of it", v.At)
 	case v.Delivered && i < 0:
-		p.differ("%s saw %s, the walk says %s", p.Arrivals[0].At, p.Arrivals[0].From, v.Seen.Src)
+		p.differ("%s saw %s; the walk says %s", p.Arrivals[0].At, p.Arrivals[0].From, v.Seen.Src)
 	case !v.Delivered && len(p.Arrivals) > 0:
 		p.differ("%s saw %s", p.Arrivals[0].At, p.Arrivals[0].From)
 	}

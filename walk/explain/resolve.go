@@ -20,21 +20,21 @@ var (
 	outside6 = netip.MustParseAddr("2001:db8::1")
 )
 
-// BadWord is an error of a question: a word of it makes no sense in this cluster.
-type BadWord struct {
+// BadArgument is an error of a question: a word of it makes no sense in this cluster.
+type BadArgument struct {
 	Field string // as on the command line: FROM, TO, --via …
 	Word  string
 	Err   error
 }
 
-func (b *BadWord) Error() string { return fmt.Sprintf("%s %q: %v", b.Field, b.Word, b.Err) }
+func (b *BadArgument) Error() string { return fmt.Sprintf("%s %q: %v", b.Field, b.Word, b.Err) }
 
-func (b *BadWord) Unwrap() error { return b.Err }
+func (b *BadArgument) Unwrap() error { return b.Err }
 
-func bad(field, word string, err error) error { return &BadWord{field, word, err} }
+func bad(field, word string, err error) error { return &BadArgument{field, word, err} }
 
-// asked is a question with its words turned into addresses.
-type asked struct {
+// request is a question with its words turned into addresses.
+type request struct {
 	from     walk.Point
 	packet   walk.Packet
 	frontend *cluster.Frontend // nil when the packet is for no Service
@@ -46,10 +46,10 @@ type asked struct {
 type resolver struct {
 	s *cluster.Snapshot
 	q Question
-	asked
+	request
 }
 
-func resolve(s *cluster.Snapshot, q Question) (*asked, error) {
+func resolve(s *cluster.Snapshot, q Question) (*request, error) {
 	r := &resolver{s: s, q: q}
 	r.packet.Protocol, r.packet.SrcPort = q.Protocol, q.FromPort
 	if q.Via != "" && s.Node(q.Via) == nil {
@@ -75,7 +75,7 @@ func resolve(s *cluster.Snapshot, q Question) (*asked, error) {
 			return nil, bad("--endpoint", q.Endpoint, err)
 		}
 	}
-	return &r.asked, nil
+	return &r.request, nil
 }
 
 // source reads FROM.
@@ -346,7 +346,7 @@ func (r *resolver) outside() {
 		}
 	}
 	if n := r.s.Node(r.q.Via); n != nil && nodeOf(r.s, r.packet.Dst) != n.Name {
-		r.packet.EthDst = walk.WireMAC(n)
+		r.packet.EthDst = walk.ExternalMAC(n)
 		r.way += " via " + n.Name
 	}
 }

@@ -94,7 +94,7 @@ type drawing struct {
 }
 
 func newDrawing(e *Explanation) *drawing {
-	d := &drawing{e: e, wire: &box{label: "wire", bar: true}, tunnel: &box{label: "Geneve", bar: true}}
+	d := &drawing{e: e, wire: &box{label: "external network", bar: true}, tunnel: &box{label: "Geneve", bar: true}}
 	v := e.Trace.Verdict
 	there := d.follow("there", e.Trace.From, e.Trace.Sent, e.Trace.Forward)
 	if d.ways = append(d.ways, there); !v.Delivered {

@@ -12,14 +12,14 @@ import (
 	"hairpin/walk"
 )
 
-// ink is how a terminal shows parts of the text; without colour all are empty.
-type ink struct{ place, rule, changed, entry, good, bad, faint, off string }
+// palette is how a terminal shows parts of the text; without colour all are empty.
+type palette struct{ place, rule, changed, entry, good, bad, faint, off string }
 
-func colours(on bool) ink {
+func colours(on bool) palette {
 	if !on {
-		return ink{}
+		return palette{}
 	}
-	return ink{place: "\x1b[1m", rule: "\x1b[36m", changed: "\x1b[33m", entry: "\x1b[35m", good: "\x1b[32;1m", bad: "\x1b[31;1m", faint: "\x1b[2m", off: "\x1b[0m"}
+	return palette{place: "\x1b[1m", rule: "\x1b[36m", changed: "\x1b[33m", entry: "\x1b[35m", good: "\x1b[32;1m", bad: "\x1b[31;1m", faint: "\x1b[2m", off: "\x1b[0m"}
 }
 
 // Text tells the walk for a terminal.
@@ -27,16 +27,16 @@ func (e *Explanation) Text(colour bool) string {
 	var b strings.Builder
 	c := colours(colour)
 	e.head(&b)
-	fmt.Fprintf(&b, "\n%sTHERE%s\n", c.place, c.off)
+	fmt.Fprintf(&b, "\n%sFORWARD%s\n", c.place, c.off)
 	proof := cmp.Or(e.Proof, &Proof{})
 	steps(&b, c, e.Trace.Sent, e.Trace.Forward, proof.Forward)
 	if len(e.Trace.Reply) > 0 {
-		fmt.Fprintf(&b, "\n%sBACK%s\n", c.place, c.off)
+		fmt.Fprintf(&b, "\n%sREPLY%s\n", c.place, c.off)
 		steps(&b, c, e.replied(), e.Trace.Reply, proof.Reply)
 	}
-	if len(e.Believed) > 0 {
+	if len(e.HostConnections) > 0 {
 		b.WriteByte('\n')
-		e.beliefs(&b)
+		e.hostConnections(&b)
 	}
 	mark := c.bad
 	if e.Good() {
@@ -68,7 +68,7 @@ func (e *Explanation) head(b *strings.Builder) {
 		fmt.Fprintf(b, "Service %s has no endpoint.\n", e.Service)
 		return
 	}
-	fmt.Fprintf(t, "ENDPOINT OF %s\tWHO\tNODE\tSTATE\tTHIS PACKET\n", e.Service)
+	fmt.Fprintf(t, "ENDPOINT OF %s\tTARGET\tNODE\tSTATE\tTHIS PACKET\n", e.Service)
 	for _, x := range e.Endpoints {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", x.Addr, x.Owner, x.Node, x.State, x.Fate())
 	}
@@ -79,11 +79,11 @@ func (e *Explanation) head(b *strings.Builder) {
 func (x *Endpoint) Fate() string {
 	switch {
 	case x.Chosen:
-		return "goes there"
+		return "followed"
 	case x.Possible:
-		return "could go there"
+		return "possible"
 	}
-	return "cannot go there"
+	return "excluded"
 }
 
 // replied is the reply as the receiver sent it.
@@ -92,7 +92,7 @@ func (e *Explanation) replied() walk.Packet {
 	return walk.Packet{Protocol: s.Protocol, Src: s.Dst, Dst: s.Src, SrcPort: s.DstPort, DstPort: s.SrcPort}
 }
 
-func steps(b *strings.Builder, c ink, before walk.Packet, list []walk.Step, seen []Evidence) {
+func steps(b *strings.Builder, c palette, before walk.Packet, list []walk.Step, seen []Evidence) {
 	for i := range list {
 		s := &list[i]
 		fmt.Fprintf(b, "%3d %s%s%s", i+1, c.place, at(s), c.off)
@@ -151,17 +151,17 @@ func changes(before, after walk.Packet) string {
 	return a.String() + "  =>  " + strings.TrimPrefix(b.String(), b.Protocol.String()+" ")
 }
 
-// bare is a packet without its Ethernet addresses: where they change, the step says so.
+// bare is a packet without its MACs: if they change, the step says so.
 func bare(p walk.Packet) walk.Packet {
 	p.EthSrc, p.EthDst = cluster.MAC{}, cluster.MAC{}
 	return p
 }
 
-// beliefs tells the connections that the hosts' kernels see, and the trick where there is one.
-func (e *Explanation) beliefs(b *strings.Builder) {
+// hostConnections tells the connections that the hosts' kernels see, and the trick where there is one.
+func (e *Explanation) hostConnections(b *strings.Builder) {
 	byNode := map[string]int{}
 	var nodes []string
-	for _, x := range e.Believed {
+	for _, x := range e.HostConnections {
 		if byNode[x.Node]++; byNode[x.Node] == 1 {
 			nodes = append(nodes, x.Node)
 		}
@@ -169,12 +169,12 @@ func (e *Explanation) beliefs(b *strings.Builder) {
 	for _, n := range nodes {
 		switch byNode[n] {
 		case 1:
-			fmt.Fprintf(b, "Host %s believes in one connection:\n", n)
+			fmt.Fprintf(b, "Host %s sees one connection:\n", n)
 		default:
-			fmt.Fprintf(b, "Host %s believes in %s connections, which are parts of one:\n", n, count(byNode[n]))
+			fmt.Fprintf(b, "Host %s sees %s connections, which are parts of one:\n", n, count(byNode[n]))
 		}
 		k := 0
-		for _, x := range e.Believed {
+		for _, x := range e.HostConnections {
 			if x.Node == n {
 				k++
 				fmt.Fprintf(b, "  %d. %s > %s\n", k, x.From, x.To)
@@ -195,9 +195,9 @@ func (e *Explanation) Sentence() string {
 	v := e.Trace.Verdict
 	switch {
 	case e.Failure != nil:
-		return "Not known: " + e.Failure.Error() + "."
+		return "Unknown: " + e.Failure.Error() + "."
 	case v.Rejected:
-		s := "Refused: " + v.Reason
+		s := "Rejected: " + v.Reason
 		if v.AnswerReason != "" {
 			s += "; " + v.AnswerReason
 		}

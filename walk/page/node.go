@@ -50,7 +50,7 @@ type egressRow struct {
 
 // Node is the page of a node. state is what the node must have, or has; find is a part of the names of pods and Services, bad what
 // is wrong about the query.
-func Node(f Frame, s *cluster.Snapshot, n *cluster.Node, state datapath.State, q Query, find string, bad *explain.BadWord, problems []string) ([]byte, error) {
+func Node(f Frame, s *cluster.Snapshot, n *cluster.Node, state datapath.State, q Query, find string, bad *explain.BadArgument, problems []string) ([]byte, error) {
 	v := &nodeView{Name: n.Name, Mode: mode(s, n), Find: find, Q: q, Self: nodePath(n.Name), Clear: nodePath(n.Name), Unplanned: state.NB == nil}
 	v.Topology = draw(s, n, state, q)
 	v.sources(s, n)
@@ -63,7 +63,7 @@ func Node(f Frame, s *cluster.Snapshot, n *cluster.Node, state datapath.State, q
 	return p.render(problems)
 }
 
-// source is a link that chooses where the packet starts. Who is outside asks this node.
+// source is a link that selects where the packet starts. A client outside uses this node.
 func (q Query) source(word, node string) choice {
 	chosen := q.From == word
 	q.From, q.Endpoint, q.Via = word, "", ""
@@ -99,7 +99,7 @@ func (v *nodeView) sources(s *cluster.Snapshot, n *cluster.Node) {
 		own = n.Addresses[0].String()
 	}
 	add("host/"+n.Name, own)
-	add("outside", "a client beyond the wire")
+	add("outside", "a client on the external network")
 	for _, p := range s.Pods {
 		if p.Node == n.Name {
 			add(podWord(p), addrs(p.IPs))

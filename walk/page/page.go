@@ -1,5 +1,5 @@
-// Package page draws the pages of `hairpin ui`: the nodes, a node with what is on it, and a packet's way. Values in, HTML
-// out: who asks, and where the values come from, is no business of this package.
+// Package page draws the pages of `hairpin ui`: the nodes, one node's state, and a packet's path. Values in, HTML
+// out: this package does not know its callers nor the source of the values.
 package page
 
 import (
@@ -35,7 +35,7 @@ type view struct {
 	Frame
 	Title    string
 	Problems []string
-	Bad      *explain.BadWord // of the query
+	Bad      *explain.BadArgument // of the query
 	Nodes    *nodesView
 	Node     *nodeView
 	Walk     *walkView
@@ -86,7 +86,7 @@ type nodeRow struct {
 	Addresses        []string
 }
 
-// mostRows is how many rows a list shows; who looks for another narrows it.
+// mostRows is how many rows a list shows; users narrow it to find others.
 const mostRows = 200
 
 // Nodes is the page with all nodes. find is a part of their names.

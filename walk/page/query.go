@@ -46,7 +46,7 @@ func (q *Query) switches() []struct {
 }
 
 // ParseQuery reads the query of an address. extra are further keys that the page knows.
-func ParseQuery(v url.Values, extra ...string) (Query, *explain.BadWord) {
+func ParseQuery(v url.Values, extra ...string) (Query, *explain.BadArgument) {
 	var q Query
 	known := append([]string{formAddress, formClient}, extra...)
 	for _, w := range q.words() {
@@ -60,7 +60,7 @@ func ParseQuery(v url.Values, extra ...string) (Query, *explain.BadWord) {
 		case "1":
 			*s.to = true
 		default:
-			return q, &explain.BadWord{Field: s.key, Word: short(value), Err: errors.New("must be 1, or be left out")}
+			return q, &explain.BadArgument{Field: s.key, Word: short(value), Err: errors.New("must be 1, or be left out")}
 		}
 	}
 	var keys []string
@@ -71,11 +71,11 @@ func ParseQuery(v url.Values, extra ...string) (Query, *explain.BadWord) {
 	for _, key := range keys {
 		switch values := v[key]; {
 		case !slices.Contains(known, key):
-			return q, &explain.BadWord{Field: short(key), Word: short(v.Get(key)), Err: fmt.Errorf("there is no such field; there are %s", strings.Join(known, ", "))}
+			return q, &explain.BadArgument{Field: short(key), Word: short(v.Get(key)), Err: fmt.Errorf("there is no such field; there are %s", strings.Join(known, ", "))}
 		case len(values) > 1:
-			return q, &explain.BadWord{Field: key, Word: short(values[1]), Err: errors.New("stands there twice")}
+			return q, &explain.BadArgument{Field: key, Word: short(values[1]), Err: errors.New("is given twice")}
 		case len(values[0]) > longest:
-			return q, &explain.BadWord{Field: key, Word: short(values[0]), Err: fmt.Errorf("is longer than %d bytes", longest)}
+			return q, &explain.BadArgument{Field: key, Word: short(values[0]), Err: fmt.Errorf("is longer than %d bytes", longest)}
 		}
 	}
 	if a := strings.TrimSpace(v.Get(formAddress)); a != "" {

@@ -11,7 +11,7 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// topology is the picture of a node: what packets pass, from the pods above to the wire below. Each thing that a packet
+// topology is the picture of a node: what packets pass, from the pods above to the external network below. Each thing that a packet
 // can start from is a link.
 type topology struct {
 	Width, Height int
@@ -217,7 +217,7 @@ func (p *painter) linkAddresses(name string) []string {
 	return words
 }
 
-// bridge draws the gateway bridge and the wire.
+// bridge draws the gateway bridge and the external network.
 func (p *painter) bridge() {
 	g := &p.n.Gateway
 	name := g.Bridge
@@ -236,13 +236,13 @@ func (p *painter) bridge() {
 	} else {
 		p.Lines = append(p.Lines, link{X1: axis, Y1: y + boxHeight, X2: axis, Y2: below, Label: g.Uplink, LX: axis + 10, LY: below - gap/2 + 4})
 	}
-	wire := "the wire"
+	wire := "external network"
 	if len(g.NextHops) > 0 {
 		wire += ", next hop " + addrs(g.NextHops)
 	}
 	p.Shapes = append(p.Shapes, x)
 	p.Wire = shape{X: edge, Y: below, W: p.Width - 2*edge, Title: wire}
-	out := shape{X: rightX, Y: y, W: rightWidth, H: boxHeight, Title: "outside", Kind: "outside", Lines: []string{"a client beyond the wire"}}
+	out := shape{X: rightX, Y: y, W: rightWidth, H: boxHeight, Title: "outside", Kind: "outside", Lines: []string{"a client on the external network"}}
 	p.Shapes = append(p.Shapes, p.start(out, "outside"))
 	p.Lines = append(p.Lines, link{X1: rightX + rightWidth/2, Y1: y + boxHeight, X2: rightX + rightWidth/2, Y2: below})
 	p.y = below + 2*line

@@ -59,7 +59,7 @@ type result struct {
 // belief is what one host's kernel sees.
 type belief struct {
 	Node        string
-	Connections []explain.Believed
+	Connections []explain.HostConnection
 }
 
 type endpointRow struct {
@@ -91,7 +91,7 @@ const longList = 400
 
 // Walk is the page of a packet's way: with an Answer, or with what is wrong about the question, or with neither when it has
 // not been asked yet.
-func Walk(f Frame, s *cluster.Snapshot, q Query, a *Answer, bad *explain.BadWord, problems []string) ([]byte, error) {
+func Walk(f Frame, s *cluster.Snapshot, q Query, a *Answer, bad *explain.BadArgument, problems []string) ([]byte, error) {
 	v := &walkView{Q: q, Families: []string{"", "4", "6"}, Protos: []string{"", "tcp", "udp", "sctp"}}
 	v.lists(s)
 	title := "Follow a packet"
@@ -100,7 +100,7 @@ func Walk(f Frame, s *cluster.Snapshot, q Query, a *Answer, bad *explain.BadWord
 		title = q.From + " → " + q.To
 	}
 	if bad != nil { // the command line's word for the field is not the form's
-		bad = &explain.BadWord{Field: strings.ToLower(strings.TrimLeft(bad.Field, "-")), Word: bad.Word, Err: bad.Err}
+		bad = &explain.BadArgument{Field: strings.ToLower(strings.TrimLeft(bad.Field, "-")), Word: bad.Word, Err: bad.Err}
 	}
 	p := &view{Frame: f, Title: title, Bad: bad, Walk: v}
 	return p.render(problems)
@@ -179,8 +179,8 @@ func newResult(f Frame, s *cluster.Snapshot, q Query, a *Answer) *result {
 		p.Endpoint = x.Addr.String()
 		r.Endpoints = append(r.Endpoints, endpointRow{x, p.Link()})
 	}
-	back, reply := e.Back()
-	r.Ways = append(r.Ways, way("There", e.Trace.Sent, e.There(), a.Fault, ""))
+	back, reply := e.ReplyHops()
+	r.Ways = append(r.Ways, way("There", e.Trace.Sent, e.ForwardHops(), a.Fault, ""))
 	if len(back) > 0 {
 		r.Ways = append(r.Ways, way("Back", reply, back, a.Fault, "reply: "))
 	}
@@ -190,7 +190,7 @@ func newResult(f Frame, s *cluster.Snapshot, q Query, a *Answer) *result {
 		r.Families = append(r.Families, choice{Text: "IPv" + fam, Link: p.Link(), Chosen: e.Trace.Sent.Dst.Is4() == (fam == "4")})
 	}
 	r.PictureLink = q.Picture()
-	for _, b := range e.Believed {
+	for _, b := range e.HostConnections {
 		if n := len(r.Beliefs); n == 0 || r.Beliefs[n-1].Node != b.Node {
 			r.Beliefs = append(r.Beliefs, belief{Node: b.Node})
 		}

@@ -1,5 +1,5 @@
-// Package nodeport is the table of the twelve ways to a NodePort. The demo's matrix sends its packets, a test of plan walks
-// them in every gateway mode, and docs/nodeport.md is made of it.
+// Package nodeport is the table of the twelve paths to a NodePort. The demo's matrix sends its packets, a test of plan walks
+// them in every gateway mode, and docs/nodeport.md is generated from it.
 package nodeport
 
 import (
@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Case is one way: from where, by which policy, to what kind of endpoint on the node that is asked.
+// Case is one path: source, policy, and kind of endpoint on the node that the client uses.
 type Case struct {
 	Number int
 	From   Place
 	Local  bool // externalTrafficPolicy
 	Host   bool // the endpoint is the node's host, else a pod on it
 	Sees   Source
-	// Asked is what the contract asks for: that the source is masqueraded, or that it is the sender's.
+	// Masqueraded is what the contract requires: a masqueraded source, or else the client's.
 	Masqueraded bool
 	Why         string
 }
@@ -34,7 +34,7 @@ type Source string
 
 // The sources.
 const (
-	Sender     Source = "the sender"
+	Sender     Source = "the client"
 	Join       Source = "join address"       // of the node's gateway router: 100.64.0.x, fd98::x
 	Masquerade Source = "masquerade address" // of the gateway router as its host knows it: 169.254.169.1, fd69::1
 )
@@ -43,13 +43,13 @@ const (
 // UDP and SCTP, IPv4 and IPv6.
 func Cases() []Case {
 	const (
-		router   = "the gateway router load-balances, and the pod answers to it"
-		loop     = "the gateway router sends it back to its own host, which knows it by the masquerade address"
-		kept     = "the node's own endpoints only, and nobody changes the source"
-		keptHost = "the host's nft leads to its endpoint, without OVN; nobody changes the source"
-		ignored  = "the policy does not count for the node itself; "
-		podKept  = "the pod's switch load-balances; nobody changes the source"
-		more     = ". The contract lets it be masqueraded"
+		router   = "the gateway router load-balances and SNATs, so that the pod's reply returns to it"
+		loop     = "the gateway router sends it back to its own host, SNATed to the masquerade address"
+		kept     = "the node's own endpoints only; nothing changes the source"
+		keptHost = "the host's nft DNATs to its endpoint, without OVN; nothing changes the source"
+		ignored  = "the policy does not apply to the node itself; "
+		podKept  = "the pod's switch load-balances; nothing changes the source"
+		more     = ". The contract allows masquerading"
 	)
 	return []Case{
 		{1, Outside, false, false, Join, true, router},
@@ -86,9 +86,9 @@ func (c Case) Endpoint() string {
 // Markdown gives the table.
 func Markdown() string {
 	var b strings.Builder
-	b.WriteString("| no. | from | policy | endpoint | it must see | it sees | because |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("| no. | client | policy | endpoint | contract: source is | endpoint sees | because |\n|---|---|---|---|---|---|---|\n")
 	for _, c := range Cases() {
-		must := "the sender"
+		must := "the client"
 		if c.Masqueraded {
 			must = "masqueraded"
 		}

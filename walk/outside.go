@@ -7,9 +7,9 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// WireMAC is the Ethernet address at which the wire reaches a node: that of its gateway bridge. A host that keeps the wire
+// ExternalMAC is a node's MAC on the external network: that of its gateway bridge. A host that keeps the uplink
 // to itself has one that nothing here knows; an address of the node's own stands for it.
-func WireMAC(n *cluster.Node) cluster.MAC {
+func ExternalMAC(n *cluster.Node) cluster.MAC {
 	if n.Gateway.Device == "" || len(n.Addresses) == 0 {
 		return n.Gateway.MAC
 	}
@@ -18,15 +18,15 @@ func WireMAC(n *cluster.Node) cluster.MAC {
 	return m
 }
 
-// wireReceives carries a frame over a network between the nodes, and through the routers outside that may be on it. from
+// outsideReceives carries a frame over a network between the nodes, and through the routers outside that may be on it. from
 // is the sender, nil for a machine outside.
-func (r *run) wireReceives(from *node) (location, error) {
+func (r *run) outsideReceives(from *node) (location, error) {
 	to, link, err := r.w.byMAC(r.p.EthDst)
 	switch {
 	case r.p.EthDst == (cluster.MAC{}):
 		to, err = r.w.owner(r.p.Dst)
 	case to == nil && err == nil:
-		return r.drop(fmt.Sprintf("nobody on the wire has Ethernet address %s", r.p.EthDst))
+		return r.drop(fmt.Sprintf("no machine on the external network has MAC %s", r.p.EthDst))
 	}
 	if err != nil {
 		return location{}, err
@@ -40,15 +40,15 @@ func (r *run) wireReceives(from *node) (location, error) {
 			return location{hostReceives, to, link}, nil
 		}
 		if r.p.EthDst == (cluster.MAC{}) && to.info != nil {
-			r.p.EthDst = WireMAC(to.info)
+			r.p.EthDst = ExternalMAC(to.info)
 		}
 		if port := to.uplink(); port != "" {
 			return location{bridgeReceives, to, port}, nil
 		}
-		return location{hostReceives, to, to.wireLink()}, nil
+		return location{hostReceives, to, to.uplinkLink()}, nil
 	}
 	if r.w.internal(r.p.Dst) {
-		return r.drop(fmt.Sprintf("%s left on the wire, where nobody has it", r.p.Dst))
+		return r.drop(fmt.Sprintf("no machine on the external network has %s", r.p.Dst))
 	}
 	if from == nil {
 		return r.drop(fmt.Sprintf("no node has %s", r.p.Dst))

@@ -15,36 +15,36 @@ import (
 	"hairpin/ovsdb"
 )
 
-// book tells which pod of the node has which addresses: what the Interface rows say, and what was promised to
+// allocator allocates the node's pod addresses: it knows those in Interface rows, and those reserved for
 // attachments whose rows are not written yet.
-type book struct {
+type allocator struct {
 	node string
 
 	mu       sync.Mutex
-	rows     map[string]entry // by host name; as they were at the last look
-	promised map[string]entry // by host name
-	lost     map[string]entry // by host name; their rows are gone, and nobody asked for that
-	leaving  map[string]bool  // by host name; their rows go because somebody did
+	rows     map[string]entry // by host name; as of the last refresh
+	reserved map[string]entry // by host name
+	lost     map[string]entry // by host name; their rows are gone without a DEL
+	leaving  map[string]bool  // by host name; their rows are being deleted on request
 	last     map[cluster.Family]netip.Addr
 }
 
 // entry is an attachment. While the row does not change what plan must know, pod stays the same pointer: plan compares
 // by it.
 type entry struct {
-	row *ovsdb.Interface // nil when promised or lost
+	row *ovsdb.Interface // nil when reserved or lost
 	attachment
-	as *cluster.Pod
+	fact *cluster.Pod
 }
 
-func newBook(node string) *book {
-	return &book{
-		node: node, rows: map[string]entry{}, promised: map[string]entry{}, lost: map[string]entry{}, leaving: map[string]bool{},
+func newAllocator(node string) *allocator {
+	return &allocator{
+		node: node, rows: map[string]entry{}, reserved: map[string]entry{}, lost: map[string]entry{}, leaving: map[string]bool{},
 		last: map[cluster.Family]netip.Addr{},
 	}
 }
 
-// look reads the Interface rows. The caller holds mu.
-func (b *book) look(v ovsdb.View) {
+// refresh reads the Interface rows. The caller holds mu.
+func (b *allocator) refresh(v ovsdb.View) {
 	now := make(map[string]entry, len(b.rows))
 	for row := range ovsdb.Rows[ovsdb.Interface](v) {
 		old, known := b.rows[row.Name]
@@ -57,14 +57,14 @@ func (b *book) look(v ovsdb.View) {
 		}
 		a := parseAttachment(row)
 		if !known {
-			old = b.promised[row.Name]
+			old = b.reserved[row.Name]
 		}
 		if lost, was := b.lost[row.Name]; was {
 			old = lost
 		}
 		e := entry{row, a, a.toPod(b.node)}
-		if old.as != nil && reflect.DeepEqual(e.as, old.as) {
-			e.as = old.as
+		if old.fact != nil && reflect.DeepEqual(e.fact, old.fact) {
+			e.fact = old.fact
 		}
 		now[row.Name] = e
 	}
@@ -79,16 +79,16 @@ func (b *book) look(v ovsdb.View) {
 	b.rows = now
 }
 
-// leave says that somebody wants the attachment to go.
-func (b *book) leave(host string) {
+// markLeaving notes that the attachment is being deleted on request.
+func (b *allocator) markLeaving(host string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.leaving[host] = true
 	delete(b.lost, host)
 }
 
-// stays tells whether an attachment has a row that nobody wants to go.
-func (b *book) stays(view func() ovsdb.View, host string) bool {
+// keeps reports whether an attachment has a row that is not being deleted.
+func (b *allocator) keeps(view func() ovsdb.View, host string) bool {
 	has := b.has(view, host)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -96,19 +96,19 @@ func (b *book) stays(view func() ovsdb.View, host string) bool {
 }
 
 // withoutRow lists those whose rows are lost.
-func (b *book) withoutRow(v ovsdb.View) []entry {
+func (b *allocator) withoutRow(v ovsdb.View) []entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.look(v)
+	b.refresh(v)
 	return slices.Collect(maps.Values(b.lost))
 }
 
-// restore takes up an attachment that is written on a link and has no row. It does not when the pod, or one of its addresses, is
-// another's by now.
-func (b *book) restore(v ovsdb.View, a *attachment) bool {
+// restore adopts an attachment that is recorded on a link and has no row. It does not if the pod, or one of its addresses, has
+// another attachment by now.
+func (b *allocator) restore(v ovsdb.View, a *attachment) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.look(v)
+	b.refresh(v)
 	for e := range b.all() {
 		shares := slices.ContainsFunc(e.addresses, func(p netip.Prefix) bool { return slices.Contains(a.addresses, p) })
 		if e.host != a.host && (e.pod == a.pod || shares) {
@@ -116,15 +116,15 @@ func (b *book) restore(v ovsdb.View, a *attachment) bool {
 		}
 	}
 	if _, known := b.lost[a.host]; !known {
-		b.lost[a.host] = entry{attachment: *a, as: a.toPod(b.node)}
+		b.lost[a.host] = entry{attachment: *a, fact: a.toPod(b.node)}
 	}
 	return true
 }
 
-// all goes through everything: what is lost, what has a row, what is promised. The caller holds mu.
-func (b *book) all() iter.Seq[entry] {
+// all iterates over all attachments: lost, with a row, reserved. The caller holds mu.
+func (b *allocator) all() iter.Seq[entry] {
 	return func(yield func(entry) bool) {
-		for _, m := range []map[string]entry{b.lost, b.rows, b.promised} {
+		for _, m := range []map[string]entry{b.lost, b.rows, b.reserved} {
 			for _, e := range m {
 				if !yield(e) {
 					return
@@ -135,10 +135,10 @@ func (b *book) all() iter.Seq[entry] {
 }
 
 // attachments lists those that have a row, or had one that was lost, by host name.
-func (b *book) attachments(v ovsdb.View) []entry {
+func (b *allocator) attachments(v ovsdb.View) []entry {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.look(v)
+	b.refresh(v)
 	list := make([]entry, 0, len(b.rows))
 	for _, m := range []map[string]entry{b.lost, b.rows} {
 		list = slices.AppendSeq(list, maps.Values(m))
@@ -147,12 +147,12 @@ func (b *book) attachments(v ovsdb.View) []entry {
 	return list
 }
 
-// pods lists the pods that have a row, also one that was lost, or a promise. Of a pod that has more than one, the promise counts.
-func (b *book) pods(v ovsdb.View) []*cluster.Pod {
+// pods lists the pods that have a row, a lost one included, or a reservation. If a pod has both, the reservation counts.
+func (b *allocator) pods(v ovsdb.View) []*cluster.Pod {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.look(v)
-	byOwner := make(map[cluster.Owner]*cluster.Pod, len(b.rows)+len(b.promised))
+	b.refresh(v)
+	byOwner := make(map[cluster.Owner]*cluster.Pod, len(b.rows)+len(b.reserved))
 	for e := range b.all() {
 		if len(e.addresses) > 0 {
 			byOwner[e.pod] = e.as
@@ -166,18 +166,18 @@ func (b *book) pods(v ovsdb.View) []*cluster.Pod {
 	return list
 }
 
-// promise gives the attachment one address of each subnet. They count as in use until drop, or as long as the row is there.
-func (b *book) promise(v ovsdb.View, a *attachment, subnets []netip.Prefix) error {
+// reserve reserves one address of each subnet for the attachment. They are in use until drop, or as long as the row exists.
+func (b *allocator) reserve(v ovsdb.View, a *attachment, subnets []netip.Prefix) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.look(v)
+	b.refresh(v)
 	used := map[netip.Addr]bool{}
 	for e := range b.all() {
 		for _, p := range e.addresses {
 			used[p.Addr()] = true
 		}
 	}
-	b.remember(v)
+	b.loadLast(v)
 	a.addresses = nil
 	for _, subnet := range subnets {
 		ip, err := nextAddress(subnet, b.last[cluster.FamilyOf(subnet.Addr())], used)
@@ -190,13 +190,13 @@ func (b *book) promise(v ovsdb.View, a *attachment, subnets []netip.Prefix) erro
 		b.last[cluster.FamilyOf(p.Addr())] = p.Addr()
 	}
 	a.mac = cluster.MACFor(a.addresses[0].Addr())
-	b.promised[a.host] = entry{attachment: *a, as: a.toPod(b.node)}
+	b.reserved[a.host] = entry{attachment: *a, fact: a.toPod(b.node)}
 	return nil
 }
 
-// remember takes the most recently given addresses from the integration bridge's row, unless they are known already. The
+// loadLast reads the most recently allocated addresses from the integration bridge's row, unless they are known already. The
 // caller holds mu.
-func (b *book) remember(v ovsdb.View) {
+func (b *allocator) loadLast(v ovsdb.View) {
 	if len(b.last) > 0 {
 		return
 	}
@@ -212,30 +212,30 @@ func (b *book) remember(v ovsdb.View) {
 	}
 }
 
-// drop ends a promise: kept, or broken.
-func (b *book) drop(host string) {
+// unreserve ends a reservation, whether it was used or not.
+func (b *allocator) unreserve(host string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.promised, host)
+	delete(b.reserved, host)
 }
 
-// isPromised tells whether an attachment is being made.
-func (b *book) isPromised(host string) bool {
+// isReserved reports whether an attachment is being made.
+func (b *allocator) isReserved(host string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	_, ok := b.promised[host]
+	_, ok := b.reserved[host]
 	return ok
 }
 
-// has tells whether a host's end belongs to an attachment. View is asked for second: a promise is dropped when the row is
+// has reports whether a host end belongs to an attachment. The view is read second: a reservation ends once the row is
 // in it.
-func (b *book) has(view func() ovsdb.View, host string) bool {
-	if b.isPromised(host) {
+func (b *allocator) has(view func() ovsdb.View, host string) bool {
+	if b.isReserved(host) {
 		return true
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.look(view())
+	b.refresh(view())
 	_, ok := b.rows[host]
 	return ok
 }
