@@ -19,12 +19,12 @@ const MasqMAC = "0a:58:a9:fe:a9:04"
 
 // Conntrack zones of the gateway bridge (host-to-service.md). OVN numbers its own zones from 1 upwards.
 const (
-	ZoneWire   = 64000 // connections between the external network and OVN or the host
+	ZoneUplink = 64000 // connections between the external network and OVN or the host
 	ZoneHost   = 64001 // host <-> gateway router: the host's address <-> its masquerade address
 	ZoneReturn = 64002 // gateway router <-> host endpoint: node address <-> OVN's masquerade address
 )
 
-// Conntrack marks in ZoneWire: whose connection it is.
+// Conntrack marks in ZoneUplink: the owner of the connection.
 const (
 	CTMarkOVN  = 1
 	CTMarkHost = 2
@@ -37,18 +37,18 @@ const MarkNodeIP = 0x3f0
 // way the requests came. OVN-Kubernetes uses the same mark.
 const MarkReply = 42
 
-// MarkForced is the packet mark, within the gateway router, of connections that its load balancers translate and that leave with an
+// MarkForceSNAT is the packet mark, within the gateway router, of connections that its load balancers translate and that leave with an
 // address of the router (lb_force_snat_ip).
-const MarkForced = 1 << 18
+const MarkForceSNAT = 1 << 18
 
 // OpenFlow tables of the gateway bridge (host-to-service.md).
 const (
 	TableClassify = 0 // by source and destination
-	TableWire     = 1 // from the uplink, after conntrack
+	TableUplink   = 1 // from the uplink, after conntrack
 	TableToOVN    = 2 // rewrite MAC, to the gateway router
 	TableToHost   = 3 // rewrite MACs, to LOCAL
 	TableReturn   = 4 // masquerade the gateway router towards the host
-	TableUnReturn = 5 // undo the host's DNAT
+	TableUnDNAT   = 5 // undo the host's DNAT
 )
 
 // Cookie and CookieMask: flows of ours on the gateway bridge have a cookie with Cookie in the bits of CookieMask
@@ -68,17 +68,17 @@ const RouteProtocol = 85
 // addresses on other networks than the gateway bridge's.
 const AddressProtocol = 85
 
-// EgressTables plus a link's index is the route table of egress addresses on that link. OVN-Kubernetes adds
+// EgressTableBase plus a link's index is the route table of egress addresses on that link. OVN-Kubernetes adds
 // 1000, where administrators have tables of their own.
-const EgressTables = 85000
+const EgressTableBase = 85000
 
 // Policy-routing rules of ours have priorities in [RulePriorityFirst, RulePriorityLast] (egress-ip.md: 5999, 6000).
 const (
 	RulePriorityFirst = 5990
 	RulePriorityLast  = 6009
 
-	RuleStays  = 5999 // packets with MarkNodeIP use the main table
-	RuleEgress = 6000 // a pod with an egress address uses the table of the address's link
+	RuleMainTable = 5999 // packets with MarkNodeIP use the main table
+	RuleEgress    = 6000 // a pod with an egress address uses the table of the address's link
 )
 
 // ManagementPort is the host's port into the pod network (an Open vSwitch internal port on br-int).
@@ -112,17 +112,17 @@ const (
 // TransitTunnelKey is the datapath tunnel key of the transit switch, the same in every zone.
 const TransitTunnelKey = 16711683
 
-// Priorities of ovn_cluster_router's policies (egress-ip.md).
+// Priorities of policies: of ovn_cluster_router (egress-ip.md) except where it says the gateway router.
 const (
-	PolicyInside     = 1007 // pods to addresses of the datapath itself
-	PolicyMarksLocal = 1006 // of the gateway router: MarkForced, to its own node's other addresses
-	PolicyMarks      = 1005 // of the gateway router: MarkForced
-	PolicyNodeLocal  = 1004 // to the own node's address: through the management port, or from the gateway router by the bridge
-	PolicyServices   = 1003 // to a cluster IP that no load balancer matched: the host rejects pods, the gateway router drops it
-	PolicyReplies    = 103  // replies of a pod with an egress address to clients outside
-	PolicyEastWest   = 102
-	PolicyByHost     = 101 // pods of other nodes, on the node that has their egress address on another network
-	PolicyEgress     = 100
+	PolicyInternal       = 1007 // pods to addresses of the datapath itself
+	PolicyForceSNATLocal = 1006 // of the gateway router: MarkForceSNAT, to its own node's other addresses
+	PolicyForceSNAT      = 1005 // of the gateway router: MarkForceSNAT
+	PolicyNodeLocal      = 1004 // to the own node's address: through the management port, or from the gateway router by the bridge
+	PolicyServices       = 1003 // to a cluster IP that no load balancer matched: the host rejects pods, the gateway router drops it
+	PolicyReplies        = 103  // replies of a pod with an egress address to clients outside
+	PolicyEastWest       = 102
+	PolicyHostEgress     = 101 // pods of other nodes, on the node that has their egress address on another network
+	PolicyEgress         = 100
 )
 
 // ExternalID keys in the OVN databases and Open vSwitch.

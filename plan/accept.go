@@ -10,7 +10,7 @@ import (
 
 // judge decides what of a Service is served, and says why the rest is not: what two Services cannot both have (a cluster IP, a
 // NodePort, an external address and port), and what one Service cannot have twice (a port, a port's name). The older one keeps
-// it, but nobody loses a cluster IP to somebody's external one, nor a load balancer's address to spec.externalIPs. What is
+// it, but no Service loses a ClusterIP to another's external IP, nor a load balancer address to spec.externalIPs. What is
 // refused takes nothing along: the Service is served without it.
 func (r *registry) judge(c *claimant) ([]*cluster.Frontend, []Problem) {
 	j := judgement{registry: r, claimant: c}

@@ -19,13 +19,13 @@ type EgressRules struct {
 type EgressAssignment struct {
 	EgressIP *cluster.EgressIP
 	Items    []cluster.Assignment // sorted
-	Refused  []Refusal            // the other addresses, as in the spec, and those that are where nobody answers
+	Refused  []Refusal            // the other addresses, as in the spec, and those on nodes that do not answer
 }
 
 // Reasons of Refusals and of Events on EgressIPs, the words of OVN-Kubernetes.
 const (
 	ReasonNoNode      = "NoMatchingNodeFound" // no node may carry it
-	ReasonUnsupported = "UnsupportedRequest"  // nobody can ever carry it as things are
+	ReasonUnsupported = "UnsupportedRequest"  // no node can have it as things are
 	ReasonTooFewNodes = "UnassignedRequest"   // the nodes that could have another address of the same EgressIP
 )
 
@@ -43,7 +43,7 @@ type Refusal struct {
 func Assign(s *cluster.Snapshot, rules EgressRules) []EgressAssignment {
 	a := newAssigner(s, rules)
 	for _, e := range a.byAge {
-		a.keep(e, e.Assigned, (*carrier).stays)
+		a.keep(e, e.Assigned, (*egressNode).stays)
 	}
 	for _, e := range a.byAge {
 		a.place(e)
@@ -59,16 +59,16 @@ func Assign(s *cluster.Snapshot, rules EgressRules) []EgressAssignment {
 type assigner struct {
 	rules EgressRules
 	byAge []*cluster.EgressIP
-	nodes map[string]*carrier
-	list  []*carrier            // by name, those that carry or could
+	nodes map[string]*egressNode
+	list  []*egressNode         // by name, those that carry or could
 	hosts map[netip.Addr]string // InternalIPs, and whose
 	hops  []netip.Addr          // default gateways, as the administrator names them
 	taken map[netip.Addr]*cluster.EgressIP
 	items map[*cluster.EgressIP][]cluster.Assignment
 }
 
-// carrier is a node with the label.
-type carrier struct {
+// egressNode is a node with the label.
+type egressNode struct {
 	node     *cluster.Node
 	networks []network // longest prefix first
 	why      string    // it cannot carry anything now; empty when it can
@@ -85,7 +85,7 @@ type network struct {
 func newAssigner(s *cluster.Snapshot, rules EgressRules) *assigner {
 	a := &assigner{
 		rules: rules, byAge: slices.SortedFunc(slices.Values(s.EgressIPs), (*cluster.EgressIP).Older),
-		nodes: map[string]*carrier{}, hosts: map[netip.Addr]string{}, hops: s.Config.Gateway.NextHops,
+		nodes: map[string]*egressNode{}, hosts: map[netip.Addr]string{}, hops: s.Config.Gateway.NextHops,
 		taken: map[netip.Addr]*cluster.EgressIP{}, items: map[*cluster.EgressIP][]cluster.Assignment{},
 	}
 	vetted := cluster.Vet(s.Nodes, "", &s.Config)
@@ -94,7 +94,7 @@ func newAssigner(s *cluster.Snapshot, rules EgressRules) *assigner {
 			a.hosts[p] = n.Name
 		}
 		if n.Egress.Assignable {
-			c := &carrier{node: n, networks: networksOf(n, &s.Config), why: unusable(n, rules, vetted)}
+			c := &egressNode{node: n, networks: networksOf(n, &s.Config), why: unusable(n, rules, vetted)}
 			a.nodes[n.Name] = c
 			a.list = append(a.list, c)
 		}
@@ -159,18 +159,18 @@ func fitting(list []network, a netip.Addr) (network, bool) {
 }
 
 // stays, leaves and silent are the states of a node in which it can have an address: the better ones first.
-func (c *carrier) stays() bool  { return c.why == "" && !c.node.Egress.Leaving }
-func (c *carrier) leaves() bool { return c.why == "" && c.node.Egress.Leaving }
-func (c *carrier) silent() bool { return c.why == notReachable }
+func (c *egressNode) stays() bool  { return c.why == "" && !c.node.Egress.Leaving }
+func (c *egressNode) leaves() bool { return c.why == "" && c.node.Egress.Leaving }
+func (c *egressNode) silent() bool { return c.why == notReachable }
 
 // serves tells whether the node can carry the address at all, ready or not.
-func (a *assigner) serves(c *carrier, x netip.Addr) bool {
+func (a *assigner) serves(c *egressNode, x netip.Addr) bool {
 	n, ok := fitting(c.networks, x)
 	return ok && x != n.prefix.Addr() && x != broadcast(n.prefix) && c.has(x) == ""
 }
 
 // has says what the node says that the address is to it. It may be wrong: that must not take the address from others.
-func (c *carrier) has(x netip.Addr) string {
+func (c *egressNode) has(x netip.Addr) string {
 	switch {
 	case c.node.HasAddress(x):
 		return fmt.Sprintf("%s is an address of node %s itself", x, c.node.Name)
@@ -193,7 +193,7 @@ func broadcast(p netip.Prefix) netip.Addr {
 }
 
 // keep takes over what an EgressIP has and may keep, on nodes of a state.
-func (a *assigner) keep(e *cluster.EgressIP, had []cluster.Assignment, is func(*carrier) bool) {
+func (a *assigner) keep(e *cluster.EgressIP, had []cluster.Assignment, is func(*egressNode) bool) {
 	for _, x := range had {
 		c := a.nodes[x.Node]
 		if c != nil && is(c) && a.wanted(e, x.Address) && a.serves(c, x.Address) && a.free(e, c, x.Address, true) {
@@ -209,7 +209,7 @@ func (a *assigner) wanted(e *cluster.EgressIP, x netip.Addr) bool {
 }
 
 // fit gives the nodes of a state that can carry an address.
-func (a *assigner) fit(x netip.Addr, is func(*carrier) bool) (list []*carrier) {
+func (a *assigner) fit(x netip.Addr, is func(*egressNode) bool) (list []*egressNode) {
 	for _, c := range a.list {
 		if is(c) && a.serves(c, x) {
 			list = append(list, c)
@@ -220,13 +220,13 @@ func (a *assigner) fit(x netip.Addr, is func(*carrier) bool) (list []*carrier) {
 
 // free tells whether an EgressIP can have an address there, for all that others have: on a node where it has none, or, when
 // it may share, none of the same family. Two of one family on a node would be one too many: a packet gets one of them.
-func (a *assigner) free(e *cluster.EgressIP, c *carrier, x netip.Addr, share bool) bool {
+func (a *assigner) free(e *cluster.EgressIP, c *egressNode, x netip.Addr, share bool) bool {
 	return a.taken[x] == nil && !slices.ContainsFunc(a.items[e], func(y cluster.Assignment) bool {
 		return y.Node == c.node.Name && (!share || y.Address.Is4() == x.Is4())
 	})
 }
 
-func (a *assigner) give(e *cluster.EgressIP, c *carrier, x netip.Addr) {
+func (a *assigner) give(e *cluster.EgressIP, c *egressNode, x netip.Addr) {
 	a.taken[x] = e
 	a.items[e] = append(a.items[e], cluster.Assignment{Address: x, Node: c.node.Name})
 	c.load++
@@ -236,12 +236,12 @@ func (a *assigner) give(e *cluster.EgressIP, c *carrier, x netip.Addr) {
 func (a *assigner) place(e *cluster.EgressIP) {
 	type want struct {
 		address netip.Addr
-		nodes   []*carrier
+		nodes   []*egressNode
 	}
 	var wants []want
 	for _, x := range e.Addresses {
 		if _, never := a.never(e, x); !never && a.taken[x] == nil {
-			wants = append(wants, want{x, a.fit(x, (*carrier).stays)})
+			wants = append(wants, want{x, a.fit(x, (*egressNode).stays)})
 		}
 	}
 	slices.SortStableFunc(wants, func(v, w want) int { return cmp.Compare(len(v.nodes), len(w.nodes)) })
@@ -254,14 +254,14 @@ func (a *assigner) place(e *cluster.EgressIP) {
 		return
 	}
 	// Nowhere else: on a node that leaves it still works, where it is or elsewhere.
-	a.keep(e, e.Assigned, (*carrier).leaves)
+	a.keep(e, e.Assigned, (*egressNode).leaves)
 	for _, w := range wants {
-		a.least(e, w.address, a.fit(w.address, (*carrier).leaves), true)
+		a.least(e, w.address, a.fit(w.address, (*egressNode).leaves), true)
 	}
 	a.hold(e)
 }
 
-// hold leaves the addresses of a family where they are, though nobody answers there, when the EgressIP has no other one; or gives
+// hold leaves the addresses of a family on nodes that do not answer, if the EgressIP has no other one; or gives
 // them to such a node, when they must leave theirs. Kubernetes has the last word: a node that is not Ready has none.
 func (a *assigner) hold(e *cluster.EgressIP) {
 	var had []cluster.Assignment
@@ -270,17 +270,17 @@ func (a *assigner) hold(e *cluster.EgressIP) {
 			had = append(had, x)
 		}
 	}
-	a.keep(e, had, (*carrier).silent)
+	a.keep(e, had, (*egressNode).silent)
 	for _, x := range had {
 		if a.wanted(e, x.Address) {
-			a.least(e, x.Address, a.fit(x.Address, (*carrier).silent), true)
+			a.least(e, x.Address, a.fit(x.Address, (*egressNode).silent), true)
 		}
 	}
 }
 
 // least gives the address to the node that carries least, if it has none yet.
-func (a *assigner) least(e *cluster.EgressIP, x netip.Addr, nodes []*carrier, share bool) {
-	var best *carrier
+func (a *assigner) least(e *cluster.EgressIP, x netip.Addr, nodes []*egressNode, share bool) {
+	var best *egressNode
 	for _, c := range nodes {
 		if a.free(e, c, x, share) && (best == nil || c.load < best.load) {
 			best = c
@@ -291,7 +291,7 @@ func (a *assigner) least(e *cluster.EgressIP, x netip.Addr, nodes []*carrier, sh
 	}
 }
 
-// never says why an address can be nobody's. One that is carried somewhere does not become a node's because the node says so.
+// never says why no node can have an address. An assigned address does not become a node's because the node claims it.
 func (a *assigner) never(e *cluster.EgressIP, x netip.Addr) (string, bool) {
 	if i := slices.IndexFunc(e.Claimed, func(c cluster.Claim) bool { return c.Address == x }); i >= 0 {
 		return fmt.Sprintf("%s is an address of %s, which is older", x, e.Claimed[i].By), true

@@ -12,7 +12,7 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// egressPlan is the part of a plan for EgressIPs. Who carries what stands in their status; who selects whom follows from
+// egressPlan is the part of a plan for EgressIPs. Their status has the assignments; the selected pods follow from
 // labels. Pods of an EgressIP are in address sets: a pod that comes or goes changes a member, and neither policy nor NAT.
 //
 // Where a pod is, a policy sends what it says to the world to the nodes that carry its addresses. There, the gateway router
@@ -26,10 +26,10 @@ type egressPlan struct {
 
 // egressPart is what one EgressIP needs of the planned node.
 type egressPart struct {
-	rows    nb.State
-	byHost  []byHost
-	guarded []netip.Prefix // pods that must not leave by the host as others do
-	owner   cluster.Owner
+	rows       nb.State
+	hostEgress []hostEgress
+	guarded    []netip.Prefix // pods that must not leave by the host as others do
+	owner      cluster.Owner
 }
 
 func newEgress() *egressPlan {
@@ -106,7 +106,7 @@ func (e *Env) egressIP(x *cluster.EgressIP, members map[cluster.Owner]*cluster.P
 		all, here := e.addressesOf(s, members)
 		switch {
 		case len(here) == 0:
-		case len(assigned) == 0: // of what goes to nobody, only other nodes do not know yet
+		case len(assigned) == 0: // of what goes to no node, only other nodes do not know yet
 			all = slices.DeleteFunc(all, func(p netip.Prefix) bool { return slices.Contains(here, p) })
 		default:
 			e.reroute(part.rows, s, x, here, e.carriers(s, assigned))
@@ -122,13 +122,13 @@ func (e *Env) egressIP(x *cluster.EgressIP, members map[cluster.Owner]*cluster.P
 			e.translate(part.rows, s, x, own, all)
 		case link != nil:
 			e.toHost(part.rows, s, x, all)
-			part.byHost = append(part.byHost, byHost{own, link, all})
+			part.hostEgress = append(part.hostEgress, hostEgress{own, link, all})
 		}
 	}
 	return part
 }
 
-// assigned gives who carries which address of a family, and the one that the planned node translates to, if any.
+// assigned returns the nodes of the addresses of a family, and the address that the planned node translates to, if any.
 func (e *Env) assigned(x *cluster.EgressIP, f cluster.Family) (list []cluster.Assignment, own netip.Addr) {
 	for _, a := range x.Assigned {
 		if cluster.FamilyOf(a.Address) == f {
@@ -139,7 +139,7 @@ func (e *Env) assigned(x *cluster.EgressIP, f cluster.Family) (list []cluster.As
 		}
 	}
 	if !own.IsValid() {
-		own = e.inHand(x, f)
+		own = e.movingHere(x, f)
 	}
 	return list, own
 }
@@ -224,7 +224,7 @@ func (e *Env) eastWest(parts map[string]egressPart) nb.State {
 	rows := nb.State{}
 	marked, carries, hosts := map[cluster.Family][]netip.Prefix{}, map[cluster.Family]bool{}, map[cluster.Family]bool{}
 	for _, part := range parts {
-		for _, h := range part.byHost {
+		for _, h := range part.hostEgress {
 			hosts[cluster.FamilyOf(h.address)] = true
 		}
 		for _, r := range part.rows {

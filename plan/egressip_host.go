@@ -15,10 +15,10 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// byHost is an address that the planned node carries on a link of its host, and the pods that leave with it, wherever they
+// hostEgress is an address that the planned node carries on a link of its host, and the pods that leave with it, wherever they
 // are. Its way: OVN hands the packet to the host by the management port; a rule by the pod's address leads to the link's
 // own table; nft translates what leaves by that link. What does not leave by it, does not leave.
-type byHost struct {
+type hostEgress struct {
 	address netip.Addr
 	link    *cluster.HostLink
 	pods    []netip.Prefix
@@ -66,7 +66,7 @@ func (e *Env) remembered(all []*cluster.EgressIP) map[netip.Addr]conn.Egress {
 func (e *Env) toHost(rows nb.State, s *Stack, x *cluster.EgressIP, all []netip.Prefix) {
 	set := egressSet(x.Owner.Name, s.Family)
 	rows.Add(&nb.AddressSet{Name: set, Addresses: all, Owner: x.Owner}, &nb.Policy{
-		Router: claims.ClusterRouter, Priority: claims.PolicyByHost, Action: nb.Reroute, NextHops: []netip.Addr{s.Management.Addr()}, Owner: x.Owner,
+		Router: claims.ClusterRouter, Priority: claims.PolicyHostEgress, Action: nb.Reroute, NextHops: []netip.Addr{s.Management.Addr()}, Owner: x.Owner,
 		Match: `inport == "` + routerToTransit(e.Node.Name) + `" && ` + words(s.Family).match + ".src == $" + set,
 	})
 }
@@ -82,7 +82,7 @@ func (e *Env) throughHost(parts map[string]egressPart) datapath.State {
 	used := false
 	for _, name := range delta.Keys(parts) {
 		p := parts[name]
-		for _, h := range p.byHost {
+		for _, h := range p.hostEgress {
 			k.carries(p.owner, h)
 			for _, pod := range h.pods {
 				if t.leaves(p.owner, pod, h) {
@@ -102,7 +102,7 @@ func (e *Env) throughHost(parts map[string]egressPart) datapath.State {
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
 		if len(k.state.Rules) > 0 {
-			k.state.Rules[host.Rule{Family: s.Family, Priority: claims.RuleStays, Mark: claims.MarkNodeIP, Table: mainTable}] = k.owner
+			k.state.Rules[host.Rule{Family: s.Family, Priority: claims.RuleMainTable, Mark: claims.MarkNodeIP, Table: mainTable}] = k.owner
 		}
 		for _, n := range e.nodeAddresses(s) {
 			t.of(egressOf[s.Family].nodes)[nft.Element{Addr: n.Addr()}] = k.owner
@@ -116,11 +116,11 @@ func egressTable(l *cluster.HostLink) int {
 	if l.Table != 0 {
 		return l.Table
 	}
-	return claims.EgressTables + l.Index
+	return claims.EgressTableBase + l.Index
 }
 
 // carries puts an address on a link, and makes the link's table.
-func (k *kernel) carries(owner cluster.Owner, h byHost) {
+func (k *kernel) carries(owner cluster.Owner, h hostEgress) {
 	f := cluster.FamilyOf(h.address)
 	a := host.AddressKey{Link: h.link.Name, Prefix: single(h.address)}
 	if _, twice := k.state.Addresses[a]; !twice {
@@ -179,7 +179,7 @@ func newEgressMaps(f cluster.Family) *egressMaps {
 
 // leaves lets a pod leave with an address. It is false for one whose address another EgressIP's pod has, too: for a moment
 // after one ended, when another has got its address.
-func (t elements) leaves(owner cluster.Owner, pod netip.Prefix, h byHost) bool {
+func (t elements) leaves(owner cluster.Owner, pod netip.Prefix, h hostEgress) bool {
 	m := egressOf[cluster.FamilyOf(pod.Addr())]
 	pods := t.of(m.pods)
 	if _, taken := pods[nft.Element{Src: pod}]; taken {

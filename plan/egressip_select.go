@@ -45,31 +45,31 @@ func sameChoice(e, f *cluster.EgressIP) bool {
 	return e.Created.Equal(f.Created) && reflect.DeepEqual(e.Namespaces, f.Namespaces) && reflect.DeepEqual(e.Pods, f.Pods)
 }
 
-// Rivalry is that two EgressIPs select the same pods: the older has them.
-type Rivalry struct {
+// SelectorConflict is that two EgressIPs select the same pods: the older has them.
+type SelectorConflict struct {
 	Older, Younger cluster.Owner
 	Pods           int
 	Example        cluster.Owner // the first of them by name
 }
 
-// Rivals finds EgressIPs that select the same pods, again and again at the cost of what changed. It is not safe for
+// SelectorConflicts finds EgressIPs that select the same pods, again and again at the cost of what changed. It is not safe for
 // concurrent use.
-type Rivals struct {
+type SelectorConflicts struct {
 	selection *egressSelection
 }
 
-// NewRivals gives Rivals that know nothing yet.
-func NewRivals() *Rivals { return &Rivals{newEgressSelection()} }
+// NewSelectorConflicts gives Rivals that know nothing yet.
+func NewSelectorConflicts() *SelectorConflicts { return &SelectorConflicts{newEgressSelection()} }
 
 // Of gives the rivalries of a Snapshot, sorted by the younger and the older.
-func (r *Rivals) Of(s *cluster.Snapshot) []Rivalry {
+func (r *SelectorConflicts) Of(s *cluster.Snapshot) []SelectorConflict {
 	r.selection.update(s)
-	pairs := map[[2]string]*Rivalry{}
+	pairs := map[[2]string]*SelectorConflict{}
 	for pod, c := range r.selection.chosen {
 		for _, younger := range c.by[1:] {
 			k := [2]string{younger.name, c.first()}
 			if pairs[k] == nil {
-				pairs[k] = &Rivalry{Older: egressOwner(c.first()), Younger: egressOwner(younger.name), Example: pod}
+				pairs[k] = &SelectorConflict{Older: egressOwner(c.first()), Younger: egressOwner(younger.name), Example: pod}
 			}
 			pairs[k].Pods++
 			if pod.Compare(pairs[k].Example) < 0 {
@@ -77,11 +77,11 @@ func (r *Rivals) Of(s *cluster.Snapshot) []Rivalry {
 			}
 		}
 	}
-	list := make([]Rivalry, 0, len(pairs))
+	list := make([]SelectorConflict, 0, len(pairs))
 	for _, p := range pairs {
 		list = append(list, *p)
 	}
-	slices.SortFunc(list, func(a, b Rivalry) int {
+	slices.SortFunc(list, func(a, b SelectorConflict) int {
 		if c := a.Younger.Compare(b.Younger); c != 0 {
 			return c
 		}

@@ -89,7 +89,7 @@ func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 	return &n
 }
 
-// TestEgressIsNode: a Planner that saw other Snapshots before gives what a new one gives; the same for Rivals.
+// TestEgressIsNode: a Planner that saw other Snapshots before gives what a new one gives; the same for SelectorConflicts.
 func TestEgressIsNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := node("node-a", 1, 3), node("node-b", 2, 4)
@@ -97,14 +97,14 @@ func TestEgressIsNode(t *testing.T) {
 		a.Gateway.Mode = rapid.SampledFrom([]string{cluster.ModeShared, cluster.ModeLocal}).Draw(t, "mode")
 		s := snapshot(a, b)
 		s.Namespaces = []*cluster.Namespace{{Name: "default"}}
-		p, r := plan.NewPlanner(), plan.NewRivals()
+		p, r := plan.NewPlanner(), plan.NewSelectorConflicts()
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
 			s = churnEgress(t, s)
 			got, want := text(p.Node(s, "node-a")), text(plan.Node(s, "node-a"))
 			if got != want {
 				t.Fatalf("the Planner gives, and a new one does not:\n%s\na new one gives, and the Planner does not:\n%s", missing(got, want), missing(want, got))
 			}
-			if got, want := fmt.Sprint(r.Of(s)), fmt.Sprint(plan.NewRivals().Of(s)); got != want {
+			if got, want := fmt.Sprint(r.Of(s)), fmt.Sprint(plan.NewSelectorConflicts().Of(s)); got != want {
 				t.Fatalf("rivals are %s, and were told as %s", want, got)
 			}
 		}
@@ -118,7 +118,7 @@ func TestRivals(t *testing.T) {
 	web := egressIP("web", 0, "172.18.0.44")
 	web.Pods = cluster.Selector{Requirements: []cluster.Requirement{{Key: "app", Operator: "In", Values: []string{"web"}}}}
 	s.EgressIPs = []*cluster.EgressIP{egressIP("all", 1, "172.18.0.33"), egressIP("late", 2, "172.18.0.55"), web}
-	r := plan.NewRivals()
+	r := plan.NewSelectorConflicts()
 	want := "[{EgressIP/web EgressIP/all 1 Pod/default/q} {EgressIP/all EgressIP/late 1 Pod/default/p} {EgressIP/web EgressIP/late 1 Pod/default/q}]"
 	if got := fmt.Sprint(r.Of(s)); got != want {
 		t.Errorf("%s, wanted %s", got, want)
@@ -190,7 +190,7 @@ func BenchmarkEgressOnePod(b *testing.B) {
 		})
 	}
 	b.Run("controller", func(b *testing.B) {
-		r := plan.NewRivals()
+		r := plan.NewSelectorConflicts()
 		r.Of(base)
 		next := changed(b.N, 0)
 		b.ResetTimer()

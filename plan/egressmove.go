@@ -12,15 +12,15 @@ import (
 
 // Priorities of addresses that move.
 const (
-	prioMoved = 60  // in claims.TableWire: before new connections, and those to NodePorts
-	prioBack  = 61  // and before them, what would go in circles
-	prioMute  = 102 // in claims.TableClassify: before neighbour discovery
-	prioOwn   = 115 // in claims.TableClassify: before what OVN and the host send to the wire
+	prioMoved    = 60  // in claims.TableUplink: before new connections, and those to NodePorts
+	prioBack     = 61  // and before them, what would go in circles
+	prioSuppress = 102 // in claims.TableClassify: before neighbour discovery
+	prioOwn      = 115 // in claims.TableClassify: before what OVN and the host send to the uplink
 )
 
-// inHand is an address that moves from or to the planned node, which translates to it though no pod is led here yet, or
+// movingHere is an address that moves from or to the planned node, which translates to it though no pod is led here yet, or
 // any more.
-func (e *Env) inHand(x *cluster.EgressIP, f cluster.Family) netip.Addr {
+func (e *Env) movingHere(x *cluster.EgressIP, f cluster.Family) netip.Addr {
 	for _, m := range x.Moving {
 		if cluster.FamilyOf(m.Address) == f && (m.From == e.Node.Name || m.To == e.Node.Name) {
 			return m.Address
@@ -62,7 +62,7 @@ func WithMoves(state datapath.State, s *cluster.Snapshot, node string) datapath.
 				}
 				h.owner = e.Owner
 				if m.From == node {
-					h.mute(m.Address, here)
+					h.suppressReplies(m.Address, here)
 				}
 				h.sendOn(m.Address, here, there, known)
 			default:
@@ -72,7 +72,7 @@ func WithMoves(state datapath.State, s *cluster.Snapshot, node string) datapath.
 				}
 				b.owner = e.Owner
 				if m.From == node {
-					b.mute(m.Address)
+					b.suppressReplies(m.Address)
 				}
 				b.sendOn(m.Address, there.mac, known)
 			}
@@ -126,13 +126,13 @@ func CanShare(s *cluster.Snapshot, from, to string, a netip.Addr) bool {
 	return true
 }
 
-// mute keeps the gateway router from answering for an address.
-func (b *bridge) mute(a netip.Addr) {
+// suppressReplies keeps the gateway router from answering for an address.
+func (b *bridge) suppressReplies(a netip.Addr) {
 	m := flow.Match{InPort: b.ovn, Protocol: flow.ARP, Src: single(a)}
 	if a.Is6() {
 		m = flow.Match{InPort: b.ovn, Protocol: flow.ICMP6, ICMPType: neighborAdvertisement + 1, Src: single(a)}
 	}
-	b.classify(prioMute, m, flow.Drop{})
+	b.classify(prioSuppress, m, flow.Drop{})
 }
 
 // unknownTo matches packets to an address, of connections that this node does not know.
@@ -149,12 +149,12 @@ func unknownTo(a netip.Addr) []flow.Match {
 func (b *bridge) sendOn(a netip.Addr, to cluster.MAC, known bool) {
 	for _, m := range unknownTo(a) {
 		if !known {
-			b.add(claims.TableWire, prioMoved, m, flow.Drop{})
+			b.add(claims.TableUplink, prioMoved, m, flow.Drop{})
 			continue
 		}
-		b.add(claims.TableWire, prioMoved, m, flow.SetEthSrc{MAC: b.mac}, flow.SetEthDst{MAC: to}, flow.Back{})
+		b.add(claims.TableUplink, prioMoved, m, flow.SetEthSrc{MAC: b.mac}, flow.SetEthDst{MAC: to}, flow.Back{})
 		m.EthSrc = to
-		b.add(claims.TableWire, prioBack, m, flow.Drop{})
+		b.add(claims.TableUplink, prioBack, m, flow.Drop{})
 	}
 	for _, port := range []string{b.ovn, flow.Local} {
 		b.classify(prioOwn, flow.Match{InPort: port, Protocol: words(cluster.FamilyOf(a)).ip, Dst: single(a)}, flow.Drop{})

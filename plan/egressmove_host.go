@@ -27,7 +27,7 @@ func newHostMoves(state datapath.State) *hostMoves {
 	return h
 }
 
-func (h *hostMoves) mute(a netip.Addr, here wireEnd) {
+func (h *hostMoves) suppressReplies(a netip.Addr, here wireEnd) {
 	delete(h.addresses, host.AddressKey{Link: here.link.Name, Prefix: single(a)})
 }
 

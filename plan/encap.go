@@ -59,7 +59,7 @@ func (x *encap) links(k *kernel) {
 	k.sysctl("net/ipv6/conf/"+claims.EncapPort+"/disable_ipv6", "1")
 }
 
-// chains take tunnel packets from the wire, and make the kernel deaf on the bridge's port.
+// chains take tunnel packets from the external network, and make the kernel ignore the bridge's port.
 func (x *encap) chains(t *nft.Table, owner cluster.Owner) {
 	t.Chains[claims.EncapPort] = &nft.Chain{
 		Name: claims.EncapPort, Type: "filter", Hook: "ingress", Device: claims.EncapPort, Priority: hookGuard, Owner: owner,

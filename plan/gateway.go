@@ -53,7 +53,7 @@ type bridge struct {
 
 	mac    cluster.MAC // of host and gateway router
 	ovn    string      // port to the gateway router
-	uplink string      // port to the wire
+	uplink string      // port to the external network
 }
 
 func newBridge(e *Env, feature uint32) *bridge {
@@ -85,7 +85,7 @@ const (
 	prioRest     = 0
 )
 
-// Priorities in claims.TableWire.
+// Priorities in claims.TableUplink.
 const (
 	prioKnown   = 100 // connections of OVN or of the host
 	prioTracked = 50  // packets to NodePorts
@@ -111,13 +111,13 @@ func (b *bridge) hostToService(s *Stack) {
 			flow.CT{Commit: true, Table: claims.TableToOVN, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
 		b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: services, Dst: host},
 			flow.CT{Table: claims.TableToHost, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}})
-		// What comes back from the gateway router untranslated has no Service: an unused cluster IP. Not to the wire.
+		// What comes back from the gateway router untranslated has no Service: an unused ClusterIP. Not to the uplink.
 		b.classify(prioNoVIP, flow.Match{InPort: b.ovn, Protocol: ip, Dst: services}, flow.Drop{})
 	}
 }
 
 // clientToService leads clients outside that come by the host, under policy Local, to the gateway router as they are, and the
-// replies back, where pods' replies come by that: these have an address that nobody else sends from.
+// replies back, where pods' replies come by that: these have an address that nothing else sends from.
 func (b *bridge) clientToService(s *Stack) {
 	if b.env.Mode.PodsByHost {
 		return
@@ -146,20 +146,20 @@ func (b *bridge) hostEndpoint(s *Stack) {
 	b.add(claims.TableReturn, prioDefault, flow.Match{Protocol: ip},
 		flow.CT{Commit: true, Table: claims.TableToHost, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqOVN}})
 	b.classify(prioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: single(s.MasqOVN)},
-		flow.CT{Table: claims.TableUnReturn, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATUndo}})
+		flow.CT{Table: claims.TableUnDNAT, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATUndo}})
 	// Without commit: these are replies only (gateway-pitfalls.md).
-	b.add(claims.TableUnReturn, prioDefault, flow.Match{Protocol: ip},
+	b.add(claims.TableUnDNAT, prioDefault, flow.Match{Protocol: ip},
 		flow.CT{Table: claims.TableToOVN, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}})
 }
 
 // prioDefault is OpenFlow's priority for flows that name none, as in the documents' tables 2 to 5.
 const prioDefault = 0x8000
 
-// fromOVN sends the gateway router's packets to the wire and remembers the connections as OVN's. Only its own
-// Ethernet address may leave (gateway-pitfalls.md).
+// fromOVN sends the gateway router's packets to the uplink and records the connections as OVN's. Only its own
+// MAC may leave (gateway-pitfalls.md).
 func (b *bridge) fromOVN(s *Stack) {
 	m := flow.Match{InPort: b.ovn, EthSrc: b.mac, Protocol: words(s.Family).ip}
-	track := flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkOVN}
+	track := flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN}
 	out := flow.Output{Port: b.uplink}
 
 	// Pod to a node's address, SNATed to an egress IP on the way: give it the node's address like any other pod.
@@ -184,7 +184,7 @@ func (b *bridge) throughHost(s *Stack) {
 }
 
 // byHost leads what the gateway router sends beyond its own networks by the host where there is no default gateway: such as to an
-// endpoint on another network of the host's. It is as in throughHost, with a wire that must not get the rest: what has an egress
+// endpoint on another network of the host's. It is as in throughHost, with an uplink that must not get the rest: what has an egress
 // address has no way, because the host would send it by another network.
 func (b *bridge) byHost(s *Stack) {
 	m := flow.Match{InPort: b.ovn, EthDst: masqMAC(), Protocol: words(s.Family).ip}
@@ -196,34 +196,34 @@ func (b *bridge) byHost(s *Stack) {
 	b.classify(prioNoWay, m, flow.Drop{})
 }
 
-// fromHost sends the host's packets to the wire and remembers the connections as the host's. The documents let conntrack
+// fromHost sends the host's packets to the uplink and records the connections as the host's. The documents let conntrack
 // translate as well, ct(commit,nat), and there is nothing to translate: of a new connection the userspace datapath of Open
 // vSwitch 3.5.0 would then keep an entry that it never removes, but frees, and end sooner or later with SIGSEGV.
 func (b *bridge) fromHost(s *Stack) {
 	b.classify(prioTrack, flow.Match{InPort: flow.Local, Protocol: words(s.Family).ip},
-		flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkHost}, flow.Output{Port: b.uplink})
+		flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.Output{Port: b.uplink})
 }
 
-// fromWire gives packets from the wire to whose connection they belong to. What has another destination Ethernet address
+// fromWire gives packets from the uplink to the owner of their connection. What has another destination MAC
 // is left to the switch (gateway-pitfalls.md).
 func (b *bridge) fromWire(s *Stack) {
 	ip := words(s.Family).ip
 	b.classify(prioFromWire, flow.Match{InPort: b.uplink, EthDst: b.mac, Protocol: ip},
-		flow.CT{Table: claims.TableWire, Zone: claims.ZoneWire, NAT: flow.NAT{Kind: flow.NATUndo}})
+		flow.CT{Table: claims.TableUplink, Zone: claims.ZoneUplink, NAT: flow.NAT{Kind: flow.NATUndo}})
 	for _, bit := range []flow.CTBits{flow.CTEst, flow.CTRel} { // rel: ICMP errors follow their connection
 		state := flow.CTState{Set: bit | flow.CTTrk}
-		b.add(claims.TableWire, prioKnown, flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkOVN}, flow.Output{Port: b.ovn})
-		b.add(claims.TableWire, prioKnown, flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
+		b.add(claims.TableUplink, prioKnown, flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkOVN}, flow.Output{Port: b.ovn})
+		b.add(claims.TableUplink, prioKnown, flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
 	}
 	// What conntrack calls invalid of a connection of OVN's is OVN's all the same, not the host's, which would end it. It is so on
 	// the userspace datapath: after a loss, and where a connection ended unseen and another one has its ports, as when an egress
 	// address was elsewhere meanwhile. The kernel's learns, and remembers no mark with what it calls invalid.
-	b.add(claims.TableWire, prioKnown, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTInv | flow.CTTrk}, CTMark: claims.CTMarkOVN},
+	b.add(claims.TableUplink, prioKnown, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTInv | flow.CTTrk}, CTMark: claims.CTMarkOVN},
 		flow.Output{Port: b.ovn})
 	// New connections that are not to a NodePort are the host's. Committed here, in their own direction: the host's
 	// reply finds them and commits nothing.
-	b.add(claims.TableWire, prioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTNew | flow.CTTrk}},
-		flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
+	b.add(claims.TableUplink, prioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTNew | flow.CTTrk}},
+		flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
 }
 
 // ICMPv6 types of neighbour discovery, which is to IPv6 what ARP is to IPv4 (RFC 4861).
@@ -257,11 +257,11 @@ func (b *bridge) layer2() {
 	b.classify(prioUnicast, flow.Match{InPort: b.ovn, EthSrc: b.mac}, flow.Normal{})
 	b.classify(prioForeign, flow.Match{InPort: b.ovn}, flow.Drop{})
 	b.classify(prioRest, flow.Match{}, flow.Normal{})
-	// From the wire to the host's Ethernet address, and nobody's connection: the host answers.
-	b.add(claims.TableWire, prioRest, flow.Match{}, flow.Output{Port: flow.Local})
+	// From the uplink to the host's MAC, of an unknown connection: the host answers.
+	b.add(claims.TableUplink, prioRest, flow.Match{}, flow.Output{Port: flow.Local})
 }
 
-// rewrite are the last tables of the way between host and gateway router, which have one Ethernet address. Each must see
+// rewrite are the last tables of the way between host and gateway router, which share one MAC. Each must see
 // its own as destination and the next hop's as source: the gateway router refuses packets by sending them back where they
 // came from, and its switch sends nothing to a port that it came from. Packet marks are OVN's: the host's own rules may read them otherwise.
 func (b *bridge) rewrite() {

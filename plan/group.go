@@ -14,7 +14,7 @@ import (
 const (
 	groupBoth   = "clusterLBGroup"       // the same on the node switch and on the gateway router
 	groupSwitch = "clusterSwitchLBGroup" // for pods only
-	groupRouter = "clusterRouterLBGroup" // for the host and the wire only
+	groupRouter = "clusterRouterLBGroup" // for the host and the external network only
 )
 
 // groupParts is how many groups there are of each kind. When a load balancer changes, ovn-northd goes through all members of
@@ -49,19 +49,19 @@ func (z *zone) groups() {
 	}
 }
 
-// heldPort is a port of the addresses that stand in for Services which none of them has.
-const heldPort = 1
+// placeholderPort is a port of the proxy addresses that no Service has.
+const placeholderPort = 1
 
-// held keeps connections to addresses that stand in for Services, also when the last Service whose new clients go there is no
-// more: a gateway router translates only packets to addresses that are some load balancer's.
-func (z *zone) held() {
+// placeholderLB keeps connections to the proxy addresses of Services, even after the last Service using it is deleted: a
+// gateway router translates only packets to addresses of a load balancer.
+func (z *zone) placeholderLB() {
 	row := &nb.LoadBalancer{
 		Name: "held", Protocol: cluster.TCP, Owner: z.owner, Groups: []string{groupOf(groupRouter, z.owner)},
 		Options: map[string]string{"reject": "true", "event": "false", "skip_snat": "true", "neighbor_responder": "none"},
 	}
 	for i := range z.Stacks {
 		for _, a := range []netip.Addr{z.Stacks[i].MasqLocal, z.Stacks[i].MasqAll} {
-			row.VIPs = append(row.VIPs, nb.VIP{Addr: netip.AddrPortFrom(a, heldPort)})
+			row.VIPs = append(row.VIPs, nb.VIP{Addr: netip.AddrPortFrom(a, placeholderPort)})
 		}
 	}
 	z.rows.Add(row)

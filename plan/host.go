@@ -30,7 +30,7 @@ func hostSide(e *Env) host.State {
 	}}
 	bridge := e.Node.Gateway.Bridge
 	k.state.Links[bridge] = host.Link{
-		// What the userspace datapath sends back to the host, and the host on to the wire, would have a wrong checksum.
+		// What the userspace datapath sends back to the host, and the host on to the uplink, would have a wrong checksum.
 		Name: bridge, Checksums: e.Node.Gateway.Userspace && (e.Mode.ClientsByHost || slices.ContainsFunc(e.Stacks, Stack.byHost)), Owner: k.owner,
 	}
 	k.state.Links[claims.ManagementPort] = host.Link{
@@ -64,7 +64,7 @@ func (k *kernel) management(s *Stack) {
 	}
 }
 
-// services is the way to Services: by a next hop on the gateway bridge that nobody has (host-to-service.md).
+// services is the way to Services: by an unused next hop on the gateway bridge (host-to-service.md).
 func (k *kernel) services(s *Stack, bridge string) {
 	node, mtu := s.Address.Addr(), k.env.Config.MTU
 	k.address(host.Address{
@@ -108,7 +108,7 @@ func (k *kernel) sysctls(bridge string) {
 		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/rp_filter", link), "2")
 		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/send_redirects", link), "0")
 	}
-	// Nobody in the pod network is a router of the host's but the one that routes name.
+	// In the pod network the host has no router but the one that routes name.
 	k.sysctl(fmt.Sprintf("net/ipv6/conf/%s/accept_ra", claims.ManagementPort), "0")
 	k.conntrack(&k.env.Config.Conntrack)
 	if s := k.env.stack(cluster.IPv6); s != nil && k.env.loopbackPorts(cluster.IPv6) {

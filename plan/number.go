@@ -11,13 +11,13 @@ import (
 
 // A Frontend with a policy Local and an address from outside has a port at the addresses that stand in for its own: the NodePort,
 // or without one a number. It has an order in which it wants the numbers, by hash, and gets the first that no older one has:
-// what everybody has follows from the Services alone, and nobody loses one to somebody younger, whatever names are chosen.
+// every number follows from the Services alone, and no Service loses one to a younger Service, whatever its name.
 //
 // Who has a number keeps it while others come and go: it would be somebody else's a moment before, and the host's packets would get
 // there before OVN has heard of the change. No order can have that without a memory, because numbers are fewer than Services that
 // there may be. So a Planner remembers them; the one of an agent that starts begins with those that the node has.
 
-// The numbers are all ports but heldPort and those that usually are NodePorts, and a few at the end: their count is a prime, so
+// The numbers are all ports but placeholderPort and those that usually are NodePorts, and a few at the end: their count is a prime, so
 // that any step leads to all of them.
 const (
 	numbers       = 62761
@@ -80,19 +80,19 @@ func wantsNumber(f *cluster.Frontend) bool {
 	return (f.InternalLocal || f.ExternalLocal) && len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0
 }
 
-func standInOf(f *cluster.Frontend, port uint16) claim {
+func proxyPortOf(f *cluster.Frontend, port uint16) claim {
 	return claim{kind: claimStandIn, family: f.Family, protocol: f.Protocol, port: port}
 }
 
 // numberOf gives the number that a Frontend tries after i others.
-func numberOf(f *cluster.Frontend, i int) claim { return standInOf(f, numbered(f, i)) }
+func numberOf(f *cluster.Frontend, i int) claim { return proxyPortOf(f, numbered(f, i)) }
 
 func numbered(f *cluster.Frontend, i int) uint16 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(f.Key())) // never fails
 	start := mix(h.Sum64())
 	step := 1 + mix(start)%(numbers-1)
-	n := heldPort + 1 + (start%numbers+uint64(i)*step)%numbers
+	n := placeholderPort + 1 + (start%numbers+uint64(i)*step)%numbers
 	if n >= firstNodePort {
 		n += lastNodePort - firstNodePort + 1
 	}
@@ -137,7 +137,7 @@ func (r *registry) holds(s seat, f *cluster.Frontend) bool {
 	if n == 0 {
 		return false
 	}
-	k, x := standInOf(f, n), claimed{s.by, rankHeld, s.port}
+	k, x := proxyPortOf(f, n), claimed{s.by, rankHeld, s.port}
 	if r.add(k, x); r.first[k] == x {
 		return true
 	}
@@ -187,7 +187,7 @@ func (r *registry) claims(k claim, x claimed) bool {
 // number gives the number that a Frontend has, or 0.
 func (r *registry) number(c *claimant, f *cluster.Frontend) uint16 {
 	n := r.numbers[f.Key()]
-	if n == 0 || r.first[standInOf(f, n)] != (claimed{c, rankHeld, f.Port}) {
+	if n == 0 || r.first[proxyPortOf(f, n)] != (claimed{c, rankHeld, f.Port}) {
 		return 0
 	}
 	return n

@@ -100,7 +100,7 @@ func (z *zone) peer(p peer) {
 	)
 }
 
-// tunnel writes down the Ethernet address of a tunnel's other end, when it is on our wire: the userspace datapath
+// tunnel records the MAC of a tunnel's other end, if it is on our network: the userspace datapath
 // loses the first packet to a neighbour that it has not resolved.
 func (c *checker) tunnel(e *Env, n *cluster.Node, to *datapath.State) {
 	end := n.Addresses[0]
@@ -113,7 +113,7 @@ func (c *checker) tunnel(e *Env, n *cluster.Node, to *datapath.State) {
 		return
 	}
 	mac := n.Gateway.MAC
-	if !e.Config.ModeOf(n).Uplink { // the wire knows the node by its device
+	if !e.Config.ModeOf(n).Uplink { // the node's MAC is that of its device
 		mac = n.Gateway.DeviceMAC
 	}
 	if mac == (cluster.MAC{}) {

@@ -15,7 +15,7 @@ const (
 	manyPlaces = 256
 )
 
-// places gives endpoints to places, so that nobody moves but clients of an endpoint that went, and those that get one that
+// places assigns endpoints to slots, so that the only clients that move are those of a removed endpoint, and those that get one that
 // came: of each place, endpoints have an order by hash, and the first one has it (rendezvous hashing). But first every
 // endpoint gets one place. A longer list than there are places stays as it is.
 func places(list []netip.AddrPort) []netip.AddrPort {

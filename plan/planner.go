@@ -165,7 +165,7 @@ type serviceChanges struct {
 	solved, found []Problem
 }
 
-// services decides again who is served, as far as that may have changed.
+// services decides again which claims are served, as far as that may have changed.
 func (n *planned) services(s *cluster.Snapshot, next *Env, peers bool) serviceChanges {
 	r := n.registry
 	r.begin()

@@ -14,7 +14,7 @@ func (s *Stack) inside() []netip.Prefix {
 	return []netip.Prefix{s.Masquerade, s.Join.Masked(), s.Transit.Masked()}
 }
 
-// noInside keeps pods from masquerade, join and transit addresses: by those they would reach hosts as somebody else. Of Join it
+// noInside keeps pods from masquerade, join and transit addresses: with those they would reach hosts under another identity. Of Join it
 // is only pings, because replies to load-balanced clients go there; the routers that have the addresses take nothing else.
 func (z *zone) noInside(s *Stack) {
 	ip := words(s.Family).match
@@ -22,7 +22,7 @@ func (z *zone) noInside(s *Stack) {
 	for _, match := range []string{
 		from + s.Masquerade.String(), from + s.Transit.Masked().String(), from + s.Join.Masked().String() + " && " + words(s.Family).ping,
 	} {
-		z.rows.Add(&nb.Policy{Router: claims.ClusterRouter, Priority: claims.PolicyInside, Match: match, Action: nb.Drop, Owner: z.owner})
+		z.rows.Add(&nb.Policy{Router: claims.ClusterRouter, Priority: claims.PolicyInternal, Match: match, Action: nb.Drop, Owner: z.owner})
 	}
 }
 

@@ -9,20 +9,20 @@ import (
 	"hairpin/cluster"
 )
 
-// registry is what Services claim, and who has it. It is kept from one plan to the next: a Service that changes costs a look at
+// registry is what Services claim, and which one has it. It is kept from one plan to the next: a Service that changes costs a look at
 // those that want the same, whether one of them is refused or not.
 type registry struct {
 	hosts    map[netip.Addr]string // addresses of nodes, which have NodePorts
 	pods     []netip.Prefix        // ranges of pods
 	services map[cluster.Owner]*claimant
-	first    map[claim]claimed   // who has it
-	others   map[claim][]claimed // who wants it as well, in order; nearly always nobody
+	first    map[claim]claimed   // the one that has it
+	others   map[claim][]claimed // the others that want it, in order; nearly always none
 	numbers  Numbers
 
-	// During an update: who had what was touched, who claims something else than before, and whose answer may be another one.
+	// During an update: the former holders of touched claims, the claimants that changed, and those whose answer may change.
 	before         map[claim]holder
 	changed, dirty map[*claimant]bool
-	unseated       []seat // who must look for a number again
+	unseated       []seat // those that need a number again
 }
 
 // claimant is a Service that claims something.
@@ -61,18 +61,18 @@ type claimed struct {
 	port uint16 // of the Service, where each of its ports claims for itself
 }
 
-// A load balancer's address is the administrator's to give, spec.externalIPs anybody's who may make a Service.
+// An administrator assigns load balancer addresses; any user who may create Services sets spec.externalIPs.
 const (
 	rankBalancer uint8 = iota
 	rankExternal
 )
 
-// compare says who comes first.
+// compare orders claims: the first one wins.
 func (c claimed) compare(d claimed) int {
 	return cmp.Or(cmp.Compare(c.rank, d.rank), c.by.given[0].CompareAge(d.by.given[0]), cmp.Compare(c.port, d.port))
 }
 
-// holder tells who had a claim, and how old it was: a Service that was made again is another one.
+// holder is the former holder of a claim, and its age: a recreated Service is another one.
 type holder struct {
 	by  *claimant
 	age *cluster.Frontend
@@ -87,7 +87,7 @@ func newRegistry(all []*cluster.Frontend, hosts map[netip.Addr]string, pods []ne
 		hosts: hosts, pods: pods, services: map[cluster.Owner]*claimant{}, numbers: Numbers{},
 		first: make(map[claim]claimed, len(all)), others: map[claim][]claimed{},
 	}
-	r.changed, r.dirty = map[*claimant]bool{}, map[*claimant]bool{} // nobody asks who had what before
+	r.changed, r.dirty = map[*claimant]bool{}, map[*claimant]bool{} // former holders do not matter
 	for _, f := range all {
 		if len(had) > 0 && wantsNumber(f) && had[f.Key()] != 0 {
 			r.numbers[f.Key()] = had[f.Key()]
@@ -207,7 +207,7 @@ func (r *registry) finish() serviceChanges {
 	return out
 }
 
-// touchAbout touches all whose answer depends on who has a claim.
+// touchAbout touches all whose answer depends on the holder of a claim.
 func (r *registry) touchAbout(k claim) {
 	r.touch(k)
 	switch k.kind {
@@ -262,7 +262,7 @@ func (r *registry) each(c *claimant, do func(claim, claimed)) {
 		do(claim{kind: claimClusterIP, addr: f.ClusterIP}, claimed{by: c})
 		r.claimsOf(c, f, do)
 		if n := r.numbers[f.Key()]; n != 0 && wantsNumber(f) {
-			do(standInOf(f, n), claimed{c, rankHeld, f.Port})
+			do(proxyPortOf(f, n), claimed{c, rankHeld, f.Port})
 		}
 	}
 }
@@ -274,7 +274,7 @@ func (r *registry) claimsOf(c *claimant, f *cluster.Frontend, do func(claim, cla
 	}
 	if f.NodePort != 0 {
 		do(nodePortOf(f), claimed{by: c})
-		do(standInOf(f, f.NodePort), claimed{c, rankNodePort, f.Port})
+		do(proxyPortOf(f, f.NodePort), claimed{c, rankNodePort, f.Port})
 	}
 	if len(f.LoadBalancerIPs)+len(f.ExternalIPs) == 0 {
 		return
@@ -356,7 +356,7 @@ func holderOf(x claimed) holder {
 
 func (r *registry) holder(k claim) holder { return holderOf(r.first[k]) }
 
-// all gives everybody who claims something, the one that has it first.
+// all returns all claimants, the holder first.
 func (r *registry) all(k claim) []claimed {
 	first, taken := r.first[k]
 	if !taken {

@@ -18,14 +18,14 @@ import (
 )
 
 // services makes load balancers of Frontends, one row for each way to one, so that northd handles a changed endpoint
-// without looking at the others; and what leads to them from the wire and from the host.
+// without looking at the others; and what leads to them from the external network and from the host.
 func services(e Env) (datapath.State, []Problem) {
 	b := balancer{
 		Env: &e, rows: make(nb.State, len(e.Frontends)), wire: newBridge(&e, claims.FeatureServices),
-		nft: newElements(), conns: map[netip.AddrPort]conn.Targets{}, options: map[manner]map[string]string{},
+		nft: newElements(), conns: map[netip.AddrPort]conn.Targets{}, options: map[lbOptionKey]map[string]string{},
 	}
 	for _, f := range e.Frontends {
-		// A family that the node does not have is nobody's way to a Service here.
+		// A family that the node does not have reaches no Service here.
 		if s := e.stack(f.Family); s != nil {
 			b.frontend(s, f)
 		}
@@ -44,7 +44,7 @@ type balancer struct {
 	wire     *bridge
 	nft      elements
 	conns    map[netip.AddrPort]conn.Targets
-	options  map[manner]map[string]string // rows share them
+	options  map[lbOptionKey]map[string]string // rows share them
 	problems []Problem
 }
 
@@ -137,14 +137,14 @@ func (b *balancer) outside(x *front, name string, vips []netip.AddrPort) {
 			}
 		}
 	}
-	pods := way{name: name, vips: open, to: x.cluster, group: groupSwitch, quiet: true}
+	pods := way{name: name, vips: open, to: x.cluster, group: groupSwitch, noARP: true}
 	switch {
 	case b.Mode.ClientsByHost:
 	case !x.ExternalLocal:
 		pods.group = ""
-		b.balance(x, way{name: name + ":guarded", vips: guarded, to: x.cluster, group: groupRouter, quiet: true})
+		b.balance(x, way{name: name + ":guarded", vips: guarded, to: x.cluster, group: groupRouter, noARP: true})
 	default:
-		b.balance(x, way{name: name + ":local", vips: wire, to: x.local, group: groupRouter, keep: true, quiet: true})
+		b.balance(x, way{name: name + ":local", vips: wire, to: x.local, group: groupRouter, keepClientIP: true, noARP: true})
 	}
 	b.balance(x, pods)
 }
@@ -154,14 +154,14 @@ func (b *balancer) byHost(x *front) {
 	if (x.NodePort == 0 || !b.Config.Gateway.NodePort) && len(x.ExternalIPs)+len(x.LoadBalancerIPs) == 0 {
 		return
 	}
-	port := standIn(x.Frontend)
+	port := proxyPort(x.Frontend)
 	if x.standsIn() {
-		b.balance(x, way{name: wayAll, vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqAll, port)}, to: x.cluster, group: groupRouter, quiet: true})
+		b.balance(x, way{name: wayAll, vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqAll, port)}, to: x.cluster, group: groupRouter, noARP: true})
 	}
 	if x.ExternalLocal && (len(x.ownHost) == 0 || len(x.ownPods) > 0) {
-		own := way{name: wayOwn, vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqLocal, port)}, to: x.ownPods, group: groupSwitch, quiet: true}
+		own := way{name: wayOwn, vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqLocal, port)}, to: x.ownPods, group: groupSwitch, noARP: true}
 		if !b.Mode.PodsByHost { // the pod's reply comes by the gateway router
-			own.group, own.keep = groupRouter, true
+			own.group, own.keepClientIP = groupRouter, true
 		}
 		b.balance(x, own)
 	}
@@ -183,16 +183,16 @@ const (
 
 // way is one way to a Frontend's endpoints.
 type way struct {
-	name  string // after the Frontend's key
-	vips  []netip.AddrPort
-	to    []netip.AddrPort
-	group string // where; empty = on node switch and gateway router
-	keep  bool   // the gateway router leaves the client's address alone
-	quiet bool   // routers do not answer for the address: somebody else does, or nobody
+	name         string // after the Frontend's key
+	vips         []netip.AddrPort
+	to           []netip.AddrPort
+	group        string // where; empty = on node switch and gateway router
+	keepClientIP bool   // the gateway router leaves the client's address alone
+	noARP        bool   // routers do not answer ARP for the address
 }
 
-// manner is what a row's options depend on.
-type manner struct{ refuses, drops, keep, quiet bool }
+// lbOptionKey is what a row's options depend on.
+type lbOptionKey struct{ rejectNoBackends, dropNoBackends, keepClientIP, noARP bool }
 
 // balance makes the load balancer of a way: one row for node switch and gateway router, or one for each when a backend is
 // this node's address. That is the gateway router's own too, and a packet to it would go no further; the host's
@@ -201,9 +201,9 @@ func (b *balancer) balance(x *front, w way) {
 	if len(w.vips) == 0 {
 		return
 	}
-	// Nobody anywhere: refused. Policy Local and nobody here: dropped, so that the sender tries elsewhere.
-	m := manner{refuses: len(x.cluster) == 0, drops: len(w.to) == 0 && len(x.cluster) > 0, keep: w.keep, quiet: w.quiet}
-	if m.refuses {
+	// No endpoint at all: rejected. Policy Local and none here: dropped, so that the client tries elsewhere.
+	m := lbOptionKey{rejectNoBackends: len(x.cluster) == 0, dropNoBackends: len(w.to) == 0 && len(x.cluster) > 0, keepClientIP: w.keepClientIP, noARP: w.noARP}
+	if m.rejectNoBackends {
 		w.to = nil
 	}
 	// By a hash of the client's address, the same for all VIPs of the port and on every node, however long the timeout is.
@@ -250,7 +250,7 @@ func vipsOf(vips, to []netip.AddrPort) []nb.VIP {
 }
 
 // lbOptions gives the options of a load balancer; rows share them.
-func (b *balancer) lbOptions(m manner) map[string]string {
+func (b *balancer) lbOptions(m lbOptionKey) map[string]string {
 	if o, ok := b.options[m]; ok {
 		return o
 	}
@@ -259,14 +259,14 @@ func (b *balancer) lbOptions(m manner) map[string]string {
 		pins = append(pins, b.Stacks[i].MasqPin.String())
 	}
 	o := map[string]string{
-		"reject": strconv.FormatBool(!m.drops), // no endpoint: TCP reset or ICMP port unreachable
-		"event":  "false",                      // nobody listens for "no endpoint" events
+		"reject": strconv.FormatBool(!m.dropNoBackends), // no endpoint: TCP reset or ICMP port unreachable
+		"event":  "false",                               // "no endpoint" events are unused
 		// A gateway router translates what it load-balances, but must not translate a reset that it made itself: the host
 		// would get it from another address than it had asked.
-		"skip_snat":       strconv.FormatBool(m.refuses || m.keep),
+		"skip_snat":       strconv.FormatBool(m.rejectNoBackends || m.keepClientIP),
 		"hairpin_snat_ip": strings.Join(pins, " "), // source for a pod that reaches itself
 	}
-	if m.quiet {
+	if m.noARP {
 		o["neighbor_responder"] = "none"
 	}
 	b.options[m] = o

@@ -38,7 +38,7 @@ func (b *balancer) connections(x *front) {
 	if len(vips) == 0 {
 		return
 	}
-	port := standIn(x.Frontend)
+	port := proxyPort(x.Frontend)
 	all, own := netip.AddrPortFrom(x.stack.MasqAll, port), netip.AddrPortFrom(x.stack.MasqLocal, port)
 	if x.NodePort != 0 || wantsNumber(x.Frontend) {
 		b.conns[all], b.conns[own] = t, t

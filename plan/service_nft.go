@@ -53,7 +53,7 @@ func (t elements) clusterIP(x *front) {
 
 func (t elements) nodePort(x *front) {
 	m, key := servicesOf[x.Family], nft.Element{Protocol: x.Protocol, Port: x.NodePort}
-	t.to(m.nodePorts)[key] = nft.Target{Addr: x.whole(), Owner: x.Owner}
+	t.to(m.nodePorts)[key] = nft.Target{Addr: x.clusterTarget(), Owner: x.Owner}
 	if x.ExternalLocal {
 		t.owns(x, key, m.ownPorts, m.spreadPorts, m.stickyPorts)
 	}
@@ -63,7 +63,7 @@ func (t elements) externals(x *front) {
 	m := servicesOf[x.Family]
 	for _, v := range externals(x.Frontend) {
 		key := nft.Element{Addr: v.Addr(), Protocol: x.Protocol, Port: v.Port()}
-		t.to(m.externals)[key] = nft.Target{Addr: x.whole(), Owner: x.Owner}
+		t.to(m.externals)[key] = nft.Target{Addr: x.clusterTarget(), Owner: x.Owner}
 		if x.ExternalLocal {
 			t.owns(x, key, m.ownIPs, m.spreadIPs, m.stickyIPs)
 		}
@@ -106,10 +106,10 @@ func guardedBy(list []*cluster.Frontend) []netip.Addr {
 // Its connections, also those that are just being made, do not see the Service's port or internal policy change.
 func (x *front) standsIn() bool { return x.InternalLocal || x.NodePort != 0 }
 
-// whole is where the host sends its own clients: to all endpoints.
-func (x *front) whole() netip.AddrPort {
+// clusterTarget is where the host sends its own clients: to all endpoints.
+func (x *front) clusterTarget() netip.AddrPort {
 	if x.standsIn() {
-		return netip.AddrPortFrom(x.stack.MasqAll, standIn(x.Frontend))
+		return netip.AddrPortFrom(x.stack.MasqAll, proxyPort(x.Frontend))
 	}
 	return netip.AddrPortFrom(x.ClusterIP, x.Port)
 }
@@ -117,7 +117,7 @@ func (x *front) whole() netip.AddrPort {
 // owns tells where the host sends clients outside when the policy is Local: to its own endpoints at once, to the pods by a
 // load balancer. Among several it chooses by slots.
 func (t elements) owns(x *front, key nft.Element, one, spread, sticky *nft.Map) {
-	pods := netip.AddrPortFrom(x.stack.MasqLocal, standIn(x.Frontend))
+	pods := netip.AddrPortFrom(x.stack.MasqLocal, proxyPort(x.Frontend))
 	to := slices.Clone(x.ownHost)
 	for range min(len(x.ownPods), max(1, nft.Slots-len(x.ownHost))) { // each has its share
 		to = append(to, pods)
@@ -139,9 +139,9 @@ func (t elements) owns(x *front, key nft.Element, one, spread, sticky *nft.Map) 
 	}
 }
 
-// standIn is the port of a Frontend on the addresses that stand in for its own: the NodePort, which no other Service has, or a
+// proxyPort is the port of a Frontend on the addresses that stand in for its own: the NodePort, which no other Service has, or a
 // number.
-func standIn(f *cluster.Frontend) uint16 { return cmp.Or(f.NodePort, ownNumber(f)) }
+func proxyPort(f *cluster.Frontend) uint16 { return cmp.Or(f.NodePort, ownNumber(f)) }
 
 // ownNumber is the number of a Frontend, also of one that has a NodePort now.
 func ownNumber(f *cluster.Frontend) uint16 {
@@ -240,7 +240,7 @@ func (c chains) externals(outside bool) []nft.Rule {
 	return rules
 }
 
-// nodePorts lead clients of NodePorts. From the wire to the primary address in mode shared, the bridge's flows are first.
+// nodePorts lead clients of NodePorts. For the primary address in mode shared, the bridge's flows come first.
 func (c chains) nodePorts(outside bool) []nft.Rule {
 	var rules []nft.Rule
 	if !c.env.Config.Gateway.NodePort {
@@ -287,7 +287,7 @@ func (c chains) nodePortMatches(s *Stack) [][]nft.Match {
 	return list
 }
 
-// guarded keeps out who may not reach a load balancer's address.
+// guarded blocks clients that may not reach a load balancer's address.
 func (c chains) guarded() []nft.Rule {
 	var rules []nft.Rule
 	for i := range c.env.Stacks {
@@ -319,7 +319,7 @@ func (c chains) refuse() []nft.Rule {
 	return rules
 }
 
-// loopback serves NodePorts on 127.0.0.1 and ::1: such a packet leaves the host with the bridge's address, and nobody
+// loopback serves NodePorts on 127.0.0.1 and ::1: such a packet leaves the host with the bridge's address, and nothing
 // else may send to a loopback address.
 func (c chains) loopback() (in, out []nft.Rule) {
 	for i := range c.env.Stacks {

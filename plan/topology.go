@@ -123,7 +123,7 @@ func (z *zone) nodeSwitch() {
 		management = append(management, s.Management.Addr().String())
 	}
 	z.groups()
-	z.held()
+	z.placeholderLB()
 	z.rows.Add(
 		&nb.Switch{Name: name, OtherConfig: config, Groups: groupsOf(groupBoth, groupSwitch), Owner: z.owner},
 		&nb.SwitchPort{Name: managementPort(name), Switch: name, Addresses: []string{strings.Join(management, " ")}, Owner: z.owner},
@@ -153,7 +153,7 @@ func (z *zone) gatewayRouter() {
 	}, claims.JoinSwitch, joinToRouter(gr), nil)
 }
 
-// podMTU makes the gateway router tell who sends that pods have a smaller MTU. TCP knows that from the pod. Nodes are not
+// podMTU makes the gateway router tell senders that pods have a smaller MTU. TCP knows that from the pod. Nodes are not
 // told about the address of the tunnels: it comes from there, and they would take less for the tunnel, too, in which
 // pods' packets would not fit any more. Where the host is in between, its routes have the MTU.
 func (z *zone) podMTU() map[string]string {
@@ -169,7 +169,7 @@ func (z *zone) podMTU() map[string]string {
 	return map[string]string{"gateway_mtu": strconv.Itoa(z.Config.MTU), "gateway_mtu_bypass": bypass}
 }
 
-// external is the gateway router's side to the wire: it has the node's own address and Ethernet address.
+// external is the gateway router's port to the external network: it has the node's own address and MAC.
 func (z *zone) external() {
 	name, gr, sw := z.Node.Name, gatewayRouter(z.Node.Name), externalSwitch(z.Node.Name)
 	z.rows.Add(
@@ -181,7 +181,7 @@ func (z *zone) external() {
 	)
 	rtoe := routerToExternal(name)
 	var options map[string]string
-	if z.Mode.Uplink { // else there is nobody to tell of addresses
+	if z.Mode.Uplink { // otherwise there is no neighbour to announce addresses to
 		options = map[string]string{"nat-addresses": "router", "exclude-lb-vips-from-garp": "true"}
 	}
 	z.link(nb.RouterPort{
@@ -194,7 +194,7 @@ func (z *zone) external() {
 		for _, c := range s.Cluster {
 			z.rows.Add(&nb.Route{Router: gr, Prefix: c, NextHop: s.JoinRouter.Addr(), Owner: z.owner})
 		}
-		// The way to the host: a next hop that nobody has, with an Ethernet address that the bridge's flows know.
+		// The path to the host: an unused next hop, with a MAC that the bridge's flows know.
 		z.rows.Add(
 			&nb.Route{Router: gr, Prefix: s.Masquerade, NextHop: s.MasqNext, OutPort: rtoe, Owner: z.owner},
 			&nb.MACBinding{Port: rtoe, IP: s.MasqNext, MAC: masqMAC(), Owner: z.owner},
@@ -211,7 +211,7 @@ func (z *zone) external() {
 }
 
 // secondary leads what the gateway router has for the host's further addresses to the host, whether a default gateway answers or
-// not, and although the host would answer for them with the router's own Ethernet address. A policy's next hop must be in a network of
+// not, and although the host would answer for them with the router's own MAC. A policy's next hop must be in a network of
 // the router's: the router's own address stands for the dummy next hop. An address that comes or goes changes a set only.
 func (z *zone) secondary(gr string, s *Stack) {
 	if len(s.Others) == 0 || !z.Mode.Uplink {
@@ -225,8 +225,8 @@ func (z *zone) secondary(gr string, s *Stack) {
 		&nb.MACBinding{Port: routerToExternal(z.Node.Name), IP: node, MAC: masqMAC(), Owner: z.owner},
 		&nb.Policy{Router: gr, Priority: claims.PolicyNodeLocal, Match: to, Action: nb.Reroute, NextHops: []netip.Addr{node}, Owner: z.owner},
 		&nb.Policy{
-			Router: gr, Priority: claims.PolicyMarksLocal, Match: "ct_mark.force_snat == 1 && " + to, Action: nb.Reroute, NextHops: []netip.Addr{node},
-			Options: map[string]string{"pkt_mark": strconv.Itoa(claims.MarkForced)}, Owner: z.owner,
+			Router: gr, Priority: claims.PolicyForceSNATLocal, Match: "ct_mark.force_snat == 1 && " + to, Action: nb.Reroute, NextHops: []netip.Addr{node},
+			Options: map[string]string{"pkt_mark": strconv.Itoa(claims.MarkForceSNAT)}, Owner: z.owner,
 		},
 	)
 }
@@ -252,35 +252,35 @@ func (z *zone) nat() {
 			z.rows.Add(&nb.NAT{Router: gr, Type: nb.SNAT, External: node, Logical: s.Subnet, PortRange: ports, Owner: z.owner})
 		}
 		z.rows.Add(
-			// The two rows that heal: they repeat what lb_force_snat_ip does. On the userspace datapath conntrack calls a packet
+			// The two retransmit SNAT rows: they repeat what lb_force_snat_ip does. On the userspace datapath conntrack calls a packet
 			// invalid that is sent again, and what follows a loss; the load balancer's flags are only for those that are not. The
 			// mark of the connection is for all, see marks.
 			&nb.NAT{
 				Router: gr, Type: nb.SNAT, External: s.Join.Addr(), Logical: everything(s.Family),
-				Match: `outport == "` + routerToJoin(gr) + `" && ` + forced(), Owner: z.owner,
+				Match: `outport == "` + routerToJoin(gr) + `" && ` + forceSNATMark(), Owner: z.owner,
 			},
 			&nb.NAT{
 				Router: gr, Type: nb.SNAT, External: node, Logical: everything(s.Family),
-				Match: `outport == "` + routerToExternal(z.Node.Name) + `" && ` + forced(), Owner: z.owner,
+				Match: `outport == "` + routerToExternal(z.Node.Name) + `" && ` + forceSNATMark(), Owner: z.owner,
 			},
 		)
 	}
 	z.marks(gr)
 }
 
-// forced is the match of the packet mark that marks gives.
-func forced() string { return "pkt.mark == " + strconv.Itoa(claims.MarkForced) }
+// forceSNATMark is the match of the packet mark that marks gives.
+func forceSNATMark() string { return "pkt.mark == " + strconv.Itoa(claims.MarkForceSNAT) }
 
-// marks tells the rows that heal of a connection's mark. Where they are, conntrack was asked once more on the userspace
+// marks tells the retransmit SNAT rows of a connection's mark. Where they are, conntrack was asked once more on the userspace
 // datapath, for the connection without the VIP. Beyond the gateway router there is no mark: a tunnel finds no route with one.
 func (z *zone) marks(gr string) {
 	z.rows.Add(
 		&nb.Policy{
-			Router: gr, Priority: claims.PolicyMarks, Match: "ct_mark.force_snat == 1", Action: nb.Allow,
-			Options: map[string]string{"pkt_mark": strconv.Itoa(claims.MarkForced)}, Owner: z.owner,
+			Router: gr, Priority: claims.PolicyForceSNAT, Match: "ct_mark.force_snat == 1", Action: nb.Allow,
+			Options: map[string]string{"pkt_mark": strconv.Itoa(claims.MarkForceSNAT)}, Owner: z.owner,
 		},
 		&nb.QoS{
-			Switch: claims.JoinSwitch, Priority: claims.PolicyMarks, Match: `inport == "` + joinToRouter(gr) + `" && ` + forced(), Owner: z.owner,
+			Switch: claims.JoinSwitch, Priority: claims.PolicyForceSNAT, Match: `inport == "` + joinToRouter(gr) + `" && ` + forceSNATMark(), Owner: z.owner,
 		},
 	)
 }

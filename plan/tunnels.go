@@ -34,7 +34,7 @@ func (e *Env) ownersOfHosts(f cluster.Family) map[netip.Addr]cluster.Owner {
 	return list
 }
 
-// tunnels lets Geneve between the nodes pass by conntrack, and nobody else's into the node.
+// tunnels lets Geneve between the nodes bypass conntrack, and no other into the node.
 func (b *bridge) tunnels() {
 	end := b.env.Node.Addresses[0]
 	udp := words(cluster.FamilyOf(end)).l4[cluster.UDP]

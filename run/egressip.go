@@ -42,7 +42,7 @@ type egressIPs struct {
 	log     *slog.Logger
 	count   func(name string, labels ...string)
 	prober  *prober
-	rivals  *plan.Rivals
+	rivals  *plan.SelectorConflicts
 	written map[cluster.Owner]writtenStatus
 	reasons map[cluster.Problem]string // of the Events of now
 	warned  string                     // the last error that the log has
@@ -57,7 +57,7 @@ type writtenStatus struct {
 }
 
 func newEgressIPs(client kubernetes.Interface, log *slog.Logger, p *prober, count func(name string, labels ...string)) *egressIPs {
-	return &egressIPs{client: client, log: log, count: count, prober: p, rivals: plan.NewRivals(), written: map[cluster.Owner]writtenStatus{}}
+	return &egressIPs{client: client, log: log, count: count, prober: p, rivals: plan.NewSelectorConflicts(), written: map[cluster.Owner]writtenStatus{}}
 }
 
 // reason gives the reason of a problem's Event.
@@ -83,7 +83,7 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 		g.reasons[p] = reason
 		problems = append(problems, p)
 	}
-	rivals := map[cluster.Owner][]plan.Rivalry{}
+	rivals := map[cluster.Owner][]plan.SelectorConflict{}
 	for _, r := range g.rivals.Of(s) {
 		rivals[r.Younger] = append(rivals[r.Younger], r)
 	}
@@ -130,7 +130,7 @@ func (g *egressIPs) withWritten(s *cluster.Snapshot) *cluster.Snapshot {
 	return &out
 }
 
-func rivalText(r plan.Rivalry) string {
+func rivalText(r plan.SelectorConflict) string {
 	if r.Pods == 1 {
 		return fmt.Sprintf("%s has %s, which this one selects, too", r.Older, r.Example)
 	}
@@ -138,7 +138,7 @@ func rivalText(r plan.Rivalry) string {
 }
 
 // conditionsOf gives the conditions that an EgressIP should have.
-func conditionsOf(s *cluster.Snapshot, a plan.EgressAssignment, rivals []plan.Rivalry) []metav1.Condition {
+func conditionsOf(s *cluster.Snapshot, a plan.EgressAssignment, rivals []plan.SelectorConflict) []metav1.Condition {
 	e := a.EgressIP
 	assigned := metav1.Condition{Type: v1.ConditionAssigned, Status: metav1.ConditionTrue, Reason: "Assigned", Message: "every address has a node"}
 	var why []string

@@ -169,7 +169,7 @@ func nodePorts(n int) map[flow.Key]*flow.Flow {
 		m := flow.Match{Protocol: flow.TCP, InPort: "eth0", DstPort: uint16(30000 + i)}
 		in := &flow.Flow{Key: flow.Key{Priority: 110, Match: m}, Feature: 2, Actions: []flow.Action{flow.Output{Port: patch}}}
 		m = flow.Match{Protocol: flow.TCP, InPort: patch, SrcPort: uint16(30000 + i), EthSrc: cluster.MAC{2}}
-		out := &flow.Flow{Key: flow.Key{Priority: 110, Match: m}, Feature: 2, Actions: []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneWire, Mark: claims.CTMarkOVN}, flow.Output{Port: "eth0"}}}
+		out := &flow.Flow{Key: flow.Key{Priority: 110, Match: m}, Feature: 2, Actions: []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN}, flow.Output{Port: "eth0"}}}
 		flows[in.Key], flows[out.Key] = in, out
 	}
 	return flows

@@ -171,7 +171,7 @@ func meets(v walk.Visit, stages []stage, cut bool) (walked []string, whole bool,
 // untold are the rules that ovn-trace does not take, though the switch does, and ofproto/trace: those that ask
 // for a connection's mark, and the flags of a load balancer (force_snat_for_lb, skip_snat_for_lb), which it loses in ct_lb_mark.
 func untold(rule string) bool {
-	return strings.Contains(rule, "pkt.mark == "+strconv.Itoa(claims.MarkForced)) || strings.HasPrefix(rule, "flags.force_snat_for_lb") || strings.HasPrefix(rule, "flags.skip_snat_for_lb")
+	return strings.Contains(rule, "pkt.mark == "+strconv.Itoa(claims.MarkForceSNAT)) || strings.HasPrefix(rule, "flags.force_snat_for_lb") || strings.HasPrefix(rule, "flags.skip_snat_for_lb")
 }
 
 var outPort = regexp.MustCompile(`out of port ([^\s,]+)`)
