@@ -46,7 +46,7 @@ func TestMAC(t *testing.T) {
 		t.Errorf("%s, %v", m, err)
 	}
 	for _, bad := range []string{"", "0a:58:0a:f4:01", "0a:58:0a:f4:01:03:", "0a-58-0a-f4-01-03", "0a:58:0a:f4:01: 3", "0a:58:0a:f4:01:0x", "+a:58:0a:f4:01:03"} {
-		if m, err := cluster.ParseMAC(bad); err == nil || m != (cluster.MAC{}) || !strings.Contains(err.Error(), "not an Ethernet address") {
+		if m, err := cluster.ParseMAC(bad); err == nil || m != (cluster.MAC{}) || !strings.Contains(err.Error(), "not a MAC address") {
 			t.Errorf("%q is read as %s, %v", bad, m, err)
 		}
 	}

@@ -70,8 +70,8 @@ func TestNobodyTakesAddressesOfTheCluster(t *testing.T) {
 		{8443, "172.18.0.3", "172.18.0.3:8443 is the API server's address"},
 		{8443, "192.0.2.10", "192.0.2.10:8443 is the API server's address"},
 		{22, "172.18.0.3", "172.18.0.3 is an address of node worker, where port 22 is reserved for the node ([default] reserved-node-ports)"},
-		{6081, "172.18.0.3", "172.18.0.3 is an address of node worker, where port 6081 is kept"},
-		{10250, "172.18.0.3", "172.18.0.3 is an address of node worker, where port 10250 is kept"},
+		{6081, "172.18.0.3", "172.18.0.3 is an address of node worker, where port 6081 is reserved"},
+		{10250, "172.18.0.3", "172.18.0.3 is an address of node worker, where port 10250 is reserved"},
 		{80, "0.1.2.3", `0.1.2.3 is a "this network" (0.0.0.0/8) address`},
 		{80, "240.0.0.1", "240.0.0.1 is a reserved (240.0.0.0/4) address"},
 		// What stays possible: an ingress in the host network, ssh behind a load balancer, other ports of the API server's machine.

@@ -125,7 +125,7 @@ func TestBadNodes(t *testing.T) {
 		{"gateway parts", annotated(gateway, `{"default":{"mode":"shared","mac-address":"02:42","ip-addresses":["172.18.0.3","::ffff:1.2.3.4/96"],"next-hops":["gw"]}}`), []string{
 			`Node/n: metadata.annotations[k8s.ovn.org/l3-gateway-config]: ip-addresses: "172.18.0.3" is not an address with a prefix length`,
 			`Node/n: metadata.annotations[k8s.ovn.org/l3-gateway-config]: ip-addresses: "::ffff:1.2.3.4/96" is not an address with a prefix length`,
-			`Node/n: metadata.annotations[k8s.ovn.org/l3-gateway-config]: mac-address: "02:42" is not an Ethernet address`,
+			`Node/n: metadata.annotations[k8s.ovn.org/l3-gateway-config]: mac-address: "02:42" is not a MAC address`,
 			`Node/n: metadata.annotations[k8s.ovn.org/l3-gateway-config]: next-hops: "gw" is not an IPv4 or IPv6 address in canonical form`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -155,7 +155,7 @@ func (b *allocator) pods(v ovsdb.View) []*cluster.Pod {
 	byOwner := make(map[cluster.Owner]*cluster.Pod, len(b.rows)+len(b.reserved))
 	for e := range b.all() {
 		if len(e.addresses) > 0 {
-			byOwner[e.pod] = e.as
+			byOwner[e.pod] = e.fact
 		}
 	}
 	list := make([]*cluster.Pod, 0, len(byOwner))

@@ -231,7 +231,7 @@ func check(t *testing.T, w *world, n *lab.Node) {
 		{"sandbox's end down", "ip -n NS link set eth0 down", "eth0 in the sandbox is down"},
 		{"host's end down", "ip link set HOST down", "HOST is down"},
 		{"MTU", "ip -n NS link set eth0 mtu 1300", "MTU 1300"},
-		{"Ethernet address", "ip -n NS link set eth0 address 02:00:00:00:00:01", "Ethernet address 02:00:00:00:00:01"},
+		{"MAC", "ip -n NS link set eth0 address 02:00:00:00:00:01", "MAC 02:00:00:00:00:01"},
 		{"iface-id", "ovs-vsctl set Interface HOST external_ids:iface-id=other", "external_ids:iface-id"},
 	} {
 		s := w.sandbox(n, "web")

@@ -146,7 +146,7 @@ func TestDecodeNamesWhatItDoesNotKnow(t *testing.T) {
 		{`{"Host": {"Rules": [{"Name": 1}]}}`, "Name: neither Key nor Value"},
 		{`{"Bridge": {"Flows": [{"Table": 256}]}}`, "Table: json: cannot unmarshal number 256"},
 		{`{"Conn": {"Egress": {"x": {}}}}`, `unable to parse IP`},
-		{`{"NB": [{"MACBinding": {"MAC": "1"}}]}`, "not an Ethernet address"},
+		{`{"NB": [{"MACBinding": {"MAC": "1"}}]}`, "not a MAC address"},
 		{`{} {}`, "after the end"},
 		{`{"NB": [`, "EOF"},
 		{"### OVN: ovn-nbctl, ovn-sbctl\n", "invalid character '#'"},
