@@ -35,21 +35,20 @@ type Part[S any, D interface{ Empty() bool }] struct {
 	heading string // of its text, whose lines are in the words of the tool that it names
 	brief   bool   // the heading is left out when there is no text
 	print   func(S) string
-	parse   func(string) (S, error)
 }
 
 // The parts of a State.
 var (
 	NB = Part[nb.State, nb.Delta]{System: "ovn", In: func(s *State) *nb.State { return &s.NB }, Diff: nb.Diff, merge: mergeNB,
-		heading: "### OVN: ovn-nbctl, ovn-sbctl", print: nb.Print, parse: nb.Parse}
+		heading: "### OVN: ovn-nbctl, ovn-sbctl", print: nb.Print}
 	Bridge = Part[flow.State, flow.Delta]{System: "openvswitch", In: func(s *State) *flow.State { return &s.Bridge }, Diff: flow.Diff, merge: mergeBridge,
-		heading: "### Open vSwitch: ovs-vsctl, ovs-ofctl", print: flow.Print, parse: flow.Parse}
+		heading: "### Open vSwitch: ovs-vsctl, ovs-ofctl", print: flow.Print}
 	NFT = Part[nft.State, nft.Delta]{System: "nft", In: func(s *State) *nft.State { return &s.NFT }, Diff: nft.Diff, merge: mergeNFT,
-		heading: "### nft", print: nft.Print, parse: nft.Parse}
+		heading: "### nft", print: nft.Print}
 	Host = Part[host.State, host.Delta]{System: "host", In: func(s *State) *host.State { return &s.Host }, Diff: host.Diff, merge: mergeHost,
-		heading: "### kernel: ip, sysctl", print: host.Print, parse: host.Parse}
+		heading: "### kernel: ip, sysctl", print: host.Print}
 	Conn = Part[conn.State, conn.Delta]{System: "connections", In: func(s *State) *conn.State { return &s.Conn }, Diff: conn.Diff, merge: mergeConn,
-		heading: "### connections", brief: true, print: conn.Print, parse: conn.Parse}
+		heading: "### connections", brief: true, print: conn.Print}
 
 	parts = []part{NB, Bridge, NFT, Host, Conn} // in the order of the text
 )
@@ -58,8 +57,6 @@ var (
 type part interface {
 	mergeInto(out *State, c *conflicts, list []State)
 	section(State) string
-	has(heading string) bool
-	parseInto(s *State, text string) error
 	adopt(found *State, want State)
 }
 

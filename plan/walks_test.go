@@ -226,14 +226,12 @@ func ofKind(kind, stage string) bool {
 func sameTable(a, b string) (same, near bool) {
 	list, tables := map[[2]uint16]bool{}, map[uint16]bool{}
 	for _, text := range []string{a, b} {
-		f, err := flow.Parse("cookie=0xdeff105," + text + "\n")
+		f, _, err := flow.ParseFlow("cookie=0xdeff105," + text)
 		if err != nil {
 			return false, false
 		}
-		for k := range f.Flows {
-			list[[2]uint16{uint16(k.Table), k.Priority}] = true
-			tables[uint16(k.Table)] = true
-		}
+		list[[2]uint16{uint16(f.Table), f.Priority}] = true
+		tables[uint16(f.Table)] = true
 	}
 	return len(list) == 1, len(tables) == 1
 }

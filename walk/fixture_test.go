@@ -269,11 +269,17 @@ func byHandBridge(i int) flow.State {
 		"in_port=E", "in_port=eth0", "output:E", "output:eth0", "=M", fmt.Sprintf("=02:42:ac:12:00:%02x", i+2), ":M", fmt.Sprintf(":02:42:ac:12:00:%02x", i+2),
 		"=I", fmt.Sprintf("=172.18.0.%d", i+2), "=J", fmt.Sprintf("=fc00:f853:ccd::%d", i+2), "0.S", fmt.Sprintf("0.%d", i), "::S", fmt.Sprintf("::%d", i),
 		"244.N", fmt.Sprintf("244.%d", i), "244:N", fmt.Sprintf("244:%d", i), "\ntable", "\ncookie=0xdeff105,table").Replace(byHandFlows)
-	b, err := flow.Parse(s)
-	if err != nil {
-		panic(err)
+	b := flow.State{Bridge: "breth0", Flows: map[flow.Key]*flow.Flow{}}
+	for line := range strings.Lines(s) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		f, _, err := flow.ParseFlow(line)
+		if err != nil {
+			panic(err)
+		}
+		b.Flows[f.Key] = f
 	}
-	b.Bridge = "breth0"
 	b.Settings = map[string]string{"system-id": fmt.Sprintf("chassis-n%d", i), "ovn-encap-ip": fmt.Sprintf("172.18.0.%d", i+2), "ovn-bridge-mappings": "physnet:breth0"}
 	b.Ports = map[string]flow.Port{"ovn-k8s-mp0": {Name: "ovn-k8s-mp0", Bridge: "br-int", Type: "internal", MAC: mac("0a:58:0a:f4:%02x:02", i),
 		ExternalIDs: map[string]string{"iface-id": fmt.Sprintf("k8s-n%d", i)}, Owner: nodeOwner(i)}}

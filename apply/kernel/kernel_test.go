@@ -3,7 +3,6 @@ package kernel_test
 import (
 	"fmt"
 	"net/netip"
-	"os"
 	"os/exec"
 
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"hairpin/apply/inside"
 	"hairpin/apply/inside/insidetest"
 	"hairpin/apply/kernel"
+	"hairpin/datapath/datapathtest"
 	"hairpin/datapath/host"
 	"hairpin/datapath/host/hosttest"
 )
@@ -97,16 +97,7 @@ func (s *system) hand(commands ...string) func(testing.TB) {
 }
 
 func example(t testing.TB) host.State {
-	t.Helper()
-	text, err := os.ReadFile("../../datapath/host/testdata/node-a.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := host.Parse(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return datapathtest.Read[host.State](t, "../../datapath/host/testdata/node-a.json")
 }
 
 func TestLaws(t *testing.T) {

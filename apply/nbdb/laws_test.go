@@ -20,13 +20,15 @@ func TestLaws(t *testing.T) {
 		Diff:   nb.Diff,
 		Print:  nb.Print,
 		States: nbtest.States(false),
-		Rich:   parse(t, rich),
+		Rich:   rich(t),
 		Foreign: func(t testing.TB) func() string {
 			sh(t, n, foreign)
 			return func() string { return sh(t, n, showForeign) }
 		},
-		Spoils:  spoils,
-		Refused: func(testing.TB) nb.Delta { return nb.Diff(parse(t, "lsp-add nowhere p # Pod/default/p"), nil) },
+		Spoils: spoils,
+		Refused: func(testing.TB) nb.Delta {
+			return nb.Diff(nb.State{{Table: nb.TableSwitchPort, Name: "p"}: &nb.SwitchPort{Name: "p", Switch: "nowhere"}}, nil)
+		},
 	})
 }
 

@@ -12,16 +12,13 @@ import (
 	"hairpin/apply"
 	"hairpin/apply/applytest"
 	"hairpin/apply/ofctl"
+	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/lab"
 )
 
-// rich has something of every kind, as a node has it.
-const rich = `
-bridge br-ex
-set Open_vSwitch . external_ids:ovn-bridge-mappings="physnet:br-ex"
-set Open_vSwitch . external_ids:ovn-encap-ip="172.18.0.3"
-add-port br-int ovn-k8s-mp0 -- set Interface ovn-k8s-mp0 type=internal mac="0a:58:0a:f4:01:02" mtu_request=1400 external_ids:iface-id="k8s-node-a" # Node/node-a
+// flows has something of every kind, as a node has it.
+const flows = `
 cookie=0xdeff105,table=0,priority=500,ip,in_port="patch-br-ex_node-a-to-br-int",nw_src=172.18.0.3,nw_dst=169.254.169.2 actions=ct(commit,table=4,zone=64001,nat(dst=172.18.0.3))
 cookie=0xdeff105,table=0,priority=500,ip,in_port=LOCAL,nw_dst=10.96.0.0/16 actions=ct(commit,table=2,zone=64001,nat(src=169.254.169.2))
 cookie=0xdeff105,table=0,priority=500,ipv6,in_port=LOCAL,ipv6_dst=fd00:10:96::/112 actions=ct(commit,table=2,zone=64001,nat(src=[fd69::2]:61000-65535))
@@ -42,12 +39,27 @@ cookie=0xdeff105,table=5,priority=100,ip actions=ct(table=2,zone=64001,nat)
 
 func settings() []string { return []string{"ovn-bridge-mappings", "ovn-encap-ip"} }
 
+// parse gives a State with flows on br-ex.
 func parse(t testing.TB, text string) flow.State {
 	t.Helper()
-	s, err := flow.Parse(text)
-	if err != nil {
-		t.Fatal(err)
+	s := flow.State{Bridge: "br-ex", Flows: map[flow.Key]*flow.Flow{}}
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		f, _, err := flow.ParseFlow(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Flows[f.Key] = f
 	}
+	return s
+}
+
+// rich is a State that has something of every kind.
+func rich(t testing.TB) flow.State {
+	t.Helper()
+	s := parse(t, flows)
+	s.Settings = map[string]string{"ovn-bridge-mappings": "physnet:br-ex", "ovn-encap-ip": "172.18.0.3"}
+	s.Ports = map[string]flow.Port{"ovn-k8s-mp0": {Name: "ovn-k8s-mp0", Bridge: "br-int", Type: "internal", MAC: cluster.MAC{0x0a, 0x58, 0x0a, 0xf4, 1, 2}, MTU: 1400,
+		ExternalIDs: map[string]string{"iface-id": "k8s-node-a"}, Owner: cluster.Owner{Kind: "Node", Name: "node-a"}}}
 	return s
 }
 
@@ -122,7 +134,7 @@ func reach(t testing.TB, target *ofctl.Target, want flow.State) {
 // states draws parts of rich, in variants.
 func states(t testing.TB) *rapid.Generator[flow.State] {
 	return rapid.Custom(func(r *rapid.T) flow.State {
-		s := parse(t, rich)
+		s := rich(t)
 		for _, k := range sortedKeys(s.Flows) {
 			f := *s.Flows[k]
 			switch rapid.IntRange(0, 4).Draw(r, "what") {
@@ -176,7 +188,7 @@ func TestLaws(t *testing.T) {
 	by := func(script string) func(testing.TB) {
 		return func(t testing.TB) { sh(t, n, script) }
 	}
-	want := parse(t, rich)
+	want := rich(t)
 	applytest.Laws(t, applytest.Harness[flow.State, flow.Delta]{
 		New:    func(t testing.TB) apply.Target[flow.State, flow.Delta] { return open(t, n) },
 		Diff:   flow.Diff,
@@ -216,7 +228,7 @@ func TestLaws(t *testing.T) {
 		},
 		Refused: func(t testing.TB) flow.Delta {
 			// Table 254 is Open vSwitch's own.
-			more := parse(t, "bridge br-ex\ntable=254,priority=5 actions=drop\ntable=7,priority=5 actions=drop\n")
+			more := parse(t, "table=254,priority=5 actions=drop\ntable=7,priority=5 actions=drop\n")
 			return flow.Delta{Bridge: "br-ex", Flows: flow.Diff(more, flow.State{}).Flows}
 		},
 		Atomic: true,

@@ -37,7 +37,7 @@ func TestFlowsWaitForTheirPort(t *testing.T) {
 	n := node(t)
 	sh(t, n, `ovs-vsctl del-port `+patch)
 	target := open(t, n)
-	want := parse(t, rich)
+	want := rich(t)
 	waiting, installed := 0, 0
 	for _, f := range want.Flows {
 		if slices.Contains(f.Ports(), patch) {
@@ -72,7 +72,7 @@ func TestPortsWaitForTheirBridge(t *testing.T) {
 	n := node(t)
 	sh(t, n, `ovs-vsctl del-br br-int`)
 	target := open(t, n)
-	want := flow.State{Bridge: "br-ex", Ports: parse(t, rich).Ports, Settings: map[string]string{"ovn-encap-ip": "172.18.0.3"}}
+	want := flow.State{Bridge: "br-ex", Ports: rich(t).Ports, Settings: map[string]string{"ovn-encap-ip": "172.18.0.3"}}
 	err := target.Apply(ctx(t), flow.Diff(want, read(t, target)))
 	var w *apply.Waiting
 	if !errors.As(err, &w) || !slices.Equal(w.Devices, []string{"br-int"}) {
@@ -90,7 +90,7 @@ func TestFlowsGoToThePortOfTheFullName(t *testing.T) {
 	n := node(t)
 	sh(t, n, `ovs-vsctl add-port br-ex patch-br-ex_node-b -- set Interface patch-br-ex_node-b type=patch options:peer=x`)
 	target := open(t, n)
-	want := parse(t, fmt.Sprintf("bridge br-ex\npriority=5,in_port=%q actions=output:\"patch-br-ex_node-b\"\npriority=5,in_port=\"patch-br-ex_node-b\" actions=output:%q\n", patch, patch))
+	want := parse(t, fmt.Sprintf("priority=5,in_port=%q actions=output:\"patch-br-ex_node-b\"\npriority=5,in_port=\"patch-br-ex_node-b\" actions=output:%q\n", patch, patch))
 	reach(t, target, want)
 	a, b := ofport(t, n, patch), ofport(t, n, "patch-br-ex_node-b")
 	flows := sh(t, n, `ovs-ofctl --no-names --no-stats dump-flows br-ex cookie=0xdeff105/-1`)
@@ -109,7 +109,7 @@ func ofport(t testing.TB, n *lab.Node, port string) string {
 func TestPortMadeAgainUnderAnotherNumber(t *testing.T) {
 	n := node(t)
 	target := open(t, n)
-	want := parse(t, rich)
+	want := rich(t)
 	reach(t, target, want)
 	before := ofport(t, n, patch)
 
@@ -145,7 +145,7 @@ func TestPortTakesOver(t *testing.T) {
 		`ovs-vsctl add-bond br-int ovn-k8s-mp0 x1 x2 -- set Interface x1 type=internal -- set Interface x2 type=internal`,
 	} {
 		sh(t, n, `ovs-vsctl --if-exists del-port ovn-k8s-mp0 -- `+strings.TrimPrefix(stands, "ovs-vsctl "))
-		reach(t, target, flow.State{Bridge: "br-ex", Ports: parse(t, rich).Ports})
+		reach(t, target, flow.State{Bridge: "br-ex", Ports: rich(t).Ports})
 		if got := strings.TrimSpace(sh(t, n, `ovs-vsctl port-to-br ovn-k8s-mp0; ovs-vsctl get Interface ovn-k8s-mp0 external_ids:iface-id type`)); got != "br-int\nk8s-node-a\ninternal" {
 			t.Fatalf("after %s: %s", stands, got)
 		}

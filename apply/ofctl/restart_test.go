@@ -162,7 +162,7 @@ func TestTakingABridgeLosesNothing(t *testing.T) {
 	target := open(t, n)
 	p := startProbes(t, l, n)
 	from := p.count()
-	reach(t, target, parse(t, gateway))
+	reach(t, target, gateway(t))
 	sh(t, n, `ovs-appctl revalidator/wait`)
 	sent := p.count() - from
 	if lost, longest := p.lost(t, from); lost > 0 {
@@ -172,16 +172,19 @@ func TestTakingABridgeLosesNothing(t *testing.T) {
 	for range 3 {
 		reach(t, target, flow.State{Bridge: lab.GatewayBridge})
 		p.answered(t)
-		reach(t, target, parse(t, gateway))
+		reach(t, target, gateway(t))
 		p.answered(t)
 	}
 }
 
 // gateway is a part of what a gateway bridge has: the host's traffic goes through conntrack.
-const gateway = `
-bridge br-ex
-set Open_vSwitch . external_ids:ovn-bridge-mappings="physnet:br-ex"
-set Open_vSwitch . external_ids:ovn-encap-ip="172.18.0.3"
+func gateway(t testing.TB) flow.State {
+	s := parse(t, gatewayFlows)
+	s.Settings = rich(t).Settings
+	return s
+}
+
+const gatewayFlows = `
 cookie=0xdeff105,table=0,priority=100,ip,in_port=LOCAL actions=ct(commit,zone=64000,exec(set_field:0x2->ct_mark)),output:eth0
 cookie=0xdeff105,table=0,priority=50,ip,in_port=eth0 actions=ct(table=1,zone=64000,nat)
 cookie=0xdeff105,table=0,priority=0 actions=NORMAL
@@ -206,7 +209,7 @@ func TestSwitchRestartsUnderTraffic(t *testing.T) {
 	l := lab.Start(t, lab.Config{})
 	n := ovn(t, l)
 	target := open(t, n)
-	want := parse(t, gateway)
+	want := gateway(t)
 	reach(t, target, want)
 	if restarted, err := target.Restarted(ctx(t)); err != nil || !restarted {
 		t.Fatalf("a switch that was never released: %v, %v", restarted, err)
@@ -286,7 +289,7 @@ func TestSwitchWaitsForRelease(t *testing.T) {
 	l := lab.Start(t, lab.Config{})
 	n := nodeIn(t, l)
 	target := open(t, n)
-	reach(t, target, parse(t, gateway))
+	reach(t, target, gateway(t))
 	if err := target.Keep(ctx(t), time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +297,7 @@ func TestSwitchWaitsForRelease(t *testing.T) {
 	if err := n.Restart(ctx(t), lab.VSwitchd, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	reachAgain(t, target, parse(t, gateway))
+	reachAgain(t, target, gateway(t))
 	from := p.count()
 	time.Sleep(500 * time.Millisecond)
 	to := p.count()

@@ -1,8 +1,6 @@
 package conn
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -45,76 +43,4 @@ func end(b *strings.Builder, o cluster.Owner) {
 		b.WriteString(" # " + o.String())
 	}
 	b.WriteByte('\n')
-}
-
-// Parse reads what Print wrote.
-func Parse(text string) (State, error) {
-	var s State
-	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line == "" {
-			continue
-		}
-		rule, by, _ := strings.Cut(line, " # ")
-		words, owner := strings.Fields(rule), cluster.ParseOwner(by)
-		var err error
-		switch {
-		case len(words) > 1 && words[0] == "udp":
-			err = s.parseUDP(words[1:], owner)
-		case len(words) > 1 && words[0] == "egress":
-			err = s.parseEgress(words[1:], owner)
-		default:
-			err = errors.New(`not "udp", an address and endpoints, or "egress" and an address`)
-		}
-		if err != nil {
-			return State{}, fmt.Errorf("%q: %w", line, err)
-		}
-	}
-	return s, nil
-}
-
-func (s *State) parseUDP(words []string, owner cluster.Owner) error {
-	t := Targets{Owner: owner}
-	vip, err := netip.ParseAddrPort(words[0])
-	if err != nil {
-		return err
-	}
-	list := &t.Live
-	for _, w := range words[1:] {
-		if w == "by" && list == &t.Live {
-			list = &t.Steps
-			continue
-		}
-		a, err := netip.ParseAddrPort(w)
-		if err != nil {
-			return err
-		}
-		*list = append(*list, a)
-	}
-	if _, twice := s.UDP[vip]; twice {
-		return fmt.Errorf("a second line for %s", vip)
-	}
-	if s.UDP == nil {
-		s.UDP = map[netip.AddrPort]Targets{}
-	}
-	s.UDP[vip] = t
-	return nil
-}
-
-func (s *State) parseEgress(words []string, owner cluster.Owner) error {
-	a, err := netip.ParseAddr(words[0])
-	if err != nil {
-		return err
-	}
-	elsewhere := len(words) == 2 && words[1] == "elsewhere"
-	if len(words) > 1 && !elsewhere {
-		return fmt.Errorf("%q after an egress address is not known", words[1])
-	}
-	if _, twice := s.Egress[a]; twice {
-		return fmt.Errorf("a second line for %s", a)
-	}
-	if s.Egress == nil {
-		s.Egress = map[netip.Addr]Egress{}
-	}
-	s.Egress[a] = Egress{elsewhere, owner}
-	return nil
 }

@@ -35,25 +35,6 @@ func FuzzParseFlow(f *testing.F) {
 	})
 }
 
-func FuzzParse(f *testing.F) {
-	f.Add(stateText)
-	f.Add("set Open_vSwitch . external_ids:\"a=b\"=\"c\"\n")
-	f.Add("add-port \"b r\" \"x\" -- set Interface \"x\" external_ids:a=b mac=")
-	f.Fuzz(func(t *testing.T, text string) {
-		s, err := Parse(text)
-		if err != nil {
-			return
-		}
-		again, err := Parse(Print(s))
-		if err != nil {
-			t.Fatalf("%q was read, printed as %q, and then: %v", text, Print(s), err)
-		}
-		if d := Diff(s, again); !(Delta{Settings: d.Settings, Ports: d.Ports, TunnelNeighbors: d.TunnelNeighbors, TunnelRoutes: d.TunnelRoutes, Flows: d.Flows}).Empty() {
-			t.Fatalf("%q became %q", text, Print(again))
-		}
-	})
-}
-
 // benchFlows gives the two flows that a NodePort needs in each direction.
 func benchFlows(n int) State {
 	s := State{Bridge: "br-ex", Flows: make(map[Key]*Flow, n)}
@@ -76,17 +57,6 @@ func BenchmarkPrint(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		Print(s)
-	}
-}
-
-func BenchmarkParse(b *testing.B) {
-	text := Print(benchFlows(benchSize))
-	b.SetBytes(int64(len(text)))
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := Parse(text); err != nil {
-			b.Fatal(err)
-		}
 	}
 }
 

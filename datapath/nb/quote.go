@@ -2,7 +2,7 @@ package nb
 
 import (
 	"fmt"
-	"strconv"
+	"net/netip"
 	"strings"
 	"unicode/utf8"
 )
@@ -41,41 +41,17 @@ func value(s string) string {
 	return b.String()
 }
 
-// token reads what value wrote from the start of s and gives the rest.
-func token(s string) (tok, rest string, err error) {
-	if !strings.HasPrefix(s, `"`) {
-		n := strings.IndexAny(s, delimiters)
-		if n < 0 {
-			n = len(s)
-		}
-		if n == 0 {
-			return "", "", fmt.Errorf(`a value is missing at %q (an empty string is "")`, s)
-		}
-		if strings.IndexByte(s[:n], '"') >= 0 {
-			return "", "", fmt.Errorf("%q has a quote inside", s[:n])
-		}
-		return s[:n], s[n:], nil
+// ParsePrefix reads a prefix, or an address as a full-length prefix: OVN takes both where it takes one.
+func ParsePrefix(s string) (netip.Prefix, error) {
+	if strings.Contains(s, "/") {
+		return netip.ParsePrefix(s)
 	}
-	var b strings.Builder
-	for i := 1; i < len(s); i++ {
-		switch c := s[i]; {
-		case c == '"':
-			return b.String(), s[i+1:], nil
-		case c == '\\' && i+1 < len(s) && (s[i+1] == '"' || s[i+1] == '\\'):
-			i++
-			b.WriteByte(s[i])
-		case c == '\\' && i+5 < len(s) && s[i+1] == 'u':
-			n, err := strconv.ParseUint(s[i+2:i+6], 16, 7)
-			if err != nil {
-				return "", "", fmt.Errorf("unknown escape %q", s[i:i+6])
-			}
-			b.WriteByte(byte(n))
-			i += 5
-		case c == '\\':
-			return "", "", fmt.Errorf("unknown escape in %s", s)
-		default:
-			b.WriteByte(c)
-		}
+	a, err := netip.ParseAddr(s)
+	if err != nil {
+		return netip.Prefix{}, err
 	}
-	return "", "", fmt.Errorf("%s: a double quote is not closed", s)
+	if a.Zone() != "" {
+		return netip.Prefix{}, fmt.Errorf("%q has a zone", s)
+	}
+	return netip.PrefixFrom(a, a.BitLen()), nil
 }

@@ -23,7 +23,7 @@ const (
 	fuzzBytes     = 16 << 10
 )
 
-// FuzzObjects: whatever the objects are, every node is planned, the plan is read again as it was printed, each of its lines is
+// FuzzObjects: whatever the objects are, every node is planned, the plan is read again from its JSON, each of its lines is
 // one line, and packets to Services are followed to their end: the walk knows whatever plan writes.
 func FuzzObjects(f *testing.F) {
 	files, err := filepath.Glob("../../examples/demo/*.yaml")
@@ -54,12 +54,13 @@ func FuzzObjects(f *testing.F) {
 			state, _ := plan.Node(s, n.Name)
 			world.States[n.Name] = state
 			printed := datapath.Print(state)
-			again, err := datapath.Parse(printed)
-			if err != nil {
-				t.Fatalf("%s: %v\n%s", n.Name, err, printed)
+			var again datapath.State
+			text, err := datapath.Encode(state)
+			if err == nil {
+				err = datapath.Decode(text, &again)
 			}
-			if twice := datapath.Print(again); twice != printed {
-				t.Fatalf("%s: printed\n%sthen\n%s", n.Name, printed, twice)
+			if twice := datapath.Print(again); err != nil || twice != printed {
+				t.Fatalf("%s: %v\nprinted\n%sread back\n%s", n.Name, err, printed, twice)
 			}
 			if i := strings.IndexFunc(printed, func(r rune) bool { return r < ' ' && r != '\n' && r != '\t' || r == 0x7f }); i >= 0 {
 				t.Fatalf("%s: %q is in the plan", n.Name, printed[i])
@@ -136,6 +137,44 @@ func FuzzSnapshot(f *testing.F) {
 			for _, x := range s.Frontends[:min(len(s.Frontends), 3)] {
 				q := explain.Question{From: "host/" + n.Name, To: "svc/" + x.Owner.Namespace + "/" + x.Owner.Name}
 				if e, err := explain.Ask(w, s, q); err == nil {
+					_ = e.Text(false)
+				}
+			}
+		}
+	})
+}
+
+// FuzzState: whatever an agent, perhaps of a node that lies, gives as what it found, `hairpin explain` ends.
+func FuzzState(f *testing.F) {
+	demo, err := watch.ReadFiles("../../examples/demo", cluster.DefaultConfig())
+	if err != nil {
+		f.Fatal(err)
+	}
+	small := *demo
+	small.Nodes, small.Pods, small.Frontends = demo.Nodes[:2], demo.Pods[:1], demo.Frontends[:2]
+	wanted, _ := plan.Node(&small, small.Nodes[0].Name)
+	seed, err := datapath.Encode(wanted)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(seed)
+	f.Add([]byte(`{"NFT":{"inet":{}},"NB":[{"Router":{"Name":"ovn_cluster_router"}},{"Policy":{}},{"NAT":{}},{"Route":{}}],"Host":{"Routes":[{}],"Rules":[{"Key":{},"Value":{}}]}}`))
+	f.Add([]byte(`{"NFT":{"inet":{"Chains":{"c":{"Hook":"prerouting","Rules":[{"Matches":[{"AddrIn":{}},{"InSet":{"Set":"s"}}],"Do":{"DNATMap":{"Map":"m"}}}]}},"Sets":{"s":{"Key":["x"]}},"Maps":{"m":{}}}}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var found datapath.State
+		if len(text) > len(seed) || datapath.Decode(text, &found) != nil {
+			return
+		}
+		_ = datapath.Print(found)
+		states := map[string]datapath.State{}
+		for _, n := range small.Nodes {
+			states[n.Name] = found
+		}
+		w := walk.New(walk.World{Snapshot: &small, States: states})
+		for _, n := range small.Nodes {
+			for _, x := range small.Frontends {
+				q := explain.Question{From: "host/" + n.Name, To: "svc/" + x.Owner.Namespace + "/" + x.Owner.Name}
+				if e, err := explain.Ask(w, &small, q); err == nil {
 					_ = e.Text(false)
 				}
 			}
