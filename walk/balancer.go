@@ -143,8 +143,8 @@ func (r *run) balance(n *node, stage, learn string, z zone, v *vip, flags router
 	}
 	if len(v.Backends) == 0 {
 		if v.lb.Options["reject"] == "true" {
-			r.step(n, stage, v, v.lb.Owner, "no endpoint: rejected with a "+refusalOf(r.p.Protocol)+" (options:reject=true)")
-			return refused, fmt.Sprintf("rejected with a %s: %s has no endpoint", refusalOf(r.p.Protocol), v.lb.Name), nil
+			r.step(n, stage, v, v.lb.Owner, "no endpoint: rejected with "+refusalOf(r.p.Protocol)+" (options:reject=true)")
+			return refused, fmt.Sprintf("rejected with %s: %s has no endpoint", refusalOf(r.p.Protocol), v.lb.Name), nil
 		}
 		r.step(n, stage, v, v.lb.Owner, "no endpoint: dropped")
 		return dropped, "dropped: " + v.lb.Name + " has no endpoint", nil
@@ -176,11 +176,11 @@ func (r *run) balance(n *node, stage, learn string, z zone, v *vip, flags router
 func refusalOf(p cluster.Protocol) string {
 	switch p {
 	case cluster.TCP:
-		return "TCP reset"
+		return "a TCP reset"
 	case cluster.SCTP:
-		return "SCTP abort"
+		return "an SCTP abort"
 	}
-	return "ICMP port unreachable"
+	return "an ICMP port unreachable"
 }
 
 // hairpinSource is the source address that a load balancer gives to a packet that goes back to where it came from

@@ -53,7 +53,7 @@ func TestThroughTheHost(t *testing.T) {
 func TestLocalhost(t *testing.T) {
 	w := byHand(1)
 	table := translated(w, 30099, ap("10.96.0.11:80"))
-	if tr := walk(t, w, inHost(1), tcp("127.0.0.1:30099")); tr.Verdict.Delivered || !strings.Contains(tr.Verdict.Reason, "does not send a packet from 127.0.0.1 by breth0") {
+	if tr := walk(t, w, inHost(1), tcp("127.0.0.1:30099")); tr.Verdict.Delivered || !strings.Contains(tr.Verdict.Reason, "does not send a packet from 127.0.0.1 through breth0") {
 		t.Errorf("%s", tr)
 	}
 	masquerades(table, "breth0", nft.AddrIn{Prefix: prefix("127.0.0.0/8")})
@@ -68,7 +68,7 @@ func TestLocalhost(t *testing.T) {
 		t.Errorf("%s", tr)
 	}
 	translated(w, 30099, ap("[fd00:10:96::11]:80"))
-	if tr := walk(t, w, inHost(1), tcp("[::1]:30099")); tr.Verdict.Answered || !strings.Contains(tr.Verdict.AnswerReason, "does not take a packet for ::1 from breth0") {
+	if tr := walk(t, w, inHost(1), tcp("[::1]:30099")); tr.Verdict.Answered || !strings.Contains(tr.Verdict.AnswerReason, "does not accept a packet for ::1 from breth0") {
 		t.Errorf("%s", tr)
 	}
 	k := host.RouteKey{Table: host.LocalTable, Prefix: prefix("::1/128")}

@@ -201,8 +201,8 @@ func (r *run) statement(h hooked, c *chain, rule *nft.Rule, stage string) (end, 
 		if s.TCPReset {
 			what = refusalOf(cluster.TCP)
 		}
-		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "rejected with a "+what)
-		_, err := r.refuse(location{place: hostSends, node: h.n}, routerFlags{}, "rejected with a "+what+" by "+h.n.name)
+		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "rejected with "+what)
+		_, err := r.refuse(location{place: hostSends, node: h.n}, routerFlags{}, "rejected with "+what+" by "+h.n.name)
 		return true, false, err
 	case nft.Forward: // of tunnels' own packets, which walk does not follow: see geneve
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "out of "+s.Device)

@@ -92,14 +92,14 @@ func TestUnknown(t *testing.T) {
 		{"one VIP twice", "10.96.0.11:80", "both have 10.96.0.11:80/tcp", func(t *testing.T, s datapath.State) {
 			s.NB.Add(&nb.LoadBalancer{Name: "another", Protocol: cluster.TCP, VIPs: []nb.VIP{{Addr: ap("10.96.0.11:80")}}, Groups: []string{"gateway"}})
 		}},
-		{"dangling row", "10.96.0.11:80", `names Logical_Switch "nowhere", which is not there`, func(t *testing.T, s datapath.State) {
+		{"dangling row", "10.96.0.11:80", `references Logical_Switch "nowhere", which does not exist`, func(t *testing.T, s datapath.State) {
 			s.NB.Add(&nb.SwitchPort{Name: "x", Switch: "nowhere"})
 		}},
 		{"flow rivals", "10.96.0.11:80", "two flows of one priority match", func(t *testing.T, s datapath.State) {
 			k := flow.Key{Priority: 500, Match: flow.Match{Protocol: flow.TCP, InPort: flow.Local}}
 			s.Bridge.Flows[k] = &flow.Flow{Key: k, Actions: []flow.Action{flow.Drop{}}}
 		}},
-		{"two outputs", "10.96.0.11:80", "two packets are not known", func(t *testing.T, s datapath.State) {
+		{"two outputs", "10.96.0.11:80", "multiple outputs are not modelled", func(t *testing.T, s datapath.State) {
 			changeFlow(t, s, "table=2", func(f *flow.Flow) { f.Actions = append(slices.Clone(f.Actions), flow.Output{Port: "eth0"}) })
 		}},
 		{"port to nowhere", "10.96.0.11:80", "not known where port veth7 leads", func(t *testing.T, s datapath.State) {
@@ -122,7 +122,7 @@ func TestUnknown(t *testing.T) {
 		{"nft nat in a filter", "10.96.0.11:80", "in a chain of type filter", func(t *testing.T, s datapath.State) {
 			s.NFT[nft.Inet].Chains["x"] = &nft.Chain{Name: "x", Type: "filter", Hook: "postrouting", Rules: []nft.Rule{{Do: nft.SNAT{Addr: addr("1.2.3.4")}}}}
 		}},
-		{"nft unreadable", "10.96.0.11:80", "what cannot be read: goto", func(t *testing.T, s datapath.State) {
+		{"nft unreadable", "10.96.0.11:80", "a rule that cannot be parsed: goto", func(t *testing.T, s datapath.State) {
 			s.NFT[nft.Inet].Unknown = []string{"goto elsewhere"}
 		}},
 	} {
@@ -174,7 +174,7 @@ func TestLoop(t *testing.T) {
 	}
 	w.Snapshot.Nodes[0].Gateway.Userspace = false
 	tr, err := Walk(w, inPod(1, "pod%d"), tcp("[fd09::9]:80"))
-	if err == nil || !strings.Contains(err.Error(), "goes in circles") {
+	if err == nil || !strings.Contains(err.Error(), "routing loop") {
 		t.Errorf("error %v\n%s", err, tr)
 	}
 	if len(tr.Forward) < maxSteps {

@@ -72,7 +72,7 @@ func TestDifference(t *testing.T) {
 func TestRefused(t *testing.T) {
 	w, s := moved(t)
 	e := answer(t, w, s, "host/node-a", "svc/default/hostself")
-	if e.Good() || !strings.HasPrefix(e.Sentence(), "Refused: rejected with a TCP reset: ") || !strings.Contains(e.Text(false), "Service default/hostself:tcp has no endpoint.") {
+	if e.Good() || !strings.HasPrefix(e.Sentence(), "Rejected with a TCP reset: ") || !strings.Contains(e.Text(false), "Service default/hostself:tcp has no endpoint.") {
 		t.Errorf("%s", e.Text(false))
 	}
 	wellFormed(t, e.SVG())

@@ -51,7 +51,7 @@ func ask(t testing.TB, q explain.Question) *explain.Explanation {
 // The packet that the project is named after: the tables and zones of the document, in its order, and the two connections.
 func TestHairpin(t *testing.T) {
 	text := ask(t, explain.Question{From: "host/node-a", To: "svc/default/hostself"}).Text(false)
-	there, back, _ := strings.Cut(text, "BACK")
+	there, back, _ := strings.Cut(text, "\nREPLY\n")
 	table, zone := regexp.MustCompile(`br-ex table (\d)`), regexp.MustCompile(`CT .* zone=(\d+)`)
 	for _, c := range []struct {
 		name, in string

@@ -41,8 +41,8 @@ func TestProve(t *testing.T) {
 		{"all was seen", sent, witness(""), []explain.Arrival{arrival}, ""},
 		{"a flow counted nothing", sent, witness("br-ex table 4"), []explain.Arrival{arrival}, "node-a: br-ex table 4: the flow counted no packet"},
 		{"nobody came", sent, witness(""), nil, "host/node-a saw nothing of it"},
-		{"with another source", sent, witness(""), []explain.Arrival{{At: "host/node-a", From: p("172.18.0.3:40000"), To: p("172.18.0.3:8081")}}, "host/node-a saw 172.18.0.3:40000, the walk says 169.254.169.1"},
-		{"refused", explain.Sent{Protocol: "tcp", From: sent.From, To: sent.To, Outcome: explain.Refused, Detail: "connection refused"}, witness(""), []explain.Arrival{arrival}, "the sender has refused (connection refused), the walk says answered"},
+		{"with another source", sent, witness(""), []explain.Arrival{{At: "host/node-a", From: p("172.18.0.3:40000"), To: p("172.18.0.3:8081")}}, "host/node-a saw 172.18.0.3:40000; the walk says 169.254.169.1"},
+		{"refused", explain.Sent{Protocol: "tcp", From: sent.From, To: sent.To, Outcome: explain.Refused, Detail: "connection refused"}, witness(""), []explain.Arrival{arrival}, "the client got refused (connection refused); the walk says answered"},
 	} {
 		proof := e.Prove(c.sent, c.witnesses, c.arrivals, true)
 		got := ""

@@ -197,7 +197,7 @@ func (e *Explanation) Sentence() string {
 	case e.Failure != nil:
 		return "Unknown: " + e.Failure.Error() + "."
 	case v.Rejected:
-		s := "Rejected: " + v.Reason
+		s := upper(v.Reason)
 		if v.AnswerReason != "" {
 			s += "; " + v.AnswerReason
 		}
