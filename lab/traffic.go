@@ -9,8 +9,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -126,9 +129,10 @@ func Load(ctx context.Context, from Place, cfg probe.LoadConfig) (report probe.L
 
 // Stream is a stream of connections that runs beside what else a test does.
 type Stream struct {
-	cmd    *exec.Cmd
-	stdout io.Reader
-	stderr *strings.Builder
+	cmd     *exec.Cmd
+	stdout  io.Reader
+	stderr  *strings.Builder
+	answers atomic.Int64 // up to now
 }
 
 // StartStream starts a stream from a place and returns when its long connections are open.
@@ -155,8 +159,8 @@ func StartStream(ctx context.Context, from Place, cfg probe.StreamConfig) (*Stre
 	lines := bufio.NewReader(stderr)
 	for {
 		line, err := lines.ReadString('\n')
-		if line == "running\n" {
-			go func() { _, _ = io.Copy(io.Discard, lines) }() // it says nothing more
+		if line == "0\n" {
+			go s.count(lines)
 			return s, nil
 		}
 		s.stderr.WriteString(line)
@@ -165,6 +169,37 @@ func StartStream(ctx context.Context, from Place, cfg probe.StreamConfig) (*Stre
 			return nil, fmt.Errorf("stream from %s to %s: %w: %s", from.Name(), cfg.To, waited, s.stderr)
 		}
 	}
+}
+
+// count takes what a running stream tells: the number of its answers.
+func (s *Stream) count(lines *bufio.Reader) {
+	for {
+		line, err := lines.ReadString('\n')
+		if n, bad := strconv.ParseInt(strings.TrimSpace(line), 10, 64); bad == nil {
+			s.answers.Store(n)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// Flow waits until each of some streams has had n more answers: new connections that got their greeting, and echoes on the others.
+func Flow(ctx context.Context, n int64, streams ...*Stream) error {
+	enough := make([]int64, len(streams))
+	for i, s := range streams {
+		enough[i] = s.answers.Load() + n
+	}
+	for i, s := range streams {
+		for s.answers.Load() < enough[i] {
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("stream %d of %d has %d answers, not %d: %w", i, len(streams), s.answers.Load(), enough[i], ctx.Err())
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}
+	return nil
 }
 
 // End ends the stream before its time and gives its report.

@@ -161,10 +161,10 @@ func (m *machine) onBridge(t *testing.T) time.Duration {
 // connections go on. The cluster is away when the network comes up: the way to it may lead over the bridge.
 func TestBringUp(t *testing.T) {
 	m := newMachine(t)
-	o := underAt(t, gentle, m.ways(t, false), func() {
+	o := underAt(t, gentle, m.ways(t, false), func(f traffic) {
 		m.pod(t, "one", "zone", "ovs", agent)
 		t.Logf("network on the bridge after %v", m.onBridge(t).Round(time.Millisecond))
-		time.Sleep(time.Second)
+		f.flows(late)
 	})
 	t.Logf("taken in: %s", o)
 	o.allWell(t)
@@ -174,22 +174,22 @@ func TestBringUp(t *testing.T) {
 	m.known(t, true)
 	waitServes(t, m.n)
 
-	o = underAt(t, gentle, m.ways(t, true), func() {
+	o = underAt(t, gentle, m.ways(t, true), func(f traffic) {
 		m.pod(t, "two", "zone", agent)
 		m.waits(t, "/run/ovn/hairpin.lock")
 		m.end(t, "one", "zone")
 		m.end(t, "one", agent)
-		time.Sleep(500 * time.Millisecond)
 		waitServes(t, m.n)
+		f.flows(more)
 	})
 	t.Logf("zone and agent replaced: %s", o)
 	o.fewFail(t)
-	o = underAt(t, gentle, m.ways(t, true), func() {
+	o = underAt(t, gentle, m.ways(t, true), func(f traffic) {
 		m.pod(t, "two", "ovs")
 		m.waits(t, "/run/openvswitch/hairpin.lock")
 		m.end(t, "one", "ovs")
-		time.Sleep(500 * time.Millisecond)
 		waitServes(t, m.n)
+		f.flows(more)
 	})
 	t.Logf("Open vSwitch replaced: %s", o)
 	if o.broken > 0 || m.n.Datapath() != "netdev" { // see restartSwitch
@@ -201,22 +201,22 @@ func TestBringUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.boot(t)
-	o = underAt(t, gentle, m.ways(t, false), func() {
+	o = underAt(t, gentle, m.ways(t, false), func(f traffic) {
 		m.pod(t, "two", "ovs")
 		eventually(t, 20*time.Second, "Open vSwitch runs", func() (bool, string) {
 			out, err := m.n.Exec(t.Context(), "ovs-vsctl", "--timeout=5", "list-ports", "br-ex")
 			return err == nil && !strings.Contains(out, "eth0"), out
 		})
-		time.Sleep(time.Second) // no agent: the machine is reachable as it is
+		f.flows(late) // no agent: the machine is reachable as it is
 		m.pod(t, "two", "zone", agent)
 		t.Logf("network on the bridge after %v", m.onBridge(t).Round(time.Millisecond))
-		time.Sleep(time.Second)
+		f.flows(late)
 	})
 	t.Logf("booted: %s", o)
 	o.allWell(t)
 	m.known(t, true)
 	waitServes(t, m.n)
-	o = underAt(t, gentle, m.ways(t, true), func() { time.Sleep(500 * time.Millisecond) })
+	o = underAt(t, gentle, m.ways(t, true), func(f traffic) { f.flows(more) })
 	t.Logf("Services after the boot: %s", o)
 	o.allWell(t)
 }

@@ -55,13 +55,13 @@ func TestCleanup(t *testing.T) {
 	}
 	m.end(t, "one", agent)
 	m.end(t, "one", "zone")
-	o := underAt(t, gentle, m.ways(t, false), func() {
+	o := underAt(t, gentle, m.ways(t, false), func(f traffic) {
 		out, err := m.n.Exec(t.Context(), clean...)
 		t.Log(out)
 		if err != nil {
 			t.Error(err)
 		}
-		time.Sleep(500 * time.Millisecond)
+		f.flows(more)
 	})
 	t.Logf("cleaned: %s", o)
 	o.allWell(t)

@@ -61,18 +61,18 @@ const slack = 6
 // killAlone kills a daemon of node-a under traffic, and starts it again. Nobody notices.
 func killAlone(t *testing.T, l *lab.Lab, ways []path, name string) {
 	n := l.Node("node-a")
-	o := under(t, ways, func() {
-		time.Sleep(300 * time.Millisecond) // what it was before
+	o := under(t, ways, func(f traffic) {
+		f.flows(some) // what it was before
 		if err := n.Kill(t.Context(), name, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(300 * time.Millisecond) // without it
+		f.flows(some) // without it
 		if err := n.Start(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
 		waitWell(t, n)
 		sh(t, n, "ovn-nbctl --wait=hv --timeout=20 sync") // ovn-controller has put its own flows in place
-		time.Sleep(700 * time.Millisecond)                // what comes late
+		f.flows(late)                                     // what comes late
 	})
 	t.Log(o)
 	if name == lab.Controller {
@@ -87,13 +87,13 @@ func killAlone(t *testing.T, l *lab.Lab, ways []path, name string) {
 // an outage. No connection is lost by it.
 func killSwitchDB(t *testing.T, l *lab.Lab, ways []path) {
 	n := l.Node("node-a")
-	o := under(t, ways, func() {
-		time.Sleep(300 * time.Millisecond)
+	o := under(t, ways, func(f traffic) {
+		f.flows(some)
 		if err := n.Restart(t.Context(), lab.OVSDB, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(1500 * time.Millisecond)
 		waitWell(t, n)
+		f.flows(late)
 	})
 	t.Log(o)
 	if n.Datapath() != "netdev" {
@@ -112,8 +112,8 @@ func killSwitchDB(t *testing.T, l *lab.Lab, ways []path) {
 func restartSwitch(t *testing.T, l *lab.Lab, ways []path, sig syscall.Signal) {
 	n := l.Node("node-a")
 	before := mustReport(t, n).Restarts
-	o := under(t, ways, func() {
-		time.Sleep(300 * time.Millisecond)
+	o := under(t, ways, func(f traffic) {
+		f.flows(some)
 		begin := time.Now()
 		if err := n.Restart(t.Context(), lab.VSwitchd, sig); err != nil {
 			t.Fatal(err)
@@ -125,7 +125,7 @@ func restartSwitch(t *testing.T, l *lab.Lab, ways []path, sig syscall.Signal) {
 		})
 		t.Logf("ovs-vswitchd was there again after %d ms, forwarded after %d ms", started.Milliseconds(), time.Since(begin).Milliseconds())
 		waitWell(t, n)
-		time.Sleep(1500 * time.Millisecond)
+		f.flows(late)
 	})
 	t.Logf("%s; %s", o, strings.Join(o.gaps, ", "))
 	// The outage and what failed in it are told above: a busy machine decides them, too.
@@ -170,7 +170,9 @@ func restartAll(t *testing.T, n *lab.Node, ways []path, sig syscall.Signal, orde
 	var wg sync.WaitGroup
 	for i, name := range order {
 		wg.Go(func() { // some return only when what they need is there, too
-			time.Sleep(time.Duration(i) * 30 * time.Millisecond)
+			for i > 0 && n.Pid(order[i-1]) == 0 && time.Since(begin) < slack*time.Second {
+				time.Sleep(time.Millisecond)
+			}
 			if err := n.Start(t.Context(), name); err != nil {
 				t.Error(err)
 			}

@@ -98,7 +98,14 @@ func move(t testing.TB, g *demo.Egress, address, from, to string) (m moved) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(6 * time.Second) // the move takes 5 s, and is what is looked at
+	left := g.Demo().Lab().Node(from)
+	eventually(t, 30*time.Second, from+" has let go", func() (bool, string) {
+		rules := sh(t, left, "ovn-nbctl lr-nat-list GR_"+from+"; nft list table inet hairpin")
+		return !strings.Contains(rules, address), rules
+	})
+	if err := lab.Flow(t.Context(), 10, s); err != nil {
+		t.Error(err)
+	}
 	m.all = stop()
 	r, err := s.End()
 	if err != nil {
@@ -160,7 +167,9 @@ func failover(t testing.TB, g *demo.Egress) (hole, stall time.Duration) {
 		moveTo(t, g)
 	}
 	stop := g.Connect(t.Context(), 10*time.Millisecond, 500*time.Millisecond)
-	time.Sleep(100 * time.Millisecond) // some that succeed before
+	if err := g.See(t.Context(), egressAddress); err != nil { // some succeed before
+		t.Fatal(err)
+	}
 	stalled := watchStalls()
 	killed := time.Now()
 	for _, err := range []error{g.Kill(), g.Nodes(t.Context(), demo.EgressStays), g.See(t.Context(), "172.18.0.33")} {

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"hairpin/cluster"
 	"hairpin/lab"
@@ -21,7 +20,7 @@ func TestModes(t *testing.T) {
 		return !strings.HasPrefix(p.name, "outside → host ") && !strings.HasPrefix(p.name, "host → outside ")
 	})
 
-	o := under(t, own, func() {
+	o := under(t, own, func(traffic) {
 		if err := a.Kill(t.Context(), lab.VSwitchd, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +39,7 @@ func TestModes(t *testing.T) {
 	sh(t, a, "ip route add default via 172.18.0.1 dev eth0; ip -6 route add default via fc00:f853:ccd::1 dev eth0")
 
 	for _, mode := range []string{cluster.ModeLocal, cluster.ModeShared, cluster.ModeDetached} {
-		o := under(t, own, func() {
+		o := under(t, own, func(f traffic) {
 			sh(t, a, `sed -i "s/^mode = .*/mode = `+mode+`/" `+settings)
 			if err := a.Kill(t.Context(), agent, syscall.SIGTERM); err != nil {
 				t.Fatal(err)
@@ -49,7 +48,7 @@ func TestModes(t *testing.T) {
 				t.Fatal(err)
 			}
 			waitWell(t, a)
-			time.Sleep(500 * time.Millisecond) // of traffic in the new mode
+			f.flows(more) // in the new mode
 		})
 		t.Logf("moved to %s: %s", mode, o)
 		o.allWell(t)
@@ -60,7 +59,7 @@ func TestModes(t *testing.T) {
 // works asks on all ways for a moment.
 func works(t *testing.T, ways []path, when string) {
 	t.Helper()
-	o := under(t, ways, func() { time.Sleep(500 * time.Millisecond) })
+	o := under(t, ways, func(f traffic) { f.flows(more) })
 	t.Logf("%s: %s", when, o)
 	o.allWell(t)
 	if o.opened == 0 || o.udpSent == o.udpLost {

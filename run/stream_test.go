@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -130,14 +131,37 @@ func (o *outcome) add(name, protocol string, r probe.Report) {
 	o.newGap, o.longGap, o.slowest = max(o.newGap, d(r.OpenGapMs)), max(o.longGap, d(r.LongGapMs)), max(o.slowest, d(r.SlowestMs))
 }
 
+// traffic is the streams that run while something is done.
+type traffic struct {
+	t       *testing.T
+	streams []*lab.Stream
+}
+
+// What is watched: that there is traffic; that it goes on; what comes late, too. Answers on each way, of which there are 50 a second or more.
+const (
+	some = 5
+	more = 20
+	late = 50
+)
+
+// flows waits until there were further answers on each way.
+func (f traffic) flows(answers int64) {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(f.t.Context(), 2*patience*time.Duration(*slow))
+	defer cancel()
+	if err := lab.Flow(ctx, answers, f.streams...); err != nil {
+		f.t.Error(err)
+	}
+}
+
 // under runs streams on all ways, and do meanwhile.
-func under(t *testing.T, ways []path, do func()) *outcome {
+func under(t *testing.T, ways []path, do func(traffic)) *outcome {
 	t.Helper()
 	return underAt(t, newPerSecond, ways, do)
 }
 
 // underAt is under with another number of new TCP connections a second.
-func underAt(t *testing.T, rate int, ways []path, do func()) *outcome {
+func underAt(t *testing.T, rate int, ways []path, do func(traffic)) *outcome {
 	t.Helper()
 	tcp := 0
 	for _, w := range ways {
@@ -168,7 +192,7 @@ func underAt(t *testing.T, rate int, ways []path, do func()) *outcome {
 			t.Fatalf("%s: %v", ways[i].name, err)
 		}
 	}
-	do()
+	do(traffic{t, streams})
 	reports := make([]probe.Report, len(ways))
 	for i := range ways {
 		s := streams[i]

@@ -123,8 +123,8 @@ func network(t testing.TB, n *lab.Node) string {
 		sysctl net.ipv4.conf net.ipv6.conf; nft list ruleset`)
 }
 
-// streams are connections to the machine and from it, in both families.
-func streams(t *testing.T, l *lab.Lab, n *lab.Node) (end func() []probe.Report) {
+// streams are connections to the machine and from it, in both families. flow waits until each of them has gone on.
+func streams(t *testing.T, l *lab.Lab, n *lab.Node) (flow func(what string), end func() []probe.Report) {
 	t.Helper()
 	wire := l.Host("underlay")
 	var list []*lab.Stream
@@ -140,7 +140,15 @@ func streams(t *testing.T, l *lab.Lab, n *lab.Node) (end func() []probe.Report) 
 		}
 		list = append(list, s)
 	}
-	return func() (reports []probe.Report) {
+	flow = func(what string) {
+		t.Log(what)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := lab.Flow(ctx, 20, list...); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	end = func() (reports []probe.Report) {
 		for _, s := range list {
 			r, err := s.End()
 			if err != nil {
@@ -150,6 +158,7 @@ func streams(t *testing.T, l *lab.Lab, n *lab.Node) (end func() []probe.Report) 
 		}
 		return reports
 	}
+	return flow, end
 }
 
 func well(t *testing.T, what string, reports []probe.Report) {
@@ -169,8 +178,8 @@ func TestThereAndBack(t *testing.T) {
 	l, n := plain(t)
 	before := network(t, n)
 	for range 2 {
-		end := streams(t, l, n)
-		steps := all(t, n, uplink.AdoptStep, func(what string) { t.Log(what); time.Sleep(50 * time.Millisecond) })
+		flow, end := streams(t, l, n)
+		steps := all(t, n, uplink.AdoptStep, flow)
 		well(t, "taken in", end())
 		if steps < 6 {
 			t.Errorf("%d steps", steps)
@@ -186,8 +195,8 @@ func TestThereAndBack(t *testing.T) {
 		if left := sh(t, n, "ip -o addr show dev eth0 scope global; ip route show table all dev eth0"); left != "" {
 			t.Errorf("eth0 still has\n%s", left)
 		}
-		end = streams(t, l, n)
-		all(t, n, uplink.GiveBackStep, func(what string) { t.Log(what); time.Sleep(50 * time.Millisecond) })
+		flow, end = streams(t, l, n)
+		all(t, n, uplink.GiveBackStep, flow)
 		well(t, "given back", end())
 		if after := network(t, n); after != before {
 			t.Errorf("not as it was:\n%s", difference(before, after))

@@ -124,7 +124,7 @@ func streamMain(ctx context.Context, args []string) (any, error) {
 	if err := flags.Parse(args); err != nil {
 		return nil, err
 	}
-	report, err := Stream(ctx, s, func() { fmt.Fprintln(os.Stderr, "running") })
+	report, err := Stream(ctx, s, func(answers int) { fmt.Fprintln(os.Stderr, answers) })
 	if err != nil {
 		return nil, err
 	}

@@ -46,11 +46,12 @@ type stream struct {
 	mu      sync.Mutex
 	report  Report
 	lastNew time.Time // when a new connection last succeeded
+	answers int       // greetings of new connections, and echoes
 }
 
 // Stream runs a stream until ctx or its duration ends. An error means that it could not start: the long connections
-// could not be opened. ready is called when these are open.
-func Stream(ctx context.Context, cfg StreamConfig, ready func()) (Report, error) {
+// could not be opened. tell is called when these are open, and now and then, with the number of answers up to now.
+func Stream(ctx context.Context, cfg StreamConfig, tell func(answers int)) (Report, error) {
 	if cfg.Rate < 0 || cfg.Long < 0 || cfg.Every <= 0 || cfg.Timeout <= 0 {
 		return Report{}, fmt.Errorf("stream: bad configuration %+v", cfg)
 	}
@@ -68,7 +69,7 @@ func Stream(ctx context.Context, cfg StreamConfig, ready func()) (Report, error)
 		}
 		conns = append(conns, c)
 	}
-	ready()
+	tell(0)
 	s.begin = time.Now()
 	s.lastNew = s.begin
 	run, cancel := context.WithTimeout(ctx, cfg.Duration)
@@ -77,10 +78,27 @@ func Stream(ctx context.Context, cfg StreamConfig, ready func()) (Report, error)
 	for _, c := range conns {
 		wg.Go(func() { s.long(run, c) })
 	}
+	wg.Go(func() { s.count(run, tell) })
 	s.open(run, &wg)
 	wg.Wait()
 	s.report.DurationMs = millis(time.Since(s.begin))
 	return s.report, nil
+}
+
+// count tells how many answers there were.
+func (s *stream) count(ctx context.Context, tell func(answers int)) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+			s.mu.Lock()
+			n := s.answers
+			s.mu.Unlock()
+			tell(n)
+		}
+	}
 }
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
@@ -134,6 +152,7 @@ func (s *stream) opened(a Answer, begun time.Time) {
 		s.note(begun, "new connection", a.Error)
 		return
 	}
+	s.answers++
 	s.report.SlowestMs = max(s.report.SlowestMs, a.Millis)
 	now := time.Now()
 	s.gap(&s.report.OpenGapMs, s.lastNew, now)
@@ -215,6 +234,7 @@ func (s *stream) echoes(c net.Conn) int {
 		s.mu.Lock()
 		if err == nil {
 			n++
+			s.answers++
 			s.gap(&s.report.LongGapMs, last, now)
 			last = now
 		} else if err != io.EOF && s.cfg.Protocol == "tcp" {
