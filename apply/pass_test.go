@@ -579,29 +579,31 @@ func TestWaitWakes(t *testing.T) {
 
 // Somebody who always undoes what we do must not keep a processor busy, nor keep us from new wants.
 func TestAFightIsSlow(t *testing.T) {
-	n := newNode(func(*node, bool) {})
-	p := apply.NewPass(n.targets())
-	s := want("a", 1)
-	run(t, p, s)
-	begin, rounds := time.Now(), 0
-	for time.Since(begin) < 300*time.Millisecond {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(func(*node, bool) {})
+		p := apply.NewPass(n.targets())
+		s := want("a", 1)
+		run(t, p, s)
+		begin, rounds := time.Now(), 0
+		for time.Since(begin) < 300*time.Millisecond {
+			n.host.state = host.State{}
+			n.host.notice()
+			if err := p.Wait(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			run(t, p, s)
+			rounds++
+		}
+		if rounds > 12 {
+			t.Errorf("%d rounds in 300 ms", rounds)
+		}
 		n.host.state = host.State{}
 		n.host.notice()
-		if err := p.Wait(t.Context(), nil); err != nil {
-			t.Fatal(err)
+		wake := make(chan struct{}, 1)
+		wake <- struct{}{}
+		begin = time.Now()
+		if err := p.Wait(t.Context(), wake); err != nil || time.Since(begin) > 100*time.Millisecond {
+			t.Errorf("a new want waited %v, %v", time.Since(begin), err)
 		}
-		run(t, p, s)
-		rounds++
-	}
-	if rounds > 12 {
-		t.Errorf("%d rounds in 300 ms", rounds)
-	}
-	n.host.state = host.State{}
-	n.host.notice()
-	wake := make(chan struct{}, 1)
-	wake <- struct{}{}
-	begin = time.Now()
-	if err := p.Wait(t.Context(), wake); err != nil || time.Since(begin) > 100*time.Millisecond {
-		t.Errorf("a new want waited %v, %v", time.Since(begin), err)
-	}
+	})
 }

@@ -85,13 +85,12 @@ func TestFullDisk(t *testing.T) {
 	for range 3 {
 		ovsContainer(t, n)
 		waits := func() error {
-			if log, err := os.ReadFile(n.LogFile("ovs")); err != nil || !strings.Contains(string(log), "No space left on device") {
+			if log, err := os.ReadFile(n.LogFile("ovs")); err != nil || !strings.Contains(string(log), "No space left on device") || !strings.Contains(string(log), "WAITS") {
 				return errors.New("its log speaks of no full disk")
 			}
 			return nil
 		}
 		eventually(t, 10*time.Second, "ovs finds the disk full", waits)
-		time.Sleep(500 * time.Millisecond) // nothing else may happen
 		kill(t, n, "ovs")
 		must(t, os.Truncate(n.LogFile("ovs"), 0))
 		must(t, n.Restart(t.Context(), agent, syscall.SIGTERM))

@@ -149,7 +149,7 @@ func TestEntryDaemonsComeBack(t *testing.T) {
 	bridge(t, n)
 	serves(t, n, "p0")
 	for i, name := range []string{"ovn-northd", "ovn-controller", "ovs-vswitchd", "ovsdb-server"} {
-		time.Sleep(2 * time.Second) // one that dies at once, again and again, is started more slowly
+		succeeds(t, n, `for p in $(pgrep -x `+name+`); do [ "$(ps -o etimes= -p $p)" -ge 2 ] || exit 1; done`) // one that dies at once, again and again, is started more slowly
 		pids := func() string { return sh(t, n, "pgrep -x "+name+" || true") }
 		before := pids()
 		sh(t, n, "pkill -KILL -x "+name)

@@ -93,7 +93,9 @@ func TestStream(t *testing.T) {
 		if err := node.Signal(VSwitchd, unix.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(pause)
+		if err := Flow(ctx, 20, s); err != nil {
+			t.Fatal(err)
+		}
 		if r, err = s.End(); err != nil {
 			t.Fatal(err)
 		}

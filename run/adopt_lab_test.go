@@ -34,7 +34,7 @@ func TestUplinkContested(t *testing.T) {
 		asked := time.Now()
 		list := mustReport(t, m.n).Problems
 		slowest = max(slowest, time.Since(asked))
-		return told(list) && time.Since(begin) > 5*time.Second, strings.Join(list, "\n")
+		return told(list) && part(t, mustReport(t, m.n), "uplink").Drift >= 4, strings.Join(list, "\n")
 	})
 	r := part(t, mustReport(t, m.n), "uplink")
 	t.Logf("in %v: the agent worked %v, the slowest answer took %v; %+v", time.Since(begin), cpuTime(t, m.n, "one-"+agent)-used, slowest, r)
@@ -42,7 +42,7 @@ func TestUplinkContested(t *testing.T) {
 		t.Errorf("an answer took %v", slowest)
 	}
 	// Pauses of half a second, after the first few times.
-	if most := uint64(10 + 4*time.Since(begin).Seconds()); r.Drift < 4 || r.Applies > most {
+	if most := uint64(10 + 4*time.Since(begin).Seconds()); r.Applies > most {
 		t.Errorf("it counted %d changes by others, and moved things %d times, of at most %d", r.Drift, r.Applies, most)
 	}
 	if err := m.n.Kill(t.Context(), "fighter", 9); err != nil {

@@ -28,7 +28,7 @@ func BenchmarkRouteChanges(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			sh(b, n, c.before)
 			waitWell(b, n)
-			time.Sleep(2 * time.Second) // what was done last is over
+			atRest(b, n)
 			for b.Loop() {
 				speak(b, n, c.via)
 			}

@@ -166,8 +166,8 @@ func TestOwnChangesAreNotTold(t *testing.T) {
 		s.hand(t, "delete element inet hairpin nodeports4 { tcp . 1019 }")
 		select {
 		case <-target.Changed():
-		case <-time.After(time.Second):
-			t.Error("a change of others is not told within 1 s")
+		case <-time.After(10 * time.Second):
+			t.Error("a change of others is not told within 10 s")
 		}
 	})
 }
@@ -211,8 +211,8 @@ func TestChangeDuringApply(t *testing.T) {
 		s.hand(t, fmt.Sprintf("add element inet hairpin nodeports4 { udp . %d : 192.0.2.1 . 1 }", 1+i))
 		select {
 		case <-target.Changed():
-		case <-time.After(time.Second):
-			t.Fatalf("change %d of others is not told within 1 s", i)
+		case <-time.After(10 * time.Second):
+			t.Fatalf("change %d of others is not told within 10 s", i)
 		}
 	}
 	close(stop)
@@ -241,7 +241,7 @@ func TestDeviceMadeAnew(t *testing.T) {
 		}
 		for range 3 {
 			s.run(t, "", "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "wire")
-			deadline := time.Now().Add(time.Second)
+			deadline := time.Now().Add(10 * time.Second)
 			for err := reach(); err != nil; err = reach() {
 				select {
 				case <-target.Changed():
@@ -279,8 +279,8 @@ func TestMissingDeviceOnOldKernel(t *testing.T) {
 		t.Helper()
 		select {
 		case <-target.Changed():
-		case <-time.After(time.Second):
-			t.Fatalf("%s is not told within 1 s", what)
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s is not told within 10 s", what)
 		}
 	}
 	for range 2 {

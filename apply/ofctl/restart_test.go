@@ -126,6 +126,14 @@ func (p *probes) count() int {
 	return len(p.sent)
 }
 
+// sends waits until further packets were sent, and gives the number of all.
+func (p *probes) sends(more int) int {
+	for enough := p.count() + more; p.count() < enough; {
+		time.Sleep(interval)
+	}
+	return p.count()
+}
+
 // lost gives how many packets, of those sent from number from on, did not come back, and the longest time without any. They
 // come back in their order, so what is missing when a later one is back is lost.
 func (p *probes) lost(t testing.TB, from int) (n int, longest time.Duration) {
@@ -299,9 +307,8 @@ func TestSwitchWaitsForRelease(t *testing.T) {
 	}
 	reachAgain(t, target, gateway(t))
 	from := p.count()
-	time.Sleep(500 * time.Millisecond)
-	to := p.count()
-	time.Sleep(200 * time.Millisecond) // for the last of them
+	to := p.sends(50)
+	p.sends(20) // those before would be back
 	if lost, _ := p.missing(from, to); lost < to-from {
 		t.Fatalf("only %d of %d packets are kept back", lost, to-from)
 	}
