@@ -8,7 +8,7 @@ LAB := $(BIN)/lab
 # sources give the same programs everywhere.
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath
-.PHONY: help setup setup-tests build image image-lock image-oci vuln manifests cluster-parts cluster e2e cluster-down demo demo-down test-kernel test test-race test-race-lab check bench compare soak churn golden fuzz clean
+.PHONY: help setup setup-tests build image image-lock image-oci vuln manifests cluster-parts cluster e2e conformance cluster-down demo demo-down test-kernel test test-race test-race-lab check bench compare soak churn golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,21 @@ $(DIST)/hairpin-next-image.tar: cluster-parts
 
 e2e: cluster-parts $(DIST)/hairpin-next-image.tar ## test the cluster that `make cluster` left up, as a user would (E2E="-run Reach", ARGS="-api-away 30s")
 	$(GO) test -tags e2e -timeout 40m -count 1 -v ./lab/e2e $(E2E) $(if $(ARGS),-args $(ARGS))
+
+# Kubernetes' own network tests. Programs of another module, which takes minutes to compile; it says of what version it is.
+SUITE := $(BIN)/conformance
+$(SUITE)/e2e.test: lab/conformance/suite/go.mod lab/conformance/suite/e2e_test.go
+	@mkdir -p $(SUITE)
+	@echo "building Kubernetes' e2e.test and the programs of its images (minutes, once)"
+	$(GO) build -C lab/conformance/suite -ldflags "-s -w" -o ../../../$(SUITE)/ tool
+	$(GO) test -C lab/conformance/suite -c -ldflags "-s -w" -o ../../../$@ .
+
+# Specs by their whole name. Left out by default: what needs a cloud, a load balancer, kube-proxy, NetworkPolicy, and what
+# takes nodes away.
+FOCUS ?= \[sig-network\].*\[Conformance\]
+SKIP ?= \[Feature:|\[Flaky\]|\[Disruptive\]|KubeProxy|kube-proxy
+conformance: cluster-parts $(SUITE)/e2e.test ## Kubernetes' own network tests on the cluster that `make cluster` left up (FOCUS='\[sig-network\] Services' SKIP='…')
+	@$(LAB) cluster conformance --focus '$(FOCUS)' --skip '$(SKIP)'
 
 cluster-down: build ## remove what `make cluster` left up
 	@$(LAB) cluster down

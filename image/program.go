@@ -1,38 +1,87 @@
 package image
 
 import (
+	"archive/tar"
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
+// Made is a container image to write: programs of this machine, alone or over a tree of Debian packages.
+type Made struct {
+	Name     string            // repository and tag
+	Root     string            // of List.Build; empty means none
+	Programs map[string]string // path in the image → file on this machine
+	Links    map[string]string // path in the image → where the symbolic link points to
+	Start    v1.ImageConfig
+}
+
 // WriteProgram writes a container image of one static program to a file, an archive as WriteOCI writes. The program is
 // /bin/NAME in it, NAME being that of the file; args are what a container runs.
 func WriteProgram(out, name, program string, args ...string) error {
-	if err := writeProgram(out, name, program, args); err != nil {
-		return fmt.Errorf("write container image %s: %w", out, err)
+	return WriteMade(context.Background(), "", out, Made{
+		Name: name, Programs: map[string]string{"bin/" + filepath.Base(program): program}, Start: v1.ImageConfig{Entrypoint: args},
+	})
+}
+
+// WriteMade writes container images to a file, an archive as WriteOCI writes. Layers of packages are kept in cacheDir.
+func WriteMade(ctx context.Context, cacheDir, out string, images ...Made) error {
+	if err := writeMade(ctx, cacheDir, out, images); err != nil {
+		return fmt.Errorf("write container images %s: %w", out, err)
 	}
 	return nil
 }
 
-func writeProgram(out, name, program string, args []string) error {
+func writeMade(ctx context.Context, cacheDir, out string, images []Made) error {
 	work, err := os.MkdirTemp(filepath.Dir(out), ".oci-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(work)
-	only, err := writeLayer(filepath.Join(work, "program"), func(l *layer) error {
-		return errors.Join(l.folder("bin"), l.folder("etc"), l.folder("tmp"), l.program("bin/"+filepath.Base(program), program))
-	})
-	if err != nil {
-		return err
+	var all []packed
+	for i, m := range images {
+		p := packed{name: m.Name, start: m.Start}
+		if m.Root != "" {
+			base, err := baseLayer(ctx, cacheDir, m.Root)
+			if err != nil {
+				return err
+			}
+			p.layers = append(p.layers, base)
+		}
+		own, err := writeLayer(filepath.Join(work, fmt.Sprint(i)), m.fill)
+		if err != nil {
+			return err
+		}
+		p.layers = append(p.layers, own)
+		all = append(all, p)
 	}
 	tmp := filepath.Join(work, "image.tar")
-	if _, err := writeLayout(tmp, packed{name, v1.ImageConfig{Entrypoint: args}, []blob{only}}); err != nil {
+	if _, err := writeLayout(tmp, all...); err != nil {
 		return err
 	}
 	return os.Rename(tmp, out)
+}
+
+// fill writes the layer of an image's programs. Without packages, it has the folders that a program may expect.
+func (m Made) fill(l *layer) error {
+	var err error
+	if m.Root == "" {
+		for _, dir := range []string{"bin", "etc", "tmp"} {
+			err = errors.Join(err, l.folder(dir))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Programs)) {
+		err = errors.Join(err, l.program(path.Clean(name), m.Programs[name]))
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Links)) {
+		err = errors.Join(err, l.header(&tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: m.Links[name], Mode: 0o777}))
+	}
+	return err
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hairpin/lab/cluster"
+	"hairpin/lab/conformance"
 )
 
 // clusterCommand is a cluster with real kubelets; its lab's name is "cluster" unless --lab says otherwise.
@@ -20,7 +21,7 @@ func clusterCommand(name *string) *cobra.Command {
 		}
 		return o
 	}
-	c.AddCommand(clusterUp(options), clusterDown(options), clusterReboot(options), clusterKubectl(options))
+	c.AddCommand(clusterUp(options), clusterDown(options), clusterReboot(options), clusterKubectl(options), clusterConformance(options))
 	return c
 }
 
@@ -75,4 +76,21 @@ func clusterKubectl(options func(*cobra.Command) cluster.Options) *cobra.Command
 			path, argv := up.KubectlArgv(args...)
 			return syscall.Exec(path, argv, os.Environ()) // keeps the terminal
 		}}
+}
+
+func clusterConformance(options func(*cobra.Command) cluster.Options) *cobra.Command {
+	opt := conformance.Options{Root: "."}
+	c := &cobra.Command{Use: "conformance", Short: "run Kubernetes' network tests on the cluster that is up", Args: cobra.NoArgs}
+	c.Flags().StringVar(&opt.Focus, "focus", "", "regular expression: specs to run, by their whole name")
+	c.Flags().StringVar(&opt.Skip, "skip", "", "regular expression: specs to leave out")
+	c.Flags().IntVar(&opt.Procs, "procs", 4, "how many specs at once")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		up, err := cluster.Open(options(c))
+		if err != nil {
+			return fmt.Errorf("%w (make cluster starts it)", err)
+		}
+		opt.Out = c.OutOrStdout()
+		return conformance.Run(c.Context(), up, opt)
+	}
+	return c
 }

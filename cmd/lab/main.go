@@ -19,6 +19,7 @@ import (
 
 	"hairpin/image"
 	"hairpin/lab"
+	"hairpin/lab/conformance"
 	"hairpin/lab/demo"
 	"hairpin/lab/probe"
 )
@@ -28,7 +29,7 @@ func main() {
 	err := root().ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		if !errors.Is(err, demo.ErrFailed) { // its last line has said so
+		if !errors.Is(err, demo.ErrFailed) && !errors.Is(err, conformance.ErrFailed) { // its last line has said so
 			fmt.Fprintln(os.Stderr, "lab:", err)
 		}
 		os.Exit(1)

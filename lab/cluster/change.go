@@ -17,6 +17,9 @@ func (c *Cluster) Reboot(ctx context.Context, name string) error {
 	if n == nil {
 		return fmt.Errorf("reboot: there is no node %s", name)
 	}
+	if name == c.controlPlane() {
+		return fmt.Errorf("reboot: %s has the control plane, which would not come back", name)
+	}
 	if err := n.Stop(); err != nil {
 		return err
 	}
@@ -42,6 +45,9 @@ func (c *Cluster) AddNode(ctx context.Context, name string) error {
 
 // RemoveNode takes a node away for good: the machine is gone, and its object is deleted.
 func (c *Cluster) RemoveNode(ctx context.Context, name string) error {
+	if name == c.controlPlane() {
+		return fmt.Errorf("remove node: %s has the control plane", name)
+	}
 	if n := c.lab.Node(name); n != nil {
 		if err := n.Stop(); err != nil {
 			return err
@@ -58,7 +64,7 @@ func (c *Cluster) StopServer() error { return c.server.Stop() }
 
 // StartServer starts a stopped control plane and waits until it is ready.
 func (c *Cluster) StartServer(ctx context.Context) error {
-	server, err := lab.StartAPIServer(ctx, c.serverConfig(c.lab.Host(apiName)))
+	server, err := lab.StartAPIServer(ctx, c.serverConfig(c.lab.Host(c.controlPlane())))
 	if err != nil {
 		return err
 	}

@@ -25,8 +25,6 @@ import (
 const (
 	DefaultName = "cluster"
 	ClientName  = "client" // a host on the external network that is not in the cluster
-	apiName     = "api"
-	apiAddress  = "172.18.0.10"
 	apiPort     = 6443
 	dnsAddress  = "10.96.0.10"
 	// forwardPort is where the machine reaches the API server, if it is free.
@@ -40,7 +38,7 @@ var packageList string
 type Options struct {
 	Name  string   // of the lab; empty means "cluster"
 	Root  string   // of the sources, with what make built in bin and dist
-	Nodes []string // empty means node-a, node-b, node-c
+	Nodes []string // the first has the control plane; empty means node-a, node-b, node-c
 	// NodeConfList, if not empty, is written to the nodes' /etc/cni/net.d, and nothing is installed: the peer of a
 	// measurement.
 	NodeConfList string
@@ -90,7 +88,7 @@ func Start(ctx context.Context, opt Options) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.say("lab %q: the external network, an outside client, the control plane, %d nodes", c.opt.Name, len(c.opt.Nodes))
+	c.say("lab %q: the external network, an outside client, %d nodes, the control plane on %s", c.opt.Name, len(c.opt.Nodes), c.controlPlane())
 	cfg := lab.Config{Name: c.opt.Name, Image: root, DieWithCaller: c.opt.DieWithCaller}
 	if c.lab, err = lab.New(ctx, cfg); err != nil {
 		return nil, err
@@ -98,9 +96,9 @@ func Start(ctx context.Context, opt Options) (*Cluster, error) {
 	apiReady := make(chan struct{})
 	steps := []func() error{
 		func() error { return c.startClient(ctx) },
-		func() error { defer close(apiReady); return c.startAPI(ctx) },
+		func() error { defer close(apiReady); return c.addFirst(ctx) },
 	}
-	for _, name := range c.opt.Nodes {
+	for _, name := range c.opt.Nodes[1:] {
 		steps = append(steps, func() error { return c.addNode(ctx, name, apiReady) })
 	}
 	if err := lab.Together(steps...); err != nil {
@@ -161,31 +159,34 @@ func (c *Cluster) startClient(ctx context.Context) error {
 	return err
 }
 
-// startAPI starts the control plane on a host of its own, and the way to it from the machine.
-func (c *Cluster) startAPI(ctx context.Context) error {
-	p := netip.MustParsePrefix
-	h, err := c.lab.StartHost(ctx, lab.HostConfig{Name: apiName, Addresses: []netip.Prefix{p(apiAddress + "/16"), p("fc00:f853:ccd::a/64")}})
-	if err != nil {
-		return err
-	}
-	if c.server, err = lab.StartAPIServer(ctx, c.serverConfig(h)); err != nil {
+// controlPlane is the node that has the control plane, in its host network: so the API server reaches pods and Services as
+// everything on a node does, for proxies, webhooks and aggregated APIs.
+func (c *Cluster) controlPlane() string { return c.opt.Nodes[0] }
+
+// apiAddress is where nodes and pods find the API server.
+func (c *Cluster) apiAddress() netip.Addr { return nodeAddresses(c.controlPlane())[0].Addr() }
+
+// startAPI starts the control plane, and the way to it from the machine.
+func (c *Cluster) startAPI(ctx context.Context, on *lab.Host) (err error) {
+	if c.server, err = lab.StartAPIServer(ctx, c.serverConfig(on)); err != nil {
 		return err
 	}
 	at := func(port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port) }
-	local, err := c.lab.Forward(h, netip.AddrPortFrom(h.Addresses()[0].Addr(), apiPort), at(forwardPort), at(0))
+	server := netip.AddrPortFrom(c.apiAddress(), apiPort)
+	local, err := c.lab.Forward(on, server, at(forwardPort), at(0))
 	if err != nil {
 		return err
 	}
 	if err := c.writeKubeconfig(local); err != nil {
 		return err
 	}
-	c.say("control plane: ready at %s:%d in the lab, %s on this machine", apiAddress, apiPort, local)
+	c.say("control plane: ready at %s in the lab, %s on this machine", server, local)
 	return c.connect()
 }
 
-func (c *Cluster) serverConfig(h *lab.Host) lab.APIServerConfig {
+func (c *Cluster) serverConfig(on *lab.Host) lab.APIServerConfig {
 	return lab.APIServerConfig{
-		Binary: c.kube, Dir: c.lab.APIServerDir(), Address: netip.MustParseAddr(apiAddress), Netns: h.Netns(),
+		Binary: c.kube, Dir: c.lab.APIServerDir(), Address: c.apiAddress(), Netns: on.Netns(),
 		// Identities are made for nodes that may be added later, too.
 		Nodes: append([]string{"node-a", "node-b", "node-c", "node-d"}, c.opt.Nodes...), Kubelets: true, DieWithCaller: c.opt.DieWithCaller,
 	}
@@ -226,29 +227,50 @@ func (c *Cluster) connect() error {
 	return nil
 }
 
-// addNode makes a node with an empty disk, boots it, and starts its kubelet once the control plane is there.
-func (c *Cluster) addNode(ctx context.Context, name string, apiReady <-chan struct{}) error {
-	if err := c.newDisk(name); err != nil {
-		return err
-	}
-	n, err := c.startNode(ctx, name)
+// addFirst adds the node of the control plane, and starts that.
+func (c *Cluster) addFirst(ctx context.Context) error {
+	n, err := c.newNode(ctx, c.controlPlane())
 	if err != nil {
 		return err
 	}
-	if list := c.opt.NodeConfList; list != "" {
-		if err := n.WriteFile("/etc/cni/net.d/10-peer.conflist", list); err != nil {
-			return err
-		}
-	}
-	if err := c.keepFound(ctx, n); err != nil {
+	if err := c.startAPI(ctx, n.Host); err != nil {
 		return err
 	}
-	c.say("%s: containerd runs", name)
+	return c.startKubelet(ctx, n)
+}
+
+// addNode adds a node, and starts its kubelet once the control plane is there.
+func (c *Cluster) addNode(ctx context.Context, name string, apiReady <-chan struct{}) error {
+	n, err := c.newNode(ctx, name)
+	if err != nil {
+		return err
+	}
 	<-apiReady
 	if c.client == nil {
 		return errors.New(name + ": there is no control plane")
 	}
 	return c.startKubelet(ctx, n)
+}
+
+// newNode makes a node with an empty disk and boots it.
+func (c *Cluster) newNode(ctx context.Context, name string) (*lab.Node, error) {
+	if err := c.newDisk(name); err != nil {
+		return nil, err
+	}
+	n, err := c.startNode(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if list := c.opt.NodeConfList; list != "" {
+		if err := n.WriteFile("/etc/cni/net.d/10-peer.conflist", list); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.keepFound(ctx, n); err != nil {
+		return nil, err
+	}
+	c.say("%s: containerd runs", name)
+	return n, nil
 }
 
 // waitNodes waits until nodes are ready, with whatever network plugin.

@@ -53,7 +53,7 @@ func (c *Cluster) InstallHairpin(ctx context.Context, values ...string) error {
 	}
 	args := []string{
 		"upgrade", "--install", "hairpin", filepath.Join(c.opt.Root, "charts", "hairpin"), "--namespace", "hairpin", "--create-namespace",
-		"--set", "image.tag=dev", "--set", "openvswitch.image.tag=" + ovsTag, "--set", "apiServer.host=" + apiAddress, "--set", fmt.Sprint("apiServer.port=", apiPort),
+		"--set", "image.tag=dev", "--set", "openvswitch.image.tag=" + ovsTag, "--set", "apiServer.host=" + c.apiAddress().String(), "--set", fmt.Sprint("apiServer.port=", apiPort),
 	}
 	for _, v := range append(c.opt.Values, values...) {
 		args = append(args, "--set", v)

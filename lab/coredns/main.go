@@ -12,6 +12,7 @@ import (
 	_ "github.com/coredns/coredns/plugin/errors"
 	_ "github.com/coredns/coredns/plugin/forward"
 	_ "github.com/coredns/coredns/plugin/health"
+	_ "github.com/coredns/coredns/plugin/hosts"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
 	_ "github.com/coredns/coredns/plugin/loadbalance"
 	_ "github.com/coredns/coredns/plugin/log"
@@ -23,7 +24,7 @@ import (
 func main() {
 	// The order in which a query passes them, whatever the order in the Corefile is.
 	dnsserver.Directives = []string{
-		"reload", "bind", "health", "ready", "errors", "log", "loadbalance", "cache", "template", "kubernetes", "forward",
+		"reload", "bind", "health", "ready", "errors", "log", "loadbalance", "cache", "template", "hosts", "kubernetes", "forward",
 	}
 	coremain.Run()
 }

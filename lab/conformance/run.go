@@ -1,0 +1,136 @@
+package conformance
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"time"
+
+	"hairpin/lab/cluster"
+)
+
+// ErrFailed says that a spec failed, which the table has said.
+var ErrFailed = errors.New("not every spec passed")
+
+// Options say which specs to run.
+type Options struct {
+	Root        string // of the sources, with what make built in bin and dist
+	Focus, Skip string // regular expressions of specs' names
+	Procs       int    // how many specs at once, but for those that are [Serial]
+	Out         io.Writer
+}
+
+type run struct {
+	Options
+	cluster *cluster.Cluster
+	begin   time.Time
+}
+
+// Run runs specs on a cluster that is up, prints a table of them and leaves dist/conformance/junit_01.xml, and what the specs
+// said beside it.
+func Run(ctx context.Context, c *cluster.Cluster, opt Options) error {
+	r := &run{opt, c, time.Now()}
+	if err := r.writeImages(ctx); err != nil {
+		return fmt.Errorf("images of the specs: %w", err)
+	}
+	if err := c.Import(ctx, archive); err != nil {
+		return fmt.Errorf("images of the specs: %w", err)
+	}
+	r.say("images: all nodes have them")
+	dir, err := filepath.Abs(filepath.Join(r.Root, "dist", "conformance"))
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+		return err
+	}
+	if err := c.LinkKubectl(); err != nil {
+		return err
+	}
+	log := filepath.Join(dir, "e2e.log")
+	ended := r.specs(ctx, dir, log) // an error of a failed spec, too: the report tells them apart
+	results, err := readReport(filepath.Join(dir, "junit_01.xml"))
+	if err != nil {
+		return fmt.Errorf("%w (%s says what happened)", errors.Join(ended, err), log)
+	}
+	failed := printTable(r.Out, results)
+	r.say("%s has the reports", dir)
+	if failed || ended != nil {
+		return ErrFailed
+	}
+	return nil
+}
+
+// specs runs e2e.test, several at once as ginkgo does.
+func (r *run) specs(ctx context.Context, dir, log string) error {
+	kubectl, err := filepath.Abs(filepath.Join(r.Root, "bin", "kubectl"))
+	if err != nil {
+		return err
+	}
+	file, err := os.Create(log)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	args := []string{
+		"-v", "--no-color", "--keep-going", "--timeout=6h", "--procs", strconv.Itoa(r.Procs), "--focus", r.Focus, "--skip", r.Skip, r.program("e2e.test"), "--",
+		"--kubeconfig", r.cluster.Kubeconfig(), "--kubectl-path", kubectl, "--provider=skeleton", "--report-dir", dir,
+	}
+	cmd := exec.CommandContext(ctx, r.program("ginkgo"), args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it deletes what it made
+	cmd.WaitDelay = time.Minute
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	cmd.Stderr = file
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("run ginkgo: %w", err)
+	}
+	r.follow(io.TeeReader(out, file))
+	return cmd.Wait()
+}
+
+var (
+	willRun  = regexp.MustCompile(`^Will run (\d+) of`)
+	specDone = regexp.MustCompile(`^• (\[FAILED\] )?\[`)
+)
+
+// follow reads what ginkgo prints and says every ten seconds how far it is.
+func (r *run) follow(out io.Reader) {
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 16<<20)
+	total, done, failed := "?", 0, 0
+	said := time.Now()
+	for lines.Scan() {
+		if m := willRun.FindStringSubmatch(lines.Text()); m != nil {
+			total = m[1]
+			r.say("%s specs", total)
+		}
+		if m := specDone.FindStringSubmatch(lines.Text()); m != nil {
+			done++
+			if m[1] != "" {
+				failed++
+			}
+		}
+		if time.Since(said) > 10*time.Second {
+			said = time.Now()
+			r.say("%d of %s specs done, %d failed", done, total, failed)
+		}
+	}
+	_, _ = io.Copy(io.Discard, out) // after a line that is too long
+}
+
+// program is one of what make built of module suite.
+func (r *run) program(name string) string { return filepath.Join(r.Root, "bin", "conformance", name) }
+
+func (r *run) say(format string, args ...any) {
+	fmt.Fprintf(r.Out, "%6.1f s  %s\n", time.Since(r.begin).Seconds(), fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,43 @@
+package conformance
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// report has one spec of each kind, as the framework writes them.
+const report = `<?xml version="1.0" encoding="UTF-8"?>
+<testsuites tests="6"><testsuite name="Kubernetes e2e suite" tests="6">
+<testcase name="[SynchronizedBeforeSuite]" time="0.1"></testcase>
+<testcase name="[It] [sig-network] Services should work [LinuxOnly] [Conformance]" time="3.25"></testcase>
+<testcase name="[It] [sig-network] DNS should break [Conformance]" time="12"><failure type="failed">timed out&#xA;In [It] at: dns.go</failure></testcase>
+<testcase name="[It] [sig-network] Services over SCTP" time="0.5"><skipped message="skipped - no SCTP"></skipped></testcase>
+<testcase name="[It] [sig-network] Services left out" time="0"><skipped message="skipped"></skipped></testcase>
+<testcase name="[SynchronizedAfterSuite]" time="0.1"></testcase>
+</testsuite></testsuites>`
+
+func TestTable(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "junit.xml")
+	if err := os.WriteFile(file, []byte(report), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	results, err := readReport(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	if failed := printTable(&got, results); !failed {
+		t.Error("a failed spec is no failure")
+	}
+	const want = `SPEC                  SECONDS  RESULT
+DNS should break      12.0     FAILED: timed out
+Services over SCTP    0.5      skipped: no SCTP
+Services should work  3.2      ok
+1 passed, 1 failed, 1 skipped by themselves
+`
+	if got.String() != want {
+		t.Errorf("table:\n%s\nwant:\n%s", got.String(), want)
+	}
+}
