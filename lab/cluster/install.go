@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hairpin/image"
+	"hairpin/lab"
 )
 
 // manifests are what a cluster has besides Hairpin.
@@ -67,20 +68,23 @@ func (c *Cluster) InstallHairpin(ctx context.Context, values ...string) error {
 
 // Import gives all nodes the images of an archive, as a registry would.
 func (c *Cluster) Import(ctx context.Context, file string) error {
+	var steps []func() error
 	for _, n := range c.lab.Nodes() {
-		f, err := os.Open(filepath.Join(c.opt.Root, file))
-		if err != nil {
-			return err
-		}
-		cmd := n.Command(ctx, "ctr", "--namespace", "k8s.io", "images", "import", "--snapshotter", "overlayfs", "-")
-		cmd.Stdin = f
-		out, err := cmd.CombinedOutput()
-		_ = f.Close()
-		if err != nil {
-			return fmt.Errorf("%s: import %s: %w: %s", n.Name(), file, err, out)
-		}
+		steps = append(steps, func() error {
+			f, err := os.Open(filepath.Join(c.opt.Root, file))
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			cmd := n.Command(ctx, "ctr", "--namespace", "k8s.io", "images", "import", "--snapshotter", "overlayfs", "-")
+			cmd.Stdin = f
+			if out, err := cmd.CombinedOutput(); err != nil {
+				return fmt.Errorf("%s: import %s: %w: %s", n.Name(), file, err, out)
+			}
+			return nil
+		})
 	}
-	return nil
+	return lab.Together(steps...)
 }
 
 // Helm runs helm with the administrator's kubeconfig.
