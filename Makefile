@@ -78,6 +78,7 @@ $(SUITE)/e2e.test: lab/conformance/suite/go.mod lab/conformance/suite/e2e_test.g
 	@mkdir -p $(SUITE)
 	@echo "building Kubernetes' e2e.test and the programs of its images (minutes, once)"
 	$(GO) build -C lab/conformance/suite -ldflags "-s -w" -o ../../../$(SUITE)/ tool
+	cp -f $$($(GO) list -C lab/conformance/suite -m -f '{{.Dir}}' k8s.io/kubernetes)/test/images/agnhost/porter/localhost.* $(SUITE)
 	$(GO) test -C lab/conformance/suite -c -vet=off -ldflags "-s -w" -o ../../../$@ .
 
 # Specs by their whole name. Left out by default: what needs a cloud, load balancers, kube-proxy, NetworkPolicy, SCTP in the

@@ -55,7 +55,10 @@ func (r *run) made(name, root string, applets []string) (m image.Made, ok bool) 
 	switch repository {
 	case "agnhost":
 		m.Root = root
-		m.Programs["agnhost"], m.Programs["coredns"], m.Links["agnhost-2"] = r.program("agnhost"), coredns, "agnhost"
+		m.Programs["coredns"], m.Links["agnhost-2"] = coredns, "agnhost"
+		for _, file := range []string{"agnhost", "localhost.crt", "localhost.key"} {
+			m.Programs[file] = r.program(file)
+		}
 		m.Start = v1.ImageConfig{Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}}
 	case "glibc-dns-testing":
 		m.Root, m.Programs["coredns"] = root, coredns

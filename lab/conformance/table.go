@@ -56,13 +56,19 @@ func readReport(file string) ([]result, error) {
 	return results, nil
 }
 
+// longest is how much of a reason fits into the table, in characters.
+const longest = 120
+
 // why is the reason that ginkgo gives: "skipped - REASON", or only "skipped" where FOCUS and SKIP left a spec out.
 func (s *said) why() string {
 	text := strings.TrimPrefix(strings.TrimPrefix(s.Message, "skipped"), " - ")
 	if text == "" {
 		text = s.Text
 	}
-	first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	first, _, _ := strings.Cut(strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text), "[FAILED]")), "\n")
+	if line := []rune(first); len(line) > longest {
+		return string(line[:longest]) + "…"
+	}
 	return first
 }
 
