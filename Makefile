@@ -72,7 +72,7 @@ $(DIST)/hairpin-next-image.tar: cluster-parts
 e2e: cluster-parts $(DIST)/hairpin-next-image.tar ## test the cluster that `make cluster` left up, as a user would (E2E="-run Reach", ARGS="-api-away 30s")
 	$(GO) test -tags e2e -timeout 40m -count 1 -v ./lab/e2e $(E2E) $(if $(ARGS),-args $(ARGS))
 
-# Kubernetes' own network tests. Programs of another module, which takes minutes to compile; it says of what version it is.
+# Kubernetes' own network tests, programs of a module of their own.
 SUITE := $(BIN)/conformance
 $(SUITE)/e2e.test: lab/conformance/suite/go.mod lab/conformance/suite/e2e_test.go
 	@mkdir -p $(SUITE)

@@ -81,6 +81,7 @@ func (r *run) specs(ctx context.Context, dir, log string) error {
 	defer file.Close()
 	args := []string{
 		"-v", "--no-color", "--keep-going", "--timeout=6h", "--procs", strconv.Itoa(r.Procs), "--focus", r.Focus, "--skip", r.Skip, r.program("e2e.test"), "--",
+		"--num-nodes", strconv.Itoa(len(r.cluster.Lab().Nodes())), // only the first of several processes would count them
 		"--kubeconfig", r.cluster.Kubeconfig(), "--kubectl-path", kubectl, "--provider=skeleton", "--report-dir", dir,
 	}
 	cmd := exec.CommandContext(ctx, r.program("ginkgo"), args...)
