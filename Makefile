@@ -110,7 +110,7 @@ test: setup-tests image $(BIN)/helm check ## all tests, on real Open vSwitch, OV
 	$(GO) test ./walk -run Semantics -soak 1m
 
 # Packages whose tests need no lab.
-RACELESS = $(shell $(GO) list ./... | grep -E '^hairpin/(claims|cluster|config|datapath|plan|report|walk)|^hairpin/apply(/late|/notice)?$$')
+RACELESS = $(shell $(GO) list ./... | grep -E '^hairpin/(claims|cluster|config|datapath|egress|inspect|kube|ops|plan|report|retry|walk)|^hairpin/apply(/late|/notice)?$$')
 # Tests of the agent to run with its race detector on.
 RUN ?= Hangs|Standby|SourceIsAway|Health
 test-race: setup-tests ## the tests that need no lab, with the race detector
@@ -118,7 +118,7 @@ test-race: setup-tests ## the tests that need no lab, with the race detector
 
 test-race-lab: setup-tests image ## lab tests of the agent, built with the race detector (RUN='Hangs|Demo')
 	CGO_ENABLED=1 $(GO) build -race -o $(BIN)/race/hairpin ./cmd/hairpin
-	$(GO) test -timeout 30m -count 1 ./run -run '$(RUN)' -hairpin ../$(BIN)/race/hairpin -slow 3
+	$(GO) test -timeout 30m -count 1 ./agent -run '$(RUN)' -hairpin ../$(BIN)/race/hairpin -slow 3
 
 check: ## gofmt, go vet, staticcheck, go mod tidy
 	@test -z "$$(gofmt -l .)" || { echo "not formatted by gofmt:"; gofmt -l .; exit 1; }
@@ -144,7 +144,7 @@ compare: setup image ## every case of the matrix: packets, conntrack, ovn-trace 
 
 soak: ## ask random clusters whether every packet does what the semantics say; FOR=10m
 	$(GO) test ./walk -run Semantics -timeout 0 -soak $(or $(FOR),10m)
-	$(GO) test ./run -run 'NeverTheWrongSource|EgressIPOtherNetworks' -v -timeout 0 -egress.mode=all -egress.steps=200
+	$(GO) test ./agent -run 'NeverTheWrongSource|EgressIPOtherNetworks' -v -timeout 0 -egress.mode=all -egress.steps=200
 
 churn: setup image ## Services change at random while clients everywhere ask for them (FOR=10m MODE=shared,local,detached SEED=1)
 	$(GO) test ./lab/churn -v -timeout 0 -count 1 -churn-for $(or $(FOR),10m) -churn-mode $(MODE) -churn-seed $(or $(SEED),0)
@@ -152,6 +152,7 @@ churn: setup image ## Services change at random while clients everywhere ask for
 golden: ## rewrite what is made of the sources: stories, docs/walks, docs/gateway-modes.md, docs/configuration.md, the chart's values (review it like code)
 	$(GO) test ./plan -run 'Stories|ModesDocument' -update
 	$(GO) test ./config -run ConfigurationDocument -update
+	$(GO) test ./ops -run MetricsDocument -update
 	$(GO) test ./charts -run 'Values|Containers' -update
 	$(GO) test ./lab/demo -run Documents -update
 

@@ -2,11 +2,13 @@
 package hairpin
 
 import (
+	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,31 +16,37 @@ import (
 	"testing"
 )
 
-// arrows lists what of ours each room may import; a room includes its sub-packages. Tests may import more: they stand
-// outside of the rooms.
-var arrows = map[string][]string{
-	"api":         {},
-	"cluster":     {"api"},
-	"claims":      {},
-	"ovsdb":       {},
-	"image":       {},
-	"datapath":    {"cluster", "claims"},
-	"plan":        {"cluster", "claims", "datapath"},
-	"walk":        {"cluster", "claims", "datapath"},
-	"watch":       {"cluster", "api"},
-	"apply":       {"datapath", "ovsdb", "cluster", "claims"},
-	"cni":         {"cluster", "claims", "ovsdb"},
-	"config":      {"cluster"},
-	"report":      {},
-	"run":         {"config", "report", "api", "watch", "plan", "walk", "apply", "cni", "datapath", "cluster", "claims", "ovsdb"},
-	"lab":         {"run", "image", "watch", "cluster", "claims", "ovsdb"},
-	"cmd/hairpin": {"run", "config", "report", "cni"},
-	"cmd/lab":     {"lab", "image"},
+const drawing = "docs/architecture.md"
+
+// arrows reads what of ours each room imports from the drawing: lines "room → rooms", each of which points to lines below only. A
+// room includes its sub-packages. Tests may import more: they stand outside of the rooms.
+func arrows(t *testing.T) (rooms []string, to map[string][]string) {
+	t.Helper()
+	text, err := os.ReadFile(drawing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ = bytes.Cut(text, []byte("\n```\n"))
+	block, _, _ := strings.Cut(string(text), "\npure ")
+	to = map[string][]string{}
+	for line := range strings.Lines(block) {
+		from, list, _ := strings.Cut(line, "→")
+		from = strings.TrimSpace(from)
+		rooms, to[from] = append(rooms, from), strings.Fields(list)
+	}
+	for i, r := range rooms {
+		for _, x := range to[r] {
+			if !slices.Contains(rooms[i+1:], x) {
+				t.Errorf("%s: the arrow from %s to %s does not point down", drawing, r, x)
+			}
+		}
+	}
+	return rooms, to
 }
 
 // only lists imports that few rooms may have.
 var only = map[string][]string{
-	"k8s.io/client-go": {"watch", "run", "lab"},
+	"k8s.io/client-go": {"watch", "kube", "controller", "agent", "egress/view", "inspect", "ui", "lab"},
 	"os/exec":          {"apply/ofctl", "apply/knft", "lab", "image", "cmd/lab"},
 }
 
@@ -91,8 +99,8 @@ func sources(t *testing.T) (*token.FileSet, []source) {
 	return fset, all
 }
 
-func room(dir string) string {
-	for r := range arrows {
+func room(dir string, rooms []string) string {
+	for _, r := range rooms {
 		if dir == r || strings.HasPrefix(dir, r+"/") {
 			return r
 		}
@@ -104,26 +112,68 @@ func in(dir string, rooms []string) bool {
 	return slices.ContainsFunc(rooms, func(r string) bool { return dir == r || strings.HasPrefix(dir, r+"/") })
 }
 
+// TestArrows: every import of one room by another is drawn, and every arrow that is drawn is one.
 func TestArrows(t *testing.T) {
+	rooms, drawn := arrows(t)
+	found := map[string]map[string]bool{}
 	_, all := sources(t)
 	for _, s := range all {
 		if s.test || s.dir == "." {
 			continue
 		}
-		r := room(s.dir)
+		r := room(s.dir, rooms)
 		if r == "" {
-			t.Errorf("%s: no room of the house; draw it in docs/architecture.md and here", s.path)
+			t.Errorf("%s: no room of the house; draw it in %s", s.path, drawing)
 			continue
+		}
+		if found[r] == nil {
+			found[r] = map[string]bool{}
 		}
 		for _, i := range s.file.Imports {
 			path := strings.Trim(i.Path.Value, `"`)
-			if ours, ok := strings.CutPrefix(path, "hairpin/"); ok && !in(ours, arrows[r]) && !in(ours, []string{r}) {
-				t.Errorf("%s imports %s: there is no arrow from %s to it", s.path, path, r)
+			if ours, ok := strings.CutPrefix(path, "hairpin/"); ok && !in(ours, []string{r}) {
+				to := room(ours, rooms)
+				found[r][to] = true
+				if !slices.Contains(drawn[r], to) {
+					t.Errorf("%s imports %s: there is no arrow from %s to it in %s", s.path, path, r, drawing)
+				}
 			}
 			for prefix, rooms := range only {
 				if (path == prefix || strings.HasPrefix(path, prefix+"/")) && !in(s.dir, rooms) {
 					t.Errorf("%s imports %s: only %s may", s.path, path, strings.Join(rooms, ", "))
 				}
+			}
+		}
+	}
+	for _, r := range rooms {
+		if found[r] == nil {
+			t.Errorf("%s: there is no room %s", drawing, r)
+		}
+		for _, to := range drawn[r] {
+			if !found[r][to] {
+				t.Errorf("%s: %s does not import %s", drawing, r, to)
+			}
+		}
+	}
+}
+
+// far lists, by room, what of ours its programs must not link: who looks at agents, or explains, changes no system.
+var far = map[string][]string{
+	"inspect": {"hairpin/ovsdb", "github.com/vishvananda/netlink"},
+	"ui":      {"hairpin/ovsdb", "github.com/vishvananda/netlink"},
+	"agent":   {"hairpin/ui/page", "hairpin/inspect", "k8s.io/client-go/tools/remotecommand"},
+}
+
+// TestLinks: what a room links, all that it imports imports included.
+func TestLinks(t *testing.T) {
+	for r, list := range far {
+		out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "./"+r).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range strings.Fields(string(out)) {
+			if slices.Contains(list, p) {
+				t.Errorf("%s links %s", r, p)
 			}
 		}
 	}

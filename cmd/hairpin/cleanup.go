@@ -6,12 +6,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"hairpin/config"
-	"hairpin/run"
+	"hairpin/install"
 )
 
 func cleanupCommand() *cobra.Command {
 	var s settings
-	var what run.Remains
+	var what install.Remains
 	c := &cobra.Command{Use: "cleanup", Short: "remove Hairpin from this node and return the uplink's addresses and routes", Args: cobra.NoArgs,
 		Long: "Removes Hairpin from this node: flows and bridges, nft tables, routes, rules, pod links, the CNI plugin and the databases. The\n" +
 			"uplink gets its addresses and routes back; a bridge that an administrator made stays. The command waits for the agent to end.\n" +
@@ -21,7 +21,7 @@ func cleanupCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return run.Cleanup(c.Context(), conf, what, c.OutOrStdout(), config.Logger(conf, os.Stderr))
+			return install.Cleanup(c.Context(), conf, what, c.OutOrStdout(), config.Logger(conf, os.Stderr))
 		}}
 	s.add(c)
 	f := c.Flags()

@@ -10,12 +10,13 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"hairpin/run"
+	"hairpin/inspect"
+	"hairpin/ui"
 )
 
 func explainCommand() *cobra.Command {
 	var s settings
-	var o run.ExplainOptions
+	var o ui.ExplainOptions
 	c := &cobra.Command{
 		Use:   "explain FROM TO",
 		Short: "follow a packet and its reply through every table; exit code 0 if both arrive, 1 if not, 2 after an error",
@@ -42,7 +43,7 @@ from this node's agent.`,
 			o.From, o.To, o.Flags = args[0], args[1], given(c)
 			o.EveryNode = o.EveryNode || c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
 			o.Colour = c.OutOrStdout() == os.Stdout && terminal(os.Stdout)
-			return run.Explain(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), o, conf)
+			return ui.Explain(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), o, conf)
 		}}
 	s.addFor(c, append(ofCluster[:], "run-dir", "kubeconfig")...)
 	f := c.Flags()
@@ -57,15 +58,15 @@ from this node's agent.`,
 	f.BoolVar(&o.Send, "send", false, "send the packet (a TCP handshake or a datagram) from FROM, and compare what the nodes saw of it; implies --live")
 	f.BoolVarP(&o.EveryNode, "all", "A", false, "read the cluster from the API, and with --live and --send every node on the path (also with --kubeconfig)")
 	f.StringVar(&o.Context, "context", "", "context of the kubeconfig; empty = its current one")
-	f.StringVarP(&o.Namespace, "namespace", "n", run.DefaultNamespace, "namespace of the agents' pods, with --live and --send")
+	f.StringVarP(&o.Namespace, "namespace", "n", inspect.DefaultNamespace, "namespace of the agents' pods, with --live and --send")
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long to wait for a node's answer, and with --send for a packet from outside")
-	f.StringVarP(&o.Output, "output", "o", "text", "one of "+strings.Join(run.ExplainOutputs(), ", "))
+	f.StringVarP(&o.Output, "output", "o", "text", "one of "+strings.Join(ui.ExplainOutputs(), ", "))
 	return c
 }
 
 func collect() *cobra.Command {
 	var s settings
-	var o run.CollectOptions
+	var o inspect.CollectOptions
 	var file string
 	c := &cobra.Command{
 		Use:   "collect",
@@ -78,13 +79,13 @@ func collect() *cobra.Command {
 			}
 			o.EveryNode = o.EveryNode || c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
 			if file == "-" {
-				return run.Collect(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), conf, o)
+				return inspect.Collect(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), conf, o)
 			}
 			out, err := os.OpenFile(file, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 			if err != nil {
 				return err
 			}
-			err = run.Collect(c.Context(), out, c.ErrOrStderr(), conf, o)
+			err = inspect.Collect(c.Context(), out, c.ErrOrStderr(), conf, o)
 			if err = errors.Join(err, out.Close()); err == nil {
 				fmt.Fprintln(c.ErrOrStderr(), "written to", file)
 			}
@@ -95,7 +96,7 @@ func collect() *cobra.Command {
 	f.StringVar(&file, "file", "hairpin-"+time.Now().UTC().Format("20060102-150405")+".tar.gz", "output file; - is standard output")
 	f.BoolVarP(&o.EveryNode, "all", "A", false, "every node of the cluster, through the API server (also with --kubeconfig)")
 	f.StringVar(&o.Context, "context", "", "context of the kubeconfig; empty = its current one")
-	f.StringVarP(&o.Namespace, "namespace", "n", run.DefaultNamespace, "namespace of the agents' pods")
+	f.StringVarP(&o.Namespace, "namespace", "n", inspect.DefaultNamespace, "namespace of the agents' pods")
 	f.DurationVar(&o.Timeout, "timeout", time.Minute, "how long to wait for a node's answer")
 	return c
 }
@@ -109,7 +110,7 @@ func ask() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return run.Ask(c.Context(), c.OutOrStdout(), args[0], conf)
+			return inspect.Ask(c.Context(), c.OutOrStdout(), args[0], conf)
 		}}
 	s.add(c)
 	return c

@@ -6,18 +6,18 @@ import (
 	"github.com/spf13/cobra"
 
 	"hairpin/config"
-	"hairpin/run"
+	"hairpin/install"
 )
 
 func installCommand() *cobra.Command {
-	var to run.Installation
+	var to install.Installation
 	var hostPorts bool
 	c := &cobra.Command{Use: "install", Short: "install the CNI plugin and its configuration on this node", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if !hostPorts {
 				to.Portmap = ""
 			}
-			return run.Install(to, config.Logger(config.DefaultConfig(), os.Stderr))
+			return install.Install(to, config.Logger(config.DefaultConfig(), os.Stderr))
 		}}
 	f := c.Flags()
 	f.StringVar(&to.BinDir, "bin-dir", "/opt/cni/bin", "directory of the container runtime's plugins")

@@ -16,10 +16,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hairpin/agent"
 	"hairpin/cni"
 	"hairpin/config"
+	"hairpin/controller"
+	"hairpin/inspect"
 	"hairpin/report"
-	"hairpin/run"
+	"hairpin/ui"
 )
 
 func main() {
@@ -49,9 +52,9 @@ func root() *cobra.Command {
 		SilenceErrors: true,
 	}
 	c.AddCommand(
-		process("node", "run the agent of this node", run.Node),
-		process("controller", "assign node IDs and egress addresses for the cluster (with leader election)", run.Controller),
-		installCommand(), cleanupCommand(), plugin(), planCommand(), explainCommand(), ui(), ask(), collect(), status(), probe(), diff(), version(),
+		process("node", "run the agent of this node", agent.Run),
+		process("controller", "assign node IDs and egress addresses for the cluster (with leader election)", controller.Run),
+		installCommand(), cleanupCommand(), plugin(), planCommand(), explainCommand(), uiCommand(), ask(), collect(), status(), probe(), diff(), version(),
 	)
 	for _, sub := range c.Commands() {
 		if args := sub.Args; args != nil {
@@ -115,7 +118,7 @@ func (s *settings) load(c *cobra.Command) (config.Config, error) {
 }
 
 // ofCluster are the flags for settings that manifests do not have. It is read-only.
-var ofCluster = [...]string{run.FlagGatewayMode, "cluster-subnets", "service-cidrs"}
+var ofCluster = [...]string{ui.FlagGatewayMode, "cluster-subnets", "service-cidrs"}
 
 // given lists those set on the command line.
 func given(c *cobra.Command) (list []string) {
@@ -157,7 +160,7 @@ func planCommand() *cobra.Command {
 			if dir == "" {
 				return hinted(c, errors.New("needs manifests: -f DIR"))
 			}
-			return run.Plan(c.OutOrStdout(), c.ErrOrStderr(), dir, given(c), conf)
+			return ui.Plan(c.OutOrStdout(), c.ErrOrStderr(), dir, given(c), conf)
 		}}
 	s.addFor(c, append(ofCluster[:], "node")...)
 	c.Flags().StringVarP(&dir, "filename", "f", "", "directory with the manifests of Nodes, Pods, Services and EndpointSlices")
@@ -172,7 +175,7 @@ func diff() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return run.Diff(c.Context(), c.OutOrStdout(), conf)
+			return inspect.Diff(c.Context(), c.OutOrStdout(), conf)
 		}}
 	s.addFor(c, "run-dir")
 	return c

@@ -8,13 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hairpin/run"
+	"hairpin/inspect"
 )
 
 // status asks this node's agent or, as a plugin of kubectl or with --all or --kubeconfig, those of all nodes.
 func status() *cobra.Command {
 	var s settings
-	var o run.StatusOptions
+	var o inspect.StatusOptions
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "show the health of this node, or of all nodes: one line per part; exit code 0 if all is well, 1 if not, 2 after an error",
@@ -27,13 +27,13 @@ func status() *cobra.Command {
 			if c.Flags().Changed("kubeconfig") {
 				o.All, o.Kubeconfig = true, conf.Process.Kubeconfig
 			}
-			return run.Status(c.Context(), c.OutOrStdout(), conf, o)
+			return inspect.Status(c.Context(), c.OutOrStdout(), conf, o)
 		}}
 	s.addFor(c, "run-dir", "kubeconfig")
 	f := c.Flags()
 	f.BoolVarP(&o.All, "all", "A", false, "ask every node of the cluster, through the API server (also with --kubeconfig)")
 	f.StringVar(&o.Context, "context", "", "context of the kubeconfig; empty = its current one")
-	f.StringVarP(&o.Namespace, "namespace", "n", run.DefaultNamespace, "namespace of the agents' pods")
+	f.StringVarP(&o.Namespace, "namespace", "n", inspect.DefaultNamespace, "namespace of the agents' pods")
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long to wait for a node's answer")
 	f.StringVarP(&o.Output, "output", "o", "text", "text or json")
 	f.DurationVar(&o.Wait, "wait", 0, "wait until all is well, at most this long; without a value 5m")
@@ -63,7 +63,7 @@ func probe() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return run.Probe(c.Context(), c.OutOrStdout(), conf, controller, args[0])
+			return inspect.Probe(c.Context(), c.OutOrStdout(), conf, controller, args[0])
 		}}
 	s.addFor(c, "run-dir")
 	c.Flags().BoolVar(&controller, "controller", false, "ask the controller")

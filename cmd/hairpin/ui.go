@@ -5,12 +5,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hairpin/run"
+	"hairpin/inspect"
+	"hairpin/ui"
 )
 
-func ui() *cobra.Command {
+func uiCommand() *cobra.Command {
 	var s settings
-	var o run.UIOptions
+	var o ui.Options
 	c := &cobra.Command{
 		Use:   "ui",
 		Short: "show nodes and packet paths in a browser, on this machine only",
@@ -27,7 +28,7 @@ this node's agent. The pages are read-only. Everybody who is logged in on this m
 			}
 			o.Flags = given(c)
 			o.EveryNode = o.EveryNode || c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
-			return run.UI(c.Context(), c.OutOrStdout(), o, conf)
+			return ui.Serve(c.Context(), c.OutOrStdout(), o, conf)
 		}}
 	s.addFor(c, append(ofCluster[:], "run-dir", "kubeconfig")...)
 	f := c.Flags()
@@ -35,7 +36,7 @@ this node's agent. The pages are read-only. Everybody who is logged in on this m
 	f.StringVarP(&o.Dir, "filename", "f", "", "directory with the manifests of Nodes, Pods, Services and EndpointSlices")
 	f.BoolVarP(&o.EveryNode, "all", "A", false, "read the cluster from the API (also with --kubeconfig)")
 	f.StringVar(&o.Context, "context", "", "context of the kubeconfig; empty = its current one")
-	f.StringVarP(&o.Namespace, "namespace", "n", run.DefaultNamespace, "namespace of the agents' pods")
+	f.StringVarP(&o.Namespace, "namespace", "n", inspect.DefaultNamespace, "namespace of the agents' pods")
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long to wait for a node's answer")
 	return c
 }

@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"hairpin/config"
-	"hairpin/run"
+	"hairpin/inspect"
+	"hairpin/ui"
 	"hairpin/walk/explain"
 )
 
@@ -20,9 +21,9 @@ func TestExplain(t *testing.T) {
 	config.Process.Kubeconfig = e.Kubeconfig()
 	for _, from := range []string{"host/node-a", "host/node-b", "host/node-c", "outside"} {
 		var out, errs bytes.Buffer
-		err := run.Explain(e.Context(), &out, &errs, run.ExplainOptions{
+		err := ui.Explain(e.Context(), &out, &errs, ui.ExplainOptions{
 			Question: explain.Question{From: from, To: "svc/kube-system/kube-dns:dns"}, Proto: "udp", Live: true, EveryNode: true,
-			Namespace: run.DefaultNamespace, Timeout: time.Minute, Output: "text",
+			Namespace: inspect.DefaultNamespace, Timeout: time.Minute, Output: "text",
 		}, config)
 		switch {
 		case from == "outside": // the Service has no address for clients outside
@@ -41,7 +42,7 @@ func TestCollect(t *testing.T) {
 	config := config.DefaultConfig()
 	config.Process.Kubeconfig = e.Kubeconfig()
 	var out, errs bytes.Buffer
-	e.check(run.Collect(e.Context(), &out, &errs, config, run.CollectOptions{EveryNode: true, Namespace: run.DefaultNamespace, Timeout: time.Minute}))
+	e.check(inspect.Collect(e.Context(), &out, &errs, config, inspect.CollectOptions{EveryNode: true, Namespace: inspect.DefaultNamespace, Timeout: time.Minute}))
 	for _, node := range []string{"node-a", "node-b", "node-c"} {
 		if !strings.Contains(errs.String(), node+": ") {
 			t.Errorf("nothing of %s: %s", node, errs.String())

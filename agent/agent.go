@@ -1,0 +1,257 @@
+// Package agent makes one node what it must be: the process of `hairpin node`, with its goroutines and their shutdown.
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+
+	"hairpin/apply"
+	"hairpin/apply/late"
+	"hairpin/cluster"
+	"hairpin/cni"
+	"hairpin/config"
+	"hairpin/datapath"
+	"hairpin/egress/probe"
+	"hairpin/egress/view"
+	"hairpin/egress/wire"
+	"hairpin/hostnet"
+	"hairpin/kube"
+	"hairpin/ops"
+	"hairpin/ovsdb"
+	"hairpin/plan"
+	"hairpin/report"
+	"hairpin/retry"
+	"hairpin/targets"
+	"hairpin/watch"
+)
+
+// slowTimer is how often everything is read back although nobody told of a change.
+const slowTimer = 5 * time.Minute
+
+// agent makes one node what it must be. Its fields belong to the goroutine that calls loop, but for the inbox and the board.
+type agent struct {
+	node   string
+	config config.Config
+	log    *slog.Logger
+	inbox  *inbox
+	board  *board
+
+	ovs       *ovsdb.Client
+	cni       *cni.Server
+	targets   *targets.Set
+	pass      *apply.Pass
+	planner   *plan.Planner
+	local     hostnet.Local
+	carried   wire.Announced // egress addresses
+	prober    *probe.Prober
+	egress    *view.View
+	listener  *wire.Listener
+	neighbors *wire.Neighbors
+	publisher *hostnet.Publisher
+	notes     *kube.Events
+
+	vitals      ops.Health
+	watches     watches
+	doors       *ops.Listeners
+	api         *kube.Reach
+	checks      *ops.ServiceChecks
+	condition   *kube.Condition
+	meters      *ops.Meters
+	programming *programming
+	figures     atomic.Pointer[figures] // for meters
+	counted     *cluster.Snapshot       // that figures has the backends of
+
+	looker    *hostnet.Looker
+	seen      hostnet.Sight // the last look at the host
+	found     hostnet.Found // by the last look that could tell
+	sourceErr error         // why there is no Snapshot yet
+	snapshot  *cluster.Snapshot
+	swept     bool      // pods' interfaces have been compared with Open vSwitch, or that hangs
+	sweeps    time.Time // since when that is tried
+	aside     *late.Task[func()]
+
+	planned  inputs            // what want and problems were planned from
+	all      *cluster.Snapshot // the Snapshot of planned, with what this node knows better
+	want     datapath.State
+	problems []cluster.Problem         // of the Snapshot and of this node's plan
+	balanced map[uint16]ops.LocalState // what checks should answer
+	twice    []cluster.Problem         // Services that balanced had no port for
+	unheard  []cluster.Problem         // and those whose port cannot be listened on, too
+
+	passErr error
+	failing time.Time  // since when passErr is not nil
+	warned  string     // the passErr that the log has
+	pace    retry.Pace // of finishing a restart
+	synced  bool       // everything was in order once
+	fresh   bool       // want is another than that of the last pass
+
+	bare      bool        // Open vSwitch forwards for the node itself only: nobody knew more
+	supported atomic.Bool // OVN and Open vSwitch are new enough
+	life      string      // the ovs-vswitchd that was let go
+	restart   *restart    // of ovs-vswitchd, when it was not let go yet
+	restarts  uint64
+}
+
+// Run runs the agent of this node until ctx ends. What it made stays, so that a restart interrupts nothing. It waits
+// for whatever is not there yet: Open vSwitch, OVN, the API server, the folder of manifests; and for the end of another
+// agent of the same node, before it touches anything.
+func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
+	node, err := config.NodeName(c)
+	if err != nil {
+		return err
+	}
+	log = log.With("node", node)
+	var client kubernetes.Interface
+	api := &kube.Reach{}
+	if c.Process.Manifests == "" {
+		if client, err = kube.Connect(c.Process.Kubeconfig, api); err != nil {
+			return err
+		}
+		c.Cluster.APIServers = kube.Servers(client)
+	}
+	release, err := targets.StandBy(ctx, c, log)
+	if err != nil {
+		return unlessEnded(ctx, err)
+	}
+	defer release()
+	ovs, err := targets.OpenOVS(c, log)
+	if err != nil {
+		return err
+	}
+	defer ovs.Close()
+	t, err := targets.Open(ctx, c, log)
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	a := &agent{
+		node: node, config: c, log: log, inbox: newInbox(), board: newBoard(), ovs: ovs, cni: cni.NewServer(ovs, node, log),
+		targets: t, pass: apply.NewPass(t.Pass), planner: plan.NewPlanner(), local: hostnet.NewLocal(node),
+		publisher: hostnet.NewPublisher(annotator(client, node), ovs, log), notes: kube.NewEvents(client, "hairpin-node", log),
+		doors: ops.NewListeners(log), api: api, condition: kube.NewCondition(client, node, log), programming: newProgramming(time.Now()),
+	}
+	a.planner.Keep(t.Numbers(ctx))
+	a.aside = late.NewTask[func()](a.inbox.poke)
+	a.looker = hostnet.NewLooker(node, c, ovs, t.NFT, a.inbox.found, log)
+	probe, err := probe.New(c.Process.Egress, log, func() bool { return false })
+	if err != nil {
+		return err
+	}
+	a.prober = probe
+	a.egress = view.New(node, probe, api.Answers, client == nil, log)
+	a.listener = wire.NewListener(a.claimed, log, a.dropClaim)
+	a.neighbors = wire.NewNeighbors(log)
+	defer a.notes.Stop()
+	a.notes.Reason = egressReason
+	a.observe()
+	defer a.checks.Stop()
+	return a.run(ctx, client)
+}
+
+// annotator sets annotations of a Node; nil without an API.
+func annotator(client kubernetes.Interface, node string) func(context.Context, map[string]string) error {
+	if client == nil {
+		return nil
+	}
+	return func(ctx context.Context, all map[string]string) error {
+		return kube.AnnotateNode(ctx, client, node, all)
+	}
+}
+
+// unlessEnded is nil when ctx has ended: then nobody cares what else could not be done.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// run starts all goroutines and ends when one fails or ctx ends, with all of them.
+func (a *agent) run(ctx context.Context, client kubernetes.Interface) error {
+	pods, err := ops.ListenUnix(a.config.Process.RunDir, cni.Socket)
+	if err != nil {
+		return err
+	}
+	about, err := ops.ListenUnix(a.config.Process.RunDir, report.AgentSocket)
+	if err != nil {
+		return err
+	}
+	outer := ctx
+	g, ctx := errgroup.WithContext(ctx)
+	start := func(f func()) { g.Go(func() error { f(); return nil }) }
+	start(func() { a.follow(ctx, client) })
+	start(func() { follow(ctx, a.inbox, a.cni.Changed(), func(m *mail, _ struct{}) { m.news = true }) })
+	start(func() { follow(ctx, a.inbox, a.ovs.Changed(), func(*mail, struct{}) { a.looker.Want() }) })
+	start(func() { hostnet.Watch(ctx, a.looker.Want, a.log) })
+	start(func() { a.looker.Run(ctx) })
+	start(func() { watchSwitch(ctx, a.inbox.poke, a.config.Process.OVSRunDir, a.log) })
+	start(func() { a.tick(ctx) })
+	start(func() { a.publisher.Run(ctx) })
+	a.startOps(ctx, start)
+	a.startEgress(ctx, client, start)
+	g.Go(func() error {
+		return probe.Serve(ctx, a.config.Process.Egress, a.log, func() bool { return a.vitals.Neglected(time.Now()) == "" })
+	})
+	g.Go(func() error { return a.checkVersions(ctx) })
+	g.Go(func() error { return a.cni.Listen(ctx, pods) })
+	g.Go(func() error { return a.serve(ctx, about) })
+	g.Go(func() error { return a.loop(ctx) })
+	return unlessEnded(outer, g.Wait())
+}
+
+// follow puts the newest Snapshot into the inbox. A source that cannot be opened is tried again.
+func (a *agent) follow(ctx context.Context, client kubernetes.Interface) {
+	for p := (retry.Pace{}); ctx.Err() == nil; {
+		snapshots, err := a.source(ctx, client)
+		if err == nil {
+			follow(ctx, a.inbox, snapshots, func(m *mail, s *cluster.Snapshot) { m.snapshot, m.news = s, true })
+			return
+		}
+		if p.Pause == 0 {
+			a.log.Warn("the cluster is not known yet", "error", err)
+		}
+		a.inbox.put(func(m *mail) { m.sourceErr = err })
+		p.Failed()
+		select {
+		case <-ctx.Done():
+		case <-time.After(p.Pause):
+		}
+	}
+}
+
+// source is where Snapshots come from.
+func (a *agent) source(ctx context.Context, client kubernetes.Interface) (<-chan *cluster.Snapshot, error) {
+	if client == nil {
+		return watch.Files(ctx, a.config.Process.Manifests, a.config.Cluster)
+	}
+	return watch.Kube(kube.WithLog(ctx, a.log), client, a.node, a.config.Cluster)
+}
+
+func (a *agent) tick(ctx context.Context) {
+	t := time.NewTicker(slowTimer)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			a.inbox.put(func(m *mail) { m.reread = true })
+			a.looker.Want()
+		}
+	}
+}
+
+// checkVersions lets the agent work when OVN and Open vSwitch are new enough, and ends it when they are not.
+func (a *agent) checkVersions(ctx context.Context) error {
+	if err := a.targets.CheckVersions(ctx); err != nil {
+		return err
+	}
+	a.supported.Store(true)
+	a.inbox.poke()
+	return nil
+}

@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"hairpin/apply"
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/egress/view"
+	"hairpin/report"
+)
+
+// known is what a round of the loop has found out, for those who ask: they never wait for the loop, which may wait for others.
+type known struct {
+	round    uint64            // see inbox.nudge
+	seen     *cluster.Snapshot // of the cluster, with egress addresses where they really are
+	base     *cluster.Snapshot // as it was read
+	all      *cluster.Snapshot // with what this node knows better; nil before the first plan
+	why      error             // why seen is nil
+	want     datapath.State
+	reason   string // why the node is not ready
+	problems []cluster.Problem
+	unheard  []cluster.Problem
+	others   []cluster.Problem // with other machines and programs
+	restarts uint64
+}
+
+// board has what is known by now.
+type board struct {
+	mu   sync.Mutex
+	now  known
+	turn chan struct{} // closed and made anew with each known
+}
+
+func newBoard() *board { return &board{turn: make(chan struct{})} }
+
+func (b *board) put(k known) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.now = k
+	close(b.turn)
+	b.turn = make(chan struct{})
+}
+
+// soon is how long an asker waits for the loop to look at what has come in before the question.
+const soon = 250 * time.Millisecond
+
+// latest gives what is known: all that happened before the call, unless the loop is busy for longer.
+func (a *agent) latest(ctx context.Context) known {
+	round := a.inbox.nudge()
+	end := time.NewTimer(soon)
+	defer end.Stop()
+	for {
+		a.board.mu.Lock()
+		k, turn := a.board.now, a.board.turn
+		a.board.mu.Unlock()
+		if k.round >= round {
+			return k
+		}
+		select {
+		case <-turn:
+		case <-end.C:
+			return k
+		case <-ctx.Done():
+			return k
+		}
+	}
+}
+
+// post puts up what is known.
+func (a *agent) post(round uint64) {
+	a.board.put(known{
+		round: round, seen: a.snapshot, base: a.egress.Base, all: a.all, why: a.sourceErr, want: a.want, reason: a.notReady(),
+		problems: a.problems, unheard: a.unheard, others: slices.Concat(a.egress.Conflicts(), a.uplinkProblem()), restarts: a.restarts,
+	})
+}
+
+// report is what the agent tells about itself. Any goroutine may ask.
+func (a *agent) report(k known) report.Report {
+	r := report.Report{Node: a.node, Version: report.Version(), Reason: k.reason, Pods: len(a.cni.Pods()), Restarts: k.restarts, NoRepair: !a.config.Process.Repair}
+	r.Ready = r.Reason == ""
+	for _, s := range a.pass.Status() {
+		r.Parts = append(r.Parts, partOf(s))
+	}
+	for _, p := range slices.Concat(k.problems, k.unheard, k.others) {
+		r.Problems = append(r.Problems, p.Error())
+	}
+	a.reportOps(&r)
+	if k.seen != nil {
+		r.Egress = view.Report(k.seen, k.base)
+		r.Services = len(k.seen.Frontends)
+	}
+	return r
+}
+
+func partOf(s apply.Status) report.Part {
+	p := report.Part{System: s.System, InSync: s.InSync, Since: s.Since, Reads: s.Reads, Applies: s.Applies,
+		Written: s.Written, Drift: s.Drift, Errors: s.Errors}
+	if s.Err != nil {
+		p.Error = s.Err.Error()
+	}
+	return p
+}
+
+// snapshot is the cluster as the agent knows it.
+func (k *known) snapshot() (*cluster.Snapshot, error) {
+	switch {
+	case k.all != nil:
+		return k.all, nil
+	case k.seen != nil:
+		return k.seen, nil
+	}
+	return nil, fmt.Errorf("the cluster is not known yet: %w", k.why)
+}
+
+// refuse tells an asker why there is no answer, if there is a reason.
+func refuse(w http.ResponseWriter, err error) bool {
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	}
+	return err != nil
+}

@@ -1,0 +1,214 @@
+package agent_test
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"hairpin/lab"
+	"hairpin/lab/probe"
+)
+
+// TestDemo is everything that needs the three nodes of the demo, on one lab. What it measures is in its log (-v).
+func TestDemo(t *testing.T) {
+	l := startDemo(t)
+	ways := paths(t, l)
+	each := func(name string, f func(*testing.T)) {
+		t.Run(name, f)
+		for _, n := range l.Nodes() {
+			waitWell(t, n)
+		}
+	}
+	each("Start", func(t *testing.T) {
+		for _, n := range l.Nodes() {
+			for _, p := range mustReport(t, n).Parts {
+				t.Logf("%s %s: %d reads, %d applies, %d written, %d errors", n.Name(), p.System, p.Reads, p.Applies, p.Written, p.Errors)
+				if p.Reads > 25 {
+					t.Errorf("%d reads at the start", p.Reads)
+				}
+			}
+		}
+	})
+	each("Quiet", func(t *testing.T) { quiet(t, l.Node("node-b")) })
+	each("Unchanged", func(t *testing.T) {
+		for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+			t.Run(sig.String(), func(t *testing.T) { restartUnchanged(t, l.Node("node-a"), sig) })
+		}
+	})
+	each("Kill", func(t *testing.T) {
+		for _, name := range []string{agent, lab.Controller, lab.Northd, lab.NB, lab.SB} {
+			t.Run(name, func(t *testing.T) { killAlone(t, l, ways, name) })
+		}
+		t.Run(lab.OVSDB, func(t *testing.T) { killSwitchDB(t, l, ways) })
+	})
+	each("Switch", func(t *testing.T) {
+		for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+			t.Run(sig.String(), func(t *testing.T) { restartSwitch(t, l, ways, sig) })
+		}
+	})
+	each("Drift", func(t *testing.T) { alterOurs(t, l.Node("node-a")) })
+	each("Explain", func(t *testing.T) { explains(t, l.Node("node-a")) })
+	each("Problems", func(t *testing.T) { badObjects(t, l, ways) })
+	each("Everything", func(t *testing.T) { restartEverything(t, l, ways) })
+}
+
+// Slack for a busy machine: what the issue bounds may take this many times as long before a test fails.
+const slack = 6
+
+// killAlone kills a daemon of node-a under traffic, and starts it again. Nobody notices.
+func killAlone(t *testing.T, l *lab.Lab, ways []path, name string) {
+	n := l.Node("node-a")
+	o := under(t, ways, func(f traffic) {
+		f.flows(some) // what it was before
+		if err := n.Kill(t.Context(), name, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		f.flows(some) // without it
+		if err := n.Start(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+		waitWell(t, n)
+		sh(t, n, "ovn-nbctl --wait=hv --timeout=20 sync") // ovn-controller has put its own flows in place
+		f.flows(late)                                     // what comes late
+	})
+	t.Log(o)
+	if name == lab.Controller {
+		o.fewFail(t)
+	} else {
+		o.allWell(t)
+	}
+}
+
+// killSwitchDB kills the server of Open vSwitch's own database. While that is away, ovs-vswitchd does not run its
+// userspace datapath (bridge_run returns before it), and it looks for the server only every second: on such a node there is
+// an outage. No connection is lost by it.
+func killSwitchDB(t *testing.T, l *lab.Lab, ways []path) {
+	n := l.Node("node-a")
+	o := under(t, ways, func(f traffic) {
+		f.flows(some)
+		if err := n.Restart(t.Context(), lab.OVSDB, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		waitWell(t, n)
+		f.flows(late)
+	})
+	t.Log(o)
+	if n.Datapath() != "netdev" {
+		o.allWell(t)
+	}
+	if o.broken > 0 || o.failed > 0 {
+		t.Errorf("%s\n%s", o, strings.Join(o.errors, "\n"))
+	}
+}
+
+// restartSwitch restarts ovs-vswitchd under traffic: half a second at most, and no open connection is lost.
+//
+// The userspace datapath loses its connection tracking with the process. A connection whose handshake is under way at that
+// moment, and whose client then waits for the server to speak first, never recovers: all that the server repeats looks
+// like the packets of a stranger.
+func restartSwitch(t *testing.T, l *lab.Lab, ways []path, sig syscall.Signal) {
+	n := l.Node("node-a")
+	before := mustReport(t, n).Restarts
+	o := under(t, ways, func(f traffic) {
+		f.flows(some)
+		begin := time.Now()
+		if err := n.Restart(t.Context(), lab.VSwitchd, sig); err != nil {
+			t.Fatal(err)
+		}
+		started := time.Since(begin)
+		eventually(t, 5*time.Second, "Open vSwitch is let go", func() (bool, string) {
+			r, err := reportOf(t.Context(), n)
+			return err == nil && r.Restarts == before+1, "not yet"
+		})
+		t.Logf("ovs-vswitchd was there again after %d ms, forwarded after %d ms", started.Milliseconds(), time.Since(begin).Milliseconds())
+		waitWell(t, n)
+		f.flows(late)
+	})
+	t.Logf("%s; %s", o, strings.Join(o.gaps, ", "))
+	// The outage and what failed in it are told above: a busy machine decides them, too.
+	if o.broken > 0 {
+		t.Errorf("%s\n%s", o, strings.Join(o.errors, "\n"))
+	}
+}
+
+// restartEverything ends all processes of node-a and starts them again, in various orders, with and without what they can
+// make anew.
+func restartEverything(t *testing.T, l *lab.Lab, ways []path) {
+	natural := []string{lab.OVSDB, lab.NB, lab.SB, lab.VSwitchd, lab.Northd, lab.Controller, agent}
+	reverse := slices.Clone(natural)
+	slices.Reverse(reverse)
+	const nb, sb = "/var/lib/ovn/ovnnb_db.db", "/var/lib/ovn/ovnsb_db.db"
+	for _, c := range []struct {
+		name  string
+		sig   syscall.Signal
+		order []string
+		lost  string // what is done meanwhile
+	}{
+		{"in order", syscall.SIGKILL, natural, "true"},
+		{"in reverse, without NB", syscall.SIGKILL, reverse, "rm " + nb},
+		{"the agent first, without SB", syscall.SIGKILL, append([]string{agent}, natural[:6]...), "rm " + sb},
+		{"in order, without NB and SB", syscall.SIGKILL, natural, "rm " + nb + " " + sb},
+		{"terminated", syscall.SIGTERM, natural, "true"},
+		// As after a reboot, but for the pods. The system gives br-ex its addresses again.
+		{"without devices and nft", syscall.SIGKILL, natural, "ip link del ovn-k8s-mp0; ip link del br-int; ip link del br-ex; nft flush ruleset; sysctl -qw net.ipv4.ip_forward=0"},
+	} {
+		t.Run(c.name, func(t *testing.T) { restartAll(t, l.Node("node-a"), ways, c.sig, c.order, c.lost) })
+	}
+}
+
+func restartAll(t *testing.T, n *lab.Node, ways []path, sig syscall.Signal, order []string, lost string) {
+	for _, name := range slices.Backward(order) {
+		if err := n.Kill(t.Context(), name, sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sh(t, n, lost)
+	begin := time.Now()
+	var wg sync.WaitGroup
+	for i, name := range order {
+		wg.Go(func() { // some return only when what they need is there, too
+			for i > 0 && n.Pid(order[i-1]) == 0 && time.Since(begin) < slack*time.Second {
+				time.Sleep(time.Millisecond)
+			}
+			if err := n.Start(t.Context(), name); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	started := time.Since(begin)
+	took := serves(t, ways, slack*3*time.Second)
+	t.Logf("%s: all started within %d ms; serves %d ms later", strings.Join(order, ", "), started.Milliseconds(), took.Milliseconds())
+	waitWell(t, n)
+	if diff, err := ask(t.Context(), n, "/diff"); err != nil || diff != "" {
+		t.Errorf("%v; differences:\n%s", err, diff)
+	}
+}
+
+// serves waits until there is an answer on every way, and gives the time that took.
+func serves(t *testing.T, ways []path, limit time.Duration) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	var wg sync.WaitGroup
+	last, took := make([]string, len(ways)), make([]time.Duration, len(ways))
+	for i, w := range ways {
+		wg.Go(func() {
+			for last[i] = "no answer"; last[i] != "" && time.Since(begin) < limit && t.Context().Err() == nil; took[i] = time.Since(begin) {
+				a := lab.Get(t.Context(), w.from, probe.Request{Protocol: w.protocol, To: w.to, Timeout: 100 * time.Millisecond})
+				last[i] = a.Error
+			}
+		})
+	}
+	wg.Wait()
+	for i, w := range ways {
+		if last[i] != "" {
+			t.Errorf("%s: nothing within %v: %s", w.name, limit, last[i])
+		} else if took[i] > time.Second {
+			t.Logf("%s after %d ms", w.name, took[i].Milliseconds())
+		}
+	}
+	return slices.Max(took)
+}

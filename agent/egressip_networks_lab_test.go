@@ -1,0 +1,173 @@
+package agent_test
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/lab"
+	"hairpin/lab/probe"
+)
+
+// secondWire gives node-b and node-c a link to a network that node-a does not have, with a server on it; behind the server
+// is another network.
+func secondWire(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	p := netip.MustParsePrefix
+	for name, octet := range map[string]int{"node-b": 4, "node-c": 5, "client": 100} {
+		err := l.Host(name).Join(t.Context(), "wire2", "eth1", p(fmt.Sprintf("10.10.10.%d/24", octet)), p(fmt.Sprintf("fd10::%x/64", octet)))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, a := range []string{"192.0.2.9/32", "2001:db8:9::9/128"} {
+		if err := l.Host("client").AddAddress("lo", p(a)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range []string{"node-b", "node-c"} {
+		sh(t, l.Node(n), "ip route add 192.0.2.0/24 via 10.10.10.100; ip route add 2001:db8:9::/64 via fd10::64; sysctl -qw net.ipv4.conf.eth1.rp_filter=1")
+	}
+}
+
+// viewer looks at what a server sees.
+type viewer struct {
+	t        *testing.T
+	pods     map[string]lab.Place
+	patience time.Duration // the first packet to a neighbour may be lost
+}
+
+func newViewer(t *testing.T, l *lab.Lab) *viewer {
+	v := &viewer{t: t, pods: map[string]lab.Place{}, patience: time.Duration(*slow) * 3 * time.Second}
+	for _, n := range l.Nodes() {
+		waitWell(t, n)
+		for _, p := range n.Pods() {
+			v.pods[p.Name()] = p
+		}
+	}
+	return v
+}
+
+// saw gives the source that a server saw, or an error's text.
+func (v *viewer) saw(from, protocol, to string) string {
+	a := lab.Get(v.t.Context(), v.pods[from], probe.Request{Protocol: protocol, To: netip.MustParseAddrPort(to), Timeout: v.patience})
+	if a.Error != "" {
+		return a.Error
+	}
+	return a.Saw.Addr().String()
+}
+
+// until waits until servers see a pod as wanted, then asks once more by UDP.
+func (v *viewer) until(from string, to []string, want ...string) {
+	v.t.Helper()
+	for i, x := range to {
+		took := eventually(v.t, 20*time.Second, fmt.Sprintf("%s from %s is seen as %s", x, from, want[i]), func() (bool, string) {
+			got := v.saw(from, "tcp", x)
+			return got == want[i], got
+		})
+		v.t.Logf("%s from %s is seen as %s after %v", x, from, want[i], took.Round(time.Millisecond))
+	}
+	v.see("udp too", from, to, want...)
+}
+
+func (v *viewer) see(what, from string, to []string, want ...string) {
+	v.t.Helper()
+	for i, x := range to {
+		for _, protocol := range []string{"tcp", "udp"} {
+			if got := v.saw(from, protocol, x); got != want[i] {
+				v.t.Errorf("%s: %s %s from %s is seen as %s, not %s", what, protocol, x, from, got, want[i])
+			}
+		}
+	}
+}
+
+// TestEgressIPOtherNetworks: addresses of networks beside that of the gateway bridge; in every mode with -egress.mode=all.
+func TestEgressIPOtherNetworks(t *testing.T) {
+	modes := []string{cmp.Or(*egressMode, cluster.ModeShared)}
+	if *egressMode == "all" {
+		modes = []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached}
+	}
+	for _, mode := range modes {
+		t.Run(mode, func(t *testing.T) { testOtherNetworks(t, mode) })
+	}
+}
+
+func testOtherNetworks(t *testing.T, mode string) {
+	l := startDemoIn(t, mode)
+	secondWire(t, l)
+	v := newViewer(t, l)
+	b := l.Node("node-b")
+	server, beyond := []string{"10.10.10.100:9000", "[fd10::64]:9000"}, []string{"192.0.2.9:9000", "[2001:db8:9::9]:9000"}
+	client, hosts := []string{"172.18.0.100:9000", "[fc00:f853:ccd::64]:9000"}, []string{"172.18.0.4:8081", "[fc00:f853:ccd::4]:8081"}
+	nodeA, nodeB := []string{"172.18.0.3", "fc00:f853:ccd::3"}, []string{"172.18.0.4", "fc00:f853:ccd::4"}
+	egress := []string{"10.10.10.33", "fd10::33"}
+	on := func(selector string, items ...string) {
+		t.Helper()
+		put(t, l, "egressip.yaml", carriedAs([]string{"10.10.10.33", "10.10.10.44", "fd10::33", "fd10::44"}, selector, items...))
+	}
+
+	on("target: podlocal", "10.10.10.33 node-b", "fd10::33 node-b")
+	v.until("pod-a1", server, egress...)
+	v.see("by a route of the link", "pod-a1", beyond, egress...)
+	v.see("not selected", "pod-a2", client, nodeA...)
+	v.see("to a node", "pod-a1", hosts, nodeA...)
+	v.see("to a pod", "pod-a1", []string{"10.244.2.3:8080", "[fd00:10:244:2::3]:8080"}, "10.244.1.3", "fd00:10:244:1::3")
+	v.see("to a Service", "pod-a1", []string{"10.96.1.2:80"}, "10.244.1.3")
+
+	on("app: web", "10.10.10.33 node-b", "fd10::33 node-b")
+	v.until("pod-b1", server, egress...)
+	v.see("where the address is, beyond", "pod-b1", beyond, egress...)
+	v.see("from where the address is, to a node", "pod-b1", []string{"172.18.0.3:8081", "[fc00:f853:ccd::3]:8081"}, nodeB...)
+
+	// By hand.
+	for what, script := range map[string]string{
+		"rule": "ip rule del priority 6000 from 10.244.2.3; ip -6 rule del priority 6000 from fd00:10:244:2::3", "address": "ip addr del 10.10.10.33/32 dev eth1; ip addr del fd10::33/128 dev eth1",
+		"routes": "ip route flush table $(ip rule | sed -n 's/^6000:.*lookup //p' | head -1)", "nft": "nft delete table inet hairpin",
+	} {
+		sh(t, b, script)
+		waitWell(t, b)
+		v.until("pod-b1", server, egress...)
+		v.see("healed: "+what, "pod-a1", server, egress...)
+	}
+
+	// The link goes: nothing leaves; it comes again, as another one.
+	sh(t, b, "ip link set eth1 down")
+	v.patience = 500 * time.Millisecond
+	for i := range 2 {
+		for _, from := range []string{"pod-a1", "pod-b1"} {
+			for _, x := range slices.Concat(server, client) {
+				if got := v.saw(from, "udp", x); !strings.Contains(got, "timeout") && !slices.Contains(egress, got) {
+					t.Errorf("without the link (%d), %s from %s is seen as %s", i, x, from, got)
+				}
+			}
+		}
+	}
+	v.patience = 3 * time.Second
+	sh(t, b, "ip link set eth1 up; ip addr replace fd10::4/64 dev eth1 nodad; ip route replace 192.0.2.0/24 via 10.10.10.100")
+	v.until("pod-a1", server, egress...)
+	v.see("the link is back", "pod-b1", server, egress...)
+
+	// Two nodes: both addresses are used.
+	on("app: web", "10.10.10.33 node-b", "fd10::33 node-b", "10.10.10.44 node-c", "fd10::44 node-c")
+	for _, from := range []string{"pod-a1", "pod-b1"} {
+		for i, x := range server {
+			seen := map[string]bool{}
+			want := [][]string{{"10.10.10.33", "10.10.10.44"}, {"fd10::33", "fd10::44"}}[i]
+			eventually(t, 30*time.Second, from+" is seen as both", func() (bool, string) {
+				seen[v.saw(from, "tcp", x)] = true
+				return seen[want[0]] && seen[want[1]], fmt.Sprint(seen)
+			})
+		}
+	}
+	put(t, l, "egressip.yaml", "# nothing\n")
+	v.until("pod-a1", client, nodeA...)
+	eventually(t, 20*time.Second, "nothing is left behind", func() (bool, string) {
+		left := sh(t, b, "set +e; ip rule | grep -e 5999 -e 6000; ip addr show dev eth1 | grep 10.10.10.33; ip route show table all proto 85 | grep eth1; true")
+		return left == "", left
+	})
+}

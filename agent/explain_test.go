@@ -1,0 +1,163 @@
+package agent_test
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hairpin/config"
+	"hairpin/lab"
+	"hairpin/ui"
+	"hairpin/ui/uitest"
+)
+
+// explains asks `hairpin explain --live` on a node: nothing is wrong; then, while the agent repairs nothing, what was
+// taken away by hand is the fault that it names, for the packets that need it.
+func explains(t *testing.T, n *lab.Node) {
+	ask := func(args ...string) (string, bool) {
+		t.Helper()
+		out, err := n.Exec(t.Context(), append([]string{"hairpin", "explain", "--live"}, args...)...)
+		var exit *exec.ExitError
+		if err != nil && !errors.As(err, &exit) {
+			t.Fatal(err)
+		}
+		return string(out), err == nil
+	}
+	if out, well := ask("host/node-a", "svc/default/hostself"); !well || strings.Contains(out, "FAULT") {
+		t.Fatalf("nothing is wrong, but:\n%s", out)
+	}
+	repair(t, n, false)
+	sh(t, n, `set -e
+ovs-ofctl --strict del-flows br-ex cookie=0xdeff105/0xffffffff,table=4,priority=32768,ip
+ovn-nbctl lb-del $(ovn-nbctl --no-headings lb-list | grep 'tcp *10.96.1.2:80 ' | cut -d' ' -f1)
+nft delete element inet hairpin nodeports4 '{ tcp . 30001 }'
+ip -6 route del fd00:10:96::/112`)
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"host/node-a", "svc/default/hostself"}, []string{"FAULT on node-a, br-ex table 4:", "table=4,priority=32768,ip actions=ct(commit,table=3,zone=64002", "object  Node/node-a"}},
+		{[]string{"host/node-a", "svc/default/podremote"}, []string{"FAULT on node-a, GR_node-a lr_in_dnat:", "10.96.1.2:80 10.244.3.3:8080", "object  Service/default/podremote"}},
+		{[]string{"host/node-a", "svc/default/podlocal", "--node-port"}, []string{"FAULT on node-a, nft inet hairpin nodeport-output:", "nodeports4", "object  Service/default/podlocal"}},
+		{[]string{"host/node-a", "svc/default/hostother", "--family", "6"}, []string{"FAULT on node-a, ip route:", "fd00:10:96::/112 via fd69::4", "object  Node/node-a"}},
+	} {
+		out, well := ask(c.args...)
+		for _, want := range append(c.want, "[default] repair is off") {
+			if well || !strings.Contains(out, want) {
+				t.Errorf("%v: it does not say %q:\n%s", c.args, want, out)
+			}
+		}
+	}
+	showsFault(t, n)
+	collects(t, n)
+	repair(t, n, true)
+	waitWell(t, n)
+	if out, well := ask("host/node-a", "svc/default/podremote"); !well || strings.Contains(out, "FAULT") {
+		t.Errorf("all is repaired, but:\n%s", out)
+	}
+}
+
+// showsFault looks at the pages that `hairpin ui` makes of what the agent says, where a flow is missing.
+func showsFault(t *testing.T, n *lab.Node) {
+	t.Helper()
+	c := config.DefaultConfig()
+	c.Process.RunDir = n.Path("/run/hairpin")
+	base := uitest.Serve(t, ui.Options{}, c)
+	for path, want := range map[string][]string{
+		"/node/node-a": {"GR_node-a", `href="/node/node-a?from=pod/default/pod-a1"`},
+		"/walk?from=host/node-a&to=svc/default/hostself":        {"Delivered to host node-a port 8081", "what is really there"},
+		"/walk?from=host/node-a&to=svc/default/hostself&live=1": {"Drift: node-a, br-ex table 4", "Not delivered: br-ex drops it", `class="faulty"`, "[default] repair is off"},
+	} {
+		status, body, _ := uitest.Fetch(t, "GET", base+path, "")
+		for _, w := range want {
+			if status != 200 || !strings.Contains(body, w) {
+				t.Errorf("%s: %d, without %q:\n%s", path, status, w, body)
+			}
+		}
+	}
+}
+
+// repair starts the agent with or without repair.
+func repair(t *testing.T, n *lab.Node, on bool) {
+	t.Helper()
+	script := `sed -i '/^repair = /d' ` + settings
+	if !on {
+		script += ` && sed -i '1i [default]\nrepair = false\n' ` + settings
+	} else {
+		script = `sed -i '1,2{/^\[default\]$/d;/^repair = /d}' ` + settings
+	}
+	if err := n.Kill(t.Context(), agent, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	sh(t, n, script)
+	if err := n.Start(t.Context(), agent); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 20*time.Second, "the agent is there", func() (bool, string) {
+		r, err := reportOf(t.Context(), n)
+		if err != nil {
+			return false, err.Error()
+		}
+		return r.Ready && r.NoRepair != on, r.Reason
+	})
+}
+
+// collects asks for the archive of a node on which something is missing, and whose log has a secret.
+func collects(t *testing.T, n *lab.Node) {
+	const secret = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJub2JvZHkifQ.c2VjcmV0"
+	sh(t, n, `mkdir -p /var/log/ovn && echo "Authorization: Bearer `+secret+`" >> /var/log/ovn/secret.log; hairpin collect --file /run/all.tar.gz; rm /var/log/ovn/secret.log; hairpin ask /found | grep -q table=3`)
+	files := members(t, n.Path("/run/all.tar.gz"))
+	for name, want := range map[string]string{
+		"report.json": `"noRepair":true`, "configuration.txt": "[default] repair = false", "snapshot.json": `"hostself"`, "wanted.txt": "table=4,priority=32768,ip",
+		"differences.txt": "table=4,priority=32768,ip", "found.txt": "table=3,priority=32768", "counters.txt": "n_packets=", "metrics.txt": "# HELP hairpin_",
+		"version.txt": "", "kernel-net-dev.txt": "br-ex", "logs/secret.log": "<left out>",
+	} {
+		if got, ok := files["hairpin/"+name]; !ok || !strings.Contains(got, want) {
+			t.Errorf("%s is there: %v, and does not say %q:\n%.300s", name, ok, want, got)
+		}
+	}
+	if strings.Contains(files["hairpin/found.txt"], "table=4,priority=32768,ip ") {
+		t.Error("found.txt has a flow that was deleted")
+	}
+	for name, text := range files {
+		if strings.Contains(text, secret) {
+			t.Errorf("%s has a secret", name)
+		}
+	}
+}
+
+// members reads an archive.
+func members(t *testing.T, file string) map[string]string {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for r := tar.NewReader(z); ; {
+		h, err := r.Next()
+		if err == io.EOF {
+			return out
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[h.Name] = string(text)
+	}
+}

@@ -1,0 +1,169 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hairpin/lab"
+)
+
+// hang is something beside the agent that stops to answer, and goes on later.
+type hang struct {
+	name   string
+	part   string // which waits
+	for_   string // for whom
+	reads  bool   // all the same
+	others []string
+	stop   func(*testing.T, *lab.Node)
+	resume func(*testing.T, *lab.Node)
+}
+
+func signalled(daemon string, sig syscall.Signal) func(*testing.T, *lab.Node) {
+	return func(t *testing.T, n *lab.Node) {
+		t.Helper()
+		noError(t, n.Signal(daemon, sig))
+	}
+}
+
+// hangingNFT is in the agent's way to nft.
+const hangingNFT = `#!/bin/sh
+while [ -e /run/nft-hangs ]; do sleep 0.05; done
+exec /usr/sbin/nft "$@"
+`
+
+func hangs() []hang {
+	const ovn, ovs, nft, host = "ovn", "openvswitch", "nft", "host"
+	return []hang{
+		{"ovsdb-server", ovs, "ovsdb-server of Open vSwitch", true, []string{ovn, host}, signalled(lab.OVSDB, syscall.SIGSTOP), signalled(lab.OVSDB, syscall.SIGCONT)},
+		{"ovs-vswitchd", ovs, "ovs-vswitchd", false, []string{ovn, host}, signalled(lab.VSwitchd, syscall.SIGSTOP), signalled(lab.VSwitchd, syscall.SIGCONT)},
+		{"nft", nft, "nft", false, []string{ovn, ovs},
+			func(t *testing.T, n *lab.Node) { sh(t, n, "touch /run/nft-hangs") },
+			func(t *testing.T, n *lab.Node) { sh(t, n, "rm -f /run/nft-hangs") }},
+	}
+}
+
+// movingService is a Service of type NodePort whose endpoint is given: number, number, endpoint.
+const movingService = `apiVersion: v1
+kind: Service
+metadata: {name: moving%[1]d, namespace: default}
+spec:
+  type: NodePort
+  clusterIP: 10.96.77.%[1]d
+  clusterIPs: [10.96.77.%[1]d]
+  ports: [{name: a, protocol: TCP, port: 80, targetPort: 8080, nodePort: 3077%[1]d}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: moving%[1]d, namespace: default, labels: {kubernetes.io/service-name: moving%[1]d}}
+addressType: IPv4
+ports: [{name: a, protocol: TCP, port: 8080}]
+endpoints: [{addresses: [%[2]s], conditions: {ready: true}, nodeName: node-b}]
+`
+
+// TestHangs: what hangs holds up what needs it and nothing else; the agent says who waits for whom; and when it goes on, nothing was lost.
+func TestHangs(t *testing.T) {
+	_, n := alone(t)
+	noError(t, n.WriteFile("/usr/local/bin/nft", hangingNFT))
+	sh(t, n, "chmod +x /usr/local/bin/nft")
+	giveManifests(t, n)
+	start(t, n)
+	waitWell(t, n)
+	for i, h := range hangs() {
+		t.Run(h.name, func(t *testing.T) { h.test(t, n, i+1) })
+	}
+}
+
+func (h *hang) test(t *testing.T, n *lab.Node, number int) {
+	j := &judged{t: t, node: n}
+	name := fmt.Sprintf("moving%d.yaml", number)
+	served := func(what, endpoint string) {
+		t.Helper()
+		j.put(name, fmt.Sprintf(movingService, number, endpoint))
+		took := eventually(t, 5*time.Second, what+" is in the Northbound database", func() (bool, string) {
+			list := sh(t, n, "ovn-nbctl --timeout=5 lb-list")
+			return strings.Contains(list, endpoint+":8080"), list
+		})
+		t.Logf("%s is in the Northbound database after %d ms", what, took.Milliseconds())
+	}
+	atRest(t, n)
+	h.stop(t, n)
+	resumed := false
+	resume := func() {
+		if !resumed {
+			resumed = true
+			h.resume(t, n)
+		}
+	}
+	t.Cleanup(resume)
+	// One that needs every part, then two that change in the Northbound database only.
+	served("a new Service", "10.244.2.70")
+	served("a changed endpoint", "10.244.2.71")
+	took := eventually(t, 20*time.Second, "the status says who waits for whom", func() (bool, string) { return h.told(t, n) })
+	t.Logf("the status says so after %d ms", took.Milliseconds())
+	served("another changed endpoint", "10.244.2.72")
+	port := fmt.Sprintf("3077%d", number)
+	for system, script := range map[string]string{"nft": "nft list table inet hairpin", "openvswitch": "ovs-ofctl dump-flows br-ex"} {
+		if system == h.part && !h.reads {
+			continue
+		}
+		eventually(t, 10*time.Second, system+" has the Service's port", func() (bool, string) {
+			return strings.Contains(sh(t, n, script), port), ""
+		})
+	}
+	h.answersAnyway(t, n)
+
+	resume()
+	took = eventually(t, 20*time.Second, "all is in sync", func() (bool, string) { return well(t.Context(), n) })
+	t.Logf("all is in sync after %d ms", took.Milliseconds())
+	eventually(t, 20*time.Second, "nothing was lost", func() (bool, string) {
+		out, err := n.Exec(t.Context(), "hairpin", "diff")
+		return err == nil, out
+	})
+	waitServes(t, n)
+}
+
+// told tells whether `hairpin status`, within a second, says that the part waits, and that the others do not.
+func (h *hang) told(t *testing.T, n *lab.Node) (bool, string) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	out, _ := n.Exec(ctx, "hairpin", "status") // says by its status that not all is well
+	if ctx.Err() != nil {
+		return false, "no answer"
+	}
+	for _, l := range lines(out) {
+		f := strings.Fields(l)
+		if len(f) < 2 {
+			continue
+		}
+		waits := strings.Contains(l, "waits for "+h.for_+" since ")
+		if f[1] == h.part && !waits {
+			return false, out
+		}
+		for _, other := range h.others {
+			if f[1] == other && strings.Contains(l, "waits for ") {
+				return false, out
+			}
+		}
+	}
+	return strings.Contains(out, h.for_), out
+}
+
+// answersAnyway asks all that an agent answers: what cannot be had is an error in good time.
+func (h *hang) answersAnyway(t *testing.T, n *lab.Node) {
+	for _, path := range []string{"/wanted", "/snapshot", "/configuration", "/metrics", "/livez"} {
+		if _, err := ask(t.Context(), n, path); err != nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	for _, path := range []string{"/diff", "/found"} {
+		_, err := ask(t.Context(), n, path)
+		if h.reads && err != nil || !h.reads && (err == nil || os.IsTimeout(err) || !strings.Contains(err.Error(), h.for_)) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}

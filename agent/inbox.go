@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"context"
+	"sync"
+
+	"hairpin/cluster"
+	"hairpin/egress/view"
+	"hairpin/egress/wire"
+	"hairpin/hostnet"
+)
+
+// inbox gathers the reasons for another round of the agent. Writers never wait; the agent takes everything at once.
+type inbox struct {
+	wake chan struct{} // has a value when there is something
+
+	mu    sync.Mutex
+	taken uint64 // how many times
+	mail  mail
+}
+
+// mail is what an inbox holds.
+type mail struct {
+	number    uint64            // of the round that takes it
+	snapshot  *cluster.Snapshot // newest; nil until the first
+	sourceErr error             // why there is none
+	news      bool              // there is something new to plan: another Snapshot, another pod
+	seen      *hostnet.Sight    // newest look at the host
+	reread    bool              // read all systems again
+	claims    []wire.Claim      // of this node's egress addresses
+	verdicts  []view.Verdict    // on them
+}
+
+func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
+
+// put changes the content and wakes the agent.
+func (b *inbox) put(change func(*mail)) {
+	b.mu.Lock()
+	change(&b.mail)
+	b.mu.Unlock()
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}
+
+// poke wakes the agent without a reason that could be named: time has passed, a goroutine has found something out.
+func (b *inbox) poke() { b.put(func(*mail) {}) }
+
+// nudge wakes the agent, and gives the number of the round that takes all that came before.
+func (b *inbox) nudge() (round uint64) {
+	b.put(func(*mail) { round = b.taken + 1 })
+	return round
+}
+
+// follow puts a reason whenever c has a value, until ctx ends.
+func follow[T any](ctx context.Context, b *inbox, c <-chan T, change func(*mail, T)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case v, ok := <-c:
+			if !ok {
+				return
+			}
+			b.put(func(m *mail) { change(m, v) })
+		}
+	}
+}
+
+// take empties the inbox; what is known of the cluster stays for the next time.
+func (b *inbox) take() mail {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m := b.mail
+	b.taken++
+	m.number = b.taken
+	b.mail = mail{snapshot: m.snapshot, sourceErr: m.sourceErr}
+	return m
+}
+
+// found takes a look at the host.
+func (b *inbox) found(s *hostnet.Sight) {
+	b.put(func(m *mail) {
+		s.Moved = s.Moved || m.seen != nil && m.seen.Moved
+		m.seen = s
+	})
+}

@@ -1,0 +1,252 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/lab"
+	"hairpin/lab/demo"
+	"hairpin/report"
+)
+
+// agent is the name under which labs run `hairpin node`.
+const agent = "hairpin"
+
+// settings is where the agents of a demo have their configuration.
+const settings = "/etc/hairpin/hairpin.conf"
+
+var (
+	ready = flag.String("hairpin", "", "the binary under test, where it is not to be built")
+	slow  = flag.Int("slow", 1, "how many times longer than usual labs may take")
+)
+
+// binary builds hairpin, once.
+var binary = sync.OnceValues(func() (string, error) {
+	if *ready != "" {
+		return filepath.Abs(*ready)
+	}
+	return lab.BuildHairpin(context.Background())
+})
+
+// build gives the binary under test.
+func build(t testing.TB) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("a lab needs root")
+	}
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// startDemo starts the three nodes of the demo, with manifests; it ends with the test.
+func startDemo(t *testing.T) *lab.Lab { return startDemoIn(t, cluster.ModeShared) }
+
+// startDemoIn starts it in a gateway mode.
+func startDemoIn(t *testing.T, mode string, config ...string) *lab.Lab {
+	t.Helper()
+	hairpin := build(t)
+	name := fmt.Sprintf("run%d", os.Getpid())
+	t.Cleanup(func() {
+		if err := lab.Remove(name); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := lab.Favour(); err != nil {
+		t.Logf("times are those of a busy machine: %v", err)
+	}
+	_, err := demo.Start(t.Context(), demo.Options{
+		Name: name, Objects: "../examples/demo", Hairpin: hairpin, Manifests: true, Mode: mode, Slow: *slow, DieWithCaller: true, Out: logged{t},
+		Config: strings.Join(config, "\n"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := lab.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Where both come through the gateway router, clients with the same port are told apart by another one. Which one
+	// gets it would be another question after a restart that loses the connection tracking.
+	sysctl := "net.ipv4.ip_local_port_range"
+	_, err = l.Node("node-a").Exec(t.Context(), "sysctl", "-qw", sysctl+"=40000 60999")
+	if err == nil {
+		_, err = l.Host("client").Exec(t.Context(), "sysctl", "-qw", sysctl+"=20000 39999")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	raceless(t, l)
+	t.Cleanup(func() {
+		if t.Failed() {
+			for _, n := range l.Nodes() {
+				t.Logf("%s: end of the agent's log:\n%s", n.Name(), tail(n.LogFile(agent)))
+			}
+		}
+	})
+	return l
+}
+
+// raceless fails a test whose agents, if they were built with the race detector, have found a race.
+func raceless(t testing.TB, l *lab.Lab) {
+	t.Cleanup(func() {
+		for _, n := range l.Nodes() {
+			text, err := os.ReadFile(n.LogFile(agent))
+			if _, race, found := strings.Cut(string(text), "WARNING: DATA RACE"); err == nil && found {
+				t.Errorf("%s: a data race:\n%s", n.Name(), race[:min(len(race), 4000)])
+			}
+		}
+	})
+}
+
+// logged writes to a test's log.
+type logged struct{ t *testing.T }
+
+func (l logged) Write(b []byte) (int, error) {
+	l.t.Log(strings.TrimSuffix(string(b), "\n"))
+	return len(b), nil
+}
+
+// tail gives the end of a file.
+func tail(file string) string {
+	const keep = 6000
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-keep):])
+}
+
+// ask asks an agent on its socket.
+func ask(ctx context.Context, n *lab.Node, path string) (string, error) {
+	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", n.Path("/run/hairpin/agent.sock"))
+		},
+	}}
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
+	if err != nil {
+		return "", err
+	}
+	answer, err := client.Do(q)
+	if err != nil {
+		return "", err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", answer.Status, body)
+	}
+	return string(body), err
+}
+
+// report asks an agent how it is.
+func reportOf(ctx context.Context, n *lab.Node) (r report.Report, err error) {
+	body, err := ask(ctx, n, "/report")
+	if err != nil {
+		return r, err
+	}
+	return r, json.Unmarshal([]byte(body), &r)
+}
+
+// mustReport is report of an agent that must answer.
+func mustReport(t testing.TB, n *lab.Node) report.Report {
+	t.Helper()
+	r, err := reportOf(t.Context(), n)
+	if err != nil {
+		t.Fatalf("%s: report: %v", n.Name(), err)
+	}
+	return r
+}
+
+// part gives a system of a report.
+func part(t testing.TB, r report.Report, system string) report.Part {
+	t.Helper()
+	for _, p := range r.Parts {
+		if p.System == system {
+			return p
+		}
+	}
+	t.Fatalf("the report has no %q", system)
+	return report.Part{}
+}
+
+// well tells whether an agent says that everything is in order, and why not.
+func well(ctx context.Context, n *lab.Node) (bool, string) {
+	r, err := reportOf(ctx, n)
+	if err != nil {
+		return false, err.Error()
+	}
+	if !r.Ready {
+		return false, r.Reason
+	}
+	for _, p := range r.Parts {
+		if !p.InSync {
+			return false, p.System + ": " + p.Error
+		}
+	}
+	return true, ""
+}
+
+// waitWell waits until the agent of a node says that everything is in order.
+func waitWell(t testing.TB, n *lab.Node) {
+	t.Helper()
+	eventually(t, 20*time.Second, n.Name()+" is well", func() (bool, string) { return well(t.Context(), n) })
+}
+
+// waitServes waits until the flows of br-int are in place, too.
+func waitServes(t testing.TB, n *lab.Node) {
+	t.Helper()
+	waitWell(t, n)
+	sh(t, n, "ovn-nbctl --wait=hv --timeout=20 sync")
+}
+
+// eventually waits until done says yes. It gives the time that took. The test ends when it takes longer than limit.
+func eventually(t testing.TB, limit time.Duration, what string, done func() (bool, string)) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	limit *= time.Duration(*slow)
+	for {
+		ok, why := done()
+		took := time.Since(begin)
+		if ok {
+			return took
+		}
+		if took > limit || t.Context().Err() != nil {
+			t.Fatalf("%s: not within %v: %s", what, limit, why)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// sh runs a shell script in a node.
+func sh(t testing.TB, n *lab.Node, script string) string {
+	t.Helper()
+	out, err := n.Exec(t.Context(), "sh", "-ec", script)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

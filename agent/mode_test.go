@@ -1,0 +1,68 @@
+package agent_test
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"hairpin/cluster"
+	"hairpin/lab"
+)
+
+// TestModes: a detached node lives through a restart of Open vSwitch, and its own network goes on while it moves to other
+// gateway modes and back.
+func TestModes(t *testing.T) {
+	l := startDemoIn(t, cluster.ModeDetached)
+	a := l.Node("node-a")
+	all := paths(t, l)
+	own := slices.DeleteFunc(slices.Clone(all), func(p path) bool {
+		return !strings.HasPrefix(p.name, "outside → host ") && !strings.HasPrefix(p.name, "host → outside ")
+	})
+
+	o := under(t, own, func(traffic) {
+		if err := a.Kill(t.Context(), lab.VSwitchd, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Start(t.Context(), lab.VSwitchd); err != nil {
+			t.Fatal(err)
+		}
+		waitWell(t, a)
+	})
+	t.Logf("Open vSwitch restarted: %s", o)
+	o.allWell(t)
+	works(t, all, "after the restart")
+
+	sh(t, a, "ip route del default; ip -6 route del default")
+	waitWell(t, a)
+	works(t, all, "without a default gateway")
+	sh(t, a, "ip route add default via 172.18.0.1 dev eth0; ip -6 route add default via fc00:f853:ccd::1 dev eth0")
+
+	for _, mode := range []string{cluster.ModeLocal, cluster.ModeShared, cluster.ModeDetached} {
+		o := under(t, own, func(f traffic) {
+			sh(t, a, `sed -i "s/^mode = .*/mode = `+mode+`/" `+settings)
+			if err := a.Kill(t.Context(), agent, syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			if err := a.Start(t.Context(), agent); err != nil {
+				t.Fatal(err)
+			}
+			waitWell(t, a)
+			f.flows(more) // in the new mode
+		})
+		t.Logf("moved to %s: %s", mode, o)
+		o.allWell(t)
+		works(t, all, "in mode "+mode)
+	}
+}
+
+// works asks on all ways for a moment.
+func works(t *testing.T, ways []path, when string) {
+	t.Helper()
+	o := under(t, ways, func(f traffic) { f.flows(more) })
+	t.Logf("%s: %s", when, o)
+	o.allWell(t)
+	if o.opened == 0 || o.udpSent == o.udpLost {
+		t.Errorf("%s nothing arrives: %s", when, o)
+	}
+}

@@ -1,0 +1,161 @@
+package agent
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/ops"
+	"hairpin/report"
+)
+
+// figures are values that the loop leaves for the metrics.
+type figures struct {
+	nodes, frontends, backends int
+	problems                   int
+	restarts                   uint64
+	ports, silent              int // health check ports that listen, and that do not
+}
+
+// observe makes what measures the agent. It is for the time before the loop runs.
+func (a *agent) observe() {
+	a.checks = ops.NewServiceChecks(a.node, func() bool { return a.vitals.Neglected(time.Now()) == "" }, a.log)
+	a.figures.Store(&figures{})
+	a.meters = ops.NewMeters(ops.OfAgent, a.measure)
+	a.pass.Observe(func(system string, took time.Duration) {
+		a.meters.Took("hairpin_part_apply_duration_seconds", took, system)
+	})
+	a.cni.Observe(func(command string, took time.Duration, code uint) {
+		a.meters.Took("hairpin_cni_duration_seconds", took, command)
+		if code != 0 {
+			a.meters.Count("hairpin_cni_errors_total", command, strconv.FormatUint(uint64(code), 10))
+		}
+	})
+}
+
+// startOps starts what tells others how the agent is.
+func (a *agent) startOps(ctx context.Context, start func(func())) {
+	health := http.NewServeMux()
+	a.vitals.Add(health)
+	start(func() { a.doors.Serve(ctx, "healthz", a.config.Process.Healthz, health) })
+	start(func() { a.doors.Serve(ctx, "metrics", a.config.Process.Metrics, a.meters.Handler()) })
+	start(func() { a.condition.Run(ctx) })
+	start(func() {
+		a.programming.run(ctx, a.targets.NB.Sync, func(f cluster.Family, took time.Duration) {
+			a.meters.Took("kubeproxy_network_programming_duration_seconds", took, f.String())
+		})
+	})
+}
+
+// tell leaves what a round found for those who ask without waiting for the loop.
+func (a *agent) tell() {
+	leaving := false
+	if n := a.ownNode(); n != nil {
+		leaving = n.Leaving
+	}
+	a.vitals.Set(time.Now(), a.notReady(), a.trouble(), leaving)
+	f := figures{problems: len(a.problems) + len(a.unheard), restarts: a.restarts}
+	if s := a.snapshot; s != nil {
+		old := a.figures.Load()
+		f.nodes, f.frontends, f.backends = len(s.Nodes), len(s.Frontends), old.backends
+		if s != a.counted {
+			a.counted, f.backends = s, 0
+			for _, x := range s.Frontends {
+				f.backends += len(x.Backends)
+			}
+		}
+	}
+	f.ports, f.silent = a.checks.Counts()
+	a.figures.Store(&f)
+}
+
+// ownNode is the agent's own Node, or nil.
+func (a *agent) ownNode() *cluster.Node {
+	if a.snapshot == nil {
+		return nil
+	}
+	return a.snapshot.Node(a.node)
+}
+
+// trouble says what of the data plane is out of order; empty when nothing is.
+func (a *agent) trouble() string {
+	if why := a.missing(); why != "" {
+		if a.inherited() {
+			return ""
+		}
+		return why
+	}
+	switch {
+	case a.passErr != nil:
+		return a.passErr.Error()
+	case !a.synced:
+		return "the node is being set up"
+	}
+	return ""
+}
+
+// inherited tells that the node is as an earlier agent left it, with the same ovs-vswitchd, and that nothing newer can
+// be known because the API is away. That is no reason to move clients elsewhere: the other nodes know no more.
+func (a *agent) inherited() bool {
+	return a.snapshot == nil && a.ovs.Synced() && a.ovs.Connected() && a.life != "" && a.restart == nil && !a.bare
+}
+
+// serves tells the cluster that the node serves pods, if it does. It tells when it wants to be called again.
+func (a *agent) serves() time.Duration {
+	n := a.ownNode()
+	if n == nil || !a.synced || a.passErr != nil {
+		return 0
+	}
+	return a.condition.Serves(time.Now(), n.NetworkUnavailable)
+}
+
+// reportOps adds to a report what ops.go knows.
+func (a *agent) reportOps(r *report.Report) {
+	r.Neglected = a.vitals.Neglected(time.Now())
+	r.Leaving = !a.vitals.Eligible()
+	r.Doors = a.doors.Report()
+	if p := a.looker.Report.Load(); p != nil {
+		r.Parts = append(r.Parts, *p)
+	}
+	if a.config.Process.Manifests == "" {
+		r.API = new(a.api.Report())
+	}
+}
+
+// measure gives the metrics that are asked for. Any goroutine may call it.
+func (a *agent) measure(give ops.Put) {
+	now, f := time.Now(), a.figures.Load()
+	give("hairpin_ready", ops.One(a.vitals.NotReady(now) == ""))
+	give("hairpin_data_plane_kept", ops.One(a.vitals.Neglected(now) == ""))
+	give("hairpin_node_eligible", ops.One(a.vitals.Eligible()))
+	give("hairpin_problems", float64(f.problems))
+	give("hairpin_pods", float64(len(a.cni.Pods())))
+	give("hairpin_ovs_restarts_total", float64(f.restarts))
+	give("hairpin_snapshot_objects", float64(f.nodes), "node")
+	give("hairpin_snapshot_objects", float64(f.frontends), "frontend")
+	give("hairpin_snapshot_objects", float64(f.backends), "backend")
+	give("hairpin_health_check_node_ports", float64(f.ports), "listening")
+	give("hairpin_health_check_node_ports", float64(f.silent), "failed")
+	if a.config.Process.Manifests == "" {
+		give("hairpin_api_reachable", ops.One(a.api.Answers()))
+	}
+	a.doors.Measure(give)
+	for _, s := range a.pass.Status() {
+		partValues(give, partOf(s))
+	}
+	if p := a.looker.Report.Load(); p != nil {
+		partValues(give, *p)
+	}
+}
+
+func partValues(give ops.Put, p report.Part) {
+	give("hairpin_part_in_sync", ops.One(p.InSync), p.System)
+	give("hairpin_part_since_timestamp_seconds", float64(p.Since.UnixMilli())/1000, p.System)
+	give("hairpin_part_reads_total", float64(p.Reads), p.System)
+	give("hairpin_part_applies_total", float64(p.Applies), p.System)
+	give("hairpin_part_written_total", float64(p.Written), p.System)
+	give("hairpin_part_drift_total", float64(p.Drift), p.System)
+	give("hairpin_part_errors_total", float64(p.Errors), p.System)
+}

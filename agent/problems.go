@@ -1,0 +1,22 @@
+package agent
+
+import (
+	"fmt"
+
+	"hairpin/cluster"
+)
+
+// uplinkProblem is what the administrator must know of the uplink.
+func (a *agent) uplinkProblem() []cluster.Problem {
+	p := cluster.Problem{Owner: cluster.Owner{Kind: "Node", Name: a.node}, Field: "[gateway] interface"}
+	bridge := a.config.Cluster.Gateway.Interface
+	switch {
+	case a.seen.UplinkErr != nil:
+		p.Message = fmt.Sprintf("bridge %s has no uplink: %v", bridge, a.seen.UplinkErr)
+	case a.seen.Contested:
+		p.Message = fmt.Sprintf("another program gives the uplink again and again what was moved to bridge %s: make the DHCP client or network manager leave the uplink alone", bridge)
+	default:
+		return nil
+	}
+	return []cluster.Problem{p}
+}

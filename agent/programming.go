@@ -1,0 +1,133 @@
+package agent
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/retry"
+)
+
+const (
+	// programmingLimit is how long a node's flows may take before the wait for them begins anew.
+	programmingLimit = time.Minute
+	// programmingMost is how many changes wait to be measured; more are not counted.
+	programmingMost = 10000
+)
+
+// trigger is a change of a Service's endpoints, somewhere in the cluster.
+type trigger struct {
+	family cluster.Family
+	at     time.Time
+}
+
+// programming measures how long changes of endpoints take to reach this node's flows. Plan and applied belong to the
+// agent's loop.
+type programming struct {
+	begin   time.Time // changes from before are of another agent's time
+	last    []*cluster.Frontend
+	planned []trigger // in the plan, not yet on the node
+
+	mu      sync.Mutex
+	written []trigger // in OVN's database, not known to be in flows
+	wake    chan struct{}
+}
+
+func newProgramming(now time.Time) *programming {
+	return &programming{begin: now, wake: make(chan struct{}, 1)}
+}
+
+// plan notes what changed since the last Snapshot. Both lists are sorted by Frontend.Compare, and what did not change is
+// the same pointer.
+func (p *programming) plan(now []*cluster.Frontend) {
+	old := p.last
+	p.last = now
+	for i, j := 0, 0; j < len(now); {
+		order := 1
+		if i < len(old) {
+			if order = 0; old[i] != now[j] {
+				order = old[i].Compare(now[j])
+			}
+		}
+		switch {
+		case order < 0:
+			i++
+			continue
+		case order > 0:
+			p.add(now[j], j > 0 && sameTrigger(now[j-1], now[j]))
+		default:
+			if old[i] != now[j] && !old[i].Triggered.Equal(now[j].Triggered) {
+				p.add(now[j], j > 0 && sameTrigger(now[j-1], now[j]))
+			}
+			i++
+		}
+		j++
+	}
+}
+
+// sameTrigger tells of two ports of a Service that one change of it concerns both.
+func sameTrigger(f, g *cluster.Frontend) bool {
+	return f.Owner == g.Owner && f.Family == g.Family && f.Triggered.Equal(g.Triggered)
+}
+
+func (p *programming) add(f *cluster.Frontend, counted bool) {
+	if !counted && f.Triggered.After(p.begin) && len(p.planned) < programmingMost {
+		p.planned = append(p.planned, trigger{f.Family, f.Triggered})
+	}
+}
+
+// applied notes that all that was planned is in the systems.
+func (p *programming) applied() {
+	if len(p.planned) == 0 {
+		return
+	}
+	p.mu.Lock()
+	if len(p.written) < programmingMost {
+		p.written = append(p.written, p.planned...)
+	}
+	p.mu.Unlock()
+	p.planned = nil
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run measures until ctx ends. sync returns when all that is in OVN's database is in flows; one wait serves all changes
+// that are there when it begins.
+func (p *programming) run(ctx context.Context, sync func(context.Context) error, measured func(cluster.Family, time.Duration)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		}
+		for ctx.Err() == nil {
+			p.mu.Lock()
+			list := p.written
+			p.written = nil
+			p.mu.Unlock()
+			if len(list) == 0 {
+				break
+			}
+			limited, cancel := context.WithTimeout(ctx, programmingLimit)
+			err := sync(limited)
+			cancel()
+			if err != nil {
+				p.mu.Lock()
+				p.written = append(list, p.written...)
+				p.mu.Unlock()
+				select {
+				case <-ctx.Done():
+				case <-time.After(retry.Last):
+				}
+				continue
+			}
+			now := time.Now()
+			for _, t := range list {
+				measured(t.family, max(0, now.Sub(t.at)))
+			}
+		}
+	}
+}

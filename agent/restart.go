@@ -1,0 +1,266 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"hairpin/apply/ofctl"
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/host"
+	"hairpin/egress/wire"
+	"hairpin/ovsdb"
+	"hairpin/plan"
+	"hairpin/retry"
+)
+
+// After a start of ovs-vswitchd its flows are gone, and, on the userspace datapath, so are the devices of its bridges
+// with their addresses and routes. The agent keeps the database's flow-restore-wait set, so that the switch forwards
+// nothing until everything is back: a packet that met half of it would be answered by the wrong one, with a reset.
+
+const (
+	// flowsBack is how long it may take until all flows are there again before the switch is let go without them: the
+	// node's own network hangs on it, too.
+	flowsBack = 2 * time.Second
+	// clusterBack is how long the agent waits for the cluster, which it cannot know without the API, before it brings
+	// the node's own network back: the way to the API may lead over the bridge.
+	clusterBack = 300 * time.Millisecond
+	// answer is how long Open vSwitch may take for a small thing.
+	answer = time.Second
+)
+
+// restart is a start of ovs-vswitchd that is being looked after.
+type restart struct {
+	life      string    // which ovs-vswitchd; see ofctl.Target.Incarnation
+	since     time.Time // when it was noticed
+	looked    bool      // the host was looked at since then
+	listening bool      // it takes flows for the gateway bridge
+	greeted   bool      // ovn-controller was told that its bridge is back
+	failed    error     // why it could not be let go
+}
+
+// tooEarly tells that nothing can be applied yet, and that it is not worth to try.
+func (r *restart) tooEarly() bool { return r != nil && !(r.listening && r.looked) && !r.late() }
+
+func (r *restart) late() bool { return time.Since(r.since) > flowsBack }
+
+// watchRestart notices that ovs-vswitchd was started anew. It tells when it wants to be called again, 0 if not before
+// the next change.
+func (a *agent) watchRestart(ctx context.Context) time.Duration {
+	life, err := a.targets.Bridge.Incarnation()
+	switch {
+	case err != nil: // it does not run
+		return retry.Last
+	case !a.ovs.Connected():
+		return 0
+	case life == a.life:
+		return a.keepWaiting(ctx)
+	case a.restart == nil || a.restart.life != life:
+		brief, cancel := context.WithTimeout(ctx, retry.First)
+		defer cancel()
+		restarted, err := a.targets.Bridge.Restarted(brief)
+		if err != nil {
+			return 10 * retry.First
+		}
+		if !restarted {
+			a.life = life
+			return 0
+		}
+		a.log.Info("Open vSwitch restarted")
+		a.restart = &restart{life: life, since: time.Now()}
+		a.looker.WantNow()
+	}
+	return a.greet(ctx)
+}
+
+// patience is how long an ovn-controller that starts may need to compute the flows of br-int: at 10 000 Services a second
+// or two, and several times that on a busy machine.
+func (a *agent) patience() time.Duration {
+	const least, per = 5 * time.Second, 5000 // a second more for so many frontends
+	n := 0
+	if a.snapshot != nil {
+		n = len(a.snapshot.Frontends)
+	}
+	return least + time.Duration(n/per)*time.Second
+}
+
+// keepWaiting sets again what makes the next start of ovs-vswitchd or of ovn-controller wait, when somebody has removed
+// it, as scripts do that restart Open vSwitch, or when it must be longer.
+func (a *agent) keepWaiting(ctx context.Context) time.Duration {
+	patience := a.patience()
+	if !a.synced || a.targets.Bridge.Keeps(patience) {
+		return 0
+	}
+	a.beside(ctx, func(ctx context.Context) func() {
+		ctx, cancel := context.WithTimeout(ctx, answer)
+		defer cancel()
+		err := a.targets.Bridge.Keep(ctx, patience)
+		return func() {
+			if err != nil {
+				a.log.Warn("set flow-restore-wait for the next start of Open vSwitch", "error", err)
+			}
+		}
+	})
+	return retry.Last // it may be too early for all of it
+}
+
+// greet notices that the new ovs-vswitchd takes flows, and tells ovn-controller at once. It tells when it wants to be
+// called again.
+func (a *agent) greet(ctx context.Context) time.Duration {
+	r, bridges := a.restart, a.targets.Bridge
+	if !r.listening {
+		r.listening = bridges.Listening(ctx, a.config.Cluster.Gateway.Interface) == nil
+	}
+	if !r.greeted && a.supported.Load() {
+		made := false
+		for b := range ovsdb.Rows[ovsdb.Bridge](a.ovs.View()) {
+			made = made || b.Name == claims.IntegrationBridge
+		}
+		// Before ovn-controller has made its bridge it needs no greeting.
+		r.greeted = !made
+		if made && bridges.Listening(ctx, claims.IntegrationBridge) == nil {
+			a.beside(ctx, func(ctx context.Context) func() {
+				ctx, cancel := context.WithTimeout(ctx, answer)
+				defer cancel()
+				err := bridges.ReconnectController(ctx)
+				return func() { r.greeted = err == nil }
+			})
+		}
+	}
+	switch {
+	case r.listening && r.greeted:
+		return 0
+	case r.late():
+		return retry.Last
+	}
+	return retry.First
+}
+
+// bootstrap brings the node's own network back, after a restart of ovs-vswitchd, while it cannot be known what else the
+// node must have. It tells when it wants to be called again.
+func (a *agent) bootstrap(ctx context.Context) time.Duration {
+	if a.restart == nil || a.found.Gateway.Bridge == "" || !a.ovs.Connected() {
+		return 0
+	}
+	wait := flowsBack
+	switch {
+	case a.snapshot == nil && a.seen.Moved:
+		wait = 0
+	case a.snapshot == nil:
+		wait = clusterBack
+	}
+	if wait -= time.Since(a.restart.since); wait > 0 {
+		return wait
+	}
+	want := plan.Bootstrap(a.found.Gateway)
+	a.targets.WantedHost.Store(&want)
+	let := a.letGo()
+	a.beside(ctx, func(ctx context.Context) func() {
+		have, err := a.targets.Host.Read(ctx)
+		if err == nil {
+			err = a.targets.Host.Apply(ctx, host.Diff(want, have).Grow())
+		}
+		if err == nil {
+			err = let.do(ctx)
+		}
+		return func() {
+			if err != nil {
+				a.log.Warn("restore the node's own network", "error", err)
+			} else if a.gone(let) {
+				a.bare = true
+				a.log.Info("Open vSwitch forwards, for the node itself only", "reason", a.missing())
+			}
+		}
+	})
+	if a.restart == nil {
+		return 0
+	}
+	return retry.Last / 10
+}
+
+// finishRestart lets the switch go when everything is back, or when that takes too long. Err is what the pass said.
+func (a *agent) finishRestart(ctx context.Context, err error) error {
+	r := a.restart
+	left := flowsBack - time.Since(r.since)
+	if left > 0 {
+		if err == nil && !r.greeted {
+			err = errors.New("the bridge of ovn-controller is not back yet")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	let := a.letGo()
+	a.beside(ctx, func(ctx context.Context) func() {
+		back := err
+		if left > 0 {
+			wait, cancel := context.WithTimeout(ctx, left)
+			defer cancel()
+			back = a.targets.NB.Sync(wait)
+		}
+		failed := let.do(ctx)
+		return func() {
+			r.failed = failed
+			if failed == nil && a.gone(let) {
+				a.forwards(r, back)
+			}
+		}
+	})
+	switch {
+	case a.restart == nil:
+		return err
+	case r.failed != nil:
+		return r.failed
+	}
+	return errors.New("Open vSwitch does not forward yet")
+}
+
+// forwards tells that the switch forwards again, and what is not back.
+func (a *agent) forwards(r *restart, err error) {
+	if a.synced { // else it is the start of everything
+		a.restarts++
+	}
+	log := a.log.With("after", time.Since(r.since).Round(time.Millisecond))
+	if err != nil {
+		log.Warn("Open vSwitch forwards again, but not everything is restored", "error", err)
+	} else {
+		log.Info("Open vSwitch forwards again")
+	}
+}
+
+// release lets the switch forward.
+type release struct {
+	restart  *restart
+	bridge   *ofctl.Target
+	patience time.Duration
+	gateway  cluster.Gateway
+	late     error // why neighbours come back late
+}
+
+func (a *agent) letGo() *release {
+	return &release{restart: a.restart, bridge: a.targets.Bridge, patience: a.patience(), gateway: a.found.Gateway}
+}
+
+func (r *release) do(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, answer)
+	defer cancel()
+	if err := r.bridge.Release(ctx, r.patience); err != nil {
+		return fmt.Errorf("let Open vSwitch forward: %w", err)
+	}
+	r.late = wire.AnnounceHost(r.gateway)
+	return nil
+}
+
+// gone notes that the switch was let go, unless it was started anew since.
+func (a *agent) gone(r *release) bool {
+	if a.restart != r.restart {
+		return false
+	}
+	a.life, a.restart, a.seen.Moved = r.restart.life, nil, false
+	if r.late != nil {
+		a.log.Warn("neighbours restored late", "error", r.late)
+	}
+	return true
+}

@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+
+	"hairpin/datapath"
+)
+
+func answerState(w http.ResponseWriter, q *http.Request, s datapath.State) {
+	if q.FormValue("output") != "json" {
+		_, _ = io.WriteString(w, datapath.Print(s)) // client disconnected
+		return
+	}
+	answerJSON(w, s)
+}
+
+func answerJSON(w http.ResponseWriter, v any) {
+	text, err := datapath.Encode(v)
+	if !refuse(w, err) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(text) // client disconnected
+	}
+}
+
+// serve answers on the agent's socket until ctx ends.
+func (a *agent) serve(ctx context.Context, l net.Listener) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /report", func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(a.report(a.latest(q.Context()))) // client disconnected
+	})
+	mux.HandleFunc("GET /wanted", func(w http.ResponseWriter, q *http.Request) {
+		answerState(w, q, a.latest(q.Context()).want)
+	})
+	mux.HandleFunc("GET /diff", func(w http.ResponseWriter, q *http.Request) {
+		want := a.latest(q.Context()).want
+		found, err := a.pass.Read(q.Context())
+		if refuse(w, err) {
+			return
+		}
+		for _, l := range datapath.Differences(want, found) {
+			_, _ = fmt.Fprintln(w, l) // client disconnected
+		}
+	})
+	a.serveExplain(mux)
+	a.serveSend(mux)
+	a.vitals.Add(mux)
+	mux.Handle("GET /metrics", a.meters.Handler())
+	srv := &http.Server{Handler: mux}
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
+	defer stop()
+	if err := srv.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("agent socket: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,191 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"hairpin/apply/inside"
+	"hairpin/cluster"
+	"hairpin/walk/explain"
+)
+
+// mostArrivals is how many packets a watch keeps: it is for one that is waited for.
+const mostArrivals = 100
+
+// watches are the packets that `hairpin explain --send` waits for, each on its receiving side.
+type watches struct {
+	mu   sync.Mutex
+	last int
+	all  map[int]*sniffer
+}
+
+// start watches a network namespace (empty: the host's) until it is asked, at most for a time.
+func (w *watches) start(netns, at string, protocol cluster.Protocol, port uint16, most time.Duration) (int, error) {
+	s, err := sniff(netns, at, protocol, port)
+	if err != nil {
+		return 0, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all == nil {
+		w.all = map[int]*sniffer{}
+	}
+	w.last++
+	id := w.last
+	w.all[id] = s
+	time.AfterFunc(most, func() { _, _ = w.end(id) }) // nobody asked
+	return id, nil
+}
+
+// look gives what a watch has seen so far.
+func (w *watches) look(id int) ([]explain.Arrival, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if s := w.all[id]; s != nil {
+		return s.arrivals(), nil
+	}
+	return nil, fmt.Errorf("there is no watch %d", id)
+}
+
+// end ends a watch and gives what it has seen.
+func (w *watches) end(id int) ([]explain.Arrival, error) {
+	list, err := w.look(id)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	s := w.all[id]
+	delete(w.all, id)
+	w.mu.Unlock()
+	if s == nil {
+		return list, nil
+	}
+	return list, s.socket.Close()
+}
+
+// sniffer sees the packets to a port that come into a network namespace.
+type sniffer struct {
+	at     string
+	socket *os.File
+
+	mu   sync.Mutex
+	seen []explain.Arrival
+}
+
+func sniff(netns, at string, protocol cluster.Protocol, port uint16) (*sniffer, error) {
+	program, err := packetsTo(protocol, port)
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	err = inside.Do(netns, func() (err error) {
+		// Without a protocol it hears nothing yet: the filter comes first.
+		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		if err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}); err != nil {
+			return err
+		}
+		const all = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL<<8&0xff00 // in network order
+		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all})
+	})
+	if err != nil {
+		if fd >= 0 {
+			err = errors.Join(err, unix.Close(fd))
+		}
+		return nil, fmt.Errorf("watch the packets of %s: %w", at, err)
+	}
+	s := &sniffer{at: at, socket: os.NewFile(uintptr(fd), "packets")}
+	go s.run()
+	return s, nil
+}
+
+// run reads until the socket is closed.
+func (s *sniffer) run() {
+	buffer := make([]byte, 256)
+	for {
+		n, err := s.socket.Read(buffer)
+		if err != nil {
+			return
+		}
+		a, ok := parseArrival(buffer[:n])
+		if !ok {
+			continue
+		}
+		a.At = s.at
+		s.mu.Lock()
+		if len(s.seen) < mostArrivals && !slices.Contains(s.seen, a) {
+			s.seen = append(s.seen, a)
+		}
+		s.mu.Unlock()
+	}
+}
+
+func (s *sniffer) arrivals() []explain.Arrival {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.seen)
+}
+
+// packetsTo is the filter: whole packets, or first fragments, of a protocol to a port, that do not leave.
+func packetsTo(protocol cluster.Protocol, port uint16) ([]unix.SockFilter, error) {
+	number := map[cluster.Protocol]uint32{cluster.TCP: unix.IPPROTO_TCP, cluster.UDP: unix.IPPROTO_UDP, cluster.SCTP: unix.IPPROTO_SCTP}[protocol]
+	raw, err := bpf.Assemble([]bpf.Instruction{
+		bpf.LoadExtension{Num: bpf.ExtType},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_OUTGOING, SkipTrue: 16},
+		bpf.LoadAbsolute{Off: 0, Size: 1},
+		bpf.ALUOpConstant{Op: bpf.ALUOpShiftRight, Val: 4},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: 6, SkipTrue: 8},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: 4, SkipTrue: 12},
+		bpf.LoadAbsolute{Off: 9, Size: 1}, // IPv4
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: 10},
+		bpf.LoadAbsolute{Off: 6, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpBitsSet, Val: 0x1fff, SkipTrue: 8},
+		bpf.LoadMemShift{Off: 0},
+		bpf.LoadIndirect{Off: 2, Size: 2},
+		bpf.Jump{Skip: 3},
+		bpf.LoadAbsolute{Off: 6, Size: 1}, // IPv6
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: number, SkipTrue: 3},
+		bpf.LoadAbsolute{Off: 42, Size: 2},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(port), SkipTrue: 1},
+		bpf.RetConstant{Val: 256},
+		bpf.RetConstant{Val: 0},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("filter of packets: %w", err)
+	}
+	out := make([]unix.SockFilter, len(raw))
+	for i, r := range raw {
+		out[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
+	}
+	return out, nil
+}
+
+// parseArrival reads addresses and ports of what the filter let through.
+func parseArrival(b []byte) (a explain.Arrival, ok bool) {
+	if len(b) < 20 {
+		return a, false
+	}
+	ports, width := int(b[0]&15)*4, 4
+	from, to := 12, 16
+	if b[0]>>4 == 6 {
+		ports, width, from, to = 40, 16, 8, 24
+	}
+	if len(b) < ports+4 {
+		return a, false
+	}
+	source, _ := netip.AddrFromSlice(b[from : from+width])
+	dest, _ := netip.AddrFromSlice(b[to : to+width])
+	number := func(i int) uint16 { return uint16(b[i])<<8 | uint16(b[i+1]) }
+	a.From, a.To = netip.AddrPortFrom(source, number(ports)), netip.AddrPortFrom(dest, number(ports+2))
+	return a, true
+}

@@ -1,0 +1,76 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"hairpin/retry"
+)
+
+// watchSwitch wakes the agent when a daemon of Open vSwitch makes a file: its process id, the socket of a bridge. It waits for
+// the folder when that is missing, and goes on with another one that takes its place.
+func watchSwitch(ctx context.Context, wake func(), dir string, log *slog.Logger) {
+	warned := ""
+	for p := (retry.Pace{}); ctx.Err() == nil; {
+		err := watchFolder(ctx, wake, dir, p.Done)
+		if ctx.Err() == nil && err.Error() != warned {
+			warned = err.Error()
+			log.Warn("restarts of Open vSwitch may be noticed late", "error", err)
+		}
+		wake()
+		p.Failed()
+		select {
+		case <-ctx.Done():
+		case <-time.After(p.Pause):
+		}
+	}
+}
+
+// watchFolder watches a folder until it is gone or replaced, or ctx ends. It calls begun when it can.
+func watchFolder(ctx context.Context, wake func(), dir string, begun func()) error {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", dir, err)
+	}
+	defer func() { _ = w.Close() }()
+	watched, err := os.Stat(dir)
+	if err == nil {
+		err = w.Add(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", dir, err)
+	}
+	begun()
+	wake() // what was made before
+	// A mount over the folder is no event.
+	check := time.NewTicker(retry.Last)
+	defer check.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e := <-w.Events:
+			if ext := filepath.Ext(e.Name); e.Has(fsnotify.Create) && (ext == ".pid" || ext == ".mgmt") {
+				wake()
+			}
+			if e.Name != dir || !e.Has(fsnotify.Remove|fsnotify.Rename) {
+				continue
+			}
+		case <-w.Errors: // events were lost
+			wake()
+			continue
+		case <-check.C:
+		}
+		if now, err := os.Stat(dir); err != nil {
+			return fmt.Errorf("watch %s: %w", dir, err)
+		} else if !os.SameFile(watched, now) {
+			return fmt.Errorf("watch %s: it is another folder by now", dir)
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package agent_test
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hairpin/lab"
+	"hairpin/targets"
+)
+
+// ends waits until the agent of a node has ended, and gives the last line of its log.
+func ends(t *testing.T, n *lab.Node) string {
+	t.Helper()
+	eventually(t, 20*time.Second, "the agent ends", func() (bool, string) { return n.Pid(agent) == 0, "it runs" })
+	text, err := os.ReadFile(n.LogFile(agent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := lines(string(text))
+	return log[len(log)-1]
+}
+
+// An old ovn-northd notes its version in the Northbound database, as here. (Debian 12's own, with
+// TestOldPackages, does the same.)
+func TestOldOVNIsRefused(t *testing.T) {
+	_, n := alone(t, lab.OVSDB, lab.VSwitchd, lab.NB, lab.SB)
+	giveManifests(t, n)
+	kernelAtRest(t, n)
+	before := sh(t, n, "ovn-nbctl set NB_Global . options:northd_internal_version=23.03.1-20.27.0-70.6; "+everything)
+	start(t, n)
+	last := ends(t, n)
+	t.Log(last)
+	if want := "hairpin: OVN 23.03.1 is running; OVN 25.03 or newer is needed"; last != want {
+		t.Errorf("instead of %q", want)
+	}
+	for _, l := range difference(lines(before), lines(sh(t, n, everything))) {
+		t.Errorf("changed nevertheless: %s", l)
+	}
+}
+
+func TestOldOpenVSwitchIsRefused(t *testing.T) {
+	for version, want := range map[string]string{
+		"3.5.0":  "",
+		"3.5.1":  "",
+		"3.10.0": "",
+		"4.0.0":  "",
+		"3.4.1":  "Open vSwitch 3.4.1 is running; 3.5 or newer is needed",
+		"3.1.0":  "Open vSwitch 3.1.0 is running; 3.5 or newer is needed",
+		"2.17.9": "Open vSwitch 2.17.9 is running; 3.5 or newer is needed",
+		"ovs":    `Open vSwitch's version "ovs" is none; 3.5 or newer is needed`,
+	} {
+		got := ""
+		if err := targets.CheckOVS(version); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: %q instead of %q", version, got, want)
+		}
+	}
+}
+
+// TestOldPackages runs the agent on the Open vSwitch and OVN of another image: HAIRPIN_OLD_IMAGE is its root, made by
+// `debootstrap --variant=minbase --include=openvswitch-switch,ovn-central,ovn-host,iproute2,nftables,procps,ethtool bookworm DIR`.
+func TestOldPackages(t *testing.T) {
+	old := os.Getenv("HAIRPIN_OLD_IMAGE")
+	if old == "" {
+		t.Skip("HAIRPIN_OLD_IMAGE is not set")
+	}
+	l := lab.Start(t, lab.Config{Image: old})
+	n := l.Add(t, lab.NodeConfig{
+		Binds: map[string]string{"/usr/local/bin/hairpin": build(t)},
+		Files: map[string]string{settings: "[kubernetes]\nmanifests = " + folder + "\n"},
+	})
+	giveManifests(t, n)
+	start(t, n)
+	last := ends(t, n)
+	t.Log(last)
+	if !strings.Contains(last, " is running; ") || !strings.Contains(last, "or newer is needed") {
+		t.Error("that is no refusal")
+	}
+}
+
+// An agent that is started before ovs-vswitchd waits for it.
+func TestSwitchComesLate(t *testing.T) {
+	_, n := alone(t, lab.OVSDB, lab.VSwitchd, lab.NB, lab.SB, lab.Northd, lab.Controller)
+	giveManifests(t, n)
+	if err := n.Kill(t.Context(), lab.VSwitchd, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	start(t, n)
+	eventually(t, 20*time.Second, "the agent says what it waits for", func() (bool, string) {
+		r, err := reportOf(t.Context(), n)
+		return err == nil && !r.Ready && r.Reason != "", r.Reason
+	})
+	if n.Pid(agent) == 0 {
+		t.Fatal("the agent has ended")
+	}
+	t.Log(mustReport(t, n).Reason)
+	if err := n.Start(t.Context(), lab.VSwitchd); err != nil {
+		t.Fatal(err)
+	}
+	waitWell(t, n)
+}

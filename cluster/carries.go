@@ -1,0 +1,23 @@
+package cluster
+
+import "net/netip"
+
+// NodeOf gives the node that has an address of an EgressIP; empty when none has.
+func (e *EgressIP) NodeOf(a netip.Addr) string {
+	for _, x := range e.Assigned {
+		if x.Address == a {
+			return x.Node
+		}
+	}
+	return ""
+}
+
+// CarriedBy tells whether a node is the one to answer for an address. One that moves has the new node.
+func (e *EgressIP) CarriedBy(node string, a netip.Addr) bool {
+	for _, m := range e.Moving {
+		if m.Address == a {
+			return m.To == node
+		}
+	}
+	return e.NodeOf(a) == node
+}

@@ -1,0 +1,236 @@
+// Package controller decides what is the cluster's to decide: node ids, and which node carries which egress address.
+package controller
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"hairpin/cluster"
+	"hairpin/config"
+	"hairpin/egress/probe"
+	"hairpin/kube"
+	"hairpin/ops"
+	"hairpin/plan"
+	"hairpin/report"
+	"hairpin/retry"
+	"hairpin/watch"
+)
+
+// Run decides what is the cluster's to decide: the small numbers of the nodes, and which node carries which egress
+// address. Several may run; the one that holds the Lease "hairpin-controller" works. It returns when ctx ends.
+func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
+	api := &kube.Reach{}
+	client, err := kube.Connect(c.Process.Kubeconfig, api)
+	if err != nil {
+		return err
+	}
+	c.Cluster.APIServers = kube.Servers(client)
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("name this controller: %w", err)
+	}
+	identity := host + "_" + rand.Text() // two containers of one host may have the same process number
+	socket, err := ops.ListenUnix(c.Process.RunDir, report.ControllerSocket)
+	if err != nil {
+		return err
+	}
+	w := newWatched(api, log)
+	ctx, stop := context.WithCancel(ctx)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		w.serve(ctx, c, socket)
+	}()
+	defer func() {
+		stop()
+		<-served
+	}()
+	// One that lost the Lease tries for it again, until it is told to stop.
+	for ctx.Err() == nil {
+		if err := lead(ctx, client, identity, c, w, log); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lead waits for the Lease, works while it holds it, and gives it back. The Lease is given back only after the work has
+// ended: two controllers that number nodes at once could give one number twice.
+func lead(ctx context.Context, client kubernetes.Interface, identity string, c config.Config, w *watched, log *slog.Logger) error {
+	log = log.With("identity", identity)
+	leading := make(chan context.Context, 1)
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: kube.LeaseNamespace, Name: kube.LeaseName},
+			Client:     client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+		},
+		LeaseDuration:   kube.LeaseDuration,
+		RenewDeadline:   kube.RenewDeadline,
+		RetryPeriod:     kube.RenewPeriod,
+		ReleaseOnCancel: true,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(held context.Context) { leading <- held },
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("elect a leader: %w", err)
+	}
+	term, resign := context.WithCancel(kube.WithLog(context.WithoutCancel(ctx), log))
+	defer resign()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		elector.Run(term)
+	}()
+	select {
+	case <-ctx.Done():
+	case held := <-leading:
+		log.Info("leading")
+		work, stop := context.WithCancel(held)
+		defer context.AfterFunc(ctx, stop)()
+		w.leads(true)
+		err = decide(work, client, c, w, log)
+		w.leads(false)
+		stop()
+		log.Info("no longer leading")
+	}
+	resign()
+	<-ended
+	return err
+}
+
+// decider is what a leader remembers.
+type decider struct {
+	client  kubernetes.Interface
+	log     *slog.Logger
+	planner *plan.Planner
+	notes   *kube.Events
+	numbers numbers
+	egress  *egressIPs
+	nodes   []*cluster.Node // that all have their number
+	warned  string          // the last error of numbering that the log has
+	watched *watched
+}
+
+// decide follows the cluster until ctx ends.
+func decide(ctx context.Context, client kubernetes.Interface, c config.Config, w *watched, log *slog.Logger) error {
+	snapshots, err := watch.Kube(ctx, client, "", c.Cluster)
+	if err != nil {
+		return err
+	}
+	d := decider{client: client, log: log, planner: plan.NewPlanner(), notes: kube.NewEvents(client, "hairpin-controller", log), numbers: numbers{}, watched: w}
+	// Who cannot reach the API can move nothing, and has reason to doubt what he hears of others.
+	probe, err := probe.New(c.Process.Egress, log, func() bool { return !w.api.Answers() })
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var probing sync.WaitGroup
+	probing.Go(func() { probe.Run(ctx) })
+	defer probing.Wait()
+	defer stop()
+	d.egress = newEgressIPs(client, log, probe, w.meters.Count)
+	d.notes.Reason = d.egress.reason
+	defer d.notes.Stop()
+	again := time.NewTimer(0)
+	defer again.Stop()
+	var last *cluster.Snapshot
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case last = <-snapshots:
+		case <-probe.Changed:
+		case <-again.C:
+		}
+		if last == nil {
+			continue
+		}
+		rest := w.vitals.Work()
+		wait := d.round(ctx, last)
+		rest()
+		if wait > 0 {
+			again.Reset(wait)
+		}
+	}
+}
+
+// round tells when it wants to be called again, 0 if not before the next change.
+func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration {
+	unassigned, soon := d.egress.round(ctx, s)
+	problems := slices.Concat(d.problems(s), unassigned)
+	d.watched.sees(len(s.Nodes), len(problems))
+	again := retry.Sooner(soon, d.notes.Report(time.Now(), problems))
+	if d.nodes != nil && slices.Equal(d.nodes, s.Nodes) {
+		return again
+	}
+	if err := d.number(ctx, s.Nodes); err != nil {
+		if text := err.Error(); text != d.warned && ctx.Err() == nil {
+			d.log.Warn("assign node IDs", "error", err)
+			d.warned = text
+		}
+		d.nodes = nil
+		return retry.Sooner(again, time.Second)
+	}
+	d.nodes, d.warned = s.Nodes, ""
+	return again
+}
+
+// number writes the node-id annotation of nodes that have none, or one that is taken. A Node that cannot be written
+// keeps no other from its number.
+func (d *decider) number(ctx context.Context, nodes []*cluster.Node) error {
+	var errs []error
+	for _, g := range d.numbers.missing(nodes) {
+		err := kube.PatchNode(ctx, d.client, g.node, map[string]any{
+			"uid": g.uid, "annotations": map[string]string{cluster.AnnotationNodeID: strconv.Itoa(g.id)},
+		})
+		switch {
+		case err == nil:
+			g.written = true
+			d.watched.meters.Count("hairpin_controller_node_ids_given_total")
+			d.log.Info("assigned node ID", "node", g.node, "id", g.id)
+		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+			// It is gone, or another one by now: the watch will show it.
+		default:
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// problems are those of the whole cluster: what could not be parsed, and what no node can do. What concerns one node is
+// told by its agent.
+func (d *decider) problems(s *cluster.Snapshot) []cluster.Problem {
+	problems := s.Problems
+	for _, n := range s.Nodes {
+		if n.ID == 0 {
+			continue
+		}
+		begin := time.Now()
+		_, found := d.planner.Node(s, n.Name)
+		d.watched.meters.Took("hairpin_plan_duration_seconds", time.Since(begin))
+		for _, p := range found {
+			if p.Owner.Kind != "Node" {
+				problems = append(problems[:len(problems):len(problems)], p)
+			}
+		}
+		break
+	}
+	return problems
+}

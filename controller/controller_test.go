@@ -1,0 +1,450 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"hairpin/cluster"
+	"hairpin/controller"
+	"hairpin/lab"
+)
+
+// controlPlane is a real API server on a host of its own.
+type controlPlane struct {
+	host   *lab.Host
+	server *lab.APIServer
+	client kubernetes.Interface
+}
+
+func startControlPlane(t *testing.T) *controlPlane {
+	t.Helper()
+	l := lab.Start(t, lab.Config{}) // skips where there is no root
+	host, err := l.StartHost(t.Context(), lab.HostConfig{Name: "api"})
+	noError(t, err)
+	binary, err := lab.BuildKube(t.Context(), "/var/cache/hairpin", func(line string) { t.Log(line) })
+	noError(t, err)
+	p := &controlPlane{host: host}
+	p.server, err = lab.StartAPIServer(t.Context(), lab.APIServerConfig{
+		Binary: binary, Dir: t.TempDir(), Address: host.Addresses()[0].Addr(), Netns: host.Netns(), DieWithCaller: true,
+	})
+	noError(t, err)
+	t.Cleanup(func() { noError(t, p.server.Stop()) })
+	p.client = p.connect(t, nil)
+	return p
+}
+
+// connect gives a client. When cut is set, its connections fail, the open ones too.
+func (p *controlPlane) connect(t *testing.T, cut *atomic.Bool) kubernetes.Interface {
+	t.Helper()
+	c, err := p.server.RESTConfig()
+	noError(t, err)
+	c.WarningHandlerWithContext = rest.NoWarnings{}
+	if cut != nil {
+		dial := c.Dial
+		c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if cut.Load() {
+				return nil, errors.New("the network is cut")
+			}
+			conn, err := dial(ctx, network, address)
+			return &cuttable{conn, cut}, err
+		}
+	}
+	client, err := kubernetes.NewForConfig(c)
+	noError(t, err)
+	return client
+}
+
+type cuttable struct {
+	net.Conn
+	cut *atomic.Bool
+}
+
+func (c *cuttable) Write(b []byte) (int, error) {
+	if c.cut.Load() {
+		return 0, errors.Join(errors.New("the network is cut"), c.Close())
+	}
+	return c.Conn.Write(b)
+}
+
+func noError(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// soon polls until done says nothing is missing.
+func soon(t *testing.T, limit time.Duration, done func() (missing string)) {
+	t.Helper()
+	var missing string
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if missing = done(); missing == "" {
+			return
+		}
+	}
+	t.Fatalf("after %s still: %s", limit, missing)
+}
+
+// ids gives the numbers of all Nodes as "a=1 b=2".
+func (p *controlPlane) ids(t *testing.T) string {
+	t.Helper()
+	list, err := p.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+	noError(t, err)
+	var words []string
+	for _, n := range list.Items {
+		words = append(words, n.Name+"="+n.Annotations[cluster.AnnotationNodeID])
+	}
+	return strings.Join(words, " ")
+}
+
+func (p *controlPlane) wantIDs(t *testing.T, limit time.Duration, want string) {
+	t.Helper()
+	soon(t, limit, func() string {
+		if got := p.ids(t); got != want {
+			return fmt.Sprintf("numbers are %s, not %s", got, want)
+		}
+		return ""
+	})
+}
+
+func (p *controlPlane) addNode(t *testing.T, name, id string) {
+	t.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"other": "stays"}}}
+	if id != "" {
+		n.Annotations[cluster.AnnotationNodeID] = id
+	}
+	_, err := p.client.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{})
+	noError(t, err)
+}
+
+func (p *controlPlane) removeNode(t *testing.T, name string) {
+	t.Helper()
+	noError(t, p.client.CoreV1().Nodes().Delete(t.Context(), name, metav1.DeleteOptions{}))
+}
+
+// holder is who has the Lease.
+func (p *controlPlane) holder(t *testing.T) string {
+	t.Helper()
+	l, err := p.client.CoordinationV1().Leases("kube-system").Get(t.Context(), "hairpin-controller", metav1.GetOptions{})
+	if err != nil || l.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *l.Spec.HolderIdentity
+}
+
+func quietLog() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+
+// candidate runs a controller in this process until stop is called.
+func candidate(t *testing.T, client kubernetes.Interface, name string) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		for ctx.Err() == nil {
+			if err := controller.Lead(ctx, client, name, cluster.DefaultConfig(), quietLog()); err != nil {
+				ended <- err
+				return
+			}
+		}
+		ended <- nil
+	}()
+	done := false
+	stop = func() {
+		if done {
+			return
+		}
+		done = true
+		cancel()
+		select {
+		case err := <-ended:
+			noError(t, err)
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s does not end", name)
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func TestController(t *testing.T) {
+	p := startControlPlane(t)
+	t.Run("numbers", func(t *testing.T) { testNumbers(t, p) })
+	t.Run("problems", func(t *testing.T) { testProblems(t, p) })
+	t.Run("one leader", func(t *testing.T) { testOneLeader(t, p) })
+	t.Run("leader cut off", func(t *testing.T) { testLeaderCutOff(t, p) })
+	t.Run("leader killed", func(t *testing.T) { testLeaderKilled(t, p) })
+}
+
+func testNumbers(t *testing.T, p *controlPlane) {
+	p.addNode(t, "b", "")
+	p.addNode(t, "c", "7")
+	stop := candidate(t, p.client, "one")
+	p.wantIDs(t, 60*time.Second, "b=1 c=7")
+	for _, name := range []string{"a", "d", "e", "f"} {
+		p.addNode(t, name, "")
+	}
+	soon(t, 30*time.Second, func() string {
+		got := map[string]bool{}
+		for _, w := range strings.Fields(p.ids(t)) {
+			_, id, _ := strings.Cut(w, "=")
+			got[id] = true
+		}
+		for _, id := range []string{"1", "2", "3", "4", "5", "7"} {
+			if !got[id] {
+				return "numbers are " + p.ids(t)
+			}
+		}
+		return ""
+	})
+	before := p.ids(t)
+
+	c, err := p.client.CoreV1().Nodes().Get(t.Context(), "c", metav1.GetOptions{})
+	noError(t, err)
+	soon(t, 5*time.Second, func() string { // ages have seconds, and of one second the UID decides
+		if time.Since(c.CreationTimestamp.Time) < 2*time.Second {
+			return "c and g would be of the same age"
+		}
+		return ""
+	})
+	p.addNode(t, "g", "7") // another Node claims a number that is taken
+	p.wantIDs(t, 30*time.Second, before+" g=6")
+	p.addNode(t, "h", "seven") // and one claims nonsense
+	p.wantIDs(t, 30*time.Second, before+" g=6 h=8")
+	p.removeNode(t, "c")
+	p.addNode(t, "i", "")
+	p.wantIDs(t, 30*time.Second, strings.Replace(before, "c=7 ", "", 1)+" g=6 h=8 i=7")
+	n, err := p.client.CoreV1().Nodes().Get(t.Context(), "i", metav1.GetOptions{})
+	noError(t, err)
+	if n.Annotations["other"] != "stays" {
+		t.Errorf("annotations are %v", n.Annotations)
+	}
+
+	// Another controller changes nothing.
+	before = p.ids(t)
+	stop()
+	if got := p.holder(t); got != "" {
+		t.Errorf("the Lease was not given back: %s has it", got)
+	}
+	stop = candidate(t, p.client, "two")
+	p.addNode(t, "j", "")
+	p.wantIDs(t, 60*time.Second, before+" j=9")
+	stop()
+	for _, w := range strings.Fields(p.ids(t)) {
+		name, _, _ := strings.Cut(w, "=")
+		p.removeNode(t, name)
+	}
+}
+
+// testProblems: Events on the objects, once each, with what `kubectl describe` looks for.
+func testProblems(t *testing.T, p *controlPlane) {
+	core, slices := p.client.CoreV1(), p.client.DiscoveryV1().EndpointSlices("default")
+	_, err := core.Services("default").Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "multicast"},
+		Spec:       corev1.ServiceSpec{ExternalIPs: []string{"239.1.1.1"}, Ports: []corev1.ServicePort{{Port: 80}}},
+	}, metav1.CreateOptions{})
+	noError(t, err)
+	orphan := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: "orphan", Labels: map[string]string{discoveryv1.LabelServiceName: "nobody"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+	}
+	orphan, err = slices.Create(t.Context(), orphan, metav1.CreateOptions{})
+	noError(t, err)
+	_, err = core.Nodes().Create(t.Context(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "odd", Annotations: map[string]string{cluster.AnnotationHostCIDRs: "nonsense"}},
+	}, metav1.CreateOptions{})
+	noError(t, err)
+	defer p.removeNode(t, "odd")
+	candidate(t, p.client, "one")
+
+	// A slice that comes before its Service is no problem.
+	early := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: "early", Labels: map[string]string{discoveryv1.LabelServiceName: "late"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+	}
+	_, err = slices.Create(t.Context(), early, metav1.CreateOptions{})
+	noError(t, err)
+	_, err = core.Services("default").Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "late"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+	}, metav1.CreateOptions{})
+	noError(t, err)
+
+	want := map[string]string{
+		"EndpointSlice/default/orphan": "metadata.labels[kubernetes.io/service-name]: there is no Service/default/nobody",
+		"Service/default/multicast":    "spec.externalIPs[0]: 239.1.1.1 is a multicast address, which other machines cannot reach",
+		"Node//odd":                    "metadata.annotations[k8s.ovn.org/host-cidrs]: not a JSON list of strings: invalid character 'o' in literal null (expecting 'u')",
+	}
+	events := func() map[string]corev1.Event {
+		list, err := core.Events("").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=HairpinProblem"})
+		noError(t, err)
+		out := map[string]corev1.Event{}
+		for _, e := range list.Items {
+			o := e.InvolvedObject
+			key := o.Kind + "/" + o.Namespace + "/" + o.Name
+			if _, twice := out[key]; twice || e.Count != 1 {
+				t.Errorf("%s was told more than once: %s", key, e.Message)
+			}
+			out[key] = e
+		}
+		return out
+	}
+	soon(t, 90*time.Second, func() string {
+		got := events()
+		for key, message := range want {
+			if got[key].Message != message {
+				return fmt.Sprintf("%s has the event %q", key, got[key].Message)
+			}
+		}
+		return ""
+	})
+	got := events()
+	if len(got) != len(want) {
+		t.Errorf("there are %d events: %v", len(got), got)
+	}
+	e := got["EndpointSlice/default/orphan"]
+	if e.InvolvedObject.UID != orphan.UID || e.InvolvedObject.APIVersion != "discovery.k8s.io/v1" || e.Type != corev1.EventTypeWarning ||
+		e.Source.Component != "hairpin-controller" || e.Namespace != "default" {
+		t.Errorf("the event is %+v", e)
+	}
+}
+
+func testOneLeader(t *testing.T, p *controlPlane) {
+	stopOne := candidate(t, p.client, "one")
+	soon(t, 60*time.Second, func() string { return differs(p.holder(t), "one") })
+	candidate(t, p.client, "two")
+	p.addNode(t, "a", "")
+	p.wantIDs(t, 30*time.Second, "a=1")
+	if got := p.holder(t); got != "one" {
+		t.Errorf("%q leads", got)
+	}
+	begin := time.Now()
+	stopOne() // gives the Lease back
+	p.addNode(t, "b", "")
+	p.wantIDs(t, 60*time.Second, "a=1 b=2")
+	t.Logf("the other took over after %s", time.Since(begin).Round(time.Millisecond))
+	p.removeNode(t, "a")
+	p.removeNode(t, "b")
+}
+
+func differs(got, want string) string {
+	if got != want {
+		return fmt.Sprintf("%q, not %q", got, want)
+	}
+	return ""
+}
+
+// testLeaderCutOff: a leader that cannot reach the API any more stops, and the other takes over; when it comes back,
+// it does not lead.
+func testLeaderCutOff(t *testing.T, p *controlPlane) {
+	var cut atomic.Bool
+	candidate(t, p.connect(t, &cut), "one")
+	soon(t, 60*time.Second, func() string { return differs(p.holder(t), "one") })
+	candidate(t, p.client, "two")
+	cut.Store(true)
+	begin := time.Now()
+	soon(t, 120*time.Second, func() string { return differs(p.holder(t), "two") })
+	t.Logf("the other took over after %s", time.Since(begin).Round(time.Millisecond))
+	cut.Store(false)
+	p.addNode(t, "a", "")
+	p.wantIDs(t, 60*time.Second, "a=1")
+	if got := p.holder(t); got != "two" {
+		t.Errorf("%q leads", got)
+	}
+	p.removeNode(t, "a")
+}
+
+// testLeaderKilled runs the real program, twice, and kills the one that leads.
+func testLeaderKilled(t *testing.T, p *controlPlane) {
+	hairpin, err := lab.BuildHairpin(t.Context())
+	noError(t, err)
+	var both [2]*process
+	dir := t.TempDir()
+	for i := range both {
+		both[i] = &process{cmd: p.host.Command(t.Context(), hairpin, "controller", "--run-dir", dir, "--kubeconfig", p.server.Kubeconfig())}
+		both[i].start(t)
+	}
+	leader := func() *process {
+		for _, c := range both {
+			if c.said("msg=leading") {
+				return c
+			}
+		}
+		return nil
+	}
+	soon(t, 90*time.Second, func() string {
+		if leader() == nil {
+			return "none leads"
+		}
+		return ""
+	})
+	p.addNode(t, "a", "")
+	p.wantIDs(t, 60*time.Second, "a=1")
+	first, name := leader(), p.holder(t)
+	first.kill(t)
+	begin := time.Now()
+	p.addNode(t, "b", "")
+	p.wantIDs(t, 120*time.Second, "a=1 b=2")
+	t.Logf("the other took over after %s", time.Since(begin).Round(time.Millisecond))
+	if p.holder(t) == name {
+		t.Errorf("%s was killed and leads", name)
+	}
+}
+
+// process is a program in the host's namespaces, with what it writes.
+type process struct {
+	cmd *exec.Cmd
+	mu  sync.Mutex
+	log strings.Builder
+}
+
+// Write collects the log.
+func (p *process) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.Write(b)
+}
+
+func (p *process) said(words string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Contains(p.log.String(), words)
+}
+
+func (p *process) start(t *testing.T) {
+	t.Helper()
+	p.cmd.Stderr = p
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // nsenter and what it starts
+	noError(t, p.cmd.Start())
+	t.Cleanup(func() {
+		p.kill(t)
+		if t.Failed() {
+			t.Logf("log of %d:\n%s", p.cmd.Process.Pid, p.log.String())
+		}
+	})
+}
+
+// kill ends it as a crash would.
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	if p.cmd.ProcessState != nil {
+		return
+	}
+	noError(t, syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL))
+	_ = p.cmd.Wait() // it was killed
+}

@@ -1,0 +1,259 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	v1 "hairpin/api/v1"
+	"hairpin/cluster"
+	"hairpin/egress/probe"
+	"hairpin/kube"
+	"hairpin/plan"
+	"hairpin/watch"
+)
+
+// Further reasons of Events and conditions of EgressIPs, the words of OVN-Kubernetes; the others are plan's.
+const (
+	reasonInvalidEgress = "InvalidEgressIP"  // not an address, or no selector
+	reasonRival         = "UndefinedRequest" // an older EgressIP selects the same pods
+)
+
+const (
+	egressWriters = 8               // statuses that are written at once
+	egressLag     = 5 * time.Second // how long the watch may take to show what was written
+	egressPause   = time.Second     // before a status that could not be written is written again
+)
+
+// egressIPs is the leader's work on EgressIPs: which node carries which address, written in their status.
+type egressIPs struct {
+	client  kubernetes.Interface
+	log     *slog.Logger
+	count   func(name string, labels ...string)
+	prober  *probe.Prober
+	rivals  *plan.SelectorConflicts
+	written map[cluster.Owner]writtenStatus
+	reasons map[cluster.Problem]string // of the Events of now
+	warned  string                     // the last error that the log has
+}
+
+// writtenStatus is a decision that the watch may not show yet. Until it does, it counts as if it did: what was decided is
+// not decided again.
+type writtenStatus struct {
+	uid   string
+	items []cluster.Assignment
+	until time.Time
+}
+
+func newEgressIPs(client kubernetes.Interface, log *slog.Logger, p *probe.Prober, count func(name string, labels ...string)) *egressIPs {
+	return &egressIPs{client: client, log: log, count: count, prober: p, rivals: plan.NewSelectorConflicts(), written: map[cluster.Owner]writtenStatus{}}
+}
+
+// reason gives the reason of a problem's Event.
+func (g *egressIPs) reason(p cluster.Problem) string {
+	if p.Owner.Kind == "EgressIP" {
+		return cmp.Or(g.reasons[p], reasonInvalidEgress)
+	}
+	return kube.ReasonProblem
+}
+
+// round decides, and writes the statuses that are not what they should be. It gives what has no node, and why, and tells
+// when it wants to be called again.
+func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.Problem, time.Duration) {
+	g.reasons = map[cluster.Problem]string{}
+	if len(s.EgressIPs) == 0 {
+		g.prober.Ask(nil)
+		return nil, 0
+	}
+	g.prober.Ask(probe.Targets(s, func(n *cluster.Node) bool { return n.Egress.Assignable }))
+	var problems []cluster.Problem
+	tell := func(e *cluster.EgressIP, field, reason, message string) {
+		p := cluster.Problem{Owner: e.Owner, Field: field, Message: message}
+		g.reasons[p] = reason
+		problems = append(problems, p)
+	}
+	rivals := map[cluster.Owner][]plan.SelectorConflict{}
+	for _, r := range g.rivals.Of(s) {
+		rivals[r.Younger] = append(rivals[r.Younger], r)
+	}
+	var changes []statusChange
+	for i, a := range plan.Assign(g.withWritten(s), plan.EgressRules{Unreachable: g.prober.Unreachable()}) {
+		for _, r := range a.Refused {
+			tell(a.EgressIP, "spec.egressIPs", r.Reason, r.Message)
+		}
+		for _, r := range rivals[a.EgressIP.Owner] {
+			tell(a.EgressIP, "spec.podSelector", reasonRival, rivalText(r))
+		}
+		conditions := conditionsOf(s, a, rivals[a.EgressIP.Owner])
+		if e := s.EgressIPs[i]; !slices.Equal(e.Assigned, a.Items) || !sameConditions(e.Conditions, conditions) {
+			changes = append(changes, statusChange{e, a.Items, conditions})
+		}
+	}
+	return problems, g.write(ctx, changes)
+}
+
+// withWritten puts what was written in place of what the watch still shows.
+func (g *egressIPs) withWritten(s *cluster.Snapshot) *cluster.Snapshot {
+	out := *s
+	out.EgressIPs = slices.Clone(s.EgressIPs)
+	now, present := time.Now(), map[cluster.Owner]bool{}
+	for i, e := range s.EgressIPs {
+		present[e.Owner] = true
+		w, ok := g.written[e.Owner]
+		if !ok {
+			continue
+		}
+		if w.uid != e.UID || slices.Equal(w.items, e.Assigned) || now.After(w.until) {
+			delete(g.written, e.Owner)
+			continue
+		}
+		with := *e
+		with.Assigned = w.items
+		out.EgressIPs[i] = &with
+	}
+	for o := range g.written {
+		if !present[o] {
+			delete(g.written, o)
+		}
+	}
+	return &out
+}
+
+func rivalText(r plan.SelectorConflict) string {
+	if r.Pods == 1 {
+		return fmt.Sprintf("%s has %s, which this one selects, too", r.Older, r.Example)
+	}
+	return fmt.Sprintf("%s has %d pods that this one selects, too, such as %s", r.Older, r.Pods, r.Example)
+}
+
+// conditionsOf gives the conditions that an EgressIP should have.
+func conditionsOf(s *cluster.Snapshot, a plan.EgressAssignment, rivals []plan.SelectorConflict) []metav1.Condition {
+	e := a.EgressIP
+	assigned := metav1.Condition{Type: v1.ConditionAssigned, Status: metav1.ConditionTrue, Reason: "Assigned", Message: "every address has a node"}
+	var why []string
+	for _, p := range s.Problems {
+		if p.Owner == e.Owner && strings.HasPrefix(p.Field, "spec.egressIPs") {
+			why = append(why, p.Message)
+			assigned.Reason = reasonInvalidEgress
+		}
+	}
+	for _, r := range a.Refused {
+		why = append(why, r.Message)
+		assigned.Reason = r.Reason
+	}
+	if len(why) > 0 {
+		assigned.Status, assigned.Message = metav1.ConditionFalse, strings.Join(why, "; ")
+	}
+	selects := metav1.Condition{Type: v1.ConditionSelects, Status: metav1.ConditionTrue, Reason: "Selected", Message: "no older EgressIP selects the same pods"}
+	if len(rivals) > 0 {
+		var texts []string
+		for _, r := range rivals {
+			texts = append(texts, rivalText(r))
+		}
+		selects.Status, selects.Reason, selects.Message = metav1.ConditionFalse, reasonRival, strings.Join(texts, "; ")
+	}
+	list := slices.Clone(e.Conditions)
+	for _, c := range []metav1.Condition{assigned, selects} {
+		c.ObservedGeneration = e.Generation
+		meta.SetStatusCondition(&list, c)
+	}
+	return list
+}
+
+func sameConditions(a, b []metav1.Condition) bool {
+	return slices.EqualFunc(a, b, func(x, y metav1.Condition) bool {
+		x.LastTransitionTime, y.LastTransitionTime = metav1.Time{}, metav1.Time{}
+		return x == y
+	})
+}
+
+// statusChange is a status to be written.
+type statusChange struct {
+	e          *cluster.EgressIP
+	items      []cluster.Assignment
+	conditions []metav1.Condition
+}
+
+// write writes statuses, several at once. One that cannot be written keeps no other from its own.
+func (g *egressIPs) write(ctx context.Context, changes []statusChange) time.Duration {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var errs []error
+	free := make(chan struct{}, egressWriters)
+	for _, c := range changes {
+		free <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-free }()
+			err := g.patch(ctx, c)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, err)
+				return
+			}
+			g.written[c.e.Owner] = writtenStatus{c.e.UID, c.items, time.Now().Add(egressLag)}
+			if !slices.Equal(c.e.Assigned, c.items) {
+				g.count("hairpin_controller_egress_assignments_total")
+				g.log.Info("egress addresses", "object", c.e.Owner.String(), "were", said(c.e.Assigned), "are", said(c.items))
+			}
+		})
+	}
+	wg.Wait()
+	if len(errs) == 0 || ctx.Err() != nil {
+		g.warned = ""
+		return 0
+	}
+	slices.SortFunc(errs, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
+	if text := errors.Join(errs...).Error(); text != g.warned {
+		g.log.Warn("status of EgressIPs", "error", text)
+		g.warned = text
+	}
+	return egressPause
+}
+
+func said(list []cluster.Assignment) string {
+	var words []string
+	for _, a := range list {
+		words = append(words, a.Address.String()+" on "+a.Node)
+	}
+	return strings.Join(words, ", ")
+}
+
+// patch writes the status of an EgressIP. Where the resource was defined without a status of its own, as in older
+// definitions of OVN-Kubernetes, it is a part of the object.
+func (g *egressIPs) patch(ctx context.Context, c statusChange) error {
+	status := v1.EgressIPStatus{Items: make([]v1.EgressIPStatusItem, 0, len(c.items)), Conditions: c.conditions}
+	for _, a := range c.items {
+		status.Items = append(status.Items, v1.EgressIPStatusItem{Node: a.Node, EgressIP: a.Address.String()})
+	}
+	// With the UID, another EgressIP of the same name is left alone.
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": c.e.UID}, "status": status})
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.e.Owner, err)
+	}
+	path := watch.EgressIPPath() + "/" + c.e.Owner.Name
+	for _, p := range []string{path + "/status", path} {
+		err = g.client.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(p).SetHeader("Accept", "application/json").
+			Param("fieldManager", "hairpin").Body(body).Do(ctx).Error()
+		if !apierrors.IsNotFound(err) {
+			break
+		}
+	}
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // it is gone, or another one by now: the watch will show it
+	}
+	return fmt.Errorf("%s: %w", c.e.Owner, err)
+}

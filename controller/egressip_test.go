@@ -1,0 +1,153 @@
+package controller_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	v1 "hairpin/api/v1"
+	"hairpin/cluster"
+	"hairpin/watch"
+)
+
+// raw calls the API with JSON and gives the answer.
+func raw(t *testing.T, client kubernetes.Interface, verb, path, text string) ([]byte, error) {
+	t.Helper()
+	r := client.CoreV1().RESTClient().Verb(verb)
+	if verb == "PATCH" {
+		r = client.CoreV1().RESTClient().Patch(types.MergePatchType)
+	} else {
+		r = r.SetHeader("Content-Type", "application/json")
+	}
+	return r.AbsPath(path).SetHeader("Accept", "application/json").Body([]byte(text)).DoRaw(t.Context())
+}
+
+// defineEgressIPs installs the resource definition, as the chart does; without a status of its own, as older ones were.
+func defineEgressIPs(t *testing.T, client kubernetes.Interface, own bool) {
+	t.Helper()
+	text, err := os.ReadFile("../charts/hairpin/crds/egressips.yaml")
+	noError(t, err)
+	if !own {
+		text = []byte(strings.Replace(string(text), "    subresources:\n      status: {}\n", "", 1))
+	}
+	text, err = yaml.YAMLToJSON(text)
+	noError(t, err)
+	_, err = raw(t, client, "POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", string(text))
+	noError(t, err)
+	soon(t, 30*time.Second, func() string {
+		if _, err := raw(t, client, "GET", watch.EgressIPPath(), ""); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// carrying is the status of an EgressIP: "172.18.0.33 a True …".
+func carrying(t *testing.T, client kubernetes.Interface, name string) string {
+	t.Helper()
+	text, err := raw(t, client, "GET", watch.EgressIPPath()+"/"+name, "")
+	if err != nil {
+		return err.Error()
+	}
+	var e v1.EgressIP
+	noError(t, json.Unmarshal(text, &e))
+	var words []string
+	for _, i := range e.Status.Items {
+		words = append(words, i.EgressIP+" "+i.Node)
+	}
+	for _, c := range e.Status.Conditions {
+		words = append(words, fmt.Sprintf("%s=%s (%s)", c.Type, c.Status, c.Reason))
+	}
+	return strings.Join(words, ", ")
+}
+
+// addCarrier makes a ready Node with the label, in the network 172.18.0.0/16.
+func addCarrier(t *testing.T, client kubernetes.Interface, name, address string) {
+	t.Helper()
+	gateway := `{"default":{"mode":"shared","bridge-id":"br-ex","uplink":"eth0","mac-address":"02:42:ac:12:00:03","ip-addresses":["` + address + `/16"]}}`
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{cluster.LabelEgressAssignable: ""},
+		Annotations: map[string]string{cluster.AnnotationGateway: gateway, cluster.AnnotationHostCIDRs: `["` + address + `/16"]`},
+	}}
+	_, err := client.CoreV1().Nodes().Create(t.Context(), n, metav1.CreateOptions{})
+	noError(t, err)
+	status := `{"status":{"addresses":[{"type":"InternalIP","address":"` + address + `"}],"conditions":[{"type":"Ready","status":"True"}]}}`
+	_, err = client.CoreV1().Nodes().PatchStatus(t.Context(), name, []byte(status))
+	noError(t, err)
+}
+
+// TestControllerEgressIPs: addresses get nodes, and leave a node that is cordoned; what has none says why.
+func TestControllerEgressIPs(t *testing.T) {
+	p := startControlPlane(t)
+	for _, own := range []bool{true, false} {
+		t.Run(fmt.Sprintf("status of its own %v", own), func(t *testing.T) { testEgressIPs(t, p, own) })
+	}
+}
+
+func testEgressIPs(t *testing.T, p *controlPlane, own bool) {
+	c := p.client
+	defineEgressIPs(t, c, own)
+	defer func() {
+		_, err := raw(t, c, "DELETE", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/egressips.k8s.ovn.org", "")
+		noError(t, err)
+		soon(t, 30*time.Second, func() string {
+			if _, err := raw(t, c, "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/egressips.k8s.ovn.org", ""); err == nil {
+				return "the definition is still there"
+			}
+			return ""
+		})
+	}()
+	stop := candidate(t, c, "one")
+	defer stop()
+	is := func(name, want string) {
+		t.Helper()
+		begin := time.Now()
+		soon(t, 30*time.Second, func() string {
+			if got := carrying(t, c, name); got != want {
+				return name + " is " + got + ", not " + want
+			}
+			return ""
+		})
+		t.Logf("%s: %s after %s", name, want, time.Since(begin).Round(time.Millisecond))
+	}
+	const good, alone = "EgressIPAssigned=True (Assigned)", "PodsSelected=True (Selected)"
+	create := func(name, addresses string) {
+		t.Helper()
+		_, err := raw(t, c, "POST", watch.EgressIPPath(), `{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":"`+name+`"},"spec":{"egressIPs":[`+addresses+`],"namespaceSelector":{}}}`)
+		noError(t, err)
+	}
+	create("e", `"172.18.0.33"`)
+	is("e", "EgressIPAssigned=False (NoMatchingNodeFound), "+alone)
+	soon(t, 30*time.Second, func() string {
+		list, err := c.CoreV1().Events("").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=NoMatchingNodeFound"})
+		noError(t, err)
+		for _, e := range list.Items {
+			if o := e.InvolvedObject; o.Kind == "EgressIP" && o.Name == "e" && o.APIVersion == "k8s.ovn.org/v1" && o.UID != "" {
+				return ""
+			}
+		}
+		return fmt.Sprintf("no event: %v", list.Items)
+	})
+	addCarrier(t, c, "a", "172.18.0.3")
+	is("e", "172.18.0.33 a, "+good+", "+alone)
+	addCarrier(t, c, "b", "172.18.0.4")
+	p.wantIDs(t, 20*time.Second, "a=1 b=2") // else it cannot carry anything yet
+	create("two", `"172.18.0.44", "172.18.0.4"`)
+	is("two", "172.18.0.44 b, EgressIPAssigned=False (UnsupportedRequest), "+alone)
+	_, err := c.CoreV1().Nodes().Patch(t.Context(), "a", types.MergePatchType, []byte(`{"spec":{"unschedulable":true}}`), metav1.PatchOptions{})
+	noError(t, err)
+	is("e", "172.18.0.33 b, "+good+", "+alone)
+	p.removeNode(t, "b")
+	is("e", "172.18.0.33 a, "+good+", "+alone) // cordoned, and there is no other
+	p.removeNode(t, "a")
+	is("e", "EgressIPAssigned=False (NoMatchingNodeFound), "+alone)
+}

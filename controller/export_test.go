@@ -1,0 +1,36 @@
+package controller
+
+import (
+	"context"
+	"log/slog"
+
+	"k8s.io/client-go/kubernetes"
+
+	"hairpin/cluster"
+	"hairpin/config"
+	"hairpin/kube"
+)
+
+// Lead opens lead. Package lab imports run, so tests that use it stand outside.
+func Lead(ctx context.Context, client kubernetes.Interface, identity string, known cluster.Config, log *slog.Logger) error {
+	c := config.DefaultConfig()
+	c.Cluster = known
+	c.Process.Egress.Timeout = 0 // its Nodes are not there
+	return lead(ctx, client, identity, c, newWatched(&kube.Reach{}, log), log)
+}
+
+// Numbers opens numbers.
+type Numbers struct{ n numbers }
+
+// Missing gives what is to be written, as node → number; write tells whether it was.
+func (n *Numbers) Missing(write func(node, uid string, id int) bool, nodes ...*cluster.Node) map[string]int {
+	if n.n == nil {
+		n.n = numbers{}
+	}
+	out := map[string]int{}
+	for _, g := range n.n.missing(nodes) {
+		out[g.node] = g.id
+		g.written = write(g.node, g.uid, g.id)
+	}
+	return out
+}

@@ -1,0 +1,101 @@
+package controller
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"hairpin/config"
+	"hairpin/kube"
+	"hairpin/ops"
+)
+
+// watched is how a controller is, for those who watch it.
+type watched struct {
+	log             *slog.Logger
+	api             *kube.Reach
+	vitals          ops.Health
+	doors           *ops.Listeners
+	meters          *ops.Meters
+	leading         atomic.Bool
+	nodes, problems atomic.Int64
+}
+
+func newWatched(api *kube.Reach, log *slog.Logger) *watched {
+	w := &watched{log: log, api: api, doors: ops.NewListeners(log)}
+	w.meters = ops.NewMeters(ops.OfController, w.measure)
+	return w
+}
+
+// leads notes whether this controller works.
+func (w *watched) leads(yes bool) {
+	w.leading.Store(yes)
+	if !yes {
+		w.sees(0, 0)
+	}
+}
+
+// sees notes what the leader knows.
+func (w *watched) sees(nodes, problems int) {
+	w.nodes.Store(int64(nodes))
+	w.problems.Store(int64(problems))
+}
+
+// notReady says why this controller could not work if it had to; empty when it could.
+func (w *watched) notReady() string {
+	if w.api.Answers() {
+		return ""
+	}
+	if r := w.api.Report(); r.Away {
+		return "the Kubernetes API does not answer since " + r.Since.UTC().Format(time.RFC3339) + ": " + r.Error
+	}
+	return "the Kubernetes API was not reached yet"
+}
+
+// add puts the health endpoints into a mux. One that waits for the Lease is as healthy as the one that has it.
+func (w *watched) add(mux *http.ServeMux) {
+	alive := func(rw http.ResponseWriter, _ *http.Request) {
+		now := time.Now()
+		w.vitals.Answer(rw, now, w.vitals.Dead(now), nil)
+	}
+	mux.HandleFunc("GET /livez", alive)
+	mux.HandleFunc("GET /healthz", alive)
+	mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, _ *http.Request) {
+		now := time.Now()
+		why := w.vitals.Dead(now)
+		if why == "" {
+			why = w.notReady()
+		}
+		w.vitals.Answer(rw, now, why, nil)
+	})
+}
+
+// serve answers until ctx ends.
+func (w *watched) serve(ctx context.Context, c config.Config, socket net.Listener) {
+	health, all := http.NewServeMux(), http.NewServeMux()
+	w.add(health)
+	w.add(all)
+	all.Handle("GET /metrics", w.meters.Handler())
+	var wg sync.WaitGroup
+	wg.Go(func() { w.doors.Serve(ctx, "healthz", c.Process.ControllerHealthz, health) })
+	wg.Go(func() { w.doors.Serve(ctx, "metrics", c.Process.ControllerMetrics, w.meters.Handler()) })
+	wg.Go(func() {
+		if err := ops.ServeHTTP(ctx, socket, all); err != nil {
+			w.log.Error("controller socket", "error", err)
+		}
+	})
+	wg.Wait()
+}
+
+func (w *watched) measure(give ops.Put) {
+	give("hairpin_ready", ops.One(w.vitals.Dead(time.Now()) == "" && w.notReady() == ""))
+	give("hairpin_api_reachable", ops.One(w.api.Answers()))
+	give("hairpin_problems", float64(w.problems.Load()))
+	give("hairpin_controller_leader", ops.One(w.leading.Load()))
+	give("hairpin_controller_nodes", float64(w.nodes.Load()))
+	w.doors.Measure(give)
+}

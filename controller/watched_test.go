@@ -1,0 +1,25 @@
+package controller
+
+import (
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"hairpin/kube"
+)
+
+// TestControllerMetrics: a controller's can be read.
+func TestControllerMetrics(t *testing.T) {
+	w := newWatched(&kube.Reach{}, slog.New(slog.DiscardHandler))
+	w.leads(true)
+	w.sees(3, 1)
+	answer := httptest.NewRecorder()
+	w.meters.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	for _, want := range []string{"hairpin_controller_leader 1", "hairpin_controller_nodes 3", "hairpin_problems 1", "hairpin_api_reachable 0", `hairpin_build_info{`} {
+		if !strings.Contains(answer.Body.String(), "\n"+want) {
+			t.Errorf("no %s in\n%s", want, answer.Body)
+		}
+	}
+}

@@ -1,0 +1,292 @@
+// Package probe finds out which nodes are reachable: it asks their health service, and answers as one.
+package probe
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"hairpin/config"
+)
+
+// discard is the port that nobody listens on: a kernel that is alive refuses (RFC 863 gave it to a service).
+const discard = 9
+
+// Prober asks nodes whether they are alive: all at once, each for itself. What it hears goes to one goroutine, which
+// judges; nobody waits for a lock.
+type Prober struct {
+	egress  config.EgressProbing
+	secrets credentials.TransportCredentials
+	log     *slog.Logger
+	hold    func() bool // we could not act on it
+	Changed chan struct{}
+
+	mu      sync.Mutex
+	targets map[string]netip.Addr
+	news    chan struct{} // there are other targets
+
+	lost     atomic.Pointer[map[string]bool]
+	standing atomic.Pointer[map[string]bool] // of those who are asked: the last questions are answered
+}
+
+// Off tells that nobody is asked.
+func (b *Prober) Off() bool { return b.egress.Timeout == 0 }
+
+// New makes one that asks nobody yet. hold says that now nobody may be lost.
+func New(p config.EgressProbing, log *slog.Logger, hold func() bool) (*Prober, error) {
+	b := &Prober{egress: p, secrets: insecure.NewCredentials(), log: log, hold: hold, Changed: make(chan struct{}, 1), news: make(chan struct{}, 1)}
+	b.lost.Store(&map[string]bool{})
+	b.standing.Store(&map[string]bool{})
+	if p.Port != 0 && p.Cert != "" {
+		config, err := tlsConfig(&p)
+		if err != nil {
+			return nil, err
+		}
+		b.secrets = credentials.NewTLS(config)
+	}
+	return b, nil
+}
+
+// Ask says who is to be asked, and where. The same again is nothing new.
+func (b *Prober) Ask(targets map[string]netip.Addr) {
+	b.mu.Lock()
+	same := maps.Equal(b.targets, targets)
+	b.targets = targets
+	b.mu.Unlock()
+	if same {
+		return
+	}
+	select {
+	case b.news <- struct{}{}:
+	default:
+	}
+}
+
+// Unreachable gives the nodes that do not answer. It is not to be changed.
+func (b *Prober) Unreachable() map[string]bool { return *b.lost.Load() }
+
+// connections are those to the health services of nodes.
+type connections map[string]*grpc.ClientConn
+
+// Answers tells that a node is asked, and has answered of late.
+func (b *Prober) Answers(name string) bool { return (*b.standing.Load())[name] }
+
+// heard is the answer to one question.
+type heard struct {
+	name string
+	what heardFrom
+	err  error
+	conn *grpc.ClientConn // that does not work any more
+}
+
+// Run asks until ctx ends. A timeout of 0 means that nobody is asked.
+func (b *Prober) Run(ctx context.Context) {
+	if b.egress.Timeout == 0 {
+		<-ctx.Done()
+		return
+	}
+	w := asking{Prober: b, reach: newReach(b.egress), answers: make(chan heard), targets: map[string]netip.Addr{}, conns: connections{}}
+	defer w.end()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-b.news:
+			b.mu.Lock()
+			w.targets = b.targets
+			b.mu.Unlock()
+			w.reach.set(time.Now(), slices.Sorted(maps.Keys(w.targets)))
+			b.forget(w.conns, w.targets)
+		case h := <-w.answers:
+			w.hear(h)
+		case <-timer.C:
+		}
+		timer.Reset(max(time.Until(w.round(ctx)), time.Millisecond))
+	}
+}
+
+// asking is a prober at work, in its one goroutine.
+type asking struct {
+	*Prober
+	reach   *reach
+	answers chan heard
+	open    sync.WaitGroup // questions
+	targets map[string]netip.Addr
+	conns   connections
+	lastErr error
+	lonely  bool
+}
+
+// end waits for the open questions; their context has ended.
+func (w *asking) end() {
+	w.open.Wait()
+	w.forget(w.conns, nil)
+}
+
+func (w *asking) hear(h heard) {
+	w.reach.hear(time.Now(), h.name, h.what)
+	if h.err != nil {
+		w.lastErr = h.err
+	}
+	if h.conn != nil && w.conns[h.name] == h.conn {
+		_ = h.conn.Close()
+		delete(w.conns, h.name)
+	}
+}
+
+// round asks who is due, and judges. It gives the time of the next round.
+func (w *asking) round(ctx context.Context) time.Time {
+	now := time.Now()
+	names, next := w.reach.due(now)
+	for _, n := range names {
+		q := question{name: n, to: w.targets[n], port: discard, limit: max(w.egress.Silence(), 100*time.Millisecond)}
+		ways := []func(context.Context) heard{q.knock}
+		if w.egress.Port != 0 {
+			q.port, q.conn = w.egress.Port, w.connection(w.conns, n, q.to)
+			ways[0] = q.check
+			if w.reach.late(n) {
+				ways = append(ways, q.knock)
+			}
+		}
+		for _, way := range ways {
+			w.open.Go(func() {
+				select {
+				case w.answers <- way(ctx):
+				case <-ctx.Done():
+				}
+			})
+		}
+	}
+	if w.reach.judge(now, w.hold()) {
+		w.publish(w.reach.lost(), w.lastErr)
+	}
+	if s := w.reach.standing(); !maps.Equal(s, *w.standing.Load()) {
+		w.standing.Store(&s)
+	}
+	if w.reach.lonely != w.lonely {
+		w.lonely = w.reach.lonely
+		w.log.Warn("most nodes do not answer: assuming this prober is isolated", "heldBack", w.lonely)
+	}
+	return next
+}
+
+// publish tells who is lost now.
+func (b *Prober) publish(lost map[string]bool, err error) {
+	old := b.Unreachable()
+	for n := range lost {
+		if !old[n] {
+			b.log.Warn("node does not answer", "target", n, "after", b.egress.Silence(), "lastError", err)
+		}
+	}
+	for n := range old {
+		if !lost[n] {
+			b.log.Info("node answers again, or is no longer probed", "target", n)
+		}
+	}
+	b.lost.Store(&lost)
+	select {
+	case b.Changed <- struct{}{}:
+	default:
+	}
+}
+
+// forget closes connections to those who are not asked any more, or elsewhere.
+func (b *Prober) forget(conns connections, targets map[string]netip.Addr) {
+	for n, c := range conns {
+		if a, ok := targets[n]; !ok || c.Target() != b.target(a) {
+			_ = c.Close()
+			delete(conns, n)
+		}
+	}
+}
+
+func (b *Prober) target(a netip.Addr) string {
+	return "passthrough:///" + net.JoinHostPort(a.String(), strconv.Itoa(b.egress.Port))
+}
+
+// connection gives the connection to a node, which need not stand. Nil when it cannot be made at all.
+func (b *Prober) connection(conns connections, name string, to netip.Addr) *grpc.ClientConn {
+	if c := conns[name]; c != nil {
+		return c
+	}
+	soon := backoff.Config{BaseDelay: b.egress.Pace(), Multiplier: 1, MaxDelay: b.egress.Pace()}
+	c, err := grpc.NewClient(b.target(to), grpc.WithTransportCredentials(b.secrets), grpc.WithDisableServiceConfig(),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: soon, MinConnectTimeout: b.egress.Silence()}))
+	if err != nil {
+		b.log.Error("probe a node's health", "target", name, "error", err)
+		return nil
+	}
+	conns[name] = c
+	return c
+}
+
+// question is one, to one node.
+type question struct {
+	name  string
+	to    netip.Addr
+	port  int
+	conn  *grpc.ClientConn // to the health service
+	limit time.Duration
+}
+
+// check asks the health service.
+func (q question) check(ctx context.Context) heard {
+	h := heard{name: q.name}
+	if q.conn == nil {
+		return h
+	}
+	ctx, cancel := context.WithTimeout(ctx, q.limit)
+	defer cancel()
+	answer, err := grpc_health_v1.NewHealthClient(q.conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+	switch {
+	case err == nil && answer.Status == grpc_health_v1.HealthCheckResponse_SERVING:
+		h.what = heardService
+	case err == nil:
+		h.what, h.err = heardMachine, errors.New("its agent says that it does not serve")
+	case status.Code(err) == codes.DeadlineExceeded:
+		h.conn = q.conn
+		fallthrough
+	default:
+		h.err = err
+	}
+	return h
+}
+
+// knock opens a connection and closes it. One that is refused comes from a kernel that is alive, too.
+func (q question) knock(ctx context.Context) heard {
+	h := heard{name: q.name, what: heardService}
+	if q.port != discard {
+		h.what = heardMachine
+	}
+	ctx, cancel := context.WithTimeout(ctx, q.limit)
+	defer cancel()
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", netip.AddrPortFrom(q.to, uint16(q.port)).String())
+	switch {
+	case err == nil:
+		_ = c.Close()
+	case !errors.Is(err, unix.ECONNREFUSED):
+		h.what, h.err = heardNothing, err
+	}
+	return h
+}

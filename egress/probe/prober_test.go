@@ -1,0 +1,209 @@
+package probe
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"math/big"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hairpin/config"
+)
+
+// asks starts a prober; it ends with the test.
+func asks(t *testing.T, p config.EgressProbing, hold func() bool) *Prober {
+	t.Helper()
+	b, err := New(p, slog.New(slog.NewTextHandler(io.Discard, nil)), hold)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { b.Run(ctx) })
+	t.Cleanup(func() { stop(); wg.Wait() })
+	return b
+}
+
+// lostSoon waits until exactly these nodes are lost.
+func lostSoon(t *testing.T, b *Prober, want string) {
+	t.Helper()
+	got := ""
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if got = strings.Join(slices.Sorted(maps.Keys(b.Unreachable())), " "); got == want {
+			return
+		}
+	}
+	t.Fatalf("lost are %q, not %q", got, want)
+}
+
+func never() bool { return false }
+
+// silentPort gives a port of 127.0.0.x where questions are neither answered nor refused: its queue is full.
+func silentPort(t *testing.T, address string, port int) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	a := netip.MustParseAddr(address)
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: a.As4(), Port: port}); err != nil {
+		t.Skipf("port %d of %s: %v", port, a, err)
+	}
+	if err := unix.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		c, err := net.DialTimeout("tcp", netip.AddrPortFrom(a, uint16(port)).String(), 100*time.Millisecond)
+		if err != nil {
+			return
+		}
+		t.Cleanup(func() { _ = c.Close() })
+	}
+}
+
+// TestKnock: a kernel that refuses is alive, one that says nothing is not; and who may lose nobody does not.
+func TestKnock(t *testing.T) {
+	silentPort(t, "127.0.0.3", discard)
+	p := config.EgressProbing{Timeout: time.Second, Interval: 100 * time.Millisecond}
+	var held atomic.Bool
+	held.Store(true)
+	b := asks(t, p, held.Load)
+	targets := map[string]netip.Addr{"a": netip.MustParseAddr("127.0.0.1"), "b": netip.MustParseAddr("127.0.0.2"), "c": netip.MustParseAddr("127.0.0.3")}
+	b.Ask(targets)
+	off := asks(t, config.EgressProbing{}, never)
+	off.Ask(targets)
+	free := asks(t, p, never)
+	free.Ask(targets)
+	lostSoon(t, free, "c")
+	<-free.Changed
+	if len(b.Unreachable())+len(off.Unreachable()) > 0 {
+		t.Error(b.Unreachable(), off.Unreachable())
+	}
+	held.Store(false)
+	lostSoon(t, b, "c")
+	b.Ask(map[string]netip.Addr{"a": targets["a"]})
+	free.Ask(map[string]netip.Addr{"a": targets["a"], "b": targets["b"], "c": targets["a"]}) // it has another address
+	lostSoon(t, free, "")
+}
+
+// TestHealthService: with and without TLS, the service answers, and who has no certificate gets no answer.
+func TestHealthService(t *testing.T) {
+	cert, key := certificate(t)
+	for _, secure := range []bool{false, true} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := config.EgressProbing{Timeout: time.Second, Interval: 100 * time.Millisecond, Port: l.Addr().(*net.TCPAddr).Port}
+		if secure {
+			p.Cert, p.Key, p.CA = cert, key, cert
+		}
+		_ = l.Close()
+		ctx, stop := context.WithCancel(t.Context())
+		var serves atomic.Bool
+		serves.Store(true)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := Serve(ctx, p, slog.New(slog.NewTextHandler(io.Discard, nil)), serves.Load); err != nil {
+				t.Error(err)
+			}
+		})
+		b := asks(t, p, never)
+		at := netip.MustParseAddr("127.0.0.1")
+		check := func(want heardFrom) {
+			t.Helper()
+			var h heard
+			for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+				conns := connections{}
+				h = question{name: "a", to: at, port: p.Port, conn: b.connection(conns, "a", at), limit: 5 * time.Second}.check(t.Context())
+				b.forget(conns, nil)
+				if h.what == want {
+					return
+				}
+			}
+			t.Fatalf("secure %t: heard %v, not %v: %v", secure, h.what, want, h.err)
+		}
+		check(heardService)
+		if secure { // it is renewed
+			c, k := certificate(t)
+			if err := errors.Join(os.Rename(k, key), os.Rename(c, cert)); err != nil {
+				t.Fatal(err)
+			}
+			check(heardService)
+		}
+		serves.Store(false)
+		check(heardMachine)
+		if secure {
+			plain := p
+			plain.Cert = ""
+			o := asks(t, plain, never)
+			conns := connections{}
+			h := question{name: "a", to: at, port: p.Port, conn: o.connection(conns, "a", at), limit: time.Second}.check(t.Context())
+			if h.what != heardNothing {
+				t.Error("answers those without a certificate")
+			}
+			o.forget(conns, nil)
+		}
+		stop()
+		wg.Wait()
+		check(heardNothing)
+		if k := (question{name: "a", to: at, port: p.Port, limit: 5 * time.Second}).knock(t.Context()); k.what != heardMachine {
+			t.Errorf("an agent that is not there: %v", k)
+		}
+	}
+	for field, p := range map[string]config.EgressProbing{
+		"egressip-node-healthcheck-cert": {Port: 1, Cert: "/nowhere", Key: key, CA: cert},
+		"egressip-node-healthcheck-ca":   {Port: 1, Cert: cert, Key: key},
+		"has no certificate":             {Port: 1, Cert: cert, Key: key, CA: key},
+	} {
+		if _, err := New(p, nil, never); err == nil || !strings.Contains(err.Error(), field) {
+			t.Errorf("%s: %v", field, err)
+		}
+	}
+}
+
+// certificate makes one that has signed itself.
+func certificate(t *testing.T) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "nodes"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	certFile, keyFile = filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return certFile, keyFile
+}

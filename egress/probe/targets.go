@@ -1,0 +1,63 @@
+package probe
+
+import (
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/plan"
+)
+
+// witnesses are how many further nodes are asked, so that who is cut off himself sees it.
+const witnesses = 8
+
+// Targets says who is asked, and where. On a node, that is the management port, so that the answer comes by the way
+// that pods' packets take, as in OVN-Kubernetes; elsewhere the Node's InternalIP.
+func Targets(s *cluster.Snapshot, must func(*cluster.Node) bool) map[string]netip.Addr {
+	_, err := netlink.LinkByName(claims.ManagementPort)
+	overlay, own := err == nil, ownAddresses()
+	list, more := map[string]netip.Addr{}, witnesses
+	for _, asked := range []bool{true, false} {
+		for _, n := range s.Nodes {
+			a := probeAddress(n, overlay)
+			if must(n) != asked || !a.IsValid() || own[a] || !asked && (more == 0 || !n.Egress.Ready) {
+				continue
+			}
+			list[n.Name] = a
+			if !asked {
+				more--
+			}
+		}
+	}
+	return list
+}
+
+func probeAddress(n *cluster.Node, overlay bool) netip.Addr {
+	if overlay && n.ID != 0 && len(n.PodCIDRs) > 0 {
+		return plan.ManagementAddress(n.PodCIDRs[0])
+	}
+	if len(n.Addresses) > 0 {
+		return n.Addresses[0]
+	}
+	return netip.Addr{}
+}
+
+// ownAddresses are those of this machine: it need not ask itself.
+func ownAddresses() map[netip.Addr]bool {
+	own := map[netip.Addr]bool{}
+	list, err := net.InterfaceAddrs()
+	if err != nil {
+		return own
+	}
+	for _, a := range list {
+		if n, ok := a.(*net.IPNet); ok {
+			if x, ok := netip.AddrFromSlice(n.IP); ok {
+				own[x.Unmap()] = true
+			}
+		}
+	}
+	return own
+}

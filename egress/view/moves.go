@@ -1,0 +1,192 @@
+package view
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/plan"
+	"hairpin/retry"
+)
+
+// An address that moves between two living nodes is with both for a time, so that no connection finds neither: the new one
+// translates at once, and sends back to the old one what it does not know; pods are led to it a little later, when it is
+// sure to be ready, also on a busy machine; the old one ends last. All these times begin when an agent sees the new status.
+// An address that nobody gets ends as late where it was: other nodes may hear of that later, and still lead pods there.
+const (
+	moveLeads = 2 * time.Second // until pods are led to the new node
+	moveEnds  = 5 * time.Second // until the old one lets go
+)
+
+// movement is one such address.
+type movement struct {
+	cluster.Move
+	was     *cluster.EgressIP // that it is of; where nobody gets it, what is left of that
+	begun   time.Time
+	planned bool // the old node may not carry it any more: it need not have died
+	led     bool
+}
+
+// watchMoves notes what has moved from the Snapshot of before to this one.
+func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bool) time.Duration {
+	had, mine := map[netip.Addr]string{}, map[netip.Addr]*cluster.EgressIP{}
+	if v.Base != nil {
+		for _, e := range v.Base.EgressIPs {
+			for _, a := range e.Assigned {
+				had[a.Address] = a.Node
+				if a.Node == v.node {
+					mine[a.Address] = e
+				}
+			}
+		}
+	}
+	for _, e := range s.EgressIPs {
+		for _, a := range e.Assigned {
+			from := had[a.Address]
+			delete(mine, a.Address)
+			if m := v.moves[a.Address]; m != nil && m.To != a.Node {
+				delete(v.moves, a.Address)
+			}
+			if from == "" || from == a.Node || v.yielded[a.Address].to != "" || lost[a.Node] ||
+				!plan.CanShare(s, from, a.Node, a.Address) {
+				continue
+			}
+			m := &movement{Move: cluster.Move{Address: a.Address, From: from, To: a.Node}, was: e, begun: now, planned: leaves(s, from)}
+			m.led = v.gone(m, lost)
+			v.moves[a.Address] = m
+		}
+	}
+	left := map[cluster.Owner]*cluster.EgressIP{}
+	for a, e := range mine {
+		if v.yielded[a].to != "" {
+			continue
+		}
+		if left[e.Owner] == nil {
+			was := *e
+			was.Assigned, was.Addresses = nil, nil
+			was.Created = time.Unix(1<<40, 0) // the pods that another one selects are that one's
+			left[e.Owner] = &was
+		}
+		v.moves[a] = &movement{Move: cluster.Move{Address: a, From: v.node}, was: left[e.Owner], begun: now, led: true}
+	}
+	return v.ageMoves(now, lost)
+}
+
+// leaves tells whether a node is being emptied, as somebody wanted: that is no sign that it is dead.
+func leaves(s *cluster.Snapshot, node string) bool {
+	n := s.Node(node)
+	return n != nil && (!n.Egress.Assignable || n.Egress.Leaving)
+}
+
+// gone tells whether the old node seems to be dead: pods wait for the new one no longer. Where nobody wanted the move, a
+// node that is not asked, or late with an answer, is; where somebody did, only one that has been silent for long enough.
+func (v *View) gone(m *movement, lost map[string]bool) bool {
+	switch {
+	case lost[m.From]:
+		return true
+	case m.planned || m.From == v.node || v.prober.Off():
+		return false
+	}
+	return !v.prober.Answers(m.From)
+}
+
+// ageMoves brings moves on, and tells when the next step is due. One of whose nodes is dead goes on, because that may be an
+// error: then the old one has connections that the new one does not know.
+func (v *View) ageMoves(now time.Time, lost map[string]bool) (again time.Duration) {
+	for a, m := range v.moves {
+		age := now.Sub(m.begun)
+		switch {
+		case age >= moveEnds:
+			delete(v.moves, a)
+			v.stale = true
+		case m.led || age >= moveLeads && !lost[m.To] || v.gone(m, lost):
+			v.stale = v.stale || !m.led
+			m.led = true
+			again = retry.Sooner(again, moveEnds-age)
+		default:
+			again = retry.Sooner(again, moveLeads/20) // the old one may die meanwhile
+		}
+	}
+	return again
+}
+
+// takenOverFrom gives the addresses that living nodes have from nodes that seem to be dead. If one is not, it has connections
+// that the new one does not know.
+func takenOverFrom(had, items []cluster.Assignment, lost map[string]bool) (moving []cluster.Move) {
+	for _, a := range had {
+		if !lost[a.Node] {
+			continue
+		}
+		for _, b := range items {
+			if b.Address == a.Address && b.Node != a.Node {
+				moving = append(moving, cluster.Move{Address: a.Address, From: a.Node, To: b.Node})
+			}
+		}
+	}
+	return moving
+}
+
+// letGo makes a move of what this node had taken over, or was told to be another's, and is so no longer: it has connections.
+func (v *View) letGo(now time.Time, s *cluster.Snapshot, e *cluster.EgressIP, items []cluster.Assignment) {
+	if v.out == nil {
+		return
+	}
+	seen := find(v.out.EgressIPs, e.Owner)
+	for _, a := range items {
+		if seen != nil && seen.NodeOf(a.Address) == v.node && a.Node != v.node && v.moves[a.Address] == nil && plan.CanShare(s, v.node, a.Node, a.Address) {
+			v.moves[a.Address] = &movement{Move: cluster.Move{Address: a.Address, From: v.node, To: a.Node}, was: e, begun: now, led: true}
+		}
+	}
+}
+
+// withMoves gives where pods are to be led, and what moves, of an EgressIP.
+func (v *View) withMoves(e *cluster.EgressIP, items []cluster.Assignment) (list []cluster.Assignment, moving []cluster.Move) {
+	if len(v.moves) == 0 {
+		return items, nil
+	}
+	list = slices.Clone(items)
+	for i, a := range list {
+		m := v.moves[a.Address]
+		if m == nil || m.was.Owner != e.Owner || a.Node == m.From {
+			continue
+		}
+		switch {
+		case a.Node == m.To:
+			moving = append(moving, m.Move)
+			if !m.led {
+				list[i].Node = m.From
+			}
+		case m.From == v.node: // the new one has died, and yet another has it
+			moving = append(moving, cluster.Move{Address: a.Address, From: m.From, To: a.Node})
+		}
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(v.moves), netip.Addr.Compare) {
+		if m := v.moves[a]; m.To == "" && m.was.Owner == e.Owner {
+			moving = append(moving, m.Move)
+		}
+	}
+	return list, moving
+}
+
+// ended gives the EgressIPs that are gone, and of which this node still has an address.
+func (v *View) ended(s *cluster.Snapshot) (list []*cluster.EgressIP) {
+	for _, a := range slices.SortedFunc(maps.Keys(v.moves), netip.Addr.Compare) {
+		m := v.moves[a]
+		same := func(e *cluster.EgressIP) bool { return e.Owner == m.was.Owner }
+		if m.To == "" && find(s.EgressIPs, m.was.Owner) == nil && !slices.ContainsFunc(list, same) {
+			list = append(list, m.was)
+		}
+	}
+	return list
+}
+
+// find finds an EgressIP; nil when there is none of the name.
+func find(sorted []*cluster.EgressIP, o cluster.Owner) *cluster.EgressIP {
+	i, there := slices.BinarySearchFunc(sorted, o, func(e *cluster.EgressIP, o cluster.Owner) int { return e.Owner.Compare(o) })
+	if !there {
+		return nil
+	}
+	return sorted[i]
+}

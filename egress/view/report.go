@@ -1,0 +1,54 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "hairpin/api/v1"
+	"hairpin/cluster"
+	"hairpin/report"
+)
+
+// Report tells where all egress addresses are: seen is where they are, base what the API says.
+func Report(seen, base *cluster.Snapshot) []report.Egress {
+	var list []report.Egress
+	for _, e := range seen.EgressIPs {
+		said := e
+		if base != nil {
+			said = cmp.Or(find(base.EgressIPs, e.Owner), e)
+		}
+		for _, x := range e.Addresses {
+			r := report.Egress{EgressIP: e.Owner.Name, Address: x.String(), Node: e.NodeOf(x)}
+			m := slices.IndexFunc(e.Moving, func(m cluster.Move) bool { return m.Address == x })
+			switch status := said.NodeOf(x); {
+			case r.Node == "":
+				r.Why = cmp.Or(saidOf(e, x.String()), "the controller has not said why")
+			case r.Node != status:
+				r.Why = "the status still says " + cmp.Or(status, "nobody")
+			case m >= 0:
+				r.Why = fmt.Sprintf("moves from %s to %s", e.Moving[m].From, e.Moving[m].To)
+			default: // nobody may answer there
+				r.Why = saidOf(e, x.String())
+			}
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// saidOf finds what the condition says of an address that has no node, or one that does not answer.
+func saidOf(e *cluster.EgressIP, address string) string {
+	for _, c := range e.Conditions {
+		if c.Type != v1.ConditionAssigned {
+			continue
+		}
+		for part := range strings.SplitSeq(c.Message, "; ") {
+			if slices.Contains(strings.Fields(part), address) {
+				return part
+			}
+		}
+	}
+	return ""
+}

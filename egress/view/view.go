@@ -1,0 +1,265 @@
+// Package view is how an agent sees EgressIPs: what their status says, and what the agent itself knows of dead nodes, of addresses that
+// move and of conflicts.
+package view
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/egress/probe"
+	"hairpin/kube"
+	"hairpin/plan"
+	"hairpin/retry"
+)
+
+const (
+	// aheadFor is how long an agent may be ahead of the controller: when that has not moved the addresses of a node by
+	// then, it knows better. A controller may have died together with the node: its Lease must end first.
+	aheadFor = kube.LeaseDuration + 5*time.Second
+	// yieldCheck is how often who let go of an address asks whether it is his after all.
+	yieldCheck = 2 * time.Second
+	// conflictFor is how long a foreign machine with an egress address is told of.
+	conflictFor = time.Minute
+)
+
+// View is how an agent sees EgressIPs. It is what their status says, but for three things: the addresses of a node
+// that is dead, as this agent itself sees, go where the controller will put them, because the rule is a pure function
+// and known to all; an address that turns out to be another node's is that node's; and one that moves between two
+// living nodes is for a time with both (egressmove.go).
+type View struct {
+	node   string
+	log    *slog.Logger
+	prober Nodes
+	asked  func() bool // whether the API answers
+	alone  bool        // there is no API, and nobody to be ahead of
+	Verify verifies
+
+	Base, out *cluster.Snapshot
+	lost      map[string]bool // that out was made with
+	ahead     map[string]time.Time
+	distrust  map[string]bool // what the prober says of them, until it hears them again
+	yielded   map[netip.Addr]yield
+	strangers map[netip.Addr]stranger
+	moves     map[netip.Addr]*movement
+	made      map[cluster.Owner]madeEgressIP
+	stale     bool // out is to be made again
+	nextAsk   time.Time
+}
+
+// Nodes knows which nodes live: a prober.
+type Nodes interface {
+	Ask(nodes map[string]netip.Addr) // from now on
+	Unreachable() map[string]bool
+	Answers(node string) bool // to the last questions
+	Off() bool                // nobody is asked
+}
+
+// yield is an address that another node has, as was heard on the wire, and the API did not contradict.
+type yield struct {
+	to    string
+	items []cluster.Assignment // of the EgressIP at the time
+	check time.Time
+}
+
+// stranger is a machine that is no node, and has an egress address.
+type stranger struct {
+	mac   cluster.MAC
+	last  time.Time
+	owner cluster.Owner
+}
+
+// madeEgressIP is an EgressIP as it is seen, which stays the same pointer while it is the same.
+type madeEgressIP struct{ base, out *cluster.EgressIP }
+
+func New(node string, p Nodes, asked func() bool, alone bool, log *slog.Logger) *View {
+	return &View{
+		node: node, log: log, prober: p, asked: asked, alone: alone, ahead: map[string]time.Time{}, distrust: map[string]bool{},
+		yielded: map[netip.Addr]yield{}, strangers: map[netip.Addr]stranger{}, moves: map[netip.Addr]*movement{}, made: map[cluster.Owner]madeEgressIP{},
+	}
+}
+
+// See gives the Snapshot as this agent sees it, and when to look again.
+func (v *View) See(now time.Time, s *cluster.Snapshot) (*cluster.Snapshot, time.Duration) {
+	if s == nil || len(s.EgressIPs) == 0 && len(v.moves) == 0 && (v.Base == nil || len(v.Base.EgressIPs) == 0) {
+		v.prober.Ask(nil)
+		v.Base, v.out = s, s
+		return s, 0
+	}
+	lost, again := v.believed(now, s)
+	fresh := s != v.Base
+	if fresh {
+		again = retry.Sooner(again, v.watchMoves(now, s, lost))
+	} else {
+		again = retry.Sooner(again, v.ageMoves(now, lost))
+	}
+	again = retry.Sooner(again, v.ageClaims(now, s))
+	if fresh || v.stale || !maps.Equal(lost, v.lost) {
+		v.Base, v.lost, v.stale = s, lost, false
+		v.out = v.overlay(now, s, lost)
+		again = retry.Sooner(again, v.ageMoves(now, lost)) // of what was let go
+		v.nextAsk = time.Time{}
+	}
+	if !v.nextAsk.After(now) {
+		v.nextAsk = now.Add(10 * time.Second) // the management port may have come
+		v.prober.Ask(v.targets(s))
+	}
+	return v.out, again
+}
+
+// targets are the nodes that carry addresses, where they are this node's concern: it may have to carry them, or has pods
+// that leave by them.
+func (v *View) targets(s *cluster.Snapshot) map[string]netip.Addr {
+	own := s.Node(v.node)
+	if own == nil || !own.Egress.Assignable && !plan.SelectsOn(s, v.node) {
+		return nil
+	}
+	carriers := map[string]bool{}
+	for _, list := range [][]*cluster.EgressIP{s.EgressIPs, v.out.EgressIPs} {
+		for _, e := range list {
+			for _, a := range e.Assigned {
+				carriers[a.Node] = true
+			}
+			for _, m := range e.Moving {
+				carriers[m.From] = true
+			}
+		}
+	}
+	return probe.Targets(s, func(n *cluster.Node) bool { return carriers[n.Name] })
+}
+
+// believed gives the nodes that are dead. When the controller, which can be asked, leaves addresses where they are, they
+// are not.
+func (v *View) believed(now time.Time, s *cluster.Snapshot) (map[string]bool, time.Duration) {
+	lost := maps.Clone(v.prober.Unreachable())
+	var again time.Duration
+	for n := range v.ahead {
+		if !lost[n] {
+			delete(v.ahead, n)
+		}
+	}
+	for n := range v.distrust {
+		if !lost[n] {
+			delete(v.distrust, n)
+		}
+		delete(lost, n)
+	}
+	for n := range lost {
+		if v.alone || !carriesAny(s, n) {
+			delete(v.ahead, n)
+			continue
+		}
+		since, is := v.ahead[n]
+		if !is {
+			since = now
+			v.ahead[n] = now
+			v.log.Info("taking over a dead node's egress addresses before the controller decides", "target", n)
+		}
+		switch wait := since.Add(aheadFor).Sub(now); {
+		case wait > 0:
+			again = retry.Sooner(again, wait)
+		case v.asked():
+			v.doubt(n)
+			delete(lost, n)
+		}
+	}
+	return lost, again
+}
+
+// doubt believes a node to be alive, although it does not answer.
+func (v *View) doubt(node string) {
+	v.log.Warn("node is alive after all", "target", node)
+	v.distrust[node] = true
+	v.stale = true
+}
+
+func carriesAny(s *cluster.Snapshot, node string) bool {
+	return slices.ContainsFunc(s.EgressIPs, func(e *cluster.EgressIP) bool { return carriesOf(e, node) })
+}
+
+func carriesOf(e *cluster.EgressIP, node string) bool {
+	return slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return a.Node == node })
+}
+
+// overlay makes the Snapshot as it is seen.
+func (v *View) overlay(now time.Time, s *cluster.Snapshot, lost map[string]bool) *cluster.Snapshot {
+	var decided []plan.EgressAssignment
+	for n := range lost {
+		if decided == nil && carriesAny(s, n) {
+			decided = plan.Assign(s, plan.EgressRules{Unreachable: lost})
+		}
+	}
+	list, made, same := slices.Concat(s.EgressIPs, v.ended(s)), map[cluster.Owner]madeEgressIP{}, true
+	for i, e := range list {
+		items, moving := e.Assigned, []cluster.Move(nil)
+		if i < len(decided) {
+			items = takenOver(e.Assigned, decided[i].Items, lost)
+		}
+		early := takenOverFrom(e.Assigned, items, lost)
+		items = v.withoutYielded(items)
+		v.letGo(now, s, e, items)
+		items, moving = v.withMoves(e, items)
+		moving = append(moving, early...)
+		if slices.Equal(items, e.Assigned) && len(moving) == 0 {
+			continue
+		}
+		m := v.made[e.Owner]
+		if m.base != e || !slices.Equal(m.out.Assigned, items) || !slices.Equal(m.out.Moving, moving) {
+			out := *e
+			out.Assigned, out.Moving = items, moving
+			m = madeEgressIP{e, &out}
+		}
+		made[e.Owner], list[i], same = m, m.out, false
+	}
+	v.made = made
+	if same {
+		return s
+	}
+	out := *s
+	out.EgressIPs = slices.SortedFunc(slices.Values(list), func(e, f *cluster.EgressIP) int { return e.Owner.Compare(f.Owner) })
+	return &out
+}
+
+// takenOver puts what the lost nodes had where it was decided to be. What found no other node is left out, when the EgressIP has another
+// address of the family, and else stays: to nowhere, until the controller says that it has none.
+func takenOver(had, decided []cluster.Assignment, lost map[string]bool) []cluster.Assignment {
+	if !slices.ContainsFunc(had, func(a cluster.Assignment) bool { return lost[a.Node] }) {
+		return had
+	}
+	list := slices.Clone(decided)
+	for _, a := range had {
+		if !slices.ContainsFunc(decided, func(d cluster.Assignment) bool { return d.Address.Is4() == a.Address.Is4() }) {
+			list = append(list, a)
+		}
+	}
+	slices.SortFunc(list, cluster.Assignment.Compare)
+	return list
+}
+
+func (v *View) withoutYielded(items []cluster.Assignment) []cluster.Assignment {
+	if len(v.yielded) == 0 {
+		return items
+	}
+	list := slices.Clone(items)
+	for i, a := range list {
+		if y, is := v.yielded[a.Address]; is && a.Node == v.node {
+			list[i].Node = y.to
+		}
+	}
+	return list
+}
+
+// Conflicts are the foreign machines that have egress addresses.
+func (v *View) Conflicts() []cluster.Problem {
+	var list []cluster.Problem
+	for _, a := range slices.SortedFunc(maps.Keys(v.strangers), netip.Addr.Compare) {
+		x := v.strangers[a]
+		list = append(list, cluster.Problem{Owner: x.owner, Field: "spec.egressIPs",
+			Message: fmt.Sprintf("another machine, %s, has the address %s, too: seen on the wire by node %s", x.mac, a, v.node)})
+	}
+	return list
+}

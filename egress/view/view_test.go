@@ -1,0 +1,274 @@
+package view
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/egress/wire"
+)
+
+// carrierNode can carry egress addresses of 172.18.0.0/16.
+func carrierNode(name string, id int) *cluster.Node {
+	p := netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 18, 0, byte(id + 2)}), 16)
+	return &cluster.Node{
+		Name: name, ID: id, Addresses: []netip.Addr{p.Addr()}, HostAddresses: []netip.Prefix{p},
+		Gateway: cluster.Gateway{Mode: cluster.ModeShared, Bridge: "br-ex", Uplink: "eth0", MAC: cluster.MAC{2, 0, 0, 0, 0, byte(id)}, Addresses: []netip.Prefix{p}},
+		Egress:  cluster.NodeEgress{Assignable: true, Ready: true},
+	}
+}
+
+// decidedBy makes a Snapshot with one EgressIP, whose status is "ADDRESS NODE".
+func decidedBy(items ...string) *cluster.Snapshot {
+	e := &cluster.EgressIP{Owner: cluster.Owner{Kind: "EgressIP", Name: "e"}}
+	for _, i := range items {
+		address, node, _ := strings.Cut(i, " ")
+		a := netip.MustParseAddr(address)
+		e.Addresses = append(e.Addresses, a)
+		if node != "" {
+			e.Assigned = append(e.Assigned, cluster.Assignment{Address: a, Node: node})
+		}
+	}
+	return &cluster.Snapshot{Config: cluster.DefaultConfig(), Nodes: []*cluster.Node{carrierNode("a", 1), carrierNode("b", 2), carrierNode("c", 3)}, EgressIPs: []*cluster.EgressIP{e}}
+}
+
+// seen is a view in a time that the test makes.
+type seen struct {
+	t *testing.T
+	*View
+	now   time.Time
+	asks  []string // the API was asked, for whom
+	API   bool
+	again time.Duration
+	nodes *others
+}
+
+// others are the other nodes, as a test says.
+type others struct{ standing, lost map[string]bool }
+
+func (o *others) Ask(map[string]netip.Addr)    {}
+func (o *others) Unreachable() map[string]bool { return o.lost }
+func (o *others) Answers(node string) bool     { return o.standing[node] }
+func (o *others) Off() bool                    { return false }
+
+func newSeen(t *testing.T, node string) *seen {
+	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	s := &seen{t: t, now: time.Unix(1000, 0), API: true, nodes: &others{}}
+	s.View = New(node, s.nodes, func() bool { return s.API }, false, log)
+	s.Verify = func(_ *cluster.EgressIP, a netip.Addr, claimer string) {
+		s.asks = append(s.asks, a.String()+" "+claimer)
+	}
+	s.probed("a", true, "b", true, "c", true)
+	return s
+}
+
+// probed says who answers.
+func (s *seen) probed(list ...any) {
+	standing, lost := map[string]bool{}, map[string]bool{}
+	for i := 0; i < len(list); i += 2 {
+		standing[list[i].(string)] = list[i+1].(bool)
+	}
+	s.nodes.standing, s.nodes.lost = standing, lost
+}
+
+func (s *seen) lose(names ...string) {
+	lost := map[string]bool{}
+	for _, n := range names {
+		lost[n] = true
+	}
+	s.nodes.lost = lost
+}
+
+// is looks after a time, and compares.
+func (s *seen) is(after time.Duration, snapshot *cluster.Snapshot, want string) {
+	s.t.Helper()
+	s.now = s.now.Add(after)
+	var out *cluster.Snapshot
+	out, s.again = s.See(s.now, snapshot)
+	if again, _ := s.See(s.now, snapshot); again != out {
+		s.t.Error("the same, and another pointer")
+	}
+	var words []string
+	for _, a := range out.EgressIPs[0].Assigned {
+		words = append(words, fmt.Sprint(a.Address, " ", a.Node))
+	}
+	for _, m := range out.EgressIPs[0].Moving {
+		words = append(words, fmt.Sprintf("%s %s>%s", m.Address, m.From, m.To))
+	}
+	if got := strings.Join(words, ", "); got != want {
+		s.t.Errorf("seen as %q, not %q", got, want)
+	}
+}
+
+const first, second = "172.18.0.33", "172.18.0.44"
+
+// TestEgressAhead: what a dead node had goes where the controller will put it; one that the controller leaves there lives.
+func TestEgressAhead(t *testing.T) {
+	s := newSeen(t, "c")
+	base := decidedBy(first+" a", second+" b")
+	s.is(0, base, first+" a, "+second+" b")
+	s.lose("a")
+	s.is(time.Second, base, first+" c, "+second+" b, "+first+" a>c")
+	if s.again == 0 || s.again > aheadFor {
+		t.Error(s.again)
+	}
+	s.is(time.Second, decidedBy(first+" c", second+" b"), first+" c, "+second+" b, "+first+" a>c") // as the controller says
+	s.is(time.Hour, base, first+" c, "+second+" b, "+first+" a>c")
+	s.API = false
+	s.is(aheadFor, base, first+" c, "+second+" b, "+first+" a>c") // nobody contradicts
+	s.API = true
+	s.is(time.Second, base, first+" a, "+second+" b, "+first+" c>a") // it lets go, and goes on with what it has
+	s.is(time.Hour, base, first+" a, "+second+" b")
+	s.lose()
+	s.is(0, base, first+" a, "+second+" b")
+	s.lose("a")
+	s.is(0, base, first+" c, "+second+" b, "+first+" a>c")
+	if s.Hear(s.now, wire.Claim{Address: netip.MustParseAddr(first), MAC: base.Nodes[0].Gateway.MAC}) { // it is heard: it lives
+		t.Error("a dead node's address is defended")
+	}
+	s.is(0, base, first+" a, "+second+" b, "+first+" c>a")
+
+	s.lose("b", "c")
+	s.is(0, base, first+" a, "+first+" c>a") // a has one of the family: the other goes nowhere, and nobody is led there
+	s.lose("a", "b", "c")
+	s.is(time.Hour, decidedBy(first+" a"), first+" a") // nobody can take it: to nowhere, and not to the node's own address
+}
+
+// TestEgressClaims: who hears that another node has his address asks the API, and lets go when that does not say that it
+// is his. A foreign machine is told of.
+func TestEgressClaims(t *testing.T) {
+	s := newSeen(t, "c")
+	base := decidedBy(first + " c")
+	s.is(0, base, first+" c")
+	a, b := netip.MustParseAddr(first), base.Nodes[1].Gateway.MAC
+	if s.Hear(s.now, wire.Claim{Address: netip.MustParseAddr(second), MAC: b}) || s.Hear(s.now, wire.Claim{Address: a, MAC: b}) || len(s.asks) != 1 || s.asks[0] != first+" b" {
+		t.Fatal(s.asks)
+	}
+	if !s.Judge(s.now, Verdict{a, "b", "c"}) {
+		t.Error("it is ours, and not defended")
+	}
+	s.is(0, base, first+" c")
+	if s.Judge(s.now, Verdict{a, "b", ""}) { // nobody could say
+		t.Error("defended, in doubt")
+	}
+	s.is(0, base, first+" b, "+first+" c>b") // let go, and not at once
+	s.is(yieldCheck, base, first+" b, "+first+" c>b")
+	if len(s.asks) != 2 {
+		t.Error("not asked again", s.asks)
+	}
+	s.Judge(s.now, Verdict{a, "b", "c"})
+	s.is(0, base, first+" c")
+	s.Judge(s.now, Verdict{a, "b", "b"})
+	s.is(0, base, first+" b, "+first+" c>b")
+	s.is(0, decidedBy(first+" b"), first+" b, "+first+" c>b")
+	s.is(0, decidedBy(first+" c"), first+" b, "+first+" b>c") // decided anew: a planned move
+
+	s = newSeen(t, "c")
+	s.is(0, base, first+" c")
+	if !s.Hear(s.now, wire.Claim{Address: a, MAC: cluster.MAC{6}}) || len(s.Conflicts()) != 1 || !strings.Contains(s.Conflicts()[0].Message, "06:00:00:00:00:00") {
+		t.Error(s.Conflicts())
+	}
+	s.is(conflictFor+time.Second, base, first+" c")
+	if len(s.Conflicts()) > 0 {
+		t.Error(s.Conflicts())
+	}
+}
+
+// TestEgressMoves: from a node that lives, an address moves in steps; where nobody wanted it to, it waits for no node that is
+// late with an answer, and where somebody did, for none that is dead. Nodes that seem to be dead get what is theirs.
+func TestEgressMoves(t *testing.T) {
+	before, after := decidedBy(first+" a"), decidedBy(first+" b")
+	drained := decidedBy(first + " b")
+	drained.Nodes[0].Egress.Assignable = false
+	const first2 = first + " b, " + first + " a>b" // pods are led
+	for _, node := range []string{"a", "b", "c"} {
+		for _, after := range []*cluster.Snapshot{after, drained} {
+			s := newSeen(t, node)
+			s.is(0, before, first+" a")
+			s.is(time.Hour, after, first+" a, "+first+" a>b")
+			s.is(moveLeads, after, first2)
+			s.is(moveEnds-moveLeads, after, first+" b")
+			if len(s.moves) > 0 || s.again != 0 {
+				t.Error(s.moves, s.again)
+			}
+		}
+	}
+	s := newSeen(t, "c")
+	s.is(0, before, first+" a")
+	s.probed("a", false, "b", true)
+	s.is(0, after, first2)
+	s.is(moveEnds, after, first+" b")
+	s = newSeen(t, "c")
+	s.is(0, before, first+" a")
+	s.is(0, after, first+" a, "+first+" a>b")
+	s.probed("a", false, "b", true) // it dies now
+	s.is(time.Millisecond, after, first2)
+	s = newSeen(t, "c")
+	s.is(0, before, first+" a")
+	s.probed("a", false, "b", true) // it is late
+	s.is(0, drained, first+" a, "+first+" a>b")
+	s.lose("a")
+	s.is(time.Millisecond, drained, first2)
+	s.lose("b")
+	s.is(time.Millisecond, drained, first+" c, "+first+" b>c")
+	drained.Nodes[2].Egress.Assignable = false // b alone may have it
+	for _, node := range []string{"a", "c"} {  // the new one seems to be dead: the old one goes on
+		s = newSeen(t, node)
+		s.is(0, before, first+" a")
+		s.is(0, drained, first+" a, "+first+" a>b")
+		s.lose("b")
+		s.is(moveLeads, drained, first+" a, "+first+" a>b")
+		s.lose()
+		s.is(0, drained, first2)
+	}
+	s = newSeen(t, "c")
+	s.is(0, before, first+" a")
+	s.is(0, after, first+" a, "+first+" a>b")
+	s.is(0, decidedBy(first+" c"), first+" b, "+first+" b>c") // and on
+	s.is(moveEnds, decidedBy(first), first+" c>")
+	s.is(moveEnds, decidedBy(first), "")
+}
+
+// TestEgressEnds: the node of an address that nobody gets goes on for a time, also when the EgressIP is gone; the others stop at once. Who
+// gets it meanwhile has it.
+func TestEgressEnds(t *testing.T) {
+	base, none := decidedBy(first+" a", second+" a"), decidedBy()
+	none.EgressIPs = nil
+	for node, want := range map[string]string{"a": "e [] 172.18.0.33 a>, 172.18.0.44 a>", "b": ""} {
+		s := newSeen(t, node)
+		s.is(0, base, first+" a, "+second+" a")
+		now, _ := s.See(s.now, none)
+		for range 2 {
+			got := ""
+			for _, e := range now.EgressIPs {
+				got = fmt.Sprint(e.Owner.Name, " ", e.Assigned, " ", e.Moving[0].Address, " ", e.Moving[0].From, ">, ", e.Moving[1].Address, " ", e.Moving[1].From, ">")
+				if !e.Created.After(s.now) {
+					t.Error("what is gone is older than another one")
+				}
+			}
+			if got != want {
+				t.Errorf("on %s: %q, not %q", node, got, want)
+			}
+			if again, _ := s.See(s.now.Add(time.Second), none); again != now {
+				t.Error("the same, and another pointer")
+			}
+		}
+		if now, again := s.See(s.now.Add(moveEnds), none); now != none || again != 0 {
+			t.Errorf("on %s, there is something left: %v, %v", node, now.EgressIPs, again)
+		}
+		if now, _ = s.See(s.now.Add(moveEnds), nil); now != nil {
+			t.Error("there is nothing, and something is seen")
+		}
+	}
+	s := newSeen(t, "a")
+	s.is(0, base, first+" a, "+second+" a")
+	_, _ = s.See(s.now, none)
+	s.is(0, decidedBy(first, second), first+" a>, "+second+" a>") // made again
+	s.is(0, decidedBy(first+" b", second), first+" b, "+second+" a>")
+	s.is(0, decidedBy(first+" b", second+" a"), first+" b, "+second+" a")
+}

@@ -1,0 +1,110 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"hairpin/cluster"
+	"hairpin/datapath/host"
+	"hairpin/retry"
+)
+
+// Egress addresses that come to this node are announced at once and then again, each time after twice as long: neighbours
+// believe the node that had them until they hear of another, and one frame may be lost.
+const (
+	egressAnnouncements = 5
+	egressAnnounceAgain = 250 * time.Millisecond
+	egressDefendAgain   = 100 * time.Millisecond // between two answers to others who say that they have it
+)
+
+// Announced remembers which egress addresses this node has announced. ovn-controller announces IPv4 ones, too; unsolicited
+// neighbour advertisements are ours alone.
+type Announced struct {
+	addresses map[netip.Addr]*announced
+}
+
+// announced is how often an address was.
+type announced struct {
+	times      int
+	last, next time.Time
+}
+
+// Defend makes an address that somebody else says he has be announced again.
+func (c *Announced) Defend(now time.Time, x netip.Addr) {
+	if a := c.addresses[x]; a != nil {
+		a.times, a.next = min(a.times, egressAnnouncements-2), now
+		if soonest := a.last.Add(egressDefendAgain); a.next.Before(soonest) {
+			a.next = soonest
+		}
+	}
+}
+
+// Announce sends what is due for the addresses that the node carries, on the gateway bridge or on the links that have them.
+// It tells when it wants to be called again.
+func (c *Announced) Announce(now time.Time, own *cluster.Node, list []*cluster.EgressIP, on map[host.AddressKey]host.Address) (time.Duration, error) {
+	node, g := own.Name, &own.Gateway
+	was := c.addresses
+	c.addresses = map[netip.Addr]*announced{}
+	frames := map[string][][]byte{} // by link
+	var again time.Duration
+	for _, e := range list {
+		for _, x := range e.Assigned {
+			if !e.CarriedBy(node, x.Address) {
+				continue
+			}
+			a := was[x.Address]
+			if a == nil {
+				a = &announced{next: now}
+			}
+			c.addresses[x.Address] = a
+			if a.times < egressAnnouncements && !a.next.After(now) {
+				link, mac := announcedOn(own, x.Address, on)
+				frames[link] = append(frames[link], announcement(mac, x.Address))
+				a.last, a.next = now, now.Add(egressAnnounceAgain<<a.times)
+				a.times++
+			}
+			if a.times < egressAnnouncements {
+				again = retry.Sooner(again, max(a.next.Sub(now), time.Millisecond))
+			}
+		}
+	}
+	var errs []error
+	for name, list := range frames {
+		if name == g.Bridge && !cluster.ModeNamed(g.Mode).Uplink {
+			continue // no network of this node has it any more
+		}
+		link, err := netlink.LinkByName(name)
+		if err == nil {
+			err = send(link.Attrs().Index, list)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("announce egress addresses on %s: %w", name, err))
+		}
+	}
+	return again, errors.Join(errs...)
+}
+
+// announcedOn gives the link that an address is on, and the link's Ethernet address. Those of the gateway router are on
+// no link of the host.
+func announcedOn(own *cluster.Node, a netip.Addr, on map[host.AddressKey]host.Address) (string, cluster.MAC) {
+	for i := range own.Links {
+		l := &own.Links[i]
+		if _, there := on[host.AddressKey{Link: l.Name, Prefix: netip.PrefixFrom(a, a.BitLen())}]; there {
+			return l.Name, l.MAC
+		}
+	}
+	return own.Gateway.Bridge, own.Gateway.MAC
+}
+
+// Own gives the addresses that are carried.
+func (c *Announced) Own() map[netip.Addr]bool {
+	list := make(map[netip.Addr]bool, len(c.addresses))
+	for a := range c.addresses {
+		list[a] = true
+	}
+	return list
+}

@@ -1,0 +1,145 @@
+// Package wire speaks for egress addresses on the external network: it announces them, hears others who have them, and asks for
+// neighbours.
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"hairpin/cluster"
+)
+
+// AnnounceHost makes the host and its neighbours on the gateway bridge find each other again, after a time in which the
+// bridge forwarded nothing. What they asked meanwhile (ARP, neighbour solicitations) is lost, and the kernel asks again
+// only after a second: so ask now for whom the host still looks, and tell everybody the host's own addresses.
+func AnnounceHost(g cluster.Gateway) error {
+	link, err := netlink.LinkByName(g.Bridge)
+	if err != nil {
+		return fmt.Errorf("announce the host: %w", err)
+	}
+	entries, err := netlink.NeighList(link.Attrs().Index, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("announce the host: neighbours: %w", err)
+	}
+	var frames [][]byte
+	for _, p := range g.Addresses {
+		frames = append(frames, announcement(g.MAC, p.Addr()))
+	}
+	for _, e := range entries {
+		target, ok := netip.AddrFromSlice(e.IP)
+		if own := ownFor(g.Addresses, target.Unmap()); ok && own.IsValid() && e.State&netlink.NUD_INCOMPLETE != 0 {
+			frames = append(frames, solicitation(g.MAC, own, target.Unmap()))
+		}
+	}
+	if err := send(link.Attrs().Index, frames); err != nil {
+		return fmt.Errorf("announce the host: %w", err)
+	}
+	return nil
+}
+
+// ownFor gives the host's address that asks for a neighbour: the one of its network, or else any of its family.
+func ownFor(own []netip.Prefix, neighbor netip.Addr) (a netip.Addr) {
+	for _, p := range own {
+		if p.Contains(neighbor) {
+			return p.Addr()
+		}
+		if p.Addr().Is4() == neighbor.Is4() {
+			a = p.Addr()
+		}
+	}
+	return a
+}
+
+// send sends Ethernet frames on a link.
+func send(link int, frames [][]byte) error {
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0) // protocol 0: receives nothing
+	if err != nil {
+		return fmt.Errorf("packet socket: %w", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var errs []error
+	for _, f := range frames {
+		if err := unix.Sendto(fd, f, 0, &unix.SockaddrLinklayer{Ifindex: link}); err != nil {
+			errs = append(errs, fmt.Errorf("send: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// announcement is a gratuitous ARP request (RFC 5227, section 3) or an unsolicited neighbour advertisement (RFC 4861,
+// section 7.2.6).
+func announcement(mac cluster.MAC, own netip.Addr) []byte {
+	if own.Is4() {
+		return arpRequest(mac, own, own)
+	}
+	const override = 0x20000000
+	all := netip.AddrFrom16([16]byte{0: 0xff, 1: 0x02, 15: 1})
+	return neighborMessage(mac, own, all, advertisement, override, own)
+}
+
+// solicitation asks for the Ethernet address of a neighbour (RFC 826; RFC 4861, section 7.2.2).
+func solicitation(mac cluster.MAC, own, target netip.Addr) []byte {
+	if own.Is4() {
+		return arpRequest(mac, own, target)
+	}
+	t := target.As16()
+	group := netip.AddrFrom16([16]byte{0: 0xff, 1: 0x02, 11: 1, 12: 0xff, 13: t[13], 14: t[14], 15: t[15]})
+	return neighborMessage(mac, own, group, solicit, 0, target)
+}
+
+func arpRequest(mac cluster.MAC, own, target netip.Addr) []byte {
+	from, to := own.As4(), target.As4()
+	f := ethernet(net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, mac, unix.ETH_P_ARP)
+	f = append(f, 0, 1, 8, 0, 6, 4, 0, 1) // Ethernet, IPv4, the lengths of their addresses, request
+	f = append(append(f, mac[:]...), from[:]...)
+	return append(append(f, make([]byte, len(mac))...), to[:]...)
+}
+
+// Types of ICMPv6 messages, and of the option with the sender's Ethernet address in each.
+const (
+	solicit, solicitOption             = 135, 1
+	advertisement, advertisementOption = 136, 2
+)
+
+// neighborMessage is a neighbour solicitation or advertisement to a multicast group.
+func neighborMessage(mac cluster.MAC, from, group netip.Addr, kind byte, flags uint32, target netip.Addr) []byte {
+	src, dst, of := from.As16(), group.As16(), target.As16()
+	option := byte(solicitOption)
+	if kind == advertisement {
+		option = advertisementOption
+	}
+	message := binary.BigEndian.AppendUint32([]byte{kind, 0, 0, 0}, flags)
+	message = append(append(message, of[:]...), option, 1)
+	message = append(message, mac[:]...)
+	pseudo := append(append([]byte{}, src[:]...), dst[:]...)
+	pseudo = append(pseudo, 0, 0, 0, byte(len(message)), 0, 0, 0, unix.IPPROTO_ICMPV6)
+	binary.BigEndian.PutUint16(message[2:], checksum(append(pseudo, message...)))
+
+	f := ethernet(net.HardwareAddr{0x33, 0x33, dst[12], dst[13], dst[14], dst[15]}, mac, unix.ETH_P_IPV6)
+	const hopLimit = 255 // else it is not believed
+	f = append(f, 0x60, 0, 0, 0, 0, byte(len(message)), unix.IPPROTO_ICMPV6, hopLimit)
+	f = append(append(f, src[:]...), dst[:]...)
+	return append(f, message...)
+}
+
+func ethernet(to net.HardwareAddr, from cluster.MAC, kind uint16) []byte {
+	return binary.BigEndian.AppendUint16(append(append([]byte{}, to...), from[:]...), kind)
+}
+
+// checksum is that of the Internet (RFC 1071), of an even number of bytes.
+func checksum(b []byte) uint16 {
+	var sum uint32
+	for i := 0; i < len(b); i += 2 {
+		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	for sum > 0xffff {
+		sum = sum>>16 + sum&0xffff
+	}
+	return ^uint16(sum)
+}

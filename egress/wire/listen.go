@@ -1,0 +1,215 @@
+package wire
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"hairpin/cluster"
+)
+
+// Listener hears on the gateway bridge who else says that he has an egress address of this node.
+type Listener struct {
+	tell func([]Claim)
+	log  *slog.Logger
+	drop func() // counts claims that nobody looks into
+	Own  atomic.Pointer[Own]
+	wake chan struct{}
+}
+
+// Own is what to listen for: nothing, while there are no addresses.
+type Own struct {
+	Bridge    string
+	MAC       cluster.MAC
+	Addresses map[netip.Addr]bool
+}
+
+// NewListener makes one that hands tell what it hears, at most mostClaims at once.
+func NewListener(tell func([]Claim), log *slog.Logger, drop func()) *Listener {
+	return &Listener{tell: tell, log: log, drop: drop, wake: make(chan struct{}, 1)}
+}
+
+// Expect says what to listen for.
+func (l *Listener) Expect(o *Own) {
+	l.Own.Store(o)
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// listenAgain is before a socket that broke is opened again, and how often an open one looks whether it is still needed.
+const listenAgain = time.Second
+
+// Run listens until ctx ends, while there is something to listen for.
+func (l *Listener) Run(ctx context.Context) {
+	for warned := false; ctx.Err() == nil; {
+		o := l.Own.Load()
+		if o == nil || len(o.Addresses) == 0 {
+			select {
+			case <-ctx.Done():
+			case <-l.wake:
+			}
+			continue
+		}
+		err := l.listen(ctx, o.Bridge)
+		if err == nil {
+			continue
+		}
+		if !warned {
+			l.log.Warn("listen for conflicting claims to egress addresses", "error", err)
+			warned = true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(listenAgain):
+		}
+	}
+}
+
+// listen listens on a link until there is nothing more to listen for there.
+func (l *Listener) listen(ctx context.Context, bridge string) error {
+	f, err := listenTo(bridge, neighborFilter())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	waiting := claimBatch{drop: l.drop}
+	for frame := make([]byte, 256); ctx.Err() == nil; {
+		o := l.Own.Load()
+		if o == nil || len(o.Addresses) == 0 || o.Bridge != bridge {
+			return nil
+		}
+		wait := waiting.hand(time.Now(), l.tell)
+		if err := f.SetReadDeadline(time.Now().Add(min(wait, listenAgain))); err != nil {
+			return fmt.Errorf("packet socket: %w", err)
+		}
+		n, err := f.Read(frame)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			continue
+		case err != nil:
+			return fmt.Errorf("packet socket on %s: %w", bridge, err)
+		}
+		if c, ok := claimIn(frame[:n]); ok && c.MAC != o.MAC && l.Own.Load().Addresses[c.Address] {
+			waiting.add(c)
+		}
+	}
+	return nil
+}
+
+// Anybody on the network can send claims as fast as they like: the agent is woken for them so often, with so many.
+const (
+	claimsEvery = 50 * time.Millisecond
+	MostClaims  = 256
+)
+
+// claimBatch is claims that wait to be handed to the agent.
+type claimBatch struct {
+	list []Claim
+	next time.Time // when they may be handed over
+	drop func()
+}
+
+func (w *claimBatch) add(c Claim) {
+	if len(w.list) >= MostClaims || slices.Contains(w.list, c) {
+		w.drop()
+		return
+	}
+	w.list = append(w.list, c)
+}
+
+// hand gives the agent what waits, unless it had some a moment ago. It tells when it wants to be called again.
+func (w *claimBatch) hand(now time.Time, tell func([]Claim)) time.Duration {
+	switch {
+	case len(w.list) == 0:
+		return listenAgain
+	case now.Before(w.next):
+		return w.next.Sub(now)
+	}
+	list := w.list
+	w.list, w.next = nil, now.Add(claimsEvery)
+	tell(list)
+	return listenAgain
+}
+
+func toNetwork(v uint16) uint16 {
+	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
+}
+
+// Places in frames: Ethernet, then ARP, or IPv6 with a neighbour advertisement.
+const (
+	placeType   = 12
+	placeARP    = 14
+	placeNext   = 14 + 6
+	placeICMP   = 14 + 40
+	placeTarget = placeICMP + 8
+)
+
+// neighborFilter lets ARP and neighbour advertisements pass.
+func neighborFilter() []bpf.Instruction {
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: placeType, Size: 2},
+		bpf.JumpIf{Val: unix.ETH_P_ARP, SkipTrue: 5},
+		bpf.JumpIf{Val: unix.ETH_P_IPV6, SkipFalse: 5},
+		bpf.LoadAbsolute{Off: placeNext, Size: 1},
+		bpf.JumpIf{Val: unix.IPPROTO_ICMPV6, SkipFalse: 3},
+		bpf.LoadAbsolute{Off: placeICMP, Size: 1},
+		bpf.JumpIf{Val: advertisement, SkipFalse: 1},
+		bpf.RetConstant{Val: 256},
+		bpf.RetConstant{Val: 0},
+	}
+}
+
+func attach(fd int, program []bpf.Instruction) error {
+	raw, err := bpf.Assemble(program)
+	if err != nil {
+		return fmt.Errorf("packet filter: %w", err)
+	}
+	filter := make([]unix.SockFilter, len(raw))
+	for i, r := range raw {
+		filter[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
+	}
+	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
+		return fmt.Errorf("packet filter: %w", err)
+	}
+	return nil
+}
+
+// claimIn reads who says that he has an address: the sender of an ARP packet, or of a neighbour advertisement. An ARP probe
+// has no sender, which is one that nobody has.
+func claimIn(frame []byte) (Claim, bool) {
+	var c Claim
+	if len(frame) < placeARP {
+		return c, false
+	}
+	var ok bool
+	switch binary.BigEndian.Uint16(frame[placeType:]) {
+	case unix.ETH_P_ARP:
+		if len(frame) < placeARP+18 || binary.BigEndian.Uint16(frame[placeARP+2:]) != unix.ETH_P_IP {
+			return c, false
+		}
+		copy(c.MAC[:], frame[placeARP+8:])
+		c.Address, ok = netip.AddrFromSlice(frame[placeARP+14 : placeARP+18])
+	case unix.ETH_P_IPV6:
+		if len(frame) < placeTarget+16 {
+			return c, false
+		}
+		copy(c.MAC[:], frame[6:])
+		if len(frame) >= placeTarget+24 && frame[placeTarget+16] == advertisementOption {
+			copy(c.MAC[:], frame[placeTarget+18:])
+		}
+		c.Address, ok = netip.AddrFromSlice(frame[placeTarget : placeTarget+16])
+	}
+	return c, ok
+}

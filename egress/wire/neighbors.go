@@ -1,0 +1,193 @@
+package wire
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
+
+	"hairpin/cluster"
+)
+
+// Neighbors asks, before pods are led here, for the machines on the gateway bridge's network that pods talk to by an address that moves
+// here. OVN keeps four packets for a neighbour that it does not know and drops the others, so connections would wait a second for a
+// SYN sent again. It learns from the answers to the host's questions, too. Who these machines are shows what they send: this node
+// answers for the address, and sends on what it does not know.
+type Neighbors struct {
+	log  *slog.Logger
+	want atomic.Pointer[arriving]
+	wake chan struct{}
+}
+
+// arriving is what moves here; no addresses: nothing does.
+type arriving struct {
+	gateway   cluster.Gateway
+	addresses []netip.Addr // sorted
+}
+
+const (
+	mostNeighbors = 1024 // are asked for while addresses move
+	mostArriving  = 128  // addresses fit into one filter: it has 4096 instructions at most
+)
+
+func NewNeighbors(log *slog.Logger) *Neighbors {
+	return &Neighbors{log: log, wake: make(chan struct{}, 1)}
+}
+
+// Expect says what moves here now.
+func (n *Neighbors) Expect(g cluster.Gateway, node string, list []*cluster.EgressIP) {
+	a := &arriving{gateway: g}
+	for _, e := range list {
+		for _, m := range e.Moving {
+			if m.To == node && g.Uplink != "" && onNetwork(g.Addresses, m.Address) {
+				a.addresses = append(a.addresses, m.Address)
+			}
+		}
+	}
+	slices.SortFunc(a.addresses, netip.Addr.Compare)
+	a.addresses = slices.Compact(a.addresses)
+	a.addresses = a.addresses[:min(len(a.addresses), mostArriving)]
+	if old := n.want.Load(); old == nil && len(a.addresses) == 0 || old != nil && slices.Equal(old.addresses, a.addresses) {
+		return
+	}
+	n.want.Store(a)
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// onNetwork tells whether a machine with these addresses reaches another one without a router.
+func onNetwork(own []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// Run asks until ctx ends, while something moves here.
+func (n *Neighbors) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.wake:
+		}
+		if a := n.want.Load(); len(a.addresses) > 0 {
+			if err := n.ask(ctx, a); err != nil {
+				n.log.Warn("resolve neighbours of egress addresses that move here", "error", err)
+			}
+		}
+	}
+}
+
+// ask asks until something else moves here, or nothing. First for the routers, which nobody may have needed yet.
+func (n *Neighbors) ask(ctx context.Context, a *arriving) error {
+	g := &a.gateway
+	bridge, err := netlink.LinkByName(g.Bridge)
+	if err != nil {
+		return fmt.Errorf("link %s: %w", g.Bridge, err)
+	}
+	asked := map[netip.Addr]bool{}
+	question := func(who netip.Addr) error {
+		own := ownFor(g.Addresses, who)
+		if asked[who] || len(asked) == mostNeighbors || !own.IsValid() {
+			return nil
+		}
+		asked[who] = true
+		return send(bridge.Attrs().Index, [][]byte{solicitation(g.MAC, own, who)})
+	}
+	for _, r := range g.NextHops {
+		if err := question(r); err != nil {
+			return err
+		}
+	}
+	f, err := listenTo(g.Uplink, toAddresses(a.addresses))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	for frame := make([]byte, 64); ctx.Err() == nil && n.want.Load() == a; {
+		if err := f.SetReadDeadline(time.Now().Add(listenAgain)); err != nil {
+			return fmt.Errorf("packet socket: %w", err)
+		}
+		length, err := f.Read(frame)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			continue
+		case err != nil:
+			return fmt.Errorf("packet socket on %s: %w", g.Uplink, err)
+		}
+		if who := sourceIn(frame[:length]); onNetwork(g.Addresses, who) {
+			if err := question(who); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// listenTo gives a socket that hears what passes a filter on a link.
+func listenTo(name string, filter []bpf.Instruction) (*os.File, error) {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("link %s: %w", name, err)
+	}
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("packet socket: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "packets of "+name)
+	err = attach(fd, filter)
+	if err == nil { // only now does it receive
+		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: toNetwork(unix.ETH_P_ALL), Ifindex: link.Attrs().Index})
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("packet socket on %s: %w", name, err), f.Close())
+	}
+	return f, nil
+}
+
+// Places in frames: Ethernet, then IPv4 or IPv6.
+const (
+	placeSrc4, placeDst4 = 14 + 12, 14 + 16
+	placeSrc6, placeDst6 = 14 + 8, 14 + 24
+)
+
+// toAddresses lets the first bytes of packets to addresses pass.
+func toAddresses(list []netip.Addr) []bpf.Instruction {
+	var program []bpf.Instruction
+	for _, a := range list {
+		kind, at, raw := uint32(unix.ETH_P_IP), uint32(placeDst4), a.AsSlice()
+		if a.Is6() {
+			kind, at = unix.ETH_P_IPV6, placeDst6
+		}
+		words := uint8(len(raw) / 4)
+		program = append(program, bpf.LoadAbsolute{Off: placeType, Size: 2}, bpf.JumpIf{Val: kind, SkipFalse: 2*words + 1})
+		for i := range words {
+			program = append(program, bpf.LoadAbsolute{Off: at + 4*uint32(i), Size: 4},
+				bpf.JumpIf{Val: binary.BigEndian.Uint32(raw[4*i:]), SkipFalse: 2*(words-1-i) + 1})
+		}
+		program = append(program, bpf.RetConstant{Val: 64})
+	}
+	return append(program, bpf.RetConstant{Val: 0})
+}
+
+// sourceIn reads who sent a packet.
+func sourceIn(frame []byte) (a netip.Addr) {
+	switch {
+	case len(frame) < placeDst4:
+	case binary.BigEndian.Uint16(frame[placeType:]) == unix.ETH_P_IP:
+		a, _ = netip.AddrFromSlice(frame[placeSrc4:placeDst4])
+	case len(frame) >= placeDst6:
+		a, _ = netip.AddrFromSlice(frame[placeSrc6:placeDst6])
+	}
+	return a
+}

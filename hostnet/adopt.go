@@ -1,0 +1,115 @@
+package hostnet
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"hairpin/apply"
+	"hairpin/cluster"
+	"hairpin/config"
+	"hairpin/hostnet/uplink"
+	"hairpin/report"
+	"hairpin/retry"
+)
+
+// adoption is the taking of the machine's uplink into the gateway bridge. It does not need the API: the way there may
+// lead over the bridge.
+type adoption struct {
+	err    error
+	undone []time.Time // when others put something back, of late
+	part   report.Part
+}
+
+const (
+	// adoptionTime is how long Open vSwitch may take for all of it.
+	adoptionTime = 5 * time.Second
+	// So many changes by others within contestFor are a contest, of which the administrator must know. A DHCP client that
+	// was given another address is none.
+	contests   = 4
+	contestFor = 10 * time.Second
+)
+
+func UplinkConfig(c config.Config) uplink.Config {
+	g := c.Cluster.Gateway
+	return uplink.Config{
+		Bridge: g.Interface, Device: c.Process.Uplink, Prefixes: g.MasqueradeSubnets,
+		Sysctls: []string{"net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding", "net/ipv4/conf/all/send_redirects"}, // see plan
+	}
+}
+
+// adopt makes the gateway bridge, where nobody else has, and brings the machine's own network there: at the start, after a
+// boot, and whenever something appears on the uplink. It tells whether there was something to do.
+func (l *Looker) adopt(ctx context.Context) (moved bool) {
+	if !cluster.ModeNamed(l.config.Cluster.Gateway.Mode).Uplink {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, adoptionTime)
+	defer cancel()
+	did, err := uplink.Adopt(ctx, l.ovs, UplinkConfig(l.config))
+	waits := (*apply.Waiting)(nil)
+	coming := errors.As(err, &waits) // it is told when it has come
+	if coming {
+		err = nil
+	}
+	if err != nil && errorText(err) != errorText(l.uplink.err) {
+		l.log.Warn("uplink", "error", err)
+	}
+	now := time.Now()
+	was := l.uplink.contested(now)
+	l.uplink.note(now, did, err, err == nil && !coming)
+	switch is := l.uplink.contested(now); {
+	case is && !was:
+		l.log.Warn("another program keeps restoring on the uplink what was moved to the bridge", "did", did)
+	case !is:
+		for _, what := range did {
+			l.log.Info("uplink", "did", what)
+		}
+	}
+	l.Report.Store(nil)
+	if _, ours := uplink.Uplinks(l.ovs.View())[l.config.Cluster.Gateway.Interface]; ours {
+		part := l.uplink.part
+		l.Report.Store(&part)
+	}
+	return len(did) > 0
+}
+
+// note takes how a look at the uplink ended. What there was to do after everything was in order, others have changed.
+func (d *adoption) note(now time.Time, did []string, err error, whole bool) {
+	p := &d.part
+	p.System = "uplink"
+	p.Reads++
+	p.Written += uint64(len(did))
+	if len(did) > 0 {
+		p.Applies++
+	}
+	d.undone = slices.DeleteFunc(d.undone, func(t time.Time) bool { return now.Sub(t) > contestFor })
+	if p.InSync && len(did) > 0 {
+		p.Drift += uint64(len(did))
+		d.undone = append(d.undone, now)
+	}
+	d.err, p.Error = err, errorText(err)
+	if err != nil {
+		p.Errors++
+	}
+	if p.InSync != whole || p.Since.IsZero() {
+		p.InSync, p.Since = whole, now
+	}
+}
+
+// contested tells whether somebody else wants the machine's network on the uplink.
+func (d *adoption) contested(now time.Time) bool {
+	return len(d.undone) >= contests && now.Sub(d.undone[len(d.undone)-1]) < contestFor
+}
+
+// again tells when to look again, 0 if not before something changes.
+func (d *adoption) again(now time.Time) time.Duration {
+	switch {
+	case d.err != nil:
+		return retry.Last
+	case d.contested(now): // it may be over then
+		return contestFor
+	}
+	return 0
+}

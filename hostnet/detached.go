@@ -1,0 +1,218 @@
+package hostnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/nft"
+	"hairpin/hostnet/uplink"
+	"hairpin/ovsdb"
+)
+
+// In mode detached nobody has to prepare anything: the gateway bridge is made here, without an uplink, and on the
+// userspace datapath the way that tunnels take between Open vSwitch and the host (plan/encap.go).
+
+// keyDetached of a Bridge: it was made for mode detached.
+const keyDetached = "hairpin-detached"
+
+// detachOrAttach makes what mode detached needs, or removes what it had before another mode. Where the uplink was in the
+// gateway bridge, it gets the machine's network back first.
+func (l *Looker) detachOrAttach(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, adoptionTime)
+	defer cancel()
+	var did []string
+	var err error
+	if !cluster.ModeNamed(l.config.Cluster.Gateway.Mode).Uplink {
+		if err = l.hear(ctx); err == nil {
+			did, err = uplink.GiveBack(ctx, l.ovs, UplinkConfig(l.config))
+		}
+		if err == nil {
+			err = l.detach(ctx)
+		}
+	} else {
+		did, err = removeDetached(ctx, l.ovs)
+	}
+	for _, what := range did {
+		l.log.Info("gateway mode", "mode", l.config.Cluster.Gateway.Mode, "did", what)
+	}
+	if err != nil {
+		l.log.Warn("gateway mode", "mode", l.config.Cluster.Gateway.Mode, "error", err)
+	}
+}
+
+// hear lets the kernel hear the uplink, which it is about to get back: on the userspace datapath a chain keeps it deaf.
+func (l *Looker) hear(ctx context.Context) error {
+	if len(uplink.Uplinks(l.ovs.View())) == 0 {
+		return nil
+	}
+	have, err := l.nft.Read(ctx)
+	if err != nil {
+		return fmt.Errorf("nft: %w", err)
+	}
+	want := maps.Clone(have)
+	delete(want, nft.Netdev)
+	return l.nft.Apply(ctx, nft.Diff(want, have))
+}
+
+// LeaveDetached undoes mode detached on a node that Hairpin leaves, and tells what it did. The gateway bridge's own addresses
+// go to lo: an API server on the node may advertise one (detached-gateway.md). The agent of mode detached takes them back.
+func LeaveDetached(ctx context.Context, ovs *ovsdb.Client, config cluster.Config) (did []string, err error) {
+	if did, err = removeDetached(ctx, ovs); err != nil || len(did) == 0 {
+		return did, err
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return did, fmt.Errorf("link lo: %w", err)
+	}
+	for _, a := range config.Gateway.Advertise {
+		p := netip.PrefixFrom(a, a.BitLen())
+		address, err := netlink.ParseAddr(p.String())
+		if err == nil {
+			err = netlink.AddrReplace(lo, address)
+		}
+		if err != nil {
+			return did, fmt.Errorf("address %s on lo: %w", p, err)
+		}
+		did = append(did, "ip address replace "+p.String()+" dev lo")
+	}
+	return did, nil
+}
+
+// removeDetached removes bridges and links that were made for mode detached, and tells what it removed.
+func removeDetached(ctx context.Context, ovs *ovsdb.Client) (did []string, err error) {
+	var ops []ovsdb.Op
+	for b := range ovsdb.Rows[ovsdb.Bridge](ovs.View()) {
+		if _, ours := b.ExternalIDs[keyDetached]; !ours {
+			continue
+		}
+		did = append(did, "ovs-vsctl del-br "+b.Name)
+		ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom("bridges", b.UUID)).All())
+	}
+	if len(ops) == 0 {
+		return nil, nil
+	}
+	ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())
+	if _, err := ovs.Transact(ctx, ops...); err != nil {
+		return nil, fmt.Errorf("remove the bridges of mode detached: %w", err)
+	}
+	if l, err := netlink.LinkByName(claims.EncapHost); err == nil {
+		did = append(did, "ip link del "+claims.EncapHost)
+		if err := netlink.LinkDel(l); err != nil {
+			return did, fmt.Errorf("remove link %s: %w", claims.EncapHost, err)
+		}
+	}
+	return did, nil
+}
+
+// detach makes what mode detached needs and is not there.
+func (l *Looker) detach(ctx context.Context) error {
+	v := l.ovs.View()
+	g := &l.config.Cluster.Gateway
+	if len(g.Advertise) == 0 {
+		return errors.New("[gateway] advertise-address: is empty, but mode detached needs one per family")
+	}
+	datapath := uplink.DatapathType(v)
+	bridges := []newBridge{{name: g.Interface, mac: cluster.MACFor(g.Advertise[0])}}
+	if datapath == uplink.UserspaceDatapath {
+		if err := pairLinks(claims.EncapHost, claims.EncapPort); err != nil {
+			return err
+		}
+		bridges = append(bridges, newBridge{name: claims.EncapBridge, port: claims.EncapPort})
+	}
+	var ops []ovsdb.Op
+	for _, b := range bridges {
+		ops = append(ops, b.ops(v, datapath, l.node)...)
+	}
+	if len(ops) == 0 {
+		return nil
+	}
+	ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())
+	if _, err := l.ovs.Transact(ctx, ops...); err != nil {
+		return fmt.Errorf("make the bridges of mode detached: %w", err)
+	}
+	l.log.Info("made bridges", "mode", g.Mode, "datapath", datapath, "bridge", g.Interface)
+	return nil
+}
+
+// newBridge is a bridge to make.
+type newBridge struct {
+	name string
+	mac  cluster.MAC // zero = Open vSwitch's choice
+	port string      // a link that is plugged in; empty = none
+}
+
+// ops are the operations that make it, none when there is one of that name.
+func (b *newBridge) ops(v ovsdb.View, datapath, node string) []ovsdb.Op {
+	for row := range ovsdb.Rows[ovsdb.Bridge](v) {
+		if row.Name == b.name {
+			return nil
+		}
+	}
+	mode := "standalone"
+	ours := map[string]string{claims.KeyOwner: cluster.Owner{Kind: "Node", Name: node}.String(), keyDetached: "true"}
+	row := ovsdb.Bridge{
+		UUID: ovsdb.NamedUUID("bridge " + b.name), Name: b.name, DatapathType: datapath, FailMode: &mode, ExternalIDs: ours,
+	}
+	if b.mac != (cluster.MAC{}) {
+		row.OtherConfig = map[string]string{"hwaddr": b.mac.String()}
+	}
+	var ops []ovsdb.Op
+	for name, kind := range map[string]string{b.name: "internal", b.port: ""} {
+		if name == "" {
+			continue
+		}
+		i := ovsdb.Interface{UUID: ovsdb.NamedUUID("interface " + name), Name: name, Type: kind}
+		p := ovsdb.Port{UUID: ovsdb.NamedUUID("port " + name), Name: name, Interfaces: []ovsdb.UUID{i.UUID}}
+		row.Ports = append(row.Ports, p.UUID)
+		ops = append(ops, ovsdb.Insert(i), ovsdb.Insert(p))
+	}
+	return append(ops, ovsdb.Insert(row), ovsdb.Mutate("Open_vSwitch", ovsdb.InsertInto("bridges", row.UUID)).All())
+}
+
+// pairLinks makes a veth pair. Whatever is there already stays.
+func pairLinks(a, b string) error {
+	err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: a}, PeerName: b})
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("make links %s and %s: %w", a, b, err)
+	}
+	return nil
+}
+
+// detached is what is found of the gateway in mode detached: the bridge's own addresses are those of the configuration.
+// The machine's link and default gateways are noted for those who want to explain a packet's way.
+func detached(g cluster.Gateway, config cluster.Config, host []hostAddress) (cluster.Gateway, error) {
+	g.Addresses = nil
+	for _, a := range config.Gateway.Advertise {
+		g.Addresses = append(g.Addresses, netip.PrefixFrom(a, a.BitLen()))
+	}
+	for _, a := range host {
+		if !a.prefix.IsSingleIP() && a.on.name != g.Bridge {
+			g.Device, g.DeviceMAC = a.on.name, a.on.mac
+			break
+		}
+	}
+	var err error
+	g.NextHops, err = nextHops(anyLink, config)
+	return g, err
+}
+
+// DetachedPrefixes are the addresses that are ours on the host in mode detached, on whatever link: an advertise-address
+// that was kept on lo while there was no bridge moves to it.
+func DetachedPrefixes(config cluster.Config) []netip.Prefix {
+	if cluster.ModeNamed(config.Gateway.Mode).Uplink {
+		return nil
+	}
+	list := []netip.Prefix{netip.MustParsePrefix(claims.EncapSubnet4), netip.MustParsePrefix(claims.EncapSubnet6)}
+	for _, a := range config.Gateway.Advertise {
+		list = append(list, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return list
+}

@@ -1,0 +1,228 @@
+// Package hostnet knows the network of the machine itself: it finds the gateway bridge, addresses and links, takes the uplink into
+// the bridge, and tells the other nodes what was found.
+package hostnet
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"hairpin/apply/kernel"
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/ovsdb"
+)
+
+// keyGateway is the external_ids key of the gateway bridge that remembers what was found. A restart of a userspace
+// Open vSwitch makes the bridge's device anew, without its addresses and routes, and the API may be away then.
+const keyGateway = "k8s.ovn.org/l3-gateway-config"
+
+// Found is what the agent learns of its own host.
+type Found struct {
+	Gateway   cluster.Gateway
+	addresses []netip.Prefix // of the whole host
+	links     map[netip.Addr]device
+	networks  []cluster.HostLink // links to other networks than the gateway bridge's
+}
+
+// device is a link of the host.
+type device struct {
+	name string
+	mac  cluster.MAC
+}
+
+// discover looks at the host: the gateway bridge, its uplink and its addresses, and the addresses of all links.
+func discover(v ovsdb.View, config cluster.Config) (Found, error) {
+	name := config.Gateway.Interface
+	var bridge *ovsdb.Bridge
+	for b := range ovsdb.Rows[ovsdb.Bridge](v) {
+		if b.Name == name {
+			bridge = b
+		}
+	}
+	if bridge == nil {
+		return Found{}, fmt.Errorf("[gateway] interface: Open vSwitch has no bridge %s", name)
+	}
+	mode := cluster.ModeNamed(config.Gateway.Mode)
+	g := cluster.Gateway{Mode: config.Gateway.Mode, Bridge: name, Uplink: uplinkOf(v, bridge), Userspace: bridge.DatapathType == "netdev"}
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return Found{}, fmt.Errorf("gateway bridge %s: %w", name, err)
+	}
+	copy(g.MAC[:], link.Attrs().HardwareAddr)
+	host, err := hostAddresses(config)
+	if err != nil {
+		return Found{}, err
+	}
+	f := Found{links: map[netip.Addr]device{}}
+	if f.networks, err = hostLinks(&g, host); err != nil {
+		return Found{}, err
+	}
+	for _, a := range host {
+		if a.link == link.Attrs().Index {
+			if a.global {
+				g.Addresses = append(g.Addresses, a.prefix)
+			}
+			if !mode.Uplink { // it has none that anybody else should know
+				continue
+			}
+		}
+		f.addresses = append(f.addresses, a.prefix)
+		f.links[a.prefix.Addr()] = a.on
+	}
+	if !mode.Uplink {
+		f.Gateway, err = detached(g, config, host)
+		return f, err
+	}
+	if g.NextHops, err = nextHops(link.Attrs().Index, config); err != nil {
+		return Found{}, err
+	}
+	f.Gateway = remembered(g, bridge)
+	f.addresses = append(f.addresses, f.Gateway.Addresses...)
+	slices.SortFunc(f.addresses, comparePrefix)
+	f.addresses = slices.Compact(f.addresses)
+	return f, nil
+}
+
+// uplinkOf is the bridge's port that is a device of the machine.
+func uplinkOf(v ovsdb.View, bridge *ovsdb.Bridge) string {
+	ports := map[ovsdb.UUID]bool{}
+	for _, p := range bridge.Ports {
+		ports[p] = true
+	}
+	interfaces := map[ovsdb.UUID]bool{}
+	for p := range ovsdb.Rows[ovsdb.Port](v) {
+		if ports[p.UUID] {
+			for _, i := range p.Interfaces {
+				interfaces[i] = true
+			}
+		}
+	}
+	var names []string
+	for i := range ovsdb.Rows[ovsdb.Interface](v) {
+		if interfaces[i.UUID] && (i.Type == "" || i.Type == "system") && i.Name != bridge.Name {
+			names = append(names, i.Name)
+		}
+	}
+	slices.Sort(names)
+	if len(names) == 0 {
+		return ""
+	}
+	return names[0]
+}
+
+type hostAddress struct {
+	link   int
+	on     device
+	prefix netip.Prefix
+	global bool // its scope: it means the same on every link
+}
+
+// hostAddresses lists the unicast addresses of the host, without those that are ours.
+func hostAddresses(config cluster.Config) ([]hostAddress, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("links: %w", err)
+	}
+	ours, devices := map[int]bool{}, map[int]device{}
+	for _, l := range links {
+		name := l.Attrs().Name
+		d := device{name: name}
+		copy(d.mac[:], l.Attrs().HardwareAddr)
+		devices[l.Attrs().Index] = d
+		ours[l.Attrs().Index] = name == claims.ManagementPort || name == claims.EncapBridge || name == claims.EncapHost
+	}
+	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("addresses: %w", err)
+	}
+	carried, err := kernel.OwnAddresses()
+	if err != nil {
+		return nil, err
+	}
+	var out []hostAddress
+	for _, a := range list {
+		addr, ok := netip.AddrFromSlice(a.IP)
+		addr = addr.Unmap()
+		if !ok || !addr.IsGlobalUnicast() || ours[a.LinkIndex] || inAny(config.Gateway.MasqueradeSubnets, addr) {
+			continue
+		}
+		bits, _ := a.Mask.Size()
+		if carried[kernel.OwnAddress{Link: a.LinkIndex, Prefix: netip.PrefixFrom(addr, bits)}] {
+			continue // an egress address
+		}
+		out = append(out, hostAddress{a.LinkIndex, devices[a.LinkIndex], netip.PrefixFrom(addr, bits), a.Scope == unix.RT_SCOPE_UNIVERSE})
+	}
+	slices.SortFunc(out, func(a, b hostAddress) int { return comparePrefix(a.prefix, b.prefix) })
+	return out, nil
+}
+
+func inAny(list []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// anyLink is no link's index.
+const anyLink = 0
+
+// nextHops gives the default gateways through a link: the configuration's, or those of the family's best default route, which may
+// have several.
+func nextHops(link int, config cluster.Config) ([]netip.Addr, error) {
+	routes, err := kernel.Routes{Link: link, Table: unix.RT_TABLE_MAIN, Most: 1, Keep: func(r *netlink.Route) bool { // the kernel lists it first
+		return len(hopsOf(r, link)) > 0
+	}}.List()
+	if err != nil {
+		return nil, err
+	}
+	hops := slices.Clone(config.Gateway.NextHops)
+	for i := range routes {
+		found := hopsOf(&routes[i], link)
+		if !slices.ContainsFunc(hops, func(h netip.Addr) bool { return h.Is4() == found[0].Is4() }) {
+			hops = append(hops, found...)
+		}
+	}
+	slices.SortFunc(hops, netip.Addr.Compare)
+	return hops, nil
+}
+
+// hopsOf gives the next hops through a link of a default route.
+func hopsOf(r *netlink.Route, link int) (hops []netip.Addr) {
+	if r.Dst != nil {
+		if ones, _ := r.Dst.Mask.Size(); ones != 0 {
+			return nil
+		}
+	}
+	for _, hop := range append([]*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw}}, r.MultiPath...) {
+		if gw, ok := netip.AddrFromSlice(hop.Gw); ok && (link == anyLink || hop.LinkIndex == link) {
+			hops = append(hops, gw.Unmap())
+		}
+	}
+	return hops
+}
+
+// remembered fills in, per family, what the bridge has lost since it was last seen whole.
+func remembered(g cluster.Gateway, bridge *ovsdb.Bridge) cluster.Gateway {
+	old := cluster.ParseGateway(bridge.ExternalIDs[keyGateway])
+	for _, a := range old.Addresses {
+		if !slices.ContainsFunc(g.Addresses, func(b netip.Prefix) bool { return a.Addr().Is4() == b.Addr().Is4() }) {
+			g.Addresses = append(g.Addresses, a)
+		}
+	}
+	for _, h := range old.NextHops {
+		if !slices.ContainsFunc(g.NextHops, func(x netip.Addr) bool { return h.Is4() == x.Is4() }) {
+			g.NextHops = append(g.NextHops, h)
+		}
+	}
+	slices.SortFunc(g.Addresses, comparePrefix)
+	slices.SortFunc(g.NextHops, netip.Addr.Compare)
+	return g
+}
+
+func comparePrefix(a, b netip.Prefix) int {
+	if c := a.Addr().Compare(b.Addr()); c != 0 {
+		return c
+	}
+	return a.Bits() - b.Bits()
+}

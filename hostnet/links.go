@@ -1,0 +1,108 @@
+package hostnet
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"hairpin/apply/kernel"
+	"hairpin/claims"
+	"hairpin/cluster"
+)
+
+// mostRoutes is how many routes of a link are taken over into the link's own table, per family. A machine that has more speaks a
+// routing protocol; the default route comes first.
+const mostRoutes = 500
+
+// hostLinks finds the links to other networks than the gateway bridge's, which egress addresses may be on: those that are
+// up and have an address of their own of scope global. The uplink's network is the bridge's, whatever address somebody gives it. A link
+// without carrier has left its network.
+func hostLinks(g *cluster.Gateway, addresses []hostAddress) ([]cluster.HostLink, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("links: %w", err)
+	}
+	out := []cluster.HostLink{}
+	for _, l := range links {
+		a := l.Attrs()
+		if a.Name == g.Bridge || a.Name == g.Uplink || a.Flags&net.FlagUp == 0 || a.Flags&net.FlagLoopback != 0 || a.OperState == netlink.OperDown ||
+			strings.HasPrefix(a.Name, claims.PodInterface) {
+			continue
+		}
+		x := cluster.HostLink{Name: a.Name, Index: a.Index}
+		copy(x.MAC[:], a.HardwareAddr)
+		if s, ok := a.Slave.(*netlink.VrfSlave); ok {
+			x.Table = int(s.Table)
+		}
+		for _, h := range addresses {
+			if h.link == a.Index && h.global && !h.prefix.IsSingleIP() {
+				x.Addresses = append(x.Addresses, h.prefix)
+			}
+		}
+		if len(x.Addresses) > 0 {
+			out = append(out, x)
+		}
+	}
+	slices.SortFunc(out, func(a, b cluster.HostLink) int { return strings.Compare(a.Name, b.Name) })
+	return out, addRoutes(out)
+}
+
+// addRoutes finds the links' routes.
+func addRoutes(links []cluster.HostLink) error {
+	for i := range links {
+		l := &links[i]
+		list, err := kernel.Routes{Link: l.Index, Table: cmp.Or(l.Table, unix.RT_TABLE_MAIN), Most: mostRoutes, Keep: func(r *netlink.Route) bool {
+			_, ok := hostRoute(r, l.Index)
+			return ok
+		}}.List()
+		if err != nil {
+			return err
+		}
+		for _, r := range list {
+			x, _ := hostRoute(&r, l.Index)
+			l.Routes = append(l.Routes, x)
+		}
+		slices.SortStableFunc(l.Routes, func(a, b cluster.HostRoute) int { return comparePrefix(a.Prefix, b.Prefix) })
+		// The first of a prefix has the best metric.
+		l.Routes = slices.CompactFunc(l.Routes, func(a, b cluster.HostRoute) bool { return a.Prefix == b.Prefix })
+	}
+	return nil
+}
+
+// hostRoute gives a route by a link in our form. Those that are not for packets to elsewhere have none, nor have ours.
+func hostRoute(r *netlink.Route, link int) (x cluster.HostRoute, ok bool) {
+	gw, index := r.Gw, r.LinkIndex
+	for _, hop := range r.MultiPath {
+		if hop.LinkIndex == link {
+			gw, index = hop.Gw, link
+			break
+		}
+	}
+	if index != link || r.Type != unix.RTN_UNICAST || r.Protocol == unix.RTPROT_KERNEL || r.Protocol == claims.RouteProtocol {
+		return x, false
+	}
+	family := r.Family
+	x.Prefix = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	if family == netlink.FAMILY_V6 {
+		x.Prefix = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	if r.Dst != nil {
+		a, _ := netip.AddrFromSlice(r.Dst.IP)
+		bits, _ := r.Dst.Mask.Size()
+		if family == netlink.FAMILY_V4 {
+			a = a.Unmap()
+		}
+		x.Prefix = netip.PrefixFrom(a, bits)
+	}
+	if via, given := netip.AddrFromSlice(gw); given {
+		x.Via = via.Unmap()
+	}
+	a := x.Prefix.Addr()
+	return x, x.Prefix.IsValid() && !a.IsMulticast() && !(a.Is6() && a.IsLinkLocalUnicast()) && (!x.Via.IsValid() || x.Via.Is4() == a.Is4())
+}

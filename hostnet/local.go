@@ -1,0 +1,210 @@
+package hostnet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/ovsdb"
+	"hairpin/retry"
+)
+
+// Local is what this node knows better than the API: its own gateway and addresses, and its own pods.
+type Local struct {
+	node  string
+	found Found
+	Base  *cluster.Node // the Node of the Snapshot that own was made from
+	Own   *cluster.Node
+	pods  map[*cluster.Pod]*cluster.Pod // Own pods, as they are and with their labels
+}
+
+func NewLocal(node string) Local { return Local{node: node} }
+
+// Apply gives the Snapshot with the local facts in place of what the API says of them. While the facts stay the same,
+// so does the pointer to the own Node.
+func (l *Local) Apply(s *cluster.Snapshot, found Found, pods []*cluster.Pod) *cluster.Snapshot {
+	base := s.Node(l.node)
+	if base == nil {
+		return s
+	}
+	if base != l.Base || !reflect.DeepEqual(found, l.found) {
+		l.Base, l.found = base, found
+		own := *base
+		own.Gateway = found.Gateway
+		own.HostAddresses = found.addresses
+		own.Links = found.networks
+		if !cluster.ModeNamed(own.Gateway.Mode).Uplink && len(own.Addresses) > 0 {
+			d := found.links[own.Addresses[0]]
+			own.Gateway.Device, own.Gateway.DeviceMAC = d.name, d.mac
+		}
+		l.Own = &own
+	}
+	out := *s
+	out.Nodes = slices.Clone(s.Nodes)
+	out.Nodes[slices.Index(out.Nodes, base)] = l.Own
+	out.Pods = slices.DeleteFunc(slices.Clone(s.Pods), func(p *cluster.Pod) bool { return p.Node == l.node })
+	out.Pods = append(out.Pods, l.labelled(s, pods)...)
+	slices.SortFunc(out.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+	return &out
+}
+
+// labelled gives own pods the labels that the API knows of them. While a pod and its labels stay the same, so does the
+// pointer.
+func (l *Local) labelled(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Pod {
+	known := make(map[cluster.Owner]*cluster.Pod, len(pods))
+	for _, all := range [][]*cluster.Pod{s.Pods, s.Starting} {
+		for _, p := range all {
+			if p.Node == l.node && len(p.Labels) > 0 {
+				known[p.Owner] = p
+			}
+		}
+	}
+	list, next := make([]*cluster.Pod, 0, len(pods)), make(map[*cluster.Pod]*cluster.Pod, len(pods))
+	for _, p := range pods {
+		with := p
+		if k := known[p.Owner]; k != nil && (k.UID == p.UID || k.UID == "" || p.UID == "") { // not another Pod of the same name
+			if with = l.pods[p]; with == nil || !maps.Equal(with.Labels, k.Labels) {
+				c := *p
+				c.Labels = k.Labels
+				with = &c
+			}
+		}
+		next[p] = with
+		list = append(list, with)
+	}
+	l.pods = next
+	return list
+}
+
+// Publisher tells the other nodes, by annotations, and the own future self, by the Bridge row, what was found. It
+// tries until it is done; only the newest findings count.
+type Publisher struct {
+	annotate func(context.Context, map[string]string) error // the Node; nil without an API
+	ovs      *ovsdb.Client
+	log      *slog.Logger
+	base     *cluster.Node // the last Node that was read; of the agent's loop
+
+	mu   sync.Mutex
+	next *Found
+	wake chan struct{}
+}
+
+// NewPublisher makes one that writes annotations of the Node by annotate; nil: nobody else is there.
+func NewPublisher(annotate func(context.Context, map[string]string) error, ovs *ovsdb.Client, log *slog.Logger) *Publisher {
+	return &Publisher{annotate: annotate, ovs: ovs, log: log, wake: make(chan struct{}, 1)}
+}
+
+// Publish hands over findings, and the Node as it was read, and returns at once. It does nothing when both are as before, or
+// the Node has them.
+func (p *Publisher) Publish(f Found, base *cluster.Node) {
+	p.mu.Lock()
+	same := p.next != nil && reflect.DeepEqual(*p.next, f)
+	p.next = &f
+	p.mu.Unlock()
+	read := base != p.base
+	p.base = base
+	if same && (!read || p.annotate == nil || published(base, f)) {
+		return
+	}
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// published tells whether a Node has the annotations of findings: somebody may have removed one, or made the Node anew.
+func published(n *cluster.Node, f Found) bool {
+	has := Found{Gateway: n.Gateway, addresses: n.HostAddresses, networks: n.Links}
+	return n.Links != nil && maps.Equal(annotations(has), annotations(f))
+}
+
+func annotations(f Found) map[string]string {
+	return map[string]string{
+		cluster.AnnotationGateway:   cluster.GatewayAnnotation(f.Gateway),
+		cluster.AnnotationHostCIDRs: cluster.HostCIDRsAnnotation(f.addresses),
+		cluster.AnnotationHostLinks: cluster.HostLinksAnnotation(f.networks),
+	}
+}
+
+// publishPause is what pauses between annotations are longer than those between looks at the host: every node of the cluster hears
+// of them.
+const publishPause = 20
+
+func (p *Publisher) Run(ctx context.Context) {
+	var c retry.Calm
+	pause := func(d time.Duration) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(d):
+		}
+	}
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wake:
+		}
+		pause(publishPause * c.Pause(time.Now()))
+		for ctx.Err() == nil {
+			p.mu.Lock()
+			f := *p.next
+			p.mu.Unlock()
+			err := p.write(ctx, f)
+			if err == nil {
+				break
+			}
+			if ctx.Err() == nil {
+				p.log.Warn("publish host facts", "error", err)
+			}
+			pause(time.Second)
+		}
+		c.Done(time.Now())
+	}
+}
+
+// write tells the other nodes also when Open vSwitch does not answer.
+func (p *Publisher) write(ctx context.Context, f Found) error {
+	errRow := p.remember(ctx, f.Gateway)
+	if p.annotate == nil {
+		return errRow
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return errors.Join(errRow, p.annotate(ctx, annotations(f)))
+}
+
+// rowTime is how long Open vSwitch may take for a row.
+const rowTime = time.Second
+
+// remember writes the gateway on the bridge's row.
+func (p *Publisher) remember(ctx context.Context, g cluster.Gateway) error {
+	gateway := cluster.GatewayAnnotation(g)
+	var bridge *ovsdb.Bridge
+	for b := range ovsdb.Rows[ovsdb.Bridge](p.ovs.View()) {
+		if b.Name == g.Bridge {
+			bridge = b
+		}
+	}
+	switch {
+	case bridge == nil:
+		return fmt.Errorf("bridge %s is gone", g.Bridge)
+	case bridge.ExternalIDs[keyGateway] == gateway:
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, rowTime)
+	defer cancel()
+	_, err := p.ovs.Transact(ctx, ovsdb.Mutate("Bridge",
+		ovsdb.DeleteFrom("external_ids", []string{keyGateway}),
+		ovsdb.InsertInto("external_ids", map[string]string{keyGateway: gateway})).Row(bridge.UUID))
+	if err != nil {
+		return fmt.Errorf("remember the gateway of %s: %w", bridge.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package hostnet
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"hairpin/apply"
+	"hairpin/config"
+	"hairpin/datapath/nft"
+	"hairpin/ovsdb"
+	"hairpin/report"
+	"hairpin/retry"
+)
+
+// Looker finds out what the host is and takes its uplink into the gateway bridge, beside the agent's loop: Open vSwitch may
+// not answer, and others may change the host all the time.
+type Looker struct {
+	node   string
+	config config.Config
+	ovs    *ovsdb.Client
+	nft    apply.Target[nft.State, nft.Delta]
+	found  func(*Sight) // takes what a look has found
+	log    *slog.Logger
+
+	wake   chan struct{} // has a value when something may have changed
+	urgent atomic.Bool   // somebody waits for the result
+	calm   retry.Calm
+	uplink adoption
+	Report atomic.Pointer[report.Part] // of the uplink; nil when it is not ours to move
+	last   Sight
+}
+
+// Sight is what a look has found.
+type Sight struct {
+	Begin     time.Time
+	Found     Found
+	Err       error // why found is not up to date
+	UplinkErr error // why the machine's network is not on the bridge
+	Moved     bool  // the look itself brought something there
+	Contested bool  // others undo it, again and again
+}
+
+// NewLooker makes one that tells found what it finds.
+func NewLooker(node string, c config.Config, ovs *ovsdb.Client, nft apply.Target[nft.State, nft.Delta], found func(*Sight), log *slog.Logger) *Looker {
+	return &Looker{node: node, config: c, ovs: ovs, nft: nft, found: found, log: log, wake: make(chan struct{}, 1)}
+}
+
+// Want asks for a look, now or when the pause is over.
+func (l *Looker) Want() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// WantNow asks for a look without a pause, and for its result even if that is no news.
+func (l *Looker) WantNow() {
+	l.urgent.Store(true)
+	l.Want()
+}
+
+// Run looks whenever it is wanted, until ctx ends. What failed is tried again.
+func (l *Looker) Run(ctx context.Context) {
+	again := time.NewTimer(0)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.wake:
+		case <-again.C:
+		}
+		if !l.urgent.Load() {
+			l.rest(ctx, l.calm.Pause(time.Now()))
+		}
+		urgent := l.urgent.Swap(false)
+		s, ok := l.look(ctx)
+		l.calm.Done(time.Now())
+		if wait := l.uplink.again(time.Now()); wait > 0 {
+			again.Reset(wait)
+		}
+		if !ok || !urgent && !s.news(&l.last) {
+			continue
+		}
+		l.last = s
+		l.found(&s)
+	}
+}
+
+// rest waits, unless somebody cannot.
+func (l *Looker) rest(ctx context.Context, pause time.Duration) {
+	for end := time.Now().Add(pause); time.Now().Before(end) && !l.urgent.Load(); {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.wake: // the look that comes has it
+		case <-time.After(time.Until(end)):
+		}
+	}
+}
+
+// look brings the uplink where it must be, and discovers what the host is then.
+func (l *Looker) look(ctx context.Context) (s Sight, ok bool) {
+	if !l.ovs.Synced() {
+		return s, false
+	}
+	s.Begin = time.Now()
+	l.detachOrAttach(ctx)
+	s.Moved = l.adopt(ctx)
+	s.UplinkErr, s.Contested = l.uplink.err, l.uplink.contested(s.Begin)
+	if s.Found, s.Err = discover(l.ovs.View(), l.config.Cluster); s.Err != nil {
+		s.Found = l.last.Found
+		if s.UplinkErr != nil {
+			s.Err = fmt.Errorf("[gateway] interface: %w", s.UplinkErr)
+		}
+	}
+	return s, true
+}
+
+// news tells whether the agent must know of it.
+func (s *Sight) news(old *Sight) bool {
+	return s.Moved || s.Contested != old.Contested || errorText(s.Err) != errorText(old.Err) || errorText(s.UplinkErr) != errorText(old.UplinkErr) ||
+		old.Begin.IsZero() || !reflect.DeepEqual(s.Found, old.Found)
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

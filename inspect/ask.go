@@ -1,0 +1,87 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"hairpin/config"
+	"hairpin/report"
+)
+
+// mostAnswer is how long an answer of this node's agent may be, bytes: all that it knows of 10 000 Services is a tenth.
+const mostAnswer = 512 << 20
+
+// FromAgent asks the agent of this node.
+func FromAgent(ctx context.Context, c config.Config, path string) ([]byte, error) {
+	socket := filepath.Join(c.Process.RunDir, report.AgentSocket)
+	client := http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
+	method := http.MethodGet
+	if strings.HasPrefix(path, "/send") || strings.HasPrefix(path, "/watch") {
+		method = http.MethodPost // these do something
+	}
+	q, err := http.NewRequestWithContext(ctx, method, "http://agent"+path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent: %w", err)
+	}
+	answer, err := client.Do(q)
+	if err != nil {
+		return nil, unanswered(socket, err)
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(answer.Body, mostAnswer+1))
+	if err == nil && len(body) > mostAnswer {
+		err = errTooLong
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent: %w", err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("the agent says: %s", strings.TrimSpace(string(body)))
+	}
+	return body, nil
+}
+
+// unanswered tells why the agent does not answer, without the address that HTTP wants and that is none.
+func unanswered(socket string, err error) error {
+	if u := (*url.Error)(nil); errors.As(err, &u) {
+		err = u.Err
+	}
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("no agent answers on this node: nothing listens at %s (is `hairpin node` running?)", socket)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("ask the agent of this node: only root may use %s", socket)
+	}
+	return fmt.Errorf("ask the agent of this node at %s: %w", socket, err)
+}
+
+// Diff reads the node back and prints its differences from the desired state: "- " is missing, "+ " is extra. Without an
+// error there are none.
+func Diff(ctx context.Context, w io.Writer, c config.Config) error {
+	lines, err := FromAgent(ctx, c, "/diff")
+	if err != nil {
+		return err
+	}
+	if len(lines) > 0 {
+		if _, err := w.Write(lines); err != nil {
+			return fmt.Errorf("print: %w", err)
+		}
+		return report.ErrNotWell
+	}
+	fmt.Fprintln(w, "no differences")
+	return nil
+}

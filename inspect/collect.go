@@ -1,0 +1,233 @@
+package inspect
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	slashed "path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hairpin/config"
+	"hairpin/report"
+)
+
+// CollectOptions say whom to ask.
+type CollectOptions struct {
+	EveryNode bool // through the API server, instead of this node's agent
+	Context   string
+	Namespace string
+	Timeout   time.Duration
+}
+
+// member is a file of the archive.
+type member struct {
+	name string
+	body []byte
+}
+
+// most of a log that is taken: its end.
+const (
+	mostLog      = 2 << 20 // bytes
+	mostLogLines = 20000
+)
+
+// What an archive of a node may have.
+const (
+	mostMembers  = 1000
+	mostUnpacked = 512 << 20 // bytes
+)
+
+// collected are the agent's answers that are collected, by name in the archive.
+func collected() []struct{ name, path string } {
+	return []struct{ name, path string }{
+		{"report.json", "/report"}, {"configuration.txt", "/configuration"}, {"snapshot.json", "/snapshot"}, {"wanted.txt", "/wanted"},
+		{"found.txt", "/found"}, {"differences.txt", "/diff"}, {"counters.txt", "/counters"}, {"metrics.txt", "/metrics"},
+	}
+}
+
+// kernelFiles are of this machine, readable by everybody.
+func kernelFiles() []string {
+	return []string{
+		"/proc/version", "/proc/loadavg", "/proc/meminfo", "/proc/net/dev", "/proc/net/sockstat", "/proc/net/sockstat6", "/proc/net/snmp",
+		"/proc/net/netstat", "/proc/net/stat/nf_conntrack", "/proc/sys/net/netfilter/nf_conntrack_count", "/proc/sys/net/netfilter/nf_conntrack_max",
+	}
+}
+
+// Collect writes one archive (tar, gzip) with all that helps to find out what is wrong with a node, or with every node:
+// what it must have, what it has, versions, counters and logs. What looks like a secret is left out; no file with
+// credentials is read. What cannot be had is told in its place.
+func Collect(ctx context.Context, w io.Writer, errw io.Writer, c config.Config, o CollectOptions) error {
+	var list []member
+	if o.EveryNode {
+		e, err := NewEveryNode(StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context, Namespace: o.Namespace, Timeout: o.Timeout})
+		if err != nil {
+			return err
+		}
+		if list, err = e.collect(ctx, errw); err != nil {
+			return err
+		}
+	} else {
+		list = collectNode(ctx, c)
+	}
+	return archive(w, list)
+}
+
+// collectNode is what can be had on this node.
+func collectNode(ctx context.Context, c config.Config) []member {
+	list := []member{{"version.txt", []byte(report.Version() + "\n")}}
+	for _, x := range collected() {
+		body, err := FromAgent(ctx, c, x.path)
+		list = append(list, memberOf(x.name, body, err))
+	}
+	for _, name := range kernelFiles() {
+		body, err := os.ReadFile(name)
+		list = append(list, memberOf("kernel"+strings.ReplaceAll(strings.TrimPrefix(name, "/proc"), "/", "-")+".txt", body, err))
+	}
+	for _, pattern := range []string{"/var/log/openvswitch/*.log", "/var/log/ovn/*.log"} {
+		names, _ := filepath.Glob(pattern) // the patterns are good
+		for _, name := range names {
+			body, err := endOf(name)
+			list = append(list, memberOf(slashed.Join("logs", filepath.Base(name)), body, err))
+		}
+	}
+	return list
+}
+
+func memberOf(name string, body []byte, err error) member {
+	if err != nil {
+		body = append(body, []byte("could not be had: "+err.Error()+"\n")...)
+	}
+	return member{name, body}
+}
+
+// endOf reads the last part of a file.
+func endOf(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	if info, err := f.Stat(); err == nil && info.Size() > mostLog {
+		if _, err := f.Seek(-mostLog, io.SeekEnd); err != nil {
+			return nil, err
+		}
+	}
+	return io.ReadAll(io.LimitReader(f, mostLog))
+}
+
+// collect asks every node's agent, and takes the logs of the pods.
+func (e *everyNode) collect(ctx context.Context, errw io.Writer) ([]member, error) {
+	pods, err := e.Client.CoreV1().Pods(e.options.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agentSelector})
+	if err != nil {
+		return nil, fmt.Errorf("list the agents' pods: %w", err)
+	}
+	all := make([][]member, len(pods.Items))
+	var g errgroup.Group
+	g.SetLimit(10)
+	for i := range pods.Items {
+		g.Go(func() error {
+			all[i] = e.collectPod(ctx, errw, &pods.Items[i])
+			return nil
+		})
+	}
+	_ = g.Wait() // errors are in the archive
+	return slices.Concat(all...), nil
+}
+
+func (e *everyNode) collectPod(ctx context.Context, errw io.Writer, pod *corev1.Pod) []member {
+	fmt.Fprintf(errw, "%s: %s\n", pod.Spec.NodeName, pod.Name)
+	var list []member
+	out, err := e.exec(ctx, pod, mostArchive, "hairpin", "collect", "--file=-")
+	if err == nil {
+		list, err = unpack(out, mostUnpacked)
+	}
+	if err != nil {
+		list = append(list, memberOf("collect.txt", nil, err))
+	}
+	for _, k := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		text, err := e.log(ctx, pod, k.Name)
+		list = append(list, memberOf(slashed.Join("logs", pod.Name, k.Name+".log"), text, err))
+	}
+	for i := range list {
+		list[i].name = slashed.Join(pod.Spec.NodeName, list[i].name)
+	}
+	return list
+}
+
+// log gives the end of a container's log.
+func (e *everyNode) log(ctx context.Context, pod *corev1.Pod, container string) ([]byte, error) {
+	lines := int64(mostLogLines)
+	r, err := e.Client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: container, TailLines: &lines}).Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.Close() }() // only read
+	text, err := io.ReadAll(io.LimitReader(r, 4*mostLog+1))
+	if err == nil && len(text) > 4*mostLog {
+		text, err = text[:4*mostLog], errTooLong
+	}
+	return text, err
+}
+
+// archive writes the members, each without its secrets, and with nothing that a terminal obeys.
+func archive(w io.Writer, list []member) error {
+	z := gzip.NewWriter(w)
+	t := tar.NewWriter(z)
+	now := time.Now()
+	for _, m := range list {
+		body := []byte(report.Plain(string(withoutSecrets(m.body)), "\n\t"))
+		h := &tar.Header{Name: slashed.Join("hairpin", m.name), Mode: 0o600, Size: int64(len(body)), ModTime: now, Format: tar.FormatPAX}
+		err := t.WriteHeader(h)
+		if err == nil {
+			_, err = t.Write(body)
+		}
+		if err != nil {
+			return fmt.Errorf("write the archive: %w", err)
+		}
+	}
+	if err := errors.Join(t.Close(), z.Close()); err != nil {
+		return fmt.Errorf("write the archive: %w", err)
+	}
+	return nil
+}
+
+// unpack reads what archive wrote, up to so many bytes.
+func unpack(text []byte, most int64) ([]member, error) {
+	z, err := gzip.NewReader(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("archive of the node: %w", err)
+	}
+	var list []member
+	left := most
+	for r := tar.NewReader(io.LimitReader(z, 2*most+mostMembers<<12)); ; { // headers and padding, too
+		h, err := r.Next()
+		if err == io.EOF {
+			return list, nil
+		}
+		var body []byte
+		switch {
+		case err != nil:
+		case len(list) == mostMembers || h.Size > left:
+			err = errTooLong
+		default:
+			left -= h.Size
+			body, err = io.ReadAll(r)
+		}
+		if err != nil {
+			return list, fmt.Errorf("archive of the node: %w", err)
+		}
+		list = append(list, member{report.Plain(strings.TrimPrefix(slashed.Clean("/"+h.Name), "/hairpin/"), ""), body})
+	}
+}

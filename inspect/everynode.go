@@ -1,0 +1,227 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
+
+	"hairpin/kube"
+	"hairpin/report"
+)
+
+// The agents' pods, as the chart makes them.
+const (
+	agentSelector  = "app.kubernetes.io/name=hairpin,app.kubernetes.io/component=node"
+	agentContainer = "agent"
+	mostAtOnce     = 50 // nodes that are asked at the same time
+)
+
+// How much is taken of what a node says, bytes.
+const (
+	mostReport  = 8 << 20
+	mostArchive = 64 << 20
+	mostWords   = 64 << 10 // on its standard error
+)
+
+// DefaultNamespace is where the chart is installed unless somebody says otherwise.
+const DefaultNamespace = "hairpin"
+
+// everyNode asks agents through the API server: who may exec into their pods may know how they are.
+type everyNode struct {
+	Client  kubernetes.Interface
+	config  *rest.Config
+	options StatusOptions
+}
+
+// clusterStatus asks all nodes.
+func clusterStatus(o StatusOptions) (func(context.Context) (*ClusterStatus, error), error) {
+	e, err := NewEveryNode(o)
+	if err != nil {
+		return nil, err
+	}
+	return e.look, nil
+}
+
+func NewEveryNode(o StatusOptions) (*everyNode, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = o.Kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.Context}).ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errors.New("connect to the Kubernetes API: there is no kubeconfig (--kubeconfig, $KUBECONFIG or ~/.kube/config), and this is no pod")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
+	}
+	config.UserAgent, config.QPS, config.Burst = "hairpin-status", -1, 0 // one user, who waits
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
+	}
+	return &everyNode{client, config, o}, nil
+}
+
+func (e *everyNode) look(ctx context.Context) (*ClusterStatus, error) {
+	limited, cancel := context.WithTimeout(ctx, e.options.Timeout)
+	defer cancel()
+	nodes, err := e.Client.CoreV1().Nodes().List(limited, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	pods, err := e.Client.CoreV1().Pods(e.options.Namespace).List(limited, metav1.ListOptions{LabelSelector: agentSelector})
+	if err != nil {
+		return nil, fmt.Errorf("list the agents' pods: %w", err)
+	}
+	s := &ClusterStatus{Nodes: make([]NodeStatus, len(nodes.Items)), Controller: e.leader(limited), NetworkPolicies: e.networkPolicies(limited)}
+	var g errgroup.Group
+	g.SetLimit(mostAtOnce)
+	for i := range nodes.Items {
+		name := nodes.Items[i].Name
+		pod, why := choosePod(pods.Items, name)
+		if pod == nil {
+			s.Nodes[i] = NodeStatus{Node: name, Error: why + " in namespace " + e.options.Namespace}
+			continue
+		}
+		g.Go(func() error {
+			s.Nodes[i] = NodeStatus{Node: name}
+			r, err := e.ask(ctx, pod)
+			if err == nil && r.Node != name {
+				err = fmt.Errorf("the answer is of node %s", r.Node)
+			}
+			if err != nil {
+				s.Nodes[i].Error = err.Error()
+			} else {
+				s.Nodes[i].Report = r
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // errors are in their lines
+	slices.SortFunc(s.Nodes, func(a, b NodeStatus) int { return strings.Compare(a.Node, b.Node) })
+	return s, nil
+}
+
+// choosePod gives the pod of a node's agent. During an update there are two, which reach the same agent: the newer one's
+// container may not run yet.
+func choosePod(pods []corev1.Pod, node string) (pod *corev1.Pod, why string) {
+	why = "no agent's pod"
+	for i := range pods {
+		p := &pods[i]
+		if p.Spec.NodeName != node {
+			continue
+		}
+		running := slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+			return c.Name == agentContainer && c.State.Running != nil
+		})
+		switch {
+		case running && (pod == nil || pod.CreationTimestamp.Before(&p.CreationTimestamp)):
+			pod = p
+		case !running:
+			why = fmt.Sprintf("pod %s: container %s does not run", p.Name, agentContainer)
+		}
+	}
+	return pod, why
+}
+
+// ask runs `hairpin status` in an agent's container.
+func (e *everyNode) ask(ctx context.Context, pod *corev1.Pod) (*report.Report, error) {
+	out, err := e.exec(ctx, pod, mostReport, "hairpin", "status", "--output=json")
+	if r, bad := report.Parse(out); bad == nil {
+		return r, nil // with an error, when not all is well
+	}
+	if err == nil {
+		err = errors.New("no report in the answer")
+	}
+	return nil, err
+}
+
+// exec runs a command in an agent's container and gives what it printed, also when it failed. More than most bytes are refused.
+func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, most int, command ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
+	defer cancel()
+	q := e.Client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{Container: agentContainer, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec)
+	ws, err := remotecommand.NewWebSocketExecutor(e.config, "GET", q.URL().String())
+	if err != nil {
+		return nil, fmt.Errorf("exec: %w", err)
+	}
+	spdy, err := remotecommand.NewSPDYExecutor(e.config, "POST", q.URL())
+	if err != nil {
+		return nil, fmt.Errorf("exec: %w", err)
+	}
+	// An API server, or a proxy before it, may know the older of the two protocols only.
+	either, err := remotecommand.NewFallbackExecutor(ws, spdy, func(err error) bool {
+		var ended exec.CodeExitError
+		return ctx.Err() == nil && !errors.As(err, &ended)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("exec: %w", err)
+	}
+	out, errs := limited{most: most}, limited{most: mostWords}
+	err = either.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &errs})
+	switch said := strings.TrimSpace(report.Plain(string(errs.text), "\n")); {
+	case err == nil:
+		return out.text, nil
+	case errors.Is(err, errTooLong):
+		return nil, errTooLong
+	case said != "":
+		return out.text, errors.New(strings.TrimPrefix(said, "hairpin: "))
+	case ctx.Err() != nil:
+		return out.text, fmt.Errorf("no answer within %s", e.options.Timeout)
+	}
+	return out.text, fmt.Errorf("exec: %w", err)
+}
+
+// networkPolicies counts them; 0 for who may not list them.
+func (e *everyNode) networkPolicies(ctx context.Context) int64 {
+	list, err := e.Client.NetworkingV1().NetworkPolicies("").List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return 0
+	}
+	n := int64(len(list.Items))
+	if list.RemainingItemCount != nil {
+		n += *list.RemainingItemCount
+	}
+	return n
+}
+
+// leader reads the controllers' Lease.
+func (e *everyNode) leader(ctx context.Context) *LeaderStatus {
+	l, err := e.Client.CoordinationV1().Leases(kube.LeaseNamespace).Get(ctx, kube.LeaseName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return &LeaderStatus{Error: "no controller ever ran"}
+	case err != nil:
+		return &LeaderStatus{Error: err.Error()}
+	}
+	var s LeaderStatus
+	if l.Spec.HolderIdentity != nil {
+		s.Holder, _, _ = strings.Cut(*l.Spec.HolderIdentity, "_")
+	}
+	if l.Spec.AcquireTime != nil && s.Holder != "" {
+		s.Since = l.Spec.AcquireTime.Time
+	}
+	if l.Spec.RenewTime != nil {
+		s.Renewed = l.Spec.RenewTime.Time
+	}
+	switch age := time.Since(s.Renewed); {
+	case s.Holder == "":
+		s.Error = "nobody holds the Lease"
+	case age > 2*kube.LeaseDuration: // clocks differ a little
+		s.Error = fmt.Sprintf("the Lease was renewed %s ago", age.Round(time.Second))
+	}
+	return &s
+}

@@ -1,0 +1,49 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"time"
+
+	"hairpin/config"
+	"hairpin/report"
+)
+
+// probeTimeout is how long an agent or a controller may take to say how it is: it does not wait for its work.
+const probeTimeout = 5 * time.Second
+
+// Probe asks the agent, or the controller, of this run directory by its socket: "livez", "readyz", "healthz", "metrics".
+// It prints the answer; without an error it was yes. It is for exec probes, where two processes of one host network
+// cannot have the same port.
+func Probe(ctx context.Context, w io.Writer, c config.Config, controller bool, what string) error {
+	name := report.AgentSocket
+	if controller {
+		name = report.ControllerSocket
+	}
+	socket := filepath.Join(c.Process.RunDir, name)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://hairpin/"+what, nil)
+	if err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	answer, err := client.Do(q)
+	if err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	defer answer.Body.Close()
+	if _, err := io.Copy(w, answer.Body); err != nil {
+		return fmt.Errorf("probe: %w", err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		return report.ErrNotWell
+	}
+	return nil
+}

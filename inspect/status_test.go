@@ -1,0 +1,101 @@
+package inspect
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hairpin/report"
+)
+
+// TestStatusText: the table of a cluster.
+func TestStatusText(t *testing.T) {
+	since := time.Now().Add(-90 * time.Second)
+	part := func(system, err string) report.Part {
+		return report.Part{System: system, InSync: err == "", Since: since, Reads: 3, Applies: 2, Written: 40, Drift: 1, Error: err}
+	}
+	good := &report.Report{Node: "node-a", Version: "v1", Ready: true, Pods: 2, Services: 7, Parts: []report.Part{part("ovn", ""), part("nft", "")}}
+	bad := &report.Report{Node: "node-b", Version: "v2", Ready: true, Pods: 1, Services: 7, Restarts: 1, Parts: []report.Part{part("ovn", "refused\nand more")},
+		API: &report.API{Away: true, Since: since, Error: "no route"}, Problems: []string{"Service/x: y"},
+		Doors: []report.Listener{{For: "metrics", Address: "127.0.0.1:1", Error: "in use"}, {For: "healthz", Address: "[::]:2"}}}
+	s := &ClusterStatus{Nodes: []NodeStatus{{"node-a", "", good}, {"node-b", "", bad}, {"node-c", "no agent's pod", nil}},
+		Controller: &LeaderStatus{Holder: "host", Since: since}}
+	var b strings.Builder
+	if err := s.print(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+NODE    PART        STATE        SINCE  READS  APPLIES  WRITTEN  DRIFT REPAIRED  ERRORS  LAST ERROR
+node-a  agent       ready
+node-a  ovn         in sync      1m30s  3      2        40       1               0
+node-a  nft         in sync      1m30s  3      2        40       1               0
+node-b  agent       ready
+node-b  api         away         1m30s                                                   no route
+node-b  metrics     closed                                                               127.0.0.1:1: in use
+node-b  ovn         not in sync  1m30s  3      2        40       1               0       refused
+node-c  agent       no answer                                                            no agent's pod
+host    controller  leading      1m30s
+2 of 3 nodes answer, 3 pods, 7 service frontends, Open vSwitch restarts repaired: 1, hairpin v1 v2
+problem: Service/x: y (on node-b)
+`
+	var lines []string
+	for _, l := range strings.Split(b.String(), "\n") {
+		lines = append(lines, strings.TrimRight(l, " "))
+	}
+	if diff := cmp.Diff(strings.Split(strings.TrimPrefix(want, "\n"), "\n"), lines); diff != "" {
+		t.Error(diff)
+	}
+	if s.well() || !(&ClusterStatus{Nodes: s.Nodes[:1], Controller: s.Controller}).well() {
+		t.Error("who is well?")
+	}
+	for i, spoil := range []func(*report.Report){
+		func(r *report.Report) { r.Ready = false }, func(r *report.Report) { r.Neglected = "x" }, func(r *report.Report) { r.Problems = []string{"x"} },
+		func(r *report.Report) { r.API = &report.API{Away: true} }, func(r *report.Report) { r.Doors = []report.Listener{{Error: "x"}} }, func(r *report.Report) { r.Parts = []report.Part{{}} },
+	} {
+		r := *good
+		spoil(&r)
+		if r.Well() {
+			t.Errorf("%d is well", i)
+		}
+	}
+}
+
+func TestChoosePod(t *testing.T) {
+	pod := func(name, node string, age time.Duration, running bool) corev1.Pod {
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Now().Add(-age))}, Spec: corev1.PodSpec{NodeName: node}}
+		if running {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: agentContainer, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+		}
+		return p
+	}
+	pods := []corev1.Pod{pod("old", "a", 2*time.Hour, true), pod("new", "a", time.Hour, true), pod("newest", "a", 0, false), pod("starts", "b", 0, false)}
+	for node, want := range map[string]string{"a": "new", "b": "pod starts: container agent does not run", "c": "no agent's pod"} {
+		p, why := choosePod(pods, node)
+		if p != nil {
+			why = p.Name
+		}
+		if why != want {
+			t.Errorf("%s: %q, not %q", node, why, want)
+		}
+	}
+}
+
+// TestEgressText: the table of the egress addresses.
+func TestEgressText(t *testing.T) {
+	var out strings.Builder
+	list := []report.Egress{{EgressIP: "e", Address: "172.18.0.33", Node: "a"}, {EgressIP: "e", Address: "172.18.0.44", Why: "no node has it"}}
+	if err := (&ClusterStatus{Nodes: []NodeStatus{{}, {Report: &report.Report{Egress: list}}}}).printEgress(&out); err != nil {
+		t.Fatal(err)
+	}
+	want := `EGRESSIP  ADDRESS      NODE  WHY
+e         172.18.0.33  a     
+e         172.18.0.44  -     no node has it
+`
+	if out.String() != want {
+		t.Errorf("%s", out.String())
+	}
+}

@@ -1,0 +1,144 @@
+package inspect
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"hairpin/report"
+)
+
+// print writes the table, and under it what has no place in it.
+func (s *ClusterStatus) print(w io.Writer) error {
+	now := time.Now()
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "NODE\tPART\tSTATE\tSINCE\tREADS\tAPPLIES\tWRITTEN\tDRIFT REPAIRED\tERRORS\tLAST ERROR\n")
+	for _, n := range s.Nodes {
+		if n.Report == nil {
+			line(t, n.Node, "agent", "no answer", "", n.Error)
+			continue
+		}
+		printReport(t, n.Report, now)
+	}
+	if s.Controller != nil {
+		s.Controller.print(t, now)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if err := s.printEgress(w); err != nil {
+		return err
+	}
+	return s.printRest(w)
+}
+
+// line writes a line without figures.
+func line(w io.Writer, node, part, state, since, err string) {
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t\t\t\t\t\t%s\n", node, part, state, since, FirstLine(err))
+}
+
+// ago is a time as a distance, to the second.
+func ago(now, t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return max(0, now.Sub(t)).Round(time.Second).String()
+}
+
+func printReport(w io.Writer, r *report.Report, now time.Time) {
+	state, why := "ready", r.Reason
+	switch {
+	case !r.Ready:
+		state = "not ready"
+	case r.Neglected != "":
+		state, why = "neglected", r.Neglected
+	case r.Leaving:
+		state, why = "leaving", "the Node is being deleted, or about to be"
+	}
+	line(w, r.Node, "agent", state, "", why)
+	if r.API != nil && r.API.Away {
+		line(w, r.Node, "api", "away", ago(now, r.API.Since), r.API.Error)
+	}
+	for _, d := range r.Doors {
+		if d.Error != "" {
+			line(w, r.Node, d.For, "closed", "", d.Address+": "+d.Error)
+		}
+	}
+	for _, p := range r.Parts {
+		state := "in sync"
+		if !p.InSync {
+			state = "not in sync"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%s\n", r.Node, p.System, state, ago(now, p.Since),
+			p.Reads, p.Applies, p.Written, p.Drift, p.Errors, FirstLine(p.Error))
+	}
+}
+
+func (l *LeaderStatus) print(w io.Writer, now time.Time) {
+	state := "leading"
+	if l.Error != "" {
+		state = "no leader"
+	}
+	name := l.Holder
+	if name == "" {
+		name = "-"
+	}
+	line(w, name, "controller", state, ago(now, l.Since), l.Error)
+}
+
+// printRest writes a line of figures, and each problem with the nodes that have it.
+func (s *ClusterStatus) printRest(w io.Writer) error {
+	pods, services, answers := 0, 0, 0
+	var restarts uint64
+	var versions, problems []string
+	who := map[string][]string{}
+	for _, n := range s.Nodes {
+		r := n.Report
+		if r == nil {
+			continue
+		}
+		answers++
+		pods, services, restarts = pods+r.Pods, max(services, r.Services), restarts+r.Restarts
+		if !slices.Contains(versions, r.Version) {
+			versions = append(versions, r.Version)
+		}
+		for _, p := range r.Problems {
+			if len(who[p]) == 0 {
+				problems = append(problems, p)
+			}
+			who[p] = append(who[p], r.Node)
+		}
+	}
+	if s.Controller != nil {
+		fmt.Fprintf(w, "%d of %d nodes answer", answers, len(s.Nodes))
+		if answers > 0 {
+			fmt.Fprint(w, ", ")
+		}
+	}
+	if answers > 0 {
+		fmt.Fprintf(w, "%d pods, %d service frontends, Open vSwitch restarts repaired: %d, hairpin", pods, services, restarts)
+		for _, v := range versions {
+			fmt.Fprintf(w, " %s", v)
+		}
+	}
+	_, err := fmt.Fprintln(w)
+	if s.NetworkPolicies > 0 {
+		_, err = fmt.Fprintf(w, "warning: NetworkPolicies: %d, which have no effect: Hairpin does not implement them\n", s.NetworkPolicies)
+	}
+	for _, p := range problems {
+		where := ""
+		if n := len(who[p]); s.Controller != nil && n < answers {
+			where = fmt.Sprintf(" (on %s%s)", who[p][0], map[bool]string{true: fmt.Sprintf(" and %d more", n-1)}[n > 1])
+		}
+		_, err = fmt.Fprintf(w, "problem: %s%s\n", p, where)
+	}
+	return err
+}
+
+func FirstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}

@@ -1,0 +1,135 @@
+// Package install puts the CNI plugin on a node, and takes everything of Hairpin off it.
+package install
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Installation says where a node's container runtime looks for network plugins.
+type Installation struct {
+	BinDir   string // plugins, such as /opt/cni/bin
+	ConfDir  string // network configurations, such as /etc/cni/net.d
+	ConfFile string // name of ours in it; a runtime takes the first in alphabetical order
+	RunDir   string // where the plugin finds the agent, as a path on the host; empty = the default
+	Portmap  string // the plugin for host ports that comes along; empty = none
+}
+
+// Names of our plugins. The plugin for host ports has a name of its own, so that one of the machine stays what it is.
+const (
+	pluginName  = "hairpin"
+	portmapName = "hairpin-portmap"
+)
+
+// Install puts the CNI plugins on the node and then the configuration that names them. Each file is the old one or the
+// new one at any moment, also after a crash: pods may start while this runs.
+func Install(to Installation, log *slog.Logger) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("install: %w", err)
+	}
+	programs := map[string]string{pluginName: self}
+	if to.Portmap != "" {
+		programs[portmapName] = to.Portmap
+	}
+	for name, from := range programs {
+		if err := copyProgram(from, filepath.Join(to.BinDir, name)); err != nil {
+			return fmt.Errorf("install plugin %s: %w", name, err)
+		}
+	}
+	conf, err := to.configuration()
+	if err != nil {
+		return fmt.Errorf("install: %w", err)
+	}
+	file := filepath.Join(to.ConfDir, to.ConfFile)
+	if err := replaceFile(file, 0o644, func(f *os.File) error { _, err := f.Write(conf); return err }); err != nil {
+		return fmt.Errorf("install network configuration: %w", err)
+	}
+	log.Info("installed", "plugins", to.BinDir, "configuration", file, "host ports", to.Portmap != "")
+	if first := to.before(); first != "" {
+		log.Warn("another network configuration sorts first: the runtime uses that one", "configuration", filepath.Join(to.ConfDir, first))
+	}
+	return nil
+}
+
+// Uninstall removes what Install put on the node. What is gone already is fine.
+func Uninstall(from Installation) error {
+	var errs []error
+	for _, file := range []string{filepath.Join(from.ConfDir, from.ConfFile), filepath.Join(from.BinDir, pluginName), filepath.Join(from.BinDir, portmapName)} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, fmt.Errorf("uninstall: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// configuration is the network configuration list (CNI specification 1.1, section 1). Runtimes that know only version
+// 1.0.0 do not read cniVersions.
+func (i Installation) configuration() ([]byte, error) {
+	type plugin struct {
+		Type         string          `json:"type"`
+		RunDir       string          `json:"runDir,omitempty"`
+		Capabilities map[string]bool `json:"capabilities,omitempty"`
+		Backend      string          `json:"backend,omitempty"`
+	}
+	list := struct {
+		Version  string   `json:"cniVersion"`
+		Versions []string `json:"cniVersions"`
+		Name     string   `json:"name"`
+		Plugins  []plugin `json:"plugins"`
+	}{"1.0.0", []string{"1.0.0", "1.1.0"}, "hairpin", []plugin{{Type: pluginName, RunDir: i.RunDir}}}
+	if i.Portmap != "" {
+		list.Plugins = append(list.Plugins, plugin{Type: portmapName, Capabilities: map[string]bool{"portMappings": true}, Backend: "nftables"})
+	}
+	text, err := json.MarshalIndent(list, "", "  ")
+	return append(text, '\n'), err
+}
+
+// before names a configuration that a runtime takes instead of ours.
+func (i Installation) before() string {
+	entries, err := os.ReadDir(i.ConfDir) // sorted
+	if err != nil {
+		return ""
+	}
+	for _, e := range entries {
+		switch filepath.Ext(e.Name()) {
+		case ".conf", ".conflist", ".json":
+			if strings.Compare(e.Name(), i.ConfFile) < 0 {
+				return e.Name()
+			}
+		}
+	}
+	return ""
+}
+
+func copyProgram(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	return replaceFile(to, 0o755, func(f *os.File) error { _, err := io.Copy(f, in); return err })
+}
+
+// replaceFile writes a file beside the one of that name, and renames it. The name begins with a dot: runtimes do not
+// read it.
+func replaceFile(name string, mode os.FileMode, write func(*os.File) error) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+"-*.new")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(f.Name()) }() // gone already when all went well
+	if err := errors.Join(write(f), f.Chmod(mode), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), name)
+}

@@ -1,0 +1,78 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// conditionPause is before a condition that could not be written, or is not seen yet, is written again.
+const conditionPause = 5 * time.Second
+
+// Condition sets the Node's NetworkUnavailable to False when the node serves pods. Cloud providers set it to True on new
+// Nodes, and keep pods away by a taint until a network plugin says otherwise. The agent never sets it to True: an agent
+// that has trouble does not mean that the node's pods have.
+type Condition struct {
+	client kubernetes.Interface // nil without an API
+	node   string
+	log    *slog.Logger
+	wake   chan struct{}
+	next   time.Time // not before; of the agent's loop
+}
+
+func NewCondition(client kubernetes.Interface, node string, log *slog.Logger) *Condition {
+	return &Condition{client: client, node: node, log: log, wake: make(chan struct{}, 1)}
+}
+
+// Serves notes that the node serves pods, while its Node says something else. It tells when it wants to be called again.
+func (c *Condition) Serves(now time.Time, status string) time.Duration {
+	if c.client == nil || status == string(corev1.ConditionFalse) {
+		return 0
+	}
+	if wait := c.next.Sub(now); wait > 0 {
+		return wait
+	}
+	c.next = now.Add(conditionPause)
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+	return conditionPause
+}
+
+// Run writes until ctx ends.
+func (c *Condition) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.wake:
+		}
+		if err := c.write(ctx); err != nil && ctx.Err() == nil {
+			c.log.Warn("set condition NetworkUnavailable", "error", err)
+		}
+	}
+}
+
+func (c *Condition) write(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*conditionPause)
+	defer cancel()
+	now := metav1.Now()
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []corev1.NodeCondition{{
+		Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: "HairpinServes", Message: "Hairpin serves pods on this node",
+		LastHeartbeatTime: now, LastTransitionTime: now,
+	}}}})
+	if err != nil {
+		return fmt.Errorf("condition: %w", err)
+	}
+	if _, err := c.client.CoreV1().Nodes().PatchStatus(ctx, c.node, patch); err != nil {
+		return fmt.Errorf("condition of node %s: %w", c.node, err)
+	}
+	return nil
+}

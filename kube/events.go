@@ -1,0 +1,158 @@
+package kube
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	v1 "hairpin/api/v1"
+	"hairpin/cluster"
+	"hairpin/report"
+	"hairpin/retry"
+)
+
+// Grace is how long a problem must last before it is told: a slice may come a moment before its Service.
+const Grace = 2 * time.Second
+
+// mostEvent is how long an Event's message may be, bytes: the API server refuses more (k8s.io/api/events/v1, note).
+const mostEvent = 1024
+
+// ReasonProblem is the reason of the Events on objects that have a problem.
+const ReasonProblem = "HairpinProblem"
+
+// Events tells problems where their object is: as an Event on it, and once in the log. It tells each problem when
+// it has lasted for the grace time, and again only after it was gone.
+type Events struct {
+	log    *slog.Logger
+	events record.EventRecorder // nil without an API
+	caster record.EventBroadcaster
+	now    []cluster.Problem             // the last ones reported
+	since  map[cluster.Problem]time.Time // of those of now that are not told yet
+	told   map[cluster.Problem]bool
+	Reason func(cluster.Problem) string // of the Event
+}
+
+func NewEvents(client kubernetes.Interface, component string, log *slog.Logger) *Events {
+	r := &Events{log: log, since: map[cluster.Problem]time.Time{}, told: map[cluster.Problem]bool{},
+		Reason: func(cluster.Problem) string { return ReasonProblem }}
+	if client != nil {
+		r.caster = record.NewBroadcaster(record.WithContext(WithLog(context.Background(), log)))
+		r.caster.StartRecordingToSink(&sink{typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")}, client})
+		r.events = r.caster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component})
+	}
+	return r
+}
+
+// Report takes all problems of now. It returns when it wants to be called again, 0 if not before the next change.
+func (r *Events) Report(now time.Time, problems []cluster.Problem) time.Duration {
+	if !slices.Equal(problems, r.now) {
+		r.change(now, problems)
+	}
+	var again time.Duration
+	for p, since := range r.since {
+		if wait := since.Add(Grace).Sub(now); wait > 0 {
+			again = retry.Sooner(again, wait)
+			continue
+		}
+		delete(r.since, p)
+		r.told[p] = true
+		r.tell(p)
+	}
+	return again
+}
+
+// change notes which problems are new and forgets those that are gone.
+func (r *Events) change(now time.Time, problems []cluster.Problem) {
+	r.now = slices.Clone(problems)
+	present := make(map[cluster.Problem]bool, len(problems))
+	for _, p := range problems {
+		present[p] = true
+		if _, waits := r.since[p]; !waits && !r.told[p] {
+			r.since[p] = now
+		}
+	}
+	for p := range r.since {
+		if !present[p] {
+			delete(r.since, p)
+		}
+	}
+	for p := range r.told {
+		if !present[p] {
+			delete(r.told, p)
+		}
+	}
+}
+
+func (r *Events) tell(p cluster.Problem) {
+	r.log.Warn("problem", "object", p.Owner.String(), "field", p.Field, "message", p.Message)
+	if r.events == nil {
+		return
+	}
+	object := &corev1.ObjectReference{APIVersion: "v1", Kind: p.Owner.Kind, Namespace: p.Owner.Namespace, Name: p.Owner.Name}
+	switch p.Owner.Kind {
+	case "EndpointSlice":
+		object.APIVersion = "discovery.k8s.io/v1"
+	case "EgressIP":
+		object.APIVersion = v1.GroupVersion().String()
+	case "NetworkPolicy":
+		object.APIVersion = "networking.k8s.io/v1"
+	case "File":
+		return
+	}
+	message := p.Message
+	if p.Field != "" {
+		message = p.Field + ": " + message
+	}
+	r.events.Event(object, corev1.EventTypeWarning, r.Reason(p), report.Cut(report.Plain(message, "\n"), mostEvent))
+}
+
+func (r *Events) Stop() {
+	if r.caster != nil {
+		r.caster.Shutdown()
+	}
+}
+
+// sink writes Events. Facts do not hold the UIDs of objects, but `kubectl describe` finds an object's Events by it, so
+// the sink looks it up. It works in a goroutine of the broadcaster.
+type sink struct {
+	typedcorev1.EventSinkImpl
+	client kubernetes.Interface
+}
+
+// lookupTimeout bounds how long the Events behind it wait for a lookup.
+const lookupTimeout = 5 * time.Second
+
+// Create writes a new Event.
+func (s *sink) Create(e *corev1.Event) (*corev1.Event, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
+	defer cancel()
+	o := &e.InvolvedObject
+	var m metav1.Object
+	var err error
+	switch o.Kind {
+	case "Node":
+		m, err = s.client.CoreV1().Nodes().Get(ctx, o.Name, metav1.GetOptions{})
+	case "Pod":
+		m, err = s.client.CoreV1().Pods(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+	case "Service":
+		m, err = s.client.CoreV1().Services(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+	case "EndpointSlice":
+		m, err = s.client.DiscoveryV1().EndpointSlices(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+	case "NetworkPolicy":
+		m, err = s.client.NetworkingV1().NetworkPolicies(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+	case "EgressIP":
+		m, err = EgressIP(ctx, s.client, o.Name)
+	}
+	if err == nil && m != nil { // an Event without it is better than none
+		o.UID = m.GetUID()
+	}
+	return s.EventSinkImpl.Create(e)
+}

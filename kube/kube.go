@@ -1,0 +1,76 @@
+// Package kube talks to the Kubernetes API: the connection and whether the server answers, Events and conditions, a few objects.
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/netip"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+)
+
+// Connect connects to the API server named in a kubeconfig, or with the service account of the pod. Reach learns from its calls
+// whether the server answers.
+func Connect(kubeconfig string, reach *Reach) (kubernetes.Interface, error) {
+	config, err := rest.InClusterConfig()
+	if kubeconfig != "" {
+		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
+	}
+	config.UserAgent = "hairpin"
+	config.QPS, config.Burst = 50, 100
+	config.Wrap(reach.wrap)
+	// Protobuf costs a fraction of the time and garbage of JSON.
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
+	}
+	return client, nil
+}
+
+// WithLog gives a context with which client-go logs to log.
+func WithLog(ctx context.Context, log *slog.Logger) context.Context {
+	return klog.NewContext(ctx, logr.FromSlogHandler(log.Handler()))
+}
+
+// AnnotateNode sets annotations of a Node by a merge patch; others stay.
+func AnnotateNode(ctx context.Context, client kubernetes.Interface, name string, annotations map[string]string) error {
+	return PatchNode(ctx, client, name, map[string]any{"annotations": annotations})
+}
+
+// PatchNode changes a Node's metadata by a merge patch. With a "uid" in it, a Node of another UID is left as it is, and
+// the error is a conflict.
+func PatchNode(ctx context.Context, client kubernetes.Interface, name string, metadata map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return fmt.Errorf("annotate node %s: %w", name, err)
+	}
+	_, err = client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "hairpin"})
+	if err != nil {
+		return fmt.Errorf("annotate node %s: %w", name, err)
+	}
+	return nil
+}
+
+// Servers is where this process reaches the API, so that no Service takes that address. Who is told a name has the
+// endpoints of the Service default/kubernetes besides.
+func Servers(client kubernetes.Interface) []netip.AddrPort {
+	a, err := netip.ParseAddrPort(client.CoreV1().RESTClient().Get().URL().Host)
+	if err != nil {
+		return nil
+	}
+	return []netip.AddrPort{a}
+}

@@ -1,0 +1,187 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/retry"
+)
+
+// balancerPause is how long a health check port that is taken is not tried again.
+const balancerPause = time.Second
+
+// ServiceChecks answers load balancers on spec.healthCheckNodePort of Services whose external traffic stays local: a
+// node without an endpoint of its own is to get none (KEP-1669). Set and report are for one goroutine.
+type ServiceChecks struct {
+	node  string
+	log   *slog.Logger
+	kept  func() bool // the data plane is
+	wg    sync.WaitGroup
+	ports map[uint16]*checkPort
+}
+
+// NewServiceChecks makes those of a node. Kept tells whether its data plane is.
+func NewServiceChecks(node string, kept func() bool, log *slog.Logger) *ServiceChecks {
+	return &ServiceChecks{node: node, log: log, kept: kept, ports: map[uint16]*checkPort{}}
+}
+
+// Counts tells how many ports listen, and how many cannot.
+func (c *ServiceChecks) Counts() (listening, failed int) {
+	for _, p := range c.ports {
+		if p.close != nil {
+			listening++
+		} else {
+			failed++
+		}
+	}
+	return listening, failed
+}
+
+// checkPort is one port.
+type checkPort struct {
+	close func()    // nil: it does not listen
+	err   error     // why not
+	next  time.Time // when to try again
+
+	mu    sync.Mutex
+	state LocalState
+}
+
+// LocalState is what a node has of a Service.
+type LocalState struct {
+	service   cluster.Owner
+	endpoints int
+}
+
+// LocalStates gives what a node has of the Services with a health check port; of two with the same port, the first by
+// name has it.
+func LocalStates(frontends []*cluster.Frontend, node string) (map[uint16]LocalState, []cluster.Problem) {
+	all, problems := map[uint16]LocalState{}, []cluster.Problem(nil)
+	for _, f := range frontends {
+		port := f.HealthCheckNodePort
+		if port == 0 || !f.ExternalLocal {
+			continue
+		}
+		s, taken := all[port]
+		if taken && s.service != f.Owner {
+			p := checkProblem(f.Owner, fmt.Sprintf("port %d is that of %s", port, s.service))
+			if len(problems) == 0 || problems[len(problems)-1] != p {
+				problems = append(problems, p)
+			}
+			continue
+		}
+		// One pod may be behind several ports, and has an address of each family.
+		local := map[netip.Addr]bool{}
+		for _, b := range f.Backends {
+			if b.Node == node && b.Ready {
+				local[b.Addr] = true
+			}
+		}
+		all[port] = LocalState{f.Owner, max(s.endpoints, len(local))}
+	}
+	return all, problems
+}
+
+func checkProblem(service cluster.Owner, message string) cluster.Problem {
+	return cluster.Problem{Owner: service, Field: "spec.healthCheckNodePort", Message: message}
+}
+
+// Set makes the listeners those of the Services. It tells what cannot be listened on, and when it wants to be called
+// again, 0 if not before the next change.
+func (c *ServiceChecks) Set(ctx context.Context, now time.Time, want map[uint16]LocalState) (problems []cluster.Problem, again time.Duration) {
+	for number, p := range c.ports {
+		if _, wanted := want[number]; !wanted {
+			p.end()
+			delete(c.ports, number)
+		}
+	}
+	for number, s := range want {
+		p := c.ports[number]
+		if p == nil {
+			p = &checkPort{}
+			c.ports[number] = p
+		}
+		p.mu.Lock()
+		p.state = s
+		p.mu.Unlock()
+		if p.close == nil && !p.next.After(now) {
+			c.listen(ctx, now, number, p)
+		}
+		if p.close == nil {
+			problems = append(problems, checkProblem(s.service, fmt.Sprintf("node %s: %v", c.node, p.err)))
+			again = retry.Sooner(again, max(p.next.Sub(now), time.Millisecond))
+		}
+	}
+	slices.SortFunc(problems, cluster.Problem.Compare)
+	return problems, again
+}
+
+func (c *ServiceChecks) listen(ctx context.Context, now time.Time, number uint16, p *checkPort) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", ":"+strconv.Itoa(int(number))) // all addresses of both families
+	if err != nil {
+		var op *net.OpError
+		if errors.As(err, &op) {
+			err = op.Err // without the address, which says less than the field
+		}
+		p.err, p.next = fmt.Errorf("port %d cannot be listened on: %w", number, err), now.Add(balancerPause)
+		return
+	}
+	serving, end := context.WithCancel(ctx)
+	p.close, p.err = end, nil
+	c.wg.Go(func() {
+		if err := ServeHTTP(serving, l, p.handler(c.kept)); err != nil {
+			c.log.Warn("health checks of load balancers", "port", number, "error", err)
+		}
+	})
+}
+
+func (p *checkPort) end() {
+	if p.close != nil {
+		p.close()
+		p.close = nil
+	}
+}
+
+// Stop ends all listeners.
+func (c *ServiceChecks) Stop() {
+	for _, p := range c.ports {
+		p.end()
+	}
+	c.wg.Wait()
+}
+
+// checkBody is the answer to a load balancer, with kube-proxy's names.
+type checkBody struct {
+	Service struct {
+		Namespace string `json:"namespace"`
+		Name      string `json:"name"`
+	} `json:"service"`
+	LocalEndpoints      int  `json:"localEndpoints"`
+	ServiceProxyHealthy bool `json:"serviceProxyHealthy"`
+}
+
+func (p *checkPort) handler(kept func() bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		p.mu.Lock()
+		s := p.state
+		p.mu.Unlock()
+		body := checkBody{LocalEndpoints: s.endpoints, ServiceProxyHealthy: kept()}
+		body.Service.Namespace, body.Service.Name = s.service.Namespace, s.service.Name
+		code := http.StatusServiceUnavailable
+		if s.endpoints > 0 && body.ServiceProxyHealthy {
+			code = http.StatusOK
+		}
+		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(s.endpoints))
+		writeJSON(w, code, body)
+	})
+}

@@ -1,0 +1,137 @@
+// Package ops tells others how a process is: listeners, health, metrics, and what load balancers ask.
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hairpin/report"
+)
+
+// Limits of the TCP servers: their clients are probes and scrapers, and whoever else can reach a node.
+const (
+	requestTimeout = 5 * time.Second // to send all of a request
+	answerTimeout  = 30 * time.Second
+	IdleTimeout    = 2 * time.Minute
+	HeaderBytes    = 8 << 10
+	doorPause      = time.Second // before an address that is taken is tried again
+)
+
+// Listeners are the TCP addresses on which a process can be asked. One that cannot be listened on is tried again and again:
+// a predecessor may have it still.
+type Listeners struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	list []*report.Listener
+}
+
+func NewListeners(log *slog.Logger) *Listeners { return &Listeners{log: log} }
+
+// Serve serves what on all addresses until ctx ends.
+func (d *Listeners) Serve(ctx context.Context, what string, addresses []netip.AddrPort, h http.Handler) {
+	var wg sync.WaitGroup
+	for _, a := range addresses {
+		r := &report.Listener{For: what, Address: a.String(), Error: "not yet"}
+		d.mu.Lock()
+		d.list = append(d.list, r)
+		d.mu.Unlock()
+		wg.Go(func() { d.keep(ctx, r, a, h) })
+	}
+	wg.Wait()
+}
+
+// keep listens on one address, whenever that is possible.
+func (d *Listeners) keep(ctx context.Context, r *report.Listener, a netip.AddrPort, h http.Handler) {
+	log := d.log.With("for", r.For, "address", r.Address)
+	for ctx.Err() == nil {
+		l, err := listenTCP(ctx, a)
+		if err != nil && noSuchFamily(a, err) {
+			log.Info("this host has no IPv6: not listening there")
+			d.drop(r)
+			return
+		}
+		if err == nil {
+			d.set(r, "")
+			err = ServeHTTP(ctx, l, h)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if d.set(r, err.Error()) {
+			log.Warn("cannot listen; retrying", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(doorPause):
+		}
+	}
+}
+
+// listenTCP listens for one family only, so that both can have the same port.
+func listenTCP(ctx context.Context, a netip.AddrPort) (net.Listener, error) {
+	network := "tcp6"
+	if a.Addr().Is4() {
+		network = "tcp4"
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, network, a.String())
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return l, nil
+}
+
+// noSuchFamily tells that a host without IPv6 refuses an address that every host with IPv6 has.
+func noSuchFamily(a netip.AddrPort, err error) bool {
+	return a.Addr().Is6() && (a.Addr().IsUnspecified() || a.Addr().IsLoopback()) &&
+		(errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL))
+}
+
+// ServeHTTP answers on a listener until ctx ends; it closes it.
+func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
+	srv := &http.Server{Handler: h, ReadTimeout: requestTimeout, WriteTimeout: answerTimeout, IdleTimeout: IdleTimeout, MaxHeaderBytes: HeaderBytes}
+	defer context.AfterFunc(ctx, func() { _ = srv.Close() })()
+	if err := srv.Serve(Bounded(l, mostAskers)); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve: %w", err)
+	}
+	return nil
+}
+
+// set notes how an address is, and reports whether that is new.
+func (d *Listeners) set(r *report.Listener, err string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r.Error == err {
+		return false
+	}
+	r.Error = err
+	return true
+}
+
+func (d *Listeners) drop(r *report.Listener) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.list = slices.DeleteFunc(d.list, func(x *report.Listener) bool { return x == r })
+}
+
+func (d *Listeners) Report() []report.Listener {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []report.Listener
+	for _, r := range d.list {
+		out = append(out, *r)
+	}
+	slices.SortFunc(out, func(a, b report.Listener) int { return strings.Compare(a.For+a.Address, b.For+b.Address) })
+	return out
+}

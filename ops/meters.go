@@ -1,0 +1,116 @@
+package ops
+
+import (
+	"net/http"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"hairpin/report"
+)
+
+// Meters are the metrics of one process: histograms and counters that are added to when something happens, and values
+// that are asked for when somebody scrapes.
+type Meters struct {
+	registry   *prometheus.Registry
+	histograms map[string]*prometheus.HistogramVec
+	counters   map[string]*prometheus.CounterVec
+	values     map[string]value
+	ask        func(Put)
+}
+
+type value struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+}
+
+// Put gives the value of a metric with its labels.
+type Put func(name string, v float64, labels ...string)
+
+// counted are the counters that are added to, rather than asked for.
+func counted(name string) bool {
+	switch name {
+	case ClaimsDropped, "hairpin_cni_errors_total", "hairpin_controller_node_ids_given_total", "hairpin_controller_egress_assignments_total":
+		return true
+	}
+	return false
+}
+
+// NewMeters makes the metrics of an agent or a controller. ask is called at every scrape, by any goroutine.
+func NewMeters(of string, ask func(Put)) *Meters {
+	m := &Meters{registry: prometheus.NewRegistry(), histograms: map[string]*prometheus.HistogramVec{},
+		counters: map[string]*prometheus.CounterVec{}, values: map[string]value{}, ask: ask}
+	for _, x := range Metrics() {
+		if x.Of != of && x.Of != both {
+			continue
+		}
+		switch {
+		case x.Kind == histogram:
+			buckets := workBuckets()
+			if x.Name == "kubeproxy_network_programming_duration_seconds" {
+				buckets = programmingBuckets()
+			}
+			m.histograms[x.Name] = prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: x.Name, Help: x.Help, Buckets: buckets}, x.Labels)
+			m.registry.MustRegister(m.histograms[x.Name])
+		case counted(x.Name):
+			m.counters[x.Name] = prometheus.NewCounterVec(prometheus.CounterOpts{Name: x.Name, Help: x.Help}, x.Labels)
+			m.registry.MustRegister(m.counters[x.Name])
+		default:
+			kind := prometheus.GaugeValue
+			if x.Kind == counter {
+				kind = prometheus.CounterValue
+			}
+			m.values[x.Name] = value{prometheus.NewDesc(x.Name, x.Help, x.Labels, nil), kind}
+		}
+	}
+	m.registry.MustRegister(m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Describe is called by the registry, as is Collect.
+func (m *Meters) Describe(c chan<- *prometheus.Desc) {
+	for _, v := range m.values {
+		c <- v.desc
+	}
+}
+
+// Collect asks for the values.
+func (m *Meters) Collect(c chan<- prometheus.Metric) {
+	give := func(name string, v float64, labels ...string) {
+		x := m.values[name]
+		c <- prometheus.MustNewConstMetric(x.desc, x.kind, v, labels...)
+	}
+	give("hairpin_build_info", 1, report.Version(), runtime.Version())
+	m.ask(give)
+}
+
+func (m *Meters) Took(name string, d time.Duration, labels ...string) {
+	m.histograms[name].WithLabelValues(labels...).Observe(d.Seconds())
+}
+
+func (m *Meters) Count(name string, labels ...string) {
+	m.counters[name].WithLabelValues(labels...).Inc()
+}
+
+func (m *Meters) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}))
+	return mux
+}
+
+func One(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// Measure gives whether the process listens where it should.
+func (d *Listeners) Measure(give Put) {
+	for _, r := range d.Report() {
+		give("hairpin_listener_up", One(r.Error == ""), r.For, r.Address)
+	}
+}

@@ -1,0 +1,32 @@
+// Package retry says when to try again what failed, and how to slow down what happens again and again.
+package retry
+
+import "time"
+
+// Pauses between two tries of something that fails.
+const (
+	First = 10 * time.Millisecond
+	Last  = time.Second
+)
+
+// Pace tells when to try again what failed: soon at first, then at longer and longer intervals, up to a second. The zero
+// value has no failure.
+type Pace struct {
+	Pause time.Duration // before the next try; 0 = the last one did not fail
+}
+
+// Failed notes a try that failed.
+func (p *Pace) Failed() {
+	p.Pause = min(max(2*p.Pause, First), Last)
+}
+
+// Done notes one that did not.
+func (p *Pace) Done() { *p = Pace{} }
+
+// Sooner gives the shorter of two times to wait, of which 0 is for ever.
+func Sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}

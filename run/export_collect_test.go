@@ -1,4 +1,0 @@
-package run
-
-// WithoutSecrets is withoutSecrets.
-func WithoutSecrets(text []byte) []byte { return withoutSecrets(text) }

@@ -1,4 +1,0 @@
-package run
-
-// CheckOVS is checkOVS.
-func CheckOVS(version string) error { return checkOVS(version) }

@@ -1,0 +1,147 @@
+// Package targets opens the systems of a node as they are configured, for one process at a time.
+package targets
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"hairpin/apply"
+	"hairpin/apply/conntrack"
+	"hairpin/apply/kernel"
+	"hairpin/apply/knft"
+	"hairpin/apply/nbdb"
+	"hairpin/apply/ofctl"
+	"hairpin/claims"
+	"hairpin/config"
+	"hairpin/datapath/host"
+	"hairpin/hostnet"
+	"hairpin/plan"
+	"hairpin/retry"
+)
+
+// Set are the systems of the node.
+type Set struct {
+	NB     *nbdb.Target
+	Bridge *ofctl.Target
+	NFT    *knft.Target
+	Host   *kernel.Target
+	Pass   apply.Targets
+	opened []interface{ Close() }
+
+	WantedHost atomic.Pointer[host.State] // what the kernel target asks for
+}
+
+func Open(ctx context.Context, c config.Config, log *slog.Logger) (_ *Set, err error) {
+	t := &Set{}
+	t.WantedHost.Store(&host.State{})
+	defer func() {
+		if err != nil {
+			t.Close()
+		}
+	}()
+	endpoint := func(file string) string { return "unix:" + filepath.Join(c.Process.OVNRunDir, file) }
+	if t.NB, err = nbdb.Open(nbdb.Config{Northbound: endpoint("ovnnb_db.sock"), Southbound: endpoint("ovnsb_db.sock"), Logger: log}); err != nil {
+		return nil, fmt.Errorf("OVN: %w", err)
+	}
+	t.opened = append(t.opened, t.NB)
+	if t.Bridge, err = ofctl.Open(ofctl.Config{
+		Bridge: c.Cluster.Gateway.Interface, Settings: plan.SettingKeys(), RunDir: c.Process.OVSRunDir, Logger: log,
+		TunnelBridge: claims.EncapBridge,
+	}); err != nil {
+		return nil, fmt.Errorf("Open vSwitch: %w", err)
+	}
+	t.opened = append(t.opened, t.Bridge)
+	if t.NFT, err = knft.New(ctx, knft.Config{Log: log}); err != nil {
+		return nil, fmt.Errorf("nft: %w", err)
+	}
+	t.opened = append(t.opened, t.NFT)
+	if t.Host, err = kernel.New(kernel.Config{
+		Links: []string{claims.ManagementPort}, Prefixes: slices.Concat(c.Cluster.Gateway.MasqueradeSubnets, hostnet.DetachedPrefixes(c.Cluster)),
+		Wanted: func() host.State { return *t.WantedHost.Load() },
+		Former: FormerSysctls(c),
+	}); err != nil {
+		return nil, fmt.Errorf("kernel: %w", err)
+	}
+	t.opened = append(t.opened, t.Host)
+	connections := conntrack.New(conntrack.Config{Settled: t.NB.Sync})
+	t.Pass = apply.Targets{NB: t.NB, Bridge: t.Bridge, NFT: t.NFT, Host: t.Host, Conn: connections}
+	return t, nil
+}
+
+// Numbers are those that Services have on the node. Without OVN, which may come later than the agent, no packet needs them.
+func (t *Set) Numbers(ctx context.Context) plan.Numbers {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	rows, err := t.NB.Read(ctx)
+	if err != nil {
+		return nil
+	}
+	return plan.NumbersIn(rows)
+}
+
+// FormerSysctls is the file with the values that sysctls had before. It goes with a boot, as they do.
+func FormerSysctls(c config.Config) string { return filepath.Join(c.Process.RunDir, "sysctls.json") }
+
+func (t *Set) Close() {
+	for _, target := range t.opened {
+		target.Close()
+	}
+}
+
+// Oldest Open vSwitch that is served (docs/architecture.md); nbdb knows the oldest OVN.
+const (
+	ovsMajor = 3
+	ovsMinor = 5
+)
+
+// CheckVersions refuses an Open vSwitch or OVN that is too old, with a message that names the version found and the one
+// needed. It waits until both are there to be asked.
+func (t *Set) CheckVersions(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		version, err := t.NB.Version(ctx)
+		if err != nil {
+			return err
+		}
+		return nbdb.CheckVersion(version)
+	})
+	g.Go(func() error {
+		for p := (retry.Pace{}); ; {
+			version, err := t.Bridge.Version(ctx)
+			if err == nil {
+				return CheckOVS(version)
+			}
+			p.Failed()
+			select {
+			case <-ctx.Done():
+				return err
+			case <-time.After(p.Pause):
+			}
+		}
+	})
+	return g.Wait()
+}
+
+func CheckOVS(version string) error {
+	f := strings.SplitN(version, ".", 3)
+	if len(f) >= 2 {
+		major, err1 := strconv.Atoi(f[0])
+		minor, err2 := strconv.Atoi(f[1])
+		if err1 == nil && err2 == nil {
+			if major > ovsMajor || major == ovsMajor && minor >= ovsMinor {
+				return nil
+			}
+			return fmt.Errorf("Open vSwitch %s is running; %d.%d or newer is needed", version, ovsMajor, ovsMinor)
+		}
+	}
+	return fmt.Errorf("Open vSwitch's version %q is none; %d.%d or newer is needed", version, ovsMajor, ovsMinor)
+}

@@ -1,0 +1,16 @@
+package ui
+
+import (
+	"io"
+
+	"hairpin/cluster"
+	"hairpin/walk"
+)
+
+// Planned is planned.
+func Planned(errw io.Writer, s *cluster.Snapshot) walk.World { return planned(errw, s) }
+
+// WithOwn is withOwn.
+func WithOwn(s, agent *cluster.Snapshot, node string) *cluster.Snapshot {
+	return withOwn(s, agent, node)
+}

@@ -1,0 +1,213 @@
+package ui
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"hairpin/cluster"
+	"hairpin/config"
+	"hairpin/datapath"
+	"hairpin/inspect"
+	"hairpin/report"
+	"hairpin/walk"
+	"hairpin/walk/explain"
+)
+
+// explainLive tells a walk through what is really there, and the first difference from what must be.
+func explainLive(ctx context.Context, w, errw io.Writer, o ExplainOptions, c config.Config) error {
+	has, fault, err := walkLive(ctx, errw, o, c)
+	if err != nil {
+		return err
+	}
+	return tell(w, has, fault, o)
+}
+
+// walkLive walks the packet twice, through what the nodes must have and through what was read back from the nodes on its
+// way, and finds the first difference. What it could not ask goes to errw.
+func walkLive(ctx context.Context, errw io.Writer, o ExplainOptions, c config.Config) (*explain.Explanation, *explain.Fault, error) {
+	ask, s, err := liveSource(ctx, o, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	must, err := explainIn(io.Discard, s, o.Question)
+	if err != nil {
+		return nil, nil, err
+	}
+	facts := readBack(ctx, errw, ask, o.asked(must))
+	for node, f := range facts {
+		s = withOwn(s, f.snapshot, node)
+	}
+	wanted := planned(errw, s)
+	real := wanted
+	real.States = map[string]datapath.State{}
+	for node, f := range facts {
+		want, _ := wanted.Lookup(node)
+		real.States[node] = datapath.Adopted(want, f.found)
+	}
+	if must, err = explain.Ask(walk.New(wanted), s, o.Question); err != nil {
+		return nil, nil, err
+	}
+	has, err := explain.Ask(walk.New(real), s, o.Question)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, node := range onTheWay(has) {
+		if facts[node] == nil {
+			fmt.Fprintf(errw, "%s was not read back: what it must have stands for what it has\n", node)
+		}
+	}
+	fault := explain.FindFault(must, has)
+	if o.Send {
+		w := walk.New(real)
+		p := &prover{ask: ask, errw: errw, o: o, s: s, facts: facts, walk: func(q explain.Question) (*explain.Explanation, error) { return explain.Ask(w, s, q) }}
+		if has, err = p.prove(ctx, has); err != nil {
+			return nil, nil, err
+		}
+	}
+	if fault != nil && facts[fault.Node] != nil {
+		fault.Repair = repairState(facts[fault.Node].report, fault.Stage)
+	}
+	return has, fault, nil
+}
+
+// asker asks the agent of a node.
+type asker func(ctx context.Context, node, path string) ([]byte, error)
+
+// liveSource gives the cluster that is asked about, and a way to its agents: with a kubeconfig all of them, through the
+// API server; else the one of this node.
+func liveSource(ctx context.Context, o ExplainOptions, c config.Config) (asker, *cluster.Snapshot, error) {
+	if o.EveryNode {
+		e, err := inspect.NewEveryNode(o.status(c))
+		if err != nil {
+			return nil, nil, err
+		}
+		s, err := readCluster(ctx, e.Client, c)
+		return e.AskPath, s, err
+	}
+	own, err := agentSnapshot(ctx, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := inspect.AgentReport(ctx, c)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := own
+	if o.Dir != "" || c.Process.Manifests != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
+		if s, err = explainedSnapshot(ctx, o, c); err != nil {
+			return nil, nil, err
+		}
+		s = withOwn(s, own, r.Node)
+	}
+	return func(ctx context.Context, node, path string) ([]byte, error) {
+		if node != r.Node {
+			return nil, errElsewhere
+		}
+		return inspect.FromAgent(ctx, c, path)
+	}, s, nil
+}
+
+// errElsewhere is told of nodes that this one cannot ask.
+var errElsewhere = errors.New("only --all and --kubeconfig read other nodes back")
+
+// onTheWay lists the nodes that a packet and its reply pass.
+func onTheWay(e *explain.Explanation) []string {
+	nodes := []string{e.Trace.From.Node, e.Trace.Verdict.At.Node}
+	for _, s := range slices.Concat(e.Trace.Forward, e.Trace.Reply) {
+		nodes = append(nodes, s.Node)
+	}
+	slices.Sort(nodes)
+	return slices.DeleteFunc(slices.Compact(nodes), func(n string) bool { return n == "" })
+}
+
+// asked lists the nodes to read back: those on the way, and if a packet is sent, those of all endpoints.
+func (o *ExplainOptions) asked(e *explain.Explanation) []string {
+	nodes := onTheWay(e)
+	for _, x := range e.Endpoints {
+		if o.Send && x.Node != "" && !slices.Contains(nodes, x.Node) {
+			nodes = append(nodes, x.Node)
+		}
+	}
+	return nodes
+}
+
+// nodeFacts are what a node's agent read back, and what it knows of itself.
+type nodeFacts struct {
+	snapshot *cluster.Snapshot
+	found    datapath.State
+	report   report.Report
+}
+
+// readBack asks the agents of nodes, all at once. Which does not answer is told on errw, and is not among the result.
+func readBack(ctx context.Context, errw io.Writer, ask asker, nodes []string) map[string]*nodeFacts {
+	facts := make([]*nodeFacts, len(nodes))
+	errs := make([]error, len(nodes))
+	var g errgroup.Group
+	for i, node := range nodes {
+		g.Go(func() error {
+			facts[i], errs[i] = readNode(ctx, ask, node)
+			return nil
+		})
+	}
+	_ = g.Wait() // errors are in errs
+	out := map[string]*nodeFacts{}
+	for i, node := range nodes {
+		if errs[i] != nil {
+			fmt.Fprintf(errw, "%s: %v\n", node, errs[i])
+			continue
+		}
+		out[node] = facts[i]
+	}
+	return out
+}
+
+func readNode(ctx context.Context, ask asker, node string) (*nodeFacts, error) {
+	f := &nodeFacts{}
+	for _, x := range []struct {
+		path string
+		read func([]byte) error
+	}{
+		{"/report", func(b []byte) error { return json.Unmarshal(b, &f.report) }},
+		{"/snapshot", func(b []byte) (err error) { f.snapshot, err = cluster.ReadSnapshot(b); return err }},
+		{"/found" + report.AsJSON, func(b []byte) error { return datapath.Decode(b, &f.found) }},
+	} {
+		body, err := ask(ctx, node, x.path)
+		if err != nil {
+			return nil, err
+		}
+		if err := x.read(body); err != nil {
+			return nil, fmt.Errorf("%s of the agent, which is hairpin %s and this one %s: %w", x.path, report.Plain(f.report.Version, ""), report.Version(), err)
+		}
+	}
+	return f, nil
+}
+
+// repairState tells what the agent says about the part of the node that a stage belongs to.
+func repairState(r report.Report, stage string) string {
+	part := map[explain.Kind]string{explain.Bridge: "openvswitch", explain.Switch: "ovn", explain.Router: "ovn", explain.Host: "host"}[explain.PlaceOf(stage).Kind]
+	if strings.HasPrefix(stage, "nft ") {
+		part = "nft"
+	}
+	for _, p := range r.Parts {
+		switch {
+		case p.System != part:
+		case r.NoRepair:
+			return part + ": not repaired, because [default] repair is off"
+		case p.Error != "":
+			return fmt.Sprintf("%s: the repair fails: %s", part, inspect.FirstLine(p.Error))
+		case !p.InSync:
+			return fmt.Sprintf("%s: not repaired yet (%d differences repaired before)", part, p.Drift)
+		default:
+			return fmt.Sprintf("%s: in sync again since %s (%d differences repaired)", part, p.Since.Format("15:04:05"), p.Drift)
+		}
+	}
+	return ""
+}

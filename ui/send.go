@@ -1,0 +1,227 @@
+package ui
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/report"
+	"hairpin/walk"
+	"hairpin/walk/explain"
+)
+
+// prover sends a packet and compares what the nodes saw of it with its walk.
+type prover struct {
+	ask  asker
+	errw io.Writer
+	o    ExplainOptions
+	s    *cluster.Snapshot
+	// walk walks the question through what is on the nodes.
+	walk    func(explain.Question) (*explain.Explanation, error)
+	facts   map[string]*nodeFacts
+	watched []receiver
+}
+
+// receiver is a place where the packet may arrive.
+type receiver struct {
+	at   walk.Point
+	port uint16
+	id   int
+}
+
+// prove sends the packet of an explanation and gives the walk of that very packet, with the proof.
+func (p *prover) prove(ctx context.Context, e *explain.Explanation) (*explain.Explanation, error) {
+	protocol, family := e.Trace.Sent.Protocol, cluster.FamilyOf(e.Trace.Sent.Dst)
+	from := e.Trace.From
+	if from.Node != "" && p.facts[from.Node] == nil {
+		return nil, fmt.Errorf("--send: the agent of %s, where the packet starts, cannot be asked", from.Node)
+	}
+	receivers, everywhere := p.receivers(e)
+	for _, w := range receivers {
+		r := &report.Send{Protocol: protocol, Pod: w.at.Pod, Port: w.port}
+		if err := p.json(ctx, w.at.Node, "/watch", r, &w.id); err != nil {
+			return nil, err
+		}
+		p.watched = append(p.watched, w)
+	}
+	defer p.unwatch(context.WithoutCancel(ctx))
+	before := p.counters(ctx)
+	sent, arrivals, err := p.send(ctx, e)
+	if err != nil {
+		return nil, err
+	}
+	after := p.counters(ctx)
+	q := e.Question
+	if q.FromPort = sent.From.Port(); q.FromPort == 0 && len(arrivals) > 0 {
+		q.FromPort = arrivals[0].From.Port() // of a client outside
+	}
+	// Which of several endpoints was chosen is known now.
+	for _, x := range e.Endpoints {
+		if len(arrivals) > 0 && x.Owner == arrivals[0].At && x.Possible && x.Addr.Port() == arrivals[0].To.Port() {
+			q.Endpoint = x.Addr.String()
+		}
+	}
+	if e, err = p.walk(q); err != nil {
+		return nil, err
+	}
+	witnesses := map[string]*explain.Witness{}
+	if !everywhere && len(arrivals) == 0 && choices(e) > 1 {
+		// It went to one of the endpoints on nodes that cannot be asked: nobody knows to which.
+		e.Proof = e.Prove(sent, nil, nil, false)
+		return e, nil
+	}
+	for node, f := range p.facts {
+		var entries []string
+		r := &report.Send{Protocol: protocol, Family: family, Port: q.FromPort}
+		if sourceMoves(e) {
+			r.Port = e.Trace.Sent.DstPort
+		}
+		if err := p.json(ctx, node, "/connections", r, &entries); err != nil {
+			return nil, err
+		}
+		if r.Port != q.FromPort {
+			var more []string
+			r.Port = e.Trace.Verdict.Seen.DstPort
+			if err := p.json(ctx, node, "/connections", r, &more); err != nil {
+				return nil, err
+			}
+			entries = append(entries, more...)
+		}
+		n := f.snapshot.Node(node)
+		witnesses[node] = &explain.Witness{Before: before[node], After: after[node], Entries: entries, Userspace: n == nil || n.Gateway.Userspace}
+	}
+	e.Proof = e.Prove(sent, witnesses, arrivals, everywhere && len(p.watched) > 0 || len(arrivals) > 0)
+	return e, nil
+}
+
+// choices counts the endpoints that the packet could go to.
+func choices(e *explain.Explanation) (n int) {
+	for _, x := range e.Endpoints {
+		if x.Possible {
+			n++
+		}
+	}
+	return n
+}
+
+// sourceMoves tells whether the packet's source port is taken from a range on its way.
+func sourceMoves(e *explain.Explanation) bool {
+	return slices.ContainsFunc(e.Trace.Forward, func(s walk.Step) bool { return s.After.SrcPort != e.Trace.Sent.SrcPort })
+}
+
+// receivers are the places where the packet may arrive and whose agents can be asked; all tells that there are no others.
+func (p *prover) receivers(e *explain.Explanation) (list []receiver, all bool) {
+	all = true
+	add := func(at walk.Point, port uint16) {
+		w := receiver{at: at, port: port}
+		if at.Node == "" || p.facts[at.Node] == nil {
+			all = false
+		} else if !slices.Contains(list, w) {
+			list = append(list, w)
+		}
+	}
+	if v := e.Trace.Verdict; v.Delivered {
+		add(v.At, v.Seen.DstPort)
+	}
+	for _, x := range e.Endpoints {
+		if name, ok := strings.CutPrefix(x.Owner, "host/"); ok {
+			add(walk.Point{Node: name}, x.Addr.Port())
+		}
+		for _, pod := range p.s.Pods {
+			if slices.Contains(pod.IPs, x.Addr.Addr()) {
+				add(walk.Point{Node: pod.Node, Pod: pod.Owner}, x.Addr.Port())
+			}
+		}
+	}
+	return list, all
+}
+
+// send sends the packet, or waits for it when it comes from outside.
+func (p *prover) send(ctx context.Context, e *explain.Explanation) (sent explain.Sent, arrivals []explain.Arrival, err error) {
+	t := &e.Trace
+	to := netip.AddrPortFrom(t.Sent.Dst, t.Sent.DstPort)
+	if t.From.Node == "" {
+		fmt.Fprintf(p.errw, "send it from outside now, %s to %s: I watch for %s\n", t.Sent.Protocol, to, p.o.Timeout)
+		sent = explain.Sent{Protocol: t.Sent.Protocol.String(), To: to}
+		end := time.Now().Add(p.o.Timeout)
+		for {
+			arrivals, err = p.arrived(ctx)
+			if err != nil || len(arrivals) > 0 || time.Now().After(end) {
+				return sent, arrivals, err
+			}
+			select {
+			case <-ctx.Done():
+				return sent, nil, ctx.Err()
+			case <-time.After(300 * time.Millisecond):
+			}
+		}
+	}
+	r := &report.Send{Protocol: t.Sent.Protocol, Pod: t.From.Pod, To: to, Timeout: min(p.o.Timeout, 3*time.Second)}
+	if err := p.json(ctx, t.From.Node, "/send", r, &sent); err != nil {
+		return sent, nil, err
+	}
+	arrivals, err = p.arrived(ctx)
+	// The same port may be asked by others: only packets of this one's port count, if its port is kept.
+	if !sourceMoves(e) {
+		arrivals = slices.DeleteFunc(arrivals, func(a explain.Arrival) bool { return a.From.Port() != sent.From.Port() })
+	}
+	return sent, arrivals, err
+}
+
+// arrived collects what the receiving sides have seen.
+func (p *prover) arrived(ctx context.Context) (all []explain.Arrival, err error) {
+	for _, w := range p.watched {
+		var list []explain.Arrival
+		if err := p.json(ctx, w.at.Node, "/watched", &report.Send{Id: w.id}, &list); err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	return all, nil
+}
+
+func (p *prover) unwatch(ctx context.Context) {
+	for _, w := range p.watched {
+		var list []explain.Arrival
+		if err := p.json(ctx, w.at.Node, "/watch-end", &report.Send{Id: w.id}, &list); err != nil {
+			fmt.Fprintf(p.errw, "%s: %v\n", w.at.Node, err) // the agent ends it itself later
+		}
+	}
+}
+
+// counters reads how many packets each flow of the nodes' gateway bridges has counted.
+func (p *prover) counters(ctx context.Context) map[string]map[flow.Key]uint64 {
+	all := map[string]map[flow.Key]uint64{}
+	for node := range p.facts {
+		counts := map[flow.Key]uint64{}
+		text, err := p.ask(ctx, node, "/counts"+report.AsJSON)
+		if err == nil {
+			err = datapath.Decode(text, &counts)
+		}
+		if err != nil {
+			fmt.Fprintf(p.errw, "%s: /counts: %v\n", node, err)
+			continue
+		}
+		all[node] = counts
+	}
+	return all
+}
+
+func (p *prover) json(ctx context.Context, node, path string, r *report.Send, into any) error {
+	body, err := p.ask(ctx, node, path+r.Query())
+	if err == nil {
+		err = json.Unmarshal(body, into)
+	}
+	if err != nil {
+		return fmt.Errorf("--send: %s of %s: %w", strings.TrimPrefix(path, "/"), node, err)
+	}
+	return nil
+}

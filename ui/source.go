@@ -1,0 +1,176 @@
+package ui
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+
+	"hairpin/cluster"
+	"hairpin/config"
+	"hairpin/inspect"
+	"hairpin/kube"
+	"hairpin/watch"
+)
+
+// explainedSnapshot is the cluster that is asked about: a folder's, the API's, or the one that the agent of this node
+// knows.
+func explainedSnapshot(ctx context.Context, o ExplainOptions, c config.Config) (*cluster.Snapshot, error) {
+	s, err := readExplained(ctx, o, c)
+	if err == nil {
+		err = canAct(o.Flags, s)
+	}
+	return s, err
+}
+
+// FlagGatewayMode says the mode of nodes that do not say it themselves.
+const FlagGatewayMode = "gateway-mode"
+
+// canAct tells of a flag that changes nothing, because every Node says itself what it says.
+func canAct(flags []string, s *cluster.Snapshot) error {
+	if !slices.Contains(flags, FlagGatewayMode) || len(s.Nodes) == 0 {
+		return nil
+	}
+	for _, n := range s.Nodes {
+		if n.Gateway.Mode == "" {
+			return nil
+		}
+	}
+	n := s.Nodes[0]
+	return fmt.Errorf("--%s changes nothing: Node %s says itself that its mode is %s (metadata.annotations[%s]), and so do all others",
+		FlagGatewayMode, n.Name, n.Gateway.Mode, cluster.AnnotationGateway)
+}
+
+// asAgentsSay tells of flags that change nothing, because agents say how their cluster is configured.
+func (o *ExplainOptions) asAgentsSay() error {
+	if len(o.Flags) == 0 {
+		return nil
+	}
+	return fmt.Errorf("--%s changes nothing: the configuration is that of the nodes' agents", o.Flags[0])
+}
+
+func readExplained(ctx context.Context, o ExplainOptions, c config.Config) (*cluster.Snapshot, error) {
+	switch {
+	case o.Dir != "":
+		return readFolder("-f", o.Dir, c)
+	case o.EveryNode:
+		e, err := inspect.NewEveryNode(o.status(c))
+		if err != nil {
+			return nil, err
+		}
+		return readCluster(ctx, e.Client, c)
+	case c.Process.Manifests != "":
+		return watch.ReadFiles(c.Process.Manifests, c.Cluster)
+	case c.Process.Kubeconfig != "" || os.Getenv("KUBERNETES_SERVICE_HOST") != "":
+		return readAPI(ctx, c)
+	}
+	if err := o.asAgentsSay(); err != nil {
+		return nil, err
+	}
+	s, err := agentSnapshot(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("%w; -f DIR reads manifests instead, --all the Kubernetes API", err)
+	}
+	return s, nil
+}
+
+// readFolder reads manifests. Where there is no Node among them, nothing can be said, and the folder is the wrong one.
+func readFolder(flag, dir string, c config.Config) (*cluster.Snapshot, error) {
+	s, err := watch.ReadFiles(dir, c.Cluster)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	case len(s.Nodes) > 0:
+		return s, nil
+	case len(s.Problems) > 0:
+		return nil, fmt.Errorf("%s %s: has no good Node in its *.yaml, *.yml and *.json: %w", flag, dir, s.Problems[0])
+	}
+	return nil, fmt.Errorf("%s %s: has no Node in its *.yaml, *.yml and *.json", flag, dir)
+}
+
+// readAPI reads the cluster once, all pods included.
+func readAPI(ctx context.Context, c config.Config) (*cluster.Snapshot, error) {
+	client, err := kube.Connect(c.Process.Kubeconfig, &kube.Reach{})
+	if err != nil {
+		return nil, err
+	}
+	return readCluster(ctx, client, c)
+}
+
+func readCluster(ctx context.Context, client kubernetes.Interface, c config.Config) (*cluster.Snapshot, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	store := cluster.NewStore(c.Cluster)
+	all := metav1.ListOptions{ResourceVersion: "0"} // what the API server has in memory
+	for _, list := range []func() (runtime.Object, error){
+		func() (runtime.Object, error) { return client.CoreV1().Nodes().List(ctx, all) },
+		func() (runtime.Object, error) { return client.CoreV1().Namespaces().List(ctx, all) },
+		func() (runtime.Object, error) { return client.CoreV1().Pods("").List(ctx, all) },
+		func() (runtime.Object, error) { return client.CoreV1().Services("").List(ctx, all) },
+		func() (runtime.Object, error) { return client.DiscoveryV1().EndpointSlices("").List(ctx, all) },
+		func() (runtime.Object, error) { return client.NetworkingV1().ServiceCIDRs().List(ctx, all) },
+		func() (runtime.Object, error) { return kube.EgressIPs(ctx, client) },
+	} {
+		objects, err := list()
+		if apierrors.IsNotFound(err) {
+			continue // the server has no such resource: ServiceCIDRs before Kubernetes 1.33, EgressIPs before the chart
+		}
+		if err == nil {
+			err = meta.EachListItem(objects, func(o runtime.Object) error { store.Set(o); return nil })
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the cluster from the API: %w", err)
+		}
+	}
+	return store.Snapshot(), nil
+}
+
+// agentSnapshot is the cluster as the agent of this node knows it, its own pods and gateway as it found them. Where the
+// cluster comes from the API, pods of other nodes are not among it.
+func agentSnapshot(ctx context.Context, c config.Config) (*cluster.Snapshot, error) {
+	body, err := inspect.FromAgent(ctx, c, "/snapshot")
+	if err != nil {
+		return nil, err
+	}
+	s, err := cluster.ReadSnapshot(body)
+	if err != nil {
+		return nil, fmt.Errorf("answer of the agent: %w", err)
+	}
+	return s, nil
+}
+
+// withOwn puts what the agent of a node knows better in place of what the cluster says: its Node, its pods, and the egress addresses
+// that are on their way from or to it.
+func withOwn(s, agent *cluster.Snapshot, node string) *cluster.Snapshot {
+	out := *s
+	out.Config = agent.Config
+	out.Nodes = slices.Clone(s.Nodes)
+	for i, n := range out.Nodes {
+		if own := agent.Node(node); n.Name == node && own != nil {
+			out.Nodes[i] = own
+		}
+	}
+	out.Pods = slices.DeleteFunc(slices.Clone(s.Pods), func(p *cluster.Pod) bool { return p.Node == node })
+	for _, p := range agent.Pods {
+		if p.Node == node {
+			out.Pods = append(out.Pods, p)
+		}
+	}
+	out.EgressIPs = slices.Clone(s.EgressIPs)
+	for i, e := range out.EgressIPs {
+		for _, own := range agent.EgressIPs {
+			if own.Owner == e.Owner && slices.ContainsFunc(own.Moving, func(m cluster.Move) bool { return m.From == node || m.To == node }) {
+				out.EgressIPs[i] = own
+			}
+		}
+	}
+	slices.SortFunc(out.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+	return &out
+}

@@ -1,0 +1,332 @@
+package ui
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/config"
+	"hairpin/plan"
+	"hairpin/ui/page"
+	"hairpin/walk/explain"
+	"hairpin/watch"
+)
+
+// Options say where the pages are served, and of which cluster.
+type Options struct {
+	ExplainOptions        // without a question: the reader asks
+	Listen         string // loopback address and port
+}
+
+// Serve serves pages that show the nodes and the way of packets, until ctx ends. It is for one person: everybody who is
+// logged in on this machine can read them, nobody else.
+func Serve(ctx context.Context, w io.Writer, o Options, c config.Config) error {
+	l, err := listenLoopback(o.Listen)
+	if err != nil {
+		return err
+	}
+	u := &ui{o: o.ExplainOptions, c: c, frame: frameOf(o.ExplainOptions, c)}
+	s, err := u.snapshot(ctx)
+	if err == nil {
+		err = canAct(o.Flags, s)
+	}
+	if err != nil { // better told here than on every page
+		return errors.Join(err, l.Close())
+	}
+	srv := &http.Server{Handler: guarded(u.handler()), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 1 << 16}
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
+	defer stop()
+	fmt.Fprintf(w, "%s: http://%s/ (Ctrl-C ends)\n", u.frame.Source, l.Addr())
+	if err := srv.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve pages: %w", err)
+	}
+	return nil
+}
+
+// listenLoopback listens where only this machine can connect.
+func listenLoopback(address string) (net.Listener, error) {
+	a, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("--listen %q: %w", address, err)
+	}
+	if !a.IP.IsLoopback() {
+		return nil, fmt.Errorf("--listen %q: is not a loopback address, such as 127.0.0.1:8090: the pages are for this machine only", address)
+	}
+	l, err := net.ListenTCP("tcp", a)
+	if err != nil {
+		return nil, fmt.Errorf("--listen %q: %w", address, err)
+	}
+	return l, nil
+}
+
+// guarded lets no other site's pages ask through the reader's browser, neither by a name that they made lead here (DNS
+// rebinding) nor by a link, a frame or a picture (Fetch Metadata); it forbids scripts and whatever comes from elsewhere.
+func guarded(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		name := q.Host
+		if host, _, err := net.SplitHostPort(name); err == nil {
+			name = host
+		}
+		if ip := net.ParseIP(strings.Trim(name, "[]")); name != "localhost" && !ip.IsLoopback() {
+			http.Error(w, "these pages are at localhost only", http.StatusMisdirectedRequest)
+			return
+		}
+		site, origin := q.Header.Get("Sec-Fetch-Site"), q.Header.Get("Origin")
+		if site != "" && site != "same-origin" && site != "none" || origin != "" && origin != "http://"+q.Host {
+			http.Error(w, "another site asks: open the address of these pages yourself", http.StatusForbidden)
+			return
+		}
+		header := w.Header()
+		header.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("Cross-Origin-Resource-Policy", "same-origin")
+		header.Set("Cache-Control", "no-store")
+		h.ServeHTTP(w, q)
+	})
+}
+
+// ui answers for the pages.
+type ui struct {
+	o     ExplainOptions
+	c     config.Config
+	frame page.Frame
+
+	mu   sync.Mutex // one reads the API, the others wait for it
+	last *cluster.Snapshot
+	read time.Time
+}
+
+// freshFor is how long what was read from the API serves: some clicks.
+const freshFor = 5 * time.Second
+
+func (u *ui) snapshot(ctx context.Context) (*cluster.Snapshot, error) {
+	if u.o.Dir != "" { // also when it is empty now
+		return watch.ReadFiles(u.o.Dir, u.c.Cluster)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.last != nil && time.Since(u.read) < freshFor {
+		return u.last, nil
+	}
+	s, err := explainedSnapshot(ctx, u.o, u.c)
+	if err != nil {
+		return nil, err
+	}
+	u.last, u.read = s, time.Now()
+	return s, nil
+}
+
+func frameOf(o ExplainOptions, c config.Config) page.Frame {
+	switch {
+	case o.Dir != "":
+		return page.Frame{Source: "Manifests of " + o.Dir, Flags: []string{"-f", o.Dir}}
+	case o.EveryNode:
+		f := page.Frame{Source: "Kubernetes API", Flags: []string{"--all"}, Live: true}
+		for _, x := range [][2]string{{"--kubeconfig", c.Process.Kubeconfig}, {"--context", o.Context}} {
+			if x[1] != "" {
+				f.Flags = append(f.Flags, x[0], x[1])
+			}
+		}
+		if o.Context != "" {
+			f.Source += ", context " + o.Context
+		}
+		return f
+	}
+	return page.Frame{Source: "Agent of this node", Live: true}
+}
+
+func (u *ui) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", u.nodes)
+	mux.HandleFunc("GET /node/{name}", u.node)
+	mux.HandleFunc("GET /walk", u.walk)
+	mux.HandleFunc("GET /walk.svg", u.picture)
+	mux.HandleFunc("GET /style.css", func(w http.ResponseWriter, _ *http.Request) {
+		css, err := page.Style()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "text/css; charset=utf-8")
+		_, _ = w.Write(css) // client disconnected
+	})
+	mux.HandleFunc("GET /", func(w http.ResponseWriter, q *http.Request) {
+		u.fail(w, http.StatusNotFound, "No such page", fmt.Sprintf("There is nothing at %s.", q.URL.Path))
+	})
+	return mux
+}
+
+// send answers with a page.
+func (u *ui) send(w http.ResponseWriter, status int, html []byte, err error) {
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(html) // client disconnected
+}
+
+func (u *ui) fail(w http.ResponseWriter, status int, title, message string) {
+	html, err := page.Failure(u.frame, title, message)
+	u.send(w, status, html, err)
+}
+
+// known gives the cluster, or tells why it cannot be read.
+func (u *ui) known(w http.ResponseWriter, q *http.Request) *cluster.Snapshot {
+	s, err := u.snapshot(q.Context())
+	if err != nil {
+		u.fail(w, http.StatusServiceUnavailable, "The cluster cannot be read", err.Error())
+		return nil
+	}
+	return s
+}
+
+// question reads a query. Where it can be written shorter, the reader is led to that address, and there is none.
+func (u *ui) question(w http.ResponseWriter, q *http.Request) (page.Query, *explain.BadArgument, bool) {
+	values, err := url.ParseQuery(q.URL.RawQuery)
+	if err != nil {
+		return page.Query{}, &explain.BadArgument{Field: "query", Word: "", Err: err}, true
+	}
+	ask, bad := page.ParseQuery(values)
+	if bad == nil && ask.Encode() != q.URL.RawQuery {
+		http.Redirect(w, q, ask.At(q.URL.Path), http.StatusSeeOther)
+		return ask, nil, false
+	}
+	return ask, bad, true
+}
+
+func (u *ui) nodes(w http.ResponseWriter, q *http.Request) {
+	s := u.known(w, q)
+	if s == nil {
+		return
+	}
+	html, err := page.Nodes(u.frame, s, strings.TrimSpace(q.FormValue("find")), problemLines(s.Problems))
+	u.send(w, http.StatusOK, html, err)
+}
+
+func (u *ui) node(w http.ResponseWriter, q *http.Request) {
+	s := u.known(w, q)
+	if s == nil {
+		return
+	}
+	n := s.Node(q.PathValue("name"))
+	if n == nil {
+		u.fail(w, http.StatusNotFound, "No such Node", fmt.Sprintf("There is no Node %q.", q.PathValue("name")))
+		return
+	}
+	ask, bad := page.ParseQuery(q.URL.Query(), "find")
+	status := http.StatusOK
+	if bad != nil {
+		status = http.StatusBadRequest
+	}
+	state, problems := planNode(plan.NewPlanner(), s, n.Name)
+	html, err := page.Node(u.frame, s, n, state, ask, strings.TrimSpace(q.FormValue("find")), bad, problemLines(s.Problems, problems))
+	u.send(w, status, html, err)
+}
+
+func problemLines(lists ...[]cluster.Problem) []string {
+	var lines []string
+	for _, list := range lists {
+		for _, p := range list {
+			lines = append(lines, p.Error())
+		}
+	}
+	return lines
+}
+
+// asked gives the cluster and what the query asks of it; otherwise the answer is written.
+func (u *ui) asked(w http.ResponseWriter, q *http.Request) (s *cluster.Snapshot, ask page.Query, bad *explain.BadArgument, ok bool) {
+	if s = u.known(w, q); s == nil {
+		return nil, ask, nil, false
+	}
+	ask, bad, ok = u.question(w, q)
+	return s, ask, bad, ok
+}
+
+func (u *ui) walk(w http.ResponseWriter, q *http.Request) {
+	s, ask, bad, ok := u.asked(w, q)
+	if !ok {
+		return
+	}
+	problems := problemLines(s.Problems)
+	var a *page.Answer
+	if bad == nil && ask.From != "" && ask.To != "" {
+		var more []string
+		var err error
+		if a, more, err = u.answer(q.Context(), s, ask); err != nil && !errors.As(err, &bad) {
+			u.fail(w, http.StatusServiceUnavailable, "The packet cannot be followed", err.Error())
+			return
+		}
+		problems = append(problems, more...)
+	}
+	status := http.StatusOK
+	if bad != nil {
+		status = http.StatusBadRequest
+	}
+	html, err := page.Walk(u.frame, s, ask, a, bad, problems)
+	u.send(w, status, html, err)
+}
+
+// answer follows the packet. problems are those of the objects that its nodes serve.
+func (u *ui) answer(ctx context.Context, s *cluster.Snapshot, q page.Query) (a *page.Answer, problems []string, err error) {
+	o := u.o
+	o.Question = explain.Question{From: q.From, To: q.To, Endpoint: q.Endpoint, Via: q.Via, NodePort: q.NodePort}
+	o.Proto, o.IPFamily = q.Proto, q.Family
+	if err := o.words(); err != nil {
+		return nil, nil, err
+	}
+	a = &page.Answer{}
+	var told bytes.Buffer
+	if q.Live && u.frame.Live {
+		a.Explanation, a.Fault, err = walkLive(ctx, &told, o, u.c)
+		if err != nil && !errors.As(err, new(*explain.BadArgument)) {
+			a.Notes = append(a.Notes, "Not compared with what is really there: "+err.Error())
+		} else if err != nil {
+			return nil, nil, err
+		}
+	}
+	if a.Explanation == nil {
+		if a.Explanation, err = explainIn(&told, s, o.Question); err != nil {
+			return nil, nil, err
+		}
+	}
+	for line := range strings.Lines(told.String()) {
+		if p, ok := strings.CutPrefix(line, "problem: "); ok {
+			problems = append(problems, strings.TrimSpace(p))
+		} else {
+			a.Notes = append(a.Notes, strings.TrimSpace(line))
+		}
+	}
+	return a, problems, nil
+}
+
+// picture is the picture of a walk alone, to be kept.
+func (u *ui) picture(w http.ResponseWriter, q *http.Request) {
+	s, ask, bad, ok := u.asked(w, q)
+	if !ok {
+		return
+	}
+	if bad != nil {
+		http.Error(w, bad.Error(), http.StatusBadRequest)
+		return
+	}
+	a, _, err := u.answer(q.Context(), s, ask)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+	w.Header().Set("Content-Type", "image/svg+xml")
+	_, _ = io.WriteString(w, a.Explanation.SVG()) // client disconnected
+}
