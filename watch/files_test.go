@@ -44,7 +44,7 @@ func TestManifests(t *testing.T) {
 			"Service/default/x: in input: json: cannot unmarshal string into Go struct field ServicePort.spec.ports.port of type int32"},
 		{"unknown fields", "{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {clusterIP: 10.96.0.2, clusterip: 1, ports: [{port: 80, nodeport: 1}]}}",
 			"Service/default/x: in input: unknown field \"spec.clusterip\"\nService/default/x: in input: unknown field \"spec.ports[0].nodeport\""},
-		{"twice", goodService, "Service/default/good: stands in input again; the first is used"},
+		{"twice", goodService, "Service/default/good: is in input again; the first is used"},
 		{"port too large", "{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {clusterIP: 10.96.0.2, ports: [{port: 99999999999}]}}",
 			"Service/default/x: in input: json: cannot unmarshal number 99999999999 into Go struct field ServicePort.spec.ports.port of type int32"},
 		{"lists", `{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod, metadata: {name: ""}}, {apiVersion: v1, kind: ServiceList, items: [{metadata: {name: x}}]}, 7]}`,
@@ -76,7 +76,7 @@ func TestReadFiles(t *testing.T) {
 	s, err := watch.ReadFiles(dir, cluster.DefaultConfig())
 	check(t, err)
 	want := "service default/good:/tcp/IPv4 10.96.0.1:80\nservice prod/json:/tcp/IPv4 10.96.0.3:80\n" +
-		"problem File/e.yaml: read " + dir + "/e.yaml: is a directory\nproblem Service/default/good: stands in b.yml again; the first is used\n"
+		"problem File/e.yaml: read " + dir + "/e.yaml: is a directory\nproblem Service/default/good: is in b.yml again; the first is used\n"
 	if got := describe(s); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
@@ -104,7 +104,7 @@ func TestFilesFollow(t *testing.T) {
 	check(t, err)
 	snapshots := &newest{from: from}
 	other := "service default/other:/tcp/IPv4 10.96.0.2:80\n"
-	snapshots.until(t, "service default/good:/tcp/IPv4 10.96.0.1:80\n"+other+"problem Service/default/good: stands in b.yaml again; the first is used\n")
+	snapshots.until(t, "service default/good:/tcp/IPv4 10.96.0.1:80\n"+other+"problem Service/default/good: is in b.yaml again; the first is used\n")
 	first := snapshots.last
 
 	put("c.yaml", "# a comment\n"+strings.ReplaceAll(strings.ReplaceAll(goodService, "good", "other"), "10.96.0.1", "10.96.0.2"))

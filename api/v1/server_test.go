@@ -41,9 +41,9 @@ func TestServer(t *testing.T) {
 	for _, c := range []struct{ addresses, says string }{
 		{`["172.18.0.33", "FC00:f853:ccd::33"]`, ""},
 		{`[]`, "should have at least 1 items"},
-		{`["172.18.0.33/16"]`, "plain form"},
-		{`["::ffff:172.18.0.33"]`, "plain form"},
-		{`["host.example"]`, "plain form"},
+		{`["172.18.0.33/16"]`, "canonical form"},
+		{`["::ffff:172.18.0.33"]`, "canonical form"},
+		{`["host.example"]`, "canonical form"},
 		{`["127.0.0.1"]`, "other machines can reach"},
 		{`["224.0.0.9"]`, "other machines can reach"},
 		{`["fe80::1"]`, "other machines can reach"},
