@@ -41,7 +41,7 @@ func TestWrongWords(t *testing.T) {
 		{[]string{"explain", "-f", broken, "host/node-a", "svc/default/web"}, "File/a.yaml: document 1: "},
 		{[]string{"explain", "-f", demo, "--diff", nothing, "host/node-a", "svc/default/web"}, "--diff " + nothing},
 		{[]string{"explain", "-f", demo, "host/node-a", "svc/default/web", "--proto", "icmp"}, `--proto "icmp": must be one of [tcp udp sctp]`},
-		{[]string{"explain", "--run-dir", nothing, "host/node-a", "svc/default/web"}, "no agent answers on this node: nobody listens at " + nothing + "/agent.sock (is `hairpin node` running?); -f DIR reads"},
+		{[]string{"explain", "--run-dir", nothing, "host/node-a", "svc/default/web"}, "no agent answers on this node: nothing listens at " + nothing + "/agent.sock (is `hairpin node` running?); -f DIR reads"},
 		{[]string{"explain", "--all", "host/node-a", "svc/default/web"}, "there is no kubeconfig"},
 		{[]string{"status", "--run-dir", nothing}, "no agent answers on this node"},
 		{[]string{"status", "--all"}, "there is no kubeconfig"},

@@ -10,7 +10,7 @@ import (
 // Difference tells what is other about a packet's way after a change than it was before: first its end, then its steps.
 // What is gone begins with "- ", what is new with "+ ". It is empty when the packet goes the same way to the same end.
 func Difference(before, after *Explanation) string {
-	steps := ways("THERE", before.Trace.Forward, after.Trace.Forward) + ways("BACK", before.Trace.Reply, after.Trace.Reply)
+	steps := ways("FORWARD", before.Trace.Forward, after.Trace.Forward) + ways("REPLY", before.Trace.Reply, after.Trace.Reply)
 	head := ""
 	for _, x := range [...][2]string{
 		{before.Way, after.Way}, {"endpoint followed: " + followed(before), "endpoint followed: " + followed(after)}, {before.Sentence(), after.Sentence()},
