@@ -98,19 +98,15 @@ func (a *attachment) ids() map[string]string {
 
 // insert gives the operations that put the attachment on the integration bridge.
 func (a *attachment) insert() []ovsdb.Op {
-	iface, port := ovsdb.NamedUUID("interface"), ovsdb.NamedUUID("port")
+	port, ops := ovsdb.InsertPort(ovsdb.Interface{Name: a.host, ExternalIDs: a.ids()}, nil)
 	var given []string
 	for _, p := range a.addresses {
 		given = append(given, p.Addr().String())
 	}
-	return []ovsdb.Op{
-		ovsdb.Insert(ovsdb.Interface{UUID: iface, Name: a.host, ExternalIDs: a.ids()}),
-		ovsdb.Insert(ovsdb.Port{UUID: port, Name: a.host, Interfaces: []ovsdb.UUID{iface}}),
-		ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port),
-			ovsdb.DeleteFrom("external_ids", []string{keyLast}),
-			ovsdb.InsertInto("external_ids", map[string]string{keyLast: strings.Join(given, ",")})).
-			Where("name", "==", claims.IntegrationBridge),
-	}
+	return append(ops, ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port),
+		ovsdb.DeleteFrom("external_ids", []string{keyLast}),
+		ovsdb.InsertInto("external_ids", map[string]string{keyLast: strings.Join(given, ",")})).
+		Where("name", "==", claims.IntegrationBridge))
 }
 
 // bound says why OVN has not bound the attachment's port; nil when it has, and has installed the flows.

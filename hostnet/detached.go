@@ -134,7 +134,6 @@ func (l *Looker) detach(ctx context.Context) error {
 	if len(ops) == 0 {
 		return nil
 	}
-	ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())
 	if _, err := l.ovs.Transact(ctx, ops...); err != nil {
 		return fmt.Errorf("make the bridges of mode detached: %w", err)
 	}
@@ -151,30 +150,21 @@ type newBridge struct {
 
 // ops are the operations that make it, none when there is one of that name.
 func (b *newBridge) ops(v ovsdb.View, datapath, node string) []ovsdb.Op {
-	for row := range ovsdb.Rows[ovsdb.Bridge](v) {
-		if row.Name == b.name {
-			return nil
-		}
+	if ovsdb.Find(v, func(row *ovsdb.Bridge) bool { return row.Name == b.name }) != nil {
+		return nil
 	}
 	mode := "standalone"
 	ours := map[string]string{claims.KeyOwner: cluster.Owner{Kind: "Node", Name: node}.String(), keyDetached: "true"}
 	row := ovsdb.Bridge{
-		UUID: ovsdb.NamedUUID("bridge " + b.name), Name: b.name, DatapathType: datapath, FailMode: &mode, ExternalIDs: ours,
+		Name: b.name, DatapathType: datapath, FailMode: &mode, ExternalIDs: ours,
 	}
 	if b.mac != (cluster.MAC{}) {
 		row.OtherConfig = map[string]string{"hwaddr": b.mac.String()}
 	}
-	var ops []ovsdb.Op
-	for name, kind := range map[string]string{b.name: "internal", b.port: ""} {
-		if name == "" {
-			continue
-		}
-		i := ovsdb.Interface{UUID: ovsdb.NamedUUID("interface " + name), Name: name, Type: kind}
-		p := ovsdb.Port{UUID: ovsdb.NamedUUID("port " + name), Name: name, Interfaces: []ovsdb.UUID{i.UUID}}
-		row.Ports = append(row.Ports, p.UUID)
-		ops = append(ops, ovsdb.Insert(i), ovsdb.Insert(p))
+	if b.port == "" {
+		return ovsdb.InsertBridge(row)
 	}
-	return append(ops, ovsdb.Insert(row), ovsdb.Mutate("Open_vSwitch", ovsdb.InsertInto("bridges", row.UUID)).All())
+	return ovsdb.InsertBridge(row, ovsdb.Interface{Name: b.port})
 }
 
 // pairLinks makes a veth pair. Whatever is there already stays.

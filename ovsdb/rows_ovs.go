@@ -71,3 +71,23 @@ type Interface struct {
 
 // Table returns "Interface".
 func (Interface) Table() string { return "Interface" }
+
+// InsertPort makes a port of one interface, with the interface's name. It is on no bridge yet: what it returns is for the
+// bridge's column ports, in the same transaction.
+func InsertPort(i Interface, externalIDs map[string]string) (UUID, []Op) {
+	i.UUID = NamedUUID("interface " + i.Name)
+	p := Port{UUID: NamedUUID("port " + i.Name), Name: i.Name, Interfaces: []UUID{i.UUID}, ExternalIDs: externalIDs}
+	return p.UUID, []Op{Insert(i), Insert(p)}
+}
+
+// InsertBridge makes a bridge with its own device and more ports, as "ovs-vsctl add-br" does, and wakes ovs-vswitchd.
+func InsertBridge(b Bridge, more ...Interface) []Op {
+	b.UUID = NamedUUID("bridge " + b.Name)
+	var ops []Op
+	for _, i := range append([]Interface{{Name: b.Name, Type: "internal"}}, more...) {
+		port, made := InsertPort(i, nil)
+		b.Ports = append(b.Ports, port)
+		ops = append(ops, made...)
+	}
+	return append(ops, Insert(b), Mutate("Open_vSwitch", InsertInto("bridges", b.UUID), Add("next_cfg", 1)).All())
+}

@@ -61,6 +61,16 @@ func First[T Row](v View) *T {
 	return nil
 }
 
+// Find returns the first row that is what was asked for, nil when there is none. It panics when the client does not mirror T.
+func Find[T Row](v View, is func(*T) bool) *T {
+	for row := range Rows[T](v) {
+		if is(row) {
+			return row
+		}
+	}
+	return nil
+}
+
 // Len returns the number of rows of T's table. It panics when the client does not mirror T.
 func Len[T Row](v View) int { return table[T](v).size }
 

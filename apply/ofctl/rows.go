@@ -159,20 +159,20 @@ func keyOps(table string, row ovsdb.UUID, set map[string]string, remove []string
 
 // portOps makes a port, or makes one of that name what it must be. It tells when the port's bridge is not there.
 func (cfg *Config) portOps(v ovsdb.View, p flow.Port) (ops []ovsdb.Op, ok bool) {
-	bridge := find(v, func(b *ovsdb.Bridge) bool { return b.Name == p.Bridge })
+	bridge := ovsdb.Find(v, func(b *ovsdb.Bridge) bool { return b.Name == p.Bridge })
 	if bridge == nil {
 		return nil, false
 	}
 	owner := map[string]string{claims.KeyOwner: p.Owner.String()}
-	port := find(v, func(row *ovsdb.Port) bool { return row.Name == p.Name })
+	port := ovsdb.Find(v, func(row *ovsdb.Port) bool { return row.Name == p.Name })
 	if port == nil || len(port.Interfaces) != 1 || ovsdb.Get[ovsdb.Interface](v, port.Interfaces[0]) == nil {
 		if port != nil {
 			ops = removal(v, p.Name)
 		}
-		i := ovsdb.Interface{UUID: ovsdb.NamedUUID("interface " + p.Name), Name: p.Name, Type: p.Type, ExternalIDs: p.ExternalIDs}
+		i := ovsdb.Interface{Name: p.Name, Type: p.Type, ExternalIDs: p.ExternalIDs}
 		i.MAC, i.MTURequest = columns(p)
-		row := ovsdb.Port{UUID: ovsdb.NamedUUID("port " + p.Name), Name: p.Name, Interfaces: []ovsdb.UUID{i.UUID}, ExternalIDs: owner}
-		return append(ops, ovsdb.Insert(i), ovsdb.Insert(row), ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", row.UUID)).Row(bridge.UUID)), true
+		made, more := ovsdb.InsertPort(i, owner)
+		return append(append(ops, more...), ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", made)).Row(bridge.UUID)), true
 	}
 	if !slices.Contains(bridge.Ports, port.UUID) {
 		ops = append(removal(v, p.Name), ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port.UUID)).Row(bridge.UUID))
@@ -206,7 +206,7 @@ func columns(p flow.Port) (mac *string, mtu *int) {
 // removal takes a port off its bridge. Its row goes then, as nothing leads to it.
 func removal(v ovsdb.View, name string) []ovsdb.Op {
 	var ops []ovsdb.Op
-	port := find(v, func(p *ovsdb.Port) bool { return p.Name == name })
+	port := ovsdb.Find(v, func(p *ovsdb.Port) bool { return p.Name == name })
 	if port == nil {
 		return nil
 	}
@@ -216,13 +216,4 @@ func removal(v ovsdb.View, name string) []ovsdb.Op {
 		}
 	}
 	return ops
-}
-
-func find[T ovsdb.Row](v ovsdb.View, is func(*T) bool) *T {
-	for row := range ovsdb.Rows[T](v) {
-		if is(row) {
-			return row
-		}
-	}
-	return nil
 }

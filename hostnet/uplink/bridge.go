@@ -30,16 +30,12 @@ func (m *machine) makeBridge(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	i := ovsdb.Interface{UUID: ovsdb.NamedUUID("interface " + name), Name: name, Type: "internal"}
-	p := ovsdb.Port{UUID: ovsdb.NamedUUID("port " + name), Name: name, Interfaces: []ovsdb.UUID{i.UUID}}
 	standalone, kind := "standalone", DatapathType(m.view)
-	b := ovsdb.Bridge{
-		UUID: ovsdb.NamedUUID("bridge " + name), Name: name, Ports: []ovsdb.UUID{p.UUID}, DatapathType: kind, FailMode: &standalone,
+	_, err = m.db.Transact(ctx, ovsdb.InsertBridge(ovsdb.Bridge{
+		Name: name, DatapathType: kind, FailMode: &standalone,
 		OtherConfig: map[string]string{"hwaddr": device.Attrs().HardwareAddr.String()},
 		ExternalIDs: map[string]string{KeyUplink: device.Attrs().Name, keyHad: string(text)},
-	}
-	_, err = m.db.Transact(ctx, ovsdb.Insert(i), ovsdb.Insert(p), ovsdb.Insert(b),
-		ovsdb.Mutate("Open_vSwitch", ovsdb.InsertInto("bridges", b.UUID), ovsdb.Add("next_cfg", 1)).All())
+	})...)
 	if err != nil {
 		return "", fmt.Errorf("make bridge %s: %w", name, err)
 	}
@@ -96,10 +92,9 @@ func (m *machine) addPort(ctx context.Context) (string, error) {
 	if why := m.unfit(m.device); why != "" {
 		return "", fmt.Errorf("device %s cannot be taken into bridge %s: %s", name, m.bridge.Name, why)
 	}
-	i := ovsdb.Interface{UUID: ovsdb.NamedUUID("interface " + name), Name: name}
-	p := ovsdb.Port{UUID: ovsdb.NamedUUID("port " + name), Name: name, Interfaces: []ovsdb.UUID{i.UUID}}
-	_, err := m.db.Transact(ctx, ovsdb.Insert(i), ovsdb.Insert(p),
-		ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", p.UUID)).Row(m.bridge.UUID), ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())
+	port, ops := ovsdb.InsertPort(ovsdb.Interface{Name: name}, nil)
+	_, err := m.db.Transact(ctx, append(ops,
+		ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port)).Row(m.bridge.UUID), ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())...)
 	if err != nil {
 		return "", fmt.Errorf("add port %s to bridge %s: %w", name, m.bridge.Name, err)
 	}
@@ -110,12 +105,7 @@ func (m *machine) addPort(ctx context.Context) (string, error) {
 }
 
 func numbered(v ovsdb.View, name string) bool {
-	for i := range ovsdb.Rows[ovsdb.Interface](v) {
-		if i.Name == name && (i.OFPort != nil || i.Error != nil) {
-			return true
-		}
-	}
-	return false
+	return ovsdb.Find(v, func(i *ovsdb.Interface) bool { return i.Name == name && (i.OFPort != nil || i.Error != nil) }) != nil
 }
 
 // deletePort takes the device out of the bridge and waits until Open vSwitch has let go of it.
@@ -124,13 +114,11 @@ func (m *machine) deletePort(ctx context.Context) (string, error) {
 		return "", nil
 	}
 	name := m.port.Name
-	var id ovsdb.UUID
-	for p := range ovsdb.Rows[ovsdb.Port](m.view) {
-		if p.Name == name {
-			id = p.UUID
-		}
+	p := ovsdb.Find(m.view, func(p *ovsdb.Port) bool { return p.Name == name })
+	if p == nil {
+		return "", nil
 	}
-	err := m.carriedOut(ctx, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("ports", id)).Row(m.bridge.UUID))
+	err := m.carriedOut(ctx, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("ports", p.UUID)).Row(m.bridge.UUID))
 	if err != nil {
 		return "", fmt.Errorf("take port %s off bridge %s: %w", name, m.bridge.Name, err)
 	}
