@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -97,11 +95,8 @@ func (t *Set) Close() {
 	}
 }
 
-// Oldest Open vSwitch that is served (docs/architecture.md); nbdb knows the oldest OVN.
-const (
-	ovsMajor = 3
-	ovsMinor = 5
-)
+// oldestOVS is the oldest Open vSwitch that is served (docs/architecture.md); nbdb knows the oldest OVN.
+const oldestOVS = "3.5"
 
 // CheckVersions refuses an Open vSwitch or OVN that is too old, with a message that names the version found and the one
 // needed. It waits until both are there to be asked.
@@ -118,7 +113,7 @@ func (t *Set) CheckVersions(ctx context.Context) error {
 		for p := (retry.Pace{}); ; {
 			version, err := t.Bridge.Version(ctx)
 			if err == nil {
-				return CheckOVS(version)
+				return apply.NeedVersion("Open vSwitch", version, oldestOVS)
 			}
 			p.Failed()
 			select {
@@ -129,19 +124,4 @@ func (t *Set) CheckVersions(ctx context.Context) error {
 		}
 	})
 	return g.Wait()
-}
-
-func CheckOVS(version string) error {
-	f := strings.SplitN(version, ".", 3)
-	if len(f) >= 2 {
-		major, err1 := strconv.Atoi(f[0])
-		minor, err2 := strconv.Atoi(f[1])
-		if err1 == nil && err2 == nil {
-			if major > ovsMajor || major == ovsMajor && minor >= ovsMinor {
-				return nil
-			}
-			return fmt.Errorf("Open vSwitch %s is running; %d.%d or newer is needed", version, ovsMajor, ovsMinor)
-		}
-	}
-	return fmt.Errorf("Open vSwitch's version %q is none; %d.%d or newer is needed", version, ovsMajor, ovsMinor)
 }

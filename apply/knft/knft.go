@@ -31,6 +31,9 @@ import (
 
 var _ apply.Target[nft.State, nft.Delta] = (*Target)(nil)
 
+// oldest is the oldest nft that is known to print and take what datapath/nft writes: that of Debian 12.
+const oldest = "1.0.6"
+
 // Config says where nft is.
 type Config struct {
 	NetNS   string       // path of a network namespace such as "/proc/123/ns/net"; empty = the caller's
@@ -70,7 +73,10 @@ func New(ctx context.Context, c Config) (*Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkVersion(version); err != nil {
+	// It says "nftables v1.0.6 (Lester Gooch #5)".
+	_, number, _ := strings.Cut(version, " v")
+	number, _, _ = strings.Cut(strings.TrimSpace(number), " ")
+	if err := apply.NeedVersion("nft", number, oldest); err != nil {
 		return nil, err
 	}
 	probe := "table netdev hairpin-probe { chain c { type filter hook ingress device \"hairpin-none\" priority 0; }; }\n"

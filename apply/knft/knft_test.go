@@ -328,7 +328,7 @@ func TestVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := knft.New(t.Context(), knft.Config{Command: []string{old}})
-	if err == nil || err.Error() != "nft 1.0.2 is too old: 1.0.6 or newer is needed" {
+	if err == nil || err.Error() != "nft 1.0.2 is running; 1.0.6 or newer is needed" {
 		t.Errorf("an old nft gives error %v", err)
 	}
 	if _, err := knft.New(t.Context(), knft.Config{Command: []string{"/nowhere/nft"}}); err == nil || !strings.Contains(err.Error(), "/nowhere/nft") {

@@ -4,19 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
+	"hairpin/apply"
 	"hairpin/apply/late"
 	"hairpin/ovsdb"
 )
 
-// The OVN that Hairpin needs: older ones recompute everything for one changed load balancer (lab-notes: 1 270 ms at
+// oldest is the oldest OVN that is served: older ones recompute everything for one changed load balancer (lab-notes: 1 270 ms at
 // 10 000, instead of 25).
-const (
-	needMajor = 25
-	needMinor = 3
-)
+const oldest = "25.03"
 
 // Sync waits until everything that is in the Northbound database now is in the switch of this node. While
 // ovn-controller has not registered its chassis there is no switch to wait for, and Sync waits for ovn-northd only.
@@ -65,16 +62,4 @@ func (t *Target) Version(ctx context.Context) (string, error) {
 }
 
 // CheckVersion refuses an OVN that is too old, with a message that names the version found and the one needed.
-func CheckVersion(version string) error {
-	major, rest, _ := strings.Cut(version, ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	a, err := strconv.Atoi(major)
-	b, err2 := strconv.Atoi(minor)
-	if err != nil || err2 != nil {
-		return fmt.Errorf("OVN's version %q is none; OVN %d.%02d or newer is needed", version, needMajor, needMinor)
-	}
-	if a < needMajor || a == needMajor && b < needMinor {
-		return fmt.Errorf("OVN %s is running; OVN %d.%02d or newer is needed", version, needMajor, needMinor)
-	}
-	return nil
-}
+func CheckVersion(version string) error { return apply.NeedVersion("OVN", version, oldest) }

@@ -1,0 +1,34 @@
+package apply
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// NeedVersion refuses a program that is older than the oldest one that is served, such as "25.03", with a message that names both.
+func NeedVersion(program, version, oldest string) error {
+	have, known := numbers(version)
+	need, _ := numbers(oldest)
+	switch {
+	case !known:
+		return fmt.Errorf("%s's version %q is none; %s or newer is needed", program, version, oldest)
+	case slices.Compare(have, need) < 0:
+		return fmt.Errorf("%s %s is running; %s or newer is needed", program, version, oldest)
+	}
+	return nil
+}
+
+// numbers reads "3.5.1", of at least two numbers.
+func numbers(version string) ([]int, bool) {
+	var list []int
+	for _, part := range strings.Split(version, ".") {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			return nil, false
+		}
+		list = append(list, n)
+	}
+	return list, len(list) >= 2
+}
