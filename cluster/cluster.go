@@ -251,6 +251,9 @@ type Pod struct {
 	MAC   MAC
 	// Labels are the Pod's; EgressIPs select by them.
 	Labels map[string]string
+	// Extra are addresses that it may send from besides its own.
+	Extra []netip.Addr
+	Asks  []netip.Addr // what it asks for as Extra
 }
 
 // LogicalPort is the name of the pod's OVN port and of its Open vSwitch iface-id: "namespace_name".

@@ -26,8 +26,9 @@ type NodeEgress struct {
 
 // Namespace is one Kubernetes Namespace.
 type Namespace struct {
-	Name   string
-	Labels map[string]string
+	Name        string
+	Labels      map[string]string
+	ExtraRanges []netip.Prefix // of addresses that its Pods may have besides their own
 }
 
 // EgressIP is one EgressIP: the pods that it selects leave the cluster with one of its addresses.
@@ -81,8 +82,9 @@ func (e *EgressIP) Older(f *EgressIP) int {
 func namespaceOwner(name string) Owner { return Owner{Kind: "Namespace", Name: name} }
 func egressIPOwner(name string) Owner  { return Owner{Kind: "EgressIP", Name: name} }
 
-func parseNamespace(o *corev1.Namespace) *Namespace {
-	return &Namespace{Name: o.Name, Labels: maps.Clone(o.Labels)}
+func parseNamespace(o *corev1.Namespace) (*Namespace, []Problem) {
+	ranges, problems := annotated(namespaceOwner(o.Name), &o.ObjectMeta, AnnotationExtraRanges, netip.ParsePrefix)
+	return &Namespace{Name: o.Name, Labels: maps.Clone(o.Labels), ExtraRanges: ranges}, problems
 }
 
 // egressIPParser collects what is wrong with one EgressIP.

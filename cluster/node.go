@@ -256,6 +256,7 @@ func parsePod(o *corev1.Pod) (*Pod, []Problem) {
 		ips = []corev1.PodIP{{IP: o.Status.PodIP}} // a manifest; the API fills both
 	}
 	var problems []Problem
+	pod.Asks, problems = annotated(pod.Owner, &o.ObjectMeta, AnnotationExtraAddresses, parseHostAddr)
 	for i, ip := range ips {
 		a, err := parseHostAddr(ip.IP)
 		if err != nil {

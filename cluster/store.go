@@ -34,7 +34,10 @@ type Store struct {
 	vetted        *Vetted
 	nodeProblems  []Problem           // of nodes
 	podProblems   map[Owner][]Problem // of Pods
-	settled       []*EgressIP         // as in the last Snapshot
+	asking        map[Owner]bool      // Pods that ask for addresses besides their own
+	extended      map[Owner]*Pod      // those that got some
+	denied        map[Owner][]Problem
+	settled       []*EgressIP // as in the last Snapshot
 	last          *Snapshot
 }
 
@@ -54,6 +57,9 @@ func NewStore(config Config) *Store {
 		sliceServices: map[Owner]Owner{},
 		stale:         map[Owner]bool{},
 		podProblems:   map[Owner][]Problem{},
+		asking:        map[Owner]bool{},
+		extended:      map[Owner]*Pod{},
+		denied:        map[Owner][]Problem{},
 	}
 }
 
@@ -82,6 +88,11 @@ func (s *Store) Set(obj any) {
 		s.pods.put(owner, pods)
 		s.starting.put(owner, starting)
 		s.note(owner, problems)
+		if p != nil && len(p.Asks) > 0 {
+			s.asking[owner] = true
+		} else {
+			s.quiet(owner)
+		}
 	case *corev1.Service:
 		owner := ownerOf("Service", &o.ObjectMeta)
 		v := s.service(owner)
@@ -107,7 +118,9 @@ func (s *Store) Set(obj any) {
 		owner := ownerOf("NetworkPolicy", &o.ObjectMeta)
 		s.note(owner, []Problem{{Owner: owner, Message: "Hairpin does not implement NetworkPolicy: it has no effect"}})
 	case *corev1.Namespace:
-		s.namespaces.put(namespaceOwner(o.Name), []*Namespace{parseNamespace(o)})
+		n, problems := parseNamespace(o)
+		s.namespaces.put(namespaceOwner(o.Name), []*Namespace{n})
+		s.note(namespaceOwner(o.Name), problems)
 	case *v1.EgressIP:
 		owner := egressIPOwner(o.Name)
 		e, problems := parseEgressIP(o)
@@ -132,6 +145,7 @@ func (s *Store) Delete(obj any) {
 		s.pods.put(owner, nil)
 		s.starting.put(owner, nil)
 		s.note(owner, nil)
+		s.quiet(owner)
 	case *corev1.Service:
 		owner := ownerOf("Service", &o.ObjectMeta)
 		v := s.service(owner)
@@ -146,6 +160,7 @@ func (s *Store) Delete(obj any) {
 		s.note(ownerOf("NetworkPolicy", &o.ObjectMeta), nil)
 	case *corev1.Namespace:
 		s.namespaces.put(namespaceOwner(o.Name), nil)
+		s.note(namespaceOwner(o.Name), nil)
 	case *v1.EgressIP:
 		s.egressIPs.put(egressIPOwner(o.Name), nil)
 		s.note(egressIPOwner(o.Name), nil)
@@ -190,12 +205,13 @@ func (s *Store) Snapshot() *Snapshot {
 	clear(s.stale)
 	if changed || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() || s.namespaces.changed() {
 		s.findStrays(nodes)
+		clear(s.denied)
 		s.last = &Snapshot{
 			Config:     withServiceCIDRs(s.config, s.ranges.all()),
 			Nodes:      s.nodes.all(),
 			Frontends:  s.frontends.all(),
-			Pods:       s.atHome(s.pods.all()),
-			Starting:   s.starting.all(),
+			Pods:       s.extend(s.atHome(s.pods.all())),
+			Starting:   s.extend(s.starting.all()),
 			Namespaces: s.namespaces.all(),
 			EgressIPs:  s.settle(s.egressIPs.all(), s.frontends.all()),
 			Problems:   s.allProblems(),
@@ -235,12 +251,14 @@ func (s *Store) atHome(pods []*Pod) []*Pod {
 }
 
 func (s *Store) allProblems() []Problem {
-	if len(s.nodeProblems)+len(s.podProblems) == 0 {
+	if len(s.nodeProblems)+len(s.podProblems)+len(s.denied) == 0 {
 		return s.problems.all()
 	}
 	list := append(slices.Clone(s.problems.all()), s.nodeProblems...)
-	for _, problems := range s.podProblems {
-		list = append(list, problems...)
+	for _, of := range []map[Owner][]Problem{s.podProblems, s.denied} {
+		for _, problems := range of {
+			list = append(list, problems...)
+		}
 	}
 	slices.SortFunc(list, Problem.Compare)
 	return slices.Compact(list)

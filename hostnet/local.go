@@ -55,13 +55,12 @@ func (l *Local) Apply(s *cluster.Snapshot, found Found, pods []*cluster.Pod) *cl
 	return &out
 }
 
-// labelled gives own pods the labels that the API knows of them. While a pod and its labels stay the same, so does the
-// pointer.
+// labelled gives own pods the labels and extra addresses that the API knows of them. While these stay the same, so does the pointer.
 func (l *Local) labelled(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Pod {
 	known := make(map[cluster.Owner]*cluster.Pod, len(pods))
 	for _, all := range [][]*cluster.Pod{s.Pods, s.Starting} {
 		for _, p := range all {
-			if p.Node == l.node && len(p.Labels) > 0 {
+			if p.Node == l.node && len(p.Labels)+len(p.Extra) > 0 {
 				known[p.Owner] = p
 			}
 		}
@@ -70,9 +69,9 @@ func (l *Local) labelled(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Po
 	for _, p := range pods {
 		with := p
 		if k := known[p.Owner]; k != nil && (k.UID == p.UID || k.UID == "" || p.UID == "") { // not another Pod of the same name
-			if with = l.pods[p]; with == nil || !maps.Equal(with.Labels, k.Labels) {
+			if with = l.pods[p]; with == nil || !maps.Equal(with.Labels, k.Labels) || !slices.Equal(with.Extra, k.Extra) {
 				c := *p
-				c.Labels = k.Labels
+				c.Labels, c.Extra = k.Labels, k.Extra
 				with = &c
 			}
 		}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 
 	"hairpin/cluster"
@@ -27,8 +28,15 @@ func pods(e Env) (datapath.State, []Problem) {
 			continue
 		}
 		has := []string{strings.Join(address, " ")}
+		may := has
+		if len(p.Extra) > 0 { // it may send from them; who has them says the pods themselves, by ARP
+			for _, a := range p.Extra {
+				address = append(address, a.String())
+			}
+			may = []string{strings.Join(address, " ")}
+		}
 		rows.Add(&nb.SwitchPort{
-			Name: p.LogicalPort(), Switch: e.Node.Name, Addresses: has, PortSecurity: has,
+			Name: p.LogicalPort(), Switch: e.Node.Name, Addresses: has, PortSecurity: may,
 			// An interface of the pod with other addresses (an earlier sandbox of the same name) is not this port's.
 			Options: map[string]string{"iface-id-ver": p.PortVersion()}, Owner: p.Owner,
 		})
@@ -59,6 +67,22 @@ func podsOn(node string, all []*cluster.Pod) ([]*cluster.Pod, []Problem) {
 			has[ip] = p.Owner
 		}
 		list = append(list, p)
+	}
+	for i, p := range list {
+		taken := func(a netip.Addr) bool { o, ok := has[a]; return ok && o != p.Owner }
+		if !slices.ContainsFunc(p.Extra, taken) {
+			continue
+		}
+		c := *p
+		c.Extra = nil
+		for _, a := range p.Extra {
+			if taken(a) {
+				problems = append(problems, Problem{Owner: p.Owner, Field: "metadata.annotations[" + cluster.AnnotationExtraAddresses + "]", Message: a.String() + " is the address of " + has[a].String()})
+			} else {
+				c.Extra = append(c.Extra, a)
+			}
+		}
+		list[i] = &c
 	}
 	return list, problems
 }

@@ -1,0 +1,130 @@
+package cluster
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"unicode"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A Pod may send from addresses besides its own, as keepalived must, where the annotation of its Namespace allows them: who may
+// change Namespaces is an administrator. Both annotations are ours.
+const (
+	AnnotationExtraAddresses = "k8s.ovn.org/extra-addresses"      // of a Pod: "10.244.1.200, fd00:10:244:1::200"
+	AnnotationExtraRanges    = "k8s.ovn.org/extra-address-ranges" // of a Namespace: "10.244.1.192/27"
+)
+
+// mostExtra is how many addresses a Pod may have besides its own: each costs flows of its port security.
+const mostExtra = 16
+
+// annotated reads the list of an annotation, with commas or spaces between.
+func annotated[T any](owner Owner, o *metav1.ObjectMeta, annotation string, parse func(string) (T, error)) (list []T, problems []Problem) {
+	for _, word := range strings.FieldsFunc(o.Annotations[annotation], func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
+		if v, err := parse(word); err == nil {
+			list = append(list, v)
+		} else {
+			problems = append(problems, Problem{owner, "metadata.annotations[" + annotation + "]", err.Error()})
+		}
+	}
+	return list, problems
+}
+
+// extend gives Pods the addresses that they ask for and may have. A Pod that asks for none stays itself.
+func (s *Store) extend(pods []*Pod) []*Pod {
+	if len(s.asking) == 0 {
+		return pods
+	}
+	out := slices.Clone(pods)
+	for i, p := range pods {
+		if len(p.Asks) == 0 {
+			continue
+		}
+		allowed, problems := s.mayHave(p)
+		if len(problems) > 0 {
+			s.denied[p.Owner] = problems
+		}
+		if len(allowed) == 0 {
+			continue
+		}
+		if with := s.extended[p.Owner]; with != nil && with.same(p) && slices.Equal(with.Extra, allowed) {
+			out[i] = with
+			continue
+		}
+		with := *p
+		with.Extra = allowed
+		s.extended[p.Owner], out[i] = &with, &with
+	}
+	return out
+}
+
+// quiet forgets what a Pod asked for.
+func (s *Store) quiet(o Owner) {
+	delete(s.asking, o)
+	delete(s.extended, o)
+	delete(s.denied, o)
+}
+
+// same tells whether a Pod is another one with extra addresses.
+func (p *Pod) same(q *Pod) bool {
+	without := *p
+	without.Extra = nil
+	return same(&without, q)
+}
+
+// mayHave parts what a Pod asks for.
+func (s *Store) mayHave(p *Pod) (allowed []netip.Addr, problems []Problem) {
+	var ranges []netip.Prefix
+	for _, n := range s.namespaces.of[namespaceOwner(p.Owner.Namespace)] {
+		ranges = n.ExtraRanges
+	}
+	for i, a := range p.Asks {
+		why := s.guard.extra(a)
+		switch {
+		case i >= mostExtra:
+			why = fmt.Sprintf("more than %d addresses", mostExtra)
+		case why == "" && !slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) }):
+			why = fmt.Sprintf("%s is not within annotation %s of Namespace/%s", a, AnnotationExtraRanges, p.Owner.Namespace)
+		case why == "" && s.config.podRange(a) && !s.onNode(p.Node, a):
+			why = fmt.Sprintf("%s is in the range of pods, but not of node %s", a, p.Node)
+		}
+		if why != "" {
+			problems = append(problems, Problem{p.Owner, "metadata.annotations[" + AnnotationExtraAddresses + "]", why + ": the pod must not use it"})
+		} else {
+			allowed = append(allowed, a)
+		}
+		if i >= mostExtra {
+			break
+		}
+	}
+	return allowed, problems
+}
+
+func (s *Store) onNode(node string, a netip.Addr) bool {
+	for _, n := range s.nodes.of[nodeOwner(node)] {
+		if c := n.PodCIDR(FamilyOf(a)); c.IsValid() && c.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Config) podRange(a netip.Addr) bool {
+	return slices.ContainsFunc(c.ClusterSubnets, func(s ClusterSubnet) bool { return s.CIDR.Contains(a) })
+}
+
+// extra says why no pod can have an address besides its own; empty when one may.
+func (g *guard) extra(a netip.Addr) string {
+	if why := g.endpoint(a); why != "" {
+		return why
+	}
+	if n, ok := g.hosts[a]; ok {
+		return fmt.Sprintf("%s is an address of node %s", a, n)
+	}
+	if e := g.egress[a]; e != nil {
+		return fmt.Sprintf("%s is an address of %s", a, e.Owner)
+	}
+	return ""
+}
