@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"hairpin/lab"
 	"hairpin/lab/attack"
 )
 
@@ -35,7 +36,15 @@ func TestExtraAddresses(t *testing.T) {
 	allow := func(ranges string) {
 		manifest("space", "apiVersion: v1\nkind: Namespace\nmetadata: {name: default, annotations: {k8s.ovn.org/extra-address-ranges: \""+ranges+"\"}}\n")
 	}
-	from, to := l.Host("pod-a2"), l.Host("pod-a1")
+	var from, to lab.Place
+	for _, p := range a.Pods() {
+		switch p.Name() {
+		case "pod-a1":
+			to = p
+		case "pod-a2":
+			from = p
+		}
+	}
 	mac, err := attack.MAC(from, "eth0")
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +95,7 @@ func TestExtraAddresses(t *testing.T) {
 			t.Errorf("%s: from %s something arrives", step.what, other)
 		}
 	}
-	if out := sh(t, a, "hairpin status --all 2>&1 || true"); !strings.Contains(out, extra+" is not within annotation") {
-		t.Errorf("the status does not say what is refused:\n%s", out)
+	if list := strings.Join(mustReport(t, a).Problems, "\n"); !strings.Contains(list, extra+" is not within annotation") {
+		t.Errorf("the report does not say what is refused:\n%s", list)
 	}
 }
