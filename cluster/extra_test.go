@@ -34,7 +34,7 @@ func TestExtraAddresses(t *testing.T) {
 		{"10.244.1.192/27, 192.0.2.0/24", "192.0.2.7 10.244.1.200", "192.0.2.7 10.244.1.200", ""},
 		{"", "10.244.1.200", "", "10.244.1.200 is not within annotation k8s.ovn.org/extra-address-ranges of Namespace/default: the pod must not use it"},
 		{"10.244.1.192/27", "10.244.1.100 10.244.1.200", "10.244.1.200", "10.244.1.100 is not within annotation"},
-		{all, "10.96.0.1", "", "10.96.0.1 is in the range of cluster IPs"},
+		{all, "10.96.0.1", "", "10.96.0.1 is in the ClusterIP range"},
 		{all, "100.64.0.7", "", "100.64.0.7 is in the join subnet"},
 		{all, "100.88.0.7", "", "the transit subnet"},
 		{all, "169.254.169.3", "", "a link-local address"},
