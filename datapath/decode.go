@@ -16,7 +16,7 @@ import (
 // Decode reads what Encode wrote into the value that v points to. A field or a kind that is not known, as that of another version, is an
 // error that names it.
 func Decode(text []byte, v any) error {
-	d := decoder{json.NewDecoder(bytes.NewReader(text))}
+	d := decoder{json.NewDecoder(bytes.NewReader(text)), structs{}}
 	if err := d.value(reflect.ValueOf(v).Elem()); err != nil {
 		return err
 	}
@@ -26,7 +26,10 @@ func Decode(text []byte, v any) error {
 	return nil
 }
 
-type decoder struct{ json *json.Decoder }
+type decoder struct {
+	json *json.Decoder
+	structs
+}
 
 // value reads into v, which can be set.
 func (d decoder) value(v reflect.Value) error {
@@ -48,7 +51,7 @@ func (d decoder) value(v reflect.Value) error {
 	case reflect.Interface:
 		return d.kind(v)
 	case reflect.Struct:
-		fields := fieldsOf(v.Type())
+		fields := d.fieldsOf(v.Type())
 		return d.object(func(name string) error {
 			i := slices.IndexFunc(fields, func(f reflect.StructField) bool { return f.Name == name })
 			if i < 0 {

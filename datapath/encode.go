@@ -73,15 +73,23 @@ func embedded(t, key reflect.Type) []int {
 	return nil
 }
 
+// structs remembers the fields of structs: a State has thousands of a few types.
+type structs map[reflect.Type][]reflect.StructField
+
 // fieldsOf lists the fields of a struct, with those of embedded structs.
-func fieldsOf(t reflect.Type) []reflect.StructField {
-	return slices.DeleteFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool { return f.Anonymous })
+func (s structs) fieldsOf(t reflect.Type) []reflect.StructField {
+	fields, known := s[t]
+	if !known {
+		fields = slices.DeleteFunc(reflect.VisibleFields(t), func(f reflect.StructField) bool { return f.Anonymous })
+		s[t] = fields
+	}
+	return fields
 }
 
 // Encode writes a State, or a part of one, as JSON, the same for equal values. Fields have their names in Go; those that are zero are left
 // out.
 func Encode(v any) ([]byte, error) {
-	e := encoder{}
+	e := encoder{structs: structs{}}
 	e.leaves = json.NewEncoder(&e.out)
 	e.leaves.SetEscapeHTML(false)
 	if err := e.value(reflect.ValueOf(v)); err != nil {
@@ -93,6 +101,7 @@ func Encode(v any) ([]byte, error) {
 type encoder struct {
 	out    bytes.Buffer
 	leaves *json.Encoder
+	structs
 }
 
 func (e *encoder) value(v reflect.Value) error {
@@ -115,7 +124,12 @@ func (e *encoder) value(v reflect.Value) error {
 		}
 		return e.list("{}", 1, func(int) error { return e.member(kindName(t), v.Elem()) })
 	case reflect.Struct:
-		fields := slices.DeleteFunc(fieldsOf(v.Type()), func(f reflect.StructField) bool { return v.FieldByIndex(f.Index).IsZero() })
+		var fields []reflect.StructField
+		for _, f := range e.fieldsOf(v.Type()) {
+			if !v.FieldByIndex(f.Index).IsZero() {
+				fields = append(fields, f)
+			}
+		}
 		return e.list("{}", len(fields), func(i int) error { return e.member(fields[i].Name, v.FieldByIndex(fields[i].Index)) })
 	case reflect.Map:
 		return e.entries(v)
