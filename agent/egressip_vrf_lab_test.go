@@ -10,8 +10,8 @@ import (
 
 // TestEgressIPVRF: the link that has the address belongs to a VRF. Where the machine's kernel has none:
 //
-//	go build -o bin/hairpin ./cmd/hairpin && go test -c -o run/run.test ./run
-//	lab/kernel.sh -t 1800 bash -c "cd run && ./run.test -test.run EgressIPVRF -test.v -hairpin ../bin/hairpin -slow 20"
+//	go build -o bin/hairpin ./cmd/hairpin && go test -c -o agent/agent.test ./agent
+//	lab/kernel.sh -t 1800 bash -c "cd agent && ./agent.test -test.run EgressIPVRF -test.v -hairpin ../bin/hairpin -slow 20"
 func TestEgressIPVRF(t *testing.T) {
 	if out, err := exec.Command("unshare", "-n", "ip", "link", "add", "blue", "type", "vrf", "table", "1042").CombinedOutput(); err != nil {
 		t.Skipf("this kernel has no VRFs: %s", out)

@@ -18,7 +18,7 @@ import (
 // whose end the first node does not see. While it is on its way back, that node takes no answer to another connection from one of their ports
 // for an answer to them. In the VM as TestEgressIPVRF:
 //
-//	lab/kernel.sh -t 1800 bash -c "cd run && ./run.test -test.run EgressPortAgain -test.v -hairpin ../bin/hairpin -slow 20"
+//	lab/kernel.sh -t 1800 bash -c "cd agent && ./agent.test -test.run EgressPortAgain -test.v -hairpin ../bin/hairpin -slow 20"
 func TestEgressPortAgain(t *testing.T) {
 	// In the VM, everybody is late with answers.
 	l := startDemoIn(t, cmp.Or(*egressMode, cluster.ModeShared), "[ovnkubernetesfeature]\negressip-reachability-total-timeout = 0\n")
