@@ -30,7 +30,7 @@ import (
 	"hairpin/watch"
 )
 
-// slowTimer is how often everything is read back although nobody told of a change.
+// slowTimer is how often everything is read back without a notification of a change.
 const slowTimer = 5 * time.Minute
 
 // agent makes one node what it must be. Its fields belong to the goroutine that calls loop, but for the inbox and the board.
@@ -55,9 +55,9 @@ type agent struct {
 	publisher *hostnet.Publisher
 	notes     *kube.Events
 
-	vitals      ops.Health
+	health      ops.Health
 	watches     watches
-	doors       *ops.Listeners
+	listeners   *ops.Listeners
 	api         *kube.Reach
 	checks      *ops.ServiceChecks
 	condition   *kube.Condition
@@ -75,13 +75,13 @@ type agent struct {
 	sweeps    time.Time // since when that is tried
 	aside     *late.Task[func()]
 
-	planned  inputs            // what want and problems were planned from
-	all      *cluster.Snapshot // the Snapshot of planned, with what this node knows better
-	want     datapath.State
-	problems []cluster.Problem         // of the Snapshot and of this node's plan
-	balanced map[uint16]ops.LocalState // what checks should answer
-	twice    []cluster.Problem         // Services that balanced had no port for
-	unheard  []cluster.Problem         // and those whose port cannot be listened on, too
+	planned          inputs            // what want and problems were planned from
+	all              *cluster.Snapshot // the Snapshot of planned, with what this node knows better
+	want             datapath.State
+	problems         []cluster.Problem         // of the Snapshot and of this node's plan
+	healthCheckState map[uint16]ops.LocalState // what checks should answer
+	duplicatePorts   []cluster.Problem         // Services that balanced had no port for
+	listenErrors     []cluster.Problem         // and those whose port cannot be listened on, too
 
 	passErr error
 	failing time.Time  // since when passErr is not nil
@@ -90,11 +90,11 @@ type agent struct {
 	synced  bool       // everything was in order once
 	fresh   bool       // want is another than that of the last pass
 
-	bare      bool        // Open vSwitch forwards for the node itself only: nobody knew more
-	supported atomic.Bool // OVN and Open vSwitch are new enough
-	life      string      // the ovs-vswitchd that was let go
-	restart   *restart    // of ovs-vswitchd, when it was not let go yet
-	restarts  uint64
+	hostOnly   bool        // Open vSwitch forwards for the node itself only: nothing more was known
+	supported  atomic.Bool // OVN and Open vSwitch are new enough
+	vswitchdID string      // the ovs-vswitchd that was let go
+	restart    *restart    // of ovs-vswitchd, when it was not let go yet
+	restarts   uint64
 }
 
 // Run runs the agent of this node until ctx ends. What it made stays, so that a restart interrupts nothing. It waits
@@ -133,10 +133,10 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 		node: node, config: c, log: log, inbox: newInbox(), board: newBoard(), ovs: ovs, cni: cni.NewServer(ovs, node, log),
 		targets: t, pass: apply.NewPass(t.Pass), planner: plan.NewPlanner(), local: hostnet.NewLocal(node),
 		publisher: hostnet.NewPublisher(annotator(client, node), ovs, log), notes: kube.NewEvents(client, "hairpin-node", log),
-		doors: ops.NewListeners(log), api: api, condition: kube.NewCondition(client, node, log), programming: newProgramming(time.Now()),
+		listeners: ops.NewListeners(log), api: api, condition: kube.NewCondition(client, node, log), programming: newProgramming(time.Now()),
 	}
 	a.planner.Keep(t.Numbers(ctx))
-	a.aside = late.NewTask[func()](a.inbox.poke)
+	a.aside = late.NewTask[func()](a.inbox.notify)
 	a.looker = hostnet.NewLooker(node, c, ovs, t.NFT, a.inbox.found, log)
 	probe, err := probe.New(c.Process.Egress, log, func() bool { return false })
 	if err != nil {
@@ -163,7 +163,7 @@ func annotator(client kubernetes.Interface, node string) func(context.Context, m
 	}
 }
 
-// unlessEnded is nil when ctx has ended: then nobody cares what else could not be done.
+// unlessEnded is nil if ctx has ended: then other errors do not matter.
 func unlessEnded(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -185,17 +185,17 @@ func (a *agent) run(ctx context.Context, client kubernetes.Interface) error {
 	g, ctx := errgroup.WithContext(ctx)
 	start := func(f func()) { g.Go(func() error { f(); return nil }) }
 	start(func() { a.follow(ctx, client) })
-	start(func() { follow(ctx, a.inbox, a.cni.Changed(), func(m *mail, _ struct{}) { m.news = true }) })
-	start(func() { follow(ctx, a.inbox, a.ovs.Changed(), func(*mail, struct{}) { a.looker.Want() }) })
+	start(func() { follow(ctx, a.inbox, a.cni.Changed(), func(m *events, _ struct{}) { m.news = true }) })
+	start(func() { follow(ctx, a.inbox, a.ovs.Changed(), func(*events, struct{}) { a.looker.Want() }) })
 	start(func() { hostnet.Watch(ctx, a.looker.Want, a.log) })
 	start(func() { a.looker.Run(ctx) })
-	start(func() { watchSwitch(ctx, a.inbox.poke, a.config.Process.OVSRunDir, a.log) })
+	start(func() { watchSwitch(ctx, a.inbox.notify, a.config.Process.OVSRunDir, a.log) })
 	start(func() { a.tick(ctx) })
 	start(func() { a.publisher.Run(ctx) })
 	a.startOps(ctx, start)
 	a.startEgress(ctx, client, start)
 	g.Go(func() error {
-		return probe.Serve(ctx, a.config.Process.Egress, a.log, func() bool { return a.vitals.Neglected(time.Now()) == "" })
+		return probe.Serve(ctx, a.config.Process.Egress, a.log, func() bool { return a.health.DataplaneError(time.Now()) == "" })
 	})
 	g.Go(func() error { return a.checkVersions(ctx) })
 	g.Go(func() error { return a.cni.Listen(ctx, pods) })
@@ -209,13 +209,13 @@ func (a *agent) follow(ctx context.Context, client kubernetes.Interface) {
 	for p := (retry.Pace{}); ctx.Err() == nil; {
 		snapshots, err := a.source(ctx, client)
 		if err == nil {
-			follow(ctx, a.inbox, snapshots, func(m *mail, s *cluster.Snapshot) { m.snapshot, m.news = s, true })
+			follow(ctx, a.inbox, snapshots, func(m *events, s *cluster.Snapshot) { m.snapshot, m.news = s, true })
 			return
 		}
 		if p.Pause == 0 {
 			a.log.Warn("the cluster is not known yet", "error", err)
 		}
-		a.inbox.put(func(m *mail) { m.sourceErr = err })
+		a.inbox.enqueue(func(m *events) { m.sourceErr = err })
 		p.Failed()
 		select {
 		case <-ctx.Done():
@@ -240,7 +240,7 @@ func (a *agent) tick(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-t.C:
-			a.inbox.put(func(m *mail) { m.reread = true })
+			a.inbox.enqueue(func(m *events) { m.reread = true })
 			a.looker.Want()
 		}
 	}
@@ -252,6 +252,6 @@ func (a *agent) checkVersions(ctx context.Context) error {
 		return err
 	}
 	a.supported.Store(true)
-	a.inbox.poke()
+	a.inbox.notify()
 	return nil
 }

@@ -15,19 +15,19 @@ import (
 	"hairpin/report"
 )
 
-// known is what a round of the loop has found out, for those who ask: they never wait for the loop, which may wait for others.
+// known is what a round of the loop has found out. Requests read it and never wait for the loop, which may wait for others.
 type known struct {
-	round    uint64            // see inbox.nudge
-	seen     *cluster.Snapshot // of the cluster, with egress addresses where they really are
-	base     *cluster.Snapshot // as it was read
-	all      *cluster.Snapshot // with what this node knows better; nil before the first plan
-	why      error             // why seen is nil
-	want     datapath.State
-	reason   string // why the node is not ready
-	problems []cluster.Problem
-	unheard  []cluster.Problem
-	others   []cluster.Problem // with other machines and programs
-	restarts uint64
+	round        uint64            // see inbox.nudge
+	seen         *cluster.Snapshot // of the cluster, with egress addresses where they really are
+	base         *cluster.Snapshot // as it was read
+	all          *cluster.Snapshot // with what this node knows better; nil before the first plan
+	why          error             // why seen is nil
+	want         datapath.State
+	reason       string // why the node is not ready
+	problems     []cluster.Problem
+	listenErrors []cluster.Problem
+	others       []cluster.Problem // with other machines and programs
+	restarts     uint64
 }
 
 // board has what is known by now.
@@ -76,7 +76,7 @@ func (a *agent) latest(ctx context.Context) known {
 func (a *agent) post(round uint64) {
 	a.board.put(known{
 		round: round, seen: a.snapshot, base: a.egress.Base, all: a.all, why: a.sourceErr, want: a.want, reason: a.notReady(),
-		problems: a.problems, unheard: a.unheard, others: slices.Concat(a.egress.Conflicts(), a.uplinkProblem()), restarts: a.restarts,
+		problems: a.problems, listenErrors: a.listenErrors, others: slices.Concat(a.egress.Conflicts(), a.uplinkProblem()), restarts: a.restarts,
 	})
 }
 
@@ -87,7 +87,7 @@ func (a *agent) report(k known) report.Report {
 	for _, s := range a.pass.Status() {
 		r.Parts = append(r.Parts, partOf(s))
 	}
-	for _, p := range slices.Concat(k.problems, k.unheard, k.others) {
+	for _, p := range slices.Concat(k.problems, k.listenErrors, k.others) {
 		r.Problems = append(r.Problems, p.Error())
 	}
 	a.reportOps(&r)

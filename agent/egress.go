@@ -25,13 +25,13 @@ func egressReason(p cluster.Problem) string {
 	return kube.ReasonProblem
 }
 
-// startEgress starts what finds out who else lives, and who else has this node's egress addresses.
+// startEgress starts the prober of other nodes, and the listener for claims to this node's egress addresses.
 func (a *agent) startEgress(ctx context.Context, client kubernetes.Interface, start func(func())) {
-	v := view.NewVerifier(client, func(w view.Verdict) { a.inbox.put(func(m *mail) { m.verdicts = append(m.verdicts, w) }) }, a.dropClaim)
+	v := view.NewVerifier(client, func(w view.Verdict) { a.inbox.enqueue(func(m *events) { m.verdicts = append(m.verdicts, w) }) }, a.dropClaim)
 	a.egress.Verify = v.Ask
 	start(func() { v.Run(ctx) })
 	start(func() { a.prober.Run(ctx) })
-	start(func() { follow(ctx, a.inbox, a.prober.Changed, func(m *mail, _ struct{}) { m.news = true }) })
+	start(func() { follow(ctx, a.inbox, a.prober.Changed, func(m *events, _ struct{}) { m.news = true }) })
 	start(func() { a.listener.Run(ctx) })
 	start(func() { a.neighbors.Run(ctx) })
 }
@@ -40,7 +40,7 @@ func (a *agent) dropClaim() { a.meters.Count(ops.ClaimsDropped) }
 
 // claimed takes claims for the next round, so many as it can hold.
 func (a *agent) claimed(list []wire.Claim) {
-	a.inbox.put(func(m *mail) {
+	a.inbox.enqueue(func(m *events) {
 		room := min(len(list), max(0, wire.MostClaims-len(m.claims)))
 		for range list[room:] {
 			a.dropClaim()
@@ -50,14 +50,14 @@ func (a *agent) claimed(list []wire.Claim) {
 }
 
 // seeEgress takes what is known of the cluster as this agent sees it. It tells when it wants to be called again.
-func (a *agent) seeEgress(now time.Time, m *mail) time.Duration {
+func (a *agent) seeEgress(now time.Time, m *events) time.Duration {
 	for _, c := range m.claims {
-		if a.egress.Hear(now, c) {
+		if a.egress.OnClaim(now, c) {
 			a.carried.Defend(now, c.Address)
 		}
 	}
 	for _, w := range m.verdicts {
-		if a.egress.Judge(now, w) {
+		if a.egress.OnVerdict(now, w) {
 			a.carried.Defend(now, w.Address)
 		}
 	}
@@ -67,7 +67,7 @@ func (a *agent) seeEgress(now time.Time, m *mail) time.Duration {
 	return again
 }
 
-// announceEgress announces egress addresses that have come, and listens for others who have them. It tells when it wants to
+// announceEgress announces new egress addresses, and listens for conflicting claims. It says when it wants to
 // be called again.
 func (a *agent) announceEgress(now time.Time) time.Duration {
 	g := a.local.Own.Gateway

@@ -143,8 +143,8 @@ func cutOff(t *testing.T, g *demo.Egress, x *asker) {
 	}
 }
 
-// stranger lets a machine that is no node say that it has the address: an Event tells, and the node says so again.
-func stranger(t *testing.T, g *demo.Egress, x *asker) {
+// foreignClaim lets a machine that is no node say that it has the address: an Event tells, and the node says so again.
+func foreignClaim(t *testing.T, g *demo.Egress, x *asker) {
 	t.Helper()
 	a := netip.MustParseAddr("172.18.0.33")
 	h := g.Demo().Lab().Host("api")

@@ -292,7 +292,7 @@ func TestEgressFailover(t *testing.T) {
 	l := g.Demo().Lab()
 	asker := askAll(t, l.Host("client"), netip.MustParseAddr("172.18.0.33"))
 	cutOff(t, g, asker)
-	stranger(t, g, asker)
+	foreignClaim(t, g, asker)
 	restarts(t, g, asker)
 }
 

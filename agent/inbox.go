@@ -14,13 +14,13 @@ import (
 type inbox struct {
 	wake chan struct{} // has a value when there is something
 
-	mu    sync.Mutex
-	taken uint64 // how many times
-	mail  mail
+	mu     sync.Mutex
+	taken  uint64 // how many times
+	events events
 }
 
-// mail is what an inbox holds.
-type mail struct {
+// events is what an inbox holds.
+type events struct {
 	number    uint64            // of the round that takes it
 	snapshot  *cluster.Snapshot // newest; nil until the first
 	sourceErr error             // why there is none
@@ -33,10 +33,10 @@ type mail struct {
 
 func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
 
-// put changes the content and wakes the agent.
-func (b *inbox) put(change func(*mail)) {
+// enqueue changes the content and wakes the agent.
+func (b *inbox) enqueue(change func(*events)) {
 	b.mu.Lock()
-	change(&b.mail)
+	change(&b.events)
 	b.mu.Unlock()
 	select {
 	case b.wake <- struct{}{}:
@@ -44,17 +44,17 @@ func (b *inbox) put(change func(*mail)) {
 	}
 }
 
-// poke wakes the agent without a reason that could be named: time has passed, a goroutine has found something out.
-func (b *inbox) poke() { b.put(func(*mail) {}) }
+// notify wakes the agent without a reason that could be named: time has passed, a goroutine has found something out.
+func (b *inbox) notify() { b.enqueue(func(*events) {}) }
 
 // nudge wakes the agent, and gives the number of the round that takes all that came before.
 func (b *inbox) nudge() (round uint64) {
-	b.put(func(*mail) { round = b.taken + 1 })
+	b.enqueue(func(*events) { round = b.taken + 1 })
 	return round
 }
 
 // follow puts a reason whenever c has a value, until ctx ends.
-func follow[T any](ctx context.Context, b *inbox, c <-chan T, change func(*mail, T)) {
+func follow[T any](ctx context.Context, b *inbox, c <-chan T, change func(*events, T)) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -63,25 +63,25 @@ func follow[T any](ctx context.Context, b *inbox, c <-chan T, change func(*mail,
 			if !ok {
 				return
 			}
-			b.put(func(m *mail) { change(m, v) })
+			b.enqueue(func(m *events) { change(m, v) })
 		}
 	}
 }
 
 // take empties the inbox; what is known of the cluster stays for the next time.
-func (b *inbox) take() mail {
+func (b *inbox) take() events {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	m := b.mail
+	m := b.events
 	b.taken++
 	m.number = b.taken
-	b.mail = mail{snapshot: m.snapshot, sourceErr: m.sourceErr}
+	b.events = events{snapshot: m.snapshot, sourceErr: m.sourceErr}
 	return m
 }
 
 // found takes a look at the host.
 func (b *inbox) found(s *hostnet.Sight) {
-	b.put(func(m *mail) {
+	b.enqueue(func(m *events) {
 		s.Moved = s.Moved || m.seen != nil && m.seen.Moved
 		m.seen = s
 	})

@@ -20,13 +20,13 @@ const patience = time.Second
 
 // loop makes the node what it must be, whenever there is a reason to look.
 func (a *agent) loop(ctx context.Context) error {
-	again := time.AfterFunc(time.Hour, a.inbox.poke)
+	again := time.AfterFunc(time.Hour, a.inbox.notify)
 	defer again.Stop()
 	a.post(0)
 	defer a.wind()
 	for ctx.Err() == nil {
 		m := a.inbox.take()
-		rest := a.vitals.Work()
+		rest := a.health.Work()
 		if m.reread {
 			a.pass.Reread()
 		}
@@ -196,15 +196,15 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 		want = plan.WithMoves(want, all, a.node)
 		a.meters.Took("hairpin_plan_duration_seconds", time.Since(begin))
 		a.programming.plan(now.snapshot.Frontends)
-		a.balanced, a.twice = ops.LocalStates(now.snapshot.Frontends, a.node)
+		a.healthCheckState, a.duplicatePorts = ops.LocalStates(now.snapshot.Frontends, a.node)
 		a.planned, a.all, a.want, a.fresh = now, all, want, true
 		a.problems = slices.Concat(now.snapshot.Problems, problems)
 		slices.SortFunc(a.problems, cluster.Problem.Compare)
 		a.problems = slices.Compact(a.problems)
 	}
-	ports, again := a.checks.Set(ctx, time.Now(), a.balanced)
-	a.unheard = slices.Concat(a.twice, ports)
-	return retry.Sooner(again, a.notes.Report(time.Now(), slices.Concat(a.own(a.problems), a.unheard, a.egress.Conflicts(), a.uplinkProblem())))
+	ports, again := a.checks.Set(ctx, time.Now(), a.healthCheckState)
+	a.listenErrors = slices.Concat(a.duplicatePorts, ports)
+	return retry.Sooner(again, a.notes.Report(time.Now(), slices.Concat(a.own(a.problems), a.listenErrors, a.egress.Conflicts(), a.uplinkProblem())))
 }
 
 // publish lets others know what the host is, also while the node cannot be planned: a new Node has no node ID yet.

@@ -21,7 +21,7 @@ type figures struct {
 
 // observe makes what measures the agent. It is for the time before the loop runs.
 func (a *agent) observe() {
-	a.checks = ops.NewServiceChecks(a.node, func() bool { return a.vitals.Neglected(time.Now()) == "" }, a.log)
+	a.checks = ops.NewServiceChecks(a.node, func() bool { return a.health.DataplaneError(time.Now()) == "" }, a.log)
 	a.figures.Store(&figures{})
 	a.meters = ops.NewMeters(ops.OfAgent, a.measure)
 	a.pass.Observe(func(system string, took time.Duration) {
@@ -38,9 +38,9 @@ func (a *agent) observe() {
 // startOps starts what tells others how the agent is.
 func (a *agent) startOps(ctx context.Context, start func(func())) {
 	health := http.NewServeMux()
-	a.vitals.Add(health)
-	start(func() { a.doors.Serve(ctx, "healthz", a.config.Process.Healthz, health) })
-	start(func() { a.doors.Serve(ctx, "metrics", a.config.Process.Metrics, a.meters.Handler()) })
+	a.health.Add(health)
+	start(func() { a.listeners.Serve(ctx, "healthz", a.config.Process.Healthz, health) })
+	start(func() { a.listeners.Serve(ctx, "metrics", a.config.Process.Metrics, a.meters.Handler()) })
 	start(func() { a.condition.Run(ctx) })
 	start(func() {
 		a.programming.run(ctx, a.targets.NB.Sync, func(f cluster.Family, took time.Duration) {
@@ -49,14 +49,14 @@ func (a *agent) startOps(ctx context.Context, start func(func())) {
 	})
 }
 
-// tell leaves what a round found for those who ask without waiting for the loop.
+// tell publishes what a round found, for requests that must not wait for the loop.
 func (a *agent) tell() {
 	leaving := false
 	if n := a.ownNode(); n != nil {
 		leaving = n.Leaving
 	}
-	a.vitals.Set(time.Now(), a.notReady(), a.trouble(), leaving)
-	f := figures{problems: len(a.problems) + len(a.unheard), restarts: a.restarts}
+	a.health.Set(time.Now(), a.notReady(), a.trouble(), leaving)
+	f := figures{problems: len(a.problems) + len(a.listenErrors), restarts: a.restarts}
 	if s := a.snapshot; s != nil {
 		old := a.figures.Load()
 		f.nodes, f.frontends, f.backends = len(s.Nodes), len(s.Frontends), old.backends
@@ -99,7 +99,7 @@ func (a *agent) trouble() string {
 // inherited tells that the node is as an earlier agent left it, with the same ovs-vswitchd, and that nothing newer can
 // be known because the API is away. That is no reason to move clients elsewhere: the other nodes know no more.
 func (a *agent) inherited() bool {
-	return a.snapshot == nil && a.ovs.Synced() && a.ovs.Connected() && a.life != "" && a.restart == nil && !a.bare
+	return a.snapshot == nil && a.ovs.Synced() && a.ovs.Connected() && a.vswitchdID != "" && a.restart == nil && !a.hostOnly
 }
 
 // serves tells the cluster that the node serves pods, if it does. It tells when it wants to be called again.
@@ -113,9 +113,9 @@ func (a *agent) serves() time.Duration {
 
 // reportOps adds to a report what ops.go knows.
 func (a *agent) reportOps(r *report.Report) {
-	r.Neglected = a.vitals.Neglected(time.Now())
-	r.Leaving = !a.vitals.Eligible()
-	r.Doors = a.doors.Report()
+	r.Neglected = a.health.DataplaneError(time.Now())
+	r.Leaving = !a.health.Eligible()
+	r.Doors = a.listeners.Report()
 	if p := a.looker.Report.Load(); p != nil {
 		r.Parts = append(r.Parts, *p)
 	}
@@ -127,9 +127,9 @@ func (a *agent) reportOps(r *report.Report) {
 // measure gives the metrics that are asked for. Any goroutine may call it.
 func (a *agent) measure(give ops.Put) {
 	now, f := time.Now(), a.figures.Load()
-	give("hairpin_ready", ops.One(a.vitals.NotReady(now) == ""))
-	give("hairpin_data_plane_kept", ops.One(a.vitals.Neglected(now) == ""))
-	give("hairpin_node_eligible", ops.One(a.vitals.Eligible()))
+	give("hairpin_ready", ops.One(a.health.NotReady(now) == ""))
+	give("hairpin_data_plane_kept", ops.One(a.health.DataplaneError(now) == ""))
+	give("hairpin_node_eligible", ops.One(a.health.Eligible()))
 	give("hairpin_problems", float64(f.problems))
 	give("hairpin_pods", float64(len(a.cni.Pods())))
 	give("hairpin_ovs_restarts_total", float64(f.restarts))
@@ -141,7 +141,7 @@ func (a *agent) measure(give ops.Put) {
 	if a.config.Process.Manifests == "" {
 		give("hairpin_api_reachable", ops.One(a.api.Answers()))
 	}
-	a.doors.Measure(give)
+	a.listeners.Measure(give)
 	for _, s := range a.pass.Status() {
 		partValues(give, partOf(s))
 	}

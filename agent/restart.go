@@ -33,12 +33,12 @@ const (
 
 // restart is a start of ovs-vswitchd that is being looked after.
 type restart struct {
-	life      string    // which ovs-vswitchd; see ofctl.Target.Incarnation
-	since     time.Time // when it was noticed
-	looked    bool      // the host was looked at since then
-	listening bool      // it takes flows for the gateway bridge
-	greeted   bool      // ovn-controller was told that its bridge is back
-	failed    error     // why it could not be let go
+	vswitchdID string    // which ovs-vswitchd; see ofctl.Target.Incarnation
+	since      time.Time // when it was noticed
+	looked     bool      // the host was looked at since then
+	listening  bool      // it takes flows for the gateway bridge
+	greeted    bool      // ovn-controller was told that its bridge is back
+	failed     error     // why it could not be let go
 }
 
 // tooEarly tells that nothing can be applied yet, and that it is not worth to try.
@@ -55,9 +55,9 @@ func (a *agent) watchRestart(ctx context.Context) time.Duration {
 		return retry.Last
 	case !a.ovs.Connected():
 		return 0
-	case life == a.life:
+	case life == a.vswitchdID:
 		return a.keepWaiting(ctx)
-	case a.restart == nil || a.restart.life != life:
+	case a.restart == nil || a.restart.vswitchdID != life:
 		brief, cancel := context.WithTimeout(ctx, retry.First)
 		defer cancel()
 		restarted, err := a.targets.Bridge.Restarted(brief)
@@ -65,11 +65,11 @@ func (a *agent) watchRestart(ctx context.Context) time.Duration {
 			return 10 * retry.First
 		}
 		if !restarted {
-			a.life = life
+			a.vswitchdID = life
 			return 0
 		}
 		a.log.Info("Open vSwitch restarted")
-		a.restart = &restart{life: life, since: time.Now()}
+		a.restart = &restart{vswitchdID: life, since: time.Now()}
 		a.looker.WantNow()
 	}
 	return a.greet(ctx)
@@ -86,7 +86,7 @@ func (a *agent) patience() time.Duration {
 	return least + time.Duration(n/per)*time.Second
 }
 
-// keepWaiting sets again what makes the next start of ovs-vswitchd or of ovn-controller wait, when somebody has removed
+// keepWaiting sets again what makes the next start of ovs-vswitchd or of ovn-controller wait, if it was removed
 // it, as scripts do that restart Open vSwitch, or when it must be longer.
 func (a *agent) keepWaiting(ctx context.Context) time.Duration {
 	patience := a.patience()
@@ -169,7 +169,7 @@ func (a *agent) bootstrap(ctx context.Context) time.Duration {
 			if err != nil {
 				a.log.Warn("restore the node's own network", "error", err)
 			} else if a.gone(let) {
-				a.bare = true
+				a.hostOnly = true
 				a.log.Info("Open vSwitch forwards, for the node itself only", "reason", a.missing())
 			}
 		}
@@ -258,7 +258,7 @@ func (a *agent) gone(r *release) bool {
 	if a.restart != r.restart {
 		return false
 	}
-	a.life, a.restart, a.seen.Moved = r.restart.life, nil, false
+	a.vswitchdID, a.restart, a.seen.Moved = r.restart.vswitchdID, nil, false
 	if r.late != nil {
 		a.log.Warn("neighbours restored late", "error", r.late)
 	}

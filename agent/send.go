@@ -22,10 +22,10 @@ import (
 	"hairpin/walk/explain"
 )
 
-// mostWatching is how long a watch lasts that nobody ends.
+// mostWatching limits a watch that is not ended.
 const mostWatching = 5 * time.Minute
 
-// serveSend answers what `hairpin explain --send` asks: a packet from the host or a pod, who came there, and the kernel's
+// serveSend answers what `hairpin explain --send` asks: a packet from the host or a pod, the packets that arrived, and the kernel's
 // connections.
 func (a *agent) serveSend(mux *http.ServeMux) {
 	answer := func(path string, do func(context.Context, *report.Send) (any, error)) {
@@ -124,7 +124,7 @@ func exchange(ctx context.Context, s *explain.Sent) error {
 	}
 }
 
-// claimPort gives the socket its port before it connects, so that it is known also of a packet that nobody answers.
+// claimPort gives the socket its port before it connects, so that it is known even if the packet gets no answer.
 func claimPort(c syscall.RawConn, s *explain.Sent) error {
 	var failed error
 	err := c.Control(func(fd uintptr) {

@@ -50,7 +50,7 @@ func (a *agent) serve(ctx context.Context, l net.Listener) error {
 	})
 	a.serveExplain(mux)
 	a.serveSend(mux)
-	a.vitals.Add(mux)
+	a.health.Add(mux)
 	mux.Handle("GET /metrics", a.meters.Handler())
 	srv := &http.Server{Handler: mux}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })

@@ -41,7 +41,7 @@ func (w *watches) start(netns, at string, protocol cluster.Protocol, port uint16
 	w.last++
 	id := w.last
 	w.all[id] = s
-	time.AfterFunc(most, func() { _, _ = w.end(id) }) // nobody asked
+	time.AfterFunc(most, func() { _, _ = w.end(id) }) // not requested in time
 	return id, nil
 }
 

@@ -17,7 +17,7 @@ func TestWatchSwitch(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		watchSwitch(ctx, b.poke, dir, slog.New(slog.DiscardHandler))
+		watchSwitch(ctx, b.notify, dir, slog.New(slog.DiscardHandler))
 	}()
 	defer func() { cancel(); <-ended }()
 	// noticed makes files until one wakes the agent at once: a folder is looked for once a second.

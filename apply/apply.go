@@ -13,7 +13,7 @@ type Target[S, D any] interface {
 	Read(context.Context) (S, error)
 	// Apply makes the changes of d, in one transaction where the system has one. After an error, Read tells what holds.
 	Apply(context.Context, D) error
-	// Changed tells, coalesced, that somebody (also we) touched the system: read again.
+	// Changed signals, coalesced, that the system was changed, by Hairpin or others: read again.
 	Changed() <-chan struct{}
 }
 

@@ -39,20 +39,20 @@ type part[S any, D Delta[D]] struct {
 	target Target[S, D]
 	pass   *Pass
 	task   *late.Task[S] // a Read or an Apply
-	other  *late.Task[S] // a Read for somebody else
-	others sync.Mutex    // held by somebody else
+	other  *late.Task[S] // a Read for another caller
+	others sync.Mutex    // held by that caller
 
-	want    S     // in this Run
-	due     D     // in this Run: the difference of want and have
-	have    S     // what the system has
-	known   bool  // have was read, and nothing was changed or went wrong since
-	done    S     // the last State that was reached
-	whole   bool  // done was reached, and nothing was changed or went wrong since
-	read    bool  // in this Run
-	applied bool  // in this Run
-	err     error // of this Run
-	waits   error // of this Run: a *Waiting
-	stale   atomic.Bool
+	want        S     // in this Run
+	due         D     // in this Run: the difference of want and have
+	have        S     // what the system has
+	known       bool  // have was read, and nothing was changed or went wrong since
+	lastApplied S     // the last State that was reached
+	converged   bool  // done was reached, and nothing was changed or went wrong since
+	read        bool  // in this Run
+	applied     bool  // in this Run
+	err         error // of this Run
+	waits       error // of this Run: a *Waiting
+	stale       atomic.Bool
 
 	flying  bool          // the task does something that no Run waits for any more
 	changes int           // of the Apply that it does; 0: it is a Read
@@ -75,7 +75,7 @@ func newPart[S any, D Delta[D]](p *Pass, what datapath.Part[S, D], target Target
 	return made
 }
 
-// Times that a part gets. A Run waits for its patience, so that what hangs holds nobody else; it is given up after a multiple of that.
+// Time limits of a part. A Run waits for its patience, so that a hanging system delays nothing else; it is given up after a multiple of that.
 const (
 	patience    = time.Second          // for a Read or an Apply,
 	perChange   = 5 * time.Millisecond // more for each change: several times what the slowest system needs,
@@ -83,7 +83,7 @@ const (
 	limits      = 10                   // times the patience
 	firstPause  = 10 * time.Millisecond
 	lastPause   = time.Second
-	readForSake = 5 * time.Second // of somebody else
+	readForSake = 5 * time.Second // of another caller
 )
 
 func (p *part[S, D]) changed() <-chan struct{} { return p.target.Changed() }
@@ -153,17 +153,17 @@ func (p *part[S, D]) land() error {
 	if p.changes == 0 {
 		return p.accept(r)
 	}
-	p.known, p.whole = false, false // what it did is read back
+	p.known, p.converged = false, false // what it did is read back
 	return p.count(r.Err)
 }
 
-// found reads the system for somebody else, at any time. It is an error when it takes long.
+// found reads the system for another caller, at any time. Taking too long is an error.
 func (p *part[S, D]) found(ctx context.Context, into *datapath.State) error {
 	err := p.task.Waits() // for whom this would wait, too
 	if err == nil {
 		p.others.Lock()
 		defer p.others.Unlock()
-		_, _ = p.other.Take() // of one who did not wait
+		_, _ = p.other.Take() // of a caller that did not wait
 		var r *late.Result[S]
 		if r, err = p.other.Do(ctx, readForSake, readForSake, p.target.Read); r != nil {
 			*p.In(into), err = r.Value, r.Err
@@ -194,8 +194,8 @@ func (p *part[S, D]) accept(r *late.Result[S]) error {
 		return p.unanswered(fmt.Errorf("read %s: %w", p.System, r.Err))
 	}
 	drift := 0
-	if p.whole {
-		drift = p.Diff(p.done, r.Value).Count()
+	if p.converged {
+		drift = p.Diff(p.lastApplied, r.Value).Count()
 	}
 	p.have, p.known, p.read = r.Value, true, true
 	p.mu.Lock()
@@ -205,7 +205,7 @@ func (p *part[S, D]) accept(r *late.Result[S]) error {
 	return nil
 }
 
-// unanswered adds to an error that was long in coming who did not answer.
+// unanswered adds to a late error the daemon that did not answer.
 func (p *part[S, D]) unanswered(err error) error {
 	if waits := p.task.Waits(); waits != nil {
 		return fmt.Errorf("%w: %w", waits, err)
@@ -214,7 +214,7 @@ func (p *part[S, D]) unanswered(err error) error {
 }
 
 // do makes the changes of d, if there are any. Those that must wait for another system are left.
-// What waits for a device is not in order, and keeps nobody else from going on.
+// A part that waits for a device is not in sync, but does not block the others.
 func (p *part[S, D]) do(ctx context.Context, d D, waitFor string) {
 	switch {
 	case d.Empty():
@@ -278,12 +278,12 @@ func (p *part[S, D]) finish() error {
 	inSync := p.err == nil
 	switch {
 	case inSync:
-		p.known, p.whole, p.have, p.done = true, true, p.want, p.want
+		p.known, p.converged, p.have, p.lastApplied = true, true, p.want, p.want
 		if a, ok := p.target.(Adopter[S]); ok && p.read {
 			a.Adopt(p.want)
 		}
 	case hard || p.applied || p.waits != nil:
-		p.known, p.whole = false, false
+		p.known, p.converged = false, false
 	}
 	p.paced(hard)
 	var none D

@@ -30,14 +30,14 @@ type Targets struct {
 // only when that told of a change, when something went wrong, or after Reread. Run, Wait, Again and Retry are for one goroutine; the
 // other methods may be called at any time.
 //
-// A system that hangs holds nobody else: a Run waits for each Read and Apply for a limited time, and goes on as after an error. What it did
+// A system that hangs delays nothing else: a Run waits for each Read and Apply for a limited time, and goes on as after an error. What it did
 // not wait for goes on as well, beside later Runs, which leave that system alone; its end is a reason for another Run.
 type Pass struct {
 	systems []system // those that have a Target, in the order of Status
 	steps   []step   // of a Run
 
-	drift uint64 // after the last Run
-	fight int    // Runs in a row that found drift
+	drift       uint64 // after the last Run
+	driftStreak int    // Runs in a row that found drift
 
 	landed chan struct{} // has a value when something ended that no Run waits for any more
 	took   func(system string, took time.Duration)
@@ -135,15 +135,15 @@ func (p *Pass) calm() {
 		drift += s.Drift
 	}
 	if drift == p.drift {
-		p.fight = 0
+		p.driftStreak = 0
 		return
 	}
 	p.drift = drift
-	p.fight++
+	p.driftStreak++
 }
 
 // Wait returns when there is a reason for another Run: a system told of a change, or ended what a Run did not wait for, wake got a value or
-// was closed, or ctx ended (then with its error). When Run finds drift again and again (somebody else wants another thing), changes
+// was closed, or ctx ended (then with its error). When Run finds drift again and again (another program wants something else), changes
 // are heeded after a pause, up to half a second; wake is always heeded at once.
 func (p *Pass) Wait(ctx context.Context, wake <-chan struct{}) error {
 	reasons := []reflect.SelectCase{receive(ctx.Done()), receive(wake), receive(p.landed)}
@@ -159,10 +159,10 @@ func (p *Pass) Wait(ctx context.Context, wake <-chan struct{}) error {
 	case i >= known:
 		p.systems[i-known].reread()
 	}
-	if p.fight <= 2 {
+	if p.driftStreak <= 2 {
 		return nil
 	}
-	pause := time.NewTimer(min(time.Millisecond<<min(p.fight, 20), 500*time.Millisecond))
+	pause := time.NewTimer(min(time.Millisecond<<min(p.driftStreak, 20), 500*time.Millisecond))
 	defer pause.Stop()
 	select {
 	case <-ctx.Done():

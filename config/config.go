@@ -58,7 +58,7 @@ func (o Option) Flag() string {
 	return o.Key
 }
 
-// Default is the value of the option where nobody sets it.
+// Default is the option's value if it is not set.
 func (o Option) Default() string {
 	return o.Get(DefaultConfig())
 }

@@ -121,7 +121,7 @@ type decider struct {
 	log     *slog.Logger
 	planner *plan.Planner
 	notes   *kube.Events
-	numbers numbers
+	ids     idAllocator
 	egress  *egressIPs
 	nodes   []*cluster.Node // that all have their number
 	warned  string          // the last error of numbering that the log has
@@ -134,8 +134,8 @@ func decide(ctx context.Context, client kubernetes.Interface, c config.Config, w
 	if err != nil {
 		return err
 	}
-	d := decider{client: client, log: log, planner: plan.NewPlanner(), notes: kube.NewEvents(client, "hairpin-controller", log), numbers: numbers{}, watched: w}
-	// Who cannot reach the API can move nothing, and has reason to doubt what he hears of others.
+	d := decider{client: client, log: log, planner: plan.NewPlanner(), notes: kube.NewEvents(client, "hairpin-controller", log), ids: idAllocator{}, watched: w}
+	// A controller that cannot reach the API can move nothing, and must treat silent nodes as alive.
 	probe, err := probe.New(c.Process.Egress, log, func() bool { return !w.api.Answers() })
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func decide(ctx context.Context, client kubernetes.Interface, c config.Config, w
 		if last == nil {
 			continue
 		}
-		rest := w.vitals.Work()
+		rest := w.health.Work()
 		wait := d.round(ctx, last)
 		rest()
 		if wait > 0 {
@@ -196,7 +196,7 @@ func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration 
 // keeps no other from its number.
 func (d *decider) number(ctx context.Context, nodes []*cluster.Node) error {
 	var errs []error
-	for _, g := range d.numbers.missing(nodes) {
+	for _, g := range d.ids.missing(nodes) {
 		err := kube.PatchNode(ctx, d.client, g.node, map[string]any{
 			"uid": g.uid, "annotations": map[string]string{cluster.AnnotationNodeID: strconv.Itoa(g.id)},
 		})

@@ -5,12 +5,12 @@ import (
 	"hairpin/plan"
 )
 
-// numbers remembers the small numbers that were given to nodes, until the watch shows them: it lags behind, and what
+// idAllocator remembers the small numbers that were given to nodes, until the watch shows them: it lags behind, and what
 // was given must be neither given again nor taken back.
-type numbers map[string]*gift
+type idAllocator map[string]*pendingID
 
-// gift is a number for a node.
-type gift struct {
+// pendingID is a number for a node.
+type pendingID struct {
 	node, uid string
 	seen      int // the node's number in the Snapshot that it was given for
 	id        int
@@ -18,14 +18,14 @@ type gift struct {
 }
 
 // missing gives the numbers that are to be written now.
-func (n numbers) missing(nodes []*cluster.Node) []*gift {
+func (n idAllocator) missing(nodes []*cluster.Node) []*pendingID {
 	known := make([]*cluster.Node, 0, len(nodes))
 	present := make(map[string]bool, len(nodes))
 	for _, x := range nodes {
 		present[x.Name] = true
 		if g := n[x.Name]; g != nil {
 			if x.ID != g.seen || x.UID != g.uid {
-				delete(n, x.Name) // the watch shows it, or somebody changed it since, or it is another Node
+				delete(n, x.Name) // the watch shows it, or it was changed since, or it is another Node
 			} else {
 				with := *x
 				with.ID = g.id
@@ -40,11 +40,11 @@ func (n numbers) missing(nodes []*cluster.Node) []*gift {
 		}
 	}
 	ids := plan.NodeIDs(known)
-	var list []*gift
+	var list []*pendingID
 	for i, x := range known {
 		g := n[x.Name]
 		if id := ids[x.Name]; id != x.ID {
-			g = &gift{node: x.Name, uid: x.UID, seen: nodes[i].ID, id: id}
+			g = &pendingID{node: x.Name, uid: x.UID, seen: nodes[i].ID, id: id}
 			n[x.Name] = g
 		}
 		if g != nil && !g.written {

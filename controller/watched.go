@@ -14,19 +14,19 @@ import (
 	"hairpin/ops"
 )
 
-// watched is how a controller is, for those who watch it.
+// watched is the health of a controller.
 type watched struct {
 	log             *slog.Logger
 	api             *kube.Reach
-	vitals          ops.Health
-	doors           *ops.Listeners
+	health          ops.Health
+	listeners       *ops.Listeners
 	meters          *ops.Meters
 	leading         atomic.Bool
 	nodes, problems atomic.Int64
 }
 
 func newWatched(api *kube.Reach, log *slog.Logger) *watched {
-	w := &watched{log: log, api: api, doors: ops.NewListeners(log)}
+	w := &watched{log: log, api: api, listeners: ops.NewListeners(log)}
 	w.meters = ops.NewMeters(ops.OfController, w.measure)
 	return w
 }
@@ -60,17 +60,17 @@ func (w *watched) notReady() string {
 func (w *watched) add(mux *http.ServeMux) {
 	alive := func(rw http.ResponseWriter, _ *http.Request) {
 		now := time.Now()
-		w.vitals.Answer(rw, now, w.vitals.Dead(now), nil)
+		w.health.Answer(rw, now, w.health.Dead(now), nil)
 	}
 	mux.HandleFunc("GET /livez", alive)
 	mux.HandleFunc("GET /healthz", alive)
 	mux.HandleFunc("GET /readyz", func(rw http.ResponseWriter, _ *http.Request) {
 		now := time.Now()
-		why := w.vitals.Dead(now)
+		why := w.health.Dead(now)
 		if why == "" {
 			why = w.notReady()
 		}
-		w.vitals.Answer(rw, now, why, nil)
+		w.health.Answer(rw, now, why, nil)
 	})
 }
 
@@ -81,8 +81,8 @@ func (w *watched) serve(ctx context.Context, c config.Config, socket net.Listene
 	w.add(all)
 	all.Handle("GET /metrics", w.meters.Handler())
 	var wg sync.WaitGroup
-	wg.Go(func() { w.doors.Serve(ctx, "healthz", c.Process.ControllerHealthz, health) })
-	wg.Go(func() { w.doors.Serve(ctx, "metrics", c.Process.ControllerMetrics, w.meters.Handler()) })
+	wg.Go(func() { w.listeners.Serve(ctx, "healthz", c.Process.ControllerHealthz, health) })
+	wg.Go(func() { w.listeners.Serve(ctx, "metrics", c.Process.ControllerMetrics, w.meters.Handler()) })
 	wg.Go(func() {
 		if err := ops.ServeHTTP(ctx, socket, all); err != nil {
 			w.log.Error("controller socket", "error", err)
@@ -92,10 +92,10 @@ func (w *watched) serve(ctx context.Context, c config.Config, socket net.Listene
 }
 
 func (w *watched) measure(give ops.Put) {
-	give("hairpin_ready", ops.One(w.vitals.Dead(time.Now()) == "" && w.notReady() == ""))
+	give("hairpin_ready", ops.One(w.health.Dead(time.Now()) == "" && w.notReady() == ""))
 	give("hairpin_api_reachable", ops.One(w.api.Answers()))
 	give("hairpin_problems", float64(w.problems.Load()))
 	give("hairpin_controller_leader", ops.One(w.leading.Load()))
 	give("hairpin_controller_nodes", float64(w.nodes.Load()))
-	w.doors.Measure(give)
+	w.listeners.Measure(give)
 }

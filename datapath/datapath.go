@@ -81,7 +81,7 @@ type Conflict struct {
 	Kept, Lost cluster.Owner
 }
 
-// Error tells who lost what to whom.
+// Error names the owners that want the same key, and which one keeps it.
 func (c Conflict) Error() string {
 	return fmt.Sprintf("%s: %s is already wanted by %s", c.Lost, c.Key, c.Kept)
 }

@@ -15,7 +15,7 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// Merge makes one State of what the features want. The same key with the same value may be wanted by several, whoever the
+// Merge makes one State of what the features want. The same key with the same value may be wanted by several, whatever the
 // owner is; another value is a Conflict, and the value of the first State stays. Conflicts are sorted.
 //
 // The States are not changed, and the result may share their maps: a State is read-only once it was merged. The biggest map
@@ -38,7 +38,7 @@ func (p Part[S, D]) mergeInto(out *State, c *conflicts, list []State) {
 
 type conflicts struct{ list []Conflict }
 
-// kind says how the values of a map are compared, who wants one, and how a key is called.
+// kind says how the values of a map are compared, the owner of one, and the name of a key.
 type kind[K comparable, V any] struct {
 	same func(a, b V) bool
 	why  func(K, V) cluster.Owner

@@ -39,7 +39,7 @@ func UplinkConfig(c config.Config) uplink.Config {
 	}
 }
 
-// adopt makes the gateway bridge, where nobody else has, and brings the machine's own network there: at the start, after a
+// adopt makes the gateway bridge, if there is none, and moves the machine's own network there: at the start, after a
 // boot, and whenever something appears on the uplink. It tells whether there was something to do.
 func (l *Looker) adopt(ctx context.Context) (moved bool) {
 	if !cluster.ModeNamed(l.config.Cluster.Gateway.Mode).Uplink {
@@ -98,7 +98,7 @@ func (d *adoption) note(now time.Time, did []string, err error, whole bool) {
 	}
 }
 
-// contested tells whether somebody else wants the machine's network on the uplink.
+// contested reports whether another program wants the machine's network on the uplink.
 func (d *adoption) contested(now time.Time) bool {
 	return len(d.undone) >= contests && now.Sub(d.undone[len(d.undone)-1]) < contestFor
 }

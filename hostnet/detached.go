@@ -17,7 +17,7 @@ import (
 	"hairpin/ovsdb"
 )
 
-// In mode detached nobody has to prepare anything: the gateway bridge is made here, without an uplink, and on the
+// In mode detached nothing has to be prepared: the gateway bridge is made here, without an uplink, and on the
 // userspace datapath the way that tunnels take between Open vSwitch and the host (plan/encap.go).
 
 // keyDetached of a Bridge: it was made for mode detached.
@@ -177,7 +177,7 @@ func pairLinks(a, b string) error {
 }
 
 // detached is what is found of the gateway in mode detached: the bridge's own addresses are those of the configuration.
-// The machine's link and default gateways are noted for those who want to explain a packet's way.
+// The machine's link and default gateways are recorded to explain a packet's path.
 func detached(g cluster.Gateway, config cluster.Config, host []hostAddress) (cluster.Gateway, error) {
 	g.Addresses = nil
 	for _, a := range config.Gateway.Advertise {

@@ -21,7 +21,7 @@ import (
 const mostRoutes = 500
 
 // hostLinks finds the links to other networks than the gateway bridge's, which egress addresses may be on: those that are
-// up and have an address of their own of scope global. The uplink's network is the bridge's, whatever address somebody gives it. A link
+// up and have an address of their own of scope global. The uplink's network is the bridge's, whatever address it gets. A link
 // without carrier has left its network.
 func hostLinks(g *cluster.Gateway, addresses []hostAddress) ([]cluster.HostLink, error) {
 	links, err := netlink.LinkList()

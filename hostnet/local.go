@@ -118,7 +118,7 @@ func (p *Publisher) Publish(f Found, base *cluster.Node) {
 	}
 }
 
-// published tells whether a Node has the annotations of findings: somebody may have removed one, or made the Node anew.
+// published tells whether a Node has the annotations of findings: one may have been removed, or the Node recreated.
 func published(n *cluster.Node, f Found) bool {
 	has := Found{Gateway: n.Gateway, addresses: n.HostAddresses, networks: n.Links}
 	return n.Links != nil && maps.Equal(annotations(has), annotations(f))

@@ -27,7 +27,7 @@ type Looker struct {
 	log    *slog.Logger
 
 	wake   chan struct{} // has a value when something may have changed
-	urgent atomic.Bool   // somebody waits for the result
+	urgent atomic.Bool   // a caller waits for the result
 	calm   retry.Calm
 	uplink adoption
 	Report atomic.Pointer[report.Part] // of the uplink; nil when it is not ours to move
@@ -91,7 +91,7 @@ func (l *Looker) Run(ctx context.Context) {
 	}
 }
 
-// rest waits, unless somebody cannot.
+// rest waits, unless a caller cannot.
 func (l *Looker) rest(ctx context.Context, pause time.Duration) {
 	for end := time.Now().Add(pause); time.Now().Before(end) && !l.urgent.Load(); {
 		select {

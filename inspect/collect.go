@@ -49,7 +49,7 @@ const (
 	mostUnpacked = 512 << 20 // bytes
 )
 
-// collected are the agent's answers that are collected, by name in the archive.
+// collected lists the agent's answers in the archive, by name.
 func collected() []struct{ name, path string } {
 	return []struct{ name, path string }{
 		{"report.json", "/report"}, {"configuration.txt", "/configuration"}, {"snapshot.json", "/snapshot"}, {"wanted.txt", "/wanted"},

@@ -37,10 +37,10 @@ const (
 	mostWords   = 64 << 10 // on its standard error
 )
 
-// DefaultNamespace is where the chart is installed unless somebody says otherwise.
+// DefaultNamespace is the chart's default namespace.
 const DefaultNamespace = "hairpin"
 
-// everyNode asks agents through the API server: who may exec into their pods may know how they are.
+// everyNode asks agents through the API server: permission to exec into their pods is permission to read their status.
 type everyNode struct {
 	Client  kubernetes.Interface
 	config  *rest.Config
@@ -66,7 +66,7 @@ func NewEveryNode(o StatusOptions) (*everyNode, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
 	}
-	config.UserAgent, config.QPS, config.Burst = "hairpin-status", -1, 0 // one user, who waits
+	config.UserAgent, config.QPS, config.Burst = "hairpin-status", -1, 0 // one user, waiting
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
@@ -185,7 +185,7 @@ func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, most int, command
 	return out.text, fmt.Errorf("exec: %w", err)
 }
 
-// networkPolicies counts them; 0 for who may not list them.
+// networkPolicies counts them; 0 without permission to list them.
 func (e *everyNode) networkPolicies(ctx context.Context) int64 {
 	list, err := e.Client.NetworkingV1().NetworkPolicies("").List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {

@@ -35,7 +35,7 @@ type Remains struct {
 	Stay bool
 }
 
-// cleaning is one Cleanup. What cannot be done does not keep the rest from being done.
+// cleaning is one Cleanup. Errors are collected; later steps still run.
 type cleaning struct {
 	config config.Config
 	out    io.Writer
@@ -49,7 +49,7 @@ const patienceWith = 10 * time.Second
 
 // Cleanup takes everything of Hairpin off this node, and gives the uplink its network back. It waits until the agent has
 // ended. Where the daemons do not run, it does what it can without them, and the error says what is left; it may be called
-// again. A bridge that somebody else made stays, without our flows. Pods that still run lose their network.
+// again. A bridge that was not made by Hairpin stays, without our flows. Pods that still run lose their network.
 func Cleanup(ctx context.Context, c config.Config, what Remains, out io.Writer, log *slog.Logger) error {
 	release, err := targets.StandBy(ctx, c, log)
 	if err != nil {

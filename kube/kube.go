@@ -65,7 +65,7 @@ func PatchNode(ctx context.Context, client kubernetes.Interface, name string, me
 	return nil
 }
 
-// Servers is where this process reaches the API, so that no Service takes that address. Who is told a name has the
+// Servers is where this process reaches the API, so that no Service takes that address. A name has the
 // endpoints of the Service default/kubernetes besides.
 func Servers(client kubernetes.Interface) []netip.AddrPort {
 	a, err := netip.ParseAddrPort(client.CoreV1().RESTClient().Get().URL().Host)

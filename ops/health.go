@@ -63,8 +63,8 @@ func (v *Health) Dead(now time.Time) string {
 	return ""
 }
 
-// Neglected says why the data plane is not being kept; empty when it is.
-func (v *Health) Neglected(now time.Time) string {
+// DataplaneError says why the data plane is not being kept; empty when it is.
+func (v *Health) DataplaneError(now time.Time) string {
 	if why := v.Dead(now); why != "" {
 		return why
 	}
@@ -87,7 +87,7 @@ func (v *Health) NotReady(now time.Time) string {
 	if reason != "" {
 		return reason
 	}
-	return v.Neglected(now)
+	return v.DataplaneError(now)
 }
 
 func (v *Health) Eligible() bool {
@@ -136,7 +136,7 @@ func (v *Health) Add(mux *http.ServeMux) {
 	})
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		now, eligible := time.Now(), v.Eligible()
-		why := v.Neglected(now)
+		why := v.DataplaneError(now)
 		if why == "" && !eligible {
 			why = "the Node is being deleted, or about to be"
 		}

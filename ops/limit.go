@@ -14,7 +14,7 @@ const (
 )
 
 // crowd is a listener whose open connections are bounded. Beyond the bound, the client with the most connections loses
-// its oldest: who opens many harms nobody else, and a probe always gets in.
+// its oldest: a client that opens many harms no other, and a probe always gets in.
 type crowd struct {
 	net.Listener
 	most int
@@ -39,7 +39,7 @@ func (l *crowd) Accept() (net.Conn, error) {
 		own.client = tcp.AddrPort().Addr().Unmap()
 	}
 	if most := l.add(own); most != nil {
-		_ = most.Close() // nobody is told: it was one of many
+		_ = most.Close() // without notice: it was one of many
 	}
 	return own, nil
 }

@@ -19,7 +19,7 @@ import (
 	"hairpin/report"
 )
 
-// Limits of the TCP servers: their clients are probes and scrapers, and whoever else can reach a node.
+// Limits of the TCP servers: their clients are probes and scrapers, and any other machine that can reach a node.
 const (
 	requestTimeout = 5 * time.Second // to send all of a request
 	answerTimeout  = 30 * time.Second

@@ -13,7 +13,7 @@ import (
 )
 
 // Meters are the metrics of one process: histograms and counters that are added to when something happens, and values
-// that are asked for when somebody scrapes.
+// that are read at each scrape.
 type Meters struct {
 	registry   *prometheus.Registry
 	histograms map[string]*prometheus.HistogramVec

@@ -54,7 +54,7 @@ func TestVitals(t *testing.T) {
 		if got := v.NotReady(now); (got == "") != c.readyz {
 			t.Errorf("%s: readyz: %q", c.name, got)
 		}
-		if got := v.Neglected(now); got != c.neglects {
+		if got := v.DataplaneError(now); got != c.neglects {
 			t.Errorf("%s: neglected: %q", c.name, got)
 		}
 	}

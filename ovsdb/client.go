@@ -298,7 +298,7 @@ func (c *Client) publish(v View, set func()) {
 	}
 }
 
-// next wakes everyone who waits for a turn. The caller holds mu.
+// next wakes every goroutine that waits for a turn. The caller holds mu.
 func (c *Client) next() {
 	close(c.turn)
 	c.turn = make(chan struct{})

@@ -357,7 +357,7 @@ func (c *Conn) probeAll() {
 				return
 			}
 		default:
-			c.send([]byte(`{"id":0,"method":"echo","params":[]}`)) // id 0: nobody waits for the answer
+			c.send([]byte(`{"id":0,"method":"echo","params":[]}`)) // id 0: the answer is ignored
 			if !c.sleep(c.probe) {
 				return
 			}

@@ -152,7 +152,7 @@ func (b *bridge) sendOn(a netip.Addr, to cluster.MAC, known bool) {
 			b.add(claims.TableUplink, prioMoved, m, flow.Drop{})
 			continue
 		}
-		b.add(claims.TableUplink, prioMoved, m, flow.SetEthSrc{MAC: b.mac}, flow.SetEthDst{MAC: to}, flow.Back{})
+		b.add(claims.TableUplink, prioMoved, m, flow.SetEthSrc{MAC: b.mac}, flow.SetEthDst{MAC: to}, flow.InPort{})
 		m.EthSrc = to
 		b.add(claims.TableUplink, prioBack, m, flow.Drop{})
 	}

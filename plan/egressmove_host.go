@@ -38,7 +38,7 @@ func (h *hostMoves) sendOn(a netip.Addr, here, there wireEnd, known bool) {
 		return
 	}
 	h.rule(a, here, nft.Drop{}, "moves: not in circles", nft.EtherSrc{MAC: there.mac})
-	h.rule(a, here, nft.Copy{To: there.at, Device: here.link.Name}, "moves: the other node may know", nil)
+	h.rule(a, here, nft.Dup{To: there.at, Device: here.link.Name}, "moves: the other node may know", nil)
 	h.rule(a, here, nft.Drop{}, "moves: a copy is on its way", nil)
 }
 

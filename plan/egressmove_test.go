@@ -40,11 +40,11 @@ func TestMovesBetweenBridgeAndLink(t *testing.T) {
 	}
 
 	old := of("b", "a", "b")
-	if _, there := old.Host.Addresses[key]; there || len(rules(old)) != 3 || rules(old)[1].Do != (nft.Copy{To: ends[0].Addr(), Device: "eth0"}) {
+	if _, there := old.Host.Addresses[key]; there || len(rules(old)) != 3 || rules(old)[1].Do != (nft.Dup{To: ends[0].Addr(), Device: "eth0"}) {
 		t.Errorf("the host that had it: %+v, %+v", old.Host.Addresses, rules(old))
 	}
 	late := of("a", "b", "b")
-	if r := rules(late); len(r) != 3 || r[1].Do != (nft.Copy{To: ends[0].Addr(), Device: "eth0"}) {
+	if r := rules(late); len(r) != 3 || r[1].Do != (nft.Dup{To: ends[0].Addr(), Device: "eth0"}) {
 		t.Errorf("the host that gets it: %+v", r)
 	}
 	if _, there := late.Host.Addresses[key]; !there {

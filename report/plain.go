@@ -9,7 +9,7 @@ import (
 )
 
 // What nodes answer is shown on an administrator's terminal, and nodes pass on what tenants have written. A terminal obeys control
-// characters, and a reader believes what he sees.
+// characters, and readers believe what they see.
 
 // Plain gives a text that a terminal only prints: control characters, but for those in keep, and marks that change the direction of
 // writing stand there as \u001b.

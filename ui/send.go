@@ -74,7 +74,7 @@ func (p *prover) prove(ctx context.Context, e *explain.Explanation) (*explain.Ex
 	}
 	witnesses := map[string]*explain.Witness{}
 	if !everywhere && len(arrivals) == 0 && choices(e) > 1 {
-		// It went to one of the endpoints on nodes that cannot be asked: nobody knows to which.
+		// It went to one of the endpoints on nodes that cannot be asked: which one is unknown.
 		e.Proof = e.Prove(sent, nil, nil, false)
 		return e, nil
 	}

@@ -27,8 +27,8 @@ type Options struct {
 	Listen         string // loopback address and port
 }
 
-// Serve serves pages that show the nodes and the way of packets, until ctx ends. It is for one person: everybody who is
-// logged in on this machine can read them, nobody else.
+// Serve serves pages that show the nodes and the way of packets, until ctx ends. They are for the users of this machine: everybody
+// who is logged in on it can read them.
 func Serve(ctx context.Context, w io.Writer, o Options, c config.Config) error {
 	l, err := listenLoopback(o.Listen)
 	if err != nil {

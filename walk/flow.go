@@ -153,7 +153,7 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 		case flow.Output:
 			say("out of " + a.Port)
 			c.outputs = append(c.outputs, sent{a.Port, r.p})
-		case flow.Back:
+		case flow.InPort:
 			say("back out of " + c.in)
 			c.outputs = append(c.outputs, sent{c.in, r.p})
 		case flow.Normal:

@@ -207,7 +207,7 @@ func (r *run) statement(h hooked, c *chain, rule *nft.Rule, stage string) (end, 
 	case nft.Forward: // of tunnels' own packets, which walk does not follow: see geneve
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "out of "+s.Device)
 		return false, false, fmt.Errorf("%s: what is behind %s is not known", stage, s.Device)
-	case nft.Copy: // the copy's way is another one
+	case nft.Dup: // the copy's way is another one
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "a copy is sent to "+s.To.String())
 		return false, true, nil
 	case nft.SetMark:

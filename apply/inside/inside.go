@@ -22,7 +22,7 @@ func Do(path string, f func() error) error {
 	defer func() { _ = ns.Close() }()
 	done := make(chan error)
 	go func() {
-		// Never unlocked: the thread ends with the goroutine, and nobody else runs in the foreign namespace.
+		// Never unlocked: the thread ends with the goroutine, so nothing else runs in the foreign namespace.
 		runtime.LockOSThread()
 		if err := netns.Set(ns); err != nil {
 			done <- fmt.Errorf("enter network namespace %s: %w", path, err)

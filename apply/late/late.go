@@ -20,7 +20,7 @@ type Result[T any] struct {
 
 // Task does one thing at a time, in a goroutine of its own. Its methods may be called at any time, Do and Take by one goroutine at a time.
 type Task[T any] struct {
-	wake func() // when something ended that nobody waited for any more
+	wake func() // when a call ended after its caller stopped waiting
 
 	mu    sync.Mutex
 	now   *call[T]
@@ -29,14 +29,14 @@ type Task[T any] struct {
 	whom  string    // the last of those waited for
 }
 
-// call is something under way, or its result that nobody has taken yet.
+// call is one in progress, or its result that has not been taken yet.
 type call[T any] struct {
 	begun    time.Time
 	patience time.Duration
 	whom     atomic.Pointer[string]
 	done     chan struct{}
 	result   Result[T]
-	left     bool // nobody waits for it any more
+	left     bool // the caller stopped waiting
 }
 
 // NewTask makes a Task that is idle. It calls wake, from any goroutine, when there is something for Take.
@@ -110,7 +110,7 @@ func (t *Task[T]) Take() (*Result[T], error) {
 	return nil, t.waits()
 }
 
-// Waits is a *Waits when the Task does something that somebody has given up to wait for, or failed to do it in time; else nil.
+// Waits is a *Waits if the Task runs a call whose caller stopped waiting, or that failed to finish in time; otherwise nil.
 func (t *Task[T]) Waits() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -72,7 +72,7 @@ func (c *compiler) newID(key nb.Key) ovsdb.UUID {
 	b[8] = b[8]&0x3f | 0x80
 	id := ovsdb.UUID(fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:16]))
 	if c.m.items[id] != nil {
-		return ovsdb.NewUUID() // somebody gave that row another name
+		return ovsdb.NewUUID() // another program renamed that row
 	}
 	return id
 }

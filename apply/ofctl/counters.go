@@ -44,7 +44,7 @@ func (t *Target) Counts(ctx context.Context) (map[flow.Key]uint64, error) {
 }
 
 // Counters gives the gateway bridge's flows and ports with what they have counted, as ovs-ofctl prints them: for people
-// who look for where packets stay.
+// that trace where packets are lost.
 func (t *Target) Counters(ctx context.Context) (string, error) {
 	out := ""
 	for _, what := range []string{"dump-flows", "dump-ports", "dump-tables"} {

@@ -176,7 +176,7 @@ func (t *Target) commit(ctx context.Context, b bundle, gone map[flow.Key]*flow.F
 	after, settled := t.monitor.settle(ctx)
 	t.monitor.hold(false)
 	c := &t.cache
-	// As many notices as changes: nobody else changed anything meanwhile, so what was read before, with our changes, is
+	// As many notifications as changes: nothing else changed meanwhile, so what was read before, with our changes, is
 	// what there is now.
 	ours := err == nil && known && settled && after.session == before.session && after.events == before.events+len(lines)
 	if !ours || !c.valid || c.mark != before {

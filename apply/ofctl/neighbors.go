@@ -12,7 +12,7 @@ import (
 	"hairpin/datapath/delta"
 )
 
-// readRoutes gives the routes of tunnels that somebody has set, where there is a bridge for them.
+// readRoutes returns the configured routes of tunnels, if there is a bridge for them.
 func (t *Target) readRoutes(ctx context.Context) (map[netip.Addr]netip.Addr, error) {
 	if t.cfg.TunnelBridge == "" {
 		return nil, nil

@@ -115,7 +115,7 @@ func (t *Target) Close() {
 	t.tasks.Wait()
 }
 
-// Changed tells that somebody else changed flows of the bridge, that a row of the database which matters changed (also
+// Changed signals that another program changed flows of the bridge, that a row of the database which matters changed (also
 // by us), that ovs-vswitchd went away or came back, and that it or its database is there and does not answer.
 func (t *Target) Changed() <-chan struct{} { return t.changed }
 

@@ -20,7 +20,7 @@ const (
 	// keyWait, in other_config: ovs-vswitchd starts without forwarding packets, until the key is gone
 	// (ovs-vswitchd.conf.db(5)). One that runs does not look at it again once it was gone.
 	keyWait = "flow-restore-wait"
-	// keyRestored, in external_ids: the ovs-vswitchd that Release let go last.
+	// keyRestored, in external_ids: the ovs-vswitchd instance released last.
 	keyRestored = "hairpin-restored"
 	// keyRemote, in external_ids: where ovn-controller finds the switch (ovn-controller(8)).
 	keyRemote = "ovn-bridge-remote"
@@ -99,7 +99,7 @@ func (t *Target) Restarted(ctx context.Context) (bool, error) {
 // Release lets an ovs-vswitchd forward packets that was started with flow-restore-wait, once addresses and flows are
 // back. Unless patience is 0, what Keep sets is set at once, so that the next ovs-vswitchd will wait too.
 //
-// Who keeps the key takes care that somebody calls Release after each start of ovs-vswitchd: until then no bridge of
+// The owner of the key must make sure that Release is called after each start of ovs-vswitchd: until then no bridge of
 // the node forwards anything.
 func (t *Target) Release(ctx context.Context, patience time.Duration) error {
 	life, err := t.Incarnation()

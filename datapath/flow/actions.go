@@ -30,7 +30,7 @@ func appendAction(b []byte, a Action) []byte {
 			return append(b, Local...)
 		}
 		return appendPort(append(b, "output:"...), a.Port)
-	case Back:
+	case InPort:
 		return append(b, "IN_PORT"...)
 	case Normal:
 		return append(b, "NORMAL"...)
@@ -125,7 +125,7 @@ func parseAction(s string) (Action, error) {
 	case "local", "output:local":
 		return Output{Local}, nil
 	case "in_port", "output:in_port":
-		return Back{}, nil
+		return InPort{}, nil
 	case "normal":
 		return Normal{}, nil
 	case "drop":

@@ -78,7 +78,7 @@ func (f *Flow) checkAction(a Action) error {
 		}
 	case CT:
 		return a.check(f.Match.Protocol)
-	case Back, Normal, SetEthDst, SetEthSrc, MoveEthDstToSrc, SetPktMark, Resubmit:
+	case InPort, Normal, SetEthDst, SetEthSrc, MoveEthDstToSrc, SetPktMark, Resubmit:
 	default:
 		return fmt.Errorf("%T is an action without a check", a)
 	}

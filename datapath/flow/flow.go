@@ -17,7 +17,7 @@ type State struct {
 	Settings map[string]string // keys of Open_vSwitch's external_ids
 	Ports    map[string]Port   // by name
 	Flows    map[Key]*Flow
-	// TunnelNeighbors are the Ethernet addresses of tunnel peers. Only the userspace datapath needs them: it loses the
+	// TunnelNeighbors are the MACs of tunnel peers. Only the userspace datapath needs them: it loses the
 	// first packet to a peer that it has not resolved yet.
 	TunnelNeighbors map[netip.Addr]cluster.MAC
 	// TunnelBridge is the bridge that tunnels leave by, where that is not Bridge; TunnelRoutes leads each peer's address to
@@ -126,8 +126,8 @@ type Action interface{ action() }
 // Output sends the packet out of a port, by name (LOCAL for the host).
 type Output struct{ Port string }
 
-// Back sends the packet out of the port where it came in.
-type Back struct{}
+// InPort sends the packet out of the port where it came in.
+type InPort struct{}
 
 // Normal is the ordinary learning switch.
 type Normal struct{}
@@ -135,13 +135,13 @@ type Normal struct{}
 // Drop is the empty action list, said aloud. It stands alone.
 type Drop struct{}
 
-// SetEthDst writes the destination Ethernet address.
+// SetEthDst writes the destination MAC.
 type SetEthDst struct{ MAC cluster.MAC }
 
-// SetEthSrc writes the source Ethernet address.
+// SetEthSrc writes the source MAC.
 type SetEthSrc struct{ MAC cluster.MAC }
 
-// MoveEthDstToSrc copies the destination Ethernet address to the source.
+// MoveEthDstToSrc copies the destination MAC to the source.
 type MoveEthDstToSrc struct{}
 
 // SetPktMark writes pkt_mark.
@@ -179,7 +179,7 @@ const (
 )
 
 func (Output) action()          {}
-func (Back) action()            {}
+func (InPort) action()          {}
 func (Normal) action()          {}
 func (Drop) action()            {}
 func (SetEthDst) action()       {}

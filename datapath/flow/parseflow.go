@@ -22,7 +22,7 @@ type Counters struct {
 // without --names and --no-stats, prints. Priority is 32768 and the feature 0 when the text does not say.
 //
 // An error is, or wraps, a *WordError that names the first word not understood. When that word is not part of the match
-// (an action, a timeout, a cookie of somebody else), the flow comes back all the same, with its Key and without
+// (an action, a timeout, a foreign cookie), the flow comes back all the same, with its Key and without
 // Actions, so that the caller knows which flow to replace. Otherwise the flow is nil.
 func ParseFlow(line string) (*Flow, Counters, error) {
 	p := parser{flow: Flow{Key: Key{Priority: defaultPriority}}}

@@ -125,7 +125,7 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 	case 2:
 		switch rapid.IntRange(0, 2).Draw(t, "which") {
 		case 0:
-			return Back{}
+			return InPort{}
 		case 1:
 			return SetPktMark{rapid.Uint32().Draw(t, "mark")}
 		}
@@ -358,7 +358,7 @@ func TestEveryActionHasWords(t *testing.T) {
 		missing["flow."+string(m[1])] = true
 	}
 	for word, a := range map[string]Action{
-		"output:eth0": Output{"eth0"}, "IN_PORT": Back{}, "NORMAL": Normal{}, "drop": Drop{}, moveEthDstToSrc: MoveEthDstToSrc{}, "resubmit(,4)": Resubmit{4},
+		"output:eth0": Output{"eth0"}, "IN_PORT": InPort{}, "NORMAL": Normal{}, "drop": Drop{}, moveEthDstToSrc: MoveEthDstToSrc{}, "resubmit(,4)": Resubmit{4},
 		"set_field:02:00:00:00:00:00->eth_dst": SetEthDst{cluster.MAC{2}}, "set_field:02:00:00:00:00:00->eth_src": SetEthSrc{cluster.MAC{2}},
 		"ct(commit)": CT{Commit: true}, "set_field:0x10000->pkt_mark": SetPktMark{0x10000},
 	} {

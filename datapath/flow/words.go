@@ -11,7 +11,7 @@ type words struct {
 	icmp     bool // has icmp_type
 }
 
-// protocols is the one table of words that differ by protocol and family, indexed by Protocol. Nobody writes to it.
+// protocols is the one table of words that differ by protocol and family, indexed by Protocol. It is read-only.
 var protocols = [...]words{
 	Any:   {},
 	ARP:   {"arp", cluster.IPv4, "arp_spa", "arp_tpa", false, false},
@@ -76,7 +76,7 @@ func fieldName(word string) string {
 	return word
 }
 
-// ctBits are the names of the bits of ct_state, in the order of the bits. Nobody writes to it.
+// ctBits are the names of the bits of ct_state, in the order of the bits. It is read-only.
 var ctBits = [...]string{"new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"}
 
 func ctBit(word string) (CTBits, bool) {

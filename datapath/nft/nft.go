@@ -144,9 +144,9 @@ type SNAT struct{ Addr netip.Addr }
 // Forward sends the frame out of a device at once; only in the family netdev.
 type Forward struct{ Device string }
 
-// Copy sends a copy of the packet to another machine, as it is: "dup to ADDRESS device NAME"; only in the families ip and ip6.
+// Dup sends a copy of the packet to another machine, as it is: "dup to ADDRESS device NAME"; only in the families ip and ip6.
 // The copy goes by a device that exists, and what it is copied of goes on with the next rule.
-type Copy struct {
+type Dup struct {
 	To     netip.Addr
 	Device string
 }
@@ -272,7 +272,7 @@ func (Masquerade) statement()  {}
 func (SNAT) statement()        {}
 func (SetMark) statement()     {}
 func (Forward) statement()     {}
-func (Copy) statement()        {}
+func (Dup) statement()         {}
 func (DNATMap) statement()     {}
 func (SNATMap) statement()     {}
 func (SaveMark) statement()    {}

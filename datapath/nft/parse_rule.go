@@ -289,7 +289,7 @@ func (p *parser) duplicate() (Statement, error) {
 		return nil, err
 	}
 	device, err := p.value("device")
-	return Copy{To: a, Device: device}, err
+	return Dup{To: a, Device: device}, err
 }
 
 func (p *parser) etherSrc() (Match, error) {
@@ -298,7 +298,7 @@ func (p *parser) etherSrc() (Match, error) {
 	}
 	mac, err := cluster.ParseMAC(p.peek().s)
 	if err != nil {
-		return nil, p.unknown("Ethernet address")
+		return nil, p.unknown("MAC")
 	}
 	p.at++
 	return EtherSrc{MAC: mac}, nil

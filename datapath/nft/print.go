@@ -213,7 +213,7 @@ func statementText(t *Table, s Statement) string {
 		return fmt.Sprintf("snat %s to %s", addrWord(s.Addr), s.Addr)
 	case Forward:
 		return "fwd to " + quote(s.Device)
-	case Copy:
+	case Dup:
 		return fmt.Sprintf("dup to %s device %s", s.To, quote(s.Device))
 	case SetMark:
 		return fmt.Sprintf("meta mark set 0x%08x", s.Value)

@@ -26,11 +26,11 @@ import (
 	"hairpin/config"
 )
 
-// discard is the port that nobody listens on: a kernel that is alive refuses (RFC 863 gave it to a service).
+// discard is a port without a listener: a kernel that is alive refuses (RFC 863 gave it to a service).
 const discard = 9
 
 // Prober asks nodes whether they are alive: all at once, each for itself. What it hears goes to one goroutine, which
-// judges; nobody waits for a lock.
+// judges; there are no locks to wait for.
 type Prober struct {
 	egress  config.EgressProbing
 	secrets credentials.TransportCredentials
@@ -42,8 +42,8 @@ type Prober struct {
 	targets map[string]netip.Addr
 	news    chan struct{} // there are other targets
 
-	lost     atomic.Pointer[map[string]bool]
-	standing atomic.Pointer[map[string]bool] // of those who are asked: the last questions are answered
+	lost      atomic.Pointer[map[string]bool]
+	answering atomic.Pointer[map[string]bool] // of those probed: the last probes were answered
 }
 
 // Off tells that nobody is asked.
@@ -53,7 +53,7 @@ func (b *Prober) Off() bool { return b.egress.Timeout == 0 }
 func New(p config.EgressProbing, log *slog.Logger, hold func() bool) (*Prober, error) {
 	b := &Prober{egress: p, secrets: insecure.NewCredentials(), log: log, hold: hold, Changed: make(chan struct{}, 1), news: make(chan struct{}, 1)}
 	b.lost.Store(&map[string]bool{})
-	b.standing.Store(&map[string]bool{})
+	b.answering.Store(&map[string]bool{})
 	if p.Port != 0 && p.Cert != "" {
 		config, err := tlsConfig(&p)
 		if err != nil {
@@ -86,10 +86,10 @@ func (b *Prober) Unreachable() map[string]bool { return *b.lost.Load() }
 type connections map[string]*grpc.ClientConn
 
 // Answers tells that a node is asked, and has answered of late.
-func (b *Prober) Answers(name string) bool { return (*b.standing.Load())[name] }
+func (b *Prober) Answers(name string) bool { return (*b.answering.Load())[name] }
 
-// heard is the answer to one question.
-type heard struct {
+// probeResult is the answer to one question.
+type probeResult struct {
 	name string
 	what heardFrom
 	err  error
@@ -102,7 +102,7 @@ func (b *Prober) Run(ctx context.Context) {
 		<-ctx.Done()
 		return
 	}
-	w := asking{Prober: b, reach: newReach(b.egress), answers: make(chan heard), targets: map[string]netip.Addr{}, conns: connections{}}
+	w := proberLoop{Prober: b, reach: newReach(b.egress), answers: make(chan probeResult), targets: map[string]netip.Addr{}, conns: connections{}}
 	defer w.end()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -126,25 +126,25 @@ func (b *Prober) Run(ctx context.Context) {
 	}
 }
 
-// asking is a prober at work, in its one goroutine.
-type asking struct {
+// proberLoop is a prober at work, in its one goroutine.
+type proberLoop struct {
 	*Prober
-	reach   *reach
-	answers chan heard
-	open    sync.WaitGroup // questions
-	targets map[string]netip.Addr
-	conns   connections
-	lastErr error
-	lonely  bool
+	reach    *reach
+	answers  chan probeResult
+	open     sync.WaitGroup // questions
+	targets  map[string]netip.Addr
+	conns    connections
+	lastErr  error
+	isolated bool
 }
 
 // end waits for the open questions; their context has ended.
-func (w *asking) end() {
+func (w *proberLoop) end() {
 	w.open.Wait()
 	w.forget(w.conns, nil)
 }
 
-func (w *asking) hear(h heard) {
+func (w *proberLoop) hear(h probeResult) {
 	w.reach.hear(time.Now(), h.name, h.what)
 	if h.err != nil {
 		w.lastErr = h.err
@@ -155,18 +155,18 @@ func (w *asking) hear(h heard) {
 	}
 }
 
-// round asks who is due, and judges. It gives the time of the next round.
-func (w *asking) round(ctx context.Context) time.Time {
+// round probes the due targets, and judges. It returns the time of the next round.
+func (w *proberLoop) round(ctx context.Context) time.Time {
 	now := time.Now()
 	names, next := w.reach.due(now)
 	for _, n := range names {
 		q := question{name: n, to: w.targets[n], port: discard, limit: max(w.egress.Silence(), 100*time.Millisecond)}
-		ways := []func(context.Context) heard{q.knock}
+		ways := []func(context.Context) probeResult{q.tcpProbe}
 		if w.egress.Port != 0 {
 			q.port, q.conn = w.egress.Port, w.connection(w.conns, n, q.to)
 			ways[0] = q.check
 			if w.reach.late(n) {
-				ways = append(ways, q.knock)
+				ways = append(ways, q.tcpProbe)
 			}
 		}
 		for _, way := range ways {
@@ -181,17 +181,17 @@ func (w *asking) round(ctx context.Context) time.Time {
 	if w.reach.judge(now, w.hold()) {
 		w.publish(w.reach.lost(), w.lastErr)
 	}
-	if s := w.reach.standing(); !maps.Equal(s, *w.standing.Load()) {
-		w.standing.Store(&s)
+	if s := w.reach.answering(); !maps.Equal(s, *w.answering.Load()) {
+		w.answering.Store(&s)
 	}
-	if w.reach.lonely != w.lonely {
-		w.lonely = w.reach.lonely
-		w.log.Warn("most nodes do not answer: assuming this prober is isolated", "heldBack", w.lonely)
+	if w.reach.isolated != w.isolated {
+		w.isolated = w.reach.isolated
+		w.log.Warn("most nodes do not answer: assuming this prober is isolated", "heldBack", w.isolated)
 	}
 	return next
 }
 
-// publish tells who is lost now.
+// publish publishes the unreachable nodes.
 func (b *Prober) publish(lost map[string]bool, err error) {
 	old := b.Unreachable()
 	for n := range lost {
@@ -211,7 +211,7 @@ func (b *Prober) publish(lost map[string]bool, err error) {
 	}
 }
 
-// forget closes connections to those who are not asked any more, or elsewhere.
+// forget closes connections to former targets and addresses.
 func (b *Prober) forget(conns connections, targets map[string]netip.Addr) {
 	for n, c := range conns {
 		if a, ok := targets[n]; !ok || c.Target() != b.target(a) {
@@ -251,8 +251,8 @@ type question struct {
 }
 
 // check asks the health service.
-func (q question) check(ctx context.Context) heard {
-	h := heard{name: q.name}
+func (q question) check(ctx context.Context) probeResult {
+	h := probeResult{name: q.name}
 	if q.conn == nil {
 		return h
 	}
@@ -273,9 +273,9 @@ func (q question) check(ctx context.Context) heard {
 	return h
 }
 
-// knock opens a connection and closes it. One that is refused comes from a kernel that is alive, too.
-func (q question) knock(ctx context.Context) heard {
-	h := heard{name: q.name, what: heardService}
+// tcpProbe opens a connection and closes it. One that is refused comes from a kernel that is alive, too.
+func (q question) tcpProbe(ctx context.Context) probeResult {
+	h := probeResult{name: q.name, what: heardService}
 	if q.port != discard {
 		h.what = heardMachine
 	}

@@ -132,7 +132,7 @@ func TestHealthService(t *testing.T) {
 		at := netip.MustParseAddr("127.0.0.1")
 		check := func(want heardFrom) {
 			t.Helper()
-			var h heard
+			var h probeResult
 			for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 				conns := connections{}
 				h = question{name: "a", to: at, port: p.Port, conn: b.connection(conns, "a", at), limit: 5 * time.Second}.check(t.Context())
@@ -167,7 +167,7 @@ func TestHealthService(t *testing.T) {
 		stop()
 		wg.Wait()
 		check(heardNothing)
-		if k := (question{name: "a", to: at, port: p.Port, limit: 5 * time.Second}).knock(t.Context()); k.what != heardMachine {
+		if k := (question{name: "a", to: at, port: p.Port, limit: 5 * time.Second}).tcpProbe(t.Context()); k.what != heardMachine {
 			t.Errorf("an agent that is not there: %v", k)
 		}
 	}

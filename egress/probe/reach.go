@@ -33,26 +33,26 @@ type reach struct {
 	interval time.Duration
 	targets  map[string]*reached
 	judged   time.Time
-	lonely   bool // most nodes went silent at once: it is more likely that we cannot hear
+	isolated bool // most nodes went silent at once: it is more likely that we cannot hear
 }
 
 // reached is one node.
 type reached struct {
-	machine    time.Time // when the machine was heard last
-	service    time.Time // and when the service was
-	asked      time.Time // last question
-	next       time.Time // not before is another one due
-	unanswered int       // questions since machine was heard
-	lost       bool
-	answers    int       // since it was lost, without a gap
-	returning  time.Time // when the first of them came
+	machine     time.Time // when the machine was heard last
+	service     time.Time // and when the service was
+	asked       time.Time // last question
+	next        time.Time // not before is another one due
+	unanswered  int       // questions since machine was heard
+	unreachable bool
+	answers     int       // since it was lost, without a gap
+	returning   time.Time // when the first of them came
 }
 
 func newReach(p config.EgressProbing) *reach {
 	return &reach{silence: p.Silence(), interval: p.Pace(), targets: map[string]*reached{}}
 }
 
-// set says who is to be asked. A new one counts as reachable for the time that it has to answer.
+// set sets the targets. A new one counts as reachable for the time that it has to answer.
 func (r *reach) set(now time.Time, names []string) {
 	old := r.targets
 	r.targets = make(map[string]*reached, len(names))
@@ -69,14 +69,14 @@ func (r *reach) set(now time.Time, names []string) {
 // urgent is between two questions to a node that is late.
 func (r *reach) urgent() time.Duration { return max(r.silence/10, urgentLeast) }
 
-// due gives who is to be asked now, and when there will be another.
+// due returns the targets to probe now, and the time of the next one.
 func (r *reach) due(now time.Time) (names []string, next time.Time) {
 	next = now.Add(r.interval)
 	for name, t := range r.targets {
 		if !t.next.After(now) {
 			names = append(names, name)
 			t.asked, t.next = now, now.Add(r.interval)
-			if t.unanswered++; !t.lost {
+			if t.unanswered++; !t.unreachable {
 				t.next = now.Add(r.urgent()) // an answer puts it off
 			}
 		}
@@ -94,7 +94,7 @@ func (r *reach) hear(now time.Time, name string, what heardFrom) {
 	if t == nil || what == heardNothing {
 		return
 	}
-	if t.lost {
+	if t.unreachable {
 		if t.answers == 0 || now.Sub(t.machine) > r.silence+r.interval {
 			t.answers, t.returning = 0, now
 		}
@@ -109,9 +109,9 @@ func (r *reach) hear(now time.Time, name string, what heardFrom) {
 	t.next = t.asked.Add(r.interval)
 }
 
-// judge brings up to date who is lost. With hold, nobody is lost now who was not before. It tells whether that changed.
+// judge updates the unreachable nodes. With hold, no node becomes unreachable. It reports whether that changed.
 func (r *reach) judge(now time.Time, hold bool) (changed bool) {
-	// If we were not there ourselves, because the machine was busy or asleep, nobody is to blame.
+	// If this process itself stalled, because the machine was busy or asleep, the targets are not to blame.
 	if gap := now.Sub(r.judged); !r.judged.IsZero() && gap > r.interval+r.urgent() {
 		for _, t := range r.targets {
 			t.machine, t.service = t.machine.Add(gap), t.service.Add(gap)
@@ -122,9 +122,9 @@ func (r *reach) judge(now time.Time, hold bool) (changed bool) {
 	alive, doubtful := 0, 0
 	for _, t := range r.targets {
 		switch {
-		case t.lost:
+		case t.unreachable:
 			if now.Sub(t.machine) <= r.silence+r.interval && t.answers >= answersToReturn && now.Sub(t.returning) >= returnLeast {
-				t.lost, changed = false, true
+				t.unreachable, changed = false, true
 			}
 		case now.Sub(t.machine) >= r.silence && t.unanswered >= leastUnanswered:
 			silent = append(silent, t)
@@ -136,12 +136,12 @@ func (r *reach) judge(now time.Time, hold bool) (changed bool) {
 			doubtful++
 		}
 	}
-	r.lonely = len(silent)+doubtful > max(alive, 1)
-	if hold || r.lonely {
+	r.isolated = len(silent)+doubtful > max(alive, 1)
+	if hold || r.isolated {
 		return changed
 	}
 	for _, t := range silent {
-		t.lost, t.answers, changed = true, 0, true
+		t.unreachable, t.answers, changed = true, 0, true
 	}
 	return changed
 }
@@ -153,21 +153,21 @@ func (r *reach) late(name string) bool { return r.targets[name].unanswered > 1 }
 func (r *reach) lost() map[string]bool {
 	list := map[string]bool{}
 	for name, t := range r.targets {
-		if t.lost {
+		if t.unreachable {
 			list[name] = true
 		}
 	}
 	return list
 }
 
-// standing tells of each node whether it answers: all questions, or all but the last two.
-func (r *reach) standing() map[string]bool {
+// answering tells of each node whether it answers: all questions, or all but the last two.
+func (r *reach) answering() map[string]bool {
 	list := make(map[string]bool, len(r.targets))
 	for n, t := range r.targets {
-		list[n] = !t.lost && t.unanswered <= 2
+		list[n] = !t.unreachable && t.unanswered <= 2
 	}
 	return list
 }
 
-// names gives who is asked, sorted.
+// names returns the targets, sorted.
 func (r *reach) names() []string { return slices.Sorted(maps.Keys(r.targets)) }

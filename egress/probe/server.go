@@ -54,7 +54,7 @@ func tlsConfig(p *config.EgressProbing) (*tls.Config, error) {
 	if _, err := authorities.get(); err != nil {
 		return nil, fmt.Errorf(what+"ca: %w", err)
 	}
-	// The files are looked at for each connection: certificates expire, and who renews them restarts nobody.
+	// The files are looked at for each connection: certificates expire, and renewing them needs no restart.
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS12,
 		GetCertificate:       func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return own.get() },
@@ -76,13 +76,13 @@ func tlsConfig(p *config.EgressProbing) (*tls.Config, error) {
 	}, nil
 }
 
-// egressHealth answers those who ask whether this node can carry egress addresses: grpc.health.v1, for every service name.
+// egressHealth answers probes of whether this node can have egress addresses: grpc.health.v1, for every service name.
 type egressHealth struct {
 	grpc_health_v1.UnimplementedHealthServer
 	serves func() bool
 }
 
-// Check is called by who asks.
+// Check answers a probe.
 func (h *egressHealth) Check(context.Context, *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	s := grpc_health_v1.HealthCheckResponse_NOT_SERVING
 	if h.serves() {

@@ -11,7 +11,7 @@ import (
 	"hairpin/plan"
 )
 
-// witnesses are how many further nodes are asked, so that who is cut off himself sees it.
+// witnesses are how many other nodes are probed, so that an isolated prober notices.
 const witnesses = 8
 
 // Targets says who is asked, and where. On a node, that is the management port, so that the answer comes by the way

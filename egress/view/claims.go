@@ -23,7 +23,7 @@ const verifyWithin = 500 * time.Millisecond
 type Verdict struct {
 	Address netip.Addr
 	claimer string // the other node
-	node    string // whose it is; empty when nobody could say
+	node    string // whose it is; empty if unknown
 }
 
 // verifies asks the API, beside everything else, whose an address is.
@@ -114,8 +114,8 @@ func (v *verifier) answer(ctx context.Context, q claimQuestion) {
 	v.tell(q.Verdict)
 }
 
-// Hear decides what a claim means. It tells whether this node should announce the address again.
-func (v *View) Hear(now time.Time, c wire.Claim) (defend bool) {
+// OnClaim decides what a claim means. It tells whether this node should announce the address again.
+func (v *View) OnClaim(now time.Time, c wire.Claim) (defend bool) {
 	if v.out == nil {
 		return false
 	}
@@ -134,10 +134,10 @@ func (v *View) Hear(now time.Time, c wire.Claim) (defend bool) {
 	at := e.NodeOf(c.Address)
 	switch {
 	case other == "":
-		v.strangers[c.Address] = stranger{c.MAC, now, e.Owner}
+		v.foreignClaims[c.Address] = foreignClaim{c.MAC, now, e.Owner}
 		return true
 	case at == other: // taken over too early
-		v.doubt(other)
+		v.treatAsAlive(other)
 		return false
 	case slices.ContainsFunc(seen.Moving, func(m cluster.Move) bool { return m.Address == c.Address }):
 		return e.NodeOf(c.Address) == v.node // both have it, and the new one is to be believed
@@ -149,15 +149,15 @@ func (v *View) Hear(now time.Time, c wire.Claim) (defend bool) {
 	return false
 }
 
-// Judge takes what the API said. It tells whether this node should announce the address again.
-func (v *View) Judge(now time.Time, w Verdict) (defend bool) {
+// OnVerdict takes what the API said. It tells whether this node should announce the address again.
+func (v *View) OnVerdict(now time.Time, w Verdict) (defend bool) {
 	if v.Base == nil {
 		return false
 	}
-	_, was := v.yielded[w.Address]
+	_, was := v.released[w.Address]
 	switch {
 	case w.node == v.node:
-		delete(v.yielded, w.Address)
+		delete(v.released, w.Address)
 		v.stale = v.stale || was
 		return true
 	case was:
@@ -166,7 +166,7 @@ func (v *View) Judge(now time.Time, w Verdict) (defend bool) {
 	for _, e := range v.Base.EgressIPs {
 		if e.NodeOf(w.Address) == v.node {
 			v.log.Warn("released egress address: another node has it", "address", w.Address, "other", w.claimer, "apiSays", w.node)
-			v.yielded[w.Address] = yield{w.claimer, e.Assigned, now.Add(yieldCheck)}
+			v.released[w.Address] = releasedAddress{w.claimer, e.Assigned, now.Add(yieldCheck)}
 			v.stale = true
 		}
 	}
@@ -175,23 +175,23 @@ func (v *View) Judge(now time.Time, w Verdict) (defend bool) {
 
 // ageClaims forgets what is over, and asks again what is not.
 func (v *View) ageClaims(now time.Time, s *cluster.Snapshot) (again time.Duration) {
-	for a, x := range v.strangers {
+	for a, x := range v.foreignClaims {
 		if now.Sub(x.last) > conflictFor {
-			delete(v.strangers, a)
+			delete(v.foreignClaims, a)
 			continue
 		}
 		again = retry.Sooner(again, conflictFor-now.Sub(x.last)+time.Millisecond)
 	}
-	for a, y := range v.yielded {
+	for a, y := range v.released {
 		i := slices.IndexFunc(s.EgressIPs, func(e *cluster.EgressIP) bool { return e.NodeOf(a) == v.node })
 		if i < 0 || !slices.Equal(s.EgressIPs[i].Assigned, y.items) { // it was decided anew
-			delete(v.yielded, a)
+			delete(v.released, a)
 			v.stale = true
 			continue
 		}
 		if !y.check.After(now) {
 			y.check = now.Add(yieldCheck)
-			v.yielded[a] = y
+			v.released[a] = y
 			v.Verify(s.EgressIPs[i], a, y.to)
 		}
 		again = retry.Sooner(again, y.check.Sub(now))

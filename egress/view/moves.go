@@ -14,19 +14,19 @@ import (
 // An address that moves between two living nodes is with both for a time, so that no connection finds neither: the new one
 // translates at once, and sends back to the old one what it does not know; pods are led to it a little later, when it is
 // sure to be ready, also on a busy machine; the old one ends last. All these times begin when an agent sees the new status.
-// An address that nobody gets ends as late where it was: other nodes may hear of that later, and still lead pods there.
+// An unassigned address ends as late where it was: other nodes may learn of that later, and still lead pods there.
 const (
-	moveLeads = 2 * time.Second // until pods are led to the new node
-	moveEnds  = 5 * time.Second // until the old one lets go
+	moveReroutes = 2 * time.Second // until pods are led to the new node
+	moveEnds     = 5 * time.Second // until the old one lets go
 )
 
 // movement is one such address.
 type movement struct {
 	cluster.Move
-	was     *cluster.EgressIP // that it is of; where nobody gets it, what is left of that
-	begun   time.Time
-	planned bool // the old node may not carry it any more: it need not have died
-	led     bool
+	was      *cluster.EgressIP // that it is of; if unassigned, what is left of that
+	begun    time.Time
+	planned  bool // the old node may not carry it any more: it need not have died
+	rerouted bool
 }
 
 // watchMoves notes what has moved from the Snapshot of before to this one.
@@ -49,18 +49,18 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 			if m := v.moves[a.Address]; m != nil && m.To != a.Node {
 				delete(v.moves, a.Address)
 			}
-			if from == "" || from == a.Node || v.yielded[a.Address].to != "" || lost[a.Node] ||
+			if from == "" || from == a.Node || v.released[a.Address].to != "" || lost[a.Node] ||
 				!plan.CanShare(s, from, a.Node, a.Address) {
 				continue
 			}
 			m := &movement{Move: cluster.Move{Address: a.Address, From: from, To: a.Node}, was: e, begun: now, planned: leaves(s, from)}
-			m.led = v.gone(m, lost)
+			m.rerouted = v.gone(m, lost)
 			v.moves[a.Address] = m
 		}
 	}
 	left := map[cluster.Owner]*cluster.EgressIP{}
 	for a, e := range mine {
-		if v.yielded[a].to != "" {
+		if v.released[a].to != "" {
 			continue
 		}
 		if left[e.Owner] == nil {
@@ -69,19 +69,19 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 			was.Created = time.Unix(1<<40, 0) // the pods that another one selects are that one's
 			left[e.Owner] = &was
 		}
-		v.moves[a] = &movement{Move: cluster.Move{Address: a, From: v.node}, was: left[e.Owner], begun: now, led: true}
+		v.moves[a] = &movement{Move: cluster.Move{Address: a, From: v.node}, was: left[e.Owner], begun: now, rerouted: true}
 	}
 	return v.ageMoves(now, lost)
 }
 
-// leaves tells whether a node is being emptied, as somebody wanted: that is no sign that it is dead.
+// leaves reports whether a node is being drained on request: that is no sign that it is dead.
 func leaves(s *cluster.Snapshot, node string) bool {
 	n := s.Node(node)
 	return n != nil && (!n.Egress.Assignable || n.Egress.Leaving)
 }
 
-// gone tells whether the old node seems to be dead: pods wait for the new one no longer. Where nobody wanted the move, a
-// node that is not asked, or late with an answer, is; where somebody did, only one that has been silent for long enough.
+// gone reports whether the old node seems dead: pods then stop waiting for the new one. If the move was not requested, a
+// node that is not asked, or late with an answer, is; if it was requested, only one that has been silent for long enough.
 func (v *View) gone(m *movement, lost map[string]bool) bool {
 	switch {
 	case lost[m.From]:
@@ -101,12 +101,12 @@ func (v *View) ageMoves(now time.Time, lost map[string]bool) (again time.Duratio
 		case age >= moveEnds:
 			delete(v.moves, a)
 			v.stale = true
-		case m.led || age >= moveLeads && !lost[m.To] || v.gone(m, lost):
-			v.stale = v.stale || !m.led
-			m.led = true
+		case m.rerouted || age >= moveReroutes && !lost[m.To] || v.gone(m, lost):
+			v.stale = v.stale || !m.rerouted
+			m.rerouted = true
 			again = retry.Sooner(again, moveEnds-age)
 		default:
-			again = retry.Sooner(again, moveLeads/20) // the old one may die meanwhile
+			again = retry.Sooner(again, moveReroutes/20) // the old one may die meanwhile
 		}
 	}
 	return again
@@ -136,7 +136,7 @@ func (v *View) letGo(now time.Time, s *cluster.Snapshot, e *cluster.EgressIP, it
 	seen := find(v.out.EgressIPs, e.Owner)
 	for _, a := range items {
 		if seen != nil && seen.NodeOf(a.Address) == v.node && a.Node != v.node && v.moves[a.Address] == nil && plan.CanShare(s, v.node, a.Node, a.Address) {
-			v.moves[a.Address] = &movement{Move: cluster.Move{Address: a.Address, From: v.node, To: a.Node}, was: e, begun: now, led: true}
+			v.moves[a.Address] = &movement{Move: cluster.Move{Address: a.Address, From: v.node, To: a.Node}, was: e, begun: now, rerouted: true}
 		}
 	}
 }
@@ -155,7 +155,7 @@ func (v *View) withMoves(e *cluster.EgressIP, items []cluster.Assignment) (list 
 		switch {
 		case a.Node == m.To:
 			moving = append(moving, m.Move)
-			if !m.led {
+			if !m.rerouted {
 				list[i].Node = m.From
 			}
 		case m.From == v.node: // the new one has died, and yet another has it

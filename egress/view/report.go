@@ -29,7 +29,7 @@ func Report(seen, base *cluster.Snapshot) []report.Egress {
 				r.Why = "the status still says " + cmp.Or(status, "nobody")
 			case m >= 0:
 				r.Why = fmt.Sprintf("moves from %s to %s", e.Moving[m].From, e.Moving[m].To)
-			default: // nobody may answer there
+			default: // may have no endpoint
 				r.Why = saidOf(e, x.String())
 			}
 			list = append(list, r)

@@ -21,7 +21,7 @@ const (
 	// aheadFor is how long an agent may be ahead of the controller: when that has not moved the addresses of a node by
 	// then, it knows better. A controller may have died together with the node: its Lease must end first.
 	aheadFor = kube.LeaseDuration + 5*time.Second
-	// yieldCheck is how often who let go of an address asks whether it is his after all.
+	// yieldCheck is how often a node that released an address checks whether it has it after all.
 	yieldCheck = 2 * time.Second
 	// conflictFor is how long a foreign machine with an egress address is told of.
 	conflictFor = time.Minute
@@ -36,19 +36,19 @@ type View struct {
 	log    *slog.Logger
 	prober Nodes
 	asked  func() bool // whether the API answers
-	alone  bool        // there is no API, and nobody to be ahead of
+	alone  bool        // there is no API, and no controller to be ahead of
 	Verify verifies
 
-	Base, out *cluster.Snapshot
-	lost      map[string]bool // that out was made with
-	ahead     map[string]time.Time
-	distrust  map[string]bool // what the prober says of them, until it hears them again
-	yielded   map[netip.Addr]yield
-	strangers map[netip.Addr]stranger
-	moves     map[netip.Addr]*movement
-	made      map[cluster.Owner]madeEgressIP
-	stale     bool // out is to be made again
-	nextAsk   time.Time
+	Base, out     *cluster.Snapshot
+	lost          map[string]bool // that out was made with
+	ahead         map[string]time.Time
+	distrust      map[string]bool // what the prober says of them, until it hears them again
+	released      map[netip.Addr]releasedAddress
+	foreignClaims map[netip.Addr]foreignClaim
+	moves         map[netip.Addr]*movement
+	made          map[cluster.Owner]madeEgressIP
+	stale         bool // out is to be made again
+	nextAsk       time.Time
 }
 
 // Nodes knows which nodes live: a prober.
@@ -59,15 +59,15 @@ type Nodes interface {
 	Off() bool                // nobody is asked
 }
 
-// yield is an address that another node has, as was heard on the wire, and the API did not contradict.
-type yield struct {
+// releasedAddress is an address that another node claims, and the API did not contradict.
+type releasedAddress struct {
 	to    string
 	items []cluster.Assignment // of the EgressIP at the time
 	check time.Time
 }
 
-// stranger is a machine that is no node, and has an egress address.
-type stranger struct {
+// foreignClaim is a machine that is no node, and has an egress address.
+type foreignClaim struct {
 	mac   cluster.MAC
 	last  time.Time
 	owner cluster.Owner
@@ -79,7 +79,7 @@ type madeEgressIP struct{ base, out *cluster.EgressIP }
 func New(node string, p Nodes, asked func() bool, alone bool, log *slog.Logger) *View {
 	return &View{
 		node: node, log: log, prober: p, asked: asked, alone: alone, ahead: map[string]time.Time{}, distrust: map[string]bool{},
-		yielded: map[netip.Addr]yield{}, strangers: map[netip.Addr]stranger{}, moves: map[netip.Addr]*movement{}, made: map[cluster.Owner]madeEgressIP{},
+		released: map[netip.Addr]releasedAddress{}, foreignClaims: map[netip.Addr]foreignClaim{}, moves: map[netip.Addr]*movement{}, made: map[cluster.Owner]madeEgressIP{},
 	}
 }
 
@@ -163,15 +163,15 @@ func (v *View) believed(now time.Time, s *cluster.Snapshot) (map[string]bool, ti
 		case wait > 0:
 			again = retry.Sooner(again, wait)
 		case v.asked():
-			v.doubt(n)
+			v.treatAsAlive(n)
 			delete(lost, n)
 		}
 	}
 	return lost, again
 }
 
-// doubt believes a node to be alive, although it does not answer.
-func (v *View) doubt(node string) {
+// treatAsAlive believes a node to be alive, although it does not answer.
+func (v *View) treatAsAlive(node string) {
 	v.log.Warn("node is alive after all", "target", node)
 	v.distrust[node] = true
 	v.stale = true
@@ -200,7 +200,7 @@ func (v *View) overlay(now time.Time, s *cluster.Snapshot, lost map[string]bool)
 			items = takenOver(e.Assigned, decided[i].Items, lost)
 		}
 		early := takenOverFrom(e.Assigned, items, lost)
-		items = v.withoutYielded(items)
+		items = v.withoutReleased(items)
 		v.letGo(now, s, e, items)
 		items, moving = v.withMoves(e, items)
 		moving = append(moving, early...)
@@ -240,13 +240,13 @@ func takenOver(had, decided []cluster.Assignment, lost map[string]bool) []cluste
 	return list
 }
 
-func (v *View) withoutYielded(items []cluster.Assignment) []cluster.Assignment {
-	if len(v.yielded) == 0 {
+func (v *View) withoutReleased(items []cluster.Assignment) []cluster.Assignment {
+	if len(v.released) == 0 {
 		return items
 	}
 	list := slices.Clone(items)
 	for i, a := range list {
-		if y, is := v.yielded[a.Address]; is && a.Node == v.node {
+		if y, is := v.released[a.Address]; is && a.Node == v.node {
 			list[i].Node = y.to
 		}
 	}
@@ -256,10 +256,10 @@ func (v *View) withoutYielded(items []cluster.Assignment) []cluster.Assignment {
 // Conflicts are the foreign machines that have egress addresses.
 func (v *View) Conflicts() []cluster.Problem {
 	var list []cluster.Problem
-	for _, a := range slices.SortedFunc(maps.Keys(v.strangers), netip.Addr.Compare) {
-		x := v.strangers[a]
+	for _, a := range slices.SortedFunc(maps.Keys(v.foreignClaims), netip.Addr.Compare) {
+		x := v.foreignClaims[a]
 		list = append(list, cluster.Problem{Owner: x.owner, Field: "spec.egressIPs",
-			Message: fmt.Sprintf("another machine, %s, has the address %s, too: seen on the wire by node %s", x.mac, a, v.node)})
+			Message: fmt.Sprintf("another machine, %s, has the address %s, too: seen on the network by node %s", x.mac, a, v.node)})
 	}
 	return list
 }

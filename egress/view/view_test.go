@@ -128,7 +128,7 @@ func TestEgressAhead(t *testing.T) {
 	s.is(0, base, first+" a, "+second+" b")
 	s.lose("a")
 	s.is(0, base, first+" c, "+second+" b, "+first+" a>c")
-	if s.Hear(s.now, wire.Claim{Address: netip.MustParseAddr(first), MAC: base.Nodes[0].Gateway.MAC}) { // it is heard: it lives
+	if s.OnClaim(s.now, wire.Claim{Address: netip.MustParseAddr(first), MAC: base.Nodes[0].Gateway.MAC}) { // it is heard: it lives
 		t.Error("a dead node's address is defended")
 	}
 	s.is(0, base, first+" a, "+second+" b, "+first+" c>a")
@@ -146,14 +146,14 @@ func TestEgressClaims(t *testing.T) {
 	base := decidedBy(first + " c")
 	s.is(0, base, first+" c")
 	a, b := netip.MustParseAddr(first), base.Nodes[1].Gateway.MAC
-	if s.Hear(s.now, wire.Claim{Address: netip.MustParseAddr(second), MAC: b}) || s.Hear(s.now, wire.Claim{Address: a, MAC: b}) || len(s.asks) != 1 || s.asks[0] != first+" b" {
+	if s.OnClaim(s.now, wire.Claim{Address: netip.MustParseAddr(second), MAC: b}) || s.OnClaim(s.now, wire.Claim{Address: a, MAC: b}) || len(s.asks) != 1 || s.asks[0] != first+" b" {
 		t.Fatal(s.asks)
 	}
-	if !s.Judge(s.now, Verdict{a, "b", "c"}) {
+	if !s.OnVerdict(s.now, Verdict{a, "b", "c"}) {
 		t.Error("it is ours, and not defended")
 	}
 	s.is(0, base, first+" c")
-	if s.Judge(s.now, Verdict{a, "b", ""}) { // nobody could say
+	if s.OnVerdict(s.now, Verdict{a, "b", ""}) { // nobody could say
 		t.Error("defended, in doubt")
 	}
 	s.is(0, base, first+" b, "+first+" c>b") // let go, and not at once
@@ -161,16 +161,16 @@ func TestEgressClaims(t *testing.T) {
 	if len(s.asks) != 2 {
 		t.Error("not asked again", s.asks)
 	}
-	s.Judge(s.now, Verdict{a, "b", "c"})
+	s.OnVerdict(s.now, Verdict{a, "b", "c"})
 	s.is(0, base, first+" c")
-	s.Judge(s.now, Verdict{a, "b", "b"})
+	s.OnVerdict(s.now, Verdict{a, "b", "b"})
 	s.is(0, base, first+" b, "+first+" c>b")
 	s.is(0, decidedBy(first+" b"), first+" b, "+first+" c>b")
 	s.is(0, decidedBy(first+" c"), first+" b, "+first+" b>c") // decided anew: a planned move
 
 	s = newSeen(t, "c")
 	s.is(0, base, first+" c")
-	if !s.Hear(s.now, wire.Claim{Address: a, MAC: cluster.MAC{6}}) || len(s.Conflicts()) != 1 || !strings.Contains(s.Conflicts()[0].Message, "06:00:00:00:00:00") {
+	if !s.OnClaim(s.now, wire.Claim{Address: a, MAC: cluster.MAC{6}}) || len(s.Conflicts()) != 1 || !strings.Contains(s.Conflicts()[0].Message, "06:00:00:00:00:00") {
 		t.Error(s.Conflicts())
 	}
 	s.is(conflictFor+time.Second, base, first+" c")
@@ -191,8 +191,8 @@ func TestEgressMoves(t *testing.T) {
 			s := newSeen(t, node)
 			s.is(0, before, first+" a")
 			s.is(time.Hour, after, first+" a, "+first+" a>b")
-			s.is(moveLeads, after, first2)
-			s.is(moveEnds-moveLeads, after, first+" b")
+			s.is(moveReroutes, after, first2)
+			s.is(moveEnds-moveReroutes, after, first+" b")
 			if len(s.moves) > 0 || s.again != 0 {
 				t.Error(s.moves, s.again)
 			}
@@ -222,7 +222,7 @@ func TestEgressMoves(t *testing.T) {
 		s.is(0, before, first+" a")
 		s.is(0, drained, first+" a, "+first+" a>b")
 		s.lose("b")
-		s.is(moveLeads, drained, first+" a, "+first+" a>b")
+		s.is(moveReroutes, drained, first+" a, "+first+" a>b")
 		s.lose()
 		s.is(0, drained, first2)
 	}

@@ -18,7 +18,7 @@ import (
 const (
 	egressAnnouncements = 5
 	egressAnnounceAgain = 250 * time.Millisecond
-	egressDefendAgain   = 100 * time.Millisecond // between two answers to others who say that they have it
+	egressDefendAgain   = 100 * time.Millisecond // between two answers to conflicting claims
 )
 
 // Announced remembers which egress addresses this node has announced. ovn-controller announces IPv4 ones, too; unsolicited
@@ -88,7 +88,7 @@ func (c *Announced) Announce(now time.Time, own *cluster.Node, list []*cluster.E
 	return again, errors.Join(errs...)
 }
 
-// announcedOn gives the link that an address is on, and the link's Ethernet address. Those of the gateway router are on
+// announcedOn gives the link that an address is on, and the link's MAC. Those of the gateway router are on
 // no link of the host.
 func announcedOn(own *cluster.Node, a netip.Addr, on map[host.AddressKey]host.Address) (string, cluster.MAC) {
 	for i := range own.Links {

@@ -83,7 +83,7 @@ func announcement(mac cluster.MAC, own netip.Addr) []byte {
 	return neighborMessage(mac, own, all, advertisement, override, own)
 }
 
-// solicitation asks for the Ethernet address of a neighbour (RFC 826; RFC 4861, section 7.2.2).
+// solicitation asks for the MAC of a neighbour (RFC 826; RFC 4861, section 7.2.2).
 func solicitation(mac cluster.MAC, own, target netip.Addr) []byte {
 	if own.Is4() {
 		return arpRequest(mac, own, target)
@@ -101,7 +101,7 @@ func arpRequest(mac cluster.MAC, own, target netip.Addr) []byte {
 	return append(append(f, make([]byte, len(mac))...), to[:]...)
 }
 
-// Types of ICMPv6 messages, and of the option with the sender's Ethernet address in each.
+// Types of ICMPv6 messages, and of the option with the sender's MAC in each.
 const (
 	solicit, solicitOption             = 135, 1
 	advertisement, advertisementOption = 136, 2

@@ -22,7 +22,7 @@ import (
 type Listener struct {
 	tell func([]Claim)
 	log  *slog.Logger
-	drop func() // counts claims that nobody looks into
+	drop func() // counts unchecked claims
 	Own  atomic.Pointer[Own]
 	wake chan struct{}
 }
@@ -186,8 +186,8 @@ func attach(fd int, program []bpf.Instruction) error {
 	return nil
 }
 
-// claimIn reads who says that he has an address: the sender of an ARP packet, or of a neighbour advertisement. An ARP probe
-// has no sender, which is one that nobody has.
+// claimIn reads a claim to an address: the sender of an ARP packet, or of a neighbour advertisement. An ARP probe
+// has no sender address.
 func claimIn(frame []byte) (Claim, bool) {
 	var c Claim
 	if len(frame) < placeARP {

@@ -88,7 +88,7 @@ func (n *Neighbors) Run(ctx context.Context) {
 	}
 }
 
-// ask asks until something else moves here, or nothing. First for the routers, which nobody may have needed yet.
+// ask solicits until something else moves here, or nothing. First the routers, which may be unresolved.
 func (n *Neighbors) ask(ctx context.Context, a *arriving) error {
 	g := &a.gateway
 	bridge, err := netlink.LinkByName(g.Bridge)
@@ -180,7 +180,7 @@ func toAddresses(list []netip.Addr) []bpf.Instruction {
 	return append(program, bpf.RetConstant{Val: 0})
 }
 
-// sourceIn reads who sent a packet.
+// sourceIn reads the sender of a packet.
 func sourceIn(frame []byte) (a netip.Addr) {
 	switch {
 	case len(frame) < placeDst4:

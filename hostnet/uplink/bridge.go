@@ -57,7 +57,7 @@ func (m *machine) wait(ctx context.Context, holds func(ovsdb.View) bool) error {
 	return m.db.WaitFor(ctx, holds)
 }
 
-// sameMAC gives the bridge the device's Ethernet address: the neighbours know it.
+// sameMAC gives the bridge the device's MAC: the neighbours know it.
 func (m *machine) sameMAC(ctx context.Context) (string, error) {
 	mac := m.device.Attrs().HardwareAddr.String()
 	if old := m.bridge.OtherConfig["hwaddr"]; old != mac {

@@ -70,7 +70,7 @@ func (m *machine) defaultDevice() (string, error) {
 	return "", errors.New("there is no default route whose device could be taken ([gateway] uplink names one)")
 }
 
-// sibling gives the device with the same Ethernet address.
+// sibling returns the device with the same MAC.
 func sibling(l netlink.Link) (string, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -138,7 +138,7 @@ func offloads() map[uint32]uint32 {
 	}
 }
 
-// prepare makes the device a port: up, and on the userspace datapath with frames as they are on the wire.
+// prepare makes the device a port: up, and on the userspace datapath with unmodified frames (no offloads).
 func (m *machine) prepare() (string, error) {
 	name := m.device.Attrs().Name
 	if m.device.Attrs().Flags&unix.IFF_UP == 0 {
@@ -184,7 +184,7 @@ func (m *machine) restore() (string, error) {
 	var did []string
 	for _, path := range slices.Sorted(maps.Keys(m.had.Sysctls)) {
 		if !slices.Contains(m.config.Sysctls, path) {
-			continue // nobody here has written it down
+			continue // not recorded here
 		}
 		if now, err := os.ReadFile(filepath.Join("/proc/sys", path)); err == nil && strings.TrimSpace(string(now)) != m.had.Sysctls[path] {
 			if err := writeSysctl(path, m.had.Sysctls[path]); err != nil {

@@ -108,7 +108,7 @@ func prefix(a *netlink.Addr) netip.Prefix {
 	return netip.PrefixFrom(addr(a.IP), ones)
 }
 
-// addAddresses gives the other link the addresses that it does not have, without asking whether somebody else has them:
+// addAddresses gives the other link the addresses that it does not have, without duplicate address detection:
 // the machine itself has.
 func (v *move) addAddresses() (string, error) {
 	var did []string
@@ -184,7 +184,7 @@ func (v *move) moveRoutes() (string, error) {
 	return words(did), nil
 }
 
-// copyNeighbors tells the other link the Ethernet addresses that are known: the answer to a question asked there could
+// copyNeighbors gives the other link the known MACs: the answer to a question asked there could
 // come in here. It is a cache, and works without.
 func (v *move) copyNeighbors() {
 	list, err := netlink.NeighList(v.from.Attrs().Index, netlink.FAMILY_ALL)

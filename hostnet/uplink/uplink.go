@@ -167,7 +167,7 @@ func GiveBack(ctx context.Context, db *ovsdb.Client, c Config) (did []string, er
 	return repeat(ctx, func() (string, error) { return GiveBackStep(ctx, db, c) })
 }
 
-// repeat does steps until none is left, or one comes a second time: then somebody undoes them, and would keep us here.
+// repeat does steps until none is left, or one comes a second time: then another program undoes them, and this would not end.
 func repeat(ctx context.Context, step func() (string, error)) (did []string, err error) {
 	for ctx.Err() == nil {
 		what, err := step()

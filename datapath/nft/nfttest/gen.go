@@ -41,7 +41,7 @@ func copying(t *rapid.T, f nft.Family) *nft.Table {
 	a := addr(t, fam)
 	c := &nft.Chain{Name: "moves", Type: "filter", Hook: "prerouting", Priority: -150, Owner: Owner(t)}
 	for range rapid.IntRange(0, 2).Draw(t, "rules") {
-		r := nft.Rule{Owner: Owner(t), Do: nft.Copy{To: addr(t, fam), Device: "lo"}, Matches: []nft.Match{
+		r := nft.Rule{Owner: Owner(t), Do: nft.Dup{To: addr(t, fam), Device: "lo"}, Matches: []nft.Match{
 			nft.InInterface{Name: "eth0"}, nft.AddrIn{Dst: true, Prefix: netip.PrefixFrom(a, a.BitLen())}, nft.CTUnknown,
 		}}
 		if rapid.Bool().Draw(t, "drop") {
