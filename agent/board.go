@@ -50,7 +50,7 @@ func (b *board) put(k known) {
 // soon is how long an asker waits for the loop to look at what has come in before the question.
 const soon = 250 * time.Millisecond
 
-// latest gives what is known: all that happened before the call, unless the loop is busy for longer.
+// latest returns what is known: all that happened before the call, unless the loop is busy for longer.
 func (a *agent) latest(ctx context.Context) known {
 	round := a.inbox.nudge()
 	end := time.NewTimer(soon)

@@ -142,7 +142,7 @@ func alterOurs(t *testing.T, n *lab.Node) {
 	}
 }
 
-// repaired tells whether drift of a system was counted and nothing differs any more.
+// repaired reports whether drift of a system was counted and nothing differs any more.
 func repaired(t *testing.T, n *lab.Node, system string, drift uint64) (bool, string) {
 	r, err := reportOf(t.Context(), n)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // reasonConflict is the reason of Events on EgressIPs of which another machine has an address.
 const reasonConflict = "AddressConflict"
 
-// egressReason gives the reason of a problem's Event.
+// egressReason returns the reason of a problem's Event.
 func egressReason(p cluster.Problem) string {
 	if p.Owner.Kind == "EgressIP" {
 		return reasonConflict

@@ -141,7 +141,7 @@ func failed(all []demo.Connection) (n int, slowest time.Duration) {
 	return n, slowest
 }
 
-// carries tells whether the status gives a node the address, now.
+// carries reports whether the status gives a node the address, now.
 func carries(t testing.TB, g *demo.Egress, node string) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
@@ -183,7 +183,7 @@ func failover(t testing.TB, g *demo.Egress) (hole, stall time.Duration) {
 	return demo.Blackhole(all, killed), stall
 }
 
-// watchStalls gives the longest time that a timer of 2 ms was late, until it is asked.
+// watchStalls returns the longest time that a timer of 2 ms was late, until it is asked.
 func watchStalls() (longest func() time.Duration) {
 	end, worst := make(chan struct{}), make(chan time.Duration)
 	go func() {

@@ -53,7 +53,7 @@ func newViewer(t *testing.T, l *lab.Lab) *viewer {
 	return v
 }
 
-// saw gives the source that a server saw, or an error's text.
+// saw returns the source that a server saw, or an error's text.
 func (v *viewer) saw(from, protocol, to string) string {
 	a := lab.Get(v.t.Context(), v.pods[from], probe.Request{Protocol: protocol, To: netip.MustParseAddrPort(to), Timeout: v.patience})
 	if a.Error != "" {

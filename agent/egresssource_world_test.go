@@ -204,7 +204,7 @@ func (w *egressWorld) egress() string {
 
 func (w *egressWorld) marker() string { return fmt.Sprintf("step-%d-", w.step) }
 
-// allowed gives the sources that a pod may be seen with, of a family.
+// allowed returns the sources that a pod may be seen with, of a family.
 func (w *egressWorld) allowed(pod string, f cluster.Family) map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
 	for _, name := range []string{"first", "second"} {

@@ -127,7 +127,7 @@ func (h *hang) test(t *testing.T, n *lab.Node, number int) {
 	waitServes(t, n)
 }
 
-// told tells whether `hairpin status`, within a second, says that the part waits, and that the others do not.
+// told reports whether `hairpin status`, within a second, says that the part waits, and that the others do not.
 func (h *hang) told(t *testing.T, n *lab.Node) (bool, string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()

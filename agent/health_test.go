@@ -64,7 +64,7 @@ func (j *judged) answers(what, path string, port, code int) (header http.Header,
 
 func hostPort(host string, port int) string { return net.JoinHostPort(host, fmt.Sprint(port)) }
 
-// metric gives the value of a metric of the agent, as text.
+// metric returns the value of a metric of the agent, as text.
 func (j *judged) metric(name string) string {
 	_, _, body := curl(j.t.Context(), j.node.Host, "http://127.0.0.1:10249/metrics")
 	for _, l := range lines(body) {

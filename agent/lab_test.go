@@ -40,7 +40,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	return lab.BuildHairpin(context.Background())
 })
 
-// build gives the binary under test.
+// build returns the binary under test.
 func build(t testing.TB) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -121,7 +121,7 @@ func (l logged) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// tail gives the end of a file.
+// tail returns the end of a file.
 func tail(file string) string {
 	const keep = 6000
 	text, err := os.ReadFile(file)
@@ -174,7 +174,7 @@ func mustReport(t testing.TB, n *lab.Node) report.Report {
 	return r
 }
 
-// part gives a system of a report.
+// part returns a system of a report.
 func part(t testing.TB, r report.Report, system string) report.Part {
 	t.Helper()
 	for _, p := range r.Parts {
@@ -186,7 +186,7 @@ func part(t testing.TB, r report.Report, system string) report.Part {
 	return report.Part{}
 }
 
-// well tells whether an agent says that everything is in order, and why not.
+// well reports whether an agent says that everything is in order, and why not.
 func well(ctx context.Context, n *lab.Node) (bool, string) {
 	r, err := reportOf(ctx, n)
 	if err != nil {

@@ -78,7 +78,7 @@ func restartUnchanged(t *testing.T, n *lab.Node, sig syscall.Signal) {
 
 func lines(s string) []string { return strings.Split(strings.TrimSuffix(s, "\n"), "\n") }
 
-// difference gives the lines that only one of two lists has.
+// difference returns the lines that only one of two lists has.
 func difference(before, after []string) (out []string) {
 	for _, l := range before {
 		if !slices.Contains(after, l) {

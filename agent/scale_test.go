@@ -210,7 +210,7 @@ func (w *world) bare(rounds int) []time.Duration {
 	return times
 }
 
-// agentUsed gives the agent's CPU time and resident memory (now, and the most so far).
+// agentUsed returns the agent's CPU time and resident memory (now, and the most so far).
 func (w *world) agentUsed() (cpu time.Duration, rss, peak float64) {
 	proc := w.node.Path("/proc/" + strconv.Itoa(w.node.Pid("hairpin")))
 	stat, err := os.ReadFile(proc + "/stat")

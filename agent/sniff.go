@@ -45,7 +45,7 @@ func (w *watches) start(netns, at string, protocol cluster.Protocol, port uint16
 	return id, nil
 }
 
-// look gives what a watch has seen so far.
+// look returns what a watch has seen so far.
 func (w *watches) look(id int) ([]explain.Arrival, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -23,7 +23,7 @@ type path struct {
 	to       netip.AddrPort
 }
 
-// paths gives the ways from the host of node-a and from outside to Services, over TCP and UDP and both families, and
+// paths returns the ways from the host of node-a and from outside to Services, over TCP and UDP and both families, and
 // those without a Service.
 func paths(t testing.TB, l *lab.Lab) []path {
 	t.Helper()

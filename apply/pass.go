@@ -229,7 +229,7 @@ func (p *Pass) Finish(ctx context.Context) {
 	}
 }
 
-// Status gives the state of the systems that have a Target.
+// Status returns the state of the systems that have a Target.
 func (p *Pass) Status() (list []Status) {
 	for _, s := range p.systems {
 		list = append(list, s.report())

@@ -202,7 +202,7 @@ func testPolicies(t *testing.T, s *server) {
 	}
 }
 
-// as gives the credentials of a pod of a service account on a node.
+// as returns the credentials of a pod of a service account on a node.
 func (s *server) as(t *testing.T, account, node string) *rest.Config {
 	t.Helper()
 	pods := s.client.CoreV1().Pods(namespace)

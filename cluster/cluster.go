@@ -18,7 +18,7 @@ import (
 // Owner names the object because of which something exists. It travels with every row, flow and rule.
 type Owner struct{ Kind, Namespace, Name string }
 
-// String gives "Service/default/web", or "Node/node-a" for an object without a namespace.
+// String returns "Service/default/web", or "Node/node-a" for an object without a namespace.
 func (o Owner) String() string {
 	if o == (Owner{}) {
 		return ""
@@ -108,7 +108,7 @@ func FamilyOf(a netip.Addr) Family {
 	return IPv6
 }
 
-// String gives "IPv4" or "IPv6".
+// String returns "IPv4" or "IPv6".
 func (f Family) String() string { return fmt.Sprintf("IPv%d", uint8(f)) }
 
 // Protocol is a transport protocol of a Service port, by its IANA number.
@@ -121,7 +121,7 @@ const (
 	SCTP Protocol = 132
 )
 
-// String gives the lower-case name, which is also the word of OVN, OpenFlow and nft.
+// String returns the lower-case name, which is also the word of OVN, OpenFlow and nft.
 func (p Protocol) String() string {
 	switch p {
 	case TCP:
@@ -137,7 +137,7 @@ func (p Protocol) String() string {
 // MAC is an Ethernet MAC address; the zero MAC means "none". Unlike net.HardwareAddr it can be compared with ==.
 type MAC [6]byte
 
-// String gives the usual lower-case form "0a:58:0a:f4:01:03".
+// String returns the usual lower-case form "0a:58:0a:f4:01:03".
 func (m MAC) String() string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
 }
@@ -197,7 +197,7 @@ type Node struct {
 	Egress             NodeEgress
 }
 
-// Address gives the InternalIP of a family, or the zero Addr.
+// Address returns the InternalIP of a family, or the zero Addr.
 func (n *Node) Address(f Family) netip.Addr {
 	for _, a := range n.Addresses {
 		if FamilyOf(a) == f {
@@ -217,7 +217,7 @@ func (n *Node) PodCIDR(f Family) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// HasAddress tells whether a is one of the host's own addresses.
+// HasAddress reports whether a is one of the host's own addresses.
 func (n *Node) HasAddress(a netip.Addr) bool {
 	for _, p := range n.HostAddresses {
 		if p.Addr() == a {

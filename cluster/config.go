@@ -34,7 +34,7 @@ type PortRanges []PortRange
 // PortRange is the ports from First to Last.
 type PortRange struct{ First, Last uint16 }
 
-// Has tells whether a port is one of them.
+// Has reports whether a port is one of them.
 func (r PortRanges) Has(port uint16) bool {
 	return slices.ContainsFunc(r, func(r PortRange) bool { return r.First <= port && port <= r.Last })
 }
@@ -45,7 +45,7 @@ type Limit struct {
 	Ranges []netip.Prefix
 }
 
-// Allows tells whether an address may be asked for.
+// Allows reports whether an address may be asked for.
 func (l *Limit) Allows(a netip.Addr) bool {
 	return !l.Set || slices.ContainsFunc(l.Ranges, func(r netip.Prefix) bool { return r.Contains(a) })
 }
@@ -85,7 +85,7 @@ type NodePortOn struct {
 	Ranges  []netip.Prefix // those within these ranges
 }
 
-// All tells whether NodePorts are on every address.
+// All reports whether NodePorts are on every address.
 func (n NodePortOn) All() bool { return !n.Primary && len(n.Ranges) == 0 }
 
 // ClusterSubnet is a range of pod addresses and the length of the part that each node gets.
@@ -94,7 +94,7 @@ type ClusterSubnet struct {
 	HostLength int
 }
 
-// DefaultConfig gives the documents' addresses: pods 10.244.0.0/16 and fd00:10:244::/48, Services 10.96.0.0/16
+// DefaultConfig returns the documents' addresses: pods 10.244.0.0/16 and fd00:10:244::/48, Services 10.96.0.0/16
 // and fd00:10:96::/112, masquerade 169.254.169.0/29 and fd69::/125, join 100.64.0.0/16 and fd98::/64, transit
 // 100.88.0.0/16 and fd97::/64, a detached gateway bridge 10.44.0.0 and fd00:10:44::.
 func DefaultConfig() Config {
@@ -139,7 +139,7 @@ func PrefixOf(list []netip.Prefix, f Family) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// Nth gives the address at an offset in a subnet, such as .4 of 169.254.169.0/29. It is an error when the
+// Nth returns the address at an offset in a subnet, such as .4 of 169.254.169.0/29. It is an error when the
 // subnet has no such address.
 func Nth(p netip.Prefix, n int) (netip.Addr, error) {
 	a := p.Masked().Addr()

@@ -97,7 +97,7 @@ func (p *egressIPParser) problem(field, format string, args ...any) {
 	p.problems = append(p.problems, Problem{p.owner, field, fmt.Sprintf(format, args...)})
 }
 
-// parseEgressIP gives nil for an EgressIP that says not whom it selects, or has no good address.
+// parseEgressIP returns nil for an EgressIP that says not whom it selects, or has no good address.
 func parseEgressIP(o *v1.EgressIP) (*EgressIP, []Problem) {
 	p := egressIPParser{owner: egressIPOwner(o.Name)}
 	e := &EgressIP{

@@ -67,7 +67,7 @@ func (s *Store) quiet(o Owner) {
 	delete(s.denied, o)
 }
 
-// same tells whether a Pod is another one with extra addresses.
+// same reports whether a Pod is another one with extra addresses.
 func (p *Pod) same(q *Pod) bool {
 	without := *p
 	without.Extra = nil

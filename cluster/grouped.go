@@ -35,7 +35,7 @@ func (g *grouped[T]) put(o Owner, values []T) {
 
 func (g *grouped[T]) changed() bool { return len(g.stale) > 0 }
 
-// all gives the list.
+// all returns the list.
 func (g *grouped[T]) all() []T {
 	if !g.changed() {
 		return g.list

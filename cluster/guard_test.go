@@ -29,7 +29,7 @@ func protected() []any {
 	}
 }
 
-// problemsOf gives the lines of one object.
+// problemsOf returns the lines of one object.
 func problemsOf(s *cluster.Snapshot, o cluster.Owner) (list []string) {
 	for _, p := range s.Problems {
 		if p.Owner == o {

@@ -49,7 +49,7 @@ type hostRouteJSON struct {
 // itself knows them all.
 const maxPublishedRoutes = 32
 
-// HostLinksAnnotation gives the value of AnnotationHostLinks.
+// HostLinksAnnotation returns the value of AnnotationHostLinks.
 func HostLinksAnnotation(list []HostLink) string {
 	out := make([]hostLinkJSON, 0, len(list))
 	for _, l := range list {
@@ -97,7 +97,7 @@ func (p *nodeParser) hostLinks(o *corev1.Node) {
 	slices.SortFunc(p.node.Links, func(a, b HostLink) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// linkName tells whether the kernel takes a name for a link.
+// linkName reports whether the kernel takes a name for a link.
 func linkName(s string) bool {
 	const longest = 15 // IFNAMSIZ, without the zero
 	return s != "" && len(s) <= longest && s != "." && s != ".." && !strings.ContainsAny(s, " \t\n\v\f\r/:\"\x00")

@@ -31,7 +31,7 @@ type source struct {
 	port  uint16
 }
 
-// sources gives the ports of all slices, in the slices' order.
+// sources returns the ports of all slices, in the slices' order.
 func (v *service) sources() map[target][]source {
 	out := map[target][]source{}
 	for i, x := range v.slices {
@@ -72,7 +72,7 @@ func (v *service) fill(list []*Frontend) {
 	}
 }
 
-// roomForEach gives the largest number of endpoints that every Frontend may have.
+// roomForEach returns the largest number of endpoints that every Frontend may have.
 func roomForEach(list []*Frontend, sizes []int) int {
 	fits := func(each int) bool {
 		pairs := 0

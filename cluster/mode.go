@@ -36,10 +36,10 @@ var modes = []Mode{
 	{Name: ModeDetached, PodsByHost: true, ClientsByHost: true},
 }
 
-// Modes gives all gateway modes, the default first.
+// Modes returns all gateway modes, the default first.
 func Modes() []Mode { return slices.Clone(modes) }
 
-// ModeNames gives their names.
+// ModeNames returns their names.
 func ModeNames() []string {
 	var names []string
 	for _, m := range modes {
@@ -48,7 +48,7 @@ func ModeNames() []string {
 	return names
 }
 
-// ModeNamed gives the mode of a name; of one that is no mode's, the default.
+// ModeNamed returns the mode of a name; of one that is no mode's, the default.
 func ModeNamed(name string) Mode {
 	if i := slices.IndexFunc(modes, func(m Mode) bool { return m.Name == name }); i > 0 {
 		return modes[i]
@@ -56,5 +56,5 @@ func ModeNamed(name string) Mode {
 	return modes[0]
 }
 
-// ModeOf gives a node's mode: what the node says of itself, else what the configuration says.
+// ModeOf returns a node's mode: what the node says of itself, else what the configuration says.
 func (c *Config) ModeOf(n *Node) Mode { return ModeNamed(cmp.Or(n.Gateway.Mode, c.Gateway.Mode)) }

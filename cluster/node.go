@@ -34,7 +34,7 @@ type gatewayJSON struct {
 	Datapath  string   `json:"datapath,omitempty"` // "netdev" (userspace) or "system" (kernel)
 }
 
-// GatewayAnnotation gives the value of AnnotationGateway that parses back to g.
+// GatewayAnnotation returns the value of AnnotationGateway that parses back to g.
 func GatewayAnnotation(g Gateway) string {
 	j := gatewayJSON{Mode: g.Mode, Bridge: g.Bridge, Uplink: g.Uplink, Device: g.Device, MAC: g.MAC.String(), Datapath: "system"}
 	if g.Userspace {
@@ -56,7 +56,7 @@ func GatewayAnnotation(g Gateway) string {
 	return string(text)
 }
 
-// HostCIDRsAnnotation gives the value of AnnotationHostCIDRs that parses back to list.
+// HostCIDRsAnnotation returns the value of AnnotationHostCIDRs that parses back to list.
 func HostCIDRsAnnotation(list []netip.Prefix) string {
 	texts := make([]string, 0, len(list))
 	for _, p := range list {
@@ -244,7 +244,7 @@ func (p *nodeParser) parseGateway(text string) {
 	p.node.Gateway = g
 }
 
-// parsePod gives nil for a Pod that has no address of the pod network now and will not get one. One that is starting has
+// parsePod returns nil for a Pod that has no address of the pod network now and will not get one. One that is starting has
 // none yet.
 func parsePod(o *corev1.Pod) (*Pod, []Problem) {
 	if o.Spec.HostNetwork || o.Spec.NodeName == "" || o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed {

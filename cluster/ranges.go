@@ -35,7 +35,7 @@ func (p *serviceParser) sourceRanges(places int) sourceRanges {
 	return r
 }
 
-// of gives the ranges of a family, none within another, and whether they restrict anybody: 0.0.0.0/0 and ::/0 do not.
+// of returns the ranges of a family, none within another, and whether they restrict anybody: 0.0.0.0/0 and ::/0 do not.
 // If all ranges are of the other family, no client of this one is allowed.
 func (r sourceRanges) of(f Family) (list []netip.Prefix, restricted bool) {
 	if !r.given {

@@ -21,7 +21,7 @@ type Requirement struct {
 	Values   []string // sorted; of In and NotIn
 }
 
-// Matches tells whether an object with these labels is selected.
+// Matches reports whether an object with these labels is selected.
 func (s Selector) Matches(labels map[string]string) bool {
 	for i := range s.Requirements {
 		if !s.Requirements[i].holds(labels) {

@@ -84,7 +84,7 @@ func (v *service) frontends(old []*Frontend, g *guard) []*Frontend {
 	return out
 }
 
-// outer tells whether the Service asks for addresses that are none of its cluster IPs.
+// outer reports whether the Service asks for addresses that are none of its cluster IPs.
 func (v *service) outer() bool {
 	return slices.ContainsFunc(v.ports, func(f *Frontend) bool { return len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0 })
 }
@@ -99,7 +99,7 @@ func (p *serviceParser) problem(field, format string, args ...any) {
 	p.problems = append(p.problems, Problem{p.owner, field, fmt.Sprintf(format, args...)})
 }
 
-// parseService gives the Frontends of one Service, without Backends and in their order. They are none for a Service
+// parseService returns the Frontends of one Service, without Backends and in their order. They are none for a Service
 // that is not served: one that asks for another proxy, is headless, or is a DNS name only.
 func parseService(o *corev1.Service) (served bool, ports []*Frontend, problems []Problem) {
 	spec := &o.Spec
@@ -151,7 +151,7 @@ func (p *serviceParser) words() {
 	}
 }
 
-// clusterIPs gives at most one address per family.
+// clusterIPs returns at most one address per family.
 func (p *serviceParser) clusterIPs() []netip.Addr {
 	texts := p.spec.ClusterIPs
 	if len(texts) == 0 && p.spec.ClusterIP != "" {
@@ -222,7 +222,7 @@ func (p *serviceParser) affinity() time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// addresses gives addresses in the order they stand, without duplicates.
+// addresses returns addresses in the order they stand, without duplicates.
 func (p *serviceParser) addresses(field string, texts []string) []netip.Addr {
 	var out []netip.Addr
 	for i, text := range texts {
@@ -237,7 +237,7 @@ func (p *serviceParser) addresses(field string, texts []string) []netip.Addr {
 	return out
 }
 
-// ingress gives the load balancer's addresses that are served here: those with ipMode VIP or none.
+// ingress returns the load balancer's addresses that are served here: those with ipMode VIP or none.
 func (p *serviceParser) ingress(o *corev1.Service) []netip.Addr {
 	if p.spec.Type != corev1.ServiceTypeLoadBalancer {
 		return nil // the API removes them together with the type

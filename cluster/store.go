@@ -41,7 +41,7 @@ type Store struct {
 	last          *Snapshot
 }
 
-// NewStore gives an empty store.
+// NewStore returns an empty store.
 func NewStore(config Config) *Store {
 	return &Store{
 		config:        config,
@@ -176,7 +176,7 @@ func (s *Store) dropSlice(slice Owner) {
 	s.note(slice, nil)
 }
 
-// service gives what is known of a Service that is about to change.
+// service returns what is known of a Service that is about to change.
 func (s *Store) service(owner Owner) *service {
 	s.stale[owner] = true
 	v := s.services[owner]
@@ -193,7 +193,7 @@ func (s *Store) note(owner Owner, problems []Problem) {
 	s.problems.put(owner, slices.Compact(list))
 }
 
-// Snapshot gives the facts as they are now: the same Snapshot as the last time if nothing changed that it holds. It
+// Snapshot returns the facts as they are now: the same Snapshot as the last time if nothing changed that it holds. It
 // shares nothing that a later Set would change.
 func (s *Store) Snapshot() *Snapshot {
 	nodes := s.last == nil || s.nodes.changed()

@@ -64,7 +64,7 @@ func (s *Server) add(ctx context.Context, r request) (*current.Result, *types.Er
 	return s.make(ctx, &a, sandbox, r.Netns, facts)
 }
 
-// sameAs tells whether an attachment is what an ADD asks for, whatever its addresses are.
+// sameAs reports whether an attachment is what an ADD asks for, whatever its addresses are.
 func (a *attachment) sameAs(b *attachment, subnets []netip.Prefix) bool {
 	return a.pod == b.pod && a.uid == b.uid && a.network == b.network && a.outside(subnets) == nil && len(a.addresses) == len(subnets)
 }

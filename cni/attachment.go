@@ -43,7 +43,7 @@ type attachment struct {
 	addresses []netip.Prefix // with the node subnet's length, IPv4 first
 }
 
-// newHostName gives a name for the host's end of a pod's veth pair, of 15 characters. It is never used again: Open vSwitch
+// newHostName returns a name for the host's end of a pod's veth pair, of 15 characters. It is never used again: Open vSwitch
 // does not notice when a device is replaced by another of the same name.
 func newHostName() string {
 	digits := make([]byte, 4)
@@ -51,7 +51,7 @@ func newHostName() string {
 	return claims.PodInterface + hex.EncodeToString(digits)
 }
 
-// isHostName tells whether a name can be one that newHostName gave.
+// isHostName reports whether a name can be one that newHostName gave.
 func isHostName(name string) bool {
 	digits, is := strings.CutPrefix(name, claims.PodInterface)
 	raw, err := hex.DecodeString(digits)
@@ -76,7 +76,7 @@ func (a *attachment) key() string { return attachmentKey(a.sandbox, a.ifName) }
 
 func attachmentKey(sandbox, ifName string) string { return sandbox + "/" + ifName }
 
-// toPod gives what plan must know of the attachment.
+// toPod returns what plan must know of the attachment.
 func (a *attachment) toPod(node string) *cluster.Pod {
 	p := &cluster.Pod{Owner: a.pod, UID: a.uid, Node: node, MAC: a.mac}
 	for _, x := range a.addresses {
@@ -85,7 +85,7 @@ func (a *attachment) toPod(node string) *cluster.Pod {
 	return p
 }
 
-// ids gives the external_ids of the Interface row. OVN binds the port only when its row in the Northbound database has the
+// ids returns the external_ids of the Interface row. OVN binds the port only when its row in the Northbound database has the
 // same iface-id-ver, which holds the addresses: so ovn-installed never speaks of the flows of an earlier sandbox.
 func (a *attachment) ids() map[string]string {
 	p := a.toPod("")
@@ -96,7 +96,7 @@ func (a *attachment) ids() map[string]string {
 	}
 }
 
-// insert gives the operations that put the attachment on the integration bridge.
+// insert returns the operations that put the attachment on the integration bridge.
 func (a *attachment) insert() []ovsdb.Op {
 	port, ops := ovsdb.InsertPort(ovsdb.Interface{Name: a.host, ExternalIDs: a.ids()}, nil)
 	var given []string

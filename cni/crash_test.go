@@ -77,7 +77,7 @@ func TestAgentIsKilled(t *testing.T) {
 	}
 }
 
-// hasRow tells whether the sandbox has an Interface row.
+// hasRow reports whether the sandbox has an Interface row.
 func hasRow(t testing.TB, n *lab.Node, s *sandbox) error {
 	for _, r := range interfaces(t, n) {
 		if r.ExternalIDs["sandbox"] == s.id {

@@ -13,7 +13,7 @@ const firstPod = 3
 // errFull tells that a subnet has no free address.
 var errFull = errors.New("no free address")
 
-// nextAddress gives an address of the subnet that is not in use, the first after last, so that an address rests before
+// nextAddress returns an address of the subnet that is not in use, the first after last, so that an address rests before
 // another pod gets it. The broadcast address of IPv4 is never given.
 func nextAddress(subnet netip.Prefix, last netip.Addr, used map[netip.Addr]bool) (netip.Addr, error) {
 	first := subnet.Masked().Addr()
@@ -43,7 +43,7 @@ func nextAddress(subnet netip.Prefix, last netip.Addr, used map[netip.Addr]bool)
 	return netip.Addr{}, fmt.Errorf("%w in %s: its %d are in use", errFull, subnet, busy)
 }
 
-// gatewaysOf gives the router's address in each of the node's subnets: the first.
+// gatewaysOf returns the router's address in each of the node's subnets: the first.
 func gatewaysOf(addresses []netip.Prefix) []netip.Addr {
 	var list []netip.Addr
 	for _, p := range addresses {

@@ -180,7 +180,7 @@ func (w *world) pluginUntil(ctx context.Context, n *lab.Node, command string, co
 	return o
 }
 
-// code gives the CNI error code of an outcome; 0 for none.
+// code returns the CNI error code of an outcome; 0 for none.
 func (o outcome) code() uint {
 	var e *types.Error
 	if errors.As(o.err, &e) {
@@ -189,7 +189,7 @@ func (o outcome) code() uint {
 	return 0
 }
 
-// result gives the result of an ADD.
+// result returns the result of an ADD.
 func (o outcome) result(t testing.TB) *current.Result {
 	t.Helper()
 	must(t, o.err)

@@ -51,7 +51,7 @@ func (p *tap) send(to net.HardwareAddr, ethertype uint16, payload []byte) {
 	must(p.t, unix.Sendto(p.fd, append(frame, payload...), 0, &unix.SockaddrLinklayer{Ifindex: p.index}))
 }
 
-// received gives the frames that come within a time, but for those that the sandbox itself sends.
+// received returns the frames that come within a time, but for those that the sandbox itself sends.
 func (p *tap) received(wait time.Duration) [][]byte {
 	p.t.Helper()
 	var list [][]byte

@@ -47,7 +47,7 @@ func parseRecord(host, text string) (attachment, bool) {
 // partPrefix is how the alternative names begin that have the i-th part of what is too long for an alias: they must differ on a host.
 func partPrefix(host string, i int) string { return fmt.Sprintf("%s.%d.", host, i) }
 
-// readRecord gives what is written on a link; empty: nothing of ours.
+// readRecord returns what is written on a link; empty: nothing of ours.
 func readRecord(l netlink.Link) string {
 	attrs := l.Attrs()
 	text, part := attrs.Alias, ""

@@ -67,7 +67,7 @@ func unplugFrom(sandbox ns.NetNS, ifName string) error {
 	return nil
 }
 
-// configure gives the sandbox's end its addresses, inside the sandbox. It stays down.
+// configure returns the sandbox's end its addresses, inside the sandbox. It stays down.
 func configure(a *attachment, w wiring) error {
 	link, err := netlink.LinkByName(a.ifName)
 	if err != nil {

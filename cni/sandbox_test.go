@@ -154,7 +154,7 @@ func get(netns, protocol string, to netip.Addr, port uint16) error {
 	})
 }
 
-// sentOnce tells whether a connection needed no retransmission, not of its first packet either.
+// sentOnce reports whether a connection needed no retransmission, not of its first packet either.
 func sentOnce(c *net.TCPConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -249,7 +249,7 @@ func thaw(t testing.TB, n *lab.Node, name string) {
 	must(t, n.Signal(name, syscall.SIGCONT))
 }
 
-// openedPort tells whether Open vSwitch has opened the sandbox's port.
+// openedPort reports whether Open vSwitch has opened the sandbox's port.
 func openedPort(t testing.TB, n *lab.Node, s *sandbox) error {
 	for _, r := range interfaces(t, n) {
 		if r.ExternalIDs["sandbox"] == s.id && r.OFPort != nil {

@@ -55,7 +55,7 @@ type Server struct {
 	busy         map[string]chan struct{} // attachments and pods that a request works on; closed at its end
 }
 
-// NewServer gives a Server that is not ready: see SetFacts.
+// NewServer returns a Server that is not ready: see SetFacts.
 func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
 	s := &Server{
 		ovs: ovs, node: node, log: log, alloc: newAllocator(node), changed: make(chan struct{}, 1), observe: func(string, time.Duration, uint) {},
@@ -192,7 +192,7 @@ func (s *Server) lock(ctx context.Context, what string) (release func(), err err
 	}
 }
 
-// await gives the facts when pods can be served, after a short time in any case.
+// await returns the facts when pods can be served, after a short time in any case.
 func (s *Server) await(ctx context.Context) (Facts, *types.Error) {
 	end := time.NewTimer(readyTimeout)
 	defer end.Stop()

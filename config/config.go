@@ -74,7 +74,7 @@ func (o Option) Set(c *Config, value string) error {
 // Get gives the option's value in a configuration, in the words that Set takes.
 func (o Option) Get(c Config) string { return o.get(&c) }
 
-// DefaultConfig gives the defaults of all options.
+// DefaultConfig returns the defaults of all options.
 func DefaultConfig() Config {
 	known := cluster.DefaultConfig()
 	known.Conntrack.Cores, known.Conntrack.Min = runtime.NumCPU(), 131072 // kube-proxy's

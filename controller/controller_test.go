@@ -50,7 +50,7 @@ func startControlPlane(t *testing.T) *controlPlane {
 	return p
 }
 
-// connect gives a client. When cut is set, its connections fail, the open ones too.
+// connect returns a client. When cut is set, its connections fail, the open ones too.
 func (p *controlPlane) connect(t *testing.T, cut *atomic.Bool) kubernetes.Interface {
 	t.Helper()
 	c, err := p.server.RESTConfig()
@@ -102,7 +102,7 @@ func soon(t *testing.T, limit time.Duration, done func() (missing string)) {
 	t.Fatalf("after %s still: %s", limit, missing)
 }
 
-// ids gives the numbers of all Nodes as "a=1 b=2".
+// ids returns the numbers of all Nodes as "a=1 b=2".
 func (p *controlPlane) ids(t *testing.T) string {
 	t.Helper()
 	list, err := p.client.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})

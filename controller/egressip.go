@@ -62,7 +62,7 @@ func newEgressIPs(client kubernetes.Interface, log *slog.Logger, p *probe.Prober
 	return &egressIPs{client: client, log: log, count: count, prober: p, rivals: plan.NewSelectorConflicts(), written: map[cluster.Owner]writtenStatus{}}
 }
 
-// reason gives the reason of a problem's Event.
+// reason returns the reason of a problem's Event.
 func (g *egressIPs) reason(p cluster.Problem) string {
 	if p.Owner.Kind == "EgressIP" {
 		return cmp.Or(g.reasons[p], reasonInvalidEgress)
@@ -139,7 +139,7 @@ func rivalText(r plan.SelectorConflict) string {
 	return fmt.Sprintf("%s has %d pods that this one selects, too, such as %s", r.Older, r.Pods, r.Example)
 }
 
-// conditionsOf gives the conditions that an EgressIP should have.
+// conditionsOf returns the conditions that an EgressIP should have.
 func conditionsOf(s *cluster.Snapshot, a plan.EgressAssignment, rivals []plan.SelectorConflict) []metav1.Condition {
 	e := a.EgressIP
 	assigned := metav1.Condition{Type: v1.ConditionAssigned, Status: metav1.ConditionTrue, Reason: "Assigned", Message: "every address has a node"}

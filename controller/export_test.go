@@ -22,7 +22,7 @@ func Lead(ctx context.Context, client kubernetes.Interface, identity string, kno
 // Numbers opens numbers.
 type Numbers struct{ n idAllocator }
 
-// Missing gives what is to be written, as node → number; write tells whether it was.
+// Missing returns what is to be written, as node → number; write tells whether it was.
 func (n *Numbers) Missing(write func(node, uid string, id int) bool, nodes ...*cluster.Node) map[string]int {
 	if n.n == nil {
 		n.n = idAllocator{}

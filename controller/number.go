@@ -17,7 +17,7 @@ type pendingID struct {
 	written   bool
 }
 
-// missing gives the numbers that are to be written now.
+// missing returns the numbers that are to be written now.
 func (n idAllocator) missing(nodes []*cluster.Node) []*pendingID {
 	known := make([]*cluster.Node, 0, len(nodes))
 	present := make(map[string]bool, len(nodes))

@@ -7,7 +7,7 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// Differences gives the lines in which what was found differs from what is wanted. A system that the agent would leave
+// Differences returns the lines in which what was found differs from what is wanted. A system that the agent would leave
 // alone has none, whatever its text: the tools know several words for the same.
 func Differences(want, found State) []string {
 	// The switch learns further neighbours itself.

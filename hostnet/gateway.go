@@ -167,7 +167,7 @@ func inAny(list []netip.Prefix, a netip.Addr) bool {
 // anyLink is no link's index.
 const anyLink = 0
 
-// nextHops gives the default gateways through a link: the configuration's, or those of the family's best default route, which may
+// nextHops returns the default gateways through a link: the configuration's, or those of the family's best default route, which may
 // have several.
 func nextHops(link int, config cluster.Config) ([]netip.Addr, error) {
 	routes, err := kernel.Routes{Link: link, Table: unix.RT_TABLE_MAIN, Most: 1, Keep: func(r *netlink.Route) bool { // the kernel lists it first
@@ -187,7 +187,7 @@ func nextHops(link int, config cluster.Config) ([]netip.Addr, error) {
 	return hops, nil
 }
 
-// hopsOf gives the next hops through a link of a default route.
+// hopsOf returns the next hops through a link of a default route.
 func hopsOf(r *netlink.Route, link int) (hops []netip.Addr) {
 	if r.Dst != nil {
 		if ones, _ := r.Dst.Mask.Size(); ones != 0 {

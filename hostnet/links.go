@@ -75,7 +75,7 @@ func addRoutes(links []cluster.HostLink) error {
 	return nil
 }
 
-// hostRoute gives a route by a link in our form. Those that are not for packets to elsewhere have none, nor have ours.
+// hostRoute returns a route by a link in our form. Those that are not for packets to elsewhere have none, nor have ours.
 func hostRoute(r *netlink.Route, link int) (x cluster.HostRoute, ok bool) {
 	gw, index := r.Gw, r.LinkIndex
 	for _, hop := range r.MultiPath {

@@ -27,7 +27,7 @@ type Local struct {
 
 func NewLocal(node string) Local { return Local{node: node} }
 
-// Apply gives the Snapshot with the local facts in place of what the API says of them. While the facts stay the same,
+// Apply returns the Snapshot with the local facts in place of what the API says of them. While the facts stay the same,
 // so does the pointer to the own Node.
 func (l *Local) Apply(s *cluster.Snapshot, found Found, pods []*cluster.Pod) *cluster.Snapshot {
 	base := s.Node(l.node)
@@ -55,7 +55,7 @@ func (l *Local) Apply(s *cluster.Snapshot, found Found, pods []*cluster.Pod) *cl
 	return &out
 }
 
-// labelled gives own pods the labels and extra addresses that the API knows of them. While these stay the same, so does the pointer.
+// labelled returns own pods the labels and extra addresses that the API knows of them. While these stay the same, so does the pointer.
 func (l *Local) labelled(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Pod {
 	known := make(map[cluster.Owner]*cluster.Pod, len(pods))
 	for _, all := range [][]*cluster.Pod{s.Pods, s.Starting} {
@@ -118,7 +118,7 @@ func (p *Publisher) Publish(f Found, base *cluster.Node) {
 	}
 }
 
-// published tells whether a Node has the annotations of findings: one may have been removed, or the Node recreated.
+// published reports whether a Node has the annotations of findings: one may have been removed, or the Node recreated.
 func published(n *cluster.Node, f Found) bool {
 	has := Found{Gateway: n.Gateway, addresses: n.HostAddresses, networks: n.Links}
 	return n.Links != nil && maps.Equal(annotations(has), annotations(f))

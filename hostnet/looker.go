@@ -121,7 +121,7 @@ func (l *Looker) look(ctx context.Context) (s Sight, ok bool) {
 	return s, true
 }
 
-// news tells whether the agent must know of it.
+// news reports whether the agent must know of it.
 func (s *Sight) news(old *Sight) bool {
 	return s.Moved || s.Contested != old.Contested || errorText(s.Err) != errorText(old.Err) || errorText(s.UplinkErr) != errorText(old.UplinkErr) ||
 		old.Begin.IsZero() || !reflect.DeepEqual(s.Found, old.Found)

@@ -289,7 +289,7 @@ type mirror struct {
 	security string // security updates; empty = nowhere
 }
 
-// findMirror gives the Debian mirror that apt on this machine is configured to use. The environment variable HAIRPIN_MIRROR
+// findMirror returns the Debian mirror that apt on this machine is configured to use. The environment variable HAIRPIN_MIRROR
 // overrides it.
 func findMirror(ctx context.Context) (mirror, error) {
 	if archive := os.Getenv(mirrorVariable); archive != "" {

@@ -112,7 +112,7 @@ func (l *layer) add(name, file string, d fs.DirEntry) error {
 	return l.regular(h, file)
 }
 
-// capabilities gives a program's file capabilities in the form that unpackers of layers expect.
+// capabilities returns a program's file capabilities in the form that unpackers of layers expect.
 func capabilities(file string) (map[string]string, error) {
 	const attribute = "security.capability"
 	value := make([]byte, 64)

@@ -243,7 +243,7 @@ func writeLayout(file string, images ...packed) ([]digest.Digest, error) {
 	return digests, errors.Join(err, w.tar.Close(), f.Close())
 }
 
-// describe gives an image's entries of the two indexes, and what it consists of.
+// describe returns an image's entries of the two indexes, and what it consists of.
 func (p packed) describe() (entry v1.Descriptor, archive dockerArchive, blobs []blob, err error) {
 	epoch := time.Unix(0, 0).UTC()
 	p.start.Env = append(p.start.Env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")

@@ -166,7 +166,7 @@ func (e *everyNode) collectPod(ctx context.Context, errw io.Writer, pod *corev1.
 	return list
 }
 
-// log gives the end of a container's log.
+// log returns the end of a container's log.
 func (e *everyNode) log(ctx context.Context, pod *corev1.Pod, container string) ([]byte, error) {
 	lines := int64(mostLogLines)
 	r, err := e.Client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: container, TailLines: &lines}).Stream(ctx)

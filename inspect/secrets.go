@@ -13,7 +13,7 @@ var secrets = []*regexp.Regexp{
 
 const secretIs = "<left out>"
 
-// withoutSecrets gives a text without what looks like a secret. What tells of one too many costs a word; what tells of one
+// withoutSecrets returns a text without what looks like a secret. What tells of one too many costs a word; what tells of one
 // too few costs a cluster.
 func withoutSecrets(text []byte) []byte {
 	for _, s := range secrets {

@@ -251,7 +251,7 @@ func (k *cleaning) files(what Remains) {
 	}
 }
 
-// serves tells whether a daemon listens on a socket in a folder.
+// serves reports whether a daemon listens on a socket in a folder.
 func serves(dir string) bool {
 	sockets, _ := filepath.Glob(filepath.Join(dir, "*.sock")) // the pattern is good
 	for _, s := range sockets {
@@ -263,7 +263,7 @@ func serves(dir string) bool {
 	return false
 }
 
-// locked tells whether a process has a lock.
+// locked reports whether a process has a lock.
 func locked(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {

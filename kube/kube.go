@@ -41,7 +41,7 @@ func Connect(kubeconfig string, reach *Reach) (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// WithLog gives a context with which client-go logs to log.
+// WithLog returns a context with which client-go logs to log.
 func WithLog(ctx context.Context, log *slog.Logger) context.Context {
 	return klog.NewContext(ctx, logr.FromSlogHandler(log.Handler()))
 }

@@ -73,7 +73,7 @@ func (r *Reach) refused(now time.Time, resource, status string) {
 	}
 }
 
-// resourceOf gives the resource in a path of the API, such as "api/v1/nodes".
+// resourceOf returns the resource in a path of the API, such as "api/v1/nodes".
 func resourceOf(path string) string {
 	f := strings.Split(strings.Trim(path, "/"), "/")
 	at := 2 // api/VERSION/RESOURCE, apis/GROUP/VERSION/RESOURCE

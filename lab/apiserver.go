@@ -219,7 +219,7 @@ func (s *APIServer) Stop() error {
 	return nil
 }
 
-// running says whether the process is alive. Our own child counts until it has been reaped.
+// running reports whether the process is alive. Our own child counts until it has been reaped.
 func (s *APIServer) running() bool {
 	if s.exited != nil {
 		select {

@@ -30,7 +30,7 @@ const (
 	Controller = "ovn-controller" //
 )
 
-// AllDaemons gives the daemons of a node in an order in which they can be started.
+// AllDaemons returns the daemons of a node in an order in which they can be started.
 func AllDaemons() []string { return []string{OVSDB, NB, SB, VSwitchd, Northd, Controller} }
 
 // daemon says how a daemon is run. The files are where Debian's own start scripts have them, so that the tools find
@@ -177,7 +177,7 @@ func (n *Node) Pid(name string) int {
 
 func (n *Node) procDir(pid int) string { return n.Path("/proc/" + strconv.Itoa(pid)) }
 
-// hasProcess tells whether a process of the node is there. A zombie counts until the node's first process has reaped it: its other threads may
+// hasProcess reports whether a process of the node is there. A zombie counts until the node's first process has reaped it: its other threads may
 // still hold locks and sockets.
 func (n *Node) hasProcess(pid int) bool {
 	_, err := os.Stat(n.procDir(pid))
@@ -256,7 +256,7 @@ func (n *Node) recorded() *nodeRecord {
 	return &nodeRecord{Daemons: map[string][]string{}}
 }
 
-// DaemonNames gives the names of the node's daemons: those of every node, then those of StartDaemon by name.
+// DaemonNames returns the names of the node's daemons: those of every node, then those of StartDaemon by name.
 func (n *Node) DaemonNames() []string {
 	n.lab.mu.Lock()
 	defer n.lab.mu.Unlock()

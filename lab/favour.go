@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Favour gives this process, and everything that it starts from now on, the processor before all others (sched(7),
+// Favour returns this process, and everything that it starts from now on, the processor before all others (sched(7),
 // SCHED_RR). The userspace datapath stands for the kernel's, which loses no packets because a compiler runs beside it:
 // who measures outages or counts lost packets on a busy machine calls it before starting a lab. It needs
 // CAP_SYS_NICE. The kernel leaves the others a twentieth of the time.

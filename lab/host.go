@@ -55,7 +55,7 @@ func (l *Lab) StartHost(ctx context.Context, cfg HostConfig) (*Host, error) {
 	return h, nil
 }
 
-// gatewaysOf gives the gateways of the families that a host has.
+// gatewaysOf returns the gateways of the families that a host has.
 func (l *Lab) gatewaysOf(addresses []netip.Prefix) []netip.Addr {
 	var list []netip.Addr
 	for _, g := range l.cfg.gateways() {
@@ -220,7 +220,7 @@ func (h *Host) AddAddress(link string, p netip.Prefix) error {
 	return h.Do(func() error { return addAddress(link, p) })
 }
 
-// Argv gives the command line that runs a command in the host's network and processes, on the machine's file system.
+// Argv returns the command line that runs a command in the host's network and processes, on the machine's file system.
 func (h *Host) Argv(args ...string) []string {
 	return append([]string{"nsenter", "--target", strconv.Itoa(h.holder.PID), "--net", "--pid", "--"}, args...)
 }
@@ -254,7 +254,7 @@ func (h *Host) Stop() error {
 	return h.lab.forget(h.name)
 }
 
-// Running tells whether the host has not been stopped.
+// Running reports whether the host has not been stopped.
 func (h *Host) Running() bool { return h.holder.alive() }
 
 func enter(ctx context.Context, argv []string) *exec.Cmd {

@@ -48,7 +48,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// gateways gives the gateway address of each network, with its prefix length.
+// gateways returns the gateway address of each network, with its prefix length.
 func (c Config) gateways() []netip.Prefix {
 	var list []netip.Prefix
 	for _, p := range c.Underlay {
@@ -109,7 +109,7 @@ func (r *record) running() bool {
 	return false
 }
 
-// Open gives access to a running lab that another process started.
+// Open returns access to a running lab that another process started.
 func Open(name string) (*Lab, error) {
 	r, err := load(name)
 	if err != nil {
@@ -154,21 +154,21 @@ func (l *Lab) Dir() string { return labDir(l.cfg.Name) }
 // APIServerDir is where a lab's API server keeps its state (APIServerConfig.Dir); Close and Remove stop it.
 func (l *Lab) APIServerDir() string { return filepath.Join(l.Dir(), apiDirName) }
 
-// Node gives a node by name, or nil.
+// Node returns a node by name, or nil.
 func (l *Lab) Node(name string) *Node {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.nodes[name]
 }
 
-// Host gives a node or host by name, or nil. "underlay" is the wire itself.
+// Host returns a node or host by name, or nil. "underlay" is the wire itself.
 func (l *Lab) Host(name string) *Host {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.hosts[name]
 }
 
-// Hosts gives all that is in the lab, in the order in which it was started; the underlay is the first.
+// Hosts returns all that is in the lab, in the order in which it was started; the underlay is the first.
 func (l *Lab) Hosts() []*Host {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -179,7 +179,7 @@ func (l *Lab) Hosts() []*Host {
 	return list
 }
 
-// Nodes gives the nodes by name.
+// Nodes returns the nodes by name.
 func (l *Lab) Nodes() []*Node {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -129,7 +129,7 @@ func makeGroup(h hierarchy, group string) error {
 	return nil
 }
 
-// delegate gives the children of a v2 group all its controllers.
+// delegate returns the children of a v2 group all its controllers.
 func delegate(dir string) error {
 	have, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
 	if err != nil {

@@ -50,7 +50,7 @@ func startNetwork(cfg networkConfig) error {
 	return nil
 }
 
-// watchLinks gives all links, and then what changes. On an error the channel is closed, with nothing in it.
+// watchLinks returns all links, and then what changes. On an error the channel is closed, with nothing in it.
 func watchLinks() (<-chan netlink.LinkUpdate, error) {
 	updates := make(chan netlink.LinkUpdate, 64)
 	err := netlink.LinkSubscribeWithOptions(updates, nil, netlink.LinkSubscribeOptions{ListExisting: true, ErrorCallback: func(err error) {

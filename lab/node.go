@@ -250,7 +250,7 @@ func (n *Node) Path(inNode string) string {
 	return fmt.Sprintf("/proc/%d/root%s", n.holder.PID, filepath.Clean(inNode))
 }
 
-// Argv gives the command line that runs a command in the node.
+// Argv returns the command line that runs a command in the node.
 func (n *Node) Argv(args ...string) []string {
 	argv := []string{"nsenter", "--target", strconv.Itoa(n.holder.PID), "--mount", "--uts", "--net", "--pid"}
 	if n.disk != "" {

@@ -55,7 +55,7 @@ func (n *Node) AddPod(ctx context.Context, cfg PodConfig) (*Pod, error) {
 	return p, n.change(func(r *nodeRecord) { r.Pods = append(r.Pods, p.podRecord) })
 }
 
-// Pods gives the pods of the node in the order in which they were added.
+// Pods returns the pods of the node in the order in which they were added.
 func (n *Node) Pods() []*Pod {
 	n.lab.mu.Lock()
 	defer n.lab.mu.Unlock()
@@ -102,7 +102,7 @@ func (p *Pod) netnsName() string { return "cni-" + p.Sandbox[:12] }
 // Netns is where the machine sees the pod's network namespace.
 func (p *Pod) Netns() string { return p.node.Path("/run/netns/" + p.netnsName()) }
 
-// Argv gives the command line that runs a command in the pod's network, on the node's file system.
+// Argv returns the command line that runs a command in the pod's network, on the node's file system.
 func (p *Pod) Argv(args ...string) []string {
 	return p.node.Argv(append([]string{"ip", "netns", "exec", p.netnsName()}, args...)...)
 }
@@ -188,7 +188,7 @@ func (n *Node) networkConfiguration() (*networkList, error) {
 	return list, nil
 }
 
-// configOf gives what a plugin of the list gets on its standard input.
+// configOf returns what a plugin of the list gets on its standard input.
 func (l *networkList) configOf(plugin map[string]any, previous []byte) ([]byte, error) {
 	conf := map[string]any{"cniVersion": l.CNIVersion, "name": l.Name}
 	for k, v := range plugin {

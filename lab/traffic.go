@@ -211,7 +211,7 @@ func (s *Stream) End() (probe.Report, error) {
 	return s.Wait()
 }
 
-// Wait gives the report at the end of the stream's duration.
+// Wait returns the report at the end of the stream's duration.
 func (s *Stream) Wait() (probe.Report, error) {
 	var r probe.Report
 	if err := json.NewDecoder(s.stdout).Decode(&r); err != nil {

@@ -63,7 +63,7 @@ type LocalState struct {
 	endpoints int
 }
 
-// LocalStates gives what a node has of the Services with a health check port; of two with the same port, the first by
+// LocalStates returns what a node has of the Services with a health check port; of two with the same port, the first by
 // name has it.
 func LocalStates(frontends []*cluster.Frontend, node string) (map[uint16]LocalState, []cluster.Problem) {
 	all, problems := map[uint16]LocalState{}, []cluster.Problem(nil)

@@ -28,7 +28,7 @@ func Bounded(l net.Listener, most int) net.Listener {
 	return &crowd{Listener: l, most: most, open: map[netip.Addr][]*crowdConn{}}
 }
 
-// Accept gives the next connection.
+// Accept returns the next connection.
 func (l *crowd) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {

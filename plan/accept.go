@@ -120,7 +120,7 @@ func (j *judgement) nodePort(f *cluster.Frontend, again bool) *cluster.Frontend 
 	return out
 }
 
-// addressesAt gives the addresses at which clients outside find a port of a Service.
+// addressesAt returns the addresses at which clients outside find a port of a Service.
 func addressesAt(c *claimant, p cluster.Protocol, port uint16) []netip.Addr {
 	var list []netip.Addr
 	for _, f := range c.given {
@@ -185,12 +185,12 @@ func (j *judgement) numbered(f *cluster.Frontend) *cluster.Frontend {
 	return &out
 }
 
-// has tells whether a Service has a port at a cluster IP.
+// has reports whether a Service has a port at a cluster IP.
 func has(c *claimant, ip netip.Addr, p cluster.Protocol, port uint16) bool {
 	return slices.ContainsFunc(c.given, func(f *cluster.Frontend) bool { return f.ClusterIP == ip && f.Protocol == p && f.Port == port })
 }
 
-// without gives a copy that is not served at an address.
+// without returns a copy that is not served at an address.
 func without(f *cluster.Frontend, a netip.Addr) *cluster.Frontend {
 	c := *f
 	other := func(b netip.Addr) bool { return a == b }

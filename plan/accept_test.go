@@ -14,7 +14,7 @@ import (
 	"hairpin/plan"
 )
 
-// aged gives a Service's Frontends an age in days and a UID.
+// aged returns a Service's Frontends an age in days and a UID.
 func aged(f *cluster.Frontend, days int, uid string) *cluster.Frontend {
 	f.Created, f.UID = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).AddDate(0, 0, -days), uid
 	return f

@@ -120,7 +120,7 @@ func unusable(n *cluster.Node, rules EgressRules, vetted *cluster.Vetted) string
 // notReachable is what may be wrong: a node that is alone with it keeps what it has.
 const notReachable = "is not reachable"
 
-// networksOf gives the networks of a host, the longest prefix first and, of the same one, that of the gateway bridge.
+// networksOf returns the networks of a host, the longest prefix first and, of the same one, that of the gateway bridge.
 // Single addresses have none.
 func networksOf(n *cluster.Node, config *cluster.Config) []network {
 	var list []network
@@ -148,7 +148,7 @@ func networksOf(n *cluster.Node, config *cluster.Config) []network {
 	return list
 }
 
-// fitting gives the network, of those of a host, that an address belongs to.
+// fitting returns the network, of those of a host, that an address belongs to.
 func fitting(list []network, a netip.Addr) (network, bool) {
 	for _, n := range list {
 		if n.prefix.Contains(a) {
@@ -163,7 +163,7 @@ func (c *egressNode) stays() bool  { return c.why == "" && !c.node.Egress.Leavin
 func (c *egressNode) leaves() bool { return c.why == "" && c.node.Egress.Leaving }
 func (c *egressNode) silent() bool { return c.why == notReachable }
 
-// serves tells whether the node can carry the address at all, ready or not.
+// serves reports whether the node can carry the address at all, ready or not.
 func (a *assigner) serves(c *egressNode, x netip.Addr) bool {
 	n, ok := fitting(c.networks, x)
 	return ok && x != n.prefix.Addr() && x != broadcast(n.prefix) && c.has(x) == ""
@@ -202,13 +202,13 @@ func (a *assigner) keep(e *cluster.EgressIP, had []cluster.Assignment, is func(*
 	}
 }
 
-// wanted tells whether an EgressIP can have an address at all.
+// wanted reports whether an EgressIP can have an address at all.
 func (a *assigner) wanted(e *cluster.EgressIP, x netip.Addr) bool {
 	_, never := a.never(e, x)
 	return !never && slices.Contains(e.Addresses, x)
 }
 
-// fit gives the nodes of a state that can carry an address.
+// fit returns the nodes of a state that can carry an address.
 func (a *assigner) fit(x netip.Addr, is func(*egressNode) bool) (list []*egressNode) {
 	for _, c := range a.list {
 		if is(c) && a.serves(c, x) {
@@ -218,7 +218,7 @@ func (a *assigner) fit(x netip.Addr, is func(*egressNode) bool) (list []*egressN
 	return list
 }
 
-// free tells whether an EgressIP can have an address there, for all that others have: on a node where it has none, or, when
+// free reports whether an EgressIP can have an address there, for all that others have: on a node where it has none, or, when
 // it may share, none of the same family. Two of one family on a node would be one too many: a packet gets one of them.
 func (a *assigner) free(e *cluster.EgressIP, c *egressNode, x netip.Addr, share bool) bool {
 	return a.taken[x] == nil && !slices.ContainsFunc(a.items[e], func(y cluster.Assignment) bool {

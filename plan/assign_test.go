@@ -42,7 +42,7 @@ func decided(s *cluster.Snapshot, list []plan.EgressAssignment) *cluster.Snapsho
 	return &n
 }
 
-// tellAssigned gives decisions as text: "e: 172.18.0.33 node-a; 172.18.0.44: NoMatchingNodeFound …".
+// tellAssigned returns decisions as text: "e: 172.18.0.33 node-a; 172.18.0.44: NoMatchingNodeFound …".
 func tellAssigned(list []plan.EgressAssignment) string {
 	var lines []string
 	for _, x := range list {
@@ -252,7 +252,7 @@ func TestAssignProperties(t *testing.T) {
 	})
 }
 
-// able tells whether a node may carry an address, written down a second time and plainly.
+// able reports whether a node may carry an address, written down a second time and plainly.
 func able(n *cluster.Node, a netip.Addr, rules plan.EgressRules) bool {
 	if !n.Egress.Assignable || !n.Egress.Ready || rules.Unreachable[n.Name] {
 		return false
@@ -270,7 +270,7 @@ func able(n *cluster.Node, a netip.Addr, rules plan.EgressRules) bool {
 	return false
 }
 
-// holds tells whether an address is where nobody answers, because it had a node, and no node that answers has one of the family.
+// holds reports whether an address is where nobody answers, because it had a node, and no node that answers has one of the family.
 func holds(n *cluster.Node, i cluster.Assignment, x plan.EgressAssignment, rules plan.EgressRules) bool {
 	had := slices.ContainsFunc(x.EgressIP.Assigned, func(j cluster.Assignment) bool { return j.Address == i.Address })
 	return had && rules.Unreachable[n.Name] && able(n, i.Address, plan.EgressRules{}) &&

@@ -36,7 +36,7 @@ func crowd(policy corev1.ServiceExternalTrafficPolicy) []any {
 	return []any{v, x}
 }
 
-// planned gives the plan of a node, and how many endpoints stand in its load balancers.
+// planned returns the plan of a node, and how many endpoints stand in its load balancers.
 func planned(objects []any) (pairs int) {
 	store := cluster.NewStore(cluster.DefaultConfig())
 	for _, o := range objects {

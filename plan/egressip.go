@@ -144,7 +144,7 @@ func (e *Env) assigned(x *cluster.EgressIP, f cluster.Family) (list []cluster.As
 	return list, own
 }
 
-// addressesOf gives the pods' addresses of a family, and those of the planned node's pods; sorted, each once.
+// addressesOf returns the pods' addresses of a family, and those of the planned node's pods; sorted, each once.
 func (e *Env) addressesOf(s *Stack, members map[cluster.Owner]*cluster.Pod) (all, here []netip.Prefix) {
 	for _, p := range members {
 		for _, a := range p.IPs {
@@ -165,7 +165,7 @@ func sortedPrefixes(list []netip.Prefix) []netip.Prefix {
 	return slices.Compact(list)
 }
 
-// carriers gives the way to each node that carries an address: its router on the transit switch, or the own gateway
+// carriers returns the way to each node that carries an address: its router on the transit switch, or the own gateway
 // router, or the host. A node that cannot be reached is left out.
 func (e *Env) carriers(s *Stack, assigned []cluster.Assignment) []netip.Addr {
 	var hops []netip.Addr
@@ -298,7 +298,7 @@ func (e *Env) toNodes(rows nb.State, s *Stack, marked []netip.Prefix) {
 	)
 }
 
-// nodeAddresses gives the addresses of a family that count as nodes', and all of this one's.
+// nodeAddresses returns the addresses of a family that count as nodes', and all of this one's.
 func (e *Env) nodeAddresses(s *Stack) []netip.Prefix {
 	var nodes []netip.Prefix
 	add := func(a netip.Addr) {

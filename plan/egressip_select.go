@@ -31,7 +31,7 @@ func (x *egressSelection) update(s *cluster.Snapshot) map[string]bool {
 	return touched
 }
 
-// byAge gives what the EgressIPs select, the oldest first.
+// byAge returns what the EgressIPs select, the oldest first.
 func (x *egressSelection) byAge() []*selector {
 	var list []*selector
 	for _, e := range slices.SortedFunc(slices.Values(x.egressIPs), (*cluster.EgressIP).Older) {
@@ -40,7 +40,7 @@ func (x *egressSelection) byAge() []*selector {
 	return list
 }
 
-// sameChoice tells whether two states of an EgressIP select the same pods.
+// sameChoice reports whether two states of an EgressIP select the same pods.
 func sameChoice(e, f *cluster.EgressIP) bool {
 	return e.Created.Equal(f.Created) && reflect.DeepEqual(e.Namespaces, f.Namespaces) && reflect.DeepEqual(e.Pods, f.Pods)
 }
@@ -58,10 +58,10 @@ type SelectorConflicts struct {
 	selection *egressSelection
 }
 
-// NewSelectorConflicts gives Rivals that know nothing yet.
+// NewSelectorConflicts returns SelectorConflicts that know nothing yet.
 func NewSelectorConflicts() *SelectorConflicts { return &SelectorConflicts{newEgressSelection()} }
 
-// Of gives the rivalries of a Snapshot, sorted by the younger and the older.
+// Of returns the rivalries of a Snapshot, sorted by the younger and the older.
 func (r *SelectorConflicts) Of(s *cluster.Snapshot) []SelectorConflict {
 	r.selection.update(s)
 	pairs := map[[2]string]*SelectorConflict{}

@@ -15,7 +15,7 @@ import (
 	"hairpin/plan"
 )
 
-// drawLinks gives a node links to none, one or two other networks, or does not know them (nil).
+// drawLinks returns a node links to none, one or two other networks, or does not know them (nil).
 func drawLinks(t *rapid.T, id int) []cluster.HostLink {
 	all := []cluster.HostLink{
 		{Name: "eth1", Index: 3, MAC: cluster.MAC{2, 0, 10, 10, 10, byte(id)}, Addresses: []netip.Prefix{prefix(fmt.Sprintf("10.10.10.%d/24", id)), prefix(fmt.Sprintf("fd10::%x/64", id))}},
@@ -27,7 +27,7 @@ func drawLinks(t *rapid.T, id int) []cluster.HostLink {
 	return nil
 }
 
-// onOthers gives an EgressIP, now and then, an address of one of those networks as well.
+// onOthers returns an EgressIP, now and then, an address of one of those networks as well.
 func onOthers(t *rapid.T, e *cluster.EgressIP) []netip.Addr {
 	for _, a := range []string{"10.10.10.33", "fd10::33", "10.20.20.33"} {
 		if rapid.IntRange(0, 2).Draw(t, a) == 0 {
@@ -111,7 +111,7 @@ func TestEgressIsNode(t *testing.T) {
 	})
 }
 
-func TestRivals(t *testing.T) {
+func TestSelectorConflicts(t *testing.T) {
 	s := snapshot(pod("node-a", "p", "10.244.1.3"), pod("node-a", "q", "10.244.1.4"))
 	s.Pods[1].Labels = map[string]string{"app": "web"}
 	s.Namespaces = []*cluster.Namespace{{Name: "default"}}

@@ -112,7 +112,7 @@ func wireOf(n *cluster.Node, config *cluster.Config, a netip.Addr) (wireEnd, boo
 	return end, end.at.IsValid() && end.mac != cluster.MAC{} && (!x.primary || n.Gateway.Uplink != "")
 }
 
-// CanShare tells whether an address can be with two nodes for a time, while it moves: both are on its network.
+// CanShare reports whether an address can be with two nodes for a time, while it moves: both are on its network.
 func CanShare(s *cluster.Snapshot, from, to string, a netip.Addr) bool {
 	for _, name := range []string{from, to} {
 		n := s.Node(name)

@@ -4,7 +4,7 @@ import (
 	"hairpin/cluster"
 )
 
-// SelectsOn tells whether an EgressIP selects a pod of a node.
+// SelectsOn reports whether an EgressIP selects a pod of a node.
 func SelectsOn(s *cluster.Snapshot, node string) bool {
 	spaces := map[string]*cluster.Namespace{}
 	for _, n := range s.Namespaces {

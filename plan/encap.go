@@ -19,7 +19,7 @@ type encap struct {
 	host, bridge netip.Prefix // the host's end, and the bridge's
 }
 
-// newEncap tells whether the node needs it, and gives its addresses.
+// newEncap reports whether the node needs it, and gives its addresses.
 func newEncap(e *Env) (encap, bool) {
 	x := encap{env: e, end: e.Node.Addresses[0]}
 	if e.Mode.Uplink || !e.Node.Gateway.Userspace {

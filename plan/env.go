@@ -111,7 +111,7 @@ func newEnv(s *cluster.Snapshot, name string) (Env, []Problem, bool) {
 	return e, c.problems, len(e.Stacks) > 0
 }
 
-// refuses tells whether a node claims what is another's. The Snapshot has the problem.
+// refuses reports whether a node claims what is another's. The Snapshot has the problem.
 func (e *Env) refuses(n *cluster.Node) bool { return len(e.Vetted.Rejected[n.Name]) > 0 }
 
 // node checks what does not depend on the IP version.
@@ -157,7 +157,7 @@ func (c *checker) mode(e *Env) {
 	}
 }
 
-// stack gives the addresses of one IP version, or not ok when the cluster or the node does not have it.
+// stack returns the addresses of one IP version, or not ok when the cluster or the node does not have it.
 func (c *checker) stack(e *Env, f cluster.Family) (Stack, bool) {
 	s := Stack{Family: f, Subnet: e.Node.PodCIDR(f), Address: cluster.PrefixOf(e.Node.Gateway.Addresses, f)}
 	if !s.Subnet.IsValid() {
@@ -224,7 +224,7 @@ func (c *checker) places(e *Env, s *Stack) bool {
 	return true
 }
 
-// nth gives an address of a subnet with the subnet's mask, or the zero Prefix and a Problem.
+// nth returns an address of a subnet with the subnet's mask, or the zero Prefix and a Problem.
 func (c *checker) nth(subnet netip.Prefix, place int, field string) netip.Prefix {
 	if !subnet.IsValid() {
 		c.problem(field, "is not set, but spec.podCIDRs has a range of this IP version")
@@ -238,7 +238,7 @@ func (c *checker) nth(subnet netip.Prefix, place int, field string) netip.Prefix
 	return netip.PrefixFrom(a, subnet.Bits())
 }
 
-// nextHops gives the default gateways of a family: the administrator's, else what the node found.
+// nextHops returns the default gateways of a family: the administrator's, else what the node found.
 func nextHops(e *Env, f cluster.Family) (hops []netip.Addr) {
 	for _, list := range [][]netip.Addr{e.Config.Gateway.NextHops, e.Node.Gateway.NextHops} {
 		for _, a := range list {
@@ -253,7 +253,7 @@ func nextHops(e *Env, f cluster.Family) (hops []netip.Addr) {
 	return hops
 }
 
-// byHost tells whether the gateway router hands what goes beyond its own networks to the host: there is no default gateway, or none
+// byHost reports whether the gateway router hands what goes beyond its own networks to the host: there is no default gateway, or none
 // that it could reach (detached-gateway.md).
 func (s Stack) byHost() bool { return len(s.NextHops) == 0 }
 

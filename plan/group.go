@@ -22,7 +22,7 @@ const (
 // endpoint's change when 10 000 Services had one group.
 const groupParts = 16
 
-// groupOf gives the group of a kind that a Service's load balancers are in.
+// groupOf returns the group of a kind that a Service's load balancers are in.
 func groupOf(kind string, service cluster.Owner) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(service.Namespace + "/" + service.Name)) // never fails
@@ -31,7 +31,7 @@ func groupOf(kind string, service cluster.Owner) string {
 
 func groupPart(kind string, i int) string { return fmt.Sprintf("%s-%02d", kind, i) }
 
-// groupsOf gives all groups of some kinds.
+// groupsOf returns all groups of some kinds.
 func groupsOf(kinds ...string) []string {
 	var list []string
 	for _, k := range kinds {

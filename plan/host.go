@@ -230,7 +230,7 @@ func hostFilter(e *Env) nft.State {
 	return s
 }
 
-// toPods gives what the host sends to pods the management port's address, whatever its source was: a pod on another node
+// toPods returns what the host sends to pods the management port's address, whatever its source was: a pod on another node
 // would send the reply elsewhere.
 func toPods(e *Env, owner cluster.Owner) []nft.Rule {
 	var rules []nft.Rule

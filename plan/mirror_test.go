@@ -18,7 +18,7 @@ import (
 	"hairpin/plan"
 )
 
-// mirrored gives the IPv6 twin of an IPv4 address: the same last four bytes, and so the same MACs.
+// mirrored returns the IPv6 twin of an IPv4 address: the same last four bytes, and so the same MACs.
 func mirrored(a netip.Addr) netip.Addr {
 	if !a.Is4() {
 		return a
@@ -130,7 +130,7 @@ func mirroredProtocol(p flow.Protocol) flow.Protocol {
 	return p
 }
 
-// comparable gives a copy of a State without what one family only has, and with what they have in two ways in one.
+// comparable returns a copy of a State without what one family only has, and with what they have in two ways in one.
 func comparable(s datapath.State) datapath.State {
 	s.Bridge.Flows = maps.Clone(s.Bridge.Flows)
 	maps.DeleteFunc(s.Bridge.Flows, func(_ flow.Key, f *flow.Flow) bool {

@@ -38,7 +38,7 @@ func inMode(n *cluster.Node, mode string) {
 	g.Addresses = own
 }
 
-// nodeIn gives the first node of a cluster in a mode.
+// nodeIn returns the first node of a cluster in a mode.
 func nodeIn(mode string) *cluster.Node {
 	n := node("node-a", 1, 3)
 	n.Gateway.Userspace = true

@@ -14,7 +14,7 @@ import (
 // spec.externalIPs. The age decides, because it is the only thing here that cannot be chosen later. A load balancer's address is
 // the administrator's to give: nobody loses one to what somebody writes into an EndpointSlice.
 
-// named gives what a Frontend has as endpoints outside the ranges of pods.
+// named returns what a Frontend has as endpoints outside the ranges of pods.
 func (r *registry) named(f *cluster.Frontend) []claim {
 	var list []claim
 	for i := range f.Backends {
@@ -26,7 +26,7 @@ func (r *registry) named(f *cluster.Frontend) []claim {
 	return list
 }
 
-// namer gives the older Service that has as an endpoint what another has in spec.externalIPs, or nil. Manifests without age are
+// namer returns the older Service that has as an endpoint what another has in spec.externalIPs, or nil. Manifests without age are
 // all as old.
 func (r *registry) namer(c *claimant, a netip.Addr, p cluster.Protocol, port uint16) *claimant {
 	x := r.first[claim{kind: claimEndpoint, addr: a, protocol: p, port: port}].by

@@ -44,7 +44,7 @@ func newElements() elements {
 	return elements{&nft.Table{Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{}}}
 }
 
-// of gives the elements of a declared set.
+// of returns the elements of a declared set.
 func (t elements) of(s *nft.Set) map[nft.Element]cluster.Owner {
 	mine := t.Sets[s.Name]
 	if mine == nil {
@@ -54,7 +54,7 @@ func (t elements) of(s *nft.Set) map[nft.Element]cluster.Owner {
 	return mine.Elements
 }
 
-// to gives the elements of a declared map.
+// to returns the elements of a declared map.
 func (t elements) to(m *nft.Map) map[nft.Element]nft.Target {
 	mine := t.Maps[m.Name]
 	if mine == nil {

@@ -97,7 +97,7 @@ func TestNodePortCases(t *testing.T) {
 	}
 }
 
-// pick gives the address where it is to be named; the host and pods choose their own.
+// pick returns the address where it is to be named; the host and pods choose their own.
 func pick(named bool, a netip.Addr) netip.Addr {
 	if named {
 		return a

@@ -38,7 +38,7 @@ const (
 // Numbers are what Frontends have, by Key.
 type Numbers map[string]uint16
 
-// NumbersIn gives those that a node has.
+// NumbersIn returns those that a node has.
 func NumbersIn(rows nb.State) Numbers {
 	had := Numbers{}
 	for _, r := range rows {
@@ -75,7 +75,7 @@ func (r *registry) frontend(s seat) *cluster.Frontend {
 	return nil
 }
 
-// wantsNumber tells whether a Frontend needs a number when it has no NodePort. It keeps it when it has one.
+// wantsNumber reports whether a Frontend needs a number when it has no NodePort. It keeps it when it has one.
 func wantsNumber(f *cluster.Frontend) bool {
 	return (f.InternalLocal || f.ExternalLocal) && len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0
 }
@@ -84,7 +84,7 @@ func proxyPortOf(f *cluster.Frontend, port uint16) claim {
 	return claim{kind: claimStandIn, family: f.Family, protocol: f.Protocol, port: port}
 }
 
-// numberOf gives the number that a Frontend tries after i others.
+// numberOf returns the number that a Frontend tries after i others.
 func numberOf(f *cluster.Frontend, i int) claim { return proxyPortOf(f, numbered(f, i)) }
 
 func numbered(f *cluster.Frontend, i int) uint16 {
@@ -131,7 +131,7 @@ func (r *registry) seatAll() {
 	r.unseated = nil // settle names who has a number
 }
 
-// holds tells whether a Frontend keeps the number that it had.
+// holds reports whether a Frontend keeps the number that it had.
 func (r *registry) holds(s seat, f *cluster.Frontend) bool {
 	n := r.numbers[f.Key()]
 	if n == 0 {
@@ -174,7 +174,7 @@ func (r *registry) forget(list []*cluster.Frontend, wanted func(*cluster.Fronten
 	}
 }
 
-// claims tells whether something is claimed.
+// claims reports whether something is claimed.
 func (r *registry) claims(k claim, x claimed) bool {
 	first, taken := r.first[k]
 	if !taken || first.compare(x) == 0 {
@@ -184,7 +184,7 @@ func (r *registry) claims(k claim, x claimed) bool {
 	return found
 }
 
-// number gives the number that a Frontend has, or 0.
+// number returns the number that a Frontend has, or 0.
 func (r *registry) number(c *claimant, f *cluster.Frontend) uint16 {
 	n := r.numbers[f.Key()]
 	if n == 0 || r.first[proxyPortOf(f, n)] != (claimed{c, rankHeld, f.Port}) {

@@ -34,7 +34,7 @@ type incremental interface {
 	update(s *cluster.Snapshot, env *Env, again bool) (gone, come datapath.State)
 }
 
-// newIncrementals gives those that there are. They know nothing yet.
+// newIncrementals returns those that there are. They know nothing yet.
 func newIncrementals() []incremental { return []incremental{newEgress()} }
 
 // base features do not look at single Pods and Services, objects features look at nothing else that changes often.

@@ -17,7 +17,7 @@ type Planner struct {
 	numbers Numbers
 }
 
-// NewPlanner gives a Planner that remembers nothing yet.
+// NewPlanner returns a Planner that remembers nothing yet.
 func NewPlanner() *Planner { return &Planner{} }
 
 // Keep makes Services keep the numbers that they have on the node, before the first plan.
@@ -178,7 +178,7 @@ func (n *planned) services(s *cluster.Snapshot, next *Env, peers bool) serviceCh
 	return r.finish()
 }
 
-// sameSelf tells whether nothing differs in the planned node itself that changes what it must have.
+// sameSelf reports whether nothing differs in the planned node itself that changes what it must have.
 func sameSelf(m, n *cluster.Node) bool {
 	if m == n {
 		return true
@@ -203,7 +203,7 @@ func union(s, more datapath.State) datapath.State {
 	return s
 }
 
-// sameSlice tells whether two immutable lists are one.
+// sameSlice reports whether two immutable lists are one.
 func sameSlice[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
@@ -250,7 +250,7 @@ func changedServices(c changes[cluster.Frontend]) []cluster.Owner {
 	return slices.Compact(owners)
 }
 
-// ofService gives all Frontends of a Service.
+// ofService returns all Frontends of a Service.
 func ofService(list []*cluster.Frontend, owner cluster.Owner) []*cluster.Frontend {
 	i, _ := slices.BinarySearchFunc(list, owner, func(f *cluster.Frontend, o cluster.Owner) int { return f.Owner.Compare(o) })
 	end := i

@@ -125,7 +125,7 @@ func text(state datapath.State, problems []cluster.Problem) string {
 	return datapath.Print(state) + fmt.Sprint(problems)
 }
 
-// missing gives the lines of a text that the other does not have.
+// missing returns the lines of a text that the other does not have.
 func missing(of, in string) string {
 	var b strings.Builder
 	lines := slices.Collect(strings.Lines(in))

@@ -105,7 +105,7 @@ func newRegistry(all []*cluster.Frontend, hosts map[netip.Addr]string, pods []ne
 	return r
 }
 
-// hostNames gives the addresses of nodes, with the nodes' names.
+// hostNames returns the addresses of nodes, with the nodes' names.
 func (e *Env) hostNames() map[netip.Addr]string {
 	hosts := maps.Clone(e.Vetted.Hosts)
 	for _, a := range e.Node.HostAddresses {
@@ -223,7 +223,7 @@ func (r *registry) touchAbout(k claim) {
 	}
 }
 
-// served gives all that is served, in order, and why the rest is not.
+// served returns all that is served, in order, and why the rest is not.
 func (r *registry) served() ([]*cluster.Frontend, []Problem) {
 	var list []*cluster.Frontend
 	var problems []Problem
@@ -371,7 +371,7 @@ func (r *registry) touch(k claim) {
 	}
 }
 
-// sameClaims tells whether two states of a Frontend claim the same, as old as each other.
+// sameClaims reports whether two states of a Frontend claim the same, as old as each other.
 func (r *registry) sameClaims(a, b *cluster.Frontend) bool {
 	return a == b || a.Owner == b.Owner && a.UID == b.UID && a.Created.Equal(b.Created) && a.Family == b.Family &&
 		a.ClusterIP == b.ClusterIP && a.Protocol == b.Protocol && a.Port == b.Port && a.NodePort == b.NodePort && a.PortName == b.PortName &&

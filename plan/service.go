@@ -167,7 +167,7 @@ func (b *balancer) byHost(x *front) {
 	}
 }
 
-// isHost tells whether an address is one of this node's host. Clients outside are led to it by the host itself: from a load
+// isHost reports whether an address is one of this node's host. Clients outside are led to it by the host itself: from a load
 // balancer of OVN's, the host would answer past that.
 func (x *front) isHost(a netip.Addr) bool {
 	return a == x.stack.Address.Addr() || slices.Contains(x.stack.Others, a)
@@ -249,7 +249,7 @@ func vipsOf(vips, to []netip.AddrPort) []nb.VIP {
 	return list
 }
 
-// lbOptions gives the options of a load balancer; rows share them.
+// lbOptions returns the options of a load balancer; rows share them.
 func (b *balancer) lbOptions(m lbOptionKey) map[string]string {
 	if o, ok := b.options[m]; ok {
 		return o

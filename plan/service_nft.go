@@ -78,13 +78,13 @@ func (t elements) externals(x *front) {
 	}
 }
 
-// guards tells whether an address is open to the Service's ranges of sources only: load balancer addresses are, external
+// guards reports whether an address is open to the Service's ranges of sources only: load balancer addresses are, external
 // IPs are not.
 func (x *front) guards(a netip.Addr) bool {
 	return x.Restricted && slices.Contains(x.LoadBalancerIPs, a) && !slices.Contains(x.ExternalIPs, a)
 }
 
-// guardedBy gives the addresses that some Frontends guard, sorted.
+// guardedBy returns the addresses that some Frontends guard, sorted.
 func guardedBy(list []*cluster.Frontend) []netip.Addr {
 	var out []netip.Addr
 	for _, f := range list {
@@ -102,7 +102,7 @@ func guardedBy(list []*cluster.Frontend) []netip.Addr {
 	return slices.Compact(out)
 }
 
-// standsIn tells whether the host leads clients to all endpoints by what stands in for the cluster IP: always to a NodePort.
+// standsIn reports whether the host leads clients to all endpoints by what stands in for the cluster IP: always to a NodePort.
 // Its connections, also those that are just being made, do not see the Service's port or internal policy change.
 func (x *front) standsIn() bool { return x.InternalLocal || x.NodePort != 0 }
 
@@ -335,7 +335,7 @@ func (c chains) loopback() (in, out []nft.Rule) {
 	return in, out
 }
 
-// loopbackPorts tells whether NodePorts are on the loopback address of a family.
+// loopbackPorts reports whether NodePorts are on the loopback address of a family.
 func (e *Env) loopbackPorts(f cluster.Family) bool {
 	return e.Config.Gateway.NodePort && e.nodePortOn(words(f).localhost)
 }

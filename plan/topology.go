@@ -328,7 +328,7 @@ func (z *zone) policies() {
 	}
 }
 
-// set gives the addresses of one family as an address set.
+// set returns the addresses of one family as an address set.
 func (z *zone) set(prefix string, f cluster.Family, list []netip.Addr) *nb.AddressSet {
 	set := &nb.AddressSet{Name: prefix + words(f).match, Owner: z.owner}
 	for _, a := range list {

@@ -22,7 +22,7 @@ func threeNodes(lie func(*cluster.Node)) *cluster.Snapshot {
 	return snapshot(a, b, c)
 }
 
-// wayTo gives what node c has for another: its routes by the transit switch, and its chassis.
+// wayTo returns what node c has for another: its routes by the transit switch, and its chassis.
 func wayTo(s *cluster.Snapshot, node string) string {
 	state, _ := plan.Node(s, "c")
 	var lines []string

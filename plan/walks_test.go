@@ -202,7 +202,7 @@ func find(what string, steps []walk.Step, from int) (at int, ours string, same b
 	return instead, words, false
 }
 
-// ofKind tells whether a rule of a kind is met at a stage. What the documents do in the host's kernel, ours may do on the
+// ofKind reports whether a rule of a kind is met at a stage. What the documents do in the host's kernel, ours may do on the
 // bridge.
 func ofKind(kind, stage string) bool {
 	switch kind {
@@ -222,7 +222,7 @@ func ofKind(kind, stage string) bool {
 	return false
 }
 
-// sameTable tells whether two flows are of one table and priority, or at least of one table.
+// sameTable reports whether two flows are of one table and priority, or at least of one table.
 func sameTable(a, b string) (same, near bool) {
 	list, tables := map[[2]uint16]bool{}, map[uint16]bool{}
 	for _, text := range []string{a, b} {
@@ -236,7 +236,7 @@ func sameTable(a, b string) (same, near bool) {
 	return len(list) == 1, len(tables) == 1
 }
 
-// withoutPorts gives the addresses, mark and zone of an entry.
+// withoutPorts returns the addresses, mark and zone of an entry.
 func withoutPorts(entry string) string {
 	return strings.Join(slices.DeleteFunc(strings.Fields(entry), func(w string) bool {
 		return strings.HasPrefix(w, "sport=") || strings.HasPrefix(w, "dport=") || strings.HasPrefix(w, "mark=") || !strings.Contains(w, "=")

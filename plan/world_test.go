@@ -117,7 +117,7 @@ func large(nodes, services int, families ...cluster.Family) *cluster.Snapshot {
 	return snapshot(objects...)
 }
 
-// change gives a Snapshot in which one Frontend has another endpoint.
+// change returns a Snapshot in which one Frontend has another endpoint.
 func change(s *cluster.Snapshot, i int, backend string) *cluster.Snapshot {
 	t := *s
 	t.Frontends = slices.Clone(s.Frontends)

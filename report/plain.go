@@ -11,7 +11,7 @@ import (
 // What nodes answer is shown on an administrator's terminal, and nodes pass on what tenants have written. A terminal obeys control
 // characters, and readers believe what they see.
 
-// Plain gives a text that a terminal only prints: control characters, but for those in keep, and marks that change the direction of
+// Plain returns a text that a terminal only prints: control characters, but for those in keep, and marks that change the direction of
 // writing stand there as \u001b.
 func Plain(text, keep string) string {
 	obeyed := func(r rune) bool { return disguises(r) && !strings.ContainsRune(keep, r) }
@@ -29,7 +29,7 @@ func Plain(text, keep string) string {
 	return b.String()
 }
 
-// disguises tells whether a character is obeyed rather than shown.
+// disguises reports whether a character is obeyed rather than shown.
 func disguises(r rune) bool {
 	return unicode.IsControl(r) || r == '\u061c' || r >= '\u200e' && r <= '\u200f' || r >= '\u2028' && r <= '\u202e' || r >= '\u2066' && r <= '\u2069'
 }

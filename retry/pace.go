@@ -23,7 +23,7 @@ func (p *Pace) Failed() {
 // Done notes one that did not.
 func (p *Pace) Done() { *p = Pace{} }
 
-// Sooner gives the shorter of two times to wait, of which 0 is for ever.
+// Sooner returns the shorter of two times to wait, of which 0 is for ever.
 func Sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b

@@ -81,7 +81,7 @@ func walkLive(ctx context.Context, errw io.Writer, o ExplainOptions, c config.Co
 // asker asks the agent of a node.
 type asker func(ctx context.Context, node, path string) ([]byte, error)
 
-// liveSource gives the cluster that is asked about, and a way to its agents: with a kubeconfig all of them, through the
+// liveSource returns the cluster that is asked about, and a way to its agents: with a kubeconfig all of them, through the
 // API server; else the one of this node.
 func liveSource(ctx context.Context, o ExplainOptions, c config.Config) (asker, *cluster.Snapshot, error) {
 	if o.EveryNode {

@@ -112,7 +112,7 @@ func choices(e *explain.Explanation) (n int) {
 	return n
 }
 
-// sourceMoves tells whether the packet's source port is taken from a range on its way.
+// sourceMoves reports whether the packet's source port is taken from a range on its way.
 func sourceMoves(e *explain.Explanation) bool {
 	return slices.ContainsFunc(e.Trace.Forward, func(s walk.Step) bool { return s.After.SrcPort != e.Trace.Sent.SrcPort })
 }

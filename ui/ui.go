@@ -182,7 +182,7 @@ func (u *ui) fail(w http.ResponseWriter, status int, title, message string) {
 	u.send(w, status, html, err)
 }
 
-// known gives the cluster, or tells why it cannot be read.
+// known returns the cluster, or tells why it cannot be read.
 func (u *ui) known(w http.ResponseWriter, q *http.Request) *cluster.Snapshot {
 	s, err := u.snapshot(q.Context())
 	if err != nil {
@@ -245,7 +245,7 @@ func problemLines(lists ...[]cluster.Problem) []string {
 	return lines
 }
 
-// asked gives the cluster and what the query asks of it; otherwise the answer is written.
+// asked returns the cluster and what the query asks of it; otherwise the answer is written.
 func (u *ui) asked(w http.ResponseWriter, q *http.Request) (s *cluster.Snapshot, ask page.Query, bad *explain.BadArgument, ok bool) {
 	if s = u.known(w, q); s == nil {
 		return nil, ask, nil, false

@@ -88,7 +88,7 @@ func (g groups) of(names []string) balancers {
 	return out
 }
 
-// holds tells whether an address is a virtual one, on whatever port.
+// holds reports whether an address is a virtual one, on whatever port.
 func (b balancers) holds(a netip.Addr) bool {
 	for _, g := range b {
 		if g.addrs[a] {
@@ -98,7 +98,7 @@ func (b balancers) holds(a netip.Addr) bool {
 	return false
 }
 
-// lookup gives the VIP that a packet is for, or nil. It is an error when two load balancers have it: OVN would take
+// lookup returns the VIP that a packet is for, or nil. It is an error when two load balancers have it: OVN would take
 // either.
 func (b balancers) lookup(p *Packet) (*vip, error) {
 	var found *vip

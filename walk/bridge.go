@@ -74,7 +74,7 @@ func (t *table) sort() {
 	}
 }
 
-// lookup gives the flow that a packet meets, nil when there is none, and a second one when the switch could as well take
+// lookup returns the flow that a packet meets, nil when there is none, and a second one when the switch could as well take
 // that: one of the same priority with other actions.
 func (t *table) lookup(v *view) (found, rival *flow.Flow) {
 	for _, list := range [...][]*flow.Flow{t.byDst[v.p.DstPort], t.bySrc[v.p.SrcPort], t.others} {

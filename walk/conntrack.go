@@ -39,7 +39,7 @@ type entry struct {
 // conntrack is all zones of all nodes. A walk makes a dozen entries, so a list is fastest.
 type conntrack struct{ entries []*entry }
 
-// find gives the entry that a packet belongs to, and whether it runs in the reply direction.
+// find returns the entry that a packet belongs to, and whether it runs in the reply direction.
 func (c *conntrack) find(z zone, t tuple) (e *entry, reply bool) {
 	for _, e := range c.entries {
 		switch {
@@ -83,7 +83,7 @@ type portRange struct{ min, max uint16 }
 
 func (r portRange) holds(port uint16) bool { return r == portRange{} || r.min <= port && port <= r.max }
 
-// String gives the entry as conntrack(8) prints it, without what changes with time.
+// String returns the entry as conntrack(8) prints it, without what changes with time.
 func (e *entry) String() string {
 	b := make([]byte, 0, 160)
 	b = append(b, e.orig.protocol.String()...)

@@ -51,7 +51,7 @@ func drawEgress(t *rapid.T, s *cluster.Snapshot) {
 	slices.SortFunc(s.EgressIPs, func(a, b *cluster.EgressIP) int { return a.Owner.Compare(b.Owner) })
 }
 
-// carries tells whether a node has the network of an address.
+// carries reports whether a node has the network of an address.
 func carries(n *cluster.Node, a netip.Addr) bool {
 	var list []netip.Prefix
 	if n.Gateway.Mode != cluster.ModeDetached {
@@ -63,13 +63,13 @@ func carries(n *cluster.Node, a netip.Addr) bool {
 	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return !p.IsSingleIP() && p.Contains(a) })
 }
 
-// leads tells whether a default gateway leads to an address, or there is no need of one.
+// leads reports whether a default gateway leads to an address, or there is no need of one.
 func (p planned) leads(a netip.Addr) bool {
 	return prefix("172.18.0.0/16").Contains(a) || prefix("fc00:f853:ccd::/64").Contains(a) ||
 		slices.ContainsFunc(p.nodes[0].Gateway.NextHops, func(h netip.Addr) bool { return h.Is4() == a.Is4() && !p.world.Silent[h] })
 }
 
-// ownAddress tells whether a host has an address itself.
+// ownAddress reports whether a host has an address itself.
 func ownAddress(n *cluster.Node, a netip.Addr) bool {
 	return n.HasAddress(a) || slices.ContainsFunc(n.Links, func(l cluster.HostLink) bool {
 		return slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })

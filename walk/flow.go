@@ -17,7 +17,7 @@ type view struct {
 	mark uint32 // ct_mark
 }
 
-// matches tells whether a packet meets a match. Packets of a walk are no fragments.
+// matches reports whether a packet meets a match. Packets of a walk are no fragments.
 func (v *view) matches(m *flow.Match) bool {
 	p := v.p
 	switch {

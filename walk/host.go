@@ -32,7 +32,7 @@ func (r *run) hostTracks(n *node) *hostTrack {
 	return t
 }
 
-// mayTranslate tells whether nat chains of a hook see the packet.
+// mayTranslate reports whether nat chains of a hook see the packet.
 func (t *hostTrack) mayTranslate(hook string) bool {
 	switch hook {
 	case "prerouting", "output":
@@ -300,7 +300,7 @@ func (n *node) mac(link string) cluster.MAC {
 	return cluster.MAC{}
 }
 
-// forwards tells whether the kernel forwards packets of a family.
+// forwards reports whether the kernel forwards packets of a family.
 func forwards(n *node, f cluster.Family) bool {
 	paths := [...]string{"net/ipv4/ip_forward", "net/ipv4/conf/all/forwarding"}
 	if f == cluster.IPv6 {
@@ -314,7 +314,7 @@ func forwards(n *node, f cluster.Family) bool {
 	return false
 }
 
-// routesLocalnet tells whether the kernel lets a loopback address leave or come by a link: 127.0.0.0/8 with
+// routesLocalnet reports whether the kernel lets a loopback address leave or come by a link: 127.0.0.0/8 with
 // route_localnet; ::1 leaves everywhere, and comes by a link with a local route to it.
 func routesLocalnet(n *node, a netip.Addr, link string) bool {
 	if a.Is6() {

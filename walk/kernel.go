@@ -159,10 +159,10 @@ func (k *kernel) add(r *kernelRoute) {
 	}
 }
 
-// isLocal tells whether an address is the host's own.
+// isLocal reports whether an address is the host's own.
 func (k *kernel) isLocal(a netip.Addr) bool { return a.IsLoopback() || k.local[a] }
 
-// lookup gives the route to an address, and the rule that led to its table (the zero Rule: main). Nil: no route.
+// lookup returns the route to an address, and the rule that led to its table (the zero Rule: main). Nil: no route.
 func (k *kernel) lookup(src, dst netip.Addr, mark uint32) (*kernelRoute, host.Rule) {
 	for _, r := range k.rules {
 		if r.Family != cluster.FamilyOf(dst) || r.From.IsValid() && !r.From.Contains(src) || r.Mark != 0 && r.Mark != mark {
@@ -189,7 +189,7 @@ func (k *kernel) inTable(table int, dst netip.Addr) *kernelRoute {
 	return nil
 }
 
-// source gives the address that a packet by a route gets.
+// source returns the address that a packet by a route gets.
 func (k *kernel) source(r *kernelRoute, dst netip.Addr) netip.Addr {
 	if r.Src.IsValid() {
 		return r.Src
@@ -197,7 +197,7 @@ func (k *kernel) source(r *kernelRoute, dst netip.Addr) netip.Addr {
 	return k.selectAddress(r.Link, r.hop(dst), dst)
 }
 
-// hop gives the neighbour that a route sends to.
+// hop returns the neighbour that a route sends to.
 func (r *kernelRoute) hop(dst netip.Addr) netip.Addr {
 	if r.Via.IsValid() {
 		return r.Via

@@ -267,7 +267,7 @@ func (sw *logicalSwitch) neighbour(a netip.Addr) (cluster.MAC, bool) {
 	return m, ok
 }
 
-// gateway gives the router port of a switch whose network an address is in.
+// gateway returns the router port of a switch whose network an address is in.
 func (sw *logicalSwitch) gateway(a netip.Addr) *routerPort {
 	for _, p := range sw.ports {
 		if p.peer != nil && p.peer.network(a).IsValid() {
@@ -277,7 +277,7 @@ func (sw *logicalSwitch) gateway(a netip.Addr) *routerPort {
 	return nil
 }
 
-// network gives the port's network that an address is in, or the zero Prefix.
+// network returns the port's network that an address is in, or the zero Prefix.
 func (p *routerPort) network(a netip.Addr) netip.Prefix {
 	for _, n := range p.row.Networks {
 		if n.Contains(a) {
@@ -287,7 +287,7 @@ func (p *routerPort) network(a netip.Addr) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// address gives the port's first address of a family.
+// address returns the port's first address of a family.
 func (p *routerPort) address(f cluster.Family) netip.Addr {
 	for _, n := range p.row.Networks {
 		if cluster.FamilyOf(n.Addr()) == f {
@@ -308,7 +308,7 @@ func natAddresses(s nb.State) []netip.Addr {
 	return out
 }
 
-// unknownOption gives a key of a row's options that is not among those that walk takes into account.
+// unknownOption returns a key of a row's options that is not among those that walk takes into account.
 func unknownOption(row nb.Row, options map[string]string, known ...string) error {
 	for key := range options {
 		if !slices.Contains(known, key) {

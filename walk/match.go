@@ -359,7 +359,7 @@ func (p *matchParser) constant(field, w string) (expression, error) {
 	return addressIn{dst, family, []netip.Prefix{prefix}}, nil
 }
 
-// ctMarks gives the bit of a part of ct_mark, 0 for other fields.
+// ctMarks returns the bit of a part of ct_mark, 0 for other fields.
 func ctMarks(field string) uint32 {
 	switch field {
 	case "ct_mark.natted":

@@ -76,7 +76,7 @@ func (r *run) neighbour(n *node, rt *logicalRouter, to routed) (mac cluster.MAC,
 	return mac, fmt.Sprintf("no neighbour of %s has %s", to.out.row.Name, to.hop)
 }
 
-// localnet tells whether the switch reaches a network outside of OVN.
+// localnet reports whether the switch reaches a network outside of OVN.
 func (sw *logicalSwitch) localnet() bool {
 	for _, p := range sw.ports {
 		if p.row.Type == "localnet" {

@@ -297,7 +297,7 @@ func (r *run) target(h hooked, c *chain, name, verb, stage string) (to nft.Targe
 	return to, found, true, err
 }
 
-// slot gives a key with the slot that is preferred: one that leads to a preferred endpoint, else one that leads to no
+// slot returns a key with the slot that is preferred: one that leads to a preferred endpoint, else one that leads to no
 // endpoint of this host, but on to a load balancer. A key without slots stays as it is.
 func (r *run) slot(h hooked, m *nft.Map, key nft.Element) nft.Element {
 	if len(r.prefer) == 0 {
@@ -333,7 +333,7 @@ func (r *run) slots(h hooked, m *nft.Map) []netip.AddrPort {
 	return list
 }
 
-// slotsOf gives the elements of a map whose keys differ from one by the slot.
+// slotsOf returns the elements of a map whose keys differ from one by the slot.
 func slotsOf(m *nft.Map, key nft.Element) iter.Seq2[nft.Element, nft.Target] {
 	return func(yield func(nft.Element, nft.Target) bool) {
 		for key.Slot = range uint8(nft.Slots) {

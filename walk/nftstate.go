@@ -31,7 +31,7 @@ func (h *hooked) ctState(c *chain, state nft.CTState) (bool, error) {
 	return false, fmt.Errorf("ct state %s is not known", state)
 }
 
-// established tells whether both sides have sent.
+// established reports whether both sides have sent.
 func (t *hostTrack) established() bool { return t.entry != nil && (t.reply || t.entry.answered) }
 
 // etherSrc compares a rule with the sender of the packet's frame. What the host sends itself came in no frame.

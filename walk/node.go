@@ -56,7 +56,7 @@ func (w *Walker) node(name string) (*node, error) {
 	return n, nil
 }
 
-// zone gives a conntrack zone of the node's Open vSwitch.
+// zone returns a conntrack zone of the node's Open vSwitch.
 func (n *node) zone(name string) zone {
 	return zone{n, name, n.info != nil && n.info.Gateway.Userspace}
 }
@@ -69,7 +69,7 @@ func (n *node) uplink() string {
 	return n.info.Gateway.Uplink
 }
 
-// hostLink gives a link to another network than the gateway bridge's, or nil.
+// hostLink returns a link to another network than the gateway bridge's, or nil.
 func (n *node) hostLink(name string) *cluster.HostLink {
 	if n.info == nil {
 		return nil
@@ -101,7 +101,7 @@ func (n *node) carrying(a netip.Addr) string {
 	return ""
 }
 
-// logicalPort gives the logical switch port that a link of the host is plugged into.
+// logicalPort returns the logical switch port that a link of the host is plugged into.
 func (n *node) logicalPort(link string) (string, bool) {
 	id, ok := n.state.Bridge.Ports[link].ExternalIDs["iface-id"]
 	return id, ok

@@ -74,7 +74,7 @@ func (v Verdict) forward() string {
 	return fmt.Sprintf("=> not delivered: %s\n", v.Reason)
 }
 
-// String gives "tcp 172.18.0.3:32768 > 10.96.0.11:80", and the mark if there is one.
+// String returns "tcp 172.18.0.3:32768 > 10.96.0.11:80", and the mark if there is one.
 func (p Packet) String() string {
 	if p.Protocol == 0 {
 		return ""

@@ -73,7 +73,7 @@ func (r *logicalRouter) sortRoutes() {
 	}
 }
 
-// lookup gives the best route for a packet, or nil.
+// lookup returns the best route for a packet, or nil.
 func (r *logicalRouter) lookup(p *Packet) *routeGroup {
 	family := cluster.FamilyOf(p.Dst)
 	for i := range r.routes {
@@ -93,7 +93,7 @@ func (r *logicalRouter) lookup(p *Packet) *routeGroup {
 	return nil
 }
 
-// towards gives the port whose network a next hop is in, or nil.
+// towards returns the port whose network a next hop is in, or nil.
 func (r *logicalRouter) towards(hop netip.Addr) *routerPort {
 	for _, p := range r.ports {
 		if p.network(hop).IsValid() {

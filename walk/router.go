@@ -29,13 +29,13 @@ func (r *logicalRouter) prepare() {
 	})
 }
 
-// gateway tells whether the whole router is on one chassis.
+// gateway reports whether the whole router is on one chassis.
 func (r *logicalRouter) gateway() bool { return r.row.Options["chassis"] != "" }
 
-// forces tells whether load-balanced packets get the address of the port they leave by (lb_force_snat_ip=router_ip).
+// forces reports whether load-balanced packets get the address of the port they leave by (lb_force_snat_ip=router_ip).
 func (r *logicalRouter) forces() bool { return r.row.Options["lb_force_snat_ip"] == "router_ip" }
 
-// tracks tells whether every packet that leaves goes through the router's DNAT zone (lr_out_undnat of a gateway router).
+// tracks reports whether every packet that leaves goes through the router's DNAT zone (lr_out_undnat of a gateway router).
 func (r *logicalRouter) tracks() bool { return len(r.balancers) > 0 || len(r.nats) > 0 }
 
 func (r *logicalRouter) check(n *node) error {
@@ -145,7 +145,7 @@ func (r *run) admit(n *node, in *routerPort) string {
 	return ""
 }
 
-// translates tells whether an own address of the router is also a NAT or load balancer address, so that packets to it
+// translates reports whether an own address of the router is also a NAT or load balancer address, so that packets to it
 // go on until lr_in_arp_resolve.
 func (r *logicalRouter) translates(a netip.Addr) bool {
 	return r.forces() || r.externals[a] != nil || r.balancers.holds(a)

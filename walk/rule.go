@@ -48,7 +48,7 @@ type (
 	}
 )
 
-// rule gives a rule in the words of its tool. Texts are kept: rendering a row costs more than walking it.
+// rule returns a rule in the words of its tool. Texts are kept: rendering a row costs more than walking it.
 func (w *Walker) rule(x any) string {
 	if s, ok := x.(string); ok {
 		return s
@@ -109,7 +109,7 @@ func ruleText(x any) string {
 	return fmt.Sprintf("%T", x)
 }
 
-// String gives the route as `ip route show` does.
+// String returns the route as `ip route show` does.
 func (r *kernelRoute) String() string {
 	if !r.connected {
 		return r.Route.String()

@@ -150,7 +150,7 @@ func (p planned) unanswered(q *question) bool {
 	return len(p.world.Silent) > 0 && q.seen == secondClient(q.f.Family) && q.external && q.local && q.at.Gateway.Mode == cluster.ModeShared
 }
 
-// hasSecond tells whether a node has a link to a second network.
+// hasSecond reports whether a node has a link to a second network.
 func hasSecond(n *cluster.Node) bool {
 	return slices.ContainsFunc(n.Links, func(l cluster.HostLink) bool { return l.Name == "eth1" })
 }
@@ -303,7 +303,7 @@ func (q *question) check(t *rapid.T, w *walk.Walker) {
 	}
 }
 
-// far tells whether an endpoint is an address of another host that the wire does not lead to: of the second network, or one beyond
+// far reports whether an endpoint is an address of another host that the wire does not lead to: of the second network, or one beyond
 // a default gateway that is not there.
 func (q *question) far(b cluster.Backend) bool {
 	if n := q.p.world.Snapshot.Node(b.Node); n == q.at || !n.HasAddress(b.Addr) || slices.Contains(n.Addresses, b.Addr) {

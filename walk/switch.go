@@ -9,7 +9,7 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// stateful tells whether packets of a port go through conntrack: on a switch with load balancers those of all ports but
+// stateful reports whether packets of a port go through conntrack: on a switch with load balancers those of all ports but
 // routers' and localnet ones (ls_in_pre_lb, ls_out_pre_lb).
 func (p *switchPort) stateful() bool {
 	return len(p.sw.balancers) > 0 && p.row.Type != "router" && p.row.Type != "localnet"
@@ -142,7 +142,7 @@ func (r *run) qos(n *node, sw *logicalSwitch, in *switchPort) error {
 	return nil
 }
 
-// hairpin gives a packet to its own sender a source address that the sender does not have (ls_in_nat_hairpin).
+// hairpin returns a packet to its own sender a source address that the sender does not have (ls_in_nat_hairpin).
 func (r *run) hairpin(n *node, in *switchPort, v *vip, asked netip.Addr, snat zone) error {
 	source, err := hairpinSource(v.lb, asked)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// row gives the fixture's row of a name, for a change.
+// row returns the fixture's row of a name, for a change.
 func row[R nb.Row](t *testing.T, s datapath.State, table nb.Table, name string) R {
 	t.Helper()
 	r, ok := s.NB[nb.Key{Table: table, Name: name}].(R)

@@ -107,7 +107,7 @@ const (
 	podSends                         // port: the pod's logical port
 )
 
-// inOVS tells whether a packet there is still in the datapath that it came through.
+// inOVS reports whether a packet there is still in the datapath that it came through.
 func (p place) inOVS() bool {
 	switch p {
 	case bridgeReceives, switchReceives, switchOutput, routerReceives, routerRefuses:
@@ -116,7 +116,7 @@ func (p place) inOVS() bool {
 	return false
 }
 
-// inOVN tells whether a packet there is in OVN's bridge.
+// inOVN reports whether a packet there is in OVN's bridge.
 func (p place) inOVN() bool {
 	switch p {
 	case switchReceives, switchSends, switchOutput, routerReceives, routerRefuses:
@@ -317,7 +317,7 @@ func (r *run) answer(t *Trace) error {
 	return nil
 }
 
-// checkReply says whether the sender takes the reply for an answer to what it sent.
+// checkReply reports whether the sender takes the reply for an answer to what it sent.
 func checkReply(t *Trace, end Verdict) (bool, string) {
 	s, got := t.Sent, end.Seen
 	switch {

@@ -20,7 +20,7 @@ func collector() *kube {
 	return &kube{changes: make(chan change, backlog), out: newFeed(), store: cluster.NewStore(cluster.DefaultConfig())}
 }
 
-// within gives the next Snapshot, or nil when none comes.
+// within returns the next Snapshot, or nil when none comes.
 func within(k *kube, limit time.Duration) *cluster.Snapshot {
 	select {
 	case s := <-k.out:

@@ -66,7 +66,7 @@ type events struct {
 	from *json.Decoder
 }
 
-// Decode gives the next event.
+// Decode returns the next event.
 func (e *events) Decode() (apiwatch.EventType, runtime.Object, error) {
 	var event metav1.WatchEvent
 	if err := e.from.Decode(&event); err != nil {
@@ -96,7 +96,7 @@ func emptyWatch(ctx context.Context) apiwatch.Interface {
 	return w
 }
 
-// needsOtherPods tells whether Pods of other nodes matter: to a node that carries an egress address or may have to in a
+// needsOtherPods reports whether Pods of other nodes matter: to a node that carries an egress address or may have to in a
 // moment, because it translates their packets, and to the controller when two EgressIPs could select the same.
 func needsOtherPods(s *cluster.Snapshot, node string) bool {
 	if node == "" {

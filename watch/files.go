@@ -150,7 +150,7 @@ func (f *folder) update(files []*file) {
 	f.files, f.seen = files, now
 }
 
-// snapshot gives the same Snapshot as the last time if nothing changed.
+// snapshot returns the same Snapshot as the last time if nothing changed.
 func (f *folder) snapshot() *cluster.Snapshot {
 	s := f.store.Snapshot()
 	slices.SortFunc(f.problems, cluster.Problem.Compare)

@@ -182,7 +182,7 @@ func benchmarkChange(b *testing.B, client kubernetes.Interface) {
 	b.ReportMetric(float64(snapshot)/float64(event), "x-bare-event")
 }
 
-// firstHas tells whether the first Service has an endpoint at that address.
+// firstHas reports whether the first Service has an endpoint at that address.
 func firstHas(s *cluster.Snapshot, address string) bool {
 	i := slices.IndexFunc(s.Frontends, func(f *cluster.Frontend) bool { return f.Owner.Name == "service-00000" })
 	return slices.ContainsFunc(s.Frontends[i].Backends, func(e cluster.Backend) bool { return e.Addr.String() == address })

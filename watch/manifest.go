@@ -160,7 +160,7 @@ func (r *raw) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// newObject gives an empty object of a kind that the Store takes, or nil. It is an error when the kind is known in
+// newObject returns an empty object of a kind that the Store takes, or nil. It is an error when the kind is known in
 // another version only.
 func newObject(apiVersion, kind string) (metav1.Object, error) {
 	var object metav1.Object

@@ -216,7 +216,7 @@ func TestScenariosOnFiles(t *testing.T) {
 	wantNoGoroutines(t)
 }
 
-// describe gives a Snapshot as text, a line per fact; what is as usual is left out.
+// describe returns a Snapshot as text, a line per fact; what is as usual is left out.
 func describe(s *cluster.Snapshot) string {
 	var b strings.Builder
 	for _, n := range s.Nodes {

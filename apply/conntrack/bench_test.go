@@ -75,7 +75,7 @@ func measure(b *testing.B, n int) error {
 	return nil
 }
 
-// watchHeap gives the most that was reachable on the heap since it was called, in MB.
+// watchHeap returns the most that was reachable on the heap since it was called, in MB.
 func watchHeap() (end func() float64) {
 	var highest atomic.Uint64
 	stop, done := make(chan struct{}), make(chan struct{})

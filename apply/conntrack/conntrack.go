@@ -43,7 +43,7 @@ const settle = 2 * time.Second
 // again is when to look whether a packet, by a flow cached in the datapath, made an entry once more.
 const again = time.Second
 
-// Read gives the connections that are translated: as much as there are translations, however many connections have them.
+// Read returns the connections that are translated: as much as there are translations, however many connections have them.
 func (t *Target) Read(context.Context) (conn.State, error) {
 	s := conn.State{}
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {

@@ -17,7 +17,7 @@ import (
 	"hairpin/datapath/conn"
 )
 
-// listed gives all entries of a family.
+// listed returns all entries of a family.
 func listed(family netlink.InetFamily) (out []entry, err error) {
 	err = each(family, func(e *entry) error { out = append(out, *e); return nil })
 	return out, err

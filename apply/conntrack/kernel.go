@@ -182,14 +182,14 @@ func attributes(raw []byte, f func(kind uint16, value []byte)) {
 	}
 }
 
-// sourceOf gives the address to which the host has translated the source of an entry; ok is false when it has not. Zones other than
+// sourceOf returns the address to which the host has translated the source of an entry; ok is false when it has not. Zones other than
 // the host's are Open vSwitch's.
 func sourceOf(e *entry) (a netip.Addr, ok bool) {
 	a = e.reverse.dst.Addr()
 	return a, e.zone == 0 && a.IsValid() && a != e.forward.src.Addr()
 }
 
-// seenAs gives the address with which an entry's connection leaves the node: that to which the host, or the gateway router in the host's zone,
+// seenAs returns the address with which an entry's connection leaves the node: that to which the host, or the gateway router in the host's zone,
 // has translated its source; in zones of Open vSwitch, that with which it begins.
 func seenAs(e *entry) (netip.Addr, bool) {
 	if e.zone != 0 {
@@ -198,7 +198,7 @@ func seenAs(e *entry) (netip.Addr, bool) {
 	return sourceOf(e)
 }
 
-// pairOf gives the translation of an entry; ok is false when it has none, or is not of UDP.
+// pairOf returns the translation of an entry; ok is false when it has none, or is not of UDP.
 func pairOf(e *entry) (p conn.Pair, ok bool) {
 	p = conn.Pair{VIP: e.forward.dst, To: e.reverse.src}
 	return p, e.forward.protocol == unix.IPPROTO_UDP && p.VIP.IsValid() && p.To.IsValid() && p.VIP != p.To

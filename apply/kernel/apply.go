@@ -81,10 +81,10 @@ func (a *applying) try(err error, format string, args ...any) {
 	}
 }
 
-// text gives the command of a state with one entry.
+// text returns the command of a state with one entry.
 func text(s host.State) string { return strings.TrimSpace(host.Print(s)) }
 
-// index gives the number of a link, or notes that it is missing.
+// index returns the number of a link, or notes that it is missing.
 func (a *applying) index(name string) (int, bool) {
 	l := a.link(name)
 	if l == nil {
@@ -231,7 +231,7 @@ func (a *applying) address(want host.Address, index int) error {
 	return a.t.send(unix.RTM_NEWADDR, how, data...)
 }
 
-// otherLengths gives the same address on the same link with other prefix lengths.
+// otherLengths returns the same address on the same link with other prefix lengths.
 func (a *applying) otherLengths(k host.AddressKey, index int) map[host.AddressKey]host.Address {
 	list, err := a.t.listAddresses()
 	a.try(err, "addresses")

@@ -26,7 +26,7 @@ type ethtoolRequest struct {
 	_    [16]byte // the rest of the union
 }
 
-// checksums tells whether the kernel computes checksums itself before a link has a packet.
+// checksums reports whether the kernel computes checksums itself before a link has a packet.
 func (t *Target) checksums(link string) (bool, error) {
 	v, err := t.ethtool(link, ethtoolValue{command: getTxChecksum})
 	return v.data == 0, err

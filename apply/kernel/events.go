@@ -29,7 +29,7 @@ func (t *Target) listen() (*notice.Listener, error) {
 	})
 }
 
-// relevant tells whether an event may be of something that Read reports. A message that cannot be read is.
+// relevant reports whether an event may be of something that Read reports. A message that cannot be read is.
 func (t *Target) relevant(m syscall.NetlinkMessage) bool {
 	want := t.config.Wanted()
 	switch m.Header.Type {
@@ -68,7 +68,7 @@ func (t *Target) relevantLink(raw []byte, want *host.State) bool {
 	return true
 }
 
-// named tells whether something wanted is on a link, or the link is ours.
+// named reports whether something wanted is on a link, or the link is ours.
 func (t *Target) named(name string, want *host.State) bool {
 	for _, l := range t.config.Links {
 		if l == name {
@@ -116,7 +116,7 @@ func (t *Target) relevantSysctl(raw []byte) bool {
 	return false
 }
 
-// matters tells whether a link mattered at the last Read.
+// matters reports whether a link mattered at the last Read.
 func (t *Target) matters(index int) bool {
 	m := t.indexes.Load()
 	return m != nil && (*m)[index]

@@ -15,7 +15,7 @@ import (
 // machine's boot, as the sysctls do.
 type former string
 
-// load gives the values. A file that cannot be read has none.
+// load returns the values. A file that cannot be read has none.
 func (f former) load() map[string]string {
 	values := map[string]string{}
 	if text, err := os.ReadFile(string(f)); err == nil && json.Unmarshal(text, &values) != nil {
@@ -58,7 +58,7 @@ func (f former) keep(path string) error {
 	return f.store(values)
 }
 
-// giveBack gives sysctls their former values, and forgets these. Those of links that are gone need none.
+// giveBack returns sysctls their former values, and forgets these. Those of links that are gone need none.
 func (f former) giveBack(paths []string) error {
 	values := f.load()
 	if len(values) == 0 {

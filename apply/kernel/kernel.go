@@ -121,7 +121,7 @@ func (t *Target) closeSockets() {
 // within a third of a second, the others at once.
 func (t *Target) Changed() <-chan struct{} { return t.notice.Changed() }
 
-// ours tells whether an address on a link is ours by Config.
+// ours reports whether an address on a link is ours by Config.
 func (c *Config) ours(link string, a netip.Addr) bool {
 	return slices.Contains(c.Links, link) || slices.ContainsFunc(c.Prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }

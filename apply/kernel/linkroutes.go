@@ -19,7 +19,7 @@ type Routes struct {
 // dumps is how often a listing is begun again that changes of the routes have interrupted.
 const dumps = 5
 
-// List gives routes of the caller's network namespace. Those of a prefix are in the order of their metrics. The kernel picks
+// List returns routes of the caller's network namespace. Those of a prefix are in the order of their metrics. The kernel picks
 // them by link: through others there may be a million of a routing daemon's.
 func (q Routes) List() (list []netlink.Route, err error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {

@@ -263,7 +263,7 @@ func parseRule(raw []byte) (foundRule, error) {
 	return f, nil
 }
 
-// inRange tells whether a rule is ours.
+// inRange reports whether a rule is ours.
 func (f *foundRule) inRange() bool {
 	return f.priority >= claims.RulePriorityFirst && f.priority <= claims.RulePriorityLast
 }

@@ -28,7 +28,7 @@ type reading struct {
 	byName map[string]netlink.Link
 }
 
-// Read gives what is ours, and of what is wanted beyond that: links that are up, sysctls, and what is borrowed.
+// Read returns what is ours, and of what is wanted beyond that: links that are up, sysctls, and what is borrowed.
 func (t *Target) Read(ctx context.Context) (host.State, error) {
 	r := &reading{
 		t: t, want: t.config.Wanted(), names: map[int]string{}, byName: map[string]netlink.Link{},
@@ -54,7 +54,7 @@ func (t *Target) Read(ctx context.Context) (host.State, error) {
 	return r.state, nil
 }
 
-// link gives a link by name, nil when there is none.
+// link returns a link by name, nil when there is none.
 func (r *reading) link(name string) (netlink.Link, error) {
 	if l, known := r.byName[name]; known {
 		return l, nil
@@ -73,7 +73,7 @@ func (r *reading) link(name string) (netlink.Link, error) {
 	return l, nil
 }
 
-// name gives the name of a link, empty when it is gone.
+// name returns the name of a link, empty when it is gone.
 func (r *reading) name(index int) (string, error) {
 	if n, known := r.names[index]; known {
 		return n, nil

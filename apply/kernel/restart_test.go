@@ -64,7 +64,7 @@ func TestSwitchRestarts(t *testing.T) {
 	until(t, s, target)
 }
 
-// index gives the number of a link, 0 when there is none.
+// index returns the number of a link, 0 when there is none.
 func (s *system) index(t testing.TB, link string) (index int) {
 	t.Helper()
 	err := inside.Do(s.ns, func() error {

@@ -119,7 +119,7 @@ func (t *Target) Close() {
 // Changed tells of transactions of others on our tables, of lost messages, and of devices that a chain waits for or had.
 func (t *Target) Changed() <-chan struct{} { return t.notice.Changed() }
 
-// Read gives our tables as they are in the kernel.
+// Read returns our tables as they are in the kernel.
 func (t *Target) Read(ctx context.Context) (nft.State, error) {
 	out := nft.State{}
 	for _, f := range nft.Families() {

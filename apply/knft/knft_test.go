@@ -309,7 +309,7 @@ func TestMissingDeviceOnOldKernel(t *testing.T) {
 	}
 }
 
-// dropped tells whether frames that arrive at eth0 are counted by the guard. The answer to the neighbour discovery of
+// dropped reports whether frames that arrive at eth0 are counted by the guard. The answer to the neighbour discovery of
 // the peer is what arrives.
 func (s system) dropped(t testing.TB) bool {
 	t.Helper()

@@ -14,7 +14,7 @@ import (
 	"hairpin/watch"
 )
 
-// versions gives the nft of this machine and that of the node image, which is newer, in one network namespace.
+// versions returns the nft of this machine and that of the node image, which is newer, in one network namespace.
 func versions(t *testing.T) (older, newer system) {
 	t.Helper()
 	root := filepath.Join(image.DefaultDir, "image")

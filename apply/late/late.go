@@ -89,7 +89,7 @@ func (t *Task[T]) end(c *call[T]) {
 	}
 }
 
-// Take gives the result of what has ended, once. While it goes on, the error is a *Waits; both are nil when there is nothing.
+// Take returns the result of what has ended, once. While it goes on, the error is a *Waits; both are nil when there is nothing.
 func (t *Task[T]) Take() (*Result[T], error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

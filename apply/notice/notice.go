@@ -19,7 +19,7 @@ type Config struct {
 	NetNS    string // path of a network namespace; empty = the caller's
 	Protocol int    // such as unix.NETLINK_ROUTE
 	Groups   []int  // such as unix.RTNLGRP_LINK
-	// Relevant tells whether a message is to be told. It is called from one goroutine.
+	// Relevant reports whether a message is to be told. It is called from one goroutine.
 	Relevant func(syscall.NetlinkMessage) bool
 	// Lost is called when messages were lost: the kernel was faster than we. It is told as well.
 	Lost func()

@@ -8,7 +8,7 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// Counts gives the packets that each of our flows has counted up to now.
+// Counts returns the packets that each of our flows has counted up to now.
 func (t *Target) Counts(ctx context.Context) (map[flow.Key]uint64, error) {
 	// The datapath's counts reach the flows with the next revalidation.
 	if _, err := t.vswitchd(ctx, "revalidator/wait"); err != nil {
@@ -43,7 +43,7 @@ func (t *Target) Counts(ctx context.Context) (map[flow.Key]uint64, error) {
 	return counts, nil
 }
 
-// Counters gives the gateway bridge's flows and ports with what they have counted, as ovs-ofctl prints them: for people
+// Counters returns the gateway bridge's flows and ports with what they have counted, as ovs-ofctl prints them: for people
 // that trace where packets are lost.
 func (t *Target) Counters(ctx context.Context) (string, error) {
 	out := ""

@@ -164,7 +164,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// nodePorts gives n flows, as NodePorts need them.
+// nodePorts returns n flows, as NodePorts need them.
 func nodePorts(n int) map[flow.Key]*flow.Flow {
 	flows := make(map[flow.Key]*flow.Flow, n)
 	for i := range n / 2 {

@@ -30,7 +30,7 @@ type cache struct {
 	unknown []string
 }
 
-// readFlows gives our flows with the names of their ports, from the switch or, when the monitor knows that nothing
+// readFlows returns our flows with the names of their ports, from the switch or, when the monitor knows that nothing
 // happened since, from the last reading.
 func (t *Target) readFlows(ctx context.Context, numbers map[string]string) (map[flow.Key]*flow.Flow, []string, error) {
 	now, ok := t.monitor.settle(ctx)
@@ -135,7 +135,7 @@ func (b *bundle) number(name string) (string, bool) {
 	return name, err == nil
 }
 
-// deletions gives the commands that delete the flows which are to go. A flow of a port that has no number any more is
+// deletions returns the commands that delete the flows which are to go. A flow of a port that has no number any more is
 // none: it was read when there was one, and the next Read will tell. So is one of a number that has a name by now.
 func deletions(d flow.Delta, r rows) []string {
 	named := map[string]bool{}

@@ -84,7 +84,7 @@ func (m *monitor) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// reachable tells whether the switch listens for OpenFlow.
+// reachable reports whether the switch listens for OpenFlow.
 func (m *monitor) reachable(ctx context.Context) bool {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", m.cfg.Path(m.socket()))

@@ -64,7 +64,7 @@ func (t *Target) applyRoutes(ctx context.Context, d delta.Delta[netip.Addr, neti
 	return errors.Join(errs...)
 }
 
-// readNeighbors gives the tunnel neighbours of the bridges: ours, and what the switch learned.
+// readNeighbors returns the tunnel neighbours of the bridges: ours, and what the switch learned.
 func (t *Target) readNeighbors(ctx context.Context) (map[netip.Addr]cluster.MAC, error) {
 	table, err := t.vswitchd(ctx, "tnl/neigh/show")
 	if err != nil {

@@ -188,7 +188,7 @@ func (t *Target) Silent() error {
 	return nil
 }
 
-// Read gives what Open vSwitch has of ours. It fails while ovs-vswitchd does not run or has no such bridge.
+// Read returns what Open vSwitch has of ours. It fails while ovs-vswitchd does not run or has no such bridge.
 func (t *Target) Read(ctx context.Context) (flow.State, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

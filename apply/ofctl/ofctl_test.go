@@ -39,7 +39,7 @@ cookie=0xdeff105,table=5,priority=100,ip actions=ct(table=2,zone=64001,nat)
 
 func settings() []string { return []string{"ovn-bridge-mappings", "ovn-encap-ip"} }
 
-// parse gives a State with flows on br-ex.
+// parse returns a State with flows on br-ex.
 func parse(t testing.TB, text string) flow.State {
 	t.Helper()
 	s := flow.State{Bridge: "br-ex", Flows: map[flow.Key]*flow.Flow{}}

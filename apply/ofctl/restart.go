@@ -30,7 +30,7 @@ const (
 	keyPatience = "ovn-ofctrl-wait-before-clear"
 )
 
-// Version gives the version of the running ovs-vswitchd, such as "3.5.0".
+// Version returns the version of the running ovs-vswitchd, such as "3.5.0".
 func (t *Target) Version(ctx context.Context) (string, error) {
 	text, err := t.vswitchd(ctx, "version")
 	if err != nil {
@@ -119,7 +119,7 @@ func (t *Target) Release(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
-// Keeps tells whether the next ovs-vswitchd will wait for Release, and the next ovn-controller for that time.
+// Keeps reports whether the next ovs-vswitchd will wait for Release, and the next ovn-controller for that time.
 func (t *Target) Keeps(patience time.Duration) bool {
 	row := ovsdb.First[ovsdb.OpenVSwitch](t.db.View())
 	return row != nil && row.OtherConfig[keyWait] == "true" && row.ExternalIDs[keyPatience] == millis(patience)
@@ -190,7 +190,7 @@ func (t *Target) ReconnectController(ctx context.Context) error {
 	return nil
 }
 
-// row gives the one row of Open_vSwitch.
+// row returns the one row of Open_vSwitch.
 func (t *Target) row(ctx context.Context) (*ovsdb.OpenVSwitch, error) {
 	if err := t.db.WaitFor(ctx, func(ovsdb.View) bool { return t.db.Connected() }); err != nil {
 		return nil, err

@@ -134,7 +134,7 @@ func (p *probes) sends(more int) int {
 	return p.count()
 }
 
-// lost gives how many packets, of those sent from number from on, did not come back, and the longest time without any. They
+// lost returns how many packets, of those sent from number from on, did not come back, and the longest time without any. They
 // come back in their order, so what is missing when a later one is back is lost.
 func (p *probes) lost(t testing.TB, from int) (n int, longest time.Duration) {
 	t.Helper()

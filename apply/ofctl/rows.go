@@ -191,7 +191,7 @@ func (cfg *Config) portOps(v ovsdb.View, p flow.Port) (ops []ovsdb.Op, ok bool) 
 	return append(ops, keyOps("Interface", i.UUID, p.ExternalIDs, unwanted)...), true
 }
 
-// columns gives the values of mac and mtu_request, nil for what the port does not say.
+// columns returns the values of mac and mtu_request, nil for what the port does not say.
 func columns(p flow.Port) (mac *string, mtu *int) {
 	if p.MAC != (cluster.MAC{}) {
 		s := p.MAC.String()

@@ -292,7 +292,7 @@ func ownFlags(name string, args []string) (labName, place string, rest []string)
 	return labName, place, rest
 }
 
-// findHairpin gives the absolute path of the binary under test.
+// findHairpin returns the absolute path of the binary under test.
 func findHairpin(ctx context.Context, given string) (string, error) {
 	if given != "" {
 		return filepath.Abs(given)

@@ -63,7 +63,7 @@ func (d Delta) Leave(before, want State) Delta {
 	return d
 }
 
-// Diff gives the entries that must go.
+// Diff returns the entries that must go.
 func Diff(want, have State) Delta {
 	var d Delta
 	for a, w := range want.Egress {
@@ -96,7 +96,7 @@ func Diff(want, have State) Delta {
 	return d
 }
 
-// formerly gives the entries that must go by a step that no new connection takes: it is known only by where it leads.
+// formerly returns the entries that must go by a step that no new connection takes: it is known only by where it leads.
 func (t *Targets) formerly(vip, step netip.AddrPort, ends []netip.AddrPort) []Pair {
 	var dead []Pair
 	for _, end := range ends {
@@ -128,7 +128,7 @@ func (t *Targets) allows(to netip.AddrPort) bool {
 	return slices.Contains(t.Live, to) || slices.Contains(t.Steps, to)
 }
 
-// Equal tells whether two Targets are the same.
+// Equal reports whether two Targets are the same.
 func (t Targets) Equal(u Targets) bool {
 	return t.Owner == u.Owner && slices.Equal(t.Live, u.Live) && slices.Equal(t.Steps, u.Steps)
 }
@@ -142,7 +142,7 @@ func (d Delta) Shrink() Delta { return d }
 // Count is the number of translations to end, and of addresses to look at.
 func (d Delta) Count() int { return len(d.Dead) + len(d.Back) + len(d.Left) }
 
-// Empty tells whether there is nothing to do.
+// Empty reports whether there is nothing to do.
 func (d Delta) Empty() bool { return d.Count() == 0 }
 
 // Add notes a translation that was found.

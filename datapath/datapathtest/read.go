@@ -8,7 +8,7 @@ import (
 	"hairpin/datapath"
 )
 
-// Read gives a State, or a part of one, from a file in the form of datapath.Encode.
+// Read returns a State, or a part of one, from a file in the form of datapath.Encode.
 func Read[S any](t testing.TB, path string) (s S) {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -52,13 +52,13 @@ func OfComparable[M ~map[K]V, K, V comparable](want, have M) Delta[K, V] {
 	return Of(want, have, func(a, b V) bool { return a == b })
 }
 
-// Empty tells whether there is nothing to do.
+// Empty reports whether there is nothing to do.
 func (d Delta[K, V]) Empty() bool { return d.Count() == 0 }
 
 // Count is the number of keys that differ.
 func (d Delta[K, V]) Count() int { return len(d.Add) + len(d.Change) + len(d.Delete) }
 
-// Split gives the part that makes things and the part that removes them: first grow, later shrink. A change
+// Split returns the part that makes things and the part that removes them: first grow, later shrink. A change
 // belongs to the growing part.
 func (d Delta[K, V]) Split() (grow, shrink Delta[K, V]) {
 	return d.Grow(), d.Shrink()
@@ -82,7 +82,7 @@ func (d Delta[K, V]) ApplyTo(have map[K]V) map[K]V {
 	return out
 }
 
-// Sorted gives the keys of a map in the order of compare, for text and transactions that look the same every time.
+// Sorted returns the keys of a map in the order of compare, for text and transactions that look the same every time.
 func Sorted[M ~map[K]V, K comparable, V any](m M, compare func(a, b K) int) []K {
 	keys := make([]K, 0, len(m))
 	for k := range m {
@@ -92,7 +92,7 @@ func Sorted[M ~map[K]V, K comparable, V any](m M, compare func(a, b K) int) []K 
 	return keys
 }
 
-// Keys gives the sorted keys of a map whose keys are ordered.
+// Keys returns the sorted keys of a map whose keys are ordered.
 func Keys[M ~map[K]V, K cmp.Ordered, V any](m M) []K { return Sorted(m, cmp.Compare[K]) }
 
 func put[K comparable, V any](m *map[K]V, k K, v V) {

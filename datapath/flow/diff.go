@@ -9,7 +9,7 @@ import (
 	"hairpin/datapath/delta"
 )
 
-// Equal tells whether two flows do the same to the same packets under the same cookie. The owner does not count: the
+// Equal reports whether two flows do the same to the same packets under the same cookie. The owner does not count: the
 // switch does not know it.
 func (f *Flow) Equal(g *Flow) bool {
 	return f == g || f.Key == g.Key && f.Feature == g.Feature && slices.Equal(f.Actions, g.Actions)
@@ -83,10 +83,10 @@ func (d Delta) Count() int {
 	return d.Settings.Count() + d.Ports.Count() + d.TunnelNeighbors.Count() + d.TunnelRoutes.Count() + d.Flows.Count() + len(d.Unknown)
 }
 
-// Empty tells whether there is nothing to do.
+// Empty reports whether there is nothing to do.
 func (d Delta) Empty() bool { return d.Count() == 0 }
 
-// Ports gives the names of the ports that the flow matches or sends to, LOCAL not counted, duplicates included.
+// Ports returns the names of the ports that the flow matches or sends to, LOCAL not counted, duplicates included.
 func (f *Flow) Ports() []string {
 	var names []string
 	if f.Match.InPort != "" && f.Match.InPort != Local {
@@ -100,7 +100,7 @@ func (f *Flow) Ports() []string {
 	return names
 }
 
-// WithPorts gives the flow with other names, or numbers, for its ports; LOCAL stays. A flow without ports is
+// WithPorts returns the flow with other names, or numbers, for its ports; LOCAL stays. A flow without ports is
 // given back as it is.
 func (f *Flow) WithPorts(rename func(string) string) *Flow {
 	if len(f.Ports()) == 0 {

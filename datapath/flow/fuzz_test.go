@@ -35,7 +35,7 @@ func FuzzParseFlow(f *testing.F) {
 	})
 }
 
-// benchFlows gives the two flows that a NodePort needs in each direction.
+// benchFlows returns the two flows that a NodePort needs in each direction.
 func benchFlows(n int) State {
 	s := State{Bridge: "br-ex", Flows: make(map[Key]*Flow, n)}
 	node := netip.MustParsePrefix("172.18.0.3/32")

@@ -271,7 +271,7 @@ func mac(to *cluster.MAC, word, value string) error {
 	return wrapWord(word, err)
 }
 
-// cutActions tells whether the actions begin here, and gives them.
+// cutActions reports whether the actions begin here, and gives them.
 func cutActions(s string) (string, bool) {
 	if a, ok := strings.CutPrefix(s, "actions="); ok {
 		return a, true
@@ -288,20 +288,20 @@ func cutOwner(line string) (string, cluster.Owner) {
 	return strings.TrimRight(line[:i], " "), cluster.ParseOwner(line[i+3:])
 }
 
-// WithoutCounters gives a line of dump-flows without what changes all the time, as State.Unknown holds it.
+// WithoutCounters returns a line of dump-flows without what changes all the time, as State.Unknown holds it.
 func WithoutCounters(line string) string {
 	words, actions := without(line, "duration", "n_packets", "n_bytes", "idle_age", "hard_age")
 	return words + " actions=" + actions
 }
 
-// MatchOf gives what identifies the flow of a line in State.Unknown: what ovs-ofctl must be told to delete it.
+// MatchOf returns what identifies the flow of a line in State.Unknown: what ovs-ofctl must be told to delete it.
 func MatchOf(line string) string {
 	words, _ := without(line, "cookie", "duration", "n_packets", "n_bytes", "idle_age", "hard_age", "idle_timeout", "hard_timeout",
 		"importance", "send_flow_rem", "check_overlap", "reset_counts", "no_packet_counts", "no_byte_counts")
 	return words
 }
 
-// without gives the words before the actions, except those named, and the actions.
+// without returns the words before the actions, except those named, and the actions.
 func without(line string, names ...string) (words, actions string) {
 	var kept []string
 	for rest := line; ; {

@@ -17,13 +17,13 @@ import (
 // defaultPriority is the priority of a flow whose text names none (ovs-ofctl(8)).
 const defaultPriority = 32768
 
-// String gives the flow in ovs-ofctl's words, without the owner.
+// String returns the flow in ovs-ofctl's words, without the owner.
 func (f *Flow) String() string { return string(f.append(nil)) }
 
-// String gives table, priority and match in ovs-ofctl's words.
+// String returns table, priority and match in ovs-ofctl's words.
 func (k Key) String() string { return string(k.append(nil)) }
 
-// String gives the match in ovs-ofctl's words, "" when it matches everything.
+// String returns the match in ovs-ofctl's words, "" when it matches everything.
 func (m Match) String() string { return string(m.append(nil, "")) }
 
 // Cookie is the flow's cookie: the feature above, claims.Cookie below.
@@ -106,7 +106,7 @@ func (m Match) append(b []byte, sep string) []byte {
 	return b
 }
 
-// String gives ct_state's value: "+est-inv+trk".
+// String returns ct_state's value: "+est-inv+trk".
 func (c CTState) String() string { return string(c.append(nil)) }
 
 func (c CTState) append(b []byte) []byte {
@@ -230,7 +230,7 @@ func appendFlows(b []byte, flows map[Key]*Flow) []byte {
 	return b
 }
 
-// String gives the port near to the words of ovs-vsctl, with its owner.
+// String returns the port near to the words of ovs-vsctl, with its owner.
 func (p Port) String() string { return string(p.append(nil)) }
 
 func (p Port) append(b []byte) []byte {

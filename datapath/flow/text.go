@@ -26,7 +26,7 @@ func wrapWord(word string, err error) error {
 	return &WordError{word, "is malformed: " + err.Error()}
 }
 
-// between gives what is between prefix and suffix when s has both.
+// between returns what is between prefix and suffix when s has both.
 func between(s, prefix, suffix string) (string, bool) {
 	if len(s) < len(prefix)+len(suffix) || !strings.HasPrefix(s, prefix) || !strings.HasSuffix(s, suffix) {
 		return "", false
@@ -82,7 +82,7 @@ func nextWord(s string) (word, rest string) {
 	return s, ""
 }
 
-// unquote gives a name back that may be quoted.
+// unquote returns a name back that may be quoted.
 func unquote(s string) (string, error) {
 	if !strings.HasPrefix(s, `"`) {
 		if strings.ContainsRune(s, '"') {

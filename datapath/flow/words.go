@@ -34,7 +34,7 @@ func (p Protocol) words() words {
 	return words{}
 }
 
-// String gives ovs-ofctl's word, "" for Any.
+// String returns ovs-ofctl's word, "" for Any.
 func (p Protocol) String() string { return p.words().protocol }
 
 // Family tells the family of the protocol's addresses, 0 for Any.

@@ -61,7 +61,7 @@ func without[K comparable, V any](m map[K]V, drop func(V) bool) map[K]V {
 	return out
 }
 
-// Empty tells whether there is nothing to do.
+// Empty reports whether there is nothing to do.
 func (d Delta) Empty() bool { return d.Count() == 0 }
 
 // Count is the number of things that differ.
@@ -91,7 +91,7 @@ func (d Delta) split() (g, s Delta) {
 	return g, s
 }
 
-// String gives the difference as commands, one on a line: what is made first, what is removed last.
+// String returns the difference as commands, one on a line: what is made first, what is removed last.
 func (d Delta) String() string {
 	b := &strings.Builder{}
 	b.WriteString(Print(State{

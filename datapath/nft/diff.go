@@ -92,7 +92,7 @@ func putElements[V any](m *map[string]delta.Delta[Element, V], name string, e de
 	(*m)[name] = e
 }
 
-// otherTypes tells whether a map or set must change its type, which nft cannot do while rules name it.
+// otherTypes reports whether a map or set must change its type, which nft cannot do while rules name it.
 func otherTypes(want, have *Table) bool {
 	for name, w := range want.Maps {
 		if h := have.Maps[name]; have.Sets[name] != nil || h != nil && mapType(h) != mapType(w) {
@@ -130,7 +130,7 @@ func kept(o cluster.Owner) string {
 	return comment
 }
 
-// sameOwner tells whether the kernel cannot tell two owners apart.
+// sameOwner reports whether the kernel cannot tell two owners apart.
 func sameOwner(a, b cluster.Owner) bool { return a == b || kept(a) == kept(b) }
 
 // keptRule is a rule as the kernel has it. The order of the matches does not count: all of them hold, or the rule does
@@ -148,7 +148,7 @@ func keptRule(t *Table, r *Rule) string {
 	return strings.Join(slices.Compact(matches), " ") + " " + ruleWords(t, &c) + comment
 }
 
-// implies tells whether a match is listed only in the other one: nft leaves out "meta nfproto ipv4" before "ip daddr …",
+// implies reports whether a match is listed only in the other one: nft leaves out "meta nfproto ipv4" before "ip daddr …",
 // and "meta l4proto tcp" before "tcp dport …".
 func implies(t *Table, other, m Match) bool {
 	switch m := m.(type) {
@@ -167,12 +167,12 @@ func implies(t *Table, other, m Match) bool {
 	return false
 }
 
-// names tells whether the key has one of these fields.
+// names reports whether the key has one of these fields.
 func (s *Set) names(fields ...KeyField) bool {
 	return slices.ContainsFunc(s.Key, func(k KeyField) bool { return slices.Contains(fields, k) })
 }
 
-// Empty tells whether there is nothing to do.
+// Empty reports whether there is nothing to do.
 func (d Delta) Empty() bool { return d.Count() == 0 }
 
 // Count is the number of things that differ: tables, chains, maps, sets and single elements.

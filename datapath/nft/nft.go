@@ -26,7 +26,7 @@ const (
 	IP6    Family = "ip6"
 )
 
-// Families gives all of them.
+// Families returns all of them.
 func Families() []Family { return []Family{Inet, Netdev, IP, IP6} }
 
 // Table is one table: base chains with rules, and maps and sets.
@@ -193,7 +193,7 @@ const (
 // Slots is how many slots there are.
 const Slots = 16
 
-// SlotOf gives the slot of a client's port or address.
+// SlotOf returns the slot of a client's port or address.
 func SlotOf(k KeyField, client netip.AddrPort) uint8 {
 	if k == KeyPortSlot {
 		return uint8(client.Port() >> 1 % Slots)
@@ -233,7 +233,7 @@ type Target struct {
 	Owner cluster.Owner  // in the kernel a comment of the element; zero when too long for one (see MaxComment)
 }
 
-// Holds tells whether the set has a key; where its key has a source, whether one of its ranges holds src.
+// Holds reports whether the set has a key; where its key has a source, whether one of its ranges holds src.
 func (s *Set) Holds(key Element, src netip.Addr) bool {
 	if !s.ranges() {
 		_, held := s.Elements[key]

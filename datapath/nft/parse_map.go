@@ -118,13 +118,13 @@ func (p *parser) setBody() error {
 	return nil
 }
 
-// twice tells whether a key has two ports, of which one is a slot.
+// twice reports whether a key has two ports, of which one is a slot.
 func twice(key []KeyField) bool {
 	last := len(key) - 1
 	return last > 0 && slices.Contains(key[:last], KeyPort) && key[last] == KeyPort
 }
 
-// ranged tells whether the flag of ranges follows a set's type.
+// ranged reports whether the flag of ranges follows a set's type.
 func (p *parser) ranged() bool {
 	for _, t := range p.tokens[p.at:] {
 		switch {
@@ -145,7 +145,7 @@ func (s *Set) ofSources() {
 	}
 }
 
-// sourceOf gives the source of the same type as a destination.
+// sourceOf returns the source of the same type as a destination.
 func sourceOf(k KeyField) (KeyField, bool) {
 	switch k {
 	case KeyIPDst:

@@ -137,7 +137,7 @@ func ruleLabel(r *Rule) string {
 	return r.Comment
 }
 
-// labelText gives a label as nft's comment with a space before it, or as a comment of the text when it is too long.
+// labelText returns a label as nft's comment with a space before it, or as a comment of the text when it is too long.
 func labelText(label string) (comment, trailer string) {
 	switch {
 	case label == "":
@@ -257,12 +257,12 @@ func setType(s *Set) string {
 	return text
 }
 
-// ranges tells whether elements are ranges of addresses.
+// ranges reports whether elements are ranges of addresses.
 func (s *Set) ranges() bool {
 	return s.names(KeyIPSrc, KeyIP6Src) && !s.names(KeyOut)
 }
 
-// plain tells whether values have no port.
+// plain reports whether values have no port.
 func (m *Map) plain() bool { return slices.Contains(m.Key, KeyOut) }
 
 func typeText(key []KeyField) string {
@@ -333,7 +333,7 @@ func (e Element) Compare(f Element) int {
 		e.Src.Addr().Compare(f.Src.Addr()), cmp.Compare(e.Src.Bits(), f.Src.Bits()), cmp.Compare(e.Out, f.Out), cmp.Compare(e.Slot, f.Slot))
 }
 
-// protocolText gives the word where /etc/protocols has the same, else the number.
+// protocolText returns the word where /etc/protocols has the same, else the number.
 func protocolText(p cluster.Protocol) string {
 	switch p {
 	case cluster.TCP, cluster.UDP, cluster.SCTP:

@@ -10,7 +10,7 @@ import (
 	"hairpin/datapath/delta"
 )
 
-// String gives the commands for one `nft -f`, one on a line: what is made first, what is removed last.
+// String returns the commands for one `nft -f`, one on a line: what is made first, what is removed last.
 func (d Delta) String() string {
 	var b strings.Builder
 	for _, f := range delta.Keys(d.Tables) {

@@ -79,7 +79,7 @@ func (b *Prober) Ask(targets map[string]netip.Addr) {
 	}
 }
 
-// Unreachable gives the nodes that do not answer. It is not to be changed.
+// Unreachable returns the nodes that do not answer. It is not to be changed.
 func (b *Prober) Unreachable() map[string]bool { return *b.lost.Load() }
 
 // connections are those to the health services of nodes.
@@ -225,7 +225,7 @@ func (b *Prober) target(a netip.Addr) string {
 	return "passthrough:///" + net.JoinHostPort(a.String(), strconv.Itoa(b.egress.Port))
 }
 
-// connection gives the connection to a node, which need not stand. Nil when it cannot be made at all.
+// connection returns the connection to a node, which need not stand. Nil when it cannot be made at all.
 func (b *Prober) connection(conns connections, name string, to netip.Addr) *grpc.ClientConn {
 	if c := conns[name]; c != nil {
 		return c

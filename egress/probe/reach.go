@@ -146,10 +146,10 @@ func (r *reach) judge(now time.Time, hold bool) (changed bool) {
 	return changed
 }
 
-// late tells whether a node has not answered the question before the last one.
+// late reports whether a node has not answered the question before the last one.
 func (r *reach) late(name string) bool { return r.targets[name].unanswered > 1 }
 
-// lost gives the nodes that are unreachable.
+// lost returns the nodes that are unreachable.
 func (r *reach) lost() map[string]bool {
 	list := map[string]bool{}
 	for name, t := range r.targets {

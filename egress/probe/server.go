@@ -26,7 +26,7 @@ const (
 	healthHandshake = 5 * time.Second // of TLS and HTTP/2
 )
 
-// tlsConfig gives the configuration of both sides: each shows the certificate, and believes what the authorities have signed.
+// tlsConfig returns the configuration of both sides: each shows the certificate, and believes what the authorities have signed.
 // Names in certificates do not count: nodes are asked by addresses that the network gave them.
 func tlsConfig(p *config.EgressProbing) (*tls.Config, error) {
 	const what = "[ovnkubernetesfeature] egressip-node-healthcheck-"

@@ -112,7 +112,7 @@ func (v *View) ageMoves(now time.Time, lost map[string]bool) (again time.Duratio
 	return again
 }
 
-// takenOverFrom gives the addresses that living nodes have from nodes that seem to be dead. If one is not, it has connections
+// takenOverFrom returns the addresses that living nodes have from nodes that seem to be dead. If one is not, it has connections
 // that the new one does not know.
 func takenOverFrom(had, items []cluster.Assignment, lost map[string]bool) (moving []cluster.Move) {
 	for _, a := range had {
@@ -141,7 +141,7 @@ func (v *View) letGo(now time.Time, s *cluster.Snapshot, e *cluster.EgressIP, it
 	}
 }
 
-// withMoves gives where pods are to be led, and what moves, of an EgressIP.
+// withMoves returns where pods are to be led, and what moves, of an EgressIP.
 func (v *View) withMoves(e *cluster.EgressIP, items []cluster.Assignment) (list []cluster.Assignment, moving []cluster.Move) {
 	if len(v.moves) == 0 {
 		return items, nil
@@ -170,7 +170,7 @@ func (v *View) withMoves(e *cluster.EgressIP, items []cluster.Assignment) (list 
 	return list, moving
 }
 
-// ended gives the EgressIPs that are gone, and of which this node still has an address.
+// ended returns the EgressIPs that are gone, and of which this node still has an address.
 func (v *View) ended(s *cluster.Snapshot) (list []*cluster.EgressIP) {
 	for _, a := range slices.SortedFunc(maps.Keys(v.moves), netip.Addr.Compare) {
 		m := v.moves[a]

@@ -83,7 +83,7 @@ func New(node string, p Nodes, asked func() bool, alone bool, log *slog.Logger) 
 	}
 }
 
-// See gives the Snapshot as this agent sees it, and when to look again.
+// See returns the Snapshot as this agent sees it, and when to look again.
 func (v *View) See(now time.Time, s *cluster.Snapshot) (*cluster.Snapshot, time.Duration) {
 	if s == nil || len(s.EgressIPs) == 0 && len(v.moves) == 0 && (v.Base == nil || len(v.Base.EgressIPs) == 0) {
 		v.prober.Ask(nil)
@@ -132,7 +132,7 @@ func (v *View) targets(s *cluster.Snapshot) map[string]netip.Addr {
 	return probe.Targets(s, func(n *cluster.Node) bool { return carriers[n.Name] })
 }
 
-// believed gives the nodes that are dead. When the controller, which can be asked, leaves addresses where they are, they
+// believed returns the nodes that are dead. When the controller, which can be asked, leaves addresses where they are, they
 // are not.
 func (v *View) believed(now time.Time, s *cluster.Snapshot) (map[string]bool, time.Duration) {
 	lost := maps.Clone(v.prober.Unreachable())

@@ -100,7 +100,7 @@ func announcedOn(own *cluster.Node, a netip.Addr, on map[host.AddressKey]host.Ad
 	return own.Gateway.Bridge, own.Gateway.MAC
 }
 
-// Own gives the addresses that are carried.
+// Own returns the addresses that are carried.
 func (c *Announced) Own() map[netip.Addr]bool {
 	list := make(map[netip.Addr]bool, len(c.addresses))
 	for a := range c.addresses {

@@ -129,7 +129,7 @@ func (w *claimBatch) add(c Claim) {
 	w.list = append(w.list, c)
 }
 
-// hand gives the agent what waits, unless it had some a moment ago. It tells when it wants to be called again.
+// hand returns the agent what waits, unless it had some a moment ago. It tells when it wants to be called again.
 func (w *claimBatch) hand(now time.Time, tell func([]Claim)) time.Duration {
 	switch {
 	case len(w.list) == 0:

@@ -67,7 +67,7 @@ func (n *Neighbors) Expect(g cluster.Gateway, node string, list []*cluster.Egres
 	}
 }
 
-// onNetwork tells whether a machine with these addresses reaches another one without a router.
+// onNetwork reports whether a machine with these addresses reaches another one without a router.
 func onNetwork(own []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.Contains(a) })
 }
@@ -134,7 +134,7 @@ func (n *Neighbors) ask(ctx context.Context, a *arriving) error {
 	return nil
 }
 
-// listenTo gives a socket that hears what passes a filter on a link.
+// listenTo returns a socket that hears what passes a filter on a link.
 func listenTo(name string, filter []bpf.Instruction) (*os.File, error) {
 	link, err := netlink.LinkByName(name)
 	if err != nil {

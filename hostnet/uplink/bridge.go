@@ -152,7 +152,7 @@ func (m *machine) carriedOut(ctx context.Context, ops ...ovsdb.Op) error {
 	return nil
 }
 
-// Uplinks gives the bridges that are ours, with their devices.
+// Uplinks returns the bridges that are ours, with their devices.
 func Uplinks(v ovsdb.View) map[string]string {
 	list := map[string]string{}
 	for b := range ovsdb.Rows[ovsdb.Bridge](v) {

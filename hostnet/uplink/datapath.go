@@ -16,7 +16,7 @@ const (
 	UserspaceDatapath = "netdev"
 )
 
-// DatapathType gives the datapath type of new bridges: what the entry script of Open vSwitch has decided, or what was configured
+// DatapathType returns the datapath type of new bridges: what the entry script of Open vSwitch has decided, or what was configured
 // ovn-controller; else that of br-int, or of the first bridge by name; else the kernel's, where the kernel has it. Bridges of
 // different types cannot be joined.
 func DatapathType(v ovsdb.View) string {

@@ -10,7 +10,7 @@ import (
 	"hairpin/lab"
 )
 
-// refused gives the error of a first step.
+// refused returns the error of a first step.
 func refused(t *testing.T, n *lab.Node, c uplink.Config) string {
 	t.Helper()
 	db := open(t, n)

@@ -133,7 +133,7 @@ func (m *machine) assume(ctx context.Context) (string, error) {
 	})
 }
 
-// link gives a link, nil when it is not there.
+// link returns a link, nil when it is not there.
 func link(name string) (netlink.Link, error) {
 	l, err := netlink.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -145,7 +145,7 @@ func link(name string) (netlink.Link, error) {
 	return l, nil
 }
 
-// portOf gives the interface of a port of the bridge.
+// portOf returns the interface of a port of the bridge.
 func (m *machine) portOf(name string) *ovsdb.Interface {
 	for p := range ovsdb.Rows[ovsdb.Port](m.view) {
 		if p.Name == name && slices.Contains(m.bridge.Ports, p.UUID) && len(p.Interfaces) == 1 {

@@ -64,7 +64,7 @@ func start(t *testing.T, n *lab.Node) {
 	}
 }
 
-// open gives a client of a process that has just started.
+// open returns a client of a process that has just started.
 func open(t testing.TB, n *lab.Node) *ovsdb.Client {
 	t.Helper()
 	db, err := ovsdb.Open(ovsdb.Config{Endpoint: "unix:" + n.Path("/run/openvswitch/db.sock"), Database: "Open_vSwitch",
@@ -204,7 +204,7 @@ func TestThereAndBack(t *testing.T) {
 	}
 }
 
-// difference gives the lines that only one of two texts has.
+// difference returns the lines that only one of two texts has.
 func difference(before, after string) string {
 	var b strings.Builder
 	for _, d := range []struct{ sign, text, other string }{{"-", before, after}, {"+", after, before}} {

@@ -45,7 +45,7 @@ func number(f float64) string {
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// quantile gives a quantile of times in milliseconds, by the nearest rank.
+// quantile returns a quantile of times in milliseconds, by the nearest rank.
 func quantile(times []time.Duration, q float64) float64 {
 	if len(times) == 0 {
 		return 0

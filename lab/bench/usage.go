@@ -16,7 +16,7 @@ type usage struct {
 	rss int           // kB, now
 }
 
-// used gives the usage of a daemon of a node.
+// used returns the usage of a daemon of a node.
 func used(n *lab.Node, name string) (usage, error) {
 	dir := n.Path(fmt.Sprintf("/proc/%d", n.Pid(name)))
 	stat, err := os.ReadFile(dir + "/stat")
@@ -47,7 +47,7 @@ func used(n *lab.Node, name string) (usage, error) {
 	return u, nil
 }
 
-// usedBy gives the usage of every daemon of a side.
+// usedBy returns the usage of every daemon of a side.
 func usedBy(s *side) (map[string]usage, error) {
 	m := map[string]usage{}
 	for _, name := range s.all {

@@ -138,7 +138,7 @@ func (c *churn) fault(begin time.Time, text string) {
 	c.story = append(c.story, c.faults[len(c.faults)-1])
 }
 
-// good tells whether it is worth to go on.
+// good reports whether it is worth to go on.
 func (c *churn) good(faults int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

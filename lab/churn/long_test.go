@@ -143,7 +143,7 @@ func (h *held) alive() error {
 	return err
 }
 
-// must tells whether the connection has to live, by all versions that it may have met.
+// must reports whether the connection has to live, by all versions that it may have met.
 func (h *held) must() bool {
 	nodePort, local := false, false
 	for _, v := range h.s.since(h.oldest) {

@@ -128,7 +128,7 @@ func (s *service) oldest() int {
 	return s.settled
 }
 
-// since gives the versions that packets may have met since a number was the oldest.
+// since returns the versions that packets may have met since a number was the oldest.
 func (s *service) since(oldest int) []version {
 	s.mu.Lock()
 	defer s.mu.Unlock()

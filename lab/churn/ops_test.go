@@ -167,7 +167,7 @@ func (c *churn) remove(ctx context.Context, s *service) error {
 	return c.api.CoreV1().Services(namespace).Delete(ctx, s.name(), metav1.DeleteOptions{})
 }
 
-// move gives a Service other endpoints, in one family or in both.
+// move returns a Service other endpoints, in one family or in both.
 func (c *churn) move(ctx context.Context, r *rand.Rand, s *service) error {
 	families := [][]int{{0}, {1}, {0, 1}, {1, 0}}[r.IntN(4)]
 	like := c.randomEndpoints(r)
@@ -226,7 +226,7 @@ func (c *churn) put(ctx context.Context, o *discoveryv1.EndpointSlice) error {
 	return err
 }
 
-// secondAddress gives a node's host a further address, or takes it away.
+// secondAddress returns a node's host a further address, or takes it away.
 func (c *churn) secondAddress(ctx context.Context, node int) error {
 	n := c.nodes[node]
 	ips := [2]netip.Addr{address(0, "172.20.7.%d", "", node+1), address(1, "", "fd00:20:7::%x", node+1)}

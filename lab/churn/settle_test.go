@@ -211,7 +211,7 @@ func (c *churn) deadTarget(node, family int, vip, to netip.AddrPort) string {
 	return ""
 }
 
-// isOf tells whether clients find a Service at an address.
+// isOf reports whether clients find a Service at an address.
 func (c *churn) isOf(s *service, v version, family int, a netip.AddrPort) bool {
 	switch {
 	case a == netip.AddrPortFrom(s.clusterIP(family), v.port):

@@ -107,7 +107,7 @@ func Start(ctx context.Context, opt Options) (*Cluster, error) {
 	return c, c.install(ctx)
 }
 
-// Open gives access to a cluster that another process started.
+// Open returns access to a cluster that another process started.
 func Open(opt Options) (*Cluster, error) {
 	c := &Cluster{opt: opt.withDefaults(), begin: time.Now()}
 	var err error

@@ -47,7 +47,7 @@ func (c *Cluster) smallImages() ([]string, error) {
 	return files, nil
 }
 
-// template gives a directory that is /var/lib/containerd of a node with all images in it. containerd fills it once for the
+// template returns a directory that is /var/lib/containerd of a node with all images in it. containerd fills it once for the
 // same images; nodes get a copy that shares its files (see copyTree).
 func (c *Cluster) template(ctx context.Context, root string, files []string) (string, error) {
 	key := sha256.New()

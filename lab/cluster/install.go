@@ -101,7 +101,7 @@ func (c *Cluster) Kubectl(ctx context.Context, input string, args ...string) (st
 	return run(cmd, input)
 }
 
-// KubectlArgv gives the program and the command line of kubectl with the administrator's kubeconfig.
+// KubectlArgv returns the program and the command line of kubectl with the administrator's kubeconfig.
 func (c *Cluster) KubectlArgv(args ...string) (path string, argv []string) {
 	return c.kube, append([]string{"kubectl", "--kubeconfig", c.Kubeconfig()}, args...)
 }

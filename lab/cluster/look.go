@@ -59,7 +59,7 @@ func (c *Cluster) foundFile(node string) string {
 	return filepath.Join(c.lab.Dir(), "found-"+node+".json")
 }
 
-// Found gives how a node was before Hairpin was installed.
+// Found returns how a node was before Hairpin was installed.
 func (c *Cluster) Found(node string) (map[string]string, error) {
 	text, err := os.ReadFile(c.foundFile(node))
 	if err != nil {
@@ -72,7 +72,7 @@ func (c *Cluster) Found(node string) (map[string]string, error) {
 	return found, nil
 }
 
-// Difference gives the lines that only one of two texts has.
+// Difference returns the lines that only one of two texts has.
 func Difference(was, is string) string {
 	lines := func(text string) map[string]bool {
 		set := map[string]bool{}

@@ -77,7 +77,7 @@ func Check(ctx context.Context, c Checks) error {
 // manifestsOf is the folder of a demo without an API.
 func manifestsOf(l *lab.Lab) string { return filepath.Join(l.Dir(), "manifests") }
 
-// objectsOf gives the present objects of a running demo.
+// objectsOf returns the present objects of a running demo.
 func objectsOf(ctx context.Context, l *lab.Lab) (*objects, error) {
 	manifests := manifestsOf(l)
 	if _, err := os.Stat(manifests); err == nil {
@@ -90,7 +90,7 @@ func objectsOf(ctx context.Context, l *lab.Lab) (*objects, error) {
 	return fetchObjects(ctx, client)
 }
 
-// Client gives a client of the demo's Kubernetes API, as its administrator.
+// Client returns a client of the demo's Kubernetes API, as its administrator.
 func Client(l *lab.Lab) (kubernetes.Interface, error) {
 	server, err := lab.OpenAPIServer(l.APIServerDir())
 	if err != nil {

@@ -39,7 +39,7 @@ func (c *comparison) logical(about string, tr walk.Trace) {
 	}
 }
 
-// chooses tells whether a step took one of several endpoints.
+// chooses reports whether a step took one of several endpoints.
 func chooses(s *walk.Step) bool { return len(s.Choices) > 1 && s.Choices[0].Port() != 0 }
 
 func bracketed(p walk.Packet) string {

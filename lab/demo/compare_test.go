@@ -271,12 +271,12 @@ func (c *comparison) kernels(about string, tr walk.Trace) {
 	}
 }
 
-// ranged tells whether the packet's port was taken from a range, so that another one may stand in the entry.
+// ranged reports whether the packet's port was taken from a range, so that another one may stand in the entry.
 func ranged(tr walk.Trace) bool {
 	return slices.ContainsFunc(tr.Forward, func(s walk.Step) bool { return s.After.SrcPort != tr.Sent.SrcPort })
 }
 
-// holdsEntry tells whether conntrack -L lists an entry, its words in order; with anyPort, client ports do not count.
+// holdsEntry reports whether conntrack -L lists an entry, its words in order; with anyPort, client ports do not count.
 func holdsEntry(list string, words []string, anyPort bool) bool {
 	fits := func(a, b string) bool {
 		return a == b || anyPort && portWord(a) && portWord(b)

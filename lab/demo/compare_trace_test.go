@@ -101,12 +101,12 @@ func (c *comparison) readPorts() {
 	}
 }
 
-// linkOf gives the port of OVN's bridge that a logical port stands for.
+// linkOf returns the port of OVN's bridge that a logical port stands for.
 func (c *comparison) linkOf(node, logical string) string { return c.links[[2]string{node, logical}] }
 
 var ifaceID = regexp.MustCompile(`\biface-id=([^\s",]+)`)
 
-// wordsOf gives a packet in the words of ovs-ofctl. A machine outside has some Ethernet address.
+// wordsOf returns a packet in the words of ovs-ofctl. A machine outside has some Ethernet address.
 func wordsOf(p walk.Packet) string {
 	source, dest, kind := "nw_src", "nw_dst", p.Protocol.String()
 	if p.Dst.Is6() {

@@ -192,7 +192,7 @@ func (d *Demo) copyManifests() (string, error) {
 // hostPlace is the name of a node's host in the matrix: "host-a" of "node-a".
 func hostPlace(node string) string { return "host-" + strings.TrimPrefix(node, "node-") }
 
-// addSecondary gives the first node's host the address that Service hostsecondary has as its endpoint.
+// addSecondary returns the first node's host the address that Service hostsecondary has as its endpoint.
 func (d *Demo) addSecondary() error {
 	for _, s := range d.objects.slices {
 		for _, e := range s.Endpoints {

@@ -52,7 +52,7 @@ type endpoint struct {
 	port  uint16
 }
 
-// address gives the endpoint's address of a family, or the zero Addr.
+// address returns the endpoint's address of a family, or the zero Addr.
 func (e endpoint) address(f family) netip.Addr { return ofFamily(e.ips, f) }
 
 func ofFamily(list []netip.Addr, f family) netip.Addr {
@@ -105,7 +105,7 @@ type Result struct {
 // name is what the option --only is compared with.
 func (r Result) name() string { return strings.Join([]string{r.From, r.To, r.Path, r.Protocol}, " ") }
 
-// source gives the address that a word of Case.Saw means.
+// source returns the address that a word of Case.Saw means.
 func (w *world) source(saw string, f family) (netip.Addr, error) {
 	word, node, _ := strings.Cut(saw, " ")
 	at := func(p netip.Prefix, n int) netip.Addr {
@@ -136,7 +136,7 @@ func (w *world) source(saw string, f family) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("the lab has no %q", saw)
 }
 
-// sources gives the addresses of words with | between them: any of them may be seen.
+// sources returns the addresses of words with | between them: any of them may be seen.
 func (w *world) sources(saw string, f family) ([]netip.Addr, error) {
 	var list []netip.Addr
 	for _, word := range strings.Split(saw, "|") {
@@ -149,7 +149,7 @@ func (w *world) sources(saw string, f family) ([]netip.Addr, error) {
 	return list, nil
 }
 
-// target gives the address that a case asks.
+// target returns the address that a case asks.
 func (w *world) target(c Case, f family) (netip.AddrPort, error) {
 	path, node, _ := strings.Cut(c.Path, " ")
 	s, known := w.services[c.To]
@@ -190,7 +190,7 @@ func (w *world) target(c Case, f family) (netip.AddrPort, error) {
 	return netip.AddrPort{}, fmt.Errorf("the lab has no %s by %s", c.To, c.Path)
 }
 
-// protocols gives those of a case: a Service has SCTP if the kernel has.
+// protocols returns those of a case: a Service has SCTP if the kernel has.
 func (w *world) protocols(c Case) []string {
 	list := []string{"tcp", "udp"}
 	if s := w.services[c.To]; w.sctp && s.sctp && !inVain(c.By) {

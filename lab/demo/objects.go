@@ -146,7 +146,7 @@ func (o *objects) create(ctx context.Context, client kubernetes.Interface) error
 	return nil
 }
 
-// addresses gives a Node's InternalIPs as they are on the wire.
+// addresses returns a Node's InternalIPs as they are on the wire.
 func addresses(n *corev1.Node) ([]netip.Prefix, error) {
 	var list []netip.Prefix
 	for _, a := range n.Status.Addresses {

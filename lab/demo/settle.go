@@ -146,7 +146,7 @@ func (d *Demo) settle(ctx context.Context) error {
 	return nil
 }
 
-// endpointCounts gives the number of endpoints that each ClusterIP must have when all pods are up.
+// endpointCounts returns the number of endpoints that each ClusterIP must have when all pods are up.
 func (d *Demo) endpointCounts() map[netip.Addr]int {
 	counts := map[netip.Addr]int{}
 	for _, s := range d.objects.services {

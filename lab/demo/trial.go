@@ -31,7 +31,7 @@ type trialResult struct {
 	err                   error
 }
 
-// Trials gives all, in their order.
+// Trials returns all, in their order.
 func Trials() []Trial {
 	list := fragmentTrials()
 	list = append(list, errorTrials()...)
@@ -126,7 +126,7 @@ func unspecified(f family) netip.Addr {
 
 func (w *world) longer(t time.Duration) time.Duration { return longer(t, w.slow) }
 
-// headers gives the length of the IP and UDP headers.
+// headers returns the length of the IP and UDP headers.
 func headers(f family) int {
 	if f.name == "4" {
 		return 28

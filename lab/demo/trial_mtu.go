@@ -177,7 +177,7 @@ func far(f family) netip.Prefix {
 	return netip.MustParsePrefix("2001:db8:100::64/64")
 }
 
-// farWay gives the target of a way that may begin or end at the far address.
+// farWay returns the target of a way that may begin or end at the far address.
 func (w *world) farWay(ctx context.Context, x way, f family) (netip.AddrPort, error) {
 	if x.from == farName || x.to == farName {
 		if err := w.makeFar(ctx); err != nil {
@@ -190,7 +190,7 @@ func (w *world) farWay(ctx context.Context, x way, f family) (netip.AddrPort, er
 	return w.wayTo(x, f)
 }
 
-// makeFar gives the outside client a second link, to the wire's router, if it has none yet.
+// makeFar returns the outside client a second link, to the wire's router, if it has none yet.
 func (w *world) makeFar(ctx context.Context) error {
 	client, router := w.lab.Host(clientName), w.lab.Host("underlay")
 	ns, err := netns.GetFromPath(client.Netns())

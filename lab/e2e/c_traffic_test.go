@@ -65,7 +65,7 @@ func (e *e2e) traffic(restart bool) (end func(during string)) {
 	}
 }
 
-// userspace tells whether nodes have the userspace datapath.
+// userspace reports whether nodes have the userspace datapath.
 func (e *e2e) userspace() bool {
 	e.Helper()
 	out := e.kubectl("exec", "-n", namespace, e.ovs("node-a"), "--", "ovs-vsctl", "get", "Bridge", "br-ex", "datapath_type")

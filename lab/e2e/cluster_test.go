@@ -32,7 +32,7 @@ type e2e struct {
 	*cluster.Cluster
 }
 
-// open gives the running cluster; what the test changes it must put back.
+// open returns the running cluster; what the test changes it must put back.
 func open(t *testing.T) *e2e {
 	t.Helper()
 	c, err := cluster.Open(cluster.Options{Name: *clusterName, Root: "../..", Out: t.Output()})
@@ -91,7 +91,7 @@ func (e *e2e) until(what string, patience time.Duration, ok func() (bool, error)
 	}
 }
 
-// pods gives the pods of a label that run, by name.
+// pods returns the pods of a label that run, by name.
 func (e *e2e) pods(app string) []corev1.Pod {
 	e.Helper()
 	list, err := e.Client().CoreV1().Pods(metav1.NamespaceDefault).List(e.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
@@ -111,7 +111,7 @@ func ready(p *corev1.Pod) bool {
 	})
 }
 
-// containers gives the ids of what runs in the ready pods of a node.
+// containers returns the ids of what runs in the ready pods of a node.
 func (e *e2e) containers(node string) []string {
 	e.Helper()
 	list, err := e.Client().CoreV1().Pods("").List(e.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
@@ -127,7 +127,7 @@ func (e *e2e) containers(node string) []string {
 	return ids
 }
 
-// agent gives the name of Hairpin's pod on a node.
+// agent returns the name of Hairpin's pod on a node.
 func (e *e2e) agent(node string) string { return e.podOf("node", node) }
 
 func (e *e2e) podOf(component, node string) string {
@@ -145,10 +145,10 @@ func (e *e2e) podOf(component, node string) string {
 	return ""
 }
 
-// ovs gives the name of Open vSwitch's pod on a node.
+// ovs returns the name of Open vSwitch's pod on a node.
 func (e *e2e) ovs(node string) string { return e.podOf("openvswitch", node) }
 
-// service gives the addresses of a Service.
+// service returns the addresses of a Service.
 func (e *e2e) service(name string) []netip.Addr {
 	e.Helper()
 	s, err := e.Client().CoreV1().Services(metav1.NamespaceDefault).Get(e.Context(), name, metav1.GetOptions{})

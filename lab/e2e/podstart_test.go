@@ -54,7 +54,7 @@ func BenchmarkPodStart(b *testing.B) {
 	b.ReportMetric(ownTimes[len(ownTimes)/2]/peerTimes[len(peerTimes)/2], "ratio")
 }
 
-// startPods gives the seconds from kubectl create to 30 pods that are ready.
+// startPods returns the seconds from kubectl create to 30 pods that are ready.
 func startPods(b *testing.B, c *cluster.Cluster) float64 {
 	const pods = 30
 	manifest := podsManifest("start", pods)

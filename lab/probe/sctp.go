@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HasSCTP tells whether this machine's kernel has SCTP sockets.
+// HasSCTP reports whether this machine's kernel has SCTP sockets.
 func HasSCTP() bool {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
 	if err != nil {

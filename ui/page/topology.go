@@ -116,7 +116,7 @@ func (p *painter) pods() {
 	p.y = frame.Y + frame.H
 }
 
-// networks gives the addresses of a logical router's port.
+// networks returns the addresses of a logical router's port.
 func (p *painter) networks(port string) string {
 	r, ok := p.state.NB[nb.Key{Table: nb.TableRouterPort, Name: port}].(*nb.RouterPort)
 	if !ok {

@@ -168,7 +168,7 @@ func portWord(f *cluster.Frontend) string {
 	return strconv.Itoa(int(f.Port))
 }
 
-// More tells whether one of the less usual fields says something.
+// More reports whether one of the less usual fields says something.
 func (v *walkView) More() bool { return v.Q.Proto != "" || v.Q.Via != "" || v.Q.NodePort }
 
 func newResult(f Frame, s *cluster.Snapshot, q Query, a *Answer) *result {
@@ -246,7 +246,7 @@ func way(title string, sent walk.Packet, hops []explain.Hop, fault *explain.Faul
 	return w
 }
 
-// kinds gives the kind of a place in words, and the class that colours it.
+// kinds returns the kind of a place in words, and the class that colours it.
 func kinds(k explain.Kind) (words, class string) {
 	switch k {
 	case explain.Host:

@@ -61,7 +61,7 @@ type HostConnection struct {
 	To   netip.AddrPort
 }
 
-// Good tells whether the packet arrived and its reply came back, in reality as well if one was sent.
+// Good reports whether the packet arrived and its reply came back, in reality as well if one was sent.
 func (e *Explanation) Good() bool {
 	return e.Failure == nil && (e.Proof == nil || len(e.Proof.Different) == 0) && e.Trace.Verdict.Delivered && e.Trace.Verdict.Answered
 }
@@ -130,12 +130,12 @@ func state(b cluster.Backend) string {
 	return "not ready"
 }
 
-// balances tells whether a stage is one of OVN's load balancers.
+// balances reports whether a stage is one of OVN's load balancers.
 func balances(stage string) bool {
 	return strings.HasSuffix(stage, " lr_in_dnat") || strings.HasSuffix(stage, " ls_in_lb")
 }
 
-// unmasked gives a node's own address in place of the masquerade address that its gateway router has for it.
+// unmasked returns a node's own address in place of the masquerade address that its gateway router has for it.
 func unmasked(s *cluster.Snapshot, node string, a netip.AddrPort) netip.AddrPort {
 	n := s.Node(node)
 	if n == nil || !slices.ContainsFunc(s.Config.Gateway.MasqueradeSubnets, func(p netip.Prefix) bool { return p.Contains(a.Addr()) }) {

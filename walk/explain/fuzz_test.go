@@ -86,7 +86,7 @@ func FuzzObjects(f *testing.F) {
 	})
 }
 
-// slicesOf gives the documents that name the Service of a document.
+// slicesOf returns the documents that name the Service of a document.
 func slicesOf(slices, service string) string {
 	var list []string
 	for line := range strings.Lines(service) {

@@ -9,10 +9,10 @@ type Hop struct {
 	Change string // the packet before and after, empty when it stayed as it was
 }
 
-// ForwardHops gives the packet's hops.
+// ForwardHops returns the packet's hops.
 func (e *Explanation) ForwardHops() []Hop { return hops(e.Trace.Sent, e.Trace.Forward) }
 
-// ReplyHops gives the reply's hops, and the reply as it was sent.
+// ReplyHops returns the reply's hops, and the reply as it was sent.
 func (e *Explanation) ReplyHops() ([]Hop, walk.Packet) {
 	return hops(e.replied(), e.Trace.Reply), e.replied()
 }

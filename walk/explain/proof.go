@@ -169,7 +169,7 @@ func evidence(s *walk.Step, w *Witness, anyPort bool) Evidence {
 	return Evidence{}
 }
 
-// holds tells whether an entry is among others; without ports if they are not known.
+// holds reports whether an entry is among others; without ports if they are not known.
 func holds(entries []string, entry string, anyPort bool) bool {
 	return slices.ContainsFunc(entries, func(x string) bool {
 		a, b := strings.Fields(x), strings.Fields(entry)

@@ -75,7 +75,7 @@ func passage(a, b *box) *run {
 // inside is where ways can pass a box up and down, beside its label.
 func (b *box) inside() (lo, hi int) { return b.x + b.label0 + 4, b.x + b.w - 8 }
 
-// joins tells whether a way goes straight on, and lets it.
+// joins reports whether a way goes straight on, and lets it.
 func (r *run) joins(next *run) bool {
 	lo, hi := max(r.lo, next.lo), min(r.hi, next.hi)
 	if r.flat || next.flat || r.up != next.up || hi <= lo {
@@ -85,7 +85,7 @@ func (r *run) joins(next *run) bool {
 	return true
 }
 
-// turns tells whether the way goes level for a bit within the box of a visit, or is lost there.
+// turns reports whether the way goes level for a bit within the box of a visit, or is lost there.
 func (w *way) turns(i int) bool {
 	return i > 0 && (i < len(w.runs) && w.runs[i-1] != w.runs[i] || i == len(w.runs) && w.lost)
 }

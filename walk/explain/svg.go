@@ -259,7 +259,7 @@ func (d *drawing) top() int {
 	return firstRow - 28
 }
 
-// tops gives the top of each row: rows that no node needs take no place, others as much as the ways that turn there.
+// tops returns the top of each row: rows that no node needs take no place, others as much as the ways that turn there.
 func (d *drawing) tops() (top [rowLeft]int) {
 	var height [rowLeft + 1]int
 	for _, c := range d.nodes {

@@ -17,7 +17,7 @@ const (
 	Shared = "br-ex"
 )
 
-// Masquerade gives the ranges that are ours on Shared, of both families.
+// Masquerade returns the ranges that are ours on Shared, of both families.
 func Masquerade() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("169.254.169.0/29"), netip.MustParsePrefix("fd69::/125")}
 }

@@ -39,7 +39,7 @@ const (
 	Masquerade Source = "masquerade address" // of the gateway router as its host knows it: 169.254.169.1, fd69::1
 )
 
-// Cases gives the twelve, in their order. They are the same in the gateway modes shared, local and detached, over TCP,
+// Cases returns the twelve, in their order. They are the same in the gateway modes shared, local and detached, over TCP,
 // UDP and SCTP, IPv4 and IPv6.
 func Cases() []Case {
 	const (
@@ -83,7 +83,7 @@ func (c Case) Endpoint() string {
 	return "pod"
 }
 
-// Markdown gives the table.
+// Markdown returns the table.
 func Markdown() string {
 	var b strings.Builder
 	b.WriteString("| no. | client | policy | endpoint | contract: source is | endpoint sees | because |\n|---|---|---|---|---|---|---|\n")
