@@ -104,6 +104,15 @@ func killSwitchDB(t *testing.T, l *lab.Lab, ways []path) {
 	}
 }
 
+// waitRestarted waits until the agent has seen one more restart of ovs-vswitchd than before, and has given it its flows.
+func waitRestarted(t *testing.T, n *lab.Node, before uint64) {
+	t.Helper()
+	eventually(t, 5*time.Second, "Open vSwitch is let go", func() (bool, string) {
+		r, err := reportOf(t.Context(), n)
+		return err == nil && r.Restarts == before+1, "not yet"
+	})
+}
+
 // restartSwitch restarts ovs-vswitchd under traffic: half a second at most, and no open connection is lost.
 //
 // The userspace datapath loses its connection tracking with the process. A connection whose handshake is under way at that
@@ -119,10 +128,7 @@ func restartSwitch(t *testing.T, l *lab.Lab, ways []path, sig syscall.Signal) {
 			t.Fatal(err)
 		}
 		started := time.Since(begin)
-		eventually(t, 5*time.Second, "Open vSwitch is let go", func() (bool, string) {
-			r, err := reportOf(t.Context(), n)
-			return err == nil && r.Restarts == before+1, "not yet"
-		})
+		waitRestarted(t, n, before)
 		t.Logf("ovs-vswitchd was there again after %d ms, forwarded after %d ms", started.Milliseconds(), time.Since(begin).Milliseconds())
 		waitWell(t, n)
 		f.flows(late)

@@ -21,12 +21,14 @@ func TestModes(t *testing.T) {
 	})
 
 	o := under(t, own, func(traffic) {
+		before := mustReport(t, a).Restarts
 		if err := a.Kill(t.Context(), lab.VSwitchd, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		if err := a.Start(t.Context(), lab.VSwitchd); err != nil {
 			t.Fatal(err)
 		}
+		waitRestarted(t, a, before) // until then, the agent may not know of it
 		waitWell(t, a)
 	})
 	t.Logf("Open vSwitch restarted: %s", o)
