@@ -80,7 +80,7 @@ type agent struct {
 	want             datapath.State
 	problems         []cluster.Problem         // of the Snapshot and of this node's plan
 	healthCheckState map[uint16]ops.LocalState // what checks should answer
-	duplicatePorts   []cluster.Problem         // Services that balanced had no port for
+	duplicatePorts   []cluster.Problem         // Services that healthCheckState has no port for
 	listenErrors     []cluster.Problem         // and those whose port cannot be listened on, too
 
 	passErr error

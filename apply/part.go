@@ -47,7 +47,7 @@ type part[S any, D Delta[D]] struct {
 	have        S     // what the system has
 	known       bool  // have was read, and nothing was changed or went wrong since
 	lastApplied S     // the last State that was reached
-	converged   bool  // done was reached, and nothing was changed or went wrong since
+	converged   bool  // lastApplied was reached, and nothing was changed or went wrong since
 	read        bool  // in this Run
 	applied     bool  // in this Run
 	err         error // of this Run

@@ -9,8 +9,8 @@ import (
 
 // NeedVersion refuses a program that is older than the oldest one that is served, such as "25.03", with a message that names both.
 func NeedVersion(program, version, oldest string) error {
-	have, known := idAllocator(version)
-	need, _ := idAllocator(oldest)
+	have, known := numbers(version)
+	need, _ := numbers(oldest)
 	switch {
 	case !known:
 		return fmt.Errorf("%s's version %q is none; %s or newer is needed", program, version, oldest)
@@ -20,8 +20,8 @@ func NeedVersion(program, version, oldest string) error {
 	return nil
 }
 
-// idAllocator reads "3.5.1", of at least two numbers.
-func idAllocator(version string) ([]int, bool) {
+// numbers reads "3.5.1", of at least two numbers.
+func numbers(version string) ([]int, bool) {
 	var list []int
 	for _, part := range strings.Split(version, ".") {
 		n, err := strconv.Atoi(part)

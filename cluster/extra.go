@@ -32,8 +32,9 @@ func annotated[T any](owner Owner, o *metav1.ObjectMeta, annotation string, pars
 	return list, problems
 }
 
-// extend gives Pods the addresses that they ask for and may have. A Pod that asks for none stays itself.
-func (s *Store) extend(pods []*Pod) []*Pod {
+// extend gives Pods the addresses that they ask for and may have, and adds to denied why they may not have others. A Pod that asks for
+// none stays itself.
+func (s *Store) extend(pods []*Pod, denied *[]Problem) []*Pod {
 	if len(s.asking) == 0 {
 		return pods
 	}
@@ -43,9 +44,7 @@ func (s *Store) extend(pods []*Pod) []*Pod {
 			continue
 		}
 		allowed, problems := s.mayHave(p)
-		if len(problems) > 0 {
-			s.denied[p.Owner] = problems
-		}
+		*denied = append(*denied, problems...)
 		if len(allowed) == 0 {
 			continue
 		}
@@ -64,7 +63,6 @@ func (s *Store) extend(pods []*Pod) []*Pod {
 func (s *Store) quiet(o Owner) {
 	delete(s.asking, o)
 	delete(s.extended, o)
-	delete(s.denied, o)
 }
 
 // same reports whether a Pod is another one with extra addresses.

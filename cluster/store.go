@@ -36,8 +36,7 @@ type Store struct {
 	podProblems   map[Owner][]Problem // of Pods
 	asking        map[Owner]bool      // Pods that ask for addresses besides their own
 	extended      map[Owner]*Pod      // those that got some
-	denied        map[Owner][]Problem
-	settled       []*EgressIP // as in the last Snapshot
+	settled       []*EgressIP         // as in the last Snapshot
 	last          *Snapshot
 }
 
@@ -59,7 +58,6 @@ func NewStore(config Config) *Store {
 		podProblems:   map[Owner][]Problem{},
 		asking:        map[Owner]bool{},
 		extended:      map[Owner]*Pod{},
-		denied:        map[Owner][]Problem{},
 	}
 }
 
@@ -205,16 +203,16 @@ func (s *Store) Snapshot() *Snapshot {
 	clear(s.stale)
 	if changed || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() || s.namespaces.changed() {
 		s.findStrays(nodes)
-		clear(s.denied)
+		var denied []Problem // of Pods, that ask for addresses
 		s.last = &Snapshot{
 			Config:     withServiceCIDRs(s.config, s.ranges.all()),
 			Nodes:      s.nodes.all(),
 			Frontends:  s.frontends.all(),
-			Pods:       s.extend(s.atHome(s.pods.all())),
-			Starting:   s.extend(s.starting.all()),
+			Pods:       s.extend(s.atHome(s.pods.all()), &denied),
+			Starting:   s.extend(s.starting.all(), &denied),
 			Namespaces: s.namespaces.all(),
 			EgressIPs:  s.settle(s.egressIPs.all(), s.frontends.all()),
-			Problems:   s.allProblems(),
+			Problems:   s.allProblems(denied),
 		}
 	}
 	return s.last
@@ -250,15 +248,13 @@ func (s *Store) atHome(pods []*Pod) []*Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p *Pod) bool { return len(s.podProblems[p.Owner]) > 0 })
 }
 
-func (s *Store) allProblems() []Problem {
-	if len(s.nodeProblems)+len(s.podProblems)+len(s.denied) == 0 {
+func (s *Store) allProblems(denied []Problem) []Problem {
+	if len(s.nodeProblems)+len(s.podProblems)+len(denied) == 0 {
 		return s.problems.all()
 	}
-	list := append(slices.Clone(s.problems.all()), s.nodeProblems...)
-	for _, of := range []map[Owner][]Problem{s.podProblems, s.denied} {
-		for _, problems := range of {
-			list = append(list, problems...)
-		}
+	list := slices.Concat(s.problems.all(), s.nodeProblems, denied)
+	for _, problems := range s.podProblems {
+		list = append(list, problems...)
 	}
 	slices.SortFunc(list, Problem.Compare)
 	return slices.Compact(list)

@@ -60,15 +60,7 @@ type part interface {
 	adopt(found *State, want State)
 }
 
-// Adopt puts wanted parts in place of found ones that apply would leave alone: what a system cannot keep, such as the object that
-// wanted a flow, and what the tools have several words for, does not count.
-func Adopt(want, found State) State {
-	for _, p := range parts {
-		p.adopt(&found, want)
-	}
-	return found
-}
-
+// adopt puts the wanted part in place of a found one that apply would leave alone.
 func (p Part[S, D]) adopt(found *State, want State) {
 	if w, f := p.In(&want), p.In(found); p.Diff(*w, *f).Empty() {
 		*f = *w

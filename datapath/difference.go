@@ -20,10 +20,12 @@ func Differences(want, found State) []string {
 	return lineDiff(Print(want), Print(Adopted(want, found)))
 }
 
-// Adopted puts wanted values in place of found ones that are the same but for what a system cannot keep, such as the
-// object that wanted a flow.
+// Adopted puts wanted parts and flows in place of found ones that are the same but for what a system cannot keep, such as the
+// object that wanted a flow, and for what the tools have several words for.
 func Adopted(want, found State) State {
-	found = Adopt(want, found)
+	for _, p := range parts {
+		p.adopt(&found, want)
+	}
 	flows := make(map[flow.Key]*flow.Flow, len(found.Bridge.Flows))
 	for k, f := range found.Bridge.Flows {
 		if w := want.Bridge.Flows[k]; w != nil && w != f && w.String() == f.String() {

@@ -2,7 +2,6 @@ package ops
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,39 +11,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hairpin/ops/opstest"
 )
-
-// dialFrom connects from an address of 127.0.0.0/8.
-func dialFrom(t *testing.T, from, to string) net.Conn {
-	t.Helper()
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 5 * time.Second}
-	c, err := d.DialContext(t.Context(), "tcp4", to)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
-
-// crowded opens connections of one client that say little and never end, and gives them.
-func crowded(t *testing.T, to, say string, many int) []net.Conn {
-	t.Helper()
-	var all []net.Conn
-	for range many {
-		c := dialFrom(t, "127.0.0.66", to)
-		_, _ = io.WriteString(c, say) // it may be closed already
-		all = append(all, c)
-	}
-	return all
-}
-
-// closed tells that the other side has closed a connection.
-func closed(c net.Conn, within time.Duration) bool {
-	_ = c.SetReadDeadline(time.Now().Add(within))
-	_, err := io.Copy(io.Discard, c)
-	var slow net.Error
-	return !errors.As(err, &slow) || !slow.Timeout()
-}
 
 // A client that opens connections without end loses its own; the kubelet's probe is answered at once, and what the process
 // spends on connections is bounded.
@@ -59,16 +28,16 @@ func TestSlowClientsHTTP(t *testing.T) {
 		done <- ServeHTTP(ctx, l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }))
 	}()
 	defer func() { end(); <-done }()
-	patient := dialFrom(t, "127.0.0.1", l.Addr().String()) // of a scraper, before the crowd came
+	patient := opstest.Dial(t, "127.0.0.1", l.Addr().String()) // of a scraper, before the crowd came
 	before := runtime.NumGoroutine()
-	slow := crowded(t, l.Addr().String(), "GET /livez HTTP/1.1\r\nHost: a\r\nX: ", 4*mostAskers)
+	slow := opstest.Crowd(t, l.Addr().String(), "GET /livez HTTP/1.1\r\nHost: a\r\nX: ", 4*mostAskers)
 	if got := runtime.NumGoroutine() - before; got > 2*mostAskers {
 		t.Errorf("%d goroutines for %d slow clients, more than %d", got, len(slow), 2*mostAskers)
 	}
-	if !closed(slow[0], 5*time.Second) {
+	if !opstest.Closed(slow[0], 5*time.Second) {
 		t.Error("the oldest of the crowd is open")
 	}
-	for _, c := range []net.Conn{patient, dialFrom(t, "127.0.0.1", l.Addr().String())} {
+	for _, c := range []net.Conn{patient, opstest.Dial(t, "127.0.0.1", l.Addr().String())} {
 		_, _ = io.WriteString(c, "GET /livez HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
 		_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
 		if answer, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200") {

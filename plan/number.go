@@ -20,7 +20,7 @@ import (
 // The numbers are all ports but placeholderPort and those that usually are NodePorts, and a few at the end: their count is a prime, so
 // that any step leads to all of them.
 const (
-	idAllocator   = 62761
+	numbers       = 62761
 	firstNodePort = 30000
 	lastNodePort  = 32767
 )
@@ -91,8 +91,8 @@ func numbered(f *cluster.Frontend, i int) uint16 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(f.Key())) // never fails
 	start := mix(h.Sum64())
-	step := 1 + mix(start)%(idAllocator-1)
-	n := placeholderPort + 1 + (start%idAllocator+uint64(i)*step)%idAllocator
+	step := 1 + mix(start)%(numbers-1)
+	n := placeholderPort + 1 + (start%numbers+uint64(i)*step)%numbers
 	if n >= firstNodePort {
 		n += lastNodePort - firstNodePort + 1
 	}

@@ -34,7 +34,7 @@ type Own struct {
 	Addresses map[netip.Addr]bool
 }
 
-// NewListener makes one that hands tell what it hears, at most mostClaims at once.
+// NewListener makes one that hands tell what it hears, at most MostClaims at once.
 func NewListener(tell func([]Claim), log *slog.Logger, drop func()) *Listener {
 	return &Listener{tell: tell, log: log, drop: drop, wake: make(chan struct{}, 1)}
 }

@@ -33,7 +33,7 @@ const (
 	podLink   = "eth0"
 )
 
-func foreignClaim(f family) netip.Addr {
+func stranger(f family) netip.Addr {
 	if f.name == "4" {
 		return netip.MustParseAddr("198.51.100.7")
 	}
@@ -119,7 +119,7 @@ func (w *world) forge(ctx context.Context, f family, as, to string, withMAC bool
 			return outcome{}, err
 		}
 	}
-	src, forgedMAC := foreignClaim(f), mac
+	src, forgedMAC := stranger(f), mac
 	if as != "" {
 		src = w.endpoints[as].address(f)
 	}

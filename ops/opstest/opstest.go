@@ -1,0 +1,42 @@
+// Package opstest is a crowd of slow clients, for tests of bounded listeners.
+package opstest
+
+import (
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+// Dial connects from an address of 127.0.0.0/8.
+func Dial(t *testing.T, from, to string) net.Conn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: 5 * time.Second}
+	c, err := d.DialContext(t.Context(), "tcp4", to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Crowd opens connections of one client that say little and never end, and returns them.
+func Crowd(t *testing.T, to, say string, many int) []net.Conn {
+	t.Helper()
+	var all []net.Conn
+	for range many {
+		c := Dial(t, "127.0.0.66", to)
+		_, _ = io.WriteString(c, say) // it may be closed already
+		all = append(all, c)
+	}
+	return all
+}
+
+// Closed reports whether the other side closes a connection within a time.
+func Closed(c net.Conn, within time.Duration) bool {
+	_ = c.SetReadDeadline(time.Now().Add(within))
+	_, err := io.Copy(io.Discard, c)
+	var slow net.Error
+	return !errors.As(err, &slow) || !slow.Timeout()
+}
