@@ -54,6 +54,8 @@ $(BIN)/portmap: image/portmap/go.mod
 $(BIN)/helm: charts/helm/go.mod
 	$(GO) build -C charts/helm -o ../../$@ helm.sh/helm/v4/cmd/helm
 
+# Gateway mode of the nodes of `make cluster` and `make demo`: shared, local or detached.
+MODE ?= shared
 # What a cluster is made of besides the chart and the node image, which the lab caches.
 cluster-parts: image-oci $(BIN)/helm $(BIN)/coredns
 	$(GO) build -ldflags "-s -w" -o $(BIN)/pod ./lab/cluster/pod
@@ -61,8 +63,8 @@ cluster-parts: image-oci $(BIN)/helm $(BIN)/coredns
 $(BIN)/coredns: lab/coredns/main.go lab/coredns/go.mod
 	$(GO) build -C lab/coredns -ldflags "-s -w" -o ../../$@ .
 
-cluster: cluster-parts ## a whole Kubernetes cluster on this machine, with Hairpin from its chart; leaves it up
-	@$(LAB) cluster up
+cluster: cluster-parts ## a whole Kubernetes cluster on this machine, with Hairpin from its chart (MODE=local); leaves it up
+	@$(LAB) cluster up --set config.gateway.mode=$(MODE)
 
 # Another build of the program, to upgrade to.
 $(DIST)/hairpin-next-image.tar: cluster-parts
@@ -91,8 +93,6 @@ conformance: cluster-parts $(SUITE)/e2e.test ## Kubernetes' own network tests on
 cluster-down: build ## remove what `make cluster` left up
 	@$(LAB) cluster down
 
-# Gateway mode of the demo's nodes: shared, local or detached.
-MODE ?= shared
 demo: setup build ## three nodes, a Kubernetes API, every way to a Service (MODE=detached: gateway mode); leaves the lab up
 	@$(LAB) demo --mode $(MODE)
 

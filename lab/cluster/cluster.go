@@ -93,6 +93,9 @@ func Start(ctx context.Context, opt Options) (*Cluster, error) {
 	if c.lab, err = lab.New(ctx, cfg); err != nil {
 		return nil, err
 	}
+	if err := c.saveValues(); err != nil {
+		return nil, err
+	}
 	apiReady := make(chan struct{})
 	steps := []func() error{
 		func() error { return c.startClient(ctx) },
@@ -112,6 +115,9 @@ func Open(opt Options) (*Cluster, error) {
 	c := &Cluster{opt: opt.withDefaults(), begin: time.Now()}
 	var err error
 	if c.lab, err = lab.Open(c.opt.Name); err != nil {
+		return nil, err
+	}
+	if err := c.loadValues(); err != nil {
 		return nil, err
 	}
 	if c.server, err = lab.OpenAPIServer(c.lab.APIServerDir()); err != nil {

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -64,6 +65,25 @@ func (c *Cluster) InstallHairpin(ctx context.Context, values ...string) error {
 	}
 	c.say("helm: installed charts/hairpin")
 	return nil
+}
+
+func (c *Cluster) valuesFile() string { return filepath.Join(c.lab.Dir(), "values.json") }
+
+// saveValues keeps the chart's values, so that who opens the cluster later upgrades what was installed.
+func (c *Cluster) saveValues() error {
+	text, err := json.Marshal(c.opt.Values)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(c.valuesFile(), text, 0o644)
+}
+
+func (c *Cluster) loadValues() error {
+	text, err := os.ReadFile(c.valuesFile())
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, &c.opt.Values)
 }
 
 // Import gives all nodes the images of an archive, as a registry would.

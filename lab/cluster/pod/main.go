@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -75,17 +76,31 @@ func serve(ctx context.Context, args []string) error {
 	name := flags.String("name", host, "what the server calls itself")
 	port := flags.Uint("port", 8080, "TCP and UDP port of the probe")
 	web := flags.Uint("http-port", 8081, "TCP port that answers every HTTP request with the name; 0: none")
+	extend := flags.Uint("extend-port", 0, "TCP port of an HTTPS server that extends the Kubernetes API; 0: none")
+	certificate := flags.String("certificate", "/tls", "folder with tls.crt and tls.key of that server")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *web != 0 {
-		server := &http.Server{Addr: fmt.Sprintf(":%d", *web), ReadHeaderTimeout: 10 * time.Second,
+		server := &http.Server{ReadHeaderTimeout: 10 * time.Second,
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, *name) })}
-		listener, err := net.Listen("tcp", server.Addr)
+		listener, err := net.Listen("tcp", fmt.Sprintf(":%d", *web))
 		if err != nil {
 			return err
 		}
 		go func() { _ = server.Serve(listener) }() // until the program ends
+	}
+	if *extend != 0 {
+		server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: extension(*name)}
+		server.SetKeepAlivesEnabled(false) // each question comes by a connection of its own
+		listener, err := net.Listen("tcp", fmt.Sprintf(":%d", *extend))
+		if err != nil {
+			return err
+		}
+		go func() {
+			fmt.Fprintln(os.Stderr, "pod:", server.ServeTLS(listener, filepath.Join(*certificate, "tls.crt"), filepath.Join(*certificate, "tls.key")))
+			os.Exit(1)
+		}()
 	}
 	return probe.Serve(ctx, *name, uint16(*port), func() { fmt.Println("serving as", *name) })
 }
