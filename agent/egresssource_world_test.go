@@ -12,7 +12,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/lab"
-	"hairpin/plan"
+	"hairpin/plan/assign"
 	"hairpin/watch"
 )
 
@@ -129,7 +129,7 @@ func (w *egressWorld) decide(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, a := range plan.Assign(s, plan.EgressRules{}) {
+	for _, a := range assign.Addresses(s, assign.Rules{}) {
 		w.assigned[a.EgressIP.Owner.Name] = a.Items
 	}
 	return w.egress()

@@ -22,11 +22,11 @@ import (
 	"hairpin/cluster"
 	"hairpin/egress/probe"
 	"hairpin/kube"
-	"hairpin/plan"
+	"hairpin/plan/assign"
 	"hairpin/watch"
 )
 
-// Further reasons of Events and conditions of EgressIPs, the words of OVN-Kubernetes; the others are plan's.
+// Further reasons of Events and conditions of EgressIPs, the words of OVN-Kubernetes; the others are package assign's.
 const (
 	reasonInvalidEgress = "InvalidEgressIP"  // not an address, or no selector
 	reasonRival         = "UndefinedRequest" // an older EgressIP selects the same pods
@@ -44,7 +44,7 @@ type egressIPs struct {
 	log     *slog.Logger
 	count   func(name string, labels ...string)
 	prober  *probe.Prober
-	rivals  *plan.SelectorConflicts
+	rivals  *assign.Conflicts
 	written map[cluster.Owner]writtenStatus
 	reasons map[cluster.Problem]string // of the Events of now
 	warned  string                     // the last error that the log has
@@ -59,7 +59,7 @@ type writtenStatus struct {
 }
 
 func newEgressIPs(client kubernetes.Interface, log *slog.Logger, p *probe.Prober, count func(name string, labels ...string)) *egressIPs {
-	return &egressIPs{client: client, log: log, count: count, prober: p, rivals: plan.NewSelectorConflicts(), written: map[cluster.Owner]writtenStatus{}}
+	return &egressIPs{client: client, log: log, count: count, prober: p, rivals: assign.NewConflicts(), written: map[cluster.Owner]writtenStatus{}}
 }
 
 // reason returns the reason of a problem's Event.
@@ -85,12 +85,12 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 		g.reasons[p] = reason
 		problems = append(problems, p)
 	}
-	rivals := map[cluster.Owner][]plan.SelectorConflict{}
+	rivals := map[cluster.Owner][]assign.Conflict{}
 	for _, r := range g.rivals.Of(s) {
 		rivals[r.Younger] = append(rivals[r.Younger], r)
 	}
 	var changes []statusChange
-	for i, a := range plan.Assign(g.withWritten(s), plan.EgressRules{Unreachable: g.prober.Unreachable()}) {
+	for i, a := range assign.Addresses(g.withWritten(s), assign.Rules{Unreachable: g.prober.Unreachable()}) {
 		for _, r := range a.Refused {
 			tell(a.EgressIP, "spec.egressIPs", r.Reason, r.Message)
 		}
@@ -132,7 +132,7 @@ func (g *egressIPs) withWritten(s *cluster.Snapshot) *cluster.Snapshot {
 	return &out
 }
 
-func rivalText(r plan.SelectorConflict) string {
+func rivalText(r assign.Conflict) string {
 	if r.Pods == 1 {
 		return fmt.Sprintf("%s has %s, which this one selects, too", r.Older, r.Example)
 	}
@@ -140,7 +140,7 @@ func rivalText(r plan.SelectorConflict) string {
 }
 
 // conditionsOf returns the conditions that an EgressIP should have.
-func conditionsOf(s *cluster.Snapshot, a plan.EgressAssignment, rivals []plan.SelectorConflict) []metav1.Condition {
+func conditionsOf(s *cluster.Snapshot, a assign.Decision, rivals []assign.Conflict) []metav1.Condition {
 	e := a.EgressIP
 	assigned := metav1.Condition{Type: v1.ConditionAssigned, Status: metav1.ConditionTrue, Reason: "Assigned", Message: "every address has a node"}
 	var why []string

@@ -2,7 +2,7 @@ package controller
 
 import (
 	"hairpin/cluster"
-	"hairpin/plan"
+	"hairpin/plan/assign"
 )
 
 // idAllocator remembers the small numbers that were given to nodes, until the watch shows them: it lags behind, and what
@@ -39,7 +39,7 @@ func (n idAllocator) missing(nodes []*cluster.Node) []*pendingID {
 			delete(n, name)
 		}
 	}
-	ids := plan.NodeIDs(known)
+	ids := assign.NodeIDs(known)
 	var list []*pendingID
 	for i, x := range known {
 		g := n[x.Name]

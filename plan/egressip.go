@@ -10,6 +10,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/nb"
+	"hairpin/plan/selection"
 )
 
 // egressPlan is the part of a plan for EgressIPs. Their status has the assignments; the selected pods follow from
@@ -19,7 +20,8 @@ import (
 // translates it, or, while it does not know the pod yet, hands it on to the bridge's drop flow. An address of another
 // network than the gateway bridge's is the host's to translate (egressip_host.go).
 type egressPlan struct {
-	selection *egressSelection
+	selection *selection.EgressIPs
+	seen      []*cluster.EgressIP   // at the last update
 	parts     map[string]egressPart // by EgressIP, where there is something
 	shared    datapath.State
 }
@@ -33,13 +35,14 @@ type egressPart struct {
 }
 
 func newEgress() *egressPlan {
-	return &egressPlan{selection: newEgressSelection(), parts: map[string]egressPart{}}
+	return &egressPlan{selection: selection.NewEgressIPs(), parts: map[string]egressPart{}}
 }
 
 func (g *egressPlan) update(s *cluster.Snapshot, env *Env, again bool) (gone, come datapath.State) {
 	gone.NB, come.NB = nb.State{}, nb.State{}
-	others := !sameSlice(g.selection.egressIPs, s.EgressIPs) // and not only pods
-	touched := g.selection.update(s)
+	others := !cluster.SameList(g.seen, s.EgressIPs) // and not only pods
+	g.seen = s.EgressIPs
+	touched := g.selection.Update(s)
 	if again {
 		for name := range g.parts {
 			touched[name] = true
@@ -54,11 +57,11 @@ func (g *egressPlan) update(s *cluster.Snapshot, env *Env, again bool) (gone, co
 	for name := range touched {
 		gone.NB.Add(rowsOf(g.parts[name].rows)...)
 		delete(g.parts, name)
-		i, found := slices.BinarySearchFunc(s.EgressIPs, egressOwner(name), func(e *cluster.EgressIP, o cluster.Owner) int { return e.Owner.Compare(o) })
+		i, found := slices.BinarySearchFunc(s.EgressIPs, cluster.Owner{Kind: "EgressIP", Name: name}, func(e *cluster.EgressIP, o cluster.Owner) int { return e.Owner.Compare(o) })
 		if !found {
 			continue
 		}
-		if p := env.egressIP(s.EgressIPs[i], g.selection.members[name]); len(p.rows) > 0 || len(p.guarded) > 0 {
+		if p := env.egressIP(s.EgressIPs[i], g.selection.Pods(name)); len(p.rows) > 0 || len(p.guarded) > 0 {
 			g.parts[name] = p
 			come.NB.Add(rowsOf(p.rows)...)
 		}

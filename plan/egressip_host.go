@@ -27,21 +27,21 @@ type hostEgress struct {
 // egressLink tells where the planned node carries an address: on the gateway bridge (primary), on a link of the host, or,
 // when no network of the node has it any more, nowhere.
 func (e *Env) egressLink(a netip.Addr) (link *cluster.HostLink, primary bool) {
-	n, _ := fitting(networksOf(e.Node, e.Config), a)
-	return n.link, n.primary
+	n, _ := cluster.NetworkOf(e.Node.Networks(e.Config), a)
+	return n.Link, n.Primary
 }
 
 // remembered tells of all egress addresses whose connections the kernel remembers whether this node translates to them. On the gateway
 // bridge, that is so on the kernel datapath.
 func (e *Env) remembered(all []*cluster.EgressIP) map[netip.Addr]conn.Egress {
-	networks := networksOf(e.Node, e.Config)
-	byKernel := func(n network) bool { return n.link != nil || n.primary && !e.Node.Gateway.Userspace }
+	networks := e.Node.Networks(e.Config)
+	byKernel := func(n cluster.Network) bool { return n.Link != nil || n.Primary && !e.Node.Gateway.Userspace }
 	if !slices.ContainsFunc(networks, byKernel) {
 		return nil
 	}
 	list := map[netip.Addr]conn.Egress{}
 	note := func(x *cluster.EgressIP, a netip.Addr, here bool) {
-		if n, _ := fitting(networks, a); !byKernel(n) || e.Node.HasAddress(a) {
+		if n, _ := cluster.NetworkOf(networks, a); !byKernel(n) || e.Node.HasAddress(a) {
 			return
 		}
 		if _, twice := list[a]; here || !twice { // several may want it, and one has it

@@ -11,8 +11,10 @@ import (
 	"pgregory.net/rapid"
 
 	"hairpin/cluster"
+	"hairpin/cluster/clustertest"
 	"hairpin/datapath/nb"
 	"hairpin/plan"
+	"hairpin/plan/assign"
 )
 
 // drawLinks returns a node links to none, one or two other networks, or does not know them (nil).
@@ -43,11 +45,11 @@ func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 	label := rapid.SampledFrom([]string{"web", "db"})
 	switch rapid.IntRange(0, 4).Draw(t, "what") {
 	case 0:
-		n.Namespaces = edit(t, s.Namespaces, func(t *rapid.T) *cluster.Namespace {
+		n.Namespaces = clustertest.Edit(t, s.Namespaces, func(t *rapid.T) *cluster.Namespace {
 			return &cluster.Namespace{Name: "default", Labels: map[string]string{"tier": label.Draw(t, "tier")}}
 		}, func(a, b *cluster.Namespace) int { return strings.Compare(a.Name, b.Name) })
 	case 1:
-		n.Pods = edit(t, s.Pods, func(t *rapid.T) *cluster.Pod {
+		n.Pods = clustertest.Edit(t, s.Pods, func(t *rapid.T) *cluster.Pod {
 			p := drawPod(t)
 			p.Labels = map[string]string{"app": label.Draw(t, "app")}
 			return p
@@ -65,8 +67,8 @@ func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 		}
 		n.Nodes[i] = &changed
 	default:
-		n.EgressIPs = edit(t, s.EgressIPs, func(t *rapid.T) *cluster.EgressIP {
-			e := drawEgressIP(t)
+		n.EgressIPs = clustertest.Edit(t, s.EgressIPs, func(t *rapid.T) *cluster.EgressIP {
+			e := clustertest.DrawEgressIP(t)
 			for _, a := range onOthers(t, e) {
 				if node := rapid.SampledFrom([]string{"", "node-a", "node-b", "node-z"}).Draw(t, "on"); node != "" {
 					e.Assigned = append(e.Assigned, cluster.Assignment{Address: a, Node: node})
@@ -89,7 +91,7 @@ func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 	return &n
 }
 
-// TestEgressIsNode: a Planner that saw other Snapshots before gives what a new one gives; the same for SelectorConflicts.
+// TestEgressIsNode: a Planner that saw other Snapshots before gives what a new one gives; the same for assign.Conflicts.
 func TestEgressIsNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := node("node-a", 1, 3), node("node-b", 2, 4)
@@ -97,37 +99,18 @@ func TestEgressIsNode(t *testing.T) {
 		a.Gateway.Mode = rapid.SampledFrom([]string{cluster.ModeShared, cluster.ModeLocal}).Draw(t, "mode")
 		s := snapshot(a, b)
 		s.Namespaces = []*cluster.Namespace{{Name: "default"}}
-		p, r := plan.NewPlanner(), plan.NewSelectorConflicts()
+		p, r := plan.NewPlanner(), assign.NewConflicts()
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
 			s = churnEgress(t, s)
 			got, want := text(p.Node(s, "node-a")), text(plan.Node(s, "node-a"))
 			if got != want {
 				t.Fatalf("the Planner gives, and a new one does not:\n%s\na new one gives, and the Planner does not:\n%s", missing(got, want), missing(want, got))
 			}
-			if got, want := fmt.Sprint(r.Of(s)), fmt.Sprint(plan.NewSelectorConflicts().Of(s)); got != want {
+			if got, want := fmt.Sprint(r.Of(s)), fmt.Sprint(assign.NewConflicts().Of(s)); got != want {
 				t.Fatalf("rivals are %s, and were told as %s", want, got)
 			}
 		}
 	})
-}
-
-func TestSelectorConflicts(t *testing.T) {
-	s := snapshot(pod("node-a", "p", "10.244.1.3"), pod("node-a", "q", "10.244.1.4"))
-	s.Pods[1].Labels = map[string]string{"app": "web"}
-	s.Namespaces = []*cluster.Namespace{{Name: "default"}}
-	web := egressIP("web", 0, "172.18.0.44")
-	web.Pods = cluster.Selector{Requirements: []cluster.Requirement{{Key: "app", Operator: "In", Values: []string{"web"}}}}
-	s.EgressIPs = []*cluster.EgressIP{egressIP("all", 1, "172.18.0.33"), egressIP("late", 2, "172.18.0.55"), web}
-	r := plan.NewSelectorConflicts()
-	want := "[{EgressIP/web EgressIP/all 1 Pod/default/q} {EgressIP/all EgressIP/late 1 Pod/default/p} {EgressIP/web EgressIP/late 1 Pod/default/q}]"
-	if got := fmt.Sprint(r.Of(s)); got != want {
-		t.Errorf("%s, wanted %s", got, want)
-	}
-	without := *s
-	without.EgressIPs = s.EgressIPs[2:]
-	if got := r.Of(&without); len(got) > 0 {
-		t.Errorf("still %v", got)
-	}
 }
 
 // TestReadinessChangesNoPlan: whether a Node is ready, or cordoned, is the controller's to look at. A plan of 10 000 Services
@@ -149,11 +132,18 @@ func TestReadinessChangesNoPlan(t *testing.T) {
 	}
 }
 
+// assigned puts into a new Snapshot what the controller decides.
+func assigned(s *cluster.Snapshot) *cluster.Snapshot {
+	for _, d := range assign.Addresses(s, assign.Rules{}) {
+		d.EgressIP.Assigned = d.Items
+	}
+	return s
+}
+
 // BenchmarkEgressOnePod: 1 000 EgressIPs with 10 000 pods on 100 nodes; one pod changes, on the node that is planned or on
 // one whose packets it translates; and what the controller does about it.
 func BenchmarkEgressOnePod(b *testing.B) {
-	base := many(100, 1000, 10000)
-	base = decided(base, plan.Assign(base, plan.EgressRules{}))
+	base := assigned(clustertest.ManyEgressIPs(100, 1000, 10000))
 	b.Run("nothing", func(b *testing.B) {
 		timer := startTimer()
 		for range b.N {
@@ -190,14 +180,14 @@ func BenchmarkEgressOnePod(b *testing.B) {
 		})
 	}
 	b.Run("controller", func(b *testing.B) {
-		r := plan.NewSelectorConflicts()
+		r := assign.NewConflicts()
 		r.Of(base)
 		next := changed(b.N, 0)
 		b.ResetTimer()
 		timer := startTimer()
 		for _, s := range next {
 			r.Of(s)
-			plan.Assign(s, plan.EgressRules{})
+			assign.Addresses(s, assign.Rules{})
 		}
 		timer.report(b, 20)
 	})
@@ -205,8 +195,7 @@ func BenchmarkEgressOnePod(b *testing.B) {
 
 // TestEgressChangesFewRows: a pod that comes changes the members of sets, where there were others.
 func TestEgressChangesFewRows(t *testing.T) {
-	s := many(3, 1, 30)
-	s = decided(s, plan.Assign(s, plan.EgressRules{}))
+	s := assigned(clustertest.ManyEgressIPs(3, 1, 30))
 	p := plan.NewPlanner()
 	first, _ := p.Node(s, "node-000")
 	n := *s

@@ -96,20 +96,20 @@ type wireEnd struct {
 
 // wireOf finds it. It is false where the node has no such network, or one without Ethernet.
 func wireOf(n *cluster.Node, config *cluster.Config, a netip.Addr) (wireEnd, bool) {
-	x, _ := fitting(networksOf(n, config), a)
-	end, list := wireEnd{link: x.link}, []netip.Prefix(nil)
+	x, _ := cluster.NetworkOf(n.Networks(config), a)
+	end, list := wireEnd{link: x.Link}, []netip.Prefix(nil)
 	switch {
-	case x.primary:
+	case x.Primary:
 		end.mac, list = n.Gateway.MAC, n.Gateway.Addresses
-	case x.link != nil:
-		end.mac, list = x.link.MAC, x.link.Addresses
+	case x.Link != nil:
+		end.mac, list = x.Link.MAC, x.Link.Addresses
 	}
 	for _, p := range list {
-		if p.Masked() == x.prefix {
+		if p.Masked() == x.Prefix {
 			end.at = p.Addr()
 		}
 	}
-	return end, end.at.IsValid() && end.mac != cluster.MAC{} && (!x.primary || n.Gateway.Uplink != "")
+	return end, end.at.IsValid() && end.mac != cluster.MAC{} && (!x.Primary || n.Gateway.Uplink != "")
 }
 
 // CanShare reports whether an address can be with two nodes for a time, while it moves: both are on its network.

@@ -115,7 +115,7 @@ func TestTunnelNeighbors(t *testing.T) {
 	a.Gateway.Userspace = true
 	b.Gateway.MAC = cluster.MAC{}
 	state, problems = plan.Node(snapshot(a, b), "node-a")
-	if len(problems) != 1 || problems[0].Owner != nodeOwner("node-b") {
+	if len(problems) != 1 || problems[0].Owner != (cluster.Owner{Kind: "Node", Name: "node-b"}) {
 		t.Errorf("problems are %v, want one of node-b", problems)
 	}
 	if state.NB[nb.Key{Table: nb.TableChassis, Name: "node-b"}] == nil {

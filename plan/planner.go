@@ -120,14 +120,14 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 		next.Guarded = guardedBy(all)
 	}
 	twice := n.twice
-	if !sameSlice(n.snapshot.Pods, s.Pods) {
+	if !cluster.SameList(n.snapshot.Pods, s.Pods) {
 		next.Pods, twice = podsOn(env.Node.Name, s.Pods)
 	}
-	pods := compareLists(n.env.Pods, next.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+	pods := cluster.Compare(n.env.Pods, next.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
 
 	before, after := n.env, next
-	before.Frontends, before.Pods = services.gone, pods.gone
-	after.Frontends, after.Pods = services.come, pods.come
+	before.Frontends, before.Pods = services.gone, pods.Gone
+	after.Frontends, after.Pods = services.come, pods.Come
 	gone, oldProblems, _ := planFeatures(objects, before)
 	come, newProblems, _ := planFeatures(objects, after)
 	oldProblems, newProblems = append(oldProblems, services.solved...), append(newProblems, services.found...)
@@ -172,7 +172,7 @@ func (n *planned) services(s *cluster.Snapshot, next *Env, peers bool) serviceCh
 	if peers {
 		r.setHosts(next.hostNames())
 	}
-	for _, o := range changedServices(compareLists(n.snapshot.Frontends, s.Frontends, (*cluster.Frontend).Compare)) {
+	for _, o := range changedServices(cluster.Compare(n.snapshot.Frontends, s.Frontends, (*cluster.Frontend).Compare)) {
 		r.set(o, ofService(s.Frontends, o))
 	}
 	return r.finish()
@@ -203,47 +203,10 @@ func union(s, more datapath.State) datapath.State {
 	return s
 }
 
-// sameSlice reports whether two immutable lists are one.
-func sameSlice[T any](a, b []T) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
-}
-
-// changes is the difference of two sorted lists of immutable values.
-type changes[T any] struct {
-	gone, come []*T
-	changed    [][2]*T // before and after, of those that are in both gone and come
-}
-
-// compareLists compares by pointer: the same pointer is the same value.
-func compareLists[T any](old, new []*T, compare func(a, b *T) int) changes[T] {
-	var c changes[T]
-	for len(old) > 0 && len(new) > 0 {
-		if old[0] == new[0] {
-			old, new = old[1:], new[1:]
-			continue
-		}
-		order := compare(old[0], new[0])
-		if order == 0 {
-			c.changed = append(c.changed, [2]*T{old[0], new[0]})
-		}
-		if order <= 0 {
-			c.gone = append(c.gone, old[0])
-			old = old[1:]
-		}
-		if order >= 0 {
-			c.come = append(c.come, new[0])
-			new = new[1:]
-		}
-	}
-	c.gone = append(c.gone, old...)
-	c.come = append(c.come, new...)
-	return c
-}
-
 // changedServices names the Services of what came and went, sorted.
-func changedServices(c changes[cluster.Frontend]) []cluster.Owner {
+func changedServices(c cluster.Changes[cluster.Frontend]) []cluster.Owner {
 	var owners []cluster.Owner
-	for _, f := range slices.Concat(c.gone, c.come) {
+	for _, f := range slices.Concat(c.Gone, c.Come) {
 		owners = append(owners, f.Owner)
 	}
 	slices.SortFunc(owners, cluster.Owner.Compare)

@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"hairpin/cluster"
+	"hairpin/cluster/clustertest"
 	"hairpin/datapath"
 	"hairpin/datapath/nb"
 	"hairpin/plan"
@@ -82,7 +83,7 @@ func churn(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 		case 1:
 			changed.ID = 3 + len(changed.Zone)
 		case 2:
-			changed.HostAddresses = edit(t, changed.HostAddresses, func(t *rapid.T) netip.Prefix {
+			changed.HostAddresses = clustertest.Edit(t, changed.HostAddresses, func(t *rapid.T) netip.Prefix {
 				return prefix(rapid.SampledFrom([]string{"192.0.2.7/32", "172.20.0.1/32", "2001:db8::7/128"}).Draw(t, "host address"))
 			}, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 		default:
@@ -90,9 +91,9 @@ func churn(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 		}
 		n.Nodes[i] = &changed
 	case 1, 2, 3:
-		n.Pods = edit(t, s.Pods, drawPod, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+		n.Pods = clustertest.Edit(t, s.Pods, drawPod, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
 	default:
-		n.Frontends = edit(t, s.Frontends, drawFrontend, func(a, b *cluster.Frontend) int {
+		n.Frontends = clustertest.Edit(t, s.Frontends, drawFrontend, func(a, b *cluster.Frontend) int {
 			if c := a.Compare(b); c != 0 {
 				return c
 			}
@@ -100,25 +101,6 @@ func churn(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 		})
 	}
 	return &n
-}
-
-// edit removes an element, adds one, or replaces one by itself with other contents; the list stays sorted and without
-// equals, as a Store's.
-func edit[T any](t *rapid.T, old []T, draw func(*rapid.T) T, compare func(a, b T) int) []T {
-	list := slices.Clone(old)
-	if len(list) > 0 && rapid.Bool().Draw(t, "remove") {
-		i := rapid.IntRange(0, len(list)-1).Draw(t, "which")
-		list = slices.Delete(list, i, i+1)
-	}
-	if x := draw(t); rapid.IntRange(0, 3).Draw(t, "add") > 0 {
-		i, found := slices.BinarySearchFunc(list, x, compare)
-		if found {
-			list[i] = x
-		} else {
-			list = slices.Insert(list, i, x)
-		}
-	}
-	return list
 }
 
 func text(state datapath.State, problems []cluster.Problem) string {

@@ -6,68 +6,18 @@ import (
 	"slices"
 
 	"hairpin/cluster"
+	"hairpin/cluster/clustertest"
 )
 
 var (
 	addr   = netip.MustParseAddr
 	prefix = netip.MustParsePrefix
+
+	node     = clustertest.Node
+	egressIP = clustertest.EgressIP
+	snapshot = clustertest.Snapshot
+	pod      = clustertest.Pod
 )
-
-func mac(s string) cluster.MAC {
-	m, err := cluster.ParseMAC(s)
-	if err != nil {
-		panic(err)
-	}
-	return m
-}
-
-// node makes a dual-stack node with the documents' addresses: number 1 is ovn-worker with 172.18.0.3.
-func node(name string, id, octet int) *cluster.Node {
-	v4, v6 := addr(fmt.Sprintf("172.18.%d.%d", octet/256, octet%256)), addr(fmt.Sprintf("fc00:f853:ccd::%x", octet))
-	return &cluster.Node{
-		Name: name, ID: id,
-		Addresses:     []netip.Addr{v4, v6},
-		HostAddresses: []netip.Prefix{netip.PrefixFrom(v4, 16), netip.PrefixFrom(v6, 64)},
-		PodCIDRs:      []netip.Prefix{prefix(fmt.Sprintf("10.244.%d.0/24", id)), prefix(fmt.Sprintf("fd00:10:244:%x::/64", id))},
-		Gateway: cluster.Gateway{
-			Mode: "shared", Bridge: "breth0", Uplink: "eth0", MAC: mac(fmt.Sprintf("02:42:ac:12:%02x:%02x", octet/256, octet%256)),
-			Addresses: []netip.Prefix{netip.PrefixFrom(v4, 16), netip.PrefixFrom(v6, 64)},
-			NextHops:  []netip.Addr{addr("172.18.0.1"), addr("fc00:f853:ccd::1")},
-		},
-	}
-}
-
-// snapshot makes a Snapshot of objects, sorted as a Store would.
-func snapshot(objects ...any) *cluster.Snapshot {
-	s := &cluster.Snapshot{Config: cluster.DefaultConfig()}
-	for _, o := range objects {
-		switch o := o.(type) {
-		case *cluster.Node:
-			s.Nodes = append(s.Nodes, o)
-		case *cluster.Pod:
-			s.Pods = append(s.Pods, o)
-		case *cluster.Frontend:
-			s.Frontends = append(s.Frontends, o)
-		case []*cluster.Frontend:
-			s.Frontends = append(s.Frontends, o...)
-		}
-	}
-	slices.SortFunc(s.Nodes, func(a, b *cluster.Node) int { return nodeOwner(a.Name).Compare(nodeOwner(b.Name)) })
-	slices.SortFunc(s.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
-	slices.SortFunc(s.Frontends, (*cluster.Frontend).Compare)
-	return s
-}
-
-func nodeOwner(name string) cluster.Owner { return cluster.Owner{Kind: "Node", Name: name} }
-
-func pod(node, name string, ips ...string) *cluster.Pod {
-	p := &cluster.Pod{Owner: cluster.Owner{Kind: "Pod", Namespace: "default", Name: name}, Node: node}
-	for _, ip := range ips {
-		p.IPs = append(p.IPs, addr(ip))
-	}
-	p.MAC = cluster.MACFor(p.IPs[0])
-	return p
-}
 
 // service makes one Frontend: "10.96.146.87:80" tcp to backends.
 func service(name, vip string, nodePort uint16, backends ...string) *cluster.Frontend {

@@ -13,7 +13,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/egress/probe"
 	"hairpin/kube"
-	"hairpin/plan"
+	"hairpin/plan/assign"
 	"hairpin/retry"
 )
 
@@ -115,7 +115,7 @@ func (v *View) See(now time.Time, s *cluster.Snapshot) (*cluster.Snapshot, time.
 // that leave by them.
 func (v *View) targets(s *cluster.Snapshot) map[string]netip.Addr {
 	own := s.Node(v.node)
-	if own == nil || !own.Egress.Assignable && !plan.SelectsOn(s, v.node) {
+	if own == nil || !own.Egress.Assignable && !selectsOn(s, v.node) {
 		return nil
 	}
 	carriers := map[string]bool{}
@@ -130,6 +130,26 @@ func (v *View) targets(s *cluster.Snapshot) map[string]netip.Addr {
 		}
 	}
 	return probe.Targets(s, func(n *cluster.Node) bool { return carriers[n.Name] })
+}
+
+// selectsOn reports whether an EgressIP selects a pod of a node.
+func selectsOn(s *cluster.Snapshot, node string) bool {
+	spaces := map[string]*cluster.Namespace{}
+	for _, n := range s.Namespaces {
+		spaces[n.Name] = n
+	}
+	for _, p := range s.Pods {
+		n := spaces[p.Owner.Namespace]
+		if p.Node != node || n == nil {
+			continue
+		}
+		for _, e := range s.EgressIPs {
+			if e.Pods.Matches(p.Labels) && e.Namespaces.Matches(n.Labels) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // believed returns the nodes that are dead. When the controller, which can be asked, leaves addresses where they are, they
@@ -187,10 +207,10 @@ func carriesOf(e *cluster.EgressIP, node string) bool {
 
 // overlay makes the Snapshot as it is seen.
 func (v *View) overlay(now time.Time, s *cluster.Snapshot, lost map[string]bool) *cluster.Snapshot {
-	var decided []plan.EgressAssignment
+	var decided []assign.Decision
 	for n := range lost {
 		if decided == nil && carriesAny(s, n) {
-			decided = plan.Assign(s, plan.EgressRules{Unreachable: lost})
+			decided = assign.Addresses(s, assign.Rules{Unreachable: lost})
 		}
 	}
 	list, made, same := slices.Concat(s.EgressIPs, v.ended(s)), map[cluster.Owner]madeEgressIP{}, true

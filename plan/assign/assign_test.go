@@ -1,4 +1,4 @@
-package plan_test
+package assign_test
 
 import (
 	"fmt"
@@ -6,32 +6,26 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
 	"hairpin/cluster"
-	"hairpin/plan"
+	"hairpin/cluster/clustertest"
+	"hairpin/plan/assign"
 )
 
-// carrierNode is a node that may carry egress addresses.
-func carrierNode(name string, id, octet int) *cluster.Node {
-	n := node(name, id, octet)
-	n.Egress = cluster.NodeEgress{Assignable: true, Ready: true}
-	return n
-}
+var (
+	addr   = netip.MustParseAddr
+	prefix = netip.MustParsePrefix
 
-// egressIP makes an EgressIP for all pods; age orders them, 0 is the oldest.
-func egressIP(name string, age int, addresses ...string) *cluster.EgressIP {
-	e := &cluster.EgressIP{Owner: cluster.Owner{Kind: "EgressIP", Name: name}, Created: time.Unix(int64(1000+age), 0)}
-	for _, a := range addresses {
-		e.Addresses = append(e.Addresses, addr(a))
-	}
-	return e
-}
+	node       = clustertest.Node
+	egressNode = clustertest.EgressNode
+	egressIP   = clustertest.EgressIP
+	snapshot   = clustertest.Snapshot
+)
 
 // decided is a Snapshot in which what was decided stands in the statuses.
-func decided(s *cluster.Snapshot, list []plan.EgressAssignment) *cluster.Snapshot {
+func decided(s *cluster.Snapshot, list []assign.Decision) *cluster.Snapshot {
 	n := *s
 	n.EgressIPs = nil
 	for _, x := range list {
@@ -43,7 +37,7 @@ func decided(s *cluster.Snapshot, list []plan.EgressAssignment) *cluster.Snapsho
 }
 
 // tellAssigned returns decisions as text: "e: 172.18.0.33 node-a; 172.18.0.44: NoMatchingNodeFound …".
-func tellAssigned(list []plan.EgressAssignment) string {
+func tellAssigned(list []assign.Decision) string {
 	var lines []string
 	for _, x := range list {
 		var parts []string
@@ -58,27 +52,27 @@ func tellAssigned(list []plan.EgressAssignment) string {
 	return strings.Join(lines, "\n")
 }
 
-func TestAssign(t *testing.T) {
+func TestAddresses(t *testing.T) {
 	const none = ""
 	for _, c := range []struct {
 		name string
-		edit func(*cluster.Snapshot, *plan.EgressRules)
+		edit func(*cluster.Snapshot, *assign.Rules)
 		want string
 	}{
-		{"least loaded, oldest first", func(*cluster.Snapshot, *plan.EgressRules) {}, `
+		{"least loaded, oldest first", func(*cluster.Snapshot, *assign.Rules) {}, `
 a: 172.18.0.33 node-b
 b: fc00:f853:ccd::33 node-c
 old: 172.18.0.44 node-a`},
-		{"two addresses, two nodes", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+		{"two addresses, two nodes", func(s *cluster.Snapshot, _ *assign.Rules) {
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "172.18.0.44", "fc00:f853:ccd::33", "172.18.0.55", "172.18.0.66")}
 		}, `
 a: 172.18.0.33 node-a; 172.18.0.44 node-b; 172.18.0.55 node-c; fc00:f853:ccd::33 node-c; UnassignedRequest: every node that 172.18.0.66 fits has another address of EgressIP/a`},
-		{"both families on one node, where there is no other", func(s *cluster.Snapshot, r *plan.EgressRules) {
+		{"both families on one node, where there is no other", func(s *cluster.Snapshot, r *assign.Rules) {
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "172.18.0.44", "fc00:f853:ccd::33")}
 			r.Unreachable = map[string]bool{"node-b": true, "node-c": true}
 		}, `
 a: 172.18.0.33 node-a; fc00:f853:ccd::33 node-a; UnassignedRequest: every node that 172.18.0.44 fits has another address of EgressIP/a`},
-		{"stays where it is", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+		{"stays where it is", func(s *cluster.Snapshot, _ *assign.Rules) {
 			for _, e := range s.EgressIPs {
 				e.Assigned = []cluster.Assignment{{Address: e.Addresses[0], Node: "node-c"}}
 			}
@@ -86,7 +80,7 @@ a: 172.18.0.33 node-a; fc00:f853:ccd::33 node-a; UnassignedRequest: every node t
 a: 172.18.0.33 node-c
 b: fc00:f853:ccd::33 node-c
 old: 172.18.0.44 node-c`},
-		{"not what it should not have", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+		{"not what it should not have", func(s *cluster.Snapshot, _ *assign.Rules) {
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.3"), egressIP("b", 0, "172.18.0.1"), egressIP("c", 0, "172.18.255.255"), egressIP("d", 0, "10.9.9.9"), egressIP("e", 0, "172.18.0.33"), egressIP("f", 1, "172.18.0.33")}
 		}, `
 a: UnsupportedRequest: 172.18.0.3 is an address of node node-a itself
@@ -95,13 +89,13 @@ c: UnsupportedRequest: 172.18.255.255 is the network's or the broadcast address 
 d: NoMatchingNodeFound: 10.9.9.9 fits no network of a node with the label k8s.ovn.org/egress-assignable
 e: 172.18.0.33 node-a
 f: UnsupportedRequest: 172.18.0.33 is already assigned to EgressIP/e`},
-		{"an address of an older Service", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+		{"an address of an older Service", func(s *cluster.Snapshot, _ *assign.Rules) {
 			e := egressIP("a", 0, "172.18.0.33", "172.18.0.44")
 			e.Claimed = []cluster.Claim{{Address: addr("172.18.0.33"), By: cluster.Owner{Kind: "Service", Namespace: "default", Name: "s"}}}
 			s.EgressIPs = []*cluster.EgressIP{e}
 		}, `
 a: 172.18.0.44 node-a; UnsupportedRequest: 172.18.0.33 is an address of Service/default/s, which is older`},
-		{"a node that says that it has them", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+		{"a node that says that it has them", func(s *cluster.Snapshot, _ *assign.Rules) {
 			e := egressIP("a", 0, "172.18.0.33", "172.18.0.44", "172.18.0.55")
 			e.Assigned = []cluster.Assignment{{Address: addr("172.18.0.55"), Node: "node-c"}}
 			s.EgressIPs = []*cluster.EgressIP{e}
@@ -110,34 +104,34 @@ a: 172.18.0.44 node-a; UnsupportedRequest: 172.18.0.33 is an address of Service/
 			s.Nodes[0].Addresses[0] = addr("172.18.0.55")
 		}, `
 a: 172.18.0.33 node-b; 172.18.0.55 node-c; UnsupportedRequest: 172.18.0.44 is the default gateway of node node-a`},
-		{"who has it keeps it", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+		{"who has it keeps it", func(s *cluster.Snapshot, _ *assign.Rules) {
 			young := egressIP("y", 5, "172.18.0.33")
 			young.Assigned = []cluster.Assignment{{Address: young.Addresses[0], Node: "node-b"}}
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33"), young}
 		}, `
 a: UnsupportedRequest: 172.18.0.33 is already assigned to EgressIP/y
 y: 172.18.0.33 node-b`},
-		{"no node", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+		{"no node", func(s *cluster.Snapshot, _ *assign.Rules) {
 			for _, n := range s.Nodes {
 				n.Egress.Assignable = false
 			}
 			s.EgressIPs = s.EgressIPs[:1]
 		}, `
 a: NoMatchingNodeFound: no node has the label k8s.ovn.org/egress-assignable`},
-		{"none ready", func(s *cluster.Snapshot, r *plan.EgressRules) {
+		{"none ready", func(s *cluster.Snapshot, r *assign.Rules) {
 			s.EgressIPs = s.EgressIPs[:1]
 			s.Nodes[0].Egress.Ready = false
 			r.Unreachable = map[string]bool{"node-b": true}
 			s.Nodes[2].ID = 0
 		}, `
 a: NoMatchingNodeFound: 172.18.0.33 fits node node-a, which is not ready`},
-		{"leaving nodes are left", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+		{"leaving nodes are left", func(s *cluster.Snapshot, _ *assign.Rules) {
 			s.EgressIPs = s.EgressIPs[:1]
 			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-a"}}
 			s.Nodes[0].Egress.Leaving = true
 		}, `
 a: 172.18.0.33 node-b`},
-		{"but not without another", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+		{"but not without another", func(s *cluster.Snapshot, _ *assign.Rules) {
 			s.EgressIPs = s.EgressIPs[:1]
 			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-b"}}
 			for _, n := range s.Nodes {
@@ -145,7 +139,7 @@ a: 172.18.0.33 node-b`},
 			}
 		}, `
 a: 172.18.0.33 node-b`},
-		{"one that seems to be dead keeps what has no other", func(s *cluster.Snapshot, r *plan.EgressRules) {
+		{"one that seems to be dead keeps what has no other", func(s *cluster.Snapshot, r *assign.Rules) {
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "fc00:f853:ccd::33"), egressIP("b", 1, "172.18.0.44", "172.18.0.55")}
 			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-a"}, {Address: s.EgressIPs[0].Addresses[1], Node: "node-a"}}
 			s.EgressIPs[1].Assigned = []cluster.Assignment{{Address: s.EgressIPs[1].Addresses[0], Node: "node-a"}, {Address: s.EgressIPs[1].Addresses[1], Node: "node-b"}}
@@ -154,7 +148,7 @@ a: 172.18.0.33 node-b`},
 		}, `
 a: 172.18.0.33 node-a; fc00:f853:ccd::33 node-a; NoMatchingNodeFound: 172.18.0.33 is on node node-a, which is not reachable: no other node is eligible; NoMatchingNodeFound: fc00:f853:ccd::33 is on node node-a, which is not reachable: no other node is eligible
 b: 172.18.0.44 node-a; NoMatchingNodeFound: 172.18.0.55 fits node node-a, which is not reachable; NoMatchingNodeFound: 172.18.0.44 is on node node-a, which is not reachable: no other node is eligible`},
-		{"and gets what must leave its node", func(s *cluster.Snapshot, r *plan.EgressRules) {
+		{"and gets what must leave its node", func(s *cluster.Snapshot, r *assign.Rules) {
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33"), egressIP("new", 1, "172.18.0.44")}
 			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-a"}}
 			s.Nodes[0].Egress.Assignable, s.Nodes[2].Egress.Ready = false, false
@@ -162,20 +156,20 @@ b: 172.18.0.44 node-a; NoMatchingNodeFound: 172.18.0.55 fits node node-a, which 
 		}, `
 a: 172.18.0.33 node-b; NoMatchingNodeFound: 172.18.0.33 is on node node-b, which is not reachable: no other node is eligible
 new: NoMatchingNodeFound: 172.18.0.44 fits node node-b, which is not reachable`},
-		{"but nothing else", func(s *cluster.Snapshot, r *plan.EgressRules) {
+		{"but nothing else", func(s *cluster.Snapshot, r *assign.Rules) {
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.0.33", "172.18.0.44")}
 			s.EgressIPs[0].Assigned = []cluster.Assignment{{Address: s.EgressIPs[0].Addresses[0], Node: "node-a"}, {Address: s.EgressIPs[0].Addresses[1], Node: "node-b"}}
 			s.Nodes[2].Egress.Assignable = false
 			r.Unreachable = map[string]bool{"node-a": true}
 		}, `
 a: 172.18.0.44 node-b; UnassignedRequest: every node that 172.18.0.33 fits has another address of EgressIP/a`},
-		{"another network", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+		{"another network", func(s *cluster.Snapshot, _ *assign.Rules) {
 			s.Nodes[0].HostAddresses = append(s.Nodes[0].HostAddresses, prefix("172.18.9.1/24"), prefix("10.10.10.1/24"))
 			s.EgressIPs = []*cluster.EgressIP{egressIP("a", 0, "172.18.9.9"), egressIP("b", 0, "172.18.0.33", "10.10.10.9")}
 		}, `
 a: 172.18.9.9 node-a
 b: 10.10.10.9 node-a; 172.18.0.33 node-b`},
-		{"detached", func(s *cluster.Snapshot, _ *plan.EgressRules) {
+		{"detached", func(s *cluster.Snapshot, _ *assign.Rules) {
 			s.EgressIPs = s.EgressIPs[:1]
 			for _, n := range s.Nodes {
 				n.Gateway.Mode, n.Gateway.Addresses = cluster.ModeDetached, []netip.Prefix{prefix("10.44.0.0/32")}
@@ -183,18 +177,18 @@ b: 10.10.10.9 node-a; 172.18.0.33 node-b`},
 		}, `
 a: 172.18.0.33 node-a`},
 	} {
-		s := snapshot(carrierNode("node-a", 1, 3), carrierNode("node-b", 2, 4), carrierNode("node-c", 3, 5), node("node-d", 4, 6))
+		s := snapshot(egressNode("node-a", 1, 3), egressNode("node-b", 2, 4), egressNode("node-c", 3, 5), node("node-d", 4, 6))
 		s.EgressIPs = []*cluster.EgressIP{egressIP("a", 1, "172.18.0.33"), egressIP("b", 2, "fc00:f853:ccd::33"), egressIP("old", 0, "172.18.0.44")}
-		var rules plan.EgressRules
+		var rules assign.Rules
 		c.edit(s, &rules)
-		if got := "\n" + tellAssigned(plan.Assign(s, rules)); got != c.want && c.want != none {
+		if got := "\n" + tellAssigned(assign.Addresses(s, rules)); got != c.want && c.want != none {
 			t.Errorf("%s:%s\nwanted:%s", c.name, got, c.want)
 		}
 	}
 }
 
 func drawCarrier(t *rapid.T, i int) *cluster.Node {
-	n := carrierNode(fmt.Sprintf("node-%c", 'a'+i), i+1, i+3)
+	n := egressNode(fmt.Sprintf("node-%c", 'a'+i), i+1, i+3)
 	n.Egress.Assignable = rapid.IntRange(0, 4).Draw(t, "label") > 0
 	n.Egress.Ready = rapid.IntRange(0, 4).Draw(t, "ready") > 0
 	n.Egress.Leaving = rapid.IntRange(0, 4).Draw(t, "leaving") == 0
@@ -207,17 +201,12 @@ func drawCarrier(t *rapid.T, i int) *cluster.Node {
 	return n
 }
 
-func drawEgressIP(t *rapid.T) *cluster.EgressIP {
-	pool := []string{"172.18.0.33", "172.18.0.44", "172.18.0.55", "172.18.0.3", "fc00:f853:ccd::33", "fc00:f853:ccd::44", "10.10.10.33", "10.10.10.44", "192.0.2.1"}
-	return egressIP(rapid.StringMatching("[a-f]").Draw(t, "name"), rapid.IntRange(0, 2).Draw(t, "age"), rapid.SliceOfNDistinct(rapid.SampledFrom(pool), 1, 4, rapid.ID).Draw(t, "addresses")...)
-}
-
-// TestAssignProperties: whatever happens to nodes and EgressIPs, the decisions keep the rules, are stable, and move
+// TestAddressesProperties: whatever happens to nodes and EgressIPs, the decisions keep the rules, are stable, and move
 // nothing that could stay.
-func TestAssignProperties(t *testing.T) {
+func TestAddressesProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := snapshot()
-		rules := plan.EgressRules{Unreachable: map[string]bool{}}
+		rules := assign.Rules{Unreachable: map[string]bool{}}
 		for i := range rapid.IntRange(1, 4).Draw(t, "nodes") {
 			s.Nodes = append(s.Nodes, drawCarrier(t, i))
 		}
@@ -232,20 +221,20 @@ func TestAssignProperties(t *testing.T) {
 				name := s.Nodes[rapid.IntRange(0, len(s.Nodes)-1).Draw(t, "which")].Name
 				rules.Unreachable[name] = !rules.Unreachable[name]
 			default:
-				s.EgressIPs = edit(t, s.EgressIPs, drawEgressIP, func(a, b *cluster.EgressIP) int { return a.Owner.Compare(b.Owner) })
+				s.EgressIPs = clustertest.Edit(t, s.EgressIPs, clustertest.DrawEgressIP, func(a, b *cluster.EgressIP) int { return a.Owner.Compare(b.Owner) })
 			}
-			list := plan.Assign(s, rules)
+			list := assign.Addresses(s, rules)
 			keepsRules(t, s, rules, list)
 			movesNothing(t, &before, s, rules, list)
 			shuffled := *s
 			shuffled.EgressIPs = rapid.Permutation(s.EgressIPs).Draw(t, "order")
-			again := plan.Assign(&shuffled, rules)
-			slices.SortFunc(again, func(a, b plan.EgressAssignment) int { return a.EgressIP.Owner.Compare(b.EgressIP.Owner) })
+			again := assign.Addresses(&shuffled, rules)
+			slices.SortFunc(again, func(a, b assign.Decision) int { return a.EgressIP.Owner.Compare(b.EgressIP.Owner) })
 			if tellAssigned(again) != tellAssigned(list) {
 				t.Fatalf("another order gives\n%s\ninstead of\n%s", tellAssigned(again), tellAssigned(list))
 			}
 			s = decided(s, list)
-			if again := plan.Assign(s, rules); tellAssigned(again) != tellAssigned(list) {
+			if again := assign.Addresses(s, rules); tellAssigned(again) != tellAssigned(list) {
 				t.Fatalf("decided was\n%s\nand without a change then\n%s", tellAssigned(list), tellAssigned(again))
 			}
 		}
@@ -253,7 +242,7 @@ func TestAssignProperties(t *testing.T) {
 }
 
 // able reports whether a node may carry an address, written down a second time and plainly.
-func able(n *cluster.Node, a netip.Addr, rules plan.EgressRules) bool {
+func able(n *cluster.Node, a netip.Addr, rules assign.Rules) bool {
 	if !n.Egress.Assignable || !n.Egress.Ready || rules.Unreachable[n.Name] {
 		return false
 	}
@@ -271,15 +260,15 @@ func able(n *cluster.Node, a netip.Addr, rules plan.EgressRules) bool {
 }
 
 // holds reports whether an address is where nobody answers, because it had a node, and no node that answers has one of the family.
-func holds(n *cluster.Node, i cluster.Assignment, x plan.EgressAssignment, rules plan.EgressRules) bool {
+func holds(n *cluster.Node, i cluster.Assignment, x assign.Decision, rules assign.Rules) bool {
 	had := slices.ContainsFunc(x.EgressIP.Assigned, func(j cluster.Assignment) bool { return j.Address == i.Address })
-	return had && rules.Unreachable[n.Name] && able(n, i.Address, plan.EgressRules{}) &&
+	return had && rules.Unreachable[n.Name] && able(n, i.Address, assign.Rules{}) &&
 		!slices.ContainsFunc(x.Items, func(j cluster.Assignment) bool {
 			return !rules.Unreachable[j.Node] && j.Address.Is4() == i.Address.Is4()
 		})
 }
 
-func keepsRules(t *rapid.T, s *cluster.Snapshot, rules plan.EgressRules, list []plan.EgressAssignment) {
+func keepsRules(t *rapid.T, s *cluster.Snapshot, rules assign.Rules, list []assign.Decision) {
 	where := map[netip.Addr]string{}
 	here := func(i cluster.Assignment) string { return fmt.Sprint(i.Node, i.Address.Is4()) }
 	for _, x := range list {
@@ -315,7 +304,7 @@ func keepsRules(t *rapid.T, s *cluster.Snapshot, rules plan.EgressRules, list []
 		}
 		for _, n := range s.Nodes {
 			for _, r := range x.Refused { // nothing is refused that could be given
-				if able(n, r.Address, rules) && where[r.Address] == "" && !on[here(cluster.Assignment{Address: r.Address, Node: n.Name})] && r.Reason != plan.ReasonUnsupported {
+				if able(n, r.Address, rules) && where[r.Address] == "" && !on[here(cluster.Assignment{Address: r.Address, Node: n.Name})] && r.Reason != assign.ReasonUnsupported {
 					t.Fatalf("%s could be on %s:\n%s", r.Address, n.Name, tellAssigned(list))
 				}
 			}
@@ -329,7 +318,7 @@ func keepsRules(t *rapid.T, s *cluster.Snapshot, rules plan.EgressRules, list []
 }
 
 // movesNothing: an address that had a good node still has it.
-func movesNothing(t *rapid.T, before, s *cluster.Snapshot, rules plan.EgressRules, list []plan.EgressAssignment) {
+func movesNothing(t *rapid.T, before, s *cluster.Snapshot, rules assign.Rules, list []assign.Decision) {
 	for _, x := range list {
 		i := slices.IndexFunc(before.EgressIPs, func(e *cluster.EgressIP) bool { return e == x.EgressIP })
 		if i < 0 {
@@ -344,57 +333,31 @@ func movesNothing(t *rapid.T, before, s *cluster.Snapshot, rules plan.EgressRule
 	}
 }
 
-// many makes the benchmark's cluster: EgressIPs of two addresses, on nodes that all may carry them, and for each ten pods.
-func many(nodes, egressIPs, pods int) *cluster.Snapshot {
-	var objects []any
-	for i := range nodes {
-		objects = append(objects, carrierNode(fmt.Sprintf("node-%03d", i), i+1, i+3))
-	}
-	for i := range pods {
-		n, o := i%nodes, 3+i/nodes
-		p := pod(fmt.Sprintf("node-%03d", n), fmt.Sprintf("pod-%05d", i), fmt.Sprintf("10.244.%d.%d", n+1, o), fmt.Sprintf("fd00:10:244:%x::%x", n+1, o))
-		p.Labels = map[string]string{"app": fmt.Sprint("app-", i%egressIPs), "pod-template-hash": fmt.Sprint(i % 977), "name": p.Owner.Name}
-		objects = append(objects, p)
-	}
-	s := snapshot(objects...)
-	s.Namespaces = []*cluster.Namespace{{Name: "default", Labels: map[string]string{"kubernetes.io/metadata.name": "default"}}}
-	for i := range egressIPs {
-		e := egressIP(fmt.Sprintf("eip-%04d", i), i, fmt.Sprintf("172.18.%d.%d", 100+i/200, 1+i%200), fmt.Sprintf("fc00:f853:ccd::1:%x", i))
-		e.Pods = cluster.Selector{Requirements: []cluster.Requirement{{Key: "app", Operator: "In", Values: []string{fmt.Sprint("app-", i)}}}}
-		s.EgressIPs = append(s.EgressIPs, e)
-	}
-	return s
-}
-
-func BenchmarkAssign(b *testing.B) {
-	s := many(100, 1000, 10000)
+func BenchmarkAddresses(b *testing.B) {
+	s := clustertest.ManyEgressIPs(100, 1000, 10000)
 	b.Run("nothing", func(b *testing.B) {
-		timer := startTimer()
-		for range b.N {
-			if list := plan.Assign(s, plan.EgressRules{}); len(list[999].Items) != 2 {
+		for b.Loop() {
+			if list := assign.Addresses(s, assign.Rules{}); len(list[999].Items) != 2 {
 				b.Fatal(tellAssigned(list[999:]))
 			}
 		}
-		timer.report(b, 1000)
 	})
 	b.Run("node lost", func(b *testing.B) {
-		s := decided(s, plan.Assign(s, plan.EgressRules{}))
-		rules := plan.EgressRules{Unreachable: map[string]bool{"node-007": true}}
-		timer := startTimer()
-		for range b.N {
-			if list := plan.Assign(s, rules); len(list[999].Items) != 2 {
+		s := decided(s, assign.Addresses(s, assign.Rules{}))
+		rules := assign.Rules{Unreachable: map[string]bool{"node-007": true}}
+		for b.Loop() {
+			if list := assign.Addresses(s, rules); len(list[999].Items) != 2 {
 				b.Fatal(tellAssigned(list[999:]))
 			}
 		}
-		timer.report(b, 20)
 	})
 }
 
-// TestAssignBalances: from nothing, no node carries two more than another.
-func TestAssignBalances(t *testing.T) {
-	s := many(7, 100, 0)
+// TestAddressesBalance: from nothing, no node carries two more than another.
+func TestAddressesBalance(t *testing.T) {
+	s := clustertest.ManyEgressIPs(7, 100, 0)
 	load := map[string]int{}
-	for _, x := range plan.Assign(s, plan.EgressRules{}) {
+	for _, x := range assign.Addresses(s, assign.Rules{}) {
 		for _, i := range x.Items {
 			load[i.Node]++
 		}

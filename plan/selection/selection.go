@@ -1,4 +1,6 @@
-package plan
+// Package selection knows which pods an object selects by labels, of their namespaces and their own, at the cost of what changed: an
+// index from selectors to members. EgressIPs are the first such objects. It is pure, as package plan is.
+package selection
 
 import (
 	"cmp"
@@ -14,14 +16,14 @@ type selector struct {
 	order            int // of several that select a pod, the first has it
 }
 
-// selection is an index from selectors to the pods that they have, brought up to date by what changed.
-type selection struct {
+// index is an index from selectors to the pods that they have, brought up to date by what changed.
+type index struct {
 	spaces []*cluster.Namespace
 	pods   []*cluster.Pod
 
-	index   map[string]*candidates // by namespace
-	chosen  map[cluster.Owner]choice
-	members map[string]map[cluster.Owner]*cluster.Pod // by the selector's name
+	candidates map[string]*candidates // by namespace
+	chosen     map[cluster.Owner]choice
+	members    map[string]map[cluster.Owner]*cluster.Pod // by the selector's name
 }
 
 // choice is what selects a pod, in order.
@@ -44,28 +46,28 @@ type candidates struct {
 	others  []*selector
 }
 
-func newSelection() selection {
-	return selection{chosen: map[cluster.Owner]choice{}, members: map[string]map[cluster.Owner]*cluster.Pod{}}
+func newIndex() index {
+	return index{chosen: map[cluster.Owner]choice{}, members: map[string]map[cluster.Owner]*cluster.Pod{}}
 }
 
 // update takes a new Snapshot, and the selectors in order where they are others than the last time. It notes the names of those
 // whose pods changed.
-func (x *selection) update(s *cluster.Snapshot, selectors func() []*selector, others bool, touched map[string]bool) {
-	again := others || x.index == nil || !sameSlice(x.spaces, s.Namespaces)
+func (x *index) update(s *cluster.Snapshot, selectors func() []*selector, others bool, touched map[string]bool) {
+	again := others || x.candidates == nil || !cluster.SameList(x.spaces, s.Namespaces)
 	if again {
 		x.reindex(s.Namespaces, selectors())
 	}
-	if again || !sameSlice(x.pods, s.Pods) {
-		c := compareLists(x.pods, s.Pods, func(p, q *cluster.Pod) int { return p.Owner.Compare(q.Owner) })
-		come := c.come
+	if again || !cluster.SameList(x.pods, s.Pods) {
+		c := cluster.Compare(x.pods, s.Pods, func(p, q *cluster.Pod) int { return p.Owner.Compare(q.Owner) })
+		come := c.Come
 		if again {
 			come = s.Pods
 		}
 		stays := map[cluster.Owner]bool{}
-		for _, p := range c.changed {
+		for _, p := range c.Changed {
 			stays[p[0].Owner] = true
 		}
-		for _, p := range c.gone {
+		for _, p := range c.Gone {
 			if !stays[p.Owner] {
 				x.put(p.Owner, choice{}, touched)
 			}
@@ -78,8 +80,8 @@ func (x *selection) update(s *cluster.Snapshot, selectors func() []*selector, ot
 }
 
 // reindex prepares the choice of pods.
-func (x *selection) reindex(spaces []*cluster.Namespace, selectors []*selector) {
-	x.index = make(map[string]*candidates, len(spaces))
+func (x *index) reindex(spaces []*cluster.Namespace, selectors []*selector) {
+	x.candidates = make(map[string]*candidates, len(spaces))
 	for i, e := range selectors {
 		e.order = i
 	}
@@ -90,7 +92,7 @@ func (x *selection) reindex(spaces []*cluster.Namespace, selectors []*selector) 
 				c.add(e)
 			}
 		}
-		x.index[n.Name] = c
+		x.candidates[n.Name] = c
 	}
 }
 
@@ -108,8 +110,8 @@ func (c *candidates) add(e *selector) {
 }
 
 // choose finds what selects a pod. A pod whose namespace is not known yet is not selected.
-func (x *selection) choose(p *cluster.Pod) choice {
-	c := x.index[p.Owner.Namespace]
+func (x *index) choose(p *cluster.Pod) choice {
+	c := x.candidates[p.Owner.Namespace]
 	if c == nil {
 		return choice{}
 	}
@@ -130,7 +132,7 @@ func (x *selection) choose(p *cluster.Pod) choice {
 }
 
 // put notes what selects a pod.
-func (x *selection) put(pod cluster.Owner, now choice, touched map[string]bool) {
+func (x *index) put(pod cluster.Owner, now choice, touched map[string]bool) {
 	was := x.chosen[pod]
 	had, has := was.first(), now.first()
 	if had != "" && had != has {

@@ -1,4 +1,6 @@
-package plan
+// Package assign decides for the whole cluster: which node has which number, which node carries which egress address, and whose the
+// pods are that several EgressIPs select. It is pure, as package plan is.
+package assign
 
 import (
 	"cmp"
@@ -9,14 +11,14 @@ import (
 	"hairpin/cluster"
 )
 
-// EgressRules is what Assign is told beside the Snapshot.
-type EgressRules struct {
+// Rules is what Addresses is told beside the Snapshot.
+type Rules struct {
 	// Unreachable are nodes that answer no probe.
 	Unreachable map[string]bool
 }
 
-// EgressAssignment is what Assign decided for one EgressIP.
-type EgressAssignment struct {
+// Decision is what Addresses decided for one EgressIP.
+type Decision struct {
 	EgressIP *cluster.EgressIP
 	Items    []cluster.Assignment // sorted
 	Refused  []Refusal            // the other addresses, as in the spec, and those on nodes that do not answer
@@ -36,11 +38,11 @@ type Refusal struct {
 	Message string
 }
 
-// Assign decides which node carries which egress address, in the order of s.EgressIPs. It is a function of the Snapshot
+// Addresses decides which node carries which egress address, in the order of s.EgressIPs. It is a function of the Snapshot
 // alone, in which the decisions of before stand as Assigned: they stay while they are good. What needs a node gets the
 // one that carries least. A node that is about to leave is left as soon as there is another, and not before. One that only seems to
 // be dead keeps what it has while the EgressIP has no other address of the family: else its pods would leave with another source.
-func Assign(s *cluster.Snapshot, rules EgressRules) []EgressAssignment {
+func Addresses(s *cluster.Snapshot, rules Rules) []Decision {
 	a := newAssigner(s, rules)
 	for _, e := range a.byAge {
 		a.keep(e, e.Assigned, (*egressNode).stays)
@@ -48,16 +50,16 @@ func Assign(s *cluster.Snapshot, rules EgressRules) []EgressAssignment {
 	for _, e := range a.byAge {
 		a.place(e)
 	}
-	out := make([]EgressAssignment, len(s.EgressIPs))
+	out := make([]Decision, len(s.EgressIPs))
 	for i, e := range s.EgressIPs {
 		out[i] = a.outcome(e)
 	}
 	return out
 }
 
-// assigner is Assign at work.
+// assigner is Addresses at work.
 type assigner struct {
-	rules EgressRules
+	rules Rules
 	byAge []*cluster.EgressIP
 	nodes map[string]*egressNode
 	list  []*egressNode         // by name, those that carry or could
@@ -70,19 +72,12 @@ type assigner struct {
 // egressNode is a node with the label.
 type egressNode struct {
 	node     *cluster.Node
-	networks []network // longest prefix first
-	why      string    // it cannot carry anything now; empty when it can
+	networks []cluster.Network // longest prefix first
+	why      string            // it cannot carry anything now; empty when it can
 	load     int
 }
 
-// network is one of a host's, by its prefix.
-type network struct {
-	prefix  netip.Prefix
-	primary bool              // of the gateway bridge
-	link    *cluster.HostLink // of another network; nil where the node's links are not known
-}
-
-func newAssigner(s *cluster.Snapshot, rules EgressRules) *assigner {
+func newAssigner(s *cluster.Snapshot, rules Rules) *assigner {
 	a := &assigner{
 		rules: rules, byAge: slices.SortedFunc(slices.Values(s.EgressIPs), (*cluster.EgressIP).Older),
 		nodes: map[string]*egressNode{}, hosts: map[netip.Addr]string{}, hops: s.Config.Gateway.NextHops,
@@ -94,7 +89,7 @@ func newAssigner(s *cluster.Snapshot, rules EgressRules) *assigner {
 			a.hosts[p] = n.Name
 		}
 		if n.Egress.Assignable {
-			c := &egressNode{node: n, networks: networksOf(n, &s.Config), why: unusable(n, rules, vetted)}
+			c := &egressNode{node: n, networks: n.Networks(&s.Config), why: unusable(n, rules, vetted)}
 			a.nodes[n.Name] = c
 			a.list = append(a.list, c)
 		}
@@ -103,7 +98,7 @@ func newAssigner(s *cluster.Snapshot, rules EgressRules) *assigner {
 }
 
 // unusable says why a node cannot carry addresses now.
-func unusable(n *cluster.Node, rules EgressRules, vetted *cluster.Vetted) string {
+func unusable(n *cluster.Node, rules Rules, vetted *cluster.Vetted) string {
 	switch {
 	case len(vetted.Rejected[n.Name]) > 0:
 		return "claims what is another node's"
@@ -120,44 +115,6 @@ func unusable(n *cluster.Node, rules EgressRules, vetted *cluster.Vetted) string
 // notReachable is what may be wrong: a node that is alone with it keeps what it has.
 const notReachable = "is not reachable"
 
-// networksOf returns the networks of a host, the longest prefix first and, of the same one, that of the gateway bridge.
-// Single addresses have none.
-func networksOf(n *cluster.Node, config *cluster.Config) []network {
-	var list []network
-	add := func(p netip.Prefix, primary bool, link *cluster.HostLink) {
-		if p.IsValid() && !p.IsSingleIP() {
-			list = append(list, network{p.Masked(), primary, link})
-		}
-	}
-	if config.ModeOf(n).Uplink {
-		for _, p := range n.Gateway.Addresses {
-			add(p, true, nil)
-		}
-	}
-	for i := range n.Links {
-		for _, p := range n.Links[i].Addresses {
-			add(p, false, &n.Links[i])
-		}
-	}
-	if n.Links == nil {
-		for _, p := range n.HostAddresses {
-			add(p, false, nil)
-		}
-	}
-	slices.SortStableFunc(list, func(a, b network) int { return cmp.Compare(b.prefix.Bits(), a.prefix.Bits()) })
-	return list
-}
-
-// fitting returns the network, of those of a host, that an address belongs to.
-func fitting(list []network, a netip.Addr) (network, bool) {
-	for _, n := range list {
-		if n.prefix.Contains(a) {
-			return n, true
-		}
-	}
-	return network{}, false
-}
-
 // stays, leaves and silent are the states of a node in which it can have an address: the better ones first.
 func (c *egressNode) stays() bool  { return c.why == "" && !c.node.Egress.Leaving }
 func (c *egressNode) leaves() bool { return c.why == "" && c.node.Egress.Leaving }
@@ -165,8 +122,8 @@ func (c *egressNode) silent() bool { return c.why == notReachable }
 
 // serves reports whether the node can carry the address at all, ready or not.
 func (a *assigner) serves(c *egressNode, x netip.Addr) bool {
-	n, ok := fitting(c.networks, x)
-	return ok && x != n.prefix.Addr() && x != broadcast(n.prefix) && c.has(x) == ""
+	n, ok := cluster.NetworkOf(c.networks, x)
+	return ok && x != n.Prefix.Addr() && x != broadcast(n.Prefix) && c.has(x) == ""
 }
 
 // has says what the node says that the address is to it. It may be wrong: that must not take the address from others.
@@ -307,8 +264,8 @@ func (a *assigner) never(e *cluster.EgressIP, x netip.Addr) (string, bool) {
 }
 
 // outcome tells what was decided for an EgressIP.
-func (a *assigner) outcome(e *cluster.EgressIP) EgressAssignment {
-	out := EgressAssignment{EgressIP: e, Items: a.items[e]}
+func (a *assigner) outcome(e *cluster.EgressIP) Decision {
+	out := Decision{EgressIP: e, Items: a.items[e]}
 	slices.SortFunc(out.Items, cluster.Assignment.Compare)
 	for _, x := range e.Addresses {
 		if a.taken[x] != e {
@@ -337,13 +294,13 @@ func (a *assigner) refusal(e *cluster.EgressIP, x netip.Addr) Refusal {
 	}
 	var down, full, edge string
 	for _, c := range a.list {
-		n, ok := fitting(c.networks, x)
+		n, ok := cluster.NetworkOf(c.networks, x)
 		switch {
 		case !ok:
 		case c.has(x) != "":
 			edge = cmp.Or(edge, c.has(x))
-		case x == n.prefix.Addr() || x == broadcast(n.prefix):
-			edge = cmp.Or(edge, fmt.Sprintf("%s is the network's or the broadcast address of %s on node %s", x, n.prefix, c.node.Name))
+		case x == n.Prefix.Addr() || x == broadcast(n.Prefix):
+			edge = cmp.Or(edge, fmt.Sprintf("%s is the network's or the broadcast address of %s on node %s", x, n.Prefix, c.node.Name))
 		case c.why != "":
 			down = cmp.Or(down, fmt.Sprintf("%s fits node %s, which %s", x, c.node.Name, c.why))
 		default:
