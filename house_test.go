@@ -158,6 +158,94 @@ func TestArrows(t *testing.T) {
 	}
 }
 
+// impure lists what a pure room does not import, with what is below it, and what it does not call. Types and arithmetic of package
+// time are fine, its clock is not.
+var (
+	impure = []string{"os", "net", "syscall", "io/fs", "io/ioutil", "path/filepath", "embed", "log", "math/rand", "crypto/rand", "context", "sync", "runtime", "plugin",
+		"testing", "golang.org/x", "k8s.io/client-go", "github.com/vishvananda"}
+	impureCalls = map[string][]string{
+		"time": {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
+		"fmt":  {"Print", "Printf", "Println", "Scan", "Scanf", "Scanln"},
+	}
+)
+
+// impureFor lists what packages of pure rooms have in spite of that, and why.
+var impureFor = map[string]map[string]string{
+	"net/netip": {"": "values and their text; no network"},
+	"os":        {"datapath/datapathtest": "tests read their examples with it"},
+	"testing":   {"datapath/datapathtest": "tests read their examples with it"},
+}
+
+// impurities returns what a file of a pure room has that it may not have.
+func impurities(dir string, file *ast.File) (found []string) {
+	for _, i := range file.Imports {
+		path := strings.Trim(i.Path.Value, `"`)
+		if _, everywhere := impureFor[path][""]; !everywhere && impureFor[path][dir] == "" && in(path, impure) {
+			found = append(found, "imports "+path)
+		}
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			found = append(found, "starts a goroutine")
+		case *ast.SelectorExpr:
+			if x, ok := n.X.(*ast.Ident); ok && slices.Contains(impureCalls[x.Name], n.Sel.Name) {
+				found = append(found, "uses "+x.Name+"."+n.Sel.Name)
+			}
+		}
+		return true
+	})
+	return found
+}
+
+// TestPure: the rooms that are drawn as pure have no I/O, no clock and no goroutine of their own.
+func TestPure(t *testing.T) {
+	text, err := os.ReadFile(drawing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(text), "\npure ")
+	line, _, _ = strings.Cut(line, "\n")
+	_, line, _ = strings.Cut(line, ": ")
+	pure := strings.Fields(line)
+	if len(pure) < 5 {
+		t.Fatalf("%s draws as pure: %v", drawing, pure)
+	}
+	_, all := sources(t)
+	for _, s := range all {
+		if s.test || !in(s.dir, pure) {
+			continue
+		}
+		for _, x := range impurities(s.dir, s.file) {
+			t.Errorf("%s %s: %s is pure", s.path, x, room(s.dir, pure))
+		}
+	}
+}
+
+// TestImpurities: what TestPure finds.
+func TestImpurities(t *testing.T) {
+	for code, want := range map[string]string{
+		`import "os"`:                                   "imports os",
+		`import "os/exec"`:                              "imports os/exec",
+		`import "net"`:                                  "imports net",
+		`import "net/http"`:                             "imports net/http",
+		`import "net/netip"`:                            "",
+		`import "time"; var _ = time.Second`:            "",
+		`import "time"; var _ = time.Now()`:             "uses time.Now",
+		`import "time"; var now = time.Now`:             "uses time.Now",
+		`func f() { go f() }`:                           "starts a goroutine",
+		`import "fmt"; func f() { fmt.Println("out") }`: "uses fmt.Println",
+	} {
+		f, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x\n"+code, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(impurities("x", f), ", "); got != want {
+			t.Errorf("%s: found %q, wanted %q", code, got, want)
+		}
+	}
+}
+
 // far lists, by room, what of ours its programs must not link: who looks at agents, or explains, changes no system.
 var far = map[string][]string{
 	"inspect": {"hairpin/ovsdb", "github.com/vishvananda/netlink"},
