@@ -8,7 +8,7 @@ LAB := $(BIN)/lab
 # sources give the same programs everywhere.
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath
-.PHONY: help setup setup-tests build image image-lock image-oci vuln manifests cluster-parts cluster e2e conformance cluster-down demo demo-down test-kernel test test-race test-race-lab check bench compare soak churn golden fuzz clean
+.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster e2e conformance cluster-down demo demo-down test-kernel test test-race test-race-lab check bench compare soak churn golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,12 @@ manifests: $(BIN)/helm ## render dist/hairpin.yaml, for those without Helm (API_
 	  --set apiServer.host="$${host%]}" --set apiServer.port="$$port" $(VALUES) > $(DIST)/hairpin.yaml.new
 	@mv $(DIST)/hairpin.yaml.new $(DIST)/hairpin.yaml
 	@echo $(DIST)/hairpin.yaml
+
+install: build $(BIN)/helm ## install or upgrade Hairpin in the cluster of KUBECONFIG, and wait until every node is well (IMAGE=…, VALUES="--set …")
+	@charts/install.sh '$(IMAGE)' $(VALUES)
+
+release: setup build $(BIN)/portmap $(BIN)/helm ## write a release of this commit to dist/hairpin-VERSION: programs, images, chart, manifest, lists of what is in them, checksums (VERSION=v0.2.0 IMAGE=registry.example/net/hairpin)
+	@image/release.sh '$(VERSION)' '$(IMAGE:%:dev=%)'
 
 $(BIN)/portmap: image/portmap/go.mod
 	$(GO) build -C image/portmap -o ../../$@ github.com/containernetworking/plugins/plugins/meta/portmap
