@@ -31,7 +31,7 @@ type Part[S any, D interface{ Empty() bool }] struct {
 	In     func(*State) *S
 	Diff   func(want, have S) D
 
-	merge   func(*conflicts, []S) S
+	merge   func(*conflicts, []State) S
 	heading string // of its text, whose lines are in the words of the tool that it names
 	brief   bool   // the heading is left out when there is no text
 	print   func(S) string

@@ -13,6 +13,7 @@ import (
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
+	"hairpin/datapath/nft"
 )
 
 // Merge makes one State of what the features want. The same key with the same value may be wanted by several, whatever the
@@ -32,9 +33,7 @@ func Merge(list ...State) (State, []Conflict) {
 	return out, c.list
 }
 
-func (p Part[S, D]) mergeInto(out *State, c *conflicts, list []State) {
-	*p.In(out) = p.merge(c, pick(list, func(s State) S { return *p.In(&s) }))
-}
+func (p Part[S, D]) mergeInto(out *State, c *conflicts, list []State) { *p.In(out) = p.merge(c, list) }
 
 type conflicts struct{ list []Conflict }
 
@@ -45,45 +44,38 @@ type kind[K comparable, V any] struct {
 	name func(K) string
 }
 
-func pick[S, M any](list []S, of func(S) M) []M {
-	out := make([]M, len(list))
-	for i, s := range list {
-		out[i] = of(s)
-	}
-	return out
-}
-
-// merge merges maps of one kind. With one map that is not empty, that is the result.
-func merge[M ~map[K]V, K comparable, V any](c *conflicts, list []M, kind kind[K, V]) M {
-	big, filled := 0, 0
-	for i, m := range list {
-		if len(m) > 0 {
+// merge merges a map of each of a list. With one that is not empty, that is the result.
+func merge[S any, M ~map[K]V, K comparable, V any](c *conflicts, list []S, of func(*S) M, kind *kind[K, V]) M {
+	big, filled, most := 0, 0, 0
+	for i := range list {
+		n := len(of(&list[i]))
+		if n > 0 {
 			filled++
 		}
-		if len(m) > len(list[big]) {
-			big = i
+		if n > most {
+			big, most = i, n
 		}
 	}
 	switch {
 	case len(list) == 0:
 		return nil
 	case filled <= 1:
-		return list[big]
+		return of(&list[big])
 	}
 	before := M{} // of the maps before the big one, whose values win against it
-	for _, m := range list[:big] {
-		addTo(c, before, m, kind, false)
+	for i := range list[:big] {
+		addTo(c, before, of(&list[i]), kind, false)
 	}
-	out := maps.Clone(list[big])
+	out := maps.Clone(of(&list[big]))
 	addTo(c, out, before, kind, true)
-	for _, m := range list[big+1:] {
-		addTo(c, out, m, kind, false)
+	for i := range list[big+1:] {
+		addTo(c, out, of(&list[big+1+i]), kind, false)
 	}
 	return out
 }
 
 // addTo adds the entries of m. When a key is taken with another value, the newcomer loses, or wins.
-func addTo[K comparable, V any](c *conflicts, out, m map[K]V, kind kind[K, V], wins bool) {
+func addTo[K comparable, V any](c *conflicts, out, m map[K]V, kind *kind[K, V], wins bool) {
 	for k, v := range m {
 		old, taken := out[k]
 		switch {
@@ -100,50 +92,52 @@ func addTo[K comparable, V any](c *conflicts, out, m map[K]V, kind kind[K, V], w
 	}
 }
 
-func mergeConn(c *conflicts, list []conn.State) conn.State {
-	return conn.State{
-		UDP: merge(c, pick(list, func(s conn.State) map[netip.AddrPort]conn.Targets { return s.UDP }), kind[netip.AddrPort, conn.Targets]{
-			same: func(a, b conn.Targets) bool { a.Owner = b.Owner; return a.Equal(b) },
-			why:  func(_ netip.AddrPort, t conn.Targets) cluster.Owner { return t.Owner },
-			name: func(k netip.AddrPort) string { return "connections to " + k.String() },
-		}),
-		Egress: merge(c, pick(list, func(s conn.State) map[netip.Addr]conn.Egress { return s.Egress }),
-			owned("connections from %s", func(e *conn.Egress) *cluster.Owner { return &e.Owner }, func(k netip.Addr) []any { return []any{k} })),
+// The kinds of the maps in a State.
+var (
+	udpConns = kind[netip.AddrPort, conn.Targets]{
+		same: func(a, b conn.Targets) bool { a.Owner = b.Owner; return a.Equal(b) },
+		why:  func(_ netip.AddrPort, t conn.Targets) cluster.Owner { return t.Owner },
+		name: func(k netip.AddrPort) string { return "connections to " + k.String() },
 	}
-}
+	egressConns = owned("connections from %s", func(e *conn.Egress) *cluster.Owner { return &e.Owner }, func(k netip.Addr) []any { return []any{k} })
 
-func mergeNB(c *conflicts, list []nb.State) nb.State {
-	return merge(c, list, kind[nb.Key, nb.Row]{
+	rows = kind[nb.Key, nb.Row]{
 		same: func(a, b nb.Row) bool { return a == b || nb.SameContent(a, b) },
 		why:  func(_ nb.Key, r nb.Row) cluster.Owner { return r.Why() },
 		name: nb.Key.String,
-	})
-}
-
-func mergeBridge(c *conflicts, list []flow.State) flow.State {
-	var out flow.State
-	for _, s := range list {
-		if s.Bridge != "" && out.Bridge != "" && s.Bridge != out.Bridge {
-			c.list = append(c.list, Conflict{Key: fmt.Sprintf("bridge %s, not %s", out.Bridge, s.Bridge)})
-		}
-		out.Bridge, out.TunnelBridge = cmp.Or(out.Bridge, s.Bridge), cmp.Or(out.TunnelBridge, s.TunnelBridge)
-		out.Unknown = append(out.Unknown, s.Unknown...)
 	}
-	out.Settings = merge(c, pick(list, func(s flow.State) map[string]string { return s.Settings }), plain[string, string]("external_ids:%s"))
-	out.Ports = merge(c, pick(list, func(s flow.State) map[string]flow.Port { return s.Ports }), kind[string, flow.Port]{
+
+	settings = plain[string, string]("external_ids:%s")
+	ports    = kind[string, flow.Port]{
 		same: func(a, b flow.Port) bool { a.Owner = b.Owner; return reflect.DeepEqual(a, b) },
 		why:  func(_ string, p flow.Port) cluster.Owner { return p.Owner },
 		name: func(k string) string { return "port " + k },
-	})
-	out.TunnelNeighbors = merge(c, pick(list, func(s flow.State) map[netip.Addr]cluster.MAC { return s.TunnelNeighbors }), plain[netip.Addr, cluster.MAC]("tunnel neighbour %v"))
-	out.TunnelRoutes = merge(c, pick(list, func(s flow.State) map[netip.Addr]netip.Addr { return s.TunnelRoutes }), plain[netip.Addr, netip.Addr]("tunnel route %v"))
-	out.Flows = merge(c, pick(list, func(s flow.State) map[flow.Key]*flow.Flow { return s.Flows }), kind[flow.Key, *flow.Flow]{
+	}
+	tunnelNeighbors = plain[netip.Addr, cluster.MAC]("tunnel neighbour %v")
+	tunnelRoutes    = plain[netip.Addr, netip.Addr]("tunnel route %v")
+	flows           = kind[flow.Key, *flow.Flow]{
 		same: (*flow.Flow).Equal,
 		why:  func(_ flow.Key, f *flow.Flow) cluster.Owner { return f.Owner },
 		name: flow.Key.String,
-	})
-	return out
-}
+	}
+
+	links     = owned("link %s", func(l *host.Link) *cluster.Owner { return &l.Owner }, func(k string) []any { return []any{k} })
+	addresses = owned("address %s dev %s", func(a *host.Address) *cluster.Owner { return &a.Owner }, func(k host.AddressKey) []any { return []any{k.Prefix, k.Link} })
+	routes    = owned("route %s table %d", func(r *host.Route) *cluster.Owner { return &r.Owner }, func(k host.RouteKey) []any { return []any{k.Prefix, k.Table} })
+	rules     = kind[host.Rule, cluster.Owner]{
+		same: func(a, b cluster.Owner) bool { return true }, // a rule is its own value
+		why:  func(_ host.Rule, o cluster.Owner) cluster.Owner { return o },
+		name: func(k host.Rule) string { return fmt.Sprintf("rule %d", k.Priority) },
+	}
+	neighbors = owned("neigh %s dev %s", func(n *host.Neighbor) *cluster.Owner { return &n.Owner }, func(k host.NeighborKey) []any { return []any{k.IP, k.Link} })
+	sysctls   = owned("sysctl %s", func(s *host.Sysctl) *cluster.Owner { return &s.Owner }, func(k string) []any { return []any{k} })
+
+	chains = kind[string, *nft.Chain]{
+		same: func(a, b *nft.Chain) bool { return a == b || reflect.DeepEqual(a, b) },
+		why:  func(_ string, ch *nft.Chain) cluster.Owner { return ch.Owner },
+		name: func(k string) string { return "chain " + k },
+	}
+)
 
 // plain is the kind of maps whose values have no owner.
 func plain[K, V comparable](format string) kind[K, V] {
@@ -154,31 +148,51 @@ func plain[K, V comparable](format string) kind[K, V] {
 	}
 }
 
-func mergeHost(c *conflicts, list []host.State) host.State {
-	return host.State{
-		Links: merge(c, pick(list, func(s host.State) map[string]host.Link { return s.Links }),
-			owned("link %s", func(l *host.Link) *cluster.Owner { return &l.Owner }, func(k string) []any { return []any{k} })),
-		Addresses: merge(c, pick(list, func(s host.State) map[host.AddressKey]host.Address { return s.Addresses }),
-			owned("address %s dev %s", func(a *host.Address) *cluster.Owner { return &a.Owner }, func(k host.AddressKey) []any { return []any{k.Prefix, k.Link} })),
-		Routes: merge(c, pick(list, func(s host.State) map[host.RouteKey]host.Route { return s.Routes }),
-			owned("route %s table %d", func(r *host.Route) *cluster.Owner { return &r.Owner }, func(k host.RouteKey) []any { return []any{k.Prefix, k.Table} })),
-		Rules: merge(c, pick(list, func(s host.State) map[host.Rule]cluster.Owner { return s.Rules }), kind[host.Rule, cluster.Owner]{
-			same: func(a, b cluster.Owner) bool { return true }, // a rule is its own value
-			why:  func(_ host.Rule, o cluster.Owner) cluster.Owner { return o },
-			name: func(k host.Rule) string { return fmt.Sprintf("rule %d", k.Priority) },
-		}),
-		Neighbors: merge(c, pick(list, func(s host.State) map[host.NeighborKey]host.Neighbor { return s.Neighbors }),
-			owned("neigh %s dev %s", func(n *host.Neighbor) *cluster.Owner { return &n.Owner }, func(k host.NeighborKey) []any { return []any{k.IP, k.Link} })),
-		Sysctls: merge(c, pick(list, func(s host.State) map[string]host.Sysctl { return s.Sysctls }),
-			owned("sysctl %s", func(s *host.Sysctl) *cluster.Owner { return &s.Owner }, func(k string) []any { return []any{k} })),
-	}
-}
-
 // owned is the kind of maps whose values are comparable structs with an owner.
 func owned[K, V comparable](format string, owner func(*V) *cluster.Owner, words func(K) []any) kind[K, V] {
 	return kind[K, V]{
 		same: func(a, b V) bool { *owner(&a) = *owner(&b); return a == b },
 		why:  func(_ K, v V) cluster.Owner { return *owner(&v) },
 		name: func(k K) string { return fmt.Sprintf(format, words(k)...) },
+	}
+}
+
+func mergeConn(c *conflicts, list []State) conn.State {
+	return conn.State{
+		UDP:    merge(c, list, func(s *State) map[netip.AddrPort]conn.Targets { return s.Conn.UDP }, &udpConns),
+		Egress: merge(c, list, func(s *State) map[netip.Addr]conn.Egress { return s.Conn.Egress }, &egressConns),
+	}
+}
+
+func mergeNB(c *conflicts, list []State) nb.State {
+	return merge(c, list, func(s *State) nb.State { return s.NB }, &rows)
+}
+
+func mergeBridge(c *conflicts, list []State) flow.State {
+	var out flow.State
+	for i := range list {
+		s := &list[i].Bridge
+		if s.Bridge != "" && out.Bridge != "" && s.Bridge != out.Bridge {
+			c.list = append(c.list, Conflict{Key: fmt.Sprintf("bridge %s, not %s", out.Bridge, s.Bridge)})
+		}
+		out.Bridge, out.TunnelBridge = cmp.Or(out.Bridge, s.Bridge), cmp.Or(out.TunnelBridge, s.TunnelBridge)
+		out.Unknown = append(out.Unknown, s.Unknown...)
+	}
+	out.Settings = merge(c, list, func(s *State) map[string]string { return s.Bridge.Settings }, &settings)
+	out.Ports = merge(c, list, func(s *State) map[string]flow.Port { return s.Bridge.Ports }, &ports)
+	out.TunnelNeighbors = merge(c, list, func(s *State) map[netip.Addr]cluster.MAC { return s.Bridge.TunnelNeighbors }, &tunnelNeighbors)
+	out.TunnelRoutes = merge(c, list, func(s *State) map[netip.Addr]netip.Addr { return s.Bridge.TunnelRoutes }, &tunnelRoutes)
+	out.Flows = merge(c, list, func(s *State) map[flow.Key]*flow.Flow { return s.Bridge.Flows }, &flows)
+	return out
+}
+
+func mergeHost(c *conflicts, list []State) host.State {
+	return host.State{
+		Links:     merge(c, list, func(s *State) map[string]host.Link { return s.Host.Links }, &links),
+		Addresses: merge(c, list, func(s *State) map[host.AddressKey]host.Address { return s.Host.Addresses }, &addresses),
+		Routes:    merge(c, list, func(s *State) map[host.RouteKey]host.Route { return s.Host.Routes }, &routes),
+		Rules:     merge(c, list, func(s *State) map[host.Rule]cluster.Owner { return s.Host.Rules }, &rules),
+		Neighbors: merge(c, list, func(s *State) map[host.NeighborKey]host.Neighbor { return s.Host.Neighbors }, &neighbors),
+		Sysctls:   merge(c, list, func(s *State) map[string]host.Sysctl { return s.Host.Sysctls }, &sysctls),
 	}
 }

@@ -2,7 +2,6 @@ package datapath
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 
 	"hairpin/cluster"
@@ -10,12 +9,12 @@ import (
 )
 
 // mergeNFT merges tables chain by chain, and maps and sets element by element.
-func mergeNFT(c *conflicts, list []nft.State) nft.State {
+func mergeNFT(c *conflicts, list []State) nft.State {
 	var out nft.State
 	for _, f := range nft.Families() {
 		var tables []*nft.Table
-		for _, s := range list {
-			if t := s[f]; t != nil {
+		for i := range list {
+			if t := list[i].NFT[f]; t != nil {
 				tables = append(tables, t)
 			}
 		}
@@ -34,11 +33,9 @@ func mergeNFT(c *conflicts, list []nft.State) nft.State {
 }
 
 func mergeTables(c *conflicts, tables []*nft.Table) *nft.Table {
-	var chains []map[string]*nft.Chain
 	out := &nft.Table{Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{}}
 	maps, sets := map[string][]map[nft.Element]nft.Target{}, map[string][]map[nft.Element]cluster.Owner{}
 	for _, t := range tables {
-		chains = append(chains, t.Chains)
 		out.Unknown = append(out.Unknown, t.Unknown...)
 		for name, m := range t.Maps {
 			first := out.Maps[name]
@@ -63,11 +60,7 @@ func mergeTables(c *conflicts, tables []*nft.Table) *nft.Table {
 			sets[name] = append(sets[name], s.Elements)
 		}
 	}
-	out.Chains = merge(c, chains, kind[string, *nft.Chain]{
-		same: func(a, b *nft.Chain) bool { return a == b || reflect.DeepEqual(a, b) },
-		why:  func(_ string, ch *nft.Chain) cluster.Owner { return ch.Owner },
-		name: func(k string) string { return "chain " + k },
-	})
+	out.Chains = merge(c, tables, func(t **nft.Table) map[string]*nft.Chain { return (*t).Chains }, &chains)
 	mergeElements(c, out, maps, sets)
 	return out
 }
@@ -77,7 +70,7 @@ func mergeElements(c *conflicts, t *nft.Table, maps map[string][]map[nft.Element
 	for name, list := range maps {
 		if len(list) > 1 {
 			m := *t.Maps[name]
-			m.Elements = merge(c, list, kind[nft.Element, nft.Target]{
+			m.Elements = merge(c, list, itself, &kind[nft.Element, nft.Target]{
 				same: func(a, b nft.Target) bool { return a.Addr == b.Addr },
 				why:  func(_ nft.Element, t nft.Target) cluster.Owner { return t.Owner },
 				name: func(k nft.Element) string {
@@ -90,7 +83,7 @@ func mergeElements(c *conflicts, t *nft.Table, maps map[string][]map[nft.Element
 	for name, list := range sets {
 		if len(list) > 1 {
 			s := *t.Sets[name]
-			s.Elements = merge(c, list, kind[nft.Element, cluster.Owner]{
+			s.Elements = merge(c, list, itself, &kind[nft.Element, cluster.Owner]{
 				same: func(a, b cluster.Owner) bool { return true },
 				why:  func(_ nft.Element, o cluster.Owner) cluster.Owner { return o },
 				name: func(nft.Element) string { return "element of set " + name },
@@ -99,3 +92,5 @@ func mergeElements(c *conflicts, t *nft.Table, maps map[string][]map[nft.Element
 		}
 	}
 }
+
+func itself[M any](m *M) M { return *m }
