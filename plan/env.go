@@ -201,6 +201,7 @@ func (c *checker) places(e *Env, s *Stack) bool {
 	v := map[cluster.Family]string{cluster.IPv4: "v4", cluster.IPv6: "v6"}[s.Family]
 	masq := cluster.PrefixOf(e.Config.Gateway.MasqueradeSubnets, s.Family)
 	join, transit := cluster.PrefixOf(e.Config.JoinSubnets, s.Family), cluster.PrefixOf(e.Config.TransitSubnets, s.Family)
+	masqField, joinField, transitField := "[gateway] "+v+"-masquerade-subnet", "[gateway] "+v+"-join-subnet", "[clustermanager] "+v+"-transit-subnet"
 	s.Masquerade = masq.Masked()
 	for _, p := range []struct {
 		to    *netip.Addr
@@ -209,13 +210,13 @@ func (c *checker) places(e *Env, s *Stack) bool {
 		{&s.MasqOVN, claims.MasqOVN}, {&s.MasqHost, claims.MasqHost}, {&s.MasqLocal, claims.MasqETPLocal},
 		{&s.MasqAll, claims.MasqCluster}, {&s.MasqNext, claims.MasqNextHop}, {&s.MasqPin, claims.MasqHairpin},
 	} {
-		*p.to = c.nth(masq, p.place, "[gateway] "+v+"-masquerade-subnet").Addr()
+		*p.to = c.nth(masq, p.place, masqField).Addr()
 	}
 	s.Router = c.nth(s.Subnet, routerPlace, fieldPodCIDRs)
 	s.Management = c.nth(s.Subnet, managementPlace, fieldPodCIDRs)
-	s.JoinRouter = c.nth(join, joinRouterPlace, "[gateway] "+v+"-join-subnet")
-	s.Join = c.nth(join, e.Node.ID+nodeOffset, "[gateway] "+v+"-join-subnet")
-	s.Transit = c.nth(transit, e.Node.ID+nodeOffset, "[clustermanager] "+v+"-transit-subnet")
+	s.JoinRouter = c.nth(join, joinRouterPlace, joinField)
+	s.Join = c.nth(join, e.Node.ID+nodeOffset, joinField)
+	s.Transit = c.nth(transit, e.Node.ID+nodeOffset, transitField)
 	for _, p := range []netip.Addr{s.MasqOVN, s.MasqHost, s.MasqLocal, s.MasqAll, s.MasqNext, s.MasqPin, s.Router.Addr(), s.Management.Addr(), s.JoinRouter.Addr(), s.Join.Addr(), s.Transit.Addr()} {
 		if !p.IsValid() {
 			return false

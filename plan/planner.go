@@ -102,6 +102,14 @@ func planFeatures(features []feature, env Env) (datapath.State, []Problem, []dat
 	return state, problems, conflicts
 }
 
+// planObjects plans those objects alone; without any there is nothing.
+func planObjects(env Env) (state datapath.State, problems []Problem) {
+	if len(env.Frontends)+len(env.Pods) > 0 {
+		state, problems, _ = planFeatures(objects, env)
+	}
+	return state, problems
+}
+
 // update brings the answer up to a new Snapshot by planning only what changed. It gives false when more than that is needed;
 // then n is of no use any more.
 func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
@@ -128,8 +136,8 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 	before, after := n.env, next
 	before.Frontends, before.Pods = services.gone, pods.Gone
 	after.Frontends, after.Pods = services.come, pods.Come
-	gone, oldProblems, _ := planFeatures(objects, before)
-	come, newProblems, _ := planFeatures(objects, after)
+	gone, oldProblems := planObjects(before)
+	come, newProblems := planObjects(after)
 	oldProblems, newProblems = append(oldProblems, services.solved...), append(newProblems, services.found...)
 
 	again := peers || !slices.Equal(n.env.Guarded, next.Guarded)
