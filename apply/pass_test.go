@@ -188,10 +188,17 @@ func (n *node) equals(t interface {
 
 const things = 6
 
+// checkInBubble is rapid.Check with a clock that stands still while anything can run: a Run waits for each system as long as that takes.
+func checkInBubble(t *testing.T, check func(*rapid.T)) {
+	synctest.Test(t, func(t *testing.T) {
+		rapid.Check(struct{ rapid.TB }{t}, check) // the deadline of t is of the time outside
+	})
+}
+
 // At no moment does a system point at what another one lacks, while nothing fails. The host gets no single address before its rules, but for
 // one that a route needs.
 func TestNothingPointsAtWhatIsMissing(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkInBubble(t, func(t *rapid.T) {
 		var had [things]bool
 		n := newNode(func(n *node, after bool) {
 			if !after {
@@ -256,7 +263,7 @@ func anyOf(t *rapid.T) datapath.State {
 // Whatever fails, nothing is removed from a system while one that points at it still has it; and when nothing fails any
 // more, one Run makes all equal.
 func TestFailuresRemoveNothingTooEarly(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	checkInBubble(t, func(t *rapid.T) {
 		n := lawful()
 		p := apply.NewPass(n.targets())
 		refused := errors.New("refused")
@@ -299,62 +306,60 @@ func TestFailuresRemoveNothingTooEarly(t *testing.T) {
 // Whatever hangs, and for how long, the others go on, nothing is removed too early, nothing is done to one system twice at a time, and in
 // the end all is equal.
 func TestHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		rapid.Check(struct{ rapid.TB }{t}, func(t *rapid.T) { // the deadline of t is of the time outside
-			n := lawful()
-			p := apply.NewPass(n.targets())
-			holds := []*chan struct{}{&n.nb.hold, &n.bridge.hold, &n.nft.hold, &n.host.hold}
-			release := func(h *chan struct{}) {
-				if *h != nil {
-					close(*h)
-					synctest.Wait()
-					*h = nil
-				}
+	checkInBubble(t, func(t *rapid.T) {
+		n := lawful()
+		p := apply.NewPass(n.targets())
+		holds := []*chan struct{}{&n.nb.hold, &n.bridge.hold, &n.nft.hold, &n.host.hold}
+		release := func(h *chan struct{}) {
+			if *h != nil {
+				close(*h)
+				synctest.Wait()
+				*h = nil
 			}
-			for range rapid.IntRange(1, 8).Draw(t, "steps") {
-				for _, h := range holds {
-					if on := rapid.IntRange(0, 2).Draw(t, "hangs"); on == 0 && *h == nil {
-						*h = make(chan struct{})
-					} else if on == 1 {
-						release(h)
-					}
-				}
-				if rapid.Bool().Draw(t, "reread") {
-					p.Reread()
-				}
-				s := anyOf(t)
-				begin := time.Now()
-				_ = p.Run(context.Background(), s) // of those who hang; the next one counts
-				if took := time.Since(begin); took > 5*time.Second {
-					t.Fatalf("a Run took %v", took)
-				}
-				synctest.Wait() // with what was let go before
-				if n.nb.hold == nil {
-					if err := p.Run(context.Background(), s); !nb.Diff(s.NB, n.nb.state).Empty() {
-						t.Fatalf("ovn: differences, though only others hang (%v)", err)
-					}
-				}
-			}
+		}
+		for range rapid.IntRange(1, 8).Draw(t, "steps") {
 			for _, h := range holds {
-				release(h)
+				if on := rapid.IntRange(0, 2).Draw(t, "hangs"); on == 0 && *h == nil {
+					*h = make(chan struct{})
+				} else if on == 1 {
+					release(h)
+				}
+			}
+			if rapid.Bool().Draw(t, "reread") {
+				p.Reread()
 			}
 			s := anyOf(t)
-			for range 5 { // each takes a result, and begins the next thing
-				p.Retry()
-				_ = p.Run(context.Background(), s) // errors are seen in the last one
-				synctest.Wait()
+			begin := time.Now()
+			_ = p.Run(context.Background(), s) // of those who hang; the next one counts
+			if took := time.Since(begin); took > 5*time.Second {
+				t.Fatalf("a Run took %v", took)
 			}
-			if err := p.Run(context.Background(), s); err != nil {
-				t.Fatal(err)
+			synctest.Wait() // with what was let go before
+			if n.nb.hold == nil {
+				if err := p.Run(context.Background(), s); !nb.Diff(s.NB, n.nb.state).Empty() {
+					t.Fatalf("ovn: differences, though only others hang (%v)", err)
+				}
 			}
-			n.equals(t, s)
-			if n.fault != "" {
-				t.Fatal(n.fault)
-			}
-			if n.nb.twice.Load() || n.bridge.twice.Load() || n.nft.twice.Load() || n.host.twice.Load() {
-				t.Fatal("two things were done to one system at the same time")
-			}
-		})
+		}
+		for _, h := range holds {
+			release(h)
+		}
+		s := anyOf(t)
+		for range 5 { // each takes a result, and begins the next thing
+			p.Retry()
+			_ = p.Run(context.Background(), s) // errors are seen in the last one
+			synctest.Wait()
+		}
+		if err := p.Run(context.Background(), s); err != nil {
+			t.Fatal(err)
+		}
+		n.equals(t, s)
+		if n.fault != "" {
+			t.Fatal(n.fault)
+		}
+		if n.nb.twice.Load() || n.bridge.twice.Load() || n.nft.twice.Load() || n.host.twice.Load() {
+			t.Fatal("two things were done to one system at the same time")
+		}
 	})
 }
 
