@@ -18,13 +18,13 @@ type compiler struct {
 	ops     []ovsdb.Op
 	links   links
 
-	global ovsdb.UUID        // of NB_Global
-	enter  map[string]string // owners to note in NB_Global
-	leave  []string          // and to strike out
+	global     ovsdb.UUID        // of NB_Global
+	setOwners  map[string]string // in the owner index
+	dropOwners []string          // their keys there
 }
 
 func newCompiler(m *model, changes []change) *compiler {
-	return &compiler{m: m, changes: changes, made: map[nb.Key]ovsdb.UUID{}, gone: map[ovsdb.UUID]bool{}, links: links{}, enter: map[string]string{}}
+	return &compiler{m: m, changes: changes, made: map[nb.Key]ovsdb.UUID{}, gone: map[ovsdb.UUID]bool{}, links: links{}, setOwners: map[string]string{}}
 }
 
 // compile gives the operations, and what is wrong with the rows that are left out.
@@ -55,7 +55,7 @@ func (c *compiler) compile() ([]ovsdb.Op, []error) {
 			bad = append(bad, fmt.Errorf("%s of %s: %w", ch.key, ch.owner(), err))
 		}
 	}
-	c.ledger()
+	c.ownerIndex()
 	return append(c.ops, c.links.ops()...), bad
 }
 
@@ -132,8 +132,8 @@ func (c *compiler) save(t *table, row nb.Row, want, have ovsdb.Record) {
 		parts = t.part.store(c, row, t.refs(have, t.part.column))
 		*t.at(want, t.part.column).(*[]ovsdb.UUID) = parts
 	}
-	if t.ledger {
-		c.note(row)
+	if t.indexed {
+		c.indexOwner(row)
 	} else {
 		*t.at(want, idsColumn).(*map[string]string) = owned(row.Why())
 	}
@@ -148,7 +148,7 @@ func (c *compiler) save(t *table, row nb.Row, want, have ovsdb.Record) {
 	if t.part != nil {
 		e.column(t.part.column, slices.Equal(parts, t.refs(have, t.part.column)))
 	}
-	if !t.ledger {
+	if !t.indexed {
 		e.owner(row.Why(), t.ids(have))
 	}
 	c.ops = append(c.ops, e.ops(want, want.UUID())...)
@@ -242,8 +242,8 @@ func (c *compiler) delete(key nb.Key, id ovsdb.UUID) {
 			r.remove = append(r.remove, id)
 		}
 	default:
-		if t.ledger {
-			c.leave = append(c.leave, ledgerKey(key))
+		if t.indexed {
+			c.dropOwners = append(c.dropOwners, ownerKey(key))
 		}
 		c.ops = append(c.ops, ovsdb.Delete(t.name()).Row(id))
 	}
@@ -260,9 +260,9 @@ func (c *compiler) empty(t *table, id ovsdb.UUID) {
 	c.ops = append(c.ops, e.ops(want, id)...)
 }
 
-// ledger writes owners into NB_Global.
-func (c *compiler) ledger() {
-	if len(c.enter) == 0 && len(c.leave) == 0 {
+// ownerIndex writes owners into NB_Global.
+func (c *compiler) ownerIndex() {
+	if len(c.setOwners) == 0 && len(c.dropOwners) == 0 {
 		return
 	}
 	if c.global == "" {
@@ -272,22 +272,22 @@ func (c *compiler) ledger() {
 		}
 	}
 	var m []ovsdb.Mutation
-	for key := range c.enter {
-		c.leave = append(c.leave, key) // a key that is there keeps its value
+	for key := range c.setOwners {
+		c.dropOwners = append(c.dropOwners, key) // a key that is there keeps its value
 	}
-	slices.Sort(c.leave)
-	m = append(m, ovsdb.DeleteFrom("external_ids", slices.Compact(c.leave)))
-	if len(c.enter) > 0 {
-		m = append(m, ovsdb.InsertInto("external_ids", c.enter))
+	slices.Sort(c.dropOwners)
+	m = append(m, ovsdb.DeleteFrom("external_ids", slices.Compact(c.dropOwners)))
+	if len(c.setOwners) > 0 {
+		m = append(m, ovsdb.InsertInto("external_ids", c.setOwners))
 	}
 	c.ops = append(c.ops, ovsdb.Mutate("NB_Global", m...).Row(c.global))
 }
 
-// note enters the owner of a row without external_ids.
-func (c *compiler) note(r nb.Row) {
-	key, owner := ledgerKey(r.Key()), r.Why().String()
+// indexOwner sets the owner of a row without external_ids.
+func (c *compiler) indexOwner(r nb.Row) {
+	key, owner := ownerKey(r.Key()), r.Why().String()
 	if have, there := c.m.owners()[key]; there && have == owner {
 		return
 	}
-	c.enter[key] = owner
+	c.setOwners[key] = owner
 }

@@ -55,8 +55,8 @@ func (m *model) convert(name string, id ovsdb.UUID) (_ nb.Row, own bool) {
 
 // ownerOf gives the owner's text, whose presence makes the row ours.
 func (m *model) ownerOf(t *table, row nb.Row, have ovsdb.Record) (text string, own bool) {
-	if t.ledger {
-		text, own = m.owners()[ledgerKey(row.Key())]
+	if t.indexed {
+		text, own = m.owners()[ownerKey(row.Key())]
 	} else {
 		text, own = t.ids(have)[claims.KeyOwner]
 	}

@@ -25,9 +25,9 @@ type model struct {
 		names []string
 	}
 
-	state  nb.State // rows that are ours
-	shared bool     // state was given away: copy before a write
-	loose  int      // items of ours whose row is not one of plan's
+	state     nb.State // rows that are ours
+	shared    bool     // state was given away: copy before a write
+	unadopted int      // items of ours whose row is not one of plan's
 }
 
 // item is one row of a database.
@@ -55,15 +55,15 @@ func (m *model) share() nb.State {
 
 // adopt takes rows of want in place of equal ones.
 func (m *model) adopt(want nb.State) {
-	if m.loose == 0 {
+	if m.unadopted == 0 {
 		return
 	}
 	for key, row := range want {
 		for it := m.byKey[key]; it != nil; it = it.next {
 			if it.own && !it.adopted && nb.Equal(it.row, row) {
 				it.row, it.adopted = row, true
-				m.loose--
-				m.settle(key)
+				m.unadopted--
+				m.resolve(key)
 			}
 		}
 	}
@@ -92,7 +92,7 @@ func (m *model) update(northbound, southbound ovsdb.View) []nb.Key {
 	}
 	clear(m.dirty)
 	for _, key := range touched {
-		m.settle(key)
+		m.resolve(key)
 	}
 	return touched
 }
@@ -117,7 +117,7 @@ func (m *model) fill(changes []ovsdb.Change) {
 				it := m.newItem(id, row, own)
 				switch alone := m.insert(it); {
 				case !alone:
-					m.settle(it.key)
+					m.resolve(it.key)
 				case own:
 					m.state[it.key] = it.row
 				}
@@ -144,7 +144,7 @@ func (m *model) relate(name string, id ovsdb.UUID, oldNB, oldSB ovsdb.View) {
 	t := m.schema.byName[name]
 	switch {
 	case t.id == nb.TableGlobal: // has the owners of rows without external_ids
-		for _, t := range m.schema.ledger {
+		for _, t := range m.schema.indexed {
 			m.markAll(t)
 		}
 		return
@@ -284,7 +284,7 @@ func (m *model) remove(old *item) {
 		m.byKey[old.key] = first
 	}
 	if old.own && !old.adopted {
-		m.loose--
+		m.unadopted--
 	}
 }
 
@@ -301,13 +301,13 @@ func (m *model) insert(it *item) (alone bool) {
 	it.next, *at = *at, it
 	m.byKey[it.key] = first
 	if it.own && !it.adopted {
-		m.loose++
+		m.unadopted++
 	}
 	return alone
 }
 
-// settle makes the state's row of a key.
-func (m *model) settle(key nb.Key) {
+// resolve makes the state's row of a key.
+func (m *model) resolve(key nb.Key) {
 	var row nb.Row
 	for it := m.byKey[key]; it != nil; it = it.next {
 		switch {
@@ -347,7 +347,7 @@ func (m *model) own(key nb.Key) []*item {
 	return own
 }
 
-// ledgerKey is the key of NB_Global's external_ids under which the owner of a row without external_ids is kept.
-func ledgerKey(key nb.Key) string {
+// ownerKey is the key of NB_Global's external_ids under which the owner of a row without external_ids is kept.
+func ownerKey(key nb.Key) string {
 	return claims.KeyOwner + "/" + key.Table.String() + "/" + key.Name
 }

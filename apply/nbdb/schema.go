@@ -12,10 +12,10 @@ const idsColumn = "external_ids"
 
 // schema is the description of all tables, with what follows from it.
 type schema struct {
-	tables []*table          // by nb.Table
-	byName map[string]*table // by the name in the database
-	owners map[string]string // of parts: the table of the rows that they belong to
-	ledger []*table          // those without external_ids
+	tables  []*table          // by nb.Table
+	byName  map[string]*table // by the name in the database
+	owners  map[string]string // of parts: the table of the rows that they belong to
+	indexed []*table          // those whose owners are in the owner index
 }
 
 func newSchema() *schema {
@@ -30,8 +30,8 @@ func newSchema() *schema {
 		if o := t.others; o.names != nil {
 			s.tables[o.table].namedBy = append(s.tables[o.table].namedBy, t)
 		}
-		if t.ledger {
-			s.ledger = append(s.ledger, t)
+		if t.indexed {
+			s.indexed = append(s.indexed, t)
 		}
 		if t.part != nil {
 			s.owners[t.part.table] = t.name()
@@ -54,7 +54,7 @@ func (t *table) lay() {
 	for _, c := range t.columns {
 		add(c.name, c.typ)
 	}
-	if !t.ledger {
+	if !t.indexed {
 		add(idsColumn, reflect.TypeFor[map[string]string]())
 	}
 	refs := reflect.TypeFor[[]ovsdb.UUID]()

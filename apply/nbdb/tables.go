@@ -21,7 +21,7 @@ type table struct {
 	columns    []column
 	parent     parent // of rows that are kept alive by a column of another row only
 	others     others // rows that a row names
-	ledger     bool   // there are no external_ids: owners are in those of NB_Global
+	indexed    bool   // there are no external_ids: owners are in the owner index, the external_ids of NB_Global
 	stays      bool   // the row is never deleted: what is ours is taken out of it
 	part       *part  // a row of another table that belongs to the row
 	// foreign tells rows without an owner that must not be taken over.
@@ -124,7 +124,7 @@ func routers() []*table {
 				never[*bool]("enabled"),
 				options("options", func(r *nb.RouterPort) *map[string]string { return &r.Options }, "gateway_mtu", "gateway_mtu_bypass"),
 			}},
-		{id: nb.TableMACBinding, row: rowOf[nb.MACBinding](), ledger: true,
+		{id: nb.TableMACBinding, row: rowOf[nb.MACBinding](), indexed: true,
 			columns: []column{
 				word("logical_port", func(r *nb.MACBinding) *string { return &r.Port }),
 				text("ip", func(r *nb.MACBinding) *netip.Addr { return &r.IP }, netip.Addr.String, netip.ParseAddr),
@@ -163,7 +163,7 @@ func routers() []*table {
 // balancers are load balancers and their groups.
 func balancers() []*table {
 	return []*table{
-		{id: nb.TableGroup, row: rowOf[nb.Group](), ledger: true,
+		{id: nb.TableGroup, row: rowOf[nb.Group](), indexed: true,
 			columns: []column{
 				word("name", func(r *nb.Group) *string { return &r.Name }),
 			}},
