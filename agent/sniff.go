@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -14,6 +13,7 @@ import (
 
 	"hairpin/apply/inside"
 	"hairpin/cluster"
+	"hairpin/netdev"
 	"hairpin/walk/explain"
 )
 
@@ -81,30 +81,15 @@ type sniffer struct {
 }
 
 func sniff(netns, at string, protocol cluster.Protocol, port uint16) (*sniffer, error) {
-	program, err := packetsTo(protocol, port)
-	if err != nil {
-		return nil, err
-	}
-	fd := -1
-	err = inside.Do(netns, func() (err error) {
-		// Without a protocol it hears nothing yet: the filter comes first.
-		fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			return err
-		}
-		if err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}); err != nil {
-			return err
-		}
-		const all = unix.ETH_P_ALL>>8 | unix.ETH_P_ALL<<8&0xff00 // in network order
-		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all})
+	var socket *os.File
+	err := inside.Do(netns, func() (err error) {
+		socket, err = netdev.Packets(unix.SOCK_DGRAM, 0, packetsTo(protocol, port))
+		return err
 	})
 	if err != nil {
-		if fd >= 0 {
-			err = errors.Join(err, unix.Close(fd))
-		}
 		return nil, fmt.Errorf("watch the packets of %s: %w", at, err)
 	}
-	s := &sniffer{at: at, socket: os.NewFile(uintptr(fd), "packets")}
+	s := &sniffer{at: at, socket: socket}
 	go s.run()
 	return s, nil
 }
@@ -137,9 +122,9 @@ func (s *sniffer) arrivals() []explain.Arrival {
 }
 
 // packetsTo is the filter: whole packets, or first fragments, of a protocol to a port, that do not leave.
-func packetsTo(protocol cluster.Protocol, port uint16) ([]unix.SockFilter, error) {
+func packetsTo(protocol cluster.Protocol, port uint16) []bpf.Instruction {
 	number := map[cluster.Protocol]uint32{cluster.TCP: unix.IPPROTO_TCP, cluster.UDP: unix.IPPROTO_UDP, cluster.SCTP: unix.IPPROTO_SCTP}[protocol]
-	raw, err := bpf.Assemble([]bpf.Instruction{
+	return []bpf.Instruction{
 		bpf.LoadExtension{Num: bpf.ExtType},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.PACKET_OUTGOING, SkipTrue: 16},
 		bpf.LoadAbsolute{Off: 0, Size: 1},
@@ -159,15 +144,7 @@ func packetsTo(protocol cluster.Protocol, port uint16) ([]unix.SockFilter, error
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: uint32(port), SkipTrue: 1},
 		bpf.RetConstant{Val: 256},
 		bpf.RetConstant{Val: 0},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("filter of packets: %w", err)
 	}
-	out := make([]unix.SockFilter, len(raw))
-	for i, r := range raw {
-		out[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
-	}
-	return out, nil
 }
 
 // parseArrival reads addresses and ports of what the filter let through.

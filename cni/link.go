@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
-	"unsafe"
 
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"hairpin/netdev"
 )
 
 // wiring is how an attachment's veth pair is set up.
@@ -50,7 +50,7 @@ func hostEnd(a *attachment, w wiring) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", a.host, err)
 	}
-	if err := writeSysctl("net/ipv6/conf/"+a.host+"/disable_ipv6", "1"); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := netdev.SetSysctl("net/ipv6/conf/"+a.host+"/disable_ipv6", "1"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	if err := netlink.LinkSetARPOff(link); err != nil {
@@ -102,29 +102,8 @@ func hostEnds() (map[string]netlink.Link, error) {
 
 func isHostEnd(l netlink.Link) bool { return l.Type() == "veth" && isHostName(l.Attrs().Name) }
 
-func writeSysctl(path, value string) error {
-	if err := os.WriteFile(filepath.Join("/proc/sys", path), []byte(value), 0o644); err != nil {
-		return fmt.Errorf("sysctl %s: %w", path, err)
-	}
-	return nil
-}
-
-// noChecksumOffload does what `ethtool -K NAME tx off` does. There is no netlink library call for it.
+// noChecksumOffload does what `ethtool -K NAME tx off` does.
 func noChecksumOffload(name string) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("checksums of %s: %w", name, err)
-	}
-	defer unix.Close(fd)
-	value := struct{ cmd, data uint32 }{unix.ETHTOOL_STXCSUM, 0} // struct ethtool_value
-	request := struct {                                          // struct ifreq
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(&value)}
-	copy(request.name[:], name)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
-		return fmt.Errorf("checksums of %s: %w", name, errno)
-	}
-	return nil
+	_, err := netdev.Ethtool(name, unix.ETHTOOL_STXCSUM, 0)
+	return err
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"hairpin/netdev"
 )
 
 // openSandbox opens the network namespace of a sandbox. It must not be the node's own.
@@ -79,14 +81,14 @@ func configure(a *attachment, w wiring) error {
 		}
 	}
 	// The routes below are all that there are. A pod that says it is a router would be believed, also by one without IPv6.
-	if err := writeSysctl("net/ipv6/conf/"+a.ifName+"/accept_ra", "0"); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := netdev.SetSysctl("net/ipv6/conf/"+a.ifName+"/accept_ra", "0"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	for _, p := range a.addresses {
 		addr := &netlink.Addr{IPNet: ipNet(p)}
 		if p.Addr().Is6() {
 			// Container runtimes may leave IPv6 off in a new namespace.
-			if err := writeSysctl("net/ipv6/conf/"+a.ifName+"/disable_ipv6", "0"); err != nil && !errors.Is(err, os.ErrNotExist) {
+			if err := netdev.SetSysctl("net/ipv6/conf/"+a.ifName+"/disable_ipv6", "0"); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 			addr.Flags = unix.IFA_F_NODAD // usable at once; the node gives each address to one pod

@@ -24,11 +24,8 @@ const mostAnswer = 512 << 20
 // FromAgent asks the agent of this node.
 func FromAgent(ctx context.Context, c config.Config, path string) ([]byte, error) {
 	socket := filepath.Join(c.Process.RunDir, report.AgentSocket)
-	client := http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		},
-	}}
+	client := overSocket(socket)
+	client.Timeout = 30 * time.Second
 	method := http.MethodGet
 	if strings.HasPrefix(path, "/send") || strings.HasPrefix(path, "/watch") {
 		method = http.MethodPost // these do something
@@ -53,6 +50,13 @@ func FromAgent(ctx context.Context, c config.Config, path string) ([]byte, error
 		return nil, fmt.Errorf("the agent says: %s", strings.TrimSpace(string(body)))
 	}
 	return body, nil
+}
+
+// overSocket returns a client of what listens on a unix socket, whatever host a URL names.
+func overSocket(path string) *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", path)
+	}}}
 }
 
 // unanswered tells why the agent does not answer, without the address that HTTP wants and that is none.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"path/filepath"
 	"time"
@@ -24,17 +23,13 @@ func Probe(ctx context.Context, w io.Writer, c config.Config, controller bool, w
 	if controller {
 		name = report.ControllerSocket
 	}
-	socket := filepath.Join(c.Process.RunDir, name)
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}}
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://hairpin/"+what, nil)
 	if err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}
-	answer, err := client.Do(q)
+	answer, err := overSocket(filepath.Join(c.Process.RunDir, name)).Do(q)
 	if err != nil {
 		return fmt.Errorf("probe: %w", err)
 	}

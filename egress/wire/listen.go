@@ -3,11 +3,9 @@ package wire
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -91,15 +89,9 @@ func (l *Listener) listen(ctx context.Context, bridge string) error {
 			return nil
 		}
 		wait := waiting.hand(time.Now(), l.tell)
-		if err := f.SetReadDeadline(time.Now().Add(min(wait, listenAgain))); err != nil {
-			return fmt.Errorf("packet socket: %w", err)
-		}
-		n, err := f.Read(frame)
-		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			continue
-		case err != nil:
-			return fmt.Errorf("packet socket on %s: %w", bridge, err)
+		n, err := read(f, frame, min(wait, listenAgain))
+		if err != nil {
+			return fmt.Errorf("%s: %w", bridge, err)
 		}
 		if c, ok := claimIn(frame[:n]); ok && c.MAC != o.MAC && l.Own.Load().Addresses[c.Address] {
 			waiting.add(c)
@@ -143,10 +135,6 @@ func (w *claimBatch) hand(now time.Time, tell func([]Claim)) time.Duration {
 	return listenAgain
 }
 
-func toNetwork(v uint16) uint16 {
-	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v))
-}
-
 // Places in frames: Ethernet, then ARP, or IPv6 with a neighbour advertisement.
 const (
 	placeType   = 12
@@ -169,21 +157,6 @@ func neighborFilter() []bpf.Instruction {
 		bpf.RetConstant{Val: 256},
 		bpf.RetConstant{Val: 0},
 	}
-}
-
-func attach(fd int, program []bpf.Instruction) error {
-	raw, err := bpf.Assemble(program)
-	if err != nil {
-		return fmt.Errorf("packet filter: %w", err)
-	}
-	filter := make([]unix.SockFilter, len(raw))
-	for i, r := range raw {
-		filter[i] = unix.SockFilter{Code: r.Op, Jt: r.Jt, Jf: r.Jf, K: r.K}
-	}
-	if err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
-		return fmt.Errorf("packet filter: %w", err)
-	}
-	return nil
 }
 
 // claimIn reads a claim to an address: the sender of an ARP packet, or of a neighbour advertisement. An ARP probe

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hairpin/cluster"
+	"hairpin/netdev"
 )
 
 // Neighbors asks, before pods are led here, for the machines on the gateway bridge's network that pods talk to by an address that moves
@@ -115,15 +116,9 @@ func (n *Neighbors) ask(ctx context.Context, a *arriving) error {
 	}
 	defer func() { _ = f.Close() }()
 	for frame := make([]byte, 64); ctx.Err() == nil && n.want.Load() == a; {
-		if err := f.SetReadDeadline(time.Now().Add(listenAgain)); err != nil {
-			return fmt.Errorf("packet socket: %w", err)
-		}
-		length, err := f.Read(frame)
-		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			continue
-		case err != nil:
-			return fmt.Errorf("packet socket on %s: %w", g.Uplink, err)
+		length, err := read(f, frame, listenAgain)
+		if err != nil {
+			return fmt.Errorf("%s: %w", g.Uplink, err)
 		}
 		if who := sourceIn(frame[:length]); onNetwork(g.Addresses, who) {
 			if err := question(who); err != nil {
@@ -134,25 +129,28 @@ func (n *Neighbors) ask(ctx context.Context, a *arriving) error {
 	return nil
 }
 
-// listenTo returns a socket that hears what passes a filter on a link.
+// listenTo returns a socket that hears the frames that pass a filter on a link.
 func listenTo(name string, filter []bpf.Instruction) (*os.File, error) {
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return nil, fmt.Errorf("link %s: %w", name, err)
 	}
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, fmt.Errorf("packet socket: %w", err)
+	return netdev.Packets(unix.SOCK_RAW, link.Attrs().Index, filter)
+}
+
+// read waits for a frame, and returns its length; 0 where none came in time.
+func read(f *os.File, frame []byte, wait time.Duration) (int, error) {
+	if err := f.SetReadDeadline(time.Now().Add(wait)); err != nil {
+		return 0, fmt.Errorf("packet socket: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), "packets of "+name)
-	err = attach(fd, filter)
-	if err == nil { // only now does it receive
-		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: toNetwork(unix.ETH_P_ALL), Ifindex: link.Attrs().Index})
+	n, err := f.Read(frame)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return 0, nil
+	case err != nil:
+		return 0, fmt.Errorf("packet socket: %w", err)
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("packet socket on %s: %w", name, err), f.Close())
-	}
-	return f, nil
+	return n, nil
 }
 
 // Places in frames: Ethernet, then IPv4 or IPv6.

@@ -7,12 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"hairpin/netdev"
 	"hairpin/ovsdb"
 )
 
@@ -118,7 +117,7 @@ func setUp(l netlink.Link) (string, error) {
 	if l.Attrs().Flags&unix.IFF_UP != 0 {
 		return "", nil
 	}
-	if err := writeSysctl("net/ipv4/conf/"+name+"/rp_filter", "2"); err != nil {
+	if err := netdev.SetSysctl("net/ipv4/conf/"+name+"/rp_filter", "2"); err != nil {
 		return "", err
 	}
 	if err := netlink.LinkSetUp(l); err != nil {
@@ -152,12 +151,12 @@ func (m *machine) prepare() (string, error) {
 	}
 	var did []string
 	for set, get := range offloads() {
-		on, err := ethtool(name, get, 0)
+		on, err := netdev.Ethtool(name, get, 0)
 		if err != nil || on == 0 {
 			continue // the driver does not have it
 		}
-		if _, err := ethtool(name, set, 0); err == nil {
-			if now, _ := ethtool(name, get, 0); now == 0 {
+		if _, err := netdev.Ethtool(name, set, 0); err == nil {
+			if now, _ := netdev.Ethtool(name, get, 0); now == 0 {
 				did = append(did, fmt.Sprintf("ethtool -K %s: command %#x off", name, set))
 			}
 		}
@@ -186,17 +185,17 @@ func (m *machine) restore() (string, error) {
 		if !slices.Contains(m.config.Sysctls, path) {
 			continue // not recorded here
 		}
-		if now, err := os.ReadFile(filepath.Join("/proc/sys", path)); err == nil && strings.TrimSpace(string(now)) != m.had.Sysctls[path] {
-			if err := writeSysctl(path, m.had.Sysctls[path]); err != nil {
+		if now, err := netdev.Sysctl(path); err == nil && now != m.had.Sysctls[path] {
+			if err := netdev.SetSysctl(path, m.had.Sysctls[path]); err != nil {
 				return "", err
 			}
 			did = append(did, "sysctl -w "+path+"="+m.had.Sysctls[path])
 		}
 	}
 	for set, get := range offloads() {
-		if now, err := ethtool(name, get, 0); err == nil && now == 0 && slices.Contains(m.had.Offloads, set) {
-			if _, err := ethtool(name, set, 1); err == nil {
-				if now, _ := ethtool(name, get, 0); now != 0 {
+		if now, err := netdev.Ethtool(name, get, 0); err == nil && now == 0 && slices.Contains(m.had.Offloads, set) {
+			if _, err := netdev.Ethtool(name, set, 1); err == nil {
+				if now, _ := netdev.Ethtool(name, get, 0); now != 0 {
 					did = append(did, fmt.Sprintf("ethtool -K %s: command %#x on", name, set))
 				}
 			}
@@ -219,14 +218,14 @@ func (m *machine) notPromiscuous() (string, error) {
 
 func (m *machine) disableIPv6(value string) (string, error) {
 	path := "net/ipv6/conf/" + m.device.Attrs().Name + "/disable_ipv6"
-	now, err := os.ReadFile(filepath.Join("/proc/sys", path))
-	if errors.Is(err, os.ErrNotExist) || err == nil && strings.TrimSpace(string(now)) == value {
+	now, err := netdev.Sysctl(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && now == value {
 		return "", nil // or without IPv6
 	}
 	if err != nil {
-		return "", fmt.Errorf("sysctl %s: %w", path, err)
+		return "", err
 	}
-	return "sysctl -w " + path + "=" + value, writeSysctl(path, value)
+	return "sysctl -w " + path + "=" + value, netdev.SetSysctl(path, value)
 }
 
 // remember notes what a device is that is about to be taken.
@@ -234,16 +233,15 @@ func (m *machine) remember(l netlink.Link) (had memory, err error) {
 	name := l.Attrs().Name
 	had.Sysctls = map[string]string{}
 	for _, path := range m.config.Sysctls {
-		if value, err := os.ReadFile(filepath.Join("/proc/sys", path)); err == nil {
-			had.Sysctls[path] = strings.TrimSpace(string(value))
+		if value, err := netdev.Sysctl(path); err == nil {
+			had.Sysctls[path] = value
 		}
 	}
 	had.Promisc = l.Attrs().RawFlags&unix.IFF_PROMISC != 0
-	if off, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + name + "/disable_ipv6"); err == nil {
-		had.IPv6Off = strings.TrimSpace(string(off)) == "1"
-	}
+	off, _ := netdev.Sysctl("net/ipv6/conf/" + name + "/disable_ipv6") // missing without IPv6
+	had.IPv6Off = off == "1"
 	for set, get := range offloads() {
-		if on, err := ethtool(name, get, 0); err == nil && on != 0 {
+		if on, err := netdev.Ethtool(name, get, 0); err == nil && on != 0 {
 			had.Offloads = append(had.Offloads, set)
 		}
 	}
@@ -255,31 +253,4 @@ func (m *machine) remember(l netlink.Link) (had memory, err error) {
 		}
 	}
 	return had, err
-}
-
-func writeSysctl(path, value string) error {
-	if err := os.WriteFile(filepath.Join("/proc/sys", path), []byte(value), 0); err != nil {
-		return fmt.Errorf("sysctl %s: %w", path, err)
-	}
-	return nil
-}
-
-// ethtool gives a device a command that has one number (struct ethtool_value), and gives the number that is there then.
-func ethtool(name string, command, value uint32) (uint32, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0, fmt.Errorf("ethtool %s: %w", name, err)
-	}
-	defer func() { _ = unix.Close(fd) }()
-	data := struct{ command, value uint32 }{command, value}
-	request := struct { // struct ifreq
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(&data)}
-	copy(request.name[:unix.IFNAMSIZ-1], name)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
-		return 0, fmt.Errorf("ethtool %s: %w", name, errno)
-	}
-	return data.value, nil
 }

@@ -1,0 +1,50 @@
+// Package netdev is what network devices have and netlink has no message for: values below /proc/sys, features by ethtool, and
+// packets. It acts in the network namespace of its caller.
+package netdev
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sysctl returns a value below /proc/sys, such as that of "net/ipv4/ip_forward".
+func Sysctl(path string) (string, error) {
+	value, err := os.ReadFile(filepath.Join("/proc/sys", path))
+	if err != nil {
+		return "", fmt.Errorf("sysctl %s: %w", path, err)
+	}
+	return strings.TrimSpace(string(value)), nil
+}
+
+// SetSysctl sets a value below /proc/sys.
+func SetSysctl(path, value string) error {
+	if err := os.WriteFile(filepath.Join("/proc/sys", path), []byte(value), 0); err != nil {
+		return fmt.Errorf("sysctl %s: %w", path, err)
+	}
+	return nil
+}
+
+// Ethtool gives a device a command that has one number (struct ethtool_value), and returns the number that is there then.
+func Ethtool(name string, command, value uint32) (uint32, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, fmt.Errorf("ethtool %s: %w", name, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	data := struct{ command, value uint32 }{command, value}
+	request := struct { // struct ifreq
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}{data: unsafe.Pointer(&data)}
+	copy(request.name[:unix.IFNAMSIZ-1], name)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+		return 0, fmt.Errorf("ethtool %s: %w", name, errno)
+	}
+	return data.value, nil
+}
