@@ -19,19 +19,6 @@ func (m *machine) network(t *testing.T) string {
 		ls -d /etc/cni/net.d/* /opt/cni/bin/* /etc/openvswitch/* /var/lib/ovn/* /run/openvswitch /run/ovn 2>/dev/null || true`)
 }
 
-// lines that only one of two texts has.
-func changed(before, after string) string {
-	var b strings.Builder
-	for _, d := range []struct{ sign, text, other string }{{"-", before, after}, {"+", after, before}} {
-		for line := range strings.Lines(d.text) {
-			if !strings.Contains(d.other, line) {
-				b.WriteString(d.sign + line)
-			}
-		}
-	}
-	return b.String()
-}
-
 // TestCleanup: what was a node with pods is the machine that it was before, and its connections go on.
 func TestCleanup(t *testing.T) {
 	m := newMachine(t)
@@ -81,7 +68,7 @@ func TestCleanup(t *testing.T) {
 	}
 	sh(t, m.n, "ip netns del $(ip netns | cut -d' ' -f1); test ! -e /etc/cni/net.d/05-hairpin.conflist; touch /etc/cni/net.d/05-hairpin.conflist")
 	if after := m.network(t); after != before {
-		t.Errorf("not as it was:\n%s", changed(before, after))
+		t.Errorf("not as it was:\n%s", lab.Difference(before, after))
 	}
 }
 

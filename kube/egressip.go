@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
 	v1 "hairpin/api/v1"
@@ -23,16 +22,4 @@ func EgressIP(ctx context.Context, client kubernetes.Interface, name string) (*v
 		return nil, fmt.Errorf("EgressIP/%s: %w", name, err)
 	}
 	return e, nil
-}
-
-func EgressIPs(ctx context.Context, client kubernetes.Interface) (runtime.Object, error) {
-	text, err := client.CoreV1().RESTClient().Get().AbsPath(watch.EgressIPPath()).SetHeader("Accept", "application/json").DoRaw(ctx)
-	if err != nil {
-		return nil, err
-	}
-	list := &v1.EgressIPList{}
-	if err := json.Unmarshal(text, list); err != nil {
-		return nil, fmt.Errorf("read EgressIPs: %w", err)
-	}
-	return list, nil
 }

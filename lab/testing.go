@@ -82,3 +82,16 @@ func (l *Lab) logLogs(t TB) {
 		}
 	}
 }
+
+// Difference returns the lines that only one of two texts has.
+func Difference(before, after string) string {
+	var b strings.Builder
+	for _, d := range []struct{ sign, text, other string }{{"-", before, after}, {"+", after, before}} {
+		for line := range strings.Lines(d.text) {
+			if !strings.Contains(d.other, line) {
+				b.WriteString(d.sign + line)
+			}
+		}
+	}
+	return b.String()
+}

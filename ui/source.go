@@ -116,7 +116,9 @@ func readCluster(ctx context.Context, client kubernetes.Interface, c config.Conf
 		func() (runtime.Object, error) { return client.CoreV1().Services("").List(ctx, all) },
 		func() (runtime.Object, error) { return client.DiscoveryV1().EndpointSlices("").List(ctx, all) },
 		func() (runtime.Object, error) { return client.NetworkingV1().ServiceCIDRs().List(ctx, all) },
-		func() (runtime.Object, error) { return kube.EgressIPs(ctx, client) },
+		func() (runtime.Object, error) {
+			return watch.ListEgressIPs(ctx, client.CoreV1().RESTClient(), metav1.ListOptions{})
+		},
 	} {
 		objects, err := list()
 		if apierrors.IsNotFound(err) {

@@ -28,27 +28,33 @@ const absentRetry = 10 * time.Second
 // EgressIPPath is the path of EgressIPs on the API server.
 func EgressIPPath() string { return "/apis/" + v1.GroupVersion().String() + "/" + v1.Resource }
 
+func getEgressIPs(client rest.Interface, options *metav1.ListOptions) *rest.Request {
+	return client.Get().AbsPath(EgressIPPath()).SetHeader("Accept", "application/json").VersionedParams(options, scheme.ParameterCodec)
+}
+
+// ListEgressIPs reads all EgressIPs.
+func ListEgressIPs(ctx context.Context, client rest.Interface, options metav1.ListOptions) (runtime.Object, error) {
+	text, err := getEgressIPs(client, &options).DoRaw(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := &v1.EgressIPList{}
+	if err := json.Unmarshal(text, list); err != nil {
+		return nil, fmt.Errorf("read EgressIPs: %w", err)
+	}
+	return list, nil
+}
+
 // egressIPs adds the source of EgressIPs. The client knows Kubernetes' own types only, so this one reads their JSON. A
 // server without the resource has no EgressIPs.
 func (k *kube) egressIPs(ctx context.Context, client rest.Interface) {
-	request := func(options *metav1.ListOptions) *rest.Request {
-		return client.Get().AbsPath(EgressIPPath()).SetHeader("Accept", "application/json").VersionedParams(options, scheme.ParameterCodec)
-	}
 	from := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			text, err := request(&options).DoRaw(ctx)
-			if err != nil {
-				return nil, err
-			}
-			list := &v1.EgressIPList{}
-			if err := json.Unmarshal(text, list); err != nil {
-				return nil, fmt.Errorf("read EgressIPs: %w", err)
-			}
-			return list, nil
+			return ListEgressIPs(ctx, client, options)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
 			options.Watch = true
-			body, err := request(&options).Stream(ctx)
+			body, err := getEgressIPs(client, &options).Stream(ctx)
 			if err != nil {
 				return nil, err
 			}

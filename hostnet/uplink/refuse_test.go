@@ -62,7 +62,7 @@ func TestRefused(t *testing.T) {
 		sh(t, n, c.undo)
 	}
 	if after := network(t, n); after != before {
-		t.Errorf("not as it was:\n%s", difference(before, after))
+		t.Errorf("not as it was:\n%s", lab.Difference(before, after))
 	}
 }
 
@@ -77,7 +77,7 @@ func TestOthersBridge(t *testing.T) {
 		}
 	}
 	if after := network(t, n); after != before {
-		t.Errorf("not as it was:\n%s", difference(before, after))
+		t.Errorf("not as it was:\n%s", lab.Difference(before, after))
 	}
 }
 
@@ -97,7 +97,7 @@ func TestMemoryLost(t *testing.T) {
 	sh(t, n, "ovs-vsctl set Bridge br-ex external_ids:hairpin-uplink-had=nonsense")
 	all(t, n, uplink.GiveBackStep, func(what string) { t.Log(what) })
 	if after := network(t, n); after != before {
-		t.Errorf("not as it was:\n%s", difference(before, after))
+		t.Errorf("not as it was:\n%s", lab.Difference(before, after))
 	}
 }
 
@@ -143,6 +143,6 @@ func TestNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after := network(t, n) + sh(t, n, "ethtool -k lan7"); after != before {
-		t.Errorf("not as it was:\n%s", difference(before, after))
+		t.Errorf("not as it was:\n%s", lab.Difference(before, after))
 	}
 }

@@ -199,20 +199,7 @@ func TestThereAndBack(t *testing.T) {
 		all(t, n, uplink.GiveBackStep, flow)
 		well(t, "given back", end())
 		if after := network(t, n); after != before {
-			t.Errorf("not as it was:\n%s", difference(before, after))
+			t.Errorf("not as it was:\n%s", lab.Difference(before, after))
 		}
 	}
-}
-
-// difference returns the lines that only one of two texts has.
-func difference(before, after string) string {
-	var b strings.Builder
-	for _, d := range []struct{ sign, text, other string }{{"-", before, after}, {"+", after, before}} {
-		for line := range strings.Lines(d.text) {
-			if !strings.Contains(d.other, line) {
-				b.WriteString(d.sign + line)
-			}
-		}
-	}
-	return b.String()
 }
