@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -124,11 +125,7 @@ func (g *egressIPs) withWritten(s *cluster.Snapshot) *cluster.Snapshot {
 		with.Assigned = w.items
 		out.EgressIPs[i] = &with
 	}
-	for o := range g.written {
-		if !present[o] {
-			delete(g.written, o)
-		}
-	}
+	maps.DeleteFunc(g.written, func(o cluster.Owner, _ writtenStatus) bool { return !present[o] })
 	return &out
 }
 

@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"maps"
+
 	"hairpin/cluster"
 	"hairpin/plan/assign"
 )
@@ -34,11 +36,7 @@ func (n idAllocator) missing(nodes []*cluster.Node) []*pendingID {
 		}
 		known = append(known, x)
 	}
-	for name := range n {
-		if !present[name] {
-			delete(n, name)
-		}
-	}
+	maps.DeleteFunc(n, func(name string, _ *pendingID) bool { return !present[name] })
 	ids := assign.NodeIDs(known)
 	var list []*pendingID
 	for i, x := range known {

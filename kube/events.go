@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -79,16 +80,8 @@ func (r *Events) change(now time.Time, problems []cluster.Problem) {
 			r.since[p] = now
 		}
 	}
-	for p := range r.since {
-		if !present[p] {
-			delete(r.since, p)
-		}
-	}
-	for p := range r.told {
-		if !present[p] {
-			delete(r.told, p)
-		}
-	}
+	maps.DeleteFunc(r.since, func(p cluster.Problem, _ time.Time) bool { return !present[p] })
+	maps.DeleteFunc(r.told, func(p cluster.Problem, _ bool) bool { return !present[p] })
 }
 
 func (r *Events) tell(p cluster.Problem) {

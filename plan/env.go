@@ -114,9 +114,8 @@ func newEnv(s *cluster.Snapshot, name string) (Env, []Problem, bool) {
 // refuses reports whether a node claims what is another's. The Snapshot has the problem.
 func (e *Env) refuses(n *cluster.Node) bool { return len(e.Vetted.Rejected[n.Name]) > 0 }
 
-// node checks what does not depend on the IP version.
-func (c *checker) node(e *Env) {
-	n, g := e.Node, &e.Node.Gateway
+// known checks what every node must have, to be planned and to be reached.
+func (c *checker) known(n *cluster.Node) {
 	if n.ID == 0 {
 		c.problem(fieldID, "the node has no node ID yet")
 	}
@@ -126,6 +125,12 @@ func (c *checker) node(e *Env) {
 	if len(n.PodCIDRs) == 0 {
 		c.problem(fieldPodCIDRs, "the node has no pod CIDR")
 	}
+}
+
+// node checks what does not depend on the IP version.
+func (c *checker) node(e *Env) {
+	n, g := e.Node, &e.Node.Gateway
+	c.known(n)
 	c.mode(e)
 	if e.Config.EncapPort != 0 && e.Config.EncapPort != geneve {
 		c.problem("[default] encap-port", "%d is not served yet, only %d", e.Config.EncapPort, geneve)

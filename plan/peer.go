@@ -51,15 +51,7 @@ type peer struct {
 // are not affected.
 func (c *checker) peer(e *Env, n *cluster.Node) (peer, bool) {
 	p := peer{node: n}
-	if n.ID == 0 {
-		c.problem(fieldID, "the node has no node ID yet")
-	}
-	if len(n.Addresses) == 0 {
-		c.problem(fieldAddresses, "the node has no InternalIP")
-	}
-	if len(n.PodCIDRs) == 0 {
-		c.problem(fieldPodCIDRs, "the node has no pod CIDR")
-	}
+	c.known(n)
 	if len(c.problems) > 0 || e.refuses(n) {
 		return p, false
 	}

@@ -157,11 +157,7 @@ func selectsOn(s *cluster.Snapshot, node string) bool {
 func (v *View) believed(now time.Time, s *cluster.Snapshot) (map[string]bool, time.Duration) {
 	lost := maps.Clone(v.prober.Unreachable())
 	var again time.Duration
-	for n := range v.ahead {
-		if !lost[n] {
-			delete(v.ahead, n)
-		}
-	}
+	maps.DeleteFunc(v.ahead, func(n string, _ time.Time) bool { return !lost[n] })
 	for n := range v.distrust {
 		if !lost[n] {
 			delete(v.distrust, n)
