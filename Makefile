@@ -8,7 +8,7 @@ LAB := $(BIN)/lab
 # sources give the same programs everywhere.
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath
-.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster e2e conformance cluster-down demo demo-down test-kernel test test-race test-race-lab check bench compare soak churn golden fuzz clean
+.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster e2e tour conformance cluster-down demo demo-down test-kernel test test-race test-race-lab check bench compare soak churn golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,6 +79,9 @@ $(DIST)/hairpin-next-image.tar: cluster-parts
 
 e2e: cluster-parts $(DIST)/hairpin-next-image.tar ## test the cluster that `make cluster` left up, as a user would (E2E="-run Reach", ARGS="-api-away 30s")
 	$(GO) test -tags e2e -timeout 40m -count 1 -v ./lab/e2e $(E2E) $(if $(ARGS),-args $(ARGS))
+
+tour: cluster-parts $(DIST)/hairpin-next-image.tar ## write docs/tour.md from a real run on the cluster that `make cluster` left up
+	@lab/tour.sh
 
 # Kubernetes' own network tests, programs of a module of their own.
 SUITE := $(BIN)/conformance

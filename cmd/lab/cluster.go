@@ -21,7 +21,7 @@ func clusterCommand(name *string) *cobra.Command {
 		}
 		return o
 	}
-	c.AddCommand(clusterUp(options), clusterDown(options), clusterReboot(options), clusterKubectl(options), clusterConformance(options))
+	c.AddCommand(clusterUp(options), clusterDown(options), clusterReboot(options), clusterKubectl(options), clusterImport(options), clusterConformance(options))
 	return c
 }
 
@@ -75,6 +75,17 @@ func clusterKubectl(options func(*cobra.Command) cluster.Options) *cobra.Command
 			}
 			path, argv := up.KubectlArgv(args...)
 			return syscall.Exec(path, argv, os.Environ()) // keeps the terminal
+		}}
+}
+
+func clusterImport(options func(*cobra.Command) cluster.Options) *cobra.Command {
+	return &cobra.Command{Use: "import ARCHIVE", Short: "give all nodes the images of an archive, as a registry would", Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			up, err := cluster.Open(options(c))
+			if err != nil {
+				return err
+			}
+			return up.Import(c.Context(), args[0])
 		}}
 }
 

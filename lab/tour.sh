@@ -1,0 +1,80 @@
+#!/bin/bash
+# Writes docs/tour.md from a real run on the cluster that `make cluster` left up: Hairpin is removed, installed, asked, upgraded and
+# removed again, with the commands that an administrator would type. In the end it is installed, as before.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export KUBECONFIG=/run/hairpin-lab/cluster/kubeconfig
+tools=$(mktemp -d)
+page=$tools/tour.md
+trap 'rm -rf "$tools"' EXIT
+ln -s "$PWD/bin/hairpin" "$tools/kubectl-hairpin"
+export PATH=$tools:$PWD/bin:$PATH COLUMNS=150
+
+say() { printf '%s\n\n' "$*" >>"$page"; }
+# show COMMAND [FILTER] runs a command and writes what it printed, or of that what a filter leaves.
+show() {
+	echo "tour: $1" >&2
+	# shellcheck disable=SC2016 # backquotes of the page
+	{
+		printf '```\n$ %s\n' "$1"
+		bash -c "$1" 2>&1 | bash -c "${2:-cat}" | sed 's/[[:space:]]*$//; s/\x1b\[[0-9;]*m//g'
+		printf '```\n\n'
+	} >>"$page"
+}
+quiet() { "$@" >"$tools/quiet" 2>&1 || { cat "$tools/quiet" >&2; exit 1; }; }
+remove() {
+	quiet helm upgrade hairpin charts/hairpin --namespace hairpin --reset-then-reuse-values --set cleanup=true
+	quiet kubectl --namespace hairpin rollout status daemonset/hairpin-node
+	quiet helm uninstall hairpin --namespace hairpin
+	quiet kubectl --namespace hairpin wait --for=delete pods --all --timeout 3m
+}
+# The images are on the nodes already: `make cluster` brings those of Hairpin, this those of the next version.
+ovs=$(helm get values hairpin --namespace hairpin --output json | sed -n 's/.*"openvswitch":{"image":{"tag":"\([^"]*\)".*/\1/p')
+mode=$(helm get values hairpin --namespace hairpin --output json | sed -n 's/.*"mode":"\([a-z]*\)".*/\1/p')
+bin/lab cluster import dist/hairpin-next-image.tar
+remove
+
+say "# A tour"
+say "Hairpin is installed on a cluster, asked, upgraded and removed. \`make tour\` wrote this page from a real run: three nodes made by \`make
+cluster\`, Kubernetes 1.37, no kube-proxy, no other network plugin. \`…\` stands for lines left out."
+say "## Install"
+say "Without a network plugin, no node is ready and pods wait."
+show "kubectl get nodes"
+say "One command installs Hairpin and returns when every node is well."
+show "make install IMAGE=hairpin:dev VALUES='--set openvswitch.image.tag=$ovs --set config.gateway.mode=$mode'" "grep -v '^go build\|^make'"
+show "kubectl get nodes"
+quiet kubectl delete pods --all --namespace kube-system
+quiet kubectl delete pods --all
+quiet kubectl rollout status deployment/web deployment/coredns --namespace kube-system || true
+quiet kubectl rollout status deployment/web
+quiet kubectl rollout status daemonset/client
+say "## Ask"
+say "Each node says how each of its parts is, and what stands in the way of an object."
+show "kubectl hairpin status"
+say "A Service is reached from every pod and every node:"
+show "kubectl get service web web-nodeport"
+show "kubectl exec daemonset/client -- /bin/pod get --to web.default.svc.cluster.local:80"
+say "Which way does a packet go? \`explain\` follows it through every table."
+show "kubectl hairpin explain host/node-a svc/default/web" "awk 'NR <= 34 { print } NR == 35 { print \"…\" } /^Host|^The server|arrives|sees/ && NR > 35'"
+say "A mistake is told where it was made: on the object."
+quiet kubectl patch service web --type merge --patch '{"spec":{"externalIPs":["10.96.0.1"]}}'
+for _ in $(seq 100); do kubectl get events --field-selector involvedObject.name=web 2>/dev/null | grep -q 10.96.0.1 && break || sleep 0.1; done
+show "kubectl get events --field-selector involvedObject.name=web,involvedObject.kind=Service --output custom-columns=REASON:.reason,MESSAGE:.message"
+quiet kubectl patch service web --type json --patch '[{"op":"remove","path":"/spec/externalIPs"}]'
+say "## Upgrade"
+say "Another build, node by node. Open vSwitch goes on running; no connection is lost."
+show "helm upgrade hairpin charts/hairpin --namespace hairpin --reset-then-reuse-values --set image.tag=next" "head -8"
+show "kubectl --namespace hairpin rollout status daemonset/hairpin-node" "tail -1"
+show "kubectl --namespace hairpin get pods"
+show "kubectl hairpin status --wait" "tail -1"
+say "## Remove"
+say "First from the nodes, then from the cluster. The nodes are then as they were found."
+show "helm upgrade hairpin charts/hairpin --namespace hairpin --reset-then-reuse-values --set cleanup=true" "head -1"
+show "kubectl --namespace hairpin rollout status daemonset/hairpin-node" "tail -1"
+show "helm uninstall hairpin --namespace hairpin"
+show "kubectl --namespace hairpin wait --for=delete pods --all --timeout 3m" "tail -3"
+show "bin/lab --lab cluster exec node-a -- ip -brief address"
+
+quiet make install IMAGE=hairpin:dev VALUES="--set openvswitch.image.tag=$ovs --set config.gateway.mode=$mode"
+mv "$page" docs/tour.md
+echo docs/tour.md
