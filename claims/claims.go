@@ -125,6 +125,12 @@ const (
 	PolicyEgress         = 100
 )
 
+// Priorities of ACLs of the node switch.
+const (
+	ACLExcept = 1001 // what ACLDrop does not mean
+	ACLDrop   = 1000
+)
+
 // ExternalID keys in the OVN databases and Open vSwitch.
 const (
 	KeyOwner = "k8s.ovn.org/owner" // cluster.Owner.String() of the object that the row is for; its presence marks the row as Hairpin's

@@ -83,7 +83,8 @@ func (z *zone) link(p nb.RouterPort, sw, peer string, options map[string]string)
 func (z *zone) clusterRouter() {
 	name := z.Node.Name
 	z.rows.Add(
-		&nb.Global{Name: name, Options: map[string]string{"name": name}, Owner: z.owner},
+		// With an ACL, a switch would drop what conntrack calls invalid, which a late packet of a good connection may be.
+		&nb.Global{Name: name, Options: map[string]string{"name": name, "use_ct_inv_match": "false"}, Owner: z.owner},
 		&nb.Router{Name: claims.ClusterRouter, Owner: z.owner},
 		&nb.Switch{Name: claims.JoinSwitch, Owner: z.owner},
 	)
@@ -132,6 +133,23 @@ func (z *zone) nodeSwitch() {
 		Name: routerToSwitch(name), Router: claims.ClusterRouter, Chassis: name,
 		Networks: z.addresses(func(s *Stack) netip.Prefix { return s.Router }),
 	}, name, switchToRouter(name), nil)
+	z.noDHCP()
+}
+
+// noDHCP drops what pods send to the ports of DHCP clients, whose other fields a pod can choose. Not what routers and the host send (OVN
+// has no "inport !=", hence a second row), nor replies: on a switch with load balancers, OVN passes those before its ACLs.
+func (z *zone) noDHCP() {
+	var ports []string
+	for i := range z.Stacks {
+		w := words(z.Stacks[i].Family)
+		ports = append(ports, "("+w.match+" && udp.dst == "+w.dhcp+")")
+	}
+	match := strings.Join(ports, " || ")
+	others := `inport == {"` + switchToRouter(z.Node.Name) + `", "` + managementPort(z.Node.Name) + `"}`
+	z.rows.Add(
+		&nb.ACL{Switch: z.Node.Name, Priority: claims.ACLExcept, Match: others + " && (" + match + ")", Action: nb.Allow, Owner: z.owner},
+		&nb.ACL{Switch: z.Node.Name, Priority: claims.ACLDrop, Match: match, Action: nb.Drop, Owner: z.owner},
+	)
 }
 
 func (z *zone) gatewayRouter() {

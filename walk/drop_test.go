@@ -110,6 +110,43 @@ func TestNotDelivered(t *testing.T) {
 	}
 }
 
+// The row with the highest priority decides about what pods send, after load balancing and except to themselves. Replies
+// are exempt.
+func TestACL(t *testing.T) {
+	w := byHand(2)
+	s := w.States["n1"].NB
+	s.Add(&nb.ACL{Switch: "n1", Priority: 1001, Match: `udp.dst == 8080 && inport == "stor-n1"`, Action: nb.Allow},
+		&nb.ACL{Switch: "n1", Priority: 1000, Match: "udp.dst == 8080", Action: nb.Drop})
+	ask := func(from Point, to string, source uint16, p cluster.Protocol) Trace {
+		q := tcp(to)
+		q.Protocol, q.SrcPort = p, source
+		return walk(t, w, from, q)
+	}
+	const drops = "an ACL of n1 ls_in_acl_after_lb_eval drops it: udp.dst == 8080"
+	for _, c := range []struct {
+		name string
+		tr   Trace
+		why  string // empty: delivered
+	}{
+		{"to the port", ask(inPod(1, "podb%d"), "10.244.1.3:8080", 40000, cluster.UDP), drops},
+		{"by a Service", ask(inPod(1, "podb%d"), "10.96.0.11:80", 40000, cluster.UDP), drops},
+		{"by a Service to itself", ask(inPod(1, "pod%d"), "10.96.0.11:80", 40000, cluster.UDP), ""},
+		{"TCP", ask(inPod(1, "podb%d"), "10.244.1.3:8080", 40000, cluster.TCP), ""},
+		{"another port", ask(inPod(1, "podb%d"), "10.244.1.3:8081", 40000, cluster.UDP), ""},
+		{"a reply", ask(inPod(1, "podb%d"), "10.244.1.3:9090", 8080, cluster.UDP), ""},
+		{"by the router", ask(inPod(2, "pod%d"), "10.244.1.3:8080", 40000, cluster.UDP), ""},
+	} {
+		if v := c.tr.Verdict; v.Delivered != (c.why == "") || v.Reason != c.why && c.why != "" || v.Delivered && !v.Answered {
+			t.Errorf("%s: want %q\n%s", c.name, c.why, c.tr)
+		}
+	}
+	s.Add(&nb.ACL{Switch: "n1", Priority: 1002, Match: "ip4", Action: "allow-related"})
+	q := tcp("10.244.1.3:80")
+	if tr, err := Walk(w, inPod(1, "podb%d"), q); err == nil || !strings.Contains(err.Error(), `action "allow-related" is not known`) {
+		t.Errorf("%v\n%v", err, tr)
+	}
+}
+
 // A packet may arrive and its reply not.
 func TestNotAnswered(t *testing.T) {
 	w := byHand(1)

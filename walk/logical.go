@@ -28,6 +28,7 @@ type binding struct {
 // logicalSwitch is a Logical_Switch with its ports.
 type logicalSwitch struct {
 	qos       []*qos
+	acls      []*acl
 	row       *nb.Switch
 	ports     []*switchPort
 	byMAC     map[cluster.MAC]*switchPort
@@ -100,7 +101,7 @@ func newLogical(s nb.State) (*logical, error) {
 	if err := addRouterRows(s, routers); err != nil {
 		return nil, err
 	}
-	if err := addQoS(s, switches); err != nil {
+	if err := addSwitchRows(s, switches); err != nil {
 		return nil, err
 	}
 	for _, r := range routers {
@@ -233,21 +234,34 @@ func addRouterRows(s nb.State, routers map[string]*logicalRouter) error {
 	return nil
 }
 
-// addQoS hangs QoS rows on their switches.
-func addQoS(s nb.State, switches map[string]*logicalSwitch) error {
+// addSwitchRows hangs QoS and ACL rows on their switches.
+func addSwitchRows(s nb.State, switches map[string]*logicalSwitch) error {
 	for _, row := range s {
-		row, ok := row.(*nb.QoS)
-		if !ok {
+		name := ""
+		switch row := row.(type) {
+		case *nb.QoS:
+			name = row.Switch
+		case *nb.ACL:
+			name = row.Switch
+		default:
 			continue
 		}
-		sw := switches[row.Switch]
+		sw := switches[name]
 		if sw == nil {
-			return missing(row, nb.TableSwitch, row.Switch)
+			return missing(row, nb.TableSwitch, name)
 		}
-		sw.qos = append(sw.qos, &qos{row: row})
+		switch row := row.(type) {
+		case *nb.QoS:
+			sw.qos = append(sw.qos, &qos{row: row})
+		case *nb.ACL:
+			sw.acls = append(sw.acls, &acl{row: row})
+		}
 	}
 	for _, sw := range switches {
 		slices.SortFunc(sw.qos, func(a, b *qos) int {
+			return cmp.Or(cmp.Compare(b.row.Priority, a.row.Priority), cmp.Compare(a.row.Match, b.row.Match))
+		})
+		slices.SortFunc(sw.acls, func(a, b *acl) int {
 			return cmp.Or(cmp.Compare(b.row.Priority, a.row.Priority), cmp.Compare(a.row.Match, b.row.Match))
 		})
 	}

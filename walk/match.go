@@ -12,8 +12,8 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// expression is a match in OVN's language (ovn-sb(5), Logical_Flow, "match"), of the part of it that routers' policies
-// and NAT rows of ours use: comparisons of inport, outport and addresses, joined by && or || and parentheses.
+// expression is a match in OVN's language (ovn-sb(5), Logical_Flow, "match"), of the part of it that routers' policies,
+// NAT rows and ACLs of ours use: comparisons of inport, outport, addresses and UDP ports, joined by && or || and parentheses.
 type expression interface {
 	holds(m *matched) bool
 }
@@ -40,10 +40,14 @@ type (
 		bit uint32
 		set bool
 	}
-	isReply   struct{} // ct.rpl
-	isICMP    struct{} // icmp4.type and icmp6.type: no packet of a walk is one
-	skipFlag  bool     // flags.skip_snat_for_lb
-	pktMark   uint32
+	isReply  struct{} // ct.rpl
+	isICMP   struct{} // icmp4.type and icmp6.type: no packet of a walk is one
+	skipFlag bool     // flags.skip_snat_for_lb
+	pktMark  uint32
+	udpPort  struct { // udp.src, udp.dst
+		dst  bool
+		port uint16
+	}
 	addressIn struct {
 		dst      bool
 		family   cluster.Family
@@ -87,6 +91,14 @@ func (isICMP) holds(*matched) bool { return false }
 func (e skipFlag) holds(m *matched) bool { return m.skip == bool(e) }
 
 func (e pktMark) holds(m *matched) bool { return m.p.Mark == uint32(e) }
+
+func (e udpPort) holds(m *matched) bool {
+	port := m.p.SrcPort
+	if e.dst {
+		port = m.p.DstPort
+	}
+	return m.p.Protocol == cluster.UDP && port == e.port
+}
 
 func (e addressIn) holds(m *matched) bool {
 	a := m.address(e.dst)
@@ -265,6 +277,9 @@ func (p *matchParser) comparison() (expression, error) {
 	if a := addressFamily(field); a != 0 {
 		return all{isFamily(a), not{e}}, nil // ip4.src != x asks for ip4
 	}
+	if strings.HasPrefix(field, "udp.") {
+		return nil, fmt.Errorf("%s != is not known", field) // it asks for UDP
+	}
 	return not{e}, nil
 }
 
@@ -334,6 +349,12 @@ func (p *matchParser) constant(field, w string) (expression, error) {
 			return nil, fmt.Errorf("%s == %s is not known", field, w)
 		}
 		return pktMark(mark), nil
+	case field == "udp.src" || field == "udp.dst":
+		port, err := strconv.ParseUint(w, 10, 16)
+		if err != nil {
+			return nil, fmt.Errorf("%s == %s is not known", field, w)
+		}
+		return udpPort{field == "udp.dst", uint16(port)}, nil
 	case family == 0:
 		return nil, fmt.Errorf("%s == %s is not known", field, w)
 	}

@@ -43,6 +43,7 @@ func TestMatch(t *testing.T) {
 		{"ip4.src == 0.0.0.0/0", true, false},
 		{"flags.skip_snat_for_lb == 0", true, false},
 		{"ip6 && flags.skip_snat_for_lb == 1", false, true},
+		{"udp.dst == 80", false, false}, // they are TCP
 	} {
 		e, err := parseMatch(c.match, sets)
 		if err != nil {
@@ -65,6 +66,8 @@ func TestMatchUnknown(t *testing.T) {
 		"ip4.dst < 1.2.3.4":             `"<" after "ip4.dst" is not known`,
 		"tcp.dst == 80":                 "tcp.dst == 80 is not known",
 		"tcp":                           "ends too early",
+		"udp.dst == 65536":              "udp.dst == 65536 is not known",
+		"udp.dst != 68":                 "udp.dst != is not known",
 		"ip4.dst == $gone":              "there is no address set gone",
 		"ip4.dst == fd00::1":            "not of one family",
 		"ip4.dst == one":                "is not known",

@@ -39,6 +39,12 @@ func (r *run) switchReceives(n *node, name string) (location, error) {
 	} else if err := r.qos(n, sw, in); err != nil {
 		return location{}, err
 	}
+	if err := r.acl(n, sw, in); err != nil || r.done {
+		return location{}, err
+	}
+	if in.stateful() {
+		r.commitNew(n, r.w.join(sw.row.Name, " ls_in_stateful"), n.zone(in.row.Name), sw.row.Owner)
+	}
 	out, unknown := sw.byMAC[r.p.EthDst], false
 	if out == nil {
 		out, unknown = sw.unknown, true
@@ -77,7 +83,7 @@ func (p *switchPort) check() error {
 	return err
 }
 
-// switchBalances is ls_in_pre_stateful to ls_in_stateful: conntrack in the port's zone, load balancing of new
+// switchBalances is ls_in_pre_stateful to ls_in_hairpin: conntrack in the port's zone, load balancing of new
 // connections, and the hairpin of those whose endpoint is the sender.
 func (r *run) switchBalances(n *node, in *switchPort) (hairpin bool, err error) {
 	sw, z := in.sw, n.zone(in.row.Name)
@@ -109,11 +115,8 @@ func (r *run) switchBalances(n *node, in *switchPort) (hairpin bool, err error) 
 			return true, r.hairpin(n, in, v, asked, snat)
 		}
 	default:
-		if again, err := r.hairpinAgain(n, in, snat); again || err != nil {
-			return again, err
-		}
+		return r.hairpinAgain(n, in, snat)
 	}
-	r.commitNew(n, r.w.join(sw.row.Name, " ls_in_stateful"), z, sw.row.Owner)
 	return false, nil
 }
 
@@ -138,6 +141,43 @@ func (r *run) qos(n *node, sw *logicalSwitch, in *switchPort) error {
 			r.step(n, r.w.join(sw.row.Name, " ls_in_qos"), q.row, q.row.Owner, fmt.Sprintf("mark %d", q.row.Mark))
 			return nil
 		}
+	}
+	return nil
+}
+
+// acl is a row of the ACL table; its match is parsed when a packet first meets it.
+type acl struct {
+	row   *nb.ACL
+	match expression
+}
+
+// acl is ls_in_acl_after_lb_eval and ls_in_acl_after_lb_action: the first row that holds decides, except about replies, which
+// ls_in_acl_eval has allowed (priority 65532).
+func (r *run) acl(n *node, sw *logicalSwitch, in *switchPort) error {
+	if r.ctState.is(flow.CTRpl) {
+		return nil
+	}
+	m := matched{p: &r.p, in: in.row.Name}
+	for _, a := range sw.acls {
+		if a.match == nil {
+			var err error
+			if a.match, err = parseMatch(a.row.Match, n.ovn.sets); err != nil {
+				return fmt.Errorf("%s: %w", a.row.Key(), err)
+			}
+		}
+		if !a.match.holds(&m) {
+			continue
+		}
+		stage := r.w.join(sw.row.Name, " ls_in_acl_after_lb_eval")
+		switch a.row.Action {
+		case nb.Allow:
+			r.step(n, stage, a.row, a.row.Owner, "allowed")
+			return nil
+		case nb.Drop:
+			_, err := r.drop(fmt.Sprintf("an ACL of %s drops it: %s", stage, a.row.Match))
+			return err
+		}
+		return fmt.Errorf("%s: action %q is not known", a.row.Key(), a.row.Action)
 	}
 	return nil
 }

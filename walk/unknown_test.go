@@ -246,6 +246,7 @@ func TestFields(t *testing.T) {
 		{nb.MACBinding{}, "Port IP MAC Owner"},
 		{nb.Route{}, "Router Prefix NextHop OutPort BySource Owner"},
 		{nb.QoS{}, "Switch Priority Match Mark Owner"},
+		{nb.ACL{}, "Switch Priority Match Action Owner"},
 		{nb.Policy{}, "Router Priority Match Action NextHops Options Owner"},
 		{nb.NAT{}, "Router Type External Logical PortRange Match Owner"},
 		{nb.LoadBalancer{}, "Name Protocol VIPs Options Affinity Groups Owner"},

@@ -60,6 +60,10 @@ func hands() map[string]string {
 		"a router's option":                `ovn-nbctl set logical_router GR_node-a options:chassis=other`,
 		"a router's option of ours more":   `ovn-nbctl set logical_router ovn_cluster_router options:chassis=other`,
 		"a router leaves a group":          `ovn-nbctl clear logical_router GR_node-a load_balancer_group`,
+		"an ACL's action":                  `ovn-nbctl set acl $(ovn-nbctl --bare --columns=_uuid find acl priority=1000) action=allow`,
+		"an ACL is of another stage":       `ovn-nbctl remove acl $(ovn-nbctl --bare --columns=_uuid find acl priority=1000) options apply-after-lb`,
+		"an ACL is of another direction":   `ovn-nbctl set acl $(ovn-nbctl --bare --columns=_uuid find acl priority=1000) direction=to-lport`,
+		"ACLs are deleted":                 `ovn-nbctl acl-del node-a`,
 		"a switch is deleted":              `ovn-nbctl ls-del node-a`,
 		"a switch's tunnel key":            `ovn-nbctl remove logical_switch transit_switch other_config requested-tnl-key`,
 		"a switch has another name":        `ovn-nbctl set logical_switch transit_switch name=transit`,
@@ -88,11 +92,11 @@ func hands() map[string]string {
 // foreign makes rows of others, and keys of others in rows of ours.
 const foreign = `
 ovn-nbctl lr-add foreign -- lrp-add foreign fp 00:00:00:00:00:01 10.1.1.1/24 -- lr-route-add foreign 10.2.0.0/16 10.1.1.2 -- lr-policy-add foreign 5 ip4 drop
-ovn-nbctl ls-add fsw -- lsp-add fsw fport -- lb-add flb 1.1.1.1:80 2.2.2.2:80 -- ls-lb-add node-a flb -- ls-lb-add fsw flb
+ovn-nbctl ls-add fsw -- lsp-add fsw fport -- acl-add fsw to-lport 5 ip4 drop -- lb-add flb 1.1.1.1:80 2.2.2.2:80 -- ls-lb-add node-a flb -- ls-lb-add fsw flb
 ovn-nbctl create load_balancer_group name=fgroup -- create address_set name=fset addresses=1.1.1.1
 ovn-nbctl create static_mac_binding logical_port=rtoe-GR_node-a ip=1.1.1.1 'mac="00:00:00:00:00:01"'
 ovn-nbctl lr-route-add GR_node-a 10.3.0.0/16 172.18.0.77 -- lr-policy-add ovn_cluster_router 7 ip4 allow
-ovn-nbctl lsp-add node-a foreign-port
+ovn-nbctl lsp-add node-a foreign-port -- acl-add node-a to-lport 6 ip4 allow
 ovn-nbctl set nb_global . options:foreign=1 external_ids:foreign=1 -- set load_balancer none options:foreign=1 external_ids:foreign=1 -- set logical_switch_port default_web options:foreign=1 external_ids:foreign=1
 ovn-sbctl chassis-add fchassis geneve 10.9.9.9
 `
@@ -105,6 +109,7 @@ ovn-nbctl find logical_router_static_route nexthop=10.1.1.2
 ovn-nbctl find logical_router_policy priority=5
 ovn-nbctl list logical_switch fsw
 ovn-nbctl --columns=name,addresses,type,options list logical_switch_port fport
+ovn-nbctl find acl priority=5
 ovn-nbctl list load_balancer flb
 ovn-nbctl list load_balancer_group fgroup
 ovn-nbctl list address_set fset

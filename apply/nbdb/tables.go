@@ -58,7 +58,7 @@ func zone() []*table {
 		{id: nb.TableGlobal, row: rowOf[nb.Global](), stays: true,
 			columns: []column{
 				word("name", func(r *nb.Global) *string { return &r.Name }),
-				options("options", func(r *nb.Global) *map[string]string { return &r.Options }, "name"),
+				options("options", func(r *nb.Global) *map[string]string { return &r.Options }, "name", "use_ct_inv_match"),
 			}},
 		{id: nb.TableChassis, row: rowOf[nb.Chassis](), southbound: true, part: encap(), foreign: ofNode,
 			columns: []column{
@@ -101,6 +101,15 @@ func switches() []*table {
 				always("direction", "from-lport"),
 				mark(),
 				never[map[string]int]("bandwidth"),
+			}},
+		{id: nb.TableACL, row: rowOf[nb.ACL](), parent: in(nb.TableSwitch, "acls", func(r *nb.ACL) *string { return &r.Switch }),
+			columns: []column{
+				number("priority", func(r *nb.ACL) *int { return &r.Priority }),
+				word("match", func(r *nb.ACL) *string { return &r.Match }),
+				word("action", func(r *nb.ACL) *nb.Action { return &r.Action }),
+				always("direction", "from-lport"),
+				afterBalancing(),
+				never[int]("tier"), never[bool]("log"),
 			}},
 	}
 }
@@ -250,6 +259,16 @@ func mark() column {
 		return len(all) == 1 && there && n >= 0
 	}, func(r *nb.QoS) map[string]int { return map[string]int{"mark": int(r.Mark)} },
 		func(e *edit, column string, want, have map[string]int) { e.column(column, maps.Equal(want, have)) })
+}
+
+// afterBalancing is the stage that our ACLs are in.
+func afterBalancing() column {
+	const key = "apply-after-lb"
+	return value("options", func(_ *nb.ACL, all map[string]string) bool { return all[key] == "true" },
+		func(*nb.ACL) map[string]string { return map[string]string{key: "true"} },
+		func(e *edit, column string, want, have map[string]string) {
+			e.keys(column, want, have, func(k string) bool { return k == key })
+		})
 }
 
 // protocol is one of three by the schema; none is TCP.

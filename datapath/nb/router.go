@@ -129,10 +129,10 @@ func (r *Route) print(p *printer) {
 	}
 }
 
-// Action is what a Policy does.
+// Action is what a Policy or an ACL does.
 type Action string
 
-// The actions of a Logical_Router_Policy.
+// The actions of a Logical_Router_Policy; an ACL has the first two.
 const (
 	Allow   Action = "allow"
 	Drop    Action = "drop"

@@ -23,6 +23,7 @@ const (
 	TableSwitch
 	TableSwitchPort
 	TableQoS
+	TableACL
 	TableMACBinding
 	TableRoute
 	TablePolicy
@@ -44,6 +45,7 @@ var tables = [...]struct {
 	TableSwitch:       {"Logical_Switch", (*Switch)(nil)},
 	TableSwitchPort:   {"Logical_Switch_Port", (*SwitchPort)(nil)},
 	TableQoS:          {"QoS", (*QoS)(nil)},
+	TableACL:          {"ACL", (*ACL)(nil)},
 	TableMACBinding:   {"Static_MAC_Binding", (*MACBinding)(nil)},
 	TableRoute:        {"Logical_Router_Static_Route", (*Route)(nil)},
 	TablePolicy:       {"Logical_Router_Policy", (*Policy)(nil)},
@@ -230,4 +232,28 @@ func (r *QoS) print(p *printer) {
 	}
 	p.cmd("--id=@q", "create", "QoS", "direction=from-lport", fmt.Sprintf("priority=%d", r.Priority), "match="+value(r.Match), "action:mark=0")
 	p.cmd("add", "Logical_Switch", r.Switch, "qos_rules", "@q")
+}
+
+// ACL is a row of the ACL table of a switch, for packets that come from its ports (direction from-lport), after load balancing
+// (options:apply-after-lb): it sees the port of the endpoint.
+type ACL struct {
+	Switch   string
+	Priority int // 0 to 32767, higher wins
+	Match    string
+	Action   Action // Allow or Drop
+	Owner    cluster.Owner
+}
+
+// Key is by switch, priority and match.
+func (r *ACL) Key() Key              { return Key{TableACL, fmt.Sprintf("%s %d %s", r.Switch, r.Priority, r.Match)} }
+func (r *ACL) Why() cluster.Owner    { return r.Owner }
+func (r *ACL) owner() *cluster.Owner { return &r.Owner }
+
+func (r *ACL) same(x Row) bool {
+	b, ok := x.(*ACL)
+	return ok && r.Switch == b.Switch && r.Priority == b.Priority && r.Match == b.Match && r.Action == b.Action
+}
+
+func (r *ACL) print(p *printer) {
+	p.cmd("--apply-after-lb", "acl-add", r.Switch, "from-lport", fmt.Sprint(r.Priority), r.Match, string(r.Action))
 }

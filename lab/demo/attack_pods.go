@@ -23,6 +23,7 @@ import (
 // What refuses packets of pods.
 const (
 	byPortSecurity = "port security of the pod's logical port"
+	byACL          = "an ACL of the node switch"
 	byDeafness     = "interfaces of pods and of the host ignore router advertisements (accept_ra=0)"
 )
 
@@ -61,7 +62,28 @@ func podAttacks() []Attack {
 				return w.forge(ctx, f, neighbour, clientName, true)
 			}})
 	}
-	return append(list, linkAttacks()...)
+	return append(append(list, linkAttacks()...), dhcpAttacks()...)
+}
+
+// dhcpAttacks are answers to DHCP clients, which nobody has asked the pod for.
+func dhcpAttacks() []Attack {
+	var list []Attack
+	for _, f := range families() {
+		for _, x := range []struct {
+			what, to, link string
+			everybody      bool
+		}{
+			{"its neighbour", neighbour, podLink, false},
+			{"everybody", neighbour, podLink, true},
+			{"the host", "host-a", claims.ManagementPort, false},
+		} {
+			list = append(list, Attack{Who: attacker, What: "sends DHCP answers over IPv" + f.name + " to " + x.what, By: byACL,
+				try: func(ctx context.Context, w *world) (outcome, error) {
+					return w.offer(ctx, f, x.to, x.link, x.everybody)
+				}})
+		}
+	}
+	return list
 }
 
 // linkAttacks are frames to the neighbours of a pod, in the name of others.
@@ -136,6 +158,60 @@ func (w *world) forge(ctx context.Context, f family, as, to string, withMAC bool
 		func(mark []byte) []byte { return datagram(src, forgedMAC, mark) })
 }
 
+// offer sends DHCP answers. Honest are requests of a DHCP client, and the answer to who has asked the pod at its own address.
+func (w *world) offer(ctx context.Context, f family, to, link string, everybody bool) (outcome, error) {
+	from, target := w.endpoints[attacker], w.endpoints[to]
+	ear, err := attack.Listen(target.place, link) // as DHCP clients hear, which have no address yet
+	if err != nil {
+		return outcome{}, err
+	}
+	defer ear.Close()
+	mac, err := attack.MAC(from.place, podLink)
+	if err != nil {
+		return outcome{}, err
+	}
+	next, err := attack.MAC(target.place, link)
+	if err != nil {
+		return outcome{}, err
+	}
+	client, server := uint16(68), uint16(67)
+	src, dst := from.address(f), target.address(f)
+	if f.name == "6" {
+		client, server = 546, 547
+		src, dst = attack.LinkLocal(mac), attack.LinkLocal(next)
+	}
+	if everybody {
+		next, dst = cluster.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, netip.MustParseAddr("255.255.255.255")
+		if f.name == "6" {
+			next, dst = cluster.MAC{0x33, 0x33, 0, 0, 0, 1}, netip.MustParseAddr("ff02::1")
+		}
+	}
+	datagram := func(from, to uint16) func(mark []byte) []byte {
+		return func(mark []byte) []byte {
+			return attack.Frame(mac, next, attack.UDP(netip.AddrPortFrom(src, from), netip.AddrPortFrom(dst, to), mark))
+		}
+	}
+	out, err := w.beside(ctx, from.place, ear, datagram(client, server), datagram(server, client))
+	if err != nil || everybody || to != neighbour {
+		return out, err
+	}
+	const other = 40067 // a request to the port above would allow its answer for half a minute
+	request := attack.Frame(next, mac, attack.UDP(netip.AddrPortFrom(dst, client), netip.AddrPortFrom(src, other), newMark("request")))
+	mark := newMark("asked")
+	return out, w.until(ctx, "after a request", func() error {
+		if err := attack.Send(target.place, link, request); err != nil {
+			return err
+		}
+		if err := attack.Send(from.place, podLink, datagram(other, client)(mark)); err != nil {
+			return err
+		}
+		if ear.Hear(ctx, w.patience(), contains(mark)) == nil {
+			return errors.New("the answer did not arrive")
+		}
+		return nil
+	})
+}
+
 // beside sends an honest frame, which must arrive, then forged ones, and an honest one again.
 func (w *world) beside(ctx context.Context, from lab.Place, ear *attack.Ear, honest, forged func(mark []byte) []byte) (outcome, error) {
 	good, bad := newMark("honest"), newMark("forged")
@@ -148,7 +224,8 @@ func (w *world) beside(ctx context.Context, from lab.Place, ear *attack.Ear, hon
 		}
 	}
 	if got := ear.Hear(ctx, w.patience(), contains(bad)); got != nil {
-		return takenWith("it arrived%s", bytes.TrimPrefix(got, bad)), nil
+		_, sender, _ := bytes.Cut(got, bad)
+		return takenWith("it arrived%s", sender), nil
 	}
 	good = newMark("honest")
 	if err := w.arrives(ctx, from, ear, honest(good), good); err != nil {

@@ -197,6 +197,10 @@ func (d *drawer) onSwitch(name string) {
 		d.s.Add(&nb.QoS{Switch: name, Priority: rapid.IntRange(100, 102).Draw(d.t, "priority"), Match: d.match(),
 			Mark: uint32(rapid.IntRange(0, 3).Draw(d.t, "mark")), Owner: d.owner()})
 	}
+	for range rapid.IntRange(0, 2).Draw(d.t, "acls") {
+		d.s.Add(&nb.ACL{Switch: name, Priority: rapid.IntRange(100, 102).Draw(d.t, "priority"), Match: d.match(),
+			Action: rapid.SampledFrom([]nb.Action{nb.Allow, nb.Drop}).Draw(d.t, "action"), Owner: d.owner()})
+	}
 	for _, n := range d.some("switch port", "stor-"+name, "pod_"+name) {
 		p := &nb.SwitchPort{Name: n, Switch: name, Type: rapid.SampledFrom([]string{"", "router", "localnet", "remote"}).Draw(d.t, "port type"),
 			Options: d.options("router-port", "requested-tnl-key"), Owner: d.owner()}

@@ -13,6 +13,8 @@ ls-add transit_switch -- set Logical_Switch transit_switch other_config:intercon
 lsp-add node-a default_web -- lsp-set-addresses default_web '0a:58:0a:f4:01:03 10.244.1.3 fd00:10:244:1::3' # Pod/default/web
 lsp-add node-a stor-node-a -- lsp-set-type stor-node-a router -- lsp-set-addresses stor-node-a router -- lsp-set-options stor-node-a router-port=rtos-node-a # Node/node-a
 lsp-add transit_switch tstor-node-b -- lsp-set-type tstor-node-b remote -- lsp-set-addresses tstor-node-b '0a:58:64:58:00:04 100.88.0.4/16 fd97::4/64' -- lsp-set-options tstor-node-b requested-chassis=node-b requested-tnl-key=4 # Node/node-b
+--apply-after-lb acl-add node-a from-lport 1000 '(ip4 && udp.dst == 68) || (ip6 && udp.dst == 546)' drop # Node/node-a
+--apply-after-lb acl-add node-a from-lport 1001 'inport == {"stor-node-a", "k8s-node-a"} && (ip4 && udp.dst == 68)' allow # Node/node-a
 create Static_MAC_Binding logical_port=rtoe-GR_node-a ip=169.254.169.4 'mac="0a:58:a9:fe:a9:04"' override_dynamic_mac=true # Node/node-a
 create Static_MAC_Binding logical_port=rtoe-GR_node-a 'ip="fd69::4"' 'mac="0a:58:a9:fe:a9:04"' override_dynamic_mac=true # Node/node-a
 lr-route-add GR_node-a 0.0.0.0/0 172.18.0.1 rtoe-GR_node-a # Node/node-a

@@ -8,6 +8,7 @@ ls-add transit_switch -- set Logical_Switch transit_switch other_config:intercon
 lsp-add join jtor-GR_node-a -- lsp-set-type jtor-GR_node-a router -- lsp-set-addresses jtor-GR_node-a router -- lsp-set-options jtor-GR_node-a router-port=rtoj-GR_node-a
 --id=@q create QoS direction=from-lport priority=100 'match="inport == \"a\""' action:mark=0 -- add Logical_Switch join qos_rules @q # Node/node-a
 qos-add node-a from-lport 100 'ct.rpl && ip4.src == $a' mark=42
+--apply-after-lb acl-add node-a from-lport 1000 'ip4 && udp.dst == 68' drop # Node/node-a
 create Static_MAC_Binding logical_port=rtoe-GR_node-a ip=169.254.169.4 'mac="0a:58:a9:fe:a9:04"' override_dynamic_mac=true
 lr-route-add GR_node-a 0.0.0.0/0 172.18.0.1 rtoe-GR_node-a
 --policy=src-ip lr-route-add ovn_cluster_router 10.244.0.0/16 100.64.0.3
