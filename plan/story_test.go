@@ -31,6 +31,7 @@ var update = flag.Bool("update", false, "rewrite the stories' wanted states and 
 //	NODE.state KIND/NAMESPACE/NAME  the part of it that this object wants
 //	walk FROM PROTOCOL ADDRESS      the way of a packet and its reply. FROM is host/NODE, pod/NAMESPACE/NAME or
 //	                                outside/ADDRESS, or outside/ADDRESS@NODE if the network routes to that node;
+//	                                pod/NAMESPACE/NAME@ADDRESS sends from that address;
 //	                                "prefer ADDRESS …" at the end chooses endpoints
 //	document FILE walk …            the rules and conntrack entries that a document names for that walk (walks_test.go)
 //
@@ -217,10 +218,18 @@ func (s *story) from(word string) (walk.Point, walk.Packet, error) {
 	case "host":
 		return walk.Point{Node: rest}, walk.Packet{}, nil
 	case "pod":
-		owner := cluster.ParseOwner("Pod/" + rest)
+		name, source, sends := strings.Cut(rest, "@")
+		var packet walk.Packet
+		if sends {
+			var err error
+			if packet.Src, err = netip.ParseAddr(source); err != nil {
+				return walk.Point{}, packet, err
+			}
+		}
+		owner := cluster.ParseOwner("Pod/" + name)
 		for _, p := range s.world.Snapshot.Pods {
 			if p.Owner == owner {
-				return walk.Point{Node: p.Node, Pod: owner}, walk.Packet{}, nil
+				return walk.Point{Node: p.Node, Pod: owner}, packet, nil
 			}
 		}
 	}

@@ -101,6 +101,9 @@ func (s *story) explain(words []string) (*explain.Explanation, error) {
 		return nil, err
 	}
 	from, via, _ := strings.Cut(words[0], "@")
+	if !strings.HasPrefix(from, "outside/") { // a source address, which the steps show
+		via = ""
+	}
 	return explain.Of(s.world.Snapshot, explain.Question{From: from, To: words[2], Via: via, Protocol: trace.Sent.Protocol}, trace)
 }
 

@@ -33,7 +33,8 @@ type logicalSwitch struct {
 	ports     []*switchPort
 	byMAC     map[cluster.MAC]*switchPort
 	byIP      map[netip.Addr]cluster.MAC
-	unknown   *switchPort // the port that takes frames for unknown addresses
+	further   map[netip.Addr]cluster.MAC // what ports may have besides, and answer for themselves; zero: several may
+	unknown   *switchPort                // the port that takes frames for unknown addresses
 	balancers balancers
 	snatZone  string // name of the conntrack zone of hairpins
 }
@@ -81,7 +82,7 @@ func newLogical(s nb.State) (*logical, error) {
 	for _, row := range s {
 		switch row := row.(type) {
 		case *nb.Switch:
-			switches[row.Name] = &logicalSwitch{row: row, byMAC: map[cluster.MAC]*switchPort{}, byIP: map[netip.Addr]cluster.MAC{},
+			switches[row.Name] = &logicalSwitch{row: row, byMAC: map[cluster.MAC]*switchPort{}, byIP: map[netip.Addr]cluster.MAC{}, further: map[netip.Addr]cluster.MAC{},
 				balancers: groups.of(row.Groups), snatZone: row.Name + "_snat"}
 		case *nb.Router:
 			routers[row.Name] = &logicalRouter{row: row, byIP: map[netip.Addr]*routerPort{}, externals: map[netip.Addr]*nat{},
@@ -275,10 +276,14 @@ func missing(row nb.Row, t nb.Table, name string) error {
 // byTunnelKeys finds the port that another node's tunnel is for.
 func (l *logical) byTunnelKeys(sw, port string) *switchPort { return l.keys[[2]string{sw, port}] }
 
-// neighbour returns the MAC that a switch answers with for an address (ls_in_arp_rsp, and its routers).
+// neighbour returns the MAC that a switch answers with for an address (ls_in_arp_rsp, and its routers), or that of the one port that may
+// have it and so answers itself.
 func (sw *logicalSwitch) neighbour(a netip.Addr) (cluster.MAC, bool) {
 	m, ok := sw.byIP[a]
-	return m, ok
+	if !ok {
+		m = sw.further[a]
+	}
+	return m, m != cluster.MAC{}
 }
 
 // gateway returns the router port of a switch whose network an address is in.

@@ -61,7 +61,7 @@ func (r *run) podReceives(n *node, pod *cluster.Pod) (location, error) {
 	switch {
 	case r.p.EthDst != pod.MAC:
 		return r.drop(fmt.Sprintf("the frame is for %s, pod %s/%s has %s", r.p.EthDst, pod.Owner.Namespace, pod.Owner.Name, pod.MAC))
-	case !slices.Contains(pod.IPs, r.p.Dst):
+	case !slices.Contains(pod.IPs, r.p.Dst) && !slices.Contains(pod.Extra, r.p.Dst):
 		return r.drop(fmt.Sprintf("the packet is for %s, which pod %s/%s does not have", r.p.Dst, pod.Owner.Namespace, pod.Owner.Name))
 	}
 	return r.deliver(Point{n.name, pod.Owner}, fmt.Sprintf("delivered to pod %s/%s port %d", pod.Owner.Namespace, pod.Owner.Name, r.p.DstPort))

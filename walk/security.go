@@ -34,6 +34,11 @@ func (p *switchPort) addSecurity() error {
 				return fmt.Errorf("port security %q: %w", text, err)
 			}
 			s.ips = append(s.ips, ip)
+			if other, ok := p.sw.further[ip]; ok && other != s.mac {
+				p.sw.further[ip] = cluster.MAC{} // who uses it is not known
+			} else {
+				p.sw.further[ip] = s.mac
+			}
 		}
 		p.security = append(p.security, s)
 	}
