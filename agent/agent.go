@@ -91,7 +91,7 @@ type agent struct {
 	fresh   bool       // want is another than that of the last pass
 
 	hostOnly   bool        // Open vSwitch forwards for the node itself only: nothing more was known
-	supported  atomic.Bool // OVN and Open vSwitch are new enough
+	supported  atomic.Bool // OVN, Open vSwitch and nft are new enough
 	vswitchdID string      // the ovs-vswitchd that was let go
 	restart    *restart    // of ovs-vswitchd, when it was not let go yet
 	restarts   uint64
@@ -124,7 +124,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 		return err
 	}
 	defer ovs.Close()
-	t, err := targets.Open(ctx, c, log)
+	t, err := targets.Open(c, log)
 	if err != nil {
 		return err
 	}
@@ -246,9 +246,9 @@ func (a *agent) tick(ctx context.Context) {
 	}
 }
 
-// checkVersions lets the agent work when OVN and Open vSwitch are new enough, and ends it when they are not.
+// checkVersions lets the agent work when OVN, Open vSwitch and nft are new enough, and ends it when they are not.
 func (a *agent) checkVersions(ctx context.Context) error {
-	if err := a.targets.CheckVersions(ctx); err != nil {
+	if err := a.targets.CheckVersions(ctx, a.log); err != nil {
 		return err
 	}
 	a.supported.Store(true)

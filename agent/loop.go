@@ -288,7 +288,10 @@ func (a *agent) missing() string {
 		}
 		return "the node cannot be planned"
 	case !a.supported.Load():
-		return "the versions of OVN and Open vSwitch are not known yet"
+		if err := a.targets.VersionError(); err != nil {
+			return fmt.Sprintf("versions are not known yet: %v", err)
+		}
+		return "the versions of OVN, Open vSwitch and nft are not known yet"
 	}
 	return ""
 }

@@ -82,3 +82,31 @@ func TestSwitchComesLate(t *testing.T) {
 	}
 	waitWell(t, n)
 }
+
+// slowNFT is in the agent's way to nft: its output stays open for longer than the agent waits, as on a machine that stands still.
+const slowNFT = `#!/bin/sh
+if [ -e /run/nft-is-slow ]; then sleep 3 & fi
+exec /usr/sbin/nft "$@"
+`
+
+// An agent whose nft does not answer at the start tells so and asks again.
+func TestSlowNFT(t *testing.T) {
+	_, n := alone(t)
+	noError(t, n.WriteFile("/usr/local/bin/nft", slowNFT))
+	sh(t, n, "chmod +x /usr/local/bin/nft; touch /run/nft-is-slow")
+	giveManifests(t, n)
+	start(t, n)
+	eventually(t, 20*time.Second, "the agent says what it waits for", func() (bool, string) {
+		if n.Pid(agent) == 0 {
+			t.Fatalf("the agent has ended: %s", logOf(t, n))
+		}
+		r, err := reportOf(t.Context(), n)
+		return err == nil && !r.Ready && strings.Contains(r.Reason, "nft --version"), r.Reason
+	})
+	t.Log(mustReport(t, n).Reason)
+	if !strings.Contains(logOf(t, n), "nft --version") {
+		t.Errorf("the log says nothing of it: %s", logOf(t, n))
+	}
+	sh(t, n, "rm /run/nft-is-slow")
+	waitWell(t, n)
+}

@@ -102,7 +102,7 @@ func (k *cleaning) switches(ctx context.Context) {
 		k.try("bridges of Open vSwitch (start the container ovs and try again)", err)
 		return
 	}
-	t, err := targets.Open(ctx, k.config, k.log)
+	t, err := targets.Open(k.config, k.log)
 	if err != nil {
 		k.try("flows", err)
 		return

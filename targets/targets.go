@@ -10,8 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"hairpin/apply"
 	"hairpin/apply/conntrack"
 	"hairpin/apply/kernel"
@@ -23,7 +21,6 @@ import (
 	"hairpin/datapath/host"
 	"hairpin/hostnet"
 	"hairpin/plan"
-	"hairpin/retry"
 )
 
 // Set are the systems of the node.
@@ -34,11 +31,12 @@ type Set struct {
 	Host   *kernel.Target
 	Pass   apply.Targets
 	opened []interface{ Close() }
+	asked  versions
 
 	WantedHost atomic.Pointer[host.State] // what the kernel target asks for
 }
 
-func Open(ctx context.Context, c config.Config, log *slog.Logger) (_ *Set, err error) {
+func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
 	t := &Set{}
 	t.WantedHost.Store(&host.State{})
 	defer func() {
@@ -58,7 +56,7 @@ func Open(ctx context.Context, c config.Config, log *slog.Logger) (_ *Set, err e
 		return nil, fmt.Errorf("Open vSwitch: %w", err)
 	}
 	t.opened = append(t.opened, t.Bridge)
-	if t.NFT, err = knft.New(ctx, knft.Config{Log: log}); err != nil {
+	if t.NFT, err = knft.New(knft.Config{Log: log}); err != nil {
 		return nil, fmt.Errorf("nft: %w", err)
 	}
 	t.opened = append(t.opened, t.NFT)
@@ -93,35 +91,4 @@ func (t *Set) Close() {
 	for _, target := range t.opened {
 		target.Close()
 	}
-}
-
-// oldestOVS is the oldest Open vSwitch that is served (docs/architecture.md); nbdb knows the oldest OVN.
-const oldestOVS = "3.5"
-
-// CheckVersions refuses an Open vSwitch or OVN that is too old, with a message that names the version found and the one
-// needed. It waits until both are there to be asked.
-func (t *Set) CheckVersions(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		version, err := t.NB.Version(ctx)
-		if err != nil {
-			return err
-		}
-		return nbdb.CheckVersion(version)
-	})
-	g.Go(func() error {
-		for p := (retry.Pace{}); ; {
-			version, err := t.Bridge.Version(ctx)
-			if err == nil {
-				return apply.NeedVersion("Open vSwitch", version, oldestOVS)
-			}
-			p.Failed()
-			select {
-			case <-ctx.Done():
-				return err
-			case <-time.After(p.Pause):
-			}
-		}
-	})
-	return g.Wait()
 }

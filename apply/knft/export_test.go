@@ -1,7 +1,12 @@
 package knft
 
+import "context"
+
 // AsOnOldKernel makes the Target treat missing devices as on a kernel before 6.16, which refuses chains on them.
-func (t *Target) AsOnOldKernel() error {
+func (t *Target) AsOnOldKernel(ctx context.Context) error {
+	if err := t.probe(ctx); err != nil || !t.byName {
+		return err
+	}
 	t.byName = false
 	return t.watchDevices()
 }

@@ -47,6 +47,8 @@ type Target struct {
 	notice *notice.Listener
 	own    *generations
 
+	probing sync.Mutex
+	probed  bool
 	// byName tells that chains of the family netdev may name devices which do not exist (Linux 6.16). An older kernel
 	// refuses such a chain, and drops it with its device.
 	byName bool
@@ -54,14 +56,14 @@ type Target struct {
 	// addresses of other networks move with a gap, and the tables for it are left out.
 	copies  bool
 	devices *devices
-	links   *notice.Listener // only when !byName
+	links   *notice.Listener // nil when byName
 
 	mu sync.Mutex // one Apply at a time
 }
 
-// New makes a Target and starts to listen. It fails when nft is missing or older than 1.0.6, or without the right
-// (CAP_NET_ADMIN) to use it.
-func New(ctx context.Context, c Config) (*Target, error) {
+// New makes a Target and starts to listen. It fails without the right (CAP_NET_ADMIN) to do so. It does not run nft, which may not answer:
+// Read does.
+func New(c Config) (_ *Target, err error) {
 	if len(c.Command) == 0 {
 		c.Command = []string{"nft"}
 	}
@@ -69,28 +71,6 @@ func New(ctx context.Context, c Config) (*Target, error) {
 		c.Log = slog.Default()
 	}
 	t := &Target{config: c, own: &generations{}}
-	version, err := t.nft(ctx, "", "--version")
-	if err != nil {
-		return nil, err
-	}
-	// It says "nftables v1.0.6 (Lester Gooch #5)".
-	_, number, _ := strings.Cut(version, " v")
-	number, _, _ = strings.Cut(strings.TrimSpace(number), " ")
-	if err := apply.NeedVersion("nft", number, oldest); err != nil {
-		return nil, err
-	}
-	probe := "table netdev hairpin-probe { chain c { type filter hook ingress device \"hairpin-none\" priority 0; }; }\n"
-	_, err = t.nft(ctx, probe, "--check", "-f", "-")
-	t.byName = err == nil
-	c.Log.Debug("nft", "version", strings.TrimSpace(version), "chains of missing devices", t.byName)
-	t.copies = true
-	for family, to := range map[nft.Family]string{nft.IP: "192.0.2.1", nft.IP6: "2001:db8::1"} {
-		probe := fmt.Sprintf("table %s hairpin-probe { chain c { type filter hook prerouting priority 0; dup to %s device \"lo\"; }; }\n", family, to)
-		if _, err = t.nft(ctx, probe, "--check", "-f", "-"); err != nil {
-			c.Log.Warn("nft cannot duplicate packets (nft_dup): connections may fail while an egress address outside the gateway bridge's network moves", "error", err)
-			t.copies = false
-		}
-	}
 	t.notice, err = notice.Listen(notice.Config{
 		NetNS: c.NetNS, Protocol: unix.NETLINK_NETFILTER, Groups: []int{unix.NFNLGRP_NFTABLES},
 		Relevant: t.own.relevant, Lost: t.own.forget,
@@ -98,18 +78,70 @@ func New(ctx context.Context, c Config) (*Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t.byName {
-		return t, nil
-	}
-	if err := t.watchDevices(); err != nil {
-		t.notice.Close()
-		return nil, err
-	}
 	return t, nil
+}
+
+// Version returns the version of nft, such as "1.0.6".
+func (t *Target) Version(ctx context.Context) (string, error) {
+	text, err := t.nft(ctx, "", "--version")
+	if err != nil {
+		return "", err
+	}
+	// It says "nftables v1.0.6 (Lester Gooch #5)".
+	_, number, _ := strings.Cut(text, " v")
+	number, _, _ = strings.Cut(strings.TrimSpace(number), " ")
+	return number, nil
+}
+
+// CheckVersion refuses an nft that is too old, with a message that names the version found and the one needed.
+func CheckVersion(version string) error { return apply.NeedVersion("nft", version, oldest) }
+
+// probe finds out, once, what nft and the kernel can do.
+func (t *Target) probe(ctx context.Context) error {
+	t.probing.Lock()
+	defer t.probing.Unlock()
+	if t.probed {
+		return nil
+	}
+	refusal, err := t.try(ctx, "table netdev hairpin-probe { chain c { type filter hook ingress device \"hairpin-none\" priority 0; }; }\n")
+	if err != nil {
+		return err
+	}
+	t.byName = refusal == nil
+	t.config.Log.Debug("nft", "chains of missing devices", t.byName)
+	t.copies = true
+	for family, to := range map[nft.Family]string{nft.IP: "192.0.2.1", nft.IP6: "2001:db8::1"} {
+		refusal, err := t.try(ctx, fmt.Sprintf("table %s hairpin-probe { chain c { type filter hook prerouting priority 0; dup to %s device \"lo\"; }; }\n", family, to))
+		if err != nil {
+			return err
+		}
+		if refusal != nil {
+			t.config.Log.Warn("nft cannot duplicate packets (nft_dup): connections may fail while an egress address outside the gateway bridge's network moves", "error", refusal)
+			t.copies = false
+		}
+	}
+	if !t.byName {
+		if err := t.watchDevices(); err != nil {
+			return err
+		}
+	}
+	t.probed = true
+	return nil
+}
+
+// try tells why commands would be refused. The error is that there was no answer.
+func (t *Target) try(ctx context.Context, commands string) (refusal, err error) {
+	_, err = t.nft(ctx, commands, "--check", "-f", "-")
+	if ended := new(exec.ExitError); errors.As(err, &ended) && ended.Exited() {
+		return err, nil
+	}
+	return nil, err
 }
 
 // Close ends the listening. The tables stay.
 func (t *Target) Close() {
+	t.probing.Lock()
+	defer t.probing.Unlock()
 	if t.links != nil {
 		t.links.Close()
 	}
@@ -121,6 +153,9 @@ func (t *Target) Changed() <-chan struct{} { return t.notice.Changed() }
 
 // Read returns our tables as they are in the kernel.
 func (t *Target) Read(ctx context.Context) (nft.State, error) {
+	if err := t.probe(ctx); err != nil {
+		return nil, err
+	}
 	out := nft.State{}
 	for _, f := range nft.Families() {
 		text, err := t.nft(ctx, "", "--stateless", "--numeric-protocol", "list", "table", string(f), claims.NFTTable)
@@ -150,6 +185,9 @@ func (t *Target) Read(ctx context.Context) (nft.State, error) {
 func (t *Target) Apply(ctx context.Context, d nft.Delta) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if err := t.probe(ctx); err != nil {
+		return err
+	}
 	if !t.copies {
 		d = withoutCopies(d)
 	}

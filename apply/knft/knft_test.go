@@ -50,7 +50,7 @@ func exists(path string) bool {
 
 func (s system) target(t testing.TB) *knft.Target {
 	t.Helper()
-	target, err := knft.New(t.Context(), knft.Config{NetNS: s.ns, Command: s.nft, Log: slog.New(slog.DiscardHandler)})
+	target, err := knft.New(knft.Config{NetNS: s.ns, Command: s.nft, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestDeviceMadeAnew(t *testing.T) {
 func TestMissingDeviceOnOldKernel(t *testing.T) {
 	s := system{insidetest.NetNS(t), []string{"nft"}}
 	target := s.target(t)
-	if err := target.AsOnOldKernel(); err != nil {
+	if err := target.AsOnOldKernel(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	want := example(t)
@@ -323,15 +323,44 @@ func (s system) dropped(t testing.TB) bool {
 }
 
 func TestVersion(t *testing.T) {
-	old := filepath.Join(t.TempDir(), "nft")
-	if err := os.WriteFile(old, []byte("#!/bin/sh\necho 'nftables v1.0.2 (Lester Gooch)'\n"), 0o755); err != nil {
-		t.Fatal(err)
+	s := system{ns: insidetest.NetNS(t), nft: []string{"sh", "-c", "echo 'nftables v1.0.2 (Lester Gooch)'"}}
+	version, err := s.target(t).Version(t.Context())
+	if err == nil {
+		err = knft.CheckVersion(version)
 	}
-	_, err := knft.New(t.Context(), knft.Config{Command: []string{old}})
 	if err == nil || err.Error() != "nft 1.0.2 is running; 1.0.6 or newer is needed" {
 		t.Errorf("an old nft gives error %v", err)
 	}
-	if _, err := knft.New(t.Context(), knft.Config{Command: []string{"/nowhere/nft"}}); err == nil || !strings.Contains(err.Error(), "/nowhere/nft") {
+	s.nft = []string{"/nowhere/nft"}
+	if _, err := s.target(t).Version(t.Context()); err == nil || !strings.Contains(err.Error(), "/nowhere/nft") {
 		t.Errorf("a missing nft gives error %v", err)
+	}
+}
+
+// TestSlowAtFirst: an nft that gives no answer has not said what it cannot do.
+func TestSlowAtFirst(t *testing.T) {
+	slow := filepath.Join(t.TempDir(), "slow")
+	if err := os.WriteFile(slow, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Something else holds its output.
+	s := system{insidetest.NetNS(t), []string{"sh", "-c", `[ ! -e "$0" ] || sleep 3 & exec nft "$@"`, slow}}
+	target := s.target(t)
+	if _, err := target.Read(t.Context()); !errors.Is(err, exec.ErrWaitDelay) {
+		t.Fatalf("a slow nft gives error %v", err)
+	}
+	if err := os.Remove(slow); err != nil {
+		t.Fatal(err)
+	}
+	want := example(t)
+	if err := target.Apply(t.Context(), nft.Diff(want, nft.State{})); err != nil {
+		t.Fatal(err)
+	}
+	have, err := target.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := nft.Diff(want, have); !d.Empty() {
+		t.Errorf("missing:\n%s", d)
 	}
 }

@@ -1,0 +1,91 @@
+package targets
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"hairpin/apply"
+	"hairpin/apply/knft"
+	"hairpin/apply/nbdb"
+	"hairpin/retry"
+)
+
+// oldestOVS is the oldest Open vSwitch that is served (docs/architecture.md); nbdb and knft know the oldest OVN and nft.
+const oldestOVS = "3.5"
+
+// asking is how long a program may take to tell its version.
+const asking = 5 * time.Second
+
+// versions holds why those of some programs are not known yet.
+type versions struct {
+	mu     sync.Mutex
+	errors map[string]error // by program
+}
+
+// note takes the answer of a program; it reports whether that is the first failure.
+func (v *versions) note(program string, err error) (first bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err == nil {
+		delete(v.errors, program)
+		return false
+	}
+	if v.errors == nil {
+		v.errors = map[string]error{}
+	}
+	_, failed := v.errors[program]
+	v.errors[program] = err
+	return !failed
+}
+
+// VersionError says why CheckVersions goes on asking; nil when all have answered, or have not been asked long enough.
+func (t *Set) VersionError() error {
+	t.asked.mu.Lock()
+	defer t.asked.mu.Unlock()
+	return errors.Join(t.asked.errors["OVN"], t.asked.errors["Open vSwitch"], t.asked.errors["nft"])
+}
+
+// CheckVersions refuses an Open vSwitch, OVN or nft that is too old, with a message that names the version found and the one
+// needed. It asks until all have answered.
+func (t *Set) CheckVersions(ctx context.Context, log *slog.Logger) error {
+	g, ctx := errgroup.WithContext(ctx)
+	ask := func(program string, version func(context.Context) (string, error), check func(string) error) {
+		g.Go(func() error {
+			found, err := t.ask(ctx, log, program, version)
+			if err != nil {
+				return err
+			}
+			return check(found)
+		})
+	}
+	ask("OVN", t.NB.Version, nbdb.CheckVersion)
+	ask("Open vSwitch", t.Bridge.Version, func(v string) error { return apply.NeedVersion("Open vSwitch", v, oldestOVS) })
+	ask("nft", t.NFT.Version, knft.CheckVersion)
+	return g.Wait()
+}
+
+// ask asks a program for its version, until it answers or ctx ends.
+func (t *Set) ask(ctx context.Context, log *slog.Logger, program string, version func(context.Context) (string, error)) (string, error) {
+	for p := (retry.Pace{}); ; {
+		brief, cancel := context.WithTimeout(ctx, asking)
+		found, err := version(brief)
+		cancel()
+		if first := t.asked.note(program, err); first && ctx.Err() == nil {
+			log.Warn("the version is not known yet", "program", program, "error", err)
+		}
+		if err == nil {
+			return found, nil
+		}
+		p.Failed()
+		select {
+		case <-ctx.Done():
+			return "", err
+		case <-time.After(p.Pause):
+		}
+	}
+}
