@@ -95,6 +95,7 @@ type agent struct {
 	vswitchdID string      // the ovs-vswitchd that was let go
 	restart    *restart    // of ovs-vswitchd, when it was not let go yet
 	restarts   uint64
+	stirring   stirring
 }
 
 // Run runs the agent of this node until ctx ends. What it made stays, so that a restart interrupts nothing. It waits

@@ -221,6 +221,41 @@ func TestBringUp(t *testing.T) {
 	o.allWell(t)
 }
 
+// TestReplacedAgain: each replacement of Open vSwitch takes as long as the first. ovn-controller would wait for twice as long as the last
+// time before it looks for the new database.
+func TestReplacedAgain(t *testing.T) {
+	m := newMachine(t)
+	m.pod(t, "0", "zone", "ovs", agent)
+	m.known(t, true)
+	waitServes(t, m.n)
+	stirred := func() string {
+		return sh(t, m.n, "ovs-vsctl --if-exists get Interface br-int external_ids:hairpin-stirred")
+	}
+	for i := range 3 {
+		before := stirred()
+		m.pod(t, fmt.Sprint(i+1), "ovs")
+		m.waits(t, "/run/openvswitch/hairpin.lock")
+		m.end(t, fmt.Sprint(i), "ovs")
+		waitServes(t, m.n)
+		took := eventually(t, 20*time.Second, "ovn-controller hears of the database", func() (bool, string) { now := stirred(); return now != before, now })
+		t.Logf("heard after %v", took.Round(time.Millisecond))
+	}
+	text, err := os.ReadFile(m.n.LogFile("0-zone"))
+	noError(t, err)
+	// A connection beside the one with the ports, for which nothing waits (OVN's lib/features.c), waits longer and longer: 2 seconds once, 4 once.
+	longer := map[string]int{}
+	for l := range strings.Lines(string(text)) {
+		if _, wait, found := strings.Cut(l, "/run/openvswitch/db.sock: waiting "); found {
+			longer[wait]++
+		}
+	}
+	for wait, times := range longer {
+		if times > 1 {
+			t.Errorf("ovn-controller was %d times waiting %s", times, wait)
+		}
+	}
+}
+
 // TestNoUplink: the status says why the node has no uplink; when it can have one, it does without a restart.
 func TestNoUplink(t *testing.T) {
 	m := newMachine(t)

@@ -81,7 +81,7 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 	defer a.tell()
 	defer a.offer()
 	a.landed()
-	again = a.watchRestart(ctx)
+	again = retry.Sooner(a.watchRestart(ctx), a.stir(ctx))
 	again = retry.Sooner(again, a.sweep(ctx))
 	again = retry.Sooner(again, a.plan(ctx))
 	a.publish()

@@ -75,6 +75,43 @@ func (a *agent) watchRestart(ctx context.Context) time.Duration {
 	return a.greet(ctx)
 }
 
+// stirring is what is written after a start of Open vSwitch's database, see ofctl.Target.Stir.
+type stirring struct {
+	connects int       // to the database
+	since    time.Time // the last of them
+	done     int       // of stirAt
+}
+
+// stirAt is when, after the database came back, ovn-controller, which comes back after one, two, four or eight seconds, has been
+// connected for as long again.
+func stirAt() []time.Duration {
+	return []time.Duration{3 * time.Second, 9 * time.Second, 18 * time.Second}
+}
+
+// stir lets ovn-controller come back soon after the next restart of Open vSwitch's database, too. It tells when it wants to be called again.
+func (a *agent) stir(ctx context.Context) time.Duration {
+	s := &a.stirring
+	if n := a.ovs.Stats().Connects; n != s.connects {
+		*s = stirring{connects: n, since: time.Now()}
+	}
+	if at := stirAt(); s.connects < 2 || s.done == len(at) || a.restart != nil || !a.ovs.Connected() {
+		return 0
+	} else if wait := at[s.done] - time.Since(s.since); wait > 0 {
+		return wait
+	}
+	a.beside(ctx, func(ctx context.Context) func() {
+		ctx, cancel := context.WithTimeout(ctx, answer)
+		defer cancel()
+		err := a.targets.Bridge.Stir(ctx)
+		return func() {
+			if err == nil {
+				s.done++
+			}
+		}
+	})
+	return retry.Last
+}
+
 // patience is how long an ovn-controller that starts may need to compute the flows of br-int: at 10 000 Services a second
 // or two, and several times that on a busy machine.
 func (a *agent) patience() time.Duration {

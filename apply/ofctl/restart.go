@@ -28,6 +28,8 @@ const (
 	// br-int as they are (ovn-controller(8)). Without it nothing is forwarded from its start until it has computed its
 	// own. It looks at the key all the time: one that waits stops to when the key goes.
 	keyPatience = "ovn-ofctrl-wait-before-clear"
+	// keyStirred, in external_ids of br-int's Interface: when Stir wrote last.
+	keyStirred = "hairpin-stirred"
 )
 
 // Version returns the version of the running ovs-vswitchd, such as "3.5.0".
@@ -186,6 +188,21 @@ func (t *Target) ReconnectController(ctx context.Context) error {
 	}
 	if _, err := t.db.Transact(ctx, keyOps("Open_vSwitch", "", map[string]string{keyRemote: remote}, []string{keyPatience})...); err != nil {
 		return fmt.Errorf("reconnect ovn-controller: %w", err)
+	}
+	return nil
+}
+
+// Stir writes something that ovn-controller receives and need not act on: any change of Open_vSwitch makes it compute all flows anew. One that received nothing for a while after it had connected
+// takes the connection for one that does not hold: when it is lost, ovn-controller waits for twice as long as the last time before it
+// connects again, up to 8 seconds in place of one (last_activity in Open vSwitch's lib/reconnect.c).
+func (t *Target) Stir(ctx context.Context) error {
+	i := ovsdb.Find(t.db.View(), func(i *ovsdb.Interface) bool { return i.Name == claims.IntegrationBridge })
+	if i == nil {
+		return nil
+	}
+	now := time.Now().UTC().Format(time.RFC3339)
+	if _, err := t.db.Transact(ctx, keyOps("Interface", i.UUID, map[string]string{keyStirred: now}, nil)...); err != nil {
+		return fmt.Errorf("write to Open vSwitch: %w", err)
 	}
 	return nil
 }
