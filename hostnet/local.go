@@ -164,7 +164,7 @@ func (p *Publisher) Run(ctx context.Context) {
 			}
 			pause(time.Second)
 		}
-		c.Done(time.Now())
+		c.Done(time.Now(), 0)
 	}
 }
 

@@ -6,12 +6,16 @@ import "time"
 const (
 	freely    = 3 // times without a pause
 	mostPause = 500 * time.Millisecond
+	longPause = 5 * time.Second // of what costs much
+	share     = 100             // a pause is at least this many times what the last time cost
 )
 
-// Calm slows down what happens again and again: after the first few times there are pauses that grow, until it has rested.
+// Calm slows down what happens again and again: after the first few times there are pauses that grow, until it has rested. What costs
+// much has longer ones: it gets a hundredth of a core.
 type Calm struct {
 	times int
 	last  time.Time
+	cost  time.Duration
 }
 
 // Pause is how long to wait before the next time.
@@ -22,7 +26,9 @@ func (c *Calm) Pause(now time.Time) time.Duration {
 	if c.times++; c.times <= freely {
 		return 0
 	}
-	return min(time.Millisecond<<min(c.times, 20), mostPause)
+	grown := min(time.Millisecond<<min(c.times, 20), mostPause)
+	return max(grown, min(share*c.cost, longPause))
 }
 
-func (c *Calm) Done(now time.Time) { c.last = now }
+// Done notes when it was done, and what it cost: time of a processor.
+func (c *Calm) Done(now time.Time, cost time.Duration) { c.last, c.cost = now, cost }

@@ -1,0 +1,38 @@
+package retry_test
+
+import (
+	"testing"
+	"time"
+
+	"hairpin/retry"
+)
+
+// TestCalm: what there is reason for a hundred times a second is done twice a second, and costs a hundredth of the time at most; but for
+// the first few times, which are at once.
+func TestCalm(t *testing.T) {
+	for _, took := range []time.Duration{time.Millisecond, 15 * time.Millisecond, 40 * time.Millisecond} {
+		var c retry.Calm
+		now := time.Unix(1000, 0)
+		for i := range 3 {
+			if p := c.Pause(now); p > 0 {
+				t.Errorf("%v: pause %v before time %d", took, p, i)
+			}
+			c.Done(now.Add(took), took)
+			now = now.Add(took + 10*time.Millisecond)
+		}
+		var busy time.Duration
+		begin := now
+		for now.Sub(begin) < time.Minute {
+			now = now.Add(c.Pause(now))
+			c.Done(now.Add(took), took)
+			now = now.Add(took + 10*time.Millisecond)
+			busy += took
+		}
+		if is := busy.Seconds() / now.Sub(begin).Seconds(); is > 0.011 {
+			t.Errorf("%v costs %.1f %% of the time", took, 100*is)
+		}
+		if p := c.Pause(now.Add(10 * time.Second)); p > 0 {
+			t.Errorf("%v: pause %v after a rest", took, p)
+		}
+	}
+}
