@@ -215,8 +215,26 @@ func (t *Target) socket() string { return "unix:" + filepath.Join(t.cfg.RunDir, 
 // grace is how long an ovs-ofctl that was ended may go on.
 const grace = time.Second
 
-// ofctl runs ovs-ofctl and gives its output. OpenFlow 1.4 is the first version with bundles.
+// ofctl runs ovs-ofctl and gives its output. A connection that ovs-vswitchd has ended is tried once more: it does that when the first
+// message comes a second after the connection, as on a busy machine. Whatever was asked can be asked twice.
 func (t *Target) ofctl(ctx context.Context, stdin string, args ...string) (string, error) {
+	out, err := t.ofctlOnce(ctx, stdin, args...)
+	if err != nil && ctx.Err() == nil && ended(err) {
+		t.log.Debug("ovs-vswitchd ended a connection", "error", err)
+		out, err = t.ofctlOnce(ctx, stdin, args...)
+	}
+	return out, err
+}
+
+// ended reports whether ovs-ofctl says that the other side has ended its connection.
+func ended(err error) bool {
+	return slices.ContainsFunc([]string{"(Broken pipe)", "(Connection reset by peer)", "(End of file)"}, func(why string) bool {
+		return strings.Contains(err.Error(), why)
+	})
+}
+
+// ofctlOnce is one try. OpenFlow 1.4 is the first version with bundles.
+func (t *Target) ofctlOnce(ctx context.Context, stdin string, args ...string) (string, error) {
 	late.For(ctx, vswitchd)
 	cmd := t.cfg.Command(ctx, slices.Concat([]string{"ovs-ofctl", "-O", "OpenFlow14"}, args)...)
 	var stdout, stderr bytes.Buffer
