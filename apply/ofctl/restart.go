@@ -192,9 +192,10 @@ func (t *Target) ReconnectController(ctx context.Context) error {
 	return nil
 }
 
-// Stir writes something that ovn-controller receives and need not act on: any change of Open_vSwitch makes it compute all flows anew. One that received nothing for a while after it had connected
-// takes the connection for one that does not hold: when it is lost, ovn-controller waits for twice as long as the last time before it
-// connects again, up to 8 seconds in place of one (last_activity in Open vSwitch's lib/reconnect.c).
+// Stir writes something that ovn-controller receives and need not act on (any change of Open_vSwitch makes it compute all flows anew).
+// One that received nothing for a while after it had connected takes the connection for one that does not hold: when it is lost,
+// ovn-controller waits for twice as long as the last time before it connects again, up to 8 seconds in place of one (last_activity in
+// Open vSwitch's lib/reconnect.c).
 func (t *Target) Stir(ctx context.Context) error {
 	i := ovsdb.Find(t.db.View(), func(i *ovsdb.Interface) bool { return i.Name == claims.IntegrationBridge })
 	if i == nil {
