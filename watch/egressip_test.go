@@ -3,7 +3,12 @@ package watch_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"net/http"
 	"os"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,11 +33,43 @@ func egress(s *cluster.Snapshot) string {
 	return text
 }
 
-// testEgress: a server without the resource has no EgressIPs; with it, they come and go; Pods of other nodes come when
+// asks notes by which field selectors Pods are asked for.
+type asks struct {
+	http.RoundTripper
+	mu   sync.Mutex
+	pods map[string]bool
+}
+
+func (a *asks) RoundTrip(r *http.Request) (*http.Response, error) {
+	if strings.HasSuffix(r.URL.Path, "/pods") {
+		a.mu.Lock()
+		a.pods[r.URL.Query().Get("fieldSelector")] = true
+		a.mu.Unlock()
+	}
+	return a.RoundTripper.RoundTrip(r)
+}
+
+func (a *asks) want(t *testing.T, what string, want ...string) {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if got := slices.Sorted(maps.Keys(a.pods)); !slices.Equal(got, want) {
+		t.Errorf("%s: Pods are asked for by %q, want %q", what, got, want)
+	}
+}
+
+// testEgress: a server without the resource has no EgressIPs; with it, they come and go; Pods of other nodes are asked for and come when
 // this node gets an egress address.
 func testEgress(t *testing.T, a *api) {
 	client := a.client(t)
-	from := follow(t, client, "node-a")
+	agent := &asks{pods: map[string]bool{}}
+	c, err := a.server.RESTConfig()
+	check(t, err)
+	c.Wrap(func(rt http.RoundTripper) http.RoundTripper { agent.RoundTripper = rt; return agent })
+	asking, err := kubernetes.NewForConfig(c)
+	check(t, err)
+	from := follow(t, asking, "node-a")
+	const own, others = "spec.nodeName=node-a", "spec.nodeName!=,spec.nodeName!=node-a"
 	for _, doc := range []string{
 		"apiVersion: v1\nkind: Pod\nmetadata: {name: here, labels: {app: web}}\nspec: {nodeName: node-a, containers: [{name: c, image: i}]}\nstatus: {podIPs: [{ip: 10.244.1.3}]}\n",
 		"apiVersion: v1\nkind: Pod\nmetadata: {name: there, labels: {app: web}}\nspec: {nodeName: node-b, containers: [{name: c, image: i}]}\nstatus: {podIPs: [{ip: 10.244.2.3}]}\n",
@@ -54,8 +91,10 @@ func testEgress(t *testing.T, a *api) {
 	}
 	status("node-b")
 	from.egress(t, "on another node", "e[10.0.0.9][{10.0.0.9 node-b}] "+here)
+	agent.want(t, "on another node", own)
 	status("node-a")
 	from.egress(t, "on this node", "e[10.0.0.9][{10.0.0.9 node-a}] "+here+there)
+	agent.want(t, "on this node", others, own)
 	write(t, client, "DELETE", watch.EgressIPPath()+"/e", "")
 	from.egress(t, "deleted", here+there)
 }

@@ -34,8 +34,8 @@ const (
 const backlog = 256
 
 // Kube yields the newest Snapshot of what the API server has, until ctx ends: Nodes, Services, EndpointSlices, Namespaces,
-// EgressIPs, ServiceCIDRs and, the Pods of the named node. An empty name means no Pods, but NetworkPolicies. Pods of other nodes are read if EgressIPs
-// need them (egressip.go).
+// EgressIPs, ServiceCIDRs and the Pods of the named node. An empty name means no Pods, but NetworkPolicies. Pods of other nodes are read
+// from the moment that EgressIPs need them (egressip.go).
 //
 // The first Snapshot comes when everything has been read. Later ones come as soon as something changed; in a burst they
 // take up at most a quarter of the time. While the API server is down, the last one stays the newest; a reconnect reads
