@@ -217,11 +217,7 @@ func (a *agent) follow(ctx context.Context, client kubernetes.Interface) {
 			a.log.Warn("the cluster is not known yet", "error", err)
 		}
 		a.inbox.enqueue(func(m *events) { m.sourceErr = err })
-		p.Failed()
-		select {
-		case <-ctx.Done():
-		case <-time.After(p.Pause):
-		}
+		p.Wait(ctx)
 	}
 }
 

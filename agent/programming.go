@@ -118,10 +118,7 @@ func (p *programming) run(ctx context.Context, sync func(context.Context) error,
 				p.mu.Lock()
 				p.written = append(list, p.written...)
 				p.mu.Unlock()
-				select {
-				case <-ctx.Done():
-				case <-time.After(retry.Last):
-				}
+				retry.Sleep(ctx, retry.Last)
 				continue
 			}
 			now := time.Now()

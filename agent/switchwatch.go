@@ -24,11 +24,7 @@ func watchSwitch(ctx context.Context, wake func(), dir string, log *slog.Logger)
 			log.Warn("restarts of Open vSwitch may be noticed late", "error", err)
 		}
 		wake()
-		p.Failed()
-		select {
-		case <-ctx.Done():
-		case <-time.After(p.Pause):
-		}
+		p.Wait(ctx)
 	}
 }
 

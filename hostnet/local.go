@@ -138,19 +138,13 @@ const publishPause = 20
 
 func (p *Publisher) Run(ctx context.Context) {
 	var c retry.Calm
-	pause := func(d time.Duration) {
-		select {
-		case <-ctx.Done():
-		case <-time.After(d):
-		}
-	}
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.wake:
 		}
-		pause(publishPause * c.Pause(time.Now()))
+		retry.Sleep(ctx, publishPause*c.Pause(time.Now()))
 		for ctx.Err() == nil {
 			p.mu.Lock()
 			f := *p.next
@@ -162,7 +156,7 @@ func (p *Publisher) Run(ctx context.Context) {
 			if ctx.Err() == nil {
 				p.log.Warn("publish host facts", "error", err)
 			}
-			pause(time.Second)
+			retry.Sleep(ctx, time.Second)
 		}
 		c.Done(time.Now(), 0)
 	}

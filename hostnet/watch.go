@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -27,11 +26,9 @@ func Watch(ctx context.Context, changed func(), log *slog.Logger) {
 		if p.Pause == 0 {
 			log.Warn("host changes may be noticed late", "error", err)
 		}
-		p.Failed()
-		select {
-		case <-ctx.Done():
+		p.Wait(ctx)
+		if ctx.Err() != nil {
 			return
-		case <-time.After(p.Pause):
 		}
 	}
 	defer l.Close()

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hairpin/report"
+	"hairpin/retry"
 )
 
 // Limits of the TCP servers: their clients are probes and scrapers, and any other machine that can reach a node.
@@ -72,10 +73,7 @@ func (d *Listeners) keep(ctx context.Context, r *report.Listener, a netip.AddrPo
 		if d.set(r, err.Error()) {
 			log.Warn("cannot listen; retrying", "error", err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(doorPause):
-		}
+		retry.Sleep(ctx, doorPause)
 	}
 }
 

@@ -1,7 +1,10 @@
 // Package retry says when to try again what failed, and how to slow down what happens again and again.
 package retry
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Pauses between two tries of something that fails.
 const (
@@ -20,8 +23,22 @@ func (p *Pace) Failed() {
 	p.Pause = min(max(2*p.Pause, First), Last)
 }
 
+// Wait notes a try that failed, and waits before the next one.
+func (p *Pace) Wait(ctx context.Context) {
+	p.Failed()
+	Sleep(ctx, p.Pause)
+}
+
 // Done notes one that did not.
 func (p *Pace) Done() { *p = Pace{} }
+
+// Sleep waits, at most until ctx ends.
+func Sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
 
 // Sooner returns the shorter of two times to wait, of which 0 is for ever.
 func Sooner(a, b time.Duration) time.Duration {

@@ -81,11 +81,9 @@ func (t *Set) ask(ctx context.Context, log *slog.Logger, program string, version
 		if err == nil {
 			return found, nil
 		}
-		p.Failed()
-		select {
-		case <-ctx.Done():
+		p.Wait(ctx)
+		if ctx.Err() != nil {
 			return "", err
-		case <-time.After(p.Pause):
 		}
 	}
 }

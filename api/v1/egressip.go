@@ -5,7 +5,6 @@ package v1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -16,13 +15,6 @@ func GroupVersion() schema.GroupVersion {
 
 // Resource is the name of EgressIPs in the API's paths.
 const Resource = "egressips"
-
-// AddToScheme makes the types known to a scheme.
-func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion(), &EgressIP{}, &EgressIPList{})
-	metav1.AddToGroupVersion(s, GroupVersion())
-	return nil
-}
 
 // EgressIP gives pods a source address for what leaves the cluster. It is cluster-scoped.
 type EgressIP struct {

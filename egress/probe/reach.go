@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -168,6 +167,3 @@ func (r *reach) answering() map[string]bool {
 	}
 	return list
 }
-
-// names returns the targets, sorted.
-func (r *reach) names() []string { return slices.Sorted(maps.Keys(r.targets)) }

@@ -40,7 +40,7 @@ func (s *simulated) run(until time.Duration) *simulated {
 		before := s.lost()
 		if s.judge(s.now, s.hold) {
 			after := s.lost()
-			for _, n := range s.names() {
+			for _, n := range slices.Sorted(maps.Keys(s.targets)) {
 				if before[n] != after[n] {
 					s.events = append(s.events, fmt.Sprintf("%s lost=%t at %v", n, after[n], at))
 				}

@@ -19,6 +19,7 @@ import (
 
 	"hairpin/config"
 	"hairpin/ops"
+	"hairpin/retry"
 )
 
 const (
@@ -127,10 +128,7 @@ func Serve(ctx context.Context, p config.EgressProbing, log *slog.Logger, serves
 			log.Warn("health service of egress addresses", "error", err)
 			warned = true
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(healthRetry):
-		}
+		retry.Sleep(ctx, healthRetry)
 	}
 	return nil
 }

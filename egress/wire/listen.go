@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hairpin/cluster"
+	"hairpin/retry"
 )
 
 // Listener hears on the gateway bridge who else says that he has an egress address of this node.
@@ -68,10 +69,7 @@ func (l *Listener) Run(ctx context.Context) {
 			l.log.Warn("listen for conflicting claims to egress addresses", "error", err)
 			warned = true
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(listenAgain):
-		}
+		retry.Sleep(ctx, listenAgain)
 	}
 }
 
