@@ -7,11 +7,11 @@ const (
 	freely    = 3 // times without a pause
 	mostPause = 500 * time.Millisecond
 	longPause = 5 * time.Second // of what costs much
-	share     = 100             // a pause is at least this many times what the last time cost
+	share     = 200             // a pause is at least this many times what the last time cost
 )
 
 // Calm slows down what happens again and again: after the first few times there are pauses that grow, until it has rested. What costs
-// much has longer ones: it gets a hundredth of a core.
+// much has longer ones: it gets half a percent of a core.
 type Calm struct {
 	times int
 	last  time.Time
