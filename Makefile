@@ -102,11 +102,15 @@ conformance: cluster-parts $(SUITE)/e2e.test ## Kubernetes' own network tests on
 cluster-down: build ## remove what `make cluster` left up
 	@$(LAB) cluster down
 
-demo: setup build ## three nodes, a Kubernetes API, every way to a Service (MODE=detached: gateway mode); leaves the lab up
-	@$(LAB) demo --mode $(MODE)
+# kubernetes: the demo's objects are in an API server, whose first build takes minutes; empty: the agents read manifests.
+API ?=
+demo: ## three nodes, every way to a Service (MODE=detached: gateway mode; API=kubernetes: with an API server); leaves the lab up
+	@command -v $(GO) >/dev/null || lab/setup.sh
+	@$(GO) run ./cmd/prepare
+	@$(LAB) demo --mode $(MODE) --api "$(API)"
 
 test-kernel: setup image build ## the demo's matrix and trials on Debian's kernel and the real openvswitch module, in qemu (MODE=local, ONLY='sctp|^clash'): slow
-	@lab/kernel.sh -t 7200 $(LAB) demo --manifests --slow 30 --mode $(MODE) --only '$(ONLY)'
+	@lab/kernel.sh -t 7200 $(LAB) demo --slow 30 --mode $(MODE) --only '$(ONLY)'
 
 demo-down: build ## remove what `make demo` left up
 	@$(LAB) down
@@ -114,8 +118,13 @@ demo-down: build ## remove what `make demo` left up
 setup-tests: # what only tests need
 	@lab/setup.sh tests
 
-test: setup-tests image $(BIN)/helm check ## all tests, on real Open vSwitch, OVN, nft, kernel and API server
-	$(GO) test -timeout 20m -p 1 ./...
+# Packages with tests that start an API server. Its first build takes minutes, in which the others are tested.
+WITH_API = $(shell $(GO) list ./... | grep -E '^hairpin/(agent|api/v1|charts|controller|lab|lab/churn|lab/demo|watch)$$')
+test: setup-tests image $(BIN)/helm ## all tests, on real Open vSwitch, OVN, nft, kernel and API server
+	@$(LAB) kube & kube=$$!; failed=; \
+	{ $(MAKE) --no-print-directory check && $(GO) test -timeout 20m -p 1 $(filter-out $(WITH_API),$(shell $(GO) list ./...)); } || failed=yes; \
+	{ wait $$kube && $(GO) test -timeout 20m -p 1 $(WITH_API); } || failed=yes; \
+	[ -z "$$failed" ]
 	$(GO) test ./walk -run Semantics -soak 1m
 
 # Packages whose tests need no lab.

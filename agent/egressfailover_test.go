@@ -33,7 +33,7 @@ func startEgress(t testing.TB, config string) *demo.Egress {
 		}
 	})
 	d, err := demo.Start(t.Context(), demo.Options{
-		Name: name, Objects: "../examples/demo", Hairpin: hairpin, DieWithCaller: true, Out: told{t}, Config: config,
+		Name: name, Objects: "../examples/demo", Hairpin: hairpin, API: demo.Kubernetes, DieWithCaller: true, Out: told{t}, Config: config,
 	})
 	if err != nil {
 		t.Fatal(err)

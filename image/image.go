@@ -156,10 +156,21 @@ func (l List) create(ctx context.Context, cacheDir, root string, progress func(s
 // debootstrap runs in a mount namespace of its own: whatever it mounts in the target is gone when it
 // ends, however it ends.
 func (l List) debootstrap(ctx context.Context, dir, mirror string, progress func(string)) error {
+	of := ""
+	if l.Name == current {
+		of = fmt.Sprintf(" of %d", strings.Count(lockedPackages, "\n"))
+	}
+	count := map[string]int{}
 	return inMounts(exec.CommandContext(ctx, "debootstrap", "--variant="+Variant,
 		"--include="+strings.Join(l.Packages, ","), Suite, dir, mirror), func(line string) {
-		if rest, ok := strings.CutPrefix(line, "I: "); ok {
-			progress(rest)
+		did, about, _ := strings.Cut(strings.TrimPrefix(line, "I: "), " ")
+		switch {
+		case !strings.HasPrefix(line, "I: "), did == "Validating", did == "Extracting":
+		case did == "Retrieving" && strings.Contains(about, " "), did == "Unpacking", did == "Configuring": // a package
+			count[did]++
+			progress(fmt.Sprintf("%s %d%s packages", strings.ToLower(did), count[did], of))
+		default:
+			progress(did + " " + about)
 		}
 	})
 }
@@ -194,7 +205,11 @@ func upgrade(ctx context.Context, dir string, from mirror, progress func(string)
 		return err
 	}
 	progress("updates and security updates")
-	if err := inMounts(exec.CommandContext(ctx, "chroot", dir, "sh", "-c", upgradeScript), func(string) {}); err != nil {
+	if err := inMounts(exec.CommandContext(ctx, "chroot", dir, "sh", "-c", upgradeScript), func(line string) {
+		if did, name, _ := strings.Cut(line, " "); did == "Unpacking" || did == "Setting" {
+			progress("updates: " + did + " " + name)
+		}
+	}); err != nil {
 		return err
 	}
 	return os.WriteFile(file, before, 0o644)

@@ -19,15 +19,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kubeVersion is what the built server says of itself; it is the version in kube/go.mod.
-const kubeVersion = "v1.37.1"
+// KubeVersion is what the built server says of itself; it is the version in kube/go.mod.
+const KubeVersion = "v1.37.1"
 
 // kubeBuildFlags are constant, so that equal sources give an equal binary: without a version the server calls itself
 // v0.0.0 and clients refuse it; the build date is that of the release.
 func kubeBuildFlags() []string {
-	link := []string{"-s", "-w", "-X k8s.io/client-go/pkg/version.gitVersion=" + kubeVersion}
+	link := []string{"-s", "-w", "-X k8s.io/client-go/pkg/version.gitVersion=" + KubeVersion}
 	for _, v := range []string{
-		"gitVersion=" + kubeVersion, "gitMajor=1", "gitMinor=37", "gitCommit=" + kubeVersion,
+		"gitVersion=" + KubeVersion, "gitMajor=1", "gitMinor=37", "gitCommit=" + KubeVersion,
 		"gitTreeState=archive", "buildDate=2026-09-23T17:06:22Z",
 	} {
 		link = append(link, "-X k8s.io/component-base/version."+v)
@@ -185,7 +185,7 @@ func goBuild(ctx context.Context, src, pkg, binary string, progress func(string)
 // watchBuild reads the output of go build -v to its end, reports progress, and returns the last lines that are neither
 // the name of a package nor a download: the compiler's errors.
 func watchBuild(output io.Reader, progress func(string)) (messages []string) {
-	const keep, period = 40, 5 * time.Second
+	const keep, period = 40, time.Second
 	lines := make(chan string)
 	go func() {
 		defer close(lines)
@@ -211,8 +211,8 @@ func watchBuild(output io.Reader, progress func(string)) (messages []string) {
 				messages = messages[max(0, len(messages)-keep):]
 			}
 		case <-tick.C:
-			progress(fmt.Sprintf("building Kubernetes %s (minutes, once): %d modules downloaded, %d packages compiled, %s",
-				kubeVersion, downloads, packages, time.Since(start).Round(time.Second)))
+			progress(fmt.Sprintf("building (minutes, once): %d modules downloaded, %d packages compiled, %s",
+				downloads, packages, time.Since(start).Round(time.Second)))
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"hairpin/lab/conformance"
 	"hairpin/lab/demo"
 	"hairpin/lab/probe"
+	"hairpin/lab/progress"
 )
 
 func main() {
@@ -43,7 +44,7 @@ func root() *cobra.Command {
 	}
 	name := c.PersistentFlags().String("lab", demo.DefaultName, "name of the lab")
 	slow := c.PersistentFlags().Int("slow", 1, "how many times slower than usual this machine is")
-	c.AddCommand(imageCommand(), up(name, slow), show(name, slow), check(name, slow), down(name), execute(name), restart(name), status(name), probes(name), clusterCommand(name), benchmark(name, slow))
+	c.AddCommand(imageCommand(), kubeCommand(), up(name, slow), show(name, slow), check(name, slow), down(name), execute(name), restart(name), status(name), probes(name), clusterCommand(name), benchmark(name, slow))
 	return c
 }
 
@@ -52,7 +53,9 @@ func imageCommand() *cobra.Command {
 	var container image.Container
 	c := &cobra.Command{Use: "image", Short: "make the node image, if it is not there, and print where it is; or write the container images", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			progress := func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) }
+			step, end := begin(c, "node image")
+			defer end()
+			progress := func(line string) { step.Say("%s", line) }
 			if out != "" {
 				names, err := image.WriteOCI(c.Context(), image.DefaultDir, out, container, progress)
 				if err != nil {
@@ -79,12 +82,36 @@ func imageCommand() *cobra.Command {
 	return c
 }
 
+func kubeCommand() *cobra.Command {
+	return &cobra.Command{Use: "kube", Short: "build the Kubernetes API server, if it is not there, and print where it is", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			step, end := begin(c, "Kubernetes "+lab.KubeVersion)
+			defer end()
+			file, err := lab.BuildKube(c.Context(), image.DefaultDir, func(line string) { step.Say("%s", line) })
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(c.OutOrStdout(), file)
+			return nil
+		}}
+}
+
+// begin begins a step that may take minutes, which is shown.
+func begin(c *cobra.Command, name string) (step *progress.Step, end func()) {
+	board := progress.New(c.ErrOrStderr())
+	step = board.Begin(name)
+	return step, func() {
+		step.End()
+		board.Close()
+	}
+}
+
 // start adds the flags of a demo to a command, and gives the function that starts it.
 func start(c *cobra.Command, name *string, slow *int) func() (*demo.Demo, error) {
 	var opt demo.Options
 	c.Flags().StringVar(&opt.Objects, "objects", "examples/demo", "folder of manifests")
 	c.Flags().StringVar(&opt.Hairpin, "hairpin", "", "binary under test; empty = beside this program, else built from the sources here")
-	c.Flags().BoolVar(&opt.Manifests, "manifests", false, "without an API server: the agents read the manifests")
+	c.Flags().StringVar(&opt.API, "api", "", "kubernetes = with an API server, built when it is not there (minutes); empty = the agents read the manifests")
 	c.Flags().StringVar(&opt.Mode, "mode", "", "gateway mode of the nodes: shared, local or detached; empty = shared")
 	return func() (*demo.Demo, error) {
 		opt.Name, opt.Slow, opt.Out = *name, *slow, c.OutOrStdout()
@@ -101,7 +128,7 @@ func start(c *cobra.Command, name *string, slow *int) func() (*demo.Demo, error)
 }
 
 func up(name *string, slow *int) *cobra.Command {
-	c := &cobra.Command{Use: "up", Short: "start the demo's nodes, API, pods and Services, and leave them up", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "up", Short: "start the demo's nodes, pods and Services, and leave them up", Args: cobra.NoArgs}
 	begin := start(c, name, slow)
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if _, err := begin(); err != nil {

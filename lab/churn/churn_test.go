@@ -197,7 +197,7 @@ func start(t *testing.T) *churn {
 	}
 	name := fmt.Sprintf("churn%d", os.Getpid())
 	t.Cleanup(func() { noError(t, lab.Remove(name)) })
-	d, err := demo.Start(ctx, demo.Options{Name: name, Objects: objects, Hairpin: binary, Mode: *churnMode, DieWithCaller: true, Out: logged{t}})
+	d, err := demo.Start(ctx, demo.Options{Name: name, Objects: objects, Hairpin: binary, API: demo.Kubernetes, Mode: *churnMode, DieWithCaller: true, Out: logged{t}})
 	noError(t, err)
 	c := &churn{t: t, begin: time.Now(), nodes: d.Lab().Nodes(), counts: map[string]int{}}
 	noError(t, err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -16,6 +17,8 @@ type Attack struct {
 	Who  string // "pod-a2", "client", "tenant": who creates objects
 	What string // "sends IPv4 from pod-a1's address"
 	By   string // what blocks it
+	// Group is of attacks that do not disturb each other: those of one group that follow each other are tried at once. Empty = alone.
+	Group string
 	// Not is empty, or says why the attack cannot be tried in this lab.
 	Not func(w *world) string
 	try func(ctx context.Context, w *world) (outcome, error)
@@ -51,11 +54,8 @@ type attackResult struct {
 	err    error
 }
 
-func (w *world) runAttacks(ctx context.Context, attacks []Attack, fits func(string) bool, t *table) error {
-	for _, x := range attacks {
-		if !fits(x.name()) {
-			continue
-		}
+func (w *world) runAttacks(ctx context.Context, attacks []Attack, t *table) error {
+	return inGroups(ctx, attacks, func(x Attack) string { return x.Group }, func(x Attack) attackResult {
 		r := attackResult{Attack: x}
 		if x.Not != nil {
 			r.not = x.Not(w)
@@ -64,11 +64,31 @@ func (w *world) runAttacks(ctx context.Context, attacks []Attack, fits func(stri
 		if r.not == "" {
 			r.outcome, r.err = x.try(ctx, w)
 		}
+		r.millis = float64(time.Since(begin).Microseconds()) / 1000
+		return r
+	}, t.attack)
+}
+
+// inGroups tries one after the other, but those of one group that follow each other at once, and tells the results in order.
+func inGroups[T, R any](ctx context.Context, list []T, group func(T) string, try func(T) R, tell func(R)) error {
+	for len(list) > 0 {
+		n := 1
+		for g := group(list[0]); g != "" && n < len(list) && group(list[n]) == g; {
+			n++
+		}
+		results := make([]R, n)
+		var wg sync.WaitGroup
+		for i, x := range list[:n] {
+			wg.Go(func() { results[i] = try(x) })
+		}
+		wg.Wait()
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		r.millis = float64(time.Since(begin).Microseconds()) / 1000
-		t.attack(r)
+		for _, r := range results {
+			tell(r)
+		}
+		list = list[n:]
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -25,12 +26,12 @@ func addressAttacks() []Attack {
 	for _, f := range families() {
 		masqHost := nth(f.masquerade, 2)
 		for _, x := range []struct{ by, to string }{{"by the router", ""}, {"past the router", "host-a"}} {
-			list = append(list, Attack{Who: attacker, What: fmt.Sprintf("connects to the host at %s, %s", masqHost, x.by), By: byAddresses,
+			list = append(list, Attack{Who: attacker, What: fmt.Sprintf("connects to the host at %s, %s", masqHost, x.by), By: byAddresses, Group: "inside " + f.name,
 				try: func(ctx context.Context, w *world) (outcome, error) { return w.reachHost(ctx, f, masqHost, x.to) }})
 		}
-		list = append(list, Attack{Who: attacker, What: "connects to NodePorts at masquerade addresses of IPv" + f.name, By: byAddresses,
+		list = append(list, Attack{Who: attacker, What: "connects to NodePorts at masquerade addresses of IPv" + f.name, By: byAddresses, Group: "inside " + f.name,
 			try: func(ctx context.Context, w *world) (outcome, error) { return w.askMasquerade(ctx, f) }})
-		list = append(list, Attack{Who: attacker, What: "pings masquerade, join and transit addresses of IPv" + f.name, By: byAddresses,
+		list = append(list, Attack{Who: attacker, What: "pings masquerade, join and transit addresses of IPv" + f.name, By: byAddresses, Group: "inside " + f.name,
 			try: func(ctx context.Context, w *world) (outcome, error) { return w.pingInside(ctx, f) }})
 	}
 	return list
@@ -135,16 +136,19 @@ func (w *world) pingInside(ctx context.Context, f family) (outcome, error) {
 		return outcome{}, err
 	}
 	source := w.endpoints[attacker].address(f)
-	ping := func(to netip.Addr, next cluster.MAC) (bool, error) {
-		mark := newMark("ping")
-		err := attack.Send(from, podLink, attack.Frame(mac, next, attack.Echo(source, to, mark)))
-		return ear.Hear(ctx, w.longer(300*time.Millisecond), contains(mark)) != nil, err
+	ping := func(to netip.Addr, next cluster.MAC, mark []byte) error {
+		return attack.Send(from, podLink, attack.Frame(mac, next, attack.Echo(source, to, mark)))
 	}
+	limit := w.longer(300 * time.Millisecond)
 	gateway := w.gatewayMAC()
 	honest := func() error {
 		return w.until(ctx, "the pod's gateway", func() error {
-			if ok, err := ping(w.gateway(f), gateway); err != nil || !ok {
-				return errors.Join(err, errors.New("it did not answer a ping"))
+			mark := newMark("ping")
+			if err := ping(w.gateway(f), gateway, mark); err != nil {
+				return err
+			}
+			if ear.Hear(ctx, limit, contains(mark)) == nil {
+				return errors.New("it did not answer a ping")
 			}
 			return nil
 		})
@@ -157,18 +161,27 @@ func (w *world) pingInside(ctx context.Context, f family) (outcome, error) {
 		return outcome{}, err
 	}
 	inside := w.insideAddresses(f)
-	var got []string
+	marks := map[netip.Addr][]byte{}
 	for _, a := range inside {
-		for _, next := range []cluster.MAC{gateway, mp0} {
-			if ok, err := ping(a, next); err != nil {
-				return outcome{}, err
-			} else if ok {
-				got = append(got, a.String())
-			}
+		marks[a] = newMark("ping")
+		if err := errors.Join(ping(a, gateway, marks[a]), ping(a, mp0, marks[a])); err != nil {
+			return outcome{}, err
 		}
 	}
+	var got []string
+	for ear.Hear(ctx, limit, func(b []byte) bool {
+		for a, mark := range marks {
+			if bytes.Contains(b, mark) {
+				got = append(got, a.String())
+				delete(marks, a)
+				return true
+			}
+		}
+		return false
+	}) != nil {
+	}
 	if len(got) > 0 {
-		return takenWith("%s answered", strings.Join(slices.Compact(got), ", ")), nil
+		return takenWith("%s answered", strings.Join(got, ", ")), nil
 	}
 	return refusedWith("none of %d addresses answered", len(inside)), honest()
 }

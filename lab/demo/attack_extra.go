@@ -2,16 +2,10 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"hairpin/cluster"
 	"hairpin/lab/attack"
@@ -78,46 +72,8 @@ func (w *world) furtherAddress(ctx context.Context, f family) (out outcome, err 
 
 // annotate writes an annotation, as somebody who may change the object. What it returns removes it again.
 func (w *world) annotate(ctx context.Context, kind, name, annotation, value string) (undo func() error, err error) {
-	if w.client == nil {
-		return w.annotateFile(kind, name, annotation, value)
+	set := func(ctx context.Context, value any) error {
+		return w.objects.set(ctx, kind, name, annotationsField, annotation, value)
 	}
-	patch := func(ctx context.Context, value any) error {
-		body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{annotation: value}}})
-		if err != nil {
-			return err
-		}
-		core := w.client.CoreV1()
-		switch kind {
-		case "Namespace":
-			_, err = core.Namespaces().Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
-		case "Pod":
-			_, err = core.Pods(metav1.NamespaceDefault).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
-		default:
-			err = fmt.Errorf("no attack annotates a %s", kind)
-		}
-		return err
-	}
-	return func() error { return patch(context.WithoutCancel(ctx), nil) }, patch(ctx, value)
-}
-
-// annotateFile is annotate without an API. The manifests have no Namespace.
-func (w *world) annotateFile(kind, name, annotation, value string) (undo func() error, err error) {
-	line := fmt.Sprintf("annotations: {%s: %q}", annotation, value)
-	if kind == "Namespace" {
-		o := object{TypeMeta: metav1.TypeMeta{Kind: kind}, ObjectMeta: metav1.ObjectMeta{Name: name}}
-		return w.putFile(&o, fmt.Sprintf("apiVersion: v1\nkind: %s\nmetadata:\n  name: %s\n  %s\n", kind, name, line))
-	}
-	file := filepath.Join(manifestsOf(w.lab), "pods.yaml")
-	before, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	write := func(text string) error {
-		return errors.Join(os.WriteFile(file+".new", []byte(text), 0o644), os.Rename(file+".new", file))
-	}
-	named := "  name: " + name + "\n"
-	if !strings.Contains(string(before), named) {
-		return nil, fmt.Errorf("%s has no %s %s", file, kind, name)
-	}
-	return func() error { return write(string(before)) }, write(strings.Replace(string(before), named, named+"  "+line+"\n", 1))
+	return func() error { return set(context.WithoutCancel(ctx), nil) }, set(ctx, value)
 }

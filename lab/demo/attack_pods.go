@@ -54,10 +54,10 @@ func podAttacks() []Attack {
 			{"from a client's address, to the host", clientName, "host-a"},
 			{"from another node's address, to the host", "host-b", "host-a"},
 		} {
-			list = append(list, Attack{Who: attacker, What: "sends IPv" + f.name + " " + x.what, By: byPortSecurity,
+			list = append(list, Attack{Who: attacker, What: "sends IPv" + f.name + " " + x.what, By: byPortSecurity, Group: "forge",
 				try: func(ctx context.Context, w *world) (outcome, error) { return w.forge(ctx, f, x.as, x.to, false) }})
 		}
-		list = append(list, Attack{Who: attacker, What: "sends IPv" + f.name + " from its neighbour's address and MAC, to a client outside", By: byPortSecurity,
+		list = append(list, Attack{Who: attacker, What: "sends IPv" + f.name + " from its neighbour's address and MAC, to a client outside", By: byPortSecurity, Group: "forge",
 			try: func(ctx context.Context, w *world) (outcome, error) {
 				return w.forge(ctx, f, neighbour, clientName, true)
 			}})

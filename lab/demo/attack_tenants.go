@@ -32,24 +32,44 @@ func honestExternal(f family) netip.Addr {
 	return netip.MustParseAddr("2001:db8:66::66")
 }
 
+// claim is one attempt of a tenant's to take an address. Several are made at once: each has objects and addresses of its own.
+type claim struct {
+	family
+	number int
+}
+
+// name is one for an object.
+func (c claim) name(what string) string { return fmt.Sprintf("attack-%s-%d", what, c.number) }
+
+// ip is a cluster IP of the attacker's.
+func (c claim) ip(n int) netip.Addr { return tenantIP(c.family, 10+2*c.number+n) }
+
+// honest is an address outside that a tenant may have.
+func (c claim) honest() netip.Addr {
+	return nth(netip.PrefixFrom(honestExternal(c.family), honestExternal(c.family).BitLen()), c.number)
+}
+
 // tenantAttacks are those of users who may create Services and EndpointSlices.
 func tenantAttacks() []Attack {
 	var list []Attack
 	needsAPI := func(w *world) string {
-		if w.client == nil {
-			return "agents read manifests"
+		if _, ok := w.objects.(*kubeAPI); ok {
+			return ""
 		}
-		return ""
+		return "needs API=" + Kubernetes
 	}
+	next := func(f family) claim { return claim{f, len(list)} }
 	for _, path := range []string{"at its own address", "at its cluster IP"} {
-		list = append(list, Attack{Who: tenant, What: "takes the API server's address, for pods that use it " + path, By: byGuard, Not: needsAPI,
-			try: func(ctx context.Context, w *world) (outcome, error) { return w.takeAPI(ctx, path) }})
+		c := next(families()[0])
+		list = append(list, Attack{Who: tenant, What: "takes the API server's address, for pods that use it " + path, By: byGuard, Group: "claims", Not: needsAPI,
+			try: func(ctx context.Context, w *world) (outcome, error) { return w.takeAPI(ctx, c, path) }})
 	}
 	for _, f := range families() {
 		add := func(what string, from []string, ask func(w *world) netip.AddrPort) {
-			list = append(list, Attack{Who: tenant, What: what + " (IPv" + f.name + ")", By: byGuard, try: func(ctx context.Context, w *world) (outcome, error) {
+			c := next(f)
+			list = append(list, Attack{Who: tenant, What: what + " (IPv" + f.name + ")", By: byGuard, Group: "claims", try: func(ctx context.Context, w *world) (outcome, error) {
 				to := ask(w)
-				return w.take(ctx, f, to, from, to)
+				return w.take(ctx, c, to, from, to)
 			}})
 		}
 		at := func(place string, port uint16) func(*world) netip.AddrPort {
@@ -68,14 +88,16 @@ func tenantAttacks() []Attack {
 			add("takes a masquerade address", []string{"host-a"}, func(*world) netip.AddrPort { return netip.AddrPortFrom(nth(f.masquerade, 4), takePort) })
 		}
 		for _, path := range []string{"at its own address", "by its Service"} {
-			list = append(list, Attack{Who: tenant, What: fmt.Sprintf("takes the outside server of an older Service, for pods that use it %s (IPv%s)", path, f.name), By: byNamer, Not: needsAPI,
-				try: func(ctx context.Context, w *world) (outcome, error) { return w.takeServer(ctx, f, path) }})
+			c := next(f)
+			list = append(list, Attack{Who: tenant, What: fmt.Sprintf("takes the outside server of an older Service, for pods that use it %s (IPv%s)", path, f.name), By: byNamer, Group: "claims",
+				try: func(ctx context.Context, w *world) (outcome, error) { return w.takeServer(ctx, c, path) }})
 		}
+		c, d := next(f), claim{f, len(list) + 1}
 		list = append(list,
-			Attack{Who: tenant, What: "takes the address of an EgressIP (IPv" + f.name + ")", By: byOlder,
-				try: func(ctx context.Context, w *world) (outcome, error) { return w.takeEgressIP(ctx, f) }},
-			Attack{Who: tenant, What: "names addresses as endpoints that cannot be any (IPv" + f.name + ")", By: bySlices,
-				try: func(ctx context.Context, w *world) (outcome, error) { return w.impossible(ctx, f) }})
+			Attack{Who: tenant, What: "takes the address of an EgressIP (IPv" + f.name + ")", By: byOlder, Group: "claims",
+				try: func(ctx context.Context, w *world) (outcome, error) { return w.takeEgressIP(ctx, c) }},
+			Attack{Who: tenant, What: "names addresses as endpoints that cannot be any (IPv" + f.name + ")", By: bySlices, Group: "claims",
+				try: func(ctx context.Context, w *world) (outcome, error) { return w.impossible(ctx, d) }})
 	}
 	return list
 }
@@ -146,14 +168,14 @@ func (w *world) answered(ctx context.Context, from, server string, to netip.Addr
 
 // take makes a Service of the attacker's that asks for an address and port, beside an honest one, and looks who answers those
 // who ask there.
-func (w *world) take(ctx context.Context, f family, wants netip.AddrPort, from []string, asked netip.AddrPort) (out outcome, err error) {
-	remove, err := w.putAll(ctx, tenantSlice("attack-taker", f, podPort, w.endpoints[attacker].address(f)),
-		tenantService("attack-taker", f, tenantIP(f, 1), wants.Port(), wants.Addr(), honestExternal(f)))
+func (w *world) take(ctx context.Context, c claim, wants netip.AddrPort, from []string, asked netip.AddrPort) (out outcome, err error) {
+	remove, err := w.putAll(ctx, tenantSlice(c.name("taker"), c.family, podPort, w.endpoints[attacker].address(c.family)),
+		tenantService(c.name("taker"), c.family, c.ip(0), wants.Port(), wants.Addr(), c.honest()))
 	if err != nil {
 		return outcome{}, err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
-	if err := w.answered(ctx, victim, attacker, netip.AddrPortFrom(honestExternal(f), wants.Port())); err != nil {
+	if err := w.answered(ctx, victim, attacker, netip.AddrPortFrom(c.honest(), wants.Port())); err != nil {
 		return outcome{}, err
 	}
 	for _, x := range from {
@@ -167,23 +189,22 @@ func (w *world) take(ctx context.Context, f family, wants netip.AddrPort, from [
 	return refusedWith("%s does not answer at %s, but at its other address", attacker, asked), nil
 }
 
-func (w *world) takeAPI(ctx context.Context, path string) (outcome, error) {
-	f := families()[0]
-	api, err := netip.ParseAddrPort(w.client.CoreV1().RESTClient().Get().URL().Host)
+func (w *world) takeAPI(ctx context.Context, c claim, path string) (outcome, error) {
+	api, err := netip.ParseAddrPort(w.objects.(*kubeAPI).rest().Get().URL().Host)
 	if err != nil {
 		return outcome{}, fmt.Errorf("the API server's address: %w", err)
 	}
 	if path == "at its own address" {
-		return w.take(ctx, f, api, []string{victim, "host-a"}, api)
+		return w.take(ctx, c, api, []string{victim, "host-a"}, api)
 	}
-	return w.take(ctx, f, api, []string{victim, "host-a"}, netip.MustParseAddrPort("10.96.0.1:443"))
+	return w.take(ctx, c, api, []string{victim, "host-a"}, netip.MustParseAddrPort("10.96.0.1:443"))
 }
 
 // takeServer makes a Service whose endpoint is a server outside, then one that wants the server's address and port.
-func (w *world) takeServer(ctx context.Context, f family, path string) (out outcome, err error) {
-	server := netip.AddrPortFrom(w.endpoints[clientName].address(f), clientPort)
-	service := netip.AddrPortFrom(tenantIP(f, 2), 80)
-	remove, err := w.putAll(ctx, tenantSlice("attack-server", f, server.Port(), server.Addr()), tenantService("attack-server", f, service.Addr(), service.Port()))
+func (w *world) takeServer(ctx context.Context, c claim, path string) (out outcome, err error) {
+	server := netip.AddrPortFrom(w.endpoints[clientName].address(c.family), clientPort)
+	service := netip.AddrPortFrom(c.ip(1), 80)
+	remove, err := w.putAll(ctx, tenantSlice(c.name("server"), c.family, server.Port(), server.Addr()), tenantService(c.name("server"), c.family, service.Addr(), service.Port()))
 	if err != nil {
 		return outcome{}, err
 	}
@@ -198,39 +219,39 @@ func (w *world) takeServer(ctx context.Context, f family, path string) (out outc
 	if path == "at its own address" {
 		asked = server
 	}
-	if out, err = w.take(ctx, f, server, []string{victim}, asked); err != nil || out.taken {
+	if out, err = w.take(ctx, c, server, []string{victim}, asked); err != nil || out.taken {
 		return out, err
 	}
 	return out, w.answered(ctx, victim, clientName, asked)
 }
 
 // takeEgressIP makes an EgressIP that selects nobody, then a Service that wants its address.
-func (w *world) takeEgressIP(ctx context.Context, f family) (out outcome, err error) {
-	base := w.endpoints["host-a"].address(f).AsSlice()
+func (w *world) takeEgressIP(ctx context.Context, c claim) (out outcome, err error) {
+	base := w.endpoints["host-a"].address(c.family).AsSlice()
 	base[len(base)-1] = 0xee
 	address, _ := netip.AddrFromSlice(base)
 	remove, err := w.put(ctx, fmt.Sprintf(`
 apiVersion: k8s.ovn.org/v1
 kind: EgressIP
-metadata: {name: attack-older}
+metadata: {name: %s}
 spec: {egressIPs: [%q], namespaceSelector: {matchLabels: {nobody: has-this}}}
-`, address))
+`, c.name("older"), address))
 	if err != nil {
 		return outcome{}, err
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 	to := netip.AddrPortFrom(address, takePort)
-	return w.take(ctx, f, to, []string{victim, "host-a"}, to)
+	return w.take(ctx, c, to, []string{victim, "host-a"}, to)
 }
 
 // impossible names endpoints that can be none, beside a good one: that one gets all.
-func (w *world) impossible(ctx context.Context, f family) (out outcome, err error) {
-	router := w.gateway(f)
-	good := w.endpoints[attacker].address(f)
-	bad := []netip.Addr{router, router.Next(), ofFamily(w.services["podlocal"].clusterIPs, f), nth(f.joins, 2), nth(f.transits, 2)}
-	service := netip.AddrPortFrom(tenantIP(f, 3), 80)
-	remove, err := w.putAll(ctx, tenantSlice("attack-endpoints", f, podPort, append(slices.Clone(bad), good)...),
-		tenantService("attack-endpoints", f, service.Addr(), 80))
+func (w *world) impossible(ctx context.Context, c claim) (out outcome, err error) {
+	router := w.gateway(c.family)
+	good := w.endpoints[attacker].address(c.family)
+	bad := []netip.Addr{router, router.Next(), ofFamily(w.services["podlocal"].clusterIPs, c.family), nth(c.joins, 2), nth(c.transits, 2)}
+	service := netip.AddrPortFrom(c.ip(0), 80)
+	remove, err := w.putAll(ctx, tenantSlice(c.name("endpoints"), c.family, podPort, append(slices.Clone(bad), good)...),
+		tenantService(c.name("endpoints"), c.family, service.Addr(), 80))
 	if err != nil {
 		return outcome{}, err
 	}

@@ -31,7 +31,7 @@ const (
 func tunnelAttacks() []Attack {
 	var list []Attack
 	for _, x := range []struct{ who, by string }{{clientName, byTunnelFlows}, {liar, byTunnelPods}, {attacker, byTunnelPods}} {
-		list = append(list, Attack{Who: x.who, What: "sends a tunnel packet to node-a", By: x.by,
+		list = append(list, Attack{Who: x.who, What: "sends a tunnel packet to node-a", By: x.by, Group: "tunnel",
 			try: func(ctx context.Context, w *world) (outcome, error) {
 				return w.tunnel(ctx, x.who, netip.AddrPortFrom(w.endpoints["host-a"].address(families()[0]), attack.GenevePort))
 			}})

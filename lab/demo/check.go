@@ -1,21 +1,21 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
-
-	"k8s.io/client-go/kubernetes"
 
 	"hairpin/cluster"
 	"hairpin/lab"
 	"hairpin/lab/probe"
+	"hairpin/lab/progress"
 )
 
 // ErrFailed is what Check returns when it has printed failed cases.
@@ -36,7 +36,11 @@ func Check(ctx context.Context, c Checks) error {
 	if err != nil {
 		return err
 	}
-	o, err := objectsOf(ctx, l)
+	from, err := sourceOf(l)
+	if err != nil {
+		return err
+	}
+	o, err := from.read(ctx)
 	if err != nil {
 		return err
 	}
@@ -44,24 +48,24 @@ func Check(ctx context.Context, c Checks) error {
 	if err != nil {
 		return err
 	}
-	w.slow, w.sctp = c.Slow, probe.HasSCTP()
-	if _, err := os.Stat(manifestsOf(l)); err != nil {
-		if w.client, err = Client(l); err != nil {
-			return err
-		}
-	}
+	w.objects, w.slow, w.sctp = from, c.Slow, probe.HasSCTP()
 	if err := w.patientConntrack(); err != nil {
 		return err
 	}
 	fits := func(name string) bool { return c.Only == nil || c.Only.MatchString(name) }
-	t := &table{out: c.Out}
-	if err := w.run(ctx, Cases(), fits, t.tell); err != nil {
-		return err
+	rows := w.rows(Cases(), fits)
+	trials := slices.DeleteFunc(Trials(), func(x Trial) bool { return !fits(x.Name) })
+	attacks := slices.DeleteFunc(Attacks(), func(x Attack) bool { return !fits(x.name()) })
+	all := len(trials) + len(attacks)
+	for _, r := range rows {
+		all += len(r)
 	}
-	if err := w.runTrials(ctx, Trials(), fits, t); err != nil {
-		return err
-	}
-	if err := w.runAttacks(ctx, Attacks(), fits, t); err != nil {
+	board := progress.New(c.Out)
+	t := &table{out: board, all: all, step: board.Begin("tries")}
+	err = cmp.Or(w.run(ctx, rows, t.tell), w.runTrials(ctx, trials, t), w.runAttacks(ctx, attacks, t))
+	t.step.End()
+	board.Close()
+	if err != nil {
 		return err
 	}
 	if c.Before != nil {
@@ -72,31 +76,6 @@ func Check(ctx context.Context, c Checks) error {
 		return ErrFailed
 	}
 	return nil
-}
-
-// manifestsOf is the folder of a demo without an API.
-func manifestsOf(l *lab.Lab) string { return filepath.Join(l.Dir(), "manifests") }
-
-// objectsOf returns the present objects of a running demo.
-func objectsOf(ctx context.Context, l *lab.Lab) (*objects, error) {
-	manifests := manifestsOf(l)
-	if _, err := os.Stat(manifests); err == nil {
-		return readObjects(manifests)
-	}
-	client, err := Client(l)
-	if err != nil {
-		return nil, err
-	}
-	return fetchObjects(ctx, client)
-}
-
-// Client returns a client of the demo's Kubernetes API, as its administrator.
-func Client(l *lab.Lab) (kubernetes.Interface, error) {
-	server, err := lab.OpenAPIServer(l.APIServerDir())
-	if err != nil {
-		return nil, err
-	}
-	return clientOf(server)
 }
 
 // newWorld collects what is in the lab, and what its objects say.

@@ -38,7 +38,7 @@ func TestCompare(t *testing.T) {
 		}
 		d = &Demo{lab: l}
 	case *compareMode != "":
-		d = startDemoIn(t, true, *compareMode)
+		d = startDemoIn(t, "", *compareMode)
 	default:
 		t.Skip("-compare MODE asks for it; TestMatrixWithManifests compares a sample")
 	}
@@ -92,7 +92,7 @@ type question struct {
 
 func newComparison(t *testing.T, d *Demo) *comparison {
 	t.Helper()
-	o, err := objectsOf(t.Context(), d.lab)
+	o, err := d.source.read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,5 @@
-// Package demo shows Hairpin at work: three nodes and an outside client on one machine, a real Kubernetes API, and a
-// matrix of traffic from everywhere to everywhere.
+// Package demo shows Hairpin at work: three nodes and an outside client on one machine, a folder of manifests or a real
+// Kubernetes API, and a matrix of traffic from everywhere to everywhere.
 package demo
 
 import (
@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +17,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/image"
 	"hairpin/lab"
+	"hairpin/lab/progress"
 )
 
 // Names and addresses in the demo's lab.
@@ -32,11 +31,11 @@ const agentConfig = "/etc/hairpin/hairpin.conf"
 
 // Options say what to demonstrate.
 type Options struct {
-	Name      string // of the lab; empty means "demo"
-	Objects   string // folder of manifests, examples/demo
-	Hairpin   string // the binary under test
-	Manifests bool   // agents read the manifests; there is no API server
-	Slow      int    // how many times longer than usual everything may take; 0 = as usual
+	Name    string // of the lab; empty means "demo"
+	Objects string // folder of manifests, examples/demo
+	Hairpin string // the binary under test
+	API     string // Kubernetes = an API server, whose first build takes minutes; empty = agents read the manifests
+	Slow    int    // how many times longer than usual everything may take; 0 = as usual
 	// Mode is the gateway mode of the nodes, or one for each in turn, with commas between them; empty = shared. Detached,
 	// eth0 is left to the kernel.
 	Mode   string
@@ -50,10 +49,10 @@ type Options struct {
 type Demo struct {
 	opt     Options
 	begin   time.Time
-	outMu   sync.Mutex
+	board   *progress.Board
 	lab     *lab.Lab
 	objects *objects
-	client  kubernetes.Interface // nil with Manifests
+	source  source
 }
 
 // Start starts everything and returns when all agents have done their work. A lab of the same name is removed first. After an error, what was
@@ -62,16 +61,28 @@ func Start(ctx context.Context, opt Options) (*Demo, error) {
 	if opt.Name == "" {
 		opt.Name = DefaultName
 	}
-	d := &Demo{opt: opt, begin: time.Now()}
+	d := &Demo{opt: opt, begin: time.Now(), board: progress.New(opt.Out)}
+	defer d.board.Close()
 	var err error
 	if d.objects, err = readObjects(opt.Objects); err != nil {
+		return nil, err
+	}
+	if d.source, err = newSource(opt.API); err != nil {
 		return nil, err
 	}
 	if err := lab.Remove(opt.Name); err != nil {
 		return nil, err
 	}
-	kube, root, err := d.prepare(ctx)
-	if err != nil {
+	var root string
+	if err := lab.Together(
+		func() (err error) {
+			return d.board.Each("node image", func(s *progress.Step) error {
+				root, err = image.Build(ctx, image.DefaultDir, func(line string) { s.Say("%s", line) })
+				return err
+			})
+		},
+		func() error { return d.source.prepare(ctx, d) },
+	); err != nil {
 		return nil, err
 	}
 	d.say("lab %q: starting the external network, %d nodes and an outside client", opt.Name, len(d.objects.nodes))
@@ -81,7 +92,7 @@ func Start(ctx context.Context, opt Options) (*Demo, error) {
 	if err := lab.Together(
 		func() error { return d.startNodes(ctx) },
 		func() error { return d.startClient(ctx) },
-		func() error { return d.startAPI(ctx, kube) },
+		func() error { return d.source.start(ctx, d) },
 	); err != nil {
 		return nil, err
 	}
@@ -93,27 +104,9 @@ func Start(ctx context.Context, opt Options) (*Demo, error) {
 	return d, nil
 }
 
-// prepare gets what takes minutes the first time: the node image and the API server.
-func (d *Demo) prepare(ctx context.Context) (kube, root string, err error) {
-	err = lab.Together(
-		func() (err error) {
-			root, err = image.Build(ctx, image.DefaultDir, func(line string) { d.say("image: %s", line) })
-			return err
-		},
-		func() (err error) {
-			if !d.opt.Manifests {
-				kube, err = lab.BuildKube(ctx, image.DefaultDir, func(line string) { d.say("%s", line) })
-			}
-			return err
-		})
-	return kube, root, err
-}
-
 // say prints a line of progress.
 func (d *Demo) say(format string, args ...any) {
-	d.outMu.Lock()
-	defer d.outMu.Unlock()
-	fmt.Fprintf(d.opt.Out, "%6.1f s  %s\n", time.Since(d.begin).Seconds(), fmt.Sprintf(format, args...))
+	fmt.Fprintf(d.board, "%6.1f s  %s\n", time.Since(d.begin).Seconds(), fmt.Sprintf(format, args...))
 }
 
 func (d *Demo) startNodes(ctx context.Context) error {
@@ -139,10 +132,8 @@ func (d *Demo) startNode(ctx context.Context, n *corev1.Node) error {
 		Binds: map[string]string{"/usr/local/bin/hairpin": d.opt.Hairpin, "/opt/cni/bin/hairpin": d.opt.Hairpin},
 		Files: map[string]string{"/etc/cni/net.d/10-hairpin.conflist": networkList, agentConfig: d.agentConfig(mode)},
 	}
-	if d.opt.Manifests {
-		if cfg.Binds["/etc/hairpin/manifests"], err = d.copyManifests(); err != nil {
-			return err
-		}
+	if err := d.source.join(d.lab, &cfg); err != nil {
+		return err
 	}
 	node, err := d.lab.StartNode(ctx, cfg)
 	if err != nil {
@@ -165,28 +156,11 @@ func (d *Demo) mode(node string) string {
 }
 
 func (d *Demo) agentConfig(mode string) string {
-	config := "[kubernetes]\nkubeconfig = /etc/hairpin/kubeconfig\n"
-	if d.opt.Manifests {
-		config = "[kubernetes]\nmanifests = /etc/hairpin/manifests\n"
-	}
+	config := d.source.config()
 	if mode != "" {
 		config += "[gateway]\nmode = " + mode + "\n"
 	}
 	return config + d.opt.Config
-}
-
-// copyManifests puts the manifests where they can be changed without changing the sources: the agents follow.
-func (d *Demo) copyManifests() (string, error) {
-	d.outMu.Lock()
-	defer d.outMu.Unlock()
-	dir := manifestsOf(d.lab)
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
-	}
-	if err := os.CopyFS(dir, os.DirFS(d.opt.Objects)); err != nil {
-		return "", fmt.Errorf("copy manifests: %w", err)
-	}
-	return dir, nil
 }
 
 // hostPlace is the name of a node's host in the matrix: "host-a" of "node-a".
@@ -230,52 +204,13 @@ func (d *Demo) startClient(ctx context.Context) error {
 	return err
 }
 
-// startAPI starts the API server and creates the objects.
-func (d *Demo) startAPI(ctx context.Context, kube string) error {
-	if d.opt.Manifests {
-		return nil
+// Client is the administrator's, nil without an API.
+func (d *Demo) Client() kubernetes.Interface {
+	if a, ok := d.source.(*kubeAPI); ok {
+		return a.client
 	}
-	p := netip.MustParsePrefix
-	h, err := d.lab.StartHost(ctx, lab.HostConfig{Name: apiName, Addresses: []netip.Prefix{p("172.18.0.10/16"), p("fc00:f853:ccd::a/64")}})
-	if err != nil {
-		return err
-	}
-	d.say("Kubernetes API: starting")
-	server, err := lab.StartAPIServer(ctx, lab.APIServerConfig{
-		Binary: kube, Dir: d.lab.APIServerDir(), Address: h.Addresses()[0].Addr(), Netns: h.Netns(),
-		DieWithCaller: d.opt.DieWithCaller,
-	})
-	if err != nil {
-		return err
-	}
-	if d.client, err = clientOf(server); err != nil {
-		return err
-	}
-	if err := d.objects.create(ctx, d.client); err != nil {
-		return err
-	}
-	if err := d.defineEgressIPs(ctx); err != nil {
-		return err
-	}
-	d.say("Kubernetes API is ready at %s, with %d Nodes, %d Services, %d Pods", h.Addresses()[0].Addr(),
-		len(d.objects.nodes), len(d.objects.services), len(d.objects.pods))
 	return nil
 }
-
-func clientOf(server *lab.APIServer) (kubernetes.Interface, error) {
-	cfg, err := server.RESTConfig()
-	if err != nil {
-		return nil, err
-	}
-	client, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("make Kubernetes client: %w", err)
-	}
-	return client, nil
-}
-
-// Client is the administrator's, nil with Manifests.
-func (d *Demo) Client() kubernetes.Interface { return d.client }
 
 // Lab is the lab of the demonstration.
 func (d *Demo) Lab() *lab.Lab { return d.lab }

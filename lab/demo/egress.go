@@ -2,41 +2,57 @@ package demo
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	"hairpin/cluster"
 	"hairpin/lab"
 	"hairpin/lab/probe"
-	"hairpin/watch"
 )
 
 // The egress example: two addresses on two nodes, of which one is there for this alone, so that it can be killed; and the
 // pods that have the label.
 const (
-	egressName   = "egressip-prod"
-	egressOther  = "egressip-other"
-	EgressStays  = "node-b" // the node that lives
-	EgressDies   = "node-d" // the node that is killed
-	egressWatch  = "egressip-watch"
-	egressPod    = "pod-a1"
-	egressLabel  = "k8s.ovn.org/egress-assignable"
-	dyingAddress = "172.18.0.6"
+	egressName  = "egressip-prod"
+	egressOther = "egressip-other"
+	EgressStays = "node-b" // the node that lives
+	EgressDies  = "node-d" // the node that is killed
+	egressWatch = "egressip-watch"
+	egressPod   = "pod-a1"
+	egressLabel = "k8s.ovn.org/egress-assignable"
 )
+
+// dyingNode is the node that dies. With an API server, Hairpin itself writes the annotations.
+const dyingNode = `
+apiVersion: v1
+kind: Node
+metadata:
+  name: node-d
+  labels: {k8s.ovn.org/egress-assignable: ""}
+  annotations:
+    k8s.ovn.org/node-id: "4"
+    k8s.ovn.org/host-cidrs: '["172.18.0.6/16","fc00:f853:ccd::6/64"]'
+    k8s.ovn.org/l3-gateway-config: '{"default":{"mode":"shared","bridge-id":"br-ex","uplink":"eth0","mac-address":"02:42:ac:12:00:06","ip-addresses":["172.18.0.6/16","fc00:f853:ccd::6/64"],"next-hops":["172.18.0.1","fc00:f853:ccd::1"],"datapath":"netdev"}}'
+spec:
+  podCIDR: 10.244.4.0/24
+  podCIDRs: ["10.244.4.0/24", "fd00:10:244:4::/64"]
+status:
+  addresses: [{type: InternalIP, address: 172.18.0.6}, {type: InternalIP, address: "fc00:f853:ccd::6"}]
+  conditions: [{type: Ready, status: "True", reason: LabReady}]
+`
+
+// podsNamespace is what the selector of namespaces looks at.
+const podsNamespace = "{apiVersion: v1, kind: Namespace, metadata: {name: default}}"
 
 // Egress is the egress example in a running demo.
 type Egress struct {
@@ -53,18 +69,15 @@ type Egress struct {
 // StartEgress adds the node that dies, labels both nodes and creates the EgressIP with these addresses.
 func (d *Demo) StartEgress(ctx context.Context, ips ...string) (*Egress, error) {
 	g := &Egress{d: d, name: egressName, pod: d.pod(egressPod), to: netip.AddrPortFrom(netip.MustParseAddr("172.18.0.100"), clientPort)}
-	g.node = &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: EgressDies, Labels: map[string]string{egressLabel: ""}},
-		Spec:       corev1.NodeSpec{PodCIDR: "10.244.4.0/24", PodCIDRs: []string{"10.244.4.0/24", "fd00:10:244:4::/64"}},
-		Status: corev1.NodeStatus{
-			Addresses: []corev1.NodeAddress{
-				{Type: corev1.NodeInternalIP, Address: dyingAddress}, {Type: corev1.NodeInternalIP, Address: "fc00:f853:ccd::6"},
-			},
-			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "LabReady"}},
-		},
+	var o objects
+	if err := o.read([]byte(dyingNode)); err != nil {
+		return nil, err
 	}
-	if _, err := d.client.CoreV1().Nodes().Create(ctx, g.node, metav1.CreateOptions{}); err != nil {
-		return nil, fmt.Errorf("create Node %s: %w", EgressDies, err)
+	g.node = &o.nodes[0]
+	for _, manifest := range []string{dyingNode, podsNamespace} {
+		if err := d.put(ctx, manifest); err != nil {
+			return nil, err
+		}
 	}
 	if err := lab.Together(
 		func() error { return g.Revive(ctx) },
@@ -102,16 +115,38 @@ func (g *Egress) Server() netip.AddrPort { return g.to }
 // Demo is what the example runs in.
 func (g *Egress) Demo() *Demo { return g.d }
 
-// create creates an EgressIP for the pods with a label, as in the document.
+// create creates an EgressIP for the pods with a label, as in the document. Its status is what a controller would decide: the
+// first address is on the node that lives, the second on the one that dies.
 func (g *Egress) create(ctx context.Context, name, target string, ips ...string) error {
-	return g.d.post(ctx, watch.EgressIPPath(), map[string]any{
-		"apiVersion": "k8s.ovn.org/v1", "kind": "EgressIP", "metadata": map[string]any{"name": name},
-		"spec": map[string]any{
-			"egressIPs":         ips,
-			"namespaceSelector": map[string]any{"matchExpressions": []any{map[string]any{"key": "environment", "operator": "NotIn", "values": []string{"development"}}}},
-			"podSelector":       map[string]any{"matchLabels": map[string]string{"target": target}},
-		},
-	})
+	var quoted, items []string
+	for i, ip := range ips {
+		quoted = append(quoted, strconv.Quote(ip))
+		items = append(items, fmt.Sprintf("{node: %s, egressIP: %q}", []string{EgressStays, EgressDies}[i%2], ip))
+	}
+	return g.d.put(ctx, fmt.Sprintf(`
+apiVersion: k8s.ovn.org/v1
+kind: EgressIP
+metadata: {name: %s}
+spec:
+  egressIPs: [%s]
+  namespaceSelector: {matchExpressions: [{key: environment, operator: NotIn, values: [development]}]}
+  podSelector: {matchLabels: {target: %s}}
+status: {items: [%s]}
+`, name, strings.Join(quoted, ", "), target, strings.Join(items, ", ")))
+}
+
+// put creates an object of a manifest.
+func (d *Demo) put(ctx context.Context, manifest string) error {
+	o, err := parseObject(manifest)
+	if err != nil {
+		return err
+	}
+	return d.source.create(ctx, o)
+}
+
+// remove deletes an object.
+func (d *Demo) remove(ctx context.Context, kind, name string) error {
+	return d.source.remove(ctx, &object{TypeMeta: metav1.TypeMeta{Kind: kind}, ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
 // Create creates the EgressIP again, after Delete.
@@ -120,12 +155,7 @@ func (g *Egress) Create(ctx context.Context, ips ...string) error {
 }
 
 // Delete deletes the EgressIP.
-func (g *Egress) Delete(ctx context.Context) error {
-	if err := g.d.client.CoreV1().RESTClient().Delete().AbsPath(watch.EgressIPPath()+"/"+g.name).SetHeader("Accept", "application/json").Do(ctx).Error(); err != nil {
-		return fmt.Errorf("delete EgressIP %s: %w", g.name, err)
-	}
-	return nil
-}
+func (g *Egress) Delete(ctx context.Context) error { return g.d.remove(ctx, "EgressIP", g.name) }
 
 // Both waits until the controller believes both nodes to be alive: it has given each one of two addresses that nobody uses.
 func (g *Egress) Both(ctx context.Context) error {
@@ -136,37 +166,6 @@ func (g *Egress) Both(ctx context.Context) error {
 		g.watched = true
 	}
 	return g.on(ctx, egressWatch, EgressStays, EgressDies)
-}
-
-// defineEgressIPs installs the resource definition, as the chart does.
-func (d *Demo) defineEgressIPs(ctx context.Context) error {
-	text, err := os.ReadFile(filepath.Join(d.opt.Objects, "../../charts/hairpin/crds/egressips.yaml"))
-	if err != nil {
-		return fmt.Errorf("definition of EgressIP: %w", err)
-	}
-	var crd map[string]any
-	if err := yaml.Unmarshal(text, &crd); err != nil {
-		return fmt.Errorf("definition of EgressIP: %w", err)
-	}
-	if err := d.post(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", crd); err != nil {
-		return err
-	}
-	return d.wait(ctx, "EgressIPs can be created", func() (bool, error) {
-		_, err := d.client.CoreV1().RESTClient().Get().AbsPath(watch.EgressIPPath()).SetHeader("Accept", "application/json").DoRaw(ctx)
-		return err == nil, err
-	})
-}
-
-func (d *Demo) post(ctx context.Context, path string, object any) error {
-	body, err := json.Marshal(object)
-	if err != nil {
-		return fmt.Errorf("post to %s: %w", path, err)
-	}
-	err = d.client.CoreV1().RESTClient().Post().AbsPath(path).SetHeader("Accept", "application/json").SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
-	if err != nil {
-		return fmt.Errorf("post to %s: %w", path, err)
-	}
-	return nil
 }
 
 // wait waits until done says yes; its error is the reason while it says no.
@@ -188,40 +187,28 @@ func (d *Demo) wait(ctx context.Context, what string, done func() (bool, error))
 
 // Label makes a node one that may carry egress addresses, or takes that away.
 func (g *Egress) Label(ctx context.Context, node string, on bool) error {
-	value := "null"
+	var value any
 	if on {
-		value = `""`
+		value = ""
 	}
-	_, err := g.d.client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(`{"metadata":{"labels":{"`+egressLabel+`":`+value+`}}}`), metav1.PatchOptions{})
-	if err != nil {
-		return fmt.Errorf("label Node %s: %w", node, err)
-	}
-	return nil
+	return g.d.source.set(ctx, "Node", node, labelsField, egressLabel, value)
 }
 
-// Nodes waits until the status gives exactly these nodes to the addresses, in their order.
+// Nodes waits until exactly these nodes have the addresses.
 func (g *Egress) Nodes(ctx context.Context, want ...string) error {
 	return g.on(ctx, g.name, want...)
 }
 
 func (g *Egress) on(ctx context.Context, name string, want ...string) error {
 	return g.d.wait(ctx, "the addresses are on "+strings.Join(want, " and "), func() (bool, error) {
-		text, err := g.d.client.CoreV1().RESTClient().Get().AbsPath(watch.EgressIPPath()+"/"+name).SetHeader("Accept", "application/json").DoRaw(ctx)
+		list, err := g.d.source.carriers(ctx, g.d.lab, name)
 		if err != nil {
-			return false, err
-		}
-		var e struct {
-			Status struct {
-				Items []struct{ Node, EgressIP string }
-			}
-		}
-		if err := json.Unmarshal(text, &e); err != nil {
 			return false, err
 		}
 		var nodes []string
 		g.addresses = nil
-		for _, i := range e.Status.Items {
-			nodes, g.addresses = append(nodes, i.Node), append(g.addresses, i.EgressIP)
+		for _, c := range list {
+			nodes, g.addresses = append(nodes, c.Node), append(g.addresses, c.EgressIP)
 		}
 		slices.Sort(nodes)
 		return slices.Equal(nodes, want), fmt.Errorf("they are on %s", strings.Join(nodes, " and "))
@@ -236,11 +223,7 @@ func (g *Egress) Revive(ctx context.Context) error {
 	if err := g.d.startNode(ctx, g.node); err != nil {
 		return err
 	}
-	n := g.d.lab.Node(EgressDies)
-	if err := g.d.introduce(n); err != nil {
-		return err
-	}
-	return g.d.startAgent(ctx, n)
+	return g.d.startAgent(ctx, g.d.lab.Node(EgressDies))
 }
 
 // Connection is one of many, a new one.
@@ -330,7 +313,11 @@ func (g *Egress) See(ctx context.Context, want ...string) error {
 // ShowEgress shows the example: what the server outside sees, before and after an egress node is killed. Its node, its
 // EgressIP and its labels are gone afterwards.
 func (d *Demo) ShowEgress(ctx context.Context) error {
-	if d.client == nil || d.opt.Mode == cluster.ModeDetached { // without an API nobody decides; the wire's addresses are the bridge's
+	if d.opt.Mode == cluster.ModeDetached { // the external network's addresses are the bridge's
+		return nil
+	}
+	if d.opt.Slow > 1 {
+		d.say("EgressIP: not tried: on a machine this slow, nodes that live do not answer in time")
 		return nil
 	}
 	d.say("EgressIP %s: 172.18.0.33 and 172.18.0.44 for pods with the label target=podlocal, on %s and %s", egressName, EgressStays, EgressDies)
@@ -370,8 +357,8 @@ func (g *Egress) End(ctx context.Context) error {
 	if err := g.Label(ctx, EgressStays, false); err != nil {
 		return err
 	}
-	if err := g.d.client.CoreV1().Nodes().Delete(ctx, EgressDies, metav1.DeleteOptions{}); err != nil {
-		return fmt.Errorf("delete Node %s: %w", EgressDies, err)
+	if err := g.d.remove(ctx, "Node", EgressDies); err != nil {
+		return err
 	}
 	if n := g.d.lab.Node(EgressDies); n != nil {
 		return n.Stop()

@@ -29,7 +29,7 @@ add rule inet lost out tcp sport %[1]d tcp sequence . tcp ackseq . tcp flags != 
 // userspade datapath, conntrack calls what is sent again invalid.
 func everySegmentLost(t *testing.T, d *Demo) {
 	t.Helper()
-	o, err := objectsOf(t.Context(), d.lab)
+	o, err := d.source.read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

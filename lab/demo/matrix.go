@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
-
 	"hairpin/lab"
 	"hairpin/lab/probe"
 )
@@ -67,11 +65,11 @@ func ofFamily(list []netip.Addr, f family) netip.Addr {
 // world is what the matrix runs in.
 type world struct {
 	lab       *lab.Lab
-	client    kubernetes.Interface // the administrator's; nil where agents read manifests
-	slow      int                  // see Options.Slow
-	sctp      bool                 // the kernel has it
-	userspace bool                 // Open vSwitch's datapath
-	shared    bool                 // gateway mode
+	objects   source
+	slow      int  // see Options.Slow
+	sctp      bool // the kernel has it
+	userspace bool // Open vSwitch's datapath
+	shared    bool // gateway mode
 	endpoints map[string]endpoint
 	nodes     map[string]nodeFacts // by name
 	services  map[string]serviceFacts
@@ -199,8 +197,8 @@ func (w *world) protocols(c Case) []string {
 	return list
 }
 
-// run tries the cases that fit in order, each over all protocols and families at once, and tells each result.
-func (w *world) run(ctx context.Context, cases []Case, fits func(name string) bool, tell func(Result)) error {
+// rows are what is tried of the cases: each over all protocols and families.
+func (w *world) rows(cases []Case, fits func(name string) bool) (rows [][]Result) {
 	for _, c := range cases {
 		var results []Result
 		for _, protocol := range w.protocols(c) {
@@ -210,6 +208,14 @@ func (w *world) run(ctx context.Context, cases []Case, fits func(name string) bo
 				}
 			}
 		}
+		rows = append(rows, results)
+	}
+	return rows
+}
+
+// run tries the rows of each case at once, one case after the other, and tells each result.
+func (w *world) run(ctx context.Context, rows [][]Result, tell func(Result)) error {
+	for _, results := range rows {
 		var wg sync.WaitGroup
 		for i, r := range results {
 			wg.Go(func() { results[i] = w.try(ctx, r) })

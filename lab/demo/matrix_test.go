@@ -28,13 +28,13 @@ func (w testWriter) Write(p []byte) (int, error) {
 }
 
 // startDemo builds hairpin and starts a demo that ends with the test.
-func startDemo(t *testing.T, manifests bool) *Demo {
+func startDemo(t *testing.T, api string) *Demo {
 	t.Helper()
-	return startDemoIn(t, manifests, "")
+	return startDemoIn(t, api, "")
 }
 
 // startDemoIn starts it in a gateway mode.
-func startDemoIn(t *testing.T, manifests bool, mode string) *Demo {
+func startDemoIn(t *testing.T, api, mode string) *Demo {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("a lab needs root")
@@ -52,7 +52,7 @@ func startDemoIn(t *testing.T, manifests bool, mode string) *Demo {
 		}
 	})
 	d, err := Start(t.Context(), Options{
-		Name: name, Objects: demoObjects, Hairpin: binary, Manifests: manifests, Mode: mode, DieWithCaller: true, Out: testWriter{t},
+		Name: name, Objects: demoObjects, Hairpin: binary, API: api, Mode: mode, DieWithCaller: true, Out: testWriter{t},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func checkDemo(t *testing.T, d *Demo) {
 
 // With a real API server, the controllers of Kubernetes make the slices and hairpin controller gives the node ids.
 func TestMatrixWithAPI(t *testing.T) {
-	d := startDemo(t, false)
+	d := startDemo(t, Kubernetes)
 	checkDemo(t, d)
 	replacePod(t, d)
 }
@@ -111,7 +111,7 @@ func TestMatrixWithAPI(t *testing.T) {
 func replacePod(t *testing.T, d *Demo) {
 	t.Helper()
 	ctx := t.Context()
-	node, pods := d.lab.Node("node-b"), d.client.CoreV1().Pods("default")
+	node, pods := d.lab.Node("node-b"), d.Client().CoreV1().Pods("default")
 	pod, err := pods.Get(ctx, "pod-b2", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -126,7 +126,7 @@ func replacePod(t *testing.T, d *Demo) {
 		}
 	}
 	knows(pod.Status.PodIP, true)
-	if err := node.EndPod(ctx, d.client, pod); err != nil {
+	if err := node.EndPod(ctx, d.Client(), pod); err != nil {
 		t.Fatal(err)
 	}
 	knows(pod.Status.PodIP, false)
@@ -136,7 +136,7 @@ func replacePod(t *testing.T, d *Demo) {
 	if fresh, err = pods.Create(ctx, fresh, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	p, err := node.RunPod(ctx, d.client, fresh, nil)
+	p, err := node.RunPod(ctx, d.Client(), fresh, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func replacePod(t *testing.T, d *Demo) {
 
 // Without an API server the same traffic passes, and passes again after every process of a node was killed.
 func TestMatrixWithManifests(t *testing.T) {
-	d := startDemo(t, true)
+	d := startDemo(t, "")
 	checkDemo(t, d)
 	compareSample(t, d)
 	proves(t, d)

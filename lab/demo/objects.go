@@ -1,13 +1,9 @@
 package demo
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -18,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 )
@@ -62,15 +57,7 @@ func readObjects(dir string) (*objects, error) {
 }
 
 func (o *objects) read(text []byte) error {
-	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
-	for {
-		doc, err := docs.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
+	return documents(text, func(doc []byte) error {
 		obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(doc, nil, nil)
 		if err != nil {
 			return err
@@ -84,10 +71,12 @@ func (o *objects) read(text []byte) error {
 			o.services = append(o.services, *obj)
 		case *discoveryv1.EndpointSlice:
 			o.slices = append(o.slices, *obj)
+		case *corev1.Namespace:
 		default:
 			return fmt.Errorf("the demo does not know what to do with a %T", obj)
 		}
-	}
+		return nil
+	})
 }
 
 // fetchObjects reads them from the API.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -23,43 +22,22 @@ const patience = time.Minute
 // longer is a time on a machine that is so many times slower than usual.
 func longer(t time.Duration, slow int) time.Duration { return t * time.Duration(max(1, slow)) }
 
-// startAgents starts the agent of each node, and the controller on the first, and waits until all say that all is well.
+// startAgents starts the agent of each node and waits until all say that all is well.
 func (d *Demo) startAgents(ctx context.Context) error {
-	nodes := d.lab.Nodes()
-	if !d.opt.Manifests {
-		for _, n := range nodes {
-			if err := d.introduce(n); err != nil {
-				return err
-			}
-		}
-		if err := nodes[0].StartDaemon(ctx, "hairpin-controller", "/usr/local/bin/hairpin", "controller", "--config-file="+agentConfig); err != nil {
-			return err
-		}
-	}
 	d.say("agents: starting")
 	var starts []func() error
-	for _, n := range nodes {
+	for _, n := range d.lab.Nodes() {
 		starts = append(starts, func() error { return d.startAgent(ctx, n) })
 	}
 	return lab.Together(starts...)
 }
 
-// introduce tells a node where the API is.
-func (d *Demo) introduce(n *lab.Node) error {
-	server, err := lab.OpenAPIServer(d.lab.APIServerDir())
-	if err != nil {
-		return err
-	}
-	kubeconfig, err := os.ReadFile(server.Kubeconfig())
-	if err != nil {
-		return fmt.Errorf("read kubeconfig: %w", err)
-	}
-	return n.WriteFile("/etc/hairpin/kubeconfig", string(kubeconfig))
-}
-
 // startAgent starts the agent of a node and waits until it says that all is well.
 func (d *Demo) startAgent(ctx context.Context, n *lab.Node) error {
 	begin := time.Now()
+	if err := d.source.introduce(ctx, d.lab, n); err != nil {
+		return err
+	}
 	if err := n.StartDaemon(ctx, "hairpin", "/usr/local/bin/hairpin", "node", "--config-file="+agentConfig); err != nil {
 		return err
 	}
@@ -96,24 +74,11 @@ func (d *Demo) addPod(ctx context.Context, n *lab.Node, pod *corev1.Pod) error {
 		_, err := lab.Serve(ctx, p, p.Name(), podPort)
 		return err
 	}
-	var p *lab.Pod
-	var err error
-	if d.client != nil {
-		p, err = n.RunPod(ctx, d.client, pod, serve)
-	} else if p, err = n.AddPod(ctx, lab.PodConfig{Namespace: pod.Namespace, Name: pod.Name, UID: "demo-" + pod.Name}); err == nil {
-		err = serve(p)
-	}
+	p, err := d.source.runPod(ctx, n, pod, serve)
 	if err != nil {
 		return err
 	}
 	d.say("%s: %s has %s after %.0f ms", n.Name(), p.Name(), words(p.IPs()), float64(time.Since(begin).Milliseconds()))
-	if d.opt.Manifests {
-		for _, want := range pod.Status.PodIPs {
-			if ip, err := netip.ParseAddr(want.IP); err != nil || !slices.Contains(p.IPs(), ip) {
-				return fmt.Errorf("pod %s got %s, the manifests say %s", p.Name(), words(p.IPs()), want.IP)
-			}
-		}
-	}
 	return nil
 }
 

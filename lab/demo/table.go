@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"hairpin/lab/progress"
 )
 
 const rowFormat = "%-8s %-14s %-16s %-5s %-17s %-17s %7s  %s\n"
@@ -11,6 +13,8 @@ const rowFormat = "%-8s %-14s %-16s %-5s %-17s %-17s %7s  %s\n"
 // table prints results as they come.
 type table struct {
 	out            io.Writer
+	step           *progress.Step // of all; may be nil
+	all            int
 	begun          bool
 	passed, failed int
 	other          int // trials that this datapath or mode is known not to pass
@@ -35,6 +39,14 @@ func (t *table) tell(r Result) {
 		got = "-"
 	}
 	fmt.Fprintf(t.out, rowFormat, r.From, r.To, r.Path, r.Protocol, got, r.Want, fmt.Sprintf("%.1f ms", r.Millis), verdict)
+	t.counts()
+}
+
+// counts says how many are done, and how many are left.
+func (t *table) counts() {
+	if done := t.passed + t.failed + t.other; t.step != nil {
+		t.step.Say("%d done, %d to go", done, t.all-done)
+	}
 }
 
 // trial prints the outcome of a trial.
@@ -56,6 +68,7 @@ func (t *table) trial(r trialResult) {
 		t.passed++
 	}
 	fmt.Fprintf(t.out, format, r.name, fmt.Sprintf("%.0f ms", r.millis), strings.TrimSpace(verdict))
+	t.counts()
 }
 
 // attack prints what came of an attack.
@@ -80,12 +93,13 @@ func (t *table) attack(r attackResult) {
 		t.passed++
 	}
 	fmt.Fprintf(t.out, format, r.Who, r.What, fmt.Sprintf("%.0f ms", r.millis), verdict)
+	t.counts()
 }
 
 // end prints the count, the last line of all.
 func (t *table) end() {
 	if t.other > 0 {
-		fmt.Fprintf(t.out, "%d not tried, see docs/datapaths.md\n", t.other)
+		fmt.Fprintf(t.out, "%d not tried: their lines say why, and docs/datapaths.md\n", t.other)
 	}
 	fmt.Fprintf(t.out, "%d passed, %d failed\n", t.passed, t.failed)
 }

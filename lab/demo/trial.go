@@ -22,6 +22,7 @@ type Trial struct {
 	// Userspace says what Open vSwitch's userspace datapath does instead; empty = the same as the kernel's, which is the
 	// reference. Shared says the same of gateway mode shared, and Kernel of Debian's kernel 6.1, with which the kernel datapath is tried.
 	Userspace, Shared, Kernel string
+	Group                     string // see Attack.Group
 	try                       func(ctx context.Context, w *world) (note string, err error)
 }
 
@@ -40,23 +41,16 @@ func Trials() []Trial {
 	return append(list, mtuTrials()...) // the last: machines remember a path's MTU
 }
 
-func (w *world) runTrials(ctx context.Context, trials []Trial, fits func(string) bool, t *table) error {
-	for _, x := range trials {
-		if !fits(x.Name) {
-			continue
-		}
+func (w *world) runTrials(ctx context.Context, trials []Trial, t *table) error {
+	return inGroups(ctx, trials, func(x Trial) string { return x.Group }, func(x Trial) trialResult {
 		r := trialResult{name: x.Name, otherwise: w.exception(x)}
 		begin := time.Now()
 		if r.otherwise == "" {
 			r.note, r.err = x.try(ctx, w)
 		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
 		r.millis = float64(time.Since(begin).Microseconds()) / 1000
-		t.trial(r)
-	}
-	return nil
+		return r
+	}, t.trial)
 }
 
 // exception says why a trial is not for this lab.

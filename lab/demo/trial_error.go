@@ -25,7 +25,7 @@ func errorTrials() []Trial {
 		{"pod-a2", "client", "direct"}, {"pod-a2", "pod-c1", "direct"},
 	} {
 		for _, f := range families() {
-			list = append(list, Trial{Name: x.name("traceroute", "udp"+f.name), try: func(ctx context.Context, w *world) (string, error) {
+			list = append(list, Trial{Name: x.name("traceroute", "udp"+f.name), Group: "traceroute " + x.from, try: func(ctx context.Context, w *world) (string, error) {
 				return w.trace(ctx, x, f)
 			}})
 		}

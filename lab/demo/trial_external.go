@@ -14,21 +14,22 @@ import (
 func externalTrials() []Trial {
 	var list []Trial
 	for _, f := range families() {
-		list = append(list, Trial{Name: "balanced once pod-a2 edge-host ClusterIP tcp" + f.name,
+		list = append(list, Trial{Name: "balanced once pod-a2 edge-host ClusterIP tcp" + f.name, Group: "balanced once",
 			try: func(ctx context.Context, w *world) (string, error) { return w.balancedOnce(ctx, f) }})
 	}
 	return list
 }
 
 func (w *world) balancedOnce(ctx context.Context, f family) (note string, err error) {
-	const client, pod, host, port = "pod-a2", "pod-a1", "host-a", hostPort + 1 // hostPort is an older Service's
+	const client, pod, host = "pod-a2", "pod-a1", "host-a"
+	port := map[string]uint16{"4": hostPort + 1, "6": hostPort + 2}[f.name] // hostPort is an older Service's
 	at, to := netip.AddrPortFrom(w.endpoints[host].address(f), port), netip.AddrPortFrom(tenantIP(f, 5), 80)
 	stop, err := lab.Serve(ctx, w.endpoints[host].place, host, port)
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	remove, err := w.putAll(ctx, tenantSlice("edge", f, podPort, w.endpoints[pod].address(f)), tenantService("edge", f, tenantIP(f, 4), at.Port(), at.Addr()))
+	remove, err := w.putAll(ctx, tenantSlice("edge"+f.name, f, podPort, w.endpoints[pod].address(f)), tenantService("edge"+f.name, f, tenantIP(f, 4), at.Port(), at.Addr()))
 	if err != nil {
 		return "", err
 	}
@@ -41,7 +42,7 @@ func (w *world) balancedOnce(ctx context.Context, f family) (note string, err er
 	if err := w.tick(ctx); err != nil {
 		return "", err
 	}
-	removeHost, err := w.putAll(ctx, tenantSlice("edge-host", f, at.Port(), at.Addr()), tenantService("edge-host", f, to.Addr(), to.Port()))
+	removeHost, err := w.putAll(ctx, tenantSlice("edge-host"+f.name, f, at.Port(), at.Addr()), tenantService("edge-host"+f.name, f, to.Addr(), to.Port()))
 	if err != nil {
 		return "", err
 	}
