@@ -19,7 +19,7 @@ var kinds = map[reflect.Type][]reflect.Type{
 	reflect.TypeFor[nb.Row](): typesOf(nb.Rows()...),
 	reflect.TypeFor[flow.Action](): typesOf[flow.Action](flow.Output{}, flow.InPort{}, flow.Normal{}, flow.Drop{}, flow.SetEthDst{}, flow.SetEthSrc{},
 		flow.MoveEthDstToSrc{}, flow.SetPktMark{}, flow.Resubmit{}, flow.CT{}),
-	reflect.TypeFor[nft.Match](): typesOf[nft.Match](nft.AddrIn{}, nft.DstIsLocal{}, nft.FamilyIs{}, nft.L4Proto{}, nft.DstPort{}, nft.OutInterface{},
+	reflect.TypeFor[nft.Match](): typesOf[nft.Match](nft.AddrIn{}, nft.DstIsLocal{}, nft.L4Proto{}, nft.DstPort{}, nft.OutInterface{},
 		nft.InInterface{}, nft.MarkIs{}, nft.InSet{}, nft.EtherSrc{}, nft.CTMarkIs{}, nft.CTState("")),
 	reflect.TypeFor[nft.Statement](): typesOf[nft.Statement](nft.Accept{}, nft.Drop{}, nft.Return{}, nft.Reject{}, nft.Masquerade{}, nft.SNAT{}, nft.Forward{},
 		nft.Dup{}, nft.SetMark{}, nft.SaveMark{}, nft.RestoreMark{}, nft.SNATMap{}, nft.DNATMap{}),

@@ -105,7 +105,6 @@ func TestNFT(t *testing.T) {
 		{"daddr", nft.AddrIn{Dst: true, Prefix: prefix("10.96.0.11/32")}, true},
 		{"other family, even if not", nft.AddrIn{Prefix: prefix("::/0"), Not: true}, false},
 		{"local", nft.DstIsLocal{}, false},
-		{"family", nft.FamilyIs{Family: cluster.IPv4}, true},
 		{"protocol", nft.L4Proto{Protocol: cluster.UDP}, false},
 		{"port", nft.DstPort{Protocol: cluster.TCP, Port: 80}, true},
 		{"port of another protocol", nft.DstPort{Protocol: cluster.UDP, Port: 80}, false},

@@ -115,8 +115,6 @@ func (r *run) nftMatch(h hooked, c *chain, m nft.Match) (bool, error) {
 		return cluster.FamilyOf(a) == cluster.FamilyOf(m.Prefix.Addr()) && m.Prefix.Contains(a) != m.Not, nil
 	case nft.DstIsLocal:
 		return h.n.kernel.isLocal(r.p.Dst), nil
-	case nft.FamilyIs:
-		return cluster.FamilyOf(r.p.Dst) == m.Family, nil
 	case nft.L4Proto:
 		return r.p.Protocol == m.Protocol, nil
 	case nft.DstPort:

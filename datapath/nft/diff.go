@@ -140,7 +140,7 @@ func keptRule(t *Table, r *Rule) string {
 	c := Rule{Do: r.Do, Counter: r.Counter}
 	var matches []string
 	for _, m := range r.Matches {
-		if !slices.ContainsFunc(r.Matches, func(other Match) bool { return implies(t, other, m) }) {
+		if !slices.ContainsFunc(r.Matches, func(other Match) bool { return implies(other, m) }) {
 			matches = append(matches, matchText(t, m))
 		}
 	}
@@ -148,23 +148,11 @@ func keptRule(t *Table, r *Rule) string {
 	return strings.Join(slices.Compact(matches), " ") + " " + ruleWords(t, &c) + comment
 }
 
-// implies reports whether a match is listed only in the other one: nft leaves out "meta nfproto ipv4" before "ip daddr …",
-// and "meta l4proto tcp" before "tcp dport …".
-func implies(t *Table, other, m Match) bool {
-	switch m := m.(type) {
-	case FamilyIs:
-		switch other := other.(type) {
-		case AddrIn:
-			return cluster.FamilyOf(other.Prefix.Addr()) == m.Family
-		case InSet:
-			s := t.Sets[other.Set]
-			return s != nil && (s.names(KeyIPDst, KeyIPSrc) && m.Family == cluster.IPv4 || s.names(KeyIP6Dst, KeyIP6Src) && m.Family == cluster.IPv6)
-		}
-	case L4Proto:
-		port, ok := other.(DstPort)
-		return ok && port.Protocol == m.Protocol
-	}
-	return false
+// implies reports whether a match is listed only in the other one: nft leaves out "meta l4proto tcp" before "tcp dport …".
+func implies(other, m Match) bool {
+	proto, is := m.(L4Proto)
+	port, ok := other.(DstPort)
+	return is && ok && port.Protocol == proto.Protocol
 }
 
 // names reports whether the key has one of these fields.

@@ -72,9 +72,6 @@ type AddrIn struct {
 // DstIsLocal is "fib daddr type local": the destination is an address of this host.
 type DstIsLocal struct{}
 
-// FamilyIs is "meta nfproto ipv4" or "ipv6"; only in the family inet.
-type FamilyIs struct{ Family cluster.Family }
-
 // L4Proto is "meta l4proto tcp".
 type L4Proto struct{ Protocol cluster.Protocol }
 
@@ -253,7 +250,6 @@ func (s *Set) Holds(key Element, src netip.Addr) bool {
 
 func (AddrIn) match()       {}
 func (DstIsLocal) match()   {}
-func (FamilyIs) match()     {}
 func (L4Proto) match()      {}
 func (DstPort) match()      {}
 func (OutInterface) match() {}

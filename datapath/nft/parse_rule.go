@@ -184,14 +184,6 @@ func (p *parser) meta() (Match, Statement, error) {
 		}
 		p.at++
 		return L4Proto{Protocol: proto}, nil, nil
-	case "nfproto":
-		switch {
-		case p.accept("ipv4") || p.accept("2"):
-			return FamilyIs{Family: cluster.IPv4}, nil, nil
-		case p.accept("ipv6") || p.accept("10"):
-			return FamilyIs{Family: cluster.IPv6}, nil, nil
-		}
-		return nil, nil, p.unknown("family")
 	case "mark":
 		if p.accept("set") {
 			if p.accept("ct") {

@@ -167,8 +167,6 @@ func matchText(t *Table, m Match) string {
 		return fmt.Sprintf("%s %s %s%s", addrWord(m.Prefix.Addr()), pick(m.Dst, "daddr", "saddr"), pick(m.Not, "!= ", ""), prefixText(m.Prefix))
 	case DstIsLocal:
 		return "fib daddr type local"
-	case FamilyIs:
-		return "meta nfproto " + strings.ToLower(m.Family.String())
 	case L4Proto:
 		return "meta l4proto " + protocolText(m.Protocol)
 	case DstPort:
