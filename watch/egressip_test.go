@@ -58,8 +58,8 @@ func (a *asks) want(t *testing.T, what string, want ...string) {
 	}
 }
 
-// testEgress: a server without the resource has no EgressIPs; with it, they come and go; Pods of other nodes are asked for and come when
-// this node gets an egress address.
+// testEgress: a server without the resource has no EgressIPs; with it, they come and go; Pods of other nodes are asked for and come while
+// this node has an egress address.
 func testEgress(t *testing.T, a *api) {
 	client := a.client(t)
 	agent := &asks{pods: map[string]bool{}}
@@ -96,7 +96,18 @@ func testEgress(t *testing.T, a *api) {
 	from.egress(t, "on this node", "e[10.0.0.9][{10.0.0.9 node-a}] "+here+there)
 	agent.want(t, "on this node", others, own)
 	write(t, client, "DELETE", watch.EgressIPPath()+"/e", "")
-	from.egress(t, "deleted", here+there)
+	from.egress(t, "deleted", here)
+	agent.mu.Lock()
+	clear(agent.pods)
+	agent.mu.Unlock()
+	write(t, client, "POST", watch.EgressIPPath(), `{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":"e"},"spec":{"egressIPs":["10.0.0.9"],"namespaceSelector":{}}}`)
+	from.egress(t, "again", "e[10.0.0.9][] "+here)
+	agent.want(t, "again")
+	status("node-a")
+	from.egress(t, "on this node again", "e[10.0.0.9][{10.0.0.9 node-a}] "+here+there)
+	agent.want(t, "on this node again", others)
+	write(t, client, "DELETE", watch.EgressIPPath()+"/e", "")
+	from.egress(t, "deleted again", here)
 }
 
 func (n *newest) egress(t *testing.T, what, want string) {

@@ -35,7 +35,7 @@ const backlog = 256
 
 // Kube yields the newest Snapshot of what the API server has, until ctx ends: Nodes, Services, EndpointSlices, Namespaces,
 // EgressIPs, ServiceCIDRs and the Pods of the named node. An empty name means no Pods, but NetworkPolicies. Pods of other nodes are read
-// from the moment that EgressIPs need them (egressip.go).
+// while EgressIPs need them (egressip.go).
 //
 // The first Snapshot comes when everything has been read. Later ones come as soon as something changed; in a burst they
 // take up at most a quarter of the time. While the API server is down, the last one stays the newest; a reconnect reads
@@ -60,12 +60,8 @@ func Kube(ctx context.Context, client kubernetes.Interface, node string, config 
 	if node != "" {
 		k.resource(ctx, core, "pods", fields.OneTermEqualSelector(nodeName, node), namedPod)
 	}
-	k.extra = func(s *cluster.Snapshot) *source {
-		if !needsOtherPods(s, node) {
-			return nil
-		}
-		return k.resource(ctx, core, "pods", otherPods(node), namedPod)
-	}
+	k.needs = func(s *cluster.Snapshot) bool { return needsOtherPods(s, node) }
+	k.others = func() *source { return k.resource(ctx, core, "pods", otherPods(node), namedPod) }
 	go k.collect(ctx, len(k.sources))
 	for _, s := range k.sources {
 		go s.reflector.RunWithContext(ctx)
@@ -80,9 +76,10 @@ type kube struct {
 	store   *cluster.Store
 	sources []*source
 	reach   reachability
-	// more returns another source if a Snapshot needs one. Until that source is complete there is no Snapshot:
+	// others makes another source, for as long as Snapshots need it. Until that source is complete there is no Snapshot:
 	// readers must not act on half of it.
-	extra func(*cluster.Snapshot) *source
+	needs  func(*cluster.Snapshot) bool
+	others func() *source
 }
 
 const nodeName = "spec.nodeName"
@@ -93,11 +90,13 @@ func namedPod(m metav1.ObjectMeta) metav1.Object { return &corev1.Pod{ObjectMeta
 type change struct {
 	set, gone []any
 	complete  *source
+	ended     *source // it runs no more, and all that it had is gone
 }
 
 // collect reads changes and publishes Snapshots.
 func (k *kube) collect(ctx context.Context, sources int) {
 	synced := map[*source]bool{}
+	var other *source // nil: there is none
 	take := func(c change) {
 		for _, o := range c.gone {
 			k.store.Delete(o)
@@ -107,6 +106,11 @@ func (k *kube) collect(ctx context.Context, sources int) {
 		}
 		if c.complete != nil {
 			synced[c.complete] = true
+		}
+		if c.ended != nil {
+			delete(synced, c.ended)
+			sources--
+			other = nil
 		}
 	}
 	rest := time.NewTimer(0)
@@ -130,12 +134,18 @@ func (k *kube) collect(ctx context.Context, sources int) {
 		}
 		begin := time.Now()
 		s := k.store.Snapshot()
-		if k.extra != nil {
-			if x := k.extra(s); x != nil {
-				k.extra = nil
+		if k.needs != nil {
+			needs := k.needs(s)
+			if needs && other == nil {
+				other = k.others()
+				var until context.Context
+				until, other.end = context.WithCancel(ctx)
 				sources++
-				go x.reflector.RunWithContext(ctx)
+				go other.runUntil(until)
 				continue
+			}
+			if !needs && other != nil {
+				other.end()
 			}
 		}
 		if s != last {
@@ -164,6 +174,7 @@ type source struct {
 	named     func(metav1.ObjectMeta) metav1.Object
 	known     map[types.NamespacedName]bool
 	reflector *cache.Reflector
+	end       context.CancelFunc // nil: it ends with ctx
 }
 
 // resource is a source of some objects of a kind that the client knows.
@@ -228,6 +239,16 @@ func (s *source) Replace(all []any, _ string) error {
 		}
 	}
 	return s.send(c)
+}
+
+// runUntil runs a source until ctx ends, and then reports all that it had as gone.
+func (s *source) runUntil(ctx context.Context) {
+	s.reflector.RunWithContext(ctx)
+	c := change{ended: s}
+	for n := range s.known {
+		c.gone = append(c.gone, s.named(metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name}))
+	}
+	_ = s.send(c)
 }
 
 // Resync does nothing: there is nothing to repeat.
