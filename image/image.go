@@ -166,7 +166,7 @@ func (l List) debootstrap(ctx context.Context, dir, mirror string, progress func
 		did, about, _ := strings.Cut(strings.TrimPrefix(line, "I: "), " ")
 		switch {
 		case !strings.HasPrefix(line, "I: "), did == "Validating", did == "Extracting":
-		case did == "Retrieving" && strings.Contains(about, " "), did == "Unpacking", did == "Configuring": // a package
+		case did == "Retrieving" && strings.Contains(about, " "), (did == "Unpacking" || did == "Configuring") && !strings.Contains(about, " "): // a package
 			count[did]++
 			progress(fmt.Sprintf("%s %d%s packages", strings.ToLower(did), count[did], of))
 		default:
