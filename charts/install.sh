@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs or upgrades Hairpin in the cluster of KUBECONFIG, and waits until every node is well:
+# Installs or upgrades Hairpin in the cluster of KUBECONFIG, and waits until every node is ready and well:
 #
 #   charts/install.sh IMAGE [HELM ARGUMENT…]
 #
@@ -35,4 +35,5 @@ esac
 bin/helm upgrade --install hairpin charts/hairpin --namespace hairpin --create-namespace \
 	--set image.repository="${image%:*}" --set image.tag="${image##*:}" "${server[@]}" "$@"
 for set in ovs node; do kubectl --namespace hairpin rollout status "daemonset/hairpin-$set" --timeout 10m; done
+kubectl wait --for=condition=Ready nodes --all --timeout 5m
 bin/hairpin status --kubeconfig "${KUBECONFIG:-$HOME/.kube/config}" --wait

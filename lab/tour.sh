@@ -45,7 +45,7 @@ show "make install IMAGE=hairpin:dev VALUES='--set openvswitch.image.tag=$ovs --
 show "kubectl get nodes"
 quiet kubectl delete pods --all --namespace kube-system
 quiet kubectl delete pods --all
-quiet kubectl rollout status deployment/web deployment/coredns --namespace kube-system || true
+quiet kubectl rollout status deployment/coredns --namespace kube-system
 quiet kubectl rollout status deployment/web
 quiet kubectl rollout status daemonset/client
 say "## Ask"
@@ -55,21 +55,21 @@ say "A Service is reached from every pod and every node:"
 show "kubectl get service web web-nodeport"
 show "kubectl exec daemonset/client -- /bin/pod get --to web.default.svc.cluster.local:80"
 say "Which way does a packet go? \`explain\` follows it through every table."
-show "kubectl hairpin explain host/node-a svc/default/web" "awk 'NR <= 34 { print } NR == 35 { print \"…\" } /^Host|^The server|arrives|sees/ && NR > 35'"
+show "kubectl hairpin explain host/node-a svc/default/web" "awk 'NR <= 34 { print } NR == 35 { print \"…\" } /^Delivered|^Dropped/'"
 say "A mistake is told where it was made: on the object."
 quiet kubectl patch service web --type merge --patch '{"spec":{"externalIPs":["10.96.0.1"]}}'
 for _ in $(seq 100); do kubectl get events --field-selector involvedObject.name=web 2>/dev/null | grep -q 10.96.0.1 && break || sleep 0.1; done
-show "kubectl get events --field-selector involvedObject.name=web,involvedObject.kind=Service --output custom-columns=REASON:.reason,MESSAGE:.message"
+show "kubectl get events --field-selector involvedObject.name=web,reason=HairpinProblem --output custom-columns=REASON:.reason,MESSAGE:.message"
 quiet kubectl patch service web --type json --patch '[{"op":"remove","path":"/spec/externalIPs"}]'
 say "## Upgrade"
 say "Another build, node by node. Open vSwitch goes on running; no connection is lost."
-show "helm upgrade hairpin charts/hairpin --namespace hairpin --reset-then-reuse-values --set image.tag=next" "head -8"
+show "helm upgrade hairpin charts/hairpin --namespace hairpin --reset-then-reuse-values --set image.tag=next" "sed -n 1,8p"
 show "kubectl --namespace hairpin rollout status daemonset/hairpin-node" "tail -1"
 show "kubectl --namespace hairpin get pods"
 show "kubectl hairpin status --wait" "tail -1"
 say "## Remove"
 say "First from the nodes, then from the cluster. The nodes are then as they were found."
-show "helm upgrade hairpin charts/hairpin --namespace hairpin --reset-then-reuse-values --set cleanup=true" "head -1"
+show "helm upgrade hairpin charts/hairpin --namespace hairpin --reset-then-reuse-values --set cleanup=true" "sed -n 1p"
 show "kubectl --namespace hairpin rollout status daemonset/hairpin-node" "tail -1"
 show "helm uninstall hairpin --namespace hairpin"
 show "kubectl --namespace hairpin wait --for=delete pods --all --timeout 3m" "tail -3"
