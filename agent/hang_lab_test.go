@@ -68,8 +68,7 @@ endpoints: [{addresses: [%[2]s], conditions: {ready: true}, nodeName: node-b}]
 // TestHangs: what hangs holds up what needs it and nothing else; the agent says who waits for whom; and when it goes on, nothing was lost.
 func TestHangs(t *testing.T) {
 	_, n := alone(t)
-	noError(t, n.WriteFile("/usr/local/bin/nft", hangingNFT))
-	sh(t, n, "chmod +x /usr/local/bin/nft")
+	wrapNFT(t, n, hangingNFT)
 	giveManifests(t, n)
 	start(t, n)
 	waitWell(t, n)

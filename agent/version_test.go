@@ -89,11 +89,18 @@ if [ -e /run/nft-is-slow ]; then sleep 3 & fi
 exec /usr/sbin/nft "$@"
 `
 
+// wrapNFT puts a script in the agent's way to nft, which it runs itself.
+func wrapNFT(t *testing.T, n *lab.Node, script string) {
+	t.Helper()
+	noError(t, n.WriteFile("/usr/local/bin/nft", script))
+	sh(t, n, "chmod +x /usr/local/bin/nft")
+}
+
 // An agent whose nft does not answer at the start tells so and asks again.
 func TestSlowNFT(t *testing.T) {
 	_, n := alone(t)
-	noError(t, n.WriteFile("/usr/local/bin/nft", slowNFT))
-	sh(t, n, "chmod +x /usr/local/bin/nft; touch /run/nft-is-slow")
+	wrapNFT(t, n, slowNFT)
+	sh(t, n, "touch /run/nft-is-slow")
 	giveManifests(t, n)
 	start(t, n)
 	eventually(t, 20*time.Second, "the agent says what it waits for", func() (bool, string) {

@@ -185,7 +185,7 @@ func goBuild(ctx context.Context, src, pkg, binary string, progress func(string)
 // watchBuild reads the output of go build -v to its end, reports progress, and returns the last lines that are neither
 // the name of a package nor a download: the compiler's errors.
 func watchBuild(output io.Reader, progress func(string)) (messages []string) {
-	const keep, period = 40, time.Second
+	const keep, period = 40, 5 * time.Second
 	lines := make(chan string)
 	go func() {
 		defer close(lines)

@@ -48,15 +48,11 @@ func nth(p netip.Prefix, n int) netip.Addr {
 // reachHost sends datagrams to an address of the host, and honest ones to the node's address.
 func (w *world) reachHost(ctx context.Context, f family, inside netip.Addr, direct string) (outcome, error) {
 	from, host := w.endpoints[attacker], w.endpoints["host-a"]
-	ear, err := attack.ListenUDP(host.place, 0)
+	ear, mac, err := w.facing(host)
 	if err != nil {
 		return outcome{}, err
 	}
 	defer ear.Close()
-	mac, err := attack.MAC(from.place, podLink)
-	if err != nil {
-		return outcome{}, err
-	}
 	next := w.gatewayMAC()
 	if direct != "" {
 		if next, err = attack.MAC(host.place, claims.ManagementPort); err != nil {

@@ -45,15 +45,11 @@ func (w *world) furtherAddress(ctx context.Context, f family) (out outcome, err 
 	defer func() { err = errors.Join(err, forget()) }()
 
 	from, target := w.endpoints[attacker], w.endpoints[neighbour]
-	ear, err := attack.ListenUDP(target.place, 0)
+	ear, mac, err := w.facing(target)
 	if err != nil {
 		return outcome{}, err
 	}
 	defer ear.Close()
-	mac, err := attack.MAC(from.place, podLink)
-	if err != nil {
-		return outcome{}, err
-	}
 	next, err := attack.MAC(target.place, podLink)
 	if err != nil {
 		return outcome{}, err

@@ -123,18 +123,27 @@ func (w *world) gateway(f family) netip.Addr {
 // gatewayMAC is where pods of the attacker's node send what is not for its neighbours.
 func (w *world) gatewayMAC() cluster.MAC { return cluster.MACFor(w.gateway(families()[0])) }
 
+// facing hears the datagrams that arrive at a target, and returns the attacker's MAC, from which they come.
+func (w *world) facing(target endpoint) (*attack.Ear, cluster.MAC, error) {
+	ear, err := attack.ListenUDP(target.place, 0)
+	if err != nil {
+		return nil, cluster.MAC{}, err
+	}
+	mac, err := attack.MAC(w.endpoints[attacker].place, podLink)
+	if err != nil {
+		ear.Close()
+	}
+	return ear, mac, err
+}
+
 // forge sends datagrams from the address of another place, or a stranger's, and honest ones beside them.
 func (w *world) forge(ctx context.Context, f family, as, to string, withMAC bool) (outcome, error) {
 	from, target := w.endpoints[attacker], w.endpoints[to]
-	ear, err := attack.ListenUDP(target.place, 0)
+	ear, mac, err := w.facing(target)
 	if err != nil {
 		return outcome{}, err
 	}
 	defer ear.Close()
-	mac, err := attack.MAC(from.place, podLink)
-	if err != nil {
-		return outcome{}, err
-	}
 	next := w.gatewayMAC()
 	if link, ok := map[string]string{neighbour: podLink, "host-a": claims.ManagementPort}[to]; ok { // on the switch, past the router
 		if next, err = attack.MAC(target.place, link); err != nil {

@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +61,12 @@ func Check(ctx context.Context, c Checks) error {
 	}
 	board := progress.New(c.Out)
 	t := &table{out: board, all: all, step: board.Begin("tries")}
-	err = cmp.Or(w.run(ctx, rows, t.tell), w.runTrials(ctx, trials, t), w.runAttacks(ctx, attacks, t))
+	if err = w.run(ctx, rows, t.tell); err == nil {
+		err = w.runTrials(ctx, trials, t)
+	}
+	if err == nil {
+		err = w.runAttacks(ctx, attacks, t)
+	}
 	t.step.End()
 	board.Close()
 	if err != nil {
