@@ -12,6 +12,7 @@ import (
 
 	"hairpin/apply"
 	"hairpin/apply/late"
+	"hairpin/apply/redirect"
 	"hairpin/cluster"
 	"hairpin/cni"
 	"hairpin/config"
@@ -83,6 +84,8 @@ type agent struct {
 	duplicatePorts   []cluster.Problem         // Services that healthCheckState has no port for
 	listenErrors     []cluster.Problem         // and those whose port cannot be listened on, too
 
+	noRedirect error // why nft serves NodePorts although the configuration wants eBPF programs
+
 	passErr error
 	failing time.Time  // since when passErr is not nil
 	warned  string     // the passErr that the log has
@@ -135,6 +138,12 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 		targets: t, pass: apply.NewPass(t.Pass), planner: plan.NewPlanner(), local: hostnet.NewLocal(node),
 		publisher: hostnet.NewPublisher(annotator(client, node), ovs, log), notes: kube.NewEvents(client, "hairpin-node", log),
 		listeners: ops.NewListeners(log), api: api, condition: kube.NewCondition(client, node, log), programming: newProgramming(time.Now()),
+	}
+	if c.Cluster.Gateway.NodePortPath == cluster.PathRedirect {
+		if a.noRedirect = redirect.Supported(); a.noRedirect != nil {
+			c.Cluster.Gateway.NodePortPath = cluster.PathNFT
+			a.config = c
+		}
 	}
 	a.planner.Keep(t.Numbers(ctx))
 	a.aside = late.NewTask[func()](a.inbox.notify)

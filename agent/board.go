@@ -76,7 +76,7 @@ func (a *agent) latest(ctx context.Context) known {
 func (a *agent) post(round uint64) {
 	a.board.put(known{
 		round: round, seen: a.snapshot, base: a.egress.Base, all: a.all, why: a.sourceErr, want: a.want, reason: a.notReady(),
-		problems: a.problems, listenErrors: a.listenErrors, others: slices.Concat(a.egress.Conflicts(), a.uplinkProblem()), restarts: a.restarts,
+		problems: a.problems, listenErrors: a.listenErrors, others: slices.Concat(a.egress.Conflicts(), a.uplinkProblem(), a.redirectProblem()), restarts: a.restarts,
 	})
 }
 
@@ -85,7 +85,9 @@ func (a *agent) report(k known) report.Report {
 	r := report.Report{Node: a.node, Version: report.Version(), Reason: k.reason, Pods: len(a.cni.Pods()), Restarts: k.restarts, NoRepair: !a.config.Process.Repair}
 	r.Ready = r.Reason == ""
 	for _, s := range a.pass.Status() {
-		r.Parts = append(r.Parts, partOf(s))
+		if s.System != datapath.Redirect.System || a.redirects() || !s.InSync {
+			r.Parts = append(r.Parts, partOf(s))
+		}
 	}
 	for _, p := range slices.Concat(k.problems, k.listenErrors, k.others) {
 		r.Problems = append(r.Problems, p.Error())

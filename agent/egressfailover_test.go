@@ -90,9 +90,7 @@ func move(t testing.TB, g *demo.Egress, address, from, to string) (m moved) {
 	}
 	stop := g.Connect(t.Context(), 10*time.Millisecond, 5*time.Second)
 	begun := time.Now()
-	for _, err := range []error{
-		g.Label(t.Context(), from, false), g.Nodes(t.Context(), to), g.Label(t.Context(), from, true),
-	} {
+	for _, err := range []error{g.Label(t.Context(), from, false), g.Nodes(t.Context(), to)} {
 		if err != nil {
 			_, _ = s.End()
 			t.Fatal(err)
@@ -103,6 +101,9 @@ func move(t testing.TB, g *demo.Egress, address, from, to string) (m moved) {
 		rules := sh(t, left, "ovn-nbctl lr-nat-list GR_"+from+"; nft list table inet hairpin")
 		return !strings.Contains(rules, address), rules
 	})
+	if err := g.Label(t.Context(), from, true); err != nil {
+		t.Error(err)
+	}
 	if err := lab.Flow(t.Context(), 10, s); err != nil {
 		t.Error(err)
 	}

@@ -119,6 +119,13 @@ func (a *agent) reportOps(r *report.Report) {
 	if p := a.looker.Report.Load(); p != nil {
 		r.Parts = append(r.Parts, *p)
 	}
+	if a.redirects() {
+		if n, err := a.targets.Redirect.Counters(); err != nil {
+			a.log.Debug("count redirected packets", "error", err)
+		} else {
+			r.Redirect = (*report.Redirect)(n)
+		}
+	}
 	if a.config.Process.Manifests == "" {
 		r.API = new(a.api.Report())
 	}

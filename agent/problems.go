@@ -6,6 +6,22 @@ import (
 	"hairpin/cluster"
 )
 
+// redirects reports whether eBPF programs lead NodePort traffic here.
+func (a *agent) redirects() bool {
+	return a.config.Cluster.Gateway.NodePortPath == cluster.PathRedirect
+}
+
+// redirectProblem is why this node's NodePorts take another way than [gateway] nodeport-path says.
+func (a *agent) redirectProblem() []cluster.Problem {
+	if a.noRedirect == nil {
+		return nil
+	}
+	return []cluster.Problem{{
+		Owner: cluster.Owner{Kind: "Node", Name: a.node}, Field: "[gateway] nodeport-path",
+		Message: fmt.Sprintf("nft serves NodePorts: this kernel lacks %v", a.noRedirect),
+	}}
+}
+
 // uplinkProblem is what the administrator must know of the uplink.
 func (a *agent) uplinkProblem() []cluster.Problem {
 	p := cluster.Problem{Owner: cluster.Owner{Kind: "Node", Name: a.node}, Field: "[gateway] interface"}

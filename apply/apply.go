@@ -1,7 +1,7 @@
 // Package apply makes a node equal to a wanted datapath.State.
 //
-// There are five systems, each behind a Target: the OVN databases (nbdb), Open vSwitch (ofctl), nft (knft), the kernel's
-// network (kernel) and connections (conntrack). A Target keeps no record of what it did: it reads the real system and applies a
+// There are six systems, each behind a Target: the OVN databases (nbdb), Open vSwitch (ofctl), nft (knft), the kernel's
+// network (kernel), connections (conntrack) and eBPF programs (redirect). A Target keeps no record of what it did: it reads the real system and applies a
 // difference. Pass applies all of them in an order in which no part refers to a missing one.
 package apply
 

@@ -12,8 +12,9 @@ import (
 	"hairpin/datapath"
 )
 
-// ErrWithheld is the Status.Err of a system whose removals wait until the systems that may point at them are in order.
-var ErrWithheld = errors.New("removals wait until the other systems are in order")
+// ErrWithheld is the Status.Err of a system whose changes wait until other systems are in order: those that may point at what goes, or
+// that what comes points at.
+var ErrWithheld = errors.New("changes wait until the other systems are in order")
 
 // Stats counts what was done to one system since the Pass was made.
 type Stats struct {
@@ -121,9 +122,9 @@ func (p *part[S, D]) look(ctx context.Context, want *datapath.State) {
 	p.due = p.Diff(p.want, p.have)
 }
 
-// grow is the step that makes what is new of a phase.
-func (p *part[S, D]) grow(phase func(D, S) D) step {
-	return p.change(func(d D, want S) D { return phase(d, want).Grow() })
+// grow is the step that makes what is new of a phase, after those systems that it points at are in order.
+func (p *part[S, D]) grow(phase func(D, S) D, after ...system) step {
+	return p.change(func(d D, want S) D { return phase(d, want).Grow() }, after...)
 }
 
 // shrink is the step that removes what is old of a phase, after those systems that may point at it are in order.

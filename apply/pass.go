@@ -15,6 +15,7 @@ import (
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
+	"hairpin/datapath/redirect"
 )
 
 // Targets are the systems of a node. One that is nil is left alone.
@@ -24,6 +25,8 @@ type Targets struct {
 	NFT    Target[nft.State, nft.Delta]
 	Host   Target[host.State, host.Delta]
 	Conn   Target[conn.State, conn.Delta]
+
+	Redirect Target[redirect.State, redirect.Delta]
 }
 
 // Pass makes a node equal to wanted States, one after the other. It keeps what it read last, and reads a system again
@@ -71,13 +74,16 @@ func NewPass(t Targets) *Pass {
 	tables := newPart(p, datapath.NFT, t.NFT)
 	kernel := newPart(p, datapath.Host, t.Host)
 	tracked := newPart(p, datapath.Conn, t.Conn)
+	redirected := newPart(p, datapath.Redirect, t.Redirect)
 	p.steps = []step{
+		redirected.shrink(all),
 		bridge.grow(ports),
 		kernel.grow(ground),
 		tables.grow(all),
 		kernel.grow(singles),
 		bridge.grow(flows),
 		rows.change(all),
+		redirected.grow(all, rows, bridge, kernel),
 
 		bridge.shrink(flows, rows),
 		tables.shrink(all, rows, bridge),
@@ -101,8 +107,8 @@ func (p *Pass) wake() {
 	}
 }
 
-// Run makes the node equal to want: Open vSwitch's ports, then host, nft, the host's single addresses and flows grow; then OVN changes, in one
-// transaction; then flows, nft, host and ports shrink, and connections to endpoints that are gone end. Nothing ever points at what is missing.
+// Run makes the node equal to want: first nothing is redirected any more that shall not be; then Open vSwitch's ports, then host, nft, the host's single addresses and flows grow; then OVN changes, in one
+// transaction, and what it serves may be redirected to it; then flows, nft, host and ports shrink, and connections to endpoints that are gone end. Nothing ever points at what is missing.
 //
 // An error in one system does not keep the others from growing: what is new may lack something then, but what is old
 // goes on to work. Nothing is removed from a system while one that may point at it is not in order. The error has

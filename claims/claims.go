@@ -81,6 +81,12 @@ const (
 	RuleEgress    = 6000 // a pod with an egress address uses the table of the address's link
 )
 
+// Where container runtimes look for networks, and the name of ours in it: they take the first by name.
+const (
+	CNIConfDir  = "/etc/cni/net.d"
+	CNIConfFile = "05-hairpin.conflist"
+)
+
 // ManagementPort is the host's port into the pod network (an Open vSwitch internal port on br-int).
 const ManagementPort = "ovn-k8s-mp0"
 
@@ -131,6 +137,20 @@ const (
 	ACLDrop   = 1000
 )
 
+// The eBPF programs that redirect NodePort traffic, and their maps, in bpftool's list. A program that is called so and has MapServices is ours.
+const (
+	ProgramRequest = "hp_request" // at a NIC's ingress: what is for a NodePort goes to the gateway bridge
+	ProgramReply   = "hp_reply"   // at the gateway bridge's ingress: what comes from a NodePort goes to a NIC
+
+	MapServices = "hp_services" // addresses, protocols and ports
+	MapTarget   = "hp_target"   // the gateway bridge
+	MapCounters = "hp_counters" // packets
+
+	// Priority and handle of their filters, where the kernel has no tcx.
+	FilterPriority = 85
+	FilterHandle   = 85
+)
+
 // ExternalID keys in the OVN databases and Open vSwitch.
 const (
 	KeyOwner = "k8s.ovn.org/owner" // cluster.Owner.String() of the object that the row is for; its presence marks the row as Hairpin's
@@ -140,4 +160,5 @@ const (
 const (
 	FeatureGateway  = 1 // the bridge itself: host, gateway router and uplink
 	FeatureServices = 2 // NodePorts
+	FeatureRedirect = 3 // packets that the eBPF programs bring, and their answers
 )

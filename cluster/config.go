@@ -76,8 +76,15 @@ type GatewayConfig struct {
 	MasqueradeSubnets []netip.Prefix // v4-masquerade-subnet, v6-masquerade-subnet
 	NodePort          bool           // nodeport: serve NodePorts at all
 	NodePorts         NodePortOn     // nodeport-addresses: on which of the node's addresses
+	NodePortPath      string         // nodeport-path: PathNFT or PathRedirect; what a node does, its Gateway says
 	Advertise         []netip.Addr   // advertise-address: the gateway bridge's own addresses in mode detached
 }
+
+// The ways of NodePort traffic from the host's links to the gateway router.
+const (
+	PathNFT      = "nft"      // the host's stack
+	PathRedirect = "redirect" // eBPF programs, where they can
+)
 
 // NodePortOn says on which of a node's addresses NodePorts are served: all, when it is zero.
 type NodePortOn struct {
@@ -112,6 +119,7 @@ func DefaultConfig() Config {
 			Interface:         "br-ex",
 			MasqueradeSubnets: []netip.Prefix{p("169.254.169.0/29"), p("fd69::/125")},
 			NodePort:          true,
+			NodePortPath:      PathNFT,
 			Advertise:         []netip.Addr{netip.MustParseAddr("10.44.0.0"), netip.MustParseAddr("fd00:10:44::")},
 		},
 		JoinSubnets:    []netip.Prefix{p("100.64.0.0/16"), p("fd98::/64")},

@@ -67,6 +67,8 @@ type Assignment struct {
 type Move struct {
 	Address  netip.Addr
 	From, To string
+	// Early says that no pods are led to the new node yet, nor will be in a moment: its OVN may not translate yet.
+	Early bool
 }
 
 // Compare orders by address and node.

@@ -18,6 +18,7 @@ type HostLink struct {
 	Index     int // the kernel's number of the link
 	MAC       MAC // zero = it has none
 	Table     int // route table of the VRF that the link belongs to; 0 = none
+	MTU       int // bytes; 0 = unknown
 	Addresses []netip.Prefix
 	// Routes are those by this link, of the main table or of the VRF's; without those of its own networks. Not all of them,
 	// where there are very many.
@@ -36,6 +37,7 @@ type hostLinkJSON struct {
 	Index     int             `json:"index"`
 	MAC       string          `json:"mac-address,omitempty"`
 	Table     int             `json:"vrf-table,omitempty"`
+	MTU       int             `json:"mtu,omitempty"`
 	Addresses []string        `json:"ip-addresses"`
 	Routes    []hostRouteJSON `json:"routes,omitempty"`
 }
@@ -53,7 +55,7 @@ const maxPublishedRoutes = 32
 func HostLinksAnnotation(list []HostLink) string {
 	out := make([]hostLinkJSON, 0, len(list))
 	for _, l := range list {
-		j := hostLinkJSON{Name: l.Name, Index: l.Index, Table: l.Table}
+		j := hostLinkJSON{Name: l.Name, Index: l.Index, Table: l.Table, MTU: l.MTU}
 		if l.MAC != (MAC{}) {
 			j.MAC = l.MAC.String()
 		}
@@ -104,7 +106,7 @@ func linkName(s string) bool {
 }
 
 func (p *nodeParser) hostLink(field string, j hostLinkJSON) (HostLink, bool) {
-	l := HostLink{Name: j.Name, Index: j.Index, Table: j.Table}
+	l := HostLink{Name: j.Name, Index: j.Index, Table: j.Table, MTU: j.MTU}
 	switch {
 	case !linkName(j.Name):
 		p.problem(field, "name: %q is not a link's name", j.Name)

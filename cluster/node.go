@@ -21,7 +21,7 @@ const (
 // maxNodeID is the largest node id: tunnel keys of ports have 15 bits, and 0 is none.
 const maxNodeID = 32767
 
-// gatewayJSON is the value of AnnotationGateway. The keys uplink, device, device-mac and datapath are ours.
+// gatewayJSON is the value of AnnotationGateway. The keys uplink, device, device-mac, datapath and nodeport-path are ours.
 type gatewayJSON struct {
 	Mode      string   `json:"mode"`
 	Bridge    string   `json:"bridge-id,omitempty"`
@@ -32,6 +32,7 @@ type gatewayJSON struct {
 	Addresses []string `json:"ip-addresses,omitempty"`
 	NextHops  []string `json:"next-hops,omitempty"`
 	Datapath  string   `json:"datapath,omitempty"` // "netdev" (userspace) or "system" (kernel)
+	NodePort  string   `json:"nodeport-path,omitempty"`
 }
 
 // GatewayAnnotation returns the value of AnnotationGateway that parses back to g.
@@ -39,6 +40,9 @@ func GatewayAnnotation(g Gateway) string {
 	j := gatewayJSON{Mode: g.Mode, Bridge: g.Bridge, Uplink: g.Uplink, Device: g.Device, MAC: g.MAC.String(), Datapath: "system"}
 	if g.Userspace {
 		j.Datapath = "netdev"
+	}
+	if g.Redirect {
+		j.NodePort = PathRedirect
 	}
 	if g.DeviceMAC != (MAC{}) {
 		j.DeviceMAC = g.DeviceMAC.String()
@@ -208,7 +212,7 @@ func (p *nodeParser) parseGateway(text string) {
 	if !ok {
 		p.problem(field, "has no \"default\"")
 	}
-	g := Gateway{Mode: j.Mode, Bridge: j.Bridge, Uplink: j.Uplink, Device: j.Device, Userspace: j.Datapath == "netdev"}
+	g := Gateway{Mode: j.Mode, Bridge: j.Bridge, Uplink: j.Uplink, Device: j.Device, Userspace: j.Datapath == "netdev", Redirect: j.NodePort == PathRedirect}
 	if j.MAC != "" {
 		mac, err := ParseMAC(j.MAC)
 		if err != nil {

@@ -155,6 +155,8 @@ func gatewayOptions() []Option {
 		{"gateway", "nodeport-addresses", "node addresses that serve NodePorts: primary (the Node's InternalIPs), ranges, or both; empty = all, including 127.0.0.1 and ::1",
 			func(c *Config, v string) error { return setNodePortOn(&c.Cluster.Gateway.NodePorts, v) },
 			func(c *Config) string { return getNodePortOn(&c.Cluster.Gateway.NodePorts) }},
+		oneOf("gateway", "nodeport-path", "how NodePort traffic gets from the host's own links to the gateway router: nft (by the host's IP stack) or redirect (by eBPF programs, where kernel and link can, past the host's firewall)",
+			func(c *Config) *string { return &c.Cluster.Gateway.NodePortPath }, cluster.PathNFT, cluster.PathRedirect),
 		perFamily("gateway", "v4-masquerade-subnet", "masquerade addresses between a host and its gateway router; the same on every node", cluster.IPv4, masquerade, 29),
 		perFamily("gateway", "v6-masquerade-subnet", "masquerade addresses between a host and its gateway router; the same on every node", cluster.IPv6, masquerade, 125),
 		perFamily("gateway", "v4-join-subnet", "addresses of the gateway routers on the join switch", cluster.IPv4, joins, 16),

@@ -92,6 +92,7 @@ func values() map[string]struct {
 		"gateway nodeport":             {[]string{"false"}, map[string]string{"": "is neither true nor false", "yes": "is neither true nor false"}},
 		"gateway uplink":               {[]string{"eth1"}, nil},
 		"gateway nodeport-addresses":   {[]string{"primary", "10.0.0.0/8,fd00::/8", "primary,10.0.0.0/8"}, map[string]string{"first": notSubnet, "10.0.0.1/8": notSubnet}},
+		"gateway nodeport-path":        {[]string{"redirect"}, map[string]string{"": "is not one of", "ebpf": "is not one of"}},
 		"gateway v4-masquerade-subnet": subnet(true, "169.254.0.0/17", "169.254.169.0/30"),
 		"gateway v6-masquerade-subnet": subnet(false, "fd69::/112", "fd69::/126"),
 		"gateway v4-join-subnet":       subnet(true, "10.128.0.0/16", "10.128.0.0/17"),

@@ -1,6 +1,6 @@
 // Package datapath is a node's desired or observed state, as one plain value.
 //
-// State has one part per system: OVN's databases, the gateway bridge, nft, the kernel's network, and connections. Each part
+// State has one part per system: OVN's databases, the gateway bridge, nft, the kernel's network, connections, and eBPF programs. Each part
 // has a text form in the words of the real tool, and a Diff. plan computes a State, apply makes the node equal
 // to it, walk explains it.
 package datapath
@@ -14,6 +14,7 @@ import (
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
+	"hairpin/datapath/redirect"
 )
 
 // State is what one node must have, or has. parts lists its fields.
@@ -23,6 +24,8 @@ type State struct {
 	NFT    nft.State
 	Host   host.State
 	Conn   conn.State
+
+	Redirect redirect.State
 }
 
 // Part describes one part of a State.
@@ -50,7 +53,10 @@ var (
 	Conn = Part[conn.State, conn.Delta]{System: "connections", In: func(s *State) *conn.State { return &s.Conn }, Diff: conn.Diff, merge: mergeConn,
 		heading: "### connections", brief: true, print: conn.Print}
 
-	parts = []part{NB, Bridge, NFT, Host, Conn} // in the order of the text
+	Redirect = Part[redirect.State, redirect.Delta]{System: "redirect", In: func(s *State) *redirect.State { return &s.Redirect }, Diff: redirect.Diff, merge: mergeRedirect,
+		heading: "### eBPF: tc, bpftool", brief: true, print: redirect.Print}
+
+	parts = []part{NB, Bridge, NFT, Host, Conn, Redirect} // in the order of the text
 )
 
 // part is a Part whatever its types are.

@@ -14,6 +14,7 @@ import (
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
+	"hairpin/datapath/redirect"
 )
 
 // Merge makes one State of what the features want. The same key with the same value may be wanted by several, whatever the
@@ -132,6 +133,12 @@ var (
 	neighbors = owned("neigh %s dev %s", func(n *host.Neighbor) *cluster.Owner { return &n.Owner }, func(k host.NeighborKey) []any { return []any{k.IP, k.Link} })
 	sysctls   = owned("sysctl %s", func(s *host.Sysctl) *cluster.Owner { return &s.Owner }, func(k string) []any { return []any{k} })
 
+	programs  = owned("program of %s", func(p *redirect.Program) *cluster.Owner { return &p.Owner }, func(k string) []any { return []any{k} })
+	redirects = kind[redirect.Service, cluster.Owner]{
+		same: func(a, b cluster.Owner) bool { return true }, // a Service is its own value
+		why:  func(_ redirect.Service, o cluster.Owner) cluster.Owner { return o },
+		name: redirect.Service.String,
+	}
 	chains = kind[string, *nft.Chain]{
 		same: func(a, b *nft.Chain) bool { return a == b || reflect.DeepEqual(a, b) },
 		why:  func(_ string, ch *nft.Chain) cluster.Owner { return ch.Owner },
@@ -161,6 +168,13 @@ func mergeConn(c *conflicts, list []State) conn.State {
 	return conn.State{
 		UDP:    merge(c, list, func(s *State) map[netip.AddrPort]conn.Targets { return s.Conn.UDP }, &udpConns),
 		Egress: merge(c, list, func(s *State) map[netip.Addr]conn.Egress { return s.Conn.Egress }, &egressConns),
+	}
+}
+
+func mergeRedirect(c *conflicts, list []State) redirect.State {
+	return redirect.State{
+		Programs: merge(c, list, func(s *State) map[string]redirect.Program { return s.Redirect.Programs }, &programs),
+		Services: merge(c, list, func(s *State) map[redirect.Service]cluster.Owner { return s.Redirect.Services }, &redirects),
 	}
 }
 

@@ -47,7 +47,7 @@ func discover(v ovsdb.View, config cluster.Config) (Found, error) {
 		return Found{}, fmt.Errorf("[gateway] interface: Open vSwitch has no bridge %s", name)
 	}
 	mode := cluster.ModeNamed(config.Gateway.Mode)
-	g := cluster.Gateway{Mode: config.Gateway.Mode, Bridge: name, Uplink: uplinkOf(v, bridge), Userspace: bridge.DatapathType == "netdev"}
+	g := cluster.Gateway{Mode: config.Gateway.Mode, Bridge: name, Uplink: uplinkOf(v, bridge), Userspace: bridge.DatapathType == "netdev", Redirect: config.Gateway.NodePortPath == cluster.PathRedirect}
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return Found{}, fmt.Errorf("gateway bridge %s: %w", name, err)

@@ -35,7 +35,7 @@ func hostLinks(g *cluster.Gateway, addresses []hostAddress) ([]cluster.HostLink,
 			strings.HasPrefix(a.Name, claims.PodInterface) {
 			continue
 		}
-		x := cluster.HostLink{Name: a.Name, Index: a.Index}
+		x := cluster.HostLink{Name: a.Name, Index: a.Index, MTU: a.MTU}
 		copy(x.MAC[:], a.HardwareAddr)
 		if s, ok := a.Slave.(*netlink.VrfSlave); ok {
 			x.Table = int(s.Table)

@@ -16,11 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hairpin/apply/kernel"
+	"hairpin/apply/redirect"
 	"hairpin/claims"
 	"hairpin/config"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nft"
+	redirected "hairpin/datapath/redirect"
 	"hairpin/hostnet"
 	"hairpin/hostnet/uplink"
 	"hairpin/ovsdb"
@@ -62,6 +64,7 @@ func Cleanup(ctx context.Context, c config.Config, what Remains, out io.Writer, 
 	}
 	defer k.ovs.Close()
 	k.try("CNI plugin and configuration", Uninstall(what.Installation))
+	k.try("eBPF programs", k.programs(ctx))
 	k.switches(ctx)
 	k.try("sysctls", kernel.GiveBack(targets.FormerSysctls(c)))
 	k.kernel(ctx)
@@ -86,6 +89,20 @@ func (k *cleaning) try(what string, err error) bool {
 	}
 	k.did("removed: %s", what)
 	return true
+}
+
+// programs detaches what leads packets to the gateway bridge, whose flows go next.
+func (k *cleaning) programs(ctx context.Context) error {
+	t, err := redirect.New(redirect.Config{})
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	have, err := t.Read(ctx)
+	if err != nil {
+		return err
+	}
+	return t.Apply(ctx, redirected.Diff(redirected.State{}, have))
 }
 
 // switches cleans Open vSwitch, which gives the machine's network back to the uplink.

@@ -14,7 +14,7 @@ import (
 // refused takes nothing along: the Service is served without it.
 func (r *registry) judge(c *claimant) ([]*cluster.Frontend, []Problem) {
 	j := judgement{registry: r, claimant: c}
-	names := repeats(c.given, func(f *cluster.Frontend) word { return word{f.PortName, f.Family, f.Protocol} })
+	names := repeats(c.given, wordOf)
 	numbers := repeats(c.given, func(f *cluster.Frontend) number { return number{f.ClusterIP, f.Protocol, f.Port} })
 	nodePorts := repeats(c.given, func(f *cluster.Frontend) claim { return nodePortOf(f) })
 	var list []*cluster.Frontend // once it differs
@@ -59,6 +59,8 @@ type (
 		port     uint16
 	}
 )
+
+func wordOf(f *cluster.Frontend) word { return word{f.PortName, f.Family, f.Protocol} }
 
 // marks tells of which elements of a list something holds; nil: of none.
 type marks []bool

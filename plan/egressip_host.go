@@ -244,6 +244,9 @@ func (c chains) egress() []nft.Rule {
 	e := c.env
 	marked := nft.MarkIs{Value: claims.MarkNodeIP, Mask: ^uint32(0)}
 	rules := []nft.Rule{}
+	if e.Mode.PodsByHost {
+		rules = append(rules, c.toItself())
+	}
 	not := func(link string) nft.Match { return nft.OutInterface{Name: link, Not: true} }
 	mp0 := not(claims.ManagementPort)
 	for i := range e.Stacks {
@@ -273,9 +276,14 @@ func (c chains) egress() []nft.Rule {
 	return rules
 }
 
+// toItself leaves alone what the host sends to its own address among pods: it has that address as its source, and does not leave.
+func (c chains) toItself() nft.Rule {
+	return c.rule(nft.Return{}, "the host to its own address among pods", nft.OutInterface{Name: "lo"})
+}
+
 // egressGuard drops pods' packets that nothing translated. To Services they go by the gateway bridge, which translates.
 func (c chains) egressGuard() []nft.Rule {
-	var rules []nft.Rule
+	rules := []nft.Rule{c.toItself()}
 	for i := range c.env.Stacks {
 		s := &c.env.Stacks[i]
 		for _, p := range s.Cluster {

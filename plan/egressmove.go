@@ -12,6 +12,8 @@ import (
 
 // Priorities of addresses that move.
 const (
+	prioEarly    = 51  // in claims.TableClassify: before what comes from the wire
+	prioReturned = 52  // and before that, what the old node does not know either
 	prioMoved    = 60  // in claims.TableUplink: before new connections, and those to NodePorts
 	prioBack     = 61  // and before them, what would go in circles
 	prioSuppress = 102 // in claims.TableClassify: before neighbour discovery
@@ -75,6 +77,9 @@ func WithMoves(state datapath.State, s *cluster.Snapshot, node string) datapath.
 					b.suppressReplies(m.Address)
 				}
 				b.sendOn(m.Address, there.mac, known)
+				if m.To == node && m.Early && known {
+					b.sendAllOn(m.Address, there.mac)
+				}
 			}
 		}
 	}
@@ -159,4 +164,13 @@ func (b *bridge) sendOn(a netip.Addr, to cluster.MAC, known bool) {
 	for _, port := range []string{b.ovn, flow.Local} {
 		b.classify(prioOwn, flow.Match{InPort: port, Protocol: words(cluster.FamilyOf(a)).ip, Dst: single(a)}, flow.Drop{})
 	}
+}
+
+// sendAllOn sends everything on to the other node, but for what that sent. Conntrack may know a connection with the same ports from when the
+// address was here before, and OVN, which would get its packets, need not have its flows yet.
+func (b *bridge) sendAllOn(a netip.Addr, to cluster.MAC) {
+	m := flow.Match{InPort: b.uplink, EthDst: b.mac, Protocol: words(cluster.FamilyOf(a)).ip, Dst: single(a)}
+	b.classify(prioEarly, m, flow.SetEthSrc{MAC: b.mac}, flow.SetEthDst{MAC: to}, flow.InPort{})
+	m.EthSrc = to
+	b.classify(prioReturned, m, trackFromWire)
 }

@@ -3,9 +3,11 @@ package plan_test
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
@@ -99,6 +101,41 @@ func TestEndsForOthers(t *testing.T) {
 		}
 		if ends != 2 {
 			t.Errorf("on %s, %d flows end what comes from the host and from OVN, not 2", n, ends)
+		}
+	}
+}
+
+// TestEarly: while the new node's OVN may not translate yet, the node sends all that comes in from the wire for the address to the old one, but for
+// what that one sent back.
+func TestEarly(t *testing.T) {
+	a, b := node("node-a", 1, 3), node("node-b", 2, 4)
+	s := snapshot(a, b)
+	e := egressIP("e", 0, "172.18.0.33")
+	e.Assigned = []cluster.Assignment{{Address: e.Addresses[0], Node: "node-a"}}
+	s.EgressIPs = []*cluster.EgressIP{e}
+	for _, c := range []struct {
+		node    string
+		early   bool
+		sent    int
+		tracked int
+	}{{"node-b", true, 1, 1}, {"node-b", false, 0, 0}, {"node-a", true, 0, 0}} {
+		e.Moving = []cluster.Move{{Address: e.Addresses[0], From: "node-a", To: "node-b", Early: c.early}}
+		state, _ := plan.Node(s, c.node)
+		sent, tracked := 0, 0
+		for _, f := range plan.WithMoves(state, s, c.node).Bridge.Flows {
+			m := f.Match
+			if f.Table != claims.TableClassify || m.InPort != "eth0" || m.Dst != netip.PrefixFrom(e.Addresses[0], 32) {
+				continue
+			}
+			if slices.Contains(f.Actions, flow.Action(flow.SetEthDst{MAC: a.Gateway.MAC})) && m.EthSrc == (cluster.MAC{}) {
+				sent++
+			}
+			if _, ct := f.Actions[0].(flow.CT); ct && m.EthSrc == a.Gateway.MAC {
+				tracked++
+			}
+		}
+		if sent != c.sent || tracked != c.tracked {
+			t.Errorf("%s, early %v: %d flows send all on, %d take what came back, not %d and %d", c.node, c.early, sent, tracked, c.sent, c.tracked)
 		}
 	}
 }

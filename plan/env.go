@@ -22,6 +22,7 @@ type Env struct {
 	Pods      []*cluster.Pod      // of this node
 	Frontends []*cluster.Frontend // of all Services that are served
 	Guarded   []netip.Addr        // load balancers' addresses that are not for everybody, sorted
+	Redirect  []string            // links whose packets for NodePorts eBPF programs lead to the gateway router
 }
 
 // Stack is one IP version of the planned node: its addresses. Prefixes are an address with its mask, but Subnet and
@@ -33,6 +34,7 @@ type Stack struct {
 	Node     netip.Addr   // by which the wire knows the node: Address, where the bridge has the uplink
 	NextHops []netip.Addr // default gateways of the wire, of which each gets its part; none without the uplink
 	Others   []netip.Addr // further addresses of the host, sorted
+	Redirect []netip.Addr // those of them on Env.Redirect's links, where NodePorts are, sorted
 
 	Subnet     netip.Prefix // the node's pods
 	Router     netip.Prefix // first address of Subnet: the cluster router
@@ -108,6 +110,7 @@ func newEnv(s *cluster.Snapshot, name string) (Env, []Problem, bool) {
 	if len(e.Stacks) == 0 && len(c.problems) == 0 {
 		c.problem(fieldPodCIDRs, "no IP family has both a pod CIDR and an address on the gateway bridge")
 	}
+	c.redirect(&e)
 	return e, c.problems, len(e.Stacks) > 0
 }
 

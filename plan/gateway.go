@@ -67,6 +67,7 @@ func newBridge(e *Env, feature uint32) *bridge {
 // Priorities in claims.TableClassify, those of the documents.
 const (
 	prioNoTunnel = 510 // pods and Services to the tunnels of nodes
+	prioAnswer   = 501 // of an external address that the redirect's flow has, too
 	prioService  = 500 // between host and gateway router (host-to-service.md)
 	prioTunnelIn = 205
 	prioStranger = 204 // to the tunnels, not from a node
@@ -204,12 +205,14 @@ func (b *bridge) fromHost(s *Stack) {
 		flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.Output{Port: b.uplink})
 }
 
+// trackFromWire finds the connection of a packet from the uplink.
+var trackFromWire = flow.CT{Table: claims.TableUplink, Zone: claims.ZoneUplink, NAT: flow.NAT{Kind: flow.NATUndo}}
+
 // fromWire gives packets from the uplink to the owner of their connection. What has another destination MAC
 // is left to the switch (gateway-pitfalls.md).
 func (b *bridge) fromWire(s *Stack) {
 	ip := words(s.Family).ip
-	b.classify(prioFromWire, flow.Match{InPort: b.uplink, EthDst: b.mac, Protocol: ip},
-		flow.CT{Table: claims.TableUplink, Zone: claims.ZoneUplink, NAT: flow.NAT{Kind: flow.NATUndo}})
+	b.classify(prioFromWire, flow.Match{InPort: b.uplink, EthDst: b.mac, Protocol: ip}, trackFromWire)
 	for _, bit := range []flow.CTBits{flow.CTEst, flow.CTRel} { // rel: ICMP errors follow their connection
 		state := flow.CTState{Set: bit | flow.CTTrk}
 		b.add(claims.TableUplink, prioKnown, flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkOVN}, flow.Output{Port: b.ovn})

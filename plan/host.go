@@ -30,8 +30,8 @@ func hostSide(e *Env) host.State {
 	}}
 	bridge := e.Node.Gateway.Bridge
 	k.state.Links[bridge] = host.Link{
-		// What the userspace datapath sends back to the host, and the host on to the uplink, would have a wrong checksum.
-		Name: bridge, Checksums: e.Node.Gateway.Userspace && (e.Mode.ClientsByHost || slices.ContainsFunc(e.Stacks, Stack.byHost)), Owner: k.owner,
+		// What the userspace datapath sends back to the host, and the host or a program on to a link, would have a wrong checksum.
+		Name: bridge, Checksums: e.Node.Gateway.Userspace && (e.Mode.ClientsByHost || len(e.Redirect) > 0 || slices.ContainsFunc(e.Stacks, Stack.byHost)), Owner: k.owner,
 	}
 	k.state.Links[claims.ManagementPort] = host.Link{
 		Name: claims.ManagementPort, MAC: cluster.MACFor(e.Stacks[0].Management.Addr()), MTU: e.Config.MTU, Owner: k.owner,

@@ -165,6 +165,13 @@ func comparable(s datapath.State) datapath.State {
 		})
 	}
 	s.NFT[nft.Inet].Chains["from-pods"] = &guard
+	for _, name := range []string{"nodeport-prerouting", "nodeport-output"} {
+		chain := *s.NFT[nft.Inet].Chains[name]
+		chain.Rules = slices.DeleteFunc(slices.Clone(chain.Rules), func(r nft.Rule) bool {
+			return slices.Contains(r.Matches, nft.Match(nft.AddrIn{Dst: true, Prefix: prefix("fe80::/10")}))
+		})
+		s.NFT[nft.Inet].Chains[name] = &chain
+	}
 	return s
 }
 

@@ -65,10 +65,11 @@ type seat struct {
 
 func seatOf(c *claimant, f *cluster.Frontend) seat { return seat{c, f.Family, f.Protocol, f.Port} }
 
-// frontend gives it as it is now, or nil when it wants none any more.
+// frontend gives it as it is now, or nil when it wants none any more. Of two with one name, the second is not served.
 func (r *registry) frontend(s seat) *cluster.Frontend {
-	for _, f := range s.by.given {
-		if seatOf(s.by, f) == s && wantsNumber(f) && r.first[claim{kind: claimClusterIP, addr: f.ClusterIP}].by == s.by {
+	for i, f := range s.by.given {
+		same := func(g *cluster.Frontend) bool { return wordOf(g) == wordOf(f) }
+		if seatOf(s.by, f) == s && wantsNumber(f) && !slices.ContainsFunc(s.by.given[:i], same) && r.first[claim{kind: claimClusterIP, addr: f.ClusterIP}].by == s.by {
 			return f
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/nb"
 	"hairpin/plan"
@@ -114,4 +115,18 @@ func TestNumbersFollowFromServices(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Of two ports with one name the first is served, also by the addresses from outside: only it has a number. So it is while the other
+// one comes and goes.
+func TestNumberOfFirstNamed(t *testing.T) {
+	first, second := unnumbered(0, 1)[0].(*cluster.Frontend), unnumbered(0, 1)[0].(*cluster.Frontend)
+	second.Port = 81
+	p, n := plan.NewPlanner(), node("node-a", 1, 3)
+	for i, list := range [][]any{{first}, {first, second}, {second}, {first, second}, {first}} {
+		state, problems := p.Node(snapshot(append(list, n)...), "node-a")
+		if len(problems) != len(list)-1 || len(standIns(t, state, "169.254.169.6")) != 1 {
+			t.Errorf("step %d: served at %v, problems %v", i, standIns(t, state, "169.254.169.6"), problems)
+		}
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
+	"hairpin/datapath/redirect"
 )
 
 // services makes load balancers of Frontends, one row for each way to one, so that northd handles a changed endpoint
@@ -23,6 +24,7 @@ func services(e Env) (datapath.State, []Problem) {
 	b := balancer{
 		Env: &e, rows: make(nb.State, len(e.Frontends)), wire: newBridge(&e, claims.FeatureServices),
 		nft: newElements(), conns: map[netip.AddrPort]conn.Targets{}, options: map[lbOptionKey]map[string]string{},
+		redirected: map[redirect.Service]cluster.Owner{},
 	}
 	for _, f := range e.Frontends {
 		// A family that the node does not have reaches no Service here.
@@ -30,7 +32,7 @@ func services(e Env) (datapath.State, []Problem) {
 			b.frontend(s, f)
 		}
 	}
-	s := datapath.State{NB: b.rows, Bridge: flow.State{Flows: b.wire.flows}, Conn: conn.State{UDP: b.conns}}
+	s := datapath.State{NB: b.rows, Bridge: flow.State{Flows: b.wire.flows}, Conn: conn.State{UDP: b.conns}, Redirect: redirect.State{Services: b.redirected}}
 	if len(e.Frontends) > 0 {
 		s.NFT = nft.State{nft.Inet: b.nft.Table}
 	}
@@ -46,6 +48,8 @@ type balancer struct {
 	conns    map[netip.AddrPort]conn.Targets
 	options  map[lbOptionKey]map[string]string // rows share them
 	problems []Problem
+
+	redirected map[redirect.Service]cluster.Owner
 }
 
 func (b *balancer) problem(f *cluster.Frontend, field, format string, args ...any) {
@@ -124,22 +128,38 @@ func externals(f *cluster.Frontend) []netip.AddrPort {
 // the gateway router, or by the host, see serviceMaps.
 func (b *balancer) outside(x *front, name string, vips []netip.AddrPort) {
 	var open, guarded, wire []netip.AddrPort
+	redirected := false
 	for _, v := range vips {
+		if name == wayNodePort && b.redirects(x, v.Addr()) {
+			b.redirected[redirect.Service{Addr: v, Protocol: x.Protocol}] = x.Owner
+			redirected = true
+		}
 		if x.guards(v.Addr()) {
 			guarded = append(guarded, v)
 		} else {
 			open = append(open, v)
 		}
-		if !b.Mode.ClientsByHost && (name == wayExternal || v.Addr() == x.stack.Address.Addr()) {
+		if b.Mode.ClientsByHost {
+			continue
+		}
+		if name == wayExternal || v.Addr() == x.stack.Address.Addr() {
 			wire = append(wire, v)
+			if slices.Contains(x.stack.Redirect, v.Addr()) {
+				b.wire.answers(x, v)
+			}
 			if len(x.ownHost) == 0 { // else new clients are the host's
 				b.wire.frontend(x, v)
 			}
+		} else if b.redirects(x, v.Addr()) {
+			wire = append(wire, v)
 		}
 	}
 	pods := way{name: name, vips: open, to: x.cluster, group: groupSwitch, noARP: true}
 	switch {
 	case b.Mode.ClientsByHost:
+		if redirected { // to the gateway router
+			pods.group = ""
+		}
 	case !x.ExternalLocal:
 		pods.group = ""
 		b.balance(x, way{name: name + ":guarded", vips: guarded, to: x.cluster, group: groupRouter, noARP: true})

@@ -240,7 +240,8 @@ func (c chains) externals(outside bool) []nft.Rule {
 	return rules
 }
 
-// nodePorts lead clients of NodePorts. For the primary address in mode shared, the bridge's flows come first.
+// nodePorts lead clients of NodePorts. For the primary address in mode shared, the bridge's flows come first. No client outside can
+// use the host's addresses in the pod network and on the gateway router's link, nor link-local ones: they have no NodePorts (nodeport-antrea.md).
 func (c chains) nodePorts(outside bool) []nft.Rule {
 	var rules []nft.Rule
 	if !c.env.Config.Gateway.NodePort {
@@ -249,6 +250,11 @@ func (c chains) nodePorts(outside bool) []nft.Rule {
 	for i := range c.env.Stacks {
 		s := &c.env.Stacks[i]
 		m := servicesOf[s.Family]
+		for _, inner := range []netip.Prefix{single(s.Management.Addr()), single(s.MasqHost), words(s.Family).linkLocal} {
+			if inner.IsValid() {
+				rules = append(rules, c.rule(nft.Return{}, "not for NodePorts", nft.AddrIn{Dst: true, Prefix: inner}))
+			}
+		}
 		for _, matches := range c.nodePortMatches(s) {
 			to := func(in *nft.Map, comment string) {
 				rules = append(rules, c.rule(nft.DNATMap{Map: in.Name}, "NodePort: "+comment, append(slices.Clone(matches), nft.DstIsLocal{})...))

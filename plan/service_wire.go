@@ -32,6 +32,13 @@ func (b *bridge) frontend(x *front, vip netip.AddrPort) {
 	b.fromWireTo(x, m, prioBarred, prioBarredTracked, flow.Drop{})
 }
 
+// answers leads what the gateway router answers from an external address to the uplink, where it was asked, as fromOVN does, and not to the
+// host as NodePorts' answers from the same address.
+func (b *bridge) answers(x *front, vip netip.AddrPort) {
+	b.classify(prioAnswer, flow.Match{InPort: b.ovn, EthSrc: b.mac, Protocol: words(x.Family).l4[x.Protocol], Src: single(vip.Addr()), SrcPort: vip.Port()},
+		flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN}, flow.Output{Port: b.uplink})
+}
+
 // fromWireTo adds a flow for packets that come by conntrack. On the userspace datapath, packets that may go to an endpoint on
 // this host have one at once as well: there are seven recirculations before them without conntrack, and eight are too many.
 func (b *bridge) fromWireTo(x *front, m flow.Match, priority, tracked uint16, actions ...flow.Action) {

@@ -29,7 +29,17 @@ type Report struct {
 	API       *API       `json:"api,omitempty"`       // none when the agent reads manifests
 	Doors     []Listener `json:"doors,omitempty"`     // where the agent can be asked
 
+	Redirect *Redirect `json:"redirect,omitempty"` // of NodePort packets; none without eBPF programs
+
 	Egress []Egress `json:"egress,omitempty"` // every egress address of the cluster
+}
+
+// Redirect is how many packets the eBPF programs took, and what they left to the host's stack.
+type Redirect struct {
+	Requests  uint64 `json:"requests"`  // led to the gateway router
+	Replies   uint64 `json:"replies"`   // led to a link
+	Fragments uint64 `json:"fragments"` // left, whoever they are for
+	NoRoute   uint64 `json:"noRoute"`   // replies that were left: the host has no way to the client, or none that is wide enough
 }
 
 // Part is one system of the node.

@@ -16,6 +16,7 @@ import (
 	"hairpin/apply/knft"
 	"hairpin/apply/nbdb"
 	"hairpin/apply/ofctl"
+	"hairpin/apply/redirect"
 	"hairpin/claims"
 	"hairpin/config"
 	"hairpin/datapath/host"
@@ -30,6 +31,9 @@ type Set struct {
 	NFT    *knft.Target
 	Host   *kernel.Target
 	Pass   apply.Targets
+
+	Redirect *redirect.Target
+
 	opened []interface{ Close() }
 	asked  versions
 
@@ -68,8 +72,12 @@ func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
 		return nil, fmt.Errorf("kernel: %w", err)
 	}
 	t.opened = append(t.opened, t.Host)
+	if t.Redirect, err = redirect.New(redirect.Config{Settled: t.NB.Sync}); err != nil {
+		return nil, fmt.Errorf("redirect: %w", err)
+	}
+	t.opened = append(t.opened, t.Redirect)
 	connections := conntrack.New(conntrack.Config{Settled: t.NB.Sync})
-	t.Pass = apply.Targets{NB: t.NB, Bridge: t.Bridge, NFT: t.NFT, Host: t.Host, Conn: connections}
+	t.Pass = apply.Targets{NB: t.NB, Bridge: t.Bridge, NFT: t.NFT, Host: t.Host, Conn: connections, Redirect: t.Redirect}
 	return t, nil
 }
 

@@ -14,7 +14,11 @@ type bridge struct {
 	name   string
 	tables [256]*table
 	patch  map[string]string // patch port to OVN: the localnet port behind it
+	plain  map[string]*plainBridge
 }
+
+// plainBridge is another bridge of a physical network of OVN's, without flows of ours: a learning switch.
+type plainBridge struct{ name, patch, localnet string }
 
 // table is an OpenFlow table. Flows that name a transport port are found by it, because there may be thousands (one
 // per NodePort); the few others are looked at one by one. All lists are sorted, highest priority first.
@@ -26,7 +30,7 @@ type table struct {
 
 func newBridge(n *node) *bridge {
 	s := &n.state.Bridge
-	b := &bridge{name: s.Bridge, patch: map[string]string{}}
+	b := &bridge{name: s.Bridge, patch: map[string]string{}, plain: map[string]*plainBridge{}}
 	for _, f := range s.Flows {
 		t := b.tables[f.Table]
 		if t == nil {
@@ -49,8 +53,11 @@ func newBridge(n *node) *bridge {
 	}
 	for _, p := range n.ovn.ports {
 		if p.row.Type == "localnet" {
-			if to, ok := n.mappedBridge(p.row.Options["network_name"]); ok && to == b.name {
+			switch to, ok := n.mappedBridge(p.row.Options["network_name"]); {
+			case ok && to == b.name:
 				b.patch[patchPort(p.row)] = p.row.Name
+			case ok:
+				b.plain[to] = &plainBridge{to, patchPort(p.row), p.row.Name}
 			}
 		}
 	}
@@ -94,4 +101,40 @@ func (t *table) lookup(v *view) (found, rival *flow.Flow) {
 		}
 	}
 	return found, rival
+}
+
+// behind gives the bridge without flows of ours that a patch port is on, or nil.
+func (b *bridge) behind(patch string) *plainBridge {
+	for _, p := range b.plain {
+		if p.patch == patch {
+			return p
+		}
+	}
+	return nil
+}
+
+// plainReceives takes a packet through a bridge without flows of ours, between OVN and the host's links on it.
+func (r *run) plainReceives(n *node, in string) (location, error) {
+	b, to := n.bridge.behind(in), location{}
+	if b != nil {
+		for name, p := range n.state.Bridge.Ports {
+			if p.Bridge == b.name && p.MAC == r.p.EthDst {
+				to = location{hostReceives, n, name}
+			}
+		}
+	} else if b = n.pluggedInto(in); b != nil {
+		to = location{switchReceives, n, b.localnet}
+	}
+	if to == (location{}) {
+		return r.drop("no port of the bridge of " + in + " has MAC " + ethernet(r.p.EthDst))
+	}
+	out := to.port
+	if to.place == switchReceives {
+		out = b.patch
+	}
+	r.ctState = tracking{}
+	r.step(n, b.name+" table 0", "priority=0 actions=NORMAL", n.owner, "switched to "+out)
+	v := &r.visits[len(r.visits)-1]
+	v.Bridge, v.Out = b.name, out
+	return to, nil
 }

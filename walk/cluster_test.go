@@ -105,8 +105,9 @@ func drawNode(t *rapid.T, i int, mode string, userspace bool, hops []netip.Addr)
 		n.HostAddresses = append(n.HostAddresses, own...)
 		n.Links = []cluster.HostLink{{Name: "eth1", Index: 3, MAC: cluster.MAC{2, 0x42, 10, 10, 10, byte(i + 3)}, Addresses: own}}
 		if mode == cluster.ModeDetached {
-			n.Links = append(n.Links, cluster.HostLink{Name: "eth0", Index: 2, Addresses: []netip.Prefix{v4, v6}})
+			n.Links = append(n.Links, cluster.HostLink{Name: "eth0", Index: 2, MAC: cluster.MAC{2, 0x42, 10, 10, 20, byte(i + 3)}, Addresses: []netip.Prefix{v4, v6}})
 		}
+		n.Gateway.Redirect = rapid.Bool().Draw(t, "redirect")
 	}
 	return n
 }

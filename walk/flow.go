@@ -83,6 +83,7 @@ func (r *run) bridgeReceives(n *node, in string) (location, error) {
 		return location{}, fmt.Errorf("%s has a flow that cannot be parsed: %s", n.bridge.name, n.state.Bridge.Unknown[0])
 	}
 	r.ctState = tracking{}
+	r.visits[len(r.visits)-1].Bridge = n.bridge.name
 	c := &crossing{n: n, in: in}
 	if err := r.table(c, 0); err != nil {
 		return location{}, err

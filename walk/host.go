@@ -170,6 +170,9 @@ func (r *run) transmit(n *node, route *kernelRoute) (location, error) {
 	if route.Link == n.bridge.name {
 		return location{bridgeReceives, n, flow.Local}, nil
 	}
+	if n.pluggedInto(route.Link) != nil {
+		return location{plainReceives, n, route.Link}, nil
+	}
 	if port, ok := n.logicalPort(route.Link); ok {
 		return location{switchReceives, n, port}, nil
 	}
@@ -185,6 +188,9 @@ func (r *run) ask(n *node, link string, hop netip.Addr) (cluster.MAC, bool) {
 			return cluster.MAC{}, false
 		}
 		return p.sw.neighbour(hop)
+	}
+	if b := n.pluggedInto(link); b != nil {
+		return n.ovn.ports[b.localnet].sw.neighbour(hop)
 	}
 	return r.w.resolve(hop)
 }
@@ -228,6 +234,9 @@ func (r *run) hostReceives(n *node, link string) (location, error) {
 	r.ctState = tracking{}
 	if own := n.mac(link); own != (cluster.MAC{}) && own != r.p.EthDst {
 		return r.drop(fmt.Sprintf("the frame is for %s, %s has %s", r.p.EthDst, link, own))
+	}
+	if to, ok, err := r.redirect(n, link); ok || err != nil {
+		return to, err
 	}
 	if ok, err := r.hook(hooked{n: n, hook: "ingress", in: link}); err != nil || !ok {
 		return r.dropOr(err, "nft drops it at "+link)

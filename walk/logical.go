@@ -71,6 +71,7 @@ type routerPort struct {
 	row    *nb.RouterPort
 	router *logicalRouter
 	peer   *switchPort
+	nats   []*nat // of a distributed gateway port
 }
 
 // newLogical leads the rows to each other. An error is a row that names one which is not there.
@@ -228,6 +229,12 @@ func addRouterRows(s nb.State, routers map[string]*logicalRouter) error {
 			r.policies = append(r.policies, &policy{row: row})
 		case *nb.NAT:
 			n := &nat{row: row}
+			if row.GatewayPort != "" {
+				if err := r.addDistributed(n); err != nil {
+					return err
+				}
+				continue
+			}
 			r.nats = append(r.nats, n)
 			r.externals[row.External] = n
 		}

@@ -130,6 +130,11 @@ func (n *node) mappedBridge(network string) (string, bool) {
 	return "", false
 }
 
+// pluggedInto gives the network of OVN's that a link of the host is on by a bridge of its own, or nil.
+func (n *node) pluggedInto(link string) *plainBridge {
+	return n.bridge.plain[n.state.Bridge.Ports[link].Bridge]
+}
+
 // internal reports whether an address is in one of the cluster's own networks, which no machine outside has.
 func (w *Walker) internal(a netip.Addr) bool {
 	c := &w.world.Snapshot.Config

@@ -54,8 +54,9 @@ func (r *logicalRouter) check(n *node) error {
 	case r.gateway() && r.row.Options["chassis"] != n.chassis():
 		return fmt.Errorf("%s: it is on chassis %q, this node is %q", r.row.Key(), r.row.Options["chassis"], n.chassis())
 	}
-	r.checked = true
-	return nil
+	err := r.checkDistributed()
+	r.checked = err == nil
+	return err
 }
 
 // routerReceives is a logical router.
@@ -70,6 +71,7 @@ func (r *run) routerReceives(n *node, name string) (location, error) {
 		return r.drop(reason)
 	}
 	r.unSNAT(n, in)
+	r.enterDistributed(n, in)
 	flags, err := r.routerBalances(n, in)
 	if err != nil || r.done {
 		return location{}, err
@@ -92,6 +94,9 @@ func (r *run) routerReceives(n *node, name string) (location, error) {
 		return location{}, fmt.Errorf("%s is on chassis %q, not here: not known", to.out.row.Key(), home)
 	}
 	r.p.EthSrc, r.p.EthDst = to.out.row.MAC, mac
+	if err := r.leaveDistributed(n, to.out); err != nil {
+		return location{}, err
+	}
 	r.unDNAT(n, rt)
 	if err := r.sourceNAT(n, rt, to.out, flags); err != nil {
 		return location{}, err
@@ -128,7 +133,7 @@ func (r *run) routerRefuses(n *node, name string) (location, error) {
 // admit is lr_in_admission and lr_in_ip_input: what a router does not take at all. It gives the reason.
 func (r *run) admit(n *node, in *routerPort) string {
 	rt := in.router
-	if r.p.EthDst != in.row.MAC {
+	if r.p.EthDst != in.row.MAC && !in.externalMAC(n, r.p.EthDst) {
 		return fmt.Sprintf("the frame is for %s, router port %s has %s", r.p.EthDst, in.row.Name, in.row.MAC)
 	}
 	for _, a := range [...]netip.Addr{r.p.Src, r.p.Dst} {

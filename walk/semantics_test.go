@@ -144,10 +144,15 @@ func (p planned) unrouted(q *question) bool {
 	return !slices.ContainsFunc(q.at.Gateway.NextHops, func(a netip.Addr) bool { return cluster.FamilyOf(a) == q.f.Family })
 }
 
-// unanswered is a client on a second network that asks a node in mode shared under policy Local: the endpoint's answer to it, which
-// has the client's own address, is on its way to the default gateway when the bridge takes it to the host. A dead one stops it.
+// unanswered is a client on a second network that asks a node in mode shared under policy Local, or a node with an uplink by the
+// redirect: the gateway router's answer to it, which has the client's own address, is on its way to the default gateway when the bridge
+// takes it to the host. A dead one stops it.
 func (p planned) unanswered(q *question) bool {
-	return len(p.world.Silent) > 0 && q.seen == secondClient(q.f.Family) && q.external && q.local && q.at.Gateway.Mode == cluster.ModeShared
+	if len(p.world.Silent) == 0 || q.seen != secondClient(q.f.Family) || !q.external {
+		return false
+	}
+	return q.local && q.at.Gateway.Mode == cluster.ModeShared ||
+		q.at.Gateway.Redirect && cluster.ModeNamed(q.at.Gateway.Mode).Uplink && q.to.Port() == q.f.NodePort
 }
 
 // hasSecond reports whether a node has a link to a second network.

@@ -267,6 +267,9 @@ func (r *run) switchOutput(n *node, name string) (location, error) {
 		return r.geneve(n, p)
 	case "localnet":
 		patch := patchPort(p.row)
+		if b := n.bridge.behind(patch); b != nil {
+			return location{plainReceives, n, patch}, nil
+		}
 		if n.bridge.patch[patch] == "" {
 			return r.drop(fmt.Sprintf("port %s: no bridge is mapped to network %q (ovn-bridge-mappings)", name, p.row.Options["network_name"]))
 		}

@@ -70,6 +70,9 @@ func TestUnknown(t *testing.T) {
 		{"NAT type", "10.96.0.11:80", `type "dnat_and_snat" is not known`, func(t *testing.T, s datapath.State) {
 			s.NB.Add(&nb.NAT{Router: "GR_n1", Type: nb.DNATAndSNAT, External: addr("1.2.3.4"), Logical: prefix("169.254.169.2/32"), Match: "ip4"})
 		}},
+		{"NAT of a gateway port", "10.96.0.11:80", "distributed gateway port on a router with a chassis", func(t *testing.T, s datapath.State) {
+			s.NB.Add(&nb.NAT{Router: "GR_n1", Type: nb.SNAT, External: addr("1.2.3.4"), Logical: prefix("169.254.169.2/32"), Match: "ip4", GatewayPort: "rtoe-GR_n1"})
+		}},
 		{"NAT rivals", "10.96.0.11:80", "OVN may take either", func(t *testing.T, s datapath.State) {
 			s.NB.Add(&nb.NAT{Router: "GR_n1", Type: nb.SNAT, External: addr("1.2.3.4"), Logical: prefix("169.254.169.2/32"), Match: "ip4"})
 		}},
@@ -248,7 +251,7 @@ func TestFields(t *testing.T) {
 		{nb.QoS{}, "Switch Priority Match Mark Owner"},
 		{nb.ACL{}, "Switch Priority Match Action Owner"},
 		{nb.Policy{}, "Router Priority Match Action NextHops Options Owner"},
-		{nb.NAT{}, "Router Type External Logical PortRange Match Owner"},
+		{nb.NAT{}, "Router Type External Logical PortRange Match LogicalPort ExternalMAC GatewayPort Owner"},
 		{nb.LoadBalancer{}, "Name Protocol VIPs Options Affinity Groups Owner"},
 		{nb.VIP{}, "Addr Backends"},
 		{nb.Chassis{}, "Name Hostname IP Owner"},

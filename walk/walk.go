@@ -69,12 +69,13 @@ type Trace struct {
 	Verdict                    Verdict
 }
 
-// Visit is the packet's way through one bridge of Open vSwitch, the gateway bridge or OVN's: what ofproto/trace and
+// Visit is the packet's way through one bridge of Open vSwitch, OVN's or another: what ofproto/trace and
 // ovn-trace show of it.
 type Visit struct {
 	Node   string
 	OVN    bool
-	Port   string // by which it came: of the gateway bridge, or a logical switch port
+	Bridge string // empty: OVN's
+	Port   string // by which it came: of the bridge, or a logical switch port
 	In     Packet // as it came; the MAC of an unknown machine is zero
 	Out    string // by which it left, empty if it ended there
 	Passes []Pass

@@ -98,6 +98,7 @@ const (
 	hostSends       place = iota + 1 // a process of the host sends
 	hostReceives                     // a frame comes in by a link; port: the link
 	bridgeReceives                   // port: of the gateway bridge
+	plainReceives                    // port: the patch port of a bridge without flows of ours, or a link of the host on it
 	switchReceives                   // port: of a logical switch
 	switchSends                      // egress pipeline of a logical switch, towards port: the ingress was elsewhere
 	switchOutput                     // out of a port of a logical switch, all pipelines done
@@ -110,7 +111,7 @@ const (
 // inOVS reports whether a packet there is still in the datapath that it came through.
 func (p place) inOVS() bool {
 	switch p {
-	case bridgeReceives, switchReceives, switchOutput, routerReceives, routerRefuses:
+	case bridgeReceives, plainReceives, switchReceives, switchOutput, routerReceives, routerRefuses:
 		return true
 	}
 	return false
@@ -162,7 +163,7 @@ func (r *run) enter(at location) {
 	ovn := at.place.inOVN()
 	if !r.visiting || !ovn || !r.visits[len(r.visits)-1].OVN || at.place == switchSends {
 		r.leave()
-		if ovn || at.place == bridgeReceives {
+		if ovn || at.place == bridgeReceives || at.place == plainReceives {
 			r.visits = append(r.visits, Visit{Node: at.node.name, OVN: ovn, Port: at.port, In: r.p})
 			r.visiting, r.since = true, len(r.steps)
 		}
@@ -190,6 +191,8 @@ func (r *run) move(at location) (location, error) {
 		return r.hostReceives(at.node, at.port)
 	case bridgeReceives:
 		return r.bridgeReceives(at.node, at.port)
+	case plainReceives:
+		return r.plainReceives(at.node, at.port)
 	case switchReceives:
 		return r.switchReceives(at.node, at.port)
 	case switchSends:
@@ -221,6 +224,8 @@ func (l location) String() string {
 		return name + ": host, from " + l.port
 	case bridgeReceives:
 		return name + ": gateway bridge, from " + l.port
+	case plainReceives:
+		return name + ": bridge, from " + l.port
 	case switchReceives, switchSends, switchOutput:
 		return name + ": logical switch port " + l.port
 	case routerReceives, routerRefuses:

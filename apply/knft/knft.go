@@ -103,7 +103,7 @@ func (t *Target) probe(ctx context.Context) error {
 	if t.probed {
 		return nil
 	}
-	refusal, err := t.try(ctx, "table netdev hairpin-probe { chain c { type filter hook ingress device \"hairpin-none\" priority 0; }; }\n")
+	refusal, err := t.Check(ctx, "table netdev hairpin-probe { chain c { type filter hook ingress device \"hairpin-none\" priority 0; }; }\n")
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (t *Target) probe(ctx context.Context) error {
 	t.config.Log.Debug("nft", "chains of missing devices", t.byName)
 	t.copies = true
 	for family, to := range map[nft.Family]string{nft.IP: "192.0.2.1", nft.IP6: "2001:db8::1"} {
-		refusal, err := t.try(ctx, fmt.Sprintf("table %s hairpin-probe { chain c { type filter hook prerouting priority 0; dup to %s device \"lo\"; }; }\n", family, to))
+		refusal, err := t.Check(ctx, fmt.Sprintf("table %s hairpin-probe { chain c { type filter hook prerouting priority 0; dup to %s device \"lo\"; }; }\n", family, to))
 		if err != nil {
 			return err
 		}
@@ -129,8 +129,13 @@ func (t *Target) probe(ctx context.Context) error {
 	return nil
 }
 
-// try tells why commands would be refused. The error is that there was no answer.
-func (t *Target) try(ctx context.Context, commands string) (refusal, err error) {
+// AllChains lists the chains of everybody's tables, as nft's JSON.
+func (t *Target) AllChains(ctx context.Context) (string, error) {
+	return t.nft(ctx, "", "-j", "list", "chains")
+}
+
+// Check tells why nft or the kernel would refuse commands. The error is that there was no answer.
+func (t *Target) Check(ctx context.Context, commands string) (refusal, err error) {
 	_, err = t.nft(ctx, commands, "--check", "-f", "-")
 	if ended := new(exec.ExitError); errors.As(err, &ended) && ended.Exited() {
 		return err, nil

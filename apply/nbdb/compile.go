@@ -117,7 +117,7 @@ func (c *compiler) refer(t *table, row nb.Row, id ovsdb.UUID, have ovsdb.Record)
 		}
 	}
 	if t.others.names != nil {
-		return c.join(t, id, *t.others.names(row), c.m.othersOf(t, have))
+		return c.join(t, id, t.others.names(row), c.m.othersOf(t, have))
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (m *model) convert(name string, id ovsdb.UUID) (_ nb.Row, own bool) {
 		*p.name(row) = over.label(m.get(over, m.parents[id]))
 	}
 	if o := t.others; o.names != nil {
-		*o.names(row) = m.labels(m.schema.tables[o.table], m.othersOf(t, have))
+		o.load(row, m.labels(m.schema.tables[o.table], m.othersOf(t, have)))
 	}
 	text, own := m.ownerOf(t, row, have)
 	owner := cluster.ParseOwner(text)

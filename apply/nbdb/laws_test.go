@@ -47,6 +47,10 @@ func hands() map[string]string {
 		"a policy's next hops":             `ovn-nbctl set logical_router_policy $(ovn-nbctl --bare --columns=_uuid find logical_router_policy priority=100) nexthops=9.9.9.9`,
 		"NAT is deleted":                   `ovn-nbctl lr-nat-del GR_node-a`,
 		"a NAT row's port":                 `ovn-nbctl set nat $(ovn-nbctl --bare --columns=_uuid find nat logical_ip=10.244.1.0/24) logical_port=x`,
+		"a NAT row's gateway port":         `ovn-nbctl clear nat $(ovn-nbctl --bare --columns=_uuid find nat external_ip=169.254.0.3) gateway_port`,
+		"a NAT row's other gateway port":   `ovn-nbctl set nat $(ovn-nbctl --bare --columns=_uuid find nat external_ip=169.254.0.3) gateway_port=$(ovn-nbctl --bare --columns=_uuid list logical_router_port rtoj-GR_node-a)`,
+		"a NAT row's external MAC":         `ovn-nbctl set nat $(ovn-nbctl --bare --columns=_uuid find nat external_ip=169.254.0.3) 'external_mac="00:00:00:00:00:01"'`,
+		"the port that a NAT row is for":   `ovn-nbctl lrp-del rtos-node-a`,
 		"a port is disabled":               `ovn-nbctl lsp-set-enabled default_web disabled`,
 		"a port's security":                `ovn-nbctl lsp-set-port-security default_web 0a:58:0a:f4:01:04`,
 		"a port's addresses":               `ovn-nbctl lsp-set-addresses default_web unknown`,
@@ -95,6 +99,7 @@ ovn-nbctl lr-add foreign -- lrp-add foreign fp 00:00:00:00:00:01 10.1.1.1/24 -- 
 ovn-nbctl ls-add fsw -- lsp-add fsw fport -- acl-add fsw to-lport 5 ip4 drop -- lb-add flb 1.1.1.1:80 2.2.2.2:80 -- ls-lb-add node-a flb -- ls-lb-add fsw flb
 ovn-nbctl create load_balancer_group name=fgroup -- create address_set name=fset addresses=1.1.1.1
 ovn-nbctl create static_mac_binding logical_port=rtoe-GR_node-a ip=1.1.1.1 'mac="00:00:00:00:00:01"'
+ovn-nbctl lr-nat-add ovn_cluster_router dnat_and_snat 169.254.9.9 10.244.9.9
 ovn-nbctl lr-route-add GR_node-a 10.3.0.0/16 172.18.0.77 -- lr-policy-add ovn_cluster_router 7 ip4 allow
 ovn-nbctl lsp-add node-a foreign-port -- acl-add node-a to-lport 6 ip4 allow
 ovn-nbctl set nb_global . options:foreign=1 external_ids:foreign=1 -- set load_balancer none options:foreign=1 external_ids:foreign=1 -- set logical_switch_port default_web options:foreign=1 external_ids:foreign=1

@@ -126,8 +126,8 @@ for x in "nb_global ." "load_balancer none" "logical_switch_port default_web" "l
 		t.Fatalf("ovn-northd's own key is gone: %q", got)
 	}
 	// What they attached to rows of ours is there as well.
-	if got := sh(t, n, `ovn-nbctl ls-lb-list node-a; ovn-nbctl lr-route-list GR_node-a; ovn-nbctl lr-policy-list ovn_cluster_router; ovn-nbctl lsp-list node-a`); !strings.Contains(got, "flb") ||
-		!strings.Contains(got, "172.18.0.77") || !strings.Contains(got, "foreign-port") {
+	if got := sh(t, n, `ovn-nbctl ls-lb-list node-a; ovn-nbctl lr-route-list GR_node-a; ovn-nbctl lr-policy-list ovn_cluster_router; ovn-nbctl lr-nat-list ovn_cluster_router; ovn-nbctl lsp-list node-a`); !strings.Contains(got, "flb") ||
+		!strings.Contains(got, "172.18.0.77") || !strings.Contains(got, "169.254.9.9") || !strings.Contains(got, "foreign-port") {
 		t.Fatalf("what others attached: %s", got)
 	}
 }

@@ -64,8 +64,12 @@ func (t *table) lay() {
 	if t.part != nil {
 		add(t.part.column, refs)
 	}
-	if t.others.names != nil && !t.others.back {
-		add(t.others.column, refs)
+	switch o := t.others; {
+	case o.names == nil || o.back:
+	case o.single:
+		add(o.column, reflect.TypeFor[*ovsdb.UUID]())
+	default:
+		add(o.column, refs)
 	}
 	for _, member := range t.namedBy {
 		if member.others.back {
@@ -107,7 +111,16 @@ func (t *table) refs(r ovsdb.Record, column string) []ovsdb.UUID {
 	if !r.There() {
 		return nil
 	}
-	return *t.at(r, column).(*[]ovsdb.UUID)
+	switch v := t.at(r, column).(type) {
+	case **ovsdb.UUID:
+		if *v == nil {
+			return nil
+		}
+		return []ovsdb.UUID{**v}
+	case *[]ovsdb.UUID:
+		return *v
+	}
+	panic(column + " has no references")
 }
 
 // ids gives external_ids; none for a row that is not there.

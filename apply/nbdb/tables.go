@@ -46,7 +46,9 @@ type others struct {
 	table  nb.Table
 	column string
 	back   bool
-	names  func(nb.Row) *[]string
+	single bool // the column has at most one
+	names  func(nb.Row) []string
+	load   func(nb.Row, []string)
 }
 
 // tables describes all tables.
@@ -157,13 +159,15 @@ func routers() []*table {
 				options("options", func(r *nb.Policy) *map[string]string { return &r.Options }, "pkt_mark"),
 			}},
 		{id: nb.TableNAT, row: rowOf[nb.NAT](), parent: in(nb.TableRouter, "nat", func(r *nb.NAT) *string { return &r.Router }),
+			others: one(nb.TableRouterPort, "gateway_port", func(r *nb.NAT) *string { return &r.GatewayPort }),
 			columns: []column{
 				word("type", func(r *nb.NAT) *nb.NATType { return &r.Type }),
 				text("external_ip", func(r *nb.NAT) *netip.Addr { return &r.External }, netip.Addr.String, netip.ParseAddr),
 				text("logical_ip", func(r *nb.NAT) *netip.Prefix { return &r.Logical }, address, nb.ParsePrefix),
 				word("external_port_range", func(r *nb.NAT) *string { return &r.PortRange }),
 				word("match", func(r *nb.NAT) *string { return &r.Match }),
-				never[*string]("external_mac"), never[*string]("logical_port"), never[*ovsdb.UUID]("gateway_port"),
+				optional("logical_port", func(r *nb.NAT) *string { return &r.LogicalPort }),
+				externalMAC(),
 				never[*ovsdb.UUID]("allowed_ext_ips"), never[*ovsdb.UUID]("exempted_ext_ips"), never[int]("priority"),
 			}},
 	}
@@ -215,7 +219,25 @@ func in[R any](t nb.Table, column string, name func(*R) *string) parent {
 }
 
 func named[R any](t nb.Table, column string, names func(*R) *[]string) others {
-	return others{table: t, column: column, names: func(r nb.Row) *[]string { return names(any(r).(*R)) }}
+	return others{
+		table: t, column: column,
+		names: func(r nb.Row) []string { return *names(any(r).(*R)) },
+		load:  func(r nb.Row, list []string) { *names(any(r).(*R)) = list },
+	}
+}
+
+// one is the reference to at most one row.
+func one[R any](t nb.Table, column string, name func(*R) *string) others {
+	return others{
+		table: t, column: column, single: true,
+		names: func(r nb.Row) []string {
+			if n := *name(any(r).(*R)); n != "" {
+				return []string{n}
+			}
+			return nil
+		},
+		load: func(r nb.Row, list []string) { *name(any(r).(*R)) = strings.Join(list, "") },
+	}
 }
 
 func members[R any](t nb.Table, column string, names func(*R) *[]string) others {
@@ -249,6 +271,23 @@ func ofNode(t *table, have ovsdb.Record) error {
 		return errors.New("this is the chassis of this node, or of another ovn-controller on this database")
 	}
 	return nil
+}
+
+// externalMAC is not there where a NAT row has no port of its own.
+func externalMAC() column {
+	return value("external_mac", func(r *nb.NAT, s *string) bool {
+		var err error
+		if s != nil {
+			r.ExternalMAC, err = cluster.ParseMAC(*s)
+		}
+		return err == nil
+	}, func(r *nb.NAT) *string {
+		if r.ExternalMAC == (cluster.MAC{}) {
+			return nil
+		}
+		s := r.ExternalMAC.String()
+		return &s
+	}, wholeText)
 }
 
 // mark is the one action that our QoS rows have.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hairpin/claims"
 	"hairpin/config"
 	"hairpin/install"
 )
@@ -26,8 +27,8 @@ func cleanupCommand() *cobra.Command {
 	s.add(c)
 	f := c.Flags()
 	f.StringVar(&what.BinDir, "bin-dir", "/opt/cni/bin", "directory of the container runtime's plugins")
-	f.StringVar(&what.ConfDir, "conf-dir", "/etc/cni/net.d", "directory of its network configurations")
-	f.StringVar(&what.ConfFile, "conf-file", "05-hairpin.conflist", "file name of the configuration in it")
+	f.StringVar(&what.ConfDir, "conf-dir", claims.CNIConfDir, "directory of its network configurations")
+	f.StringVar(&what.ConfFile, "conf-file", claims.CNIConfFile, "file name of the configuration in it")
 	f.StringVar(&what.State, "state-dir", "/var/lib/hairpin", "directory of the databases")
 	f.BoolVar(&what.Stay, "stay", false, "when done, keep the agent's lock until stopped, so that no agent takes over the node")
 	return c

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hairpin/claims"
 	"hairpin/config"
 	"hairpin/install"
 )
@@ -21,8 +22,8 @@ func installCommand() *cobra.Command {
 		}}
 	f := c.Flags()
 	f.StringVar(&to.BinDir, "bin-dir", "/opt/cni/bin", "directory of the container runtime's plugins")
-	f.StringVar(&to.ConfDir, "conf-dir", "/etc/cni/net.d", "directory of its network configurations")
-	f.StringVar(&to.ConfFile, "conf-file", "05-hairpin.conflist", "file name of the configuration in it")
+	f.StringVar(&to.ConfDir, "conf-dir", claims.CNIConfDir, "directory of its network configurations")
+	f.StringVar(&to.ConfFile, "conf-file", claims.CNIConfFile, "file name of the configuration in it")
 	f.StringVar(&to.RunDir, "run-dir", "", "directory of the agent's sockets on the host; empty = /run/hairpin")
 	f.BoolVar(&hostPorts, "host-ports", true, "serve hostPort of pods")
 	f.StringVar(&to.Portmap, "portmap", "/usr/local/lib/hairpin/cni/portmap", "path of the plugin for it")

@@ -26,7 +26,7 @@ func benchmark(name *string, slow *int) *cobra.Command {
 			}
 			return bench.Run(c.Context(), opt)
 		}}
-	c.Flags().StringSliceVar(&opt.Only, "only", nil, "what to measure: change, create, traffic; empty = everything")
+	c.Flags().StringSliceVar(&opt.Only, "only", nil, "what to measure: change, create, traffic (empty = these), or redirect alone: NodePorts by nft and by eBPF programs")
 	c.Flags().BoolVar(&only, "build", false, "only build the API server and kube-proxy, which are kept")
 	c.Flags().StringVar(&opt.Side, "side", "", "hairpin or kube-proxy alone; empty = both")
 	c.Flags().IntSliceVar(&opt.Sizes, "services", []int{100, 1000, 10000}, "numbers of Services, ascending")

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"syscall"
 	"time"
@@ -49,7 +50,7 @@ func root() *cobra.Command {
 }
 
 func imageCommand() *cobra.Command {
-	var out, lock string
+	var out, lock, apt, arch string
 	var container image.Container
 	c := &cobra.Command{Use: "image", Short: "make the node image, if it is not there, and print where it is; or write the container images", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -64,6 +65,14 @@ func imageCommand() *cobra.Command {
 				fmt.Fprintf(c.OutOrStdout(), "%s has the images %s\n", out, strings.Join(names, " and "))
 				return nil
 			}
+			if apt != "" {
+				config, err := image.Apt(c.Context(), apt, arch)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintln(c.OutOrStdout(), config)
+				return nil
+			}
 			if lock != "" {
 				return image.WriteLock(c.Context(), image.DefaultDir, lock, progress)
 			}
@@ -76,9 +85,11 @@ func imageCommand() *cobra.Command {
 		}}
 	c.Flags().StringVar(&out, "oci", "", "write the container images to this file, as an OCI archive")
 	c.Flags().StringVar(&lock, "lock", "", "build the node image anew and write its packages' versions to this file")
+	c.Flags().StringVar(&apt, "apt", "", "make a configuration of apt for an architecture's packages of Debian "+image.Suite+" in this folder, and print its file, for $APT_CONFIG")
+	c.Flags().StringVar(&arch, "arch", runtime.GOARCH, "that architecture")
 	c.Flags().StringVar(&container.Name, "name", "hairpin:dev", "repository and tag of the one that has the program")
-	c.Flags().StringVar(&container.Hairpin, "hairpin", "bin/hairpin", "its program")
-	c.Flags().StringVar(&container.Portmap, "portmap", "bin/portmap", "its CNI plugin for host ports")
+	c.Flags().StringSliceVar(&container.Hairpin, "hairpin", []string{"bin/hairpin"}, "its program; once for each architecture that the images are to be for")
+	c.Flags().StringSliceVar(&container.Portmap, "portmap", []string{"bin/portmap"}, "its CNI plugin for host ports, likewise")
 	return c
 }
 
@@ -113,6 +124,7 @@ func start(c *cobra.Command, name *string, slow *int) func() (*demo.Demo, error)
 	c.Flags().StringVar(&opt.Hairpin, "hairpin", "", "binary under test; empty = beside this program, else built from the sources here")
 	c.Flags().StringVar(&opt.API, "api", "", "kubernetes = with an API server, built when it is not there (minutes); empty = the agents read the manifests")
 	c.Flags().StringVar(&opt.Mode, "mode", "", "gateway mode of the nodes: shared, local or detached; empty = shared")
+	c.Flags().StringVar(&opt.NodePortPath, "nodeport-path", "", "of the nodes: nft or redirect; empty = nft")
 	return func() (*demo.Demo, error) {
 		opt.Name, opt.Slow, opt.Out = *name, *slow, c.OutOrStdout()
 		var err error

@@ -188,7 +188,11 @@ type NAT struct {
 	Logical   netip.Prefix
 	PortRange string // external_port_range "61000-65535"; empty = any
 	Match     string // further condition, in OVN's language
-	Owner     cluster.Owner
+	// LogicalPort and ExternalMAC, of DNATAndSNAT: the node of that switch port translates, and its packets leave with that MAC.
+	LogicalPort string
+	ExternalMAC cluster.MAC
+	GatewayPort string // the distributed gateway port that the row is for, on a router with several; empty = OVN finds it
+	Owner       cluster.Owner
 }
 
 // Key is by router, type, addresses and match.
@@ -201,7 +205,7 @@ func (r *NAT) owner() *cluster.Owner { return &r.Owner }
 func (r *NAT) same(x Row) bool {
 	b, ok := x.(*NAT)
 	return ok && r.Router == b.Router && r.Type == b.Type && r.External == b.External && r.Logical == b.Logical &&
-		r.PortRange == b.PortRange && r.Match == b.Match
+		r.PortRange == b.PortRange && r.Match == b.Match && r.LogicalPort == b.LogicalPort && r.ExternalMAC == b.ExternalMAC && r.GatewayPort == b.GatewayPort
 }
 
 func (r *NAT) print(p *printer) {
@@ -212,7 +216,13 @@ func (r *NAT) print(p *printer) {
 	if r.PortRange != "" {
 		flags = append(flags, "--portrange")
 	}
+	if r.GatewayPort != "" {
+		flags = append(flags, "--gateway-port="+r.GatewayPort)
+	}
 	p.cmd(append(flags, "lr-nat-add", r.Router, string(r.Type), r.External.String(), address(r.Logical))...)
+	if r.LogicalPort != "" {
+		p.add(r.LogicalPort, r.ExternalMAC.String())
+	}
 	if r.PortRange != "" {
 		p.add(r.PortRange)
 	}

@@ -23,7 +23,7 @@ const DefaultName = "bench"
 type Options struct {
 	Name    string   // of the lab; empty = DefaultName
 	Hairpin string   // the binary under test
-	Only    []string // parts to measure; empty = all of Parts
+	Only    []string // parts to measure; empty = all of Parts but redirect, which is measured alone
 	Side    string   // "hairpin" or "kube-proxy"; empty = both
 	Sizes   []int    // numbers of Services, ascending
 	Rounds  int      // endpoints changed per size and side
@@ -32,12 +32,14 @@ type Options struct {
 }
 
 // Parts are what can be measured.
-func Parts() []string { return []string{partChange, partCreate, partTraffic} }
+func Parts() []string { return []string{partChange, partCreate, partTraffic, partRedirect} }
 
 const (
 	partChange  = "change"  // one endpoint changed, cold start, memory and CPU, by number of Services
 	partCreate  = "create"  // 1 000 Services created at once
 	partTraffic = "traffic" // connections per second and throughput
+
+	partRedirect = "redirect" // of NodePorts, by nft and by eBPF programs
 )
 
 // world is the lab, its API server and the objects in it.
@@ -76,6 +78,9 @@ func Run(ctx context.Context, opt Options) error {
 		opt.Name = DefaultName
 	}
 	opt.Slow = max(1, opt.Slow)
+	if len(opt.Only) == 1 && opt.Only[0] == partRedirect { // without kube-proxy and an API server
+		return redirect(ctx, opt)
+	}
 	w := &world{opt: opt, begin: time.Now()}
 	defer w.close()
 	if err := w.start(ctx); err != nil {

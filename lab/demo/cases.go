@@ -1,5 +1,7 @@
 package demo
 
+import "slices"
+
 // Case is one way to a server: from where, to what, by which path, and what the server must see. Each is tried over
 // TCP and UDP, IPv4 and IPv6.
 type Case struct {
@@ -89,5 +91,5 @@ func Cases() []Case {
 		{"pod-a2", "host-b", "direct", "host-b", "host-a", whyEgress},
 		{"pod-a2", "client", "direct", "client", "host-a", whyEgress},
 		{"client", "host-a", "direct", "host-a", "client", "the wire"},
-	}, append(nodePortCases(), policyCases()...)...)
+	}, slices.Concat(nodePortCases(), policyCases(), innerCases())...)
 }

@@ -22,6 +22,7 @@ import (
 
 var (
 	compareMode = flag.String("compare", "", "compare every case of the matrix in a lab of this gateway mode: walk, ovn-trace, ofproto/trace, conntrack and packets")
+	comparePath = flag.String("nodeport-path", "", "with -compare: [gateway] nodeport-path of the nodes")
 	compareIn   = flag.String("compare-in", "", "as -compare, in the demo of this name that runs")
 	compareOnly = flag.String("only", "", "with -compare and -compare-in: only cases whose words hold this, such as \"pod-a2 hostself NodePort\"")
 )
@@ -36,9 +37,13 @@ func TestCompare(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d = &Demo{lab: l}
+		objects, err := sourceOf(l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d = &Demo{lab: l, source: objects}
 	case *compareMode != "":
-		d = startDemoIn(t, "", *compareMode)
+		d = startDemoIn(t, "", *compareMode, *comparePath)
 	default:
 		t.Skip("-compare MODE asks for it; TestMatrixWithManifests compares a sample")
 	}

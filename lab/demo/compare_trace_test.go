@@ -24,11 +24,11 @@ func (c *comparison) bridges(about string, tr walk.Trace) {
 			c.note(v.Node, question{"ofproto/trace of br-int", about, c.traceOf(v), func(out string) error { return c.checkOVN(v, next, out) }})
 			continue
 		}
-		c.note(v.Node, question{"ofproto/trace of br-ex", about, c.traceOf(v), func(out string) error { return c.checkBridge(v, out) }})
+		c.note(v.Node, question{"ofproto/trace of " + v.Bridge, about, c.traceOf(v), func(out string) error { return c.checkBridge(v, out) }})
 	}
 	for _, v := range tr.ReplyVisits {
 		if !v.OVN {
-			c.note(v.Node, question{"ofproto/trace of br-ex", about + ", reply", c.traceOf(v), func(out string) error { return c.checkBridge(v, out) }})
+			c.note(v.Node, question{"ofproto/trace of " + v.Bridge, about + ", reply", c.traceOf(v), func(out string) error { return c.checkBridge(v, out) }})
 		}
 	}
 }
@@ -37,7 +37,7 @@ func (c *comparison) note(node string, q question) { c.asked[node] = append(c.as
 
 // traceOf is the command for a visit: the packet as it came, and what conntrack says of it.
 func (c *comparison) traceOf(v walk.Visit) string {
-	bridge, port := "br-ex", v.Port
+	bridge, port := v.Bridge, v.Port
 	match := []string{wordsOf(v.In), "dp_hash=1"} // the hash by which a group chooses; without one a trace ends there
 	if v.OVN {
 		bridge = "br-int"
@@ -199,7 +199,7 @@ func (c *comparison) portName(node, bridge, number string) string {
 
 // checkBridge wants the flows of the gateway bridge that the walk met, each with its cookie, and conntrack as often.
 func (c *comparison) checkBridge(v walk.Visit, out string) error {
-	t := c.parseTrace(v.Node, "br-ex", out)
+	t := c.parseTrace(v.Node, v.Bridge, out)
 	var want []string
 	for _, s := range v.Steps {
 		rule, _, _ := strings.Cut(s.Rule, " actions=")

@@ -38,8 +38,9 @@ type Options struct {
 	Slow    int    // how many times longer than usual everything may take; 0 = as usual
 	// Mode is the gateway mode of the nodes, or one for each in turn, with commas between them; empty = shared. Detached,
 	// eth0 is left to the kernel.
-	Mode   string
-	Config string // further lines of the configuration file
+	Mode         string
+	NodePortPath string // [gateway] nodeport-path of the nodes; empty = nft
+	Config       string // further lines of the configuration file
 	// DieWithCaller ends the lab with the calling process, as a test wants it.
 	DieWithCaller bool
 	Out           io.Writer
@@ -159,6 +160,9 @@ func (d *Demo) agentConfig(mode string) string {
 	config := d.source.config()
 	if mode != "" {
 		config += "[gateway]\nmode = " + mode + "\n"
+	}
+	if d.opt.NodePortPath != "" {
+		config += "[gateway]\nnodeport-path = " + d.opt.NodePortPath + "\n"
 	}
 	return config + d.opt.Config
 }

@@ -176,6 +176,11 @@ func (w *world) target(c Case, f family) (netip.AddrPort, error) {
 		}
 	case "localhost":
 		return netip.AddrPortFrom(f.localhost, s.nodePort), nil
+	case "masquerade":
+		return netip.AddrPortFrom(nth(f.masquerade, 2), s.nodePort), nil
+	case "mp0":
+		a, err := w.source(c.Path, f)
+		return netip.AddrPortFrom(a, s.nodePort), err
 	case "secondary":
 		if a := ofFamily(w.nodes[node].others, f); a.IsValid() {
 			return netip.AddrPortFrom(a, s.nodePort), nil

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hairpin/cluster"
 	"hairpin/lab"
 	"hairpin/lab/probe"
 )
@@ -30,11 +31,11 @@ func (w testWriter) Write(p []byte) (int, error) {
 // startDemo builds hairpin and starts a demo that ends with the test.
 func startDemo(t *testing.T, api string) *Demo {
 	t.Helper()
-	return startDemoIn(t, api, "")
+	return startDemoIn(t, api, "", "")
 }
 
-// startDemoIn starts it in a gateway mode.
-func startDemoIn(t *testing.T, api, mode string) *Demo {
+// startDemoIn starts it in a gateway mode, with one of the ways of NodePorts.
+func startDemoIn(t *testing.T, api, mode, path string) *Demo {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("a lab needs root")
@@ -52,7 +53,7 @@ func startDemoIn(t *testing.T, api, mode string) *Demo {
 		}
 	})
 	d, err := Start(t.Context(), Options{
-		Name: name, Objects: demoObjects, Hairpin: binary, API: api, Mode: mode, DieWithCaller: true, Out: testWriter{t},
+		Name: name, Objects: demoObjects, Hairpin: binary, API: api, Mode: mode, NodePortPath: path, DieWithCaller: true, Out: testWriter{t},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -156,6 +157,15 @@ func TestMatrixWithManifests(t *testing.T) {
 	everySegmentLost(t, d)
 	restartEverything(t, d, d.lab.Node("node-a"))
 	checkDemo(t, d)
+}
+
+// The same traffic passes in the other gateway modes, and by the programs that lead NodePorts around the host.
+func TestMatrixInModes(t *testing.T) {
+	for _, c := range []struct{ mode, path string }{
+		{cluster.ModeLocal, cluster.PathNFT}, {cluster.ModeDetached, cluster.PathNFT}, {cluster.ModeDetached, cluster.PathRedirect},
+	} {
+		t.Run(c.mode+"/"+c.path, func(t *testing.T) { checkDemo(t, startDemoIn(t, "", c.mode, c.path)) })
+	}
 }
 
 // restartEverything kills all processes of a node and starts them again: it must serve within 3 s.

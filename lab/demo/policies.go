@@ -21,6 +21,7 @@ const (
 	whyNoneHere = "policy Local, and the node has no endpoint"
 	whyNone     = "there is no endpoint anywhere"
 	whyDeaf     = "the endpoint's own reset or ICMP error finds the way back"
+	whyInner    = "no client outside can use this address of the host: it has no NodePorts"
 	whyOpen     = "nft on the host replaces the own address by the ClusterIP, also 127.0.0.1 and ::1"
 )
 
@@ -41,6 +42,15 @@ func nodePortCases() []Case {
 		}
 	}
 	return list
+}
+
+// innerCases are those of the host's addresses that no client outside can use.
+func innerCases() []Case {
+	return []Case{
+		{"host-a", "podlocal", management + "node-a", closed, "", whyInner},
+		{"host-a", "podlocal", "masquerade", closed, "", whyInner},
+		{"pod-a2", "podlocal", management + "node-a", closed, "", whyInner},
+	}
 }
 
 // policyCases are those of policies.yaml: traffic policies, addresses outside of the cluster's ranges, source ranges, and

@@ -30,7 +30,7 @@ var logicalStage = regexp.MustCompile(`^(\S+) ((?:lr|ls)_(?:in|out)_\w+|tunnel k
 // PlaceOf reads a step's stage, as walk writes it.
 func PlaceOf(stage string) Place {
 	switch first, rest, _ := strings.Cut(stage, " "); first {
-	case "ip", "nft", "conntrack":
+	case "ip", "nft", "conntrack", "tc":
 		return Place{Host, "host", stage}
 	case "geneve":
 		return Place{Tunnel, first, ""}

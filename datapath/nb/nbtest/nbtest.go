@@ -153,7 +153,8 @@ func (d *drawer) loadBalancer(name string, groups []string) {
 
 func (d *drawer) onRouter(router string) {
 	t := d.t
-	for _, n := range d.some("router port", "rtos-"+router, "rtoj-"+router) {
+	ports := d.some("router port", "rtos-"+router, "rtoj-"+router)
+	for _, n := range ports {
 		p := &nb.RouterPort{Name: n, Router: router, MAC: d.mac(), Options: d.options("gateway_mtu", "gateway_mtu_bypass"), Owner: d.owner()}
 		for _, a := range d.addrs("network", 1, 3) {
 			p.Networks = append(p.Networks, netip.PrefixFrom(a, a.BitLen()-8))
@@ -180,8 +181,13 @@ func (d *drawer) onRouter(router string) {
 		d.s.Add(p)
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "nats") {
-		d.s.Add(&nb.NAT{Router: router, Type: rapid.SampledFrom([]nb.NATType{nb.SNAT, nb.DNATAndSNAT}).Draw(t, "type"), External: d.addr("external"),
-			Logical: d.prefix("logical"), PortRange: rapid.SampledFrom([]string{"", "61000-65535"}).Draw(t, "ports"), Match: d.match(), Owner: d.owner()})
+		n := &nb.NAT{Router: router, Type: rapid.SampledFrom([]nb.NATType{nb.SNAT, nb.DNATAndSNAT}).Draw(t, "type"), External: d.addr("external"),
+			Logical: d.prefix("logical"), PortRange: rapid.SampledFrom([]string{"", "61000-65535"}).Draw(t, "ports"), Match: d.match(), Owner: d.owner()}
+		if n.Type == nb.DNATAndSNAT && rapid.Bool().Draw(t, "distributed") {
+			n.LogicalPort, n.ExternalMAC = "k8s-node-a", d.mac()
+		}
+		n.GatewayPort = rapid.SampledFrom(append([]string{""}, ports...)).Draw(t, "gateway port")
+		d.s.Add(n)
 	}
 }
 

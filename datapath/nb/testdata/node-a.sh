@@ -29,6 +29,7 @@ lr-policy-add ovn_cluster_router 99 'ip6.src == fd00:10:244::/48' drop # EgressI
 '--match=outport == "rtoj-GR_node-a"' lr-nat-add GR_node-a snat 100.64.0.3 0.0.0.0/0 # Node/node-a
 lr-nat-add GR_node-a snat 172.18.0.3 10.244.1.0/24 # Node/node-a
 --portrange lr-nat-add GR_node-a snat fc00:f853:ccd::3 fd00:10:244:1::/64 61000-65535 # Node/node-a
+--gateway-port=rtos-node-a lr-nat-add ovn_cluster_router dnat_and_snat 169.254.0.3 10.244.1.3 default_web 0a:58:a9:fe:00:03 # Node/node-a
 lb-add default/web:http/tcp/IPv4 10.96.0.10:80 10.244.1.3:8080,10.244.2.3:8080 tcp -- lb-add default/web:http/tcp/IPv4 172.18.0.3:30080 10.244.1.3:8080 tcp -- set Load_Balancer default/web:http/tcp/IPv4 options:event=false options:reject=true selection_fields=ip_src -- --id=@lb get Load_Balancer default/web:http/tcp/IPv4 -- add Load_Balancer_Group clusterLBGroup load_balancer @lb -- add Load_Balancer_Group clusterRouterLBGroup load_balancer @lb # Service/default/web
 lb-add default/web:http/udp/IPv6 '[fd00:10:96::a]:80' '[fd00:10:244:1::3]:8080' udp -- set Load_Balancer default/web:http/udp/IPv6 options:reject=true selection_fields=ipv6_src -- --id=@lb get Load_Balancer default/web:http/udp/IPv6 -- add Load_Balancer_Group clusterLBGroup load_balancer @lb # Service/default/web
 lb-add none 10.96.0.11:80 '' sctp # Service/default/none

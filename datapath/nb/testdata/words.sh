@@ -19,6 +19,7 @@ lr-policy-add ovn_cluster_router 1004 'inport == "rtos-node-a" && ip4.dst == 172
 lr-policy-add ovn_cluster_router 102 'ip4.src == 10.244.0.0/16' allow pkt_mark=1008
 '--match=outport == "rtoj-GR_node-a"' lr-nat-add GR_node-a snat 100.64.0.3 0.0.0.0/0
 --portrange lr-nat-add GR_node-a snat 172.18.0.3 10.244.1.0/24 61000-65535
+--gateway-port=rtos-node-a lr-nat-add ovn_cluster_router dnat_and_snat 169.254.0.3 10.244.1.2 k8s-node-a 0a:58:a9:fe:00:03 # Node/node-a
 lb-add default/web:http/tcp/IPv4 10.96.0.10:80 10.244.1.3:8080,10.244.2.3:8080 tcp -- set Load_Balancer default/web:http/tcp/IPv4 options:reject=true selection_fields=ip_src -- --id=@lb get Load_Balancer default/web:http/tcp/IPv4 -- add Load_Balancer_Group g load_balancer @lb # Service/default/web
 lb-add x 10.96.0.10:80 '' udp
 create Load_Balancer name=y protocol=sctp

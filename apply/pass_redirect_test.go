@@ -1,0 +1,55 @@
+package apply_test
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"hairpin/apply"
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/nb"
+	"hairpin/datapath/redirect"
+)
+
+// TestRedirectsToWhatIsThere: packets are redirected after OVN knows what they are for, and no more before it forgets; while OVN cannot be
+// changed, nothing new is.
+func TestRedirectsToWhatIsThere(t *testing.T) {
+	var order []string
+	service := redirect.Service{Addr: netip.MustParseAddrPort("192.0.2.2:30080"), Protocol: cluster.TCP}
+	r := &memory[redirect.State, redirect.Delta]{changed: make(chan struct{}, 1), with: func(d redirect.Delta, s redirect.State) redirect.State {
+		return redirect.State{Programs: d.Programs.ApplyTo(s.Programs), Services: d.Services.ApplyTo(s.Services)}
+	}}
+	r.look = func(after bool) {
+		if after {
+			order = append(order, "redirect")
+		}
+	}
+	n := newNode(func(_ *node, after bool) {
+		if after {
+			order = append(order, "ovn")
+		}
+	})
+	with := datapath.State{NB: nb.State{}, Redirect: redirect.State{
+		Programs: map[string]redirect.Program{"eth0": {Link: "eth0", Name: claims.ProgramRequest}}, Services: map[redirect.Service]cluster.Owner{service: {}},
+	}}
+	with.NB.Add(&nb.AddressSet{Name: "vip"})
+	p := apply.NewPass(apply.Targets{NB: n.nb, Redirect: r})
+	n.nb.refuse = errors.New("OVN is away")
+	if err := p.Run(t.Context(), with); !errors.Is(err, apply.ErrWithheld) || len(r.state.Services) > 0 {
+		t.Errorf("without OVN: %v, redirected %v", err, r.state.Services)
+	}
+	n.nb.refuse = nil
+	p.Retry()
+	if err := p.Run(t.Context(), with); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Run(t.Context(), datapath.State{NB: nb.State{}}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"ovn", "redirect", "redirect", "ovn"}; !slices.Equal(order, want) {
+		t.Errorf("changed in the order %v, want %v", order, want)
+	}
+}

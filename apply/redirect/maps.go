@@ -1,0 +1,178 @@
+package redirect
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/redirect"
+)
+
+// maxServices is how many addresses and ports fit: the kernel's table for them takes 2 MB while it is empty.
+const maxServices = 1 << 17
+
+// The only value of claims.MapTarget: a link's index, the frame's receiver and sender, the longest packet.
+const (
+	targetLink = 0
+	targetMACs = 4
+	targetMTU  = targetMACs + macs
+	targetSize = targetMTU + 4
+)
+
+// mapSpecs are the maps of both programs.
+func mapSpecs() map[string]*ebpf.MapSpec {
+	list := map[string]*ebpf.MapSpec{
+		claims.MapServices: {Type: ebpf.Hash, KeySize: keySize, ValueSize: 4, MaxEntries: maxServices, Flags: unix.BPF_F_NO_PREALLOC},
+		claims.MapTarget:   {Type: ebpf.Array, KeySize: 4, ValueSize: targetSize, MaxEntries: 1},
+		claims.MapCounters: {Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: counters},
+	}
+	for name, m := range list {
+		m.Name = name
+	}
+	return list
+}
+
+// mapSet is the maps that the programs share, by name.
+type mapSet map[string]*ebpf.Map
+
+// shared opens the maps of the programs that are there; if those have several, which is nobody's intention, the oldest. A map of another
+// version is none.
+func shared(found []attached) (mapSet, error) {
+	ids := map[string]ebpf.MapID{}
+	for _, a := range found {
+		if a.maps[claims.MapServices] == oldest(found) {
+			maps.Copy(ids, a.maps)
+		}
+	}
+	set, specs := mapSet{}, mapSpecs()
+	for name, id := range ids {
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			set.close()
+			return nil, fmt.Errorf("map %s: %w", name, err)
+		}
+		if spec := specs[name]; spec == nil || spec.Compatible(m) != nil {
+			_ = m.Close()
+			continue
+		}
+		set[name] = m
+	}
+	return set, nil
+}
+
+func (s mapSet) close() {
+	for _, m := range s {
+		_ = m.Close()
+	}
+}
+
+// oldest is the claims.MapServices of programs that counts.
+func oldest(found []attached) ebpf.MapID {
+	id := found[0].maps[claims.MapServices]
+	for _, a := range found {
+		id = min(id, a.maps[claims.MapServices])
+	}
+	return id
+}
+
+// add makes elements of claims.MapServices, and remove removes some.
+func (s mapSet) add(list map[redirect.Service]cluster.Owner) error {
+	if len(list) > 0 && s[claims.MapServices] == nil {
+		return fmt.Errorf("map %s: no program has it", claims.MapServices)
+	}
+	for k := range list {
+		if err := s[claims.MapServices].Put(keyOf(k), uint32(0)); err != nil {
+			return fmt.Errorf("map %s: %s: %w", claims.MapServices, k, err)
+		}
+	}
+	return nil
+}
+
+func (s mapSet) remove(list map[redirect.Service]cluster.Owner) error {
+	if s[claims.MapServices] == nil {
+		return nil
+	}
+	for k := range list {
+		if err := s[claims.MapServices].Delete(keyOf(k)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("map %s: %s: %w", claims.MapServices, k, err)
+		}
+	}
+	return nil
+}
+
+// serviceKey is a key of claims.MapServices.
+type serviceKey [keySize]byte
+
+func keyOf(s redirect.Service) (k serviceKey) {
+	a := s.Addr.Addr().As16()
+	copy(k[:], a[:])
+	binary.BigEndian.PutUint16(k[onPort-onKey:], s.Addr.Port())
+	k[onProto-onKey], k[onFamily-onKey] = byte(s.Protocol), family4
+	if s.Addr.Addr().Is6() {
+		k[onFamily-onKey] = family6
+	}
+	return k
+}
+
+func (k serviceKey) service() redirect.Service {
+	a := netip.AddrFrom16([16]byte(k[:16]))
+	if k[onFamily-onKey] == family4 {
+		a = a.Unmap()
+	}
+	return redirect.Service{Addr: netip.AddrPortFrom(a, binary.BigEndian.Uint16(k[onPort-onKey:])), Protocol: cluster.Protocol(k[onProto-onKey])}
+}
+
+// target is the value of claims.MapTarget.
+type target struct {
+	index int // of the link that requests go to; 0 = none
+	mac   cluster.MAC
+	mtu   int
+}
+
+func (t target) bytes() []byte {
+	b := binary.NativeEndian.AppendUint32(nil, uint32(t.index))
+	sender, _ := cluster.ParseMAC(claims.MasqMAC) // it is one
+	return binary.NativeEndian.AppendUint32(append(append(b, t.mac[:]...), sender[:]...), uint32(t.mtu))
+}
+
+func readTarget(m *ebpf.Map) (target, error) {
+	b, err := m.LookupBytes(uint32(0))
+	if err != nil || len(b) != targetSize {
+		return target{}, fmt.Errorf("map %s: %w", claims.MapTarget, err)
+	}
+	return target{index: int(binary.NativeEndian.Uint32(b)), mac: cluster.MAC(b[targetMACs : targetMACs+6]), mtu: int(binary.NativeEndian.Uint32(b[targetMTU:]))}, nil
+}
+
+// readServices lists what the programs look for.
+func readServices(m *ebpf.Map) (map[redirect.Service]cluster.Owner, error) {
+	list := map[redirect.Service]cluster.Owner{}
+	var key serviceKey
+	var value uint32
+	it := m.Iterate()
+	for it.Next(&key, &value) {
+		list[key.service()] = cluster.Owner{}
+	}
+	if err := it.Err(); err != nil {
+		return nil, fmt.Errorf("map %s: %w", claims.MapServices, err)
+	}
+	return list, nil
+}
+
+// sum reads a counter of all CPUs.
+func sum(m *ebpf.Map, counter uint32) (n uint64, err error) {
+	var each []uint64
+	if err := m.Lookup(counter, &each); err != nil {
+		return 0, fmt.Errorf("map %s: %w", claims.MapCounters, err)
+	}
+	for _, v := range each {
+		n += v
+	}
+	return n, nil
+}

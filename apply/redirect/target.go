@@ -1,0 +1,375 @@
+// Package redirect is the apply.Target of the eBPF programs that lead NodePort traffic around the host's IP stack.
+//
+// Nothing is pinned and nothing is remembered: a link keeps its program (tcx, or a filter of clsact before Linux 6.6), a program its maps, and
+// both are found again by name. They outlive the agent, and go with their links.
+package redirect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	"hairpin/apply"
+	"hairpin/apply/inside"
+	"hairpin/apply/notice"
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/delta"
+	"hairpin/datapath/redirect"
+)
+
+var _ apply.Target[redirect.State, redirect.Delta] = (*Target)(nil)
+
+// Config is what a Target needs.
+type Config struct {
+	NetNS string // path of a network namespace; empty = the caller's
+	// Settled waits until OVN's changes are in the switch: before, it does not know what the programs would bring. May be nil.
+	Settled func(context.Context) error
+	Clsact  bool // filters of clsact, although the kernel may have tcx
+}
+
+// Target is the programs at the links of one network namespace.
+type Target struct {
+	config Config
+	notice *notice.Listener
+	hook   hook
+	stop   context.CancelFunc
+	tasks  sync.WaitGroup
+
+	mu     sync.Mutex        // one Read or Apply at a time
+	tags   map[string]string // of this version's programs, as the kernel computes them
+	known  atomic.Pointer[[]attached]
+	wanted atomic.Pointer[map[string]bool] // links that programs were wanted at
+}
+
+// Supported says what the kernel lacks for the programs; nil when they can be had.
+func Supported() error {
+	for name, err := range map[string]error{
+		"bpf_redirect_neigh (Linux 5.10)": features.HaveProgramHelper(ebpf.SchedCLS, asm.FnRedirectNeigh),
+		"bpf_fib_lookup (Linux 4.18)":     features.HaveProgramHelper(ebpf.SchedCLS, asm.FnFibLookup),
+	} {
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// New makes a Target and starts to listen.
+func New(c Config) (*Target, error) {
+	t := &Target{config: c, hook: clsact{}}
+	t.known.Store(&[]attached{})
+	t.wanted.Store(&map[string]bool{})
+	if !c.Clsact && (tcx{}).supported() {
+		t.hook = tcx{}
+	}
+	var err error
+	if t.notice, err = notice.Listen(notice.Config{
+		NetNS: c.NetNS, Protocol: unix.NETLINK_ROUTE, Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_TC}, Relevant: t.relevant,
+	}); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	t.stop = stop
+	t.tasks.Go(func() { t.watch(ctx) })
+	return t, nil
+}
+
+// Close ends the listening.
+func (t *Target) Close() {
+	t.stop()
+	t.tasks.Wait()
+	t.notice.Close()
+}
+
+// Changed tells that a link with a program came, changed or went, or that a program of ours is not where it was: within a second. A change of a
+// map is not told.
+func (t *Target) Changed() <-chan struct{} { return t.notice.Changed() }
+
+// relevant reports whether an event is about a link that has or should have a program.
+func (t *Target) relevant(m syscall.NetlinkMessage) bool {
+	switch m.Header.Type {
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		attrs, err := syscall.ParseNetlinkRouteAttr(&m)
+		if err != nil {
+			return true
+		}
+		for _, a := range attrs {
+			if a.Attr.Type == unix.IFLA_IFNAME {
+				name := unix.ByteSliceToString(a.Value)
+				return (*t.wanted.Load())[name] || slices.ContainsFunc(*t.known.Load(), func(a attached) bool { return a.link == name })
+			}
+		}
+	case unix.RTM_NEWTFILTER, unix.RTM_DELTFILTER, unix.RTM_DELQDISC:
+		return len(*t.known.Load()) > 0
+	}
+	return false
+}
+
+// interval is between two looks at programs that are attached: the kernel does not announce when one of tcx is not any more.
+const interval = time.Second
+
+func (t *Target) watch(ctx context.Context) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		_ = inside.Do(t.config.NetNS, func() error { // without the namespace there is nothing to tell
+			for _, a := range *t.known.Load() {
+				if ids, err := t.hook.programs(a.index); err != nil || !slices.Contains(ids, a.id) {
+					t.notice.Tell()
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// Read finds the programs of ours at all links, and what is in the map that they share.
+func (t *Target) Read(ctx context.Context) (s redirect.State, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	err = inside.Do(t.config.NetNS, func() error {
+		s, err = t.read()
+		return err
+	})
+	return s, err
+}
+
+func (t *Target) read() (redirect.State, error) {
+	s := redirect.State{Programs: map[string]redirect.Program{}, Services: map[redirect.Service]cluster.Owner{}}
+	found, err := t.find()
+	if err != nil {
+		return s, err
+	}
+	if t.known.Store(&found); len(found) == 0 {
+		return s, nil
+	}
+	m, err := shared(found)
+	if err != nil {
+		return s, err
+	}
+	defer m.close()
+	var to target
+	if m[claims.MapTarget] != nil {
+		if to, err = readTarget(m[claims.MapTarget]); err != nil {
+			return s, err
+		}
+	}
+	if m[claims.MapServices] != nil {
+		if s.Services, err = readServices(m[claims.MapServices]); err != nil {
+			return s, err
+		}
+	}
+	if err := t.learnTags(); err != nil {
+		return s, err
+	}
+	id := oldest(found)
+	for _, a := range found {
+		p := redirect.Program{Link: a.link, Name: a.name}
+		switch _, again := s.Programs[a.link]; {
+		case again:
+			p.Name += ", one of several"
+		case a.tag != t.tags[a.name] || a.maps[claims.MapServices] != id:
+			p.Name += ", another version"
+		case a.name == claims.ProgramReply && to.index == a.index:
+			p.MAC, p.MTU = to.mac, to.mtu
+		}
+		s.Programs[a.link] = p
+	}
+	return s, nil
+}
+
+// learnTags loads both programs once, to know their tags.
+func (t *Target) learnTags() error {
+	if t.tags != nil {
+		return nil
+	}
+	col, err := newCollection(nil)
+	if err != nil {
+		return err
+	}
+	defer col.Close()
+	tags := map[string]string{}
+	for name, p := range col.Programs {
+		info, err := p.Info()
+		if err != nil {
+			return fmt.Errorf("program %s: %w", name, err)
+		}
+		tags[name] = info.Tag
+	}
+	t.tags = tags
+	return nil
+}
+
+// newCollection loads both programs, with the maps of those that are there.
+func newCollection(old mapSet) (*ebpf.Collection, error) {
+	if err := rlimit.RemoveMemlock(); err != nil { // before Linux 5.11
+		return nil, fmt.Errorf("limit of locked memory: %w", err)
+	}
+	col, err := ebpf.NewCollectionWithOptions(&ebpf.CollectionSpec{Maps: mapSpecs(), Programs: programs()}, ebpf.CollectionOptions{MapReplacements: old})
+	if err != nil {
+		return nil, fmt.Errorf("load programs: %w", err)
+	}
+	// The bridge keeps the map that says so, whatever NICs there are.
+	if err := col.Programs[claims.ProgramReply].BindMap(col.Maps[claims.MapTarget]); err != nil {
+		col.Close()
+		return nil, fmt.Errorf("program %s: %w", claims.ProgramReply, err)
+	}
+	return col, nil
+}
+
+// Apply makes the changes of d: elements of the map first, then programs, so that a program finds all that it has to; then it removes. What needs
+// a link that does not exist is left, and the error is an *apply.Waiting.
+func (t *Target) Apply(ctx context.Context, d redirect.Delta) error {
+	if t.config.Settled != nil && !d.Grow().Empty() {
+		if err := t.config.Settled(ctx); err != nil {
+			return err
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return inside.Do(t.config.NetNS, func() error {
+		err := t.apply(d)
+		if found, lost := t.find(); lost == nil { // what watch expects from now on
+			t.known.Store(&found)
+		}
+		return err
+	})
+}
+
+func (t *Target) apply(d redirect.Delta) error {
+	found, err := t.find()
+	if err != nil {
+		return err
+	}
+	m, err := shared(found)
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	wanted := maps.Clone(*t.wanted.Load())
+	for link := range d.Programs.Delete {
+		delete(wanted, link)
+	}
+	attach := map[string]redirect.Program{}
+	maps.Copy(attach, d.Programs.Add)
+	maps.Copy(attach, d.Programs.Change)
+	for link := range attach {
+		wanted[link] = true
+	}
+	t.wanted.Store(&wanted)
+	var programs map[string]*ebpf.Program
+	if len(attach) > 0 {
+		col, err := newCollection(m)
+		if err != nil {
+			return err
+		}
+		defer col.Close()
+		m, programs = col.Maps, col.Programs
+	}
+	if err := m.add(d.Services.Add); err != nil {
+		return err
+	}
+	var missing []string
+	for _, link := range delta.Keys(attach) {
+		dev, err := net.InterfaceByName(link)
+		if err != nil {
+			missing = append(missing, link)
+			continue
+		}
+		p := attach[link]
+		if p.MAC != (cluster.MAC{}) {
+			if err := m[claims.MapTarget].Put(uint32(0), target{dev.Index, p.MAC, p.MTU}.bytes()); err != nil {
+				return fmt.Errorf("map %s: %w", claims.MapTarget, err)
+			}
+		}
+		if err := t.attach(dev.Index, programs[p.Name], found); err != nil {
+			return fmt.Errorf("%s: %w", p, err)
+		}
+	}
+	if err := t.remove(d, m, found); err != nil {
+		return err
+	}
+	if len(missing) > 0 {
+		return &apply.Waiting{Devices: missing}
+	}
+	return nil
+}
+
+// attach puts a program at a link, in place of one of ours that is there: there is no moment without one.
+func (t *Target) attach(index int, p *ebpf.Program, found []attached) error {
+	var former *attached
+	for i, a := range found {
+		switch {
+		case a.index != index:
+		case former == nil:
+			former = &found[i]
+		default:
+			if err := t.hook.detach(a); err != nil {
+				return err
+			}
+		}
+	}
+	return t.hook.attach(index, p, former)
+}
+
+// remove is the part of Apply that removes.
+func (t *Target) remove(d redirect.Delta, m mapSet, found []attached) error {
+	if err := m.remove(d.Services.Delete); err != nil {
+		return err
+	}
+	var errs []error
+	for _, a := range found {
+		if _, gone := d.Programs.Delete[a.link]; gone {
+			errs = append(errs, t.hook.detach(a))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Counters are packets: those that the programs redirected, and those that they left to the host.
+type Counters struct{ Requests, Replies, Fragments, NoRoute uint64 }
+
+// Counters returns what the programs have counted since the first of them came; nil without programs.
+func (t *Target) Counters() (r *Counters, err error) {
+	err = inside.Do(t.config.NetNS, func() error {
+		found, err := t.find()
+		if err != nil || len(found) == 0 {
+			return err
+		}
+		m, err := shared(found)
+		if err != nil {
+			return err
+		}
+		defer m.close()
+		if m[claims.MapCounters] == nil {
+			return nil
+		}
+		r = &Counters{}
+		for i, n := range map[uint32]*uint64{countRequests: &r.Requests, countReplies: &r.Replies, countFragments: &r.Fragments, countNoRoute: &r.NoRoute} {
+			if *n, err = sum(m[claims.MapCounters], i); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return r, err
+}

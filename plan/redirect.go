@@ -1,0 +1,82 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/redirect"
+)
+
+const fieldPath = "[gateway] nodeport-path"
+
+// redirect finds the links whose packets the programs can take, and says why the others are left to nft.
+func (c *checker) redirect(e *Env) {
+	if !e.Node.Gateway.Redirect || !e.Config.Gateway.NodePort {
+		return
+	}
+	for i := range e.Node.Links {
+		l := &e.Node.Links[i]
+		switch {
+		case !slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return e.nodePortOn(p.Addr()) }):
+		case l.MAC == cluster.MAC{}:
+			c.problem(fieldPath, "nft serves NodePorts that arrive at %s, which is no Ethernet link", l.Name)
+		case l.Table != 0:
+			c.problem(fieldPath, "nft serves NodePorts that arrive at %s, which belongs to a VRF", l.Name)
+		case l.MTU != 0 && l.MTU < e.Config.MTU:
+			c.problem(fieldPath, "nft serves NodePorts that arrive at %s, whose MTU %d is below the pods' %d", l.Name, l.MTU, e.Config.MTU)
+		default:
+			e.Redirect = append(e.Redirect, l.Name)
+			for i := range e.Stacks {
+				s := &e.Stacks[i]
+				for _, p := range l.Addresses {
+					if a := p.Addr(); slices.Contains(s.Others, a) && e.nodePortOn(a) {
+						s.Redirect = append(s.Redirect, a)
+					}
+				}
+			}
+		}
+	}
+	for i := range e.Stacks {
+		s := &e.Stacks[i]
+		slices.SortFunc(s.Redirect, netip.Addr.Compare)
+		s.Redirect = slices.Compact(s.Redirect) // two links may have one address
+	}
+}
+
+// redirection is the programs, and the way of what they bring through the gateway bridge: from the bridge's own port to the gateway
+// router, and back. The host itself sends nothing there to an address of its own.
+func redirection(e Env) (datapath.State, []Problem) {
+	if len(e.Redirect) == 0 {
+		return datapath.State{}, nil
+	}
+	g, b := &e.Node.Gateway, newBridge(&e, claims.FeatureRedirect)
+	programs := map[string]redirect.Program{g.Bridge: {Link: g.Bridge, Name: claims.ProgramReply, MAC: g.MAC, MTU: e.Config.MTU, Owner: b.owner}}
+	for _, l := range e.Redirect {
+		programs[l] = redirect.Program{Link: l, Name: claims.ProgramRequest, Owner: b.owner}
+	}
+	replies := map[redirect.Service]cluster.Owner{}
+	for i := range e.Stacks {
+		s := &e.Stacks[i]
+		for _, a := range s.Redirect {
+			replies[redirect.Service{Addr: netip.AddrPortFrom(a, 0)}] = b.owner
+			ip := words(s.Family).ip
+			b.classify(prioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: single(a)}, flow.Resubmit{Table: claims.TableToOVN})
+			b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: single(a)}, flow.Resubmit{Table: claims.TableToHost})
+			if e.Mode.Uplink { // nobody outside may send as the node
+				b.classify(prioService, flow.Match{InPort: b.uplink, Protocol: ip, Src: single(a)}, flow.Drop{})
+			}
+		}
+	}
+	return datapath.State{Bridge: flow.State{Flows: b.flows}, Redirect: redirect.State{Programs: programs, Services: replies}}, nil
+}
+
+// redirects reports whether the programs lead clients outside to a NodePort of an address. Under policy Local they do not where pods
+// leave by the host, past the gateway router, nor where the host is an endpoint: it could not answer a client's own address by that. What
+// is not for everybody is the host's to serve, too.
+func (b *balancer) redirects(x *front, a netip.Addr) bool {
+	return slices.Contains(x.stack.Redirect, a) && !x.guards(a) && (!x.ExternalLocal || !b.Mode.PodsByHost && len(x.ownHost) == 0)
+}

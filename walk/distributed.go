@@ -1,0 +1,104 @@
+package walk
+
+import (
+	"fmt"
+
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/nb"
+)
+
+// A distributed gateway port has the router's NAT rows that name it (gateway_port). Only what comes in or goes out by the port passes
+// the router's conntrack zones (OVN 25.03).
+
+// addDistributed hangs a NAT row on its gateway port, whose switch knows its MAC (ls_in_l2_lkup, priority 50) and answers for its address.
+func (r *logicalRouter) addDistributed(n *nat) error {
+	for _, p := range r.ports {
+		if p.row.Name != n.row.GatewayPort {
+			continue
+		}
+		p.nats = append(p.nats, n)
+		if p.peer != nil {
+			p.peer.sw.byMAC[n.row.ExternalMAC], p.peer.sw.byIP[n.row.External] = p.peer, n.row.ExternalMAC
+		}
+		return nil
+	}
+	return missing(n.row, nb.TableRouterPort, n.row.GatewayPort)
+}
+
+// checkDistributed refuses rows that are not the 1-to-1 NAT of a logical port.
+func (r *logicalRouter) checkDistributed() error {
+	for _, p := range r.ports {
+		for _, x := range p.nats {
+			row := x.row
+			switch {
+			case r.gateway():
+				return fmt.Errorf("%s: NAT of a distributed gateway port on a router with a chassis is not known", row.Key())
+			case row.Type != nb.DNATAndSNAT, !row.Logical.IsSingleIP(), row.LogicalPort == "", row.ExternalMAC == (cluster.MAC{}), row.PortRange+row.Match != "", p.row.Chassis == "":
+				return fmt.Errorf("%s: it is not known what it does at port %s", row.Key(), p.row.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// here reports whether the row's logical port is on this node, which then translates.
+func (x *nat) here(n *node) bool {
+	_, plugged := n.link(x.row.LogicalPort)
+	return plugged
+}
+
+// externalMAC is lr_in_admission at priority 50.
+func (p *routerPort) externalMAC(n *node, m cluster.MAC) bool {
+	for _, x := range p.nats {
+		if x.row.ExternalMAC == m && x.here(n) {
+			return true
+		}
+	}
+	return false
+}
+
+// enterDistributed is lr_in_unsnat and lr_in_dnat of a distributed gateway port.
+func (r *run) enterDistributed(n *node, in *routerPort) {
+	for _, x := range in.nats {
+		if r.p.Dst != x.row.External {
+			continue
+		}
+		rt := in.router
+		r.unNAT(n, r.w.join(rt.row.Name, " lr_in_unsnat"), unSNAT{port: in.row.Name, dst: x.row.External}, n.zone(rt.snatZone), x.row.Owner)
+		if r.p.Dst != x.row.External {
+			return
+		}
+		before := r.p
+		made := r.track(n.zone(rt.dnatZone), translation{commit: true, nat: flow.NATDst, addr: x.row.Logical.Addr()})
+		s := r.step(n, r.w.join(rt.row.Name, " lr_in_dnat"), x.row, x.row.Owner, changed(&before, &r.p))
+		if made != nil {
+			s.Entry = made.String()
+		}
+		return
+	}
+}
+
+// leaveDistributed is lr_in_gw_redirect, lr_out_undnat and lr_out_snat of a distributed gateway port. What no row is for leaves by the
+// port's chassis, with the port's own MAC and untranslated.
+func (r *run) leaveDistributed(n *node, out *routerPort) error {
+	for _, x := range out.nats {
+		if r.p.Dst == x.row.External {
+			return fmt.Errorf("%s: a packet from within to its external address is not known (lr_out_egr_loop)", x.row.Key())
+		}
+	}
+	for _, x := range out.nats {
+		if r.p.Src != x.row.Logical.Addr() || !x.here(n) {
+			continue
+		}
+		rt := out.router
+		r.p.EthSrc = x.row.ExternalMAC
+		r.step(n, r.w.join(rt.row.Name, " lr_in_gw_redirect"), x.row, x.row.Owner, "from MAC "+ethernet(x.row.ExternalMAC)+", on this node")
+		r.unNAT(n, r.w.join(rt.row.Name, " lr_out_undnat"), "ip, ct_dnat", n.zone(rt.dnatZone), x.row.Owner)
+		if r.ctState.is(flow.CTRpl) {
+			return nil
+		}
+		return r.snat(n, rt, x.row, x.row.Owner, translation{addr: x.row.External}, "")
+	}
+	return nil
+}

@@ -1,0 +1,68 @@
+package walk
+
+import (
+	"fmt"
+	"net/netip"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/redirect"
+)
+
+// redirect is an eBPF program at a link's ingress, before anything else of the host sees the frame. ok is false when it lets the packet pass.
+func (r *run) redirect(n *node, link string) (to location, ok bool, err error) {
+	p, there := n.state.Redirect.Programs[link]
+	if !there {
+		return to, false, nil
+	}
+	service := redirect.Service{Addr: netip.AddrPortFrom(r.p.Dst, r.p.DstPort), Protocol: r.p.Protocol}
+	switch p.Name {
+	case claims.ProgramRequest:
+		why, found := n.state.Redirect.Services[service]
+		bridge := n.redirectsTo()
+		if !found || bridge == nil {
+			return to, false, nil
+		}
+		sender, _ := cluster.ParseMAC(claims.MasqMAC) // it is one
+		r.p.EthSrc, r.p.EthDst = sender, bridge.MAC
+		r.step(n, "tc "+link+" ingress "+p.Name, service, why, "redirected to "+bridge.Link+", from MAC "+ethernet(sender)+", to MAC "+ethernet(bridge.MAC))
+		if bridge.Link != n.bridge.name {
+			return to, false, fmt.Errorf("%s: %s is not the gateway bridge", bridge, bridge.Link)
+		}
+		return location{bridgeReceives, n, flow.Local}, true, nil
+	case claims.ProgramReply:
+		service = redirect.Service{Addr: netip.AddrPortFrom(r.p.Src, 0)}
+		why, found := n.state.Redirect.Services[service]
+		if !found {
+			return to, false, nil
+		}
+		return r.redirectReply(n, "tc "+link+" ingress "+p.Name, service, why)
+	}
+	return to, false, fmt.Errorf("%s: not a program that is known", p)
+}
+
+// redirectReply sends an answer on as the host's routes say; one that has no way there is left to the host.
+func (r *run) redirectReply(n *node, stage string, rule redirect.Service, why cluster.Owner) (to location, ok bool, err error) {
+	r.p.Mark = 0
+	if route, _ := n.kernel.lookup(r.p.Src, r.p.Dst, 0); route == nil || n.kernel.isLocal(r.p.Dst) || !forwards(n, cluster.FamilyOf(r.p.Dst)) {
+		r.step(n, stage, rule, why, "left to the host, whose routes do not lead out")
+		return to, false, nil
+	}
+	r.step(n, stage, rule, why, "redirected as the host routes")
+	route, err := r.ipRoute(n)
+	if err == nil {
+		to, err = r.transmit(n, route)
+	}
+	return to, true, err
+}
+
+// redirectsTo is the program of the gateway bridge, to which requests go; nil when there is none.
+func (n *node) redirectsTo() *redirect.Program {
+	for _, p := range n.state.Redirect.Programs {
+		if p.Name == claims.ProgramReply && p.MAC != (cluster.MAC{}) {
+			return &p
+		}
+	}
+	return nil
+}
