@@ -8,7 +8,7 @@ LAB := $(BIN)/lab
 # sources give the same programs everywhere.
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath
-.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster e2e tour conformance cluster-down demo demo-down test-kernel test test-race test-race-lab check bench compare soak churn golden fuzz clean
+.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster e2e e2e-upgrade tour conformance cluster-down demo demo-down test-kernel test-arm64 test test-race test-race-lab check bench compare soak churn golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,13 +28,16 @@ image-lock: setup build ## write image/packages.lock: the versions of the node i
 	@$(LAB) image --lock image/packages.lock
 	$(GO) test ./charts -run Values -update
 
-# The container image's name, and where it goes.
+# The container image's name, for which architectures it is, and where it goes.
 IMAGE ?= hairpin:dev
+ARCH ?= $(shell $(GO) env GOHOSTARCH)
 DIST := dist
 
-image-oci: setup build $(BIN)/portmap ## write the container images, an OCI archive, to dist/hairpin-image.tar, and lists of what is in them (IMAGE=hairpin:dev)
+image-oci: setup build ## write the container images, an OCI archive, to dist/hairpin-image.tar, and lists of what is in them (IMAGE=hairpin:dev ARCH="amd64 arm64")
 	@mkdir -p $(DIST)
-	@$(LAB) image --oci $(DIST)/hairpin-image.tar --name $(IMAGE) --hairpin $(BIN)/hairpin --portmap $(BIN)/portmap
+	$(foreach a,$(ARCH),GOARCH=$a $(GO) build -o $(BIN)/$a/hairpin ./cmd/hairpin && $(call portmap,$a,$(BIN)/$a/portmap) &&) true
+	@$(LAB) image --oci $(DIST)/hairpin-image.tar --name $(IMAGE) $(foreach a,$(ARCH),--hairpin $(BIN)/$a/hairpin --portmap $(BIN)/$a/portmap)
+portmap = GOARCH=$1 $(GO) build -C image/portmap -o ../../$2 github.com/containernetworking/plugins/plugins/meta/portmap
 
 # host and port of the API server, as nodes reach it; further values of the chart as VALUES="--set a=b".
 API_SERVER ?=
@@ -51,11 +54,11 @@ manifests: $(BIN)/helm ## render dist/hairpin.yaml, for those without Helm (API_
 install: build $(BIN)/helm ## install or upgrade Hairpin in the cluster of KUBECONFIG, and wait until every node is well (IMAGE=…, VALUES="--set …")
 	@charts/install.sh '$(IMAGE)' $(VALUES)
 
-release: setup build $(BIN)/portmap $(BIN)/helm ## write a release of this commit to dist/hairpin-VERSION: programs, images, chart, manifest, lists of what is in them, checksums (VERSION=v0.2.0 IMAGE=registry.example/net/hairpin)
+release: setup build $(BIN)/helm ## write a release of this commit to dist/hairpin-VERSION: programs, images, chart, manifest, lists of what is in them, checksums (VERSION=v0.2.0 IMAGE=registry.example/net/hairpin)
 	@image/release.sh '$(VERSION)' '$(IMAGE:%:dev=%)'
 
 $(BIN)/portmap: image/portmap/go.mod
-	$(GO) build -C image/portmap -o ../../$@ github.com/containernetworking/plugins/plugins/meta/portmap
+	$(call portmap,,$@)
 
 $(BIN)/helm: charts/helm/go.mod
 	$(GO) build -C charts/helm -o ../../$@ helm.sh/helm/v4/cmd/helm
@@ -73,12 +76,15 @@ cluster: cluster-parts ## a whole Kubernetes cluster on this machine, with Hairp
 	@$(LAB) cluster up --set config.gateway.mode=$(MODE)
 
 # Another build of the program, to upgrade to.
-$(DIST)/hairpin-next-image.tar: cluster-parts
+$(DIST)/hairpin-next-image.tar: cluster-parts $(BIN)/portmap
 	$(GO) build -ldflags "-s -w" -o $(BIN)/next/hairpin ./cmd/hairpin
 	@$(LAB) image --oci $@ --name hairpin:next --hairpin $(BIN)/next/hairpin --portmap $(BIN)/portmap
 
 e2e: cluster-parts $(DIST)/hairpin-next-image.tar ## test the cluster that `make cluster` left up, as a user would (E2E="-run Reach", ARGS="-api-away 30s")
 	$(GO) test -tags e2e -timeout 40m -count 1 -v ./lab/e2e $(E2E) $(if $(ARGS),-args $(ARGS))
+
+e2e-upgrade: cluster-parts ## a cluster of the release before, upgraded to a release of this commit under traffic; leaves it up (FROM=commit of the release before MODE=local)
+	@MODE=$(MODE) lab/upgrade.sh $(FROM)
 
 tour: cluster-parts $(DIST)/hairpin-next-image.tar ## write docs/tour.md from a real run on the cluster that `make cluster` left up
 	@lab/tour.sh
@@ -104,13 +110,17 @@ cluster-down: build ## remove what `make cluster` left up
 
 # kubernetes: the demo's objects are in an API server, whose first build takes minutes; empty: the agents read manifests.
 API ?=
-demo: ## three nodes, every way to a Service (MODE=detached: gateway mode; API=kubernetes: with an API server); leaves the lab up
+demo: ## three nodes, every way to a Service (MODE=detached: gateway mode; NODEPORT_PATH=redirect; API=kubernetes: with an API server); leaves the lab up
 	@command -v $(GO) >/dev/null || lab/setup.sh
 	@$(GO) run ./cmd/prepare
-	@$(LAB) demo --mode $(MODE) --api "$(API)"
+	@$(LAB) demo --mode $(MODE) --nodeport-path "$(NODEPORT_PATH)" --api "$(API)"
 
-test-kernel: setup image build ## the demo's matrix and trials on Debian's kernel and the real openvswitch module, in qemu (MODE=local, ONLY='sctp|^clash'): slow
-	@lab/kernel.sh -t 7200 $(LAB) demo --slow 30 --mode $(MODE) --only '$(ONLY)'
+test-kernel: setup image build ## the demo's matrix and trials on Debian's kernel and the real openvswitch module, in qemu (MODE=local, NODEPORT_PATH=redirect, ONLY='sctp|^clash'): slow
+	@lab/kernel.sh -t 7200 $(LAB) demo --slow 30 --mode $(MODE) --nodeport-path "$(NODEPORT_PATH)" --only '$(ONLY)'
+
+test-arm64: setup build ## boot the arm64 images in qemu: Open vSwitch, OVN and the agent serve a Service there: minutes
+	@$(MAKE) --no-print-directory image-oci ARCH=arm64 DIST=$(DIST)/arm64
+	@lab/arm64.sh $(DIST)/arm64/hairpin-image.tar
 
 demo-down: build ## remove what `make demo` left up
 	@$(LAB) down
@@ -149,16 +159,17 @@ VULNDB ?= https://vuln.go.dev
 vuln: ## ask whether the program calls code with known vulnerabilities (govulncheck)
 	$(GO) tool govulncheck -db $(VULNDB) ./...
 
-# What to measure: change, create or traffic beside kube-proxy; kernel: traffic through the real openvswitch module, in qemu; go: the
-# packages' own benchmarks. Empty is everything.
-BENCH ?= change create traffic kernel go
-bench: setup build image ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic|kernel|go, ARGS="--services 100")
-	@for part in $(filter change create traffic,$(BENCH)); do $(LAB) bench --only $$part $(ARGS) || exit 1; done
+# What to measure: change, create or traffic beside kube-proxy; redirect: NodePorts by eBPF beside nft; kernel, redirect-kernel: traffic
+# through the real openvswitch module, in qemu; go: the packages' own benchmarks. Empty is everything.
+BENCH ?= change create traffic redirect kernel redirect-kernel go
+bench: setup build image ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic|redirect|kernel|redirect-kernel|go, ARGS="--services 100")
+	@for part in $(filter change create traffic redirect,$(BENCH)); do $(LAB) bench --only $$part $(ARGS) || exit 1; done
 	@[ -z "$(filter kernel,$(BENCH))" ] || { $(LAB) bench --build && lab/kernel.sh -t 7200 $(LAB) bench --only traffic --services 10 --slow 30; }
+	@[ -z "$(filter redirect-kernel,$(BENCH))" ] || lab/kernel.sh -t 7200 $(LAB) bench --only redirect --slow 30
 	@[ -z "$(filter go,$(BENCH))" ] || $(GO) test -timeout 30m -p 1 -run '^$$' -bench . -benchtime 1x ./...
 
-compare: setup image ## every case of the matrix: packets, conntrack, ovn-trace and ofproto/trace against the walk (MODE=local)
-	$(GO) test ./lab/demo -run 'Compare$$' -count 1 -timeout 30m -compare $(MODE)
+compare: setup image ## every case of the matrix: packets, conntrack, ovn-trace and ofproto/trace against the walk (MODE=local, NODEPORT_PATH=redirect)
+	$(GO) test ./lab/demo -run 'Compare$$' -count 1 -timeout 30m -compare $(MODE) -nodeport-path "$(NODEPORT_PATH)"
 
 soak: ## ask random clusters whether every packet does what the semantics say; FOR=10m
 	$(GO) test ./walk -run Semantics -timeout 0 -soak $(or $(FOR),10m)

@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -41,6 +42,7 @@ var packageList string
 type List struct {
 	Name     string // of the symlink to the present one, and the begin of its directory's name
 	Packages []string
+	Arch     string // another architecture than this machine's; see foreign.go. Empty means this machine's.
 }
 
 // Packages returns the names of the packages that a node has beyond the base system, in the order of the list.
@@ -59,16 +61,36 @@ func ReadPackages(text string) []string {
 }
 
 // Root returns the directory under cacheDir that holds the image of the present list, built or not.
-func Root(cacheDir string) string { return List{current, Packages()}.root(cacheDir) }
+func Root(cacheDir string) string { return node("").root(cacheDir) }
+
+// node is the list of the node image for an architecture.
+func node(arch string) List {
+	if arch == runtime.GOARCH {
+		arch = ""
+	}
+	return List{current, Packages(), arch}
+}
 
 func (l List) root(cacheDir string) string {
 	text := Suite + " " + Variant + " " + strings.Join(l.Packages, " ")
 	if l.Name == current {
-		text += "\n" + lockedPackages // another lock is another tree
+		text += "\n" + locked(cmp.Or(l.Arch, runtime.GOARCH)) // another lock is another tree
+	}
+	if l.Arch != "" {
+		text += l.native().root("") // it has parts of that
 	}
 	sum := sha256.Sum256([]byte(text))
-	return filepath.Join(cacheDir, l.Name+"-"+hex.EncodeToString(sum[:6]))
+	return filepath.Join(cacheDir, l.link()+"-"+hex.EncodeToString(sum[:6]))
 }
+
+// native is the same list for this machine.
+func (l List) native() List {
+	l.Arch = ""
+	return l
+}
+
+// link is the name of the symlink to the tree.
+func (l List) link() string { return strings.TrimSuffix(l.Name+"-"+l.Arch, "-") }
 
 // Build returns the root directory of the node image, making it first if cacheDir does not have it.
 //
@@ -77,7 +99,12 @@ func (l List) root(cacheDir string) string {
 // then points to it. Callers may run at the same time, also in other processes: one builds, the others
 // wait. progress, which may be nil, gets a line for each step. Build needs root and debootstrap.
 func Build(ctx context.Context, cacheDir string, progress func(line string)) (string, error) {
-	return List{current, Packages()}.Build(ctx, cacheDir, progress)
+	return node("").Build(ctx, cacheDir, progress)
+}
+
+// BuildFor is Build for an architecture of Architectures.
+func BuildFor(ctx context.Context, cacheDir, arch string, progress func(line string)) (string, error) {
+	return node(arch).Build(ctx, cacheDir, progress)
 }
 
 // Build is the function Build for another list.
@@ -92,24 +119,34 @@ func (l List) Build(ctx context.Context, cacheDir string, progress func(line str
 	if err := os.MkdirAll(cacheDir, 0o755); err != nil {
 		return "", fmt.Errorf("make image cache: %w", err)
 	}
+	fill := l.bootstrap
+	if l.Arch != "" {
+		native, err := l.native().Build(ctx, cacheDir, progress)
+		if err != nil {
+			return "", err
+		}
+		fill = func(ctx context.Context, dir string, from mirror, progress func(string)) error {
+			return l.unpack(ctx, dir, native, from, progress)
+		}
+	}
 	unlock, err := lock(ctx, filepath.Join(cacheDir, ".image.lock"), progress)
 	if err != nil {
 		return "", fmt.Errorf("lock image cache: %w", err)
 	}
 	defer unlock()
 	if !isDir(root) {
-		if err := l.create(ctx, cacheDir, root, progress); err != nil {
+		if err := l.create(ctx, cacheDir, root, fill, progress); err != nil {
 			return "", fmt.Errorf("build image: %w", err)
 		}
 	}
-	if err := l.link(cacheDir, root); err != nil {
+	if err := l.pointTo(cacheDir, root); err != nil {
 		return "", fmt.Errorf("link current image: %w", err)
 	}
 	return root, nil
 }
 
-// create runs debootstrap into a temporary directory beside root and renames it.
-func (l List) create(ctx context.Context, cacheDir, root string, progress func(string)) error {
+// create fills a temporary directory beside root and renames it.
+func (l List) create(ctx context.Context, cacheDir, root string, fill func(context.Context, string, mirror, func(string)) error, progress func(string)) error {
 	leftovers, err := filepath.Glob(filepath.Join(cacheDir, ".image-*"))
 	if err != nil {
 		return err
@@ -131,18 +168,14 @@ func (l List) create(ctx context.Context, cacheDir, root string, progress func(s
 	if err := os.Chmod(tmp, 0o755); err != nil {
 		return err
 	}
-	progress(fmt.Sprintf("debootstrap %s from %s", Suite, from.archive))
-	if err := l.debootstrap(ctx, tmp, from.archive, progress); err != nil {
-		return err
-	}
-	if err := upgrade(ctx, tmp, from, progress); err != nil {
+	if err := fill(ctx, tmp, from, progress); err != nil {
 		return err
 	}
 	if err := clean(tmp); err != nil {
 		return err
 	}
 	if l.Name == current {
-		changed, err := newer(tmp)
+		changed, err := newer(tmp, cmp.Or(l.Arch, runtime.GOARCH))
 		if err != nil {
 			return err
 		}
@@ -153,12 +186,21 @@ func (l List) create(ctx context.Context, cacheDir, root string, progress func(s
 	return os.Rename(tmp, root)
 }
 
+// bootstrap fills a tree for this machine.
+func (l List) bootstrap(ctx context.Context, dir string, from mirror, progress func(string)) error {
+	progress(fmt.Sprintf("debootstrap %s from %s", Suite, from.archive))
+	if err := l.debootstrap(ctx, dir, from.archive, progress); err != nil {
+		return err
+	}
+	return upgrade(ctx, dir, from, progress)
+}
+
 // debootstrap runs in a mount namespace of its own: whatever it mounts in the target is gone when it
 // ends, however it ends.
 func (l List) debootstrap(ctx context.Context, dir, mirror string, progress func(string)) error {
 	of := ""
 	if l.Name == current {
-		of = fmt.Sprintf(" of %d", strings.Count(lockedPackages, "\n"))
+		of = fmt.Sprintf(" of %d", strings.Count(locked(runtime.GOARCH), "\n"))
 	}
 	count := map[string]int{}
 	return inMounts(exec.CommandContext(ctx, "debootstrap", "--variant="+Variant,
@@ -186,11 +228,8 @@ rm -f /usr/sbin/policy-rc.d`
 
 // upgrade installs what has come since the release: its updates and security updates, which debootstrap does not read.
 func upgrade(ctx context.Context, dir string, from mirror, progress func(string)) error {
-	sources := fmt.Sprintf("deb %[1]s %[2]s main\ndeb %[1]s %[2]s-updates main\n", from.archive, Suite)
 	if from.security == "" {
 		progress("no security archive is known: the image has no security updates")
-	} else {
-		sources += fmt.Sprintf("deb %s %s-security main\n", from.security, Suite)
 	}
 	file := filepath.Join(dir, "etc/apt/sources.list")
 	before, err := os.ReadFile(file)
@@ -201,7 +240,7 @@ func upgrade(ctx context.Context, dir string, from mirror, progress func(string)
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.WriteFile(file, []byte(sources), 0o644), os.WriteFile(filepath.Join(dir, "etc/resolv.conf"), resolver, 0o644)); err != nil {
+	if err := errors.Join(os.WriteFile(file, []byte(from.sources("")), 0o644), os.WriteFile(filepath.Join(dir, "etc/resolv.conf"), resolver, 0o644)); err != nil {
 		return err
 	}
 	progress("updates and security updates")
@@ -252,8 +291,8 @@ func clean(dir string) error {
 	return nil
 }
 
-// link makes the symlink point to root; readers see the old target or the new one.
-func (l List) link(cacheDir, root string) error {
+// pointTo makes the symlink point to root; readers see the old target or the new one.
+func (l List) pointTo(cacheDir, root string) error {
 	if l.pointsTo(cacheDir, root) {
 		return nil
 	}
@@ -264,11 +303,11 @@ func (l List) link(cacheDir, root string) error {
 	if err := os.Symlink(filepath.Base(root), tmp); err != nil {
 		return err
 	}
-	return os.Rename(tmp, filepath.Join(cacheDir, l.Name))
+	return os.Rename(tmp, filepath.Join(cacheDir, l.link()))
 }
 
 func (l List) pointsTo(cacheDir, root string) bool {
-	target, err := os.Readlink(filepath.Join(cacheDir, l.Name))
+	target, err := os.Readlink(filepath.Join(cacheDir, l.link()))
 	return err == nil && target == filepath.Base(root)
 }
 
@@ -302,6 +341,15 @@ const mirrorVariable = "HAIRPIN_MIRROR"
 type mirror struct {
 	archive  string
 	security string // security updates; empty = nowhere
+}
+
+// sources are the lines of sources.list, with options for each.
+func (m mirror) sources(options string) string {
+	text := fmt.Sprintf("deb %[1]s%[2]s %[3]s main\ndeb %[1]s%[2]s %[3]s-updates main\n", options, m.archive, Suite)
+	if m.security != "" {
+		text += fmt.Sprintf("deb %s%s %s-security main\n", options, m.security, Suite)
+	}
+	return text
 }
 
 // findMirror returns the Debian mirror that apt on this machine is configured to use. The environment variable HAIRPIN_MIRROR

@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -73,7 +74,7 @@ func Installed(root string) ([]Package, error) {
 	return list, nil
 }
 
-// Lock is the text of packages.lock for a root file system: a package and its version per line.
+// Lock is what packages.lock says of a root file system: a package and its version per line.
 func Lock(root string) (string, error) {
 	list, err := Installed(root)
 	if err != nil {
@@ -86,6 +87,38 @@ func Lock(root string) (string, error) {
 	return b.String(), nil
 }
 
+// locked is what packages.lock says of an architecture, as Lock says it.
+func locked(arch string) string {
+	var b strings.Builder
+	for line := range strings.Lines(lockedPackages) {
+		if f := strings.Fields(line); len(f) == 2 || f[2] == arch {
+			fmt.Fprintln(&b, f[0], f[1])
+		}
+	}
+	return b.String()
+}
+
+// joinLocks is the text of packages.lock: a package that is not the same on all architectures has a line for each.
+func joinLocks(locks map[string]string) string {
+	on := map[string][]string{} // line of Lock → architectures
+	for arch, lock := range locks {
+		for line := range strings.Lines(lock) {
+			on[strings.TrimSpace(line)] = append(on[strings.TrimSpace(line)], arch)
+		}
+	}
+	var b strings.Builder
+	for _, line := range slices.Sorted(maps.Keys(on)) {
+		if len(on[line]) == len(locks) {
+			fmt.Fprintln(&b, line)
+			continue
+		}
+		for _, arch := range slices.Sorted(slices.Values(on[line])) {
+			fmt.Fprintln(&b, line, arch)
+		}
+	}
+	return b.String()
+}
+
 // WriteLock builds the node image from what Debian has now, and writes packages.lock.
 func WriteLock(ctx context.Context, cacheDir, file string, progress func(line string)) error {
 	tmp, err := os.MkdirTemp(cacheDir, ".lock-")
@@ -93,28 +126,30 @@ func WriteLock(ctx context.Context, cacheDir, file string, progress func(line st
 		return fmt.Errorf("lock packages: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
-	root, err := Build(ctx, tmp, progress)
-	if err != nil {
-		return err
+	locks := map[string]string{}
+	for _, arch := range Architectures() {
+		root, err := BuildFor(ctx, tmp, arch, progress)
+		if err != nil {
+			return err
+		}
+		if locks[arch], err = Lock(root); err != nil {
+			return err
+		}
 	}
-	text, err := Lock(root)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte(joinLocks(locks)), 0o644); err != nil {
 		return fmt.Errorf("lock packages: %w", err)
 	}
 	return nil
 }
 
 // newer tells how the packages of a root file system differ from packages.lock: "openvswitch-switch 3.5.0-1 → 3.5.0-2".
-func newer(root string) ([]string, error) {
+func newer(root, arch string) ([]string, error) {
 	now, err := Installed(root)
 	if err != nil {
 		return nil, err
 	}
 	had := map[string]string{}
-	for line := range strings.Lines(lockedPackages) {
+	for line := range strings.Lines(locked(arch)) {
 		name, version, _ := strings.Cut(strings.TrimSpace(line), " ")
 		had[name] = version
 	}
@@ -138,13 +173,27 @@ func newer(root string) ([]string, error) {
 // LockedOVSTag is the tag of Open vSwitch's image with the packages of packages.lock: that of the chart.
 func LockedOVSTag() string { return ovsTag(lockedPackages) }
 
-// OVSTag is the tag of Open vSwitch's image with the packages of a root file system.
-func OVSTag(root string) (string, error) {
-	lock, err := Lock(root)
-	if err != nil {
-		return "", err
+// OVSTag is the tag of Open vSwitch's image with the packages of root file systems, each of another architecture; of others, those of
+// packages.lock.
+func OVSTag(roots ...string) (string, error) {
+	locks := map[string]string{}
+	for _, arch := range Architectures() {
+		locks[arch] = locked(arch)
 	}
-	return ovsTag(lock), nil
+	for _, root := range roots {
+		list, err := Installed(root)
+		if err != nil {
+			return "", err
+		}
+		i := slices.IndexFunc(list, func(p Package) bool { return p.Architecture != "all" })
+		if i < 0 {
+			return "", fmt.Errorf("%s has no packages", root)
+		}
+		if locks[list[i].Architecture], err = Lock(root); err != nil {
+			return "", err
+		}
+	}
+	return ovsTag(joinLocks(locks)), nil
 }
 
 func ovsTag(lock string) string {

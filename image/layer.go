@@ -37,6 +37,10 @@ func leftOut(path string, d fs.DirEntry) bool {
 	if strings.HasPrefix(path, "usr/share/doc/") {
 		return !d.IsDir() && d.Name() != keptCopyright
 	}
+	// What programs make of the rest, each in its own way, and can do without; and what kept the rest while it moved to /usr.
+	if d.Name() == "__pycache__" || path == "etc/ld.so.cache" || path == "var/lib/dpkg/diversions" {
+		return true
+	}
 	return path == "etc/machine-id" || path == "etc/resolv.conf" || path == "etc/hostname"
 }
 

@@ -3,15 +3,17 @@ package image
 import (
 	"archive/tar"
 	"context"
+	"debug/buildinfo"
 	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
-	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -26,11 +28,11 @@ import (
 //go:embed entry
 var entries embed.FS
 
-// Container is what makes the container images out of the node image.
+// Container is what makes the container images out of the node image. They are for the architectures that the programs are for.
 type Container struct {
-	Name    string // repository and tag: "hairpin:dev"
-	Hairpin string // the program on this machine
-	Portmap string // the CNI plugin for host ports on this machine
+	Name    string   // repository and tag: "hairpin:dev"
+	Hairpin []string // files of the program, one for each architecture
+	Portmap []string // files of the CNI plugin for host ports
 }
 
 // ovsName is the name of Open vSwitch's image beside that of the others.
@@ -52,7 +54,8 @@ const (
 // WriteOCI writes the container images to a file: a tar archive that is an image layout of OCI (image-spec 1.1) and that
 // `docker load` reads too. Their first layer is the node image; it is kept in cacheDir and made in a few seconds. The second
 // has the programs and takes no time. Layers are not compressed: registries do that, and nodes read these faster. The same packages,
-// scripts and programs give the same bytes. Beside the file is a list of what is in each image (REPOSITORY.cdx.json, CycloneDX).
+// scripts and programs give the same bytes. Images for several architectures are indexes; for Docker before 25, each has the architecture
+// after its tag. Beside the file is a list of what is in each image (REPOSITORY.cdx.json, CycloneDX).
 // It gives the images' names.
 func WriteOCI(ctx context.Context, cacheDir, out string, c Container, progress func(line string)) (names []string, err error) {
 	if names, err = writeOCI(ctx, cacheDir, out, c, progress); err != nil {
@@ -62,15 +65,11 @@ func WriteOCI(ctx context.Context, cacheDir, out string, c Container, progress f
 }
 
 func writeOCI(ctx context.Context, cacheDir, out string, c Container, progress func(string)) ([]string, error) {
-	root, err := Build(ctx, cacheDir, progress)
+	hairpin, err := byArchitecture(c.Hairpin)
 	if err != nil {
 		return nil, err
 	}
-	ovs, err := OVSTag(root)
-	if err != nil {
-		return nil, err
-	}
-	base, err := baseLayer(ctx, cacheDir, root)
+	portmap, err := byArchitecture(c.Portmap)
 	if err != nil {
 		return nil, err
 	}
@@ -79,34 +78,75 @@ func writeOCI(ctx context.Context, cacheDir, out string, c Container, progress f
 		return nil, err
 	}
 	defer os.RemoveAll(work)
-	programs, err := writeLayer(filepath.Join(work, "programs"), c.programs)
-	if err != nil {
-		return nil, err
-	}
 	starts, err := writeLayer(filepath.Join(work, "ovs"), func(l *layer) error {
 		return errors.Join(l.folder(entryPath), l.entries(ovsScripts()))
 	})
 	if err != nil {
 		return nil, err
 	}
-	config := func(title, command string) v1.ImageConfig {
-		return v1.ImageConfig{Cmd: []string{command}, Labels: map[string]string{v1.AnnotationTitle: title, v1.AnnotationLicenses: "Apache-2.0"}}
+	main, ovs := packed{start: config("hairpin", tag(c.Name), "hairpin"), name: c.Name}, packed{}
+	var roots []string
+	for _, arch := range slices.Sorted(maps.Keys(hairpin)) {
+		if portmap[arch] == "" {
+			return nil, fmt.Errorf("there is no portmap for %s", arch)
+		}
+		root, err := BuildFor(ctx, cacheDir, arch, progress)
+		if err != nil {
+			return nil, err
+		}
+		base, err := baseLayer(ctx, cacheDir, root)
+		if err != nil {
+			return nil, err
+		}
+		programs, err := writeLayer(filepath.Join(work, arch), func(l *layer) error { return fillPrograms(l, hairpin[arch], portmap[arch]) })
+		if err != nil {
+			return nil, err
+		}
+		roots = append(roots, root)
+		main.variants, ovs.variants = append(main.variants, variant{arch, []blob{base, programs}}), append(ovs.variants, variant{arch, []blob{base, starts}})
 	}
-	tmp := filepath.Join(work, "image.tar")
-	images := []packed{
-		{c.Name, config("hairpin", "hairpin"), []blob{base, programs}},
-		{ovsName(c.Name, ovs), config("hairpin-ovs", "/"+entryPath+"/ovs"), []blob{base, starts}},
-	}
-	digests, err := writeLayout(tmp, images...)
+	ovsTag, err := OVSTag(roots...)
 	if err != nil {
 		return nil, err
 	}
-	for i, has := range [][]string{{c.Hairpin, c.Portmap}, nil} {
-		if err := writeBOM(filepath.Dir(out), images[i].name, digests[i], root, has); err != nil {
+	ovs.name = ovsName(c.Name, ovsTag)
+	ovs.start = config("hairpin-ovs", ovsTag, "/"+entryPath+"/ovs")
+	tmp := filepath.Join(work, "image.tar")
+	digests, err := writeLayout(tmp, main, ovs)
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(writeBOM(filepath.Dir(out), main.name, digests[0], roots, append(slices.Clone(c.Hairpin), c.Portmap...)),
+		writeBOM(filepath.Dir(out), ovs.name, digests[1], roots, nil)); err != nil {
+		return nil, err
+	}
+	return []string{main.name, ovs.name}, os.Rename(tmp, out)
+}
+
+func config(title, version, command string) v1.ImageConfig {
+	return v1.ImageConfig{Cmd: []string{command}, Labels: map[string]string{
+		v1.AnnotationTitle: title, v1.AnnotationVersion: version, v1.AnnotationLicenses: "Apache-2.0"}}
+}
+
+// byArchitecture asks Go programs which architecture they are for.
+func byArchitecture(programs []string) (map[string]string, error) {
+	files := map[string]string{}
+	for _, file := range programs {
+		info, err := buildinfo.ReadFile(file)
+		if err != nil {
 			return nil, err
 		}
+		i := slices.IndexFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "GOARCH" })
+		if i < 0 {
+			return nil, fmt.Errorf("%s does not say which architecture it is for", file)
+		}
+		arch := info.Settings[i].Value
+		if files[arch] != "" {
+			return nil, fmt.Errorf("%s and %s are both for %s", files[arch], file, arch)
+		}
+		files[arch] = file
 	}
-	return []string{images[0].name, images[1].name}, os.Rename(tmp, out)
+	return files, nil
 }
 
 // blob is the content of a file, or of bytes.
@@ -117,7 +157,7 @@ type blob struct {
 }
 
 // layerRules changes with leftOut.
-const layerRules = "1"
+const layerRules = "2"
 
 // baseLayer is the layer of the node image. Its name in the cache says which tree and which rules it was made of.
 func baseLayer(ctx context.Context, cacheDir, root string) (blob, error) {
@@ -171,20 +211,10 @@ func layerOf(file string) (blob, error) {
 	return blob{Descriptor: v1.Descriptor{MediaType: v1.MediaTypeImageLayer, Digest: sum, Size: info.Size()}, file: file}, nil
 }
 
-// programs fills the second layer.
-func (c Container) programs(l *layer) error {
-	for _, dir := range []string{entryPath, path.Dir(portmapPath)} {
-		if err := l.folder(dir); err != nil {
-			return err
-		}
-	}
-	if err := l.program(programPath+"/hairpin", c.Hairpin); err != nil {
-		return err
-	}
-	if err := l.program(portmapPath, c.Portmap); err != nil {
-		return err
-	}
-	return l.entries(scripts())
+// fillPrograms fills the second layer.
+func fillPrograms(l *layer, hairpin, portmap string) error {
+	return errors.Join(l.folder(entryPath), l.folder(path.Dir(portmapPath)),
+		l.program(programPath+"/hairpin", hairpin), l.program(portmapPath, portmap), l.entries(scripts()))
 }
 
 // entries adds entry scripts.
@@ -203,22 +233,28 @@ func (l *layer) entries(names []string) error {
 
 // packed is an image in an archive.
 type packed struct {
-	name   string
-	start  v1.ImageConfig
+	name     string
+	start    v1.ImageConfig
+	variants []variant
+}
+
+// variant is what an image is for an architecture.
+type variant struct {
+	arch   string
 	layers []blob
 }
 
 // writeLayout writes an archive of images: index, then layers, configurations, manifests. It gives the images' digests.
 func writeLayout(file string, images ...packed) ([]digest.Digest, error) {
-	index := v1.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageIndex}
+	index := newIndex()
 	var docker []dockerArchive
 	var blobs []blob
 	for _, i := range images {
-		entry, archive, all, err := i.describe()
+		entry, archives, all, err := i.describe()
 		if err != nil {
 			return nil, err
 		}
-		index.Manifests, docker = append(index.Manifests, entry), append(docker, archive)
+		index.Manifests, docker = append(index.Manifests, entry), append(docker, archives...)
 		for _, b := range all { // images share layers
 			if !slices.ContainsFunc(blobs, func(have blob) bool { return have.Digest == b.Digest }) {
 				blobs = append(blobs, b)
@@ -243,19 +279,48 @@ func writeLayout(file string, images ...packed) ([]digest.Digest, error) {
 	return digests, errors.Join(err, w.tar.Close(), f.Close())
 }
 
-// describe returns an image's entries of the two indexes, and what it consists of.
-func (p packed) describe() (entry v1.Descriptor, archive dockerArchive, blobs []blob, err error) {
+func newIndex() v1.Index {
+	return v1.Index{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageIndex}
+}
+
+// describe returns an image's entry of the archive's index, those of Docker's, and what it consists of. With several variants, the image is
+// an index of its own.
+func (p packed) describe() (entry v1.Descriptor, archives []dockerArchive, blobs []blob, err error) {
+	own := newIndex()
+	for _, v := range p.variants {
+		manifest, archive, all, err := p.describeVariant(v)
+		if err != nil {
+			return entry, nil, nil, err
+		}
+		if len(p.variants) > 1 {
+			archive.RepoTags[0] += "-" + v.arch
+		}
+		own.Manifests, archives, blobs = append(own.Manifests, manifest), append(archives, archive), append(blobs, all...)
+	}
+	entry = own.Manifests[0]
+	if len(p.variants) > 1 {
+		b, err := jsonBlob(v1.MediaTypeImageIndex, own)
+		if err != nil {
+			return entry, nil, nil, err
+		}
+		entry, blobs = b.Descriptor, append(blobs, b)
+	}
+	entry.Annotations = map[string]string{v1.AnnotationRefName: tag(p.name), "io.containerd.image.name": reference(p.name)}
+	return entry, archives, blobs, nil
+}
+
+func (p packed) describeVariant(v variant) (entry v1.Descriptor, archive dockerArchive, blobs []blob, err error) {
 	epoch := time.Unix(0, 0).UTC()
-	p.start.Env = append(p.start.Env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+	p.start.Env = append(slices.Clone(p.start.Env), "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	config := v1.Image{
 		Created:  &epoch,
-		Platform: v1.Platform{Architecture: runtime.GOARCH, OS: "linux"},
+		Platform: v1.Platform{Architecture: v.arch, OS: "linux"},
 		Config:   p.start,
 		RootFS:   v1.RootFS{Type: "layers"},
 	}
 	manifest := v1.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageManifest}
 	archive = dockerArchive{RepoTags: []string{p.name}}
-	for _, b := range p.layers {
+	for _, b := range v.layers {
 		config.RootFS.DiffIDs = append(config.RootFS.DiffIDs, b.Digest)
 		manifest.Layers = append(manifest.Layers, b.Descriptor)
 		archive.Layers = append(archive.Layers, blobPath(b.Digest))
@@ -267,9 +332,8 @@ func (p packed) describe() (entry v1.Descriptor, archive dockerArchive, blobs []
 	manifest.Config, archive.Config = configBlob.Descriptor, blobPath(configBlob.Digest)
 	manifestBlob, err := jsonBlob(v1.MediaTypeImageManifest, manifest)
 	entry = manifestBlob.Descriptor
-	entry.Annotations = map[string]string{v1.AnnotationRefName: tag(p.name), "io.containerd.image.name": reference(p.name)}
 	entry.Platform = &config.Platform
-	return entry, archive, append(slices.Clone(p.layers), configBlob, manifestBlob), err
+	return entry, archive, append(slices.Clone(v.layers), configBlob, manifestBlob), err
 }
 
 // dockerArchive is an entry of manifest.json, where Docker before 25 looks.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,13 +21,12 @@ import (
 )
 
 // fakeRoot is a tree that stands where the node image would, with each kind of file that one has.
-func fakeRoot(t *testing.T, cacheDir string) {
+func fakeRoot(t *testing.T, root, arch string) {
 	t.Helper()
-	root := Root(cacheDir)
 	for name, text := range map[string]string{
 		"usr/bin/perl": "perl", "usr/share/doc/perl/copyright": "licence", "usr/share/doc/perl/README": "long",
 		"usr/share/man/man1/perl.1": "long", "var/cache/apt/x": "x", "run/lock/x": "x", "etc/machine-id": "1", "etc/passwd": "root",
-		"var/lib/dpkg/status": "Package: perl\nStatus: install ok installed\nVersion: 5.40.1-6\nArchitecture: amd64\n\nPackage: gone\nStatus: deinstall ok config-files\nVersion: 1\n",
+		"var/lib/dpkg/status": "Package: perl\nStatus: install ok installed\nVersion: 5.40.1-6\nArchitecture: " + arch + "\n\nPackage: gone\nStatus: deinstall ok config-files\nVersion: 1\n",
 	} {
 		must(t, os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o755))
 		must(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o644))
@@ -70,10 +70,10 @@ func contents(t *testing.T, archive []byte) (names []string, text map[string]str
 // every sum on the way. Written again, it is the same bytes.
 func TestWriteOCI(t *testing.T) {
 	cache, dir := t.TempDir(), t.TempDir()
-	fakeRoot(t, cache)
+	fakeRoot(t, Root(cache), "amd64")
 	program, err := os.Executable() // one that knows its modules
 	must(t, err)
-	c := Container{Name: "registry.example:5000/net/hairpin:v1", Hairpin: program, Portmap: program}
+	c := Container{Name: "registry.example:5000/net/hairpin:v1", Hairpin: []string{program}, Portmap: []string{program}}
 	out := filepath.Join(dir, "image.tar")
 	tag, err := OVSTag(Root(cache))
 	must(t, err)
@@ -163,6 +163,104 @@ func TestWriteOCI(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".oci-*")); len(left) != 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestWriteOCIArchitectures: with programs for two architectures each image is an index of two, whichever comes first.
+func TestWriteOCIArchitectures(t *testing.T) {
+	cache, dir := t.TempDir(), t.TempDir()
+	var programs []string
+	for _, arch := range Architectures() {
+		fakeRoot(t, node(arch).root(cache), arch)
+		must(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte("package main\nfunc main() {}\n"), 0o644))
+		program := filepath.Join(dir, arch)
+		build := exec.CommandContext(t.Context(), "go", "build", "-o", program, filepath.Join(dir, "main.go"))
+		build.Env = append(os.Environ(), "GOARCH="+arch, "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		programs = append(programs, program)
+	}
+	file := filepath.Join(dir, "image.tar")
+	write := func(hairpin, portmap []string) []byte {
+		t.Helper()
+		_, err := WriteOCI(t.Context(), cache, file, Container{Name: "hairpin:v1", Hairpin: hairpin, Portmap: portmap}, nil)
+		must(t, err)
+		text, err := os.ReadFile(file)
+		must(t, err)
+		return text
+	}
+	archive := write(programs, programs)
+	backwards := []string{programs[1], programs[0]}
+	if !bytes.Equal(archive, write(backwards, backwards)) {
+		t.Error("in another order it is another archive")
+	}
+	if _, err := WriteOCI(t.Context(), cache, file, Container{Name: "hairpin:v1", Hairpin: programs, Portmap: programs[:1]}, nil); err == nil {
+		t.Error("an image without its portmap was written")
+	}
+
+	_, files := contents(t, archive)
+	read := func(d v1.Descriptor, value any) {
+		t.Helper()
+		must(t, json.Unmarshal([]byte(files["blobs/sha256/"+d.Digest.Encoded()]), value))
+	}
+	var top v1.Index
+	must(t, json.Unmarshal([]byte(files["index.json"]), &top))
+	var docker []dockerArchive
+	must(t, json.Unmarshal([]byte(files["manifest.json"]), &docker))
+	for i, entry := range top.Manifests {
+		var image v1.Index
+		read(entry, &image)
+		if entry.MediaType != v1.MediaTypeImageIndex || len(image.Manifests) != 2 {
+			t.Fatalf("image %d is %s of %d", i, entry.MediaType, len(image.Manifests))
+		}
+		for j, arch := range Architectures() {
+			var manifest v1.Manifest
+			read(image.Manifests[j], &manifest)
+			var config v1.Image
+			read(manifest.Config, &config)
+			if image.Manifests[j].Platform.Architecture != arch || config.Architecture != arch {
+				t.Errorf("image %d is for %v and %s, not %s", i, image.Manifests[j].Platform, config.Architecture, arch)
+			}
+			if want := tag(reference(entry.Annotations["io.containerd.image.name"])); config.Config.Labels[v1.AnnotationVersion] != want {
+				t.Errorf("image %d has the version %q, not %s", i, config.Config.Labels[v1.AnnotationVersion], want)
+			}
+			if !strings.HasSuffix(docker[2*i+j].RepoTags[0], "-"+arch) {
+				t.Errorf("Docker has the name %s", docker[2*i+j].RepoTags[0])
+			}
+			_, base := contents(t, []byte(files["blobs/sha256/"+manifest.Layers[0].Digest.Encoded()]))
+			if !strings.Contains(base["var/lib/dpkg/status"], "Architecture: "+arch) {
+				t.Errorf("image %d for %s has the packages %s", i, arch, base["var/lib/dpkg/status"])
+			}
+			_, own := contents(t, []byte(files["blobs/sha256/"+manifest.Layers[1].Digest.Encoded()]))
+			if want, err := os.ReadFile(programs[j]); err != nil || i == 0 && own["usr/local/bin/hairpin"] != string(want) {
+				t.Errorf("image %d for %s has another program: %v", i, arch, err)
+			}
+		}
+	}
+	bom, err := os.ReadFile(filepath.Join(dir, "hairpin.cdx.json"))
+	must(t, err)
+	for _, arch := range Architectures() {
+		if !bytes.Contains(bom, []byte("perl@5.40.1-6?arch="+arch)) {
+			t.Errorf("the list of contents lacks packages for %s", arch)
+		}
+	}
+}
+
+// TestLock: packages.lock says of each architecture what its tree has.
+func TestLock(t *testing.T) {
+	locks := map[string]string{"amd64": "grep 3.11-4\nlibc6 2.41\n", "arm64": "grep 3.11-4+b1\nlibc6 2.41\nlibonly 1\n"}
+	want := "grep 3.11-4 amd64\ngrep 3.11-4+b1 arm64\nlibc6 2.41\nlibonly 1 arm64\n"
+	if got := joinLocks(locks); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for _, arch := range Architectures() {
+		if !strings.Contains(locked(arch), "openvswitch-switch 3.") || strings.Contains(locked(arch), arch) {
+			t.Errorf("of %s: %s", arch, locked(arch))
+		}
+	}
+	if joinLocks(map[string]string{"amd64": locked("amd64"), "arm64": locked("arm64")}) != lockedPackages {
+		t.Error("packages.lock is not as it is written")
 	}
 }
 

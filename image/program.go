@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
@@ -47,20 +48,19 @@ func writeMade(ctx context.Context, cacheDir, out string, images []Made) error {
 	defer os.RemoveAll(work)
 	var all []packed
 	for i, m := range images {
-		p := packed{name: m.Name, start: m.Start}
+		var layers []blob
 		if m.Root != "" {
 			base, err := baseLayer(ctx, cacheDir, m.Root)
 			if err != nil {
 				return err
 			}
-			p.layers = append(p.layers, base)
+			layers = append(layers, base)
 		}
 		own, err := writeLayer(filepath.Join(work, fmt.Sprint(i)), m.fill)
 		if err != nil {
 			return err
 		}
-		p.layers = append(p.layers, own)
-		all = append(all, p)
+		all = append(all, packed{m.Name, m.Start, []variant{{runtime.GOARCH, append(layers, own)}}})
 	}
 	tmp := filepath.Join(work, "image.tar")
 	if _, err := writeLayout(tmp, all...); err != nil {

@@ -19,17 +19,19 @@ trap 'rm -rf "$work"' EXIT
 time="@$(git log -1 --format=%ct)" # of the commit, so that the same commit gives the same bytes
 pack() { tar --sort=name --mtime="$time" --owner=0 --group=0 --numeric-owner --format=gnu -C "$1" -c "${@:3}" | gzip -n9 >"$2"; }
 
+programs=()
 for arch in amd64 arm64; do
 	echo "release: programs for linux/$arch"
 	mkdir "$work/$arch"
 	GOARCH=$arch go build -ldflags "-s -w -X hairpin/report.release=$version" -o "$work/$arch/hairpin" ./cmd/hairpin
+	GOARCH=$arch go build -C image/portmap -o "$work/$arch/portmap" github.com/containernetworking/plugins/plugins/meta/portmap
 	ln -s hairpin "$work/$arch/kubectl-hairpin"
 	pack "$work/$arch" "$out/hairpin-linux-$arch.tar.gz" hairpin kubectl-hairpin
+	programs+=(--hairpin "$work/$arch/hairpin" --portmap "$work/$arch/portmap")
 done
 
-native=$(go env GOHOSTARCH)
-echo "release: images for linux/$native"
-bin/lab image --oci "$out/hairpin-images-linux-$native.tar" --name "$image:$version" --hairpin "$work/$native/hairpin" --portmap bin/portmap | tee "$work/images"
+echo "release: images"
+bin/lab image --oci "$out/hairpin-images.tar" --name "$image:$version" "${programs[@]}" | tee "$work/images"
 ovs=$(sed -n 's/.* has the images .*-ovs:\([^ ]*\)$/\1/p' "$work/images")
 [ -n "$ovs" ] || fail "the tag of Open vSwitch's image is not known"
 

@@ -14,13 +14,9 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// writeBOM writes what is in an image: Debian's packages, and the Go modules of the programs. It has no time and a serial
+// writeBOM writes what is in an image, for all its architectures: Debian's packages, and the Go modules of the programs. It has no time and a serial
 // number made of the image's digest, so that the same image has the same text.
-func writeBOM(dir, name string, sum digest.Digest, root string, programs []string) error {
-	installed, err := Installed(root)
-	if err != nil {
-		return err
-	}
+func writeBOM(dir, name string, sum digest.Digest, roots, programs []string) error {
 	bom := cdx.NewBOM()
 	hex := sum.Encoded()
 	bom.SerialNumber = fmt.Sprintf("urn:uuid:%s-%s-8%s-8%s-%s", hex[:8], hex[8:12], hex[13:16], hex[17:20], hex[20:32]) // RFC 9562, version 8
@@ -30,12 +26,18 @@ func writeBOM(dir, name string, sum digest.Digest, root string, programs []strin
 		Hashes: &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: hex}},
 	}}
 	var list []cdx.Component
-	for _, p := range installed {
-		list = append(list, cdx.Component{
-			Type: cdx.ComponentTypeLibrary, Name: p.Name, Version: p.Version,
-			PackageURL: fmt.Sprintf("pkg:deb/debian/%s@%s?arch=%s&distro=%s&upstream=%s", p.Name, url.PathEscape(p.Version), p.Architecture, Suite,
-				url.QueryEscape(p.Source+"@"+p.SourceVersion)),
-		})
+	for _, root := range roots {
+		installed, err := Installed(root)
+		if err != nil {
+			return err
+		}
+		for _, p := range installed {
+			list = append(list, cdx.Component{
+				Type: cdx.ComponentTypeLibrary, Name: p.Name, Version: p.Version,
+				PackageURL: fmt.Sprintf("pkg:deb/debian/%s@%s?arch=%s&distro=%s&upstream=%s", p.Name, url.PathEscape(p.Version), p.Architecture, Suite,
+					url.QueryEscape(p.Source+"@"+p.SourceVersion)),
+			})
+		}
 	}
 	for _, program := range programs {
 		info, err := buildinfo.ReadFile(program)

@@ -42,6 +42,8 @@ type Options struct {
 	// NodeConfList, if not empty, is written to the nodes' /etc/cni/net.d, and nothing is installed: the peer of a
 	// measurement.
 	NodeConfList string
+	// Release is a folder that `make release` wrote, below Root, to install instead of what make built of the sources; empty means none.
+	Release string
 	// Values are further options of the chart, as helm --set takes them.
 	Values []string
 	// DieWithCaller ends the cluster with the calling process, as a test wants it.

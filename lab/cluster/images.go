@@ -28,7 +28,14 @@ const (
 
 // smallImages writes the images of one program each, and gives the files of all.
 func (c *Cluster) smallImages() ([]string, error) {
-	files := []string{filepath.Join(c.opt.Root, "dist", "hairpin-image.tar")}
+	hairpin := filepath.Join("dist", "hairpin-image.tar")
+	if c.opt.Release != "" {
+		var err error
+		if hairpin, err = c.ReleaseImages(c.opt.Release); err != nil {
+			return nil, err
+		}
+	}
+	files := []string{filepath.Join(c.opt.Root, hairpin)}
 	for _, i := range []struct {
 		name, program string
 		args          []string

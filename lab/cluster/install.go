@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,21 +51,50 @@ func (c *Cluster) install(ctx context.Context) error {
 
 // InstallHairpin installs or upgrades Hairpin from its chart.
 func (c *Cluster) InstallHairpin(ctx context.Context, values ...string) error {
+	if c.opt.Release != "" {
+		return c.InstallRelease(ctx, c.opt.Release, values...)
+	}
 	ovsTag, err := image.OVSTag(image.Root(image.DefaultDir)) // of what Debian had when it was built, which may be newer than the chart
 	if err != nil {
 		return err
 	}
-	args := []string{
-		"upgrade", "--install", "hairpin", filepath.Join(c.opt.Root, "charts", "hairpin"), "--namespace", "hairpin", "--create-namespace",
-		"--set", "image.tag=dev", "--set", "openvswitch.image.tag=" + ovsTag, "--set", "apiServer.host=" + c.apiAddress().String(), "--set", fmt.Sprint("apiServer.port=", apiPort),
+	return c.installChart(ctx, filepath.Join("charts", "hairpin"), append([]string{"image.tag=dev", "openvswitch.image.tag=" + ovsTag}, values...)...)
+}
+
+// InstallRelease installs or upgrades Hairpin from a folder that `make release` wrote, whose chart names its images.
+func (c *Cluster) InstallRelease(ctx context.Context, release string, values ...string) error {
+	chart, err := c.inRelease(release, "hairpin-[0-9]*.tgz")
+	if err != nil {
+		return err
 	}
-	for _, v := range append(c.opt.Values, values...) {
+	return c.installChart(ctx, chart, values...)
+}
+
+// ReleaseImages is the archive of images in such a folder, as Import takes it.
+func (c *Cluster) ReleaseImages(release string) (string, error) {
+	return c.inRelease(release, "hairpin-images*.tar")
+}
+
+func (c *Cluster) inRelease(release, pattern string) (string, error) {
+	found, err := filepath.Glob(filepath.Join(c.opt.Root, release, pattern))
+	if err != nil || len(found) != 1 {
+		return "", fmt.Errorf("release %s has %d files %s: %w", release, len(found), pattern, cmp.Or(err, fs.ErrNotExist))
+	}
+	return filepath.Rel(c.opt.Root, found[0])
+}
+
+func (c *Cluster) installChart(ctx context.Context, chart string, values ...string) error {
+	args := []string{
+		"upgrade", "--install", "hairpin", filepath.Join(c.opt.Root, chart), "--namespace", "hairpin", "--create-namespace",
+		"--set", "apiServer.host=" + c.apiAddress().String(), "--set", fmt.Sprint("apiServer.port=", apiPort),
+	}
+	for _, v := range slices.Concat(c.opt.Values, values) {
 		args = append(args, "--set", v)
 	}
 	if _, err := c.Helm(ctx, args...); err != nil {
 		return err
 	}
-	c.say("helm: installed charts/hairpin")
+	c.say("helm: installed %s", chart)
 	return nil
 }
 

@@ -152,12 +152,18 @@ func TestOpenvSwitchReplaced(t *testing.T) {
 	e.reachAll()
 }
 
-// roll installs the chart with values changed, under traffic, and waits until there are only pods of the new kind.
+// roll installs the chart with values changed, under traffic.
 func (e *e2e) roll(what string, restart bool, values ...string) {
+	e.Helper()
+	e.under(what, restart, func() error { return e.InstallHairpin(e.Context(), values...) })
+}
+
+// under installs another state of Hairpin under traffic, and waits until there are only pods of the new kind.
+func (e *e2e) under(what string, restart bool, install func() error) {
 	e.Helper()
 	end := e.traffic(restart)
 	begin := time.Now()
-	e.check(e.InstallHairpin(e.Context(), values...))
+	e.check(install())
 	for _, set := range []string{"node", "ovs"} {
 		ctx, cancel := context.WithTimeout(e.Context(), 5*time.Minute)
 		defer cancel()
