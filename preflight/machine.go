@@ -1,0 +1,167 @@
+package preflight
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+
+	"hairpin/apply/knft"
+	"hairpin/claims"
+	"hairpin/config"
+	"hairpin/netdev"
+)
+
+// needed is a ruleset with all that Hairpin's have and that kernels may lack. The kernel checks it; none of it comes to be.
+const needed = `table inet hairpin-preflight {
+	map to { type inet_proto . inet_service : ipv4_addr . inet_service; }
+	set ends { type ipv4_addr; flags interval; }
+	chain dnat-in { type nat hook prerouting priority -100;
+		fib daddr type local dnat ip to meta l4proto . th dport map @to
+	}
+	chain filter-out { type filter hook postrouting priority 110;
+		ct state established,related ct mark 0x3f0 meta mark set ct mark
+		ip saddr @ends meta l4proto tcp counter accept
+	}
+	chain reset-out { type filter hook output priority 0; ip daddr 192.0.2.1 meta l4proto tcp reject with tcp reset; }
+	chain snat-out { type nat hook postrouting priority 100; ip saddr @ends masquerade; }
+}
+`
+
+// nftables asks the kernel for what Hairpin needs of it.
+func nftables(ctx context.Context, _ *config.Config) ([]Finding, error) {
+	nft, err := knft.New(knft.Config{})
+	if err != nil {
+		return nil, err
+	}
+	defer nft.Close()
+	refusal, err := nft.Check(ctx, needed)
+	if refusal == nil {
+		return nil, err
+	}
+	return []Finding{{Stops, "nftables", "the kernel, or this nft, lacks something that Hairpin needs: " + refusal.Error(),
+		"load or build nf_tables, nft_nat, nft_masq, nft_fib_inet, nft_reject_inet and nft_ct"}}, nil
+}
+
+// datapath tells which of Open vSwitch's datapaths the kernel allows.
+func datapath(context.Context, *config.Config) ([]Finding, error) {
+	const module = "openvswitch"
+	if _, err := os.Stat("/sys/module/" + module); err == nil {
+		return nil, nil
+	}
+	release, err := netdev.Sysctl("kernel/osrelease")
+	if err != nil {
+		return nil, err
+	}
+	for _, list := range []string{"modules.dep", "modules.builtin"} {
+		if text, err := os.ReadFile(filepath.Join("/lib/modules", release, list)); err == nil && bytes.Contains(text, []byte("/"+module+".ko")) {
+			return nil, nil
+		}
+	}
+	return []Finding{{Info, "kernel", "has no module " + module + ": Open vSwitch's userspace datapath forwards, slower and with the limits of docs/datapaths.md",
+		"a kernel with CONFIG_OPENVSWITCH"}}, nil
+}
+
+// ranges finds addresses and routes of the machine within the ranges that are to be the cluster's.
+func ranges(_ context.Context, c *config.Config) (list []Finding, err error) {
+	var pods []netip.Prefix
+	for _, s := range c.Cluster.ClusterSubnets {
+		pods = append(pods, s.CIDR)
+	}
+	taken := []struct {
+		option   string
+		prefixes []netip.Prefix
+	}{
+		{"[default] cluster-subnets", pods}, {"[kubernetes] service-cidrs", c.Cluster.ServiceCIDRs}, {"[gateway] join subnets", c.Cluster.JoinSubnets},
+		{"[clustermanager] transit subnets", c.Cluster.TransitSubnets}, {"[gateway] masquerade subnets", c.Cluster.Gateway.MasqueradeSubnets},
+	}
+	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: syscall.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	for _, r := range routes {
+		to := prefixOf(r.Dst)
+		link, _ := netlink.LinkByIndex(r.LinkIndex)
+		if to.Bits() <= 0 || r.Protocol == claims.RouteProtocol || link == nil || own(link.Attrs().Name, c) {
+			continue
+		}
+		for _, x := range taken {
+			for _, p := range x.prefixes {
+				if p.Overlaps(to) {
+					list = append(list, Finding{Stops, fmt.Sprintf("route %s dev %s", to, link.Attrs().Name),
+						fmt.Sprintf("overlaps %s of %s: one of the two would not be reached", p, x.option), "another range for " + x.option + ", or remove the route if it is a former network's"})
+				}
+			}
+		}
+	}
+	return list, nil
+}
+
+// own reports whether a link is one that Hairpin, or OVN-Kubernetes, makes for itself.
+func own(link string, c *config.Config) bool {
+	return link == claims.ManagementPort || link == c.Cluster.Gateway.Interface || link == claims.EncapHost || link == claims.EncapBridge
+}
+
+func prefixOf(n *net.IPNet) netip.Prefix {
+	if n == nil {
+		return netip.Prefix{}
+	}
+	a, _ := netip.AddrFromSlice(n.IP)
+	bits, _ := n.Mask.Size()
+	return netip.PrefixFrom(a.Unmap(), bits)
+}
+
+// Bytes that a tunnel adds to a pod's packet: the outer IP header, UDP, Geneve with OVN's option, and the inner Ethernet header.
+const (
+	overhead4 = 20 + 8 + 16 + 14
+	overhead6 = overhead4 + 20
+)
+
+// mtu compares that of the default routes' devices with what pods' packets need in a tunnel.
+func mtu(_ context.Context, c *config.Config) (list []Finding, err error) {
+	for _, f := range []struct{ family, overhead int }{{netlink.FAMILY_V6, overhead6}, {netlink.FAMILY_V4, overhead4}} {
+		routes, err := netlink.RouteListFiltered(f.family, &netlink.Route{}, netlink.RT_FILTER_DST)
+		if err != nil {
+			return nil, fmt.Errorf("list default routes: %w", err)
+		}
+		for _, r := range routes {
+			link, err := netlink.LinkByIndex(r.LinkIndex)
+			if err == nil && !slices.ContainsFunc(list, func(f Finding) bool { return f.Object == "link "+link.Attrs().Name }) {
+				list = append(list, tooSmall(c, link.Attrs(), f.overhead)...)
+			}
+		}
+	}
+	return list, nil
+}
+
+func tooSmall(c *config.Config, link *netlink.LinkAttrs, overhead int) []Finding {
+	if link.MTU >= c.Cluster.MTU+overhead {
+		return nil
+	}
+	return []Finding{{Stops, "link " + link.Name, fmt.Sprintf("has an MTU of %d; pods' packets of %d bytes ([default] mtu) need %d in a tunnel", link.MTU, c.Cluster.MTU, c.Cluster.MTU+overhead),
+		fmt.Sprintf("[default] mtu = %d, on every node", link.MTU-overhead)}}
+}
+
+// ports tries those that the agent listens on.
+func ports(ctx context.Context, c *config.Config) (list []Finding, err error) {
+	var l net.ListenConfig
+	for option, addresses := range map[string][]netip.AddrPort{"[default] healthz-bind-address": c.Process.Healthz, "[default] metrics-bind-address": c.Process.Metrics} {
+		for _, a := range addresses {
+			s, err := l.Listen(ctx, "tcp", a.String())
+			if errors.Is(err, syscall.EADDRINUSE) {
+				list = append(list, Finding{Stops, "tcp " + a.String(), "is in use: the agent cannot listen there (" + option + ")", "end who listens (ss -ltnp), or another " + option})
+			} else if err == nil {
+				_ = s.Close()
+			}
+		}
+	}
+	return list, nil
+}
