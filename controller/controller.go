@@ -189,6 +189,10 @@ func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration 
 		return retry.Sooner(again, time.Second)
 	}
 	d.nodes, d.warned = s.Nodes, ""
+	if len(d.ids) > 0 { // until the watch shows them
+		d.nodes = nil
+		again = retry.Sooner(again, watchLag)
+	}
 	return again
 }
 
@@ -196,13 +200,13 @@ func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration 
 // keeps no other from its number.
 func (d *decider) number(ctx context.Context, nodes []*cluster.Node) error {
 	var errs []error
-	for _, g := range d.ids.missing(nodes) {
+	for _, g := range d.ids.missing(time.Now(), nodes) {
 		err := kube.PatchNode(ctx, d.client, g.node, map[string]any{
 			"uid": g.uid, "annotations": map[string]string{cluster.AnnotationNodeID: strconv.Itoa(g.id)},
 		})
 		switch {
 		case err == nil:
-			g.written = true
+			g.written, g.until = true, time.Now().Add(watchLag)
 			d.watched.meters.Count("hairpin_controller_node_ids_given_total")
 			d.log.Info("assigned node ID", "node", g.node, "id", g.id)
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):

@@ -35,7 +35,7 @@ const (
 
 const (
 	egressWriters = 8               // statuses that are written at once
-	egressLag     = 5 * time.Second // how long the watch may take to show what was written
+	watchLag      = 5 * time.Second // how long the watch may take to show what was written
 	egressPause   = time.Second     // before a status that could not be written is written again
 )
 
@@ -201,7 +201,7 @@ func (g *egressIPs) write(ctx context.Context, changes []statusChange) time.Dura
 				errs = append(errs, err)
 				return
 			}
-			g.written[c.e.Owner] = writtenStatus{c.e.UID, c.items, time.Now().Add(egressLag)}
+			g.written[c.e.Owner] = writtenStatus{c.e.UID, c.items, time.Now().Add(watchLag)}
 			if !slices.Equal(c.e.Assigned, c.items) {
 				g.count("hairpin_controller_egress_assignments_total")
 				g.log.Info("egress addresses", "object", c.e.Owner.String(), "were", said(c.e.Assigned), "are", said(c.items))

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 
@@ -20,7 +21,13 @@ func Lead(ctx context.Context, client kubernetes.Interface, identity string, kno
 }
 
 // Numbers opens numbers.
-type Numbers struct{ n idAllocator }
+type Numbers struct {
+	n   idAllocator
+	now time.Time
+}
+
+// Wait lets so much time pass that the watch shows whatever was written.
+func (n *Numbers) Wait() { n.now = n.now.Add(watchLag + 1) }
 
 // Missing returns what is to be written, as node → number; write tells whether it was.
 func (n *Numbers) Missing(write func(node, uid string, id int) bool, nodes ...*cluster.Node) map[string]int {
@@ -28,9 +35,9 @@ func (n *Numbers) Missing(write func(node, uid string, id int) bool, nodes ...*c
 		n.n = idAllocator{}
 	}
 	out := map[string]int{}
-	for _, g := range n.n.missing(nodes) {
+	for _, g := range n.n.missing(n.now, nodes) {
 		out[g.node] = g.id
-		g.written = write(g.node, g.uid, g.id)
+		g.written, g.until = write(g.node, g.uid, g.id), n.now.Add(watchLag)
 	}
 	return out
 }

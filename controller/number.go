@@ -2,6 +2,7 @@ package controller
 
 import (
 	"maps"
+	"time"
 
 	"hairpin/cluster"
 	"hairpin/plan/assign"
@@ -17,17 +18,18 @@ type pendingID struct {
 	seen      int // the node's number in the Snapshot that it was given for
 	id        int
 	written   bool
+	until     time.Time // if written: the watch shows it by then, or somebody has removed it since
 }
 
 // missing returns the numbers that are to be written now.
-func (n idAllocator) missing(nodes []*cluster.Node) []*pendingID {
+func (n idAllocator) missing(now time.Time, nodes []*cluster.Node) []*pendingID {
 	known := make([]*cluster.Node, 0, len(nodes))
 	present := make(map[string]bool, len(nodes))
 	for _, x := range nodes {
 		present[x.Name] = true
 		if g := n[x.Name]; g != nil {
-			if x.ID != g.seen || x.UID != g.uid {
-				delete(n, x.Name) // the watch shows it, or it was changed since, or it is another Node
+			if x.ID != g.seen || x.UID != g.uid || g.written && now.After(g.until) {
+				delete(n, x.Name) // the watch shows it, or it was changed since, or it is another Node, or nobody will show it
 			} else {
 				with := *x
 				with.ID = g.id

@@ -34,6 +34,15 @@ func TestNumbers(t *testing.T) {
 	wantNumbers(t, "a node went, and its number with it", n.Missing(written, numbered("a", 7), numbered("b", 1), numbered("c", 3), numbered("e", 0)), map[string]int{"e": 2})
 }
 
+// TestNumbersRemovedAtOnce: somebody who wrote the Node as it was before removes a number before the watch has shown it.
+func TestNumbersRemovedAtOnce(t *testing.T) {
+	var n controller.Numbers
+	wantNumbers(t, "a new node", n.Missing(written, numbered("a", 0)), map[string]int{"a": 1})
+	wantNumbers(t, "the watch may lag behind", n.Missing(written, numbered("a", 0)), nil)
+	n.Wait()
+	wantNumbers(t, "it never showed it", n.Missing(written, numbered("a", 0)), map[string]int{"a": 1})
+}
+
 func TestNumbersThatCannotBeWritten(t *testing.T) {
 	var n controller.Numbers
 	wantNumbers(t, "first try", n.Missing(refused, numbered("b", 0)), map[string]int{"b": 1})

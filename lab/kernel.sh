@@ -1,22 +1,38 @@
 #!/bin/bash
 # Runs a command under Debian's own kernel, with the real openvswitch module: in qemu, on a copy-on-write view of this machine.
 #
-#   lab/kernel.sh [-t SECONDS] COMMAND [ARGUMENT…]
+#   lab/kernel.sh [-t SECONDS] [-a ARCHITECTURE -r DIRECTORY] COMMAND [ARGUMENT…]
 #
+# With -a and -r it is the kernel of another architecture, on a view of a directory instead: a root file system for it.
 # The exit code is the command's; 124 when it took too long. There is no KVM in it: everything is some 15 times slower.
 set -euo pipefail
+native=$(dpkg --print-architecture)
+limit=3000 arch=$native root=/
+while getopts t:a:r: option; do
+	case $option in t) limit=$OPTARG ;; a) arch=$OPTARG ;; r) root=$OPTARG ;; *) exit 2 ;; esac
+done
+shift $((OPTIND - 1))
+[ $# -gt 0 ] || { echo "usage: lab/kernel.sh [-t SECONDS] [-a ARCHITECTURE -r DIRECTORY] COMMAND [ARGUMENT…]" >&2; exit 2; }
 cache=${HAIRPIN_KERNEL:-/var/cache/hairpin/kernel}
-limit=3000
-if [ "${1:-}" = -t ]; then limit=$2; shift 2; fi
-[ $# -gt 0 ] || { echo "usage: lab/kernel.sh [-t SECONDS] COMMAND [ARGUMENT…]" >&2; exit 2; }
 export PATH=$PATH:/usr/sbin:/sbin DEBIAN_FRONTEND=noninteractive
+case $arch in
+amd64) qemu="qemu-system-x86_64 -M q35 -cpu max" package=qemu-system-x86 console=ttyS0 ;;
+arm64) qemu="qemu-system-aarch64 -M virt -cpu max,pauth-impdef=on" package=qemu-system-arm console=ttyAMA0 ;; # the other signatures take an emulator long
+*) echo "kernel: no machine for $arch" >&2; exit 2 ;;
+esac
 
 missing=
 need() { command -v "$1" >/dev/null || missing="$missing $2"; } # command package
-need qemu-system-x86_64 qemu-system-x86
+need "${qemu%% *}" $package
 need cpio cpio
 need depmod kmod
-[ -x /bin/busybox ] && /bin/busybox --list | grep -qx insmod || missing="$missing busybox-static"
+busybox=/bin/busybox
+if [ "$arch" != "$native" ]; then
+	cache=$cache-$arch busybox=$cache/usr/bin/busybox
+	need xz xz-utils
+else
+	[ -x $busybox ] && $busybox --list | grep -qx insmod || missing="$missing busybox-static"
+fi
 if [ -n "$missing" ]; then
 	echo "kernel: installing$missing"
 	# shellcheck disable=SC2086 # a list of words
@@ -25,29 +41,43 @@ fi
 
 # The kernel, unpacked once.
 if [ ! -e "$cache/ready" ]; then
-	package=$(apt-cache depends linux-image-amd64 | awk '/Depends: linux-image-/ { print $2; exit }')
-	echo "kernel: fetching $package"
 	rm -rf "$cache.new" && mkdir -p "$cache.new/deb"
-	(cd "$cache.new/deb" && apt-get -o APT::Sandbox::User=root download "$package" >/dev/null)
-	dpkg-deb -x "$cache.new"/deb/*.deb "$cache.new"
+	more=
+	if [ "$arch" != "$native" ]; then
+		APT_CONFIG=$(bin/lab image --apt "$cache.new/apt" --arch "$arch")
+		export APT_CONFIG
+		more=busybox-static
+	fi
+	package=$(apt-cache depends "linux-image-$arch" | awk '/Depends: linux-image-/ { print $2; exit }')
+	echo "kernel: fetching $package"
+	(cd "$cache.new/deb" && apt-get -o APT::Sandbox::User=root download "$package" $more >/dev/null)
+	unset APT_CONFIG
+	for deb in "$cache.new"/deb/*.deb; do dpkg-deb -x "$deb" "$cache.new"; done
+	[ -e "$cache.new/lib" ] || ln -s usr/lib "$cache.new/lib"
 	depmod -b "$cache.new" "$(ls "$cache.new/lib/modules")"
-	rm -rf "$cache.new/deb" "$cache" && touch "$cache.new/ready" && mv "$cache.new" "$cache"
+	rm -rf "$cache.new/deb" "$cache.new/apt" "$cache" && touch "$cache.new/ready" && mv "$cache.new" "$cache"
 fi
 version=$(ls "$cache/lib/modules")
+if [ "$root" != / ]; then # where the command finds its modules
+	mkdir -p "$root$cache/usr" && cp -al "$cache/usr/lib" "$root$cache/usr" && ln -sfn usr/lib "$root$cache/lib"
+fi
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/root"/{bin,proc,sys,dev,host,rw,new,modules} "$work/out"
-cp /bin/busybox "$work/root/bin/"
+cp "$busybox" "$work/root/bin/busybox"
 files=
 for m in virtio_pci 9pnet_virtio 9p overlay; do # what the init needs before it sees the machine's files
 	for f in $(modprobe -d "$cache" -S "$version" --show-depends "$m" | awk '$1 == "insmod" { print $2 }'); do
-		name=$(basename "$f")
-		[ -e "$work/root/modules/$name" ] || { cp "$f" "$work/root/modules/"; files="$files $name"; }
+		name=$(basename "${f%.xz}")
+		[ ! -e "$work/root/modules/$name" ] || continue
+		case $f in *.xz) xz -dc "$f" ;; *) cat "$f" ;; esac >"$work/root/modules/$name"
+		files="$files $name"
 	done
 done
-tree=: # what is below /tmp here is hidden there
-case $PWD in /tmp/*) tree="\$b mkdir -p '/new$PWD'; \$b mount -o bind '/host$PWD' '/new$PWD'" ;; esac
+tree=: here=$PWD # what is below /tmp here is hidden there
+[ "$root" = / ] || here=/
+case $here in /tmp/*) tree="\$b mkdir -p '/new$here'; \$b mount -o bind '/host$here' '/new$here'" ;; esac
 cat >"$work/root/init" <<INIT
 #!/bin/busybox sh
 b=/bin/busybox
@@ -65,26 +95,28 @@ $tree
 exec \$b switch_root /new /bin/bash /mnt/inside
 INIT
 chmod +x "$work/root/init"
+cp "$busybox" "$work/out/busybox"
 cat >"$work/out/inside" <<INSIDE
 export PATH=$(printf %q "$PATH") HOME=$(printf %q "$HOME") LANG=C.UTF-8
 for m in openvswitch vport-geneve veth tun bridge dummy vrf sctp nf_conntrack_netlink nf_tables nft_chain_nat nft_nat nft_masq nft_redir nft_ct \\
-	nft_fib_inet nft_fib_ipv4 nft_fib_ipv6 nft_reject_inet nft_reject_ipv4 nft_reject_ipv6 nft_fwd_netdev nft_dup_ipv4 nft_dup_ipv6 nft_numgen nft_hash nft_limit; do
+	nft_fib_inet nft_fib_ipv4 nft_fib_ipv6 nft_reject_inet nft_reject_ipv4 nft_reject_ipv6 nft_fwd_netdev nft_dup_ipv4 nft_dup_ipv6 nft_numgen nft_hash nft_limit sch_ingress cls_bpf 8021q; do
 	modprobe -d '$cache' "\$m" 2>/dev/null || echo "kernel: no module \$m"
 done
 ip link set lo up
-cd $(printf %q "$PWD")
+cd $(printf %q "$here")
 echo "kernel: \$(uname -r) is up after \$(cut -d' ' -f1 /proc/uptime) s"
 $(printf '%q ' "$@")
 echo \$? >/mnt/code
 sync
-/bin/busybox poweroff -f
+/mnt/busybox poweroff -f
 INSIDE
 
 (cd "$work/root" && find . | cpio -o -H newc --quiet) | gzip -1 >"$work/initrd"
 code=0
-timeout --foreground "$limit" qemu-system-x86_64 -M q35 -cpu max -accel tcg,thread=multi -smp "${HAIRPIN_CPUS:-2}" -m 4096 -nographic -no-reboot -nodefaults -serial stdio \
-	-kernel "$cache/boot/vmlinuz-$version" -initrd "$work/initrd" -append "console=ttyS0 panic=1 quiet rdinit=/init" \
-	-fsdev local,id=machine,path=/,security_model=none,readonly=on,multidevs=remap -device virtio-9p-pci,fsdev=machine,mount_tag=machine \
+# shellcheck disable=SC2086 # a list of words
+timeout --foreground "$limit" $qemu -accel tcg,thread=multi -smp "${HAIRPIN_CPUS:-2}" -m 4096 -nographic -no-reboot -nodefaults -serial stdio \
+	-kernel "$cache/boot/vmlinuz-$version" -initrd "$work/initrd" -append "console=$console panic=1 quiet rdinit=/init" \
+	-fsdev local,id=machine,path="$root",security_model=none,readonly=on,multidevs=remap -device virtio-9p-pci,fsdev=machine,mount_tag=machine \
 	-fsdev local,id=out,path="$work/out",security_model=none -device virtio-9p-pci,fsdev=out,mount_tag=out </dev/null || code=$?
 [ -e "$work/out/code" ] || { echo "kernel: the command did not end" >&2; exit $((code ? code : 1)); }
 exit "$(cat "$work/out/code")"

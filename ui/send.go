@@ -151,29 +151,43 @@ func (p *prover) send(ctx context.Context, e *explain.Explanation) (sent explain
 	if t.From.Node == "" {
 		fmt.Fprintf(p.errw, "send it from outside now, %s to %s: I watch for %s\n", t.Sent.Protocol, to, p.o.Timeout)
 		sent = explain.Sent{Protocol: t.Sent.Protocol.String(), To: to}
-		end := time.Now().Add(p.o.Timeout)
-		for {
-			arrivals, err = p.arrived(ctx)
-			if err != nil || len(arrivals) > 0 || time.Now().After(end) {
-				return sent, arrivals, err
-			}
-			select {
-			case <-ctx.Done():
-				return sent, nil, ctx.Err()
-			case <-time.After(300 * time.Millisecond):
-			}
-		}
+		arrivals, err = p.await(ctx, p.o.Timeout, 300*time.Millisecond, nil)
+		return sent, arrivals, err
 	}
 	r := &report.Send{Protocol: t.Sent.Protocol, Pod: t.From.Pod, To: to, Timeout: min(p.o.Timeout, 3*time.Second)}
 	if err := p.json(ctx, t.From.Node, "/send", r, &sent); err != nil {
 		return sent, nil, err
 	}
-	arrivals, err = p.arrived(ctx)
 	// The same port may be asked by others: only packets of this one's port count, if its port is kept.
-	if !sourceMoves(e) {
-		arrivals = slices.DeleteFunc(arrivals, func(a explain.Arrival) bool { return a.From.Port() != sent.From.Port() })
+	foreign := func(a explain.Arrival) bool { return a.From.Port() != sent.From.Port() }
+	if sourceMoves(e) {
+		foreign = nil
 	}
+	// The packet, and even an answer, may be here before the agent there has read it from its socket.
+	most := 100 * time.Millisecond
+	if t.Verdict.Delivered {
+		most = time.Second
+	}
+	arrivals, err = p.await(ctx, most, 20*time.Millisecond, foreign)
 	return sent, arrivals, err
+}
+
+// await waits until a receiving side has seen a packet that is not foreign, for so long at most.
+func (p *prover) await(ctx context.Context, most, every time.Duration, foreign func(explain.Arrival) bool) ([]explain.Arrival, error) {
+	for end := time.Now().Add(most); ; {
+		arrivals, err := p.arrived(ctx)
+		if foreign != nil {
+			arrivals = slices.DeleteFunc(arrivals, foreign)
+		}
+		if err != nil || len(arrivals) > 0 || len(p.watched) == 0 || time.Now().After(end) {
+			return arrivals, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(every):
+		}
+	}
 }
 
 // arrived collects what the receiving sides have seen.

@@ -30,6 +30,10 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
+// othersStay is for how long Pods of other nodes are read when the status no longer needs them: a node from which an address
+// moves translates for some seconds more.
+const othersStay = 10 * time.Second
+
 // backlog is how many changes can wait while a Snapshot is made, before the watches block.
 const backlog = 256
 
@@ -80,6 +84,10 @@ type kube struct {
 	// readers must not act on half of it.
 	needs  func(*cluster.Snapshot) bool
 	others func() *source
+
+	other    *source   // nil: there is none
+	unneeded time.Time // since when no Snapshot needs it; zero: one does
+	recheck  *time.Timer
 }
 
 const nodeName = "spec.nodeName"
@@ -96,7 +104,8 @@ type change struct {
 // collect reads changes and publishes Snapshots.
 func (k *kube) collect(ctx context.Context, sources int) {
 	synced := map[*source]bool{}
-	var other *source // nil: there is none
+	k.recheck = time.NewTimer(othersStay)
+	defer k.recheck.Stop()
 	take := func(c change) {
 		for _, o := range c.gone {
 			k.store.Delete(o)
@@ -110,7 +119,7 @@ func (k *kube) collect(ctx context.Context, sources int) {
 		if c.ended != nil {
 			delete(synced, c.ended)
 			sources--
-			other = nil
+			k.other = nil
 		}
 	}
 	rest := time.NewTimer(0)
@@ -128,25 +137,17 @@ func (k *kube) collect(ctx context.Context, sources int) {
 			changed = true
 		case <-rest.C:
 			resting = false
+		case <-k.recheck.C:
+			changed = changed || !k.unneeded.IsZero()
 		}
 		if !changed || resting || len(synced) < sources {
 			continue
 		}
 		begin := time.Now()
 		s := k.store.Snapshot()
-		if k.needs != nil {
-			needs := k.needs(s)
-			if needs && other == nil {
-				other = k.others()
-				var until context.Context
-				until, other.end = context.WithCancel(ctx)
-				sources++
-				go other.runUntil(until)
-				continue
-			}
-			if !needs && other != nil {
-				other.end()
-			}
+		if k.review(ctx, s, begin) {
+			sources++
+			continue
 		}
 		if s != last {
 			k.out.put(s)
@@ -155,6 +156,30 @@ func (k *kube) collect(ctx context.Context, sources int) {
 		changed, resting = false, true
 		rest.Reset(3 * time.Since(begin))
 	}
+}
+
+// review begins the other source if the Snapshot needs it, and reports that. It ends one that has not been needed for a while.
+func (k *kube) review(ctx context.Context, s *cluster.Snapshot, now time.Time) (begun bool) {
+	if k.needs != nil && k.needs(s) {
+		k.unneeded = time.Time{}
+		if k.other != nil {
+			return false
+		}
+		k.other = k.others()
+		var until context.Context
+		until, k.other.end = context.WithCancel(ctx)
+		go k.other.runUntil(until)
+		return true
+	}
+	switch {
+	case k.other == nil:
+	case k.unneeded.IsZero():
+		k.unneeded = now
+		k.recheck.Reset(othersStay)
+	case now.Sub(k.unneeded) >= othersStay:
+		k.other.end()
+	}
+	return false
 }
 
 // serviceCIDRs adds the source of ServiceCIDRs. A server without the resource (before Kubernetes 1.33) has none.

@@ -16,6 +16,7 @@ import (
 // sure to be ready, also on a busy machine; the old one ends last. All these times begin when an agent sees the new status.
 // An unassigned address ends as late where it was: other nodes may learn of that later, and still lead pods there.
 const (
+	moveEarly    = 1 * time.Second // until the new node gives OVN what comes in
 	moveReroutes = 2 * time.Second // until pods are led to the new node
 	moveEnds     = 5 * time.Second // until the old one lets go
 )
@@ -107,6 +108,9 @@ func (v *View) ageMoves(now time.Time, lost map[string]bool) (again time.Duratio
 			again = retry.Sooner(again, moveEnds-age)
 		default:
 			again = retry.Sooner(again, moveReroutes/20) // the old one may die meanwhile
+		}
+		if early := age < moveEarly && !m.rerouted; m.Early != early {
+			m.Early, v.stale = early, true
 		}
 	}
 	return again

@@ -98,7 +98,11 @@ func (s *seen) is(after time.Duration, snapshot *cluster.Snapshot, want string) 
 		words = append(words, fmt.Sprint(a.Address, " ", a.Node))
 	}
 	for _, m := range out.EgressIPs[0].Moving {
-		words = append(words, fmt.Sprintf("%s %s>%s", m.Address, m.From, m.To))
+		word := fmt.Sprintf("%s %s>%s", m.Address, m.From, m.To)
+		if m.Early {
+			word += " early"
+		}
+		words = append(words, word)
 	}
 	if got := strings.Join(words, ", "); got != want {
 		s.t.Errorf("seen as %q, not %q", got, want)
@@ -166,7 +170,7 @@ func TestEgressClaims(t *testing.T) {
 	s.OnVerdict(s.now, Verdict{a, "b", "b"})
 	s.is(0, base, first+" b, "+first+" c>b")
 	s.is(0, decidedBy(first+" b"), first+" b, "+first+" c>b")
-	s.is(0, decidedBy(first+" c"), first+" b, "+first+" b>c") // decided anew: a planned move
+	s.is(0, decidedBy(first+" c"), first+" b, "+first+" b>c early") // decided anew: a planned move
 
 	s = newSeen(t, "c")
 	s.is(0, base, first+" c")
@@ -190,8 +194,9 @@ func TestEgressMoves(t *testing.T) {
 		for _, after := range []*cluster.Snapshot{after, drained} {
 			s := newSeen(t, node)
 			s.is(0, before, first+" a")
-			s.is(time.Hour, after, first+" a, "+first+" a>b")
-			s.is(moveReroutes, after, first2)
+			s.is(time.Hour, after, first+" a, "+first+" a>b early")
+			s.is(moveEarly, after, first+" a, "+first+" a>b")
+			s.is(moveReroutes-moveEarly, after, first2)
 			s.is(moveEnds-moveReroutes, after, first+" b")
 			if len(s.moves) > 0 || s.again != 0 {
 				t.Error(s.moves, s.again)
@@ -205,13 +210,13 @@ func TestEgressMoves(t *testing.T) {
 	s.is(moveEnds, after, first+" b")
 	s = newSeen(t, "c")
 	s.is(0, before, first+" a")
-	s.is(0, after, first+" a, "+first+" a>b")
+	s.is(0, after, first+" a, "+first+" a>b early")
 	s.probed("a", false, "b", true) // it dies now
 	s.is(time.Millisecond, after, first2)
 	s = newSeen(t, "c")
 	s.is(0, before, first+" a")
 	s.probed("a", false, "b", true) // it is late
-	s.is(0, drained, first+" a, "+first+" a>b")
+	s.is(0, drained, first+" a, "+first+" a>b early")
 	s.lose("a")
 	s.is(time.Millisecond, drained, first2)
 	s.lose("b")
@@ -220,7 +225,7 @@ func TestEgressMoves(t *testing.T) {
 	for _, node := range []string{"a", "c"} {  // the new one seems to be dead: the old one goes on
 		s = newSeen(t, node)
 		s.is(0, before, first+" a")
-		s.is(0, drained, first+" a, "+first+" a>b")
+		s.is(0, drained, first+" a, "+first+" a>b early")
 		s.lose("b")
 		s.is(moveReroutes, drained, first+" a, "+first+" a>b")
 		s.lose()
@@ -228,8 +233,8 @@ func TestEgressMoves(t *testing.T) {
 	}
 	s = newSeen(t, "c")
 	s.is(0, before, first+" a")
-	s.is(0, after, first+" a, "+first+" a>b")
-	s.is(0, decidedBy(first+" c"), first+" b, "+first+" b>c") // and on
+	s.is(0, after, first+" a, "+first+" a>b early")
+	s.is(0, decidedBy(first+" c"), first+" b, "+first+" b>c early") // and on
 	s.is(moveEnds, decidedBy(first), first+" c>")
 	s.is(moveEnds, decidedBy(first), "")
 }
