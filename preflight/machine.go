@@ -47,8 +47,8 @@ func nftables(ctx context.Context, _ *config.Config) ([]Finding, error) {
 	if refusal == nil {
 		return nil, err
 	}
-	return []Finding{{Stops, "nftables", "the kernel, or this nft, lacks something that Hairpin needs: " + refusal.Error(),
-		"load or build nf_tables, nft_nat, nft_masq, nft_fib_inet, nft_reject_inet and nft_ct"}}, nil
+	return []Finding{found(Stops, "nftables", "the kernel, or this nft, lacks something that Hairpin needs: "+refusal.Error(),
+		"load or build nf_tables, nft_nat, nft_masq, nft_fib_inet, nft_reject_inet and nft_ct")}, nil
 }
 
 // datapath tells which of Open vSwitch's datapaths the kernel allows.
@@ -66,8 +66,8 @@ func datapath(context.Context, *config.Config) ([]Finding, error) {
 			return nil, nil
 		}
 	}
-	return []Finding{{Info, "kernel", "has no module " + module + ": Open vSwitch's userspace datapath forwards, slower and with the limits of docs/datapaths.md",
-		"a kernel with CONFIG_OPENVSWITCH"}}, nil
+	return []Finding{found(Info, "kernel", "has no module "+module+": Open vSwitch's userspace datapath forwards, slower and with the limits of docs/datapaths.md",
+		"a kernel with CONFIG_OPENVSWITCH")}, nil
 }
 
 // ranges finds addresses and routes of the machine within the ranges that are to be the cluster's.
@@ -96,8 +96,8 @@ func ranges(_ context.Context, c *config.Config) (list []Finding, err error) {
 		for _, x := range taken {
 			for _, p := range x.prefixes {
 				if p.Overlaps(to) {
-					list = append(list, Finding{Stops, fmt.Sprintf("route %s dev %s", to, link.Attrs().Name),
-						fmt.Sprintf("overlaps %s of %s: one of the two would not be reached", p, x.option), "another range for " + x.option + ", or remove the route if it is a former network's"})
+					list = append(list, found(Stops, fmt.Sprintf("route %s dev %s", to, link.Attrs().Name),
+						fmt.Sprintf("overlaps %s of %s: one of the two would not be reached", p, x.option), "another range for "+x.option+", or remove the route if it is a former network's"))
 				}
 			}
 		}
@@ -146,8 +146,8 @@ func tooSmall(c *config.Config, link *netlink.LinkAttrs, overhead int) []Finding
 	if link.MTU >= c.Cluster.MTU+overhead {
 		return nil
 	}
-	return []Finding{{Stops, "link " + link.Name, fmt.Sprintf("has an MTU of %d; pods' packets of %d bytes ([default] mtu) need %d in a tunnel", link.MTU, c.Cluster.MTU, c.Cluster.MTU+overhead),
-		fmt.Sprintf("[default] mtu = %d, on every node", link.MTU-overhead)}}
+	return []Finding{found(Stops, "link "+link.Name, fmt.Sprintf("has an MTU of %d; pods' packets of %d bytes ([default] mtu) need %d in a tunnel", link.MTU, c.Cluster.MTU, c.Cluster.MTU+overhead),
+		fmt.Sprintf("[default] mtu = %d, on every node", link.MTU-overhead))}
 }
 
 // ports tries those that the agent listens on.
@@ -157,7 +157,7 @@ func ports(ctx context.Context, c *config.Config) (list []Finding, err error) {
 		for _, a := range addresses {
 			s, err := l.Listen(ctx, "tcp", a.String())
 			if errors.Is(err, syscall.EADDRINUSE) {
-				list = append(list, Finding{Stops, "tcp " + a.String(), "is in use: the agent cannot listen there (" + option + ")", "end who listens (ss -ltnp), or another " + option})
+				list = append(list, found(Stops, "tcp "+a.String(), "is in use: the agent cannot listen there ("+option+")", "end who listens (ss -ltnp), or another "+option))
 			} else if err == nil {
 				_ = s.Close()
 			}

@@ -20,6 +20,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/config"
+	"hairpin/hostnet/uplink"
 	"hairpin/ovsdb"
 	"hairpin/targets"
 )
@@ -43,13 +44,13 @@ func links(context.Context, *config.Config) (list []Finding, err error) {
 		case name == "kube-ipvs0":
 			list = append(list, kubeProxy("link "+name))
 		case name == claims.ManagementPort:
-			list = append(list, Finding{Info, "link " + name, "OVN-Kubernetes or Hairpin runs here, or did", "if it was OVN-Kubernetes: docs/migrate.md"})
+			list = append(list, found(Info, "link "+name, "OVN-Kubernetes or Hairpin runs here, or did", "if it was OVN-Kubernetes: docs/migrate.md"))
 		}
 		for _, f := range foreign {
 			if strings.HasPrefix(name, f.prefix) && !seen[f.of] {
 				seen[f.of] = true
-				list = append(list, Finding{Stops, "link " + name, f.of + " is here: its routes and rules compete for the pods' packets",
-					"remove its DaemonSet, then its links (ip link delete " + name + ") and rules, or boot the node"})
+				list = append(list, found(Stops, "link "+name, f.of+" is here: its routes and rules compete for the pods' packets",
+					"remove its DaemonSet, then its links (ip link delete "+name+") and rules, or boot the node"))
 			}
 		}
 	}
@@ -57,8 +58,8 @@ func links(context.Context, *config.Config) (list []Finding, err error) {
 }
 
 func kubeProxy(object string) Finding {
-	return Finding{Stops, object, "kube-proxy translates Services as well: connections go to the endpoint that it chose, not Hairpin",
-		"delete its DaemonSet, and run `kube-proxy --cleanup` on the node"}
+	return found(Stops, object, "kube-proxy translates Services as well: connections go to the endpoint that it chose, not Hairpin",
+		"delete its DaemonSet, and run `kube-proxy --cleanup` on the node")
 }
 
 // cniConfigs finds configurations of other networks. A container runtime takes the first by name.
@@ -71,11 +72,11 @@ func cniConfigs(context.Context, *config.Config) (list []Finding, err error) {
 		if !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(f.Name())) || f.Name() == claims.CNIConfFile {
 			continue
 		}
-		found := Finding{Warning, filepath.Join(claims.CNIConfDir, f.Name()), "another network's; without " + claims.CNIConfFile + " the container runtime uses it", "delete it when Hairpin runs"}
+		x := found(Warning, filepath.Join(claims.CNIConfDir, f.Name()), "another network's; without "+claims.CNIConfFile+" the container runtime uses it", "delete it when Hairpin runs")
 		if f.Name() < claims.CNIConfFile {
-			found.Severity, found.Message, found.Mend = Stops, "the container runtime takes it before "+claims.CNIConfFile, "delete it, or give it a name behind "+claims.CNIConfFile
+			x.Severity, x.Message, x.Mend = Stops, "the container runtime takes it before "+claims.CNIConfFile, "delete it, or give it a name behind "+claims.CNIConfFile
 		}
-		list = append(list, found)
+		list = append(list, x)
 	}
 	return list, nil
 }
@@ -117,15 +118,15 @@ func tables(ctx context.Context, _ *config.Config) (list []Finding, err error) {
 		case c.Table == "firewalld":
 			firewalld = true
 		case strings.HasPrefix(c.Table, "flannel-"):
-			once(table, Finding{Warning, "nft table " + table, "flannel's: it masquerades what pods send", "nft delete table " + table + ", when flannel is gone"})
+			once(table, found(Warning, "nft table "+table, "flannel's: it masquerades what pods send", "nft delete table "+table+", when flannel is gone"))
 		case c.Hook == "forward" && c.Policy == "drop" && c.Table != claims.NFTTable:
-			list = append(list, Finding{Warning, "nft chain " + table + " " + c.Name, "drops what the host forwards, unless a rule of its accepts it: in the modes local and detached that is pods' traffic",
-				"accept what comes in and goes out by " + claims.ManagementPort + " there"})
+			list = append(list, found(Warning, "nft chain "+table+" "+c.Name, "drops what the host forwards, unless a rule of its accepts it: in the modes local and detached that is pods' traffic",
+				"accept what comes in and goes out by "+claims.ManagementPort+" there"))
 		}
 	}
 	if firewalld {
-		list = append(list, Finding{Warning, "firewalld", "its zones drop tunnels from other nodes, and what it does not know of pods",
-			"firewall-cmd --permanent --zone=trusted --add-interface=" + claims.ManagementPort + "; firewall-cmd --permanent --add-port=6081/udp; firewall-cmd --reload"})
+		list = append(list, found(Warning, "firewalld", "its zones drop tunnels from other nodes, and what it does not know of pods",
+			"firewall-cmd --permanent --zone=trusted --add-interface="+claims.ManagementPort+"; firewall-cmd --permanent --add-port=6081/udp; firewall-cmd --reload"))
 	}
 	return list, nil
 }
@@ -133,38 +134,48 @@ func tables(ctx context.Context, _ *config.Config) (list []Finding, err error) {
 // asking is how long Open vSwitch's database may take to answer.
 const asking = 3 * time.Second
 
-// bridges finds Open vSwitch's bridges with devices, and an ovn-controller that another OVN directs.
-func bridges(ctx context.Context, c *config.Config) (list []Finding, err error) {
+// openSwitch mirrors Open vSwitch's database; nil when it does not run: Hairpin brings its own.
+func openSwitch(ctx context.Context, c *config.Config) (*ovsdb.Client, error) {
 	if _, err := os.Stat(filepath.Join(c.Process.OVSRunDir, "db.sock")); errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // Open vSwitch does not run: Hairpin brings its own
+		return nil, nil
 	}
 	db, err := targets.OpenOVS(*c, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
-	defer db.Close()
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
 	if err := db.WaitSynced(ctx); err != nil {
+		db.Close()
 		return nil, err
 	}
+	return db, nil
+}
+
+// bridges finds Open vSwitch's bridges with devices, and an ovn-controller that another OVN directs.
+func bridges(ctx context.Context, c *config.Config) (list []Finding, err error) {
+	db, err := openSwitch(ctx, c)
+	if err != nil || db == nil {
+		return nil, err
+	}
+	defer db.Close()
 	if _, err := os.Stat(filepath.Join(c.Process.OVSRunDir, "hairpin.lock")); errors.Is(err, fs.ErrNotExist) {
-		list = append(list, Finding{Stops, "Open vSwitch", "the machine's own runs: the chart brings another one, which needs its place",
-			"give its bridges' devices back, then: systemctl disable --now openvswitch-switch ovn-controller (openvswitch.service on some systems)"})
+		list = append(list, found(Stops, "Open vSwitch", "the machine's own runs: the chart brings another one, which needs its place",
+			"give its bridges' devices back, then: systemctl disable --now openvswitch-switch ovn-controller (openvswitch.service on some systems)"))
 	}
 	v := db.View()
 	for s := range ovsdb.Rows[ovsdb.OpenVSwitch](v) {
 		if remote := s.ExternalIDs["ovn-remote"]; remote != "" && !strings.HasPrefix(remote, "unix:") {
-			list = append(list, Finding{Stops, "Open_vSwitch external_ids:ovn-remote=" + remote, "an ovn-controller here is directed by another OVN",
-				"remove that network's DaemonSets, then: ovs-vsctl remove Open_vSwitch . external_ids ovn-remote"})
+			list = append(list, Finding{Severity: Stops, Object: "Open_vSwitch external_ids:ovn-remote=" + remote, Message: "an ovn-controller here is directed by another OVN",
+				Mend: "remove that network's DaemonSets, then: ovs-vsctl remove Open_vSwitch . external_ids ovn-remote"})
 		}
 	}
 	for b := range ovsdb.Rows[ovsdb.Bridge](v) {
 		for _, device := range devices(v, b) {
-			list = append(list, bridge(c, b.Name, device))
+			list = append(list, bridge(c, b, device))
 		}
 	}
-	return list, nil
+	return list, offerReturn(c, db, list)
 }
 
 // devices are the machine's links that are ports of a bridge, but for those of pods.
@@ -184,33 +195,22 @@ func devices(v ovsdb.View, b *ovsdb.Bridge) (names []string) {
 	return names
 }
 
-func bridge(c *config.Config, name, device string) Finding {
-	object := "bridge " + name + " with " + device
-	switch g := c.Cluster.Gateway; {
-	case name != g.Interface:
-		return Finding{Warning, object, "the device is taken: it cannot be the gateway bridge's as well", "set [gateway] interface = " + name + ", or delete the bridge"}
-	case g.Mode == cluster.ModeDetached:
-		return Finding{Stops, object, "in mode detached the gateway bridge has no device", "ovs-vsctl del-port " + name + " " + device + ", with the addresses moved to " + device + "; or another [gateway] interface"}
-	default:
-		return Finding{Severity: Info, Object: object, Message: "a Hairpin that works with this Open vSwitch uses the bridge as it is, and leaves it when it goes"}
-	}
-}
+func bridgeObject(name, device string) string { return "bridge " + name + " with " + device }
 
-// profiles finds the NetworkManager connections that configure-ovs.sh of OVN-Kubernetes makes for br-ex.
-func profiles(context.Context, *config.Config) (list []Finding, err error) {
-	const dir = "/etc/NetworkManager/system-connections"
-	files, err := filepath.Glob(filepath.Join(dir, "*.nmconnection"))
-	if err != nil {
-		return nil, err
+func bridge(c *config.Config, b *ovsdb.Bridge, device string) Finding {
+	f := Finding{Severity: Info, Object: bridgeObject(b.Name, device)}
+	_, ours := b.ExternalIDs[uplink.KeyUplink]
+	switch g := c.Cluster.Gateway; {
+	case b.Name != g.Interface:
+		f.Severity, f.Message, f.Mend = Warning, "the device is taken: it cannot be the gateway bridge's as well", "set [gateway] interface = "+b.Name+", or delete the bridge"
+	case ours:
+		f.Message = "Hairpin made it"
+	case !cluster.ModeNamed(g.Mode).Uplink:
+		f.Severity, f.Message, f.Mend = Stops, "in mode "+g.Mode+" the gateway bridge has no device", "give its addresses and routes to "+device+", and delete it; or another [gateway] interface"
+	default:
+		f.Message = "a Hairpin that works with this Open vSwitch uses the bridge as it is, and leaves it when it goes"
 	}
-	for _, f := range files {
-		name := strings.TrimSuffix(filepath.Base(f), ".nmconnection")
-		if name == "br-ex" || strings.HasPrefix(name, "ovs-if-") || strings.HasPrefix(name, "ovs-port-") {
-			list = append(list, Finding{Warning, f, "of configure-ovs.sh: NetworkManager makes the bridge at every boot, with the device in it",
-				"nmcli connection delete " + name + ", and let NetworkManager manage the device itself; docs/migrate.md"})
-		}
-	}
-	return list, nil
+	return f
 }
 
 // microshift finds MicroShift's own settings of OVN-Kubernetes, and says which options have them here.
@@ -239,5 +239,5 @@ func microshift(context.Context, *config.Config) (list []Finding, err error) {
 	if of.MTU != 0 {
 		set = append(set, fmt.Sprintf("[default] mtu = %d", of.MTU))
 	}
-	return []Finding{{Info, file, "MicroShift's settings of OVN-Kubernetes, which Hairpin does not read", strings.Join(set, ", ")}}, nil
+	return []Finding{found(Info, file, "MicroShift's settings of OVN-Kubernetes, which Hairpin does not read", strings.Join(set, ", "))}, nil
 }

@@ -1,11 +1,12 @@
 // Package preflight looks at a machine before Hairpin comes to it: what another network left there, what Hairpin would change, and what stands in
-// its way. It reads only.
+// its way. It reads only, unless it is told to mend what it safely can.
 package preflight
 
 import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -31,6 +32,14 @@ type Finding struct {
 	Object   string   `json:"object"`        // what it is, as in "link flannel.1"
 	Message  string   `json:"message"`       // what it means
 	Mend     string   `json:"mend,omitzero"` // what an administrator can do
+	// Fix are the commands that do what --fix does; none = it does nothing about it.
+	Fix []string `json:"fix,omitzero"`
+
+	fix func(context.Context) (did []string, err error)
+}
+
+func found(s Severity, object, message, mend string) Finding {
+	return Finding{Severity: s, Object: object, Message: message, Mend: mend}
 }
 
 // check looks at one side of the machine. An error says that it could not.
@@ -60,16 +69,30 @@ func Look(ctx context.Context, c config.Config) []Finding {
 	return list
 }
 
+// Options say how to look, and what to do then.
+type Options struct {
+	JSON bool
+	Fix  bool      // mend what can be mended safely, and look again
+	Log  io.Writer // of what is mended, when the output is JSON
+}
+
 // Run looks, and prints what it found: text, or JSON. Its error is report.ErrNotWell if something stops an installation.
-func Run(ctx context.Context, w io.Writer, c config.Config, asJSON bool) error {
+func Run(ctx context.Context, w io.Writer, c config.Config, o Options) error {
 	list := Look(ctx, c)
 	var err error
-	if asJSON {
+	if o.Fix {
+		if !o.JSON {
+			o.Log = w
+		}
+		err = mend(ctx, o.Log, c, list)
+		list = Look(ctx, c)
+	}
+	if o.JSON {
 		encoder := json.NewEncoder(w)
 		encoder.SetIndent("", "  ")
-		err = encoder.Encode(append([]Finding{}, list...))
+		err = errors.Join(err, encoder.Encode(append([]Finding{}, list...)))
 	} else {
-		err = write(w, list)
+		err = errors.Join(err, write(w, list))
 	}
 	if err != nil {
 		return fmt.Errorf("preflight: %w", err)
@@ -90,6 +113,13 @@ func write(w io.Writer, list []Finding) error {
 		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Severity, report.Plain(f.Object, ""), report.Plain(f.Message, ""))
 		if f.Mend != "" {
 			fmt.Fprintf(t, "\t\t→ %s\n", report.Plain(f.Mend, ""))
+		}
+		for i, command := range f.Fix {
+			lead := "      "
+			if i == 0 {
+				lead = "--fix:"
+			}
+			fmt.Fprintf(t, "\t\t  %s %s\n", lead, report.Plain(command, ""))
 		}
 	}
 	return t.Flush()

@@ -44,15 +44,20 @@ func sh(t *testing.T, n *lab.Node, script string) {
 	}
 }
 
-// TestMachines: nothing stands in the way on an ordinary machine; on one that other networks had, each thing of theirs is found.
-func TestMachines(t *testing.T) {
+// machine is one with an ordinary network, and hairpin.
+func machine(t *testing.T) (*lab.Lab, *lab.Node) {
+	t.Helper()
 	hairpin := filepath.Join(t.TempDir(), "hairpin")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", hairpin, "hairpin/cmd/hairpin").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	l := lab.Start(t, lab.Config{Name: fmt.Sprintf("pre%d", os.Getpid())})
-	n := l.Add(t, lab.NodeConfig{Plain: true, Binds: map[string]string{"/usr/local/bin/hairpin": hairpin}})
+	return l, l.Add(t, lab.NodeConfig{Plain: true, Binds: map[string]string{"/usr/local/bin/hairpin": hairpin}})
+}
 
+// TestMachines: nothing stands in the way on an ordinary machine; on one that other networks had, each thing of theirs is found.
+func TestMachines(t *testing.T) {
+	_, n := machine(t)
 	found, code := look(t, n, "")
 	if code != "0" {
 		t.Errorf("an ordinary machine: exit code %s, %+v", code, found)

@@ -70,7 +70,9 @@ func routes(l netlink.Link, not []netip.Prefix) ([]netlink.Route, error) {
 		for _, h := range hops {
 			one := r
 			one.MultiPath, one.LinkIndex, one.Gw, one.Via, one.Flags = nil, h.LinkIndex, h.Gw, h.Via, h.Flags&int(netlink.FLAG_ONLINK)
-			ours := slices.ContainsFunc(not, func(p netip.Prefix) bool { return p.Overlaps(destination(&one)) && destination(&one).Bits() > 0 })
+			ours := slices.ContainsFunc(not, func(p netip.Prefix) bool {
+				return p.Overlaps(destination(&one)) && destination(&one).Bits() > 0 || p.Contains(addr(one.Gw)) // OVN-Kubernetes' to Services have such a gateway
+			})
 			if h.LinkIndex == l.Attrs().Index && movable(&one) && !ours {
 				list = append(list, one)
 			}

@@ -217,14 +217,28 @@ func AdoptStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) 
 
 // GiveBackStep does one step of GiveBack, and says which; none is left when it says nothing.
 func GiveBackStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) {
+	return giveBackStep(ctx, db, c, true)
+}
+
+// giveBackStep does not delete the bridge unless it is told to.
+func giveBackStep(ctx context.Context, db *ovsdb.Client, c Config, bridge bool) (string, error) {
 	m, _, err := look(db, c)
+	remove := func() (string, error) {
+		if !bridge {
+			return "", nil
+		}
+		return m.deleteBridge(ctx)
+	}
 	switch {
 	case err != nil || m.bridge == nil:
 		return "", err
 	case m.lost != nil:
 		return m.assume(ctx)
 	case m.device == nil || m.internal == nil:
-		return m.deleteBridge(ctx)
+		return remove()
+	}
+	if m.config.Prefixes, err = masquerade(m.internal, m.config.Prefixes); err != nil {
+		return "", err
 	}
 	mv, err := m.move(m.internal, m.device)
 	if err != nil {
@@ -238,7 +252,7 @@ func GiveBackStep(ctx context.Context, db *ovsdb.Client, c Config) (string, erro
 		mv.deleteRoutes,
 		func() (string, error) { return m.deletePort(ctx) },
 		m.notPromiscuous,
-		func() (string, error) { return m.deleteBridge(ctx) },
+		remove,
 	}
 	return first(steps)
 }

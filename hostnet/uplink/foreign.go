@@ -1,0 +1,363 @@
+package uplink
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"hairpin/netdev"
+	"hairpin/ovsdb"
+)
+
+// keyNM is the external_ids key of what NetworkManager makes in Open vSwitch.
+const keyNM = "NM.connection.uuid"
+
+const (
+	// answerTime is how long a gateway may take to answer. The kernel asks three times, once a second, and then drops what it knows.
+	answerTime = 2500 * time.Millisecond
+	undoTime   = 10 * time.Second // how long Open vSwitch may take to undo, and the kernel to get addresses ready
+)
+
+// Foreign is a gateway bridge with a device that others made.
+type Foreign struct {
+	Bridge, Device string
+	// Refusal says why the bridge's network cannot be given back to the device; nil = it can.
+	Refusal error
+	// NetworkManager made it, and makes it again while it has the profiles.
+	NetworkManager bool
+
+	m     machine
+	iface *ovsdb.Interface // the rows of the device's port
+	port  *ovsdb.Port
+	move  move // what goes from the bridge to the device
+}
+
+// FindForeign finds the gateway bridge if others made it and it has a device; nil when there is none such.
+func FindForeign(db *ovsdb.Client, c Config) (*Foreign, error) {
+	m := machine{db: db, config: c, view: db.View()}
+	for _, b := range bridges(m.view, c.Bridge) {
+		if _, ours := b.ExternalIDs[KeyUplink]; !ours {
+			m.bridge = b
+		}
+	}
+	if m.bridge == nil {
+		return nil, nil
+	}
+	f := &Foreign{Bridge: c.Bridge, m: m}
+	_, f.NetworkManager = m.bridge.ExternalIDs[keyNM]
+	f.ports()
+	if f.Device == "" {
+		return nil, nil
+	}
+	return f, f.links()
+}
+
+// ports finds the device among the bridge's ports, and refuses what would be lost with them.
+func (f *Foreign) ports() {
+	for _, id := range f.m.bridge.Ports {
+		p := ovsdb.Get[ovsdb.Port](f.m.view, id)
+		if p == nil {
+			continue
+		}
+		for _, id := range p.Interfaces {
+			i := ovsdb.Get[ovsdb.Interface](f.m.view, id)
+			switch {
+			case i == nil || i.Type == "patch":
+			case i.Name == f.Bridge && p.Tag != nil:
+				f.refuse("the bridge's own port is in VLAN %d", *p.Tag)
+			case i.Name == f.Bridge:
+			case i.Type != "" && i.Type != "system":
+				f.refuse("it has another port %s, of type %s", i.Name, i.Type)
+			case len(p.Interfaces) > 1:
+				f.Device = i.Name
+				f.refuse("port %s is a bond", p.Name)
+			case f.Device != "":
+				f.refuse("it has several devices, %s and %s", f.Device, i.Name)
+			default:
+				f.Device, f.port, f.iface = i.Name, p, i
+			}
+		}
+	}
+}
+
+func (f *Foreign) refuse(format string, args ...any) {
+	if f.Refusal == nil {
+		f.Refusal = fmt.Errorf(format, args...)
+	}
+}
+
+// links looks at both links, and at what is to move from one to the other.
+func (f *Foreign) links() (err error) {
+	m := &f.m
+	if m.device, err = link(f.Device); err != nil {
+		return err
+	}
+	if m.internal, err = link(f.Bridge); err != nil {
+		return err
+	}
+	switch {
+	case m.device == nil || m.internal == nil:
+		f.refuse("the machine has no link %s or %s: does ovs-vswitchd run?", f.Device, f.Bridge)
+		return nil
+	case m.device.Attrs().HardwareAddr.String() != m.internal.Attrs().HardwareAddr.String():
+		f.refuse("its MAC, which the neighbours know, is not that of %s", f.Device)
+	}
+	if m.config.Prefixes, err = masquerade(m.internal, m.config.Prefixes); err != nil {
+		return err
+	}
+	f.move, err = m.move(m.internal, m.device)
+	return err
+}
+
+// masquerade adds OVN-Kubernetes' masquerade subnets, where a link has them: they are not the machine's.
+func masquerade(l netlink.Link, to []netip.Prefix) ([]netip.Prefix, error) {
+	list, err := addresses(l, to)
+	if err != nil {
+		return nil, err
+	}
+	for _, theirs := range []netip.Prefix{netip.MustParsePrefix("169.254.0.0/17"), netip.MustParsePrefix("fd69::/112")} {
+		if slices.ContainsFunc(list, func(a netlink.Addr) bool { return prefix(&a).Masked() == theirs }) {
+			to = append(slices.Clip(to), theirs)
+		}
+	}
+	return to, nil
+}
+
+// Commands are what Return would do, in the words of ip(8) and ovs-vsctl(8).
+func (f *Foreign) Commands() (list []string) {
+	for _, a := range oldestFirst(f.move.addresses) {
+		list = append(list, fmt.Sprintf("ip address add %s dev %s", prefix(&a), f.Device))
+	}
+	for _, r := range inOrder(f.move.routes) {
+		if r.Protocol == unix.RTPROT_KERNEL {
+			continue // it comes with an address
+		}
+		list = append(list, "ip route replace "+describe(&r)+" dev "+f.Device)
+	}
+	return append(list, fmt.Sprintf("ovs-vsctl del-port %s %s", f.Bridge, f.Device), "ovs-vsctl del-br "+f.Bridge)
+}
+
+// Return gives the bridge's network back to the device, and removes the bridge. What was done is told in the words of ip(8) and
+// ovs-vsctl(8). When a step fails, or a default gateway that answered on the bridge does not answer on the device, all is undone; an
+// interrupted one is finished by GiveBack.
+func (f *Foreign) Return(ctx context.Context) (did []string, err error) {
+	if f.Refusal != nil {
+		return nil, f.Refusal
+	}
+	m := &f.m
+	if err := m.carriedOut(ctx); err != nil {
+		return nil, err // ovs-vswitchd would not release the device
+	}
+	gateways := answering(ctx, m.internal, f.move.routes)
+	back, err := f.claim(ctx)
+	if err == nil {
+		did, err = f.moveBack(ctx)
+	}
+	if err == nil {
+		err = f.silent(ctx, gateways)
+	}
+	if err == nil {
+		gone, err := repeat(ctx, func() (string, error) { return GiveBackStep(ctx, m.db, m.config) })
+		return append(did, gone...), err // the network is on the device already
+	}
+	undoing, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	undone, bad := f.undo(undoing, back)
+	did = append(did, undone...)
+	if bad != nil {
+		return did, fmt.Errorf("%w; and it could not be undone: %w", err, bad)
+	}
+	return did, fmt.Errorf("%w; all was undone", err)
+}
+
+// moveBack does all but deleting the bridge.
+func (f *Foreign) moveBack(ctx context.Context) (did []string, err error) {
+	step := func() (string, error) { return giveBackStep(ctx, f.m.db, f.m.config, false) }
+	if did, err = repeat(ctx, step); err != nil {
+		return did, err
+	}
+	if again, err := step(); err != nil || again != "" {
+		return did, errors.Join(err, fmt.Errorf("another program undoes it: %q was to be done again", again))
+	}
+	return did, nil
+}
+
+// claim notes on the bridge that it is ours to remove, with what its device needs then. Packets that come in by it may be answered by
+// the device meanwhile. It returns the values of sysctls to put back.
+func (f *Foreign) claim(ctx context.Context) (back map[string]string, err error) {
+	m := &f.m
+	back = map[string]string{}
+	for _, path := range []string{"net/ipv4/conf/" + f.Bridge + "/rp_filter", "net/ipv6/conf/" + f.Device + "/disable_ipv6"} {
+		if value, err := netdev.Sysctl(path); err == nil {
+			back[path] = value
+		}
+	}
+	if m.had, err = m.remember(m.device); err != nil {
+		return back, err
+	}
+	off, _ := netdev.Sysctl("net/ipv6/conf/" + f.Bridge + "/disable_ipv6") // missing without IPv6
+	m.had.IPv6Off, m.had.Promisc, m.had.Addresses, m.had.Sysctls = off == "1", false, nil, nil
+	text, err := json.Marshal(m.had)
+	if err != nil {
+		return back, err
+	}
+	if err := netdev.SetSysctl("net/ipv4/conf/"+f.Bridge+"/rp_filter", "2"); err != nil {
+		return back, err
+	}
+	return back, f.mark(ctx, ovsdb.InsertInto("external_ids", map[string]string{KeyUplink: f.Device, keyHad: string(text)}), true)
+}
+
+// mark changes the bridge's row, and waits until the mirror has it.
+func (f *Foreign) mark(ctx context.Context, change ovsdb.Mutation, claimed bool) error {
+	id := f.m.bridge.UUID
+	if _, err := f.m.db.Transact(ctx, ovsdb.Mutate("Bridge", change).Row(id)); err != nil {
+		return fmt.Errorf("bridge %s: external_ids:%s: %w", f.Bridge, KeyUplink, err)
+	}
+	return f.m.wait(ctx, func(v ovsdb.View) bool {
+		b := ovsdb.Get[ovsdb.Bridge](v, id)
+		if b == nil {
+			return true
+		}
+		_, is := b.ExternalIDs[KeyUplink]
+		return is == claimed
+	})
+}
+
+// answering lists the default gateways among routes through a link that answer there.
+func answering(ctx context.Context, l netlink.Link, routes []netlink.Route) (list []net.IP) {
+	for _, r := range routes {
+		if r.Gw != nil && destination(&r).Bits() == 0 && !slices.ContainsFunc(list, r.Gw.Equal) && answers(ctx, l, r.Gw) {
+			list = append(list, r.Gw)
+		}
+	}
+	return list
+}
+
+// answers has the kernel ask a neighbour. What the kernel knows of it is used meanwhile: no packet waits.
+func answers(ctx context.Context, l netlink.Link, who net.IP) bool {
+	n := netlink.Neigh{LinkIndex: l.Attrs().Index, Family: netlink.FAMILY_V4, IP: who, Flags: netlink.NTF_USE}
+	if who.To4() == nil {
+		n.Family = netlink.FAMILY_V6
+		settled(ctx, l)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	for asked := false; ; asked = true {
+		list, err := netlink.NeighList(n.LinkIndex, n.Family)
+		i := slices.IndexFunc(list, func(o netlink.Neigh) bool { return o.IP.Equal(who) })
+		known := err == nil && i >= 0 && list[i].State&(unix.NUD_FAILED|unix.NUD_INCOMPLETE) == 0
+		switch {
+		case known && list[i].State&(unix.NUD_PERMANENT|unix.NUD_NOARP) != 0, known && asked && list[i].State&unix.NUD_REACHABLE != 0:
+			return true
+		case known && !asked:
+			_ = netlink.NeighSet(&netlink.Neigh{LinkIndex: n.LinkIndex, Family: n.Family, IP: who, HardwareAddr: list[i].HardwareAddr, State: unix.NUD_PROBE})
+		case !known:
+			_ = netlink.NeighAdd(&n) // the kernel asks once a second
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// settled waits until a link has its own IPv6 address, from which it asks its neighbours.
+func settled(ctx context.Context, l netlink.Link) {
+	for end := time.Now().Add(undoTime); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+		list, err := netlink.AddrList(l, netlink.FAMILY_V6)
+		if err != nil || !slices.ContainsFunc(list, func(a netlink.Addr) bool { return a.Flags&unix.IFA_F_TENTATIVE != 0 }) {
+			return
+		}
+	}
+}
+
+// silent is an error about gateways that do not answer on the device.
+func (f *Foreign) silent(ctx context.Context, gateways []net.IP) error {
+	var list []string
+	for _, g := range gateways {
+		if !answers(ctx, f.m.device, g) {
+			list = append(list, g.String())
+		}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return fmt.Errorf("gateway %s answered on %s, and does not answer on %s", strings.Join(list, ", "), f.Bridge, f.Device)
+}
+
+// undo puts the device and the machine's network into the bridge again.
+func (f *Foreign) undo(ctx context.Context, back map[string]string) (did []string, err error) {
+	if did, err = repeat(ctx, func() (string, error) { return f.undoStep(ctx) }); err != nil {
+		return did, err
+	}
+	var errs []error
+	for path, value := range back {
+		if now, err := netdev.Sysctl(path); err == nil && now != value {
+			errs = append(errs, netdev.SetSysctl(path, value))
+		}
+	}
+	return did, errors.Join(append(errs, f.mark(ctx, ovsdb.DeleteFrom("external_ids", []string{KeyUplink, keyHad}), false))...)
+}
+
+func (f *Foreign) undoStep(ctx context.Context) (string, error) {
+	m, _, err := look(f.m.db, f.m.config)
+	switch {
+	case err != nil || m.bridge == nil: // never claimed
+		return "", err
+	case m.device == nil || m.internal == nil:
+		return "", fmt.Errorf("the machine has no link %s or %s any more", f.Device, f.Bridge)
+	}
+	mv, err := m.move(m.device, m.internal)
+	if err != nil {
+		return "", err
+	}
+	mv.addresses = slices.DeleteFunc(mv.addresses, func(a netlink.Addr) bool {
+		return !slices.ContainsFunc(f.move.addresses, func(b netlink.Addr) bool { return prefix(&a) == prefix(&b) })
+	})
+	mv.routes = slices.DeleteFunc(mv.routes, func(r netlink.Route) bool {
+		return !slices.ContainsFunc(f.move.routes, func(o netlink.Route) bool {
+			return o.Table == r.Table && destination(&o) == destination(&r) && o.Priority == r.Priority && o.Gw.Equal(r.Gw)
+		})
+	})
+	mv.back, mv.lifetimes = true, nil
+	for _, a := range f.move.addresses {
+		if a.Flags&unix.IFA_F_PERMANENT == 0 {
+			mv.lifetimes = append(mv.lifetimes, lifetime{prefix(&a), a.ValidLft, a.PreferedLft})
+		}
+	}
+	return first([]func() (string, error){
+		func() (string, error) { return f.putBack(ctx, m.port) },
+		mv.addAddresses,
+		mv.moveRoutes,
+		mv.deleteAddresses,
+		mv.deleteRoutes,
+	})
+}
+
+// putBack makes the device's port again, as it was.
+func (f *Foreign) putBack(ctx context.Context, have *ovsdb.Interface) (string, error) {
+	if have != nil {
+		return "", nil
+	}
+	port, ops := ovsdb.InsertPort(ovsdb.Interface{Name: f.Device, Type: f.iface.Type, Options: f.iface.Options, OFPortRequest: f.iface.OFPortRequest,
+		OtherConfig: f.iface.OtherConfig, ExternalIDs: f.iface.ExternalIDs}, f.port.ExternalIDs)
+	_, err := f.m.db.Transact(ctx, append(ops,
+		ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port)).Row(f.m.bridge.UUID), ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())...)
+	if err != nil {
+		return "", fmt.Errorf("add port %s to bridge %s: %w", f.Device, f.Bridge, err)
+	}
+	// It does not wait for ovs-vswitchd: the addresses are to go back even if that hangs.
+	return fmt.Sprintf("ovs-vsctl add-port %s %s", f.Bridge, f.Device), f.m.wait(ctx, func(v ovsdb.View) bool {
+		return ovsdb.Find(v, func(i *ovsdb.Interface) bool { return i.Name == f.Device }) != nil
+	})
+}

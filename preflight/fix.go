@@ -1,0 +1,134 @@
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"hairpin/cluster"
+	"hairpin/config"
+	"hairpin/hostnet"
+	"hairpin/hostnet/uplink"
+	"hairpin/ovsdb"
+	"hairpin/report"
+	"hairpin/targets"
+)
+
+const (
+	agentTime  = 3 * time.Second  // how long an agent may take to end
+	returnTime = 30 * time.Second // for all of a bridge's network
+)
+
+// mend does what the findings offer, and prints each change as the command that would make it. The bridge comes before the profiles that make it
+// at every boot: a boot in between finds a machine with a network. What comes after a failure is left as it is.
+func mend(ctx context.Context, w io.Writer, c config.Config, list []Finding) error {
+	list = slices.DeleteFunc(slices.Clone(list), func(f Finding) bool { return f.fix == nil })
+	if len(list) == 0 {
+		_, err := fmt.Fprintln(w, "nothing to mend that --fix can mend")
+		return err
+	}
+	slices.SortStableFunc(list, func(a, b Finding) int { return order(a) - order(b) })
+	soon, cancel := context.WithTimeout(ctx, agentTime)
+	release, err := targets.StandBy(soon, c, slog.New(slog.DiscardHandler))
+	cancel()
+	if errors.Is(err, context.DeadlineExceeded) {
+		return errors.New("an agent of Hairpin works on this node: nothing was changed")
+	}
+	if err != nil {
+		return err
+	}
+	defer release()
+	for _, f := range list {
+		did, err := f.fix(ctx)
+		for _, command := range did {
+			if _, err := fmt.Fprintf(w, "# %s\n", report.Plain(command, "")); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.Object, err)
+		}
+	}
+	return nil
+}
+
+func order(f Finding) int {
+	if f.Object == networkManager {
+		return 1
+	}
+	return 0
+}
+
+// offerReturn adds to the finding about a gateway bridge that it can be removed, in a mode in which it has no device, or why it cannot.
+func offerReturn(c *config.Config, db *ovsdb.Client, list []Finding) error {
+	if cluster.ModeNamed(c.Cluster.Gateway.Mode).Uplink {
+		return nil
+	}
+	f, err := foreignBridge(db, c)
+	if err != nil || f == nil {
+		return err
+	}
+	for i := range list {
+		switch {
+		case list[i].Object != bridgeObject(f.Bridge, f.Device):
+		case f.Refusal != nil:
+			list[i].Mend += fmt.Sprintf(" (--fix does not: %v)", f.Refusal)
+		default:
+			list[i].Fix = f.Commands()
+			list[i].fix = func(ctx context.Context) ([]string, error) { return giveBack(ctx, c) }
+		}
+	}
+	return nil
+}
+
+// foreignBridge finds a gateway bridge that others made, and refuses what NetworkManager would undo or could not do again after a boot.
+func foreignBridge(db *ovsdb.Client, c *config.Config) (*uplink.Foreign, error) {
+	f, err := uplink.FindForeign(db, hostnet.UplinkConfig(*c))
+	if err != nil || f == nil || f.Refusal != nil || !f.NetworkManager {
+		return f, err
+	}
+	l, err := netlink.LinkByName(f.Device)
+	if err != nil {
+		return nil, fmt.Errorf("link %s: %w", f.Device, err)
+	}
+	profiles, err := findProfiles(f.Bridge)
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains([]string{"bond", "team", "vlan", "bridge"}, l.Type()) {
+		f.Refusal = fmt.Errorf("NetworkManager made %s itself, a %s", f.Device, l.Type())
+	} else {
+		f.Refusal = profiles.refusal(f.Bridge, f.Device)
+	}
+	return f, nil
+}
+
+// withForeign calls do with the gateway bridge that others made, if Open vSwitch runs and has one.
+func withForeign(ctx context.Context, c *config.Config, do func(context.Context, *uplink.Foreign) error) error {
+	db, err := openSwitch(ctx, c)
+	if err != nil || db == nil {
+		return err
+	}
+	defer db.Close()
+	f, err := foreignBridge(db, c)
+	if err != nil || f == nil {
+		return err
+	}
+	return do(ctx, f)
+}
+
+func giveBack(ctx context.Context, c *config.Config) (did []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, returnTime)
+	defer cancel()
+	err = withForeign(ctx, c, func(ctx context.Context, f *uplink.Foreign) (err error) {
+		did, err = f.Return(ctx)
+		return err
+	})
+	return did, err
+}

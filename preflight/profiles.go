@@ -1,0 +1,177 @@
+package preflight
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"gopkg.in/ini.v1"
+
+	"hairpin/cluster"
+	"hairpin/config"
+	"hairpin/hostnet/uplink"
+)
+
+// networkManager is the object of findings about its profiles.
+const networkManager = "NetworkManager"
+
+// profileDirs are where NetworkManager keeps profiles.
+var profileDirs = [...]string{"/etc/NetworkManager/system-connections", "/run/NetworkManager/system-connections"}
+
+// former is the folder beside them for what --fix takes away: it may be wanted back.
+const former = "hairpin-former"
+
+// profile is a file with a NetworkManager connection.
+type profile struct {
+	path, name string
+	text       *ini.File // nil if it cannot be read as one
+	ours       bool      // configure-ovs.sh made it for the gateway bridge
+}
+
+type profileList []profile
+
+// findProfiles reads all profiles. configure-ovs.sh gives its own these names.
+func findProfiles(bridge string) (list profileList, err error) {
+	names := []string{bridge, "ovs-if-" + bridge, "ovs-port-" + bridge, "ovs-if-phys0", "ovs-port-phys0"}
+	for _, dir := range profileDirs {
+		files, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, f := range files {
+			if f.IsDir() || strings.HasPrefix(f.Name(), ".") {
+				continue
+			}
+			p := profile{path: filepath.Join(dir, f.Name()), name: strings.TrimSuffix(f.Name(), ".nmconnection")}
+			p.ours = slices.Contains(names, p.name) || strings.HasSuffix(p.name, "-slave-ovs-clone")
+			p.text, _ = ini.LoadSources(ini.LoadOptions{IgnoreInlineComment: true, KeyValueDelimiters: "="}, p.path)
+			list = append(list, p)
+		}
+	}
+	return list, nil
+}
+
+func (p *profile) get(section, key string) string {
+	if p.text == nil {
+		return ""
+	}
+	return p.text.Section(section).Key(key).String()
+}
+
+// refusal says why the profiles of a bridge must stay: NetworkManager would undo it, or not give the device the same addresses at the next boot.
+func (list profileList) refusal(bridge, device string) error {
+	if pid := running(networkManager); pid != 0 {
+		return fmt.Errorf("%s runs (pid %d) and would make the bridge again: first `systemctl stop NetworkManager`, which leaves addresses as they are, and start it afterwards",
+			networkManager, pid)
+	}
+	for _, family := range []string{"ipv4", "ipv6"} {
+		fixed := func(p profile) bool { return p.get(family, "method") == "manual" }
+		of := slices.IndexFunc(list, func(p profile) bool { return p.ours && p.name == "ovs-if-"+bridge && fixed(p) })
+		if of >= 0 && !slices.ContainsFunc(list, func(p profile) bool {
+			return !p.ours && fixed(p) && p.get("connection", "interface-name") == device && p.get("connection", "autoconnect") != "false"
+		}) {
+			return fmt.Errorf("no profile of %s has the %s addresses that %s has: after a boot they would be missing", device, family, list[of].path)
+		}
+	}
+	return nil
+}
+
+// running returns the pid of a program that runs in this network namespace; 0 = it does not.
+func running(program string) (pid int) {
+	here, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		return 0
+	}
+	all, _ := filepath.Glob("/proc/[0-9]*/comm") // the pattern is good
+	for _, path := range all {
+		if text, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(text)) != program {
+			continue
+		}
+		dir := filepath.Dir(path)
+		if there, err := os.Readlink(filepath.Join(dir, "ns/net")); err == nil && there == here {
+			_, _ = fmt.Sscan(filepath.Base(dir), &pid)
+		}
+	}
+	return pid
+}
+
+// profiles finds the NetworkManager connections that configure-ovs.sh of OVN-Kubernetes makes for the gateway bridge.
+func profiles(ctx context.Context, c *config.Config) (list []Finding, err error) {
+	bridge := c.Cluster.Gateway.Interface
+	all, err := findProfiles(bridge)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range all {
+		if p.ours || strings.HasPrefix(p.name, "ovs-if-") || strings.HasPrefix(p.name, "ovs-port-") {
+			list = append(list, Finding{Severity: Warning, Object: p.path, Message: "of configure-ovs.sh: NetworkManager makes the bridge at every boot, with the device in it",
+				Mend: "nmcli connection delete " + p.name + ", and let NetworkManager manage the device itself; docs/migrate.md"})
+		}
+	}
+	theirs := slices.DeleteFunc(slices.Clone(all), func(p profile) bool { return !p.ours })
+	if len(theirs) == 0 || cluster.ModeNamed(c.Cluster.Gateway.Mode).Uplink {
+		return list, nil
+	}
+	f := Finding{Severity: Warning, Object: networkManager, Message: "has profiles that put the device into " + bridge + " again at the next boot"}
+	why := all.refusal(bridge, all.device())
+	if err := withForeign(ctx, c, func(_ context.Context, f *uplink.Foreign) error {
+		why = cmp.Or(f.Refusal, why)
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	if why != nil {
+		f.Mend = fmt.Sprintf("--fix does not take them away: %v", why)
+		return append(list, f), nil
+	}
+	for _, p := range theirs {
+		f.Fix = append(f.Fix, "mv "+p.path+" "+p.former())
+	}
+	f.fix = func(ctx context.Context) (did []string, err error) {
+		// With the bridge in the database and without the profiles, the next boot would find a device without addresses.
+		if err := withForeign(ctx, c, func(_ context.Context, f *uplink.Foreign) error {
+			return fmt.Errorf("%s is in bridge %s", f.Device, f.Bridge)
+		}); err != nil {
+			return nil, err
+		}
+		return theirs.takeAway()
+	}
+	return append(list, f), nil
+}
+
+// device is the one that configure-ovs.sh has put into the bridge.
+func (list profileList) device() string {
+	i := slices.IndexFunc(list, func(p profile) bool { return p.ours && p.name == "ovs-if-phys0" })
+	if i < 0 {
+		return ""
+	}
+	return list[i].get("connection", "interface-name")
+}
+
+func (p *profile) former() string {
+	return filepath.Join(filepath.Dir(filepath.Dir(p.path)), former, filepath.Base(p.path))
+}
+
+// takeAway moves profiles to where NetworkManager does not see them: all or none.
+func (list profileList) takeAway() (did []string, err error) {
+	for i, p := range list {
+		to := p.former()
+		if err = os.MkdirAll(filepath.Dir(to), 0o700); err == nil {
+			err = os.Rename(p.path, to)
+		}
+		if err != nil {
+			for _, q := range list[:i] {
+				err = errors.Join(err, os.Rename(q.former(), q.path))
+			}
+			return nil, fmt.Errorf("%w; the profiles are where they were", err)
+		}
+		did = append(did, "mv "+p.path+" "+to)
+	}
+	return did, nil
+}
