@@ -8,7 +8,7 @@ LAB := $(BIN)/lab
 # sources give the same programs everywhere.
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath
-.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster e2e e2e-upgrade tour conformance cluster-down demo demo-down test-kernel test-arm64 test test-race test-race-lab check bench compare soak churn golden fuzz clean
+.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster e2e e2e-upgrade tour conformance cluster-down demo demo-down test-kernel test-newest test-arm64 test test-race test-race-lab check bench compare soak churn golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,11 +21,13 @@ build: ## build the binaries into bin/
 	$(GO) build -o $(BIN)/hairpin ./cmd/hairpin
 	$(GO) build -o $(LAB) ./cmd/lab
 
-image: setup build ## make the node image (Debian 13 with Open vSwitch and OVN), cached
-	@$(LAB) image
+# newest: the node image with the newest Open vSwitch and OVN that Debian carries; empty: Debian 13's.
+OVS ?=
+image: setup build ## make the node image (Debian 13 with Open vSwitch and OVN; OVS=newest), cached
+	@$(LAB) image --ovs "$(OVS)"
 
-image-lock: setup build ## write image/packages.lock: the versions of the node image's packages that Debian has now; then `make golden`
-	@$(LAB) image --lock image/packages.lock
+image-lock: setup build ## write image/packages.lock: the versions of the node image's packages that Debian has now (OVS=newest: image/newest.lock); then `make golden`
+	@$(LAB) image --ovs "$(OVS)" --lock image/$(or $(OVS),packages).lock
 	$(GO) test ./charts -run Values -update
 
 # The container image's name, for which architectures it is, and where it goes.
@@ -110,10 +112,14 @@ cluster-down: build ## remove what `make cluster` left up
 
 # kubernetes: the demo's objects are in an API server, whose first build takes minutes; empty: the agents read manifests.
 API ?=
-demo: ## three nodes, every way to a Service (MODE=detached: gateway mode; NODEPORT_PATH=redirect; API=kubernetes: with an API server); leaves the lab up
+demo: ## three nodes, every way to a Service (MODE=detached: gateway mode; NODEPORT_PATH=redirect; OVS=newest; API=kubernetes: with an API server); leaves the lab up
 	@command -v $(GO) >/dev/null || lab/setup.sh
-	@$(GO) run ./cmd/prepare
-	@$(LAB) demo --mode $(MODE) --nodeport-path "$(NODEPORT_PATH)" --api "$(API)"
+	@$(GO) run ./cmd/prepare -ovs "$(OVS)"
+	@$(LAB) demo --ovs "$(OVS)" --mode $(MODE) --nodeport-path "$(NODEPORT_PATH)" --api "$(API)"
+
+test-newest: setup build ## the demo with the newest Open vSwitch and OVN of Debian, in each gateway mode
+	@for mode in shared local detached; do $(LAB) demo --lab newest --ovs newest --mode $$mode || exit 1; done
+	@$(LAB) down --lab newest
 
 test-kernel: setup image build ## the demo's matrix and trials on Debian's kernel and the real openvswitch module, in qemu (MODE=local, NODEPORT_PATH=redirect, ONLY='sctp|^clash'): slow
 	@lab/kernel.sh -t 7200 $(LAB) demo --slow 30 --mode $(MODE) --nodeport-path "$(NODEPORT_PATH)" --only '$(ONLY)'
@@ -184,6 +190,7 @@ golden: ## rewrite what is made of the sources: stories, docs/walks, docs/gatewa
 	$(GO) test ./ops -run MetricsDocument -update
 	$(GO) test ./charts -run 'Values|Containers' -update
 	$(GO) test ./lab/demo -run Documents -update
+	$(GO) test ./targets -run Document -update
 
 fuzz: ## each fuzzer for 20 seconds
 	@for f in $$(grep -rlE '^func Fuzz' --include=*_test.go .); do for n in $$(grep -oE '^func Fuzz\w+' $$f | cut -c6-); do \

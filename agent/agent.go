@@ -99,6 +99,9 @@ type agent struct {
 	restart    *restart    // of ovs-vswitchd, when it was not let go yet
 	restarts   uint64
 	stirring   stirring
+
+	versionOf     string // the ovs-vswitchd that was asked for its version
+	switchVersion string
 }
 
 // Run runs the agent of this node until ctx ends. What it made stays, so that a restart interrupts nothing. It waits

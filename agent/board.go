@@ -13,6 +13,7 @@ import (
 	"hairpin/datapath"
 	"hairpin/egress/view"
 	"hairpin/report"
+	"hairpin/targets"
 )
 
 // known is what a round of the loop has found out. Requests read it and never wait for the loop, which may wait for others.
@@ -28,6 +29,7 @@ type known struct {
 	listenErrors []cluster.Problem
 	others       []cluster.Problem // with other machines and programs
 	restarts     uint64
+	openvswitch  *report.Switch
 }
 
 // board has what is known by now.
@@ -76,13 +78,22 @@ func (a *agent) latest(ctx context.Context) known {
 func (a *agent) post(round uint64) {
 	a.board.put(known{
 		round: round, seen: a.snapshot, base: a.egress.Base, all: a.all, why: a.sourceErr, want: a.want, reason: a.notReady(),
-		problems: a.problems, listenErrors: a.listenErrors, others: slices.Concat(a.egress.Conflicts(), a.uplinkProblem(), a.redirectProblem()), restarts: a.restarts,
+		problems: a.problems, listenErrors: a.listenErrors, others: slices.Concat(a.egress.Conflicts(), a.uplinkProblem(), a.redirectProblem()), restarts: a.restarts, openvswitch: a.openvswitch(),
 	})
+}
+
+// openvswitch is the node's Open vSwitch, nil until it has told its version.
+func (a *agent) openvswitch() *report.Switch {
+	if a.switchVersion == "" {
+		return nil
+	}
+	userspace := a.found.Gateway.Userspace
+	return &report.Switch{Version: a.switchVersion, Userspace: userspace, Faults: targets.Faults(a.switchVersion, userspace)}
 }
 
 // report is what the agent tells about itself. Any goroutine may ask.
 func (a *agent) report(k known) report.Report {
-	r := report.Report{Node: a.node, Version: report.Version(), Reason: k.reason, Pods: len(a.cni.Pods()), Restarts: k.restarts, NoRepair: !a.config.Process.Repair}
+	r := report.Report{Node: a.node, Version: report.Version(), Reason: k.reason, Pods: len(a.cni.Pods()), Restarts: k.restarts, NoRepair: !a.config.Process.Repair, Switch: k.openvswitch}
 	r.Ready = r.Reason == ""
 	for _, s := range a.pass.Status() {
 		if s.System != datapath.Redirect.System || a.redirects() || !s.InSync {

@@ -82,7 +82,7 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 	defer a.offer()
 	a.landed()
 	again = retry.Sooner(a.watchRestart(ctx), a.stir(ctx))
-	again = retry.Sooner(again, a.sweep(ctx))
+	again = retry.Sooner(again, retry.Sooner(a.sweep(ctx), a.askVersion(ctx)))
 	again = retry.Sooner(again, a.plan(ctx))
 	a.publish()
 	if a.missing() != "" {

@@ -112,6 +112,28 @@ func (a *agent) stir(ctx context.Context) time.Duration {
 	return retry.Last
 }
 
+// askVersion asks each new ovs-vswitchd for its version: it may have been replaced by another. It tells when it wants to be called again.
+func (a *agent) askVersion(ctx context.Context) time.Duration {
+	life := a.vswitchdID
+	if life == "" || life == a.versionOf || a.restart != nil {
+		return 0
+	}
+	a.beside(ctx, func(ctx context.Context) func() {
+		ctx, cancel := context.WithTimeout(ctx, answer)
+		defer cancel()
+		version, err := a.targets.Bridge.Version(ctx)
+		return func() {
+			if err == nil {
+				a.switchVersion, a.versionOf = version, life
+			}
+		}
+	})
+	if a.versionOf != life {
+		return retry.Last
+	}
+	return 0
+}
+
 // patience is how long an ovn-controller that starts may need to compute the flows of br-int: at 10 000 Services a second
 // or two, and several times that on a busy machine.
 func (a *agent) patience() time.Duration {

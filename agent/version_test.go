@@ -2,12 +2,14 @@ package agent_test
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"hairpin/lab"
+	"hairpin/targets"
 )
 
 // ends waits until the agent of a node has ended, and gives the last line of its log.
@@ -81,6 +83,15 @@ func TestSwitchComesLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitWell(t, n)
+	eventually(t, 20*time.Second, "the agent tells the version of Open vSwitch", func() (bool, string) {
+		r, err := reportOf(t.Context(), n)
+		if err != nil || r.Switch == nil {
+			return false, "none"
+		}
+		faults := targets.Faults(r.Switch.Version, r.Switch.Userspace)
+		return strings.Contains(sh(t, n, "ovs-vswitchd --version"), " "+r.Switch.Version) && slices.Equal(faults, r.Switch.Faults), r.Switch.Version
+	})
+	t.Logf("%+v", mustReport(t, n).Switch)
 }
 
 // slowNFT is in the agent's way to nft: its output stays open for longer than the agent waits, as on a machine that stands still.

@@ -33,6 +33,12 @@ const (
 	DefaultDir = "/var/cache/hairpin"
 
 	current = "image"
+
+	// Newest names the node image with the newest Open vSwitch and OVN that Debian carries: those of unstable, whose packages change
+	// every day. newest.lock has the versions that were tried.
+	Newest      = "newest"
+	newestSuite = "sid"
+	newestName  = current + "-" + Newest
 )
 
 //go:embed packages.txt
@@ -43,7 +49,10 @@ type List struct {
 	Name     string // of the symlink to the present one, and the begin of its directory's name
 	Packages []string
 	Arch     string // another architecture than this machine's; see foreign.go. Empty means this machine's.
+	Suite    string // release of Debian; empty means the constant Suite
 }
+
+func (l List) suite() string { return cmp.Or(l.Suite, Suite) }
 
 // Packages returns the names of the packages that a node has beyond the base system, in the order of the list.
 func Packages() []string { return ReadPackages(packageList) }
@@ -68,13 +77,26 @@ func node(arch string) List {
 	if arch == runtime.GOARCH {
 		arch = ""
 	}
-	return List{current, Packages(), arch}
+	return List{Name: current, Packages: Packages(), Arch: arch}
+}
+
+// Node is the list of the node image with the Open vSwitch and OVN of Debian 13 (ovs is empty) or with the newest ones (Newest).
+func Node(ovs string) (List, error) {
+	l := node("")
+	switch ovs {
+	case "":
+		return l, nil
+	case Newest:
+		l.Name, l.Suite = newestName, newestSuite
+		return l, nil
+	}
+	return l, fmt.Errorf("%q is no Open vSwitch of a node image: it is empty (Debian 13's) or %s", ovs, Newest)
 }
 
 func (l List) root(cacheDir string) string {
-	text := Suite + " " + Variant + " " + strings.Join(l.Packages, " ")
-	if l.Name == current {
-		text += "\n" + locked(cmp.Or(l.Arch, runtime.GOARCH)) // another lock is another tree
+	text := l.suite() + " " + Variant + " " + strings.Join(l.Packages, " ")
+	if lock := l.locked(); lock != "" {
+		text += "\n" + lock // another lock is another tree
 	}
 	if l.Arch != "" {
 		text += l.native().root("") // it has parts of that
@@ -174,13 +196,13 @@ func (l List) create(ctx context.Context, cacheDir, root string, fill func(conte
 	if err := clean(tmp); err != nil {
 		return err
 	}
-	if l.Name == current {
-		changed, err := newer(tmp, cmp.Or(l.Arch, runtime.GOARCH))
+	if lock := l.locked(); lock != "" {
+		changed, err := newer(tmp, lock)
 		if err != nil {
 			return err
 		}
 		if len(changed) > 0 {
-			progress(fmt.Sprintf("Debian has other versions than image/packages.lock (`make image-lock` takes them): %s", strings.Join(changed, ", ")))
+			progress(fmt.Sprintf("Debian has other versions than image/%s (`make image-lock` takes them): %s", l.lockFile(), strings.Join(changed, ", ")))
 		}
 	}
 	return os.Rename(tmp, root)
@@ -188,8 +210,8 @@ func (l List) create(ctx context.Context, cacheDir, root string, fill func(conte
 
 // bootstrap fills a tree for this machine.
 func (l List) bootstrap(ctx context.Context, dir string, from mirror, progress func(string)) error {
-	progress(fmt.Sprintf("debootstrap %s from %s", Suite, from.archive))
-	if err := l.debootstrap(ctx, dir, from.archive, progress); err != nil {
+	progress(fmt.Sprintf("debootstrap %s from %s", l.suite(), from.archive))
+	if err := l.debootstrap(ctx, dir, from.archive, progress); err != nil || l.suite() == newestSuite { // which has no updates beside it
 		return err
 	}
 	return upgrade(ctx, dir, from, progress)
@@ -199,12 +221,12 @@ func (l List) bootstrap(ctx context.Context, dir string, from mirror, progress f
 // ends, however it ends.
 func (l List) debootstrap(ctx context.Context, dir, mirror string, progress func(string)) error {
 	of := ""
-	if l.Name == current {
-		of = fmt.Sprintf(" of %d", strings.Count(locked(runtime.GOARCH), "\n"))
+	if lock := l.locked(); lock != "" {
+		of = fmt.Sprintf(" of %d", strings.Count(lock, "\n"))
 	}
 	count := map[string]int{}
 	return inMounts(exec.CommandContext(ctx, "debootstrap", "--variant="+Variant,
-		"--include="+strings.Join(l.Packages, ","), Suite, dir, mirror), func(line string) {
+		"--include="+strings.Join(l.Packages, ","), l.suite(), dir, mirror), func(line string) {
 		did, about, _ := strings.Cut(strings.TrimPrefix(line, "I: "), " ")
 		switch {
 		case !strings.HasPrefix(line, "I: "), did == "Validating", did == "Extracting":
@@ -269,7 +291,7 @@ func inMounts(cmd *exec.Cmd, each func(line string)) error {
 	}}
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s %s: %w\n%s", cmd.Args[0], Suite, err, strings.Join(tail, "\n"))
+		return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, strings.Join(tail, "\n"))
 	}
 	return nil
 }

@@ -137,7 +137,7 @@ func TestBuildFromNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unpacked, err := List{current, Packages(), runtime.GOARCH}.Build(t.Context(), dir, nil)
+	unpacked, err := List{Name: current, Packages: Packages(), Arch: runtime.GOARCH}.Build(t.Context(), dir, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

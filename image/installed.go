@@ -2,6 +2,7 @@ package image
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	_ "embed"
@@ -10,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 )
@@ -18,6 +20,11 @@ import (
 //
 //go:embed packages.lock
 var lockedPackages string
+
+// newestPackages is the same of the image with the newest Open vSwitch and OVN.
+//
+//go:embed newest.lock
+var newestPackages string
 
 // Package is a package that is installed in a root file system.
 type Package struct {
@@ -87,10 +94,30 @@ func Lock(root string) (string, error) {
 	return b.String(), nil
 }
 
-// locked is what packages.lock says of an architecture, as Lock says it.
-func locked(arch string) string {
+// locked is what the list's lock says, as Lock says it; nothing for a list without one.
+func (l List) locked() string {
+	arch := cmp.Or(l.Arch, runtime.GOARCH)
+	switch l.Name {
+	case current:
+		return locked(lockedPackages, arch)
+	case newestName:
+		return locked(newestPackages, arch)
+	}
+	return ""
+}
+
+// lockFile is the name of the list's lock.
+func (l List) lockFile() string {
+	if l.Name == newestName {
+		return "newest.lock"
+	}
+	return "packages.lock"
+}
+
+// locked is what a lock says of an architecture, as Lock says it.
+func locked(lock, arch string) string {
 	var b strings.Builder
-	for line := range strings.Lines(lockedPackages) {
+	for line := range strings.Lines(lock) {
 		if f := strings.Fields(line); len(f) == 2 || f[2] == arch {
 			fmt.Fprintln(&b, f[0], f[1])
 		}
@@ -119,16 +146,24 @@ func joinLocks(locks map[string]string) string {
 	return b.String()
 }
 
-// WriteLock builds the node image from what Debian has now, and writes packages.lock.
-func WriteLock(ctx context.Context, cacheDir, file string, progress func(line string)) error {
+// WriteLock builds a node image from what Debian has now, and writes its lock: packages.lock for all architectures, newest.lock for
+// this machine's.
+func (l List) WriteLock(ctx context.Context, cacheDir, file string, progress func(line string)) error {
 	tmp, err := os.MkdirTemp(cacheDir, ".lock-")
 	if err != nil {
 		return fmt.Errorf("lock packages: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(tmp) }()
 	locks := map[string]string{}
-	for _, arch := range Architectures() {
-		root, err := BuildFor(ctx, tmp, arch, progress)
+	architectures := Architectures()
+	if l.Name == newestName {
+		architectures = []string{runtime.GOARCH}
+	}
+	for _, arch := range architectures {
+		if l.Arch = arch; arch == runtime.GOARCH {
+			l.Arch = ""
+		}
+		root, err := l.Build(ctx, tmp, progress)
 		if err != nil {
 			return err
 		}
@@ -142,14 +177,14 @@ func WriteLock(ctx context.Context, cacheDir, file string, progress func(line st
 	return nil
 }
 
-// newer tells how the packages of a root file system differ from packages.lock: "openvswitch-switch 3.5.0-1 → 3.5.0-2".
-func newer(root, arch string) ([]string, error) {
+// newer tells how the packages of a root file system differ from a lock, as Lock says it: "openvswitch-switch 3.5.0-1 → 3.5.0-2".
+func newer(root, lock string) ([]string, error) {
 	now, err := Installed(root)
 	if err != nil {
 		return nil, err
 	}
 	had := map[string]string{}
-	for line := range strings.Lines(locked(arch)) {
+	for line := range strings.Lines(lock) {
 		name, version, _ := strings.Cut(strings.TrimSpace(line), " ")
 		had[name] = version
 	}
@@ -178,7 +213,7 @@ func LockedOVSTag() string { return ovsTag(lockedPackages) }
 func OVSTag(roots ...string) (string, error) {
 	locks := map[string]string{}
 	for _, arch := range Architectures() {
-		locks[arch] = locked(arch)
+		locks[arch] = locked(lockedPackages, arch)
 	}
 	for _, root := range roots {
 		list, err := Installed(root)

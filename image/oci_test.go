@@ -255,11 +255,11 @@ func TestLock(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	for _, arch := range Architectures() {
-		if !strings.Contains(locked(arch), "openvswitch-switch 3.") || strings.Contains(locked(arch), arch) {
-			t.Errorf("of %s: %s", arch, locked(arch))
+		if !strings.Contains(locked(lockedPackages, arch), "openvswitch-switch 3.") || strings.Contains(locked(lockedPackages, arch), arch) {
+			t.Errorf("of %s: %s", arch, locked(lockedPackages, arch))
 		}
 	}
-	if joinLocks(map[string]string{"amd64": locked("amd64"), "arm64": locked("arm64")}) != lockedPackages {
+	if joinLocks(map[string]string{"amd64": locked(lockedPackages, "amd64"), "arm64": locked(lockedPackages, "arm64")}) != lockedPackages {
 		t.Error("packages.lock is not as it is written")
 	}
 }

@@ -19,9 +19,11 @@ func TestStatusText(t *testing.T) {
 		return report.Part{System: system, InSync: err == "", Since: since, Reads: 3, Applies: 2, Written: 40, Drift: 1, Error: err}
 	}
 	good := &report.Report{Node: "node-a", Version: "v1", Ready: true, Pods: 2, Services: 7, Parts: []report.Part{part("ovn", ""), part("nft", "")},
+		Switch:   &report.Switch{Version: "3.5.0", Userspace: true, Faults: []string{"a", "b"}},
 		Redirect: &report.Redirect{Requests: 12, Replies: 11, Fragments: 2, NoRoute: 1}}
 	bad := &report.Report{Node: "node-b", Version: "v2", Ready: true, Pods: 1, Services: 7, Restarts: 1, Parts: []report.Part{part("ovn", "refused\nand more")},
-		API: &report.API{Away: true, Since: since, Error: "no route"}, Problems: []string{"Service/x: y"},
+		Switch: &report.Switch{Version: "3.5.0", Userspace: true, Faults: []string{"a", "b"}},
+		API:    &report.API{Away: true, Since: since, Error: "no route"}, Problems: []string{"Service/x: y"},
 		Doors: []report.Listener{{For: "metrics", Address: "127.0.0.1:1", Error: "in use"}, {For: "healthz", Address: "[::]:2"}}}
 	s := &ClusterStatus{Nodes: []NodeStatus{{"node-a", "", good}, {"node-b", "", bad}, {"node-c", "no agent's pod", nil}},
 		Controller: &LeaderStatus{Holder: "host", Since: since}}
@@ -42,6 +44,9 @@ node-c  agent       no answer                                                   
 host    controller  leading      1m30s
 2 of 3 nodes answer, 3 pods, 7 service frontends, Open vSwitch restarts repaired: 1, hairpin v1 v2
 node-a: NodePort packets redirected: 12 requests, 11 replies; left to the host: 2 fragments, 1 replies without a route
+warning: node-a and 1 more: Open vSwitch 3.5.0 (userspace datapath) has known faults (docs/datapaths.md):
+  a
+  b
 problem: Service/x: y (on node-b)
 `
 	var lines []string

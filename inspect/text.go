@@ -131,17 +131,52 @@ func (s *ClusterStatus) printRest(w io.Writer) error {
 				r.Node, r.Redirect.Requests, r.Redirect.Replies, r.Redirect.Fragments, r.Redirect.NoRoute)
 		}
 	}
+	if err := s.printSwitches(w); err != nil {
+		return err
+	}
 	if s.NetworkPolicies > 0 {
 		_, err = fmt.Fprintf(w, "warning: NetworkPolicies: %d, which have no effect: Hairpin does not implement them\n", s.NetworkPolicies)
 	}
 	for _, p := range problems {
 		where := ""
 		if n := len(who[p]); s.Controller != nil && n < answers {
-			where = fmt.Sprintf(" (on %s%s)", who[p][0], map[bool]string{true: fmt.Sprintf(" and %d more", n-1)}[n > 1])
+			where = fmt.Sprintf(" (on %s)", some(who[p]))
 		}
 		_, err = fmt.Fprintf(w, "problem: %s%s\n", p, where)
 	}
 	return err
+}
+
+// printSwitches warns of Open vSwitch versions with known faults.
+func (s *ClusterStatus) printSwitches(w io.Writer) error {
+	var order []string // texts
+	who := map[string][]string{}
+	for _, n := range s.Nodes {
+		if n.Report == nil || n.Report.Switch == nil || len(n.Report.Switch.Faults) == 0 {
+			continue
+		}
+		x := n.Report.Switch
+		text := fmt.Sprintf("Open vSwitch %s (%s datapath) has known faults (docs/datapaths.md):\n  %s\n", x.Version,
+			map[bool]string{true: "userspace", false: "kernel"}[x.Userspace], strings.Join(x.Faults, "\n  "))
+		if len(who[text]) == 0 {
+			order = append(order, text)
+		}
+		who[text] = append(who[text], n.Report.Node)
+	}
+	for _, text := range order {
+		if _, err := fmt.Fprintf(w, "warning: %s: %s", some(who[text]), text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// some names the first of nodes, and says how many more there are.
+func some(nodes []string) string {
+	if n := len(nodes) - 1; n > 0 {
+		return fmt.Sprintf("%s and %d more", nodes[0], n)
+	}
+	return nodes[0]
 }
 
 func FirstLine(s string) string {

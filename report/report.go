@@ -29,9 +29,18 @@ type Report struct {
 	API       *API       `json:"api,omitempty"`       // none when the agent reads manifests
 	Doors     []Listener `json:"doors,omitempty"`     // where the agent can be asked
 
+	Switch *Switch `json:"openvswitch,omitempty"` // none until it has told its version
+
 	Redirect *Redirect `json:"redirect,omitempty"` // of NodePort packets; none without eBPF programs
 
 	Egress []Egress `json:"egress,omitempty"` // every egress address of the cluster
+}
+
+// Switch is the node's Open vSwitch.
+type Switch struct {
+	Version   string   `json:"version"` // of the ovs-vswitchd that runs
+	Userspace bool     `json:"userspace"`
+	Faults    []string `json:"faults,omitempty"` // what is known to be wrong in this version
 }
 
 // Redirect is how many packets the eBPF programs took, and what they left to the host's stack.

@@ -50,7 +50,7 @@ func root() *cobra.Command {
 }
 
 func imageCommand() *cobra.Command {
-	var out, lock, apt, arch string
+	var out, lock, apt, arch, ovs string
 	var container image.Container
 	c := &cobra.Command{Use: "image", Short: "make the node image, if it is not there, and print where it is; or write the container images", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -73,10 +73,14 @@ func imageCommand() *cobra.Command {
 				fmt.Fprintln(c.OutOrStdout(), config)
 				return nil
 			}
-			if lock != "" {
-				return image.WriteLock(c.Context(), image.DefaultDir, lock, progress)
+			list, err := image.Node(ovs)
+			if err != nil {
+				return err
 			}
-			dir, err := image.Build(c.Context(), image.DefaultDir, progress)
+			if lock != "" {
+				return list.WriteLock(c.Context(), image.DefaultDir, lock, progress)
+			}
+			dir, err := list.Build(c.Context(), image.DefaultDir, progress)
 			if err != nil {
 				return err
 			}
@@ -85,12 +89,17 @@ func imageCommand() *cobra.Command {
 		}}
 	c.Flags().StringVar(&out, "oci", "", "write the container images to this file, as an OCI archive")
 	c.Flags().StringVar(&lock, "lock", "", "build the node image anew and write its packages' versions to this file")
+	ovsFlag(c, &ovs)
 	c.Flags().StringVar(&apt, "apt", "", "make a configuration of apt for an architecture's packages of Debian "+image.Suite+" in this folder, and print its file, for $APT_CONFIG")
 	c.Flags().StringVar(&arch, "arch", runtime.GOARCH, "that architecture")
 	c.Flags().StringVar(&container.Name, "name", "hairpin:dev", "repository and tag of the one that has the program")
 	c.Flags().StringSliceVar(&container.Hairpin, "hairpin", []string{"bin/hairpin"}, "its program; once for each architecture that the images are to be for")
 	c.Flags().StringSliceVar(&container.Portmap, "portmap", []string{"bin/portmap"}, "its CNI plugin for host ports, likewise")
 	return c
+}
+
+func ovsFlag(c *cobra.Command, ovs *string) {
+	c.Flags().StringVar(ovs, "ovs", "", "Open vSwitch and OVN of the node image: "+image.Newest+" = of Debian's unstable; empty = Debian 13's")
 }
 
 func kubeCommand() *cobra.Command {
@@ -124,6 +133,7 @@ func start(c *cobra.Command, name *string, slow *int) func() (*demo.Demo, error)
 	c.Flags().StringVar(&opt.Hairpin, "hairpin", "", "binary under test; empty = beside this program, else built from the sources here")
 	c.Flags().StringVar(&opt.API, "api", "", "kubernetes = with an API server, built when it is not there (minutes); empty = the agents read the manifests")
 	c.Flags().StringVar(&opt.Mode, "mode", "", "gateway mode of the nodes: shared, local or detached; empty = shared")
+	ovsFlag(c, &opt.OVS)
 	c.Flags().StringVar(&opt.NodePortPath, "nodeport-path", "", "of the nodes: nft or redirect; empty = nft")
 	return func() (*demo.Demo, error) {
 		opt.Name, opt.Slow, opt.Out = *name, *slow, c.OutOrStdout()
@@ -181,12 +191,13 @@ func onlyFlag(c *cobra.Command) *string {
 func check(name *string, slow *int) *cobra.Command {
 	c := &cobra.Command{Use: "check", Short: "run the traffic matrix and the trials again in a demo that is up", Args: cobra.NoArgs}
 	only := onlyFlag(c)
+	every := c.Flags().Bool("every", false, "also trials that are known to fail here")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		fits, err := regexp.Compile(*only)
 		if err != nil {
 			return err
 		}
-		return demo.Check(c.Context(), demo.Checks{Name: *name, Slow: *slow, Only: fits, Out: c.OutOrStdout()})
+		return demo.Check(c.Context(), demo.Checks{Name: *name, Slow: *slow, Only: fits, Every: *every, Out: c.OutOrStdout()})
 	}
 	return c
 }

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -12,8 +13,10 @@ import (
 )
 
 func main() {
+	ovs := flag.String("ovs", "", "Open vSwitch and OVN of the node image; empty = Debian 13's")
+	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := prepare.Run(ctx, os.Stdout, "bin")
+	err := prepare.Run(ctx, os.Stdout, "bin", *ovs)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "prepare:", err)

@@ -27,6 +27,7 @@ type Checks struct {
 	Only   *regexp.Regexp // of the rows and trials; nil means all
 	Out    io.Writer
 	Before func() // called between the rows and the last line; may be nil
+	Every  bool   // also trials that are known to fail here
 }
 
 // Check runs the traffic matrix and the trials, and prints both. The last line is "N passed, N failed".
@@ -43,11 +44,11 @@ func Check(ctx context.Context, c Checks) error {
 	if err != nil {
 		return err
 	}
-	w, err := newWorld(l, o)
+	w, err := newWorld(ctx, l, o)
 	if err != nil {
 		return err
 	}
-	w.objects, w.slow, w.sctp = from, c.Slow, probe.HasSCTP()
+	w.objects, w.slow, w.every, w.sctp = from, c.Slow, c.Every, probe.HasSCTP()
 	if err := w.patientConntrack(); err != nil {
 		return err
 	}
@@ -83,14 +84,18 @@ func Check(ctx context.Context, c Checks) error {
 }
 
 // newWorld collects what is in the lab, and what its objects say.
-func newWorld(l *lab.Lab, o *objects) (*world, error) {
+func newWorld(ctx context.Context, l *lab.Lab, o *objects) (*world, error) {
 	first := l.Nodes()[0]
 	config, err := os.ReadFile(first.Path(agentConfig))
 	if err != nil {
 		return nil, fmt.Errorf("read the agent's configuration: %w", err)
 	}
+	version, err := switchVersion(ctx, first)
+	if err != nil {
+		return nil, err
+	}
 	shared := !strings.Contains(string(config), "mode = ") || strings.Contains(string(config), "mode = "+cluster.ModeShared)
-	w := &world{lab: l, userspace: first.Datapath() == "netdev", shared: shared, endpoints: map[string]endpoint{}, nodes: map[string]nodeFacts{}, services: map[string]serviceFacts{}}
+	w := &world{lab: l, userspace: first.Datapath() == "netdev", shared: shared, openvswitch: version, endpoints: map[string]endpoint{}, nodes: map[string]nodeFacts{}, services: map[string]serviceFacts{}}
 	for _, n := range l.Nodes() {
 		w.endpoints[hostPlace(n.Name())] = endpoint{n.Host, plain(n.Addresses()), hostPort}
 		for _, p := range n.Pods() {

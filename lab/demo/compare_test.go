@@ -103,7 +103,7 @@ func newComparison(t *testing.T, d *Demo) *comparison {
 	}
 	c := &comparison{t: t, d: d, ports: map[[3]string]string{}, links: map[[2]string]string{},
 		logicalFlows: map[string]map[string]string{}, datapaths: map[string]map[string]string{}, asked: map[string][]question{}, counts: map[string]int{}}
-	if c.w, err = newWorld(d.lab, o); err != nil {
+	if c.w, err = newWorld(t.Context(), d.lab, o); err != nil {
 		t.Fatal(err)
 	}
 	c.readNodes()

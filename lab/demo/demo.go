@@ -40,6 +40,7 @@ type Options struct {
 	// eth0 is left to the kernel.
 	Mode         string
 	NodePortPath string // [gateway] nodeport-path of the nodes; empty = nft
+	OVS          string // of the node image, see image.Node
 	Config       string // further lines of the configuration file
 	// DieWithCaller ends the lab with the calling process, as a test wants it.
 	DieWithCaller bool
@@ -71,6 +72,10 @@ func Start(ctx context.Context, opt Options) (*Demo, error) {
 	if d.source, err = newSource(opt.API); err != nil {
 		return nil, err
 	}
+	list, err := image.Node(opt.OVS)
+	if err != nil {
+		return nil, err
+	}
 	if err := lab.Remove(opt.Name); err != nil {
 		return nil, err
 	}
@@ -78,7 +83,7 @@ func Start(ctx context.Context, opt Options) (*Demo, error) {
 	if err := lab.Together(
 		func() (err error) {
 			return d.board.Each("node image", func(s *progress.Step) error {
-				root, err = image.Build(ctx, image.DefaultDir, func(line string) { s.Say("%s", line) })
+				root, err = list.Build(ctx, image.DefaultDir, func(line string) { s.Say("%s", line) })
 				return err
 			})
 		},

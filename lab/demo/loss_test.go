@@ -33,7 +33,7 @@ func everySegmentLost(t *testing.T, d *Demo) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := newWorld(d.lab, o)
+	w, err := newWorld(t.Context(), d.lab, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,6 +70,10 @@ type world struct {
 	sctp      bool // the kernel has it
 	userspace bool // Open vSwitch's datapath
 	shared    bool // gateway mode
+
+	openvswitch string // its version
+	every       bool   // see Checks.Every
+
 	endpoints map[string]endpoint
 	nodes     map[string]nodeFacts // by name
 	services  map[string]serviceFacts

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -22,8 +24,10 @@ type Trial struct {
 	// Userspace says what Open vSwitch's userspace datapath does instead; empty = the same as the kernel's, which is the
 	// reference. Shared says the same of gateway mode shared, and Kernel of Debian's kernel 6.1, with which the kernel datapath is tried.
 	Userspace, Shared, Kernel string
-	Group                     string // see Attack.Group
-	try                       func(ctx context.Context, w *world) (note string, err error)
+	// Mended is the Open vSwitch, such as "4.0", from which on the userspace datapath does as the kernel's; empty = none yet.
+	Mended string
+	Group  string // see Attack.Group
+	try    func(ctx context.Context, w *world) (note string, err error)
 }
 
 type trialResult struct {
@@ -56,7 +60,8 @@ func (w *world) runTrials(ctx context.Context, trials []Trial, t *table) error {
 // exception says why a trial is not for this lab.
 func (w *world) exception(x Trial) string {
 	switch {
-	case w.userspace && x.Userspace != "":
+	case w.every:
+	case w.userspace && x.Userspace != "" && !w.mended(x):
 		return x.Userspace
 	case !w.userspace && x.Kernel != "":
 		return x.Kernel
@@ -64,6 +69,29 @@ func (w *world) exception(x Trial) string {
 		return x.Shared
 	}
 	return ""
+}
+
+// mended tells that the lab's Open vSwitch is new enough for a trial.
+func (w *world) mended(x Trial) bool {
+	need := strings.Split(x.Mended, ".")
+	return x.Mended != "" && slices.CompareFunc(strings.Split(w.openvswitch, "."), need, func(a, b string) int {
+		x, _ := strconv.Atoi(a)
+		y, _ := strconv.Atoi(b)
+		return x - y
+	}) >= 0
+}
+
+// switchVersion is "3.5.0".
+func switchVersion(ctx context.Context, n *lab.Node) (string, error) {
+	text, err := n.Exec(ctx, "ovs-vswitchd", "--version") // ovs-vswitchd (Open vSwitch) 3.5.0
+	if err != nil {
+		return "", err
+	}
+	f := strings.Fields(text)
+	if len(f) < 4 {
+		return "", fmt.Errorf("ovs-vswitchd --version says %q", text)
+	}
+	return f[3], nil
 }
 
 // way is a Service or machine as somebody reaches it.
@@ -185,7 +213,7 @@ func triesNote(n int) string {
 
 // What is known of fragments.
 const (
-	userspaceFragments = "conntrack of Open vSwitch 3.5 cannot translate fragments"
+	userspaceFragments = "conntrack of Open vSwitch before 3.7 cannot translate fragments"
 	sharedFragments    = "another node's fragments exceed the pod MTU, and it gets no ICMP error"
 )
 
@@ -201,12 +229,16 @@ func fragmentTrials() []Trial {
 		{"pod-a2", "pod-c1", "direct"}, {"pod-a2", "host-b", "direct"}, {"pod-a2", "client", "direct"}, {"host-a", "pod-c1", "direct"},
 	} {
 		for _, f := range families() {
-			t := Trial{Name: x.name("fragments", "udp"+f.name), Userspace: userspaceFragments,
+			t := Trial{Name: x.name("fragments", "udp"+f.name), Userspace: userspaceFragments, Mended: "4.0",
 				try: func(ctx context.Context, w *world) (string, error) { return w.fragments(ctx, x, f) }}
 			if x.path == "direct" && strings.HasPrefix(x.to, "pod") {
 				t.Userspace = ""
 			}
-			switch between := x.to + x.path; {
+			between := x.to + x.path
+			if f.name == "6" && x.from == "pod-a2" && (between == "hostotherClusterIP" || between == "host-bdirect") {
+				t.Userspace, t.Mended = userspacePTB, "" // the other node is told the pods' MTU
+			}
+			switch {
 			case f.name == "4" && x.from == "pod-a2" && (between == "hostotherClusterIP" || between == "host-bdirect"), f.name == "4" && x.from == "host-a" && x.path == b:
 				t.Shared = sharedFragments
 			}

@@ -21,9 +21,9 @@ const (
 	farMTU  = 1300 // on the way to the far address
 )
 
-// userspacePTB is what Open vSwitch 3.5.0 does to the inner packet of an ICMPv6 error that it translates: it puts the
+// userspacePTB is what Open vSwitch, up to 4.0.0, does to an ICMPv6 error that it translates: it puts the
 // checksum's difference where UDP has its checksum, and there ICMPv6 has the MTU.
-const userspacePTB = "Open vSwitch 3.5.0 corrupts ICMPv6 errors that it translates"
+const userspacePTB = "Open vSwitch up to 4.0.0 corrupts ICMPv6 errors that it translates"
 
 // mtuTrials send packets of exact sizes that nobody may cut.
 func mtuTrials() []Trial {

@@ -17,8 +17,12 @@ import (
 	"hairpin/lab/progress"
 )
 
-// Run works in the top folder of the sources, and leaves the programs in a folder there.
-func Run(ctx context.Context, out io.Writer, bin string) error {
+// Run works in the top folder of the sources, and leaves the programs in a folder there. ovs says which node image; see image.Node.
+func Run(ctx context.Context, out io.Writer, bin, ovs string) error {
+	list, err := image.Node(ovs)
+	if err != nil {
+		return err
+	}
 	b := progress.New(out)
 	defer b.Close()
 	var wg sync.WaitGroup
@@ -28,7 +32,7 @@ func Run(ctx context.Context, out io.Writer, bin string) error {
 		errs[1] = b.Each("Debian packages", func(s *progress.Step) error { return setup(ctx, s) })
 		if errs[1] == nil {
 			errs[1] = b.Each("node image", func(s *progress.Step) error {
-				_, err := image.Build(ctx, image.DefaultDir, func(line string) { s.Say("%s", line) })
+				_, err := list.Build(ctx, image.DefaultDir, func(line string) { s.Say("%s", line) })
 				return err
 			})
 		}
