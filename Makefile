@@ -112,17 +112,17 @@ cluster-down: build ## remove what `make cluster` left up
 
 # kubernetes: the demo's objects are in an API server, whose first build takes minutes; empty: the agents read manifests.
 API ?=
-demo: ## three nodes, every way to a Service (MODE=detached: gateway mode; NODEPORT_PATH=redirect; OVS=newest; API=kubernetes: with an API server); leaves the lab up
+demo: ## three nodes, every way to a Service (MODE=detached: gateway mode; NODE_LOCAL=dgp; NODEPORT_PATH=redirect; OVS=newest; API=kubernetes: with an API server); leaves the lab up
 	@command -v $(GO) >/dev/null || lab/setup.sh
 	@$(GO) run ./cmd/prepare -ovs "$(OVS)"
-	@$(LAB) demo --ovs "$(OVS)" --mode $(MODE) --nodeport-path "$(NODEPORT_PATH)" --api "$(API)"
+	@$(LAB) demo --ovs "$(OVS)" --mode $(MODE) --node-local "$(NODE_LOCAL)" --nodeport-path "$(NODEPORT_PATH)" --api "$(API)"
 
 test-newest: setup build ## the demo with the newest Open vSwitch and OVN of Debian, in each gateway mode
 	@for mode in shared local detached; do $(LAB) demo --lab newest --ovs newest --mode $$mode || exit 1; done
 	@$(LAB) down --lab newest
 
-test-kernel: setup image build ## the demo's matrix and trials on Debian's kernel and the real openvswitch module, in qemu (MODE=local, NODEPORT_PATH=redirect, ONLY='sctp|^clash'): slow
-	@lab/kernel.sh -t 7200 $(LAB) demo --slow 30 --mode $(MODE) --nodeport-path "$(NODEPORT_PATH)" --only '$(ONLY)'
+test-kernel: setup image build ## the demo's matrix and trials on Debian's kernel and the real openvswitch module, in qemu (MODE=local, NODE_LOCAL=dgp, NODEPORT_PATH=redirect, ONLY='sctp|^clash'): slow
+	@lab/kernel.sh -t 7200 $(LAB) demo --slow 30 --mode $(MODE) --node-local "$(NODE_LOCAL)" --nodeport-path "$(NODEPORT_PATH)" --only '$(ONLY)'
 
 test-arm64: setup build ## boot the arm64 images in qemu: Open vSwitch, OVN and the agent serve a Service there: minutes
 	@$(MAKE) --no-print-directory image-oci ARCH=arm64 DIST=$(DIST)/arm64

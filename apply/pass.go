@@ -83,6 +83,7 @@ func NewPass(t Targets) *Pass {
 		kernel.grow(singles),
 		bridge.grow(flows),
 		rows.change(all),
+		kernel.grow(turns, rows, tables),
 		redirected.grow(all, rows, bridge, kernel),
 
 		bridge.shrink(flows, rows),
@@ -108,7 +109,7 @@ func (p *Pass) wake() {
 }
 
 // Run makes the node equal to want: first nothing is redirected any more that shall not be; then Open vSwitch's ports, then host, nft, the host's single addresses and flows grow; then OVN changes, in one
-// transaction, and what it serves may be redirected to it; then flows, nft, host and ports shrink, and connections to endpoints that are gone end. Nothing ever points at what is missing.
+// transaction, the host's routes turn to it, and what it serves may be redirected to it; then flows, nft, host and ports shrink, and connections to endpoints that are gone end. Nothing ever points at what is missing.
 //
 // An error in one system does not keep the others from growing: what is new may lack something then, but what is old
 // goes on to work. Nothing is removed from a system while one that may point at it is not in order. The error has

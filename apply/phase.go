@@ -3,6 +3,7 @@ package apply
 import (
 	"net/netip"
 
+	"hairpin/claims"
 	"hairpin/datapath/conn"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
@@ -24,7 +25,28 @@ func flows(d flow.Delta, _ flow.State) flow.Delta {
 // ground is what rules of nft stand on.
 func ground(d host.Delta, want host.State) host.Delta {
 	d.Addresses.Add = addresses(d, want, false)
+	d.Routes.Change = turned(d.Routes.Change, false)
 	return d
+}
+
+// turns is routes that turn to the pod network: OVN must know what comes there, and nft let in what comes back. A route that
+// turns away is ground: where it leads then has been there before.
+func turns(d host.Delta, _ host.State) (t host.Delta) {
+	t.Routes.Change = turned(d.Routes.Change, true)
+	return t
+}
+
+func turned(all map[host.RouteKey]host.Route, inside bool) (some map[host.RouteKey]host.Route) {
+	for k, r := range all {
+		if (r.Link == claims.ManagementPort) != inside {
+			continue
+		}
+		if some == nil {
+			some = map[host.RouteKey]host.Route{}
+		}
+		some[k] = r
+	}
+	return some
 }
 
 // singles is what rules of nft must be there for: a node is asked for an egress address, which is one alone, the

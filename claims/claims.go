@@ -14,6 +14,13 @@ const (
 	MasqAddresses = 7 // how many addresses, the network address included, a masquerade subnet must have
 )
 
+// Offsets in the node-local subnet (node-local-access-dgp.md), the same on every node.
+const (
+	NodeLocalHost       = 1 // the host on LocalPort
+	NodeLocalRouter     = 2 // the distributed gateway port
+	NodeLocalManagement = 3 // the management port, as the host sees it beyond that
+)
+
 // MasqMAC is the MAC of the dummy next hop, for both families (host-to-service.md).
 const MasqMAC = "0a:58:a9:fe:a9:04"
 
@@ -104,6 +111,12 @@ const (
 	EncapSubnet6 = "fd6a::/126"
 )
 
+// LocalPort is the host's end of the network of the distributed gateway port: an internal port of bridge LocalBridge (node-local-access-dgp.md).
+const (
+	LocalBridge = "br-local"
+	LocalPort   = "ovn-k8s-gw0"
+)
+
 // IntegrationBridge is OVN's own bridge.
 const IntegrationBridge = "br-int"
 
@@ -113,6 +126,8 @@ const (
 	JoinSwitch    = "join"
 	TransitSwitch = "transit_switch"
 	PhysicalNet   = "physnet"
+	LocalSwitch   = "node_local_switch"
+	LocalNet      = "locnet" // its name in ovn-bridge-mappings
 )
 
 // TransitTunnelKey is the datapath tunnel key of the transit switch, the same in every zone.
@@ -123,6 +138,7 @@ const (
 	PolicyInternal       = 1007 // pods to addresses of the datapath itself
 	PolicyForceSNATLocal = 1006 // of the gateway router: MarkForceSNAT, to its own node's other addresses
 	PolicyForceSNAT      = 1005 // of the gateway router: MarkForceSNAT
+	PolicyDistributed    = 1005 // of ovn_cluster_router: the host, as a client of a Service, to what the host itself must get
 	PolicyNodeLocal      = 1004 // to the own node's address: through the management port, or from the gateway router by the bridge
 	PolicyServices       = 1003 // to a cluster IP that no load balancer matched: the host rejects pods, the gateway router drops it
 	PolicyReplies        = 103  // replies of a pod with an egress address to clients outside

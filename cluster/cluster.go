@@ -240,6 +240,7 @@ type Gateway struct {
 	Addresses []netip.Prefix // on the bridge, IPv4 first; when detached its own, unknown outside the node
 	NextHops  []netip.Addr   // default gateways, IPv4 first; may be empty
 	Userspace bool           // the bridge uses the userspace (netdev) datapath
+	NodeLocal bool           // the host's way to Services is the management port, with a distributed gateway port (LocalDGP)
 	Redirect  bool           // eBPF programs lead NodePort traffic of the host's links to the gateway router
 }
 

@@ -77,6 +77,8 @@ type GatewayConfig struct {
 	NodePort          bool           // nodeport: serve NodePorts at all
 	NodePorts         NodePortOn     // nodeport-addresses: on which of the node's addresses
 	NodePortPath      string         // nodeport-path: PathNFT or PathRedirect; what a node does, its Gateway says
+	NodeLocal         string         // node-local: LocalPolicy or LocalDGP; what a node does, its Gateway says
+	NodeLocalSubnets  []netip.Prefix // v4-node-local-subnet, v6-node-local-subnet
 	Advertise         []netip.Addr   // advertise-address: the gateway bridge's own addresses in mode detached
 }
 
@@ -84,6 +86,12 @@ type GatewayConfig struct {
 const (
 	PathNFT      = "nft"      // the host's stack
 	PathRedirect = "redirect" // eBPF programs, where they can
+)
+
+// The ways of a host to Services (docs/gateway-modes.md).
+const (
+	LocalPolicy = "policy" // by the gateway bridge and the gateway router
+	LocalDGP    = "dgp"    // by the management port; to endpoints on the host itself, by a distributed gateway port
 )
 
 // NodePortOn says on which of a node's addresses NodePorts are served: all, when it is zero.
@@ -120,6 +128,8 @@ func DefaultConfig() Config {
 			MasqueradeSubnets: []netip.Prefix{p("169.254.169.0/29"), p("fd69::/125")},
 			NodePort:          true,
 			NodePortPath:      PathNFT,
+			NodeLocal:         LocalPolicy,
+			NodeLocalSubnets:  []netip.Prefix{p("169.254.0.0/20"), p("fd6b::/64")},
 			Advertise:         []netip.Addr{netip.MustParseAddr("10.44.0.0"), netip.MustParseAddr("fd00:10:44::")},
 		},
 		JoinSubnets:    []netip.Prefix{p("100.64.0.0/16"), p("fd98::/64")},

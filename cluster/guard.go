@@ -40,7 +40,7 @@ func newGuard(c *Config, nodes []*Node, v *Vetted, egressIPs []*EgressIP) *guard
 		what string
 	}{
 		{c.ServiceCIDRs, "the ClusterIP range"}, {c.JoinSubnets, "the join subnet"}, {c.TransitSubnets, "the transit subnet"},
-		{c.Gateway.MasqueradeSubnets, "the masquerade subnet"},
+		{c.Gateway.MasqueradeSubnets, "the masquerade subnet"}, {c.Gateway.NodeLocalSubnets, "the node-local subnet"},
 	} {
 		for _, p := range list.of {
 			g.ranges = append(g.ranges, reservedRange{p, list.what, false})

@@ -21,7 +21,7 @@ const (
 // maxNodeID is the largest node id: tunnel keys of ports have 15 bits, and 0 is none.
 const maxNodeID = 32767
 
-// gatewayJSON is the value of AnnotationGateway. The keys uplink, device, device-mac, datapath and nodeport-path are ours.
+// gatewayJSON is the value of AnnotationGateway. The keys uplink, device, device-mac, datapath, nodeport-path and node-local are ours.
 type gatewayJSON struct {
 	Mode      string   `json:"mode"`
 	Bridge    string   `json:"bridge-id,omitempty"`
@@ -33,6 +33,7 @@ type gatewayJSON struct {
 	NextHops  []string `json:"next-hops,omitempty"`
 	Datapath  string   `json:"datapath,omitempty"` // "netdev" (userspace) or "system" (kernel)
 	NodePort  string   `json:"nodeport-path,omitempty"`
+	NodeLocal string   `json:"node-local,omitempty"`
 }
 
 // GatewayAnnotation returns the value of AnnotationGateway that parses back to g.
@@ -43,6 +44,9 @@ func GatewayAnnotation(g Gateway) string {
 	}
 	if g.Redirect {
 		j.NodePort = PathRedirect
+	}
+	if g.NodeLocal {
+		j.NodeLocal = LocalDGP
 	}
 	if g.DeviceMAC != (MAC{}) {
 		j.DeviceMAC = g.DeviceMAC.String()
@@ -212,7 +216,7 @@ func (p *nodeParser) parseGateway(text string) {
 	if !ok {
 		p.problem(field, "has no \"default\"")
 	}
-	g := Gateway{Mode: j.Mode, Bridge: j.Bridge, Uplink: j.Uplink, Device: j.Device, Userspace: j.Datapath == "netdev", Redirect: j.NodePort == PathRedirect}
+	g := Gateway{Mode: j.Mode, Bridge: j.Bridge, Uplink: j.Uplink, Device: j.Device, Userspace: j.Datapath == "netdev", Redirect: j.NodePort == PathRedirect, NodeLocal: j.NodeLocal == LocalDGP}
 	if j.MAC != "" {
 		mac, err := ParseMAC(j.MAC)
 		if err != nil {

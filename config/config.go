@@ -138,6 +138,7 @@ func kubernetesOptions() []Option {
 
 func gatewayOptions() []Option {
 	masquerade := func(c *Config) *[]netip.Prefix { return &c.Cluster.Gateway.MasqueradeSubnets }
+	nodeLocal := func(c *Config) *[]netip.Prefix { return &c.Cluster.Gateway.NodeLocalSubnets }
 	joins := func(c *Config) *[]netip.Prefix { return &c.Cluster.JoinSubnets }
 	return []Option{
 		oneOf("gateway", "mode", "gateway mode", func(c *Config) *string { return &c.Cluster.Gateway.Mode }, cluster.ModeNames()...),
@@ -157,6 +158,10 @@ func gatewayOptions() []Option {
 			func(c *Config) string { return getNodePortOn(&c.Cluster.Gateway.NodePorts) }},
 		oneOf("gateway", "nodeport-path", "how NodePort traffic gets from the host's own links to the gateway router: nft (by the host's IP stack) or redirect (by eBPF programs, where kernel and link can, past the host's firewall)",
 			func(c *Config) *string { return &c.Cluster.Gateway.NodePortPath }, cluster.PathNFT, cluster.PathRedirect),
+		oneOf("gateway", "node-local", "how the host gets to Services: policy (by the gateway bridge) or dgp (by the management port, and by a distributed gateway port to endpoints on the host itself)",
+			func(c *Config) *string { return &c.Cluster.Gateway.NodeLocal }, cluster.LocalPolicy, cluster.LocalDGP),
+		perFamily("gateway", "v4-node-local-subnet", "addresses between the distributed gateway port and the host; the same on every node", cluster.IPv4, nodeLocal, 29),
+		perFamily("gateway", "v6-node-local-subnet", "addresses between the distributed gateway port and the host; the same on every node", cluster.IPv6, nodeLocal, 125),
 		perFamily("gateway", "v4-masquerade-subnet", "masquerade addresses between a host and its gateway router; the same on every node", cluster.IPv4, masquerade, 29),
 		perFamily("gateway", "v6-masquerade-subnet", "masquerade addresses between a host and its gateway router; the same on every node", cluster.IPv6, masquerade, 125),
 		perFamily("gateway", "v4-join-subnet", "addresses of the gateway routers on the join switch", cluster.IPv4, joins, 16),

@@ -20,8 +20,11 @@ import (
 // In mode detached nothing has to be prepared: the gateway bridge is made here, without an uplink, and on the
 // userspace datapath the way that tunnels take between Open vSwitch and the host (plan/encap.go).
 
-// keyDetached of a Bridge: it was made for mode detached.
-const keyDetached = "hairpin-detached"
+// Keys of a Bridge: what it was made for.
+const (
+	keyDetached  = "hairpin-detached"
+	keyNodeLocal = "hairpin-node-local"
+)
 
 // detachOrAttach makes what mode detached needs, or removes what it had before another mode. Where the uplink was in the
 // gateway bridge, it gets the machine's network back first.
@@ -39,6 +42,11 @@ func (l *Looker) detachOrAttach(ctx context.Context) {
 		}
 	} else {
 		did, err = removeDetached(ctx, l.ovs)
+	}
+	if err == nil {
+		var more []string
+		more, err = l.nodeLocal(ctx)
+		did = append(did, more...)
 	}
 	for _, what := range did {
 		l.log.Info("gateway mode", "mode", l.config.Cluster.Gateway.Mode, "did", what)
@@ -86,11 +94,51 @@ func LeaveDetached(ctx context.Context, ovs *ovsdb.Client, config cluster.Config
 	return did, nil
 }
 
+// nodeLocal makes the bridge of the distributed gateway port's network, or removes it. It goes last: the agent takes the host's port off it when
+// nothing leads there any more.
+func (l *Looker) nodeLocal(ctx context.Context) (did []string, err error) {
+	v := l.ovs.View()
+	if l.config.Cluster.Gateway.NodeLocal != cluster.LocalDGP {
+		if ovsdb.Find(v, func(p *ovsdb.Port) bool { return p.Name == claims.LocalPort && p.ExternalIDs[claims.KeyOwner] != "" }) != nil {
+			return nil, nil
+		}
+		return removeBridges(ctx, l.ovs, keyNodeLocal)
+	}
+	b := newBridge{name: claims.LocalBridge, key: keyNodeLocal}
+	ops := b.ops(v, uplink.DatapathType(v), l.node)
+	if len(ops) == 0 {
+		return nil, nil
+	}
+	if _, err := l.ovs.Transact(ctx, ops...); err != nil {
+		return nil, fmt.Errorf("make bridge %s: %w", b.name, err)
+	}
+	return []string{"ovs-vsctl add-br " + b.name}, nil
+}
+
+// LeaveNodeLocal removes the bridge of the distributed gateway port's network from a node that Hairpin leaves, and tells what it did.
+func LeaveNodeLocal(ctx context.Context, ovs *ovsdb.Client) (did []string, err error) {
+	return removeBridges(ctx, ovs, keyNodeLocal)
+}
+
 // removeDetached removes bridges and links that were made for mode detached, and tells what it removed.
 func removeDetached(ctx context.Context, ovs *ovsdb.Client) (did []string, err error) {
+	if did, err = removeBridges(ctx, ovs, keyDetached); err != nil || len(did) == 0 {
+		return did, err
+	}
+	if l, err := netlink.LinkByName(claims.EncapHost); err == nil {
+		did = append(did, "ip link del "+claims.EncapHost)
+		if err := netlink.LinkDel(l); err != nil {
+			return did, fmt.Errorf("remove link %s: %w", claims.EncapHost, err)
+		}
+	}
+	return did, nil
+}
+
+// removeBridges removes those with a key, and tells what it removed.
+func removeBridges(ctx context.Context, ovs *ovsdb.Client, key string) (did []string, err error) {
 	var ops []ovsdb.Op
 	for b := range ovsdb.Rows[ovsdb.Bridge](ovs.View()) {
-		if _, ours := b.ExternalIDs[keyDetached]; !ours {
+		if _, ours := b.ExternalIDs[key]; !ours {
 			continue
 		}
 		did = append(did, "ovs-vsctl del-br "+b.Name)
@@ -101,13 +149,7 @@ func removeDetached(ctx context.Context, ovs *ovsdb.Client) (did []string, err e
 	}
 	ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())
 	if _, err := ovs.Transact(ctx, ops...); err != nil {
-		return nil, fmt.Errorf("remove the bridges of mode detached: %w", err)
-	}
-	if l, err := netlink.LinkByName(claims.EncapHost); err == nil {
-		did = append(did, "ip link del "+claims.EncapHost)
-		if err := netlink.LinkDel(l); err != nil {
-			return did, fmt.Errorf("remove link %s: %w", claims.EncapHost, err)
-		}
+		return nil, fmt.Errorf("ovs-vsctl del-br: %w", err)
 	}
 	return did, nil
 }
@@ -120,12 +162,12 @@ func (l *Looker) detach(ctx context.Context) error {
 		return errors.New("[gateway] advertise-address: is empty, but mode detached needs one per family")
 	}
 	datapath := uplink.DatapathType(v)
-	bridges := []newBridge{{name: g.Interface, mac: cluster.MACFor(g.Advertise[0])}}
+	bridges := []newBridge{{name: g.Interface, key: keyDetached, mac: cluster.MACFor(g.Advertise[0])}}
 	if datapath == uplink.UserspaceDatapath {
 		if err := pairLinks(claims.EncapHost, claims.EncapPort); err != nil {
 			return err
 		}
-		bridges = append(bridges, newBridge{name: claims.EncapBridge, port: claims.EncapPort})
+		bridges = append(bridges, newBridge{name: claims.EncapBridge, key: keyDetached, port: claims.EncapPort})
 	}
 	var ops []ovsdb.Op
 	for _, b := range bridges {
@@ -144,6 +186,7 @@ func (l *Looker) detach(ctx context.Context) error {
 // newBridge is a bridge to make.
 type newBridge struct {
 	name string
+	key  string
 	mac  cluster.MAC // zero = Open vSwitch's choice
 	port string      // a link that is plugged in; empty = none
 }
@@ -154,7 +197,7 @@ func (b *newBridge) ops(v ovsdb.View, datapath, node string) []ovsdb.Op {
 		return nil
 	}
 	mode := "standalone"
-	ours := map[string]string{claims.KeyOwner: cluster.Owner{Kind: "Node", Name: node}.String(), keyDetached: "true"}
+	ours := map[string]string{claims.KeyOwner: cluster.Owner{Kind: "Node", Name: node}.String(), b.key: "true"}
 	row := ovsdb.Bridge{
 		Name: b.name, DatapathType: datapath, FailMode: &mode, ExternalIDs: ours,
 	}

@@ -47,7 +47,7 @@ func discover(v ovsdb.View, config cluster.Config) (Found, error) {
 		return Found{}, fmt.Errorf("[gateway] interface: Open vSwitch has no bridge %s", name)
 	}
 	mode := cluster.ModeNamed(config.Gateway.Mode)
-	g := cluster.Gateway{Mode: config.Gateway.Mode, Bridge: name, Uplink: uplinkOf(v, bridge), Userspace: bridge.DatapathType == "netdev", Redirect: config.Gateway.NodePortPath == cluster.PathRedirect}
+	g := cluster.Gateway{Mode: config.Gateway.Mode, Bridge: name, Uplink: uplinkOf(v, bridge), Userspace: bridge.DatapathType == "netdev", Redirect: config.Gateway.NodePortPath == cluster.PathRedirect, NodeLocal: config.Gateway.NodeLocal == cluster.LocalDGP}
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return Found{}, fmt.Errorf("gateway bridge %s: %w", name, err)
@@ -133,7 +133,7 @@ func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 		d := device{name: name}
 		copy(d.mac[:], l.Attrs().HardwareAddr)
 		devices[l.Attrs().Index] = d
-		ours[l.Attrs().Index] = name == claims.ManagementPort || name == claims.EncapBridge || name == claims.EncapHost
+		ours[l.Attrs().Index] = name == claims.ManagementPort || name == claims.EncapBridge || name == claims.EncapHost || name == claims.LocalPort
 	}
 	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {

@@ -158,6 +158,11 @@ func (k *cleaning) switches(ctx context.Context) {
 		k.did("%s", d)
 	}
 	k.try("bridges of mode detached", err)
+	gone, err = hostnet.LeaveNodeLocal(ctx, k.ovs)
+	for _, d := range gone {
+		k.did("%s", d)
+	}
+	k.try("bridge "+claims.LocalBridge, err)
 	k.try("bridge "+claims.IntegrationBridge, k.integrationBridge(ctx))
 }
 

@@ -266,6 +266,9 @@ func (c chains) egress() []nft.Rule {
 		if e.Mode.PodsByHost {
 			rules = append(rules, c.rule(nft.Masquerade{}, "pods leave the cluster", nft.AddrIn{Prefix: s.Subnet}, mp0))
 		}
+		if e.Mode.PodsByHost && e.Node.Gateway.NodeLocal {
+			rules = append(rules, c.rule(nft.Masquerade{}, "the host to Services with endpoints elsewhere", nft.AddrIn{Prefix: single(s.Local.management.Addr())}, not(claims.LocalPort)))
+		}
 		switch elsewhere := (nft.AddrIn{Prefix: single(s.MasqOVN)}); {
 		case !e.Mode.Uplink:
 			rules = append(rules, c.rule(nft.Masquerade{}, "Services with endpoints elsewhere", elsewhere, not(e.Node.Gateway.Bridge)))

@@ -52,6 +52,8 @@ type Stack struct {
 	MasqNext   netip.Addr
 	MasqPin    netip.Addr // hairpin source
 
+	Local local // the distributed gateway port, if there is one
+
 	Cluster  []netip.Prefix // pods of all nodes
 	Services []netip.Prefix // cluster IPs
 }
@@ -201,7 +203,7 @@ func (c *checker) stack(e *Env, f cluster.Family) (Stack, bool) {
 		s.Node = a
 	}
 	s.Others = otherAddresses(e, &s)
-	return s, c.places(e, &s)
+	return s, c.places(e, &s) && c.local(e, &s)
 }
 
 // places computes the addresses that are counted from the start of a subnet.

@@ -29,12 +29,9 @@ func hostSide(e *Env) host.State {
 		Neighbors: map[host.NeighborKey]host.Neighbor{}, Sysctls: map[string]host.Sysctl{},
 	}}
 	bridge := e.Node.Gateway.Bridge
-	k.state.Links[bridge] = host.Link{
-		// What the userspace datapath sends back to the host, and the host or a program on to a link, would have a wrong checksum.
-		Name: bridge, Checksums: e.Node.Gateway.Userspace && (e.Mode.ClientsByHost || len(e.Redirect) > 0 || slices.ContainsFunc(e.Stacks, Stack.byHost)), Owner: k.owner,
-	}
+	k.state.Links[bridge] = host.Link{Name: bridge, Checksums: e.checksums(), Owner: k.owner}
 	k.state.Links[claims.ManagementPort] = host.Link{
-		Name: claims.ManagementPort, MAC: cluster.MACFor(e.Stacks[0].Management.Addr()), MTU: e.Config.MTU, Owner: k.owner,
+		Name: claims.ManagementPort, Checksums: e.checksums() && e.Node.Gateway.NodeLocal, MAC: cluster.MACFor(e.Stacks[0].Management.Addr()), MTU: e.Config.MTU, Owner: k.owner,
 	}
 	for i := range e.Stacks {
 		k.management(&e.Stacks[i])
@@ -50,6 +47,12 @@ func hostSide(e *Env) host.State {
 		x.links(&k)
 	}
 	return k.state
+}
+
+// checksums reports whether the host computes checksums of what it gives to Open vSwitch: what the userspace datapath sends back to it, and the
+// host or a program on to a link, would have a wrong one.
+func (e *Env) checksums() bool {
+	return e.Node.Gateway.Userspace && (e.Mode.ClientsByHost || len(e.Redirect) > 0 || slices.ContainsFunc(e.Stacks, Stack.byHost))
 }
 
 // management is the way between host and pods.
@@ -73,7 +76,14 @@ func (k *kernel) services(s *Stack, bridge string) {
 		// the routes below and the next hops' subnets decide.
 		Deprecated: s.Family == cluster.IPv6,
 	})
-	by := append(slices.Clone(s.Services), single(s.MasqAll))
+	by := []netip.Prefix{single(s.MasqAll)}
+	for _, c := range s.Services {
+		if k.env.Node.Gateway.NodeLocal {
+			k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: claims.ManagementPort, Via: s.Router.Addr(), Src: s.Management.Addr(), MTU: mtu})
+		} else {
+			by = append(by, c)
+		}
+	}
 	if !k.env.Mode.PodsByHost { // a load balancer of the gateway router is there, because a pod's answer comes by that
 		by = append(by, single(s.MasqLocal))
 	}

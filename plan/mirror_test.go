@@ -185,23 +185,25 @@ func withoutOther(s datapath.State, f flow.Protocol) datapath.State {
 // What IPv4 has, IPv6 has, in its own words.
 func TestMirror(t *testing.T) {
 	for _, mode := range modes {
-		t.Run(mode, func(t *testing.T) { testMirror(t, mode) })
+		t.Run(mode, func(t *testing.T) { testMirror(t, mode, false) })
+		t.Run(mode+", dgp", func(t *testing.T) { testMirror(t, mode, true) })
 	}
 }
 
-func testMirror(t *testing.T, mode string) {
+func testMirror(t *testing.T, mode string, dgp bool) {
 	v4 := large(5, 300, cluster.IPv4)
 	for _, n := range v4.Nodes {
 		n.Addresses, n.HostAddresses, n.PodCIDRs = n.Addresses[:1], append(n.HostAddresses[:1:1], prefix("172.20.0.7/32")), n.PodCIDRs[:1]
 		n.Gateway.Addresses, n.Gateway.NextHops, n.Gateway.Userspace = n.Gateway.Addresses[:1], n.Gateway.NextHops[:1], mode != cluster.ModeDetached // tunnels have one family
 		inMode(n, mode)
+		n.Gateway.NodeLocal = dgp
 	}
 	for _, p := range v4.Pods {
 		p.IPs = p.IPs[:1]
 	}
 	c := &v4.Config
 	c.ClusterSubnets, c.ServiceCIDRs, c.JoinSubnets = c.ClusterSubnets[:1], c.ServiceCIDRs[:1], c.JoinSubnets[:1]
-	c.TransitSubnets, c.Gateway.MasqueradeSubnets = c.TransitSubnets[:1], c.Gateway.MasqueradeSubnets[:1]
+	c.TransitSubnets, c.Gateway.MasqueradeSubnets, c.Gateway.NodeLocalSubnets = c.TransitSubnets[:1], c.Gateway.MasqueradeSubnets[:1], c.Gateway.NodeLocalSubnets[:1]
 	v4.Frontends = append(v4.Frontends, service("zz-secondary", "10.96.200.1:80", 0, "172.20.0.7:8081"), service("zz-none", "10.96.200.2:80", 31999))
 	slices.SortFunc(v4.Frontends, (*cluster.Frontend).Compare)
 

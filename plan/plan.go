@@ -39,6 +39,6 @@ func newIncrementals() []incremental { return []incremental{newEgress()} }
 
 // base features do not look at single Pods and Services, objects features look at nothing else that changes often.
 var (
-	base    = []feature{topology, gateway, redirection}
+	base    = []feature{topology, gateway, distributed, redirection}
 	objects = []feature{pods, services}
 )

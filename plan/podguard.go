@@ -37,6 +37,14 @@ func podGuard(e *Env, owner cluster.Owner) *nft.Chain {
 	}
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
+		if e.Node.Gateway.NodeLocal {
+			for _, r := range s.Services {
+				c.Rules = append(c.Rules, nft.Rule{
+					Matches: []nft.Match{nft.InInterface{Name: claims.ManagementPort}, nft.AddrIn{Prefix: r}, nft.AddrIn{Dst: true, Prefix: single(s.Management.Addr())}},
+					Do:      nft.Return{}, Comment: "Services' answers to the host", Owner: owner,
+				})
+			}
+		}
 		ranges := append([]netip.Prefix{s.Transit.Masked(), single(s.MasqLocal)}, s.Cluster...)
 		if s.Family == cluster.IPv6 { // neighbour discovery
 			ranges = append(ranges, words(s.Family).linkLocal, single(netip.IPv6Unspecified()))

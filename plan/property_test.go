@@ -124,7 +124,7 @@ func TestPlannerIsNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := node("node-a", 1, 3), node("node-b", 2, 4)
 		a.HostAddresses = append(a.HostAddresses, prefix("172.20.0.1/32"), prefix("fd00:20::1/128"))
-		a.Gateway.Userspace = true
+		a.Gateway.Userspace, a.Gateway.NodeLocal = true, rapid.Bool().Draw(t, "dgp")
 		mode := rapid.SampledFrom(modes).Draw(t, "mode")
 		inMode(a, mode)
 		inMode(b, mode)

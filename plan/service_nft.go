@@ -103,8 +103,11 @@ func guardedBy(list []*cluster.Frontend) []netip.Addr {
 }
 
 // standsIn reports whether the host leads clients to all endpoints by what stands in for the cluster IP: always to a NodePort.
-// Its connections, also those that are just being made, do not see the Service's port or internal policy change.
-func (x *front) standsIn() bool { return x.InternalLocal || x.NodePort != 0 }
+// Its connections, also those that are just being made, do not see the Service's port or internal policy change. Always, too, where the
+// host's way to cluster IPs is another one: by the management port, clients of external addresses would be others than before.
+func (x *front) standsIn() bool {
+	return x.InternalLocal || x.NodePort != 0 || x.stack.Local != local{}
+}
 
 // clusterTarget is where the host sends its own clients: to all endpoints.
 func (x *front) clusterTarget() netip.AddrPort {
@@ -212,6 +215,9 @@ func (c chains) balanced() []nft.Rule {
 		rules = append(rules, c.rule(nft.DNATMap{Map: m.externals.Name}, "pods to addresses with loadBalancerSourceRanges", fromPods, nft.InSet{Set: m.guarded.Name}))
 	}
 	rules = append(rules, c.rule(nft.Return{}, "balanced by the node switch", fromPods))
+	if c.env.Node.Gateway.NodeLocal {
+		rules = append(rules, c.rule(nft.Return{}, "balanced by the node switch", nft.InInterface{Name: claims.LocalPort}))
+	}
 	for i := range c.env.Stacks {
 		rules = append(rules, c.rule(nft.Return{}, "balanced by the gateway router", nft.AddrIn{Prefix: single(c.env.Stacks[i].MasqOVN)}))
 	}

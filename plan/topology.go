@@ -382,6 +382,9 @@ func openVSwitch(e *Env) flow.State {
 			},
 		},
 	}
+	if g.NodeLocal {
+		s.Settings["ovn-bridge-mappings"] += "," + claims.LocalNet + ":" + claims.LocalBridge
+	}
 	if g.Userspace {
 		s.Settings["ovn-bridge-datapath-type"] = "netdev"
 	}

@@ -16,6 +16,7 @@ import (
 
 	"hairpin/apply/knft"
 	"hairpin/claims"
+	"hairpin/cluster"
 	"hairpin/config"
 	"hairpin/netdev"
 )
@@ -83,6 +84,12 @@ func ranges(_ context.Context, c *config.Config) (list []Finding, err error) {
 		{"[default] cluster-subnets", pods}, {"[kubernetes] service-cidrs", c.Cluster.ServiceCIDRs}, {"[gateway] join subnets", c.Cluster.JoinSubnets},
 		{"[clustermanager] transit subnets", c.Cluster.TransitSubnets}, {"[gateway] masquerade subnets", c.Cluster.Gateway.MasqueradeSubnets},
 	}
+	if c.Cluster.Gateway.NodeLocal == cluster.LocalDGP {
+		taken = append(taken, struct {
+			option   string
+			prefixes []netip.Prefix
+		}{"[gateway] node-local subnets", c.Cluster.Gateway.NodeLocalSubnets})
+	}
 	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: syscall.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
@@ -107,7 +114,7 @@ func ranges(_ context.Context, c *config.Config) (list []Finding, err error) {
 
 // own reports whether a link is one that Hairpin, or OVN-Kubernetes, makes for itself.
 func own(link string, c *config.Config) bool {
-	return link == claims.ManagementPort || link == c.Cluster.Gateway.Interface || link == claims.EncapHost || link == claims.EncapBridge
+	return link == claims.ManagementPort || link == c.Cluster.Gateway.Interface || link == claims.EncapHost || link == claims.EncapBridge || link == claims.LocalPort || link == claims.LocalBridge
 }
 
 func prefixOf(n *net.IPNet) netip.Prefix {

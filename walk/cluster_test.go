@@ -109,6 +109,7 @@ func drawNode(t *rapid.T, i int, mode string, userspace bool, hops []netip.Addr)
 		}
 		n.Gateway.Redirect = rapid.Bool().Draw(t, "redirect")
 	}
+	n.Gateway.NodeLocal = rapid.Bool().Draw(t, "dgp")
 	return n
 }
 

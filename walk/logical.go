@@ -323,11 +323,11 @@ func (p *routerPort) address(f cluster.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// natAddresses lists the external addresses of the NAT rows.
+// natAddresses lists the external addresses of the NAT rows, but those beyond a distributed gateway port, which no other machine knows.
 func natAddresses(s nb.State) []netip.Addr {
 	var out []netip.Addr
 	for _, row := range s {
-		if row, ok := row.(*nb.NAT); ok {
+		if row, ok := row.(*nb.NAT); ok && row.GatewayPort == "" {
 			out = append(out, row.External)
 		}
 	}

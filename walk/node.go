@@ -143,7 +143,7 @@ func (w *Walker) internal(a netip.Addr) bool {
 			return true
 		}
 	}
-	for _, list := range [...][]netip.Prefix{c.ServiceCIDRs, c.JoinSubnets, c.TransitSubnets, c.Gateway.MasqueradeSubnets} {
+	for _, list := range [...][]netip.Prefix{c.ServiceCIDRs, c.JoinSubnets, c.TransitSubnets, c.Gateway.MasqueradeSubnets, c.Gateway.NodeLocalSubnets} {
 		for _, p := range list {
 			if p.Contains(a) {
 				return true

@@ -240,6 +240,7 @@ func (q *question) source(b cluster.Backend) netip.Addr {
 		return a
 	}
 	pod := slices.ContainsFunc(q.p.world.Snapshot.Pods, func(x *cluster.Pod) bool { return slices.Contains(x.IPs, b.Addr) })
+	dgp := q.at.Gateway.NodeLocal && q.to.Addr() == q.f.ClusterIP
 	switch {
 	case q.external && q.local:
 		return q.seen
@@ -256,8 +257,12 @@ func (q *question) source(b cluster.Backend) netip.Addr {
 				return own
 			}
 		}
+	case pod && dgp:
+		return pick(addr("10.244.%d.2", q.at.ID), addr("fd00:10:244:%x::2", q.at.ID))
 	case pod:
 		return pick(addr("100.64.0.%d", q.at.ID+1), addr("fd98::%x", q.at.ID+1))
+	case b.Node == q.at.Name && dgp:
+		return pick(addr("169.254.0.3"), addr("fd6b::3"))
 	case b.Node == q.at.Name:
 		return pick(addr("169.254.169.1"), addr("fd69::1"))
 	}

@@ -19,6 +19,7 @@ const (
 	hairpin    = "hairpin"    // 169.254.169.5, fd69::5: a pod that reaches itself
 	join       = "join "      // and a node: its gateway router on the join switch
 	management = "mp0 "       // and a node: its host in the pod network
+	beyondDGP  = "gw0"        // 169.254.0.3, fd6b::3: the host, as it sees itself beyond the distributed gateway port
 )
 
 // Reasons of Case.Why.

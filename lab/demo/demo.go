@@ -41,6 +41,7 @@ type Options struct {
 	Mode         string
 	NodePortPath string // [gateway] nodeport-path of the nodes; empty = nft
 	OVS          string // of the node image, see image.Node
+	NodeLocal    string // [gateway] node-local of the nodes; empty = policy
 	Config       string // further lines of the configuration file
 	// DieWithCaller ends the lab with the calling process, as a test wants it.
 	DieWithCaller bool
@@ -168,6 +169,9 @@ func (d *Demo) agentConfig(mode string) string {
 	}
 	if d.opt.NodePortPath != "" {
 		config += "[gateway]\nnodeport-path = " + d.opt.NodePortPath + "\n"
+	}
+	if d.opt.NodeLocal != "" {
+		config += "[gateway]\nnode-local = " + d.opt.NodeLocal + "\n"
 	}
 	return config + d.opt.Config
 }

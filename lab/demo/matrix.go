@@ -21,6 +21,7 @@ const tries = 10
 type family struct {
 	name              string // as in "tcp4"
 	masquerade, joins netip.Prefix
+	nodeLocal         netip.Prefix
 	transits          netip.Prefix
 	localhost         netip.Addr
 	unallocated       netip.Addr // of the Services' range
@@ -31,8 +32,8 @@ type family struct {
 func families() []family {
 	p, a := netip.MustParsePrefix, netip.MustParseAddr
 	return []family{
-		{"4", p("169.254.169.0/29"), p("100.64.0.0/16"), p("100.88.0.0/16"), a("127.0.0.1"), a("10.96.99.99")},
-		{"6", p("fd69::/125"), p("fd98::/64"), p("fd97::/64"), a("::1"), a("fd00:10:96::9999")},
+		{"4", p("169.254.169.0/29"), p("100.64.0.0/16"), p("169.254.0.0/20"), p("100.88.0.0/16"), a("127.0.0.1"), a("10.96.99.99")},
+		{"6", p("fd69::/125"), p("fd98::/64"), p("fd6b::/64"), p("fd97::/64"), a("::1"), a("fd00:10:96::9999")},
 	}
 }
 
@@ -74,6 +75,7 @@ type world struct {
 	openvswitch string // its version
 	every       bool   // see Checks.Every
 
+	nodeLocal bool // node-local = dgp
 	endpoints map[string]endpoint
 	nodes     map[string]nodeFacts // by name
 	services  map[string]serviceFacts
@@ -120,6 +122,8 @@ func (w *world) source(saw string, f family) (netip.Addr, error) {
 	switch word + " " {
 	case masquerade + " ":
 		return at(f.masquerade, 1), nil
+	case beyondDGP + " ":
+		return at(f.nodeLocal, 3), nil
 	case hairpin + " ":
 		return at(f.masquerade, 5), nil
 	case join:
@@ -136,6 +140,17 @@ func (w *world) source(saw string, f family) (netip.Addr, error) {
 		}
 	}
 	return netip.Addr{}, fmt.Errorf("the lab has no %q", saw)
+}
+
+// saw is what the server of a case must see: with node-local = dgp, what asks for a cluster IP on a host comes by the management port.
+func (w *world) saw(c Case) string {
+	if !w.nodeLocal || c.Path != "ClusterIP" || strings.HasPrefix(c.From, "pod-") {
+		return c.Saw
+	}
+	if _, node, ok := strings.Cut(c.Saw, join); ok {
+		return management + node
+	}
+	return strings.Replace(c.Saw, masquerade, beyondDGP, 1)
 }
 
 // sources returns the addresses of words with | between them: any of them may be seen.
@@ -249,7 +264,7 @@ func (w *world) try(ctx context.Context, r Result) Result {
 		}
 		return w.tryInVain(ctx, r, protocol, to, err)
 	}
-	wants, err2 := w.sources(c.Saw, f)
+	wants, err2 := w.sources(w.saw(c), f)
 	from, ok := w.endpoints[c.From]
 	if err := errors.Join(err, err2); err != nil || !ok {
 		r.Problem = fmt.Sprintf("cannot be tried: %v, from %s", err, c.From)

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -16,9 +17,12 @@ import (
 // What real packets must do in the matrix, the walk says of each of them, in every gateway mode: the server that answers
 // and the source that it sees, or that nobody answers.
 func TestWalkSaysWhatTheMatrixWants(t *testing.T) {
-	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
-		t.Run(mode, func(t *testing.T) {
-			s := inMode(t, mode)
+	for _, x := range []struct {
+		mode string
+		dgp  bool
+	}{{cluster.ModeShared, false}, {cluster.ModeLocal, false}, {cluster.ModeDetached, false}, {cluster.ModeShared, true}, {cluster.ModeLocal, true}, {cluster.ModeDetached, true}} {
+		t.Run(fmt.Sprintf("%s, dgp: %t", x.mode, x.dgp), func(t *testing.T) {
+			s := inMode(t, x.mode, x.dgp)
 			states := map[string]datapath.State{}
 			for _, n := range s.Nodes {
 				state, problems := plan.Node(s, n.Name)
@@ -28,7 +32,7 @@ func TestWalkSaysWhatTheMatrixWants(t *testing.T) {
 				states[n.Name] = state
 			}
 			walker, w := walk.New(walk.World{Snapshot: s, States: states}), worldOfManifests(t)
-			w.sctp = true
+			w.sctp, w.nodeLocal = true, x.dgp
 			numbers := map[string]cluster.Protocol{"tcp": cluster.TCP, "udp": cluster.UDP, "sctp": cluster.SCTP}
 			n := 0
 			for _, c := range Cases() {
@@ -44,8 +48,8 @@ func TestWalkSaysWhatTheMatrixWants(t *testing.T) {
 	}
 }
 
-// inMode is the demo's cluster in a gateway mode, as its agents would find it.
-func inMode(t *testing.T, mode string) *cluster.Snapshot {
+// inMode is the demo's cluster in a gateway mode, with the distributed gateway port or without, as its agents would find it.
+func inMode(t *testing.T, mode string, dgp bool) *cluster.Snapshot {
 	t.Helper()
 	config := cluster.DefaultConfig()
 	config.Gateway.Mode = mode
@@ -57,7 +61,7 @@ func inMode(t *testing.T, mode string) *cluster.Snapshot {
 	out.Nodes = nil
 	for _, n := range s.Nodes {
 		m := *n
-		m.Gateway.Mode = mode
+		m.Gateway.Mode, m.Gateway.NodeLocal = mode, dgp
 		if mode == cluster.ModeDetached {
 			m.Gateway.Device, m.Gateway.Uplink, m.Gateway.Addresses = m.Gateway.Uplink, "", nil
 			for _, a := range config.Gateway.Advertise {
@@ -99,7 +103,7 @@ func (w *world) compare(t *testing.T, walker *walk.Walker, s *cluster.Snapshot, 
 	case dropped:
 		ok = !v.Delivered && !v.Rejected
 	default:
-		wants, err := w.sources(c.Saw, f)
+		wants, err := w.sources(w.saw(c), f)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +113,7 @@ func (w *world) compare(t *testing.T, walker *walk.Walker, s *cluster.Snapshot, 
 		ok = err == nil && v.Delivered && v.Answered && slices.Contains(wants, v.Seen.Src) && w.answers(s, c.By, v.At)
 	}
 	if !ok {
-		t.Errorf("%s to %s by %s, %s%s: %s sees %s wanted\n%s", c.From, c.To, c.Path, protocol, f.name, c.By, c.Saw, tr)
+		t.Errorf("%s to %s by %s, %s%s: %s sees %s wanted\n%s", c.From, c.To, c.Path, protocol, f.name, c.By, w.saw(c), tr)
 	}
 }
 

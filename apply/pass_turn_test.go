@@ -1,0 +1,53 @@
+package apply_test
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"hairpin/apply"
+	"hairpin/claims"
+	"hairpin/datapath"
+	"hairpin/datapath/host"
+	"hairpin/datapath/nb"
+)
+
+// TestRoutesTurnToWhatIsThere: a route turns to the pod network after OVN knows what comes there, and away before it forgets; while OVN cannot be
+// changed, it does not turn to it.
+func TestRoutesTurnToWhatIsThere(t *testing.T) {
+	var order []string
+	with := func(link string, sets ...string) datapath.State {
+		r := host.Route{RouteKey: host.RouteKey{Table: 254, Prefix: netip.MustParsePrefix("10.96.0.0/16")}, Link: link}
+		s := datapath.State{NB: nb.State{}, Host: host.State{Routes: map[host.RouteKey]host.Route{r.RouteKey: r}}}
+		for _, name := range sets {
+			s.NB.Add(&nb.AddressSet{Name: name})
+		}
+		return s
+	}
+	k := &memory[host.State, host.Delta]{changed: make(chan struct{}, 1), with: func(d host.Delta, s host.State) host.State { return d.ApplyTo(s) }}
+	k.look = func(after bool) {
+		if after {
+			order = append(order, "host")
+		}
+	}
+	n := newNode(func(_ *node, after bool) {
+		if after {
+			order = append(order, "ovn")
+		}
+	})
+	p := apply.NewPass(apply.Targets{NB: n.nb, Host: k})
+	run(t, p, with("br-ex"))
+	n.nb.refuse = errors.New("OVN is away")
+	inside := with(claims.ManagementPort, "port")
+	if err := p.Run(t.Context(), inside); !errors.Is(err, apply.ErrWithheld) || !slices.Equal(order, []string{"host"}) {
+		t.Errorf("without OVN: %v, changed %v", err, order)
+	}
+	n.nb.refuse = nil
+	p.Retry()
+	run(t, p, inside)
+	run(t, p, with("br-ex"))
+	if want := []string{"host", "ovn", "host", "host", "ovn"}; !slices.Equal(order, want) {
+		t.Errorf("changed in the order %v, want %v", order, want)
+	}
+}

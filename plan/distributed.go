@@ -1,0 +1,132 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/host"
+	"hairpin/datapath/nb"
+)
+
+// The distributed gateway port of node-local-access-dgp.md. The host gets to Services by the management port and the load balancers of the
+// node switch. What is for the host itself then comes back to it from another address, by a distributed gateway port and a network of
+// its own: from the management port's address, the host would take it for a packet from itself. Nothing of it crosses
+// zones, so its addresses are the same on every node.
+
+// Names of the distributed gateway port.
+const (
+	routerToLocal = "rtos-" + claims.LocalSwitch
+	localToRouter = "stor-" + claims.LocalSwitch
+	localToHost   = "lnet-" + claims.LocalSwitch
+)
+
+// local is the node-local subnet of a family; its places have the subnet's mask. It is zero where the host gets to Services by the gateway bridge.
+type local struct {
+	host, router, management netip.Prefix
+}
+
+// local reads the subnet, if the node has the port.
+func (c *checker) local(e *Env, s *Stack) bool {
+	if !e.Node.Gateway.NodeLocal {
+		return true
+	}
+	subnet := cluster.PrefixOf(e.Config.Gateway.NodeLocalSubnets, s.Family)
+	field := fmt.Sprintf("[gateway] v%s-node-local-subnet", words(s.Family).digit)
+	if subnet.Overlaps(s.Masquerade) {
+		c.problem(field, "%s overlaps the masquerade subnet %s", subnet, s.Masquerade)
+		return false
+	}
+	s.Local = local{
+		host: c.nth(subnet, claims.NodeLocalHost, field), router: c.nth(subnet, claims.NodeLocalRouter, field), management: c.nth(subnet, claims.NodeLocalManagement, field),
+	}
+	return s.Local.management.IsValid()
+}
+
+// distributed makes port and network, and the host's end of that.
+func distributed(e Env) (datapath.State, []Problem) {
+	if !e.Node.Gateway.NodeLocal {
+		return datapath.State{}, nil
+	}
+	z := zone{Env: e, rows: nb.State{}, owner: nodeOwner(e.Node.Name)}
+	k := kernel{env: &e, owner: z.owner, state: host.State{
+		Addresses: map[host.AddressKey]host.Address{}, Neighbors: map[host.NeighborKey]host.Neighbor{}, Sysctls: map[string]host.Sysctl{},
+		Links: map[string]host.Link{claims.LocalPort: {Name: claims.LocalPort, MAC: e.localMAC(placeHost), MTU: e.Config.MTU, Checksums: e.checksums(), Owner: z.owner}},
+	}}
+	z.rows.Add(
+		&nb.Switch{Name: claims.LocalSwitch, Owner: z.owner},
+		&nb.SwitchPort{
+			Name: localToHost, Switch: claims.LocalSwitch, Type: "localnet", Addresses: []string{"unknown"},
+			Options: map[string]string{"network_name": claims.LocalNet}, Owner: z.owner,
+		},
+	)
+	z.link(nb.RouterPort{
+		Name: routerToLocal, Router: claims.ClusterRouter, Chassis: e.Node.Name, MAC: e.localMAC(placeRouter),
+		Networks: z.addresses(placeRouter),
+	}, claims.LocalSwitch, localToRouter, nil)
+	for i := range e.Stacks {
+		z.throughLocal(&e.Stacks[i])
+		k.address(host.Address{AddressKey: host.AddressKey{Link: claims.LocalPort, Prefix: e.Stacks[i].Local.host}})
+		k.neighbor(claims.LocalPort, e.Stacks[i].Local.management.Addr(), e.localMAC(placeManagement))
+	}
+	// A packet and its reply take different ways here.
+	k.sysctl("net/ipv4/conf/"+claims.LocalPort+"/rp_filter", "2")
+	k.sysctl("net/ipv4/conf/"+claims.LocalPort+"/send_redirects", "0")
+	k.sysctl("net/ipv6/conf/"+claims.LocalPort+"/accept_ra", "0")
+	port := flow.Port{Name: claims.LocalPort, Bridge: claims.LocalBridge, Type: "internal", MAC: e.localMAC(placeHost), MTU: e.Config.MTU, Owner: z.owner}
+	return datapath.State{NB: z.rows, Bridge: flow.State{Ports: map[string]flow.Port{port.Name: port}}, Host: k.state}, nil
+}
+
+// The places of the node-local subnet.
+func placeHost(s *Stack) netip.Prefix       { return s.Local.host }
+func placeRouter(s *Stack) netip.Prefix     { return s.Local.router }
+func placeManagement(s *Stack) netip.Prefix { return s.Local.management }
+
+func (e *Env) localMAC(place func(*Stack) netip.Prefix) cluster.MAC {
+	return cluster.MACFor(place(&e.Stacks[0]).Addr())
+}
+
+// throughLocal leads what the host must get by the port, and translates the management port's address there.
+func (z *zone) throughLocal(s *Stack) {
+	management, ip := s.Management.Addr(), words(s.Family).match
+	from := ip + ".src == " + management.String() + " && " + ip + ".dst "
+	policy := func(to string, action nb.Action, hops ...netip.Addr) {
+		z.rows.Add(&nb.Policy{Router: claims.ClusterRouter, Priority: claims.PolicyDistributed, Match: from + to, Action: action, NextHops: hops, Owner: z.owner})
+	}
+	if z.Mode.PodsByHost { // and so does the host's own, to endpoints elsewhere: it would be a packet from itself, too
+		policy("!= {"+joined(slices.Concat(s.Cluster, s.Services, s.inside()))+"}", nb.Reroute, s.Local.host.Addr())
+	} else {
+		policy("== "+s.Address.Addr().String(), nb.Reroute, s.Local.host.Addr())
+		if set := z.set("secondary_", s.Family, s.Others); len(set.Addresses) > 0 {
+			policy("== $"+set.Name, nb.Reroute, s.Local.host.Addr())
+		}
+	}
+	for _, c := range s.Services { // no load balancer took it, or not yet: the host would send it again
+		policy("== "+c.String(), nb.Drop)
+	}
+	z.rows.Add(
+		// Neighbours are written down: a first packet would wait for one.
+		&nb.MACBinding{Port: routerToLocal, IP: s.Local.host.Addr(), MAC: z.localMAC(placeHost), Owner: z.owner},
+		&nb.NAT{
+			Router: claims.ClusterRouter, Type: nb.DNATAndSNAT, External: s.Local.management.Addr(), Logical: single(management),
+			LogicalPort: managementPort(z.Node.Name), ExternalMAC: z.localMAC(placeManagement), GatewayPort: routerToLocal, Owner: z.owner,
+		},
+		// The port translates the host alone.
+		&nb.Policy{
+			Router: claims.ClusterRouter, Priority: claims.PolicyInternal, Match: ip + ".dst == " + s.Local.host.Masked().String(), Action: nb.Drop, Owner: z.owner,
+		},
+	)
+}
+
+func joined(list []netip.Prefix) string {
+	texts := make([]string, 0, len(list))
+	for _, p := range list {
+		texts = append(texts, p.String())
+	}
+	return strings.Join(texts, ", ")
+}
