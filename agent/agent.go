@@ -93,12 +93,13 @@ type agent struct {
 	synced  bool       // everything was in order once
 	fresh   bool       // want is another than that of the last pass
 
-	hostOnly   bool        // Open vSwitch forwards for the node itself only: nothing more was known
-	supported  atomic.Bool // OVN, Open vSwitch and nft are new enough
-	vswitchdID string      // the ovs-vswitchd that was let go
-	restart    *restart    // of ovs-vswitchd, when it was not let go yet
-	restarts   uint64
-	stirring   stirring
+	hostOnly    bool        // Open vSwitch forwards for the node itself only: nothing more was known
+	supported   atomic.Bool // OVN, Open vSwitch and nft are new enough
+	vswitchdID  string      // the ovs-vswitchd that was let go
+	restart     *restart    // of ovs-vswitchd, when it was not let go yet
+	restarts    uint64
+	stirring    stirring
+	introducing introducing
 
 	versionOf     string // the ovs-vswitchd that was asked for its version
 	switchVersion string

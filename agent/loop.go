@@ -116,7 +116,7 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 		a.note(err)
 	}
 	if err == nil {
-		again = retry.Sooner(again, a.announceEgress(time.Now()))
+		again = retry.Sooner(again, retry.Sooner(a.introduce(ctx), a.announceEgress(time.Now())))
 	}
 	return retry.Sooner(again, a.serves())
 }

@@ -318,8 +318,48 @@ func (a *agent) gone(r *release) bool {
 		return false
 	}
 	a.vswitchdID, a.restart, a.seen.Moved = r.restart.vswitchdID, nil, false
+	a.introducing = introducing{}
 	if r.late != nil {
 		a.log.Warn("neighbours restored late", "error", r.late)
 	}
 	return true
+}
+
+// introducing is what neighbours were told of the gateway bridge's Ethernet address.
+type introducing struct {
+	mac   cluster.MAC
+	since time.Time // when it was told first
+	again bool      // it was told once more
+}
+
+// introduceAgain is when to tell once more: Open vSwitch heeds no answer that its datapath has a flow for, which stays for 10 s.
+const introduceAgain = 12 * time.Second
+
+// introduce tells neighbours the gateway bridge's Ethernet address when they may know another. Open vSwitch makes the bridge's device with
+// an address of its own choice, and gives it the wanted one a moment later: who heard the first in between would go on to use it, the
+// tunnels of Open vSwitch on the userspace datapath for 15 minutes. It tells when it wants to be called again.
+func (a *agent) introduce(ctx context.Context) time.Duration {
+	g, nodes, i := a.found.Gateway, a.snapshot.Nodes, &a.introducing
+	if a.restart != nil {
+		return 0
+	}
+	if g.MAC == i.mac {
+		if wait := introduceAgain - time.Since(i.since); i.again || wait > 0 {
+			return max(0, wait)
+		}
+	}
+	a.beside(ctx, func(context.Context) func() {
+		told, err := wire.Introduce(g, nodes)
+		return func() {
+			switch {
+			case told && g.MAC == i.mac:
+				i.again = true
+			case told:
+				*i = introducing{mac: g.MAC, since: time.Now()}
+			case err != nil:
+				a.log.Warn("tell neighbours the gateway bridge's Ethernet address", "error", err)
+			}
+		}
+	})
+	return retry.Last / 10
 }

@@ -76,10 +76,10 @@ func NewPass(t Targets) *Pass {
 	tracked := newPart(p, datapath.Conn, t.Conn)
 	redirected := newPart(p, datapath.Redirect, t.Redirect)
 	p.steps = []step{
-		redirected.shrink(all),
 		bridge.grow(ports),
 		kernel.grow(ground),
 		tables.grow(all),
+		redirected.shrink(all),
 		kernel.grow(singles),
 		bridge.grow(flows),
 		rows.change(all),
@@ -108,8 +108,9 @@ func (p *Pass) wake() {
 	}
 }
 
-// Run makes the node equal to want: first nothing is redirected any more that shall not be; then Open vSwitch's ports, then host, nft, the host's single addresses and flows grow; then OVN changes, in one
-// transaction, the host's routes turn to it, and what it serves may be redirected to it; then flows, nft, host and ports shrink, and connections to endpoints that are gone end. Nothing ever points at what is missing.
+// Run makes the node equal to want: Open vSwitch's ports, then host and nft grow; what shall not be redirected no longer is, now that nft
+// serves it; the host's single addresses and flows grow; then OVN changes, in one transaction, the host's routes turn to it, and what it serves may be
+// redirected to it; then flows, nft, host and ports shrink, and connections to endpoints that are gone end. Nothing ever points at what is missing.
 //
 // An error in one system does not keep the others from growing: what is new may lack something then, but what is old
 // goes on to work. Nothing is removed from a system while one that may point at it is not in order. The error has

@@ -11,11 +11,13 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/nb"
+	"hairpin/datapath/nft"
 	"hairpin/datapath/redirect"
 )
 
-// TestRedirectsToWhatIsThere: packets are redirected after OVN knows what they are for, and no more before it forgets; while OVN cannot be
-// changed, nothing new is.
+// TestRedirectsToWhatIsThere: packets are redirected after OVN knows what they are for, and no more before it forgets, but only when nft serves
+// them: a packet that neither takes makes the host's conntrack keep its connection from both. While OVN cannot be changed, nothing new is
+// redirected.
 func TestRedirectsToWhatIsThere(t *testing.T) {
 	var order []string
 	service := redirect.Service{Addr: netip.MustParseAddrPort("192.0.2.2:30080"), Protocol: cluster.TCP}
@@ -32,11 +34,16 @@ func TestRedirectsToWhatIsThere(t *testing.T) {
 			order = append(order, "ovn")
 		}
 	})
+	n.nft.look = func(after bool) {
+		if after {
+			order = append(order, "nft")
+		}
+	}
 	with := datapath.State{NB: nb.State{}, Redirect: redirect.State{
 		Programs: map[string]redirect.Program{"eth0": {Link: "eth0", Name: claims.ProgramRequest}}, Services: map[redirect.Service]cluster.Owner{service: {}},
 	}}
 	with.NB.Add(&nb.AddressSet{Name: "vip"})
-	p := apply.NewPass(apply.Targets{NB: n.nb, Redirect: r})
+	p := apply.NewPass(apply.Targets{NB: n.nb, NFT: n.nft, Redirect: r})
 	n.nb.refuse = errors.New("OVN is away")
 	if err := p.Run(t.Context(), with); !errors.Is(err, apply.ErrWithheld) || len(r.state.Services) > 0 {
 		t.Errorf("without OVN: %v, redirected %v", err, r.state.Services)
@@ -46,10 +53,11 @@ func TestRedirectsToWhatIsThere(t *testing.T) {
 	if err := p.Run(t.Context(), with); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Run(t.Context(), datapath.State{NB: nb.State{}}); err != nil {
+	without := datapath.State{NB: nb.State{}, NFT: nft.State{nft.Inet: {Chains: map[string]*nft.Chain{}}}}
+	if err := p.Run(t.Context(), without); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"ovn", "redirect", "redirect", "ovn"}; !slices.Equal(order, want) {
+	if want := []string{"ovn", "redirect", "nft", "redirect", "ovn"}; !slices.Equal(order, want) {
 		t.Errorf("changed in the order %v, want %v", order, want)
 	}
 }

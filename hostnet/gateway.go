@@ -4,6 +4,7 @@ package hostnet
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -52,7 +53,7 @@ func discover(v ovsdb.View, config cluster.Config) (Found, error) {
 	if err != nil {
 		return Found{}, fmt.Errorf("gateway bridge %s: %w", name, err)
 	}
-	copy(g.MAC[:], link.Attrs().HardwareAddr)
+	g.MAC = macOf(bridge, link)
 	host, err := hostAddresses(config)
 	if err != nil {
 		return Found{}, err
@@ -85,6 +86,16 @@ func discover(v ovsdb.View, config cluster.Config) (Found, error) {
 	slices.SortFunc(f.addresses, comparePrefix)
 	f.addresses = slices.Compact(f.addresses)
 	return f, nil
+}
+
+// macOf is the bridge's Ethernet address. Its device may still have the one that Open vSwitch made it with.
+func macOf(bridge *ovsdb.Bridge, link netlink.Link) (mac cluster.MAC) {
+	const group = 1 // no device has the address of a group: Open vSwitch heeds none
+	if wanted, err := net.ParseMAC(bridge.OtherConfig["hwaddr"]); err == nil && len(wanted) == len(mac) && wanted[0]&group == 0 {
+		return cluster.MAC(wanted)
+	}
+	copy(mac[:], link.Attrs().HardwareAddr)
+	return mac
 }
 
 // uplinkOf is the bridge's port that is a device of the machine.

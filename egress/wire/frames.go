@@ -3,10 +3,10 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
@@ -43,6 +43,35 @@ func AnnounceHost(g cluster.Gateway) error {
 	return nil
 }
 
+// Introduce tells neighbours the Ethernet address of the gateway bridge: everybody on its network, and each other node for itself. The
+// tunnels of Open vSwitch on the userspace datapath learn from an answer only (ARP reply, neighbour advertisement to the node's own
+// address), and keep what they know for 15 minutes. It does nothing, and says so, while the bridge still has another: the kernel would go
+// on to tell that.
+func Introduce(g cluster.Gateway, others []*cluster.Node) (told bool, err error) {
+	link, err := netlink.LinkByName(g.Bridge)
+	if err != nil {
+		return false, fmt.Errorf("announce the gateway bridge: %w", err)
+	}
+	if !bytes.Equal(link.Attrs().HardwareAddr, g.MAC[:]) {
+		return false, nil
+	}
+	var frames [][]byte
+	for _, p := range g.Addresses {
+		frames = append(frames, announcement(g.MAC, p.Addr()))
+		for _, o := range others {
+			for _, a := range o.Addresses {
+				if p.Contains(a) && a != p.Addr() && o.Gateway.MAC != (cluster.MAC{}) {
+					frames = append(frames, answer(g.MAC, p.Addr(), o.Gateway.MAC, a))
+				}
+			}
+		}
+	}
+	if err := send(link.Attrs().Index, frames); err != nil {
+		return false, fmt.Errorf("announce the gateway bridge: %w", err)
+	}
+	return true, nil
+}
+
 // ownFor gives the host's address that asks for a neighbour: the one of its network, or else any of its family.
 func ownFor(own []netip.Prefix, neighbor netip.Addr) (a netip.Addr) {
 	for _, p := range own {
@@ -76,40 +105,62 @@ func send(link int, frames [][]byte) error {
 // section 7.2.6).
 func announcement(mac cluster.MAC, own netip.Addr) []byte {
 	if own.Is4() {
-		return arpRequest(mac, own, own)
+		return arp(request, broadcast, mac, own, cluster.MAC{}, own)
 	}
-	const override = 0x20000000
 	all := netip.AddrFrom16([16]byte{0: 0xff, 1: 0x02, 15: 1})
-	return neighborMessage(mac, own, all, advertisement, override, own)
+	return neighborMessage(multicast(all), mac, own, all, advertisement, override, own)
+}
+
+// answer is an ARP reply, or a neighbour advertisement, to one neighbour.
+func answer(mac cluster.MAC, own netip.Addr, to cluster.MAC, neighbor netip.Addr) []byte {
+	if own.Is4() {
+		return arp(reply, to, mac, own, to, neighbor)
+	}
+	return neighborMessage(to, mac, own, neighbor, advertisement, override, own)
 }
 
 // solicitation asks for the MAC of a neighbour (RFC 826; RFC 4861, section 7.2.2).
 func solicitation(mac cluster.MAC, own, target netip.Addr) []byte {
 	if own.Is4() {
-		return arpRequest(mac, own, target)
+		return arp(request, broadcast, mac, own, cluster.MAC{}, target)
 	}
 	t := target.As16()
 	group := netip.AddrFrom16([16]byte{0: 0xff, 1: 0x02, 11: 1, 12: 0xff, 13: t[13], 14: t[14], 15: t[15]})
-	return neighborMessage(mac, own, group, solicit, 0, target)
+	return neighborMessage(multicast(group), mac, own, group, solicit, 0, target)
 }
 
-func arpRequest(mac cluster.MAC, own, target netip.Addr) []byte {
-	from, to := own.As4(), target.As4()
-	f := ethernet(net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, mac, unix.ETH_P_ARP)
-	f = append(f, 0, 1, 8, 0, 6, 4, 0, 1) // Ethernet, IPv4, the lengths of their addresses, request
-	f = append(append(f, mac[:]...), from[:]...)
-	return append(append(f, make([]byte, len(mac))...), to[:]...)
+var broadcast = cluster.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+
+// multicast gives the MAC of an IPv6 group (RFC 2464, section 7).
+func multicast(group netip.Addr) cluster.MAC {
+	g := group.As16()
+	return cluster.MAC{0x33, 0x33, g[12], g[13], g[14], g[15]}
+}
+
+// Operations of ARP.
+const (
+	request = 1
+	reply   = 2
+)
+
+func arp(operation byte, to, mac cluster.MAC, own netip.Addr, targetMAC cluster.MAC, target netip.Addr) []byte {
+	f := ethernet(to, mac, unix.ETH_P_ARP)
+	f = append(f, 0, 1, 8, 0, 6, 4, 0, operation) // Ethernet, IPv4, the lengths of their addresses
+	f = append(append(f, mac[:]...), own.AsSlice()...)
+	return append(append(f, targetMAC[:]...), target.AsSlice()...)
 }
 
 // Types of ICMPv6 messages, and of the option with the sender's MAC in each.
 const (
 	solicit, solicitOption             = 135, 1
 	advertisement, advertisementOption = 136, 2
+
+	override = 0x20000000 // flag of an advertisement: replaces what is known
 )
 
-// neighborMessage is a neighbour solicitation or advertisement to a multicast group.
-func neighborMessage(mac cluster.MAC, from, group netip.Addr, kind byte, flags uint32, target netip.Addr) []byte {
-	src, dst, of := from.As16(), group.As16(), target.As16()
+// neighborMessage is a neighbour solicitation or advertisement.
+func neighborMessage(ether, mac cluster.MAC, from, to netip.Addr, kind byte, flags uint32, target netip.Addr) []byte {
+	src, dst, of := from.As16(), to.As16(), target.As16()
 	option := byte(solicitOption)
 	if kind == advertisement {
 		option = advertisementOption
@@ -121,15 +172,15 @@ func neighborMessage(mac cluster.MAC, from, group netip.Addr, kind byte, flags u
 	pseudo = append(pseudo, 0, 0, 0, byte(len(message)), 0, 0, 0, unix.IPPROTO_ICMPV6)
 	binary.BigEndian.PutUint16(message[2:], checksum(append(pseudo, message...)))
 
-	f := ethernet(net.HardwareAddr{0x33, 0x33, dst[12], dst[13], dst[14], dst[15]}, mac, unix.ETH_P_IPV6)
+	f := ethernet(ether, mac, unix.ETH_P_IPV6)
 	const hopLimit = 255 // else it is not believed
 	f = append(f, 0x60, 0, 0, 0, 0, byte(len(message)), unix.IPPROTO_ICMPV6, hopLimit)
 	f = append(append(f, src[:]...), dst[:]...)
 	return append(f, message...)
 }
 
-func ethernet(to net.HardwareAddr, from cluster.MAC, kind uint16) []byte {
-	return binary.BigEndian.AppendUint16(append(append([]byte{}, to...), from[:]...), kind)
+func ethernet(to, from cluster.MAC, kind uint16) []byte {
+	return binary.BigEndian.AppendUint16(append(append([]byte{}, to[:]...), from[:]...), kind)
 }
 
 // checksum is that of the Internet (RFC 1071), of an even number of bytes.

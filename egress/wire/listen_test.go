@@ -34,7 +34,7 @@ func TestClaims(t *testing.T) {
 	if n, err := vm.Run(asks); err != nil || n != 0 {
 		t.Errorf("a solicitation passes: %v", err)
 	}
-	if n, err := vm.Run(ethernet([]byte{1, 2, 3, 4, 5, 6}, mac, 0x0800)); err != nil || n != 0 {
+	if n, err := vm.Run(ethernet(cluster.MAC{1, 2, 3, 4, 5, 6}, mac, 0x0800)); err != nil || n != 0 {
 		t.Errorf("IPv4 passes: %v", err)
 	}
 }
