@@ -19,8 +19,12 @@ func (a *agent) serveExplain(mux *http.ServeMux) {
 		if refuse(w, err) {
 			return
 		}
+		text, err := json.Marshal(s)
+		if refuse(w, err) {
+			return
+		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(s) // client disconnected
+		_, _ = w.Write(text) // client disconnected
 	})
 	mux.HandleFunc("GET /configuration", func(w http.ResponseWriter, _ *http.Request) {
 		for _, o := range config.Options() {

@@ -67,7 +67,7 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 		if left[e.Owner] == nil {
 			was := *e
 			was.Assigned, was.Addresses = nil, nil
-			was.Created = time.Unix(1<<40, 0) // the pods that another one selects are that one's
+			was.Created = time.Unix(1<<37, 0).UTC() // in the year 6325: the pods that another one selects are that one's
 			left[e.Owner] = &was
 		}
 		v.moves[a] = &movement{Move: cluster.Move{Address: a, From: v.node}, was: left[e.Owner], begun: now, rerouted: true}

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -258,6 +259,9 @@ func TestEgressEnds(t *testing.T) {
 			}
 			if got != want {
 				t.Errorf("on %s: %q, not %q", node, got, want)
+			}
+			if _, err := json.Marshal(now); err != nil {
+				t.Error("`hairpin explain` cannot be told:", err)
 			}
 			if again, _ := s.See(s.now.Add(time.Second), none); again != now {
 				t.Error("the same, and another pointer")
