@@ -151,7 +151,7 @@ func (r *run) balance(n *node, stage, learn string, z zone, v *vip, flags router
 	}
 	to := v.Backends[r.choose(v.Backends)]
 	if !v.lb.Affinity {
-		r.recirculations++ // a group that chooses by dp_hash has the datapath hash first
+		r.recirculate() // a group that chooses by dp_hash has the datapath hash first
 	}
 	before := r.p
 	made := r.track(z, translation{commit: true, nat: flow.NATDst, addr: to.Addr(), port: to.Port(), mark: markNatted | flags.mark()})

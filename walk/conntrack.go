@@ -130,8 +130,9 @@ const maxRecirculations = 8
 //
 // A packet that comes back to the zone of its last pass keeps its connection and is not translated again.
 func (r *run) track(z zone, t translation) (made *entry) {
+	r.cost.Passes++
 	if !t.inline {
-		r.recirculations++
+		r.recirculate()
 		defer r.passed()
 	}
 	if r.ctState.bits != 0 && r.ctState.zone == z {
@@ -167,6 +168,12 @@ func (r *run) track(z zone, t translation) (made *entry) {
 		e.mark = t.mark
 	}
 	return nil
+}
+
+// recirculate notes that the datapath looks the packet up once more.
+func (r *run) recirculate() {
+	r.recirculations++
+	r.cost.Lookups++
 }
 
 // passed notes with what the packet is looked up again.

@@ -25,6 +25,7 @@ type hostTrack struct {
 
 // hostTracks looks a packet up when it comes to the kernel.
 func (r *run) hostTracks(n *node) *hostTrack {
+	r.cost.byKernel(1)
 	t := &hostTrack{first: tupleOf(&r.p)}
 	if t.entry, t.reply = r.ct.find(n.zone0, t.first); t.entry != nil && t.reply {
 		t.entry.answered = true

@@ -58,7 +58,7 @@ func (w *Walker) node(name string) (*node, error) {
 
 // zone returns a conntrack zone of the node's Open vSwitch.
 func (n *node) zone(name string) zone {
-	return zone{n, name, n.info != nil && n.info.Gateway.Userspace}
+	return zone{n, name, n.userspace()}
 }
 
 // uplink is the gateway bridge's uplink port; empty if the host keeps the uplink.

@@ -80,5 +80,7 @@ func (r *run) geneve(n *node, p *switchPort) (location, error) {
 			p.sw.row.OtherConfig["requested-tnl-key"], p.row.Options["requested-tnl-key"]))
 	}
 	r.ctState, r.p.Mark = tracking{}, 0
+	r.cost.sendTunnelled(n)
+	r.cost.takeTunnelled(to)
 	return location{switchSends, to, port.row.Name}, nil
 }

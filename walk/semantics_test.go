@@ -271,7 +271,7 @@ func (q *question) source(b cluster.Backend) netip.Addr {
 
 func (q *question) walk(t *rapid.T, w *walk.Walker, prefer ...netip.AddrPort) walk.Trace {
 	q.walks++
-	tr, err := w.Walk(q.from, walk.Packet{Protocol: q.f.Protocol, Src: q.src, Dst: q.to.Addr(), DstPort: q.to.Port(), EthDst: q.mac}, prefer...)
+	tr, err := w.WalkOn(q.from, walk.Packet{Protocol: q.f.Protocol, Src: q.src, Dst: q.to.Addr(), DstPort: q.to.Port(), EthDst: q.mac}, prefer...)
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", q, err, tr)
 	}

@@ -67,6 +67,7 @@ type Trace struct {
 	// There and Back are the visits of Forward and of Reply.
 	ForwardVisits, ReplyVisits []Visit
 	Verdict                    Verdict
+	Costs                      Costs
 }
 
 // Visit is the packet's way through one bridge of Open vSwitch, OVN's or another: what ofproto/trace and

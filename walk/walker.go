@@ -53,6 +53,7 @@ type run struct {
 	ctState tracking // of this packet, in Open vSwitch
 	// recirculations counts how often the packet was looked up again since it entered the node's Open vSwitch.
 	recirculations int
+	cost           Cost    // of this packet, up to now
 	sent           *Packet // as the sending host sent it, its source address chosen
 	steps          []Step
 	visits         []Visit
@@ -73,7 +74,7 @@ func (r *run) walk(at Point, p Packet) (Trace, error) {
 	if err == nil {
 		t.Verdict, err = r.follow(start, p)
 	}
-	t.Forward, t.ForwardVisits = r.steps, r.visits
+	t.Forward, t.ForwardVisits, t.Costs.First = r.steps, r.visits, r.cost
 	if r.sent != nil {
 		t.Sent = *r.sent
 	}
@@ -135,10 +136,15 @@ type location struct {
 
 // follow moves the packet from system to system until it ends.
 func (r *run) follow(at location, p Packet) (Verdict, error) {
-	r.p, r.done, r.verdict = p, false, Verdict{}
+	r.p, r.done, r.verdict, r.cost = p, false, Verdict{}, Cost{}
 	r.steps, r.visits = make([]Step, 0, 20), make([]Visit, 0, 4)
 	defer r.leave()
+	inside := false
 	for !r.done {
+		if at.place == switchSends || at.place.inOVS() && !inside {
+			r.cost.Lookups++
+		}
+		inside = at.place == switchSends || at.place.inOVS()
 		if len(r.steps) > maxSteps {
 			return r.verdict, fmt.Errorf("more than %d steps: routing loop, last at %s", maxSteps, at)
 		}
@@ -147,7 +153,7 @@ func (r *run) follow(at location, p Packet) (Verdict, error) {
 		if err != nil {
 			return r.verdict, fmt.Errorf("%s: %w", at, err)
 		}
-		if n := at.node; r.recirculations > maxRecirculations && n != nil && n.info != nil && n.info.Gateway.Userspace {
+		if n := at.node; r.recirculations > maxRecirculations && n != nil && n.userspace() {
 			r.drop(fmt.Sprintf("%s: Open vSwitch's userspace datapath drops it: %d recirculations, more than %d", at, r.recirculations, maxRecirculations))
 		}
 		if !next.place.inOVS() {
@@ -313,7 +319,7 @@ func (r *run) answer(t *Trace) error {
 		}
 	}
 	end, err := r.follow(start, back)
-	t.Reply, t.ReplyVisits = r.steps, r.visits
+	t.Reply, t.ReplyVisits, t.Costs.Reply = r.steps, r.visits, r.cost
 	if err != nil {
 		return fmt.Errorf("reply: %w", err)
 	}

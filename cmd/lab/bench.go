@@ -26,9 +26,10 @@ func benchmark(name *string, slow *int) *cobra.Command {
 			}
 			return bench.Run(c.Context(), opt)
 		}}
-	c.Flags().StringSliceVar(&opt.Only, "only", nil, "what to measure: change, create, traffic (empty = these), or redirect alone: NodePorts by nft and by eBPF programs")
+	c.Flags().StringSliceVar(&opt.Only, "only", nil, "what to measure: change, create, traffic (empty = these), alone redirect: NodePorts by nft and by eBPF programs; alone passes: conntrack passes and datapath lookups of each packet")
 	c.Flags().BoolVar(&only, "build", false, "only build the API server and kube-proxy, which are kept")
 	c.Flags().StringVar(&opt.Side, "side", "", "hairpin or kube-proxy alone; empty = both")
+	c.Flags().StringVar(&opt.Mode, "mode", "", "with --only passes: gateway mode of the nodes: shared, local or detached; empty = shared")
 	c.Flags().IntSliceVar(&opt.Sizes, "services", []int{100, 1000, 10000}, "numbers of Services, ascending")
 	c.Flags().IntVar(&opt.Rounds, "rounds", 50, "how many endpoints to change for each number")
 	c.Flags().StringVar(&opt.Hairpin, "hairpin", "", "binary under test; empty = beside this program, else built from the sources here")

@@ -23,8 +23,9 @@ const DefaultName = "bench"
 type Options struct {
 	Name    string   // of the lab; empty = DefaultName
 	Hairpin string   // the binary under test
-	Only    []string // parts to measure; empty = all of Parts but redirect, which is measured alone
+	Only    []string // parts to measure; empty = all of Parts but redirect and passes, which are measured alone
 	Side    string   // "hairpin" or "kube-proxy"; empty = both
+	Mode    string   // gateway mode of the nodes whose passes are counted; empty = shared
 	Sizes   []int    // numbers of Services, ascending
 	Rounds  int      // endpoints changed per size and side
 	Slow    int      // how many times slower than usual this machine is
@@ -32,7 +33,7 @@ type Options struct {
 }
 
 // Parts are what can be measured.
-func Parts() []string { return []string{partChange, partCreate, partTraffic, partRedirect} }
+func Parts() []string { return []string{partChange, partCreate, partTraffic, partRedirect, partPasses} }
 
 const (
 	partChange  = "change"  // one endpoint changed, cold start, memory and CPU, by number of Services
@@ -40,6 +41,7 @@ const (
 	partTraffic = "traffic" // connections per second and throughput
 
 	partRedirect = "redirect" // of NodePorts, by nft and by eBPF programs
+	partPasses   = "passes"   // conntrack passes and datapath lookups of each packet
 )
 
 // world is the lab, its API server and the objects in it.
@@ -80,6 +82,9 @@ func Run(ctx context.Context, opt Options) error {
 	opt.Slow = max(1, opt.Slow)
 	if len(opt.Only) == 1 && opt.Only[0] == partRedirect { // without kube-proxy and an API server
 		return redirect(ctx, opt)
+	}
+	if len(opt.Only) == 1 && opt.Only[0] == partPasses {
+		return passes(ctx, opt)
 	}
 	w := &world{opt: opt, begin: time.Now()}
 	defer w.close()

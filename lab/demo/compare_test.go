@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"hairpin/cluster"
-	"hairpin/datapath"
 	"hairpin/lab"
 	"hairpin/lab/probe"
 	"hairpin/walk"
@@ -46,6 +44,10 @@ func TestCompare(t *testing.T) {
 		d = startDemoIn(t, "", *compareMode, *comparePath)
 	default:
 		t.Skip("-compare MODE asks for it; TestMatrixWithManifests compares a sample")
+	}
+	if *compareOnly == "passes" {
+		countsPasses(t, d)
+		return
 	}
 	if *compareOnly == "send" {
 		proves(t, d)
@@ -115,42 +117,11 @@ func newComparison(t *testing.T, d *Demo) *comparison {
 // readNodes makes the World of what is on the nodes.
 func (c *comparison) readNodes() {
 	c.t.Helper()
-	states := map[string]datapath.State{}
-	for _, n := range c.d.lab.Nodes() {
-		own := &cluster.Snapshot{}
-		text, err := n.Exec(c.t.Context(), "hairpin", "ask", "--config-file="+agentConfig, "/snapshot")
-		if err == nil {
-			err = json.Unmarshal([]byte(text), own)
-		}
-		if err == nil {
-			text, err = n.Exec(c.t.Context(), "hairpin", "ask", "--config-file="+agentConfig, "/found?output=json")
-		}
-		if err == nil {
-			var found datapath.State
-			err = datapath.Decode([]byte(text), &found)
-			states[n.Name()] = found
-		}
-		if err != nil {
-			c.t.Fatalf("%s: %v", n.Name(), err)
-		}
-		if c.s == nil {
-			c.s = own
-			continue
-		}
-		// An agent knows its own node best.
-		for i := range c.s.Nodes {
-			if c.s.Nodes[i].Name == n.Name() {
-				c.s.Nodes[i] = own.Node(n.Name())
-			}
-		}
-		c.s.Pods = slices.DeleteFunc(c.s.Pods, func(p *cluster.Pod) bool { return p.Node == n.Name() })
-		for _, p := range own.Pods {
-			if p.Node == n.Name() {
-				c.s.Pods = append(c.s.Pods, p)
-			}
-		}
+	w, err := c.d.found(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
 	}
-	c.walker = walk.New(walk.World{Snapshot: c.s, States: states})
+	c.s, c.walker = w.Snapshot, walk.New(w)
 }
 
 // all compares a case over every protocol and family.

@@ -152,6 +152,7 @@ func TestMatrixWithManifests(t *testing.T) {
 	d := startDemo(t, "")
 	checkDemo(t, d)
 	compareSample(t, d)
+	countsPasses(t, d)
 	proves(t, d)
 	connectionsFollow(t, d)
 	everySegmentLost(t, d)

@@ -88,7 +88,7 @@ func (w *world) compare(t *testing.T, walker *walk.Walker, s *cluster.Snapshot, 
 			packet.EthDst = walk.ExternalMAC(s.Node("node-a"))
 		}
 	}
-	tr, err := walker.Walk(from, packet)
+	tr, err := walker.WalkOn(from, packet)
 	if err != nil {
 		t.Errorf("%s to %s by %s, %s%s: %v\n%s", c.From, c.To, c.Path, protocol, f.name, err, tr)
 		return
@@ -115,19 +115,6 @@ func (w *world) compare(t *testing.T, walker *walk.Walker, s *cluster.Snapshot, 
 	if !ok {
 		t.Errorf("%s to %s by %s, %s%s: %s sees %s wanted\n%s", c.From, c.To, c.Path, protocol, f.name, c.By, w.saw(c), tr)
 	}
-}
-
-// point is where an endpoint of the matrix is.
-func (w *world) point(s *cluster.Snapshot, name string) walk.Point {
-	if node, ok := strings.CutPrefix(name, "host-"); ok {
-		return walk.Point{Node: "node-" + node}
-	}
-	for _, p := range s.Pods {
-		if p.Owner.Name == name {
-			return walk.Point{Node: p.Node, Pod: p.Owner}
-		}
-	}
-	return walk.Point{}
 }
 
 func (w *world) answers(s *cluster.Snapshot, by string, at walk.Point) bool {

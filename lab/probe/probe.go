@@ -2,7 +2,7 @@
 // streams of connections that notice every gap.
 //
 // A server greets each TCP or SCTP connection with one line of JSON, a [Greeting], and then echoes what it gets. A UDP datagram that starts
-// with "get" is answered with a Greeting, "want 9000" with 9 000 bytes, any other is echoed.
+// with "get" is answered with a Greeting, "want 9000" with 9 000 bytes, "many 90" with 90 datagrams, "quiet" with nothing, any other is echoed.
 package probe
 
 import (

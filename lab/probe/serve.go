@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -124,8 +125,18 @@ func serveUDP(s *net.UDPConn, name string, port uint16) {
 		}
 		local, back := answerFrom(control[:cn])
 		data := buf[:n]
-		if size, ok := wanted(data); ok {
+		if size, ok := wanted("want", data); ok {
 			data = sized(fmt.Sprintf("got %d", n), size)
+		} else if n, ok := wanted("many", data); ok {
+			for i := range n {
+				if i%10 == 9 {
+					time.Sleep(time.Millisecond) // no queue on the way has to hold them all
+				}
+				_, _, _ = s.WriteMsgUDPAddrPort([]byte("one"), back, from)
+			}
+			continue
+		} else if string(data) == "quiet" {
+			continue
 		} else if strings.HasPrefix(string(data), "get") {
 			client := netip.AddrPortFrom(from.Addr().Unmap().WithZone(""), from.Port())
 			data, err = json.Marshal(Greeting{name, client, netip.AddrPortFrom(local, port)})
@@ -142,9 +153,9 @@ func sized(text string, size int) []byte {
 	return append([]byte(text), make([]byte, max(0, size-len(text)))...)
 }
 
-// wanted reads "want N": the datagram asks for one of N bytes, which begins with how many have come.
-func wanted(data []byte) (size int, ok bool) {
-	n, err := fmt.Sscanf(string(data[:min(len(data), 16)]), "want %d", &size)
+// wanted reads "want N": the datagram asks for one of N bytes, which begins with how many have come; and "many N".
+func wanted(word string, data []byte) (size int, ok bool) {
+	n, err := fmt.Sscanf(string(data[:min(len(data), 16)]), word+" %d", &size)
 	return size, n == 1 && err == nil && size >= 0 && size <= 65000
 }
 

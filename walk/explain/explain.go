@@ -72,7 +72,7 @@ func Ask(w *walk.Walker, s *cluster.Snapshot, q Question) (*Explanation, error) 
 	if err != nil {
 		return nil, err
 	}
-	t, failure := w.Walk(a.from, a.packet, a.prefer...)
+	t, failure := w.WalkOn(a.from, a.packet, a.prefer...)
 	return a.explain(s, q, t, failure), nil
 }
 

@@ -74,6 +74,7 @@ func TestHairpin(t *testing.T) {
 		"Host node-a sees two connections, which are parts of one:\n  1. 172.18.0.3:32768 > 10.96.1.3:80\n  2. 169.254.169.1:32768 > 172.18.0.3:8081\n",
 		"Delivered to host node-a port 8081, which sees 169.254.169.1:32768; the reply comes from 10.96.1.3:80, as the client expects.\n",
 		"172.18.0.3:8081                   host/node-a  node-a  ready  followed\n",
+		"\nFirst packet: conntrack passes: 10 (2 in hosts' kernels), datapath lookups: 9\nLater packet: conntrack passes: 8 (2 in hosts' kernels), datapath lookups: 7\nReply: conntrack passes: 7 (2 in hosts' kernels), datapath lookups: 6\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q:\n%s", want, text)

@@ -20,6 +20,7 @@ type (
 		Forward   []jsonStep       `json:"forward"`
 		Reply     []jsonStep       `json:"reply,omitempty"`
 		Verdict   jsonVerdict      `json:"verdict"`
+		Costs     jsonCosts        `json:"costs"`
 		Believed  []jsonConnection `json:"hostConnections,omitempty"`
 		Fault     *Fault           `json:"fault,omitempty"`
 		Proof     *Proof           `json:"proof,omitempty"`
@@ -61,6 +62,16 @@ type (
 		Sentence  string      `json:"sentence"`
 		Unknown   string      `json:"unknown,omitempty"`
 	}
+	jsonCosts struct {
+		First jsonCost  `json:"first"`
+		Later *jsonCost `json:"later,omitempty"`
+		Reply *jsonCost `json:"reply,omitempty"`
+	}
+	jsonCost struct {
+		Passes  int `json:"conntrackPasses"`
+		InHosts int `json:"inHosts"` // of these
+		Lookups int `json:"datapathLookups"`
+	}
 	jsonConnection struct {
 		Node string         `json:"node"`
 		From netip.AddrPort `json:"from"`
@@ -77,6 +88,15 @@ func (e *Explanation) JSON(fault *Fault) ([]byte, error) {
 	if v.Delivered {
 		seen := packetOf(v.Seen)
 		x.Verdict.At, x.Verdict.Seen = v.At.String(), &seen
+	}
+	costs := e.Trace.Costs
+	if x.Costs.First = jsonCost(costs.First); costs.Later != (walk.Cost{}) {
+		later := jsonCost(costs.Later)
+		x.Costs.Later = &later
+	}
+	if costs.Reply != (walk.Cost{}) {
+		reply := jsonCost(costs.Reply)
+		x.Costs.Reply = &reply
 	}
 	if e.Failure != nil {
 		x.Verdict.Unknown = e.Failure.Error()

@@ -30,6 +30,9 @@ func (e *Explanation) Markdown(heading int, picture string) string {
 		fmt.Fprintf(&b, "The reply, `%s`:\n\n", e.replied())
 		markdownSteps(&b, e.replied(), e.Trace.Reply)
 	}
+	if costs := e.costs(); len(costs) > 0 {
+		fmt.Fprintf(&b, "%s.\n\n", strings.Join(costs, ". "))
+	}
 	if len(e.HostConnections) > 0 {
 		b.WriteString("```\n")
 		e.hostConnections(&b)

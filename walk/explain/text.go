@@ -38,6 +38,9 @@ func (e *Explanation) Text(colour bool) string {
 		b.WriteByte('\n')
 		e.hostConnections(&b)
 	}
+	if costs := e.costs(); len(costs) > 0 {
+		fmt.Fprintf(&b, "\n%s\n", strings.Join(costs, "\n"))
+	}
 	mark := c.bad
 	if e.Good() {
 		mark = c.good
@@ -47,6 +50,19 @@ func (e *Explanation) Text(colour bool) string {
 		fmt.Fprintf(&b, "\n%s", e.Proof)
 	}
 	return b.String()
+}
+
+// costs tells what the packets ask of the nodes, a line for each that was sent.
+func (e *Explanation) costs() (lines []string) {
+	for _, x := range []struct {
+		packet string
+		cost   walk.Cost
+	}{{"First packet", e.Trace.Costs.First}, {"Later packet", e.Trace.Costs.Later}, {"Reply", e.Trace.Costs.Reply}} {
+		if x.cost != (walk.Cost{}) {
+			lines = append(lines, x.packet+": "+x.cost.String())
+		}
+	}
+	return lines
 }
 
 // head is the question with its words turned into addresses, and the endpoints.
