@@ -119,6 +119,7 @@ func testEgressIP(t *testing.T, mode string) {
 
 	put(t, l, "egressip.yaml", carried("app: web", "172.18.0.33 node-b", "fc00:f853:ccd::33 node-b"))
 	until("pod-b1", egress...)
+	see("to a pod of another node that has it as well", "pod-a1", []string{"10.244.2.3:8080", "[fd00:10:244:2::3]:8080"}, "10.244.1.3", "fd00:10:244:1::3")
 	see("from the node that carries it to another", "pod-b1", []string{"172.18.0.3:8081", "[fc00:f853:ccd::3]:8081"}, nodeB...)
 
 	put(t, l, "egressip.yaml", carried("app: web", "172.18.0.33 node-b", "fc00:f853:ccd::33 node-b", "172.18.0.44 node-a", "fc00:f853:ccd::44 node-a"))

@@ -257,7 +257,7 @@ func testAgent(t *testing.T, s *server) {
 	testNodeIDs(t, s, patch)
 	wantRights(t, client, []string{
 		"events: create patch", "endpointslices: get list watch", "nodes/status: patch", "nodes: get list patch watch",
-		"pods: get list watch", "servicecidrs: get list watch", "services: get list watch", "namespaces: get list watch", "egressips: get list watch",
+		"pods: get list watch", "servicecidrs: get list watch", "services: get list watch", "namespaces: get list watch", "egressips: get list watch", "egressservices: get list watch",
 	})
 }
 
@@ -303,7 +303,7 @@ func testController(t *testing.T, s *server) {
 	client, _ := clients(t, config)
 	wantRights(t, client, []string{
 		"events: create patch", "endpointslices: get list watch", "nodes: get list patch watch", "servicecidrs: get list watch", "services: get list watch",
-		"pods: get list watch", "namespaces: get list watch", "egressips: get list watch", "egressips: patch", "egressips/status: patch", "networkpolicies: get list watch",
+		"pods: get list watch", "namespaces: get list watch", "egressips: get list watch", "egressips: patch", "egressips/status: patch", "egressservices: get list watch", "egressservices/status: patch", "networkpolicies: get list watch",
 	})
 	dir := t.TempDir()
 	file := filepath.Join(dir, "kubeconfig")

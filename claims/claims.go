@@ -141,6 +141,7 @@ const (
 	PolicyDistributed    = 1005 // of ovn_cluster_router: the host, as a client of a Service, to what the host itself must get
 	PolicyNodeLocal      = 1004 // to the own node's address: through the management port, or from the gateway router by the bridge
 	PolicyServices       = 1003 // to a cluster IP that no load balancer matched: the host rejects pods, the gateway router drops it
+	QoSInside            = 104  // on the node's switch: replies to clients within the cluster have no mark
 	PolicyReplies        = 103  // replies of a pod with an egress address to clients outside
 	PolicyEastWest       = 102
 	PolicyHostEgress     = 101 // pods of other nodes, on the node that has their egress address on another network

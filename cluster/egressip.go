@@ -19,9 +19,10 @@ const LabelEgressAssignable = "k8s.ovn.org/egress-assignable"
 
 // NodeEgress is what a Node says about carrying egress addresses. It changes nothing else of what a node must have.
 type NodeEgress struct {
-	Assignable bool // label LabelEgressAssignable
-	Ready      bool // condition Ready is True
-	Leaving    bool // cordoned, being drained or deleted: addresses are to leave before the node does
+	Assignable bool              // label LabelEgressAssignable
+	Ready      bool              // condition Ready is True
+	Labels     map[string]string // EgressServices select nodes by them
+	Leaving    bool              // cordoned, being drained or deleted: addresses are to leave before the node does
 }
 
 // Namespace is one Kubernetes Namespace.
@@ -49,6 +50,8 @@ type EgressIP struct {
 	Conditions []metav1.Condition
 	// Claimed are addresses that an older Service is served at.
 	Claimed []Claim
+	// Service is set where an EgressService asks for it.
+	Service *EgressService
 }
 
 // Claim says whose an address is.
@@ -76,9 +79,16 @@ func (a Assignment) Compare(b Assignment) int {
 	return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Node, b.Node))
 }
 
-// Older orders EgressIPs by which has a pod or an address that both want: the older, of the same second the first by name.
+// Older orders EgressIPs by which has a pod or an address that both want: an EgressService's before an EgressIP, as in OVN-Kubernetes,
+// then the older, of the same second the first by name.
 func (e *EgressIP) Older(f *EgressIP) int {
-	return cmp.Or(e.Created.Compare(f.Created), e.Owner.Compare(f.Owner))
+	rank := func(x *EgressIP) int {
+		if x.Service != nil && !x.Service.Ended {
+			return 0
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(rank(e), rank(f)), e.Created.Compare(f.Created), e.Owner.Compare(f.Owner))
 }
 
 func namespaceOwner(name string) Owner { return Owner{Kind: "Namespace", Name: name} }

@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -123,7 +124,7 @@ func TestEgressFactsKeepTheirPointers(t *testing.T) {
 	if first.Pods[0].Labels["app"] != "web" || second.Pods[0].Labels["app"] != "db" {
 		t.Error("labels are not what they were")
 	}
-	if got := second.Nodes[0].Egress; got != (cluster.NodeEgress{Assignable: true, Ready: true, Leaving: true}) {
+	if got := second.Nodes[0].Egress; !reflect.DeepEqual(got, cluster.NodeEgress{Assignable: true, Ready: true, Leaving: true, Labels: map[string]string{cluster.LabelEgressAssignable: ""}}) {
 		t.Errorf("%+v", got)
 	}
 	s.Delete(egressIP("a"))

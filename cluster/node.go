@@ -125,6 +125,7 @@ func (p *nodeParser) lifecycle(o *corev1.Node) {
 		}
 	}
 	_, p.node.Egress.Assignable = o.Labels[LabelEgressAssignable]
+	p.node.Egress.Labels = maps.Clone(o.Labels)
 	p.node.Egress.Leaving = p.node.Leaving || o.Spec.Unschedulable
 }
 

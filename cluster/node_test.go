@@ -49,7 +49,7 @@ func good(n *corev1.Node) {
 
 func wantGood() cluster.Node {
 	return cluster.Node{
-		Name: "node-a", ID: 7, Zone: "z1",
+		Name: "node-a", ID: 7, Zone: "z1", Egress: cluster.NodeEgress{Labels: map[string]string{"topology.kubernetes.io/zone": "z1"}},
 		Addresses:     addrs("172.18.0.3", "fc00::3"),
 		HostAddresses: prefixes("172.18.0.3/16", "172.20.0.1/16", "fc00::3/64"),
 		PodCIDRs:      prefixes("10.244.1.0/24", "fd00:10:244:1::/64"),

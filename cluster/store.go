@@ -18,53 +18,56 @@ import (
 //
 // The cost of a Snapshot depends on what changed since the last one, plus one copy of each changed list.
 type Store struct {
-	config        Config
-	nodes         grouped[*Node]
-	pods          grouped[*Pod]
-	starting      grouped[*Pod]
-	namespaces    grouped[*Namespace]
-	ranges        grouped[*serviceRange]
-	egressIPs     grouped[*EgressIP]
-	frontends     grouped[*Frontend] // by Service
-	problems      grouped[Problem]   // by the object that has them
-	services      map[Owner]*service
-	sliceServices map[Owner]Owner // slice → the Service it is kept with
-	stale         map[Owner]bool  // Services whose Frontends must be made again
-	guard         *guard
-	vetted        *Vetted
-	nodeProblems  []Problem           // of nodes
-	podProblems   map[Owner][]Problem // of Pods
-	asking        map[Owner]bool      // Pods that ask for addresses besides their own
-	extended      map[Owner]*Pod      // those that got some
-	settled       []*EgressIP         // as in the last Snapshot
-	last          *Snapshot
+	config         Config
+	nodes          grouped[*Node]
+	pods           grouped[*Pod]
+	starting       grouped[*Pod]
+	namespaces     grouped[*Namespace]
+	ranges         grouped[*serviceRange]
+	egressIPs      grouped[*EgressIP]
+	egressServices grouped[*egressService]
+	frontends      grouped[*Frontend] // by Service
+	problems       grouped[Problem]   // by the object that has them
+	services       map[Owner]*service
+	sliceServices  map[Owner]Owner // slice → the Service it is kept with
+	stale          map[Owner]bool  // Services whose Frontends must be made again
+	guard          *guard
+	vetted         *Vetted
+	nodeProblems   []Problem           // of nodes
+	podProblems    map[Owner][]Problem // of Pods
+	asking         map[Owner]bool      // Pods that ask for addresses besides their own
+	extended       map[Owner]*Pod      // those that got some
+	settled        []*EgressIP         // as in the last Snapshot
+	joined         []*EgressIP         // with those of EgressServices, where there are some
+	last           *Snapshot
 }
 
 // NewStore returns an empty store.
 func NewStore(config Config) *Store {
 	return &Store{
-		config:        config,
-		nodes:         newGrouped(func(n *Node) Owner { return nodeOwner(n.Name) }, same[*Node]),
-		pods:          newGrouped(func(p *Pod) Owner { return p.Owner }, same[*Pod]),
-		starting:      newGrouped(func(p *Pod) Owner { return p.Owner }, same[*Pod]),
-		ranges:        newGrouped(func(r *serviceRange) Owner { return r.owner }, same[*serviceRange]),
-		namespaces:    newGrouped(func(n *Namespace) Owner { return namespaceOwner(n.Name) }, same[*Namespace]),
-		egressIPs:     newGrouped(func(e *EgressIP) Owner { return e.Owner }, same[*EgressIP]),
-		frontends:     newGrouped(func(f *Frontend) Owner { return f.Owner }, func(f, g *Frontend) bool { return f == g }),
-		problems:      newGrouped(func(p Problem) Owner { return p.Owner }, func(p, q Problem) bool { return p == q }),
-		services:      map[Owner]*service{},
-		sliceServices: map[Owner]Owner{},
-		stale:         map[Owner]bool{},
-		podProblems:   map[Owner][]Problem{},
-		asking:        map[Owner]bool{},
-		extended:      map[Owner]*Pod{},
+		config:         config,
+		nodes:          newGrouped(func(n *Node) Owner { return nodeOwner(n.Name) }, same[*Node]),
+		pods:           newGrouped(func(p *Pod) Owner { return p.Owner }, same[*Pod]),
+		starting:       newGrouped(func(p *Pod) Owner { return p.Owner }, same[*Pod]),
+		ranges:         newGrouped(func(r *serviceRange) Owner { return r.owner }, same[*serviceRange]),
+		namespaces:     newGrouped(func(n *Namespace) Owner { return namespaceOwner(n.Name) }, same[*Namespace]),
+		egressIPs:      newGrouped(func(e *EgressIP) Owner { return e.Owner }, same[*EgressIP]),
+		egressServices: newGrouped(func(e *egressService) Owner { return e.owner }, same[*egressService]),
+		frontends:      newGrouped(func(f *Frontend) Owner { return f.Owner }, func(f, g *Frontend) bool { return f == g }),
+		problems:       newGrouped(func(p Problem) Owner { return p.Owner }, func(p, q Problem) bool { return p == q }),
+		services:       map[Owner]*service{},
+		sliceServices:  map[Owner]Owner{},
+		stale:          map[Owner]bool{},
+		podProblems:    map[Owner][]Problem{},
+		asking:         map[Owner]bool{},
+		extended:       map[Owner]*Pod{},
 	}
 }
 
 func same[T any](a, b T) bool { return reflect.DeepEqual(a, b) }
 
 // Set takes a new or changed object: *corev1.Node, *corev1.Pod, *corev1.Service, *discoveryv1.EndpointSlice,
-// *corev1.Namespace, *v1.EgressIP, *networkingv1.ServiceCIDR or *networkingv1.NetworkPolicy. Others are ignored. Nothing of the object is kept but strings.
+// *corev1.Namespace, *v1.EgressIP, *v1.EgressService, *networkingv1.ServiceCIDR or *networkingv1.NetworkPolicy. Others are ignored. Nothing of the object is kept but strings.
 func (s *Store) Set(obj any) {
 	switch o := obj.(type) {
 	case *corev1.Node:
@@ -128,6 +131,10 @@ func (s *Store) Set(obj any) {
 		}
 		s.egressIPs.put(owner, list)
 		s.note(owner, problems)
+	case *v1.EgressService:
+		e, problems := parseEgressService(o)
+		s.egressServices.put(e.owner, []*egressService{e})
+		s.note(e.owner, problems)
 	}
 }
 
@@ -162,6 +169,9 @@ func (s *Store) Delete(obj any) {
 	case *v1.EgressIP:
 		s.egressIPs.put(egressIPOwner(o.Name), nil)
 		s.note(egressIPOwner(o.Name), nil)
+	case *v1.EgressService:
+		s.egressServices.put(egressServiceOwner(o.Namespace, o.Name), nil)
+		s.note(egressServiceOwner(o.Namespace, o.Name), nil)
 	}
 }
 
@@ -201,9 +211,9 @@ func (s *Store) Snapshot() *Snapshot {
 		s.refresh(owner, s.services[owner])
 	}
 	clear(s.stale)
-	if changed || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() || s.namespaces.changed() {
+	if changed || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() || s.namespaces.changed() || s.egressServices.changed() {
 		s.findStrays(nodes)
-		var denied []Problem // of Pods, that ask for addresses
+		var denied []Problem // of Pods, that ask for addresses, and of EgressServices
 		s.last = &Snapshot{
 			Config:     withServiceCIDRs(s.config, s.ranges.all()),
 			Nodes:      s.nodes.all(),
@@ -211,7 +221,7 @@ func (s *Store) Snapshot() *Snapshot {
 			Pods:       s.extend(s.atHome(s.pods.all()), &denied),
 			Starting:   s.extend(s.starting.all(), &denied),
 			Namespaces: s.namespaces.all(),
-			EgressIPs:  s.settle(s.egressIPs.all(), s.frontends.all()),
+			EgressIPs:  s.withServices(s.settle(s.egressIPs.all(), s.frontends.all()), &denied),
 			Problems:   s.allProblems(denied),
 		}
 	}

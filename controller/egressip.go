@@ -24,6 +24,7 @@ import (
 	"hairpin/egress/probe"
 	"hairpin/kube"
 	"hairpin/plan/assign"
+	"hairpin/retry"
 	"hairpin/watch"
 )
 
@@ -41,14 +42,16 @@ const (
 
 // egressIPs is the leader's work on EgressIPs: which node carries which address, written in their status.
 type egressIPs struct {
-	client  kubernetes.Interface
-	log     *slog.Logger
-	count   func(name string, labels ...string)
-	prober  *probe.Prober
-	rivals  *assign.Conflicts
-	written map[cluster.Owner]writtenStatus
-	reasons map[cluster.Problem]string // of the Events of now
-	warned  string                     // the last error that the log has
+	client     kubernetes.Interface
+	log        *slog.Logger
+	count      func(name string, labels ...string)
+	prober     *probe.Prober
+	rivals     *assign.Conflicts
+	written    map[cluster.Owner]writtenStatus
+	labels     map[string]writtenLabels   // by node
+	reasons    map[cluster.Problem]string // of the Events of now
+	warned     string                     // the last error that the log has
+	unlabelled string                     // and that of labels
 }
 
 // writtenStatus is a decision that the watch may not show yet. Until it does, it counts as if it did: what was decided is
@@ -60,12 +63,12 @@ type writtenStatus struct {
 }
 
 func newEgressIPs(client kubernetes.Interface, log *slog.Logger, p *probe.Prober, count func(name string, labels ...string)) *egressIPs {
-	return &egressIPs{client: client, log: log, count: count, prober: p, rivals: assign.NewConflicts(), written: map[cluster.Owner]writtenStatus{}}
+	return &egressIPs{client: client, log: log, count: count, prober: p, rivals: assign.NewConflicts(), written: map[cluster.Owner]writtenStatus{}, labels: map[string]writtenLabels{}}
 }
 
 // reason returns the reason of a problem's Event.
 func (g *egressIPs) reason(p cluster.Problem) string {
-	if p.Owner.Kind == "EgressIP" {
+	if p.Owner.Kind == "EgressIP" || p.Owner.Kind == "EgressService" {
 		return cmp.Or(g.reasons[p], reasonInvalidEgress)
 	}
 	return kube.ReasonProblem
@@ -77,9 +80,9 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 	g.reasons = map[cluster.Problem]string{}
 	if len(s.EgressIPs) == 0 {
 		g.prober.Ask(nil)
-		return nil, 0
+		return nil, g.label(ctx, s, nil)
 	}
-	g.prober.Ask(probe.Targets(s, func(n *cluster.Node) bool { return n.Egress.Assignable }))
+	g.prober.Ask(probe.Targets(s, s.MayCarry))
 	var problems []cluster.Problem
 	tell := func(e *cluster.EgressIP, field, reason, message string) {
 		p := cluster.Problem{Owner: e.Owner, Field: field, Message: message}
@@ -91,19 +94,32 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 		rivals[r.Younger] = append(rivals[r.Younger], r)
 	}
 	var changes []statusChange
+	hosts := map[cluster.Owner]string{}
 	for i, a := range assign.Addresses(g.withWritten(s), assign.Rules{Unreachable: g.prober.Unreachable()}) {
+		service := a.EgressIP.Service
+		field, chooses := "spec.egressIPs", "spec.podSelector"
+		if service != nil {
+			field, chooses = "spec.nodeSelector", "metadata.name"
+		}
 		for _, r := range a.Refused {
-			tell(a.EgressIP, "spec.egressIPs", r.Reason, r.Message)
+			tell(a.EgressIP, field, r.Reason, r.Message)
 		}
 		for _, r := range rivals[a.EgressIP.Owner] {
-			tell(a.EgressIP, "spec.podSelector", reasonRival, rivalText(r))
+			tell(a.EgressIP, chooses, reasonRival, rivalText(r))
+		}
+		if service != nil {
+			hosts[a.EgressIP.Owner] = hostOf(a)
+			if hostOf(a) != service.Host {
+				changes = append(changes, statusChange{e: s.EgressIPs[i], items: a.Items, host: hostOf(a)})
+			}
+			continue
 		}
 		conditions := conditionsOf(s, a, rivals[a.EgressIP.Owner])
 		if e := s.EgressIPs[i]; !slices.Equal(e.Assigned, a.Items) || !sameConditions(e.Conditions, conditions) {
-			changes = append(changes, statusChange{e, a.Items, conditions})
+			changes = append(changes, statusChange{e: e, items: a.Items, conditions: conditions})
 		}
 	}
-	return problems, g.write(ctx, changes)
+	return problems, retry.Sooner(g.write(ctx, changes), g.label(ctx, s, hosts))
 }
 
 // withWritten puts what was written in place of what the watch still shows.
@@ -182,6 +198,7 @@ type statusChange struct {
 	e          *cluster.EgressIP
 	items      []cluster.Assignment
 	conditions []metav1.Condition
+	host       string // of an EgressService
 }
 
 // write writes statuses, several at once. One that cannot be written keeps no other from its own.
@@ -232,6 +249,9 @@ func said(list []cluster.Assignment) string {
 // patch writes the status of an EgressIP. Where the resource was defined without a status of its own, as in older
 // definitions of OVN-Kubernetes, it is a part of the object.
 func (g *egressIPs) patch(ctx context.Context, c statusChange) error {
+	if c.e.Service != nil {
+		return g.patchHost(ctx, c)
+	}
 	status := v1.EgressIPStatus{Items: make([]v1.EgressIPStatusItem, 0, len(c.items)), Conditions: c.conditions}
 	for _, a := range c.items {
 		status.Items = append(status.Items, v1.EgressIPStatusItem{Node: a.Node, EgressIP: a.Address.String()})

@@ -4,22 +4,59 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 
 	"k8s.io/client-go/kubernetes"
 
 	v1 "hairpin/api/v1"
+	"hairpin/cluster"
 	"hairpin/watch"
 )
 
 // EgressIP reads an EgressIP from the API.
 func EgressIP(ctx context.Context, client kubernetes.Interface, name string) (*v1.EgressIP, error) {
-	text, err := client.CoreV1().RESTClient().Get().AbsPath(watch.EgressIPPath()+"/"+name).SetHeader("Accept", "application/json").DoRaw(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("EgressIP/%s: %w", name, err)
-	}
 	e := &v1.EgressIP{}
-	if err := json.Unmarshal(text, e); err != nil {
+	if err := read(ctx, client, watch.EgressIPPath()+"/"+name, e); err != nil {
 		return nil, fmt.Errorf("EgressIP/%s: %w", name, err)
 	}
 	return e, nil
+}
+
+// EgressService reads an EgressService from the API.
+func EgressService(ctx context.Context, client kubernetes.Interface, namespace, name string) (*v1.EgressService, error) {
+	e := &v1.EgressService{}
+	if err := read(ctx, client, watch.EgressServicePath(namespace)+"/"+name, e); err != nil {
+		return nil, fmt.Errorf("EgressService/%s/%s: %w", namespace, name, err)
+	}
+	return e, nil
+}
+
+// EgressNode asks the API which node has an address of an EgressIP or EgressService; empty if none has.
+func EgressNode(ctx context.Context, client kubernetes.Interface, owner cluster.Owner, a netip.Addr) (string, error) {
+	if owner.Namespace != "" {
+		e, err := EgressService(ctx, client, owner.Namespace, owner.Name)
+		if err != nil {
+			return "", err
+		}
+		return e.Status.Host, nil
+	}
+	e, err := EgressIP(ctx, client, owner.Name)
+	if err != nil {
+		return "", err
+	}
+	node := ""
+	for _, i := range e.Status.Items {
+		if x, err := netip.ParseAddr(i.EgressIP); err == nil && x == a {
+			node = i.Node
+		}
+	}
+	return node, nil
+}
+
+func read(ctx context.Context, client kubernetes.Interface, path string, into any) error {
+	text, err := client.CoreV1().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, into)
 }

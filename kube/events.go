@@ -93,7 +93,7 @@ func (r *Events) tell(p cluster.Problem) {
 	switch p.Owner.Kind {
 	case "EndpointSlice":
 		object.APIVersion = "discovery.k8s.io/v1"
-	case "EgressIP":
+	case "EgressIP", "EgressService":
 		object.APIVersion = v1.GroupVersion().String()
 	case "NetworkPolicy":
 		object.APIVersion = "networking.k8s.io/v1"
@@ -143,6 +143,8 @@ func (s *sink) Create(e *corev1.Event) (*corev1.Event, error) {
 		m, err = s.client.NetworkingV1().NetworkPolicies(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
 	case "EgressIP":
 		m, err = EgressIP(ctx, s.client, o.Name)
+	case "EgressService":
+		m, err = EgressService(ctx, s.client, o.Namespace, o.Name)
 	}
 	if err == nil && m != nil { // an Event without it is better than none
 		o.UID = m.GetUID()

@@ -21,8 +21,8 @@ import (
 // network than the gateway bridge's is the host's to translate (egressip_host.go).
 type egressPlan struct {
 	selection *selection.EgressIPs
-	seen      []*cluster.EgressIP   // at the last update
-	parts     map[string]egressPart // by EgressIP, where there is something
+	seen      []*cluster.EgressIP          // at the last update
+	parts     map[cluster.Owner]egressPart // by EgressIP, where there is something
 	shared    datapath.State
 }
 
@@ -35,7 +35,7 @@ type egressPart struct {
 }
 
 func newEgress() *egressPlan {
-	return &egressPlan{selection: selection.NewEgressIPs(), parts: map[string]egressPart{}}
+	return &egressPlan{selection: selection.NewEgressIPs(), parts: map[cluster.Owner]egressPart{}}
 }
 
 func (g *egressPlan) update(s *cluster.Snapshot, env *Env, again bool) (gone, come datapath.State) {
@@ -44,25 +44,25 @@ func (g *egressPlan) update(s *cluster.Snapshot, env *Env, again bool) (gone, co
 	g.seen = s.EgressIPs
 	touched := g.selection.Update(s)
 	if again {
-		for name := range g.parts {
-			touched[name] = true
+		for owner := range g.parts {
+			touched[owner] = true
 		}
 		for _, e := range s.EgressIPs {
-			touched[e.Owner.Name] = true
+			touched[e.Owner] = true
 		}
 	}
 	if len(touched) == 0 {
 		return gone, come
 	}
-	for name := range touched {
-		gone.NB.Add(rowsOf(g.parts[name].rows)...)
-		delete(g.parts, name)
-		i, found := slices.BinarySearchFunc(s.EgressIPs, cluster.Owner{Kind: "EgressIP", Name: name}, func(e *cluster.EgressIP, o cluster.Owner) int { return e.Owner.Compare(o) })
+	for owner := range touched {
+		gone.NB.Add(rowsOf(g.parts[owner].rows)...)
+		delete(g.parts, owner)
+		i, found := slices.BinarySearchFunc(s.EgressIPs, owner, func(e *cluster.EgressIP, o cluster.Owner) int { return e.Owner.Compare(o) })
 		if !found {
 			continue
 		}
-		if p := env.egressIP(s.EgressIPs[i], g.selection.Pods(name)); len(p.rows) > 0 || len(p.guarded) > 0 {
-			g.parts[name] = p
+		if p := env.egressIP(s.EgressIPs[i], g.selection.Pods(owner)); len(p.rows) > 0 || len(p.guarded) > 0 {
+			g.parts[owner] = p
 			come.NB.Add(rowsOf(p.rows)...)
 		}
 	}
@@ -86,13 +86,18 @@ func rowsOf(s nb.State) []nb.Row {
 	return list
 }
 
-// Names of address sets. OVN takes no hyphen in them, Kubernetes no underscore: no two names become the same.
-func egressSet(name string, f cluster.Family) string {
-	return "egressip_" + strings.ReplaceAll(name, "-", "_") + "_" + words(f).match
+// Names of address sets. OVN takes no hyphen in them, Kubernetes no underscore, and in names of Services no period: no two names become
+// the same.
+func egressSet(x cluster.Owner, f cluster.Family) string {
+	name := "egressip_" + x.Name
+	if x.Namespace != "" {
+		name = "egressservice_" + x.Namespace + "." + x.Name
+	}
+	return strings.ReplaceAll(name, "-", "_") + "_" + words(f).match
 }
 
 // hereSet are those of the pods that are on the planned node.
-func hereSet(name string, f cluster.Family) string { return egressSet(name, f) + "_here" }
+func hereSet(x cluster.Owner, f cluster.Family) string { return egressSet(x, f) + "_here" }
 
 func markedSet(f cluster.Family) string { return "egress_pods_" + words(f).match }
 func nodesSet(f cluster.Family) string  { return "node_ips_" + words(f).match }
@@ -112,7 +117,7 @@ func (e *Env) egressIP(x *cluster.EgressIP, members map[cluster.Owner]*cluster.P
 		case len(assigned) == 0: // of what goes to no node, only other nodes do not know yet
 			all = slices.DeleteFunc(all, func(p netip.Prefix) bool { return slices.Contains(here, p) })
 		default:
-			e.reroute(part.rows, s, x, here, e.carriers(s, assigned))
+			e.reroute(part.rows, s, x, here, e.carriers(s, x, assigned))
 			if e.Mode.PodsByHost {
 				part.guarded = append(part.guarded, here...)
 			}
@@ -120,7 +125,7 @@ func (e *Env) egressIP(x *cluster.EgressIP, members map[cluster.Owner]*cluster.P
 		if !own.IsValid() || len(all) == 0 {
 			continue
 		}
-		switch link, primary := e.egressLink(own); {
+		switch link, primary := e.egressLink(x, own); {
 		case primary:
 			e.translate(part.rows, s, x, own, all)
 		case link != nil:
@@ -170,11 +175,11 @@ func sortedPrefixes(list []netip.Prefix) []netip.Prefix {
 
 // carriers returns the way to each node that carries an address: its router on the transit switch, or the own gateway
 // router, or the host. A node that cannot be reached is left out.
-func (e *Env) carriers(s *Stack, assigned []cluster.Assignment) []netip.Addr {
+func (e *Env) carriers(s *Stack, x *cluster.EgressIP, assigned []cluster.Assignment) []netip.Addr {
 	var hops []netip.Addr
 	for _, a := range assigned {
 		if a.Node == e.Node.Name {
-			switch link, primary := e.egressLink(a.Address); {
+			switch link, primary := e.egressLink(x, a.Address); {
 			case primary:
 				hops = append(hops, s.Join.Addr())
 			case link != nil:
@@ -199,19 +204,19 @@ func (e *Env) carriers(s *Stack, assigned []cluster.Assignment) []netip.Addr {
 func (e *Env) reroute(rows nb.State, s *Stack, x *cluster.EgressIP, here []netip.Prefix, hops []netip.Addr) {
 	p := &nb.Policy{
 		Router: claims.ClusterRouter, Priority: claims.PolicyEgress,
-		Match:  words(s.Family).match + ".src == $" + hereSet(x.Owner.Name, s.Family),
+		Match:  words(s.Family).match + ".src == $" + hereSet(x.Owner, s.Family),
 		Action: nb.Reroute, NextHops: hops, Owner: x.Owner,
 	}
 	if len(hops) == 0 {
 		p.Action = nb.Drop
 	}
-	rows.Add(&nb.AddressSet{Name: hereSet(x.Owner.Name, s.Family), Addresses: here, Owner: x.Owner}, p)
+	rows.Add(&nb.AddressSet{Name: hereSet(x.Owner, s.Family), Addresses: here, Owner: x.Owner}, p)
 }
 
 // translate gives the pods the egress address where this node carries one. The row has a match, and so comes before the
 // row that gives this node's own pods the node's address.
 func (e *Env) translate(rows nb.State, s *Stack, x *cluster.EgressIP, own netip.Addr, all []netip.Prefix) {
-	set := egressSet(x.Owner.Name, s.Family)
+	set := egressSet(x.Owner, s.Family)
 	rows.Add(&nb.AddressSet{Name: set, Addresses: all, Owner: x.Owner})
 	for _, c := range s.Cluster {
 		rows.Add(&nb.NAT{
@@ -223,7 +228,7 @@ func (e *Env) translate(rows nb.State, s *Stack, x *cluster.EgressIP, own netip.
 
 // eastWest are the rows that all EgressIPs share: what stays within the cluster continues as routed. Packets to nodes are
 // marked, because on a node that carries the pod's address they meet its translation, which the bridge then takes back.
-func (e *Env) eastWest(parts map[string]egressPart) nb.State {
+func (e *Env) eastWest(parts map[cluster.Owner]egressPart) nb.State {
 	rows := nb.State{}
 	marked, carries, hosts := map[cluster.Family][]netip.Prefix{}, map[cluster.Family]bool{}, map[cluster.Family]bool{}
 	for _, part := range parts {
@@ -273,9 +278,16 @@ func (e *Env) untouched(rows nb.State, s *Stack) {
 }
 
 // replies lets go back as they came the replies of this node's pods, to clients outside whose address a Service's policy Local
-// has kept: they look like what a pod says to the world. Only the node switch tracks connections, so it marks them.
+// has kept: they look like what a pod says to the world. Only the node switch tracks connections, so it marks them;
+// not those to pods and gateway routers of other nodes: a userspace Open vSwitch finds no route for a tunnel's packet that has a mark.
 func (e *Env) replies(rows nb.State, s *Stack) {
 	owner := nodeOwner(e.Node.Name)
+	for _, to := range append(slices.Clone(s.Cluster), s.Join.Masked()) {
+		rows.Add(&nb.QoS{
+			Switch: e.Node.Name, Priority: claims.QoSInside, Owner: owner,
+			Match: "ct.rpl && " + words(s.Family).match + ".dst == " + to.String(),
+		})
+	}
 	rows.Add(
 		&nb.QoS{
 			Switch: e.Node.Name, Priority: claims.PolicyReplies, Mark: claims.MarkReply, Owner: owner,

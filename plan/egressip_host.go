@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -9,7 +10,6 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/conn"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
@@ -26,8 +26,8 @@ type hostEgress struct {
 
 // egressLink tells where the planned node carries an address: on the gateway bridge (primary), on a link of the host, or,
 // when no network of the node has it any more, nowhere.
-func (e *Env) egressLink(a netip.Addr) (link *cluster.HostLink, primary bool) {
-	n, _ := cluster.NetworkOf(e.Node.Networks(e.Config), a)
+func (e *Env) egressLink(x *cluster.EgressIP, a netip.Addr) (link *cluster.HostLink, primary bool) {
+	n, _ := x.NetworkFor(e.Node, e.Node.Networks(e.Config), a)
 	return n.Link, n.Primary
 }
 
@@ -41,7 +41,7 @@ func (e *Env) remembered(all []*cluster.EgressIP) map[netip.Addr]conn.Egress {
 	}
 	list := map[netip.Addr]conn.Egress{}
 	note := func(x *cluster.EgressIP, a netip.Addr, here bool) {
-		if n, _ := cluster.NetworkOf(networks, a); !byKernel(n) || e.Node.HasAddress(a) {
+		if n, _ := x.NetworkFor(e.Node, networks, a); !byKernel(n) || e.Node.HasAddress(a) {
 			return
 		}
 		if _, twice := list[a]; here || !twice { // several may want it, and one has it
@@ -64,7 +64,7 @@ func (e *Env) remembered(all []*cluster.EgressIP) map[netip.Addr]conn.Egress {
 
 // toHost leads other nodes' pods, which come by the transit switch, to the host. This node's own come by reroute.
 func (e *Env) toHost(rows nb.State, s *Stack, x *cluster.EgressIP, all []netip.Prefix) {
-	set := egressSet(x.Owner.Name, s.Family)
+	set := egressSet(x.Owner, s.Family)
 	rows.Add(&nb.AddressSet{Name: set, Addresses: all, Owner: x.Owner}, &nb.Policy{
 		Router: claims.ClusterRouter, Priority: claims.PolicyHostEgress, Action: nb.Reroute, NextHops: []netip.Addr{s.Management.Addr()}, Owner: x.Owner,
 		Match: `inport == "` + routerToTransit(e.Node.Name) + `" && ` + words(s.Family).match + ".src == $" + set,
@@ -73,15 +73,15 @@ func (e *Env) toHost(rows nb.State, s *Stack, x *cluster.EgressIP, all []netip.P
 
 // throughHost is the host's part of all EgressIPs. It is made anew whenever one of them changes: pods' addresses can pass
 // from one to another.
-func (e *Env) throughHost(parts map[string]egressPart) datapath.State {
+func (e *Env) throughHost(parts map[cluster.Owner]egressPart) datapath.State {
 	k := kernel{env: e, owner: nodeOwner(e.Node.Name), state: host.State{
 		Addresses: map[host.AddressKey]host.Address{}, Routes: map[host.RouteKey]host.Route{},
 		Rules: map[host.Rule]cluster.Owner{}, Sysctls: map[string]host.Sysctl{},
 	}}
 	t := newElements()
 	used := false
-	for _, name := range delta.Keys(parts) {
-		p := parts[name]
+	for _, owner := range slices.SortedFunc(maps.Keys(parts), cluster.Owner.Compare) {
+		p := parts[owner]
 		for _, h := range p.hostEgress {
 			k.carries(p.owner, h)
 			for _, pod := range h.pods {

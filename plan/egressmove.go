@@ -51,10 +51,10 @@ func WithMoves(state datapath.State, s *cluster.Snapshot, node string) datapath.
 			if m.From == node {
 				peer = m.To
 			}
-			here, ok := wireOf(own, &s.Config, m.Address)
+			here, ok := wireOf(own, &s.Config, e, m.Address)
 			there, known := wireEnd{}, false
 			if n := s.Node(peer); n != nil {
-				there, known = wireOf(n, &s.Config, m.Address)
+				there, known = wireOf(n, &s.Config, e, m.Address)
 			}
 			switch {
 			case !ok || m.To == "":
@@ -100,8 +100,8 @@ type wireEnd struct {
 }
 
 // wireOf finds it. It is false where the node has no such network, or one without Ethernet.
-func wireOf(n *cluster.Node, config *cluster.Config, a netip.Addr) (wireEnd, bool) {
-	x, _ := cluster.NetworkOf(n.Networks(config), a)
+func wireOf(n *cluster.Node, config *cluster.Config, e *cluster.EgressIP, a netip.Addr) (wireEnd, bool) {
+	x, _ := e.NetworkFor(n, n.Networks(config), a)
 	end, list := wireEnd{link: x.Link}, []netip.Prefix(nil)
 	switch {
 	case x.Primary:
@@ -118,13 +118,13 @@ func wireOf(n *cluster.Node, config *cluster.Config, a netip.Addr) (wireEnd, boo
 }
 
 // CanShare reports whether an address can be with two nodes for a time, while it moves: both are on its network.
-func CanShare(s *cluster.Snapshot, from, to string, a netip.Addr) bool {
+func CanShare(s *cluster.Snapshot, e *cluster.EgressIP, from, to string, a netip.Addr) bool {
 	for _, name := range []string{from, to} {
 		n := s.Node(name)
 		if n == nil {
 			return false
 		}
-		if _, ok := wireOf(n, &s.Config, a); !ok {
+		if _, ok := wireOf(n, &s.Config, e, a); !ok {
 			return false
 		}
 	}

@@ -25,7 +25,7 @@ func TestMovesBetweenBridgeAndLink(t *testing.T) {
 	linked := &cluster.Node{Name: "b", Gateway: cluster.Gateway{Mode: cluster.ModeDetached}, Links: []cluster.HostLink{{Name: "eth0", MAC: cluster.MAC{2, 4}, Addresses: ends[1:]}}}
 	of := func(from, to, node string) datapath.State {
 		s := &cluster.Snapshot{Nodes: []*cluster.Node{bridged, linked}, EgressIPs: []*cluster.EgressIP{{Moving: []cluster.Move{{Address: address, From: from, To: to}}}}}
-		if !plan.CanShare(s, from, to, address) {
+		if !plan.CanShare(s, s.EgressIPs[0], from, to, address) {
 			t.Errorf("from %s to %s: the address is not shared", from, to)
 		}
 		return plan.WithMoves(datapath.State{Bridge: flow.State{Flows: map[flow.Key]*flow.Flow{}}, Host: host.State{Addresses: map[host.AddressKey]host.Address{key: {AddressKey: key}}}}, s, node)

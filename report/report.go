@@ -80,7 +80,7 @@ type API struct {
 
 // Egress is one egress address.
 type Egress struct {
-	EgressIP string `json:"egressIP"`
+	EgressIP string `json:"egressIP"` // its name; "NAMESPACE/NAME" of an EgressService
 	Address  string `json:"address"`
 	Node     string `json:"node,omitempty"` // that carries it, as the agent sees it
 	Why      string `json:"why,omitempty"`  // it has no node, one that does not answer, or another than the status says

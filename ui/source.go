@@ -119,10 +119,13 @@ func readCluster(ctx context.Context, client kubernetes.Interface, c config.Conf
 		func() (runtime.Object, error) {
 			return watch.ListEgressIPs(ctx, client.CoreV1().RESTClient(), metav1.ListOptions{})
 		},
+		func() (runtime.Object, error) {
+			return watch.ListEgressServices(ctx, client.CoreV1().RESTClient(), metav1.ListOptions{})
+		},
 	} {
 		objects, err := list()
 		if apierrors.IsNotFound(err) {
-			continue // the server has no such resource: ServiceCIDRs before Kubernetes 1.33, EgressIPs before the chart
+			continue // the server has no such resource: ServiceCIDRs before Kubernetes 1.33, ours before the chart
 		}
 		if err == nil {
 			err = meta.EachListItem(objects, func(o runtime.Object) error { store.Set(o); return nil })

@@ -25,51 +25,82 @@ import (
 // absentRetry is how long to wait before looking again for a resource that the server does not have.
 const absentRetry = 10 * time.Second
 
-// EgressIPPath is the path of EgressIPs on the API server.
-func EgressIPPath() string { return "/apis/" + v1.GroupVersion().String() + "/" + v1.Resource }
+// ours is a resource of k8s.ovn.org. The client knows Kubernetes' own types only, so their JSON is read here. A server without the
+// resource has no objects.
+type ours struct {
+	name     string
+	object   func() runtime.Object
+	list     func() runtime.Object
+	withMeta func(m metav1.ObjectMeta) metav1.Object
+}
 
-func getEgressIPs(client rest.Interface, options *metav1.ListOptions) *rest.Request {
-	return client.Get().AbsPath(EgressIPPath()).SetHeader("Accept", "application/json").VersionedParams(options, scheme.ParameterCodec)
+var (
+	egressIPs = ours{v1.Resource, func() runtime.Object { return &v1.EgressIP{} }, func() runtime.Object { return &v1.EgressIPList{} },
+		func(m metav1.ObjectMeta) metav1.Object { return &v1.EgressIP{ObjectMeta: m} }}
+	egressServices = ours{v1.ServiceResource, func() runtime.Object { return &v1.EgressService{} }, func() runtime.Object { return &v1.EgressServiceList{} },
+		func(m metav1.ObjectMeta) metav1.Object { return &v1.EgressService{ObjectMeta: m} }}
+)
+
+// EgressIPPath is the path of EgressIPs on the API server.
+func EgressIPPath() string { return egressIPs.path() }
+
+// EgressServicePath is the path of the EgressServices of a namespace on the API server.
+func EgressServicePath(namespace string) string {
+	return "/apis/" + v1.GroupVersion().String() + "/namespaces/" + namespace + "/" + v1.ServiceResource
+}
+
+func (r *ours) path() string { return "/apis/" + v1.GroupVersion().String() + "/" + r.name }
+
+func (r *ours) get(client rest.Interface, options *metav1.ListOptions) *rest.Request {
+	return client.Get().AbsPath(r.path()).SetHeader("Accept", "application/json").VersionedParams(options, scheme.ParameterCodec)
 }
 
 // ListEgressIPs reads all EgressIPs.
 func ListEgressIPs(ctx context.Context, client rest.Interface, options metav1.ListOptions) (runtime.Object, error) {
-	text, err := getEgressIPs(client, &options).DoRaw(ctx)
+	return egressIPs.all(ctx, client, options)
+}
+
+// ListEgressServices reads all EgressServices.
+func ListEgressServices(ctx context.Context, client rest.Interface, options metav1.ListOptions) (runtime.Object, error) {
+	return egressServices.all(ctx, client, options)
+}
+
+func (r *ours) all(ctx context.Context, client rest.Interface, options metav1.ListOptions) (runtime.Object, error) {
+	text, err := r.get(client, &options).DoRaw(ctx)
 	if err != nil {
 		return nil, err
 	}
-	list := &v1.EgressIPList{}
+	list := r.list()
 	if err := json.Unmarshal(text, list); err != nil {
-		return nil, fmt.Errorf("read EgressIPs: %w", err)
+		return nil, fmt.Errorf("read %s: %w", r.name, err)
 	}
 	return list, nil
 }
 
-// egressIPs adds the source of EgressIPs. The client knows Kubernetes' own types only, so this one reads their JSON. A
-// server without the resource has no EgressIPs.
-func (k *kube) egressIPs(ctx context.Context, client rest.Interface) {
+// ours adds the source of a resource of k8s.ovn.org.
+func (k *kube) ours(ctx context.Context, client rest.Interface, r *ours) {
 	from := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return ListEgressIPs(ctx, client, options)
+			return r.all(ctx, client, options)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
 			options.Watch = true
-			body, err := getEgressIPs(client, &options).Stream(ctx)
+			body, err := r.get(client, &options).Stream(ctx)
 			if err != nil {
 				return nil, err
 			}
-			return apiwatch.NewStreamWatcher(&events{body, json.NewDecoder(body)},
+			return apiwatch.NewStreamWatcher(&events{body, json.NewDecoder(body), r},
 				apierrors.NewClientErrorReporter(http.StatusInternalServerError, "GET", "WatchDecoding")), nil
 		},
 	}
-	k.source(ctx, &resourceClient{ListWatch: from, resource: v1.Resource, reach: &k.reach, absent: func() runtime.Object { return &v1.EgressIPList{} }},
-		func(m metav1.ObjectMeta) metav1.Object { return &v1.EgressIP{ObjectMeta: m} })
+	k.source(ctx, &resourceClient{ListWatch: from, resource: r.name, reach: &k.reach, absent: r.list}, r.withMeta)
 }
 
-// events reads the stream of a watch of EgressIPs.
+// events reads the stream of a watch of such a resource.
 type events struct {
 	body io.ReadCloser
 	from *json.Decoder
+	of   *ours
 }
 
 // Decode returns the next event.
@@ -78,12 +109,12 @@ func (e *events) Decode() (apiwatch.EventType, runtime.Object, error) {
 	if err := e.from.Decode(&event); err != nil {
 		return "", nil, err
 	}
-	var object runtime.Object = &v1.EgressIP{}
+	object := e.of.object()
 	if event.Type == string(apiwatch.Error) {
 		object = &metav1.Status{}
 	}
 	if err := json.Unmarshal(event.Object.Raw, object); err != nil {
-		return "", nil, fmt.Errorf("read an EgressIP: %w", err)
+		return "", nil, fmt.Errorf("read one of %s: %w", e.of.name, err)
 	}
 	return apiwatch.EventType(event.Type), object, nil
 }
@@ -108,8 +139,8 @@ func needsOtherPods(s *cluster.Snapshot, node string) bool {
 	if node == "" {
 		return len(s.EgressIPs) > 1
 	}
-	if n := s.Node(node); n != nil && n.Egress.Assignable && len(s.EgressIPs) > 0 {
-		return true
+	if n := s.Node(node); n != nil && slices.ContainsFunc(s.EgressIPs, func(e *cluster.EgressIP) bool { return e.Service == nil && e.MayBeOn(n) }) {
+		return true // an EgressService may be on any node: too many would read all Pods
 	}
 	return slices.ContainsFunc(s.EgressIPs, func(e *cluster.EgressIP) bool {
 		return slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return a.Node == node })

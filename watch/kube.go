@@ -38,7 +38,7 @@ const othersStay = 10 * time.Second
 const backlog = 256
 
 // Kube yields the newest Snapshot of what the API server has, until ctx ends: Nodes, Services, EndpointSlices, Namespaces,
-// EgressIPs, ServiceCIDRs and the Pods of the named node. An empty name means no Pods, but NetworkPolicies. Pods of other nodes are read
+// EgressIPs, EgressServices, ServiceCIDRs and the Pods of the named node. An empty name means no Pods, but NetworkPolicies. Pods of other nodes are read
 // while EgressIPs need them (egressip.go).
 //
 // The first Snapshot comes when everything has been read. Later ones come as soon as something changed; in a burst they
@@ -56,7 +56,8 @@ func Kube(ctx context.Context, client kubernetes.Interface, node string, config 
 	k.resource(ctx, core, "services", all, func(m metav1.ObjectMeta) metav1.Object { return &corev1.Service{ObjectMeta: m} })
 	k.resource(ctx, discovery, "endpointslices", all, func(m metav1.ObjectMeta) metav1.Object { return &discoveryv1.EndpointSlice{ObjectMeta: m} })
 	k.resource(ctx, core, "namespaces", all, func(m metav1.ObjectMeta) metav1.Object { return &corev1.Namespace{ObjectMeta: m} })
-	k.egressIPs(ctx, core)
+	k.ours(ctx, core, &egressIPs)
+	k.ours(ctx, core, &egressServices)
 	k.serviceCIDRs(ctx, client.NetworkingV1().RESTClient())
 	if node == "" { // they have no effect, which the controller reports
 		k.resource(ctx, client.NetworkingV1().RESTClient(), "networkpolicies", all, func(m metav1.ObjectMeta) metav1.Object { return &networkingv1.NetworkPolicy{ObjectMeta: m} })

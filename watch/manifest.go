@@ -121,7 +121,7 @@ func (f *file) document(place string, outer metav1.TypeMeta, j []byte) {
 // badName refuses names that the API server refuses (RFC 1123). They stand in what is printed and in names of rows and rules.
 func badName(kind, namespace, name string) error {
 	valid := validation.IsDNS1123Subdomain
-	if kind == "Service" || kind == "Namespace" {
+	if kind == "Service" || kind == "EgressService" || kind == "Namespace" {
 		valid = validation.IsDNS1123Label
 	}
 	if wrong := valid(name); len(wrong) > 0 {
@@ -180,6 +180,8 @@ func newObject(apiVersion, kind string) (metav1.Object, error) {
 		object = &corev1.Namespace{}
 	case "EgressIP":
 		object, want = &v1.EgressIP{}, v1.GroupVersion().String()
+	case "EgressService":
+		object, want = &v1.EgressService{}, v1.GroupVersion().String()
 	}
 	if object == nil || apiVersion == want {
 		return object, nil

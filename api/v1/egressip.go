@@ -1,5 +1,5 @@
 // Package v1 holds the types of the API group k8s.ovn.org in version v1. They match OVN-Kubernetes, so manifests, clients and
-// status of one work with the other. The resource definition is charts/hairpin/crds/egressips.yaml; a test keeps the two
+// status of one work with the other. The resource definition is charts/hairpin/crds/egressips.yaml and egressservices.yaml; a test keeps them
 // in step.
 package v1
 

@@ -13,7 +13,10 @@ import (
 	v1 "hairpin/api/v1"
 )
 
-const crdFile = "../../charts/hairpin/crds/egressips.yaml"
+const (
+	crdFile        = "../../charts/hairpin/crds/egressips.yaml"
+	serviceCRDFile = "../../charts/hairpin/crds/egressservices.yaml"
+)
 
 func full() *v1.EgressIP {
 	selector := &metav1.LabelSelector{
@@ -39,6 +42,15 @@ func TestDeepCopy(t *testing.T) {
 		t.Fatalf("%+v is not %+v", copied, list)
 	}
 	shares(t, reflect.ValueOf(list), reflect.ValueOf(copied), "list")
+	services := &v1.EgressServiceList{Items: []v1.EgressService{{
+		ObjectMeta: full().ObjectMeta, Status: v1.EgressServiceStatus{Host: "ovn-worker"},
+		Spec: v1.EgressServiceSpec{SourceIPBy: v1.SourceNetwork, NodeSelector: *full().Spec.NamespaceSelector, Network: "blue"},
+	}}}
+	again := services.DeepCopyObject().(*v1.EgressServiceList)
+	if !reflect.DeepEqual(services, again) || !reflect.DeepEqual(services.Items[0].DeepCopyObject(), &services.Items[0]) {
+		t.Fatalf("%+v is not %+v", again, services)
+	}
+	shares(t, reflect.ValueOf(services), reflect.ValueOf(again), "services")
 	var none *v1.EgressIP
 	if none.DeepCopyObject() != nil || (*v1.EgressIPList)(nil).DeepCopyObject() != nil {
 		t.Error("a copy of nothing is something")
@@ -72,7 +84,12 @@ func shares(t *testing.T, a, b reflect.Value, path string) {
 // TestDefinitionHasTheFields: the resource definition and the Go types name the same fields, so that the API server drops
 // nothing that we write.
 func TestDefinitionHasTheFields(t *testing.T) {
-	text, err := os.ReadFile(crdFile)
+	definition(t, crdFile, v1.Resource, "EgressIP", reflect.TypeFor[v1.EgressIP]())
+	definition(t, serviceCRDFile, v1.ServiceResource, "EgressService", reflect.TypeFor[v1.EgressService]())
+}
+
+func definition(t *testing.T, file, resource, kind string, of reflect.Type) {
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,12 +109,12 @@ func TestDefinitionHasTheFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := crd.Spec.Versions[0]
-	if got := (v1.GroupVersion().String()); got != crd.Spec.Group+"/"+v.Name || crd.Spec.Names.Plural != v1.Resource || crd.Spec.Names.Kind != "EgressIP" {
+	if got := (v1.GroupVersion().String()); got != crd.Spec.Group+"/"+v.Name || crd.Spec.Names.Plural != resource || crd.Spec.Names.Kind != kind {
 		t.Errorf("the definition is of %s/%s %s", crd.Spec.Group, v.Name, crd.Spec.Names.Plural)
 	}
 	root := v.Schema.OpenAPIV3Schema
 	delete(root.Properties, "metadata")
-	compare(t, root, reflect.TypeFor[v1.EgressIP](), "")
+	compare(t, root, of, "")
 }
 
 type node struct {

@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"slices"
@@ -47,7 +48,7 @@ type verifier struct {
 }
 
 type claimQuestion struct {
-	name string // of the EgressIP
+	of cluster.Owner // EgressIP or EgressService
 	Verdict
 }
 
@@ -66,7 +67,7 @@ func (v *verifier) Ask(e *cluster.EgressIP, address netip.Addr, claimer string) 
 		return
 	}
 	select {
-	case v.queue <- claimQuestion{e.Owner.Name, Verdict{Address: address, claimer: claimer}}:
+	case v.queue <- claimQuestion{e.Owner, Verdict{Address: address, claimer: claimer}}:
 		v.open[address] = true
 	default:
 		v.drop()
@@ -94,19 +95,9 @@ func (v *verifier) Run(ctx context.Context) {
 func (v *verifier) answer(ctx context.Context, q claimQuestion) {
 	ctx, cancel := context.WithTimeout(ctx, verifyWithin)
 	defer cancel()
-	o, err := kube.EgressIP(ctx, v.client, q.name)
-	switch {
-	case err == nil:
-		for _, i := range o.Status.Items {
-			if x, err := netip.ParseAddr(i.EgressIP); err == nil && x == q.Address {
-				q.node = i.Node
-			}
-		}
-		fallthrough
-	case apierrors.IsNotFound(err):
-		if q.node == "" {
-			q.node = "nobody"
-		}
+	node, err := kube.EgressNode(ctx, v.client, q.of, q.Address)
+	if err == nil || apierrors.IsNotFound(err) {
+		q.node = cmp.Or(node, "nobody")
 	}
 	v.mu.Lock()
 	delete(v.open, q.Address)

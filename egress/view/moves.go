@@ -51,10 +51,10 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 				delete(v.moves, a.Address)
 			}
 			if from == "" || from == a.Node || v.released[a.Address].to != "" || lost[a.Node] ||
-				!plan.CanShare(s, from, a.Node, a.Address) {
+				!plan.CanShare(s, e, from, a.Node, a.Address) {
 				continue
 			}
-			m := &movement{Move: cluster.Move{Address: a.Address, From: from, To: a.Node}, was: e, begun: now, planned: leaves(s, from)}
+			m := &movement{Move: cluster.Move{Address: a.Address, From: from, To: a.Node}, was: e, begun: now, planned: leaves(s, e, from)}
 			m.rerouted = v.gone(m, lost)
 			v.moves[a.Address] = m
 		}
@@ -68,6 +68,10 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 			was := *e
 			was.Assigned, was.Addresses = nil, nil
 			was.Created = time.Unix(1<<37, 0).UTC() // in the year 6325: the pods that another one selects are that one's
+			if e.Service != nil {
+				service := *e.Service
+				service.Ended, was.Service = true, &service
+			}
 			left[e.Owner] = &was
 		}
 		v.moves[a] = &movement{Move: cluster.Move{Address: a, From: v.node}, was: left[e.Owner], begun: now, rerouted: true}
@@ -76,9 +80,9 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 }
 
 // leaves reports whether a node is being drained on request: that is no sign that it is dead.
-func leaves(s *cluster.Snapshot, node string) bool {
+func leaves(s *cluster.Snapshot, e *cluster.EgressIP, node string) bool {
 	n := s.Node(node)
-	return n != nil && (!n.Egress.Assignable || n.Egress.Leaving)
+	return n != nil && (!e.MayBeOn(n) || n.Egress.Leaving)
 }
 
 // gone reports whether the old node seems dead: pods then stop waiting for the new one. If the move was not requested, a
@@ -139,7 +143,7 @@ func (v *View) letGo(now time.Time, s *cluster.Snapshot, e *cluster.EgressIP, it
 	}
 	seen := find(v.out.EgressIPs, e.Owner)
 	for _, a := range items {
-		if seen != nil && seen.NodeOf(a.Address) == v.node && a.Node != v.node && v.moves[a.Address] == nil && plan.CanShare(s, v.node, a.Node, a.Address) {
+		if seen != nil && seen.NodeOf(a.Address) == v.node && a.Node != v.node && v.moves[a.Address] == nil && plan.CanShare(s, e, v.node, a.Node, a.Address) {
 			v.moves[a.Address] = &movement{Move: cluster.Move{Address: a.Address, From: v.node, To: a.Node}, was: e, begun: now, rerouted: true}
 		}
 	}

@@ -19,12 +19,18 @@ func Report(seen, base *cluster.Snapshot) []report.Egress {
 		if base != nil {
 			said = cmp.Or(find(base.EgressIPs, e.Owner), e)
 		}
+		if e.Service != nil && e.Service.Network {
+			list = append(list, report.Egress{EgressIP: e.Word(), Address: "-", Node: e.Service.Host, Why: "each pod with its node's address"})
+		}
 		for _, x := range e.Addresses {
-			r := report.Egress{EgressIP: e.Owner.Name, Address: x.String(), Node: e.NodeOf(x)}
+			r := report.Egress{EgressIP: e.Word(), Address: x.String(), Node: e.NodeOf(x)}
 			m := slices.IndexFunc(e.Moving, func(m cluster.Move) bool { return m.Address == x })
 			switch status := said.NodeOf(x); {
 			case r.Node == "":
 				r.Why = cmp.Or(saidOf(e, x.String()), "the controller has not said why")
+				if e.Service != nil { // it has no conditions
+					r.Why = "no host: kubectl get events -n " + e.Owner.Namespace
+				}
 			case r.Node != status:
 				r.Why = "the status still says " + cmp.Or(status, "nobody")
 			case m >= 0:

@@ -115,7 +115,7 @@ func (v *View) See(now time.Time, s *cluster.Snapshot) (*cluster.Snapshot, time.
 // that leave by them.
 func (v *View) targets(s *cluster.Snapshot) map[string]netip.Addr {
 	own := s.Node(v.node)
-	if own == nil || !own.Egress.Assignable && !selectsOn(s, v.node) {
+	if own == nil || !s.MayCarry(own) && !selectsOn(s, v.node) {
 		return nil
 	}
 	carriers := map[string]bool{}
@@ -144,7 +144,7 @@ func selectsOn(s *cluster.Snapshot, node string) bool {
 			continue
 		}
 		for _, e := range s.EgressIPs {
-			if e.Pods.Matches(p.Labels) && e.Namespaces.Matches(n.Labels) {
+			if e.Selects(p, n.Labels) {
 				return true
 			}
 		}

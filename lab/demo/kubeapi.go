@@ -82,7 +82,7 @@ func (a *kubeAPI) start(ctx context.Context, d *Demo) error {
 	if err := d.objects.create(ctx, a.client); err != nil {
 		return err
 	}
-	if err := a.defineEgressIPs(ctx, d); err != nil {
+	if err := a.define(ctx, d); err != nil {
 		return err
 	}
 	d.say("Kubernetes API is ready at %s, with %d Nodes, %d Services, %d Pods", h.Addresses()[0].Addr(),
@@ -90,19 +90,24 @@ func (a *kubeAPI) start(ctx context.Context, d *Demo) error {
 	return nil
 }
 
-// defineEgressIPs installs the resource definition, as the chart does.
-func (a *kubeAPI) defineEgressIPs(ctx context.Context, d *Demo) error {
-	text, err := os.ReadFile(filepath.Join(d.opt.Objects, "../../charts/hairpin/crds/egressips.yaml"))
-	if err != nil {
-		return fmt.Errorf("definition of EgressIP: %w", err)
+// define installs the resource definitions, as the chart does.
+func (a *kubeAPI) define(ctx context.Context, d *Demo) error {
+	for file, path := range map[string]string{"egressips.yaml": watch.EgressIPPath(), "egressservices.yaml": watch.EgressServicePath("default")} {
+		text, err := os.ReadFile(filepath.Join(d.opt.Objects, "../../charts/hairpin/crds", file))
+		if err == nil {
+			err = a.post(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", text)
+		}
+		if err != nil {
+			return fmt.Errorf("definition %s: %w", file, err)
+		}
+		if err := d.wait(ctx, "objects of "+file+" can be created", func() (bool, error) {
+			_, err := a.rest().Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
+			return err == nil, err
+		}); err != nil {
+			return err
+		}
 	}
-	if err := a.post(ctx, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", text); err != nil {
-		return fmt.Errorf("definition of EgressIP: %w", err)
-	}
-	return d.wait(ctx, "EgressIPs can be created", func() (bool, error) {
-		_, err := a.rest().Get().AbsPath(watch.EgressIPPath()).SetHeader("Accept", "application/json").DoRaw(ctx)
-		return err == nil, err
-	})
+	return nil
 }
 
 // introduce tells a node where the API is, and starts the controller on the first.

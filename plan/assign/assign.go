@@ -45,10 +45,19 @@ type Refusal struct {
 func Addresses(s *cluster.Snapshot, rules Rules) []Decision {
 	a := newAssigner(s, rules)
 	for _, e := range a.byAge {
-		a.keep(e, e.Assigned, (*egressNode).stays)
+		if e.Service != nil {
+			a.host(e)
+		}
 	}
 	for _, e := range a.byAge {
-		a.place(e)
+		if e.Service == nil {
+			a.keep(e, e.Assigned, (*egressNode).stays)
+		}
+	}
+	for _, e := range a.byAge {
+		if e.Service == nil {
+			a.place(e)
+		}
 	}
 	out := make([]Decision, len(s.EgressIPs))
 	for i, e := range s.EgressIPs {
@@ -62,14 +71,16 @@ type assigner struct {
 	rules Rules
 	byAge []*cluster.EgressIP
 	nodes map[string]*egressNode
-	list  []*egressNode         // by name, those that carry or could
+	list  []*egressNode         // by name, those with the label
+	all   []*egressNode         // by name, where there are EgressServices
+	whys  map[string]string     // by node, why it cannot carry anything now
 	hosts map[netip.Addr]string // InternalIPs, and whose
 	hops  []netip.Addr          // default gateways, as the administrator names them
 	taken map[netip.Addr]*cluster.EgressIP
 	items map[*cluster.EgressIP][]cluster.Assignment
 }
 
-// egressNode is a node with the label.
+// egressNode is a node that carries addresses or could.
 type egressNode struct {
 	node     *cluster.Node
 	networks []cluster.Network // longest prefix first
@@ -80,16 +91,24 @@ type egressNode struct {
 func newAssigner(s *cluster.Snapshot, rules Rules) *assigner {
 	a := &assigner{
 		rules: rules, byAge: slices.SortedFunc(slices.Values(s.EgressIPs), (*cluster.EgressIP).Older),
-		nodes: map[string]*egressNode{}, hosts: map[netip.Addr]string{}, hops: s.Config.Gateway.NextHops,
+		nodes: map[string]*egressNode{}, whys: map[string]string{}, hosts: map[netip.Addr]string{}, hops: s.Config.Gateway.NextHops,
 		taken: map[netip.Addr]*cluster.EgressIP{}, items: map[*cluster.EgressIP][]cluster.Assignment{},
 	}
 	vetted := cluster.Vet(s.Nodes, "", &s.Config)
+	services := slices.ContainsFunc(a.byAge, func(e *cluster.EgressIP) bool { return e.Service != nil })
 	for _, n := range s.Nodes {
 		for _, p := range n.Addresses {
 			a.hosts[p] = n.Name
 		}
+		if !n.Egress.Assignable && !services {
+			continue
+		}
+		c := &egressNode{node: n, networks: n.Networks(&s.Config), why: unusable(n, rules, vetted)}
+		a.whys[n.Name] = c.why
+		if services {
+			a.all = append(a.all, c)
+		}
 		if n.Egress.Assignable {
-			c := &egressNode{node: n, networks: n.Networks(&s.Config), why: unusable(n, rules, vetted)}
 			a.nodes[n.Name] = c
 			a.list = append(a.list, c)
 		}
@@ -269,11 +288,15 @@ func (a *assigner) outcome(e *cluster.EgressIP) Decision {
 	slices.SortFunc(out.Items, cluster.Assignment.Compare)
 	for _, x := range e.Addresses {
 		if a.taken[x] != e {
-			out.Refused = append(out.Refused, a.refusal(e, x))
+			why := a.refusal
+			if e.Service != nil {
+				why = a.hostless
+			}
+			out.Refused = append(out.Refused, why(e, x))
 		}
 	}
 	for _, x := range out.Items {
-		if why := a.nodes[x.Node].why; why != "" {
+		if why := a.whys[x.Node]; why != "" {
 			out.Refused = append(out.Refused, Refusal{x.Address, ReasonNoNode,
 				fmt.Sprintf("%s is on node %s, which %s: no other node is eligible", x.Address, x.Node, why)})
 		}

@@ -27,10 +27,10 @@ func NewConflicts() *Conflicts { return &Conflicts{selection.NewEgressIPs()} }
 // Of returns the rivalries of a Snapshot, sorted by the younger and the older.
 func (r *Conflicts) Of(s *cluster.Snapshot) []Conflict {
 	r.selection.Update(s)
-	pairs := map[[2]string]*Conflict{}
+	pairs := map[[2]cluster.Owner]*Conflict{}
 	for pod, k := range r.selection.Contested() {
 		if pairs[k] == nil {
-			pairs[k] = &Conflict{Older: egressOwner(k[0]), Younger: egressOwner(k[1]), Example: pod}
+			pairs[k] = &Conflict{Older: k[0], Younger: k[1], Example: pod}
 		}
 		pairs[k].Pods++
 		if pod.Compare(pairs[k].Example) < 0 {
@@ -46,5 +46,3 @@ func (r *Conflicts) Of(s *cluster.Snapshot) []Conflict {
 	})
 	return list
 }
-
-func egressOwner(name string) cluster.Owner { return cluster.Owner{Kind: "EgressIP", Name: name} }

@@ -2,6 +2,7 @@ package selection
 
 import (
 	"iter"
+	"net/netip"
 	"reflect"
 	"slices"
 
@@ -18,12 +19,12 @@ type EgressIPs struct {
 func NewEgressIPs() *EgressIPs { return &EgressIPs{index: newIndex()} }
 
 // Update takes a new Snapshot and names the EgressIPs that changed, or whose pods did.
-func (x *EgressIPs) Update(s *cluster.Snapshot) map[string]bool {
-	touched, others := map[string]bool{}, false
+func (x *EgressIPs) Update(s *cluster.Snapshot) map[cluster.Owner]bool {
+	touched, others := map[cluster.Owner]bool{}, false
 	if !cluster.SameList(x.egressIPs, s.EgressIPs) {
 		c := cluster.Compare(x.egressIPs, s.EgressIPs, func(e, f *cluster.EgressIP) int { return e.Owner.Compare(f.Owner) })
 		for _, e := range slices.Concat(c.Gone, c.Come) {
-			touched[e.Owner.Name] = true
+			touched[e.Owner] = true
 		}
 		others = len(c.Changed) != len(c.Gone) || len(c.Changed) != len(c.Come) ||
 			slices.ContainsFunc(c.Changed, func(p [2]*cluster.EgressIP) bool { return !sameChoice(p[0], p[1]) })
@@ -34,14 +35,14 @@ func (x *EgressIPs) Update(s *cluster.Snapshot) map[string]bool {
 }
 
 // Pods returns the pods that an EgressIP has.
-func (x *EgressIPs) Pods(name string) map[cluster.Owner]*cluster.Pod { return x.members[name] }
+func (x *EgressIPs) Pods(owner cluster.Owner) map[cluster.Owner]*cluster.Pod { return x.members[owner] }
 
-// Contested gives every pod that several EgressIPs select, with the name of the one that has it and of each other.
-func (x *EgressIPs) Contested() iter.Seq2[cluster.Owner, [2]string] {
-	return func(yield func(cluster.Owner, [2]string) bool) {
+// Contested gives every pod that several EgressIPs select, with the owner of the one that has it and of each other.
+func (x *EgressIPs) Contested() iter.Seq2[cluster.Owner, [2]cluster.Owner] {
+	return func(yield func(cluster.Owner, [2]cluster.Owner) bool) {
 		for pod, c := range x.chosen {
 			for _, younger := range c.by[1:] {
-				if !yield(pod, [2]string{c.first(), younger.name}) {
+				if !yield(pod, [2]cluster.Owner{c.first(), younger.owner}) {
 					return
 				}
 			}
@@ -53,12 +54,22 @@ func (x *EgressIPs) Contested() iter.Seq2[cluster.Owner, [2]string] {
 func (x *EgressIPs) byAge() []*selector {
 	var list []*selector
 	for _, e := range slices.SortedFunc(slices.Values(x.egressIPs), (*cluster.EgressIP).Older) {
-		list = append(list, &selector{name: e.Owner.Name, namespaces: e.Namespaces, pods: e.Pods})
+		x := &selector{owner: e.Owner, namespaces: e.Namespaces, pods: e.Pods}
+		if e.Service != nil {
+			x.endpoints = make(map[netip.Addr]bool, len(e.Service.Endpoints))
+			for _, a := range e.Service.Endpoints {
+				x.endpoints[a] = true
+			}
+		}
+		list = append(list, x)
 	}
 	return list
 }
 
 // sameChoice reports whether two states of an EgressIP select the same pods.
 func sameChoice(e, f *cluster.EgressIP) bool {
+	if (e.Service == nil) != (f.Service == nil) || e.Service != nil && (e.Service.Ended != f.Service.Ended || !slices.Equal(e.Service.Endpoints, f.Service.Endpoints)) {
+		return false
+	}
 	return e.Created.Equal(f.Created) && reflect.DeepEqual(e.Namespaces, f.Namespaces) && reflect.DeepEqual(e.Pods, f.Pods)
 }

@@ -4,16 +4,18 @@ package selection
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 
 	"hairpin/cluster"
 )
 
-// selector is what selects pods: by labels of their namespaces, and their own.
+// selector is what selects pods: by labels of their namespaces, and their own, or by their addresses.
 type selector struct {
-	name             string
+	owner            cluster.Owner
 	namespaces, pods cluster.Selector
-	order            int // of several that select a pod, the first has it
+	endpoints        map[netip.Addr]bool // if not nil: pods of the owner's namespace with one of these, and no labels count
+	order            int                 // of several that select a pod, the first has it
 }
 
 // index is an index from selectors to the pods that they have, brought up to date by what changed.
@@ -23,7 +25,7 @@ type index struct {
 
 	candidates map[string]*candidates // by namespace
 	chosen     map[cluster.Owner]choice
-	members    map[string]map[cluster.Owner]*cluster.Pod // by the selector's name
+	members    map[cluster.Owner]map[cluster.Owner]*cluster.Pod // by the selector's owner
 }
 
 // choice is what selects a pod, in order.
@@ -32,12 +34,12 @@ type choice struct {
 	by  []*selector
 }
 
-// first is the name of the selector that has the pod; empty where there is none.
-func (c choice) first() string {
+// first is the owner of the selector that has the pod; zero where there is none.
+func (c choice) first() cluster.Owner {
 	if len(c.by) == 0 {
-		return ""
+		return cluster.Owner{}
 	}
-	return c.by[0].name
+	return c.by[0].owner
 }
 
 // candidates are the selectors of a namespace. Those that ask a pod for a label stand under each value of it.
@@ -47,12 +49,12 @@ type candidates struct {
 }
 
 func newIndex() index {
-	return index{chosen: map[cluster.Owner]choice{}, members: map[string]map[cluster.Owner]*cluster.Pod{}}
+	return index{chosen: map[cluster.Owner]choice{}, members: map[cluster.Owner]map[cluster.Owner]*cluster.Pod{}}
 }
 
-// update takes a new Snapshot, and the selectors in order where they are others than the last time. It notes the names of those
+// update takes a new Snapshot, and the selectors in order where they are others than the last time. It notes the owners of those
 // whose pods changed.
-func (x *index) update(s *cluster.Snapshot, selectors func() []*selector, others bool, touched map[string]bool) {
+func (x *index) update(s *cluster.Snapshot, selectors func() []*selector, others bool, touched map[cluster.Owner]bool) {
 	again := others || x.candidates == nil || !cluster.SameList(x.spaces, s.Namespaces)
 	if again {
 		x.reindex(s.Namespaces, selectors())
@@ -88,12 +90,28 @@ func (x *index) reindex(spaces []*cluster.Namespace, selectors []*selector) {
 	for _, n := range spaces {
 		c := &candidates{byLabel: map[[2]string][]*selector{}}
 		for _, e := range selectors {
-			if e.namespaces.Matches(n.Labels) {
+			if e.in(n) {
 				c.add(e)
 			}
 		}
 		x.candidates[n.Name] = c
 	}
+}
+
+// in reports whether pods of a namespace may be selected.
+func (e *selector) in(n *cluster.Namespace) bool {
+	if e.endpoints != nil {
+		return n.Name == e.owner.Namespace
+	}
+	return e.namespaces.Matches(n.Labels)
+}
+
+// has reports whether a pod of such a namespace is selected.
+func (e *selector) has(p *cluster.Pod) bool {
+	if e.endpoints != nil {
+		return slices.ContainsFunc(p.IPs, func(a netip.Addr) bool { return e.endpoints[a] })
+	}
+	return e.pods.Matches(p.Labels)
 }
 
 func (c *candidates) add(e *selector) {
@@ -118,7 +136,7 @@ func (x *index) choose(p *cluster.Pod) choice {
 	out := choice{pod: p}
 	take := func(list []*selector) {
 		for _, e := range list {
-			if e.pods.Matches(p.Labels) {
+			if e.has(p) {
 				out.by = append(out.by, e)
 			}
 		}
@@ -132,16 +150,17 @@ func (x *index) choose(p *cluster.Pod) choice {
 }
 
 // put notes what selects a pod.
-func (x *index) put(pod cluster.Owner, now choice, touched map[string]bool) {
+func (x *index) put(pod cluster.Owner, now choice, touched map[cluster.Owner]bool) {
 	was := x.chosen[pod]
 	had, has := was.first(), now.first()
-	if had != "" && had != has {
+	none := cluster.Owner{}
+	if had != none && had != has {
 		touched[had] = true
 		if delete(x.members[had], pod); len(x.members[had]) == 0 {
 			delete(x.members, had)
 		}
 	}
-	if has == "" {
+	if has == none {
 		delete(x.chosen, pod)
 		return
 	}

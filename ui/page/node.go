@@ -197,7 +197,7 @@ func (v *nodeView) egress(s *cluster.Snapshot, n *cluster.Node) {
 		labels[ns.Name] = ns.Labels
 	}
 	for _, e := range s.EgressIPs {
-		r := egressRow{Name: e.Owner.Name}
+		r := egressRow{Name: e.Word()}
 		carries := false
 		for _, a := range e.Assigned {
 			r.Addresses = append(r.Addresses, a.Address.String()+" on "+a.Node)
@@ -209,7 +209,7 @@ func (v *nodeView) egress(s *cluster.Snapshot, n *cluster.Node) {
 			}
 		}
 		for _, p := range s.Pods {
-			if p.Node != n.Name || !e.Namespaces.Matches(labels[p.Owner.Namespace]) || !e.Pods.Matches(p.Labels) {
+			if p.Node != n.Name || !e.Selects(p, labels[p.Owner.Namespace]) {
 				continue
 			}
 			if len(r.Pods) == mostPods {

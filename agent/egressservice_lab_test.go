@@ -1,0 +1,117 @@
+package agent_test
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/lab"
+	"hairpin/lab/probe"
+)
+
+// balanced is a Service with a load balancer's addresses in the nodes' network, behind which are pod-a1 and pod-b1.
+func balanced() string {
+	text := `apiVersion: v1
+kind: Service
+metadata: {name: balanced, namespace: default, creationTimestamp: "2026-01-02T00:00:00Z"}
+spec:
+  type: LoadBalancer
+  clusterIP: 10.96.3.3
+  clusterIPs: [10.96.3.3, "fd00:10:96::303"]
+  ipFamilyPolicy: RequireDualStack
+  ipFamilies: [IPv4, IPv6]
+  ports: [{name: tcp, protocol: TCP, port: 80, targetPort: 8080}]
+status: {loadBalancer: {ingress: [{ip: 172.18.0.55}, {ip: "fc00:f853:ccd::55"}]}}
+`
+	for family, ips := range map[string][]string{"IPv4": {"10.244.1.3", "10.244.2.3"}, "IPv6": {"fd00:10:244:1::3", "fd00:10:244:2::3"}} {
+		text += fmt.Sprintf(`---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: balanced-%s, namespace: default, labels: {kubernetes.io/service-name: balanced}}
+addressType: %s
+ports: [{name: tcp, protocol: TCP, port: 8080}]
+endpoints:
+- {addresses: [%q], conditions: {ready: true}, nodeName: node-a}
+- {addresses: [%q], conditions: {ready: true}, nodeName: node-b}
+`, map[string]string{"IPv4": "ipv4", "IPv6": "ipv6"}[family], family, ips[0], ips[1])
+	}
+	return text
+}
+
+// egressService is one with a status as the controller would write it.
+func egressService(name, by, host string) string {
+	return fmt.Sprintf(`apiVersion: k8s.ovn.org/v1
+kind: EgressService
+metadata: {name: %s, namespace: default, creationTimestamp: "2026-01-03T00:00:00Z"}
+spec: {sourceIPBy: %s}
+status: {host: %s}
+`, name, by, host)
+}
+
+// TestEgressService: pods behind a load balancer leave with its address, by the host, also if an EgressIP selects them.
+func TestEgressService(t *testing.T) {
+	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
+		t.Run(mode, func(t *testing.T) { testEgressService(t, mode) })
+	}
+}
+
+func testEgressService(t *testing.T, mode string) {
+	l := startDemoIn(t, mode)
+	v := newViewer(t, l)
+	client := []string{"172.18.0.100:9000", "[fc00:f853:ccd::64]:9000"}
+	nodeA, nodeB := []string{"172.18.0.3", "fc00:f853:ccd::3"}, []string{"172.18.0.4", "fc00:f853:ccd::4"}
+	egress, balancer := []string{"172.18.0.33", "fc00:f853:ccd::33"}, []string{"172.18.0.55", "fc00:f853:ccd::55"}
+	serves := func(addresses ...string) {
+		t.Helper()
+		for _, a := range addresses {
+			to := netip.AddrPortFrom(netip.MustParseAddr(a), 80)
+			eventually(t, 20*time.Second, to.String()+" is served", func() (bool, string) {
+				a := lab.Get(t.Context(), l.Host("client"), probe.Request{Protocol: "tcp", To: to, Timeout: time.Second})
+				return a.Error == "", a.Error
+			})
+		}
+	}
+	put(t, l, "egressip.yaml", carried("app: web", "172.18.0.33 node-c", "fc00:f853:ccd::33 node-c"))
+	put(t, l, "balanced.yaml", balanced())
+	v.until("pod-a1", client, egress...)
+
+	put(t, l, "egressservice.yaml", egressService("balanced", "LoadBalancerIP", "node-b"))
+	v.until("pod-a1", client, balancer...)
+	v.until("pod-b1", client, balancer...)
+	v.see("no endpoint", "pod-a2", client, egress...)
+	v.see("to a node", "pod-a1", []string{"172.18.0.4:8081", "[fc00:f853:ccd::4]:8081"}, nodeA...)
+	v.see("from the host to a node", "pod-b1", []string{"172.18.0.3:8081", "[fc00:f853:ccd::3]:8081"}, nodeB...)
+	v.see("to a pod", "pod-a1", []string{"10.244.2.3:8080", "[fd00:10:244:2::3]:8080"}, "10.244.1.3", "fd00:10:244:1::3")
+	serves(balancer...)
+
+	put(t, l, "egressservice.yaml", egressService("balanced", "LoadBalancerIP", "node-c"))
+	for i, x := range balancer {
+		eventually(t, 20*time.Second, "the client has heard of the new host of "+x, func() (bool, string) {
+			has, err := l.Host("client").Exec(t.Context(), "ip", "neighbor", "show", "to", x)
+			return err == nil && v.saw("pod-a1", "tcp", client[i]) == x && strings.Contains(has, "02:42:ac:12:00:05"), has
+		})
+	}
+	v.until("pod-b1", client, balancer...)
+	serves(balancer...)
+
+	put(t, l, "egressservice.yaml", egressService("balanced", "Network", "ALL"))
+	v.until("pod-a1", client, nodeA...)
+	v.until("pod-b1", client, nodeB...)
+	v.see("no endpoint", "pod-a2", client, egress...)
+
+	// An address of no node's network: routers lead it to node-a.
+	put(t, l, "egressservice.yaml", egressService("outer", "LoadBalancerIP", "node-a"))
+	routed := []string{"203.0.113.20", "2001:db8:113::20"}
+	v.until("pod-a1", client, routed...)
+	v.until("pod-b1", client, egress...)
+	serves(routed...)
+
+	put(t, l, "egressservice.yaml", "# nothing\n")
+	v.until("pod-a1", client, egress...)
+	for _, n := range l.Nodes() {
+		waitWell(t, n)
+	}
+}

@@ -1,0 +1,205 @@
+package cluster
+
+import (
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"time"
+
+	v1 "hairpin/api/v1"
+)
+
+// LabelEgressHost and "NAMESPACE-NAME" of an EgressService are a label of its host, by which a load balancer's announcer can find it.
+const LabelEgressHost = "egress-service.k8s.ovn.org/"
+
+// egressService is what one EgressService says.
+type egressService struct {
+	owner   Owner
+	uid     string
+	created time.Time
+	network bool
+	nodes   Selector
+	host    string // as in the status
+	bad     bool   // it has a problem that leaves it without effect
+}
+
+func egressServiceOwner(namespace, name string) Owner {
+	return Owner{Kind: "EgressService", Namespace: namespace, Name: name}
+}
+
+func parseEgressService(o *v1.EgressService) (*egressService, []Problem) {
+	e := &egressService{
+		owner: egressServiceOwner(o.Namespace, o.Name), uid: string(o.UID), created: o.CreationTimestamp.Time, host: o.Status.Host,
+		network: o.Spec.SourceIPBy == v1.SourceNetwork,
+	}
+	var problems []Problem
+	bad := func(field, format string, args ...any) {
+		problems = append(problems, Problem{e.owner, field, fmt.Sprintf(format, args...)})
+		e.bad = true
+	}
+	if !slices.Contains([]string{"", v1.SourceLoadBalancerIP, v1.SourceNetwork}, o.Spec.SourceIPBy) {
+		bad("spec.sourceIPBy", "%q is neither %s nor %s", o.Spec.SourceIPBy, v1.SourceLoadBalancerIP, v1.SourceNetwork)
+	}
+	if o.Spec.Network != "" {
+		bad("spec.network", "%q: Hairpin does not implement it: the EgressService has no effect", o.Spec.Network)
+	}
+	var err error
+	if e.nodes, err = parseSelector(&o.Spec.NodeSelector); err != nil {
+		bad("spec.nodeSelector", "%v", err)
+	}
+	return e, problems
+}
+
+// EgressService is what makes an EgressIP of a Service's load balancer addresses and endpoints: all addresses are on one node, and its
+// pods are its own whatever other EgressIPs select.
+type EgressService struct {
+	Network   bool         // sourceIPBy Network: the pods leave as if no EgressIP had them
+	Nodes     Selector     // that may be the host
+	Endpoints []netip.Addr // of pods of its namespace; sorted
+	// OnlyOn are the nodes with endpoints, sorted, where only those serve what comes from outside; nil: the others do, too.
+	OnlyOn []string
+	Host   string // as in the status
+	Ended  bool   // it is gone, and its host still translates. Only an agent knows
+}
+
+// MayBeOn reports whether a node may carry addresses of an EgressIP, if it is alive.
+func (e *EgressIP) MayBeOn(n *Node) bool {
+	switch x := e.Service; {
+	case x == nil:
+		return n.Egress.Assignable
+	case x.Network || len(e.Addresses) == 0 || x.OnlyOn != nil && !slices.Contains(x.OnlyOn, n.Name):
+		return false
+	default:
+		return x.Nodes.Matches(n.Egress.Labels)
+	}
+}
+
+// MayCarry reports whether a node may carry an egress address, if it is alive.
+func (s *Snapshot) MayCarry(n *Node) bool {
+	return slices.ContainsFunc(s.EgressIPs, func(e *EgressIP) bool { return e.MayBeOn(n) })
+}
+
+// Selects reports whether an EgressIP selects a Pod, of a Namespace with these labels. Another one may have it all the same.
+func (e *EgressIP) Selects(p *Pod, namespace map[string]string) bool {
+	if e.Service == nil {
+		return e.Pods.Matches(p.Labels) && e.Namespaces.Matches(namespace)
+	}
+	return p.Owner.Namespace == e.Owner.Namespace && slices.ContainsFunc(p.IPs, func(a netip.Addr) bool {
+		_, found := slices.BinarySearchFunc(e.Service.Endpoints, a, netip.Addr.Compare)
+		return found
+	})
+}
+
+// Word names an EgressIP to people: by its name, or the Service's, "default/web".
+func (e *EgressIP) Word() string {
+	if e.Service == nil {
+		return e.Owner.Name
+	}
+	return e.Owner.Namespace + "/" + e.Owner.Name
+}
+
+// NetworkFor is NetworkOf, for an address of an EgressIP. A load balancer's may belong to no network, because routers lead it to the
+// nodes: it is where the node's own address is.
+func (e *EgressIP) NetworkFor(n *Node, networks []Network, a netip.Addr) (Network, bool) {
+	x, ok := NetworkOf(networks, a)
+	if ok || e.Service == nil {
+		return x, ok
+	}
+	return NetworkOf(networks, n.Address(FamilyOf(a)))
+}
+
+// withServices adds what EgressServices ask for to the list of EgressIPs, and says what is wrong with them.
+func (s *Store) withServices(egressIPs []*EgressIP, problems *[]Problem) []*EgressIP {
+	all := s.egressServices.all()
+	if len(all) == 0 {
+		s.joined = nil
+		return egressIPs
+	}
+	oldest := map[netip.Addr]*Frontend{}
+	for _, f := range s.frontends.all() {
+		for _, list := range [][]netip.Addr{f.ExternalIPs, f.LoadBalancerIPs} {
+			for _, a := range list {
+				if h := oldest[a]; h == nil || f.CompareAge(h) < 0 {
+					oldest[a] = f
+				}
+			}
+		}
+	}
+	list := slices.Clone(egressIPs) // Owners of kind EgressIP are before those of kind EgressService
+	for _, x := range all {
+		e, wrong := s.serve(x, oldest)
+		*problems = append(*problems, wrong...)
+		i, found := slices.BinarySearchFunc(s.joined, e, func(a, b *EgressIP) int { return a.Owner.Compare(b.Owner) })
+		if found && reflect.DeepEqual(s.joined[i], e) {
+			e = s.joined[i]
+		}
+		list = append(list, e)
+	}
+	if !slices.Equal(list, s.joined) {
+		s.joined = list
+	}
+	return s.joined
+}
+
+// serve makes an EgressIP of an EgressService: the first address of each family that the Service is really served at. One that is
+// another's as well could be used to take over that one's connections, so only Services of one namespace can share one.
+func (s *Store) serve(x *egressService, oldest map[netip.Addr]*Frontend) (*EgressIP, []Problem) {
+	out := &EgressService{Host: x.host}
+	e := &EgressIP{Owner: x.owner, UID: x.uid, Created: x.created, Service: out}
+	if x.bad {
+		return e, nil
+	}
+	service := Owner{Kind: "Service", Namespace: x.owner.Namespace, Name: x.owner.Name}
+	var problems []Problem
+	refuse := func(format string, args ...any) {
+		problems = append(problems, Problem{x.owner, "metadata.name", fmt.Sprintf(format, args...)})
+	}
+	served, local := false, false
+	var on []string
+	for _, f := range s.frontends.of[service] {
+		for _, a := range f.LoadBalancerIPs {
+			served = true
+			switch h := oldest[a]; {
+			case slices.ContainsFunc(e.Addresses, func(b netip.Addr) bool { return a.Is4() == b.Is4() }):
+			case s.vetted.Hosts[a] != "":
+				refuse("%s of %s is an address of node %s itself: pods do not leave with it", a, service, s.vetted.Hosts[a])
+			case h != nil && h.Owner.Namespace != service.Namespace && h.CompareAge(f) < 0:
+				refuse("%s of %s is an address of %s, which is older and in another namespace: pods do not leave with it", a, service, h.Owner)
+			default:
+				e.Addresses = append(e.Addresses, a)
+			}
+		}
+		local = local || f.ExternalLocal
+		for _, b := range f.Backends {
+			out.Endpoints = append(out.Endpoints, b.Addr)
+			if b.Ready && b.Node != "" {
+				on = append(on, b.Node)
+			}
+		}
+	}
+	if !served {
+		refuse("%s is not there, or has no load balancer address that is served", service)
+	}
+	if len(e.Addresses) == 0 {
+		out.Endpoints = nil
+		return e, slices.CompactFunc(problems, func(p, q Problem) bool { return p == q })
+	}
+	slices.SortFunc(out.Endpoints, netip.Addr.Compare)
+	out.Endpoints = slices.Compact(out.Endpoints)
+	if out.Nodes = x.nodes; x.network {
+		e.Addresses, out.Network = nil, true
+		return e, nil
+	}
+	if local {
+		slices.Sort(on)
+		out.OnlyOn = append([]string{}, slices.Compact(on)...)
+	}
+	if x.host != "" && x.host != v1.HostAll {
+		for _, a := range e.Addresses {
+			e.Assigned = append(e.Assigned, Assignment{a, x.host})
+		}
+		slices.SortFunc(e.Assigned, Assignment.Compare)
+	}
+	return e, slices.CompactFunc(problems, func(p, q Problem) bool { return p == q })
+}

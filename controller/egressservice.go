@@ -1,0 +1,107 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	v1 "hairpin/api/v1"
+	"hairpin/cluster"
+	"hairpin/kube"
+	"hairpin/plan/assign"
+	"hairpin/watch"
+)
+
+// hostOf returns what the status of an EgressService should say.
+func hostOf(d assign.Decision) string {
+	switch {
+	case d.EgressIP.Service.Network:
+		return v1.HostAll
+	case len(d.Items) > 0:
+		return d.Items[0].Node
+	}
+	return ""
+}
+
+// patchHost writes the status of an EgressService.
+func (g *egressIPs) patchHost(ctx context.Context, c statusChange) error {
+	owner := c.e.Owner
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": c.e.UID}, "status": v1.EgressServiceStatus{Host: c.host}})
+	if err == nil {
+		err = g.client.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(watch.EgressServicePath(owner.Namespace), owner.Name, "status").
+			SetHeader("Accept", "application/json").Param("fieldManager", "hairpin").Body(body).Do(ctx).Error()
+	}
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // it is gone, or another one by now: the watch will show it
+	}
+	return fmt.Errorf("%s: %w", owner, err)
+}
+
+// writtenLabels are labels that the watch may not show yet.
+type writtenLabels struct {
+	changes map[string]any
+	until   time.Time
+}
+
+// label gives the hosts of EgressServices their labels, by which load balancers' announcers find them, and takes them from other nodes.
+// It tells when it wants to be called again.
+func (g *egressIPs) label(ctx context.Context, s *cluster.Snapshot, hosts map[cluster.Owner]string) time.Duration {
+	want := map[string]map[string]bool{}
+	for owner, host := range hosts {
+		label := cluster.LabelEgressHost + owner.Namespace + "-" + owner.Name
+		if host == "" || host == v1.HostAll || len(validation.IsQualifiedName(label)) > 0 { // it can be too long
+			continue
+		}
+		if want[host] == nil {
+			want[host] = map[string]bool{}
+		}
+		want[host][label] = true
+	}
+	var errs []error
+	now, present := time.Now(), map[string]bool{}
+	for _, n := range s.Nodes {
+		present[n.Name] = true
+		changes := map[string]any{}
+		for l := range n.Egress.Labels {
+			if strings.HasPrefix(l, cluster.LabelEgressHost) && !want[n.Name][l] {
+				changes[l] = nil
+			}
+		}
+		for l := range want[n.Name] {
+			if _, has := n.Egress.Labels[l]; !has {
+				changes[l] = ""
+			}
+		}
+		if len(changes) == 0 {
+			delete(g.labels, n.Name)
+			continue
+		}
+		if w := g.labels[n.Name]; maps.Equal(w.changes, changes) && now.Before(w.until) {
+			continue
+		}
+		err := kube.PatchNode(ctx, g.client, n.Name, map[string]any{"uid": n.UID, "labels": changes})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			errs = append(errs, fmt.Errorf("labels of Node/%s: %w", n.Name, err))
+			continue
+		}
+		g.labels[n.Name] = writtenLabels{changes, now.Add(watchLag)}
+	}
+	maps.DeleteFunc(g.labels, func(n string, _ writtenLabels) bool { return !present[n] })
+	if len(errs) == 0 || ctx.Err() != nil {
+		g.unlabelled = ""
+		return 0
+	}
+	if text := errors.Join(errs...).Error(); text != g.unlabelled {
+		g.log.Warn("labels of hosts of EgressServices", "error", text)
+		g.unlabelled = text
+	}
+	return egressPause
+}

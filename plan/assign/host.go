@@ -1,0 +1,92 @@
+package assign
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"hairpin/cluster"
+)
+
+// host finds one node for all addresses of an EgressService: the one that has them while it can, else the one that carries least. A node
+// that is about to leave, or only seems to be dead, keeps them while there is no other.
+func (a *assigner) host(e *cluster.EgressIP) {
+	var want []netip.Addr
+	for _, x := range e.Addresses {
+		if _, never := a.never(e, x); !never && a.taken[x] == nil {
+			want = append(want, x)
+		}
+	}
+	if len(want) == 0 {
+		return
+	}
+	has := func(c *egressNode) bool {
+		return slices.ContainsFunc(e.Assigned, func(x cluster.Assignment) bool { return x.Node == c.node.Name })
+	}
+	var best *egressNode
+	for _, is := range []func(*egressNode) bool{(*egressNode).stays, (*egressNode).leaves, (*egressNode).silent} {
+		for _, c := range a.all {
+			if !is(c) || !e.MayBeOn(c.node) || c.why == notReachable && !has(c) || slices.ContainsFunc(want, func(x netip.Addr) bool { return c.cannot(e, x) != "" }) {
+				continue
+			}
+			if best == nil || has(c) || !has(best) && c.load < best.load {
+				best = c
+			}
+		}
+		if best != nil {
+			break
+		}
+	}
+	if best == nil {
+		return
+	}
+	for _, x := range want {
+		a.give(e, best, x)
+	}
+}
+
+// cannot says why a node that may be the host of an EgressService can never have one of its addresses; empty if it can.
+func (c *egressNode) cannot(e *cluster.EgressIP, x netip.Addr) string {
+	n, ok := e.NetworkFor(c.node, c.networks, x)
+	switch {
+	case !ok:
+		return fmt.Sprintf("node %s has no network for %s", c.node.Name, x)
+	case c.has(x) != "":
+		return c.has(x)
+	case n.Prefix.Contains(x) && (x == n.Prefix.Addr() || x == broadcast(n.Prefix)):
+		return fmt.Sprintf("%s is the network's or the broadcast address of %s on node %s", x, n.Prefix, c.node.Name)
+	}
+	return ""
+}
+
+// hostless says why an address of an EgressService has no host.
+func (a *assigner) hostless(e *cluster.EgressIP, x netip.Addr) Refusal {
+	if why, never := a.never(e, x); never {
+		return Refusal{x, ReasonUnsupported, why}
+	}
+	if other := a.taken[x]; other != nil {
+		return Refusal{x, ReasonUnsupported, fmt.Sprintf("%s is already assigned to %s", x, other.Owner)}
+	}
+	cannot, down := "", ""
+	for _, c := range a.all {
+		if !e.MayBeOn(c.node) {
+			continue
+		}
+		for _, y := range e.Addresses {
+			cannot = cmp.Or(cannot, c.cannot(e, y))
+		}
+		if c.why != "" {
+			down = cmp.Or(down, fmt.Sprintf("%s fits node %s, which %s", x, c.node.Name, c.why))
+		}
+	}
+	switch {
+	case down != "":
+		return Refusal{x, ReasonNoNode, down}
+	case cannot != "":
+		return Refusal{x, ReasonUnsupported, cannot}
+	case e.Service.OnlyOn != nil:
+		return Refusal{x, ReasonNoNode, fmt.Sprintf("%s fits no node of spec.nodeSelector that has an endpoint (externalTrafficPolicy: Local)", x)}
+	}
+	return Refusal{x, ReasonNoNode, fmt.Sprintf("%s fits no node: spec.nodeSelector selects none", x)}
+}
