@@ -25,7 +25,7 @@ import (
 var (
 	egressSteps = flag.Int("egress.steps", 6, "changes in TestNeverTheWrongSource")
 	egressSeed  = flag.Uint64("egress.seed", 0, "of TestNeverTheWrongSource; 0 = a new one")
-	egressMode  = flag.String("egress.mode", "", "gateway mode in TestNeverTheWrongSource, where it is by the seed when empty, and TestEgressIPOtherNetworks (or all)")
+	egressMode  = flag.String("egress.mode", "", "gateway mode in TestNeverTheWrongSource, where it is by the seed when empty, and TestEgressIPOtherNetworks, where it is each")
 )
 
 // What pods ask for: an address behind the client, which both wires lead to. Each pod has a port of its own, by which a
