@@ -258,7 +258,7 @@ func sameEntry(ours, document string) bool {
 // check compares docs/walks with what it must hold, or writes it.
 func (l *library) check(t *testing.T) {
 	t.Helper()
-	l.readme()
+	l.readme(t)
 	names, err := filepath.Glob(walks + "/*")
 	if err != nil {
 		t.Fatal(err)
@@ -288,7 +288,7 @@ func (l *library) check(t *testing.T) {
 }
 
 // readme is the list of pages, and the page of differences.
-func (l *library) readme() {
+func (l *library) readme(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Walks\n\nPackets through every table, as `hairpin explain` shows them. The pages are generated from the stories that the tests run\n" +
 		"(`make golden`); a test fails when they are stale. If one of Hairpin's five design documents describes the same packet,\n" +
@@ -296,16 +296,17 @@ func (l *library) readme() {
 	for _, name := range slices.Sorted(maps.Keys(l.index)) {
 		fmt.Fprintf(&b, "- [%s](%s.md): %s\n", strings.ReplaceAll(name, "-", " "), name, strings.Join(strings.Fields(l.index[name]), " "))
 	}
-	l.files["README.md"], l.files["differences.md"] = b.String(), l.differing()
+	l.files["README.md"], l.files["differences.md"] = b.String(), l.differing(everyRow(t))
 }
 
 // differing is the page of differences.
-func (l *library) differing() string {
+func (l *library) differing(rows map[string]string) string {
 	var d strings.Builder
-	d.WriteString("# Differences from the design documents\n\nThis page lists each rule of a document for which a packet of the same walk matches another rule in Hairpin, with the reason. Everything else\n" +
-		"is the same. Rules are in the syntax of their tools, with the addresses of the walk.\n")
+	d.WriteString("# Differences from the design documents\n\nEach document has a table of all its sections, rules and remarks, and what Hairpin has instead: a story that the tests run shows it. After\n" +
+		"that come the walks that the document has, too: each of its rules for which a packet of the same walk matches another rule in Hairpin, with the reason.\n" +
+		"The others are the same. Rules are in the syntax of their tools, with the addresses of the walk.\n")
 	for _, doc := range documents {
-		fmt.Fprintf(&d, "\n## %s\n\n%s\n", doc.name, doc.about)
+		fmt.Fprintf(&d, "\n## %s\n\n%s\n%s", doc.name, doc.about, rows[doc.name])
 		for _, story := range slices.Sorted(maps.Keys(l.differences[doc.name])) {
 			list := slices.Compact(slices.Sorted(slices.Values(l.differences[doc.name][story])))
 			fmt.Fprintf(&d, "\n### [%s](%s.md)\n\n", strings.ReplaceAll(story, "-", " "), story)

@@ -1,0 +1,89 @@
+package plan_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// everyRow reads testdata/documents.txt: each section of each design document, its rules and remarks, and what Hairpin has instead. It gives a
+// table for each document. What is said to be the same, or different, stands in a story:
+//
+//	# DOCUMENT
+//	## SECTION
+//	* rule or remark
+//	= STORY | TEXT             the same: the story has TEXT
+//	! STORY | TEXT | REASON    different: the story has TEXT
+//	- REASON                   left out
+func everyRow(t *testing.T) map[string]string {
+	t.Helper()
+	const name = "testdata/documents.txt"
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables := map[string]string{}
+	var document, section, row string
+	told := true // what the last row is compared with
+	for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+		wrong := func(format string, args ...any) {
+			t.Helper()
+			t.Errorf("%s:%d: %s", name, i+1, fmt.Sprintf(format, args...))
+		}
+		kind, rest, _ := strings.Cut(line, " ")
+		fields := strings.Split(rest, " | ")
+		verdict := ""
+		switch kind {
+		case "#", "##", "*":
+			if !told {
+				wrong("%q is compared with nothing", row)
+			}
+			told = kind != "*"
+			switch kind {
+			case "#":
+				document = rest
+				tables[document] = "\n| section | the document | Hairpin |\n|---|---|---|\n"
+			case "##":
+				section = rest
+			default:
+				row = rest
+			}
+			continue
+		case "=":
+			verdict = "the same"
+		case "!":
+			if len(fields) == 3 {
+				verdict = "different: " + fields[2]
+			}
+		case "-":
+			verdict, fields = "left out: "+rest, nil
+		case "":
+			continue
+		}
+		if verdict == "" || kind == "=" && len(fields) != 2 {
+			wrong("not understood: %s", line)
+			continue
+		}
+		if fields != nil {
+			story, err := os.ReadFile("testdata/" + fields[0] + ".txtar")
+			if err != nil || !strings.Contains(string(story), fields[1]) {
+				wrong("the story %s does not have %q (%v)", fields[0], fields[1], err)
+			}
+			page := fmt.Sprintf("[%s](../../plan/testdata/%s.txtar)", strings.ReplaceAll(fields[0], "-", " "), fields[0])
+			verdict = fmt.Sprintf("%s: `%s`, %s", page, strings.ReplaceAll(fields[1], "|", `\|`), verdict)
+		}
+		tables[document] += fmt.Sprintf("| %s | %s | %s |\n", section, row, verdict)
+		section, told = "", true
+		row = ""
+	}
+	if !told {
+		t.Errorf("%s: the last row is compared with nothing", name)
+	}
+	for _, d := range documents {
+		if tables[d.name] == "" {
+			t.Errorf("%s has nothing of %s", name, d.name)
+		}
+	}
+	return tables
+}
