@@ -136,7 +136,7 @@ const TransitTunnelKey = 16711683
 // Priorities of policies: of ovn_cluster_router (egress-ip.md) except where it says the gateway router.
 const (
 	PolicyInternal       = 1007 // pods to addresses of the datapath itself
-	PolicyForceSNATLocal = 1006 // of the gateway router: MarkForceSNAT, to its own node's other addresses
+	PolicyForceSNATLocal = 1006 // of the gateway router: MarkForceSNAT, to its own node's other addresses, or to what is not by the host's routes
 	PolicyForceSNAT      = 1005 // of the gateway router: MarkForceSNAT
 	PolicyDistributed    = 1005 // of ovn_cluster_router: the host, as a client of a Service, to what the host itself must get
 	PolicyNodeLocal      = 1004 // to the own node's address: through the management port, or from the gateway router by the bridge

@@ -12,7 +12,8 @@ import (
 // AnnotationHostLinks has the node's links to other networks than that of its gateway bridge. It is ours.
 const AnnotationHostLinks = "k8s.ovn.org/host-links"
 
-// HostLink is a link of a host, other than the gateway bridge, that is up and has a network. Egress addresses may be on it.
+// HostLink is a link of a host, other than the gateway bridge, that is up. It has a network, and egress addresses may be on it; or it
+// has single addresses only, as a VPN's may, and routes.
 type HostLink struct {
 	Name      string
 	Index     int // the kernel's number of the link

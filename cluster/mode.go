@@ -27,13 +27,16 @@ type Mode struct {
 	// ClientsByHost: the host's nft leads clients outside to Services. Else flows of the gateway bridge lead them to the gateway
 	// router; then PodsByHost must be false: under policy Local, an endpoint's reply must meet the NAT that the request met.
 	ClientsByHost bool
+	// ServicesByHost: the host's routes and firewall decide about what Services have for endpoints that are no pods, wherever these are.
+	// Else the gateway router's routes do, where it has a default gateway.
+	ServicesByHost bool
 }
 
 // modes are all gateway modes, the default first.
 var modes = []Mode{
 	{Name: ModeShared, Uplink: true},
-	{Name: ModeLocal, Uplink: true, PodsByHost: true, ClientsByHost: true},
-	{Name: ModeDetached, PodsByHost: true, ClientsByHost: true},
+	{Name: ModeLocal, Uplink: true, PodsByHost: true, ClientsByHost: true, ServicesByHost: true},
+	{Name: ModeDetached, PodsByHost: true, ClientsByHost: true, ServicesByHost: true},
 }
 
 // Modes returns all gateway modes, the default first.

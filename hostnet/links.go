@@ -21,8 +21,8 @@ import (
 const mostRoutes = 500
 
 // hostLinks finds the links to other networks than the gateway bridge's, which egress addresses may be on: those that are
-// up and have an address of their own of scope global. The uplink's network is the bridge's, whatever address it gets. A link
-// without carrier has left its network.
+// up and have an address of their own of scope global; and those without a network, such as a VPN's, that routes name. The uplink's
+// network is the bridge's, whatever address it gets. A link without carrier has left its network.
 func hostLinks(g *cluster.Gateway, addresses []hostAddress) ([]cluster.HostLink, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -41,16 +41,25 @@ func hostLinks(g *cluster.Gateway, addresses []hostAddress) ([]cluster.HostLink,
 			x.Table = int(s.Table)
 		}
 		for _, h := range addresses {
-			if h.link == a.Index && h.global && !h.prefix.IsSingleIP() {
+			if h.link == a.Index && h.global {
 				x.Addresses = append(x.Addresses, h.prefix)
 			}
+		}
+		if networks := networksOf(x.Addresses); len(networks) > 0 {
+			x.Addresses = networks
 		}
 		if len(x.Addresses) > 0 {
 			out = append(out, x)
 		}
 	}
 	slices.SortFunc(out, func(a, b cluster.HostLink) int { return strings.Compare(a.Name, b.Name) })
-	return out, addRoutes(out)
+	err = addRoutes(out)
+	return slices.DeleteFunc(out, func(l cluster.HostLink) bool { return len(networksOf(l.Addresses)) == 0 && len(l.Routes) == 0 }), err
+}
+
+// networksOf returns those of a link's addresses that are of a network.
+func networksOf(list []netip.Prefix) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(list), netip.Prefix.IsSingleIP)
 }
 
 // addRoutes finds the links' routes.

@@ -272,8 +272,8 @@ func (c chains) egress() []nft.Rule {
 		switch elsewhere := (nft.AddrIn{Prefix: single(s.MasqOVN)}); {
 		case !e.Mode.Uplink:
 			rules = append(rules, c.rule(nft.Masquerade{}, "Services with endpoints elsewhere", elsewhere, not(e.Node.Gateway.Bridge)))
-		case s.byHost(): // by the bridge, too: the host may have a route there that is not the default one
-			rules = append(rules, c.rule(nft.Masquerade{}, "there is no default gateway", elsewhere, mp0))
+		case e.byHost(s): // by the bridge, too
+			rules = append(rules, c.rule(nft.Masquerade{}, "Services with endpoints elsewhere", elsewhere, mp0))
 		}
 	}
 	return rules
@@ -296,7 +296,7 @@ func (c chains) egressGuard() []nft.Rule {
 			}
 			rules = append(rules, c.rule(nft.Drop{}, "no pod is seen outside", from, nft.OutInterface{Name: claims.ManagementPort, Not: true}))
 		}
-		if c.env.Mode.Uplink && s.byHost() {
+		if c.env.Mode.Uplink && c.env.byHost(s) {
 			rules = append(rules, c.rule(nft.Drop{}, "nor the gateway router's other name", nft.AddrIn{Prefix: single(s.MasqOVN)}, nft.OutInterface{Name: claims.ManagementPort, Not: true}))
 		}
 	}

@@ -264,9 +264,9 @@ func nextHops(e *Env, f cluster.Family) (hops []netip.Addr) {
 	return hops
 }
 
-// byHost reports whether the gateway router hands what goes beyond its own networks to the host: there is no default gateway, or none
-// that it could reach (detached-gateway.md).
-func (s Stack) byHost() bool { return len(s.NextHops) == 0 }
+// byHost reports whether the gateway router hands what Services have for endpoints elsewhere to the host: it is the mode's way
+// (host-to-service.md), or there is no default gateway that the router could reach (detached-gateway.md).
+func (e *Env) byHost(s *Stack) bool { return e.Mode.ServicesByHost || len(s.NextHops) == 0 }
 
 // otherAddresses gives the host's addresses but the one that the gateway router shares.
 func otherAddresses(e *Env, s *Stack) []netip.Addr {

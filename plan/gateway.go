@@ -20,7 +20,7 @@ func gateway(e Env) (datapath.State, []Problem) {
 		b.hostEndpoint(s)
 		if e.Mode.Uplink {
 			b.fromOVN(s)
-			if s.byHost() {
+			if e.byHost(s) {
 				b.byHost(s)
 			}
 			b.fromHost(s)
@@ -67,13 +67,14 @@ func newBridge(e *Env, feature uint32) *bridge {
 // Priorities in claims.TableClassify, those of the documents.
 const (
 	prioNoTunnel = 510 // pods and Services to the tunnels of nodes
+	prioOwnError = 502 // ICMP, of the host's itself
 	prioAnswer   = 501 // of an external address that the redirect's flow has, too
 	prioService  = 500 // between host and gateway router (host-to-service.md)
 	prioTunnelIn = 205
 	prioStranger = 204 // to the tunnels, not from a node
 	prioTunnel   = 200
 	prioNoVIP    = 115 // to the service range, and no load balancer wanted it
-	prioByHost   = 112 // to the dummy next hop: there is no default gateway
+	prioByHost   = 112 // to the dummy next hop: the host's to route
 	prioNoWay    = 111
 	prioNodePort = 110
 	prioMarked   = 105 // pod to a node's address, marked (egress-ip.md)
@@ -184,8 +185,8 @@ func (b *bridge) throughHost(s *Stack) {
 		flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost})
 }
 
-// byHost leads what the gateway router sends beyond its own networks by the host where there is no default gateway: such as to an
-// endpoint on another network of the host's. It is as in throughHost, with an uplink that must not get the rest: what has an egress
+// byHost leads what the gateway router sends to the dummy next hop by the host: such as to an endpoint on another network of the
+// host's. It is as in throughHost, with an uplink that must not get the rest: where there is no default gateway, what has an egress
 // address has no way, because the host would send it by another network.
 func (b *bridge) byHost(s *Stack) {
 	m := flow.Match{InPort: b.ovn, EthDst: masqMAC(), Protocol: words(s.Family).ip}
@@ -195,6 +196,11 @@ func (b *bridge) byHost(s *Stack) {
 		b.classify(prioByHost, x, flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost})
 	}
 	b.classify(prioNoWay, m, flow.Drop{})
+	// What the host itself says of such a packet, that it is too long for a link or may not pass, has the node's address, and the gateway
+	// router takes nothing from its own.
+	icmp := map[cluster.Family]flow.Protocol{cluster.IPv4: flow.ICMP, cluster.IPv6: flow.ICMP6}[s.Family]
+	b.classify(prioOwnError, flow.Match{InPort: flow.Local, Protocol: icmp, Src: node.Src, Dst: single(s.MasqOVN)}, flow.SetSrc{Addr: s.MasqHost},
+		flow.CT{Table: claims.TableUnDNAT, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATUndo}})
 }
 
 // fromHost sends the host's packets to the uplink and records the connections as the host's. The documents let conntrack

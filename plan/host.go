@@ -52,7 +52,7 @@ func hostSide(e *Env) host.State {
 // checksums reports whether the host computes checksums of what it gives to Open vSwitch: what the userspace datapath sends back to it, and the
 // host or a program on to a link, would have a wrong one.
 func (e *Env) checksums() bool {
-	return e.Node.Gateway.Userspace && (e.Mode.ClientsByHost || len(e.Redirect) > 0 || slices.ContainsFunc(e.Stacks, Stack.byHost))
+	return e.Node.Gateway.Userspace && (e.Mode.ClientsByHost || len(e.Redirect) > 0 || slices.ContainsFunc(e.Stacks, func(s Stack) bool { return e.byHost(&s) }))
 }
 
 // management is the way between host and pods.

@@ -210,6 +210,7 @@ func modeRows() [][]string {
 	uplink := func(m cluster.Mode) bool { return m.Uplink }
 	pods := func(m cluster.Mode) bool { return m.PodsByHost }
 	clients := func(m cluster.Mode) bool { return m.ClientsByHost }
+	services := func(m cluster.Mode) bool { return m.ServicesByHost }
 	always := func(text string) func(cluster.Mode) string { return func(cluster.Mode) string { return text } }
 
 	head := []string{""}
@@ -236,6 +237,7 @@ func modeRows() [][]string {
 			return "gateway router → pod"
 		}),
 		row("host → Service", always("`br-ex` → gateway router")),
+		row("Service → endpoint that is no pod", either(services, "gateway router → `br-ex` → host's routes and nft → any link", "gateway router → `br-ex` → uplink")),
 		row("Geneve, kernel datapath", always("by the host's stack")),
 		row("Geneve, userspace datapath", either(uplink, "on `br-ex`", "host → `br-enc` → Open vSwitch")),
 	}

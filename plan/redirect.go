@@ -21,7 +21,7 @@ func (c *checker) redirect(e *Env) {
 	for i := range e.Node.Links {
 		l := &e.Node.Links[i]
 		switch {
-		case !slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return e.nodePortOn(p.Addr()) }):
+		case !slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return !p.IsSingleIP() && e.nodePortOn(p.Addr()) }):
 		case l.MAC == cluster.MAC{}:
 			c.problem(fieldPath, "nft serves NodePorts that arrive at %s, which is no Ethernet link", l.Name)
 		case l.Table != 0:

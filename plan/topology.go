@@ -2,6 +2,7 @@ package plan
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -218,7 +219,7 @@ func (z *zone) external() {
 			&nb.MACBinding{Port: rtoe, IP: s.MasqNext, MAC: masqMAC(), Owner: z.owner},
 		)
 		next := s.NextHops
-		if s.byHost() {
+		if len(next) == 0 { // by the host (detached-gateway.md)
 			next = []netip.Addr{s.MasqNext}
 		}
 		for _, hop := range next {
@@ -229,23 +230,27 @@ func (z *zone) external() {
 }
 
 // secondary leads what the gateway router has for the host's further addresses to the host, whether a default gateway answers or
-// not, and although the host would answer for them with the router's own MAC. A policy's next hop must be in a network of
-// the router's: the router's own address stands for the dummy next hop. An address that comes or goes changes a set only.
+// not, and although the host would answer for them with the router's own MAC. An address that comes or goes changes a set only.
 func (z *zone) secondary(gr string, s *Stack) {
 	if len(s.Others) == 0 || !z.Mode.Uplink {
 		return
 	}
-	node := s.Address.Addr()
 	set := z.set("secondary_", s.Family, s.Others)
 	to := words(s.Family).match + ".dst == $" + set.Name
+	z.rows.Add(set)
+	z.handOver(gr, s, claims.PolicyNodeLocal, to, nil)
+	if !z.Mode.ServicesByHost { // else they are like any other
+		z.handOver(gr, s, claims.PolicyForceSNATLocal, loadBalanced+" && "+to, markForceSNAT())
+	}
+}
+
+// handOver is a policy of the gateway router's, by which a packet goes to the host. A policy's next hop must be in a network of the
+// router's: the router's own address stands for the dummy next hop.
+func (z *zone) handOver(gr string, s *Stack, priority int, match string, options map[string]string) {
+	node := s.Address.Addr()
 	z.rows.Add(
-		set,
 		&nb.MACBinding{Port: routerToExternal(z.Node.Name), IP: node, MAC: masqMAC(), Owner: z.owner},
-		&nb.Policy{Router: gr, Priority: claims.PolicyNodeLocal, Match: to, Action: nb.Reroute, NextHops: []netip.Addr{node}, Owner: z.owner},
-		&nb.Policy{
-			Router: gr, Priority: claims.PolicyForceSNATLocal, Match: "ct_mark.force_snat == 1 && " + to, Action: nb.Reroute, NextHops: []netip.Addr{node},
-			Options: map[string]string{"pkt_mark": strconv.Itoa(claims.MarkForceSNAT)}, Owner: z.owner,
-		},
+		&nb.Policy{Router: gr, Priority: priority, Match: match, Action: nb.Reroute, NextHops: []netip.Addr{node}, Options: options, Owner: z.owner},
 	)
 }
 
@@ -286,21 +291,43 @@ func (z *zone) nat() {
 	z.marks(gr)
 }
 
+// loadBalanced is the match of connections that the gateway router's load balancers translate, and that leave with its address.
+const loadBalanced = "ct_mark.force_snat == 1"
+
 // forceSNATMark is the match of the packet mark that marks gives.
 func forceSNATMark() string { return "pkt.mark == " + strconv.Itoa(claims.MarkForceSNAT) }
+
+// markForceSNAT are the options of a policy that gives it.
+func markForceSNAT() map[string]string {
+	return map[string]string{"pkt_mark": strconv.Itoa(claims.MarkForceSNAT)}
+}
 
 // marks tells the retransmit SNAT rows of a connection's mark. Where they are, conntrack was asked once more on the userspace
 // datapath, for the connection without the VIP. Beyond the gateway router there is no mark: a tunnel finds no route with one.
 func (z *zone) marks(gr string) {
-	z.rows.Add(
-		&nb.Policy{
-			Router: gr, Priority: claims.PolicyForceSNAT, Match: "ct_mark.force_snat == 1", Action: nb.Allow,
-			Options: map[string]string{"pkt_mark": strconv.Itoa(claims.MarkForceSNAT)}, Owner: z.owner,
-		},
-		&nb.QoS{
-			Switch: claims.JoinSwitch, Priority: claims.PolicyForceSNAT, Match: `inport == "` + joinToRouter(gr) + `" && ` + forceSNATMark(), Owner: z.owner,
-		},
-	)
+	if z.Mode.Uplink && z.Mode.ServicesByHost {
+		for i := range z.Stacks {
+			z.byHostsRoutes(gr, &z.Stacks[i])
+		}
+	} else {
+		z.rows.Add(&nb.Policy{Router: gr, Priority: claims.PolicyForceSNAT, Match: loadBalanced, Action: nb.Allow, Options: markForceSNAT(), Owner: z.owner})
+	}
+	z.rows.Add(&nb.QoS{
+		Switch: claims.JoinSwitch, Priority: claims.PolicyForceSNAT, Match: `inport == "` + joinToRouter(gr) + `" && ` + forceSNATMark(), Owner: z.owner,
+	})
+}
+
+// byHostsRoutes leaves pods, and the host itself, to the gateway router's own routes, and all else that its load balancers have to those of
+// the host, its own network included: the host may have a better route (host-to-service.md). What leaves with an egress address is not load-balanced.
+// The ranges are not negated: each would multiply the flows of the others.
+func (z *zone) byHostsRoutes(gr string, s *Stack) {
+	ip := words(s.Family).match
+	inside := append(slices.Clone(s.Cluster), s.Join.Masked(), s.Masquerade)
+	z.rows.Add(&nb.Policy{
+		Router: gr, Priority: claims.PolicyForceSNATLocal, Match: loadBalanced + " && " + ip + ".dst == {" + joined(inside) + "}",
+		Action: nb.Allow, Options: markForceSNAT(), Owner: z.owner,
+	})
+	z.handOver(gr, s, claims.PolicyForceSNAT, loadBalanced+" && "+ip, markForceSNAT())
 }
 
 // noVIP drops what the gateway router gets for a Service that it does not know, or not yet, before it remembers the connection:

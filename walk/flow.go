@@ -173,6 +173,9 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 		case flow.SetEthSrc:
 			r.p.EthSrc = a.MAC
 			say("from MAC " + ethernet(a.MAC))
+		case flow.SetSrc:
+			r.p.Src = a.Addr
+			say("from " + a.Addr.String())
 		case flow.MoveEthDstToSrc:
 			r.p.EthSrc = r.p.EthDst
 			say("from MAC " + ethernet(r.p.EthSrc))

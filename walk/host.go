@@ -215,6 +215,12 @@ func (r *run) ipRoute(n *node) (*kernelRoute, error) {
 	if route.Via.IsValid() {
 		did += " to " + route.Via.String()
 	}
+	for _, x := range route.or {
+		did += ", or out of " + x.Link
+		if x.Via.IsValid() {
+			did += " to " + x.Via.String()
+		}
+	}
 	if rule != (host.Rule{}) {
 		did += fmt.Sprintf(" (rule %d, table %d)", rule.Priority, rule.Table)
 	}

@@ -40,6 +40,8 @@ type fibLevel struct {
 type kernelRoute struct {
 	host.Route
 	connected bool
+	// or are the machine's routes to the same by other links: metrics or hashes decide, which are not known.
+	or []host.Route
 }
 
 func newKernel(n *node) *kernel {
@@ -72,7 +74,7 @@ func newKernel(n *node) *kernel {
 		k.local[a.Prefix.Addr()] = true
 		if !a.Prefix.IsSingleIP() {
 			key := host.RouteKey{Table: mainTable, Prefix: a.Prefix.Masked()}
-			k.add(&kernelRoute{host.Route{RouteKey: key, Link: a.Link, Src: a.Prefix.Addr(), Borrowed: a.Borrowed, Owner: a.Owner}, true})
+			k.add(&kernelRoute{Route: host.Route{RouteKey: key, Link: a.Link, Src: a.Prefix.Addr(), Borrowed: a.Borrowed, Owner: a.Owner}, connected: true})
 		}
 	}
 	for _, t := range k.tables {
@@ -113,7 +115,12 @@ func (k *kernel) addLinks(n *cluster.Node) {
 		l := &n.Links[i]
 		for _, r := range l.Routes {
 			key := host.RouteKey{Table: cmp.Or(l.Table, mainTable), Prefix: r.Prefix}
-			k.add(&kernelRoute{Route: host.Route{RouteKey: key, Link: l.Name, Via: r.Via, Borrowed: true}})
+			x := host.Route{RouteKey: key, Link: l.Name, Via: r.Via, Borrowed: true}
+			if first := k.exactly(key); first != nil && first.Link != x.Link {
+				first.or = append(first.or, x)
+			} else {
+				k.add(&kernelRoute{Route: x})
+			}
 		}
 		for _, p := range l.Addresses {
 			if l.Table == 0 {
@@ -122,7 +129,7 @@ func (k *kernel) addLinks(n *cluster.Node) {
 			}
 			k.local[p.Addr()] = true
 			key := host.RouteKey{Table: l.Table, Prefix: p.Masked()}
-			k.add(&kernelRoute{host.Route{RouteKey: key, Link: l.Name, Src: p.Addr(), Borrowed: true}, true})
+			k.add(&kernelRoute{Route: host.Route{RouteKey: key, Link: l.Name, Src: p.Addr(), Borrowed: true}, connected: true})
 		}
 	}
 }
@@ -173,6 +180,16 @@ func (k *kernel) lookup(src, dst netip.Addr, mark uint32) (*kernelRoute, host.Ru
 		}
 	}
 	return k.inTable(mainTable, dst), host.Rule{}
+}
+
+// exactly returns the route of a table to a prefix, or nil.
+func (k *kernel) exactly(key host.RouteKey) *kernelRoute {
+	for _, l := range k.tables[key.Table] {
+		if r := l.routes[key.Prefix]; r != nil {
+			return r
+		}
+	}
+	return nil
 }
 
 func (k *kernel) inTable(table int, dst netip.Addr) *kernelRoute {

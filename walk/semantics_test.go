@@ -160,6 +160,16 @@ func hasSecond(n *cluster.Node) bool {
 	return slices.ContainsFunc(n.Links, func(l cluster.HostLink) bool { return l.Name == "eth1" })
 }
 
+// secondAddress is a node's own address on the second network.
+func secondAddress(n *cluster.Node, f cluster.Family) netip.Addr {
+	for _, p := range n.HostAddresses {
+		if a := p.Addr(); cluster.FamilyOf(a) == f && (prefix("10.10.10.0/24").Contains(a) || prefix("fd10::/64").Contains(a)) {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
 // secondClient is a client on the second network.
 func secondClient(f cluster.Family) netip.Addr {
 	if f == cluster.IPv6 {
@@ -255,8 +265,12 @@ func (q *question) source(b cluster.Backend) netip.Addr {
 				return pick(addr("169.254.169.5"), addr("fd69::5"))
 			case pod || b.Node == x.Node:
 				return own
+			case q.onSecond(b):
+				return secondAddress(q.at, q.f.Family)
 			}
 		}
+	case q.onSecond(b):
+		return secondAddress(q.at, q.f.Family)
 	case pod && dgp:
 		return pick(addr("10.244.%d.2", q.at.ID), addr("fd00:10:244:%x::2", q.at.ID))
 	case pod:
@@ -313,14 +327,21 @@ func (q *question) check(t *rapid.T, w *walk.Walker) {
 	}
 }
 
-// far reports whether an endpoint is an address of another host that the wire does not lead to: of the second network, or one beyond
-// a default gateway that is not there.
+// onSecond reports whether an endpoint is an address of another host on the second network.
+func (q *question) onSecond(b cluster.Backend) bool {
+	return b.Node != q.at.Name && (prefix("10.10.10.0/24").Contains(b.Addr) || prefix("fd10::/64").Contains(b.Addr))
+}
+
+// far reports whether an endpoint is an address of another host that nothing leads to: of the second network, if the host's routes do not
+// count or do not know it, or one beyond a default gateway that is not there.
 func (q *question) far(b cluster.Backend) bool {
 	if n := q.p.world.Snapshot.Node(b.Node); n == q.at || !n.HasAddress(b.Addr) || slices.Contains(n.Addresses, b.Addr) {
 		return false
 	}
-	second := prefix("10.10.10.0/24").Contains(b.Addr) || prefix("fd10::/64").Contains(b.Addr)
-	return second || !slices.ContainsFunc(q.at.Gateway.NextHops, func(a netip.Addr) bool {
+	if q.onSecond(b) {
+		return !cluster.ModeNamed(q.at.Gateway.Mode).ServicesByHost || !hasSecond(q.at)
+	}
+	return !slices.ContainsFunc(q.at.Gateway.NextHops, func(a netip.Addr) bool {
 		return cluster.FamilyOf(a) == q.f.Family && !q.p.world.Silent[a]
 	})
 }

@@ -40,6 +40,12 @@ func appendAction(b []byte, a Action) []byte {
 		return append(appendMAC(append(b, "set_field:"...), a.MAC), "->eth_dst"...)
 	case SetEthSrc:
 		return append(appendMAC(append(b, "set_field:"...), a.MAC), "->eth_src"...)
+	case SetSrc:
+		b = a.Addr.AppendTo(append(b, "set_field:"...))
+		if a.Addr.Is4() {
+			return append(b, "->ip_src"...)
+		}
+		return append(b, "->ipv6_src"...)
 	case MoveEthDstToSrc:
 		return append(b, moveEthDstToSrc...)
 	case SetPktMark:
@@ -157,6 +163,9 @@ func parseAction(s string) (Action, error) {
 	case "mod_dl_src":
 		m, err := cluster.ParseMAC(value)
 		return SetEthSrc{m}, wrapWord(s, err)
+	case "mod_nw_src":
+		addr, err := parseAddr(value)
+		return SetSrc{addr}, wrapWord(s, err)
 	case "set_field":
 		return parseSetField(s, value)
 	}
@@ -180,6 +189,9 @@ func parseSetField(word, s string) (Action, error) {
 	case "dl_src":
 		m, err := cluster.ParseMAC(value)
 		return SetEthSrc{m}, wrapWord(word, err)
+	case "nw_src", "ipv6_src":
+		addr, err := parseAddr(value)
+		return SetSrc{addr}, wrapWord(word, err)
 	}
 	if field == "pkt_mark" {
 		n, err := strconv.ParseUint(value, 0, 32)

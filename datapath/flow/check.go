@@ -76,6 +76,10 @@ func (f *Flow) checkAction(a Action) error {
 		if len(f.Actions) > 1 {
 			return fmt.Errorf("drop stands alone")
 		}
+	case SetSrc:
+		if p := f.Match.Protocol; p == ARP || !a.Addr.IsValid() || cluster.FamilyOf(a.Addr) != p.Family() {
+			return fmt.Errorf("%s packets get the source %s", p, a.Addr)
+		}
 	case CT:
 		return a.check(f.Match.Protocol)
 	case InPort, Normal, SetEthDst, SetEthSrc, MoveEthDstToSrc, SetPktMark, Resubmit:

@@ -141,6 +141,9 @@ type SetEthDst struct{ MAC cluster.MAC }
 // SetEthSrc writes the source MAC.
 type SetEthSrc struct{ MAC cluster.MAC }
 
+// SetSrc writes the source address.
+type SetSrc struct{ Addr netip.Addr }
+
 // MoveEthDstToSrc copies the destination MAC to the source.
 type MoveEthDstToSrc struct{}
 
@@ -184,6 +187,7 @@ func (Normal) action()          {}
 func (Drop) action()            {}
 func (SetEthDst) action()       {}
 func (SetEthSrc) action()       {}
+func (SetSrc) action()          {}
 func (MoveEthDstToSrc) action() {}
 func (SetPktMark) action()      {}
 func (Resubmit) action()        {}

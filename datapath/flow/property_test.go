@@ -133,6 +133,9 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 	case 3:
 		return SetEthDst{drawMAC(t)}
 	case 4:
+		if kinds > 6 && rapid.Bool().Draw(t, "address") {
+			return SetSrc{drawAddr(t, family)}
+		}
 		return SetEthSrc{drawMAC(t)}
 	case 5:
 		return MoveEthDstToSrc{}
@@ -360,7 +363,8 @@ func TestEveryActionHasWords(t *testing.T) {
 	for word, a := range map[string]Action{
 		"output:eth0": Output{"eth0"}, "IN_PORT": InPort{}, "NORMAL": Normal{}, "drop": Drop{}, moveEthDstToSrc: MoveEthDstToSrc{}, "resubmit(,4)": Resubmit{4},
 		"set_field:02:00:00:00:00:00->eth_dst": SetEthDst{cluster.MAC{2}}, "set_field:02:00:00:00:00:00->eth_src": SetEthSrc{cluster.MAC{2}},
-		"ct(commit)": CT{Commit: true}, "set_field:0x10000->pkt_mark": SetPktMark{0x10000},
+		"set_field:169.254.169.2->ip_src": SetSrc{netip.MustParseAddr("169.254.169.2")},
+		"ct(commit)":                      CT{Commit: true}, "set_field:0x10000->pkt_mark": SetPktMark{0x10000},
 	} {
 		if got := string(appendAction(nil, a)); got != word {
 			t.Errorf("%T prints %s", a, got)
