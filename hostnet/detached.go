@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -76,20 +77,56 @@ func LeaveDetached(ctx context.Context, ovs *ovsdb.Client, config cluster.Config
 	if did, err = removeDetached(ctx, ovs); err != nil || len(did) == 0 {
 		return did, err
 	}
-	lo, err := netlink.LinkByName("lo")
+	kept, err := addAdvertised("lo", config)
+	return append(did, kept...), err
+}
+
+// Advertise puts the gateway bridge's own addresses of mode detached on the bridge, or on lo while there is none, and tells what it did: an API
+// server that advertises one can start before the agent. Addresses that a link has already stay there.
+func Advertise(config cluster.Config) (did []string, err error) {
+	config.Gateway.Advertise, err = Unadvertised(config)
+	if err != nil || len(config.Gateway.Advertise) == 0 {
+		return nil, err
+	}
+	link := config.Gateway.Interface
+	if _, err := netlink.LinkByName(link); errors.As(err, new(netlink.LinkNotFoundError)) {
+		link = "lo"
+	}
+	return addAdvertised(link, config)
+}
+
+// Unadvertised lists the gateway bridge's own addresses of mode detached that no link of the machine has.
+func Unadvertised(config cluster.Config) (list []netip.Addr, err error) {
+	if cluster.ModeNamed(config.Gateway.Mode).Uplink {
+		return nil, nil
+	}
+	have, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
-		return did, fmt.Errorf("link lo: %w", err)
+		return nil, fmt.Errorf("addresses: %w", err)
+	}
+	for _, a := range config.Gateway.Advertise {
+		if !slices.ContainsFunc(have, func(h netlink.Addr) bool { return h.IP.Equal(a.AsSlice()) }) {
+			list = append(list, a)
+		}
+	}
+	return list, nil
+}
+
+func addAdvertised(name string, config cluster.Config) (did []string, err error) {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("link %s: %w", name, err)
 	}
 	for _, a := range config.Gateway.Advertise {
 		p := netip.PrefixFrom(a, a.BitLen())
 		address, err := netlink.ParseAddr(p.String())
 		if err == nil {
-			err = netlink.AddrReplace(lo, address)
+			err = netlink.AddrReplace(link, address)
 		}
 		if err != nil {
-			return did, fmt.Errorf("address %s on lo: %w", p, err)
+			return did, fmt.Errorf("address %s on %s: %w", p, name, err)
 		}
-		did = append(did, "ip address replace "+p.String()+" dev lo")
+		did = append(did, "ip address replace "+p.String()+" dev "+name)
 	}
 	return did, nil
 }

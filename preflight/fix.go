@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -59,11 +60,17 @@ func mend(ctx context.Context, w io.Writer, c config.Config, list []Finding) err
 }
 
 func order(f Finding) int {
-	if f.Object == networkManager {
+	switch {
+	case f.Object == networkManager:
 		return 1
+	case strings.HasPrefix(f.Object, addressObject):
+		return 2 // on the bridge, if it stays
 	}
 	return 0
 }
+
+// addressObject begins the object of a finding about an address.
+const addressObject = "address "
 
 // offerReturn adds to the finding about a gateway bridge that it can be removed, in a mode in which it has no device, or why it cannot.
 func offerReturn(c *config.Config, db *ovsdb.Client, list []Finding) error {
@@ -127,7 +134,11 @@ func giveBack(ctx context.Context, c *config.Config) (did []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, returnTime)
 	defer cancel()
 	err = withForeign(ctx, c, func(ctx context.Context, f *uplink.Foreign) (err error) {
-		did, err = f.Return(ctx)
+		if did, err = f.Return(ctx); err != nil {
+			return err
+		}
+		kept, err := hostnet.Advertise(c.Cluster) // it may have been on the bridge
+		did = append(did, kept...)
 		return err
 	})
 	return did, err

@@ -28,6 +28,7 @@ func configured(t *testing.T) *lab.Node {
 ovs-vsctl add-br br-ex -- set Bridge br-ex datapath_type=`+n.Datapath()+` other_config:hwaddr=$mac external_ids:NM.connection.uuid=1 -- add-port br-ex eth0
 ethtool -K eth0 tx off gro off; sysctl -qw net.ipv6.conf.eth0.disable_ipv6=1
 ip link set br-ex up; ip addr flush dev eth0; ip addr add 172.18.0.3/16 dev br-ex; ip addr add fc00:f853:ccd::3/64 dev br-ex nodad
+ip addr add 10.44.0.0/32 dev br-ex
 ip route add default via 172.18.0.1 dev br-ex metric 48; ip -6 route add default via fc00:f853:ccd::1 dev br-ex metric 48
 mkdir -p `+profileDir)
 	for name, text := range map[string]string{
@@ -115,6 +116,10 @@ test "$(ls `+profileDir+`)" = Wired.nmconnection; test $(ls /etc/NetworkManager/
 			t.Errorf("still found: %+v", f)
 		}
 	}
+	sh(t, n, `ip -o addr show dev lo | grep 10.44.0.0/32; ip -o addr show dev lo | grep fd00:10:44::/128; test -z "$(hairpin advertise --gateway-mode detached)"
+ip addr del 10.44.0.0/32 dev lo; ovs-vsctl add-br br-ex -- set Bridge br-ex datapath_type=`+n.Datapath()+`
+test "$(hairpin advertise --gateway-mode detached)" = "# ip address replace 10.44.0.0/32 dev br-ex"; ip -o addr show dev br-ex | grep 10.44.0.0/32
+ovs-vsctl del-br br-ex; test "$(hairpin advertise --gateway-mode detached)" = "# ip address replace 10.44.0.0/32 dev lo"`)
 	if text, code = fix(t, n, "-o json"); code != "1" || !strings.HasPrefix(text, "nothing to mend that --fix can mend\n[") {
 		t.Errorf("again: exit code %s\n%s", code, text)
 	}

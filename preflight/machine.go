@@ -18,6 +18,8 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/config"
+	"hairpin/hostnet"
+	"hairpin/hostnet/uplink"
 	"hairpin/netdev"
 )
 
@@ -155,6 +157,28 @@ func tooSmall(c *config.Config, link *netlink.LinkAttrs, overhead int) []Finding
 	}
 	return []Finding{found(Stops, "link "+link.Name, fmt.Sprintf("has an MTU of %d; pods' packets of %d bytes ([default] mtu) need %d in a tunnel", link.MTU, c.Cluster.MTU, c.Cluster.MTU+overhead),
 		fmt.Sprintf("[default] mtu = %d, on every node", link.MTU-overhead))}
+}
+
+// advertised finds addresses of mode detached's bridge that the machine does not have yet.
+func advertised(ctx context.Context, c *config.Config) (list []Finding, err error) {
+	missing, err := hostnet.Unadvertised(c.Cluster)
+	if err != nil || len(missing) == 0 {
+		return nil, err
+	}
+	refused := false
+	err = withForeign(ctx, c, func(_ context.Context, f *uplink.Foreign) error {
+		refused = f.Refusal != nil
+		return nil
+	})
+	for _, a := range missing {
+		f := found(Info, addressObject+a.String(), "is on no link: an API server that advertises it cannot start before the agent", "run `hairpin advertise` at every boot before it")
+		if !refused { // else the bridge that it would go to is to go first
+			f.Fix = []string{"hairpin advertise"}
+			f.fix = func(context.Context) ([]string, error) { return hostnet.Advertise(c.Cluster) }
+		}
+		list = append(list, f)
+	}
+	return list, err
 }
 
 // ports tries those that the agent listens on.

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"sigs.k8s.io/yaml"
 
 	"hairpin/apply/knft"
 	"hairpin/claims"
@@ -216,28 +215,8 @@ func bridge(c *config.Config, b *ovsdb.Bridge, device string) Finding {
 // microshift finds MicroShift's own settings of OVN-Kubernetes, and says which options have them here.
 func microshift(context.Context, *config.Config) (list []Finding, err error) {
 	const file = "/etc/microshift/ovn.yaml"
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	var of struct {
-		OVSInit struct {
-			GatewayInterface string `json:"gatewayInterface"`
-		} `json:"ovsInit"`
-		MTU int `json:"mtu"`
-	}
-	if err := yaml.Unmarshal(text, &of); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	var set []string
-	if of.OVSInit.GatewayInterface != "" {
-		set = append(set, "[gateway] uplink = "+of.OVSInit.GatewayInterface)
-	}
-	if of.MTU != 0 {
-		set = append(set, fmt.Sprintf("[default] mtu = %d", of.MTU))
-	}
-	return []Finding{found(Info, file, "MicroShift's settings of OVN-Kubernetes, which Hairpin does not read", strings.Join(set, ", "))}, nil
+	return []Finding{found(Info, file, "MicroShift's settings of OVN-Kubernetes, which Hairpin does not read", "hairpin config convert "+file)}, nil
 }

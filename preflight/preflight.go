@@ -54,7 +54,7 @@ func Look(ctx context.Context, c config.Config) []Finding {
 	for _, k := range []check{
 		{"nftables", nftables}, {"Open vSwitch's kernel module", datapath}, {"links", links}, {"CNI configurations", cniConfigs},
 		{"nftables of others", tables}, {"Open vSwitch", bridges}, {"NetworkManager", profiles}, {"MicroShift", microshift},
-		{"address ranges", ranges}, {"MTU", mtu}, {"ports", ports},
+		{"address ranges", ranges}, {"MTU", mtu}, {"ports", ports}, {"advertise-address", advertised},
 	} {
 		found, err := k.look(ctx, &c)
 		if err != nil {

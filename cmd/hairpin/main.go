@@ -54,7 +54,7 @@ func root() *cobra.Command {
 	c.AddCommand(
 		process("node", "run the agent of this node", agent.Run),
 		process("controller", "assign node IDs and egress addresses for the cluster (with leader election)", controller.Run),
-		preflightCommand(), installCommand(), cleanupCommand(), plugin(), planCommand(), explainCommand(), uiCommand(), ask(), collect(), status(), probe(), diff(), version(),
+		preflightCommand(), advertise(), configCommand(), installCommand(), cleanupCommand(), plugin(), planCommand(), explainCommand(), uiCommand(), ask(), collect(), status(), probe(), diff(), version(),
 	)
 	for _, sub := range c.Commands() {
 		if args := sub.Args; args != nil {

@@ -24,6 +24,7 @@ const keyNM = "NM.connection.uuid"
 const (
 	// answerTime is how long a gateway may take to answer. The kernel asks three times, once a second, and then drops what it knows.
 	answerTime = 2500 * time.Millisecond
+	pollTime   = 20 * time.Millisecond
 	undoTime   = 10 * time.Second // how long Open vSwitch may take to undo, and the kernel to get addresses ready
 )
 
@@ -266,14 +267,14 @@ func answers(ctx context.Context, l netlink.Link, who net.IP) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(pollTime):
 		}
 	}
 }
 
 // settled waits until a link has its own IPv6 address, from which it asks its neighbours.
 func settled(ctx context.Context, l netlink.Link) {
-	for end := time.Now().Add(undoTime); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(undoTime); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(pollTime) {
 		list, err := netlink.AddrList(l, netlink.FAMILY_V6)
 		if err != nil || !slices.ContainsFunc(list, func(a netlink.Addr) bool { return a.Flags&unix.IFA_F_TENTATIVE != 0 }) {
 			return

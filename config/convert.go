@@ -1,0 +1,288 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"hairpin/cluster"
+)
+
+// Conversion is a configuration made of what MicroShift or OVN-Kubernetes wrote down.
+type Conversion struct {
+	Config  Config
+	Unknown []string // keys that nothing is known of, as in "FILE: key"
+
+	mode   string
+	keys   map[string]bool // flags of options that were set
+	notes  []string        // on keys that have no option here
+	file   string
+	fields map[string]any // of the file: what is not converted yet, by path
+}
+
+// NewConversion converts for a gateway mode.
+func NewConversion(mode string) (*Conversion, error) {
+	c := &Conversion{Config: DefaultConfig(), keys: map[string]bool{}, mode: mode}
+	c.file = "--gateway-mode"
+	return c, c.set("mode", "gateway-mode", mode)
+}
+
+// Add converts a file of YAML: MicroShift's ovn.yaml or config.yaml, or a Node of OVN-Kubernetes. An error names file and field.
+func (c *Conversion) Add(file string, text []byte) error {
+	var all map[string]any
+	if err := yaml.Unmarshal(text, &all); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	c.file, c.fields = file, map[string]any{}
+	if all["kind"] == "Node" {
+		return c.node(all)
+	}
+	flatten(c.fields, "", all)
+	has := func(key string) bool { _, has := all[key]; return has }
+	var err error
+	switch {
+	case has("apiServer") || has("network") || has("node") || has("dns"):
+		err = c.microshift()
+	case has("mtu") || has("ovsInit"):
+		err = c.ovn()
+	default:
+		return fmt.Errorf("%s: is neither MicroShift's ovn.yaml or config.yaml nor a Node: it has none of the keys mtu, ovsInit, apiServer, network, node, dns, kind: Node", file)
+	}
+	for _, path := range slices.Sorted(maps.Keys(c.fields)) {
+		c.Unknown = append(c.Unknown, file+": "+path)
+	}
+	return err
+}
+
+// flatten lists the fields of nested maps by path.
+func flatten(to map[string]any, path string, x map[string]any) {
+	for key, value := range x {
+		if inner, is := value.(map[string]any); is {
+			flatten(to, path+key+".", inner)
+		} else {
+			to[path+key] = value
+		}
+	}
+}
+
+// set gives an option a value that came from a field.
+func (c *Conversion) set(field, flag, value string) error {
+	for _, o := range Options() {
+		if o.Flag() != flag {
+			continue
+		}
+		if err := o.set(&c.Config, value); err != nil {
+			return fmt.Errorf("%s: %s: %w", c.file, field, err)
+		}
+		c.keys[flag] = true
+	}
+	return nil
+}
+
+func (c *Conversion) note(format string, args ...any) {
+	c.notes = append(c.notes, c.file+": "+fmt.Sprintf(format, args...))
+}
+
+// text takes a field as text; it is not there if it is missing or empty.
+func (c *Conversion) text(path string) (string, bool, error) {
+	x, has := c.fields[path]
+	delete(c.fields, path)
+	switch x := x.(type) {
+	case nil:
+		return "", false, nil
+	case string:
+		return x, x != "", nil
+	case float64:
+		return strconv.FormatFloat(x, 'f', -1, 64), has, nil
+	case bool:
+		return strconv.FormatBool(x), has, nil
+	}
+	return "", false, fmt.Errorf("%s: %s: is a list", c.file, path)
+}
+
+// ovn converts /etc/microshift/ovn.yaml.
+func (c *Conversion) ovn() error {
+	mtu, has, err := c.text("mtu")
+	if err == nil && has && mtu != "0" {
+		err = c.set("mtu", "mtu", mtu)
+	}
+	if err != nil {
+		return err
+	}
+	for _, path := range []string{"ovsInit.gatewayInterface", "ovsInit.externalGatewayInterface", "ovsInit.disableOVSInit"} {
+		value, has, err := c.text(path)
+		switch {
+		case err != nil:
+			return err
+		case !has:
+		case path == "ovsInit.gatewayInterface" && cluster.ModeNamed(c.mode).Uplink:
+			if err := c.set(path, "gateway-uplink", value); err != nil {
+				return err
+			}
+		case path == "ovsInit.disableOVSInit":
+			c.note("%s = %s: Hairpin makes its bridge itself", path, value)
+		case path == "ovsInit.gatewayInterface":
+			c.note("%s = %s: mode %s takes no device into the bridge", path, value, c.mode)
+		default:
+			c.note("%s = %s: there is one gateway bridge", path, value)
+		}
+	}
+	return nil
+}
+
+// MicroShift's own ranges.
+var microshiftDefault = map[string]string{"network.clusterNetwork": "10.42.0.0/16", "network.serviceNetwork": "10.43.0.0/16"}
+
+// microshift converts what concerns the network in /etc/microshift/config.yaml.
+func (c *Conversion) microshift() error {
+	pods, err := c.ranges("network.clusterNetwork")
+	if err != nil {
+		return err
+	}
+	services, err := c.ranges("network.serviceNetwork")
+	if err != nil {
+		return err
+	}
+	var subnets []string
+	for _, p := range pods {
+		share := 24
+		if p.Addr().Is6() {
+			share = 64
+		}
+		subnets = append(subnets, fmt.Sprintf("%s/%d", p, share))
+	}
+	advertise, has, err := c.text("apiServer.advertiseAddress")
+	if err != nil {
+		return err
+	}
+	if !has { // MicroShift takes the first address behind the Services'
+		advertise = behind(services[0]).String()
+	}
+	name, named, err := c.text("node.hostnameOverride")
+	if err != nil {
+		return err
+	}
+	err = errors.Join(c.set("network.clusterNetwork", "cluster-subnets", strings.Join(subnets, ",")),
+		c.set("network.serviceNetwork", "service-cidrs", join(services)), c.set("apiServer.advertiseAddress", "gateway-advertise-address", advertise))
+	if named {
+		err = errors.Join(err, c.set("node.hostnameOverride", "node", name))
+	}
+	if node, has, bad := c.text("node.nodeIP"); bad != nil {
+		err = errors.Join(err, bad)
+	} else if has {
+		c.note("node.nodeIP = %s: Hairpin takes the Node's InternalIP", node)
+	}
+	maps.DeleteFunc(c.fields, func(path string, _ any) bool { // of other programs
+		return !strings.HasPrefix(path, "network.")
+	})
+	return err
+}
+
+// ranges takes a list of ranges, each a text or a map with cidr; MicroShift's default if there is none.
+func (c *Conversion) ranges(path string) (list []netip.Prefix, err error) {
+	x := c.fields[path]
+	delete(c.fields, path)
+	all, is := x.([]any)
+	if x == nil || is && len(all) == 0 {
+		all, is = []any{microshiftDefault[path]}, true
+	}
+	if !is {
+		return nil, fmt.Errorf("%s: %s: is no list", c.file, path)
+	}
+	for i, one := range all {
+		if m, is := one.(map[string]any); is {
+			one = m["cidr"]
+		}
+		text, _ := one.(string)
+		p, err := parsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %s[%d]: %w", c.file, path, i, err)
+		}
+		list = append(list, p)
+	}
+	return list, nil
+}
+
+// behind returns the first address behind a range.
+func behind(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().AsSlice()
+	for bit := p.Bits() - 1; bit >= 0; bit-- { // add one to the number that the prefix is
+		b[bit/8] ^= 1 << (7 - bit%8)
+		if b[bit/8]&(1<<(7-bit%8)) != 0 {
+			break
+		}
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// keyPrimary is the annotation of a Node with the addresses of OVN-Kubernetes' gateway bridge.
+const keyPrimary = "k8s.ovn.org/node-primary-ifaddr"
+
+// node converts the addresses of a Node's gateway bridge. Those of mode detached are hosts', without a network.
+func (c *Conversion) node(object map[string]any) error {
+	meta, _ := object["metadata"].(map[string]any)
+	annotations, _ := meta["annotations"].(map[string]any)
+	text, _ := annotations[keyPrimary].(string)
+	field := fmt.Sprintf("Node %v: metadata.annotations[%s]", meta["name"], keyPrimary)
+	if text == "" {
+		return fmt.Errorf("%s: %s: is missing", c.file, field)
+	}
+	var of struct{ IPv4, IPv6 string }
+	if err := yaml.UnmarshalStrict([]byte(text), &of); err != nil {
+		return fmt.Errorf("%s: %s: %w", c.file, field, err)
+	}
+	var own []string
+	for _, a := range []string{of.IPv4, of.IPv6} {
+		if a == "" {
+			continue
+		}
+		p, err := netip.ParsePrefix(a)
+		if err != nil {
+			return fmt.Errorf("%s: %s: %q is not an address with the length of its network", c.file, field, a)
+		}
+		if p.IsSingleIP() {
+			own = append(own, p.Addr().String())
+		} else {
+			c.note("%s: %s is the machine's own: Hairpin finds it", keyPrimary, p)
+		}
+	}
+	if len(own) == 0 {
+		return nil
+	}
+	return c.set(field, "gateway-advertise-address", strings.Join(own, ","))
+}
+
+// String is the configuration file: what was converted, and in comments what has no option here.
+func (c *Conversion) String() string {
+	var b strings.Builder
+	for _, n := range c.notes {
+		fmt.Fprintf(&b, "# %s\n", strings.Map(func(r rune) rune {
+			if r < ' ' {
+				return '?'
+			}
+			return r
+		}, n))
+	}
+	var sections []string
+	lines := map[string]string{}
+	for _, o := range Options() {
+		if !c.keys[o.Flag()] {
+			continue
+		}
+		if lines[o.Section] == "" {
+			sections = append(sections, o.Section)
+		}
+		lines[o.Section] += fmt.Sprintf("%s = %s\n", o.Key, o.Get(c.Config))
+	}
+	for _, s := range sections {
+		fmt.Fprintf(&b, "[%s]\n%s", s, lines[s])
+	}
+	return b.String()
+}
