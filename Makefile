@@ -176,8 +176,8 @@ bench: setup build image ## measure beside kube-proxy in nftables mode (BENCH=ch
 	@[ -z "$(filter redirect-kernel,$(BENCH))" ] || lab/kernel.sh -t 7200 $(LAB) bench --only redirect --slow 30
 	@[ -z "$(filter go,$(BENCH))" ] || $(GO) test -timeout 30m -p 1 -run '^$$' -bench . -benchtime 1x ./...
 
-compare: setup image ## every case of the matrix: packets, conntrack, ovn-trace and ofproto/trace against the walk (MODE=local, NODEPORT_PATH=redirect)
-	$(GO) test ./lab/demo -run 'Compare$$' -count 1 -timeout 30m -compare $(MODE) -nodeport-path "$(NODEPORT_PATH)"
+compare: setup image ## every case of the matrix: packets, conntrack, ovn-trace and ofproto/trace against the walk (MODE=local, NODE_LOCAL=dgp, NODEPORT_PATH=redirect)
+	$(GO) test ./lab/demo -run 'Compare$$' -count 1 -timeout 30m -compare $(MODE) -node-local "$(NODE_LOCAL)" -nodeport-path "$(NODEPORT_PATH)"
 
 soak: ## ask random clusters whether every packet does what the semantics say; FOR=10m
 	$(GO) test ./walk -run Semantics -timeout 0 -soak $(or $(FOR),10m)

@@ -31,21 +31,28 @@ type local struct {
 	host, router, management netip.Prefix
 }
 
-// local reads the subnet, if the node has the port.
-func (c *checker) local(e *Env, s *Stack) bool {
-	if !e.Node.Gateway.NodeLocal {
-		return true
+// localSubnets checks the subnets of the node's families. With a wrong one the node stays as it is.
+func (c *checker) localSubnets(e *Env) {
+	for _, p := range e.Node.PodCIDRs {
+		f := cluster.FamilyOf(p.Addr())
+		subnet, masquerade := cluster.PrefixOf(e.Config.Gateway.NodeLocalSubnets, f), cluster.PrefixOf(e.Config.Gateway.MasqueradeSubnets, f)
+		if subnet.Overlaps(masquerade) {
+			c.problem(localField(f), "%s overlaps the masquerade subnet %s", subnet, masquerade)
+		} else {
+			c.local(subnet, f)
+		}
 	}
-	subnet := cluster.PrefixOf(e.Config.Gateway.NodeLocalSubnets, s.Family)
-	field := fmt.Sprintf("[gateway] v%s-node-local-subnet", words(s.Family).digit)
-	if subnet.Overlaps(s.Masquerade) {
-		c.problem(field, "%s overlaps the masquerade subnet %s", subnet, s.Masquerade)
-		return false
+}
+
+func localField(f cluster.Family) string {
+	return fmt.Sprintf("[gateway] v%s-node-local-subnet", words(f).digit)
+}
+
+func (c *checker) local(subnet netip.Prefix, f cluster.Family) local {
+	return local{
+		host: c.nth(subnet, claims.NodeLocalHost, localField(f)), router: c.nth(subnet, claims.NodeLocalRouter, localField(f)),
+		management: c.nth(subnet, claims.NodeLocalManagement, localField(f)),
 	}
-	s.Local = local{
-		host: c.nth(subnet, claims.NodeLocalHost, field), router: c.nth(subnet, claims.NodeLocalRouter, field), management: c.nth(subnet, claims.NodeLocalManagement, field),
-	}
-	return s.Local.management.IsValid()
 }
 
 // distributed makes port and network, and the host's end of that.

@@ -137,6 +137,9 @@ func (c *checker) node(e *Env) {
 	n, g := e.Node, &e.Node.Gateway
 	c.known(n)
 	c.mode(e)
+	if g.NodeLocal {
+		c.localSubnets(e)
+	}
 	if e.Config.EncapPort != 0 && e.Config.EncapPort != geneve {
 		c.problem("[default] encap-port", "%d is not served yet, only %d", e.Config.EncapPort, geneve)
 	}
@@ -203,7 +206,10 @@ func (c *checker) stack(e *Env, f cluster.Family) (Stack, bool) {
 		s.Node = a
 	}
 	s.Others = otherAddresses(e, &s)
-	return s, c.places(e, &s) && c.local(e, &s)
+	if e.Node.Gateway.NodeLocal {
+		s.Local = c.local(cluster.PrefixOf(e.Config.Gateway.NodeLocalSubnets, f), f)
+	}
+	return s, c.places(e, &s)
 }
 
 // places computes the addresses that are counted from the start of a subnet.

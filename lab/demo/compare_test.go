@@ -19,10 +19,11 @@ import (
 )
 
 var (
-	compareMode = flag.String("compare", "", "compare every case of the matrix in a lab of this gateway mode: walk, ovn-trace, ofproto/trace, conntrack and packets")
-	comparePath = flag.String("nodeport-path", "", "with -compare: [gateway] nodeport-path of the nodes")
-	compareIn   = flag.String("compare-in", "", "as -compare, in the demo of this name that runs")
-	compareOnly = flag.String("only", "", "with -compare and -compare-in: only cases whose words hold this, such as \"pod-a2 hostself NodePort\"")
+	compareMode  = flag.String("compare", "", "compare every case of the matrix in a lab of this gateway mode: walk, ovn-trace, ofproto/trace, conntrack and packets")
+	comparePath  = flag.String("nodeport-path", "", "with -compare: [gateway] nodeport-path of the nodes")
+	compareLocal = flag.String("node-local", "", "with -compare: [gateway] node-local of the nodes")
+	compareIn    = flag.String("compare-in", "", "as -compare, in the demo of this name that runs")
+	compareOnly  = flag.String("only", "", "with -compare and -compare-in: only cases whose words hold this, such as \"pod-a2 hostself NodePort\"")
 )
 
 // Every case of the matrix, over every protocol and family: what the walk says of the packet through what the nodes have is
@@ -41,7 +42,7 @@ func TestCompare(t *testing.T) {
 		}
 		d = &Demo{lab: l, source: objects}
 	case *compareMode != "":
-		d = startDemoIn(t, "", *compareMode, *comparePath)
+		d = startDemoIn(t, "", Options{Mode: *compareMode, NodePortPath: *comparePath, NodeLocal: *compareLocal})
 	default:
 		t.Skip("-compare MODE asks for it; TestMatrixWithManifests compares a sample")
 	}

@@ -85,8 +85,9 @@ func (c *comparison) readPorts() {
 	c.t.Helper()
 	for _, n := range c.d.lab.Nodes() {
 		c.links[[2]string{n.Name(), "br-ex_" + n.Name()}] = "patch-br-int-to-br-ex_" + n.Name()
-		for _, bridge := range []string{"br-ex", "br-int"} {
-			out, err := n.Exec(c.t.Context(), "sh", "-c", "ovs-vsctl --no-headings --format=csv --data=bare --columns=ofport,name,external_ids list Interface $(ovs-vsctl list-ports "+bridge+")")
+		c.links[[2]string{n.Name(), "lnet-node_local_switch"}] = "patch-br-int-to-lnet-node_local_switch"
+		for _, bridge := range []string{"br-ex", "br-int", "br-local"} {
+			out, err := n.Exec(c.t.Context(), "sh", "-c", "! ovs-vsctl br-exists "+bridge+" || ovs-vsctl --no-headings --format=csv --data=bare --columns=ofport,name,external_ids list Interface $(ovs-vsctl list-ports "+bridge+")")
 			if err != nil {
 				c.t.Fatal(err)
 			}
@@ -200,6 +201,13 @@ func (c *comparison) portName(node, bridge, number string) string {
 // checkBridge wants the flows of the gateway bridge that the walk met, each with its cookie, and conntrack as often.
 func (c *comparison) checkBridge(v walk.Visit, out string) error {
 	t := c.parseTrace(v.Node, v.Bridge, out)
+	into := strings.HasPrefix(v.Out, "patch-")
+	if v.Bridge == "br-local" { // it has no flows of ours
+		if into != (t.left == "br-int") || !strings.Contains(out, "NORMAL") {
+			return fmt.Errorf("it leaves for %q, not by %s", t.left, v.Out)
+		}
+		return nil
+	}
 	var want []string
 	for _, s := range v.Steps {
 		rule, _, _ := strings.Cut(s.Rule, " actions=")
@@ -211,7 +219,7 @@ func (c *comparison) checkBridge(v walk.Visit, out string) error {
 	if err := t.passes(v); err != nil {
 		return err
 	}
-	if into := strings.HasPrefix(v.Out, "patch-"); into != (t.left == "br-int") {
+	if into != (t.left == "br-int") {
 		return fmt.Errorf("it leaves for %q, not by %s", t.left, v.Out)
 	}
 	return nil
@@ -271,8 +279,12 @@ func (c *comparison) checkOVN(v walk.Visit, next, out string) error {
 		return nil
 	}
 	if want := c.linkOf(v.Node, v.Out); strings.HasPrefix(want, "patch-") {
-		if t.left != "br-ex" {
-			return fmt.Errorf("it leaves by %v for %q, not for br-ex", t.outputs, t.left)
+		bridge := "br-ex"
+		if strings.Contains(want, "lnet-") {
+			bridge = "br-local"
+		}
+		if t.left != bridge {
+			return fmt.Errorf("it leaves by %v for %q, not for %s", t.outputs, t.left, bridge)
 		}
 	} else if want == "" { // a port of type remote
 		if len(t.outputs) == 0 || !strings.HasPrefix(t.outputs[len(t.outputs)-1], "ovn-") {

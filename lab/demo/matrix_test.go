@@ -31,11 +31,11 @@ func (w testWriter) Write(p []byte) (int, error) {
 // startDemo builds hairpin and starts a demo that ends with the test.
 func startDemo(t *testing.T, api string) *Demo {
 	t.Helper()
-	return startDemoIn(t, api, "", "")
+	return startDemoIn(t, api, Options{})
 }
 
-// startDemoIn starts it in a gateway mode, with one of the ways of NodePorts.
-func startDemoIn(t *testing.T, api, mode, path string) *Demo {
+// startDemoIn starts it in a gateway mode, with one of the ways of NodePorts and of the host to Services.
+func startDemoIn(t *testing.T, api string, with Options) *Demo {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("a lab needs root")
@@ -52,9 +52,8 @@ func startDemoIn(t *testing.T, api, mode, path string) *Demo {
 			t.Error(err)
 		}
 	})
-	d, err := Start(t.Context(), Options{
-		Name: name, Objects: demoObjects, Hairpin: binary, API: api, Mode: mode, NodePortPath: path, DieWithCaller: true, Out: testWriter{t},
-	})
+	with.Name, with.Objects, with.Hairpin, with.API, with.DieWithCaller, with.Out = name, demoObjects, binary, api, true, testWriter{t}
+	d, err := Start(t.Context(), with)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,12 +159,13 @@ func TestMatrixWithManifests(t *testing.T) {
 	checkDemo(t, d)
 }
 
-// The same traffic passes in the other gateway modes, and by the programs that lead NodePorts around the host.
+// The same traffic passes in the other gateway modes, by the programs that lead NodePorts around the host, and where the host gets to Services
+// by the management port.
 func TestMatrixInModes(t *testing.T) {
-	for _, c := range []struct{ mode, path string }{
-		{cluster.ModeLocal, cluster.PathNFT}, {cluster.ModeDetached, cluster.PathNFT}, {cluster.ModeDetached, cluster.PathRedirect},
+	for _, c := range []Options{
+		{Mode: cluster.ModeLocal}, {Mode: cluster.ModeDetached}, {Mode: cluster.ModeDetached, NodePortPath: cluster.PathRedirect}, {Mode: cluster.ModeLocal, NodeLocal: cluster.LocalDGP},
 	} {
-		t.Run(c.mode+"/"+c.path, func(t *testing.T) { checkDemo(t, startDemoIn(t, "", c.mode, c.path)) })
+		t.Run(strings.Join([]string{c.Mode, c.NodePortPath, c.NodeLocal}, "/"), func(t *testing.T) { checkDemo(t, startDemoIn(t, "", c)) })
 	}
 }
 

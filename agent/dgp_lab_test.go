@@ -1,0 +1,104 @@
+package agent_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/lab"
+	"hairpin/lab/probe"
+)
+
+// TestNodeLocal: with node-local = dgp, the host gets to Services by the management port, and to itself by the distributed gateway port. What
+// others take away of that is repaired; a restart of the agent interrupts nothing; the option can be changed under traffic, and
+// without it, and after cleanup, nothing of it is left.
+func TestNodeLocal(t *testing.T) {
+	l := startDemoIn(t, cluster.ModeShared, "[gateway]", "node-local = dgp")
+	a := l.Node("node-a")
+	waitServes(t, a)
+	ways := paths(t, l)
+	there := func(when string, want bool) {
+		t.Helper()
+		bridges := strings.Fields(sh(t, a, "ovs-vsctl list-br"))
+		link := sh(t, a, "ip -br link show dev ovn-k8s-gw0 2>/dev/null || true")
+		if has := strings.Contains(fmt.Sprint(bridges), "br-local"); has != want || (link != "") != want {
+			t.Errorf("%s: bridges %v, link %q", when, bridges, link)
+		}
+	}
+	there("at first", true)
+	works(t, ways, "at first")
+
+	for _, x := range []struct{ name, part, command string }{
+		{"the translation's port", "ovn", "ovn-nbctl clear NAT $(ovn-nbctl --bare --columns=_uuid find NAT external_ip=169.254.0.3) gateway_port"},
+		{"the translation's MAC", "ovn", "ovn-nbctl set NAT $(ovn-nbctl --bare --columns=_uuid find NAT external_ip=169.254.0.3) 'external_mac=\"0a:58:00:00:00:01\"'"},
+		{"the port's node", "ovn", "ovn-nbctl lrp-del-gateway-chassis rtos-node_local_switch node-a"},
+		{"the bridge's name for OVN", "openvswitch", "ovs-vsctl set Open_vSwitch . external_ids:ovn-bridge-mappings=physnet:br-ex"},
+		{"the route", "host", "ip route del 10.96.0.0/16"},
+		{"the neighbour", "host", "ip -6 neigh del fd6b::3 dev ovn-k8s-gw0"},
+		{"the bridge", "openvswitch", "ovs-vsctl del-br br-local"},
+	} {
+		before := part(t, mustReport(t, a), x.part).Drift
+		sh(t, a, x.command)
+		eventually(t, 20*time.Second, "repair of "+x.name, func() (bool, string) {
+			p := part(t, mustReport(t, a), x.part)
+			return p.InSync && p.Drift > before, fmt.Sprintf("%+v", p)
+		})
+	}
+	waitServes(t, a)
+	works(t, ways, "after repairs")
+
+	before := mustReport(t, a).Restarts
+	noError(t, a.Kill(t.Context(), lab.VSwitchd, syscall.SIGKILL))
+	noError(t, a.Start(t.Context(), lab.VSwitchd))
+	waitRestarted(t, a, before)
+	waitServes(t, a)
+	for _, w := range ways { // a packet of UDP is not repeated
+		eventually(t, 30*time.Second, w.name+" after a restart of Open vSwitch", func() (bool, string) {
+			got := lab.Get(t.Context(), w.from, probe.Request{Protocol: w.protocol, To: w.to, Timeout: 3 * time.Second})
+			return got.Error == "", got.Error
+		})
+	}
+	works(t, ways, "after a restart of Open vSwitch")
+
+	restart := func() {
+		t.Helper()
+		noError(t, a.Restart(t.Context(), agent, syscall.SIGTERM))
+		waitWell(t, a)
+	}
+	o := under(t, ways, func(f traffic) {
+		restart()
+		f.flows(more)
+	})
+	t.Logf("agent restarted: %s", o)
+	o.allWell(t)
+
+	// What the host sends to a ClusterIP by UDP from one port goes on with the source of before.
+	others := slices.DeleteFunc(slices.Clone(ways), func(p path) bool { return strings.HasPrefix(p.name, "host → ClusterIP ") && p.protocol == "udp" })
+	for _, word := range []string{cluster.LocalPolicy, cluster.LocalDGP} {
+		o := under(t, others, func(f traffic) {
+			sh(t, a, `sed -i "s/^node-local = .*/node-local = `+word+`/" `+settings)
+			restart()
+			f.flows(more)
+		})
+		t.Logf("switched to %s: %s", word, o)
+		if o.failed*50 > o.opened { // one that is being made at that moment does
+			t.Errorf("switched to %s: new connections failed", word)
+		}
+		eventually(t, 20*time.Second, "the bridge is made or removed", func() (bool, string) {
+			out := sh(t, a, "ovs-vsctl list-br")
+			return strings.Contains(out, "br-local") == (word == cluster.LocalDGP), out
+		})
+		there("switched to "+word, word == cluster.LocalDGP)
+	}
+	works(t, ways, "switched on again")
+
+	noError(t, a.Kill(t.Context(), agent, syscall.SIGTERM))
+	out, err := a.Exec(t.Context(), "hairpin", "cleanup", "--config-file", settings, "--bin-dir", "/var/empty")
+	t.Log(out)
+	noError(t, err)
+	there("after cleanup", false)
+}
