@@ -85,6 +85,16 @@ func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 					*x.to = cluster.Selector{Requirements: []cluster.Requirement{{Key: x.key, Operator: metav1.LabelSelectorOperator(op), Values: []string{label.Draw(t, "value")}}}}
 				}
 			}
+			if rapid.IntRange(0, 2).Draw(t, "of a Service") == 0 {
+				e.Owner = cluster.Owner{Kind: "EgressService", Namespace: "default", Name: e.Owner.Name}
+				e.Service = &cluster.EgressService{Ended: rapid.Bool().Draw(t, "ended")}
+				for _, p := range s.Pods {
+					if rapid.Bool().Draw(t, "endpoint") {
+						e.Service.Endpoints = append(e.Service.Endpoints, p.IPs...)
+					}
+				}
+				slices.SortFunc(e.Service.Endpoints, netip.Addr.Compare)
+			}
 			return e
 		}, func(a, b *cluster.EgressIP) int { return a.Owner.Compare(b.Owner) })
 	}

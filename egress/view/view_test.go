@@ -281,3 +281,27 @@ func TestEgressEnds(t *testing.T) {
 	s.is(0, decidedBy(first+" b", second), first+" b, "+second+" a>")
 	s.is(0, decidedBy(first+" b", second+" a"), first+" b, "+second+" a")
 }
+
+// TestEgressServiceAhead: all addresses of an EgressService go together, to a node without the label of EgressIPs. What is left of one
+// that is gone comes after every other.
+func TestEgressServiceAhead(t *testing.T) {
+	s := newSeen(t, "c")
+	base := decidedBy(first+" a", second+" a")
+	e := base.EgressIPs[0]
+	e.Service = &cluster.EgressService{}
+	for _, n := range base.Nodes {
+		n.Egress.Assignable = false
+	}
+	s.is(0, base, first+" a, "+second+" a")
+	s.lose("a")
+	s.is(time.Second, base, first+" b, "+second+" b, "+first+" a>b, "+second+" a>b")
+	s = newSeen(t, "a")
+	s.is(0, base, first+" a, "+second+" a")
+	none := decidedBy()
+	none.EgressIPs = nil
+	now, _ := s.See(s.now, none)
+	younger := &cluster.EgressIP{Owner: cluster.Owner{Kind: "EgressIP", Name: "z"}, Created: s.now}
+	if len(now.EgressIPs) != 1 || !now.EgressIPs[0].Service.Ended || e.Service.Ended || younger.Older(now.EgressIPs[0]) >= 0 || e.Older(younger) >= 0 {
+		t.Errorf("what is left: %+v", now.EgressIPs)
+	}
+}
