@@ -80,6 +80,6 @@ func dead(p *part[conn.State, conn.Delta]) func(conn.Delta, conn.State) conn.Del
 		if !p.read {
 			d = d.Since(p.have, want)
 		}
-		return d.Leave(p.lastApplied, want)
+		return d.End(p.lastApplied, want).Leave(p.lastApplied, want)
 	}
 }

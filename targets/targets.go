@@ -76,7 +76,7 @@ func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
 		return nil, fmt.Errorf("redirect: %w", err)
 	}
 	t.opened = append(t.opened, t.Redirect)
-	connections := conntrack.New(conntrack.Config{Settled: t.NB.Sync})
+	connections := conntrack.New(conntrack.Config{Settled: t.NB.Sync, Switch: t.Bridge.Ask})
 	t.Pass = apply.Targets{NB: t.NB, Bridge: t.Bridge, NFT: t.NFT, Host: t.Host, Conn: connections, Redirect: t.Redirect}
 	return t, nil
 }

@@ -2,8 +2,8 @@
 // zones of the gateway bridge and of OVN on the kernel datapath, and in the host's own on the userspace datapath; and those that the
 // host, or OVN on the kernel datapath, translated to an egress address that another node has by now.
 //
-// Open vSwitch's own conntrack, which the userspace datapath has, is left alone: ovs-vswitchd 3.5.0 gets SIGSEGV or hangs when
-// its entries are listed or deleted by a part of their fields, and whole entries are not known without a listing.
+// Open vSwitch's own conntrack, which the userspace datapath has, is never listed. Entries of UDP connections to endpoints that stopped serving
+// while the Target was there are deleted by what they were translated from and to.
 package conntrack
 
 import (
@@ -23,6 +23,8 @@ import (
 type Config struct {
 	// Settled waits until OVN's changes are in the switch: before, a packet could make the entry again. May be nil.
 	Settled func(context.Context) error
+	// Switch gives ovs-vswitchd a command of ovs-appctl. It may be nil: then the userspace datapath's entries stay.
+	Switch func(ctx context.Context, method string, params ...string) (string, error)
 }
 
 // Target is the node's connections.
@@ -72,13 +74,14 @@ func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {
 	if len(d.Dead)+len(d.Back) == 0 {
 		return nil
 	}
+	inSwitch := d
 	if len(d.Dead) == 0 { // what is back has no flow that could make an entry again
 		found, err := t.Read(ctx)
 		if err != nil {
 			return err
 		}
 		if len(conn.Diff(conn.State{UDP: d.Back}, found).Dead) == 0 {
-			return nil
+			return t.endInSwitch(ctx, inSwitch)
 		}
 	}
 	if t.cfg.Settled != nil {
@@ -87,6 +90,9 @@ func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {
 		cancel()
 	}
 	defer time.AfterFunc(again, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settle)
+		defer cancel()
+		_ = t.endInSwitch(ctx, conn.Delta{Dead: inSwitch.Dead}) // it was told the first time
 		select {
 		case t.changed <- struct{}{}:
 		default: // told already
@@ -99,5 +105,5 @@ func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {
 		}
 		d.Dead = append(slices.Clone(d.Dead), conn.Diff(conn.State{UDP: d.Back}, found).Dead...)
 	}
-	return end(d.Dead, func(p conn.Pair) netlink.InetFamily { return inet(p.VIP.Addr()) }, pairOf)
+	return errors.Join(end(d.Dead, func(p conn.Pair) netlink.InetFamily { return inet(p.VIP.Addr()) }, pairOf), t.endInSwitch(ctx, inSwitch))
 }

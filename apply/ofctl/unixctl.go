@@ -53,6 +53,11 @@ func call(ctx context.Context, socket, method string, params ...string) (string,
 	return *reply.Result, nil
 }
 
+// Ask gives ovs-vswitchd a command of ovs-appctl, and returns its answer.
+func (t *Target) Ask(ctx context.Context, method string, params ...string) (string, error) {
+	return t.vswitchd(ctx, method, params...)
+}
+
 // vswitchd sends a command to ovs-vswitchd.
 func (t *Target) vswitchd(ctx context.Context, method string, params ...string) (string, error) {
 	late.For(ctx, vswitchd)

@@ -63,6 +63,14 @@ func (d Delta) Leave(before, want State) Delta {
 	return d
 }
 
+// End adds the translations that may be no longer and could be before: what was found may lack them.
+func (d Delta) End(before, want State) Delta {
+	dead := append(slices.Clone(d.Dead), Diff(want, before).Dead...)
+	slices.SortFunc(dead, Pair.Compare)
+	d.Dead = slices.Compact(dead)
+	return d
+}
+
 // Diff returns the entries that must go.
 func Diff(want, have State) Delta {
 	var d Delta

@@ -143,3 +143,19 @@ func TestSince(t *testing.T) {
 		t.Error("what was there is looked at")
 	}
 }
+
+// What was wanted before and is not any more ends, also where it was not found; nothing ends twice.
+func TestEnd(t *testing.T) {
+	at := netip.MustParseAddrPort
+	before := udp{at(vip): {Live: list(a, b)}}.state()
+	want := udp{at(vip): {Live: list(b)}}.state()
+	dead := []conn.Pair{{VIP: at(vip), To: at(a)}}
+	for name, have := range map[string]conn.State{"nothing found": {}, "found": before} {
+		if d := conn.Diff(want, have).End(before, want); !reflect.DeepEqual(d.Dead, dead) {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+	if d := conn.Diff(want, want).End(want, want); !d.Empty() {
+		t.Errorf("nothing changed: %+v", d)
+	}
+}

@@ -65,8 +65,7 @@ func (c *udpClient) wait(t *testing.T, limit time.Duration, fit func(name string
 }
 
 // connectionsFollow: UDP clients that never stop sending stay with endpoints that terminate, and leave those that are gone
-// long before their conntrack entries would run out, which they never do. On the userspace datapath, whose entries nobody can
-// delete without harm (package apply/conntrack), a client must begin anew.
+// long before their conntrack entries would run out, which they never do.
 func connectionsFollow(t *testing.T, d *Demo) {
 	var clients []*udpClient
 	a, b, client := d.lab.Node("node-a"), d.lab.Node("node-b"), d.lab.Host(clientName)
@@ -85,10 +84,22 @@ func connectionsFollow(t *testing.T, d *Demo) {
 		}
 	}
 	stays := clients[0].by
-	restore := endpointsOfWeb(t, d, stays, "{ready: false, serving: true, terminating: true}")
+	file := filepath.Join(d.lab.Dir(), "manifests", "slices.yaml")
+	all, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := func(ready, others string) {
+		t.Helper()
+		writeSlices(t, file, withEndpoints(string(all), ready, others))
+	}
+	web(stays, "{ready: false, serving: true, terminating: true}")
 	knows := func(n int) {
 		t.Helper()
-		one := func(vips string) bool { return len(strings.Fields(vips)) > 0 && strings.Count(vips, ",") == n-1 }
+		one := func(vips string) bool {
+			_, ends, ok := strings.Cut(strings.TrimSpace(vips), "=")
+			return ok && len(strings.FieldsFunc(ends, func(r rune) bool { return r == ',' })) == n
+		}
 		for _, node := range d.lab.Nodes() {
 			if err := node.WaitFor(t.Context(), 20*time.Second, one, "ovn-nbctl", "--bare", "--columns=vips", "find", "Load_Balancer", `name="default/web:udp/udp/IPv4"`); err != nil {
 				t.Fatal(err)
@@ -106,41 +117,44 @@ func connectionsFollow(t *testing.T, d *Demo) {
 			})
 		}
 	}
-	restore()
+	writeSlices(t, file, string(all))
 	knows(6)
-	restore = endpointsOfWeb(t, d, stays, "")
+	web(stays, "")
 	knows(1)
 	for _, c := range clients {
-		c.wait(t, 10*time.Second, func(name string) bool {
-			if name != stays && a.Datapath() == "netdev" {
-				c.begin(t)
-			}
-			return name == stays
-		})
+		c.wait(t, 10*time.Second, func(name string) bool { return name == stays })
 	}
-	restore()
+	// An only endpoint that is replaced, as by a rollout of one replica: none in between.
+	other := "pod-a1"
+	if stays == other {
+		other = "pod-b1"
+	}
+	web("nobody", "")
+	knows(0)
+	web(other, "")
+	knows(1)
+	for _, c := range clients {
+		c.wait(t, 10*time.Second, func(name string) bool { return name == other })
+	}
+	writeSlices(t, file, string(all))
 	knows(6)
 }
 
-// endpointsOfWeb gives Service web other endpoints: only one is ready; the others have these conditions, or are gone.
-func endpointsOfWeb(t *testing.T, d *Demo, ready, others string) (restore func()) {
+// writeSlices replaces the EndpointSlices of the demo.
+func writeSlices(t *testing.T, file, text string) {
 	t.Helper()
-	file := filepath.Join(d.lab.Dir(), "manifests", "slices.yaml")
-	text, err := os.ReadFile(file)
-	if err != nil {
+	if err := os.WriteFile(file+".new", []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(file+".new", []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(file+".new", file); err != nil {
-			t.Fatal(err)
-		}
+	if err := os.Rename(file+".new", file); err != nil {
+		t.Fatal(err)
 	}
+}
+
+// withEndpoints gives Service web in EndpointSlices other endpoints: only one is ready; the others have these conditions, or are gone.
+func withEndpoints(text, ready, others string) string {
 	endpoint := regexp.MustCompile(`(?m)^- addresses:.*\n(  .*\n?)*`)
-	documents := strings.Split(string(text), "\n---\n")
+	documents := strings.Split(text, "\n---\n")
 	for i, doc := range documents {
 		if !strings.Contains(doc, "\n  name: web-ipv") {
 			continue
@@ -155,6 +169,5 @@ func endpointsOfWeb(t *testing.T, d *Demo, ready, others string) (restore func()
 			return strings.Replace(e, "{ready: true}", others, 1)
 		}), "\n")
 	}
-	write(strings.Join(documents, "\n---\n"))
-	return func() { t.Helper(); write(string(text)) }
+	return strings.Join(documents, "\n---\n")
 }

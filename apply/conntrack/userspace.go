@@ -1,0 +1,60 @@
+package conntrack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"hairpin/datapath/conn"
+)
+
+// mostInSwitch is how many translations Open vSwitch is asked to forget at once: for each it looks through all its entries, and forwards
+// nothing meanwhile. Further ones stay until their clients are silent.
+const mostInSwitch = 256
+
+// endInSwitch deletes entries of the userspace datapath's conntrack. What was not served before has entries of before only.
+// They are named by a part of their fields, and nothing is listed. To do so is safe as long as nobody commits a new connection with an
+// empty nat(): of such, Open vSwitch up to 4.0.0 keeps a pointer to freed memory (conn_clean__ of its lib/conntrack.c).
+func (t *Target) endInSwitch(ctx context.Context, d conn.Delta) error {
+	if t.cfg.Switch == nil {
+		return nil
+	}
+	datapaths, err := t.cfg.Switch(ctx, "dpctl/dump-dps")
+	if err != nil {
+		return err
+	}
+	var datapath string
+	for name := range strings.Lines(datapaths) {
+		if strings.HasPrefix(name, "netdev@") {
+			datapath = strings.TrimSpace(name)
+		}
+	}
+	if datapath == "" {
+		return nil // the kernel's conntrack has all
+	}
+	pairs := d.Dead
+	for vip := range d.Back {
+		pairs = append(pairs, conn.Pair{VIP: vip})
+	}
+	for _, p := range pairs[:min(len(pairs), mostInSwitch)] {
+		params := []string{datapath, fieldsOf("dst", p.VIP)}
+		if p.To.IsValid() {
+			params = append(params, fieldsOf("src", p.To))
+		}
+		if _, failed := t.cfg.Switch(ctx, "dpctl/flush-conntrack", params...); failed != nil {
+			err = errors.Join(err, fmt.Errorf("end UDP connections from %s to %s: %w", p.VIP, p.To, failed))
+		}
+	}
+	return err
+}
+
+// fieldsOf is a tuple of dpctl/flush-conntrack of ovs-vswitchd(8) with one address and port.
+func fieldsOf(end string, a netip.AddrPort) string {
+	address := "ct_nw_" + end
+	if a.Addr().Is6() {
+		address = "ct_ipv6_" + end
+	}
+	return fmt.Sprintf("%s=%s,ct_nw_proto=17,ct_tp_%s=%d", address, a.Addr(), end, a.Port())
+}
