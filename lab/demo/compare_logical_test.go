@@ -159,6 +159,9 @@ func meets(v walk.Visit, stages []stage, cut bool) (walked []string, whole bool,
 		}
 		at += j
 		if want := evidence(name, s); want != "" && !strings.Contains(stages[at].text, want) {
+			if strings.Contains(s.Rule, "ct_mark.") { // a policy that leads elsewhere; ofproto/trace takes it
+				return nil, false, nil
+			}
 			return nil, false, fmt.Errorf("%s: it does not say %q but\n%s", s.Stage, want, stages[at].text)
 		}
 		if name == "ls_in_lb" && chooses(s) {
