@@ -8,7 +8,7 @@ import (
 )
 
 // everyRow reads testdata/documents.txt: each section of each design document, its rules and remarks, and what Hairpin has instead. It gives a
-// table for each document. What is said to be the same, or different, stands in a story:
+// table for each document. What is said to be the same, or different, stands in a story, or in a page of docs (NAME.md) where no story can tell it:
 //
 //	# DOCUMENT
 //	## SECTION
@@ -66,12 +66,16 @@ func everyRow(t *testing.T) map[string]string {
 			continue
 		}
 		if fields != nil {
-			story, err := os.ReadFile("testdata/" + fields[0] + ".txtar")
-			if err != nil || !strings.Contains(string(story), fields[1]) {
-				wrong("the story %s does not have %q (%v)", fields[0], fields[1], err)
+			source, link := "testdata/"+fields[0]+".txtar", "../../plan/testdata/"+fields[0]+".txtar"
+			if strings.HasSuffix(fields[0], ".md") {
+				source, link = "../docs/"+fields[0], "../"+fields[0]
 			}
-			page := fmt.Sprintf("[%s](../../plan/testdata/%s.txtar)", strings.ReplaceAll(fields[0], "-", " "), fields[0])
-			verdict = fmt.Sprintf("%s: `%s`, %s", page, strings.ReplaceAll(fields[1], "|", `\|`), verdict)
+			story, err := os.ReadFile(source)
+			if err != nil || !strings.Contains(string(story), fields[1]) {
+				wrong("%s does not have %q (%v)", source, fields[1], err)
+			}
+			page := fmt.Sprintf("[%s](%s)", strings.ReplaceAll(fields[0], "-", " "), link)
+			verdict = fmt.Sprintf("%s: `%s`, %s", page, strings.ReplaceAll(strings.ReplaceAll(fields[1], "|", `\|`), "`", ""), verdict)
 		}
 		tables[document] += fmt.Sprintf("| %s | %s | %s |\n", section, row, verdict)
 		section, told = "", true
