@@ -152,6 +152,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	a.planner.Keep(t.Numbers(ctx))
 	a.aside = late.NewTask[func()](a.inbox.notify)
 	a.looker = hostnet.NewLooker(node, c, ovs, t.NFT, a.inbox.found, log)
+	a.looker.TakeOver(ctx)
 	probe, err := probe.New(c.Process.Egress, log, func() bool { return false })
 	if err != nil {
 		return err

@@ -27,6 +27,8 @@ func (a *agent) uplinkProblem() []cluster.Problem {
 	p := cluster.Problem{Owner: cluster.Owner{Kind: "Node", Name: a.node}, Field: "[gateway] interface"}
 	bridge := a.config.Cluster.Gateway.Interface
 	switch {
+	case a.seen.UplinkErr != nil && !cluster.ModeNamed(a.config.Cluster.Gateway.Mode).Uplink:
+		p.Message = fmt.Sprintf("bridge %s keeps its device: %v", bridge, a.seen.UplinkErr)
 	case a.seen.UplinkErr != nil:
 		p.Message = fmt.Sprintf("bridge %s has no uplink: %v", bridge, a.seen.UplinkErr)
 	case a.seen.Contested:

@@ -36,6 +36,8 @@ type Process struct {
 	Repair     bool   // [default] repair: put back what others change
 	Uplink     string // [gateway] uplink: the device to take into the gateway bridge; empty = the default route's
 
+	TakeOver bool // [gateway] take-over: in mode detached, remove a gateway bridge that others made
+
 	Egress EgressProbing // [ovnkubernetesfeature]
 
 	Healthz, Metrics                     []netip.AddrPort // [default] healthz-bind-address, metrics-bind-address: of the agent
@@ -147,6 +149,9 @@ func gatewayOptions() []Option {
 			func(c *Config) string { return join(c.Cluster.Gateway.Advertise) }},
 		path("gateway", "interface", "the gateway bridge", func(c *Config) *string { return &c.Cluster.Gateway.Interface }),
 		text("gateway", "uplink", "device to add to the gateway bridge if the agent makes it; empty = the default route's", func(c *Config) *string { return &c.Process.Uplink }),
+		{"gateway", "take-over", "mode detached: give the network of a gateway bridge that others made, NetworkManager excepted, back to its device, and delete the bridge",
+			func(c *Config, v string) error { return setBool(&c.Process.TakeOver, v) },
+			func(c *Config) string { return strconv.FormatBool(c.Process.TakeOver) }},
 		{"gateway", "next-hop", "default gateways; several of one family share its traffic (ECMP); empty = the host's",
 			func(c *Config, v string) error { return setAddrs(&c.Cluster.Gateway.NextHops, v) },
 			func(c *Config) string { return join(c.Cluster.Gateway.NextHops) }},

@@ -90,6 +90,7 @@ func values() map[string]struct {
 		"gateway next-hop": {[]string{"172.18.0.1", "fe80::1", "172.18.0.1,fc00::1"}, map[string]string{
 			"gw": `"gw" is not an address`, "10.0.0.1,10.0.0.2": "10.0.0.2 is a second IPv4 address", "fe80::1%eth0": "is not an address", "::ffff:10.0.0.1": "is not an address"}},
 		"gateway nodeport":             {[]string{"false"}, map[string]string{"": "is neither true nor false", "yes": "is neither true nor false"}},
+		"gateway take-over":            {[]string{"true"}, map[string]string{"": "is neither true nor false", "yes": "is neither true nor false"}},
 		"gateway uplink":               {[]string{"eth1"}, nil},
 		"gateway nodeport-addresses":   {[]string{"primary", "10.0.0.0/8,fd00::/8", "primary,10.0.0.0/8"}, map[string]string{"first": notSubnet, "10.0.0.1/8": notSubnet}},
 		"gateway node-local":           {[]string{"dgp"}, map[string]string{"": "is not one of", "DGP": "is not one of"}},

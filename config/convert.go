@@ -47,6 +47,8 @@ func (c *Conversion) Add(file string, text []byte) error {
 	has := func(key string) bool { _, has := all[key]; return has }
 	var err error
 	switch {
+	case len(all) == 0: // comments only, as MicroShift's examples are
+		c.note("sets nothing")
 	case has("apiServer") || has("network") || has("node") || has("dns"):
 		err = c.microshift()
 	case has("mtu") || has("ovsInit"):

@@ -39,6 +39,7 @@ func TestConvert(t *testing.T) {
 			"  serviceNetwork: [10.2.0.0/16, 'fd02::/112']\n  cniPlugin: ovnk\n"},
 			"# b.yaml: node.nodeIP = 192.0.2.1: Hairpin takes the Node's InternalIP\n[default]\nmtu = 1400\ncluster-subnets = 10.1.0.0/16/24,fd01::/48/64\nnode = edge\n" +
 				"[kubernetes]\nservice-cidrs = 10.2.0.0/16,fd02::/112\n[gateway]\nmode = detached\nadvertise-address = 10.44.0.9\n", []string{"b.yaml: network.cniPlugin"}},
+		{"shared", []string{"# mtu: 1400\n"}, "# a.yaml: sets nothing\n[gateway]\nmode = shared\n", nil},
 		{"detached", []string{"dns: {baseDomain: example.com}\n"},
 			"[default]\ncluster-subnets = 10.42.0.0/16/24\n[kubernetes]\nservice-cidrs = 10.43.0.0/16\n[gateway]\nmode = detached\nadvertise-address = 10.44.0.0\n", nil},
 		{"detached", []string{"network:\n  clusterNetwork: [{cidr: 10.1.0.0/16, hostPrefix: 24}]\n  serviceNetwork: ['10.255.0.0/16']\n"},

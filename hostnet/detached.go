@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -57,11 +58,57 @@ func (l *Looker) detachOrAttach(ctx context.Context) {
 	}
 }
 
+const (
+	takeOverPatience = 30 * time.Second // how long Open vSwitch may take to be there
+	takeOverTime     = 20 * time.Second // and all of a take-over: gateways are asked
+)
+
+// TakeOver gives the network of a gateway bridge that others made back to its device, if the administrator wants that, before anything else
+// works on the node: nobody may miss there what is under way. What failed, and was undone, is reported, and not tried again by this agent.
+func (l *Looker) TakeOver(ctx context.Context) {
+	if !l.config.Process.TakeOver || cluster.ModeNamed(l.config.Cluster.Gateway.Mode).Uplink {
+		return
+	}
+	did, err := l.takeOver(ctx)
+	for _, what := range did {
+		l.log.Info("take-over of the gateway bridge", "did", what)
+	}
+	if err != nil {
+		l.log.Warn("take-over of the gateway bridge", "error", err)
+	}
+	l.uplink.err = err
+}
+
+func (l *Looker) takeOver(ctx context.Context) (did []string, err error) {
+	soon, cancel := context.WithTimeout(ctx, takeOverPatience)
+	defer cancel()
+	if err := l.ovs.WaitSynced(soon); err != nil {
+		return nil, err
+	}
+	f, err := uplink.FindForeign(l.ovs, UplinkConfig(l.config))
+	switch {
+	case err != nil || f == nil:
+		return nil, err
+	case f.Refusal == nil && f.NetworkManager:
+		return nil, errors.New("NetworkManager made it and would make it again: run `hairpin preflight --fix` on the node")
+	}
+	if err := l.hearAll(ctx); err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), takeOverTime) // half of it is no use
+	defer stop()
+	return f.Return(ctx)
+}
+
 // hear lets the kernel hear the uplink, which it is about to get back: on the userspace datapath a chain keeps it deaf.
 func (l *Looker) hear(ctx context.Context) error {
 	if len(uplink.Uplinks(l.ovs.View())) == 0 {
 		return nil
 	}
+	return l.hearAll(ctx)
+}
+
+func (l *Looker) hearAll(ctx context.Context) error {
 	have, err := l.nft.Read(ctx)
 	if err != nil {
 		return fmt.Errorf("nft: %w", err)

@@ -276,7 +276,9 @@ func answers(ctx context.Context, l netlink.Link, who net.IP) bool {
 func settled(ctx context.Context, l netlink.Link) {
 	for end := time.Now().Add(undoTime); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(pollTime) {
 		list, err := netlink.AddrList(l, netlink.FAMILY_V6)
-		if err != nil || !slices.ContainsFunc(list, func(a netlink.Addr) bool { return a.Flags&unix.IFA_F_TENTATIVE != 0 }) {
+		if err != nil || !slices.ContainsFunc(list, func(a netlink.Addr) bool {
+			return a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) == unix.IFA_F_TENTATIVE
+		}) {
 			return
 		}
 	}
