@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,9 +11,14 @@ import (
 	"hairpin/image"
 )
 
-// BuildHairpin builds the program under test and gives its path. One that runs somewhere stays what it is.
+// BuildHairpin builds the program under test and gives its path, which other checkouts of the project do not share. One that runs
+// somewhere stays what it is.
 func BuildHairpin(ctx context.Context) (string, error) {
-	dir := filepath.Join(image.DefaultDir, "run-test")
+	checkout, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+	if err != nil {
+		return "", fmt.Errorf("build hairpin: go env GOMOD: %w", err)
+	}
+	dir := filepath.Join(image.DefaultDir, "run-test", fmt.Sprintf("%08x", crc32.ChecksumIEEE(checkout)))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
