@@ -105,7 +105,7 @@ func (z *zone) throughLocal(s *Stack) {
 	policy := func(to string, action nb.Action, hops ...netip.Addr) {
 		z.rows.Add(&nb.Policy{Router: claims.ClusterRouter, Priority: claims.PolicyDistributed, Match: from + to, Action: action, NextHops: hops, Owner: z.owner})
 	}
-	if z.Mode.PodsByHost { // and so does the host's own, to endpoints elsewhere: it would be a packet from itself, too
+	if z.Mode.ServicesByHost { // and so does the host's own, to endpoints elsewhere: it would be a packet from itself, too
 		policy("!= {"+joined(slices.Concat(s.Cluster, s.Services, s.inside()))+"}", nb.Reroute, s.Local.host.Addr())
 	} else {
 		policy("== "+s.Address.Addr().String(), nb.Reroute, s.Local.host.Addr())
