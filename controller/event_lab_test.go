@@ -29,7 +29,7 @@ func TestLongEvent(t *testing.T) {
 		r.Report(time.Now(), []cluster.Problem{problem})
 		r.Report(time.Now().Add(kube.Grace), []cluster.Problem{problem})
 		soon(t, 20*time.Second, func() string {
-			list, err := p.client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+			list, err := p.client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + kube.ReasonProblem + ",involvedObject.name=" + name}) // the API server has its own
 			noError(t, err)
 			if len(list.Items) == 0 {
 				return "the Event of " + name
