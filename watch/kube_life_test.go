@@ -204,6 +204,18 @@ func testAway(t *testing.T, a *api, restart bool) {
 	admin := kube{a.client(t)}
 	admin.change(t, step{set: fmt.Sprintf(web, "10.244.7.6"), delete: strings.ReplaceAll(webKeys, "web", "gone")})
 	snapshots.silent(t, "the network is cut")
+	says := func(want string) {
+		t.Helper()
+		select {
+		case line := <-lines:
+			if !strings.Contains(line, want) {
+				t.Errorf("the log says %s, not %q", line, want)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("the log does not say %q", want)
+		}
+	}
+	says("does not answer") // it may be that nobody has asked yet
 	g.mend()
 	begin := time.Now()
 	snapshots.until(t, webText("10.244.7.6"))
@@ -213,11 +225,7 @@ func testAway(t *testing.T, a *api, restart bool) {
 	snapshots.until(t, webText("10.244.7.7"))
 	admin.change(t, step{delete: webKeys})
 	snapshots.until(t, "")
-	for _, want := range []string{"does not answer", "answers again"} {
-		if line := <-lines; !strings.Contains(line, want) {
-			t.Errorf("the log says %s", line)
-		}
-	}
+	says("answers again")
 	if len(lines) > 0 {
 		t.Errorf("and then %s", <-lines)
 	}
