@@ -51,10 +51,7 @@ func TestNodeLocal(t *testing.T) {
 	waitServes(t, a)
 	works(t, ways, "after repairs")
 
-	before := mustReport(t, a).Restarts
-	noError(t, a.Kill(t.Context(), lab.VSwitchd, syscall.SIGKILL))
-	noError(t, a.Start(t.Context(), lab.VSwitchd))
-	waitRestarted(t, a, before)
+	replaceSwitch(t, a)
 	waitServes(t, a)
 	for _, w := range ways { // a packet of UDP is not repeated
 		eventually(t, 30*time.Second, w.name+" after a restart of Open vSwitch", func() (bool, string) {
@@ -64,30 +61,12 @@ func TestNodeLocal(t *testing.T) {
 	}
 	works(t, ways, "after a restart of Open vSwitch")
 
-	restart := func() {
-		t.Helper()
-		noError(t, a.Restart(t.Context(), agent, syscall.SIGTERM))
-		waitWell(t, a)
-	}
-	o := under(t, ways, func(f traffic) {
-		restart()
-		f.flows(more)
-	})
-	t.Logf("agent restarted: %s", o)
-	o.allWell(t)
+	agentRestarts(t, a, ways)
 
 	// What the host sends to a ClusterIP by UDP from one port goes on with the source of before.
 	others := slices.DeleteFunc(slices.Clone(ways), func(p path) bool { return strings.HasPrefix(p.name, "host → ClusterIP ") && p.protocol == "udp" })
 	for _, word := range []string{cluster.LocalPolicy, cluster.LocalDGP} {
-		o := under(t, others, func(f traffic) {
-			sh(t, a, `sed -i "s/^node-local = .*/node-local = `+word+`/" `+settings)
-			restart()
-			f.flows(more)
-		})
-		t.Logf("switched to %s: %s", word, o)
-		if o.failed*50 > o.opened { // one that is being made at that moment does
-			t.Errorf("switched to %s: new connections failed", word)
-		}
+		switches(t, a, others, "node-local", word)
 		eventually(t, 20*time.Second, "the bridge is made or removed", func() (bool, string) {
 			out := sh(t, a, "ovs-vsctl list-br")
 			return strings.Contains(out, "br-local") == (word == cluster.LocalDGP), out

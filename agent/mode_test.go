@@ -3,11 +3,9 @@ package agent_test
 import (
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"hairpin/cluster"
-	"hairpin/lab"
 )
 
 // TestModes: a detached node lives through a restart of Open vSwitch, and its own network goes on while it moves to other
@@ -21,14 +19,7 @@ func TestModes(t *testing.T) {
 	})
 
 	o := under(t, own, func(traffic) {
-		before := mustReport(t, a).Restarts
-		if err := a.Kill(t.Context(), lab.VSwitchd, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-		if err := a.Start(t.Context(), lab.VSwitchd); err != nil {
-			t.Fatal(err)
-		}
-		waitRestarted(t, a, before) // until then, the agent may not know of it
+		replaceSwitch(t, a) // until the end of it, the agent may not know of it
 		waitWell(t, a)
 	})
 	t.Logf("Open vSwitch restarted: %s", o)
@@ -42,14 +33,7 @@ func TestModes(t *testing.T) {
 
 	for _, mode := range []string{cluster.ModeLocal, cluster.ModeShared, cluster.ModeDetached} {
 		o := under(t, own, func(f traffic) {
-			sh(t, a, `sed -i "s/^mode = .*/mode = `+mode+`/" `+settings)
-			if err := a.Kill(t.Context(), agent, syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
-			if err := a.Start(t.Context(), agent); err != nil {
-				t.Fatal(err)
-			}
-			waitWell(t, a)
+			option(t, a, "mode", mode)
 			f.flows(more) // in the new mode
 		})
 		t.Logf("moved to %s: %s", mode, o)

@@ -77,37 +77,16 @@ func TestRedirect(t *testing.T) {
 		redirects("after " + name + "'s program was detached")
 	}
 
-	before := mustReport(t, a).Restarts
-	noError(t, a.Kill(t.Context(), lab.VSwitchd, syscall.SIGKILL))
-	noError(t, a.Start(t.Context(), lab.VSwitchd))
-	waitRestarted(t, a, before)
+	replaceSwitch(t, a)
 	redirects("after a restart of Open vSwitch")
 
-	restart := func() {
-		t.Helper()
-		noError(t, a.Restart(t.Context(), agent, syscall.SIGTERM))
-		waitWell(t, a)
-	}
-	o := under(t, ways, func(f traffic) {
-		restart()
-		f.flows(more)
-	})
-	t.Logf("agent restarted: %s", o)
-	o.allWell(t)
+	agentRestarts(t, a, ways)
 	if p := part(t, mustReport(t, a), "redirect"); p.Applies != 0 {
 		t.Errorf("the new agent changed what was in order: %+v", p)
 	}
 
 	for _, word := range []string{"nft", "redirect"} {
-		o := under(t, ways, func(f traffic) {
-			sh(t, a, `sed -i "s/^nodeport-path = .*/nodeport-path = `+word+`/" `+settings)
-			restart()
-			f.flows(more)
-		})
-		t.Logf("switched to %s: %s", word, o)
-		if o.failed*50 > o.opened { // one that is being made at that moment does
-			t.Errorf("switched to %s: new connections failed", word)
-		}
+		switches(t, a, ways, "nodeport-path", word)
 		if r := mustReport(t, a).Redirect; (r != nil) != (word == "redirect") {
 			t.Errorf("switched to %s: counters are %v", word, r)
 		}

@@ -344,8 +344,11 @@ func (a *agent) introduce(ctx context.Context) time.Duration {
 		return 0
 	}
 	if g.MAC == i.mac {
-		if wait := introduceAgain - time.Since(i.since); i.again || wait > 0 {
-			return max(0, wait)
+		if i.again {
+			return 0
+		}
+		if wait := introduceAgain - time.Since(i.since); wait > 0 {
+			return wait
 		}
 	}
 	a.beside(ctx, func(context.Context) func() {

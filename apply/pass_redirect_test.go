@@ -24,21 +24,10 @@ func TestRedirectsToWhatIsThere(t *testing.T) {
 	r := &memory[redirect.State, redirect.Delta]{changed: make(chan struct{}, 1), with: func(d redirect.Delta, s redirect.State) redirect.State {
 		return redirect.State{Programs: d.Programs.ApplyTo(s.Programs), Services: d.Services.ApplyTo(s.Services)}
 	}}
-	r.look = func(after bool) {
-		if after {
-			order = append(order, "redirect")
-		}
-	}
-	n := newNode(func(_ *node, after bool) {
-		if after {
-			order = append(order, "ovn")
-		}
-	})
-	n.nft.look = func(after bool) {
-		if after {
-			order = append(order, "nft")
-		}
-	}
+	r.look = noting(&order, "redirect")
+	n := newNode(nil)
+	n.nb.look = noting(&order, "ovn")
+	n.nft.look = noting(&order, "nft")
 	with := datapath.State{NB: nb.State{}, Redirect: redirect.State{
 		Programs: map[string]redirect.Program{"eth0": {Link: "eth0", Name: claims.ProgramRequest}}, Services: map[redirect.Service]cluster.Owner{service: {}},
 	}}
@@ -50,13 +39,9 @@ func TestRedirectsToWhatIsThere(t *testing.T) {
 	}
 	n.nb.refuse = nil
 	p.Retry()
-	if err := p.Run(t.Context(), with); err != nil {
-		t.Fatal(err)
-	}
+	run(t, p, with)
 	without := datapath.State{NB: nb.State{}, NFT: nft.State{nft.Inet: {Chains: map[string]*nft.Chain{}}}}
-	if err := p.Run(t.Context(), without); err != nil {
-		t.Fatal(err)
-	}
+	run(t, p, without)
 	if want := []string{"ovn", "redirect", "nft", "redirect", "ovn"}; !slices.Equal(order, want) {
 		t.Errorf("changed in the order %v, want %v", order, want)
 	}

@@ -109,6 +109,15 @@ func newNode(look func(n *node, after bool)) *node {
 	return n
 }
 
+// noting is a look that adds a system's name to a list for each change of it.
+func noting(order *[]string, name string) func(after bool) {
+	return func(after bool) {
+		if after {
+			*order = append(*order, name)
+		}
+	}
+}
+
 func (n *node) targets() apply.Targets {
 	return apply.Targets{NB: n.nb, Bridge: n.bridge, NFT: n.nft, Host: n.host}
 }

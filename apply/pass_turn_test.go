@@ -26,16 +26,9 @@ func TestRoutesTurnToWhatIsThere(t *testing.T) {
 		return s
 	}
 	k := &memory[host.State, host.Delta]{changed: make(chan struct{}, 1), with: func(d host.Delta, s host.State) host.State { return d.ApplyTo(s) }}
-	k.look = func(after bool) {
-		if after {
-			order = append(order, "host")
-		}
-	}
-	n := newNode(func(_ *node, after bool) {
-		if after {
-			order = append(order, "ovn")
-		}
-	})
+	k.look = noting(&order, "host")
+	n := newNode(nil)
+	n.nb.look = noting(&order, "ovn")
 	p := apply.NewPass(apply.Targets{NB: n.nb, Host: k})
 	run(t, p, with("br-ex"))
 	n.nb.refuse = errors.New("OVN is away")

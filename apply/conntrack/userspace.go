@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"hairpin/datapath/conn"
@@ -18,7 +19,11 @@ const mostInSwitch = 256
 // They are named by a part of their fields, and nothing is listed. To do so is safe as long as nobody commits a new connection with an
 // empty nat(): of such, Open vSwitch up to 4.0.0 keeps a pointer to freed memory (conn_clean__ of its lib/conntrack.c).
 func (t *Target) endInSwitch(ctx context.Context, d conn.Delta) error {
-	if t.cfg.Switch == nil {
+	pairs := slices.Clip(d.Dead)
+	for vip := range d.Back {
+		pairs = append(pairs, conn.Pair{VIP: vip})
+	}
+	if t.cfg.Switch == nil || len(pairs) == 0 {
 		return nil
 	}
 	datapaths, err := t.cfg.Switch(ctx, "dpctl/dump-dps")
@@ -33,10 +38,6 @@ func (t *Target) endInSwitch(ctx context.Context, d conn.Delta) error {
 	}
 	if datapath == "" {
 		return nil // the kernel's conntrack has all
-	}
-	pairs := d.Dead
-	for vip := range d.Back {
-		pairs = append(pairs, conn.Pair{VIP: vip})
 	}
 	for _, p := range pairs[:min(len(pairs), mostInSwitch)] {
 		params := []string{datapath, fieldsOf("dst", p.VIP)}
