@@ -303,6 +303,11 @@ func (a *applying) route(want host.Route, index int) error {
 	if want.Table == host.LocalTable {
 		head.Type = unix.RTN_LOCAL
 	}
+	if want.Via.Is6() && !want.Borrowed {
+		// Without it, the kernel looks the next hop up as a packet would be: by the rules, and refuses it if one of them leads to a
+		// table with a route by way of a router to it.
+		head.Flags = unix.RTNH_F_ONLINK
+	}
 	how := unix.NLM_F_CREATE | unix.NLM_F_REPLACE
 	if want.Borrowed {
 		// As "ip route add" does: it is not ours.

@@ -15,6 +15,7 @@ import (
 	"hairpin/apply/inside"
 	"hairpin/apply/inside/insidetest"
 	"hairpin/apply/kernel"
+	"hairpin/cluster"
 	"hairpin/datapath/host"
 	"hairpin/datapath/host/hosttest"
 )
@@ -128,6 +129,32 @@ func TestNotOurs(t *testing.T) {
 			t.Errorf("Apply gives error %v, want one with %q", err, words)
 		}
 	}
+}
+
+// TestRoutesBesideRules: rules that lead every packet to a table whose route is by way of a router do not keep the kernel from taking
+// further routes by that router.
+func TestRoutesBesideRules(t *testing.T) {
+	s := newSystem(t)
+	target := s.target(t)
+	want := host.State{Links: map[string]host.Link{hosttest.Own: {Name: hosttest.Own}}, Addresses: map[host.AddressKey]host.Address{},
+		Routes: map[host.RouteKey]host.Route{}, Rules: map[host.Rule]cluster.Owner{}}
+	for family, networks := range map[cluster.Family][2]string{cluster.IPv4: {"10.244.1.2/24", "10.244.0.0/16"}, cluster.IPv6: {"fd00:10:244:1::2/64", "fd00:10:244::/48"}} {
+		own, pods := netip.MustParsePrefix(networks[0]), netip.MustParsePrefix(networks[1])
+		a := host.AddressKey{Link: hosttest.Own, Prefix: own}
+		want.Addresses[a] = host.Address{AddressKey: a}
+		for _, table := range []int{1000, 100000} {
+			r := host.RouteKey{Table: table, Prefix: pods}
+			want.Routes[r] = host.Route{RouteKey: r, Link: hosttest.Own, Via: own.Addr().Next()}
+		}
+		want.Rules[host.Rule{Family: family, Priority: 5993, Table: 1000}] = cluster.Owner{}
+	}
+	s.wants(want)
+	s.reach(t, target)
+	for _, gone := range []string{"route flush table 100000", "-6 route flush table 100000"} {
+		s.ip(t, gone)
+	}
+	s.reach(t, target)
+	s.reach(t, s.target(t))
 }
 
 // TestBorrowedIsNotAltered: a default route of another form is one.
