@@ -8,7 +8,7 @@ LAB := $(BIN)/lab
 # sources give the same programs everywhere.
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath
-.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster e2e e2e-upgrade tour conformance cluster-down demo demo-down test-kernel test-newest test-arm64 test test-race test-race-lab check bench compare soak churn golden fuzz clean
+.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster e2e e2e-upgrade tour conformance cluster-down demo demo-down test-kernel test-newest test-arm64 test test-race test-race-lab check bench scale compare soak churn golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -135,7 +135,7 @@ setup-tests: # what only tests need
 	@lab/setup.sh tests
 
 # Packages with tests that start an API server. Its first build takes minutes, in which the others are tested.
-WITH_API = $(shell $(GO) list ./... | grep -E '^hairpin/(agent|api/v1|charts|controller|lab|lab/churn|lab/demo|watch)$$')
+WITH_API = $(shell $(GO) list ./... | grep -E '^hairpin/(agent|api/v1|charts|controller|lab|lab/churn|lab/demo|lab/scale|watch)$$')
 test: setup-tests image $(BIN)/helm ## all tests, on real Open vSwitch, OVN, nft, kernel and API server
 	@$(LAB) kube & kube=$$!; failed=; \
 	{ $(MAKE) --no-print-directory check && $(GO) test -timeout 20m -p 1 $(filter-out $(WITH_API),$(shell $(GO) list ./...)); } || failed=yes; \
@@ -175,6 +175,15 @@ bench: setup build image ## measure beside kube-proxy in nftables mode (BENCH=ch
 	@[ -z "$(filter kernel,$(BENCH))" ] || { $(LAB) bench --build && lab/kernel.sh -t 7200 $(LAB) bench --only traffic --services 10 --slow 30; }
 	@[ -z "$(filter redirect-kernel,$(BENCH))" ] || lab/kernel.sh -t 7200 $(LAB) bench --only redirect --slow 30
 	@[ -z "$(filter go,$(BENCH))" ] || $(GO) test -timeout 30m -p 1 -run '^$$' -bench . -benchtime 1x ./...
+
+# How large a cluster to measure, at the end.
+NODES ?= 100
+SERVICES ?= 100
+PODS ?= 500
+EGRESSIPS ?= 10
+scale: setup build image ## measure what a node pays for the others, at 10, 100, … nodes of one run (NODES=1000 SERVICES=10000 PODS=100000 EGRESSIPS=1000 ARGS="--window 1m"); the table also goes to dist/scale.json
+	@mkdir -p $(DIST)
+	@$(LAB) scale --nodes $(NODES) --services $(SERVICES) --pods $(PODS) --egressips $(EGRESSIPS) --json $(DIST)/scale.json $(ARGS)
 
 compare: setup image ## every case of the matrix: packets, conntrack, ovn-trace and ofproto/trace against the walk (MODE=local, NODE_LOCAL=dgp, NODEPORT_PATH=redirect)
 	$(GO) test ./lab/demo -run 'Compare$$' -count 1 -timeout 30m -compare $(MODE) -node-local "$(NODE_LOCAL)" -nodeport-path "$(NODEPORT_PATH)"

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strconv"
@@ -48,6 +49,32 @@ func Get(ctx context.Context, from Place, r probe.Request) probe.Answer {
 		a.Error = err.Error()
 	}
 	return a
+}
+
+// Until asks from a place, by a new TCP connection every millisecond, until a server of that name answers, and says when it did.
+// Each try may take so long.
+func Until(ctx context.Context, from Place, to netip.AddrPort, name string, try, timeout time.Duration) (at time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var last probe.Answer
+	err = withNetns(from.Netns(), func() error {
+		for {
+			next := time.Now().Add(time.Millisecond)
+			last = probe.Get(ctx, probe.Request{Protocol: "tcp", To: to, Timeout: try})
+			if last.Error == "" && last.Name == name {
+				at = time.Now()
+				return nil
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			time.Sleep(time.Until(next))
+		}
+	})
+	if err != nil {
+		return at, fmt.Errorf("wait until %s is answered by %s: %w; last: %s %s", to, name, err, last.Name, last.Error)
+	}
+	return at, nil
 }
 
 // Do calls fn in the network of a place, as Host.Do does.

@@ -45,7 +45,7 @@ func root() *cobra.Command {
 	}
 	name := c.PersistentFlags().String("lab", demo.DefaultName, "name of the lab")
 	slow := c.PersistentFlags().Int("slow", 1, "how many times slower than usual this machine is")
-	c.AddCommand(imageCommand(), kubeCommand(), up(name, slow), show(name, slow), check(name, slow), down(name), execute(name), restart(name), status(name), probes(name), clusterCommand(name), benchmark(name, slow))
+	c.AddCommand(imageCommand(), kubeCommand(), up(name, slow), show(name, slow), check(name, slow), down(name), execute(name), restart(name), status(name), probes(name), clusterCommand(name), benchmark(name, slow), scaleCommand(name, slow))
 	return c
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"hairpin/image"
 	"hairpin/lab"
-	"hairpin/lab/probe"
 )
 
 // DefaultName is the name of the lab.
@@ -195,29 +194,9 @@ func (w *world) each(ctx context.Context, measure func(context.Context, *side) e
 
 // until asks from the node's host, once a millisecond, until a server of that name answers; it gives the time since begin.
 func (w *world) until(ctx context.Context, s *side, to netip.AddrPort, name string, begin time.Time, usual time.Duration) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, w.patience(usual))
-	defer cancel()
-	var took time.Duration
-	var last probe.Answer
-	err := s.node.Do(func() error {
-		for {
-			next := time.Now().Add(time.Millisecond)
-			// Who was not answered asks again, sooner than a kernel that waits a second for an answer to its first packet.
-			last = probe.Get(ctx, probe.Request{Protocol: "tcp", To: to, Timeout: 20 * time.Millisecond * time.Duration(w.opt.Slow)})
-			if last.Error == "" && last.Name == name {
-				took = time.Since(begin)
-				return nil
-			}
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			time.Sleep(time.Until(next))
-		}
-	})
-	if err != nil {
-		return 0, fmt.Errorf("wait until %s is answered by %s: %w; last: %s %s", to, name, err, last.Name, last.Error)
-	}
-	return took, nil
+	// Who was not answered asks again, sooner than a kernel that waits a second for an answer to its first packet.
+	at, err := lab.Until(ctx, s.node, to, name, 20*time.Millisecond*time.Duration(w.opt.Slow), w.patience(usual))
+	return at.Sub(begin), err
 }
 
 // hairpinBinary is the absolute path of the binary under test.

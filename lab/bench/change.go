@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"hairpin/lab"
 )
 
 // probed is how many Services are changed in turn.
@@ -22,7 +24,7 @@ type changeResult struct {
 	cold    time.Duration
 	coldCPU time.Duration
 	times   []time.Duration
-	spent   map[string]usage // for one change: CPU time; and memory after them all
+	spent   map[string]lab.Usage // for one change: CPU time; and memory after them all
 }
 
 // change measures, for each number of Services: a cold start, one endpoint changed, memory and CPU.
@@ -48,8 +50,8 @@ func (w *world) change(ctx context.Context) error {
 			row{what: "cold start until the last Service answers" + of, unit: "s", ours: a.cold.Seconds(), theirs: b.cold.Seconds()},
 			row{what: "CPU for it, all processes" + of, unit: "s", ours: a.coldCPU.Seconds(), theirs: b.coldCPU.Seconds()},
 		)
-		spent = append(spent, spentRows("CPU for one change, all processes"+of, "ms", a, b, func(u usage) float64 { return millis(u.cpu) })...)
-		memory = append(memory, spentRows("resident memory, all processes"+of, "MB", a, b, func(u usage) float64 { return float64(u.rss) / 1024 })...)
+		spent = append(spent, spentRows("CPU for one change, all processes"+of, "ms", a, b, func(u lab.Usage) float64 { return millis(u.CPU) })...)
+		memory = append(memory, spentRows("resident memory, all processes"+of, "MB", a, b, func(u lab.Usage) float64 { return float64(u.RSS) / 1024 })...)
 	}
 	w.print("Changes", rows)
 	w.print("What the processes of a node use", append(spent, memory...))
@@ -57,7 +59,7 @@ func (w *world) change(ctx context.Context) error {
 }
 
 // spentRows are what all processes use, and each of ours.
-func spentRows(what, unit string, a, b changeResult, of func(usage) float64) []row {
+func spentRows(what, unit string, a, b changeResult, of func(lab.Usage) float64) []row {
 	rows := []row{{what: what, unit: unit, ours: of(sum(a.spent)), theirs: of(sum(b.spent))}}
 	for _, name := range slices.Sorted(maps.Keys(a.spent)) {
 		rows = append(rows, row{what: "  " + name, unit: unit, ours: of(a.spent[name])})
@@ -90,7 +92,7 @@ func (w *world) changeOn(ctx context.Context, s *side, size int) (r changeResult
 	if err != nil {
 		return r, err
 	}
-	r.coldCPU = sum(after).cpu - before
+	r.coldCPU = sum(after).CPU - before
 	if err := s.addPods(ctx); err != nil {
 		return r, err
 	}
@@ -108,11 +110,11 @@ func usedBefore(s *side) (time.Duration, error) {
 		if name == s.program {
 			continue
 		}
-		u, err := used(s.node, name)
+		u, err := s.node.Used(name)
 		if err != nil {
 			return 0, err
 		}
-		total += u.cpu
+		total += u.CPU
 	}
 	return total, nil
 }
@@ -120,7 +122,7 @@ func usedBefore(s *side) (time.Duration, error) {
 func vip(i int) netip.AddrPort { return netip.AddrPortFrom(clusterIP(i), 80) }
 
 // changes lets one Service after the other go from one pod to the other.
-func (w *world) changes(ctx context.Context, s *side, size int) (times []time.Duration, spent map[string]usage, err error) {
+func (w *world) changes(ctx context.Context, s *side, size int) (times []time.Duration, spent map[string]lab.Usage, err error) {
 	where := func(k int) int { return k * (size - 1) / probed } // never the last one
 	to := func(k, pod int) error {
 		return w.pointTo(ctx, where(k), s.pods[pod].IPs()[0].String(), inside)
@@ -159,7 +161,7 @@ func (w *world) changes(ctx context.Context, s *side, size int) (times []time.Du
 		return nil, nil, err
 	}
 	for name, u := range after {
-		after[name] = usage{cpu: (u.cpu - before[name].cpu) / time.Duration(w.opt.Rounds), rss: u.rss}
+		after[name] = lab.Usage{CPU: (u.CPU - before[name].CPU) / time.Duration(w.opt.Rounds), RSS: u.RSS}
 	}
 	return times, after, nil
 }

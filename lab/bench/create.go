@@ -64,7 +64,7 @@ func (w *world) createOn(ctx context.Context, s *side) (total, after, cpu time.D
 	if err != nil {
 		return
 	}
-	cpu = sum(now).cpu - sum(before).cpu
+	cpu = sum(now).CPU - sum(before).CPU
 	w.say("%s: %d Services created, the last one answered after %.2f s, %.2f s after its creation", s.name, burst, total.Seconds(), after.Seconds())
 	err = parallel(ctx, first, end, func(ctx context.Context, i int) error { return w.unmake(ctx, serviceName(i)) })
 	return total, after, cpu, err

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hairpin/lab/scale"
+)
+
+func scaleCommand(name *string, slow *int) *cobra.Command {
+	var opt scale.Options
+	c := &cobra.Command{Use: "scale", Short: "measure what a node pays for the others, up to so many nodes", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) (err error) {
+			if c.Flags().Changed("lab") {
+				opt.Name = *name
+			}
+			opt.Slow, opt.Out = *slow, c.OutOrStdout()
+			if opt.Hairpin, err = findHairpin(c.Context(), opt.Hairpin); err != nil {
+				return err
+			}
+			_, err = scale.Run(c.Context(), opt)
+			return err
+		}}
+	c.Flags().IntVar(&opt.Nodes, "nodes", 100, "nodes at the end; measured at 10, 100, … on the way")
+	c.Flags().IntVar(&opt.Services, "services", 100, "Services, from the beginning")
+	c.Flags().IntVar(&opt.Pods, "pods", 500, "Pods at the end")
+	c.Flags().IntVar(&opt.EgressIPs, "egressips", 10, "EgressIPs at the end")
+	c.Flags().IntVar(&opt.Slices, "slices", 50, "EndpointSlices that change per second of churn")
+	c.Flags().IntVar(&opt.Rounds, "rounds", 3, "joins and leaves for each size; five times as many changes")
+	c.Flags().DurationVar(&opt.Window, "window", 20*time.Second, "how long rest and churn are measured")
+	c.Flags().StringVar(&opt.CRDs, "crds", "charts/hairpin/crds", "folder of the resource definitions")
+	c.Flags().StringVar(&opt.JSON, "json", "", "file for the table; empty = none")
+	c.Flags().StringVar(&opt.Hairpin, "hairpin", "", "binary under test; empty = beside this program, else built from the sources here")
+	return c
+}

@@ -1,0 +1,202 @@
+package scale
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hairpin/lab"
+)
+
+// knocks lets a pod of each real node send to a pod of another node until the function that it returns is called, every 2 ms by a new
+// connection: what OVN once decided for one would stay.
+func (w *world) knocks(ctx context.Context, n node) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	to := &net.UDPAddr{IP: n.pod(1).AsSlice(), Port: 9}
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(2 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			for _, p := range w.senders {
+				_ = lab.Do(p, func() error { // that nothing arrives will be seen
+					c, err := net.DialUDP("udp4", nil, to)
+					if err != nil {
+						return err
+					}
+					_, err = c.Write([]byte("knock"))
+					_ = c.Close()
+					return err
+				})
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+// reached waits until packets of pods of both real nodes get to a node by its tunnel, and says when the later of the first came.
+func (w *world) reached(ctx context.Context, n node, timeout time.Duration) (at time.Time, err error) {
+	w.others.forget()
+	defer w.knocks(ctx, n)()
+	to := n.addresses()[0].Addr()
+	for end := time.Now().Add(timeout); ; {
+		missing := ""
+		for _, x := range w.nodes {
+			t := w.others.last(x.Addresses()[0].Addr(), to)
+			if t.IsZero() {
+				missing = x.Name()
+			}
+			if t.After(at) {
+				at = t
+			}
+		}
+		if missing == "" {
+			return at, nil
+		}
+		if time.Now().After(end) || ctx.Err() != nil {
+			return at, fmt.Errorf("no packet of %s got to %s within %s", missing, n.name(), timeout)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// left waits until no packet comes any more to a node that is gone, and says when the last came.
+func (w *world) left(ctx context.Context, n node, timeout time.Duration) (at time.Time, err error) {
+	const silence = 500 * time.Millisecond
+	defer w.knocks(ctx, n)()
+	to, begin := n.addresses()[0].Addr(), time.Now()
+	for end := begin.Add(timeout); ; time.Sleep(10 * time.Millisecond) {
+		at = begin
+		for _, x := range w.nodes {
+			if t := w.others.last(x.Addresses()[0].Addr(), to); t.After(at) {
+				at = t
+			}
+		}
+		if time.Since(at) > silence {
+			return at, nil
+		}
+		if time.Now().After(end) || ctx.Err() != nil {
+			return at, fmt.Errorf("packets still get to %s, %s after it was deleted", n.name(), timeout)
+		}
+	}
+}
+
+func (w *world) removeOther(ctx context.Context, n node) error {
+	now := int64(0)
+	if err := w.client.CoreV1().Nodes().Delete(ctx, n.name(), metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		return fmt.Errorf("delete Node %s: %w", n.name(), err)
+	}
+	return nil
+}
+
+// membership measures nodes that join and leave.
+func (w *world) membership(ctx context.Context) error {
+	for _, m := range []struct {
+		what   string
+		change func(context.Context, node) error
+		seen   func(context.Context, node, time.Duration) (time.Time, error)
+	}{{"a node joins", w.makeOther, w.reached}, {"a node leaves", w.removeOther, w.left}} {
+		var took, pauses []time.Duration
+		for i := range w.opt.Rounds {
+			n := node(w.size.nodes + 1 + i)
+			begin, pause := time.Now(), make(chan time.Duration, 1)
+			if err := m.change(ctx, n); err != nil {
+				return err
+			}
+			stop := make(chan struct{})
+			failed := w.longestChange(ctx, stop, pause)
+			at, err := m.seen(ctx, n, w.patience(10*time.Second))
+			close(stop)
+			pauses = append(pauses, <-pause)
+			if err := <-failed; err != nil {
+				return err
+			}
+			if err != nil {
+				return err
+			}
+			took = append(took, at.Sub(begin))
+			if err := w.settle(ctx); err != nil {
+				return err
+			}
+		}
+		w.table.Add(m.what+": API write to the packet on both real nodes, median", "ms", quantile(took, 0.5))
+		w.table.Add(m.what+": the same, worst", "ms", quantile(took, 1))
+		w.table.Add(m.what+": slowest change of a Service meanwhile, worst", "ms", quantile(pauses, 1))
+	}
+	return w.membershipCPU(ctx)
+}
+
+// membershipCPU measures what a node that joins and one that leaves cost the first real node, while nothing else happens there.
+func (w *world) membershipCPU(ctx context.Context) error {
+	for _, m := range []struct {
+		what   string
+		change func(context.Context, node) error
+	}{{"a node joins", w.makeOther}, {"a node leaves", w.removeOther}} {
+		spent := map[string]time.Duration{}
+		for i := range w.opt.Rounds {
+			before, err := w.usage(w.nodes[0])
+			if err != nil {
+				return err
+			}
+			if err := m.change(ctx, node(w.size.nodes+1+i)); err != nil {
+				return err
+			}
+			if err := w.settle(ctx); err != nil {
+				return err
+			}
+			after, err := w.usage(w.nodes[0])
+			if err != nil {
+				return err
+			}
+			for name, u := range after {
+				spent[name] += u.CPU - before[name].CPU
+			}
+		}
+		var total time.Duration
+		for _, name := range daemons() {
+			each := spent[name] / time.Duration(w.opt.Rounds)
+			w.table.Add(m.what+": CPU of "+name, "ms", millis(each))
+			total += each
+		}
+		w.table.Add(m.what+": CPU of all", "ms", millis(total))
+	}
+	return nil
+}
+
+// longestChange changes a Service again and again until stop is closed, and gives the time that the slowest took.
+func (w *world) longestChange(ctx context.Context, stop <-chan struct{}, slowest chan<- time.Duration) (failed <-chan error) {
+	result := make(chan error, 1)
+	go func() {
+		var longest time.Duration
+		var err error
+		for k := 0; err == nil; k++ {
+			var took time.Duration
+			if took, err = w.flip(ctx); took > longest {
+				longest = took
+			}
+			select {
+			case <-stop:
+				slowest <- longest
+				result <- err
+				return
+			default:
+			}
+		}
+		<-stop
+		slowest <- longest
+		result <- err
+	}()
+	return result
+}

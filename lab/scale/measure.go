@@ -1,0 +1,297 @@
+package scale
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"hairpin/lab"
+)
+
+// daemons are those of a node.
+func daemons() []string { return append([]string{agentDaemon}, lab.AllDaemons()...) }
+
+// usage is what the daemons of a node have used.
+func (w *world) usage(n *lab.Node) (map[string]lab.Usage, error) {
+	m := map[string]lab.Usage{}
+	for _, name := range daemons() {
+		u, err := n.Used(name)
+		if err != nil {
+			return nil, err
+		}
+		m[name] = u
+	}
+	return m, nil
+}
+
+// settle waits until the daemons of the real nodes have nothing to do: for a second they use less than a tenth of a core together.
+func (w *world) settle(ctx context.Context) error {
+	const window, busy = 500 * time.Millisecond, 50 * time.Millisecond
+	var last time.Duration
+	for end, quiet := time.Now().Add(w.patience(time.Minute)), 0; quiet < 2; {
+		var total time.Duration
+		for _, n := range w.nodes {
+			used, err := w.usage(n)
+			if err != nil {
+				return err
+			}
+			for _, u := range used {
+				total += u.CPU
+			}
+		}
+		quiet++
+		if total-last > busy*time.Duration(len(w.nodes)) {
+			quiet = 0
+		}
+		last = total
+		if ctx.Err() != nil || time.Now().After(end) {
+			return fmt.Errorf("the daemons do not come to rest")
+		}
+		time.Sleep(window)
+	}
+	return nil
+}
+
+// measure measures everything at the size that the cluster has.
+func (w *world) measure(ctx context.Context) error {
+	for _, part := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"rest", func(ctx context.Context) error { return w.spend(ctx, "at rest", w.rest) }},
+		{"churn", func(ctx context.Context) error { return w.spend(ctx, "in churn", w.churn) }},
+		{"changes", w.changes},
+		{"joins and leaves", w.membership},
+		{"restart", w.restart},
+		{"tunnels", w.tunnels},
+	} {
+		begin := time.Now()
+		if err := part.do(ctx); err != nil {
+			return fmt.Errorf("%s: %w", part.name, err)
+		}
+		w.say("%d nodes: %s measured in %.1f s", w.size.nodes, part.name, time.Since(begin).Seconds())
+	}
+	return nil
+}
+
+// rest does nothing for a while.
+func (w *world) rest(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(w.opt.Window):
+		return nil
+	}
+}
+
+// spend measures what everything uses while something is done: CPU per time, and memory at the end.
+func (w *world) spend(ctx context.Context, when string, do func(context.Context) error) error {
+	begin := time.Now()
+	before, bytes, err := w.spent(ctx)
+	if err != nil {
+		return err
+	}
+	if err := do(ctx); err != nil {
+		return err
+	}
+	after, bytesAfter, err := w.spent(ctx)
+	if err != nil {
+		return err
+	}
+	took := time.Since(begin)
+	for _, n := range w.nodes {
+		var total lab.Usage
+		for _, name := range daemons() {
+			key := n.Name() + ": " + name
+			u := lab.Usage{CPU: after[key].CPU - before[key].CPU, RSS: after[key].RSS}
+			total.CPU, total.RSS = total.CPU+u.CPU, total.RSS+u.RSS
+			w.addUsage(key, when, u, took)
+		}
+		w.addUsage(n.Name()+": all daemons", when, total, took)
+		w.table.Add(n.Name()+": bytes from the API server, "+when, "kB/s", float64(bytesAfter[n.Name()]-bytes[n.Name()])/1024/took.Seconds())
+	}
+	for _, key := range []string{controllerDaemon, "API server"} {
+		w.addUsage(key, when, lab.Usage{CPU: after[key].CPU - before[key].CPU, RSS: after[key].RSS}, took)
+	}
+	return nil
+}
+
+func (w *world) addUsage(of, when string, u lab.Usage, took time.Duration) {
+	w.table.Add(of+": CPU "+when, "% of a core", 100*u.CPU.Seconds()/took.Seconds())
+	w.table.Add(of+": memory "+when, "MB", float64(u.RSS)/1024)
+}
+
+// spent is what everything has used so far, and how many bytes each agent has got from the API server.
+func (w *world) spent(ctx context.Context) (map[string]lab.Usage, map[string]int, error) {
+	all, bytes := map[string]lab.Usage{}, map[string]int{}
+	for _, n := range w.nodes {
+		used, err := w.usage(n)
+		if err != nil {
+			return nil, nil, err
+		}
+		for name, u := range used {
+			all[n.Name()+": "+name] = u
+		}
+		if bytes[n.Name()], err = received(ctx, n); err != nil {
+			return nil, nil, err
+		}
+	}
+	var err error
+	if all[controllerDaemon], err = w.nodes[0].Used(controllerDaemon); err != nil {
+		return nil, nil, err
+	}
+	all["API server"], err = w.server.Used()
+	return all, bytes, err
+}
+
+// received is how many bytes the agent of a node has got by the connections to the API server that it has now.
+func received(ctx context.Context, n *lab.Node) (sum int, err error) {
+	out, err := n.Exec(ctx, "ss", "-Htnpi", "dport = :6443")
+	if err != nil {
+		return 0, err
+	}
+	ours := fmt.Sprintf("pid=%d,", n.Pid(agentDaemon))
+	counts := false
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "users:") {
+			counts = strings.Contains(line, ours)
+		}
+		for word := range strings.FieldsSeq(line) {
+			if value, ok := strings.CutPrefix(word, "bytes_received:"); ok && counts {
+				bytes, err := strconv.Atoi(value)
+				if err != nil {
+					return 0, fmt.Errorf("ss: %w", err)
+				}
+				sum += bytes
+			}
+		}
+	}
+	return sum, nil
+}
+
+// flip lets the probed Service go to the other server, and gives the time from the write to the answer on the first node.
+func (w *world) flip(ctx context.Context) (time.Duration, error) {
+	w.flipped = 1 - w.flipped
+	pod := w.pods[w.flipped]
+	begin, wrote := time.Now(), make(chan error, 1)
+	go func() { wrote <- w.pointTo(ctx, probedService, pod.IPs()[:1]) }()
+	at, err := lab.Until(ctx, w.nodes[0], netip.AddrPortFrom(clusterIP(w.opt.Services), 80), pod.Name(),
+		20*time.Millisecond*time.Duration(w.opt.Slow), w.patience(10*time.Second))
+	if e := <-wrote; e != nil {
+		err = e
+	}
+	return at.Sub(begin), err
+}
+
+// changes measures one change after the other, on a cluster at rest.
+func (w *world) changes(ctx context.Context) error {
+	var times []time.Duration
+	for range 5 * w.opt.Rounds {
+		took, err := w.flip(ctx)
+		if err != nil {
+			return err
+		}
+		times = append(times, took)
+		time.Sleep(200 * time.Millisecond) // until what the change left to do is done
+	}
+	w.table.Add("one endpoint changed: API write to the answer on node-a, median", "ms", quantile(times, 0.5))
+	w.table.Add("one endpoint changed: the same, worst", "ms", quantile(times, 1))
+	return nil
+}
+
+// restart measures an agent that is ended and started again.
+func (w *world) restart(ctx context.Context) error {
+	for _, n := range w.nodes {
+		begin := time.Now()
+		if err := n.Kill(ctx, agentDaemon, syscall.SIGTERM); err != nil {
+			return err
+		}
+		if err := n.Start(ctx, agentDaemon); err != nil {
+			return err
+		}
+		if err := w.ready(ctx, n); err != nil {
+			return err
+		}
+		took := time.Since(begin)
+		if err := w.settle(ctx); err != nil {
+			return err
+		}
+		u, err := n.Used(agentDaemon)
+		if err != nil {
+			return err
+		}
+		bytes, err := received(ctx, n)
+		if err != nil {
+			return err
+		}
+		w.table.Add(n.Name()+": agent restarted, SIGTERM to ready", "s", took.Seconds())
+		w.table.Add(n.Name()+": agent restarted, CPU of the new one", "s", u.CPU.Seconds())
+		w.table.Add(n.Name()+": agent restarted, bytes from the API server", "MB", float64(bytes)/1024/1024)
+	}
+	return nil
+}
+
+// tunnels counts what a real node has for the others.
+func (w *world) tunnels(ctx context.Context) error {
+	n := w.nodes[0]
+	for _, c := range []struct {
+		what string
+		args []string
+	}{
+		{"tunnel ports", []string{"ovs-vsctl", "--bare", "--no-headings", "--columns=name", "find", "Interface", "type=geneve"}},
+		{"flows of br-int", []string{"sh", "-c", "ovs-ofctl -O OpenFlow15 --no-stats dump-flows br-int | grep -v ^OFPST"}},
+		{"logical flows", []string{"ovsdb-client", "-f", "csv", "--no-headings", "dump", "unix:/run/ovn/ovnsb_db.sock", "OVN_Southbound", "Logical_Flow", "_uuid"}},
+	} {
+		out, err := n.Exec(ctx, c.args...)
+		if err != nil {
+			return err
+		}
+		lines := 0
+		for line := range strings.Lines(out) {
+			if strings.TrimSpace(line) != "" {
+				lines++
+			}
+		}
+		w.table.Add(n.Name()+": "+c.what, "", float64(lines))
+	}
+	watches, err := w.watches(ctx)
+	if err != nil {
+		return err
+	}
+	for _, resource := range slices.Sorted(maps.Keys(watches)) {
+		w.table.Add("API server: watches of "+resource, "", watches[resource])
+	}
+	return nil
+}
+
+// watches are those that the API server has open, by resource, Kubernetes' own included.
+func (w *world) watches(ctx context.Context) (map[string]float64, error) {
+	text, err := w.client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("metrics of the API server: %w", err)
+	}
+	ours := []string{"nodes", "pods", "services", "endpointslices", "namespaces", "egressips", "egressservices"}
+	m := map[string]float64{}
+	for line := range strings.Lines(string(text)) {
+		labels, ok := strings.CutPrefix(line, "apiserver_longrunning_requests{")
+		if !ok || !strings.Contains(labels, `verb="WATCH"`) {
+			continue
+		}
+		_, rest, _ := strings.Cut(labels, `resource="`)
+		resource, _, _ := strings.Cut(rest, `"`)
+		value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' ')+1:]), 64)
+		if err != nil {
+			return nil, fmt.Errorf("metrics of the API server: %w", err)
+		}
+		if slices.Contains(ours, resource) {
+			m[resource] += value
+		}
+	}
+	return m, nil
+}

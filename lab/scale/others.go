@@ -1,0 +1,93 @@
+package scale
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/net/ipv4"
+
+	"hairpin/cluster"
+	"hairpin/lab"
+)
+
+// others is the host that has the addresses of all nodes that do not run. It answers there, and hears the tunnels' packets.
+type others struct {
+	mac       cluster.MAC
+	userspace bool // datapath of the nodes
+	conn      net.PacketConn
+
+	mu    sync.Mutex
+	heard map[heardKey]time.Time // the last packet of a tunnel
+}
+
+// heardKey is who sent through a tunnel, and to whom.
+type heardKey struct{ from, to netip.Addr }
+
+const geneve = 6081
+
+// startOthers starts the host.
+func startOthers(ctx context.Context, l *lab.Lab) (*others, error) {
+	h, err := l.StartHost(ctx, lab.HostConfig{Name: "others", Addresses: []netip.Prefix{netip.MustParsePrefix("172.18.127.1/16")}})
+	if err != nil {
+		return nil, err
+	}
+	// A whole range is local, without an address of its own for each node: the kernel answers ARP and TCP for it.
+	if _, err := h.Exec(ctx, "ip", "route", "add", "local", "172.18.128.0/17", "dev", "lo"); err != nil {
+		return nil, err
+	}
+	o := &others{heard: map[heardKey]time.Time{}}
+	err = h.Do(func() error {
+		link, err := netlink.LinkByName("eth0")
+		if err != nil {
+			return fmt.Errorf("find eth0: %w", err)
+		}
+		copy(o.mac[:], link.Attrs().HardwareAddr)
+		o.conn, err = net.ListenPacket("udp4", fmt.Sprintf(":%d", geneve))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("host of the other nodes: %w", err)
+	}
+	p := ipv4.NewPacketConn(o.conn)
+	if err := p.SetControlMessage(ipv4.FlagDst, true); err != nil {
+		return nil, fmt.Errorf("hear tunnels: %w", err)
+	}
+	go o.hear(p)
+	return o, nil
+}
+
+// hear notes each packet of a tunnel, until the socket is closed.
+func (o *others) hear(p *ipv4.PacketConn) {
+	frame := make([]byte, 2048)
+	for {
+		_, control, from, err := p.ReadFrom(frame)
+		if err != nil {
+			return
+		}
+		sender, _ := netip.ParseAddrPort(from.String())
+		to, _ := netip.AddrFromSlice(control.Dst.To4())
+		o.mu.Lock()
+		o.heard[heardKey{sender.Addr(), to}] = time.Now()
+		o.mu.Unlock()
+	}
+}
+
+// last is when a packet came by a tunnel from one node to another; zero: never.
+func (o *others) last(from, to netip.Addr) time.Time {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.heard[heardKey{from, to}]
+}
+
+func (o *others) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	clear(o.heard)
+}
+
+func (o *others) close() { _ = o.conn.Close() }

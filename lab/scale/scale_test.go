@@ -1,0 +1,50 @@
+package scale_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hairpin/lab"
+	"hairpin/lab/scale"
+)
+
+// TestScale: a small cluster grows, every part is measured, and nodes that are no longer there have left nothing behind. No time is asserted.
+func TestScale(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("a lab needs root")
+	}
+	hairpin, err := lab.BuildHairpin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "table.json")
+	var out strings.Builder
+	table, err := scale.Run(t.Context(), scale.Options{
+		Name: "scale-test", Hairpin: hairpin, CRDs: "../../charts/hairpin/crds", Nodes: 20, Services: 20, Pods: 60, EgressIPs: 4,
+		Slices: 10, Rounds: 1, Window: 2 * time.Second, JSON: file, Out: &out,
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	for what, want := range map[string][2]float64{
+		"node-a: tunnel ports":             {9, 19}, // one to each other node, whatever came and went
+		"API server: watches of egressips": {4, 4},  // two agents, the controller and one of Kubernetes' own
+	} {
+		if r := table.Row(what); r == nil || len(r.Values) != 2 || [2]float64(r.Values) != want {
+			t.Errorf("%s: %+v, want %v", what, r, want)
+		}
+	}
+	for _, r := range table.Rows {
+		if len(r.Values) != 2 {
+			t.Errorf("%s was measured %d times, not at both sizes", r.What, len(r.Values))
+		}
+	}
+	var read scale.Table
+	if text, err := os.ReadFile(file); err != nil || json.Unmarshal(text, &read) != nil || len(read.Rows) != len(table.Rows) {
+		t.Errorf("the JSON beside the table: %v, %d rows, want %d", err, len(read.Rows), len(table.Rows))
+	}
+}
