@@ -28,6 +28,14 @@ remove() {
 	quiet helm uninstall hairpin --namespace hairpin
 	quiet kubectl --namespace hairpin wait --for=delete pods --all --timeout 3m
 }
+# renew makes the pods again: those that were there have lost their network with Hairpin.
+renew() {
+	quiet kubectl delete pods --all --namespace kube-system
+	quiet kubectl delete pods --all
+	quiet kubectl rollout status deployment/coredns --namespace kube-system
+	quiet kubectl rollout status deployment/web
+	quiet kubectl rollout status daemonset/client
+}
 # The images are on the nodes already: `make cluster` brings those of Hairpin, this those of the next version.
 ovs=$(helm get values hairpin --namespace hairpin --output json | sed -n 's/.*"openvswitch":{"image":{"tag":"\([^"]*\)".*/\1/p')
 mode=$(helm get values hairpin --namespace hairpin --output json | sed -n 's/.*"mode":"\([a-z]*\)".*/\1/p')
@@ -43,11 +51,7 @@ show "kubectl get nodes"
 say "One command installs Hairpin and returns when every node is well."
 show "make install IMAGE=hairpin:dev VALUES='--set openvswitch.image.tag=$ovs --set config.gateway.mode=$mode'" "grep -v '^go build\|^make'"
 show "kubectl get nodes"
-quiet kubectl delete pods --all --namespace kube-system
-quiet kubectl delete pods --all
-quiet kubectl rollout status deployment/coredns --namespace kube-system
-quiet kubectl rollout status deployment/web
-quiet kubectl rollout status daemonset/client
+renew
 say "## Ask"
 say "Each node says how each of its parts is, and what stands in the way of an object."
 show "kubectl hairpin status"
@@ -55,7 +59,7 @@ say "A Service is reached from every pod and every node:"
 show "kubectl get service web web-nodeport"
 show "kubectl exec daemonset/client -- /bin/pod get --to web.default.svc.cluster.local:80"
 say "Which way does a packet go? \`explain\` follows it through every table."
-show "kubectl hairpin explain host/node-a svc/default/web" "awk 'NR <= 34 { print } NR == 35 { print \"…\" } /^Delivered|^Dropped/'"
+show "kubectl hairpin explain host/node-a svc/default/web" "awk 'NR <= 34 { print } NR == 35 { print \"…\" } /^First packet:/, 0'"
 say "A mistake is told where it was made: on the object."
 quiet kubectl patch service web --type merge --patch '{"spec":{"externalIPs":["10.96.0.1"]}}'
 for _ in $(seq 100); do kubectl get events --field-selector involvedObject.name=web 2>/dev/null | grep -q 10.96.0.1 && break || sleep 0.1; done
@@ -66,7 +70,7 @@ say "Another build, node by node. Open vSwitch goes on running; no connection is
 show "helm upgrade hairpin charts/hairpin --namespace hairpin --reset-then-reuse-values --set image.tag=next" "sed -n 1,8p"
 show "kubectl --namespace hairpin rollout status daemonset/hairpin-node" "tail -1"
 show "kubectl --namespace hairpin get pods"
-show "kubectl hairpin status --wait" "tail -1"
+show "kubectl hairpin status --wait" "grep ' nodes answer'"
 say "## Remove"
 say "First from the nodes, then from the cluster. The nodes are then as they were found."
 show "helm upgrade hairpin charts/hairpin --namespace hairpin --reset-then-reuse-values --set cleanup=true" "sed -n 1p"
@@ -76,5 +80,6 @@ show "kubectl --namespace hairpin wait --for=delete pods --all --timeout 3m" "ta
 show "bin/lab --lab cluster exec node-a -- ip -brief address"
 
 quiet make install IMAGE=hairpin:dev VALUES="--set openvswitch.image.tag=$ovs --set config.gateway.mode=$mode"
+renew
 mv "$page" docs/tour.md
 echo docs/tour.md

@@ -7,40 +7,37 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"hairpin/lab/session"
 )
 
-// The sessions of docs/explain.md that need no node are what the command prints. A line with … stands for any lines.
-func TestExplainDocument(t *testing.T) {
-	text, err := os.ReadFile("../../docs/explain.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sessions := regexp.MustCompile("(?s)```\n\\$ hairpin (explain -f .*?)\n(.*?)```").FindAllStringSubmatch(string(text), -1)
-	if len(sessions) < 4 {
-		t.Fatalf("%d sessions", len(sessions))
-	}
+// TestSessions: the sessions of README.md and docs that need no node are what the commands print.
+func TestSessions(t *testing.T) {
 	changed := changedDemo(t)
 	t.Chdir("../..")
-	for _, s := range sessions {
-		t.Run(s[1], func(t *testing.T) {
-			var out, errs bytes.Buffer
-			c := root()
-			c.SetArgs(strings.Fields(strings.ReplaceAll(s[1], "--diff changed", "--diff "+changed)))
-			c.SetOut(&out)
-			c.SetErr(&errs)
-			err := c.Execute()
-			var parts []string
-			for _, p := range strings.Split("\n"+s[2], "\n…") {
-				parts = append(parts, regexp.QuoteMeta(p))
+	for file, commands := range map[string][]string{
+		"README.md":       {"go run ./cmd/hairpin plan -f ", "hairpin explain -f "},
+		"docs/explain.md": {"hairpin explain -f "},
+	} {
+		for _, command := range commands {
+			for _, s := range session.Read(t, file, command) {
+				t.Run(file+" "+s.Command, func(t *testing.T) {
+					var out, errs bytes.Buffer
+					_, args, _ := strings.Cut(s.Command, "hairpin ")
+					c := root()
+					c.SetArgs(strings.Fields(strings.ReplaceAll(args, "--diff changed", "--diff "+changed)))
+					c.SetOut(&out)
+					c.SetErr(&errs)
+					err := c.Execute()
+					if !s.Exactly(out.String()) {
+						t.Errorf("it prints (error %v):\n%s%s", err, out.String(), errs.String())
+					}
+					if delivered := !strings.Contains(out.String(), "Not delivered"); delivered != (err == nil) {
+						t.Errorf("delivered: %v, error: %v", delivered, err)
+					}
+				})
 			}
-			want := regexp.MustCompile("^" + strings.Join(parts, "(?s:\n.*?)") + "$")
-			if !want.MatchString("\n" + out.String()) {
-				t.Errorf("it prints (error %v):\n%s%s", err, out.String(), errs.String())
-			}
-			if delivered := !strings.Contains(out.String(), "Not delivered"); delivered != (err == nil) {
-				t.Errorf("delivered: %v, error: %v", delivered, err)
-			}
-		})
+		}
 	}
 }
 
