@@ -9,6 +9,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/lab"
+	"hairpin/lab/demo"
 	"hairpin/lab/probe"
 )
 
@@ -114,4 +115,46 @@ func testEgressService(t *testing.T, mode string) {
 	for _, n := range l.Nodes() {
 		waitWell(t, n)
 	}
+}
+
+// Addresses of a load balancer behind which is the pod of the egress example.
+const balancerAddress, balancerAddress6 = "172.18.0.66", "fc00:f853:ccd::66"
+
+// behind gives the pod of the egress example an EgressService, which has it before its EgressIP.
+func behind(t testing.TB, g *demo.Egress) *demo.Egress {
+	t.Helper()
+	s, err := g.Behind(t.Context(), balancerAddress, balancerAddress6)
+	if err == nil {
+		err = s.See(t.Context(), balancerAddress)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestEgressServiceHostDies: when the host of an EgressService dies, its pods leave with the load balancer's addresses by another node, which
+// also answers for them. Without the Service they are the EgressIP's again.
+func TestEgressServiceHostDies(t *testing.T) {
+	g := startEgress(t, "[ovnkubernetesfeature]\negressip-reachability-total-timeout = 5\n")
+	s := behind(t, g)
+	hole, stall := failover(t, s, balancerAddress)
+	t.Logf("host killed: new connections failed for %v, the machine stalled for up to %v", hole.Round(time.Millisecond), stall.Round(time.Millisecond))
+	client := g.Demo().Lab().Host("client")
+	for _, x := range []struct {
+		from lab.Place
+		to   string
+		saw  string
+	}{
+		{g.Pod(), "[fc00:f853:ccd::64]:9000", balancerAddress6},
+		{client, netip.AddrPortFrom(netip.MustParseAddr(balancerAddress), 80).String(), ""},
+		{client, netip.AddrPortFrom(netip.MustParseAddr(balancerAddress6), 80).String(), ""},
+	} {
+		eventually(t, 20*time.Second, x.from.Name()+" reaches "+x.to, func() (bool, string) {
+			a := lab.Get(t.Context(), x.from, probe.Request{Protocol: "tcp", To: netip.MustParseAddrPort(x.to), Timeout: time.Second})
+			return a.Error == "" && (x.saw == "" || a.Saw.Addr().String() == x.saw), fmt.Sprintf("%+v", a)
+		})
+	}
+	noError(t, s.Delete(t.Context()))
+	noError(t, g.See(t.Context(), egressAddress))
 }

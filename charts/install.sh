@@ -32,6 +32,8 @@ case " $* " in
 	fi
 	;;
 esac
+# Helm itself installs definitions that are missing at the first installation, and changes none.
+bin/helm show crds charts/hairpin | kubectl apply --server-side --force-conflicts --filename -
 bin/helm upgrade --install hairpin charts/hairpin --namespace hairpin --create-namespace \
 	--set image.repository="${image%:*}" --set image.tag="${image##*:}" "${server[@]}" "$@"
 for set in ovs node; do kubectl --namespace hairpin rollout status "daemonset/hairpin-$set" --timeout 10m; done

@@ -84,8 +84,16 @@ func (c *Cluster) inRelease(release, pattern string) (string, error) {
 }
 
 func (c *Cluster) installChart(ctx context.Context, chart string, values ...string) error {
+	chart = filepath.Join(c.opt.Root, chart)
+	definitions, err := c.Helm(ctx, "show", "crds", chart) // an upgrade changes none
+	if err == nil {
+		_, err = c.Kubectl(ctx, definitions, "apply", "--server-side", "--force-conflicts", "--filename", "-")
+	}
+	if err != nil {
+		return err
+	}
 	args := []string{
-		"upgrade", "--install", "hairpin", filepath.Join(c.opt.Root, chart), "--namespace", "hairpin", "--create-namespace",
+		"upgrade", "--install", "hairpin", chart, "--namespace", "hairpin", "--create-namespace",
 		"--set", "apiServer.host=" + c.apiAddress().String(), "--set", fmt.Sprint("apiServer.port=", apiPort),
 	}
 	for _, v := range slices.Concat(c.opt.Values, values) {

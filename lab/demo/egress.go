@@ -23,13 +23,14 @@ import (
 // The egress example: two addresses on two nodes, of which one is there for this alone, so that it can be killed; and the
 // pods that have the label.
 const (
-	egressName  = "egressip-prod"
-	egressOther = "egressip-other"
-	EgressStays = "node-b" // the node that lives
-	EgressDies  = "node-d" // the node that is killed
-	egressWatch = "egressip-watch"
-	egressPod   = "pod-a1"
-	egressLabel = "k8s.ovn.org/egress-assignable"
+	egressName   = "egressip-prod"
+	egressOther  = "egressip-other"
+	EgressStays  = "node-b" // the node that lives
+	EgressDies   = "node-d" // the node that is killed
+	egressWatch  = "egressip-watch"
+	egressBehind = "behind"
+	egressPod    = "pod-a1"
+	egressLabel  = "k8s.ovn.org/egress-assignable"
 )
 
 // dyingNode is the node that dies. With an API server, Hairpin itself writes the annotations.
@@ -57,7 +58,7 @@ const podsNamespace = "{apiVersion: v1, kind: Namespace, metadata: {name: defaul
 // Egress is the egress example in a running demo.
 type Egress struct {
 	d    *Demo
-	name string       // of the EgressIP
+	name string       // of the EgressIP, or "default/behind", the EgressService
 	node *corev1.Node // that dies
 	pod  lab.Place
 	to   netip.AddrPort
@@ -104,6 +105,32 @@ func (g *Egress) Other(ctx context.Context, server netip.Addr, ips ...string) (*
 	other := *g
 	other.name, other.pod, other.to = egressOther, g.d.pod("pod-c1"), netip.AddrPortFrom(server, clientPort)
 	return &other, g.create(ctx, egressOther, "podremote", ips...)
+}
+
+// Behind gives the pod a Service with a load balancer's addresses, and an EgressService of it, whose host can be what may carry egress addresses.
+func (g *Egress) Behind(ctx context.Context, ips ...string) (*Egress, error) {
+	var ingress []string
+	for _, ip := range ips {
+		ingress = append(ingress, fmt.Sprintf("{ip: %q}", ip))
+	}
+	service := *g
+	service.name = metav1.NamespaceDefault + "/" + egressBehind
+	return &service, errors.Join(g.d.put(ctx, fmt.Sprintf(`
+apiVersion: v1
+kind: Service
+metadata: {name: %s, namespace: default}
+spec:
+  type: LoadBalancer
+  ipFamilyPolicy: RequireDualStack
+  selector: {target: podlocal}
+  ports: [{port: 80, targetPort: 8080}]
+status: {loadBalancer: {ingress: [%s]}}
+`, egressBehind, strings.Join(ingress, ", "))), g.d.put(ctx, fmt.Sprintf(`
+apiVersion: k8s.ovn.org/v1
+kind: EgressService
+metadata: {name: %s, namespace: default}
+spec: {nodeSelector: {matchLabels: {%s: ""}}}
+`, egressBehind, egressLabel)))
 }
 
 // Pod and Server are the two ends of what is watched.
@@ -154,8 +181,13 @@ func (g *Egress) Create(ctx context.Context, ips ...string) error {
 	return g.create(ctx, g.name, "podlocal", ips...)
 }
 
-// Delete deletes the EgressIP.
-func (g *Egress) Delete(ctx context.Context) error { return g.d.remove(ctx, "EgressIP", g.name) }
+// Delete deletes the EgressIP or EgressService.
+func (g *Egress) Delete(ctx context.Context) error {
+	if _, service, is := strings.Cut(g.name, "/"); is {
+		return g.d.remove(ctx, "EgressService", service)
+	}
+	return g.d.remove(ctx, "EgressIP", g.name)
+}
 
 // Both waits until the controller believes both nodes to be alive: it has given each one of two addresses that nobody uses.
 func (g *Egress) Both(ctx context.Context) error {

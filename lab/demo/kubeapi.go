@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -207,6 +208,8 @@ func (o *object) path() (string, error) {
 		return "/apis/networking.k8s.io/v1/namespaces/" + space + "/networkpolicies", nil
 	case "EgressIP":
 		return watch.EgressIPPath(), nil
+	case "EgressService":
+		return watch.EgressServicePath(space), nil
 	}
 	return "", fmt.Errorf("the demo makes no %s", o.Kind)
 }
@@ -227,12 +230,23 @@ func (a *kubeAPI) set(ctx context.Context, kind, name string, in field, key stri
 }
 
 // carriers are those of the status.
-func (a *kubeAPI) carriers(ctx context.Context, _ *lab.Lab, egressIP string) ([]carrier, error) {
-	text, err := a.rest().Get().AbsPath(watch.EgressIPPath()+"/"+egressIP).SetHeader("Accept", "application/json").DoRaw(ctx)
+func (a *kubeAPI) carriers(ctx context.Context, _ *lab.Lab, name string) ([]carrier, error) {
+	path := watch.EgressIPPath() + "/" + name
+	if space, service, is := strings.Cut(name, "/"); is {
+		path = watch.EgressServicePath(space) + "/" + service
+	}
+	text, err := a.rest().Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var e struct{ Status struct{ Items []carrier } }
-	err = json.Unmarshal(text, &e)
+	var e struct {
+		Status struct {
+			Items []carrier
+			Host  string
+		}
+	}
+	if err = json.Unmarshal(text, &e); e.Status.Host != "" {
+		return []carrier{{Node: e.Status.Host}}, err
+	}
 	return e.Status.Items, err
 }

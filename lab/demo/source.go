@@ -42,8 +42,8 @@ type source interface {
 	remove(ctx context.Context, o *object) error
 	// set sets a label or an annotation of an object; a value of nil removes it.
 	set(ctx context.Context, kind, name string, in field, key string, value any) error
-	// carriers returns which nodes have the addresses of an EgressIP.
-	carriers(ctx context.Context, l *lab.Lab, egressIP string) ([]carrier, error)
+	// carriers returns which nodes have the addresses of an EgressIP, or of an EgressService, "default/web".
+	carriers(ctx context.Context, l *lab.Lab, name string) ([]carrier, error)
 }
 
 // field is the part of an object's metadata that source.set changes.
