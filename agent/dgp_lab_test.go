@@ -2,7 +2,6 @@ package agent_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,7 +16,13 @@ import (
 // others take away of that is repaired; a restart of the agent interrupts nothing; the option can be changed under traffic, and
 // without it, and after cleanup, nothing of it is left.
 func TestNodeLocal(t *testing.T) {
-	l := startDemoIn(t, cluster.ModeShared, "[gateway]", "node-local = dgp")
+	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
+		t.Run(mode, func(t *testing.T) { testNodeLocal(t, mode) })
+	}
+}
+
+func testNodeLocal(t *testing.T, mode string) {
+	l := startDemoIn(t, mode, "[gateway]", "node-local = dgp")
 	a := l.Node("node-a")
 	waitServes(t, a)
 	ways := paths(t, l)
@@ -51,22 +56,12 @@ func TestNodeLocal(t *testing.T) {
 	waitServes(t, a)
 	works(t, ways, "after repairs")
 
-	replaceSwitch(t, a)
-	waitServes(t, a)
-	for _, w := range ways { // a packet of UDP is not repeated
-		eventually(t, 30*time.Second, w.name+" after a restart of Open vSwitch", func() (bool, string) {
-			got := lab.Get(t.Context(), w.from, probe.Request{Protocol: w.protocol, To: w.to, Timeout: 3 * time.Second})
-			return got.Error == "", got.Error
-		})
+	if mode == cluster.ModeShared { // the same in all modes
+		restartsWithDGP(t, a, ways)
 	}
-	works(t, ways, "after a restart of Open vSwitch")
 
-	agentRestarts(t, a, ways)
-
-	// What the host sends to a ClusterIP by UDP from one port goes on with the source of before.
-	others := slices.DeleteFunc(slices.Clone(ways), func(p path) bool { return strings.HasPrefix(p.name, "host → ClusterIP ") && p.protocol == "udp" })
 	for _, word := range []string{cluster.LocalPolicy, cluster.LocalDGP} {
-		switches(t, a, others, "node-local", word)
+		switches(t, a, ways, "node-local", word) // UDP clients go on sending from their ports
 		eventually(t, 20*time.Second, "the bridge is made or removed", func() (bool, string) {
 			out := sh(t, a, "ovs-vsctl list-br")
 			return strings.Contains(out, "br-local") == (word == cluster.LocalDGP), out
@@ -80,4 +75,19 @@ func TestNodeLocal(t *testing.T) {
 	t.Log(out)
 	noError(t, err)
 	there("after cleanup", false)
+}
+
+// restartsWithDGP replaces Open vSwitch, then the agent.
+func restartsWithDGP(t *testing.T, n *lab.Node, ways []path) {
+	t.Helper()
+	replaceSwitch(t, n)
+	waitServes(t, n)
+	for _, w := range ways { // a packet of UDP is not repeated
+		eventually(t, 30*time.Second, w.name+" after a restart of Open vSwitch", func() (bool, string) {
+			got := lab.Get(t.Context(), w.from, probe.Request{Protocol: w.protocol, To: w.to, Timeout: 3 * time.Second})
+			return got.Error == "", got.Error
+		})
+	}
+	works(t, ways, "after a restart of Open vSwitch")
+	agentRestarts(t, n, ways)
 }

@@ -83,3 +83,8 @@ func dead(p *part[conn.State, conn.Delta]) func(conn.Delta, conn.State) conn.Del
 		return d.End(p.lastApplied, want).Leave(p.lastApplied, want)
 	}
 }
+
+// strays is connections that keep to a way of before.
+func strays(p *part[conn.State, conn.Delta]) func(conn.Delta, conn.State) conn.Delta {
+	return func(_ conn.Delta, want conn.State) conn.Delta { return conn.Delta{}.Turn(p.lastApplied, want) }
+}

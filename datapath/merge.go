@@ -101,6 +101,7 @@ var (
 		name: func(k netip.AddrPort) string { return "connections to " + k.String() },
 	}
 	egressConns = owned("connections from %s", func(e *conn.Egress) *cluster.Owner { return &e.Owner }, func(k netip.Addr) []any { return []any{k} })
+	wayConns    = owned("connections to %s", func(w *conn.Way) *cluster.Owner { return &w.Owner }, func(k netip.Prefix) []any { return []any{k} })
 
 	rows = kind[nb.Key, nb.Row]{
 		same: func(a, b nb.Row) bool { return a == b || nb.SameContent(a, b) },
@@ -168,6 +169,7 @@ func mergeConn(c *conflicts, list []State) conn.State {
 	return conn.State{
 		UDP:    merge(c, list, func(s *State) map[netip.AddrPort]conn.Targets { return s.Conn.UDP }, &udpConns),
 		Egress: merge(c, list, func(s *State) map[netip.Addr]conn.Egress { return s.Conn.Egress }, &egressConns),
+		Ways:   merge(c, list, func(s *State) map[netip.Prefix]conn.Way { return s.Conn.Ways }, &wayConns),
 	}
 }
 

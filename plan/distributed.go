@@ -9,6 +9,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
+	"hairpin/datapath/conn"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
@@ -76,8 +77,12 @@ func distributed(e Env) (datapath.State, []Problem) {
 		Name: routerToLocal, Router: claims.ClusterRouter, Chassis: e.Node.Name, MAC: e.localMAC(placeRouter),
 		Networks: z.addresses(placeRouter),
 	}, claims.LocalSwitch, localToRouter, nil)
+	ways := map[netip.Prefix]conn.Way{}
 	for i := range e.Stacks {
 		z.throughLocal(&e.Stacks[i])
+		for _, c := range e.Stacks[i].Services {
+			ways[c] = conn.Way{Source: e.Stacks[i].Management.Addr(), Owner: z.owner}
+		}
 		k.address(host.Address{AddressKey: host.AddressKey{Link: claims.LocalPort, Prefix: e.Stacks[i].Local.host}})
 		k.neighbor(claims.LocalPort, e.Stacks[i].Local.management.Addr(), e.localMAC(placeManagement))
 	}
@@ -86,7 +91,7 @@ func distributed(e Env) (datapath.State, []Problem) {
 	k.sysctl("net/ipv4/conf/"+claims.LocalPort+"/send_redirects", "0")
 	k.sysctl("net/ipv6/conf/"+claims.LocalPort+"/accept_ra", "0")
 	port := flow.Port{Name: claims.LocalPort, Bridge: claims.LocalBridge, Type: "internal", MAC: e.localMAC(placeHost), MTU: e.Config.MTU, Owner: z.owner}
-	return datapath.State{NB: z.rows, Bridge: flow.State{Ports: map[string]flow.Port{port.Name: port}}, Host: k.state}, nil
+	return datapath.State{NB: z.rows, Bridge: flow.State{Ports: map[string]flow.Port{port.Name: port}}, Host: k.state, Conn: conn.State{Ways: ways}}, nil
 }
 
 // The places of the node-local subnet.

@@ -31,6 +31,7 @@ func replace(s, gone, come datapath.State) (datapath.State, bool) {
 	}
 	s.Conn.UDP = swap(&ok, s.Conn.UDP, gone.Conn.UDP, come.Conn.UDP, conn.Targets.Equal)
 	s.Conn.Egress = swap(&ok, s.Conn.Egress, gone.Conn.Egress, come.Conn.Egress, equal)
+	s.Conn.Ways = swap(&ok, s.Conn.Ways, gone.Conn.Ways, come.Conn.Ways, equal)
 	s.Redirect.Programs = swap(&ok, s.Redirect.Programs, gone.Redirect.Programs, come.Redirect.Programs, equal)
 	s.Redirect.Services = swap(&ok, s.Redirect.Services, gone.Redirect.Services, come.Redirect.Services, equal)
 	return s, ok

@@ -10,6 +10,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
 	"time"
 
@@ -67,7 +69,19 @@ func (t *Target) Read(context.Context) (conn.State, error) {
 // Apply deletes entries.
 func (t *Target) Apply(ctx context.Context, d conn.Delta) error {
 	// Neither the host's rules nor OVN's make such an entry again: no pod is led here any more.
-	return errors.Join(end(d.Left, inet, seenAs), t.endUDP(ctx, d))
+	return errors.Join(end(d.Left, inet, seenAs), endStrays(d.Strays), t.endUDP(ctx, d))
+}
+
+// endStrays deletes entries of the host's own zone: a packet's next one is made by the way that it takes now.
+func endStrays(sources map[netip.Prefix]netip.Addr) error {
+	ranges := slices.Collect(maps.Keys(sources))
+	return end(ranges, func(p netip.Prefix) netlink.InetFamily { return inet(p.Addr()) }, func(e *entry) (netip.Prefix, bool) {
+		i := slices.IndexFunc(ranges, func(p netip.Prefix) bool { return p.Contains(e.forward.dst.Addr()) })
+		if i < 0 || e.zone != 0 || e.forward.protocol != unix.IPPROTO_UDP || e.reverse.dst.Addr() == sources[ranges[i]] {
+			return netip.Prefix{}, false
+		}
+		return ranges[i], true
+	})
 }
 
 func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {

@@ -7,6 +7,8 @@
 //
 // An egress address that moved to another node leaves entries, too. When it comes back, or while it is moving, they
 // would match the first packets of another connection from the same port.
+//
+// When the host begins to send to a range by another way, connections of before keep the source that they had there.
 package conn
 
 import (
@@ -21,6 +23,13 @@ import (
 type State struct {
 	UDP    map[netip.AddrPort]Targets // by the address and port that the client asked
 	Egress map[netip.Addr]Egress      // by the address that the other side sees; found: of the node, too
+	Ways   map[netip.Prefix]Way       // by the range of what is asked; wanted only
+}
+
+// Way is how UDP connections to a range leave the host.
+type Way struct {
+	Source netip.Addr // with which all must leave
+	Owner  cluster.Owner
 }
 
 // Egress is an address whose connections the kernel remembers.
@@ -47,8 +56,23 @@ type Delta struct {
 	Dead []Pair // sorted
 	// Back is what nobody served until now, or what was not there, as it is wanted: connections of before must go,
 	// wherever they lead.
-	Back map[netip.AddrPort]Targets
-	Left []netip.Addr // egress addresses, all connections of which must go; sorted
+	Back   map[netip.AddrPort]Targets
+	Left   []netip.Addr                // egress addresses, all connections of which must go; sorted
+	Strays map[netip.Prefix]netip.Addr // ranges, UDP connections to which must go that leave the host with another address than this
+}
+
+// Turn adds to Strays the ranges whose way is another by now, or was not known.
+func (d Delta) Turn(before, want State) Delta {
+	for p, w := range want.Ways {
+		if before.Ways[p].Source == w.Source {
+			continue
+		}
+		if d.Strays == nil {
+			d.Strays = map[netip.Prefix]netip.Addr{}
+		}
+		d.Strays[p] = w.Source
+	}
+	return d
 }
 
 // Leave adds to Left the addresses that are elsewhere by now, and were not before, or not known: what was found when the node still
@@ -147,8 +171,8 @@ func (d Delta) Grow() Delta { return Delta{} }
 // Shrink is all of it.
 func (d Delta) Shrink() Delta { return d }
 
-// Count is the number of translations to end, and of addresses to look at.
-func (d Delta) Count() int { return len(d.Dead) + len(d.Back) + len(d.Left) }
+// Count is the number of translations to end, and of addresses and ranges to look at.
+func (d Delta) Count() int { return len(d.Dead) + len(d.Back) + len(d.Left) + len(d.Strays) }
 
 // Empty reports whether there is nothing to do.
 func (d Delta) Empty() bool { return d.Count() == 0 }
