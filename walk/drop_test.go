@@ -65,6 +65,9 @@ func TestNotDelivered(t *testing.T) {
 		{"wrong tunnel key", "10.96.0.12:80", "node n2 has no port with the tunnel keys 16711683 and 77", inHost(1), func(t *testing.T, s datapath.State) {
 			row[*nb.SwitchPort](t, s, nb.TableSwitchPort, "tstor-n2").Options["requested-tnl-key"] = "77"
 		}},
+		{"a mark in a tunnel", "10.96.0.12:80", "has no route for a tunnel's packet with a mark: 42", inPod(1, "pod%d"), func(t *testing.T, s datapath.State) {
+			s.NB.Add(&nb.Policy{Router: "ovn_cluster_router", Priority: 9, Match: "ip4.src == 10.244.1.3", Action: nb.Allow, Options: map[string]string{"pkt_mark": "42"}})
+		}},
 		{"pod without a port", "10.96.0.11:80", "no neighbour of rtos-n1 has 10.244.1.3", inHost(1), func(t *testing.T, s datapath.State) {
 			delete(s.NB, nb.Key{Table: nb.TableSwitchPort, Name: "default_pod1"})
 		}},

@@ -68,6 +68,9 @@ func (r *run) geneve(n *node, p *switchPort) (location, error) {
 	}
 	r.step(n, "geneve", chassis, chassis.Owner, "in a Geneve tunnel to "+chassis.IP.String()+", tunnel keys "+
 		p.sw.row.OtherConfig["requested-tnl-key"]+" and "+p.row.Options["requested-tnl-key"])
+	if n.userspace() && r.p.Mark != 0 { // ovs_router_lookup of its lib/ovs-router.c asks for a rule of that mark, of which there is none
+		return r.drop(fmt.Sprintf("Open vSwitch's userspace datapath has no route for a tunnel's packet with a mark: %d", r.p.Mark))
+	}
 	if own := to.chassis(); own != chassis.Name {
 		return r.drop(fmt.Sprintf("node %s is chassis %q, not %q", to.name, own, chassis.Name))
 	}
