@@ -119,16 +119,22 @@ func (a *agent) reportOps(r *report.Report) {
 	if p := a.looker.Report.Load(); p != nil {
 		r.Parts = append(r.Parts, *p)
 	}
-	if a.redirects() {
-		if n, err := a.targets.Redirect.Counters(); err != nil {
-			a.log.Debug("count redirected packets", "error", err)
-		} else {
-			r.Redirect = (*report.Redirect)(n)
-		}
-	}
+	r.Redirect = a.redirectedPackets()
 	if a.config.Process.Manifests == "" {
 		r.API = new(a.api.Report())
 	}
+}
+
+// redirectedPackets counts them; nil without programs.
+func (a *agent) redirectedPackets() *report.Redirect {
+	if !a.redirects() {
+		return nil
+	}
+	n, err := a.targets.Redirect.Counters()
+	if err != nil {
+		a.log.Debug("count redirected packets", "error", err)
+	}
+	return (*report.Redirect)(n)
 }
 
 // measure gives the metrics that are asked for. Any goroutine may call it.
@@ -154,6 +160,12 @@ func (a *agent) measure(give ops.Put) {
 	}
 	if p := a.looker.Report.Load(); p != nil {
 		partValues(give, *p)
+	}
+	if r := a.redirectedPackets(); r != nil {
+		give("hairpin_redirect_packets_total", float64(r.Requests), "requests")
+		give("hairpin_redirect_packets_total", float64(r.Replies), "replies")
+		give("hairpin_redirect_packets_total", float64(r.Fragments), "fragments")
+		give("hairpin_redirect_packets_total", float64(r.NoRoute), "no route")
 	}
 }
 

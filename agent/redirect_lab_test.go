@@ -26,6 +26,13 @@ func TestRedirect(t *testing.T) {
 	a := l.Node("node-a")
 	waitWell(t, a)
 	ways := slices.DeleteFunc(paths(t, l), func(p path) bool { return !strings.HasPrefix(p.name, "outside → NodePort ") })
+	client := l.Host("client")
+	externalsBy(t, client, "172.18.0.3", "fc00:f853:ccd::3")
+	for _, to := range outer() {
+		for _, protocol := range []string{"tcp", "udp"} {
+			ways = append(ways, path{"outside → external " + to.Addr().String() + " " + protocol, client, protocol, to})
+		}
+	}
 	counted := func() (n uint64) {
 		if r := mustReport(t, a).Redirect; r != nil {
 			n = min(r.Requests, r.Replies)
@@ -41,11 +48,14 @@ func TestRedirect(t *testing.T) {
 		if n := counted() - before; n < 100 {
 			t.Errorf("%s: %d packets were redirected", when, n)
 		}
-		if list := sh(t, a, "conntrack -L 2>/dev/null | grep -E 'dst=(172.18.0.3|fc00:f853:ccd::3) [^d]*dport=300' || true"); list != "" {
+		if list := sh(t, a, "conntrack -L 2>/dev/null | grep -E 'dst=(172.18.0.3|fc00:f853:ccd::3) [^d]*dport=300|dst=(203.0.113.|2001:db8:113::)' || true"); list != "" {
 			t.Errorf("%s: the host tracks\n%s", when, list)
 		}
 	}
 	redirects("at first")
+	if out := sh(t, a, "hairpin probe metrics"); !strings.Contains(out, `hairpin_redirect_packets_total{packets="requests"}`) {
+		t.Errorf("metrics are\n%s", out)
+	}
 
 	// detach detaches a program of a link.
 	detach := func(name string) {
@@ -121,24 +131,41 @@ func TestRedirectSecondLink(t *testing.T) {
 			})
 			waitServes(t, a)
 			const podlocal, hostself, keeppod = 30001, 30003, 30020
+			externalsBy(t, client, "10.10.10.3", "fd10::3")
+			asked := outer()
 			for _, port := range []uint16{podlocal, hostself, keeppod} {
-				for _, to := range []string{"10.10.10.3", "fd10::3"} {
-					for _, protocol := range []string{"tcp", "udp"} {
-						before := mustReport(t, a).Redirect.Requests
-						q := probe.Request{Protocol: protocol, To: netip.AddrPortFrom(netip.MustParseAddr(to), port), Timeout: 5 * time.Second}
-						got := lab.Get(t.Context(), client, q)
-						if got.Error != "" {
-							t.Errorf("%s %s: %s", protocol, q.To, got.Error)
-							continue
-						}
-						redirected := mustReport(t, a).Redirect.Requests > before
-						own := got.Saw.Addr() == got.Client.Addr()
-						if redirected != (port != keeppod || mode == cluster.ModeShared) || own != (port == keeppod) {
-							t.Errorf("%s %s: redirected: %t; the endpoint sees %s of %s", protocol, q.To, redirected, got.Saw, got.Client)
-						}
+				asked = append(asked, netip.AddrPortFrom(netip.MustParseAddr("10.10.10.3"), port), netip.AddrPortFrom(netip.MustParseAddr("fd10::3"), port))
+			}
+			for _, to := range asked {
+				for _, protocol := range []string{"tcp", "udp"} {
+					before := mustReport(t, a).Redirect.Requests
+					got := lab.Get(t.Context(), client, probe.Request{Protocol: protocol, To: to, Timeout: 5 * time.Second})
+					if got.Error != "" {
+						t.Errorf("%s %s: %s", protocol, to, got.Error)
+						continue
+					}
+					redirected := mustReport(t, a).Redirect.Requests > before
+					own := got.Saw.Addr() == got.Client.Addr()
+					if redirected != (to.Port() != keeppod || mode == cluster.ModeShared) || own != (to.Port() == keeppod) {
+						t.Errorf("%s %s: redirected: %t; the endpoint sees %s of %s", protocol, to, redirected, got.Saw, got.Client)
 					}
 				}
 			}
 		})
+	}
+}
+
+// outer is Service outer of the demo at its external and load balancer addresses.
+func outer() []netip.AddrPort {
+	a := netip.MustParseAddrPort
+	return []netip.AddrPort{a("203.0.113.10:80"), a("203.0.113.20:80"), a("[2001:db8:113::10]:80"), a("[2001:db8:113::20]:80")}
+}
+
+// externalsBy routes a client's packets for such addresses by a node's.
+func externalsBy(t *testing.T, client *lab.Host, v4, v6 string) {
+	t.Helper()
+	for _, words := range [][]string{{"203.0.113.0/24", "via", v4}, {"2001:db8:113::/64", "via", v6}} {
+		_, err := client.Exec(t.Context(), append([]string{"ip", "route", "replace"}, words...)...)
+		noError(t, err)
 	}
 }

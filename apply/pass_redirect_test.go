@@ -29,7 +29,7 @@ func TestRedirectsToWhatIsThere(t *testing.T) {
 	n.nb.look = noting(&order, "ovn")
 	n.nft.look = noting(&order, "nft")
 	with := datapath.State{NB: nb.State{}, Redirect: redirect.State{
-		Programs: map[string]redirect.Program{"eth0": {Link: "eth0", Name: claims.ProgramRequest}}, Services: map[redirect.Service]cluster.Owner{service: {}},
+		Programs: map[string]redirect.Program{"eth0": {Link: "eth0", Name: claims.ProgramRequest}}, Services: map[redirect.Service]redirect.Way{service: {}},
 	}}
 	with.NB.Add(&nb.AddressSet{Name: "vip"})
 	p := apply.NewPass(apply.Targets{NB: n.nb, NFT: n.nft, Redirect: r})

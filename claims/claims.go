@@ -24,6 +24,10 @@ const (
 // MasqMAC is the MAC of the dummy next hop, for both families (host-to-service.md).
 const MasqMAC = "0a:58:a9:fe:a9:04"
 
+// RedirectMAC is the sender of frames between the host and the gateway bridge that the eBPF programs know by it: requests that the bridge shall
+// track, and all answers. On the bridge and nowhere else.
+const RedirectMAC = "0a:58:a9:fe:a9:55"
+
 // Conntrack zones of the gateway bridge (host-to-service.md). OVN numbers its own zones from 1 upwards.
 const (
 	ZoneUplink = 64000 // connections between the external network and OVN or the host
@@ -154,10 +158,10 @@ const (
 	ACLDrop   = 1000
 )
 
-// The eBPF programs that redirect NodePort traffic, and their maps, in bpftool's list. A program that is called so and has MapServices is ours.
+// The eBPF programs that redirect clients outside, and their maps, in bpftool's list. A program that is called so and has MapServices is ours.
 const (
-	ProgramRequest = "hp_request" // at a NIC's ingress: what is for a NodePort goes to the gateway bridge
-	ProgramReply   = "hp_reply"   // at the gateway bridge's ingress: what comes from a NodePort goes to a NIC
+	ProgramRequest = "hp_request" // at a NIC's ingress: what is for a Service goes to the gateway bridge
+	ProgramReply   = "hp_reply"   // at the gateway bridge's ingress: the gateway router's answers go to a NIC
 
 	MapServices = "hp_services" // addresses, protocols and ports
 	MapTarget   = "hp_target"   // the gateway bridge

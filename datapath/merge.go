@@ -135,9 +135,9 @@ var (
 	sysctls   = owned("sysctl %s", func(s *host.Sysctl) *cluster.Owner { return &s.Owner }, func(k string) []any { return []any{k} })
 
 	programs  = owned("program of %s", func(p *redirect.Program) *cluster.Owner { return &p.Owner }, func(k string) []any { return []any{k} })
-	redirects = kind[redirect.Service, cluster.Owner]{
-		same: func(a, b cluster.Owner) bool { return true }, // a Service is its own value
-		why:  func(_ redirect.Service, o cluster.Owner) cluster.Owner { return o },
+	redirects = kind[redirect.Service, redirect.Way]{
+		same: func(a, b redirect.Way) bool { return a.Tracked == b.Tracked },
+		why:  func(_ redirect.Service, w redirect.Way) cluster.Owner { return w.Owner },
 		name: redirect.Service.String,
 	}
 	chains = kind[string, *nft.Chain]{
@@ -176,7 +176,7 @@ func mergeConn(c *conflicts, list []State) conn.State {
 func mergeRedirect(c *conflicts, list []State) redirect.State {
 	return redirect.State{
 		Programs: merge(c, list, func(s *State) map[string]redirect.Program { return s.Redirect.Programs }, &programs),
-		Services: merge(c, list, func(s *State) map[redirect.Service]cluster.Owner { return s.Redirect.Services }, &redirects),
+		Services: merge(c, list, func(s *State) map[redirect.Service]redirect.Way { return s.Redirect.Services }, &redirects),
 	}
 }
 

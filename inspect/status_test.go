@@ -43,7 +43,7 @@ node-b  ovn         not in sync  1m30s  3      2        40       1              
 node-c  agent       no answer                                                            no agent's pod
 host    controller  leading      1m30s
 2 of 3 nodes answer, 3 pods, 7 service frontends, Open vSwitch restarts repaired: 1, hairpin v1 v2
-node-a: NodePort packets redirected: 12 requests, 11 replies; left to the host: 2 fragments, 1 replies without a route
+node-a: packets of clients outside redirected: 12 requests, 11 replies; left to the host: 2 fragments, 1 replies without a route
 warning: node-a and 1 more: Open vSwitch 3.5.0 (userspace datapath) has known faults (docs/datapaths.md):
   a
   b

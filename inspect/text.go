@@ -127,7 +127,7 @@ func (s *ClusterStatus) printRest(w io.Writer) error {
 	_, err := fmt.Fprintln(w)
 	for _, n := range s.Nodes {
 		if r := n.Report; r != nil && r.Redirect != nil {
-			_, err = fmt.Fprintf(w, "%s: NodePort packets redirected: %d requests, %d replies; left to the host: %d fragments, %d replies without a route\n",
+			_, err = fmt.Fprintf(w, "%s: packets of clients outside redirected: %d requests, %d replies; left to the host: %d fragments, %d replies without a route\n",
 				r.Node, r.Redirect.Requests, r.Redirect.Replies, r.Redirect.Fragments, r.Redirect.NoRoute)
 		}
 	}

@@ -62,6 +62,7 @@ func nodeMetrics() []Metric {
 		{"hairpin_snapshot_objects", gauge, []string{"kind"}, "Objects of the cluster that the agent knows: nodes, frontends (one per Service port and family), backends.", OfAgent},
 		{"hairpin_pods", gauge, nil, "Pods of this node that have an interface or are getting one.", OfAgent},
 		{"hairpin_ovs_restarts_total", counter, nil, "Restarts of ovs-vswitchd that the agent detected and repaired.", OfAgent},
+		{"hairpin_redirect_packets_total", counter, []string{"packets"}, "Packets that the eBPF programs of `nodeport-path = redirect` met: requests and replies that they redirected, fragments of any kind and replies without a route that they left to the host. None without programs; it begins anew when all of them were gone.", OfAgent},
 		{"hairpin_health_check_node_ports", gauge, []string{"state"}, "Health check node ports of Services, by state: listening or failed.", OfAgent},
 		{"hairpin_cni_duration_seconds", histogram, []string{"command"}, "Time of a CNI plugin's request in the agent, failed ones included, without the start of the plugin's process.", OfAgent},
 		{"hairpin_cni_errors_total", counter, []string{"command", "code"}, "Failed requests of the CNI plugin, by the error code of the CNI specification.", OfAgent},

@@ -69,7 +69,9 @@ const (
 	prioNoTunnel = 510 // pods and Services to the tunnels of nodes
 	prioOwnError = 502 // ICMP, of the host's itself
 	prioAnswer   = 501 // of an external address that the redirect's flow has, too
+	prioRedirect = 503 // what the eBPF programs bring for external addresses, and its answers
 	prioService  = 500 // between host and gateway router (host-to-service.md)
+	prioAnswered = 499 // of external addresses to what the programs brought
 	prioTunnelIn = 205
 	prioStranger = 204 // to the tunnels, not from a node
 	prioTunnel   = 200

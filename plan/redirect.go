@@ -15,13 +15,16 @@ const fieldPath = "[gateway] nodeport-path"
 
 // redirect finds the links whose packets the programs can take, and says why the others are left to nft.
 func (c *checker) redirect(e *Env) {
-	if !e.Node.Gateway.Redirect || !e.Config.Gateway.NodePort {
+	if !e.Node.Gateway.Redirect {
 		return
 	}
+	nodePort := func(a netip.Addr) bool { return e.Config.Gateway.NodePort && e.nodePortOn(a) }
 	for i := range e.Node.Links {
 		l := &e.Node.Links[i]
+		nodePorts := slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return !p.IsSingleIP() && nodePort(p.Addr()) })
+		fit := l.MAC != cluster.MAC{} && l.Table == 0 && (l.MTU == 0 || l.MTU >= e.Config.MTU)
 		switch {
-		case !slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return !p.IsSingleIP() && e.nodePortOn(p.Addr()) }):
+		case !slices.ContainsFunc(l.Addresses, func(p netip.Prefix) bool { return !p.IsSingleIP() }) || !fit && !nodePorts:
 		case l.MAC == cluster.MAC{}:
 			c.problem(fieldPath, "nft serves NodePorts that arrive at %s, which is no Ethernet link", l.Name)
 		case l.Table != 0:
@@ -33,7 +36,7 @@ func (c *checker) redirect(e *Env) {
 			for i := range e.Stacks {
 				s := &e.Stacks[i]
 				for _, p := range l.Addresses {
-					if a := p.Addr(); slices.Contains(s.Others, a) && e.nodePortOn(a) {
+					if a := p.Addr(); slices.Contains(s.Others, a) && nodePort(a) {
 						s.Redirect = append(s.Redirect, a)
 					}
 				}
@@ -48,7 +51,9 @@ func (c *checker) redirect(e *Env) {
 }
 
 // redirection is the programs, and the way of what they bring through the gateway bridge: from the bridge's own port to the gateway
-// router, and back. The host itself sends nothing there to an address of its own.
+// router, and back. To NodePorts, as it is: the host itself sends nothing there to an address of its own, and what comes from such an
+// address is an answer. To external addresses as the host's own packets to Services, because others may have these, too: a machine outside, the bridge's
+// uplink, pods with an egress address.
 func redirection(e Env) (datapath.State, []Problem) {
 	if len(e.Redirect) == 0 {
 		return datapath.State{}, nil
@@ -58,20 +63,25 @@ func redirection(e Env) (datapath.State, []Problem) {
 	for _, l := range e.Redirect {
 		programs[l] = redirect.Program{Link: l, Name: claims.ProgramRequest, Owner: b.owner}
 	}
-	replies := map[redirect.Service]cluster.Owner{}
+	mac, _ := cluster.ParseMAC(claims.RedirectMAC) // it is one
+	answer := flow.SetEthDst{MAC: mac}             // TableToHost makes it the sender
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
+		ip, host := words(s.Family).ip, single(s.MasqHost)
+		tracked := flow.CT{Table: claims.TableToHost, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}}
+		b.classify(prioRedirect, flow.Match{InPort: flow.Local, EthSrc: mac, Protocol: ip},
+			flow.CT{Commit: true, Table: claims.TableToOVN, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
+		b.classify(prioAnswered, flow.Match{InPort: b.ovn, Protocol: ip, Dst: host}, answer, tracked)
 		for _, a := range s.Redirect {
-			replies[redirect.Service{Addr: netip.AddrPortFrom(a, 0)}] = b.owner
-			ip := words(s.Family).ip
 			b.classify(prioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: single(a)}, flow.Resubmit{Table: claims.TableToOVN})
-			b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: single(a)}, flow.Resubmit{Table: claims.TableToHost})
-			if e.Mode.Uplink { // nobody outside may send as the node
-				b.classify(prioService, flow.Match{InPort: b.uplink, Protocol: ip, Src: single(a)}, flow.Drop{})
-			}
+			b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: single(a)}, answer, flow.Resubmit{Table: claims.TableToHost})
+			b.classify(prioRedirect, flow.Match{InPort: b.ovn, Protocol: ip, Src: single(a), Dst: host}, answer, tracked)
 		}
 	}
-	return datapath.State{Bridge: flow.State{Flows: b.flows}, Redirect: redirect.State{Programs: programs, Services: replies}}, nil
+	if e.Mode.Uplink { // nobody outside may send as the bridge
+		b.classify(prioRedirect, flow.Match{InPort: b.uplink, EthSrc: mac}, flow.Drop{})
+	}
+	return datapath.State{Bridge: flow.State{Flows: b.flows}, Redirect: redirect.State{Programs: programs}}, nil
 }
 
 // redirects reports whether the programs lead clients outside to a NodePort of an address. Under policy Local they do not where pods
@@ -79,4 +89,10 @@ func redirection(e Env) (datapath.State, []Problem) {
 // is not for everybody is the host's to serve, too.
 func (b *balancer) redirects(x *front, a netip.Addr) bool {
 	return slices.Contains(x.stack.Redirect, a) && !x.guards(a) && (!x.ExternalLocal || !b.Mode.PodsByHost && len(x.ownHost) == 0)
+}
+
+// redirectsExternal reports whether they lead clients outside to an external address. Under policy Local they do not: the bridge changes the
+// client's address. Nor to the gateway router's own, from which it answers as the host's own endpoint asks.
+func (b *balancer) redirectsExternal(x *front, a netip.Addr) bool {
+	return len(b.Env.Redirect) > 0 && !x.guards(a) && !x.ExternalLocal && a != x.stack.Address.Addr()
 }

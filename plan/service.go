@@ -24,7 +24,7 @@ func services(e Env) (datapath.State, []Problem) {
 	b := balancer{
 		Env: &e, rows: make(nb.State, len(e.Frontends)), wire: newBridge(&e, claims.FeatureServices),
 		nft: newElements(), conns: map[netip.AddrPort]conn.Targets{}, options: map[lbOptionKey]map[string]string{},
-		redirected: map[redirect.Service]cluster.Owner{},
+		redirected: map[redirect.Service]redirect.Way{},
 	}
 	for _, f := range e.Frontends {
 		// A family that the node does not have reaches no Service here.
@@ -49,7 +49,7 @@ type balancer struct {
 	options  map[lbOptionKey]map[string]string // rows share them
 	problems []Problem
 
-	redirected map[redirect.Service]cluster.Owner
+	redirected map[redirect.Service]redirect.Way
 }
 
 func (b *balancer) problem(f *cluster.Frontend, field, format string, args ...any) {
@@ -130,8 +130,8 @@ func (b *balancer) outside(x *front, name string, vips []netip.AddrPort) {
 	var open, guarded, wire []netip.AddrPort
 	redirected := false
 	for _, v := range vips {
-		if name == wayNodePort && b.redirects(x, v.Addr()) {
-			b.redirected[redirect.Service{Addr: v, Protocol: x.Protocol}] = x.Owner
+		if name == wayNodePort && b.redirects(x, v.Addr()) || name == wayExternal && b.redirectsExternal(x, v.Addr()) {
+			b.redirected[redirect.Service{Addr: v, Protocol: x.Protocol}] = redirect.Way{Tracked: name == wayExternal, Owner: x.Owner}
 			redirected = true
 		}
 		if x.guards(v.Addr()) {

@@ -210,7 +210,7 @@ func (s *story) from(word string) (walk.Point, walk.Packet, error) {
 		a, err := netip.ParseAddr(client)
 		p := walk.Packet{Src: a}
 		if n := s.world.Snapshot.Node(router); n != nil {
-			p.EthDst = n.Gateway.MAC
+			p.EthDst = walk.ExternalMAC(n)
 		} else if routed {
 			err = fmt.Errorf("there is no node %q", router)
 		}

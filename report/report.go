@@ -31,7 +31,7 @@ type Report struct {
 
 	Switch *Switch `json:"openvswitch,omitempty"` // none until it has told its version
 
-	Redirect *Redirect `json:"redirect,omitempty"` // of NodePort packets; none without eBPF programs
+	Redirect *Redirect `json:"redirect,omitempty"` // of clients' packets; none without eBPF programs
 
 	Egress []Egress `json:"egress,omitempty"` // every egress address of the cluster
 }

@@ -19,37 +19,39 @@ func (r *run) redirect(n *node, link string) (to location, ok bool, err error) {
 	service := redirect.Service{Addr: netip.AddrPortFrom(r.p.Dst, r.p.DstPort), Protocol: r.p.Protocol}
 	switch p.Name {
 	case claims.ProgramRequest:
-		why, found := n.state.Redirect.Services[service]
+		way, found := n.state.Redirect.Services[service]
 		bridge := n.redirectsTo()
 		if !found || bridge == nil {
 			return to, false, nil
 		}
-		sender, _ := cluster.ParseMAC(claims.MasqMAC) // it is one
+		mac := claims.MasqMAC
+		if way.Tracked {
+			mac = claims.RedirectMAC
+		}
+		sender, _ := cluster.ParseMAC(mac) // it is one
 		r.p.EthSrc, r.p.EthDst = sender, bridge.MAC
-		r.step(n, "tc "+link+" ingress "+p.Name, service, why, "redirected to "+bridge.Link+", from MAC "+ethernet(sender)+", to MAC "+ethernet(bridge.MAC))
+		r.step(n, "tc "+link+" ingress "+p.Name, service, way.Owner, "redirected to "+bridge.Link+", from MAC "+ethernet(sender)+", to MAC "+ethernet(bridge.MAC))
 		if bridge.Link != n.bridge.name {
 			return to, false, fmt.Errorf("%s: %s is not the gateway bridge", bridge, bridge.Link)
 		}
 		return location{bridgeReceives, n, flow.Local}, true, nil
 	case claims.ProgramReply:
-		service = redirect.Service{Addr: netip.AddrPortFrom(r.p.Src, 0)}
-		why, found := n.state.Redirect.Services[service]
-		if !found {
+		if mac, _ := cluster.ParseMAC(claims.RedirectMAC); r.p.EthSrc != mac {
 			return to, false, nil
 		}
-		return r.redirectReply(n, "tc "+link+" ingress "+p.Name, service, why)
+		return r.redirectReply(n, "tc "+link+" ingress "+p.Name, p)
 	}
 	return to, false, fmt.Errorf("%s: not a program that is known", p)
 }
 
 // redirectReply sends an answer on as the host's routes say; one that has no way there is left to the host.
-func (r *run) redirectReply(n *node, stage string, rule redirect.Service, why cluster.Owner) (to location, ok bool, err error) {
+func (r *run) redirectReply(n *node, stage string, p redirect.Program) (to location, ok bool, err error) {
 	r.p.Mark = 0
 	if route, _ := n.kernel.lookup(r.p.Src, r.p.Dst, 0); route == nil || n.kernel.isLocal(r.p.Dst) || !forwards(n, cluster.FamilyOf(r.p.Dst)) {
-		r.step(n, stage, rule, why, "left to the host, whose routes do not lead out")
+		r.step(n, stage, p, p.Owner, "left to the host, whose routes do not lead out")
 		return to, false, nil
 	}
-	r.step(n, stage, rule, why, "redirected as the host routes")
+	r.step(n, stage, p, p.Owner, "redirected as the host routes")
 	route, err := r.ipRoute(n)
 	if err == nil {
 		to, err = r.transmit(n, route)

@@ -1,6 +1,7 @@
 package redirect
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -18,7 +19,14 @@ import (
 // maxServices is how many addresses and ports fit: the kernel's table for them takes 2 MB while it is empty.
 const maxServices = 1 << 17
 
-// The only value of claims.MapTarget: a link's index, the frame's receiver and sender, the longest packet.
+// Values of claims.MapServices: which element of claims.MapTarget is the Service's.
+const (
+	toRouter  = iota // as it is
+	toTracked        // the gateway bridge tracks it
+	targets
+)
+
+// A value of claims.MapTarget: a link's index, the frame's receiver and sender, the longest packet.
 const (
 	targetLink = 0
 	targetMACs = 4
@@ -30,7 +38,7 @@ const (
 func mapSpecs() map[string]*ebpf.MapSpec {
 	list := map[string]*ebpf.MapSpec{
 		claims.MapServices: {Type: ebpf.Hash, KeySize: keySize, ValueSize: 4, MaxEntries: maxServices, Flags: unix.BPF_F_NO_PREALLOC},
-		claims.MapTarget:   {Type: ebpf.Array, KeySize: 4, ValueSize: targetSize, MaxEntries: 1},
+		claims.MapTarget:   {Type: ebpf.Array, KeySize: 4, ValueSize: targetSize, MaxEntries: targets},
 		claims.MapCounters: {Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: counters},
 	}
 	for name, m := range list {
@@ -82,20 +90,20 @@ func oldest(found []attached) ebpf.MapID {
 	return id
 }
 
-// add makes elements of claims.MapServices, and remove removes some.
-func (s mapSet) add(list map[redirect.Service]cluster.Owner) error {
+// add makes or changes elements of claims.MapServices, and remove removes some.
+func (s mapSet) add(list map[redirect.Service]redirect.Way) error {
 	if len(list) > 0 && s[claims.MapServices] == nil {
 		return fmt.Errorf("map %s: no program has it", claims.MapServices)
 	}
-	for k := range list {
-		if err := s[claims.MapServices].Put(keyOf(k), uint32(0)); err != nil {
+	for k, w := range list {
+		if err := s[claims.MapServices].Put(keyOf(k), valueOf(w)); err != nil {
 			return fmt.Errorf("map %s: %s: %w", claims.MapServices, k, err)
 		}
 	}
 	return nil
 }
 
-func (s mapSet) remove(list map[redirect.Service]cluster.Owner) error {
+func (s mapSet) remove(list map[redirect.Service]redirect.Way) error {
 	if s[claims.MapServices] == nil {
 		return nil
 	}
@@ -129,35 +137,70 @@ func (k serviceKey) service() redirect.Service {
 	return redirect.Service{Addr: netip.AddrPortFrom(a, binary.BigEndian.Uint16(k[onPort-onKey:])), Protocol: cluster.Protocol(k[onProto-onKey])}
 }
 
-// target is the value of claims.MapTarget.
+func valueOf(w redirect.Way) uint32 {
+	if w.Tracked {
+		return toTracked
+	}
+	return toRouter
+}
+
+// target is what claims.MapTarget says, but for the sender.
 type target struct {
 	index int // of the link that requests go to; 0 = none
 	mac   cluster.MAC
 	mtu   int
 }
 
-func (t target) bytes() []byte {
+// senders are the MACs of senders, by values of claims.MapServices.
+func senders() [targets]cluster.MAC {
+	return [targets]cluster.MAC{toRouter: macOf(claims.MasqMAC), toTracked: macOf(claims.RedirectMAC)}
+}
+
+// macOf parses what is known to be a MAC.
+func macOf(text string) cluster.MAC {
+	mac, _ := cluster.ParseMAC(text)
+	return mac
+}
+
+func (t target) bytes(sender cluster.MAC) []byte {
 	b := binary.NativeEndian.AppendUint32(nil, uint32(t.index))
-	sender, _ := cluster.ParseMAC(claims.MasqMAC) // it is one
 	return binary.NativeEndian.AppendUint32(append(append(b, t.mac[:]...), sender[:]...), uint32(t.mtu))
 }
 
-func readTarget(m *ebpf.Map) (target, error) {
-	b, err := m.LookupBytes(uint32(0))
-	if err != nil || len(b) != targetSize {
-		return target{}, fmt.Errorf("map %s: %w", claims.MapTarget, err)
+func (t target) put(m *ebpf.Map) error {
+	for i, sender := range senders() {
+		if err := m.Put(uint32(i), t.bytes(sender)); err != nil {
+			return fmt.Errorf("map %s: %w", claims.MapTarget, err)
+		}
 	}
-	return target{index: int(binary.NativeEndian.Uint32(b)), mac: cluster.MAC(b[targetMACs : targetMACs+6]), mtu: int(binary.NativeEndian.Uint32(b[targetMTU:]))}, nil
+	return nil
+}
+
+// readTarget returns the target that put wrote; of what it did not write, the zero target.
+func readTarget(m *ebpf.Map) (t target, err error) {
+	for i, sender := range senders() {
+		b, err := m.LookupBytes(uint32(i))
+		if err != nil || len(b) != targetSize {
+			return target{}, fmt.Errorf("map %s: %w", claims.MapTarget, err)
+		}
+		if i == 0 {
+			t = target{index: int(binary.NativeEndian.Uint32(b)), mac: cluster.MAC(b[targetMACs : targetMACs+6]), mtu: int(binary.NativeEndian.Uint32(b[targetMTU:]))}
+		}
+		if !bytes.Equal(b, t.bytes(sender)) {
+			return target{}, nil
+		}
+	}
+	return t, nil
 }
 
 // readServices lists what the programs look for.
-func readServices(m *ebpf.Map) (map[redirect.Service]cluster.Owner, error) {
-	list := map[redirect.Service]cluster.Owner{}
+func readServices(m *ebpf.Map) (map[redirect.Service]redirect.Way, error) {
+	list := map[redirect.Service]redirect.Way{}
 	var key serviceKey
 	var value uint32
 	it := m.Iterate()
 	for it.Next(&key, &value) {
-		list[key.service()] = cluster.Owner{}
+		list[key.service()] = redirect.Way{Tracked: value == toTracked}
 	}
 	if err := it.Err(); err != nil {
 		return nil, fmt.Errorf("map %s: %w", claims.MapServices, err)

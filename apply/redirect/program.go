@@ -84,7 +84,7 @@ const (
 const (
 	labelPass     = "pass"     // leave the packet to the host
 	labelFragment = "fragment" // the same, counted
-	labelLook     = "look"     // the key is filled in
+	labelLook     = "look"     // what is looked up is filled in
 )
 
 // programs are both programs.
@@ -97,7 +97,7 @@ func programs() map[string]*ebpf.ProgramSpec {
 }
 
 // request is the program at a NIC's ingress. What is for a Service, and for this machine, goes to the egress of the gateway bridge, with the
-// dummy next hop as its sender and the gateway router as its receiver. No checksum covers the frame's addresses. What a router would
+// MACs of the Service's target: the dummy next hop, or claims.RedirectMAC, as its sender and the gateway router as its receiver. No checksum covers the frame's addresses. What a router would
 // answer, because it is too long for pods or has gone too far, is left to the host.
 func request() asm.Instructions {
 	c := &code{}
@@ -107,7 +107,7 @@ func request() asm.Instructions {
 		asm.LoadMem(asm.R2, rContext, skbPacketType, asm.Word), asm.JNE.Imm(asm.R2, unix.PACKET_HOST, labelPass),
 	)
 	c.find()
-	c.add(asm.StoreImm(asm.RFP, onIndex, 0, asm.Word))
+	c.add(asm.LoadMem(asm.R2, asm.R0, 0, asm.Word), asm.StoreMem(asm.RFP, onIndex, asm.R2, asm.Word))
 	c.lookup(claims.MapTarget, onIndex, labelPass)
 	c.add(
 		asm.LoadMem(rL4, asm.R0, targetLink, asm.Word), asm.JEq.Imm(rL4, 0, labelPass), asm.Mov.Reg(rIP, asm.R0),
@@ -127,39 +127,39 @@ func request() asm.Instructions {
 	return c.list
 }
 
-// reply is the program at the gateway bridge's ingress. Whatever has an address of a NodePort as its source comes from the gateway router, also
+// reply is the program at the gateway bridge's ingress. The bridge sends answers of the gateway router with claims.RedirectMAC, also
 // fragments and ICMP errors. It leaves by the link and the next hop that the host's routes and rules name; the kernel resolves the neighbour
 // as for packets of its own.
 func reply() asm.Instructions {
 	c := &code{}
 	c.add(
 		asm.Mov.Reg(rContext, asm.R1), asm.LoadMem(asm.R2, rContext, skbPacketType, asm.Word), asm.JNE.Imm(asm.R2, unix.PACKET_HOST, labelPass),
+		asm.Mov.Imm(rIP, macs/2),
+	)
+	c.load(rIP, onL4, macs/2)
+	sender := macOf(claims.RedirectMAC)
+	c.add(
+		asm.LoadMem(asm.R2, asm.RFP, onL4, asm.Word), asm.JNE.Imm32(asm.R2, int32(binary.NativeEndian.Uint32(sender[:])), labelPass),
+		asm.LoadMem(asm.R2, asm.RFP, onL4+4, asm.Half), asm.JNE.Imm32(asm.R2, int32(binary.NativeEndian.Uint16(sender[4:])), labelPass),
 		asm.Mov.Imm(rIP, ethernet),
 	)
-	c.zero(onKey, keySize)
 	c.zero(onFIB, fibSize)
 	c.add(
 		asm.LoadMem(asm.R2, rContext, skbIfindex, asm.Word), asm.StoreMem(asm.RFP, onFIB+fibIfindex, asm.R2, asm.Word),
 		asm.LoadMem(asm.R2, rContext, skbProtocol, asm.Word),
 		asm.JEq.Imm(asm.R2, inOrder(unix.ETH_P_IP), "ipv4"), asm.JNE.Imm(asm.R2, inOrder(unix.ETH_P_IPV6), labelPass),
-		asm.StoreImm(asm.RFP, onFIB, unix.AF_INET6, asm.Byte), asm.StoreImm(asm.RFP, onFamily, family6, asm.Byte),
+		asm.StoreImm(asm.RFP, onFIB, unix.AF_INET6, asm.Byte),
 	)
 	c.load(rIP, onHeader, 40)
-	c.copy(onKey, onHeader+8, 16)
 	c.copy(onFIB+fibSrc, onHeader+8, 16)
 	c.copy(onFIB+fibDst, onHeader+24, 16)
 	c.add(asm.Ja.Label(labelLook))
 	c.at("ipv4")
-	c.add(
-		asm.StoreImm(asm.RFP, onFIB, unix.AF_INET, asm.Byte), asm.StoreImm(asm.RFP, onFamily, family4, asm.Byte),
-		asm.StoreImm(asm.RFP, onKey+10, -1, asm.Half), // ::ffff:0:0
-	)
+	c.add(asm.StoreImm(asm.RFP, onFIB, unix.AF_INET, asm.Byte))
 	c.load(rIP, onHeader, 20)
-	c.copy(onKey+12, onHeader+12, 4)
 	c.copy(onFIB+fibSrc, onHeader+12, 4)
 	c.copy(onFIB+fibDst, onHeader+16, 4)
 	c.at(labelLook)
-	c.lookup(claims.MapServices, onKey, labelPass)
 	c.add(
 		asm.Mov.Reg(asm.R1, rContext), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, onFIB), asm.Mov.Imm(asm.R3, fibSize), asm.Mov.Imm(asm.R4, 0),
 		asm.FnFibLookup.Call(), asm.JEq.Imm(asm.R0, fibSuccess, "out"), asm.JEq.Imm(asm.R0, fibNoNeighbour, "out"),

@@ -26,9 +26,11 @@ var (
 	node6, client6       = netip.MustParseAddr("2001:db8:1::2"), netip.MustParseAddr("2001:db8:1::100")
 	router4              = netip.MustParseAddr("198.51.100.1") // of another link, to 100.70.0.0/16
 	behind4              = netip.MustParseAddr("100.70.0.1")
+	// Of a Service, on no link of the node.
+	external4, external6 = netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8:113::10")
 )
 
-const nodePort, clientPort = 30080, 40000
+const nodePort, clientPort, externalPort = 30080, 40000, 443
 
 // l4 is the first bytes of a packet of a protocol with ports.
 func l4(from, to uint16) []byte {
@@ -92,6 +94,13 @@ func frame(packet []byte) []byte {
 	return append(h, packet...)
 }
 
+// answer makes a frame one that the gateway bridge calls an answer.
+func answer(frame []byte) []byte {
+	sender := macOf(claims.RedirectMAC)
+	copy(frame[6:], sender[:])
+	return frame
+}
+
 func fragmented(offset uint16) func([]byte) {
 	return func(h []byte) { binary.BigEndian.PutUint16(h[6:], offset) }
 }
@@ -109,23 +118,38 @@ func load(t *testing.T) *ebpf.Collection {
 	}
 	t.Cleanup(col.Close)
 	for _, p := range []cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP} {
+		list := map[redirect.Service]redirect.Way{}
 		for _, a := range []netip.Addr{node4, node6} {
-			if err := col.Maps[claims.MapServices].Put(keyOf(redirect.Service{Addr: netip.AddrPortFrom(a, nodePort), Protocol: p}), uint32(0)); err != nil {
-				t.Fatal(err)
-			}
+			list[redirect.Service{Addr: netip.AddrPortFrom(a, nodePort), Protocol: p}] = redirect.Way{}
 		}
-	}
-	for _, a := range []netip.Addr{node4, node6} {
-		if err := col.Maps[claims.MapServices].Put(keyOf(redirect.Service{Addr: netip.AddrPortFrom(a, 0)}), uint32(0)); err != nil {
+		for _, a := range []netip.Addr{node4, external4, external6} {
+			list[redirect.Service{Addr: netip.AddrPortFrom(a, externalPort), Protocol: p}] = redirect.Way{Tracked: true}
+		}
+		if err := mapSet(col.Maps).add(list); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return col
 }
 
-// fromNode reports whether a packet comes from an address with NodePorts: whatever its port is, it is a reply.
-func fromNode(packet []byte) bool {
-	return packet[0]>>4 == 4 && bytes.Equal(packet[12:16], node4.AsSlice()) || packet[0]>>4 == 6 && bytes.Equal(packet[8:24], node6.AsSlice())
+// source and destination are a packet's addresses.
+func source(packet []byte) netip.Addr {
+	if packet[0]>>4 == 4 {
+		return netip.AddrFrom4([4]byte(packet[12:16]))
+	}
+	return netip.AddrFrom16([16]byte(packet[8:24]))
+}
+
+func destination(packet []byte) netip.Addr {
+	if packet[0]>>4 == 4 {
+		return netip.AddrFrom4([4]byte(packet[16:20]))
+	}
+	return netip.AddrFrom16([16]byte(packet[24:40]))
+}
+
+// answers reports whether the bridge calls a packet an answer: it has an address with Services, whatever its port is.
+func answers(packet []byte) bool {
+	return slices.Contains([]netip.Addr{node4, node6, external4, external6}, source(packet))
 }
 
 // count reads a counter.
@@ -157,6 +181,18 @@ var packets = []struct {
 		request: ip6(client6, node6, unix.IPPROTO_UDP, l4(clientPort, nodePort)), reply: ip6(node6, client6, unix.IPPROTO_UDP, l4(nodePort, clientPort))},
 	{name: "SCTP, IPv6", taken: true,
 		request: ip6(client6, node6, unix.IPPROTO_SCTP, l4(clientPort, nodePort)), reply: ip6(node6, client6, unix.IPPROTO_SCTP, l4(nodePort, clientPort))},
+
+	{name: "an external address, TCP", taken: true,
+		request: ip4(client4, external4, unix.IPPROTO_TCP, l4(clientPort, externalPort)), reply: ip4(external4, client4, unix.IPPROTO_TCP, l4(externalPort, clientPort))},
+	{name: "an external address, UDP, IPv6", taken: true,
+		request: ip6(client6, external6, unix.IPPROTO_UDP, l4(clientPort, externalPort)), reply: ip6(external6, client6, unix.IPPROTO_UDP, l4(externalPort, clientPort))},
+	{name: "an external address that is the node's", taken: true,
+		request: ip4(client4, node4, unix.IPPROTO_TCP, l4(clientPort, externalPort)), reply: ip4(node4, client4, unix.IPPROTO_TCP, l4(externalPort, clientPort))},
+	{name: "an error to an external address", taken: true,
+		request: ip4(client4, external4, unix.IPPROTO_ICMP, icmp(3, 3, ip4(external4, client4, unix.IPPROTO_UDP, l4(externalPort, clientPort)))),
+		reply:   ip4(external4, client4, unix.IPPROTO_ICMP, icmp(3, 3, ip4(client4, external4, unix.IPPROTO_UDP, l4(clientPort, externalPort))))},
+	{name: "an external address, another port",
+		request: ip4(client4, external4, unix.IPPROTO_TCP, l4(clientPort, nodePort)), reply: ip4(external4, client4, unix.IPPROTO_TCP, l4(22, clientPort))},
 
 	{name: "another port",
 		request: ip4(client4, node4, unix.IPPROTO_TCP, l4(clientPort, 22)), reply: ip4(node4, client4, unix.IPPROTO_TCP, l4(22, clientPort))},
@@ -266,7 +302,7 @@ link set br-ex up
 	}
 	col := load(t)
 	to := target{index: 77, mac: cluster.MAC{0x0a, 0x58, 0x0a, 0x2c, 0, 0}, mtu: 1400}
-	if err := col.Maps[claims.MapTarget].Put(uint32(0), to.bytes()); err != nil {
+	if err := to.put(col.Maps[claims.MapTarget]); err != nil {
 		t.Fatal(err)
 	}
 	try := func(t *testing.T, program string, in []byte) (verdict int32, out []byte) {
@@ -291,21 +327,28 @@ link set br-ex up
 				binary.BigEndian.PutUint16(in[0][12:], unix.ETH_P_ARP)
 				binary.BigEndian.PutUint16(in[1][12:], unix.ETH_P_ARP)
 			}
+			if answers(p.reply) {
+				answer(in[1])
+			}
 			for i, program := range []string{claims.ProgramRequest, claims.ProgramReply} {
 				verdict, out := try(t, program, in[i])
 				want, frame := int32(next), in[i]
-				if i == 0 && p.taken || i == 1 && fromNode(p.reply) {
+				if i == 0 && p.taken || i == 1 && answers(p.reply) {
 					want = redirected
 				}
 				if i == 0 && p.taken {
-					frame = slices.Concat(to.bytes()[targetMACs:targetMTU], frame[12:])
+					sender := senders()[toRouter]
+					if a := destination(p.request); a == external4 || a == external6 || p.name == "an external address that is the node's" {
+						sender = senders()[toTracked]
+					}
+					frame = slices.Concat(to.mac[:], sender[:], frame[12:])
 				}
 				if verdict != want || !bytes.Equal(out, frame) {
 					t.Errorf("%s: verdict %d, want %d; frame\n%x, want\n%x", program, verdict, want, out, frame)
 				}
 			}
 			want := map[bool]uint64{true: 1}
-			for i, n := range map[uint32]uint64{countRequests: want[p.taken], countReplies: want[fromNode(p.reply)], countFragments: want[p.fragment], countNoRoute: 0} {
+			for i, n := range map[uint32]uint64{countRequests: want[p.taken], countReplies: want[answers(p.reply)], countFragments: want[p.fragment], countNoRoute: 0} {
 				if got := count(t, col.Maps[claims.MapCounters], i) - before[i]; got != n {
 					t.Errorf("counter %d: %d, want %d", i, got, n)
 				}
@@ -314,12 +357,22 @@ link set br-ex up
 	}
 	t.Run("not for this machine", func(t *testing.T) {
 		for i, program := range []string{claims.ProgramRequest, claims.ProgramReply} {
-			in := frame([][]byte{packets[0].request, packets[0].reply}[i])
+			in := answer(frame([][]byte{packets[0].request, packets[0].reply}[i]))
 			for _, mac := range [][]byte{{2, 0, 0, 0, 0, 7}, {255, 255, 255, 255, 255, 255}, {1, 0, 94, 0, 0, 1}} {
 				copy(in, mac)
 				if verdict, out := try(t, program, in); verdict != next || !bytes.Equal(out, in) {
 					t.Errorf("%s: to %x: verdict %d, frame %x", program, mac, verdict, out)
 				}
+			}
+		}
+	})
+	t.Run("not from the gateway router", func(t *testing.T) {
+		sender := macOf(claims.RedirectMAC)
+		for i := range sender {
+			in := answer(frame(packets[0].reply))
+			in[6+i] ^= 1
+			if verdict, out := try(t, claims.ProgramReply, in); verdict != next || !bytes.Equal(out, in) {
+				t.Errorf("from %x: verdict %d, frame %x", in[6:12], verdict, out)
 			}
 		}
 	})
@@ -342,7 +395,7 @@ link set br-ex up
 	})
 	t.Run("longer than the way to the client", func(t *testing.T) {
 		before := count(t, col.Maps[claims.MapCounters], countNoRoute)
-		in := frame(ip4(node4, behind4, unix.IPPROTO_UDP, append(l4(nodePort, clientPort), make([]byte, 1400)...)))
+		in := answer(frame(ip4(node4, behind4, unix.IPPROTO_UDP, append(l4(nodePort, clientPort), make([]byte, 1400)...))))
 		if verdict, _ := try(t, claims.ProgramReply, in); verdict != next {
 			t.Errorf("verdict %d", verdict)
 		}
@@ -352,10 +405,10 @@ link set br-ex up
 	})
 	t.Run("no route to the client", func(t *testing.T) {
 		before := count(t, col.Maps[claims.MapCounters], countNoRoute)
-		if verdict, _ := try(t, claims.ProgramReply, frame(ip4(node4, far4, unix.IPPROTO_TCP, l4(nodePort, clientPort)))); verdict != next {
+		if verdict, _ := try(t, claims.ProgramReply, answer(frame(ip4(node4, far4, unix.IPPROTO_TCP, l4(nodePort, clientPort))))); verdict != next {
 			t.Errorf("verdict %d", verdict)
 		}
-		if verdict, _ := try(t, claims.ProgramReply, frame(ip4(node4, node4, unix.IPPROTO_TCP, l4(nodePort, clientPort)))); verdict != next {
+		if verdict, _ := try(t, claims.ProgramReply, answer(frame(ip4(node4, node4, unix.IPPROTO_TCP, l4(nodePort, clientPort))))); verdict != next {
 			t.Errorf("to the host itself: verdict %d", verdict)
 		}
 		if n := count(t, col.Maps[claims.MapCounters], countNoRoute) - before; n != 2 {
@@ -363,7 +416,7 @@ link set br-ex up
 		}
 	})
 	t.Run("no gateway bridge", func(t *testing.T) {
-		if err := col.Maps[claims.MapTarget].Put(uint32(0), target{}.bytes()); err != nil {
+		if err := (target{}).put(col.Maps[claims.MapTarget]); err != nil {
 			t.Fatal(err)
 		}
 		in := frame(packets[0].request)

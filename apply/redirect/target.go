@@ -53,6 +53,7 @@ type Target struct {
 	tags   map[string]string // of this version's programs, as the kernel computes them
 	known  atomic.Pointer[[]attached]
 	wanted atomic.Pointer[map[string]bool] // links that programs were wanted at
+	looked bool                            // at all links, for programs of a former run
 }
 
 // Supported says what the kernel lacks for the programs; nil when they can be had.
@@ -142,7 +143,8 @@ func (t *Target) watch(ctx context.Context) {
 	}
 }
 
-// Read finds the programs of ours at all links, and what is in the map that they share.
+// Read finds the programs of ours at all links, and what is in the map that they share. Once there were none and none was wanted, it does
+// not look again.
 func (t *Target) Read(ctx context.Context) (s redirect.State, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,11 +156,15 @@ func (t *Target) Read(ctx context.Context) (s redirect.State, err error) {
 }
 
 func (t *Target) read() (redirect.State, error) {
-	s := redirect.State{Programs: map[string]redirect.Program{}, Services: map[redirect.Service]cluster.Owner{}}
+	s := redirect.State{Programs: map[string]redirect.Program{}, Services: map[redirect.Service]redirect.Way{}}
+	if t.looked && len(*t.known.Load())+len(*t.wanted.Load()) == 0 {
+		return s, nil // nobody else has such programs: asking each link costs as much as there are pods
+	}
 	found, err := t.find()
 	if err != nil {
 		return s, err
 	}
+	t.looked = true
 	if t.known.Store(&found); len(found) == 0 {
 		return s, nil
 	}
@@ -228,10 +234,12 @@ func newCollection(old mapSet) (*ebpf.Collection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load programs: %w", err)
 	}
-	// The bridge keeps the map that says so, whatever NICs there are.
-	if err := col.Programs[claims.ProgramReply].BindMap(col.Maps[claims.MapTarget]); err != nil {
-		col.Close()
-		return nil, fmt.Errorf("program %s: %w", claims.ProgramReply, err)
+	// The bridge keeps the maps, whatever NICs there are.
+	for _, name := range []string{claims.MapServices, claims.MapTarget} {
+		if err := col.Programs[claims.ProgramReply].BindMap(col.Maps[name]); err != nil {
+			col.Close()
+			return nil, fmt.Errorf("program %s: %w", claims.ProgramReply, err)
+		}
 	}
 	return col, nil
 }
@@ -285,8 +293,10 @@ func (t *Target) apply(d redirect.Delta) error {
 		defer col.Close()
 		m, programs = col.Maps, col.Programs
 	}
-	if err := m.add(d.Services.Add); err != nil {
-		return err
+	for _, list := range []map[redirect.Service]redirect.Way{d.Services.Add, d.Services.Change} {
+		if err := m.add(list); err != nil {
+			return err
+		}
 	}
 	var missing []string
 	for _, link := range delta.Keys(attach) {
@@ -297,8 +307,8 @@ func (t *Target) apply(d redirect.Delta) error {
 		}
 		p := attach[link]
 		if p.MAC != (cluster.MAC{}) {
-			if err := m[claims.MapTarget].Put(uint32(0), target{dev.Index, p.MAC, p.MTU}.bytes()); err != nil {
-				return fmt.Errorf("map %s: %w", claims.MapTarget, err)
+			if err := (target{dev.Index, p.MAC, p.MTU}).put(m[claims.MapTarget]); err != nil {
+				return err
 			}
 		}
 		if err := t.attach(dev.Index, programs[p.Name], found); err != nil {
@@ -363,12 +373,13 @@ func (t *Target) Counters() (r *Counters, err error) {
 		if m[claims.MapCounters] == nil {
 			return nil
 		}
-		r = &Counters{}
-		for i, n := range map[uint32]*uint64{countRequests: &r.Requests, countReplies: &r.Replies, countFragments: &r.Fragments, countNoRoute: &r.NoRoute} {
+		var c Counters
+		for i, n := range map[uint32]*uint64{countRequests: &c.Requests, countReplies: &c.Replies, countFragments: &c.Fragments, countNoRoute: &c.NoRoute} {
 			if *n, err = sum(m[claims.MapCounters], i); err != nil {
 				return err
 			}
 		}
+		r = &c
 		return nil
 	})
 	return r, err

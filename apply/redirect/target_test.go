@@ -149,9 +149,9 @@ func rich() redirect.State {
 			"nic0": {Link: "nic0", Name: claims.ProgramRequest, Owner: o}, "nic1": {Link: "nic1", Name: claims.ProgramRequest, Owner: o},
 			"br-a": {Link: "br-a", Name: claims.ProgramReply, MAC: cluster.MAC{2, 1}, MTU: 1400, Owner: o},
 		},
-		Services: map[redirect.Service]cluster.Owner{
-			{Addr: netip.MustParseAddrPort("192.0.2.2:30080"), Protocol: cluster.TCP}:        o,
-			{Addr: netip.MustParseAddrPort("[2001:db8:1::2]:30080"), Protocol: cluster.SCTP}: o,
+		Services: map[redirect.Service]redirect.Way{
+			{Addr: netip.MustParseAddrPort("192.0.2.2:30080"), Protocol: cluster.TCP}:        {Owner: o},
+			{Addr: netip.MustParseAddrPort("[2001:db8:1::2]:30080"), Protocol: cluster.SCTP}: {Tracked: true, Owner: o},
 		},
 	}
 }
@@ -204,4 +204,43 @@ func TestLaws(t *testing.T) {
 			Atomic: true,
 		})
 	})
+}
+
+// TestFormerRun: what a former run has left is found by the first Read, and can be removed; where there is nothing, later Reads ask no link.
+func TestFormerRun(t *testing.T) {
+	each(t, func(t *testing.T, s system) {
+		former := s.target(t)
+		if err := former.Apply(t.Context(), redirect.Diff(rich(), redirect.State{})); err != nil {
+			t.Fatal(err)
+		}
+		now := s.target(t)
+		found, err := now.Read(t.Context())
+		if err != nil || !redirect.Diff(rich(), found).Empty() {
+			t.Fatalf("found %s, %v", redirect.Print(found), err)
+		}
+		if err := now.Apply(t.Context(), redirect.Diff(redirect.State{}, found)); err != nil {
+			t.Fatal(err)
+		}
+		for _, target := range []apply.Target[redirect.State, redirect.Delta]{now, s.target(t)} {
+			for range 2 {
+				if left, err := target.Read(t.Context()); err != nil || len(left.Programs) > 0 {
+					t.Errorf("left %s, %v", redirect.Print(left), err)
+				}
+			}
+		}
+	})
+}
+
+// BenchmarkReadNothing is a Read on a node with many links, where no program was ever wanted.
+func BenchmarkReadNothing(b *testing.B) {
+	s := system{ns: insidetest.NetNS(b)}
+	for i := range 100 {
+		s.run(b, "ip", "link", "add", fmt.Sprintf("pod%d", i), "type", "veth", "peer", "name", fmt.Sprintf("peer%d", i))
+	}
+	target := s.target(b)
+	for b.Loop() {
+		if _, err := target.Read(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
 }

@@ -1,4 +1,4 @@
-// Package redirect is the wanted or found redirect of NodePort traffic around the host's IP stack: which links have one of the two eBPF
+// Package redirect is the wanted or found redirect of clients outside around the host's IP stack: which links have one of the two eBPF
 // programs of apply/redirect, and for which addresses and ports.
 //
 // A packet for one of these that comes in by a link with claims.ProgramRequest goes to the gateway bridge, and what the gateway router answers
@@ -19,7 +19,14 @@ import (
 // State is programs and what they look for. Services without a program are nowhere.
 type State struct {
 	Programs map[string]Program // by link
-	Services map[Service]cluster.Owner
+	Services map[Service]Way
+}
+
+// Way is how requests for a Service get to the gateway router.
+type Way struct {
+	// Tracked: the gateway bridge gives the client the host's masquerade address, and so knows the answers. Else it knows them by their source.
+	Tracked bool
+	Owner   cluster.Owner
 }
 
 // Program is a program at a link's ingress.
@@ -32,7 +39,7 @@ type Program struct {
 	Owner cluster.Owner
 }
 
-// Service is an address and port that clients outside ask. Without port and protocol it is an address from which replies come.
+// Service is an address and port that clients outside ask.
 type Service struct {
 	Addr     netip.AddrPort
 	Protocol cluster.Protocol
@@ -49,14 +56,14 @@ func (s Service) Compare(t Service) int {
 // Delta is what makes the found redirect into the wanted one.
 type Delta struct {
 	Programs delta.Delta[string, Program]
-	Services delta.Delta[Service, cluster.Owner] // a Service is its own value: never Change
+	Services delta.Delta[Service, Way]
 }
 
 // Diff compares what must be with what is. Owners do not count, the kernel does not know them.
 func Diff(want, have State) Delta {
 	return Delta{
 		Programs: delta.Of(want.Programs, have.Programs, func(w, h Program) bool { h.Owner = w.Owner; return w == h }),
-		Services: delta.Of(want.Services, have.Services, func(w, h cluster.Owner) bool { return true }),
+		Services: delta.Of(want.Services, have.Services, func(w, h Way) bool { return w.Tracked == h.Tracked }),
 	}
 }
 
@@ -81,7 +88,11 @@ func Print(s State) string {
 		line(&b, s.Programs[link].String(), s.Programs[link].Owner)
 	}
 	for _, k := range delta.Sorted(s.Services, Service.Compare) {
-		line(&b, k.String(), s.Services[k])
+		words := k.String()
+		if s.Services[k].Tracked {
+			words += " tracked"
+		}
+		line(&b, words, s.Services[k].Owner)
 	}
 	return b.String()
 }
@@ -103,10 +114,7 @@ func (p Program) String() string {
 	return strings.Join(words, " ")
 }
 
-// String returns "hp_services tcp 192.0.2.2:30080", or "hp_services 192.0.2.2".
+// String returns "hp_services tcp 192.0.2.2:30080".
 func (s Service) String() string {
-	if s.Protocol == 0 {
-		return claims.MapServices + " " + s.Addr.Addr().String()
-	}
 	return claims.MapServices + " " + s.Protocol.String() + " " + s.Addr.String()
 }

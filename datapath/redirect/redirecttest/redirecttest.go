@@ -19,7 +19,7 @@ func Bridges() []string { return []string{"br-a", "br-b"} }
 func States() *rapid.Generator[redirect.State] {
 	return rapid.Custom(func(t *rapid.T) redirect.State {
 		owner := cluster.Owner{Kind: "Node", Name: "node-a"}
-		s := redirect.State{Programs: map[string]redirect.Program{}, Services: map[redirect.Service]cluster.Owner{}}
+		s := redirect.State{Programs: map[string]redirect.Program{}, Services: map[redirect.Service]redirect.Way{}}
 		if !rapid.Bool().Draw(t, "redirect") {
 			return s
 		}
@@ -35,8 +35,7 @@ func States() *rapid.Generator[redirect.State] {
 			a := netip.MustParseAddr(rapid.SampledFrom([]string{"192.0.2.2", "198.51.100.2", "2001:db8::2"}).Draw(t, "address"))
 			port := uint16(rapid.SampledFrom([]int{1, 30080, 32767, 65535}).Draw(t, "port"))
 			p := rapid.SampledFrom([]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}).Draw(t, "protocol")
-			s.Services[redirect.Service{Addr: netip.AddrPortFrom(a, port), Protocol: p}] = owner
-			s.Services[redirect.Service{Addr: netip.AddrPortFrom(a, 0)}] = owner
+			s.Services[redirect.Service{Addr: netip.AddrPortFrom(a, port), Protocol: p}] = redirect.Way{Tracked: rapid.Bool().Draw(t, "tracked"), Owner: owner}
 		}
 		return s
 	})
