@@ -148,6 +148,9 @@ func (t *Target) watch(ctx context.Context) {
 func (t *Target) Read(ctx context.Context) (s redirect.State, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.looked && len(*t.known.Load())+len(*t.wanted.Load()) == 0 {
+		return s, nil // nobody else has such programs: asking each link costs as much as there are pods
+	}
 	err = inside.Do(t.config.NetNS, func() error {
 		s, err = t.read()
 		return err
@@ -157,9 +160,6 @@ func (t *Target) Read(ctx context.Context) (s redirect.State, err error) {
 
 func (t *Target) read() (redirect.State, error) {
 	s := redirect.State{Programs: map[string]redirect.Program{}, Services: map[redirect.Service]redirect.Way{}}
-	if t.looked && len(*t.known.Load())+len(*t.wanted.Load()) == 0 {
-		return s, nil // nobody else has such programs: asking each link costs as much as there are pods
-	}
 	found, err := t.find()
 	if err != nil {
 		return s, err
