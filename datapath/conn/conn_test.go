@@ -120,13 +120,32 @@ func TestPrint(t *testing.T) {
 	s.Egress = map[netip.Addr]conn.Egress{
 		netip.MustParseAddr("10.10.10.34"): {}, netip.MustParseAddr("10.10.10.33"): {Elsewhere: true, Owner: cluster.Owner{Kind: "EgressIP", Name: "blue"}},
 	}
+	s.Ways = map[netip.Prefix]conn.Way{netip.MustParsePrefix("10.96.0.0/16"): {Source: netip.MustParseAddr("10.244.1.2"), Owner: cluster.Owner{Kind: "Node", Name: "a"}}}
 	const want = `udp 10.96.0.10:53 10.244.1.3:53 10.244.2.3:53 by 172.18.0.3:30053 # Service/default/dns
 udp 172.18.0.3:30053 10.244.1.3:53
 egress 10.10.10.33 elsewhere # EgressIP/blue
 egress 10.10.10.34
+udp to 10.96.0.0/16 as 10.244.1.2 # Node/a
 `
 	if got := conn.Print(s); got != want {
 		t.Errorf("printed\n%swant\n%s", got, want)
+	}
+}
+
+// Connections stray once, when their way has become another, or the agent has started.
+func TestTurn(t *testing.T) {
+	services, was, is := netip.MustParsePrefix("10.96.0.0/16"), netip.MustParseAddr("10.244.1.2"), netip.MustParseAddr("10.244.9.2")
+	ways := func(source netip.Addr) conn.State {
+		return conn.State{Ways: map[netip.Prefix]conn.Way{services: {Source: source}}}
+	}
+	for name, c := range map[string]struct {
+		before conn.State
+		want   int
+	}{"the agent started": {conn.State{}, 1}, "another way": {ways(was), 1}, "as before": {ways(is), 0}} {
+		d := conn.Delta{}.Turn(c.before, ways(is))
+		if d.Count() != c.want || c.want > 0 && d.Strays[services] != is {
+			t.Errorf("%s: %+v", name, d)
+		}
 	}
 }
 
