@@ -165,14 +165,15 @@ VULNDB ?= https://vuln.go.dev
 vuln: ## ask whether the program calls code with known vulnerabilities (govulncheck)
 	$(GO) tool govulncheck -db $(VULNDB) ./...
 
-# What to measure: change, create or traffic beside kube-proxy; redirect: NodePorts by eBPF beside nft; passes: conntrack passes and
-# datapath lookups of each packet (MODE=detached); kernel, redirect-kernel: traffic
+# What to measure: change, create or traffic beside kube-proxy; proof, groups: Services as OpenFlow flows and groups, traffic and memory; redirect: NodePorts by eBPF beside nft; passes: conntrack passes and
+# datapath lookups of each packet (MODE=detached); kernel, proof-kernel, redirect-kernel: traffic
 # through the real openvswitch module, in qemu; go: the packages' own benchmarks. Empty is everything.
-BENCH ?= change create traffic redirect passes kernel redirect-kernel go
-bench: setup build image ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic|redirect|passes|kernel|redirect-kernel|go, ARGS="--services 100")
-	@for part in $(filter change create traffic redirect,$(BENCH)); do $(LAB) bench --only $$part $(ARGS) || exit 1; done
+BENCH ?= change create traffic proof groups redirect passes kernel proof-kernel redirect-kernel go
+bench: setup build image ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic|proof|groups|redirect|passes|kernel|proof-kernel|redirect-kernel|go, ARGS="--services 100")
+	@for part in $(filter change create traffic proof groups redirect,$(BENCH)); do $(LAB) bench --only $$part $(ARGS) || exit 1; done
 	@[ -z "$(filter passes,$(BENCH))" ] || $(LAB) bench --only passes --mode $(MODE)
 	@[ -z "$(filter kernel,$(BENCH))" ] || { $(LAB) bench --build && lab/kernel.sh -t 7200 $(LAB) bench --only traffic --services 10 --slow 30; }
+	@[ -z "$(filter proof-kernel,$(BENCH))" ] || { $(LAB) bench --build && lab/kernel.sh -t 7200 $(LAB) bench --only proof --services 10 --slow 30; }
 	@[ -z "$(filter redirect-kernel,$(BENCH))" ] || lab/kernel.sh -t 7200 $(LAB) bench --only redirect --slow 30
 	@[ -z "$(filter go,$(BENCH))" ] || $(GO) test -timeout 30m -p 1 -run '^$$' -bench . -benchtime 1x ./...
 

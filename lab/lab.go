@@ -29,6 +29,9 @@ type Config struct {
 	Underlay []netip.Prefix
 	// Image is the root directory of the node image. Empty means that of image.Build, which is made if missing.
 	Image string
+	// Offloads lets the wire carry long frames without checksums, as between NICs that segment and that merge what they receive. It is
+	// ignored where nodes have the userspace datapath, which needs each frame as it is.
+	Offloads bool
 	// DieWithCaller ends the lab with the calling process, however that ends. Without it the lab stays until Remove.
 	DieWithCaller bool
 	// Progress gets a line of text for each step that takes long; it may be nil.
@@ -71,6 +74,9 @@ type Lab struct {
 // New starts a lab: the wire, nothing plugged in. It needs root.
 func New(ctx context.Context, cfg Config) (*Lab, error) {
 	cfg = cfg.withDefaults()
+	if datapath, err := chooseDatapath(""); err != nil || datapath == "netdev" {
+		cfg.Offloads = false
+	}
 	if !validName.MatchString(cfg.Name) {
 		return nil, fmt.Errorf("start lab: %q is not a name for a lab", cfg.Name)
 	}

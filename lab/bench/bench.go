@@ -22,7 +22,7 @@ const DefaultName = "bench"
 type Options struct {
 	Name    string   // of the lab; empty = DefaultName
 	Hairpin string   // the binary under test
-	Only    []string // parts to measure; empty = all of Parts but redirect and passes, which are measured alone
+	Only    []string // parts to measure; empty = all of usual
 	Side    string   // "hairpin" or "kube-proxy"; empty = both
 	Mode    string   // gateway mode of the nodes whose passes are counted; empty = shared
 	Sizes   []int    // numbers of Services, ascending
@@ -32,13 +32,22 @@ type Options struct {
 }
 
 // Parts are what can be measured.
-func Parts() []string { return []string{partChange, partCreate, partTraffic, partRedirect, partPasses} }
+func Parts() []string {
+	return append(slices.Clone(usual), partProof, partGroups, partRedirect, partPasses)
+}
+
+// usual is what is measured when nothing is named.
+var usual = []string{partChange, partCreate, partTraffic}
 
 const (
 	partChange  = "change"  // one endpoint changed, cold start, memory and CPU, by number of Services
 	partCreate  = "create"  // 1 000 Services created at once
 	partTraffic = "traffic" // connections per second and throughput
 
+	partProof  = "proof"  // traffic through Services that are flows and groups of Open vSwitch, written by hand
+	partGroups = "groups" // memory of such Services
+
+	// These are measured alone.
 	partRedirect = "redirect" // of NodePorts, by nft and by eBPF programs
 	partPasses   = "passes"   // conntrack passes and datapath lookups of each packet
 )
@@ -64,8 +73,7 @@ const (
 	inside  = 8080
 	sink    = 8081
 
-	nodePort     = 30080
-	nodePortSink = 30081
+	nodePort = 30080 // the first of them
 )
 
 // Run measures and prints tables. The lab is gone when it returns.
@@ -79,6 +87,9 @@ func Run(ctx context.Context, opt Options) error {
 		opt.Name = DefaultName
 	}
 	opt.Slow = max(1, opt.Slow)
+	if len(opt.Only) == 0 {
+		opt.Only = usual
+	}
 	if len(opt.Only) == 1 && opt.Only[0] == partRedirect { // without kube-proxy and an API server
 		return redirect(ctx, opt)
 	}
@@ -93,8 +104,8 @@ func Run(ctx context.Context, opt Options) error {
 	for _, m := range []struct {
 		part    string
 		measure func(context.Context) error
-	}{{partTraffic, w.traffic}, {partCreate, w.create}, {partChange, w.change}} {
-		if len(opt.Only) > 0 && !slices.Contains(opt.Only, m.part) {
+	}{{partTraffic, w.traffic}, {partCreate, w.create}, {partChange, w.change}, {partProof, w.proof}, {partGroups, w.groups}} {
+		if !slices.Contains(opt.Only, m.part) {
 			continue
 		}
 		if err := m.measure(ctx); err != nil {
@@ -132,7 +143,7 @@ func (w *world) start(ctx context.Context) error {
 		return err
 	}
 	w.kube = proxy
-	if w.lab, err = lab.New(ctx, lab.Config{Name: w.opt.Name, DieWithCaller: true, Progress: progress}); err != nil {
+	if w.lab, err = lab.New(ctx, lab.Config{Name: w.opt.Name, DieWithCaller: true, Offloads: true, Progress: progress}); err != nil {
 		return err
 	}
 	host := func(name, address string) (*lab.Host, error) {

@@ -80,12 +80,12 @@ func (w *world) makeService(ctx context.Context, i int, port int32, endpoints []
 	return nil
 }
 
-// makeNodePort makes a Service of type NodePort for the server and the sink in a pod.
-func (w *world) makeNodePort(ctx context.Context, name, endpoint string) (cluster netip.Addr, err error) {
+// makeNodePort makes a Service of type NodePort for the server and the sink in a pod: the port first, and the next one.
+func (w *world) makeNodePort(ctx context.Context, name, endpoint string, first int32) (cluster netip.Addr, err error) {
 	ports := []struct {
 		name               string
 		port, target, node int32
-	}{{"serve", 80, inside, nodePort}, {"sink", 81, sink, nodePortSink}}
+	}{{"serve", 80, inside, first}, {"sink", 81, sink, first + 1}}
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort}}
 	s := &slice{
 		ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},

@@ -17,6 +17,21 @@ type way struct {
 	serve, sink netip.AddrPort
 }
 
+// clientHost is a host beyond the nodes.
+func (w *world) clientHost(ctx context.Context) (*lab.Host, error) {
+	if h := w.lab.Host("client"); h != nil {
+		return h, nil
+	}
+	return w.lab.StartHost(ctx, lab.HostConfig{Name: "client", Addresses: prefixes("172.18.0.100/16")})
+}
+
+const podWay = "pod → ClusterIP → pod"
+
+func fromPod(s *side) lab.Place { return s.pods[1] }
+
+// trafficOf is the name of the Service whose endpoint is a side's pod.
+func trafficOf(s *side) string { return "traffic-" + s.node.Name() }
+
 // flowing is what one side carries on one way.
 type flowing struct {
 	connections, megabits float64 // per second
@@ -28,7 +43,7 @@ func (w *world) traffic(ctx context.Context) error {
 	if err := w.grow(ctx, w.opt.Sizes[0]); err != nil {
 		return err
 	}
-	client, err := w.lab.StartHost(ctx, lab.HostConfig{Name: "client", Addresses: []netip.Prefix{netip.MustParsePrefix("172.18.0.100/16")}})
+	client, err := w.clientHost(ctx)
 	if err != nil {
 		return err
 	}
@@ -46,11 +61,11 @@ func (w *world) traffic(ctx context.Context) error {
 		names = names[:0]
 		for i, way := range ways {
 			names = append(names, way.name)
-			if results[s.index][i], err = w.flow(ctx, s, way); err != nil {
+			if results[s.index][i], err = w.flow(ctx, s, way, 4*time.Second); err != nil {
 				return fmt.Errorf("%s: %w", way.name, err)
 			}
 		}
-		return w.unmake(ctx, "traffic")
+		return w.unmake(ctx, trafficOf(s))
 	})
 	if err != nil {
 		return err
@@ -79,7 +94,8 @@ func (w *world) ways(ctx context.Context, s *side, client *lab.Host) ([]way, err
 	if _, err := lab.Sink(ctx, s.pods[0], sink); err != nil {
 		return nil, err
 	}
-	cluster, err := w.makeNodePort(ctx, "traffic", s.pods[0].IPs()[0].String())
+	first := int32(nodePort + 10*s.index) // both sides may be there at the same time
+	cluster, err := w.makeNodePort(ctx, trafficOf(s), s.pods[0].IPs()[0].String(), first)
 	if err != nil {
 		return nil, err
 	}
@@ -87,8 +103,8 @@ func (w *world) ways(ctx context.Context, s *side, client *lab.Host) ([]way, err
 	at := netip.AddrPortFrom
 	ways := []way{
 		{"host → ClusterIP → pod", func(s *side) lab.Place { return s.node.Host }, at(cluster, 80), at(cluster, 81)},
-		{"pod → ClusterIP → pod", func(s *side) lab.Place { return s.pods[1] }, at(cluster, 80), at(cluster, 81)},
-		{"outside → NodePort → pod", func(*side) lab.Place { return client }, at(node, nodePort), at(node, nodePortSink)},
+		{podWay, fromPod, at(cluster, 80), at(cluster, 81)},
+		{"outside → NodePort → pod", func(*side) lab.Place { return client }, at(node, uint16(first)), at(node, uint16(first+1))},
 	}
 	for _, way := range ways {
 		if err := w.works(ctx, way.from(s), way.serve); err != nil {
@@ -114,9 +130,8 @@ func (w *world) works(ctx context.Context, from lab.Place, to netip.AddrPort) er
 	}
 }
 
-// flow measures one way.
-func (w *world) flow(ctx context.Context, s *side, y way) (f flowing, err error) {
-	const long = 4 * time.Second
+// flow measures one way, connections and one stream, each for so long.
+func (w *world) flow(ctx context.Context, s *side, y way, long time.Duration) (f flowing, err error) {
 	opened, err := lab.Load(ctx, y.from(s), probe.LoadConfig{To: y.serve, Workers: 8, Duration: long})
 	if err != nil {
 		return f, err
