@@ -67,6 +67,8 @@ $(BIN)/helm: charts/helm/go.mod
 
 # Gateway mode of the nodes of `make cluster` and `make demo`: shared, local or detached.
 MODE ?= shared
+# Whether the userspace datapath has TSO.
+TSO ?= false
 # What a cluster is made of besides the chart and the node image, which the lab caches.
 cluster-parts: image-oci $(BIN)/helm $(BIN)/coredns
 	$(GO) build -ldflags "-s -w" -o $(BIN)/pod ./lab/cluster/pod
@@ -112,10 +114,10 @@ cluster-down: build ## remove what `make cluster` left up
 
 # kubernetes: the demo's objects are in an API server, whose first build takes minutes; empty: the agents read manifests.
 API ?=
-demo: ## three nodes, every way to a Service (MODE=detached: gateway mode; NODE_LOCAL=dgp; NODEPORT_PATH=redirect; OVS=newest; API=kubernetes: with an API server); leaves the lab up
+demo: ## three nodes, every way to a Service (MODE=detached: gateway mode; NODE_LOCAL=dgp; NODEPORT_PATH=redirect; TSO=true; OVS=newest; API=kubernetes: with an API server); leaves the lab up
 	@command -v $(GO) >/dev/null || lab/setup.sh
 	@$(GO) run ./cmd/prepare -ovs "$(OVS)"
-	@$(LAB) demo --ovs "$(OVS)" --mode $(MODE) --node-local "$(NODE_LOCAL)" --nodeport-path "$(NODEPORT_PATH)" --api "$(API)"
+	@$(LAB) demo --ovs "$(OVS)" --tso=$(TSO) --mode $(MODE) --node-local "$(NODE_LOCAL)" --nodeport-path "$(NODEPORT_PATH)" --api "$(API)"
 
 test-newest: setup build ## the demo with the newest Open vSwitch and OVN of Debian, in each gateway mode
 	@for mode in shared local detached; do $(LAB) demo --lab newest --ovs newest --mode $$mode || exit 1; done
@@ -169,8 +171,8 @@ vuln: ## ask whether the program calls code with known vulnerabilities (govulnch
 # datapath lookups of each packet (MODE=detached); kernel, proof-kernel, redirect-kernel: traffic
 # through the real openvswitch module, in qemu; go: the packages' own benchmarks. Empty is everything.
 BENCH ?= change create traffic proof groups redirect passes kernel proof-kernel redirect-kernel go
-bench: setup build image ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic|proof|groups|redirect|passes|kernel|proof-kernel|redirect-kernel|go, ARGS="--services 100")
-	@for part in $(filter change create traffic proof groups redirect,$(BENCH)); do $(LAB) bench --only $$part $(ARGS) || exit 1; done
+bench: setup build image ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic|proof|groups|redirect|passes|kernel|proof-kernel|redirect-kernel|go, TSO=true, ARGS="--services 100")
+	@for part in $(filter change create traffic proof groups redirect,$(BENCH)); do $(LAB) bench --only $$part --tso=$(TSO) $(ARGS) || exit 1; done
 	@[ -z "$(filter passes,$(BENCH))" ] || $(LAB) bench --only passes --mode $(MODE)
 	@[ -z "$(filter kernel,$(BENCH))" ] || { $(LAB) bench --build && lab/kernel.sh -t 7200 $(LAB) bench --only traffic --services 10 --slow 30; }
 	@[ -z "$(filter proof-kernel,$(BENCH))" ] || { $(LAB) bench --build && lab/kernel.sh -t 7200 $(LAB) bench --only proof --services 10 --slow 30; }

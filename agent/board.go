@@ -12,6 +12,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/egress/view"
+	"hairpin/hostnet"
 	"hairpin/report"
 	"hairpin/targets"
 )
@@ -87,8 +88,10 @@ func (a *agent) openvswitch() *report.Switch {
 	if a.switchVersion == "" {
 		return nil
 	}
-	userspace := a.found.Gateway.Userspace
-	return &report.Switch{Version: a.switchVersion, Userspace: userspace, Faults: targets.Faults(a.switchVersion, userspace)}
+	x := report.Switch{Version: a.switchVersion, Userspace: a.found.Gateway.Userspace}
+	x.TSO = x.Userspace && hostnet.TSO(a.ovs.View())
+	x.Faults = targets.Faults(x.Version, x.Userspace, x.TSO)
+	return &x
 }
 
 // report is what the agent tells about itself. Any goroutine may ask.

@@ -256,7 +256,7 @@ func (a *agent) own(problems []cluster.Problem) []cluster.Problem {
 
 // offer tells the CNI half what pods can have now.
 func (a *agent) offer() {
-	facts := cni.Facts{MTU: a.config.Cluster.MTU, Userspace: a.found.Gateway.Userspace}
+	facts := cni.Facts{MTU: a.config.Cluster.MTU, Userspace: a.found.Gateway.Userspace, TSO: hostnet.TSO(a.ovs.View())}
 	if a.snapshot != nil {
 		if n := a.snapshot.Node(a.node); n != nil {
 			facts.Subnets = n.PodCIDRs

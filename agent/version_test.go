@@ -88,7 +88,7 @@ func TestSwitchComesLate(t *testing.T) {
 		if err != nil || r.Switch == nil {
 			return false, "none"
 		}
-		faults := targets.Faults(r.Switch.Version, r.Switch.Userspace)
+		faults := targets.Faults(r.Switch.Version, r.Switch.Userspace, r.Switch.TSO)
 		return strings.Contains(sh(t, n, "ovs-vswitchd --version"), " "+r.Switch.Version) && slices.Equal(faults, r.Switch.Faults), r.Switch.Version
 	})
 	t.Logf("%+v", mustReport(t, n).Switch)

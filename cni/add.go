@@ -103,7 +103,7 @@ func (s *Server) make(ctx context.Context, a *attachment, sandbox ns.NetNS, netn
 		return nil, errTryLater("address of "+a.pod.String(), err)
 	}
 	s.notify() // plan can start while the interface is being made
-	result, cniErr := s.attach(ctx, a, sandbox, netns, wiring{mtu: f.MTU, userspace: f.Userspace})
+	result, cniErr := s.attach(ctx, a, sandbox, netns, f.wiring())
 	if cniErr != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
 		defer cancel()

@@ -19,6 +19,8 @@ type wiring struct {
 	// userspace: the host's end is read by a userspace switch, which looks at packets, not at the kernel's notes about
 	// them: checksums must be in the packets.
 	userspace bool
+	// tso: that switch reads the kernel's notes of checksums and TCP segments, and no others.
+	tso bool
 }
 
 // plug makes the veth pair of an attachment, one end in the sandbox, with its addresses, but down.
@@ -56,10 +58,8 @@ func hostEnd(a *attachment, w wiring) error {
 	if err := netlink.LinkSetARPOff(link); err != nil {
 		return fmt.Errorf("%s arp off: %w", a.host, err)
 	}
-	if w.userspace {
-		if err := noChecksumOffload(a.host); err != nil {
-			return err
-		}
+	if err := w.offload(a.host); err != nil {
+		return err
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("%s up: %w", a.host, err)
@@ -102,8 +102,27 @@ func hostEnds() (map[string]netlink.Link, error) {
 
 func isHostEnd(l netlink.Link) bool { return l.Type() == "veth" && isHostName(l.Attrs().Name) }
 
-// noChecksumOffload does what `ethtool -K NAME tx off` does.
-func noChecksumOffload(name string) error {
-	_, err := netdev.Ethtool(name, unix.ETHTOOL_STXCSUM, 0)
+// offload sets what the kernel leaves to the switch of what is sent on one of the pair's ends.
+func (w wiring) offload(name string) error {
+	switch {
+	case !w.userspace:
+		return nil
+	case w.tso:
+		return netdev.SetFeatures(name, understood())
+	}
+	_, err := netdev.Ethtool(name, unix.ETHTOOL_STXCSUM, 0) // without checksums, there are no segments either
 	return err
+}
+
+// understood are the features of a veth that ovs-vswitchd understands with userspace-tso-enable, and those it does not: it drops or
+// corrupts UDP and SCTP to be segmented, what is in a tunnel of the pod, and SCTP without its checksum.
+func understood() map[string]bool {
+	on := map[string]bool{"tx-checksum-ip-generic": true, "tx-tcp-segmentation": true, "tx-tcp6-segmentation": true}
+	for _, f := range []string{
+		"tx-checksum-sctp", "tx-sctp-segmentation", "tx-udp-segmentation", "tx-gso-list", "tx-gre-segmentation", "tx-gre-csum-segmentation",
+		"tx-ipxip4-segmentation", "tx-ipxip6-segmentation", "tx-udp_tnl-segmentation", "tx-udp_tnl-csum-segmentation",
+	} {
+		on[f] = false
+	}
+	return on
 }

@@ -75,10 +75,8 @@ func configure(a *attachment, w wiring) error {
 	if err != nil {
 		return fmt.Errorf("%s in the sandbox: %w", a.ifName, err)
 	}
-	if w.userspace {
-		if err := noChecksumOffload(a.ifName); err != nil {
-			return err
-		}
+	if err := w.offload(a.ifName); err != nil {
+		return err
 	}
 	// The routes below are all that there are. A pod that says it is a router would be believed, also by one without IPv6.
 	if err := netdev.SetSysctl("net/ipv6/conf/"+a.ifName+"/accept_ra", "0"); err != nil && !errors.Is(err, os.ErrNotExist) {

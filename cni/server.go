@@ -34,7 +34,10 @@ type Facts struct {
 	Subnets   []netip.Prefix // the node's pod CIDRs, IPv4 first; none: not known yet
 	MTU       int            // bytes
 	Userspace bool           // Open vSwitch runs the userspace datapath
+	TSO       bool           // and that with userspace-tso-enable
 }
+
+func (f Facts) wiring() wiring { return wiring{mtu: f.MTU, userspace: f.Userspace, tso: f.TSO} }
 
 // Server is the agent's half of the plugin. It must be made by NewServer.
 type Server struct {
@@ -46,7 +49,8 @@ type Server struct {
 	observe func(command string, took time.Duration, code uint)
 
 	sweeping   sync.Mutex
-	needsSweep atomic.Bool // Sweep has something to do
+	needsSweep atomic.Bool       // Sweep has something to do
+	offloads   map[string]wiring // by the host's end: for what Sweep has set the offloads of the pair
 
 	mu           sync.Mutex
 	facts        Facts
@@ -73,6 +77,9 @@ func (s *Server) Observe(f func(command string, took time.Duration, code uint)) 
 func (s *Server) SetFacts(f Facts, notReady string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if f.wiring() != s.facts.wiring() {
+		s.needsSweep.Store(true)
+	}
 	s.facts = f
 	if s.ready != notReady {
 		s.ready = notReady

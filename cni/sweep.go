@@ -39,7 +39,7 @@ func (s *Server) Sweep(ctx context.Context) error {
 			failed = errors.Join(failed, onHostEnd(host, s.orphan)) // read again: a DEL takes the record off before the row
 		}
 	}
-	failed = errors.Join(failed, s.remake(ctx))
+	failed = errors.Join(failed, s.offload(rows, ends), s.remake(ctx))
 	s.needsSweep.Store(failed != nil || !s.ovs.Settled())
 	if failed != nil {
 		s.log.Warn("cni: pod interfaces and Open vSwitch rows differ", "error", failed)

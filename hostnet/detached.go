@@ -333,3 +333,6 @@ func DetachedPrefixes(config cluster.Config) []netip.Prefix {
 	}
 	return list
 }
+
+// TSO reports whether the userspace datapath takes and gives TCP segments that the kernel has not cut.
+func TSO(v ovsdb.View) bool { return uplink.TSO(v) }

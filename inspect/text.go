@@ -147,8 +147,19 @@ func (s *ClusterStatus) printRest(w io.Writer) error {
 	return err
 }
 
-// printSwitches warns of Open vSwitch versions with known faults.
+// printSwitches tells where the userspace datapath does without TSO, and warns of Open vSwitch versions with known faults.
 func (s *ClusterStatus) printSwitches(w io.Writer) error {
+	var slow []string
+	for _, n := range s.Nodes {
+		if n.Report != nil && n.Report.Switch != nil && n.Report.Switch.Userspace && !n.Report.Switch.TSO {
+			slow = append(slow, n.Report.Node)
+		}
+	}
+	if len(slow) > 0 {
+		if _, err := fmt.Fprintf(w, "%s: TSO is off, so streams are slow: the chart's userspaceTSO, or Open vSwitch 3.5.0 (docs/performance.md)\n", some(slow)); err != nil {
+			return err
+		}
+	}
 	var order []string // texts
 	who := map[string][]string{}
 	for _, n := range s.Nodes {

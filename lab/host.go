@@ -119,12 +119,16 @@ func (h *Host) plugInto(ctx context.Context, to, link, mac string) error {
 	if h.lab.cfg.Offloads {
 		return nil
 	}
-	// A frame between two veths is never checksummed, and the userspace datapath does not look at the mark that says
-	// so: whoever is behind it would drop the packet.
+	// A frame between two veths is never checksummed, and the userspace datapath without TSO does not look at the mark that
+	// says so: whoever is behind it would drop the packet. With TSO, the wire does what a NIC would.
 	if _, err := wire.Exec(ctx, "ethtool", "-K", outer, "tx", "off"); err != nil {
 		return err
 	}
-	_, err = h.inNet(ctx, "ethtool", "-K", link, "tx", "off")
+	offloads := []string{"ethtool", "-K", link, "tx", "off"}
+	if h.lab.cfg.TSO {
+		offloads = []string{"ethtool", "-K", link, "gro", "on"}
+	}
+	_, err = h.inNet(ctx, offloads...)
 	return err
 }
 

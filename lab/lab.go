@@ -32,6 +32,8 @@ type Config struct {
 	// Offloads lets the wire carry long frames without checksums, as between NICs that segment and that merge what they receive. It is
 	// ignored where nodes have the userspace datapath, which needs each frame as it is.
 	Offloads bool
+	// TSO starts Open vSwitch's userspace datapath with TSO, and gives hosts and nodes NICs that cut segments and compute checksums.
+	TSO bool
 	// DieWithCaller ends the lab with the calling process, however that ends. Without it the lab stays until Remove.
 	DieWithCaller bool
 	// Progress gets a line of text for each step that takes long; it may be nil.

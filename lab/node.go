@@ -195,6 +195,9 @@ func (n *Node) switchSetup(cfg NodeConfig, mac string, bridge bool) []string {
 		// to try again: as long, nobody answers neighbour solicitations.
 		args = append(args, "external_ids:ovn-bridge-datapath-type=netdev")
 	}
+	if n.lab.cfg.TSO && n.datapath == "netdev" {
+		args = append(args, "other_config:userspace-tso-enable=true", "external_ids:hairpin-tso=true")
+	}
 	if !bridge {
 		return args
 	}

@@ -37,14 +37,6 @@ func Ethtool(name string, command, value uint32) (uint32, error) {
 	}
 	defer func() { _ = unix.Close(fd) }()
 	data := struct{ command, value uint32 }{command, value}
-	request := struct { // struct ifreq
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(&data)}
-	copy(request.name[:unix.IFNAMSIZ-1], name)
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
-		return 0, fmt.Errorf("ethtool %s: %w", name, errno)
-	}
-	return data.value, nil
+	err = ethtool(fd, name, unsafe.Pointer(&data))
+	return data.value, err
 }

@@ -2,8 +2,11 @@ package netdev_test
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"os"
+	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,6 +61,27 @@ func TestEthtool(t *testing.T) {
 			}
 			if (now != 0) != (value != 0) {
 				t.Errorf("set to %d, it is %d", value, now)
+			}
+		}
+		return nil
+	})
+}
+
+// TestFeatures: each by itself; what is not there is left out.
+func TestFeatures(t *testing.T) {
+	in(t, func() error {
+		for _, on := range []bool{false, true, false} {
+			if err := netdev.SetFeatures("a", map[string]bool{"tx-checksum-ip-generic": true, "tx-udp-segmentation": on, "tx-checksum-sctp": on, "nothing": on}); err != nil {
+				return err
+			}
+			out, err := exec.Command("ethtool", "-k", "a").CombinedOutput()
+			if err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			for feature, want := range map[string]bool{"tx-checksum-ip-generic": true, "tx-udp-segmentation": on, "tx-checksum-sctp": on, "tx-tcp-segmentation": true} {
+				if !strings.Contains(string(out), feature+": "+map[bool]string{true: "on", false: "off"}[want]) {
+					t.Errorf("%s is not %v:\n%s", feature, want, out)
+				}
 			}
 		}
 		return nil

@@ -40,6 +40,7 @@ type Report struct {
 type Switch struct {
 	Version   string   `json:"version"` // of the ovs-vswitchd that runs
 	Userspace bool     `json:"userspace"`
+	TSO       bool     `json:"tso"`              // the userspace datapath takes TCP segments that the kernel has not cut
 	Faults    []string `json:"faults,omitempty"` // what is known to be wrong in this version
 }
 

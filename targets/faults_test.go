@@ -16,8 +16,17 @@ func TestFaults(t *testing.T) {
 		userspace bool
 		want      int
 	}{{"3.5.0", true, 4}, {"3.5.0", false, 1}, {"3.5.1", false, 1}, {"3.5.1", true, 4}, {"3.5.2", false, 0}, {"3.6.3", true, 2}, {"3.7.0", true, 1}, {"4.0.0", true, 1}, {"4.0.0", false, 0}} {
-		if got := Faults(c.version, c.userspace); len(got) != c.want {
+		if got := Faults(c.version, c.userspace, false); len(got) != c.want {
 			t.Errorf("%s, userspace %v: %d faults, not %d: %q", c.version, c.userspace, len(got), c.want, got)
+		}
+	}
+}
+
+// TestFaultsTSO: who does not use TSO is not warned of it.
+func TestFaultsTSO(t *testing.T) {
+	for version, want := range map[string]int{"3.5.0": 5, "3.5.1": 4, "4.0.0": 1} {
+		if got := Faults(version, true, true); len(got) != want {
+			t.Errorf("%s: %d faults, not %d: %q", version, len(got), want, got)
 		}
 	}
 }
@@ -44,8 +53,8 @@ func TestFaultsDocument(t *testing.T) {
 		if f.since != "" {
 			versions = "from " + f.since + ", " + versions
 		}
-		if f.userspace {
-			datapath = "userspace"
+		if f.datapath != "" {
+			datapath = f.datapath
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", versions, datapath, f.does, f.known)
 	}

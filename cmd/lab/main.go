@@ -134,6 +134,7 @@ func start(c *cobra.Command, name *string, slow *int) func() (*demo.Demo, error)
 	c.Flags().StringVar(&opt.API, "api", "", "kubernetes = with an API server, built when it is not there (minutes); empty = the agents read the manifests")
 	c.Flags().StringVar(&opt.Mode, "mode", "", "gateway mode of the nodes: shared, local or detached; empty = shared")
 	ovsFlag(c, &opt.OVS)
+	c.Flags().BoolVar(&opt.TSO, "tso", false, "TSO of Open vSwitch's userspace datapath")
 	c.Flags().StringVar(&opt.NodePortPath, "nodeport-path", "", "of the nodes: nft or redirect; empty = nft")
 	c.Flags().StringVar(&opt.NodeLocal, "node-local", "", "of the nodes: policy or dgp; empty = policy")
 	return func() (*demo.Demo, error) {

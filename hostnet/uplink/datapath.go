@@ -43,3 +43,9 @@ func DatapathType(v ovsdb.View) string {
 	}
 	return UserspaceDatapath
 }
+
+// TSO reports whether the userspace datapath takes and gives TCP segments that the kernel has not cut, nor computed checksums of.
+func TSO(v ovsdb.View) bool {
+	row := ovsdb.First[ovsdb.OpenVSwitch](v)
+	return row != nil && row.ExternalIDs[keyTSO] == "true"
+}

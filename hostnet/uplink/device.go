@@ -128,8 +128,8 @@ func setUp(l netlink.Link) (string, error) {
 
 func (m *machine) userspace() bool { return m.bridge.DatapathType == "netdev" }
 
-// offloads are commands of ETHTOOL, each to set and to get a feature which a userspace switch must not have on its port: it
-// reads frames as they are, and so a checksum must be there and no frame may be longer than the MTU.
+// offloads are commands of ETHTOOL, each to set and to get a feature which a userspace switch without TSO must not have on its port:
+// it reads frames as they are, and so a checksum must be there and no frame may be longer than the MTU.
 func offloads() map[uint32]uint32 {
 	return map[uint32]uint32{
 		unix.ETHTOOL_STXCSUM: unix.ETHTOOL_GTXCSUM,
@@ -137,7 +137,7 @@ func offloads() map[uint32]uint32 {
 	}
 }
 
-// prepare makes the device a port: up, and on the userspace datapath with unmodified frames (no offloads).
+// prepare makes the device a port: up, and on the userspace datapath without TSO with unmodified frames (no offloads).
 func (m *machine) prepare() (string, error) {
 	name := m.device.Attrs().Name
 	if m.device.Attrs().Flags&unix.IFF_UP == 0 {
@@ -148,6 +148,9 @@ func (m *machine) prepare() (string, error) {
 	}
 	if !m.userspace() {
 		return "", nil
+	}
+	if TSO(m.view) {
+		return words(m.offloadsBack()), nil
 	}
 	var did []string
 	for set, get := range offloads() {
@@ -174,7 +177,6 @@ func (m *machine) silence() (string, error) {
 
 // restore gives the device back what it was.
 func (m *machine) restore() (string, error) {
-	name := m.device.Attrs().Name
 	if !m.had.IPv6Off {
 		if what, err := m.disableIPv6("0"); err != nil || what != "" {
 			return what, err
@@ -192,6 +194,12 @@ func (m *machine) restore() (string, error) {
 			did = append(did, "sysctl -w "+path+"="+m.had.Sysctls[path])
 		}
 	}
+	return words(append(did, m.offloadsBack()...)), nil
+}
+
+// offloadsBack turns on what was.
+func (m *machine) offloadsBack() (did []string) {
+	name := m.device.Attrs().Name
 	for set, get := range offloads() {
 		if now, err := netdev.Ethtool(name, get, 0); err == nil && now == 0 && slices.Contains(m.had.Offloads, set) {
 			if _, err := netdev.Ethtool(name, set, 1); err == nil {
@@ -201,7 +209,7 @@ func (m *machine) restore() (string, error) {
 			}
 		}
 	}
-	return words(did), nil
+	return did
 }
 
 // notPromiscuous takes off a flag that Open vSwitch sets on its ports, and after a restart believes to have been set before.

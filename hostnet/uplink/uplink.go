@@ -33,6 +33,9 @@ const (
 	keyHad = "hairpin-uplink-had"
 	// keyDatapath of Open_vSwitch: the bridges' datapath type, system or netdev, as the entry script decided.
 	keyDatapath = "hairpin-datapath"
+	// keyTSO of Open_vSwitch: whether the userspace datapath takes and gives TCP segments that the kernel has not cut, true or
+	// false. ovs-vswitchd reads userspace-tso-enable when it starts; the entry script notes here what it was then.
+	keyTSO = "hairpin-tso"
 )
 
 // Config says what is to be done.

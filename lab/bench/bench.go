@@ -24,6 +24,7 @@ type Options struct {
 	Hairpin string   // the binary under test
 	Only    []string // parts to measure; empty = all of usual
 	Side    string   // "hairpin" or "kube-proxy"; empty = both
+	TSO     bool     // of Open vSwitch's userspace datapath, and of all NICs
 	Mode    string   // gateway mode of the nodes whose passes are counted; empty = shared
 	Sizes   []int    // numbers of Services, ascending
 	Rounds  int      // endpoints changed per size and side
@@ -143,7 +144,7 @@ func (w *world) start(ctx context.Context) error {
 		return err
 	}
 	w.kube = proxy
-	if w.lab, err = lab.New(ctx, lab.Config{Name: w.opt.Name, DieWithCaller: true, Offloads: true, Progress: progress}); err != nil {
+	if w.lab, err = lab.New(ctx, lab.Config{Name: w.opt.Name, DieWithCaller: true, Offloads: true, TSO: w.opt.TSO, Progress: progress}); err != nil {
 		return err
 	}
 	host := func(name, address string) (*lab.Host, error) {

@@ -41,6 +41,7 @@ type Options struct {
 	Mode         string
 	NodePortPath string // [gateway] nodeport-path of the nodes; empty = nft
 	OVS          string // of the node image, see image.Node
+	TSO          bool   // of Open vSwitch's userspace datapath
 	NodeLocal    string // [gateway] node-local of the nodes; empty = policy
 	Config       string // further lines of the configuration file
 	// DieWithCaller ends the lab with the calling process, as a test wants it.
@@ -93,7 +94,7 @@ func Start(ctx context.Context, opt Options) (*Demo, error) {
 		return nil, err
 	}
 	d.say("lab %q: starting the external network, %d nodes and an outside client", opt.Name, len(d.objects.nodes))
-	if d.lab, err = lab.New(ctx, lab.Config{Name: opt.Name, Image: root, DieWithCaller: opt.DieWithCaller}); err != nil {
+	if d.lab, err = lab.New(ctx, lab.Config{Name: opt.Name, Image: root, TSO: opt.TSO, DieWithCaller: opt.DieWithCaller}); err != nil {
 		return nil, err
 	}
 	if err := lab.Together(

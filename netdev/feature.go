@@ -1,0 +1,67 @@
+package netdev
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// nameLength is ETH_GSTRING_LEN, nameSet ETH_SS_FEATURES.
+const nameLength, nameSet = 32, 4
+
+// SetFeatures does what `ethtool -K NAME FEATURE on|off …` does, by the kernel's names of features, all at once. A feature that the
+// kernel or the device does not have, or cannot change, stays as it is.
+func SetFeatures(name string, on map[string]bool) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("ethtool %s: %w", name, err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	count := struct {
+		command, _ uint32
+		sets       uint64
+		length     uint32
+	}{command: unix.ETHTOOL_GSSET_INFO, sets: 1 << nameSet}
+	if err := ethtool(fd, name, unsafe.Pointer(&count)); err != nil {
+		return err
+	}
+	n := int(count.length)
+	names := make([]byte, 12+n*nameLength) // struct ethtool_gstrings
+	for i, v := range []uint32{unix.ETHTOOL_GSTRINGS, nameSet, count.length} {
+		binary.NativeEndian.PutUint32(names[4*i:], v)
+	}
+	if err := ethtool(fd, name, unsafe.Pointer(&names[0])); err != nil {
+		return err
+	}
+	words := make([]uint32, 2+(n+31)/32*2) // struct ethtool_sfeatures: for each 32 features, which ones and their values
+	words[0], words[1] = unix.ETHTOOL_SFEATURES, uint32((n+31)/32)
+	for i := range n {
+		feature, _, _ := bytes.Cut(names[12+i*nameLength:][:nameLength], []byte{0})
+		value, wanted := on[string(feature)]
+		if !wanted {
+			continue
+		}
+		words[2+i/32*2] |= 1 << (i % 32)
+		if value {
+			words[3+i/32*2] |= 1 << (i % 32)
+		}
+	}
+	return ethtool(fd, name, unsafe.Pointer(&words[0]))
+}
+
+// ethtool carries out a command, which stands at the beginning of data.
+func ethtool(fd int, name string, data unsafe.Pointer) error {
+	request := struct { // struct ifreq
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}{data: data}
+	copy(request.name[:unix.IFNAMSIZ-1], name)
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&request))); errno != 0 {
+		return fmt.Errorf("ethtool %s: %w", name, errno)
+	}
+	return nil
+}
