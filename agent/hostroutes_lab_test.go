@@ -160,6 +160,8 @@ func testServicesByHost(t *testing.T, mode string) {
 					v.until(from, []string{"172.18.0.3:30601", "[fc00:f853:ccd::3]:30601"}, "10.10.2.3", "fd10:2::3")
 				}
 			}
+			explained(t, "far", "100: from all iif br-ex lookup 100", "100: from all iif br-ex lookup 100")
+			explained(t, "far", "out of eth2 to 10.10.2.100", "out of eth2 to fd10:2::64")
 		})
 	each("the host's firewall", "nft 'add table inet admin; add chain inet admin forward { type filter hook forward priority 0; }; add rule inet admin forward oifname eth1 ip protocol tcp reject; add rule inet admin forward oifname eth1 ip6 nexthdr tcp reject with tcp reset'",
 		"nft delete table inet admin", func(t *testing.T) {

@@ -186,6 +186,7 @@ type Node struct {
 	// Links are the host's links to other networks than the gateway bridge's, by name (annotation k8s.ovn.org/host-links);
 	// nil where nothing is known of them.
 	Links    []HostLink
+	Rules    []HostRule     // the machine's own, by priority (annotation k8s.ovn.org/host-rules)
 	PodCIDRs []netip.Prefix // spec.podCIDRs, at most one per family, IPv4 first
 	Gateway  Gateway
 	Zone     string // label topology.kubernetes.io/zone

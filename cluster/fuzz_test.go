@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -71,6 +72,23 @@ func FuzzHostLinks(f *testing.F) {
 		}
 		if m := again.Node("n"); len(m.Links) != len(n.Links) {
 			t.Errorf("%+v came back as %+v", n.Links, m.Links)
+		}
+	})
+}
+
+// FuzzHostRules: the rules that a node tells of; what was understood is understood again.
+func FuzzHostRules(f *testing.F) {
+	f.Add(`[{"pref":100,"iif":"br-ex","lookup":100,"routes":[{"to":"10.9.0.0/24","via":"10.10.2.100","dev":"eth2"}]}]`)
+	f.Add(`[{"pref":5210,"ipv6":true,"not":true,"fwmark":51820,"fwmask":4294967295,"lookup":254,"length":1},{"iif":"a/b"},{"refuse":true}]`)
+	f.Fuzz(func(t *testing.T, text string) {
+		n := store(node("n", annotated(cluster.AnnotationHostRules, text))).Snapshot().Node("n")
+		again := store(node("n", annotated(cluster.AnnotationHostRules, cluster.HostRulesAnnotation(n.Rules)))).Snapshot()
+		if m := again.Node("n"); len(again.Problems) > 0 || !reflect.DeepEqual(m.Rules, n.Rules) {
+			t.Errorf("%+v came back as %+v, %v", n.Rules, m.Rules, again.Problems)
+		}
+		for _, r := range n.Rules {
+			_ = r.String()
+			r.Matches(netip.MustParseAddr("10.244.1.3"), netip.MustParseAddr("192.0.2.9"), 4, "lo")
 		}
 	})
 }

@@ -104,6 +104,7 @@ func parseNode(o *corev1.Node) (*Node, []Problem) {
 	}
 	p.hostCIDRs(o)
 	p.hostLinks(o)
+	p.hostRules(o)
 	p.gateway(o)
 	return p.node, p.problems
 }

@@ -27,6 +27,7 @@ type Found struct {
 	addresses []netip.Prefix // of the whole host
 	links     map[netip.Addr]device
 	networks  []cluster.HostLink // links to other networks than the gateway bridge's
+	rules     []cluster.HostRule
 }
 
 // device is a link of the host.
@@ -60,6 +61,9 @@ func discover(v ovsdb.View, config cluster.Config) (Found, error) {
 	}
 	f := Found{links: map[netip.Addr]device{}}
 	if f.networks, err = hostLinks(&g, host); err != nil {
+		return Found{}, err
+	}
+	if f.rules, err = hostRules(); err != nil {
 		return Found{}, err
 	}
 	for _, a := range host {

@@ -39,7 +39,7 @@ func (l *Local) Apply(s *cluster.Snapshot, found Found, pods []*cluster.Pod) *cl
 		own := *base
 		own.Gateway = found.Gateway
 		own.HostAddresses = found.addresses
-		own.Links = found.networks
+		own.Links, own.Rules = found.networks, found.rules
 		if !cluster.ModeNamed(own.Gateway.Mode).Uplink && len(own.Addresses) > 0 {
 			d := found.links[own.Addresses[0]]
 			own.Gateway.Device, own.Gateway.DeviceMAC = d.name, d.mac
@@ -120,7 +120,7 @@ func (p *Publisher) Publish(f Found, base *cluster.Node) {
 
 // published reports whether a Node has the annotations of findings: one may have been removed, or the Node recreated.
 func published(n *cluster.Node, f Found) bool {
-	has := Found{Gateway: n.Gateway, addresses: n.HostAddresses, networks: n.Links}
+	has := Found{Gateway: n.Gateway, addresses: n.HostAddresses, networks: n.Links, rules: n.Rules}
 	return n.Links != nil && maps.Equal(annotations(has), annotations(f))
 }
 
@@ -129,6 +129,7 @@ func annotations(f Found) map[string]string {
 		cluster.AnnotationGateway:   cluster.GatewayAnnotation(f.Gateway),
 		cluster.AnnotationHostCIDRs: cluster.HostCIDRsAnnotation(f.addresses),
 		cluster.AnnotationHostLinks: cluster.HostLinksAnnotation(f.networks),
+		cluster.AnnotationHostRules: cluster.HostRulesAnnotation(f.rules),
 	}
 }
 

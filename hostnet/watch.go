@@ -11,14 +11,15 @@ import (
 	"hairpin/retry"
 )
 
-// Watch calls changed, from one goroutine, when links, addresses or routes of the host changed, until ctx ends.
+// Watch calls changed, from one goroutine, when links, addresses, routes or rules of the host changed, until ctx ends.
 func Watch(ctx context.Context, changed func(), log *slog.Logger) {
 	var l *notice.Listener
 	for p := (retry.Pace{}); ; {
 		var err error
 		l, err = notice.Listen(notice.Config{
 			Protocol: unix.NETLINK_ROUTE, Relevant: func(syscall.NetlinkMessage) bool { return true },
-			Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE},
+			Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+				unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE},
 		})
 		if err == nil {
 			break

@@ -95,7 +95,7 @@ func (r *run) hostSends(n *node) (location, error) {
 		return location{}, errors.New(k.unknown)
 	}
 	r.ctState, r.p.EthSrc, r.p.EthDst = tracking{}, cluster.MAC{}, cluster.MAC{}
-	route, err := r.ipRoute(n)
+	route, err := r.ipRoute(n, loopback)
 	if route == nil || err != nil {
 		return r.noRoute(err)
 	}
@@ -119,7 +119,7 @@ func (r *run) hostSends(n *node) (location, error) {
 		return r.dropOr(err, "nft drops it on the way out of the host")
 	}
 	if before.Dst != r.p.Dst || before.Mark != r.p.Mark {
-		if route, err = r.ipRoute(n); route == nil || err != nil {
+		if route, err = r.ipRoute(n, loopback); route == nil || err != nil {
 			return r.noRoute(err)
 		}
 	}
@@ -197,13 +197,26 @@ func (r *run) ask(n *node, link string, hop netip.Addr) (cluster.MAC, bool) {
 }
 
 // ipRoute is a step of routing; nil when there is no route.
-func (r *run) ipRoute(n *node) (*kernelRoute, error) {
+func (r *run) ipRoute(n *node, in string) (*kernelRoute, error) {
 	k := n.kernel
 	if k.isLocal(r.p.Dst) {
 		r.step(n, "ip route", localRoute(r.p.Dst), n.owner, "the host's own address")
 		return &kernelRoute{Route: host.Route{Link: loopback, Src: r.p.Dst}, connected: true}, nil
 	}
-	route, rule := k.lookup(r.p.Src, r.p.Dst, r.p.Mark)
+	route, rules := k.lookup(&r.p, in)
+	ours := host.Rule{}
+	for _, x := range rules {
+		switch {
+		case x.own == nil:
+			ours = x.Rule
+		case x.own.More:
+			r.step(n, "ip rule", x.own, n.owner, "not considered: it has conditions, an action or routes that are not known here")
+		case x.own.Refuse:
+			r.step(n, "ip rule", x.own, n.owner, "refused")
+		default:
+			r.step(n, "ip rule", x.own, n.owner, fmt.Sprintf("by table %d", x.Table))
+		}
+	}
 	if route == nil {
 		return nil, nil
 	}
@@ -221,8 +234,8 @@ func (r *run) ipRoute(n *node) (*kernelRoute, error) {
 			did += " to " + x.Via.String()
 		}
 	}
-	if rule != (host.Rule{}) {
-		did += fmt.Sprintf(" (rule %d, table %d)", rule.Priority, rule.Table)
+	if ours != (host.Rule{}) {
+		did += fmt.Sprintf(" (rule %d, table %d)", ours.Priority, ours.Table)
 	}
 	r.step(n, "ip route", route, why, did)
 	return route, nil
@@ -285,7 +298,7 @@ func (r *run) forward(n *node, link string, track *hostTrack) (location, error) 
 	if !forwards(n, cluster.FamilyOf(r.p.Dst)) {
 		return r.drop(fmt.Sprintf("%s is not the host's, and the kernel does not forward %s", r.p.Dst, cluster.FamilyOf(r.p.Dst)))
 	}
-	route, err := r.ipRoute(n)
+	route, err := r.ipRoute(n, link)
 	if route == nil || err != nil {
 		return r.noRoute(err)
 	}

@@ -22,7 +22,7 @@ const loopback = "lo"
 type kernel struct {
 	local  map[netip.Addr]bool
 	addrs  []host.Address
-	rules  []host.Rule // by priority; "lookup local" before, "lookup main" after them is understood
+	rules  []policyRule // by priority, with the one for the main table; "lookup local" before them is understood
 	tables map[int][]fibLevel
 	chains map[string][]*chain // by hook, in order of priority
 	// unknown is what of nft walk does not know; empty: nothing.
@@ -81,9 +81,15 @@ func newKernel(n *node) *kernel {
 		slices.SortFunc(t, func(a, b fibLevel) int { return cmp.Compare(b.length, a.length) })
 	}
 	for r := range s.Rules {
-		k.rules = append(k.rules, r)
+		k.rules = append(k.rules, policyRule{Rule: r})
 	}
-	slices.SortFunc(k.rules, func(a, b host.Rule) int { return cmp.Compare(a.Priority, b.Priority) })
+	if n.info != nil {
+		k.addRules(n.info.Rules)
+	}
+	for _, f := range [...]cluster.Family{cluster.IPv4, cluster.IPv6} {
+		k.rules = append(k.rules, policyRule{Rule: host.Rule{Family: f, Priority: mainRule, Table: mainTable}})
+	}
+	slices.SortStableFunc(k.rules, func(a, b policyRule) int { return cmp.Compare(a.Priority, b.Priority) })
 	k.addChains(n.state.NFT)
 	return k
 }
@@ -169,17 +175,57 @@ func (k *kernel) add(r *kernelRoute) {
 // isLocal reports whether an address is the host's own.
 func (k *kernel) isLocal(a netip.Addr) bool { return a.IsLoopback() || k.local[a] }
 
-// lookup returns the route to an address, and the rule that led to its table (the zero Rule: main). Nil: no route.
-func (k *kernel) lookup(src, dst netip.Addr, mark uint32) (*kernelRoute, host.Rule) {
-	for _, r := range k.rules {
-		if r.Family != cluster.FamilyOf(dst) || r.From.IsValid() && !r.From.Contains(src) || r.Mark != 0 && r.Mark != mark {
-			continue
+// policyRule is a rule of policy routing: ours, or the machine's own.
+type policyRule struct {
+	host.Rule
+	own *cluster.HostRule // the machine's
+}
+
+// mainRule is the priority of the rule for the main table.
+const mainRule = 32766
+
+// addRules adds the machine's own rules, and the routes of their tables.
+func (k *kernel) addRules(list []cluster.HostRule) {
+	for i := range list {
+		r := &list[i]
+		f := cluster.IPv4
+		if r.IPv6 {
+			f = cluster.IPv6
 		}
-		if found := k.inTable(r.Table, dst); found != nil {
-			return found, r
+		k.rules = append(k.rules, policyRule{host.Rule{Family: f, Priority: r.Priority, Table: r.Table}, r})
+		for _, x := range r.Routes {
+			k.add(&kernelRoute{Route: host.Route{RouteKey: host.RouteKey{Table: r.Table, Prefix: x.To}, Link: x.Dev, Via: x.Via, Borrowed: true}})
 		}
 	}
-	return k.inTable(mainTable, dst), host.Rule{}
+}
+
+// lookup returns the route to an address, nil: none; and the rules that led to its table, or may have something to say about such packets: none
+// if it is the main table by its usual rule. The packet came by a link; "lo": it is the host's own.
+func (k *kernel) lookup(p *Packet, in string) (route *kernelRoute, rules []policyRule) {
+	for _, r := range k.rules {
+		if r.Family != cluster.FamilyOf(p.Dst) || r.From.IsValid() && !r.From.Contains(p.Src) || r.Mark != 0 && r.Mark != p.Mark {
+			continue
+		}
+		if r.own != nil && !r.own.Matches(p.Src, p.Dst, p.Mark, in) && !r.own.More {
+			continue
+		}
+		switch {
+		case r.own != nil && r.own.More:
+			rules = append(rules, r)
+			continue
+		case r.own != nil && r.own.Refuse:
+			return nil, append(rules, r)
+		}
+		found := k.inTable(r.Table, p.Dst)
+		if found == nil || r.own != nil && found.Prefix.Bits() < r.own.Length {
+			continue
+		}
+		if r.Priority != mainRule || r.own != nil {
+			rules = append(rules, r)
+		}
+		return found, rules
+	}
+	return nil, rules
 }
 
 // exactly returns the route of a table to a prefix, or nil.

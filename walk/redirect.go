@@ -47,12 +47,12 @@ func (r *run) redirect(n *node, link string) (to location, ok bool, err error) {
 // redirectReply sends an answer on as the host's routes say; one that has no way there is left to the host.
 func (r *run) redirectReply(n *node, stage string, p redirect.Program) (to location, ok bool, err error) {
 	r.p.Mark = 0
-	if route, _ := n.kernel.lookup(r.p.Src, r.p.Dst, 0); route == nil || n.kernel.isLocal(r.p.Dst) || !forwards(n, cluster.FamilyOf(r.p.Dst)) {
+	if route, _ := n.kernel.lookup(&r.p, n.bridge.name); route == nil || n.kernel.isLocal(r.p.Dst) || !forwards(n, cluster.FamilyOf(r.p.Dst)) {
 		r.step(n, stage, p, p.Owner, "left to the host, whose routes do not lead out")
 		return to, false, nil
 	}
 	r.step(n, stage, p, p.Owner, "redirected as the host routes")
-	route, err := r.ipRoute(n)
+	route, err := r.ipRoute(n, n.bridge.name)
 	if err == nil {
 		to, err = r.transmit(n, route)
 	}

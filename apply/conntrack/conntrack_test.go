@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"reflect"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -69,6 +70,54 @@ func TestKernel(t *testing.T) {
 			if p, ok := pairOf(&f); ok && p.To == a {
 				t.Errorf("an entry to %s is left", a)
 			}
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// UDP connections to a range that leave with another address than they should end; other ranges' and TCP connections do not.
+func TestStrays(t *testing.T) {
+	ns := insidetest.NetNS(t)
+	services, node, management := netip.MustParsePrefix("10.96.0.0/16"), netip.MustParseAddr("172.18.0.3"), netip.MustParseAddr("10.244.1.2")
+	if err := inside.Do(ns, func() error {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		for i, e := range []struct {
+			protocol uint8
+			to       string
+			as       netip.Addr
+		}{
+			{unix.IPPROTO_UDP, "10.96.0.10", node}, {unix.IPPROTO_UDP, "10.96.0.10", management}, {unix.IPPROTO_UDP, "10.97.0.10", node}, {unix.IPPROTO_TCP, "10.96.0.10", node},
+		} {
+			to := netip.MustParseAddr(e.to).AsSlice()
+			f := &netlink.ConntrackFlow{
+				FamilyType: unix.AF_INET, TimeOut: 100,
+				Forward: netlink.IPTuple{Protocol: e.protocol, SrcIP: node.AsSlice(), SrcPort: uint16(1000 + i), DstIP: to, DstPort: 53},
+				Reverse: netlink.IPTuple{Protocol: e.protocol, SrcIP: to, SrcPort: 53, DstIP: e.as.AsSlice(), DstPort: uint16(1000 + i)},
+			}
+			if e.protocol == unix.IPPROTO_TCP {
+				f.ProtoInfo = &netlink.ProtoInfoTCP{State: 8} // TIME_WAIT
+			}
+			if err := netlink.ConntrackCreate(netlink.ConntrackTable, unix.AF_INET, f); err != nil {
+				return fmt.Errorf("entry %d: %w", i, err)
+			}
+		}
+		if err := New(Config{}).Apply(t.Context(), conn.Delta{Strays: map[netip.Prefix]netip.Addr{services: management}}); err != nil {
+			return err
+		}
+		left, err := listed(unix.AF_INET)
+		if err != nil {
+			return err
+		}
+		var ports []uint16
+		for _, e := range left {
+			ports = append(ports, e.forward.src.Port())
+		}
+		slices.Sort(ports)
+		if !slices.Equal(ports, []uint16{1001, 1002, 1003}) {
+			t.Errorf("left: %v", ports)
 		}
 		return nil
 	}); err != nil {

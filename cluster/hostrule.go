@@ -1,0 +1,114 @@
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// AnnotationHostRules has the machine's own rules of policy routing. It is ours, and only explains packets' paths.
+const AnnotationHostRules = "k8s.ovn.org/host-rules"
+
+// HostRule is a rule of policy routing that is the machine's own, with the words of ip-rule(8).
+type HostRule struct {
+	Priority int          `json:"pref"`
+	IPv6     bool         `json:"ipv6,omitempty"`
+	Not      bool         `json:"not,omitempty"`
+	From     netip.Prefix `json:"from,omitzero"` // zero = all
+	To       netip.Prefix `json:"to,omitzero"`   // zero = all
+	In       string       `json:"iif,omitempty"` // "lo": of the host itself
+	Mark     uint32       `json:"fwmark,omitempty"`
+	Mask     uint32       `json:"fwmask,omitempty"` // 0 = any mark
+	More     bool         `json:"more,omitempty"`   // it has conditions, an action or routes that are not here
+	Refuse   bool         `json:"refuse,omitempty"` // unreachable, blackhole or prohibit, in place of a table
+	Table    int          `json:"lookup,omitempty"`
+	// Only routes with so long prefixes count: suppress_prefixlength + 1; 0 = all.
+	Length int          `json:"length,omitempty"`
+	Routes []TableRoute `json:"routes,omitempty"` // of the table, unless it is the main one
+}
+
+// TableRoute is a route of such a table.
+type TableRoute struct {
+	To  netip.Prefix `json:"to"`
+	Via netip.Addr   `json:"via,omitzero"` // zero = on link
+	Dev string       `json:"dev"`
+}
+
+// An annotation has room for so many rules, each with the routes of its table.
+const (
+	MaxHostRules   = 32
+	MaxTableRoutes = 16
+)
+
+// Matches reports whether a packet that came by a link ("lo": the host's own) has what the rule asks for, as far as that is known.
+func (r *HostRule) Matches(src, dst netip.Addr, mark uint32, in string) bool {
+	if r.IPv6 != dst.Is6() {
+		return false
+	}
+	is := (!r.From.IsValid() || r.From.Contains(src)) && (!r.To.IsValid() || r.To.Contains(dst)) && (r.In == "" || r.In == in) && mark&r.Mask == r.Mark
+	return is != r.Not
+}
+
+// String is the rule as `ip rule` lists it.
+func (r *HostRule) String() string {
+	s := fmt.Sprintf("%d:", r.Priority)
+	if r.Not {
+		s += " not"
+	}
+	if s += " from all"; r.From.IsValid() {
+		s = s[:len(s)-len("all")] + r.From.String()
+	}
+	if r.To.IsValid() {
+		s += " to " + r.To.String()
+	}
+	if r.Mask != 0 {
+		s += fmt.Sprintf(" fwmark 0x%x/0x%x", r.Mark, r.Mask)
+	}
+	if r.In != "" {
+		s += " iif " + r.In
+	}
+	if r.More {
+		return s + " …"
+	}
+	if r.Refuse {
+		return s + " unreachable, blackhole or prohibit"
+	}
+	s += fmt.Sprintf(" lookup %d", r.Table)
+	if r.Length != 0 {
+		s += fmt.Sprintf(" suppress_prefixlength %d", r.Length-1)
+	}
+	return s
+}
+
+// HostRulesAnnotation returns the value of AnnotationHostRules.
+func HostRulesAnnotation(list []HostRule) string {
+	text, err := json.Marshal(append([]HostRule{}, list...))
+	if err != nil {
+		panic(err) // strings, numbers and prefixes always marshal
+	}
+	return string(text)
+}
+
+// hostRules reads the annotation.
+func (p *nodeParser) hostRules(o *corev1.Node) {
+	text, ok := o.Annotations[AnnotationHostRules]
+	if !ok {
+		return
+	}
+	field := "metadata.annotations[" + AnnotationHostRules + "]"
+	var list []HostRule
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
+		p.problem(field, "not the expected JSON list: %v", err)
+		return
+	}
+	for _, r := range list[:min(len(list), MaxHostRules)] {
+		if r.In != "" && !linkName(r.In) || slices.ContainsFunc(r.Routes, func(x TableRoute) bool { return !linkName(x.Dev) || !x.To.IsValid() }) {
+			p.problem(field, "%d: not a rule with links and routes", r.Priority)
+			continue
+		}
+		p.node.Rules = append(p.node.Rules, r)
+	}
+}

@@ -1,0 +1,107 @@
+package hostnet
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"hairpin/apply/kernel"
+	"hairpin/claims"
+	"hairpin/cluster"
+)
+
+// hostRules finds the machine's own rules of policy routing, and what is in their tables. Those that every machine has are left out, as is the one
+// for VRFs: links tell of their tables.
+func hostRules() ([]cluster.HostRule, error) {
+	var out []cluster.HostRule
+	tables := map[int][]netlink.Route{}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		list, err := netlink.RuleList(family)
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // then a notice follows
+			return nil, fmt.Errorf("rules: %w", err)
+		}
+		for _, r := range list {
+			if x, ok := hostRule(&r, family); ok && len(out) < cluster.MaxHostRules {
+				out = append(out, x)
+				tables[x.Table] = nil
+			}
+		}
+	}
+	for table := range tables {
+		if table == 0 || table == unix.RT_TABLE_MAIN {
+			continue
+		}
+		var err error
+		if tables[table], err = (kernel.Routes{Table: table, Most: 2 * cluster.MaxTableRoutes}).List(); err != nil {
+			return nil, err
+		}
+	}
+	for i := range out {
+		if r := &out[i]; r.More || !wayOf(r, tables[r.Table]) {
+			r.More, r.Routes = true, nil
+		}
+	}
+	slices.SortStableFunc(out, func(a, b cluster.HostRule) int { return cmp.Compare(a.Priority, b.Priority) })
+	return out, nil
+}
+
+func hostRule(r *netlink.Rule, family int) (x cluster.HostRule, ok bool) {
+	x = cluster.HostRule{
+		Priority: max(r.Priority, 0), IPv6: family == netlink.FAMILY_V6, Not: r.Invert, In: r.IifName, Mark: r.Mark, From: prefixOf(r.Src), To: prefixOf(r.Dst),
+		Table: r.Table, Length: r.SuppressPrefixlen + 1,
+	}
+	if r.Mask != nil {
+		x.Mask = *r.Mask
+	} else if r.Mark != 0 {
+		x.Mask = ^uint32(0)
+	}
+	x.More = r.Goto >= 0 || r.OifName != "" || r.Tos != 0 || r.TunID != 0 || r.IPProto != 0 || r.Dport != nil || r.Sport != nil ||
+		r.UIDRange != nil || r.SuppressIfgroup >= 0
+	plain := !x.Not && !x.From.IsValid() && !x.To.IsValid() && x.In == "" && x.Mask == 0 && !x.More && x.Length == 0
+	x.Refuse = x.Table == unix.RT_TABLE_UNSPEC && !x.More // which of them, the library does not tell
+	ours := r.Priority >= claims.RulePriorityFirst && r.Priority <= claims.RulePriorityLast
+	usual := plain && (x.Table == unix.RT_TABLE_LOCAL || x.Table == unix.RT_TABLE_DEFAULT || x.Table == unix.RT_TABLE_MAIN && r.Priority == 32766)
+	return x, !ours && !usual && !(plain && x.Table == unix.RT_TABLE_UNSPEC)
+}
+
+func prefixOf(n *net.IPNet) netip.Prefix {
+	if n == nil {
+		return netip.Prefix{}
+	}
+	a, _ := netip.AddrFromSlice(n.IP)
+	bits, size := n.Mask.Size()
+	if size == 32 {
+		a = a.Unmap()
+	}
+	return netip.PrefixFrom(a, bits)
+}
+
+// wayOf adds a table's routes to a rule; false when it has too many, or others than ways.
+func wayOf(x *cluster.HostRule, list []netlink.Route) bool {
+	for _, r := range list {
+		index := r.LinkIndex
+		if len(r.MultiPath) > 0 {
+			index = r.MultiPath[0].LinkIndex
+		}
+		if (r.Family == netlink.FAMILY_V6) != x.IPv6 {
+			continue
+		}
+		if slices.Contains([]int{unix.RTN_BLACKHOLE, unix.RTN_UNREACHABLE, unix.RTN_PROHIBIT, unix.RTN_THROW}, r.Type) || len(x.Routes) == cluster.MaxTableRoutes {
+			return false
+		}
+		to, ok := hostRoute(&r, index)
+		if !ok {
+			continue
+		}
+		if l, err := netlink.LinkByIndex(index); err == nil { // else it is about to go
+			x.Routes = append(x.Routes, cluster.TableRoute{To: to.Prefix, Via: to.Via, Dev: l.Attrs().Name})
+		}
+	}
+	return true
+}

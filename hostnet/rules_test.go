@@ -1,0 +1,53 @@
+package hostnet
+
+import (
+	"fmt"
+	"os/exec"
+	"slices"
+	"testing"
+
+	"hairpin/apply/inside"
+	"hairpin/apply/inside/insidetest"
+	"hairpin/claims"
+)
+
+// What the machine itself has is found, with the routes of its tables; neither what every machine has nor what is ours.
+func TestHostRules(t *testing.T) {
+	if err := inside.Do(insidetest.NetNS(t), func() error {
+		script := fmt.Sprintf(`ip link add eth2 type veth peer name far; ip address add 10.10.2.3/24 dev eth2; ip link set eth2 up; ip link set far up
+ip rule add pref %d from 10.244.1.3 lookup 85003
+ip rule add pref 100 iif br-ex lookup 100; ip route add 10.9.0.0/24 via 10.10.2.100 table 100; ip route add default dev eth2 table 100
+ip rule add pref 200 not from 10.0.0.0/8 to 192.0.2.0/24 fwmark 0x4/0xff lookup 200; ip route add unreachable default table 200
+ip rule add pref 300 lookup main suppress_prefixlength 0
+ip rule add pref 400 ipproto tcp lookup 100
+ip -6 rule add pref 100 from fd10::/64 prohibit`, claims.RulePriorityFirst)
+		if out, err := exec.Command("sh", "-ec", script).CombinedOutput(); err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		list, err := hostRules()
+		if err != nil {
+			return err
+		}
+		var got []string
+		for _, r := range list {
+			text := r.String()
+			for _, x := range r.Routes {
+				text += fmt.Sprintf("; %s via %s dev %s", x.To, x.Via, x.Dev)
+			}
+			got = append(got, text)
+		}
+		want := []string{
+			"100: from all iif br-ex lookup 100; 0.0.0.0/0 via invalid IP dev eth2; 10.9.0.0/24 via 10.10.2.100 dev eth2",
+			"100: from fd10::/64 unreachable, blackhole or prohibit",
+			"200: not from 10.0.0.0/8 to 192.0.2.0/24 fwmark 0x4/0xff …",
+			"300: from all lookup 254 suppress_prefixlength 0",
+			"400: from all …",
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("found\n%q\nwant\n%q", got, want)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
