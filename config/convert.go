@@ -138,16 +138,24 @@ func (c *Conversion) ovn() error {
 	return nil
 }
 
-// MicroShift's own ranges.
-var microshiftDefault = map[string]string{"network.clusterNetwork": "10.42.0.0/16", "network.serviceNetwork": "10.43.0.0/16"}
+// MicroShift's own ranges, by the family of its node's address: updateComputedValues in its pkg/config/config.go.
+var microshiftDefault = map[string][2]string{"network.clusterNetwork": {"10.42.0.0/16", "fd01::/48"}, "network.serviceNetwork": {"10.43.0.0/16", "fd02::/112"}}
 
 // microshift converts what concerns the network in /etc/microshift/config.yaml.
 func (c *Conversion) microshift() error {
-	pods, err := c.ranges("network.clusterNetwork")
+	node, has, err := c.text("node.nodeIP")
 	if err != nil {
 		return err
 	}
-	services, err := c.ranges("network.serviceNetwork")
+	ip, _ := netip.ParseAddr(node)
+	if has {
+		c.note("node.nodeIP = %s: Hairpin takes the Node's InternalIP", node)
+	}
+	pods, err := c.ranges("network.clusterNetwork", ip.Is6())
+	if err != nil {
+		return err
+	}
+	services, err := c.ranges("network.serviceNetwork", ip.Is6())
 	if err != nil {
 		return err
 	}
@@ -166,6 +174,9 @@ func (c *Conversion) microshift() error {
 	if !has { // MicroShift takes the first address behind the Services'
 		advertise = behind(services[0]).String()
 	}
+	if len(services) > 1 { // and gives its bridge one of the second family as well, in any case
+		advertise += "," + behind(services[1]).String()
+	}
 	name, named, err := c.text("node.hostnameOverride")
 	if err != nil {
 		return err
@@ -175,11 +186,6 @@ func (c *Conversion) microshift() error {
 	if named {
 		err = errors.Join(err, c.set("node.hostnameOverride", "node", name))
 	}
-	if node, has, bad := c.text("node.nodeIP"); bad != nil {
-		err = errors.Join(err, bad)
-	} else if has {
-		c.note("node.nodeIP = %s: Hairpin takes the Node's InternalIP", node)
-	}
 	maps.DeleteFunc(c.fields, func(path string, _ any) bool { // of other programs
 		return !strings.HasPrefix(path, "network.")
 	})
@@ -187,12 +193,15 @@ func (c *Conversion) microshift() error {
 }
 
 // ranges takes a list of ranges, each a text or a map with cidr; MicroShift's default if there is none.
-func (c *Conversion) ranges(path string) (list []netip.Prefix, err error) {
+func (c *Conversion) ranges(path string, ip6 bool) (list []netip.Prefix, err error) {
 	x := c.fields[path]
 	delete(c.fields, path)
 	all, is := x.([]any)
 	if x == nil || is && len(all) == 0 {
-		all, is = []any{microshiftDefault[path]}, true
+		all, is = []any{microshiftDefault[path][0]}, true
+		if ip6 {
+			all[0] = microshiftDefault[path][1]
+		}
 	}
 	if !is {
 		return nil, fmt.Errorf("%s: %s: is no list", c.file, path)

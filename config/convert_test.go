@@ -38,7 +38,10 @@ func TestConvert(t *testing.T) {
 		{"detached", []string{"mtu: 1400\n", "apiServer: {advertiseAddress: 10.44.0.9}\nnode: {nodeIP: 192.0.2.1, hostnameOverride: edge}\nnetwork:\n  clusterNetwork: [10.1.0.0/16, 'fd01::/48']\n" +
 			"  serviceNetwork: [10.2.0.0/16, 'fd02::/112']\n  cniPlugin: ovnk\n"},
 			"# b.yaml: node.nodeIP = 192.0.2.1: Hairpin takes the Node's InternalIP\n[default]\nmtu = 1400\ncluster-subnets = 10.1.0.0/16/24,fd01::/48/64\nnode = edge\n" +
-				"[kubernetes]\nservice-cidrs = 10.2.0.0/16,fd02::/112\n[gateway]\nmode = detached\nadvertise-address = 10.44.0.9\n", []string{"b.yaml: network.cniPlugin"}},
+				"[kubernetes]\nservice-cidrs = 10.2.0.0/16,fd02::/112\n[gateway]\nmode = detached\nadvertise-address = 10.44.0.9,fd02::1:0\n", []string{"b.yaml: network.cniPlugin"}},
+		{"detached", []string{"node: {nodeIP: 'fd00::1', nodeIPv6: ''}\n"},
+			"# a.yaml: node.nodeIP = fd00::1: Hairpin takes the Node's InternalIP\n[default]\ncluster-subnets = fd01::/48/64\n" +
+				"[kubernetes]\nservice-cidrs = fd02::/112\n[gateway]\nmode = detached\nadvertise-address = fd02::1:0\n", nil},
 		{"shared", []string{"# mtu: 1400\n"}, "# a.yaml: sets nothing\n[gateway]\nmode = shared\n", nil},
 		{"detached", []string{"dns: {baseDomain: example.com}\n"},
 			"[default]\ncluster-subnets = 10.42.0.0/16/24\n[kubernetes]\nservice-cidrs = 10.43.0.0/16\n[gateway]\nmode = detached\nadvertise-address = 10.44.0.0\n", nil},
