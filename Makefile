@@ -137,7 +137,7 @@ setup-tests: # what only tests need
 	@lab/setup.sh tests
 
 # Packages with tests that start an API server. Its first build takes minutes, in which the others are tested.
-WITH_API = $(shell $(GO) list ./... | grep -E '^hairpin/(agent|api/v1|charts|controller|lab|lab/churn|lab/demo|lab/scale|watch)$$')
+WITH_API = $(shell $(GO) list ./... | grep -E '^hairpin/(agent|api/v1|charts|controller|lab|lab/churn|lab/demo|lab/scale|preflight/pods|watch)$$')
 test: setup-tests image $(BIN)/helm ## all tests, on real Open vSwitch, OVN, nft, kernel and API server
 	@$(LAB) kube & kube=$$!; failed=; \
 	{ $(MAKE) --no-print-directory check && $(GO) test -timeout 20m -p 1 $(filter-out $(WITH_API),$(shell $(GO) list ./...)); } || failed=yes; \

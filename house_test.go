@@ -46,7 +46,7 @@ func arrows(t *testing.T) (rooms []string, to map[string][]string) {
 
 // only lists imports that few rooms may have.
 var only = map[string][]string{
-	"k8s.io/client-go": {"watch", "kube", "controller", "agent", "egress/view", "inspect", "ui", "lab"},
+	"k8s.io/client-go": {"watch", "kube", "controller", "agent", "egress/view", "inspect", "preflight/pods", "ui", "lab"},
 	"os/exec":          {"apply/ofctl", "apply/knft", "lab", "image", "cmd/lab"},
 }
 

@@ -23,7 +23,7 @@ programs=()
 for arch in amd64 arm64; do
 	echo "release: programs for linux/$arch"
 	mkdir "$work/$arch"
-	GOARCH=$arch go build -ldflags "-s -w -X hairpin/report.release=$version" -o "$work/$arch/hairpin" ./cmd/hairpin
+	GOARCH=$arch go build -ldflags "-s -w -X hairpin/report.release=$version -X hairpin/report.image=$image:$version" -o "$work/$arch/hairpin" ./cmd/hairpin
 	GOARCH=$arch go build -C image/portmap -o "$work/$arch/portmap" github.com/containernetworking/plugins/plugins/meta/portmap
 	ln -s hairpin "$work/$arch/kubectl-hairpin"
 	pack "$work/$arch" "$out/hairpin-linux-$arch.tar.gz" hairpin kubectl-hairpin

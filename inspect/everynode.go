@@ -67,6 +67,7 @@ func NewEveryNode(o StatusOptions) (*everyNode, error) {
 		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
 	}
 	config.UserAgent, config.QPS, config.Burst = "hairpin-status", -1, 0 // one user, waiting
+	config.WarningHandler = rest.NoWarnings{}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)

@@ -73,7 +73,7 @@ func order(f Finding) int {
 const addressObject = "address "
 
 // offerReturn adds to the finding about a gateway bridge that it can be removed, in a mode in which it has no device, or why it cannot.
-func offerReturn(c *config.Config, db *ovsdb.Client, list []Finding) error {
+func offerReturn(c *machine, db *ovsdb.Client, list []Finding) error {
 	if cluster.ModeNamed(c.Cluster.Gateway.Mode).Uplink {
 		return nil
 	}
@@ -95,8 +95,8 @@ func offerReturn(c *config.Config, db *ovsdb.Client, list []Finding) error {
 }
 
 // foreignBridge finds a gateway bridge that others made, and refuses what NetworkManager would undo or could not do again after a boot.
-func foreignBridge(db *ovsdb.Client, c *config.Config) (*uplink.Foreign, error) {
-	f, err := uplink.FindForeign(db, hostnet.UplinkConfig(*c))
+func foreignBridge(db *ovsdb.Client, c *machine) (*uplink.Foreign, error) {
+	f, err := uplink.FindForeign(db, hostnet.UplinkConfig(c.Config))
 	if err != nil || f == nil || f.Refusal != nil || !f.NetworkManager {
 		return f, err
 	}
@@ -104,7 +104,7 @@ func foreignBridge(db *ovsdb.Client, c *config.Config) (*uplink.Foreign, error) 
 	if err != nil {
 		return nil, fmt.Errorf("link %s: %w", f.Device, err)
 	}
-	profiles, err := findProfiles(f.Bridge)
+	profiles, err := c.findProfiles(f.Bridge)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func foreignBridge(db *ovsdb.Client, c *config.Config) (*uplink.Foreign, error) 
 }
 
 // withForeign calls do with the gateway bridge that others made, if Open vSwitch runs and has one.
-func withForeign(ctx context.Context, c *config.Config, do func(context.Context, *uplink.Foreign) error) error {
+func withForeign(ctx context.Context, c *machine, do func(context.Context, *uplink.Foreign) error) error {
 	db, err := openSwitch(ctx, c)
 	if err != nil || db == nil {
 		return err
@@ -130,7 +130,7 @@ func withForeign(ctx context.Context, c *config.Config, do func(context.Context,
 	return do(ctx, f)
 }
 
-func giveBack(ctx context.Context, c *config.Config) (did []string, err error) {
+func giveBack(ctx context.Context, c *machine) (did []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, returnTime)
 	defer cancel()
 	err = withForeign(ctx, c, func(ctx context.Context, f *uplink.Foreign) (err error) {

@@ -17,10 +17,10 @@ import (
 	"hairpin/apply/knft"
 	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/config"
 	"hairpin/hostnet"
 	"hairpin/hostnet/uplink"
 	"hairpin/netdev"
+	"hairpin/report"
 )
 
 // needed is a ruleset with all that Hairpin's have and that kernels may lack. The kernel checks it; none of it comes to be.
@@ -40,7 +40,7 @@ const needed = `table inet hairpin-preflight {
 `
 
 // nftables asks the kernel for what Hairpin needs of it.
-func nftables(ctx context.Context, _ *config.Config) ([]Finding, error) {
+func nftables(ctx context.Context, _ *machine) ([]Finding, error) {
 	nft, err := knft.New(knft.Config{})
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func nftables(ctx context.Context, _ *config.Config) ([]Finding, error) {
 }
 
 // datapath tells which of Open vSwitch's datapaths the kernel allows.
-func datapath(context.Context, *config.Config) ([]Finding, error) {
+func datapath(_ context.Context, c *machine) ([]Finding, error) {
 	const module = "openvswitch"
 	if _, err := os.Stat("/sys/module/" + module); err == nil {
 		return nil, nil
@@ -65,7 +65,7 @@ func datapath(context.Context, *config.Config) ([]Finding, error) {
 		return nil, err
 	}
 	for _, list := range []string{"modules.dep", "modules.builtin"} {
-		if text, err := os.ReadFile(filepath.Join("/lib/modules", release, list)); err == nil && bytes.Contains(text, []byte("/"+module+".ko")) {
+		if text, err := c.read(filepath.Join("/lib/modules", release, list)); err == nil && bytes.Contains(text, []byte("/"+module+".ko")) {
 			return nil, nil
 		}
 	}
@@ -74,7 +74,7 @@ func datapath(context.Context, *config.Config) ([]Finding, error) {
 }
 
 // ranges finds addresses and routes of the machine within the ranges that are to be the cluster's.
-func ranges(_ context.Context, c *config.Config) (list []Finding, err error) {
+func ranges(_ context.Context, c *machine) (list []Finding, err error) {
 	var pods []netip.Prefix
 	for _, s := range c.Cluster.ClusterSubnets {
 		pods = append(pods, s.CIDR)
@@ -115,7 +115,7 @@ func ranges(_ context.Context, c *config.Config) (list []Finding, err error) {
 }
 
 // own reports whether a link is one that Hairpin, or OVN-Kubernetes, makes for itself.
-func own(link string, c *config.Config) bool {
+func own(link string, c *machine) bool {
 	return link == claims.ManagementPort || link == c.Cluster.Gateway.Interface || link == claims.EncapHost || link == claims.EncapBridge || link == claims.LocalPort || link == claims.LocalBridge
 }
 
@@ -135,7 +135,7 @@ const (
 )
 
 // mtu compares that of the default routes' devices with what pods' packets need in a tunnel.
-func mtu(_ context.Context, c *config.Config) (list []Finding, err error) {
+func mtu(_ context.Context, c *machine) (list []Finding, err error) {
 	for _, f := range []struct{ family, overhead int }{{netlink.FAMILY_V6, overhead6}, {netlink.FAMILY_V4, overhead4}} {
 		routes, err := netlink.RouteListFiltered(f.family, &netlink.Route{}, netlink.RT_FILTER_DST)
 		if err != nil {
@@ -151,7 +151,7 @@ func mtu(_ context.Context, c *config.Config) (list []Finding, err error) {
 	return list, nil
 }
 
-func tooSmall(c *config.Config, link *netlink.LinkAttrs, overhead int) []Finding {
+func tooSmall(c *machine, link *netlink.LinkAttrs, overhead int) []Finding {
 	if link.MTU >= c.Cluster.MTU+overhead {
 		return nil
 	}
@@ -160,7 +160,7 @@ func tooSmall(c *config.Config, link *netlink.LinkAttrs, overhead int) []Finding
 }
 
 // advertised finds addresses of mode detached's bridge that the machine does not have yet.
-func advertised(ctx context.Context, c *config.Config) (list []Finding, err error) {
+func advertised(ctx context.Context, c *machine) (list []Finding, err error) {
 	missing, err := hostnet.Unadvertised(c.Cluster)
 	if err != nil || len(missing) == 0 {
 		return nil, err
@@ -181,8 +181,13 @@ func advertised(ctx context.Context, c *config.Config) (list []Finding, err erro
 	return list, err
 }
 
-// ports tries those that the agent listens on.
-func ports(ctx context.Context, c *config.Config) (list []Finding, err error) {
+// ports tries those that the agent listens on, unless one does.
+func ports(ctx context.Context, c *machine) (list []Finding, err error) {
+	if dir, err := c.at(c.Process.RunDir); err == nil {
+		if agent, err := new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, report.AgentSocket)); err == nil {
+			return nil, agent.Close()
+		}
+	}
 	var l net.ListenConfig
 	for option, addresses := range map[string][]netip.AddrPort{"[default] healthz-bind-address": c.Process.Healthz, "[default] metrics-bind-address": c.Process.Metrics} {
 		for _, a := range addresses {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,7 +17,6 @@ import (
 	"hairpin/apply/knft"
 	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/config"
 	"hairpin/hostnet/uplink"
 	"hairpin/ovsdb"
 	"hairpin/targets"
@@ -31,7 +29,7 @@ var foreign = []struct{ prefix, of string }{
 }
 
 // links finds what other networks made, by its name.
-func links(context.Context, *config.Config) (list []Finding, err error) {
+func links(context.Context, *machine) (list []Finding, err error) {
 	all, err := netlink.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
@@ -62,8 +60,8 @@ func kubeProxy(object string) Finding {
 }
 
 // cniConfigs finds configurations of other networks. A container runtime takes the first by name.
-func cniConfigs(context.Context, *config.Config) (list []Finding, err error) {
-	files, err := os.ReadDir(claims.CNIConfDir)
+func cniConfigs(_ context.Context, c *machine) (list []Finding, err error) {
+	files, err := c.list(claims.CNIConfDir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -81,7 +79,7 @@ func cniConfigs(context.Context, *config.Config) (list []Finding, err error) {
 }
 
 // tables finds tables of kube-proxy and firewalld in nftables, and chains that drop what is forwarded.
-func tables(ctx context.Context, _ *config.Config) (list []Finding, err error) {
+func tables(ctx context.Context, _ *machine) (list []Finding, err error) {
 	nft, err := knft.New(knft.Config{})
 	if err != nil {
 		return nil, err
@@ -134,11 +132,17 @@ func tables(ctx context.Context, _ *config.Config) (list []Finding, err error) {
 const asking = 3 * time.Second
 
 // openSwitch mirrors Open vSwitch's database; nil when it does not run: Hairpin brings its own.
-func openSwitch(ctx context.Context, c *config.Config) (*ovsdb.Client, error) {
-	if _, err := os.Stat(filepath.Join(c.Process.OVSRunDir, "db.sock")); errors.Is(err, fs.ErrNotExist) {
+func openSwitch(ctx context.Context, c *machine) (*ovsdb.Client, error) {
+	at := c.Config
+	socket, err := c.at(filepath.Join(c.Process.OVSRunDir, "db.sock"))
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	db, err := targets.OpenOVS(*c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	at.Process.OVSRunDir = filepath.Dir(socket)
+	db, err := targets.OpenOVS(at, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
@@ -152,13 +156,13 @@ func openSwitch(ctx context.Context, c *config.Config) (*ovsdb.Client, error) {
 }
 
 // bridges finds Open vSwitch's bridges with devices, and an ovn-controller that another OVN directs.
-func bridges(ctx context.Context, c *config.Config) (list []Finding, err error) {
+func bridges(ctx context.Context, c *machine) (list []Finding, err error) {
 	db, err := openSwitch(ctx, c)
 	if err != nil || db == nil {
 		return nil, err
 	}
 	defer db.Close()
-	if _, err := os.Stat(filepath.Join(c.Process.OVSRunDir, "hairpin.lock")); errors.Is(err, fs.ErrNotExist) {
+	if _, err := c.at(filepath.Join(c.Process.OVSRunDir, "hairpin.lock")); errors.Is(err, fs.ErrNotExist) {
 		list = append(list, found(Stops, "Open vSwitch", "the machine's own runs: the chart brings another one, which needs its place",
 			"give its bridges' devices back, then: systemctl disable --now openvswitch-switch ovn-controller (openvswitch.service on some systems)"))
 	}
@@ -196,7 +200,7 @@ func devices(v ovsdb.View, b *ovsdb.Bridge) (names []string) {
 
 func bridgeObject(name, device string) string { return "bridge " + name + " with " + device }
 
-func bridge(c *config.Config, b *ovsdb.Bridge, device string) Finding {
+func bridge(c *machine, b *ovsdb.Bridge, device string) Finding {
 	f := Finding{Severity: Info, Object: bridgeObject(b.Name, device)}
 	_, ours := b.ExternalIDs[uplink.KeyUplink]
 	switch g := c.Cluster.Gateway; {
@@ -213,9 +217,9 @@ func bridge(c *config.Config, b *ovsdb.Bridge, device string) Finding {
 }
 
 // microshift finds MicroShift's own settings of OVN-Kubernetes, and says which options have them here.
-func microshift(context.Context, *config.Config) (list []Finding, err error) {
+func microshift(_ context.Context, c *machine) (list []Finding, err error) {
 	const file = "/etc/microshift/ovn.yaml"
-	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+	if _, err := c.at(file); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	return []Finding{found(Info, file, "MicroShift's settings of OVN-Kubernetes, which Hairpin does not read", "hairpin config convert "+file)}, nil

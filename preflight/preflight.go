@@ -45,47 +45,55 @@ func found(s Severity, object, message, mend string) Finding {
 // check looks at one side of the machine. An error says that it could not.
 type check struct {
 	name string
-	look func(context.Context, *config.Config) ([]Finding, error)
+	look func(context.Context, *machine) ([]Finding, error)
 }
 
-// Look runs all checks. One that fails is a finding, too: nobody knows what it would have found.
-func Look(ctx context.Context, c config.Config) []Finding {
+// look runs all checks. One that fails is a finding, too: nobody knows what it would have found.
+func (m *machine) look(ctx context.Context) []Finding {
 	var list []Finding
 	for _, k := range []check{
 		{"nftables", nftables}, {"Open vSwitch's kernel module", datapath}, {"links", links}, {"CNI configurations", cniConfigs},
 		{"nftables of others", tables}, {"Open vSwitch", bridges}, {"NetworkManager", profiles}, {"MicroShift", microshift},
 		{"address ranges", ranges}, {"MTU", mtu}, {"ports", ports}, {"advertise-address", advertised},
 	} {
-		found, err := k.look(ctx, &c)
+		found, err := k.look(ctx, m)
 		if err != nil {
 			found = append(found, Finding{Severity: Warning, Object: k.name, Message: "could not be looked at: " + err.Error()})
 		}
 		list = append(list, found...)
 	}
-	rank := map[Severity]int{Stops: 0, Warning: 1, Info: 2}
-	slices.SortFunc(list, func(a, b Finding) int {
-		return cmp.Or(cmp.Compare(rank[a.Severity], rank[b.Severity]), strings.Compare(a.Object, b.Object), strings.Compare(a.Message, b.Message))
-	})
+	slices.SortFunc(list, Compare)
 	return list
+}
+
+// Compare orders findings: what stops an installation is first.
+func Compare(a, b Finding) int {
+	rank := map[Severity]int{Stops: 0, Warning: 1, Info: 2}
+	return cmp.Or(cmp.Compare(rank[a.Severity], rank[b.Severity]), strings.Compare(a.Object, b.Object), strings.Compare(a.Message, b.Message))
 }
 
 // Options say how to look, and what to do then.
 type Options struct {
 	JSON bool
 	Fix  bool      // mend what can be mended safely, and look again
+	Root string    // where the machine's files are: "/", or a container's mount of it
 	Log  io.Writer // of what is mended, when the output is JSON
 }
 
 // Run looks, and prints what it found: text, or JSON. Its error is report.ErrNotWell if something stops an installation.
 func Run(ctx context.Context, w io.Writer, c config.Config, o Options) error {
-	list := Look(ctx, c)
+	m := &machine{c, o.Root}
+	if o.Fix && m.root != "/" {
+		return errors.New("--fix changes this machine's own files: run it on the machine, without --root")
+	}
+	list := m.look(ctx)
 	var err error
 	if o.Fix {
 		if !o.JSON {
 			o.Log = w
 		}
 		err = mend(ctx, o.Log, c, list)
-		list = Look(ctx, c)
+		list = m.look(ctx)
 	}
 	if o.JSON {
 		encoder := json.NewEncoder(w)
@@ -110,17 +118,22 @@ func write(w io.Writer, list []Finding) error {
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range list {
-		fmt.Fprintf(t, "%s\t%s\t%s\n", f.Severity, report.Plain(f.Object, ""), report.Plain(f.Message, ""))
-		if f.Mend != "" {
-			fmt.Fprintf(t, "\t\t→ %s\n", report.Plain(f.Mend, ""))
-		}
-		for i, command := range f.Fix {
-			lead := "      "
-			if i == 0 {
-				lead = "--fix:"
-			}
-			fmt.Fprintf(t, "\t\t  %s %s\n", lead, report.Plain(command, ""))
-		}
+		f.Print(t, "", "")
 	}
 	return t.Flush()
+}
+
+// Print writes the cells of a table: in the first row behind lead, in the further ones behind indent.
+func (f Finding) Print(t io.Writer, lead, indent string) {
+	fmt.Fprintf(t, "%s%s\t%s\t%s\n", lead, report.Plain(string(f.Severity), ""), report.Plain(f.Object, ""), report.Plain(f.Message, ""))
+	if f.Mend != "" {
+		fmt.Fprintf(t, "%s\t\t→ %s\n", indent, report.Plain(f.Mend, ""))
+	}
+	for i, command := range f.Fix {
+		word := "      "
+		if i == 0 {
+			word = "--fix:"
+		}
+		fmt.Fprintf(t, "%s\t\t  %s %s\n", indent, word, report.Plain(command, ""))
+	}
 }

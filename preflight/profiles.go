@@ -14,7 +14,6 @@ import (
 	"gopkg.in/ini.v1"
 
 	"hairpin/cluster"
-	"hairpin/config"
 	"hairpin/hostnet/uplink"
 )
 
@@ -37,10 +36,10 @@ type profile struct {
 type profileList []profile
 
 // findProfiles reads all profiles. configure-ovs.sh gives its own these names.
-func findProfiles(bridge string) (list profileList, err error) {
+func (m *machine) findProfiles(bridge string) (list profileList, err error) {
 	names := []string{bridge, "ovs-if-" + bridge, "ovs-port-" + bridge, "ovs-if-phys0", "ovs-port-phys0"}
 	for _, dir := range profileDirs {
-		files, err := os.ReadDir(dir)
+		files, err := m.list(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
@@ -50,7 +49,9 @@ func findProfiles(bridge string) (list profileList, err error) {
 			}
 			p := profile{path: filepath.Join(dir, f.Name()), name: strings.TrimSuffix(f.Name(), ".nmconnection")}
 			p.ours = slices.Contains(names, p.name) || strings.HasSuffix(p.name, "-slave-ovs-clone")
-			p.text, _ = ini.LoadSources(ini.LoadOptions{IgnoreInlineComment: true, KeyValueDelimiters: "="}, p.path)
+			if text, err := m.read(p.path); err == nil {
+				p.text, _ = ini.LoadSources(ini.LoadOptions{IgnoreInlineComment: true, KeyValueDelimiters: "="}, text)
+			}
 			list = append(list, p)
 		}
 	}
@@ -102,9 +103,9 @@ func running(program string) (pid int) {
 }
 
 // profiles finds the NetworkManager connections that configure-ovs.sh of OVN-Kubernetes makes for the gateway bridge.
-func profiles(ctx context.Context, c *config.Config) (list []Finding, err error) {
+func profiles(ctx context.Context, c *machine) (list []Finding, err error) {
 	bridge := c.Cluster.Gateway.Interface
-	all, err := findProfiles(bridge)
+	all, err := c.findProfiles(bridge)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,4 @@
+package pods
+
+// RunWith is Run with a connection to the API.
+var RunWith = run

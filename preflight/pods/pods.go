@@ -1,0 +1,303 @@
+// Package pods looks at the nodes of a cluster as preflight looks at a machine, by a Pod on each of them: Hairpin needs not be installed.
+package pods
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/kubernetes"
+
+	"hairpin/config"
+	"hairpin/inspect"
+	"hairpin/preflight"
+	"hairpin/report"
+)
+
+const (
+	// DefaultNamespace is there before Hairpin is, and usually takes privileged Pods.
+	DefaultNamespace = metav1.NamespaceSystem
+
+	mostAtOnce = 50      // nodes that are looked at at the same time
+	mostAnswer = 8 << 20 // bytes that a node may say
+
+	pollTime   = 500 * time.Millisecond
+	deleteTime = 10 * time.Second // for deleting a Pod, also after Ctrl-C
+)
+
+// Options say which nodes to look at, and how.
+type Options struct {
+	Context    string   // of the kubeconfig; empty = its current one
+	Namespace  string   // of the Pods
+	Image      string   // with hairpin in it
+	PullSecret string   // for the image; empty = none
+	Nodes      []string // by name; none = all
+	Selector   string   // of the nodes' labels; empty = all
+	Timeout    time.Duration
+	JSON       bool
+}
+
+// Node is what was found on a node, or why nobody could look.
+type Node struct {
+	Node     string              `json:"node"`
+	Error    string              `json:"error,omitzero"`
+	Findings []preflight.Finding `json:"findings"`
+}
+
+// visit looks at nodes.
+type visit struct {
+	client  kubernetes.Interface
+	options Options
+	args    []string
+}
+
+// Run looks at the nodes, and prints what was found on which. Its error is report.ErrNotWell if something stops an installation, or a
+// node could not be looked at.
+func Run(ctx context.Context, w io.Writer, c config.Config, o Options) error {
+	api, err := inspect.NewEveryNode(inspect.StatusOptions{Kubeconfig: c.Process.Kubeconfig, Context: o.Context})
+	if err != nil {
+		return err
+	}
+	return run(ctx, w, api.Client, c, o)
+}
+
+func run(ctx context.Context, w io.Writer, client kubernetes.Interface, c config.Config, o Options) error {
+	v := &visit{client: client, options: o, args: arguments(c)}
+	nodes, err := v.nodes(ctx)
+	if err != nil {
+		return err
+	}
+	list := make([]Node, len(nodes))
+	g, all := errgroup.WithContext(ctx)
+	g.SetLimit(mostAtOnce)
+	for i, n := range nodes {
+		g.Go(func() error {
+			found, err := v.look(all, &n)
+			list[i] = Node{Node: n.Name, Findings: append([]preflight.Finding{}, found...)}
+			if refused := (*refusal)(nil); errors.As(err, &refused) {
+				return err
+			}
+			if err != nil {
+				list[i].Error = err.Error()
+			}
+			return nil
+		})
+	}
+	if err := errors.Join(g.Wait(), ctx.Err()); err != nil {
+		return fmt.Errorf("preflight: %w", err)
+	}
+	report.PlainStrings(&list)
+	if err := show(w, list, o.JSON); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	if slices.ContainsFunc(list, func(n Node) bool { return n.Error != "" || n.stopped() }) {
+		return report.ErrNotWell
+	}
+	return nil
+}
+
+// arguments are the options that are not what they are by default, but for those of this process.
+func arguments(c config.Config) []string {
+	list := []string{"hairpin", "preflight", "--root=/host", "--output=json"}
+	for _, o := range config.Options() {
+		if v := o.Get(c); v != o.Default() && !slices.Contains([]string{"kubeconfig", "manifests", "node"}, o.Flag()) {
+			list = append(list, "--"+o.Flag()+"="+v)
+		}
+	}
+	return list
+}
+
+// nodes are those that are asked for and run Linux.
+func (v *visit) nodes(ctx context.Context) ([]corev1.Node, error) {
+	ctx, cancel := context.WithTimeout(ctx, v.options.Timeout)
+	defer cancel()
+	all, err := v.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: v.options.Selector})
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	list := all.Items
+	if names := v.options.Nodes; len(names) > 0 {
+		for _, name := range names {
+			if !slices.ContainsFunc(list, func(n corev1.Node) bool { return n.Name == name }) {
+				return nil, fmt.Errorf("--nodes: there is no node %q", name)
+			}
+		}
+		list = slices.DeleteFunc(list, func(n corev1.Node) bool { return !slices.Contains(names, n.Name) })
+	}
+	list = slices.DeleteFunc(list, func(n corev1.Node) bool {
+		os := n.Labels[corev1.LabelOSStable]
+		return os != "" && os != string(corev1.Linux)
+	})
+	if len(list) == 0 {
+		return nil, errors.New("no such node runs Linux")
+	}
+	slices.SortFunc(list, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	return list, nil
+}
+
+// refusal is why the API server takes no such Pod, of whichever node.
+type refusal struct{ error }
+
+// look runs a Pod on a node, and gives what it found there.
+func (v *visit) look(ctx context.Context, n *corev1.Node) ([]preflight.Finding, error) {
+	if why := unready(n); strings.HasPrefix(why, string(corev1.ConditionUnknown)) {
+		return nil, errors.New("its kubelet is away: Ready is " + why)
+	}
+	ctx, cancel := context.WithTimeout(ctx, v.options.Timeout)
+	defer cancel()
+	pods := v.client.CoreV1().Pods(v.options.Namespace)
+	pod := v.pod(n.Name)
+	defer func() { // it may be there although creating it failed
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTime)
+		defer cancel()
+		at := int64(0)
+		_ = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &at}) // activeDeadlineSeconds ends it in any case
+	}()
+	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		return nil, v.refused(err)
+	}
+	last := errors.New("its kubelet does not take the Pod")
+	for {
+		now, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
+		switch {
+		case err == nil:
+			found, done, err := v.outcome(ctx, now)
+			if done {
+				return found, err
+			}
+			if err != nil {
+				last = err
+			}
+		case apierrors.IsNotFound(err):
+			return nil, errors.New("somebody deleted its Pod")
+		case ctx.Err() == nil:
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			if why := unready(n); why != "" {
+				last = fmt.Errorf("%w; the node's Ready is %s", last, why)
+			}
+			return nil, fmt.Errorf("no answer within %s: %w", v.options.Timeout, last)
+		case <-time.After(pollTime):
+		}
+	}
+}
+
+// unready says why a node is not ready; empty = it is. One without a network is not ready, and runs Pods of the host's network.
+func unready(n *corev1.Node) string {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+			return fmt.Sprintf("%s (%s: %s)", c.Status, c.Reason, c.Message)
+		}
+	}
+	return ""
+}
+
+// pod only looks at a node: the machine's files are read-only there.
+func (v *visit) pod(node string) *corev1.Pod {
+	yes, no, whole := true, false, corev1.RecursiveReadOnlyIfPossible
+	life := int64((v.options.Timeout + deleteTime).Seconds()) + 1
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "hairpin-preflight-" + rand.String(8), Namespace: v.options.Namespace,
+			Labels: map[string]string{"app.kubernetes.io/name": "hairpin-preflight"},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: node, HostNetwork: true, HostPID: true, DNSPolicy: corev1.DNSDefault,
+			RestartPolicy: corev1.RestartPolicyNever, ActiveDeadlineSeconds: &life,
+			AutomountServiceAccountToken: &no, EnableServiceLinks: &no,
+			Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			Containers: []corev1.Container{{
+				Name: "preflight", Image: v.options.Image, ImagePullPolicy: corev1.PullIfNotPresent, Command: v.args,
+				SecurityContext: &corev1.SecurityContext{Privileged: &yes, ReadOnlyRootFilesystem: &yes},
+				VolumeMounts:    []corev1.VolumeMount{{Name: "host", MountPath: "/host", ReadOnly: true, RecursiveReadOnly: &whole}},
+			}},
+			Volumes: []corev1.Volume{{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}},
+		},
+	}
+	if s := v.options.PullSecret; s != "" {
+		p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: s}}
+	}
+	return p
+}
+
+// refused says what to do about an error of the API server that holds for all nodes.
+func (v *visit) refused(err error) error {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return err
+	}
+	switch code := status.Status().Code; {
+	case code < 400 || code >= 500 || apierrors.IsTooManyRequests(err):
+		return err
+	case strings.Contains(err.Error(), "violates PodSecurity"):
+		return &refusal{fmt.Errorf("%w\nits Pods see the node's network, processes and files: kubectl label namespace %s pod-security.kubernetes.io/enforce=privileged, or another --namespace",
+			err, v.options.Namespace)}
+	}
+	return &refusal{err}
+}
+
+// outcome is what came of a Pod; until it is done, an error says what it waits for.
+func (v *visit) outcome(ctx context.Context, p *corev1.Pod) (found []preflight.Finding, done bool, err error) {
+	var state corev1.ContainerState
+	if list := p.Status.ContainerStatuses; len(list) == 1 {
+		state = list[0].State
+	}
+	over := p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	switch t, w := state.Terminated, state.Waiting; {
+	case t != nil && t.Message != "": // it did not start
+		return nil, true, fmt.Errorf("%s: %s", t.Reason, t.Message)
+	case t != nil:
+		text, err := v.log(ctx, p)
+		if err != nil {
+			return nil, false, fmt.Errorf("its answer cannot be read: %w", err)
+		}
+		found, err = parse(text, t.ExitCode)
+		return found, true, err
+	case over:
+		return nil, true, fmt.Errorf("its kubelet refuses the Pod: %s: %s", p.Status.Reason, p.Status.Message)
+	case w == nil:
+		return nil, false, nil
+	case slices.Contains([]string{"ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName"}, w.Reason):
+		return nil, true, fmt.Errorf("image %s cannot be pulled: %s: %s", v.options.Image, w.Reason, w.Message)
+	case slices.Contains([]string{"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}, w.Reason):
+		return nil, true, fmt.Errorf("%s: %s", w.Reason, w.Message)
+	default:
+		return nil, false, errors.New(strings.TrimSuffix(w.Reason+": "+w.Message, ": "))
+	}
+}
+
+func (v *visit) log(ctx context.Context, p *corev1.Pod) ([]byte, error) {
+	r, err := v.client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{}).Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = r.Close() }() // only read
+	text, err := io.ReadAll(io.LimitReader(r, mostAnswer+1))
+	if err == nil && len(text) > mostAnswer {
+		err = errors.New("it is too long")
+	}
+	return text, err
+}
+
+// parse reads what `hairpin preflight` printed: findings, or its error.
+func parse(text []byte, code int32) (found []preflight.Finding, err error) {
+	if err = json.Unmarshal(text, &found); err == nil {
+		return found, nil
+	}
+	if code == 0 || code == 1 {
+		return nil, fmt.Errorf("its answer is none: %w", err)
+	}
+	return nil, errors.New(strings.TrimPrefix(strings.TrimSpace(string(text)), "hairpin: "))
+}

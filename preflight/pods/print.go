@@ -1,0 +1,79 @@
+package pods
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"hairpin/inspect"
+	"hairpin/preflight"
+)
+
+func (n *Node) stopped() bool {
+	return slices.ContainsFunc(n.Findings, func(f preflight.Finding) bool { return f.Severity == preflight.Stops })
+}
+
+func show(w io.Writer, list []Node, inJSON bool) error {
+	if !inJSON {
+		return table(w, list)
+	}
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(list)
+}
+
+// row is a finding, and the nodes that have it.
+type row struct {
+	preflight.Finding
+	nodes []string
+}
+
+// table prints each finding once, with the nodes that have it.
+func table(w io.Writer, list []Node) error {
+	var rows []row
+	ready, stopped, unknown := 0, 0, 0
+	for _, n := range list {
+		switch {
+		case n.Error != "":
+			unknown++
+			n.Findings = []preflight.Finding{{Severity: preflight.Stops, Object: "the node", Message: "could not be looked at: " + inspect.FirstLine(n.Error)}}
+		case n.stopped():
+			stopped++
+		default:
+			ready++
+		}
+		for _, f := range n.Findings {
+			i := slices.IndexFunc(rows, func(r row) bool { return reflect.DeepEqual(r.Finding, f) })
+			if i < 0 {
+				i, rows = len(rows), append(rows, row{Finding: f})
+			}
+			rows[i].nodes = append(rows[i].nodes, n.Node)
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b row) int { return preflight.Compare(a.Finding, b.Finding) })
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, r := range rows {
+		r.Print(t, names(r.nodes, len(list))+"\t", "\t")
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "%d nodes: on %d nothing stands in the way, on %d something does, %d could not be looked at\n", len(list), ready, stopped, unknown)
+	return err
+}
+
+// names says which nodes, of so many.
+func names(nodes []string, of int) string {
+	const most = 3
+	switch {
+	case len(nodes) == of && of > 1:
+		return fmt.Sprintf("all %d", of)
+	case len(nodes) > most:
+		return fmt.Sprintf("%s and %d more", strings.Join(nodes[:most-1], ", "), len(nodes)-most+1)
+	}
+	return strings.Join(nodes, ", ")
+}
