@@ -367,8 +367,7 @@ link set br-ex up
 		}
 	})
 	t.Run("not from the gateway router", func(t *testing.T) {
-		sender := macOf(claims.RedirectMAC)
-		for i := range sender {
+		for i := range len(macOf(claims.RedirectMAC)) {
 			in := answer(frame(packets[0].reply))
 			in[6+i] ^= 1
 			if verdict, out := try(t, claims.ProgramReply, in); verdict != next || !bytes.Equal(out, in) {
