@@ -69,14 +69,30 @@ func (t *Target) Read(context.Context) (conn.State, error) {
 // Apply deletes entries.
 func (t *Target) Apply(ctx context.Context, d conn.Delta) error {
 	// Neither the host's rules nor OVN's make such an entry again: no pod is led here any more.
-	return errors.Join(end(d.Left, inet, seenAs), endStrays(d.Strays), t.endUDP(ctx, d))
+	return errors.Join(end(d.Left, inet, seenAs), endStrays(ctx, d.Strays), t.endUDP(ctx, d))
 }
 
-// endStrays deletes entries of the host's own zone: a packet's next one is made by the way that it takes now.
-func endStrays(sources map[netip.Prefix]netip.Addr) error {
+// underway is how long an answer to what was sent the former way may take.
+const underway = 250 * time.Millisecond
+
+// endStrays deletes entries of the host's own zone: a packet's next one is made by the way that it takes now. An answer that was underway then
+// may make one that is turned around, to which the client's packets belong: it is deleted, too.
+func endStrays(ctx context.Context, sources map[netip.Prefix]netip.Addr) error {
+	if len(sources) == 0 {
+		return nil
+	}
+	first := endOnce(sources)
+	select {
+	case <-time.After(underway):
+	case <-ctx.Done():
+	}
+	return errors.Join(first, endOnce(sources))
+}
+
+func endOnce(sources map[netip.Prefix]netip.Addr) error {
 	ranges := slices.Collect(maps.Keys(sources))
 	return end(ranges, func(p netip.Prefix) netlink.InetFamily { return inet(p.Addr()) }, func(e *entry) (netip.Prefix, bool) {
-		i := slices.IndexFunc(ranges, func(p netip.Prefix) bool { return p.Contains(e.forward.dst.Addr()) })
+		i := slices.IndexFunc(ranges, func(p netip.Prefix) bool { return p.Contains(e.forward.dst.Addr()) || p.Contains(e.forward.src.Addr()) })
 		if i < 0 || e.zone != 0 || e.forward.protocol != unix.IPPROTO_UDP || e.reverse.dst.Addr() == sources[ranges[i]] {
 			return netip.Prefix{}, false
 		}

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -77,34 +78,61 @@ func TestKernel(t *testing.T) {
 	}
 }
 
-// UDP connections to a range that leave with another address than they should end; other ranges' and TCP connections do not.
+// UDP connections to a range that leave with another address than they should end, also when an answer began them; other ranges' and TCP connections
+// do not.
 func TestStrays(t *testing.T) {
 	ns := insidetest.NetNS(t)
-	services, node, management := netip.MustParsePrefix("10.96.0.0/16"), netip.MustParseAddr("172.18.0.3"), netip.MustParseAddr("10.244.1.2")
+	node, management, service, other := "172.18.0.3", "10.244.1.2", "10.96.0.10", "10.97.0.10"
 	if err := inside.Do(ns, func() error {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		for i, e := range []struct {
-			protocol uint8
-			to       string
-			as       netip.Addr
-		}{
-			{unix.IPPROTO_UDP, "10.96.0.10", node}, {unix.IPPROTO_UDP, "10.96.0.10", management}, {unix.IPPROTO_UDP, "10.97.0.10", node}, {unix.IPPROTO_TCP, "10.96.0.10", node},
-		} {
-			to := netip.MustParseAddr(e.to).AsSlice()
-			f := &netlink.ConntrackFlow{
-				FamilyType: unix.AF_INET, TimeOut: 100,
-				Forward: netlink.IPTuple{Protocol: e.protocol, SrcIP: node.AsSlice(), SrcPort: uint16(1000 + i), DstIP: to, DstPort: 53},
-				Reverse: netlink.IPTuple{Protocol: e.protocol, SrcIP: to, SrcPort: 53, DstIP: e.as.AsSlice(), DstPort: uint16(1000 + i)},
+		add := func(protocol uint8, client uint16, forward, reverse [2]string) error { // ports are by the address
+			tuple := func(ends [2]string) netlink.IPTuple {
+				t := netlink.IPTuple{Protocol: protocol, SrcIP: net.ParseIP(ends[0]).To4(), SrcPort: client, DstIP: net.ParseIP(ends[1]).To4(), DstPort: 53}
+				if strings.HasPrefix(ends[0], "10.9") {
+					t.SrcPort, t.DstPort = t.DstPort, t.SrcPort
+				}
+				return t
 			}
-			if e.protocol == unix.IPPROTO_TCP {
+			f := &netlink.ConntrackFlow{FamilyType: unix.AF_INET, TimeOut: 100, Forward: tuple(forward), Reverse: tuple(reverse)}
+			if protocol == unix.IPPROTO_TCP {
 				f.ProtoInfo = &netlink.ProtoInfoTCP{State: 8} // TIME_WAIT
 			}
-			if err := netlink.ConntrackCreate(netlink.ConntrackTable, unix.AF_INET, f); err != nil {
+			return netlink.ConntrackCreate(netlink.ConntrackTable, unix.AF_INET, f)
+		}
+		for i, e := range []struct {
+			protocol         uint8
+			forward, reverse [2]string
+		}{
+			{unix.IPPROTO_UDP, [2]string{node, service}, [2]string{service, node}},
+			{unix.IPPROTO_UDP, [2]string{node, service}, [2]string{service, management}},
+			{unix.IPPROTO_UDP, [2]string{node, other}, [2]string{other, node}},
+			{unix.IPPROTO_TCP, [2]string{node, service}, [2]string{service, node}},
+			{unix.IPPROTO_UDP, [2]string{service, node}, [2]string{node, service}},
+			{unix.IPPROTO_UDP, [2]string{other, node}, [2]string{node, other}},
+		} {
+			if err := add(e.protocol, uint16(1000+i), e.forward, e.reverse); err != nil {
 				return fmt.Errorf("entry %d: %w", i, err)
 			}
 		}
-		if err := New(Config{}).Apply(t.Context(), conn.Delta{Strays: map[netip.Prefix]netip.Addr{services: management}}); err != nil {
+		late := make(chan error, 1)
+		want := conn.Delta{Strays: map[netip.Prefix]netip.Addr{netip.MustParsePrefix("10.96.0.0/16"): netip.MustParseAddr(management)}}
+		go func() { // an answer that is underway
+			late <- inside.Do(ns, func() error {
+				runtime.LockOSThread()
+				defer runtime.UnlockOSThread()
+				for {
+					left, err := listed(unix.AF_INET)
+					if err != nil {
+						return err
+					}
+					if !slices.ContainsFunc(left, func(e entry) bool { return e.forward.src.Port() == 1000 }) {
+						return add(unix.IPPROTO_UDP, 1000, [2]string{service, node}, [2]string{node, service})
+					}
+				}
+			})
+		}()
+		if err := errors.Join(New(Config{}).Apply(t.Context(), want), <-late); err != nil {
 			return err
 		}
 		left, err := listed(unix.AF_INET)
@@ -113,10 +141,10 @@ func TestStrays(t *testing.T) {
 		}
 		var ports []uint16
 		for _, e := range left {
-			ports = append(ports, e.forward.src.Port())
+			ports = append(ports, max(e.forward.src.Port(), e.forward.dst.Port()))
 		}
 		slices.Sort(ports)
-		if !slices.Equal(ports, []uint16{1001, 1002, 1003}) {
+		if !slices.Equal(ports, []uint16{1001, 1002, 1003, 1005}) {
 			t.Errorf("left: %v", ports)
 		}
 		return nil
