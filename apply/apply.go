@@ -32,3 +32,6 @@ type Mute interface{ Silent() error }
 // Adopter is a Target that gives rows by reference. After a Run that found nothing left to do, Pass shows it what was
 // wanted; it may give these very values back from then on, which makes the next comparison one of pointers.
 type Adopter[S any] interface{ Adopt(want S) }
+
+// Syncer is a Target whose changes take effect after Apply: Sync waits for that.
+type Syncer interface{ Sync(context.Context) error }

@@ -82,6 +82,7 @@ const (
 	perChange   = 5 * time.Millisecond // more for each change: several times what the slowest system needs,
 	perReading  = 4                    // and more for each Read: this many times what the last one took
 	limits      = 10                   // times the patience
+	confirming  = 2 * time.Second      // for OVN, before routes turn to it
 	firstPause  = 10 * time.Millisecond
 	lastPause   = time.Second
 	readForSake = 5 * time.Second // of another caller

@@ -83,6 +83,7 @@ func NewPass(t Targets) *Pass {
 		kernel.grow(singles),
 		bridge.grow(flows),
 		rows.change(all),
+		confirmed(rows, kernel),
 		kernel.grow(turns, rows, tables),
 		tracked.shrink(strays(tracked), tables, kernel),
 		redirected.grow(all, rows, bridge, kernel),
@@ -110,9 +111,9 @@ func (p *Pass) wake() {
 }
 
 // Run makes the node equal to want: Open vSwitch's ports, then host and nft grow; what shall not be redirected no longer is, now that nft
-// serves it; the host's single addresses and flows grow; then OVN changes, in one transaction, the host's routes turn to it, connections
-// that keep to a former way end, and what OVN serves may be redirected to it; then flows, nft, host and ports shrink, and connections to endpoints
-// that are gone end. Nothing ever points at what is missing.
+// serves it; the host's single addresses and flows grow; then OVN changes, in one transaction, the host's routes turn to it once the switch knows it,
+// connections that keep to a former way end, and what OVN serves may be redirected to it; then flows, nft, host and ports shrink, and connections to
+// endpoints that are gone end. Nothing ever points at what is missing.
 //
 // An error in one system does not keep the others from growing: what is new may lack something then, but what is old
 // goes on to work. Nothing is removed from a system while one that may point at it is not in order. The error has

@@ -1,6 +1,7 @@
 package apply_test
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"slices"
@@ -13,8 +14,8 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// TestRoutesTurnToWhatIsThere: a route turns to the pod network after OVN knows what comes there, and away before it forgets; while OVN cannot be
-// changed, it does not turn to it.
+// TestRoutesTurnToWhatIsThere: a route turns to the pod network after OVN knows what comes there, and has it in the switch, and away before it
+// forgets; while OVN cannot be changed, it does not turn to it.
 func TestRoutesTurnToWhatIsThere(t *testing.T) {
 	var order []string
 	with := func(link string, sets ...string) datapath.State {
@@ -29,7 +30,7 @@ func TestRoutesTurnToWhatIsThere(t *testing.T) {
 	k.look = noting(&order, "host")
 	n := newNode(nil)
 	n.nb.look = noting(&order, "ovn")
-	p := apply.NewPass(apply.Targets{NB: n.nb, Host: k})
+	p := apply.NewPass(apply.Targets{NB: syncing{n.nb, &order}, Host: k})
 	run(t, p, with("br-ex"))
 	n.nb.refuse = errors.New("OVN is away")
 	inside := with(claims.ManagementPort, "port")
@@ -40,7 +41,18 @@ func TestRoutesTurnToWhatIsThere(t *testing.T) {
 	p.Retry()
 	run(t, p, inside)
 	run(t, p, with("br-ex"))
-	if want := []string{"host", "ovn", "host", "host", "ovn"}; !slices.Equal(order, want) {
+	if want := []string{"host", "ovn", "ovn is in the switch", "host", "host", "ovn"}; !slices.Equal(order, want) {
 		t.Errorf("changed in the order %v, want %v", order, want)
 	}
+}
+
+// syncing is a Target that notes when it was waited for.
+type syncing struct {
+	apply.Target[nb.State, nb.Delta]
+	order *[]string
+}
+
+func (s syncing) Sync(context.Context) error {
+	*s.order = append(*s.order, "ovn is in the switch")
+	return nil
 }

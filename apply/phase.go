@@ -1,12 +1,14 @@
 package apply
 
 import (
+	"context"
 	"net/netip"
 
 	"hairpin/claims"
 	"hairpin/datapath/conn"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
+	"hairpin/datapath/nb"
 )
 
 // A phase is what of a difference is changed in one step. all is that of a system with one phase.
@@ -87,4 +89,17 @@ func dead(p *part[conn.State, conn.Delta]) func(conn.Delta, conn.State) conn.Del
 // strays is connections that keep to a way of before.
 func strays(p *part[conn.State, conn.Delta]) func(conn.Delta, conn.State) conn.Delta {
 	return func(_ conn.Delta, want conn.State) conn.Delta { return conn.Delta{}.Turn(p.lastApplied, want) }
+}
+
+// confirmed is the step before routes turn to the pod network: what OVN was told is in the switch. With an OVN that takes longer, they turn all the same.
+func confirmed(rows *part[nb.State, nb.Delta], kernel *part[host.State, host.Delta]) step {
+	return step{after: []system{rows}, do: func(ctx context.Context, waitFor string) {
+		s, ok := rows.target.(Syncer)
+		if !ok || waitFor != "" || kernel.err != nil || turns(kernel.due, kernel.want).Empty() {
+			return
+		}
+		ctx, cancel := context.WithTimeout(ctx, confirming)
+		defer cancel()
+		_ = s.Sync(ctx)
+	}}
 }
