@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,20 +34,52 @@ func (s *APIServer) Used() (Usage, error) {
 	return u, nil
 }
 
+// Spent returns the CPU time of all processes that a node has now, its pods' and servers' too.
+func (n *Node) Spent() (sum time.Duration, err error) {
+	files, err := filepath.Glob(n.Path("/proc/[0-9]*/stat"))
+	if err != nil {
+		return 0, err
+	}
+	for _, name := range files {
+		stat, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has ended
+		}
+		cpu, err := cpuOf(stat, 11, 13)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", name, err)
+		}
+		sum += cpu
+	}
+	return sum, nil
+}
+
+// cpuOf reads user and system time of /proc/PID/stat, by the numbers of the fields behind the name: 11 and 12 are the process's own, 13
+// and 14 those of children that it has waited for.
+func cpuOf(stat []byte, from, to int) (cpu time.Duration, err error) {
+	// The name, in brackets, may hold spaces and brackets.
+	f := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(f) < to {
+		return 0, fmt.Errorf("%d fields", len(f))
+	}
+	for _, ticks := range f[from:to] {
+		n, err := strconv.Atoi(ticks)
+		if err != nil {
+			return 0, err
+		}
+		cpu += time.Duration(n) * 10 * time.Millisecond // USER_HZ is 100 (proc(5))
+	}
+	return cpu, nil
+}
+
 // usageIn reads the directory of a process in /proc.
 func usageIn(dir string) (u Usage, err error) {
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
 		return u, err
 	}
-	// The second field, a name in brackets, may hold spaces and brackets.
-	f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	for _, ticks := range f[13:15] {
-		n, err := strconv.Atoi(ticks)
-		if err != nil {
-			return u, err
-		}
-		u.CPU += time.Duration(n) * 10 * time.Millisecond // USER_HZ is 100 (proc(5))
+	if u.CPU, err = cpuOf(stat, 13, 15); err != nil {
+		return u, err
 	}
 	// Of its own threads the scheduler counts nanoseconds, of one that has ended nothing: these daemons keep theirs.
 	threads, err := filepath.Glob(filepath.Join(dir, "task/*/schedstat"))

@@ -34,7 +34,7 @@ type Options struct {
 
 // Parts are what can be measured.
 func Parts() []string {
-	return append(slices.Clone(usual), partProof, partGroups, partRedirect, partPasses)
+	return append(slices.Clone(usual), partProof, partGroups, partRedirect, partDGP, partPasses)
 }
 
 // usual is what is measured when nothing is named.
@@ -50,6 +50,7 @@ const (
 
 	// These are measured alone.
 	partRedirect = "redirect" // of NodePorts, by nft and by eBPF programs
+	partDGP      = "dgp"      // of a node's host, by policies and by a distributed gateway port
 	partPasses   = "passes"   // conntrack passes and datapath lookups of each packet
 )
 
@@ -91,11 +92,18 @@ func Run(ctx context.Context, opt Options) error {
 	if len(opt.Only) == 0 {
 		opt.Only = usual
 	}
-	if len(opt.Only) == 1 && opt.Only[0] == partRedirect { // without kube-proxy and an API server
-		return redirect(ctx, opt)
+	if len(opt.Only) == 0 {
+		opt.Only = usual
 	}
-	if len(opt.Only) == 1 && opt.Only[0] == partPasses {
-		return passes(ctx, opt)
+	if len(opt.Only) == 1 { // without kube-proxy and an API server
+		switch opt.Only[0] {
+		case partRedirect:
+			return inTurn(ctx, opt, pathSetting())
+		case partDGP:
+			return inTurn(ctx, opt, localSetting())
+		case partPasses:
+			return passes(ctx, opt)
+		}
 	}
 	w := &world{opt: opt, begin: time.Now()}
 	defer w.close()

@@ -23,6 +23,7 @@ type LoadReport struct {
 	Failed      int     `json:"failed"`      // that got none within 3 s
 	Bytes       int64   `json:"bytes"`       // that were taken from the sender
 	Seconds     float64 `json:"seconds"`
+	CPU         float64 `json:"cpu"`             // seconds of this process, user and system, since its start
 	Error       string  `json:"error,omitempty"` // of the last failure
 }
 

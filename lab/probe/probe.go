@@ -144,6 +144,11 @@ func loadMain(ctx context.Context, args []string) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load on %s: %w", c.To, err)
 	}
+	var used unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &used); err != nil {
+		return nil, fmt.Errorf("CPU of the load: %w", err)
+	}
+	report.CPU = time.Duration(used.Utime.Nano() + used.Stime.Nano()).Seconds()
 	return report, nil
 }
 

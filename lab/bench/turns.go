@@ -1,0 +1,230 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/lab"
+	"hairpin/lab/demo"
+	"hairpin/lab/probe"
+)
+
+// Of the measurement of a setting: each value in turn, so that what else the machine does meets both.
+const (
+	turnRounds = 5
+	turnLong   = 2 * time.Second
+)
+
+// setting is a key of the configuration, whose two values are measured in turn in the demo's lab.
+type setting struct {
+	title, key string
+	values     [2]string
+	demo       demo.Options
+	// shows is a command of the node that tells which value is at work, and which of them its output tells.
+	shows []string
+	value func(out string) string
+	ways  func(n *lab.Node, client *lab.Host) []turnWay
+}
+
+// turnWay is a way to a server, and to what takes all that is sent.
+type turnWay struct {
+	name        string
+	from        lab.Place
+	serve, sink netip.AddrPort // no sink: only connections are measured
+}
+
+// turn is what one value achieved on one way: of each round.
+type turn struct {
+	connections, cpu, megabits []float64 // 1/s, µs per connection, Mbit/s
+	failed                     int
+}
+
+// pathSetting measures NodePorts from outside in mode detached, by nft and by the eBPF programs.
+func pathSetting() setting {
+	status := []string{"hairpin", "status", "--config-file=" + hairpinConfig}
+	return setting{
+		title: "NodePort from outside, mode detached", key: "nodeport-path", values: [2]string{cluster.PathNFT, cluster.PathRedirect},
+		demo:  demo.Options{Mode: cluster.ModeDetached, NodePortPath: cluster.PathNFT},
+		shows: status,
+		value: func(out string) string {
+			if strings.Contains(out, "redirected: ") {
+				return cluster.PathRedirect
+			}
+			return cluster.PathNFT
+		},
+		ways: func(n *lab.Node, client *lab.Host) (list []turnWay) {
+			for _, a := range n.Addresses() {
+				list = append(list, turnWay{cluster.FamilyOf(a.Addr()).String(), client, netip.AddrPortFrom(a.Addr(), 30001), netip.AddrPortFrom(a.Addr(), 30981)})
+			}
+			return list
+		},
+	}
+}
+
+// localSetting measures a node's host that asks Services, by policies and by a distributed gateway port.
+func localSetting() setting {
+	at := netip.MustParseAddrPort
+	return setting{
+		title: "host → ClusterIP, mode shared", key: "node-local", values: [2]string{cluster.LocalPolicy, cluster.LocalDGP},
+		demo:  demo.Options{Mode: cluster.ModeShared, NodeLocal: cluster.LocalPolicy},
+		shows: []string{"ip", "route", "get", "10.96.1.1"},
+		value: func(out string) string {
+			if strings.Contains(out, " dev ovn-k8s-mp0 ") {
+				return cluster.LocalDGP
+			}
+			return cluster.LocalPolicy
+		},
+		ways: func(n *lab.Node, _ *lab.Host) []turnWay {
+			return []turnWay{
+				{"own host, IPv4", n.Host, at("10.96.1.3:80"), netip.AddrPort{}},
+				{"own host, IPv6", n.Host, at("[fd00:10:96::103]:80"), netip.AddrPort{}},
+				{"pod, IPv4", n.Host, at("10.96.1.1:80"), at("10.96.9.81:81")},
+				{"pod, IPv6", n.Host, at("[fd00:10:96::101]:80"), at("[fd00:10:96::981]:81")},
+			}
+		},
+	}
+}
+
+// sinkObjects are a NodePort that takes whatever is sent.
+const sinkObjects = `apiVersion: v1
+kind: Service
+metadata: {name: sink, namespace: default}
+spec:
+  type: NodePort
+  clusterIPs: [10.96.9.81, "fd00:10:96::981"]
+  ports: [{protocol: TCP, port: 81, nodePort: 30981}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: sink-4, namespace: default, labels: {kubernetes.io/service-name: sink}}
+addressType: IPv4
+ports: [{protocol: TCP, port: 8981}]
+endpoints: [{addresses: [10.244.1.3], nodeName: node-a}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: sink-6, namespace: default, labels: {kubernetes.io/service-name: sink}}
+addressType: IPv6
+ports: [{protocol: TCP, port: 8981}]
+endpoints: [{addresses: ["fd00:10:244:1::3"], nodeName: node-a}]
+`
+
+// inTurn measures a setting and prints its table.
+func inTurn(ctx context.Context, opt Options, s setting) error {
+	objects, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(objects) }()
+	if err = os.CopyFS(objects, os.DirFS("examples/demo")); err == nil {
+		err = os.WriteFile(filepath.Join(objects, "sink.yaml"), []byte(sinkObjects), 0o644)
+	}
+	if err != nil {
+		return err
+	}
+	s.demo.Name, s.demo.Objects, s.demo.Hairpin, s.demo.Slow, s.demo.DieWithCaller, s.demo.Out = opt.Name, objects, opt.Hairpin, opt.Slow, true, opt.Out
+	d, err := demo.Start(ctx, s.demo)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lab.Remove(opt.Name) }()
+	node := d.Lab().Node("node-a")
+	if _, err := lab.Sink(ctx, node.Pods()[0], 8981); err != nil {
+		return err
+	}
+	ways := s.ways(node, d.Lab().Host("client"))
+	turns := [2][]turn{make([]turn, len(ways)), make([]turn, len(ways))}
+	for range turnRounds {
+		for i, value := range s.values {
+			if err := s.use(ctx, node, value, opt.Slow); err != nil {
+				return err
+			}
+			for j, way := range ways {
+				if err := turns[i][j].measure(ctx, node, way, opt.Slow); err != nil {
+					return fmt.Errorf("%s %s, %s: %w", s.key, value, way.name, err)
+				}
+			}
+		}
+	}
+	fmt.Fprintf(opt.Out, "\n%s, Open vSwitch's datapath is %s; %d rounds: the best, of CPU the median (worst)\n%-36s %16s %16s %6s %7s\n",
+		s.title, node.Datapath(), turnRounds, "", strings.ToUpper(s.values[0]), strings.ToUpper(s.values[1]), "RATIO", "FAILED")
+	for j, way := range ways {
+		x, y := turns[0][j], turns[1][j]
+		line := func(what string, value func([]float64) float64, told func([]float64) string, x, y []float64, failed int) {
+			fmt.Fprintf(opt.Out, "%-36s %16s %16s %6.2f %7d\n", way.name+", "+what, told(x), told(y), value(y)/value(x), failed)
+		}
+		best := func(l []float64) string { return number(slices.Max(l)) }
+		line("TCP connections, 1/s", slices.Max, best, x.connections, y.connections, x.failed+y.failed)
+		line("CPU of one, µs", middle, func(l []float64) string { return number(middle(l)) + " (" + number(slices.Max(l)) + ")" }, x.cpu, y.cpu, 0)
+		if way.sink.IsValid() {
+			line("one TCP stream, Mbit/s", slices.Max, best, x.megabits, y.megabits, 0)
+		}
+	}
+	return nil
+}
+
+// middle is the median.
+func middle(l []float64) float64 {
+	l = slices.Sorted(slices.Values(l))
+	return l[len(l)/2]
+}
+
+// measure is one round.
+func (t *turn) measure(ctx context.Context, n *lab.Node, y turnWay, slow int) error {
+	load := probe.LoadConfig{To: y.serve, Workers: 8, Duration: turnLong * time.Duration(min(slow, 5))}
+	before, err := n.Spent()
+	if err != nil {
+		return err
+	}
+	opened, err := lab.Load(ctx, y.from, load)
+	if err != nil {
+		return err
+	}
+	after, err := n.Spent()
+	if err != nil {
+		return err
+	}
+	t.failed += opened.Failed
+	if opened.Connections == 0 {
+		return fmt.Errorf("no connection to %s: %s", y.serve, opened.Error)
+	}
+	cpu := opened.CPU + (after - before).Seconds()
+	t.connections = append(t.connections, float64(opened.Connections)/opened.Seconds)
+	t.cpu = append(t.cpu, cpu*1e6/float64(opened.Connections))
+	if !y.sink.IsValid() {
+		return nil
+	}
+	load.To, load.Workers = y.sink, 0
+	sent, err := lab.Load(ctx, y.from, load)
+	if err != nil {
+		return err
+	}
+	t.megabits = append(t.megabits, float64(sent.Bytes)*8e-6/sent.Seconds)
+	return nil
+}
+
+// use restarts a node's agent with another value of the setting, and waits until it has done its work.
+func (s *setting) use(ctx context.Context, n *lab.Node, value string, slow int) error {
+	if _, err := n.Exec(ctx, "sed", "-i", "s/^"+s.key+" = .*/"+s.key+" = "+value+"/", hairpinConfig); err != nil {
+		return err
+	}
+	if err := n.Restart(ctx, "hairpin", syscall.SIGTERM); err != nil {
+		return err
+	}
+	patience := 30 * time.Second * time.Duration(slow)
+	well := func(out string) bool {
+		return strings.Contains(out, "in sync") && !strings.Contains(out, "not in sync")
+	}
+	if err := n.WaitFor(ctx, patience, well, "hairpin", "status", "--config-file="+hairpinConfig); err != nil {
+		return err
+	}
+	return n.WaitFor(ctx, patience, func(out string) bool { return s.value(out) == value }, s.shows...)
+}
