@@ -57,7 +57,7 @@ func TestPreflight(t *testing.T) {
 
 	n := e.Lab().Node("node-b")
 	const left = "mkdir -p /etc/NetworkManager/system-connections; printf '[connection]\nid=ovs-if-phys0\n' > /etc/NetworkManager/system-connections/ovs-if-phys0.nmconnection; " +
-		"ip link add flannel.1 type veth peer name flannel-peer; touch /etc/cni/net.d/99-other.conflist"
+		"ip link add flannel.1 type veth peer name left-peer; ip link set flannel.1 up; ip link set left-peer up; ip address add 10.200.0.1/16 dev flannel.1; touch /etc/cni/net.d/99-other.conflist"
 	t.Cleanup(func() {
 		_, err := n.Exec(context.Background(), "sh", "-c", "ip link delete flannel.1; rm -r /etc/NetworkManager /etc/cni/net.d/99-other.conflist")
 		e.check(err)
@@ -89,7 +89,7 @@ func TestPreflight(t *testing.T) {
 
 	for want, args := range map[string][]string{
 		"image hairpin:missing cannot be pulled": {"--image", "hairpin:missing", "--nodes", "node-c"},
-		"overlaps 172.18.0.0/16 of [kubernetes]": {"--service-cidrs", "172.18.0.0/16", "-l", "kubernetes.io/hostname=node-a"},
+		"overlaps 10.200.0.0/24 of [kubernetes]": {"--service-cidrs", "10.200.0.0/24", "-l", "kubernetes.io/hostname=node-b"},
 	} {
 		out, errs, code = e.preflight(args...)
 		t.Logf("%s%s", out, errs)
