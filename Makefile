@@ -123,7 +123,7 @@ test-newest: setup build ## the demo with the newest Open vSwitch and OVN of Deb
 	@for mode in shared local detached; do $(LAB) demo --lab newest --ovs newest --mode $$mode || exit 1; done
 	@$(LAB) down --lab newest
 
-test-kernel: setup image build ## the demo's matrix and trials on Debian's kernel and the real openvswitch module, in qemu (MODE=local, NODE_LOCAL=dgp, NODEPORT_PATH=redirect, ONLY='sctp|^clash'): slow
+test-kernel: setup image build ## the demo's matrix and trials on Debian's kernel and the real openvswitch module, in qemu (MODE=local, NODE_LOCAL=dgp, NODEPORT_PATH=redirect, ONLY='sctp|^clash'; KERNEL=6.12: of that series): slow
 	@lab/kernel.sh -t 7200 $(LAB) demo --slow 30 --mode $(MODE) --node-local "$(NODE_LOCAL)" --nodeport-path "$(NODEPORT_PATH)" --only '$(ONLY)'
 
 test-arm64: setup build ## boot the arm64 images in qemu: Open vSwitch, OVN and the agent serve a Service there: minutes

@@ -4,6 +4,7 @@
 #   lab/kernel.sh [-t SECONDS] [-a ARCHITECTURE -r DIRECTORY] COMMAND [ARGUMENT…]
 #
 # With -a and -r it is the kernel of another architecture, on a view of a directory instead: a root file system for it.
+# KERNEL=6.12 takes another of Debian's kernels: the one that the package linux-image-6.12-ARCHITECTURE stands for.
 # The exit code is the command's; 124 when it took too long. There is no KVM in it: everything is some 15 times slower.
 set -euo pipefail
 native=$(dpkg --print-architecture)
@@ -13,7 +14,7 @@ while getopts t:a:r: option; do
 done
 shift $((OPTIND - 1))
 [ $# -gt 0 ] || { echo "usage: lab/kernel.sh [-t SECONDS] [-a ARCHITECTURE -r DIRECTORY] COMMAND [ARGUMENT…]" >&2; exit 2; }
-cache=${HAIRPIN_KERNEL:-/var/cache/hairpin/kernel}
+cache=${HAIRPIN_KERNEL:-/var/cache/hairpin/kernel}${KERNEL:+-$KERNEL}
 export PATH=$PATH:/usr/sbin:/sbin DEBIAN_FRONTEND=noninteractive
 case $arch in
 amd64) qemu="qemu-system-x86_64 -M q35 -cpu max" package=qemu-system-x86 console=ttyS0 ;;
@@ -48,7 +49,7 @@ if [ ! -e "$cache/ready" ]; then
 		export APT_CONFIG
 		more=busybox-static
 	fi
-	package=$(apt-cache depends "linux-image-$arch" | awk '/Depends: linux-image-/ { print $2; exit }')
+	package=$(apt-cache depends "linux-image-${KERNEL:+$KERNEL-}$arch" | awk '/Depends: linux-image-/ { print $2; exit }')
 	echo "kernel: fetching $package"
 	(cd "$cache.new/deb" && apt-get -o APT::Sandbox::User=root download "$package" $more >/dev/null)
 	unset APT_CONFIG

@@ -306,7 +306,7 @@ func (n *Node) WaitFor(ctx context.Context, timeout time.Duration, ok func(stdou
 		case err == nil:
 			last = out
 		case ctx.Err() == nil:
-			last = err.Error()
+			last = strings.TrimSpace(err.Error() + "\n" + out)
 		}
 		// Most of the machine is for what is waited for, also where the command takes seconds.
 		pause := max(20*time.Millisecond, 2*time.Since(begin))
