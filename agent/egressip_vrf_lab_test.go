@@ -8,14 +8,19 @@ import (
 	"hairpin/cluster"
 )
 
+func needVRF(t *testing.T) {
+	t.Helper()
+	if out, err := exec.Command("unshare", "-n", "ip", "link", "add", "blue", "type", "vrf", "table", "1042").CombinedOutput(); err != nil {
+		t.Skipf("this kernel has no VRFs: %s", out)
+	}
+}
+
 // TestEgressIPVRF: the link that has the address belongs to a VRF. Where the machine's kernel has none:
 //
 //	go build -o bin/hairpin ./cmd/hairpin && go test -c -o agent/agent.test ./agent
 //	lab/kernel.sh -t 1800 bash -c "cd agent && ./agent.test -test.run EgressIPVRF -test.v -hairpin ../bin/hairpin -slow 20"
 func TestEgressIPVRF(t *testing.T) {
-	if out, err := exec.Command("unshare", "-n", "ip", "link", "add", "blue", "type", "vrf", "table", "1042").CombinedOutput(); err != nil {
-		t.Skipf("this kernel has no VRFs: %s", out)
-	}
+	needVRF(t)
 	l := startDemoIn(t, cmp.Or(*egressMode, cluster.ModeShared))
 	secondWire(t, l)
 	sh(t, l.Node("node-b"), `ip route del 192.0.2.0/24; ip route del 2001:db8:9::/64
