@@ -54,6 +54,7 @@ func testNodeLocal(t *testing.T, mode string) {
 		})
 	}
 	waitServes(t, a)
+	allAnswer(t, ways, "after repairs")
 	works(t, ways, "after repairs")
 
 	if mode == cluster.ModeShared { // the same in all modes
@@ -82,12 +83,18 @@ func restartsWithDGP(t *testing.T, n *lab.Node, ways []path) {
 	t.Helper()
 	replaceSwitch(t, n)
 	waitServes(t, n)
-	for _, w := range ways { // a packet of UDP is not repeated
-		eventually(t, 30*time.Second, w.name+" after a restart of Open vSwitch", func() (bool, string) {
+	allAnswer(t, ways, "after a restart of Open vSwitch")
+	works(t, ways, "after a restart of Open vSwitch")
+	agentRestarts(t, n, ways)
+}
+
+// allAnswer waits until each way was answered once: OVN is later than the agent with a bridge that is new, and a packet of UDP is not repeated.
+func allAnswer(t *testing.T, ways []path, when string) {
+	t.Helper()
+	for _, w := range ways {
+		eventually(t, 30*time.Second, w.name+" "+when, func() (bool, string) {
 			got := lab.Get(t.Context(), w.from, probe.Request{Protocol: w.protocol, To: w.to, Timeout: 3 * time.Second})
 			return got.Error == "", got.Error
 		})
 	}
-	works(t, ways, "after a restart of Open vSwitch")
-	agentRestarts(t, n, ways)
 }
