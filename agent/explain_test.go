@@ -14,6 +14,7 @@ import (
 
 	"hairpin/config"
 	"hairpin/lab"
+	"hairpin/lab/session"
 	"hairpin/ui"
 	"hairpin/ui/uitest"
 )
@@ -54,6 +55,10 @@ ip -6 route del fd00:10:96::/112`)
 				t.Errorf("%v: it does not say %q:\n%s", c.args, want, out)
 			}
 		}
+	}
+	shown := session.Read(t, "../docs/explain.md", "hairpin explain --live ")[0]
+	if out, _ := ask("host/node-a", "svc/default/hostself"); !shown.Same(out) {
+		t.Errorf("%s: the document shows\n%s\nand it prints\n%s", shown.Command, shown.Printed, out)
 	}
 	showsFault(t, n)
 	collects(t, n)

@@ -153,6 +153,7 @@ func TestMatrixWithManifests(t *testing.T) {
 	compareSample(t, d)
 	countsPasses(t, d)
 	proves(t, d)
+	documented(t, d.lab.Node("node-a"))
 	connectionsFollow(t, d)
 	everySegmentLost(t, d)
 	restartEverything(t, d, d.lab.Node("node-a"))

@@ -35,6 +35,25 @@ func Read(t testing.TB, file, command string) []Session {
 	return list
 }
 
+// numbers are what differs from run to run: ports that the kernel chose, times, counts, and a table's columns of them.
+var numbers = []struct{ is, as string }{
+	{`\b(3[2-9]|[45]\d|60)\d{3}\b`, "PORT"},
+	{`\b\d+(\.\d+)? ms`, "N ms"},
+	{`\b\d+ (packets?|pods|service frontends)\b`, "N $1"},
+	{`  +(\d+(s|m\d+s)?)\b`, "  N"},
+	{` +(\n|$)`, "$1"},
+	{`  +`, "  "},
+}
+
+// Same says whether a command of a lab printed the same, but for what differs from run to run.
+func (s Session) Same(printed string) bool {
+	for _, n := range numbers {
+		r := regexp.MustCompile(n.is)
+		s.Printed, printed = r.ReplaceAllString(s.Printed, n.as), r.ReplaceAllString(printed, n.as)
+	}
+	return s.Exactly(printed)
+}
+
 // Exactly says whether a command printed exactly that.
 func (s Session) Exactly(printed string) bool {
 	var parts []string
