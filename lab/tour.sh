@@ -65,6 +65,32 @@ quiet kubectl patch service web --type merge --patch '{"spec":{"externalIPs":["1
 for _ in $(seq 100); do kubectl get events --field-selector involvedObject.name=web 2>/dev/null | grep -q 10.96.0.1 && break || sleep 0.1; done
 show "kubectl get events --field-selector involvedObject.name=web,reason=HairpinProblem --output custom-columns=REASON:.reason,MESSAGE:.message"
 quiet kubectl patch service web --type json --patch '[{"op":"remove","path":"/spec/externalIPs"}]'
+say "## Leave with an address"
+say "An EgressIP gives pods an address outside, an EgressService that of their load balancer. \`status\` says which node carries it."
+quiet kubectl label node node-b k8s.ovn.org/egress-assignable=
+quiet kubectl expose deployment web --name web-outside --type LoadBalancer --port 80
+quiet kubectl patch service web-outside --subresource status --type merge --patch '{"status":{"loadBalancer":{"ingress":[{"ip":"172.18.0.80"}]}}}'
+cat >"$tools/egress.yaml" <<'YAML'
+apiVersion: k8s.ovn.org/v1
+kind: EgressIP
+metadata: {name: clients}
+spec:
+  egressIPs: [172.18.0.33]
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: default}}
+  podSelector: {matchLabels: {app: client}}
+---
+apiVersion: k8s.ovn.org/v1
+kind: EgressService
+metadata: {name: web-outside, namespace: default}
+spec: {sourceIPBy: LoadBalancerIP}
+YAML
+(cd "$tools" && show "cat egress.yaml" && show "kubectl apply --filename egress.yaml")
+quiet kubectl wait --for=jsonpath='{.status.items[0].node}' egressip/clients --timeout 1m
+quiet kubectl wait --for=jsonpath='{.status.host}' egressservice/web-outside --timeout 1m
+show "kubectl get egressips,egressservices --all-namespaces"
+show "kubectl hairpin status" "awk '/^EGRESSIP/, / nodes answer/'"
+quiet kubectl delete egressip/clients egressservice/web-outside service/web-outside
+quiet kubectl label node node-b k8s.ovn.org/egress-assignable-
 say "## Upgrade"
 say "Another build, node by node. Open vSwitch goes on running; no connection is lost."
 show "helm upgrade hairpin charts/hairpin --namespace hairpin --reset-then-reuse-values --set image.tag=next" "sed -n 1,8p"
