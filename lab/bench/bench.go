@@ -24,6 +24,7 @@ type Options struct {
 	Hairpin string   // the binary under test
 	Only    []string // parts to measure; empty = all of usual
 	Side    string   // "hairpin" or "kube-proxy"; empty = both
+	OVS     string   // Open vSwitch and OVN of the node image; see image.Node
 	TSO     bool     // of Open vSwitch's userspace datapath, and of all NICs
 	Mode    string   // gateway mode of the nodes whose passes are counted; empty = shared
 	Sizes   []int    // numbers of Services, ascending
@@ -92,9 +93,6 @@ func Run(ctx context.Context, opt Options) error {
 	if len(opt.Only) == 0 {
 		opt.Only = usual
 	}
-	if len(opt.Only) == 0 {
-		opt.Only = usual
-	}
 	if len(opt.Only) == 1 { // without kube-proxy and an API server
 		switch opt.Only[0] {
 		case partRedirect:
@@ -152,7 +150,15 @@ func (w *world) start(ctx context.Context) error {
 		return err
 	}
 	w.kube = proxy
-	if w.lab, err = lab.New(ctx, lab.Config{Name: w.opt.Name, DieWithCaller: true, Offloads: true, TSO: w.opt.TSO, Progress: progress}); err != nil {
+	list, err := image.Node(w.opt.OVS)
+	if err != nil {
+		return err
+	}
+	root, err := list.Build(ctx, image.DefaultDir, progress)
+	if err != nil {
+		return err
+	}
+	if w.lab, err = lab.New(ctx, lab.Config{Name: w.opt.Name, Image: root, DieWithCaller: true, Offloads: true, TSO: w.opt.TSO, Progress: progress}); err != nil {
 		return err
 	}
 	host := func(name, address string) (*lab.Host, error) {

@@ -1,5 +1,5 @@
 // Package bench measures Hairpin beside Kubernetes' own kube-proxy in nftables mode: on the same machine, with the same
-// API server and the same objects, one after the other, never at the same time. Both nodes are lab nodes: the one has
+// API server and the same objects, one after the other or in turn, never at the same time. Both nodes are lab nodes: the one has
 // Open vSwitch, OVN and the agent, the other routed veth pairs and kube-proxy.
 //
 // A third node, of the parts proof and groups, has Services as flows and groups of Open vSwitch that are written by hand: what an engine of

@@ -2,8 +2,11 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"hairpin/lab"
@@ -32,14 +35,18 @@ func fromPod(s *side) lab.Place { return s.pods[1] }
 // trafficOf is the name of the Service whose endpoint is a side's pod.
 func trafficOf(s *side) string { return "traffic-" + s.node.Name() }
 
-// flowing is what one side carries on one way.
-type flowing struct {
-	connections, megabits float64 // per second
+// carried is what one side carried on one way, round by round.
+type carried struct {
+	connections, megabits []float64 // per second
 	failed                int
 }
 
-// traffic measures connections per second and throughput.
-func (w *world) traffic(ctx context.Context) error {
+// traffic measures connections per second and throughput of Services.
+func (w *world) traffic(ctx context.Context) error { return w.turns(ctx, w.ours, w.theirs) }
+
+// turns measures what several sides carry. All their nodes run at the same time, and one of them works: they take turns, so that what else the
+// machine does meets them all.
+func (w *world) turns(ctx context.Context, starts ...func(context.Context) (*side, error)) (err error) {
 	if err := w.grow(ctx, w.opt.Sizes[0]); err != nil {
 		return err
 	}
@@ -47,37 +54,95 @@ func (w *world) traffic(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var datapath string
-	var names []string
-	results := [2][3]flowing{}
-	err = w.each(ctx, func(ctx context.Context, s *side) error {
-		if s.index == 0 {
-			datapath = s.node.Datapath()
+	var sides []*side
+	defer func() {
+		for _, s := range sides {
+			err = errors.Join(err, s.node.Stop())
 		}
-		ways, err := w.ways(ctx, s, client)
+	}()
+	ways := make([][]way, len(starts)) // by side
+	for _, start := range starts {
+		s, err := start(ctx)
+		if s != nil {
+			sides = append(sides, s)
+		}
 		if err != nil {
 			return err
 		}
-		names = names[:0]
-		for i, way := range ways {
-			names = append(names, way.name)
-			if results[s.index][i], err = w.flow(ctx, s, way, 4*time.Second); err != nil {
-				return fmt.Errorf("%s: %w", way.name, err)
+		if s.index == 2 {
+			ways[2], err = w.flowsWays(ctx, s)
+		} else {
+			ways[s.index], err = w.ways(ctx, s, client)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w\n%s", s.name, err, s.logEnd())
+		}
+		direct := netip.AddrPortFrom(s.pods[0].IPs()[0], inside)
+		ways[s.index] = append([]way{{"pod → pod", fromPod, direct, netip.AddrPortFrom(direct.Addr(), sink)}}, ways[s.index]...)
+	}
+	results := make([][3]carried, len(ways[0])) // by way, by side
+	for range turnRounds {
+		for i, one := range ways[0] {
+			for j, s := range sides {
+				k := slices.IndexFunc(ways[j], func(y way) bool { return y.name == one.name })
+				if k < 0 {
+					continue
+				}
+				// A quiet datapath has forgotten its flows; what it costs to make them again is not what is compared.
+				if _, err := lab.Load(ctx, ways[j][k].from(s), probe.LoadConfig{To: ways[j][k].serve, Workers: 8, Duration: turnLong / 2}); err != nil {
+					return fmt.Errorf("%s: %w", one.name, err)
+				}
+				if err := w.flow(ctx, s, ways[j][k], &results[i][j]); err != nil {
+					return fmt.Errorf("%s: %w", one.name, err)
+				}
 			}
 		}
-		return w.unmake(ctx, trafficOf(s))
-	})
-	if err != nil {
-		return err
 	}
-	var rows []row
-	for i, name := range names {
-		a, b := results[0][i], results[1][i]
-		rows = append(rows, row{what: name + ", TCP connections", unit: "1/s", ours: a.connections, theirs: b.connections, more: true})
-		rows = append(rows, row{what: name + ", one TCP stream", unit: "Mbit/s", ours: a.megabits, theirs: b.megabits, more: true})
+	for _, s := range sides[:2] {
+		if err := w.unmake(ctx, trafficOf(s)); err != nil {
+			return err
+		}
 	}
-	w.print("Traffic, Open vSwitch's datapath is "+datapath+", kube-proxy's the kernel", rows)
+	w.printTurns(sides, ways[0], results)
 	return nil
+}
+
+func (w *world) printTurns(sides []*side, ways []way, results [][3]carried) {
+	fmt.Fprintf(w.opt.Out, "\nMedian (worst) of %d rounds in turn, and the median's ratio to kube-proxy's; Open vSwitch's datapath is %s\n%-44s %20s",
+		turnRounds, sides[0].node.Datapath(), "", "KUBE-PROXY")
+	ours := slices.Concat(sides[:1], sides[2:])
+	for _, s := range ours {
+		fmt.Fprintf(w.opt.Out, " %27s", strings.ToUpper(s.name))
+	}
+	fmt.Fprintf(w.opt.Out, " %6s\n", "FAILED")
+	for i, way := range ways {
+		r := &results[i]
+		for _, x := range []struct {
+			what string
+			of   func(carried) []float64
+		}{{"TCP connections, 1/s", func(c carried) []float64 { return c.connections }}, {"one TCP stream, Mbit/s", func(c carried) []float64 { return c.megabits }}} {
+			theirs := median(x.of(r[1]))
+			fmt.Fprintf(w.opt.Out, "%-44s %20s", way.name+", "+x.what, beside(x.of(r[1]), 0))
+			for _, s := range ours {
+				fmt.Fprintf(w.opt.Out, " %27s", beside(x.of(r[s.index]), theirs))
+			}
+			fmt.Fprintf(w.opt.Out, " %6d\n", r[0].failed+r[1].failed+r[2].failed)
+		}
+	}
+}
+
+func median(list []float64) float64 { return slices.Sorted(slices.Values(list))[len(list)/2] }
+
+// beside shows the median and the worst of some figures, and the ratio to another median.
+func beside(list []float64, to float64) string {
+	if len(list) == 0 {
+		return "-"
+	}
+	text := fmt.Sprintf("%s (%s)", number(median(list)), number(slices.Min(list)))
+	if to > 0 {
+		text += fmt.Sprintf("  %.2f", median(list)/to)
+	}
+	return text
 }
 
 // ways starts the side, with a Service whose endpoint is a pod there, and gives the three ways to it when they work.
@@ -130,20 +195,21 @@ func (w *world) works(ctx context.Context, from lab.Place, to netip.AddrPort) er
 	}
 }
 
-// flow measures one way, connections and one stream, each for so long.
-func (w *world) flow(ctx context.Context, s *side, y way, long time.Duration) (f flowing, err error) {
-	opened, err := lab.Load(ctx, y.from(s), probe.LoadConfig{To: y.serve, Workers: 8, Duration: long})
+// flow measures one way once, connections and one stream, and adds what it carried.
+func (w *world) flow(ctx context.Context, s *side, y way, c *carried) error {
+	opened, err := lab.Load(ctx, y.from(s), probe.LoadConfig{To: y.serve, Workers: 8, Duration: turnLong})
 	if err != nil {
-		return f, err
+		return err
 	}
 	if opened.Failed > 0 {
 		w.say("%s, %s: %d connections failed: %s", s.name, y.name, opened.Failed, opened.Error)
 	}
-	sent, err := lab.Load(ctx, y.from(s), probe.LoadConfig{To: y.sink, Duration: long})
+	sent, err := lab.Load(ctx, y.from(s), probe.LoadConfig{To: y.sink, Duration: turnLong})
 	if err != nil {
-		return f, err
+		return err
 	}
-	f = flowing{float64(opened.Connections) / opened.Seconds, float64(sent.Bytes) * 8e-6 / sent.Seconds, opened.Failed}
-	w.say("%s, %s: %.0f connections/s, %.0f Mbit/s", s.name, y.name, f.connections, f.megabits)
-	return f, nil
+	connections, megabits := float64(opened.Connections)/opened.Seconds, float64(sent.Bytes)*8e-6/sent.Seconds
+	c.connections, c.megabits, c.failed = append(c.connections, connections), append(c.megabits, megabits), c.failed+opened.Failed
+	w.say("%s, %s: %.0f connections/s, %.0f Mbit/s", s.name, y.name, connections, megabits)
+	return nil
 }

@@ -17,7 +17,7 @@ import (
 	"hairpin/lab/probe"
 )
 
-// Of the measurement of a setting: each value in turn, so that what else the machine does meets both.
+// Of what is measured in turn, so that what else the machine does meets all.
 const (
 	turnRounds     = 5
 	turnRoundsSlow = 3 // on a slow machine, where a restart of the agent takes a minute
@@ -132,6 +132,7 @@ func inTurn(ctx context.Context, opt Options, s setting) error {
 		return err
 	}
 	s.demo.Name, s.demo.Objects, s.demo.Hairpin, s.demo.Slow, s.demo.DieWithCaller, s.demo.Out = opt.Name, objects, opt.Hairpin, opt.Slow, true, opt.Out
+	s.demo.OVS, s.demo.TSO = opt.OVS, opt.TSO
 	d, err := demo.Start(ctx, s.demo)
 	if err != nil {
 		return err
@@ -168,18 +169,12 @@ func inTurn(ctx context.Context, opt Options, s setting) error {
 		}
 		best := func(l []float64) string { return number(slices.Max(l)) }
 		line("TCP connections, 1/s", slices.Max, best, x.connections, y.connections, x.failed+y.failed)
-		line("CPU of one, µs", middle, func(l []float64) string { return number(middle(l)) + " (" + number(slices.Max(l)) + ")" }, x.cpu, y.cpu, 0)
+		line("CPU of one, µs", median, func(l []float64) string { return number(median(l)) + " (" + number(slices.Max(l)) + ")" }, x.cpu, y.cpu, 0)
 		if way.sink.IsValid() {
 			line("one TCP stream, Mbit/s", slices.Max, best, x.megabits, y.megabits, 0)
 		}
 	}
 	return nil
-}
-
-// middle is the median.
-func middle(l []float64) float64 {
-	l = slices.Sorted(slices.Values(l))
-	return l[len(l)/2]
 }
 
 // measure is one round.
