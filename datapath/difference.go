@@ -26,15 +26,20 @@ func Adopted(want, found State) State {
 	for _, p := range parts {
 		p.adopt(&found, want)
 	}
-	flows := make(map[flow.Key]*flow.Flow, len(found.Bridge.Flows))
-	for k, f := range found.Bridge.Flows {
-		if w := want.Bridge.Flows[k]; w != nil && w != f && w.String() == f.String() {
+	found.Bridge.Flows = adopted(want.Bridge.Flows, found.Bridge.Flows, func(w, f *flow.Flow) bool { return w.String() == f.String() })
+	found.Bridge.Groups = adopted(want.Bridge.Groups, found.Bridge.Groups, (*flow.Group).Equal)
+	return found
+}
+
+func adopted[K comparable, V any](want, found map[K]*V, same func(w, f *V) bool) map[K]*V {
+	out := make(map[K]*V, len(found))
+	for k, f := range found {
+		if w := want[k]; w != nil && (w == f || same(w, f)) {
 			f = w
 		}
-		flows[k] = f
+		out[k] = f
 	}
-	found.Bridge.Flows = flows
-	return found
+	return out
 }
 
 // lineDiff compares two canonical texts as sets of lines. Owners and other comments do not count: not every system can

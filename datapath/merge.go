@@ -123,6 +123,12 @@ var (
 		name: flow.Key.String,
 	}
 
+	bridgeGroups = kind[uint32, *flow.Group]{
+		same: (*flow.Group).Equal,
+		why:  func(_ uint32, g *flow.Group) cluster.Owner { return g.Owner },
+		name: func(k uint32) string { return fmt.Sprintf("group %d", k) },
+	}
+
 	links     = owned("link %s", func(l *host.Link) *cluster.Owner { return &l.Owner }, func(k string) []any { return []any{k} })
 	addresses = owned("address %s dev %s", func(a *host.Address) *cluster.Owner { return &a.Owner }, func(k host.AddressKey) []any { return []any{k.Prefix, k.Link} })
 	routes    = owned("route %s table %d", func(r *host.Route) *cluster.Owner { return &r.Owner }, func(k host.RouteKey) []any { return []any{k.Prefix, k.Table} })
@@ -199,6 +205,7 @@ func mergeBridge(c *conflicts, list []State) flow.State {
 	out.TunnelNeighbors = merge(c, list, func(s *State) map[netip.Addr]cluster.MAC { return s.Bridge.TunnelNeighbors }, &tunnelNeighbors)
 	out.TunnelRoutes = merge(c, list, func(s *State) map[netip.Addr]netip.Addr { return s.Bridge.TunnelRoutes }, &tunnelRoutes)
 	out.Flows = merge(c, list, func(s *State) map[flow.Key]*flow.Flow { return s.Bridge.Flows }, &flows)
+	out.Groups = merge(c, list, func(s *State) map[uint32]*flow.Group { return s.Bridge.Groups }, &bridgeGroups)
 	return out
 }
 

@@ -53,13 +53,13 @@ func (c *conntrack) find(z zone, t tuple) (e *entry, reply bool) {
 	return nil, false
 }
 
-// commit makes an entry for a connection that starts as from and leaves as to. If the source is translated and the reply
+// commit makes an entry for a connection that starts as from and leaves as to. If the source is, or may be, translated and the reply
 // could not be told from that of another connection, to gets another source port, as nf_nat does; it is given back.
-func (c *conntrack) commit(z zone, from, to tuple, ports portRange) (*entry, tuple) {
+func (c *conntrack) commit(z zone, from, to tuple, source bool, ports portRange) (*entry, tuple) {
 	if !ports.holds(to.sport) {
 		to.sport = ports.min
 	}
-	for from.src != to.src && c.taken(z, to.inverse()) {
+	for (source || from.src != to.src) && c.taken(z, to.inverse()) {
 		if to.sport++; !ports.holds(to.sport) {
 			to.sport = max(ports.min, 1024)
 		}
@@ -194,14 +194,16 @@ func (r *run) commit(z zone, t translation) *entry {
 	to := from
 	switch t.nat {
 	case flow.NATSrc:
-		to.src = t.addr
+		if t.addr.IsValid() {
+			to.src = t.addr
+		}
 	case flow.NATDst:
 		to.dst = t.addr
 		if t.port != 0 {
 			to.dport = t.port
 		}
 	}
-	e, to := r.ct.commit(z, from, to, t.ports)
+	e, to := r.ct.commit(z, from, to, t.nat == flow.NATSrc && !t.addr.IsValid(), t.ports)
 	e.mark = t.mark
 	r.ctState.entry = e
 	r.setTuple(to)

@@ -3,6 +3,7 @@ package walk
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"strconv"
 
 	"hairpin/cluster"
@@ -22,6 +23,7 @@ func (v *view) matches(m *flow.Match) bool {
 	p := v.p
 	switch {
 	case m.InPort != "" && m.InPort != v.in,
+		m.VLAN != 0 && m.VLAN != p.VLAN,
 		m.EthSrc != (cluster.MAC{}) && m.EthSrc != p.EthSrc,
 		m.EthDst != (cluster.MAC{}) && m.EthDst != p.EthDst,
 		m.PktMark != 0 && m.PktMark != p.Mark,
@@ -167,23 +169,6 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 			c.outputs = append(c.outputs, sent{port, r.p})
 		case flow.Drop:
 			say("drops it")
-		case flow.SetEthDst:
-			r.p.EthDst = a.MAC
-			say("to MAC " + ethernet(a.MAC))
-		case flow.SetEthSrc:
-			r.p.EthSrc = a.MAC
-			say("from MAC " + ethernet(a.MAC))
-		case flow.SetSrc:
-			r.p.Src = a.Addr
-			say("from " + a.Addr.String())
-		case flow.MoveEthDstToSrc:
-			r.p.EthSrc = r.p.EthDst
-			say("from MAC " + ethernet(r.p.EthSrc))
-		case flow.SetPktMark:
-			if r.p.Mark != a.Mark {
-				say(fmt.Sprintf("mark 0x%x", a.Mark))
-			}
-			r.p.Mark = a.Mark
 		case flow.Resubmit:
 			r.steps[i].Did = did
 			if err := r.table(c, a.Table); err != nil {
@@ -201,11 +186,78 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 			}
 			r.steps[i].Did = did
 			return did, r.table(c, a.Table)
+		case flow.ToGroup:
+			if k < len(f.Actions)-1 {
+				return did, fmt.Errorf("%s: actions after a group are not known", f.Key)
+			}
+			say("group " + strconv.FormatUint(uint64(a.ID), 10))
+			r.steps[i].Did = did
+			return did, r.group(c, a.ID)
 		default:
-			return did, fmt.Errorf("%s: action %T is not known", f.Key, action)
+			words, known := r.rewrite(action)
+			if !known {
+				return did, fmt.Errorf("%s: action %T is not known", f.Key, action)
+			}
+			say(words)
 		}
 	}
 	return did, nil
+}
+
+// rewrite does an action that changes the packet and nothing else.
+func (r *run) rewrite(action flow.Action) (did string, known bool) {
+	switch a := action.(type) {
+	case flow.SetEthDst:
+		r.p.EthDst = a.MAC
+		return "to MAC " + ethernet(a.MAC), true
+	case flow.SetEthSrc:
+		r.p.EthSrc = a.MAC
+		return "from MAC " + ethernet(a.MAC), true
+	case flow.SetSrc:
+		r.p.Src = a.Addr
+		return "from " + a.Addr.String(), true
+	case flow.MoveEthDstToSrc:
+		r.p.EthSrc = r.p.EthDst
+		return "from MAC " + ethernet(r.p.EthSrc), true
+	case flow.SetPktMark:
+		if r.p.Mark != a.Mark {
+			did = fmt.Sprintf("mark 0x%x", a.Mark)
+		}
+		r.p.Mark = a.Mark
+		return did, true
+	case flow.PushVLAN:
+		r.p.VLAN = a.ID
+		return "VLAN " + strconv.Itoa(int(a.ID)), true
+	case flow.PopVLAN:
+		r.p.VLAN = 0
+		return "no VLAN", true
+	}
+	return "", false
+}
+
+// group sends the packet to one of a group's buckets, of which the datapath's hash chooses one.
+func (r *run) group(c *crossing, id uint32) error {
+	g := c.n.state.Bridge.Groups[id]
+	if g == nil || len(g.Buckets) == 0 {
+		return fmt.Errorf("%s has no group %d, or one without buckets", c.n.bridge.name, id)
+	}
+	var ends []netip.AddrPort
+	for _, b := range g.Buckets {
+		if b.CT.Table == 0 {
+			return fmt.Errorf("%s: a bucket that ends the packet is not known", g)
+		}
+		ends = append(ends, netip.AddrPortFrom(b.CT.NAT.Addr, b.CT.NAT.PortMin))
+	}
+	b := g.Buckets[r.choose(ends)]
+	r.recirculate() // the datapath hashes first
+	i := len(r.steps)
+	s := r.step(c.n, c.n.bridge.name+" group "+strconv.FormatUint(uint64(id), 10), g, g.Owner, "")
+	if len(ends) > 1 {
+		s.Choices = ends
+	}
+	did := "bucket " + strconv.FormatUint(uint64(b.ID), 10) + ": " + r.ctAction(c.n, b.CT, i)
+	r.steps[i].Did, r.steps[i].After = did, r.p
+	return r.table(c, b.CT.Table)
 }
 
 // ctAction is the ct action. A ct without a table translates the packet on the spot, and leaves no ct_state.

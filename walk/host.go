@@ -80,7 +80,7 @@ func (r *run) confirm(n *node, t *hostTrack) {
 	if t.entry != nil || t.refusal {
 		return
 	}
-	e, to := r.ct.commit(n.zone0, t.first, tupleOf(&r.p), portRange{})
+	e, to := r.ct.commit(n.zone0, t.first, tupleOf(&r.p), false, portRange{})
 	e.mark = t.mark
 	r.p.SrcPort = to.sport
 	if i := len(r.steps) - 1; i >= 0 {

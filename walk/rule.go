@@ -76,6 +76,8 @@ func ruleText(x any) string {
 	switch x := x.(type) {
 	case *flow.Flow:
 		return x.String()
+	case *flow.Group:
+		return x.String()
 	case *vip:
 		return nb.Line(&nb.LoadBalancer{Name: x.lb.Name, Protocol: x.lb.Protocol, VIPs: []nb.VIP{{Addr: x.Addr, Backends: x.endpoints()}}, Affinity: x.lb.Affinity})
 	case learned:

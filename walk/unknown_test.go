@@ -236,9 +236,11 @@ func TestFields(t *testing.T) {
 		of     any
 		fields string
 	}{
-		{flow.State{}, "Bridge Settings Ports Flows TunnelNeighbors TunnelBridge TunnelRoutes Unknown"},
+		{flow.State{}, "Bridge Settings Ports Flows Groups TunnelNeighbors TunnelBridge TunnelRoutes Unknown"},
 		{flow.Flow{}, "Key Feature Actions Owner"},
-		{flow.Match{}, "InPort Protocol EthSrc EthDst Src Dst SrcPort DstPort ICMPType PktMark CTState CTMark Fragment"},
+		{flow.Group{}, "ID Buckets Owner"},
+		{flow.Bucket{}, "ID CT"},
+		{flow.Match{}, "InPort Protocol VLAN EthSrc EthDst Src Dst SrcPort DstPort ICMPType PktMark CTState CTMark Fragment"},
 		{flow.CT{}, "Commit Zone Table NAT Mark"},
 		{flow.NAT{}, "Kind Addr PortMin PortMax"},
 		{flow.Port{}, "Name Bridge Type MAC MTU ExternalIDs Owner"},

@@ -40,6 +40,7 @@ type Packet struct {
 	Src, Dst         netip.Addr
 	SrcPort, DstPort uint16
 	EthSrc, EthDst   cluster.MAC // zero: of a machine that is not ours
+	VLAN             uint16      // of its tag; 0: none
 	Mark             uint32      // pkt_mark, skb mark
 }
 

@@ -17,7 +17,8 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// maxAge is how long flows are taken from the last reading at most: it bounds the harm of a notice that never came.
+// maxAge is how long flows and groups are taken from the last reading at most: it bounds the harm of a notice that never came, and Open
+// vSwitch sends none of groups, unless flows go with one.
 const maxAge = time.Minute
 
 // cache is what was read last. The monitor tells whether it still holds: reading 40 000 flows takes half a second.
@@ -27,24 +28,52 @@ type cache struct {
 	mark    mark              // of the monitor, before the flows were read
 	numbers map[string]string // of the ports, by name
 	flows   map[flow.Key]*flow.Flow
+	groups  map[uint32]*flow.Group
 	unknown []string
 }
 
-// readFlows returns our flows with the names of their ports, from the switch or, when the monitor knows that nothing
-// happened since, from the last reading.
-func (t *Target) readFlows(ctx context.Context, numbers map[string]string) (map[flow.Key]*flow.Flow, []string, error) {
+// readFlows returns our flows, with the names of their ports, and groups, from the switch or, when the monitor knows that
+// nothing happened since, from the last reading.
+func (t *Target) readFlows(ctx context.Context, numbers map[string]string) (cache, error) {
 	now, ok := t.monitor.settle(ctx)
 	if c := t.cache; ok && c.valid && c.mark == now && time.Since(c.read) < maxAge && maps.Equal(c.numbers, numbers) {
-		return c.flows, c.unknown, nil
+		return c, nil
 	}
 	start := time.Now()
 	text, err := t.ofctl(ctx, "", "--no-names", "--no-stats", "dump-flows", t.socket(), ours())
 	if err != nil {
-		return nil, nil, fmt.Errorf("read flows of %s: %w", t.cfg.Bridge, err)
+		return cache{}, fmt.Errorf("read flows of %s: %w", t.cfg.Bridge, err)
+	}
+	groups, err := t.readGroups(ctx)
+	if err != nil {
+		return cache{}, fmt.Errorf("read groups of %s: %w", t.cfg.Bridge, err)
 	}
 	flows, unknown := parseFlows(text, numbers)
-	t.cache = cache{valid: ok, read: start, mark: now, numbers: numbers, flows: flows, unknown: unknown}
-	return flows, unknown, nil
+	t.cache = cache{valid: ok, read: start, mark: now, numbers: numbers, flows: flows, groups: groups, unknown: unknown}
+	return t.cache, nil
+}
+
+// readGroups reads groups. One that we have no words for comes without buckets, equal to none that is wanted.
+func (t *Target) readGroups(ctx context.Context) (map[uint32]*flow.Group, error) {
+	if !t.cfg.Groups {
+		return nil, nil
+	}
+	text, err := t.ofctl(ctx, "", "dump-groups", t.socket())
+	if err != nil {
+		return nil, err
+	}
+	groups := map[uint32]*flow.Group{}
+	for line := range strings.Lines(text) {
+		if !strings.HasPrefix(line, " ") {
+			continue // the heading
+		}
+		g, err := flow.ParseGroup(line)
+		if g == nil {
+			return nil, err
+		}
+		groups[g.ID] = g
+	}
+	return groups, nil
 }
 
 // parseFlows reads what dump-flows printed. A flow with a match of ours and other actions than we have words for comes
@@ -84,7 +113,15 @@ func parseFlows(text string, numbers map[string]string) (map[flow.Key]*flow.Flow
 // applyFlows makes the changes in one bundle, which the switch takes as a whole or not at all. It gives the ports that
 // are not there, for each flow that is left out. A flow that the switch could not take is left out as well and is an error.
 func (t *Target) applyFlows(ctx context.Context, d flow.Delta, r rows) (missing []string, err error) {
-	b := bundle{numbers: r.numbers, deletes: deletions(d, r)}
+	b := bundle{numbers: r.numbers, deletes: deletions(d, r), unfit: map[uint32]bool{}}
+	for _, part := range []map[uint32]*flow.Group{d.Groups.Add, d.Groups.Change} {
+		for _, g := range part {
+			b.group(g)
+		}
+	}
+	for id := range d.Groups.Delete {
+		b.groupsGone = append(b.groupsGone, "group delete group_id="+strconv.FormatUint(uint64(id), 10))
+	}
 	for _, part := range []map[flow.Key]*flow.Flow{d.Flows.Add, d.Flows.Change} {
 		for _, f := range part {
 			b.add(f)
@@ -93,10 +130,10 @@ func (t *Target) applyFlows(ctx context.Context, d flow.Delta, r rows) (missing 
 	// A bridge with fail_mode standalone has this flow when it is made. The wanted flow in its place took it over; when
 	// that goes, the bridge gets it back, or it would drop everything.
 	if _, gone := d.Flows.Delete[flow.Key{}]; gone && !r.secure {
-		b.lines = append(b.lines, "add cookie=0,"+flow.Key{}.String()+" actions=NORMAL")
+		b.lines = append(b.lines, "flow add cookie=0,"+flow.Key{}.String()+" actions=NORMAL")
 	}
-	if len(b.deletes)+len(b.lines) > 0 {
-		b.errs = append(b.errs, t.commit(ctx, b, d.Flows.Delete))
+	if len(b.deletes)+len(b.lines)+len(b.groups)+len(b.groupsGone) > 0 {
+		b.errs = append(b.errs, t.commit(ctx, b, d))
 	}
 	return b.missing, errors.Join(b.errs...)
 }
@@ -104,14 +141,29 @@ func (t *Target) applyFlows(ctx context.Context, d flow.Delta, r rows) (missing 
 // bundle collects the lines of one bundle.
 type bundle struct {
 	numbers map[string]string
-	deletes []string
-	lines   []string
+	groups  []string // to be made or changed
+	deletes []string // of flows
+	lines   []string // flows to be made or changed
 	made    []*flow.Flow
-	missing []string // ports of the flows left out
-	errs    []error  // of those which cannot be
+	unfit   map[uint32]bool // groups left out: a flow that names one would stop the bundle
+
+	groupsGone []string // flows that lead to one go with it
+	missing    []string // ports of the flows left out
+	errs       []error  // of those which cannot be
+}
+
+func (b *bundle) group(g *flow.Group) {
+	if err := g.Check(); err != nil {
+		b.errs, b.unfit[g.ID] = append(b.errs, err), true
+		return
+	}
+	b.groups = append(b.groups, "group add_or_mod "+g.String())
 }
 
 func (b *bundle) add(f *flow.Flow) {
+	if slices.ContainsFunc(f.Actions, func(a flow.Action) bool { to, ok := a.(flow.ToGroup); return ok && b.unfit[to.ID] }) {
+		return // the error is the group's
+	}
 	if err := f.Check(); err != nil {
 		b.errs = append(b.errs, err)
 		return
@@ -123,7 +175,7 @@ func (b *bundle) add(f *flow.Flow) {
 		}
 	}
 	b.made = append(b.made, f)
-	b.lines = append(b.lines, "add "+f.WithPorts(func(name string) string { n, _ := b.number(name); return n }).String())
+	b.lines = append(b.lines, "flow add "+f.WithPorts(func(name string) string { n, _ := b.number(name); return n }).String())
 }
 
 // number translates a port. A number stays: that is a flow that names no port of ours on purpose.
@@ -157,39 +209,44 @@ func deletions(d flow.Delta, r rows) []string {
 				k.Match.InPort = number
 			}
 		}
-		lines = append(lines, "delete_strict "+ours()+","+k.String())
+		lines = append(lines, "flow delete_strict "+ours()+","+k.String())
 	}
 	for _, line := range d.Unknown {
-		lines = append(lines, "delete_strict "+ours()+","+flow.MatchOf(line))
+		lines = append(lines, "flow delete_strict "+ours()+","+flow.MatchOf(line))
 	}
 	return lines
 }
 
-// commit sends a bundle. Deletes come first: a port's number may have gone from one name to another.
-func (t *Target) commit(ctx context.Context, b bundle, gone map[flow.Key]*flow.Flow) error {
-	slices.Sort(b.deletes)
-	slices.Sort(b.lines)
-	lines := slices.Concat(b.deletes, b.lines)
+// commit sends a bundle. Of flows, deletes come first: a port's number may have gone from one name to another. Groups are there before
+// flows that lead to them, and go after them.
+func (t *Target) commit(ctx context.Context, b bundle, d flow.Delta) error {
+	for _, list := range [][]string{b.groups, b.deletes, b.lines, b.groupsGone} {
+		slices.Sort(list)
+	}
+	lines := slices.Concat(b.groups, b.deletes, b.lines, b.groupsGone)
 	before, known := t.monitor.settle(ctx)
 	t.monitor.hold(true)
-	_, err := t.ofctl(ctx, strings.Join(lines, "\n")+"\n", "--bundle", "add-flows", t.socket(), "-")
+	_, err := t.ofctl(ctx, strings.Join(lines, "\n")+"\n", "bundle", t.socket(), "-")
 	after, settled := t.monitor.settle(ctx)
 	t.monitor.hold(false)
 	c := &t.cache
-	// As many notifications as changes: nothing else changed meanwhile, so what was read before, with our changes, is
+	// As many notifications as changes of flows: nothing else changed meanwhile, so what was read before, with our changes, is
 	// what there is now.
-	ours := err == nil && known && settled && after.session == before.session && after.events == before.events+len(lines)
+	ours := err == nil && known && settled && len(b.unfit) == 0 && after.session == before.session && after.events == before.events+len(b.deletes)+len(b.lines)
 	if !ours || !c.valid || c.mark != before {
 		c.valid = false
 		t.tell()
 	} else {
 		c.mark = after
 		c.flows = maps.Clone(c.flows)
-		maps.DeleteFunc(c.flows, func(k flow.Key, _ *flow.Flow) bool { _, is := gone[k]; return is })
+		maps.DeleteFunc(c.flows, func(k flow.Key, _ *flow.Flow) bool { _, is := d.Flows.Delete[k]; return is })
 		for _, f := range b.made {
 			c.flows[f.Key] = f
 		}
 		c.unknown = nil
+		if !d.Groups.Empty() {
+			c.groups = d.Groups.ApplyTo(c.groups)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("change flows of %s: %w", t.cfg.Bridge, culprit(err, lines))
@@ -233,10 +290,13 @@ func ended(err error) bool {
 	})
 }
 
-// ofctlOnce is one try. OpenFlow 1.4 is the first version with bundles.
+// openFlow is the first version whose bundles may hold groups, and whose groups may say how a bucket is chosen.
+const openFlow = "OpenFlow15"
+
+// ofctlOnce is one try.
 func (t *Target) ofctlOnce(ctx context.Context, stdin string, args ...string) (string, error) {
 	late.For(ctx, vswitchd)
-	cmd := t.cfg.Command(ctx, slices.Concat([]string{"ovs-ofctl", "-O", "OpenFlow14"}, args)...)
+	cmd := t.cfg.Command(ctx, slices.Concat([]string{"ovs-ofctl", "-O", openFlow}, args)...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
 	cmd.WaitDelay = grace

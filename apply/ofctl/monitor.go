@@ -102,7 +102,7 @@ func (m *monitor) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.change(func() { m.mark.session++ })
-	cmd := m.cfg.Command(ctx, "ovs-ofctl", "-O", "OpenFlow14", "--unixctl="+m.control(), "monitor", "unix:"+m.socket(), "watch:!initial,!actions")
+	cmd := m.cfg.Command(ctx, "ovs-ofctl", "-O", openFlow, "--unixctl="+m.control(), "monitor", "unix:"+m.socket(), "watch:!initial,!actions")
 	r, w, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("start monitor: %w", err)

@@ -1,5 +1,5 @@
 // Package ofctl makes a node's Open vSwitch equal to a flow.State: keys of external_ids and ports in its database,
-// OpenFlow flows of the gateway bridge, and the tunnel neighbours of the userspace datapath.
+// OpenFlow flows and groups of a bridge, and the tunnel neighbours of the userspace datapath.
 //
 // What is ours: the keys named in Config, the ports whose row has claims.KeyOwner in its external_ids, and the
 // flows whose cookie has claims.Cookie in the bits of claims.CookieMask. A wanted port takes over a port of the same
@@ -37,7 +37,8 @@ var _ apply.Target[flow.State, flow.Delta] = (*Target)(nil)
 
 // Config says where Open vSwitch is and what of it is ours.
 type Config struct {
-	Bridge   string   // the gateway bridge
+	Bridge   string   // that has the flows and groups: the gateway bridge
+	Groups   bool     // the bridge is ours, and so are all its groups; else none is
 	Settings []string // keys of Open_vSwitch's external_ids that are ours
 	PortKeys []string // keys of an Interface's external_ids that are ours, on ports of ours; empty = iface-id
 	// TunnelBridge is a bridge that tunnels may leave by instead of Bridge. Routes that were set by it are ours.
@@ -196,7 +197,7 @@ func (t *Target) Read(ctx context.Context) (flow.State, error) {
 	if err != nil {
 		return flow.State{}, err
 	}
-	flows, unknown, err := t.readFlows(ctx, r.numbers)
+	c, err := t.readFlows(ctx, r.numbers)
 	if err != nil {
 		return flow.State{}, err
 	}
@@ -209,7 +210,7 @@ func (t *Target) Read(ctx context.Context) (flow.State, error) {
 		return flow.State{}, err
 	}
 	s := flow.State{
-		Bridge: t.cfg.Bridge, Settings: r.settings, Ports: r.ports, Flows: flows, Unknown: unknown,
+		Bridge: t.cfg.Bridge, Settings: r.settings, Ports: r.ports, Flows: c.flows, Groups: c.groups, Unknown: c.unknown,
 		TunnelNeighbors: neighbors, TunnelRoutes: routes,
 	}
 	if len(routes) > 0 {
@@ -218,7 +219,7 @@ func (t *Target) Read(ctx context.Context) (flow.State, error) {
 	return s, nil
 }
 
-// Apply makes the changes of d: one transaction of the database, one bundle of flow changes, one command for each
+// Apply makes the changes of d: one transaction of the database, one bundle of flows and groups, one command for each
 // tunnel neighbour and route. An error in one does not keep the others from being made.
 //
 // Flows on ports that are not there, or have no number yet, and ports on such bridges are left out; the error is an

@@ -10,7 +10,11 @@ import (
 	"hairpin/cluster"
 )
 
-const moveEthDstToSrc = "move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[]"
+const (
+	moveEthDstToSrc = "move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[]"
+	pushVLAN        = "push_vlan:0x8100" // with the next action, which says the number
+	vlanPresent     = 0x1000             // in vlan_vid: there is a tag
+)
 
 func appendActions(b []byte, actions []Action) []byte {
 	for i, a := range actions {
@@ -52,6 +56,12 @@ func appendAction(b []byte, a Action) []byte {
 		return append(strconv.AppendUint(append(b, "set_field:0x"...), uint64(a.Mark), 16), "->pkt_mark"...)
 	case Resubmit:
 		return append(strconv.AppendUint(append(b, "resubmit(,"...), uint64(a.Table), 10), ')')
+	case PushVLAN:
+		return append(strconv.AppendUint(append(b, pushVLAN+",set_field:"...), vlanPresent|uint64(a.ID), 10), "->vlan_vid"...)
+	case PopVLAN:
+		return append(b, "pop_vlan"...)
+	case ToGroup:
+		return strconv.AppendUint(append(b, "group:"...), uint64(a.ID), 10)
 	case CT:
 		return a.append(b)
 	}
@@ -82,6 +92,10 @@ func (c CT) append(b []byte) []byte {
 	case NATUndo:
 		item("nat")
 	case NATSrc:
+		if !c.NAT.Addr.IsValid() {
+			item("nat(src)")
+			break
+		}
 		item("nat(src=")
 		b = append(c.NAT.append(b), ')')
 	case NATDst:
@@ -111,6 +125,10 @@ func parseActions(s string) ([]Action, error) {
 	for s != "" {
 		var word string
 		word, s = cutOutside(s, ',')
+		if word == pushVLAN {
+			next, rest := cutOutside(s, ',')
+			word, s = word+","+next, rest
+		}
 		a, err := parseAction(strings.TrimSpace(word))
 		if err != nil {
 			return nil, err
@@ -136,6 +154,8 @@ func parseAction(s string) (Action, error) {
 		return Normal{}, nil
 	case "drop":
 		return Drop{}, nil
+	case "pop_vlan", "strip_vlan":
+		return PopVLAN{}, nil
 	}
 	if s == moveEthDstToSrc || s == "move:eth_dst[]->eth_src[]" || s == "move:eth_dst->eth_src" {
 		return MoveEthDstToSrc{}, nil
@@ -149,8 +169,18 @@ func parseAction(s string) (Action, error) {
 	if inside, ok := between(s, "resubmit(,", ")"); ok {
 		return parseResubmit(s, inside)
 	}
+	if id, ok := between(s, pushVLAN+",set_field:", "->vlan_vid"); ok {
+		n, err := strconv.ParseUint(id, 0, 13)
+		if err != nil || n <= vlanPresent {
+			return nil, wordError(s, "is not the tag of a VLAN")
+		}
+		return PushVLAN{uint16(n &^ vlanPresent)}, nil
+	}
 	word, value, _ := strings.Cut(s, ":")
 	switch word {
+	case "group":
+		n, err := strconv.ParseUint(value, 0, 32)
+		return ToGroup{uint32(n)}, wrapWord(s, err)
 	case "output":
 		port, err := unquote(value)
 		if err != nil || port == "" || strings.ContainsAny(value, "[(") && value[0] != '"' {
@@ -263,6 +293,8 @@ func (n *NAT) parse(word, s string) error {
 	switch {
 	case s == "":
 		n.Kind = NATUndo
+		return nil
+	case s == "src":
 		return nil
 	case kind == "dst":
 		n.Kind = NATDst

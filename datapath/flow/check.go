@@ -25,6 +25,9 @@ func (f *Flow) Check() error {
 	return nil
 }
 
+// maxVLAN is the last number of a VLAN.
+const maxVLAN = 4095
+
 func (m Match) check() error {
 	if err := m.prerequisites(); err != nil {
 		return err
@@ -45,6 +48,8 @@ func (m Match) check() error {
 		return fmt.Errorf("ct_state %s asks for a bit and against it", m.CTState)
 	case m.Fragment != "" && !isFragment(m.Fragment):
 		return fmt.Errorf("%q is not a kind of fragment", m.Fragment)
+	case m.VLAN > maxVLAN:
+		return fmt.Errorf("VLAN %d is too large", m.VLAN)
 	case m.ICMPType > 256:
 		return fmt.Errorf("ICMP type %d is too large", m.ICMPType-1)
 	}
@@ -82,7 +87,15 @@ func (f *Flow) checkAction(a Action) error {
 		}
 	case CT:
 		return a.check(f.Match.Protocol)
-	case InPort, Normal, SetEthDst, SetEthSrc, MoveEthDstToSrc, SetPktMark, Resubmit:
+	case PushVLAN:
+		if a.ID == 0 || a.ID > maxVLAN {
+			return fmt.Errorf("there is no VLAN %d", a.ID)
+		}
+	case ToGroup:
+		if a.ID > maxGroup {
+			return fmt.Errorf("the id of group %d is reserved", a.ID)
+		}
+	case InPort, Normal, SetEthDst, SetEthSrc, MoveEthDstToSrc, SetPktMark, Resubmit, PopVLAN:
 	default:
 		return fmt.Errorf("%T is an action without a check", a)
 	}
@@ -99,6 +112,7 @@ func (c CT) check(p Protocol) error {
 		return fmt.Errorf("ct sets a mark without commit")
 	case translates && !c.Commit:
 		return fmt.Errorf("ct translates without commit")
+	case n == NAT{Kind: NATSrc}:
 	case translates && (!n.Addr.IsValid() || cluster.FamilyOf(n.Addr) != p.Family()):
 		return fmt.Errorf("ct translates %s packets to %s", p, n.Addr)
 	case !translates && (n.Addr.IsValid() || n.PortMin != 0):

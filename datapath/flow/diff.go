@@ -24,6 +24,7 @@ type Delta struct {
 	TunnelNeighbors delta.Delta[netip.Addr, cluster.MAC]
 	TunnelRoutes    delta.Delta[netip.Addr, netip.Addr]
 	Flows           delta.Delta[Key, *Flow]
+	Groups          delta.Delta[uint32, *Group]
 	Unknown         []string // flows to delete, as in State.Unknown
 }
 
@@ -38,6 +39,7 @@ func Diff(want, have State) Delta {
 		TunnelNeighbors: delta.OfComparable(want.TunnelNeighbors, have.TunnelNeighbors),
 		TunnelRoutes:    delta.OfComparable(want.TunnelRoutes, have.TunnelRoutes),
 		Flows:           delta.Of(want.Flows, have.Flows, (*Flow).Equal),
+		Groups:          delta.Of(want.Groups, have.Groups, (*Group).Equal),
 		Unknown:         have.Unknown,
 	}
 	d.TunnelNeighbors.Delete = nil
@@ -64,6 +66,7 @@ func (d Delta) Grow() Delta {
 	g.TunnelNeighbors, _ = d.TunnelNeighbors.Split()
 	g.TunnelRoutes, _ = d.TunnelRoutes.Split()
 	g.Flows, _ = d.Flows.Split()
+	g.Groups, _ = d.Groups.Split()
 	return g
 }
 
@@ -75,12 +78,13 @@ func (d Delta) Shrink() Delta {
 	_, s.TunnelNeighbors = d.TunnelNeighbors.Split()
 	_, s.TunnelRoutes = d.TunnelRoutes.Split()
 	_, s.Flows = d.Flows.Split()
+	_, s.Groups = d.Groups.Split()
 	return s
 }
 
 // Count is the number of things that differ.
 func (d Delta) Count() int {
-	return d.Settings.Count() + d.Ports.Count() + d.TunnelNeighbors.Count() + d.TunnelRoutes.Count() + d.Flows.Count() + len(d.Unknown)
+	return d.Settings.Count() + d.Ports.Count() + d.TunnelNeighbors.Count() + d.TunnelRoutes.Count() + d.Flows.Count() + d.Groups.Count() + len(d.Unknown)
 }
 
 // Empty reports whether there is nothing to do.

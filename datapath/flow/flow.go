@@ -1,5 +1,5 @@
 // Package flow is the wanted or found content of Open vSwitch on a node: our settings and ports, and the OpenFlow
-// flows of the gateway bridge.
+// flows and groups of a bridge.
 //
 // Flows are values: a Match is comparable and, with table and priority, the flow's identity, as in OpenFlow. Ports
 // are named, never numbered: numbers change when a port is made again or Open vSwitch restarts, names do not.
@@ -13,10 +13,11 @@ import (
 
 // State is the content of Open vSwitch that is ours.
 type State struct {
-	Bridge   string            // the gateway bridge
+	Bridge   string            // that has the flows and groups: the gateway bridge
 	Settings map[string]string // keys of Open_vSwitch's external_ids
 	Ports    map[string]Port   // by name
 	Flows    map[Key]*Flow
+	Groups   map[uint32]*Group // by id, of a bridge whose groups are all ours
 	// TunnelNeighbors are the MACs of tunnel peers. Only the userspace datapath needs them: it loses the
 	// first packet to a peer that it has not resolved yet.
 	TunnelNeighbors map[netip.Addr]cluster.MAC
@@ -84,6 +85,7 @@ const (
 type Match struct {
 	InPort   string // port name; empty = any
 	Protocol Protocol
+	VLAN     uint16 // dl_vlan; 0 = any
 	EthSrc   cluster.MAC
 	EthDst   cluster.MAC
 	// Src and Dst are nw_src/nw_dst, ipv6_src/ipv6_dst or arp_spa/arp_tpa, by Protocol.
@@ -153,6 +155,15 @@ type SetPktMark struct{ Mark uint32 }
 // Resubmit looks the packet up in another table, then comes back.
 type Resubmit struct{ Table uint8 }
 
+// PushVLAN adds a VLAN tag.
+type PushVLAN struct{ ID uint16 }
+
+// PopVLAN takes it off.
+type PopVLAN struct{}
+
+// ToGroup gives the packet to a group.
+type ToGroup struct{ ID uint32 }
+
 // CT sends the packet through conntrack and on to Table.
 type CT struct {
 	Commit bool
@@ -165,7 +176,7 @@ type CT struct {
 // NAT is the nat argument of CT.
 type NAT struct {
 	Kind NATKind
-	Addr netip.Addr // of NATSrc and NATDst
+	Addr netip.Addr // of NATSrc and NATDst; a NATSrc without one changes the port, and only if another connection has the same answers
 	// PortMin and PortMax limit the ports of NATSrc; 0 = any.
 	PortMin, PortMax uint16
 }
@@ -191,4 +202,7 @@ func (SetSrc) action()          {}
 func (MoveEthDstToSrc) action() {}
 func (SetPktMark) action()      {}
 func (Resubmit) action()        {}
+func (PushVLAN) action()        {}
+func (PopVLAN) action()         {}
+func (ToGroup) action()         {}
 func (CT) action()              {}

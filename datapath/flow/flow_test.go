@@ -50,6 +50,14 @@ var flowLines = []struct{ name, in, out string }{
 		"cookie=0xdeff105,table=0,priority=104,sctp6,in_port=LOCAL,dl_src=02:42:ac:12:00:03,tp_src=1,tp_dst=77 actions=drop"},
 	{"arp", " cookie=0xdeff105, duration=0.046s, table=0, n_packets=0, n_bytes=0, priority=104,arp,in_port=LOCAL,arp_spa=1.2.3.4,arp_tpa=1.2.3.0/24 actions=NORMAL",
 		"cookie=0xdeff105,table=0,priority=104,arp,in_port=LOCAL,arp_spa=1.2.3.4,arp_tpa=1.2.3.0/24 actions=NORMAL"},
+	{"VLAN", " cookie=0xdeff105, pkt_mark=0x2b,ip,in_port=1,dl_vlan=5,dl_dst=02:00:00:00:00:01 actions=pop_vlan,set_field:0->pkt_mark,output:2",
+		"cookie=0xdeff105,table=0,priority=32768,pkt_mark=0x2b,ip,in_port=1,dl_vlan=5,dl_dst=02:00:00:00:00:01 actions=pop_vlan,set_field:0x0->pkt_mark,output:2"},
+	{"new tag", " cookie=0xdeff105, table=50, in_port=2 actions=push_vlan:0x8100,set_field:4101->vlan_vid,output:1",
+		"cookie=0xdeff105,table=50,priority=32768,in_port=2 actions=push_vlan:0x8100,set_field:4101->vlan_vid,output:1"},
+	{"group", " cookie=0xdeff105, table=20, tcp,nw_dst=10.96.0.1,tp_dst=80 actions=group:7",
+		"cookie=0xdeff105,table=20,priority=32768,tcp,nw_dst=10.96.0.1,tp_dst=80 actions=group:7"},
+	{"port alone", " cookie=0xdeff105, table=11, ip actions=ct(commit,table=30,zone=64003,nat(src))",
+		"cookie=0xdeff105,table=11,priority=32768,ip actions=ct(commit,table=30,zone=64003,nat(src))"},
 	{"fragments", " cookie=0xdeff105, priority=105,ip,nw_frag=not_later actions=drop", "cookie=0xdeff105,table=0,priority=105,ip,nw_frag=not_later actions=drop"},
 }
 
@@ -85,7 +93,8 @@ func TestParseFlowReadsCounters(t *testing.T) {
 // What Match has no words for: the error names the word, and no flow comes back.
 func TestParseFlowNamesTheWordInTheMatch(t *testing.T) {
 	for line, word := range map[string]string{
-		"dl_vlan=5 actions=drop":                                  "dl_vlan=5",
+		"dl_vlan=0 actions=drop":                                  "dl_vlan=0",
+		"dl_vlan=5/0x5 actions=drop":                              "dl_vlan=5/0x5",
 		"dl_dst=01:00:00:00:00:00/01:00:00:00:00:00 actions=drop": "dl_dst=01:00:00:00:00:00/01:00:00:00:00:00",
 		"dl_type=0x88cc actions=drop":                             "dl_type=0x88cc",
 		"ip,nw_proto=47 actions=drop":                             "nw_proto=47",
@@ -125,6 +134,10 @@ func TestParseFlowNamesTheWordInTheMatch(t *testing.T) {
 func TestParseFlowNamesTheWordInTheActions(t *testing.T) {
 	for line, word := range map[string]string{
 		"actions=goto_table:11":                                        "goto_table:11",
+		"actions=push_vlan:0x88a8":                                     "push_vlan:0x88a8",
+		"actions=push_vlan:0x8100,output:2":                            "push_vlan:0x8100,output:2",
+		"actions=push_vlan:0x8100,set_field:5->vlan_vid":               "push_vlan:0x8100,set_field:5->vlan_vid",
+		"actions=group:all":                                            "group:all",
 		"actions=resubmit(2,4)":                                        "resubmit(2,4)",
 		"actions=resubmit:3":                                           "resubmit:3",
 		"actions=NORMAL,CONTROLLER:65535":                              "CONTROLLER:65535",

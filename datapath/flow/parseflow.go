@@ -123,6 +123,8 @@ func (p *parser) field(word, name, value string) error {
 		}
 		m.InPort = port
 		return wrapWord(word, err)
+	case "dl_vlan":
+		return nonzero(&m.VLAN, word, value, 12)
 	case "dl_src":
 		return mac(&m.EthSrc, word, value)
 	case "dl_dst":

@@ -77,6 +77,7 @@ func (m Match) append(b []byte, sep string) []byte {
 		field("in_port=")
 		b = appendPort(b, m.InPort)
 	}
+	number("dl_vlan=", uint64(m.VLAN), 10)
 	if m.EthSrc != (cluster.MAC{}) {
 		field("dl_src=")
 		b = appendMAC(b, m.EthSrc)
@@ -165,7 +166,7 @@ func appendPrefix(b []byte, p netip.Prefix) []byte {
 
 // Print writes a State as text that Parse reads back: the bridge, settings, ports and tunnel neighbours near to the
 // words of ovs-vsctl and ovs-appctl, then the flows in those of ovs-ofctl, sorted by table, priority (highest
-// first) and match. The owner follows as a comment. Equal States give equal text.
+// first) and match, and the groups. The owner follows as a comment. Equal States give equal text.
 func Print(s State) string {
 	var b []byte
 	if s.Bridge != "" {
@@ -195,6 +196,10 @@ func Print(s State) string {
 		b = append(appendMAC(b, s.TunnelNeighbors[a]), '\n')
 	}
 	b = appendFlows(b, s.Flows)
+	for _, id := range delta.Keys(s.Groups) {
+		g := s.Groups[id]
+		b = append(appendOwner(g.append(b), g.Owner), '\n')
+	}
 	for _, line := range s.Unknown {
 		b = append(append(append(b, "unknown "...), line...), '\n')
 	}

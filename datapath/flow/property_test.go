@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -58,6 +59,7 @@ func drawMatch(t *rapid.T) Match {
 	if rapid.Bool().Draw(t, "from a port") {
 		m.InPort = drawPort(t)
 	}
+	m.VLAN = rapid.Uint16Range(0, maxVLAN).Draw(t, "VLAN")
 	if rapid.Bool().Draw(t, "with MACs") {
 		m.EthSrc, m.EthDst = drawMAC(t), drawMAC(t)
 	}
@@ -88,6 +90,9 @@ func drawCT(t *rapid.T, f cluster.Family) CT {
 	c.Mark = rapid.Uint32().Draw(t, "mark")
 	c.NAT.Kind = NATKind(rapid.IntRange(0, 3).Draw(t, "nat"))
 	if c.NAT.Kind < NATSrc {
+		return c
+	}
+	if c.NAT.Kind == NATSrc && rapid.Bool().Draw(t, "port alone") {
 		return c
 	}
 	c.NAT.Addr = drawAddr(t, f)
@@ -123,11 +128,17 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 	case 1:
 		return Output{drawPort(t)}
 	case 2:
-		switch rapid.IntRange(0, 2).Draw(t, "which") {
+		switch rapid.IntRange(0, 5).Draw(t, "which") {
 		case 0:
 			return InPort{}
 		case 1:
 			return SetPktMark{rapid.Uint32().Draw(t, "mark")}
+		case 2:
+			return PushVLAN{rapid.Uint16Range(1, maxVLAN).Draw(t, "VLAN")}
+		case 3:
+			return PopVLAN{}
+		case 4:
+			return ToGroup{rapid.Uint32Max(maxGroup).Draw(t, "group")}
 		}
 		return Normal{}
 	case 3:
@@ -145,6 +156,20 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 	return drawCT(t, family)
 }
 
+func drawGroup(t *rapid.T) *Group {
+	g := &Group{ID: rapid.Uint32Max(maxGroup).Draw(t, "group"), Owner: drawOwner(t)}
+	ids := rapid.SliceOfNDistinct(rapid.Uint32Max(maxGroup), 1, 3, rapid.ID).Draw(t, "buckets")
+	slices.Sort(ids)
+	family := rapid.SampledFrom([]cluster.Family{cluster.IPv4, cluster.IPv6}).Draw(t, "family")
+	for _, id := range ids {
+		c := CT{Commit: true, Zone: rapid.Uint16().Draw(t, "zone"), Table: rapid.Byte().Draw(t, "ct table"), NAT: NAT{Kind: NATDst, Addr: drawAddr(t, family)}}
+		c.NAT.PortMin = rapid.Uint16().Draw(t, "port")
+		c.NAT.PortMax = c.NAT.PortMin
+		g.Buckets = append(g.Buckets, Bucket{id, c})
+	}
+	return g
+}
+
 func drawState(t *rapid.T) State {
 	s := State{Bridge: rapid.SampledFrom([]string{"", "br-ex", "b r"}).Draw(t, "bridge")}
 	put := func(f *Flow) {
@@ -155,6 +180,13 @@ func drawState(t *rapid.T) State {
 	}
 	for range rapid.IntRange(0, 5).Draw(t, "flows") {
 		put(drawFlow(t))
+	}
+	for range rapid.IntRange(0, 2).Draw(t, "groups") {
+		if s.Groups == nil {
+			s.Groups = map[uint32]*Group{}
+		}
+		g := drawGroup(t)
+		s.Groups[g.ID] = g
 	}
 	text := rapid.StringMatching(`[a-zA-Z0-9 ,:="#\\é/-]{0,12}`)
 	s.Settings = nonEmpty(rapid.MapOfN(text, text, 0, 3).Draw(t, "settings"))
@@ -204,6 +236,15 @@ func TestParseFlowUndoesPrint(t *testing.T) {
 				t.Fatalf("%s\nis read as %+v, %v", text, got, err)
 			}
 		}
+		for _, g := range s.Groups {
+			if err := g.Check(); err != nil {
+				t.Fatalf("Check refuses a group that is fine: %v", err)
+			}
+			text := string(appendOwner(g.append(nil), g.Owner))
+			if got, err := ParseGroup(text); err != nil || !reflect.DeepEqual(got, g) {
+				t.Fatalf("%s\nis read as %+v, %v", text, got, err)
+			}
+		}
 	})
 }
 
@@ -231,6 +272,7 @@ func TestDiffOfPrintedIsEmpty(t *testing.T) {
 			got.TunnelNeighbors = part.TunnelNeighbors.ApplyTo(got.TunnelNeighbors)
 			got.TunnelRoutes = part.TunnelRoutes.ApplyTo(got.TunnelRoutes)
 			got.Flows = part.Flows.ApplyTo(got.Flows)
+			got.Groups = part.Groups.ApplyTo(got.Groups)
 		}
 		got.Unknown = nil
 		if rest := Diff(want, got); !rest.Empty() {
@@ -340,6 +382,8 @@ func TestCheckRefusesWhatTheSwitchAlters(t *testing.T) {
 		"nat to IPv6":        {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATSrc, Addr: a("::1")}}}},
 		"nat to nothing":     {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATDst}}}},
 		"address, no nat":    {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATUndo, Addr: a("1.2.3.4")}}}},
+		"VLAN 0":             {Actions: []Action{PushVLAN{}}},
+		"group of no one":    {Actions: []Action{ToGroup{maxGroup + 1}}},
 		"half a port range":  {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATSrc, Addr: a("1.2.3.4"), PortMin: 5}}}},
 	} {
 		if err := f.Check(); err == nil {
@@ -362,6 +406,7 @@ func TestEveryActionHasWords(t *testing.T) {
 	}
 	for word, a := range map[string]Action{
 		"output:eth0": Output{"eth0"}, "IN_PORT": InPort{}, "NORMAL": Normal{}, "drop": Drop{}, moveEthDstToSrc: MoveEthDstToSrc{}, "resubmit(,4)": Resubmit{4},
+		"push_vlan:0x8100,set_field:4101->vlan_vid": PushVLAN{5}, "pop_vlan": PopVLAN{}, "group:7": ToGroup{7},
 		"set_field:02:00:00:00:00:00->eth_dst": SetEthDst{cluster.MAC{2}}, "set_field:02:00:00:00:00:00->eth_src": SetEthSrc{cluster.MAC{2}},
 		"set_field:169.254.169.2->ip_src": SetSrc{netip.MustParseAddr("169.254.169.2")},
 		"ct(commit)":                      CT{Commit: true}, "set_field:0x10000->pkt_mark": SetPktMark{0x10000},
@@ -380,5 +425,53 @@ func TestEveryActionHasWords(t *testing.T) {
 	}
 	if len(missing) > 0 {
 		t.Errorf("not tried: %v", missing)
+	}
+}
+
+// What a group of ours cannot be leaves its id, so that the group can be replaced.
+func TestParseGroupNamesTheWord(t *testing.T) {
+	const begin = "group_id=7,type=select,selection_method=dp_hash"
+	for line, word := range map[string]string{
+		"group_id=7,type=all,bucket=bucket_id:1,actions=output:1":                              "type=all,bucket=bucket_id:1,actions=output:1",
+		"group_id=7,type=select,selection_method=hash,fields=ip_src":                           "type=select,selection_method=hash,fields=ip_src",
+		begin + ",bucket=bucket_id:1,weight:100,actions=ct(commit,nat(dst=10.0.0.1))":          "1,weight:100",
+		begin + ",bucket=bucket_id:1,actions=output:1":                                         "output:1",
+		begin + ",bucket=bucket_id:1,actions=ct(force)":                                        "force",
+		begin + ",bucket=bucket_id:1,actions=ct(commit),bucket=bucket_id:x,actions=ct(commit)": "x",
+		begin + ",bucket=watch_port:1,actions=ct(commit)":                                      ",bucket=watch_port:1",
+	} {
+		g, err := ParseGroup(line)
+		var w *WordError
+		if !errors.As(err, &w) || w.Word != word || g == nil || g.ID != 7 || g.Buckets != nil {
+			t.Errorf("%s: %+v, %v; want an error on %q", line, g, err, word)
+		}
+	}
+	for _, line := range []string{"", "group_id=x", "table=0 actions=drop"} {
+		if g, err := ParseGroup(line); g != nil || err == nil {
+			t.Errorf("%q is read as %+v", line, g)
+		}
+	}
+}
+
+func TestCheckOfGroups(t *testing.T) {
+	to := func(id uint32, a string) Bucket {
+		return Bucket{id, CT{Commit: true, Table: 30, NAT: NAT{Kind: NATDst, Addr: netip.MustParseAddr(a)}}}
+	}
+	many := &Group{}
+	for i := range uint32(maxBuckets + 1) {
+		many.Buckets = append(many.Buckets, to(i, "10.0.0.1"))
+	}
+	for name, g := range map[string]*Group{
+		"empty":           {},
+		"too large":       many,
+		"reserved":        {ID: maxGroup + 1, Buckets: []Bucket{to(1, "10.0.0.1")}},
+		"reserved bucket": {Buckets: []Bucket{to(maxGroup+1, "10.0.0.1")}},
+		"twice":           {Buckets: []Bucket{to(1, "10.0.0.1"), to(1, "10.0.0.2")}},
+		"two families":    {Buckets: []Bucket{to(1, "10.0.0.1"), to(2, "fd00::1")}},
+		"no address":      {Buckets: []Bucket{{1, CT{Commit: true, NAT: NAT{Kind: NATDst}}}}},
+	} {
+		if err := g.Check(); err == nil {
+			t.Errorf("%s: %s passes", name, g)
+		}
 	}
 }

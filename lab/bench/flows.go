@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"strings"
 	"time"
 
+	"hairpin/apply/ofctl"
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
 	"hairpin/lab"
 )
 
@@ -16,12 +18,11 @@ import (
 const (
 	flowsAddress = "172.18.0.5"
 	flowsBridge  = "br-svc"
-	flowsTrunk   = 1     // the port to br-int
 	flowsZone    = 64003 // of conntrack
 	flowsMark    = 43    // pkt_mark of what was translated and goes to a pod of this node
 )
 
-// flowsPlugin is a CNI plugin that gives pod number n the address 10.244.3.n, a port n of the bridge and the trunk's VLAN n.
+// flowsPlugin is a CNI plugin that gives pod number n the address 10.244.3.n, a port vethn of the bridge and the trunk's VLAN n.
 // Checksums are made by whom Open vSwitch's userspace datapath cannot leave them to.
 const flowsPlugin = `#!/bin/sh
 set -e
@@ -38,7 +39,7 @@ if [ "$(ovs-vsctl get Bridge ` + flowsBridge + ` datapath_type)" = netdev ]; the
 	ethtool -K veth$n tx off >/dev/null
 	ip netns exec $ns ethtool -K eth0 tx off >/dev/null
 fi
-ovs-vsctl add-port ` + flowsBridge + ` veth$n -- set Interface veth$n ofport_request=$n
+ovs-vsctl add-port ` + flowsBridge + ` veth$n
 ovn-nbctl lsp-add node-f pod$n trunk $n -- lsp-set-addresses pod$n "$mac 10.244.3.$n"
 echo '{"cniVersion":"1.1.0","ips":[{"address":"10.244.3.'$n'/24"}]}'
 `
@@ -53,7 +54,7 @@ ovs-vsctl set Open_vSwitch . external_ids:ovn-remote=unix:/run/ovn/ovnsb_db.sock
 	external_ids:ovn-encap-ip=` + flowsAddress + ` external_ids:ovn-enable-lflow-cache=false -- \
 	--may-exist add-br br-int -- set Bridge br-int fail_mode=secure datapath_type=$1 -- \
 	add-br ` + flowsBridge + ` -- set Bridge ` + flowsBridge + ` fail_mode=secure datapath_type=$1 -- \
-	add-port ` + flowsBridge + ` svc-int -- set Interface svc-int type=patch options:peer=int-svc ofport_request=1 -- \
+	add-port ` + flowsBridge + ` svc-int -- set Interface svc-int type=patch options:peer=int-svc -- \
 	add-port br-int int-svc -- set Interface int-svc type=patch options:peer=svc-int external_ids:iface-id=trunk
 `
 
@@ -81,55 +82,85 @@ func (w *world) flows(ctx context.Context) (*side, error) {
 	return s, err
 }
 
-// bundle gives the node's bridge flows and groups, all or none.
-func bundle(ctx context.Context, n *lab.Node, lines []string) error {
-	_, err := n.ExecInput(ctx, strings.Join(lines, "\n")+"\n", "ovs-ofctl", "-O", "OpenFlow15", "bundle", flowsBridge, "-")
-	return err
+// table collects flows and groups by hand.
+type table struct{ flow.State }
+
+func newTable() table {
+	return table{flow.State{Bridge: flowsBridge, Flows: map[flow.Key]*flow.Flow{}, Groups: map[uint32]*flow.Group{}}}
 }
 
-// pathFlows are the flows that do not depend on Services, for pods 2 to last.
-func pathFlows(last int) (lines []string) {
-	add := func(format string, args ...any) { lines = append(lines, "flow add "+fmt.Sprintf(format, args...)) }
-	lookup := func(table int) string { return fmt.Sprintf("ct(zone=%d,nat,table=%d)", flowsZone, table) }
-	for n := 2; n <= last; n++ {
-		pod, mac := fmt.Sprintf("10.244.3.%d", n), fmt.Sprintf("0a:58:0a:f4:03:0%d", n)
-		// OVN's port security would drop answers, which have the Service's address before they come there.
-		add("table=0,priority=110,in_port=%d,arp,dl_src=%s,arp_spa=%s actions=set_field:%d->reg1,goto_table:50", n, mac, pod, n)
-		add("table=0,priority=110,in_port=%d,ip,dl_src=%s,nw_src=%s actions=set_field:%d->reg1,goto_table:1", n, mac, pod, n)
-		from := fmt.Sprintf("in_port=%d,dl_vlan=%d", flowsTrunk, n)
-		add("table=0,priority=120,%s,pkt_mark=%d actions=pop_vlan,set_field:0->pkt_mark,output:%d", from, flowsMark, n)
-		add("table=0,priority=110,%s,ip,nw_src=10.244.0.0/16 actions=pop_vlan,set_field:%d->reg2,%s", from, n, lookup(40))
-		add("table=0,priority=100,%s actions=pop_vlan,output:%d", from, n)
-		add("table=50,reg1=%d actions=push_vlan:0x8100,set_field:%d->vlan_vid,output:%d", n, 0x1000|n, flowsTrunk)
+func (t table) add(number uint8, priority uint16, m flow.Match, actions ...flow.Action) {
+	k := flow.Key{Table: number, Priority: priority, Match: m}
+	t.Flows[k] = &flow.Flow{Key: k, Actions: actions}
+}
+
+// write adds what was collected to the bridge of a node, whose pods are there: all or nothing.
+func (t table) write(ctx context.Context, s *side) error {
+	target, err := ofctl.Open(ofctl.Config{Bridge: flowsBridge, Groups: true, Path: s.node.Path, Command: s.node.Command})
+	if err != nil {
+		return err
 	}
-	add("table=1,priority=100,ip,nw_dst=10.96.0.0/12 actions=%s", lookup(10))
-	add("table=1,priority=100,ip,nw_dst=10.244.0.0/16 actions=%s", lookup(11))
-	add("table=1,priority=0 actions=goto_table:50")
-	add("table=10,priority=130,ip,ct_state=+trk+dnat actions=goto_table:30")
-	add("table=10,priority=120,ip,ct_state=+trk+rel-rpl actions=ct(commit,zone=%d,nat,table=30)", flowsZone)
-	add("table=10,priority=110,ip,ct_state=+trk+inv actions=drop")
-	add("table=10,priority=0 actions=goto_table:20")
+	defer target.Close()
+	return target.Apply(ctx, flow.Diff(t.State, flow.State{}))
+}
+
+// track sends packets of a connection through the zone, and on to a table.
+func track(table uint8) flow.CT {
+	return flow.CT{Zone: flowsZone, Table: table, NAT: flow.NAT{Kind: flow.NATUndo}}
+}
+
+// path adds the flows that do not depend on Services, for pods 2 to last.
+func (t table) path(last int) {
+	trunk, pods := "svc-int", netip.MustParsePrefix("10.244.0.0/16")
+	commit := func(table uint8, nat flow.NAT) flow.CT {
+		return flow.CT{Commit: true, Zone: flowsZone, Table: table, NAT: nat}
+	}
+	state := func(set, clear flow.CTBits) flow.Match {
+		return flow.Match{Protocol: flow.IP, CTState: flow.CTState{Set: set | flow.CTTrk, Clear: clear}}
+	}
+	for n := 2; n <= last; n++ {
+		pod, mac, port := single(n), macOf(n), fmt.Sprintf("veth%d", n)
+		// OVN's port security would drop answers, which have the Service's address before they come there.
+		t.add(0, 110, flow.Match{InPort: port, Protocol: flow.ARP, EthSrc: mac, Src: pod}, flow.Resubmit{Table: 50})
+		t.add(0, 110, flow.Match{InPort: port, Protocol: flow.IP, EthSrc: mac, Src: pod}, flow.Resubmit{Table: 1})
+		out := flow.Output{Port: port}
+		t.add(0, 120, flow.Match{InPort: trunk, VLAN: uint16(n), PktMark: flowsMark}, flow.PopVLAN{}, flow.SetPktMark{}, out)
+		t.add(0, 110, flow.Match{InPort: trunk, VLAN: uint16(n), Protocol: flow.IP, EthDst: mac, Src: pods}, flow.PopVLAN{}, track(40))
+		t.add(0, 100, flow.Match{InPort: trunk, VLAN: uint16(n)}, flow.PopVLAN{}, out)
+		t.add(41, 100, flow.Match{EthDst: mac}, out)
+		t.add(50, 100, flow.Match{InPort: port}, flow.PushVLAN{ID: uint16(n)}, flow.Output{Port: trunk})
+	}
+	t.add(1, 100, flow.Match{Protocol: flow.IP, Dst: netip.MustParsePrefix("10.96.0.0/12")}, track(10))
+	t.add(1, 100, flow.Match{Protocol: flow.IP, Dst: pods}, track(11))
+	t.add(1, 0, flow.Match{}, flow.Resubmit{Table: 50})
+	t.add(10, 130, state(flow.CTDnat, 0), flow.Resubmit{Table: 30})
+	t.add(10, 120, state(flow.CTRel, flow.CTRpl), commit(30, flow.NAT{Kind: flow.NATUndo}))
+	t.add(10, 110, state(flow.CTInv, 0), flow.Drop{})
+	t.add(10, 0, flow.Match{}, flow.Resubmit{Table: 20})
 	// A connection straight to a pod is tracked as well. Else one to a Service with the same source port and endpoint would translate
 	// its answers.
-	add("table=11,priority=100,ip,ct_state=+trk+new-rel actions=ct(commit,zone=%d,nat(src=0.0.0.0),table=30)", flowsZone)
-	add("table=11,priority=0 actions=goto_table:30")
-	add("table=20,priority=0 actions=goto_table:50")
-	add("table=30,priority=100,ip,nw_dst=10.244.3.0/24 actions=set_field:%d->pkt_mark,goto_table:50", flowsMark)
-	add("table=30,priority=0 actions=goto_table:50")
-	add("table=40,priority=100,ip,ct_state=+trk+new-rel actions=ct(commit,zone=%d,nat(src=0.0.0.0),table=41)", flowsZone)
-	add("table=40,priority=0 actions=goto_table:41")
-	add("table=41,priority=0 actions=output:NXM_NX_REG2[]")
-	return lines
+	t.add(11, 100, state(flow.CTNew, flow.CTRel), commit(30, flow.NAT{Kind: flow.NATSrc}))
+	t.add(11, 0, flow.Match{}, flow.Resubmit{Table: 30})
+	t.add(20, 0, flow.Match{}, flow.Resubmit{Table: 50})
+	t.add(30, 100, flow.Match{Protocol: flow.IP, Dst: netip.MustParsePrefix("10.244.3.0/24")}, flow.SetPktMark{Mark: flowsMark}, flow.Resubmit{Table: 50})
+	t.add(30, 0, flow.Match{}, flow.Resubmit{Table: 50})
+	t.add(40, 100, state(flow.CTNew, flow.CTRel), commit(41, flow.NAT{Kind: flow.NATSrc}))
+	t.add(40, 0, flow.Match{}, flow.Resubmit{Table: 41})
 }
 
-// serviceFlows are those of one Service's port: a group of its endpoints, and the flow that leads there.
-func serviceFlows(group int, vip netip.AddrPort, endpoints ...netip.AddrPort) []string {
-	var buckets strings.Builder
+// service adds those of one Service's port: a group of its endpoints, and the flow that leads there.
+func (t table) service(group uint32, vip netip.AddrPort, endpoints ...netip.AddrPort) {
+	g := &flow.Group{ID: group}
 	for i, e := range endpoints {
-		fmt.Fprintf(&buckets, ",bucket=bucket_id:%d,weight:100,actions=ct(commit,zone=%d,table=30,nat(dst=%s))", i, flowsZone, e)
+		nat := flow.NAT{Kind: flow.NATDst, Addr: e.Addr(), PortMin: e.Port(), PortMax: e.Port()}
+		g.Buckets = append(g.Buckets, flow.Bucket{ID: uint32(i), CT: flow.CT{Commit: true, Zone: flowsZone, Table: 30, NAT: nat}})
 	}
-	return []string{
-		fmt.Sprintf("group add_or_mod group_id=%d,type=select,selection_method=dp_hash%s", group, &buckets),
-		fmt.Sprintf("flow add table=20,priority=200,tcp,nw_dst=%s,tp_dst=%d actions=group:%d", vip.Addr(), vip.Port(), group),
-	}
+	t.Groups[group] = g
+	t.add(20, 200, flow.Match{Protocol: flow.TCP, Dst: netip.PrefixFrom(vip.Addr(), 32), DstPort: vip.Port()}, flow.ToGroup{ID: group})
 }
+
+func single(n int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, 3, byte(n)}), 32)
+}
+
+func macOf(n int) cluster.MAC { return cluster.MAC{0x0a, 0x58, 0x0a, 0xf4, 3, byte(n)} }

@@ -20,17 +20,18 @@ func (w *world) flowsWays(ctx context.Context, s *side) ([]way, error) {
 	if _, err := lab.Sink(ctx, s.pods[0], sink); err != nil {
 		return nil, err
 	}
-	lines, y := pathFlows(1+len(s.pods)), way{name: podWay, from: fromPod}
+	t, y := newTable(), way{name: podWay, from: fromPod}
+	t.path(1 + len(s.pods))
 	for i, port := range []uint16{inside, sink} {
 		vip := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, 0, 200}), uint16(80+i))
-		lines = append(lines, serviceFlows(1+i, vip, netip.AddrPortFrom(s.pods[0].IPs()[0], port))...)
+		t.service(uint32(1+i), vip, netip.AddrPortFrom(s.pods[0].IPs()[0], port))
 		if i == 0 {
 			y.serve = vip
 		} else {
 			y.sink = vip
 		}
 	}
-	if err := bundle(ctx, s.node, lines); err != nil {
+	if err := t.write(ctx, s); err != nil {
 		return nil, err
 	}
 	if err := s.ready(ctx); err != nil {
@@ -92,12 +93,12 @@ func (w *world) groupsOf(ctx context.Context, size int) error {
 		if before, err = s.node.Used(lab.VSwitchd); err != nil {
 			return err
 		}
-		var lines []string
+		t := newTable()
 		for i := range size {
-			lines = append(lines, serviceFlows(100+i, vip(i), netip.MustParseAddrPort("10.244.1.250:8080"), netip.MustParseAddrPort("10.244.2.250:8080"))...)
+			t.service(uint32(100+i), vip(i), netip.MustParseAddrPort("10.244.1.250:8080"), netip.MustParseAddrPort("10.244.2.250:8080"))
 		}
 		begin := time.Now()
-		if err := bundle(ctx, s.node, lines); err != nil {
+		if err := t.write(ctx, s); err != nil {
 			return err
 		}
 		took = time.Since(begin)

@@ -1,0 +1,194 @@
+package ofctl_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"hairpin/apply"
+	"hairpin/apply/applytest"
+	"hairpin/apply/ofctl"
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/lab"
+)
+
+// services is the content of a bridge of ours: two Services, and the ways of a pod behind a trunk.
+const services = `
+cookie=0xdeff105,table=0,priority=120,pkt_mark=0x2b,in_port="svc-int",dl_vlan=2 actions=pop_vlan,set_field:0x0->pkt_mark,output:veth2
+cookie=0xdeff105,table=11,priority=100,ct_state=+new-rel+trk,ip actions=ct(commit,table=30,zone=64003,nat(src))
+cookie=0xdeff105,table=20,priority=200,tcp,nw_dst=10.96.0.1,tp_dst=80 actions=group:7
+cookie=0xdeff105,table=20,priority=200,udp6,ipv6_dst=fd00:10:96::1,tp_dst=53 actions=group:8
+cookie=0xdeff105,table=50,priority=100,in_port=veth2 actions=push_vlan:0x8100,set_field:4098->vlan_vid,output:"svc-int"
+`
+
+// group returns one whose endpoints are those numbers, with ports for IPv4.
+func group(id uint32, family cluster.Family, endpoints ...uint32) *flow.Group {
+	g := &flow.Group{ID: id}
+	for _, e := range endpoints {
+		nat := flow.NAT{Kind: flow.NATDst, Addr: netip.AddrFrom4([4]byte{10, 244, byte(e >> 8), byte(e)}), PortMin: 8080, PortMax: 8080}
+		if family == cluster.IPv6 {
+			nat = flow.NAT{Kind: flow.NATDst, Addr: netip.AddrFrom16([16]byte{0xfd, 14: byte(e >> 8), 15: byte(e)})}
+		}
+		g.Buckets = append(g.Buckets, flow.Bucket{ID: e, CT: flow.CT{Commit: true, Table: 30, Zone: 64003, NAT: nat}})
+	}
+	return g
+}
+
+func withGroups(t testing.TB) flow.State {
+	s := parse(t, services)
+	s.Bridge = "br-svc"
+	s.Groups = map[uint32]*flow.Group{7: group(7, cluster.IPv4, 3, 5, 200), 8: group(8, cluster.IPv6, 9)}
+	return s
+}
+
+// serviceNode is a node with a bridge of ours, a trunk and a port.
+func serviceNode(t testing.TB) *lab.Node {
+	t.Helper()
+	n := node(t)
+	sh(t, n, `ovs-vsctl add-br br-svc -- set Bridge br-svc datapath_type=`+n.Datapath()+` fail_mode=secure \
+		-- add-port br-svc veth2 -- set Interface veth2 type=internal -- add-port br-svc svc-int -- set Interface svc-int type=patch options:peer=int-svc \
+		-- add-port br-int int-svc -- set Interface int-svc type=patch options:peer=svc-int`)
+	return n
+}
+
+func openServices(t testing.TB, n *lab.Node) *ofctl.Target {
+	t.Helper()
+	target, err := ofctl.Open(ofctl.Config{Bridge: "br-svc", Groups: true, Path: n.Path, Command: n.Command})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(target.Close)
+	return target
+}
+
+func TestLawsOfGroups(t *testing.T) {
+	n := serviceNode(t)
+	by := func(script string) func(testing.TB) {
+		return func(t testing.TB) { sh(t, n, script) }
+	}
+	applytest.Laws(t, applytest.Harness[flow.State, flow.Delta]{
+		New:    func(t testing.TB) apply.Target[flow.State, flow.Delta] { return openServices(t, n) },
+		Diff:   flow.Diff,
+		Print:  flow.Print,
+		States: servicesOf(t),
+		Rich:   withGroups(t),
+		Foreign: func(t testing.TB) func() string {
+			sh(t, n, `ovs-ofctl -O OpenFlow15 add-group br-ex group_id=7,type=all,bucket=actions=drop
+				ovs-ofctl -O OpenFlow15 add-flow br-svc cookie=0x5,table=9,priority=7,actions=drop`)
+			return func() string {
+				return sh(t, n, `ovs-ofctl -O OpenFlow15 dump-groups br-ex | tail -n +2; ovs-ofctl -O OpenFlow15 --no-stats dump-flows br-svc cookie=5/-1`)
+			}
+		},
+		Spoils: map[string]func(testing.TB){
+			"group removed":      by(`ovs-ofctl -O OpenFlow15 del-groups br-svc group_id=7`),
+			"all groups removed": by(`ovs-ofctl -O OpenFlow15 del-groups br-svc`),
+			"another group":      by(`ovs-ofctl -O OpenFlow15 mod-flows br-svc table=20,tcp,nw_dst=10.96.0.1,tp_dst=80,actions=group:8`),
+			"flow removed":       by(`ovs-ofctl --strict del-flows br-svc table=50,priority=100,in_port=veth2`),
+		},
+		Refused: func(t testing.TB) flow.Delta {
+			more := withGroups(t)
+			more.Groups[9] = group(9, cluster.IPv4, 1)
+			for k := range parse(t, "table=254,priority=5 actions=group:9").Flows {
+				more.Flows[k] = &flow.Flow{Key: k, Actions: []flow.Action{flow.ToGroup{ID: 9}}}
+			}
+			return flow.Diff(more, withGroups(t))
+		},
+		Atomic: true,
+	})
+}
+
+// servicesOf draws parts of withGroups, in variants. A flow leads to a group that is there.
+func servicesOf(t testing.TB) *rapid.Generator[flow.State] {
+	return rapid.Custom(func(r *rapid.T) flow.State {
+		s := withGroups(t)
+		for _, id := range []uint32{7, 8} {
+			family := map[uint32]cluster.Family{7: cluster.IPv4, 8: cluster.IPv6}[id]
+			switch rapid.IntRange(0, 2).Draw(r, "what") {
+			case 0:
+				delete(s.Groups, id)
+				for k, f := range s.Flows {
+					if f.Actions[0] == (flow.ToGroup{ID: id}) {
+						delete(s.Flows, k)
+					}
+				}
+			case 1:
+				s.Groups[id] = group(id, family, rapid.Uint32Range(1, 4).Draw(r, "first"), rapid.Uint32Range(5, 9).Draw(r, "second"))
+			}
+		}
+		return s
+	})
+}
+
+// Open vSwitch tells nobody that a group changed. Who reads it sees it, and puts it right.
+func TestGroupsChangedByHand(t *testing.T) {
+	n := serviceNode(t)
+	want := withGroups(t)
+	reach(t, openServices(t, n), want)
+	for name, script := range map[string]string{
+		"buckets": `ovs-ofctl -O OpenFlow15 mod-group br-svc 'group_id=7,type=select,selection_method=dp_hash,bucket=bucket_id:3,actions=ct(commit,table=30,zone=64003,nat(dst=10.244.1.3:8080))'`,
+		"weight":  `ovs-ofctl -O OpenFlow15 insert-buckets br-svc 'group_id=7,command_bucket_id=last,bucket=bucket_id:4,weight:9,actions=ct(commit,zone=64003,table=30,nat(dst=10.244.1.4:8080))'`,
+		"method":  `ovs-ofctl -O OpenFlow15 mod-group br-svc 'group_id=8,type=select,selection_method=hash,bucket=bucket_id:9,actions=ct(commit,table=30,zone=64003,nat(dst=fd00::9))'`,
+		"type":    `ovs-ofctl -O OpenFlow15 mod-group br-svc 'group_id=8,type=all,bucket=actions=drop'`,
+		"more":    `ovs-ofctl -O OpenFlow15 add-group br-svc 'group_id=99,type=indirect,bucket=actions=drop'`,
+	} {
+		sh(t, n, script)
+		target := openServices(t, n)
+		if d := flow.Diff(want, read(t, target)); d.Count() != 1 || d.Groups.Count() != 1 {
+			t.Errorf("%s: %+v", name, d)
+		}
+		reach(t, target, want)
+		reach(t, openServices(t, n), want)
+	}
+}
+
+// A group that Open vSwitch could not take would take the whole bundle with it, and so would a flow that leads there.
+func TestABadGroupDoesNotStopTheOthers(t *testing.T) {
+	n := serviceNode(t)
+	target := openServices(t, n)
+	var all []uint32
+	for e := range uint32(700) {
+		all = append(all, e)
+	}
+	want := withGroups(t)
+	want.Groups[8] = group(8, cluster.IPv6, all...)
+	err := target.Apply(ctx(t), flow.Diff(want, read(t, target)))
+	if err == nil || !strings.Contains(err.Error(), "group 8 has 700 buckets") {
+		t.Fatalf("the error does not name the group: %v", err)
+	}
+	if d := flow.Diff(want, read(t, target)); len(d.Groups.Add) != 1 || len(d.Flows.Add) != 1 || d.Count() != 2 {
+		t.Fatalf("not only group 8 and its flow are missing: %+v", d)
+	}
+	want.Groups[8] = group(8, cluster.IPv6, all[:640]...)
+	reach(t, target, want)
+	reach(t, openServices(t, n), want)
+}
+
+// A Target knows what it changed itself, also of groups.
+func TestOwnGroupsAreNoNews(t *testing.T) {
+	n := serviceNode(t)
+	target := openServices(t, n)
+	want := withGroups(t)
+	reach(t, target, want)
+	quiet(t, target)
+	want.Groups[7] = group(7, cluster.IPv4, 1, 2)
+	want.Groups[9] = group(9, cluster.IPv4, 4)
+	delete(want.Groups, 8)
+	for k, f := range want.Flows {
+		if f.Actions[0] == (flow.ToGroup{ID: 8}) {
+			delete(want.Flows, k)
+		}
+	}
+	reach(t, target, want)
+	select {
+	case <-target.Changed():
+		t.Error("our own change is told")
+	case <-time.After(300 * time.Millisecond):
+	}
+	if d := flow.Diff(want, read(t, openServices(t, n))); !d.Empty() {
+		t.Fatalf("another Target sees %+v", d)
+	}
+}

@@ -1,0 +1,123 @@
+package flow
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hairpin/cluster"
+)
+
+// Group is an OpenFlow group of type select: a packet that a flow gives to it takes one of the buckets, which the datapath chooses
+// by a hash of the packet's connection (dp_hash). A group that changes is sent as a whole: after insert-buckets and remove-buckets Open vSwitch
+// 3.5.0 gives all packets to one bucket, or to none. Groups are immutable.
+type Group struct {
+	ID      uint32
+	Buckets []Bucket      // by ID
+	Owner   cluster.Owner // not known of a group read back
+}
+
+// Bucket is one way on: conntrack translates the connection.
+type Bucket struct {
+	ID uint32
+	CT CT
+}
+
+// maxBuckets have room in one message of 64 kB, whatever they say. A group with more would take its whole bundle with it.
+const maxBuckets = 640
+
+// maxGroup is the last id that OpenFlow gives to groups and to buckets; those above are reserved (OFPG_MAX, OFPG15_BUCKET_MAX).
+const maxGroup = 0xffffff00
+
+// Equal reports whether two groups do the same. The owner does not count: the switch does not know it.
+func (g *Group) Equal(h *Group) bool {
+	return g == h || g.ID == h.ID && slices.Equal(g.Buckets, h.Buckets)
+}
+
+// Check tells why Open vSwitch would refuse a group, or keep it otherwise than it is written. nil is a group that is fine.
+func (g *Group) Check() error {
+	if n := len(g.Buckets); n == 0 || n > maxBuckets {
+		return fmt.Errorf("group %d has %d buckets, not 1 to %d", g.ID, n, maxBuckets)
+	}
+	if g.ID > maxGroup {
+		return fmt.Errorf("group %d: the id is reserved", g.ID)
+	}
+	protocol := IP
+	if g.Buckets[0].CT.NAT.Addr.Is6() {
+		protocol = IPv6
+	}
+	for i, b := range g.Buckets {
+		switch err := b.CT.check(protocol); {
+		case err != nil:
+			return fmt.Errorf("group %d: bucket %d: %w", g.ID, b.ID, err)
+		case b.ID > maxGroup:
+			return fmt.Errorf("group %d: bucket %d: the id is reserved", g.ID, b.ID)
+		case i > 0 && b.ID <= g.Buckets[i-1].ID:
+			return fmt.Errorf("group %d: bucket %d comes after %d", g.ID, b.ID, g.Buckets[i-1].ID)
+		}
+	}
+	return nil
+}
+
+// How a group of ours begins, after its id, and each of its buckets.
+const (
+	groupWords  = ",type=select,selection_method=dp_hash"
+	bucketWords = ",bucket=bucket_id:"
+)
+
+// String returns the group in ovs-ofctl's words, without the owner.
+func (g *Group) String() string { return string(g.append(nil)) }
+
+func (g *Group) append(b []byte) []byte {
+	b = append(strconv.AppendUint(append(b, "group_id="...), uint64(g.ID), 10), groupWords...)
+	for _, x := range g.Buckets {
+		b = strconv.AppendUint(append(b, bucketWords...), uint64(x.ID), 10)
+		b = x.CT.append(append(b, ",actions="...))
+	}
+	return b
+}
+
+// ParseGroup reads one group: what Print writes, and what `ovs-ofctl dump-groups` prints. An error is, or wraps, a *WordError. The group
+// comes back all the same, without buckets, when its id could be read, so that the caller knows which one to replace.
+func ParseGroup(line string) (*Group, error) {
+	rest, owner := cutOwner(strings.TrimSpace(line))
+	id, rest, _ := strings.Cut(rest, ",")
+	name, value, _ := strings.Cut(id, "=")
+	g := &Group{Owner: owner}
+	if name != "group_id" {
+		return nil, wordError(id, "is not the id of a group")
+	}
+	if err := number(&g.ID, id, value, 32); err != nil {
+		return nil, err
+	}
+	buckets, ok := strings.CutPrefix(","+rest, groupWords)
+	if !ok {
+		return g, wordError(rest, "is not how a group of ours begins")
+	}
+	for i, text := range strings.Split(buckets, bucketWords) {
+		if i == 0 && text == "" {
+			continue
+		}
+		b, err := parseBucket(text)
+		if err != nil {
+			return &Group{ID: g.ID, Owner: owner}, err
+		}
+		g.Buckets = append(g.Buckets, b)
+	}
+	return g, nil
+}
+
+func parseBucket(text string) (b Bucket, err error) {
+	id, actions, _ := strings.Cut(text, ",actions=")
+	if err := number(&b.ID, id, id, 32); err != nil {
+		return b, err
+	}
+	inside, ok := between(actions, "ct(", ")")
+	if !ok {
+		return b, wordError(actions, "is not what a bucket of ours does")
+	}
+	a, err := parseCT(inside)
+	b.CT, _ = a.(CT)
+	return b, err
+}
