@@ -23,7 +23,8 @@ type Trial struct {
 	Name string
 	// Userspace says what Open vSwitch's userspace datapath does instead; empty = the same as the kernel's, which is the
 	// reference. Shared says the same of gateway mode shared, and Kernel of Debian's kernel 6.1, with which the kernel datapath is tried.
-	Userspace, Shared, Kernel string
+	// SharedDGP is of the userspace datapath in mode shared with node-local = dgp.
+	Userspace, Shared, Kernel, SharedDGP string
 	// Mended is the Open vSwitch, such as "4.0", from which on the userspace datapath does as the kernel's; empty = none yet.
 	Mended string
 	Group  string // see Attack.Group
@@ -63,6 +64,8 @@ func (w *world) exception(x Trial) string {
 	case w.every:
 	case w.userspace && x.Userspace != "" && !w.mended(x):
 		return x.Userspace
+	case w.userspace && w.shared && w.nodeLocal && x.SharedDGP != "":
+		return x.SharedDGP
 	case !w.userspace && x.Kernel != "":
 		return x.Kernel
 	case w.shared:
@@ -237,6 +240,9 @@ func fragmentTrials() []Trial {
 			between := x.to + x.path
 			if f.name == "6" && x.from == "pod-a2" && (between == "hostotherClusterIP" || between == "host-bdirect") {
 				t.Userspace, t.Mended = userspacePTB, "" // the other node is told the pods' MTU
+			}
+			if f.name == "6" && x.from == "host-a" && between == "hostotherClusterIP" {
+				t.SharedDGP = userspacePTB // the host's way is a pod's
 			}
 			switch {
 			case f.name == "4" && x.from == "pod-a2" && (between == "hostotherClusterIP" || between == "host-bdirect"), f.name == "4" && x.from == "host-a" && x.path == b:

@@ -69,6 +69,9 @@ func exceptions() string {
 	for _, x := range Trials() {
 		add("mode shared", x.Shared, x.Name)
 	}
+	for _, x := range Trials() {
+		add("userspace datapath, mode shared with `node-local = dgp`", x.SharedDGP, x.Name)
+	}
 	var b strings.Builder
 	b.WriteString("| where | why | trials that are not tried |\n|---|---|---|\n")
 	for _, k := range order {
