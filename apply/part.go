@@ -58,6 +58,9 @@ type part[S any, D Delta[D]] struct {
 	flying  bool          // the task does something that no Run waits for any more
 	changes int           // of the Apply that it does; 0: it is a Read
 	reading time.Duration // of the last Read
+	begun   time.Time     // of what the task does
+	limit   time.Duration // of it, and
+	givenUp int           // how often in a row it was too short, of the last that were
 	pause   time.Duration // after failures
 	next    time.Time     // when to try again
 	last    error         // the failure; nil when a Run need not wait for next
@@ -76,12 +79,14 @@ func newPart[S any, D Delta[D]](p *Pass, what datapath.Part[S, D], target Target
 	return made
 }
 
-// Time limits of a part. A Run waits for its patience, so that a hanging system delays nothing else; it is given up after a multiple of that.
+// Time limits of a part. A Run waits for its patience, so that a hanging system delays nothing else; it is given up after a multiple of that,
+// the next time after twice as long: the machine may be very slow, and the system not hang at all.
 const (
 	patience    = time.Second          // for a Read or an Apply,
 	perChange   = 5 * time.Millisecond // more for each change: several times what the slowest system needs,
 	perReading  = 4                    // and more for each Read: this many times what the last one took
 	limits      = 10                   // times the patience
+	doublings   = 5                    // of that
 	confirming  = 2 * time.Second      // for OVN, before routes turn to it
 	firstPause  = 10 * time.Millisecond
 	lastPause   = time.Second
@@ -152,6 +157,7 @@ func (p *part[S, D]) land() error {
 		return err
 	}
 	p.flying = false
+	p.ended(r.Err)
 	if p.changes == 0 {
 		return p.accept(r)
 	}
@@ -181,13 +187,30 @@ func (p *part[S, D]) found(ctx context.Context, into *datapath.State) error {
 func (p *part[S, D]) readNow(ctx context.Context) error {
 	begin, wait := time.Now(), patience+perReading*p.reading
 	p.changes = 0
-	r, err := p.task.Do(ctx, wait, limits*wait, p.target.Read)
+	r, err := p.task.Do(ctx, wait, p.begin(limits*wait), p.target.Read)
 	if r == nil {
 		p.flying = true
 		return err
 	}
+	p.ended(r.Err)
 	p.reading = time.Since(begin)
 	return p.accept(r)
+}
+
+// begin notes that a Read or Apply begins. It gives its limit: longer than usual after some that were too short.
+func (p *part[S, D]) begin(limit time.Duration) time.Duration {
+	p.begun, p.limit = time.Now(), limit<<p.givenUp
+	return p.limit
+}
+
+// ended notes how it ended.
+func (p *part[S, D]) ended(err error) {
+	switch took := time.Since(p.begun); {
+	case err != nil && took >= p.limit:
+		p.givenUp = min(p.givenUp+1, doublings)
+	case err == nil && took < p.limit>>p.givenUp:
+		p.givenUp = 0
+	}
 }
 
 // accept takes what was read, and counts what others did to it.
@@ -227,7 +250,7 @@ func (p *part[S, D]) do(ctx context.Context, d D, waitFor string) {
 	}
 	p.applied, p.changes = true, d.Count()
 	wait := patience + time.Duration(p.changes)*perChange
-	r, err := p.task.Do(ctx, wait, limits*wait, func(ctx context.Context) (none S, err error) {
+	r, err := p.task.Do(ctx, wait, p.begin(limits*wait), func(ctx context.Context) (none S, err error) {
 		begin := time.Now()
 		err = p.target.Apply(ctx, d)
 		if p.pass.took != nil {

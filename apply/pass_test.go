@@ -34,6 +34,7 @@ type memory[S any, D apply.Delta[D]] struct {
 	busy    atomic.Int32
 	twice   atomic.Bool   // two were under way at the same time
 	hold    chan struct{} // hangs until it is closed
+	takes   time.Duration // and is given up when its context ends
 	changed chan struct{}
 	look    func(after bool) // as it is when a change begins, and as it will be after it
 }
@@ -53,6 +54,9 @@ func (m *memory[S, D]) enter(ctx context.Context) (leave func()) {
 func (m *memory[S, D]) Read(ctx context.Context) (S, error) {
 	defer m.enter(ctx)()
 	m.reads++
+	if err := m.work(ctx); err != nil {
+		return m.state, err
+	}
 	return m.state, m.fail
 }
 
@@ -66,9 +70,25 @@ func (m *memory[S, D]) Apply(ctx context.Context, d D) error {
 	m.look(true)
 	m.state = before
 	defer m.enter(ctx)()
+	if err := m.work(ctx); err != nil {
+		return err
+	}
 	m.state = m.with(d, m.state)
 	m.notice()
 	return nil
+}
+
+// work takes its time, as a program does, which is killed when ctx ends.
+func (m *memory[S, D]) work(ctx context.Context) error {
+	if m.takes == 0 {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return errors.New("signal: killed")
+	case <-time.After(m.takes):
+		return nil
+	}
 }
 
 func (m *memory[S, D]) Changed() <-chan struct{} { return m.changed }
@@ -417,6 +437,31 @@ func TestAHangIsToldAndCostsOnce(t *testing.T) {
 		synctest.Wait()
 		run(t, p, want("a", 1, 9))
 		n.equals(t, want("a", 1, 9))
+	})
+}
+
+// What takes longer than the limit of its first try, as on a very slow machine, comes to its end in a later one.
+func TestSlowerThanItsLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(func(*node, bool) {})
+		n.nft.takes = 25 * time.Second
+		p := apply.NewPass(n.targets())
+		s := want("a", 1)
+		for _, most := range []time.Duration{5 * time.Minute, 2 * time.Minute} { // it learns from the first
+			began := time.Now()
+			for p.Run(t.Context(), s) != nil {
+				if time.Since(began) > time.Hour {
+					t.Fatalf("nft is not in sync: %v", status(t, p, "nft").Err)
+				}
+				time.Sleep(time.Second)
+			}
+			if took := time.Since(began); took > most {
+				t.Errorf("it took %v", took)
+			}
+			n.equals(t, s)
+			p.Reread()
+			s = want("a", 1, 2)
+		}
 	})
 }
 

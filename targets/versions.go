@@ -18,8 +18,11 @@ import (
 // oldestOVS is the oldest Open vSwitch that is served (docs/architecture.md); nbdb and knft know the oldest OVN and nft.
 const oldestOVS = "3.5"
 
-// asking is how long a program may take to tell its version.
-const asking = 5 * time.Second
+// How long a program may take to tell its version: each time twice as long as before, because a machine may be very slow.
+const (
+	asking        = 5 * time.Second
+	longestAsking = time.Minute
+)
 
 // versions holds why those of some programs are not known yet.
 type versions struct {
@@ -71,8 +74,9 @@ func (t *Set) CheckVersions(ctx context.Context, log *slog.Logger) error {
 
 // ask asks a program for its version, until it answers or ctx ends.
 func (t *Set) ask(ctx context.Context, log *slog.Logger, program string, version func(context.Context) (string, error)) (string, error) {
-	for p := (retry.Pace{}); ; {
-		brief, cancel := context.WithTimeout(ctx, asking)
+	p := retry.Pace{}
+	for patience := asking; ; patience = min(2*patience, longestAsking) {
+		brief, cancel := context.WithTimeout(ctx, patience)
 		found, err := version(brief)
 		cancel()
 		if first := t.asked.note(program, err); first && ctx.Err() == nil {
