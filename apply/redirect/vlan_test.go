@@ -41,7 +41,7 @@ func TestVLAN(t *testing.T) {
 		for _, l := range links {
 			state.Programs[l] = redirect.Program{Link: l, Name: claims.ProgramRequest}
 		}
-		for _, l := range append(links, "nic0", "nic0-peer", "br-a", "br-a-peer") {
+		for _, l := range append([]string{"nic0", "nic0-peer", "br-a", "br-a-peer"}, links...) { // a VLAN's link cannot be up without its NIC
 			s.run(t, "ip", "link", "set", l, "up")
 		}
 		var mac net.HardwareAddr
