@@ -33,6 +33,8 @@ const (
 	ZoneUplink = 64000 // connections between the external network and OVN or the host
 	ZoneHost   = 64001 // host <-> gateway router: the host's address <-> its masquerade address
 	ZoneReturn = 64002 // gateway router <-> host endpoint: node address <-> OVN's masquerade address
+
+	ZoneServices = 64003 // pods <-> Services, on ServiceBridge
 )
 
 // Conntrack marks in ZoneUplink: the owner of the connection.
@@ -60,6 +62,14 @@ const (
 	TableToHost   = 3 // rewrite MACs, to LOCAL
 	TableReturn   = 4 // masquerade the gateway router towards the host
 	TableUnDNAT   = 5 // undo the host's DNAT
+)
+
+// ServiceBridge has Services as flows and groups, and its own OpenFlow tables (docs/performance.md, "a proof"). No node has it yet.
+const (
+	ServiceBridge = "br-svc"
+
+	TableServices = 20 // addresses and ports of Services
+	TableServed   = 30 // translated to an endpoint
 )
 
 // Cookie and CookieMask: flows of ours on the gateway bridge have a cookie with Cookie in the bits of CookieMask

@@ -119,16 +119,21 @@ func missing(of, in string) string {
 	return b.String()
 }
 
+// drawNodes makes a cluster of two nodes.
+func drawNodes(t *rapid.T) *cluster.Snapshot {
+	a, b := node("node-a", 1, 3), node("node-b", 2, 4)
+	a.HostAddresses = append(a.HostAddresses, prefix("172.20.0.1/32"), prefix("fd00:20::1/128"))
+	a.Gateway.Userspace, a.Gateway.NodeLocal = true, rapid.Bool().Draw(t, "dgp")
+	mode := rapid.SampledFrom(modes).Draw(t, "mode")
+	inMode(a, mode)
+	inMode(b, mode)
+	return snapshot(a, b)
+}
+
 // A Planner that saw other Snapshots before gives what a new one gives, and what it gave before stays as it was.
 func TestPlannerIsNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a, b := node("node-a", 1, 3), node("node-b", 2, 4)
-		a.HostAddresses = append(a.HostAddresses, prefix("172.20.0.1/32"), prefix("fd00:20::1/128"))
-		a.Gateway.Userspace, a.Gateway.NodeLocal = true, rapid.Bool().Draw(t, "dgp")
-		mode := rapid.SampledFrom(modes).Draw(t, "mode")
-		inMode(a, mode)
-		inMode(b, mode)
-		s := snapshot(a, b)
+		s := drawNodes(t)
 		p := plan.NewPlanner()
 		var given []datapath.State
 		var texts []string

@@ -65,11 +65,8 @@ type front struct {
 	ownHost, ownPods   []netip.AddrPort // endpoints of externalTrafficPolicy Local: the host's, and the node's others
 }
 
-func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
-	if !slices.ContainsFunc(s.Services, func(r netip.Prefix) bool { return r.Contains(f.ClusterIP) }) {
-		b.problem(f, "spec.clusterIPs", "%s is not within [kubernetes] service-cidrs: pods reach it, hosts do not", f.ClusterIP)
-	}
-	c := choose(b.Env, f)
+func (e *Env) front(s *Stack, f *cluster.Frontend) front {
+	c := choose(e, f)
 	x := front{Frontend: f, chosen: c, stack: s, internal: c.cluster, external: c.cluster}
 	if f.InternalLocal {
 		x.internal = c.local
@@ -84,6 +81,14 @@ func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
 			}
 		}
 	}
+	return x
+}
+
+func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
+	if !slices.ContainsFunc(s.Services, func(r netip.Prefix) bool { return r.Contains(f.ClusterIP) }) {
+		b.problem(f, "spec.clusterIPs", "%s is not within [kubernetes] service-cidrs: pods reach it, hosts do not", f.ClusterIP)
+	}
+	x := b.front(s, f)
 	b.balance(&x, way{vips: []netip.AddrPort{netip.AddrPortFrom(f.ClusterIP, f.Port)}, to: x.internal})
 	b.nft.clusterIP(&x)
 	b.wire.owner = f.Owner
@@ -100,9 +105,9 @@ func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
 }
 
 // nodePorts are the addresses of the host on which pods find a NodePort.
-func (b *balancer) nodePorts(s *Stack, f *cluster.Frontend) []netip.AddrPort {
+func (e *Env) nodePorts(s *Stack, f *cluster.Frontend) []netip.AddrPort {
 	var vips []netip.AddrPort
-	for _, a := range b.nodePortAddresses(s) {
+	for _, a := range e.nodePortAddresses(s) {
 		if !slices.Contains(f.NoNodePort, a) {
 			vips = append(vips, netip.AddrPortFrom(a, f.NodePort))
 		}

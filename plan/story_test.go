@@ -16,6 +16,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath"
+	"hairpin/datapath/flow"
 	"hairpin/plan"
 	"hairpin/walk"
 	"hairpin/watch"
@@ -29,6 +30,7 @@ var update = flag.Bool("update", false, "rewrite the stories' wanted states and 
 //	problems                        what was wrong with them, for any node
 //	NODE.state                      what the node must have
 //	NODE.state KIND/NAMESPACE/NAME  the part of it that this object wants
+//	NODE.services                   its Services as flows and groups
 //	walk FROM PROTOCOL ADDRESS      the way of a packet and its reply. FROM is host/NODE, pod/NAMESPACE/NAME or
 //	                                outside/ADDRESS, or outside/ADDRESS@NODE if the network routes to that node;
 //	                                pod/NAMESPACE/NAME@ADDRESS sends from that address;
@@ -137,6 +139,10 @@ func (s *story) section(name string) (string, error) {
 			return datapath.Print(state), nil
 		}
 		return linesOf(datapath.Print(state), words[1]), nil
+	}
+	if node, ok := strings.CutSuffix(words[0], ".services"); ok {
+		state, _ := plan.ServiceFlows(s.world.Snapshot, node)
+		return flow.Print(state), nil
 	}
 	switch words[0] {
 	case "problems":

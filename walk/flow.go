@@ -249,7 +249,9 @@ func (r *run) group(c *crossing, id uint32) error {
 		ends = append(ends, netip.AddrPortFrom(b.CT.NAT.Addr, b.CT.NAT.PortMin))
 	}
 	b := g.Buckets[r.choose(ends)]
-	r.recirculate() // the datapath hashes first
+	if !g.Sticky {
+		r.recirculate() // the datapath hashes first
+	}
 	i := len(r.steps)
 	s := r.step(c.n, c.n.bridge.name+" group "+strconv.FormatUint(uint64(id), 10), g, g.Owner, "")
 	if len(ends) > 1 {

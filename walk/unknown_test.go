@@ -238,7 +238,7 @@ func TestFields(t *testing.T) {
 	}{
 		{flow.State{}, "Bridge Settings Ports Flows Groups TunnelNeighbors TunnelBridge TunnelRoutes Unknown"},
 		{flow.Flow{}, "Key Feature Actions Owner"},
-		{flow.Group{}, "ID Buckets Owner"},
+		{flow.Group{}, "ID Sticky Buckets Owner"},
 		{flow.Bucket{}, "ID CT"},
 		{flow.Match{}, "InPort Protocol VLAN EthSrc EthDst Src Dst SrcPort DstPort ICMPType PktMark CTState CTMark Fragment"},
 		{flow.CT{}, "Commit Zone Table NAT Mark"},

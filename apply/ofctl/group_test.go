@@ -41,7 +41,8 @@ func group(id uint32, family cluster.Family, endpoints ...uint32) *flow.Group {
 func withGroups(t testing.TB) flow.State {
 	s := parse(t, services)
 	s.Bridge = "br-svc"
-	s.Groups = map[uint32]*flow.Group{7: group(7, cluster.IPv4, 3, 5, 200), 8: group(8, cluster.IPv6, 9)}
+	s.Groups = map[uint32]*flow.Group{7: group(7, cluster.IPv4, 3, 5, 200), 8: group(8, cluster.IPv6, 9), 10: group(10, cluster.IPv4, 1, 2), 11: group(11, cluster.IPv6, 1)}
+	s.Groups[10].Sticky, s.Groups[11].Sticky = true, true
 	return s
 }
 
@@ -176,6 +177,7 @@ func TestOwnGroupsAreNoNews(t *testing.T) {
 	quiet(t, target)
 	want.Groups[7] = group(7, cluster.IPv4, 1, 2)
 	want.Groups[9] = group(9, cluster.IPv4, 4)
+	want.Groups[10] = group(10, cluster.IPv4, 1, 2)
 	delete(want.Groups, 8)
 	for k, f := range want.Flows {
 		if f.Actions[0] == (flow.ToGroup{ID: 8}) {

@@ -9,36 +9,39 @@ import (
 	"hairpin/cluster"
 )
 
-// Group is an OpenFlow group of type select: a packet that a flow gives to it takes one of the buckets, which the datapath chooses
-// by a hash of the packet's connection (dp_hash). A group that changes is sent as a whole: after insert-buckets and remove-buckets Open vSwitch
+// Group is an OpenFlow group of type select: a packet that a flow gives to it takes one of the buckets. A group that changes is sent as a whole: after insert-buckets and remove-buckets Open vSwitch
 // 3.5.0 gives all packets to one bucket, or to none. Groups are immutable.
 type Group struct {
-	ID      uint32
+	ID uint32
+	// Sticky says that all connections of a client, by its address, take the same bucket. The more buckets there are, the fewer
+	// clients another one moves: each bucket's id has a score for a client, and the highest wins, on every node. Otherwise the
+	// datapath chooses, by a hash of the connection (dp_hash).
+	Sticky  bool
 	Buckets []Bucket      // by ID
 	Owner   cluster.Owner // not known of a group read back
 }
 
 // Bucket is one way on: conntrack translates the connection.
 type Bucket struct {
-	ID uint32
+	ID uint32 // of a Sticky group it belongs to the endpoint, wherever that is listed
 	CT CT
 }
 
-// maxBuckets have room in one message of 64 kB, whatever they say. A group with more would take its whole bundle with it.
-const maxBuckets = 640
+// MaxBuckets have room in one message of 64 kB, whatever they say. A group with more would take its whole bundle with it.
+const MaxBuckets = 640
 
 // maxGroup is the last id that OpenFlow gives to groups and to buckets; those above are reserved (OFPG_MAX, OFPG15_BUCKET_MAX).
 const maxGroup = 0xffffff00
 
 // Equal reports whether two groups do the same. The owner does not count: the switch does not know it.
 func (g *Group) Equal(h *Group) bool {
-	return g == h || g.ID == h.ID && slices.Equal(g.Buckets, h.Buckets)
+	return g == h || g.ID == h.ID && g.Sticky == h.Sticky && slices.Equal(g.Buckets, h.Buckets)
 }
 
 // Check tells why Open vSwitch would refuse a group, or keep it otherwise than it is written. nil is a group that is fine.
 func (g *Group) Check() error {
-	if n := len(g.Buckets); n == 0 || n > maxBuckets {
-		return fmt.Errorf("group %d has %d buckets, not 1 to %d", g.ID, n, maxBuckets)
+	if n := len(g.Buckets); n == 0 || n > MaxBuckets {
+		return fmt.Errorf("group %d has %d buckets, not 1 to %d", g.ID, n, MaxBuckets)
 	}
 	if g.ID > maxGroup {
 		return fmt.Errorf("group %d: the id is reserved", g.ID)
@@ -62,15 +65,27 @@ func (g *Group) Check() error {
 
 // How a group of ours begins, after its id, and each of its buckets.
 const (
-	groupWords  = ",type=select,selection_method=dp_hash"
+	groupWords  = ",type=select,selection_method="
 	bucketWords = ",bucket=bucket_id:"
 )
+
+// method is how the group chooses.
+func (g *Group) method() string {
+	switch {
+	case !g.Sticky:
+		return "dp_hash"
+	case len(g.Buckets) > 0 && g.Buckets[0].CT.NAT.Addr.Is6():
+		return "hash,fields=ipv6_src"
+	}
+	return "hash,fields=ip_src"
+}
 
 // String returns the group in ovs-ofctl's words, without the owner.
 func (g *Group) String() string { return string(g.append(nil)) }
 
 func (g *Group) append(b []byte) []byte {
 	b = append(strconv.AppendUint(append(b, "group_id="...), uint64(g.ID), 10), groupWords...)
+	b = append(b, g.method()...)
 	for _, x := range g.Buckets {
 		b = strconv.AppendUint(append(b, bucketWords...), uint64(x.ID), 10)
 		b = x.CT.append(append(b, ",actions="...))
@@ -95,15 +110,16 @@ func ParseGroup(line string) (*Group, error) {
 	if !ok {
 		return g, wordError(rest, "is not how a group of ours begins")
 	}
-	for i, text := range strings.Split(buckets, bucketWords) {
-		if i == 0 && text == "" {
-			continue
-		}
+	words := strings.Split(buckets, bucketWords)
+	for _, text := range words[1:] {
 		b, err := parseBucket(text)
 		if err != nil {
 			return &Group{ID: g.ID, Owner: owner}, err
 		}
 		g.Buckets = append(g.Buckets, b)
+	}
+	if g.Sticky = words[0] != "dp_hash"; words[0] != g.method() {
+		return &Group{ID: g.ID, Owner: owner}, wordError(words[0], "is not how a group of ours chooses")
 	}
 	return g, nil
 }

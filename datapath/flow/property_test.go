@@ -158,6 +158,7 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 
 func drawGroup(t *rapid.T) *Group {
 	g := &Group{ID: rapid.Uint32Max(maxGroup).Draw(t, "group"), Owner: drawOwner(t)}
+	g.Sticky = rapid.Bool().Draw(t, "sticky")
 	ids := rapid.SliceOfNDistinct(rapid.Uint32Max(maxGroup), 1, 3, rapid.ID).Draw(t, "buckets")
 	slices.Sort(ids)
 	family := rapid.SampledFrom([]cluster.Family{cluster.IPv4, cluster.IPv6}).Draw(t, "family")
@@ -432,13 +433,15 @@ func TestEveryActionHasWords(t *testing.T) {
 func TestParseGroupNamesTheWord(t *testing.T) {
 	const begin = "group_id=7,type=select,selection_method=dp_hash"
 	for line, word := range map[string]string{
-		"group_id=7,type=all,bucket=bucket_id:1,actions=output:1":                              "type=all,bucket=bucket_id:1,actions=output:1",
-		"group_id=7,type=select,selection_method=hash,fields=ip_src":                           "type=select,selection_method=hash,fields=ip_src",
-		begin + ",bucket=bucket_id:1,weight:100,actions=ct(commit,nat(dst=10.0.0.1))":          "1,weight:100",
-		begin + ",bucket=bucket_id:1,actions=output:1":                                         "output:1",
-		begin + ",bucket=bucket_id:1,actions=ct(force)":                                        "force",
-		begin + ",bucket=bucket_id:1,actions=ct(commit),bucket=bucket_id:x,actions=ct(commit)": "x",
-		begin + ",bucket=watch_port:1,actions=ct(commit)":                                      ",bucket=watch_port:1",
+		"group_id=7,type=all,bucket=bucket_id:1,actions=output:1":                                                              "type=all,bucket=bucket_id:1,actions=output:1",
+		"group_id=7,type=select,selection_method=hash":                                                                         "hash",
+		begin + ",bucket=bucket_id:1,weight:100,actions=ct(commit,nat(dst=10.0.0.1))":                                          "1,weight:100",
+		begin + ",bucket=bucket_id:1,actions=output:1":                                                                         "output:1",
+		begin + ",bucket=bucket_id:1,actions=ct(force)":                                                                        "force",
+		begin + ",bucket=bucket_id:1,actions=ct(commit),bucket=bucket_id:x,actions=ct(commit)":                                 "x",
+		begin + ",bucket=watch_port:1,actions=ct(commit)":                                                                      "dp_hash,bucket=watch_port:1,actions=ct(commit)",
+		"group_id=7,type=select,selection_method=hash,fields(ip_src,tcp_src),bucket=bucket_id:1,actions=ct(commit)":            "hash,fields(ip_src,tcp_src)",
+		"group_id=7,type=select,selection_method=hash,fields=ipv6_src,bucket=bucket_id:1,actions=ct(commit,nat(dst=10.0.0.1))": "hash,fields=ipv6_src",
 	} {
 		g, err := ParseGroup(line)
 		var w *WordError
@@ -458,7 +461,7 @@ func TestCheckOfGroups(t *testing.T) {
 		return Bucket{id, CT{Commit: true, Table: 30, NAT: NAT{Kind: NATDst, Addr: netip.MustParseAddr(a)}}}
 	}
 	many := &Group{}
-	for i := range uint32(maxBuckets + 1) {
+	for i := range uint32(MaxBuckets + 1) {
 		many.Buckets = append(many.Buckets, to(i, "10.0.0.1"))
 	}
 	for name, g := range map[string]*Group{

@@ -3,13 +3,16 @@ package bench
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"time"
 
 	"hairpin/apply/ofctl"
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/lab"
+	"hairpin/plan"
 )
 
 // Of the third side, the proof of an engine of OpenFlow: pods on a bridge of their own, whose flows translate what goes to Services with one
@@ -17,9 +20,10 @@ import (
 // ask others, no affinity.
 const (
 	flowsAddress = "172.18.0.5"
-	flowsBridge  = "br-svc"
-	flowsZone    = 64003 // of conntrack
-	flowsMark    = 43    // pkt_mark of what was translated and goes to a pod of this node
+	flowsPods    = "10.244.3.0/24"
+	flowsBridge  = claims.ServiceBridge
+	flowsZone    = claims.ZoneServices
+	flowsMark    = 43 // pkt_mark of what was translated and goes to a pod of this node
 )
 
 // flowsPlugin is a CNI plugin that gives pod number n the address 10.244.3.n, a port vethn of the bridge and the trunk's VLAN n.
@@ -133,30 +137,43 @@ func (t table) path(last int) {
 	t.add(1, 100, flow.Match{Protocol: flow.IP, Dst: netip.MustParsePrefix("10.96.0.0/12")}, track(10))
 	t.add(1, 100, flow.Match{Protocol: flow.IP, Dst: pods}, track(11))
 	t.add(1, 0, flow.Match{}, flow.Resubmit{Table: 50})
-	t.add(10, 130, state(flow.CTDnat, 0), flow.Resubmit{Table: 30})
-	t.add(10, 120, state(flow.CTRel, flow.CTRpl), commit(30, flow.NAT{Kind: flow.NATUndo}))
+	t.add(10, 130, state(flow.CTDnat, 0), flow.Resubmit{Table: claims.TableServed})
+	t.add(10, 120, state(flow.CTRel, flow.CTRpl), commit(claims.TableServed, flow.NAT{Kind: flow.NATUndo}))
 	t.add(10, 110, state(flow.CTInv, 0), flow.Drop{})
-	t.add(10, 0, flow.Match{}, flow.Resubmit{Table: 20})
+	t.add(10, 0, flow.Match{}, flow.Resubmit{Table: claims.TableServices})
 	// A connection straight to a pod is tracked as well. Else one to a Service with the same source port and endpoint would translate
 	// its answers.
-	t.add(11, 100, state(flow.CTNew, flow.CTRel), commit(30, flow.NAT{Kind: flow.NATSrc}))
-	t.add(11, 0, flow.Match{}, flow.Resubmit{Table: 30})
-	t.add(20, 0, flow.Match{}, flow.Resubmit{Table: 50})
-	t.add(30, 100, flow.Match{Protocol: flow.IP, Dst: netip.MustParsePrefix("10.244.3.0/24")}, flow.SetPktMark{Mark: flowsMark}, flow.Resubmit{Table: 50})
-	t.add(30, 0, flow.Match{}, flow.Resubmit{Table: 50})
+	t.add(11, 100, state(flow.CTNew, flow.CTRel), commit(claims.TableServed, flow.NAT{Kind: flow.NATSrc}))
+	t.add(11, 0, flow.Match{}, flow.Resubmit{Table: claims.TableServed})
+	t.add(claims.TableServices, 0, flow.Match{}, flow.Resubmit{Table: 50})
+	t.add(claims.TableServed, 100, flow.Match{Protocol: flow.IP, Dst: netip.MustParsePrefix(flowsPods)}, flow.SetPktMark{Mark: flowsMark}, flow.Resubmit{Table: 50})
+	t.add(claims.TableServed, 0, flow.Match{}, flow.Resubmit{Table: 50})
 	t.add(40, 100, state(flow.CTNew, flow.CTRel), commit(41, flow.NAT{Kind: flow.NATSrc}))
 	t.add(40, 0, flow.Match{}, flow.Resubmit{Table: 41})
 }
 
-// service adds those of one Service's port: a group of its endpoints, and the flow that leads there.
-func (t table) service(group uint32, vip netip.AddrPort, endpoints ...netip.AddrPort) {
-	g := &flow.Group{ID: group}
-	for i, e := range endpoints {
-		nat := flow.NAT{Kind: flow.NATDst, Addr: e.Addr(), PortMin: e.Port(), PortMax: e.Port()}
-		g.Buckets = append(g.Buckets, flow.Bucket{ID: uint32(i), CT: flow.CT{Commit: true, Zone: flowsZone, Table: 30, NAT: nat}})
+// services adds those of Services, as a plan has them.
+func (t table) services(list ...*cluster.Frontend) error {
+	address := netip.MustParsePrefix(flowsAddress + "/16")
+	node := &cluster.Node{Name: "node-f", ID: 1, Addresses: []netip.Addr{address.Addr()}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix(flowsPods)},
+		Gateway: cluster.Gateway{Bridge: lab.GatewayBridge, Uplink: "eth0", MAC: macOf(1), Addresses: []netip.Prefix{address}}}
+	s, problems := plan.ServiceFlows(&cluster.Snapshot{Config: cluster.DefaultConfig(), Nodes: []*cluster.Node{node}, Frontends: list}, node.Name)
+	if len(problems) > 0 {
+		return problems[0]
 	}
-	t.Groups[group] = g
-	t.add(20, 200, flow.Match{Protocol: flow.TCP, Dst: netip.PrefixFrom(vip.Addr(), 32), DstPort: vip.Port()}, flow.ToGroup{ID: group})
+	maps.Copy(t.Flows, s.Flows)
+	maps.Copy(t.Groups, s.Groups)
+	return nil
+}
+
+// frontend is a port of a Service.
+func frontend(service string, vip netip.AddrPort, endpoints ...netip.AddrPort) *cluster.Frontend {
+	f := &cluster.Frontend{Owner: cluster.Owner{Kind: "Service", Namespace: namespace, Name: service}, PortName: fmt.Sprint(vip.Port()),
+		Family: cluster.IPv4, Protocol: cluster.TCP, ClusterIP: vip.Addr(), Port: vip.Port()}
+	for _, e := range endpoints {
+		f.Backends = append(f.Backends, cluster.Backend{Addr: e.Addr(), Port: e.Port(), Ready: true})
+	}
+	return f
 }
 
 func single(n int) netip.Prefix {

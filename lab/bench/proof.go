@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"hairpin/cluster"
 	"hairpin/lab"
 )
 
@@ -22,14 +23,18 @@ func (w *world) flowsWays(ctx context.Context, s *side) ([]way, error) {
 	}
 	t, y := newTable(), way{name: podWay, from: fromPod}
 	t.path(1 + len(s.pods))
+	var ports []*cluster.Frontend
 	for i, port := range []uint16{inside, sink} {
 		vip := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, 0, 200}), uint16(80+i))
-		t.service(uint32(1+i), vip, netip.AddrPortFrom(s.pods[0].IPs()[0], port))
+		ports = append(ports, frontend("server", vip, netip.AddrPortFrom(s.pods[0].IPs()[0], port)))
 		if i == 0 {
 			y.serve = vip
 		} else {
 			y.sink = vip
 		}
+	}
+	if err := t.services(ports...); err != nil {
+		return nil, err
 	}
 	if err := t.write(ctx, s); err != nil {
 		return nil, err
@@ -93,9 +98,13 @@ func (w *world) groupsOf(ctx context.Context, size int) error {
 		if before, err = s.node.Used(lab.VSwitchd); err != nil {
 			return err
 		}
-		t := newTable()
+		var list []*cluster.Frontend
 		for i := range size {
-			t.service(uint32(100+i), vip(i), netip.MustParseAddrPort("10.244.1.250:8080"), netip.MustParseAddrPort("10.244.2.250:8080"))
+			list = append(list, frontend(serviceName(i), vip(i), netip.MustParseAddrPort("10.244.1.250:8080"), netip.MustParseAddrPort("10.244.2.250:8080")))
+		}
+		t := newTable()
+		if err := t.services(list...); err != nil {
+			return err
 		}
 		begin := time.Now()
 		if err := t.write(ctx, s); err != nil {

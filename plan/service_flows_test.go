@@ -1,0 +1,139 @@
+package plan_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/nb"
+	"hairpin/plan"
+)
+
+// either is where OVN has two load balancers for one address, of a Service that has its cluster IP as an external IP, too.
+const either = "either"
+
+// served is an address and port of a Service.
+type served struct {
+	addr     netip.AddrPort
+	protocol cluster.Protocol
+}
+
+// byBalancers tells whom pods get by OVN's load balancers at each address.
+func byBalancers(rows nb.State) map[served]string {
+	all := map[served]string{}
+	for _, r := range rows {
+		lb, ok := r.(*nb.LoadBalancer)
+		if !ok || strings.HasPrefix(lb.Groups[0], "clusterRouter") || strings.Contains(lb.Name, ":own") || strings.Contains(lb.Name, ":all") {
+			continue // not for pods, or for the host
+		}
+		for _, v := range lb.VIPs {
+			k, to := served{v.Addr, lb.Protocol}, ends(v.Backends)
+			if len(v.Backends) == 0 {
+				to = map[string]string{"true": "refused", "false": "dropped"}[lb.Options["reject"]]
+			}
+			if was, twice := all[k]; twice && was != to {
+				to = either
+			}
+			all[k] = to
+		}
+	}
+	return all
+}
+
+func ends(list []netip.AddrPort) string {
+	list = slices.Clone(list)
+	slices.SortFunc(list, netip.AddrPort.Compare)
+	return fmt.Sprint(slices.Compact(list))
+}
+
+// byFlows tells the same of flows and groups, of those addresses that are for everybody.
+func byFlows(t *rapid.T, s flow.State) map[served]string {
+	all, used := map[served]string{}, map[uint32]bool{}
+	for _, f := range s.Flows {
+		if err := f.Check(); err != nil {
+			t.Error(err)
+		}
+		p := map[flow.Protocol]cluster.Protocol{flow.TCP: cluster.TCP, flow.TCP6: cluster.TCP, flow.UDP: cluster.UDP, flow.UDP6: cluster.UDP, flow.SCTP: cluster.SCTP, flow.SCTP6: cluster.SCTP}[f.Match.Protocol]
+		to := "dropped"
+		if a, ok := f.Actions[0].(flow.ToGroup); ok {
+			used[a.ID] = true
+			g := s.Groups[a.ID]
+			if g == nil {
+				t.Fatalf("%s leads to no group", f)
+			}
+			var list []netip.AddrPort
+			for _, b := range g.Buckets {
+				list = append(list, netip.AddrPortFrom(b.CT.NAT.Addr, b.CT.NAT.PortMin))
+			}
+			to = ends(list)
+		}
+		if f.Priority == 200 {
+			all[served{netip.AddrPortFrom(f.Match.Dst.Addr(), f.Match.DstPort), p}] = to
+		}
+	}
+	for id, g := range s.Groups {
+		if err := g.Check(); err != nil {
+			t.Error(err)
+		}
+		if !used[id] {
+			t.Errorf("no flow leads to %s", g)
+		}
+	}
+	return all
+}
+
+// Pods get the same endpoints by flows and groups as by OVN's load balancers, whatever the Services are.
+func TestFlowsServeWhomBalancersServe(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawNodes(t)
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			s = churn(t, s)
+		}
+		for _, n := range s.Nodes {
+			state, problems := plan.Node(s, n.Name)
+			flows, more := plan.ServiceFlows(s, n.Name)
+			if !slices.Equal(problems, more) {
+				t.Errorf("problems %v, with flows %v", problems, more)
+			}
+			ovn, ours := byBalancers(state.NB), byFlows(t, flows)
+			for v, to := range ovn {
+				if got, ok := ours[v]; got != to && to != either && (ok || to != "refused") {
+					t.Errorf("%s: %v leads to %q, with flows to %q", n.Name, v, to, got)
+				}
+			}
+			for v, to := range ours {
+				if _, ok := ovn[v]; !ok {
+					t.Errorf("%s: %v leads to %q, with OVN to nobody", n.Name, v, to)
+				}
+			}
+		}
+	})
+}
+
+// Of the many endpoints of a Service as many are served as there is room for in a group, and its owner is told.
+func TestFlowsOfManyEndpoints(t *testing.T) {
+	var ends []string
+	for i := range flow.MaxBuckets + 1 {
+		ends = append(ends, fmt.Sprintf("10.244.%d.%d:80", 3+i/250, 1+i%250))
+	}
+	s := snapshot(node("node-a", 1, 3))
+	s.Frontends = []*cluster.Frontend{service("many", "10.96.0.1:80", 0, ends...), service("other", "10.96.0.2:80", 0, ends[0])}
+	state, problems := plan.ServiceFlows(s, "node-a")
+	if len(problems) != 1 || !strings.Contains(problems[0].Message, "640 of 641 endpoints") || problems[0].Owner.Name != "many" {
+		t.Errorf("problems %v", problems)
+	}
+	if len(state.Groups) != 2 || len(state.Flows) != 2 {
+		t.Errorf("%s", flow.Print(state))
+	}
+	for _, g := range state.Groups {
+		if err := g.Check(); err != nil {
+			t.Error(err)
+		}
+	}
+}
