@@ -30,6 +30,8 @@ func scaleCommand(name *string, slow *int) *cobra.Command {
 	c.Flags().IntVar(&opt.Rounds, "rounds", 3, "joins and leaves for each size; five times as many changes")
 	c.Flags().DurationVar(&opt.Window, "window", 20*time.Second, "how long rest and churn are measured")
 	c.Flags().StringVar(&opt.CRDs, "crds", "charts/hairpin/crds", "folder of the resource definitions")
+	c.Flags().DurationVar(&opt.Away, "away", 0, "how long the API server is away, after a cold start of OVN; 0: neither is measured")
+	c.Flags().StringVar(&opt.SVG, "svg", "", "file for graphs of the table; empty = none")
 	c.Flags().StringVar(&opt.JSON, "json", "", "file for the table; empty = none")
 	c.Flags().StringVar(&opt.Hairpin, "hairpin", "", "binary under test; empty = beside this program, else built from the sources here")
 	return c

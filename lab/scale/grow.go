@@ -3,30 +3,36 @@ package scale
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hairpin/cluster"
+	"hairpin/lab"
 )
 
 // podsPerNode is the share of a node that does not run.
 func (w *world) podsPerNode() int { return max(1, w.opt.Pods/w.opt.Nodes) }
 
-// grow adds nodes until there are so many, with their pods and EgressIPs, and waits until both real nodes reach the last.
+// grow adds nodes until there are so many, with their pods and EgressIPs, and measures until both real nodes reach the last.
 func (w *world) grow(ctx context.Context, nodes int) error {
 	begin := time.Now()
 	first := max(w.size.nodes, len(realNodes)) + 1
-	egress := w.egressIPs(nodes)
+	w.size.nodes = nodes
+	w.table.Sizes = append(w.table.Sizes, nodes)
+	reached, err := w.crowd(ctx, first)
+	if err != nil {
+		return err
+	}
+	egress := w.egressIPs(nodes) // after the nodes, that each gets its share
 	if err := parallel(ctx, w.size.egressIPs, egress, w.makeEgressIP); err != nil {
 		return err
 	}
-	w.size = size{nodes: nodes, egressIPs: egress}
-	if err := parallel(ctx, first, nodes+1, func(ctx context.Context, i int) error { return w.makeOther(ctx, node(i)) }); err != nil {
-		return err
-	}
-	written := time.Now()
-	if _, err := w.reached(ctx, node(nodes), w.patience(time.Minute)); err != nil {
-		return err
-	}
-	reached := time.Since(written)
-	err := parallel(ctx, first, nodes+1, func(ctx context.Context, i int) error {
+	w.size.egressIPs = egress
+	err = parallel(ctx, first, nodes+1, func(ctx context.Context, i int) error {
 		for k := range w.podsPerNode() {
 			if err := w.makeOtherPod(ctx, node(i), k, otherPod(node(i), k, 0)); err != nil {
 				return err
@@ -42,9 +48,127 @@ func (w *world) grow(ctx context.Context, nodes int) error {
 	}
 	w.say("%d nodes, %d EgressIPs, %d pods each: %.1f s, the last node reached %.1f s after it was written", nodes, egress, w.podsPerNode(),
 		time.Since(begin).Seconds(), reached.Seconds())
-	w.table.Sizes = append(w.table.Sizes, nodes)
-	w.table.Add("nodes added at once, last write to the first packet from both real nodes", "s", reached.Seconds())
 	return nil
+}
+
+// crowd writes all nodes from the first on at once, and notes what that costs and how far it is when.
+func (w *world) crowd(ctx context.Context, first int) (reached time.Duration, err error) {
+	before, err := w.work(ctx)
+	if err != nil {
+		return 0, err
+	}
+	last := node(w.size.nodes)
+	if err := parallel(ctx, first, int(last)+1, func(ctx context.Context, i int) error { return w.makeOther(ctx, node(i)) }); err != nil {
+		return 0, err
+	}
+	written := time.Now()
+	var numbered, planned time.Duration
+	g, gctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		if err := w.wait(gctx, time.Minute, w.numbered); err != nil {
+			return fmt.Errorf("wait for node IDs: %w", err)
+		}
+		numbered = time.Since(written)
+		err := w.wait(gctx, time.Minute, w.planned)
+		planned = time.Since(written)
+		return err
+	})
+	g.Go(func() error {
+		at, err := w.reached(gctx, last, w.patience(time.Minute))
+		reached = at.Sub(written)
+		return err
+	})
+	if err := g.Wait(); err != nil {
+		return 0, err
+	}
+	if err := w.settle(ctx); err != nil {
+		return 0, err
+	}
+	after, err := w.work(ctx)
+	if err != nil {
+		return 0, err
+	}
+	w.table.Add("nodes added at once", "", float64(int(last)+1-first))
+	w.table.Add("nodes added at once: last write until all have their IDs", "s", numbered.Seconds())
+	w.table.Add("nodes added at once: until node-a's Northbound database has all", "s", planned.Seconds())
+	w.table.Add("nodes added at once: until the first packet to the last from both real nodes", "s", reached.Seconds())
+	for _, name := range daemons() {
+		w.table.Add("nodes added at once: CPU of "+name, "s", (after.used[name].CPU - before.used[name].CPU).Seconds())
+	}
+	for _, name := range computing() {
+		w.table.Add("nodes added at once: "+name+" computes all anew", "times", float64(after.recomputed[name]-before.recomputed[name]))
+	}
+	return reached, nil
+}
+
+// wait waits until something is so, which usually takes so long.
+func (w *world) wait(ctx context.Context, usual time.Duration, done func(context.Context) (bool, error)) error {
+	for end := time.Now().Add(w.patience(usual)); ; {
+		ok, err := done(ctx)
+		if ok || err != nil {
+			return err
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("it is not so after %s", w.patience(usual))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// numbered reports whether all nodes have their IDs.
+func (w *world) numbered(ctx context.Context) (bool, error) {
+	list, err := w.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"}) // from the API server's memory
+	if err != nil {
+		return false, err
+	}
+	n := 0
+	for i := range list.Items {
+		if list.Items[i].Annotations[cluster.AnnotationNodeID] != "" {
+			n++
+		}
+	}
+	return n >= w.size.nodes, nil
+}
+
+// planned reports whether the first node's OVN has a port for each other node.
+func (w *world) planned(ctx context.Context) (bool, error) {
+	out, err := w.nodes[0].Exec(ctx, "ovsdb-client", "-f", "csv", "--no-headings", "query", "unix:/run/ovn/ovnnb_db.sock",
+		`["OVN_Northbound",{"op":"select","table":"Logical_Switch_Port","where":[["type","==","remote"]],"columns":["name"]}]`)
+	return strings.Count(out, `"name"`) >= w.size.nodes-1, err
+}
+
+// work is what the first node's daemons have done so far.
+type work struct {
+	used       map[string]lab.Usage
+	recomputed map[string]int
+}
+
+// computing are the daemons that compute either what changed, or everything.
+func computing() []string { return []string{lab.Northd, lab.Controller} }
+
+func (w *world) work(ctx context.Context) (k work, err error) {
+	if k.used, err = w.usage(w.nodes[0]); err != nil {
+		return k, err
+	}
+	k.recomputed = map[string]int{}
+	for _, name := range computing() {
+		flows := "logical_flow_output"
+		if name == lab.Northd {
+			flows = "lflow"
+		}
+		out, err := w.nodes[0].Exec(ctx, "ovn-appctl", "-t", name, "inc-engine/show-stats", flows, "recompute")
+		if err != nil {
+			return k, err
+		}
+		if k.recomputed[name], err = strconv.Atoi(strings.TrimSpace(out)); err != nil {
+			return k, fmt.Errorf("inc-engine/show-stats of %s: %w", name, err)
+		}
+	}
+	return k, nil
 }
 
 // otherPod is the name of pod number k of a node, after it was replaced so often.

@@ -17,10 +17,13 @@ import (
 // daemons are those of a node.
 func daemons() []string { return append([]string{agentDaemon}, lab.AllDaemons()...) }
 
-// usage is what the daemons of a node have used.
-func (w *world) usage(n *lab.Node) (map[string]lab.Usage, error) {
+// usage is what daemons of a node have used: all, unless some are named.
+func (w *world) usage(n *lab.Node, names ...string) (map[string]lab.Usage, error) {
+	if names == nil {
+		names = daemons()
+	}
 	m := map[string]lab.Usage{}
-	for _, name := range daemons() {
+	for _, name := range names {
 		u, err := n.Used(name)
 		if err != nil {
 			return nil, err
@@ -70,6 +73,10 @@ func (w *world) measure(ctx context.Context) error {
 		{"joins and leaves", w.membership},
 		{"restart", w.restart},
 		{"tunnels", w.tunnels},
+		{"status", w.status},
+		{"a silent egress node", w.failover},
+		{"cold start", w.cold},
+		{"an API server that is away", w.away},
 	} {
 		begin := time.Now()
 		if err := part.do(ctx); err != nil {
@@ -93,14 +100,14 @@ func (w *world) rest(ctx context.Context) error {
 // spend measures what everything uses while something is done: CPU per time, and memory at the end.
 func (w *world) spend(ctx context.Context, when string, do func(context.Context) error) error {
 	begin := time.Now()
-	before, bytes, err := w.spent(ctx)
+	before, err := w.spent(ctx)
 	if err != nil {
 		return err
 	}
 	if err := do(ctx); err != nil {
 		return err
 	}
-	after, bytesAfter, err := w.spent(ctx)
+	after, err := w.spent(ctx)
 	if err != nil {
 		return err
 	}
@@ -109,16 +116,18 @@ func (w *world) spend(ctx context.Context, when string, do func(context.Context)
 		var total lab.Usage
 		for _, name := range daemons() {
 			key := n.Name() + ": " + name
-			u := lab.Usage{CPU: after[key].CPU - before[key].CPU, RSS: after[key].RSS}
+			u := lab.Usage{CPU: after.used[key].CPU - before.used[key].CPU, RSS: after.used[key].RSS}
 			total.CPU, total.RSS = total.CPU+u.CPU, total.RSS+u.RSS
 			w.addUsage(key, when, u, took)
 		}
 		w.addUsage(n.Name()+": all daemons", when, total, took)
-		w.table.Add(n.Name()+": bytes from the API server, "+when, "kB/s", float64(bytesAfter[n.Name()]-bytes[n.Name()])/1024/took.Seconds())
+		w.table.Add(n.Name()+": bytes from the API server, "+when, "kB/s", float64(after.bytes[n.Name()]-before.bytes[n.Name()])/1024/took.Seconds())
 	}
 	for _, key := range []string{controllerDaemon, "API server"} {
-		w.addUsage(key, when, lab.Usage{CPU: after[key].CPU - before[key].CPU, RSS: after[key].RSS}, took)
+		w.addUsage(key, when, lab.Usage{CPU: after.used[key].CPU - before.used[key].CPU, RSS: after.used[key].RSS}, took)
 	}
+	w.table.Add("API server: requests of all clients, "+when, "1/s", (after.requests-before.requests)/took.Seconds())
+	w.table.Add("packets to all nodes that do not run, "+when, "1/s", float64(after.packets-before.packets)/took.Seconds())
 	return nil
 }
 
@@ -127,27 +136,40 @@ func (w *world) addUsage(of, when string, u lab.Usage, took time.Duration) {
 	w.table.Add(of+": memory "+when, "MB", float64(u.RSS)/1024)
 }
 
-// spent is what everything has used so far, and how many bytes each agent has got from the API server.
-func (w *world) spent(ctx context.Context) (map[string]lab.Usage, map[string]int, error) {
-	all, bytes := map[string]lab.Usage{}, map[string]int{}
+// spent is what was used so far.
+type spent struct {
+	used     map[string]lab.Usage
+	bytes    map[string]int // that each agent has got from the API server
+	requests float64        // to the API server
+	packets  uint64         // to the nodes that do not run
+}
+
+func (w *world) spent(ctx context.Context) (s spent, err error) {
+	s.used, s.bytes = map[string]lab.Usage{}, map[string]int{}
 	for _, n := range w.nodes {
 		used, err := w.usage(n)
 		if err != nil {
-			return nil, nil, err
+			return s, err
 		}
 		for name, u := range used {
-			all[n.Name()+": "+name] = u
+			s.used[n.Name()+": "+name] = u
 		}
-		if bytes[n.Name()], err = received(ctx, n); err != nil {
-			return nil, nil, err
+		if s.bytes[n.Name()], err = received(ctx, n); err != nil {
+			return s, err
 		}
 	}
-	var err error
-	if all[controllerDaemon], err = w.nodes[0].Used(controllerDaemon); err != nil {
-		return nil, nil, err
+	if s.used[controllerDaemon], err = w.nodes[0].Used(controllerDaemon); err != nil {
+		return s, err
 	}
-	all["API server"], err = w.server.Used()
-	return all, bytes, err
+	if s.used["API server"], err = w.server.Used(); err != nil {
+		return s, err
+	}
+	err = w.metric(ctx, "apiserver_request_total", func(_ string, value float64) { s.requests += value })
+	if err != nil {
+		return s, err
+	}
+	s.packets, err = w.others.packets()
+	return s, err
 }
 
 // received is how many bytes the agent of a node has got by the connections to the API server that it has now.
@@ -272,26 +294,34 @@ func (w *world) tunnels(ctx context.Context) error {
 
 // watches are those that the API server has open, by resource, Kubernetes' own included.
 func (w *world) watches(ctx context.Context) (map[string]float64, error) {
-	text, err := w.client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("metrics of the API server: %w", err)
-	}
 	ours := []string{"nodes", "pods", "services", "endpointslices", "namespaces", "egressips", "egressservices"}
 	m := map[string]float64{}
-	for line := range strings.Lines(string(text)) {
-		labels, ok := strings.CutPrefix(line, "apiserver_longrunning_requests{")
-		if !ok || !strings.Contains(labels, `verb="WATCH"`) {
-			continue
-		}
+	err := w.metric(ctx, "apiserver_longrunning_requests", func(labels string, value float64) {
 		_, rest, _ := strings.Cut(labels, `resource="`)
 		resource, _, _ := strings.Cut(rest, `"`)
-		value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' ')+1:]), 64)
-		if err != nil {
-			return nil, fmt.Errorf("metrics of the API server: %w", err)
-		}
-		if slices.Contains(ours, resource) {
+		if strings.Contains(labels, `verb="WATCH"`) && slices.Contains(ours, resource) {
 			m[resource] += value
 		}
+	})
+	return m, err
+}
+
+// metric calls f for each line of a metric of the API server.
+func (w *world) metric(ctx context.Context, name string, f func(labels string, value float64)) error {
+	text, err := w.client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+	if err != nil {
+		return fmt.Errorf("metrics of the API server: %w", err)
 	}
-	return m, nil
+	for line := range strings.Lines(string(text)) {
+		labels, ok := strings.CutPrefix(line, name+"{")
+		if !ok {
+			continue
+		}
+		value, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' ')+1:]), 64)
+		if err != nil {
+			return fmt.Errorf("metrics of the API server: %w", err)
+		}
+		f(labels, value)
+	}
+	return nil
 }

@@ -6,6 +6,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -47,6 +50,15 @@ func (n node) name() string {
 		return realNodes[n-1]
 	}
 	return fmt.Sprintf("n%05d", int(n))
+}
+
+// nodeNamed is the node of a name; 0 for none.
+func nodeNamed(name string) node {
+	if i := slices.Index(realNodes, name); i >= 0 {
+		return realNode(i)
+	}
+	n, _ := strconv.Atoi(strings.TrimPrefix(name, "n"))
+	return node(n)
 }
 
 // addresses are the node's on the wire. Those of the nodes that do not run are in the range that their host answers for.
@@ -178,13 +190,17 @@ func (w *world) makePod(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, erro
 // makeOtherPod makes pod number i of a node that does not run, with its status.
 func (w *world) makeOtherPod(ctx context.Context, n node, i int, name string) error {
 	space := w.space(n, i)
-	if _, err := w.makePod(ctx, &corev1.Pod{ObjectMeta: named(space, name), Spec: corev1.PodSpec{NodeName: n.name()}}); err != nil {
+	made, err := w.makePod(ctx, &corev1.Pod{ObjectMeta: named(space, name), Spec: corev1.PodSpec{NodeName: n.name()}})
+	if err != nil {
 		return err
 	}
-	status := fmt.Sprintf(`{"status":{"phase":"Running","podIP":"%[1]s","podIPs":[{"ip":"%[1]s"}],"hostIP":"%[2]s","conditions":[{"type":"Ready","status":"True"}]}}`,
-		n.pod(i), n.addresses()[0].Addr())
-	_, err := w.client.CoreV1().Pods(space).Patch(ctx, name, types.StrategicMergePatchType, []byte(status), metav1.PatchOptions{}, "status")
-	if err != nil {
+	made.ResourceVersion = "" // whatever somebody else has written
+	ip := n.pod(i).String()
+	made.Status = corev1.PodStatus{
+		Phase: corev1.PodRunning, HostIP: n.addresses()[0].Addr().String(), PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}},
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+	}
+	if _, err := w.client.CoreV1().Pods(space).UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("status of Pod %s/%s: %w", space, name, err)
 	}
 	return nil

@@ -15,8 +15,10 @@ import (
 	"hairpin/lab"
 )
 
-// others is the host that has the addresses of all nodes that do not run. It answers there, and hears the tunnels' packets.
+// others is the host that has the addresses of all nodes that do not run. It answers there, hears the tunnels' packets, and refuses the
+// connections in them.
 type others struct {
+	host      *lab.Host
 	mac       cluster.MAC
 	userspace bool // datapath of the nodes
 	conn      net.PacketConn
@@ -40,7 +42,7 @@ func startOthers(ctx context.Context, l *lab.Lab) (*others, error) {
 	if _, err := h.Exec(ctx, "ip", "route", "add", "local", "172.18.128.0/17", "dev", "lo"); err != nil {
 		return nil, err
 	}
-	o := &others{heard: map[heardKey]time.Time{}}
+	o := &others{host: h, heard: map[heardKey]time.Time{}}
 	err = h.Do(func() error {
 		link, err := netlink.LinkByName("eth0")
 		if err != nil {
@@ -61,11 +63,11 @@ func startOthers(ctx context.Context, l *lab.Lab) (*others, error) {
 	return o, nil
 }
 
-// hear notes each packet of a tunnel, until the socket is closed.
+// hear notes each packet of a tunnel, and answers probes, until the socket is closed.
 func (o *others) hear(p *ipv4.PacketConn) {
 	frame := make([]byte, 2048)
 	for {
-		_, control, from, err := p.ReadFrom(frame)
+		n, control, from, err := p.ReadFrom(frame)
 		if err != nil {
 			return
 		}
@@ -74,7 +76,32 @@ func (o *others) hear(p *ipv4.PacketConn) {
 		o.mu.Lock()
 		o.heard[heardKey{sender.Addr(), to}] = time.Now()
 		o.mu.Unlock()
+		if a := answer(frame[:n]); a != nil {
+			_, _ = p.WriteTo(a, &ipv4.ControlMessage{Src: control.Dst}, &net.UDPAddr{IP: sender.Addr().AsSlice(), Port: geneve}) // lost, if it cannot be sent
+		}
 	}
+}
+
+// silence lets a node not answer any more, or again.
+func (o *others) silence(ctx context.Context, n node, silent bool) error {
+	do := "del"
+	if silent {
+		do = "add"
+	}
+	_, err := o.host.Exec(ctx, "ip", "route", do, "blackhole", n.addresses()[0].Addr().String(), "table", "local")
+	return err
+}
+
+// packets is how many the host has got.
+func (o *others) packets() (n uint64, err error) {
+	err = o.host.Do(func() error {
+		link, err := netlink.LinkByName("eth0")
+		if err == nil {
+			n = link.Attrs().Statistics.RxPackets
+		}
+		return err
+	})
+	return n, err
 }
 
 // last is when a packet came by a tunnel from one node to another; zero: never.

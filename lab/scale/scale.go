@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
 	"hairpin/image"
@@ -32,8 +33,10 @@ type Options struct {
 	Slices    int    // EndpointSlices that change per second of churn
 	Rounds    int    // changes, joins and leaves measured for each size
 	Window    time.Duration
+	Away      time.Duration // how long the API server is away, after a cold start; 0: neither is measured
 	Slow      int
 	JSON      string // file for the table; empty = none
+	SVG       string // file for graphs of it; empty = none
 	Out       io.Writer
 }
 
@@ -48,17 +51,18 @@ const (
 
 // world is the lab, its API server and what was written to it.
 type world struct {
-	opt     Options
-	begin   time.Time
-	lab     *lab.Lab
-	server  *lab.APIServer
-	client  kubernetes.Interface
-	nodes   []*lab.Node // the real ones; the second may carry egress addresses
-	pods    [2]*lab.Pod // of the first node: servers
-	senders []*lab.Pod  // one of each real node
-	others  *others
-	size    size
-	table   Table
+	opt          Options
+	begin        time.Time
+	lab          *lab.Lab
+	server       *lab.APIServer
+	serverConfig lab.APIServerConfig
+	client       kubernetes.Interface
+	nodes        []*lab.Node // the real ones; the second may carry egress addresses
+	pods         [2]*lab.Pod // of the first node: servers
+	senders      []*lab.Pod  // one of each real node
+	others       *others
+	size         size
+	table        Table
 
 	flipped    int            // the server that the probed Service has
 	changed    int            // how many slices churn has changed
@@ -81,15 +85,19 @@ func Run(ctx context.Context, opt Options) (t Table, err error) {
 	w := &world{opt: opt, begin: time.Now(), replaced: map[int]int{}, generation: map[[2]int]int{}}
 	defer func() { err = errors.Join(err, w.close()) }()
 	for _, step := range []func(context.Context) error{w.start, w.startNodes, w.measureAll} {
-		if err := step(ctx); err != nil {
-			return w.table, fmt.Errorf("%w%s", err, w.logs())
+		if err = step(ctx); err != nil {
+			err = fmt.Errorf("%w%s", err, w.logs())
+			break
 		}
 	}
-	w.table.Print(opt.Out)
-	if opt.JSON == "" {
-		return w.table, nil
+	w.table.Print(opt.Out) // after an error, too: what was measured took long
+	if opt.JSON != "" {
+		err = errors.Join(err, w.table.Write(opt.JSON))
 	}
-	return w.table, w.table.Write(opt.JSON)
+	if opt.SVG != "" {
+		err = errors.Join(err, os.WriteFile(opt.SVG, []byte(w.table.Graphs()), 0o644))
+	}
+	return w.table, err
 }
 
 // measureAll lets the cluster grow, and measures at each size.
@@ -167,17 +175,18 @@ func (w *world) start(ctx context.Context) error {
 	if w.others, err = startOthers(ctx, w.lab); err != nil {
 		return err
 	}
-	w.server, err = lab.StartAPIServer(ctx, lab.APIServerConfig{
+	w.serverConfig = lab.APIServerConfig{
 		Binary: binary, Dir: w.lab.APIServerDir(), Address: api.Addresses()[0].Addr(), Netns: api.Netns(), DieWithCaller: true,
 		ClusterCIDRs: podRanges(),
-	})
-	if err != nil {
+	}
+	if w.server, err = lab.StartAPIServer(ctx, w.serverConfig); err != nil {
 		return err
 	}
 	config, err := w.server.RESTConfig()
 	if err != nil {
 		return err
 	}
+	config.ContentType = runtime.ContentTypeProtobuf // what measures shall cost little itself
 	if w.client, err = kubernetes.NewForConfig(config); err != nil {
 		return fmt.Errorf("make Kubernetes client: %w", err)
 	}

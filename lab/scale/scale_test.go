@@ -26,7 +26,7 @@ func TestScale(t *testing.T) {
 	var out strings.Builder
 	table, err := scale.Run(t.Context(), scale.Options{
 		Name: "scale-test", Hairpin: hairpin, CRDs: "../../charts/hairpin/crds", Nodes: 20, Services: 20, Pods: 60, EgressIPs: 4,
-		Slices: 10, Rounds: 1, Window: 2 * time.Second, JSON: file, Out: &out,
+		Slices: 10, Rounds: 1, Window: 2 * time.Second, Away: time.Second, JSON: file, Out: &out,
 	})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, &out)

@@ -1,0 +1,199 @@
+package scale
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"hairpin/lab"
+	"hairpin/watch"
+)
+
+// failover ends the node that carries most egress addresses, of those that do not run, and measures until the controller has given all
+// of them to others. With few nodes there is none.
+func (w *world) failover(ctx context.Context) error {
+	before, err := w.carried(ctx)
+	if err != nil {
+		return err
+	}
+	victim := node(0)
+	for n := range before {
+		if !n.real() && (victim == 0 || len(before[n]) > len(before[victim]) || len(before[n]) == len(before[victim]) && n < victim) {
+			victim = n
+		}
+	}
+	if victim == 0 {
+		return nil
+	}
+	used, err := w.nodes[0].Used(controllerDaemon)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := w.others.silence(ctx, victim, true); err != nil {
+		return err
+	}
+	var took time.Duration
+	err = w.wait(ctx, 5*time.Second, func(ctx context.Context) (bool, error) {
+		now, err := w.carried(ctx)
+		took = time.Since(begin)
+		all := 0
+		for _, list := range now {
+			all += len(list)
+		}
+		return len(now[victim]) == 0 && all >= w.size.egressIPs, err
+	})
+	if err != nil {
+		return fmt.Errorf("wait until no egress address is on %s: %w", victim.name(), err)
+	}
+	after, err := w.nodes[0].Used(controllerDaemon)
+	if err != nil {
+		return err
+	}
+	w.table.Add("an egress node goes silent: its egress addresses", "", float64(len(before[victim])))
+	w.table.Add("an egress node goes silent: until all are on others", "s", took.Seconds())
+	w.table.Add("an egress node goes silent: CPU of the controller", "ms", millis(after.CPU-used.CPU))
+	if err := w.others.silence(ctx, victim, false); err != nil {
+		return err
+	}
+	return w.settle(ctx)
+}
+
+// carried are the EgressIPs that each node has, by their status.
+func (w *world) carried(ctx context.Context) (map[node][]string, error) {
+	text, err := w.client.CoreV1().RESTClient().Get().AbsPath(watch.EgressIPPath()).SetHeader("Accept", "application/json").DoRaw(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list struct {
+		Items []struct {
+			Metadata struct{ Name string }
+			Status   struct{ Items []struct{ Node string } }
+		}
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, fmt.Errorf("read EgressIPs: %w", err)
+	}
+	m := map[node][]string{}
+	for _, e := range list.Items {
+		for _, i := range e.Status.Items {
+			n := nodeNamed(i.Node)
+			m[n] = append(m[n], e.Metadata.Name)
+		}
+	}
+	return m, nil
+}
+
+// away stops the API server for a while, if it is to be away at all. What there is serves on; then all clients come back at once.
+func (w *world) away(ctx context.Context) error {
+	if w.opt.Away <= 0 {
+		return nil
+	}
+	if err := w.server.Stop(); err != nil {
+		return err
+	}
+	gone := time.Now()
+	server := netip.AddrPortFrom(clusterIP(w.opt.Services), 80)
+	for time.Since(gone) < w.opt.Away {
+		if _, err := lab.Until(ctx, w.nodes[0], server, w.pods[w.flipped].Name(), time.Second*time.Duration(w.opt.Slow), w.patience(time.Second)); err != nil {
+			return fmt.Errorf("while the API server is away: %w", err)
+		}
+		time.Sleep(min(time.Second, w.opt.Away-time.Since(gone)))
+	}
+	before, err := w.usage(w.nodes[0])
+	if err != nil {
+		return err
+	}
+	if w.server, err = lab.StartAPIServer(ctx, w.serverConfig); err != nil {
+		return err
+	}
+	back := time.Now()
+	if _, err := w.flip(ctx); err != nil {
+		return err
+	}
+	took := time.Since(back)
+	if err := w.settle(ctx); err != nil {
+		return err
+	}
+	after, err := w.usage(w.nodes[0])
+	if err != nil {
+		return err
+	}
+	what := fmt.Sprintf("API server away for %s: ", w.opt.Away)
+	w.table.Add(what+"ready again until a change arrives", "s", took.Seconds())
+	for _, name := range []string{agentDaemon, lab.Northd, lab.Controller} {
+		w.table.Add(what+"CPU of "+name, "ms", millis(after[name].CPU-before[name].CPU))
+	}
+	for _, n := range w.nodes {
+		bytes, err := received(ctx, n)
+		if err != nil {
+			return err
+		}
+		w.table.Add(what+"bytes to the agent of "+n.Name(), "MB", float64(bytes)/1024/1024)
+	}
+	return nil
+}
+
+// cold starts the first node's OVN with empty databases and without flows, as after a reinstallation, and its agent.
+func (w *world) cold(ctx context.Context) error {
+	if w.opt.Away <= 0 {
+		return nil
+	}
+	n := w.nodes[0]
+	anew := []string{agentDaemon, lab.Northd, lab.Controller, lab.NB, lab.SB}
+	for _, name := range anew {
+		if err := n.Kill(ctx, name, syscall.SIGTERM); err != nil {
+			return err
+		}
+	}
+	if _, err := n.Exec(ctx, "sh", "-c", "rm -f /var/lib/ovn/*.db; ovs-ofctl -O OpenFlow15 del-flows br-int"); err != nil {
+		return err
+	}
+	before, err := w.usage(n, lab.OVSDB, lab.VSwitchd)
+	if err != nil {
+		return err
+	}
+	begin := time.Now()
+	for _, name := range []string{lab.NB, lab.SB, lab.Northd, lab.Controller, agentDaemon} {
+		if err := n.Start(ctx, name); err != nil {
+			return err
+		}
+	}
+	server := netip.AddrPortFrom(clusterIP(w.opt.Services), 80)
+	at, err := lab.Until(ctx, n, server, w.pods[w.flipped].Name(), 20*time.Millisecond*time.Duration(w.opt.Slow), w.patience(time.Minute))
+	if err != nil {
+		return err
+	}
+	if err := w.ready(ctx, n); err != nil {
+		return err
+	}
+	if err := w.settle(ctx); err != nil {
+		return err
+	}
+	after, err := w.usage(n)
+	if err != nil {
+		return err
+	}
+	w.table.Add("cold start with empty OVN databases: until a Service answers", "s", at.Sub(begin).Seconds())
+	for _, name := range daemons() {
+		w.table.Add("cold start: CPU of "+name, "s", (after[name].CPU - before[name].CPU).Seconds())
+	}
+	return nil
+}
+
+// status measures `hairpin status`.
+func (w *world) status(ctx context.Context) error {
+	var times []time.Duration
+	for range w.opt.Rounds {
+		begin := time.Now()
+		if _, err := w.nodes[0].Exec(ctx, "sh", "-c", "hairpin status --config-file="+agentConfig+"; [ $? -le 1 ]"); err != nil {
+			return err
+		}
+		times = append(times, time.Since(begin))
+	}
+	w.table.Add("`hairpin status` on node-a, worst", "ms", quantile(times, 1))
+	return nil
+}
