@@ -226,3 +226,28 @@ func TestEgressChangesFewRows(t *testing.T) {
 		t.Errorf("%d rows, then %d; new are %v", len(first.NB), len(second.NB), changed)
 	}
 }
+
+// BenchmarkEgressLabel: the label of a namespace with 10 000 pods on 100 nodes changes, so that an EgressIP has all of them, and back.
+func BenchmarkEgressLabel(b *testing.B) {
+	s := clustertest.ManyEgressIPs(100, 1, 10000)
+	s.EgressIPs[0].Pods = cluster.Selector{}
+	s.EgressIPs[0].Namespaces = cluster.Selector{Requirements: []cluster.Requirement{{Key: "egress", Operator: "In", Values: []string{"yes"}}}}
+	s = assigned(s)
+	chosen := *s
+	chosen.Namespaces = []*cluster.Namespace{{Name: "default", Labels: map[string]string{"egress": "yes"}}}
+	for _, name := range []string{s.EgressIPs[0].Assigned[0].Node, "node-099"} {
+		b.Run(name, func(b *testing.B) {
+			p := plan.NewPlanner()
+			p.Node(s, name)
+			timer := startTimer()
+			for i := range b.N {
+				if i%2 == 0 {
+					p.Node(&chosen, name)
+				} else {
+					p.Node(s, name)
+				}
+			}
+			timer.report(b, 1000)
+		})
+	}
+}

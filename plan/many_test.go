@@ -1,0 +1,53 @@
+package plan_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"hairpin/cluster"
+	"hairpin/datapath/nb"
+	"hairpin/plan"
+)
+
+// TestManyNodes: with the default ranges of the transit and join networks there is room for 5 000 nodes, and for the node with the last
+// ID. Each has an address of its own.
+func TestManyNodes(t *testing.T) {
+	objects := []any{node("node-a", 1, 3)}
+	ids := []int{32767}
+	for id := 2; id <= 5000; id++ {
+		ids = append(ids, id)
+	}
+	for _, id := range ids {
+		n := node(fmt.Sprintf("n-%05d", id), 2, 3+id)
+		n.ID = id
+		n.PodCIDRs = []netip.Prefix{ // a /24 of 10.0.0.0/8 for each
+			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(128 + id>>8), byte(id), 0}), 24), prefix(fmt.Sprintf("fd00:10:244:%x::/64", id)),
+		}
+		objects = append(objects, n)
+	}
+	objects[0].(*cluster.Node).PodCIDRs[0] = prefix("10.128.1.0/24")
+	s := snapshot(objects...)
+	s.Config.ClusterSubnets[0] = cluster.ClusterSubnet{CIDR: prefix("10.128.0.0/9"), HostLength: 24}
+	state, problems := plan.Node(s, "node-a")
+	if len(problems) > 0 {
+		t.Fatalf("%d problems, the first: %v", len(problems), problems[0])
+	}
+	keys, hops, routes := map[string]bool{}, map[netip.Addr]bool{}, 0
+	for _, row := range state.NB {
+		switch r := row.(type) {
+		case *nb.SwitchPort:
+			if r.Type == "remote" {
+				keys[r.Options["requested-tnl-key"]] = true
+			}
+		case *nb.Route:
+			if r.Owner != (cluster.Owner{Kind: "Node", Name: "node-a"}) && r.Owner.Kind == "Node" {
+				hops[r.NextHop] = true
+				routes++
+			}
+		}
+	}
+	if len(keys) != len(ids) || len(hops) != 2*len(ids) || routes != 4*len(ids) {
+		t.Errorf("%d nodes have %d keys, %d transit addresses, %d routes", len(ids), len(keys), len(hops), routes)
+	}
+}
