@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
 	"pgregory.net/rapid"
@@ -40,6 +41,7 @@ func drawFrontend(t *rapid.T) *cluster.Frontend {
 		Port:          rapid.SampledFrom([]uint16{53, 80, 30001}).Draw(t, "port"),
 		NodePort:      rapid.SampledFrom([]uint16{0, 30001, 30002}).Draw(t, "node port"),
 		ExternalLocal: rapid.IntRange(0, 4).Draw(t, "policy") == 0,
+		Affinity:      time.Duration(rapid.IntRange(0, 1).Draw(t, "affinity")) * time.Hour,
 	}
 	aged(f, rapid.IntRange(0, 2).Draw(t, "age"), rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, "uid"))
 	outside := map[cluster.Family][]string{

@@ -34,6 +34,9 @@ func byBalancers(rows nb.State) map[served]string {
 		}
 		for _, v := range lb.VIPs {
 			k, to := served{v.Addr, lb.Protocol}, ends(v.Backends)
+			if lb.Affinity && len(v.Backends) > 0 {
+				to = "the same of " + to
+			}
 			if len(v.Backends) == 0 {
 				to = map[string]string{"true": "refused", "false": "dropped"}[lb.Options["reject"]]
 			}
@@ -71,7 +74,9 @@ func byFlows(t *rapid.T, s flow.State) map[served]string {
 			for _, b := range g.Buckets {
 				list = append(list, netip.AddrPortFrom(b.CT.NAT.Addr, b.CT.NAT.PortMin))
 			}
-			to = ends(list)
+			if to = ends(list); g.Sticky {
+				to = "the same of " + to
+			}
 		}
 		if f.Priority == 200 {
 			all[served{netip.AddrPortFrom(f.Match.Dst.Addr(), f.Match.DstPort), p}] = to
