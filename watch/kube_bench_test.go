@@ -92,7 +92,7 @@ func BenchmarkKube(b *testing.B) {
 }
 
 // fill creates Services from..to with a slice each.
-func fill(b *testing.B, client kubernetes.Interface, from, to int) {
+func fill(b testing.TB, client kubernetes.Interface, from, to int) {
 	b.Helper()
 	begin := time.Now()
 	work := make(chan int)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -229,6 +230,43 @@ func testAway(t *testing.T, a *api, restart bool) {
 	if len(lines) > 0 {
 		t.Errorf("and then %s", <-lines)
 	}
+}
+
+// testManyAway restarts an API server that has more Services than a page of a list. Its watches begin at what it found then, so that of before
+// cannot go on: everything is listed, and that is what there is now.
+func testManyAway(t *testing.T, a *api) {
+	const many = 501 // a page has 500
+	fill(t, a.client(t), 0, many)
+	snapshots := follow(t, a.client(t), "node-a")
+	has := func(want int) {
+		t.Helper()
+		eventually(t, 30*time.Second, func() string {
+			select {
+			case snapshots.last = <-snapshots.from:
+			case <-time.After(100 * time.Millisecond):
+			}
+			if snapshots.last == nil {
+				return "there is no Snapshot"
+			}
+			services := 0
+			for _, f := range snapshots.last.Frontends {
+				if strings.HasPrefix(f.Owner.Name, "service-") {
+					services++
+				}
+			}
+			if services != want {
+				return fmt.Sprintf("%d Services, not %d", services, want)
+			}
+			return ""
+		})
+	}
+	has(many)
+	_, err := a.client(t).DiscoveryV1().EndpointSlices("default").Update(t.Context(), sliceOf("service-00001", 1, 1), metav1.UpdateOptions{})
+	check(t, err) // what the watch of Services does not hear of
+	check(t, a.server.Stop())
+	a.start(t)
+	check(t, a.client(t).CoreV1().Services("default").Delete(t.Context(), "service-00000", metav1.DeleteOptions{}))
+	has(many - 1)
 }
 
 // TestKubeWithoutAPI: no server, no Snapshot, and no goroutine is left.

@@ -64,6 +64,10 @@ func (a *resourceClient) ListWithContext(ctx context.Context, options metav1.Lis
 		// changes back.
 		options.ResourceVersion = ""
 	}
+	if options.ResourceVersion != "" && options.Limit > 0 {
+		// In pages, a server would list what there was at exactly that version, and a watch that is too old for it stays so.
+		options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
+	}
 	list, err := a.ListWatch.ListWithContext(ctx, options)
 	if a.absent != nil && apierrors.IsNotFound(err) {
 		list, err = a.absent(), nil
