@@ -93,7 +93,12 @@ func (a *applying) index(name string) (int, bool) {
 	return l.Attrs().Index, true
 }
 
+// link returns a link; nil when it is missing, also when it was a moment ago: one that appears meanwhile has not got its addresses, and the kernel
+// would refuse its routes.
 func (a *applying) link(name string) netlink.Link {
+	if a.missing[name] {
+		return nil
+	}
 	l, err := a.t.links.LinkByName(name)
 	switch {
 	case errors.As(err, &netlink.LinkNotFoundError{}):
