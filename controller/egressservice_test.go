@@ -39,6 +39,7 @@ func TestControllerEgressServices(t *testing.T) {
 	stop := candidate(t, c, "one")
 	defer stop()
 	addCarrier(t, c, "a", "172.18.0.3")
+	p.wantIDs(t, 20*time.Second, "a=1") // in one Snapshot, nodes get theirs in no order
 	addCarrier(t, c, "b", "172.18.0.4")
 	p.wantIDs(t, 20*time.Second, "a=1 b=2")
 	_, err = raw(t, c, "POST", "/api/v1/namespaces/default/services", `{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"type":"LoadBalancer","ports":[{"port":80}]}}`)

@@ -234,6 +234,10 @@ func (c *churn) find(ctx context.Context, l *lab.Lab) {
 		p := &place{Place: at, node: node, host: host, ips: [2]netip.Addr(ips)}
 		p.from.place = len(c.places)
 		c.places = append(c.places, p)
+		// Else the kernel gives one of them to a connection of the node's own now and then.
+		noError(c.t, lab.Do(at, func() error {
+			return os.WriteFile("/proc/sys/net/ipv4/ip_local_reserved_ports", []byte(p.from.all()), 0)
+		}))
 		return p
 	}
 	addresses := func(h *lab.Host) (ips []netip.Addr) {

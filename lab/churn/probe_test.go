@@ -22,7 +22,14 @@ type portCounter struct {
 	n     atomic.Uint32
 }
 
-func (c *portCounter) next() uint16 { return uint16(33000 + 2700*c.place + int(c.n.Add(1)%2700)) }
+func (c *portCounter) next() uint16 { return uint16(c.first() + int(c.n.Add(1)%portsEach)) }
+
+func (c *portCounter) first() int { return 33000 + portsEach*c.place }
+
+// all is a place's ports as the kernel takes them.
+func (c *portCounter) all() string { return fmt.Sprintf("%d-%d", c.first(), c.first()+portsEach-1) }
+
+const portsEach = 2700
 
 // How long a client waits: for an answer that must come, on a machine that may be busy; and for one that must not.
 const (
