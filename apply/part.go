@@ -185,7 +185,7 @@ func (p *part[S, D]) found(ctx context.Context, into *datapath.State) error {
 
 // readNow reads the system.
 func (p *part[S, D]) readNow(ctx context.Context) error {
-	begin, wait := time.Now(), patience+perReading*p.reading
+	wait := patience + perReading*p.reading
 	p.changes = 0
 	r, err := p.task.Do(ctx, wait, p.begin(limits*wait), p.target.Read)
 	if r == nil {
@@ -193,7 +193,7 @@ func (p *part[S, D]) readNow(ctx context.Context) error {
 		return err
 	}
 	p.ended(r.Err)
-	p.reading = time.Since(begin)
+	p.reading = time.Since(p.begun)
 	return p.accept(r)
 }
 
