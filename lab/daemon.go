@@ -135,7 +135,7 @@ func (n *Node) startOther(ctx context.Context, name string, args []string) error
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	err := poll(ctx, time.Millisecond, func() (bool, error) {
+	err := Poll(ctx, time.Millisecond, func() (bool, error) {
 		_, err := os.Stat(n.Path(pidFile(name)))
 		return err == nil, nil
 	})
@@ -211,7 +211,7 @@ func (n *Node) Kill(ctx context.Context, name string, sig syscall.Signal) error 
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	err := poll(ctx, time.Millisecond, func() (bool, error) { return !n.hasProcess(pid), nil })
+	err := Poll(ctx, time.Millisecond, func() (bool, error) { return !n.hasProcess(pid), nil })
 	if err != nil {
 		return fmt.Errorf("%s: wait until %s is gone: %w", n.name, name, err)
 	}

@@ -163,7 +163,7 @@ func (h *Host) waitForAddresses(ctx context.Context, link string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	var missing netip.Prefix
-	err := poll(ctx, 5*time.Millisecond, func() (bool, error) {
+	err := Poll(ctx, 5*time.Millisecond, func() (bool, error) {
 		have := map[netip.Addr]bool{}
 		err := h.Do(func() error {
 			l, err := netlink.LinkByName(link)
@@ -190,8 +190,8 @@ func (h *Host) waitForAddresses(ctx context.Context, link string) error {
 	return nil
 }
 
-// poll calls done every so often until it says yes, fails, or ctx ends.
-func poll(ctx context.Context, every time.Duration, done func() (bool, error)) error {
+// Poll calls done every so often until it says yes, fails, or ctx ends: then with its cause.
+func Poll(ctx context.Context, every time.Duration, done func() (bool, error)) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	for {
@@ -200,7 +200,7 @@ func poll(ctx context.Context, every time.Duration, done func() (bool, error)) e
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		case <-ticker.C:
 		}
 	}

@@ -164,7 +164,7 @@ func TestOtherDaemon(t *testing.T) {
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		var log []byte
-		err := poll(ctx, time.Millisecond, func() (ok bool, err error) {
+		err := Poll(ctx, time.Millisecond, func() (ok bool, err error) {
 			log, err = os.ReadFile(n.LogFile("agent"))
 			return string(log) == want, err
 		})
@@ -213,7 +213,7 @@ func TestNothingIsLeft(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			for _, h := range l.Hosts() {
-				if err := poll(ctx, time.Millisecond, func() (bool, error) { return !h.Running(), nil }); err != nil {
+				if err := Poll(ctx, time.Millisecond, func() (bool, error) { return !h.Running(), nil }); err != nil {
 					return err
 				}
 			}

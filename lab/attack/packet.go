@@ -60,6 +60,16 @@ func UDP(src, dst netip.AddrPort, payload []byte) []byte {
 	return ip(src.Addr(), dst.Addr(), unix.IPPROTO_UDP, usualHops, b)
 }
 
+// Reset is what refuses a TCP connection, with its IP header; next is the number after that of the SYN.
+func Reset(src, dst netip.AddrPort, next uint32) []byte {
+	b := binary.BigEndian.AppendUint16(nil, src.Port())
+	b = binary.BigEndian.AppendUint16(b, dst.Port())
+	b = binary.BigEndian.AppendUint32(append(b, 0, 0, 0, 0), next)
+	b = append(b, 5<<4, 0x14, 0, 0, 0, 0, 0, 0) // 5 words of header; RST and ACK
+	binary.BigEndian.PutUint16(b[16:], transportSum(src.Addr(), dst.Addr(), unix.IPPROTO_TCP, b))
+	return ip(src.Addr(), dst.Addr(), unix.IPPROTO_TCP, usualHops, b)
+}
+
 // Echo is a ping with its IP header.
 func Echo(src, dst netip.Addr, payload []byte) []byte {
 	b := append([]byte{EchoRequest4, 0, 0, 0, 0x4a, 0x11, 0, 1}, payload...)

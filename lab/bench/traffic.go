@@ -35,10 +35,30 @@ func fromPod(s *side) lab.Place { return s.pods[1] }
 // trafficOf is the name of the Service whose endpoint is a side's pod.
 func trafficOf(s *side) string { return "traffic-" + s.node.Name() }
 
-// carried is what one side carried on one way, round by round.
+// carried is what was carried on one way, round by round.
 type carried struct {
 	connections, megabits []float64 // per second
 	failed                int
+}
+
+// connect opens connections for a while.
+func (c *carried) connect(ctx context.Context, from lab.Place, to netip.AddrPort, long time.Duration) (probe.LoadReport, error) {
+	r, err := lab.Load(ctx, from, probe.LoadConfig{To: to, Workers: 8, Duration: long})
+	if err != nil {
+		return r, err
+	}
+	c.connections, c.failed = append(c.connections, float64(r.Connections)/r.Seconds), c.failed+r.Failed
+	return r, nil
+}
+
+// stream sends one stream for a while.
+func (c *carried) stream(ctx context.Context, from lab.Place, to netip.AddrPort, long time.Duration) error {
+	r, err := lab.Load(ctx, from, probe.LoadConfig{To: to, Duration: long})
+	if err != nil {
+		return err
+	}
+	c.megabits = append(c.megabits, float64(r.Bytes)*8e-6/r.Seconds)
+	return nil
 }
 
 // traffic measures connections per second and throughput of Services.
@@ -197,19 +217,16 @@ func (w *world) works(ctx context.Context, from lab.Place, to netip.AddrPort) er
 
 // flow measures one way once, connections and one stream, and adds what it carried.
 func (w *world) flow(ctx context.Context, s *side, y way, c *carried) error {
-	opened, err := lab.Load(ctx, y.from(s), probe.LoadConfig{To: y.serve, Workers: 8, Duration: turnLong})
+	opened, err := c.connect(ctx, y.from(s), y.serve, turnLong)
 	if err != nil {
 		return err
 	}
 	if opened.Failed > 0 {
 		w.say("%s, %s: %d connections failed: %s", s.name, y.name, opened.Failed, opened.Error)
 	}
-	sent, err := lab.Load(ctx, y.from(s), probe.LoadConfig{To: y.sink, Duration: turnLong})
-	if err != nil {
+	if err := c.stream(ctx, y.from(s), y.sink, turnLong); err != nil {
 		return err
 	}
-	connections, megabits := float64(opened.Connections)/opened.Seconds, float64(sent.Bytes)*8e-6/sent.Seconds
-	c.connections, c.megabits, c.failed = append(c.connections, connections), append(c.megabits, megabits), c.failed+opened.Failed
-	w.say("%s, %s: %.0f connections/s, %.0f Mbit/s", s.name, y.name, connections, megabits)
+	w.say("%s, %s: %.0f connections/s, %.0f Mbit/s", s.name, y.name, c.connections[len(c.connections)-1], c.megabits[len(c.megabits)-1])
 	return nil
 }

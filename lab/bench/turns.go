@@ -14,7 +14,6 @@ import (
 	"hairpin/cluster"
 	"hairpin/lab"
 	"hairpin/lab/demo"
-	"hairpin/lab/probe"
 )
 
 // Of what is measured in turn, so that what else the machine does meets all.
@@ -42,19 +41,20 @@ type turnWay struct {
 	serve, sink netip.AddrPort // no sink: only connections are measured
 }
 
-// turn is what one value achieved on one way: of each round.
+// turn is what one value achieved on one way.
 type turn struct {
-	connections, cpu, megabits []float64 // 1/s, µs per connection, Mbit/s
-	failed                     int
+	carried
+	cpu []float64 // µs per connection
 }
+
+func statusCommand() []string { return []string{"hairpin", "status", "--config-file=" + hairpinConfig} }
 
 // pathSetting measures NodePorts from outside in mode detached, by nft and by the eBPF programs.
 func pathSetting() setting {
-	status := []string{"hairpin", "status", "--config-file=" + hairpinConfig}
 	return setting{
 		title: "NodePort from outside, mode detached", key: "nodeport-path", values: [2]string{cluster.PathNFT, cluster.PathRedirect},
 		demo:  demo.Options{Mode: cluster.ModeDetached, NodePortPath: cluster.PathNFT},
-		shows: status,
+		shows: statusCommand(),
 		value: func(out string) string {
 			if strings.Contains(out, "redirected: ") {
 				return cluster.PathRedirect
@@ -179,12 +179,12 @@ func inTurn(ctx context.Context, opt Options, s setting) error {
 
 // measure is one round.
 func (t *turn) measure(ctx context.Context, n *lab.Node, y turnWay, slow int) error {
-	load := probe.LoadConfig{To: y.serve, Workers: 8, Duration: turnLong * time.Duration(min(slow, 5))}
+	long := turnLong * time.Duration(min(slow, 5))
 	before, err := n.Spent()
 	if err != nil {
 		return err
 	}
-	opened, err := lab.Load(ctx, y.from, load)
+	opened, err := t.connect(ctx, y.from, y.serve, long)
 	if err != nil {
 		return err
 	}
@@ -192,23 +192,15 @@ func (t *turn) measure(ctx context.Context, n *lab.Node, y turnWay, slow int) er
 	if err != nil {
 		return err
 	}
-	t.failed += opened.Failed
 	if opened.Connections == 0 {
 		return fmt.Errorf("no connection to %s: %s", y.serve, opened.Error)
 	}
 	cpu := opened.CPU + (after - before).Seconds()
-	t.connections = append(t.connections, float64(opened.Connections)/opened.Seconds)
 	t.cpu = append(t.cpu, cpu*1e6/float64(opened.Connections))
 	if !y.sink.IsValid() {
 		return nil
 	}
-	load.To, load.Workers = y.sink, 0
-	sent, err := lab.Load(ctx, y.from, load)
-	if err != nil {
-		return err
-	}
-	t.megabits = append(t.megabits, float64(sent.Bytes)*8e-6/sent.Seconds)
-	return nil
+	return t.stream(ctx, y.from, y.sink, long)
 }
 
 // use restarts a node's agent with another value of the setting, and waits until it has done its work.
@@ -223,7 +215,7 @@ func (s *setting) use(ctx context.Context, n *lab.Node, value string, slow int) 
 	well := func(out string) bool {
 		return strings.Contains(out, "in sync") && !strings.Contains(out, "not in sync")
 	}
-	if err := n.WaitFor(ctx, patience, well, "hairpin", "status", "--config-file="+hairpinConfig); err != nil {
+	if err := n.WaitFor(ctx, patience, well, statusCommand()...); err != nil {
 		return err
 	}
 	return n.WaitFor(ctx, patience, func(out string) bool { return s.value(out) == value }, s.shows...)

@@ -144,20 +144,8 @@ func nodeAddresses(name string) []netip.Prefix {
 func wait(ctx context.Context, what string, done func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		ok, err := done()
-		if err != nil {
-			return fmt.Errorf("wait for %s: %w", what, err)
-		}
-		if ok {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for %s: %w", what, ctx.Err())
-		case <-tick.C:
-		}
+	if err := lab.Poll(ctx, 20*time.Millisecond, done); err != nil {
+		return fmt.Errorf("wait for %s: %w", what, err)
 	}
+	return nil
 }

@@ -103,20 +103,9 @@ func (w *world) crowd(ctx context.Context, first int) (reached time.Duration, er
 
 // wait waits until something is so, which usually takes so long.
 func (w *world) wait(ctx context.Context, usual time.Duration, done func(context.Context) (bool, error)) error {
-	for end := time.Now().Add(w.patience(usual)); ; {
-		ok, err := done(ctx)
-		if ok || err != nil {
-			return err
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("it is not so after %s", w.patience(usual))
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
+	limit, cancel := context.WithTimeoutCause(ctx, w.patience(usual), fmt.Errorf("it is not so after %s", w.patience(usual)))
+	defer cancel()
+	return lab.Poll(limit, 200*time.Millisecond, func() (bool, error) { return done(ctx) })
 }
 
 // numbered reports whether all nodes have their IDs.

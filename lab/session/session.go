@@ -36,20 +36,22 @@ func Read(t testing.TB, file, command string) []Session {
 }
 
 // numbers are what differs from run to run: ports that the kernel chose, times, counts, and a table's columns of them.
-var numbers = []struct{ is, as string }{
-	{`\b(3[2-9]|[45]\d|60)\d{3}\b`, "PORT"},
-	{`\b\d+(\.\d+)? ms`, "N ms"},
-	{`\b\d+ (packets?|pods|service frontends)\b`, "N $1"},
-	{`  +(\d+(s|m\d+s)?)\b`, "  N"},
-	{` +(\n|$)`, "$1"},
-	{`  +`, "  "},
+var numbers = []struct {
+	is *regexp.Regexp
+	as string
+}{
+	{regexp.MustCompile(`\b(3[2-9]|[45]\d|60)\d{3}\b`), "PORT"},
+	{regexp.MustCompile(`\b\d+(\.\d+)? ms`), "N ms"},
+	{regexp.MustCompile(`\b\d+ (packets?|pods|service frontends)\b`), "N $1"},
+	{regexp.MustCompile(`  +(\d+(s|m\d+s)?)\b`), "  N"},
+	{regexp.MustCompile(` +(\n|$)`), "$1"},
+	{regexp.MustCompile(`  +`), "  "},
 }
 
 // Same says whether a command of a lab printed the same, but for what differs from run to run.
 func (s Session) Same(printed string) bool {
 	for _, n := range numbers {
-		r := regexp.MustCompile(n.is)
-		s.Printed, printed = r.ReplaceAllString(s.Printed, n.as), r.ReplaceAllString(printed, n.as)
+		s.Printed, printed = n.is.ReplaceAllString(s.Printed, n.as), n.is.ReplaceAllString(printed, n.as)
 	}
 	return s.Exactly(printed)
 }
