@@ -35,8 +35,9 @@ func Read(t testing.TB, file, command string) []Session {
 	return list
 }
 
-// numbers are what differs from run to run: ports that the kernel chose, times, counts, and a table's columns of them.
-var numbers = []struct {
+// varies is what differs from run to run: ports that the kernel chose, times, counts, and a table's columns of them; and the
+// version, which is that of the commit only where Go finds a clone's files.
+var varies = []struct {
 	is *regexp.Regexp
 	as string
 }{
@@ -44,13 +45,14 @@ var numbers = []struct {
 	{regexp.MustCompile(`\b\d+(\.\d+)? ms`), "N ms"},
 	{regexp.MustCompile(`\b\d+ (packets?|pods|service frontends)\b`), "N $1"},
 	{regexp.MustCompile(`  +(\d+(s|m\d+s)?)\b`), "  N"},
+	{regexp.MustCompile(`\bhairpin (\(devel\)|v\d\S+)`), "hairpin VERSION"},
 	{regexp.MustCompile(` +(\n|$)`), "$1"},
 	{regexp.MustCompile(`  +`), "  "},
 }
 
 // Same says whether a command of a lab printed the same, but for what differs from run to run.
 func (s Session) Same(printed string) bool {
-	for _, n := range numbers {
+	for _, n := range varies {
 		s.Printed, printed = n.is.ReplaceAllString(s.Printed, n.as), n.is.ReplaceAllString(printed, n.as)
 	}
 	return s.Exactly(printed)
