@@ -122,15 +122,7 @@ func parseService(o *corev1.Service) (served bool, ports []*Frontend, problems [
 	frontends := p.parsePorts()
 	balancer, external := p.limit(len(frontends), p.ingress(o), p.addresses("spec.externalIPs", spec.ExternalIPs))
 	ranges := p.sourceRanges(len(frontends) * len(balancer))
-	ips := p.clusterIPs()
-	external = slices.DeleteFunc(external, func(a netip.Addr) bool {
-		own := slices.Contains(ips, a) // policies for pods and for clients outside could not both hold
-		if own {
-			p.problem("spec.externalIPs", "%s is the cluster IP of the Service itself", a)
-		}
-		return own
-	})
-	for _, ip := range ips {
+	for _, ip := range p.clusterIPs() {
 		base.Family, base.ClusterIP = FamilyOf(ip), ip
 		base.SourceRanges, base.Restricted = ranges.of(base.Family)
 		base.ExternalIPs, base.LoadBalancerIPs = ofFamily(external, base.Family), ofFamily(balancer, base.Family)

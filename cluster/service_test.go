@@ -229,8 +229,6 @@ func TestBadServices(t *testing.T) {
 			`Service/default/web: spec.externalIPs[6]: "fe80::1%eth0" is not an IPv4 or IPv6 address in canonical form`,
 			"Service/default/web: spec.ports[0].port: -1 is not a port number (1 to 65535)",
 		}},
-		{"its own cluster IP", func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"203.0.113.1", "10.96.0.1"} }, []string{
-			"web 10.96.0.1:80/tcp external=[203.0.113.1] →", "Service/default/web: spec.externalIPs: 10.96.0.1 is the cluster IP of the Service itself"}},
 		{"words", func(s *corev1.Service) {
 			s.Spec.Type, s.Spec.SessionAffinity, s.Spec.ExternalTrafficPolicy = "Nodeport", "clientIP", "local"
 			s.Spec.InternalTrafficPolicy = ptr(corev1.ServiceInternalTrafficPolicy("all"))

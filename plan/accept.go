@@ -139,7 +139,7 @@ func (r *registry) external(a netip.Addr, p cluster.Protocol, port uint16) *clai
 	return r.first[claim{kind: claimExternal, addr: a, protocol: p, port: port}].by
 }
 
-// outside takes external addresses away that are another one's.
+// outside takes external addresses away that are another one's, or the Service's own cluster IP.
 func (j *judgement) outside(f *cluster.Frontend) *cluster.Frontend {
 	out := f
 	for _, v := range externals(f) {
@@ -154,6 +154,8 @@ func (j *judgement) outside(f *cluster.Frontend) *cluster.Frontend {
 		on, nodePort := j.hosts[a], j.first[claim{kind: claimNodePort, family: f.Family, protocol: f.Protocol, port: f.Port}].by
 		namer := j.namer(j.claimant, a, f.Protocol, f.Port)
 		switch {
+		case a == f.ClusterIP: // policies for pods and for clients outside could not both hold
+			j.refuse(f, field, "%s is the cluster IP of the Service itself", a)
 		case namer != nil:
 			j.refuse(f, field, "%s port %d of %s is an endpoint of %s, which is older", f.Protocol, f.Port, a, namer.owner)
 		case first != j.claimant:

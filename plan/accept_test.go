@@ -93,6 +93,27 @@ func TestTheOlderKeepsWhatTwoWant(t *testing.T) {
 	}
 }
 
+// A Service's own cluster IP is none of its external addresses.
+func TestItsOwnClusterIP(t *testing.T) {
+	for field, edit := range map[string]func(*cluster.Frontend){
+		"spec.externalIPs": external("10.96.0.1"), "status.loadBalancer.ingress": balanced("10.96.0.1"),
+	} {
+		f := edited(service("web", "10.96.0.1:80", 0, "10.244.1.3:8080"), edit)
+		f.InternalLocal = true
+		s := snapshot(node("node-b", 2, 4))
+		s.Frontends = []*cluster.Frontend{f}
+		state, problems := plan.Node(s, "node-b")
+		if want := []cluster.Problem{{Owner: f.Owner, Field: field, Message: "10.96.0.1 is the cluster IP of the Service itself"}}; !slices.Equal(problems, want) {
+			t.Errorf("%s: problems %v, want %v", field, problems, want)
+		}
+		for _, r := range state.NB {
+			if lb, ok := r.(*nb.LoadBalancer); ok && strings.Contains(lb.Name, ":external") {
+				t.Errorf("%s: load balancer %s", field, lb.Name)
+			}
+		}
+	}
+}
+
 // What an older Service names as an endpoint outside, a server's or a host's address and port, is no younger one's to be served at.
 func TestEndpointsOfOlderServicesAreNotTaken(t *testing.T) {
 	const vip, elsewhere = "203.0.113.9:5432", "10.96.0.2:5432"

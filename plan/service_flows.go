@@ -56,12 +56,8 @@ func (w *switchboard) frontend(s *Stack, f *cluster.Frontend) {
 	if f.InternalLocal {
 		inner = wayOwn
 	}
-	clusterIP := netip.AddrPortFrom(f.ClusterIP, f.Port)
-	w.lead(&x, prioServed, netip.Prefix{}, clusterIP, w.group(&x, inner, x.internal))
+	w.lead(&x, prioServed, netip.Prefix{}, netip.AddrPortFrom(f.ClusterIP, f.Port), w.group(&x, inner, x.internal))
 	for _, v := range outer {
-		if v == clusterIP {
-			continue // named as an external IP, too
-		}
 		if !x.guards(v.Addr()) {
 			w.lead(&x, prioServed, netip.Prefix{}, v, w.group(&x, "", x.cluster))
 			continue

@@ -15,9 +15,6 @@ import (
 	"hairpin/plan"
 )
 
-// either is where OVN has two load balancers for one address, of a Service that has its cluster IP as an external IP, too.
-const either = "either"
-
 // served is an address and port of a Service.
 type served struct {
 	addr     netip.AddrPort
@@ -39,9 +36,6 @@ func byBalancers(rows nb.State) map[served]string {
 			}
 			if len(v.Backends) == 0 {
 				to = map[string]string{"true": "refused", "false": "dropped"}[lb.Options["reject"]]
-			}
-			if was, twice := all[k]; twice && was != to {
-				to = either
 			}
 			all[k] = to
 		}
@@ -108,7 +102,7 @@ func TestFlowsServeWhomBalancersServe(t *testing.T) {
 			}
 			ovn, ours := byBalancers(state.NB), byFlows(t, flows)
 			for v, to := range ovn {
-				if got, ok := ours[v]; got != to && to != either && (ok || to != "refused") {
+				if got, ok := ours[v]; got != to && (ok || to != "refused") {
 					t.Errorf("%s: %v leads to %q, with flows to %q", n.Name, v, to, got)
 				}
 			}
