@@ -77,7 +77,7 @@ func everyRow(t *testing.T) map[string]string {
 			page := fmt.Sprintf("[%s](%s)", strings.ReplaceAll(fields[0], "-", " "), link)
 			verdict = fmt.Sprintf("%s: `%s`, %s", page, strings.ReplaceAll(strings.ReplaceAll(fields[1], "|", `\|`), "`", ""), verdict)
 		}
-		tables[document] += fmt.Sprintf("| %s | %s | %s |\n", section, row, verdict)
+		tables[document] += fmt.Sprintf("| %s | %s | %s |\n", section, strings.ReplaceAll(row, "|", `\|`), verdict)
 		section, told = "", true
 		row = ""
 	}
