@@ -20,15 +20,40 @@ import (
 // Trial is what the matrix's small single requests do not show: fragments, path MTU, ICMP errors, and clients that choose
 // the same port.
 type Trial struct {
-	Name string
-	// Userspace says what Open vSwitch's userspace datapath does instead; empty = the same as the kernel's, which is the
-	// reference. Shared says the same of gateway mode shared, and Kernel of Debian's kernel 6.1, with which the kernel datapath is tried.
-	// SharedDGP is of the userspace datapath in mode shared with node-local = dgp.
-	Userspace, Shared, Kernel, SharedDGP string
-	// Mended is the Open vSwitch, such as "4.0", from which on the userspace datapath does as the kernel's; empty = none yet.
-	Mended string
-	Group  string // see Attack.Group
-	try    func(ctx context.Context, w *world) (note string, err error)
+	Name  string
+	Not   []Exception
+	Group string // see Attack.Group
+	try   func(ctx context.Context, w *world) (note string, err error)
+}
+
+// Exception says in which labs a trial is not tried, and why.
+type Exception struct {
+	In  labs
+	Why string
+}
+
+// labs are those that have something.
+type labs struct {
+	name string
+	has  func(w *world) bool
+}
+
+var (
+	onUserspace = labs{"userspace datapath", func(w *world) bool { return w.userspace }}
+	onKernel    = labs{"kernel datapath", func(w *world) bool { return !w.userspace }}
+	onKernel61  = labs{"Debian's kernel 6.1", onKernel.has} // with which the kernel datapath is tried
+	inShared    = labs{"mode shared", func(w *world) bool { return w.shared }}
+	withDGP     = labs{"`node-local = dgp`", func(w *world) bool { return w.nodeLocal }}
+	before4     = labs{"Open vSwitch before 4.0", func(w *world) bool { return w.before("4.0") }}
+)
+
+// and are the labs that have several things.
+func (l labs) and(more ...labs) labs {
+	for _, m := range more {
+		first := l
+		l = labs{first.name + ", " + m.name, func(w *world) bool { return first.has(w) && m.has(w) }}
+	}
+	return l
 }
 
 type trialResult struct {
@@ -60,28 +85,19 @@ func (w *world) runTrials(ctx context.Context, trials []Trial, t *table) error {
 
 // exception says why a trial is not for this lab.
 func (w *world) exception(x Trial) string {
-	switch {
-	case w.every:
-	case w.userspace && x.Userspace != "" && !w.mended(x):
-		return x.Userspace
-	case w.userspace && w.shared && w.nodeLocal && x.SharedDGP != "":
-		return x.SharedDGP
-	case !w.userspace && x.Kernel != "":
-		return x.Kernel
-	case w.shared:
-		return x.Shared
+	if i := slices.IndexFunc(x.Not, func(e Exception) bool { return e.In.has(w) }); i >= 0 && !w.every {
+		return x.Not[i].Why
 	}
 	return ""
 }
 
-// mended tells that the lab's Open vSwitch is new enough for a trial.
-func (w *world) mended(x Trial) bool {
-	need := strings.Split(x.Mended, ".")
-	return x.Mended != "" && slices.CompareFunc(strings.Split(w.openvswitch, "."), need, func(a, b string) int {
+// before tells that the lab's Open vSwitch is older than a version.
+func (w *world) before(version string) bool {
+	return slices.CompareFunc(strings.Split(w.openvswitch, "."), strings.Split(version, "."), func(a, b string) int {
 		x, _ := strconv.Atoi(a)
 		y, _ := strconv.Atoi(b)
 		return x - y
-	}) >= 0
+	}) < 0
 }
 
 // switchVersion is "3.5.0".
@@ -232,21 +248,22 @@ func fragmentTrials() []Trial {
 		{"pod-a2", "pod-c1", "direct"}, {"pod-a2", "host-b", "direct"}, {"pod-a2", "client", "direct"}, {"host-a", "pod-c1", "direct"},
 	} {
 		for _, f := range families() {
-			t := Trial{Name: x.name("fragments", "udp"+f.name), Userspace: userspaceFragments, Mended: "4.0",
-				try: func(ctx context.Context, w *world) (string, error) { return w.fragments(ctx, x, f) }}
-			if x.path == "direct" && strings.HasPrefix(x.to, "pod") {
-				t.Userspace = ""
-			}
+			t := Trial{Name: x.name("fragments", "udp"+f.name), try: func(ctx context.Context, w *world) (string, error) { return w.fragments(ctx, x, f) }}
+			not := func(in labs, why string) { t.Not = append(t.Not, Exception{in, why}) }
+			// Another node's host answers: over IPv6 it is told the pods' MTU, over IPv4 it is not.
 			between := x.to + x.path
-			if f.name == "6" && x.from == "pod-a2" && (between == "hostotherClusterIP" || between == "host-bdirect") {
-				t.Userspace, t.Mended = userspacePTB, "" // the other node is told the pods' MTU
+			switch other := between == "hostotherClusterIP" || between == "host-bdirect"; {
+			case other && x.from == "pod-a2" && f.name == "6":
+				not(onUserspace, userspacePTB)
+			case other && x.from == "pod-a2", x.from == "host-a" && x.path == b && f.name == "4":
+				not(inShared, sharedFragments)
+			case other && f.name == "6": // with dgp, the host's way is a pod's
+				not(onUserspace.and(inShared, withDGP), userspacePTB)
+			case other:
+				not(onKernel.and(inShared, withDGP), sharedFragments)
 			}
-			if f.name == "6" && x.from == "host-a" && between == "hostotherClusterIP" {
-				t.SharedDGP = userspacePTB // the host's way is a pod's
-			}
-			switch {
-			case f.name == "4" && x.from == "pod-a2" && (between == "hostotherClusterIP" || between == "host-bdirect"), f.name == "4" && x.from == "host-a" && x.path == b:
-				t.Shared = sharedFragments
+			if x.path != "direct" || !strings.HasPrefix(x.to, "pod") {
+				not(onUserspace.and(before4), userspaceFragments)
 			}
 			list = append(list, t)
 		}

@@ -26,8 +26,8 @@ type clash struct {
 	name    string
 	by      string // who answers
 	members []member
-	// userspace: see Trial.Userspace. kernelTCP6: Trial.Kernel, of TCP over IPv6.
-	userspace, kernelTCP6 string
+	not     []Exception
+	notTCP6 []Exception // of TCP over IPv6
 }
 
 // userspaceClash is why one clash is not resolved on the userspace datapath.
@@ -48,10 +48,10 @@ func clashes() []clash {
 		{name: "clients of a pod", by: "pod-a1", members: clients("podlocal", a)},
 		{name: "clients of a pod on another node", by: "pod-c1", members: clients("podremote", a)},
 		{name: "clients of the host", by: "host-a", members: clients("hostself", a)},
-		{name: "clients and the host, of another host", by: "host-b", members: append(clients("hostother", a), member{way: way{"host-a", "host-b", "direct"}}), userspace: userspaceClash},
+		{name: "clients and the host, of another host", by: "host-b", members: append(clients("hostother", a), member{way: way{"host-a", "host-b", "direct"}}), not: []Exception{{onUserspace, userspaceClash}}},
 		{name: "clients and the host, of a pod", by: "pod-a1", members: append(clients("podlocal", a), member{way: way{"host-a", "podlocal", "ClusterIP"}})},
 		{name: "one client by two addresses", by: "pod-a1", members: append(clients("podlocal", a)[:1], clients("podlocal", "ClusterIP")[:1]...)},
-		{name: "the host by three addresses", by: "pod-a1", members: []member{{way: way{"host-a", "podlocal", "ClusterIP"}}, {way: way{"host-a", "podlocal", a}}, {way: way{"host-a", "podlocal", "localhost"}}}, kernelTCP6: kernelDemux},
+		{name: "the host by three addresses", by: "pod-a1", members: []member{{way: way{"host-a", "podlocal", "ClusterIP"}}, {way: way{"host-a", "podlocal", a}}, {way: way{"host-a", "podlocal", "localhost"}}}, notTCP6: []Exception{{onKernel61, kernelDemux}}},
 		{name: "pods and the host, of another host", by: "host-b", members: []member{{way: way{"pod-a1", "host-b", "direct"}}, {way: way{"pod-a2", "host-b", "direct"}}, {way: way{"host-a", "host-b", "direct"}}}},
 		{name: "pods and the host, of a client", by: "client", members: []member{{way: way{"pod-a1", "client", "direct"}}, {way: way{"pod-a2", "client", "direct"}}, {way: way{"host-a", "client", "direct"}}}},
 	}
@@ -65,11 +65,11 @@ func clashTrials() []Trial {
 			for _, f := range families() {
 				port++
 				at := port
-				t := Trial{Name: "clash " + x.name + " " + protocol + f.name, Userspace: x.userspace, try: func(ctx context.Context, w *world) (string, error) {
+				t := Trial{Name: "clash " + x.name + " " + protocol + f.name, Not: x.not, try: func(ctx context.Context, w *world) (string, error) {
 					return w.clash(ctx, x, protocol, f, at)
 				}}
 				if protocol == "tcp" && f.name == "6" {
-					t.Kernel = x.kernelTCP6
+					t.Not = append(t.Not, x.notTCP6...)
 				}
 				list = append(list, t)
 			}
