@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -196,11 +197,9 @@ func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration 
 	return again
 }
 
-// number writes the node-id annotation of nodes that have none, or one that is taken. A Node that cannot be written
-// keeps no other from its number.
+// number writes the node-id annotation of nodes that have none, or one that is taken.
 func (d *decider) number(ctx context.Context, nodes []*cluster.Node) error {
-	var errs []error
-	for _, g := range d.ids.missing(time.Now(), nodes) {
+	return write(d.ids.missing(time.Now(), nodes), func(g *pendingID) error {
 		err := kube.PatchNode(ctx, d.client, g.node, map[string]any{
 			"uid": g.uid, "annotations": map[string]string{cluster.AnnotationNodeID: strconv.Itoa(g.id)},
 		})
@@ -212,9 +211,27 @@ func (d *decider) number(ctx context.Context, nodes []*cluster.Node) error {
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
 			// It is gone, or another one by now: the watch will show it.
 		default:
-			errs = append(errs, err)
+			return err
 		}
+		return nil
+	})
+}
+
+// writers is how many objects are written at the same time.
+const writers = 16
+
+// write writes each of a list, several at once, and returns when all are written. One that cannot be written keeps no other from it.
+func write[T any](list []T, one func(T) error) error {
+	errs := make([]error, len(list))
+	var g errgroup.Group
+	g.SetLimit(writers)
+	for i, x := range list {
+		g.Go(func() error {
+			errs[i] = one(x)
+			return nil
+		})
 	}
+	_ = g.Wait() // each has its own error
 	return errors.Join(errs...)
 }
 

@@ -2,11 +2,13 @@ package controller_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"os/exec"
 	"strings"
 	"sync"
@@ -50,13 +52,23 @@ func startControlPlane(t *testing.T) *controlPlane {
 	return p
 }
 
-// connect returns a client. When cut is set, its connections fail, the open ones too.
-func (p *controlPlane) connect(t *testing.T, cut *atomic.Bool) kubernetes.Interface {
+// connect returns a client, with what else is to be said of its connections.
+func (p *controlPlane) connect(t *testing.T, change func(*rest.Config)) kubernetes.Interface {
 	t.Helper()
 	c, err := p.server.RESTConfig()
 	noError(t, err)
 	c.WarningHandlerWithContext = rest.NoWarnings{}
-	if cut != nil {
+	if change != nil {
+		change(c)
+	}
+	client, err := kubernetes.NewForConfig(c)
+	noError(t, err)
+	return client
+}
+
+// by lets connections fail when cut is set, the open ones too.
+func by(cut *atomic.Bool) func(*rest.Config) {
+	return func(c *rest.Config) {
 		dial := c.Dial
 		c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			if cut.Load() {
@@ -66,9 +78,6 @@ func (p *controlPlane) connect(t *testing.T, cut *atomic.Bool) kubernetes.Interf
 			return &cuttable{conn, cut}, err
 		}
 	}
-	client, err := kubernetes.NewForConfig(c)
-	noError(t, err)
-	return client
 }
 
 type cuttable struct {
@@ -186,6 +195,7 @@ func candidate(t *testing.T, client kubernetes.Interface, name string) (stop fun
 func TestController(t *testing.T) {
 	p := startControlPlane(t)
 	t.Run("numbers", func(t *testing.T) { testNumbers(t, p) })
+	t.Run("numbers at once", func(t *testing.T) { testNumbersAtOnce(t, p) })
 	t.Run("problems", func(t *testing.T) { testProblems(t, p) })
 	t.Run("one leader", func(t *testing.T) { testOneLeader(t, p) })
 	t.Run("leader cut off", func(t *testing.T) { testLeaderCutOff(t, p) })
@@ -250,6 +260,103 @@ func testNumbers(t *testing.T, p *controlPlane) {
 		name, _, _ := strings.Cut(w, "=")
 		p.removeNode(t, name)
 	}
+}
+
+// testNumbersAtOnce: of nodes that come together most cannot be written for a while, and one write fails. The others get their numbers meanwhile,
+// these get theirs then, and no number is sent for two nodes.
+func testNumbersAtOnce(t *testing.T, p *controlPlane) {
+	const hang, nodes = 15, 24
+	name := func(i int) string { return fmt.Sprintf("m%02d", i) }
+	for i := range nodes {
+		p.addNode(t, name(i), "")
+		defer p.removeNode(t, name(i))
+	}
+	w := &nodeWrites{hangs: map[string]bool{}, fails: map[string]bool{name(hang): true}, numbers: map[string]string{}, goOn: make(chan struct{})}
+	for i := range hang {
+		w.hangs[name(i)] = true
+	}
+	defer candidate(t, p.connect(t, func(c *rest.Config) {
+		c.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			w.next = next
+			return w
+		})
+	}), "one")()
+	without := func(first int) func() string {
+		return func() string {
+			var missing []string
+			for _, x := range strings.Fields(p.ids(t)) {
+				if n, id, _ := strings.Cut(x, "="); n >= name(first) && id == "" {
+					missing = append(missing, n)
+				}
+			}
+			return strings.Join(missing, " ")
+		}
+	}
+	soon(t, 60*time.Second, without(hang+1))
+	close(w.goOn)
+	soon(t, 60*time.Second, without(0))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	owners := map[string]string{}
+	for n, id := range w.numbers {
+		if owners[id] != "" {
+			t.Errorf("%s and %s got %s", n, owners[id], id)
+		}
+		owners[id] = n
+	}
+}
+
+// nodeWrites is how a client writes Nodes: until it may go on some writes hang, and the first of others fails.
+type nodeWrites struct {
+	next  http.RoundTripper
+	hangs map[string]bool
+	goOn  chan struct{}
+
+	mu      sync.Mutex
+	fails   map[string]bool
+	numbers map[string]string // that were sent, by node
+}
+
+func (w *nodeWrites) RoundTrip(r *http.Request) (*http.Response, error) {
+	name, ok := strings.CutPrefix(r.URL.Path, "/api/v1/nodes/")
+	if !ok || r.Method != http.MethodPatch {
+		return w.next.RoundTrip(r)
+	}
+	if err := w.note(name, r); err != nil {
+		return nil, err
+	}
+	if w.hangs[name] {
+		select {
+		case <-w.goOn:
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
+	return w.next.RoundTrip(r)
+}
+
+// note keeps the number that is sent, and fails if the write is to fail.
+func (w *nodeWrites) note(name string, r *http.Request) error {
+	body, err := r.GetBody()
+	if err != nil {
+		return err
+	}
+	var patch struct{ Metadata metav1.ObjectMeta }
+	if err := json.NewDecoder(body).Decode(&patch); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	id := patch.Metadata.Annotations[cluster.AnnotationNodeID]
+	if before := w.numbers[name]; before != "" && before != id {
+		return fmt.Errorf("%s had %s and is to get %s", name, before, id)
+	}
+	w.numbers[name] = id
+	if w.fails[name] {
+		delete(w.fails, name)
+		return errors.New("this write fails")
+	}
+	return nil
 }
 
 // testProblems: Events on the objects, once each, with what `kubectl describe` looks for.
@@ -353,7 +460,7 @@ func differs(got, want string) string {
 // it does not lead.
 func testLeaderCutOff(t *testing.T, p *controlPlane) {
 	var cut atomic.Bool
-	candidate(t, p.connect(t, &cut), "one")
+	candidate(t, p.connect(t, by(&cut)), "one")
 	soon(t, 60*time.Second, func() string { return differs(p.holder(t), "one") })
 	candidate(t, p.client, "two")
 	cut.Store(true)

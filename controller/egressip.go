@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -35,9 +34,8 @@ const (
 )
 
 const (
-	egressWriters = 8               // statuses that are written at once
-	watchLag      = 5 * time.Second // how long the watch may take to show what was written
-	egressPause   = time.Second     // before a status that could not be written is written again
+	watchLag    = 5 * time.Second // how long the watch may take to show what was written
+	egressPause = time.Second     // before a status that could not be written is written again
 )
 
 // egressIPs is the leader's work on EgressIPs: which node carries which address, written in their status.
@@ -201,37 +199,27 @@ type statusChange struct {
 	host       string // of an EgressService
 }
 
-// write writes statuses, several at once. One that cannot be written keeps no other from its own.
+// write writes statuses.
 func (g *egressIPs) write(ctx context.Context, changes []statusChange) time.Duration {
 	var mu sync.Mutex
-	var wg sync.WaitGroup
-	var errs []error
-	free := make(chan struct{}, egressWriters)
-	for _, c := range changes {
-		free <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-free }()
-			err := g.patch(ctx, c)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				errs = append(errs, err)
-				return
-			}
-			g.written[c.e.Owner] = writtenStatus{c.e.UID, c.items, time.Now().Add(watchLag)}
-			if !slices.Equal(c.e.Assigned, c.items) {
-				g.count("hairpin_controller_egress_assignments_total")
-				g.log.Info("egress addresses", "object", c.e.Owner.String(), "were", said(c.e.Assigned), "are", said(c.items))
-			}
-		})
-	}
-	wg.Wait()
-	if len(errs) == 0 || ctx.Err() != nil {
+	err := write(changes, func(c statusChange) error {
+		if err := g.patch(ctx, c); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		g.written[c.e.Owner] = writtenStatus{c.e.UID, c.items, time.Now().Add(watchLag)}
+		if !slices.Equal(c.e.Assigned, c.items) {
+			g.count("hairpin_controller_egress_assignments_total")
+			g.log.Info("egress addresses", "object", c.e.Owner.String(), "were", said(c.e.Assigned), "are", said(c.items))
+		}
+		return nil
+	})
+	if err == nil || ctx.Err() != nil {
 		g.warned = ""
 		return 0
 	}
-	slices.SortFunc(errs, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
-	if text := errors.Join(errs...).Error(); text != g.warned {
+	if text := err.Error(); text != g.warned {
 		g.log.Warn("status of EgressIPs", "error", text)
 		g.warned = text
 	}
