@@ -106,8 +106,8 @@ $(SUITE)/e2e.test: lab/conformance/suite/go.mod lab/conformance/suite/e2e_test.g
 # kernel or the Internet, and what takes the control plane away. docs/conformance.md goes through them.
 FOCUS ?= \[sig-network\].*\[Conformance\]
 SKIP ?= \[Feature:(LoadBalancer|SCTP|NetworkPolicy|KubeProxy|PerformanceDNS|Networking-)|Netpol|kube-?proxy|KubeProxy|\[Provider:|\[Disruptive\]
-conformance: cluster-parts $(SUITE)/e2e.test ## Kubernetes' own network tests on the cluster that `make cluster` left up (FOCUS='\[sig-network\] Services' SKIP='…')
-	@$(LAB) cluster conformance --focus '$(FOCUS)' --skip '$(SKIP)'
+conformance: cluster-parts $(SUITE)/e2e.test ## Kubernetes' own network tests on the cluster that `make cluster` left up (FOCUS='\[sig-network\] Services' SKIP='…' RECORD=file that keeps the results of all runs)
+	@$(LAB) cluster conformance --focus '$(FOCUS)' --skip '$(SKIP)' --record '$(RECORD)'
 
 cluster-down: build ## remove what `make cluster` left up
 	@$(LAB) cluster down

@@ -96,6 +96,7 @@ func clusterConformance(options func(*cobra.Command) cluster.Options) *cobra.Com
 	c := &cobra.Command{Use: "conformance", Short: "run Kubernetes' network tests on the cluster that is up", Args: cobra.NoArgs}
 	c.Flags().StringVar(&opt.Focus, "focus", "", "regular expression: specs to run, by their whole name")
 	c.Flags().StringVar(&opt.Skip, "skip", "", "regular expression: specs to leave out")
+	c.Flags().StringVar(&opt.Record, "record", "", "file that keeps what became of each spec, over several runs")
 	c.Flags().IntVar(&opt.Procs, "procs", 4, "how many specs at once")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		up, err := cluster.Open(options(c))

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"hairpin/image"
 	"hairpin/lab"
 )
@@ -127,8 +129,9 @@ func (c *Cluster) startKubelet(ctx context.Context, n *lab.Node) error {
 	for _, a := range n.Addresses() {
 		ips = append(ips, a.Addr().String())
 	}
+	zone := corev1.LabelTopologyZone + "=zone-" + strings.TrimPrefix(n.Name(), "node-") // one for each node
 	return n.StartDaemon(ctx, "kubelet", "kubelet", "--config="+kubeletFile, "--kubeconfig="+kubeconfigFile,
-		"--hostname-override="+n.Name(), "--node-ip="+strings.Join(ips, ","), "--v=2")
+		"--hostname-override="+n.Name(), "--node-ip="+strings.Join(ips, ","), "--node-labels="+zone, "--v=2")
 }
 
 // nodeAddresses gives node-a .3, node-b .4 and so on.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"syscall"
 	"time"
 
 	"hairpin/lab/cluster"
@@ -24,6 +25,7 @@ type Options struct {
 	Root        string // of the sources, with what make built in bin and dist
 	Focus, Skip string // regular expressions of specs' names
 	Procs       int    // how many specs at once, but for those that are [Serial]
+	Record      string // file that keeps the results of all runs; empty = none
 	Out         io.Writer
 }
 
@@ -61,6 +63,11 @@ func Run(ctx context.Context, c *cluster.Cluster, opt Options) error {
 		return fmt.Errorf("%w (%s says what happened)", errors.Join(ended, err), log)
 	}
 	failed := printTable(r.Out, results)
+	if r.Record != "" {
+		if err := record(r.Record, results); err != nil {
+			return err
+		}
+	}
 	r.say("%s has the reports", dir)
 	if failed || ended != nil {
 		return ErrFailed
@@ -85,8 +92,9 @@ func (r *run) specs(ctx context.Context, dir, log string) error {
 		"--kubeconfig", r.cluster.Kubeconfig(), "--kubectl-path", kubectl, "--provider=skeleton", "--report-dir", dir,
 	}
 	cmd := exec.CommandContext(ctx, r.program("ginkgo"), args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it deletes what it made
-	cmd.WaitDelay = time.Minute
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                 // a second signal, as of the terminal, would end it at once
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that it deletes what it made, and reports
+	cmd.WaitDelay = 3 * time.Minute
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err

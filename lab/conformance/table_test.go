@@ -41,3 +41,27 @@ Services should work  3.2      ok
 		t.Errorf("table:\n%s\nwant:\n%s", got.String(), want)
 	}
 }
+
+// TestRecord: a run changes the lines of its own specs only, and one that was ended by hand is none.
+func TestRecord(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "record.txt")
+	if err := os.WriteFile(file, []byte("# mode shared\nDNS should break\tok\nServices over TCP\tok\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run := []result{
+		{Name: "Services over TCP", Error: &said{Type: "interrupted", Text: "[INTERRUPTED] by user"}},
+		{Name: "DNS should break", Failure: &said{Text: "[FAILED] timed out\nIn [It]"}},
+		{Name: "Conntrack", Skipped: &said{Message: "skipped - no SCTP"}},
+	}
+	if err := record(file, run); err != nil {
+		t.Fatal(err)
+	}
+	const want = `# mode shared
+Conntrack	skipped: no SCTP
+DNS should break	FAILED: timed out
+Services over TCP	ok
+`
+	if got, err := os.ReadFile(file); err != nil || string(got) != want {
+		t.Errorf("%s %v\nwant:\n%s", got, err, want)
+	}
+}
