@@ -126,7 +126,7 @@ func (h *Host) plugInto(ctx context.Context, to, link, mac string) error {
 	}
 	offloads := []string{"ethtool", "-K", link, "tx", "off"}
 	if h.lab.cfg.TSO {
-		offloads = []string{"ethtool", "-K", link, "gro", "on"}
+		offloads = []string{"ethtool", "-K", link, "gro", "on", "tx-checksum-sctp", "off"} // the second as hostnet/uplink and the entry script do
 	}
 	_, err = h.inNet(ctx, offloads...)
 	return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,41 @@ const nameLength, nameSet = 32, 4
 // SetFeatures does what `ethtool -K NAME FEATURE on|off …` does, by the kernel's names of features, all at once. A feature that the
 // kernel or the device does not have, or cannot change, stays as it is.
 func SetFeatures(name string, on map[string]bool) error {
+	return withFeatures(name, func(fd int, features []string) error {
+		words := make([]uint32, 2+(len(features)+31)/32*2) // struct ethtool_sfeatures: for each 32 features, which ones and their values
+		words[0], words[1] = unix.ETHTOOL_SFEATURES, uint32((len(features)+31)/32)
+		for i, feature := range features {
+			value, wanted := on[feature]
+			if !wanted {
+				continue
+			}
+			words[2+i/32*2] |= 1 << (i % 32)
+			if value {
+				words[3+i/32*2] |= 1 << (i % 32)
+			}
+		}
+		return ethtool(fd, name, unsafe.Pointer(&words[0]))
+	})
+}
+
+// Feature reports whether a device has a feature on. One that the kernel does not know is off.
+func Feature(name, feature string) (on bool, err error) {
+	err = withFeatures(name, func(fd int, features []string) error {
+		words := make([]uint32, 2+(len(features)+31)/32*4) // struct ethtool_gfeatures: for each 32 features four words, the third has those that are on
+		words[0], words[1] = unix.ETHTOOL_GFEATURES, uint32((len(features)+31)/32)
+		if err := ethtool(fd, name, unsafe.Pointer(&words[0])); err != nil {
+			return err
+		}
+		if i := slices.Index(features, feature); i >= 0 {
+			on = words[2+i/32*4+2]&(1<<(i%32)) != 0
+		}
+		return nil
+	})
+	return on, err
+}
+
+// withFeatures gives do the kernel's names of features, by their numbers.
+func withFeatures(name string, do func(fd int, features []string) error) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("ethtool %s: %w", name, err)
@@ -36,20 +72,12 @@ func SetFeatures(name string, on map[string]bool) error {
 	if err := ethtool(fd, name, unsafe.Pointer(&names[0])); err != nil {
 		return err
 	}
-	words := make([]uint32, 2+(n+31)/32*2) // struct ethtool_sfeatures: for each 32 features, which ones and their values
-	words[0], words[1] = unix.ETHTOOL_SFEATURES, uint32((n+31)/32)
-	for i := range n {
+	features := make([]string, n)
+	for i := range features {
 		feature, _, _ := bytes.Cut(names[12+i*nameLength:][:nameLength], []byte{0})
-		value, wanted := on[string(feature)]
-		if !wanted {
-			continue
-		}
-		words[2+i/32*2] |= 1 << (i % 32)
-		if value {
-			words[3+i/32*2] |= 1 << (i % 32)
-		}
+		features[i] = string(feature)
 	}
-	return ethtool(fd, name, unsafe.Pointer(&words[0]))
+	return do(fd, features)
 }
 
 // ethtool carries out a command, which stands at the beginning of data.

@@ -70,6 +70,9 @@ func TestEthtool(t *testing.T) {
 // TestFeatures: each by itself; what is not there is left out.
 func TestFeatures(t *testing.T) {
 	in(t, func() error {
+		if on, err := netdev.Feature("a", "nothing"); err != nil || on {
+			t.Errorf("a feature that is none: %v, %v", on, err)
+		}
 		for _, on := range []bool{false, true, false} {
 			if err := netdev.SetFeatures("a", map[string]bool{"tx-checksum-ip-generic": true, "tx-udp-segmentation": on, "tx-checksum-sctp": on, "nothing": on}); err != nil {
 				return err
@@ -81,6 +84,9 @@ func TestFeatures(t *testing.T) {
 			for feature, want := range map[string]bool{"tx-checksum-ip-generic": true, "tx-udp-segmentation": on, "tx-checksum-sctp": on, "tx-tcp-segmentation": true} {
 				if !strings.Contains(string(out), feature+": "+map[bool]string{true: "on", false: "off"}[want]) {
 					t.Errorf("%s is not %v:\n%s", feature, want, out)
+				}
+				if got, err := netdev.Feature("a", feature); err != nil || got != want {
+					t.Errorf("%s is read as %v, %v", feature, got, err)
 				}
 			}
 		}

@@ -167,6 +167,33 @@ func (m *machine) prepare() (string, error) {
 	return words(did), nil
 }
 
+// sctp is the feature of devices that compute SCTP's checksums.
+const sctp = "tx-checksum-sctp"
+
+// withoutSCTP takes that feature off before ovs-vswitchd opens the device, for then it asks what the device can. With TSO it leaves the
+// checksum of an SCTP packet that it changed to such a device without telling it so (4.0.0), and the packet is lost.
+func (m *machine) withoutSCTP() (string, error) {
+	if !m.userspace() || !TSO(m.view) {
+		return "", nil
+	}
+	return m.setSCTP(false), nil
+}
+
+// setSCTP sets the feature, where the driver can.
+func (m *machine) setSCTP(want bool) string {
+	name := m.device.Attrs().Name
+	if on, err := netdev.Feature(name, sctp); err != nil || on == want {
+		return ""
+	}
+	if err := netdev.SetFeatures(name, map[string]bool{sctp: want}); err != nil {
+		return ""
+	}
+	if on, err := netdev.Feature(name, sctp); err != nil || on != want {
+		return ""
+	}
+	return fmt.Sprintf("ethtool -K %s %s %s", name, sctp, map[bool]string{true: "on", false: "off"}[want])
+}
+
 // silence keeps the kernel from IPv6 of its own on the device: on the userspace datapath it sees the frames, too.
 func (m *machine) silence() (string, error) {
 	if !m.userspace() {
@@ -194,7 +221,13 @@ func (m *machine) restore() (string, error) {
 			did = append(did, "sysctl -w "+path+"="+m.had.Sysctls[path])
 		}
 	}
-	return words(append(did, m.offloadsBack()...)), nil
+	did = append(did, m.offloadsBack()...)
+	if m.had.SCTP {
+		if what := m.setSCTP(true); what != "" {
+			did = append(did, what)
+		}
+	}
+	return words(did), nil
 }
 
 // offloadsBack turns on what was.
@@ -254,6 +287,7 @@ func (m *machine) remember(l netlink.Link) (had memory, err error) {
 		}
 	}
 	slices.Sort(had.Offloads)
+	had.SCTP, _ = netdev.Feature(name, sctp) // a device without features has not this one
 	list, err := addresses(l, nil)
 	for _, a := range list {
 		if a.Flags&unix.IFA_F_PERMANENT == 0 {

@@ -52,6 +52,7 @@ type memory struct {
 	IPv6Off   bool              `json:"ipv6Off,omitempty"`   // disable_ipv6
 	Promisc   bool              `json:"promisc,omitempty"`   // the flag
 	Offloads  []uint32          `json:"offloads,omitempty"`  // those that were on; see offloads
+	SCTP      bool              `json:"sctp,omitempty"`      // the feature sctp was on
 	Sysctls   map[string]string `json:"sysctls,omitempty"`
 }
 
@@ -115,7 +116,7 @@ func parseMemory(text string) (had memory, err error) {
 }
 
 // usual is what most devices have.
-func usual() memory { return memory{Offloads: slices.Sorted(maps.Keys(offloads()))} }
+func usual() memory { return memory{Offloads: slices.Sorted(maps.Keys(offloads())), SCTP: true} }
 
 // assume writes down what most devices have, where what this one had cannot be read any more: a guess is better than a machine
 // that never gets its network back.
@@ -208,6 +209,7 @@ func AdoptStep(ctx context.Context, db *ovsdb.Client, c Config) (string, error) 
 		func() (string, error) { return m.sameMAC(ctx) },
 		func() (string, error) { return setUp(m.internal) },
 		mv.addAddresses,
+		m.withoutSCTP,
 		func() (string, error) { return m.addPort(ctx) },
 		m.prepare,
 		mv.moveRoutes,
