@@ -14,14 +14,14 @@ import (
 // A phase is what of a difference is changed in one step. all is that of a system with one phase.
 func all[S, D any](d D, _ S) D { return d }
 
-// ports is what the host stands on: settings, too.
+// ports is what the host stands on: bridges and settings, too.
 func ports(d flow.Delta, _ flow.State) flow.Delta {
-	return flow.Delta{Bridge: d.Bridge, Settings: d.Settings, Ports: d.Ports}
+	return flow.Delta{Bridge: d.Bridge, Bridges: d.Bridges, Settings: d.Settings, Ports: d.Ports}
 }
 
 // flows is what stands on the host: tunnel neighbours, too.
 func flows(d flow.Delta, _ flow.State) flow.Delta {
-	return flow.Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, Flows: d.Flows, TunnelNeighbors: d.TunnelNeighbors, TunnelRoutes: d.TunnelRoutes, Unknown: d.Unknown}
+	return flow.Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, Flows: d.Flows, Groups: d.Groups, TunnelNeighbors: d.TunnelNeighbors, TunnelRoutes: d.TunnelRoutes, Unknown: d.Unknown}
 }
 
 // ground is what rules of nft stand on.

@@ -35,6 +35,7 @@ const (
 	ZoneReturn = 64002 // gateway router <-> host endpoint: node address <-> OVN's masquerade address
 
 	ZoneServices = 64003 // pods <-> Services, on ServiceBridge
+	ZonePinned   = 64004 // a pod <-> itself, by a Service: its address <-> MasqHairpin
 )
 
 // Conntrack marks in ZoneUplink: the owner of the connection.
@@ -64,12 +65,24 @@ const (
 	TableUnDNAT   = 5 // undo the host's DNAT
 )
 
-// ServiceBridge has Services as flows and groups, and its own OpenFlow tables (docs/performance.md, "a proof"). No node has it yet.
+// ServiceBridge has pods' ports, and Services as flows and groups, in OpenFlow tables of its own (docs/architecture.md). No node has it yet.
 const (
 	ServiceBridge = "br-svc"
+	// ServicePatch is its port to IntegrationBridge, whose end of it is PodsPatch.
+	ServicePatch = "svc-int"
+	PodsPatch    = "int-svc"
 
-	TableServices = 20 // addresses and ports of Services
-	TableServed   = 30 // translated to an endpoint
+	TableArrives   = 0  // what a port may send
+	TableFromPod   = 1  // by destination
+	TableToVIP     = 10 // after conntrack
+	TableToPod     = 11 // after conntrack
+	TableServices  = 20 // addresses and ports of Services
+	TableServed    = 30 // with its last destination, by address: to pods of this node
+	TablePinned    = 35 // back to the pod that it came from
+	TableUnpinned  = 36 // answers of such a pod, on the way back
+	TableToNode    = 40 // from OVN, after conntrack
+	TableDeliver   = 41 // by Ethernet address: to pods of this node, or on to OVN
+	TableNeighbors = 60 // ARP and neighbour discovery
 )
 
 // Cookie and CookieMask: flows of ours on the gateway bridge have a cookie with Cookie in the bits of CookieMask
@@ -184,7 +197,8 @@ const (
 
 // ExternalID keys in the OVN databases and Open vSwitch.
 const (
-	KeyOwner = "k8s.ovn.org/owner" // cluster.Owner.String() of the object that the row is for; its presence marks the row as Hairpin's
+	KeyOwner  = "k8s.ovn.org/owner" // cluster.Owner.String() of the object that the row is for; its presence marks the row as Hairpin's
+	KeyBridge = "k8s.ovn.org/flows" // the same, of a bridge that is there for Hairpin's flows and goes with them
 )
 
 // Features of flows: the upper half of the cookie names the part of the plan that a flow belongs to.

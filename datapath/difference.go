@@ -1,6 +1,7 @@
 package datapath
 
 import (
+	"iter"
 	"maps"
 	"strings"
 
@@ -45,34 +46,44 @@ func adopted[K comparable, V any](want, found map[K]*V, same func(w, f *V) bool)
 // lineDiff compares two canonical texts as sets of lines. Owners and other comments do not count: not every system can
 // keep them.
 func lineDiff(wanted, found string) []string {
-	want, have := lineSet(wanted), lineSet(found)
+	want, have := map[string]bool{}, map[string]bool{}
+	for key := range keyedLines(wanted) {
+		want[key] = true
+	}
+	for key := range keyedLines(found) {
+		have[key] = true
+	}
 	var out []string
-	for _, l := range strings.Split(wanted, "\n") {
-		if k := lineKey(l); k != "" && !have[k] {
+	for key, l := range keyedLines(wanted) {
+		if !have[key] {
 			out = append(out, "- "+l)
 		}
 	}
-	for _, l := range strings.Split(found, "\n") {
-		if k := lineKey(l); k != "" && !want[k] {
+	for key, l := range keyedLines(found) {
+		if !want[key] {
 			out = append(out, "+ "+l)
 		}
 	}
 	return out
 }
 
-func lineSet(text string) map[string]bool {
-	set := map[string]bool{}
-	for _, l := range strings.Split(text, "\n") {
-		set[lineKey(l)] = true
+// keyedLines yields the lines of a text with what they are compared by: two bridges may have the same flow.
+func keyedLines(text string) iter.Seq2[string, string] {
+	return func(yield func(key, line string) bool) {
+		bridge := ""
+		for line := range strings.SplitSeq(text, "\n") {
+			words, _, _ := strings.Cut(line, " # ")
+			words = strings.TrimSpace(words)
+			switch {
+			case words == "" || strings.HasPrefix(words, "#"):
+				bridge = ""
+				continue
+			case strings.HasPrefix(words, "bridge "):
+				bridge = words
+			}
+			if !yield(bridge+" "+words, line) {
+				return
+			}
+		}
 	}
-	return set
-}
-
-func lineKey(line string) string {
-	line, _, _ = strings.Cut(line, " # ")
-	line = strings.TrimSpace(line)
-	if strings.HasPrefix(line, "#") {
-		return ""
-	}
-	return line
 }

@@ -109,6 +109,7 @@ var (
 		name: nb.Key.String,
 	}
 
+	bridges  = owned("bridge %s", func(b *flow.Bridge) *cluster.Owner { return &b.Owner }, func(k string) []any { return []any{k} })
 	settings = plain[string, string]("external_ids:%s")
 	ports    = kind[string, flow.Port]{
 		same: func(a, b flow.Port) bool { a.Owner = b.Owner; return reflect.DeepEqual(a, b) },
@@ -120,13 +121,13 @@ var (
 	flows           = kind[flow.Key, *flow.Flow]{
 		same: (*flow.Flow).Equal,
 		why:  func(_ flow.Key, f *flow.Flow) cluster.Owner { return f.Owner },
-		name: flow.Key.String,
+		name: func(k flow.Key) string { return on(k.Bridge) + k.String() },
 	}
 
-	bridgeGroups = kind[uint32, *flow.Group]{
+	bridgeGroups = kind[flow.GroupKey, *flow.Group]{
 		same: (*flow.Group).Equal,
-		why:  func(_ uint32, g *flow.Group) cluster.Owner { return g.Owner },
-		name: func(k uint32) string { return fmt.Sprintf("group %d", k) },
+		why:  func(_ flow.GroupKey, g *flow.Group) cluster.Owner { return g.Owner },
+		name: func(k flow.GroupKey) string { return fmt.Sprintf("%sgroup %d", on(k.Bridge), k.ID) },
 	}
 
 	links     = owned("link %s", func(l *host.Link) *cluster.Owner { return &l.Owner }, func(k string) []any { return []any{k} })
@@ -152,6 +153,14 @@ var (
 		name: func(k string) string { return "chain " + k },
 	}
 )
+
+// on names the bridge of a key, but for the gateway bridge.
+func on(bridge string) string {
+	if bridge == "" {
+		return ""
+	}
+	return bridge + " "
+}
 
 // plain is the kind of maps whose values have no owner.
 func plain[K, V comparable](format string) kind[K, V] {
@@ -200,12 +209,13 @@ func mergeBridge(c *conflicts, list []State) flow.State {
 		out.Bridge, out.TunnelBridge = cmp.Or(out.Bridge, s.Bridge), cmp.Or(out.TunnelBridge, s.TunnelBridge)
 		out.Unknown = append(out.Unknown, s.Unknown...)
 	}
+	out.Bridges = merge(c, list, func(s *State) map[string]flow.Bridge { return s.Bridge.Bridges }, &bridges)
 	out.Settings = merge(c, list, func(s *State) map[string]string { return s.Bridge.Settings }, &settings)
 	out.Ports = merge(c, list, func(s *State) map[string]flow.Port { return s.Bridge.Ports }, &ports)
 	out.TunnelNeighbors = merge(c, list, func(s *State) map[netip.Addr]cluster.MAC { return s.Bridge.TunnelNeighbors }, &tunnelNeighbors)
 	out.TunnelRoutes = merge(c, list, func(s *State) map[netip.Addr]netip.Addr { return s.Bridge.TunnelRoutes }, &tunnelRoutes)
 	out.Flows = merge(c, list, func(s *State) map[flow.Key]*flow.Flow { return s.Bridge.Flows }, &flows)
-	out.Groups = merge(c, list, func(s *State) map[uint32]*flow.Group { return s.Bridge.Groups }, &bridgeGroups)
+	out.Groups = merge(c, list, func(s *State) map[flow.GroupKey]*flow.Group { return s.Bridge.Groups }, &bridgeGroups)
 	return out
 }
 

@@ -83,10 +83,12 @@ func TestConflictsOfEverySystem(t *testing.T) {
 		ip := netip.AddrFrom4([4]byte{10, 0, 0, byte(n)})
 		f := &flow.Flow{Key: flow.Key{Table: 1}, Feature: uint32(n), Actions: []flow.Action{flow.Normal{}}, Owner: o}
 		r := host.RouteKey{Table: 254, Prefix: netip.MustParsePrefix("10.0.0.0/8")}
+		g := &flow.Group{GroupKey: flow.GroupKey{Bridge: "s", ID: 1}, Sticky: n == 1, Owner: o}
 		a := host.AddressKey{Link: "l", Prefix: netip.MustParsePrefix("10.0.0.1/32")}
 		nk := host.NeighborKey{Link: "l", IP: netip.MustParseAddr("10.0.0.1")}
 		return State{
 			Bridge: flow.State{Bridge: fmt.Sprintf("br%d", n), Settings: map[string]string{"k": fmt.Sprint(n)}, Flows: map[flow.Key]*flow.Flow{f.Key: f},
+				Bridges: map[string]flow.Bridge{"s": {Userspace: n == 1, Owner: o}}, Groups: map[flow.GroupKey]*flow.Group{g.GroupKey: g},
 				Ports: map[string]flow.Port{"p": {MTU: n, Owner: o}}, TunnelNeighbors: map[netip.Addr]cluster.MAC{{}: {byte(n)}}},
 			NFT: nft.State{nft.Inet: {
 				Chains: map[string]*nft.Chain{"c": {Name: "c", Priority: n, Owner: o}},
@@ -112,8 +114,8 @@ func TestConflictsOfEverySystem(t *testing.T) {
 			t.Errorf("%v", c)
 		}
 	}
-	if len(keys) != 14 {
-		t.Errorf("%d conflicts, want 14: %q", len(keys), keys)
+	if len(keys) != 16 {
+		t.Errorf("%d conflicts, want 16: %q", len(keys), keys)
 	}
 }
 

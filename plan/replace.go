@@ -41,11 +41,13 @@ func swapBridge(ok *bool, s, gone, come flow.State) flow.State {
 	if gone.TunnelBridge != come.TunnelBridge {
 		s.TunnelBridge = come.TunnelBridge
 	}
+	s.Bridges = swap(ok, s.Bridges, gone.Bridges, come.Bridges, equal)
 	s.Settings = swap(ok, s.Settings, gone.Settings, come.Settings, equal)
 	s.Ports = swap(ok, s.Ports, gone.Ports, come.Ports, func(a, b flow.Port) bool { return reflect.DeepEqual(a, b) })
 	s.TunnelNeighbors = swap(ok, s.TunnelNeighbors, gone.TunnelNeighbors, come.TunnelNeighbors, equal)
 	s.TunnelRoutes = swap(ok, s.TunnelRoutes, gone.TunnelRoutes, come.TunnelRoutes, equal)
 	s.Flows = swap(ok, s.Flows, gone.Flows, come.Flows, func(a, b *flow.Flow) bool { return a.Owner == b.Owner && a.Equal(b) })
+	s.Groups = swap(ok, s.Groups, gone.Groups, come.Groups, func(a, b *flow.Group) bool { return a.Owner == b.Owner && a.Equal(b) })
 	return s
 }
 

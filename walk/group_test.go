@@ -10,7 +10,7 @@ import (
 
 // groupOf is a group whose buckets lead the host's packets to endpoints, as the gateway bridge could.
 func groupOf(endpoints ...string) *flow.Group {
-	g := &flow.Group{ID: 7}
+	g := &flow.Group{GroupKey: flow.GroupKey{ID: 7}}
 	for i, e := range endpoints {
 		to := netip.MustParseAddrPort(e)
 		g.Buckets = append(g.Buckets, flow.Bucket{ID: uint32(10 + i), CT: flow.CT{Commit: true, Zone: 64003, Table: 2,
@@ -23,7 +23,7 @@ func groupOf(endpoints ...string) *flow.Group {
 func TestGroup(t *testing.T) {
 	w := byHand(2)
 	s := w.States["n1"]
-	s.Bridge.Groups = map[uint32]*flow.Group{7: groupOf("10.244.1.3:8080", "10.244.2.3:8080")}
+	s.Bridge.Groups = map[flow.GroupKey]*flow.Group{{ID: 7}: groupOf("10.244.1.3:8080", "10.244.2.3:8080")}
 	w.States["n1"] = s
 	changeFlow(t, s, "table=0,priority=500,ip,in_port=LOCAL,nw_dst=10.96.0.0/16", func(f *flow.Flow) {
 		f.Actions = []flow.Action{flow.SetSrc{Addr: addr("169.254.169.2")}, flow.PushVLAN{ID: 5}, flow.PopVLAN{}, flow.ToGroup{ID: 7}}
@@ -53,7 +53,7 @@ func TestGroup(t *testing.T) {
 }
 
 func TestNoGroup(t *testing.T) {
-	for name, groups := range map[string]map[uint32]*flow.Group{"none": nil, "empty": {7: {ID: 7}}} {
+	for name, groups := range map[string]map[flow.GroupKey]*flow.Group{"none": nil, "empty": {{ID: 7}: {}}} {
 		w := byHand(1)
 		s := w.States["n1"]
 		s.Bridge.Groups = groups

@@ -236,14 +236,14 @@ func TestFields(t *testing.T) {
 		of     any
 		fields string
 	}{
-		{flow.State{}, "Bridge Settings Ports Flows Groups TunnelNeighbors TunnelBridge TunnelRoutes Unknown"},
+		{flow.State{}, "Bridge Bridges Settings Ports Flows Groups TunnelNeighbors TunnelBridge TunnelRoutes Unknown"},
 		{flow.Flow{}, "Key Feature Actions Owner"},
-		{flow.Group{}, "ID Sticky Buckets Owner"},
+		{flow.Group{}, "GroupKey Sticky Buckets Owner"},
 		{flow.Bucket{}, "ID CT"},
-		{flow.Match{}, "InPort Protocol VLAN EthSrc EthDst Src Dst SrcPort DstPort ICMPType PktMark CTState CTMark Fragment"},
+		{flow.Match{}, "InPort Protocol VLAN EthSrc EthDst Src Dst SrcPort DstPort ICMPType Target PktMark CTState CTMark Fragment"},
 		{flow.CT{}, "Commit Zone Table NAT Mark"},
 		{flow.NAT{}, "Kind Addr PortMin PortMax"},
-		{flow.Port{}, "Name Bridge Type MAC MTU ExternalIDs Owner"},
+		{flow.Port{}, "Name Bridge Type Peer MAC MTU ExternalIDs Owner"},
 		{nb.Router{}, "Name Options Groups Owner"},
 		{nb.RouterPort{}, "Name Router MAC Networks Chassis Options Owner"},
 		{nb.Switch{}, "Name OtherConfig Groups Owner"},

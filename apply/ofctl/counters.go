@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 )
 
@@ -20,41 +21,45 @@ func (t *Target) Counts(ctx context.Context) (map[flow.Key]uint64, error) {
 	if err != nil {
 		return nil, err
 	}
-	names := map[string]string{}
-	for name, number := range r.numbers {
-		names[number] = name
-	}
-	text, err := t.ofctl(ctx, "", "--no-names", "dump-flows", t.socket(), ours())
-	if err != nil {
-		return nil, fmt.Errorf("counters of %s: %w", t.cfg.Bridge, err)
-	}
 	counts := map[flow.Key]uint64{}
-	for line := range strings.Lines(text) {
-		f, n, err := flow.ParseFlow(line)
-		if f == nil || err != nil {
-			continue // the heading, or nothing of ours
+	for bridge, numbers := range r.numbers {
+		text, err := t.ofctl(ctx, "", "--no-names", "dump-flows", t.remote(bridge), ours())
+		if err != nil {
+			return nil, fmt.Errorf("counters of %s: %w", bridge, err)
 		}
-		f = f.WithPorts(func(number string) string {
-			if name, ok := names[number]; ok {
-				return name
+		name := naming(numbers)
+		for line := range strings.Lines(text) {
+			f, n, err := flow.ParseFlow(line)
+			if f == nil || err != nil {
+				continue // the heading, or nothing of ours
 			}
-			return number
-		})
-		counts[f.Key] = n.Packets
+			k := f.WithPorts(name).Key
+			if bridge != t.cfg.Bridge {
+				k.Bridge = bridge
+			}
+			counts[k] = n.Packets
+		}
 	}
 	return counts, nil
 }
 
-// Counters returns the gateway bridge's flows and ports with what they have counted, as ovs-ofctl prints them: for people
-// that trace where packets are lost.
+// Counters returns flows and ports of the gateway bridge, and of those of ours, with what they have counted, as ovs-ofctl prints them: for
+// people that trace where packets are lost.
 func (t *Target) Counters(ctx context.Context) (string, error) {
+	r, err := t.rows(ctx)
+	if err != nil {
+		return "", err
+	}
 	out := ""
-	for _, what := range []string{"dump-flows", "dump-ports", "dump-tables"} {
-		text, err := t.ofctl(ctx, "", "--names", what, t.socket())
-		if err != nil {
-			return out, fmt.Errorf("%s of %s: %w", what, t.cfg.Bridge, err)
+	for _, bridge := range delta.Keys(r.numbers) {
+		out += "bridge " + bridge + "\n"
+		for _, what := range []string{"dump-flows", "dump-ports", "dump-tables"} {
+			text, err := t.ofctl(ctx, "", "--names", what, t.remote(bridge))
+			if err != nil {
+				return out, fmt.Errorf("%s of %s: %w", what, bridge, err)
+			}
+			out += text
 		}
-		out += text
 	}
 	return out, nil
 }

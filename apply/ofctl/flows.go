@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"hairpin/apply/late"
+	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 )
 
@@ -28,41 +28,74 @@ type cache struct {
 	mark    mark              // of the monitor, before the flows were read
 	numbers map[string]string // of the ports, by name
 	flows   map[flow.Key]*flow.Flow
-	groups  map[uint32]*flow.Group
-	unknown []string
+	groups  map[flow.GroupKey]*flow.Group
+	unknown []flow.Unknown
 }
 
-// readFlows returns our flows, with the names of their ports, and groups, from the switch or, when the monitor knows that
-// nothing happened since, from the last reading.
-func (t *Target) readFlows(ctx context.Context, numbers map[string]string) (cache, error) {
+// bridge is one that has flows of ours.
+type bridge struct {
+	*Target
+	name    string
+	key     string // in keys of flows
+	monitor *monitor
+	forget  context.CancelFunc // ends the monitor
+	cache   cache
+}
+
+// known gives those that are there, the gateway bridge last: what is on others is there before anything leads to it. It begins to watch
+// those that are new.
+func (t *Target) known(r rows) (list []*bridge) {
+	for name, b := range t.bridges {
+		if _, there := r.numbers[name]; !there {
+			b.forget()
+			delete(t.bridges, name)
+		}
+	}
+	for _, name := range delta.Keys(r.numbers) {
+		if t.bridges[name] == nil {
+			t.bridges[name] = t.watch(name)
+		}
+		if name != t.cfg.Bridge {
+			list = append(list, t.bridges[name])
+		}
+	}
+	return append(list, t.bridges[t.cfg.Bridge])
+}
+
+// read returns our flows, with the names of their ports, and groups, from the switch or, when the monitor knows that
+// nothing happened since, from the last reading. A bridge that was made a moment ago has none.
+func (t *bridge) read(ctx context.Context, numbers map[string]string) (cache, error) {
+	if t.key != "" && !t.cfg.reachable(ctx, t.name) {
+		return cache{}, nil
+	}
 	now, ok := t.monitor.settle(ctx)
 	if c := t.cache; ok && c.valid && c.mark == now && time.Since(c.read) < maxAge && maps.Equal(c.numbers, numbers) {
 		return c, nil
 	}
 	start := time.Now()
-	text, err := t.ofctl(ctx, "", "--no-names", "--no-stats", "dump-flows", t.socket(), ours())
+	text, err := t.ofctl(ctx, "", "--no-names", "--no-stats", "dump-flows", t.remote(t.name), ours())
 	if err != nil {
-		return cache{}, fmt.Errorf("read flows of %s: %w", t.cfg.Bridge, err)
+		return cache{}, fmt.Errorf("read flows of %s: %w", t.name, err)
 	}
 	groups, err := t.readGroups(ctx)
 	if err != nil {
-		return cache{}, fmt.Errorf("read groups of %s: %w", t.cfg.Bridge, err)
+		return cache{}, fmt.Errorf("read groups of %s: %w", t.name, err)
 	}
-	flows, unknown := parseFlows(text, numbers)
+	flows, unknown := parseFlows(text, t.key, numbers)
 	t.cache = cache{valid: ok, read: start, mark: now, numbers: numbers, flows: flows, groups: groups, unknown: unknown}
 	return t.cache, nil
 }
 
 // readGroups reads groups. One that we have no words for comes without buckets, equal to none that is wanted.
-func (t *Target) readGroups(ctx context.Context) (map[uint32]*flow.Group, error) {
-	if !t.cfg.Groups {
-		return nil, nil
+func (t *bridge) readGroups(ctx context.Context) (map[flow.GroupKey]*flow.Group, error) {
+	if t.key == "" {
+		return nil, nil // groups there are another's
 	}
-	text, err := t.ofctl(ctx, "", "dump-groups", t.socket())
+	text, err := t.ofctl(ctx, "", "dump-groups", t.remote(t.name))
 	if err != nil {
 		return nil, err
 	}
-	groups := map[uint32]*flow.Group{}
+	groups := map[flow.GroupKey]*flow.Group{}
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, " ") {
 			continue // the heading
@@ -71,26 +104,18 @@ func (t *Target) readGroups(ctx context.Context) (map[uint32]*flow.Group, error)
 		if g == nil {
 			return nil, err
 		}
-		groups[g.ID] = g
+		g.Bridge = t.key
+		groups[g.GroupKey] = g
 	}
 	return groups, nil
 }
 
 // parseFlows reads what dump-flows printed. A flow with a match of ours and other actions than we have words for comes
 // without actions, equal to none that is wanted.
-func parseFlows(text string, numbers map[string]string) (map[flow.Key]*flow.Flow, []string) {
-	names := make(map[string]string, len(numbers))
-	for name, number := range numbers {
-		names[number] = name
-	}
-	name := func(number string) string {
-		if n, ok := names[number]; ok {
-			return n
-		}
-		return number // of a port that is gone
-	}
+func parseFlows(text, bridge string, numbers map[string]string) (map[flow.Key]*flow.Flow, []flow.Unknown) {
+	name := naming(numbers)
 	flows := make(map[flow.Key]*flow.Flow, strings.Count(text, "\n"))
-	var unknown []string
+	var unknown []flow.Unknown
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if !strings.HasPrefix(line, "cookie=") {
@@ -99,28 +124,95 @@ func parseFlows(text string, numbers map[string]string) (map[flow.Key]*flow.Flow
 		f, _, err := flow.ParseFlow(line)
 		if f == nil {
 			if err != nil {
-				unknown = append(unknown, flow.WithoutCounters(line))
+				unknown = append(unknown, flow.Unknown{Bridge: bridge, Flow: flow.WithoutCounters(line)})
 			}
 			continue
 		}
 		f = f.WithPorts(name)
+		f.Bridge = bridge
 		flows[f.Key] = f
 	}
-	slices.Sort(unknown)
+	slices.SortFunc(unknown, func(a, b flow.Unknown) int { return strings.Compare(a.Flow, b.Flow) })
 	return flows, unknown
 }
 
-// applyFlows makes the changes in one bundle, which the switch takes as a whole or not at all. It gives the ports that
-// are not there, for each flow that is left out. A flow that the switch could not take is left out as well and is an error.
+// naming gives names back to ports that are numbered so.
+func naming(numbers map[string]string) func(number string) string {
+	names := make(map[string]string, len(numbers))
+	for name, number := range numbers {
+		names[number] = name
+	}
+	return func(number string) string {
+		if n, ok := names[number]; ok {
+			return n
+		}
+		return number // of a port that is gone
+	}
+}
+
+// applyFlows makes the changes of all bridges. It gives the bridges and ports that are not there, for each flow that is left out.
 func (t *Target) applyFlows(ctx context.Context, d flow.Delta, r rows) (missing []string, err error) {
-	b := bundle{numbers: r.numbers, deletes: deletions(d, r), unfit: map[uint32]bool{}}
-	for _, part := range []map[uint32]*flow.Group{d.Groups.Add, d.Groups.Change} {
+	list := t.known(r)
+	if len(d.Flows.Add)+len(d.Flows.Change) == 0 {
+		slices.Reverse(list)
+	}
+	var errs []error
+	for _, b := range list {
+		lacks, err := b.apply(ctx, b.part(d), r)
+		missing, errs = append(missing, lacks...), append(errs, err)
+	}
+	for k := range d.Flows.Add {
+		if _, there := r.numbers[k.Bridge]; k.Bridge != "" && !there {
+			missing = append(missing, k.Bridge)
+		}
+	}
+	return missing, errors.Join(errs...)
+}
+
+// part is what of d is on the bridge.
+func (t *bridge) part(d flow.Delta) (own flow.Delta) {
+	own.Flows = part(d.Flows, func(k flow.Key) bool { return k.Bridge == t.key })
+	own.Groups = part(d.Groups, func(k flow.GroupKey) bool { return k.Bridge == t.key })
+	for _, u := range d.Unknown {
+		if u.Bridge == t.key {
+			own.Unknown = append(own.Unknown, u)
+		}
+	}
+	return own
+}
+
+// part is what of d has certain keys.
+func part[K comparable, V any](d delta.Delta[K, V], is func(K) bool) delta.Delta[K, V] {
+	for _, m := range []*map[K]V{&d.Add, &d.Change, &d.Delete} {
+		some := make(map[K]V, len(*m))
+		for k, v := range *m {
+			if is(k) {
+				some[k] = v
+			}
+		}
+		*m = some
+	}
+	return d
+}
+
+// apply makes the changes of the bridge in one bundle, which the switch takes as a whole or not at all. It gives what is not there,
+// for each flow that is left out. A flow that the switch could not take is left out as well and is an error.
+func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []string, err error) {
+	if d.Empty() {
+		return nil, nil
+	}
+	if t.key != "" && !t.cfg.reachable(ctx, t.name) {
+		return []string{t.name}, nil
+	}
+	numbers := r.numbers[t.name]
+	b := bundle{numbers: numbers, deletes: deletions(d, numbers), unfit: map[uint32]bool{}}
+	for _, part := range []map[flow.GroupKey]*flow.Group{d.Groups.Add, d.Groups.Change} {
 		for _, g := range part {
 			b.group(g)
 		}
 	}
-	for id := range d.Groups.Delete {
-		b.groupsGone = append(b.groupsGone, "group delete group_id="+strconv.FormatUint(uint64(id), 10))
+	for k := range d.Groups.Delete {
+		b.groupsGone = append(b.groupsGone, "group delete group_id="+strconv.FormatUint(uint64(k.ID), 10))
 	}
 	for _, part := range []map[flow.Key]*flow.Flow{d.Flows.Add, d.Flows.Change} {
 		for _, f := range part {
@@ -189,16 +281,16 @@ func (b *bundle) number(name string) (string, bool) {
 
 // deletions returns the commands that delete the flows which are to go. A flow of a port that has no number any more is
 // none: it was read when there was one, and the next Read will tell. So is one of a number that has a name by now.
-func deletions(d flow.Delta, r rows) []string {
+func deletions(d flow.Delta, numbers map[string]string) []string {
 	named := map[string]bool{}
-	for _, n := range r.numbers {
+	for _, n := range numbers {
 		named[n] = true
 	}
 	var lines []string
 	for _, f := range d.Flows.Delete {
 		k := f.Key
 		if p := k.Match.InPort; p != "" && p != flow.Local {
-			number, ok := r.numbers[p]
+			number, ok := numbers[p]
 			if !ok && named[p] {
 				continue
 			}
@@ -211,22 +303,22 @@ func deletions(d flow.Delta, r rows) []string {
 		}
 		lines = append(lines, "flow delete_strict "+ours()+","+k.String())
 	}
-	for _, line := range d.Unknown {
-		lines = append(lines, "flow delete_strict "+ours()+","+flow.MatchOf(line))
+	for _, u := range d.Unknown {
+		lines = append(lines, "flow delete_strict "+ours()+","+flow.MatchOf(u.Flow))
 	}
 	return lines
 }
 
 // commit sends a bundle. Of flows, deletes come first: a port's number may have gone from one name to another. Groups are there before
 // flows that lead to them, and go after them.
-func (t *Target) commit(ctx context.Context, b bundle, d flow.Delta) error {
+func (t *bridge) commit(ctx context.Context, b bundle, d flow.Delta) error {
 	for _, list := range [][]string{b.groups, b.deletes, b.lines, b.groupsGone} {
 		slices.Sort(list)
 	}
 	lines := slices.Concat(b.groups, b.deletes, b.lines, b.groupsGone)
 	before, known := t.monitor.settle(ctx)
 	t.monitor.hold(true)
-	_, err := t.ofctl(ctx, strings.Join(lines, "\n")+"\n", "bundle", t.socket(), "-")
+	_, err := t.ofctl(ctx, strings.Join(lines, "\n")+"\n", "bundle", t.remote(t.name), "-")
 	after, settled := t.monitor.settle(ctx)
 	t.monitor.hold(false)
 	c := &t.cache
@@ -249,7 +341,7 @@ func (t *Target) commit(ctx context.Context, b bundle, d flow.Delta) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("change flows of %s: %w", t.cfg.Bridge, culprit(err, lines))
+		return fmt.Errorf("change flows of %s: %w", t.name, culprit(err, lines))
 	}
 	return nil
 }
@@ -267,7 +359,8 @@ func culprit(err error, lines []string) error {
 	return fmt.Errorf("%w: %s", err, lines[n-1])
 }
 
-func (t *Target) socket() string { return "unix:" + filepath.Join(t.cfg.RunDir, t.cfg.Bridge+".mgmt") }
+// remote is where ovs-ofctl finds a bridge.
+func (t *Target) remote(bridge string) string { return "unix:" + t.cfg.socket(bridge) }
 
 // grace is how long an ovs-ofctl that was ended may go on.
 const grace = time.Second

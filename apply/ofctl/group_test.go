@@ -9,7 +9,6 @@ import (
 
 	"hairpin/apply"
 	"hairpin/apply/applytest"
-	"hairpin/apply/ofctl"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/lab"
@@ -26,7 +25,7 @@ cookie=0xdeff105,table=50,priority=100,in_port=veth2 actions=push_vlan:0x8100,se
 
 // group returns one whose endpoints are those numbers, with ports for IPv4.
 func group(id uint32, family cluster.Family, endpoints ...uint32) *flow.Group {
-	g := &flow.Group{ID: id}
+	g := &flow.Group{GroupKey: key(id)}
 	for _, e := range endpoints {
 		nat := flow.NAT{Kind: flow.NATDst, Addr: netip.AddrFrom4([4]byte{10, 244, byte(e >> 8), byte(e)}), PortMin: 8080, PortMax: 8080}
 		if family == cluster.IPv6 {
@@ -37,32 +36,38 @@ func group(id uint32, family cluster.Family, endpoints ...uint32) *flow.Group {
 	return g
 }
 
-func withGroups(t testing.TB) flow.State {
-	s := parse(t, services)
-	s.Bridge = "br-svc"
-	s.Groups = map[uint32]*flow.Group{7: group(7, cluster.IPv4, 3, 5, 200), 8: group(8, cluster.IPv6, 9), 10: group(10, cluster.IPv4, 1, 2), 11: group(11, cluster.IPv6, 1)}
-	s.Groups[10].Sticky, s.Groups[11].Sticky = true, true
+func key(id uint32) flow.GroupKey { return flow.GroupKey{Bridge: "br-svc", ID: id} }
+
+// withGroups has flows and groups on a bridge of ours, and a flow on the gateway bridge.
+func withGroups(t testing.TB, n *lab.Node) flow.State {
+	s := parse(t, "table=50,priority=100,in_port=eth0 actions=LOCAL")
+	for _, f := range parse(t, services).Flows {
+		f.Bridge = "br-svc"
+		s.Flows[f.Key] = f
+	}
+	s.Groups = map[flow.GroupKey]*flow.Group{}
+	for _, g := range []*flow.Group{group(7, cluster.IPv4, 3, 5, 200), group(8, cluster.IPv6, 9), group(10, cluster.IPv4, 1, 2), group(11, cluster.IPv6, 1)} {
+		g.Sticky = g.ID >= 10
+		s.Groups[g.GroupKey] = g
+	}
+	owner := cluster.Owner{Kind: "Node", Name: "node-a"}
+	s.Bridges = map[string]flow.Bridge{"br-svc": {Name: "br-svc", Userspace: n.Datapath() == "netdev", Owner: owner}}
+	s.Ports = map[string]flow.Port{
+		"veth2":   {Name: "veth2", Bridge: "br-svc", Type: "internal", Owner: owner},
+		"svc-int": {Name: "svc-int", Bridge: "br-svc", Type: "patch", Peer: "int-svc", Owner: owner},
+		"int-svc": {Name: "int-svc", Bridge: "br-int", Type: "patch", Peer: "svc-int", ExternalIDs: map[string]string{"iface-id": "trunk"}, Owner: owner},
+	}
 	return s
 }
 
-// serviceNode is a node with a bridge of ours, a trunk and a port.
+// serviceNode is a node with what withGroups says of bridges and ports.
 func serviceNode(t testing.TB) *lab.Node {
 	t.Helper()
 	n := node(t)
-	sh(t, n, `ovs-vsctl add-br br-svc -- set Bridge br-svc datapath_type=`+n.Datapath()+` fail_mode=secure \
-		-- add-port br-svc veth2 -- set Interface veth2 type=internal -- add-port br-svc svc-int -- set Interface svc-int type=patch options:peer=int-svc \
-		-- add-port br-int int-svc -- set Interface int-svc type=patch options:peer=svc-int`)
+	want := withGroups(t, n)
+	want.Flows, want.Groups = nil, nil
+	reach(t, open(t, n), want)
 	return n
-}
-
-func openServices(t testing.TB, n *lab.Node) *ofctl.Target {
-	t.Helper()
-	target, err := ofctl.Open(ofctl.Config{Bridge: "br-svc", Groups: true, Path: n.Path, Command: n.Command})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(target.Close)
-	return target
 }
 
 func TestLawsOfGroups(t *testing.T) {
@@ -71,11 +76,11 @@ func TestLawsOfGroups(t *testing.T) {
 		return func(t testing.TB) { sh(t, n, script) }
 	}
 	applytest.Laws(t, applytest.Harness[flow.State, flow.Delta]{
-		New:    func(t testing.TB) apply.Target[flow.State, flow.Delta] { return openServices(t, n) },
+		New:    func(t testing.TB) apply.Target[flow.State, flow.Delta] { return open(t, n) },
 		Diff:   flow.Diff,
 		Print:  flow.Print,
-		States: servicesOf(t),
-		Rich:   withGroups(t),
+		States: servicesOf(t, n),
+		Rich:   withGroups(t, n),
 		Foreign: func(t testing.TB) func() string {
 			sh(t, n, `ovs-ofctl -O OpenFlow15 add-group br-ex group_id=7,type=all,bucket=actions=drop
 				ovs-ofctl -O OpenFlow15 add-flow br-svc cookie=0x5,table=9,priority=7,actions=drop`)
@@ -87,36 +92,41 @@ func TestLawsOfGroups(t *testing.T) {
 			"group removed":      by(`ovs-ofctl -O OpenFlow15 del-groups br-svc group_id=7`),
 			"all groups removed": by(`ovs-ofctl -O OpenFlow15 del-groups br-svc`),
 			"another group":      by(`ovs-ofctl -O OpenFlow15 mod-flows br-svc table=20,tcp,nw_dst=10.96.0.1,tp_dst=80,actions=group:8`),
+			"bridge removed":     by(`ovs-vsctl del-br br-svc`),
+			"bridge forwards":    by(`ovs-vsctl del-fail-mode br-svc`),
+			"bridge is theirs":   by(`ovs-vsctl clear Bridge br-svc external_ids`),
+			"trunk elsewhere":    by(`ovs-vsctl set Interface svc-int options:peer=nowhere`),
 			"flow removed":       by(`ovs-ofctl --strict del-flows br-svc table=50,priority=100,in_port=veth2`),
 		},
 		Refused: func(t testing.TB) flow.Delta {
-			more := withGroups(t)
-			more.Groups[9] = group(9, cluster.IPv4, 1)
+			more := withGroups(t, n)
+			more.Groups[key(9)] = group(9, cluster.IPv4, 1)
 			for k := range parse(t, "table=254,priority=5 actions=group:9").Flows {
+				k.Bridge = "br-svc"
 				more.Flows[k] = &flow.Flow{Key: k, Actions: []flow.Action{flow.ToGroup{ID: 9}}}
 			}
-			return flow.Diff(more, withGroups(t))
+			return flow.Diff(more, withGroups(t, n))
 		},
 		Atomic: true,
 	})
 }
 
 // servicesOf draws parts of withGroups, in variants. A flow leads to a group that is there.
-func servicesOf(t testing.TB) *rapid.Generator[flow.State] {
+func servicesOf(t testing.TB, n *lab.Node) *rapid.Generator[flow.State] {
 	return rapid.Custom(func(r *rapid.T) flow.State {
-		s := withGroups(t)
+		s := withGroups(t, n)
 		for _, id := range []uint32{7, 8} {
 			family := map[uint32]cluster.Family{7: cluster.IPv4, 8: cluster.IPv6}[id]
 			switch rapid.IntRange(0, 2).Draw(r, "what") {
 			case 0:
-				delete(s.Groups, id)
+				delete(s.Groups, key(id))
 				for k, f := range s.Flows {
 					if f.Actions[0] == (flow.ToGroup{ID: id}) {
 						delete(s.Flows, k)
 					}
 				}
 			case 1:
-				s.Groups[id] = group(id, family, rapid.Uint32Range(1, 4).Draw(r, "first"), rapid.Uint32Range(5, 9).Draw(r, "second"))
+				s.Groups[key(id)] = group(id, family, rapid.Uint32Range(1, 4).Draw(r, "first"), rapid.Uint32Range(5, 9).Draw(r, "second"))
 			}
 		}
 		return s
@@ -126,8 +136,8 @@ func servicesOf(t testing.TB) *rapid.Generator[flow.State] {
 // Open vSwitch tells nobody that a group changed. Who reads it sees it, and puts it right.
 func TestGroupsChangedByHand(t *testing.T) {
 	n := serviceNode(t)
-	want := withGroups(t)
-	reach(t, openServices(t, n), want)
+	want := withGroups(t, n)
+	reach(t, open(t, n), want)
 	for name, script := range map[string]string{
 		"buckets": `ovs-ofctl -O OpenFlow15 mod-group br-svc 'group_id=7,type=select,selection_method=dp_hash,bucket=bucket_id:3,actions=ct(commit,table=30,zone=64003,nat(dst=10.244.1.3:8080))'`,
 		"weight":  `ovs-ofctl -O OpenFlow15 insert-buckets br-svc 'group_id=7,command_bucket_id=last,bucket=bucket_id:4,weight:9,actions=ct(commit,zone=64003,table=30,nat(dst=10.244.1.4:8080))'`,
@@ -136,25 +146,25 @@ func TestGroupsChangedByHand(t *testing.T) {
 		"more":    `ovs-ofctl -O OpenFlow15 add-group br-svc 'group_id=99,type=indirect,bucket=actions=drop'`,
 	} {
 		sh(t, n, script)
-		target := openServices(t, n)
+		target := open(t, n)
 		if d := flow.Diff(want, read(t, target)); d.Count() != 1 || d.Groups.Count() != 1 {
 			t.Errorf("%s: %+v", name, d)
 		}
 		reach(t, target, want)
-		reach(t, openServices(t, n), want)
+		reach(t, open(t, n), want)
 	}
 }
 
 // A group that Open vSwitch could not take would take the whole bundle with it, and so would a flow that leads there.
 func TestABadGroupDoesNotStopTheOthers(t *testing.T) {
 	n := serviceNode(t)
-	target := openServices(t, n)
+	target := open(t, n)
 	var all []uint32
 	for e := range uint32(700) {
 		all = append(all, e)
 	}
-	want := withGroups(t)
-	want.Groups[8] = group(8, cluster.IPv6, all...)
+	want := withGroups(t, n)
+	want.Groups[key(8)] = group(8, cluster.IPv6, all...)
 	err := target.Apply(ctx(t), flow.Diff(want, read(t, target)))
 	if err == nil || !strings.Contains(err.Error(), "group 8 has 700 buckets") {
 		t.Fatalf("the error does not name the group: %v", err)
@@ -162,22 +172,22 @@ func TestABadGroupDoesNotStopTheOthers(t *testing.T) {
 	if d := flow.Diff(want, read(t, target)); len(d.Groups.Add) != 1 || len(d.Flows.Add) != 1 || d.Count() != 2 {
 		t.Fatalf("not only group 8 and its flow are missing: %+v", d)
 	}
-	want.Groups[8] = group(8, cluster.IPv6, all[:640]...)
+	want.Groups[key(8)] = group(8, cluster.IPv6, all[:640]...)
 	reach(t, target, want)
-	reach(t, openServices(t, n), want)
+	reach(t, open(t, n), want)
 }
 
 // A Target knows what it changed itself, also of groups.
 func TestOwnGroupsAreNoNews(t *testing.T) {
 	n := serviceNode(t)
-	target := openServices(t, n)
-	want := withGroups(t)
+	target := open(t, n)
+	want := withGroups(t, n)
 	reach(t, target, want)
 	quiet(t, target)
-	want.Groups[7] = group(7, cluster.IPv4, 1, 2)
-	want.Groups[9] = group(9, cluster.IPv4, 4)
-	want.Groups[10] = group(10, cluster.IPv4, 1, 2)
-	delete(want.Groups, 8)
+	want.Groups[key(7)] = group(7, cluster.IPv4, 1, 2)
+	want.Groups[key(9)] = group(9, cluster.IPv4, 4)
+	want.Groups[key(10)] = group(10, cluster.IPv4, 1, 2)
+	delete(want.Groups, key(8))
 	for k, f := range want.Flows {
 		if f.Actions[0] == (flow.ToGroup{ID: 8}) {
 			delete(want.Flows, k)
@@ -185,7 +195,7 @@ func TestOwnGroupsAreNoNews(t *testing.T) {
 	}
 	reach(t, target, want)
 	silent(t, target)
-	if d := flow.Diff(want, read(t, openServices(t, n))); !d.Empty() {
+	if d := flow.Diff(want, read(t, open(t, n))); !d.Empty() {
 		t.Fatalf("another Target sees %+v", d)
 	}
 }

@@ -19,9 +19,10 @@ import (
 
 // monitor runs `ovs-ofctl monitor`, which prints a line for each change of a flow, and starts it again whenever it ends.
 type monitor struct {
-	cfg  Config
-	log  *slog.Logger
-	tell func()
+	cfg    Config
+	bridge string
+	log    *slog.Logger
+	tell   func()
 
 	mu       sync.Mutex
 	up       bool // the switch has answered: every change from now on is printed
@@ -48,16 +49,15 @@ const (
 // settleTimeout limits the wait for the monitor; without it the flows are simply read.
 const settleTimeout = 3 * time.Second
 
-func newMonitor(cfg Config, log *slog.Logger, tell func()) *monitor {
-	return &monitor{cfg: cfg, log: log, tell: tell, turn: make(chan struct{})}
+func newMonitor(cfg Config, bridge string, log *slog.Logger, tell func()) *monitor {
+	return &monitor{cfg: cfg, bridge: bridge, log: log, tell: tell, turn: make(chan struct{})}
 }
 
 // run keeps a monitor running. It tells when the switch comes and when it goes.
 func (m *monitor) run(ctx context.Context) {
-	m.removeStale()
 	retry, pause := minRetry, minRetry
 	for ctx.Err() == nil {
-		if m.reachable(ctx) {
+		if m.cfg.reachable(ctx, m.bridge) {
 			retry = minRetry
 			err := m.session(ctx)
 			if m.isUp() {
@@ -84,10 +84,10 @@ func (m *monitor) sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// reachable reports whether the switch listens for OpenFlow.
-func (m *monitor) reachable(ctx context.Context) bool {
+// reachable reports whether the switch listens for OpenFlow of a bridge.
+func (cfg *Config) reachable(ctx context.Context, bridge string) bool {
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", m.cfg.Path(m.socket()))
+	conn, err := d.DialContext(ctx, "unix", cfg.Path(cfg.socket(bridge)))
 	if err != nil {
 		return false
 	}
@@ -95,14 +95,14 @@ func (m *monitor) reachable(ctx context.Context) bool {
 	return true
 }
 
-func (m *monitor) socket() string { return filepath.Join(m.cfg.RunDir, m.cfg.Bridge+".mgmt") }
+func (cfg *Config) socket(bridge string) string { return filepath.Join(cfg.RunDir, bridge+".mgmt") }
 
 // session is the life of one ovs-ofctl.
 func (m *monitor) session(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m.change(func() { m.mark.session++ })
-	cmd := m.cfg.Command(ctx, "ovs-ofctl", "-O", openFlow, "--unixctl="+m.control(), "monitor", "unix:"+m.socket(), "watch:!initial,!actions")
+	cmd := m.cfg.Command(ctx, "ovs-ofctl", "-O", openFlow, "--unixctl="+m.control(), "monitor", "unix:"+m.cfg.socket(m.bridge), "watch:!initial,!actions")
 	r, w, err := os.Pipe()
 	if err != nil {
 		return fmt.Errorf("start monitor: %w", err)
@@ -209,8 +209,8 @@ func (m *monitor) control() string {
 }
 
 // removeStale removes control sockets of monitors whose process was killed.
-func (m *monitor) removeStale() {
-	left, _ := filepath.Glob(filepath.Join(m.cfg.Path(m.cfg.RunDir), "hairpin-*.ctl")) // the pattern is good
+func removeStale(cfg Config) {
+	left, _ := filepath.Glob(filepath.Join(cfg.Path(cfg.RunDir), "hairpin-*.ctl")) // the pattern is good
 	for _, socket := range left {
 		conn, err := net.Dial("unix", socket)
 		if err != nil {

@@ -1,8 +1,9 @@
-// Package ofctl makes a node's Open vSwitch equal to a flow.State: keys of external_ids and ports in its database,
-// OpenFlow flows and groups of a bridge, and the tunnel neighbours of the userspace datapath.
+// Package ofctl makes a node's Open vSwitch equal to a flow.State: keys of external_ids, bridges and ports in its database,
+// OpenFlow flows and groups, and the tunnel neighbours of the userspace datapath.
 //
-// What is ours: the keys named in Config, the ports whose row has claims.KeyOwner in its external_ids, and the
-// flows whose cookie has claims.Cookie in the bits of claims.CookieMask. A wanted port takes over a port of the same
+// What is ours: the keys named in Config, the bridges whose row has claims.KeyBridge in its external_ids, with all their groups, the ports whose
+// row has claims.KeyOwner there, and, on these bridges and the gateway bridge, the flows whose cookie has claims.Cookie in the bits of
+// claims.CookieMask. A wanted bridge or port takes over one of the same
 // name, a wanted flow one of the same table, priority and match, as Open vSwitch has one of each only. Tunnel
 // neighbours are a cache that the switch fills too: those that are not wanted are left to expire.
 //
@@ -17,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,8 +39,7 @@ var _ apply.Target[flow.State, flow.Delta] = (*Target)(nil)
 
 // Config says where Open vSwitch is and what of it is ours.
 type Config struct {
-	Bridge   string   // that has the flows and groups: the gateway bridge
-	Groups   bool     // the bridge is ours, and so are all its groups; else none is
+	Bridge   string   // the gateway bridge
 	Settings []string // keys of Open_vSwitch's external_ids that are ours
 	PortKeys []string // keys of an Interface's external_ids that are ours, on ports of ours; empty = iface-id
 	// TunnelBridge is a bridge that tunnels may leave by instead of Bridge. Routes that were set by it are ours.
@@ -56,13 +57,13 @@ type Target struct {
 	cfg     Config
 	log     *slog.Logger
 	db      *ovsdb.Client
-	monitor *monitor
 	changed chan struct{}
 	stop    context.CancelFunc
 	tasks   sync.WaitGroup
+	watch   func(name string) *bridge // begins to
 
-	mu    sync.Mutex // one Read or Apply at a time
-	cache cache
+	mu      sync.Mutex // one Read or Apply at a time
+	bridges map[string]*bridge
 
 	silent  atomic.Pointer[late.Waits]
 	waiting sync.Mutex
@@ -91,9 +92,9 @@ func Open(cfg Config) (*Target, error) {
 		Database: "Open_vSwitch",
 		Tables: []ovsdb.Table{
 			ovsdb.Mirror[ovsdb.OpenVSwitch]("bridges", "next_cfg", "cur_cfg", "other_config", "external_ids"),
-			ovsdb.Mirror[ovsdb.Bridge]("name", "ports", "fail_mode"),
+			ovsdb.Mirror[ovsdb.Bridge]("name", "ports", "fail_mode", "datapath_type", "external_ids"),
 			ovsdb.Mirror[ovsdb.Port]("name", "interfaces", "external_ids"),
-			ovsdb.Mirror[ovsdb.Interface]("name", "type", "mac", "mtu_request", "ofport", "external_ids"),
+			ovsdb.Mirror[ovsdb.Interface]("name", "type", "options", "mac", "mtu_request", "ofport", "external_ids"),
 		},
 		Logger: cfg.Logger,
 	})
@@ -101,9 +102,19 @@ func Open(cfg Config) (*Target, error) {
 		return nil, fmt.Errorf("open Open vSwitch: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	t := &Target{cfg: cfg, log: cfg.Logger.With("bridge", cfg.Bridge), db: db, changed: make(chan struct{}, 1), stop: stop}
-	t.monitor = newMonitor(cfg, t.log, t.tell)
-	t.tasks.Go(func() { t.monitor.run(ctx) })
+	t := &Target{cfg: cfg, log: cfg.Logger, db: db, changed: make(chan struct{}, 1), stop: stop}
+	t.watch = func(name string) *bridge {
+		b := &bridge{Target: t, name: name, monitor: newMonitor(cfg, name, t.log.With("bridge", name), t.tell)}
+		if name != cfg.Bridge {
+			b.key = name
+		}
+		var seen context.Context
+		seen, b.forget = context.WithCancel(ctx)
+		t.tasks.Go(func() { b.monitor.run(seen) })
+		return b
+	}
+	removeStale(cfg)
+	t.bridges = map[string]*bridge{cfg.Bridge: t.watch(cfg.Bridge)}
 	t.tasks.Go(func() { t.watchRows(ctx) })
 	t.tasks.Go(func() { t.watchAnswers(ctx) })
 	return t, nil
@@ -116,7 +127,7 @@ func (t *Target) Close() {
 	t.tasks.Wait()
 }
 
-// Changed signals that another program changed flows of the bridge, that a row of the database which matters changed (also
+// Changed signals that another program changed flows of a bridge, that a row of the database which matters changed (also
 // by us), that ovs-vswitchd went away or came back, and that it or its database is there and does not answer.
 func (t *Target) Changed() <-chan struct{} { return t.changed }
 
@@ -197,9 +208,13 @@ func (t *Target) Read(ctx context.Context) (flow.State, error) {
 	if err != nil {
 		return flow.State{}, err
 	}
-	c, err := t.readFlows(ctx, r.numbers)
-	if err != nil {
-		return flow.State{}, err
+	s := flow.State{Bridge: t.cfg.Bridge, Bridges: r.ours, Settings: r.settings, Ports: r.ports}
+	for _, b := range t.known(r) {
+		c, err := b.read(ctx, r.numbers[b.name])
+		if err != nil {
+			return flow.State{}, err
+		}
+		s.Flows, s.Groups, s.Unknown = both(s.Flows, c.flows), both(s.Groups, c.groups), append(s.Unknown, c.unknown...)
 	}
 	neighbors, err := t.readNeighbors(ctx)
 	if err != nil {
@@ -209,20 +224,30 @@ func (t *Target) Read(ctx context.Context) (flow.State, error) {
 	if err != nil {
 		return flow.State{}, err
 	}
-	s := flow.State{
-		Bridge: t.cfg.Bridge, Settings: r.settings, Ports: r.ports, Flows: c.flows, Groups: c.groups, Unknown: c.unknown,
-		TunnelNeighbors: neighbors, TunnelRoutes: routes,
-	}
+	s.TunnelNeighbors, s.TunnelRoutes = neighbors, routes
 	if len(routes) > 0 {
 		s.TunnelBridge = t.cfg.TunnelBridge
 	}
 	return s, nil
 }
 
-// Apply makes the changes of d: one transaction of the database, one bundle of flows and groups, one command for each
+// both is what two maps have that share no key.
+func both[K comparable, V any](a, b map[K]V) map[K]V {
+	switch {
+	case len(a) == 0:
+		return b
+	case len(b) == 0:
+		return a
+	}
+	a = maps.Clone(a)
+	maps.Copy(a, b)
+	return a
+}
+
+// Apply makes the changes of d: one transaction of the database, one bundle of flows and groups for each bridge, one command for each
 // tunnel neighbour and route. An error in one does not keep the others from being made.
 //
-// Flows on ports that are not there, or have no number yet, and ports on such bridges are left out; the error is an
+// What is on bridges or ports that are not there, or have no number yet, is left out; the error is an
 // *apply.Waiting when all else was made.
 func (t *Target) Apply(ctx context.Context, d flow.Delta) error {
 	if d.Empty() {
@@ -233,15 +258,24 @@ func (t *Target) Apply(ctx context.Context, d flow.Delta) error {
 	if d.Bridge != "" && d.Bridge != t.cfg.Bridge {
 		return fmt.Errorf("the flows are for bridge %s, not for %s", d.Bridge, t.cfg.Bridge)
 	}
+	errBridges := t.applyBridges(ctx, d.Bridges)
 	r, err := t.rows(ctx)
 	if err != nil {
-		return err
+		return errors.Join(errBridges, err)
 	}
 	noBridge, errRows := t.applyRows(ctx, d)
+	if len(d.Bridges.Add) > 0 { // whose ports get their numbers
+		if err := t.carriedOut(ctx); err != nil {
+			return errors.Join(errBridges, errRows, err)
+		}
+		if r, err = t.rows(ctx); err != nil {
+			return errors.Join(errBridges, errRows, err)
+		}
+	}
 	noPort, errFlows := t.applyFlows(ctx, d, r)
 	errNeighbors := errors.Join(t.applyRoutes(ctx, d.TunnelRoutes), t.applyNeighbors(ctx, cmp.Or(d.TunnelBridge, t.cfg.Bridge), d.TunnelNeighbors))
 	t.setPending(len(noBridge) + len(noPort))
-	if err := errors.Join(errRows, errFlows, errNeighbors); err != nil {
+	if err := errors.Join(errBridges, errRows, errFlows, errNeighbors); err != nil {
 		return err
 	}
 	if missing := slices.Concat(noBridge, noPort); len(missing) > 0 {
@@ -277,7 +311,7 @@ func (t *Target) rows(ctx context.Context) (rows, error) {
 		return rows{}, err
 	}
 	r := t.cfg.read(t.db.View())
-	if !r.exists {
+	if _, ok := r.numbers[t.cfg.Bridge]; !ok {
 		return rows{}, fmt.Errorf("there is no bridge %s", t.cfg.Bridge)
 	}
 	return r, nil

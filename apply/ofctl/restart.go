@@ -3,7 +3,6 @@ package ofctl
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,7 +62,7 @@ func (t *Target) Incarnation() (string, error) {
 // Listening fails as long as the ovs-vswitchd that runs takes no flows for a bridge. The sockets of one that was killed
 // live on for some milliseconds, with its last thread: they are older than the new one's pid file.
 func (t *Target) Listening(ctx context.Context, bridge string) error {
-	socket := t.cfg.Path(filepath.Join(t.cfg.RunDir, bridge+".mgmt"))
+	socket := t.cfg.Path(t.cfg.socket(bridge))
 	made, err := os.Stat(socket)
 	if err != nil {
 		return fmt.Errorf("bridge %s: %w", bridge, err)
@@ -75,12 +74,9 @@ func (t *Target) Listening(ctx context.Context, bridge string) error {
 	if made.ModTime().Before(pid.ModTime()) {
 		return fmt.Errorf("bridge %s is not there yet", bridge)
 	}
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", socket)
-	if err != nil {
-		return fmt.Errorf("bridge %s: %w", bridge, err)
+	if !t.cfg.reachable(ctx, bridge) {
+		return fmt.Errorf("bridge %s takes no flows", bridge)
 	}
-	_ = conn.Close()
 	return nil
 }
 
@@ -159,15 +155,7 @@ func (t *Target) StopWaiting(ctx context.Context) error {
 	if _, err := t.db.Transact(ctx, ops...); err != nil {
 		return fmt.Errorf("remove flow-restore-wait: %w", err)
 	}
-	next := 0
-	err = t.db.WaitFor(ctx, func(v ovsdb.View) bool {
-		row := ovsdb.First[ovsdb.OpenVSwitch](v)
-		if row != nil && next == 0 {
-			next = row.NextCfg
-		}
-		return row != nil && row.CurCfg >= next
-	})
-	if err != nil {
+	if err := t.carriedOut(ctx); err != nil {
 		return fmt.Errorf("wait until ovs-vswitchd stops to wait: %w", err)
 	}
 	return nil

@@ -11,18 +11,26 @@ import (
 	"hairpin/apply/late"
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 	"hairpin/ovsdb"
 )
 
 // rows is what matters to us of Open vSwitch's database.
 type rows struct {
-	exists   bool // the gateway bridge does
-	secure   bool // it has fail_mode secure: without a flow it drops
+	secure   bool // the gateway bridge has fail_mode secure: without a flow it drops
+	ours     map[string]flow.Bridge
 	settings map[string]string
 	ports    map[string]flow.Port
-	numbers  map[string]string // of the gateway bridge's ports, by name
+	numbers  map[string]map[string]string // of ports of the gateway bridge and of ours, by bridge and name
 }
+
+// Words of Open vSwitch's database.
+const (
+	secure     = "secure"
+	standalone = "standalone"
+	userspace  = "netdev"
+)
 
 // maxPort is the last number that OpenFlow gives to a port; those above are reserved (OpenFlow 1.0, OFPP_MAX).
 const maxPort = 0xff00
@@ -38,10 +46,15 @@ func (cfg *Config) read(v ovsdb.View) rows {
 		}
 	}
 	for b := range ovsdb.Rows[ovsdb.Bridge](v) {
-		gateway := b.Name == cfg.Bridge
-		if gateway {
-			r.exists, r.secure = true, b.FailMode != nil && *b.FailMode == "secure"
+		isSecure := b.FailMode != nil && *b.FailMode == secure
+		owner, ours := b.ExternalIDs[claims.KeyBridge]
+		switch {
+		case b.Name == cfg.Bridge:
+			r.secure, ours = isSecure, true
+		case ours:
+			put(&r.ours, b.Name, flow.Bridge{Name: b.Name, Userspace: b.DatapathType == userspace, Standalone: !isSecure, Owner: cluster.ParseOwner(owner)})
 		}
+		numbers := map[string]string{}
 		for _, id := range b.Ports {
 			p := ovsdb.Get[ovsdb.Port](v, id)
 			if p == nil {
@@ -50,20 +63,23 @@ func (cfg *Config) read(v ovsdb.View) rows {
 			if owner, ok := p.ExternalIDs[claims.KeyOwner]; ok {
 				put(&r.ports, p.Name, cfg.port(v, b.Name, p, owner))
 			}
-			if gateway {
-				r.number(v, p)
+			if ours {
+				number(numbers, v, p)
 			}
+		}
+		if ours {
+			put(&r.numbers, b.Name, numbers)
 		}
 	}
 	return r
 }
 
-// number notes the numbers of a port of the gateway bridge: of several, if it is a bond.
-func (r *rows) number(v ovsdb.View, p *ovsdb.Port) {
+// number notes the numbers of a port: of several, if it is a bond.
+func number(numbers map[string]string, v ovsdb.View, p *ovsdb.Port) {
 	for _, id := range p.Interfaces {
 		i := ovsdb.Get[ovsdb.Interface](v, id)
 		if i != nil && i.OFPort != nil && *i.OFPort > 0 && *i.OFPort < maxPort {
-			put(&r.numbers, i.Name, strconv.Itoa(*i.OFPort))
+			numbers[i.Name] = strconv.Itoa(*i.OFPort)
 		}
 	}
 }
@@ -84,7 +100,7 @@ func (cfg *Config) port(v ovsdb.View, bridge string, p *ovsdb.Port, owner string
 	if i == nil {
 		return out
 	}
-	out.Type = i.Type
+	out.Type, out.Peer = i.Type, i.Options[peer]
 	if i.MAC != nil {
 		// A MAC that cannot be read is none, so it is repaired.
 		out.MAC, _ = cluster.ParseMAC(*i.MAC)
@@ -98,6 +114,63 @@ func (cfg *Config) port(v ovsdb.View, bridge string, p *ovsdb.Port, owner string
 		}
 	}
 	return out
+}
+
+// peer is the key in the options of a patch port.
+const peer = "peer"
+
+// applyBridges makes bridges, and removes those that are not wanted with all that is on them. It waits until ovs-vswitchd has them: they
+// are for ports and flows.
+func (t *Target) applyBridges(ctx context.Context, d delta.Delta[string, flow.Bridge]) error {
+	v := t.db.View()
+	var ops []ovsdb.Op
+	row := func(name string) *ovsdb.Bridge {
+		return ovsdb.Find(v, func(b *ovsdb.Bridge) bool { return b.Name == name })
+	}
+	for _, list := range []map[string]flow.Bridge{d.Add, d.Change} {
+		for name, b := range list {
+			mode, owner := secure, map[string]string{claims.KeyBridge: b.Owner.String()}
+			want := ovsdb.Bridge{Name: name, FailMode: &mode, ExternalIDs: owner}
+			if b.Userspace {
+				want.DatapathType = userspace
+			}
+			if have := row(name); have != nil {
+				want.UUID = have.UUID
+				ops = append(append(ops, ovsdb.Update(want, "fail_mode", "datapath_type")), keyOps("Bridge", have.UUID, owner, nil)...)
+			} else {
+				ops = append(ops, ovsdb.InsertBridge(want)...)
+			}
+		}
+	}
+	for name := range d.Delete {
+		if have := row(name); have != nil {
+			ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom("bridges", have.UUID)).All())
+		}
+	}
+	if len(ops) == 0 {
+		return nil
+	}
+	late.For(ctx, server)
+	if _, err := t.db.Transact(ctx, append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())...); err != nil {
+		return fmt.Errorf("bridges of Open vSwitch: %w", err)
+	}
+	late.For(ctx, vswitchd)
+	if err := t.carriedOut(ctx); err != nil {
+		return fmt.Errorf("wait until ovs-vswitchd has its bridges: %w", err)
+	}
+	return nil
+}
+
+// carriedOut waits until ovs-vswitchd has seen what is in the database.
+func (t *Target) carriedOut(ctx context.Context) error {
+	next := 0
+	return t.db.WaitFor(ctx, func(v ovsdb.View) bool {
+		row := ovsdb.First[ovsdb.OpenVSwitch](v)
+		if row != nil && next == 0 {
+			next = row.NextCfg
+		}
+		return row != nil && row.CurCfg >= next
+	})
 }
 
 // applyRows makes the changes of settings and ports in one transaction. It gives the bridges that are not there, for
@@ -169,7 +242,7 @@ func (cfg *Config) portOps(v ovsdb.View, p flow.Port) (ops []ovsdb.Op, ok bool) 
 		if port != nil {
 			ops = removal(v, p.Name)
 		}
-		i := ovsdb.Interface{Name: p.Name, Type: p.Type, ExternalIDs: p.ExternalIDs}
+		i := ovsdb.Interface{Name: p.Name, Type: p.Type, Options: options(p), ExternalIDs: p.ExternalIDs}
 		i.MAC, i.MTURequest = columns(p)
 		made, more := ovsdb.InsertPort(i, owner)
 		return append(append(ops, more...), ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", made)).Row(bridge.UUID)), true
@@ -180,6 +253,9 @@ func (cfg *Config) portOps(v ovsdb.View, p flow.Port) (ops []ovsdb.Op, ok bool) 
 	ops = append(ops, keyOps("Port", port.UUID, owner, nil)...)
 	i := ovsdb.Interface{UUID: port.Interfaces[0], Type: p.Type}
 	change := []string{"type"}
+	if i.Options = options(p); i.Options != nil {
+		change = append(change, "options")
+	}
 	if i.MAC, i.MTURequest = columns(p); i.MAC != nil {
 		change = append(change, "mac")
 	}
@@ -189,6 +265,13 @@ func (cfg *Config) portOps(v ovsdb.View, p flow.Port) (ops []ovsdb.Op, ok bool) 
 	ops = append(ops, ovsdb.Update(i, change...))
 	unwanted := slices.DeleteFunc(slices.Clone(cfg.PortKeys), func(key string) bool { _, wanted := p.ExternalIDs[key]; return wanted })
 	return append(ops, keyOps("Interface", i.UUID, p.ExternalIDs, unwanted)...), true
+}
+
+func options(p flow.Port) map[string]string {
+	if p.Peer == "" {
+		return nil
+	}
+	return map[string]string{peer: p.Peer}
 }
 
 // columns returns the values of mac and mtu_request, nil for what the port does not say.

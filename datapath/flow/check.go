@@ -64,6 +64,8 @@ func (m Match) prerequisites() error {
 		return wordError("tp_src, tp_dst", "needs tcp, udp or sctp")
 	case m.ICMPType != 0 && !w.icmp:
 		return wordError("icmp_type", "needs icmp or icmp6")
+	case m.Target.IsValid() && (m.Protocol != ICMP6 || m.ICMPType != 135+1 && m.ICMPType != 136+1 || !m.Target.Is6()):
+		return wordError("nd_target", "needs icmp6 and icmp_type 135 or 136")
 	case m.Fragment != "" && (w.family == 0 || m.Protocol == ARP):
 		return wordError("nw_frag", "needs ip or ipv6")
 	}

@@ -19,13 +19,14 @@ func (f *Flow) Equal(g *Flow) bool {
 type Delta struct {
 	Bridge          string
 	TunnelBridge    string
+	Bridges         delta.Delta[string, Bridge]
 	Settings        delta.Delta[string, string]
 	Ports           delta.Delta[string, Port]
 	TunnelNeighbors delta.Delta[netip.Addr, cluster.MAC]
 	TunnelRoutes    delta.Delta[netip.Addr, netip.Addr]
 	Flows           delta.Delta[Key, *Flow]
-	Groups          delta.Delta[uint32, *Group]
-	Unknown         []string // flows to delete, as in State.Unknown
+	Groups          delta.Delta[GroupKey, *Group]
+	Unknown         []Unknown // flows to delete, as in State.Unknown
 }
 
 // Diff compares two States. A MAC or MTU that a wanted Port does not give may be anything.
@@ -34,6 +35,7 @@ func Diff(want, have State) Delta {
 	d := Delta{
 		Bridge:          want.Bridge,
 		TunnelBridge:    want.TunnelBridge,
+		Bridges:         delta.OfComparable(want.Bridges, have.Bridges),
 		Settings:        delta.OfComparable(want.Settings, have.Settings),
 		Ports:           delta.Of(want.Ports, have.Ports, samePort),
 		TunnelNeighbors: delta.OfComparable(want.TunnelNeighbors, have.TunnelNeighbors),
@@ -48,7 +50,7 @@ func Diff(want, have State) Delta {
 
 func samePort(want, have Port) bool {
 	switch {
-	case want.Bridge != have.Bridge || want.Type != have.Type || want.Owner != have.Owner:
+	case want.Bridge != have.Bridge || want.Type != have.Type || want.Peer != have.Peer || want.Owner != have.Owner:
 		return false
 	case want.MAC != (cluster.MAC{}) && want.MAC != have.MAC:
 		return false
@@ -61,6 +63,7 @@ func samePort(want, have Port) bool {
 // Grow is the part that adds and changes.
 func (d Delta) Grow() Delta {
 	g := Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge}
+	g.Bridges, _ = d.Bridges.Split()
 	g.Settings, _ = d.Settings.Split()
 	g.Ports, _ = d.Ports.Split()
 	g.TunnelNeighbors, _ = d.TunnelNeighbors.Split()
@@ -73,6 +76,7 @@ func (d Delta) Grow() Delta {
 // Shrink is the part that removes.
 func (d Delta) Shrink() Delta {
 	s := Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, Unknown: d.Unknown}
+	_, s.Bridges = d.Bridges.Split()
 	_, s.Settings = d.Settings.Split()
 	_, s.Ports = d.Ports.Split()
 	_, s.TunnelNeighbors = d.TunnelNeighbors.Split()
@@ -84,7 +88,7 @@ func (d Delta) Shrink() Delta {
 
 // Count is the number of things that differ.
 func (d Delta) Count() int {
-	return d.Settings.Count() + d.Ports.Count() + d.TunnelNeighbors.Count() + d.TunnelRoutes.Count() + d.Flows.Count() + d.Groups.Count() + len(d.Unknown)
+	return d.Bridges.Count() + d.Settings.Count() + d.Ports.Count() + d.TunnelNeighbors.Count() + d.TunnelRoutes.Count() + d.Flows.Count() + d.Groups.Count() + len(d.Unknown)
 }
 
 // Empty reports whether there is nothing to do.

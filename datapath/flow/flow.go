@@ -1,5 +1,5 @@
-// Package flow is the wanted or found content of Open vSwitch on a node: our settings and ports, and the OpenFlow
-// flows and groups of a bridge.
+// Package flow is the wanted or found content of Open vSwitch on a node: our settings, bridges and ports, and the OpenFlow
+// flows and groups of bridges.
 //
 // Flows are values: a Match is comparable and, with table and priority, the flow's identity, as in OpenFlow. Ports
 // are named, never numbered: numbers change when a port is made again or Open vSwitch restarts, names do not.
@@ -13,11 +13,12 @@ import (
 
 // State is the content of Open vSwitch that is ours.
 type State struct {
-	Bridge   string            // that has the flows and groups: the gateway bridge
+	Bridge   string            // the gateway bridge, which is another's: its ports and groups are, too
+	Bridges  map[string]Bridge // ours alone, by name
 	Settings map[string]string // keys of Open_vSwitch's external_ids
 	Ports    map[string]Port   // by name
 	Flows    map[Key]*Flow
-	Groups   map[uint32]*Group // by id, of a bridge whose groups are all ours
+	Groups   map[GroupKey]*Group
 	// TunnelNeighbors are the MACs of tunnel peers. Only the userspace datapath needs them: it loses the
 	// first packet to a peer that it has not resolved yet.
 	TunnelNeighbors map[netip.Addr]cluster.MAC
@@ -26,9 +27,23 @@ type State struct {
 	TunnelBridge string
 	TunnelRoutes map[netip.Addr]netip.Addr
 	// Unknown is what was read back with a cookie of ours and a match that this package has no words for, such as a
-	// flow altered by hand: lines as ovs-ofctl prints them, ports numbered, without counters. Never wanted, so Diff
-	// removes them.
-	Unknown []string
+	// flow altered by hand. Never wanted, so Diff removes them.
+	Unknown []Unknown
+}
+
+// Bridge is an Open vSwitch bridge that must exist, and drops what no flow of ours knows (fail_mode secure).
+type Bridge struct {
+	Name      string
+	Userspace bool // datapath_type netdev; all bridges of a node have the same
+	// Standalone is never wanted: the bridge forwards by itself what no flow knows.
+	Standalone bool
+	Owner      cluster.Owner
+}
+
+// Unknown is a flow of a bridge in the words of ovs-ofctl, ports numbered, without counters.
+type Unknown struct {
+	Bridge string // as in Key
+	Flow   string
 }
 
 // Port is an Open vSwitch port that must exist, such as ovn-k8s-mp0 on br-int.
@@ -36,14 +51,16 @@ type Port struct {
 	Name        string
 	Bridge      string
 	Type        string // Interface type: "internal", "" …
+	Peer        string // of a port of type patch: the one on another bridge that it leads to
 	MAC         cluster.MAC
 	MTU         int               // bytes, mtu_request; 0 = not ours to say
 	ExternalIDs map[string]string // of the Interface, those that are ours: iface-id
 	Owner       cluster.Owner
 }
 
-// Key identifies a flow in a switch.
+// Key identifies a flow.
 type Key struct {
+	Bridge   string // one of State.Bridges; empty = the gateway bridge
 	Table    uint8
 	Priority uint16
 	Match    Match
@@ -94,6 +111,8 @@ type Match struct {
 	SrcPort, DstPort uint16
 	// ICMPType is icmp_type (icmpv6_type) plus 1, so that 0 is any.
 	ICMPType uint16
+	// Target is nd_target, whose address a neighbour solicitation or advertisement is about, by ICMPType.
+	Target netip.Addr
 	// PktMark is pkt_mark; 0 = any (no flow of ours matches mark 0).
 	PktMark uint32
 	// CTState has the wanted and the unwanted bits of ct_state.

@@ -186,10 +186,11 @@ func TestPrint(t *testing.T) {
 		Ports: map[string]Port{"ovn-k8s-mp0": {Name: "ovn-k8s-mp0", Bridge: "br-int", Type: "internal", MAC: cluster.MAC{0x0a, 0x58, 0x0a, 0xf4, 1, 2}, MTU: 1400,
 			ExternalIDs: map[string]string{"iface-id": "k8s-node-a"}, Owner: cluster.Owner{Kind: "Node", Name: "node-a"}}},
 		TunnelNeighbors: map[netip.Addr]cluster.MAC{netip.MustParseAddr("172.18.0.4"): {2, 0x42, 0xac, 0x12, 0, 4}, netip.MustParseAddr("fc00:f853:ccd::4"): {2, 0x42, 0xac, 0x12, 0, 4}},
-		Unknown:         []string{"cookie=0xdeff105,table=10,priority=6,in_port=77,dl_vlan=5 actions=pop_vlan,NORMAL"},
+		Unknown:         []Unknown{{"", "cookie=0xdeff105,table=10,priority=6,in_port=77,dl_vlan=5 actions=pop_vlan,NORMAL"}},
 		Flows:           map[Key]*Flow{},
 	}
 	const before, flows, after = `bridge br-ex
+add-br br-svc -- set Bridge br-svc fail_mode=secure datapath_type=netdev # Node/node-a
 set Open_vSwitch . external_ids:ovn-bridge-mappings="physnet:br-ex"
 set Open_vSwitch . external_ids:system-id="node-a"
 add-port br-int ovn-k8s-mp0 -- set Interface ovn-k8s-mp0 type=internal mac="0a:58:0a:f4:01:02" mtu_request=1400 external_ids:iface-id="k8s-node-a" # Node/node-a
@@ -200,7 +201,15 @@ cookie=0x10deff105,table=0,priority=110,tcp,in_port=eth0,nw_dst=172.18.0.3,tp_ds
 cookie=0xdeff105,table=0,priority=0 actions=NORMAL
 cookie=0xdeff105,table=2,priority=100 actions=set_field:02:42:ac:12:00:03->eth_dst,output:"patch-br-ex_node-a-to-br-int"
 `, `unknown cookie=0xdeff105,table=10,priority=6,in_port=77,dl_vlan=5 actions=pop_vlan,NORMAL
+bridge br-svc
+cookie=0xdeff105,table=0,priority=0 actions=group:7
+group_id=7,type=select,selection_method=dp_hash,bucket=bucket_id:1,actions=ct(commit,table=30,zone=64003,nat(dst=10.244.1.3:8080))
 `
+	s.Bridges = map[string]Bridge{"br-svc": {Name: "br-svc", Userspace: true, Owner: cluster.Owner{Kind: "Node", Name: "node-a"}}}
+	k, to := Key{Bridge: "br-svc"}, netip.MustParseAddr("10.244.1.3")
+	s.Flows[k] = &Flow{Key: k, Actions: []Action{ToGroup{7}}}
+	g := &Group{GroupKey: GroupKey{"br-svc", 7}, Buckets: []Bucket{{1, CT{Commit: true, Table: 30, Zone: 64003, NAT: NAT{Kind: NATDst, Addr: to, PortMin: 8080, PortMax: 8080}}}}}
+	s.Groups = map[GroupKey]*Group{g.GroupKey: g}
 	for line := range strings.Lines(flows) {
 		f, _, err := ParseFlow(line)
 		if err != nil {

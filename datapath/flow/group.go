@@ -12,13 +12,19 @@ import (
 // Group is an OpenFlow group of type select: a packet that a flow gives to it takes one of the buckets. A group that changes is sent as a whole: after insert-buckets and remove-buckets Open vSwitch
 // 3.5.0 gives all packets to one bucket, or to none. Groups are immutable.
 type Group struct {
-	ID uint32
+	GroupKey
 	// Sticky says that all connections of a client, by its address, take the same bucket. The more buckets there are, the fewer
 	// clients another one moves: each bucket's id has a score for a client, and the highest wins, on every node. Otherwise the
 	// datapath chooses, by a hash of the connection (dp_hash).
 	Sticky  bool
 	Buckets []Bucket      // by ID
 	Owner   cluster.Owner // not known of a group read back
+}
+
+// GroupKey identifies a group.
+type GroupKey struct {
+	Bridge string // one of State.Bridges: on another's there is none of ours
+	ID     uint32
 }
 
 // Bucket is one way on: conntrack translates the connection.
@@ -35,7 +41,7 @@ const maxGroup = 0xffffff00
 
 // Equal reports whether two groups do the same. The owner does not count: the switch does not know it.
 func (g *Group) Equal(h *Group) bool {
-	return g == h || g.ID == h.ID && g.Sticky == h.Sticky && slices.Equal(g.Buckets, h.Buckets)
+	return g == h || g.GroupKey == h.GroupKey && g.Sticky == h.Sticky && slices.Equal(g.Buckets, h.Buckets)
 }
 
 // Check tells why Open vSwitch would refuse a group, or keep it otherwise than it is written. nil is a group that is fine.
@@ -114,12 +120,12 @@ func ParseGroup(line string) (*Group, error) {
 	for _, text := range words[1:] {
 		b, err := parseBucket(text)
 		if err != nil {
-			return &Group{ID: g.ID, Owner: owner}, err
+			return &Group{GroupKey: g.GroupKey, Owner: owner}, err
 		}
 		g.Buckets = append(g.Buckets, b)
 	}
 	if g.Sticky = words[0] != "dp_hash"; words[0] != g.method() {
-		return &Group{ID: g.ID, Owner: owner}, wordError(words[0], "is not how a group of ours chooses")
+		return &Group{GroupKey: g.GroupKey, Owner: owner}, wordError(words[0], "is not how a group of ours chooses")
 	}
 	return g, nil
 }

@@ -144,6 +144,10 @@ func (p *parser) field(word, name, value string) error {
 		err := number(&t, word, value, 8)
 		m.ICMPType = uint16(t) + 1
 		return err
+	case "nd_target":
+		a, err := parseAddr(value)
+		m.Target = a
+		return wrapWord(word, err)
 	case "pkt_mark":
 		return nonzero(&m.PktMark, word, value, 32)
 	case "ct_mark":

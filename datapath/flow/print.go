@@ -104,6 +104,10 @@ func (m Match) append(b []byte, sep string) []byte {
 		field("icmp_type=")
 		b = strconv.AppendUint(b, uint64(m.ICMPType-1), 10)
 	}
+	if m.Target.IsValid() {
+		field("nd_target=")
+		b = m.Target.AppendTo(b)
+	}
 	return b
 }
 
@@ -172,6 +176,9 @@ func Print(s State) string {
 	if s.Bridge != "" {
 		b = append(appendName(append(b, "bridge "...), s.Bridge), '\n')
 	}
+	for _, name := range delta.Keys(s.Bridges) {
+		b = append(s.Bridges[name].append(b), '\n')
+	}
 	for _, k := range delta.Keys(s.Settings) {
 		b = appendPair(append(b, "set Open_vSwitch . external_ids:"...), k, s.Settings[k])
 		b = append(b, '\n')
@@ -195,20 +202,49 @@ func Print(s State) string {
 		b = append(a.AppendTo(b), ' ')
 		b = append(appendMAC(b, s.TunnelNeighbors[a]), '\n')
 	}
-	b = appendFlows(b, s.Flows)
-	for _, id := range delta.Keys(s.Groups) {
-		g := s.Groups[id]
-		b = append(appendOwner(g.append(b), g.Owner), '\n')
-	}
-	for _, line := range s.Unknown {
-		b = append(append(append(b, "unknown "...), line...), '\n')
+	for _, bridge := range s.filled() {
+		if bridge != "" {
+			b = append(appendName(append(b, "bridge "...), bridge), '\n')
+		}
+		b = s.appendContent(b, bridge)
 	}
 	return string(b)
 }
 
-// appendFlows renders every flow once and sorts by the rendered text: comparing twelve fields 16 times a flow
+// filled are the bridges that have something, as keys name them.
+func (s *State) filled() []string {
+	names := map[string]bool{}
+	for k := range s.Flows {
+		names[k.Bridge] = true
+	}
+	for k := range s.Groups {
+		names[k.Bridge] = true
+	}
+	for _, u := range s.Unknown {
+		names[u.Bridge] = true
+	}
+	return delta.Keys(names)
+}
+
+// appendContent writes the flows and groups of a bridge.
+func (s *State) appendContent(b []byte, bridge string) []byte {
+	b = appendFlows(b, s.Flows, bridge)
+	for _, k := range delta.Sorted(s.Groups, func(x, y GroupKey) int { return cmp.Compare(x.ID, y.ID) }) {
+		if g := s.Groups[k]; k.Bridge == bridge {
+			b = append(appendOwner(g.append(b), g.Owner), '\n')
+		}
+	}
+	for _, u := range s.Unknown {
+		if u.Bridge == bridge {
+			b = append(append(append(b, "unknown "...), u.Flow...), '\n')
+		}
+	}
+	return b
+}
+
+// appendFlows renders every flow of a bridge once and sorts by the rendered text: comparing twelve fields 16 times a flow
 // would cost more.
-func appendFlows(b []byte, flows map[Key]*Flow) []byte {
+func appendFlows(b []byte, flows map[Key]*Flow, bridge string) []byte {
 	type line struct {
 		flow       *Flow
 		start, end int
@@ -217,6 +253,9 @@ func appendFlows(b []byte, flows map[Key]*Flow) []byte {
 	lines := make([]line, 0, len(flows))
 	text := make([]byte, 0, 160*len(flows))
 	for _, f := range flows {
+		if f.Bridge != bridge {
+			continue
+		}
 		l := line{flow: f, start: len(text)}
 		text = f.append(text)
 		l.match = l.start + bytes.Index(text[l.start:], []byte("table="))
@@ -245,6 +284,9 @@ func (p Port) append(b []byte) []byte {
 	if p.Type != "" {
 		b = appendName(append(b, " type="...), p.Type)
 	}
+	if p.Peer != "" {
+		b = appendName(append(b, " options:peer="...), p.Peer)
+	}
 	if p.MAC != (cluster.MAC{}) {
 		b = append(appendMAC(append(b, ` mac="`...), p.MAC), '"')
 	}
@@ -255,6 +297,19 @@ func (p Port) append(b []byte) []byte {
 		b = appendPair(append(b, " external_ids:"...), k, p.ExternalIDs[k])
 	}
 	return appendOwner(b, p.Owner)
+}
+
+// String returns the bridge near to the words of ovs-vsctl, with its owner.
+func (x Bridge) String() string { return string(x.append(nil)) }
+
+func (x Bridge) append(b []byte) []byte {
+	b = appendName(append(b, "add-br "...), x.Name)
+	b = appendName(append(b, " -- set Bridge "...), x.Name)
+	b = append(b, map[bool]string{false: " fail_mode=secure", true: " fail_mode=standalone"}[x.Standalone]...)
+	if x.Userspace {
+		b = append(b, " datapath_type=netdev"...)
+	}
+	return appendOwner(b, x.Owner)
 }
 
 func appendOwner(b []byte, o cluster.Owner) []byte {

@@ -71,6 +71,9 @@ func drawMatch(t *rapid.T) Match {
 	if w.icmp {
 		m.ICMPType = rapid.Uint16Range(0, 256).Draw(t, "icmp")
 	}
+	if m.Protocol == ICMP6 && rapid.Bool().Draw(t, "about a neighbour") {
+		m.ICMPType, m.Target = rapid.SampledFrom([]uint16{136, 137}).Draw(t, "neighbour"), drawAddr(t, cluster.IPv6)
+	}
 	if w.family != 0 && m.Protocol != ARP {
 		m.Fragment = rapid.SampledFrom([]string{"", "later", "not_later", "first", "no", "yes"}).Draw(t, "fragment")
 	}
@@ -157,7 +160,7 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 }
 
 func drawGroup(t *rapid.T) *Group {
-	g := &Group{ID: rapid.Uint32Max(maxGroup).Draw(t, "group"), Owner: drawOwner(t)}
+	g := &Group{GroupKey: GroupKey{ID: rapid.Uint32Max(maxGroup).Draw(t, "group")}, Owner: drawOwner(t)}
 	g.Sticky = rapid.Bool().Draw(t, "sticky")
 	ids := rapid.SliceOfNDistinct(rapid.Uint32Max(maxGroup), 1, 3, rapid.ID).Draw(t, "buckets")
 	slices.Sort(ids)
@@ -179,15 +182,26 @@ func drawState(t *rapid.T) State {
 		}
 		s.Flows[f.Key] = f
 	}
+	bridge := rapid.SampledFrom([]string{"", "", "br-svc", "b s"})
 	for range rapid.IntRange(0, 5).Draw(t, "flows") {
-		put(drawFlow(t))
+		f := drawFlow(t)
+		f.Bridge = bridge.Draw(t, "flow's bridge")
+		put(f)
+	}
+	for range rapid.IntRange(0, 2).Draw(t, "bridges") {
+		if s.Bridges == nil {
+			s.Bridges = map[string]Bridge{}
+		}
+		x := Bridge{Name: bridge.Draw(t, "name"), Userspace: rapid.Bool().Draw(t, "userspace"), Standalone: rapid.Bool().Draw(t, "standalone"), Owner: drawOwner(t)}
+		s.Bridges[x.Name] = x
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "groups") {
 		if s.Groups == nil {
-			s.Groups = map[uint32]*Group{}
+			s.Groups = map[GroupKey]*Group{}
 		}
 		g := drawGroup(t)
-		s.Groups[g.ID] = g
+		g.Bridge = bridge.Draw(t, "group's bridge")
+		s.Groups[g.GroupKey] = g
 	}
 	text := rapid.StringMatching(`[a-zA-Z0-9 ,:="#\\é/-]{0,12}`)
 	s.Settings = nonEmpty(rapid.MapOfN(text, text, 0, 3).Draw(t, "settings"))
@@ -196,6 +210,7 @@ func drawState(t *rapid.T) State {
 			Name: drawPort(t), Bridge: "br-int", Owner: drawOwner(t), MTU: rapid.IntRange(0, 9000).Draw(t, "mtu"),
 			Type:        rapid.SampledFrom([]string{"", "internal"}).Draw(t, "type"),
 			ExternalIDs: nonEmpty(rapid.MapOfN(text, text, 0, 2).Draw(t, "external_ids")),
+			Peer:        rapid.SampledFrom([]string{"", "p r"}).Draw(t, "peer"),
 		}
 		if rapid.Bool().Draw(t, "with a MAC") {
 			p.MAC = drawMAC(t)
@@ -213,7 +228,7 @@ func drawState(t *rapid.T) State {
 		s.TunnelRoutes = map[netip.Addr]netip.Addr{drawAddr(t, cluster.IPv4): drawAddr(t, cluster.IPv4), drawAddr(t, cluster.IPv6): drawAddr(t, cluster.IPv6)}
 	}
 	if rapid.Bool().Draw(t, "unknown") {
-		s.Unknown = []string{"cookie=0xdeff105,table=10,priority=6,in_port=77,dl_vlan=5 actions=pop_vlan,NORMAL"}
+		s.Unknown = []Unknown{{bridge.Draw(t, "its bridge"), "cookie=0xdeff105,table=10,priority=6,in_port=77,dl_vlan=5 actions=pop_vlan,NORMAL"}}
 	}
 	return s
 }
@@ -233,7 +248,11 @@ func TestParseFlowUndoesPrint(t *testing.T) {
 				t.Fatalf("Check refuses a flow that is fine: %v", err)
 			}
 			text := string(appendOwner(f.append(nil), f.Owner))
-			if got, _, err := ParseFlow(text); err != nil || !reflect.DeepEqual(got, f) {
+			got, _, err := ParseFlow(text)
+			if got != nil {
+				got.Bridge = f.Bridge // which no word tells
+			}
+			if err != nil || !reflect.DeepEqual(got, f) {
 				t.Fatalf("%s\nis read as %+v, %v", text, got, err)
 			}
 		}
@@ -242,7 +261,11 @@ func TestParseFlowUndoesPrint(t *testing.T) {
 				t.Fatalf("Check refuses a group that is fine: %v", err)
 			}
 			text := string(appendOwner(g.append(nil), g.Owner))
-			if got, err := ParseGroup(text); err != nil || !reflect.DeepEqual(got, g) {
+			got, err := ParseGroup(text)
+			if got != nil {
+				got.Bridge = g.Bridge
+			}
+			if err != nil || !reflect.DeepEqual(got, g) {
 				t.Fatalf("%s\nis read as %+v, %v", text, got, err)
 			}
 		}
@@ -268,6 +291,7 @@ func TestDiffOfPrintedIsEmpty(t *testing.T) {
 		d := Diff(want, have)
 		got := have
 		for _, part := range []Delta{d.Grow(), d.Shrink()} {
+			got.Bridges = part.Bridges.ApplyTo(got.Bridges)
 			got.Settings = part.Settings.ApplyTo(got.Settings)
 			got.Ports = part.Ports.ApplyTo(got.Ports)
 			got.TunnelNeighbors = part.TunnelNeighbors.ApplyTo(got.TunnelNeighbors)
@@ -371,6 +395,7 @@ func TestCheckRefusesWhatTheSwitchAlters(t *testing.T) {
 		"port of no one":     {Key: Key{Match: Match{Protocol: IP, DstPort: 80}}, Actions: []Action{Drop{}}},
 		"type of no one":     {Key: Key{Match: Match{Protocol: UDP, ICMPType: 9}}, Actions: []Action{Drop{}}},
 		"fragments of ARP":   {Key: Key{Match: Match{Protocol: ARP, Fragment: "later"}}, Actions: []Action{Drop{}}},
+		"target of a ping":   {Key: Key{Match: Match{Protocol: ICMP6, ICMPType: 129, Target: netip.MustParseAddr("fd00::1")}}, Actions: []Action{Drop{}}},
 		"odd fragment":       {Key: Key{Match: Match{Protocol: IP, Fragment: "some"}}, Actions: []Action{Drop{}}},
 		"contradiction":      {Key: Key{Match: Match{CTState: CTState{CTEst, CTEst}}}, Actions: []Action{Drop{}}},
 		"reserved port":      {Key: Key{Match: Match{InPort: "flood"}}, Actions: []Action{Drop{}}},
@@ -467,7 +492,7 @@ func TestCheckOfGroups(t *testing.T) {
 	for name, g := range map[string]*Group{
 		"empty":           {},
 		"too large":       many,
-		"reserved":        {ID: maxGroup + 1, Buckets: []Bucket{to(1, "10.0.0.1")}},
+		"reserved":        {GroupKey: GroupKey{ID: maxGroup + 1}, Buckets: []Bucket{to(1, "10.0.0.1")}},
 		"reserved bucket": {Buckets: []Bucket{to(maxGroup+1, "10.0.0.1")}},
 		"twice":           {Buckets: []Bucket{to(1, "10.0.0.1"), to(1, "10.0.0.2")}},
 		"two families":    {Buckets: []Bucket{to(1, "10.0.0.1"), to(2, "fd00::1")}},
