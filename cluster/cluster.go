@@ -257,6 +257,8 @@ type Pod struct {
 	// Extra are addresses that it may send from besides its own.
 	Extra []netip.Addr
 	Asks  []netip.Addr // what it asks for as Extra
+	// Port is the Open vSwitch port of the pod, the host's end of its link. Its node knows it.
+	Port string
 }
 
 // LogicalPort is the name of the pod's OVN port and of its Open vSwitch iface-id: "namespace_name".

@@ -78,7 +78,7 @@ func attachmentKey(sandbox, ifName string) string { return sandbox + "/" + ifNam
 
 // toPod returns what plan must know of the attachment.
 func (a *attachment) toPod(node string) *cluster.Pod {
-	p := &cluster.Pod{Owner: a.pod, UID: a.uid, Node: node, MAC: a.mac}
+	p := &cluster.Pod{Owner: a.pod, UID: a.uid, Node: node, MAC: a.mac, Port: a.host}
 	for _, x := range a.addresses {
 		p.IPs = append(p.IPs, x.Addr())
 	}

@@ -12,15 +12,20 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// ServiceFlows are a node's Services for its pods as flows and groups of claims.ServiceBridge, in place of load balancers of OVN: who is served
-// where, and by whom, is the same, only the writing differs. No node has that bridge yet.
+// ServiceFlows are a node's pods, and their Services, as flows and groups of claims.ServiceBridge, in place of ports and load balancers of OVN: who is
+// served where, and by whom, is the same, only the writing differs. No node has that bridge yet.
 func ServiceFlows(s *cluster.Snapshot, node string) (flow.State, []Problem) {
 	env, problems, ok := newEnv(s, node)
 	if !ok {
 		return flow.State{}, sorted(problems)
 	}
 	n := planAll(s, env, problems, nil)
-	w := switchboard{Env: &n.env, State: flow.State{Bridge: claims.ServiceBridge, Flows: map[flow.Key]*flow.Flow{}, Groups: map[uint32]*flow.Group{}}, names: map[uint32]string{}}
+	w := newSwitchboard(&n.env)
+	w.bridge()
+	w.paths()
+	for _, p := range n.env.Pods {
+		w.pod(p)
+	}
 	list, _ := n.registry.served()
 	for _, f := range list {
 		if s := w.stack(f.Family); s != nil {
@@ -37,14 +42,6 @@ const (
 	prioRange   = 210 // the same, for those who may
 )
 
-// switchboard writes the flows and groups of Services.
-type switchboard struct {
-	*Env
-	flow.State
-	names    map[uint32]string // of the groups
-	problems []Problem
-}
-
 // frontend serves pods. A pod finds all endpoints at addresses from outside: the policy for clients outside does not count.
 func (w *switchboard) frontend(s *Stack, f *cluster.Frontend) {
 	x := w.front(s, f)
@@ -56,6 +53,19 @@ func (w *switchboard) frontend(s *Stack, f *cluster.Frontend) {
 	if f.InternalLocal {
 		inner = wayOwn
 	}
+	w.owner = nodeOwner(w.Node.Name) // of what Services share
+	for _, v := range outer {
+		if !within(s.Services, v.Addr()) {
+			w.toVIPs(f.Family, single(v.Addr()))
+			w.fromEndpoints(f.Family, single(v.Addr())) // a node's: both ways of a connection are tracked, or none
+		}
+	}
+	for _, e := range x.cluster {
+		if !within(s.Cluster, e.Addr()) {
+			w.fromEndpoints(f.Family, single(e.Addr()))
+		}
+	}
+	w.owner = f.Owner
 	w.lead(&x, prioServed, netip.Prefix{}, netip.AddrPortFrom(f.ClusterIP, f.Port), w.group(&x, inner, x.internal))
 	for _, v := range outer {
 		if !x.guards(v.Addr()) {
@@ -69,14 +79,17 @@ func (w *switchboard) frontend(s *Stack, f *cluster.Frontend) {
 	}
 }
 
+func within(ranges []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
+}
+
 // lead adds a flow for a VIP. Without an action there is none: OVN hands such packets to the host, which refuses them.
 func (w *switchboard) lead(x *front, priority uint16, from netip.Prefix, vip netip.AddrPort, to flow.Action) {
 	if to == nil {
 		return
 	}
 	m := flow.Match{Protocol: words(x.Family).l4[x.Protocol], Src: from, Dst: single(vip.Addr()), DstPort: vip.Port()}
-	k := flow.Key{Table: claims.TableServices, Priority: priority, Match: m}
-	w.Flows[k] = &flow.Flow{Key: k, Feature: claims.FeatureServices, Actions: []flow.Action{to}, Owner: x.Owner}
+	w.add(claims.TableServices, priority, m, to)
 }
 
 // group is what happens to new connections to a Frontend, by one of its ways: a group of those endpoints. With none of them, but others, packets
@@ -100,13 +113,14 @@ func (w *switchboard) group(x *front, way string, to []netip.AddrPort) flow.Acti
 		to = to[:flow.MaxBuckets]
 	}
 	w.names[id] = name
-	w.Groups[id] = bucketsOf(x, id, to)
+	g := bucketsOf(x, id, to)
+	w.Groups[g.GroupKey] = g
 	return flow.ToGroup{ID: id}
 }
 
 // bucketsOf makes a group of endpoints.
 func bucketsOf(x *front, id uint32, to []netip.AddrPort) *flow.Group {
-	g := &flow.Group{ID: id, Sticky: x.Affinity > 0, Owner: x.Owner}
+	g := &flow.Group{GroupKey: flow.GroupKey{Bridge: claims.ServiceBridge, ID: id}, Sticky: x.Affinity > 0, Owner: x.Owner}
 	// An endpoint has the same id in every group and on every node, unless another one of the group got it before.
 	taken := map[uint32]bool{}
 	for _, a := range to {

@@ -87,6 +87,7 @@ func tell(t *testing.T, file string, pages *library) {
 type story struct {
 	world    walk.World
 	walker   *walk.Walker
+	flows    *walk.Walker // with Services as flows
 	problems []cluster.Problem
 }
 
@@ -107,6 +108,12 @@ func read(t *testing.T, archive *txtar.Archive) *story {
 		}
 	}
 	s.walker = walk.New(s.world)
+	flows := walk.World{Snapshot: snapshot, States: map[string]datapath.State{}}
+	for name, state := range s.world.States {
+		flows.States[name], _ = plan.WithSwitchboard(state, snapshot, name)
+		check(t, flows.States[name])
+	}
+	s.flows = walk.New(flows)
 	return s
 }
 
@@ -142,6 +149,11 @@ func (s *story) section(name string) (string, error) {
 	}
 	if node, ok := strings.CutSuffix(words[0], ".services"); ok {
 		state, _ := plan.ServiceFlows(s.world.Snapshot, node)
+		for _, f := range state.Flows {
+			if err := f.Check(); err != nil {
+				return "", err
+			}
+		}
 		return flow.Print(state), nil
 	}
 	switch words[0] {
@@ -153,7 +165,9 @@ func (s *story) section(name string) (string, error) {
 		slices.Sort(lines)
 		return strings.Join(slices.Compact(lines), ""), nil
 	case "walk":
-		return s.walk(words[1:])
+		return s.walk(s.walker, words[1:])
+	case "flows":
+		return s.walk(s.flows, words[1:])
 	}
 	return "", fmt.Errorf("unknown section")
 }
@@ -169,15 +183,15 @@ func linesOf(text, owner string) string {
 	return b.String()
 }
 
-func (s *story) walk(words []string) (string, error) {
-	trace, err := s.trace(words)
+func (s *story) walk(by *walk.Walker, words []string) (string, error) {
+	trace, err := s.trace(by, words)
 	if err != nil {
 		return "", err
 	}
 	return trace.String(), nil
 }
 
-func (s *story) trace(words []string) (walk.Trace, error) {
+func (s *story) trace(by *walk.Walker, words []string) (walk.Trace, error) {
 	if len(words) < 3 {
 		return walk.Trace{}, fmt.Errorf("walk FROM PROTOCOL ADDRESS")
 	}
@@ -201,7 +215,7 @@ func (s *story) trace(words []string) (walk.Trace, error) {
 			prefer = append(prefer, netip.MustParseAddrPort(w))
 		}
 	}
-	trace, err := s.walker.WalkOn(from, packet, prefer...)
+	trace, err := by.WalkOn(from, packet, prefer...)
 	if err != nil {
 		return trace, fmt.Errorf("%w\n%s", err, trace)
 	}

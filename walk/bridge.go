@@ -2,19 +2,24 @@ package walk
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 
+	"hairpin/claims"
+	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
 )
 
-// bridge is the gateway bridge: its flows, ready to be looked up, and what its ports lead to.
+// bridge is the gateway bridge, or one that is ours alone: its flows, ready to be looked up, and what its ports lead to.
 type bridge struct {
 	name   string
+	key    string // in keys of flows and groups
 	tables [256]*table
-	patch  map[string]string // patch port to OVN: the localnet port behind it
+	patch  map[string]string // of the gateway bridge: patch port to OVN: the localnet port behind it
 	plain  map[string]*plainBridge
+	pods   map[string]cluster.MAC // of a bridge of ours, behind ports
 }
 
 // plainBridge is another bridge of a physical network of OVN's, without flows of ours: a learning switch.
@@ -31,24 +36,20 @@ type table struct {
 func newBridge(n *node) *bridge {
 	s := &n.state.Bridge
 	b := &bridge{name: s.Bridge, patch: map[string]string{}, plain: map[string]*plainBridge{}}
+	for name := range s.Bridges {
+		n.further = append(n.further, &bridge{name: name, key: name, pods: map[string]cluster.MAC{}})
+	}
+	all := append(slices.Clone(n.further), b)
 	for _, f := range s.Flows {
-		t := b.tables[f.Table]
-		if t == nil {
-			t = newTable(b.name, f.Table)
-			b.tables[f.Table] = t
-		}
-		switch {
-		case f.Match.DstPort != 0:
-			t.byDst[f.Match.DstPort] = append(t.byDst[f.Match.DstPort], f)
-		case f.Match.SrcPort != 0:
-			t.bySrc[f.Match.SrcPort] = append(t.bySrc[f.Match.SrcPort], f)
-		default:
-			t.others = append(t.others, f)
+		if i := slices.IndexFunc(all, func(b *bridge) bool { return b.key == f.Bridge }); i >= 0 {
+			all[i].put(f)
 		}
 	}
-	for _, t := range b.tables {
-		if t != nil {
-			t.sort()
+	for _, b := range all {
+		for _, t := range b.tables {
+			if t != nil {
+				t.sort()
+			}
 		}
 	}
 	for _, p := range n.ovn.ports {
@@ -62,6 +63,75 @@ func newBridge(n *node) *bridge {
 		}
 	}
 	return b
+}
+
+func (b *bridge) put(f *flow.Flow) {
+	t := b.tables[f.Table]
+	if t == nil {
+		t = newTable(b.name, f.Table)
+		b.tables[f.Table] = t
+	}
+	switch {
+	case f.Match.DstPort != 0:
+		t.byDst[f.Match.DstPort] = append(t.byDst[f.Match.DstPort], f)
+	case f.Match.SrcPort != 0:
+		t.bySrc[f.Match.SrcPort] = append(t.bySrc[f.Match.SrcPort], f)
+	default:
+		t.others = append(t.others, f)
+	}
+	if out, ok := f.Actions[0].(flow.Output); ok && b.key != "" && f.Table == claims.TableDeliver && f.Match.EthDst != (cluster.MAC{}) {
+		b.pods[out.Port] = f.Match.EthDst
+	}
+}
+
+// podPort gives the port of a bridge of ours that a pod is behind.
+func (n *node) podPort(pod *cluster.Pod) (port string, ok bool) {
+	for _, b := range n.further {
+		for port, mac := range b.pods {
+			if mac == pod.MAC {
+				return port, true
+			}
+		}
+	}
+	return "", false
+}
+
+// bridgeOf gives the bridge that a port is on: names of ports are unique on a node.
+func (n *node) bridgeOf(port string) *bridge {
+	on := n.state.Bridge.Ports[port].Bridge
+	for _, b := range n.further {
+		if _, pod := b.pods[port]; pod || b.name == on {
+			return b
+		}
+	}
+	return n.bridge
+}
+
+// wayToOVN gives the port of OVN's that a bridge of ours leads to, or nil.
+func (n *node) wayToOVN(b *bridge) *switchPort {
+	for _, p := range n.state.Bridge.Ports {
+		if p.Bridge == b.name && p.Peer != "" {
+			return n.ovn.ports[n.state.Bridge.Ports[p.Peer].ExternalIDs["iface-id"]]
+		}
+	}
+	return nil
+}
+
+// leads tells where a packet goes by a port of a bridge of ours.
+func (r *run) leads(n *node, b *bridge, out string) (location, error) {
+	if mac, is := b.pods[out]; is {
+		for _, pod := range n.pods {
+			if pod.MAC == mac {
+				return r.podReceives(n, pod)
+			}
+		}
+		return r.drop("no pod has MAC " + ethernet(mac))
+	}
+	peer := n.state.Bridge.Ports[n.state.Bridge.Ports[out].Peer]
+	if id := peer.ExternalIDs["iface-id"]; id != "" {
+		return location{switchReceives, n, id}, nil
+	}
+	return location{}, fmt.Errorf("%s: it is not known where port %s leads", b.name, out)
 }
 
 func newTable(bridge string, number uint8) *table {

@@ -65,9 +65,10 @@ type sent struct {
 	packet Packet
 }
 
-// crossing is a packet's way through the bridge.
+// crossing is a packet's way through a bridge.
 type crossing struct {
 	n       *node
+	b       *bridge
 	in      string
 	outputs []sent
 	tables  int // looked up so far
@@ -76,55 +77,60 @@ type crossing struct {
 // maxTables is how often one packet may be looked up: Open vSwitch gives up at 64 resubmits.
 const maxTables = 64
 
-// bridgeReceives takes a packet through the gateway bridge.
+// bridgeReceives takes a packet through the gateway bridge, or one of ours.
 func (r *run) bridgeReceives(n *node, in string) (location, error) {
-	if n.bridge.name == "" {
+	b := n.bridgeOf(in)
+	if b.name == "" {
 		return location{}, fmt.Errorf("the State has no gateway bridge")
 	}
-	if len(n.state.Bridge.Unknown) > 0 {
-		return location{}, fmt.Errorf("%s has a flow that cannot be parsed: %s", n.bridge.name, n.state.Bridge.Unknown[0])
+	for _, u := range n.state.Bridge.Unknown {
+		if u.Bridge == b.key {
+			return location{}, fmt.Errorf("%s has a flow that cannot be parsed: %s", b.name, u.Flow)
+		}
 	}
 	r.ctState = tracking{}
-	r.visits[len(r.visits)-1].Bridge = n.bridge.name
-	c := &crossing{n: n, in: in}
+	r.visits[len(r.visits)-1].Bridge = b.name
+	c := &crossing{n: n, b: b, in: in}
 	if err := r.table(c, 0); err != nil {
 		return location{}, err
 	}
 	switch len(c.outputs) {
 	case 0:
-		return r.drop(n.bridge.name + " drops it")
+		return r.drop(b.name + " drops it")
 	case 1:
 	default:
-		return location{}, fmt.Errorf("the packet leaves %s through %s and %s: multiple outputs are not modelled", n.bridge.name, c.outputs[0].port, c.outputs[1].port)
+		return location{}, fmt.Errorf("the packet leaves %s through %s and %s: multiple outputs are not modelled", b.name, c.outputs[0].port, c.outputs[1].port)
 	}
 	r.p = c.outputs[0].packet
 	r.ctState = tracking{}
 	r.visits[len(r.visits)-1].Out = c.outputs[0].port
 	switch out := c.outputs[0].port; {
+	case b.key != "":
+		return r.leads(n, b, out)
 	case out == flow.Local:
-		return location{hostReceives, n, n.bridge.name}, nil
-	case n.bridge.patch[out] != "":
-		return location{switchReceives, n, n.bridge.patch[out]}, nil
+		return location{hostReceives, n, b.name}, nil
+	case b.patch[out] != "":
+		return location{switchReceives, n, b.patch[out]}, nil
 	case out == n.uplink():
 		r.p.Mark = 0
 		return location{outsideReceives, n, ""}, nil
 	default:
-		return location{}, fmt.Errorf("%s: it is not known where port %s leads", n.bridge.name, out)
+		return location{}, fmt.Errorf("%s: it is not known where port %s leads", b.name, out)
 	}
 }
 
 // table looks the packet up in a table and does what the flow says.
 func (r *run) table(c *crossing, number uint8) error {
 	if c.tables++; c.tables > maxTables {
-		return fmt.Errorf("%s: more than %d lookups", c.n.bridge.name, maxTables)
+		return fmt.Errorf("%s: more than %d lookups", c.b.name, maxTables)
 	}
 	v := view{p: &r.p, in: c.in, ct: r.ctState}
 	if r.ctState.entry != nil {
 		v.mark = r.ctState.entry.mark
 	}
-	t := c.n.bridge.tables[number]
+	t := c.b.tables[number]
 	if t == nil {
-		t = newTable(c.n.bridge.name, number)
+		t = newTable(c.b.name, number)
 	}
 	f, rival := t.lookup(&v)
 	switch {
@@ -154,6 +160,10 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 		r.steps[i].After = r.p
 		switch a := action.(type) {
 		case flow.Output:
+			if a.Port == c.in {
+				say("not back out of " + a.Port)
+				continue // that needs in_port
+			}
 			say("out of " + a.Port)
 			c.outputs = append(c.outputs, sent{a.Port, r.p})
 		case flow.InPort:
@@ -237,9 +247,9 @@ func (r *run) rewrite(action flow.Action) (did string, known bool) {
 
 // group sends the packet to one of a group's buckets, of which the datapath's hash chooses one.
 func (r *run) group(c *crossing, id uint32) error {
-	g := c.n.state.Bridge.Groups[id]
+	g := c.n.state.Bridge.Groups[flow.GroupKey{Bridge: c.b.key, ID: id}]
 	if g == nil || len(g.Buckets) == 0 {
-		return fmt.Errorf("%s has no group %d, or one without buckets", c.n.bridge.name, id)
+		return fmt.Errorf("%s has no group %d, or one without buckets", c.b.name, id)
 	}
 	var ends []netip.AddrPort
 	for _, b := range g.Buckets {
@@ -253,7 +263,7 @@ func (r *run) group(c *crossing, id uint32) error {
 		r.recirculate() // the datapath hashes first
 	}
 	i := len(r.steps)
-	s := r.step(c.n, c.n.bridge.name+" group "+strconv.FormatUint(uint64(id), 10), g, g.Owner, "")
+	s := r.step(c.n, c.b.name+" group "+strconv.FormatUint(uint64(id), 10), g, g.Owner, "")
 	if len(ends) > 1 {
 		s.Choices = ends
 	}

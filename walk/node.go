@@ -15,15 +15,16 @@ const zone0 = "0"
 
 // node is one node's State, each part prepared when a packet first comes to it.
 type node struct {
-	name   string
-	state  datapath.State
-	info   *cluster.Node // nil when the Snapshot does not have it
-	owner  cluster.Owner // the Node object
-	pods   map[string]*cluster.Pod
-	bridge *bridge
-	ovn    *logical
-	kernel *kernel
-	zone0  zone
+	name    string
+	state   datapath.State
+	info    *cluster.Node // nil when the Snapshot does not have it
+	owner   cluster.Owner // the Node object
+	pods    map[string]*cluster.Pod
+	bridge  *bridge   // the gateway bridge
+	further []*bridge // ours alone
+	ovn     *logical
+	kernel  *kernel
+	zone0   zone
 }
 
 // node gives the node of that name.

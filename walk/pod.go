@@ -39,7 +39,10 @@ func (r *run) podSends(n *node, name string) (location, error) {
 	if r.p.Dst.IsLoopback() {
 		return r.drop(fmt.Sprintf("%s is the pod's own loopback: packets to it do not leave the pod, and OVN would drop them", r.p.Dst))
 	}
-	port := n.ovn.ports[name]
+	port, at, by := n.ovn.ports[name], switchReceives, name
+	if own, ok := n.podPort(pod); ok && port == nil {
+		at, by, port = bridgeReceives, own, n.wayToOVN(n.bridgeOf(own))
+	}
 	if port == nil {
 		return r.drop(fmt.Sprintf("pod %s/%s has no logical port %s", pod.Owner.Namespace, pod.Owner.Name, name))
 	}
@@ -53,7 +56,7 @@ func (r *run) podSends(n *node, name string) (location, error) {
 	}
 	r.p.EthSrc, r.p.EthDst = pod.MAC, mac
 	r.ctState = tracking{}
-	return location{switchReceives, n, name}, nil
+	return location{at, n, by}, nil
 }
 
 // podReceives is the end of a packet to a pod.

@@ -279,6 +279,9 @@ func (r *run) switchOutput(n *node, name string) (location, error) {
 		return r.podReceives(n, pod)
 	}
 	if link, ok := n.link(name); ok {
+		if peer := n.state.Bridge.Ports[link].Peer; peer != "" {
+			return location{bridgeReceives, n, peer}, nil
+		}
 		return location{hostReceives, n, link}, nil
 	}
 	return r.drop(fmt.Sprintf("no interface is bound to port %s", name))

@@ -21,8 +21,7 @@ func (w *world) flowsWays(ctx context.Context, s *side) ([]way, error) {
 	if _, err := lab.Sink(ctx, s.pods[0], sink); err != nil {
 		return nil, err
 	}
-	t, y := newTable(), way{name: podWay, from: fromPod}
-	t.path(1 + len(s.pods))
+	y := way{name: podWay, from: fromPod}
 	var ports []*cluster.Frontend
 	for i, port := range []uint16{inside, sink} {
 		vip := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, 0, 200}), uint16(80+i))
@@ -33,10 +32,7 @@ func (w *world) flowsWays(ctx context.Context, s *side) ([]way, error) {
 			y.sink = vip
 		}
 	}
-	if err := t.services(ports...); err != nil {
-		return nil, err
-	}
-	if err := t.write(ctx, s); err != nil {
+	if _, err := s.flows(ctx, ports...); err != nil {
 		return nil, err
 	}
 	if err := s.ready(ctx); err != nil {
@@ -102,15 +98,9 @@ func (w *world) groupsOf(ctx context.Context, size int) error {
 		for i := range size {
 			list = append(list, frontend(serviceName(i), vip(i), netip.MustParseAddrPort("10.244.1.250:8080"), netip.MustParseAddrPort("10.244.2.250:8080")))
 		}
-		t := newTable()
-		if err := t.services(list...); err != nil {
+		if took, err = s.flows(ctx, list...); err != nil {
 			return err
 		}
-		begin := time.Now()
-		if err := t.write(ctx, s); err != nil {
-			return err
-		}
-		took = time.Since(begin)
 		after, err := s.node.Used(lab.VSwitchd)
 		cpu = after.CPU - before.CPU
 		return err

@@ -35,8 +35,8 @@ func PlaceOf(stage string) Place {
 	case "geneve":
 		return Place{Tunnel, first, ""}
 	default:
-		if table, ok := strings.CutPrefix(rest, "table "); ok {
-			return Place{Bridge, first, "table " + table}
+		if strings.HasPrefix(rest, "table ") || strings.HasPrefix(rest, "group ") {
+			return Place{Bridge, first, rest}
 		}
 	}
 	m := logicalStage.FindStringSubmatch(stage)

@@ -1,0 +1,256 @@
+package plan
+
+import (
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/nb"
+)
+
+// switchboard writes claims.ServiceBridge: the ports of a node's pods and a port to OVN. What goes to a Service, or from pod to pod, passes
+// conntrack once, in one zone, on the node of each of the two pods. Pods of one node reach each other there, OVN has the rest.
+type switchboard struct {
+	*Env
+	flow.State
+	owner    cluster.Owner     // of what is added
+	names    map[uint32]string // of the groups
+	problems []Problem
+}
+
+func newSwitchboard(e *Env) *switchboard {
+	return &switchboard{Env: e, owner: nodeOwner(e.Node.Name), names: map[uint32]string{}, State: flow.State{
+		Flows: map[flow.Key]*flow.Flow{}, Groups: map[flow.GroupKey]*flow.Group{},
+	}}
+}
+
+// Priorities of the switchboard's tables.
+const (
+	prioGuard  = 130 // against what pods must not send, or before it is known whose packet it is
+	prioSelf   = 120
+	prioFrom   = 110 // of what may be translated
+	prioTo     = 100
+	prioOthers = 0
+)
+
+func (w *switchboard) add(table uint8, priority uint16, m flow.Match, actions ...flow.Action) {
+	k := flow.Key{Bridge: claims.ServiceBridge, Table: table, Priority: priority, Match: m}
+	w.Flows[k] = &flow.Flow{Key: k, Feature: claims.FeatureServices, Actions: actions, Owner: w.owner}
+}
+
+// track looks for the packet's connection, and goes on with what that says of its addresses.
+func track(zone uint16, next uint8) flow.CT {
+	return flow.CT{Zone: zone, Table: next, NAT: flow.NAT{Kind: flow.NATUndo}}
+}
+
+func tracked(p flow.Protocol, set, clear flow.CTBits) flow.Match {
+	return flow.Match{Protocol: p, CTState: flow.CTState{Set: set | flow.CTTrk, Clear: clear}}
+}
+
+// bridge is the bridge and its way to OVN.
+func (w *switchboard) bridge() {
+	name := claims.ServiceBridge
+	w.Bridges = map[string]flow.Bridge{name: {Name: name, Userspace: w.Node.Gateway.Userspace, Owner: w.owner}}
+	patch := func(name, bridge, peer string) flow.Port {
+		return flow.Port{Name: name, Bridge: bridge, Type: "patch", Peer: peer, Owner: w.owner}
+	}
+	own, ovn := patch(claims.ServicePatch, name, claims.PodsPatch), patch(claims.PodsPatch, claims.IntegrationBridge, claims.ServicePatch)
+	ovn.ExternalIDs = map[string]string{"iface-id": podsPort(w.Node.Name)}
+	w.Ports = map[string]flow.Port{own.Name: own, ovn.Name: ovn}
+}
+
+// podsPort is the port of the node switch behind which pods on claims.ServiceBridge are.
+func podsPort(node string) string { return "pods-" + node }
+
+// paths are the flows that depend on no pod and no Service.
+func (w *switchboard) paths() {
+	out := flow.Output{Port: claims.ServicePatch}
+	fromOVN := flow.Match{InPort: claims.ServicePatch}
+	w.add(claims.TableArrives, prioOthers+1, fromOVN, flow.Resubmit{Table: claims.TableDeliver})
+	for _, table := range []uint8{claims.TableFromPod, claims.TableServed, claims.TableToNode} {
+		w.add(table, prioOthers, flow.Match{}, flow.Resubmit{Table: claims.TableDeliver})
+	}
+	for _, table := range []uint8{claims.TableToVIP, claims.TableToPod, claims.TableServices} {
+		next := uint8(claims.TableServed)
+		if table == claims.TableToVIP {
+			next = claims.TableServices
+		}
+		w.add(table, prioOthers, flow.Match{}, flow.Resubmit{Table: next})
+	}
+	for _, table := range []uint8{claims.TableDeliver, claims.TableNeighbors} {
+		w.add(table, prioOthers, flow.Match{}, out)
+	}
+	w.add(claims.TableToVIP, prioGuard, flow.Match{CTState: flow.CTState{Set: flow.CTTrk | flow.CTDnat}}, flow.Resubmit{Table: claims.TableServed})
+	w.add(claims.TableToVIP, prioFrom, flow.Match{CTState: flow.CTState{Set: flow.CTTrk | flow.CTInv}}, flow.Drop{})
+	for i := range w.Stacks {
+		w.family(&w.Stacks[i])
+	}
+}
+
+// family is paths of one family.
+func (w *switchboard) family(s *Stack) {
+	v := words(s.Family)
+	for _, r := range s.Services {
+		w.toVIPs(s.Family, r)
+	}
+	for _, r := range s.Cluster {
+		w.add(claims.TableFromPod, prioTo, flow.Match{Protocol: v.ip, Dst: r}, track(claims.ZoneServices, claims.TableToPod))
+		w.fromEndpoints(s.Family, r)
+	}
+	w.add(claims.TableFromPod, prioGuard, flow.Match{Protocol: v.l4[cluster.UDP], DstPort: v.dhcpPort}, flow.Drop{})
+	// A connection straight to a pod is tracked as well. Else one to a Service with the same source port and endpoint would translate
+	// its answers.
+	for from, to := range map[uint8]uint8{claims.TableToPod: claims.TableServed, claims.TableToNode: claims.TableDeliver} {
+		w.add(from, prioTo, tracked(v.ip, flow.CTNew, flow.CTRel), flow.CT{Commit: true, Zone: claims.ZoneServices, Table: to, NAT: flow.NAT{Kind: flow.NATSrc}})
+	}
+	// The kernel translates an ICMP error of the client's only with commit.
+	w.add(claims.TableToVIP, prioSelf, tracked(v.ip, flow.CTRel, flow.CTRpl),
+		flow.CT{Commit: true, Zone: claims.ZoneServices, Table: claims.TableServed, NAT: flow.NAT{Kind: flow.NATUndo}})
+	for _, t := range v.errors { // of anybody on the way
+		w.add(claims.TableArrives, prioFrom, flow.Match{InPort: claims.ServicePatch, Protocol: v.icmp, ICMPType: t + 1}, track(claims.ZoneServices, claims.TableToNode))
+	}
+	w.add(claims.TableFromPod, prioFrom, flow.Match{Protocol: v.ip, Dst: single(s.MasqPin)}, track(claims.ZonePinned, claims.TableUnpinned))
+	w.add(claims.TableUnpinned, prioOthers, flow.Match{Protocol: v.ip}, track(claims.ZoneServices, claims.TablePinned))
+	neighbours := []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ARP}}
+	if s.Family == cluster.IPv6 {
+		neighbours = []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: solicitation + 1}, {InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: advertisement + 1}}
+		for _, t := range []uint16{routers, redirects} { // what only routers send
+			w.add(claims.TableFromPod, prioGuard, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1}, flow.Drop{})
+		}
+	}
+	for _, m := range neighbours {
+		w.add(claims.TableArrives, prioSelf, m, flow.Resubmit{Table: claims.TableNeighbors})
+	}
+}
+
+// toVIPs tracks what pods send to addresses that Services may have.
+func (w *switchboard) toVIPs(f cluster.Family, to netip.Prefix) {
+	w.add(claims.TableFromPod, prioTo, flow.Match{Protocol: words(f).ip, Dst: to}, track(claims.ZoneServices, claims.TableToVIP))
+}
+
+// fromEndpoints tracks what comes by OVN from addresses that endpoints may have: answers among it.
+func (w *switchboard) fromEndpoints(f cluster.Family, from netip.Prefix) {
+	w.add(claims.TableArrives, prioTo, flow.Match{InPort: claims.ServicePatch, Protocol: words(f).ip, Src: from}, track(claims.ZoneServices, claims.TableToNode))
+}
+
+// Types of ICMPv6.
+const (
+	routers       = 134
+	solicitation  = 135
+	advertisement = 136
+	redirects     = 137
+)
+
+// pod is a pod's port. It sends from its own addresses, whatever it is: on the way answers get a Service's, so OVN could not say what is a
+// pod's own.
+func (w *switchboard) pod(p *cluster.Pod) {
+	w.owner = p.Owner
+	port := portOf(p)
+	from, out := flow.Match{InPort: port, EthSrc: p.MAC}, flow.Output{Port: port}
+	w.add(claims.TableDeliver, prioTo, flow.Match{EthDst: p.MAC}, out)
+	w.add(claims.TablePinned, prioTo, flow.Match{InPort: port}, flow.MoveEthDstToSrc{}, flow.SetEthDst{MAC: p.MAC}, flow.InPort{})
+	send := func(m flow.Match, to uint8) { w.add(claims.TableArrives, prioFrom, m, flow.Resubmit{Table: to}) }
+	for i, ip := range append(append(make([]netip.Addr, 0, len(p.IPs)+len(p.Extra)), p.IPs...), p.Extra...) {
+		s := w.stack(cluster.FamilyOf(ip))
+		if s == nil || i < len(p.IPs) && !s.Subnet.Contains(ip) {
+			continue // the problem is told with the pod's port of OVN
+		}
+		v, own := words(s.Family), single(ip)
+		m := from
+		m.Protocol, m.Src = v.ip, own
+		send(m, claims.TableFromPod)
+		if s.Family == cluster.IPv4 {
+			m.Protocol = flow.ARP
+			send(m, claims.TableNeighbors)
+			w.add(claims.TableNeighbors, prioTo, flow.Match{Protocol: flow.ARP, Dst: own}, out)
+		} else {
+			w.neighbour(from, ip, out)
+		}
+		if i >= len(p.IPs) {
+			continue
+		}
+		w.add(claims.TableServed, prioTo, flow.Match{Protocol: v.ip, Dst: own}, flow.SetEthDst{MAC: p.MAC}, out)
+		w.add(claims.TableServed, prioSelf, flow.Match{InPort: port, Protocol: v.ip, Src: own, Dst: own},
+			flow.CT{Commit: true, Zone: claims.ZonePinned, Table: claims.TablePinned, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqPin}})
+	}
+}
+
+// neighbour lets a pod find neighbours, and be found, by IPv6. It tells others' addresses to nobody.
+func (w *switchboard) neighbour(from flow.Match, ip netip.Addr, out flow.Action) {
+	from.Protocol = flow.ICMP6
+	link := linkLocal(from.EthSrc)
+	for _, a := range []netip.Addr{ip, link} {
+		m := from
+		m.ICMPType, m.Target = advertisement+1, a
+		w.add(claims.TableArrives, prioSelf, m, flow.Resubmit{Table: claims.TableNeighbors})
+		m = from
+		m.ICMPType, m.Src = solicitation+1, single(a)
+		w.add(claims.TableArrives, prioSelf, m, flow.Resubmit{Table: claims.TableNeighbors})
+		for _, t := range []uint16{solicitation, advertisement} {
+			w.add(claims.TableNeighbors, prioTo, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1, Dst: single(a)}, out)
+		}
+		w.add(claims.TableNeighbors, prioTo-1, flow.Match{Protocol: flow.ICMP6, ICMPType: solicitation + 1, Target: a}, out)
+	}
+	m := from
+	m.ICMPType, m.Src = solicitation+1, single(netip.IPv6Unspecified()) // whether its own address is another's
+	w.add(claims.TableArrives, prioSelf, m, flow.Resubmit{Table: claims.TableNeighbors})
+	m.ICMPType, m.Src = advertisement+1, netip.Prefix{}
+	w.add(claims.TableArrives, prioFrom+1, m, flow.Drop{})
+	m = from
+	m.Protocol, m.Src = flow.IPv6, single(link)
+	w.add(claims.TableArrives, prioFrom, m, flow.Resubmit{Table: claims.TableFromPod})
+}
+
+// linkLocal is the address that a port has by its MAC (RFC 4291, appendix A).
+func linkLocal(m cluster.MAC) netip.Addr {
+	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
+}
+
+// portOf names the pod's port; where it is not known, as without a node, one like it stands for it.
+func portOf(p *cluster.Pod) string {
+	if p.Port != "" {
+		return p.Port
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(p.LogicalPort())) // never fails
+	return fmt.Sprintf("%s%08x", claims.PodInterface, h.Sum32())
+}
+
+// WithSwitchboard puts a node's pods, as planned, on claims.ServiceBridge: OVN has all of them behind one port, and no load balancers for them.
+func WithSwitchboard(state datapath.State, s *cluster.Snapshot, node string) (datapath.State, []Problem) {
+	flows, problems := ServiceFlows(s, node)
+	rows := make(nb.State, len(state.NB))
+	behind := &nb.SwitchPort{Name: podsPort(node), Switch: node, Owner: nodeOwner(node)}
+	for k, row := range state.NB {
+		switch row := row.(type) {
+		case *nb.SwitchPort:
+			if row.Switch == node && row.Owner.Kind == "Pod" {
+				behind.Addresses = append(behind.Addresses, row.Addresses...)
+				continue
+			}
+		case *nb.Switch:
+			if row.Name == node {
+				plain := *row
+				plain.Groups = nil
+				rows[k] = &plain
+				continue
+			}
+		case *nb.LoadBalancer:
+			if strings.HasPrefix(row.Groups[0], groupSwitch+"-") {
+				continue
+			}
+		}
+		rows[k] = row
+	}
+	slices.Sort(behind.Addresses)
+	rows.Add(behind)
+	state.NB = rows
+	state, _ = datapath.Merge(state, datapath.State{Bridge: flows}) // they have no key in common
+	return state, problems
+}
