@@ -18,7 +18,7 @@ type pendingID struct {
 	seen      int // the node's number in the Snapshot that it was given for
 	id        int
 	written   bool
-	until     time.Time // if written: the watch shows it by then, or somebody has removed it since
+	until     time.Time // if written: the watch shows it by then, or is late, or somebody has removed it since
 }
 
 // missing returns the numbers that are to be written now.
@@ -28,9 +28,10 @@ func (n idAllocator) missing(now time.Time, nodes []*cluster.Node) []*pendingID 
 	for _, x := range nodes {
 		present[x.Name] = true
 		if g := n[x.Name]; g != nil {
-			if x.ID != g.seen || x.UID != g.uid || g.written && now.After(g.until) {
-				delete(n, x.Name) // the watch shows it, or it was changed since, or it is another Node, or nobody will show it
+			if x.ID != g.seen || x.UID != g.uid {
+				delete(n, x.Name) // the watch shows it, or it was changed since, or it is another Node
 			} else {
+				g.written = g.written && now.Before(g.until) // else once more, and the same: no other node may get it
 				with := *x
 				with.ID = g.id
 				x = &with

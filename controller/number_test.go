@@ -43,6 +43,15 @@ func TestNumbersRemovedAtOnce(t *testing.T) {
 	wantNumbers(t, "it never showed it", n.Missing(written, numbered("a", 0)), map[string]int{"a": 1})
 }
 
+// TestNumbersWatchLate: the watch shows a number later than it ever should. The node keeps it, and no other gets it.
+func TestNumbersWatchLate(t *testing.T) {
+	var n controller.Numbers
+	wantNumbers(t, "a new node", n.Missing(written, numbered("b", 0)), map[string]int{"b": 1})
+	n.Wait()
+	wantNumbers(t, "another, before it in the alphabet", n.Missing(written, numbered("a", 0), numbered("b", 0)), map[string]int{"a": 2, "b": 1})
+	wantNumbers(t, "the watch shows all", n.Missing(written, numbered("a", 2), numbered("b", 1)), nil)
+}
+
 func TestNumbersThatCannotBeWritten(t *testing.T) {
 	var n controller.Numbers
 	wantNumbers(t, "first try", n.Missing(refused, numbered("b", 0)), map[string]int{"b": 1})
@@ -75,8 +84,8 @@ func (a api) nodes(state int) []*cluster.Node {
 	return out
 }
 
-// TestNumbersStay: nodes come and go and come back, writes fail, and the watch lags behind. A Node that has a number
-// keeps it, and in the end all have one of their own.
+// TestNumbersStay: nodes come and go and come back, writes fail, and the watch lags behind, however far. A Node that has a number
+// keeps it, no other gets it, and in the end all have one of their own.
 func TestNumbersStay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var n controller.Numbers
@@ -89,6 +98,11 @@ func TestNumbersStay(t *testing.T) {
 				if there && n.ID != 0 && n.ID != id {
 					t.Fatalf("%s had %d and gets %d", name, n.ID, id)
 				}
+				for other, x := range a.last() {
+					if other != name && x.ID == id {
+						t.Fatalf("%s has %d, and %s gets it", other, id, name)
+					}
+				}
 				n.ID = id
 				return n, there
 			})
@@ -100,6 +114,9 @@ func TestNumbersStay(t *testing.T) {
 				return cluster.Node{Name: name, UID: fmt.Sprint(i)}, !there
 			})
 			shown = rapid.IntRange(shown, len(a)-1).Draw(t, "shown")
+			if rapid.Bool().Draw(t, "the watch is late") {
+				n.Wait()
+			}
 			n.Missing(write, a.nodes(shown)...)
 		}
 		for range 100 { // the watch catches up, and a write works at last
