@@ -29,6 +29,8 @@ func scaleCommand(name *string, slow *int) *cobra.Command {
 	c.Flags().IntVar(&opt.Slices, "slices", 50, "EndpointSlices that change per second of churn")
 	c.Flags().IntVar(&opt.Rounds, "rounds", 3, "joins and leaves for each size; five times as many changes")
 	c.Flags().DurationVar(&opt.Window, "window", 20*time.Second, "how long rest and churn are measured")
+	c.Flags().StringVar(&opt.Push, "push", "", "with so many nodes, let one kind of object grow instead: services, endpoints (of one Service), nodeports, egressips (ten pods each), egresspods (of one EgressIP)")
+	c.Flags().IntSliceVar(&opt.Sizes, "sizes", []int{500, 1000, 2000}, "how many of what is pushed, ascending")
 	c.Flags().StringVar(&opt.CRDs, "crds", "charts/hairpin/crds", "folder of the resource definitions")
 	c.Flags().DurationVar(&opt.Away, "away", 0, "how long the API server is away, after a cold start of OVN; 0: neither is measured")
 	c.Flags().StringVar(&opt.SVG, "svg", "", "file for graphs of the table; empty = none")

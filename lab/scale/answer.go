@@ -19,6 +19,15 @@ const (
 	tcpSyn, tcpAck = 0x02, 0x10
 )
 
+// innerTo is whom the IPv4 packet in a tunnel packet is for.
+func innerTo(ask []byte) netip.Addr {
+	const inner = geneveHeader + ovnOption
+	if len(ask) < inner+etherHeader+ipHeader || ask[0]&0x3f != ovnOption/4 || binary.BigEndian.Uint16(ask[inner+12:]) != 0x0800 {
+		return netip.Addr{}
+	}
+	return netip.AddrFrom4([4]byte(ask[inner+etherHeader+16:]))
+}
+
 // answer gives the tunnel packet by which a node's kernel would refuse a connection to a port without a listener, which is what probes of
 // egress nodes want to hear. Nil: the packet asks for none.
 func answer(ask []byte) []byte {

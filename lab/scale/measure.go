@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -74,6 +75,7 @@ func (w *world) measure(ctx context.Context) error {
 		{"restart", w.restart},
 		{"tunnels", w.tunnels},
 		{"status", w.status},
+		{"status of all nodes", w.statusOfAll},
 		{"a silent egress node", w.failover},
 		{"cold start", w.cold},
 		{"an API server that is away", w.away},
@@ -112,6 +114,16 @@ func (w *world) spend(ctx context.Context, when string, do func(context.Context)
 		return err
 	}
 	took := time.Since(begin)
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return err
+	}
+	one, _, _ := strings.Cut(string(load), " ")
+	busy, err := strconv.ParseFloat(one, 64)
+	if err != nil {
+		return fmt.Errorf("/proc/loadavg: %w", err)
+	}
+	w.table.Add("load of the machine "+when, "", busy)
 	for _, n := range w.nodes {
 		var total lab.Usage
 		for _, name := range daemons() {

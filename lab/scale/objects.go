@@ -28,6 +28,7 @@ const (
 	probedService = "probed" // the Service that clients on the first node ask for
 	serverPort    = 8080
 	egressEvery   = 10 // of so many nodes one may carry egress addresses
+	podContainer  = "agent"
 	podSubnets    = "10.128.0.0/9/24,fd00:10:244::/48/64"
 )
 
@@ -152,7 +153,7 @@ func (w *world) makeNode(ctx context.Context, n node, annotations map[string]str
 	for _, a := range n.addresses() {
 		made.Status.Addresses = append(made.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.Addr().String()})
 	}
-	if n.mayCarry() {
+	if n.mayCarry() && (n.real() || w.opt.Push == "") { // who is pushed carries all
 		made.Labels[cluster.LabelEgressAssignable] = ""
 	}
 	_, err := w.client.CoreV1().Nodes().Create(ctx, made, metav1.CreateOptions{})
@@ -173,7 +174,7 @@ func (w *world) makeOther(ctx context.Context, n node) error {
 
 // makePod creates a Pod that is on its node at once. The API server wants its namespace's service account first, which a controller makes.
 func (w *world) makePod(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
-	pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "none"}}
+	pod.Spec.Containers = []corev1.Container{{Name: podContainer, Image: "none"}}
 	no := false
 	pod.Spec.AutomountServiceAccountToken = &no
 	for end := time.Now().Add(w.patience(time.Second)); ; time.Sleep(20 * time.Millisecond) {
@@ -187,15 +188,19 @@ func (w *world) makePod(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, erro
 	}
 }
 
-// makeOtherPod makes pod number i of a node that does not run, with its status.
+// makeOtherPod makes pod number i of a node that does not run.
 func (w *world) makeOtherPod(ctx context.Context, n node, i int, name string) error {
-	space := w.space(n, i)
+	return w.makePodOf(ctx, n, w.space(n, i), name, n.pod(i))
+}
+
+// makePodOf makes a pod of a node that does not run, with its status.
+func (w *world) makePodOf(ctx context.Context, n node, space, name string, address netip.Addr) error {
 	made, err := w.makePod(ctx, &corev1.Pod{ObjectMeta: named(space, name), Spec: corev1.PodSpec{NodeName: n.name()}})
 	if err != nil {
 		return err
 	}
 	made.ResourceVersion = "" // whatever somebody else has written
-	ip := n.pod(i).String()
+	ip := address.String()
 	made.Status = corev1.PodStatus{
 		Phase: corev1.PodRunning, HostIP: n.addresses()[0].Addr().String(), PodIP: ip, PodIPs: []corev1.PodIP{{IP: ip}},
 		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
@@ -249,8 +254,13 @@ func (w *world) endpoints(i, changed int) []netip.Addr {
 	return []netip.Addr{first.pod(1 + changed%200), first.pod(1 + (changed+1)%200)}
 }
 
-// makeService makes a Service without selector, and its EndpointSlice.
+// makeService makes a Service with a cluster IP.
 func (w *world) makeService(ctx context.Context, name string, cluster netip.Addr, endpoints []netip.Addr) error {
+	return w.makeServiceOf(ctx, name, corev1.ServiceSpec{ClusterIP: cluster.String(), Ports: []corev1.ServicePort{{Port: 80}}}, endpoints)
+}
+
+// makeServiceOf makes a Service without selector, and its EndpointSlice.
+func (w *world) makeServiceOf(ctx context.Context, name string, spec corev1.ServiceSpec, endpoints []netip.Addr) error {
 	port := int32(serverPort)
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: named("default", name), AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &port}},
@@ -262,9 +272,7 @@ func (w *world) makeService(ctx context.Context, name string, cluster netip.Addr
 	if _, err := w.client.DiscoveryV1().EndpointSlices("default").Create(ctx, s, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create EndpointSlice %s: %w", name, err)
 	}
-	_, err := w.client.CoreV1().Services("default").Create(ctx, &corev1.Service{
-		ObjectMeta: named("default", name), Spec: corev1.ServiceSpec{ClusterIP: cluster.String(), Ports: []corev1.ServicePort{{Port: 80}}},
-	}, metav1.CreateOptions{})
+	_, err := w.client.CoreV1().Services("default").Create(ctx, &corev1.Service{ObjectMeta: named("default", name), Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("create Service %s: %w", name, err)
 	}

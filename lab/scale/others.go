@@ -22,9 +22,11 @@ type others struct {
 	mac       cluster.MAC
 	userspace bool // datapath of the nodes
 	conn      net.PacketConn
+	listeners []net.Listener // of kubelets
 
 	mu    sync.Mutex
 	heard map[heardKey]time.Time // the last packet of a tunnel
+	inner map[netip.Addr]int     // packets in tunnels, by the address of the pod that they are for
 }
 
 // heardKey is who sent through a tunnel, and to whom.
@@ -42,7 +44,7 @@ func startOthers(ctx context.Context, l *lab.Lab) (*others, error) {
 	if _, err := h.Exec(ctx, "ip", "route", "add", "local", "172.18.128.0/17", "dev", "lo"); err != nil {
 		return nil, err
 	}
-	o := &others{host: h, heard: map[heardKey]time.Time{}}
+	o := &others{host: h, heard: map[heardKey]time.Time{}, inner: map[netip.Addr]int{}}
 	err = h.Do(func() error {
 		link, err := netlink.LinkByName("eth0")
 		if err != nil {
@@ -75,6 +77,9 @@ func (o *others) hear(p *ipv4.PacketConn) {
 		to, _ := netip.AddrFromSlice(control.Dst.To4())
 		o.mu.Lock()
 		o.heard[heardKey{sender.Addr(), to}] = time.Now()
+		if pod := innerTo(frame[:n]); pod.IsValid() {
+			o.inner[pod]++
+		}
 		o.mu.Unlock()
 		if a := answer(frame[:n]); a != nil {
 			_, _ = p.WriteTo(a, &ipv4.ControlMessage{Src: control.Dst}, &net.UDPAddr{IP: sender.Addr().AsSlice(), Port: geneve}) // lost, if it cannot be sent
@@ -93,15 +98,21 @@ func (o *others) silence(ctx context.Context, n node, silent bool) error {
 }
 
 // packets is how many the host has got.
-func (o *others) packets() (n uint64, err error) {
-	err = o.host.Do(func() error {
+func (o *others) packets() (uint64, error) {
+	s, err := counted(o.host)
+	return s.RxPackets, err
+}
+
+// counted is what a host has got from the wire and sent there.
+func counted(h *lab.Host) (s netlink.LinkStatistics, err error) {
+	err = h.Do(func() error {
 		link, err := netlink.LinkByName("eth0")
 		if err == nil {
-			n = link.Attrs().Statistics.RxPackets
+			s = *link.Attrs().Statistics
 		}
 		return err
 	})
-	return n, err
+	return s, err
 }
 
 // last is when a packet came by a tunnel from one node to another; zero: never.
@@ -115,6 +126,22 @@ func (o *others) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	clear(o.heard)
+	clear(o.inner)
 }
 
-func (o *others) close() { _ = o.conn.Close() }
+// met is for how many pods packets came since forget, and how many for the one with most.
+func (o *others) met() (pods, most int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, n := range o.inner {
+		most = max(most, n)
+	}
+	return len(o.inner), most
+}
+
+func (o *others) close() {
+	_ = o.conn.Close()
+	for _, l := range o.listeners {
+		_ = l.Close()
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"strings"
 	"syscall"
 	"time"
 
@@ -189,11 +190,65 @@ func (w *world) status(ctx context.Context) error {
 	var times []time.Duration
 	for range w.opt.Rounds {
 		begin := time.Now()
-		if _, err := w.nodes[0].Exec(ctx, "sh", "-c", "hairpin status --config-file="+agentConfig+"; [ $? -le 1 ]"); err != nil {
+		if _, err := w.saysStatus(ctx); err != nil {
 			return err
 		}
 		times = append(times, time.Since(begin))
 	}
 	w.table.Add("`hairpin status` on node-a, worst", "ms", quantile(times, 1))
+	return nil
+}
+
+// saysStatus is what `hairpin status` says on the first node.
+func (w *world) saysStatus(ctx context.Context, args ...string) (string, error) {
+	return w.nodes[0].Exec(ctx, "sh", "-c", "hairpin status --config-file="+agentConfig+" "+strings.Join(args, " ")+"; [ $? -le 1 ]")
+}
+
+// statusOfAll measures `kubectl hairpin status`, which is `hairpin status --all`: by a command in each agent's pod.
+func (w *world) statusOfAll(ctx context.Context) error {
+	report, err := w.saysStatus(ctx, "--output=json")
+	if err != nil {
+		return err
+	}
+	w.kubelets.report = []byte(report)
+	if err := w.makeAgentPods(ctx); err != nil {
+		return err
+	}
+	if err := w.settle(ctx); err != nil {
+		return err
+	}
+	var times []time.Duration
+	wire, err := counted(w.api)
+	if err != nil {
+		return err
+	}
+	before, err := w.server.Used()
+	if err != nil {
+		return err
+	}
+	for range w.opt.Rounds {
+		begin := time.Now()
+		out, err := w.saysStatus(ctx, "--all", "--kubeconfig=/etc/hairpin/kubeconfig")
+		if err != nil {
+			return err
+		}
+		if want := fmt.Sprintf("\n%d of %[1]d nodes answer", w.size.nodes); !strings.Contains(out, want) {
+			return fmt.Errorf("`hairpin status --all` does not say that %d nodes answer:\n%s", w.size.nodes, out[max(0, len(out)-2000):])
+		}
+		times = append(times, time.Since(begin))
+	}
+	after, err := w.server.Used()
+	if err != nil {
+		return err
+	}
+	now, err := counted(w.api)
+	if err != nil {
+		return err
+	}
+	rounds := float64(w.opt.Rounds)
+	w.table.Add("`kubectl hairpin status`, worst", "s", quantile(times, 1)/1000)
+	w.table.Add("`kubectl hairpin status`: a node's report", "kB", float64(len(report))/1024)
+	w.table.Add("`kubectl hairpin status`: bytes that the API server gets and sends", "MB", float64(now.RxBytes+now.TxBytes-wire.RxBytes-wire.TxBytes)/1024/1024/rounds)
+	w.table.Add("`kubectl hairpin status`: CPU of the API server", "s", (after.CPU-before.CPU).Seconds()/rounds)
 	return nil
 }

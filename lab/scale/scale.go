@@ -33,6 +33,8 @@ type Options struct {
 	Slices    int    // EndpointSlices that change per second of churn
 	Rounds    int    // changes, joins and leaves measured for each size
 	Window    time.Duration
+	Push      string        // a kind of object of which there are more and more, instead of nodes; empty = none
+	Sizes     []int         // how many of them
 	Away      time.Duration // how long the API server is away, after a cold start; 0: neither is measured
 	Slow      int
 	JSON      string // file for the table; empty = none
@@ -61,6 +63,9 @@ type world struct {
 	pods         [2]*lab.Pod // of the first node: servers
 	senders      []*lab.Pod  // one of each real node
 	others       *others
+	api          *lab.Host // of the API server
+	kubelets     *kubelets
+	agentPods    int // that were made, of the first nodes
 	size         size
 	table        Table
 
@@ -82,9 +87,13 @@ func Run(ctx context.Context, opt Options) (t Table, err error) {
 		opt.Name = DefaultName
 	}
 	opt.Slow = max(1, opt.Slow)
-	w := &world{opt: opt, begin: time.Now(), replaced: map[int]int{}, generation: map[[2]int]int{}}
+	w := &world{opt: opt, begin: time.Now(), replaced: map[int]int{}, generation: map[[2]int]int{}, table: Table{Of: "nodes"}}
+	measure := w.measureAll
+	if opt.Push != "" {
+		measure = w.push
+	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	for _, step := range []func(context.Context) error{w.start, w.startNodes, w.measureAll} {
+	for _, step := range []func(context.Context) error{w.start, w.startNodes, measure} {
 		if err = step(ctx); err != nil {
 			err = fmt.Errorf("%w%s", err, w.logs())
 			break
@@ -110,7 +119,7 @@ func (w *world) measureAll(ctx context.Context) error {
 			return fmt.Errorf("measure with %d nodes: %w", n, err)
 		}
 	}
-	return nil
+	return w.end(ctx)
 }
 
 // sizes are 10, 100, … and the last.
@@ -168,15 +177,14 @@ func (w *world) start(ctx context.Context) error {
 	if w.lab, err = lab.New(ctx, lab.Config{Name: w.opt.Name, DieWithCaller: true, Progress: progress}); err != nil {
 		return err
 	}
-	api, err := w.lab.StartHost(ctx, lab.HostConfig{Name: "api", Addresses: []netip.Prefix{netip.MustParsePrefix("172.18.0.10/16")}})
-	if err != nil {
+	if w.api, err = w.lab.StartHost(ctx, lab.HostConfig{Name: "api", Addresses: []netip.Prefix{netip.MustParsePrefix("172.18.0.10/16")}}); err != nil {
 		return err
 	}
 	if w.others, err = startOthers(ctx, w.lab); err != nil {
 		return err
 	}
 	w.serverConfig = lab.APIServerConfig{
-		Binary: binary, Dir: w.lab.APIServerDir(), Address: api.Addresses()[0].Addr(), Netns: api.Netns(), DieWithCaller: true,
+		Binary: binary, Dir: w.lab.APIServerDir(), Address: w.api.Addresses()[0].Addr(), Netns: w.api.Netns(), DieWithCaller: true,
 		ClusterCIDRs: podRanges(),
 	}
 	if w.server, err = lab.StartAPIServer(ctx, w.serverConfig); err != nil {
@@ -225,6 +233,9 @@ func (w *world) startNodes(ctx context.Context) error {
 		w.nodes = append(w.nodes, n)
 	}
 	w.others.userspace = w.nodes[0].Datapath() == "netdev"
+	if w.kubelets, err = w.startKubelets(); err != nil {
+		return err
+	}
 	if err := w.nodes[0].StartDaemon(ctx, controllerDaemon, "hairpin", "controller", "--config-file="+agentConfig); err != nil {
 		return err
 	}

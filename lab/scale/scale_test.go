@@ -53,3 +53,26 @@ func TestScale(t *testing.T) {
 		t.Errorf("the JSON beside the table: %v, %d rows, want %d", err, len(read.Rows), len(table.Rows))
 	}
 }
+
+// TestPush: one Service gets more endpoints, and connections to it meet them.
+func TestPush(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("a lab needs root")
+	}
+	hairpin, err := lab.BuildHairpin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	table, err := scale.Run(t.Context(), scale.Options{
+		Name: "scale-push", Hairpin: hairpin, CRDs: "../../charts/hairpin/crds", Nodes: 4, Services: 2, Pods: 4, Rounds: 1, Window: time.Second,
+		Push: "endpoints", Sizes: []int{10, 30}, Out: &out,
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, &out)
+	}
+	r := table.Row("endpoints that got one of 8 connections for each")
+	if r == nil || len(r.Values) != 2 || slices.Min(r.Values) < 70 || slices.Max(r.Values) > 100 {
+		t.Errorf("connections met %+v\n%s", r, &out)
+	}
+}

@@ -11,7 +11,8 @@ import (
 
 // Table has a column for each size of the cluster.
 type Table struct {
-	Sizes []int  `json:"nodes"`
+	Of    string `json:"of"` // what the sizes count
+	Sizes []int  `json:"sizes"`
 	Rows  []*Row `json:"rows"`
 }
 
@@ -48,7 +49,7 @@ func (t *Table) Row(what string) *Row {
 func (t *Table) Print(w io.Writer) {
 	head, line := "| |", "|---|"
 	for _, n := range t.Sizes {
-		head += fmt.Sprintf(" %d nodes |", n)
+		head += fmt.Sprintf(" %d %s |", n, t.Of)
 		line += "---|"
 	}
 	fmt.Fprintf(w, "\n%s unit | ratio |\n%s---|---|\n", head, line)
