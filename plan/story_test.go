@@ -168,6 +168,8 @@ func (s *story) section(name string) (string, error) {
 		return s.walk(s.walker, words[1:])
 	case "flows":
 		return s.walk(s.flows, words[1:])
+	case "costs":
+		return s.costs(words[1:])
 	}
 	return "", fmt.Errorf("unknown section")
 }
@@ -189,6 +191,26 @@ func (s *story) walk(by *walk.Walker, words []string) (string, error) {
 		return "", err
 	}
 	return trace.String(), nil
+}
+
+// costs are those of both ways to serve.
+func (s *story) costs(words []string) (string, error) {
+	balancers, err := s.trace(s.walker, words)
+	if err != nil {
+		return "", err
+	}
+	flows, err := s.trace(s.flows, words)
+	if err != nil {
+		return "", err
+	}
+	text := ""
+	for _, x := range []struct {
+		by string
+		walk.Costs
+	}{{"load balancers", balancers.Costs}, {"flows", flows.Costs}} {
+		text += fmt.Sprintf("%s\n  first: %s\n  later: %s\n  reply: %s\n", x.by, x.First, x.Later, x.Reply)
+	}
+	return text, nil
 }
 
 func (s *story) trace(by *walk.Walker, words []string) (walk.Trace, error) {
