@@ -55,9 +55,8 @@ type egressIPs struct {
 // writtenStatus is a decision that the watch may not show yet. Until it does, it counts as if it did: what was decided is
 // not decided again.
 type writtenStatus struct {
-	uid   string
-	items []cluster.Assignment
-	until time.Time
+	uid         string
+	seen, items []cluster.Assignment // what the watch showed then, and what was written
 }
 
 func newEgressIPs(client kubernetes.Interface, log *slog.Logger, p *probe.Prober, count func(name string, labels ...string)) *egressIPs {
@@ -120,18 +119,18 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 	return problems, retry.Sooner(g.write(ctx, changes), g.label(ctx, s, hosts))
 }
 
-// withWritten puts what was written in place of what the watch still shows.
+// withWritten puts what was written in place of what the watch showed then, and still shows.
 func (g *egressIPs) withWritten(s *cluster.Snapshot) *cluster.Snapshot {
 	out := *s
 	out.EgressIPs = slices.Clone(s.EgressIPs)
-	now, present := time.Now(), map[cluster.Owner]bool{}
+	present := map[cluster.Owner]bool{}
 	for i, e := range s.EgressIPs {
 		present[e.Owner] = true
 		w, ok := g.written[e.Owner]
 		if !ok {
 			continue
 		}
-		if w.uid != e.UID || slices.Equal(w.items, e.Assigned) || now.After(w.until) {
+		if w.uid != e.UID || !slices.Equal(w.seen, e.Assigned) {
 			delete(g.written, e.Owner)
 			continue
 		}
@@ -208,7 +207,7 @@ func (g *egressIPs) write(ctx context.Context, changes []statusChange) time.Dura
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		g.written[c.e.Owner] = writtenStatus{c.e.UID, c.items, time.Now().Add(watchLag)}
+		g.written[c.e.Owner] = writtenStatus{c.e.UID, c.e.Assigned, c.items}
 		if !slices.Equal(c.e.Assigned, c.items) {
 			g.count("hairpin_controller_egress_assignments_total")
 			g.log.Info("egress addresses", "object", c.e.Owner.String(), "were", said(c.e.Assigned), "are", said(c.items))

@@ -1,0 +1,35 @@
+package controller_test
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"hairpin/cluster"
+	"hairpin/controller"
+)
+
+// TestAssignmentWatchLate: what was written counts until the watch shows another status than before, however late; else an address would be
+// decided anew from the state of before, and move.
+func TestAssignmentWatchLate(t *testing.T) {
+	at := func(node string) []cluster.Assignment {
+		return []cluster.Assignment{{Node: node, Address: netip.MustParseAddr("172.18.0.33")}}
+	}
+	e := func(uid, node string) *cluster.EgressIP {
+		return &cluster.EgressIP{Owner: cluster.Owner{Kind: "EgressIP", Name: "e"}, UID: uid, Assigned: at(node)}
+	}
+	for _, c := range []struct {
+		what  string
+		shows *cluster.EgressIP
+		want  string
+	}{
+		{"the watch is late", e("1", "a"), "b"},
+		{"it shows what was written", e("1", "b"), "b"},
+		{"somebody wrote another", e("1", "c"), "c"},
+		{"another has the name", e("2", "a"), "a"},
+	} {
+		if got := controller.Assigned(e("1", "a"), at("b"), c.shows); !slices.Equal(got, at(c.want)) {
+			t.Errorf("%s: it is at %v, not at %s", c.what, got, c.want)
+		}
+	}
+}
