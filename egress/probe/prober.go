@@ -129,13 +129,30 @@ func (b *Prober) Run(ctx context.Context) {
 // proberLoop is a prober at work, in its one goroutine.
 type proberLoop struct {
 	*Prober
-	reach    *reach
-	answers  chan probeResult
-	open     sync.WaitGroup // questions
-	targets  map[string]netip.Addr
-	conns    connections
-	lastErr  error
-	isolated bool
+	reach     *reach
+	answers   chan probeResult
+	open      sync.WaitGroup // questions
+	targets   map[string]netip.Addr
+	conns     connections
+	lastErr   error
+	isolation isolation
+}
+
+// isolation is what the log has been told of being isolated. On a busy machine that comes and goes several times a second: its end
+// is told once it has lasted for isolationCalm.
+type isolation struct {
+	told bool
+	last time.Time // when it was so
+}
+
+// note reports whether told has changed.
+func (i *isolation) note(now time.Time, isolated bool) bool {
+	if isolated {
+		i.last = now
+	}
+	was := i.told
+	i.told = isolated || was && now.Sub(i.last) < isolationCalm
+	return i.told != was
 }
 
 // end waits for the open questions; their context has ended.
@@ -184,9 +201,12 @@ func (w *proberLoop) round(ctx context.Context) time.Time {
 	if s := w.reach.answering(); !maps.Equal(s, *w.answering.Load()) {
 		w.answering.Store(&s)
 	}
-	if w.reach.isolated != w.isolated {
-		w.isolated = w.reach.isolated
-		w.log.Warn("most nodes do not answer: assuming this prober is isolated", "heldBack", w.isolated)
+	if w.isolation.note(now, w.reach.isolated) {
+		if w.isolation.told {
+			w.log.Warn("most nodes do not answer: assuming this prober is isolated, and giving up none")
+		} else {
+			w.log.Info("most nodes answer again")
+		}
 	}
 	return next
 }

@@ -9,6 +9,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -206,4 +207,20 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 		}
 	}
 	return certFile, keyFile
+}
+
+// TestIsolationIsToldOnce: a machine at its limit takes itself for isolated several times a second; its log has a line for all of them.
+func TestIsolationIsToldOnce(t *testing.T) {
+	var i isolation
+	var told []string
+	begin := time.Now()
+	for ms := 0; ms <= 60_000; ms += 50 {
+		busy := ms >= 1000 && ms < 20_000 && ms/50%2 == 0 || ms == 50_000
+		if now := begin.Add(time.Duration(ms) * time.Millisecond); i.note(now, busy) {
+			told = append(told, fmt.Sprint(i.told, " at ", now.Sub(begin)))
+		}
+	}
+	if want := []string{"true at 1s", "false at 29.9s", "true at 50s", "false at 1m0s"}; !slices.Equal(told, want) {
+		t.Errorf("told %v, not %v", told, want)
+	}
 }

@@ -14,6 +14,7 @@ const (
 	serviceGrace    = 10 * time.Second      // how long a machine that answers may be without its agent, which may be restarting
 	answersToReturn = 3                     // that an unreachable node must give to be reachable again
 	returnLeast     = time.Second           // and over how long a time
+	isolationCalm   = 10 * time.Second      // how long most nodes must have answered before the log is told
 )
 
 // heardFrom is what came back from a question.
