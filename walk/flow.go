@@ -74,6 +74,9 @@ type crossing struct {
 	tables  int // looked up so far
 }
 
+// NoFlow is the rule of a step in a table that has no flow for the packet.
+const NoFlow = "no flow"
+
 // maxTables is how often one packet may be looked up: Open vSwitch gives up at 64 resubmits.
 const maxTables = 64
 
@@ -135,7 +138,7 @@ func (r *run) table(c *crossing, number uint8) error {
 	f, rival := t.lookup(&v)
 	switch {
 	case f == nil:
-		r.step(c.n, t.stage, "no flow", cluster.Owner{}, "drops it")
+		r.step(c.n, t.stage, NoFlow, cluster.Owner{}, "drops it")
 		return nil
 	case rival != nil:
 		return fmt.Errorf("%s: two flows of one priority match, the switch may take either: %s; %s", t.stage, f, rival)

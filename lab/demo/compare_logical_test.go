@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"hairpin/claims"
+	"hairpin/lab/trace"
 	"hairpin/walk"
 )
 
@@ -24,7 +25,7 @@ func (c *comparison) logical(about string, tr walk.Trace) {
 			ip = "ip6"
 		}
 		flow := fmt.Sprintf(`inport=="%s" && eth.src==%s && eth.dst==%s && %s.src==%s && %s.dst==%s && ip.ttl==64 && %s.src==%d && %s.dst==%d`,
-			v.Port, some(p.EthSrc), some(p.EthDst), ip, p.Src, ip, p.Dst, p.Protocol, p.SrcPort, p.Protocol, p.DstPort)
+			v.Port, trace.Ethernet(p.EthSrc), trace.Ethernet(p.EthDst), ip, p.Src, ip, p.Dst, p.Protocol, p.SrcPort, p.Protocol, p.DstPort)
 		command := "ovn-trace --no-leader-only"
 		for range 8 {
 			command += " --ct=new"

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/lab/trace"
 	"hairpin/walk"
 )
 
@@ -38,27 +38,20 @@ func (c *comparison) note(node string, q question) { c.asked[node] = append(c.as
 // traceOf is the command for a visit: the packet as it came, and what conntrack says of it.
 func (c *comparison) traceOf(v walk.Visit) string {
 	bridge, port := v.Bridge, v.Port
-	match := []string{wordsOf(v.In), "dp_hash=1"} // the hash by which a group chooses; without one a trace ends there
+	var more []string
 	if v.OVN {
 		bridge = "br-int"
 		if keys := tunnelKeys.FindStringSubmatch(firstRule(v)); keys != nil {
 			port = "ovn-" + c.peer(v) + "-0"
-			match = append(match, "tun_id="+keys[1], "tun_metadata0="+keys[2])
+			more = append(more, "tun_id="+keys[1], "tun_metadata0="+keys[2])
 		} else {
 			port = c.linkOf(v.Node, v.Port)
 		}
 	}
 	if len(v.Passes) > 0 && v.Passes[0].Mark != 0 && v.Passes[0].State&flow.CTNew == 0 {
-		match = append(match, "ct_state=trk|est", fmt.Sprintf("ct_mark=%d", v.Passes[0].Mark))
+		more = append(more, "ct_state=trk|est", fmt.Sprintf("ct_mark=%d", v.Passes[0].Mark))
 	}
-	if v.In.Mark != 0 {
-		match = append(match, fmt.Sprintf("pkt_mark=%d", v.In.Mark))
-	}
-	command := "ovs-appctl ofproto/trace " + bridge + " '" + "in_port=" + port + "," + strings.Join(match, ",") + "'"
-	for _, p := range v.Passes {
-		command += " --ct-next '" + ctState(p.State) + "'"
-	}
-	return command
+	return trace.Command(bridge, port, v, more...)
 }
 
 var tunnelKeys = regexp.MustCompile(`^tun_id=(\d+),reg15=(\d+),`)
@@ -107,95 +100,8 @@ func (c *comparison) linkOf(node, logical string) string { return c.links[[2]str
 
 var ifaceID = regexp.MustCompile(`\biface-id=([^\s",]+)`)
 
-// wordsOf returns a packet in the words of ovs-ofctl. A machine outside has some Ethernet address.
-func wordsOf(p walk.Packet) string {
-	source, dest, kind := "nw_src", "nw_dst", p.Protocol.String()
-	if p.Dst.Is6() {
-		source, dest, kind = "ipv6_src", "ipv6_dst", kind+"6"
-	}
-	return fmt.Sprintf("%s,dl_src=%s,dl_dst=%s,%s=%s,%s=%s,%s_src=%d,%s_dst=%d,nw_ttl=64", kind, some(p.EthSrc), some(p.EthDst),
-		source, p.Src, dest, p.Dst, p.Protocol, p.SrcPort, p.Protocol, p.DstPort)
-}
-
-func some(m cluster.MAC) string {
-	if m == (cluster.MAC{}) {
-		return "02:00:00:00:00:99"
-	}
-	return m.String()
-}
-
-func ctState(b flow.CTBits) string {
-	words := []string{"trk"}
-	for _, x := range []struct {
-		bit  flow.CTBits
-		word string
-	}{{flow.CTNew, "new"}, {flow.CTEst, "est"}, {flow.CTRpl, "rpl"}} {
-		if b&x.bit != 0 {
-			words = append(words, x.word)
-		}
-	}
-	return strings.Join(words, ",")
-}
-
-var (
-	onBridge  = regexp.MustCompile(`^ *bridge\("(.*)"\)$`)
-	flowLine  = regexp.MustCompile(`^ *(\d+)\. (?:(.*), )?priority (\d+)(?:, cookie (0x[0-9a-f]+))?$`)
-	resumed   = regexp.MustCompile(`^recirc\(0x[0-9a-f]+\) - resume conntrack`)
-	modified  = regexp.MustCompile(`^ Modified flow: (.*)$`)
-	portWords = regexp.MustCompile(`\bin_port=(\d+)`)
-	outputTo  = regexp.MustCompile(`^\s+output:(\d+)$`)
-)
-
-// brackets are around IPv6 addresses in some of the tool's lines.
-var brackets = strings.NewReplacer("[", "", "]", "")
-
-// traced is what ofproto/trace shows of one bridge, until the packet leaves it.
-type traced struct {
-	flows    []string // as ovs-ofctl shows them, without actions
-	resumes  int
-	modified []string // after each conntrack that translates
-	left     string   // to which bridge, "" if it did not
-	outputs  []string // names of ports
-	reject   bool
-}
-
-func (c *comparison) parseTrace(node, bridge, out string) traced {
-	var t traced
-	on := ""
-	for line := range strings.Lines(out) {
-		line = strings.TrimRight(line, "\n")
-		if m := onBridge.FindStringSubmatch(line); m != nil {
-			if on = m[1]; on != bridge {
-				t.left = on
-				return t
-			}
-			continue
-		}
-		if resumed.MatchString(line) {
-			t.resumes++
-		}
-		if m := modified.FindStringSubmatch(line); m != nil {
-			t.modified = append(t.modified, brackets.Replace(m[1]))
-		}
-		if m := outputTo.FindStringSubmatch(line); m != nil {
-			t.outputs = append(t.outputs, c.ports[[3]string{node, bridge, m[1]}])
-		}
-		t.reject = t.reject || strings.Contains(line, "controller(") || strings.Contains(line, "userdata=")
-		if m := flowLine.FindStringSubmatch(line); m != nil {
-			match := portWords.ReplaceAllStringFunc(m[2], func(w string) string {
-				return "in_port=" + c.portName(node, bridge, strings.TrimPrefix(w, "in_port="))
-			})
-			t.flows = append(t.flows, strings.TrimSuffix(fmt.Sprintf("cookie=%s,table=%s,priority=%s,%s", m[4], m[1], m[3], match), ","))
-		}
-	}
-	return t
-}
-
-func (c *comparison) portName(node, bridge, number string) string {
-	if name := c.ports[[3]string{node, bridge, number}]; name != "" {
-		return `"` + name + `"`
-	}
-	return "LOCAL"
+func (c *comparison) parseTrace(node, bridge, out string) trace.Trace {
+	return trace.Parse(bridge, out, func(number string) string { return c.ports[[3]string{node, bridge, number}] })
 }
 
 // checkBridge wants the flows of the gateway bridge that the walk met, each with its cookie, and conntrack as often.
@@ -203,46 +109,16 @@ func (c *comparison) checkBridge(v walk.Visit, out string) error {
 	t := c.parseTrace(v.Node, v.Bridge, out)
 	into := strings.HasPrefix(v.Out, "patch-")
 	if v.Bridge == "br-local" { // it has no flows of ours
-		if into != (t.left == "br-int") || !strings.Contains(out, "NORMAL") {
-			return fmt.Errorf("it leaves for %q, not by %s", t.left, v.Out)
+		if into != (t.Left == "br-int") || !strings.Contains(out, "NORMAL") {
+			return fmt.Errorf("it leaves for %q, not by %s", t.Left, v.Out)
 		}
 		return nil
 	}
-	var want []string
-	for _, s := range v.Steps {
-		rule, _, _ := strings.Cut(s.Rule, " actions=")
-		want = append(want, rule)
-	}
-	if got, want := keysOf(t.flows), keysOf(want); !slices.Equal(got, want) {
-		return fmt.Errorf("the flows are\n  %s\nnot\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
-	}
-	if err := t.passes(v); err != nil {
+	if err := t.Met(v); err != nil {
 		return err
 	}
-	if into != (t.left == "br-int") {
-		return fmt.Errorf("it leaves for %q, not by %s", t.left, v.Out)
-	}
-	return nil
-}
-
-// keysOf brings flows into one form, whoever printed them.
-func keysOf(list []string) []string {
-	var keys []string
-	for _, text := range list {
-		f, _, err := flow.ParseFlow(text + " actions=drop")
-		if err != nil {
-			keys = append(keys, text+": "+err.Error())
-			continue
-		}
-		keys = append(keys, f.String())
-	}
-	return keys
-}
-
-// passes compares what conntrack was asked, and what it made of the packet.
-func (t *traced) passes(v walk.Visit) error {
-	if t.resumes != len(v.Passes) {
-		return fmt.Errorf("the packet is looked up again %d times, the walk says %d", t.resumes, len(v.Passes))
+	if into != (t.Left == "br-int") {
+		return fmt.Errorf("it leaves for %q, not by %s", t.Left, v.Out)
 	}
 	return nil
 }
@@ -253,28 +129,18 @@ func (c *comparison) checkOVN(v walk.Visit, next, out string) error {
 	if slices.ContainsFunc(v.Steps, func(s walk.Step) bool { return chooses(&s) }) {
 		return nil // the trace may take another endpoint; ovn-trace is told which
 	}
-	if err := t.passes(v); err != nil {
+	if err := t.Passed(v); err != nil {
 		return err
 	}
 	if err := c.stages(v, t); err != nil {
 		return err
 	}
-	var last walk.Packet
-	if n := len(v.Passes); n > 0 {
-		last = v.Passes[n-1].After
-	}
-	for _, m := range t.modified {
-		if m == "" {
-			continue
-		}
-		want := func(p walk.Packet) bool { return packetWords(p) == m }
-		if !slices.ContainsFunc(v.Passes, func(p walk.Pass) bool { return want(p.After) }) && !want(v.In) {
-			return fmt.Errorf("it makes the packet %s, the walk at last %s", m, packetWords(last))
-		}
+	if err := t.Made(v); err != nil {
+		return err
 	}
 	if v.Out == "" {
-		if len(t.outputs) > 0 || t.left != "" {
-			return fmt.Errorf("it leaves by %v for %q, and the walk ends there", t.outputs, t.left)
+		if len(t.Outputs) > 0 || t.Left != "" {
+			return fmt.Errorf("it leaves by %v for %q, and the walk ends there", t.Outputs, t.Left)
 		}
 		return nil
 	}
@@ -283,24 +149,24 @@ func (c *comparison) checkOVN(v walk.Visit, next, out string) error {
 		if strings.Contains(want, "lnet-") {
 			bridge = "br-local"
 		}
-		if t.left != bridge {
-			return fmt.Errorf("it leaves by %v for %q, not for %s", t.outputs, t.left, bridge)
+		if t.Left != bridge {
+			return fmt.Errorf("it leaves by %v for %q, not for %s", t.Outputs, t.Left, bridge)
 		}
 	} else if want == "" { // a port of type remote
-		if len(t.outputs) == 0 || !strings.HasPrefix(t.outputs[len(t.outputs)-1], "ovn-") {
-			return fmt.Errorf("it leaves by %v, not by a tunnel", t.outputs)
+		if len(t.Outputs) == 0 || !strings.HasPrefix(t.Outputs[len(t.Outputs)-1], "ovn-") {
+			return fmt.Errorf("it leaves by %v, not by a tunnel", t.Outputs)
 		}
-	} else if !slices.Contains(t.outputs, want) {
-		return fmt.Errorf("it leaves by %v, not by %s", t.outputs, want)
+	} else if !slices.Contains(t.Outputs, want) {
+		return fmt.Errorf("it leaves by %v, not by %s", t.Outputs, want)
 	}
 	return nil
 }
 
 // stages wants each step of the walk among OVN's logical stages that the flows were made for, in order, and each choice
 // of OVN in the walk.
-func (c *comparison) stages(v walk.Visit, t traced) error {
+func (c *comparison) stages(v walk.Visit, t trace.Trace) error {
 	var met []string
-	for _, text := range t.flows {
+	for _, text := range t.Flows {
 		m := ofStage.FindStringSubmatch(text)
 		if m == nil || m[2] == "0" {
 			continue
@@ -372,12 +238,3 @@ var (
 	datapathName  = regexp.MustCompile(`\bname=([^\s",]+)`)
 	interconnName = regexp.MustCompile(`\binterconn-ts=([^\s",]+)`)
 )
-
-// packetWords are those of "Modified flow".
-func packetWords(p walk.Packet) string {
-	source, dest := "nw_src", "nw_dst"
-	if p.Dst.Is6() {
-		source, dest = "ipv6_src", "ipv6_dst"
-	}
-	return fmt.Sprintf("%s=%s,tp_src=%d,%s=%s,tp_dst=%d", source, p.Src, p.SrcPort, dest, p.Dst, p.DstPort)
-}

@@ -1,0 +1,194 @@
+// Package trace asks ofproto/trace of Open vSwitch about what a walk says, and holds its answer against the walk.
+package trace
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/walk"
+)
+
+// Command is what to ask of a visit: the packet as it came by a port of a bridge, and what conntrack says of it.
+func Command(bridge, port string, v walk.Visit, more ...string) string {
+	match := []string{"in_port=" + port, words(v.In), "dp_hash=1"} // the hash by which a group chooses; without one a trace ends there
+	if match = append(match, more...); v.In.Mark != 0 {
+		match = append(match, fmt.Sprintf("pkt_mark=%d", v.In.Mark))
+	}
+	command := "ovs-appctl ofproto/trace " + bridge + " '" + strings.Join(match, ",") + "'"
+	for _, p := range v.Passes {
+		command += " --ct-next '" + ctState(p.State) + "'"
+	}
+	return command
+}
+
+// words are those of ovs-ofctl for a packet.
+func words(p walk.Packet) string {
+	source, dest, kind := "nw_src", "nw_dst", p.Protocol.String()
+	if p.Dst.Is6() {
+		source, dest, kind = "ipv6_src", "ipv6_dst", kind+"6"
+	}
+	return fmt.Sprintf("%s,dl_src=%s,dl_dst=%s,%s=%s,%s=%s,%s_src=%d,%s_dst=%d,nw_ttl=64", kind, Ethernet(p.EthSrc), Ethernet(p.EthDst),
+		source, p.Src, dest, p.Dst, p.Protocol, p.SrcPort, p.Protocol, p.DstPort)
+}
+
+// Ethernet is the address of a frame; a machine outside has some.
+func Ethernet(m cluster.MAC) string {
+	if m == (cluster.MAC{}) {
+		return "02:00:00:00:00:99"
+	}
+	return m.String()
+}
+
+func ctState(b flow.CTBits) string {
+	words := []string{"trk"}
+	for _, x := range []struct {
+		bit  flow.CTBits
+		word string
+	}{{flow.CTNew, "new"}, {flow.CTEst, "est"}, {flow.CTRpl, "rpl"}} {
+		if b&x.bit != 0 {
+			words = append(words, x.word)
+		}
+	}
+	return strings.Join(words, ",")
+}
+
+var (
+	onBridge  = regexp.MustCompile(`^ *bridge\("(.*)"\)$`)
+	flowLine  = regexp.MustCompile(`^ *(\d+)\. (?:(.*), )?priority (\d+)(?:, cookie (0x[0-9a-f]+))?$`)
+	unmatched = regexp.MustCompile(`^ *\d+\. No match\.$`)
+	resumed   = regexp.MustCompile(`^recirc\(0x[0-9a-f]+\) - resume conntrack`)
+	modified  = regexp.MustCompile(`^ Modified flow: (.*)$`)
+	portWords = regexp.MustCompile(`\bin_port=(\d+)`)
+	outputTo  = regexp.MustCompile(`^\s+output:(\d+)$`)
+	backOut   = regexp.MustCompile(`^\s+IN_PORT$`)
+	cameBy    = regexp.MustCompile(`^Flow: .*\bin_port=(\d+),`)
+)
+
+// brackets are around IPv6 addresses in some of the tool's lines.
+var brackets = strings.NewReplacer("[", "", "]", "")
+
+// Trace is what ofproto/trace shows of one bridge, until the packet leaves it.
+type Trace struct {
+	Flows    []string // as ovs-ofctl shows them, without actions
+	Resumes  int
+	Modified []string // after each conntrack that translates
+	Left     string   // to which bridge, "" if it did not
+	Outputs  []string // names of ports
+	Reject   bool
+	Lost     bool // a table had no flow for it
+}
+
+// Parse reads an answer of a bridge; name tells a port's by its number, or "".
+func Parse(bridge, out string, name func(number string) string) Trace {
+	var t Trace
+	in := ""
+	for line := range strings.Lines(out) {
+		line = strings.TrimRight(line, "\n")
+		if m := onBridge.FindStringSubmatch(line); m != nil {
+			if m[1] != bridge {
+				t.Left = m[1]
+				return t
+			}
+			continue
+		}
+		if resumed.MatchString(line) {
+			t.Resumes++
+		}
+		if m := modified.FindStringSubmatch(line); m != nil {
+			t.Modified = append(t.Modified, brackets.Replace(m[1]))
+		}
+		if m := outputTo.FindStringSubmatch(line); m != nil {
+			t.Outputs = append(t.Outputs, name(m[1]))
+		}
+		if m := cameBy.FindStringSubmatch(line); m != nil {
+			in = name(m[1])
+		}
+		if backOut.MatchString(line) {
+			t.Outputs = append(t.Outputs, in)
+		}
+		t.Reject = t.Reject || strings.Contains(line, "controller(") || strings.Contains(line, "userdata=")
+		t.Lost = t.Lost || unmatched.MatchString(line)
+		if m := flowLine.FindStringSubmatch(line); m != nil {
+			match := portWords.ReplaceAllStringFunc(m[2], func(w string) string {
+				if known := name(strings.TrimPrefix(w, "in_port=")); known != "" {
+					return `in_port="` + known + `"`
+				}
+				return "in_port=LOCAL"
+			})
+			t.Flows = append(t.Flows, strings.TrimSuffix(fmt.Sprintf("cookie=%s,table=%s,priority=%s,%s", m[4], m[1], m[3], match), ","))
+		}
+	}
+	return t
+}
+
+// Met wants the flows of a bridge of ours that the walk met, each with its cookie, and conntrack as often.
+func (t *Trace) Met(v walk.Visit) error {
+	var want []string
+	lost := false
+	for _, s := range v.Steps {
+		rule, _, _ := strings.Cut(s.Rule, " actions=")
+		switch {
+		case rule == walk.NoFlow:
+			lost = true
+		case !strings.HasPrefix(rule, "group_id="): // a group's flow leads there
+			want = append(want, rule)
+		}
+	}
+	if got, want := keysOf(t.Flows), keysOf(want); !slices.Equal(got, want) {
+		return fmt.Errorf("the flows are\n  %s\nnot\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
+	}
+	if t.Lost != lost {
+		return fmt.Errorf("a table has no flow for it: %t, by the walk %t", t.Lost, lost)
+	}
+	return t.Passed(v)
+}
+
+// keysOf brings flows into one form, whoever printed them.
+func keysOf(list []string) []string {
+	var keys []string
+	for _, text := range list {
+		f, _, err := flow.ParseFlow(text + " actions=drop")
+		if err != nil {
+			keys = append(keys, text+": "+err.Error())
+			continue
+		}
+		keys = append(keys, f.String())
+	}
+	return keys
+}
+
+// Passed wants conntrack asked as often as by the walk.
+func (t *Trace) Passed(v walk.Visit) error {
+	if t.Resumes != len(v.Passes) {
+		return fmt.Errorf("the packet is looked up again %d times, the walk says %d", t.Resumes, len(v.Passes))
+	}
+	return nil
+}
+
+// Made wants no packet but those that the walk made.
+func (t *Trace) Made(v walk.Visit) error {
+	for _, m := range t.Modified {
+		want := func(p walk.Pass) bool { return packetWords(p.After) == m }
+		if m != "" && !slices.ContainsFunc(v.Passes, want) && packetWords(v.In) != m {
+			last := walk.Packet{}
+			if n := len(v.Passes); n > 0 {
+				last = v.Passes[n-1].After
+			}
+			return fmt.Errorf("it makes the packet %s, the walk at last %s", m, packetWords(last))
+		}
+	}
+	return nil
+}
+
+// packetWords are those of "Modified flow".
+func packetWords(p walk.Packet) string {
+	source, dest := "nw_src", "nw_dst"
+	if p.Dst.Is6() {
+		source, dest = "ipv6_src", "ipv6_dst"
+	}
+	return fmt.Sprintf("%s=%s,tp_src=%d,%s=%s,tp_dst=%d", source, p.Src, p.SrcPort, dest, p.Dst, p.DstPort)
+}
