@@ -181,7 +181,8 @@ func (w *switchboard) pod(p *cluster.Pod) {
 	}
 }
 
-// neighbour lets a pod find neighbours, and be found, by IPv6. It tells others' addresses to nobody.
+// neighbour lets a pod find neighbours, and be found, by IPv6. It tells others' addresses to nobody, nor asks whether an address is free: who
+// is about to take that would give it up (RFC 4862, 5.4.3). The node gives each to one pod.
 func (w *switchboard) neighbour(from flow.Match, ip netip.Addr, out flow.Action) {
 	from.Protocol = flow.ICMP6
 	link := linkLocal(from.EthSrc)
@@ -198,9 +199,7 @@ func (w *switchboard) neighbour(from flow.Match, ip netip.Addr, out flow.Action)
 		w.add(claims.TableNeighbors, prioTo-1, flow.Match{Protocol: flow.ICMP6, ICMPType: solicitation + 1, Target: a}, out)
 	}
 	m := from
-	m.ICMPType, m.Src = solicitation+1, single(netip.IPv6Unspecified()) // whether its own address is another's
-	w.add(claims.TableArrives, prioSelf, m, flow.Resubmit{Table: claims.TableNeighbors})
-	m.ICMPType, m.Src = advertisement+1, netip.Prefix{}
+	m.ICMPType = advertisement + 1
 	w.add(claims.TableArrives, prioFrom+1, m, flow.Drop{})
 	m = from
 	m.Protocol, m.Src = flow.IPv6, single(link)
