@@ -20,10 +20,12 @@ import (
 // pass of conntrack, as a plan has them, and OVN, which has no Service, behind it.
 const (
 	flowsAddress = "172.18.0.5"
+	flowsSix     = "fc00:f853:ccd::5"
 	flowsPods    = "10.244.3.0/24"
+	flowsPods6   = "fd00:10:244:3::/64"
 )
 
-// flowsPlugin is a CNI plugin that gives pod number n the address 10.244.3.n and a port vethn of the bridge.
+// flowsPlugin is a CNI plugin that gives pod number n the addresses 10.244.3.n and fd00:10:244:3::n and a port vethn of the bridge.
 // Checksums are made by whom Open vSwitch's userspace datapath cannot leave them to.
 const flowsPlugin = `#!/bin/sh
 set -e
@@ -32,25 +34,29 @@ last=1; [ ! -e /run/last ] || last=$(cat /run/last)
 n=$((last + 1)); echo $n >/run/last
 ns=${CNI_NETNS##*/} mac=0a:58:0a:f4:03:0$n
 ip link add veth$n mtu 1400 type veth peer name eth0 mtu 1400 address $mac netns $ns
+echo 1 >/proc/sys/net/ipv6/conf/veth$n/disable_ipv6
 ip link set veth$n up
 ip -n $ns addr add 10.244.3.$n/24 dev eth0
+ip -n $ns addr add fd00:10:244:3::$n/64 dev eth0
 ip -n $ns link set eth0 up
 ip -n $ns route add default via 10.244.3.1
+ip -n $ns route add default via fd00:10:244:3::1
 if [ "$(ovs-vsctl get Bridge ` + claims.ServiceBridge + ` datapath_type)" = netdev ]; then
 	ethtool -K veth$n tx off >/dev/null
 	ip netns exec $ns ethtool -K eth0 tx off >/dev/null
 fi
 ovs-vsctl add-port ` + claims.ServiceBridge + ` veth$n
-echo '{"cniVersion":"1.1.0","ips":[{"address":"10.244.3.'$n'/24"}]}'
+echo '{"cniVersion":"1.1.0","ips":[{"address":"10.244.3.'$n'/24"},{"address":"fd00:10:244:3::'$n'/64"}]}'
 `
 
 // flowsNode is what a node's daemons are told once.
 const flowsNode = `set -e
 chmod +x /opt/cni/bin/flows
 ovn-nbctl ls-add node-f -- lr-add router -- \
-	lrp-add router to-switch 0a:58:0a:f4:03:01 10.244.3.1/24 -- lsp-add node-f to-router -- \
+	lrp-add router to-switch 0a:58:0a:f4:03:01 10.244.3.1/24 fd00:10:244:3::1/64 -- lsp-add node-f to-router -- \
 	lsp-set-type to-router router -- lsp-set-addresses to-router router -- lsp-set-options to-router router-port=to-switch -- \
-	lsp-add node-f pods-node-f -- lsp-set-addresses pods-node-f "0a:58:0a:f4:03:02 10.244.3.2" "0a:58:0a:f4:03:03 10.244.3.3"
+	lsp-add node-f pods-node-f -- lsp-set-addresses pods-node-f "0a:58:0a:f4:03:02 10.244.3.2 fd00:10:244:3::2" \
+	"0a:58:0a:f4:03:03 10.244.3.3 fd00:10:244:3::3"
 ovs-vsctl set Open_vSwitch . external_ids:ovn-remote=unix:/run/ovn/ovnsb_db.sock external_ids:ovn-encap-type=geneve \
 	external_ids:ovn-encap-ip=` + flowsAddress + ` external_ids:ovn-enable-lflow-cache=false -- \
 	--may-exist add-br br-int -- set Bridge br-int fail_mode=secure datapath_type=$1
@@ -59,7 +65,7 @@ ovs-vsctl set Open_vSwitch . external_ids:ovn-remote=unix:/run/ovn/ovnsb_db.sock
 // flows is a node whose Services are flows and groups, of which it has none yet.
 func (w *world) flows(ctx context.Context) (*side, error) {
 	node, err := w.lab.StartNode(ctx, lab.NodeConfig{
-		Name: "node-f", Addresses: prefixes(flowsAddress + "/16"),
+		Name: "node-f", Addresses: prefixes(flowsAddress+"/16", flowsSix+"/64"),
 		Files: map[string]string{
 			"/opt/cni/bin/flows":         flowsPlugin,
 			"/etc/cni/net.d/10.conflist": `{"cniVersion": "1.1.0", "name": "flows", "plugins": [{"type": "flows"}]}`,
@@ -83,19 +89,31 @@ func (w *world) flows(ctx context.Context) (*side, error) {
 	return s, err
 }
 
-// flows gives a node's pods their flows, and those of Services. It tells how long Open vSwitch took for them.
-func (s *side) flows(ctx context.Context, list ...*cluster.Frontend) (took time.Duration, err error) {
-	address := netip.MustParsePrefix(flowsAddress + "/16")
-	node := &cluster.Node{Name: s.node.Name(), ID: 1, Addresses: []netip.Addr{address.Addr()}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix(flowsPods)},
-		Gateway: cluster.Gateway{Bridge: lab.GatewayBridge, Uplink: "eth0", MAC: cluster.MACFor(address.Addr()), Addresses: []netip.Prefix{address}, Userspace: s.node.Datapath() == "netdev"}}
+// flowsPort is the port of the bridge that the plugin makes for a pod of a side.
+func flowsPort(pod int) string { return fmt.Sprintf("veth%d", 2+pod) }
+
+// flowsOwner is a pod as the plan knows it.
+func flowsOwner(p *lab.Pod) cluster.Owner {
+	return cluster.Owner{Kind: "Pod", Namespace: namespace, Name: p.Name()}
+}
+
+// snapshot is a node with its pods, and Services.
+func (s *side) snapshot(list []*cluster.Frontend) *cluster.Snapshot {
+	on := prefixes(flowsAddress+"/16", flowsSix+"/64")
+	node := &cluster.Node{Name: s.node.Name(), ID: 1, Addresses: []netip.Addr{on[0].Addr(), on[1].Addr()}, PodCIDRs: prefixes(flowsPods, flowsPods6),
+		Gateway: cluster.Gateway{Bridge: lab.GatewayBridge, Uplink: "eth0", MAC: cluster.MACFor(on[0].Addr()), Addresses: on, Userspace: s.node.Datapath() == "netdev"}}
 	snapshot := &cluster.Snapshot{Config: cluster.DefaultConfig(), Nodes: []*cluster.Node{node}, Frontends: list}
 	for i, p := range s.pods {
 		if p != nil {
-			snapshot.Pods = append(snapshot.Pods, &cluster.Pod{Owner: cluster.Owner{Kind: "Pod", Namespace: namespace, Name: p.Name()}, Node: node.Name,
-				IPs: p.IPs(), MAC: cluster.MACFor(p.IPs()[0]), Port: fmt.Sprintf("veth%d", 2+i)})
+			snapshot.Pods = append(snapshot.Pods, &cluster.Pod{Owner: flowsOwner(p), Node: node.Name, IPs: p.IPs(), MAC: cluster.MACFor(p.IPs()[0]), Port: flowsPort(i)})
 		}
 	}
-	want, problems := plan.ServiceFlows(snapshot, node.Name)
+	return snapshot
+}
+
+// flows gives a node's pods their flows, and those of Services. It tells how long Open vSwitch took for them.
+func (s *side) flows(ctx context.Context, list ...*cluster.Frontend) (took time.Duration, err error) {
+	want, problems := plan.ServiceFlows(s.snapshot(list), s.node.Name())
 	if len(problems) > 0 {
 		return 0, problems[0]
 	}
@@ -126,7 +144,7 @@ func (s *side) flows(ctx context.Context, list ...*cluster.Frontend) (took time.
 // frontend is a port of a Service.
 func frontend(service string, vip netip.AddrPort, endpoints ...netip.AddrPort) *cluster.Frontend {
 	f := &cluster.Frontend{Owner: cluster.Owner{Kind: "Service", Namespace: namespace, Name: service}, PortName: fmt.Sprint(vip.Port()),
-		Family: cluster.IPv4, Protocol: cluster.TCP, ClusterIP: vip.Addr(), Port: vip.Port()}
+		Family: cluster.FamilyOf(vip.Addr()), Protocol: cluster.TCP, ClusterIP: vip.Addr(), Port: vip.Port()}
 	for _, e := range endpoints {
 		f.Backends = append(f.Backends, cluster.Backend{Addr: e.Addr(), Port: e.Port(), Ready: true})
 	}
