@@ -156,7 +156,7 @@ func (e *Env) assigned(x *cluster.EgressIP, f cluster.Family) (list []cluster.As
 func (e *Env) addressesOf(s *Stack, members map[cluster.Owner]*cluster.Pod) (all, here []netip.Prefix) {
 	for _, p := range members {
 		for _, a := range p.IPs {
-			if cluster.FamilyOf(a) != s.Family || !slices.ContainsFunc(s.Cluster, func(c netip.Prefix) bool { return c.Contains(a) }) {
+			if cluster.FamilyOf(a) != s.Family || !within(s.Cluster, a) {
 				continue
 			}
 			all = append(all, single(a))

@@ -302,3 +302,8 @@ func (e *Env) stack(f cluster.Family) *Stack {
 }
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// within reports whether one of the ranges has the address.
+func within(ranges []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
+}

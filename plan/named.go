@@ -19,7 +19,7 @@ func (r *registry) named(f *cluster.Frontend) []claim {
 	var list []claim
 	for i := range f.Backends {
 		b := &f.Backends[i]
-		if !slices.ContainsFunc(r.pods, func(p netip.Prefix) bool { return p.Contains(b.Addr) }) {
+		if !within(r.pods, b.Addr) {
 			list = append(list, claim{kind: claimEndpoint, addr: b.Addr, protocol: f.Protocol, port: b.Port})
 		}
 	}

@@ -85,7 +85,7 @@ func (e *Env) front(s *Stack, f *cluster.Frontend) front {
 }
 
 func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
-	if !slices.ContainsFunc(s.Services, func(r netip.Prefix) bool { return r.Contains(f.ClusterIP) }) {
+	if !within(s.Services, f.ClusterIP) {
 		b.problem(f, "spec.clusterIPs", "%s is not within [kubernetes] service-cidrs: pods reach it, hosts do not", f.ClusterIP)
 	}
 	x := b.front(s, f)

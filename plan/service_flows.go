@@ -79,10 +79,6 @@ func (w *switchboard) frontend(s *Stack, f *cluster.Frontend) {
 	}
 }
 
-func within(ranges []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
-}
-
 // lead adds a flow for a VIP. Without an action there is none: OVN hands such packets to the host, which refuses them.
 func (w *switchboard) lead(x *front, priority uint16, from netip.Prefix, vip netip.AddrPort, to flow.Action) {
 	if to == nil {

@@ -163,8 +163,7 @@ func (e *Env) nodePortAddresses(s *Stack) []netip.Addr {
 
 func (e *Env) nodePortOn(a netip.Addr) bool {
 	on := &e.Config.Gateway.NodePorts
-	return on.All() || on.Primary && slices.Contains(e.Node.Addresses, a) ||
-		slices.ContainsFunc(on.Ranges, func(r netip.Prefix) bool { return r.Contains(a) })
+	return on.All() || on.Primary && slices.Contains(e.Node.Addresses, a) || within(on.Ranges, a)
 }
 
 // Priorities of filter hooks.

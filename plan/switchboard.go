@@ -103,7 +103,7 @@ func (w *switchboard) family(s *Stack) {
 		w.add(claims.TableFromPod, prioTo, flow.Match{Protocol: v.ip, Dst: r}, track(claims.ZoneServices, claims.TableToPod))
 		w.fromEndpoints(s.Family, r)
 	}
-	w.add(claims.TableFromPod, prioGuard, flow.Match{Protocol: v.l4[cluster.UDP], DstPort: v.dhcpPort}, flow.Drop{})
+	w.add(claims.TableFromPod, prioGuard, flow.Match{Protocol: v.l4[cluster.UDP], DstPort: v.dhcp}, flow.Drop{})
 	// A connection straight to a pod is tracked as well. Else one to a Service with the same source port and endpoint would translate
 	// its answers.
 	for from, to := range map[uint8]uint8{claims.TableToPod: claims.TableServed, claims.TableToNode: claims.TableDeliver} {
@@ -156,7 +156,7 @@ func (w *switchboard) pod(p *cluster.Pod) {
 	w.add(claims.TableDeliver, prioTo, flow.Match{EthDst: p.MAC}, out)
 	w.add(claims.TablePinned, prioTo, flow.Match{InPort: port}, flow.MoveEthDstToSrc{}, flow.SetEthDst{MAC: p.MAC}, flow.InPort{})
 	send := func(m flow.Match, to uint8) { w.add(claims.TableArrives, prioFrom, m, flow.Resubmit{Table: to}) }
-	for i, ip := range append(append(make([]netip.Addr, 0, len(p.IPs)+len(p.Extra)), p.IPs...), p.Extra...) {
+	for i, ip := range slices.Concat(p.IPs, p.Extra) {
 		s := w.stack(cluster.FamilyOf(ip))
 		if s == nil || i < len(p.IPs) && !s.Subnet.Contains(ip) {
 			continue // the problem is told with the pod's port of OVN

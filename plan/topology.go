@@ -143,7 +143,7 @@ func (z *zone) noDHCP() {
 	var ports []string
 	for i := range z.Stacks {
 		w := words(z.Stacks[i].Family)
-		ports = append(ports, "("+w.match+" && udp.dst == "+w.dhcp+")")
+		ports = append(ports, "("+w.match+" && udp.dst == "+strconv.Itoa(int(w.dhcp))+")")
 	}
 	match := strings.Join(ports, " || ")
 	others := `inport == {"` + switchToRouter(z.Node.Name) + `", "` + managementPort(z.Node.Name) + `"}`
