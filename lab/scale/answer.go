@@ -19,24 +19,35 @@ const (
 	tcpSyn, tcpAck = 0x02, 0x10
 )
 
+// inner is where a tunnel packet has its frame.
+const inner = geneveHeader + ovnOption
+
+// innerIP gives the frame in a tunnel packet, and the IPv4 packet in that; nil: there is none.
+func innerIP(ask []byte) (ether, ip []byte) {
+	if len(ask) < inner+etherHeader+ipHeader || ask[0]&0x3f != ovnOption/4 || binary.BigEndian.Uint16(ask[inner+12:]) != 0x0800 {
+		return nil, nil
+	}
+	return ask[inner:], ask[inner+etherHeader:]
+}
+
 // innerTo is whom the IPv4 packet in a tunnel packet is for.
 func innerTo(ask []byte) netip.Addr {
-	const inner = geneveHeader + ovnOption
-	if len(ask) < inner+etherHeader+ipHeader || ask[0]&0x3f != ovnOption/4 || binary.BigEndian.Uint16(ask[inner+12:]) != 0x0800 {
+	_, ip := innerIP(ask)
+	if ip == nil {
 		return netip.Addr{}
 	}
-	return netip.AddrFrom4([4]byte(ask[inner+etherHeader+16:]))
+	return netip.AddrFrom4([4]byte(ip[16:]))
 }
 
 // answer gives the tunnel packet by which a node's kernel would refuse a connection to a port without a listener, which is what probes of
 // egress nodes want to hear. Nil: the packet asks for none.
 func answer(ask []byte) []byte {
-	const inner = geneveHeader + ovnOption
-	if len(ask) < inner+etherHeader+ipHeader+tcpHeader || ask[0]&0x3f != ovnOption/4 {
+	ether, ip := innerIP(ask)
+	if len(ip) < ipHeader+tcpHeader || ip[0] != 0x45 || ip[9] != 6 {
 		return nil
 	}
-	ether, ip, tcp := ask[inner:], ask[inner+etherHeader:], ask[inner+etherHeader+ipHeader:]
-	if binary.BigEndian.Uint16(ether[12:]) != 0x0800 || ip[0] != 0x45 || ip[9] != 6 || tcp[13]&(tcpSyn|tcpAck) != tcpSyn {
+	tcp := ip[ipHeader:]
+	if tcp[13]&(tcpSyn|tcpAck) != tcpSyn {
 		return nil
 	}
 	ports := inner - 4 // of the switch: they change places

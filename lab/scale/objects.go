@@ -256,25 +256,38 @@ func (w *world) endpoints(i, changed int) []netip.Addr {
 
 // makeService makes a Service with a cluster IP.
 func (w *world) makeService(ctx context.Context, name string, cluster netip.Addr, endpoints []netip.Addr) error {
-	return w.makeServiceOf(ctx, name, corev1.ServiceSpec{ClusterIP: cluster.String(), Ports: []corev1.ServicePort{{Port: 80}}}, endpoints)
+	return w.makeServiceOf(ctx, name, specOf(cluster), endpoints)
+}
+
+// specOf is that of a Service with a cluster IP.
+func specOf(cluster netip.Addr) corev1.ServiceSpec {
+	return corev1.ServiceSpec{ClusterIP: cluster.String(), Ports: []corev1.ServicePort{{Port: 80}}}
 }
 
 // makeServiceOf makes a Service without selector, and its EndpointSlice.
 func (w *world) makeServiceOf(ctx context.Context, name string, spec corev1.ServiceSpec, endpoints []netip.Addr) error {
+	if err := w.makeSlice(ctx, name, name, endpoints); err != nil {
+		return err
+	}
+	_, err := w.client.CoreV1().Services("default").Create(ctx, &corev1.Service{ObjectMeta: named("default", name), Spec: spec}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("create Service %s: %w", name, err)
+	}
+	return nil
+}
+
+// makeSlice makes an EndpointSlice of a Service.
+func (w *world) makeSlice(ctx context.Context, service, name string, endpoints []netip.Addr) error {
 	port := int32(serverPort)
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: named("default", name), AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &port}},
 	}
-	s.Labels = map[string]string{discoveryv1.LabelServiceName: name}
+	s.Labels = map[string]string{discoveryv1.LabelServiceName: service}
 	for _, e := range endpoints {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{e.String()}})
 	}
 	if _, err := w.client.DiscoveryV1().EndpointSlices("default").Create(ctx, s, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create EndpointSlice %s: %w", name, err)
-	}
-	_, err := w.client.CoreV1().Services("default").Create(ctx, &corev1.Service{ObjectMeta: named("default", name), Spec: spec}, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("create Service %s: %w", name, err)
 	}
 	return nil
 }

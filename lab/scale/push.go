@@ -14,8 +14,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hairpin/lab"
 )
@@ -129,7 +127,7 @@ func (w *world) pushedIP(i int) netip.Addr { return clusterIP(w.opt.Services + 1
 
 func (w *world) addServices(ctx context.Context, first, end int) error {
 	return w.pushed(ctx, first, end, func(i int) corev1.ServiceSpec {
-		return corev1.ServiceSpec{ClusterIP: w.pushedIP(i).String(), Ports: []corev1.ServicePort{{Port: 80}}}
+		return specOf(w.pushedIP(i))
 	})
 }
 
@@ -141,10 +139,9 @@ const firstNodePort = 30000
 
 func (w *world) addNodePorts(ctx context.Context, first, end int) error {
 	return w.pushed(ctx, first, end, func(i int) corev1.ServiceSpec {
-		return corev1.ServiceSpec{
-			Type: corev1.ServiceTypeNodePort, ClusterIP: w.pushedIP(i).String(),
-			Ports: []corev1.ServicePort{{Port: 80, NodePort: int32(firstNodePort + i)}},
-		}
+		s := specOf(w.pushedIP(i))
+		s.Type, s.Ports[0].NodePort = corev1.ServiceTypeNodePort, int32(firstNodePort+i)
+		return s
 	})
 }
 
@@ -162,20 +159,18 @@ func manyPods(i int) (node, netip.Addr) {
 func (w *world) addEndpoints(ctx context.Context, first, end int) error {
 	const service, each = "wide", 100
 	if first == 0 {
-		if err := w.makeServiceOf(ctx, service, corev1.ServiceSpec{ClusterIP: w.pushedIP(0).String(), Ports: []corev1.ServicePort{{Port: 80}}}, nil); err != nil {
+		if err := w.makeService(ctx, service, w.pushedIP(0), nil); err != nil {
 			return err
 		}
 	}
-	port := int32(serverPort)
 	for ; first < end; first += each {
-		s := &discoveryv1.EndpointSlice{ObjectMeta: named("default", fmt.Sprintf("%s-%05d", service, first)), AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Port: &port}}}
-		s.Labels = map[string]string{discoveryv1.LabelServiceName: service}
+		var to []netip.Addr
 		for i := first; i < min(first+each, end); i++ {
 			_, ip := manyPods(i)
-			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{ip.String()}})
+			to = append(to, ip)
 		}
-		if _, err := w.client.DiscoveryV1().EndpointSlices("default").Create(ctx, s, metav1.CreateOptions{}); err != nil {
-			return fmt.Errorf("create EndpointSlice %s: %w", s.Name, err)
+		if err := w.makeSlice(ctx, service, fmt.Sprintf("%s-%05d", service, first), to); err != nil {
+			return err
 		}
 	}
 	return nil
