@@ -242,6 +242,7 @@ type Gateway struct {
 	NextHops  []netip.Addr   // default gateways, IPv4 first; may be empty
 	Userspace bool           // the bridge uses the userspace (netdev) datapath
 	NodeLocal bool           // the host's way to Services is the management port, with a distributed gateway port (LocalDGP)
+	OpenFlow  bool           // pods are on claims.ServiceBridge, and their Services flows and groups of it (EngineOpenFlow)
 	Redirect  bool           // eBPF programs lead NodePort traffic of the host's links to the gateway router
 }
 

@@ -14,6 +14,7 @@ type Config struct {
 	ServiceCIDRs   []netip.Prefix  // [kubernetes] service-cidrs
 	MTU            int             // [default] mtu: of pods, bytes
 	EncapPort      uint16          // [default] encap-port: UDP port of Geneve
+	ServiceEngine  string          // [default] service-engine: EngineOVN or EngineOpenFlow; what a node does, its Gateway says
 
 	Gateway   GatewayConfig
 	Conntrack ConntrackConfig
@@ -82,6 +83,12 @@ type GatewayConfig struct {
 	Advertise         []netip.Addr   // advertise-address: the gateway bridge's own addresses in mode detached
 }
 
+// What serves pods (docs/services.md).
+const (
+	EngineOVN      = "ovn"      // load balancers of OVN
+	EngineOpenFlow = "openflow" // flows and groups of a bridge of ours
+)
+
 // The ways of NodePort traffic from the host's links to the gateway router.
 const (
 	PathNFT      = "nft"      // the host's stack
@@ -119,6 +126,7 @@ func DefaultConfig() Config {
 		ServiceCIDRs:   []netip.Prefix{p("10.96.0.0/16"), p("fd00:10:96::/112")},
 		MTU:            1400,
 		EncapPort:      6081,
+		ServiceEngine:  EngineOVN,
 		// Probes (discard); ssh; etcd; Geneve; the API server; the agent's gRPC health service, where it has the port of
 		// OVN-Kubernetes; kubelet, agent and the parts of the control plane.
 		ReservedNodePorts: PortRanges{{9, 9}, {22, 22}, {2379, 2381}, {6081, 6081}, {6443, 6443}, {9107, 9107}, {10248, 10259}},

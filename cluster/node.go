@@ -21,7 +21,8 @@ const (
 // maxNodeID is the largest node id: tunnel keys of ports have 15 bits, and 0 is none.
 const maxNodeID = 32767
 
-// gatewayJSON is the value of AnnotationGateway. The keys uplink, device, device-mac, datapath, nodeport-path and node-local are ours.
+// gatewayJSON is the value of AnnotationGateway. The keys uplink, device, device-mac, datapath, nodeport-path, node-local and
+// service-engine are ours.
 type gatewayJSON struct {
 	Mode      string   `json:"mode"`
 	Bridge    string   `json:"bridge-id,omitempty"`
@@ -34,6 +35,7 @@ type gatewayJSON struct {
 	Datapath  string   `json:"datapath,omitempty"` // "netdev" (userspace) or "system" (kernel)
 	NodePort  string   `json:"nodeport-path,omitempty"`
 	NodeLocal string   `json:"node-local,omitempty"`
+	Engine    string   `json:"service-engine,omitempty"`
 }
 
 // GatewayAnnotation returns the value of AnnotationGateway that parses back to g.
@@ -47,6 +49,9 @@ func GatewayAnnotation(g Gateway) string {
 	}
 	if g.NodeLocal {
 		j.NodeLocal = LocalDGP
+	}
+	if g.OpenFlow {
+		j.Engine = EngineOpenFlow
 	}
 	if g.DeviceMAC != (MAC{}) {
 		j.DeviceMAC = g.DeviceMAC.String()
@@ -218,7 +223,10 @@ func (p *nodeParser) parseGateway(text string) {
 	if !ok {
 		p.problem(field, "has no \"default\"")
 	}
-	g := Gateway{Mode: j.Mode, Bridge: j.Bridge, Uplink: j.Uplink, Device: j.Device, Userspace: j.Datapath == "netdev", Redirect: j.NodePort == PathRedirect, NodeLocal: j.NodeLocal == LocalDGP}
+	g := Gateway{
+		Mode: j.Mode, Bridge: j.Bridge, Uplink: j.Uplink, Device: j.Device, Userspace: j.Datapath == "netdev",
+		Redirect: j.NodePort == PathRedirect, NodeLocal: j.NodeLocal == LocalDGP, OpenFlow: j.Engine == EngineOpenFlow,
+	}
 	if j.MAC != "" {
 		mac, err := ParseMAC(j.MAC)
 		if err != nil {

@@ -49,7 +49,11 @@ func discover(v ovsdb.View, config cluster.Config) (Found, error) {
 		return Found{}, fmt.Errorf("[gateway] interface: Open vSwitch has no bridge %s", name)
 	}
 	mode := cluster.ModeNamed(config.Gateway.Mode)
-	g := cluster.Gateway{Mode: config.Gateway.Mode, Bridge: name, Uplink: uplinkOf(v, bridge), Userspace: bridge.DatapathType == "netdev", Redirect: config.Gateway.NodePortPath == cluster.PathRedirect, NodeLocal: config.Gateway.NodeLocal == cluster.LocalDGP}
+	g := cluster.Gateway{
+		Mode: config.Gateway.Mode, Bridge: name, Uplink: uplinkOf(v, bridge), Userspace: bridge.DatapathType == "netdev",
+		Redirect: config.Gateway.NodePortPath == cluster.PathRedirect, NodeLocal: config.Gateway.NodeLocal == cluster.LocalDGP,
+		OpenFlow: config.ServiceEngine == cluster.EngineOpenFlow,
+	}
 	link, err := netlink.LinkByName(name)
 	if err != nil {
 		return Found{}, fmt.Errorf("gateway bridge %s: %w", name, err)
