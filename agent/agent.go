@@ -100,6 +100,8 @@ type agent struct {
 	restarts    uint64
 	stirring    stirring
 	introducing introducing
+	reach       *reach
+	waits       bool // the last pass left out flows of pods whose ports are not there yet
 
 	versionOf     string // the ovs-vswitchd that was asked for its version
 	switchVersion string
@@ -137,9 +139,12 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 		return err
 	}
 	defer t.Close()
+	pods := cni.NewServer(ovs, node, log)
+	systems := t.Pass
+	systems.NB = moving{t.NB, pods}
 	a := &agent{
-		node: node, config: c, log: log, inbox: newInbox(), board: newBoard(), ovs: ovs, cni: cni.NewServer(ovs, node, log),
-		targets: t, pass: apply.NewPass(t.Pass), planner: plan.NewPlanner(), local: hostnet.NewLocal(node),
+		node: node, config: c, log: log, inbox: newInbox(), board: newBoard(), ovs: ovs, cni: pods, reach: newReach(pods.Reached),
+		targets: t, pass: apply.NewPass(systems), planner: plan.NewPlanner(), local: hostnet.NewLocal(node),
 		publisher: hostnet.NewPublisher(annotator(client, node), ovs, log), notes: kube.NewEvents(client, "hairpin-node", log),
 		listeners: ops.NewListeners(log), api: api, condition: kube.NewCondition(client, node, log), programming: newProgramming(time.Now()),
 	}
@@ -207,6 +212,7 @@ func (a *agent) run(ctx context.Context, client kubernetes.Interface) error {
 	start(func() { watchSwitch(ctx, a.inbox.notify, a.config.Process.OVSRunDir, a.log) })
 	start(func() { a.tick(ctx) })
 	start(func() { a.publisher.Run(ctx) })
+	start(func() { a.reach.run(ctx, a.targets.NB.Sync) })
 	a.startOps(ctx, start)
 	a.startEgress(ctx, client, start)
 	g.Go(func() error {

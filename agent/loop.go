@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/cni"
 	"hairpin/hostnet"
@@ -22,6 +23,7 @@ const patience = time.Second
 func (a *agent) loop(ctx context.Context) error {
 	again := time.AfterFunc(time.Hour, a.inbox.notify)
 	defer again.Stop()
+	a.offer()
 	a.post(0)
 	defer a.wind()
 	for ctx.Err() == nil {
@@ -94,7 +96,7 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 	if news {
 		a.pass.Retry()
 	}
-	if !a.config.Process.Repair && a.synced && !a.fresh && a.passErr == nil && a.restart == nil {
+	if !a.config.Process.Repair && a.synced && !a.fresh && a.passErr == nil && a.restart == nil && !a.waits {
 		return again // what others have changed stays
 	}
 	a.fresh = false
@@ -103,14 +105,16 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 	begin := time.Now()
 	err := a.pass.Run(ctx, a.want)
 	a.meters.Took("hairpin_pass_duration_seconds", time.Since(begin))
-	again = retry.Sooner(again, a.pass.Again())
-	if a.restart != nil {
-		if err = a.finishRestart(ctx, err); err != nil {
-			a.pace.Failed()
-			again = retry.Sooner(again, a.pace.Pause)
-		} else {
-			a.pace.Done()
-		}
+	again = retry.Sooner(again, retry.Sooner(a.pass.Again(), a.movePods(ctx)))
+	butPods := a.noteReach()
+	a.waits = err != nil && butPods == nil
+	if a.restart == nil {
+		err = butPods
+	} else if err = a.finishRestart(ctx, err); err != nil {
+		a.pace.Failed()
+		again = retry.Sooner(again, a.pace.Pause)
+	} else {
+		a.pace.Done()
 	}
 	if ctx.Err() == nil {
 		a.note(err)
@@ -256,7 +260,10 @@ func (a *agent) own(problems []cluster.Problem) []cluster.Problem {
 
 // offer tells the CNI half what pods can have now.
 func (a *agent) offer() {
-	facts := cni.Facts{MTU: a.config.Cluster.MTU, Userspace: a.found.Gateway.Userspace, TSO: hostnet.TSO(a.ovs.View())}
+	facts := cni.Facts{MTU: a.config.Cluster.MTU, Userspace: a.found.Gateway.Userspace, TSO: hostnet.TSO(a.ovs.View()), Bridge: claims.IntegrationBridge}
+	if a.config.Cluster.ServiceEngine == cluster.EngineOpenFlow {
+		facts.Bridge = claims.ServiceBridge
+	}
 	if a.snapshot != nil {
 		if n := a.snapshot.Node(a.node); n != nil {
 			facts.Subnets = n.PodCIDRs

@@ -14,12 +14,13 @@ import (
 	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/ovsdb"
 )
 
 const (
-	// install is how long OVN may take to install a pod's flows.
+	// install is how long it may take to install a pod's flows.
 	install = 30 * time.Second
 	// cleaning is how long a transaction may take whose caller may be gone.
 	cleaning = 5 * time.Second
@@ -58,7 +59,7 @@ func (s *Server) add(ctx context.Context, r request) (*current.Result, *types.Er
 		case old.sandbox == a.sandbox && old.ifName != a.ifName:
 			return nil, errInvalidEnv("CNI_IFNAME=%s: %s has %s already, and a pod has one interface", a.ifName, a.pod, old.ifName)
 		case old.key() == a.key() && old.sameAs(&a, facts.Subnets) && inspect(&old.attachment, sandbox) == nil:
-			return s.finish(ctx, &old.attachment, sandbox, r.Netns) // asked again: the same answer
+			return s.finish(ctx, &old.attachment, sandbox, r.Netns, facts.Bridge) // asked again: the same answer
 		}
 	}
 	return s.make(ctx, &a, sandbox, r.Netns, facts)
@@ -103,7 +104,7 @@ func (s *Server) make(ctx context.Context, a *attachment, sandbox ns.NetNS, netn
 		return nil, errTryLater("address of "+a.pod.String(), err)
 	}
 	s.notify() // plan can start while the interface is being made
-	result, cniErr := s.attach(ctx, a, sandbox, netns, f.wiring())
+	result, cniErr := s.attach(ctx, a, sandbox, netns, f)
 	if cniErr != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
 		defer cancel()
@@ -118,32 +119,38 @@ func (s *Server) make(ctx context.Context, a *attachment, sandbox ns.NetNS, netn
 	return result, cniErr
 }
 
-func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, netns string, w wiring) (*current.Result, *types.Error) {
-	if err := plug(a, sandbox, w); err != nil {
+func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, netns string, f Facts) (*current.Result, *types.Error) {
+	if bridgeNamed(s.ovs.View(), f.Bridge) == nil {
+		return nil, errTryLater("port of "+a.pod.String(), fmt.Errorf("Open vSwitch has no bridge %q", f.Bridge))
+	}
+	if err := plug(a, sandbox, f.wiring()); err != nil {
 		return nil, errInternal("interface of "+a.pod.String(), err)
 	}
 	// Also for a caller that went away: the clean-up looks for the row in the View, and must not look before it is there.
 	inserting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
 	defer cancel()
-	if _, err := s.ovs.Transact(inserting, a.insert()...); err != nil {
+	if _, err := s.ovs.Transact(inserting, a.insert(f.Bridge)...); err != nil {
 		s.needsSweep.Store(true) // the row may come yet
 		return nil, errTryLater("port of "+a.pod.String(), err)
 	}
 	if err := onHostEnd(a.host, a.write); err != nil {
 		s.log.Warn("cni: cannot record the attachment on its link: a lost row cannot be restored", "pod", a.pod.String(), "error", err)
 	}
-	return s.finish(ctx, a, sandbox, netns)
+	return s.finish(ctx, a, sandbox, netns, f.Bridge)
 }
 
-// finish waits until OVN has the pod, lets it send, and tells the runtime what it got.
-func (s *Server) finish(ctx context.Context, a *attachment, sandbox ns.NetNS, netns string) (*current.Result, *types.Error) {
+// finish waits until the pod can be reached, lets it send, and tells the runtime what it got.
+func (s *Server) finish(ctx context.Context, a *attachment, sandbox ns.NetNS, netns, bridge string) (*current.Result, *types.Error) {
 	waiting, cancel := context.WithTimeout(ctx, install)
 	defer cancel()
 	var why error
 	err := s.ovs.WaitFor(waiting, func(v ovsdb.View) bool {
-		why = s.bound(v, a)
+		why = s.bound(v, a, bridge)
 		return why == nil
 	})
+	if err == nil && bridge == claims.ServiceBridge {
+		why, err = errNotReached, s.untilReached(waiting, a.host)
+	}
 	if err != nil {
 		return nil, errTryLater("flows of "+a.pod.String(), fmt.Errorf("%w: %w", why, err))
 	}
@@ -157,11 +164,11 @@ func (s *Server) finish(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	return a.result(netns, host), nil
 }
 
-// bound says what is missing until the attachment's flows are installed.
-func (s *Server) bound(v ovsdb.View, a *attachment) error {
+// bound says what is missing until the attachment's port is what it must be.
+func (s *Server) bound(v ovsdb.View, a *attachment, bridge string) error {
 	for row := range ovsdb.Rows[ovsdb.Interface](v) {
 		if row.Name == a.host {
-			return a.bound(row)
+			return a.bound(row, bridge)
 		}
 	}
 	return fmt.Errorf("Open vSwitch has no port %s of sandbox %s", a.host, a.sandbox)

@@ -15,17 +15,18 @@ import (
 // Keys of an Interface's external_ids. They are those of OVN-Kubernetes where it has them; iface-id, iface-id-ver and
 // ovn-installed are OVN's.
 const (
-	keyIfaceID    = "iface-id"
-	keyIfaceIDVer = "iface-id-ver"
-	keyMAC        = "attached_mac"
-	keyAddresses  = "ip_addresses"
-	keySandbox    = "sandbox"
-	keyNetwork    = "k8s.ovn.org/network"
-	keyNamespace  = "k8s.ovn.org/pod-namespace"
-	keyName       = "k8s.ovn.org/pod-name"
-	keyUID        = "k8s.ovn.org/pod-uid"
-	keyIfName     = "k8s.ovn.org/pod-ifname"
-	keyInstalled  = "ovn-installed" // written by ovn-controller when the port's flows are in the switch
+	keyIfaceID     = "iface-id"
+	keyIfaceIDVer  = "iface-id-ver"
+	keyMAC         = "attached_mac"
+	keyAddresses   = "ip_addresses"
+	keySandbox     = "sandbox"
+	keyNetwork     = "k8s.ovn.org/network"
+	keyNamespace   = "k8s.ovn.org/pod-namespace"
+	keyName        = "k8s.ovn.org/pod-name"
+	keyUID         = "k8s.ovn.org/pod-uid"
+	keyIfName      = "k8s.ovn.org/pod-ifname"
+	keyInstalled   = "ovn-installed" // written by ovn-controller when the port's flows are in the switch
+	keyInstalledAt = "ovn-installed-ts"
 )
 
 // keyLast is the key of the integration bridge's external_ids with the addresses that were given most recently.
@@ -96,21 +97,21 @@ func (a *attachment) ids() map[string]string {
 	}
 }
 
-// insert returns the operations that put the attachment on the integration bridge.
-func (a *attachment) insert() []ovsdb.Op {
+// insert returns the operations that put the attachment on a bridge.
+func (a *attachment) insert(bridge string) []ovsdb.Op {
 	port, ops := ovsdb.InsertPort(ovsdb.Interface{Name: a.host, ExternalIDs: a.ids()}, nil)
 	var given []string
 	for _, p := range a.addresses {
 		given = append(given, p.Addr().String())
 	}
-	return append(ops, ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port),
-		ovsdb.DeleteFrom("external_ids", []string{keyLast}),
-		ovsdb.InsertInto("external_ids", map[string]string{keyLast: strings.Join(given, ",")})).
-		Where("name", "==", claims.IntegrationBridge))
+	return append(ops, ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port)).Where("name", "==", bridge),
+		ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("external_ids", []string{keyLast}),
+			ovsdb.InsertInto("external_ids", map[string]string{keyLast: strings.Join(given, ",")})).
+			Where("name", "==", claims.IntegrationBridge))
 }
 
-// bound says why OVN has not bound the attachment's port; nil when it has, and has installed the flows.
-func (a *attachment) bound(row *ovsdb.Interface) error {
+// bound says why the attachment's port is not what it must be; nil when it is. On OVN's bridge OVN has bound it then, and installed the flows.
+func (a *attachment) bound(row *ovsdb.Interface, bridge string) error {
 	for key, want := range a.ids() {
 		if have := row.ExternalIDs[key]; have != want {
 			return fmt.Errorf("Open vSwitch: Interface %s has external_ids:%s=%q, not %q", a.host, key, have, want)
@@ -121,7 +122,7 @@ func (a *attachment) bound(row *ovsdb.Interface) error {
 		return fmt.Errorf("Open vSwitch: Interface %s: %s", a.host, *row.Error)
 	case row.OFPort == nil:
 		return fmt.Errorf("ovs-vswitchd has not opened %s", a.host)
-	case row.ExternalIDs[keyInstalled] != "true":
+	case bridge == claims.IntegrationBridge && row.ExternalIDs[keyInstalled] != "true":
 		return fmt.Errorf("ovn-controller has not installed the flows of %s (ofport %d)", a.host, *row.OFPort)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 	"github.com/containernetworking/cni/pkg/version"
 
+	"hairpin/claims"
 	"hairpin/ovsdb"
 )
 
@@ -28,13 +29,16 @@ func (s *Server) check(r request, key string) *types.Error {
 		return damaged(fmt.Errorf("Open vSwitch has no port of sandbox %s", r.ContainerID))
 	}
 	s.mu.Lock()
-	facts := s.facts
+	facts, ready, reached := s.facts, s.ready == "", s.reached[a.host]
 	s.mu.Unlock()
 	if err := a.outside(facts.Subnets); err != nil {
 		return damaged(fmt.Errorf("Node/%s: %w", s.node, err))
 	}
-	if err := a.bound(row); err != nil {
+	if err := a.bound(row, facts.Bridge); err != nil {
 		return damaged(err)
+	}
+	if facts.Bridge == claims.ServiceBridge && ready && !reached {
+		return damaged(fmt.Errorf("%s: %w", a.host, errNotReached))
 	}
 	if err := inspect(&a, sandbox); err != nil {
 		return damaged(err)

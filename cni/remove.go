@@ -8,7 +8,6 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
-	"hairpin/claims"
 	"hairpin/ovsdb"
 )
 
@@ -52,7 +51,7 @@ func (s *Server) detach(ctx context.Context, host string) error {
 	var ops []ovsdb.Op
 	for port := range ovsdb.Rows[ovsdb.Port](s.ovs.View()) {
 		if port.Name == host {
-			ops = append(ops, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("ports", port.UUID)).Where("name", "==", claims.IntegrationBridge))
+			ops = append(ops, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("ports", port.UUID)).All())
 		}
 	}
 	if len(ops) == 0 {

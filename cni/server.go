@@ -35,6 +35,7 @@ type Facts struct {
 	MTU       int            // bytes
 	Userspace bool           // Open vSwitch runs the userspace datapath
 	TSO       bool           // and that with userspace-tso-enable
+	Bridge    string         // that pods' ports are on: claims.IntegrationBridge or claims.ServiceBridge; empty: not known yet
 }
 
 func (f Facts) wiring() wiring { return wiring{mtu: f.MTU, userspace: f.Userspace, tso: f.TSO} }
@@ -57,13 +58,15 @@ type Server struct {
 	ready        string                   // why pods cannot be served; empty = they can
 	factsChanged chan struct{}            // closed at the next SetFacts that changes anything
 	busy         map[string]chan struct{} // attachments and pods that a request works on; closed at its end
+	reached      map[string]bool          // see Reached
+	reachedTurn  chan struct{}            // closed at the next Reached that changes anything
 }
 
 // NewServer returns a Server that is not ready: see SetFacts.
 func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
 	s := &Server{
 		ovs: ovs, node: node, log: log, alloc: newAllocator(node), changed: make(chan struct{}, 1), observe: func(string, time.Duration, uint) {},
-		ready: "the cluster is not known yet", factsChanged: make(chan struct{}), busy: map[string]chan struct{}{},
+		ready: "the cluster is not known yet", factsChanged: make(chan struct{}), busy: map[string]chan struct{}{}, reachedTurn: make(chan struct{}),
 	}
 	s.needsSweep.Store(true)
 	return s

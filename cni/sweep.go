@@ -6,9 +6,6 @@ import (
 	"fmt"
 
 	"github.com/vishvananda/netlink"
-
-	"hairpin/claims"
-	"hairpin/ovsdb"
 )
 
 // Sweep reconciles rows and devices. It removes rows whose device is gone, as after a reboot, and devices that never had a row, as
@@ -78,18 +75,15 @@ func (s *Server) orphan(link netlink.Link) error {
 	return netlink.LinkDel(link)
 }
 
-// remake writes the missing rows. They wait for the integration bridge if there is none.
+// remake writes the missing rows. They wait for their bridge if there is none.
 func (s *Server) remake(ctx context.Context) error {
-	bridge := false
-	for b := range ovsdb.Rows[ovsdb.Bridge](s.ovs.View()) {
-		bridge = bridge || b.Name == claims.IntegrationBridge
-	}
-	if !bridge {
+	bridge := s.Bridge()
+	if bridgeNamed(s.ovs.View(), bridge) == nil {
 		return nil
 	}
 	var failed error
 	for _, e := range s.alloc.withoutRow(s.ovs.View()) {
-		if _, err := s.ovs.Transact(ctx, e.insert()...); err != nil {
+		if _, err := s.ovs.Transact(ctx, e.insert(bridge)...); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("port of %s: %w", e.pod, err))
 		}
 	}

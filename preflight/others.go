@@ -189,7 +189,7 @@ func devices(v ovsdb.View, b *ovsdb.Bridge) (names []string) {
 			continue
 		}
 		for _, id := range p.Interfaces {
-			if i := ovsdb.Get[ovsdb.Interface](v, id); i != nil && (i.Type == "" || i.Type == "system") && i.Name != b.Name && b.Name != claims.IntegrationBridge {
+			if i := ovsdb.Get[ovsdb.Interface](v, id); i != nil && (i.Type == "" || i.Type == "system") && i.Name != b.Name && b.Name != claims.IntegrationBridge && b.Name != claims.ServiceBridge {
 				names = append(names, i.Name)
 			}
 		}

@@ -70,6 +70,18 @@ func (d Delta[K, V]) Grow() Delta[K, V] { return Delta[K, V]{Add: d.Add, Change:
 // Shrink is the part that removes.
 func (d Delta[K, V]) Shrink() Delta[K, V] { return Delta[K, V]{Delete: d.Delete} }
 
+// Part is what concerns the keys that is says yes to.
+func (d Delta[K, V]) Part(is func(K) bool) (some Delta[K, V]) {
+	for from, to := range map[*map[K]V]*map[K]V{&d.Add: &some.Add, &d.Change: &some.Change, &d.Delete: &some.Delete} {
+		for k, v := range *from {
+			if is(k) {
+				put(to, k, v)
+			}
+		}
+	}
+	return some
+}
+
 // ApplyTo makes the changes in a copy of have and gives the copy.
 func (d Delta[K, V]) ApplyTo(have map[K]V) map[K]V {
 	out := make(map[K]V, len(have)+len(d.Add))

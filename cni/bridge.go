@@ -1,0 +1,118 @@
+package cni
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"hairpin/ovsdb"
+)
+
+// Pods' ports are on OVN's bridge, or on claims.ServiceBridge, whose flows the agent writes. There OVN says nothing of a pod; the agent does.
+
+// errNotReached is why an attachment on claims.ServiceBridge waits.
+var errNotReached = errors.New("its flows are not written, or OVN does not know it")
+
+// Reached says which pods on claims.ServiceBridge can be reached, by the names of their ports: their flows are there, and OVN's lead to them. The
+// map must not be changed afterwards.
+func (s *Server) Reached(ports map[string]bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if maps.Equal(s.reached, ports) {
+		return
+	}
+	s.reached = ports
+	close(s.reachedTurn)
+	s.reachedTurn = make(chan struct{})
+}
+
+// untilReached waits for Reached to tell of a port.
+func (s *Server) untilReached(ctx context.Context, port string) error {
+	for {
+		s.mu.Lock()
+		reached, turn := s.reached[port], s.reachedTurn
+		s.mu.Unlock()
+		if reached {
+			return nil
+		}
+		select {
+		case <-turn:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Bridge is the one that pods' ports must be on; empty: not known yet.
+func (s *Server) Bridge() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.facts.Bridge
+}
+
+func bridgeNamed(v ovsdb.View, name string) *ovsdb.Bridge {
+	return ovsdb.Find(v, func(b *ovsdb.Bridge) bool { return b.Name == name })
+}
+
+// stray is a pod's port that is on another bridge than it must be.
+type stray struct {
+	on   *ovsdb.Bridge
+	port *ovsdb.Port
+}
+
+// strays lists them.
+func (s *Server) strays(v ovsdb.View) (list []stray) {
+	to := s.Bridge()
+	for b := range ovsdb.Rows[ovsdb.Bridge](v) {
+		if b.Name == to || to == "" {
+			continue
+		}
+		for _, id := range b.Ports {
+			if p := ovsdb.Get[ovsdb.Port](v, id); p != nil && isHostName(p.Name) {
+				list = append(list, stray{b, p})
+			}
+		}
+	}
+	return list
+}
+
+// Astray reports whether pods' ports are on another bridge than they must be, as after a change of the engine that serves them.
+func (s *Server) Astray() bool { return len(s.strays(s.ovs.View())) > 0 }
+
+// Move moves them, in one transaction: each keeps its rows, and gets another number.
+func (s *Server) Move(ctx context.Context) error {
+	v := s.ovs.View()
+	to := bridgeNamed(v, s.Bridge())
+	list := s.strays(v)
+	switch {
+	case len(list) == 0:
+		return nil
+	case to == nil:
+		return fmt.Errorf("move pods' ports: Open vSwitch has no bridge %s", s.Bridge())
+	}
+	var ops []ovsdb.Op
+	for _, x := range list {
+		ops = append(ops, ovsdb.Mutate("Bridge", ovsdb.DeleteFrom("ports", x.port.UUID)).Row(x.on.UUID),
+			ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", x.port.UUID)).Row(to.UUID))
+		for _, id := range x.port.Interfaces {
+			// Its number, and what OVN said of it, are of the other bridge.
+			ops = append(ops, ovsdb.Update(ovsdb.Interface{UUID: id}, "ofport"),
+				ovsdb.Mutate("Interface", ovsdb.DeleteFrom("external_ids", []string{keyInstalled, keyInstalledAt})).Row(id))
+		}
+	}
+	if _, err := s.ovs.Transact(ctx, ops...); err != nil {
+		return fmt.Errorf("move pods' ports to %s: %w", to.Name, err)
+	}
+	s.log.Info("cni: pods' ports moved", "bridge", to.Name, "ports", len(list))
+	return nil
+}
+
+// Opened waits until Open vSwitch has numbers for all pods' ports.
+func (s *Server) Opened(ctx context.Context) error {
+	return s.ovs.WaitFor(ctx, func(v ovsdb.View) bool {
+		open := slices.Collect(ovsdb.Rows[ovsdb.Interface](v))
+		return !slices.ContainsFunc(open, func(i *ovsdb.Interface) bool { return isHostName(i.Name) && i.OFPort == nil })
+	})
+}
