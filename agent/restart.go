@@ -36,7 +36,7 @@ type restart struct {
 	vswitchdID string    // which ovs-vswitchd; see ofctl.Target.Incarnation
 	since      time.Time // when it was noticed
 	looked     bool      // the host was looked at since then
-	listening  bool      // it takes flows for the gateway bridge
+	listening  bool      // it takes flows for the gateway bridge and those of ours
 	greeted    bool      // ovn-controller was told that its bridge is back
 	failed     error     // why it could not be let go
 }
@@ -170,7 +170,7 @@ func (a *agent) keepWaiting(ctx context.Context) time.Duration {
 func (a *agent) greet(ctx context.Context) time.Duration {
 	r, bridges := a.restart, a.targets.Bridge
 	if !r.listening {
-		r.listening = bridges.Listening(ctx, a.config.Cluster.Gateway.Interface) == nil
+		r.listening = bridges.Ready(ctx) == nil
 	}
 	if !r.greeted && a.supported.Load() {
 		made := false

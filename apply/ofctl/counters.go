@@ -43,7 +43,7 @@ func (t *Target) Counts(ctx context.Context) (map[flow.Key]uint64, error) {
 	return counts, nil
 }
 
-// Counters returns flows and ports of the gateway bridge, and of those of ours, with what they have counted, as ovs-ofctl prints them: for
+// Counters returns flows, groups and ports of the gateway bridge, and of those of ours, with what they have counted, as ovs-ofctl prints them: for
 // people that trace where packets are lost.
 func (t *Target) Counters(ctx context.Context) (string, error) {
 	r, err := t.rows(ctx)
@@ -53,7 +53,7 @@ func (t *Target) Counters(ctx context.Context) (string, error) {
 	out := ""
 	for _, bridge := range delta.Keys(r.numbers) {
 		out += "bridge " + bridge + "\n"
-		for _, what := range []string{"dump-flows", "dump-ports", "dump-tables"} {
+		for _, what := range []string{"dump-flows", "dump-groups", "dump-ports", "dump-tables"} {
 			text, err := t.ofctl(ctx, "", "--names", what, t.remote(bridge))
 			if err != nil {
 				return out, fmt.Errorf("%s of %s: %w", what, bridge, err)

@@ -17,11 +17,11 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// maxAge is how long flows and groups are taken from the last reading at most: it bounds the harm of a notice that never came, and Open
-// vSwitch sends none of groups, unless flows go with one.
-const maxAge = time.Minute
+// maxAge is how long flows and groups are taken from the last reading at most: it bounds the harm of a notice that never came. It is a little
+// less than the agent's slow timer, which so reads them.
+const maxAge = 290 * time.Second
 
-// cache is what was read last. The monitor tells whether it still holds: reading 40 000 flows takes half a second.
+// cache is what was read last. The monitor tells whether it still holds: reading 40 000 flows takes half a second, 10 000 groups 0.2 s.
 type cache struct {
 	valid   bool
 	read    time.Time         // when the switch was asked
@@ -69,8 +69,9 @@ func (t *bridge) read(ctx context.Context, numbers map[string]string) (cache, er
 		return cache{}, nil
 	}
 	now, ok := t.monitor.settle(ctx)
-	if c := t.cache; ok && c.valid && c.mark == now && time.Since(c.read) < maxAge && maps.Equal(c.numbers, numbers) {
-		return c, nil
+	if c := &t.cache; ok && c.valid && c.mark == now && time.Since(c.read) < maxAge {
+		c.number(numbers)
+		return *c, nil
 	}
 	start := time.Now()
 	text, err := t.ofctl(ctx, "", "--no-names", "--no-stats", "dump-flows", t.remote(t.name), ours())
@@ -84,6 +85,35 @@ func (t *bridge) read(ctx context.Context, numbers map[string]string) (cache, er
 	flows, unknown := parseFlows(text, t.key, numbers)
 	t.cache = cache{valid: ok, read: start, mark: now, numbers: numbers, flows: flows, groups: groups, unknown: unknown}
 	return t.cache, nil
+}
+
+// number gives ports the names that they have by now: a pod's port comes or goes, and flows keep their numbers.
+func (c *cache) number(numbers map[string]string) {
+	if maps.Equal(c.numbers, numbers) {
+		return
+	}
+	name := naming(numbers)
+	renamed := func(was string) string {
+		if n, ok := c.numbers[was]; ok {
+			was = n
+		}
+		return name(was)
+	}
+	fresh := map[flow.Key]*flow.Flow{}
+	for k, f := range c.flows {
+		if slices.ContainsFunc(f.Ports(), func(port string) bool { return renamed(port) != port }) {
+			fresh[k] = f.WithPorts(renamed)
+		}
+	}
+	c.numbers = numbers
+	if len(fresh) == 0 {
+		return
+	}
+	c.flows = maps.Clone(c.flows)
+	maps.DeleteFunc(c.flows, func(k flow.Key, _ *flow.Flow) bool { return fresh[k] != nil })
+	for _, f := range fresh {
+		c.flows[f.Key] = f
+	}
 }
 
 // readGroups reads groups. One that we have no words for comes without buckets, equal to none that is wanted.
@@ -322,14 +352,14 @@ func (t *bridge) commit(ctx context.Context, b bundle, d flow.Delta) error {
 	after, settled := t.monitor.settle(ctx)
 	t.monitor.hold(false)
 	c := &t.cache
-	// As many notifications as changes of flows: nothing else changed meanwhile, so what was read before, with our changes, is
-	// what there is now.
-	ours := err == nil && known && settled && len(b.unfit) == 0 && after.session == before.session && after.events == before.events+len(b.deletes)+len(b.lines)
+	// As many notices as changes: nothing else changed meanwhile, so what was read before, with our changes, is what there is now.
+	ours := err == nil && known && settled && len(b.unfit) == 0 && after.session == before.session && after.events == before.events+len(lines)
 	if !ours || !c.valid || c.mark != before {
 		c.valid = false
 		t.tell()
 	} else {
 		c.mark = after
+		c.number(b.numbers)
 		c.flows = maps.Clone(c.flows)
 		maps.DeleteFunc(c.flows, func(k flow.Key, _ *flow.Flow) bool { _, is := d.Flows.Delete[k]; return is })
 		for _, f := range b.made {

@@ -3,6 +3,8 @@ package ofctl
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"log/slog"
 	"net"
@@ -17,10 +19,12 @@ import (
 	"hairpin/apply/late"
 )
 
-// monitor runs `ovs-ofctl monitor`, which prints a line for each change of a flow, and starts it again whenever it ends.
+// monitor runs `ovs-ofctl monitor`, which prints a line for each change of a flow, and of a group where those are ours, and starts it again
+// whenever it ends.
 type monitor struct {
 	cfg    Config
 	bridge string
+	groups bool // of the bridge are watched
 	log    *slog.Logger
 	tell   func()
 
@@ -29,13 +33,13 @@ type monitor struct {
 	mark     mark
 	barriers int           // that were printed
 	turn     chan struct{} // closed and made anew when one of the above changes
-	held     bool          // notices of flows are not told
+	held     bool          // notices of changes are not told
 }
 
 // mark is a point in what the monitor printed.
 type mark struct {
 	session int // how many times the monitor was started
-	events  int // how many changes of flows were printed
+	events  int // how many changes of flows and groups were printed
 }
 
 // Times between two looks for the switch. A look is one connect to a socket of this machine. A monitor that ends at
@@ -50,7 +54,7 @@ const (
 const settleTimeout = 3 * time.Second
 
 func newMonitor(cfg Config, bridge string, log *slog.Logger, tell func()) *monitor {
-	return &monitor{cfg: cfg, bridge: bridge, log: log, tell: tell, turn: make(chan struct{})}
+	return &monitor{cfg: cfg, bridge: bridge, groups: bridge != cfg.Bridge, log: log, tell: tell, turn: make(chan struct{})}
 }
 
 // run keeps a monitor running. It tells when the switch comes and when it goes.
@@ -115,33 +119,70 @@ func (m *monitor) session(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start monitor: %w", err)
 	}
-	last := ""
-	for lines := bufio.NewScanner(r); lines.Scan(); {
-		last = lines.Text()
+	last, answered, lines := "", false, bufio.NewScanner(r)
+	var begin sync.WaitGroup
+	lines.Buffer(nil, longest)
+	for lines.Scan() {
+		if last = lines.Text(); !answered && strings.Contains(last, answer) {
+			answered = true
+			begin.Go(func() { m.begin(ctx, cancel) }) // the pipe must be read meanwhile
+		}
 		m.line(last)
 	}
 	cancel()
+	begin.Wait()
 	err = cmd.Wait()
 	_ = os.Remove(m.cfg.Path(m.control()))
 	return fmt.Errorf("monitor: %w: %s", err, last)
 }
 
+// answer is in the first line of what the switch says of flows.
+const answer = "FLOW_MONITOR reply"
+
+// longest is more than ovs-ofctl prints of a group, whose message has 64 kB.
+const longest = 1 << 20
+
+// begin makes the switch forward what others change of groups: flow monitors tell nothing of them. From then on every change is printed.
+func (m *monitor) begin(ctx context.Context, end func()) {
+	if m.groups {
+		if _, err := call(ctx, m.cfg.Path(m.control()), "ofctl/send", hex.EncodeToString(groupsForwarded())); err != nil {
+			m.log.Debug("watch groups", "error", err)
+			end()
+			return
+		}
+	}
+	m.change(func() { m.up = true })
+	m.tell()
+}
+
+// groupsForwarded is the message for that (OFPT_SET_ASYNC of OpenFlow 1.5, 7.3.10): of what a switch may send unasked, group mods and nothing else.
+func groupsForwarded() []byte {
+	const version, setAsync, groupMods = 6, 28, 1
+	// Which messages, each with a mask of reasons, for a controller that is no slave: packets, ports, flows removed, roles, tables, requests.
+	masks := [][2]uint32{{1, 0}, {3, 0}, {5, 0}, {7, 0}, {9, 0}, {11, groupMods}}
+	b := binary.BigEndian.AppendUint16([]byte{version, setAsync}, uint16(8+8*len(masks)))
+	b = binary.BigEndian.AppendUint32(b, 1) // its number
+	for _, x := range masks {
+		b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, uint16(x[0])), 8)
+		b = binary.BigEndian.AppendUint32(b, x[1])
+	}
+	return b
+}
+
 // line understands one line.
 func (m *monitor) line(s string) {
 	switch {
-	case strings.HasPrefix(s, " event="):
+	case strings.HasPrefix(s, " event="), strings.HasPrefix(s, "OFPT_REQUESTFORWARD"):
 		m.change(func() { m.mark.events++ })
 		if !m.isHeld() {
 			m.tell()
 		}
 	case strings.HasPrefix(s, "OFPT_BARRIER_REPLY"):
 		m.change(func() { m.barriers++ })
-	case !strings.Contains(s, "FLOW_MONITOR reply"):
-		// A pause (the switch is faster than we), an error: flows may have changed that are not printed.
+	case strings.HasPrefix(s, " "), strings.HasPrefix(s, "send: "), strings.Contains(s, answer): // more of a message, and what begin sends
+	default:
+		// A pause (the switch is faster than we), an error: things may have changed that are not printed.
 		m.change(func() { m.mark.session++ })
-		m.tell()
-	case !m.isUp():
-		m.change(func() { m.up = true })
 		m.tell()
 	}
 }
@@ -166,7 +207,7 @@ func (m *monitor) isHeld() bool {
 	return m.held
 }
 
-// hold keeps notices of flows back, while we change some.
+// hold keeps notices back, while we change something.
 func (m *monitor) hold(on bool) { m.change(func() { m.held = on }) }
 
 // settle waits until everything that happened in the switch before the call was printed, and gives the mark of that. It

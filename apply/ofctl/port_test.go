@@ -1,11 +1,14 @@
 package ofctl_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os/exec"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -133,6 +136,50 @@ func TestPortMadeAgainUnderAnotherNumber(t *testing.T) {
 	if flows := sh(t, n, `ovs-ofctl --no-names --no-stats dump-flows br-ex`); strings.Contains(flows, "in_port="+before) || strings.Contains(flows, "output:"+before) {
 		t.Fatalf("number %s is still in\n%s", before, flows)
 	}
+}
+
+// A pod's port comes or goes: that is no reason to read the flows of all others again. Those of a port that went have its number.
+func TestPortsCostNoReading(t *testing.T) {
+	n := serviceNode(t)
+	var readings atomic.Int32
+	target, err := ofctl.Open(ofctl.Config{Bridge: lab.GatewayBridge, Settings: settings(), Path: n.Path, Command: func(ctx context.Context, args ...string) *exec.Cmd {
+		if slices.Contains(args, "dump-flows") {
+			readings.Add(1)
+		}
+		return n.Command(ctx, args...)
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(target.Close)
+	want := withGroups(t, n)
+	reach(t, target, want)
+	quiet(t, target)
+	read(t, target)
+	before := readings.Load()
+
+	sh(t, n, `ovs-vsctl add-port br-svc pod3 -- set Interface pod3 type=internal`)
+	of := func(port string) flow.Key {
+		return flow.Key{Bridge: "br-svc", Table: 50, Priority: 100, Match: flow.Match{InPort: port}}
+	}
+	want.Flows[of("pod3")] = &flow.Flow{Key: of("pod3"), Actions: []flow.Action{flow.Output{Port: "veth2"}}}
+	until(t, target, "the port comes", func(s flow.State, err error) bool {
+		return err == nil && target.Apply(ctx(t), flow.Diff(want, s)) == nil
+	})
+	number := ofport(t, n, "pod3")
+	sh(t, n, `ovs-vsctl del-port pod3`)
+	until(t, target, "the port goes", func(s flow.State, err error) bool {
+		return err == nil && s.Flows[of(number)] != nil
+	})
+	sh(t, n, `ovs-vsctl add-port br-svc pod4 -- set Interface pod4 type=internal ofport_request=`+number)
+	until(t, target, "another has the number", func(s flow.State, err error) bool {
+		return err == nil && s.Flows[of("pod4")] != nil
+	})
+	reach(t, target, withGroups(t, n))
+	if more := readings.Load() - before; more > 0 {
+		t.Errorf("flows were read %d times more", more)
+	}
+	reach(t, open(t, n), withGroups(t, n))
 }
 
 // A wanted port takes over what stands in its place: a port of the same name, on any bridge, whoever made it.

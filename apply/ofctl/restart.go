@@ -59,6 +59,16 @@ func (t *Target) Incarnation() (string, error) {
 	return fmt.Sprintf("%s-%d", strings.TrimSpace(string(pid)), info.ModTime().UnixNano()), nil
 }
 
+// Ready fails as long as the ovs-vswitchd that runs takes no flows for the gateway bridge, or for one of ours.
+func (t *Target) Ready(ctx context.Context) error {
+	for bridge := range t.cfg.read(t.db.View()).numbers {
+		if err := t.Listening(ctx, bridge); err != nil {
+			return err
+		}
+	}
+	return t.Listening(ctx, t.cfg.Bridge)
+}
+
 // Listening fails as long as the ovs-vswitchd that runs takes no flows for a bridge. The sockets of one that was killed
 // live on for some milliseconds, with its last thread: they are older than the new one's pid file.
 func (t *Target) Listening(ctx context.Context, bridge string) error {
