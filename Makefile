@@ -114,17 +114,17 @@ cluster-down: build ## remove what `make cluster` left up
 
 # kubernetes: the demo's objects are in an API server, whose first build takes minutes; empty: the agents read manifests.
 API ?=
-demo: ## three nodes, every way to a Service (MODE=detached: gateway mode; NODE_LOCAL=dgp; NODEPORT_PATH=redirect; TSO=true; OVS=newest; API=kubernetes: with an API server); leaves the lab up
+demo: ## three nodes, every way to a Service (MODE=detached: gateway mode; NODE_LOCAL=dgp; NODEPORT_PATH=redirect; ENGINE=openflow, or ovn,openflow: node by node; TSO=true; OVS=newest; API=kubernetes: with an API server); leaves the lab up
 	@command -v $(GO) >/dev/null || lab/setup.sh
 	@$(GO) run ./cmd/prepare -ovs "$(OVS)"
-	@$(LAB) demo --ovs "$(OVS)" --tso=$(TSO) --mode $(MODE) --node-local "$(NODE_LOCAL)" --nodeport-path "$(NODEPORT_PATH)" --api "$(API)"
+	@$(LAB) demo --ovs "$(OVS)" --tso=$(TSO) --mode $(MODE) --node-local "$(NODE_LOCAL)" --nodeport-path "$(NODEPORT_PATH)" --engine "$(ENGINE)" --api "$(API)"
 
 test-newest: setup build ## the demo with the newest Open vSwitch and OVN of Debian, in each gateway mode
 	@for mode in shared local detached; do $(LAB) demo --lab newest --ovs newest --mode $$mode || exit 1; done
 	@$(LAB) down --lab newest
 
-test-kernel: setup image build ## the demo's matrix and trials on Debian's kernel and the real openvswitch module, in qemu (MODE=local, NODE_LOCAL=dgp, NODEPORT_PATH=redirect, ONLY='sctp|^clash'; KERNEL=6.12: of that series): slow
-	@lab/kernel.sh -t 7200 $(LAB) demo --slow 30 --mode $(MODE) --node-local "$(NODE_LOCAL)" --nodeport-path "$(NODEPORT_PATH)" --only '$(ONLY)'
+test-kernel: setup image build ## the demo's matrix and trials on Debian's kernel and the real openvswitch module, in qemu (MODE=local, NODE_LOCAL=dgp, NODEPORT_PATH=redirect, ENGINE=openflow, ONLY='sctp|^clash'; KERNEL=6.12: of that series): slow
+	@lab/kernel.sh -t 7200 $(LAB) demo --slow 30 --mode $(MODE) --node-local "$(NODE_LOCAL)" --nodeport-path "$(NODEPORT_PATH)" --engine "$(ENGINE)" --only '$(ONLY)'
 
 test-arm64: setup build ## boot the arm64 images in qemu: Open vSwitch, OVN and the agent serve a Service there: minutes
 	@$(MAKE) --no-print-directory image-oci ARCH=arm64 DIST=$(DIST)/arm64
@@ -189,15 +189,15 @@ scale: setup build image ## measure what a node pays for the others, at 10, 100,
 	@mkdir -p $(DIST)
 	@$(LAB) scale --nodes $(NODES) --services $(SERVICES) --pods $(PODS) --egressips $(EGRESSIPS) --json $(DIST)/scale.json --svg $(DIST)/scale.svg $(ARGS)
 
-compare: setup image ## every case of the matrix: packets, conntrack, ovn-trace and ofproto/trace against the walk (MODE=local, NODE_LOCAL=dgp, NODEPORT_PATH=redirect)
-	$(GO) test ./lab/demo -run 'Compare$$' -count 1 -timeout 30m -compare $(MODE) -node-local "$(NODE_LOCAL)" -nodeport-path "$(NODEPORT_PATH)"
+compare: setup image ## every case of the matrix: packets, conntrack, ovn-trace and ofproto/trace against the walk (MODE=local, NODE_LOCAL=dgp, NODEPORT_PATH=redirect, ENGINE=openflow)
+	$(GO) test ./lab/demo -run 'Compare$$' -count 1 -timeout 30m -compare $(MODE) -node-local "$(NODE_LOCAL)" -nodeport-path "$(NODEPORT_PATH)" -engine "$(ENGINE)"
 
 soak: ## ask random clusters whether every packet does what the semantics say; FOR=10m
 	$(GO) test ./walk -run Semantics -timeout 0 -soak $(or $(FOR),10m)
 	$(GO) test ./agent -run 'NeverTheWrongSource|EgressIPOtherNetworks' -v -timeout 0 -egress.mode=all -egress.steps=200
 
-churn: setup image ## Services change at random while clients everywhere ask for them (FOR=10m MODE=shared,local,detached SEED=1)
-	$(GO) test ./lab/churn -v -timeout 0 -count 1 -churn-for $(or $(FOR),10m) -churn-mode $(MODE) -churn-seed $(or $(SEED),0)
+churn: setup image ## Services change at random while clients everywhere ask for them (FOR=10m MODE=shared,local,detached ENGINE=openflow SEED=1)
+	$(GO) test ./lab/churn -v -timeout 0 -count 1 -churn-for $(or $(FOR),10m) -churn-mode $(MODE) -churn-engine "$(ENGINE)" -churn-seed $(or $(SEED),0)
 
 golden: ## rewrite what is made of the sources: stories, docs/walks, docs/gateway-modes.md, docs/configuration.md, the chart's values (review it like code)
 	$(GO) test ./plan -run 'Stories|ModesDocument' -update

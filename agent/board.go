@@ -96,7 +96,7 @@ func (a *agent) openvswitch() *report.Switch {
 
 // report is what the agent tells about itself. Any goroutine may ask.
 func (a *agent) report(k known) report.Report {
-	r := report.Report{Node: a.node, Version: report.Version(), Reason: k.reason, Pods: len(a.cni.Pods()), Restarts: k.restarts, NoRepair: !a.config.Process.Repair, Switch: k.openvswitch}
+	r := report.Report{Node: a.node, Version: report.Version(), Reason: k.reason, Pods: len(a.cni.Pods()), Restarts: k.restarts, NoRepair: !a.config.Process.Repair, Engine: a.config.Cluster.ServiceEngine, Switch: k.openvswitch}
 	r.Ready = r.Reason == ""
 	for _, s := range a.pass.Status() {
 		if s.System != datapath.Redirect.System || a.redirects() || !s.InSync {

@@ -21,7 +21,7 @@ func TestStatusText(t *testing.T) {
 	good := &report.Report{Node: "node-a", Version: "v1", Ready: true, Pods: 2, Services: 7, Parts: []report.Part{part("ovn", ""), part("nft", "")},
 		Switch:   &report.Switch{Version: "3.5.0", Userspace: true, Faults: []string{"a", "b"}},
 		Redirect: &report.Redirect{Requests: 12, Replies: 11, Fragments: 2, NoRoute: 1}}
-	bad := &report.Report{Node: "node-b", Version: "v2", Ready: true, Pods: 1, Services: 7, Restarts: 1, Parts: []report.Part{part("ovn", "refused\nand more")},
+	bad := &report.Report{Node: "node-b", Version: "v2", Ready: true, Pods: 1, Services: 7, Restarts: 1, Engine: "openflow", Parts: []report.Part{part("ovn", "refused\nand more")},
 		Switch: &report.Switch{Version: "3.5.0", Userspace: true, Faults: []string{"a", "b"}},
 		API:    &report.API{Away: true, Since: since, Error: "no route"}, Problems: []string{"Service/x: y"},
 		Doors: []report.Listener{{For: "metrics", Address: "127.0.0.1:1", Error: "in use"}, {For: "healthz", Address: "[::]:2"}}}
@@ -44,6 +44,7 @@ node-c  agent       no answer                                                   
 host    controller  leading      1m30s
 2 of 3 nodes answer, 3 pods, 7 service frontends, Open vSwitch restarts repaired: 1, hairpin v1 v2
 node-a: packets of clients outside redirected: 12 requests, 11 replies; left to the host: 2 fragments, 1 replies without a route
+node-b: flows and groups serve the pods (service-engine = openflow)
 node-a and 1 more: TSO is off, so streams are slow: the chart's userspaceTSO, or Open vSwitch 3.5.0 (docs/performance.md)
 warning: node-a and 1 more: Open vSwitch 3.5.0 (userspace datapath) has known faults (docs/datapaths.md):
   a

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -131,7 +132,7 @@ func (s *ClusterStatus) printRest(w io.Writer) error {
 				r.Node, r.Redirect.Requests, r.Redirect.Replies, r.Redirect.Fragments, r.Redirect.NoRoute)
 		}
 	}
-	if err := s.printSwitches(w); err != nil {
+	if err := errors.Join(err, s.printEngines(w), s.printSwitches(w)); err != nil {
 		return err
 	}
 	if s.NetworkPolicies > 0 {
@@ -144,6 +145,21 @@ func (s *ClusterStatus) printRest(w io.Writer) error {
 		}
 		_, err = fmt.Fprintf(w, "problem: %s%s\n", p, where)
 	}
+	return err
+}
+
+// printEngines tells where pods are served by another engine than OVN.
+func (s *ClusterStatus) printEngines(w io.Writer) error {
+	var who []string
+	for _, n := range s.Nodes {
+		if n.Report != nil && n.Report.OpenFlow() {
+			who = append(who, n.Report.Node)
+		}
+	}
+	if len(who) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(w, "%s: flows and groups serve the pods (service-engine = openflow)\n", some(who))
 	return err
 }
 

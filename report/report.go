@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"hairpin/cluster"
 )
 
 // AgentSocket is the name of the socket, in the run directory, on which the agent tells about itself.
@@ -20,8 +22,9 @@ type Report struct {
 	Parts    []Part   `json:"parts"`
 	Problems []string `json:"problems,omitempty"`
 	Pods     int      `json:"pods"`
-	Services int      `json:"services"` // frontends: one per address family and port
-	Restarts uint64   `json:"restarts"` // of Open vSwitch, seen and repaired
+	Services int      `json:"services"`      // frontends: one per address family and port
+	Engine   string   `json:"serviceEngine"` // what serves pods that go to Services: "ovn" or "openflow"
+	Restarts uint64   `json:"restarts"`      // of Open vSwitch, seen and repaired
 
 	Neglected string     `json:"neglected,omitempty"` // why the data plane is not being kept
 	NoRepair  bool       `json:"noRepair,omitempty"`  // what others change stays ([default] repair)
@@ -103,6 +106,9 @@ func Parse(body []byte) (*Report, error) {
 	PlainStrings(&r)
 	return &r, nil
 }
+
+// OpenFlow tells that flows and groups serve the node's pods.
+func (r *Report) OpenFlow() bool { return r.Engine == cluster.EngineOpenFlow }
 
 // Well tells that there is nothing to be done.
 func (r *Report) Well() bool {

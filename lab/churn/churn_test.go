@@ -28,6 +28,7 @@ var (
 	churnFor  = flag.Duration("churn-for", 15*time.Second, "how long Services change at random")
 	churnSeed = flag.Uint64("churn-seed", 1, "which changes; 0 = others every time")
 	churnMode = flag.String("churn-mode", "shared,local,detached", "gateway mode of the nodes, or one for each")
+	churnBy   = flag.String("churn-engine", "", "what serves pods: ovn or openflow, or one for each node")
 )
 
 // slots is how many Services there are at most.
@@ -64,7 +65,7 @@ func TestChurn(t *testing.T) {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
-	t.Logf("seed %d, modes %s, for %v", seed, *churnMode, *churnFor)
+	t.Logf("seed %d, modes %s, engines %q, for %v", seed, *churnMode, *churnBy, *churnFor)
 	c := start(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	ctx, stop := context.WithCancel(t.Context())
@@ -197,7 +198,7 @@ func start(t *testing.T) *churn {
 	}
 	name := fmt.Sprintf("churn%d", os.Getpid())
 	t.Cleanup(func() { noError(t, lab.Remove(name)) })
-	d, err := demo.Start(ctx, demo.Options{Name: name, Objects: objects, Hairpin: binary, API: demo.Kubernetes, Mode: *churnMode, DieWithCaller: true, Out: logged{t}})
+	d, err := demo.Start(ctx, demo.Options{Name: name, Objects: objects, Hairpin: binary, API: demo.Kubernetes, Mode: *churnMode, Engine: *churnBy, DieWithCaller: true, Out: logged{t}})
 	noError(t, err)
 	c := &churn{t: t, begin: time.Now(), nodes: d.Lab().Nodes(), counts: map[string]int{}}
 	noError(t, err)

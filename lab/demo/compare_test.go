@@ -22,6 +22,7 @@ var (
 	compareMode  = flag.String("compare", "", "compare every case of the matrix in a lab of this gateway mode: walk, ovn-trace, ofproto/trace, conntrack and packets")
 	comparePath  = flag.String("nodeport-path", "", "with -compare: [gateway] nodeport-path of the nodes")
 	compareLocal = flag.String("node-local", "", "with -compare: [gateway] node-local of the nodes")
+	compareBy    = flag.String("engine", "", "with -compare: [default] service-engine of the nodes")
 	compareIn    = flag.String("compare-in", "", "as -compare, in the demo of this name that runs")
 	compareOnly  = flag.String("only", "", "with -compare and -compare-in: only cases whose words hold this, such as \"pod-a2 hostself NodePort\"")
 )
@@ -42,7 +43,7 @@ func TestCompare(t *testing.T) {
 		}
 		d = &Demo{lab: l, source: objects}
 	case *compareMode != "":
-		d = startDemoIn(t, "", Options{Mode: *compareMode, NodePortPath: *comparePath, NodeLocal: *compareLocal})
+		d = startDemoIn(t, "", Options{Mode: *compareMode, NodePortPath: *comparePath, NodeLocal: *compareLocal, Engine: *compareBy})
 	default:
 		t.Skip("-compare MODE asks for it; TestMatrixWithManifests compares a sample")
 	}

@@ -43,6 +43,7 @@ type Options struct {
 	OVS          string // of the node image, see image.Node
 	TSO          bool   // of Open vSwitch's userspace datapath
 	NodeLocal    string // [gateway] node-local of the nodes; empty = policy
+	Engine       string // [default] service-engine of the nodes, or one for each in turn, as Mode; empty = ovn
 	Config       string // further lines of the configuration file
 	// DieWithCaller ends the lab with the calling process, as a test wants it.
 	DieWithCaller bool
@@ -130,15 +131,14 @@ func (d *Demo) startNodes(ctx context.Context) error {
 
 // startNode starts a node, without its agent.
 func (d *Demo) startNode(ctx context.Context, n *corev1.Node) error {
-	mode := d.mode(n.Name)
 	ips, err := addresses(n)
 	if err != nil {
 		return err
 	}
 	cfg := lab.NodeConfig{
-		Name: n.Name, Addresses: ips, NoBridge: !cluster.ModeNamed(mode).Uplink,
+		Name: n.Name, Addresses: ips, NoBridge: !cluster.ModeNamed(d.turn(d.opt.Mode, n.Name)).Uplink,
 		Binds: map[string]string{"/usr/local/bin/hairpin": d.opt.Hairpin, "/opt/cni/bin/hairpin": d.opt.Hairpin},
-		Files: map[string]string{"/etc/cni/net.d/10-hairpin.conflist": networkList, agentConfig: d.agentConfig(mode)},
+		Files: map[string]string{"/etc/cni/net.d/10-hairpin.conflist": networkList, agentConfig: d.agentConfig(n.Name)},
 	}
 	if err := d.source.join(d.lab, &cfg); err != nil {
 		return err
@@ -156,23 +156,22 @@ func (d *Demo) startNode(ctx context.Context, n *corev1.Node) error {
 const networkList = `{"cniVersion": "1.1.0", "name": "hairpin", "plugins": [{"type": "hairpin"}]}
 `
 
-// mode is that of a node.
-func (d *Demo) mode(node string) string {
-	list := strings.Split(d.opt.Mode, ",")
+// turn is what of a list is for a node.
+func (d *Demo) turn(list, node string) string {
+	all := strings.Split(list, ",")
 	i := slices.IndexFunc(d.objects.nodes, func(n corev1.Node) bool { return n.Name == node })
-	return list[max(0, i)%len(list)]
+	return all[max(0, i)%len(all)]
 }
 
-func (d *Demo) agentConfig(mode string) string {
+func (d *Demo) agentConfig(node string) string {
 	config := d.source.config()
-	if mode != "" {
-		config += "[gateway]\nmode = " + mode + "\n"
-	}
-	if d.opt.NodePortPath != "" {
-		config += "[gateway]\nnodeport-path = " + d.opt.NodePortPath + "\n"
-	}
-	if d.opt.NodeLocal != "" {
-		config += "[gateway]\nnode-local = " + d.opt.NodeLocal + "\n"
+	for _, o := range []struct{ section, key, value string }{
+		{"gateway", "mode", d.turn(d.opt.Mode, node)}, {"gateway", "nodeport-path", d.opt.NodePortPath}, {"gateway", "node-local", d.opt.NodeLocal},
+		{"default", "service-engine", d.turn(d.opt.Engine, node)},
+	} {
+		if o.value != "" {
+			config += "[" + o.section + "]\n" + o.key + " = " + o.value + "\n"
+		}
 	}
 	return config + d.opt.Config
 }
