@@ -8,7 +8,7 @@ LAB := $(BIN)/lab
 # sources give the same programs everywhere.
 export CGO_ENABLED := 0
 export GOFLAGS := -trimpath
-.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster e2e e2e-upgrade tour conformance cluster-down demo demo-down test-kernel test-newest test-arm64 test test-race test-race-lab check bench scale compare soak churn golden fuzz clean
+.PHONY: help setup setup-tests build image image-lock image-oci install release vuln manifests cluster-parts cluster cluster-up e2e e2e-upgrade tour conformance cluster-down demo demo-down test-kernel test-newest test-arm64 test test-race test-race-lab check bench scale compare soak churn golden fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,18 +79,22 @@ $(BIN)/coredns: lab/coredns/main.go lab/coredns/go.mod
 cluster: cluster-parts ## a whole Kubernetes cluster on this machine, with Hairpin from its chart (MODE=local); leaves it up
 	@$(LAB) cluster up --set config.gateway.mode=$(MODE)
 
+# The cluster that is up, or a new one. /run is empty after a reboot, as the cluster is gone then.
+cluster-up: cluster-parts
+	@[ -e /run/hairpin-lab/cluster/lab.json ] || $(LAB) cluster up --set config.gateway.mode=$(MODE)
+
 # Another build of the program, to upgrade to.
 $(DIST)/hairpin-next-image.tar: cluster-parts $(BIN)/portmap
 	$(GO) build -ldflags "-s -w" -o $(BIN)/next/hairpin ./cmd/hairpin
 	@$(LAB) image --oci $@ --name hairpin:next --hairpin $(BIN)/next/hairpin --portmap $(BIN)/portmap
 
-e2e: cluster-parts $(DIST)/hairpin-next-image.tar ## test the cluster that `make cluster` left up, as a user would (E2E="-run Reach", ARGS="-api-away 30s")
+e2e: cluster-up $(DIST)/hairpin-next-image.tar ## test the cluster, or a new one, as a user would (E2E="-run Reach", ARGS="-api-away 30s")
 	$(GO) test -tags e2e -timeout 40m -count 1 -v ./lab/e2e $(E2E) $(if $(ARGS),-args $(ARGS))
 
 e2e-upgrade: cluster-parts ## a cluster of the release before, upgraded to a release of this commit under traffic; leaves it up (FROM=commit of the release before MODE=local)
 	@MODE=$(MODE) lab/upgrade.sh $(FROM)
 
-tour: cluster-parts $(DIST)/hairpin-next-image.tar ## write docs/tour.md from a real run on the cluster that `make cluster` left up
+tour: cluster-up $(DIST)/hairpin-next-image.tar ## write docs/tour.md from a real run on the cluster, or a new one
 	@lab/tour.sh
 
 # Kubernetes' own network tests, programs of a module of their own.
@@ -106,7 +110,7 @@ $(SUITE)/e2e.test: lab/conformance/suite/go.mod lab/conformance/suite/e2e_test.g
 # kernel or the Internet, and what takes the control plane away. docs/conformance.md goes through them.
 FOCUS ?= \[sig-network\].*\[Conformance\]
 SKIP ?= \[Feature:(LoadBalancer|SCTP|NetworkPolicy|KubeProxy|PerformanceDNS|Networking-)|Netpol|kube-?proxy|KubeProxy|\[Provider:|\[Disruptive\]
-conformance: cluster-parts $(SUITE)/e2e.test ## Kubernetes' own network tests on the cluster that `make cluster` left up (FOCUS='\[sig-network\] Services' SKIP='…' RECORD=file that keeps the results of all runs)
+conformance: cluster-up $(SUITE)/e2e.test ## Kubernetes' own network tests on the cluster, or a new one (FOCUS='\[sig-network\] Services' SKIP='…' RECORD=file that keeps the results of all runs)
 	@$(LAB) cluster conformance --focus '$(FOCUS)' --skip '$(SKIP)' --record '$(RECORD)'
 
 cluster-down: build ## remove what `make cluster` left up
