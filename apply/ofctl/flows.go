@@ -1,7 +1,6 @@
 package ofctl
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +37,9 @@ type bridge struct {
 	name    string
 	key     string // in keys of flows
 	monitor *monitor
+	life    context.Context    // ends with the Target, and with forget
 	forget  context.CancelFunc // ends the monitor
+	spare   *program           // has started and waits for a bundle; nil where changes are rare
 	cache   cache
 }
 
@@ -348,7 +349,7 @@ func (t *bridge) commit(ctx context.Context, b bundle, d flow.Delta) error {
 	lines := slices.Concat(b.groups, b.deletes, b.lines, b.groupsGone)
 	before, known := t.monitor.settle(ctx)
 	t.monitor.hold(true)
-	_, err := t.ofctl(ctx, strings.Join(lines, "\n")+"\n", "bundle", t.remote(t.name), "-")
+	err := t.bundle(ctx, strings.Join(lines, "\n")+"\n")
 	after, settled := t.monitor.settle(ctx)
 	t.monitor.hold(false)
 	c := &t.cache
@@ -419,14 +420,11 @@ const openFlow = "OpenFlow15"
 // ofctlOnce is one try.
 func (t *Target) ofctlOnce(ctx context.Context, stdin string, args ...string) (string, error) {
 	late.For(ctx, vswitchd)
-	cmd := t.cfg.Command(ctx, slices.Concat([]string{"ovs-ofctl", "-O", openFlow}, args)...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
-	cmd.WaitDelay = grace
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("ovs-ofctl: %w: %s", err, firstLines(stderr.String()))
+	p, err := t.start(ctx, args...)
+	if err != nil {
+		return "", err
 	}
-	return stdout.String(), nil
+	return p.finish(ctx, stdin)
 }
 
 // firstLines keeps an error text readable: ovs-ofctl repeats the whole flow in hexadecimal.

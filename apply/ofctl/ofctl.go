@@ -108,9 +108,8 @@ func Open(cfg Config) (*Target, error) {
 		if name != cfg.Bridge {
 			b.key = name
 		}
-		var seen context.Context
-		seen, b.forget = context.WithCancel(ctx)
-		t.tasks.Go(func() { b.monitor.run(seen) })
+		b.life, b.forget = context.WithCancel(ctx)
+		t.tasks.Go(func() { b.monitor.run(b.life) })
 		return b
 	}
 	removeStale(cfg)
