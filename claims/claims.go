@@ -51,6 +51,10 @@ const MarkNodeIP = 0x3f0
 // way the requests came. OVN-Kubernetes uses the same mark.
 const MarkReply = 42
 
+// MarkRefused is the packet mark, within OVN, of what pods on ServiceBridge send to an address from outside whose Service has no endpoint: the
+// host refuses it.
+const MarkRefused = 44
+
 // MarkForceSNAT is the packet mark, within the gateway router, of connections that its load balancers translate and that leave with an
 // address of the router (lb_force_snat_ip).
 const MarkForceSNAT = 1 << 18
@@ -65,7 +69,7 @@ const (
 	TableUnDNAT   = 5 // undo the host's DNAT
 )
 
-// ServiceBridge has pods' ports, and Services as flows and groups, in OpenFlow tables of its own (docs/architecture.md). No node has it yet.
+// ServiceBridge has pods' ports, and Services as flows and groups, in OpenFlow tables of its own (docs/architecture.md).
 const (
 	ServiceBridge = "br-svc"
 	// ServicePatch is its port to IntegrationBridge, whose end of it is PodsPatch.
@@ -76,6 +80,7 @@ const (
 	TableFromPod   = 1  // by destination
 	TableToVIP     = 10 // after conntrack
 	TableToPod     = 11 // after conntrack
+	TableReplies   = 12 // of pods with an egress address to clients outside, after conntrack
 	TableServices  = 20 // addresses and ports of Services
 	TableServed    = 30 // with its last destination, by address: to pods of this node
 	TablePinned    = 35 // back to the pod that it came from

@@ -291,6 +291,8 @@ type Frontend struct {
 	NoNodePort []netip.Addr
 	// Number is a port that stands in for it on its node, 0 = the one it wants most. Only plan knows it.
 	Number uint16
+	// Group tells Frontends apart whose names have the same hash, by which their groups of OpenFlow are numbered. Only plan knows it.
+	Group uint8
 	// ExternalIPs and LoadBalancerIPs are further addresses on which Port is served.
 	ExternalIPs     []netip.Addr
 	LoadBalancerIPs []netip.Addr

@@ -31,7 +31,7 @@ func (r *registry) judge(c *claimant) ([]*cluster.Frontend, []Problem) {
 			j.refuse(f, "spec.clusterIPs", "%s belongs to %s already", f.ClusterIP, first.by.owner)
 			g = nil
 		default:
-			g = j.numbered(j.outside(j.nodePort(f, nodePorts.has(i))))
+			g = j.grouped(j.numbered(j.outside(j.nodePort(f, nodePorts.has(i)))))
 		}
 		if g != f && list == nil {
 			list = slices.Clone(c.given[:i])

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
+	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
 	"hairpin/plan/selection"
 )
@@ -38,7 +40,7 @@ func newEgress() *egressPlan {
 	return &egressPlan{selection: selection.NewEgressIPs(), parts: map[cluster.Owner]egressPart{}}
 }
 
-func (g *egressPlan) update(s *cluster.Snapshot, env *Env, again bool) (gone, come datapath.State) {
+func (g *egressPlan) update(s *cluster.Snapshot, env *Env, _ changes, again bool) (gone, come datapath.State) {
 	gone.NB, come.NB = nb.State{}, nb.State{}
 	others := !cluster.SameList(g.seen, s.EgressIPs) // and not only pods
 	g.seen = s.EgressIPs
@@ -67,14 +69,15 @@ func (g *egressPlan) update(s *cluster.Snapshot, env *Env, again bool) (gone, co
 		}
 	}
 	gone.NB.Add(rowsOf(g.shared.NB)...)
-	gone.Host, gone.NFT, gone.Conn = g.shared.Host, g.shared.NFT, g.shared.Conn
+	gone.Host, gone.NFT, gone.Conn, gone.Bridge = g.shared.Host, g.shared.NFT, g.shared.Conn, g.shared.Bridge
 	g.shared = env.throughHost(g.parts)
-	g.shared.NB, g.shared.Conn = env.eastWest(g.parts), gone.Conn
+	g.shared.NB, g.shared.Bridge = env.eastWest(g.parts)
+	g.shared.Conn = gone.Conn
 	if others || again {
 		g.shared.Conn.Egress = env.remembered(s.EgressIPs)
 	}
 	come.NB.Add(rowsOf(g.shared.NB)...)
-	come.Host, come.NFT, come.Conn = g.shared.Host, g.shared.NFT, g.shared.Conn
+	come.Host, come.NFT, come.Conn, come.Bridge = g.shared.Host, g.shared.NFT, g.shared.Conn, g.shared.Bridge
 	return gone, come
 }
 
@@ -228,8 +231,8 @@ func (e *Env) translate(rows nb.State, s *Stack, x *cluster.EgressIP, own netip.
 
 // eastWest are the rows that all EgressIPs share: what stays within the cluster continues as routed. Packets to nodes are
 // marked, because on a node that carries the pod's address they meet its translation, which the bridge then takes back.
-func (e *Env) eastWest(parts map[cluster.Owner]egressPart) nb.State {
-	rows := nb.State{}
+func (e *Env) eastWest(parts map[cluster.Owner]egressPart) (nb.State, flow.State) {
+	rows, flows := nb.State{}, flow.State{}
 	marked, carries, hosts := map[cluster.Family][]netip.Prefix{}, map[cluster.Family]bool{}, map[cluster.Family]bool{}
 	for _, part := range parts {
 		for _, h := range part.hostEgress {
@@ -256,13 +259,13 @@ func (e *Env) eastWest(parts map[cluster.Owner]egressPart) nb.State {
 		e.untouched(rows, s)
 		if len(marked[s.Family]) > 0 {
 			e.toNodes(rows, s, sortedPrefixes(marked[s.Family]))
-			e.replies(rows, s)
+			e.replies(rows, &flows, s, sortedPrefixes(marked[s.Family]))
 		}
 		if foreign { // else they leave by the gateway router anyway
 			e.throughRouter(rows, s)
 		}
 	}
-	return rows
+	return rows, flows
 }
 
 func (e *Env) untouched(rows nb.State, s *Stack) {
@@ -278,26 +281,33 @@ func (e *Env) untouched(rows nb.State, s *Stack) {
 }
 
 // replies lets go back as they came the replies of this node's pods, to clients outside whose address a Service's policy Local
-// has kept: they look like what a pod says to the world. Only the node switch tracks connections, so it marks them;
+// has kept: they look like what a pod says to the world. Only the node switch tracks connections, or the switchboard, so it marks them;
 // not those to pods and gateway routers of other nodes: a userspace Open vSwitch finds no route for a tunnel's packet that has a mark.
-func (e *Env) replies(rows nb.State, s *Stack) {
+func (e *Env) replies(rows nb.State, flows *flow.State, s *Stack, marked []netip.Prefix) {
 	owner := nodeOwner(e.Node.Name)
+	rows.Add(&nb.Policy{
+		Router: claims.ClusterRouter, Priority: claims.PolicyReplies, Action: nb.Allow, Owner: owner,
+		Match: "pkt.mark == " + strconv.Itoa(claims.MarkReply) + " && " + words(s.Family).match + ".src == $" + markedSet(s.Family),
+	})
+	if g := &e.Node.Gateway; g.OpenFlow && !g.NodeLocal { // else the switch has load balancers, and twice would be too often (recirculations)
+		w := newSwitchboard(e)
+		for _, pod := range marked {
+			w.replies(pod)
+		}
+		maps.Copy(w.Flows, flows.Flows)
+		flows.Flows = w.Flows
+		return
+	}
 	for _, to := range append(slices.Clone(s.Cluster), s.Join.Masked()) {
 		rows.Add(&nb.QoS{
 			Switch: e.Node.Name, Priority: claims.QoSInside, Owner: owner,
 			Match: "ct.rpl && " + words(s.Family).match + ".dst == " + to.String(),
 		})
 	}
-	rows.Add(
-		&nb.QoS{
-			Switch: e.Node.Name, Priority: claims.PolicyReplies, Mark: claims.MarkReply, Owner: owner,
-			Match: "ct.rpl && " + words(s.Family).match + ".src == $" + markedSet(s.Family),
-		},
-		&nb.Policy{
-			Router: claims.ClusterRouter, Priority: claims.PolicyReplies, Action: nb.Allow, Owner: owner,
-			Match: "pkt.mark == " + strconv.Itoa(claims.MarkReply) + " && " + words(s.Family).match + ".src == $" + markedSet(s.Family),
-		},
-	)
+	rows.Add(&nb.QoS{
+		Switch: e.Node.Name, Priority: claims.PolicyReplies, Mark: claims.MarkReply, Owner: owner,
+		Match: "ct.rpl && " + words(s.Family).match + ".src == $" + markedSet(s.Family),
+	})
 }
 
 func (e *Env) toNodes(rows nb.State, s *Stack, marked []netip.Prefix) {

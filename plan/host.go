@@ -148,7 +148,9 @@ func (k *kernel) conntrack(c *cluster.ConntrackConfig) {
 	set("nf_conntrack_max", c.Max())
 	set("nf_conntrack_tcp_timeout_established", int(c.TCPEstablished.Seconds()))
 	set("nf_conntrack_tcp_timeout_close_wait", int(c.TCPCloseWait.Seconds()))
-	if c.TCPLiberal {
+	// What the kernel calls invalid it does not translate: with flows, a pod would get a late answer from the endpoint's own address, and
+	// end the connection (kubernetes #74839).
+	if g := &k.env.Node.Gateway; c.TCPLiberal || g.OpenFlow && !g.Userspace {
 		set("nf_conntrack_tcp_be_liberal", 1)
 	}
 }

@@ -31,14 +31,20 @@ type feature func(Env) (datapath.State, []Problem)
 type incremental interface {
 	// update takes a new Snapshot and gives what goes and what comes; what is in both may be the same. When not only objects have
 	// changed but what the Env says of nodes, it plans all again.
-	update(s *cluster.Snapshot, env *Env, again bool) (gone, come datapath.State)
+	update(s *cluster.Snapshot, env *Env, c changes, again bool) (gone, come datapath.State)
+}
+
+// changes are the node's Pods, and the Frontends that are served, that went and that came. What changed did both.
+type changes struct {
+	pods      cluster.Changes[cluster.Pod]
+	frontends cluster.Changes[cluster.Frontend]
 }
 
 // newIncrementals returns those that there are. They know nothing yet.
-func newIncrementals() []incremental { return []incremental{newEgress()} }
+func newIncrementals() []incremental { return []incremental{newEgress(), newShared()} }
 
 // base features do not look at single Pods and Services, objects features look at nothing else that changes often.
 var (
-	base    = []feature{topology, gateway, distributed, redirection}
-	objects = []feature{pods, services}
+	base    = []feature{topology, gateway, distributed, redirection, switchboardPaths}
+	objects = []feature{pods, services, switchboardObjects}
 )

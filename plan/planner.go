@@ -64,7 +64,7 @@ func planAll(s *cluster.Snapshot, env Env, problems []Problem, had Numbers) *pla
 	for _, r := range s.Config.ClusterSubnets {
 		pods = append(pods, r.CIDR)
 	}
-	n := &planned{snapshot: s, counted: map[Problem]int{}, registry: newRegistry(s.Frontends, env.hostNames(), pods, had), indexed: newIncrementals(), node: problems}
+	n := &planned{snapshot: s, counted: map[Problem]int{}, registry: newRegistry(s.Frontends, &env, pods, had), indexed: newIncrementals(), node: problems}
 	env.Pods, n.twice = podsOn(env.Node.Name, s.Pods)
 	n.env = env
 	env.Frontends, problems = n.registry.served()
@@ -77,8 +77,9 @@ func planAll(s *cluster.Snapshot, env Env, problems []Problem, had Numbers) *pla
 	var inBase []datapath.Conflict
 	n.base, n.fixed, inBase = planFeatures(base, env)
 	parts := []datapath.State{n.base, part}
+	all := changes{cluster.Changes[cluster.Pod]{Come: env.Pods}, cluster.Changes[cluster.Frontend]{Come: env.Frontends}}
 	for _, f := range n.indexed {
-		_, come := f.update(s, &env, true)
+		_, come := f.update(s, &env, all, true)
 		parts = append(parts, come)
 	}
 	state, conflicts := datapath.Merge(parts...)
@@ -123,7 +124,7 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 		next.Vetted = cluster.Vet(s.Nodes, env.Node.Name, &s.Config)
 	}
 	services := n.services(s, &next, peers)
-	if !slices.Equal(guardedBy(services.gone), guardedBy(services.come)) {
+	if !slices.Equal(guardedBy(services.Gone), guardedBy(services.Come)) {
 		all, _ := n.registry.served()
 		next.Guarded = guardedBy(all)
 	}
@@ -134,15 +135,15 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 	pods := cluster.Compare(n.env.Pods, next.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
 
 	before, after := n.env, next
-	before.Frontends, before.Pods = services.gone, pods.Gone
-	after.Frontends, after.Pods = services.come, pods.Come
+	before.Frontends, before.Pods = services.Gone, pods.Gone
+	after.Frontends, after.Pods = services.Come, pods.Come
 	gone, oldProblems := planObjects(before)
 	come, newProblems := planObjects(after)
 	oldProblems, newProblems = append(oldProblems, services.solved...), append(newProblems, services.found...)
 
 	again := peers || !slices.Equal(n.env.Guarded, next.Guarded)
 	for _, f := range n.indexed {
-		out, in := f.update(s, &next, again)
+		out, in := f.update(s, &next, changes{pods, services.Changes}, again)
 		gone, come = union(gone, out), union(come, in)
 	}
 	if again {
@@ -169,8 +170,8 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 
 // serviceChanges is what changed of the Services that are served, and of the reasons why others are not.
 type serviceChanges struct {
-	gone, come    []*cluster.Frontend // all of each Service that changed
-	solved, found []Problem
+	cluster.Changes[cluster.Frontend] // all of each Service that changed
+	solved, found                     []Problem
 }
 
 // services decides again which claims are served, as far as that may have changed.

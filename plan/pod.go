@@ -3,7 +3,6 @@ package plan
 import (
 	"net/netip"
 	"slices"
-	"strings"
 
 	"hairpin/cluster"
 	"hairpin/datapath"
@@ -15,33 +14,37 @@ func pods(e Env) (datapath.State, []Problem) {
 	rows := make(nb.State, len(e.Pods))
 	var problems []Problem
 	for _, p := range e.Pods {
-		address := []string{p.MAC.String()}
-		for _, ip := range p.IPs {
-			s := e.stack(cluster.FamilyOf(ip))
-			if s == nil || !s.Subnet.Contains(ip) {
-				problems = append(problems, Problem{Owner: p.Owner, Field: "status.podIPs", Message: ip.String() + " is not in the pod subnets of node " + e.Node.Name})
-				continue
-			}
-			address = append(address, ip.String())
-		}
-		if len(address) == 1 {
+		has, wrong := e.addressOf(p)
+		problems = append(problems, wrong...)
+		if has == "" || e.Node.Gateway.OpenFlow { // see switchboard
 			continue
 		}
-		has := []string{strings.Join(address, " ")}
 		may := has
-		if len(p.Extra) > 0 { // it may send from them; who has them says the pods themselves, by ARP
-			for _, a := range p.Extra {
-				address = append(address, a.String())
-			}
-			may = []string{strings.Join(address, " ")}
+		for _, a := range p.Extra { // it may send from them; who has them says the pods themselves, by ARP
+			may += " " + a.String()
 		}
 		rows.Add(&nb.SwitchPort{
-			Name: p.LogicalPort(), Switch: e.Node.Name, Addresses: has, PortSecurity: may,
+			Name: p.LogicalPort(), Switch: e.Node.Name, Addresses: []string{has}, PortSecurity: []string{may},
 			// An interface of the pod with other addresses (an earlier sandbox of the same name) is not this port's.
 			Options: map[string]string{"iface-id-ver": p.PortVersion()}, Owner: p.Owner,
 		})
 	}
 	return datapath.State{NB: rows}, problems
+}
+
+// addressOf is a pod's MAC and its addresses, as OVN has them; empty without any that is the node's to give.
+func (e *Env) addressOf(p *cluster.Pod) (address string, problems []Problem) {
+	for _, ip := range p.IPs {
+		if s := e.stack(cluster.FamilyOf(ip)); s != nil && s.Subnet.Contains(ip) {
+			address += " " + ip.String()
+		} else {
+			problems = append(problems, Problem{Owner: p.Owner, Field: "status.podIPs", Message: ip.String() + " is not in the pod subnets of node " + e.Node.Name})
+		}
+	}
+	if address != "" {
+		address = p.MAC.String() + address
+	}
+	return address, problems
 }
 
 // podsOn picks the pods of a node. Of two pods with the same address the first stays.

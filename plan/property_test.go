@@ -126,6 +126,7 @@ func drawNodes(t *rapid.T) *cluster.Snapshot {
 	a, b := node("node-a", 1, 3), node("node-b", 2, 4)
 	a.HostAddresses = append(a.HostAddresses, prefix("172.20.0.1/32"), prefix("fd00:20::1/128"))
 	a.Gateway.Userspace, a.Gateway.NodeLocal = true, rapid.Bool().Draw(t, "dgp")
+	a.Gateway.OpenFlow = rapid.Bool().Draw(t, "openflow")
 	mode := rapid.SampledFrom(modes).Draw(t, "mode")
 	inMode(a, mode)
 	inMode(b, mode)

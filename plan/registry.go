@@ -18,6 +18,7 @@ type registry struct {
 	first    map[claim]claimed   // the one that has it
 	others   map[claim][]claimed // the others that want it, in order; nearly always none
 	numbers  Numbers
+	groups   bool // whether Frontends have groups
 
 	// During an update: the former holders of touched claims, the claimants that changed, and those whose answer may change.
 	before         map[claim]holder
@@ -39,6 +40,7 @@ type claim struct {
 	family   cluster.Family
 	protocol cluster.Protocol
 	port     uint16
+	hash     uint32
 	addr     netip.Addr
 }
 
@@ -52,6 +54,7 @@ const (
 	claimOutside                    // family, protocol, port: all that have the port at an address from outside
 	claimEndpoint                   // addr, protocol, port: all that have it as an endpoint, which is no pod's
 	claimStandIn                    // family, protocol, port: of the addresses that stand in for Services' own
+	claimGroup                      // family, protocol, hash: all whose names have it
 )
 
 // claimed is a claim of a Service. The one with the lowest rank has it, of the same rank the oldest.
@@ -82,9 +85,9 @@ func (h holder) same(g holder) bool {
 	return h.by == g.by && (h.age == g.age || h.age.CompareAge(g.age) == 0)
 }
 
-func newRegistry(all []*cluster.Frontend, hosts map[netip.Addr]string, pods []netip.Prefix, had Numbers) *registry {
+func newRegistry(all []*cluster.Frontend, env *Env, pods []netip.Prefix, had Numbers) *registry {
 	r := &registry{
-		hosts: hosts, pods: pods, services: map[cluster.Owner]*claimant{}, numbers: Numbers{},
+		hosts: env.hostNames(), groups: env.Node.Gateway.OpenFlow, pods: pods, services: map[cluster.Owner]*claimant{}, numbers: Numbers{},
 		first: make(map[claim]claimed, len(all)), others: map[claim][]claimed{},
 	}
 	r.changed, r.dirty = map[*claimant]bool{}, map[*claimant]bool{} // former holders do not matter
@@ -199,7 +202,7 @@ func (r *registry) finish() serviceChanges {
 		if slices.Equal(list, c.accepted) && slices.Equal(problems, c.problems) {
 			continue
 		}
-		out.gone, out.come = append(out.gone, c.accepted...), append(out.come, list...)
+		out.Gone, out.Come = append(out.Gone, c.accepted...), append(out.Come, list...)
 		out.solved, out.found = append(out.solved, c.problems...), append(out.found, problems...)
 		c.accepted, c.problems = list, problems
 	}
@@ -272,6 +275,9 @@ func (r *registry) claimsOf(c *claimant, f *cluster.Frontend, do func(claim, cla
 	for _, k := range r.named(f) {
 		do(k, claimed{by: c})
 	}
+	if r.groups {
+		do(groupOfFrontend(f), claimed{by: c, port: f.Port})
+	}
 	if f.NodePort != 0 {
 		do(nodePortOf(f), claimed{by: c})
 		do(proxyPortOf(f, f.NodePort), claimed{c, rankNodePort, f.Port})
@@ -302,6 +308,7 @@ func (r *registry) add(k claim, x claimed) {
 		r.first[k] = x
 		return
 	}
+	defer r.regroup(k)
 	switch order := x.compare(first); {
 	case order == 0:
 	case order < 0:
@@ -321,6 +328,7 @@ func (r *registry) drop(k claim, x claimed) {
 		return
 	}
 	r.remember(k, first)
+	r.regroup(k)
 	others := r.others[k]
 	if first.compare(x) == 0 {
 		if len(others) == 0 {

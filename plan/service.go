@@ -89,7 +89,7 @@ func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
 		b.problem(f, "spec.clusterIPs", "%s is not within [kubernetes] service-cidrs: pods reach it, hosts do not", f.ClusterIP)
 	}
 	x := b.front(s, f)
-	b.balance(&x, way{vips: []netip.AddrPort{netip.AddrPortFrom(f.ClusterIP, f.Port)}, to: x.internal})
+	b.balance(&x, way{vips: []netip.AddrPort{netip.AddrPortFrom(f.ClusterIP, f.Port)}, to: x.internal, forHost: b.Node.Gateway.NodeLocal})
 	b.nft.clusterIP(&x)
 	b.wire.owner = f.Owner
 	if f.NodePort != 0 && b.Config.Gateway.NodePort {
@@ -99,6 +99,9 @@ func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
 	if vips := externals(f); len(vips) > 0 {
 		b.outside(&x, wayExternal, vips)
 		b.nft.externals(&x)
+	}
+	if b.Node.Gateway.OpenFlow && len(x.cluster) == 0 {
+		b.nft.refused(&x, b.outer(s, f))
 	}
 	b.byHost(&x)
 	b.connections(&x)
@@ -111,6 +114,15 @@ func (e *Env) nodePorts(s *Stack, f *cluster.Frontend) []netip.AddrPort {
 		if !slices.Contains(f.NoNodePort, a) {
 			vips = append(vips, netip.AddrPortFrom(a, f.NodePort))
 		}
+	}
+	return vips
+}
+
+// outer are the addresses on which pods find a Frontend, but its cluster IP.
+func (e *Env) outer(s *Stack, f *cluster.Frontend) []netip.AddrPort {
+	vips := externals(f)
+	if f.NodePort != 0 && e.Config.Gateway.NodePort {
+		vips = append(vips, e.nodePorts(s, f)...)
 	}
 	return vips
 }
@@ -184,7 +196,7 @@ func (b *balancer) byHost(x *front) {
 		b.balance(x, way{name: wayAll, vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqAll, port)}, to: x.cluster, group: groupRouter, noARP: true})
 	}
 	if x.ExternalLocal && (len(x.ownHost) == 0 || len(x.ownPods) > 0) {
-		own := way{name: wayOwn, vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqLocal, port)}, to: x.ownPods, group: groupSwitch, noARP: true}
+		own := way{name: wayOwn, vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqLocal, port)}, to: x.ownPods, group: groupSwitch, forHost: true, noARP: true}
 		if !b.Mode.PodsByHost { // the pod's reply comes by the gateway router
 			own.group, own.keepClientIP = groupRouter, true
 		}
@@ -212,6 +224,7 @@ type way struct {
 	vips         []netip.AddrPort
 	to           []netip.AddrPort
 	group        string // where; empty = on node switch and gateway router
+	forHost      bool   // on the node switch it is for clients by the management port, too
 	keepClientIP bool   // the gateway router leaves the client's address alone
 	noARP        bool   // routers do not answer ARP for the address
 }
@@ -225,6 +238,14 @@ type lbOptionKey struct{ rejectNoBackends, dropNoBackends, keepClientIP, noARP b
 func (b *balancer) balance(x *front, w way) {
 	if len(w.vips) == 0 {
 		return
+	}
+	if b.Node.Gateway.OpenFlow && !w.forHost { // pods are served before they reach the switch
+		switch w.group {
+		case groupSwitch:
+			return
+		case "":
+			w.group = groupRouter
+		}
 	}
 	// No endpoint at all: rejected. Policy Local and none here: dropped, so that the client tries elsewhere.
 	m := lbOptionKey{rejectNoBackends: len(x.cluster) == 0, dropNoBackends: len(w.to) == 0 && len(x.cluster) > 0, keepClientIP: w.keepClientIP, noARP: w.noARP}

@@ -59,6 +59,9 @@ func byFlows(t *rapid.T, s flow.State) map[served]string {
 		}
 		p := map[flow.Protocol]cluster.Protocol{flow.TCP: cluster.TCP, flow.TCP6: cluster.TCP, flow.UDP: cluster.UDP, flow.UDP6: cluster.UDP, flow.SCTP: cluster.SCTP, flow.SCTP6: cluster.SCTP}[f.Match.Protocol]
 		to := "dropped"
+		if mark, ok := f.Actions[0].(flow.SetPktMark); ok && mark.Mark == claims.MarkRefused {
+			to = "refused"
+		}
 		if a, ok := f.Actions[0].(flow.ToGroup); ok {
 			k := flow.GroupKey{Bridge: f.Bridge, ID: a.ID}
 			used[k] = true
@@ -74,7 +77,7 @@ func byFlows(t *rapid.T, s flow.State) map[served]string {
 				to = "the same of " + to
 			}
 		}
-		if f.Priority == 200 {
+		if f.Bridge == claims.ServiceBridge && f.Table == claims.TableServices && f.Priority == 200 {
 			all[served{netip.AddrPortFrom(f.Match.Dst.Addr(), f.Match.DstPort), p}] = to
 		}
 	}
@@ -89,6 +92,16 @@ func byFlows(t *rapid.T, s flow.State) map[served]string {
 	return all
 }
 
+// byEngine is the cluster with one of the two engines on a node.
+func byEngine(s *cluster.Snapshot, name string, flows bool) *cluster.Snapshot {
+	out := *s
+	out.Nodes = slices.Clone(s.Nodes)
+	i := slices.IndexFunc(s.Nodes, func(n *cluster.Node) bool { return n.Name == name })
+	out.Nodes[i] = new(*s.Nodes[i])
+	out.Nodes[i].Gateway.OpenFlow = flows
+	return &out
+}
+
 // Pods get the same endpoints by flows and groups as by OVN's load balancers, whatever the Services are.
 func TestFlowsServeWhomBalancersServe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -97,12 +110,12 @@ func TestFlowsServeWhomBalancersServe(t *testing.T) {
 			s = churn(t, s)
 		}
 		for _, n := range s.Nodes {
-			state, problems := plan.Node(s, n.Name)
-			flows, more := plan.ServiceFlows(s, n.Name)
+			state, problems := plan.Node(byEngine(s, n.Name, false), n.Name)
+			flows, more := plan.Node(byEngine(s, n.Name, true), n.Name)
 			if !slices.Equal(problems, more) {
 				t.Errorf("problems %v, with flows %v", problems, more)
 			}
-			ovn, ours := byBalancers(state.NB), byFlows(t, flows)
+			ovn, ours := byBalancers(state.NB), byFlows(t, flows.Bridge)
 			for v, to := range ovn {
 				if got, ok := ours[v]; got != to && (ok || to != "refused") {
 					t.Errorf("%s: %v leads to %q, with flows to %q", n.Name, v, to, got)
@@ -125,20 +138,20 @@ func TestFlowsOfManyEndpoints(t *testing.T) {
 	}
 	s := snapshot(node("node-a", 1, 3))
 	s.Frontends = []*cluster.Frontend{service("many", "10.96.0.1:80", 0, ends...), service("other", "10.96.0.2:80", 0, ends[0])}
-	state, problems := plan.ServiceFlows(s, "node-a")
+	state, problems := plan.Node(byEngine(s, "node-a", true), "node-a")
 	if len(problems) != 1 || !strings.Contains(problems[0].Message, "640 of 641 endpoints") || problems[0].Owner.Name != "many" {
 		t.Errorf("problems %v", problems)
 	}
 	led := 0
-	for k, f := range state.Flows {
+	for k, f := range state.Bridge.Flows {
 		if _, to := f.Actions[0].(flow.ToGroup); to && k.Table == claims.TableServices {
 			led++
 		}
 	}
-	if len(state.Groups) != 2 || led != 2 {
-		t.Errorf("%d groups, %d flows lead to one", len(state.Groups), led)
+	if len(state.Bridge.Groups) != 2 || led != 2 {
+		t.Errorf("%d groups, %d flows lead to one", len(state.Bridge.Groups), led)
 	}
-	for _, g := range state.Groups {
+	for _, g := range state.Bridge.Groups {
 		if err := g.Check(); err != nil {
 			t.Error(err)
 		}

@@ -44,6 +44,19 @@ func newServiceMaps(f cluster.Family) *serviceMaps {
 	}
 }
 
+// unservedOf are the addresses from outside without endpoints, on a node where pods' Services are flows: the host refuses pods by them.
+var unservedOf = map[cluster.Family]unserved{cluster.IPv4: newUnserved(cluster.IPv4), cluster.IPv6: newUnserved(cluster.IPv6)}
+
+type unserved struct {
+	declared
+	set *nft.Set
+}
+
+func newUnserved(f cluster.Family) unserved {
+	d, w := declare(f), words(f)
+	return unserved{d, d.set("unserved", w.dst, nft.KeyProto, nft.KeyPort)}
+}
+
 // clusterIP tells what is served. All Frontends of a Service say the same of its address.
 func (t elements) clusterIP(x *front) {
 	m := servicesOf[x.Family]
@@ -75,6 +88,12 @@ func (t elements) externals(x *front) {
 			key.Src = r
 			t.of(m.allowed)[key] = x.Owner
 		}
+	}
+}
+
+func (t elements) refused(x *front, vips []netip.AddrPort) {
+	for _, v := range vips {
+		t.of(unservedOf[x.Family].set)[nft.Element{Addr: v.Addr(), Protocol: x.Protocol, Port: v.Port()}] = x.Owner
 	}
 }
 
@@ -181,6 +200,9 @@ func serviceChains(e *Env, t *nft.Table, owner cluster.Owner) {
 	c := chains{env: e, owner: owner}
 	for i := range e.Stacks {
 		servicesOf[e.Stacks[i].Family].in(t)
+		if e.Node.Gateway.OpenFlow {
+			unservedOf[e.Stacks[i].Family].in(t)
+		}
 	}
 	base(chainNodePortIn, "nat", "prerouting", hookDNAT, slices.Concat(c.balanced(), c.externals(true), c.nodePorts(true)))
 	base(chainNodePortOut, "nat", "output", hookDNAT, slices.Concat(c.externals(false), c.nodePorts(false)))
@@ -212,6 +234,13 @@ func (c chains) balanced() []nft.Rule {
 	for i := range c.env.Stacks {
 		m := servicesOf[c.env.Stacks[i].Family]
 		rules = append(rules, c.rule(nft.DNATMap{Map: m.externals.Name}, "pods to addresses with loadBalancerSourceRanges", fromPods, nft.InSet{Set: m.guarded.Name}))
+		if c.env.Node.Gateway.OpenFlow {
+			const why = "pods to addresses without endpoints: refused at the cluster IP"
+			to := nft.InSet{Set: unservedOf[c.env.Stacks[i].Family].set.Name}
+			rules = append(rules,
+				c.rule(nft.DNATMap{Map: m.externals.Name}, why, fromPods, to),
+				c.rule(nft.DNATMap{Map: m.nodePorts.Name}, why, fromPods, to))
+		}
 	}
 	rules = append(rules, c.rule(nft.Return{}, "balanced by the node switch", fromPods))
 	if c.env.Node.Gateway.NodeLocal {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
@@ -30,7 +32,8 @@ var update = flag.Bool("update", false, "rewrite the stories' wanted states and 
 //	problems                        what was wrong with them, for any node
 //	NODE.state                      what the node must have
 //	NODE.state KIND/NAMESPACE/NAME  the part of it that this object wants
-//	NODE.services                   its Services as flows and groups
+//	NODE.services                   its pods and their Services as flows and groups
+//	costs FROM PROTOCOL ADDRESS     what the first packets of it cost
 //	walk FROM PROTOCOL ADDRESS      the way of a packet and its reply. FROM is host/NODE, pod/NAMESPACE/NAME or
 //	                                outside/ADDRESS, or outside/ADDRESS@NODE if the network routes to that node;
 //	                                pod/NAMESPACE/NAME@ADDRESS sends from that address;
@@ -87,7 +90,6 @@ func tell(t *testing.T, file string, pages *library) {
 type story struct {
 	world    walk.World
 	walker   *walk.Walker
-	flows    *walk.Walker // with Services as flows
 	problems []cluster.Problem
 }
 
@@ -108,12 +110,6 @@ func read(t *testing.T, archive *txtar.Archive) *story {
 		}
 	}
 	s.walker = walk.New(s.world)
-	flows := walk.World{Snapshot: snapshot, States: map[string]datapath.State{}}
-	for name, state := range s.world.States {
-		flows.States[name], _ = plan.WithSwitchboard(state, snapshot, name)
-		check(t, flows.States[name])
-	}
-	s.flows = walk.New(flows)
 	return s
 }
 
@@ -148,13 +144,7 @@ func (s *story) section(name string) (string, error) {
 		return linesOf(datapath.Print(state), words[1]), nil
 	}
 	if node, ok := strings.CutSuffix(words[0], ".services"); ok {
-		state, _ := plan.ServiceFlows(s.world.Snapshot, node)
-		for _, f := range state.Flows {
-			if err := f.Check(); err != nil {
-				return "", err
-			}
-		}
-		return flow.Print(state), nil
+		return flow.Print(onServiceBridge(s.world.States[node].Bridge)), nil
 	}
 	switch words[0] {
 	case "problems":
@@ -165,11 +155,11 @@ func (s *story) section(name string) (string, error) {
 		slices.Sort(lines)
 		return strings.Join(slices.Compact(lines), ""), nil
 	case "walk":
-		return s.walk(s.walker, words[1:])
-	case "flows":
-		return s.walk(s.flows, words[1:])
+		trace, err := s.trace(words[1:])
+		return trace.String(), err
 	case "costs":
-		return s.costs(words[1:])
+		trace, err := s.trace(words[1:])
+		return fmt.Sprintf("first: %s\nlater: %s\nreply: %s\n", trace.Costs.First, trace.Costs.Later, trace.Costs.Reply), err
 	}
 	return "", fmt.Errorf("unknown section")
 }
@@ -185,35 +175,15 @@ func linesOf(text, owner string) string {
 	return b.String()
 }
 
-func (s *story) walk(by *walk.Walker, words []string) (string, error) {
-	trace, err := s.trace(by, words)
-	if err != nil {
-		return "", err
-	}
-	return trace.String(), nil
+// onServiceBridge is what there is of claims.ServiceBridge.
+func onServiceBridge(s flow.State) flow.State {
+	on := flow.State{Bridges: s.Bridges, Groups: s.Groups, Ports: maps.Clone(s.Ports), Flows: maps.Clone(s.Flows)}
+	maps.DeleteFunc(on.Ports, func(_ string, p flow.Port) bool { return p.Type != "patch" })
+	maps.DeleteFunc(on.Flows, func(k flow.Key, _ *flow.Flow) bool { return k.Bridge != claims.ServiceBridge })
+	return on
 }
 
-// costs are those of both ways to serve.
-func (s *story) costs(words []string) (string, error) {
-	balancers, err := s.trace(s.walker, words)
-	if err != nil {
-		return "", err
-	}
-	flows, err := s.trace(s.flows, words)
-	if err != nil {
-		return "", err
-	}
-	text := ""
-	for _, x := range []struct {
-		by string
-		walk.Costs
-	}{{"load balancers", balancers.Costs}, {"flows", flows.Costs}} {
-		text += fmt.Sprintf("%s\n  first: %s\n  later: %s\n  reply: %s\n", x.by, x.First, x.Later, x.Reply)
-	}
-	return text, nil
-}
-
-func (s *story) trace(by *walk.Walker, words []string) (walk.Trace, error) {
+func (s *story) trace(words []string) (walk.Trace, error) {
 	if len(words) < 3 {
 		return walk.Trace{}, fmt.Errorf("walk FROM PROTOCOL ADDRESS")
 	}
@@ -237,7 +207,7 @@ func (s *story) trace(by *walk.Walker, words []string) (walk.Trace, error) {
 			prefer = append(prefer, netip.MustParseAddrPort(w))
 		}
 	}
-	trace, err := by.WalkOn(from, packet, prefer...)
+	trace, err := s.walker.WalkOn(from, packet, prefer...)
 	if err != nil {
 		return trace, fmt.Errorf("%w\n%s", err, trace)
 	}

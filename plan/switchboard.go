@@ -5,13 +5,11 @@ import (
 	"hash/fnv"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
-	"hairpin/datapath/nb"
 )
 
 // switchboard writes claims.ServiceBridge: the ports of a node's pods and a port to OVN. What goes to a Service, or from pod to pod, passes
@@ -19,13 +17,12 @@ import (
 type switchboard struct {
 	*Env
 	flow.State
-	owner    cluster.Owner     // of what is added
-	names    map[uint32]string // of the groups
+	owner    cluster.Owner // of what is added
 	problems []Problem
 }
 
 func newSwitchboard(e *Env) *switchboard {
-	return &switchboard{Env: e, owner: nodeOwner(e.Node.Name), names: map[uint32]string{}, State: flow.State{
+	return &switchboard{Env: e, owner: nodeOwner(e.Node.Name), State: flow.State{
 		Flows: map[flow.Key]*flow.Flow{}, Groups: map[flow.GroupKey]*flow.Group{},
 	}}
 }
@@ -35,7 +32,10 @@ const (
 	prioGuard  = 130 // against what pods must not send, or before it is known whose packet it is
 	prioSelf   = 120
 	prioFrom   = 110 // of what may be translated
+	prioVIP    = 105 // one address, which may be within a range of prioTo
 	prioTo     = 100
+	prioJoin   = 95 // to gateway routers
+	prioEgress = 90 // of pods with an egress address
 	prioOthers = 0
 )
 
@@ -53,6 +53,17 @@ func tracked(p flow.Protocol, set, clear flow.CTBits) flow.Match {
 	return flow.Match{Protocol: p, CTState: flow.CTState{Set: set | flow.CTTrk, Clear: clear}}
 }
 
+// switchboardPaths are the bridge, its way to OVN, and the flows that depend on no pod and no Service.
+func switchboardPaths(e Env) (datapath.State, []Problem) {
+	if !e.Node.Gateway.OpenFlow {
+		return datapath.State{}, nil
+	}
+	w := newSwitchboard(&e)
+	w.bridge()
+	w.paths()
+	return datapath.State{Bridge: w.State}, nil
+}
+
 // bridge is the bridge and its way to OVN.
 func (w *switchboard) bridge() {
 	name := claims.ServiceBridge
@@ -68,7 +79,6 @@ func (w *switchboard) bridge() {
 // podsPort is the port of the node switch behind which pods on claims.ServiceBridge are.
 func podsPort(node string) string { return "pods-" + node }
 
-// paths are the flows that depend on no pod and no Service.
 func (w *switchboard) paths() {
 	out := flow.Output{Port: claims.ServicePatch}
 	fromOVN := flow.Match{InPort: claims.ServicePatch}
@@ -83,6 +93,7 @@ func (w *switchboard) paths() {
 		}
 		w.add(table, prioOthers, flow.Match{}, flow.Resubmit{Table: next})
 	}
+	w.add(claims.TableReplies, prioOthers, flow.Match{}, flow.Resubmit{Table: claims.TableDeliver})
 	for _, table := range []uint8{claims.TableDeliver, claims.TableNeighbors} {
 		w.add(table, prioOthers, flow.Match{}, out)
 	}
@@ -97,18 +108,23 @@ func (w *switchboard) paths() {
 func (w *switchboard) family(s *Stack) {
 	v := words(s.Family)
 	for _, r := range s.Services {
-		w.toVIPs(s.Family, r)
+		w.toVIPs(prioTo, r)
 	}
 	for _, r := range s.Cluster {
 		w.add(claims.TableFromPod, prioTo, flow.Match{Protocol: v.ip, Dst: r}, track(claims.ZoneServices, claims.TableToPod))
-		w.fromEndpoints(s.Family, r)
+		w.fromEndpoints(r)
 	}
+	w.add(claims.TableFromPod, prioJoin, flow.Match{Protocol: v.ip, Dst: s.Join.Masked()}, flow.Resubmit{Table: claims.TableDeliver})
+	w.add(claims.TableArrives, prioJoin, flow.Match{InPort: claims.ServicePatch, Protocol: v.ip, Src: s.Join.Masked()}, flow.Resubmit{Table: claims.TableDeliver})
+	w.add(claims.TableFromPod, prioTo, flow.Match{Protocol: v.ip, Dst: v.multicast}, flow.Normal{})
+	w.add(claims.TableArrives, prioVIP, flow.Match{InPort: claims.ServicePatch, Protocol: v.ip, Dst: v.multicast}, flow.Normal{})
 	w.add(claims.TableFromPod, prioGuard, flow.Match{Protocol: v.l4[cluster.UDP], DstPort: v.dhcp}, flow.Drop{})
 	// A connection straight to a pod is tracked as well. Else one to a Service with the same source port and endpoint would translate
-	// its answers.
-	for from, to := range map[uint8]uint8{claims.TableToPod: claims.TableServed, claims.TableToNode: claims.TableDeliver} {
-		w.add(from, prioTo, tracked(v.ip, flow.CTNew, flow.CTRel), flow.CT{Commit: true, Zone: claims.ZoneServices, Table: to, NAT: flow.NAT{Kind: flow.NATSrc}})
+	// its answers. What is looked at after that does not depend on the port that it may get, so there is no recirculation.
+	for from, to := range map[uint8]uint8{claims.TableToPod: claims.TableServed, claims.TableToNode: claims.TableDeliver, claims.TableReplies: claims.TableDeliver} {
+		w.add(from, prioTo, tracked(v.ip, flow.CTNew, flow.CTRel), flow.CT{Commit: true, Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATSrc}}, flow.Resubmit{Table: to})
 	}
+	w.add(claims.TableReplies, prioFrom, tracked(v.ip, flow.CTRpl, 0), flow.SetPktMark{Mark: claims.MarkReply}, flow.Resubmit{Table: claims.TableDeliver})
 	// The kernel translates an ICMP error of the client's only with commit.
 	w.add(claims.TableToVIP, prioSelf, tracked(v.ip, flow.CTRel, flow.CTRpl),
 		flow.CT{Commit: true, Zone: claims.ZoneServices, Table: claims.TableServed, NAT: flow.NAT{Kind: flow.NATUndo}})
@@ -130,13 +146,23 @@ func (w *switchboard) family(s *Stack) {
 }
 
 // toVIPs tracks what pods send to addresses that Services may have.
-func (w *switchboard) toVIPs(f cluster.Family, to netip.Prefix) {
-	w.add(claims.TableFromPod, prioTo, flow.Match{Protocol: words(f).ip, Dst: to}, track(claims.ZoneServices, claims.TableToVIP))
+func (w *switchboard) toVIPs(priority uint16, to netip.Prefix) {
+	w.add(claims.TableFromPod, priority, flow.Match{Protocol: words(cluster.FamilyOf(to.Addr())).ip, Dst: to}, track(claims.ZoneServices, claims.TableToVIP))
 }
 
 // fromEndpoints tracks what comes by OVN from addresses that endpoints may have: answers among it.
-func (w *switchboard) fromEndpoints(f cluster.Family, from netip.Prefix) {
-	w.add(claims.TableArrives, prioTo, flow.Match{InPort: claims.ServicePatch, Protocol: words(f).ip, Src: from}, track(claims.ZoneServices, claims.TableToNode))
+func (w *switchboard) fromEndpoints(from netip.Prefix) {
+	m := flow.Match{InPort: claims.ServicePatch, Protocol: words(cluster.FamilyOf(from.Addr())).ip, Src: from}
+	w.add(claims.TableArrives, prioTo, m, track(claims.ZoneServices, claims.TableToNode))
+}
+
+// replies marks what a pod with an egress address says to clients outside that asked it: to OVN it looks like what a pod says to the world,
+// and would go to the node with the egress address. Not to pods and gateway routers, which is tracked, or not asked, before: a userspace
+// Open vSwitch finds no route for a tunnel's packet that has a mark.
+func (w *switchboard) replies(pod netip.Prefix) {
+	ip := words(cluster.FamilyOf(pod.Addr())).ip
+	w.add(claims.TableArrives, prioEgress, flow.Match{InPort: claims.ServicePatch, Protocol: ip, Dst: pod}, track(claims.ZoneServices, claims.TableToNode))
+	w.add(claims.TableFromPod, prioEgress, flow.Match{Protocol: ip, Src: pod}, track(claims.ZoneServices, claims.TableReplies))
 }
 
 // Types of ICMPv6.
@@ -150,6 +176,9 @@ const (
 // pod is a pod's port. It sends from its own addresses, whatever it is: on the way answers get a Service's, so OVN could not say what is a
 // pod's own.
 func (w *switchboard) pod(p *cluster.Pod) {
+	if has, _ := w.addressOf(p); has == "" { // the problem is told with what OVN has of it
+		return
+	}
 	w.owner = p.Owner
 	port := portOf(p)
 	from, out := flow.Match{InPort: port, EthSrc: p.MAC}, flow.Output{Port: port}
@@ -159,7 +188,7 @@ func (w *switchboard) pod(p *cluster.Pod) {
 	for i, ip := range slices.Concat(p.IPs, p.Extra) {
 		s := w.stack(cluster.FamilyOf(ip))
 		if s == nil || i < len(p.IPs) && !s.Subnet.Contains(ip) {
-			continue // the problem is told with the pod's port of OVN
+			continue
 		}
 		v, own := words(s.Family), single(ip)
 		m := from
@@ -168,13 +197,14 @@ func (w *switchboard) pod(p *cluster.Pod) {
 		if s.Family == cluster.IPv4 {
 			m.Protocol = flow.ARP
 			send(m, claims.TableNeighbors)
-			w.add(claims.TableNeighbors, prioTo, flow.Match{Protocol: flow.ARP, Dst: own}, out)
 		} else {
 			w.neighbour(from, ip, out)
 		}
 		if i >= len(p.IPs) {
+			w.takes(port, ip)
 			continue
 		}
+		w.found(ip, out)
 		w.add(claims.TableServed, prioTo, flow.Match{Protocol: v.ip, Dst: own}, flow.SetEthDst{MAC: p.MAC}, out)
 		w.add(claims.TableServed, prioSelf, flow.Match{InPort: port, Protocol: v.ip, Src: own, Dst: own},
 			flow.CT{Commit: true, Zone: claims.ZonePinned, Table: claims.TablePinned, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqPin}})
@@ -193,17 +223,35 @@ func (w *switchboard) neighbour(from flow.Match, ip netip.Addr, out flow.Action)
 		m = from
 		m.ICMPType, m.Src = solicitation+1, single(a)
 		w.add(claims.TableArrives, prioSelf, m, flow.Resubmit{Table: claims.TableNeighbors})
-		for _, t := range []uint16{solicitation, advertisement} {
-			w.add(claims.TableNeighbors, prioTo, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1, Dst: single(a)}, out)
-		}
-		w.add(claims.TableNeighbors, prioTo-1, flow.Match{Protocol: flow.ICMP6, ICMPType: solicitation + 1, Target: a}, out)
 	}
+	w.found(link, out)
 	m := from
 	m.ICMPType = advertisement + 1
 	w.add(claims.TableArrives, prioFrom+1, m, flow.Drop{})
 	m = from
 	m.Protocol, m.Src = flow.IPv6, single(link)
 	w.add(claims.TableArrives, prioFrom, m, flow.Resubmit{Table: claims.TableFromPod})
+}
+
+// found leads who looks for an address to the ports of those that have it.
+func (w *switchboard) found(ip netip.Addr, out ...flow.Action) {
+	if ip.Is4() {
+		w.add(claims.TableNeighbors, prioTo, flow.Match{Protocol: flow.ARP, Dst: single(ip)}, out...)
+		return
+	}
+	for _, t := range []uint16{solicitation, advertisement} {
+		w.add(claims.TableNeighbors, prioTo, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1, Dst: single(ip)}, out...)
+	}
+	w.add(claims.TableNeighbors, prioTo-1, flow.Match{Protocol: flow.ICMP6, ICMPType: solicitation + 1, Target: ip}, out...)
+}
+
+// takes lets all hear that a pod has taken one of its extra addresses, which another one had before.
+func (w *switchboard) takes(port string, ip netip.Addr) {
+	m := flow.Match{InPort: port, Protocol: flow.ARP, Dst: single(ip)}
+	if ip.Is6() {
+		m = flow.Match{InPort: port, Protocol: flow.ICMP6, ICMPType: advertisement + 1, Target: ip, Dst: words(cluster.IPv6).multicast}
+	}
+	w.add(claims.TableNeighbors, prioFrom, m, flow.Normal{})
 }
 
 // linkLocal is the address that a port has by its MAC (RFC 4291, appendix A).
@@ -219,37 +267,4 @@ func portOf(p *cluster.Pod) string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(p.LogicalPort())) // never fails
 	return fmt.Sprintf("%s%08x", claims.PodInterface, h.Sum32())
-}
-
-// WithSwitchboard puts a node's pods, as planned, on claims.ServiceBridge: OVN has all of them behind one port, and no load balancers for them.
-func WithSwitchboard(state datapath.State, s *cluster.Snapshot, node string) (datapath.State, []Problem) {
-	flows, problems := ServiceFlows(s, node)
-	rows := make(nb.State, len(state.NB))
-	behind := &nb.SwitchPort{Name: podsPort(node), Switch: node, Owner: nodeOwner(node)}
-	for k, row := range state.NB {
-		switch row := row.(type) {
-		case *nb.SwitchPort:
-			if row.Switch == node && row.Owner.Kind == "Pod" {
-				behind.Addresses = append(behind.Addresses, row.Addresses...)
-				continue
-			}
-		case *nb.Switch:
-			if row.Name == node {
-				plain := *row
-				plain.Groups = nil
-				rows[k] = &plain
-				continue
-			}
-		case *nb.LoadBalancer:
-			if strings.HasPrefix(row.Groups[0], groupSwitch+"-") {
-				continue
-			}
-		}
-		rows[k] = row
-	}
-	slices.Sort(behind.Addresses)
-	rows.Add(behind)
-	state.NB = rows
-	state, _ = datapath.Merge(state, datapath.State{Bridge: flows}) // they have no key in common
-	return state, problems
 }

@@ -127,7 +127,7 @@ func (z *zone) nodeSwitch() {
 	z.groups()
 	z.placeholderLB()
 	z.rows.Add(
-		&nb.Switch{Name: name, OtherConfig: config, Groups: groupsOf(groupBoth, groupSwitch), Owner: z.owner},
+		&nb.Switch{Name: name, OtherConfig: config, Groups: z.switchGroups(), Owner: z.owner},
 		&nb.SwitchPort{Name: managementPort(name), Switch: name, Addresses: []string{strings.Join(management, " ")}, Owner: z.owner},
 	)
 	z.link(nb.RouterPort{
@@ -135,6 +135,18 @@ func (z *zone) nodeSwitch() {
 		Networks: z.addresses(func(s *Stack) netip.Prefix { return s.Router }),
 	}, name, switchToRouter(name), nil)
 	z.noDHCP()
+}
+
+// switchGroups are the load balancers of the node switch. Where pods are served before, the host remains, as far as it comes by the
+// management port; a switch without any tracks no connections.
+func (z *zone) switchGroups() []string {
+	switch g := &z.Node.Gateway; {
+	case !g.OpenFlow || g.NodeLocal:
+		return groupsOf(groupBoth, groupSwitch)
+	case z.Mode.PodsByHost:
+		return groupsOf(groupSwitch)
+	}
+	return nil
 }
 
 // noDHCP drops what pods send to the ports of DHCP clients, whose other fields a pod can choose. Not what routers and the host send (OVN
@@ -363,6 +375,12 @@ func (z *zone) policies() {
 		if set := z.set("guarded_", s.Family, z.Guarded); len(set.Addresses) > 0 {
 			z.rows.Add(set)
 			toHost(s, claims.PolicyServices, "$"+set.Name)
+		}
+		if z.Node.Gateway.OpenFlow {
+			z.rows.Add(&nb.Policy{
+				Router: claims.ClusterRouter, Priority: claims.PolicyServices, Action: nb.Reroute, NextHops: []netip.Addr{s.Management.Addr()}, Owner: z.owner,
+				Match: `inport == "` + routerToSwitch(name) + `" && ` + words(s.Family).match + " && pkt.mark == " + strconv.Itoa(claims.MarkRefused),
+			})
 		}
 		toHost(s, claims.PolicyNodeLocal, s.Address.Addr().String())
 		// A further address that comes or goes changes a member of a set: northd would compute all again for a policy.

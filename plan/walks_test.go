@@ -96,7 +96,7 @@ func (l *library) beside(t *testing.T, b *strings.Builder, document, story strin
 
 // explain is story.walk, rendered for a page.
 func (s *story) explain(words []string) (*explain.Explanation, error) {
-	trace, err := s.trace(s.walker, words)
+	trace, err := s.trace(words)
 	if err != nil {
 		return nil, err
 	}

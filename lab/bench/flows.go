@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -101,7 +102,7 @@ func flowsOwner(p *lab.Pod) cluster.Owner {
 func (s *side) snapshot(list []*cluster.Frontend) *cluster.Snapshot {
 	on := prefixes(flowsAddress+"/16", flowsSix+"/64")
 	node := &cluster.Node{Name: s.node.Name(), ID: 1, Addresses: []netip.Addr{on[0].Addr(), on[1].Addr()}, PodCIDRs: prefixes(flowsPods, flowsPods6),
-		Gateway: cluster.Gateway{Bridge: lab.GatewayBridge, Uplink: "eth0", MAC: cluster.MACFor(on[0].Addr()), Addresses: on, Userspace: s.node.Datapath() == "netdev"}}
+		Gateway: cluster.Gateway{Bridge: lab.GatewayBridge, Uplink: "eth0", MAC: cluster.MACFor(on[0].Addr()), Addresses: on, Userspace: s.node.Datapath() == "netdev", OpenFlow: true}}
 	snapshot := &cluster.Snapshot{Config: cluster.DefaultConfig(), Nodes: []*cluster.Node{node}, Frontends: list}
 	for i, p := range s.pods {
 		if p != nil {
@@ -111,12 +112,21 @@ func (s *side) snapshot(list []*cluster.Frontend) *cluster.Snapshot {
 	return snapshot
 }
 
+// onServiceBridge is what there is of claims.ServiceBridge, and nothing of the node besides.
+func onServiceBridge(s flow.State) flow.State {
+	on := flow.State{Bridges: s.Bridges, Groups: s.Groups, Ports: maps.Clone(s.Ports), Flows: maps.Clone(s.Flows)}
+	maps.DeleteFunc(on.Ports, func(_ string, p flow.Port) bool { return p.Type != "patch" })
+	maps.DeleteFunc(on.Flows, func(k flow.Key, _ *flow.Flow) bool { return k.Bridge != claims.ServiceBridge })
+	return on
+}
+
 // flows gives a node's pods their flows, and those of Services. It tells how long Open vSwitch took for them.
 func (s *side) flows(ctx context.Context, list ...*cluster.Frontend) (took time.Duration, err error) {
-	want, problems := plan.ServiceFlows(s.snapshot(list), s.node.Name())
+	state, problems := plan.Node(s.snapshot(list), s.node.Name())
 	if len(problems) > 0 {
 		return 0, problems[0]
 	}
+	want := onServiceBridge(state.Bridge)
 	target, err := ofctl.Open(ofctl.Config{Bridge: lab.GatewayBridge, Path: s.node.Path, Command: s.node.Command})
 	if err != nil {
 		return 0, err

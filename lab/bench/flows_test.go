@@ -132,7 +132,6 @@ func TestFlowsByTrace(t *testing.T) {
 	_, s, list := startFlows(t)
 	snapshot, node := s.snapshot(list), s.node.Name()
 	state, _ := plan.Node(snapshot, node)
-	state, _ = plan.WithSwitchboard(state, snapshot, node)
 	walker := walk.New(walk.World{Snapshot: snapshot, States: map[string]datapath.State{node: state}})
 	ask := tracer(t, s)
 	for i, f := range list {

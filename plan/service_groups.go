@@ -1,0 +1,124 @@
+package plan
+
+import (
+	"cmp"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+)
+
+// The number of a Frontend's group: its family and protocol, a hash of its name, its place among those with the same hash, and by which of
+// two ways it is served. So no two Frontends have the same, and the number follows from the Services alone. When an older one with the same hash goes,
+// the number of a younger one changes, with the flows that lead to it, in one transaction.
+const (
+	wayBits   = 1 // 1: policy Local within the cluster
+	placeBits = 6
+	hashBits  = 21
+)
+
+// groupOfFrontend is the claim of a Frontend that has groups.
+func groupOfFrontend(f *cluster.Frontend) claim {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(f.Key())) // never fails
+	return claim{kind: claimGroup, family: f.Family, protocol: f.Protocol, hash: h.Sum32() >> (32 - hashBits)}
+}
+
+// groupID is the number of a Frontend's group.
+func groupID(f *cluster.Frontend, own bool) uint32 {
+	kinds := map[cluster.Protocol]uint32{cluster.TCP: 0, cluster.UDP: 1, cluster.SCTP: 2}
+	id := kinds[f.Protocol]
+	if f.Family == cluster.IPv6 {
+		id += uint32(len(kinds))
+	}
+	id = id<<hashBits | groupOfFrontend(f).hash
+	id = id<<placeBits | uint32(f.Group)
+	id <<= wayBits
+	if own {
+		id++
+	}
+	return id
+}
+
+// regroup looks again at all that have the same hash, when one of them comes or goes.
+func (r *registry) regroup(k claim) {
+	if k.kind == claimGroup {
+		r.touch(k)
+	}
+}
+
+// grouped gives a Frontend its place among those with the same hash.
+func (j *judgement) grouped(f *cluster.Frontend) *cluster.Frontend {
+	if !j.groups {
+		return f
+	}
+	k, x := groupOfFrontend(f), claimed{by: j.claimant, port: f.Port}
+	if j.first[k].compare(x) == 0 {
+		return f
+	}
+	i, _ := slices.BinarySearchFunc(j.others[k], x, claimed.compare)
+	if i++; i >= 1<<placeBits {
+		j.refuse(f, "metadata.name", "%d older Services have names with the same hash: no group of Open vSwitch is left for this one", i)
+		return nil
+	}
+	out := *f
+	out.Group = uint8(i)
+	return &out
+}
+
+// group is what happens to new connections to a Frontend: a group of endpoints. With none of them, but others, packets are dropped, so
+// that the client tries elsewhere; with none anywhere it is nil.
+func (w *switchboard) group(x *front, own bool, to []netip.AddrPort) flow.Action {
+	switch {
+	case len(x.cluster) == 0:
+		return nil
+	case len(to) == 0:
+		return flow.Drop{}
+	}
+	id := groupID(x.Frontend, own)
+	k := flow.GroupKey{Bridge: claims.ServiceBridge, ID: id}
+	if w.Groups[k] == nil {
+		if len(to) > flow.MaxBuckets {
+			w.problem(x, "%d of %d endpoints get connections of this node's pods, on each node others: Open vSwitch has no room for more in a group", flow.MaxBuckets, len(to))
+			to = w.some(to)
+		}
+		w.Groups[k] = bucketsOf(x, k, to)
+	}
+	return flow.ToGroup{ID: id}
+}
+
+// some chooses as many endpoints as have room in a group. Each node chooses others, so that all get connections, and one that comes or goes
+// changes one of the chosen at most.
+func (e *Env) some(to []netip.AddrPort) []netip.AddrPort {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(e.Node.Name)) // never fails
+	node := h.Sum64()
+	score := make(map[netip.AddrPort]uint64, len(to))
+	for _, a := range to {
+		score[a] = mix(hash(a) ^ mix(node))
+	}
+	to = slices.Clone(to)
+	slices.SortFunc(to, func(a, b netip.AddrPort) int { return cmp.Or(cmp.Compare(score[a], score[b]), a.Compare(b)) })
+	return to[:flow.MaxBuckets]
+}
+
+// bucketsOf makes a group of endpoints.
+func bucketsOf(x *front, k flow.GroupKey, to []netip.AddrPort) *flow.Group {
+	g := &flow.Group{GroupKey: k, Sticky: x.Affinity > 0, Owner: x.Owner}
+	// An endpoint has the same id in every group and on every node, unless another one of the group got it before.
+	taken := map[uint32]bool{}
+	for _, a := range to {
+		id := uint32(hash(a)) >> 1
+		for taken[id] {
+			id++
+		}
+		taken[id] = true
+		nat := flow.NAT{Kind: flow.NATDst, Addr: a.Addr(), PortMin: a.Port(), PortMax: a.Port()}
+		g.Buckets = append(g.Buckets, flow.Bucket{ID: id, CT: flow.CT{Commit: true, Zone: claims.ZoneServices, Table: claims.TableServed, NAT: nat}})
+	}
+	slices.SortFunc(g.Buckets, func(a, b flow.Bucket) int { return cmp.Compare(a.ID, b.ID) })
+	return g
+}

@@ -1,0 +1,118 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/nb"
+)
+
+// sharedPlan is what several pods or Services of a node want of its switchboard alike: OVN's port with the addresses of all pods, who has
+// an address that several pods may have, and the tracking of single addresses.
+type sharedPlan struct {
+	pods datapath.State
+	used map[netip.Addr]uses
+}
+
+// uses counts the Frontends that have an address, from outside or as an endpoint, which is in no range that is tracked anyway.
+type uses struct{ vip, endpoint int }
+
+func newShared() *sharedPlan { return &sharedPlan{used: map[netip.Addr]uses{}} }
+
+func (p *sharedPlan) update(_ *cluster.Snapshot, env *Env, c changes, again bool) (gone, come datapath.State) {
+	if !env.Node.Gateway.OpenFlow {
+		return gone, come
+	}
+	before, after := newSwitchboard(env), newSwitchboard(env)
+	touched := map[netip.Addr]bool{}
+	count := func(list []*cluster.Frontend, by int) {
+		for _, f := range list {
+			env.singleAddresses(f, func(a netip.Addr, vip bool) {
+				u := p.used[a]
+				if !touched[a] {
+					touched[a] = true
+					before.tracks(a, u)
+				}
+				if vip {
+					u.vip += by
+				} else {
+					u.endpoint += by
+				}
+				p.used[a] = u
+			})
+		}
+	}
+	count(c.frontends.Gone, -1)
+	count(c.frontends.Come, 1)
+	for a := range touched {
+		after.tracks(a, p.used[a])
+		if p.used[a] == (uses{}) {
+			delete(p.used, a)
+		}
+	}
+	if again || len(c.pods.Gone)+len(c.pods.Come) > 0 {
+		gone, p.pods = p.pods, env.behind()
+		come = p.pods
+	}
+	return union(gone, datapath.State{Bridge: before.State}), union(come, datapath.State{Bridge: after.State})
+}
+
+// singleAddresses names the addresses of a Frontend that are tracked one by one.
+func (e *Env) singleAddresses(f *cluster.Frontend, do func(a netip.Addr, vip bool)) {
+	s := e.stack(f.Family)
+	if s == nil {
+		return
+	}
+	for _, v := range e.outer(s, f) {
+		if !within(s.Services, v.Addr()) {
+			do(v.Addr(), true)
+		}
+	}
+	for i := range f.Backends { // also those that get no new connections
+		if a := f.Backends[i].Addr; !within(s.Cluster, a) {
+			do(a, false)
+		}
+	}
+}
+
+// tracks tracks what is sent to and from an address. From one that has Services both ways of each connection are, or none.
+func (w *switchboard) tracks(a netip.Addr, u uses) {
+	if u.vip > 0 {
+		w.toVIPs(prioVIP, single(a))
+	}
+	if u.vip+u.endpoint > 0 {
+		w.fromEndpoints(single(a))
+	}
+}
+
+// behind is the port of the node switch behind which pods are, and who has extra addresses.
+func (e *Env) behind() datapath.State {
+	port := &nb.SwitchPort{Name: podsPort(e.Node.Name), Switch: e.Node.Name, Owner: nodeOwner(e.Node.Name)}
+	extra := map[netip.Addr][]string{}
+	for _, p := range e.Pods {
+		has, _ := e.addressOf(p)
+		if has == "" {
+			continue
+		}
+		port.Addresses = append(port.Addresses, has)
+		for _, a := range p.Extra {
+			extra[a] = append(extra[a], portOf(p))
+		}
+	}
+	slices.Sort(port.Addresses)
+	w := newSwitchboard(e)
+	for a, ports := range extra {
+		slices.Sort(ports)
+		var out []flow.Action
+		for _, name := range ports {
+			out = append(out, flow.Output{Port: name})
+		}
+		w.found(a, out...)
+	}
+	s := datapath.State{NB: nb.State{}, Bridge: w.State}
+	s.NB.Add(port)
+	return s
+}
