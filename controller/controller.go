@@ -15,10 +15,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"hairpin/cluster"
 	"hairpin/config"
@@ -73,46 +70,26 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 // ended: two controllers that number nodes at once could give one number twice.
 func lead(ctx context.Context, client kubernetes.Interface, identity string, c config.Config, w *watched, log *slog.Logger) error {
 	log = log.With("identity", identity)
-	leading := make(chan context.Context, 1)
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: kube.LeaseNamespace, Name: kube.LeaseName},
-			Client:     client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
-		},
-		LeaseDuration:   kube.LeaseDuration,
-		RenewDeadline:   kube.RenewDeadline,
-		RetryPeriod:     kube.RenewPeriod,
-		ReleaseOnCancel: true,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(held context.Context) { leading <- held },
-			OnStoppedLeading: func() {},
-		},
+	l := lease{api: client.CoordinationV1().Leases(kube.LeaseNamespace), identity: identity, log: log}
+	if !l.acquire(ctx) {
+		return nil
+	}
+	log.Info("leading")
+	work, stop := context.WithCancel(kube.WithLog(ctx, log))
+	term, resign := context.WithCancel(context.WithoutCancel(ctx))
+	var keeping sync.WaitGroup
+	keeping.Go(func() {
+		defer stop()
+		l.keep(term)
 	})
-	if err != nil {
-		return fmt.Errorf("elect a leader: %w", err)
-	}
-	term, resign := context.WithCancel(kube.WithLog(context.WithoutCancel(ctx), log))
-	defer resign()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		elector.Run(term)
-	}()
-	select {
-	case <-ctx.Done():
-	case held := <-leading:
-		log.Info("leading")
-		work, stop := context.WithCancel(held)
-		defer context.AfterFunc(ctx, stop)()
-		w.leads(true)
-		err = decide(work, client, c, w, log)
-		w.leads(false)
-		stop()
-		log.Info("no longer leading")
-	}
+	w.leads(true)
+	err := decide(work, client, c, w, log)
+	w.leads(false)
+	stop()
+	log.Info("no longer leading")
 	resign()
-	<-ended
+	keeping.Wait()
+	l.release(context.WithoutCancel(ctx))
 	return err
 }
 
