@@ -119,9 +119,16 @@ func silent(t testing.TB, target *ofctl.Target) {
 	}
 }
 
-// quiet waits until all is told that happened before.
+// quiet waits until every bridge is watched, and all is told that happened before.
 func quiet(t testing.TB, target *ofctl.Target) {
 	t.Helper()
+	for end := time.After(20 * time.Second); !target.Watching(); {
+		select {
+		case <-target.Changed():
+		case <-end:
+			t.Fatal("not every bridge is watched after 20 s")
+		}
+	}
 	for range 100 {
 		select {
 		case <-target.Changed():
