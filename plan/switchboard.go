@@ -34,7 +34,7 @@ const (
 	prioFrom   = 110 // of what may be translated
 	prioVIP    = 105 // one address, which may be within a range of prioTo
 	prioTo     = 100
-	prioJoin   = 95 // to gateway routers
+	prioJoin   = 95 // to gateway routers, and to many
 	prioEgress = 90 // of pods with an egress address
 	prioOthers = 0
 )
@@ -116,9 +116,9 @@ func (w *switchboard) family(s *Stack) {
 	}
 	w.add(claims.TableFromPod, prioJoin, flow.Match{Protocol: v.ip, Dst: s.Join.Masked()}, flow.Resubmit{Table: claims.TableDeliver})
 	w.add(claims.TableArrives, prioJoin, flow.Match{InPort: claims.ServicePatch, Protocol: v.ip, Src: s.Join.Masked()}, flow.Resubmit{Table: claims.TableDeliver})
-	w.add(claims.TableFromPod, prioTo, flow.Match{Protocol: v.ip, Dst: v.multicast}, flow.Normal{})
+	w.add(claims.TableFromPod, prioJoin, flow.Match{Protocol: v.ip, Dst: v.multicast}, flow.Normal{})
 	w.add(claims.TableArrives, prioVIP, flow.Match{InPort: claims.ServicePatch, Protocol: v.ip, Dst: v.multicast}, flow.Normal{})
-	w.add(claims.TableFromPod, prioGuard, flow.Match{Protocol: v.l4[cluster.UDP], DstPort: v.dhcp}, flow.Drop{})
+	w.noDHCP(v)
 	// A connection straight to a pod is tracked as well. Else one to a Service with the same source port and endpoint would translate
 	// its answers. What is looked at after that does not depend on the port that it may get, so there is no recirculation.
 	for from, to := range map[uint8]uint8{claims.TableToPod: claims.TableServed, claims.TableToNode: claims.TableDeliver, claims.TableReplies: claims.TableDeliver} {
@@ -132,9 +132,15 @@ func (w *switchboard) family(s *Stack) {
 		w.add(claims.TableArrives, prioFrom, flow.Match{InPort: claims.ServicePatch, Protocol: v.icmp, ICMPType: t + 1}, track(claims.ZoneServices, claims.TableToNode))
 	}
 	w.add(claims.TableFromPod, prioFrom, flow.Match{Protocol: v.ip, Dst: single(s.MasqPin)}, track(claims.ZonePinned, claims.TableUnpinned))
+	for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} { // nobody's answer: the address is for no pod to reach
+		w.add(claims.TableUnpinned, prioGuard, tracked(v.ip, bit, 0), flow.Drop{})
+	}
 	w.add(claims.TableUnpinned, prioOthers, flow.Match{Protocol: v.ip}, track(claims.ZoneServices, claims.TablePinned))
 	neighbours := []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ARP}}
-	if s.Family == cluster.IPv6 {
+	if s.Family == cluster.IPv4 {
+		w.add(claims.TableFromPod, prioJoin, flow.Match{Protocol: v.ip, Dst: single(broadcast())}, flow.Normal{})
+	} else {
+		w.add(claims.TableFromPod, prioTo, flow.Match{Protocol: v.ip, Dst: v.linkLocal}, track(claims.ZoneServices, claims.TableToPod))
 		neighbours = []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: solicitation + 1}, {InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: advertisement + 1}}
 		for _, t := range []uint16{routers, redirects} { // what only routers send
 			w.add(claims.TableFromPod, prioGuard, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1}, flow.Drop{})
@@ -144,6 +150,19 @@ func (w *switchboard) family(s *Stack) {
 		w.add(claims.TableArrives, prioSelf, m, flow.Resubmit{Table: claims.TableNeighbors})
 	}
 }
+
+// noDHCP drops what pods send to the ports of DHCP clients, whose other fields a pod can choose, but for answers to who has asked them.
+func (w *switchboard) noDHCP(v vocabulary) {
+	m := flow.Match{Protocol: v.l4[cluster.UDP], DstPort: v.dhcp}
+	w.add(claims.TableFromPod, prioTo-1, m, flow.Drop{}) // what is not tracked
+	m.CTState = flow.CTState{Set: flow.CTTrk | flow.CTNew}
+	for _, table := range []uint8{claims.TableToPod, claims.TableToVIP} {
+		w.add(table, prioSelf, m, flow.Drop{})
+	}
+}
+
+// broadcast is everybody on the link, over IPv4.
+func broadcast() netip.Addr { return netip.AddrFrom4([4]byte{255, 255, 255, 255}) }
 
 // toVIPs tracks what pods send to addresses that Services may have.
 func (w *switchboard) toVIPs(priority uint16, to netip.Prefix) {
@@ -200,8 +219,8 @@ func (w *switchboard) pod(p *cluster.Pod) {
 		} else {
 			w.neighbour(from, ip, out)
 		}
+		w.takes(port, ip)
 		if i >= len(p.IPs) {
-			w.takes(port, ip)
 			continue
 		}
 		w.found(ip, out)
@@ -245,7 +264,7 @@ func (w *switchboard) found(ip netip.Addr, out ...flow.Action) {
 	w.add(claims.TableNeighbors, prioTo-1, flow.Match{Protocol: flow.ICMP6, ICMPType: solicitation + 1, Target: ip}, out...)
 }
 
-// takes lets all hear that a pod has taken one of its extra addresses, which another one had before.
+// takes lets all hear that a pod has one of its addresses: an extra one may have been another's before.
 func (w *switchboard) takes(port string, ip netip.Addr) {
 	m := flow.Match{InPort: port, Protocol: flow.ARP, Dst: single(ip)}
 	if ip.Is6() {

@@ -24,7 +24,7 @@ import (
 const (
 	byPortSecurity = "port security of the pod's logical port"
 	byACL          = "an ACL of the node switch"
-	byDeafness     = "interfaces of pods and of the host ignore router advertisements (accept_ra=0)"
+	byDeafness     = "interfaces of pods and of the host ignore router advertisements (accept_ra=0); br-svc passes none"
 )
 
 // Places in the demo that attacks go by, and a stranger's address of a family.
@@ -298,8 +298,13 @@ func (w *world) pretend(ctx context.Context, frame func(*world, cluster.MAC) []b
 }
 
 // advertise sends router advertisements and looks whether a link takes them. OVN carries them: its ACLs pass all neighbour discovery.
-// Honest is that the same link takes them once it is told to.
+// Honest is that the same link takes them once it is told to. The bridge of service-engine = openflow does not carry them.
 func (w *world) advertise(ctx context.Context, to, link string) (out outcome, err error) {
+	if w.openflow {
+		return w.pretend(ctx, func(_ *world, mac cluster.MAC) []byte {
+			return attack.RouterAdvertisement(mac, netip.MustParsePrefix("2001:db8:bad::/64"))
+		})
+	}
 	from, at := w.endpoints[attacker].place, w.endpoints[to].place
 	mac, err := attack.MAC(from, podLink)
 	if err != nil {

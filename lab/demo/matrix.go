@@ -76,6 +76,7 @@ type world struct {
 	every       bool   // see Checks.Every
 
 	nodeLocal bool // node-local = dgp
+	openflow  bool // service-engine of the attacker's node
 	endpoints map[string]endpoint
 	nodes     map[string]nodeFacts // by name
 	services  map[string]serviceFacts
