@@ -16,9 +16,13 @@ func BenchmarkNode10k(b *testing.B) {
 	for _, c := range []struct {
 		name     string
 		families []cluster.Family
-	}{{"IPv4", []cluster.Family{cluster.IPv4}}, {"dual", []cluster.Family{cluster.IPv4, cluster.IPv6}}} {
+		flows    bool
+	}{
+		{"IPv4", []cluster.Family{cluster.IPv4}, false}, {"dual", []cluster.Family{cluster.IPv4, cluster.IPv6}, false},
+		{"openflow-IPv4", []cluster.Family{cluster.IPv4}, true}, {"openflow-dual", []cluster.Family{cluster.IPv4, cluster.IPv6}, true},
+	} {
 		b.Run(c.name, func(b *testing.B) {
-			s := large(100, 10000, c.families...)
+			s := byEngine(large(100, 10000, c.families...), "node-000", c.flows)
 			timer := startTimer()
 			for range b.N {
 				state, problems := plan.Node(s, "node-000")
@@ -35,14 +39,18 @@ func BenchmarkOneSliceChanged10k(b *testing.B) {
 	for _, c := range []struct {
 		name     string
 		families []cluster.Family
-	}{{"IPv4", []cluster.Family{cluster.IPv4}}, {"dual", []cluster.Family{cluster.IPv4, cluster.IPv6}}} {
+		flows    bool
+	}{
+		{"IPv4", []cluster.Family{cluster.IPv4}, false}, {"dual", []cluster.Family{cluster.IPv4, cluster.IPv6}, false},
+		{"openflow-IPv4", []cluster.Family{cluster.IPv4}, true}, {"openflow-dual", []cluster.Family{cluster.IPv4, cluster.IPv6}, true},
+	} {
 		b.Run(c.name, func(b *testing.B) {
-			s := large(100, 10000, c.families...)
+			s := byEngine(large(100, 10000, c.families...), "node-000", c.flows)
 			p := plan.NewPlanner()
 			p.Node(s, "node-000")
 			next := make([]*cluster.Snapshot, b.N)
 			for i := range next { // what the Store does is not measured here
-				next[i] = change(s, 10+i%9000, fmt.Sprintf("10.244.7.%d:8080", 3+i%200))
+				next[i] = change(s, len(c.families)*(10+i%9000), fmt.Sprintf("10.244.7.%d:8080", 3+i%200)) // of IPv4
 				s = next[i]
 			}
 			b.ResetTimer()

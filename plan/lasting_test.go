@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/conn"
 	"hairpin/datapath/nb"
@@ -13,10 +14,10 @@ import (
 )
 
 // Whatever a Service changes besides its NodePort and its endpoints, hosts lead clients of the NodePort by the same way, no
-// UDP connection to it is ended, and the gateway router goes on translating those to what stands in for Services.
+// UDP connection to it is ended, no pod's open connection meets other flows, and the gateway router goes on translating those to what stands in for Services.
 func TestNodePortWaysLast(t *testing.T) {
-	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
-		before := demoIn(t, mode)
+	for mode, flows := range everyEngine {
+		before := demoIn(t, mode, flows)
 		for name, change := range map[string]func(*cluster.Frontend){
 			"port":                  func(f *cluster.Frontend) { f.Port += 1000 },
 			"internalTrafficPolicy": func(f *cluster.Frontend) { f.InternalLocal = !f.InternalLocal },
@@ -47,6 +48,11 @@ func TestNodePortWaysLast(t *testing.T) {
 						if from, there := was[key]; there && from != to {
 							t.Errorf("%s, %s changes on %s: %s port %d went to %v and goes to %v", mode, name, n.Name, key.Protocol, key.Port, was[key].Addr, to.Addr)
 						}
+					}
+				}
+				for k, f := range old.Bridge.Flows { // what a pod has open meets no other
+					if g := now.Bridge.Flows[k]; k.Bridge == claims.ServiceBridge && k.Table != claims.TableServices && name != "externalIPs" && (g == nil || !g.Equal(f)) {
+						t.Errorf("%s, %s changes on %s: %s is %v", mode, name, n.Name, f, g)
 					}
 				}
 				for _, p := range conn.Diff(now.Conn, old.Conn).Dead {

@@ -14,7 +14,7 @@ import (
 )
 
 // demoIn is the cluster of examples/demo with its nodes in a gateway mode. What is served over TCP is served over SCTP, too.
-func demoIn(t *testing.T, mode string) walk.World {
+func demoIn(t *testing.T, mode string, flows bool) walk.World {
 	t.Helper()
 	read, err := watch.ReadFiles("../examples/demo", cluster.DefaultConfig())
 	if err != nil {
@@ -24,7 +24,7 @@ func demoIn(t *testing.T, mode string) walk.World {
 	s.Nodes, s.Frontends = nil, nil
 	for _, n := range read.Nodes {
 		changed := *n
-		changed.Gateway.Mode = mode
+		changed.Gateway.Mode, changed.Gateway.OpenFlow = mode, flows
 		if mode == cluster.ModeDetached {
 			g := &changed.Gateway
 			g.Uplink, g.Device, g.MAC = "", "eth0", cluster.MAC{0x0a, 0x58, 0x0a, 0x2c, 0, 0}
@@ -55,13 +55,22 @@ func demoIn(t *testing.T, mode string) walk.World {
 	return w
 }
 
+// everyEngine gives all gateway modes, with either of what serves pods.
+func everyEngine(yield func(mode string, flows bool) bool) {
+	for _, mode := range cluster.ModeNames() {
+		if !yield(mode, false) || !yield(mode, true) {
+			return
+		}
+	}
+}
+
 // TestNodePortCases walks the twelve cases in every gateway mode, over every protocol and both families: the endpoint sees
 // the address that the table says, and the sender gets its answer from the address that it asked.
 func TestNodePortCases(t *testing.T) {
 	services := map[[2]bool]string{{false, false}: "podlocal", {true, false}: "keeppod", {false, true}: "hostself", {true, true}: "keephost"}
 	pod := cluster.Owner{Kind: "Pod", Namespace: "default", Name: "pod-a2"}
-	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
-		w := demoIn(t, mode)
+	for mode, flows := range everyEngine {
+		w := demoIn(t, mode, flows)
 		walker := walk.New(w)
 		node := w.Snapshot.Node("node-a")
 		for _, c := range nodeport.Cases() {

@@ -1,9 +1,13 @@
 package plan
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
+
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
 )
 
 // An endpoint that goes takes nobody along but its own clients, one that comes takes only its share of the others', whatever
@@ -71,4 +75,30 @@ func most(m map[netip.AddrPort]int) int {
 		n = max(n, v)
 	}
 	return n
+}
+
+// Of more endpoints than a group has room for, each node takes others: all are somebody's, none is many more nodes' than another, and one
+// that goes changes one at most on each node.
+func TestSomeEndpoints(t *testing.T) {
+	const nodes = 100
+	var all []netip.AddrPort
+	for i := range 5000 {
+		all = append(all, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, byte(i >> 7), byte(i & 127)}), 8080))
+	}
+	shares := map[netip.AddrPort]int{}
+	for n := range nodes {
+		e := Env{Node: &cluster.Node{Name: fmt.Sprintf("node-%d", n)}}
+		chosen := e.some(all)
+		for _, a := range chosen {
+			shares[a]++
+		}
+		left := e.some(all[1:])
+		if kept := len(slices.DeleteFunc(left, func(a netip.AddrPort) bool { return !slices.Contains(chosen, a) })); kept < flow.MaxBuckets-1 {
+			t.Errorf("one endpoint goes, and on %s %d stay of %d", e.Node.Name, kept, flow.MaxBuckets)
+		}
+	}
+	if len(shares) != len(all) || most(shares) > 4*nodes*flow.MaxBuckets/len(all) {
+		t.Errorf("%d of %d endpoints are chosen, by %d to %d of %d nodes", len(shares), len(all), least(shares), most(shares), nodes)
+	}
+	t.Logf("endpoints are chosen by %d to %d of %d nodes", least(shares), most(shares), nodes)
 }

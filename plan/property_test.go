@@ -192,6 +192,42 @@ func TestPlannerKeepsWhatDidNotChange(t *testing.T) {
 	}
 }
 
+// By flows, a changed endpoint changes its group, and a pod that comes its own flows and OVN's port.
+func TestPlannerKeepsFlows(t *testing.T) {
+	s := byEngine(large(3, 50, cluster.IPv4, cluster.IPv6), "node-000", true)
+	p := plan.NewPlanner()
+	first, _ := p.Node(s, "node-000")
+	s = change(s, 22, "10.244.2.9:8080")
+	second, _ := p.Node(s, "node-000")
+	var groups []string
+	for k, g := range second.Bridge.Groups {
+		if first.Bridge.Groups[k] != g {
+			groups = append(groups, g.Owner.Name)
+		}
+	}
+	if !slices.Equal(groups, []string{s.Frontends[22].Owner.Name}) || !sameMap(first.Bridge.Flows, second.Bridge.Flows) {
+		t.Errorf("one changed endpoint gives new groups of %v; the flows are the same: %v", groups, sameMap(first.Bridge.Flows, second.Bridge.Flows))
+	}
+	more := *s
+	added := pod("node-000", "added", "10.244.1.99", "fd00:10:244:1::99")
+	more.Pods = append(slices.Clone(s.Pods), added)
+	slices.SortFunc(more.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+	third, _ := p.Node(&more, "node-000")
+	for k, f := range third.Bridge.Flows {
+		if second.Bridge.Flows[k] != f && f.Owner != added.Owner {
+			t.Errorf("a pod that comes makes %s new", f)
+		}
+	}
+	for k, r := range third.NB {
+		if second.NB[k] != r && k.Name != "pods-node-000" {
+			t.Errorf("a pod that comes makes %s new", k)
+		}
+	}
+	if !sameMap(second.Bridge.Groups, third.Bridge.Groups) {
+		t.Error("a pod that comes makes groups new")
+	}
+}
+
 func sameMap[M any](a, b M) bool {
 	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -155,5 +156,43 @@ func TestFlowsOfManyEndpoints(t *testing.T) {
 		if err := g.Check(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Every group has a number of its own, also where names have the same hash; the number follows from the Services that there are.
+func TestGroupsHaveTheirNumbers(t *testing.T) {
+	const count = 4000
+	s := byEngine(large(1, count, cluster.IPv4), "node-000", true)
+	for i, f := range s.Frontends { // the youngest come first by name
+		f.Created = f.Created.Add(time.Duration(count-i) * time.Second)
+	}
+	p := plan.NewPlanner()
+	for range 3 {
+		state, problems := p.Node(s, "node-000")
+		again, _ := plan.Node(s, "node-000")
+		if len(problems) > 0 || len(state.Bridge.Groups) != len(s.Frontends) {
+			t.Fatalf("%d groups of %d Services, problems %v", len(state.Bridge.Groups), len(s.Frontends), problems)
+		}
+		var second []cluster.Owner // of the same hash
+		for k, g := range state.Bridge.Groups {
+			if h := again.Bridge.Groups[k]; h == nil || !h.Equal(g) {
+				t.Errorf("a new plan has not %s", g)
+			}
+			if k.ID&0x7e != 0 {
+				second = append(second, g.Owner)
+			}
+		}
+		if len(second) == 0 {
+			t.Fatal("no two names have the same hash: the test needs more Services")
+		}
+		t.Logf("of %d Services %d have another number than they want most", len(s.Frontends), len(second))
+		next := *s
+		next.Frontends = nil
+		for i, f := range s.Frontends { // the older ones of a pair among them
+			if i%3 != 0 || slices.Contains(second, f.Owner) {
+				next.Frontends = append(next.Frontends, f)
+			}
+		}
+		s = &next
 	}
 }

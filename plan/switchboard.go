@@ -114,6 +114,9 @@ func (w *switchboard) family(s *Stack) {
 		w.add(claims.TableFromPod, prioTo, flow.Match{Protocol: v.ip, Dst: r}, track(claims.ZoneServices, claims.TableToPod))
 		w.fromEndpoints(r)
 	}
+	for _, a := range w.ownVIPs(s) {
+		w.tracks(a, uses{vip: 1})
+	}
 	w.add(claims.TableFromPod, prioJoin, flow.Match{Protocol: v.ip, Dst: s.Join.Masked()}, flow.Resubmit{Table: claims.TableDeliver})
 	w.add(claims.TableArrives, prioJoin, flow.Match{InPort: claims.ServicePatch, Protocol: v.ip, Src: s.Join.Masked()}, flow.Resubmit{Table: claims.TableDeliver})
 	w.add(claims.TableFromPod, prioJoin, flow.Match{Protocol: v.ip, Dst: v.multicast}, flow.Normal{})

@@ -66,16 +66,26 @@ func (e *Env) singleAddresses(f *cluster.Frontend, do func(a netip.Addr, vip boo
 	if s == nil {
 		return
 	}
-	for _, v := range e.outer(s, f) {
-		if !within(s.Services, v.Addr()) {
-			do(v.Addr(), true)
+	own := func(a netip.Addr) bool { return slices.Contains(e.ownVIPs(s), a) }
+	for _, v := range externals(f) {
+		if a := v.Addr(); !within(s.Services, a) && !own(a) {
+			do(a, true)
 		}
 	}
 	for i := range f.Backends { // also those that get no new connections
-		if a := f.Backends[i].Addr; !within(s.Cluster, a) {
+		if a := f.Backends[i].Addr; !within(s.Cluster, a) && !own(a) {
 			do(a, false)
 		}
 	}
+}
+
+// ownVIPs are the node's addresses that may have NodePorts. They are tracked whether a Service has one or not: a connection outlives
+// its Service.
+func (e *Env) ownVIPs(s *Stack) []netip.Addr {
+	if !e.Config.Gateway.NodePort {
+		return nil
+	}
+	return e.nodePortAddresses(s)
 }
 
 // tracks tracks what is sent to and from an address. From one that has Services both ways of each connection are, or none.

@@ -99,6 +99,27 @@ func TestPodsByFlowsTakeAddresses(t *testing.T) {
 	}
 }
 
+// A switch whose groups of load balancers are empty tracks no packets, as one without any; with a load balancer it does.
+func TestEmptyGroupTracksNothing(t *testing.T) {
+	_, s, _ := startFlows(t)
+	for _, x := range []struct {
+		script string
+		tracks bool
+	}{
+		{"ovn-nbctl --wait=sb --id=@g create load_balancer_group name=empty -- set logical_switch node-f load_balancer_group=@g", false},
+		{"ovn-nbctl --wait=sb --id=@l create load_balancer name=one 'vips={\"169.254.169.3:80\"=\"10.244.3.2:80\"}' -- set load_balancer_group empty load_balancer=@l", true},
+		{"ovn-nbctl --wait=sb clear load_balancer_group empty load_balancer", false},
+	} {
+		out, err := s.node.Exec(t.Context(), "sh", "-c", x.script+" && ovn-sbctl lflow-list node-f")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tracks := strings.Contains(out, "action=(reg0[2] = 1;"); tracks != x.tracks {
+			t.Errorf("%s: the switch tracks packets: %v\n%s", x.script, tracks, out)
+		}
+	}
+}
+
 // tracer asks ofproto/trace of the bridge of flows.
 func tracer(t *testing.T, s *side) func(command string) trace.Trace {
 	t.Helper()
