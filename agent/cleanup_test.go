@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"hairpin/cluster"
 	"hairpin/lab"
 	"hairpin/lab/probe"
 )
@@ -72,9 +73,9 @@ func TestCleanup(t *testing.T) {
 	}
 }
 
-// TestCleanupOthersBridge: a bridge of the administrator's stays, and forwards as it did.
+// TestCleanupOthersBridge: a bridge of the administrator's stays, and forwards as it did. The bridge of pods' ports goes.
 func TestCleanupOthersBridge(t *testing.T) {
-	l := startDemo(t)
+	l := startDemoIn(t, cluster.ModeShared, "[default]", "service-engine = "+cluster.EngineOpenFlow)
 	n := l.Node("node-a")
 	waitWell(t, n)
 	if err := n.Kill(t.Context(), agent, 15); err != nil {
@@ -90,7 +91,7 @@ func TestCleanupOthersBridge(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if left := sh(t, n, "ovs-vsctl list-br; ovs-vsctl list-ports br-ex; ovs-ofctl dump-flows br-ex | grep -c 0xdeff105 || true; nft list ruleset; ip route show proto 85"); left != "br-ex\neth0\n0\n" {
+	if left := sh(t, n, "ovs-vsctl list-br; ovs-vsctl list-ports br-ex; ovs-ofctl dump-flows br-ex | grep -c 0xdeff105 || true; nft list ruleset; ip route show proto 85; ip link | grep -o 'hairpin[0-9a-f]*' || true"); left != "br-ex\neth0\n0\n" {
 		t.Errorf("left:\n%s", left)
 	}
 	for _, p := range n.Addresses() {

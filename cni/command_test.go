@@ -19,8 +19,10 @@ import (
 )
 
 // TestCommands is what needs one node whose agent is ready and stays.
-func TestCommands(t *testing.T) {
-	w, n := single(t)
+func TestCommands(t *testing.T) { engines(t, commands) }
+
+func commands(t *testing.T, engine string) {
+	w, n := singleWith(t, engine)
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, *world, *lab.Node)
@@ -168,7 +170,7 @@ func again(t *testing.T, w *world, n *lab.Node) {
 	must(t, s.call("CHECK").err)
 	s.reachable()
 	// Somebody removed the port, which comes back by itself.
-	sh(t, n, "ovs-vsctl del-port br-int "+s.host)
+	sh(t, n, "ovs-vsctl del-port "+w.bridge()+" "+s.host)
 	s.add()
 	must(t, s.call("CHECK").err)
 	s.reachable()

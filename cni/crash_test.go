@@ -15,8 +15,10 @@ import (
 
 // TestAgentIsKilled kills the agent at several points of an ADD. The kubelet gives up on that sandbox and tries again
 // with a new one: it works, and nothing of the old one is left. Where the plugin still waits, its own ADD works.
-func TestAgentIsKilled(t *testing.T) {
-	w, n := single(t)
+func TestAgentIsKilled(t *testing.T) { engines(t, agentIsKilled) }
+
+func agentIsKilled(t *testing.T, engine string) {
+	w, n := singleWith(t, engine)
 	resident := w.sandbox(n, "resident") // what is there stays
 	serve(t, resident.path())
 	resident.add()
@@ -38,7 +40,7 @@ func TestAgentIsKilled(t *testing.T) {
 	} {
 		for _, waits := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, plugin waits %v", c.point, waits), func(t *testing.T) {
-				w := &world{t: t, lab: w.lab, binary: w.binary, dir: w.dir}
+				w := &world{t: t, lab: w.lab, binary: w.binary, dir: w.dir, engine: w.engine}
 				s := w.sandbox(n, "web")
 				serve(t, s.path())
 				freeze(t, n, c.frozen)
@@ -128,8 +130,10 @@ func TestAgentIsAway(t *testing.T) {
 }
 
 // TestReboot ends everything on a node but its disk: Open vSwitch's database still has the pods of before.
-func TestReboot(t *testing.T) {
-	w, n := single(t)
+func TestReboot(t *testing.T) { engines(t, reboot) }
+
+func reboot(t *testing.T, engine string) {
+	w, n := singleWith(t, engine)
 	var old []*sandbox
 	for i := range 3 {
 		s := w.sandbox(n, fmt.Sprintf("before-%d", i))

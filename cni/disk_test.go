@@ -107,8 +107,10 @@ func TestFullDisk(t *testing.T) {
 }
 
 // TestLostRows takes the rows of running pods away, each time in another way. They are made again of what stands on the links.
-func TestLostRows(t *testing.T) {
-	w, n := single(t)
+func TestLostRows(t *testing.T) { engines(t, lostRows) }
+
+func lostRows(t *testing.T, engine string) {
+	w, n := singleWith(t, engine)
 	long := strings.Repeat("long-name.", 25) + "pod" // 253 bytes, as long as a pod's name may be
 	pods := residents(t, w, n, "one", "two", long)
 	everything := func(script string) {
@@ -118,12 +120,12 @@ func TestLostRows(t *testing.T) {
 		}
 	}
 	t.Run("port removed", func(t *testing.T) {
-		everything("ovs-vsctl del-port br-int HOST")
+		everything("ovs-vsctl del-port " + w.bridge() + " HOST")
 		still(t, n, pods)
 	})
 	t.Run("port removed without an agent", func(t *testing.T) {
 		kill(t, n, agent)
-		everything("ovs-vsctl del-port br-int HOST")
+		everything("ovs-vsctl del-port " + w.bridge() + " HOST")
 		w.start(n)
 		w.ready(n)
 		still(t, n, pods)
@@ -158,7 +160,7 @@ func TestLostRows(t *testing.T) {
 		gone := pods[0]
 		pods = pods[1:]
 		kill(t, n, agent)
-		sh(t, n, "ovs-vsctl del-port br-int "+gone.host+"; ip link del "+gone.host)
+		sh(t, n, "ovs-vsctl del-port "+w.bridge()+" "+gone.host+"; ip link del "+gone.host)
 		w.start(n)
 		w.ready(n)
 		still(t, n, pods)

@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +19,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
+	"hairpin/claims"
+	"hairpin/cluster"
 	"hairpin/lab"
 	"hairpin/ovsdb"
 )
@@ -33,6 +37,23 @@ type world struct {
 	lab    *lab.Lab
 	binary string
 	dir    string // of the manifests
+	engine string // of the nodes; empty: cluster.EngineOVN
+}
+
+// engines runs a test with nodes of each engine.
+func engines(t *testing.T, test func(t *testing.T, engine string)) {
+	for _, engine := range []string{cluster.EngineOVN, cluster.EngineOpenFlow} {
+		t.Run(engine, func(t *testing.T) { test(t, engine) })
+	}
+}
+
+// config is what agents are configured with.
+func (w *world) config() string {
+	text := "[kubernetes]\nmanifests = /etc/hairpin/manifests\n[logging]\nlevel = debug\n"
+	if w.engine != "" {
+		text += "[default]\nservice-engine = " + w.engine + "\n"
+	}
+	return text
 }
 
 // build gives the binary under test, made once.
@@ -110,7 +131,7 @@ func (w *world) node(id int) *lab.Node {
 			"/usr/local/bin/hairpin": w.binary, "/opt/cni/bin/hairpin": w.binary, "/etc/hairpin/manifests": w.dir, "/usr/local/lib/hairpin": entry,
 		},
 		Files: map[string]string{
-			settings:                             "[kubernetes]\nmanifests = /etc/hairpin/manifests\n[logging]\nlevel = debug\n",
+			settings:                             w.config(),
 			"/etc/cni/net.d/10-hairpin.conflist": `{"cniVersion": "1.1.0", "name": "hairpin", "plugins": [{"type": "hairpin"}]}`,
 		},
 	})
@@ -131,7 +152,14 @@ func (w *world) ready(n *lab.Node) {
 // single is a world with one node that is ready.
 func single(t testing.TB) (*world, *lab.Node) {
 	t.Helper()
+	return singleWith(t, cluster.EngineOVN)
+}
+
+// singleWith is single with an engine.
+func singleWith(t testing.TB, engine string) (*world, *lab.Node) {
+	t.Helper()
 	w := newWorld(t)
+	w.engine = engine
 	w.manifest("node-a.yaml", nodeManifest(1, usualCIDRs(1)))
 	n := w.node(1)
 	w.start(n)
@@ -276,14 +304,28 @@ func sh(t testing.TB, n *lab.Node, script string) string {
 	return strings.TrimSpace(out)
 }
 
-// lspNames reads the names of the pods' logical switch ports.
-func lspNames(t testing.TB, n *lab.Node) []string {
+// bridge is the one that pods' ports are on.
+func (w *world) bridge() string {
+	if w.engine == cluster.EngineOpenFlow {
+		return claims.ServiceBridge
+	}
+	return claims.IntegrationBridge
+}
+
+// knownToOVN reads the IPv4 addresses of pods that OVN has, behind one port of all or each of its own.
+func knownToOVN(t testing.TB, n *lab.Node) []string {
 	t.Helper()
 	var list []string
-	for name := range strings.FieldsSeq(sh(t, n, "ovn-nbctl --bare --columns=name find Logical_Switch_Port")) {
-		if strings.HasPrefix(name, "default_") {
-			list = append(list, name)
+	for line := range strings.Lines(sh(t, n, "ovn-nbctl --no-headings --format=csv --data=bare --columns=name,addresses find Logical_Switch_Port")) {
+		if !strings.HasPrefix(line, "default_") && !strings.HasPrefix(line, "pods-") {
+			continue
+		}
+		for word := range strings.FieldsSeq(line) {
+			if ip, err := netip.ParseAddr(strings.Trim(word, `",`)); err == nil && ip.Is4() {
+				list = append(list, ip.String())
+			}
 		}
 	}
+	slices.Sort(list)
 	return list
 }

@@ -18,14 +18,14 @@ func serviceManifest(i int, endpoints []netip.Addr) string {
 kind: Service
 metadata: {name: svc-%[1]d, namespace: default}
 spec:
-  clusterIP: 10.96.2.%[1]d
-  clusterIPs: ["10.96.2.%[1]d", "fd00:10:96::2%02[1]d"]
+  clusterIP: %[2]s
+  clusterIPs: ["%[2]s", "%[3]s"]
   ipFamilyPolicy: RequireDualStack
   ipFamilies: [IPv4, IPv6]
   ports:
   - {name: tcp, protocol: TCP, port: 80, targetPort: 8080}
   - {name: udp, protocol: UDP, port: 80, targetPort: 8080}
-`, i)
+`, i, clusterIPs(i)[0], clusterIPs(i)[1])
 	for _, ip := range endpoints {
 		family := "IPv6"
 		if ip.Is4() {
@@ -50,7 +50,7 @@ endpoints:
 }
 
 func clusterIPs(i int) []netip.Addr {
-	return []netip.Addr{netip.MustParseAddr(fmt.Sprintf("10.96.2.%d", i)), netip.MustParseAddr(fmt.Sprintf("fd00:10:96::2%02d", i))}
+	return []netip.Addr{netip.MustParseAddr(fmt.Sprintf("10.96.%d.%d", 2+i/256, i%256)), netip.MustParseAddr(fmt.Sprintf("fd00:10:96::2%03x", i))}
 }
 
 // way is a way of a first packet.
@@ -65,9 +65,12 @@ type way struct {
 // node, from a pod on another node, through a ClusterIP, and the other way. No packet may be lost, not the very first
 // either; another way is the first of each pod. A way that lacks a flow fails for half of the pods; a busy machine, on
 // which a packet is late and sent again, for one or two.
-func TestReachableWhenAddReturns(t *testing.T) {
+func TestReachableWhenAddReturns(t *testing.T) { engines(t, reachableWhenAddReturns) }
+
+func reachableWhenAddReturns(t *testing.T, engine string) {
 	const pods = 30
 	w := newWorld(t)
+	w.engine = engine
 	w.manifest("node-a.yaml", nodeManifest(1, usualCIDRs(1)))
 	w.manifest("node-b.yaml", nodeManifest(2, usualCIDRs(2)))
 	first := netip.MustParseAddr("10.244.1.3")
@@ -170,8 +173,10 @@ func firstError(args ...any) error {
 // TestSandboxOfTheSamePod replaces a pod's sandbox again and again, as a kubelet does after a failure, with and without
 // DEL of the old one. The new one has other addresses, and they work when ADD returns: what OVN says about the port must
 // not be about the old sandbox.
-func TestSandboxOfTheSamePod(t *testing.T) {
-	w, n := single(t)
+func TestSandboxOfTheSamePod(t *testing.T) { engines(t, sandboxOfTheSamePod) }
+
+func sandboxOfTheSamePod(t *testing.T, engine string) {
+	w, n := singleWith(t, engine)
 	serve(t, n.Netns())
 	var old *sandbox
 	for i := range 10 {
@@ -195,8 +200,10 @@ func TestSandboxOfTheSamePod(t *testing.T) {
 
 // TestOVNIsBehind holds ovn-northd while a pod's sandbox is replaced. OVN knows the pod's port already, with the addresses
 // of the old sandbox: ADD must not take the flows of those for its own.
-func TestOVNIsBehind(t *testing.T) {
-	w, n := single(t)
+func TestOVNIsBehind(t *testing.T) { engines(t, ovnIsBehind) }
+
+func ovnIsBehind(t *testing.T, engine string) {
+	w, n := singleWith(t, engine)
 	old, s := w.sandbox(n, "db-0"), w.sandbox(n, "db-0")
 	old.add()
 	serve(t, s.path())

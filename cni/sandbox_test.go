@@ -203,29 +203,29 @@ func links(t testing.TB, n *lab.Node) []string {
 	return list
 }
 
-// consistent asserts that a node has exactly these attachments: rows, devices, and OVN ports, none left of others.
+// consistent asserts that a node has exactly these attachments: rows, devices, and addresses in OVN, none left of others.
 func consistent(t testing.TB, n *lab.Node, want ...*sandbox) {
 	t.Helper()
-	var hosts, pods []string
+	var hosts, ips []string
 	for _, s := range want {
-		hosts, pods = append(hosts, s.host), append(pods, "default_"+s.pod)
+		hosts, ips = append(hosts, s.host), append(ips, s.ips[0].String())
 	}
 	slices.Sort(hosts)
-	slices.Sort(pods)
+	slices.Sort(ips)
 	eventually(t, 10*time.Second, "only what is wanted is there", func() error {
 		var rows []string
 		for _, r := range interfaces(t, n) {
 			rows = append(rows, r.Name)
 		}
 		slices.Sort(rows)
-		ports := slices.Sorted(slices.Values(lspNames(t, n)))
+		known := knownToOVN(t, n)
 		switch {
 		case !slices.Equal(rows, hosts):
 			return fmt.Errorf("Interface rows %v, want %v", rows, hosts)
 		case !slices.Equal(links(t, n), hosts):
 			return fmt.Errorf("links %v, want %v", links(t, n), hosts)
-		case !slices.Equal(ports, pods):
-			return fmt.Errorf("logical ports %v, want %v", ports, pods)
+		case !slices.Equal(known, ips):
+			return fmt.Errorf("OVN has the addresses %v, want %v", known, ips)
 		}
 		return nil
 	})

@@ -202,28 +202,14 @@ func (t *Target) applyFlows(ctx context.Context, d flow.Delta, r rows) (missing 
 
 // part is what of d is on the bridge.
 func (t *bridge) part(d flow.Delta) (own flow.Delta) {
-	own.Flows = part(d.Flows, func(k flow.Key) bool { return k.Bridge == t.key })
-	own.Groups = part(d.Groups, func(k flow.GroupKey) bool { return k.Bridge == t.key })
+	own.Flows = d.Flows.Part(func(k flow.Key) bool { return k.Bridge == t.key })
+	own.Groups = d.Groups.Part(func(k flow.GroupKey) bool { return k.Bridge == t.key })
 	for _, u := range d.Unknown {
 		if u.Bridge == t.key {
 			own.Unknown = append(own.Unknown, u)
 		}
 	}
 	return own
-}
-
-// part is what of d has certain keys.
-func part[K comparable, V any](d delta.Delta[K, V], is func(K) bool) delta.Delta[K, V] {
-	for _, m := range []*map[K]V{&d.Add, &d.Change, &d.Delete} {
-		some := make(map[K]V, len(*m))
-		for k, v := range *m {
-			if is(k) {
-				some[k] = v
-			}
-		}
-		*m = some
-	}
-	return d
 }
 
 // apply makes the changes of the bridge in one bundle, which the switch takes as a whole or not at all. It gives what is not there,

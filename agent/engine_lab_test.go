@@ -1,0 +1,127 @@
+package agent_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/lab"
+)
+
+// podPaths are the ways of a pod of node-a, and to it: what the engine that serves pods decides.
+func podPaths(t *testing.T, l *lab.Lab) []path {
+	t.Helper()
+	find := func(node, name string) *lab.Pod {
+		pods := l.Node(node).Pods()
+		i := slices.IndexFunc(pods, func(p *lab.Pod) bool { return p.Name() == name })
+		if i < 0 {
+			t.Fatalf("%s has no pod %s", node, name)
+		}
+		return pods[i]
+	}
+	one, two, far := find("node-a", "pod-a1"), find("node-a", "pod-a2"), find("node-c", "pod-c1")
+	var list []path
+	add := func(name string, from lab.Place, to string, port uint16) {
+		for _, protocol := range []string{"tcp", "udp"} {
+			list = append(list, path{name + " " + to + " " + protocol, from, protocol, netip.AddrPortFrom(netip.MustParseAddr(to), port)})
+		}
+	}
+	for i, family := range []int{4, 6} {
+		add("pod → ClusterIP of its node's", two, []string{"10.96.1.1", "fd00:10:96::101"}[i], 80)
+		add("pod → ClusterIP of another node's", two, []string{"10.96.1.2", "fd00:10:96::102"}[i], 80)
+		add("another node's pod → ClusterIP", far, []string{"10.96.1.1", "fd00:10:96::101"}[i], 80)
+		add(fmt.Sprintf("pod → pod, IPv%d", family), two, one.IPs()[i].String(), 8080)
+		add(fmt.Sprintf("pod → another node's, IPv%d", family), two, far.IPs()[i].String(), 8080)
+	}
+	return list
+}
+
+// onServiceBridge are the pods' ports there.
+func onServiceBridge(t *testing.T, n *lab.Node) (list []string) {
+	t.Helper()
+	for port := range strings.FieldsSeq(sh(t, n, "ovs-vsctl list-ports "+claims.ServiceBridge+" 2>/dev/null || true")) {
+		if strings.HasPrefix(port, claims.PodInterface) {
+			list = append(list, port)
+		}
+	}
+	return list
+}
+
+// TestServiceEngine changes, under traffic, what serves the pods of a node: their ports move, and no way fails for long. The agent may be killed at
+// any point of that, and each daemon when pods are on the other bridge.
+func TestServiceEngine(t *testing.T) {
+	l := startDemoIn(t, cluster.ModeShared, "[default]", "service-engine = "+cluster.EngineOVN)
+	a := l.Node("node-a")
+	waitServes(t, a)
+	ways := append(podPaths(t, l), slices.DeleteFunc(paths(t, l), func(p path) bool { return !strings.Contains(p.name, " podlocal ") })...)
+	pods := len(a.Pods())
+	there := func(word string) {
+		t.Helper()
+		want := 0
+		if word == cluster.EngineOpenFlow {
+			want = pods
+		}
+		if got := onServiceBridge(t, a); len(got) != want {
+			t.Errorf("with %s %d pods have their ports on %s: %v", word, len(got), claims.ServiceBridge, got)
+		}
+		if diff, err := ask(t.Context(), a, "/diff"); err != nil || diff != "" {
+			t.Errorf("with %s: %v; differences:\n%s", word, err, diff)
+		}
+	}
+	switches(t, a, ways, "service-engine", cluster.EngineOpenFlow)
+	there(cluster.EngineOpenFlow)
+	for _, name := range []string{agent, lab.Controller, lab.Northd, lab.NB} {
+		t.Run("killed: "+name, func(t *testing.T) { killAlone(t, l, ways, name) })
+	}
+	t.Run("killed: "+lab.OVSDB, func(t *testing.T) { killSwitchDB(t, l, ways) })
+	t.Run("killed: "+lab.VSwitchd, func(t *testing.T) {
+		ways := ways
+		if a.Datapath() == "netdev" { // which forgets translations: with either engine a pod's connection breaks whose server speaks first
+			ways = slices.DeleteFunc(slices.Clone(ways), func(p path) bool { return strings.Contains(p.name, "pod → ClusterIP") })
+		}
+		restartSwitch(t, l, ways, syscall.SIGKILL)
+	})
+	there(cluster.EngineOpenFlow)
+	switches(t, a, ways, "service-engine", cluster.EngineOVN)
+	there(cluster.EngineOVN)
+	set := func(word string) { sh(t, a, `sed -i "s/^service-engine = .*/service-engine = `+word+`/" `+settings) }
+	for _, c := range []struct {
+		word  string
+		point string // of the change, at which the agent is killed
+		is    string // a command that succeeds there
+	}{
+		{cluster.EngineOpenFlow, "the bridge is made", "ovs-vsctl br-exists " + claims.ServiceBridge},
+		{cluster.EngineOpenFlow, "ports have moved", "ovs-vsctl list-ports " + claims.ServiceBridge + " | grep " + claims.PodInterface},
+		{cluster.EngineOVN, "the load balancers are there", "ovn-nbctl --bare --columns=load_balancer_group list Logical_Switch node-a | grep ."},
+		{cluster.EngineOVN, "ports have moved", "ovs-vsctl list-ports br-int | grep " + claims.PodInterface},
+	} {
+		t.Run(c.word+", "+c.point, func(t *testing.T) {
+			set(map[string]string{cluster.EngineOVN: cluster.EngineOpenFlow, cluster.EngineOpenFlow: cluster.EngineOVN}[c.word])
+			restartAgent(t, a)
+			waitServes(t, a)
+			set(c.word)
+			o := under(t, ways, func(f traffic) {
+				f.flows(some)
+				noError(t, a.Restart(t.Context(), agent, syscall.SIGTERM))
+				eventually(t, 20*time.Second, c.point, func() (bool, string) {
+					out, err := a.Exec(t.Context(), "sh", "-c", c.is)
+					return err == nil, out
+				})
+				noError(t, a.Restart(t.Context(), agent, syscall.SIGKILL))
+				waitWell(t, a)
+				f.flows(more)
+			})
+			t.Log(o)
+			if o.failed*50 > o.opened {
+				t.Errorf("new connections failed: %s", strings.Join(o.errors, "\n"))
+			}
+			there(c.word)
+		})
+	}
+}
