@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/lab"
 	"hairpin/lab/probe"
@@ -44,15 +45,20 @@ status:
 // TestEgressIP: pods leave with the address that an administrator chose, and only they, and only what leaves the cluster.
 func TestEgressIP(t *testing.T) {
 	for _, mode := range []string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached} {
-		t.Run(mode, func(t *testing.T) { testEgressIP(t, mode) })
+		for _, engine := range []string{cluster.EngineOVN, cluster.EngineOpenFlow} {
+			t.Run(mode+"-"+engine, func(t *testing.T) { testEgressIP(t, mode, engine) })
+		}
 	}
 }
 
-func testEgressIP(t *testing.T, mode string) {
-	l := startDemoIn(t, mode)
+func testEgressIP(t *testing.T, mode, engine string) {
+	l := startDemoIn(t, mode, "[default]", "service-engine = "+engine)
 	pods := map[string]lab.Place{}
 	for _, n := range l.Nodes() {
 		waitWell(t, n)
+		if flows := strings.Contains(sh(t, n, "ovs-vsctl list-br"), claims.ServiceBridge); flows != (engine == cluster.EngineOpenFlow) {
+			t.Fatalf("%s has %s: %v", n.Name(), claims.ServiceBridge, flows)
+		}
 		for _, p := range n.Pods() {
 			pods[p.Name()] = p
 		}
