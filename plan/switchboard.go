@@ -131,8 +131,9 @@ func (w *switchboard) family(s *Stack) {
 	// The kernel translates an ICMP error of the client's only with commit.
 	w.add(claims.TableToVIP, prioSelf, tracked(v.ip, flow.CTRel, flow.CTRpl),
 		flow.CT{Commit: true, Zone: claims.ZoneServices, Table: claims.TableServed, NAT: flow.NAT{Kind: flow.NATUndo}})
-	for _, t := range v.errors { // of anybody on the way
-		w.add(claims.TableArrives, prioFrom, flow.Match{InPort: claims.ServicePatch, Protocol: v.icmp, ICMPType: t + 1}, track(claims.ZoneServices, claims.TableToNode))
+	for _, t := range v.errors { // of anybody on the way; with a recirculation they would have one too many, where the switch tracks them too
+		m := flow.Match{InPort: claims.ServicePatch, Protocol: v.icmp, ICMPType: t + 1}
+		w.add(claims.TableArrives, prioFrom, m, flow.CT{Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATUndo}}, flow.Resubmit{Table: claims.TableDeliver})
 	}
 	w.add(claims.TableFromPod, prioFrom, flow.Match{Protocol: v.ip, Dst: single(s.MasqPin)}, track(claims.ZonePinned, claims.TableUnpinned))
 	for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} { // nobody's answer: the address is for no pod to reach
