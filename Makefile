@@ -173,12 +173,12 @@ vuln: ## ask whether the program calls code with known vulnerabilities (govulnch
 
 # What to measure: change, create or traffic beside kube-proxy; proof, groups: Services as OpenFlow flows and groups, traffic and memory;
 # redirect: NodePorts by eBPF beside nft; dgp: a node's host by a distributed gateway port beside policies; passes: conntrack passes and
-# datapath lookups of each packet (MODE=detached); kernel, proof-kernel, redirect-kernel, dgp-kernel: traffic
+# datapath lookups of each packet (MODE=detached, ENGINE=openflow); kernel, proof-kernel, redirect-kernel, dgp-kernel: traffic
 # through the real openvswitch module, in qemu; go: the packages' own benchmarks. Empty is everything.
 BENCH ?= change create traffic proof groups redirect dgp passes kernel proof-kernel redirect-kernel dgp-kernel go
 bench: setup build image ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic|proof|groups|redirect|dgp|passes|kernel|proof-kernel|redirect-kernel|dgp-kernel|go, TSO=true, OVS=newest, ARGS="--services 100")
 	@for part in $(filter change create traffic proof groups redirect dgp,$(BENCH)); do $(LAB) bench --only $$part --ovs "$(OVS)" --tso=$(TSO) $(ARGS) || exit 1; done
-	@[ -z "$(filter passes,$(BENCH))" ] || $(LAB) bench --only passes --mode $(MODE)
+	@[ -z "$(filter passes,$(BENCH))" ] || $(LAB) bench --only passes --mode $(MODE) --engine "$(ENGINE)"
 	@[ -z "$(filter kernel,$(BENCH))" ] || { $(LAB) bench --build && lab/kernel.sh -t 7200 $(LAB) bench --only traffic --services 10 --slow 30; }
 	@[ -z "$(filter proof-kernel,$(BENCH))" ] || { $(LAB) bench --build && lab/kernel.sh -t 7200 $(LAB) bench --only proof --services 10 --slow 30; }
 	@for part in $(patsubst %-kernel,%,$(filter redirect-kernel dgp-kernel,$(BENCH))); do lab/kernel.sh -t 7200 $(LAB) bench --only $$part --slow 30 || exit 1; done

@@ -17,7 +17,7 @@ var errMiscounted = errors.New("the walk says something else than what was count
 // counted in the demo's lab under traffic of both families.
 func passes(ctx context.Context, opt Options) error {
 	d, err := demo.Start(ctx, demo.Options{
-		Name: opt.Name, Objects: "examples/demo", Hairpin: opt.Hairpin, Mode: opt.Mode, Slow: opt.Slow, DieWithCaller: true, Out: opt.Out,
+		Name: opt.Name, Objects: "examples/demo", Hairpin: opt.Hairpin, Mode: opt.Mode, Engine: opt.Engine, Slow: opt.Slow, DieWithCaller: true, Out: opt.Out,
 	})
 	if err != nil {
 		return err

@@ -160,13 +160,14 @@ func TestMatrixWithManifests(t *testing.T) {
 	checkDemo(t, d)
 }
 
-// The same traffic passes in the other gateway modes, by the programs that lead NodePorts around the host, and where the host gets to Services
-// by the management port.
+// The same traffic passes in the other gateway modes, by the programs that lead NodePorts around the host, where the host gets to Services
+// by the management port, and by flows and groups, beside a node with OVN's load balancers.
 func TestMatrixInModes(t *testing.T) {
 	for _, c := range []Options{
 		{Mode: cluster.ModeLocal}, {Mode: cluster.ModeDetached}, {Mode: cluster.ModeDetached, NodePortPath: cluster.PathRedirect}, {Mode: cluster.ModeLocal, NodeLocal: cluster.LocalDGP},
+		{Mode: cluster.ModeShared, Engine: strings.Join([]string{cluster.EngineOpenFlow, cluster.EngineOpenFlow, cluster.EngineOVN}, ",")},
 	} {
-		t.Run(strings.Join([]string{c.Mode, c.NodePortPath, c.NodeLocal}, "/"), func(t *testing.T) { checkDemo(t, startDemoIn(t, "", c)) })
+		t.Run(strings.Join([]string{c.Mode, c.NodePortPath, c.NodeLocal, c.Engine}, "/"), func(t *testing.T) { checkDemo(t, startDemoIn(t, "", c)) })
 	}
 }
 
