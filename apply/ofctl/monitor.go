@@ -144,8 +144,12 @@ const longest = 1 << 20
 
 // begin makes the switch forward what others change of groups: flow monitors tell nothing of them. From then on every change is printed.
 func (m *monitor) begin(ctx context.Context, end func()) {
-	if m.groups {
-		if _, err := call(ctx, m.cfg.Path(m.control()), "ofctl/send", hex.EncodeToString(groupsForwarded())); err != nil {
+	for begun := time.Now(); m.groups; m.sleep(ctx, minRetry) { // ovs-ofctl takes commands a moment after the first answer
+		_, err := call(ctx, m.cfg.Path(m.control()), "ofctl/send", hex.EncodeToString(groupsForwarded()))
+		if err == nil {
+			break
+		}
+		if ctx.Err() != nil || time.Since(begun) > settleTimeout {
 			m.log.Debug("watch groups", "error", err)
 			end()
 			return
