@@ -65,6 +65,31 @@ func BenchmarkOneSliceChanged10k(b *testing.B) {
 	}
 }
 
+// A pod that comes to a node, at 10 000 Services.
+func BenchmarkPodAdded10k(b *testing.B) {
+	for name, flows := range map[string]bool{"ovn": false, "openflow": true} {
+		b.Run(name, func(b *testing.B) {
+			s := byEngine(large(100, 10000, cluster.IPv4, cluster.IPv6), "node-000", flows)
+			p := plan.NewPlanner()
+			p.Node(s, "node-000")
+			next := make([]*cluster.Snapshot, b.N)
+			for i := range next {
+				with := *s
+				with.Pods = append(slices.Clone(s.Pods), pod("node-000", fmt.Sprintf("z%d", i), fmt.Sprintf("10.244.1.%d", 100+i%100), fmt.Sprintf("fd00:10:244:1::%x", 100+i%100)))
+				next[i] = &with
+			}
+			b.ResetTimer()
+			timer := startTimer()
+			for _, s := range next {
+				if _, problems := p.Node(s, "node-000"); len(problems) != 0 {
+					b.Fatal(problems)
+				}
+			}
+			timer.report(b, 5)
+		})
+	}
+}
+
 // A Service that is refused something makes no later change dearer.
 func BenchmarkOneSliceChanged10kRefused(b *testing.B) {
 	s := large(100, 10000, cluster.IPv4, cluster.IPv6)

@@ -75,6 +75,26 @@ func TestPodsByFlows(t *testing.T) {
 	}
 }
 
+// A pod's connection straight to an endpoint has another source port there than one to the Service that is remembered: their answers
+// are told apart.
+func TestPodsByFlowsClash(t *testing.T) {
+	w, s, list := startFlows(t)
+	for i, f := range list {
+		vip, direct := netip.AddrPortFrom(f.ClusterIP, f.Port), netip.AddrPortFrom(s.pods[0].IPs()[i], inside)
+		if err := w.works(t.Context(), s.pods[1], vip); err != nil {
+			t.Fatal(err)
+		}
+		ports := map[uint16]bool{}
+		for _, to := range []netip.AddrPort{vip, direct} {
+			a := lab.Get(t.Context(), s.pods[1], probe.Request{Protocol: "tcp", To: to, Port: 20000, Timeout: 10 * time.Second})
+			if a.Error != "" || a.Name != "pod-0" || ports[a.Saw.Port()] {
+				t.Errorf("%s: %+v, and before ports %v", to, a, ports)
+			}
+			ports[a.Saw.Port()] = true
+		}
+	}
+}
+
 // A pod on the bridge of flows gets its address, also while another one asks whether it may have the same (RFC 4862, 5.4.3).
 func TestPodsByFlowsTakeAddresses(t *testing.T) {
 	_, s, _ := startFlows(t)
