@@ -176,10 +176,10 @@ vuln: ## ask whether the program calls code with known vulnerabilities (govulnch
 # datapath lookups of each packet (MODE=detached, ENGINE=openflow); kernel, proof-kernel, redirect-kernel, dgp-kernel: traffic
 # through the real openvswitch module, in qemu; go: the packages' own benchmarks. Empty is everything.
 BENCH ?= change create traffic proof groups redirect dgp passes kernel proof-kernel redirect-kernel dgp-kernel go
-bench: setup build image ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic|proof|groups|redirect|dgp|passes|kernel|proof-kernel|redirect-kernel|dgp-kernel|go, TSO=true, OVS=newest, ARGS="--services 100")
-	@for part in $(filter change create traffic proof groups redirect dgp,$(BENCH)); do $(LAB) bench --only $$part --ovs "$(OVS)" --tso=$(TSO) $(ARGS) || exit 1; done
+bench: setup build image ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic|proof|groups|redirect|dgp|passes|kernel|proof-kernel|redirect-kernel|dgp-kernel|go, TSO=true, OVS=newest, ENGINE=openflow, ARGS="--services 100")
+	@for part in $(filter change create traffic proof groups redirect dgp,$(BENCH)); do $(LAB) bench --only $$part --ovs "$(OVS)" --tso=$(TSO) --engine "$(ENGINE)" $(ARGS) || exit 1; done
 	@[ -z "$(filter passes,$(BENCH))" ] || $(LAB) bench --only passes --mode $(MODE) --engine "$(ENGINE)"
-	@[ -z "$(filter kernel,$(BENCH))" ] || { $(LAB) bench --build && lab/kernel.sh -t 7200 $(LAB) bench --only traffic --services 10 --slow 30; }
+	@[ -z "$(filter kernel,$(BENCH))" ] || { $(LAB) bench --build && lab/kernel.sh -t 7200 $(LAB) bench --only traffic --services 10 --slow 30 --engine "$(ENGINE)"; }
 	@[ -z "$(filter proof-kernel,$(BENCH))" ] || { $(LAB) bench --build && lab/kernel.sh -t 7200 $(LAB) bench --only proof --services 10 --slow 30; }
 	@for part in $(patsubst %-kernel,%,$(filter redirect-kernel dgp-kernel,$(BENCH))); do lab/kernel.sh -t 7200 $(LAB) bench --only $$part --slow 30 || exit 1; done
 	@[ -z "$(filter go,$(BENCH))" ] || $(GO) test -timeout 30m -p 1 -run '^$$' -bench . -benchtime 1x ./...

@@ -31,7 +31,7 @@ func benchmark(name *string, slow *int) *cobra.Command {
 	c.Flags().StringVar(&opt.Side, "side", "", "of change and create: hairpin or kube-proxy alone; empty = both")
 	ovsFlag(c, &opt.OVS)
 	c.Flags().BoolVar(&opt.TSO, "tso", false, "TSO of Open vSwitch's userspace datapath, and NICs that offload, also on kube-proxy's side")
-	c.Flags().StringVar(&opt.Engine, "engine", "", "with --only passes: what serves the nodes' pods: ovn or openflow; empty = ovn")
+	c.Flags().StringVar(&opt.Engine, "engine", "", "what serves the pods of Hairpin's nodes: ovn or openflow; empty = ovn")
 	c.Flags().StringVar(&opt.Mode, "mode", "", "with --only passes: gateway mode of the nodes: shared, local or detached; empty = shared")
 	c.Flags().IntSliceVar(&opt.Sizes, "services", []int{100, 1000, 10000}, "numbers of Services, ascending")
 	c.Flags().IntVar(&opt.Rounds, "rounds", 50, "how many endpoints to change for each number")

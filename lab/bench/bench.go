@@ -27,7 +27,7 @@ type Options struct {
 	OVS     string   // Open vSwitch and OVN of the node image; see image.Node
 	TSO     bool     // of Open vSwitch's userspace datapath, and of all NICs
 	Mode    string   // gateway mode of the nodes whose passes are counted; empty = shared
-	Engine  string   // what serves their pods; empty = ovn
+	Engine  string   // what serves the pods of Hairpin's nodes; empty = ovn
 	Sizes   []int    // numbers of Services, ascending
 	Rounds  int      // endpoints changed per size and side
 	Slow    int      // how many times slower than usual this machine is

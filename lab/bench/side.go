@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hairpin/cluster"
 	"hairpin/lab"
 )
 
@@ -79,7 +81,7 @@ func (w *world) ours(ctx context.Context) (*side, error) {
 		Name: "node-a", Addresses: prefixes(oursAddress+"/16", "fc00:f853:ccd::3/64"),
 		Binds: map[string]string{"/usr/local/bin/hairpin": binary, "/opt/cni/bin/hairpin": binary},
 		Files: map[string]string{
-			hairpinConfig:                "[kubernetes]\nkubeconfig = /etc/hairpin/kubeconfig\n",
+			hairpinConfig:                "[kubernetes]\nkubeconfig = /etc/hairpin/kubeconfig\n[default]\nservice-engine = " + cmp.Or(w.opt.Engine, cluster.EngineOVN) + "\n",
 			"/etc/hairpin/kubeconfig":    string(access),
 			"/etc/cni/net.d/10.conflist": `{"cniVersion": "1.1.0", "name": "hairpin", "plugins": [{"type": "hairpin"}]}`,
 		},
@@ -87,7 +89,11 @@ func (w *world) ours(ctx context.Context) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &side{name: "Hairpin", node: node, program: "hairpin", args: []string{"hairpin", "node", "--config-file=" + hairpinConfig},
+	name := "Hairpin"
+	if w.opt.Engine != "" {
+		name += ", " + w.opt.Engine
+	}
+	s := &side{name: name, node: node, program: "hairpin", args: []string{"hairpin", "node", "--config-file=" + hairpinConfig},
 		all: append([]string{"hairpin"}, lab.AllDaemons()...)}
 	s.ready = func(ctx context.Context) error {
 		all := func(string) bool { return true }

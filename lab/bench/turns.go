@@ -139,7 +139,7 @@ func inTurn(ctx context.Context, opt Options, s setting) error {
 		return err
 	}
 	s.demo.Name, s.demo.Objects, s.demo.Hairpin, s.demo.Slow, s.demo.DieWithCaller, s.demo.Out = opt.Name, objects, opt.Hairpin, opt.Slow, true, opt.Out
-	s.demo.OVS, s.demo.TSO = opt.OVS, opt.TSO
+	s.demo.OVS, s.demo.TSO, s.demo.Engine = opt.OVS, opt.TSO, opt.Engine
 	d, err := demo.Start(ctx, s.demo)
 	if err != nil {
 		return err
