@@ -129,6 +129,12 @@ func quiet(t testing.TB, target *ofctl.Target) {
 			t.Fatal("not every bridge is watched after 20 s")
 		}
 	}
+	told(t, target)
+}
+
+// told waits until all is told that happened before.
+func told(t testing.TB, target *ofctl.Target) {
+	t.Helper()
 	for range 100 {
 		select {
 		case <-target.Changed():
@@ -161,7 +167,7 @@ func TestReadFailsWithoutBridgeOrSwitch(t *testing.T) {
 	if _, err := target.Read(ctx(t)); err == nil || !strings.Contains(err.Error(), "br-nope") {
 		t.Fatalf("Read of a bridge that is not there: %v", err)
 	}
-	quiet(t, target)
+	told(t, target)
 	sh(t, n, `ovs-vsctl add-br br-nope -- set Bridge br-nope datapath_type=`+n.Datapath())
 	until(t, target, "the bridge is made", func(_ flow.State, err error) bool { return err == nil })
 	sh(t, n, `ovs-vsctl del-br br-nope`)

@@ -29,6 +29,7 @@ type cache struct {
 	flows   map[flow.Key]*flow.Flow
 	groups  map[flow.GroupKey]*flow.Group
 	unknown []flow.Unknown
+	raw     bool // not Adopted yet
 }
 
 // bridge is one that has flows of ours.
@@ -84,7 +85,7 @@ func (t *bridge) read(ctx context.Context, numbers map[string]string) (cache, er
 		return cache{}, fmt.Errorf("read groups of %s: %w", t.name, err)
 	}
 	flows, unknown := parseFlows(text, t.key, numbers)
-	t.cache = cache{valid: ok, read: start, mark: now, numbers: numbers, flows: flows, groups: groups, unknown: unknown}
+	t.cache = cache{valid: ok, read: start, mark: now, numbers: numbers, flows: flows, groups: groups, unknown: unknown, raw: true}
 	return t.cache, nil
 }
 
@@ -333,15 +334,13 @@ func (t *bridge) commit(ctx context.Context, b bundle, d flow.Delta) error {
 		slices.Sort(list)
 	}
 	lines := slices.Concat(b.groups, b.deletes, b.lines, b.groupsGone)
-	before, known := t.monitor.settle(ctx)
 	t.monitor.hold(true)
 	err := t.bundle(ctx, strings.Join(lines, "\n")+"\n")
 	after, settled := t.monitor.settle(ctx)
 	t.monitor.hold(false)
 	c := &t.cache
-	// As many notices as changes: nothing else changed meanwhile, so what was read before, with our changes, is what there is now.
-	ours := err == nil && known && settled && len(b.unfit) == 0 && after.session == before.session && after.events == before.events+len(lines)
-	if !ours || !c.valid || c.mark != before {
+	// As many notices as changes: nothing else has changed since it was read, so that, with our changes, is what there is now.
+	if err != nil || !c.valid || !settled || len(b.unfit) > 0 || after.session != c.mark.session || after.events != c.mark.events+len(lines) {
 		c.valid = false
 		t.tell()
 	} else {

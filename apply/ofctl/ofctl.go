@@ -208,26 +208,52 @@ func (t *Target) Read(ctx context.Context) (flow.State, error) {
 		return flow.State{}, err
 	}
 	s := flow.State{Bridge: t.cfg.Bridge, Bridges: r.ours, Settings: r.settings, Ports: r.ports}
-	for _, b := range t.known(r) {
-		c, err := b.read(ctx, r.numbers[b.name])
-		if err != nil {
-			return flow.State{}, err
-		}
+	// Each asks another daemon, or another bridge, and waits for it.
+	list := t.known(r)
+	found, errs := make([]cache, len(list)), make([]error, len(list)+2)
+	var tasks sync.WaitGroup
+	for i, b := range list {
+		tasks.Go(func() { found[i], errs[i] = b.read(ctx, r.numbers[b.name]) })
+	}
+	tasks.Go(func() { s.TunnelNeighbors, errs[len(list)] = t.readNeighbors(ctx) })
+	tasks.Go(func() { s.TunnelRoutes, errs[len(list)+1] = t.readRoutes(ctx) })
+	tasks.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return flow.State{}, err
+	}
+	for _, c := range found {
 		s.Flows, s.Groups, s.Unknown = both(s.Flows, c.flows), both(s.Groups, c.groups), append(s.Unknown, c.unknown...)
 	}
-	neighbors, err := t.readNeighbors(ctx)
-	if err != nil {
-		return flow.State{}, err
-	}
-	routes, err := t.readRoutes(ctx)
-	if err != nil {
-		return flow.State{}, err
-	}
-	s.TunnelNeighbors, s.TunnelRoutes = neighbors, routes
-	if len(routes) > 0 {
+	if len(s.TunnelRoutes) > 0 {
 		s.TunnelBridge = t.cfg.TunnelBridge
 	}
 	return s, nil
+}
+
+// Adopt gives want's flows and groups from now on for those that were read and are the same: comparing them takes a look at pointers. Where a Read is
+// under way there is time for that later.
+func (t *Target) Adopt(want flow.State) {
+	if !t.mu.TryLock() {
+		return
+	}
+	defer t.mu.Unlock()
+	for _, b := range t.bridges {
+		if c := &b.cache; c.raw {
+			c.flows, c.groups, c.raw = adopted(c.flows, want.Flows, (*flow.Flow).Equal), adopted(c.groups, want.Groups, (*flow.Group).Equal), false
+		}
+	}
+}
+
+// adopted is have with those values of want that are the same.
+func adopted[K comparable, V any](have, want map[K]V, equal func(V, V) bool) map[K]V {
+	same := make(map[K]V, len(have))
+	for k, v := range have {
+		if w, ok := want[k]; ok && equal(w, v) {
+			v = w
+		}
+		same[k] = v
+	}
+	return same
 }
 
 // both is what two maps have that share no key.
