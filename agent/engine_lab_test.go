@@ -85,9 +85,7 @@ func TestServiceEngine(t *testing.T) {
 		if a.Datapath() == "netdev" { // which forgets translations: with either engine a pod's connection breaks whose server speaks first
 			ways = slices.DeleteFunc(slices.Clone(ways), func(p path) bool { return strings.Contains(p.name, "pod → ClusterIP") })
 			// One straight to a pod is translated, too, when an earlier one to a Service had its source port. Those are forgotten first.
-			before := mustReport(t, a).Restarts
-			noError(t, a.Restart(t.Context(), lab.VSwitchd, syscall.SIGKILL))
-			waitRestarted(t, a, before)
+			replaceSwitch(t, a)
 			waitWell(t, a)
 		}
 		restartSwitch(t, l, ways, syscall.SIGKILL)
@@ -95,7 +93,6 @@ func TestServiceEngine(t *testing.T) {
 	there(cluster.EngineOpenFlow)
 	switches(t, a, ways, "service-engine", cluster.EngineOVN)
 	there(cluster.EngineOVN)
-	set := func(word string) { sh(t, a, `sed -i "s/^service-engine = .*/service-engine = `+word+`/" `+settings) }
 	for _, c := range []struct {
 		word  string
 		point string // of the change, at which the agent is killed
@@ -107,10 +104,9 @@ func TestServiceEngine(t *testing.T) {
 		{cluster.EngineOVN, "ports have moved", "ovs-vsctl list-ports br-int | grep " + claims.PodInterface},
 	} {
 		t.Run(c.word+", "+c.point, func(t *testing.T) {
-			set(map[string]string{cluster.EngineOVN: cluster.EngineOpenFlow, cluster.EngineOpenFlow: cluster.EngineOVN}[c.word])
-			restartAgent(t, a)
+			option(t, a, "service-engine", map[string]string{cluster.EngineOVN: cluster.EngineOpenFlow, cluster.EngineOpenFlow: cluster.EngineOVN}[c.word])
 			waitServes(t, a)
-			set(c.word)
+			setting(t, a, "service-engine", c.word)
 			o := under(t, ways, func(f traffic) {
 				f.flows(some)
 				noError(t, a.Restart(t.Context(), agent, syscall.SIGTERM))

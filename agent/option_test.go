@@ -33,10 +33,16 @@ func agentRestarts(t *testing.T, n *lab.Node, ways []path) {
 	o.allWell(t)
 }
 
-// option gives an option that the settings have another value, and restarts the agent.
-func option(t *testing.T, n *lab.Node, key, word string) {
+// setting gives an option that the settings have another value, which the agent reads when it starts.
+func setting(t *testing.T, n *lab.Node, key, word string) {
 	t.Helper()
 	sh(t, n, `sed -i "s/^`+key+` = .*/`+key+` = `+word+`/" `+settings)
+}
+
+// option is setting, and restarts the agent.
+func option(t *testing.T, n *lab.Node, key, word string) {
+	t.Helper()
+	setting(t, n, key, word)
 	restartAgent(t, n)
 }
 

@@ -19,27 +19,20 @@ func TestTakeOver(t *testing.T) {
 	own := slices.DeleteFunc(slices.Clone(all), func(p path) bool {
 		return !strings.HasPrefix(p.name, "outside → host ") && !strings.HasPrefix(p.name, "host → outside ")
 	})
-	again := func(edit string) {
-		t.Helper()
-		if err := a.Kill(t.Context(), agent, syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-		sh(t, a, edit)
-		if err := a.Start(t.Context(), agent); err != nil {
-			t.Fatal(err)
-		}
-	}
-	mode := func(to string) string { return `sed -i "s/^mode = .*/mode = ` + to + `/" ` + settings }
-	again(mode(cluster.ModeShared))
+	option(t, a, "mode", cluster.ModeShared)
 	waitServes(t, a)
-	again(mode(cluster.ModeDetached) + "; ovs-vsctl remove Bridge br-ex external_ids hairpin-uplink -- remove Bridge br-ex external_ids hairpin-uplink-had") // now it is others'
+	noError(t, a.Kill(t.Context(), agent, syscall.SIGTERM))
+	setting(t, a, "mode", cluster.ModeDetached)
+	sh(t, a, "ovs-vsctl remove Bridge br-ex external_ids hairpin-uplink -- remove Bridge br-ex external_ids hairpin-uplink-had") // now it is others'
+	noError(t, a.Start(t.Context(), agent))
 	const problem = "mode detached has none, but eth0 is a port of bridge br-ex"
 	if err := a.WaitFor(t.Context(), time.Minute, func(out string) bool { return strings.Contains(out, problem) }, "sh", "-c", "hairpin status || true"); err != nil {
 		t.Fatal(err)
 	}
 	sh(t, a, "ovs-vsctl list-ports br-ex | grep -x eth0; ip -o addr show dev br-ex | grep 172.18.0.")
 	o := under(t, own, func(f traffic) {
-		again(mode(`detached\ntake-over = true`))
+		setting(t, a, "mode", cluster.ModeDetached+`\ntake-over = true`)
+		noError(t, a.Restart(t.Context(), agent, syscall.SIGTERM))
 		taken := func(string) bool { return true }
 		if err := a.WaitFor(t.Context(), time.Minute, taken, "sh", "-ec", "ip -o addr show dev eth0 | grep 172.18.0.; ip -o addr show dev br-ex | grep 10.44.0.0"); err != nil {
 			t.Fatal(err)

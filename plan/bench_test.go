@@ -12,7 +12,8 @@ import (
 	"hairpin/plan"
 )
 
-func BenchmarkNode10k(b *testing.B) {
+// byEngines runs a benchmark with both engines, and with one family and two, at 10 000 Services.
+func byEngines(b *testing.B, run func(b *testing.B, s *cluster.Snapshot, families int)) {
 	for _, c := range []struct {
 		name     string
 		families []cluster.Family
@@ -22,72 +23,63 @@ func BenchmarkNode10k(b *testing.B) {
 		{"openflow-IPv4", []cluster.Family{cluster.IPv4}, true}, {"openflow-dual", []cluster.Family{cluster.IPv4, cluster.IPv6}, true},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			s := byEngine(large(100, 10000, c.families...), "node-000", c.flows)
-			timer := startTimer()
-			for range b.N {
-				state, problems := plan.Node(s, "node-000")
-				if len(state.NB) < 10000 || len(problems) != 0 {
-					b.Fatalf("%d rows, problems %v", len(state.NB), problems)
-				}
-			}
-			timer.report(b, 200)
+			run(b, byEngine(large(100, 10000, c.families...), "node-000", c.flows), len(c.families))
 		})
+	}
+}
+
+func BenchmarkNode10k(b *testing.B) {
+	byEngines(b, func(b *testing.B, s *cluster.Snapshot, _ int) {
+		timer := startTimer()
+		for range b.N {
+			state, problems := plan.Node(s, "node-000")
+			if len(state.NB) < 10000 || len(problems) != 0 {
+				b.Fatalf("%d rows, problems %v", len(state.NB), problems)
+			}
+		}
+		timer.report(b, 200)
+	})
+}
+
+// replanned measures a Planner that has planned s, at each next Snapshot, which has so many problems. What the Store does is not measured.
+func replanned(b *testing.B, s *cluster.Snapshot, want int, next func(s *cluster.Snapshot, i int) *cluster.Snapshot) {
+	p := plan.NewPlanner()
+	p.Node(s, "node-000")
+	list := make([]*cluster.Snapshot, b.N)
+	for i := range list {
+		s = next(s, i)
+		list[i] = s
+	}
+	b.ResetTimer()
+	timer := startTimer()
+	for _, s := range list {
+		if _, problems := p.Node(s, "node-000"); len(problems) != want {
+			b.Fatal(problems)
+		}
+	}
+	timer.report(b, 5)
+}
+
+// oneSlice changes an endpoint of one Service, with IPv4, of which each has as many Frontends as families.
+func oneSlice(families int) func(*cluster.Snapshot, int) *cluster.Snapshot {
+	return func(s *cluster.Snapshot, i int) *cluster.Snapshot {
+		return change(s, families*(10+i%9000), fmt.Sprintf("10.244.7.%d:8080", 3+i%200))
 	}
 }
 
 func BenchmarkOneSliceChanged10k(b *testing.B) {
-	for _, c := range []struct {
-		name     string
-		families []cluster.Family
-		flows    bool
-	}{
-		{"IPv4", []cluster.Family{cluster.IPv4}, false}, {"dual", []cluster.Family{cluster.IPv4, cluster.IPv6}, false},
-		{"openflow-IPv4", []cluster.Family{cluster.IPv4}, true}, {"openflow-dual", []cluster.Family{cluster.IPv4, cluster.IPv6}, true},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			s := byEngine(large(100, 10000, c.families...), "node-000", c.flows)
-			p := plan.NewPlanner()
-			p.Node(s, "node-000")
-			next := make([]*cluster.Snapshot, b.N)
-			for i := range next { // what the Store does is not measured here
-				next[i] = change(s, len(c.families)*(10+i%9000), fmt.Sprintf("10.244.7.%d:8080", 3+i%200)) // of IPv4
-				s = next[i]
-			}
-			b.ResetTimer()
-			timer := startTimer()
-			for _, s := range next {
-				if _, problems := p.Node(s, "node-000"); len(problems) != 0 {
-					b.Fatal(problems)
-				}
-			}
-			timer.report(b, 5)
-		})
-	}
+	byEngines(b, func(b *testing.B, s *cluster.Snapshot, families int) { replanned(b, s, 0, oneSlice(families)) })
 }
 
-// A pod that comes to a node, at 10 000 Services.
+// A pod that comes to a node.
 func BenchmarkPodAdded10k(b *testing.B) {
-	for name, flows := range map[string]bool{"ovn": false, "openflow": true} {
-		b.Run(name, func(b *testing.B) {
-			s := byEngine(large(100, 10000, cluster.IPv4, cluster.IPv6), "node-000", flows)
-			p := plan.NewPlanner()
-			p.Node(s, "node-000")
-			next := make([]*cluster.Snapshot, b.N)
-			for i := range next {
-				with := *s
-				with.Pods = append(slices.Clone(s.Pods), pod("node-000", fmt.Sprintf("z%d", i), fmt.Sprintf("10.244.1.%d", 100+i%100), fmt.Sprintf("fd00:10:244:1::%x", 100+i%100)))
-				next[i] = &with
-			}
-			b.ResetTimer()
-			timer := startTimer()
-			for _, s := range next {
-				if _, problems := p.Node(s, "node-000"); len(problems) != 0 {
-					b.Fatal(problems)
-				}
-			}
-			timer.report(b, 5)
+	byEngines(b, func(b *testing.B, s *cluster.Snapshot, _ int) {
+		replanned(b, s, 0, func(last *cluster.Snapshot, i int) *cluster.Snapshot {
+			with := *last
+			with.Pods = append(slices.Clone(s.Pods), pod("node-000", fmt.Sprintf("z%d", i), fmt.Sprintf("10.244.1.%d", 100+i%100), fmt.Sprintf("fd00:10:244:1::%x", 100+i%100)))
+			return &with
 		})
-	}
+	})
 }
 
 // A Service that is refused something makes no later change dearer.
@@ -96,21 +88,7 @@ func BenchmarkOneSliceChanged10kRefused(b *testing.B) {
 	for _, i := range []int{5, 6} {
 		edited(s.Frontends[2*i], external("192.0.2.7"))
 	}
-	p := plan.NewPlanner()
-	p.Node(s, "node-000")
-	next := make([]*cluster.Snapshot, b.N)
-	for i := range next {
-		next[i] = change(s, 20+2*(i%9000), fmt.Sprintf("10.244.7.%d:8080", 3+i%200))
-		s = next[i]
-	}
-	b.ResetTimer()
-	timer := startTimer()
-	for _, s := range next {
-		if _, problems := p.Node(s, "node-000"); len(problems) != 1 {
-			b.Fatal(problems)
-		}
-	}
-	timer.report(b, 5)
+	replanned(b, s, 1, oneSlice(2))
 }
 
 // Another node's taint, zone or moved address, at 10 000 Services.
@@ -124,21 +102,13 @@ func BenchmarkPeerChanged10k(b *testing.B) {
 		},
 	} {
 		b.Run(name, func(b *testing.B) {
-			p := plan.NewPlanner()
-			p.Node(s, "node-000")
-			next := make([]*cluster.Snapshot, b.N)
-			for i := range next {
-				next[i] = new(*s)
-				next[i].Nodes = slices.Clone(s.Nodes)
-				next[i].Nodes[7] = new(*s.Nodes[7])
-				edit(next[i].Nodes[7], i)
-			}
-			b.ResetTimer()
-			timer := startTimer()
-			for _, s := range next {
-				p.Node(s, "node-000")
-			}
-			timer.report(b, 5)
+			replanned(b, s, 0, func(_ *cluster.Snapshot, i int) *cluster.Snapshot {
+				next := new(*s)
+				next.Nodes = slices.Clone(s.Nodes)
+				next.Nodes[7] = new(*s.Nodes[7])
+				edit(next.Nodes[7], i)
+				return next
+			})
 		})
 	}
 }

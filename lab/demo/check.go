@@ -94,8 +94,8 @@ func newWorld(ctx context.Context, l *lab.Lab, o *objects) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	shared := !strings.Contains(string(config), "mode = ") || strings.Contains(string(config), "mode = "+cluster.ModeShared)
 	has := func(key, value string) bool { return strings.Contains(string(config), key+" = "+value) }
+	shared := has("mode", cluster.ModeShared) || !has("mode", "")
 	w := &world{lab: l, userspace: first.Datapath() == "netdev", shared: shared, nodeLocal: has("node-local", cluster.LocalDGP), openflow: has("service-engine", cluster.EngineOpenFlow), openvswitch: version, endpoints: map[string]endpoint{}, nodes: map[string]nodeFacts{}, services: map[string]serviceFacts{}}
 	for _, n := range l.Nodes() {
 		w.endpoints[hostPlace(n.Name())] = endpoint{n.Host, plain(n.Addresses()), hostPort}
