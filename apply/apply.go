@@ -29,7 +29,7 @@ type Delta[D any] interface {
 // Mute is a Target that can do with a daemon that does not answer: Silent says which, for a system that is in order but for that.
 type Mute interface{ Silent() error }
 
-// Adopter is a Target that gives rows by reference. After a Run that found nothing left to do, Pass shows it what was
+// Adopter is a Target that gives rows by reference. After a Run that read or changed it and left nothing to do, Pass shows it what was
 // wanted; it may give these very values back from then on, which makes the next comparison one of pointers.
 type Adopter[S any] interface{ Adopt(want S) }
 

@@ -304,7 +304,7 @@ func (p *part[S, D]) finish() error {
 	switch {
 	case inSync:
 		p.known, p.converged, p.have, p.lastApplied = true, true, p.want, p.want
-		if a, ok := p.target.(Adopter[S]); ok && p.read {
+		if a, ok := p.target.(Adopter[S]); ok && (p.read || p.applied) {
 			a.Adopt(p.want)
 		}
 	case hard || p.applied || p.waits != nil:

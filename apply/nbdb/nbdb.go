@@ -124,7 +124,7 @@ func (t *Target) Read(ctx context.Context) (nb.State, error) {
 	return t.model.share(), nil
 }
 
-// Adopt tells that want is equal to what Read gave last. The rows of want are given back by later Reads, as long as
+// Adopt tells that want is equal to what there is. The rows of want are given back by later Reads, as long as
 // they are not changed, so that a comparison with them is one of pointers.
 func (t *Target) Adopt(want nb.State) {
 	t.mu.Lock()

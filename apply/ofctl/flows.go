@@ -20,16 +20,13 @@ import (
 // less than the agent's slow timer, which so reads them.
 const maxAge = 290 * time.Second
 
-// cache is what was read last. The monitor tells whether it still holds: reading 40 000 flows takes half a second, 10 000 groups 0.2 s.
+// cache is when a bridge was read last. The monitor tells whether that still holds: reading 40 000 flows takes half a second, 10 000 groups 0.2 s.
 type cache struct {
 	valid   bool
 	read    time.Time         // when the switch was asked
 	mark    mark              // of the monitor, before the flows were read
 	numbers map[string]string // of the ports, by name
-	flows   map[flow.Key]*flow.Flow
-	groups  map[flow.GroupKey]*flow.Group
 	unknown []flow.Unknown
-	raw     bool // not Adopted yet
 }
 
 // bridge is one that has flows of ours.
@@ -51,6 +48,7 @@ func (t *Target) known(r rows) (list []*bridge) {
 		if _, there := r.numbers[name]; !there {
 			b.forget()
 			delete(t.bridges, name)
+			t.has.replace(b.key, content{})
 		}
 	}
 	for _, name := range delta.Keys(r.numbers) {
@@ -64,33 +62,34 @@ func (t *Target) known(r rows) (list []*bridge) {
 	return append(list, t.bridges[t.cfg.Bridge])
 }
 
-// read returns our flows, with the names of their ports, and groups, from the switch or, when the monitor knows that
-// nothing happened since, from the last reading. A bridge that was made a moment ago has none.
-func (t *bridge) read(ctx context.Context, numbers map[string]string) (cache, error) {
+// read returns our flows, with the names of their ports, and groups, or nil when the monitor knows that nothing happened since the last
+// reading. A bridge that was made a moment ago has none.
+func (t *bridge) read(ctx context.Context, numbers map[string]string) (*content, error) {
 	if t.key != "" && !t.cfg.reachable(ctx, t.name) {
-		return cache{}, nil
+		t.cache = cache{}
+		return &content{}, nil
 	}
 	now, ok := t.monitor.settle(ctx)
 	if c := &t.cache; ok && c.valid && c.mark == now && time.Since(c.read) < maxAge {
-		c.number(numbers)
-		return *c, nil
+		return nil, nil
 	}
 	start := time.Now()
 	text, err := t.ofctl(ctx, "", "--no-names", "--no-stats", "dump-flows", t.remote(t.name), ours())
 	if err != nil {
-		return cache{}, fmt.Errorf("read flows of %s: %w", t.name, err)
+		return nil, fmt.Errorf("read flows of %s: %w", t.name, err)
 	}
 	groups, err := t.readGroups(ctx)
 	if err != nil {
-		return cache{}, fmt.Errorf("read groups of %s: %w", t.name, err)
+		return nil, fmt.Errorf("read groups of %s: %w", t.name, err)
 	}
 	flows, unknown := parseFlows(text, t.key, numbers)
-	t.cache = cache{valid: ok, read: start, mark: now, numbers: numbers, flows: flows, groups: groups, unknown: unknown, raw: true}
-	return t.cache, nil
+	t.cache = cache{valid: ok, read: start, mark: now, numbers: numbers, unknown: unknown}
+	return &content{flows, groups}, nil
 }
 
 // number gives ports the names that they have by now: a pod's port comes or goes, and flows keep their numbers.
-func (c *cache) number(numbers map[string]string) {
+func (t *bridge) number(numbers map[string]string) {
+	c := &t.cache
 	if maps.Equal(c.numbers, numbers) {
 		return
 	}
@@ -101,20 +100,23 @@ func (c *cache) number(numbers map[string]string) {
 		}
 		return name(was)
 	}
-	fresh := map[flow.Key]*flow.Flow{}
-	for k, f := range c.flows {
-		if slices.ContainsFunc(f.Ports(), func(port string) bool { return renamed(port) != port }) {
-			fresh[k] = f.WithPorts(renamed)
+	moved := map[string]bool{} // names
+	for _, list := range []map[string]string{c.numbers, numbers} {
+		for port, number := range list {
+			moved[port], moved[number] = renamed(port) != port, renamed(number) != number
+		}
+	}
+	d := delta.Delta[flow.Key, *flow.Flow]{Add: map[flow.Key]*flow.Flow{}, Delete: map[flow.Key]*flow.Flow{}}
+	for k, f := range t.has.all().flows {
+		if k.Bridge == t.key && f.Names(moved) {
+			g := f.WithPorts(renamed)
+			d.Delete[k], d.Add[g.Key] = f, g
 		}
 	}
 	c.numbers = numbers
-	if len(fresh) == 0 {
-		return
-	}
-	c.flows = maps.Clone(c.flows)
-	maps.DeleteFunc(c.flows, func(k flow.Key, _ *flow.Flow) bool { return fresh[k] != nil })
-	for _, f := range fresh {
-		c.flows[f.Key] = f
+	if !d.Empty() {
+		t.has.change(flow.Delta{Flows: d})
+		t.has.raw = true
 	}
 }
 
@@ -223,7 +225,7 @@ func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []str
 		return []string{t.name}, nil
 	}
 	numbers := r.numbers[t.name]
-	b := bundle{numbers: numbers, deletes: deletions(d, numbers), unfit: map[uint32]bool{}}
+	b := bundle{numbers: numbers, deletes: deletions(d, numbers), made: map[flow.Key]*flow.Flow{}, unfit: map[uint32]bool{}}
 	for _, part := range []map[flow.GroupKey]*flow.Group{d.Groups.Add, d.Groups.Change} {
 		for _, g := range part {
 			b.group(g)
@@ -254,7 +256,7 @@ type bundle struct {
 	groups  []string // to be made or changed
 	deletes []string // of flows
 	lines   []string // flows to be made or changed
-	made    []*flow.Flow
+	made    map[flow.Key]*flow.Flow
 	unfit   map[uint32]bool // groups left out: a flow that names one would stop the bundle
 
 	groupsGone []string // flows that lead to one go with it
@@ -284,7 +286,7 @@ func (b *bundle) add(f *flow.Flow) {
 			return
 		}
 	}
-	b.made = append(b.made, f)
+	b.made[f.Key] = f
 	b.lines = append(b.lines, "flow add "+f.WithPorts(func(name string) string { n, _ := b.number(name); return n }).String())
 }
 
@@ -345,16 +347,9 @@ func (t *bridge) commit(ctx context.Context, b bundle, d flow.Delta) error {
 		t.tell()
 	} else {
 		c.mark = after
-		c.number(b.numbers)
-		c.flows = maps.Clone(c.flows)
-		maps.DeleteFunc(c.flows, func(k flow.Key, _ *flow.Flow) bool { _, is := d.Flows.Delete[k]; return is })
-		for _, f := range b.made {
-			c.flows[f.Key] = f
-		}
+		t.number(b.numbers)
+		t.has.change(flow.Delta{Flows: delta.Delta[flow.Key, *flow.Flow]{Add: b.made, Delete: d.Flows.Delete}, Groups: d.Groups})
 		c.unknown = nil
-		if !d.Groups.Empty() {
-			c.groups = d.Groups.ApplyTo(c.groups)
-		}
 	}
 	if err != nil {
 		return fmt.Errorf("change flows of %s: %w", t.name, culprit(err, lines))

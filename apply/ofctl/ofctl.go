@@ -18,7 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -64,6 +63,7 @@ type Target struct {
 
 	mu      sync.Mutex // one Read or Apply at a time
 	bridges map[string]*bridge
+	has     contents
 
 	silent  atomic.Pointer[late.Waits]
 	waiting sync.Mutex
@@ -210,7 +210,7 @@ func (t *Target) Read(ctx context.Context) (flow.State, error) {
 	s := flow.State{Bridge: t.cfg.Bridge, Bridges: r.ours, Settings: r.settings, Ports: r.ports}
 	// Each asks another daemon, or another bridge, and waits for it.
 	list := t.known(r)
-	found, errs := make([]cache, len(list)), make([]error, len(list)+2)
+	found, errs := make([]*content, len(list)), make([]error, len(list)+2)
 	var tasks sync.WaitGroup
 	for i, b := range list {
 		tasks.Go(func() { found[i], errs[i] = b.read(ctx, r.numbers[b.name]) })
@@ -218,55 +218,34 @@ func (t *Target) Read(ctx context.Context) (flow.State, error) {
 	tasks.Go(func() { s.TunnelNeighbors, errs[len(list)] = t.readNeighbors(ctx) })
 	tasks.Go(func() { s.TunnelRoutes, errs[len(list)+1] = t.readRoutes(ctx) })
 	tasks.Wait()
+	for i, b := range list {
+		switch {
+		case errs[i] != nil:
+		case found[i] != nil:
+			t.has.replace(b.key, *found[i])
+		default:
+			b.number(r.numbers[b.name])
+		}
+		s.Unknown = append(s.Unknown, b.cache.unknown...)
+	}
 	if err := errors.Join(errs...); err != nil {
 		return flow.State{}, err
 	}
-	for _, c := range found {
-		s.Flows, s.Groups, s.Unknown = both(s.Flows, c.flows), both(s.Groups, c.groups), append(s.Unknown, c.unknown...)
-	}
+	has := t.has.all()
+	s.Flows, s.Groups = has.flows, has.groups
 	if len(s.TunnelRoutes) > 0 {
 		s.TunnelBridge = t.cfg.TunnelBridge
 	}
 	return s, nil
 }
 
-// Adopt gives want's flows and groups from now on for those that were read and are the same: comparing them takes a look at pointers. Where a Read is
+// Adopt gives want's flows and groups from now on, where those that were read are the same: comparing them takes no time. Where a Read is
 // under way there is time for that later.
 func (t *Target) Adopt(want flow.State) {
-	if !t.mu.TryLock() {
-		return
+	if t.mu.TryLock() {
+		defer t.mu.Unlock()
+		t.has.adopt(want)
 	}
-	defer t.mu.Unlock()
-	for _, b := range t.bridges {
-		if c := &b.cache; c.raw {
-			c.flows, c.groups, c.raw = adopted(c.flows, want.Flows, (*flow.Flow).Equal), adopted(c.groups, want.Groups, (*flow.Group).Equal), false
-		}
-	}
-}
-
-// adopted is have with those values of want that are the same.
-func adopted[K comparable, V any](have, want map[K]V, equal func(V, V) bool) map[K]V {
-	same := make(map[K]V, len(have))
-	for k, v := range have {
-		if w, ok := want[k]; ok && equal(w, v) {
-			v = w
-		}
-		same[k] = v
-	}
-	return same
-}
-
-// both is what two maps have that share no key.
-func both[K comparable, V any](a, b map[K]V) map[K]V {
-	switch {
-	case len(a) == 0:
-		return b
-	case len(b) == 0:
-		return a
-	}
-	a = maps.Clone(a)
-	maps.Copy(a, b)
-	return a
 }
 
 // Apply makes the changes of d: one transaction of the database, one bundle of flows and groups for each bridge, one command for each

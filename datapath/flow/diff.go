@@ -108,6 +108,11 @@ func (f *Flow) Ports() []string {
 	return names
 }
 
+// Names reports whether the flow matches one of those ports, or sends to one.
+func (f *Flow) Names(ports map[string]bool) bool {
+	return ports[f.Match.InPort] || slices.ContainsFunc(f.Actions, func(a Action) bool { o, ok := a.(Output); return ok && ports[o.Port] })
+}
+
 // WithPorts returns the flow with other names, or numbers, for its ports; LOCAL stays. A flow without ports is
 // given back as it is.
 func (f *Flow) WithPorts(rename func(string) string) *Flow {
