@@ -35,7 +35,7 @@ const (
 	ZoneReturn = 64002 // gateway router <-> host endpoint: node address <-> OVN's masquerade address
 
 	ZoneServices = 64003 // pods <-> Services, on ServiceBridge
-	ZonePinned   = 64004 // a pod <-> itself, by a Service: its address <-> MasqHairpin
+	ZonePinned   = 64004 // what needs another source for its answers to come back to ServiceBridge: a pod <-> itself (MasqHairpin), host and clients outside
 )
 
 // Conntrack marks in ZoneUplink: the owner of the connection.
@@ -43,6 +43,10 @@ const (
 	CTMarkOVN  = 1
 	CTMarkHost = 2
 )
+
+// CTMarkOutside is the conntrack mark, in ZoneServices or ZonePinned, of connections that the host or a client outside began: the connection
+// knows the MAC that answers go to.
+const CTMarkOutside = 3
 
 // MarkNodeIP is the packet mark of pod traffic to a node address, 1008 = 0x3f0 (egress-ip.md).
 const MarkNodeIP = 0x3f0
@@ -67,6 +71,8 @@ const (
 	TableToHost   = 3 // rewrite MACs, to LOCAL
 	TableReturn   = 4 // masquerade the gateway router towards the host
 	TableUnDNAT   = 5 // undo the host's DNAT
+	TableWire     = 6 // from the uplink: what is for Services on ServiceBridge, before conntrack and after it
+	TableAsked    = 7 // from the uplink, after ZoneServices was asked
 )
 
 // ServiceBridge has pods' ports, and Services as flows and groups, in OpenFlow tables of its own (docs/architecture.md).
@@ -75,16 +81,23 @@ const (
 	// ServicePatch is its port to IntegrationBridge, whose end of it is PodsPatch.
 	ServicePatch = "svc-int"
 	PodsPatch    = "int-svc"
+	// ServiceHost is the host's port, an internal one: routes to Services lead there.
+	ServiceHost = "svc-host"
+	// WirePatch is its port to the gateway bridge, whose end of it is ServicesPatch: what clients outside send to Services.
+	WirePatch     = "svc-ext"
+	ServicesPatch = "ext-svc"
 
 	TableArrives   = 0  // what a port may send
 	TableFromPod   = 1  // by destination
 	TableToVIP     = 10 // after conntrack
 	TableToPod     = 11 // after conntrack
-	TableReplies   = 12 // of pods with an egress address to clients outside, after conntrack
+	TableReplies   = 12 // of pods to the world, after conntrack
 	TableServices  = 20 // addresses and ports of Services
-	TableServed    = 30 // with its last destination, by address: to pods of this node
+	TableServed    = 30 // with its last destination: the source that answers need to come back
+	TableHere      = 31 // by address: to pods of this node
 	TablePinned    = 35 // back to the pod that it came from
-	TableUnpinned  = 36 // answers of such a pod, on the way back
+	TableUnpinned  = 36 // answers to that source
+	TableOutside   = 37 // answers to the host and to clients outside
 	TableToNode    = 40 // from OVN, after conntrack
 	TableDeliver   = 41 // by Ethernet address: to pods of this node, or on to OVN
 	TableNeighbors = 60 // ARP and neighbour discovery

@@ -61,3 +61,8 @@ func ModeNamed(name string) Mode {
 
 // ModeOf returns a node's mode: what the node says of itself, else what the configuration says.
 func (c *Config) ModeOf(n *Node) Mode { return ModeNamed(cmp.Or(n.Gateway.Mode, c.Gateway.Mode)) }
+
+// DistributedPort reports whether nodes have a distributed gateway port. With EngineOpenFlow the host gets to Services by a bridge that needs none.
+func (c *Config) DistributedPort() bool {
+	return c.Gateway.NodeLocal == LocalDGP && c.ServiceEngine != EngineOpenFlow
+}

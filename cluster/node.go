@@ -225,7 +225,7 @@ func (p *nodeParser) parseGateway(text string) {
 	}
 	g := Gateway{
 		Mode: j.Mode, Bridge: j.Bridge, Uplink: j.Uplink, Device: j.Device, Userspace: j.Datapath == "netdev",
-		Redirect: j.NodePort == PathRedirect, NodeLocal: j.NodeLocal == LocalDGP, OpenFlow: j.Engine == EngineOpenFlow,
+		Redirect: j.NodePort == PathRedirect, NodeLocal: j.NodeLocal == LocalDGP && j.Engine != EngineOpenFlow, OpenFlow: j.Engine == EngineOpenFlow,
 	}
 	if j.MAC != "" {
 		mac, err := ParseMAC(j.MAC)

@@ -182,7 +182,7 @@ func addAdvertised(name string, config cluster.Config) (did []string, err error)
 // nothing leads there any more.
 func (l *Looker) nodeLocal(ctx context.Context) (did []string, err error) {
 	v := l.ovs.View()
-	if l.config.Cluster.Gateway.NodeLocal != cluster.LocalDGP {
+	if !l.config.Cluster.DistributedPort() {
 		if ovsdb.Find(v, func(p *ovsdb.Port) bool { return p.Name == claims.LocalPort && p.ExternalIDs[claims.KeyOwner] != "" }) != nil {
 			return nil, nil
 		}

@@ -51,7 +51,7 @@ func discover(v ovsdb.View, config cluster.Config) (Found, error) {
 	mode := cluster.ModeNamed(config.Gateway.Mode)
 	g := cluster.Gateway{
 		Mode: config.Gateway.Mode, Bridge: name, Uplink: uplinkOf(v, bridge), Userspace: bridge.DatapathType == "netdev",
-		Redirect: config.Gateway.NodePortPath == cluster.PathRedirect, NodeLocal: config.Gateway.NodeLocal == cluster.LocalDGP,
+		Redirect: config.Gateway.NodePortPath == cluster.PathRedirect, NodeLocal: config.DistributedPort(),
 		OpenFlow: config.ServiceEngine == cluster.EngineOpenFlow,
 	}
 	link, err := netlink.LinkByName(name)

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -10,7 +9,6 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
-	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
 	"hairpin/plan/selection"
 )
@@ -69,15 +67,15 @@ func (g *egressPlan) update(s *cluster.Snapshot, env *Env, _ changes, again bool
 		}
 	}
 	gone.NB.Add(rowsOf(g.shared.NB)...)
-	gone.Host, gone.NFT, gone.Conn, gone.Bridge = g.shared.Host, g.shared.NFT, g.shared.Conn, g.shared.Bridge
+	gone.Host, gone.NFT, gone.Conn = g.shared.Host, g.shared.NFT, g.shared.Conn
 	g.shared = env.throughHost(g.parts)
-	g.shared.NB, g.shared.Bridge = env.eastWest(g.parts)
+	g.shared.NB = env.eastWest(g.parts)
 	g.shared.Conn = gone.Conn
 	if others || again {
 		g.shared.Conn.Egress = env.remembered(s.EgressIPs)
 	}
 	come.NB.Add(rowsOf(g.shared.NB)...)
-	come.Host, come.NFT, come.Conn, come.Bridge = g.shared.Host, g.shared.NFT, g.shared.Conn, g.shared.Bridge
+	come.Host, come.NFT, come.Conn = g.shared.Host, g.shared.NFT, g.shared.Conn
 	return gone, come
 }
 
@@ -231,8 +229,8 @@ func (e *Env) translate(rows nb.State, s *Stack, x *cluster.EgressIP, own netip.
 
 // eastWest are the rows that all EgressIPs share: what stays within the cluster continues as routed. Packets to nodes are
 // marked, because on a node that carries the pod's address they meet its translation, which the bridge then takes back.
-func (e *Env) eastWest(parts map[cluster.Owner]egressPart) (nb.State, flow.State) {
-	rows, flows := nb.State{}, flow.State{}
+func (e *Env) eastWest(parts map[cluster.Owner]egressPart) nb.State {
+	rows := nb.State{}
 	marked, carries, hosts := map[cluster.Family][]netip.Prefix{}, map[cluster.Family]bool{}, map[cluster.Family]bool{}
 	for _, part := range parts {
 		for _, h := range part.hostEgress {
@@ -259,13 +257,15 @@ func (e *Env) eastWest(parts map[cluster.Owner]egressPart) (nb.State, flow.State
 		e.untouched(rows, s)
 		if len(marked[s.Family]) > 0 {
 			e.toNodes(rows, s, sortedPrefixes(marked[s.Family]))
-			e.replies(rows, &flows, s, sortedPrefixes(marked[s.Family]))
+			if !e.Node.Gateway.OpenFlow { // else they do not pass OVN
+				e.replies(rows, s)
+			}
 		}
 		if foreign { // else they leave by the gateway router anyway
 			e.throughRouter(rows, s)
 		}
 	}
-	return rows, flows
+	return rows
 }
 
 func (e *Env) untouched(rows nb.State, s *Stack) {
@@ -281,23 +281,14 @@ func (e *Env) untouched(rows nb.State, s *Stack) {
 }
 
 // replies lets go back as they came the replies of this node's pods, to clients outside whose address a Service's policy Local
-// has kept: they look like what a pod says to the world. Only the node switch tracks connections, or the switchboard, so it marks them;
+// has kept: they look like what a pod says to the world. Only the node switch tracks connections, so it marks them;
 // not those to pods and gateway routers of other nodes: a userspace Open vSwitch finds no route for a tunnel's packet that has a mark.
-func (e *Env) replies(rows nb.State, flows *flow.State, s *Stack, marked []netip.Prefix) {
+func (e *Env) replies(rows nb.State, s *Stack) {
 	owner := nodeOwner(e.Node.Name)
 	rows.Add(&nb.Policy{
 		Router: claims.ClusterRouter, Priority: claims.PolicyReplies, Action: nb.Allow, Owner: owner,
 		Match: "pkt.mark == " + strconv.Itoa(claims.MarkReply) + " && " + words(s.Family).match + ".src == $" + markedSet(s.Family),
 	})
-	if g := &e.Node.Gateway; g.OpenFlow && !g.NodeLocal { // else the switch has load balancers, and twice would be too often (recirculations)
-		w := newSwitchboard(e)
-		for _, pod := range marked {
-			w.replies(pod)
-		}
-		maps.Copy(w.Flows, flows.Flows)
-		flows.Flows = w.Flows
-		return
-	}
 	for _, to := range append(slices.Clone(s.Cluster), s.Join.Masked()) {
 		rows.Add(&nb.QoS{
 			Switch: e.Node.Name, Priority: claims.QoSInside, Owner: owner,

@@ -269,7 +269,10 @@ func (c chains) egress() []nft.Rule {
 		if e.Mode.PodsByHost && e.Node.Gateway.NodeLocal {
 			rules = append(rules, c.rule(nft.Masquerade{}, "the host to Services with endpoints elsewhere", nft.AddrIn{Prefix: single(s.Local.management.Addr())}, not(claims.LocalPort)))
 		}
-		switch elsewhere := (nft.AddrIn{Prefix: single(s.MasqOVN)}); {
+		if e.Node.Gateway.OpenFlow {
+			rules = append(rules, c.rule(nft.Masquerade{}, "Services with endpoints elsewhere", nft.AddrIn{Prefix: single(s.MasqOVN)}, not(claims.ServiceHost)))
+		}
+		switch elsewhere := (nft.AddrIn{Prefix: single(s.MasqRouter)}); {
 		case !e.Mode.Uplink:
 			rules = append(rules, c.rule(nft.Masquerade{}, "Services with endpoints elsewhere", elsewhere, not(e.Node.Gateway.Bridge)))
 		case e.byHost(s): // by the bridge, too
@@ -292,12 +295,12 @@ func (c chains) egressGuard() []nft.Rule {
 		for _, p := range s.Cluster {
 			from := nft.AddrIn{Prefix: p}
 			for _, to := range c.eastWest(s) {
-				rules = append(rules, c.rule(nft.Return{}, "to Services", from, nft.OutInterface{Name: c.env.Node.Gateway.Bridge}, to))
+				rules = append(rules, c.rule(nft.Return{}, "to Services", from, nft.OutInterface{Name: c.env.serviceLink()}, to))
 			}
 			rules = append(rules, c.rule(nft.Drop{}, "no pod is seen outside", from, nft.OutInterface{Name: claims.ManagementPort, Not: true}))
 		}
 		if c.env.Mode.Uplink && c.env.byHost(s) {
-			rules = append(rules, c.rule(nft.Drop{}, "nor the gateway router's other name", nft.AddrIn{Prefix: single(s.MasqOVN)}, nft.OutInterface{Name: claims.ManagementPort, Not: true}))
+			rules = append(rules, c.rule(nft.Drop{}, "nor the gateway router's other name", nft.AddrIn{Prefix: single(s.MasqRouter)}, nft.OutInterface{Name: claims.ManagementPort, Not: true}))
 		}
 	}
 	return rules

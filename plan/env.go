@@ -45,7 +45,8 @@ type Stack struct {
 	Transit    netip.Prefix // the cluster router on the transit switch
 
 	Masquerade netip.Prefix // the masquerade subnet and its places (host-to-service.md)
-	MasqOVN    netip.Addr
+	MasqOVN    netip.Addr   // as the host sees clients of an endpoint of its own
+	MasqRouter netip.Addr   // as the host sees the gateway router
 	MasqHost   netip.Addr
 	MasqLocal  netip.Addr // not a host's: VIP of what keeps the client's address
 	MasqAll    netip.Addr // not a host's: VIP of all endpoints where the cluster IP has the node's own only
@@ -229,6 +230,9 @@ func (c *checker) places(e *Env, s *Stack) bool {
 		*p.to = c.nth(masq, p.place, masqField).Addr()
 	}
 	s.Router = c.nth(s.Subnet, routerPlace, fieldPodCIDRs)
+	if s.MasqRouter = s.MasqOVN; e.Node.Gateway.OpenFlow {
+		s.MasqRouter = s.MasqHost // not the host's, with this engine
+	}
 	s.Management = c.nth(s.Subnet, managementPlace, fieldPodCIDRs)
 	s.JoinRouter = c.nth(join, joinRouterPlace, joinField)
 	s.Join = c.nth(join, e.Node.ID+nodeOffset, joinField)

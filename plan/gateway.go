@@ -15,8 +15,10 @@ func gateway(e Env) (datapath.State, []Problem) {
 	b := newBridge(&e, claims.FeatureGateway)
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
-		b.hostToService(s)
-		b.clientToService(s)
+		if !e.Node.Gateway.OpenFlow {
+			b.hostToService(s)
+			b.clientToService(s)
+		}
 		b.hostEndpoint(s)
 		if e.Mode.Uplink {
 			b.fromOVN(s)
@@ -148,8 +150,8 @@ func (b *bridge) hostEndpoint(s *Stack) {
 			flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost})
 	}
 	b.add(claims.TableReturn, prioDefault, flow.Match{Protocol: ip},
-		flow.CT{Commit: true, Table: claims.TableToHost, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqOVN}})
-	b.classify(prioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: single(s.MasqOVN)},
+		flow.CT{Commit: true, Table: claims.TableToHost, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqRouter}})
+	b.classify(prioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: single(s.MasqRouter)},
 		flow.CT{Table: claims.TableUnDNAT, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATUndo}})
 	// Without commit: these are replies only (gateway-pitfalls.md).
 	b.add(claims.TableUnDNAT, prioDefault, flow.Match{Protocol: ip},
@@ -201,7 +203,7 @@ func (b *bridge) byHost(s *Stack) {
 	// What the host itself says of such a packet, that it is too long for a link or may not pass, has the node's address, and the gateway
 	// router takes nothing from its own.
 	icmp := map[cluster.Family]flow.Protocol{cluster.IPv4: flow.ICMP, cluster.IPv6: flow.ICMP6}[s.Family]
-	b.classify(prioOwnError, flow.Match{InPort: flow.Local, Protocol: icmp, Src: node.Src, Dst: single(s.MasqOVN)}, flow.SetSrc{Addr: s.MasqHost},
+	b.classify(prioOwnError, flow.Match{InPort: flow.Local, Protocol: icmp, Src: node.Src, Dst: single(s.MasqRouter)}, flow.SetSrc{Addr: s.MasqHost},
 		flow.CT{Table: claims.TableUnDNAT, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATUndo}})
 }
 
@@ -231,6 +233,10 @@ func (b *bridge) fromWire(s *Stack) {
 	// address was elsewhere meanwhile. The kernel's learns, and remembers no mark with what it calls invalid.
 	b.add(claims.TableUplink, prioKnown, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTInv | flow.CTTrk}, CTMark: claims.CTMarkOVN},
 		flow.Output{Port: b.ovn})
+	if b.env.Node.Gateway.OpenFlow {
+		b.wireToServices(s)
+		return
+	}
 	// New connections that are not to a NodePort are the host's. Committed here, in their own direction: the host's
 	// reply finds them and commits nothing.
 	b.add(claims.TableUplink, prioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTNew | flow.CTTrk}},

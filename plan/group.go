@@ -42,10 +42,21 @@ func groupsOf(kinds ...string) []string {
 	return list
 }
 
-// groups makes their rows.
+// groupsOf returns all groups of some kinds, where Services are load balancers.
+func (z *zone) groupsOf(kinds ...string) []string {
+	if z.Node.Gateway.OpenFlow {
+		return nil
+	}
+	return groupsOf(kinds...)
+}
+
+// groups makes the rows that load balancers need.
 func (z *zone) groups() {
-	for _, name := range groupsOf(groupBoth, groupSwitch, groupRouter) {
+	for _, name := range z.groupsOf(groupBoth, groupSwitch, groupRouter) {
 		z.rows.Add(&nb.Group{Name: name, Owner: z.owner})
+	}
+	if !z.Node.Gateway.OpenFlow {
+		z.placeholderLB()
 	}
 }
 

@@ -33,9 +33,16 @@ func hostSide(e *Env) host.State {
 	k.state.Links[claims.ManagementPort] = host.Link{
 		Name: claims.ManagementPort, Checksums: e.checksums() && e.Node.Gateway.NodeLocal, MAC: cluster.MACFor(e.Stacks[0].Management.Addr()), MTU: e.Config.MTU, Owner: k.owner,
 	}
+	if e.Node.Gateway.OpenFlow {
+		k.state.Links[claims.ServiceHost] = host.Link{Name: claims.ServiceHost, Checksums: e.Node.Gateway.Userspace, Owner: k.owner}
+	}
 	for i := range e.Stacks {
 		k.management(&e.Stacks[i])
-		k.services(&e.Stacks[i], bridge)
+		if e.Node.Gateway.OpenFlow {
+			k.toSwitchboard(&e.Stacks[i])
+		} else {
+			k.services(&e.Stacks[i], bridge)
+		}
 		if e.Mode.Uplink {
 			k.borrowed(&e.Stacks[i], bridge)
 		} else {
@@ -62,7 +69,7 @@ func (k *kernel) management(s *Stack) {
 	for _, c := range s.Cluster {
 		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: mp0, Via: s.Router.Addr()})
 	}
-	if k.env.Mode.PodsByHost { // a load balancer of the node switch is there, for clients outside that come by the host
+	if k.env.Mode.PodsByHost && !k.env.Node.Gateway.OpenFlow { // a load balancer of the node switch is there, for clients outside that come by the host
 		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: single(s.MasqLocal)}, Link: mp0, Via: s.Router.Addr()})
 	}
 }
@@ -96,6 +103,32 @@ func (k *kernel) services(s *Stack, bridge string) {
 	k.neighbor(bridge, s.MasqOVN, k.env.Node.Gateway.MAC)
 }
 
+// serviceLink is the link by which the host gets to Services.
+func (e *Env) serviceLink() string {
+	if e.Node.Gateway.OpenFlow {
+		return claims.ServiceHost
+	}
+	return e.Node.Gateway.Bridge
+}
+
+// toSwitchboard is the way to Services by claims.ServiceHost: by an unused next hop as well, but the bridge knows the host by its MAC, so there is
+// no address on that link.
+func (k *kernel) toSwitchboard(s *Stack) {
+	mtu := k.env.Config.MTU
+	link := func(link string, a, src netip.Addr) {
+		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: single(a)}, Link: link, Src: src, MTU: mtu})
+	}
+	link(claims.ServiceHost, s.MasqNext, s.Address.Addr())
+	link(claims.ServiceHost, s.MasqOVN, s.Node)
+	link(k.env.Node.Gateway.Bridge, s.MasqRouter, s.Node)
+	for _, c := range append(slices.Clone(s.Services), single(s.MasqAll), single(s.MasqLocal)) {
+		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: claims.ServiceHost, Via: s.MasqNext, Src: s.Address.Addr(), MTU: mtu})
+	}
+	k.neighbor(claims.ServiceHost, s.MasqNext, masqMAC())
+	k.neighbor(claims.ServiceHost, s.MasqOVN, masqMAC())
+	k.neighbor(k.env.Node.Gateway.Bridge, s.MasqRouter, k.env.Node.Gateway.MAC)
+}
+
 // borrowed is the machine's own: its addresses and default route on the gateway bridge. A restart of a userspace Open
 // vSwitch loses them.
 func (k *kernel) borrowed(s *Stack, bridge string) {
@@ -114,7 +147,12 @@ func (k *kernel) sysctls(bridge string) {
 	k.sysctl("net/ipv6/conf/all/forwarding", "1")
 	// A packet and its reply take different ways here: loose reverse-path checks, and no redirects to "better" ones.
 	k.sysctl("net/ipv4/conf/all/send_redirects", "0")
-	for _, link := range []string{bridge, claims.ManagementPort} {
+	links := []string{bridge, claims.ManagementPort}
+	if k.env.Node.Gateway.OpenFlow {
+		links = append(links, claims.ServiceHost)
+		k.sysctl(fmt.Sprintf("net/ipv6/conf/%s/accept_ra", claims.ServiceHost), "0")
+	}
+	for _, link := range links {
 		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/rp_filter", link), "2")
 		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/send_redirects", link), "0")
 	}
@@ -123,14 +161,14 @@ func (k *kernel) sysctls(bridge string) {
 	k.conntrack(&k.env.Config.Conntrack)
 	if s := k.env.stack(cluster.IPv6); s != nil && k.env.loopbackPorts(cluster.IPv6) {
 		// The twin of route_localnet: the answer, translated back to ::1, is for the host.
-		k.route(host.Route{RouteKey: host.RouteKey{Table: host.LocalTable, Prefix: words(s.Family).loopback}, Link: bridge})
+		k.route(host.Route{RouteKey: host.RouteKey{Table: host.LocalTable, Prefix: words(s.Family).loopback}, Link: k.env.serviceLink()})
 	}
 	if k.env.stack(cluster.IPv4) != nil {
 		value := "0" // not what an earlier configuration has left: without chainLoopbackIn, others could reach 127.0.0.1
 		if k.env.loopbackPorts(cluster.IPv4) {
 			value = "1"
 		}
-		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/route_localnet", bridge), value)
+		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/route_localnet", k.env.serviceLink()), value)
 	}
 	if g := &k.env.Node.Gateway; g.Userspace && k.env.Mode.Uplink {
 		// The kernel sees the uplink's frames too, and would answer router advertisements there.
@@ -248,7 +286,7 @@ func toPods(e *Env, owner cluster.Owner) []nft.Rule {
 	var rules []nft.Rule
 	for i := range e.Stacks {
 		a := e.Stacks[i].Management.Addr()
-		if e.Mode.PodsByHost { // else the pod's answer leaves by the gateway router
+		if e.Mode.PodsByHost && !e.Node.Gateway.OpenFlow { // else the pod's answer does not come by the management port
 			rules = append(rules, nft.Rule{
 				Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, nft.AddrIn{Dst: true, Prefix: single(e.Stacks[i].MasqLocal)}},
 				Do:      nft.Return{}, Comment: "the client's source, under policy Local", Owner: owner,

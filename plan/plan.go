@@ -46,5 +46,5 @@ func newIncrementals() []incremental { return []incremental{newEgress(), newShar
 // base features do not look at single Pods and Services, objects features look at nothing else that changes often.
 var (
 	base    = []feature{topology, gateway, distributed, redirection, switchboardPaths}
-	objects = []feature{pods, services, switchboardObjects}
+	objects = []feature{pods, services, switchboardPods}
 )

@@ -125,8 +125,8 @@ func missing(of, in string) string {
 func drawNodes(t *rapid.T) *cluster.Snapshot {
 	a, b := node("node-a", 1, 3), node("node-b", 2, 4)
 	a.HostAddresses = append(a.HostAddresses, prefix("172.20.0.1/32"), prefix("fd00:20::1/128"))
-	a.Gateway.Userspace, a.Gateway.NodeLocal = true, rapid.Bool().Draw(t, "dgp")
-	a.Gateway.OpenFlow = rapid.Bool().Draw(t, "openflow")
+	a.Gateway.Userspace, a.Gateway.OpenFlow = true, rapid.Bool().Draw(t, "openflow")
+	a.Gateway.NodeLocal = !a.Gateway.OpenFlow && rapid.Bool().Draw(t, "dgp")
 	mode := rapid.SampledFrom(modes).Draw(t, "mode")
 	inMode(a, mode)
 	inMode(b, mode)

@@ -68,6 +68,11 @@ func redirection(e Env) (datapath.State, []Problem) {
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
 		ip, host := words(s.Family).ip, single(s.MasqHost)
+		if g.OpenFlow { // which knows the sender of each connection
+			b.classify(prioRedirect, flow.Match{InPort: flow.Local, EthSrc: mac, Protocol: ip}, flow.Output{Port: claims.ServicesPatch})
+			b.classify(prioAnswered, flow.Match{InPort: claims.ServicesPatch, EthDst: mac, Protocol: ip}, flow.Resubmit{Table: claims.TableToHost})
+			continue
+		}
 		tracked := flow.CT{Table: claims.TableToHost, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}}
 		b.classify(prioRedirect, flow.Match{InPort: flow.Local, EthSrc: mac, Protocol: ip},
 			flow.CT{Commit: true, Table: claims.TableToOVN, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})

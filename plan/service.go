@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -19,12 +20,16 @@ import (
 )
 
 // services makes load balancers of Frontends, one row for each way to one, so that northd handles a changed endpoint
-// without looking at the others; and what leads to them from the external network and from the host.
+// without looking at the others, or flows and groups of claims.ServiceBridge; and what leads to them from the external network and from the host.
+// Who is served where, and by whom, is the same for both.
 func services(e Env) (datapath.State, []Problem) {
 	b := balancer{
 		Env: &e, rows: make(nb.State, len(e.Frontends)), wire: newBridge(&e, claims.FeatureServices),
 		nft: newElements(), conns: map[netip.AddrPort]conn.Targets{}, options: map[lbOptionKey]map[string]string{},
 		redirected: map[redirect.Service]redirect.Way{},
+	}
+	if e.Node.Gateway.OpenFlow {
+		b.board = newSwitchboard(&e)
 	}
 	for _, f := range e.Frontends {
 		// A family that the node does not have reaches no Service here.
@@ -32,7 +37,12 @@ func services(e Env) (datapath.State, []Problem) {
 			b.frontend(s, f)
 		}
 	}
-	s := datapath.State{NB: b.rows, Bridge: flow.State{Flows: b.wire.flows}, Conn: conn.State{UDP: b.conns}, Redirect: redirect.State{Services: b.redirected}}
+	s := datapath.State{NB: b.rows, Bridge: flow.State{Flows: b.wire.flows}}
+	if b.board != nil {
+		maps.Copy(b.board.Flows, b.wire.flows)
+		s.Bridge, b.problems = b.board.State, append(b.problems, b.board.problems...)
+	}
+	s.Conn, s.Redirect = conn.State{UDP: b.conns}, redirect.State{Services: b.redirected}
 	if len(e.Frontends) > 0 {
 		s.NFT = nft.State{nft.Inet: b.nft.Table}
 	}
@@ -43,6 +53,7 @@ func services(e Env) (datapath.State, []Problem) {
 type balancer struct {
 	*Env
 	rows     nb.State
+	board    *switchboard // nil: load balancers
 	wire     *bridge
 	nft      elements
 	conns    map[netip.AddrPort]conn.Targets
@@ -89,8 +100,12 @@ func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
 		b.problem(f, "spec.clusterIPs", "%s is not within [kubernetes] service-cidrs: pods reach it, hosts do not", f.ClusterIP)
 	}
 	x := b.front(s, f)
-	b.balance(&x, way{vips: []netip.AddrPort{netip.AddrPortFrom(f.ClusterIP, f.Port)}, to: x.internal, forHost: b.Node.Gateway.NodeLocal})
-	b.nft.clusterIP(&x)
+	if b.board != nil {
+		b.board.frontend(&x)
+	} else {
+		b.balance(&x, way{vips: []netip.AddrPort{netip.AddrPortFrom(f.ClusterIP, f.Port)}, to: x.internal})
+	}
+	b.nft.clusterIP(&x, b.board == nil || len(x.cluster) > 0)
 	b.wire.owner = f.Owner
 	if f.NodePort != 0 && b.Config.Gateway.NodePort {
 		b.outside(&x, wayNodePort, b.nodePorts(s, f))
@@ -100,10 +115,12 @@ func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
 		b.outside(&x, wayExternal, vips)
 		b.nft.externals(&x)
 	}
-	if b.Node.Gateway.OpenFlow && len(x.cluster) == 0 {
+	switch {
+	case b.board == nil:
+		b.byHost(&x)
+	case len(x.cluster) == 0:
 		b.nft.refused(&x, b.outer(s, f))
 	}
-	b.byHost(&x)
 	b.connections(&x)
 }
 
@@ -147,8 +164,8 @@ func (b *balancer) outside(x *front, name string, vips []netip.AddrPort) {
 	var open, guarded, wire []netip.AddrPort
 	redirected := false
 	for _, v := range vips {
-		if name == wayNodePort && b.redirects(x, v.Addr()) || name == wayExternal && b.redirectsExternal(x, v.Addr()) {
-			b.redirected[redirect.Service{Addr: v, Protocol: x.Protocol}] = redirect.Way{Tracked: name == wayExternal, Owner: x.Owner}
+		if unserved := b.board != nil && len(x.cluster) == 0; !unserved && (name == wayNodePort && b.redirects(x, v.Addr()) || name == wayExternal && b.redirectsExternal(x, v.Addr())) {
+			b.redirected[redirect.Service{Addr: v, Protocol: x.Protocol}] = redirect.Way{Tracked: name == wayExternal || b.board != nil, Owner: x.Owner}
 			redirected = true
 		}
 		if x.guards(v.Addr()) {
@@ -160,6 +177,12 @@ func (b *balancer) outside(x *front, name string, vips []netip.AddrPort) {
 			continue
 		}
 		if name == wayExternal || v.Addr() == x.stack.Address.Addr() {
+			if b.board != nil {
+				if len(x.ownHost) == 0 && len(x.cluster) > 0 { // else new clients are the host's
+					b.wire.toServices(x, v)
+				}
+				continue
+			}
 			wire = append(wire, v)
 			if slices.Contains(x.stack.Redirect, v.Addr()) {
 				b.wire.answers(x, v)
@@ -170,6 +193,9 @@ func (b *balancer) outside(x *front, name string, vips []netip.AddrPort) {
 		} else if b.redirects(x, v.Addr()) {
 			wire = append(wire, v)
 		}
+	}
+	if b.board != nil {
+		return
 	}
 	pods := way{name: name, vips: open, to: x.cluster, group: groupSwitch, noARP: true}
 	switch {
@@ -196,7 +222,7 @@ func (b *balancer) byHost(x *front) {
 		b.balance(x, way{name: wayAll, vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqAll, port)}, to: x.cluster, group: groupRouter, noARP: true})
 	}
 	if x.ExternalLocal && (len(x.ownHost) == 0 || len(x.ownPods) > 0) {
-		own := way{name: wayOwn, vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqLocal, port)}, to: x.ownPods, group: groupSwitch, forHost: true, noARP: true}
+		own := way{name: wayOwn, vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqLocal, port)}, to: x.ownPods, group: groupSwitch, noARP: true}
 		if !b.Mode.PodsByHost { // the pod's reply comes by the gateway router
 			own.group, own.keepClientIP = groupRouter, true
 		}
@@ -224,7 +250,6 @@ type way struct {
 	vips         []netip.AddrPort
 	to           []netip.AddrPort
 	group        string // where; empty = on node switch and gateway router
-	forHost      bool   // on the node switch it is for clients by the management port, too
 	keepClientIP bool   // the gateway router leaves the client's address alone
 	noARP        bool   // routers do not answer ARP for the address
 }
@@ -238,14 +263,6 @@ type lbOptionKey struct{ rejectNoBackends, dropNoBackends, keepClientIP, noARP b
 func (b *balancer) balance(x *front, w way) {
 	if len(w.vips) == 0 {
 		return
-	}
-	if b.Node.Gateway.OpenFlow && !w.forHost { // pods are served before they reach the switch
-		switch w.group {
-		case groupSwitch:
-			return
-		case "":
-			w.group = groupRouter
-		}
 	}
 	// No endpoint at all: rejected. Policy Local and none here: dropped, so that the client tries elsewhere.
 	m := lbOptionKey{rejectNoBackends: len(x.cluster) == 0, dropNoBackends: len(w.to) == 0 && len(x.cluster) > 0, keepClientIP: w.keepClientIP, noARP: w.noARP}

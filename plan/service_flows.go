@@ -5,27 +5,20 @@ import (
 	"net/netip"
 
 	"hairpin/claims"
-	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
 )
 
-// switchboardObjects are a node's pods, and their Services, as flows and groups of claims.ServiceBridge, in place of ports and load balancers
-// of OVN: who is served where, and by whom, is the same, only the writing differs.
-func switchboardObjects(e Env) (datapath.State, []Problem) {
-	if !e.Node.Gateway.OpenFlow || len(e.Pods)+len(e.Frontends) == 0 {
+// switchboardPods are a node's pods on claims.ServiceBridge, in place of ports of OVN.
+func switchboardPods(e Env) (datapath.State, []Problem) {
+	if !e.Node.Gateway.OpenFlow || len(e.Pods) == 0 {
 		return datapath.State{}, nil
 	}
 	w := newSwitchboard(&e)
 	for _, p := range e.Pods {
 		w.pod(p)
 	}
-	for _, f := range e.Frontends {
-		if s := w.stack(f.Family); s != nil {
-			w.frontend(s, f)
-		}
-	}
-	return datapath.State{Bridge: w.State}, w.problems
+	return datapath.State{Bridge: w.State}, nil
 }
 
 // Priorities in TableServices.
@@ -33,45 +26,73 @@ const (
 	prioServed  = 200
 	prioGuarded = 205 // a load balancer's address, for all
 	prioRange   = 210 // the same, for those who may
+	prioKeeps   = 20  // more than these: clients outside, under policy Local
 )
 
-// frontend serves pods. A pod finds all endpoints at addresses from outside: the policy for clients outside does not count. What has no endpoint
-// at all is the host's to refuse, as what has no Service: of a cluster IP by itself, of other addresses by the mark.
-func (w *switchboard) frontend(s *Stack, f *cluster.Frontend) {
-	x := w.front(s, f)
-	w.owner = f.Owner
-	if to := w.group(&x, f.InternalLocal, x.internal); to != nil {
-		w.lead(&x, prioServed, netip.Prefix{}, netip.AddrPortFrom(f.ClusterIP, f.Port), to)
+// frontend serves pods, the host and clients outside. Pods and the host find all endpoints at addresses from outside: the policy for clients
+// outside does not count. What has no endpoint at all is the host's to refuse, as what has no Service: of a cluster IP by itself, of other
+// addresses by the mark.
+func (w *switchboard) frontend(x *front) {
+	w.owner = x.Owner
+	internal := toAllEndpoints
+	if x.InternalLocal {
+		internal = toInternal
 	}
-	for _, v := range w.outer(s, f) {
-		w.external(&x, v)
+	w.lead(x, prioServed, flow.Match{}, netip.AddrPortFrom(x.ClusterIP, x.Port), internal)
+	outer := w.outer(x.stack, x.Frontend)
+	for _, v := range outer {
+		w.external(x, v)
+	}
+	if x.NodePort == 0 && len(outer) == 0 || len(x.cluster) == 0 {
+		return
+	}
+	// What the host leads to, for itself and for clients that come by it.
+	port := proxyPort(x.Frontend)
+	if x.standsIn() {
+		w.lead(x, prioServed, flow.Match{}, netip.AddrPortFrom(x.stack.MasqAll, port), toAllEndpoints)
+	}
+	if x.ExternalLocal && (len(x.ownHost) == 0 || len(x.ownPods) > 0) {
+		w.lead(x, prioServed, flow.Match{}, netip.AddrPortFrom(x.stack.MasqLocal, port), toOwnPods)
 	}
 }
 
 // external serves an address from outside, of a load balancer's perhaps only to those who may.
 func (w *switchboard) external(x *front, vip netip.AddrPort) {
+	serve := func(priority uint16, from netip.Prefix) {
+		w.lead(x, priority, flow.Match{Src: from}, vip, toAllEndpoints)
+		if x.ExternalLocal && w.wired() && len(x.cluster) > 0 {
+			w.lead(x, priority+prioKeeps, flow.Match{Src: from, InPort: claims.WirePatch}, vip, toOwnPods)
+		}
+	}
 	if !x.guards(vip.Addr()) {
-		w.lead(x, prioServed, netip.Prefix{}, vip, w.all(x)...)
+		serve(prioServed, netip.Prefix{})
 		return
 	}
 	for _, r := range x.SourceRanges {
-		w.lead(x, prioRange, r, vip, w.all(x)...)
+		serve(prioRange, r)
 	}
-	w.lead(x, prioGuarded, netip.Prefix{}, vip, flow.Drop{})
+	w.add(claims.TableServices, prioGuarded, match(x, flow.Match{}, vip), flow.Drop{})
 }
 
-// all leads to all endpoints.
-func (w *switchboard) all(x *front) []flow.Action {
-	if to := w.group(x, false, x.cluster); to != nil {
-		return []flow.Action{to}
-	}
-	return []flow.Action{flow.SetPktMark{Mark: claims.MarkRefused}, flow.Resubmit{Table: claims.TableDeliver}}
+// match is what goes to an address of a Frontend.
+func match(x *front, m flow.Match, vip netip.AddrPort) flow.Match {
+	m.Protocol, m.Dst, m.DstPort = words(x.Family).l4[x.Protocol], single(vip.Addr()), vip.Port()
+	return m
 }
 
-// lead adds a flow for a VIP.
-func (w *switchboard) lead(x *front, priority uint16, from netip.Prefix, vip netip.AddrPort, to ...flow.Action) {
-	m := flow.Match{Protocol: words(x.Family).l4[x.Protocol], Src: from, Dst: single(vip.Addr()), DstPort: vip.Port()}
-	w.add(claims.TableServices, priority, m, to...)
+// lead adds a flow for an address: what happens to new connections. With no endpoint of a kind, but others, packets are dropped, so that the
+// client tries elsewhere; with none anywhere the host refuses.
+func (w *switchboard) lead(x *front, priority uint16, m flow.Match, vip netip.AddrPort, way uint8) {
+	m = match(x, m, vip)
+	to := map[uint8][]netip.AddrPort{toAllEndpoints: x.cluster, toInternal: x.internal, toOwnPods: x.ownPods}[way]
+	switch {
+	case len(to) > 0:
+		w.add(claims.TableServices, priority, m, flow.ToGroup{ID: w.group(x, way, to)})
+	case len(x.cluster) > 0:
+		w.add(claims.TableServices, priority, m, flow.Drop{})
+	case vip.Addr() != x.ClusterIP:
+		w.add(claims.TableServices, priority, m, flow.SetPktMark{Mark: claims.MarkRefused}, flow.Resubmit{Table: claims.TableDeliver})
+	}
 }
 
 func (w *switchboard) problem(x *front, format string, args ...any) {

@@ -12,12 +12,19 @@ import (
 )
 
 // The number of a Frontend's group: its family and protocol, a hash of its name, its place among those with the same hash, and by which of
-// two ways it is served. So no two Frontends have the same, and the number follows from the Services alone. When an older one with the same hash goes,
+// several ways it is served. So no two Frontends have the same, and the number follows from the Services alone. When an older one with the same hash goes,
 // the number of a younger one changes, with the flows that lead to it, in one transaction.
 const (
-	wayBits   = 1 // 1: policy Local within the cluster
+	wayBits   = 2
 	placeBits = 6
 	hashBits  = 21
+)
+
+// Ways to a Frontend's endpoints.
+const (
+	toAllEndpoints uint8 = iota
+	toInternal           // policy Local within the cluster
+	toOwnPods            // policy Local for clients outside, who keep their address
 )
 
 // groupOfFrontend is the claim of a Frontend that has groups.
@@ -27,20 +34,17 @@ func groupOfFrontend(f *cluster.Frontend) claim {
 	return claim{kind: claimGroup, family: f.Family, protocol: f.Protocol, hash: h.Sum32() >> (32 - hashBits)}
 }
 
+// groupKinds are the first bits of groups' numbers: by protocol, and whether it is IPv6.
+var groupKinds = map[cluster.Protocol]uint32{cluster.TCP: 0, cluster.UDP: 2, cluster.SCTP: 4}
+
 // groupID is the number of a Frontend's group.
-func groupID(f *cluster.Frontend, own bool) uint32 {
-	kinds := map[cluster.Protocol]uint32{cluster.TCP: 0, cluster.UDP: 1, cluster.SCTP: 2}
-	id := kinds[f.Protocol]
+func groupID(f *cluster.Frontend, way uint8) uint32 {
+	id := groupKinds[f.Protocol]
 	if f.Family == cluster.IPv6 {
-		id += uint32(len(kinds))
-	}
-	id = id<<hashBits | groupOfFrontend(f).hash
-	id = id<<placeBits | uint32(f.Group)
-	id <<= wayBits
-	if own {
 		id++
 	}
-	return id
+	id = id<<hashBits | groupOfFrontend(f).hash
+	return (id<<placeBits|uint32(f.Group))<<wayBits | uint32(way)
 }
 
 // regroup looks again at all that have the same hash, when one of them comes or goes.
@@ -69,25 +73,17 @@ func (j *judgement) grouped(f *cluster.Frontend) *cluster.Frontend {
 	return &out
 }
 
-// group is what happens to new connections to a Frontend: a group of endpoints. With none of them, but others, packets are dropped, so
-// that the client tries elsewhere; with none anywhere it is nil.
-func (w *switchboard) group(x *front, own bool, to []netip.AddrPort) flow.Action {
-	switch {
-	case len(x.cluster) == 0:
-		return nil
-	case len(to) == 0:
-		return flow.Drop{}
-	}
-	id := groupID(x.Frontend, own)
-	k := flow.GroupKey{Bridge: claims.ServiceBridge, ID: id}
+// group is the number of a group of endpoints, which is made when it is asked for.
+func (w *switchboard) group(x *front, way uint8, to []netip.AddrPort) uint32 {
+	k := flow.GroupKey{Bridge: claims.ServiceBridge, ID: groupID(x.Frontend, way)}
 	if w.Groups[k] == nil {
 		if len(to) > flow.MaxBuckets {
-			w.problem(x, "%d of %d endpoints get connections of this node's pods, on each node others: Open vSwitch has no room for more in a group", flow.MaxBuckets, len(to))
+			w.problem(x, "%d of %d endpoints get connections of this node's clients, on each node others: Open vSwitch has no room for more in a group", flow.MaxBuckets, len(to))
 			to = w.some(to)
 		}
-		w.Groups[k] = bucketsOf(x, k, to)
+		w.Groups[k] = bucketsOf(x, k, way, to)
 	}
-	return flow.ToGroup{ID: id}
+	return k.ID
 }
 
 // some chooses as many endpoints as have room in a group. Each node chooses others, so that all get connections, and one that comes or goes
@@ -106,7 +102,7 @@ func (e *Env) some(to []netip.AddrPort) []netip.AddrPort {
 }
 
 // bucketsOf makes a group of endpoints.
-func bucketsOf(x *front, k flow.GroupKey, to []netip.AddrPort) *flow.Group {
+func bucketsOf(x *front, k flow.GroupKey, way uint8, to []netip.AddrPort) *flow.Group {
 	g := &flow.Group{GroupKey: k, Sticky: x.Affinity > 0, Owner: x.Owner}
 	// An endpoint has the same id in every group and on every node, unless another one of the group got it before.
 	taken := map[uint32]bool{}
@@ -116,8 +112,11 @@ func bucketsOf(x *front, k flow.GroupKey, to []netip.AddrPort) *flow.Group {
 			id++
 		}
 		taken[id] = true
-		nat := flow.NAT{Kind: flow.NATDst, Addr: a.Addr(), PortMin: a.Port(), PortMax: a.Port()}
-		g.Buckets = append(g.Buckets, flow.Bucket{ID: id, CT: flow.CT{Commit: true, Zone: claims.ZoneServices, Table: claims.TableServed, NAT: nat}})
+		ct := flow.CT{Commit: true, Zone: claims.ZoneServices, Table: claims.TableServed, NAT: flow.NAT{Kind: flow.NATDst, Addr: a.Addr(), PortMin: a.Port(), PortMax: a.Port()}}
+		if way == toOwnPods {
+			ct.Mark, ct.EthSrc = claims.CTMarkOutside, true
+		}
+		g.Buckets = append(g.Buckets, flow.Bucket{ID: id, CT: ct})
 	}
 	slices.SortFunc(g.Buckets, func(a, b flow.Bucket) int { return cmp.Compare(a.ID, b.ID) })
 	return g

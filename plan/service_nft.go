@@ -44,7 +44,7 @@ func newServiceMaps(f cluster.Family) *serviceMaps {
 	}
 }
 
-// unservedOf are the addresses from outside without endpoints, on a node where pods' Services are flows: the host refuses pods by them.
+// unservedOf are the addresses without endpoints but cluster IPs, on a node where Services are flows: the host refuses clients by them.
 var unservedOf = map[cluster.Family]unserved{cluster.IPv4: newUnserved(cluster.IPv4), cluster.IPv6: newUnserved(cluster.IPv6)}
 
 type unserved struct {
@@ -57,10 +57,12 @@ func newUnserved(f cluster.Family) unserved {
 	return unserved{d, d.set("unserved", w.dst, nft.KeyProto, nft.KeyPort)}
 }
 
-// clusterIP tells what is served. All Frontends of a Service say the same of its address.
-func (t elements) clusterIP(x *front) {
+// clusterIP tells what is served: what is not, the host refuses. All Frontends of a Service say the same of its address.
+func (t elements) clusterIP(x *front, served bool) {
 	m := servicesOf[x.Family]
-	t.of(m.ports)[nft.Element{Addr: x.ClusterIP, Protocol: x.Protocol, Port: x.Port}] = x.Owner
+	if served {
+		t.of(m.ports)[nft.Element{Addr: x.ClusterIP, Protocol: x.Protocol, Port: x.Port}] = x.Owner
+	}
 	t.of(m.ips)[nft.Element{Addr: x.ClusterIP}] = x.Owner
 }
 
@@ -91,8 +93,10 @@ func (t elements) externals(x *front) {
 	}
 }
 
+// refused tells what the host refuses: addresses from outside, which it is asked for by pods, and what it leads its own clients to.
 func (t elements) refused(x *front, vips []netip.AddrPort) {
-	for _, v := range vips {
+	port := proxyPort(x.Frontend)
+	for _, v := range append(slices.Clone(vips), netip.AddrPortFrom(x.stack.MasqAll, port), netip.AddrPortFrom(x.stack.MasqLocal, port)) {
 		t.of(unservedOf[x.Family].set)[nft.Element{Addr: v.Addr(), Protocol: x.Protocol, Port: v.Port()}] = x.Owner
 	}
 }
@@ -233,8 +237,9 @@ func (c chains) balanced() []nft.Rule {
 	var rules []nft.Rule
 	for i := range c.env.Stacks {
 		m := servicesOf[c.env.Stacks[i].Family]
-		rules = append(rules, c.rule(nft.DNATMap{Map: m.externals.Name}, "pods to addresses with loadBalancerSourceRanges", fromPods, nft.InSet{Set: m.guarded.Name}))
-		if c.env.Node.Gateway.OpenFlow {
+		if !c.env.Node.Gateway.OpenFlow {
+			rules = append(rules, c.rule(nft.DNATMap{Map: m.externals.Name}, "pods to addresses with loadBalancerSourceRanges", fromPods, nft.InSet{Set: m.guarded.Name}))
+		} else {
 			const why = "pods to addresses without endpoints: refused at the cluster IP"
 			to := nft.InSet{Set: unservedOf[c.env.Stacks[i].Family].set.Name}
 			rules = append(rules,
@@ -246,8 +251,12 @@ func (c chains) balanced() []nft.Rule {
 	if c.env.Node.Gateway.NodeLocal {
 		rules = append(rules, c.rule(nft.Return{}, "balanced by the node switch", nft.InInterface{Name: claims.LocalPort}))
 	}
+	by := "the gateway router"
+	if c.env.Node.Gateway.OpenFlow {
+		by = claims.ServiceBridge
+	}
 	for i := range c.env.Stacks {
-		rules = append(rules, c.rule(nft.Return{}, "balanced by the gateway router", nft.AddrIn{Prefix: single(c.env.Stacks[i].MasqOVN)}))
+		rules = append(rules, c.rule(nft.Return{}, "balanced by "+by, nft.AddrIn{Prefix: single(c.env.Stacks[i].MasqOVN)}))
 	}
 	return rules
 }
@@ -352,6 +361,12 @@ func (c chains) refuse() []nft.Rule {
 			c.rule(nft.Return{}, "a port of a Service", nft.InSet{Set: m.ports.Name}),
 			c.rule(nft.Reject{TCPReset: true}, "another port of a Service", nft.InSet{Set: m.ips.Name}, nft.L4Proto{Protocol: cluster.TCP}),
 			c.rule(nft.Reject{}, "another port of a Service", nft.InSet{Set: m.ips.Name}))
+		if c.env.Node.Gateway.OpenFlow {
+			nobody := nft.InSet{Set: unservedOf[s.Family].set.Name}
+			rules = append(rules,
+				c.rule(nft.Reject{TCPReset: true}, "no endpoint", nobody, nft.L4Proto{Protocol: cluster.TCP}),
+				c.rule(nft.Reject{}, "no endpoint", nobody))
+		}
 		for _, r := range s.Services {
 			rules = append(rules, c.rule(nft.Drop{}, "no Service has this address", nft.AddrIn{Dst: true, Prefix: r}))
 		}
@@ -370,7 +385,7 @@ func (c chains) loopback() (in, out []nft.Rule) {
 		}
 		in = append(in, c.rule(nft.Drop{}, "loopback addresses are the host's own", nft.InInterface{Name: "lo", Not: true}, nft.AddrIn{Dst: true, Prefix: loop}))
 		out = append(out, c.rule(nft.SNAT{Addr: s.Address.Addr()}, "NodePort of a loopback address",
-			nft.OutInterface{Name: c.env.Node.Gateway.Bridge}, nft.AddrIn{Prefix: loop}))
+			nft.OutInterface{Name: c.env.serviceLink()}, nft.AddrIn{Prefix: loop}))
 	}
 	return in, out
 }

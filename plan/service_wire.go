@@ -18,7 +18,7 @@ const (
 // as OVN's: so replies and ICMP errors need no flow of their own. Conntrack is asked before: a connection may be the host's,
 // which led it to an endpoint of its own, or to a pod while it had one, under policy Local.
 func (b *bridge) frontend(x *front, vip netip.AddrPort) {
-	m := flow.Match{Protocol: words(x.Family).l4[x.Protocol], Dst: single(vip.Addr()), DstPort: vip.Port()}
+	m := match(x, flow.Match{}, vip)
 	actions := []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN}, flow.Output{Port: b.ovn}}
 	if !x.guards(vip.Addr()) {
 		b.fromWireTo(x, m, prioNodePort, prioTracked, actions...)
@@ -30,6 +30,38 @@ func (b *bridge) frontend(x *front, vip netip.AddrPort) {
 		b.fromWireTo(x, from, prioNodePort, prioTracked, actions...)
 	}
 	b.fromWireTo(x, m, prioBarred, prioBarredTracked, flow.Drop{})
+}
+
+// toServices leads packets from the external network to an address of a Service to claims.ServiceBridge.
+func (b *bridge) toServices(x *front, vip netip.AddrPort) {
+	m, to := match(x, flow.Match{}, vip), flow.Output{Port: claims.ServicesPatch}
+	if !x.guards(vip.Addr()) {
+		b.add(claims.TableWire, prioNodePort, m, to)
+		return
+	}
+	for _, r := range x.SourceRanges {
+		from := m
+		from.Src = r
+		b.add(claims.TableWire, prioNodePort, from, to)
+	}
+	b.add(claims.TableWire, prioBarred, m, flow.Drop{})
+}
+
+// wireToServices looks at what comes from the external network for Services first, but at fragments, which may lack the port, after conntrack has
+// put them together. What the bridge's own zone does not know may belong to a connection to a Service that is gone, or be an ICMP error about one. What
+// is nobody's is the host's. Answers go where claims.ServiceBridge says.
+func (b *bridge) wireToServices(s *Stack) {
+	ip := words(s.Family).ip
+	out := flow.Output{Port: claims.ServicesPatch}
+	b.classify(prioFromWire+1, flow.Match{InPort: b.uplink, EthDst: b.mac, Protocol: ip, Fragment: "no"}, flow.Resubmit{Table: claims.TableWire})
+	b.add(claims.TableWire, prioRest, flow.Match{Protocol: ip}, trackFromWire)
+	b.add(claims.TableUplink, prioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTTrk}}, flow.Resubmit{Table: claims.TableWire})
+	b.add(claims.TableWire, prioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTTrk}}, flow.CT{Zone: claims.ZoneServices, Table: claims.TableAsked})
+	for _, bit := range []flow.CTBits{flow.CTEst, flow.CTRel} {
+		b.add(claims.TableAsked, prioKnown, flow.Match{Protocol: ip, CTState: flow.CTState{Set: bit | flow.CTTrk}}, out)
+	}
+	b.add(claims.TableAsked, prioRest, flow.Match{Protocol: ip}, flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
+	b.classify(prioTrack, flow.Match{InPort: claims.ServicesPatch, Protocol: ip}, flow.Output{Port: b.uplink})
 }
 
 // answers leads what the gateway router answers from an external address to the uplink, where it was asked, as fromOVN does, and not to the

@@ -12,8 +12,9 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// switchboard writes claims.ServiceBridge: the ports of a node's pods and a port to OVN. What goes to a Service, or from pod to pod, passes
-// conntrack once, in one zone, on the node of each of the two pods. Pods of one node reach each other there, OVN has the rest.
+// switchboard writes claims.ServiceBridge: the ports of a node's pods, the host's, and patches to OVN and to the gateway bridge. What goes to a
+// Service, or from pod to pod, passes conntrack once, in one zone, on the node of each of the two pods. What the host or a client outside sends to a
+// Service passes it a second time, for the source that answers come back to. Pods of one node reach each other there, OVN has the rest.
 type switchboard struct {
 	*Env
 	flow.State
@@ -29,14 +30,16 @@ func newSwitchboard(e *Env) *switchboard {
 
 // Priorities of the switchboard's tables.
 const (
-	prioGuard  = 130 // against what pods must not send, or before it is known whose packet it is
-	prioSelf   = 120
-	prioFrom   = 110 // of what may be translated
-	prioVIP    = 105 // one address, which may be within a range of prioTo
-	prioTo     = 100
-	prioJoin   = 95 // to gateway routers, and to many
-	prioEgress = 90 // of pods with an egress address
-	prioOthers = 0
+	prioOutside = 140 // of connections that the host or a client outside began
+	prioGuard   = 130 // against what pods must not send, or before it is known whose packet it is
+	prioSelf    = 120
+	prioFrom    = 110 // of what may be translated
+	prioVIP     = 105 // one address, which may be within a range of prioTo
+	prioTo      = 100
+	prioJoin    = 95 // to gateway routers, and to many
+	prioWorld   = 90 // between pods and the world, or to what is no pod
+	prioStray   = 10 // from the host or outside, and for no Service
+	prioOthers  = 0
 )
 
 func (w *switchboard) add(table uint8, priority uint16, m flow.Match, actions ...flow.Action) {
@@ -73,7 +76,34 @@ func (w *switchboard) bridge() {
 	}
 	own, ovn := patch(claims.ServicePatch, name, claims.PodsPatch), patch(claims.PodsPatch, claims.IntegrationBridge, claims.ServicePatch)
 	ovn.ExternalIDs = map[string]string{"iface-id": podsPort(w.Node.Name)}
-	w.Ports = map[string]flow.Port{own.Name: own, ovn.Name: ovn}
+	host := flow.Port{Name: claims.ServiceHost, Bridge: name, Type: "internal", MAC: w.hostMAC(), MTU: w.Config.MTU, Owner: w.owner}
+	w.Ports = map[string]flow.Port{own.Name: own, ovn.Name: ovn, host.Name: host}
+	if w.wired() {
+		own, wire := patch(claims.WirePatch, name, claims.ServicesPatch), patch(claims.ServicesPatch, w.Node.Gateway.Bridge, claims.WirePatch)
+		w.Ports[own.Name], w.Ports[wire.Name] = own, wire
+	}
+}
+
+// wired reports whether the gateway bridge leads clients outside to claims.ServiceBridge.
+func (e *Env) wired() bool {
+	return e.Node.Gateway.OpenFlow && (!e.Mode.ClientsByHost || len(e.Redirect) > 0)
+}
+
+// hostMAC is that of claims.ServiceHost, on every node.
+func (e *Env) hostMAC() cluster.MAC { return cluster.MACFor(e.Stacks[0].MasqHost) }
+
+// outside are the ports by which the host and clients outside come.
+func (w *switchboard) outside() []string {
+	ports := []string{claims.ServiceHost}
+	if w.wired() {
+		ports = append(ports, claims.WirePatch)
+	}
+	return ports
+}
+
+// toHost are the last actions of what goes to the host. Packet marks are OVN's: the host's own rules may read them otherwise.
+func (w *switchboard) toHost(out flow.Action) []flow.Action {
+	return []flow.Action{flow.SetEthSrc{MAC: masqMAC()}, flow.SetEthDst{MAC: w.hostMAC()}, flow.SetPktMark{}, out}
 }
 
 // podsPort is the port of the node switch behind which pods on claims.ServiceBridge are.
@@ -83,9 +113,10 @@ func (w *switchboard) paths() {
 	out := flow.Output{Port: claims.ServicePatch}
 	fromOVN := flow.Match{InPort: claims.ServicePatch}
 	w.add(claims.TableArrives, prioOthers+1, fromOVN, flow.Resubmit{Table: claims.TableDeliver})
-	for _, table := range []uint8{claims.TableFromPod, claims.TableServed, claims.TableToNode} {
+	for _, table := range []uint8{claims.TableFromPod, claims.TableHere, claims.TableToNode} {
 		w.add(table, prioOthers, flow.Match{}, flow.Resubmit{Table: claims.TableDeliver})
 	}
+	w.add(claims.TableServed, prioOthers, flow.Match{}, flow.Resubmit{Table: claims.TableHere})
 	for _, table := range []uint8{claims.TableToVIP, claims.TableToPod, claims.TableServices} {
 		next := uint8(claims.TableServed)
 		if table == claims.TableToVIP {
@@ -99,8 +130,68 @@ func (w *switchboard) paths() {
 	}
 	w.add(claims.TableToVIP, prioGuard, flow.Match{CTState: flow.CTState{Set: flow.CTTrk | flow.CTDnat}}, flow.Resubmit{Table: claims.TableServed})
 	w.add(claims.TableToVIP, prioFrom, flow.Match{CTState: flow.CTState{Set: flow.CTTrk | flow.CTInv}}, flow.Drop{})
+	for _, port := range w.outside() {
+		w.add(claims.TableServices, prioStray, flow.Match{InPort: port}, flow.Drop{})
+	}
+	host := flow.Match{EthDst: w.hostMAC()}
+	w.add(claims.TableOutside, prioTo, host, w.toHost(flow.Output{Port: claims.ServiceHost})...)
+	host.InPort = claims.ServiceHost
+	w.add(claims.TableOutside, prioVIP, host, w.toHost(flow.InPort{})...)
+	if w.wired() {
+		w.add(claims.TableOutside, prioOthers, flow.Match{}, flow.SetEthSrc{MAC: w.Node.Gateway.MAC}, flow.SetPktMark{}, flow.Output{Port: claims.WirePatch})
+	}
 	for i := range w.Stacks {
 		w.family(&w.Stacks[i])
+	}
+}
+
+// fromOutside serves the host and clients outside. Towards pods they have the gateway router's address on the join switch, which other nodes know
+// a way to, or their own, under policy Local; towards what is no pod, the host has the packet, from an address that is not its own.
+// The answer goes to the MAC that the request came from, so that no neighbour must be asked for.
+func (w *switchboard) fromOutside(s *Stack) {
+	v := words(s.Family)
+	answers := track(claims.ZonePinned, claims.TableUnpinned)
+	for _, from := range []flow.Match{{InPort: claims.ServicePatch}, {}} {
+		from.Protocol, from.Dst = v.ip, single(s.Join.Addr())
+		table := uint8(claims.TableArrives)
+		if from.InPort == "" {
+			table = claims.TableFromPod
+		}
+		w.add(table, prioSelf, from, answers)
+	}
+	w.add(claims.TableArrives, prioSelf, flow.Match{InPort: claims.ServiceHost, Protocol: v.ip, Dst: single(s.MasqOVN)}, answers)
+	w.add(claims.TableUnpinned, prioOutside, flow.Match{Protocol: v.ip, CTMark: claims.CTMarkOutside},
+		flow.SetEthDstByCT{}, track(claims.ZoneServices, claims.TableOutside))
+	w.add(claims.TableReplies, prioOutside, flow.Match{Protocol: v.ip, CTMark: claims.CTMarkOutside}, flow.SetEthDstByCT{}, flow.Resubmit{Table: claims.TableOutside})
+
+	toService := track(claims.ZoneServices, claims.TableToVIP)
+	for _, to := range append(slices.Clone(s.Services), single(s.MasqAll), single(s.MasqLocal)) {
+		w.add(claims.TableArrives, prioTo, flow.Match{InPort: claims.ServiceHost, Protocol: v.ip, Dst: to}, toService)
+	}
+	onward := []flow.Action{flow.SetEthSrc{MAC: masqMAC()}, flow.SetEthDst{MAC: cluster.MACFor(w.Stacks[0].Router.Addr())}, flow.Resubmit{Table: claims.TableHere}}
+	for _, port := range w.outside() {
+		m := flow.Match{InPort: port, Protocol: v.ip}
+		known, here := m, flow.Action(flow.Output{Port: claims.ServiceHost})
+		known.CTMark = claims.CTMarkOutside
+		if port == claims.WirePatch {
+			w.add(claims.TableArrives, prioTo, m, toService)
+			// Noted anew with each packet: another router may have taken over.
+			w.add(claims.TableServed, prioOutside, known, append([]flow.Action{flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkOutside, EthSrc: true}}, onward...)...)
+		} else {
+			here = flow.InPort{}
+			w.add(claims.TableServed, prioOutside, known, onward...)
+		}
+		second := func(a netip.Addr) flow.Action {
+			return flow.CT{Commit: true, Zone: claims.ZonePinned, Mark: claims.CTMarkOutside, EthSrc: true, NAT: flow.NAT{Kind: flow.NATSrc, Addr: a}}
+		}
+		for _, r := range s.Cluster {
+			pods := m
+			pods.Dst = r
+			w.add(claims.TableServed, prioTo, pods, append([]flow.Action{second(s.Join.Addr())}, onward...)...)
+		}
+		// A Service may have any endpoint, but nobody sends to the nodes' tunnels.
+		w.add(claims.TableServed, prioJoin, flow.Match{InPort: port, Protocol: v.l4[cluster.UDP], DstPort: geneve}, flow.Drop{})
+		w.add(claims.TableServed, prioWorld, m, append([]flow.Action{second(s.MasqOVN)}, w.toHost(here)...)...)
 	}
 }
 
@@ -127,7 +218,10 @@ func (w *switchboard) family(s *Stack) {
 	for from, to := range map[uint8]uint8{claims.TableToPod: claims.TableServed, claims.TableToNode: claims.TableDeliver, claims.TableReplies: claims.TableDeliver} {
 		w.add(from, prioTo, tracked(v.ip, flow.CTNew, flow.CTRel), flow.CT{Commit: true, Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATSrc}}, flow.Resubmit{Table: to})
 	}
-	w.add(claims.TableReplies, prioFrom, tracked(v.ip, flow.CTRpl, 0), flow.SetPktMark{Mark: claims.MarkReply}, flow.Resubmit{Table: claims.TableDeliver})
+	// What pods have with the world is tracked as well: the client of a Service under policy Local may be anybody.
+	w.add(claims.TableFromPod, prioWorld, flow.Match{Protocol: v.ip, Src: s.Subnet}, track(claims.ZoneServices, claims.TableReplies))
+	w.add(claims.TableArrives, prioWorld, flow.Match{InPort: claims.ServicePatch, Protocol: v.ip, Dst: s.Subnet}, track(claims.ZoneServices, claims.TableToNode))
+	w.fromOutside(s)
 	// The kernel translates an ICMP error of the client's only with commit.
 	w.add(claims.TableToVIP, prioSelf, tracked(v.ip, flow.CTRel, flow.CTRpl),
 		flow.CT{Commit: true, Zone: claims.ZoneServices, Table: claims.TableServed, NAT: flow.NAT{Kind: flow.NATUndo}})
@@ -179,15 +273,6 @@ func (w *switchboard) fromEndpoints(from netip.Prefix) {
 	w.add(claims.TableArrives, prioTo, m, track(claims.ZoneServices, claims.TableToNode))
 }
 
-// replies marks what a pod with an egress address says to clients outside that asked it: to OVN it looks like what a pod says to the world,
-// and would go to the node with the egress address. Not to pods and gateway routers, which is tracked, or not asked, before: a userspace
-// Open vSwitch finds no route for a tunnel's packet that has a mark.
-func (w *switchboard) replies(pod netip.Prefix) {
-	ip := words(cluster.FamilyOf(pod.Addr())).ip
-	w.add(claims.TableArrives, prioEgress, flow.Match{InPort: claims.ServicePatch, Protocol: ip, Dst: pod}, track(claims.ZoneServices, claims.TableToNode))
-	w.add(claims.TableFromPod, prioEgress, flow.Match{Protocol: ip, Src: pod}, track(claims.ZoneServices, claims.TableReplies))
-}
-
 // Types of ICMPv6.
 const (
 	routers       = 134
@@ -228,7 +313,7 @@ func (w *switchboard) pod(p *cluster.Pod) {
 			continue
 		}
 		w.found(ip, out)
-		w.add(claims.TableServed, prioTo, flow.Match{Protocol: v.ip, Dst: own}, flow.SetEthDst{MAC: p.MAC}, out)
+		w.add(claims.TableHere, prioTo, flow.Match{Protocol: v.ip, Dst: own}, flow.SetEthDst{MAC: p.MAC}, out)
 		w.add(claims.TableServed, prioSelf, flow.Match{InPort: port, Protocol: v.ip, Src: own, Dst: own},
 			flow.CT{Commit: true, Zone: claims.ZonePinned, Table: claims.TablePinned, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqPin}})
 	}

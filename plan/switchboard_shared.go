@@ -112,6 +112,8 @@ func (e *Env) behind() datapath.State {
 			extra[a] = append(extra[a], portOf(p))
 		}
 	}
+	// What the switchboard serves has an address on the join switch; its next hop is behind the port, too.
+	port.Addresses = append(port.Addresses, masqMAC().String())
 	slices.Sort(port.Addresses)
 	w := newSwitchboard(e)
 	for a, ports := range extra {

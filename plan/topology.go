@@ -105,7 +105,13 @@ func (z *zone) clusterRouter() {
 			z.rows.Add(&nb.Route{Router: claims.ClusterRouter, Prefix: c, NextHop: exit, BySource: true, Owner: z.owner})
 		}
 		// More specific than any route by source, so that what goes to the gateway router itself is not turned away.
-		z.rows.Add(&nb.Route{Router: claims.ClusterRouter, Prefix: single(s.Join.Addr()), NextHop: s.Join.Addr(), Owner: z.owner})
+		// With flows of the switchboard it is the address of what that serves: behind the pods' port.
+		toJoin := &nb.Route{Router: claims.ClusterRouter, Prefix: single(s.Join.Addr()), NextHop: s.Join.Addr(), Owner: z.owner}
+		if z.Node.Gateway.OpenFlow {
+			toJoin.NextHop, toJoin.OutPort = s.MasqNext, routerToSwitch(name)
+			z.rows.Add(&nb.MACBinding{Port: routerToSwitch(name), IP: s.MasqNext, MAC: masqMAC(), Owner: z.owner})
+		}
+		z.rows.Add(toJoin)
 	}
 }
 
@@ -125,9 +131,8 @@ func (z *zone) nodeSwitch() {
 		management = append(management, s.Management.Addr().String())
 	}
 	z.groups()
-	z.placeholderLB()
 	z.rows.Add(
-		&nb.Switch{Name: name, OtherConfig: config, Groups: z.switchGroups(), Owner: z.owner},
+		&nb.Switch{Name: name, OtherConfig: config, Groups: z.groupsOf(groupBoth, groupSwitch), Owner: z.owner},
 		&nb.SwitchPort{Name: managementPort(name), Switch: name, Addresses: []string{strings.Join(management, " ")}, Owner: z.owner},
 	)
 	z.link(nb.RouterPort{
@@ -135,18 +140,6 @@ func (z *zone) nodeSwitch() {
 		Networks: z.addresses(func(s *Stack) netip.Prefix { return s.Router }),
 	}, name, switchToRouter(name), nil)
 	z.noDHCP()
-}
-
-// switchGroups are the load balancers of the node switch. Where pods are served before, the host remains, as far as it comes by the
-// management port; a switch without any tracks no connections.
-func (z *zone) switchGroups() []string {
-	switch g := &z.Node.Gateway; {
-	case !g.OpenFlow || g.NodeLocal:
-		return groupsOf(groupBoth, groupSwitch)
-	case z.Mode.PodsByHost:
-		return groupsOf(groupSwitch)
-	}
-	return nil
 }
 
 // noDHCP drops what pods send to the ports of DHCP clients, whose other fields a pod can choose. Not what routers and the host send (OVN
@@ -167,17 +160,19 @@ func (z *zone) noDHCP() {
 
 func (z *zone) gatewayRouter() {
 	name, gr := z.Node.Name, gatewayRouter(z.Node.Name)
-	z.rows.Add(&nb.Router{Name: gr, Groups: groupsOf(groupBoth, groupRouter), Owner: z.owner, Options: map[string]string{
+	options := map[string]string{
 		"chassis": name,
-		// Replies of load-balanced connections come back here because the source is this router's.
-		"lb_force_snat_ip": "router_ip",
 		// The host's own conntrack zone, so that (on the kernel datapath) SNAT takes no port that the host uses.
 		"snat-ct-zone": "0",
 		// Neighbours are written down, not learned: a first packet that waits for one would lose its SNAT (lab-notes.md).
 		"dynamic_neigh_routers":         "false",
 		"always_learn_from_arp_request": "false",
 		"mac_binding_age_threshold":     "300", // seconds
-	}})
+	}
+	if !z.Node.Gateway.OpenFlow { // replies of load-balanced connections come back here because the source is this router's
+		options["lb_force_snat_ip"] = "router_ip"
+	}
+	z.rows.Add(&nb.Router{Name: gr, Groups: z.groupsOf(groupBoth, groupRouter), Owner: z.owner, Options: options})
 	z.link(nb.RouterPort{
 		Name: routerToJoin(gr), Router: gr, Options: z.podMTU(),
 		Networks: z.addresses(func(s *Stack) netip.Prefix { return s.Join }),
@@ -251,7 +246,7 @@ func (z *zone) secondary(gr string, s *Stack) {
 	to := words(s.Family).match + ".dst == $" + set.Name
 	z.rows.Add(set)
 	z.handOver(gr, s, claims.PolicyNodeLocal, to, nil)
-	if !z.Mode.ServicesByHost { // else they are like any other
+	if !z.Mode.ServicesByHost && !z.Node.Gateway.OpenFlow { // else they are like any other
 		z.handOver(gr, s, claims.PolicyForceSNATLocal, loadBalanced+" && "+to, markForceSNAT())
 	}
 }
@@ -286,6 +281,9 @@ func (z *zone) nat() {
 		if !z.Mode.PodsByHost {
 			z.rows.Add(&nb.NAT{Router: gr, Type: nb.SNAT, External: node, Logical: s.Subnet, PortRange: ports, Owner: z.owner})
 		}
+		if z.Node.Gateway.OpenFlow {
+			continue
+		}
 		z.rows.Add(
 			// The two retransmit SNAT rows: they repeat what lb_force_snat_ip does. On the userspace datapath conntrack calls a packet
 			// invalid that is sent again, and what follows a loss; the load balancer's flags are only for those that are not. The
@@ -300,7 +298,9 @@ func (z *zone) nat() {
 			},
 		)
 	}
-	z.marks(gr)
+	if !z.Node.Gateway.OpenFlow {
+		z.marks(gr)
+	}
 }
 
 // loadBalanced is the match of connections that the gateway router's load balancers translate, and that leave with its address.
@@ -367,12 +367,14 @@ func (z *zone) policies() {
 		z.noInside(s)
 		for _, c := range s.Services {
 			toHost(s, claims.PolicyServices, c.String())
-			z.noVIP(s, c)
 		}
-		z.noVIP(s, single(s.MasqLocal))
-		z.noVIP(s, single(s.MasqAll))
+		if !z.Node.Gateway.OpenFlow {
+			for _, c := range append(slices.Clone(s.Services), single(s.MasqLocal), single(s.MasqAll)) {
+				z.noVIP(s, c)
+			}
+		}
 		// The load balancers' addresses that the node switch leaves to the host, which looks at the source.
-		if set := z.set("guarded_", s.Family, z.Guarded); len(set.Addresses) > 0 {
+		if set := z.set("guarded_", s.Family, z.Guarded); len(set.Addresses) > 0 && !z.Node.Gateway.OpenFlow {
 			z.rows.Add(set)
 			toHost(s, claims.PolicyServices, "$"+set.Name)
 		}

@@ -16,7 +16,6 @@ import (
 
 	"hairpin/apply/knft"
 	"hairpin/claims"
-	"hairpin/cluster"
 	"hairpin/hostnet"
 	"hairpin/hostnet/uplink"
 	"hairpin/netdev"
@@ -86,7 +85,7 @@ func ranges(_ context.Context, c *machine) (list []Finding, err error) {
 		{"[default] cluster-subnets", pods}, {"[kubernetes] service-cidrs", c.Cluster.ServiceCIDRs}, {"[gateway] join subnets", c.Cluster.JoinSubnets},
 		{"[clustermanager] transit subnets", c.Cluster.TransitSubnets}, {"[gateway] masquerade subnets", c.Cluster.Gateway.MasqueradeSubnets},
 	}
-	if c.Cluster.Gateway.NodeLocal == cluster.LocalDGP {
+	if c.Cluster.DistributedPort() {
 		taken = append(taken, struct {
 			option   string
 			prefixes []netip.Prefix

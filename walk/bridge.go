@@ -110,8 +110,8 @@ func (n *node) bridgeOf(port string) *bridge {
 // wayToOVN gives the port of OVN's that a bridge of ours leads to, or nil.
 func (n *node) wayToOVN(b *bridge) *switchPort {
 	for _, p := range n.state.Bridge.Ports {
-		if p.Bridge == b.name && p.Peer != "" {
-			return n.ovn.ports[n.state.Bridge.Ports[p.Peer].ExternalIDs["iface-id"]]
+		if id, ok := n.logicalPort(p.Peer); ok && p.Bridge == b.name {
+			return n.ovn.ports[id]
 		}
 	}
 	return nil
@@ -127,9 +127,20 @@ func (r *run) leads(n *node, b *bridge, out string) (location, error) {
 		}
 		return r.drop("no pod has MAC " + ethernet(mac))
 	}
-	peer := n.state.Bridge.Ports[n.state.Bridge.Ports[out].Peer]
-	if id := peer.ExternalIDs["iface-id"]; id != "" {
+	return n.beyond(b, out)
+}
+
+// beyond tells where a port of a bridge leads that is the host's, or a patch to another bridge.
+func (n *node) beyond(b *bridge, out string) (location, error) {
+	port := n.state.Bridge.Ports[out]
+	id, isOVN := n.logicalPort(port.Peer)
+	switch {
+	case isOVN:
 		return location{switchReceives, n, id}, nil
+	case port.Peer != "":
+		return location{bridgeReceives, n, port.Peer}, nil
+	case port.Type == "internal":
+		return location{hostReceives, n, out}, nil
 	}
 	return location{}, fmt.Errorf("%s: it is not known where port %s leads", b.name, out)
 }

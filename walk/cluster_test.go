@@ -109,7 +109,8 @@ func drawNode(t *rapid.T, i int, mode string, userspace bool, hops []netip.Addr)
 		}
 		n.Gateway.Redirect = rapid.Bool().Draw(t, "redirect")
 	}
-	n.Gateway.NodeLocal, n.Gateway.OpenFlow = rapid.Bool().Draw(t, "dgp"), rapid.Bool().Draw(t, "openflow")
+	n.Gateway.OpenFlow = rapid.Bool().Draw(t, "openflow")
+	n.Gateway.NodeLocal = !n.Gateway.OpenFlow && rapid.Bool().Draw(t, "dgp")
 	return n
 }
 

@@ -33,7 +33,8 @@ type entry struct {
 	zone        zone
 	orig, reply tuple
 	mark        uint32
-	answered    bool // a packet of the reply direction was seen
+	from        cluster.MAC // source MAC that was noted with it
+	answered    bool        // a packet of the reply direction was seen
 }
 
 // conntrack is all zones of all nodes. A walk makes a dozen entries, so a list is fastest.
@@ -119,6 +120,7 @@ type translation struct {
 	port   uint16     // of NATDst; 0 = keep
 	ports  portRange  // of NATSrc
 	mark   uint32
+	ethSrc bool // note the source MAC
 	inline bool // the packet goes on where it is, without another lookup in the datapath
 }
 
@@ -139,9 +141,7 @@ func (r *run) track(z zone, t translation) (made *entry) {
 		if t.commit && r.ctState.entry == nil {
 			return r.commit(z, t)
 		}
-		if t.commit && t.mark != 0 {
-			r.ctState.entry.mark = t.mark
-		}
+		r.note(r.ctState.entry, t)
 		return nil
 	}
 	e, reply := r.ct.find(z, tupleOf(&r.p))
@@ -164,10 +164,18 @@ func (r *run) track(z zone, t translation) (made *entry) {
 	if t.nat != flow.NoNAT {
 		r.translate(e, reply)
 	}
+	r.note(e, t)
+	return nil
+}
+
+// note writes with a connection what the action asks for.
+func (r *run) note(e *entry, t translation) {
 	if t.commit && t.mark != 0 {
 		e.mark = t.mark
 	}
-	return nil
+	if t.commit && t.ethSrc {
+		e.from = r.p.EthSrc
+	}
 }
 
 // recirculate notes that the datapath looks the packet up once more.
@@ -204,7 +212,7 @@ func (r *run) commit(z zone, t translation) *entry {
 		}
 	}
 	e, to := r.ct.commit(z, from, to, t.nat == flow.NATSrc && !t.addr.IsValid(), t.ports)
-	e.mark = t.mark
+	r.note(e, t)
 	r.ctState.entry = e
 	r.setTuple(to)
 	return e

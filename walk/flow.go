@@ -118,7 +118,7 @@ func (r *run) bridgeReceives(n *node, in string) (location, error) {
 		r.p.Mark = 0
 		return location{outsideReceives, n, ""}, nil
 	default:
-		return location{}, fmt.Errorf("%s: it is not known where port %s leads", b.name, out)
+		return n.beyond(b, out)
 	}
 }
 
@@ -232,6 +232,12 @@ func (r *run) rewrite(action flow.Action) (did string, known bool) {
 	case flow.MoveEthDstToSrc:
 		r.p.EthSrc = r.p.EthDst
 		return "from MAC " + ethernet(r.p.EthSrc), true
+	case flow.SetEthDstByCT:
+		if r.ctState.entry == nil {
+			return "", false
+		}
+		r.p.EthDst = r.ctState.entry.from
+		return "to MAC " + ethernet(r.p.EthDst), true
 	case flow.SetPktMark:
 		if r.p.Mark != a.Mark {
 			did = fmt.Sprintf("mark 0x%x", a.Mark)
@@ -279,7 +285,7 @@ func (r *run) group(c *crossing, id uint32) error {
 func (r *run) ctAction(n *node, a flow.CT, step int) string {
 	before := r.p
 	z := n.zone(strconv.Itoa(int(a.Zone)))
-	t := translation{commit: a.Commit, nat: a.NAT.Kind, addr: a.NAT.Addr, mark: a.Mark, inline: a.Table == 0}
+	t := translation{commit: a.Commit, nat: a.NAT.Kind, addr: a.NAT.Addr, mark: a.Mark, ethSrc: a.EthSrc, inline: a.Table == 0}
 	if t.nat == flow.NATDst {
 		t.port = a.NAT.PortMin
 	} else {
@@ -299,6 +305,9 @@ func (r *run) ctAction(n *node, a flow.CT, step int) string {
 	did = "conntrack zone " + z.name + ": " + did
 	if a.Mark != 0 && made != nil {
 		did += ", mark " + strconv.Itoa(int(a.Mark))
+		if a.EthSrc {
+			did += ", from MAC " + ethernet(made.from)
+		}
 	}
 	if a.Table == 0 {
 		r.ctState = tracking{}

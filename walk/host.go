@@ -111,7 +111,8 @@ func (r *run) hostSends(n *node) (location, error) {
 	}
 	track := r.hostTracks(n)
 	if r.refusal != nil && r.refusal.from.place == hostSends && r.refusal.from.node == n {
-		track.refusal, track.source, track.destination = true, true, true
+		back := tupleOf(&r.p)
+		track.refusal, track.reply, track.entry = true, true, &entry{zone: n.zone0, orig: r.refusal.track.first, reply: back}
 	}
 	before := r.p
 	nat := func() { r.natKnown(n, track, r.natDestination) }
@@ -170,6 +171,9 @@ func (r *run) transmit(n *node, route *kernelRoute) (location, error) {
 	}
 	if route.Link == n.bridge.name {
 		return location{bridgeReceives, n, flow.Local}, nil
+	}
+	if n.bridgeOf(route.Link) != n.bridge {
+		return location{bridgeReceives, n, route.Link}, nil
 	}
 	if n.pluggedInto(route.Link) != nil {
 		return location{plainReceives, n, route.Link}, nil

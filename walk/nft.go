@@ -201,6 +201,7 @@ func (r *run) statement(h hooked, c *chain, rule *nft.Rule, stage string) (end, 
 		}
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "rejected with "+what)
 		_, err := r.refuse(location{place: hostSends, node: h.n}, routerFlags{}, "rejected with "+what+" by "+h.n.name)
+		r.refusal.track = h.track
 		return true, false, err
 	case nft.Forward: // of tunnels' own packets, which walk does not follow: see geneve
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "out of "+s.Device)

@@ -241,7 +241,7 @@ func TestFields(t *testing.T) {
 		{flow.Group{}, "GroupKey Sticky Buckets Owner"},
 		{flow.Bucket{}, "ID CT"},
 		{flow.Match{}, "InPort Protocol VLAN EthSrc EthDst Src Dst SrcPort DstPort ICMPType Target PktMark CTState CTMark Fragment"},
-		{flow.CT{}, "Commit Zone Table NAT Mark"},
+		{flow.CT{}, "Commit Zone Table NAT Mark EthSrc"},
 		{flow.NAT{}, "Kind Addr PortMin PortMax"},
 		{flow.Port{}, "Name Bridge Type Peer MAC MTU ExternalIDs Owner"},
 		{nb.Router{}, "Name Options Groups Owner"},

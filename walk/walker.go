@@ -85,11 +85,12 @@ func (r *run) walk(at Point, p Packet) (Trace, error) {
 	return t, err
 }
 
-// refusal is a packet that a load balancer makes to refuse another one.
+// refusal is a packet that a load balancer, or nft, makes to refuse another one.
 type refusal struct {
 	from   location
 	packet Packet
 	flags  routerFlags // of the router that refuses
+	track  *hostTrack  // of the packet that nft refuses: as it translates that, it translates the refusal back (nf_ct_attach)
 }
 
 // place is a kind of location.

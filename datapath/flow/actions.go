@@ -12,6 +12,8 @@ import (
 
 const (
 	moveEthDstToSrc = "move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[]"
+	ethSrcToCT      = "move:NXM_OF_ETH_SRC[]->NXM_NX_CT_LABEL[0..47]"
+	ethDstByCT      = "move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[]"
 	pushVLAN        = "push_vlan:0x8100" // with the next action, which says the number
 	vlanPresent     = 0x1000             // in vlan_vid: there is a tag
 )
@@ -52,6 +54,8 @@ func appendAction(b []byte, a Action) []byte {
 		return append(b, "->ipv6_src"...)
 	case MoveEthDstToSrc:
 		return append(b, moveEthDstToSrc...)
+	case SetEthDstByCT:
+		return append(b, ethDstByCT...)
 	case SetPktMark:
 		return append(strconv.AppendUint(append(b, "set_field:0x"...), uint64(a.Mark), 16), "->pkt_mark"...)
 	case Resubmit:
@@ -104,7 +108,11 @@ func (c CT) append(b []byte) []byte {
 	}
 	if c.Mark != 0 {
 		item("exec(set_field:0x")
-		b = append(strconv.AppendUint(b, uint64(c.Mark), 16), "->ct_mark)"...)
+		b = append(strconv.AppendUint(b, uint64(c.Mark), 16), "->ct_mark"...)
+		if c.EthSrc {
+			b = append(append(b, ','), ethSrcToCT...)
+		}
+		b = append(b, ')')
 	}
 	return append(b, ')')
 }
@@ -159,6 +167,9 @@ func parseAction(s string) (Action, error) {
 	}
 	if s == moveEthDstToSrc || s == "move:eth_dst[]->eth_src[]" || s == "move:eth_dst->eth_src" {
 		return MoveEthDstToSrc{}, nil
+	}
+	if s == ethDstByCT {
+		return SetEthDstByCT{}, nil
 	}
 	if isNumber(s) {
 		return Output{s}, nil
@@ -275,9 +286,13 @@ func (c *CT) parseItem(item string) error {
 
 // parseExec reads both spellings of setting the mark: ovs-ofctl prints the one that the flow was made with.
 func (c *CT) parseExec(s string) error {
-	value, ok := between(s, "set_field:", "->ct_mark")
+	mark, more, also := strings.Cut(s, ",")
+	if c.EthSrc = also; also && more != ethSrcToCT {
+		return wordError("exec("+s+")", "notes something not known here")
+	}
+	value, ok := between(mark, "set_field:", "->ct_mark")
 	if !ok {
-		value, ok = between(s, "load:", "->NXM_NX_CT_MARK[]")
+		value, ok = between(mark, "load:", "->NXM_NX_CT_MARK[]")
 	}
 	n, err := strconv.ParseUint(value, 0, 32)
 	if !ok || err != nil || n == 0 {

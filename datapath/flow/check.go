@@ -97,7 +97,7 @@ func (f *Flow) checkAction(a Action) error {
 		if a.ID > maxGroup {
 			return fmt.Errorf("the id of group %d is reserved", a.ID)
 		}
-	case InPort, Normal, SetEthDst, SetEthSrc, MoveEthDstToSrc, SetPktMark, Resubmit, PopVLAN:
+	case InPort, Normal, SetEthDst, SetEthSrc, MoveEthDstToSrc, SetEthDstByCT, SetPktMark, Resubmit, PopVLAN:
 	default:
 		return fmt.Errorf("%T is an action without a check", a)
 	}
@@ -112,6 +112,8 @@ func (c CT) check(p Protocol) error {
 		return fmt.Errorf("ct needs a match on ip or ipv6")
 	case c.Mark != 0 && !c.Commit:
 		return fmt.Errorf("ct sets a mark without commit")
+	case c.EthSrc && c.Mark == 0:
+		return fmt.Errorf("ct notes a MAC without a mark that says so")
 	case translates && !c.Commit:
 		return fmt.Errorf("ct translates without commit")
 	case n == NAT{Kind: NATSrc}:

@@ -168,6 +168,9 @@ type SetSrc struct{ Addr netip.Addr }
 // MoveEthDstToSrc copies the destination MAC to the source.
 type MoveEthDstToSrc struct{}
 
+// SetEthDstByCT writes the MAC that CT.EthSrc has noted with the connection to the destination.
+type SetEthDstByCT struct{}
+
 // SetPktMark writes pkt_mark.
 type SetPktMark struct{ Mark uint32 }
 
@@ -190,6 +193,7 @@ type CT struct {
 	Table  uint8 // recirculates to it; 0 = the packet is not sent on (table 0 is never a target)
 	NAT    NAT
 	Mark   uint32 // exec(set_field:…->ct_mark); 0 = none
+	EthSrc bool   // exec(move:…->ct_label): the source MAC, to which answers go
 }
 
 // NAT is the nat argument of CT.
@@ -219,6 +223,7 @@ func (SetEthDst) action()       {}
 func (SetEthSrc) action()       {}
 func (SetSrc) action()          {}
 func (MoveEthDstToSrc) action() {}
+func (SetEthDstByCT) action()   {}
 func (SetPktMark) action()      {}
 func (Resubmit) action()        {}
 func (PushVLAN) action()        {}

@@ -56,6 +56,8 @@ var flowLines = []struct{ name, in, out string }{
 		"cookie=0xdeff105,table=50,priority=32768,in_port=2 actions=push_vlan:0x8100,set_field:4101->vlan_vid,output:1"},
 	{"group", " cookie=0xdeff105, table=20, tcp,nw_dst=10.96.0.1,tp_dst=80 actions=group:7",
 		"cookie=0xdeff105,table=20,priority=32768,tcp,nw_dst=10.96.0.1,tp_dst=80 actions=group:7"},
+	{"MAC noted", " cookie=0xdeff105, table=30, ip,in_port=1 actions=ct(commit,zone=64004,nat(src=100.64.0.2),exec(set_field:0x3->ct_mark,move:NXM_OF_ETH_SRC[]->NXM_NX_CT_LABEL[0..47])),move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[]",
+		"cookie=0xdeff105,table=30,priority=32768,ip,in_port=1 actions=ct(commit,zone=64004,nat(src=100.64.0.2),exec(set_field:0x3->ct_mark,move:NXM_OF_ETH_SRC[]->NXM_NX_CT_LABEL[0..47])),move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[]"},
 	{"port alone", " cookie=0xdeff105, table=11, ip actions=ct(commit,table=30,zone=64003,nat(src))",
 		"cookie=0xdeff105,table=11,priority=32768,ip actions=ct(commit,table=30,zone=64003,nat(src))"},
 	{"fragments", " cookie=0xdeff105, priority=105,ip,nw_frag=not_later actions=drop", "cookie=0xdeff105,table=0,priority=105,ip,nw_frag=not_later actions=drop"},

@@ -91,6 +91,7 @@ func drawCT(t *rapid.T, f cluster.Family) CT {
 		return c
 	}
 	c.Mark = rapid.Uint32().Draw(t, "mark")
+	c.EthSrc = c.Mark != 0 && rapid.Bool().Draw(t, "MAC")
 	c.NAT.Kind = NATKind(rapid.IntRange(0, 3).Draw(t, "nat"))
 	if c.NAT.Kind < NATSrc {
 		return c
@@ -152,6 +153,9 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 		}
 		return SetEthSrc{drawMAC(t)}
 	case 5:
+		if rapid.Bool().Draw(t, "MAC by ct") {
+			return SetEthDstByCT{}
+		}
 		return MoveEthDstToSrc{}
 	case 6:
 		return Resubmit{rapid.Byte().Draw(t, "resubmit")}
@@ -431,7 +435,7 @@ func TestEveryActionHasWords(t *testing.T) {
 		missing["flow."+string(m[1])] = true
 	}
 	for word, a := range map[string]Action{
-		"output:eth0": Output{"eth0"}, "IN_PORT": InPort{}, "NORMAL": Normal{}, "drop": Drop{}, moveEthDstToSrc: MoveEthDstToSrc{}, "resubmit(,4)": Resubmit{4},
+		"output:eth0": Output{"eth0"}, "IN_PORT": InPort{}, "NORMAL": Normal{}, "drop": Drop{}, moveEthDstToSrc: MoveEthDstToSrc{}, ethDstByCT: SetEthDstByCT{}, "resubmit(,4)": Resubmit{4},
 		"push_vlan:0x8100,set_field:4101->vlan_vid": PushVLAN{5}, "pop_vlan": PopVLAN{}, "group:7": ToGroup{7},
 		"set_field:02:00:00:00:00:00->eth_dst": SetEthDst{cluster.MAC{2}}, "set_field:02:00:00:00:00:00->eth_src": SetEthSrc{cluster.MAC{2}},
 		"set_field:169.254.169.2->ip_src": SetSrc{netip.MustParseAddr("169.254.169.2")},
