@@ -73,6 +73,7 @@ const (
 	TableUnDNAT   = 5 // undo the host's DNAT
 	TableWire     = 6 // from the uplink: what is for Services on ServiceBridge, before conntrack and after it
 	TableAsked    = 7 // from the uplink, after ZoneServices was asked
+	TableLong     = 8 // from the uplink to Services on ServiceBridge: by length
 )
 
 // ServiceBridge has pods' ports, and Services as flows and groups, in OpenFlow tables of its own (docs/architecture.md).

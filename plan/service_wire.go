@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"hairpin/claims"
+	"hairpin/cluster"
 	"hairpin/datapath/flow"
 )
 
@@ -34,7 +35,10 @@ func (b *bridge) frontend(x *front, vip netip.AddrPort) {
 
 // toServices leads packets from the external network to an address of a Service to claims.ServiceBridge.
 func (b *bridge) toServices(x *front, vip netip.AddrPort) {
-	m, to := match(x, flow.Match{}, vip), flow.Output{Port: claims.ServicesPatch}
+	m, to := match(x, flow.Match{}, vip), flow.Action(flow.Output{Port: claims.ServicesPatch})
+	if x.Protocol != cluster.TCP {
+		to = flow.Resubmit{Table: claims.TableLong}
+	}
 	if !x.guards(vip.Addr()) {
 		b.add(claims.TableWire, prioNodePort, m, to)
 		return
@@ -47,6 +51,9 @@ func (b *bridge) toServices(x *front, vip netip.AddrPort) {
 	b.add(claims.TableWire, prioBarred, m, flow.Drop{})
 }
 
+// ethernetHeader is the length of what comes before a packet in its frame.
+const ethernetHeader = 14
+
 // wireToServices looks at what comes from the external network for Services first, but at fragments, which may lack the port, after conntrack has
 // put them together. What the bridge's own zone does not know may belong to a connection to a Service that is gone, or be an ICMP error about one. What
 // is nobody's is the host's. Answers go where claims.ServiceBridge says.
@@ -54,13 +61,23 @@ func (b *bridge) wireToServices(s *Stack) {
 	ip := words(s.Family).ip
 	out := flow.Output{Port: claims.ServicesPatch}
 	b.classify(prioFromWire+1, flow.Match{InPort: b.uplink, EthDst: b.mac, Protocol: ip, Fragment: "no"}, flow.Resubmit{Table: claims.TableWire})
-	b.add(claims.TableWire, prioRest, flow.Match{Protocol: ip}, trackFromWire)
+	host := []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.SetPktMark{}, flow.Output{Port: flow.Local}}
+	// What is too long for pods is for the host to forward: it tells the client, or sends it in parts. TCP knows from the pod how long a packet may be.
+	for p, l4 := range words(s.Family).l4 {
+		if p != cluster.TCP {
+			b.classify(prioFromWire+2, flow.Match{InPort: b.uplink, EthDst: b.mac, Protocol: l4, Fragment: "no"},
+				flow.MarkLonger{Length: uint16(b.env.Config.MTU + ethernetHeader)}, flow.Resubmit{Table: claims.TableWire})
+		}
+	}
+	b.add(claims.TableLong, prioKnown, flow.Match{Protocol: ip, PktMark: 1}, host...)
+	b.add(claims.TableLong, prioRest, flow.Match{}, out)
+	b.add(claims.TableWire, prioRest, flow.Match{Protocol: ip}, flow.SetPktMark{}, trackFromWire)
 	b.add(claims.TableUplink, prioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTTrk}}, flow.Resubmit{Table: claims.TableWire})
 	b.add(claims.TableWire, prioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTTrk}}, flow.CT{Zone: claims.ZoneServices, Table: claims.TableAsked})
 	for _, bit := range []flow.CTBits{flow.CTEst, flow.CTRel} {
 		b.add(claims.TableAsked, prioKnown, flow.Match{Protocol: ip, CTState: flow.CTState{Set: bit | flow.CTTrk}}, out)
 	}
-	b.add(claims.TableAsked, prioRest, flow.Match{Protocol: ip}, flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
+	b.add(claims.TableAsked, prioRest, flow.Match{Protocol: ip}, host...)
 	b.classify(prioTrack, flow.Match{InPort: claims.ServicesPatch, Protocol: ip}, flow.Output{Port: b.uplink})
 }
 

@@ -238,6 +238,8 @@ func (r *run) rewrite(action flow.Action) (did string, known bool) {
 		}
 		r.p.EthDst = r.ctState.entry.from
 		return "to MAC " + ethernet(r.p.EthDst), true
+	case flow.MarkLonger: // a walk's packet is short
+		return "", true
 	case flow.SetPktMark:
 		if r.p.Mark != a.Mark {
 			did = fmt.Sprintf("mark 0x%x", a.Mark)

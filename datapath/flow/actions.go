@@ -12,6 +12,7 @@ import (
 
 const (
 	moveEthDstToSrc = "move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[]"
+	longerToMark    = ")->NXM_NX_PKT_MARK[0]" // after check_pkt_larger
 	ethSrcToCT      = "move:NXM_OF_ETH_SRC[]->NXM_NX_CT_LABEL[0..47]"
 	ethDstByCT      = "move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[]"
 	pushVLAN        = "push_vlan:0x8100" // with the next action, which says the number
@@ -56,6 +57,8 @@ func appendAction(b []byte, a Action) []byte {
 		return append(b, moveEthDstToSrc...)
 	case SetEthDstByCT:
 		return append(b, ethDstByCT...)
+	case MarkLonger:
+		return append(strconv.AppendUint(append(b, "check_pkt_larger("...), uint64(a.Length), 10), longerToMark...)
 	case SetPktMark:
 		return append(strconv.AppendUint(append(b, "set_field:0x"...), uint64(a.Mark), 16), "->pkt_mark"...)
 	case Resubmit:
@@ -176,6 +179,10 @@ func parseAction(s string) (Action, error) {
 	}
 	if inside, ok := between(s, "ct(", ")"); ok {
 		return parseCT(inside)
+	}
+	if length, ok := between(s, "check_pkt_larger(", longerToMark); ok {
+		n, err := strconv.ParseUint(length, 10, 16)
+		return MarkLonger{uint16(n)}, wrapWord(s, err)
 	}
 	if inside, ok := between(s, "resubmit(,", ")"); ok {
 		return parseResubmit(s, inside)

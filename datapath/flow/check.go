@@ -97,7 +97,7 @@ func (f *Flow) checkAction(a Action) error {
 		if a.ID > maxGroup {
 			return fmt.Errorf("the id of group %d is reserved", a.ID)
 		}
-	case InPort, Normal, SetEthDst, SetEthSrc, MoveEthDstToSrc, SetEthDstByCT, SetPktMark, Resubmit, PopVLAN:
+	case InPort, Normal, SetEthDst, SetEthSrc, MoveEthDstToSrc, SetEthDstByCT, MarkLonger, SetPktMark, Resubmit, PopVLAN:
 	default:
 		return fmt.Errorf("%T is an action without a check", a)
 	}

@@ -171,6 +171,9 @@ type MoveEthDstToSrc struct{}
 // SetEthDstByCT writes the MAC that CT.EthSrc has noted with the connection to the destination.
 type SetEthDstByCT struct{}
 
+// MarkLonger writes the lowest bit of pkt_mark: whether the frame has more bytes than Length.
+type MarkLonger struct{ Length uint16 }
+
 // SetPktMark writes pkt_mark.
 type SetPktMark struct{ Mark uint32 }
 
@@ -224,6 +227,7 @@ func (SetEthSrc) action()       {}
 func (SetSrc) action()          {}
 func (MoveEthDstToSrc) action() {}
 func (SetEthDstByCT) action()   {}
+func (MarkLonger) action()      {}
 func (SetPktMark) action()      {}
 func (Resubmit) action()        {}
 func (PushVLAN) action()        {}

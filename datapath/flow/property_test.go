@@ -132,7 +132,7 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 	case 1:
 		return Output{drawPort(t)}
 	case 2:
-		switch rapid.IntRange(0, 5).Draw(t, "which") {
+		switch rapid.IntRange(0, 6).Draw(t, "which") {
 		case 0:
 			return InPort{}
 		case 1:
@@ -141,6 +141,8 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 			return PushVLAN{rapid.Uint16Range(1, maxVLAN).Draw(t, "VLAN")}
 		case 3:
 			return PopVLAN{}
+		case 5:
+			return MarkLonger{rapid.Uint16().Draw(t, "length")}
 		case 4:
 			return ToGroup{rapid.Uint32Max(maxGroup).Draw(t, "group")}
 		}
@@ -435,7 +437,7 @@ func TestEveryActionHasWords(t *testing.T) {
 		missing["flow."+string(m[1])] = true
 	}
 	for word, a := range map[string]Action{
-		"output:eth0": Output{"eth0"}, "IN_PORT": InPort{}, "NORMAL": Normal{}, "drop": Drop{}, moveEthDstToSrc: MoveEthDstToSrc{}, ethDstByCT: SetEthDstByCT{}, "resubmit(,4)": Resubmit{4},
+		"output:eth0": Output{"eth0"}, "IN_PORT": InPort{}, "NORMAL": Normal{}, "drop": Drop{}, moveEthDstToSrc: MoveEthDstToSrc{}, ethDstByCT: SetEthDstByCT{}, "check_pkt_larger(1414)->NXM_NX_PKT_MARK[0]": MarkLonger{1414}, "resubmit(,4)": Resubmit{4},
 		"push_vlan:0x8100,set_field:4101->vlan_vid": PushVLAN{5}, "pop_vlan": PopVLAN{}, "group:7": ToGroup{7},
 		"set_field:02:00:00:00:00:00->eth_dst": SetEthDst{cluster.MAC{2}}, "set_field:02:00:00:00:00:00->eth_src": SetEthSrc{cluster.MAC{2}},
 		"set_field:169.254.169.2->ip_src": SetSrc{netip.MustParseAddr("169.254.169.2")},

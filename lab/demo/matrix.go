@@ -262,6 +262,9 @@ func (w *world) try(ctx context.Context, r Result) Result {
 	if inVain(c.By) {
 		if r.Want = c.By; c.By == closed {
 			r.Want = refused
+			if c.Path == "masquerade" && w.openflow { // the host has no such address
+				r.Want = dropped
+			}
 		}
 		return w.tryInVain(ctx, r, protocol, to, err)
 	}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +15,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"hairpin/claims"
+	"hairpin/cluster"
 	"hairpin/lab"
 )
 
@@ -97,7 +101,14 @@ func (d *Demo) settle(ctx context.Context) error {
 	for _, n := range d.lab.Nodes() {
 		waits = append(waits, func() error {
 			complete := func(vips string) bool { return maps.Equal(countBackends(vips, want), want) }
-			if err := n.WaitFor(ctx, longer(patience, d.opt.Slow), complete, "ovn-nbctl", "--bare", "--columns=vips", "list", "Load_Balancer"); err != nil {
+			list := []string{"ovn-nbctl", "--bare", "--columns=vips", "list", "Load_Balancer"}
+			if d.turn(d.opt.Engine, n.Name()) == cluster.EngineOpenFlow {
+				served := maps.Clone(want)
+				maps.DeleteFunc(served, func(_ netip.Addr, n int) bool { return n == 0 }) // no flow: the host refuses
+				complete = func(flows string) bool { return maps.Equal(countBackends(vipsOfFlows(flows), served), served) }
+				list = []string{"sh", "-c", "ovs-ofctl -O OpenFlow15 dump-groups " + claims.ServiceBridge + "; ovs-ofctl -O OpenFlow15 dump-flows " + claims.ServiceBridge}
+			}
+			if err := n.WaitFor(ctx, longer(patience, d.opt.Slow), complete, list...); err != nil {
 				return err
 			}
 			_, err := n.Exec(ctx, "ovn-nbctl", "--wait=hv", fmt.Sprintf("--timeout=%d", 60*max(1, d.opt.Slow)), "sync")
@@ -136,6 +147,35 @@ func (d *Demo) endpointCounts() map[netip.Addr]int {
 		}
 	}
 	return counts
+}
+
+var (
+	groupLine  = regexp.MustCompile(`group_id=(\d+),`)
+	endpointOf = regexp.MustCompile(`nat\(dst=([^)]+)\)`)
+	toGroup    = regexp.MustCompile(`(?:nw_dst|ipv6_dst)=([^,]+),tp_dst=(\d+) actions=group:(\d+)`)
+)
+
+// vipsOfFlows reads groups and flows of Services, and gives them as load balancers have them.
+func vipsOfFlows(text string) string {
+	endpoints := map[string]string{} // by group
+	var vips []string
+	for line := range strings.Lines(text) {
+		if g := groupLine.FindStringSubmatch(line); g != nil {
+			var list []string
+			for _, e := range endpointOf.FindAllStringSubmatch(line, -1) {
+				list = append(list, e[1])
+			}
+			endpoints[g[1]] = strings.Join(list, ",")
+		}
+		if f := toGroup.FindStringSubmatch(line); f != nil {
+			address, err := netip.ParseAddr(f[1])
+			port, wrong := strconv.ParseUint(f[2], 10, 16)
+			if err == nil && wrong == nil {
+				vips = append(vips, netip.AddrPortFrom(address, uint16(port)).String()+"="+endpoints[f[3]])
+			}
+		}
+	}
+	return strings.Join(vips, "\n")
 }
 
 // countBackends reads the vips of load balancers, such as "10.96.1.1:80=10.244.1.3:8080,10.244.2.3:8080", and gives the
