@@ -195,10 +195,7 @@ func (r *run) statement(h hooked, c *chain, rule *nft.Rule, stage string) (end, 
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "drops it")
 		return true, false, nil
 	case nft.Reject:
-		what := refusalOf(0)
-		if s.TCPReset {
-			what = refusalOf(cluster.TCP)
-		}
+		what := map[bool]string{true: refusalOf(cluster.TCP), false: refusalOf(0)}[s.TCPReset]
 		r.step(h.n, stage, nftRule{c.table, rule}, rule.Owner, "rejected with "+what)
 		_, err := r.refuse(location{place: hostSends, node: h.n}, routerFlags{}, "rejected with "+what+" by "+h.n.name)
 		r.refusal.track = h.track
