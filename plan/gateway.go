@@ -233,7 +233,7 @@ func (b *bridge) fromWire(s *Stack) {
 	// address was elsewhere meanwhile. The kernel's learns, and remembers no mark with what it calls invalid.
 	b.add(claims.TableUplink, prioKnown, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTInv | flow.CTTrk}, CTMark: claims.CTMarkOVN},
 		flow.Output{Port: b.ovn})
-	if b.env.Node.Gateway.OpenFlow {
+	if b.env.Node.Gateway.OpenFlow && !b.env.Mode.ClientsByHost {
 		b.wireToServices(s)
 		return
 	}

@@ -111,20 +111,18 @@ func (e *Env) serviceLink() string {
 	return e.Node.Gateway.Bridge
 }
 
-// toSwitchboard is the way to Services by claims.ServiceHost: by an unused next hop as well, but the bridge knows the host by its MAC, so there is
-// no address on that link.
+// toSwitchboard is the way to Services by claims.ServiceHost. The next hop is what the host sees clients of its own endpoints as; there is no address on
+// that link. (The other engine's next hop is another one: IPv6 refuses a route by a next hop that has a route by another link.)
 func (k *kernel) toSwitchboard(s *Stack) {
 	mtu := k.env.Config.MTU
 	link := func(link string, a, src netip.Addr) {
 		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: single(a)}, Link: link, Src: src, MTU: mtu})
 	}
-	link(claims.ServiceHost, s.MasqNext, s.Address.Addr())
 	link(claims.ServiceHost, s.MasqOVN, s.Node)
 	link(k.env.Node.Gateway.Bridge, s.MasqRouter, s.Node)
 	for _, c := range append(slices.Clone(s.Services), single(s.MasqAll), single(s.MasqLocal)) {
-		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: claims.ServiceHost, Via: s.MasqNext, Src: s.Address.Addr(), MTU: mtu})
+		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: claims.ServiceHost, Via: s.MasqOVN, Src: s.Address.Addr(), MTU: mtu})
 	}
-	k.neighbor(claims.ServiceHost, s.MasqNext, masqMAC())
 	k.neighbor(claims.ServiceHost, s.MasqOVN, masqMAC())
 	k.neighbor(k.env.Node.Gateway.Bridge, s.MasqRouter, k.env.Node.Gateway.MAC)
 }
