@@ -77,14 +77,14 @@ func NewPass(t Targets) *Pass {
 	redirected := newPart(p, datapath.Redirect, t.Redirect)
 	p.steps = []step{
 		bridge.grow(ports),
-		kernel.grow(ground),
+		kernel.grow(ground(kernel)),
 		tables.grow(all),
 		redirected.shrink(all),
 		kernel.grow(singles),
 		bridge.grow(flows),
 		rows.change(all),
 		confirmed(rows, kernel),
-		kernel.grow(turns, rows, tables),
+		kernel.grow(turns(kernel), rows, tables),
 		tracked.shrink(strays(tracked), tables, kernel),
 		redirected.grow(all, rows, bridge, kernel),
 

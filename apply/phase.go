@@ -24,23 +24,30 @@ func flows(d flow.Delta, _ flow.State) flow.Delta {
 	return flow.Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, Flows: d.Flows, Groups: d.Groups, TunnelNeighbors: d.TunnelNeighbors, TunnelRoutes: d.TunnelRoutes, Unknown: d.Unknown}
 }
 
+// kernelPart is the host's part.
+type kernelPart = part[host.State, host.Delta]
+
 // ground is what rules of nft stand on.
-func ground(d host.Delta, want host.State) host.Delta {
-	d.Addresses.Add = addresses(d, want, false)
-	d.Routes.Change = turned(d.Routes.Change, false)
-	return d
+func ground(p *kernelPart) func(host.Delta, host.State) host.Delta {
+	return func(d host.Delta, want host.State) host.Delta {
+		d.Addresses.Add = addresses(d, want, false)
+		d.Routes.Change = turned(p, d, false)
+		return d
+	}
 }
 
-// turns is routes that turn to the pod network: OVN must know what comes there, and nft let in what comes back. A route that
-// turns away is ground: where it leads then has been there before.
-func turns(d host.Delta, _ host.State) (t host.Delta) {
-	t.Routes.Change = turned(d.Routes.Change, true)
-	return t
+// turns is routes that turn to the pod network, or to another engine of Services: what serves what comes there must be there, and nft let in what
+// comes back. A route that turns away from the management port is ground: where it leads then has been there before.
+func turns(p *kernelPart) func(host.Delta, host.State) host.Delta {
+	return func(d host.Delta, _ host.State) (t host.Delta) {
+		t.Routes.Change = turned(p, d, true)
+		return t
+	}
 }
 
-func turned(all map[host.RouteKey]host.Route, inside bool) (some map[host.RouteKey]host.Route) {
-	for k, r := range all {
-		if (r.Link == claims.ManagementPort) != inside {
+func turned(p *kernelPart, d host.Delta, late bool) (some map[host.RouteKey]host.Route) {
+	for k, r := range d.Routes.Change {
+		if (r.Link == claims.ManagementPort || r.Link == claims.ServiceHost || p.have.Routes[k].Link == claims.ServiceHost) != late {
 			continue
 		}
 		if some == nil {
@@ -92,10 +99,10 @@ func strays(p *part[conn.State, conn.Delta]) func(conn.Delta, conn.State) conn.D
 }
 
 // confirmed is the step before routes turn to the pod network: what OVN was told is in the switch. With an OVN that takes longer, they turn all the same.
-func confirmed(rows *part[nb.State, nb.Delta], kernel *part[host.State, host.Delta]) step {
+func confirmed(rows *part[nb.State, nb.Delta], kernel *kernelPart) step {
 	return step{after: []system{rows}, do: func(ctx context.Context, waitFor string) {
 		s, ok := rows.target.(Syncer)
-		if !ok || waitFor != "" || kernel.err != nil || turns(kernel.due, kernel.want).Empty() {
+		if !ok || waitFor != "" || kernel.err != nil || turns(kernel)(kernel.due, kernel.want).Empty() {
 			return
 		}
 		ctx, cancel := context.WithTimeout(ctx, confirming)
