@@ -17,6 +17,7 @@ import (
 	"slices"
 
 	"hairpin/cluster"
+	"hairpin/datapath/delta"
 )
 
 // State is translations. Wanted: all that may be. Found: those that are.
@@ -104,6 +105,9 @@ func Diff(want, have State) Delta {
 		}
 	}
 	slices.SortFunc(d.Left, netip.Addr.Compare)
+	if delta.Same(want.UDP, have.UDP) {
+		return d
+	}
 	for vip, h := range have.UDP {
 		w, known := want.UDP[vip]
 		if !known || len(w.Live) == 0 {
@@ -141,6 +145,9 @@ func (t *Targets) formerly(vip, step netip.AddrPort, ends []netip.AddrPort) []Pa
 
 // Since adds to Back what is wanted now and was not before: a Service may have been there earlier, with other endpoints.
 func (d Delta) Since(before, want State) Delta {
+	if delta.Same(want.UDP, before.UDP) {
+		return d
+	}
 	for vip, w := range want.UDP {
 		if _, known := before.UDP[vip]; !known && len(w.Live) > 0 {
 			d.back(vip, w)

@@ -1,10 +1,13 @@
 package conn_test
 
 import (
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"hairpin/cluster"
 	"hairpin/datapath/conn"
@@ -161,6 +164,22 @@ func TestSince(t *testing.T) {
 	if !conn.Diff(want, want).Since(want, want).Empty() {
 		t.Error("what was there is looked at")
 	}
+}
+
+// Nothing ends where nothing changed, whether that is one map or two.
+func TestDiffOfEqual(t *testing.T) {
+	place := rapid.SampledFrom(list(vip, port, a, b))
+	rapid.Check(t, func(t *rapid.T) {
+		targets := rapid.Custom(func(t *rapid.T) conn.Targets {
+			return conn.Targets{Live: rapid.SliceOf(place).Draw(t, "live"), Steps: rapid.SliceOf(place).Draw(t, "steps")}
+		})
+		s := udp(rapid.MapOf(place, targets).Draw(t, "state"))
+		for _, have := range []udp{s, maps.Clone(s)} {
+			if d := conn.Diff(s.state(), have.state()).Since(have.state(), s.state()); !d.Empty() {
+				t.Fatalf("%v: %+v", s, d)
+			}
+		}
+	})
 }
 
 // What was wanted before and is not any more ends, also where it was not found; nothing ends twice.

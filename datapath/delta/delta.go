@@ -20,8 +20,8 @@ type Delta[K comparable, V any] struct {
 // Of compares two maps. equal may assume that both values have the same key.
 func Of[M ~map[K]V, K comparable, V any](want, have M, equal func(want, have V) bool) Delta[K, V] {
 	var d Delta[K, V]
-	if reflect.ValueOf(want).Pointer() == reflect.ValueOf(have).Pointer() {
-		return d // one map: plan keeps the maps that a change does not concern, and some have an element for each Service
+	if Same(want, have) {
+		return d
 	}
 	shared := 0
 	for k, w := range want {
@@ -45,6 +45,11 @@ func Of[M ~map[K]V, K comparable, V any](want, have M, equal func(want, have V) 
 		}
 	}
 	return d
+}
+
+// Same reports whether both are one map: plan keeps the maps that a change does not concern, and some have an element for each Service.
+func Same[M ~map[K]V, K comparable, V any](a, b M) bool {
+	return reflect.ValueOf(a).Pointer() == reflect.ValueOf(b).Pointer()
 }
 
 // OfComparable compares maps whose values can be compared with ==.
