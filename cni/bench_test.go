@@ -118,6 +118,7 @@ func BenchmarkAdd(b *testing.B) {
 	for _, n := range nodes {
 		w.start(n)
 		w.ready(n)
+		sh(b, n, "ovn-nbctl --wait=hv --timeout=60 sync") // the flows of all Services are there
 	}
 	h := newByHand(b, nodes[0])
 	const rounds = 100
@@ -140,7 +141,7 @@ func BenchmarkAdd(b *testing.B) {
 	for what, list := range times {
 		slices.Sort(list)
 		b.ReportMetric(ms(list[len(list)/2]), what+"-p50-ms")
-		b.ReportMetric(ms(list[len(list)*99/100]), what+"-p99-ms")
+		b.ReportMetric(ms(list[(len(list)-1)*99/100]), what+"-p99-ms")
 	}
 	b.ReportMetric(0, "ns/op")
 }

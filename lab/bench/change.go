@@ -19,12 +19,16 @@ const probed = 16
 // is measured.
 const rest = 1100 * time.Millisecond
 
+// quiet is how long nothing is changed, to see what the processes use then.
+const quiet = 5 * time.Second
+
 // changeResult is what one side was measured to do with so many Services.
 type changeResult struct {
 	cold    time.Duration
 	coldCPU time.Duration
 	times   []time.Duration
-	spent   map[string]lab.Usage // for one change: CPU time; and memory after them all
+	spent   map[string]lab.Usage // for one change, with what was used until the next: CPU time; and memory after them all
+	idle    map[string]lab.Usage // in as long a time without a change: CPU time
 }
 
 // change measures, for each number of Services: a cold start, one endpoint changed, memory and CPU.
@@ -50,8 +54,9 @@ func (w *world) change(ctx context.Context) error {
 			row{what: "cold start until the last Service answers" + of, unit: "s", ours: a.cold.Seconds(), theirs: b.cold.Seconds()},
 			row{what: "CPU for it, all processes" + of, unit: "s", ours: a.coldCPU.Seconds(), theirs: b.coldCPU.Seconds()},
 		)
-		spent = append(spent, spentRows("CPU for one change, all processes"+of, "ms", a, b, func(u lab.Usage) float64 { return millis(u.CPU) })...)
-		memory = append(memory, spentRows("resident memory, all processes"+of, "MB", a, b, func(u lab.Usage) float64 { return float64(u.RSS) / 1024 })...)
+		spent = append(spent, spentRows("CPU for one change, all processes"+of, "ms", a.spent, b.spent, func(u lab.Usage) float64 { return millis(u.CPU) })...)
+		spent = append(spent, spentRows("CPU of as long a time without a change"+of, "ms", a.idle, b.idle, func(u lab.Usage) float64 { return millis(u.CPU) })...)
+		memory = append(memory, spentRows("resident memory, all processes"+of, "MB", a.spent, b.spent, func(u lab.Usage) float64 { return float64(u.RSS) / 1024 })...)
 	}
 	w.print("Changes", rows)
 	w.print("What the processes of a node use", append(spent, memory...))
@@ -59,10 +64,10 @@ func (w *world) change(ctx context.Context) error {
 }
 
 // spentRows are what all processes use, and each of ours.
-func spentRows(what, unit string, a, b changeResult, of func(lab.Usage) float64) []row {
-	rows := []row{{what: what, unit: unit, ours: of(sum(a.spent)), theirs: of(sum(b.spent))}}
-	for _, name := range slices.Sorted(maps.Keys(a.spent)) {
-		rows = append(rows, row{what: "  " + name, unit: unit, ours: of(a.spent[name])})
+func spentRows(what, unit string, a, b map[string]lab.Usage, of func(lab.Usage) float64) []row {
+	rows := []row{{what: what, unit: unit, ours: of(sum(a)), theirs: of(sum(b))}}
+	for _, name := range slices.Sorted(maps.Keys(a)) {
+		rows = append(rows, row{what: "  " + name, unit: unit, ours: of(a[name])})
 	}
 	return rows
 }
@@ -96,7 +101,7 @@ func (w *world) changeOn(ctx context.Context, s *side, size int) (r changeResult
 	if err := s.addPods(ctx); err != nil {
 		return r, err
 	}
-	if r.times, r.spent, err = w.changes(ctx, s, size); err != nil {
+	if err := w.changes(ctx, s, size, &r); err != nil {
 		return r, err
 	}
 	w.say("%s, %d Services: one endpoint changed p50 %.1f ms, p99 %.1f ms", s.name, size, quantile(r.times, 0.5), quantile(r.times, 0.99))
@@ -122,26 +127,32 @@ func usedBefore(s *side) (time.Duration, error) {
 func vip(i int) netip.AddrPort { return netip.AddrPortFrom(clusterIP(i), 80) }
 
 // changes lets one Service after the other go from one pod to the other.
-func (w *world) changes(ctx context.Context, s *side, size int) (times []time.Duration, spent map[string]lab.Usage, err error) {
+func (w *world) changes(ctx context.Context, s *side, size int, r *changeResult) error {
 	where := func(k int) int { return k * (size - 1) / probed } // never the last one
 	to := func(k, pod int) error {
 		return w.pointTo(ctx, where(k), s.pods[pod].IPs()[0].String(), inside)
 	}
 	for k := range probed {
 		if err := to(k, 0); err != nil {
-			return nil, nil, err
+			return err
 		}
 	}
 	for k := range probed {
 		if _, err := w.until(ctx, s, vip(where(k)), s.pods[0].Name(), time.Now(), 10*time.Second); err != nil {
-			return nil, nil, err
+			return err
 		}
 	}
 	time.Sleep(rest) // what is still being done, such as kube-proxy's removal of old chains
+	asleep, err := usedBy(s)
+	if err != nil {
+		return err
+	}
+	time.Sleep(quiet)
 	before, err := usedBy(s)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
+	first := time.Now()
 	for n := range w.opt.Rounds {
 		k, pod := n%probed, 1-n/probed%2
 		begin, wrote := time.Now(), make(chan error, 1)
@@ -151,17 +162,21 @@ func (w *world) changes(ctx context.Context, s *side, size int) (times []time.Du
 			err = e
 		}
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
-		times = append(times, took)
+		r.times = append(r.times, took)
 		time.Sleep(rest + 2*took)
 	}
 	after, err := usedBy(s)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
+	rounds := time.Duration(w.opt.Rounds)
+	share := time.Since(first).Seconds() / quiet.Seconds()
+	r.spent, r.idle = map[string]lab.Usage{}, map[string]lab.Usage{}
 	for name, u := range after {
-		after[name] = lab.Usage{CPU: (u.CPU - before[name].CPU) / time.Duration(w.opt.Rounds), RSS: u.RSS}
+		r.spent[name] = lab.Usage{CPU: (u.CPU - before[name].CPU) / rounds, RSS: u.RSS}
+		r.idle[name] = lab.Usage{CPU: time.Duration(float64(before[name].CPU-asleep[name].CPU)*share) / rounds}
 	}
-	return times, after, nil
+	return nil
 }
