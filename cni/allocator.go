@@ -147,14 +147,15 @@ func (b *allocator) attachments(v ovsdb.View) []entry {
 	return list
 }
 
-// pods lists the pods that have a row, a lost one included, or a reservation. If a pod has both, the reservation counts.
+// pods lists the pods that have a row, a lost one included, or a reservation. If a pod has both, the reservation counts. One that is being deleted is
+// not among them: its flows go at once with its port, not in a second step.
 func (b *allocator) pods(v ovsdb.View) []*cluster.Pod {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.refresh(v)
 	byOwner := make(map[cluster.Owner]*cluster.Pod, len(b.rows)+len(b.reserved))
 	for e := range b.all() {
-		if len(e.addresses) > 0 {
+		if len(e.addresses) > 0 && !b.leaving[e.host] {
 			byOwner[e.pod] = e.fact
 		}
 	}

@@ -121,6 +121,12 @@ func BenchmarkAdd(b *testing.B) {
 		sh(b, n, "ovn-nbctl --wait=hv --timeout=60 sync") // the flows of all Services are there
 	}
 	h := newByHand(b, nodes[0])
+	spent := func(i int) time.Duration {
+		u, err := nodes[i].Used(agent)
+		must(b, err)
+		return u.CPU
+	}
+	before := []time.Duration{spent(0), spent(1)}
 	const rounds = 100
 	times := map[string][]time.Duration{}
 	took := func(what string, begin time.Time) { times[what] = append(times[what], time.Since(begin)) }
@@ -137,6 +143,9 @@ func BenchmarkAdd(b *testing.B) {
 		begin := time.Now()
 		must(b, w.plugin(nodes[0], "VERSION", nil, nil).err)
 		took("process", begin)
+	}
+	for i, engine := range engines { // with DEL, and what the agent does meanwhile
+		b.ReportMetric(ms(spent(i)-before[i])/rounds, engine+"-agent-cpu-ms")
 	}
 	for what, list := range times {
 		slices.Sort(list)

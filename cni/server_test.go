@@ -1,8 +1,10 @@
 package cni_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"syscall"
 	"testing"
 	"time"
 
@@ -58,6 +60,18 @@ func TestPods(t *testing.T) {
 	must(t, s.Sweep(t.Context()))
 	if got := sh(t, n, "ovs-vsctl list-ports br-int"); got != "eth7" {
 		t.Errorf("ports after Sweep: %s", got)
+	}
+	seen()
+	// One that is being deleted is none, also while its port is there yet.
+	sh(t, n, add(3))
+	seen(three)
+	must(t, n.Signal(lab.OVSDB, syscall.SIGSTOP))
+	t.Cleanup(func() { must(t, n.Signal(lab.OVSDB, syscall.SIGCONT)) })
+	soon, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	must(t, s.Sweep(soon))
+	if !s.NeedsSweep() {
+		t.Error("a database that hangs has deleted a port")
 	}
 	seen()
 }
