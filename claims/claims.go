@@ -94,6 +94,8 @@ const (
 	TableToPod     = 11 // after conntrack
 	TableReplies   = 12 // of pods to the world, after conntrack
 	TableServices  = 20 // addresses and ports of Services
+	TableAffinity  = 25 // learned flows: which endpoint a client has had
+	TableChosen    = 26 // with that or a new one, for Services with session affinity
 	TableServed    = 30 // with its last destination: the source that answers need to come back
 	TableHere      = 31 // by address: to pods of this node
 	TablePinned    = 35 // back to the pod that it came from
@@ -109,6 +111,9 @@ const (
 const (
 	Cookie     = 0x0deff105
 	CookieMask = 0xffffffff
+	// CookieLearned and a timeout are in those bits of flows in TableAffinity, which Open vSwitch makes and removes by itself.
+	CookieLearned     = 0x0dee0000
+	CookieLearnedMask = 0xffff0000
 )
 
 // NFTTable is the name of our nft tables, in the families inet and netdev.

@@ -138,7 +138,7 @@ func TestDecodeNamesWhatItDoesNotKnow(t *testing.T) {
 	for _, c := range []struct{ text, words string }{
 		{`{"Traffic": {}}`, "Traffic: a field of datapath.State that"},
 		{`{"NB": [{"Meter": {}}]}`, "NB: Meter: a kind of nb.Row that"},
-		{`{"Bridge": {"Flows": [{"Actions": [{"Learn": {}}]}]}}`, "Bridge: Flows: Actions: Learn: a kind of flow.Action that"},
+		{`{"Bridge": {"Flows": [{"Actions": [{"Mirror": {}}]}]}}`, "Bridge: Flows: Actions: Mirror: a kind of flow.Action that"},
 		{`{"NB": [{}]}`, "of no kind"},
 		{`{"NB": [null]}`, "<nil> stands in place of {"},
 		{`{"NFT": {"inet": null}}`, "inet: <nil>"},

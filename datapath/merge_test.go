@@ -83,7 +83,7 @@ func TestConflictsOfEverySystem(t *testing.T) {
 		ip := netip.AddrFrom4([4]byte{10, 0, 0, byte(n)})
 		f := &flow.Flow{Key: flow.Key{Table: 1}, Feature: uint32(n), Actions: []flow.Action{flow.Normal{}}, Owner: o}
 		r := host.RouteKey{Table: 254, Prefix: netip.MustParsePrefix("10.0.0.0/8")}
-		g := &flow.Group{GroupKey: flow.GroupKey{Bridge: "s", ID: 1}, Sticky: n == 1, Owner: o}
+		g := &flow.Group{GroupKey: flow.GroupKey{Bridge: "s", ID: 1}, Hashed: flow.Protocol(n), Owner: o}
 		a := host.AddressKey{Link: "l", Prefix: netip.MustParsePrefix("10.0.0.1/32")}
 		nk := host.NeighborKey{Link: "l", IP: netip.MustParseAddr("10.0.0.1")}
 		return State{

@@ -87,7 +87,7 @@ func (w *switchboard) lead(x *front, priority uint16, m flow.Match, vip netip.Ad
 	to := map[uint8][]netip.AddrPort{toAllEndpoints: x.cluster, toInternal: x.internal, toOwnPods: x.ownPods}[way]
 	switch {
 	case len(to) > 0:
-		w.add(claims.TableServices, priority, m, flow.ToGroup{ID: w.group(x, way, to)})
+		w.add(claims.TableServices, priority, m, toGroup(x, w.group(x, way, to))...)
 	case len(x.cluster) > 0:
 		w.add(claims.TableServices, priority, m, flow.Drop{})
 	case vip.Addr() != x.ClusterIP:

@@ -63,19 +63,20 @@ func byFlows(t *rapid.T, s flow.State) map[served]string {
 		if mark, ok := f.Actions[0].(flow.SetPktMark); ok && mark.Mark == claims.MarkRefused {
 			to = "refused"
 		}
-		if a, ok := f.Actions[0].(flow.ToGroup); ok {
-			k := flow.GroupKey{Bridge: f.Bridge, ID: a.ID}
-			used[k] = true
+		if id, sticky := groupOf(f); id != 0 {
+			k := flow.GroupKey{Bridge: f.Bridge, ID: id}
 			g := s.Groups[k]
 			if g == nil {
 				t.Fatalf("%s leads to no group", f)
 			}
 			var list []netip.AddrPort
 			for _, b := range g.Buckets {
-				list = append(list, netip.AddrPortFrom(b.CT.NAT.Addr, b.CT.NAT.PortMin))
+				list = append(list, bucketTo(t, s, g, b))
 			}
-			if to = ends(list); g.Sticky {
+			if to = ends(list); sticky {
 				to = "the same of " + to
+			} else {
+				used[k] = true // of a sticky one it is the flow in TableChosen
 			}
 		}
 		if standsIn := netip.MustParsePrefix("169.254.169.0/29"); f.Bridge == claims.ServiceBridge && f.Table == claims.TableServices && f.Priority == 200 && !standsIn.Contains(f.Match.Dst.Addr()) && !netip.MustParsePrefix("fd69::/125").Contains(f.Match.Dst.Addr()) {
@@ -91,6 +92,34 @@ func byFlows(t *rapid.T, s flow.State) map[served]string {
 		}
 	}
 	return all
+}
+
+// groupOf is the group that a flow leads to, and whether it looks first whether the client is remembered.
+func groupOf(f *flow.Flow) (id uint32, sticky bool) {
+	switch a := f.Actions[0].(type) {
+	case flow.ToGroup:
+		return a.ID, false
+	case flow.SetGroup:
+		return a.ID, true
+	}
+	return 0, false
+}
+
+// bucketTo is the endpoint that a bucket leads to.
+func bucketTo(t *rapid.T, s flow.State, g *flow.Group, b flow.Bucket) netip.AddrPort {
+	ct := b.CT
+	if b.Next != 0 {
+		m := flow.Match{Protocol: flow.IP, Group: g.ID, Bucket: b.ID}
+		if g.Hashed.Family() == cluster.IPv6 {
+			m.Protocol = flow.IPv6
+		}
+		f := s.Flows[flow.Key{Bridge: g.Bridge, Table: b.Next, Priority: 100, Match: m}]
+		if f == nil || len(f.Actions) != 2 {
+			t.Fatalf("bucket %d of %s leads to %v", b.ID, g, f)
+		}
+		ct = f.Actions[1].(flow.CT)
+	}
+	return netip.AddrPortFrom(ct.NAT.Addr, ct.NAT.PortMin)
 }
 
 // byEngine is the cluster with one of the two engines on a node.

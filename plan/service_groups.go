@@ -22,9 +22,9 @@ const (
 
 // Ways to a Frontend's endpoints.
 const (
-	toAllEndpoints uint8 = iota
-	toInternal           // policy Local within the cluster
-	toOwnPods            // policy Local for clients outside, who keep their address
+	toAllEndpoints uint8 = iota + 1 // no number is 0
+	toInternal                      // policy Local within the cluster
+	toOwnPods                       // policy Local for clients outside, who keep their address
 )
 
 // groupOfFrontend is the claim of a Frontend that has groups.
@@ -82,6 +82,9 @@ func (w *switchboard) group(x *front, way uint8, to []netip.AddrPort) uint32 {
 			to = w.some(to)
 		}
 		w.Groups[k] = bucketsOf(x, k, way, to)
+		if x.Affinity > 0 {
+			w.sticks(x, w.Groups[k])
+		}
 	}
 	return k.ID
 }
@@ -103,9 +106,9 @@ func (e *Env) some(to []netip.AddrPort) []netip.AddrPort {
 
 // bucketsOf makes a group of endpoints.
 func bucketsOf(x *front, k flow.GroupKey, way uint8, to []netip.AddrPort) *flow.Group {
-	g := &flow.Group{GroupKey: k, Sticky: x.Affinity > 0, Owner: x.Owner}
+	g := &flow.Group{GroupKey: k, Owner: x.Owner}
 	// An endpoint has the same id in every group and on every node, unless another one of the group got it before.
-	taken := map[uint32]bool{}
+	taken := map[uint32]bool{0: true}
 	for _, a := range to {
 		id := uint32(hash(a)) >> 1
 		for taken[id] {

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+	"time"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 )
@@ -16,7 +18,11 @@ type view struct {
 	in   string // port name
 	ct   tracking
 	mark uint32 // ct_mark
+	registers
 }
+
+// registers are what flows have noted of a packet on a bridge: of which group a bucket is wanted, and which it is.
+type registers struct{ group, bucket uint32 }
 
 // matches reports whether a packet meets a match. Packets of a walk are no fragments.
 func (v *view) matches(m *flow.Match) bool {
@@ -33,7 +39,9 @@ func (v *view) matches(m *flow.Match) bool {
 		m.DstPort != 0 && m.DstPort != p.DstPort,
 		v.ct.bits&m.CTState.Set != m.CTState.Set,
 		v.ct.bits&m.CTState.Clear != 0,
-		m.CTMark != 0 && m.CTMark != v.mark:
+		m.CTMark != 0 && m.CTMark != v.mark,
+		m.Group != 0 && m.Group != v.group,
+		m.Bucket != 0 && m.Bucket != v.bucket:
 		return false
 	}
 	switch m.Fragment {
@@ -72,6 +80,7 @@ type crossing struct {
 	in      string
 	outputs []sent
 	tables  int // looked up so far
+	registers
 }
 
 // NoFlow is the rule of a step in a table that has no flow for the packet.
@@ -127,7 +136,7 @@ func (r *run) table(c *crossing, number uint8) error {
 	if c.tables++; c.tables > maxTables {
 		return fmt.Errorf("%s: more than %d lookups", c.b.name, maxTables)
 	}
-	v := view{p: &r.p, in: c.in, ct: r.ctState}
+	v := view{p: &r.p, in: c.in, ct: r.ctState, registers: c.registers}
 	if r.ctState.entry != nil {
 		v.mark = r.ctState.entry.mark
 	}
@@ -137,6 +146,9 @@ func (r *run) table(c *crossing, number uint8) error {
 	}
 	f, rival := t.lookup(&v)
 	switch {
+	case f == nil && number == claims.TableAffinity: // learned flows are not read
+		r.step(c.n, t.stage, NoFlow, cluster.Owner{}, "a client that is not remembered")
+		return nil
 	case f == nil:
 		r.step(c.n, t.stage, NoFlow, cluster.Owner{}, "drops it")
 		return nil
@@ -188,6 +200,11 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 				return did, err
 			}
 			say("resubmitted to table " + strconv.Itoa(int(a.Table)))
+		case flow.SetGroup:
+			c.group = a.ID
+			say("for group " + strconv.FormatUint(uint64(a.ID), 10))
+		case flow.Learn:
+			say(fmt.Sprintf("remembers the client's bucket for %s", time.Duration(a.Timeout)*time.Second))
 		case flow.CT:
 			if a.Table != 0 && k < len(f.Actions)-1 {
 				return did, fmt.Errorf("%s: actions after a ct with a table are not known", f.Key)
@@ -264,13 +281,17 @@ func (r *run) group(c *crossing, id uint32) error {
 	}
 	var ends []netip.AddrPort
 	for _, b := range g.Buckets {
-		if b.CT.Table == 0 {
+		ct := b.CT
+		if b.Next != 0 {
+			ct = c.b.remembered(b.Next, id, b.ID)
+		}
+		if ct.Table == 0 {
 			return fmt.Errorf("%s: a bucket that ends the packet is not known", g)
 		}
-		ends = append(ends, netip.AddrPortFrom(b.CT.NAT.Addr, b.CT.NAT.PortMin))
+		ends = append(ends, netip.AddrPortFrom(ct.NAT.Addr, ct.NAT.PortMin))
 	}
 	b := g.Buckets[r.choose(ends)]
-	if !g.Sticky {
+	if g.Hashed == flow.Any {
 		r.recirculate() // the datapath hashes first
 	}
 	i := len(r.steps)
@@ -278,9 +299,26 @@ func (r *run) group(c *crossing, id uint32) error {
 	if len(ends) > 1 {
 		s.Choices = ends
 	}
-	did := "bucket " + strconv.FormatUint(uint64(b.ID), 10) + ": " + r.ctAction(c.n, b.CT, i)
+	did, next := "bucket "+strconv.FormatUint(uint64(b.ID), 10), b.Next
+	if next == 0 {
+		next, did = b.CT.Table, did+": "+r.ctAction(c.n, b.CT, i)
+	} else {
+		c.bucket = b.ID
+	}
 	r.steps[i].Did, r.steps[i].After = did, r.p
-	return r.table(c, b.CT.Table)
+	return r.table(c, next)
+}
+
+// remembered is what happens in a table to a packet of a group that has a bucket; none when there is no flow for that.
+func (b *bridge) remembered(table uint8, group, bucket uint32) flow.CT {
+	if t := b.tables[table]; t != nil {
+		for _, f := range t.others {
+			if ct, ok := f.Actions[len(f.Actions)-1].(flow.CT); ok && f.Match.Group == group && f.Match.Bucket == bucket {
+				return ct
+			}
+		}
+	}
+	return flow.CT{}
 }
 
 // ctAction is the ct action. A ct without a table translates the packet on the spot, and leaves no ct_state.

@@ -238,9 +238,9 @@ func TestFields(t *testing.T) {
 	}{
 		{flow.State{}, "Bridge Bridges Settings Ports Flows Groups TunnelNeighbors TunnelBridge TunnelRoutes Unknown"},
 		{flow.Flow{}, "Key Feature Actions Owner"},
-		{flow.Group{}, "GroupKey Sticky Buckets Owner"},
-		{flow.Bucket{}, "ID CT"},
-		{flow.Match{}, "InPort Protocol VLAN EthSrc EthDst Src Dst SrcPort DstPort ICMPType Target PktMark CTState CTMark Fragment"},
+		{flow.Group{}, "GroupKey Hashed Buckets Owner"},
+		{flow.Bucket{}, "ID CT Next"},
+		{flow.Match{}, "InPort Protocol VLAN EthSrc EthDst Src Dst SrcPort DstPort ICMPType Target PktMark CTState CTMark Fragment Group Bucket"},
 		{flow.CT{}, "Commit Zone Table NAT Mark EthSrc"},
 		{flow.NAT{}, "Kind Addr PortMin PortMax"},
 		{flow.Port{}, "Name Bridge Type Peer MAC MTU ExternalIDs Owner"},

@@ -9,6 +9,7 @@ import (
 
 	"hairpin/apply"
 	"hairpin/apply/applytest"
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/lab"
@@ -17,9 +18,17 @@ import (
 // services is the content of a bridge of ours: two Services, and the ways of a pod behind a trunk.
 const services = `
 cookie=0xdeff105,table=0,priority=120,pkt_mark=0x2b,in_port="svc-int",dl_vlan=2 actions=pop_vlan,set_field:0x0->pkt_mark,output:veth2
+cookie=0xdeff105,table=0,priority=100,in_port=LOCAL actions=resubmit(,20)
 cookie=0xdeff105,table=11,priority=100,ct_state=+new-rel+trk,ip actions=ct(commit,table=30,zone=64003,nat(src))
 cookie=0xdeff105,table=20,priority=200,tcp,nw_dst=10.96.0.1,tp_dst=80 actions=group:7
 cookie=0xdeff105,table=20,priority=200,udp6,ipv6_dst=fd00:10:96::1,tp_dst=53 actions=group:8
+cookie=0xdeff105,table=20,priority=200,tcp,nw_dst=10.96.0.2,tp_dst=80 actions=set_field:0x29->reg6,resubmit(,25),resubmit(,26)
+cookie=0xdeff105,table=20,priority=200,tcp6,ipv6_dst=fd00:10:96::2,tp_dst=80 actions=set_field:0x2d->reg6,resubmit(,25),resubmit(,26)
+cookie=0xdeff105,table=26,priority=0,ip,reg6=0x29 actions=group:41
+cookie=0xdeff105,table=26,priority=0,ipv6,reg6=0x2d actions=group:45
+cookie=0xdeff105,table=26,priority=100,ip,reg6=0x29,reg7=0x1 actions=learn(table=25,idle_timeout=65535,delete_learned,cookie=0x280deeffff,limit=3,eth_type=0x800,NXM_NX_REG6[2..31],NXM_OF_IP_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),ct(commit,table=30,zone=64003,nat(dst=10.244.1.3:8080))
+cookie=0xdeff105,table=26,priority=100,ip,reg6=0x29,reg7=0x2 actions=learn(table=25,idle_timeout=65535,delete_learned,cookie=0x280deeffff,limit=3,eth_type=0x800,NXM_NX_REG6[2..31],NXM_OF_IP_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),ct(commit,table=30,zone=64003,nat(dst=10.244.1.4:8080))
+cookie=0xdeff105,table=26,priority=100,ipv6,reg6=0x2d,reg7=0x1 actions=learn(table=25,idle_timeout=1,delete_learned,cookie=0x2c0dee0001,limit=3,eth_type=0x86dd,NXM_NX_REG6[2..31],NXM_NX_IPV6_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),ct(commit,table=30,zone=64003,nat(dst=fd00::9))
 cookie=0xdeff105,table=50,priority=100,in_port=veth2 actions=push_vlan:0x8100,set_field:4098->vlan_vid,output:"svc-int"
 `
 
@@ -36,6 +45,15 @@ func group(id uint32, family cluster.Family, endpoints ...uint32) *flow.Group {
 	return g
 }
 
+// noting returns a group of a Service with session affinity.
+func noting(id uint32, of flow.Protocol, buckets ...uint32) *flow.Group {
+	g := &flow.Group{GroupKey: key(id), Hashed: of}
+	for _, b := range buckets {
+		g.Buckets = append(g.Buckets, flow.Bucket{ID: b, Next: claims.TableChosen})
+	}
+	return g
+}
+
 func key(id uint32) flow.GroupKey { return flow.GroupKey{Bridge: "br-svc", ID: id} }
 
 // withGroups has flows and groups on a bridge of ours, and a flow on the gateway bridge.
@@ -46,8 +64,7 @@ func withGroups(t testing.TB, n *lab.Node) flow.State {
 		s.Flows[f.Key] = f
 	}
 	s.Groups = map[flow.GroupKey]*flow.Group{}
-	for _, g := range []*flow.Group{group(7, cluster.IPv4, 3, 5, 200), group(8, cluster.IPv6, 9), group(10, cluster.IPv4, 1, 2), group(11, cluster.IPv6, 1)} {
-		g.Sticky = g.ID >= 10
+	for _, g := range []*flow.Group{group(7, cluster.IPv4, 3, 5, 200), group(8, cluster.IPv6, 9), noting(41, flow.TCP, 1, 2), noting(45, flow.TCP6, 1), noting(46, flow.UDP, 1), noting(47, flow.SCTP6, 1)} {
 		s.Groups[g.GroupKey] = g
 	}
 	owner := cluster.Owner{Kind: "Node", Name: "node-a"}
@@ -200,4 +217,48 @@ func TestOwnGroupsAreNoNews(t *testing.T) {
 	if d := flow.Diff(want, read(t, open(t, n))); !d.Empty() {
 		t.Fatalf("another Target sees %+v", d)
 	}
+}
+
+// What Open vSwitch learns of clients is neither news nor a difference, stays while other things change, and goes with the last flow that learns.
+func TestLearnedFlowsAreLeftAlone(t *testing.T) {
+	n := serviceNode(t)
+	target := open(t, n)
+	want := withGroups(t, n)
+	reach(t, target, want)
+	quiet(t, target)
+	connect := func(clients ...string) {
+		for _, c := range clients {
+			sh(t, n, `ovs-appctl ofproto/trace br-svc in_port=LOCAL,tcp,nw_src=`+c+`,nw_dst=10.96.0.2,tp_src=1000,tp_dst=80 -generate`)
+		}
+	}
+	learned := func(count int, words string) {
+		t.Helper()
+		if text := sh(t, n, `ovs-ofctl -O OpenFlow15 dump-flows br-svc table=25`); strings.Count(text, words) != count {
+			t.Fatalf("want %d flows with %s, there is\n%s", count, words, text)
+		}
+	}
+	connect("10.244.1.7", "10.244.1.8")
+	learned(2, "idle_timeout=65535")
+	silent(t, target)
+	reach(t, open(t, n), want)
+	shorter := withGroups(t, n)
+	for k, f := range shorter.Flows {
+		if l, ok := f.Actions[0].(flow.Learn); ok {
+			l.Timeout = 600
+			shorter.Flows[k] = &flow.Flow{Key: k, Actions: append([]flow.Action{l}, f.Actions[1:]...)}
+		}
+	}
+	reach(t, target, shorter) // the timeout of flows that are there cannot be changed
+	learned(0, "nw_src=10.244.1.")
+	connect("10.244.1.7", "10.244.1.8", "10.244.1.9", "10.244.1.10")
+	learned(3, "idle_timeout=600") // the limit
+	for k, f := range shorter.Flows {
+		if to, ok := f.Actions[0].(flow.SetGroup); k.Match.Group == 41 || ok && to.ID == 41 {
+			delete(shorter.Flows, k)
+		}
+	}
+	delete(shorter.Groups, key(41))
+	reach(t, target, shorter)
+	learned(0, "nw_src=10.244.1.")
+	silent(t, target)
 }

@@ -11,12 +11,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"hairpin/apply/late"
+	"hairpin/claims"
 )
 
 // monitor runs `ovs-ofctl monitor`, which prints a line for each change of a flow, and of a group where those are ours, and starts it again
@@ -176,6 +178,7 @@ func groupsForwarded() []byte {
 // line understands one line.
 func (m *monitor) line(s string) {
 	switch {
+	case strings.HasPrefix(s, " event=") && learned(s): // not ours to compare, and there may be many
 	case strings.HasPrefix(s, " event="), strings.HasPrefix(s, "OFPT_REQUESTFORWARD"):
 		m.change(func() { m.mark.events++ })
 		if !m.isHeld() {
@@ -189,6 +192,14 @@ func (m *monitor) line(s string) {
 		m.change(func() { m.mark.session++ })
 		m.tell()
 	}
+}
+
+// learned reports whether a line tells of a flow that Open vSwitch made by itself.
+func learned(s string) bool {
+	_, cookie, _ := strings.Cut(s, " cookie=")
+	cookie, _, _ = strings.Cut(cookie, " ")
+	n, err := strconv.ParseUint(cookie, 0, 64)
+	return err == nil && n&claims.CookieLearnedMask == claims.CookieLearned
 }
 
 func (m *monitor) change(f func()) {

@@ -69,6 +69,10 @@ func appendAction(b []byte, a Action) []byte {
 		return append(b, "pop_vlan"...)
 	case ToGroup:
 		return strconv.AppendUint(append(b, "group:"...), uint64(a.ID), 10)
+	case SetGroup:
+		return append(strconv.AppendUint(append(b, "set_field:0x"...), uint64(a.ID), 16), "->reg6"...)
+	case Learn:
+		return a.append(b)
 	case CT:
 		return a.append(b)
 	}
@@ -184,6 +188,9 @@ func parseAction(s string) (Action, error) {
 		n, err := strconv.ParseUint(length, 10, 16)
 		return MarkLonger{uint16(n)}, wrapWord(s, err)
 	}
+	if inside, ok := between(s, "learn(", ")"); ok {
+		return parseLearn(s, inside)
+	}
 	if inside, ok := between(s, "resubmit(,", ")"); ok {
 		return parseResubmit(s, inside)
 	}
@@ -241,9 +248,12 @@ func parseSetField(word, s string) (Action, error) {
 		addr, err := parseAddr(value)
 		return SetSrc{addr}, wrapWord(word, err)
 	}
-	if field == "pkt_mark" {
-		n, err := strconv.ParseUint(value, 0, 32)
+	n, err := strconv.ParseUint(value, 0, 32)
+	switch field {
+	case "pkt_mark":
 		return SetPktMark{uint32(n)}, wrapWord(word, err)
+	case "reg6":
+		return SetGroup{uint32(n)}, wrapWord(word, err)
 	}
 	return nil, wordError(word, "sets a field not known here")
 }

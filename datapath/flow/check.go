@@ -97,6 +97,14 @@ func (f *Flow) checkAction(a Action) error {
 		if a.ID > maxGroup {
 			return fmt.Errorf("the id of group %d is reserved", a.ID)
 		}
+	case SetGroup:
+		if a.ID == 0 || a.ID > maxGroup {
+			return fmt.Errorf("there is no group %d to look for", a.ID)
+		}
+	case Learn:
+		if p := f.Match.Protocol; a.Timeout == 0 || a.Limit == 0 || a.Ways >= 32 || p == ARP || a.Family == 0 || a.Family != p.Family() {
+			return fmt.Errorf("%s packets learn %+v", p, a)
+		}
 	case InPort, Normal, SetEthDst, SetEthSrc, MoveEthDstToSrc, SetEthDstByCT, MarkLonger, SetPktMark, Resubmit, PopVLAN:
 	default:
 		return fmt.Errorf("%T is an action without a check", a)

@@ -121,6 +121,8 @@ type Match struct {
 	CTMark uint32
 	// Fragment is nw_frag: "" any, else "later", "not_later", "first", "no", "yes".
 	Fragment string
+	// Group is what SetGroup has noted, Bucket the one that a group of buckets with Next chose, or a learned flow found; 0 = any.
+	Group, Bucket uint32
 }
 
 // CTState is a ct_state match: +Set -Clear.
@@ -189,6 +191,21 @@ type PopVLAN struct{}
 // ToGroup gives the packet to a group.
 type ToGroup struct{ ID uint32 }
 
+// SetGroup notes of which group a bucket is wanted (reg6), before one is looked for.
+type SetGroup struct{ ID uint32 }
+
+// Learn makes a flow in Table that notes the Bucket of this packet (reg7) for later ones with the same Group and the same source. Packets that find it
+// keep it; it goes when there were none for Timeout, and when no flow learns for Client with this Timeout any more. Learned flows have a cookie that is not
+// ours: they are not read, nor compared.
+type Learn struct {
+	Table   uint8
+	Family  cluster.Family
+	Ways    uint8  // how many of the Group's lower bits do not count
+	Client  uint32 // upper half of the cookie: for whom it learns
+	Timeout uint16 // seconds
+	Limit   uint32 // how many flows are learned for Client at most
+}
+
 // CT sends the packet through conntrack and on to Table.
 type CT struct {
 	Commit bool
@@ -233,4 +250,6 @@ func (Resubmit) action()        {}
 func (PushVLAN) action()        {}
 func (PopVLAN) action()         {}
 func (ToGroup) action()         {}
+func (SetGroup) action()        {}
+func (Learn) action()           {}
 func (CT) action()              {}

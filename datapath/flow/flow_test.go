@@ -58,6 +58,10 @@ var flowLines = []struct{ name, in, out string }{
 		"cookie=0xdeff105,table=20,priority=32768,tcp,nw_dst=10.96.0.1,tp_dst=80 actions=group:7"},
 	{"MAC noted", " cookie=0xdeff105, table=30, ip,in_port=1 actions=ct(commit,zone=64004,nat(src=100.64.0.2),exec(set_field:0x3->ct_mark,move:NXM_OF_ETH_SRC[]->NXM_NX_CT_LABEL[0..47])),move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[]",
 		"cookie=0xdeff105,table=30,priority=32768,ip,in_port=1 actions=ct(commit,zone=64004,nat(src=100.64.0.2),exec(set_field:0x3->ct_mark,move:NXM_OF_ETH_SRC[]->NXM_NX_CT_LABEL[0..47])),move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[]"},
+	{"remembered", " cookie=0xdeff105, table=20, tcp6,ipv6_dst=fd00::1,tp_dst=80 actions=set_field:0x104->reg6,resubmit(,25),resubmit(,26)",
+		"cookie=0xdeff105,table=20,priority=32768,tcp6,ipv6_dst=fd00::1,tp_dst=80 actions=set_field:0x104->reg6,resubmit(,25),resubmit(,26)"},
+	{"learned", " cookie=0xdeff105, table=26, priority=100,ipv6,reg6=0x104,reg7=0xb actions=learn(table=25,idle_timeout=10800,delete_learned,cookie=0x1040dee2a30,limit=9,eth_type=0x86dd,NXM_NX_REG6[2..31],NXM_NX_IPV6_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),ct(commit,table=30,zone=64003,nat(dst=fd00::1))",
+		"cookie=0xdeff105,table=26,priority=100,ipv6,reg6=0x104,reg7=0xb actions=learn(table=25,idle_timeout=10800,delete_learned,cookie=0x1040dee2a30,limit=9,eth_type=0x86dd,NXM_NX_REG6[2..31],NXM_NX_IPV6_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),ct(commit,table=30,zone=64003,nat(dst=fd00::1))"},
 	{"port alone", " cookie=0xdeff105, table=11, ip actions=ct(commit,table=30,zone=64003,nat(src))",
 		"cookie=0xdeff105,table=11,priority=32768,ip actions=ct(commit,table=30,zone=64003,nat(src))"},
 	{"fragments", " cookie=0xdeff105, priority=105,ip,nw_frag=not_later actions=drop", "cookie=0xdeff105,table=0,priority=105,ip,nw_frag=not_later actions=drop"},
@@ -210,7 +214,7 @@ group_id=7,type=select,selection_method=dp_hash,bucket=bucket_id:1,actions=ct(co
 	s.Bridges = map[string]Bridge{"br-svc": {Name: "br-svc", Userspace: true, Owner: cluster.Owner{Kind: "Node", Name: "node-a"}}}
 	k, to := Key{Bridge: "br-svc"}, netip.MustParseAddr("10.244.1.3")
 	s.Flows[k] = &Flow{Key: k, Actions: []Action{ToGroup{7}}}
-	g := &Group{GroupKey: GroupKey{"br-svc", 7}, Buckets: []Bucket{{1, CT{Commit: true, Table: 30, Zone: 64003, NAT: NAT{Kind: NATDst, Addr: to, PortMin: 8080, PortMax: 8080}}}}}
+	g := &Group{GroupKey: GroupKey{"br-svc", 7}, Buckets: []Bucket{{ID: 1, CT: CT{Commit: true, Table: 30, Zone: 64003, NAT: NAT{Kind: NATDst, Addr: to, PortMin: 8080, PortMax: 8080}}}}}
 	s.Groups = map[GroupKey]*Group{g.GroupKey: g}
 	for line := range strings.Lines(flows) {
 		f, _, err := ParseFlow(line)

@@ -13,10 +13,9 @@ import (
 // 3.5.0 gives all packets to one bucket, or to none. Groups are immutable.
 type Group struct {
 	GroupKey
-	// Sticky says that all connections of a client, by its address, take the same bucket. The more buckets there are, the fewer
-	// clients another one moves: each bucket's id has a score for a client, and the highest wins, on every node. Otherwise the
-	// datapath chooses, by a hash of the connection (dp_hash).
-	Sticky  bool
+	// Hashed is the protocol of packets of which Open vSwitch chooses the bucket itself, by a hash of their source and its port: each connection
+	// that comes to the group asks it. Otherwise the datapath chooses, by a hash of the connection (dp_hash).
+	Hashed  Protocol
 	Buckets []Bucket      // by ID
 	Owner   cluster.Owner // not known of a group read back
 }
@@ -27,10 +26,11 @@ type GroupKey struct {
 	ID     uint32
 }
 
-// Bucket is one way on: conntrack translates the connection.
+// Bucket is one way on: conntrack translates the connection, or a table goes on with what was chosen.
 type Bucket struct {
-	ID uint32 // of a Sticky group it belongs to the endpoint, wherever that is listed
-	CT CT
+	ID   uint32
+	CT   CT
+	Next uint8 // notes ID as the packet's Bucket and goes on to this table; there is no CT then
 }
 
 // MaxBuckets have room in one message of 64 kB, whatever they say. A group with more would take its whole bundle with it.
@@ -41,7 +41,7 @@ const maxGroup = 0xffffff00
 
 // Equal reports whether two groups do the same. The owner does not count: the switch does not know it.
 func (g *Group) Equal(h *Group) bool {
-	return g == h || g.GroupKey == h.GroupKey && g.Sticky == h.Sticky && slices.Equal(g.Buckets, h.Buckets)
+	return g == h || g.GroupKey == h.GroupKey && g.Hashed == h.Hashed && slices.Equal(g.Buckets, h.Buckets)
 }
 
 // Check tells why Open vSwitch would refuse a group, or keep it otherwise than it is written. nil is a group that is fine.
@@ -57,8 +57,11 @@ func (g *Group) Check() error {
 		protocol = IPv6
 	}
 	for i, b := range g.Buckets {
-		switch err := b.CT.check(protocol); {
-		case err != nil:
+		err := b.CT.check(protocol)
+		switch {
+		case b.Next != 0 && (b.ID == 0 || b.CT != CT{}):
+			return fmt.Errorf("group %d: bucket %d has nothing to note, or more to do", g.ID, b.ID)
+		case b.Next == 0 && err != nil:
 			return fmt.Errorf("group %d: bucket %d: %w", g.ID, b.ID, err)
 		case b.ID > maxGroup:
 			return fmt.Errorf("group %d: bucket %d: the id is reserved", g.ID, b.ID)
@@ -75,15 +78,12 @@ const (
 	bucketWords = ",bucket=bucket_id:"
 )
 
-// method is how the group chooses.
-func (g *Group) method() string {
-	switch {
-	case !g.Sticky:
-		return "dp_hash"
-	case len(g.Buckets) > 0 && g.Buckets[0].CT.NAT.Addr.Is6():
-		return "hash,fields=ipv6_src"
-	}
-	return "hash,fields=ip_src"
+// methods are how a group chooses, by Hashed. It is read-only.
+var methods = map[Protocol]string{
+	Any: "dp_hash",
+	TCP: "hash,fields(ip_src,tcp_src)", TCP6: "hash,fields(ipv6_src,tcp_src)",
+	UDP: "hash,fields(ip_src,udp_src)", UDP6: "hash,fields(ipv6_src,udp_src)",
+	SCTP: "hash,fields(ip_src,sctp_src)", SCTP6: "hash,fields(ipv6_src,sctp_src)",
 }
 
 // String returns the group in ovs-ofctl's words, without the owner.
@@ -91,10 +91,16 @@ func (g *Group) String() string { return string(g.append(nil)) }
 
 func (g *Group) append(b []byte) []byte {
 	b = append(strconv.AppendUint(append(b, "group_id="...), uint64(g.ID), 10), groupWords...)
-	b = append(b, g.method()...)
+	b = append(b, methods[g.Hashed]...)
 	for _, x := range g.Buckets {
 		b = strconv.AppendUint(append(b, bucketWords...), uint64(x.ID), 10)
-		b = x.CT.append(append(b, ",actions="...))
+		b = append(b, ",actions="...)
+		if x.Next == 0 {
+			b = x.CT.append(b)
+			continue
+		}
+		b = append(strconv.AppendUint(append(b, "set_field:0x"...), uint64(x.ID), 16), "->reg7,"...)
+		b = appendAction(b, Resubmit{x.Next})
 	}
 	return b
 }
@@ -124,10 +130,13 @@ func ParseGroup(line string) (*Group, error) {
 		}
 		g.Buckets = append(g.Buckets, b)
 	}
-	if g.Sticky = words[0] != "dp_hash"; words[0] != g.method() {
-		return &Group{GroupKey: g.GroupKey, Owner: owner}, wordError(words[0], "is not how a group of ours chooses")
+	for protocol, method := range methods {
+		if method == words[0] {
+			g.Hashed = protocol
+			return g, nil
+		}
 	}
-	return g, nil
+	return &Group{GroupKey: g.GroupKey, Owner: owner}, wordError(words[0], "is not how a group of ours chooses")
 }
 
 func parseBucket(text string) (b Bucket, err error) {
@@ -137,7 +146,11 @@ func parseBucket(text string) (b Bucket, err error) {
 	}
 	inside, ok := between(actions, "ct(", ")")
 	if !ok {
-		return b, wordError(actions, "is not what a bucket of ours does")
+		table, ok := between(actions, "set_field:0x"+strconv.FormatUint(uint64(b.ID), 16)+"->reg7,resubmit(,", ")")
+		if !ok {
+			return b, wordError(actions, "is not what a bucket of ours does")
+		}
+		return b, nonzero(&b.Next, actions, table, 8)
 	}
 	a, err := parseCT(inside)
 	b.CT, _ = a.(CT)

@@ -152,6 +152,10 @@ func (p *parser) field(word, name, value string) error {
 		return nonzero(&m.PktMark, word, value, 32)
 	case "ct_mark":
 		return nonzero(&m.CTMark, word, value, 32)
+	case "reg6":
+		return nonzero(&m.Group, word, value, 32)
+	case "reg7":
+		return nonzero(&m.Bucket, word, value, 32)
 	case "ct_state":
 		s, err := parseCTState(word, value)
 		m.CTState = s
@@ -258,7 +262,7 @@ func number[T uint8 | uint16 | uint32 | uint64](to *T, word, value string, bits 
 }
 
 // nonzero reads a field whose 0 means "any" in a Match.
-func nonzero[T uint16 | uint32](to *T, word, value string, bits int) error {
+func nonzero[T uint8 | uint16 | uint32](to *T, word, value string, bits int) error {
 	if err := number(to, word, value, bits); err != nil {
 		return err
 	}

@@ -73,6 +73,8 @@ func (m Match) append(b []byte, sep string) []byte {
 	if m.Protocol != Any {
 		field(w.protocol)
 	}
+	number("reg6=", uint64(m.Group), 16)
+	number("reg7=", uint64(m.Bucket), 16)
 	if m.InPort != "" {
 		field("in_port=")
 		b = appendPort(b, m.InPort)

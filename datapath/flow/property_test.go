@@ -53,6 +53,8 @@ func drawMatch(t *rapid.T) Match {
 		Protocol: Protocol(rapid.IntRange(0, len(protocols)-1).Draw(t, "protocol")),
 		PktMark:  rapid.Uint32().Draw(t, "pkt_mark"),
 		CTMark:   rapid.Uint32().Draw(t, "ct_mark"),
+		Group:    rapid.Uint32().Draw(t, "group"),
+		Bucket:   rapid.Uint32().Draw(t, "bucket"),
 	}
 	w := m.Protocol.words()
 	m.Src, m.Dst = drawPrefix(t, w.family), drawPrefix(t, w.family)
@@ -132,7 +134,7 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 	case 1:
 		return Output{drawPort(t)}
 	case 2:
-		switch rapid.IntRange(0, 6).Draw(t, "which") {
+		switch rapid.IntRange(0, 7).Draw(t, "which") {
 		case 0:
 			return InPort{}
 		case 1:
@@ -145,6 +147,8 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 			return MarkLonger{rapid.Uint16().Draw(t, "length")}
 		case 4:
 			return ToGroup{rapid.Uint32Max(maxGroup).Draw(t, "group")}
+		case 6:
+			return SetGroup{rapid.Uint32Range(1, maxGroup).Draw(t, "group")}
 		}
 		return Normal{}
 	case 3:
@@ -162,20 +166,33 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 	case 6:
 		return Resubmit{rapid.Byte().Draw(t, "resubmit")}
 	}
+	if rapid.Bool().Draw(t, "learns") {
+		return Learn{
+			Table: rapid.Byte().Draw(t, "table"), Family: family, Ways: rapid.Uint8Max(31).Draw(t, "ways"), Client: rapid.Uint32().Draw(t, "client"),
+			Timeout: rapid.Uint16Min(1).Draw(t, "timeout"), Limit: rapid.Uint32Min(1).Draw(t, "limit"),
+		}
+	}
 	return drawCT(t, family)
 }
 
 func drawGroup(t *rapid.T) *Group {
 	g := &Group{GroupKey: GroupKey{ID: rapid.Uint32Max(maxGroup).Draw(t, "group")}, Owner: drawOwner(t)}
-	g.Sticky = rapid.Bool().Draw(t, "sticky")
-	ids := rapid.SliceOfNDistinct(rapid.Uint32Max(maxGroup), 1, 3, rapid.ID).Draw(t, "buckets")
+	for protocol := range methods {
+		g.Hashed = max(g.Hashed, protocol*Protocol(rapid.IntRange(0, 1).Draw(t, "hashed")))
+	}
+	notes := rapid.Bool().Draw(t, "notes")
+	ids := rapid.SliceOfNDistinct(rapid.Uint32Range(1, maxGroup), 1, 3, rapid.ID).Draw(t, "buckets")
 	slices.Sort(ids)
 	family := rapid.SampledFrom([]cluster.Family{cluster.IPv4, cluster.IPv6}).Draw(t, "family")
 	for _, id := range ids {
+		if notes {
+			g.Buckets = append(g.Buckets, Bucket{ID: id, Next: rapid.ByteMin(1).Draw(t, "next")})
+			continue
+		}
 		c := CT{Commit: true, Zone: rapid.Uint16().Draw(t, "zone"), Table: rapid.Byte().Draw(t, "ct table"), NAT: NAT{Kind: NATDst, Addr: drawAddr(t, family)}}
 		c.NAT.PortMin = rapid.Uint16().Draw(t, "port")
 		c.NAT.PortMax = c.NAT.PortMin
-		g.Buckets = append(g.Buckets, Bucket{id, c})
+		g.Buckets = append(g.Buckets, Bucket{ID: id, CT: c})
 	}
 	return g
 }
@@ -416,6 +433,10 @@ func TestCheckRefusesWhatTheSwitchAlters(t *testing.T) {
 		"address, no nat":    {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATUndo, Addr: a("1.2.3.4")}}}},
 		"VLAN 0":             {Actions: []Action{PushVLAN{}}},
 		"group of no one":    {Actions: []Action{ToGroup{maxGroup + 1}}},
+		"group 0":            {Actions: []Action{SetGroup{}}},
+		"no time":            {Key: Key{Match: ip}, Actions: []Action{Learn{Table: 25, Family: cluster.IPv4, Limit: 1}}},
+		"no limit":           {Key: Key{Match: ip}, Actions: []Action{Learn{Table: 25, Family: cluster.IPv4, Timeout: 1}}},
+		"learns IPv6":        {Key: Key{Match: ip}, Actions: []Action{Learn{Table: 25, Family: cluster.IPv6, Timeout: 1, Limit: 1}}},
 		"half a port range":  {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATSrc, Addr: a("1.2.3.4"), PortMin: 5}}}},
 	} {
 		if err := f.Check(); err == nil {
@@ -438,7 +459,9 @@ func TestEveryActionHasWords(t *testing.T) {
 	}
 	for word, a := range map[string]Action{
 		"output:eth0": Output{"eth0"}, "IN_PORT": InPort{}, "NORMAL": Normal{}, "drop": Drop{}, moveEthDstToSrc: MoveEthDstToSrc{}, ethDstByCT: SetEthDstByCT{}, "check_pkt_larger(1414)->NXM_NX_PKT_MARK[0]": MarkLonger{1414}, "resubmit(,4)": Resubmit{4},
-		"push_vlan:0x8100,set_field:4101->vlan_vid": PushVLAN{5}, "pop_vlan": PopVLAN{}, "group:7": ToGroup{7},
+		"push_vlan:0x8100,set_field:4101->vlan_vid": PushVLAN{5}, "pop_vlan": PopVLAN{}, "group:7": ToGroup{7}, "set_field:0x7->reg6": SetGroup{7},
+		"learn(table=25,idle_timeout=10800,delete_learned,cookie=0x40dee2a30,limit=9,eth_type=0x800,NXM_NX_REG6[2..31],NXM_OF_IP_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[])": Learn{
+			Table: 25, Family: cluster.IPv4, Ways: 2, Client: 4, Timeout: 10800, Limit: 9},
 		"set_field:02:00:00:00:00:00->eth_dst": SetEthDst{cluster.MAC{2}}, "set_field:02:00:00:00:00:00->eth_src": SetEthSrc{cluster.MAC{2}},
 		"set_field:169.254.169.2->ip_src": SetSrc{netip.MustParseAddr("169.254.169.2")},
 		"ct(commit)":                      CT{Commit: true}, "set_field:0x10000->pkt_mark": SetPktMark{0x10000},
@@ -464,15 +487,17 @@ func TestEveryActionHasWords(t *testing.T) {
 func TestParseGroupNamesTheWord(t *testing.T) {
 	const begin = "group_id=7,type=select,selection_method=dp_hash"
 	for line, word := range map[string]string{
-		"group_id=7,type=all,bucket=bucket_id:1,actions=output:1":                                                              "type=all,bucket=bucket_id:1,actions=output:1",
-		"group_id=7,type=select,selection_method=hash":                                                                         "hash",
-		begin + ",bucket=bucket_id:1,weight:100,actions=ct(commit,nat(dst=10.0.0.1))":                                          "1,weight:100",
-		begin + ",bucket=bucket_id:1,actions=output:1":                                                                         "output:1",
-		begin + ",bucket=bucket_id:1,actions=ct(force)":                                                                        "force",
-		begin + ",bucket=bucket_id:1,actions=ct(commit),bucket=bucket_id:x,actions=ct(commit)":                                 "x",
-		begin + ",bucket=watch_port:1,actions=ct(commit)":                                                                      "dp_hash,bucket=watch_port:1,actions=ct(commit)",
-		"group_id=7,type=select,selection_method=hash,fields(ip_src,tcp_src),bucket=bucket_id:1,actions=ct(commit)":            "hash,fields(ip_src,tcp_src)",
-		"group_id=7,type=select,selection_method=hash,fields=ipv6_src,bucket=bucket_id:1,actions=ct(commit,nat(dst=10.0.0.1))": "hash,fields=ipv6_src",
+		"group_id=7,type=all,bucket=bucket_id:1,actions=output:1":                                                            "type=all,bucket=bucket_id:1,actions=output:1",
+		"group_id=7,type=select,selection_method=hash":                                                                       "hash",
+		begin + ",bucket=bucket_id:1,weight:100,actions=ct(commit,nat(dst=10.0.0.1))":                                        "1,weight:100",
+		begin + ",bucket=bucket_id:1,actions=output:1":                                                                       "output:1",
+		begin + ",bucket=bucket_id:1,actions=ct(force)":                                                                      "force",
+		begin + ",bucket=bucket_id:1,actions=ct(commit),bucket=bucket_id:x,actions=ct(commit)":                               "x",
+		begin + ",bucket=watch_port:1,actions=ct(commit)":                                                                    "dp_hash,bucket=watch_port:1,actions=ct(commit)",
+		"group_id=7,type=select,selection_method=hash,fields(ip_src,udp_dst),bucket=bucket_id:1,actions=ct(commit)":          "hash,fields(ip_src,udp_dst)",
+		"group_id=7,type=select,selection_method=hash,fields=ip_src,bucket=bucket_id:1,actions=ct(commit,nat(dst=10.0.0.1))": "hash,fields=ip_src",
+		begin + ",bucket=bucket_id:1,actions=set_field:0x2->reg7,resubmit(,26)":                                              "set_field:0x2->reg7,resubmit(,26)",
+		begin + ",bucket=bucket_id:1,actions=set_field:0x1->reg7,resubmit(,0)":                                               "set_field:0x1->reg7,resubmit(,0)",
 	} {
 		g, err := ParseGroup(line)
 		var w *WordError
@@ -489,7 +514,7 @@ func TestParseGroupNamesTheWord(t *testing.T) {
 
 func TestCheckOfGroups(t *testing.T) {
 	to := func(id uint32, a string) Bucket {
-		return Bucket{id, CT{Commit: true, Table: 30, NAT: NAT{Kind: NATDst, Addr: netip.MustParseAddr(a)}}}
+		return Bucket{ID: id, CT: CT{Commit: true, Table: 30, NAT: NAT{Kind: NATDst, Addr: netip.MustParseAddr(a)}}}
 	}
 	many := &Group{}
 	for i := range uint32(MaxBuckets + 1) {
@@ -502,7 +527,9 @@ func TestCheckOfGroups(t *testing.T) {
 		"reserved bucket": {Buckets: []Bucket{to(maxGroup+1, "10.0.0.1")}},
 		"twice":           {Buckets: []Bucket{to(1, "10.0.0.1"), to(1, "10.0.0.2")}},
 		"two families":    {Buckets: []Bucket{to(1, "10.0.0.1"), to(2, "fd00::1")}},
-		"no address":      {Buckets: []Bucket{{1, CT{Commit: true, NAT: NAT{Kind: NATDst}}}}},
+		"no address":      {Buckets: []Bucket{{ID: 1, CT: CT{Commit: true, NAT: NAT{Kind: NATDst}}}}},
+		"notes nothing":   {Hashed: TCP, Buckets: []Bucket{{Next: 26}}},
+		"notes and more":  {Hashed: TCP, Buckets: []Bucket{{ID: 1, Next: 26, CT: CT{Commit: true, NAT: NAT{Kind: NATDst}}}}},
 	} {
 		if err := g.Check(); err == nil {
 			t.Errorf("%s: %s passes", name, g)

@@ -152,26 +152,31 @@ func (d *Demo) endpointCounts() map[netip.Addr]int {
 var (
 	groupLine  = regexp.MustCompile(`group_id=(\d+),`)
 	endpointOf = regexp.MustCompile(`nat\(dst=([^)]+)\)`)
-	toGroup    = regexp.MustCompile(`(?:nw_dst|ipv6_dst)=([^,]+),tp_dst=(\d+) actions=group:(\d+)`)
+	toGroup    = regexp.MustCompile(`(?:nw_dst|ipv6_dst)=([^,]+),tp_dst=(\d+) actions=(?:group:(\d+)|set_field:(0x[0-9a-f]+)->reg6)`)
+	ofBucket   = regexp.MustCompile(`reg6=(0x[0-9a-f]+),reg7=`) // with session affinity a flow has a bucket's endpoint
 )
 
 // vipsOfFlows reads groups and flows of Services, and gives them as load balancers have them.
 func vipsOfFlows(text string) string {
-	endpoints := map[string]string{} // by group
+	number := func(words ...string) uint64 {
+		n, _ := strconv.ParseUint(strings.Join(words, ""), 0, 32)
+		return n
+	}
+	endpoints := map[uint64][]string{} // by group
+	for line := range strings.Lines(text) {
+		for _, group := range []*regexp.Regexp{groupLine, ofBucket} {
+			if g := group.FindStringSubmatch(line); g != nil {
+				for _, e := range endpointOf.FindAllStringSubmatch(line, -1) {
+					endpoints[number(g[1])] = append(endpoints[number(g[1])], e[1])
+				}
+			}
+		}
+	}
 	var vips []string
 	for line := range strings.Lines(text) {
-		if g := groupLine.FindStringSubmatch(line); g != nil {
-			var list []string
-			for _, e := range endpointOf.FindAllStringSubmatch(line, -1) {
-				list = append(list, e[1])
-			}
-			endpoints[g[1]] = strings.Join(list, ",")
-		}
 		if f := toGroup.FindStringSubmatch(line); f != nil {
-			address, err := netip.ParseAddr(f[1])
-			port, wrong := strconv.ParseUint(f[2], 10, 16)
-			if err == nil && wrong == nil {
-				vips = append(vips, netip.AddrPortFrom(address, uint16(port)).String()+"="+endpoints[f[3]])
+			if address, err := netip.ParseAddr(f[1]); err == nil {
+				vips = append(vips, netip.AddrPortFrom(address, uint16(number(f[2]))).String()+"="+strings.Join(endpoints[number(f[3:]...)], ","))
 			}
 		}
 	}
