@@ -346,7 +346,7 @@ func (r *run) ctAction(n *node, a flow.CT, step int) string {
 	if a.Mark != 0 && made != nil {
 		did += ", mark " + strconv.Itoa(int(a.Mark))
 		if a.EthSrc {
-			did += ", from MAC " + ethernet(made.from)
+			did += ", answers to MAC " + ethernet(made.from)
 		}
 	}
 	if a.Table == 0 {
