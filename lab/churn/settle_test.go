@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hairpin/lab"
+	"hairpin/lab/demo"
 )
 
 // settling is how long agents may take to have everything on their nodes.
@@ -58,26 +60,22 @@ func (c *churn) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	has := func(out string) bool { return strings.TrimSpace(out) == vip }
+	has := func(vips string) bool { return slices.Contains(strings.Fields(vips), vip) }
 	any := func(string) bool { return true }
 	var waits []func() error
 	steps := make([][]func() error, len(c.nodes))
 	for i, n := range c.nodes {
 		for _, step := range []struct {
 			name string
-			ok   func(string) bool
-			args []string
+			is   func() error
 		}{
-			{"seen", has, []string{"ovn-nbctl", "--bare", "--columns=vips", "find", "Load_Balancer", fmt.Sprintf(`name="%s/%s:port-tcp/tcp/IPv4"`, namespace, marker)}},
-			{"done", nil, nil},
-			{"in flows", any, []string{"ovn-nbctl", "--wait=hv", "--timeout=60", "sync"}},
+			{"seen", func() error { return demo.WaitVIPs(ctx, n, settling, has) }},
+			{"done", func() error { return c.same(ctx, n) }},
+			{"in flows", func() error { return n.WaitFor(ctx, settling, any, "ovn-nbctl", "--wait=hv", "--timeout=60", "sync") }},
 		} {
 			steps[i] = append(steps[i], func() error {
 				begin := time.Now()
-				if step.args == nil {
-					return c.same(ctx, n)
-				}
-				if err := n.WaitFor(ctx, settling, step.ok, step.args...); err != nil {
+				if err := step.is(); err != nil {
 					return fmt.Errorf("not everything is %s: %w", step.name, err)
 				}
 				if took := time.Since(begin); took > 3*time.Second {

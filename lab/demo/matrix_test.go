@@ -120,7 +120,7 @@ func replacePod(t *testing.T, d *Demo) {
 		t.Helper()
 		for _, n := range d.lab.Nodes() {
 			ok := func(vips string) bool { return strings.Contains(vips, ip+":8080") == want }
-			if err := n.WaitFor(ctx, 20*time.Second, ok, "ovn-nbctl", "--bare", "--columns=vips", "list", "Load_Balancer"); err != nil {
+			if err := WaitVIPs(ctx, n, 20*time.Second, ok); err != nil {
 				t.Fatalf("%s as an endpoint: want %v: %v", ip, want, err)
 			}
 		}

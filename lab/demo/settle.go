@@ -100,15 +100,12 @@ func (d *Demo) settle(ctx context.Context) error {
 	var waits []func() error
 	for _, n := range d.lab.Nodes() {
 		waits = append(waits, func() error {
-			complete := func(vips string) bool { return maps.Equal(countBackends(vips, want), want) }
-			list := []string{"ovn-nbctl", "--bare", "--columns=vips", "list", "Load_Balancer"}
-			if d.turn(d.opt.Engine, n.Name()) == cluster.EngineOpenFlow {
-				served := maps.Clone(want)
+			served := want
+			if strings.Contains(d.agentConfig(n.Name()), "service-engine = "+cluster.EngineOpenFlow) {
+				served = maps.Clone(want)
 				maps.DeleteFunc(served, func(_ netip.Addr, n int) bool { return n == 0 }) // no flow: the host refuses
-				complete = func(flows string) bool { return maps.Equal(countBackends(vipsOfFlows(flows), served), served) }
-				list = []string{"sh", "-c", "ovs-ofctl -O OpenFlow15 dump-groups " + claims.ServiceBridge + "; ovs-ofctl -O OpenFlow15 dump-flows " + claims.ServiceBridge}
 			}
-			if err := n.WaitFor(ctx, longer(patience, d.opt.Slow), complete, list...); err != nil {
+			if err := WaitVIPs(ctx, n, longer(patience, d.opt.Slow), func(vips string) bool { return maps.Equal(countBackends(vips, served), served) }); err != nil {
 				return err
 			}
 			_, err := n.Exec(ctx, "ovn-nbctl", "--wait=hv", fmt.Sprintf("--timeout=%d", 60*max(1, d.opt.Slow)), "sync")
@@ -147,6 +144,15 @@ func (d *Demo) endpointCounts() map[netip.Addr]int {
 		}
 	}
 	return counts
+}
+
+// WaitVIPs waits until what a node serves is as it should be: addresses and ports with their endpoints, such as "10.96.1.1:80=10.244.1.3:8080",
+// whether load balancers of OVN or flows and groups serve them.
+func WaitVIPs(ctx context.Context, n *lab.Node, limit time.Duration, ok func(vips string) bool) error {
+	both := func(out string) bool { return ok(out + "\n" + vipsOfFlows(out)) }
+	const bridge = claims.ServiceBridge
+	return n.WaitFor(ctx, limit, both, "sh", "-c", "ovn-nbctl --bare --columns=vips list Load_Balancer; ! ovs-vsctl br-exists "+bridge+
+		" || { ovs-ofctl -O OpenFlow15 dump-groups "+bridge+"; ovs-ofctl -O OpenFlow15 dump-flows "+bridge+"; }")
 }
 
 var (
