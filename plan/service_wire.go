@@ -35,18 +35,18 @@ func (b *bridge) frontend(x *front, vip netip.AddrPort) {
 
 // toServices leads packets from the external network to an address of a Service to claims.ServiceBridge.
 func (b *bridge) toServices(x *front, vip netip.AddrPort) {
-	m, to := match(x, flow.Match{}, vip), flow.Action(flow.Output{Port: claims.ServicesPatch})
-	if x.Protocol != cluster.TCP {
-		to = flow.Resubmit{Table: claims.TableLong}
+	m, to := match(x, flow.Match{}, vip), []flow.Action{flow.Output{Port: claims.ServicesPatch}}
+	if x.Protocol != cluster.TCP { // which knows from the pod how long a packet may be
+		to = []flow.Action{flow.MarkLonger{Length: uint16(b.env.Config.MTU + ethernetHeader)}, flow.Resubmit{Table: claims.TableLong}}
 	}
 	if !x.guards(vip.Addr()) {
-		b.add(claims.TableWire, prioNodePort, m, to)
+		b.add(claims.TableWire, prioNodePort, m, to...)
 		return
 	}
 	for _, r := range x.SourceRanges {
 		from := m
 		from.Src = r
-		b.add(claims.TableWire, prioNodePort, from, to)
+		b.add(claims.TableWire, prioNodePort, from, to...)
 	}
 	b.add(claims.TableWire, prioBarred, m, flow.Drop{})
 }
@@ -62,19 +62,12 @@ func (b *bridge) wireToServices(s *Stack) {
 	out := flow.Output{Port: claims.ServicesPatch}
 	b.classify(prioFromWire+1, flow.Match{InPort: b.uplink, EthDst: b.mac, Protocol: ip, Fragment: "no"}, flow.Resubmit{Table: claims.TableWire})
 	host := []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.SetPktMark{}, flow.Output{Port: flow.Local}}
-	// What is too long for pods is for the host to forward: it tells the client, or sends it in parts. TCP knows from the pod how long a packet may be.
-	long := flow.MarkLonger{Length: uint16(b.env.Config.MTU + ethernetHeader)}
-	for p, l4 := range words(s.Family).l4 {
-		if p != cluster.TCP {
-			b.classify(prioFromWire+2, flow.Match{InPort: b.uplink, EthDst: b.mac, Protocol: l4, Fragment: "no"},
-				long, flow.Resubmit{Table: claims.TableWire})
-		}
-	}
+	// What is too long for pods is for the host to forward: it tells the client, or sends it in parts.
 	b.add(claims.TableLong, prioKnown, flow.Match{Protocol: ip, PktMark: 1}, host...)
 	b.add(claims.TableLong, prioRest, flow.Match{}, out)
-	b.add(claims.TableWire, prioRest, flow.Match{Protocol: ip}, flow.SetPktMark{}, trackFromWire)
-	b.add(claims.TableUplink, prioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTTrk}}, long, flow.Resubmit{Table: claims.TableWire})
-	b.add(claims.TableWire, prioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTTrk}}, flow.SetPktMark{}, flow.CT{Zone: claims.ZoneServices, Table: claims.TableAsked})
+	b.add(claims.TableWire, prioRest, flow.Match{Protocol: ip}, trackFromWire)
+	b.add(claims.TableUplink, prioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTTrk}}, flow.Resubmit{Table: claims.TableWire})
+	b.add(claims.TableWire, prioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTTrk}}, flow.CT{Zone: claims.ZoneServices, Table: claims.TableAsked})
 	for _, bit := range []flow.CTBits{flow.CTEst, flow.CTRel} {
 		b.add(claims.TableAsked, prioKnown, flow.Match{Protocol: ip, CTState: flow.CTState{Set: bit | flow.CTTrk}}, out)
 	}

@@ -191,7 +191,7 @@ func (r *run) passed() {
 	}
 	p := Pass{State: r.ctState.bits, After: r.p}
 	if e := r.ctState.entry; e != nil {
-		p.Mark = e.mark
+		p.Mark, p.From = e.mark, e.from
 	}
 	v := &r.visits[len(r.visits)-1]
 	v.Passes = append(v.Passes, p)

@@ -88,6 +88,7 @@ type Visit struct {
 type Pass struct {
 	State flow.CTBits
 	Mark  uint32
+	From  cluster.MAC // noted with the connection
 	After Packet
 }
 
