@@ -51,7 +51,7 @@ func (c *comparison) traceOf(v walk.Visit) string {
 		}
 	}
 	if len(v.Passes) > 0 && v.Passes[0].Mark != 0 && v.Passes[0].State&flow.CTNew == 0 {
-		more = append(more, "ct_state=trk|est", fmt.Sprintf("ct_mark=%d", v.Passes[0].Mark))
+		more = append(more, fmt.Sprintf("ct_mark=%d", v.Passes[0].Mark))
 		if from := v.Passes[0].From; from != (cluster.MAC{}) {
 			more = append(more, fmt.Sprintf("ct_label=0x%x", from[:]))
 		}
