@@ -107,16 +107,24 @@ func (j *judgement) nodePort(f *cluster.Frontend, again bool) *cluster.Frontend 
 		return &c
 	}
 	out := f
+	none := func(a netip.Addr) {
+		c := *out
+		c.NoNodePort = append(slices.Clone(c.NoNodePort), a)
+		out = &c
+	}
 	for _, x := range j.all(claim{kind: claimOutside, family: f.Family, protocol: f.Protocol, port: f.NodePort}) {
 		for _, a := range addressesAt(x.by, f.Protocol, f.NodePort) {
-			if x.by == j.claimant || j.hosts[a] == "" || j.external(a, f.Protocol, f.NodePort) != x.by ||
-				j.namer(x.by, a, f.Protocol, f.NodePort) != nil || x.by.given[0].CompareAge(f) > 0 {
-				continue
+			switch {
+			case j.hosts[a] == "" || j.external(a, f.Protocol, f.NodePort) != x.by || j.namer(x.by, a, f.Protocol, f.NodePort) != nil:
+			case x.by == j.claimant && f.Port == f.NodePort:
+				none(a) // the same port at the same address
+			case x.by == j.claimant:
+				j.refuse(f, "spec.ports", "%s node port %d of %s is port %d of the Service itself there", f.Protocol, f.NodePort, a, f.NodePort)
+				none(a)
+			case x.by.given[0].CompareAge(f) <= 0:
+				j.refuse(f, "spec.ports", "%s node port %d of %s belongs to %s already", f.Protocol, f.NodePort, a, x.by.owner)
+				none(a)
 			}
-			j.refuse(f, "spec.ports", "%s node port %d of %s belongs to %s already", f.Protocol, f.NodePort, a, x.by.owner)
-			c := *out
-			c.NoNodePort = append(slices.Clone(c.NoNodePort), a)
-			out = &c
 		}
 	}
 	return out

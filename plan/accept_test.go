@@ -114,6 +114,46 @@ func TestItsOwnClusterIP(t *testing.T) {
 	}
 }
 
+// Of one Service, a port at an external address that is the node's goes before the NodePort of another of its ports there.
+func TestItsOwnNodePort(t *testing.T) {
+	list := func(node uint16) []*cluster.Frontend {
+		outer := edited(service("web", "10.96.0.1:30080", 0, "10.244.1.3:8080"), external("172.18.0.3"))
+		if node == 0 { // one port is both
+			outer.NodePort = 30080
+			return []*cluster.Frontend{outer}
+		}
+		outer.PortName = "outer"
+		return []*cluster.Frontend{service("web", "10.96.0.1:80", node, "10.244.1.4:8080"), outer}
+	}
+	for _, mode := range modes {
+		for port, want := range map[uint16][]plan.Problem{0: nil, 30081: nil, 30080: {{
+			Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: "web"}, Field: "spec.ports",
+			Message: "tcp node port 30080 of 172.18.0.3 is port 30080 of the Service itself there",
+		}}} {
+			n := node("node-a", 1, 3)
+			inMode(n, mode)
+			state, problems := plan.Node(snapshot(n, list(port)), "node-a")
+			if !slices.Equal(problems, want) {
+				t.Errorf("mode %s, NodePort %d: problems %v, want %v", mode, port, problems, want)
+			}
+			at := map[string]string{}
+			for _, r := range state.NB {
+				lb, ok := r.(*nb.LoadBalancer)
+				if !ok {
+					continue
+				}
+				for _, v := range lb.VIPs {
+					k := fmt.Sprint(v.Addr, lb.Groups)
+					if at[k] != "" {
+						t.Errorf("mode %s, NodePort %d: %s is served by %s and %s", mode, port, k, at[k], lb.Name)
+					}
+					at[k] = lb.Name
+				}
+			}
+		}
+	}
+}
+
 // What an older Service names as an endpoint outside, a server's or a host's address and port, is no younger one's to be served at.
 func TestEndpointsOfOlderServicesAreNotTaken(t *testing.T) {
 	const vip, elsewhere = "203.0.113.9:5432", "10.96.0.2:5432"
