@@ -66,8 +66,14 @@ func startDemoIn(t *testing.T, mode string, config ...string) *lab.Lab {
 			t.Error(err)
 		}
 	})
-	if err := lab.Favour(); err != nil {
+	if end, err := lab.Favour(); err != nil {
 		t.Logf("times are those of a busy machine: %v", err)
+	} else {
+		t.Cleanup(func() {
+			if err := end(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 	_, err := demo.Start(t.Context(), demo.Options{
 		Name: name, Objects: "../examples/demo", Hairpin: hairpin, Mode: mode, Slow: *slow, DieWithCaller: true, Out: logged{t},
