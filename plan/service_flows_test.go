@@ -133,6 +133,31 @@ func byEngine(s *cluster.Snapshot, name string, flows bool) *cluster.Snapshot {
 	return &out
 }
 
+// With flows, OVN has the same rows with and without Services: no row of one, and no member of a set.
+func TestFlowsLeaveOVNAlone(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawNodes(t)
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			s = churn(t, s)
+		}
+		for _, n := range s.Nodes {
+			with := byEngine(s, n.Name, true)
+			without := new(*with)
+			without.Frontends = nil
+			a, _ := plan.Node(with, n.Name)
+			b, _ := plan.Node(without, n.Name)
+			for k, r := range a.NB {
+				if b.NB[k] == nil || !nb.Equal(r, b.NB[k]) {
+					t.Errorf("%s: Services change %s of OVN", n.Name, k)
+				}
+			}
+			if len(a.NB) != len(b.NB) {
+				t.Errorf("%s: OVN has %d rows, without Services %d", n.Name, len(a.NB), len(b.NB))
+			}
+		}
+	})
+}
+
 // Pods get the same endpoints by flows and groups as by OVN's load balancers, whatever the Services are.
 func TestFlowsServeWhomBalancersServe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
