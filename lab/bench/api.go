@@ -84,8 +84,34 @@ func (w *world) startAPI(ctx context.Context) error {
 		return err
 	}
 	w.slices = map[int]*slice{}
-	w.say("the API server is ready, with %d Services", w.made)
+	begin := time.Now()
+	if err := w.settle(ctx); err != nil {
+		return err
+	}
+	w.say("the API server is ready, with %d Services; its controllers had work for %.0f s", w.made, time.Since(begin).Seconds())
 	return nil
+}
+
+// settle waits until the control plane rests: at its start, its controllers look at each Service and slice, with all that the machine has, and
+// who starts meanwhile is measured beside that.
+func (w *world) settle(ctx context.Context) error {
+	const look, rests = time.Second, 150 * time.Millisecond // CPU in that time
+	ctx, cancel := context.WithTimeout(ctx, w.patience(3*time.Minute))
+	defer cancel()
+	before, err := w.runs.Used()
+	for err == nil {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the API server's controllers: %w", ctx.Err())
+		case <-time.After(look):
+		}
+		var now lab.Usage
+		if now, err = w.runs.Used(); now.CPU-before.CPU < rests && err == nil {
+			return nil
+		}
+		before = now
+	}
+	return err
 }
 
 func (w *world) stopAPI() error {
