@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"hairpin/apply/late"
+	"hairpin/claims"
 	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 )
@@ -37,7 +37,6 @@ type bridge struct {
 	monitor *monitor
 	life    context.Context    // ends with the Target, and with forget
 	forget  context.CancelFunc // ends the monitor
-	spare   *program           // has started and waits for a bundle; nil where changes are rare
 	cache   cache
 }
 
@@ -231,8 +230,8 @@ func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []str
 			b.group(g)
 		}
 	}
-	for k := range d.Groups.Delete {
-		b.groupsGone = append(b.groupsGone, "group delete group_id="+strconv.FormatUint(uint64(k.ID), 10))
+	for _, g := range d.Groups.Delete {
+		b.groupGone(g)
 	}
 	for _, part := range []map[flow.Key]*flow.Flow{d.Flows.Add, d.Flows.Change} {
 		for _, f := range part {
@@ -242,71 +241,40 @@ func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []str
 	// A bridge with fail_mode standalone has this flow when it is made. The wanted flow in its place took it over; when
 	// that goes, the bridge gets it back, or it would drop everything.
 	if _, gone := d.Flows.Delete[flow.Key{}]; gone && !r.secure {
-		b.lines = append(b.lines, "flow add cookie=0,"+flow.Key{}.String()+" actions=NORMAL")
+		normal := &flow.Flow{Actions: []flow.Action{flow.Normal{}}}
+		b.flows = append(b.flows, change{typeFlowMod, flowMod(flowAdd, 0, normal), normal})
 	}
-	if len(b.deletes)+len(b.lines)+len(b.groups)+len(b.groupsGone) > 0 {
+	b.errs = append(b.errs, t.deleteUnknown(ctx, d.Unknown))
+	if len(b.changes()) > 0 {
 		b.errs = append(b.errs, t.commit(ctx, b, d))
 	}
 	return b.missing, errors.Join(b.errs...)
 }
 
-// bundle collects the lines of one bundle.
-type bundle struct {
-	numbers map[string]string
-	groups  []string // to be made or changed
-	deletes []string // of flows
-	lines   []string // flows to be made or changed
-	made    map[flow.Key]*flow.Flow
-	unfit   map[uint32]bool // groups left out: a flow that names one would stop the bundle
-
-	groupsGone []string // flows that lead to one go with it
-	missing    []string // ports of the flows left out
-	errs       []error  // of those which cannot be
+// deleteUnknown deletes flows that we have no words for, in a bundle of their own. What is there afterwards the next Read tells.
+func (t *bridge) deleteUnknown(ctx context.Context, list []flow.Unknown) error {
+	if len(list) == 0 {
+		return nil
+	}
+	var lines []string
+	for _, u := range list {
+		lines = append(lines, "flow delete_strict "+ours()+","+flow.MatchOf(u.Flow)+"\n")
+	}
+	t.cache.valid = false
+	if _, err := t.ofctl(ctx, strings.Join(lines, ""), "--no-names", "bundle", t.remote(t.name), "-"); err != nil {
+		return fmt.Errorf("delete flows of %s: %w", t.name, err)
+	}
+	return nil
 }
 
-func (b *bundle) group(g *flow.Group) {
-	if err := g.Check(); err != nil {
-		b.errs, b.unfit[g.ID] = append(b.errs, err), true
-		return
-	}
-	b.groups = append(b.groups, "group add_or_mod "+g.String())
-}
-
-func (b *bundle) add(f *flow.Flow) {
-	if slices.ContainsFunc(f.Actions, func(a flow.Action) bool { to, ok := a.(flow.ToGroup); return ok && b.unfit[to.ID] }) {
-		return // the error is the group's
-	}
-	if err := f.Check(); err != nil {
-		b.errs = append(b.errs, err)
-		return
-	}
-	for _, name := range f.Ports() {
-		if _, ok := b.number(name); !ok {
-			b.missing = append(b.missing, name)
-			return
-		}
-	}
-	b.made[f.Key] = f
-	b.lines = append(b.lines, "flow add "+f.WithPorts(func(name string) string { n, _ := b.number(name); return n }).String())
-}
-
-// number translates a port. A number stays: that is a flow that names no port of ours on purpose.
-func (b *bundle) number(name string) (string, bool) {
-	if n, ok := b.numbers[name]; ok {
-		return n, true
-	}
-	_, err := strconv.ParseUint(name, 10, 16)
-	return name, err == nil
-}
-
-// deletions returns the commands that delete the flows which are to go. A flow of a port that has no number any more is
+// deletions deletes the flows which are to go. A flow of a port that has no number any more is
 // none: it was read when there was one, and the next Read will tell. So is one of a number that has a name by now.
-func deletions(d flow.Delta, numbers map[string]string) []string {
+func deletions(d flow.Delta, numbers map[string]string) []change {
 	named := map[string]bool{}
 	for _, n := range numbers {
 		named[n] = true
 	}
-	var lines []string
+	var list []change
 	for _, f := range d.Flows.Delete {
 		k := f.Key
 		if p := k.Match.InPort; p != "" && p != flow.Local {
@@ -321,53 +289,32 @@ func deletions(d flow.Delta, numbers map[string]string) []string {
 				k.Match.InPort = number
 			}
 		}
-		lines = append(lines, "flow delete_strict "+ours()+","+k.String())
+		list = append(list, change{typeFlowMod, flowMod(flowDeleteStrict, claims.Cookie, &flow.Flow{Key: k}), f})
 	}
-	for _, u := range d.Unknown {
-		lines = append(lines, "flow delete_strict "+ours()+","+flow.MatchOf(u.Flow))
-	}
-	return lines
+	return list
 }
 
-// commit sends a bundle. Of flows, deletes come first: a port's number may have gone from one name to another. Groups are there before
-// flows that lead to them, and go after them.
+// commit sends a bundle.
 func (t *bridge) commit(ctx context.Context, b bundle, d flow.Delta) error {
-	for _, list := range [][]string{b.groups, b.deletes, b.lines, b.groupsGone} {
-		slices.Sort(list)
-	}
-	lines := slices.Concat(b.groups, b.deletes, b.lines, b.groupsGone)
+	changes := b.changes()
 	t.monitor.hold(true)
-	err := t.bundle(ctx, strings.Join(lines, "\n")+"\n")
+	err := t.send(ctx, changes)
 	after, settled := t.monitor.settle(ctx)
 	t.monitor.hold(false)
 	c := &t.cache
 	// As many notices as changes: nothing else has changed since it was read, so that, with our changes, is what there is now.
-	if err != nil || !c.valid || !settled || len(b.unfit) > 0 || after.session != c.mark.session || after.events != c.mark.events+len(lines) {
+	if err != nil || !c.valid || !settled || len(b.unfit) > 0 || after.session != c.mark.session || after.events != c.mark.events+len(changes) {
 		c.valid = false
 		t.tell()
 	} else {
 		c.mark = after
 		t.number(b.numbers)
 		t.has.change(flow.Delta{Flows: delta.Delta[flow.Key, *flow.Flow]{Add: b.made, Delete: d.Flows.Delete}, Groups: d.Groups})
-		c.unknown = nil
 	}
 	if err != nil {
-		return fmt.Errorf("change flows of %s: %w", t.name, culprit(err, lines))
+		return fmt.Errorf("change flows of %s: %w", t.name, err)
 	}
 	return nil
-}
-
-// culprit adds the line that ovs-ofctl complains of by its number.
-func culprit(err error, lines []string) error {
-	m := regexp.MustCompile(`-:(\d+):`).FindStringSubmatch(err.Error())
-	if m == nil {
-		return err
-	}
-	n, _ := strconv.Atoi(m[1]) // digits only
-	if n < 1 || n > len(lines) {
-		return err
-	}
-	return fmt.Errorf("%w: %s", err, lines[n-1])
 }
 
 // remote is where ovs-ofctl finds a bridge.
@@ -400,11 +347,14 @@ const openFlow = "OpenFlow15"
 // ofctlOnce is one try.
 func (t *Target) ofctlOnce(ctx context.Context, stdin string, args ...string) (string, error) {
 	late.For(ctx, vswitchd)
-	p, err := t.start(ctx, args...)
+	cmd := t.cfg.Command(ctx, slices.Concat([]string{"ovs-ofctl", "-O", openFlow}, args)...)
+	var stderr strings.Builder
+	cmd.Stdin, cmd.Stderr, cmd.WaitDelay = strings.NewReader(stdin), &stderr, grace
+	out, err := cmd.Output()
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("ovs-ofctl: %w: %s", err, firstLines(stderr.String()))
 	}
-	return p.finish(ctx, stdin)
+	return string(out), nil
 }
 
 // firstLines keeps an error text readable: ovs-ofctl repeats the whole flow in hexadecimal.

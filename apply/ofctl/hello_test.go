@@ -13,7 +13,7 @@ import (
 	"hairpin/lab"
 )
 
-// lateness is between ovs-ofctl and ovs-vswitchd. It holds back the first message of a connection until ovs-vswitchd gives that up.
+// lateness is between a client and ovs-vswitchd. It holds back the first message of a connection until ovs-vswitchd gives that up.
 type lateness struct {
 	real  string       // the socket of ovs-vswitchd
 	late  atomic.Int32 // how many of the next connections
@@ -64,7 +64,7 @@ func (l *lateness) pass(client net.Conn) {
 	_, _ = io.Copy(server, client)
 }
 
-// TestLateHello: ovs-vswitchd ends a connection of ovs-ofctl whose first message comes late. It is tried once more, and no change is lost.
+// TestLateHello: ovs-vswitchd ends a connection whose first message comes late. It is tried once more, and no change is lost.
 func TestLateHello(t *testing.T) {
 	n := node(t)
 	target := open(t, n)
@@ -93,7 +93,7 @@ func TestLateHello(t *testing.T) {
 	}
 	l.late.Store(2) // but not for ever
 	err := target.Apply(ctx(t), flow.Diff(first, read(t, target)))
-	if err == nil || !strings.Contains(err.Error(), "ovs-ofctl") {
+	if err == nil || !strings.Contains(err.Error(), "change flows of br-ex") {
 		t.Errorf("two late messages: error %v", err)
 	}
 	reach(t, target, first)

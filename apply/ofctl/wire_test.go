@@ -1,0 +1,63 @@
+package ofctl_test
+
+import (
+	"testing"
+
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+)
+
+// words has each match and each action that there is, with and without what can be left out.
+const words = `
+table=9,priority=1 actions=NORMAL
+table=9,priority=2,in_port=LOCAL actions=IN_PORT
+table=9,priority=3,pkt_mark=0x80000001,ct_mark=0x29,reg6=0xfffffeff,reg7=0x7 actions=drop
+table=9,priority=4,arp,arp_spa=172.18.0.0/16,arp_tpa=172.18.0.3 actions=LOCAL
+table=9,priority=5,ip,nw_src=10.0.0.0/9,nw_dst=10.1.2.3 actions=resubmit(,254)
+table=9,priority=6,ipv6,ipv6_src=fd00::/77,ipv6_dst=fd00::1 actions=set_field:fd00::2->ipv6_src,LOCAL
+table=9,priority=7,ip,dl_vlan=4095,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02 actions=pop_vlan,set_field:10.0.0.1->ip_src,LOCAL
+table=9,priority=8,tcp,tp_src=1,tp_dst=65535 actions=set_field:02:00:00:00:00:03->eth_dst,set_field:02:00:00:00:00:04->eth_src,LOCAL
+table=9,priority=9,tcp6,tp_src=1,tp_dst=2 actions=move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[],move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[],LOCAL
+table=9,priority=10,udp,tp_src=3,tp_dst=4 actions=check_pkt_larger(1514)->NXM_NX_PKT_MARK[0],LOCAL
+table=9,priority=11,udp6,tp_src=3,tp_dst=4 actions=set_field:0x0->pkt_mark,set_field:0x29->reg6,LOCAL
+table=9,priority=12,sctp,tp_src=5,tp_dst=6 actions=push_vlan:0x8100,set_field:4097->vlan_vid,LOCAL
+table=9,priority=13,sctp6,tp_src=5,tp_dst=6 actions=group:7
+table=9,priority=14,icmp,icmp_type=0 actions=drop
+table=9,priority=15,icmp,icmp_type=255 actions=drop
+table=9,priority=16,icmp6 actions=drop
+table=9,priority=17,icmp6,icmp_type=135,nd_target=fd00::7 actions=drop
+table=9,priority=18,ip,nw_frag=no actions=drop
+table=9,priority=19,ip,nw_frag=yes actions=drop
+table=9,priority=20,ipv6,nw_frag=first actions=drop
+table=9,priority=21,ip,nw_frag=later actions=drop
+table=9,priority=22,ip,nw_frag=not_later actions=drop
+table=9,priority=23,ct_state=+new+rel+inv-snat-dnat+trk,ip actions=ct(table=10,zone=65535)
+table=9,priority=24,ct_state=-new+est-rel+rpl-inv+trk+snat+dnat,ip actions=ct(table=10,zone=1,nat)
+table=9,priority=25,ip actions=ct(commit)
+table=9,priority=26,ip actions=ct(commit,table=10,zone=1,nat(src))
+table=9,priority=27,ip actions=ct(commit,zone=1,nat(src=10.0.0.1:61000-65535),exec(set_field:0x1->ct_mark))
+table=9,priority=28,ipv6 actions=ct(commit,zone=1,nat(dst=[fd00::1]:80),exec(set_field:0x2->ct_mark,move:NXM_OF_ETH_SRC[]->NXM_NX_CT_LABEL[0..47]))
+table=9,priority=29,ipv6 actions=ct(commit,zone=1,nat(dst=fd00::1))
+table=9,priority=65535,ip actions=learn(table=25,idle_timeout=65535,delete_learned,cookie=0x280deeffff,limit=3,eth_type=0x800,NXM_NX_REG6[2..31],NXM_OF_IP_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),LOCAL
+table=9,priority=65534,ipv6 actions=learn(table=25,idle_timeout=1,delete_learned,cookie=0x2c0dee0001,limit=4294967295,eth_type=0x86dd,NXM_NX_REG6[1..31],NXM_NX_IPV6_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),LOCAL
+`
+
+// What was written as messages is what ovs-ofctl reads back in words.
+func TestEachWordIsWritten(t *testing.T) {
+	n := serviceNode(t)
+	want := withGroups(t, n)
+	each := parse(t, words).Flows
+	for _, f := range each {
+		f.Bridge = "br-svc"
+		want.Flows[f.Key] = f
+	}
+	own := group(70, cluster.IPv4, 1)
+	own.Buckets[0].CT.Mark, own.Buckets[0].CT.EthSrc = 0x29, true
+	want.Groups[own.GroupKey] = own
+	target := open(t, n)
+	reach(t, target, want)
+	if d := flow.Diff(want, read(t, open(t, n))); !d.Empty() {
+		t.Errorf("another reader finds %d differences: %+v", d.Count(), d)
+	}
+	reach(t, target, withGroups(t, n)) // each can be deleted by its match
+}
