@@ -3,14 +3,15 @@ package kernel
 import (
 	"context"
 	"maps"
-	"os"
+	"syscall"
 	"time"
 
 	"hairpin/apply/inside"
+	"hairpin/datapath/host"
 )
 
 // sysctlInterval is between two looks at the sysctls that are wanted. The kernel announces changes of few of them; a look
-// costs some microseconds each.
+// at one is one call.
 const sysctlInterval = 300 * time.Millisecond
 
 // watchSysctls tells when a wanted sysctl has another value than at the last look, until ctx ends.
@@ -18,6 +19,8 @@ func (t *Target) watchSysctls(ctx context.Context) {
 	tick := time.NewTicker(sysctlInterval)
 	defer tick.Stop()
 	var last map[string]string
+	files := openSysctls{}
+	defer files.keep(nil)
 	for {
 		select {
 		case <-ctx.Done():
@@ -29,10 +32,11 @@ func (t *Target) watchSysctls(ctx context.Context) {
 			continue
 		}
 		now := make(map[string]string, len(want))
+		files.keep(want)
 		err := inside.Do(t.config.NetNS, func() error {
 			for path := range want {
-				if b, err := os.ReadFile(sysctlFile(path)); err == nil { // else its link is gone, which is told otherwise
-					now[path] = string(b)
+				if value, ok := files.read(path); ok { // else its link is gone, which is told otherwise
+					now[path] = value
 				}
 			}
 			return nil
@@ -44,5 +48,39 @@ func (t *Target) watchSysctls(ctx context.Context) {
 			t.notice.Tell()
 		}
 		last = now
+	}
+}
+
+// openSysctls are descriptors of sysctls by path. They stay open: finding the file is most of the work, four times a second.
+type openSysctls map[string]int
+
+// read reads a sysctl. When its link was made again, so is the file, and the old one gives an error.
+func (s openSysctls) read(path string) (value string, ok bool) {
+	var buf [256]byte
+	for range 2 {
+		fd, open := s[path]
+		if !open {
+			var err error
+			if fd, err = syscall.Open(sysctlFile(path), syscall.O_RDONLY|syscall.O_CLOEXEC, 0); err != nil {
+				return "", false
+			}
+			s[path] = fd
+		}
+		if n, err := syscall.Pread(fd, buf[:], 0); err == nil {
+			return string(buf[:n]), true
+		}
+		_ = syscall.Close(fd)
+		delete(s, path)
+	}
+	return "", false
+}
+
+// keep closes those that are not wanted any more.
+func (s openSysctls) keep(want map[string]host.Sysctl) {
+	for path, fd := range s {
+		if _, wanted := want[path]; !wanted {
+			_ = syscall.Close(fd)
+			delete(s, path)
+		}
 	}
 }
