@@ -98,6 +98,11 @@ func (t *bridge) send(ctx context.Context, changes []change) error {
 	return err
 }
 
+// absent reports whether nobody listens for OpenFlow of the bridge.
+func absent(err error) bool {
+	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
+}
+
 // sendOnce is one try.
 func (t *bridge) sendOnce(ctx context.Context, changes []change) error {
 	var d net.Dialer

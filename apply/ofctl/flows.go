@@ -220,9 +220,6 @@ func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []str
 	if d.Empty() {
 		return nil, nil
 	}
-	if t.key != "" && !t.cfg.reachable(ctx, t.name) {
-		return []string{t.name}, nil
-	}
 	numbers := r.numbers[t.name]
 	b := bundle{numbers: numbers, deletes: deletions(d, numbers), made: map[flow.Key]*flow.Flow{}, unfit: map[uint32]bool{}}
 	for _, part := range []map[flow.GroupKey]*flow.Group{d.Groups.Add, d.Groups.Change} {
@@ -246,7 +243,11 @@ func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []str
 	}
 	b.errs = append(b.errs, t.deleteUnknown(ctx, d.Unknown))
 	if len(b.changes()) > 0 {
-		b.errs = append(b.errs, t.commit(ctx, b, d))
+		err := t.commit(ctx, b, d)
+		if t.key != "" && absent(err) {
+			return []string{t.name}, nil // a bridge that was made a moment ago
+		}
+		b.errs = append(b.errs, err)
 	}
 	return b.missing, errors.Join(b.errs...)
 }
@@ -299,6 +300,10 @@ func (t *bridge) commit(ctx context.Context, b bundle, d flow.Delta) error {
 	changes := b.changes()
 	t.monitor.hold(true)
 	err := t.send(ctx, changes)
+	if t.key != "" && absent(err) {
+		t.monitor.hold(false)
+		return err
+	}
 	after, settled := t.monitor.settle(ctx)
 	t.monitor.hold(false)
 	c := &t.cache
