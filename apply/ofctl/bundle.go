@@ -160,22 +160,17 @@ func committing() []byte { return message(step(nil, bundleCommit), typeBarrierRe
 
 // answers reads until the switch has told of all that it was sent.
 func answers(r io.Reader, changes []change) error {
-	for head := make([]byte, headerSize); ; {
-		if _, err := io.ReadFull(r, head); err != nil {
+	for {
+		switch kind, xid, body, err := receive(r); {
+		case err != nil:
 			return err
-		}
-		body := make([]byte, max(0, int(be.Uint16(head[2:]))-headerSize))
-		if _, err := io.ReadFull(r, body); err != nil {
-			return err
-		}
-		switch xid := be.Uint32(head[4:]); {
-		case head[1] == typeError && len(body) >= 4:
-			err := fmt.Errorf("ovs-vswitchd refuses it (OpenFlow 1.5: type %d, code %d)", be.Uint16(body), be.Uint16(body[2:]))
+		case kind == typeError:
+			err := refusal(body)
 			if i := int(xid) - 1; i >= 0 && i < len(changes) {
 				err = fmt.Errorf("%w: %s", err, changes[i].what)
 			}
 			return err
-		case head[1] == typeBarrierReply:
+		case kind == typeBarrierReply:
 			return nil
 		}
 	}

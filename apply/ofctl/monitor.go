@@ -3,26 +3,22 @@ package ofctl
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
-	"encoding/hex"
-	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"hairpin/apply/late"
 	"hairpin/claims"
+	"hairpin/datapath/flow"
 )
 
-// monitor runs `ovs-ofctl monitor`, which prints a line for each change of a flow, and of a group where those are ours, and starts it again
-// whenever it ends.
+// monitor has a connection on which the switch tells each change of a flow, and of a group where those are ours. It connects again whenever
+// that ends.
 type monitor struct {
 	cfg    Config
 	bridge string
@@ -31,21 +27,23 @@ type monitor struct {
 	tell   func()
 
 	mu       sync.Mutex
-	up       bool // the switch has answered: every change from now on is printed
+	conn     net.Conn // of this session
+	up       bool     // the switch has answered: every change from now on is told
 	mark     mark
-	barriers int           // that were printed
+	asked    uint32        // barriers that were asked for in this session,
+	answered uint32        // and those that were answered
 	turn     chan struct{} // closed and made anew when one of the above changes
 	held     bool          // notices of changes are not told
 }
 
-// mark is a point in what the monitor printed.
+// mark is a point in what the monitor was told.
 type mark struct {
-	session int // how many times the monitor was started
-	events  int // how many changes of flows and groups were printed
+	session int // how many times it has connected
+	events  int // how many changes of flows and groups it was told
 }
 
 // Times between two looks for the switch. A look is one connect to a socket of this machine. A monitor that ends at
-// once though the switch is there (no ovs-ofctl, no room for a control socket) is started at longer and longer intervals.
+// once though the switch is there is started at longer and longer intervals.
 const (
 	minRetry = 5 * time.Millisecond
 	maxRetry = 50 * time.Millisecond
@@ -103,103 +101,109 @@ func (cfg *Config) reachable(ctx context.Context, bridge string) bool {
 
 func (cfg *Config) socket(bridge string) string { return filepath.Join(cfg.RunDir, bridge+".mgmt") }
 
-// session is the life of one ovs-ofctl.
+// session is the life of one connection.
 func (m *monitor) session(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	m.change(func() { m.mark.session++ })
-	cmd := m.cfg.Command(ctx, "ovs-ofctl", "-O", openFlow, "--unixctl="+m.control(), "monitor", "unix:"+m.cfg.socket(m.bridge), "watch:!initial,!actions")
-	r, w, err := os.Pipe()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", m.cfg.Path(m.cfg.socket(m.bridge)))
 	if err != nil {
-		return fmt.Errorf("start monitor: %w", err)
+		return err
 	}
-	defer func() { _ = r.Close() }()
-	// Answers go to its standard output, what it was not asked for to its standard error. One pipe keeps their order.
-	cmd.Stdout, cmd.Stderr = w, w
-	err = cmd.Start()
-	_ = w.Close()
-	if err != nil {
-		return fmt.Errorf("start monitor: %w", err)
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	m.change(func() { m.mark.session++; m.conn, m.asked, m.answered = conn, 1, 0 })
+	if _, err := conn.Write(m.greeting()); err != nil {
+		return err
 	}
-	last, answered, lines := "", false, bufio.NewScanner(r)
-	var begin sync.WaitGroup
-	lines.Buffer(nil, longest)
-	for lines.Scan() {
-		if last = lines.Text(); !answered && strings.Contains(last, answer) {
-			answered = true
-			begin.Go(func() { m.begin(ctx, cancel) }) // the pipe must be read meanwhile
+	for r := bufio.NewReader(conn); ; {
+		kind, xid, body, err := receive(r)
+		if err != nil {
+			return err
 		}
-		m.line(last)
-	}
-	cancel()
-	begin.Wait()
-	err = cmd.Wait()
-	_ = os.Remove(m.cfg.Path(m.control()))
-	return fmt.Errorf("monitor: %w: %s", err, last)
-}
-
-// answer is in the first line of what the switch says of flows.
-const answer = "FLOW_MONITOR reply"
-
-// longest is more than ovs-ofctl prints of a group, whose message has 64 kB.
-const longest = 1 << 20
-
-// begin makes the switch forward what others change of groups: flow monitors tell nothing of them. From then on every change is printed.
-func (m *monitor) begin(ctx context.Context, end func()) {
-	for begun := time.Now(); m.groups; m.sleep(ctx, minRetry) { // ovs-ofctl takes commands a moment after the first answer
-		_, err := call(ctx, m.cfg.Path(m.control()), "ofctl/send", hex.EncodeToString(groupsForwarded()))
-		if err == nil {
-			break
+		switch kind {
+		case typeEchoRequest:
+			_, err = conn.Write(message(nil, typeEchoReply, xid, body))
+		case typeError:
+			err = refusal(body)
+		default:
+			m.heard(kind, xid, body)
 		}
-		if ctx.Err() != nil || time.Since(begun) > settleTimeout {
-			m.log.Debug("watch groups", "error", err)
-			end()
-			return
+		if err != nil {
+			return err
 		}
 	}
-	m.change(func() { m.up = true })
-	m.tell()
 }
 
-// groupsForwarded is the message for that (OFPT_SET_ASYNC of OpenFlow 1.5, 7.3.10): of what a switch may send unasked, group mods and nothing else.
-func groupsForwarded() []byte {
-	const version, setAsync, groupMods = 6, 28, 1
-	// Which messages, each with a mask of reasons, for a controller that is no slave: packets, ports, flows removed, roles, tables, requests.
-	masks := [][2]uint32{{1, 0}, {3, 0}, {5, 0}, {7, 0}, {9, 0}, {11, groupMods}}
-	b := binary.BigEndian.AppendUint16([]byte{version, setAsync}, uint16(8+8*len(masks)))
-	b = binary.BigEndian.AppendUint32(b, 1) // its number
-	for _, x := range masks {
-		b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, uint16(x[0])), 8)
-		b = binary.BigEndian.AppendUint32(b, x[1])
+// greeting asks to be told of changes of flows, but for what they do, and to forward what others change of groups: flow monitors tell nothing
+// of them. Of what a switch may send unasked it wants nothing else (OFPT_SET_ASYNC of OpenFlow 1.5, 7.3.10).
+func (m *monitor) greeting() []byte {
+	const added, removed, modified, all = 2, 4, 8, 0xff
+	b := message(nil, typeHello, 0)
+	b = message(b, typeMultipart, 0, u16(flowMonitor), make([]byte, 6), u32(1), u32(anyPort), u32(anyGroup), u16(added|removed|modified), []byte{all, 0}, appendMatch(nil, &flow.Match{}))
+	if m.groups {
+		// Which messages, each with a mask of reasons, for a controller that is no slave: packets, ports, flows removed, roles, tables, requests.
+		const groupMods = 1
+		var masks []byte
+		for _, x := range [][2]uint32{{1, 0}, {3, 0}, {5, 0}, {7, 0}, {9, 0}, {11, groupMods}} {
+			masks = slices.Concat(masks, u16(uint16(x[0])), u16(8), u32(x[1]))
+		}
+		b = message(b, typeSetAsync, 0, masks)
 	}
-	return b
+	return message(b, typeBarrierRequest, 1)
 }
 
-// line understands one line.
-func (m *monitor) line(s string) {
+// heard understands one message.
+func (m *monitor) heard(kind uint8, xid uint32, body []byte) {
 	switch {
-	case strings.HasPrefix(s, " event=") && learned(s): // not ours to compare, and there may be many
-	case strings.HasPrefix(s, " event="), strings.HasPrefix(s, "OFPT_REQUESTFORWARD"):
-		m.change(func() { m.mark.events++ })
-		if !m.isHeld() {
+	case kind == typeHello:
+	case kind == typeBarrierReply:
+		m.change(func() { m.answered, m.up = max(m.answered, xid), true })
+		if xid == 1 {
 			m.tell()
 		}
-	case strings.HasPrefix(s, "OFPT_BARRIER_REPLY"):
-		m.change(func() { m.barriers++ })
-	case strings.HasPrefix(s, " "), strings.HasPrefix(s, "send: "), strings.Contains(s, answer): // more of a message, and what begin sends
+	case kind == typeRequestForward:
+		m.happened(1)
 	default:
-		// A pause (the switch is faster than we), an error: things may have changed that are not printed.
+		if kind == typeMultipartReply && len(body) >= 8 && be.Uint16(body) == flowMonitor {
+			if changes, ok := updates(body[8:]); ok {
+				m.happened(changes)
+				return
+			}
+		}
+		// A pause (the switch is faster than we), or what we know nothing of: things may have changed that are not told.
 		m.change(func() { m.mark.session++ })
 		m.tell()
 	}
 }
 
-// learned reports whether a line tells of a flow that Open vSwitch made by itself.
-func learned(s string) bool {
-	_, cookie, _ := strings.Cut(s, " cookie=")
-	cookie, _, _ = strings.Cut(cookie, " ")
-	n, err := strconv.ParseUint(cookie, 0, 64)
-	return err == nil && n&claims.CookieLearnedMask == claims.CookieLearned
+// happened notes changes.
+func (m *monitor) happened(changes int) {
+	if changes == 0 {
+		return
+	}
+	m.change(func() { m.mark.events += changes })
+	if !m.isHeld() {
+		m.tell()
+	}
+}
+
+// updates counts changes of flows. Those of flows that Open vSwitch makes by itself are not ours to compare, and there may be many. It gives
+// false for anything else.
+func updates(b []byte) (changes int, ok bool) {
+	const full, added, modified = 24, 1, 3
+	for len(b) > 0 {
+		if len(b) < full {
+			return 0, false
+		}
+		size, event := int(be.Uint16(b)), be.Uint16(b[2:])
+		if size < full || size > len(b) || event < added || event > modified {
+			return 0, false
+		}
+		if be.Uint64(b[16:])&claims.CookieLearnedMask != claims.CookieLearned {
+			changes++
+		}
+		b = b[size:]
+	}
+	return changes, true
 }
 
 func (m *monitor) change(f func()) {
@@ -225,11 +229,12 @@ func (m *monitor) isHeld() bool {
 // hold keeps notices back, while we change something.
 func (m *monitor) hold(on bool) { m.change(func() { m.held = on }) }
 
-// settle waits until everything that happened in the switch before the call was printed, and gives the mark of that. It
+// settle waits until everything that happened in the switch before the call was told, and gives the mark of that. It
 // gives false when that cannot be known.
 func (m *monitor) settle(ctx context.Context) (mark, bool) {
 	m.mu.Lock()
-	up, session, want := m.up, m.mark.session, m.barriers+1
+	m.asked++
+	conn, up, session, want := m.conn, m.up, m.mark.session, m.asked
 	m.mu.Unlock()
 	if !up {
 		return mark{}, false
@@ -237,13 +242,12 @@ func (m *monitor) settle(ctx context.Context) (mark, bool) {
 	late.For(ctx, vswitchd)
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	if _, err := call(ctx, m.cfg.Path(m.control()), "ofctl/barrier"); err != nil {
-		m.log.Debug("barrier", "error", err)
+	if _, err := conn.Write(message(nil, typeBarrierRequest, want)); err != nil {
 		return mark{}, false
 	}
 	for {
 		m.mu.Lock()
-		now, reached, gone, turn := m.mark, m.barriers >= want, !m.up || m.mark.session != session, m.turn
+		now, reached, gone, turn := m.mark, m.answered >= want, !m.up || m.mark.session != session, m.turn
 		m.mu.Unlock()
 		switch {
 		case gone:
@@ -256,24 +260,6 @@ func (m *monitor) settle(ctx context.Context) (mark, bool) {
 		case <-ctx.Done():
 			return mark{}, false
 		}
-	}
-}
-
-// control is the path of the monitor's control socket, one of its own for each monitor of a process.
-func (m *monitor) control() string {
-	return filepath.Join(m.cfg.RunDir, fmt.Sprintf("hairpin-%d-%p.ctl", os.Getpid(), m))
-}
-
-// removeStale removes control sockets of monitors whose process was killed.
-func removeStale(cfg Config) {
-	left, _ := filepath.Glob(filepath.Join(cfg.Path(cfg.RunDir), "hairpin-*.ctl")) // the pattern is good
-	for _, socket := range left {
-		conn, err := net.Dial("unix", socket)
-		if err != nil {
-			_ = os.Remove(socket)
-			continue
-		}
-		_ = conn.Close()
 	}
 }
 

@@ -112,7 +112,6 @@ func Open(cfg Config) (*Target, error) {
 		t.tasks.Go(func() { b.monitor.run(b.life) })
 		return b
 	}
-	removeStale(cfg)
 	t.bridges = map[string]*bridge{cfg.Bridge: t.watch(cfg.Bridge)}
 	t.tasks.Go(func() { t.watchRows(ctx) })
 	t.tasks.Go(func() { t.watchAnswers(ctx) })

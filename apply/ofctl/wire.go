@@ -2,7 +2,9 @@ package ofctl
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -17,12 +19,15 @@ import (
 // be appends to messages.
 var be = binary.BigEndian
 
-// Types of messages.
+// Types of messages, and that of a multipart message of the monitor.
 const (
-	typeHello, typeError                 = 0, 1
-	typeFlowMod, typeGroupMod            = 14, 15
-	typeBarrierRequest, typeBarrierReply = 20, 21
-	typeBundle, typeBundleAdd            = 33, 34
+	typeHello, typeError, typeEchoRequest, typeEchoReply = 0, 1, 2, 3
+	typeFlowMod, typeGroupMod                            = 14, 15
+	typeMultipart, typeMultipartReply                    = 18, 19
+	typeBarrierRequest, typeBarrierReply                 = 20, 21
+	typeSetAsync, typeRequestForward                     = 28, 32
+	typeBundle, typeBundleAdd                            = 33, 34
+	flowMonitor                                          = 16
 )
 
 // openFlow15 is the version in each message.
@@ -42,6 +47,25 @@ func message(b []byte, kind uint8, xid uint32, parts ...[]byte) []byte {
 		b = append(b, p...)
 	}
 	return sized(b, start+2, start)
+}
+
+// receive reads a message.
+func receive(r io.Reader) (kind uint8, xid uint32, body []byte, err error) {
+	var head [headerSize]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, 0, nil, err
+	}
+	body = make([]byte, max(0, int(be.Uint16(head[2:]))-headerSize))
+	_, err = io.ReadFull(r, body)
+	return head[1], be.Uint32(head[4:]), body, err
+}
+
+// refusal is the error that a message of that type tells.
+func refusal(body []byte) error {
+	if len(body) < 4 {
+		return errors.New("ovs-vswitchd sends an error without a type")
+	}
+	return fmt.Errorf("ovs-vswitchd refuses it (OpenFlow 1.5: type %d, code %d)", be.Uint16(body), be.Uint16(body[2:]))
 }
 
 // padded adds zeros until the bytes from start on are a multiple of 8.
