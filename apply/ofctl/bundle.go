@@ -1,18 +1,13 @@
 package ofctl
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
+	"math"
 	"slices"
 	"strconv"
-	"syscall"
-	"time"
 
-	"hairpin/apply/late"
 	"hairpin/datapath/flow"
 )
 
@@ -87,91 +82,54 @@ func (b *bundle) number(name string) (string, bool) {
 	return name, err == nil
 }
 
-// send makes the switch do all changes, or none. A connection that ovs-vswitchd has ended is tried once more, as in ofctl.
-func (t *bridge) send(ctx context.Context, changes []change) error {
-	late.For(ctx, vswitchd)
-	err := t.sendOnce(ctx, changes)
-	if err != nil && ctx.Err() == nil && slices.ContainsFunc([]error{io.EOF, io.ErrUnexpectedEOF, syscall.EPIPE, syscall.ECONNRESET}, func(why error) bool { return errors.Is(err, why) }) {
-		t.log.Debug("ovs-vswitchd ended a connection", "error", err)
-		err = t.sendOnce(ctx, changes)
-	}
-	return err
-}
+// errAbsent is the error of a bridge for which nobody listens.
+var errAbsent = errors.New("ovs-vswitchd does not listen for the bridge")
 
-// absent reports whether nobody listens for OpenFlow of the bridge.
-func absent(err error) bool {
-	return errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED)
-}
-
-// sendOnce is one try.
-func (t *bridge) sendOnce(ctx context.Context, changes []change) error {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", t.cfg.Path(t.cfg.socket(t.name)))
-	if err != nil {
-		return err
+// send makes the switch do all changes, or none, and gives the mark after them. It sends them on the monitor's connection, so that the switch
+// does not tell of them.
+func (t *bridge) send(ctx context.Context, changes []change) (mark, error) {
+	if !t.monitor.isUp() {
+		if !t.cfg.reachable(ctx, t.name) {
+			return mark{}, errAbsent
+		}
+		t.monitor.wait(ctx)
 	}
-	defer func() { _ = conn.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	if err = talk(conn, bundled(changes), changes); err == nil {
-		err = talk(conn, committing(), changes)
+	_, err := t.monitor.exchange(ctx, bundled(changes))
+	var refused *refusal
+	if errors.As(err, &refused) {
+		t.monitor.discard()
 	}
-	if err != nil && ctx.Err() != nil {
-		err = ctx.Err()
+	var after mark
+	if err == nil {
+		after, err = t.monitor.exchange(ctx, step(nil, bundleCommit))
 	}
-	return err
-}
-
-// talk writes messages and reads until the switch has done them all, or refused one.
-func talk(conn net.Conn, messages []byte, changes []change) error {
-	wrote := make(chan error, 1)
-	go func() { // answers must be read meanwhile
-		_, err := conn.Write(messages)
-		wrote <- err
-	}()
-	err := answers(conn, changes)
-	if err != nil {
-		_ = conn.Close() // so that a write that nobody reads ends
+	if errors.As(err, &refused) {
+		if i := refused.xid - firstChange; int(i) < len(changes) {
+			err = fmt.Errorf("%w: %s", err, changes[i].what)
+		}
 	}
-	return cmp.Or(err, <-wrote)
+	return after, err
 }
 
 // Steps of a bundle.
 const (
-	bundleOpen, bundleCommit = 0, 4
-	bundleFlags              = 3 // all or nothing, in order
+	bundleOpen, bundleCommit, bundleDiscard = 0, 4, 6
+	bundleFlags                             = 3 // all or nothing, in order
 )
 
+// firstChange is the number of the first message in a bundle. The others' follow. Steps of a bundle have the last number that there is.
+const firstChange = 1 << 31
+
 func step(b []byte, step uint16) []byte {
-	return message(b, typeBundle, 0, u32(1), u16(step), u16(bundleFlags))
+	return message(b, typeBundle, math.MaxUint32, u32(1), u16(step), u16(bundleFlags))
 }
 
-// bundled opens a bundle and fills it, and asks for an answer. The number of a message is its place.
+// bundled opens a bundle and fills it. It is to be committed when all its messages were taken: the switch would leave out those that were not.
 func bundled(changes []change) []byte {
-	b := step(message(nil, typeHello, 0), bundleOpen)
+	b := step(nil, bundleOpen)
 	for i, c := range changes {
-		xid := uint32(i + 1)
+		xid := firstChange + uint32(i)
 		b = message(b, typeBundleAdd, xid, u32(1), u16(0), u16(bundleFlags), message(nil, c.kind, xid, c.body))
 	}
-	return message(b, typeBarrierRequest, 0)
-}
-
-// committing is for a bundle whose messages were all taken: the switch would leave out those that were not.
-func committing() []byte { return message(step(nil, bundleCommit), typeBarrierRequest, 0) }
-
-// answers reads until the switch has told of all that it was sent.
-func answers(r io.Reader, changes []change) error {
-	for {
-		switch kind, xid, body, err := receive(r); {
-		case err != nil:
-			return err
-		case kind == typeError:
-			err := refusal(body)
-			if i := int(xid) - 1; i >= 0 && i < len(changes) {
-				err = fmt.Errorf("%w: %s", err, changes[i].what)
-			}
-			return err
-		case kind == typeBarrierReply:
-			return nil
-		}
-	}
+	return b
 }

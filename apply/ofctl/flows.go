@@ -244,7 +244,7 @@ func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []str
 	b.errs = append(b.errs, t.deleteUnknown(ctx, d.Unknown))
 	if len(b.changes()) > 0 {
 		err := t.commit(ctx, b, d)
-		if t.key != "" && absent(err) {
+		if t.key != "" && errors.Is(err, errAbsent) {
 			return []string{t.name}, nil // a bridge that was made a moment ago
 		}
 		b.errs = append(b.errs, err)
@@ -297,18 +297,13 @@ func deletions(d flow.Delta, numbers map[string]string) []change {
 
 // commit sends a bundle.
 func (t *bridge) commit(ctx context.Context, b bundle, d flow.Delta) error {
-	changes := b.changes()
-	t.monitor.hold(true)
-	err := t.send(ctx, changes)
-	if t.key != "" && absent(err) {
-		t.monitor.hold(false)
+	after, err := t.send(ctx, b.changes())
+	if t.key != "" && errors.Is(err, errAbsent) {
 		return err
 	}
-	after, settled := t.monitor.settle(ctx)
-	t.monitor.hold(false)
 	c := &t.cache
-	// As many notices as changes: nothing else has changed since it was read, so that, with our changes, is what there is now.
-	if err != nil || !c.valid || !settled || len(b.unfit) > 0 || after.session != c.mark.session || after.events != c.mark.events+len(changes) {
+	// Without a notice nothing else has changed since it was read, so that, with our changes, is what there is now.
+	if err != nil || !c.valid || len(b.unfit) > 0 || after != c.mark {
 		c.valid = false
 		t.tell()
 	} else {

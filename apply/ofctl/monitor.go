@@ -3,6 +3,7 @@ package ofctl
 import (
 	"bufio"
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"os/exec"
@@ -32,8 +33,8 @@ type monitor struct {
 	mark     mark
 	asked    uint32        // barriers that were asked for in this session,
 	answered uint32        // and those that were answered
+	refused  *refusal      // the first since the last barrier was asked for
 	turn     chan struct{} // closed and made anew when one of the above changes
-	held     bool          // notices of changes are not told
 }
 
 // mark is a point in what the monitor was told.
@@ -123,7 +124,7 @@ func (m *monitor) session(ctx context.Context) error {
 		case typeEchoRequest:
 			_, err = conn.Write(message(nil, typeEchoReply, xid, body))
 		case typeError:
-			err = refusal(body)
+			err = m.refuses(refused(xid, body))
 		default:
 			m.heard(kind, xid, body)
 		}
@@ -154,7 +155,7 @@ func (m *monitor) greeting() []byte {
 // heard understands one message.
 func (m *monitor) heard(kind uint8, xid uint32, body []byte) {
 	switch {
-	case kind == typeHello:
+	case kind == typeHello, kind == typeBundle:
 	case kind == typeBarrierReply:
 		m.change(func() { m.answered, m.up = max(m.answered, xid), true })
 		if xid == 1 {
@@ -181,21 +182,39 @@ func (m *monitor) happened(changes int) {
 		return
 	}
 	m.change(func() { m.mark.events += changes })
-	if !m.isHeld() {
-		m.tell()
-	}
+	m.tell()
 }
 
-// updates counts changes of flows. Those of flows that Open vSwitch makes by itself are not ours to compare, and there may be many. It gives
+// refuses notes that a message of a bundle was refused. Any other that is ends the session.
+func (m *monitor) refuses(r *refusal) error {
+	if r.xid < firstChange {
+		return r
+	}
+	m.change(func() {
+		if m.refused == nil {
+			m.refused = r
+		}
+	})
+	return nil
+}
+
+// updates counts changes of flows by others. Those of flows that Open vSwitch makes by itself are not ours to compare, and there may be many. It gives
 // false for anything else.
 func updates(b []byte) (changes int, ok bool) {
-	const full, added, modified = 24, 1, 3
+	const short, full = 8, 24
+	const added, modified, abbreviated = 1, 3, 4 // the last is what we did
 	for len(b) > 0 {
-		if len(b) < full {
+		if len(b) < short {
 			return 0, false
 		}
 		size, event := int(be.Uint16(b)), be.Uint16(b[2:])
-		if size < full || size > len(b) || event < added || event > modified {
+		switch {
+		case size < short || size > len(b):
+			return 0, false
+		case event == abbreviated:
+			b = b[size:]
+			continue
+		case size < full || event < added || event > modified:
 			return 0, false
 		}
 		if be.Uint64(b[16:])&claims.CookieLearnedMask != claims.CookieLearned {
@@ -220,47 +239,79 @@ func (m *monitor) isUp() bool {
 	return m.up
 }
 
-func (m *monitor) isHeld() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.held
-}
-
-// hold keeps notices back, while we change something.
-func (m *monitor) hold(on bool) { m.change(func() { m.held = on }) }
-
-// settle waits until everything that happened in the switch before the call was told, and gives the mark of that. It
-// gives false when that cannot be known.
-func (m *monitor) settle(ctx context.Context) (mark, bool) {
-	m.mu.Lock()
-	m.asked++
-	conn, up, session, want := m.conn, m.up, m.mark.session, m.asked
-	m.mu.Unlock()
-	if !up {
-		return mark{}, false
-	}
-	late.For(ctx, vswitchd)
+// wait waits until the switch has answered, for a while.
+func (m *monitor) wait(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	if _, err := conn.Write(message(nil, typeBarrierRequest, want)); err != nil {
-		return mark{}, false
-	}
 	for {
 		m.mu.Lock()
-		now, reached, gone, turn := m.mark, m.answered >= want, !m.up || m.mark.session != session, m.turn
+		up, turn := m.up, m.turn
 		m.mu.Unlock()
-		switch {
-		case gone:
-			return mark{}, false
-		case reached:
-			return now, true
+		if up {
+			return
 		}
 		select {
 		case <-turn:
 		case <-ctx.Done():
-			return mark{}, false
+			return
 		}
 	}
+}
+
+// settle waits until everything that happened in the switch before the call was told, and gives the mark of that. It
+// gives false when that cannot be known.
+func (m *monitor) settle(ctx context.Context) (mark, bool) {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	now, err := m.exchange(ctx, nil)
+	return now, err == nil
+}
+
+// exchange sends messages and waits until the switch has done or refused them, and has told all that happened before. It gives the mark of that.
+// Without an answer in time the session ends: what was sent may have been sent in part.
+func (m *monitor) exchange(ctx context.Context, b []byte) (mark, error) {
+	m.mu.Lock()
+	m.asked++
+	m.refused = nil
+	conn, up, session, want := m.conn, m.up, m.mark.session, m.asked
+	m.mu.Unlock()
+	if !up {
+		return mark{}, errEnded
+	}
+	late.For(ctx, vswitchd)
+	go func() { // a switch that hangs reads nothing; one that ended ends the session
+		_, _ = conn.Write(message(b, typeBarrierRequest, want))
+	}()
+	for {
+		m.mu.Lock()
+		now, reached, gone, refused, turn := m.mark, m.answered >= want, !m.up || m.mark.session != session, m.refused, m.turn
+		m.mu.Unlock()
+		switch {
+		case gone:
+			return mark{}, errEnded
+		case reached && refused != nil:
+			return now, refused
+		case reached:
+			return now, nil
+		}
+		select {
+		case <-turn:
+		case <-ctx.Done():
+			_ = conn.Close()
+			return mark{}, ctx.Err()
+		}
+	}
+}
+
+// errEnded is the error of who waits for an answer on a connection that has ended, or has none.
+var errEnded = errors.New("the connection to ovs-vswitchd has ended")
+
+// discard makes the switch forget a bundle that was not committed.
+func (m *monitor) discard() {
+	m.mu.Lock()
+	conn := m.conn
+	m.mu.Unlock()
+	_, _ = conn.Write(step(nil, bundleDiscard)) // one that ended has forgotten it
 }
 
 // command runs a program where this process is, and ends it so that it can clean up.

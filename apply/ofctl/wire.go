@@ -2,7 +2,6 @@ package ofctl
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -60,12 +59,21 @@ func receive(r io.Reader) (kind uint8, xid uint32, body []byte, err error) {
 	return head[1], be.Uint32(head[4:]), body, err
 }
 
-// refusal is the error that a message of that type tells.
-func refusal(body []byte) error {
-	if len(body) < 4 {
-		return errors.New("ovs-vswitchd sends an error without a type")
-	}
-	return fmt.Errorf("ovs-vswitchd refuses it (OpenFlow 1.5: type %d, code %d)", be.Uint16(body), be.Uint16(body[2:]))
+// refusal is an error that the switch tells.
+type refusal struct {
+	xid        uint32 // of the message that it refuses
+	kind, code uint16
+}
+
+// Error gives the numbers that OpenFlow has for the reason.
+func (r *refusal) Error() string {
+	return fmt.Sprintf("ovs-vswitchd refuses it (OpenFlow 1.5: type %d, code %d)", r.kind, r.code)
+}
+
+// refused reads such a message.
+func refused(xid uint32, body []byte) *refusal {
+	body = append(slices.Clone(body), 0, 0, 0, 0) // it has both, or less than it should
+	return &refusal{xid, be.Uint16(body), be.Uint16(body[2:])}
 }
 
 // padded adds zeros until the bytes from start on are a multiple of 8.
