@@ -288,6 +288,7 @@ func (m *monitor) exchange(ctx context.Context, b []byte) (mark, error) {
 		m.mu.Unlock()
 		switch {
 		case gone:
+			_ = conn.Close() // also where only notices were lost: a bundle may be half done
 			return mark{}, errEnded
 		case reached && refused != nil:
 			return now, refused
