@@ -67,6 +67,8 @@ $(BIN)/helm: charts/helm/go.mod
 
 # Gateway mode of the nodes of `make cluster` and `make demo`: shared, local or detached.
 MODE ?= shared
+# What serves Services on the nodes of `make cluster`: the chart's default, ovn or openflow.
+cluster-values = --set config.gateway.mode=$(MODE) $(if $(ENGINE),--set config.default.service-engine=$(ENGINE))
 # Whether the userspace datapath has TSO.
 TSO ?= false
 # What a cluster is made of besides the chart and the node image, which the lab caches.
@@ -76,12 +78,12 @@ cluster-parts: image-oci $(BIN)/helm $(BIN)/coredns
 $(BIN)/coredns: lab/coredns/main.go lab/coredns/go.mod
 	$(GO) build -C lab/coredns -ldflags "-s -w" -o ../../$@ .
 
-cluster: cluster-parts ## a whole Kubernetes cluster on this machine, with Hairpin from its chart (MODE=local); leaves it up
-	@$(LAB) cluster up --set config.gateway.mode=$(MODE)
+cluster: cluster-parts ## a whole Kubernetes cluster on this machine, with Hairpin from its chart (MODE=local ENGINE=openflow); leaves it up
+	@$(LAB) cluster up $(cluster-values)
 
 # The cluster that is up, or a new one. /run is empty after a reboot, as the cluster is gone then.
 cluster-up: cluster-parts
-	@[ -e /run/hairpin-lab/cluster/lab.json ] || $(LAB) cluster up --set config.gateway.mode=$(MODE)
+	@[ -e /run/hairpin-lab/cluster/lab.json ] || $(LAB) cluster up $(cluster-values)
 
 # Another build of the program, to upgrade to.
 $(DIST)/hairpin-next-image.tar: cluster-parts $(BIN)/portmap
