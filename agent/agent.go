@@ -74,6 +74,8 @@ type agent struct {
 	snapshot  *cluster.Snapshot
 	swept     bool      // pods' interfaces have been compared with Open vSwitch, or that hangs
 	sweeps    time.Time // since when that is tried
+	settled   bool      // OVN's flows are in the switch, or pods' ports need not wait for them
+	settles   time.Time // since when they do
 	aside     *late.Task[func()]
 
 	planned          inputs            // what want and problems were planned from

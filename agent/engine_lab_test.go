@@ -126,3 +126,27 @@ func TestServiceEngine(t *testing.T) {
 		})
 	}
 }
+
+// TestServiceEngineAfterUpgrade changes the engine where ovn-controller starts beside the agent, as with another value of the chart: it leaves the
+// switch alone for 5 s. Pods' ports do not move meanwhile, so no way fails for as long.
+func TestServiceEngineAfterUpgrade(t *testing.T) {
+	l := startDemoIn(t, cluster.ModeShared, "[default]", "service-engine = "+cluster.EngineOVN)
+	a := l.Node("node-a")
+	waitServes(t, a)
+	ways := append(podPaths(t, l), slices.DeleteFunc(paths(t, l), func(p path) bool { return !strings.Contains(p.name, " podlocal ") })...)
+	for _, engine := range []string{cluster.EngineOpenFlow, cluster.EngineOVN} {
+		setting(t, a, "service-engine", engine)
+		o := under(t, ways, func(f traffic) {
+			f.flows(some)
+			noError(t, a.Kill(t.Context(), agent, syscall.SIGTERM))
+			noError(t, a.Restart(t.Context(), lab.Controller, syscall.SIGKILL))
+			noError(t, a.Start(t.Context(), agent))
+			waitServes(t, a)
+			f.flows(more)
+		})
+		t.Logf("switched to %s: %s; %s", engine, o, strings.Join(o.gaps, ", "))
+		if o.failed*50 > o.opened || o.newGap > 2*time.Second*time.Duration(*slow) {
+			t.Errorf("switched to %s: new connections failed\n%s", engine, strings.Join(o.errors, "\n"))
+		}
+	}
+}

@@ -85,6 +85,7 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 	a.landed()
 	again = retry.Sooner(a.watchRestart(ctx), a.stir(ctx))
 	again = retry.Sooner(again, retry.Sooner(a.sweep(ctx), a.askVersion(ctx)))
+	again = retry.Sooner(again, a.settle(ctx))
 	again = retry.Sooner(again, a.plan(ctx))
 	a.publish()
 	if a.missing() != "" {
@@ -299,6 +300,8 @@ func (a *agent) missing() string {
 			return fmt.Sprintf("versions are not known yet: %v", err)
 		}
 		return "the versions of OVN, Open vSwitch and nft are not known yet"
+	case !a.settled:
+		return "pods' ports go to another bridge when OVN's flows are in the switch"
 	}
 	return ""
 }

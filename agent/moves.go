@@ -52,6 +52,29 @@ func (m moving) Apply(ctx context.Context, d nb.Delta) error {
 	return &apply.Waiting{Devices: []string{claims.ServiceBridge}}
 }
 
+// settling is how long OVN may take, at the agent's start, before pods' ports move all the same.
+const settling = 15 * time.Second
+
+// settle waits with everything until OVN's flows are in the switch, if pods' ports are to move at the agent's start: an ovn-controller that
+// started beside the agent leaves those of before for 5 s, and they lead to where the ports were. It tells when it wants to be called again.
+func (a *agent) settle(ctx context.Context) time.Duration {
+	if a.settled || !a.ovs.Synced() || !a.supported.Load() {
+		return 0
+	}
+	if a.settles.IsZero() {
+		a.settles = time.Now()
+	}
+	if !a.cni.Astray() || a.restart != nil || time.Since(a.settles) > settling {
+		a.settled = true
+		return 0
+	}
+	a.beside(ctx, func(ctx context.Context) func() {
+		err := a.targets.NB.Sync(ctx)
+		return func() { a.settled = a.settled || err == nil }
+	})
+	return retry.Last / 10
+}
+
 // movePods moves pods' ports that are on another bridge than OVN takes them to be, as when somebody else moved them. It tells when it wants to be
 // called again.
 func (a *agent) movePods(ctx context.Context) time.Duration {
