@@ -28,7 +28,7 @@ func TestUpgradeFromRelease(t *testing.T) {
 	e.check(err)
 	e.check(e.Import(e.Context(), images))
 	replaced := e.ovsImageOf(*release, version) != ovs
-	e.under("from "+before[0]+" to "+version, replaced, func() error { return e.InstallRelease(e.Context(), *release) })
+	e.under("from "+before[0]+" to "+version, e.toServices(replaced), func() error { return e.InstallRelease(e.Context(), *release) })
 	for _, got := range e.versions() {
 		if got != version {
 			t.Errorf("an agent, the chart or an image is of version %s, not %s", got, version)

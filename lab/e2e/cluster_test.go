@@ -130,19 +130,22 @@ func (e *e2e) containers(node string) []string {
 // agent returns the name of Hairpin's pod on a node.
 func (e *e2e) agent(node string) string { return e.podOf("node", node) }
 
-func (e *e2e) podOf(component, node string) string {
+func (e *e2e) podOf(component, node string) (name string) {
 	e.Helper()
-	list, err := e.Client().CoreV1().Pods(namespace).List(e.Context(), metav1.ListOptions{
-		FieldSelector: "spec.nodeName=" + node, LabelSelector: "app.kubernetes.io/component=" + component,
-	})
-	e.check(err)
-	for _, p := range list.Items {
-		if p.DeletionTimestamp == nil && ready(&p) {
-			return p.Name
+	options := metav1.ListOptions{FieldSelector: "spec.nodeName=" + node, LabelSelector: "app.kubernetes.io/component=" + component}
+	// A probe of a busy machine may fail.
+	e.until(node+" has a ready pod of component "+component, time.Minute, func() (bool, error) {
+		list, err := e.Client().CoreV1().Pods(namespace).List(e.Context(), options)
+		if err != nil {
+			return false, err
 		}
-	}
-	e.Fatalf("no ready pod of component %s on %s", component, node)
-	return ""
+		i := slices.IndexFunc(list.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp == nil && ready(&p) })
+		if i >= 0 {
+			name = list.Items[i].Name
+		}
+		return i >= 0, nil
+	})
+	return name
 }
 
 // ovs returns the name of Open vSwitch's pod on a node.
