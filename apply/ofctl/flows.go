@@ -37,6 +37,7 @@ type bridge struct {
 	monitor *monitor
 	life    context.Context    // ends with the Target, and with forget
 	forget  context.CancelFunc // ends the monitor
+	options string             // the ovs-vswitchd that knows the bridge's Geneve option
 	cache   cache
 }
 
@@ -297,7 +298,11 @@ func deletions(d flow.Delta, numbers map[string]string) []change {
 
 // commit sends a bundle.
 func (t *bridge) commit(ctx context.Context, b bundle, d flow.Delta) error {
-	after, err := t.send(ctx, b.changes())
+	err := t.mapOption(ctx, b.made)
+	after := mark{}
+	if err == nil {
+		after, err = t.send(ctx, b.changes())
+	}
 	if t.key != "" && errors.Is(err, errAbsent) {
 		return err
 	}
@@ -312,6 +317,7 @@ func (t *bridge) commit(ctx context.Context, b bundle, d flow.Delta) error {
 		t.has.change(flow.Delta{Flows: delta.Delta[flow.Key, *flow.Flow]{Add: b.made, Delete: d.Flows.Delete}, Groups: d.Groups})
 	}
 	if err != nil {
+		t.options = ""
 		return fmt.Errorf("change flows of %s: %w", t.name, err)
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 
@@ -101,6 +102,9 @@ func (cfg *Config) port(v ovsdb.View, bridge string, p *ovsdb.Port, owner string
 		return out
 	}
 	out.Type, out.Peer = i.Type, i.Options[peer]
+	if a, err := netip.ParseAddr(i.Options[localEnd]); err == nil && maps.Equal(i.Options, tunnels(a)) {
+		out.Local = a // with other options it is repaired
+	}
 	if i.MAC != nil {
 		// A MAC that cannot be read is none, so it is repaired.
 		out.MAC, _ = cluster.ParseMAC(*i.MAC)
@@ -118,6 +122,13 @@ func (cfg *Config) port(v ovsdb.View, bridge string, p *ovsdb.Port, owner string
 
 // peer is the key in the options of a patch port.
 const peer = "peer"
+
+// localEnd is the key in the options of a port of tunnels, which tunnels gives: the checksum is as OVN's own tunnels have it.
+const localEnd = "local_ip"
+
+func tunnels(local netip.Addr) map[string]string {
+	return map[string]string{localEnd: local.String(), "remote_ip": "flow", "key": "flow", "csum": "true"}
+}
 
 // applyBridges makes bridges, and removes those that are not wanted with all that is on them. It waits until ovs-vswitchd has them: they
 // are for ports and flows.
@@ -268,10 +279,13 @@ func (cfg *Config) portOps(v ovsdb.View, p flow.Port) (ops []ovsdb.Op, ok bool) 
 }
 
 func options(p flow.Port) map[string]string {
-	if p.Peer == "" {
-		return nil
+	switch {
+	case p.Local.IsValid():
+		return tunnels(p.Local)
+	case p.Peer != "":
+		return map[string]string{peer: p.Peer}
 	}
-	return map[string]string{peer: p.Peer}
+	return nil
 }
 
 // columns returns the values of mac and mtu_request, nil for what the port does not say.

@@ -110,6 +110,12 @@ const (
 	oxmIPv6Dst   = 0x80003610
 	oxmICMP6Type = 0x80003a01
 	oxmNDTarget  = 0x80003e10
+	nxmTunKey    = 0x00012008
+	nxmTunSrc    = 0x00013e04
+	nxmTunDst    = 0x00014004
+	nxmTunOption = 0x00015004 // tun_metadata0, with the size that flow.TunnelOption says
+	nxmTun6Src   = 0x0001da10
+	nxmTun6Dst   = 0x0001dc10
 	nxmReg6      = 0x00010c04
 	nxmReg7      = 0x00010e04
 	nxmFragment  = 0x00013401
@@ -130,6 +136,7 @@ func oxm(b []byte, field uint32, value, mask []byte) []byte {
 
 func u16(v uint16) []byte { return be.AppendUint16(nil, v) }
 func u32(v uint32) []byte { return be.AppendUint32(nil, v) }
+func u64(v uint32) []byte { return be.AppendUint64(nil, uint64(v)) }
 
 // wireProtocol is how packets of a protocol are told, and where they have addresses and ports.
 type wireProtocol struct {
@@ -217,6 +224,10 @@ func appendMatch(b []byte, m *flow.Match) []byte {
 	if m.Target.IsValid() {
 		b = oxm(b, oxmNDTarget, m.Target.AsSlice(), nil)
 	}
+	if t := m.Tunnel; t != (flow.Tunnel{}) {
+		b = oxm(oxm(b, nxmTunKey, u64(t.Key), nil), nxmTunOption, u32(t.Ports), nil)
+		b = oxm(b, tunnelEnd(t, nxmTunSrc, nxmTun6Src), t.Peer.AsSlice(), nil)
+	}
 	number(nxmPktMark, m.PktMark)
 	number(nxmReg6, m.Group)
 	number(nxmReg7, m.Bucket)
@@ -225,6 +236,14 @@ func appendMatch(b []byte, m *flow.Match) []byte {
 	}
 	number(nxmCTMark, m.CTMark)
 	return padded(sized(b, start+2, start), start)
+}
+
+// tunnelEnd is the field of the other end.
+func tunnelEnd(t flow.Tunnel, v4, v6 uint32) uint32 {
+	if t.Peer.Is6() {
+		return v6
+	}
+	return v4
 }
 
 func appendPrefix(b []byte, field uint32, p netip.Prefix) []byte {

@@ -69,6 +69,9 @@ func appendAction(b []byte, a flow.Action) []byte {
 		return nicira(b, nicLonger, slices.Concat(u16(a.Length), u16(0), u32(nxmPktMark), make([]byte, 6)))
 	case flow.SetPktMark:
 		return setField(b, nxmPktMark, u32(a.Mark))
+	case flow.SetTunnel:
+		b = setField(setField(b, nxmTunKey, u64(a.Key)), nxmTunOption, u32(a.Ports))
+		return setField(b, tunnelEnd(a.Tunnel, nxmTunDst, nxmTun6Dst), a.Peer.AsSlice())
 	case flow.Resubmit:
 		return appendResubmit(b, a.Table)
 	case flow.PushVLAN:

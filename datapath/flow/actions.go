@@ -17,6 +17,7 @@ const (
 	ethDstByCT      = "move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[]"
 	pushVLAN        = "push_vlan:0x8100" // with the next action, which says the number
 	vlanPresent     = 0x1000             // in vlan_vid: there is a tag
+	toTunnelKey     = "->tun_id"         // with the next two actions, which say the rest of a Tunnel
 )
 
 func appendActions(b []byte, actions []Action) []byte {
@@ -61,6 +62,8 @@ func appendAction(b []byte, a Action) []byte {
 		return append(strconv.AppendUint(append(b, "check_pkt_larger("...), uint64(a.Length), 10), longerToMark...)
 	case SetPktMark:
 		return append(strconv.AppendUint(append(b, "set_field:0x"...), uint64(a.Mark), 16), "->pkt_mark"...)
+	case SetTunnel:
+		return a.append(b)
 	case Resubmit:
 		return append(strconv.AppendUint(append(b, "resubmit(,"...), uint64(a.Table), 10), ')')
 	case PushVLAN:
@@ -77,6 +80,21 @@ func appendAction(b []byte, a Action) []byte {
 		return a.append(b)
 	}
 	return fmt.Appendf(b, "unprintable:%T", a)
+}
+
+func (t SetTunnel) append(b []byte) []byte {
+	b = append(strconv.AppendUint(append(b, "set_field:0x"...), uint64(t.Key), 16), toTunnelKey...)
+	b = append(strconv.AppendUint(append(b, ",set_field:0x"...), uint64(t.Ports), 16), "->tun_metadata0"...)
+	b = t.Peer.AppendTo(append(b, ",set_field:"...))
+	return append(append(b, "->"...), t.field("dst")...)
+}
+
+// field is ovs-ofctl's word for an end of the tunnel.
+func (t Tunnel) field(end string) string {
+	if t.Peer.Is6() {
+		return "tun_ipv6_" + end
+	}
+	return "tun_" + end
 }
 
 func (c CT) append(b []byte) []byte {
@@ -144,6 +162,10 @@ func parseActions(s string) ([]Action, error) {
 			next, rest := cutOutside(s, ',')
 			word, s = word+","+next, rest
 		}
+		for range 2 * strings.Count(word, toTunnelKey) {
+			next, rest := cutOutside(s, ',')
+			word, s = word+","+next, rest
+		}
 		a, err := parseAction(strings.TrimSpace(word))
 		if err != nil {
 			return nil, err
@@ -201,6 +223,9 @@ func parseAction(s string) (Action, error) {
 		}
 		return PushVLAN{uint16(n &^ vlanPresent)}, nil
 	}
+	if strings.Contains(s, toTunnelKey+",") {
+		return parseSetTunnel(s)
+	}
 	word, value, _ := strings.Cut(s, ":")
 	switch word {
 	case "group":
@@ -233,6 +258,31 @@ func parseResubmit(word, table string) (Action, error) {
 		return nil, wordError(word, "has no table number")
 	}
 	return Resubmit{uint8(n)}, nil
+}
+
+// parseSetTunnel reads what append writes, and nothing else.
+func parseSetTunnel(s string) (Action, error) {
+	var t Tunnel
+	var err error
+	for word := range strings.SplitSeq(s, ",") {
+		value, field, _ := strings.Cut(strings.TrimPrefix(word, "set_field:"), "->")
+		switch field {
+		case "tun_id":
+			err = number(&t.Key, word, value, 24)
+		case "tun_metadata0":
+			err = number(&t.Ports, word, value, 32)
+		case "tun_dst", "tun_ipv6_dst":
+			t.Peer, err = parseAddr(value)
+			err = wrapWord(word, err)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if a := (SetTunnel{t}); string(a.append(nil)) == s {
+		return a, nil
+	}
+	return nil, wordError(s, "is not how a flow of ours sends through a tunnel")
 }
 
 func parseSetField(word, s string) (Action, error) {

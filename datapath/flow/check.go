@@ -66,10 +66,17 @@ func (m Match) prerequisites() error {
 		return wordError("icmp_type", "needs icmp or icmp6")
 	case m.Target.IsValid() && (m.Protocol != ICMP6 || m.ICMPType != 135+1 && m.ICMPType != 136+1 || !m.Target.Is6()):
 		return wordError("nd_target", "needs icmp6 and icmp_type 135 or 136")
+	case m.Tunnel != (Tunnel{}) && !m.Tunnel.whole():
+		return wordError("tun_id, tun_src, tun_metadata0", "belong together")
 	case m.Fragment != "" && (w.family == 0 || m.Protocol == ARP):
 		return wordError("nw_frag", "needs ip or ipv6")
 	}
 	return nil
+}
+
+// whole reports whether the tunnel has all that OVN's packets carry.
+func (t Tunnel) whole() bool {
+	return t.Key != 0 && t.Key < 1<<24 && t.Ports != 0 && t.Peer.IsValid() && t.Peer.Zone() == "" && !t.Peer.Is4In6() && !t.Peer.IsUnspecified()
 }
 
 func (f *Flow) checkAction(a Action) error {
@@ -104,6 +111,10 @@ func (f *Flow) checkAction(a Action) error {
 	case Learn:
 		if p := f.Match.Protocol; a.Timeout == 0 || a.Limit == 0 || a.Ways >= 32 || p == ARP || a.Family == 0 || a.Family != p.Family() {
 			return fmt.Errorf("%s packets learn %+v", p, a)
+		}
+	case SetTunnel:
+		if !a.whole() {
+			return fmt.Errorf("a tunnel lacks its key, its ports or its other end: %+v", a)
 		}
 	case InPort, Normal, SetEthDst, SetEthSrc, MoveEthDstToSrc, SetEthDstByCT, MarkLonger, SetPktMark, Resubmit, PopVLAN:
 	default:

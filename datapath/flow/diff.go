@@ -50,7 +50,7 @@ func Diff(want, have State) Delta {
 
 func samePort(want, have Port) bool {
 	switch {
-	case want.Bridge != have.Bridge || want.Type != have.Type || want.Peer != have.Peer || want.Owner != have.Owner:
+	case want.Bridge != have.Bridge || want.Type != have.Type || want.Peer != have.Peer || want.Local != have.Local || want.Owner != have.Owner:
 		return false
 	case want.MAC != (cluster.MAC{}) && want.MAC != have.MAC:
 		return false

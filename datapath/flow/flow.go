@@ -48,10 +48,12 @@ type Unknown struct {
 
 // Port is an Open vSwitch port that must exist, such as ovn-k8s-mp0 on br-int.
 type Port struct {
-	Name        string
-	Bridge      string
-	Type        string // Interface type: "internal", "" …
-	Peer        string // of a port of type patch: the one on another bridge that it leads to
+	Name   string
+	Bridge string
+	Type   string // Interface type: "internal", "" …
+	Peer   string // of a port of type patch: the one on another bridge that it leads to
+	// Local is of a port of type geneve: this end of all tunnels, which flows tell apart by their Tunnel.
+	Local       netip.Addr
 	MAC         cluster.MAC
 	MTU         int               // bytes, mtu_request; 0 = not ours to say
 	ExternalIDs map[string]string // of the Interface, those that are ours: iface-id
@@ -123,7 +125,19 @@ type Match struct {
 	Fragment string
 	// Group is what SetGroup has noted, Bucket the one that a group of buckets with Next chose, or a learned flow found; 0 = any.
 	Group, Bucket uint32
+	// Tunnel is what came with the packet of a tunnel.
+	Tunnel Tunnel
 }
+
+// Tunnel is what OVN's Geneve packets carry, and the other end of the tunnel.
+type Tunnel struct {
+	Key   uint32     // tun_id: of the logical datapath; 24 bits
+	Ports uint32     // tun_metadata0, which TunnelOption is for: keys of the logical ports where the packet came in and where it leaves, 16 bits each
+	Peer  netip.Addr // tun_src of a Match, tun_dst of SetTunnel
+}
+
+// TunnelOption leads from OVN's Geneve option (ovn-architecture(7), Tunnel Encapsulations) to Tunnel.Ports, in ovs-ofctl's words for a bridge.
+const TunnelOption = "{class=0x102,type=0x80,len=4}->tun_metadata0"
 
 // CTState is a ct_state match: +Set -Clear.
 type CTState struct{ Set, Clear CTBits }
@@ -178,6 +192,9 @@ type MarkLonger struct{ Length uint16 }
 
 // SetPktMark writes pkt_mark.
 type SetPktMark struct{ Mark uint32 }
+
+// SetTunnel is for a packet that leaves by a port of type geneve.
+type SetTunnel struct{ Tunnel }
 
 // Resubmit looks the packet up in another table, then comes back.
 type Resubmit struct{ Table uint8 }
@@ -246,6 +263,7 @@ func (MoveEthDstToSrc) action() {}
 func (SetEthDstByCT) action()   {}
 func (MarkLonger) action()      {}
 func (SetPktMark) action()      {}
+func (SetTunnel) action()       {}
 func (Resubmit) action()        {}
 func (PushVLAN) action()        {}
 func (PopVLAN) action()         {}

@@ -64,6 +64,10 @@ var flowLines = []struct{ name, in, out string }{
 		"cookie=0xdeff105,table=26,priority=100,ipv6,reg6=0x104,reg7=0xb actions=learn(table=25,idle_timeout=10800,delete_learned,cookie=0x1040dee2a30,limit=9,eth_type=0x86dd,NXM_NX_REG6[2..31],NXM_NX_IPV6_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),ct(commit,table=30,zone=64003,nat(dst=fd00::1))"},
 	{"port alone", " cookie=0xdeff105, table=11, ip actions=ct(commit,table=30,zone=64003,nat(src))",
 		"cookie=0xdeff105,table=11,priority=32768,ip actions=ct(commit,table=30,zone=64003,nat(src))"},
+	{"to a tunnel", " cookie=0xdeff105, priority=100,ip,in_port=1,nw_dst=10.244.1.0/24 actions=set_field:0a:58:64:58:00:03->eth_dst,set_field:0->pkt_mark,set_field:0xff0003->tun_id,set_field:0x10002->tun_metadata0,set_field:172.18.0.4->tun_dst,output:5",
+		"cookie=0xdeff105,table=0,priority=100,ip,in_port=1,nw_dst=10.244.1.0/24 actions=set_field:0a:58:64:58:00:03->eth_dst,set_field:0x0->pkt_mark,set_field:0xff0003->tun_id,set_field:0x10002->tun_metadata0,set_field:172.18.0.4->tun_dst,output:5"},
+	{"from a tunnel", " cookie=0xdeff105, priority=100,tun_id=0xff0003,tun_ipv6_src=fd00::4,tun_metadata0=0x20001,in_port=5 actions=output:1",
+		"cookie=0xdeff105,table=0,priority=100,tun_id=0xff0003,tun_ipv6_src=fd00::4,tun_metadata0=0x20001,in_port=5 actions=output:1"},
 	{"fragments", " cookie=0xdeff105, priority=105,ip,nw_frag=not_later actions=drop", "cookie=0xdeff105,table=0,priority=105,ip,nw_frag=not_later actions=drop"},
 }
 

@@ -156,6 +156,14 @@ func (p *parser) field(word, name, value string) error {
 		return nonzero(&m.Group, word, value, 32)
 	case "reg7":
 		return nonzero(&m.Bucket, word, value, 32)
+	case "tun_id":
+		return nonzero(&m.Tunnel.Key, word, value, 24)
+	case "tun_metadata0":
+		return nonzero(&m.Tunnel.Ports, word, value, 32)
+	case "tun_src", "tun_ipv6_src":
+		a, err := parseAddr(value)
+		m.Tunnel.Peer = a
+		return wrapWord(word, err)
 	case "ct_state":
 		s, err := parseCTState(word, value)
 		m.CTState = s

@@ -75,6 +75,12 @@ func (m Match) append(b []byte, sep string) []byte {
 	}
 	number("reg6=", uint64(m.Group), 16)
 	number("reg7=", uint64(m.Bucket), 16)
+	if t := m.Tunnel; t != (Tunnel{}) {
+		number("tun_id=", uint64(t.Key), 16)
+		field(t.field("src"))
+		b = t.Peer.AppendTo(append(b, '='))
+		number("tun_metadata0=", uint64(t.Ports), 16)
+	}
 	if m.InPort != "" {
 		field("in_port=")
 		b = appendPort(b, m.InPort)
@@ -288,6 +294,9 @@ func (p Port) append(b []byte) []byte {
 	}
 	if p.Peer != "" {
 		b = appendName(append(b, " options:peer="...), p.Peer)
+	}
+	if p.Local.IsValid() {
+		b = p.Local.AppendTo(append(b, " options:local_ip="...))
 	}
 	if p.MAC != (cluster.MAC{}) {
 		b = append(appendMAC(append(b, ` mac="`...), p.MAC), '"')

@@ -79,6 +79,9 @@ func drawMatch(t *rapid.T) Match {
 	if w.family != 0 && m.Protocol != ARP {
 		m.Fragment = rapid.SampledFrom([]string{"", "later", "not_later", "first", "no", "yes"}).Draw(t, "fragment")
 	}
+	if rapid.Bool().Draw(t, "by a tunnel") {
+		m.Tunnel = drawTunnel(t)
+	}
 	return m
 }
 
@@ -134,7 +137,7 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 	case 1:
 		return Output{drawPort(t)}
 	case 2:
-		switch rapid.IntRange(0, 7).Draw(t, "which") {
+		switch rapid.IntRange(0, 8).Draw(t, "which") {
 		case 0:
 			return InPort{}
 		case 1:
@@ -147,6 +150,8 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 			return MarkLonger{rapid.Uint16().Draw(t, "length")}
 		case 4:
 			return ToGroup{rapid.Uint32Max(maxGroup).Draw(t, "group")}
+		case 8:
+			return SetTunnel{drawTunnel(t)}
 		case 6:
 			return SetGroup{rapid.Uint32Range(1, maxGroup).Draw(t, "group")}
 		}
@@ -173,6 +178,11 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 		}
 	}
 	return drawCT(t, family)
+}
+
+func drawTunnel(t *rapid.T) Tunnel {
+	family := rapid.SampledFrom([]cluster.Family{cluster.IPv4, cluster.IPv6}).Draw(t, "tunnel's family")
+	return Tunnel{Key: rapid.Uint32Range(1, 1<<24-1).Draw(t, "key"), Ports: rapid.Uint32Min(1).Draw(t, "ports"), Peer: drawAddr(t, family)}
 }
 
 func drawGroup(t *rapid.T) *Group {
@@ -234,6 +244,9 @@ func drawState(t *rapid.T) State {
 			Type:        rapid.SampledFrom([]string{"", "internal"}).Draw(t, "type"),
 			ExternalIDs: nonEmpty(rapid.MapOfN(text, text, 0, 2).Draw(t, "external_ids")),
 			Peer:        rapid.SampledFrom([]string{"", "p r"}).Draw(t, "peer"),
+		}
+		if rapid.Bool().Draw(t, "of tunnels") {
+			p.Local = drawAddr(t, cluster.IPv4)
 		}
 		if rapid.Bool().Draw(t, "with a MAC") {
 			p.MAC = drawMAC(t)
@@ -409,35 +422,37 @@ func TestCheckRefusesWhatTheSwitchAlters(t *testing.T) {
 	a := netip.MustParseAddr
 	ip := Match{Protocol: IP}
 	for name, f := range map[string]Flow{
-		"no actions":         {},
-		"drop and more":      {Actions: []Action{Drop{}, Normal{}}},
-		"unmasked":           {Key: Key{Match: Match{Protocol: IP, Src: p("10.0.0.1/8")}}, Actions: []Action{Drop{}}},
-		"matches everything": {Key: Key{Match: Match{Protocol: IP, Src: p("0.0.0.0/0")}}, Actions: []Action{Drop{}}},
-		"other family":       {Key: Key{Match: Match{Protocol: TCP6, Dst: p("10.0.0.1/32")}}, Actions: []Action{Drop{}}},
-		"no protocol":        {Key: Key{Match: Match{Dst: p("10.0.0.1/32")}}, Actions: []Action{Drop{}}},
-		"port of no one":     {Key: Key{Match: Match{Protocol: IP, DstPort: 80}}, Actions: []Action{Drop{}}},
-		"type of no one":     {Key: Key{Match: Match{Protocol: UDP, ICMPType: 9}}, Actions: []Action{Drop{}}},
-		"fragments of ARP":   {Key: Key{Match: Match{Protocol: ARP, Fragment: "later"}}, Actions: []Action{Drop{}}},
-		"target of a ping":   {Key: Key{Match: Match{Protocol: ICMP6, ICMPType: 129, Target: netip.MustParseAddr("fd00::1")}}, Actions: []Action{Drop{}}},
-		"odd fragment":       {Key: Key{Match: Match{Protocol: IP, Fragment: "some"}}, Actions: []Action{Drop{}}},
-		"contradiction":      {Key: Key{Match: Match{CTState: CTState{CTEst, CTEst}}}, Actions: []Action{Drop{}}},
-		"reserved port":      {Key: Key{Match: Match{InPort: "flood"}}, Actions: []Action{Drop{}}},
-		"local":              {Actions: []Action{Output{"local"}}},
-		"output to nothing":  {Actions: []Action{Output{}}},
-		"ct of anything":     {Actions: []Action{CT{Table: 1}}},
-		"ct of ARP":          {Key: Key{Match: Match{Protocol: ARP}}, Actions: []Action{CT{Table: 1}}},
-		"nat, no commit":     {Key: Key{Match: ip}, Actions: []Action{CT{NAT: NAT{Kind: NATSrc, Addr: a("1.2.3.4")}}}},
-		"mark, no commit":    {Key: Key{Match: ip}, Actions: []Action{CT{Mark: 1}}},
-		"nat to IPv6":        {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATSrc, Addr: a("::1")}}}},
-		"nat to nothing":     {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATDst}}}},
-		"address, no nat":    {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATUndo, Addr: a("1.2.3.4")}}}},
-		"VLAN 0":             {Actions: []Action{PushVLAN{}}},
-		"group of no one":    {Actions: []Action{ToGroup{maxGroup + 1}}},
-		"group 0":            {Actions: []Action{SetGroup{}}},
-		"no time":            {Key: Key{Match: ip}, Actions: []Action{Learn{Table: 25, Family: cluster.IPv4, Limit: 1}}},
-		"no limit":           {Key: Key{Match: ip}, Actions: []Action{Learn{Table: 25, Family: cluster.IPv4, Timeout: 1}}},
-		"learns IPv6":        {Key: Key{Match: ip}, Actions: []Action{Learn{Table: 25, Family: cluster.IPv6, Timeout: 1, Limit: 1}}},
-		"half a port range":  {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATSrc, Addr: a("1.2.3.4"), PortMin: 5}}}},
+		"no actions":           {},
+		"drop and more":        {Actions: []Action{Drop{}, Normal{}}},
+		"unmasked":             {Key: Key{Match: Match{Protocol: IP, Src: p("10.0.0.1/8")}}, Actions: []Action{Drop{}}},
+		"matches everything":   {Key: Key{Match: Match{Protocol: IP, Src: p("0.0.0.0/0")}}, Actions: []Action{Drop{}}},
+		"other family":         {Key: Key{Match: Match{Protocol: TCP6, Dst: p("10.0.0.1/32")}}, Actions: []Action{Drop{}}},
+		"no protocol":          {Key: Key{Match: Match{Dst: p("10.0.0.1/32")}}, Actions: []Action{Drop{}}},
+		"port of no one":       {Key: Key{Match: Match{Protocol: IP, DstPort: 80}}, Actions: []Action{Drop{}}},
+		"type of no one":       {Key: Key{Match: Match{Protocol: UDP, ICMPType: 9}}, Actions: []Action{Drop{}}},
+		"a tunnel's key alone": {Key: Key{Match: Match{Tunnel: Tunnel{Key: 1}}}, Actions: []Action{Drop{}}},
+		"a tunnel to nobody":   {Actions: []Action{SetTunnel{Tunnel{Key: 1, Ports: 1}}, Output{"p"}}},
+		"fragments of ARP":     {Key: Key{Match: Match{Protocol: ARP, Fragment: "later"}}, Actions: []Action{Drop{}}},
+		"target of a ping":     {Key: Key{Match: Match{Protocol: ICMP6, ICMPType: 129, Target: netip.MustParseAddr("fd00::1")}}, Actions: []Action{Drop{}}},
+		"odd fragment":         {Key: Key{Match: Match{Protocol: IP, Fragment: "some"}}, Actions: []Action{Drop{}}},
+		"contradiction":        {Key: Key{Match: Match{CTState: CTState{CTEst, CTEst}}}, Actions: []Action{Drop{}}},
+		"reserved port":        {Key: Key{Match: Match{InPort: "flood"}}, Actions: []Action{Drop{}}},
+		"local":                {Actions: []Action{Output{"local"}}},
+		"output to nothing":    {Actions: []Action{Output{}}},
+		"ct of anything":       {Actions: []Action{CT{Table: 1}}},
+		"ct of ARP":            {Key: Key{Match: Match{Protocol: ARP}}, Actions: []Action{CT{Table: 1}}},
+		"nat, no commit":       {Key: Key{Match: ip}, Actions: []Action{CT{NAT: NAT{Kind: NATSrc, Addr: a("1.2.3.4")}}}},
+		"mark, no commit":      {Key: Key{Match: ip}, Actions: []Action{CT{Mark: 1}}},
+		"nat to IPv6":          {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATSrc, Addr: a("::1")}}}},
+		"nat to nothing":       {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATDst}}}},
+		"address, no nat":      {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATUndo, Addr: a("1.2.3.4")}}}},
+		"VLAN 0":               {Actions: []Action{PushVLAN{}}},
+		"group of no one":      {Actions: []Action{ToGroup{maxGroup + 1}}},
+		"group 0":              {Actions: []Action{SetGroup{}}},
+		"no time":              {Key: Key{Match: ip}, Actions: []Action{Learn{Table: 25, Family: cluster.IPv4, Limit: 1}}},
+		"no limit":             {Key: Key{Match: ip}, Actions: []Action{Learn{Table: 25, Family: cluster.IPv4, Timeout: 1}}},
+		"learns IPv6":          {Key: Key{Match: ip}, Actions: []Action{Learn{Table: 25, Family: cluster.IPv6, Timeout: 1, Limit: 1}}},
+		"half a port range":    {Key: Key{Match: ip}, Actions: []Action{CT{Commit: true, NAT: NAT{Kind: NATSrc, Addr: a("1.2.3.4"), PortMin: 5}}}},
 	} {
 		if err := f.Check(); err == nil {
 			t.Errorf("%s: %s passes", name, &f)
@@ -465,6 +480,7 @@ func TestEveryActionHasWords(t *testing.T) {
 		"set_field:02:00:00:00:00:00->eth_dst": SetEthDst{cluster.MAC{2}}, "set_field:02:00:00:00:00:00->eth_src": SetEthSrc{cluster.MAC{2}},
 		"set_field:169.254.169.2->ip_src": SetSrc{netip.MustParseAddr("169.254.169.2")},
 		"ct(commit)":                      CT{Commit: true}, "set_field:0x10000->pkt_mark": SetPktMark{0x10000},
+		"set_field:0xff0003->tun_id,set_field:0x10002->tun_metadata0,set_field:172.18.0.4->tun_dst": SetTunnel{Tunnel{Key: 0xff0003, Ports: 1<<16 | 2, Peer: netip.MustParseAddr("172.18.0.4")}},
 	} {
 		if got := string(appendAction(nil, a)); got != word {
 			t.Errorf("%T prints %s", a, got)
