@@ -106,6 +106,15 @@ const (
 	TableNeighbors = 60 // ARP and neighbour discovery
 )
 
+// TunnelBridge is where what goes to other nodes gets its tunnel, with flows in table 0 only.
+const (
+	TunnelBridge = "br-tun"
+	TunnelPort   = "tunnels" // of all of them
+	// TunnelPatch is its port to IntegrationBridge, whose end of it is OthersPatch.
+	TunnelPatch = "tun-int"
+	OthersPatch = "int-tun"
+)
+
 // Cookie and CookieMask: flows of ours on the gateway bridge have a cookie with Cookie in the bits of CookieMask
 // (0xdeff105, the cookie that OVN-Kubernetes gives to its flows). The 32 bits above tell the feature.
 const (
@@ -230,4 +239,5 @@ const (
 	FeatureGateway  = 1 // the bridge itself: host, gateway router and uplink
 	FeatureServices = 2 // NodePorts
 	FeatureRedirect = 3 // packets that the eBPF programs bring, and their answers
+	FeatureTunnels  = 4 // between nodes
 )

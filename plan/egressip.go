@@ -31,6 +31,7 @@ type egressPart struct {
 	rows       nb.State
 	hostEgress []hostEgress
 	guarded    []netip.Prefix // pods that must not leave by the host as others do
+	carriers   []int          // IDs of the other nodes that the rows name
 	owner      cluster.Owner
 }
 
@@ -51,7 +52,7 @@ func (g *egressPlan) update(s *cluster.Snapshot, env *Env, _ changes, again bool
 			touched[e.Owner] = true
 		}
 	}
-	if len(touched) == 0 {
+	if len(touched) == 0 && !again {
 		return gone, come
 	}
 	for owner := range touched {
@@ -118,7 +119,9 @@ func (e *Env) egressIP(x *cluster.EgressIP, members map[cluster.Owner]*cluster.P
 		case len(assigned) == 0: // of what goes to no node, only other nodes do not know yet
 			all = slices.DeleteFunc(all, func(p netip.Prefix) bool { return slices.Contains(here, p) })
 		default:
-			e.reroute(part.rows, s, x, here, e.carriers(s, x, assigned))
+			hops, others := e.carriers(s, x, assigned)
+			e.reroute(part.rows, s, x, here, hops)
+			part.carriers = append(part.carriers, others...)
 			if e.Mode.PodsByHost {
 				part.guarded = append(part.guarded, here...)
 			}
@@ -175,9 +178,8 @@ func sortedPrefixes(list []netip.Prefix) []netip.Prefix {
 }
 
 // carriers returns the way to each node that carries an address: its router on the transit switch, or the own gateway
-// router, or the host. A node that cannot be reached is left out.
-func (e *Env) carriers(s *Stack, x *cluster.EgressIP, assigned []cluster.Assignment) []netip.Addr {
-	var hops []netip.Addr
+// router, or the host; and the IDs of other nodes. A node that cannot be reached is left out.
+func (e *Env) carriers(s *Stack, x *cluster.EgressIP, assigned []cluster.Assignment) (hops []netip.Addr, others []int) {
 	for _, a := range assigned {
 		if a.Node == e.Node.Name {
 			switch link, primary := e.egressLink(x, a.Address); {
@@ -192,12 +194,12 @@ func (e *Env) carriers(s *Stack, x *cluster.EgressIP, assigned []cluster.Assignm
 		if !found || e.Nodes[i].ID == 0 || e.refuses(e.Nodes[i]) {
 			continue
 		}
-		if hop, err := cluster.Nth(s.Transit.Masked(), e.Nodes[i].ID+nodeOffset); err == nil {
-			hops = append(hops, hop)
+		if hop := onTransit(s, e.Nodes[i].ID); hop.IsValid() {
+			hops, others = append(hops, hop), append(others, e.Nodes[i].ID)
 		}
 	}
 	slices.SortFunc(hops, netip.Addr.Compare)
-	return slices.Compact(hops)
+	return slices.Compact(hops), others
 }
 
 // reroute sends what the node's own pods say to the world to the nodes that carry the addresses. Where none of them can be
@@ -227,12 +229,14 @@ func (e *Env) translate(rows nb.State, s *Stack, x *cluster.EgressIP, own netip.
 	}
 }
 
-// eastWest are the rows that all EgressIPs share: what stays within the cluster continues as routed. Packets to nodes are
+// eastWest are the rows that all EgressIPs share, and the port that leads to other nodes: what stays within the cluster continues as routed. Packets to nodes are
 // marked, because on a node that carries the pod's address they meet its translation, which the bridge then takes back.
 func (e *Env) eastWest(parts map[cluster.Owner]egressPart) nb.State {
 	rows := nb.State{}
+	var carriers []int
 	marked, carries, hosts := map[cluster.Family][]netip.Prefix{}, map[cluster.Family]bool{}, map[cluster.Family]bool{}
 	for _, part := range parts {
+		carriers = append(carriers, part.carriers...)
 		for _, h := range part.hostEgress {
 			hosts[cluster.FamilyOf(h.address)] = true
 		}
@@ -248,6 +252,8 @@ func (e *Env) eastWest(parts map[cluster.Owner]egressPart) nb.State {
 			}
 		}
 	}
+	slices.Sort(carriers)
+	rows.Add(e.others(slices.Compact(carriers)))
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
 		foreign := carries[s.Family] && e.Mode.PodsByHost

@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/datapath/nb"
 	"hairpin/plan"
 )
 
@@ -33,21 +33,22 @@ func TestManyNodes(t *testing.T) {
 	if len(problems) > 0 {
 		t.Fatalf("%d problems, the first: %v", len(problems), problems[0])
 	}
-	keys, hops, routes := map[string]bool{}, map[netip.Addr]bool{}, 0
-	for _, row := range state.NB {
-		switch r := row.(type) {
-		case *nb.SwitchPort:
-			if r.Type == "remote" {
-				keys[r.Options["requested-tnl-key"]] = true
-			}
-		case *nb.Route:
-			if r.Owner != (cluster.Owner{Kind: "Node", Name: "node-a"}) && r.Owner.Kind == "Node" {
-				hops[r.NextHop] = true
-				routes++
+	keys, macs, flows := map[uint32]bool{}, map[cluster.MAC]bool{}, 0
+	for k, f := range state.Bridge.Flows {
+		if k.Bridge == claims.TunnelBridge {
+			keys[k.Match.Tunnel.Ports], macs[k.Match.EthDst] = true, true
+			flows++
+			if err := f.Check(); err != nil {
+				t.Error(err)
 			}
 		}
 	}
-	if len(keys) != len(ids) || len(hops) != 2*len(ids) || routes != 4*len(ids) {
-		t.Errorf("%d nodes have %d keys, %d transit addresses, %d routes", len(ids), len(keys), len(hops), routes)
+	if len(keys) != len(ids)+1 || len(macs) != len(ids)+1 || flows != 6*len(ids) {
+		t.Errorf("%d nodes have %d keys, %d MACs, %d flows", len(ids), len(keys)-1, len(macs)-1, flows)
+	}
+	for k, row := range state.NB {
+		if row.Why() != (cluster.Owner{Kind: "Node", Name: "node-a"}) {
+			t.Errorf("OVN has %s of another node", k)
+		}
 	}
 }

@@ -1,13 +1,26 @@
 package plan
 
 import (
+	"cmp"
 	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
+	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
+)
+
+// OVN knows nothing of other nodes, as it would compute all anew for one that joins or leaves (docs/limits.md). Beyond one port of its transit switch is
+// claims.TunnelBridge, where flows say what OVN's own tunnels carry: a zone whose OVN knows its peers sees no difference.
+
+// Priorities of flows of claims.TunnelBridge.
+const (
+	prioToNode = 110 // by the MAC of its router: what a policy sends to a node, whatever its address is
+	prioToPeer = 100 // by address
 )
 
 // transit joins the node's zone to those of the other nodes. Every zone has the same switch, with the same tunnel
@@ -22,8 +35,15 @@ func (z *zone) transit(to *datapath.State) []Problem {
 		Name: routerToTransit(name), Router: claims.ClusterRouter,
 		Networks: z.addresses(func(s *Stack) netip.Prefix { return s.Transit }),
 	}, claims.TransitSwitch, transitToRouter(name), map[string]string{"requested-tnl-key": strconv.Itoa(z.Node.ID)})
+	for i := range z.Stacks {
+		hop := onTransit(&z.Stacks[i], nobody)
+		for _, r := range z.Stacks[i].beyond() {
+			z.rows.Add(&nb.Route{Router: claims.ClusterRouter, Prefix: r, NextHop: hop, Owner: z.owner})
+		}
+	}
 
 	var problems []Problem
+	b := newTunnelBridge(&z.Env, &to.Bridge)
 	if z.Node.Gateway.Userspace {
 		to.Bridge.TunnelNeighbors = map[netip.Addr]cluster.MAC{}
 	}
@@ -33,12 +53,67 @@ func (z *zone) transit(to *datapath.State) []Problem {
 		}
 		c := checker{owner: nodeOwner(n.Name)}
 		if p, ok := c.peer(&z.Env, n); ok {
-			z.peer(p)
+			b.peer(p)
 			c.tunnel(&z.Env, n, to)
 		}
 		problems = append(problems, c.problems...)
 	}
 	return problems
+}
+
+// nobody is the ID of no node. Its place on the transit network stands for all nodes.
+const nobody = 0
+
+// onTransit is the address of a node's router on the transit switch, if there is room for its ID.
+func onTransit(s *Stack, id int) netip.Addr {
+	a, _ := cluster.Nth(s.Transit.Masked(), id+nodeOffset)
+	return a
+}
+
+// beyond are the ranges where other nodes have pods and gateway routers, in parts so small that routes to them come before those by
+// source (zone.clusterRouter), and before the join switch itself.
+func (s *Stack) beyond() (list []netip.Prefix) {
+	bits := slices.MaxFunc(s.Cluster, func(a, b netip.Prefix) int { return cmp.Compare(a.Bits(), b.Bits()) }).Bits()
+	for _, c := range s.Cluster {
+		list = append(list, halved(c, bits)...)
+	}
+	join := s.Join.Masked()
+	reached := netip.PrefixFrom(join.Addr(), max(join.Bits(), join.Addr().BitLen()-idBits))
+	return append(list, halved(reached, max(bits, join.Bits()+1))...)
+}
+
+// idBits are enough for the place of each node on the join network.
+const idBits = 16
+
+// halved are the parts of a range that have so many bits.
+func halved(p netip.Prefix, bits int) []netip.Prefix {
+	if p.Bits() >= bits {
+		return []netip.Prefix{p}
+	}
+	half := p.Addr().AsSlice()
+	half[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
+	upper, _ := netip.AddrFromSlice(half) // it has the length of an address
+	return slices.Concat(halved(netip.PrefixFrom(p.Addr(), p.Bits()+1), bits), halved(netip.PrefixFrom(upper, p.Bits()+1), bits))
+}
+
+// othersPort is the port of the transit switch behind which all other nodes are.
+func othersPort(node string) string { return "others-" + node }
+
+// others is that port. OVN knows the address that routes name, and those of nodes that policies name, by their IDs. Only what has no type, and
+// addresses that are known, changes without ovn-northd computing all anew.
+func (e *Env) others(ids []int) *nb.SwitchPort {
+	p := &nb.SwitchPort{Name: othersPort(e.Node.Name), Switch: claims.TransitSwitch, Owner: nodeOwner(e.Node.Name)}
+	for _, id := range append([]int{nobody}, ids...) {
+		if !onTransit(&e.Stacks[0], id).IsValid() {
+			continue // nor is it a peer
+		}
+		words := []string{cluster.MACFor(onTransit(&e.Stacks[0], id)).String()}
+		for i := range e.Stacks {
+			words = append(words, onTransit(&e.Stacks[i], id).String())
+		}
+		p.Addresses = append(p.Addresses, strings.Join(words, " "))
+	}
+	return p
 }
 
 // peer is another node, seen from the planned one.
@@ -67,29 +142,55 @@ func (c *checker) peer(e *Env, n *cluster.Node) (peer, bool) {
 	return p, true
 }
 
-// peer writes what this zone knows of another: its chassis, its port on the transit switch, and the routes to its
-// pods and to its gateway router.
-func (z *zone) peer(p peer) {
-	name, owner := p.node.Name, nodeOwner(p.node.Name)
-	address := cluster.MACFor(p.transit[0].Addr()).String()
-	for i, t := range p.transit {
-		address += " " + t.String()
-		routes := []netip.Prefix{single(p.join[i].Addr())}
-		if pods := p.node.PodCIDR(z.Stacks[i].Family); pods.IsValid() {
-			routes = append(routes, pods)
-		}
-		for _, r := range routes {
-			z.rows.Add(&nb.Route{Router: claims.ClusterRouter, Prefix: r, NextHop: t.Addr(), Owner: owner})
+// tunnelBridge writes claims.TunnelBridge.
+type tunnelBridge struct {
+	*Env
+	state *flow.State
+}
+
+// newTunnelBridge makes the bridge, its way to OVN, and the port of all tunnels.
+func newTunnelBridge(e *Env, s *flow.State) *tunnelBridge {
+	owner, name := nodeOwner(e.Node.Name), claims.TunnelBridge
+	s.Bridges = map[string]flow.Bridge{name: {Name: name, Userspace: e.Node.Gateway.Userspace, Owner: owner}}
+	s.Flows = map[flow.Key]*flow.Flow{}
+	for _, p := range []flow.Port{
+		{Name: claims.TunnelPort, Bridge: name, Type: "geneve", Local: e.Node.Addresses[0]},
+		{Name: claims.TunnelPatch, Bridge: name, Type: "patch", Peer: claims.OthersPatch},
+		{Name: claims.OthersPatch, Bridge: claims.IntegrationBridge, Type: "patch", Peer: claims.TunnelPatch, ExternalIDs: map[string]string{"iface-id": othersPort(e.Node.Name)}},
+	} {
+		p.Owner = owner
+		s.Ports[p.Name] = p
+	}
+	return &tunnelBridge{e, s}
+}
+
+// peer leads to another node by a tunnel, and takes what comes from it. What no flow leads anywhere is dropped.
+func (b *tunnelBridge) peer(p peer) {
+	own, id := uint32(b.Node.ID), uint32(p.node.ID)
+	add := func(priority uint16, m flow.Match, actions ...flow.Action) {
+		k := flow.Key{Bridge: claims.TunnelBridge, Priority: priority, Match: m}
+		b.state.Flows[k] = &flow.Flow{Key: k, Feature: claims.FeatureTunnels, Actions: actions, Owner: nodeOwner(p.node.Name)}
+	}
+	tunnel := func(from, to uint32) flow.Tunnel {
+		return flow.Tunnel{Key: claims.TransitTunnelKey, Ports: from<<16 | to, Peer: p.node.Addresses[0]}
+	}
+	// Of the nodes' MACs OVN knows this one alone; what a router says of a packet it sends back to where that came from.
+	all := cluster.MACFor(onTransit(&b.Stacks[0], nobody))
+	add(prioToPeer, flow.Match{InPort: claims.TunnelPort, Tunnel: tunnel(id, own)}, flow.SetEthSrc{MAC: all}, flow.Output{Port: claims.TunnelPatch})
+
+	mac := cluster.MACFor(p.transit[0].Addr())
+	// The userspace datapath finds no route for a tunnel's packet that has a mark.
+	out := []flow.Action{flow.SetPktMark{}, flow.SetTunnel{Tunnel: tunnel(own, id)}, flow.Output{Port: claims.TunnelPort}}
+	add(prioToNode, flow.Match{InPort: claims.TunnelPatch, EthDst: mac}, out...)
+	for i := range b.Stacks {
+		f := b.Stacks[i].Family
+		for _, to := range []netip.Prefix{single(p.join[i].Addr()), p.node.PodCIDR(f)} {
+			if to.IsValid() {
+				m := flow.Match{InPort: claims.TunnelPatch, Protocol: words(f).ip, Dst: to.Masked()}
+				add(prioToPeer, m, append([]flow.Action{flow.SetEthDst{MAC: mac}}, out...)...)
+			}
 		}
 	}
-	z.rows.Add(
-		&nb.Chassis{Name: name, Hostname: name, IP: p.node.Addresses[0], Owner: owner},
-		&nb.SwitchPort{
-			Name: transitToRouter(name), Switch: claims.TransitSwitch, Type: "remote", Addresses: []string{address},
-			Options: map[string]string{"requested-tnl-key": strconv.Itoa(p.node.ID), "requested-chassis": name},
-			Owner:   owner,
-		},
-	)
 }
 
 // tunnel records the MAC of a tunnel's other end, if it is on our network: the userspace datapath

@@ -416,7 +416,6 @@ func openVSwitch(e *Env) flow.State {
 			"ovn-encap-type":      "geneve",
 			"ovn-encap-ip":        e.Node.Addresses[0].String(),
 			"ovn-bridge-mappings": claims.PhysicalNet + ":" + g.Bridge,
-			"ovn-is-interconn":    "true", // else there are no tunnels to remote chassis
 			"ovn-monitor-all":     "true", // the zone is this node's alone
 			// 209 instead of 349 MB at 10 000 load balancers, no slower (lab-notes.md).
 			"ovn-enable-lflow-cache": "false",

@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/nb"
+
 	"hairpin/plan"
 )
 
@@ -22,20 +24,13 @@ func threeNodes(lie func(*cluster.Node)) *cluster.Snapshot {
 	return snapshot(a, b, c)
 }
 
-// wayTo returns what node c has for another: its routes by the transit switch, and its chassis.
+// wayTo returns what node c has for another: flows of the bridge of tunnels.
 func wayTo(s *cluster.Snapshot, node string) string {
 	state, _ := plan.Node(s, "c")
 	var lines []string
-	for _, row := range state.NB {
-		switch r := row.(type) {
-		case *nb.Route:
-			if r.Owner.Name == node {
-				lines = append(lines, fmt.Sprint(r.Prefix, " via ", r.NextHop))
-			}
-		case *nb.Chassis:
-			if r.Name == node {
-				lines = append(lines, "chassis "+r.IP.String())
-			}
+	for k, f := range state.Bridge.Flows {
+		if k.Bridge == claims.TunnelBridge && f.Owner.Name == node {
+			lines = append(lines, f.String())
 		}
 	}
 	slices.Sort(lines)
@@ -46,7 +41,7 @@ func wayTo(s *cluster.Snapshot, node string) string {
 func TestLiesHurtTheLiarOnly(t *testing.T) {
 	honest := threeNodes(func(*cluster.Node) {})
 	want := wayTo(honest, "b")
-	if !strings.Contains(want, "chassis 172.18.0.3") || !strings.Contains(want, "10.244.3.0/24 via") || wayTo(honest, "a") == "" {
+	if !strings.Contains(want, "tun_src=172.18.0.3") || !strings.Contains(want, "nw_dst=10.244.3.0/24") || wayTo(honest, "a") == "" {
 		t.Fatalf("the way to b is\n%s\nto a\n%s", want, wayTo(honest, "a"))
 	}
 	for name, lie := range map[string]func(*cluster.Node){

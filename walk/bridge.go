@@ -118,8 +118,11 @@ func (n *node) wayToOVN(b *bridge) *switchPort {
 }
 
 // leads tells where a packet goes by a port of a bridge of ours.
-func (r *run) leads(n *node, b *bridge, out string) (location, error) {
-	if mac, is := b.pods[out]; is {
+func (r *run) leads(n *node, b *bridge, out sent) (location, error) {
+	if port := n.state.Bridge.Ports[out.port]; port.Local.IsValid() {
+		return r.geneve(n, port, out.tunnel)
+	}
+	if mac, is := b.pods[out.port]; is {
 		for _, pod := range n.pods {
 			if pod.MAC == mac {
 				return r.podReceives(n, pod)
@@ -127,7 +130,7 @@ func (r *run) leads(n *node, b *bridge, out string) (location, error) {
 		}
 		return r.drop("no pod has MAC " + ethernet(mac))
 	}
-	return n.beyond(b, out)
+	return n.beyond(b, out.port)
 }
 
 // beyond tells where a port of a bridge leads that is the host's, or a patch to another bridge.

@@ -50,23 +50,31 @@ func TestNotDelivered(t *testing.T) {
 			delete(s.NB, nb.Key{Table: nb.TableMACBinding, Name: "rtoe-GR_n1 169.254.169.4"})
 		}},
 		{"no route in OVN", "10.96.0.12:80", "ovn_cluster_router has no route to 10.244.2.3", inHost(1), func(t *testing.T, s datapath.State) {
-			delete(s.NB, nb.Key{Table: nb.TableRoute, Name: "ovn_cluster_router dst-ip 10.244.2.0/24 100.88.0.4"})
+			delete(s.NB, nb.Key{Table: nb.TableRoute, Name: "ovn_cluster_router dst-ip 10.244.0.0/16 100.88.0.1"})
 		}},
 		{"own router address", "10.244.1.1:80", "10.244.1.1 is the router's own address", inPod(1, "pod%d"), nil},
 		{"no bridge mapping", "9.9.9.9:80", `no bridge is mapped to network "physnet"`, inPod(1, "pod%d"), func(t *testing.T, s datapath.State) {
 			s.Bridge.Settings["ovn-bridge-mappings"] = "other:breth0"
 		}},
-		{"remote chassis unknown", "10.96.0.12:80", "not in the Southbound database", inHost(1), func(t *testing.T, s datapath.State) {
-			delete(s.NB, nb.Key{Table: nb.TableChassis, Name: "chassis-n2"})
+		{"no flow to the node", "10.96.0.12:80", "br-tun drops it", inHost(1), func(t *testing.T, s datapath.State) {
+			tunnelsTo(s, func(f *flow.Flow, _ *flow.Tunnel) { delete(s.Bridge.Flows, f.Key) })
 		}},
-		{"wrong tunnel end", "10.96.0.12:80", `node n2 takes tunnels at "172.18.0.4", not at 172.18.0.9`, inHost(1), func(t *testing.T, s datapath.State) {
-			row[*nb.Chassis](t, s, nb.TableChassis, "chassis-n2").IP = addr("172.18.0.9")
+		{"wrong tunnel end", "10.96.0.12:80", `no node has 172.18.0.9`, inHost(1), func(t *testing.T, s datapath.State) {
+			tunnelsTo(s, func(_ *flow.Flow, to *flow.Tunnel) { to.Peer = addr("172.18.0.9") })
 		}},
-		{"wrong tunnel key", "10.96.0.12:80", "node n2 has no port with the tunnel keys 16711683 and 77", inHost(1), func(t *testing.T, s datapath.State) {
-			row[*nb.SwitchPort](t, s, nb.TableSwitchPort, "tstor-n2").Options["requested-tnl-key"] = "77"
+		{"wrong tunnel key", "10.96.0.12:80", "br-tun drops it", inHost(1), func(t *testing.T, s datapath.State) {
+			tunnelsTo(s, func(_ *flow.Flow, to *flow.Tunnel) { to.Ports = 77 })
+		}},
+		{"another's tunnel", "10.96.0.12:80", "br-tun drops it", inHost(1), func(t *testing.T, s datapath.State) {
+			p := s.Bridge.Ports["tunnels"]
+			p.Local = addr("172.18.0.9")
+			s.Bridge.Ports["tunnels"] = p
 		}},
 		{"a mark in a tunnel", "10.96.0.12:80", "has no route for a tunnel's packet with a mark: 42", inPod(1, "pod%d"), func(t *testing.T, s datapath.State) {
 			s.NB.Add(&nb.Policy{Router: "ovn_cluster_router", Priority: 9, Match: "ip4.src == 10.244.1.3", Action: nb.Allow, Options: map[string]string{"pkt_mark": "42"}})
+			for _, f := range s.Bridge.Flows {
+				f.Actions = slices.DeleteFunc(f.Actions, func(a flow.Action) bool { return f.Bridge == "br-tun" && a == flow.SetPktMark{} })
+			}
 		}},
 		{"pod without a port", "10.96.0.11:80", "no neighbour of rtos-n1 has 10.244.1.3", inHost(1), func(t *testing.T, s datapath.State) {
 			delete(s.NB, nb.Key{Table: nb.TableSwitchPort, Name: "default_pod1"})
@@ -272,6 +280,7 @@ func TestPolicies(t *testing.T) {
 	for i, ip := range []string{"172.18.0.33", "172.18.0.44"} {
 		w.States[fmt.Sprintf("n%d", i+2)].NB.Add(&nb.NAT{Router: fmt.Sprintf("GR_n%d", i+2), Type: nb.SNAT, External: addr("%s", ip), Logical: prefix("10.244.1.3/32")})
 	}
+	row[*nb.SwitchPort](t, w.States["n1"], nb.TableSwitchPort, "others-n1").Addresses = []string{"0a:58:64:58:00:01 100.88.0.1", "0a:58:64:58:00:04 100.88.0.4", "0a:58:64:58:00:05 100.88.0.5"}
 	p := tcp("172.18.0.100:80")
 	tr := walk(t, w, inPod(1, "pod%d"), p)
 	if v := tr.Verdict; !v.Delivered || v.Seen.Src != addr("172.18.0.33") || !v.Answered {
@@ -314,5 +323,17 @@ func TestRules(t *testing.T) {
 	}
 	if !strings.Contains(tr.String(), "(rule 6000, table 1111)") {
 		t.Errorf("%s", tr)
+	}
+}
+
+// tunnelsTo lets f change the flows that send through tunnels.
+func tunnelsTo(s datapath.State, f func(*flow.Flow, *flow.Tunnel)) {
+	for _, x := range s.Bridge.Flows {
+		for i, a := range x.Actions {
+			if to, is := a.(flow.SetTunnel); is {
+				f(x, &to.Tunnel)
+				x.Actions[i] = to
+			}
+		}
 	}
 }

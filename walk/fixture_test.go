@@ -55,7 +55,7 @@ func byHand(n int) World {
 		byHandTopology(s.NB, i)
 		for j := 1; j <= n; j++ {
 			if j != i {
-				byHandPeer(s.NB, i, j)
+				byHandPeer(&s.Bridge, i, j)
 			}
 		}
 		byHandServices(s.NB, i, n)
@@ -100,6 +100,7 @@ func byHandTopology(s nb.State, i int) {
 		&nb.SwitchPort{Name: "breth0_" + n, Switch: "ext_" + n, Type: "localnet", Addresses: []string{"unknown"}, Options: map[string]string{"network_name": "physnet"}, Owner: o},
 		&nb.MACBinding{Port: ext, IP: addr("169.254.169.4"), MAC: mac("0a:58:a9:fe:a9:04"), Owner: o},
 		&nb.MACBinding{Port: ext, IP: addr("fd69::4"), MAC: mac("0a:58:a9:fe:a9:04"), Owner: o},
+		&nb.SwitchPort{Name: "others-" + n, Switch: "transit_switch", Addresses: []string{"0a:58:64:58:00:01 100.88.0.1 fd97::1"}, Owner: o},
 		&nb.Switch{Name: "transit_switch", OtherConfig: map[string]string{"interconn-ts": "transit_switch", "requested-tnl-key": "16711683"}, Owner: o},
 		&nb.RouterPort{Name: "rtots-" + n, Router: "ovn_cluster_router", MAC: mac("0a:58:64:58:00:%02x", i+2), Networks: []netip.Prefix{prefix("100.88.0.%d/16", i+2), prefix("fd97::%d/64", i+2)}, Owner: o},
 	)
@@ -119,21 +120,23 @@ func byHandRoutes(s nb.State, i int) {
 		s.Add(&nb.Route{Router: router, Prefix: p, NextHop: hop, OutPort: out, Owner: o})
 	}
 	type family struct {
-		pods, own, masquerade, all, join               netip.Prefix
-		router, dummy, gateway, joinIP, node, mp0, sec netip.Addr
-		word                                           string
+		pods, own, masquerade, all, join, joins                netip.Prefix
+		router, dummy, gateway, joinIP, node, mp0, sec, others netip.Addr
+		word                                                   string
 	}
 	for _, f := range []family{
-		{prefix("10.244.0.0/16"), prefix("10.244.%d.0/24", i), prefix("169.254.169.0/29"), prefix("0.0.0.0/0"), prefix("100.64.0.%d/32", i+2),
-			addr("100.64.0.1"), addr("169.254.169.4"), addr("172.18.0.1"), addr("100.64.0.%d", i+2), addr("172.18.0.%d", i+2), addr("10.244.%d.2", i), addr("172.20.0.%d", i), "ip4"},
-		{prefix("fd00:10:244::/48"), prefix("fd00:10:244:%d::/64", i), prefix("fd69::/125"), prefix("::/0"), prefix("fd98::%d/128", i+2),
-			addr("fd98::1"), addr("fd69::4"), addr("fc00:f853:ccd::1"), addr("fd98::%d", i+2), addr("fc00:f853:ccd::%d", i+2), addr("fd00:10:244:%d::2", i), addr("fd00:20::%d", i), "ip6"},
+		{prefix("10.244.0.0/16"), prefix("10.244.%d.0/24", i), prefix("169.254.169.0/29"), prefix("0.0.0.0/0"), prefix("100.64.0.%d/32", i+2), prefix("100.64.0.0/17"),
+			addr("100.64.0.1"), addr("169.254.169.4"), addr("172.18.0.1"), addr("100.64.0.%d", i+2), addr("172.18.0.%d", i+2), addr("10.244.%d.2", i), addr("172.20.0.%d", i), addr("100.88.0.1"), "ip4"},
+		{prefix("fd00:10:244::/48"), prefix("fd00:10:244:%d::/64", i), prefix("fd69::/125"), prefix("::/0"), prefix("fd98::%d/128", i+2), prefix("fd98::/112"),
+			addr("fd98::1"), addr("fd69::4"), addr("fc00:f853:ccd::1"), addr("fd98::%d", i+2), addr("fc00:f853:ccd::%d", i+2), addr("fd00:10:244:%d::2", i), addr("fd00:20::%d", i), addr("fd97::1"), "ip6"},
 	} {
 		route(gr, f.pods, f.router, "")
 		route(gr, f.masquerade, f.dummy, "rtoe-"+gr)
 		route(gr, f.all, f.gateway, "rtoe-"+gr)
 		route("ovn_cluster_router", f.join, f.joinIP, "")
 		s.Add(&nb.Route{Router: "ovn_cluster_router", Prefix: f.pods, NextHop: f.joinIP, BySource: true, Owner: o})
+		route("ovn_cluster_router", f.pods, f.others, "")
+		route("ovn_cluster_router", f.joins, f.others, "")
 		for _, a := range []netip.Addr{f.node, f.sec} {
 			s.Add(&nb.Policy{Router: "ovn_cluster_router", Priority: 1004, Match: fmt.Sprintf("inport == \"rtos-%s\" && %s.dst == %s /* %s */", n, f.word, a, n),
 				Action: nb.Reroute, NextHops: []netip.Addr{f.mp0}, Owner: o})
@@ -151,21 +154,22 @@ func byHandRoutes(s nb.State, i int) {
 }
 
 // byHandPeer is what node i knows of node j.
-func byHandPeer(s nb.State, i, j int) {
-	o := nodeOwner(j)
-	s.Add(
-		&nb.Chassis{Name: fmt.Sprintf("chassis-n%d", j), Hostname: fmt.Sprintf("n%d", j), IP: addr("172.18.0.%d", j+2), Owner: o},
-		&nb.SwitchPort{Name: fmt.Sprintf("tstor-n%d", j), Switch: "transit_switch", Type: "remote",
-			Addresses: []string{fmt.Sprintf("0a:58:64:58:00:%02x 100.88.0.%d/16 fd97::%d/64", j+2, j+2, j+2)},
-			Options:   map[string]string{"requested-tnl-key": fmt.Sprint(j + 2), "requested-chassis": fmt.Sprintf("chassis-n%d", j)}, Owner: o},
-	)
-	for p, hop := range map[netip.Prefix]netip.Addr{
-		prefix("10.244.%d.0/24", j):      addr("100.88.0.%d", j+2),
-		prefix("100.64.0.%d/32", j+2):    addr("100.88.0.%d", j+2),
-		prefix("fd00:10:244:%d::/64", j): addr("fd97::%d", j+2),
-		prefix("fd98::%d/128", j+2):      addr("fd97::%d", j+2),
-	} {
-		s.Add(&nb.Route{Router: "ovn_cluster_router", Prefix: p, NextHop: hop, Owner: o})
+func byHandPeer(s *flow.State, i, j int) {
+	for line := range strings.Lines(strings.NewReplacer("OWN", fmt.Sprint(i+2), "PEER", fmt.Sprint(j+2), "MAC", fmt.Sprintf("0a:58:64:58:00:%02x", j+2),
+		"IN", fmt.Sprintf("0x%x", (j+2)<<16|i+2), "TO", fmt.Sprintf("set_field:0->pkt_mark,set_field:0xff0003->tun_id,set_field:0x%x->tun_metadata0,set_field:172.18.0.%d->tun_dst,output:tunnels", (i+2)<<16|j+2, j+2),
+		"N", fmt.Sprint(j)).Replace(`cookie=0xdeff105,priority=100,tun_id=0xff0003,tun_src=172.18.0.PEER,tun_metadata0=IN,in_port=tunnels actions=set_field:0a:58:64:58:00:01->eth_src,output:"tun-int"
+cookie=0xdeff105,priority=110,in_port="tun-int",dl_dst=MAC actions=TO
+cookie=0xdeff105,priority=100,ip,in_port="tun-int",nw_dst=10.244.N.0/24 actions=set_field:MAC->eth_dst,TO
+cookie=0xdeff105,priority=100,ip,in_port="tun-int",nw_dst=100.64.0.PEER actions=set_field:MAC->eth_dst,TO
+cookie=0xdeff105,priority=100,ipv6,in_port="tun-int",ipv6_dst=fd00:10:244:N::/64 actions=set_field:MAC->eth_dst,TO
+cookie=0xdeff105,priority=100,ipv6,in_port="tun-int",ipv6_dst=fd98::PEER actions=set_field:MAC->eth_dst,TO
+`)) {
+		f, _, err := flow.ParseFlow(strings.TrimSpace(line))
+		if err != nil {
+			panic(err)
+		}
+		f.Bridge, f.Owner = "br-tun", nodeOwner(j)
+		s.Flows[f.Key] = f
 	}
 }
 
@@ -283,6 +287,15 @@ func byHandBridge(i int) flow.State {
 	b.Settings = map[string]string{"system-id": fmt.Sprintf("chassis-n%d", i), "ovn-encap-ip": fmt.Sprintf("172.18.0.%d", i+2), "ovn-bridge-mappings": "physnet:breth0"}
 	b.Ports = map[string]flow.Port{"ovn-k8s-mp0": {Name: "ovn-k8s-mp0", Bridge: "br-int", Type: "internal", MAC: mac("0a:58:0a:f4:%02x:02", i),
 		ExternalIDs: map[string]string{"iface-id": fmt.Sprintf("k8s-n%d", i)}, Owner: nodeOwner(i)}}
+	b.Bridges = map[string]flow.Bridge{"br-tun": {Name: "br-tun", Userspace: true, Owner: nodeOwner(i)}}
+	for _, p := range []flow.Port{
+		{Name: "tunnels", Bridge: "br-tun", Type: "geneve", Local: addr("172.18.0.%d", i+2)},
+		{Name: "tun-int", Bridge: "br-tun", Type: "patch", Peer: "int-tun"},
+		{Name: "int-tun", Bridge: "br-int", Type: "patch", Peer: "tun-int", ExternalIDs: map[string]string{"iface-id": fmt.Sprintf("others-n%d", i)}},
+	} {
+		p.Owner = nodeOwner(i)
+		b.Ports[p.Name] = p
+	}
 	for _, f := range b.Flows {
 		f.Owner = nodeOwner(i)
 	}

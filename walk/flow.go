@@ -19,6 +19,7 @@ type view struct {
 	ct   tracking
 	mark uint32 // ct_mark
 	registers
+	flow.Tunnel // that it came by
 }
 
 // registers are what flows have noted of a packet on a bridge: of which group a bucket is wanted, and which it is.
@@ -41,7 +42,8 @@ func (v *view) matches(m *flow.Match) bool {
 		v.ct.bits&m.CTState.Clear != 0,
 		m.CTMark != 0 && m.CTMark != v.mark,
 		m.Group != 0 && m.Group != v.group,
-		m.Bucket != 0 && m.Bucket != v.bucket:
+		m.Bucket != 0 && m.Bucket != v.bucket,
+		m.Tunnel != (flow.Tunnel{}) && m.Tunnel != v.Tunnel:
 		return false
 	}
 	switch m.Fragment {
@@ -71,6 +73,7 @@ func matchesProtocol(w flow.Protocol, p *Packet) bool {
 type sent struct {
 	port   string
 	packet Packet
+	tunnel flow.Tunnel // that flows have set
 }
 
 // crossing is a packet's way through a bridge.
@@ -81,6 +84,7 @@ type crossing struct {
 	outputs []sent
 	tables  int // looked up so far
 	registers
+	tunnel flow.Tunnel // that it came by, or will leave by
 }
 
 // NoFlow is the rule of a step in a table that has no flow for the packet.
@@ -102,7 +106,8 @@ func (r *run) bridgeReceives(n *node, in string) (location, error) {
 	}
 	r.ctState = tracking{}
 	r.visits[len(r.visits)-1].Bridge = b.name
-	c := &crossing{n: n, b: b, in: in}
+	c := &crossing{n: n, b: b, in: in, tunnel: r.tunnel}
+	r.visits[len(r.visits)-1].Tunnel, r.tunnel = r.tunnel, flow.Tunnel{}
 	if err := r.table(c, 0); err != nil {
 		return location{}, err
 	}
@@ -118,7 +123,7 @@ func (r *run) bridgeReceives(n *node, in string) (location, error) {
 	r.visits[len(r.visits)-1].Out = c.outputs[0].port
 	switch out := c.outputs[0].port; {
 	case b.key != "":
-		return r.leads(n, b, out)
+		return r.leads(n, b, c.outputs[0])
 	case out == flow.Local:
 		return location{hostReceives, n, b.name}, nil
 	case b.patch[out] != "":
@@ -136,7 +141,7 @@ func (r *run) table(c *crossing, number uint8) error {
 	if c.tables++; c.tables > maxTables {
 		return fmt.Errorf("%s: more than %d lookups", c.b.name, maxTables)
 	}
-	v := view{p: &r.p, in: c.in, ct: r.ctState, registers: c.registers}
+	v := view{p: &r.p, in: c.in, ct: r.ctState, registers: c.registers, Tunnel: c.tunnel}
 	if r.ctState.entry != nil {
 		v.mark = r.ctState.entry.mark
 	}
@@ -180,10 +185,10 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 				continue // that needs in_port
 			}
 			say("out of " + a.Port)
-			c.outputs = append(c.outputs, sent{a.Port, r.p})
+			c.outputs = append(c.outputs, sent{a.Port, r.p, c.tunnel})
 		case flow.InPort:
 			say("back out of " + c.in)
-			c.outputs = append(c.outputs, sent{c.in, r.p})
+			c.outputs = append(c.outputs, sent{c.in, r.p, c.tunnel})
 		case flow.Normal:
 			port := c.normal(&r.p)
 			if port == "" || port == c.in {
@@ -191,7 +196,7 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 				continue
 			}
 			say("switched to " + port)
-			c.outputs = append(c.outputs, sent{port, r.p})
+			c.outputs = append(c.outputs, sent{port, r.p, c.tunnel})
 		case flow.Drop:
 			say("drops it")
 		case flow.Resubmit:
@@ -200,6 +205,9 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 				return did, err
 			}
 			say("resubmitted to table " + strconv.Itoa(int(a.Table)))
+		case flow.SetTunnel:
+			c.tunnel = a.Tunnel
+			say("for the tunnel to " + a.Peer.String())
 		case flow.SetGroup:
 			c.group = a.ID
 			say("for group " + strconv.FormatUint(uint64(a.ID), 10))

@@ -17,7 +17,6 @@ type logical struct {
 	routerPorts map[string]*routerPort
 	sets        map[string]*nb.AddressSet
 	bindings    map[binding]*nb.MACBinding
-	keys        map[[2]string]*switchPort // by tunnel keys of switch and port
 }
 
 type binding struct {
@@ -77,7 +76,7 @@ type routerPort struct {
 // newLogical leads the rows to each other. An error is a row that names one which is not there.
 func newLogical(s nb.State) (*logical, error) {
 	l := &logical{ports: map[string]*switchPort{}, routerPorts: map[string]*routerPort{}, sets: map[string]*nb.AddressSet{},
-		bindings: map[binding]*nb.MACBinding{}, keys: map[[2]string]*switchPort{}}
+		bindings: map[binding]*nb.MACBinding{}}
 	switches, routers := map[string]*logicalSwitch{}, map[string]*logicalRouter{}
 	groups := newGroups(s)
 	for _, row := range s {
@@ -154,9 +153,6 @@ func (l *logical) addSwitchPorts(s nb.State, switches map[string]*logicalSwitch)
 		}
 		sw.ports = append(sw.ports, p)
 		l.ports[row.Name] = p
-		if key := row.Options["requested-tnl-key"]; key != "" {
-			l.keys[[2]string{sw.row.OtherConfig["requested-tnl-key"], key}] = p
-		}
 		if err := cmp.Or(p.addAddresses(), p.addSecurity()); err != nil {
 			return fmt.Errorf("%s: %w", row.Key(), err)
 		}
@@ -279,9 +275,6 @@ func addSwitchRows(s nb.State, switches map[string]*logicalSwitch) error {
 func missing(row nb.Row, t nb.Table, name string) error {
 	return fmt.Errorf("%s references %s %q, which does not exist", row.Key(), t, name)
 }
-
-// byTunnelKeys finds the port that another node's tunnel is for.
-func (l *logical) byTunnelKeys(sw, port string) *switchPort { return l.keys[[2]string{sw, port}] }
 
 // neighbour returns the MAC that a switch answers with for an address (ls_in_arp_rsp, and its routers), or that of the one port that may
 // have it and so answers itself.

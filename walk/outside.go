@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"hairpin/cluster"
-	"hairpin/datapath/nb"
+	"hairpin/datapath/flow"
 )
 
 // ExternalMAC is a node's MAC on the external network: that of its gateway bridge. A host that keeps the uplink
@@ -56,34 +56,28 @@ func (r *run) outsideReceives(from *node) (location, error) {
 	return r.deliver(Point{}, "delivered outside, to "+endpoint(r.p.Dst, r.p.DstPort))
 }
 
-// geneve carries a packet to the other node that a port of type "remote" stands for.
-func (r *run) geneve(n *node, p *switchPort) (location, error) {
-	chassis, ok := n.state.NB[nb.Key{Table: nb.TableChassis, Name: p.row.Options["requested-chassis"]}].(*nb.Chassis)
-	if !ok {
-		return r.drop(fmt.Sprintf("port %s is on chassis %q, which is not in the Southbound database", p.row.Name, p.row.Options["requested-chassis"]))
-	}
-	to, err := r.w.node(chassis.Hostname)
-	if err != nil {
-		return location{}, err
-	}
-	r.step(n, "geneve", chassis, chassis.Owner, "in a Geneve tunnel to "+chassis.IP.String()+", tunnel keys "+
-		p.sw.row.OtherConfig["requested-tnl-key"]+" and "+p.row.Options["requested-tnl-key"])
+// geneve carries a packet through a tunnel.
+func (r *run) geneve(n *node, port flow.Port, t flow.Tunnel) (location, error) {
+	r.step(n, "geneve", fmt.Sprintf("tun_id=0x%x,tun_src=%s,tun_dst=%s,tun_metadata0=0x%x", t.Key, port.Local, t.Peer, t.Ports), n.owner,
+		"in a Geneve tunnel to "+t.Peer.String())
 	if n.userspace() && r.p.Mark != 0 { // ovs_router_lookup of its lib/ovs-router.c asks for a rule of that mark, of which there is none
 		return r.drop(fmt.Sprintf("Open vSwitch's userspace datapath has no route for a tunnel's packet with a mark: %d", r.p.Mark))
 	}
-	if own := to.chassis(); own != chassis.Name {
-		return r.drop(fmt.Sprintf("node %s is chassis %q, not %q", to.name, own, chassis.Name))
+	to, err := r.w.owner(t.Peer)
+	switch {
+	case err != nil:
+		return location{}, err
+	case to == nil:
+		return r.drop(fmt.Sprintf("no node has %s", t.Peer))
 	}
-	if ip := to.state.Bridge.Settings["ovn-encap-ip"]; ip != chassis.IP.String() {
-		return r.drop(fmt.Sprintf("node %s takes tunnels at %q, not at %s", to.name, ip, chassis.IP))
+	for name, p := range to.state.Bridge.Ports {
+		if p.Local == t.Peer {
+			t.Peer = port.Local
+			r.tunnel, r.ctState, r.p.Mark = t, tracking{}, 0
+			r.cost.sendTunnelled(n)
+			r.cost.takeTunnelled(to)
+			return location{tunnelReceives, to, name}, nil
+		}
 	}
-	port := to.ovn.byTunnelKeys(p.sw.row.OtherConfig["requested-tnl-key"], p.row.Options["requested-tnl-key"])
-	if port == nil {
-		return r.drop(fmt.Sprintf("node %s has no port with the tunnel keys %s and %s", to.name,
-			p.sw.row.OtherConfig["requested-tnl-key"], p.row.Options["requested-tnl-key"]))
-	}
-	r.ctState, r.p.Mark = tracking{}, 0
-	r.cost.sendTunnelled(n)
-	r.cost.takeTunnelled(to)
-	return location{switchSends, to, port.row.Name}, nil
+	return r.drop(fmt.Sprintf("node %s takes no tunnels at %s", to.name, t.Peer))
 }

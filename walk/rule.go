@@ -28,8 +28,7 @@ type (
 		port    *routerPort
 		network netip.Prefix
 	}
-	tunnelKeys struct{ port *switchPort }
-	learned    struct { // ls_in_lb_aff_learn, lr_in_lb_aff_learn
+	learned struct { // ls_in_lb_aff_learn, lr_in_lb_aff_learn
 		*vip
 		to netip.AddrPort
 	}
@@ -88,8 +87,6 @@ func ruleText(x any) string {
 		return fmt.Sprintf("eth.dst == %s, outport = %q", x.to, x.port)
 	case connected:
 		return fmt.Sprintf("%s == %s, outport = %q", dstField(x.network.Addr()), x.network.Masked(), x.port.row.Name)
-	case tunnelKeys:
-		return fmt.Sprintf("tun_id=%s,reg15=%s, outport = %q", x.port.sw.row.OtherConfig["requested-tnl-key"], x.port.row.Options["requested-tnl-key"], x.port.row.Name)
 	case nb.Row:
 		return strings.TrimSuffix(nb.Line(x), " # "+x.Why().String())
 	case unSNAT:

@@ -69,7 +69,7 @@ func (p *switchPort) check() error {
 		return nil
 	}
 	switch p.row.Type {
-	case "", "router", "localnet", "remote":
+	case "", "router", "localnet":
 	default:
 		return fmt.Errorf("%s: type %q is not known", p.row.Key(), p.row.Type)
 	}
@@ -78,7 +78,7 @@ func (p *switchPort) check() error {
 		return err
 	}
 	err := unknownOption(p.row, p.row.Options, "router-port", "nat-addresses", "exclude-lb-vips-from-garp", "arp_proxy", "network_name",
-		"requested-tnl-key", "requested-chassis", "iface-id-ver", "mcast_flood", "localnet_learn_fdb", "disable_arp_nd_rsp")
+		"requested-tnl-key", "iface-id-ver", "mcast_flood", "localnet_learn_fdb", "disable_arp_nd_rsp")
 	p.checked = err == nil
 	return err
 }
@@ -233,13 +233,6 @@ func (r *run) commitNew(n *node, stage string, z zone, why cluster.Owner) {
 	}
 }
 
-// switchSends is the egress pipeline of a packet whose ingress was on another node.
-func (r *run) switchSends(n *node, name string) (location, error) {
-	out := n.ovn.ports[name]
-	r.step(n, r.w.join(out.sw.row.Name, " tunnel key"), tunnelKeys{out}, out.row.Owner, r.w.join("out of port ", name))
-	return r.switchEgress(n, out)
-}
-
 // switchEgress is a logical switch's egress pipeline: conntrack in the zone of the port.
 func (r *run) switchEgress(n *node, out *switchPort) (location, error) {
 	if out.stateful() {
@@ -263,8 +256,6 @@ func (r *run) switchOutput(n *node, name string) (location, error) {
 	switch p.row.Type {
 	case "router":
 		return location{routerReceives, n, p.peer.row.Name}, nil
-	case "remote":
-		return r.geneve(n, p)
 	case "localnet":
 		patch := patchPort(p.row)
 		if b := n.bridge.behind(patch); b != nil {

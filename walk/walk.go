@@ -76,10 +76,11 @@ type Trace struct {
 type Visit struct {
 	Node   string
 	OVN    bool
-	Bridge string // empty: OVN's
-	Port   string // by which it came: of the bridge, or a logical switch port
-	In     Packet // as it came; the MAC of an unknown machine is zero
-	Out    string // by which it left, empty if it ended there
+	Bridge string      // empty: OVN's
+	Port   string      // by which it came: of the bridge, or a logical switch port
+	In     Packet      // as it came; the MAC of an unknown machine is zero
+	Tunnel flow.Tunnel // that it came by
+	Out    string      // by which it left, empty if it ended there
 	Passes []Pass
 	Steps  []Step
 }

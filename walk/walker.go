@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"hairpin/cluster"
+	"hairpin/datapath/flow"
 )
 
 // clientPort is the source port of a packet that names none: the first of Linux' ip_local_port_range.
@@ -50,7 +51,8 @@ type run struct {
 	ct     conntrack
 
 	p       Packet
-	ctState tracking // of this packet, in Open vSwitch
+	ctState tracking    // of this packet, in Open vSwitch
+	tunnel  flow.Tunnel // that this packet comes by
 	// recirculations counts how often the packet was looked up again since it entered the node's Open vSwitch.
 	recirculations int
 	cost           Cost    // of this packet, up to now
@@ -102,7 +104,7 @@ const (
 	bridgeReceives                   // port: of the gateway bridge
 	plainReceives                    // port: the patch port of a bridge without flows of ours, or a link of the host on it
 	switchReceives                   // port: of a logical switch
-	switchSends                      // egress pipeline of a logical switch, towards port: the ingress was elsewhere
+	tunnelReceives                   // what comes by a tunnel; port: of a bridge of ours
 	switchOutput                     // out of a port of a logical switch, all pipelines done
 	routerReceives                   // port: of a logical router
 	routerRefuses                    // egress pipeline of a logical router from lr_out_snat on; port: where to
@@ -122,7 +124,7 @@ func (p place) inOVS() bool {
 // inOVN reports whether a packet there is in OVN's bridge.
 func (p place) inOVN() bool {
 	switch p {
-	case switchReceives, switchSends, switchOutput, routerReceives, routerRefuses:
+	case switchReceives, switchOutput, routerReceives, routerRefuses:
 		return true
 	}
 	return false
@@ -142,10 +144,10 @@ func (r *run) follow(at location, p Packet) (Verdict, error) {
 	defer r.leave()
 	inside := false
 	for !r.done {
-		if at.place == switchSends || at.place.inOVS() && !inside {
+		if at.place == tunnelReceives || at.place.inOVS() && !inside {
 			r.cost.Lookups++
 		}
-		inside = at.place == switchSends || at.place.inOVS()
+		inside = at.place == tunnelReceives || at.place.inOVS()
 		if len(r.steps) > maxSteps {
 			return r.verdict, fmt.Errorf("more than %d steps: routing loop, last at %s", maxSteps, at)
 		}
@@ -168,9 +170,9 @@ func (r *run) follow(at location, p Packet) (Verdict, error) {
 // enter notes where the packet comes to a bridge, and where it leaves the last one.
 func (r *run) enter(at location) {
 	ovn := at.place.inOVN()
-	if !r.visiting || !ovn || !r.visits[len(r.visits)-1].OVN || at.place == switchSends {
+	if !r.visiting || !ovn || !r.visits[len(r.visits)-1].OVN {
 		r.leave()
-		if ovn || at.place == bridgeReceives || at.place == plainReceives {
+		if ovn || at.place == bridgeReceives || at.place == plainReceives || at.place == tunnelReceives {
 			r.visits = append(r.visits, Visit{Node: at.node.name, OVN: ovn, Port: at.port, In: r.p})
 			r.visiting, r.since = true, len(r.steps)
 		}
@@ -196,14 +198,12 @@ func (r *run) move(at location) (location, error) {
 		return r.hostSends(at.node)
 	case hostReceives:
 		return r.hostReceives(at.node, at.port)
-	case bridgeReceives:
+	case bridgeReceives, tunnelReceives:
 		return r.bridgeReceives(at.node, at.port)
 	case plainReceives:
 		return r.plainReceives(at.node, at.port)
 	case switchReceives:
 		return r.switchReceives(at.node, at.port)
-	case switchSends:
-		return r.switchSends(at.node, at.port)
 	case switchOutput:
 		return r.switchOutput(at.node, at.port)
 	case routerReceives:
@@ -231,9 +231,9 @@ func (l location) String() string {
 		return name + ": host, from " + l.port
 	case bridgeReceives:
 		return name + ": gateway bridge, from " + l.port
-	case plainReceives:
+	case plainReceives, tunnelReceives:
 		return name + ": bridge, from " + l.port
-	case switchReceives, switchSends, switchOutput:
+	case switchReceives, switchOutput:
 		return name + ": logical switch port " + l.port
 	case routerReceives, routerRefuses:
 		return name + ": logical router port " + l.port
