@@ -13,11 +13,10 @@ import (
 	"hairpin/walk"
 )
 
-// logical notes what ovn-trace must show of each visit of OVN on the way there. Those that begin in another node's tunnel
-// cannot be asked: ovn-trace begins at a logical port.
+// logical notes what ovn-trace must show of each visit of OVN on the way there.
 func (c *comparison) logical(about string, tr walk.Trace) {
 	for _, v := range tr.ForwardVisits {
-		if !v.OVN || tunnelKeys.MatchString(firstRule(v)) {
+		if !v.OVN {
 			continue
 		}
 		p, ip := v.In, "ip4"

@@ -42,13 +42,10 @@ func (c *comparison) traceOf(v walk.Visit) string {
 	bridge, port := v.Bridge, v.Port
 	var more []string
 	if v.OVN {
-		bridge = "br-int"
-		if keys := tunnelKeys.FindStringSubmatch(firstRule(v)); keys != nil {
-			port = "ovn-" + c.peer(v) + "-0"
-			more = append(more, "tun_id="+keys[1], "tun_metadata0="+keys[2])
-		} else {
-			port = c.linkOf(v.Node, v.Port)
-		}
+		bridge, port = "br-int", c.linkOf(v.Node, v.Port)
+	}
+	if t := v.Tunnel; t != (flow.Tunnel{}) {
+		more = append(more, fmt.Sprintf("tun_id=0x%x,tun_src=%s,tun_metadata0=0x%x", t.Key, t.Peer, t.Ports))
 	}
 	if len(v.Passes) > 0 && v.Passes[0].Mark != 0 && v.Passes[0].State&flow.CTNew == 0 {
 		more = append(more, fmt.Sprintf("ct_mark=%d", v.Passes[0].Mark))
@@ -59,32 +56,13 @@ func (c *comparison) traceOf(v walk.Visit) string {
 	return trace.Command(bridge, port, v, more...)
 }
 
-var tunnelKeys = regexp.MustCompile(`^tun_id=(\d+),reg15=(\d+),`)
-
-func firstRule(v walk.Visit) string {
-	if len(v.Steps) == 0 {
-		return ""
-	}
-	return v.Steps[0].Rule
-}
-
-// peer is another node than that of the visit: all tunnels are alike.
-func (c *comparison) peer(v walk.Visit) string {
-	for _, n := range c.s.Nodes {
-		if n.Name != v.Node {
-			return n.Name
-		}
-	}
-	return ""
-}
-
 // readPorts learns the ports of each node's bridges, and what is plugged into OVN's logical ports.
 func (c *comparison) readPorts() {
 	c.t.Helper()
 	for _, n := range c.d.lab.Nodes() {
 		c.links[[2]string{n.Name(), "br-ex_" + n.Name()}] = "patch-br-int-to-br-ex_" + n.Name()
 		c.links[[2]string{n.Name(), "lnet-node_local_switch"}] = "patch-br-int-to-lnet-node_local_switch"
-		for _, bridge := range []string{"br-ex", "br-int", "br-local", claims.ServiceBridge} {
+		for _, bridge := range []string{"br-ex", "br-int", "br-local", claims.ServiceBridge, claims.TunnelBridge} {
 			out, err := n.Exec(c.t.Context(), "sh", "-c", "! ovs-vsctl br-exists "+bridge+" || ovs-vsctl --no-headings --format=csv --data=bare --columns=ofport,name,external_ids list Interface $(ovs-vsctl list-ports "+bridge+")")
 			if err != nil {
 				c.t.Fatal(err)
@@ -115,7 +93,7 @@ var beyondMTU = regexp.MustCompile(`(?m)^.*\bpkt_mark=0x1,.*\n`)
 // checkBridge wants the flows of the gateway bridge, or of that of pods and Services, that the walk met, each with its cookie, and conntrack as often.
 func (c *comparison) checkBridge(v walk.Visit, out string) error {
 	t := c.parseTrace(v.Node, v.Bridge, beyondMTU.ReplaceAllString(out, ""))
-	into := strings.HasPrefix(v.Out, "patch-") || v.Out == claims.ServicePatch
+	into := strings.HasPrefix(v.Out, "patch-") || v.Out == claims.ServicePatch || v.Out == claims.TunnelPatch
 	if v.Bridge == "br-local" { // it has no flows of ours
 		if into != (t.Left == "br-int") || !strings.Contains(out, "NORMAL") {
 			return fmt.Errorf("it leaves for %q, not by %s", t.Left, v.Out)
@@ -163,9 +141,9 @@ func (c *comparison) checkOVN(v walk.Visit, next, out string) error {
 		if t.Left != bridge {
 			return fmt.Errorf("it leaves by %v for %q, not for %s", t.Outputs, t.Left, bridge)
 		}
-	} else if want == "" { // a port of type remote
-		if len(t.Outputs) == 0 || !strings.HasPrefix(t.Outputs[len(t.Outputs)-1], "ovn-") {
-			return fmt.Errorf("it leaves by %v, not by a tunnel", t.Outputs)
+	} else if want == claims.OthersPatch {
+		if t.Left != claims.TunnelBridge {
+			return fmt.Errorf("it leaves by %v for %q, not for %s", t.Outputs, t.Left, claims.TunnelBridge)
 		}
 	} else if !slices.Contains(t.Outputs, want) {
 		return fmt.Errorf("it leaves by %v, not by %s", t.Outputs, want)

@@ -278,7 +278,7 @@ func (w *world) tunnels(ctx context.Context) error {
 		what string
 		args []string
 	}{
-		{"tunnel ports", []string{"ovs-vsctl", "--bare", "--no-headings", "--columns=name", "find", "Interface", "type=geneve"}},
+		{"tunnels", []string{"sh", "-c", "ovs-ofctl -O OpenFlow15 --no-stats dump-flows br-tun | grep tun_src="}},
 		{"flows of br-int", []string{"sh", "-c", "ovs-ofctl -O OpenFlow15 --no-stats dump-flows br-int | grep -v ^OFPST"}},
 		{"logical flows", []string{"ovsdb-client", "-f", "csv", "--no-headings", "dump", "unix:/run/ovn/ovnsb_db.sock", "OVN_Southbound", "Logical_Flow", "_uuid"}},
 	} {

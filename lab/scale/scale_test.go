@@ -32,8 +32,8 @@ func TestScale(t *testing.T) {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 	for what, want := range map[string][2]float64{ // at least and at most, for each size
-		"node-a: tunnel ports, 10 nodes":             {9, 9}, // one to each other node, whatever came and went
-		"node-a: tunnel ports, 20 nodes":             {19, 19},
+		"node-a: tunnels, 10 nodes":                  {9, 9}, // one to each other node, whatever came and went
+		"node-a: tunnels, 20 nodes":                  {19, 19},
 		"API server: watches of egressips, 10 nodes": {3, 4}, // two agents, the controller, and sooner or later one of Kubernetes' own
 		"API server: watches of egressips, 20 nodes": {3, 4},
 	} {
