@@ -195,6 +195,10 @@ func (c *checker) stack(e *Env, f cluster.Family) (Stack, bool) {
 		c.problem(fieldPodCIDRs, "%s is not within [default] cluster-subnets", s.Subnet)
 		return s, false
 	}
+	if few, most := bitsOf(s.Cluster); most-few > maxSpread {
+		c.problem("[default] cluster-subnets", "the largest and the smallest range of %s differ by more than %d bits", f, maxSpread)
+		return s, false
+	}
 	for _, r := range e.Config.ServiceCIDRs {
 		if cluster.FamilyOf(r.Addr()) == f {
 			s.Services = append(s.Services, r.Masked())

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -73,13 +72,27 @@ func onTransit(s *Stack, id int) netip.Addr {
 // beyond are the ranges where other nodes have pods and gateway routers, in parts so small that routes to them come before those by
 // source (zone.clusterRouter), and before the join switch itself.
 func (s *Stack) beyond() (list []netip.Prefix) {
-	bits := slices.MaxFunc(s.Cluster, func(a, b netip.Prefix) int { return cmp.Compare(a.Bits(), b.Bits()) }).Bits()
+	_, bits := bitsOf(s.Cluster)
 	for _, c := range s.Cluster {
 		list = append(list, halved(c, bits)...)
 	}
 	join := s.Join.Masked()
 	reached := netip.PrefixFrom(join.Addr(), max(join.Bits(), join.Addr().BitLen()-idBits))
 	return append(list, halved(reached, max(bits, join.Bits()+1))...)
+}
+
+// maxSpread limits into how many parts the largest of the cluster's ranges is cut: each is a route.
+const maxSpread = 8
+
+// bitsOf are those of the largest and of the smallest range.
+func bitsOf(ranges []netip.Prefix) (few, most int) {
+	for i, r := range ranges {
+		if i == 0 {
+			few = r.Bits()
+		}
+		few, most = min(few, r.Bits()), max(most, r.Bits())
+	}
+	return few, most
 }
 
 // idBits are enough for the place of each node on the join network.
