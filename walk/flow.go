@@ -205,12 +205,8 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 				return did, err
 			}
 			say("resubmitted to table " + strconv.Itoa(int(a.Table)))
-		case flow.SetTunnel:
-			c.tunnel = a.Tunnel
-			say("for the tunnel to " + a.Peer.String())
-		case flow.SetGroup:
-			c.group = a.ID
-			say("for group " + strconv.FormatUint(uint64(a.ID), 10))
+		case flow.SetGroup, flow.SetTunnel:
+			say(c.note(a))
 		case flow.Learn:
 			say(fmt.Sprintf("remembers the client's bucket for %s", time.Duration(a.Timeout)*time.Second))
 		case flow.CT:
@@ -240,6 +236,19 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 		}
 	}
 	return did, nil
+}
+
+// note keeps what a flow says of the packet beside it.
+func (c *crossing) note(action flow.Action) (did string) {
+	switch a := action.(type) {
+	case flow.SetGroup:
+		c.group = a.ID
+		return "for group " + strconv.FormatUint(uint64(a.ID), 10)
+	case flow.SetTunnel:
+		c.tunnel = a.Tunnel
+		return "for the tunnel to " + a.Peer.String()
+	}
+	return ""
 }
 
 // rewrite does an action that changes the packet and nothing else.

@@ -62,6 +62,7 @@ func zone() []*table {
 				word("name", func(r *nb.Global) *string { return &r.Name }),
 				options("options", func(r *nb.Global) *map[string]string { return &r.Options }, "name", "use_ct_inv_match"),
 			}},
+		// Nobody wants them any more: those of the release before are found and deleted.
 		{id: nb.TableChassis, row: rowOf[nb.Chassis](), southbound: true, part: encap(), foreign: ofNode,
 			columns: []column{
 				word("name", func(r *nb.Chassis) *string { return &r.Name }),
