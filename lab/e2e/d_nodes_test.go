@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"hairpin/claims"
 	"hairpin/lab/cluster"
 )
 
@@ -76,8 +77,8 @@ func TestNodeReplaced(t *testing.T) {
 	e.reachAll()
 	for _, n := range []string{"node-a", "node-b"} {
 		e.until(n+" has forgotten node-c", time.Minute, func() (bool, error) {
-			out, err := e.Kubectl(e.Context(), "", "exec", "-n", namespace, "-c", "zone", e.agent(n), "--", "ovn-sbctl", "--bare", "--columns=name", "list", "Chassis")
-			return !strings.Contains(out, "node-c"), err
+			out, err := e.Kubectl(e.Context(), "", "exec", "-n", namespace, e.ovs(n), "--", "ovs-ofctl", "dump-flows", claims.TunnelBridge)
+			return strings.Count(out, "tun_src=") == 1, err
 		})
 	}
 	for _, name := range []string{"node-d", "node-c"} {

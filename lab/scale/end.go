@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/lab"
 	"hairpin/watch"
@@ -160,15 +161,22 @@ func northbound(ctx context.Context, n *lab.Node, table string) (string, error) 
 	return n.Exec(ctx, "ovsdb-client", "-f", "csv", "--no-headings", "dump", "unix:/run/ovn/ovnnb_db.sock", "OVN_Northbound", table)
 }
 
-// cleared reports whether the Northbound databases of both real nodes know no other node than these two, and one Service of ours.
+// cleared reports whether both real nodes have tunnels to no other node than these two, and one Service of ours in their Northbound databases.
 func (w *world) cleared(ctx context.Context) (bool, error) {
 	for _, n := range w.nodes {
-		for table, name := range map[string]string{"Logical_Switch_Port": "tstor-n0", "Load_Balancer": "default/s0"} {
-			out, err := northbound(ctx, n, table)
-			if err != nil || strings.Contains(out, name) {
-				return false, err
-			}
+		if tunnels, err := tunnelsOf(ctx, n); err != nil || tunnels > len(realNodes)-1 {
+			return false, err
+		}
+		out, err := northbound(ctx, n, "Load_Balancer")
+		if err != nil || strings.Contains(out, "default/s0") {
+			return false, err
 		}
 	}
 	return true, nil
+}
+
+// tunnelsOf is to how many other nodes a node has tunnels.
+func tunnelsOf(ctx context.Context, n *lab.Node) (int, error) {
+	out, err := n.Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "--no-stats", "dump-flows", claims.TunnelBridge)
+	return strings.Count(out, "tun_src="), err
 }

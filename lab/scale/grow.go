@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/lab"
 )
@@ -126,8 +125,8 @@ func (w *world) numbered(ctx context.Context) (bool, error) {
 
 // planned reports whether the first node has a flow for what comes from each other node.
 func (w *world) planned(ctx context.Context) (bool, error) {
-	out, err := w.nodes[0].Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "--no-stats", "dump-flows", claims.TunnelBridge)
-	return strings.Count(out, "tun_src=") >= w.size.nodes-1, err
+	tunnels, err := tunnelsOf(ctx, w.nodes[0])
+	return tunnels >= w.size.nodes-1, err
 }
 
 // work is what the first node's daemons have done so far.
