@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"hairpin/lab"
@@ -88,12 +89,17 @@ func (c *churn) ask(ctx context.Context, r *rand.Rand) {
 	if a.none {
 		return
 	}
-	q := probe.Request{Protocol: protocol, To: w.to(v), Port: from.from.next(), Timeout: patience, Again: 2 * time.Second, Speak: true}
+	q := probe.Request{Protocol: protocol, To: w.to(v), Timeout: patience, Again: 2 * time.Second, Speak: true}
 	if a.dropped {
 		q.Timeout = silence
 	}
+	var got probe.Answer
 	begin := time.Now()
-	got := lab.Get(ctx, from, q)
+	// The agent may have had a connection from the port before it was reserved.
+	for used := true; used && ctx.Err() == nil; used = strings.Contains(got.Error, syscall.EADDRINUSE.Error()) {
+		begin, q.Port = time.Now(), from.from.next()
+		got = lab.Get(ctx, from, q)
+	}
 	if ctx.Err() != nil {
 		return
 	}
