@@ -258,8 +258,9 @@ func (cfg *Config) portOps(v ovsdb.View, p flow.Port) (ops []ovsdb.Op, ok bool) 
 		made, more := ovsdb.InsertPort(i, owner)
 		return append(append(ops, more...), ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", made)).Row(bridge.UUID)), true
 	}
-	if !slices.Contains(bridge.Ports, port.UUID) {
-		ops = append(removal(v, p.Name), ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port.UUID)).Row(bridge.UUID))
+	if !slices.Contains(bridge.Ports, port.UUID) { // until it has a number there, that of another bridge must name no flow
+		ops = append(removal(v, p.Name), ovsdb.Mutate("Bridge", ovsdb.InsertInto("ports", port.UUID)).Row(bridge.UUID),
+			ovsdb.Update(ovsdb.Interface{UUID: port.Interfaces[0]}, "ofport"))
 	}
 	ops = append(ops, keyOps("Port", port.UUID, owner, nil)...)
 	i := ovsdb.Interface{UUID: port.Interfaces[0], Type: p.Type}
