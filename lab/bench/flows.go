@@ -114,9 +114,10 @@ func (s *side) snapshot(list []*cluster.Frontend) *cluster.Snapshot {
 
 // onServiceBridge is what there is of claims.ServiceBridge, and nothing of the node besides.
 func onServiceBridge(s flow.State) flow.State {
-	on := flow.State{Bridges: s.Bridges, Groups: s.Groups, Ports: maps.Clone(s.Ports), Flows: maps.Clone(s.Flows)}
-	maps.DeleteFunc(on.Ports, func(_ string, p flow.Port) bool { return p.Type != "patch" })
-	maps.DeleteFunc(on.Flows, func(k flow.Key, _ *flow.Flow) bool { return k.Bridge != claims.ServiceBridge })
+	name := claims.ServiceBridge
+	on := flow.State{Bridges: map[string]flow.Bridge{name: s.Bridges[name]}, Groups: s.Groups, Ports: maps.Clone(s.Ports), Flows: maps.Clone(s.Flows)}
+	maps.DeleteFunc(on.Ports, func(_ string, p flow.Port) bool { return p.Bridge != name && s.Ports[p.Peer].Bridge != name })
+	maps.DeleteFunc(on.Flows, func(k flow.Key, _ *flow.Flow) bool { return k.Bridge != name })
 	return on
 }
 
