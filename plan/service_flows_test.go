@@ -133,13 +133,19 @@ func byEngine(s *cluster.Snapshot, name string, flows bool) *cluster.Snapshot {
 	return &out
 }
 
+// drawChurned draws a cluster after some changes.
+func drawChurned(t *rapid.T) *cluster.Snapshot {
+	s := drawNodes(t)
+	for range rapid.IntRange(1, 12).Draw(t, "steps") {
+		s = churn(t, s)
+	}
+	return s
+}
+
 // With flows, OVN has the same rows with and without Services: no row of one, and no member of a set.
 func TestFlowsLeaveOVNAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := drawNodes(t)
-		for range rapid.IntRange(1, 12).Draw(t, "steps") {
-			s = churn(t, s)
-		}
+		s := drawChurned(t)
 		for _, n := range s.Nodes {
 			with := byEngine(s, n.Name, true)
 			without := new(*with)
@@ -161,10 +167,7 @@ func TestFlowsLeaveOVNAlone(t *testing.T) {
 // Pods get the same endpoints by flows and groups as by OVN's load balancers, whatever the Services are.
 func TestFlowsServeWhomBalancersServe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := drawNodes(t)
-		for range rapid.IntRange(1, 12).Draw(t, "steps") {
-			s = churn(t, s)
-		}
+		s := drawChurned(t)
 		for _, n := range s.Nodes {
 			state, problems := plan.Node(byEngine(s, n.Name, false), n.Name)
 			flows, more := plan.Node(byEngine(s, n.Name, true), n.Name)

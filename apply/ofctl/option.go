@@ -11,8 +11,11 @@ import (
 
 // mapOption lets flows of the bridge name OVN's Geneve option, if they do. Open vSwitch keeps what flows use, and loses it with its process.
 func (t *bridge) mapOption(ctx context.Context, flows map[flow.Key]*flow.Flow) error {
+	if !namesOption(flows) {
+		return nil
+	}
 	life, err := t.Incarnation()
-	if err == nil && life == t.options || !namesOption(flows) {
+	if err == nil && life == t.options {
 		return nil
 	}
 	if !t.cfg.reachable(ctx, t.name) {
