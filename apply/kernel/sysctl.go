@@ -12,7 +12,7 @@ import (
 
 // sysctlInterval is between two looks at the sysctls that are wanted. The kernel announces changes of few of them; a look
 // at one is one call.
-const sysctlInterval = 300 * time.Millisecond
+const sysctlInterval = time.Second
 
 // watchSysctls tells when a wanted sysctl has another value than at the last look, until ctx ends.
 func (t *Target) watchSysctls(ctx context.Context) {
@@ -51,7 +51,7 @@ func (t *Target) watchSysctls(ctx context.Context) {
 	}
 }
 
-// openSysctls are descriptors of sysctls by path. They stay open: finding the file is most of the work, four times a second.
+// openSysctls are descriptors of sysctls by path. They stay open: finding the file is most of the work.
 type openSysctls map[string]int
 
 // read reads a sysctl. When its link was made again, so is the file, and the old one gives an error.
