@@ -189,6 +189,11 @@ func (w *switchboard) fromOutside(s *Stack) {
 			pods.Dst = r
 			w.add(claims.TableServed, prioTo, pods, append([]flow.Action{second(s.Join.Addr())}, onward...)...)
 		}
+		if s.Family == cluster.IPv4 { // over IPv6, OVN tells senders beyond its own networks nothing
+			// On the kernel datapath, what this node's OVN itself says of a packet passes conntrack with its actions one by one, so that what
+			// conntrack finds is lost. So the next node says that the time to live has ended.
+			w.add(claims.TableHere, prioStray, flow.Match{InPort: port, Protocol: v.ip, TTL: 1}, flow.SetTTL{TTL: 2}, flow.Resubmit{Table: claims.TableDeliver})
+		}
 		// A Service may have any endpoint, but nobody sends to the nodes' tunnels.
 		w.add(claims.TableServed, prioJoin, flow.Match{InPort: port, Protocol: v.l4[cluster.UDP], DstPort: geneve}, flow.Drop{})
 		w.add(claims.TableServed, prioWorld, m, append([]flow.Action{second(s.MasqOVN)}, w.toHost(here)...)...)

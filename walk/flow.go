@@ -25,7 +25,7 @@ type view struct {
 // registers are what flows have noted of a packet on a bridge: of which group a bucket is wanted, and which it is.
 type registers struct{ group, bucket uint32 }
 
-// matches reports whether a packet meets a match. Packets of a walk are no fragments.
+// matches reports whether a packet meets a match. Packets of a walk are no fragments, and have a long time to live.
 func (v *view) matches(m *flow.Match) bool {
 	p := v.p
 	switch {
@@ -33,6 +33,7 @@ func (v *view) matches(m *flow.Match) bool {
 		m.VLAN != 0 && m.VLAN != p.VLAN,
 		m.EthSrc != (cluster.MAC{}) && m.EthSrc != p.EthSrc,
 		m.EthDst != (cluster.MAC{}) && m.EthDst != p.EthDst,
+		m.TTL != 0,
 		m.PktMark != 0 && m.PktMark != p.Mark,
 		m.Src.IsValid() && !m.Src.Contains(p.Src),
 		m.Dst.IsValid() && !m.Dst.Contains(p.Dst),
@@ -272,7 +273,7 @@ func (r *run) rewrite(action flow.Action) (did string, known bool) {
 		}
 		r.p.EthDst = r.ctState.entry.from
 		return "to MAC " + ethernet(r.p.EthDst), true
-	case flow.MarkLonger: // a walk's packet is short
+	case flow.SetTTL, flow.MarkLonger: // a walk's packet is short
 		return "", true
 	case flow.SetPktMark:
 		if r.p.Mark != a.Mark {

@@ -119,6 +119,7 @@ const (
 	nxmReg6      = 0x00010c04
 	nxmReg7      = 0x00010e04
 	nxmFragment  = 0x00013401
+	nxmTTL       = 0x00013a01
 	nxmPktMark   = 0x00014204
 	nxmCTState   = 0x0001d204
 	nxmCTMark    = 0x0001d604
@@ -218,6 +219,9 @@ func appendMatch(b []byte, m *flow.Match) []byte {
 	b = appendPrefix(appendPrefix(b, w.src, m.Src), w.dst, m.Dst)
 	short(w.srcPort, m.SrcPort)
 	short(w.dstPort, m.DstPort)
+	if m.TTL != 0 {
+		b = oxm(b, nxmTTL, []byte{m.TTL}, nil)
+	}
 	if m.ICMPType != 0 {
 		b = oxm(b, w.icmpType, []byte{uint8(m.ICMPType - 1)}, nil)
 	}

@@ -61,6 +61,8 @@ func appendAction(b []byte, a flow.Action) []byte {
 			return setField(b, oxmIPSrc, a.Addr.AsSlice())
 		}
 		return setField(b, oxmIPv6Src, a.Addr.AsSlice())
+	case flow.SetTTL:
+		return setField(b, nxmTTL, []byte{a.TTL})
 	case flow.MoveEthDstToSrc:
 		return move(b, oxmEthDst, oxmEthSrc)
 	case flow.SetEthDstByCT:

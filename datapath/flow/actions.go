@@ -54,6 +54,8 @@ func appendAction(b []byte, a Action) []byte {
 			return append(b, "->ip_src"...)
 		}
 		return append(b, "->ipv6_src"...)
+	case SetTTL:
+		return append(strconv.AppendUint(append(b, "set_field:"...), uint64(a.TTL), 10), "->nw_ttl"...)
 	case MoveEthDstToSrc:
 		return append(b, moveEthDstToSrc...)
 	case SetEthDstByCT:
@@ -300,6 +302,10 @@ func parseSetField(word, s string) (Action, error) {
 	}
 	n, err := strconv.ParseUint(value, 0, 32)
 	switch field {
+	case "nw_ttl":
+		var ttl uint8
+		err = number(&ttl, word, value, 8)
+		return SetTTL{ttl}, err
 	case "pkt_mark":
 		return SetPktMark{uint32(n)}, wrapWord(word, err)
 	case "reg6":

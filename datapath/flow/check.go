@@ -68,8 +68,8 @@ func (m Match) prerequisites() error {
 		return wordError("nd_target", "needs icmp6 and icmp_type 135 or 136")
 	case m.Tunnel != (Tunnel{}) && !m.Tunnel.whole():
 		return wordError("tun_id, tun_src, tun_metadata0", "belong together")
-	case m.Fragment != "" && (w.family == 0 || m.Protocol == ARP):
-		return wordError("nw_frag", "needs ip or ipv6")
+	case (m.Fragment != "" || m.TTL != 0) && (w.family == 0 || m.Protocol == ARP):
+		return wordError("nw_frag, nw_ttl", "needs ip or ipv6")
 	}
 	return nil
 }
@@ -93,6 +93,10 @@ func (f *Flow) checkAction(a Action) error {
 	case SetSrc:
 		if p := f.Match.Protocol; p == ARP || !a.Addr.IsValid() || cluster.FamilyOf(a.Addr) != p.Family() {
 			return fmt.Errorf("%s packets get the source %s", p, a.Addr)
+		}
+	case SetTTL:
+		if p := f.Match.Protocol; a.TTL == 0 || p == ARP || p.Family() == 0 {
+			return fmt.Errorf("%s packets get the time to live %d", p, a.TTL)
 		}
 	case CT:
 		return a.check(f.Match.Protocol)

@@ -109,6 +109,7 @@ type Match struct {
 	EthDst   cluster.MAC
 	// Src and Dst are nw_src/nw_dst, ipv6_src/ipv6_dst or arp_spa/arp_tpa, by Protocol.
 	Src, Dst netip.Prefix
+	TTL      uint8 // nw_ttl; 0 = any
 	// SrcPort and DstPort are tp_src and tp_dst; 0 = any.
 	SrcPort, DstPort uint16
 	// ICMPType is icmp_type (icmpv6_type) plus 1, so that 0 is any.
@@ -180,6 +181,9 @@ type SetEthSrc struct{ MAC cluster.MAC }
 
 // SetSrc writes the source address.
 type SetSrc struct{ Addr netip.Addr }
+
+// SetTTL writes the time to live.
+type SetTTL struct{ TTL uint8 }
 
 // MoveEthDstToSrc copies the destination MAC to the source.
 type MoveEthDstToSrc struct{}
@@ -259,6 +263,7 @@ func (Drop) action()            {}
 func (SetEthDst) action()       {}
 func (SetEthSrc) action()       {}
 func (SetSrc) action()          {}
+func (SetTTL) action()          {}
 func (MoveEthDstToSrc) action() {}
 func (SetEthDstByCT) action()   {}
 func (MarkLonger) action()      {}

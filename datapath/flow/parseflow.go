@@ -135,6 +135,8 @@ func (p *parser) field(word, name, value string) error {
 	case "nw_dst", "ipv6_dst", "arp_tpa":
 		p.dst = name + "=" + value
 		return nil
+	case "nw_ttl":
+		return nonzero(&m.TTL, word, value, 8)
 	case "tp_src":
 		return nonzero(&m.SrcPort, word, value, 16)
 	case "tp_dst":

@@ -102,6 +102,7 @@ func (m Match) append(b []byte, sep string) []byte {
 		field(cmp.Or(w.dst, "nw_dst"))
 		b = appendPrefix(append(b, '='), m.Dst)
 	}
+	number("nw_ttl=", uint64(m.TTL), 10)
 	if m.Fragment != "" {
 		field("nw_frag=")
 		b = append(b, m.Fragment...)

@@ -78,6 +78,7 @@ func drawMatch(t *rapid.T) Match {
 	}
 	if w.family != 0 && m.Protocol != ARP {
 		m.Fragment = rapid.SampledFrom([]string{"", "later", "not_later", "first", "no", "yes"}).Draw(t, "fragment")
+		m.TTL = rapid.Byte().Draw(t, "time to live")
 	}
 	if rapid.Bool().Draw(t, "by a tunnel") {
 		m.Tunnel = drawTunnel(t)
@@ -161,6 +162,9 @@ func drawAction(t *rapid.T, kinds int, family cluster.Family) Action {
 	case 4:
 		if kinds > 6 && rapid.Bool().Draw(t, "address") {
 			return SetSrc{drawAddr(t, family)}
+		}
+		if kinds > 6 && rapid.Bool().Draw(t, "time to live") {
+			return SetTTL{rapid.ByteMin(1).Draw(t, "its time")}
 		}
 		return SetEthSrc{drawMAC(t)}
 	case 5:
@@ -473,7 +477,7 @@ func TestEveryActionHasWords(t *testing.T) {
 		missing["flow."+string(m[1])] = true
 	}
 	for word, a := range map[string]Action{
-		"output:eth0": Output{"eth0"}, "IN_PORT": InPort{}, "NORMAL": Normal{}, "drop": Drop{}, moveEthDstToSrc: MoveEthDstToSrc{}, ethDstByCT: SetEthDstByCT{}, "check_pkt_larger(1414)->NXM_NX_PKT_MARK[0]": MarkLonger{1414}, "resubmit(,4)": Resubmit{4},
+		"output:eth0": Output{"eth0"}, "IN_PORT": InPort{}, "NORMAL": Normal{}, "drop": Drop{}, "set_field:2->nw_ttl": SetTTL{2}, moveEthDstToSrc: MoveEthDstToSrc{}, ethDstByCT: SetEthDstByCT{}, "check_pkt_larger(1414)->NXM_NX_PKT_MARK[0]": MarkLonger{1414}, "resubmit(,4)": Resubmit{4},
 		"push_vlan:0x8100,set_field:4101->vlan_vid": PushVLAN{5}, "pop_vlan": PopVLAN{}, "group:7": ToGroup{7}, "set_field:0x7->reg6": SetGroup{7},
 		"learn(table=25,idle_timeout=10800,delete_learned,cookie=0x40dee2a30,limit=9,eth_type=0x800,NXM_NX_REG6[2..31],NXM_OF_IP_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[])": Learn{
 			Table: 25, Family: cluster.IPv4, Ways: 2, Client: 4, Timeout: 10800, Limit: 9},
