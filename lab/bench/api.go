@@ -95,7 +95,8 @@ func (w *world) startAPI(ctx context.Context) error {
 // settle waits until the control plane rests: at its start, its controllers look at each Service and slice, with all that the machine has, and
 // who starts meanwhile is measured beside that.
 func (w *world) settle(ctx context.Context) error {
-	const look, rests = time.Second, 150 * time.Millisecond // CPU in that time
+	const look = time.Second
+	rests := 150 * time.Millisecond * time.Duration(w.opt.Slow) // CPU in that time
 	ctx, cancel := context.WithTimeout(ctx, w.patience(3*time.Minute))
 	defer cancel()
 	before, err := w.runs.Used()

@@ -3,6 +3,8 @@ package bench
 import (
 	"context"
 	"time"
+
+	"hairpin/lab"
 )
 
 // burst is how many Services are created at once.
@@ -13,23 +15,23 @@ func (w *world) create(ctx context.Context) error {
 	if err := w.grow(ctx, w.opt.Sizes[0]); err != nil {
 		return err
 	}
-	var total, after, cpu [2]time.Duration
+	var total, after [2]time.Duration
+	var spent [2]map[string]lab.Usage
 	err := w.each(ctx, func(ctx context.Context, s *side) (err error) {
-		total[s.index], after[s.index], cpu[s.index], err = w.createOn(ctx, s)
+		total[s.index], after[s.index], spent[s.index], err = w.createOn(ctx, s)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	w.print("1000 Services created at once", []row{
+	w.print("1000 Services created at once", append([]row{
 		{what: "from the first API write to the answer of the last", unit: "ms", ours: millis(total[0]), theirs: millis(total[1])},
 		{what: "from the return of the last API write", unit: "ms", ours: millis(after[0]), theirs: millis(after[1])},
-		{what: "CPU for it, all processes", unit: "ms", ours: millis(cpu[0]), theirs: millis(cpu[1])},
-	})
+	}, spentRows("CPU for it, all processes", "ms", spent[0], spent[1], func(u lab.Usage) float64 { return millis(u.CPU) })...))
 	return nil
 }
 
-func (w *world) createOn(ctx context.Context, s *side) (total, after, cpu time.Duration, err error) {
+func (w *world) createOn(ctx context.Context, s *side) (total, after time.Duration, spent map[string]lab.Usage, err error) {
 	if err = s.start(ctx); err != nil {
 		return
 	}
@@ -54,18 +56,21 @@ func (w *world) createOn(ctx context.Context, s *side) (total, after, cpu time.D
 		return
 	}
 	total = time.Since(begin)
-	for i := first; i < end; i++ { // the last of the list need not be the last of all: none may be missing
-		if _, err = w.until(ctx, s, vip(i), "server", written, 10*time.Second); err != nil {
-			return
-		}
-	}
 	time.Sleep(rest)
 	now, err := usedBy(s)
 	if err != nil {
 		return
 	}
-	cpu = sum(now).CPU - sum(before).CPU
+	spent = map[string]lab.Usage{}
+	for name, u := range now {
+		spent[name] = lab.Usage{CPU: u.CPU - before[name].CPU}
+	}
+	for i := first; i < end; i++ { // the last of the list need not be the last of all: none may be missing. A userspace datapath pays for these questions.
+		if _, err = w.until(ctx, s, vip(i), "server", written, 10*time.Second); err != nil {
+			return
+		}
+	}
 	w.say("%s: %d Services created, the last one answered after %.2f s, %.2f s after its creation", s.name, burst, total.Seconds(), after.Seconds())
 	err = parallel(ctx, first, end, func(ctx context.Context, i int) error { return w.unmake(ctx, serviceName(i)) })
-	return total, after, cpu, err
+	return total, after, spent, err
 }
