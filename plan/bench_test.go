@@ -91,25 +91,27 @@ func BenchmarkOneSliceChanged10kRefused(b *testing.B) {
 	replanned(b, s, 1, oneSlice(2))
 }
 
-// Another node's taint, zone or moved address, at 10 000 Services.
-func BenchmarkPeerChanged10k(b *testing.B) {
-	s := large(100, 10000, cluster.IPv4, cluster.IPv6)
-	for name, edit := range map[string]func(n *cluster.Node, i int){
-		"taint": func(n *cluster.Node, i int) { n.Leaving = i%2 == 0 },
-		"zone":  func(n *cluster.Node, i int) { n.Zone = fmt.Sprint(i) },
-		"address": func(n *cluster.Node, i int) {
-			n.HostAddresses = append(n.HostAddresses[:2:2], netip.PrefixFrom(addr("192.168.0.1"), 20+i%8))
-		},
-	} {
-		b.Run(name, func(b *testing.B) {
-			replanned(b, s, 0, func(_ *cluster.Snapshot, i int) *cluster.Snapshot {
-				next := new(*s)
-				next.Nodes = slices.Clone(s.Nodes)
-				next.Nodes[7] = new(*s.Nodes[7])
-				edit(next.Nodes[7], i)
-				return next
+// Another node's taint, zone or moved address, at 1 000 Services, of 10 and of 250 nodes.
+func BenchmarkPeerChanged(b *testing.B) {
+	for _, size := range []struct{ nodes, services int }{{10, 1000}, {250, 1000}} {
+		s := large(size.nodes, size.services, cluster.IPv4, cluster.IPv6)
+		for name, edit := range map[string]func(n *cluster.Node, i int){
+			"taint": func(n *cluster.Node, i int) { n.Leaving = i%2 == 0 },
+			"zone":  func(n *cluster.Node, i int) { n.Zone = fmt.Sprint(i) },
+			"address": func(n *cluster.Node, i int) {
+				n.HostAddresses = append(n.HostAddresses[:2:2], netip.PrefixFrom(addr("192.168.0.1"), 20+i%8))
+			},
+		} {
+			b.Run(fmt.Sprintf("%s-%d", name, size.nodes), func(b *testing.B) {
+				replanned(b, s, 0, func(_ *cluster.Snapshot, i int) *cluster.Snapshot {
+					next := new(*s)
+					next.Nodes = slices.Clone(s.Nodes)
+					next.Nodes[7] = new(*s.Nodes[7])
+					edit(next.Nodes[7], i)
+					return next
+				})
 			})
-		})
+		}
 	}
 }
 

@@ -39,7 +39,7 @@ func newEgress() *egressPlan {
 	return &egressPlan{selection: selection.NewEgressIPs(), parts: map[cluster.Owner]egressPart{}}
 }
 
-func (g *egressPlan) update(s *cluster.Snapshot, env *Env, _ changes, again bool) (gone, come datapath.State) {
+func (g *egressPlan) update(s *cluster.Snapshot, env *Env, c changes, again bool) (gone, come datapath.State) {
 	gone.NB, come.NB = nb.State{}, nb.State{}
 	others := !cluster.SameList(g.seen, s.EgressIPs) // and not only pods
 	g.seen = s.EgressIPs
@@ -52,7 +52,18 @@ func (g *egressPlan) update(s *cluster.Snapshot, env *Env, _ changes, again bool
 			touched[e.Owner] = true
 		}
 	}
-	if len(touched) == 0 && !again {
+	nodes := map[string]bool{}
+	for _, n := range slices.Concat(c.nodes.Gone, c.nodes.Come) {
+		nodes[n.Name] = true
+	}
+	if len(nodes) > 0 {
+		for _, e := range s.EgressIPs {
+			if slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return nodes[a.Node] }) {
+				touched[e.Owner] = true
+			}
+		}
+	}
+	if len(touched)+len(nodes) == 0 && !again {
 		return gone, come
 	}
 	for owner := range touched {

@@ -5,7 +5,6 @@ import (
 
 	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nft"
 )
@@ -35,16 +34,6 @@ func newEncap(e *Env) (encap, bool) {
 }
 
 func (x *encap) hostMAC() cluster.MAC { return cluster.MACFor(x.host.Addr()) }
-
-// peer leads tunnels to another node's end through the host.
-func (x *encap) peer(end netip.Addr, s *flow.State) {
-	s.TunnelBridge = claims.EncapBridge
-	if s.TunnelRoutes == nil {
-		s.TunnelRoutes = map[netip.Addr]netip.Addr{}
-	}
-	s.TunnelRoutes[end] = x.host.Addr()
-	s.TunnelNeighbors[x.host.Addr()] = x.hostMAC()
-}
 
 // links are the pair between host and bridge, and their addresses.
 func (x *encap) links(k *kernel) {

@@ -20,6 +20,7 @@ type Env struct {
 	Vetted *cluster.Vetted // what is believed of them
 
 	Pods      []*cluster.Pod      // of this node
+	Peers     []*cluster.Node     // other nodes
 	Frontends []*cluster.Frontend // of all Services that are served
 	Guarded   []netip.Addr        // load balancers' addresses that are not for everybody, sorted
 	Redirect  []string            // links whose packets for NodePorts eBPF programs lead to the gateway router

@@ -37,13 +37,11 @@ func gateway(e Env) (datapath.State, []Problem) {
 	} else {
 		b.classify(prioRest, flow.Match{}, flow.Drop{})
 	}
-	b.noTunnels()
-	b.rewrite()
-	c := checker{owner: b.owner}
-	if x, ok := newEncap(&e); ok && len(e.Nodes) > 1 && e.Node.Gateway.Device == "" {
-		c.problem(fieldGateway, "device: no link of the host has %s, so tunnels from other nodes do not arrive", x.end)
+	for i := range e.Stacks {
+		b.noTunnels(&e.Stacks[i], e.Stacks[i].MasqHost) // the host's, too
 	}
-	return datapath.State{Bridge: flow.State{Flows: b.flows}, Host: hostSide(&e), NFT: hostFilter(&e)}, c.problems
+	b.rewrite()
+	return datapath.State{Bridge: flow.State{Flows: b.flows}, Host: hostSide(&e), NFT: hostFilter(&e)}, nil
 }
 
 // bridge writes flows of the gateway bridge.

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -24,7 +25,7 @@ const (
 
 // transit joins the node's zone to those of the other nodes. Every zone has the same switch, with the same tunnel
 // keys: the node's number is the key of its port.
-func (z *zone) transit(to *datapath.State) []Problem {
+func (z *zone) transit(to *datapath.State) {
 	name := z.Node.Name
 	z.rows.Add(&nb.Switch{Name: claims.TransitSwitch, Owner: z.owner, OtherConfig: map[string]string{
 		"interconn-ts":      claims.TransitSwitch,
@@ -41,23 +42,7 @@ func (z *zone) transit(to *datapath.State) []Problem {
 		}
 	}
 
-	var problems []Problem
-	b := newTunnelBridge(&z.Env, &to.Bridge)
-	if z.Node.Gateway.Userspace {
-		to.Bridge.TunnelNeighbors = map[netip.Addr]cluster.MAC{}
-	}
-	for _, n := range z.Nodes {
-		if n.Name == name {
-			continue
-		}
-		c := checker{owner: nodeOwner(n.Name)}
-		if p, ok := c.peer(&z.Env, n); ok {
-			b.peer(p)
-			c.tunnel(&z.Env, n, to)
-		}
-		problems = append(problems, c.problems...)
-	}
-	return problems
+	tunnelBridge(&z.Env, &to.Bridge)
 }
 
 // nobody is the ID of no node. Its place on the transit network stands for all nodes.
@@ -155,14 +140,8 @@ func (c *checker) peer(e *Env, n *cluster.Node) (peer, bool) {
 	return p, true
 }
 
-// tunnelBridge writes claims.TunnelBridge.
-type tunnelBridge struct {
-	*Env
-	state *flow.State
-}
-
-// newTunnelBridge makes the bridge, its way to OVN, and the port of all tunnels.
-func newTunnelBridge(e *Env, s *flow.State) *tunnelBridge {
+// tunnelBridge is claims.TunnelBridge, its way to OVN, and the port of all tunnels.
+func tunnelBridge(e *Env, s *flow.State) {
 	owner, name := nodeOwner(e.Node.Name), claims.TunnelBridge
 	s.Bridges = map[string]flow.Bridge{name: {Name: name, Userspace: e.Node.Gateway.Userspace, Owner: owner}}
 	s.Flows = map[flow.Key]*flow.Flow{}
@@ -174,29 +153,54 @@ func newTunnelBridge(e *Env, s *flow.State) *tunnelBridge {
 		p.Owner = owner
 		s.Ports[p.Name] = p
 	}
-	return &tunnelBridge{e, s}
+	if e.Node.Gateway.Userspace {
+		s.TunnelNeighbors = map[netip.Addr]cluster.MAC{}
+	}
+	if x, ok := newEncap(e); ok {
+		s.TunnelBridge, s.TunnelRoutes = claims.EncapBridge, map[netip.Addr]netip.Addr{}
+		s.TunnelNeighbors[x.host.Addr()] = x.hostMAC()
+	}
 }
 
-// peer leads to another node by a tunnel, and takes what comes from it. What no flow leads anywhere is dropped.
-func (b *tunnelBridge) peer(p peer) {
-	own, id := uint32(b.Node.ID), uint32(p.node.ID)
+// peers lead to other nodes, and let in what comes from them.
+func peers(e Env) (datapath.State, []Problem) {
+	to := datapath.State{Bridge: flow.State{Flows: map[flow.Key]*flow.Flow{}, TunnelNeighbors: map[netip.Addr]cluster.MAC{}, TunnelRoutes: map[netip.Addr]netip.Addr{}}}
+	ends := newTunnelEnds(&e)
+	var problems []Problem
+	for _, n := range e.Peers {
+		c := checker{owner: nodeOwner(n.Name)}
+		if p, ok := c.peer(&e, n); ok {
+			e.lead(p, to.Bridge.Flows)
+			c.tunnel(&e, n, &to)
+		}
+		ends.add(n)
+		problems = append(append(problems, c.problems...), ends.problems()...)
+	}
+	maps.Copy(to.Bridge.Flows, ends.flows)
+	to.NFT = ends.tables()
+	return to, problems
+}
+
+// lead leads to another node by a tunnel, and takes what comes from it. What no flow leads anywhere is dropped.
+func (e *Env) lead(p peer, flows map[flow.Key]*flow.Flow) {
+	own, id := uint32(e.Node.ID), uint32(p.node.ID)
 	add := func(priority uint16, m flow.Match, actions ...flow.Action) {
 		k := flow.Key{Bridge: claims.TunnelBridge, Priority: priority, Match: m}
-		b.state.Flows[k] = &flow.Flow{Key: k, Feature: claims.FeatureTunnels, Actions: actions, Owner: nodeOwner(p.node.Name)}
+		flows[k] = &flow.Flow{Key: k, Feature: claims.FeatureTunnels, Actions: actions, Owner: nodeOwner(p.node.Name)}
 	}
 	tunnel := func(from, to uint32) flow.Tunnel {
 		return flow.Tunnel{Key: claims.TransitTunnelKey, Ports: from<<16 | to, Peer: p.node.Addresses[0]}
 	}
 	// Of the nodes' MACs OVN knows this one alone; what a router says of a packet it sends back to where that came from.
-	all := cluster.MACFor(onTransit(&b.Stacks[0], nobody))
+	all := cluster.MACFor(onTransit(&e.Stacks[0], nobody))
 	add(prioToPeer, flow.Match{InPort: claims.TunnelPort, Tunnel: tunnel(id, own)}, flow.SetEthSrc{MAC: all}, flow.Output{Port: claims.TunnelPatch})
 
 	mac := cluster.MACFor(p.transit[0].Addr())
 	// The userspace datapath finds no route for a tunnel's packet that has a mark.
 	out := []flow.Action{flow.SetPktMark{}, flow.SetTunnel{Tunnel: tunnel(own, id)}, flow.Output{Port: claims.TunnelPort}}
 	add(prioToNode, flow.Match{InPort: claims.TunnelPatch, EthDst: mac}, out...)
-	for i := range b.Stacks {
-		f := b.Stacks[i].Family
+	for i := range e.Stacks {
+		f := e.Stacks[i].Family
 		for _, to := range []netip.Prefix{single(p.join[i].Addr()), p.node.PodCIDR(f)} {
 			if to.IsValid() {
 				m := flow.Match{InPort: claims.TunnelPatch, Protocol: words(f).ip, Dst: to.Masked()}
@@ -211,7 +215,7 @@ func (b *tunnelBridge) peer(p peer) {
 func (c *checker) tunnel(e *Env, n *cluster.Node, to *datapath.State) {
 	end := n.Addresses[0]
 	if x, ok := newEncap(e); ok {
-		x.peer(end, &to.Bridge)
+		to.Bridge.TunnelRoutes[end] = x.host.Addr()
 		return
 	}
 	s := e.stack(cluster.FamilyOf(end))

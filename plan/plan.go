@@ -22,7 +22,7 @@ func Node(s *cluster.Snapshot, name string) (datapath.State, []Problem) {
 
 // feature is one part of what a node does. It reads the Env and writes a State of its own.
 //
-// A feature that reads Env.Pods or Env.Frontends is additive in Pods and Services: for two halves of the list it gives two
+// A feature that reads Env.Pods, Env.Frontends or Env.Peers is additive in Pods, Services and other nodes: for two halves of the list it gives two
 // States without a common key, whose union is the State of the whole list. So the Planner may ask for the State
 // of just those objects that changed.
 type feature func(Env) (datapath.State, []Problem)
@@ -30,21 +30,23 @@ type feature func(Env) (datapath.State, []Problem)
 // incremental is a feature that keeps an index of its own, so that a change costs what it touches.
 type incremental interface {
 	// update takes a new Snapshot and gives what goes and what comes; what is in both may be the same. When not only objects have
-	// changed but what the Env says of nodes, it plans all again.
+	// changed but what the Env says of the node, it plans all again.
 	update(s *cluster.Snapshot, env *Env, c changes, again bool) (gone, come datapath.State)
 }
 
-// changes are the node's Pods, and the Frontends that are served, that went and that came. What changed did both.
+// changes are the node's Pods, the Frontends that are served, and other nodes, that went and that came. What changed did both, and so did a node
+// that is refused now, or no longer.
 type changes struct {
 	pods      cluster.Changes[cluster.Pod]
 	frontends cluster.Changes[cluster.Frontend]
+	nodes     cluster.Changes[cluster.Node]
 }
 
 // newIncrementals returns those that there are. They know nothing yet.
-func newIncrementals() []incremental { return []incremental{newEgress(), newShared()} }
+func newIncrementals() []incremental { return []incremental{newEgress(), newShared(), newHosts()} }
 
-// base features do not look at single Pods and Services, objects features look at nothing else that changes often.
+// base features do not look at single Pods, Services and other nodes, objects features look at nothing else that changes often.
 var (
 	base    = []feature{topology, gateway, distributed, redirection, switchboardPaths}
-	objects = []feature{pods, services, switchboardPods}
+	objects = []feature{pods, services, switchboardPods, peers}
 )

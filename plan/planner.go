@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 
 	"hairpin/cluster"
 	"hairpin/datapath"
@@ -67,6 +68,7 @@ func planAll(s *cluster.Snapshot, env Env, problems []Problem, had Numbers) *pla
 	n := &planned{snapshot: s, counted: map[Problem]int{}, registry: newRegistry(s.Frontends, &env, pods, had), indexed: newIncrementals(), node: problems}
 	env.Pods, n.twice = podsOn(env.Node.Name, s.Pods)
 	n.env = env
+	env.Peers = slices.DeleteFunc(slices.Clone(s.Nodes), func(x *cluster.Node) bool { return x.Name == env.Node.Name })
 	env.Frontends, problems = n.registry.served()
 	n.count(problems, 1)
 	env.Guarded = guardedBy(env.Frontends)
@@ -77,7 +79,7 @@ func planAll(s *cluster.Snapshot, env Env, problems []Problem, had Numbers) *pla
 	var inBase []datapath.Conflict
 	n.base, n.fixed, inBase = planFeatures(base, env)
 	parts := []datapath.State{n.base, part}
-	all := changes{cluster.Changes[cluster.Pod]{Come: env.Pods}, cluster.Changes[cluster.Frontend]{Come: env.Frontends}}
+	all := changes{cluster.Changes[cluster.Pod]{Come: env.Pods}, cluster.Changes[cluster.Frontend]{Come: env.Frontends}, cluster.Changes[cluster.Node]{Come: env.Peers}}
 	for _, f := range n.indexed {
 		_, come := f.update(s, &env, all, true)
 		parts = append(parts, come)
@@ -105,7 +107,7 @@ func planFeatures(features []feature, env Env) (datapath.State, []Problem, []dat
 
 // planObjects plans those objects alone; without any there is nothing.
 func planObjects(env Env) (state datapath.State, problems []Problem) {
-	if len(env.Frontends)+len(env.Pods) > 0 {
+	if len(env.Frontends)+len(env.Pods)+len(env.Peers) > 0 {
 		state, problems, _ = planFeatures(objects, env)
 	}
 	return state, problems
@@ -119,11 +121,8 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 	}
 	next := *env
 	next.Pods, next.Guarded, next.Vetted = n.env.Pods, n.env.Guarded, n.env.Vetted
-	peers := !slices.EqualFunc(n.snapshot.Nodes, s.Nodes, func(a, b *cluster.Node) bool { return a.Name == next.Node.Name && a.Name == b.Name || samePeer(a, b) })
-	if peers {
-		next.Vetted = cluster.Vet(s.Nodes, env.Node.Name, &s.Config)
-	}
-	services := n.services(s, &next, peers)
+	nodes := n.nodes(s, &next)
+	services := n.services(s, &next, len(nodes.Gone)+len(nodes.Come) > 0)
 	if !slices.Equal(guardedBy(services.Gone), guardedBy(services.Come)) {
 		all, _ := n.registry.served()
 		next.Guarded = guardedBy(all)
@@ -135,15 +134,15 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 	pods := cluster.Compare(n.env.Pods, next.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
 
 	before, after := n.env, next
-	before.Frontends, before.Pods = services.Gone, pods.Gone
-	after.Frontends, after.Pods = services.Come, pods.Come
+	before.Frontends, before.Pods, before.Peers = services.Gone, pods.Gone, nodes.Gone
+	after.Frontends, after.Pods, after.Peers = services.Come, pods.Come, nodes.Come
 	gone, oldProblems := planObjects(before)
 	come, newProblems := planObjects(after)
 	oldProblems, newProblems = append(oldProblems, services.solved...), append(newProblems, services.found...)
 
-	again := peers || !slices.Equal(n.env.Guarded, next.Guarded)
+	again := !slices.Equal(n.env.Guarded, next.Guarded)
 	for _, f := range n.indexed {
-		out, in := f.update(s, &next, changes{pods, services.Changes}, again)
+		out, in := f.update(s, &next, changes{pods, services.Changes, nodes}, again)
 		gone, come = union(gone, out), union(come, in)
 	}
 	if again {
@@ -166,6 +165,41 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 		n.list()
 	}
 	return true
+}
+
+// nodes are the other nodes of which something changed that concerns the planned one, or whether they are believed. It vets all anew then.
+func (n *planned) nodes(s *cluster.Snapshot, next *Env) (c cluster.Changes[cluster.Node]) {
+	compared := cluster.Compare(n.snapshot.Nodes, s.Nodes, func(a, b *cluster.Node) int { return strings.Compare(a.Name, b.Name) })
+	same := map[*cluster.Node]bool{}
+	for _, pair := range compared.Changed {
+		if pair[0].Name == next.Node.Name || samePeer(pair[0], pair[1]) {
+			same[pair[0]], same[pair[1]] = true, true
+		}
+	}
+	differs := func(list []*cluster.Node) []*cluster.Node {
+		return slices.DeleteFunc(list, func(x *cluster.Node) bool { return same[x] })
+	}
+	if c.Gone, c.Come = differs(compared.Gone), differs(compared.Come); len(c.Gone)+len(c.Come) == 0 {
+		return c
+	}
+	next.Vetted = cluster.Vet(s.Nodes, next.Node.Name, &s.Config)
+	known := func(list []*cluster.Node, name string) *cluster.Node {
+		i, found := slices.BinarySearchFunc(list, name, func(x *cluster.Node, name string) int { return strings.Compare(x.Name, name) })
+		if !found {
+			return nil
+		}
+		return list[i]
+	}
+	for _, pair := range [][2]*Env{{&n.env, next}, {next, &n.env}} {
+		for name := range pair[0].Vetted.Rejected {
+			was, is := known(n.snapshot.Nodes, name), known(s.Nodes, name)
+			if was == nil || is == nil || pair[1].refuses(is) || slices.Contains(c.Come, is) {
+				continue
+			}
+			c.Gone, c.Come = append(c.Gone, was), append(c.Come, is)
+		}
+	}
+	return c
 }
 
 // serviceChanges is what changed of the Services that are served, and of the reasons why others are not.

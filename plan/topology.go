@@ -44,8 +44,8 @@ func topology(e Env) (datapath.State, []Problem) {
 	z.nat()
 	z.policies()
 	s := datapath.State{NB: z.rows, Bridge: openVSwitch(&e)}
-	problems := z.transit(&s)
-	return s, problems
+	z.transit(&s)
+	return s, nil
 }
 
 // zone writes the rows of one node's OVN zone.
@@ -188,12 +188,13 @@ func (z *zone) podMTU() map[string]string {
 	}
 	bypass := "tcp"
 	if s := z.stack(cluster.FamilyOf(z.Node.Addresses[0])); s != nil {
-		set := &nb.AddressSet{Name: "hosts_" + words(s.Family).match, Addresses: z.nodeAddresses(s), Owner: z.owner}
-		z.rows.Add(set)
-		bypass += " || " + words(s.Family).match + ".src == $" + set.Name
+		bypass += " || " + words(s.Family).match + ".src == $" + hostsSet(s.Family)
 	}
 	return map[string]string{"gateway_mtu": strconv.Itoa(z.Config.MTU), "gateway_mtu_bypass": bypass}
 }
+
+// hostsSet is the address set of all nodes' addresses.
+func hostsSet(f cluster.Family) string { return "hosts_" + words(f).match }
 
 // external is the gateway router's port to the external network: it has the node's own address and MAC.
 func (z *zone) external() {

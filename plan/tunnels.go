@@ -2,81 +2,87 @@ package plan
 
 import (
 	"net/netip"
+	"slices"
 
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/datapath"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
 )
 
-// tunnelPeers are the nodes that tunnels come from. A node that claims what is another's is none.
-func (e *Env) tunnelPeers() []*cluster.Node {
-	var list []*cluster.Node
-	for _, n := range e.Nodes {
-		if n.Name != e.Node.Name && len(n.Addresses) > 0 && !e.refuses(n) && cluster.FamilyOf(n.Addresses[0]) == cluster.FamilyOf(e.Node.Addresses[0]) {
-			list = append(list, n)
-		}
-	}
-	return list
-}
-
-// ownersOfHosts are the addresses of all nodes, by which their tunnels can be reached, of one family, and whose they are: also
-// those that are not believed, because here a lie takes nothing but tunnels from anybody.
-func (e *Env) ownersOfHosts(f cluster.Family) map[netip.Addr]cluster.Owner {
-	list := map[netip.Addr]cluster.Owner{}
-	for _, n := range e.Nodes {
-		for _, p := range n.HostAddresses {
-			if _, there := list[p.Addr()]; !there && cluster.FamilyOf(p.Addr()) == f {
-				list[p.Addr()] = nodeOwner(n.Name)
-			}
-		}
-	}
-	return list
-}
-
-// tunnels lets Geneve between the nodes bypass conntrack, and no other into the node.
+// tunnels lets no Geneve but that of nodes into the node, and lets it bypass conntrack.
 func (b *bridge) tunnels() {
-	end := b.env.Node.Addresses[0]
-	udp := words(cluster.FamilyOf(end)).l4[cluster.UDP]
-	in := flow.Match{InPort: b.uplink, EthDst: b.mac, Protocol: udp, Dst: single(end), DstPort: geneve}
-	for _, n := range b.env.tunnelPeers() {
-		in.Src = single(n.Addresses[0])
-		b.classify(prioTunnelIn, in, flow.Output{Port: flow.Local})
-	}
 	for i := range b.env.Stacks {
 		s := &b.env.Stacks[i]
 		for _, a := range append([]netip.Addr{s.Address.Addr()}, s.Others...) {
 			b.classify(prioStranger, flow.Match{InPort: b.uplink, Protocol: words(s.Family).l4[cluster.UDP], Dst: single(a), DstPort: geneve}, flow.Drop{})
 		}
 	}
-	b.classify(prioTunnel, flow.Match{InPort: flow.Local, Protocol: udp, DstPort: geneve}, flow.Output{Port: b.uplink})
-}
-
-// noTunnels keeps what the gateway router sends from the tunnels of all nodes: pods' packets leave with the node's own address,
-// and a Service may have any endpoint.
-func (b *bridge) noTunnels() {
-	for i := range b.env.Stacks {
-		s := &b.env.Stacks[i]
-		list := b.env.ownersOfHosts(s.Family)
-		list[s.MasqHost] = b.owner
-		for a := range list {
-			b.classify(prioNoTunnel, flow.Match{InPort: b.ovn, Protocol: words(s.Family).l4[cluster.UDP], Dst: single(a), DstPort: geneve}, flow.Drop{})
-		}
-	}
+	b.classify(prioTunnel, flow.Match{InPort: flow.Local, Protocol: words(cluster.FamilyOf(b.env.Node.Addresses[0])).l4[cluster.UDP], DstPort: geneve}, flow.Output{Port: b.uplink})
 }
 
 // setTunnelEnds is the nft set of the ends of other nodes' tunnels.
 const setTunnelEnds = "tunnel-ends"
 
-// endsSet is the set of the other nodes' ends.
+// endsSet declares it.
 func endsSet(e *Env) *nft.Set {
 	source := words(cluster.FamilyOf(e.Node.Addresses[0])).src
-	s := &nft.Set{Name: setTunnelEnds, Key: []nft.KeyField{source}, Elements: map[nft.Element]cluster.Owner{}}
-	for _, n := range e.tunnelPeers() {
-		s.Elements[nft.Element{Src: single(n.Addresses[0])}] = nodeOwner(n.Name)
+	return &nft.Set{Name: setTunnelEnds, Key: []nft.KeyField{source}, Elements: map[nft.Element]cluster.Owner{}}
+}
+
+// tunnelEnds let in what other nodes' tunnels send.
+type tunnelEnds struct {
+	*bridge
+	host, frames elements // of sets
+	encap        encap
+	hasEncap     bool
+}
+
+func newTunnelEnds(e *Env) tunnelEnds {
+	t := tunnelEnds{bridge: newBridge(e, claims.FeatureGateway), host: newElements(), frames: newElements()}
+	t.encap, t.hasEncap = newEncap(e)
+	return t
+}
+
+// add adds a node, but for one that claims what is another's.
+func (t *tunnelEnds) add(n *cluster.Node) {
+	e := t.env
+	end := e.Node.Addresses[0]
+	if len(n.Addresses) == 0 || e.refuses(n) || cluster.FamilyOf(n.Addresses[0]) != cluster.FamilyOf(end) {
+		return
+	}
+	from := single(n.Addresses[0])
+	t.host.of(endsSet(e))[nft.Element{Src: from}] = nodeOwner(n.Name)
+	if t.hasEncap && e.Node.Gateway.Device != "" {
+		t.frames.of(endsSet(e))[nft.Element{Src: from}] = nodeOwner(n.Name)
+	}
+	if e.Mode.Uplink {
+		t.classify(prioTunnelIn, flow.Match{InPort: t.uplink, EthDst: t.mac, Protocol: words(cluster.FamilyOf(end)).l4[cluster.UDP], Src: from, Dst: single(end), DstPort: geneve},
+			flow.Output{Port: flow.Local})
+	}
+}
+
+// problems are what keeps the packets of any other node out.
+func (t *tunnelEnds) problems() []Problem {
+	c := checker{owner: t.owner}
+	if t.hasEncap && t.env.Node.Gateway.Device == "" {
+		c.problem(fieldGateway, "device: no link of the host has %s, so tunnels from other nodes do not arrive", t.encap.end)
+	}
+	return c.problems
+}
+
+func (t *tunnelEnds) tables() nft.State {
+	s := nft.State{nft.Inet: t.host.Table}
+	if t.hasEncap {
+		s[nft.Netdev] = t.frames.Table
 	}
 	return s
 }
+
+// setHosts is the nft set of all nodes' addresses.
+func setHosts(f cluster.Family) *nft.Set { return declare(f).set("tunnels", words(f).dst) }
 
 // tunnelChains let only nodes' tunnels into the host, and nothing of pods into those of any node: by the host's routing they
 // would leave with its address.
@@ -89,16 +95,116 @@ func tunnelChains(e *Env, t *nft.Table, owner cluster.Owner) {
 	}}
 	forward := &nft.Chain{Name: chainTunnelsForward, Type: "filter", Hook: "forward", Priority: hookFilter, Owner: owner}
 	for i := range e.Stacks {
-		f := e.Stacks[i].Family
-		hosts := declare(f)
-		set := hosts.set("tunnels", words(f).dst) // all nodes' addresses
-		for a, owner := range e.ownersOfHosts(f) {
-			set.Elements[nft.Element{Addr: a}] = owner
-		}
-		hosts.in(t)
+		set := setHosts(e.Stacks[i].Family)
+		t.Sets[set.Name] = set
 		forward.Rules = append(forward.Rules, nft.Rule{
 			Matches: []nft.Match{nft.InInterface{Name: claims.ManagementPort}, nft.InSet{Set: set.Name}, port}, Do: nft.Drop{}, Comment: "pods to tunnels", Owner: owner,
 		})
 	}
 	t.Chains[chainTunnelsForward] = forward
+}
+
+// hostsPlan is what follows from the addresses of all nodes, by which their tunnels can be reached. Several nodes may have the same one.
+type hostsPlan struct {
+	of  map[netip.Addr][]string // nodes that say they have it, sorted: also those that are not believed, because here a lie takes nothing but tunnels from anybody
+	set datapath.State          // OVN's address set of them
+}
+
+func newHosts() *hostsPlan { return &hostsPlan{} }
+
+func (p *hostsPlan) update(_ *cluster.Snapshot, env *Env, c changes, _ bool) (gone, come datapath.State) {
+	nodes := c.nodes
+	if p.of == nil {
+		p.of = map[netip.Addr][]string{}
+		nodes.Come = append(slices.Clone(nodes.Come), env.Node) // which stays what it is
+	}
+	if len(nodes.Gone)+len(nodes.Come) == 0 {
+		return gone, come
+	}
+	was := map[netip.Addr]string{}
+	each := func(list []*cluster.Node, do func(names []string, name string) []string) {
+		for _, n := range list {
+			for _, h := range n.HostAddresses {
+				a := h.Addr()
+				if _, touched := was[a]; !touched {
+					was[a] = first(p.of[a])
+				}
+				p.of[a] = do(p.of[a], n.Name)
+			}
+		}
+	}
+	each(nodes.Gone, omitted)
+	each(nodes.Come, with)
+	before, after := newHostRules(env), newHostRules(env)
+	for a, name := range was {
+		if now := first(p.of[a]); now != name {
+			before.add(a, name)
+			after.add(a, now)
+		}
+		if len(p.of[a]) == 0 {
+			delete(p.of, a)
+		}
+	}
+	gone, p.set = union(before.state(), p.set), env.hostsSet()
+	return gone, union(after.state(), p.set)
+}
+
+// first is the one that an address is said to be of, "" when it is nobody's.
+func first(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return names[0]
+}
+
+// with adds a name, which may be there twice when the node gives an address twice.
+func with(names []string, name string) []string {
+	i, _ := slices.BinarySearch(names, name)
+	return slices.Insert(slices.Clone(names), i, name)
+}
+
+func omitted(names []string, name string) []string {
+	i, _ := slices.BinarySearch(names, name)
+	return slices.Delete(slices.Clone(names), i, i+1)
+}
+
+// hostsSet is the address set that podMTU names.
+func (e *Env) hostsSet() datapath.State {
+	s := datapath.State{NB: nb.State{}}
+	if stack := e.stack(cluster.FamilyOf(e.Node.Addresses[0])); stack != nil && !e.Mode.PodsByHost {
+		s.NB.Add(&nb.AddressSet{Name: hostsSet(stack.Family), Addresses: e.nodeAddresses(stack), Owner: nodeOwner(e.Node.Name)})
+	}
+	return s
+}
+
+// hostRules keep from the tunnels of all nodes what pods send, or the gateway router for them: by the host's routing pods' packets would leave with the
+// node's own address, and a Service may have any endpoint.
+type hostRules struct {
+	*bridge
+	elements
+}
+
+func newHostRules(e *Env) hostRules {
+	return hostRules{newBridge(e, claims.FeatureGateway), newElements()}
+}
+
+// add adds an address that is said to be of a node, if it is.
+func (r *hostRules) add(a netip.Addr, name string) {
+	s := r.env.stack(cluster.FamilyOf(a))
+	if name == "" || s == nil {
+		return
+	}
+	r.of(setHosts(s.Family))[nft.Element{Addr: a}] = nodeOwner(name)
+	if a != s.MasqHost {
+		r.noTunnels(s, a)
+	}
+}
+
+func (r *hostRules) state() datapath.State {
+	return datapath.State{Bridge: flow.State{Flows: r.flows}, NFT: nft.State{nft.Inet: r.Table}}
+}
+
+// noTunnels keeps what the gateway router sends from an address.
+func (b *bridge) noTunnels(s *Stack, a netip.Addr) {
+	b.classify(prioNoTunnel, flow.Match{InPort: b.ovn, Protocol: words(s.Family).l4[cluster.UDP], Dst: single(a), DstPort: geneve}, flow.Drop{})
 }
