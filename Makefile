@@ -191,9 +191,9 @@ NODES ?= 100
 SERVICES ?= 100
 PODS ?= 500
 EGRESSIPS ?= 10
-scale: setup build image ## measure what a node pays for the others, at 10, 100, … nodes of one run (NODES=1000 SERVICES=10000 PODS=100000 EGRESSIPS=1000 ARGS="--window 1m"); the table also goes to dist/scale.json, graphs of it to dist/scale.svg
+scale: setup build image ## measure what a node pays for the others, at 10, 100, … nodes of one run (NODES=1000 SERVICES=10000 PODS=100000 EGRESSIPS=1000 ENGINE=openflow ARGS="--window 1m"); the table also goes to dist/scale.json, graphs of it to dist/scale.svg
 	@mkdir -p $(DIST)
-	@$(LAB) scale --nodes $(NODES) --services $(SERVICES) --pods $(PODS) --egressips $(EGRESSIPS) --json $(DIST)/scale.json --svg $(DIST)/scale.svg $(ARGS)
+	@$(LAB) scale --nodes $(NODES) --services $(SERVICES) --pods $(PODS) --egressips $(EGRESSIPS) --engine "$(ENGINE)" --json $(DIST)/scale.json --svg $(DIST)/scale.svg $(ARGS)
 
 compare: setup image ## every case of the matrix: packets, conntrack, ovn-trace and ofproto/trace against the walk (MODE=local, NODE_LOCAL=dgp, NODEPORT_PATH=redirect, ENGINE=openflow)
 	$(GO) test ./lab/demo -run 'Compare$$' -count 1 -timeout 30m -compare $(MODE) -node-local "$(NODE_LOCAL)" -nodeport-path "$(NODEPORT_PATH)" -engine "$(ENGINE)"

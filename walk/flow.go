@@ -273,7 +273,9 @@ func (r *run) rewrite(action flow.Action) (did string, known bool) {
 		}
 		r.p.EthDst = r.ctState.entry.from
 		return "to MAC " + ethernet(r.p.EthDst), true
-	case flow.SetTTL, flow.MarkLonger: // a walk's packet is short
+	case flow.SetTTL: // a walk's packet has a long time to live
+		return "", true
+	case flow.MarkLonger: // and is short
 		return "", true
 	case flow.SetPktMark:
 		if r.p.Mark != a.Mark {

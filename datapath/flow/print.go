@@ -54,14 +54,13 @@ func (m Match) append(b []byte, sep string) []byte {
 		sep = ","
 	}
 	number := func(name string, v uint64, base int) {
-		if v == 0 {
-			return
+		if v != 0 {
+			field(name)
+			if base == 16 {
+				b = append(b, "0x"...)
+			}
+			b = strconv.AppendUint(b, v, base)
 		}
-		field(name)
-		if base == 16 {
-			b = append(b, "0x"...)
-		}
-		b = strconv.AppendUint(b, v, base)
 	}
 	w := m.Protocol.words()
 	number("pkt_mark=", uint64(m.PktMark), 16)

@@ -161,18 +161,28 @@ func northbound(ctx context.Context, n *lab.Node, table string) (string, error) 
 	return n.Exec(ctx, "ovsdb-client", "-f", "csv", "--no-headings", "dump", "unix:/run/ovn/ovnnb_db.sock", "OVN_Northbound", table)
 }
 
-// cleared reports whether both real nodes have tunnels to no other node than these two, and one Service of ours in their Northbound databases.
+// cleared reports whether both real nodes have tunnels to no other node than these two, and serve one Service of ours.
 func (w *world) cleared(ctx context.Context) (bool, error) {
 	for _, n := range w.nodes {
 		if tunnels, err := tunnelsOf(ctx, n); err != nil || tunnels > len(realNodes)-1 {
 			return false, err
 		}
-		out, err := northbound(ctx, n, "Load_Balancer")
-		if err != nil || strings.Contains(out, "default/s0") {
+		if left, err := w.servicesOn(ctx, n); err != nil || left > 0 {
 			return false, err
 		}
 	}
 	return true, nil
+}
+
+// servicesOn counts what a node has of the Services that are deleted: load balancers, or groups beyond those of the Services that stay.
+func (w *world) servicesOn(ctx context.Context, n *lab.Node) (int, error) {
+	if w.opt.Engine == cluster.EngineOpenFlow {
+		const stay = 8 // of two Services, at most
+		out, err := n.Exec(ctx, "ovs-ofctl", "-O", "OpenFlow15", "dump-groups", claims.ServiceBridge)
+		return max(0, strings.Count(out, "group_id=")-stay), err
+	}
+	out, err := northbound(ctx, n, "Load_Balancer")
+	return strings.Count(out, "default/s0"), err
 }
 
 // tunnelsOf is to how many other nodes a node has tunnels.

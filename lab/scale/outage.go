@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"hairpin/claims"
+	"hairpin/cluster"
 	"hairpin/lab"
 	"hairpin/watch"
 )
@@ -150,7 +152,11 @@ func (w *world) cold(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := n.Exec(ctx, "sh", "-c", "rm -f /var/lib/ovn/*.db; ovs-ofctl -O OpenFlow15 del-flows br-int"); err != nil {
+	forget := "rm -f /var/lib/ovn/*.db; ovs-ofctl -O OpenFlow15 del-flows br-int"
+	if w.opt.Engine == cluster.EngineOpenFlow {
+		forget += "; ovs-ofctl -O OpenFlow15 del-groups " + claims.ServiceBridge + "; ovs-ofctl -O OpenFlow15 del-flows " + claims.ServiceBridge
+	}
+	if _, err := n.Exec(ctx, "sh", "-c", forget); err != nil {
 		return err
 	}
 	before, err := w.usage(n, lab.OVSDB, lab.VSwitchd)

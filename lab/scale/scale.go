@@ -1,6 +1,7 @@
 package scale
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
+	"hairpin/cluster"
 	"hairpin/image"
 	"hairpin/lab"
 )
@@ -26,6 +28,7 @@ type Options struct {
 	Name      string // of the lab; empty = DefaultName
 	Hairpin   string // the binary under test
 	CRDs      string // folder of the resource definitions
+	Engine    string // what serves Services; empty = ovn
 	Nodes     int    // at the end; measured at 10, 100, … on the way
 	Services  int    // from the beginning
 	Pods      int    // at the end; a node always has its share
@@ -222,7 +225,7 @@ func (w *world) startNodes(ctx context.Context) error {
 			Name: name, Addresses: realNode(i).addresses(),
 			Binds: map[string]string{"/usr/local/bin/hairpin": hairpin, "/opt/cni/bin/hairpin": hairpin},
 			Files: map[string]string{
-				agentConfig:                  "[default]\ncluster-subnets = " + podSubnets + "\n[kubernetes]\nkubeconfig = /etc/hairpin/kubeconfig\n",
+				agentConfig:                  "[default]\ncluster-subnets = " + podSubnets + "\nservice-engine = " + cmp.Or(w.opt.Engine, cluster.EngineOVN) + "\n[kubernetes]\nkubeconfig = /etc/hairpin/kubeconfig\n",
 				"/etc/hairpin/kubeconfig":    string(access),
 				"/etc/cni/net.d/10.conflist": `{"cniVersion": "1.1.0", "name": "hairpin", "plugins": [{"type": "hairpin"}]}`,
 			},
