@@ -232,7 +232,7 @@ func (a *agent) follow(ctx context.Context, client kubernetes.Interface) {
 	for p := (retry.Pace{}); ctx.Err() == nil; {
 		snapshots, err := a.source(ctx, client)
 		if err == nil {
-			follow(ctx, a.inbox, gathered(ctx, snapshots), func(m *events, s *cluster.Snapshot) { m.snapshot, m.news = s, true })
+			follow(ctx, a.inbox, snapshots, func(m *events, s *cluster.Snapshot) { m.snapshot, m.news = s, true })
 			return
 		}
 		if p.Pause == 0 {

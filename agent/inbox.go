@@ -3,9 +3,6 @@ package agent
 import (
 	"context"
 	"sync"
-	"time"
-
-	"golang.org/x/time/rate"
 
 	"hairpin/cluster"
 	"hairpin/egress/view"
@@ -69,35 +66,6 @@ func follow[T any](ctx context.Context, b *inbox, c <-chan T, change func(*event
 			b.enqueue(func(m *events) { change(m, v) })
 		}
 	}
-}
-
-// Snapshots of a burst: a round costs about the same for one change as for ten. So after the first few, rounds wait a moment for more.
-const (
-	firstFew = 10
-	moment   = 100 * time.Millisecond // between two Snapshots, and until as many as firstFew may follow each other again
-)
-
-// gathered passes on values of c as they come, those of a burst moments apart: of newer ones that come meanwhile, c has the last.
-func gathered[T any](ctx context.Context, c <-chan T) <-chan T {
-	out, pace := make(chan T), rate.NewLimiter(rate.Every(moment), firstFew)
-	go func() {
-		defer close(out)
-		for pace.Wait(ctx) == nil {
-			select {
-			case <-ctx.Done():
-				return
-			case v, ok := <-c:
-				if !ok {
-					return
-				}
-				select {
-				case <-ctx.Done():
-				case out <- v:
-				}
-			}
-		}
-	}()
-	return out
 }
 
 // take empties the inbox; what is known of the cluster stays for the next time.

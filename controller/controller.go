@@ -98,6 +98,8 @@ type decider struct {
 	client  kubernetes.Interface
 	log     *slog.Logger
 	planner *plan.Planner
+	found   []cluster.Problem // of the last plan
+	planned time.Time
 	notes   *kube.Events
 	ids     idAllocator
 	egress  *egressIPs
@@ -152,9 +154,10 @@ func decide(ctx context.Context, client kubernetes.Interface, c config.Config, w
 // round tells when it wants to be called again, 0 if not before the next change.
 func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration {
 	unassigned, soon := d.egress.round(ctx, s)
-	problems := slices.Concat(d.problems(s), unassigned)
+	replan := d.plan(s)
+	problems := slices.Concat(s.Problems, d.found, unassigned)
 	d.watched.sees(len(s.Nodes), len(problems))
-	again := retry.Sooner(soon, d.notes.Report(time.Now(), problems))
+	again := retry.Sooner(retry.Sooner(soon, replan), d.notes.Report(time.Now(), problems))
 	if d.nodes != nil && slices.Equal(d.nodes, s.Nodes) {
 		return again
 	}
@@ -212,23 +215,29 @@ func write[T any](list []T, one func(T) error) error {
 	return errors.Join(errs...)
 }
 
-// problems are those of the whole cluster: what could not be parsed, and what no node can do. What concerns one node is
-// told by its agent.
-func (d *decider) problems(s *cluster.Snapshot) []cluster.Problem {
-	problems := s.Problems
+// planPause is between two plans: of a cluster in which much changes, nobody needs to know at once what no node can do.
+const planPause = time.Second
+
+// plan finds the problems of the whole cluster: what no node can do. What concerns one node is told by its agent. It tells when it wants to be called
+// again.
+func (d *decider) plan(s *cluster.Snapshot) time.Duration {
+	begin := time.Now()
+	if wait := planPause - begin.Sub(d.planned); wait > 0 {
+		return wait
+	}
+	d.planned, d.found = begin, nil
 	for _, n := range s.Nodes {
 		if n.ID == 0 {
 			continue
 		}
-		begin := time.Now()
 		_, found := d.planner.Node(s, n.Name)
 		d.watched.meters.Took("hairpin_plan_duration_seconds", time.Since(begin))
 		for _, p := range found {
 			if p.Owner.Kind != "Node" {
-				problems = append(problems[:len(problems):len(problems)], p)
+				d.found = append(d.found, p)
 			}
 		}
 		break
 	}
-	return problems
+	return 0
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -103,4 +104,48 @@ func TestReplace(t *testing.T) {
 	if c := <-k.changes; len(c.set) != 2 || len(c.gone) != 1 || c.gone[0].(*corev1.Node).Name != "a" {
 		t.Errorf("then %+v", c)
 	}
+}
+
+// TestPace: one change is a Snapshot at once, and so are the first few of a burst. Then they come moments apart, the last change among them.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		k := collector()
+		go k.collect(ctx, 1)
+		k.changes <- change{complete: &source{}}
+		next := func() int {
+			synctest.Wait()
+			select {
+			case s := <-k.out:
+				return len(s.Nodes)
+			default:
+				return 0
+			}
+		}
+		const burst = 1000 // in as many milliseconds
+		var got []int
+		begin := time.Now()
+		for i := range burst {
+			k.changes <- change{set: []any{namedNode(fmt.Sprint("n", i))}}
+			if n := next(); n > 0 {
+				got = append(got, n)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if most := firstFew + int(time.Since(begin)/burstPause) + 1; len(got) > most || len(got) < most-2 {
+			t.Errorf("%d changes gave %d Snapshots, at most %d are wanted: %v", burst, len(got), most, got)
+		}
+		time.Sleep(burstPause)
+		if n := next(); n != burst && got[len(got)-1] != burst {
+			t.Errorf("the last Snapshot has %d Nodes", n)
+		}
+		time.Sleep(firstFew * burstPause)
+		for i := range firstFew - 1 {
+			k.changes <- change{set: []any{namedNode(fmt.Sprint("m", i))}}
+			if n := next(); n != burst+i+1 {
+				t.Errorf("after a rest, the Snapshot of change %d has %d Nodes", i, n)
+			}
+		}
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -34,6 +35,13 @@ const (
 // moves translates for some seconds more.
 const othersStay = 10 * time.Second
 
+// In a burst there is a pause between Snapshots, after the first few: what follows each costs about the same for one change as for ten. It is as
+// long until as many as firstFew may follow each other again.
+const (
+	firstFew   = 10
+	burstPause = 100 * time.Millisecond
+)
+
 // backlog is how many changes can wait while a Snapshot is made, before the watches block.
 const backlog = 256
 
@@ -41,8 +49,8 @@ const backlog = 256
 // EgressIPs, EgressServices, ServiceCIDRs and the Pods of the named node. An empty name means no Pods, but NetworkPolicies. Pods of other nodes are read
 // while EgressIPs need them (egressip.go).
 //
-// The first Snapshot comes when everything has been read. Later ones come as soon as something changed; in a burst they
-// take up at most a quarter of the time. While the API server is down, the last one stays the newest; a reconnect reads
+// The first Snapshot comes when everything has been read. Later ones come as soon as something changed; in a burst, after the first few, they
+// come at most every burstPause, and take up at most a quarter of the time. While the API server is down, the last one stays the newest; a reconnect reads
 // what was missed, deletions included. The logger in ctx (klog.NewContext) gets one line when it goes down and one when it is back.
 func Kube(ctx context.Context, client kubernetes.Interface, node string, config cluster.Config) (<-chan *cluster.Snapshot, error) {
 	if client == nil {
@@ -125,6 +133,7 @@ func (k *kube) collect(ctx context.Context, sources int) {
 	}
 	rest := time.NewTimer(0)
 	defer rest.Stop()
+	pace := rate.NewLimiter(rate.Every(burstPause), firstFew)
 	var last *cluster.Snapshot
 	for changed, resting := false, true; ; {
 		select {
@@ -155,7 +164,7 @@ func (k *kube) collect(ctx context.Context, sources int) {
 			last = s
 		}
 		changed, resting = false, true
-		rest.Reset(3 * time.Since(begin))
+		rest.Reset(max(3*time.Since(begin), pace.Reserve().Delay()))
 	}
 }
 
