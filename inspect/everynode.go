@@ -98,7 +98,7 @@ func (e *everyNode) look(ctx context.Context) (*ClusterStatus, error) {
 		}
 		g.Go(func() error {
 			s.Nodes[i] = NodeStatus{Node: name}
-			r, err := e.ask(ctx, pod)
+			r, err := e.ask(ctx, pod, true)
 			if err == nil && r.Node != name {
 				err = fmt.Errorf("the answer is of node %s", r.Node)
 			}
@@ -111,8 +111,25 @@ func (e *everyNode) look(ctx context.Context) (*ClusterStatus, error) {
 		})
 	}
 	_ = g.Wait() // errors are in their lines
+	if !e.options.Brief {
+		e.askAll(ctx, s, pods.Items)
+	}
 	slices.SortFunc(s.Nodes, func(a, b NodeStatus) int { return strings.Compare(a.Node, b.Node) })
 	return s, nil
+}
+
+// askAll takes the whole report of one node that has answered: of a thousand, with a thousand egress addresses each, the API server would carry 256 MB.
+func (e *everyNode) askAll(ctx context.Context, s *ClusterStatus, pods []corev1.Pod) {
+	for _, n := range s.Nodes {
+		if n.Report == nil {
+			continue
+		}
+		pod, _ := choosePod(pods, n.Node) // it has answered
+		if whole, err := e.ask(ctx, pod, false); err == nil {
+			n.Report.Egress = whole.Egress
+			return
+		}
+	}
 }
 
 // choosePod gives the pod of a node's agent. During an update there are two, which reach the same agent: the newer one's
@@ -137,9 +154,16 @@ func choosePod(pods []corev1.Pod, node string) (pod *corev1.Pod, why string) {
 	return pod, why
 }
 
-// ask runs `hairpin status` in an agent's container.
-func (e *everyNode) ask(ctx context.Context, pod *corev1.Pod) (*report.Report, error) {
-	out, err := e.exec(ctx, pod, mostReport, "hairpin", "status", "--output=json")
+// ask runs `hairpin status` in an agent's container. An agent of a release before v0.2.0 knows no brief report.
+func (e *everyNode) ask(ctx context.Context, pod *corev1.Pod, brief bool) (*report.Report, error) {
+	command := []string{"hairpin", "status", "--output=json"}
+	if brief {
+		command = append(command, "--brief")
+	}
+	out, err := e.exec(ctx, pod, mostReport, command...)
+	if brief && err != nil && strings.Contains(err.Error(), "unknown flag: --brief") {
+		return e.ask(ctx, pod, false)
+	}
 	if r, bad := report.Parse(out); bad == nil {
 		return r, nil // with an error, when not all is well
 	}

@@ -21,6 +21,7 @@ type StatusOptions struct {
 	Timeout    time.Duration
 	Output     string        // "text" or "json"
 	Wait       time.Duration // how long to wait until all is well
+	Brief      bool          // without the egress addresses of the cluster, which each node's report has
 }
 
 // Pauses between two looks of a status that waits.
@@ -83,6 +84,11 @@ func Status(ctx context.Context, w io.Writer, c config.Config, o StatusOptions) 
 
 // show prints the answer.
 func (s *ClusterStatus) show(w io.Writer, o StatusOptions) error {
+	for _, n := range s.Nodes {
+		if o.Brief && n.Report != nil {
+			n.Report.Egress = nil
+		}
+	}
 	var err error
 	if o.Output == "json" {
 		var what any = s

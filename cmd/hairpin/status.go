@@ -36,6 +36,7 @@ func status() *cobra.Command {
 	f.StringVarP(&o.Namespace, "namespace", "n", inspect.DefaultNamespace, "namespace of the agents' pods")
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long to wait for a node's answer")
 	f.StringVarP(&o.Output, "output", "o", "text", "text or json")
+	f.BoolVar(&o.Brief, "brief", false, "leave out what every node says alike: the cluster's egress addresses")
 	f.DurationVar(&o.Wait, "wait", 0, "wait until all is well, at most this long; without a value 5m")
 	f.Lookup("wait").NoOptDefVal = "5m"
 	return c

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,9 +26,9 @@ const kubeletPort = 10250
 // agentNamespace is the chart's.
 const agentNamespace = "hairpin"
 
-// kubelets answers in the place of the nodes' kubelets: whatever command an agent's container is to run, it prints the report.
+// kubelets answers in the place of the nodes' kubelets: whatever command an agent's container is to run, it prints the report, or what is brief of it.
 type kubelets struct {
-	report []byte // of the first node
+	report, brief []byte // of the first node
 }
 
 // startKubelets listens on all nodes, those that run and those that do not, with the API server's own certificate.
@@ -87,8 +88,12 @@ func (k *kubelets) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	report := k.report
+	if slices.Contains(r.URL.Query()["command"], "--brief") {
+		report = k.brief
+	}
 	// What cannot be written nobody waits for.
-	_, _ = streams[corev1.StreamTypeStdout].Write([]byte(strings.ReplaceAll(string(k.report), realNodes[0], name)))
+	_, _ = streams[corev1.StreamTypeStdout].Write([]byte(strings.ReplaceAll(string(report), realNodes[0], name)))
 	_ = json.NewEncoder(streams[corev1.StreamTypeError]).Encode(metav1.Status{Status: metav1.StatusSuccess})
 	for _, s := range streams {
 		_ = s.Close()

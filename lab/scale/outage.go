@@ -212,11 +212,15 @@ func (w *world) saysStatus(ctx context.Context, args ...string) (string, error) 
 
 // statusOfAll measures `kubectl hairpin status`, which is `hairpin status --all`: by a command in each agent's pod.
 func (w *world) statusOfAll(ctx context.Context) error {
-	report, err := w.saysStatus(ctx, "--output=json")
+	whole, err := w.saysStatus(ctx, "--output=json")
 	if err != nil {
 		return err
 	}
-	w.kubelets.report = []byte(report)
+	report, err := w.saysStatus(ctx, "--output=json", "--brief")
+	if err != nil {
+		return err
+	}
+	w.kubelets.report, w.kubelets.brief = []byte(whole), []byte(report)
 	if err := w.makeAgentPods(ctx); err != nil {
 		return err
 	}
@@ -240,6 +244,9 @@ func (w *world) statusOfAll(ctx context.Context) error {
 		}
 		if want := fmt.Sprintf("\n%d of %[1]d nodes answer", w.size.nodes); !strings.Contains(out, want) {
 			return fmt.Errorf("`hairpin status --all` does not say that %d nodes answer:\n%s", w.size.nodes, out[max(0, len(out)-2000):])
+		}
+		if n := strings.Count(out, "\n"+egressNamespace(0)+" "); w.size.egressIPs > 0 && n != 1 {
+			return fmt.Errorf("`hairpin status --all` tells %d times where the first egress address is:\n%s", n, out[max(0, len(out)-2000):])
 		}
 		times = append(times, time.Since(begin))
 	}
