@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -82,13 +83,15 @@ type Snapshot struct {
 }
 
 // Node gives the node of that name, or nil.
-func (s *Snapshot) Node(name string) *Node {
-	for _, n := range s.Nodes {
-		if n.Name == name {
-			return n
-		}
+func (s *Snapshot) Node(name string) *Node { return NodeNamed(s.Nodes, name) }
+
+// NodeNamed gives the node of that name in a list sorted by name, or nil.
+func NodeNamed(sorted []*Node, name string) *Node {
+	i, found := slices.BinarySearchFunc(sorted, name, func(n *Node, name string) int { return strings.Compare(n.Name, name) })
+	if !found {
+		return nil
 	}
-	return nil
+	return sorted[i]
 }
 
 // Family is an IP version.

@@ -201,12 +201,12 @@ func (e *Env) carriers(s *Stack, x *cluster.EgressIP, assigned []cluster.Assignm
 			}
 			continue
 		}
-		i, found := slices.BinarySearchFunc(e.Nodes, a.Node, func(n *cluster.Node, name string) int { return strings.Compare(n.Name, name) })
-		if !found || e.Nodes[i].ID == 0 || e.refuses(e.Nodes[i]) {
+		n := cluster.NodeNamed(e.Nodes, a.Node)
+		if n == nil || n.ID == 0 || e.refuses(n) {
 			continue
 		}
-		if hop := onTransit(s, e.Nodes[i].ID); hop.IsValid() {
-			hops, others = append(hops, hop), append(others, e.Nodes[i].ID)
+		if hop := onTransit(s, n.ID); hop.IsValid() {
+			hops, others = append(hops, hop), append(others, n.ID)
 		}
 	}
 	slices.SortFunc(hops, netip.Addr.Compare)

@@ -169,30 +169,20 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 
 // nodes are the other nodes of which something changed that concerns the planned one, or whether they are believed. It vets all anew then.
 func (n *planned) nodes(s *cluster.Snapshot, next *Env) (c cluster.Changes[cluster.Node]) {
-	compared := cluster.Compare(n.snapshot.Nodes, s.Nodes, func(a, b *cluster.Node) int { return strings.Compare(a.Name, b.Name) })
-	same := map[*cluster.Node]bool{}
-	for _, pair := range compared.Changed {
-		if pair[0].Name == next.Node.Name || samePeer(pair[0], pair[1]) {
-			same[pair[0]], same[pair[1]] = true, true
-		}
+	c = cluster.Compare(n.snapshot.Nodes, s.Nodes, func(a, b *cluster.Node) int { return strings.Compare(a.Name, b.Name) })
+	same := func(x, other *cluster.Node) bool {
+		return other != nil && (x.Name == next.Node.Name || samePeer(x, other))
 	}
-	differs := func(list []*cluster.Node) []*cluster.Node {
-		return slices.DeleteFunc(list, func(x *cluster.Node) bool { return same[x] })
-	}
-	if c.Gone, c.Come = differs(compared.Gone), differs(compared.Come); len(c.Gone)+len(c.Come) == 0 {
+	c.Gone = slices.DeleteFunc(c.Gone, func(x *cluster.Node) bool { return same(x, s.Node(x.Name)) })
+	c.Come = slices.DeleteFunc(c.Come, func(x *cluster.Node) bool { return same(x, n.snapshot.Node(x.Name)) })
+	c.Changed = nil // nobody looks at pairs
+	if len(c.Gone)+len(c.Come) == 0 {
 		return c
 	}
 	next.Vetted = cluster.Vet(s.Nodes, next.Node.Name, &s.Config)
-	known := func(list []*cluster.Node, name string) *cluster.Node {
-		i, found := slices.BinarySearchFunc(list, name, func(x *cluster.Node, name string) int { return strings.Compare(x.Name, name) })
-		if !found {
-			return nil
-		}
-		return list[i]
-	}
 	for _, pair := range [][2]*Env{{&n.env, next}, {next, &n.env}} {
 		for name := range pair[0].Vetted.Rejected {
-			was, is := known(n.snapshot.Nodes, name), known(s.Nodes, name)
+			was, is := n.snapshot.Node(name), s.Node(name)
 			if was == nil || is == nil || pair[1].refuses(is) || slices.Contains(c.Come, is) {
 				continue
 			}
