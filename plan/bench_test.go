@@ -91,9 +91,9 @@ func BenchmarkOneSliceChanged10kRefused(b *testing.B) {
 	replanned(b, s, 1, oneSlice(2))
 }
 
-// Another node's taint, zone or moved address, at 1 000 Services, of 10 and of 250 nodes.
+// Another node's taint, zone or moved address, of 10 and of 250 at 1 000 Services, and of 100 at 10 000.
 func BenchmarkPeerChanged(b *testing.B) {
-	for _, size := range []struct{ nodes, services int }{{10, 1000}, {250, 1000}} {
+	for _, size := range []struct{ nodes, services int }{{10, 1000}, {250, 1000}, {100, 10_000}} {
 		s := large(size.nodes, size.services, cluster.IPv4, cluster.IPv6)
 		for name, edit := range map[string]func(n *cluster.Node, i int){
 			"taint": func(n *cluster.Node, i int) { n.Leaving = i%2 == 0 },

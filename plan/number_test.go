@@ -110,9 +110,7 @@ func TestNumbersFollowFromServices(t *testing.T) {
 			again.Keep(p.Numbers())
 			state, problems := p.Node(s, "node-a")
 			standIns(t, state, "169.254.169.6")
-			if got, want := text(state, problems), text(again.Node(s, "node-a")); got != want {
-				t.Fatalf("the Planner gives, and a new one does not:\n%s\na new one gives, and the Planner does not:\n%s", missing(got, want), missing(want, got))
-			}
+			sameText(t, text(state, problems), text(again.Node(s, "node-a")))
 		}
 	})
 }

@@ -61,10 +61,7 @@ func TestPlannerKnowsPeers(t *testing.T) {
 				next.Nodes[0] = own
 			}
 			s = &next
-			got, want := text(p.Node(s, "node-a")), text(plan.Node(s, "node-a"))
-			if got != want {
-				t.Fatalf("the Planner gives, and a new one does not:\n%s\na new one gives, and the Planner does not:\n%s", missing(got, want), missing(want, got))
-			}
+			sameText(t, text(p.Node(s, "node-a")), text(plan.Node(s, "node-a")))
 		}
 	})
 }

@@ -109,6 +109,14 @@ func text(state datapath.State, problems []cluster.Problem) string {
 	return datapath.Print(state) + fmt.Sprint(problems)
 }
 
+// sameText fails unless a Planner gives what a new one does.
+func sameText(t *rapid.T, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Fatalf("the Planner gives, and a new one does not:\n%s\na new one gives, and the Planner does not:\n%s", missing(got, want), missing(want, got))
+	}
+}
+
 // missing returns the lines of a text that the other does not have.
 func missing(of, in string) string {
 	var b strings.Builder
@@ -147,10 +155,7 @@ func TestPlannerIsNode(t *testing.T) {
 				name = "node-b"
 			}
 			state, problems := p.Node(s, name)
-			got, want := text(state, problems), text(plan.Node(s, name))
-			if got != want {
-				t.Fatalf("the Planner gives, and a new one does not:\n%s\na new one gives, and the Planner does not:\n%s", missing(got, want), missing(want, got))
-			}
+			sameText(t, text(state, problems), text(plan.Node(s, name)))
 			given, texts = append(given, state), append(texts, datapath.Print(state))
 		}
 		for i := range given {

@@ -35,13 +35,14 @@ func endsSet(e *Env) *nft.Set {
 // tunnelEnds let in what other nodes' tunnels send.
 type tunnelEnds struct {
 	*bridge
-	host, frames elements // of sets
+	set          *nft.Set // declared
+	host, frames elements // of it
 	encap        encap
 	hasEncap     bool
 }
 
 func newTunnelEnds(e *Env) tunnelEnds {
-	t := tunnelEnds{bridge: newBridge(e, claims.FeatureGateway), host: newElements(), frames: newElements()}
+	t := tunnelEnds{bridge: newBridge(e, claims.FeatureGateway), set: endsSet(e), host: newElements(), frames: newElements()}
 	t.encap, t.hasEncap = newEncap(e)
 	return t
 }
@@ -54,9 +55,9 @@ func (t *tunnelEnds) add(n *cluster.Node) {
 		return
 	}
 	from := single(n.Addresses[0])
-	t.host.of(endsSet(e))[nft.Element{Src: from}] = nodeOwner(n.Name)
+	t.host.of(t.set)[nft.Element{Src: from}] = nodeOwner(n.Name)
 	if t.hasEncap && e.Node.Gateway.Device != "" {
-		t.frames.of(endsSet(e))[nft.Element{Src: from}] = nodeOwner(n.Name)
+		t.frames.of(t.set)[nft.Element{Src: from}] = nodeOwner(n.Name)
 	}
 	if e.Mode.Uplink {
 		t.classify(prioTunnelIn, flow.Match{InPort: t.uplink, EthDst: t.mac, Protocol: words(cluster.FamilyOf(end)).l4[cluster.UDP], Src: from, Dst: single(end), DstPort: geneve},
@@ -64,7 +65,7 @@ func (t *tunnelEnds) add(n *cluster.Node) {
 	}
 }
 
-// problems are what keeps the packets of any other node out.
+// problems are what keeps the packets of another node out: told for each, as Problems are counted by what they are planned from.
 func (t *tunnelEnds) problems() []Problem {
 	c := checker{owner: t.owner}
 	if t.hasEncap && t.env.Node.Gateway.Device == "" {
@@ -81,8 +82,8 @@ func (t *tunnelEnds) tables() nft.State {
 	return s
 }
 
-// setHosts is the nft set of all nodes' addresses.
-func setHosts(f cluster.Family) *nft.Set { return declare(f).set("tunnels", words(f).dst) }
+// tunnelsSet is the nft set of all nodes' addresses.
+func tunnelsSet(f cluster.Family) *nft.Set { return declare(f).set("tunnels", words(f).dst) }
 
 // tunnelChains let only nodes' tunnels into the host, and nothing of pods into those of any node: by the host's routing they
 // would leave with its address.
@@ -95,7 +96,7 @@ func tunnelChains(e *Env, t *nft.Table, owner cluster.Owner) {
 	}}
 	forward := &nft.Chain{Name: chainTunnelsForward, Type: "filter", Hook: "forward", Priority: hookFilter, Owner: owner}
 	for i := range e.Stacks {
-		set := setHosts(e.Stacks[i].Family)
+		set := tunnelsSet(e.Stacks[i].Family)
 		t.Sets[set.Name] = set
 		forward.Rules = append(forward.Rules, nft.Rule{
 			Matches: []nft.Match{nft.InInterface{Name: claims.ManagementPort}, nft.InSet{Set: set.Name}, port}, Do: nft.Drop{}, Comment: "pods to tunnels", Owner: owner,
@@ -145,7 +146,7 @@ func (p *hostsPlan) update(_ *cluster.Snapshot, env *Env, c changes, _ bool) (go
 			delete(p.of, a)
 		}
 	}
-	gone, p.set = union(before.state(), p.set), env.hostsSet()
+	gone, p.set = union(before.state(), p.set), env.hostsRows()
 	return gone, union(after.state(), p.set)
 }
 
@@ -160,16 +161,16 @@ func first(names []string) string {
 // with adds a name, which may be there twice when the node gives an address twice.
 func with(names []string, name string) []string {
 	i, _ := slices.BinarySearch(names, name)
-	return slices.Insert(slices.Clone(names), i, name)
+	return slices.Insert(names, i, name)
 }
 
 func omitted(names []string, name string) []string {
 	i, _ := slices.BinarySearch(names, name)
-	return slices.Delete(slices.Clone(names), i, i+1)
+	return slices.Delete(names, i, i+1)
 }
 
-// hostsSet is the address set that podMTU names.
-func (e *Env) hostsSet() datapath.State {
+// hostsRows are the address set that podMTU names, if it does.
+func (e *Env) hostsRows() datapath.State {
 	s := datapath.State{NB: nb.State{}}
 	if stack := e.stack(cluster.FamilyOf(e.Node.Addresses[0])); stack != nil && !e.Mode.PodsByHost {
 		s.NB.Add(&nb.AddressSet{Name: hostsSet(stack.Family), Addresses: e.nodeAddresses(stack), Owner: nodeOwner(e.Node.Name)})
@@ -194,7 +195,7 @@ func (r *hostRules) add(a netip.Addr, name string) {
 	if name == "" || s == nil {
 		return
 	}
-	r.of(setHosts(s.Family))[nft.Element{Addr: a}] = nodeOwner(name)
+	r.of(tunnelsSet(s.Family))[nft.Element{Addr: a}] = nodeOwner(name)
 	if a != s.MasqHost {
 		r.noTunnels(s, a)
 	}

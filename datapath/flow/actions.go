@@ -299,13 +299,13 @@ func parseSetField(word, s string) (Action, error) {
 	case "nw_src", "ipv6_src":
 		addr, err := parseAddr(value)
 		return SetSrc{addr}, wrapWord(word, err)
+	case "nw_ttl":
+		var ttl uint8
+		err := number(&ttl, word, value, 8)
+		return SetTTL{ttl}, err
 	}
 	n, err := strconv.ParseUint(value, 0, 32)
 	switch field {
-	case "nw_ttl":
-		var ttl uint8
-		err = number(&ttl, word, value, 8)
-		return SetTTL{ttl}, err
 	case "pkt_mark":
 		return SetPktMark{uint32(n)}, wrapWord(word, err)
 	case "reg6":
