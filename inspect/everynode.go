@@ -112,14 +112,17 @@ func (e *everyNode) look(ctx context.Context) (*ClusterStatus, error) {
 	}
 	_ = g.Wait() // errors are in their lines
 	if !e.options.Brief {
-		e.askAll(ctx, s, pods.Items)
+		e.egress(ctx, s, pods.Items)
 	}
 	slices.SortFunc(s.Nodes, func(a, b NodeStatus) int { return strings.Compare(a.Node, b.Node) })
 	return s, nil
 }
 
-// askAll takes the whole report of one node that has answered: of a thousand, with a thousand egress addresses each, the API server would carry 256 MB.
-func (e *everyNode) askAll(ctx context.Context, s *ClusterStatus, pods []corev1.Pod) {
+// egress takes the egress addresses from the whole report of one node that has answered: of a thousand, with a thousand addresses each, the API
+// server would carry 256 MB. All tries together have the time of one answer.
+func (e *everyNode) egress(ctx context.Context, s *ClusterStatus, pods []corev1.Pod) {
+	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
+	defer cancel()
 	for _, n := range s.Nodes {
 		if n.Report == nil {
 			continue
