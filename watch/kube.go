@@ -35,8 +35,8 @@ const (
 // moves translates for some seconds more.
 const othersStay = 10 * time.Second
 
-// In a burst there is a pause between Snapshots, after the first few: what follows each costs about the same for one change as for ten. It is as
-// long until as many as firstFew may follow each other again.
+// In a burst there is a pause between Snapshots, after the first few: what follows each costs about the same for one change as for ten. Each pause
+// without a Snapshot lets one more follow without a pause later, firstFew at most.
 const (
 	firstFew   = 10
 	burstPause = 100 * time.Millisecond
