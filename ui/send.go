@@ -211,7 +211,7 @@ func (p *prover) unwatch(ctx context.Context) {
 	}
 }
 
-// counters reads how many packets each flow of the nodes' gateway bridges has counted.
+// counters reads how many packets each of our flows on the nodes has counted.
 func (p *prover) counters(ctx context.Context) map[string]map[flow.Key]uint64 {
 	all := map[string]map[flow.Key]uint64{}
 	for node := range p.facts {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/walk"
@@ -138,14 +139,17 @@ func (p *Proof) compareEnd(e *Explanation) {
 
 // evidence is what a node says about one step. anyPort tells that the connection's source port is not known.
 func evidence(s *walk.Step, w *Witness, anyPort bool) Evidence {
-	kind := PlaceOf(s.Stage).Kind
+	place := PlaceOf(s.Stage)
 	switch {
 	case w == nil:
 		return Evidence{}
-	case kind == Bridge:
+	case place.Kind == Bridge:
 		f, _, err := flow.ParseFlow(s.Rule)
 		if err != nil {
 			return Evidence{} // no flow was met
+		}
+		if place.Name == claims.ServiceBridge { // a key without a bridge is the gateway bridge's
+			f.Key.Bridge = place.Name
 		}
 		after, there := w.After[f.Key]
 		switch n := after - w.Before[f.Key]; {
@@ -160,7 +164,7 @@ func evidence(s *walk.Step, w *Witness, anyPort bool) Evidence {
 		default:
 			return Evidence{true, true, fmt.Sprintf("%d packets", n)}
 		}
-	case kind == Host && s.Entry != "":
+	case place.Kind == Host && s.Entry != "":
 		if holds(w.Entries, s.Entry, anyPort) {
 			return Evidence{true, true, "conntrack has the entry"}
 		}

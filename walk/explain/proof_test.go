@@ -2,17 +2,42 @@ package explain_test
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
+	"hairpin/claims"
+	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/walk"
 	"hairpin/walk/explain"
 )
 
-// A proof agrees with what the nodes saw, and names the first step that nobody saw.
+// A proof agrees with what the nodes saw, and names the first step that nobody saw, whichever engine serves Services.
 func TestProve(t *testing.T) {
-	e := ask(t, explain.Question{From: "host/node-a", To: "svc/default/hostself", FromPort: 40000})
+	_, s := demo(t)
+	for _, c := range []struct{ engine, bridge, table string }{
+		{cluster.EngineOVN, "br-ex", "br-ex table 4"}, {cluster.EngineOpenFlow, claims.ServiceBridge, "br-svc table 30"},
+	} {
+		t.Run(c.engine, func(t *testing.T) {
+			changed := *s
+			changed.Nodes = slices.Clone(s.Nodes)
+			for i, n := range changed.Nodes {
+				other := *n
+				other.Gateway.OpenFlow = c.engine == cluster.EngineOpenFlow
+				changed.Nodes[i] = &other
+			}
+			e, err := explain.Ask(planned(t, &changed), &changed, explain.Question{From: "host/node-a", To: "svc/default/hostself", FromPort: 40000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			proves(t, e, c.bridge, c.table)
+		})
+	}
+}
+
+// proves judges an explanation of what passes a bridge, by what its flows have counted, also without those of one table.
+func proves(t *testing.T, e *explain.Explanation, bridge, table string) {
 	p := netip.MustParseAddrPort
 	sent := explain.Sent{Protocol: "tcp", From: p("0.0.0.0:40000"), To: p("10.96.1.3:80"), Outcome: explain.Answered}
 	arrival := explain.Arrival{At: "host/node-a", From: p("169.254.169.1:40000"), To: p("172.18.0.3:8081")}
@@ -20,7 +45,10 @@ func TestProve(t *testing.T) {
 		w := &explain.Witness{Before: map[flow.Key]uint64{}, After: map[flow.Key]uint64{}, Userspace: true}
 		for _, way := range [][]walk.Step{e.Trace.Forward, e.Trace.Reply} {
 			for _, s := range way {
-				if f, _, err := flow.ParseFlow(s.Rule); err == nil && strings.HasPrefix(s.Stage, "br-ex") {
+				if f, _, err := flow.ParseFlow(s.Rule); err == nil && strings.HasPrefix(s.Stage, bridge) {
+					if bridge == claims.ServiceBridge {
+						f.Key.Bridge = bridge // a flow without one is the gateway bridge's
+					}
 					w.Before[f.Key], w.After[f.Key] = 5, 7
 					if s.Stage == without {
 						w.After[f.Key] = 5
@@ -39,7 +67,7 @@ func TestProve(t *testing.T) {
 		want      string // first difference
 	}{
 		{"all was seen", sent, witness(""), []explain.Arrival{arrival}, ""},
-		{"a flow counted nothing", sent, witness("br-ex table 4"), []explain.Arrival{arrival}, "node-a: br-ex table 4: the flow counted no packet"},
+		{"a flow counted nothing", sent, witness(table), []explain.Arrival{arrival}, "node-a: " + table + ": the flow counted no packet"},
 		{"nobody came", sent, witness(""), nil, "host/node-a saw nothing of it"},
 		{"with another source", sent, witness(""), []explain.Arrival{{At: "host/node-a", From: p("172.18.0.3:40000"), To: p("172.18.0.3:8081")}}, "host/node-a saw 172.18.0.3:40000; the walk says 169.254.169.1"},
 		{"refused", explain.Sent{Protocol: "tcp", From: sent.From, To: sent.To, Outcome: explain.Refused, Detail: "connection refused"}, witness(""), []explain.Arrival{arrival}, "the client got refused (connection refused); the walk says answered"},
