@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -27,7 +28,7 @@ type Options struct {
 	OVS     string   // Open vSwitch and OVN of the node image; see image.Node
 	TSO     bool     // of Open vSwitch's userspace datapath, and of all NICs
 	Mode    string   // gateway mode of the nodes whose passes are counted; empty = shared
-	Engine  string   // what serves the pods of Hairpin's nodes; empty = ovn
+	Engine  string   // what serves Services on Hairpin's node; of traffic also two, as "ovn,openflow", each on a node of its own; empty = the default
 	Sizes   []int    // numbers of Services, ascending
 	Rounds  int      // endpoints changed per size and side
 	Slow    int      // how many times slower than usual this machine is
@@ -86,6 +87,9 @@ func Run(ctx context.Context, opt Options) error {
 		if !slices.Contains(Parts(), p) {
 			return fmt.Errorf("%q cannot be measured; there are %v", p, Parts())
 		}
+	}
+	if strings.Contains(opt.Engine, ",") && !slices.Equal(opt.Only, []string{partTraffic}) {
+		return fmt.Errorf("two engines (%s) are only compared by what they carry: measure %s alone", opt.Engine, partTraffic)
 	}
 	if opt.Name == "" {
 		opt.Name = DefaultName

@@ -75,7 +75,7 @@ func (w *world) flows(ctx context.Context) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &side{name: "flows", index: 2, node: node, program: lab.VSwitchd, all: lab.AllDaemons()}
+	s := &side{name: "flows", index: 2, node: node, program: lab.VSwitchd, all: lab.AllDaemons(), ways: w.flowsWays}
 	s.ready = func(ctx context.Context) error {
 		_, err := node.Exec(ctx, "ovn-nbctl", "--wait=hv", "--timeout", fmt.Sprint(int(w.patience(3*time.Second).Seconds())), "sync")
 		return err

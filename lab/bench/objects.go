@@ -16,6 +16,7 @@ import (
 const (
 	oursAddress   = "172.18.0.3"
 	theirsAddress = "172.18.0.4"
+	secondAddress = "172.18.0.6"
 	serverAddress = "172.18.0.20"
 )
 
@@ -24,24 +25,40 @@ const namespace = "default"
 // slice is the EndpointSlice of a Service.
 type slice = discoveryv1.EndpointSlice
 
-// makeNodes makes the Nodes of both sides. They have numbers, as hairpin's controller gives them.
+// makeNodes makes the Nodes of both sides.
 func (w *world) makeNodes(ctx context.Context) error {
-	for i, n := range []struct{ name, address, address6 string }{
-		{"node-a", oursAddress, "fc00:f853:ccd::3"}, {"node-k", theirsAddress, "fc00:f853:ccd::4"},
-	} {
-		cidrs := []string{fmt.Sprintf("10.244.%d.0/24", i+1), fmt.Sprintf("fd00:10:244:%d::/64", i+1)}
-		made, err := w.client.CoreV1().Nodes().Create(ctx, &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: n.name, Annotations: map[string]string{"k8s.ovn.org/node-id": fmt.Sprint(i + 1)}},
-			Spec:       corev1.NodeSpec{PodCIDRs: cidrs, PodCIDR: cidrs[0]},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			return fmt.Errorf("create Node %s: %w", n.name, err)
+	for i, address := range map[int]string{1: oursAddress, 2: theirsAddress} {
+		if err := w.makeNode(ctx, i, address); err != nil {
+			return err
 		}
-		made.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.address}, {Type: corev1.NodeInternalIP, Address: n.address6}}
-		made.ResourceVersion = "" // the controller manager may write to it at the same time
-		if _, err := w.client.CoreV1().Nodes().UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
-			return fmt.Errorf("status of Node %s: %w", n.name, err)
-		}
+	}
+	return nil
+}
+
+// Names of the nodes by their number.
+var nodeNames = map[int]string{1: "node-a", 2: "node-k", secondNode: "node-b"}
+
+// secondNode is the number of Hairpin's second node; 3 is that of the flows by hand.
+const secondNode = 4
+
+// nodeSix is a node's IPv6 address.
+func nodeSix(i int) string { return fmt.Sprintf("fc00:f853:ccd::%d", 2+i) }
+
+// makeNode makes a Node. It has its number, as hairpin's controller gives it.
+func (w *world) makeNode(ctx context.Context, i int, address string) error {
+	name := nodeNames[i]
+	cidrs := []string{fmt.Sprintf("10.244.%d.0/24", i), fmt.Sprintf("fd00:10:244:%d::/64", i)}
+	made, err := w.client.CoreV1().Nodes().Create(ctx, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"k8s.ovn.org/node-id": fmt.Sprint(i)}},
+		Spec:       corev1.NodeSpec{PodCIDRs: cidrs, PodCIDR: cidrs[0]},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("create Node %s: %w", name, err)
+	}
+	made.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}, {Type: corev1.NodeInternalIP, Address: nodeSix(i)}}
+	made.ResourceVersion = "" // the controller manager may write to it at the same time
+	if _, err := w.client.CoreV1().Nodes().UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("status of Node %s: %w", name, err)
 	}
 	return nil
 }
@@ -106,9 +123,9 @@ func (w *world) makeNodePort(ctx context.Context, name, endpoint string, first i
 	return netip.ParseAddr(made.Spec.ClusterIP)
 }
 
-// unmake deletes a Service and its EndpointSlice.
+// unmake deletes a Service and its EndpointSlice, if they are there.
 func (w *world) unmake(ctx context.Context, name string) error {
-	if err := w.client.CoreV1().Services(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+	if err := w.client.CoreV1().Services(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete Service %s: %w", name, err)
 	}
 	if err := w.client.DiscoveryV1().EndpointSlices(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {

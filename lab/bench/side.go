@@ -1,29 +1,29 @@
 package bench
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"hairpin/cluster"
 	"hairpin/lab"
 )
 
-// side is one of the two that are compared: a node with what serves its Services.
+// side is one of those that are compared: a node with what serves its Services.
 type side struct {
 	name    string
-	index   int // in results: 0 is ours
+	index   int // in results: 0 is ours, 1 kube-proxy
 	node    *lab.Node
 	program string   // what is started to serve, a daemon of the node
 	args    []string // its command line
 	all     []string // every daemon that takes part
 	ready   func(context.Context) error
+	ways    func(context.Context, *side) ([]way, error) // by which it is reached, once they work
 	addPod  func(ctx context.Context, name string) (*lab.Pod, error)
 	pods    [2]*lab.Pod // servers, called pod-0 and pod-1
 }
@@ -69,6 +69,25 @@ const hairpinConfig = "/etc/hairpin/hairpin.conf"
 
 // ours is a node with Open vSwitch and OVN, where the agent does not run yet.
 func (w *world) ours(ctx context.Context) (*side, error) {
+	return w.withEngine(ctx, w.engines()[0], 1, oursAddress)
+}
+
+// second is another such node, with the other engine, when two are compared.
+func (w *world) second(ctx context.Context) (*side, error) {
+	if err := w.makeNode(ctx, secondNode, secondAddress); err != nil {
+		return nil, err
+	}
+	s, err := w.withEngine(ctx, w.engines()[1], secondNode, secondAddress)
+	if s != nil {
+		s.index = 2
+	}
+	return s, err
+}
+
+// engines are what serves Services on Hairpin's nodes; empty is the default.
+func (w *world) engines() []string { return strings.Split(w.opt.Engine, ",") }
+
+func (w *world) withEngine(ctx context.Context, engine string, number int, address string) (*side, error) {
 	binary, err := w.hairpinBinary()
 	if err != nil {
 		return nil, err
@@ -77,11 +96,16 @@ func (w *world) ours(ctx context.Context) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
+	name, text := "Hairpin", "[kubernetes]\nkubeconfig = /etc/hairpin/kubeconfig\n"
+	if engine != "" {
+		name += ", " + engine
+		text += "[default]\nservice-engine = " + engine + "\n"
+	}
 	node, err := w.lab.StartNode(ctx, lab.NodeConfig{
-		Name: "node-a", Addresses: prefixes(oursAddress+"/16", "fc00:f853:ccd::3/64"),
+		Name: nodeNames[number], Addresses: prefixes(address+"/16", nodeSix(number)+"/64"),
 		Binds: map[string]string{"/usr/local/bin/hairpin": binary, "/opt/cni/bin/hairpin": binary},
 		Files: map[string]string{
-			hairpinConfig:                "[kubernetes]\nkubeconfig = /etc/hairpin/kubeconfig\n[default]\nservice-engine = " + cmp.Or(w.opt.Engine, cluster.EngineOVN) + "\n",
+			hairpinConfig:                text,
 			"/etc/hairpin/kubeconfig":    string(access),
 			"/etc/cni/net.d/10.conflist": `{"cniVersion": "1.1.0", "name": "hairpin", "plugins": [{"type": "hairpin"}]}`,
 		},
@@ -89,12 +113,8 @@ func (w *world) ours(ctx context.Context) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := "Hairpin"
-	if w.opt.Engine != "" {
-		name += ", " + w.opt.Engine
-	}
 	s := &side{name: name, node: node, program: "hairpin", args: []string{"hairpin", "node", "--config-file=" + hairpinConfig},
-		all: append([]string{"hairpin"}, lab.AllDaemons()...)}
+		all: append([]string{"hairpin"}, lab.AllDaemons()...), ways: w.ways}
 	s.ready = func(ctx context.Context) error {
 		all := func(string) bool { return true }
 		return node.WaitFor(ctx, w.patience(3*time.Second), all, "hairpin", "probe", "readyz", "--config-file="+hairpinConfig)
@@ -151,7 +171,7 @@ func (w *world) theirs(ctx context.Context) (*side, error) {
 		return nil, err
 	}
 	node, err := w.lab.StartNode(ctx, lab.NodeConfig{
-		Name: "node-k", Addresses: prefixes(theirsAddress+"/16", "fc00:f853:ccd::4/64"), Plain: true,
+		Name: "node-k", Addresses: prefixes(theirsAddress+"/16", nodeSix(2)+"/64"), Plain: true,
 		Binds: map[string]string{"/usr/local/bin/kube-proxy": w.kube},
 		Files: map[string]string{
 			"/etc/kube-proxy/config":     proxyConfig,
@@ -164,7 +184,7 @@ func (w *world) theirs(ctx context.Context) (*side, error) {
 		return nil, err
 	}
 	s := &side{name: "kube-proxy", index: 1, node: node, program: "kube-proxy", args: []string{"kube-proxy", "--config=/etc/kube-proxy/config"},
-		all: []string{"kube-proxy"}}
+		all: []string{"kube-proxy"}, ways: w.ways}
 	for _, c := range []string{"chmod +x /opt/cni/bin/veth", "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"} {
 		if _, err := node.Exec(ctx, "sh", "-c", c); err != nil {
 			return s, err

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"hairpin/lab"
 	"hairpin/lab/probe"
 )
@@ -62,16 +64,19 @@ func (c *carried) stream(ctx context.Context, from lab.Place, to netip.AddrPort,
 }
 
 // traffic measures connections per second and throughput of Services.
-func (w *world) traffic(ctx context.Context) error { return w.turns(ctx, w.ours, w.theirs) }
+func (w *world) traffic(ctx context.Context) error {
+	if len(w.engines()) == 1 {
+		return w.turns(ctx, w.ours, w.theirs)
+	}
+	err := w.turns(ctx, w.ours, w.theirs, w.second)
+	// The objects are kept for the next run, which has a node less.
+	return errors.Join(err, w.client.CoreV1().Nodes().Delete(context.WithoutCancel(ctx), nodeNames[secondNode], metav1.DeleteOptions{}))
+}
 
 // turns measures what several sides carry. All their nodes run at the same time, and one of them works: they take turns, so that what else the
 // machine does meets them all.
 func (w *world) turns(ctx context.Context, starts ...func(context.Context) (*side, error)) (err error) {
 	if err := w.grow(ctx, w.opt.Sizes[0]); err != nil {
-		return err
-	}
-	client, err := w.clientHost(ctx)
-	if err != nil {
 		return err
 	}
 	var sides []*side
@@ -89,12 +94,7 @@ func (w *world) turns(ctx context.Context, starts ...func(context.Context) (*sid
 		if err != nil {
 			return err
 		}
-		if s.index == 2 {
-			ways[2], err = w.flowsWays(ctx, s)
-		} else {
-			ways[s.index], err = w.ways(ctx, s, client)
-		}
-		if err != nil {
+		if ways[s.index], err = s.ways(ctx, s); err != nil {
 			return fmt.Errorf("%s: %w\n%s", s.name, err, s.logEnd())
 		}
 		direct := netip.AddrPortFrom(s.pods[0].IPs()[0], inside)
@@ -118,7 +118,7 @@ func (w *world) turns(ctx context.Context, starts ...func(context.Context) (*sid
 			}
 		}
 	}
-	for _, s := range sides[:2] {
+	for _, s := range sides {
 		if err := w.unmake(ctx, trafficOf(s)); err != nil {
 			return err
 		}
@@ -166,7 +166,11 @@ func beside(list []float64, to float64) string {
 }
 
 // ways starts the side, with a Service whose endpoint is a pod there, and gives the three ways to it when they work.
-func (w *world) ways(ctx context.Context, s *side, client *lab.Host) ([]way, error) {
+func (w *world) ways(ctx context.Context, s *side) ([]way, error) {
+	client, err := w.clientHost(ctx)
+	if err != nil {
+		return nil, err
+	}
 	if err := s.start(ctx); err != nil {
 		return nil, err
 	}
@@ -179,7 +183,7 @@ func (w *world) ways(ctx context.Context, s *side, client *lab.Host) ([]way, err
 	if _, err := lab.Sink(ctx, s.pods[0], sink); err != nil {
 		return nil, err
 	}
-	first := int32(nodePort + 10*s.index) // both sides may be there at the same time
+	first := int32(nodePort + 10*s.index) // all sides may be there at the same time
 	cluster, err := w.makeNodePort(ctx, trafficOf(s), s.pods[0].IPs()[0].String(), first)
 	if err != nil {
 		return nil, err
