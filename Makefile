@@ -78,7 +78,7 @@ cluster-parts: image-oci $(BIN)/helm $(BIN)/coredns
 $(BIN)/coredns: lab/coredns/main.go lab/coredns/go.mod
 	$(GO) build -C lab/coredns -ldflags "-s -w" -o ../../$@ .
 
-cluster: cluster-parts ## a whole Kubernetes cluster on this machine, with Hairpin from its chart (MODE=local ENGINE=openflow); leaves it up
+cluster: cluster-parts ## a whole Kubernetes cluster on this machine, with Hairpin from its chart (MODE=local ENGINE=ovn); leaves it up
 	@$(LAB) cluster up $(cluster-values)
 
 # The cluster that is up, or a new one. /run is empty after a reboot, as the cluster is gone then.
@@ -120,7 +120,7 @@ cluster-down: build ## remove what `make cluster` left up
 
 # kubernetes: the demo's objects are in an API server, whose first build takes minutes; empty: the agents read manifests.
 API ?=
-demo: ## three nodes, every way to a Service (MODE=detached: gateway mode; NODE_LOCAL=dgp; NODEPORT_PATH=redirect; ENGINE=openflow, or ovn,openflow: node by node; TSO=true; OVS=newest; API=kubernetes: with an API server); leaves the lab up
+demo: ## three nodes, every way to a Service (MODE=detached: gateway mode; ENGINE=ovn, or ovn,openflow: node by node; NODE_LOCAL=dgp ENGINE=ovn; NODEPORT_PATH=redirect; TSO=true; OVS=newest; API=kubernetes: with an API server); leaves the lab up
 	@command -v $(GO) >/dev/null || lab/setup.sh
 	@$(GO) run ./cmd/prepare -ovs "$(OVS)"
 	@$(LAB) demo --ovs "$(OVS)" --tso=$(TSO) --mode $(MODE) --node-local "$(NODE_LOCAL)" --nodeport-path "$(NODEPORT_PATH)" --engine "$(ENGINE)" --api "$(API)"
@@ -129,7 +129,7 @@ test-newest: setup build ## the demo with the newest Open vSwitch and OVN of Deb
 	@for mode in shared local detached; do $(LAB) demo --lab newest --ovs newest --mode $$mode || exit 1; done
 	@$(LAB) down --lab newest
 
-test-kernel: setup image build ## the demo's matrix and trials on Debian's kernel and the real openvswitch module, in qemu (MODE=local, NODE_LOCAL=dgp, NODEPORT_PATH=redirect, ENGINE=openflow, ONLY='sctp|^clash'; KERNEL=6.12: of that series): slow
+test-kernel: setup image build ## the demo's matrix and trials on Debian's kernel and the real openvswitch module, in qemu (MODE=local, ENGINE=ovn, NODE_LOCAL=dgp with that, NODEPORT_PATH=redirect, ONLY='sctp|^clash'; KERNEL=6.12: of that series): slow
 	@lab/kernel.sh -t 7200 $(LAB) demo --slow 30 --mode $(MODE) --node-local "$(NODE_LOCAL)" --nodeport-path "$(NODEPORT_PATH)" --engine "$(ENGINE)" --only '$(ONLY)'
 
 test-arm64: setup build ## boot the arm64 images in qemu: Open vSwitch, OVN and the agent serve a Service there: minutes
@@ -173,16 +173,15 @@ VULNDB ?= https://vuln.go.dev
 vuln: ## ask whether the program calls code with known vulnerabilities (govulncheck)
 	$(GO) tool govulncheck -db $(VULNDB) ./...
 
-# What to measure: change, create or traffic beside kube-proxy; proof, groups: Services as OpenFlow flows and groups, traffic and memory;
+# What to measure: change, create or traffic beside kube-proxy;
 # redirect: NodePorts by eBPF beside nft; dgp: a node's host by a distributed gateway port beside policies; passes: conntrack passes and
-# datapath lookups of each packet (MODE=detached, ENGINE=openflow); kernel, proof-kernel, redirect-kernel, dgp-kernel: traffic
+# datapath lookups of each packet (MODE=detached, ENGINE=ovn); kernel, redirect-kernel, dgp-kernel: traffic
 # through the real openvswitch module, in qemu; go: the packages' own benchmarks. Empty is everything.
-BENCH ?= change create traffic proof groups redirect dgp passes kernel proof-kernel redirect-kernel dgp-kernel go
-bench: setup build image ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic|proof|groups|redirect|dgp|passes|kernel|proof-kernel|redirect-kernel|dgp-kernel|go, TSO=true, OVS=newest, ENGINE=openflow, ARGS="--services 100")
-	@for part in $(filter change create traffic proof groups redirect dgp,$(BENCH)); do $(LAB) bench --only $$part --ovs "$(OVS)" --tso=$(TSO) --engine "$(ENGINE)" $(ARGS) || exit 1; done
+BENCH ?= change create traffic redirect dgp passes kernel redirect-kernel dgp-kernel go
+bench: setup build image ## measure beside kube-proxy in nftables mode (BENCH=change|create|traffic|redirect|dgp|passes|kernel|redirect-kernel|dgp-kernel|go, TSO=true, OVS=newest, ENGINE=ovn, ARGS="--services 100"; ENGINE=ovn,openflow with traffic or kernel: both)
+	@for part in $(filter change create traffic redirect dgp,$(BENCH)); do $(LAB) bench --only $$part --ovs "$(OVS)" --tso=$(TSO) --engine "$(ENGINE)" $(ARGS) || exit 1; done
 	@[ -z "$(filter passes,$(BENCH))" ] || $(LAB) bench --only passes --mode $(MODE) --engine "$(ENGINE)"
 	@[ -z "$(filter kernel,$(BENCH))" ] || { $(LAB) bench --build && lab/kernel.sh -t 7200 $(LAB) bench --only traffic --services 10 --slow 30 --engine "$(ENGINE)"; }
-	@[ -z "$(filter proof-kernel,$(BENCH))" ] || { $(LAB) bench --build && lab/kernel.sh -t 7200 $(LAB) bench --only proof --services 10 --slow 30; }
 	@for part in $(patsubst %-kernel,%,$(filter redirect-kernel dgp-kernel,$(BENCH))); do lab/kernel.sh -t 7200 $(LAB) bench --only $$part --slow 30 || exit 1; done
 	@[ -z "$(filter go,$(BENCH))" ] || $(GO) test -timeout 30m -p 1 -run '^$$' -bench . -benchtime 1x ./...
 
@@ -191,18 +190,18 @@ NODES ?= 100
 SERVICES ?= 100
 PODS ?= 500
 EGRESSIPS ?= 10
-scale: setup build image ## measure what a node pays for the others, at 10, 100, … nodes of one run (NODES=1000 SERVICES=10000 PODS=100000 EGRESSIPS=1000 ENGINE=openflow ARGS="--window 1m"); the table also goes to dist/scale.json, graphs of it to dist/scale.svg
+scale: setup build image ## measure what a node pays for the others, at 10, 100, … nodes of one run (NODES=1000 SERVICES=10000 PODS=100000 EGRESSIPS=1000 ENGINE=ovn ARGS="--window 1m"); the table also goes to dist/scale.json, graphs of it to dist/scale.svg
 	@mkdir -p $(DIST)
 	@$(LAB) scale --nodes $(NODES) --services $(SERVICES) --pods $(PODS) --egressips $(EGRESSIPS) --engine "$(ENGINE)" --json $(DIST)/scale.json --svg $(DIST)/scale.svg $(ARGS)
 
-compare: setup image ## every case of the matrix: packets, conntrack, ovn-trace and ofproto/trace against the walk (MODE=local, NODE_LOCAL=dgp, NODEPORT_PATH=redirect, ENGINE=openflow)
+compare: setup image ## every case of the matrix: packets, conntrack, ovn-trace and ofproto/trace against the walk (MODE=local, NODE_LOCAL=dgp, NODEPORT_PATH=redirect, ENGINE=ovn)
 	$(GO) test ./lab/demo -run 'Compare$$' -count 1 -timeout 30m -compare $(MODE) -node-local "$(NODE_LOCAL)" -nodeport-path "$(NODEPORT_PATH)" -engine "$(ENGINE)"
 
 soak: ## ask random clusters whether every packet does what the semantics say; FOR=10m
 	$(GO) test ./walk -run Semantics -timeout 0 -soak $(or $(FOR),10m)
 	$(GO) test ./agent -run 'NeverTheWrongSource|EgressIPOtherNetworks' -v -timeout 0 -egress.mode=all -egress.steps=200
 
-churn: setup image ## Services change at random while clients everywhere ask for them (FOR=10m MODE=shared,local,detached ENGINE=openflow SEED=1)
+churn: setup image ## Services change at random while clients everywhere ask for them (FOR=10m MODE=shared,local,detached ENGINE=ovn SEED=1)
 	$(GO) test ./lab/churn -v -timeout 0 -count 1 -churn-for $(or $(FOR),10m) -churn-mode $(MODE) -churn-engine "$(ENGINE)" -churn-seed $(or $(SEED),0)
 
 golden: ## rewrite what is made of the sources: stories, docs/walks, docs/gateway-modes.md, docs/configuration.md, the chart's values (review it like code)

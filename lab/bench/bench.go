@@ -37,7 +37,7 @@ type Options struct {
 
 // Parts are what can be measured.
 func Parts() []string {
-	return append(slices.Clone(usual), partProof, partGroups, partRedirect, partDGP, partPasses)
+	return append(slices.Clone(usual), partRedirect, partDGP, partPasses)
 }
 
 // usual is what is measured when nothing is named.
@@ -47,9 +47,6 @@ const (
 	partChange  = "change"  // one endpoint changed, cold start, memory and CPU, by number of Services
 	partCreate  = "create"  // 1 000 Services created at once
 	partTraffic = "traffic" // connections per second and throughput
-
-	partProof  = "proof"  // traffic through Services that are flows and groups of Open vSwitch, written by hand
-	partGroups = "groups" // memory of such Services
 
 	// These are measured alone.
 	partRedirect = "redirect" // of NodePorts, by nft and by eBPF programs
@@ -116,7 +113,7 @@ func Run(ctx context.Context, opt Options) error {
 	for _, m := range []struct {
 		part    string
 		measure func(context.Context) error
-	}{{partTraffic, w.traffic}, {partCreate, w.create}, {partChange, w.change}, {partProof, w.proof}, {partGroups, w.groups}} {
+	}{{partTraffic, w.traffic}, {partCreate, w.create}, {partChange, w.change}} {
 		if !slices.Contains(opt.Only, m.part) {
 			continue
 		}

@@ -23,7 +23,6 @@ type side struct {
 	args    []string // its command line
 	all     []string // every daemon that takes part
 	ready   func(context.Context) error
-	ways    func(context.Context, *side) ([]way, error) // by which it is reached, once they work
 	addPod  func(ctx context.Context, name string) (*lab.Pod, error)
 	pods    [2]*lab.Pod // servers, called pod-0 and pod-1
 }
@@ -114,7 +113,7 @@ func (w *world) withEngine(ctx context.Context, engine string, number int, addre
 		return nil, err
 	}
 	s := &side{name: name, node: node, program: "hairpin", args: []string{"hairpin", "node", "--config-file=" + hairpinConfig},
-		all: append([]string{"hairpin"}, lab.AllDaemons()...), ways: w.ways}
+		all: append([]string{"hairpin"}, lab.AllDaemons()...)}
 	s.ready = func(ctx context.Context) error {
 		all := func(string) bool { return true }
 		return node.WaitFor(ctx, w.patience(3*time.Second), all, "hairpin", "probe", "readyz", "--config-file="+hairpinConfig)
@@ -184,7 +183,7 @@ func (w *world) theirs(ctx context.Context) (*side, error) {
 		return nil, err
 	}
 	s := &side{name: "kube-proxy", index: 1, node: node, program: "kube-proxy", args: []string{"kube-proxy", "--config=/etc/kube-proxy/config"},
-		all: []string{"kube-proxy"}, ways: w.ways}
+		all: []string{"kube-proxy"}}
 	for _, c := range []string{"chmod +x /opt/cni/bin/veth", "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"} {
 		if _, err := node.Exec(ctx, "sh", "-c", c); err != nil {
 			return s, err

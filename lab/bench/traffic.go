@@ -94,7 +94,7 @@ func (w *world) turns(ctx context.Context, starts ...func(context.Context) (*sid
 		if err != nil {
 			return err
 		}
-		if ways[s.index], err = s.ways(ctx, s); err != nil {
+		if ways[s.index], err = w.ways(ctx, s); err != nil {
 			return fmt.Errorf("%s: %w\n%s", s.name, err, s.logEnd())
 		}
 		direct := netip.AddrPortFrom(s.pods[0].IPs()[0], inside)
@@ -102,17 +102,14 @@ func (w *world) turns(ctx context.Context, starts ...func(context.Context) (*sid
 	}
 	results := make([][3]carried, len(ways[0])) // by way, by side
 	for range turnRounds {
-		for i, one := range ways[0] {
-			for j, s := range sides {
-				k := slices.IndexFunc(ways[j], func(y way) bool { return y.name == one.name })
-				if k < 0 {
-					continue
-				}
+		for i := range ways[0] {
+			for _, s := range sides {
+				one := ways[s.index][i]
 				// A quiet datapath has forgotten its flows; what it costs to make them again is not what is compared.
-				if _, err := lab.Load(ctx, ways[j][k].from(s), probe.LoadConfig{To: ways[j][k].serve, Workers: 8, Duration: turnLong / 2}); err != nil {
+				if _, err := lab.Load(ctx, one.from(s), probe.LoadConfig{To: one.serve, Workers: 8, Duration: turnLong / 2}); err != nil {
 					return fmt.Errorf("%s: %w", one.name, err)
 				}
-				if err := w.flow(ctx, s, ways[j][k], &results[i][j]); err != nil {
+				if err := w.flow(ctx, s, one, &results[i][s.index]); err != nil {
 					return fmt.Errorf("%s: %w", one.name, err)
 				}
 			}

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -81,7 +82,7 @@ func localSetting() setting {
 	at := netip.MustParseAddrPort
 	return setting{
 		title: "host → ClusterIP, mode shared", key: "node-local", values: [2]string{cluster.LocalPolicy, cluster.LocalDGP},
-		demo:  demo.Options{Mode: cluster.ModeShared, NodeLocal: cluster.LocalPolicy},
+		demo:  demo.Options{Mode: cluster.ModeShared, NodeLocal: cluster.LocalPolicy, Engine: cluster.EngineOVN},
 		shows: []string{"ip", "route", "get", "10.96.1.1"},
 		value: func(out string) string {
 			if strings.Contains(out, " dev ovn-k8s-mp0 ") {
@@ -139,7 +140,7 @@ func inTurn(ctx context.Context, opt Options, s setting) error {
 		return err
 	}
 	s.demo.Name, s.demo.Objects, s.demo.Hairpin, s.demo.Slow, s.demo.DieWithCaller, s.demo.Out = opt.Name, objects, opt.Hairpin, opt.Slow, true, opt.Out
-	s.demo.OVS, s.demo.TSO, s.demo.Engine = opt.OVS, opt.TSO, opt.Engine
+	s.demo.OVS, s.demo.TSO, s.demo.Engine = opt.OVS, opt.TSO, cmp.Or(s.demo.Engine, opt.Engine)
 	d, err := demo.Start(ctx, s.demo)
 	if err != nil {
 		return err

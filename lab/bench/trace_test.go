@@ -34,7 +34,7 @@ func startFlows(t *testing.T) (*world, *side, []*cluster.Frontend) {
 	for i, vip := range []string{"10.96.0.200", "fd00:10:96::200"} {
 		list = append(list, frontend("server", netip.AddrPortFrom(netip.MustParseAddr(vip), 80), netip.AddrPortFrom(s.pods[0].IPs()[i], inside)))
 	}
-	if _, err := s.flows(t.Context(), list...); err != nil {
+	if err := s.flows(t.Context(), list...); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.ready(t.Context()); err != nil {

@@ -17,8 +17,7 @@ import (
 	"hairpin/plan"
 )
 
-// Of the third side, the proof of an engine of OpenFlow: pods on a bridge of their own, whose flows translate what goes to Services with one
-// pass of conntrack, as a plan has them, and OVN, which has no Service, behind it.
+// A node without an agent: pods on the bridge of Services, with the flows that a plan has for them, and OVN, which has no Service, behind it.
 const (
 	flowsAddress = "172.18.0.5"
 	flowsSix     = "fc00:f853:ccd::5"
@@ -75,7 +74,7 @@ func (w *world) flows(ctx context.Context) (*side, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &side{name: "flows", index: 2, node: node, program: lab.VSwitchd, all: lab.AllDaemons(), ways: w.flowsWays}
+	s := &side{name: "flows", node: node, program: lab.VSwitchd}
 	s.ready = func(ctx context.Context) error {
 		_, err := node.Exec(ctx, "ovn-nbctl", "--wait=hv", "--timeout", fmt.Sprint(int(w.patience(3*time.Second).Seconds())), "sync")
 		return err
@@ -86,8 +85,7 @@ func (w *world) flows(ctx context.Context) (*side, error) {
 	if _, err = node.Exec(ctx, "sh", "-c", flowsNode, "sh", node.Datapath()); err != nil {
 		return nil, err
 	}
-	_, err = s.flows(ctx)
-	return s, err
+	return s, s.flows(ctx)
 }
 
 // flowsPort is the port of the bridge that the plugin makes for a pod of a side.
@@ -121,33 +119,32 @@ func onServiceBridge(s flow.State) flow.State {
 	return on
 }
 
-// flows gives a node's pods their flows, and those of Services. It tells how long Open vSwitch took for them.
-func (s *side) flows(ctx context.Context, list ...*cluster.Frontend) (took time.Duration, err error) {
+// flows gives a node's pods their flows, and those of Services.
+func (s *side) flows(ctx context.Context, list ...*cluster.Frontend) error {
 	state, problems := plan.Node(s.snapshot(list), s.node.Name())
 	if len(problems) > 0 {
-		return 0, problems[0]
+		return problems[0]
 	}
 	want := onServiceBridge(state.Bridge)
 	target, err := ofctl.Open(ofctl.Config{Bridge: lab.GatewayBridge, Path: s.node.Path, Command: s.node.Command})
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer target.Close()
 	for {
 		have, err := target.Read(ctx)
 		if err != nil {
-			return 0, err
+			return err
 		}
-		begin := time.Now()
 		err = target.Apply(ctx, flow.Diff(want, have))
 		var waiting *apply.Waiting
 		if !errors.As(err, &waiting) {
-			return time.Since(begin), err
+			return err
 		}
 		select {
 		case <-target.Changed(): // a port got its number
 		case <-ctx.Done():
-			return 0, err
+			return err
 		}
 	}
 }
