@@ -26,14 +26,6 @@ type generations struct {
 	ours    map[uint32]bool // ours, not announced yet
 }
 
-// Families of nf_tables (linux/netfilter.h).
-const (
-	nfprotoInet   = 1
-	nfprotoIPv4   = 2
-	nfprotoNetdev = 5
-	nfprotoIPv6   = 10
-)
-
 // relevant reads an announcement: it is true at the end of a transaction of others on our tables.
 func (g *generations) relevant(m syscall.NetlinkMessage) bool {
 	if m.Header.Type>>8 != unix.NFNL_SUBSYS_NFTABLES || len(m.Data) < nl.SizeofNfgenmsg {
@@ -46,7 +38,7 @@ func (g *generations) relevant(m syscall.NetlinkMessage) bool {
 	if m.Header.Type&0xff != unix.NFT_MSG_NEWGEN {
 		// In all other messages, attribute 1 is the table's name.
 		family := m.Data[0]
-		known := family == nfprotoInet || family == nfprotoNetdev || family == nfprotoIPv4 || family == nfprotoIPv6
+		known := family == unix.NFPROTO_INET || family == unix.NFPROTO_NETDEV || family == unix.NFPROTO_IPV4 || family == unix.NFPROTO_IPV6
 		if known && attrs[0].Attr.Type == unix.NFTA_TABLE_NAME && nl.BytesToString(attrs[0].Value) == claims.NFTTable {
 			g.touched = true
 		}
