@@ -42,9 +42,9 @@ func hangs() []hang {
 		{"ovsdb-server", ovs, "ovsdb-server of Open vSwitch", true, []string{ovn, host}, signalled(lab.OVSDB, syscall.SIGSTOP), signalled(lab.OVSDB, syscall.SIGCONT)},
 		{"ovs-vswitchd", ovs, "ovs-vswitchd", false, []string{ovn, host}, signalled(lab.VSwitchd, syscall.SIGSTOP), signalled(lab.VSwitchd, syscall.SIGCONT)},
 		{"nft", nft, "nft", false, []string{ovn, ovs},
-			// Services' elements are written without nft, but who has changed a rule makes the agent read.
+			// Services' elements are written without nft, but who adds a chain to our table makes the agent read.
 			func(t *testing.T, n *lab.Node) {
-				sh(t, n, "touch /run/nft-hangs; /usr/sbin/nft insert rule inet hairpin postrouting counter")
+				sh(t, n, "touch /run/nft-hangs; /usr/sbin/nft add chain inet hairpin stranger")
 			},
 			func(t *testing.T, n *lab.Node) { sh(t, n, "rm -f /run/nft-hangs") }},
 	}
