@@ -207,15 +207,11 @@ func protocol(f nft.Family) byte {
 // message begins a message and gives what ends it. The number of a request is its place among them, from 1.
 func (b *batch) message(typ, flags uint16, family byte) (end func()) {
 	begin := len(b.bytes)
-	h := nl.Nfgenmsg{NfgenFamily: family, Version: nl.NFNETLINK_V0}
-	if typ == unix.NFNL_MSG_BATCH_BEGIN || typ == unix.NFNL_MSG_BATCH_END {
-		h.ResId = nl.Swap16(unix.NFNL_SUBSYS_NFTABLES)
-	}
 	b.bytes = append(b.bytes, 0, 0, 0, 0)
 	b.bytes = binary.NativeEndian.AppendUint16(b.bytes, typ)
 	b.bytes = binary.NativeEndian.AppendUint16(b.bytes, flags|unix.NLM_F_REQUEST)
 	b.bytes = binary.NativeEndian.AppendUint32(b.bytes, uint32(len(b.requests)))
-	b.bytes = append(append(b.bytes, 0, 0, 0, 0), h.Serialize()...)
+	b.bytes = append(b.bytes, 0, 0, 0, 0, family, nl.NFNETLINK_V0, 0, unix.NFNL_SUBSYS_NFTABLES)
 	return func() { binary.NativeEndian.PutUint32(b.bytes[begin:], uint32(len(b.bytes)-begin)) }
 }
 

@@ -14,9 +14,9 @@ import (
 )
 
 // generations tells transactions of ours from those of others. The kernel numbers transactions (the "generation") and
-// announces each with its number after its changes. While nft runs for us, numbers are held back; when exactly one
-// transaction happened meanwhile, it was ours. (The announcement's process id would be simpler, but is of another pid
-// namespace in a container.)
+// announces each with its number after its changes. While one of ours is made, numbers are held back; when exactly one
+// transaction happened meanwhile, it was ours. (The announcement's process id would be simpler, but for nft it is of another
+// pid namespace in a container.)
 type generations struct {
 	touched bool // the transaction being announced touches our tables; only used by relevant
 
