@@ -42,7 +42,10 @@ func hangs() []hang {
 		{"ovsdb-server", ovs, "ovsdb-server of Open vSwitch", true, []string{ovn, host}, signalled(lab.OVSDB, syscall.SIGSTOP), signalled(lab.OVSDB, syscall.SIGCONT)},
 		{"ovs-vswitchd", ovs, "ovs-vswitchd", false, []string{ovn, host}, signalled(lab.VSwitchd, syscall.SIGSTOP), signalled(lab.VSwitchd, syscall.SIGCONT)},
 		{"nft", nft, "nft", false, []string{ovn, ovs},
-			func(t *testing.T, n *lab.Node) { sh(t, n, "touch /run/nft-hangs") },
+			// Services' elements are written without nft, but who adds a chain to our table makes the agent read.
+			func(t *testing.T, n *lab.Node) {
+				sh(t, n, "touch /run/nft-hangs; /usr/sbin/nft add chain inet hairpin stranger")
+			},
 			func(t *testing.T, n *lab.Node) { sh(t, n, "rm -f /run/nft-hangs") }},
 	}
 }

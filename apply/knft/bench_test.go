@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"hairpin/apply/inside/insidetest"
 	"hairpin/cluster"
@@ -77,16 +80,43 @@ func BenchmarkTenThousand(b *testing.B) {
 			}
 		}
 	})
-	b.Run("delete and add one", func(b *testing.B) {
+	one := func(b *testing.B, make func(nft.Delta)) { // in turn, one element goes and comes
+		deltas := []nft.Delta{nft.Diff(without, want), nft.Diff(want, without)}
+		n, cpu := 0, cpuTime(b)
 		for b.Loop() {
-			apply(b, without, want)
-			apply(b, want, without)
+			make(deltas[n%2])
+			n++
 		}
+		b.ReportMetric(float64(cpuTime(b)-cpu)/float64(n), "CPU-ns/op")
+		if n%2 == 1 {
+			make(deltas[1])
+		}
+	}
+	b.Run("one element", func(b *testing.B) {
+		one(b, func(d nft.Delta) {
+			if err := target.Apply(b.Context(), d); err != nil {
+				b.Fatal(err)
+			}
+		})
 	})
+	b.Run("one element by nft", func(b *testing.B) { one(b, func(d nft.Delta) { s.hand(b, d.String()) }) })
 	b.Run("change one", func(b *testing.B) {
 		for b.Loop() {
 			apply(b, other, want)
 			apply(b, want, other)
 		}
 	})
+}
+
+// cpuTime is that of this process and of the children that have ended.
+func cpuTime(b *testing.B) time.Duration {
+	var sum time.Duration
+	for _, who := range []int{unix.RUSAGE_SELF, unix.RUSAGE_CHILDREN} {
+		var u unix.Rusage
+		if err := unix.Getrusage(who, &u); err != nil {
+			b.Fatal(err)
+		}
+		sum += time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	return sum
 }

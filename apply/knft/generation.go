@@ -14,9 +14,9 @@ import (
 )
 
 // generations tells transactions of ours from those of others. The kernel numbers transactions (the "generation") and
-// announces each with its number after its changes. While nft runs for us, numbers are held back; when exactly one
-// transaction happened meanwhile, it was ours. (The announcement's process id would be simpler, but is of another pid
-// namespace in a container.)
+// announces each with its number after its changes. While one of ours is made, numbers are held back; when exactly one
+// transaction happened meanwhile, it was ours. (The announcement's process id would be simpler, but for nft it is of another
+// pid namespace in a container.)
 type generations struct {
 	touched bool // the transaction being announced touches our tables; only used by relevant
 
@@ -25,14 +25,6 @@ type generations struct {
 	held    []uint32        // announced while running
 	ours    map[uint32]bool // ours, not announced yet
 }
-
-// Families of nf_tables (linux/netfilter.h).
-const (
-	nfprotoInet   = 1
-	nfprotoIPv4   = 2
-	nfprotoNetdev = 5
-	nfprotoIPv6   = 10
-)
 
 // relevant reads an announcement: it is true at the end of a transaction of others on our tables.
 func (g *generations) relevant(m syscall.NetlinkMessage) bool {
@@ -46,7 +38,7 @@ func (g *generations) relevant(m syscall.NetlinkMessage) bool {
 	if m.Header.Type&0xff != unix.NFT_MSG_NEWGEN {
 		// In all other messages, attribute 1 is the table's name.
 		family := m.Data[0]
-		known := family == nfprotoInet || family == nfprotoNetdev || family == nfprotoIPv4 || family == nfprotoIPv6
+		known := family == unix.NFPROTO_INET || family == unix.NFPROTO_NETDEV || family == unix.NFPROTO_IPV4 || family == unix.NFPROTO_IPV6
 		if known && attrs[0].Attr.Type == unix.NFTA_TABLE_NAME && nl.BytesToString(attrs[0].Value) == claims.NFTTable {
 			g.touched = true
 		}

@@ -1,5 +1,6 @@
-// Package knft is the apply.Target of nft: our tables in the kernel's nf_tables, read with `nft list` and changed with
-// one `nft -f` per Apply, which the kernel takes as a whole or not at all.
+// Package knft is the apply.Target of nft: our tables in the kernel's nf_tables, read with `nft list` and changed in one
+// transaction per Apply, which the kernel takes as a whole or not at all. Where only elements of maps and sets differ, this
+// process writes the transaction itself, by netlink: a run of nft takes milliseconds. All else is for `nft -f`.
 //
 // The kernel announces every transaction. The Target reports those of others that touch our tables, not its own, so that a
 // caller that remembers what it applied need not read thousands of elements after each of them.
@@ -37,7 +38,7 @@ const oldest = "1.0.6"
 // Config says where nft is.
 type Config struct {
 	NetNS   string       // path of a network namespace such as "/proc/123/ns/net"; empty = the caller's
-	Command []string     // that runs nft; empty = "nft"
+	Command []string     // that runs nft, in NetNS and no other, where elements are written; empty = "nft"
 	Log     *slog.Logger // of every transaction, at debug level; nil = the default
 }
 
@@ -203,7 +204,7 @@ func (t *Target) Apply(ctx context.Context, d nft.Delta) error {
 			return err
 		}
 	}
-	if err := t.commit(ctx, d.String()); err != nil {
+	if err := t.commit(ctx, d); err != nil {
 		return err
 	}
 	if len(missing) > 0 {
@@ -220,17 +221,28 @@ func withoutCopies(d nft.Delta) nft.Delta {
 	return nft.Delta{Tables: tables}
 }
 
-// commit has nft make one transaction of the commands.
-func (t *Target) commit(ctx context.Context, script string) error {
-	if script == "" {
+// commit makes one transaction of the changes.
+func (t *Target) commit(ctx context.Context, d nft.Delta) error {
+	if d.Empty() {
 		return nil
 	}
 	done, err := t.own.begin(t.config.NetNS)
 	if err != nil {
 		return err
 	}
-	_, err = t.nft(ctx, script, "-f", "-")
-	t.config.Log.Debug("nft transaction", "commands", strings.Count(script, "\n"), "bytes", len(script), "error", err)
+	var commands, bytes int
+	elements := d.OnlyElements()
+	if elements {
+		b := newBatch(d)
+		commands, bytes = len(b.requests), len(b.bytes)
+		late.For(ctx, "the kernel's nf_tables")
+		err = inside.Do(t.config.NetNS, b.send)
+	} else {
+		script := d.String()
+		commands, bytes = strings.Count(script, "\n"), len(script)
+		_, err = t.nft(ctx, script, "-f", "-")
+	}
+	t.config.Log.Debug("nft transaction", "commands", commands, "bytes", bytes, "netlink", elements, "error", err)
 	if foreign := done(); foreign {
 		t.notice.Tell()
 	}

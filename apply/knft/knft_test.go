@@ -152,6 +152,9 @@ func TestOwnChangesAreNotTold(t *testing.T) {
 			elements[nft.Element{Protocol: cluster.TCP, Port: uint16(1000 + i)}] = nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")}
 			next := example(t)
 			next[nft.Inet].Maps["nodeports4"].Elements = elements
+			if i/2%2 == 1 { // every second change is one of rules, too, and so by nft; the others are by netlink
+				next[nft.Inet].Chains["output"].Rules = nil
+			}
 			if err := target.Apply(t.Context(), nft.Diff(next, have)); err != nil {
 				t.Fatal(err)
 			}
@@ -172,17 +175,22 @@ func TestOwnChangesAreNotTold(t *testing.T) {
 	})
 }
 
-// TestChangeDuringApply: a change of others between two of ours is never lost.
+// TestChangeDuringApply: a change of others between two of ours is never lost, whether nft or this process makes ours.
 func TestChangeDuringApply(t *testing.T) {
+	element, rules := example(t), example(t)
+	element[nft.Inet].Maps["nodeports4"].Elements[nft.Element{Protocol: cluster.TCP, Port: 7}] = nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")}
+	rules[nft.Inet].Chains["output"].Rules = nil
+	t.Run("elements", func(t *testing.T) { changeDuringApply(t, element) })
+	t.Run("rules", func(t *testing.T) { changeDuringApply(t, rules) })
+}
+
+func changeDuringApply(t *testing.T, other nft.State) {
 	s := system{insidetest.NetNS(t), []string{"nft"}}
 	target := s.target(t)
 	want := example(t)
 	if err := target.Apply(t.Context(), nft.Diff(want, nft.State{})); err != nil {
 		t.Fatal(err)
 	}
-	key := nft.Element{Protocol: cluster.TCP, Port: 7}
-	other := example(t)
-	other[nft.Inet].Maps["nodeports4"].Elements[key] = nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")}
 	stop := make(chan struct{})
 	applied := make(chan error, 1)
 	go func() {

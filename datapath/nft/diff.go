@@ -172,6 +172,16 @@ func (d Delta) Count() int {
 	return n
 }
 
+// OnlyElements reports whether nothing but elements of maps and sets that stay differs.
+func (d Delta) OnlyElements() bool {
+	for _, t := range d.Tables {
+		if t.Add || t.Delete || t.Replace || t.Chains.Count()+len(t.Remake)+t.Maps.Count()+t.Sets.Count() > 0 {
+			return false
+		}
+	}
+	return true
+}
+
 // Count is the number of things that differ in one table.
 func (d TableDelta) Count() int {
 	n := d.Chains.Count() + len(d.Remake) + d.Maps.Count() + d.Sets.Count()

@@ -232,7 +232,7 @@ type Target struct {
 
 // Holds reports whether the set has a key; where its key has a source, whether one of its ranges holds src.
 func (s *Set) Holds(key Element, src netip.Addr) bool {
-	if !s.ranges() {
+	if !s.Ranges() {
 		_, held := s.Elements[key]
 		return held
 	}

@@ -30,7 +30,7 @@ func (p *parser) mapBody() error {
 		if err != nil {
 			return err
 		}
-		if m.plain() {
+		if m.Plain() {
 			value = append(value, KeyPort)
 		}
 		if len(value) != 2 || value[0] != KeyIPDst && value[0] != KeyIP6Dst || value[1] != KeyPort {
@@ -50,7 +50,7 @@ func (p *parser) mapBody() error {
 			return nil, err
 		}
 		value := []KeyField{m.value(), KeyPort}
-		if m.plain() {
+		if m.Plain() {
 			value = value[:1]
 		}
 		v, err := p.fields(value)
@@ -58,7 +58,7 @@ func (p *parser) mapBody() error {
 			return nil, err
 		}
 		if _, twice := m.Elements[e]; twice {
-			return nil, fmt.Errorf("line %d: a second element %s", p.peek().line, elementText(m.Key, e))
+			return nil, fmt.Errorf("line %d: a second element %s", p.peek().line, ElementText(m.Key, e))
 		}
 		t := Target{Addr: netip.AddrPortFrom(v.Addr, v.Port), Owner: owner}
 		m.Elements[e] = t
@@ -97,13 +97,13 @@ func (p *parser) setBody() error {
 			s.ofSources()
 		}
 		return err
-	}, s.ranges, func() (func(cluster.Owner), error) {
+	}, s.Ranges, func() (func(cluster.Owner), error) {
 		e, owner, err := p.element(s.Key)
 		if err != nil {
 			return nil, err
 		}
 		if _, twice := s.Elements[e]; twice {
-			return nil, fmt.Errorf("line %d: a second element %s", p.peek().line, elementText(s.Key, e))
+			return nil, fmt.Errorf("line %d: a second element %s", p.peek().line, ElementText(s.Key, e))
 		}
 		s.Elements[e] = owner
 		return func(o cluster.Owner) { s.Elements[e] = o }, nil

@@ -331,7 +331,7 @@ func (p *parser) snat(start int) (Statement, error) {
 	if next := p.peek().s; next == "ip" || next == "ip6" {
 		p.at = start + 1
 		s, err := p.natMap()
-		if m := p.table.Maps[s]; err == nil && !m.plain() {
+		if m := p.table.Maps[s]; err == nil && !m.Plain() {
 			return nil, p.unknown("map of sources")
 		}
 		return SNATMap{Map: s}, err
@@ -346,7 +346,7 @@ func (p *parser) snat(start int) (Statement, error) {
 
 func (p *parser) dnatMap() (Statement, error) {
 	name, err := p.natMap()
-	if err == nil && p.table.Maps[name].plain() {
+	if err == nil && p.table.Maps[name].Plain() {
 		return nil, p.unknown("map of destinations")
 	}
 	return DNATMap{Map: name}, err

@@ -67,7 +67,7 @@ func printElements[V any](b *strings.Builder, key []KeyField, elements map[Eleme
 	for _, e := range delta.Sorted(elements, Element.Compare) {
 		value, owner := text(elements[e])
 		comment, trailer := labelText(owner.String())
-		fmt.Fprintf(b, "\t\t\t%s%s%s,%s\n", elementText(key, e), comment, value, trailer)
+		fmt.Fprintf(b, "\t\t\t%s%s%s,%s\n", ElementText(key, e), comment, value, trailer)
 	}
 	b.WriteString("\t\t}\n")
 }
@@ -146,6 +146,15 @@ func labelText(label string) (comment, trailer string) {
 		return "", " " + longLabel + label
 	}
 	return " comment " + quote(label), ""
+}
+
+// Comment is the label of an owner as the kernel keeps it, without quotation marks: empty when it is too long for a comment.
+func Comment(o cluster.Owner) string {
+	label := o.String()
+	if len(label) > MaxComment {
+		return ""
+	}
+	return strings.Trim(quote(label), `"`)
 }
 
 // quote makes a string of nft, which has no escapes: a quotation mark becomes an apostrophe, a control character a space.
@@ -238,7 +247,7 @@ func statementText(t *Table, s Statement) string {
 // Others name types: with "typeof", nft 1.1.3 refuses rules that name a map which is already in the kernel ("conflicting protocols
 // specified: ip vs. th").
 func mapType(m *Map) string {
-	if m.plain() {
+	if m.Plain() {
 		return fmt.Sprintf("typeof %s : %s", keyText(m.Key), m.value())
 	}
 	return fmt.Sprintf("type %s : %s . %s", typeText(m.Key), typeWord(m.value()), typeWord(KeyPort))
@@ -249,19 +258,19 @@ func setType(s *Set) string {
 	if len(s.Key) == 1 {
 		text = "typeof " + keyText(s.Key)
 	}
-	if s.ranges() {
+	if s.Ranges() {
 		text += "; flags interval"
 	}
 	return text
 }
 
-// ranges reports whether elements are ranges of addresses.
-func (s *Set) ranges() bool {
+// Ranges reports whether elements are ranges of addresses.
+func (s *Set) Ranges() bool {
 	return s.names(KeyIPSrc, KeyIP6Src) && !s.names(KeyOut)
 }
 
-// plain reports whether values have no port.
-func (m *Map) plain() bool { return slices.Contains(m.Key, KeyOut) }
+// Plain reports whether values have no port.
+func (m *Map) Plain() bool { return slices.Contains(m.Key, KeyOut) }
 
 func typeText(key []KeyField) string {
 	words := make([]string, len(key))
@@ -293,7 +302,8 @@ func keyText(key []KeyField) string {
 	return strings.Join(words, " . ")
 }
 
-func elementText(key []KeyField, e Element) string {
+// ElementText is a key in nft's words: "tcp . 80".
+func ElementText(key []KeyField, e Element) string {
 	words := make([]string, len(key))
 	for i, k := range key {
 		switch k {
@@ -319,7 +329,7 @@ func elementText(key []KeyField, e Element) string {
 }
 
 func targetText(m *Map, t Target) string {
-	if m.plain() {
+	if m.Plain() {
 		return t.Addr.Addr().String()
 	}
 	return t.Addr.Addr().String() + " . " + strconv.Itoa(int(t.Addr.Port()))

@@ -116,7 +116,7 @@ func (s *script) elements(verb, name string, key []KeyField, elements []Element,
 		return
 	}
 	if words == nil {
-		words = func(e Element) string { return elementText(key, e) }
+		words = func(e Element) string { return ElementText(key, e) }
 	}
 	fmt.Fprintf(s.b, "%s element %s %s { ", verb, s.table, name)
 	for i, e := range elements {
@@ -130,10 +130,10 @@ func (s *script) elements(verb, name string, key []KeyField, elements []Element,
 
 func (m *Map) words(e Element) string {
 	t := m.Elements[e]
-	return elementText(m.Key, e) + kept(t.Owner) + " : " + targetText(m, t)
+	return ElementText(m.Key, e) + kept(t.Owner) + " : " + targetText(m, t)
 }
 
-func (s *Set) words(e Element) string { return elementText(s.Key, e) + kept(s.Elements[e]) }
+func (s *Set) words(e Element) string { return ElementText(s.Key, e) + kept(s.Elements[e]) }
 
 func (s *script) chain(c *Chain) {
 	header := strings.TrimPrefix(kept(c.Owner), " ")

@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"hairpin/cluster"
+	"hairpin/datapath/delta"
 	"hairpin/datapath/nft"
 )
 
@@ -30,6 +31,40 @@ func States() *rapid.Generator[nft.State] {
 		}
 		return s
 	})
+}
+
+// Elements draws a state that differs from another in elements only: some are the same, some changed, some new.
+func Elements(t *rapid.T, from nft.State) nft.State {
+	out := nft.State{}
+	for _, f := range delta.Keys(from) {
+		have := from[f]
+		table := *have
+		table.Maps, table.Sets = map[string]*nft.Map{}, map[string]*nft.Set{}
+		for _, name := range delta.Keys(have.Maps) {
+			m := *have.Maps[name]
+			m.Elements = some(t, m.Elements)
+			addTargets(t, &m)
+			table.Maps[name] = &m
+		}
+		for _, name := range delta.Keys(have.Sets) {
+			s := *have.Sets[name]
+			s.Elements = some(t, s.Elements)
+			addMembers(t, &s)
+			table.Sets[name] = &s
+		}
+		out[f] = &table
+	}
+	return out
+}
+
+func some[V any](t *rapid.T, from map[nft.Element]V) map[nft.Element]V {
+	out := map[nft.Element]V{}
+	for _, e := range delta.Sorted(from, nft.Element.Compare) {
+		if rapid.Bool().Draw(t, "stays") {
+			out[e] = from[e]
+		}
+	}
+	return out
 }
 
 // copying draws a table of a family that can copy packets.
@@ -163,14 +198,18 @@ func drawMap(t *rapid.T, name string) *nft.Map {
 			m.Key = append(m.Key, slot)
 		}
 	}
+	addTargets(t, m)
+	return m
+}
+
+func addTargets(t *rapid.T, m *nft.Map) {
 	for range rapid.IntRange(0, 4).Draw(t, "elements") {
 		to := netip.AddrPortFrom(addr(t, m.Family), 0)
-		if !plain {
+		if !m.Plain() {
 			to = netip.AddrPortFrom(to.Addr(), rapid.Uint16().Draw(t, "to port"))
 		}
 		m.Elements[element(t, m.Key)] = nft.Target{Addr: to, Owner: Owner(t)}
 	}
-	return m
 }
 
 func drawSet(t *rapid.T, name string) *nft.Set {
@@ -180,10 +219,14 @@ func drawSet(t *rapid.T, name string) *nft.Set {
 			s.Key = []nft.KeyField{twin}
 		}
 	}
+	addMembers(t, s)
+	return s
+}
+
+func addMembers(t *rapid.T, s *nft.Set) {
 	for range rapid.IntRange(0, 4).Draw(t, "elements") {
 		s.Elements[element(t, s.Key)] = Owner(t)
 	}
-	return s
 }
 
 func rule(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Rule {
