@@ -79,7 +79,7 @@ func (a *agent) latest(ctx context.Context) known {
 func (a *agent) post(round uint64) {
 	a.board.put(known{
 		round: round, seen: a.snapshot, base: a.egress.Base, all: a.all, why: a.sourceErr, want: a.want, reason: a.notReady(),
-		problems: a.problems, listenErrors: a.listenErrors, others: slices.Concat(a.egress.Conflicts(), a.uplinkProblem(), a.redirectProblem()), restarts: a.restarts, openvswitch: a.openvswitch(),
+		problems: a.problems, listenErrors: a.listenErrors, others: slices.Concat(a.egress.Conflicts(), a.nodeProblems()), restarts: a.restarts, openvswitch: a.openvswitch(),
 	})
 }
 

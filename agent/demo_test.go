@@ -49,7 +49,7 @@ func TestDemo(t *testing.T) {
 			t.Run(sig.String(), func(t *testing.T) { restartSwitch(t, l, ways, sig) })
 		}
 	})
-	each("Drift", func(t *testing.T) { alterOurs(t, l.Node("node-a")) })
+	each("Drift", func(t *testing.T) { alterOurs(t, l.Node("node-a"), alterations()) })
 	each("Explain", func(t *testing.T) { explains(t, l.Node("node-a")) })
 	each("Problems", func(t *testing.T) { badObjects(t, l, ways) })
 	each("Everything", func(t *testing.T) { restartEverything(t, l, ways) })

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,7 +23,7 @@ func TestNodeLocal(t *testing.T) {
 }
 
 func testNodeLocal(t *testing.T, mode string) {
-	l := startDemoIn(t, mode, "[gateway]", "node-local = dgp")
+	l := startDemoIn(t, mode, "[gateway]", "node-local = dgp", "[default]", "service-engine = "+cluster.EngineOVN)
 	a := l.Node("node-a")
 	waitServes(t, a)
 	ways := paths(t, l)
@@ -70,6 +71,15 @@ func testNodeLocal(t *testing.T, mode string) {
 		there("switched to "+word, word == cluster.LocalDGP)
 	}
 	works(t, ways, "switched on again")
+
+	if mode == cluster.ModeShared { // the other engine has another way, and says so
+		option(t, a, "service-engine", cluster.EngineOpenFlow)
+		waitWell(t, a)
+		there("with "+cluster.EngineOpenFlow, false)
+		if list := mustReport(t, a).Problems; !slices.ContainsFunc(list, func(p string) bool { return strings.Contains(p, "[gateway] node-local: dgp needs") }) {
+			t.Errorf("with %s the problems are %q", cluster.EngineOpenFlow, list)
+		}
+	}
 
 	noError(t, a.Kill(t.Context(), agent, syscall.SIGTERM))
 	out, err := a.Exec(t.Context(), "hairpin", "cleanup", "--config-file", settings, "--bin-dir", "/var/empty")

@@ -54,9 +54,10 @@ sysctl net.ipv4.conf.foreign1.rp_filter`
 // alteration is something that is done to what is ours.
 type alteration struct{ system, script string }
 
-func alterations() []alteration {
+// balancerAlterations are of what only service-engine = ovn has.
+func balancerAlterations() []alteration {
 	const lb = `lb=$(ovn-nbctl --no-headings lb-list | grep 'tcp *10.96.1.1:80 ' | cut -d' ' -f1); `
-	const ovn, ovs, nft, kernel = "ovn", "openvswitch", "nft", "host"
+	const ovn, kernel = "ovn", "host"
 	return []alteration{
 		{ovn, lb + `ovn-nbctl destroy Load_Balancer $lb`},
 		{ovn, lb + `ovn-nbctl set Load_Balancer $lb 'vips:"10.96.1.1:80"="203.0.113.1:80"'`},
@@ -64,13 +65,35 @@ func alterations() []alteration {
 		{ovn, lb + `ovn-nbctl clear Load_Balancer $lb options -- set Load_Balancer $lb selection_fields=ip_src`},
 		{ovn, lb + `ovn-nbctl remove Load_Balancer $lb external_ids k8s.ovn.org/owner`},
 		{ovn, `ovn-nbctl clear Logical_Switch node-a load_balancer_group -- clear Logical_Router GR_node-a load_balancer_group`},
-		{ovn, `ovn-nbctl lr-route-del ovn_cluster_router 10.244.0.0/16`},
-		{ovn, `ovn-nbctl --policy=src-ip lr-route-add ovn_cluster_router 10.244.0.0/16 100.64.0.99 || ovn-nbctl --may-exist --policy=src-ip lr-route-add ovn_cluster_router 10.244.0.0/16 100.64.0.99`},
-		{ovn, `ovn-nbctl lr-policy-del ovn_cluster_router 1004`},
 		{ovn, `ovn-nbctl lr-nat-del GR_node-a snat 0.0.0.0/0`},
 		{ovn, `ovn-nbctl lsp-del default_pod-a1`},
 		{ovn, `ovn-nbctl lsp-set-addresses default_pod-a1 02:00:00:00:00:01`},
 		{ovn, `ovn-nbctl lsp-set-enabled default_pod-a1 disabled`},
+		{kernel, `ip route replace 10.96.0.0/16 via 169.254.169.4 dev br-ex proto 85 src 172.18.0.3 mtu 1200`},
+		{kernel, `ip address del 169.254.169.2/29 dev br-ex`},
+		{kernel, `ip -6 address del fd69::2/125 dev br-ex`},
+		{kernel, `ip neighbor del 169.254.169.4 dev br-ex`},
+	}
+}
+
+// alterations are of all that a node has.
+func alterations() []alteration {
+	const ovn, ovs, nft, kernel = "ovn", "openvswitch", "nft", "host"
+	const group = `g=$(ovs-ofctl -O OpenFlow15 dump-groups br-svc | grep -o 'group_id=[0-9]*' | head -1); `
+	return []alteration{
+		{ovs, group + `ovs-ofctl -O OpenFlow15 del-groups br-svc $g`},
+		{ovs, group + `ovs-ofctl -O OpenFlow15 mod-group br-svc $g,type=select,bucket=bucket_id:1,actions=drop`},
+		{ovs, `ovs-ofctl -O OpenFlow15 add-group br-svc group_id=9,type=select,bucket=bucket_id:1,actions=drop`},
+		{ovs, `ovs-ofctl -O OpenFlow15 del-groups br-svc`},
+		{ovs, `ovs-ofctl -O OpenFlow15 del-flows br-svc tcp,nw_dst=10.96.1.1,tp_dst=80`},
+		{ovs, `ovs-ofctl del-flows br-svc`},
+		{ovs, `ovs-vsctl del-port br-svc svc-host`},
+		{ovn, `ovn-nbctl lr-route-del ovn_cluster_router 10.244.0.0/16`},
+		{ovn, `ovn-nbctl --policy=src-ip lr-route-add ovn_cluster_router 10.244.0.0/16 100.64.0.99 || ovn-nbctl --may-exist --policy=src-ip lr-route-add ovn_cluster_router 10.244.0.0/16 100.64.0.99`},
+		{ovn, `ovn-nbctl lr-policy-del ovn_cluster_router 1004`},
+		{ovn, `ovn-nbctl lsp-del pods-node-a`},
+		{ovn, `ovn-nbctl lsp-set-addresses pods-node-a 02:00:00:00:00:01`},
+		{ovn, `ovn-nbctl lsp-set-enabled pods-node-a disabled`},
 		{ovn, `ovn-nbctl lsp-del others-node-a`},
 		{ovn, `ovn-nbctl lsp-set-addresses others-node-a 02:00:00:00:00:01`},
 		{ovn, `ovn-nbctl ls-del join`},
@@ -98,17 +121,17 @@ func alterations() []alteration {
 		{nft, `nft add element inet hairpin nodeports4 '{ tcp . 31999 : 10.96.1.1 . 80 }'`},
 		{nft, `nft delete table netdev hairpin`},
 		{kernel, `ip route del 10.96.0.0/16`},
-		{kernel, `ip route replace 10.96.0.0/16 via 169.254.169.4 dev br-ex proto 85 src 172.18.0.3 mtu 1200`},
+		{kernel, `ip route replace 10.96.0.0/16 via 169.254.169.1 dev svc-host proto 85 src 172.18.0.3 mtu 1200`},
 		{kernel, `ip route flush proto 85`},
 		{kernel, `ip -6 route flush proto 85`},
 		{kernel, `ip route add 10.97.0.0/16 dev br-ex proto 85`},
 		{kernel, `ip rule add from 10.0.0.0/8 lookup 78 priority 5999`},
-		{kernel, `ip address del 169.254.169.2/29 dev br-ex`},
-		{kernel, `ip -6 address del fd69::2/125 dev br-ex`},
 		{kernel, `ip address flush dev ovn-k8s-mp0`},
 		{kernel, `ip address add 10.244.1.200/24 dev ovn-k8s-mp0`},
-		{kernel, `ip neighbor del 169.254.169.4 dev br-ex`},
-		{kernel, `ip neighbor replace fd69::4 lladdr 02:00:00:00:00:01 dev br-ex nud permanent`},
+		{kernel, `ip neighbor del 169.254.169.1 dev svc-host`},
+		{kernel, `ip link set svc-host down`},
+		{kernel, `ip link set svc-host mtu 1300`},
+		{kernel, `ip neighbor replace fd69::1 lladdr 02:00:00:00:00:01 dev svc-host nud permanent`},
 		{kernel, `ip link set ovn-k8s-mp0 down`},
 		{kernel, `ip link set ovn-k8s-mp0 mtu 1300`},
 		{kernel, `ip link set ovn-k8s-mp0 address 02:00:00:00:00:01`},
@@ -119,12 +142,12 @@ func alterations() []alteration {
 }
 
 // alterOurs alters what is ours in every way, one after the other, and waits until it is back. What others have survives.
-func alterOurs(t *testing.T, n *lab.Node) {
+func alterOurs(t *testing.T, n *lab.Node, list []alteration) {
 	sh(t, n, foreign)
 	waitWell(t, n)
 	before := sh(t, n, foreigners)
 	slowest := time.Duration(0)
-	for _, a := range alterations() {
+	for _, a := range list {
 		t.Run(strings.ReplaceAll(a.script, "/", "∕"), func(t *testing.T) {
 			waitWell(t, n)
 			drift := part(t, mustReport(t, n), a.system).Drift
@@ -141,7 +164,7 @@ func alterOurs(t *testing.T, n *lab.Node) {
 		got := strings.TrimSpace(sh(t, n, "ovs-vsctl --if-exists get Open_vSwitch . other_config:flow-restore-wait"))
 		return got == `"true"`, got
 	})
-	t.Logf("%d alterations, the slowest repaired after %d ms", len(alterations()), slowest.Milliseconds())
+	t.Logf("%d alterations, the slowest repaired after %d ms", len(list), slowest.Milliseconds())
 	if after := sh(t, n, foreigners); after != before {
 		t.Errorf("what others have was\n%s\nand is\n%s", before, after)
 	}

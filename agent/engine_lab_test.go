@@ -74,6 +74,7 @@ func TestServiceEngine(t *testing.T) {
 			t.Errorf("with %s: %v; differences:\n%s", word, err, diff)
 		}
 	}
+	t.Run("altered", func(t *testing.T) { alterOurs(t, a, balancerAlterations()) })
 	switches(t, a, ways, "service-engine", cluster.EngineOpenFlow)
 	there(cluster.EngineOpenFlow)
 	for _, name := range []string{agent, lab.Controller, lab.Northd, lab.NB} {

@@ -36,18 +36,18 @@ func explains(t *testing.T, n *lab.Node) {
 	}
 	repair(t, n, false)
 	sh(t, n, `set -e
-ovs-ofctl --strict del-flows br-ex cookie=0xdeff105/0xffffffff,table=4,priority=32768,ip
-ovn-nbctl lb-del $(ovn-nbctl --no-headings lb-list | grep 'tcp *10.96.1.2:80 ' | cut -d' ' -f1)
+ovs-ofctl --strict del-flows br-svc table=30,priority=90,ip,in_port=svc-host
+ovs-ofctl --strict del-flows br-svc table=20,priority=200,tcp,nw_dst=10.96.1.2,tp_dst=80
 nft delete element inet hairpin nodeports4 '{ tcp . 30001 }'
 ip -6 route del fd00:10:96::/112`)
 	for _, c := range []struct {
 		args []string
 		want []string
 	}{
-		{[]string{"host/node-a", "svc/default/hostself"}, []string{"FAULT on node-a, br-ex table 4:", "table=4,priority=32768,ip actions=ct(commit,table=3,zone=64002", "object  Node/node-a"}},
-		{[]string{"host/node-a", "svc/default/podremote"}, []string{"FAULT on node-a, GR_node-a lr_in_dnat:", "10.96.1.2:80 10.244.3.3:8080", "object  Service/default/podremote"}},
+		{[]string{"host/node-a", "svc/default/hostself"}, []string{"FAULT on node-a, br-svc table 30:", `table=30,priority=90,ip,in_port="svc-host" actions=ct(commit,zone=64004`, "object  Node/node-a"}},
+		{[]string{"host/node-a", "svc/default/podremote"}, []string{"FAULT on node-a, br-svc table 20:", "tcp,nw_dst=10.96.1.2,tp_dst=80 actions=group:", "object  Service/default/podremote"}},
 		{[]string{"host/node-a", "svc/default/podlocal", "--node-port"}, []string{"FAULT on node-a, nft inet hairpin nodeport-output:", "nodeports4", "object  Service/default/podlocal"}},
-		{[]string{"host/node-a", "svc/default/hostother", "--family", "6"}, []string{"FAULT on node-a, ip route:", "fd00:10:96::/112 via fd69::4", "object  Node/node-a"}},
+		{[]string{"host/node-a", "svc/default/hostother", "--family", "6"}, []string{"FAULT on node-a, ip route:", "fd00:10:96::/112 via fd69::1", "object  Node/node-a"}},
 	} {
 		out, well := ask(c.args...)
 		for _, want := range append(c.want, "[default] repair is off") {
@@ -78,7 +78,7 @@ func showsFault(t *testing.T, n *lab.Node) {
 	for path, want := range map[string][]string{
 		"/node/node-a": {"GR_node-a", `href="/node/node-a?from=pod/default/pod-a1"`},
 		"/walk?from=host/node-a&to=svc/default/hostself":        {"Delivered to host node-a port 8081", "what is really there"},
-		"/walk?from=host/node-a&to=svc/default/hostself&live=1": {"Drift: node-a, br-ex table 4", "Not delivered: br-ex drops it", `class="faulty"`, "[default] repair is off"},
+		"/walk?from=host/node-a&to=svc/default/hostself&live=1": {"Drift: node-a, br-svc table 30", "Not delivered: switch node-a", `class="faulty"`, "[default] repair is off"},
 	} {
 		status, body, _ := uitest.Fetch(t, "GET", base+path, "")
 		for _, w := range want {
@@ -117,18 +117,18 @@ func repair(t *testing.T, n *lab.Node, on bool) {
 // collects asks for the archive of a node on which something is missing, and whose log has a secret.
 func collects(t *testing.T, n *lab.Node) {
 	const secret = "eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJub2JvZHkifQ.c2VjcmV0"
-	sh(t, n, `mkdir -p /var/log/ovn && echo "Authorization: Bearer `+secret+`" >> /var/log/ovn/secret.log; hairpin collect --file /run/all.tar.gz; rm /var/log/ovn/secret.log; hairpin ask /found | grep -q table=3`)
+	sh(t, n, `mkdir -p /var/log/ovn && echo "Authorization: Bearer `+secret+`" >> /var/log/ovn/secret.log; hairpin collect --file /run/all.tar.gz; rm /var/log/ovn/secret.log; hairpin ask /found | grep -q table=36`)
 	files := members(t, n.Path("/run/all.tar.gz"))
 	for name, want := range map[string]string{
-		"report.json": `"noRepair":true`, "configuration.txt": "[default] repair = false", "snapshot.json": `"hostself"`, "wanted.txt": "table=4,priority=32768,ip",
-		"differences.txt": "table=4,priority=32768,ip", "found.txt": "table=3,priority=32768", "counters.txt": "n_packets=", "metrics.txt": "# HELP hairpin_",
+		"report.json": `"noRepair":true`, "configuration.txt": "[default] repair = false", "snapshot.json": `"hostself"`, "wanted.txt": `table=30,priority=90,ip,in_port="svc-host"`,
+		"differences.txt": `table=30,priority=90,ip,in_port="svc-host"`, "found.txt": "table=36,", "counters.txt": "n_packets=", "metrics.txt": "# HELP hairpin_",
 		"version.txt": "", "kernel-net-dev.txt": "br-ex", "logs/secret.log": "<left out>",
 	} {
 		if got, ok := files["hairpin/"+name]; !ok || !strings.Contains(got, want) {
 			t.Errorf("%s is there: %v, and does not say %q:\n%.300s", name, ok, want, got)
 		}
 	}
-	if strings.Contains(files["hairpin/found.txt"], "table=4,priority=32768,ip ") {
+	if strings.Contains(files["hairpin/found.txt"], `table=30,priority=90,ip,in_port="svc-host" `) {
 		t.Error("found.txt has a flow that was deleted")
 	}
 	for name, text := range files {

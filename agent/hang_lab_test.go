@@ -68,9 +68,11 @@ ports: [{name: a, protocol: TCP, port: 8080}]
 endpoints: [{addresses: [%[2]s], conditions: {ready: true}, nodeName: node-b}]
 `
 
-// TestHangs: what hangs holds up what needs it and nothing else; the agent says who waits for whom; and when it goes on, nothing was lost.
+// TestHangs: what hangs holds up what needs it and nothing else; the agent says who waits for whom; and when it goes on, nothing was lost. OVN serves
+// Services here, which is a system more that may hang or be held up.
 func TestHangs(t *testing.T) {
 	_, n := alone(t)
+	sh(t, n, `printf '[default]\nservice-engine = ovn\n' >>`+settings)
 	wrapNFT(t, n, hangingNFT)
 	giveManifests(t, n)
 	start(t, n)

@@ -209,7 +209,7 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 	}
 	ports, again := a.checks.Set(ctx, time.Now(), a.healthCheckState)
 	a.listenErrors = slices.Concat(a.duplicatePorts, ports)
-	return retry.Sooner(again, a.notes.Report(time.Now(), slices.Concat(a.own(a.problems), a.listenErrors, a.egress.Conflicts(), a.uplinkProblem(), a.redirectProblem())))
+	return retry.Sooner(again, a.notes.Report(time.Now(), slices.Concat(a.own(a.problems), a.listenErrors, a.egress.Conflicts(), a.nodeProblems())))
 }
 
 // publish lets others know what the host is, also while the node cannot be planned: a new Node has no node ID yet.

@@ -2,9 +2,16 @@ package agent
 
 import (
 	"fmt"
+	"slices"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 )
+
+// nodeProblems are those of the node that are not in its plan.
+func (a *agent) nodeProblems() []cluster.Problem {
+	return slices.Concat(a.uplinkProblem(), a.redirectProblem(), a.nodeLocalProblem())
+}
 
 // redirects reports whether eBPF programs lead NodePort traffic here.
 func (a *agent) redirects() bool {
@@ -19,6 +26,18 @@ func (a *agent) redirectProblem() []cluster.Problem {
 	return []cluster.Problem{{
 		Owner: cluster.Owner{Kind: "Node", Name: a.node}, Field: "[gateway] nodeport-path",
 		Message: fmt.Sprintf("nft serves NodePorts: this kernel lacks %v", a.noRedirect),
+	}}
+}
+
+// nodeLocalProblem is why the host's way to Services is not that of [gateway] node-local.
+func (a *agent) nodeLocalProblem() []cluster.Problem {
+	c := &a.config.Cluster
+	if c.Gateway.NodeLocal != cluster.LocalDGP || c.DistributedPort() {
+		return nil
+	}
+	return []cluster.Problem{{
+		Owner: cluster.Owner{Kind: "Node", Name: a.node}, Field: "[gateway] node-local",
+		Message: fmt.Sprintf("%s needs service-engine = %s: with %s the host gets to Services by %s", cluster.LocalDGP, cluster.EngineOVN, c.ServiceEngine, claims.ServiceHost),
 	}}
 }
 

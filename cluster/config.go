@@ -83,10 +83,10 @@ type GatewayConfig struct {
 	Advertise         []netip.Addr   // advertise-address: the gateway bridge's own addresses in mode detached
 }
 
-// What serves pods (docs/services.md).
+// What serves clients of Services (docs/services.md).
 const (
-	EngineOVN      = "ovn"      // load balancers of OVN
 	EngineOpenFlow = "openflow" // flows and groups of a bridge of ours
+	EngineOVN      = "ovn"      // load balancers of OVN
 )
 
 // The ways of NodePort traffic from the host's links to the gateway router.
@@ -126,7 +126,7 @@ func DefaultConfig() Config {
 		ServiceCIDRs:   []netip.Prefix{p("10.96.0.0/16"), p("fd00:10:96::/112")},
 		MTU:            1400,
 		EncapPort:      6081,
-		ServiceEngine:  EngineOVN,
+		ServiceEngine:  EngineOpenFlow,
 		// Probes (discard); ssh; etcd; Geneve; the API server; the agent's gRPC health service, where it has the port of
 		// OVN-Kubernetes; kubelet, agent and the parts of the control plane.
 		ReservedNodePorts: PortRanges{{9, 9}, {22, 22}, {2379, 2381}, {6081, 6081}, {6443, 6443}, {9107, 9107}, {10248, 10259}},

@@ -93,7 +93,7 @@ func values() map[string]struct {
 		"gateway take-over":            {[]string{"true"}, map[string]string{"": "is neither true nor false", "yes": "is neither true nor false"}},
 		"gateway uplink":               {[]string{"eth1"}, nil},
 		"gateway nodeport-addresses":   {[]string{"primary", "10.0.0.0/8,fd00::/8", "primary,10.0.0.0/8"}, map[string]string{"first": notSubnet, "10.0.0.1/8": notSubnet}},
-		"default service-engine":       {[]string{"openflow"}, map[string]string{"": "is not one of", "flows": "is not one of"}},
+		"default service-engine":       {[]string{"ovn"}, map[string]string{"": "is not one of", "flows": "is not one of"}},
 		"gateway node-local":           {[]string{"dgp"}, map[string]string{"": "is not one of", "DGP": "is not one of"}},
 		"gateway v4-node-local-subnet": {[]string{"169.254.16.0/29"}, map[string]string{"fd6b::/64": "is not an IPv4 subnet", "169.254.16.0/30": "too small"}},
 		"gateway v6-node-local-subnet": {[]string{"fd77::/125"}, map[string]string{"169.254.16.0/29": "is not an IPv6 subnet", "fd77::/126": "too small"}},

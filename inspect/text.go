@@ -148,18 +148,18 @@ func (s *ClusterStatus) printRest(w io.Writer) error {
 	return err
 }
 
-// printEngines tells where pods are served by another engine than OVN.
+// printEngines tells where OVN serves Services, which is not the default.
 func (s *ClusterStatus) printEngines(w io.Writer) error {
 	var who []string
 	for _, n := range s.Nodes {
-		if n.Report != nil && n.Report.OpenFlow() {
+		if n.Report != nil && !n.Report.OpenFlow() {
 			who = append(who, n.Report.Node)
 		}
 	}
 	if len(who) == 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(w, "%s: flows and groups serve the pods (service-engine = openflow)\n", some(who))
+	_, err := fmt.Fprintf(w, "%s: load balancers of OVN serve Services (service-engine = ovn)\n", some(who))
 	return err
 }
 

@@ -107,7 +107,7 @@ func Parse(body []byte) (*Report, error) {
 	return &r, nil
 }
 
-// OpenFlow tells that flows and groups serve the node's pods.
+// OpenFlow tells that flows and groups serve Services. Agents of v0.1.0, which knew OVN's load balancers only, name no engine.
 func (r *Report) OpenFlow() bool { return r.Engine == cluster.EngineOpenFlow }
 
 // Well tells that there is nothing to be done.

@@ -136,7 +136,7 @@ func start(c *cobra.Command, name *string, slow *int) func() (*demo.Demo, error)
 	ovsFlag(c, &opt.OVS)
 	c.Flags().BoolVar(&opt.TSO, "tso", false, "TSO of Open vSwitch's userspace datapath")
 	c.Flags().StringVar(&opt.NodePortPath, "nodeport-path", "", "of the nodes: nft or redirect; empty = nft")
-	c.Flags().StringVar(&opt.Engine, "engine", "", "of the nodes: what serves pods, ovn or openflow, or one for each in turn, as ovn,openflow; empty = ovn")
+	c.Flags().StringVar(&opt.Engine, "engine", "", "of the nodes: what serves Services, ovn or openflow, or one for each in turn, as ovn,openflow; empty = the default")
 	c.Flags().StringVar(&opt.NodeLocal, "node-local", "", "of the nodes: policy or dgp; empty = policy")
 	return func() (*demo.Demo, error) {
 		opt.Name, opt.Slow, opt.Out = *name, *slow, c.OutOrStdout()

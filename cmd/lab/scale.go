@@ -26,7 +26,7 @@ func scaleCommand(name *string, slow *int) *cobra.Command {
 	c.Flags().IntVar(&opt.Services, "services", 100, "Services, from the beginning")
 	c.Flags().IntVar(&opt.Pods, "pods", 500, "Pods at the end")
 	c.Flags().IntVar(&opt.EgressIPs, "egressips", 10, "EgressIPs at the end")
-	c.Flags().StringVar(&opt.Engine, "engine", "", "what serves Services on the nodes: ovn or openflow; empty = ovn")
+	c.Flags().StringVar(&opt.Engine, "engine", "", "what serves Services on the nodes: ovn or openflow; empty = the default")
 	c.Flags().IntVar(&opt.Slices, "slices", 50, "EndpointSlices that change per second of churn")
 	c.Flags().IntVar(&opt.Rounds, "rounds", 3, "joins and leaves for each size; five times as many changes")
 	c.Flags().DurationVar(&opt.Window, "window", 20*time.Second, "how long rest and churn are measured")

@@ -96,7 +96,7 @@ func newWorld(ctx context.Context, l *lab.Lab, o *objects) (*world, error) {
 	}
 	has := func(key, value string) bool { return strings.Contains(string(config), key+" = "+value) }
 	shared := has("mode", cluster.ModeShared) || !has("mode", "")
-	openflow := has("service-engine", cluster.EngineOpenFlow)
+	openflow := !has("service-engine", cluster.EngineOVN)
 	w := &world{lab: l, userspace: first.Datapath() == "netdev", shared: shared, nodeLocal: has("node-local", cluster.LocalDGP) && !openflow, openflow: openflow, openvswitch: version, endpoints: map[string]endpoint{}, nodes: map[string]nodeFacts{}, services: map[string]serviceFacts{}}
 	for _, n := range l.Nodes() {
 		w.endpoints[hostPlace(n.Name())] = endpoint{n.Host, plain(n.Addresses()), hostPort}

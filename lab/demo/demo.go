@@ -43,7 +43,7 @@ type Options struct {
 	OVS          string // of the node image, see image.Node
 	TSO          bool   // of Open vSwitch's userspace datapath
 	NodeLocal    string // [gateway] node-local of the nodes; empty = policy
-	Engine       string // [default] service-engine of the nodes, or one for each in turn, as Mode; empty = ovn
+	Engine       string // [default] service-engine of the nodes, or one for each in turn, as Mode; empty = the default
 	Config       string // further lines of the configuration file
 	// DieWithCaller ends the lab with the calling process, as a test wants it.
 	DieWithCaller bool

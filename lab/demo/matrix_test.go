@@ -160,12 +160,13 @@ func TestMatrixWithManifests(t *testing.T) {
 	checkDemo(t, d)
 }
 
-// The same traffic passes in the other gateway modes, by the programs that lead NodePorts around the host, where the host gets to Services
-// by the management port, and by flows and groups, beside a node with OVN's load balancers.
+// The same traffic passes in the other gateway modes, by the programs that lead NodePorts around the host, by OVN's load balancers, also where the
+// host gets to Services by the management port, and beside a node with flows and groups.
 func TestMatrixInModes(t *testing.T) {
 	for _, c := range []Options{
-		{Mode: cluster.ModeLocal}, {Mode: cluster.ModeDetached}, {Mode: cluster.ModeDetached, NodePortPath: cluster.PathRedirect}, {Mode: cluster.ModeLocal, NodeLocal: cluster.LocalDGP},
-		{Mode: cluster.ModeShared, Engine: strings.Join([]string{cluster.EngineOpenFlow, cluster.EngineOpenFlow, cluster.EngineOVN}, ",")},
+		{Mode: cluster.ModeLocal}, {Mode: cluster.ModeDetached, Engine: cluster.EngineOVN}, {Mode: cluster.ModeDetached, NodePortPath: cluster.PathRedirect},
+		{Mode: cluster.ModeLocal, Engine: cluster.EngineOVN, NodeLocal: cluster.LocalDGP},
+		{Mode: cluster.ModeShared, Engine: strings.Join([]string{cluster.EngineOVN, cluster.EngineOVN, cluster.EngineOpenFlow}, ",")},
 	} {
 		t.Run(strings.Join([]string{c.Mode, c.NodePortPath, c.NodeLocal, c.Engine}, "/"), func(t *testing.T) { checkDemo(t, startDemoIn(t, "", c)) })
 	}

@@ -42,13 +42,13 @@ func proves(t *testing.T, d *Demo) {
 	proof(t, n, "outside/172.18.0.100 svc/default/hostself --via node-a --timeout 30s", true, "WATCHED tcp from outside", "host/node-a saw 169.254.169.1:", "The packet did what the walk says.")
 	stop()
 	<-ended
-	const foreign = "table=4,priority=40000,ip"
-	for _, change := range [][]string{{"ovs-ofctl", "add-flow", "br-ex", foreign + ",actions=drop"}, {"ovs-ofctl", "--strict", "del-flows", "br-ex", foreign}} {
+	const foreign = "table=30,priority=40000,ip"
+	for _, change := range [][]string{{"ovs-ofctl", "add-flow", "br-svc", foreign + ",actions=drop"}, {"ovs-ofctl", "--strict", "del-flows", "br-svc", foreign}} {
 		if _, err := n.Exec(t.Context(), change...); err != nil {
 			t.Fatal(err)
 		}
 		if change[1] == "add-flow" {
-			proof(t, n, "host/node-a svc/default/hostself", false, "no answer after", "DIFFERENT: host/node-a saw nothing of it", "DIFFERENT: node-a: br-ex table 4: the flow counted no packet")
+			proof(t, n, "host/node-a svc/default/hostself", false, "no answer after", "DIFFERENT: host/node-a saw nothing of it", "DIFFERENT: node-a: br-svc table 30: the flow counted no packet")
 		}
 	}
 	proof(t, n, "host/node-a svc/default/hostself", true, "The packet did what the walk says.")

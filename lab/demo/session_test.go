@@ -36,7 +36,7 @@ func documented(t *testing.T, n *lab.Node) {
 	prints(session.Read(t, "../../README.md", "hairpin status")[0])
 	sends := session.Read(t, "../../docs/explain.md", "hairpin explain --send ")
 	prints(sends[0])
-	flow("add-flow", "br-ex", "table=4,priority=40000,ip,actions=drop")
+	flow("add-flow", "br-svc", "table=30,priority=40000,ip,actions=drop")
 	prints(sends[1])
-	flow("--strict", "del-flows", "br-ex", "table=4,priority=40000,ip")
+	flow("--strict", "del-flows", "br-svc", "table=30,priority=40000,ip")
 }

@@ -101,7 +101,7 @@ func (d *Demo) settle(ctx context.Context) error {
 	for _, n := range d.lab.Nodes() {
 		waits = append(waits, func() error {
 			served := want
-			if strings.Contains(d.agentConfig(n.Name()), "service-engine = "+cluster.EngineOpenFlow) {
+			if !strings.Contains(d.agentConfig(n.Name()), "service-engine = "+cluster.EngineOVN) {
 				served = maps.Clone(want)
 				maps.DeleteFunc(served, func(_ netip.Addr, n int) bool { return n == 0 }) // no flow: the host refuses
 			}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -96,12 +97,9 @@ func connectionsFollow(t *testing.T, d *Demo) {
 	web(stays, "{ready: false, serving: true, terminating: true}")
 	knows := func(n int) {
 		t.Helper()
-		one := func(vips string) bool {
-			_, ends, ok := strings.Cut(strings.TrimSpace(vips), "=")
-			return ok && len(strings.FieldsFunc(ends, func(r rune) bool { return r == ',' })) == n
-		}
+		web := netip.MustParseAddr("10.96.1.10")
 		for _, node := range d.lab.Nodes() {
-			if err := node.WaitFor(t.Context(), 20*time.Second, one, "ovn-nbctl", "--bare", "--columns=vips", "find", "Load_Balancer", `name="default/web:udp/udp/IPv4"`); err != nil {
+			if err := WaitVIPs(t.Context(), node, 20*time.Second, func(vips string) bool { return countBackends(vips, map[netip.Addr]int{web: n})[web] == n }); err != nil {
 				t.Fatal(err)
 			}
 		}

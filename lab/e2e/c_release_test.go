@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"hairpin/claims"
 )
 
 var release = flag.String("release", "", "folder of a release to upgrade to, such as dist/hairpin-v0.2.0")
@@ -28,7 +30,11 @@ func TestUpgradeFromRelease(t *testing.T) {
 	e.check(err)
 	e.check(e.Import(e.Context(), images))
 	replaced := e.ovsImageOf(*release, version) != ovs
-	e.under("from "+before[0]+" to "+version, e.toServices(replaced), func() error { return e.InstallRelease(e.Context(), *release) })
+	clients := e.toServices(replaced)
+	if e.onBridge("node-a", claims.ServiceBridge) == 0 { // OVN serves Services, which is not the default any more
+		clients = e.besidePods()
+	}
+	e.under("from "+before[0]+" to "+version, clients, func() error { return e.InstallRelease(e.Context(), *release) })
 	for _, got := range e.versions() {
 		if got != version {
 			t.Errorf("an agent, the chart or an image is of version %s, not %s", got, version)

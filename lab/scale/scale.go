@@ -28,7 +28,7 @@ type Options struct {
 	Name      string // of the lab; empty = DefaultName
 	Hairpin   string // the binary under test
 	CRDs      string // folder of the resource definitions
-	Engine    string // what serves Services; empty = ovn
+	Engine    string // what serves Services; empty = the default
 	Nodes     int    // at the end; measured at 10, 100, … on the way
 	Services  int    // from the beginning
 	Pods      int    // at the end; a node always has its share
@@ -86,9 +86,7 @@ func Run(ctx context.Context, opt Options) (t Table, err error) {
 	if opt.Nodes < len(realNodes)+1 || opt.Services < 1 || opt.Rounds < 1 {
 		return t, fmt.Errorf("at least %d nodes, a Service and a round are needed", len(realNodes)+1)
 	}
-	if opt.Name == "" {
-		opt.Name = DefaultName
-	}
+	opt.Name, opt.Engine = cmp.Or(opt.Name, DefaultName), cmp.Or(opt.Engine, cluster.DefaultConfig().ServiceEngine)
 	opt.Slow = max(1, opt.Slow)
 	w := &world{opt: opt, begin: time.Now(), replaced: map[int]int{}, generation: map[[2]int]int{}, table: Table{Of: "nodes"}}
 	measure := w.measureAll
@@ -225,7 +223,7 @@ func (w *world) startNodes(ctx context.Context) error {
 			Name: name, Addresses: realNode(i).addresses(),
 			Binds: map[string]string{"/usr/local/bin/hairpin": hairpin, "/opt/cni/bin/hairpin": hairpin},
 			Files: map[string]string{
-				agentConfig:                  "[default]\ncluster-subnets = " + podSubnets + "\nservice-engine = " + cmp.Or(w.opt.Engine, cluster.EngineOVN) + "\n[kubernetes]\nkubeconfig = /etc/hairpin/kubeconfig\n",
+				agentConfig:                  "[default]\ncluster-subnets = " + podSubnets + "\nservice-engine = " + w.opt.Engine + "\n[kubernetes]\nkubeconfig = /etc/hairpin/kubeconfig\n",
 				"/etc/hairpin/kubeconfig":    string(access),
 				"/etc/cni/net.d/10.conflist": `{"cniVersion": "1.1.0", "name": "hairpin", "plugins": [{"type": "hairpin"}]}`,
 			},
