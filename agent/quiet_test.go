@@ -13,22 +13,30 @@ import (
 	"hairpin/lab"
 )
 
-// everything shows all that an agent writes, without what changes by itself (counters, times), but with what would
-// change if the same were written again: versions of rows, handles of nft, numbers of flows' cookies.
+// everything shows all that an agent writes, without what changes by itself (counters, times, learned flows), but with what would
+// change if the same were written again: versions of rows, handles of nft, numbers of flows' cookies. The number by which an agent asks, at its start,
+// whether OVN's flows lead to its pods (nb_cfg) is counted by OVN's tools, too.
 const everything = `
 for db in ovn/ovnnb_db.sock:OVN_Northbound ovn/ovnsb_db.sock:OVN_Southbound; do
 	for table in $(ovsdb-client -f csv --no-headings list-tables unix:/run/${db%:*} ${db#*:}); do
 		case $table in SB_Global|Chassis_Private|MAC_Binding|FDB|Learned_Route) continue;; esac
 		echo "== $table"
+		if [ $table = NB_Global ]; then
+			ovsdb-client -f csv dump unix:/run/${db%:*} ${db#*:} $table _uuid name options external_ids ipsec
+			continue
+		fi
 		ovsdb-client -f csv dump unix:/run/${db%:*} ${db#*:} $table
 		ovsdb-client -f csv dump unix:/run/${db%:*} ${db#*:} $table _uuid _version
 	done
 done
 for table in "Open_vSwitch _version" "Bridge name other_config external_ids ports" "Port name _version" "Interface name type options external_ids mac mtu_request"; do
 	echo "== $table"
-	ovsdb-client -f csv dump unix:/run/openvswitch/db.sock Open_vSwitch $table
+	ovsdb-client -f csv dump unix:/run/openvswitch/db.sock Open_vSwitch $table | sed 's/ovn-nb-cfg\(-ts\)\?=""[0-9]*""//g'
 done
-ovs-ofctl --no-stats dump-flows br-ex
+for bridge in br-ex br-svc br-tun; do
+	ovs-ofctl --no-stats dump-flows $bridge | grep -v table=25,
+	ovs-ofctl -O OpenFlow15 dump-groups $bridge | grep -v ^OFPST | sort
+done
 ovs-ofctl --no-stats dump-flows br-int || true # ovn-controller has not made it yet
 nft --stateless --handle list ruleset
 ip -d route show table all | grep -v "^fe80\|^multicast"
@@ -63,7 +71,7 @@ func restartUnchanged(t *testing.T, n *lab.Node, sig syscall.Signal) {
 		t.Error(l)
 	}
 	// A flow that was written again would be young.
-	for _, f := range lines(sh(t, n, `ovs-ofctl dump-flows br-ex cookie=0xdeff105/0xffffffff`)) {
+	for _, f := range lines(sh(t, n, `for bridge in br-ex br-svc br-tun; do ovs-ofctl dump-flows $bridge cookie=0xdeff105/0xffffffff; done`)) {
 		_, rest, ok := strings.Cut(f, "duration=")
 		if !ok {
 			continue
