@@ -23,6 +23,9 @@ import (
 
 // egress says what of a Snapshot is for EgressIPs.
 func egress(s *cluster.Snapshot) string {
+	if s == nil {
+		return "none"
+	}
 	text := ""
 	for _, e := range s.EgressIPs {
 		text += fmt.Sprintf("%s%v%v ", e.Owner.Name, e.Addresses, e.Assigned)
