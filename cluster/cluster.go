@@ -80,6 +80,9 @@ type Snapshot struct {
 	Namespaces []*Namespace
 	EgressIPs  []*EgressIP
 	Problems   []Problem // what was refused while parsing
+	// PodsUnread says that Pods of other nodes are needed and still being read: there is none of them here. Only the controller gets such
+	// a Snapshot. What it says of Pods has to wait.
+	PodsUnread bool
 }
 
 // Node gives the node of that name, or nil.

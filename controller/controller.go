@@ -219,8 +219,11 @@ func write[T any](list []T, one func(T) error) error {
 const planPause = time.Second
 
 // plan finds the problems of the whole cluster: what no node can do. What concerns one node is told by its agent. It tells when it wants to be called
-// again.
+// again. Before Pods are read, the problems are those of before.
 func (d *decider) plan(s *cluster.Snapshot) time.Duration {
+	if s.PodsUnread {
+		return 0
+	}
 	begin := time.Now()
 	if wait := planPause - begin.Sub(d.planned); wait > 0 {
 		return wait

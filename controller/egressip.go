@@ -87,8 +87,10 @@ func (g *egressIPs) round(ctx context.Context, s *cluster.Snapshot) ([]cluster.P
 		problems = append(problems, p)
 	}
 	rivals := map[cluster.Owner][]assign.Conflict{}
-	for _, r := range g.rivals.Of(s) {
-		rivals[r.Younger] = append(rivals[r.Younger], r)
+	if !s.PodsUnread {
+		for _, r := range g.rivals.Of(s) {
+			rivals[r.Younger] = append(rivals[r.Younger], r)
+		}
 	}
 	var changes []statusChange
 	hosts := map[cluster.Owner]string{}
@@ -149,7 +151,7 @@ func rivalText(r assign.Conflict) string {
 	return fmt.Sprintf("%s has %d pods that this one selects, too, such as %s", r.Older, r.Pods, r.Example)
 }
 
-// conditionsOf returns the conditions that an EgressIP should have.
+// conditionsOf returns the conditions that an EgressIP should have. Before Pods are read, that about Pods stays as it is.
 func conditionsOf(s *cluster.Snapshot, a assign.Decision, rivals []assign.Conflict) []metav1.Condition {
 	e := a.EgressIP
 	assigned := metav1.Condition{Type: v1.ConditionAssigned, Status: metav1.ConditionTrue, Reason: "Assigned", Message: "every address has a node"}
@@ -167,6 +169,15 @@ func conditionsOf(s *cluster.Snapshot, a assign.Decision, rivals []assign.Confli
 	if len(why) > 0 {
 		assigned.Status, assigned.Message = metav1.ConditionFalse, strings.Join(why, "; ")
 	}
+	list := slices.Clone(e.Conditions)
+	set := func(c metav1.Condition) {
+		c.ObservedGeneration = e.Generation
+		meta.SetStatusCondition(&list, c)
+	}
+	set(assigned)
+	if s.PodsUnread {
+		return list
+	}
 	selects := metav1.Condition{Type: v1.ConditionSelects, Status: metav1.ConditionTrue, Reason: "Selected", Message: "no older EgressIP selects the same pods"}
 	if len(rivals) > 0 {
 		var texts []string
@@ -175,11 +186,7 @@ func conditionsOf(s *cluster.Snapshot, a assign.Decision, rivals []assign.Confli
 		}
 		selects.Status, selects.Reason, selects.Message = metav1.ConditionFalse, reasonRival, strings.Join(texts, "; ")
 	}
-	list := slices.Clone(e.Conditions)
-	for _, c := range []metav1.Condition{assigned, selects} {
-		c.ObservedGeneration = e.Generation
-		meta.SetStatusCondition(&list, c)
-	}
+	set(selects)
 	return list
 }
 

@@ -59,15 +59,21 @@ func (l *lease) keep(ctx context.Context) {
 
 // release gives the Lease back, if it is still this controller's: the next one need not wait until it expires.
 func (l *lease) release(ctx context.Context) {
-	if holder(l.last) != l.identity {
-		return
-	}
 	ctx, cancel := context.WithTimeout(ctx, kube.RenewDeadline)
 	defer cancel()
-	free := l.last.DeepCopy()
-	free.Spec.HolderIdentity, free.Spec.LeaseDurationSeconds = new(""), new(int32(1))
-	if _, err := l.api.Update(ctx, free, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) {
-		l.log.Warn("give the Lease back", "error", err)
+	for holder(l.last) == l.identity {
+		free := l.last.DeepCopy()
+		free.Spec.HolderIdentity, free.Spec.LeaseDurationSeconds = new(""), new(int32(1))
+		_, err := l.api.Update(ctx, free, metav1.UpdateOptions{})
+		if apierrors.IsConflict(err) { // the last renewal may have been given up here, and done there
+			if err = l.read(ctx); err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			l.log.Warn("give the Lease back", "error", err)
+		}
+		return
 	}
 }
 

@@ -23,6 +23,8 @@ type Local struct {
 	Base  *cluster.Node // the Node of the Snapshot that own was made from
 	Own   *cluster.Node
 	pods  map[*cluster.Pod]*cluster.Pod // Own pods, as they are and with their labels
+	// The last list of all pods, and what it was made from.
+	all, api, starting, own []*cluster.Pod
 }
 
 func NewLocal(node string) Local { return Local{node: node} }
@@ -49,26 +51,44 @@ func (l *Local) Apply(s *cluster.Snapshot, found Found, pods []*cluster.Pod) *cl
 	out := *s
 	out.Nodes = slices.Clone(s.Nodes)
 	out.Nodes[slices.Index(out.Nodes, base)] = l.Own
-	out.Pods = slices.DeleteFunc(slices.Clone(s.Pods), func(p *cluster.Pod) bool { return p.Node == l.node })
-	out.Pods = append(out.Pods, l.labelled(s, pods)...)
-	slices.SortFunc(out.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+	if !cluster.SameList(l.api, s.Pods) || !cluster.SameList(l.starting, s.Starting) || !slices.Equal(l.own, pods) {
+		l.all, l.api, l.starting, l.own = l.merged(s, pods), s.Pods, s.Starting, slices.Clone(pods)
+	}
+	out.Pods = l.all
 	return &out
 }
 
-// labelled returns own pods the labels and extra addresses that the API knows of them. While these stay the same, so does the pointer.
-func (l *Local) labelled(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Pod {
-	known := make(map[cluster.Owner]*cluster.Pod, len(pods))
-	for _, all := range [][]*cluster.Pod{s.Pods, s.Starting} {
-		for _, p := range all {
-			if p.Node == l.node && len(p.Labels)+len(p.Extra) > 0 {
-				known[p.Owner] = p
-			}
+// merged puts own pods between those of other nodes, which may be all of the cluster: they are in order already.
+func (l *Local) merged(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Pod {
+	others := slices.DeleteFunc(slices.Clone(s.Pods), func(p *cluster.Pod) bool { return p.Node == l.node })
+	own := l.labelled(s, pods)
+	slices.SortFunc(own, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
+	list := make([]*cluster.Pod, 0, len(others)+len(own))
+	for _, p := range own {
+		n, _ := slices.BinarySearchFunc(others, p.Owner, comparePod)
+		list, others = append(append(list, others[:n]...), p), others[n:]
+	}
+	return append(list, others...)
+}
+
+// known is what the API says of an own pod; nil if that is neither labels nor addresses.
+func (l *Local) known(s *cluster.Snapshot, o cluster.Owner) *cluster.Pod {
+	for _, all := range [][]*cluster.Pod{s.Starting, s.Pods} {
+		if i, found := slices.BinarySearchFunc(all, o, comparePod); found && all[i].Node == l.node && len(all[i].Labels)+len(all[i].Extra) > 0 {
+			return all[i]
 		}
 	}
+	return nil
+}
+
+func comparePod(p *cluster.Pod, o cluster.Owner) int { return p.Owner.Compare(o) }
+
+// labelled returns own pods the labels and extra addresses that the API knows of them. While these stay the same, so does the pointer.
+func (l *Local) labelled(s *cluster.Snapshot, pods []*cluster.Pod) []*cluster.Pod {
 	list, next := make([]*cluster.Pod, 0, len(pods)), make(map[*cluster.Pod]*cluster.Pod, len(pods))
 	for _, p := range pods {
 		with := p
-		if k := known[p.Owner]; k != nil && (k.UID == p.UID || k.UID == "" || p.UID == "") { // not another Pod of the same name
+		if k := l.known(s, p.Owner); k != nil && (k.UID == p.UID || k.UID == "" || p.UID == "") { // not another Pod of the same name
 			if with = l.pods[p]; with == nil || !maps.Equal(with.Labels, k.Labels) || !slices.Equal(with.Extra, k.Extra) {
 				c := *p
 				c.Labels, c.Extra = k.Labels, k.Extra

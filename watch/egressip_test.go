@@ -23,12 +23,18 @@ import (
 
 // egress says what of a Snapshot is for EgressIPs.
 func egress(s *cluster.Snapshot) string {
+	if s == nil {
+		return "none"
+	}
 	text := ""
 	for _, e := range s.EgressIPs {
 		text += fmt.Sprintf("%s%v%v ", e.Owner.Name, e.Addresses, e.Assigned)
 	}
 	for _, p := range s.Pods {
 		text += fmt.Sprintf("%s on %s%v ", p.Owner.Name, p.Node, p.Labels)
+	}
+	if s.PodsUnread {
+		text += "and Pods that are not read yet"
 	}
 	return text
 }
@@ -108,6 +114,47 @@ func testEgress(t *testing.T, a *api) {
 	agent.want(t, "on this node again", others)
 	write(t, client, "DELETE", watch.EgressIPPath()+"/e", "")
 	from.egress(t, "deleted again", here)
+}
+
+// testBeforePods: while the Pods that EgressIPs need cannot be read, the controller hears of all else, and that Pods are missing. An agent hears nothing.
+// testEgress has installed the resource.
+func testBeforePods(t *testing.T, a *api) {
+	admin := a.client(t)
+	pod := decode("apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {nodeName: node-b, containers: [{name: c, image: i}]}\nstatus: {podIPs: [{ip: 10.244.2.3}]}\n")
+	check(t, kube{admin}.apply(t, pod))
+	defer func() { kube{admin}.change(t, step{delete: "Pod/default/web Node/late"}) }()
+	for _, name := range []string{"e", "f"} {
+		write(t, admin, "POST", watch.EgressIPPath(), `{"apiVersion":"k8s.ovn.org/v1","kind":"EgressIP","metadata":{"name":"`+name+`"},"spec":{"egressIPs":["10.0.0.9"],"namespaceSelector":{}}}`)
+		defer write(t, admin, "DELETE", watch.EgressIPPath()+"/"+name, "")
+	}
+	write(t, admin, "PATCH", watch.EgressIPPath()+"/e/status", `{"status":{"items":[{"node":"node-a","egressIP":"10.0.0.9"}]}}`)
+	held := func(node, selector string) (*hold, *newest) {
+		h := &hold{resource: "pods", selector: selector, open: make(chan struct{}), asked: map[string]bool{}}
+		c, err := a.server.RESTConfig()
+		check(t, err)
+		c.Wrap(func(rt http.RoundTripper) http.RoundTripper { h.RoundTripper = rt; return h })
+		client, err := kubernetes.NewForConfig(c)
+		check(t, err)
+		return h, follow(t, client, node)
+	}
+	ofController, controller := held("", "spec.nodeName!=")
+	ofAgent, agent := held("node-a", "spec.nodeName!=,spec.nodeName!=node-a")
+	const all = "e[10.0.0.9][{10.0.0.9 node-a}] f[10.0.0.9][] "
+	controller.egress(t, "before Pods", all+"and Pods that are not read yet")
+	kube{admin}.change(t, step{set: "apiVersion: v1\nkind: Node\nmetadata: {name: late}\n"})
+	for limit := time.After(30 * time.Second); controller.last.Node("late") == nil; {
+		select {
+		case controller.last = <-controller.from:
+		case <-limit:
+			t.Fatal("before Pods are read, a new Node is not told")
+		}
+	}
+	controller.egress(t, "with a new Node", all+"and Pods that are not read yet")
+	agent.silent(t, "Pods of others are not read yet")
+	close(ofController.open)
+	controller.egress(t, "with Pods", all+"web on node-bmap[] ")
+	close(ofAgent.open)
+	agent.egress(t, "with Pods", all+"web on node-bmap[] ")
 }
 
 func (n *newest) egress(t *testing.T, what, want string) {

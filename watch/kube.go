@@ -49,9 +49,10 @@ const backlog = 256
 // EgressIPs, EgressServices, ServiceCIDRs and the Pods of the named node. An empty name means no Pods, but NetworkPolicies. Pods of other nodes are read
 // while EgressIPs need them (egressip.go).
 //
-// The first Snapshot comes when everything has been read. Later ones come as soon as something changed; in a burst, after the first few, they
-// come at most every burstPause, and take up at most a quarter of the time. While the API server is down, the last one stays the newest; a reconnect reads
-// what was missed, deletions included. The logger in ctx (klog.NewContext) gets one line when it goes down and one when it is back.
+// The first Snapshot comes when everything has been read; without a node, when everything but Pods has: until they are, Snapshots say PodsUnread.
+// Later ones come as soon as something changed; in a burst, after the first few, they come at most every burstPause, and take up at most a quarter of
+// the time. While the API server is down, the last one stays the newest; a reconnect reads what was missed, deletions included. The logger in ctx
+// (klog.NewContext) gets one line when it goes down and one when it is back.
 func Kube(ctx context.Context, client kubernetes.Interface, node string, config cluster.Config) (<-chan *cluster.Snapshot, error) {
 	if client == nil {
 		return nil, errors.New("watch the Kubernetes API: no client")
@@ -74,6 +75,7 @@ func Kube(ctx context.Context, client kubernetes.Interface, node string, config 
 		k.resource(ctx, core, "pods", fields.OneTermEqualSelector(nodeName, node), namedPod)
 	}
 	k.needs = func(s *cluster.Snapshot) bool { return needsOtherPods(s, node) }
+	k.early = node == ""
 	k.others = func() *source { return k.resource(ctx, core, "pods", otherPods(node), namedPod) }
 	go k.collect(ctx, len(k.sources))
 	for _, s := range k.sources {
@@ -89,10 +91,11 @@ type kube struct {
 	store   *cluster.Store
 	sources []*source
 	reach   reachability
-	// others makes another source, for as long as Snapshots need it. Until that source is complete there is no Snapshot:
-	// readers must not act on half of it.
+	// others makes another source, for as long as Snapshots need it. Until that source is complete there is no Snapshot, because readers must not
+	// act on half of it; or, if early, Snapshots say that.
 	needs  func(*cluster.Snapshot) bool
 	others func() *source
+	early  bool
 
 	other    *source   // nil: there is none
 	unneeded time.Time // since when no Snapshot needs it; zero: one does
@@ -127,14 +130,14 @@ func (k *kube) collect(ctx context.Context, sources int) {
 		}
 		if c.ended != nil {
 			delete(synced, c.ended)
-			sources--
 			k.other = nil
 		}
 	}
 	rest := time.NewTimer(0)
 	defer rest.Stop()
 	pace := rate.NewLimiter(rate.Every(burstPause), firstFew)
-	var last *cluster.Snapshot
+	unread := func() bool { return k.other != nil && !synced[k.other] }
+	var last, out *cluster.Snapshot
 	for changed, resting := false, true; ; {
 		select {
 		case <-ctx.Done():
@@ -150,36 +153,41 @@ func (k *kube) collect(ctx context.Context, sources int) {
 		case <-k.recheck.C:
 			changed = changed || !k.unneeded.IsZero()
 		}
-		if !changed || resting || len(synced) < sources {
+		if !changed || resting || len(synced) < sources || unread() && !k.early {
 			continue
 		}
 		begin := time.Now()
 		s := k.store.Snapshot()
-		if k.review(ctx, s, begin) {
-			sources++
+		k.review(ctx, s, begin)
+		if unread() && !k.early {
 			continue
 		}
-		if s != last {
-			k.out.put(s)
-			last = s
+		if s != last || out.PodsUnread != unread() {
+			last, out = s, s
+			if unread() {
+				early := *s
+				early.PodsUnread = true
+				out = &early
+			}
+			k.out.put(out)
 		}
 		changed, resting = false, true
 		rest.Reset(max(3*time.Since(begin), pace.Reserve().Delay()))
 	}
 }
 
-// review begins the other source if the Snapshot needs it, and reports that. It ends one that has not been needed for a while.
-func (k *kube) review(ctx context.Context, s *cluster.Snapshot, now time.Time) (begun bool) {
+// review begins the other source if the Snapshot needs it. It ends one that has not been needed for a while.
+func (k *kube) review(ctx context.Context, s *cluster.Snapshot, now time.Time) {
 	if k.needs != nil && k.needs(s) {
 		k.unneeded = time.Time{}
 		if k.other != nil {
-			return false
+			return
 		}
 		k.other = k.others()
 		var until context.Context
 		until, k.other.end = context.WithCancel(ctx)
 		go k.other.runUntil(until)
-		return true
+		return
 	}
 	switch {
 	case k.other == nil:
@@ -189,7 +197,6 @@ func (k *kube) review(ctx context.Context, s *cluster.Snapshot, now time.Time) (
 	case now.Sub(k.unneeded) >= othersStay:
 		k.other.end()
 	}
-	return false
 }
 
 // serviceCIDRs adds the source of ServiceCIDRs. A server without the resource (before Kubernetes 1.33) has none.

@@ -68,6 +68,7 @@ func (n *newest) silent(t *testing.T, why string) {
 type hold struct {
 	http.RoundTripper
 	resource string
+	selector string // only those with this field selector; empty: all
 	open     chan struct{}
 	mu       sync.Mutex
 	asked    map[string]bool
@@ -75,7 +76,7 @@ type hold struct {
 
 func (h *hold) RoundTrip(r *http.Request) (*http.Response, error) {
 	resource := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
-	if resource == h.resource {
+	if resource == h.resource && (h.selector == "" || r.URL.Query().Get("fieldSelector") == h.selector) {
 		select {
 		case <-h.open:
 		case <-r.Context().Done():

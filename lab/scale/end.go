@@ -14,6 +14,7 @@ import (
 
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/kube"
 	"hairpin/lab"
 	"hairpin/watch"
 )
@@ -48,13 +49,26 @@ func (w *world) leaders(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		leader, err := w.leader(ctx)
+		if err != nil {
+			return err
+		}
 		begin := time.Now()
 		if err := from.Kill(ctx, controllerDaemon, how.signal); err != nil {
 			return err
 		}
+		w.table.Add(how.what+": until it is gone", "s", time.Since(begin).Seconds())
 		if err := w.makeOther(ctx, n); err != nil {
 			return err
 		}
+		another := func(ctx context.Context) (bool, error) {
+			now, err := w.leader(ctx)
+			return now != "" && now != leader, err
+		}
+		if err := w.wait(ctx, time.Minute, another); err != nil {
+			return fmt.Errorf("%s: wait for another leader: %w", how.what, err)
+		}
+		w.table.Add(how.what+": until another leads", "s", time.Since(begin).Seconds())
 		if err := w.wait(ctx, time.Minute, func(ctx context.Context) (bool, error) { return w.hasID(ctx, n) }); err != nil {
 			return fmt.Errorf("%s: wait for a node ID: %w", how.what, err)
 		}
@@ -77,6 +91,15 @@ func (w *world) leaders(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// leader is who has the controllers' Lease; empty when nobody has.
+func (w *world) leader(ctx context.Context) (string, error) {
+	l, err := w.client.CoordinationV1().Leases(kube.LeaseNamespace).Get(ctx, kube.LeaseName, metav1.GetOptions{})
+	if err != nil || l.Spec.HolderIdentity == nil {
+		return "", err
+	}
+	return *l.Spec.HolderIdentity, nil
 }
 
 func (w *world) hasID(ctx context.Context, n node) (bool, error) {

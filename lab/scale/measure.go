@@ -34,34 +34,6 @@ func (w *world) usage(n *lab.Node, names ...string) (map[string]lab.Usage, error
 	return m, nil
 }
 
-// settle waits until the daemons of the real nodes have nothing to do: for a second they use less than a tenth of a core together.
-func (w *world) settle(ctx context.Context) error {
-	const window, busy = 500 * time.Millisecond, 50 * time.Millisecond
-	var last time.Duration
-	for end, quiet := time.Now().Add(w.patience(time.Minute)), 0; quiet < 2; {
-		var total time.Duration
-		for _, n := range w.nodes {
-			used, err := w.usage(n)
-			if err != nil {
-				return err
-			}
-			for _, u := range used {
-				total += u.CPU
-			}
-		}
-		quiet++
-		if total-last > busy*time.Duration(len(w.nodes)) {
-			quiet = 0
-		}
-		last = total
-		if ctx.Err() != nil || time.Now().After(end) {
-			return fmt.Errorf("the daemons do not come to rest")
-		}
-		time.Sleep(window)
-	}
-	return nil
-}
-
 // measure measures everything at the size that the cluster has.
 func (w *world) measure(ctx context.Context) error {
 	for _, part := range []struct {

@@ -1,0 +1,53 @@
+package controller_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// unheard lets the server renew the Lease, and keeps the answer back until the asker gives up.
+type unheard struct {
+	http.RoundTripper
+	renewed chan struct{} // gets the first one
+}
+
+func (u *unheard) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := u.RoundTripper.RoundTrip(r)
+	if err != nil || r.Method != http.MethodPut || !strings.HasSuffix(r.URL.Path, "/leases/hairpin-controller") {
+		return answer, err
+	}
+	select {
+	case u.renewed <- struct{}{}:
+		_ = answer.Body.Close()
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	default:
+		return answer, nil
+	}
+}
+
+// testEndsInRenewal: a leader that is ended while it waits for the answer to a renewal, which the server has done, gives the Lease back.
+func testEndsInRenewal(t *testing.T, p *controlPlane) {
+	u := &unheard{renewed: make(chan struct{}, 1)}
+	client := p.connect(t, func(c *rest.Config) {
+		c.Wrap(func(next http.RoundTripper) http.RoundTripper { u.RoundTripper = next; return u })
+	})
+	u.renewed <- struct{}{} // not yet
+	stop := candidate(t, client, "one")
+	soon(t, 60*time.Second, func() string { return differs(p.holder(t), "one") })
+	<-u.renewed
+	soon(t, 30*time.Second, func() string {
+		if len(u.renewed) == 0 {
+			return "the Lease is not renewed"
+		}
+		return ""
+	})
+	stop()
+	if got := p.holder(t); got != "" {
+		t.Errorf("%s is ended, and has the Lease", got)
+	}
+}

@@ -1,0 +1,127 @@
+package hostnet_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"hairpin/cluster"
+	"hairpin/hostnet"
+)
+
+func localPod(node, name, ip string) *cluster.Pod {
+	return &cluster.Pod{Owner: cluster.Owner{Kind: "Pod", Namespace: "default", Name: name}, Node: node, IPs: []netip.Addr{netip.MustParseAddr(ip)}}
+}
+
+func byOwner(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) }
+
+// TestLocalPods: whatever changes, the Pods are those of other nodes by the API and the own ones as they are here, with the API's labels, in order; and
+// the list is the same one while nothing changes.
+func TestLocalPods(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := hostnet.NewLocal("a")
+		s := &cluster.Snapshot{Nodes: []*cluster.Node{{Name: "a"}}}
+		var own []*cluster.Pod
+		draw := func() *cluster.Pod {
+			p := localPod(rapid.SampledFrom([]string{"a", "b"}).Draw(t, "node"), rapid.StringMatching(`[a-d][ab]`).Draw(t, "name"), "10.244.1.3")
+			if rapid.Bool().Draw(t, "labelled") {
+				p.Labels = map[string]string{"app": rapid.SampledFrom([]string{"x", "y"}).Draw(t, "app")}
+			}
+			return p
+		}
+		edit := func(list []*cluster.Pod, p *cluster.Pod) []*cluster.Pod {
+			out := slices.DeleteFunc(slices.Clone(list), func(q *cluster.Pod) bool { return q.Owner == p.Owner })
+			if rapid.Bool().Draw(t, "stays") {
+				out = append(out, p)
+			}
+			slices.SortFunc(out, byOwner)
+			return out
+		}
+		for range 10 {
+			next := *s
+			switch rapid.IntRange(0, 3).Draw(t, "what") {
+			case 0:
+				next.Pods = edit(s.Pods, draw())
+			case 1:
+				next.Starting = edit(s.Starting, draw())
+			case 2:
+				p := draw()
+				p.Node, p.Labels = "a", nil
+				own = edit(own, p)
+				slices.Reverse(own) // in any order
+			}
+			s = &next
+			got := l.Apply(s, hostnet.Found{}, own).Pods
+			labels := map[cluster.Owner]map[string]string{}
+			var want []string
+			for _, p := range slices.Concat(s.Pods, s.Starting) {
+				if p.Node == "a" && len(p.Labels) > 0 {
+					labels[p.Owner] = p.Labels
+				}
+			}
+			for _, p := range s.Pods {
+				if p.Node != "a" {
+					want = append(want, fmt.Sprint(p.Owner.Name, p.Node, p.Labels))
+				}
+			}
+			for _, p := range own {
+				want = append(want, fmt.Sprint(p.Owner.Name, p.Node, labels[p.Owner]))
+			}
+			slices.Sort(want)
+			var is []string
+			for _, p := range got {
+				is = append(is, fmt.Sprint(p.Owner.Name, p.Node, p.Labels))
+			}
+			if !slices.IsSortedFunc(got, byOwner) {
+				t.Fatalf("not in order: %v", is)
+			}
+			if slices.Sort(is); !slices.Equal(is, want) {
+				t.Fatalf("%v, not %v", is, want)
+			}
+			same := *s
+			if again := l.Apply(&same, hostnet.Found{}, slices.Clone(own)).Pods; !cluster.SameList(got, again) {
+				t.Fatal("nothing changed, and the list is another one")
+			}
+		}
+	})
+}
+
+// BenchmarkLocal: 100 Pods here and 100 000 elsewhere; something else changes, and one of the others.
+func BenchmarkLocal(b *testing.B) {
+	const others, here = 100_000, 100
+	s := &cluster.Snapshot{Nodes: []*cluster.Node{{Name: "node-0001"}}}
+	var own []*cluster.Pod
+	for i := range others + here {
+		p := localPod(fmt.Sprintf("node-%04d", i%1001), fmt.Sprintf("pod-%06d", i*7919%(others+here)), "10.244.1.3")
+		p.Labels = map[string]string{"app": "web"}
+		if s.Pods = append(s.Pods, p); p.Node == "node-0001" {
+			own = append(own, localPod(p.Node, p.Owner.Name, "10.244.1.3"))
+		}
+	}
+	slices.SortFunc(s.Pods, byOwner)
+	for name, next := range map[string]func(i int) []*cluster.Pod{
+		"nothing": func(int) []*cluster.Pod { return s.Pods },
+		"one": func(i int) []*cluster.Pod {
+			list := slices.Clone(s.Pods)
+			list[i%len(list)] = new(*list[i%len(list)])
+			return list
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			l := hostnet.NewLocal("node-0001")
+			l.Apply(s, hostnet.Found{}, own)
+			i := 0
+			for b.Loop() {
+				i++
+				with := *s
+				with.Pods = next(i)
+				if got := l.Apply(&with, hostnet.Found{}, own); len(got.Pods) != len(s.Pods) {
+					b.Fatal(len(got.Pods))
+				}
+			}
+		})
+	}
+}
