@@ -156,7 +156,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 			a.config = c
 		}
 	}
-	a.planner.Keep(t.Numbers(ctx))
+	a.planner.Keep(t.Numbers(ctx, &c))
 	a.aside = late.NewTask[func()](a.inbox.notify)
 	a.looker = hostnet.NewLooker(node, c, ovs, t.NFT, a.inbox.found, log)
 	a.looker.TakeOver(ctx)

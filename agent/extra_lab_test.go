@@ -81,8 +81,8 @@ func TestExtraAddresses(t *testing.T) {
 	} {
 		step.do()
 		eventually(t, 20*time.Second, step.what, func() (bool, string) {
-			out := sh(t, a, "ovn-nbctl lsp-get-port-security default_pod-a2")
-			return strings.Contains(out, extra) == step.secure, out
+			out := sh(t, a, "ovs-ofctl --no-stats dump-flows br-svc table=0")
+			return strings.Contains(out, "nw_src="+extra+" ") == step.secure, out
 		})
 		waitServes(t, a)
 		if !arrives("10.244.1.4") {

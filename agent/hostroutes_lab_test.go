@@ -153,14 +153,14 @@ func testServicesByHost(t *testing.T, mode string) {
 			}
 		}
 	})
-	each("policy routing", "for f in -4 -6; do ip $f rule add iif br-ex pref 100 lookup 100; done; ip route add 10.9.0.0/24 via 10.10.2.100 table 100; ip route add fd09::/64 via fd10:2::64 table 100",
+	each("policy routing", "for f in -4 -6; do ip $f rule add iif svc-host pref 100 lookup 100; done; ip route add 10.9.0.0/24 via 10.10.2.100 table 100; ip route add fd09::/64 via fd10:2::64 table 100",
 		"for f in -4 -6; do ip $f rule del pref 100; ip $f route flush table 100; done", func(t *testing.T) {
 			for from := range services {
 				if from != "pod-a2" { // comes by another link
 					v.until(from, []string{"172.18.0.3:30601", "[fc00:f853:ccd::3]:30601"}, "10.10.2.3", "fd10:2::3")
 				}
 			}
-			explained(t, "far", "100: from all iif br-ex lookup 100", "100: from all iif br-ex lookup 100")
+			explained(t, "far", "100: from all iif svc-host lookup 100", "100: from all iif svc-host lookup 100")
 			explained(t, "far", "out of eth2 to 10.10.2.100", "out of eth2 to fd10:2::64")
 		})
 	each("the host's firewall", "nft 'add table inet admin; add chain inet admin forward { type filter hook forward priority 0; }; add rule inet admin forward oifname eth1 ip protocol tcp reject; add rule inet admin forward oifname eth1 ip6 nexthdr tcp reject with tcp reset'",

@@ -37,7 +37,7 @@ for bridge in br-ex br-svc br-tun; do
 	ovs-ofctl --no-stats dump-flows $bridge | grep -v table=25,
 	ovs-ofctl -O OpenFlow15 dump-groups $bridge | grep -v ^OFPST | sort
 done
-ovs-ofctl --no-stats dump-flows br-int || true # ovn-controller has not made it yet
+{ ovs-ofctl --no-stats dump-flows br-int || true; } | grep -v 'table=\(66\|67\|79\),' # not there yet; of MACs that OVN learns
 nft --stateless --handle list ruleset
 ip -d route show table all | grep -v "^fe80\|^multicast"
 ip -6 -d route show table all | grep -v "^fe80\|^multicast" | sed 's/expires [0-9a-z]*//'

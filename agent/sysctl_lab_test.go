@@ -19,7 +19,7 @@ func TestSysctls(t *testing.T) {
 	localnet := func(what, want string) {
 		t.Helper()
 		eventually(t, 20*time.Second, what, func() (bool, string) {
-			got := strings.TrimSpace(sh(t, n, "sysctl -n net.ipv4.conf.br-ex.route_localnet"))
+			got := strings.TrimSpace(sh(t, n, "sysctl -n net.ipv4.conf.svc-host.route_localnet"))
 			return got == want, got
 		})
 	}

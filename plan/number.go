@@ -2,11 +2,12 @@ package plan
 
 import (
 	"hash/fnv"
+	"net/netip"
 	"slices"
-	"strings"
 
+	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/datapath/nb"
+	"hairpin/datapath/nft"
 )
 
 // A Frontend with a policy Local and an address from outside has a port at the addresses that stand in for its own: the NodePort,
@@ -14,7 +15,7 @@ import (
 // every number follows from the Services alone, and no Service loses one to a younger Service, whatever its name.
 //
 // Who has a number keeps it while others come and go: it would be somebody else's a moment before, and the host's packets would get
-// there before OVN has heard of the change. No order can have that without a memory, because numbers are fewer than Services that
+// there before Open vSwitch has heard of the change. No order can have that without a memory, because numbers are fewer than Services that
 // there may be. So a Planner remembers them; the one of an agent that starts begins with those that the node has.
 
 // The numbers are all ports but placeholderPort and those that usually are NodePorts, and a few at the end: their count is a prime, so
@@ -35,20 +36,46 @@ const (
 	rankNumber
 )
 
-// Numbers are what Frontends have, by Key.
-type Numbers map[string]uint16
+// Numbers are what ports of Services have.
+type Numbers map[servicePort]uint16
 
-// NumbersIn returns those that a node has.
-func NumbersIn(rows nb.State) Numbers {
-	had := Numbers{}
-	for _, r := range rows {
-		lb, ok := r.(*nb.LoadBalancer)
-		if !ok || len(lb.VIPs) == 0 {
-			continue
+// servicePort is a port of a Service, in one family.
+type servicePort struct {
+	owner    cluster.Owner
+	family   cluster.Family
+	protocol cluster.Protocol
+	port     uint16
+}
+
+func servicePortOf(f *cluster.Frontend) servicePort {
+	return servicePort{f.Owner, f.Family, f.Protocol, f.Port}
+}
+
+// NumbersIn returns those that a node has: where its host leads clients of external addresses. A Service whose name is too long for nft's
+// comments is not known by it.
+func NumbersIn(tables nft.State, c *cluster.Config) Numbers {
+	standIn := map[netip.Addr]bool{}
+	for _, subnet := range c.Gateway.MasqueradeSubnets {
+		for _, place := range []int{claims.MasqETPLocal, claims.MasqCluster} {
+			if a, err := cluster.Nth(subnet, place); err == nil {
+				standIn[a] = true
+			}
 		}
-		for _, way := range []string{wayAll, wayOwn} {
-			if key, ok := strings.CutSuffix(lb.Name, way); ok {
-				had[key] = lb.VIPs[0].Addr.Port()
+	}
+	had := Numbers{}
+	if tables[nft.Inet] == nil {
+		return had
+	}
+	for _, of := range servicesOf {
+		for _, m := range []*nft.Map{of.externals, of.ownIPs, of.spreadIPs, of.stickyIPs} {
+			there := tables[nft.Inet].Maps[m.Name]
+			if there == nil {
+				continue
+			}
+			for e, to := range there.Elements {
+				if standIn[to.Addr.Addr()] && to.Owner != (cluster.Owner{}) {
+					had[servicePort{to.Owner, cluster.FamilyOf(e.Addr), e.Protocol, e.Port}] = to.Addr.Port()
+				}
 			}
 		}
 	}
@@ -134,7 +161,7 @@ func (r *registry) seatAll() {
 
 // holds reports whether a Frontend keeps the number that it had.
 func (r *registry) holds(s seat, f *cluster.Frontend) bool {
-	n := r.numbers[f.Key()]
+	n := r.numbers[servicePortOf(f)]
 	if n == 0 {
 		return false
 	}
@@ -143,7 +170,7 @@ func (r *registry) holds(s seat, f *cluster.Frontend) bool {
 		return true
 	}
 	r.drop(k, x)
-	delete(r.numbers, f.Key())
+	delete(r.numbers, servicePortOf(f))
 	return false
 }
 
@@ -153,7 +180,7 @@ func (r *registry) settle(s seat) {
 	for i := 0; r.claims(numberOf(f, i), x); i++ {
 		if k := numberOf(f, i); r.first[k] == x {
 			r.add(k, claimed{s.by, rankHeld, s.port})
-			r.numbers[f.Key()] = k.port
+			r.numbers[servicePortOf(f)] = k.port
 		}
 		r.drop(numberOf(f, i), x)
 	}
@@ -170,7 +197,7 @@ func (r *registry) unseat(k claim, x claimed) {
 func (r *registry) forget(list []*cluster.Frontend, wanted func(*cluster.Frontend) bool) {
 	for _, f := range list {
 		if wantsNumber(f) && !wanted(f) {
-			delete(r.numbers, f.Key())
+			delete(r.numbers, servicePortOf(f))
 		}
 	}
 }
@@ -187,7 +214,7 @@ func (r *registry) claims(k claim, x claimed) bool {
 
 // number returns the number that a Frontend has, or 0.
 func (r *registry) number(c *claimant, f *cluster.Frontend) uint16 {
-	n := r.numbers[f.Key()]
+	n := r.numbers[servicePortOf(f)]
 	if n == 0 || r.first[proxyPortOf(f, n)] != (claimed{c, rankHeld, f.Port}) {
 		return 0
 	}

@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -109,6 +110,9 @@ func TestNumbersFollowFromServices(t *testing.T) {
 			again := plan.NewPlanner()
 			again.Keep(p.Numbers())
 			state, problems := p.Node(s, "node-a")
+			if had, want := plan.NumbersIn(state.NFT, &s.Config), p.Numbers(); !maps.Equal(had, want) {
+				t.Fatalf("the node has numbers %v, not %v", had, want)
+			}
 			standIns(t, state, "169.254.169.6")
 			sameText(t, text(state, problems), text(again.Node(s, "node-a")))
 		}

@@ -92,8 +92,8 @@ func newRegistry(all []*cluster.Frontend, env *Env, pods []netip.Prefix, had Num
 	}
 	r.changed, r.dirty = map[*claimant]bool{}, map[*claimant]bool{} // former holders do not matter
 	for _, f := range all {
-		if len(had) > 0 && wantsNumber(f) && had[f.Key()] != 0 {
-			r.numbers[f.Key()] = had[f.Key()]
+		if len(had) > 0 && wantsNumber(f) && had[servicePortOf(f)] != 0 {
+			r.numbers[servicePortOf(f)] = had[servicePortOf(f)]
 		}
 	}
 	for len(all) > 0 {
@@ -136,7 +136,7 @@ func (r *registry) set(owner cluster.Owner, list []*cluster.Frontend) {
 	r.touchAsking(c)
 	r.each(c, r.drop)
 	r.forget(c.given, func(f *cluster.Frontend) bool {
-		return slices.ContainsFunc(list, func(g *cluster.Frontend) bool { return wantsNumber(g) && f.Key() == g.Key() })
+		return slices.ContainsFunc(list, func(g *cluster.Frontend) bool { return wantsNumber(g) && servicePortOf(f) == servicePortOf(g) })
 	})
 	if c.given = list; len(list) == 0 {
 		delete(r.services, owner)
@@ -264,7 +264,7 @@ func (r *registry) each(c *claimant, do func(claim, claimed)) {
 	for _, f := range c.given {
 		do(claim{kind: claimClusterIP, addr: f.ClusterIP}, claimed{by: c})
 		r.claimsOf(c, f, do)
-		if n := r.numbers[f.Key()]; n != 0 && wantsNumber(f) {
+		if n := r.numbers[servicePortOf(f)]; n != 0 && wantsNumber(f) {
 			do(proxyPortOf(f, n), claimed{c, rankHeld, f.Port})
 		}
 	}

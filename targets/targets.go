@@ -81,15 +81,15 @@ func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
 	return t, nil
 }
 
-// Numbers are those that Services have on the node. Without OVN, which may come later than the agent, no packet needs them.
-func (t *Set) Numbers(ctx context.Context) plan.Numbers {
+// Numbers are those that Services have on the node. An nft that does not answer costs Services the numbers that do not follow from them alone.
+func (t *Set) Numbers(ctx context.Context, c *config.Config) plan.Numbers {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	rows, err := t.NB.Read(ctx)
+	tables, err := t.NFT.Read(ctx)
 	if err != nil {
 		return nil
 	}
-	return plan.NumbersIn(rows)
+	return plan.NumbersIn(tables, &c.Cluster)
 }
 
 // FormerSysctls is the file with the values that sysctls had before. It goes with a boot, as they do.
