@@ -17,7 +17,7 @@ import (
 )
 
 // lease is the Lease by which controllers agree on who of them works. It means what client-go's leader election means by it. That is not used
-// because it imports the informers of all API groups, a fifth of what has to be compiled for this program.
+// because it imports the clients and informers of all API groups: 307 packages, beside the 634 of this program.
 type lease struct {
 	api      kubeapi.Resource[*coordinationv1.Lease, *coordinationv1.LeaseList]
 	identity string
