@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
 	"hairpin/kubeapi"
@@ -124,6 +125,25 @@ func requests(ctx context.Context, ours *kubeapi.Client, theirs kubernetes.Inter
 				_, err := theirs.CoreV1().RESTClient().Get().Resource("pods").VersionedParams(&list, kubeapi.Parameters).Watch(ctx)
 				return err
 			}},
+	}
+}
+
+// TestExec: a command and its container are in the address, as the clientset's codec has them.
+func TestExec(t *testing.T) {
+	config := &rest.Config{Host: "127.0.0.1:1"}
+	ours, err := kubeapi.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := &corev1.PodExecOptions{Container: "c", Command: []string{"hairpin", "status", "--output=json"}, Stdout: true, Stderr: true}
+	got := ours.Exec(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "x"}}, options).URL().String()
+	want := theirs.CoreV1().RESTClient().Post().Resource("pods").Namespace("n").Name("x").SubResource("exec").VersionedParams(options, scheme.ParameterCodec).URL().String()
+	if got != want {
+		t.Errorf("asks %s in place of %s", got, want)
 	}
 }
 
