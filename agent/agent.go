@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/kubernetes"
 
 	"hairpin/apply"
 	"hairpin/apply/late"
@@ -22,6 +21,7 @@ import (
 	"hairpin/egress/wire"
 	"hairpin/hostnet"
 	"hairpin/kube"
+	"hairpin/kubeapi"
 	"hairpin/ops"
 	"hairpin/ovsdb"
 	"hairpin/plan"
@@ -118,7 +118,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 		return err
 	}
 	log = log.With("node", node)
-	var client kubernetes.Interface
+	var client *kubeapi.Client
 	api := &kube.Reach{}
 	if c.Process.Manifests == "" {
 		if client, err = kube.Connect(c.Process.Kubeconfig, api); err != nil {
@@ -176,7 +176,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 }
 
 // annotator sets annotations of a Node; nil without an API.
-func annotator(client kubernetes.Interface, node string) func(context.Context, map[string]string) error {
+func annotator(client *kubeapi.Client, node string) func(context.Context, map[string]string) error {
 	if client == nil {
 		return nil
 	}
@@ -194,7 +194,7 @@ func unlessEnded(ctx context.Context, err error) error {
 }
 
 // run starts all goroutines and ends when one fails or ctx ends, with all of them.
-func (a *agent) run(ctx context.Context, client kubernetes.Interface) error {
+func (a *agent) run(ctx context.Context, client *kubeapi.Client) error {
 	pods, err := ops.ListenUnix(a.config.Process.RunDir, cni.Socket)
 	if err != nil {
 		return err
@@ -228,7 +228,7 @@ func (a *agent) run(ctx context.Context, client kubernetes.Interface) error {
 }
 
 // follow puts the newest Snapshot into the inbox. A source that cannot be opened is tried again.
-func (a *agent) follow(ctx context.Context, client kubernetes.Interface) {
+func (a *agent) follow(ctx context.Context, client *kubeapi.Client) {
 	for p := (retry.Pace{}); ctx.Err() == nil; {
 		snapshots, err := a.source(ctx, client)
 		if err == nil {
@@ -244,7 +244,7 @@ func (a *agent) follow(ctx context.Context, client kubernetes.Interface) {
 }
 
 // source is where Snapshots come from.
-func (a *agent) source(ctx context.Context, client kubernetes.Interface) (<-chan *cluster.Snapshot, error) {
+func (a *agent) source(ctx context.Context, client *kubeapi.Client) (<-chan *cluster.Snapshot, error) {
 	if client == nil {
 		return watch.Files(ctx, a.config.Process.Manifests, a.config.Cluster)
 	}

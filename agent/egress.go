@@ -5,12 +5,11 @@ import (
 	"maps"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
-
 	"hairpin/cluster"
 	"hairpin/egress/view"
 	"hairpin/egress/wire"
 	"hairpin/kube"
+	"hairpin/kubeapi"
 	"hairpin/ops"
 )
 
@@ -26,7 +25,7 @@ func egressReason(p cluster.Problem) string {
 }
 
 // startEgress starts the prober of other nodes, and the listener for claims to this node's egress addresses.
-func (a *agent) startEgress(ctx context.Context, client kubernetes.Interface, start func(func())) {
+func (a *agent) startEgress(ctx context.Context, client *kubeapi.Client, start func(func())) {
 	v := view.NewVerifier(client, func(w view.Verdict) { a.inbox.enqueue(func(m *events) { m.verdicts = append(m.verdicts, w) }) }, a.dropClaim)
 	a.egress.Verify = v.Ask
 	start(func() { v.Run(ctx) })

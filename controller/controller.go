@@ -15,12 +15,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/kubernetes"
 
 	"hairpin/cluster"
 	"hairpin/config"
 	"hairpin/egress/probe"
 	"hairpin/kube"
+	"hairpin/kubeapi"
 	"hairpin/ops"
 	"hairpin/plan"
 	"hairpin/report"
@@ -68,9 +68,9 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 
 // lead waits for the Lease, works while it holds it, and gives it back. The Lease is given back only after the work has
 // ended: two controllers that number nodes at once could give one number twice.
-func lead(ctx context.Context, client kubernetes.Interface, identity string, c config.Config, w *watched, log *slog.Logger) error {
+func lead(ctx context.Context, client *kubeapi.Client, identity string, c config.Config, w *watched, log *slog.Logger) error {
 	log = log.With("identity", identity)
-	l := lease{api: client.CoordinationV1().Leases(kube.LeaseNamespace), identity: identity, log: log}
+	l := lease{api: client.Leases(kube.LeaseNamespace), identity: identity, log: log}
 	if !l.acquire(ctx) {
 		return nil
 	}
@@ -95,7 +95,7 @@ func lead(ctx context.Context, client kubernetes.Interface, identity string, c c
 
 // decider is what a leader remembers.
 type decider struct {
-	client  kubernetes.Interface
+	client  *kubeapi.Client
 	log     *slog.Logger
 	planner *plan.Planner
 	found   []cluster.Problem // of the last plan
@@ -109,7 +109,7 @@ type decider struct {
 }
 
 // decide follows the cluster until ctx ends.
-func decide(ctx context.Context, client kubernetes.Interface, c config.Config, w *watched, log *slog.Logger) error {
+func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *watched, log *slog.Logger) error {
 	snapshots, err := watch.Kube(ctx, client, "", c.Cluster)
 	if err != nil {
 		return err

@@ -25,6 +25,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/controller"
+	"hairpin/kubeapi"
 	"hairpin/lab"
 )
 
@@ -32,7 +33,8 @@ import (
 type controlPlane struct {
 	host   *lab.Host
 	server *lab.APIServer
-	client kubernetes.Interface
+	client kubernetes.Interface // an administrator's
+	own    *kubeapi.Client      // as a controller has it
 }
 
 func startControlPlane(t *testing.T) *controlPlane {
@@ -48,20 +50,28 @@ func startControlPlane(t *testing.T) *controlPlane {
 	})
 	noError(t, err)
 	t.Cleanup(func() { noError(t, p.server.Stop()) })
-	p.client = p.connect(t, nil)
+	p.client, err = kubernetes.NewForConfig(p.config(t))
+	noError(t, err)
+	p.own = p.connect(t, nil)
 	return p
 }
 
-// connect returns a client, with what else is to be said of its connections.
-func (p *controlPlane) connect(t *testing.T, change func(*rest.Config)) kubernetes.Interface {
+func (p *controlPlane) config(t *testing.T) *rest.Config {
 	t.Helper()
 	c, err := p.server.RESTConfig()
 	noError(t, err)
 	c.WarningHandlerWithContext = rest.NoWarnings{}
+	return c
+}
+
+// connect returns a controller's client, with what else is to be said of its connections.
+func (p *controlPlane) connect(t *testing.T, change func(*rest.Config)) *kubeapi.Client {
+	t.Helper()
+	c := p.config(t)
 	if change != nil {
 		change(c)
 	}
-	client, err := kubernetes.NewForConfig(c)
+	client, err := kubeapi.New(c)
 	noError(t, err)
 	return client
 }
@@ -161,7 +171,7 @@ func (p *controlPlane) holder(t *testing.T) string {
 func quietLog() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
 // candidate runs a controller in this process until stop is called.
-func candidate(t *testing.T, client kubernetes.Interface, name string) (stop func()) {
+func candidate(t *testing.T, client *kubeapi.Client, name string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -206,7 +216,7 @@ func TestController(t *testing.T) {
 func testNumbers(t *testing.T, p *controlPlane) {
 	p.addNode(t, "b", "")
 	p.addNode(t, "c", "7")
-	stop := candidate(t, p.client, "one")
+	stop := candidate(t, p.own, "one")
 	p.wantIDs(t, 60*time.Second, "b=1 c=7")
 	for _, name := range []string{"a", "d", "e", "f"} {
 		p.addNode(t, name, "")
@@ -253,7 +263,7 @@ func testNumbers(t *testing.T, p *controlPlane) {
 	if got := p.holder(t); got != "" {
 		t.Errorf("the Lease was not given back: %s has it", got)
 	}
-	stop = candidate(t, p.client, "two")
+	stop = candidate(t, p.own, "two")
 	p.addNode(t, "j", "")
 	p.wantIDs(t, 60*time.Second, before+" j=9")
 	stop()
@@ -379,7 +389,7 @@ func testProblems(t *testing.T, p *controlPlane) {
 	}, metav1.CreateOptions{})
 	noError(t, err)
 	defer p.removeNode(t, "odd")
-	candidate(t, p.client, "one")
+	candidate(t, p.own, "one")
 
 	// A slice that comes before its Service is no problem.
 	early := &discoveryv1.EndpointSlice{
@@ -433,9 +443,9 @@ func testProblems(t *testing.T, p *controlPlane) {
 }
 
 func testOneLeader(t *testing.T, p *controlPlane) {
-	stopOne := candidate(t, p.client, "one")
+	stopOne := candidate(t, p.own, "one")
 	soon(t, 60*time.Second, func() string { return differs(p.holder(t), "one") })
-	candidate(t, p.client, "two")
+	candidate(t, p.own, "two")
 	p.addNode(t, "a", "")
 	p.wantIDs(t, 30*time.Second, "a=1")
 	if got := p.holder(t); got != "one" {
@@ -463,7 +473,7 @@ func testLeaderCutOff(t *testing.T, p *controlPlane) {
 	var cut atomic.Bool
 	candidate(t, p.connect(t, by(&cut)), "one")
 	soon(t, 60*time.Second, func() string { return differs(p.holder(t), "one") })
-	candidate(t, p.client, "two")
+	candidate(t, p.own, "two")
 	cut.Store(true)
 	begin := time.Now()
 	soon(t, 120*time.Second, func() string { return differs(p.holder(t), "two") })

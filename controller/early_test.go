@@ -50,7 +50,7 @@ func TestControllerBeforePods(t *testing.T) {
 		noError(t, err)
 	}
 	const good, alone, younger = "EgressIPAssigned=True (Assigned)", "PodsSelected=True (Selected)", "PodsSelected=False (UndefinedRequest)"
-	stop := candidate(t, p.client, "one")
+	stop := candidate(t, p.own, "one")
 	addCarrier(t, p.client, "a", "172.18.0.3")
 	p.wantIDs(t, 60*time.Second, "a=1")
 	addCarrier(t, p.client, "b", "172.18.0.4")

@@ -16,12 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 
 	v1 "hairpin/api/v1"
 	"hairpin/cluster"
 	"hairpin/egress/probe"
 	"hairpin/kube"
+	"hairpin/kubeapi"
 	"hairpin/plan/assign"
 	"hairpin/retry"
 	"hairpin/watch"
@@ -40,7 +40,7 @@ const (
 
 // egressIPs is the leader's work on EgressIPs: which node carries which address, written in their status.
 type egressIPs struct {
-	client     kubernetes.Interface
+	client     *kubeapi.Client
 	log        *slog.Logger
 	count      func(name string, labels ...string)
 	prober     *probe.Prober
@@ -59,7 +59,7 @@ type writtenStatus struct {
 	seen, items []cluster.Assignment // what the watch showed then, and what was written
 }
 
-func newEgressIPs(client kubernetes.Interface, log *slog.Logger, p *probe.Prober, count func(name string, labels ...string)) *egressIPs {
+func newEgressIPs(client *kubeapi.Client, log *slog.Logger, p *probe.Prober, count func(name string, labels ...string)) *egressIPs {
 	return &egressIPs{client: client, log: log, count: count, prober: p, rivals: assign.NewConflicts(), written: map[cluster.Owner]writtenStatus{}, labels: map[string]writtenLabels{}}
 }
 
@@ -257,7 +257,7 @@ func (g *egressIPs) patch(ctx context.Context, c statusChange) error {
 	}
 	path := watch.EgressIPPath() + "/" + c.e.Owner.Name
 	for _, p := range []string{path + "/status", path} {
-		err = g.client.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath(p).SetHeader("Accept", "application/json").
+		err = g.client.Core.Patch(types.MergePatchType).AbsPath(p).SetHeader("Accept", "application/json").
 			Param("fieldManager", "hairpin").Body(body).Do(ctx).Error()
 		if !apierrors.IsNotFound(err) {
 			break

@@ -106,7 +106,7 @@ func testEgressIPs(t *testing.T, p *controlPlane, own bool) {
 			return ""
 		})
 	}()
-	stop := candidate(t, c, "one")
+	stop := candidate(t, p.own, "one")
 	defer stop()
 	is := func(name, want string) {
 		t.Helper()

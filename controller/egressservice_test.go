@@ -36,7 +36,7 @@ func TestControllerEgressServices(t *testing.T) {
 		}
 		return ""
 	})
-	stop := candidate(t, c, "one")
+	stop := candidate(t, p.own, "one")
 	defer stop()
 	addCarrier(t, c, "a", "172.18.0.3")
 	p.wantIDs(t, 20*time.Second, "a=1") // in one Snapshot, nodes get theirs in no order

@@ -16,7 +16,7 @@ import (
 // TestLongEvent: a problem with a message that is longer than the API server takes, or that it cannot store, has an Event all the same.
 func TestLongEvent(t *testing.T) {
 	p := startControlPlane(t)
-	r := kube.NewEvents(p.client, "test", slog.New(slog.DiscardHandler))
+	r := kube.NewEvents(p.own, "test", slog.New(slog.DiscardHandler))
 	defer r.Stop()
 	for name, message := range map[string]string{
 		"long": strings.Repeat("wörd ", 2000), "odd": "is \x1b[2J\xff odd", "short": "is odd",

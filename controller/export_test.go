@@ -5,15 +5,14 @@ import (
 	"log/slog"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
-
 	"hairpin/cluster"
 	"hairpin/config"
 	"hairpin/kube"
+	"hairpin/kubeapi"
 )
 
 // Lead opens lead. Package lab imports run, so tests that use it stand outside.
-func Lead(ctx context.Context, client kubernetes.Interface, identity string, known cluster.Config, log *slog.Logger) error {
+func Lead(ctx context.Context, client *kubeapi.Client, identity string, known cluster.Config, log *slog.Logger) error {
 	c := config.DefaultConfig()
 	c.Cluster = known
 	c.Process.Egress.Timeout = 0 // its Nodes are not there

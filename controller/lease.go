@@ -10,16 +10,16 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"hairpin/kube"
+	"hairpin/kubeapi"
 	"hairpin/retry"
 )
 
 // lease is the Lease by which controllers agree on who of them works. It means what client-go's leader election means by it. That is not used
-// because it imports the informers of all API groups, a fifth of what has to be compiled for this program.
+// because it imports the clients and informers of all API groups: 307 packages, beside the 634 of this program.
 type lease struct {
-	api      coordination.LeaseInterface
+	api      kubeapi.Resource[*coordinationv1.Lease, *coordinationv1.LeaseList]
 	identity string
 	log      *slog.Logger
 
@@ -64,7 +64,7 @@ func (l *lease) release(ctx context.Context) {
 	for holder(l.last) == l.identity {
 		free := l.last.DeepCopy()
 		free.Spec.HolderIdentity, free.Spec.LeaseDurationSeconds = new(""), new(int32(1))
-		_, err := l.api.Update(ctx, free, metav1.UpdateOptions{})
+		_, err := l.api.Update(ctx, free)
 		if apierrors.IsConflict(err) { // the last renewal may have been given up here, and done there
 			if err = l.read(ctx); err == nil {
 				continue
@@ -114,9 +114,9 @@ func (l *lease) write(ctx context.Context, now time.Time) (bool, error) {
 	mine.Spec.LeaseDurationSeconds = new(int32(kube.LeaseDuration / time.Second))
 	var err error
 	if mine.ResourceVersion == "" {
-		mine, err = l.api.Create(ctx, mine, metav1.CreateOptions{})
+		mine, err = l.api.Create(ctx, mine)
 	} else {
-		mine, err = l.api.Update(ctx, mine, metav1.UpdateOptions{})
+		mine, err = l.api.Update(ctx, mine)
 	}
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
@@ -130,7 +130,7 @@ func (l *lease) write(ctx context.Context, now time.Time) (bool, error) {
 
 // read reads the Lease. Where there is none it is one that nobody holds.
 func (l *lease) read(ctx context.Context) error {
-	have, err := l.api.Get(ctx, kube.LeaseName, metav1.GetOptions{})
+	have, err := l.api.Get(ctx, kube.LeaseName)
 	switch {
 	case apierrors.IsNotFound(err):
 		have = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: kube.LeaseNamespace, Name: kube.LeaseName}}

@@ -129,7 +129,7 @@ func endOf(name string) ([]byte, error) {
 
 // collect asks every node's agent, and takes the logs of the pods.
 func (e *everyNode) collect(ctx context.Context, errw io.Writer) ([]member, error) {
-	pods, err := e.Client.CoreV1().Pods(e.options.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agentSelector})
+	pods, err := e.Client.Pods(e.options.Namespace).List(ctx, metav1.ListOptions{LabelSelector: agentSelector})
 	if err != nil {
 		return nil, fmt.Errorf("list the agents' pods: %w", err)
 	}
@@ -169,7 +169,7 @@ func (e *everyNode) collectPod(ctx context.Context, errw io.Writer, pod *corev1.
 // log returns the end of a container's log.
 func (e *everyNode) log(ctx context.Context, pod *corev1.Pod, container string) ([]byte, error) {
 	lines := int64(mostLogLines)
-	r, err := e.Client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: container, TailLines: &lines}).Stream(ctx)
+	r, err := e.Client.Log(pod, &corev1.PodLogOptions{Container: container, TailLines: &lines}).Stream(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -12,14 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
 
 	"hairpin/kube"
+	"hairpin/kubeapi"
 	"hairpin/report"
 )
 
@@ -42,7 +41,7 @@ const DefaultNamespace = "hairpin"
 
 // everyNode asks agents through the API server: permission to exec into their pods is permission to read their status.
 type everyNode struct {
-	Client  kubernetes.Interface
+	Client  *kubeapi.Client
 	config  *rest.Config
 	options StatusOptions
 }
@@ -68,7 +67,7 @@ func NewEveryNode(o StatusOptions) (*everyNode, error) {
 	}
 	config.UserAgent, config.QPS, config.Burst = "hairpin-status", -1, 0 // one user, waiting
 	config.WarningHandler = rest.NoWarnings{}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kubeapi.New(config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
 	}
@@ -78,11 +77,11 @@ func NewEveryNode(o StatusOptions) (*everyNode, error) {
 func (e *everyNode) look(ctx context.Context) (*ClusterStatus, error) {
 	limited, cancel := context.WithTimeout(ctx, e.options.Timeout)
 	defer cancel()
-	nodes, err := e.Client.CoreV1().Nodes().List(limited, metav1.ListOptions{})
+	nodes, err := e.Client.Nodes().List(limited, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
-	pods, err := e.Client.CoreV1().Pods(e.options.Namespace).List(limited, metav1.ListOptions{LabelSelector: agentSelector})
+	pods, err := e.Client.Pods(e.options.Namespace).List(limited, metav1.ListOptions{LabelSelector: agentSelector})
 	if err != nil {
 		return nil, fmt.Errorf("list the agents' pods: %w", err)
 	}
@@ -180,8 +179,7 @@ func (e *everyNode) ask(ctx context.Context, pod *corev1.Pod, brief bool) (*repo
 func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, most int, command ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.options.Timeout)
 	defer cancel()
-	q := e.Client.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
-		VersionedParams(&corev1.PodExecOptions{Container: agentContainer, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec)
+	q := e.Client.Exec(pod, &corev1.PodExecOptions{Container: agentContainer, Command: command, Stdout: true, Stderr: true})
 	ws, err := remotecommand.NewWebSocketExecutor(e.config, "GET", q.URL().String())
 	if err != nil {
 		return nil, fmt.Errorf("exec: %w", err)
@@ -215,7 +213,7 @@ func (e *everyNode) exec(ctx context.Context, pod *corev1.Pod, most int, command
 
 // networkPolicies counts them; 0 without permission to list them.
 func (e *everyNode) networkPolicies(ctx context.Context) int64 {
-	list, err := e.Client.NetworkingV1().NetworkPolicies("").List(ctx, metav1.ListOptions{Limit: 1})
+	list, err := e.Client.NetworkPolicies("").List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return 0
 	}
@@ -228,7 +226,7 @@ func (e *everyNode) networkPolicies(ctx context.Context) int64 {
 
 // leader reads the controllers' Lease.
 func (e *everyNode) leader(ctx context.Context) *LeaderStatus {
-	l, err := e.Client.CoordinationV1().Leases(kube.LeaseNamespace).Get(ctx, kube.LeaseName, metav1.GetOptions{})
+	l, err := e.Client.Leases(kube.LeaseNamespace).Get(ctx, kube.LeaseName)
 	switch {
 	case apierrors.IsNotFound(err):
 		return &LeaderStatus{Error: "no controller ever ran"}

@@ -9,7 +9,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hairpin/kubeapi"
 )
 
 // conditionPause is before a condition that could not be written, or is not seen yet, is written again.
@@ -19,14 +21,14 @@ const conditionPause = 5 * time.Second
 // Nodes, and keep pods away by a taint until a network plugin says otherwise. The agent never sets it to True: an agent
 // that has trouble does not mean that the node's pods have.
 type Condition struct {
-	client kubernetes.Interface // nil without an API
+	client *kubeapi.Client // nil without an API
 	node   string
 	log    *slog.Logger
 	wake   chan struct{}
 	next   time.Time // not before; of the agent's loop
 }
 
-func NewCondition(client kubernetes.Interface, node string, log *slog.Logger) *Condition {
+func NewCondition(client *kubeapi.Client, node string, log *slog.Logger) *Condition {
 	return &Condition{client: client, node: node, log: log, wake: make(chan struct{}, 1)}
 }
 
@@ -71,7 +73,7 @@ func (c *Condition) write(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("condition: %w", err)
 	}
-	if _, err := c.client.CoreV1().Nodes().PatchStatus(ctx, c.node, patch); err != nil {
+	if _, err := c.client.Nodes().Patch(ctx, c.node, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
 		return fmt.Errorf("condition of node %s: %w", c.node, err)
 	}
 	return nil

@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"net/netip"
 
-	"k8s.io/client-go/kubernetes"
-
 	v1 "hairpin/api/v1"
 	"hairpin/cluster"
+	"hairpin/kubeapi"
 	"hairpin/watch"
 )
 
 // EgressIP reads an EgressIP from the API.
-func EgressIP(ctx context.Context, client kubernetes.Interface, name string) (*v1.EgressIP, error) {
+func EgressIP(ctx context.Context, client *kubeapi.Client, name string) (*v1.EgressIP, error) {
 	e := &v1.EgressIP{}
 	if err := read(ctx, client, watch.EgressIPPath()+"/"+name, e); err != nil {
 		return nil, fmt.Errorf("EgressIP/%s: %w", name, err)
@@ -23,7 +22,7 @@ func EgressIP(ctx context.Context, client kubernetes.Interface, name string) (*v
 }
 
 // EgressService reads an EgressService from the API.
-func EgressService(ctx context.Context, client kubernetes.Interface, namespace, name string) (*v1.EgressService, error) {
+func EgressService(ctx context.Context, client *kubeapi.Client, namespace, name string) (*v1.EgressService, error) {
 	e := &v1.EgressService{}
 	if err := read(ctx, client, watch.EgressServicePath(namespace)+"/"+name, e); err != nil {
 		return nil, fmt.Errorf("EgressService/%s/%s: %w", namespace, name, err)
@@ -32,7 +31,7 @@ func EgressService(ctx context.Context, client kubernetes.Interface, namespace, 
 }
 
 // EgressNode asks the API which node has an address of an EgressIP or EgressService; empty if none has.
-func EgressNode(ctx context.Context, client kubernetes.Interface, owner cluster.Owner, a netip.Addr) (string, error) {
+func EgressNode(ctx context.Context, client *kubeapi.Client, owner cluster.Owner, a netip.Addr) (string, error) {
 	if owner.Namespace != "" {
 		e, err := EgressService(ctx, client, owner.Namespace, owner.Name)
 		if err != nil {
@@ -53,8 +52,8 @@ func EgressNode(ctx context.Context, client kubernetes.Interface, owner cluster.
 	return node, nil
 }
 
-func read(ctx context.Context, client kubernetes.Interface, path string, into any) error {
-	text, err := client.CoreV1().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
+func read(ctx context.Context, client *kubeapi.Client, path string, into any) error {
+	text, err := client.Core.Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
 	if err != nil {
 		return err
 	}

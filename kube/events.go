@@ -9,13 +9,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
 	v1 "hairpin/api/v1"
 	"hairpin/cluster"
+	"hairpin/kubeapi"
 	"hairpin/report"
 	"hairpin/retry"
 )
@@ -41,13 +40,13 @@ type Events struct {
 	Reason func(cluster.Problem) string // of the Event
 }
 
-func NewEvents(client kubernetes.Interface, component string, log *slog.Logger) *Events {
+func NewEvents(client *kubeapi.Client, component string, log *slog.Logger) *Events {
 	r := &Events{log: log, since: map[cluster.Problem]time.Time{}, told: map[cluster.Problem]bool{},
 		Reason: func(cluster.Problem) string { return ReasonProblem }}
 	if client != nil {
 		r.caster = record.NewBroadcaster(record.WithContext(WithLog(context.Background(), log)))
-		r.caster.StartRecordingToSink(&sink{typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")}, client})
-		r.events = r.caster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component})
+		r.caster.StartRecordingToSink(&sink{client})
+		r.events = r.caster.NewRecorder(kubeapi.Scheme, corev1.EventSource{Component: component})
 	}
 	return r
 }
@@ -116,8 +115,7 @@ func (r *Events) Stop() {
 // sink writes Events. Facts do not hold the UIDs of objects, but `kubectl describe` finds an object's Events by it, so
 // the sink looks it up. It works in a goroutine of the broadcaster.
 type sink struct {
-	typedcorev1.EventSinkImpl
-	client kubernetes.Interface
+	client *kubeapi.Client
 }
 
 // lookupTimeout bounds how long the Events behind it wait for a lookup.
@@ -132,15 +130,15 @@ func (s *sink) Create(e *corev1.Event) (*corev1.Event, error) {
 	var err error
 	switch o.Kind {
 	case "Node":
-		m, err = s.client.CoreV1().Nodes().Get(ctx, o.Name, metav1.GetOptions{})
+		m, err = s.client.Nodes().Get(ctx, o.Name)
 	case "Pod":
-		m, err = s.client.CoreV1().Pods(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+		m, err = s.client.Pods(o.Namespace).Get(ctx, o.Name)
 	case "Service":
-		m, err = s.client.CoreV1().Services(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+		m, err = s.client.Services(o.Namespace).Get(ctx, o.Name)
 	case "EndpointSlice":
-		m, err = s.client.DiscoveryV1().EndpointSlices(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+		m, err = s.client.EndpointSlices(o.Namespace).Get(ctx, o.Name)
 	case "NetworkPolicy":
-		m, err = s.client.NetworkingV1().NetworkPolicies(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+		m, err = s.client.NetworkPolicies(o.Namespace).Get(ctx, o.Name)
 	case "EgressIP":
 		m, err = EgressIP(ctx, s.client, o.Name)
 	case "EgressService":
@@ -149,5 +147,15 @@ func (s *sink) Create(e *corev1.Event) (*corev1.Event, error) {
 	if err == nil && m != nil { // an Event without it is better than none
 		o.UID = m.GetUID()
 	}
-	return s.EventSinkImpl.Create(e)
+	return s.client.Events(e.Namespace).Create(context.Background(), e)
+}
+
+// Update replaces an Event.
+func (s *sink) Update(e *corev1.Event) (*corev1.Event, error) {
+	return s.client.Events(e.Namespace).Update(context.Background(), e)
+}
+
+// Patch changes an Event: it has occurred again.
+func (s *sink) Patch(e *corev1.Event, patch []byte) (*corev1.Event, error) {
+	return s.client.Events(e.Namespace).Patch(context.Background(), e.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 }

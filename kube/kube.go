@@ -12,15 +12,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+
+	"hairpin/kubeapi"
 )
 
 // Connect connects to the API server named in a kubeconfig, or with the service account of the pod. Reach learns from its calls
 // whether the server answers.
-func Connect(kubeconfig string, reach *Reach) (kubernetes.Interface, error) {
+func Connect(kubeconfig string, reach *Reach) (*kubeapi.Client, error) {
 	config, err := rest.InClusterConfig()
 	if kubeconfig != "" {
 		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
@@ -34,7 +35,7 @@ func Connect(kubeconfig string, reach *Reach) (kubernetes.Interface, error) {
 	// Protobuf costs a fraction of the time and garbage of JSON.
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kubeapi.New(config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the Kubernetes API: %w", err)
 	}
@@ -47,18 +48,18 @@ func WithLog(ctx context.Context, log *slog.Logger) context.Context {
 }
 
 // AnnotateNode sets annotations of a Node by a merge patch; others stay.
-func AnnotateNode(ctx context.Context, client kubernetes.Interface, name string, annotations map[string]string) error {
+func AnnotateNode(ctx context.Context, client *kubeapi.Client, name string, annotations map[string]string) error {
 	return PatchNode(ctx, client, name, map[string]any{"annotations": annotations})
 }
 
 // PatchNode changes a Node's metadata by a merge patch. With a "uid" in it, a Node of another UID is left as it is, and
 // the error is a conflict.
-func PatchNode(ctx context.Context, client kubernetes.Interface, name string, metadata map[string]any) error {
+func PatchNode(ctx context.Context, client *kubeapi.Client, name string, metadata map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return fmt.Errorf("annotate node %s: %w", name, err)
 	}
-	_, err = client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "hairpin"})
+	_, err = client.Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "hairpin"})
 	if err != nil {
 		return fmt.Errorf("annotate node %s: %w", name, err)
 	}
@@ -67,8 +68,8 @@ func PatchNode(ctx context.Context, client kubernetes.Interface, name string, me
 
 // Servers is where this process reaches the API, so that no Service takes that address. A name has the
 // endpoints of the Service default/kubernetes besides.
-func Servers(client kubernetes.Interface) []netip.AddrPort {
-	a, err := netip.ParseAddrPort(client.CoreV1().RESTClient().Get().URL().Host)
+func Servers(client *kubeapi.Client) []netip.AddrPort {
+	a, err := netip.ParseAddrPort(client.Core.Get().URL().Host)
 	if err != nil {
 		return nil
 	}

@@ -11,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
 
 	"hairpin/cluster"
 	"hairpin/config"
 	"hairpin/inspect"
 	"hairpin/kube"
+	"hairpin/kubeapi"
 	"hairpin/watch"
 )
 
@@ -104,23 +104,23 @@ func readAPI(ctx context.Context, c config.Config) (*cluster.Snapshot, error) {
 	return readCluster(ctx, client, c)
 }
 
-func readCluster(ctx context.Context, client kubernetes.Interface, c config.Config) (*cluster.Snapshot, error) {
+func readCluster(ctx context.Context, client *kubeapi.Client, c config.Config) (*cluster.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	store := cluster.NewStore(c.Cluster)
 	all := metav1.ListOptions{ResourceVersion: "0"} // what the API server has in memory
 	for _, list := range []func() (runtime.Object, error){
-		func() (runtime.Object, error) { return client.CoreV1().Nodes().List(ctx, all) },
-		func() (runtime.Object, error) { return client.CoreV1().Namespaces().List(ctx, all) },
-		func() (runtime.Object, error) { return client.CoreV1().Pods("").List(ctx, all) },
-		func() (runtime.Object, error) { return client.CoreV1().Services("").List(ctx, all) },
-		func() (runtime.Object, error) { return client.DiscoveryV1().EndpointSlices("").List(ctx, all) },
-		func() (runtime.Object, error) { return client.NetworkingV1().ServiceCIDRs().List(ctx, all) },
+		func() (runtime.Object, error) { return client.Nodes().List(ctx, all) },
+		func() (runtime.Object, error) { return client.Namespaces().List(ctx, all) },
+		func() (runtime.Object, error) { return client.Pods("").List(ctx, all) },
+		func() (runtime.Object, error) { return client.Services("").List(ctx, all) },
+		func() (runtime.Object, error) { return client.EndpointSlices("").List(ctx, all) },
+		func() (runtime.Object, error) { return client.ServiceCIDRs().List(ctx, all) },
 		func() (runtime.Object, error) {
-			return watch.ListEgressIPs(ctx, client.CoreV1().RESTClient(), metav1.ListOptions{})
+			return watch.ListEgressIPs(ctx, client.Core, metav1.ListOptions{})
 		},
 		func() (runtime.Object, error) {
-			return watch.ListEgressServices(ctx, client.CoreV1().RESTClient(), metav1.ListOptions{})
+			return watch.ListEgressServices(ctx, client.Core, metav1.ListOptions{})
 		},
 	} {
 		objects, err := list()

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"hairpin/kubeapi"
 	"hairpin/lab"
 )
 
@@ -65,17 +66,31 @@ func (a *api) start(t testing.TB) {
 	t.Logf("API server is ready after %s", time.Since(begin).Round(time.Millisecond))
 }
 
-// client connects through gates, if any, like the agent does.
-func (a *api) client(t testing.TB, gates ...*gate) kubernetes.Interface {
+func (a *api) restConfig(t testing.TB) *rest.Config {
 	t.Helper()
 	c, err := a.server.RESTConfig()
 	check(t, err)
 	c.ContentType = "application/vnd.kubernetes.protobuf"
 	c.WarningHandlerWithContext = rest.NoWarnings{}
+	return c
+}
+
+// client is an administrator's.
+func (a *api) client(t testing.TB) kubernetes.Interface {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(a.restConfig(t))
+	check(t, err)
+	return client
+}
+
+// agent connects through gates, if any, like the agent does.
+func (a *api) agent(t testing.TB, gates ...*gate) *kubeapi.Client {
+	t.Helper()
+	c := a.restConfig(t)
 	for _, g := range gates {
 		g.guard(c)
 	}
-	client, err := kubernetes.NewForConfig(c)
+	client, err := kubeapi.New(c)
 	check(t, err)
 	return client
 }

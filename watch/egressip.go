@@ -14,12 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	v1 "hairpin/api/v1"
 	"hairpin/cluster"
+	"hairpin/kubeapi"
 )
 
 // absentRetry is how long to wait before looking again for a resource that the server does not have.
@@ -52,7 +52,7 @@ func EgressServicePath(namespace string) string {
 func (r *ours) path() string { return "/apis/" + v1.GroupVersion().String() + "/" + r.name }
 
 func (r *ours) get(client rest.Interface, options *metav1.ListOptions) *rest.Request {
-	return client.Get().AbsPath(r.path()).SetHeader("Accept", "application/json").VersionedParams(options, scheme.ParameterCodec)
+	return client.Get().AbsPath(r.path()).SetHeader("Accept", "application/json").VersionedParams(options, kubeapi.Parameters)
 }
 
 // ListEgressIPs reads all EgressIPs.

@@ -18,6 +18,7 @@ import (
 
 	v1 "hairpin/api/v1"
 	"hairpin/cluster"
+	"hairpin/kubeapi"
 	"hairpin/watch"
 )
 
@@ -72,7 +73,7 @@ func testEgress(t *testing.T, a *api) {
 	c, err := a.server.RESTConfig()
 	check(t, err)
 	c.Wrap(func(rt http.RoundTripper) http.RoundTripper { agent.RoundTripper = rt; return agent })
-	asking, err := kubernetes.NewForConfig(c)
+	asking, err := kubeapi.New(c)
 	check(t, err)
 	from := follow(t, asking, "node-a")
 	const own, others = "spec.nodeName=node-a", "spec.nodeName!=,spec.nodeName!=node-a"
@@ -133,7 +134,7 @@ func testBeforePods(t *testing.T, a *api) {
 		c, err := a.server.RESTConfig()
 		check(t, err)
 		c.Wrap(func(rt http.RoundTripper) http.RoundTripper { h.RoundTripper = rt; return h })
-		client, err := kubernetes.NewForConfig(c)
+		client, err := kubeapi.New(c)
 		check(t, err)
 		return h, follow(t, client, node)
 	}

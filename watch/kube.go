@@ -16,12 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"hairpin/cluster"
+	"hairpin/kubeapi"
 )
 
 // Pauses between attempts to reach the API server again. Shorter than client-go's own (30 to 60 s): a node that lags behind
@@ -53,23 +53,22 @@ const backlog = 256
 // Later ones come as soon as something changed; in a burst, after the first few, they come at most every burstPause, and take up at most a quarter of
 // the time. While the API server is down, the last one stays the newest; a reconnect reads what was missed, deletions included. The logger in ctx
 // (klog.NewContext) gets one line when it goes down and one when it is back.
-func Kube(ctx context.Context, client kubernetes.Interface, node string, config cluster.Config) (<-chan *cluster.Snapshot, error) {
+func Kube(ctx context.Context, client *kubeapi.Client, node string, config cluster.Config) (<-chan *cluster.Snapshot, error) {
 	if client == nil {
 		return nil, errors.New("watch the Kubernetes API: no client")
 	}
 	k := &kube{changes: make(chan change, backlog), out: newFeed(), store: cluster.NewStore(config), reach: reachability{log: klog.FromContext(ctx)}}
 	ctx = klog.NewContext(ctx, logr.Discard()) // client-go logs every attempt of every watch
-	core, discovery := client.CoreV1().RESTClient(), client.DiscoveryV1().RESTClient()
-	all := fields.Everything()
+	core, all := client.Core, fields.Everything()
 	k.resource(ctx, core, "nodes", all, func(m metav1.ObjectMeta) metav1.Object { return &corev1.Node{ObjectMeta: m} })
 	k.resource(ctx, core, "services", all, func(m metav1.ObjectMeta) metav1.Object { return &corev1.Service{ObjectMeta: m} })
-	k.resource(ctx, discovery, "endpointslices", all, func(m metav1.ObjectMeta) metav1.Object { return &discoveryv1.EndpointSlice{ObjectMeta: m} })
+	k.resource(ctx, client.Discovery, "endpointslices", all, func(m metav1.ObjectMeta) metav1.Object { return &discoveryv1.EndpointSlice{ObjectMeta: m} })
 	k.resource(ctx, core, "namespaces", all, func(m metav1.ObjectMeta) metav1.Object { return &corev1.Namespace{ObjectMeta: m} })
 	k.ours(ctx, core, &egressIPs)
 	k.ours(ctx, core, &egressServices)
-	k.serviceCIDRs(ctx, client.NetworkingV1().RESTClient())
+	k.serviceCIDRs(ctx, client.Networking)
 	if node == "" { // they have no effect, which the controller reports
-		k.resource(ctx, client.NetworkingV1().RESTClient(), "networkpolicies", all, func(m metav1.ObjectMeta) metav1.Object { return &networkingv1.NetworkPolicy{ObjectMeta: m} })
+		k.resource(ctx, client.Networking, "networkpolicies", all, func(m metav1.ObjectMeta) metav1.Object { return &networkingv1.NetworkPolicy{ObjectMeta: m} })
 	}
 	if node != "" {
 		k.resource(ctx, core, "pods", fields.OneTermEqualSelector(nodeName, node), namedPod)

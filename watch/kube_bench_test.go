@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"hairpin/cluster"
+	"hairpin/kubeapi"
 	"hairpin/lab"
 	"hairpin/watch"
 )
@@ -52,7 +53,7 @@ func child(dir string) {
 	config, err := server.RESTConfig()
 	must(err)
 	config.ContentType = "application/vnd.kubernetes.protobuf"
-	client, err := kubernetes.NewForConfig(config)
+	client, err := kubeapi.New(config)
 	must(err)
 	begin := time.Now()
 	snapshots, err := watch.Kube(context.Background(), client, "node-a", cluster.DefaultConfig())
@@ -86,7 +87,7 @@ func BenchmarkKube(b *testing.B) {
 	for _, n := range []int{1_000, 10_000} {
 		fill(b, client, from, n)
 		from = n
-		b.Run(fmt.Sprintf("services=%d/change", n), func(b *testing.B) { benchmarkChange(b, client) })
+		b.Run(fmt.Sprintf("services=%d/change", n), func(b *testing.B) { benchmarkChange(b, client, a.agent(b)) })
 		b.Run(fmt.Sprintf("services=%d/start", n), func(b *testing.B) { benchmarkStart(b, a, n) })
 	}
 }
@@ -138,11 +139,11 @@ func sliceOf(name string, i, turn int) *discoveryv1.EndpointSlice {
 // changes is how many writes one measurement has.
 const changes = 200
 
-func benchmarkChange(b *testing.B, client kubernetes.Interface) {
+func benchmarkChange(b *testing.B, client kubernetes.Interface, agent *kubeapi.Client) {
 	api := client.DiscoveryV1().EndpointSlices("default")
 	ctx, cancel := context.WithCancel(b.Context())
 	defer cancel()
-	snapshots, err := watch.Kube(ctx, client, "node-a", cluster.DefaultConfig())
+	snapshots, err := watch.Kube(ctx, agent, "node-a", cluster.DefaultConfig())
 	check(b, err)
 	<-snapshots
 	bare, err := api.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=service-00000-x7x7x"})

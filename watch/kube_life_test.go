@@ -10,11 +10,11 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"hairpin/cluster"
+	"hairpin/kubeapi"
 	"hairpin/watch"
 )
 
@@ -101,7 +101,7 @@ func testNothingBefore(t *testing.T, a *api) {
 			c, err := a.server.RESTConfig()
 			check(t, err)
 			c.Wrap(func(rt http.RoundTripper) http.RoundTripper { h.RoundTripper = rt; return h })
-			client, err := kubernetes.NewForConfig(c)
+			client, err := kubeapi.New(c)
 			check(t, err)
 			snapshots := follow(t, client, "node-a")
 			eventually(t, 10*time.Second, func() string {
@@ -125,7 +125,7 @@ func testNothingBefore(t *testing.T, a *api) {
 func testBurst(t *testing.T, a *api) {
 	const services, rounds = 10, 10
 	admin := kube{a.client(t)}
-	snapshots := follow(t, a.client(t), "node-a")
+	snapshots := follow(t, a.agent(t), "node-a")
 	snapshots.until(t, "")
 	replacer := func(i int) *strings.Replacer {
 		return strings.NewReplacer("web", fmt.Sprintf("web-%02d", i), "10.96.0.80", fmt.Sprintf("10.96.9.%d", i))
@@ -178,9 +178,9 @@ func testPods(t *testing.T, a *api) {
 	admin.change(t, step{set: podManifests})
 	defer admin.change(t, step{delete: "Pod/default/here Pod/default/there Node/node-a"})
 	const node = "node node-a id=0 addresses=[] host=[] pods=[10.244.7.0/24] zone= gateway=  00:00:00:00:00:00 []\n"
-	follow(t, a.client(t), "node-a").until(t, node+"pod default/here on node-a [10.244.7.5] 0a:58:0a:f4:07:05\n")
-	follow(t, a.client(t), "node-b").until(t, node+"pod default/there on node-b [10.244.8.5] 0a:58:0a:f4:08:05\n")
-	follow(t, a.client(t), "").until(t, node)
+	follow(t, a.agent(t), "node-a").until(t, node+"pod default/here on node-a [10.244.7.5] 0a:58:0a:f4:07:05\n")
+	follow(t, a.agent(t), "node-b").until(t, node+"pod default/there on node-b [10.244.8.5] 0a:58:0a:f4:08:05\n")
+	follow(t, a.agent(t), "").until(t, node)
 }
 
 // testAway cuts the API server off, changes and deletes behind the watch's back, and mends.
@@ -190,7 +190,7 @@ func testAway(t *testing.T, a *api, restart bool) {
 	var g gate
 	lines := make(chan string, 100)
 	ctx := klog.NewContext(t.Context(), funcr.New(func(_, line string) { lines <- line }, funcr.Options{}))
-	from, err := watch.Kube(ctx, a.client(t, &g), "node-a", cluster.DefaultConfig())
+	from, err := watch.Kube(ctx, a.agent(t, &g), "node-a", cluster.DefaultConfig())
 	check(t, err)
 	snapshots := &newest{from: from}
 	snapshots.until(t, strings.ReplaceAll(strings.ReplaceAll(webText("10.244.7.5"), "web", "gone"), "10.96.0.80", "10.96.0.81")+webText("10.244.7.5"))
@@ -238,7 +238,7 @@ func testAway(t *testing.T, a *api, restart bool) {
 func testManyAway(t *testing.T, a *api) {
 	const many = 501 // a page has 500
 	fill(t, a.client(t), 0, many)
-	snapshots := follow(t, a.client(t), "node-a")
+	snapshots := follow(t, a.agent(t), "node-a")
 	has := func(want int) {
 		t.Helper()
 		eventually(t, 30*time.Second, func() string {
@@ -272,7 +272,7 @@ func testManyAway(t *testing.T, a *api) {
 
 // TestKubeWithoutAPI: no server, no Snapshot, and no goroutine is left.
 func TestKubeWithoutAPI(t *testing.T) {
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: "127.0.0.1:1"})
+	client, err := kubeapi.New(&rest.Config{Host: "127.0.0.1:1"})
 	check(t, err)
 	t.Run("away", func(t *testing.T) { follow(t, client, "node-a").silent(t, "there is no API server") })
 	wantNoGoroutines(t)

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"hairpin/cluster"
+	"hairpin/kubeapi"
 	"hairpin/watch"
 )
 
@@ -171,13 +172,13 @@ func TestKube(t *testing.T) {
 }
 
 func testScenarios(t *testing.T, a *api) {
-	snapshots := follow(t, a.client(t), "node-a")
+	snapshots := follow(t, a.agent(t), "node-a")
 	for name, steps := range scenarios(t) {
 		t.Run(name, func(t *testing.T) { play(t, steps, kube{a.client(t)}, snapshots) })
 	}
 }
 
-func follow(t *testing.T, client kubernetes.Interface, node string) *newest {
+func follow(t *testing.T, client *kubeapi.Client, node string) *newest {
 	t.Helper()
 	from, err := watch.Kube(t.Context(), client, node, cluster.DefaultConfig())
 	check(t, err)

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/kubernetes"
 
 	"hairpin/cluster"
 	"hairpin/egress/wire"
 	"hairpin/kube"
+	"hairpin/kubeapi"
 	"hairpin/retry"
 )
 
@@ -38,7 +38,7 @@ const (
 
 // verifier asks the API whose addresses are, one question at a time about each of them.
 type verifier struct {
-	client kubernetes.Interface
+	client *kubeapi.Client
 	tell   func(Verdict)
 	drop   func() // counts what is not asked
 	queue  chan claimQuestion
@@ -53,7 +53,7 @@ type claimQuestion struct {
 }
 
 // NewVerifier makes one that hands its verdicts to tell.
-func NewVerifier(client kubernetes.Interface, tell func(Verdict), drop func()) *verifier {
+func NewVerifier(client *kubeapi.Client, tell func(Verdict), drop func()) *verifier {
 	return &verifier{client: client, tell: tell, drop: drop, queue: make(chan claimQuestion, mostQuestions), open: map[netip.Addr]bool{}}
 }
 

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"hairpin/cluster"
+	"hairpin/kubeapi"
 )
 
 // TestClaimsFlood: however many claims come in, and with an API that does not answer, there is one question for each address, and a
@@ -30,7 +30,7 @@ func TestClaimsFlood(t *testing.T) {
 	})}
 	go func() { _ = silent.Serve(server) }()
 	defer func() { _ = silent.Close() }()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://" + server.Addr().String(), QPS: -1})
+	client, err := kubeapi.New(&rest.Config{Host: "http://" + server.Addr().String(), QPS: -1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,10 +16,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"k8s.io/client-go/kubernetes"
 
 	"hairpin/config"
 	"hairpin/inspect"
+	"hairpin/kubeapi"
 	"hairpin/preflight"
 	"hairpin/report"
 )
@@ -56,7 +56,7 @@ type Node struct {
 
 // visit looks at nodes.
 type visit struct {
-	client  kubernetes.Interface
+	client  *kubeapi.Client
 	options Options
 	args    []string
 }
@@ -71,7 +71,7 @@ func Run(ctx context.Context, w io.Writer, c config.Config, o Options) error {
 	return run(ctx, w, api.Client, c, o)
 }
 
-func run(ctx context.Context, w io.Writer, client kubernetes.Interface, c config.Config, o Options) error {
+func run(ctx context.Context, w io.Writer, client *kubeapi.Client, c config.Config, o Options) error {
 	v := &visit{client: client, options: o, args: arguments(c)}
 	nodes, err := v.nodes(ctx)
 	if err != nil {
@@ -121,7 +121,7 @@ func arguments(c config.Config) []string {
 func (v *visit) nodes(ctx context.Context) ([]corev1.Node, error) {
 	ctx, cancel := context.WithTimeout(ctx, v.options.Timeout)
 	defer cancel()
-	all, err := v.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: v.options.Selector})
+	all, err := v.client.Nodes().List(ctx, metav1.ListOptions{LabelSelector: v.options.Selector})
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
@@ -155,7 +155,7 @@ func (v *visit) look(ctx context.Context, n *corev1.Node) ([]preflight.Finding, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, v.options.Timeout)
 	defer cancel()
-	pods := v.client.CoreV1().Pods(v.options.Namespace)
+	pods := v.client.Pods(v.options.Namespace)
 	pod := v.pod(n.Name)
 	defer func() { // it may be there although creating it failed
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deleteTime)
@@ -163,12 +163,12 @@ func (v *visit) look(ctx context.Context, n *corev1.Node) ([]preflight.Finding, 
 		at := int64(0)
 		_ = pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &at}) // activeDeadlineSeconds ends it in any case
 	}()
-	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+	if _, err := pods.Create(ctx, pod); err != nil {
 		return nil, v.refused(err)
 	}
 	last := errors.New("its kubelet does not take the Pod")
 	for {
-		now, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
+		now, err := pods.Get(ctx, pod.Name)
 		switch {
 		case err == nil:
 			found, done, err := v.outcome(ctx, now)
@@ -279,7 +279,7 @@ func (v *visit) outcome(ctx context.Context, p *corev1.Pod) (found []preflight.F
 }
 
 func (v *visit) log(ctx context.Context, p *corev1.Pod) ([]byte, error) {
-	r, err := v.client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, &corev1.PodLogOptions{}).Stream(ctx)
+	r, err := v.client.Log(p, &corev1.PodLogOptions{}).Stream(ctx)
 	if err != nil {
 		return nil, err
 	}

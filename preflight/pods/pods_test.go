@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"hairpin/config"
+	"hairpin/kubeapi"
 	"hairpin/lab"
 	"hairpin/preflight/pods"
 	"hairpin/report"
@@ -25,7 +26,7 @@ import (
 // cluster is an API server with nodes that have no kubelet.
 type cluster struct {
 	*testing.T
-	client kubernetes.Interface // of somebody who has no more rights than docs/migrate.md names
+	client *kubeapi.Client // of somebody who has no more rights than docs/migrate.md names
 	admin  kubernetes.Interface
 }
 
@@ -59,7 +60,7 @@ func start(t *testing.T) *cluster {
 	c.admin, err = kubernetes.NewForConfig(as)
 	c.check(err)
 	as.Impersonate.UserName = "jane"
-	c.client, err = kubernetes.NewForConfig(as)
+	c.client, err = kubeapi.New(as)
 	c.check(err)
 	c.rights()
 	return c

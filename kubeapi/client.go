@@ -1,0 +1,75 @@
+// Package kubeapi is a client of the part of the Kubernetes API that Hairpin uses. The clientset of client-go has all groups: half as much
+// program again, which an agent had in memory.
+package kubeapi
+
+import (
+	"errors"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// Scheme knows the types of the groups that Client has. Parameters encodes options of requests, those of logs and exec included.
+var (
+	Scheme     = newScheme()
+	Parameters = runtime.NewParameterCodec(Scheme)
+)
+
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme, coordinationv1.AddToScheme} {
+		utilruntime.Must(add(s)) // only two types of one name could fail
+	}
+	return s
+}
+
+// Client asks the API server, by group.
+type Client struct {
+	Core, Discovery, Networking, Coordination rest.Interface
+}
+
+// New connects as configured. All groups share connections and, with a QPS, one limit.
+func New(config *rest.Config) (*Client, error) {
+	c := rest.CopyConfig(config)
+	if c.UserAgent == "" {
+		c.UserAgent = rest.DefaultKubernetesUserAgent()
+	}
+	if c.RateLimiter == nil && c.QPS > 0 {
+		if c.Burst <= 0 {
+			return nil, errors.New("a client with a QPS needs a burst")
+		}
+		c.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(c.QPS, c.Burst)
+	}
+	http, err := rest.HTTPClientFor(c)
+	if err != nil {
+		return nil, err
+	}
+	c.NegotiatedSerializer = rest.CodecFactoryForGeneratedClient(Scheme, serializer.NewCodecFactory(Scheme)).WithoutConversion()
+	var client Client
+	for _, g := range []struct {
+		of    *rest.Interface
+		group schema.GroupVersion
+	}{
+		{&client.Core, corev1.SchemeGroupVersion},
+		{&client.Discovery, discoveryv1.SchemeGroupVersion},
+		{&client.Networking, networkingv1.SchemeGroupVersion},
+		{&client.Coordination, coordinationv1.SchemeGroupVersion},
+	} {
+		c.GroupVersion, c.APIPath = &g.group, "/apis"
+		if g.group.Group == "" {
+			c.APIPath = "/api"
+		}
+		if *g.of, err = rest.RESTClientForConfigAndClient(c, http); err != nil {
+			return nil, err
+		}
+	}
+	return &client, nil
+}

@@ -1,0 +1,134 @@
+package kubeapi
+
+import (
+	"context"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+)
+
+// Object is a pointer to an object with a name.
+type Object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// Resource is what the API has of a type O of objects, whose lists are an L.
+type Resource[O Object, L runtime.Object] struct {
+	api             rest.Interface
+	name, namespace string // namespace: empty = of all, or of objects that have none
+	object          func() O
+	list            func() L
+}
+
+// made returns a new T: a variable of it is what a Resource can be filled with.
+func made[T any]() *T { return new(T) }
+
+// Nodes are the cluster's.
+func (c *Client) Nodes() Resource[*corev1.Node, *corev1.NodeList] {
+	return Resource[*corev1.Node, *corev1.NodeList]{c.Core, "nodes", "", made[corev1.Node], made[corev1.NodeList]}
+}
+
+// Namespaces are the cluster's.
+func (c *Client) Namespaces() Resource[*corev1.Namespace, *corev1.NamespaceList] {
+	return Resource[*corev1.Namespace, *corev1.NamespaceList]{c.Core, "namespaces", "", made[corev1.Namespace], made[corev1.NamespaceList]}
+}
+
+// Pods are those of a namespace, or of all.
+func (c *Client) Pods(namespace string) Resource[*corev1.Pod, *corev1.PodList] {
+	return Resource[*corev1.Pod, *corev1.PodList]{c.Core, "pods", namespace, made[corev1.Pod], made[corev1.PodList]}
+}
+
+// Services are those of a namespace, or of all.
+func (c *Client) Services(namespace string) Resource[*corev1.Service, *corev1.ServiceList] {
+	return Resource[*corev1.Service, *corev1.ServiceList]{c.Core, "services", namespace, made[corev1.Service], made[corev1.ServiceList]}
+}
+
+// Events are those of a namespace.
+func (c *Client) Events(namespace string) Resource[*corev1.Event, *corev1.EventList] {
+	return Resource[*corev1.Event, *corev1.EventList]{c.Core, "events", namespace, made[corev1.Event], made[corev1.EventList]}
+}
+
+// EndpointSlices are those of a namespace, or of all.
+func (c *Client) EndpointSlices(namespace string) Resource[*discoveryv1.EndpointSlice, *discoveryv1.EndpointSliceList] {
+	return Resource[*discoveryv1.EndpointSlice, *discoveryv1.EndpointSliceList]{
+		c.Discovery, "endpointslices", namespace, made[discoveryv1.EndpointSlice], made[discoveryv1.EndpointSliceList]}
+}
+
+// NetworkPolicies are those of a namespace, or of all.
+func (c *Client) NetworkPolicies(namespace string) Resource[*networkingv1.NetworkPolicy, *networkingv1.NetworkPolicyList] {
+	return Resource[*networkingv1.NetworkPolicy, *networkingv1.NetworkPolicyList]{
+		c.Networking, "networkpolicies", namespace, made[networkingv1.NetworkPolicy], made[networkingv1.NetworkPolicyList]}
+}
+
+// ServiceCIDRs are the cluster's. A server before Kubernetes 1.33 does not know them.
+func (c *Client) ServiceCIDRs() Resource[*networkingv1.ServiceCIDR, *networkingv1.ServiceCIDRList] {
+	return Resource[*networkingv1.ServiceCIDR, *networkingv1.ServiceCIDRList]{
+		c.Networking, "servicecidrs", "", made[networkingv1.ServiceCIDR], made[networkingv1.ServiceCIDRList]}
+}
+
+// Leases are those of a namespace.
+func (c *Client) Leases(namespace string) Resource[*coordinationv1.Lease, *coordinationv1.LeaseList] {
+	return Resource[*coordinationv1.Lease, *coordinationv1.LeaseList]{
+		c.Coordination, "leases", namespace, made[coordinationv1.Lease], made[coordinationv1.LeaseList]}
+}
+
+// of says what a request is about. Where the configuration names no encoding, it is protobuf.
+func (r Resource[O, L]) of(q *rest.Request) *rest.Request {
+	return q.UseProtobufAsDefault().NamespaceIfScoped(r.namespace, r.namespace != "").Resource(r.name)
+}
+
+// Get reads an object.
+func (r Resource[O, L]) Get(ctx context.Context, name string) (O, error) {
+	o := r.object()
+	return o, r.of(r.api.Get()).Name(name).Do(ctx).Into(o)
+}
+
+// List reads those that the options select.
+func (r Resource[O, L]) List(ctx context.Context, options metav1.ListOptions) (L, error) {
+	l := r.list()
+	return l, r.of(r.api.Get()).VersionedParams(&options, Parameters).Do(ctx).Into(l)
+}
+
+// Create makes an object, and gives it as the server has it.
+func (r Resource[O, L]) Create(ctx context.Context, object O) (O, error) {
+	o := r.object()
+	return o, r.of(r.api.Post()).Body(object).Do(ctx).Into(o)
+}
+
+// Update replaces an object, and gives it as the server has it.
+func (r Resource[O, L]) Update(ctx context.Context, object O) (O, error) {
+	o := r.object()
+	return o, r.of(r.api.Put()).Name(object.GetName()).Body(object).Do(ctx).Into(o)
+}
+
+// Patch changes an object, or a part of it that the API has by itself.
+func (r Resource[O, L]) Patch(ctx context.Context, name string, kind types.PatchType, patch []byte, options metav1.PatchOptions, part ...string) (O, error) {
+	o := r.object()
+	return o, r.of(r.api.Patch(kind)).Name(name).SubResource(part...).VersionedParams(&options, Parameters).Body(patch).Do(ctx).Into(o)
+}
+
+// Delete deletes an object.
+func (r Resource[O, L]) Delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
+	return r.of(r.api.Delete()).Name(name).Body(&options).Do(ctx).Error()
+}
+
+// Log asks for a container's log.
+func (c *Client) Log(pod *corev1.Pod, options *corev1.PodLogOptions) *rest.Request {
+	return c.part(c.Core.Get(), pod, "log", options)
+}
+
+// Exec asks to run a command in a container.
+func (c *Client) Exec(pod *corev1.Pod, options *corev1.PodExecOptions) *rest.Request {
+	return c.part(c.Core.Post(), pod, "exec", options)
+}
+
+func (c *Client) part(q *rest.Request, pod *corev1.Pod, part string, options runtime.Object) *rest.Request {
+	return q.Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource(part).VersionedParams(options, Parameters)
+}
