@@ -142,7 +142,7 @@ func testBeforePods(t *testing.T, a *api) {
 	ofAgent, agent := held("node-a", "spec.nodeName!=,spec.nodeName!=node-a")
 	const all = "e[10.0.0.9][{10.0.0.9 node-a}] f[10.0.0.9][] "
 	controller.egress(t, "before Pods", all+"and Pods that are not read yet")
-	kube{admin}.change(t, step{set: "apiVersion: v1\nkind: Node\nmetadata: {name: late}\n"})
+	kube{admin}.change(t, step{set: "apiVersion: v1\nkind: Node\nmetadata: {name: late}\nspec: {podCIDR: 10.244.9.0/24, podCIDRs: [10.244.9.0/24]}\n"}) // else a controller gives it one, which no second try may take
 	for limit := time.After(30 * time.Second); controller.last.Node("late") == nil; {
 		select {
 		case controller.last = <-controller.from:
