@@ -130,7 +130,7 @@ func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	inserting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
 	defer cancel()
 	if _, err := s.ovs.Transact(inserting, a.insert(f.Bridge)...); err != nil {
-		s.needsSweep.Store(true) // the row may come yet
+		s.asked.Add(1) // the row may come yet
 		return nil, errTryLater("port of "+a.pod.String(), err)
 	}
 	if err := onHostEnd(a.host, a.write); err != nil {

@@ -49,9 +49,9 @@ type Server struct {
 	changed chan struct{}
 	observe func(command string, took time.Duration, code uint)
 
-	sweeping   sync.Mutex
-	needsSweep atomic.Bool       // Sweep has something to do
-	offloads   map[string]wiring // by the host's end: for what Sweep has set the offloads of the pair
+	sweeping        sync.Mutex
+	asked, answered atomic.Uint64     // Sweep has something to do while they differ
+	offloads        map[string]wiring // by the host's end: for what Sweep has set the offloads of the pair
 
 	mu           sync.Mutex
 	facts        Facts
@@ -68,7 +68,7 @@ func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
 		ovs: ovs, node: node, log: log, alloc: newAllocator(node), changed: make(chan struct{}, 1), observe: func(string, time.Duration, uint) {},
 		ready: "the cluster is not known yet", factsChanged: make(chan struct{}), busy: map[string]chan struct{}{}, reachedTurn: make(chan struct{}),
 	}
-	s.needsSweep.Store(true)
+	s.asked.Add(1)
 	return s
 }
 
@@ -81,7 +81,7 @@ func (s *Server) SetFacts(f Facts, notReady string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f.wiring() != s.facts.wiring() {
-		s.needsSweep.Store(true)
+		s.asked.Add(1)
 	}
 	s.facts = f
 	if s.ready != notReady {

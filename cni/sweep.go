@@ -15,6 +15,8 @@ import (
 func (s *Server) Sweep(ctx context.Context) error {
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
+	// Before anything is read: a row that comes later than the rows are read needs another sweep.
+	asked, settled := s.asked.Load(), s.ovs.Settled()
 	// The rows before the devices: an attachment has a device before it has a row.
 	rows := s.alloc.attachments(s.ovs.View())
 	ends, err := hostEnds()
@@ -37,7 +39,11 @@ func (s *Server) Sweep(ctx context.Context) error {
 		}
 	}
 	failed = errors.Join(failed, s.offload(rows, ends), s.remake(ctx))
-	s.needsSweep.Store(failed != nil || !s.ovs.Settled())
+	if failed == nil && settled {
+		s.answered.Store(asked)
+	} else {
+		s.asked.Add(1)
+	}
 	if failed != nil {
 		s.log.Warn("cni: pod interfaces and Open vSwitch rows differ", "error", failed)
 	}
@@ -46,7 +52,7 @@ func (s *Server) Sweep(ctx context.Context) error {
 
 // NeedsSweep reports whether Sweep has work left.
 func (s *Server) NeedsSweep() bool {
-	return s.needsSweep.Load() || len(s.alloc.withoutRow(s.ovs.View())) > 0
+	return s.asked.Load() != s.answered.Load() || len(s.alloc.withoutRow(s.ovs.View())) > 0
 }
 
 // mark records an attachment on its link, unless a DEL is in progress.
