@@ -147,7 +147,7 @@ WITH_API = $(shell $(GO) list ./... | grep -E '^hairpin/(agent|api/v1|charts|con
 test: setup-tests image $(BIN)/helm ## all tests, on real Open vSwitch, OVN, nft, kernel and API server
 	@$(LAB) kube & kube=$$!; failed=; \
 	{ $(MAKE) --no-print-directory check && $(GO) test -timeout 20m -p 1 $(filter-out $(WITH_API),$(shell $(GO) list ./...)); } || failed=yes; \
-	{ wait $$kube && $(GO) test -timeout 20m -p 1 $(WITH_API); } || failed=yes; \
+	{ wait $$kube && $(GO) test -timeout 30m -p 1 $(WITH_API); } || failed=yes; \
 	[ -z "$$failed" ]
 	$(GO) test ./walk -run Semantics -soak 1m
 
