@@ -27,56 +27,60 @@ type Resource[O Object, L runtime.Object] struct {
 	list            func() L
 }
 
-// made returns a new T: a variable of it is what a Resource can be filled with.
-func made[T any]() *T { return new(T) }
+// resource is one of objects of a type, whose lists are an L: the types themselves, which a Resource makes variables of.
+func resource[O, L any, P interface {
+	*O
+	Object
+}, Q interface {
+	*L
+	runtime.Object
+}](api rest.Interface, name, namespace string) Resource[P, Q] {
+	return Resource[P, Q]{api, name, namespace, func() P { return new(O) }, func() Q { return new(L) }}
+}
 
 // Nodes are the cluster's.
 func (c *Client) Nodes() Resource[*corev1.Node, *corev1.NodeList] {
-	return Resource[*corev1.Node, *corev1.NodeList]{c.Core, "nodes", "", made[corev1.Node], made[corev1.NodeList]}
+	return resource[corev1.Node, corev1.NodeList](c.Core, "nodes", "")
 }
 
 // Namespaces are the cluster's.
 func (c *Client) Namespaces() Resource[*corev1.Namespace, *corev1.NamespaceList] {
-	return Resource[*corev1.Namespace, *corev1.NamespaceList]{c.Core, "namespaces", "", made[corev1.Namespace], made[corev1.NamespaceList]}
+	return resource[corev1.Namespace, corev1.NamespaceList](c.Core, "namespaces", "")
 }
 
 // Pods are those of a namespace, or of all.
 func (c *Client) Pods(namespace string) Resource[*corev1.Pod, *corev1.PodList] {
-	return Resource[*corev1.Pod, *corev1.PodList]{c.Core, "pods", namespace, made[corev1.Pod], made[corev1.PodList]}
+	return resource[corev1.Pod, corev1.PodList](c.Core, "pods", namespace)
 }
 
 // Services are those of a namespace, or of all.
 func (c *Client) Services(namespace string) Resource[*corev1.Service, *corev1.ServiceList] {
-	return Resource[*corev1.Service, *corev1.ServiceList]{c.Core, "services", namespace, made[corev1.Service], made[corev1.ServiceList]}
+	return resource[corev1.Service, corev1.ServiceList](c.Core, "services", namespace)
 }
 
 // Events are those of a namespace.
 func (c *Client) Events(namespace string) Resource[*corev1.Event, *corev1.EventList] {
-	return Resource[*corev1.Event, *corev1.EventList]{c.Core, "events", namespace, made[corev1.Event], made[corev1.EventList]}
+	return resource[corev1.Event, corev1.EventList](c.Core, "events", namespace)
 }
 
 // EndpointSlices are those of a namespace, or of all.
 func (c *Client) EndpointSlices(namespace string) Resource[*discoveryv1.EndpointSlice, *discoveryv1.EndpointSliceList] {
-	return Resource[*discoveryv1.EndpointSlice, *discoveryv1.EndpointSliceList]{
-		c.Discovery, "endpointslices", namespace, made[discoveryv1.EndpointSlice], made[discoveryv1.EndpointSliceList]}
+	return resource[discoveryv1.EndpointSlice, discoveryv1.EndpointSliceList](c.Discovery, "endpointslices", namespace)
 }
 
 // NetworkPolicies are those of a namespace, or of all.
 func (c *Client) NetworkPolicies(namespace string) Resource[*networkingv1.NetworkPolicy, *networkingv1.NetworkPolicyList] {
-	return Resource[*networkingv1.NetworkPolicy, *networkingv1.NetworkPolicyList]{
-		c.Networking, "networkpolicies", namespace, made[networkingv1.NetworkPolicy], made[networkingv1.NetworkPolicyList]}
+	return resource[networkingv1.NetworkPolicy, networkingv1.NetworkPolicyList](c.Networking, "networkpolicies", namespace)
 }
 
 // ServiceCIDRs are the cluster's. A server before Kubernetes 1.33 does not know them.
 func (c *Client) ServiceCIDRs() Resource[*networkingv1.ServiceCIDR, *networkingv1.ServiceCIDRList] {
-	return Resource[*networkingv1.ServiceCIDR, *networkingv1.ServiceCIDRList]{
-		c.Networking, "servicecidrs", "", made[networkingv1.ServiceCIDR], made[networkingv1.ServiceCIDRList]}
+	return resource[networkingv1.ServiceCIDR, networkingv1.ServiceCIDRList](c.Networking, "servicecidrs", "")
 }
 
 // Leases are those of a namespace.
 func (c *Client) Leases(namespace string) Resource[*coordinationv1.Lease, *coordinationv1.LeaseList] {
-	return Resource[*coordinationv1.Lease, *coordinationv1.LeaseList]{
-		c.Coordination, "leases", namespace, made[coordinationv1.Lease], made[coordinationv1.LeaseList]}
+	return resource[coordinationv1.Lease, coordinationv1.LeaseList](c.Coordination, "leases", namespace)
 }
 
 // of says what a request is about. Where the configuration names no encoding, it is protobuf.
