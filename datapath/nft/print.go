@@ -154,12 +154,14 @@ func Comment(o cluster.Owner) string {
 	if len(label) > MaxComment {
 		return ""
 	}
-	return strings.Trim(quote(label), `"`)
+	return plainText(label)
 }
 
-// quote makes a string of nft, which has no escapes: a quotation mark becomes an apostrophe, a control character a space.
-func quote(s string) string {
-	return `"` + strings.Map(func(r rune) rune {
+func quote(s string) string { return `"` + plainText(s) + `"` }
+
+// plainText is what a string of nft can hold, which has no escapes: a quotation mark becomes an apostrophe, a control character a space.
+func plainText(s string) string {
+	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '"':
 			return '\''
@@ -167,7 +169,7 @@ func quote(s string) string {
 			return ' '
 		}
 		return r
-	}, s) + `"`
+	}, s)
 }
 
 func matchText(t *Table, m Match) string {
