@@ -12,13 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Addresses of the lab.
-const (
-	oursAddress   = "172.18.0.3"
-	theirsAddress = "172.18.0.4"
-	secondAddress = "172.18.0.6"
-	serverAddress = "172.18.0.20"
-)
+const serverAddress = "172.18.0.20"
 
 const namespace = "default"
 
@@ -27,25 +21,30 @@ type slice = discoveryv1.EndpointSlice
 
 // makeNodes makes the Nodes of both sides.
 func (w *world) makeNodes(ctx context.Context) error {
-	for i, address := range map[int]string{1: oursAddress, 2: theirsAddress} {
-		if err := w.makeNode(ctx, i, address); err != nil {
+	for _, i := range []int{oursNode, theirsNode} {
+		if err := w.makeNode(ctx, i); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Names of the nodes by their number.
-var nodeNames = map[int]string{1: "node-a", 2: "node-k", secondNode: "node-b"}
+// Numbers of nodes; 3 is that of the tests' node without an agent.
+const (
+	oursNode   = 1
+	theirsNode = 2
+	secondNode = 4
+)
 
-// secondNode is the number of Hairpin's second node; 3 is that of the flows by hand.
-const secondNode = 4
+var nodeNames = map[int]string{oursNode: "node-a", theirsNode: "node-k", secondNode: "node-b"}
 
-// nodeSix is a node's IPv6 address.
-func nodeSix(i int) string { return fmt.Sprintf("fc00:f853:ccd::%d", 2+i) }
+// nodeAddresses are a node's addresses, one of each family.
+func nodeAddresses(i int) []netip.Prefix {
+	return prefixes(fmt.Sprintf("172.18.0.%d/16", 2+i), fmt.Sprintf("fc00:f853:ccd::%d/64", 2+i))
+}
 
 // makeNode makes a Node. It has its number, as hairpin's controller gives it.
-func (w *world) makeNode(ctx context.Context, i int, address string) error {
+func (w *world) makeNode(ctx context.Context, i int) error {
 	name := nodeNames[i]
 	cidrs := []string{fmt.Sprintf("10.244.%d.0/24", i), fmt.Sprintf("fd00:10:244:%d::/64", i)}
 	made, err := w.client.CoreV1().Nodes().Create(ctx, &corev1.Node{
@@ -55,7 +54,10 @@ func (w *world) makeNode(ctx context.Context, i int, address string) error {
 	if err != nil {
 		return fmt.Errorf("create Node %s: %w", name, err)
 	}
-	made.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}, {Type: corev1.NodeInternalIP, Address: nodeSix(i)}}
+	made.Status.Addresses = nil
+	for _, a := range nodeAddresses(i) {
+		made.Status.Addresses = append(made.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.Addr().String()})
+	}
 	made.ResourceVersion = "" // the controller manager may write to it at the same time
 	if _, err := w.client.CoreV1().Nodes().UpdateStatus(ctx, made, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("status of Node %s: %w", name, err)
@@ -123,9 +125,9 @@ func (w *world) makeNodePort(ctx context.Context, name, endpoint string, first i
 	return netip.ParseAddr(made.Spec.ClusterIP)
 }
 
-// unmake deletes a Service and its EndpointSlice, if they are there.
+// unmake deletes a Service and its EndpointSlice.
 func (w *world) unmake(ctx context.Context, name string) error {
-	if err := w.client.CoreV1().Services(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if err := w.client.CoreV1().Services(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return fmt.Errorf("delete Service %s: %w", name, err)
 	}
 	if err := w.client.DiscoveryV1().EndpointSlices(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {

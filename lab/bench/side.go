@@ -68,15 +68,15 @@ const hairpinConfig = "/etc/hairpin/hairpin.conf"
 
 // ours is a node with Open vSwitch and OVN, where the agent does not run yet.
 func (w *world) ours(ctx context.Context) (*side, error) {
-	return w.withEngine(ctx, w.engines()[0], 1, oursAddress)
+	return w.withEngine(ctx, w.engines()[0], oursNode)
 }
 
 // second is another such node, with the other engine, when two are compared.
 func (w *world) second(ctx context.Context) (*side, error) {
-	if err := w.makeNode(ctx, secondNode, secondAddress); err != nil {
+	if err := w.makeNode(ctx, secondNode); err != nil {
 		return nil, err
 	}
-	s, err := w.withEngine(ctx, w.engines()[1], secondNode, secondAddress)
+	s, err := w.withEngine(ctx, w.engines()[1], secondNode)
 	if s != nil {
 		s.index = 2
 	}
@@ -86,7 +86,7 @@ func (w *world) second(ctx context.Context) (*side, error) {
 // engines are what serves Services on Hairpin's nodes; empty is the default.
 func (w *world) engines() []string { return strings.Split(w.opt.Engine, ",") }
 
-func (w *world) withEngine(ctx context.Context, engine string, number int, address string) (*side, error) {
+func (w *world) withEngine(ctx context.Context, engine string, number int) (*side, error) {
 	binary, err := w.hairpinBinary()
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (w *world) withEngine(ctx context.Context, engine string, number int, addre
 		text += "[default]\nservice-engine = " + engine + "\n"
 	}
 	node, err := w.lab.StartNode(ctx, lab.NodeConfig{
-		Name: nodeNames[number], Addresses: prefixes(address+"/16", nodeSix(number)+"/64"),
+		Name: nodeNames[number], Addresses: nodeAddresses(number),
 		Binds: map[string]string{"/usr/local/bin/hairpin": binary, "/opt/cni/bin/hairpin": binary},
 		Files: map[string]string{
 			hairpinConfig:                text,
@@ -170,7 +170,7 @@ func (w *world) theirs(ctx context.Context) (*side, error) {
 		return nil, err
 	}
 	node, err := w.lab.StartNode(ctx, lab.NodeConfig{
-		Name: "node-k", Addresses: prefixes(theirsAddress+"/16", nodeSix(2)+"/64"), Plain: true,
+		Name: nodeNames[theirsNode], Addresses: nodeAddresses(theirsNode), Plain: true,
 		Binds: map[string]string{"/usr/local/bin/kube-proxy": w.kube},
 		Files: map[string]string{
 			"/etc/kube-proxy/config":     proxyConfig,

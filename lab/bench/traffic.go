@@ -30,8 +30,6 @@ func (w *world) clientHost(ctx context.Context) (*lab.Host, error) {
 	return w.lab.StartHost(ctx, lab.HostConfig{Name: "client", Addresses: prefixes("172.18.0.100/16")})
 }
 
-const podWay = "pod → ClusterIP → pod"
-
 func fromPod(s *side) lab.Place { return s.pods[1] }
 
 // trafficOf is the name of the Service whose endpoint is a side's pod.
@@ -189,7 +187,7 @@ func (w *world) ways(ctx context.Context, s *side) ([]way, error) {
 	at := netip.AddrPortFrom
 	ways := []way{
 		{"host → ClusterIP → pod", func(s *side) lab.Place { return s.node.Host }, at(cluster, 80), at(cluster, 81)},
-		{podWay, fromPod, at(cluster, 80), at(cluster, 81)},
+		{"pod → ClusterIP → pod", fromPod, at(cluster, 80), at(cluster, 81)},
 		{"outside → NodePort → pod", func(*side) lab.Place { return client }, at(node, uint16(first)), at(node, uint16(first+1))},
 	}
 	for _, way := range ways {
