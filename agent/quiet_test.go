@@ -33,11 +33,10 @@ for table in "Open_vSwitch _version" "Bridge name other_config external_ids port
 	echo "== $table"
 	ovsdb-client -f csv dump unix:/run/openvswitch/db.sock Open_vSwitch $table | sed 's/ovn-nb-cfg\(-ts\)\?=""[0-9]*""//g'
 done
-for bridge in br-ex br-svc br-tun; do
-	ovs-ofctl --no-stats dump-flows $bridge | grep -v table=25,
-	ovs-ofctl -O OpenFlow15 dump-groups $bridge | grep -v ^OFPST | sort
+for bridge in $(ovs-vsctl list-br); do # before the first start of an agent only br-ex
+	ovs-ofctl --no-stats dump-flows $bridge | sed '/cookie=0xdee....,\|table=\(66\|67\|79\),/d' # of sessions, and of MACs that OVN learns
+	ovs-ofctl -O OpenFlow15 dump-groups $bridge | sed /^OFPST/d | sort
 done
-{ ovs-ofctl --no-stats dump-flows br-int || true; } | grep -v 'table=\(66\|67\|79\),' # not there yet; of MACs that OVN learns
 nft --stateless --handle list ruleset
 ip -d route show table all | grep -v "^fe80\|^multicast"
 ip -6 -d route show table all | grep -v "^fe80\|^multicast" | sed 's/expires [0-9a-z]*//'
