@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hairpin/claims"
@@ -153,25 +154,38 @@ func (w *world) deleteAll(ctx context.Context) error {
 	now := int64(0)
 	at := metav1.DeleteOptions{GracePeriodSeconds: &now}
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
+	each := func(del func(context.Context) error) { g.Go(func() error { return wholly(ctx, del) }) }
+	each(func(ctx context.Context) error {
 		return w.client.CoreV1().Nodes().DeleteCollection(ctx, at, metav1.ListOptions{LabelSelector: corev1.LabelHostname + " notin (" + strings.Join(realNodes, ",") + ")"})
 	})
-	g.Go(func() error {
+	each(func(ctx context.Context) error {
 		return w.deleteAt(ctx, "/api/v1/namespaces/default/services", "metadata.name!=kubernetes,metadata.name!="+probedService)
 	})
-	g.Go(func() error {
+	each(func(ctx context.Context) error {
 		return w.client.DiscoveryV1().EndpointSlices("default").DeleteCollection(ctx, at, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + " notin (kubernetes," + probedService + ")"})
 	})
-	g.Go(func() error { return w.deleteAt(ctx, watch.EgressIPPath(), "") })
+	each(func(ctx context.Context) error { return w.deleteAt(ctx, watch.EgressIPPath(), "") })
 	others := metav1.ListOptions{FieldSelector: "spec.nodeName!=" + strings.Join(realNodes, ",spec.nodeName!=")}
-	g.Go(func() error { return w.client.CoreV1().Pods(agentNamespace).DeleteCollection(ctx, at, others) })
-	g.Go(func() error { return w.client.CoreV1().Pods(metav1.NamespaceDefault).DeleteCollection(ctx, at, others) })
+	for _, ns := range []string{agentNamespace, metav1.NamespaceDefault} {
+		each(func(ctx context.Context) error { return w.client.CoreV1().Pods(ns).DeleteCollection(ctx, at, others) })
+	}
 	g.Go(func() error {
 		return parallel(ctx, 0, w.size.egressIPs, func(ctx context.Context, i int) error {
-			return w.client.CoreV1().Pods(egressNamespace(i)).DeleteCollection(ctx, at, others)
+			return wholly(ctx, func(ctx context.Context) error {
+				return w.client.CoreV1().Pods(egressNamespace(i)).DeleteCollection(ctx, at, others)
+			})
 		})
 	})
 	return g.Wait()
+}
+
+// wholly deletes until all is deleted: the API server gives a request no more than a minute, and then has deleted a part.
+func wholly(ctx context.Context, del func(context.Context) error) error {
+	for {
+		if err := del(ctx); !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) {
+			return err
+		}
+	}
 }
 
 // deleteAt deletes the objects of a path that a field selector chooses.

@@ -138,7 +138,8 @@ func (w *world) membership(ctx context.Context) error {
 	return w.membershipCPU(ctx)
 }
 
-// membershipCPU measures what a node that joins and one that leaves cost the first real node, while nothing else happens there.
+// membershipCPU measures what a node that joins and one that leaves cost the first real node, beyond what its daemons use at rest, while nothing
+// else happens there.
 func (w *world) membershipCPU(ctx context.Context) error {
 	for _, m := range []struct {
 		what   string
@@ -146,33 +147,50 @@ func (w *world) membershipCPU(ctx context.Context) error {
 	}{{"a node joins", w.makeOther}, {"a node leaves", w.removeOther}} {
 		spent := map[string]time.Duration{}
 		for i := range w.opt.Rounds {
-			before, err := w.usage(w.nodes[0])
+			idle, window, err := w.during(func() error { return w.rest(ctx) })
 			if err != nil {
 				return err
 			}
-			if err := m.change(ctx, node(w.size.nodes+1+i)); err != nil {
-				return err
-			}
-			if err := w.settle(ctx); err != nil {
-				return err
-			}
-			after, err := w.usage(w.nodes[0])
+			used, took, err := w.during(func() error {
+				if err := m.change(ctx, node(w.size.nodes+1+i)); err != nil {
+					return err
+				}
+				return w.settle(ctx)
+			})
 			if err != nil {
 				return err
 			}
-			for name, u := range after {
-				spent[name] += u.CPU - before[name].CPU
+			for name := range used {
+				spent[name] += used[name] - time.Duration(float64(idle[name])*took.Seconds()/window.Seconds())
 			}
 		}
 		var total time.Duration
 		for _, name := range daemons() {
 			each := spent[name] / time.Duration(w.opt.Rounds)
-			w.table.Add(m.what+": CPU of "+name, "ms", millis(each))
+			w.table.Add(m.what+": CPU of "+name+" beyond that at rest", "ms", millis(each))
 			total += each
 		}
-		w.table.Add(m.what+": CPU of all", "ms", millis(total))
+		w.table.Add(m.what+": CPU of all beyond that at rest", "ms", millis(total))
 	}
 	return nil
+}
+
+// during is the CPU that each daemon of the first real node uses while something is done, and how long that takes.
+func (w *world) during(do func() error) (used map[string]time.Duration, took time.Duration, err error) {
+	begin := time.Now()
+	before, err := w.usage(w.nodes[0])
+	if err != nil {
+		return nil, 0, err
+	}
+	if err := do(); err != nil {
+		return nil, 0, err
+	}
+	after, err := w.usage(w.nodes[0])
+	used = map[string]time.Duration{}
+	for name := range after {
+		used[name] = after[name].CPU - before[name].CPU
+	}
+	return used, time.Since(begin), err
 }
 
 // longestChange changes a Service again and again until stop is closed, and gives the time that the slowest took.
