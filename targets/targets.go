@@ -85,7 +85,7 @@ func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
 func (t *Set) Numbers(ctx context.Context, c *config.Config) plan.Numbers {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	tables, err := t.NFT.Read(ctx)
+	tables, err := t.NFT.ReadAhead(ctx)
 	if err != nil {
 		return nil
 	}

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -58,6 +59,8 @@ type Target struct {
 	copies  bool
 	devices *devices
 	links   *notice.Listener // nil when byName
+
+	ahead atomic.Pointer[aheadOf] // of the next Read
 
 	mu sync.Mutex // one Apply at a time
 }
@@ -157,8 +160,36 @@ func (t *Target) Close() {
 // Changed tells of transactions of others on our tables, of lost messages, and of devices that a chain waits for or had.
 func (t *Target) Changed() <-chan struct{} { return t.notice.Changed() }
 
+// aheadOf is what was read after a transaction.
+type aheadOf struct {
+	generation uint32
+	tables     nft.State
+}
+
+// ReadAhead reads, and keeps what it returns for the next Read: to list ten thousand elements takes as long as all else that an agent does at its start.
+func (t *Target) ReadAhead(ctx context.Context) (nft.State, error) {
+	number, err := generation(t.config.NetNS)
+	if err != nil {
+		return nil, err
+	}
+	tables, err := t.read(ctx)
+	if err == nil {
+		t.ahead.Store(&aheadOf{number, tables})
+	}
+	return tables, err
+}
+
 // Read returns our tables as they are in the kernel.
 func (t *Target) Read(ctx context.Context) (nft.State, error) {
+	if ahead := t.ahead.Swap(nil); ahead != nil {
+		if now, err := generation(t.config.NetNS); err == nil && now == ahead.generation {
+			return ahead.tables, nil
+		}
+	}
+	return t.read(ctx)
+}
+
+func (t *Target) read(ctx context.Context) (nft.State, error) {
 	if err := t.probe(ctx); err != nil {
 		return nil, err
 	}

@@ -176,6 +176,38 @@ func TestOwnChangesAreNotTold(t *testing.T) {
 }
 
 // TestChangeDuringApply: a change of others between two of ours is never lost, whether nft or this process makes ours.
+// TestReadAhead: what was read ahead is what the next Read gives, without nft, and only that, unless somebody has written meanwhile.
+func TestReadAhead(t *testing.T) {
+	each(t, func(t *testing.T, s system) {
+		program := s.nft
+		runs := filepath.Join(t.TempDir(), "runs")
+		s.nft = slices.Concat([]string{"sh", "-c", "touch " + runs + `; exec "$@"`, "sh"}, program)
+		target := s.target(t)
+		counted := func(read func(context.Context) (nft.State, error)) (string, bool) {
+			_ = os.Remove(runs)
+			tables, err := read(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return nft.Print(tables), exists(runs)
+		}
+		hand := system{s.ns, program}
+		hand.hand(t, "add table inet hairpin\nadd chain inet hairpin one\n")
+		first, _ := counted(target.ReadAhead)
+		if text, ran := counted(target.Read); text != first || ran {
+			t.Errorf("after a look ahead, nft ran (%t), and there is\n%s\ninstead of\n%s", ran, text, first)
+		}
+		if _, ran := counted(target.Read); !ran {
+			t.Error("what was read ahead was given twice")
+		}
+		counted(target.ReadAhead)
+		hand.hand(t, "add chain inet hairpin two\n")
+		if text, ran := counted(target.Read); !ran || !strings.Contains(text, "chain two") {
+			t.Errorf("after a transaction, nft ran (%t), and there is\n%s", ran, text)
+		}
+	})
+}
+
 func TestChangeDuringApply(t *testing.T) {
 	element, rules := example(t), example(t)
 	element[nft.Inet].Maps["nodeports4"].Elements[nft.Element{Protocol: cluster.TCP, Port: 7}] = nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")}
