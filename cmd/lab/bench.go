@@ -35,6 +35,8 @@ func benchmark(name *string, slow *int) *cobra.Command {
 	c.Flags().StringVar(&opt.Mode, "mode", "", "with --only passes: gateway mode of the nodes: shared, local or detached; empty = shared")
 	c.Flags().IntSliceVar(&opt.Sizes, "services", []int{100, 1000, 10000}, "numbers of Services, ascending")
 	c.Flags().IntVar(&opt.Rounds, "rounds", 50, "how many endpoints to change for each number")
+	c.Flags().IntVar(&opt.Turns, "turns", 5, "rounds of traffic")
+	c.Flags().StringVar(&opt.Ways, "ways", "", `of traffic: those whose name matches this regular expression, such as "pod → ClusterIP"; empty = all`)
 	c.Flags().StringVar(&opt.Hairpin, "hairpin", "", "binary under test; empty = beside this program, else built from the sources here")
 	return c
 }

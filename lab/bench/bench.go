@@ -1,11 +1,13 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"net/netip"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -31,6 +33,8 @@ type Options struct {
 	Engine  string   // what serves Services on Hairpin's node; of traffic also two, as "ovn,openflow", each on a node of its own; empty = the default
 	Sizes   []int    // numbers of Services, ascending
 	Rounds  int      // endpoints changed per size and side
+	Turns   int      // rounds of traffic; 0 = 5
+	Ways    string   // of traffic: those whose name matches this regular expression; empty = all
 	Slow    int      // how many times slower than usual this machine is
 	Out     io.Writer
 }
@@ -57,6 +61,7 @@ const (
 // world is the lab, its API server and the objects in it.
 type world struct {
 	opt    Options
+	match  *regexp.Regexp // of ways
 	begin  time.Time
 	lab    *lab.Lab
 	kube   string // binary of kube-proxy
@@ -88,8 +93,10 @@ func Run(ctx context.Context, opt Options) error {
 	if strings.Contains(opt.Engine, ",") && !slices.Equal(opt.Only, []string{partTraffic}) {
 		return fmt.Errorf("two engines (%s) are only compared by what they carry: measure %s alone", opt.Engine, partTraffic)
 	}
-	if opt.Name == "" {
-		opt.Name = DefaultName
+	opt.Name, opt.Turns = cmp.Or(opt.Name, DefaultName), cmp.Or(opt.Turns, turnRounds)
+	match, err := regexp.Compile(opt.Ways)
+	if err != nil {
+		return fmt.Errorf("the ways to measure: %w", err)
 	}
 	opt.Slow = max(1, opt.Slow)
 	if len(opt.Only) == 0 {
@@ -105,7 +112,7 @@ func Run(ctx context.Context, opt Options) error {
 			return passes(ctx, opt)
 		}
 	}
-	w := &world{opt: opt, begin: time.Now()}
+	w := &world{opt: opt, match: match, begin: time.Now()}
 	defer w.close()
 	if err := w.start(ctx); err != nil {
 		return err

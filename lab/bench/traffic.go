@@ -97,9 +97,13 @@ func (w *world) turns(ctx context.Context, starts ...func(context.Context) (*sid
 		}
 		direct := netip.AddrPortFrom(s.pods[0].IPs()[0], inside)
 		ways[s.index] = append([]way{{"pod → pod", fromPod, direct, netip.AddrPortFrom(direct.Addr(), sink)}}, ways[s.index]...)
+		ways[s.index] = slices.DeleteFunc(ways[s.index], func(y way) bool { return !w.match.MatchString(y.name) })
+		if len(ways[s.index]) == 0 {
+			return fmt.Errorf("no way matches %q", w.opt.Ways)
+		}
 	}
 	results := make([][3]carried, len(ways[0])) // by way, by side
-	for range turnRounds {
+	for range w.opt.Turns {
 		for i := range ways[0] {
 			for _, s := range sides {
 				one := ways[s.index][i]
@@ -124,7 +128,7 @@ func (w *world) turns(ctx context.Context, starts ...func(context.Context) (*sid
 
 func (w *world) printTurns(sides []*side, ways []way, results [][3]carried) {
 	fmt.Fprintf(w.opt.Out, "\nMedian (worst) of %d rounds in turn, and the median's ratio to kube-proxy's; Open vSwitch's datapath is %s\n%-44s %20s",
-		turnRounds, sides[0].node.Datapath(), "", "KUBE-PROXY")
+		w.opt.Turns, sides[0].node.Datapath(), "", "KUBE-PROXY")
 	ours := slices.Concat(sides[:1], sides[2:])
 	for _, s := range ours {
 		fmt.Fprintf(w.opt.Out, " %27s", strings.ToUpper(s.name))

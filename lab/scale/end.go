@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hairpin/claims"
@@ -179,10 +178,12 @@ func (w *world) deleteAll(ctx context.Context) error {
 	return g.Wait()
 }
 
-// wholly deletes until all is deleted: the API server gives a request no more than a minute, and then has deleted a part.
+// wholly deletes until all is deleted: the API server gives a request no more than a minute, and then has deleted a part. What such a request is
+// told differs with how far it is.
 func wholly(ctx context.Context, del func(context.Context) error) error {
-	for {
-		if err := del(ctx); !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) {
+	const tries = 20
+	for try := 1; ; try++ {
+		if err := del(ctx); err == nil || ctx.Err() != nil || try == tries {
 			return err
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/lab"
@@ -18,13 +20,14 @@ import (
 // failover ends the node that carries most egress addresses, of those that do not run, and measures until the controller has given all
 // of them to others. With few nodes there is none.
 func (w *world) failover(ctx context.Context) error {
-	before, err := w.carried(ctx)
+	carriers, version, err := w.carriers(ctx)
 	if err != nil {
 		return err
 	}
+	count := map[node]int{}
 	victim := node(0)
-	for n := range before {
-		if !n.real() && (victim == 0 || len(before[n]) > len(before[victim]) || len(before[n]) == len(before[victim]) && n < victim) {
+	for _, n := range carriers {
+		if count[n]++; !n.real() && (count[n] > count[victim] || count[n] == count[victim] && n < victim) {
 			victim = n
 		}
 	}
@@ -39,16 +42,7 @@ func (w *world) failover(ctx context.Context) error {
 	if err := w.others.silence(ctx, victim, true); err != nil {
 		return err
 	}
-	var took time.Duration
-	err = w.wait(ctx, 5*time.Second, func(ctx context.Context) (bool, error) {
-		now, err := w.carried(ctx)
-		took = time.Since(begin)
-		all := 0
-		for _, list := range now {
-			all += len(list)
-		}
-		return len(now[victim]) == 0 && all >= w.size.egressIPs, err
-	})
+	moved, err := w.leave(ctx, carriers, version, victim)
 	if err != nil {
 		return fmt.Errorf("wait until no egress address is on %s: %w", victim.name(), err)
 	}
@@ -56,8 +50,9 @@ func (w *world) failover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.table.Add("an egress node goes silent: its egress addresses", "", float64(len(before[victim])))
-	w.table.Add("an egress node goes silent: until all are on others", "s", took.Seconds())
+	w.table.Add("an egress node goes silent: its egress addresses", "", float64(count[victim]))
+	w.table.Add("an egress node goes silent: until the first is on another", "s", moved[0].Sub(begin).Seconds())
+	w.table.Add("an egress node goes silent: until all are on others", "s", moved[len(moved)-1].Sub(begin).Seconds())
 	w.table.Add("an egress node goes silent: CPU of the controller", "ms", millis(after.CPU-used.CPU))
 	if err := w.others.silence(ctx, victim, false); err != nil {
 		return err
@@ -65,29 +60,71 @@ func (w *world) failover(ctx context.Context) error {
 	return w.settle(ctx)
 }
 
-// carried are the EgressIPs that each node has, by their status.
-func (w *world) carried(ctx context.Context) (map[node][]string, error) {
-	text, err := w.client.CoreV1().RESTClient().Get().AbsPath(watch.EgressIPPath()).SetHeader("Accept", "application/json").DoRaw(ctx)
+// egressCarrier is the part of an EgressIP that tells who carries it. Each has one address here.
+type egressCarrier struct {
+	Metadata struct{ Name string }
+	Status   struct{ Items []struct{ Node string } }
+}
+
+func (e *egressCarrier) carrier() node {
+	if len(e.Status.Items) == 0 {
+		return 0
+	}
+	return nodeNamed(e.Status.Items[0].Node)
+}
+
+// carriers are the nodes of all EgressIPs by their status, 0 for none, and the resource version of that.
+func (w *world) carriers(ctx context.Context) (map[string]node, string, error) {
+	text, err := w.askEgressIPs().DoRaw(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	var list struct {
+		Metadata struct{ ResourceVersion string }
+		Items    []egressCarrier
+	}
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, "", fmt.Errorf("read EgressIPs: %w", err)
+	}
+	m := map[string]node{}
+	for i := range list.Items {
+		m[list.Items[i].Metadata.Name] = list.Items[i].carrier()
+	}
+	return m, list.Metadata.ResourceVersion, nil
+}
+
+func (w *world) askEgressIPs() *rest.Request {
+	return w.client.CoreV1().RESTClient().Get().AbsPath(watch.EgressIPPath()).SetHeader("Accept", "application/json")
+}
+
+// leave watches EgressIPs, from a resource version on at which they had these carriers, until all that a node had are on others. It says when each went.
+func (w *world) leave(ctx context.Context, carriers map[string]node, version string, victim node) (moved []time.Time, err error) {
+	ctx, cancel := context.WithTimeout(ctx, w.patience(5*time.Second))
+	defer cancel()
+	stream, err := w.askEgressIPs().Param("watch", "true").Param("resourceVersion", version).Stream(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var list struct {
-		Items []struct {
-			Metadata struct{ Name string }
-			Status   struct{ Items []struct{ Node string } }
+	defer func() { _ = stream.Close() }()
+	left := 0
+	for _, n := range carriers {
+		if n == victim {
+			left++
 		}
 	}
-	if err := json.Unmarshal(text, &list); err != nil {
-		return nil, fmt.Errorf("read EgressIPs: %w", err)
-	}
-	m := map[node][]string{}
-	for _, e := range list.Items {
-		for _, i := range e.Status.Items {
-			n := nodeNamed(i.Node)
-			m[n] = append(m[n], e.Metadata.Name)
+	for d := json.NewDecoder(stream); left > 0; {
+		var event struct{ Object egressCarrier }
+		if err := d.Decode(&event); err != nil {
+			return nil, fmt.Errorf("%d are still there: %w", left, err)
 		}
+		name, now := event.Object.Metadata.Name, event.Object.carrier()
+		if carriers[name] == victim && now != victim && now != 0 {
+			left--
+			moved = append(moved, time.Now())
+		}
+		carriers[name] = now
 	}
-	return m, nil
+	return moved, nil
 }
 
 // away stops the API server for a while, if it is to be away at all. What there is serves on; then all clients come back at once.
