@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"hairpin/cluster"
 )
 
 // many makes n Services with two endpoints each.
@@ -64,4 +66,42 @@ func BenchmarkSnapshot(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkNodeJoins adds a node to a thousand, with its ID a moment later, beside Services with their endpoints there, and removes it.
+func BenchmarkNodeJoins(b *testing.B) {
+	for _, n := range []int{0, 10_000} {
+		objects := many(n)
+		for i := range 1000 {
+			objects = append(objects, joining(i, true))
+		}
+		s := store(objects...)
+		last := s.Snapshot()
+		b.Run(fmt.Sprintf("services=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				for _, change := range []func(){
+					func() { s.Set(joining(1000, false)) }, func() { s.Set(joining(1000, true)) }, func() { s.Delete(joining(1000, true)) },
+				} {
+					change()
+					next := s.Snapshot()
+					if next == last || len(next.Frontends) != n {
+						b.Fatal("nothing changed, or too much")
+					}
+					last = next
+				}
+			}
+		})
+	}
+}
+
+// joining is a node, before or after it has its ID.
+func joining(i int, numbered bool) *corev1.Node {
+	c := node(fmt.Sprintf("n%05d", i), annotated(cluster.AnnotationHostCIDRs, fmt.Sprintf(`["172.18.%d.%d/16"]`, i/250, i%250)))
+	c.Spec.PodCIDRs = []string{fmt.Sprintf("10.244.%d.%d/26", i/4, i%4*64)}
+	c.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("172.18.%d.%d", i/250, i%250)}}
+	if numbered {
+		c.Annotations[cluster.AnnotationNodeID] = fmt.Sprint(i + 1)
+	}
+	return c
 }

@@ -12,6 +12,7 @@ import (
 // guard knows which addresses belong to the cluster and to its nodes. A user who may create Services can name any address in them,
 // as an external address or as an endpoint: guard rejects these.
 type guard struct {
+	number   int // no two have the same
 	config   *Config
 	ranges   []reservedRange
 	reserved map[netip.Addr]string // addresses of the cluster's own in the ranges of pods, and what they are
@@ -30,8 +31,8 @@ type reservedRange struct {
 // kubernetesService is the API server's Service.
 var kubernetesService = Owner{Kind: "Service", Namespace: "default", Name: "kubernetes"}
 
-func newGuard(c *Config, nodes []*Node, v *Vetted, egressIPs []*EgressIP) *guard {
-	g := &guard{config: c, reserved: map[netip.Addr]string{}, hosts: v.Hosts, api: map[netip.AddrPort]bool{}, egress: map[netip.Addr]*EgressIP{}}
+func newGuard(number int, c *Config, nodes []*Node, v *Vetted, egressIPs []*EgressIP) *guard {
+	g := &guard{number: number, config: c, reserved: make(map[netip.Addr]string, 4*len(nodes)), hosts: v.Hosts, api: map[netip.AddrPort]bool{}, egress: map[netip.Addr]*EgressIP{}}
 	for _, s := range c.ClusterSubnets {
 		g.ranges = append(g.ranges, reservedRange{s.CIDR, "the pod range", true})
 	}
@@ -79,13 +80,25 @@ func (g *guard) reserveAPI(list []*Frontend) {
 	}
 }
 
-// sameEndpoints and sameExternal report whether two guards reject the same endpoints, and the same external addresses.
-func (g *guard) sameEndpoints(h *guard) bool {
-	return g != nil && slices.Equal(g.ranges, h.ranges) && maps.Equal(g.reserved, h.reserved)
+// otherEndpoints returns the addresses of which two guards say different things as endpoints, or that these may be any.
+func (g *guard) otherEndpoints(h *guard) (others map[netip.Addr]bool, all bool) {
+	if g == nil || !slices.Equal(g.ranges, h.ranges) {
+		return nil, true
+	}
+	others = map[netip.Addr]bool{}
+	for _, pair := range [][2]*guard{{g, h}, {h, g}} {
+		for a, what := range pair[0].reserved {
+			if pair[1].reserved[a] != what {
+				others[a] = true
+			}
+		}
+	}
+	return others, false
 }
 
+// sameExternal reports whether two guards that say the same of endpoints reject the same external addresses.
 func (g *guard) sameExternal(h *guard) bool {
-	return g.sameEndpoints(h) && maps.Equal(g.hosts, h.hosts) && maps.Equal(g.api, h.api) && reflect.DeepEqual(g.config, h.config) &&
+	return maps.Equal(g.hosts, h.hosts) && maps.Equal(g.api, h.api) && reflect.DeepEqual(g.config, h.config) &&
 		maps.EqualFunc(g.egress, h.egress, func(e, f *EgressIP) bool { return e.Owner == f.Owner && e.Created.Equal(f.Created) })
 }
 
@@ -155,10 +168,10 @@ func (g *guard) admit(f *Frontend) (*Frontend, []Problem) {
 
 // pass drops the endpoints that the guard rejects, and reports the first: a slice has up to a thousand.
 func (x *slice) pass(g *guard) {
-	if x.guard == g {
+	if x.guard == g.number {
 		return
 	}
-	x.guard, x.refused = g, nil
+	x.guard, x.refused = g.number, nil
 	x.endpoints = slices.DeleteFunc(slices.Clone(x.named), func(b Backend) bool { return g.endpoint(b.Addr) != "" })
 	bad := len(x.named) - len(x.endpoints)
 	if bad == 0 {

@@ -89,6 +89,13 @@ func (v *service) outer() bool {
 	return slices.ContainsFunc(v.ports, func(f *Frontend) bool { return len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0 })
 }
 
+// names reports whether one of its endpoints has one of those addresses.
+func (v *service) names(addresses map[netip.Addr]bool) bool {
+	return len(addresses) > 0 && slices.ContainsFunc(v.slices, func(x *slice) bool {
+		return slices.ContainsFunc(x.named, func(b Backend) bool { return addresses[b.Addr] })
+	})
+}
+
 type serviceParser struct {
 	owner    Owner
 	spec     *corev1.ServiceSpec

@@ -20,7 +20,7 @@ type slice struct {
 	ports     []slicePort
 	named     []Backend // endpoints, without a port
 	endpoints []Backend // of named those that the guard lets pass
-	guard     *guard    // that did
+	guard     int       // the number of that
 	problems  []Problem
 	refused   []Problem // by the guard
 }

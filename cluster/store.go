@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -32,6 +33,7 @@ type Store struct {
 	sliceServices  map[Owner]Owner // slice → the Service it is kept with
 	stale          map[Owner]bool  // Services whose Frontends must be made again
 	guard          *guard
+	guards         int // that there were
 	vetted         *Vetted
 	nodeProblems   []Problem           // of nodes
 	podProblems    map[Owner][]Problem // of Pods
@@ -204,15 +206,15 @@ func (s *Store) note(owner Owner, problems []Problem) {
 // Snapshot returns the facts as they are now: the same Snapshot as the last time if nothing changed that it holds. It
 // shares nothing that a later Set would change.
 func (s *Store) Snapshot() *Snapshot {
-	nodes := s.last == nil || s.nodes.changed()
-	changed := nodes || s.egressIPs.changed() || s.ranges.changed()
+	changed := s.last == nil || s.nodes.changed() || s.egressIPs.changed() || s.ranges.changed()
+	moved, before := maps.Clone(s.nodes.stale), s.vetted
 	s.protect(changed)
 	for owner := range s.stale {
 		s.refresh(owner, s.services[owner])
 	}
 	clear(s.stale)
 	if changed || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() || s.namespaces.changed() || s.egressServices.changed() {
-		s.findStrays(nodes)
+		s.findStrays(moved, before)
 		var denied []Problem // of Pods, that ask for addresses, and of EgressServices
 		s.last = &Snapshot{
 			Config:     withServiceCIDRs(s.config, s.ranges.all()),
@@ -228,8 +230,8 @@ func (s *Store) Snapshot() *Snapshot {
 	return s.last
 }
 
-// findStrays looks at Pods that changed, or at all.
-func (s *Store) findStrays(all bool) {
+// findStrays looks at Pods that changed, and at those of nodes that changed or have other ranges of addresses than before.
+func (s *Store) findStrays(moved map[Owner]bool, before *Vetted) {
 	look := func(o Owner) {
 		delete(s.podProblems, o)
 		for _, p := range s.pods.of[o] {
@@ -238,15 +240,20 @@ func (s *Store) findStrays(all bool) {
 			}
 		}
 	}
-	if !all {
-		for o := range s.pods.stale {
-			look(o)
-		}
+	for o := range s.pods.stale {
+		look(o)
+	}
+	nodes := before.rangesOf(s.vetted)
+	for o := range moved {
+		nodes[o.Name] = true
+	}
+	if len(nodes) == 0 {
 		return
 	}
-	clear(s.podProblems)
-	for o := range s.pods.of {
-		look(o)
+	for o, pods := range s.pods.of {
+		if nodes[pods[0].Node] && !s.pods.stale[o] {
+			look(o)
+		}
 	}
 }
 
@@ -270,8 +277,8 @@ func (s *Store) allProblems(denied []Problem) []Problem {
 	return slices.Compact(list)
 }
 
-// protect brings the guard up to date. When it refuses other things than before, Services must be made again: all, or those
-// with addresses that are none of their cluster IPs.
+// protect brings the guard up to date. When it refuses other things than before, Services must be made again: those with addresses that are none of
+// their cluster IPs or with an endpoint that it judges otherwise; all, where ranges of addresses are others.
 func (s *Store) protect(changed bool) {
 	api := s.services[kubernetesService]
 	if s.guard != nil && !changed && !s.stale[kubernetesService] {
@@ -281,18 +288,19 @@ func (s *Store) protect(changed bool) {
 	if changed {
 		s.vetted = Vet(nodes, "", &config)
 	}
-	g := newGuard(&config, nodes, s.vetted, s.egressIPs.all())
+	s.guards++
+	g := newGuard(s.guards, &config, nodes, s.vetted, s.egressIPs.all())
 	s.nodeProblems = s.vetted.problems(nodes, g.egress)
 	if api != nil {
 		g.reserveAPI(api.frontends(nil, g))
 	}
-	if s.guard.sameExternal(g) {
+	others, all := s.guard.otherEndpoints(g)
+	if !all && len(others) == 0 && s.guard.sameExternal(g) {
 		return
 	}
-	endpoints := s.guard.sameEndpoints(g)
 	s.guard = g
 	for owner, v := range s.services {
-		if !endpoints || v.outer() {
+		if all || v.outer() || v.names(others) {
 			s.stale[owner] = true
 		}
 	}

@@ -34,7 +34,7 @@ func Vet(nodes []*Node, first string, config *Config) *Vetted {
 		}
 		return a.Older(b)
 	})
-	t := taken{ids: map[int]string{}, ends: map[netip.Addr]string{}, ranges: map[netip.Prefix]string{}}
+	t := taken{ids: make(map[int]string, len(nodes)), ends: make(map[netip.Addr]string, 2*len(nodes)), ranges: make(map[netip.Prefix]string, 2*len(nodes))}
 	for _, n := range byAge {
 		p := nodeParser{node: n}
 		t.take(&p, config)
@@ -67,6 +67,26 @@ func (v *Vetted) problems(nodes []*Node, egress map[netip.Addr]*EgressIP) []Prob
 		}
 	}
 	return list
+}
+
+// rangesOf names the nodes that have a range of addresses in one of the two only.
+func (v *Vetted) rangesOf(w *Vetted) map[string]bool {
+	names := map[string]bool{}
+	if v == w {
+		return names
+	}
+	had := map[netip.Prefix]string{}
+	if v != nil {
+		had = v.ranges
+	}
+	for _, pair := range [][2]map[netip.Prefix]string{{had, w.ranges}, {w.ranges, had}} {
+		for c, name := range pair[0] {
+			if pair[1][c] != name {
+				names[name] = true
+			}
+		}
+	}
+	return names
 }
 
 // stray reports the addresses of a pod that are outside its node's range: a pod cannot have another node's addresses.
