@@ -5,6 +5,8 @@ import (
 	"html"
 	"math"
 	"strings"
+
+	"hairpin/lab"
 )
 
 // graph is what one picture shows of a table.
@@ -21,7 +23,7 @@ func graphs() []graph {
 		{"memory of all daemons of a node at rest, MB", []line{{"node-a: all daemons: memory at rest", "a node"}, {"node-b: all daemons: memory at rest", "a node for egress addresses"}}},
 		{"CPU of all daemons of a node, % of a core", []line{{"node-a: all daemons: CPU in churn", "in churn"}, {"node-a: all daemons: CPU at rest", "at rest"}}},
 		{"an endpoint changed, write to answer, ms", []line{{"one endpoint changed: the same, worst", "worst"}, {"one endpoint changed: API write to the answer on node-a, median", "median"}}},
-		{"CPU on each node when another joins, ms", []line{{"a node joins: CPU of all", "all daemons"}, {"a node joins: CPU of ovn-controller", "ovn-controller"}, {"a node joins: CPU of ovn-northd", "ovn-northd"}, {"a node joins: CPU of hairpin", "agent"}}},
+		{"CPU on each node when another joins, ms", []line{{moreCPU("a node joins", "all"), "all daemons"}, {moreCPU("a node joins", lab.Controller), "ovn-controller"}, {moreCPU("a node joins", lab.VSwitchd), "ovs-vswitchd"}, {moreCPU("a node joins", agentDaemon), "agent"}}},
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 func TestGraphs(t *testing.T) {
 	table := scale.Table{Sizes: []int{10, 100, 1000}, Rows: []*scale.Row{
 		{What: "node-a: all daemons: memory at rest", Unit: "MB", Values: []float64{100, 150, 200}},
-		{What: "a node joins: CPU of all", Unit: "ms", Values: []float64{0, 7, 70}},
+		{What: "a node joins: CPU of all beyond that at rest", Unit: "ms", Values: []float64{0, 7, 70}},
 	}}
 	svg := table.Graphs()
 	for d := xml.NewDecoder(strings.NewReader(svg)); ; {

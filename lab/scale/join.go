@@ -167,13 +167,16 @@ func (w *world) membershipCPU(ctx context.Context) error {
 		var total time.Duration
 		for _, name := range daemons() {
 			each := spent[name] / time.Duration(w.opt.Rounds)
-			w.table.Add(m.what+": CPU of "+name+" beyond that at rest", "ms", millis(each))
+			w.table.Add(moreCPU(m.what, name), "ms", millis(each))
 			total += each
 		}
-		w.table.Add(m.what+": CPU of all beyond that at rest", "ms", millis(total))
+		w.table.Add(moreCPU(m.what, "all"), "ms", millis(total))
 	}
 	return nil
 }
+
+// moreCPU names what a daemon uses for something.
+func moreCPU(what, name string) string { return what + ": CPU of " + name + " beyond that at rest" }
 
 // during is the CPU that each daemon of the first real node uses while something is done, and how long that takes.
 func (w *world) during(do func() error) (used map[string]time.Duration, took time.Duration, err error) {
@@ -201,7 +204,7 @@ func (w *world) longestChange(ctx context.Context, stop <-chan struct{}, slowest
 		var err error
 		for k := 0; err == nil; k++ {
 			var took time.Duration
-			if took, err = w.flip(ctx); took > longest {
+			if took, _, err = w.flip(ctx); took > longest {
 				longest = took
 			}
 			select {

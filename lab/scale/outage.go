@@ -151,7 +151,7 @@ func (w *world) away(ctx context.Context) error {
 		return err
 	}
 	back := time.Now()
-	if _, err := w.flip(ctx); err != nil {
+	if _, _, err := w.flip(ctx); err != nil {
 		return err
 	}
 	took := time.Since(back)
