@@ -130,7 +130,6 @@ func alterations() []alteration {
 		{kernel, `ip address add 10.244.1.200/24 dev ovn-k8s-mp0`},
 		{kernel, `ip neighbor del 169.254.169.1 dev svc-host`},
 		{kernel, `ip link set svc-host down`},
-		{kernel, `ip link set svc-host mtu 1300`},
 		{kernel, `ip neighbor replace fd69::1 lladdr 02:00:00:00:00:01 dev svc-host nud permanent`},
 		{kernel, `ip link set ovn-k8s-mp0 down`},
 		{kernel, `ip link set ovn-k8s-mp0 mtu 1300`},
