@@ -149,6 +149,7 @@ func (k *kernel) sysctls(bridge string) {
 	if k.env.Node.Gateway.OpenFlow {
 		links = append(links, claims.ServiceHost)
 		k.sysctl(fmt.Sprintf("net/ipv6/conf/%s/accept_ra", claims.ServiceHost), "0")
+		k.sysctl(fmt.Sprintf("net/ipv6/conf/%s/mtu", claims.ServiceHost), strconv.Itoa(k.env.Config.MTU))
 	}
 	for _, link := range links {
 		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/rp_filter", link), "2")

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"hash/fnv"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -76,7 +77,7 @@ func (w *switchboard) bridge() {
 	}
 	own, ovn := patch(claims.ServicePatch, name, claims.PodsPatch), patch(claims.PodsPatch, claims.IntegrationBridge, claims.ServicePatch)
 	ovn.ExternalIDs = map[string]string{"iface-id": podsPort(w.Node.Name)}
-	host := flow.Port{Name: claims.ServiceHost, Bridge: name, Type: "internal", MAC: w.hostMAC(), MTU: w.Config.MTU, Owner: w.owner}
+	host := flow.Port{Name: claims.ServiceHost, Bridge: name, Type: "internal", MAC: w.hostMAC(), MTU: w.hostMTU(), Owner: w.owner}
 	w.Ports = map[string]flow.Port{own.Name: own, ovn.Name: ovn, host.Name: host}
 	if w.wired() {
 		own, wire := patch(claims.WirePatch, name, claims.ServicesPatch), patch(claims.ServicesPatch, w.Node.Gateway.Bridge, claims.WirePatch)
@@ -91,6 +92,16 @@ func (e *Env) wired() bool {
 
 // hostMAC is that of claims.ServiceHost, on every node.
 func (e *Env) hostMAC() cluster.MAC { return cluster.MACFor(e.Stacks[0].MasqHost) }
+
+// hostMTU is that of claims.ServiceHost. It takes what clients outside send to endpoints on hosts, as long as their links allow, where the kernel
+// drops what is longer than the port's MTU and tells nobody. What the host sends has the pods' MTU by its routes and, where it only forwards IPv6,
+// by a sysctl. The userspace datapath looks at no MTU, but its buffers have that length.
+func (e *Env) hostMTU() int {
+	if e.Node.Gateway.Userspace {
+		return e.Config.MTU
+	}
+	return math.MaxUint16
+}
 
 // outside are the ports by which the host and clients outside come.
 func (w *switchboard) outside() []string {
