@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -47,6 +48,9 @@ func TestGet(t *testing.T) {
 	}
 }
 
+// deaf is what nft makes of a host whose kernel takes no frame.
+const deaf = `add table netdev guard; add chain netdev guard in { type filter hook ingress device "eth0" priority 0; policy drop; }`
+
 // A stream counts what it does, and sees it when the server's switch is away for half a second.
 func TestStream(t *testing.T) {
 	ctx := t.Context()
@@ -58,8 +62,7 @@ func TestStream(t *testing.T) {
 	}
 	// With the userspace datapath the kernel takes every frame of eth0 too, unless the agent's guard keeps it off: the
 	// server would get each datagram twice.
-	guard := `add table netdev guard; add chain netdev guard in { type filter hook ingress device "eth0" priority 0; policy drop; }`
-	if _, err := node.Exec(ctx, "nft", guard); err != nil {
+	if _, err := node.Exec(ctx, "nft", deaf); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Serve(ctx, node.Host, "web", 8081); err != nil {
@@ -103,5 +106,50 @@ func TestStream(t *testing.T) {
 			t.Errorf("%s, with a pause of %s: %+v", protocol, pause, r)
 		}
 		t.Logf("%s: %+v", protocol, r)
+	}
+}
+
+// A stream ends, also when nobody acknowledges any more what its long connections send.
+func TestStreamToNobody(t *testing.T) {
+	ctx := t.Context()
+	l := Start(t, Config{})
+	var hosts []*Host
+	for _, name := range []string{"server", "client"} {
+		h, err := l.StartHost(ctx, HostConfig{Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts = append(hosts, h)
+	}
+	server, client := hosts[0], hosts[1]
+	if _, err := Serve(ctx, server, "web", 8081); err != nil {
+		t.Fatal(err)
+	}
+	s, err := StartStream(ctx, client, probe.StreamConfig{
+		Protocol: "tcp", To: netip.AddrPortFrom(server.Addresses()[0].Addr(), 8081), Long: 3,
+		Every: 20 * time.Microsecond, Timeout: 5 * time.Second, Duration: 6 * time.Second, // before they time out, the sockets have no room left
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Exec(ctx, "nft", deaf); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		r, err := s.Wait()
+		if err == nil && r.Broken != 3 {
+			err = fmt.Errorf("not all three broke: %+v", r)
+		}
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("it goes on")
+		_, _ = client.Exec(ctx, "pkill", "-f", "stream")
 	}
 }

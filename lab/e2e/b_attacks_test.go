@@ -30,7 +30,7 @@ metadata: {name: victim, labels: {app: victim}}
 spec:
   nodeName: node-a
   terminationGracePeriodSeconds: 0
-  containers: [{name: server, image: pod:dev, imagePullPolicy: Never, args: [serve]}]
+  containers: [{name: server, image: pod:dev, imagePullPolicy: Never, args: [serve], resources: {requests: {cpu: 50m}}}]
 `
 
 // Port 6443 of the first address is the API server; the other address is nobody's.

@@ -72,7 +72,7 @@ func (e *e2e) traffic(clients []client) (end func(during string)) {
 	var streams []*lab.Stream
 	for _, c := range clients {
 		stream, err := lab.StartStream(e.Context(), c.from, probe.StreamConfig{
-			Protocol: "tcp", To: c.to, Rate: c.rate, Long: 10, Every: 50 * time.Millisecond, Timeout: 10 * time.Second, Duration: time.Hour, Speak: true,
+			Protocol: "tcp", To: c.to, Rate: c.rate, Long: 10, Every: 200 * time.Millisecond, Timeout: 10 * time.Second, Duration: time.Hour, Speak: true,
 		})
 		e.check(err)
 		streams = append(streams, stream)

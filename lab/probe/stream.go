@@ -114,7 +114,7 @@ func (s *stream) openLong(ctx context.Context) (net.Conn, error) {
 		_ = c.Close()
 		return nil, err
 	}
-	return c, c.SetDeadline(time.Time{}) // that was the greeting's; writes have none from now on
+	return c, c.SetDeadline(time.Time{}) // that was the greeting's
 }
 
 // open makes new connections at the rate. Each is its own goroutine, so a slow one delays no other.
@@ -190,6 +190,7 @@ func (s *stream) long(ctx context.Context, c net.Conn) {
 		case <-ctx.Done():
 		case <-tick.C:
 			binary.BigEndian.PutUint64(message, uint64(sent))
+			_ = c.SetWriteDeadline(time.Now().Add(s.cfg.Timeout)) // nobody may acknowledge any more
 			if _, err := c.Write(message); err != nil && s.cfg.Protocol == "tcp" {
 				break // the reader sees it too
 			}
