@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,14 +21,36 @@ import (
 const (
 	cgroupMount  = "/sys/fs/cgroup"
 	cgroupParent = "hairpin-lab" // of all labs, in every hierarchy
-	cgroupInit   = "init"        // v2: where the node's own processes are, as a group with children has no processes
+	cgroupInit   = "init"        // v2, and v1 of CPU: where the node's own processes are; pods would share with each of them, one by one, and v2 wants it
 )
+
+// cgroupShares is the CPU of all nodes beside that of one other process of the machine, which has 1024: clients of tests, API servers.
+const cgroupShares = 8 * 1024
 
 // hierarchy is a mounted tree of control groups.
 type hierarchy struct {
 	path string // where it is mounted
 	v2   bool
 	data string // v1: the controllers, or "none,name=…", as mount(2) wants them
+}
+
+// controls reports whether a hierarchy of v1 has a controller.
+func (h *hierarchy) controls(name string) bool {
+	return slices.Contains(strings.Split(h.data, ","), name)
+}
+
+// share gives a group its CPU.
+func (h *hierarchy) share(dir string) error {
+	file, value := "cpu.shares", cgroupShares
+	if h.v2 {
+		file, value = "cpu.weight", cgroupShares*100/1024 // 100 is the default there
+		if _, err := os.Stat(filepath.Join(dir, file)); errors.Is(err, fs.ErrNotExist) {
+			return nil // its controller is in a hierarchy of v1
+		}
+	} else if !h.controls("cpu") {
+		return nil
+	}
+	return os.WriteFile(filepath.Join(dir, file), []byte(strconv.Itoa(value)), 0)
 }
 
 // cgroupOf is the control group of a node.
@@ -114,7 +137,12 @@ func makeGroup(h hierarchy, group string) error {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
-		if slices.Contains(strings.Split(h.data, ","), "cpuset") { // a new one has no processor, and can hold no process
+		if part == cgroupParent {
+			if err := h.share(dir); err != nil {
+				return err
+			}
+		}
+		if h.controls("cpuset") { // a new one has no processor, and can hold no process
 			for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 				value, err := os.ReadFile(filepath.Join(parent, name))
 				if err != nil {
@@ -162,7 +190,7 @@ func mountCgroups(root string, list []hierarchy) error {
 		if err := mount(kind, at(h.path), kind, 0, h.data); err != nil {
 			return err
 		}
-		if h.path != cgroupMount {
+		if h.path != cgroupMount && !h.controls("cpu") {
 			continue
 		}
 		own := filepath.Join(at(h.path), cgroupInit)
@@ -172,8 +200,10 @@ func mountCgroups(root string, list []hierarchy) error {
 		if err := os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte("0"), 0); err != nil {
 			return err
 		}
-		if err := delegate(at(h.path)); err != nil {
-			return err
+		if h.v2 {
+			if err := delegate(at(h.path)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -182,7 +212,7 @@ func mountCgroups(root string, list []hierarchy) error {
 // joinScript is what a shell in a node with a disk runs to be in the node's control groups: whoever enters a node
 // from outside stays in those that it comes from.
 const joinScript = `if [ -e /sys/fs/cgroup/cgroup.procs ]; then echo $$ >/sys/fs/cgroup/init/cgroup.procs; else ` +
-	`for g in /sys/fs/cgroup/*/cgroup.procs; do echo $$ >$g; done; fi; `
+	`for g in /sys/fs/cgroup/*; do [ ! -d $g/init ] || g=$g/init; echo $$ >$g/cgroup.procs; done; fi; `
 
 // removeCgroups removes a group with all groups in it, in every hierarchy, and the groups above it that are empty then.
 func removeCgroups(group string) error {
