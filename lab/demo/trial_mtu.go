@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -40,6 +41,12 @@ func mtuTrials() []Trial {
 	for _, f := range families() {
 		for _, x := range []way{{"pod-a2", "pod-c1", "direct"}, {"pod-a2", "podremote", "ClusterIP"}, {"host-a", "podremote", "ClusterIP"}} {
 			add("full packets", "udp", x, f, func(ctx context.Context, w *world) (string, error) { return w.fullPackets(ctx, x, f) })
+		}
+		for _, x := range []way{
+			{"client", "podlocal", a}, {"client", "podremote", a}, {"client", "keeppod", a}, {"client", "hostself", a}, {"client", "hostother", a}, {"client", "keephost", a},
+			{"host-a", "hostother", "ClusterIP"}, {"pod-a2", "hostother", "ClusterIP"},
+		} {
+			add("full segments", "tcp", x, f, func(ctx context.Context, w *world) (string, error) { return w.fullSegments(ctx, x, f) })
 		}
 		for _, x := range []way{{"client", "podlocal", a}, {"client", "podremote", a}, {"client", "keeppod", a}} {
 			add("mtu of pods, told to", "udp", x, f, func(ctx context.Context, w *world) (string, error) {
@@ -81,6 +88,33 @@ func (w *world) fullPackets(ctx context.Context, x way, f family) (string, error
 		return "", fmt.Errorf("one byte more was sent: %w", err)
 	}
 	return triesNote(n), nil
+}
+
+// fullSegments sends segments as long as the ends allow, one by one, so that none is one of several that go as one packet: such a packet passes
+// where a single one is too long. They come back as long.
+func (w *world) fullSegments(ctx context.Context, x way, f family) (string, error) {
+	to, err := w.wayTo(x, f)
+	if err != nil {
+		return "", err
+	}
+	conn, err := w.dial(ctx, x.from, "tcp", f, netip.AddrPort{}, to)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if _, err := w.greeting(conn, "tcp"); err != nil {
+		return "", err
+	}
+	mss, err := getsockopt(conn.(*net.TCPConn), unix.IPPROTO_TCP, unix.TCP_MAXSEG)
+	if err != nil {
+		return "", err
+	}
+	for range 5 {
+		if err := w.echo(conn, bytes.Repeat([]byte("x"), mss)); err != nil {
+			return "", fmt.Errorf("segments of %d bytes: %w", mss, err)
+		}
+	}
+	return fmt.Sprintf("segments of %d bytes", mss), nil
 }
 
 // uncut makes a socket send nothing that is longer than the path's MTU, and sets "don't fragment".
@@ -126,19 +160,20 @@ func (w *world) learn(ctx context.Context, x way, f family, from netip.Addr, fir
 	return triesNote(n), err
 }
 
-func pathMTU(conn *net.UDPConn, f family) (mtu int, err error) {
+func pathMTU(conn *net.UDPConn, f family) (int, error) {
+	if f.name == "4" {
+		return getsockopt(conn, unix.IPPROTO_IP, unix.IP_MTU)
+	}
+	return getsockopt(conn, unix.IPPROTO_IPV6, unix.IPV6_MTU)
+}
+
+func getsockopt(conn syscall.Conn, level, name int) (value int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return 0, err
 	}
-	outer := raw.Control(func(fd uintptr) {
-		if f.name == "4" {
-			mtu, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_MTU)
-		} else {
-			mtu, err = unix.GetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MTU)
-		}
-	})
-	return mtu, errors.Join(outer, err)
+	outer := raw.Control(func(fd uintptr) { value, err = unix.GetsockoptInt(int(fd), level, name) })
+	return value, errors.Join(outer, err)
 }
 
 // stream sends much over TCP and wants it back. The way to the far address has a smaller MTU than any link that the ends
