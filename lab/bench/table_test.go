@@ -34,10 +34,13 @@ func TestTable(t *testing.T) {
 
 func TestBeside(t *testing.T) {
 	for _, c := range []struct {
-		list []float64
-		to   float64
-		want string
-	}{{nil, 100, "-"}, {[]float64{90, 300, 100, 80, 120}, 0, "100 (80.0)"}, {[]float64{90, 300, 100, 80, 120}, 200, "100 (80.0)  0.50"}} {
+		list, to []float64
+		want     string
+	}{
+		{nil, []float64{100}, "-"}, {[]float64{90, 300, 100, 80, 120}, nil, "100 (80.0)"},
+		// The medians' own ratio would be 0.91.
+		{[]float64{90, 300, 100, 80, 120}, []float64{110, 1000, 110, 110, 100}, "100 (80.0)  0.82"},
+	} {
 		if got := beside(c.list, c.to); got != c.want {
 			t.Errorf("beside %v: %q, want %q", c.list, got, c.want)
 		}

@@ -127,7 +127,7 @@ func (w *world) turns(ctx context.Context, starts ...func(context.Context) (*sid
 }
 
 func (w *world) printTurns(sides []*side, ways []way, results [][3]carried) {
-	fmt.Fprintf(w.opt.Out, "\nMedian (worst) of %d rounds in turn, and the median's ratio to kube-proxy's; Open vSwitch's datapath is %s\n%-44s %20s",
+	fmt.Fprintf(w.opt.Out, "\nMedian (worst) of %d rounds in turn, and the median of each round's ratio to kube-proxy's; Open vSwitch's datapath is %s\n%-44s %20s",
 		w.opt.Turns, sides[0].node.Datapath(), "", "KUBE-PROXY")
 	ours := slices.Concat(sides[:1], sides[2:])
 	for _, s := range ours {
@@ -140,8 +140,8 @@ func (w *world) printTurns(sides []*side, ways []way, results [][3]carried) {
 			what string
 			of   func(carried) []float64
 		}{{"TCP connections, 1/s", func(c carried) []float64 { return c.connections }}, {"one TCP stream, Mbit/s", func(c carried) []float64 { return c.megabits }}} {
-			theirs := median(x.of(r[1]))
-			fmt.Fprintf(w.opt.Out, "%-44s %20s", way.name+", "+x.what, beside(x.of(r[1]), 0))
+			theirs := x.of(r[1])
+			fmt.Fprintf(w.opt.Out, "%-44s %20s", way.name+", "+x.what, beside(theirs, nil))
 			for _, s := range ours {
 				fmt.Fprintf(w.opt.Out, " %27s", beside(x.of(r[s.index]), theirs))
 			}
@@ -152,14 +152,23 @@ func (w *world) printTurns(sides []*side, ways []way, results [][3]carried) {
 
 func median(list []float64) float64 { return slices.Sorted(slices.Values(list))[len(list)/2] }
 
-// beside shows the median and the worst of some figures, and the ratio to another median.
-func beside(list []float64, to float64) string {
+// ratio is the median of the ratios of one side's figures to the other's of the same round: a machine may be twice as fast in one round as in the next.
+func ratio(of, to []float64) float64 {
+	var list []float64
+	for i := range min(len(of), len(to)) {
+		list = append(list, of[i]/to[i])
+	}
+	return median(list)
+}
+
+// beside shows the median and the worst of some figures, and the ratio to others, if there are any.
+func beside(list, to []float64) string {
 	if len(list) == 0 {
 		return "-"
 	}
 	text := fmt.Sprintf("%s (%s)", number(median(list)), number(slices.Min(list)))
-	if to > 0 {
-		text += fmt.Sprintf("  %.2f", median(list)/to)
+	if len(to) > 0 {
+		text += fmt.Sprintf("  %.2f", ratio(list, to))
 	}
 	return text
 }

@@ -168,13 +168,13 @@ func inTurn(ctx context.Context, opt Options, s setting) error {
 			}
 		}
 	}
-	fmt.Fprintf(opt.Out, "\n%s, Open vSwitch's datapath is %s; %d rounds: the median (worst)\n%-38s %16s %16s %6s %7s\n",
+	fmt.Fprintf(opt.Out, "\n%s, Open vSwitch's datapath is %s; %d rounds: the median (worst), and of the ratios of each\n%-38s %16s %16s %6s %7s\n",
 		s.title, node.Datapath(), rounds, "", strings.ToUpper(s.values[0]), strings.ToUpper(s.values[1]), "RATIO", "FAILED")
 	for j, way := range ways {
 		x, y := turns[0][j], turns[1][j]
 		line := func(what string, worst func([]float64) float64, x, y []float64, failed int) {
 			told := func(l []float64) string { return number(median(l)) + " (" + number(worst(l)) + ")" }
-			fmt.Fprintf(opt.Out, "%-38s %16s %16s %6.2f %7d\n", way.name+", "+what, told(x), told(y), median(y)/median(x), failed)
+			fmt.Fprintf(opt.Out, "%-38s %16s %16s %6.2f %7d\n", way.name+", "+what, told(x), told(y), ratio(y, x), failed)
 		}
 		line("TCP connections, 1/s", slices.Min, x.connections, y.connections, x.failed+y.failed)
 		line("CPU of one, µs", slices.Max, x.cpu, y.cpu, 0)
