@@ -64,10 +64,7 @@ func testNodeLocal(t *testing.T, mode string) {
 
 	for _, word := range []string{cluster.LocalPolicy, cluster.LocalDGP} {
 		switches(t, a, ways, "node-local", word) // UDP clients go on sending from their ports
-		eventually(t, 20*time.Second, "the bridge is made or removed", func() (bool, string) {
-			out := sh(t, a, "ovs-vsctl list-br")
-			return strings.Contains(out, "br-local") == (word == cluster.LocalDGP), out
-		})
+		bridgeIs(t, a, word == cluster.LocalDGP)
 		there("switched to "+word, word == cluster.LocalDGP)
 	}
 	works(t, ways, "switched on again")
@@ -75,6 +72,7 @@ func testNodeLocal(t *testing.T, mode string) {
 	if mode == cluster.ModeShared { // the other engine has another way, and says so
 		option(t, a, "service-engine", cluster.EngineOpenFlow)
 		waitWell(t, a)
+		bridgeIs(t, a, false)
 		there("with "+cluster.EngineOpenFlow, false)
 		if list := mustReport(t, a).Problems; !slices.ContainsFunc(list, func(p string) bool { return strings.Contains(p, "[gateway] node-local: dgp needs") }) {
 			t.Errorf("with %s the problems are %q", cluster.EngineOpenFlow, list)
@@ -86,6 +84,15 @@ func testNodeLocal(t *testing.T, mode string) {
 	t.Log(out)
 	noError(t, err)
 	there("after cleanup", false)
+}
+
+// bridgeIs waits until the bridge is made or removed, which is a moment after the node is well.
+func bridgeIs(t *testing.T, n *lab.Node, there bool) {
+	t.Helper()
+	eventually(t, 20*time.Second, "the bridge is made or removed", func() (bool, string) {
+		out := sh(t, n, "ovs-vsctl list-br")
+		return strings.Contains(out, "br-local") == there, out
+	})
 }
 
 // restartsWithDGP replaces Open vSwitch, then the agent.
