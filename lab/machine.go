@@ -21,7 +21,7 @@ import (
 const (
 	cgroupMount  = "/sys/fs/cgroup"
 	cgroupParent = "hairpin-lab" // of all labs, in every hierarchy
-	cgroupInit   = "init"        // v2, and v1 of CPU: where the node's own processes are; pods would share with each of them, one by one, and v2 wants it
+	cgroupInit   = "init"        // where the node's own processes are; v2: as a group with children has no processes; v1 of CPU: each would weigh as much as a group
 )
 
 // cgroupShares is the CPU of all nodes beside that of one other process of the machine, which has 1024: clients of tests, API servers.

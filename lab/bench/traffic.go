@@ -152,6 +152,11 @@ func (w *world) printTurns(sides []*side, ways []way, results [][3]carried) {
 
 func median(list []float64) float64 { return slices.Sorted(slices.Values(list))[len(list)/2] }
 
+// told shows the median and the worst of some figures.
+func told(list []float64, worst func([]float64) float64) string {
+	return fmt.Sprintf("%s (%s)", number(median(list)), number(worst(list)))
+}
+
 // ratio is the median of the ratios of one side's figures to the other's of the same round: a machine may be twice as fast in one round as in the next.
 func ratio(of, to []float64) float64 {
 	var list []float64
@@ -166,7 +171,7 @@ func beside(list, to []float64) string {
 	if len(list) == 0 {
 		return "-"
 	}
-	text := fmt.Sprintf("%s (%s)", number(median(list)), number(slices.Min(list)))
+	text := told(list, slices.Min[[]float64])
 	if len(to) > 0 {
 		text += fmt.Sprintf("  %.2f", ratio(list, to))
 	}

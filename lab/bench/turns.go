@@ -173,8 +173,7 @@ func inTurn(ctx context.Context, opt Options, s setting) error {
 	for j, way := range ways {
 		x, y := turns[0][j], turns[1][j]
 		line := func(what string, worst func([]float64) float64, x, y []float64, failed int) {
-			told := func(l []float64) string { return number(median(l)) + " (" + number(worst(l)) + ")" }
-			fmt.Fprintf(opt.Out, "%-38s %16s %16s %6.2f %7d\n", way.name+", "+what, told(x), told(y), ratio(y, x), failed)
+			fmt.Fprintf(opt.Out, "%-38s %16s %16s %6.2f %7d\n", way.name+", "+what, told(x, worst), told(y, worst), ratio(y, x), failed)
 		}
 		line("TCP connections, 1/s", slices.Min, x.connections, y.connections, x.failed+y.failed)
 		line("CPU of one, µs", slices.Max, x.cpu, y.cpu, 0)

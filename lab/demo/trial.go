@@ -124,6 +124,15 @@ func (w *world) wayTo(x way, f family) (netip.AddrPort, error) {
 	return w.target(Case{To: x.to, Path: x.path}, f)
 }
 
+// dialWay opens a socket where a way begins, to where it leads.
+func (w *world) dialWay(ctx context.Context, x way, protocol string, f family, options ...option) (net.Conn, error) {
+	to, err := w.wayTo(x, f)
+	if err != nil {
+		return nil, err
+	}
+	return w.dial(ctx, x.from, protocol, f, netip.AddrPort{}, to, options...)
+}
+
 // option is one of setsockopt with a number.
 type option struct{ level, name, value int }
 
@@ -272,11 +281,7 @@ func fragmentTrials() []Trial {
 }
 
 func (w *world) fragments(ctx context.Context, x way, f family) (string, error) {
-	to, err := w.wayTo(x, f)
-	if err != nil {
-		return "", err
-	}
-	conn, err := w.dial(ctx, x.from, "udp", f, netip.AddrPort{}, to)
+	conn, err := w.dialWay(ctx, x, "udp", f)
 	if err != nil {
 		return "", err
 	}

@@ -70,11 +70,7 @@ func mtuTrials() []Trial {
 
 // fullPackets: those of the pods' MTU arrive, also through a tunnel; those that are longer do not even leave.
 func (w *world) fullPackets(ctx context.Context, x way, f family) (string, error) {
-	to, err := w.wayTo(x, f)
-	if err != nil {
-		return "", err
-	}
-	conn, err := w.dial(ctx, x.from, "udp", f, netip.AddrPort{}, to, uncut(f))
+	conn, err := w.dialWay(ctx, x, "udp", f, uncut(f))
 	if err != nil {
 		return "", err
 	}
@@ -93,11 +89,7 @@ func (w *world) fullPackets(ctx context.Context, x way, f family) (string, error
 // fullSegments sends segments as long as the ends allow, one by one, so that none is one of several that go as one packet: such a packet passes
 // where a single one is too long. They come back as long.
 func (w *world) fullSegments(ctx context.Context, x way, f family) (string, error) {
-	to, err := w.wayTo(x, f)
-	if err != nil {
-		return "", err
-	}
-	conn, err := w.dial(ctx, x.from, "tcp", f, netip.AddrPort{}, to)
+	conn, err := w.dialWay(ctx, x, "tcp", f)
 	if err != nil {
 		return "", err
 	}
