@@ -37,7 +37,7 @@ ip link add veth$n mtu 1400 type veth peer name eth0 mtu 1400 address $mac netns
 echo 1 >/proc/sys/net/ipv6/conf/veth$n/disable_ipv6
 ip link set veth$n up
 ip -n $ns addr add 10.244.3.$n/24 dev eth0
-ip -n $ns addr add fd00:10:244:3::$n/64 dev eth0
+ip -n $ns addr add fd00:10:244:3::$n/64 dev eth0 nodad
 ip -n $ns link set eth0 up
 ip -n $ns route add default via 10.244.3.1
 ip -n $ns route add default via fd00:10:244:3::1
