@@ -27,6 +27,9 @@ const (
 	// clusterBack is how long the agent waits for the cluster, which it cannot know without the API, before it brings
 	// the node's own network back: the way to the API may lead over the bridge.
 	clusterBack = 300 * time.Millisecond
+	// speak is how long clients have to speak first, on connections that a userspace Open vSwitch has forgotten: TCP repeats what was not
+	// acknowledged after 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s, so all that waited for less than 5 s or so are heard.
+	speak = 10 * time.Second
 	// answer is how long Open vSwitch may take for a small thing.
 	answer = time.Second
 )
@@ -295,20 +298,27 @@ type release struct {
 	bridge   *ofctl.Target
 	patience time.Duration
 	gateway  cluster.Gateway
-	late     error // why neighbours come back late
+	forgets  bool  // connections of its Services, with its process
+	late     error // why neighbours, or connections, come back late
 }
 
 func (a *agent) letGo() *release {
-	return &release{restart: a.restart, bridge: a.targets.Bridge, patience: a.patience(), gateway: a.found.Gateway}
+	g := a.found.Gateway
+	has := ovsdb.Find(a.ovs.View(), func(b *ovsdb.Bridge) bool { return b.Name == claims.ServiceBridge }) != nil
+	return &release{restart: a.restart, bridge: a.targets.Bridge, patience: a.patience(), gateway: g, forgets: g.Userspace && has}
 }
 
 func (r *release) do(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answer)
 	defer cancel()
+	var forgotten error
+	if r.forgets {
+		forgotten = r.bridge.AddPassing(ctx, claims.ServiceBridge, plan.Forgotten(), speak)
+	}
 	if err := r.bridge.Release(ctx, r.patience); err != nil {
 		return fmt.Errorf("let Open vSwitch forward: %w", err)
 	}
-	r.late = wire.AnnounceHost(r.gateway)
+	r.late = errors.Join(forgotten, wire.AnnounceHost(r.gateway))
 	return nil
 }
 
@@ -320,7 +330,7 @@ func (a *agent) gone(r *release) bool {
 	a.vswitchdID, a.restart, a.seen.Moved = r.restart.vswitchdID, nil, false
 	a.introducing = introducing{}
 	if r.late != nil {
-		a.log.Warn("neighbours restored late", "error", r.late)
+		a.log.Warn("neighbours or connections come back late", "error", r.late)
 	}
 	return true
 }

@@ -211,6 +211,9 @@ func (w *switchboard) fromOutside(s *Stack) {
 	}
 }
 
+// straight are the tables, after conntrack, of what goes to no Service's address, and what follows each.
+var straight = map[uint8]uint8{claims.TableToPod: claims.TableServed, claims.TableToNode: claims.TableDeliver, claims.TableReplies: claims.TableDeliver}
+
 // family is paths of one family.
 func (w *switchboard) family(s *Stack) {
 	v := words(s.Family)
@@ -231,7 +234,7 @@ func (w *switchboard) family(s *Stack) {
 	w.noDHCP(v)
 	// A connection straight to a pod is tracked as well. Else one to a Service with the same source port and endpoint would translate
 	// its answers. What is looked at after that does not depend on the port that it may get, so there is no recirculation.
-	for from, to := range map[uint8]uint8{claims.TableToPod: claims.TableServed, claims.TableToNode: claims.TableDeliver, claims.TableReplies: claims.TableDeliver} {
+	for from, to := range straight {
 		w.add(from, prioTo, tracked(v.ip, flow.CTNew, flow.CTRel), flow.CT{Commit: true, Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATSrc}}, flow.Resubmit{Table: to})
 	}
 	// What pods have with the world is tracked as well: the client of a Service under policy Local may be anybody.

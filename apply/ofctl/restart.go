@@ -127,6 +127,17 @@ func (t *Target) Release(ctx context.Context, patience time.Duration) error {
 	return nil
 }
 
+// AddPassing gives a bridge flows, in ovs-ofctl's words, that Open vSwitch removes by itself after a time of whole seconds. Like those that it learns,
+// they are no part of what is read.
+func (t *Target) AddPassing(ctx context.Context, bridge string, flows []string, d time.Duration) error {
+	var text strings.Builder
+	for _, f := range flows {
+		fmt.Fprintf(&text, "cookie=%#x,hard_timeout=%d,%s\n", claims.CookieLearned, int(d.Seconds()), f)
+	}
+	_, err := t.ofctl(ctx, text.String(), "add-flows", t.remote(bridge), "-")
+	return err
+}
+
 // Keeps reports whether the next ovs-vswitchd will wait for Release, and the next ovn-controller for that time.
 func (t *Target) Keeps(patience time.Duration) bool {
 	row := ovsdb.First[ovsdb.OpenVSwitch](t.db.View())

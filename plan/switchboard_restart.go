@@ -1,0 +1,28 @@
+package plan
+
+import (
+	"fmt"
+
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+)
+
+// Forgotten are flows of claims.ServiceBridge, in ovs-ofctl's words, for the first seconds of a userspace ovs-vswitchd, which has forgotten what
+// the one before knew of connections. An endpoint that repeats what was not acknowledged may come before its client: it would be taken for who
+// began the connection, and the client, who asked a Service, would refuse the endpoint's own address. So what began earlier is not noted until
+// its client speaks to the Service, and a refusal of what is not known goes nowhere. What begins now is noted as always.
+func Forgotten() (list []string) {
+	for table, next := range straight {
+		for _, v := range vocabularies {
+			add := func(priority int, protocol flow.Protocol, rest string) {
+				list = append(list, fmt.Sprintf("table=%d,priority=%d,%s,%s", table, priority, protocol, rest))
+			}
+			pass := fmt.Sprintf("ct_state=+trk+new-rel,actions=resubmit(,%d)", next)
+			add(prioFrom+1, v.l4[cluster.TCP], "tcp_flags=+rst,ct_state=+trk-est,actions=drop")
+			add(prioFrom, v.l4[cluster.TCP], "tcp_flags=-syn,"+pass)
+			add(prioFrom, v.l4[cluster.UDP], pass)
+			add(prioFrom, v.l4[cluster.SCTP], pass)
+		}
+	}
+	return list
+}
