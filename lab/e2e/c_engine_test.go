@@ -32,8 +32,6 @@ func TestServiceEngine(t *testing.T) {
 			}
 		}
 	})
-	e.apply(victimManifest)
-	e.until("a second pod of node-a is ready", time.Minute, func() (bool, error) { return len(e.pods("victim")) == 1, nil })
 	for _, engine := range []string{other, own} {
 		before := e.others()
 		e.roll("to "+engine, e.besidePods(), value(engine))
@@ -54,6 +52,8 @@ func TestServiceEngine(t *testing.T) {
 // besidePods are clients of Services, which may lose what another engine takes from them, and of pods.
 func (e *e2e) besidePods() []client {
 	e.Helper()
+	e.apply(victimManifest)
+	e.until("a second pod of node-a is ready", time.Minute, func() (bool, error) { return len(e.pods("victim")) == 1, nil })
 	from := e.place(e.clientPod("node-a").Name)
 	at := func(pod string, family int) netip.AddrPort { return netip.AddrPortFrom(e.podIPs(pod)[family], 8080) }
 	list := []client{
