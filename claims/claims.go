@@ -120,7 +120,8 @@ const (
 const (
 	Cookie     = 0x0deff105
 	CookieMask = 0xffffffff
-	// CookieLearned and a timeout are in those bits of flows in TableAffinity, which Open vSwitch makes and removes by itself.
+	// CookieLearned and a timeout are in those bits of flows in TableAffinity, which Open vSwitch makes and removes by itself. CookieLearned alone is
+	// of flows that it removes some seconds after its start.
 	CookieLearned     = 0x0dee0000
 	CookieLearnedMask = 0xffff0000
 )
