@@ -49,6 +49,13 @@ metadata: {name: nobody}
 spec: {podSelector: {matchLabels: {app: victim}}, policyTypes: [Ingress]}
 `
 
+// makeVictim makes a second pod of node-a, unless it is there.
+func (e *e2e) makeVictim() {
+	e.Helper()
+	e.apply(victimManifest)
+	e.until("the victim is ready", time.Minute, func() (bool, error) { return len(e.pods("victim")) == 1, nil })
+}
+
 // attacker is a pod on node-a that can send any frame, and those whom it harms.
 type attacker struct {
 	*e2e
@@ -65,8 +72,7 @@ type way func(mark []byte) (seen []byte, err error)
 // TestAttacks sends some of the attacks of `make demo` (docs/security.md) from pods that containerd and the chart's CNI plugin made.
 func TestAttacks(t *testing.T) {
 	e := open(t)
-	e.apply(victimManifest)
-	e.until("the victim is ready", time.Minute, func() (bool, error) { return len(e.pods("victim")) == 1, nil })
+	e.makeVictim()
 	a := &attacker{e2e: e, from: e.place(e.clientPod("node-a").Name), victim: e.place("victim"), host: e.Lab().Node("node-a").Host}
 	a.own, a.others = e.podIPs(e.clientPod("node-a").Name), e.podIPs("victim")
 	node, err := e.Client().CoreV1().Nodes().Get(e.Context(), "node-a", metav1.GetOptions{})

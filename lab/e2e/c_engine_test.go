@@ -32,9 +32,10 @@ func TestServiceEngine(t *testing.T) {
 			}
 		}
 	})
+	clients := e.besidePods() // they make a pod, which must be unchanged, too
 	for _, engine := range []string{other, own} {
 		before := e.others()
-		e.roll("to "+engine, e.besidePods(), value(engine))
+		e.roll("to "+engine, clients, value(engine))
 		e.unchanged(before)
 		e.serves(engine)
 		pod := "made-with-" + engine // and ended with the cluster's own
@@ -52,8 +53,7 @@ func TestServiceEngine(t *testing.T) {
 // besidePods are clients of Services, which may lose what another engine takes from them, and of pods.
 func (e *e2e) besidePods() []client {
 	e.Helper()
-	e.apply(victimManifest)
-	e.until("a second pod of node-a is ready", time.Minute, func() (bool, error) { return len(e.pods("victim")) == 1, nil })
+	e.makeVictim()
 	from := e.place(e.clientPod("node-a").Name)
 	at := func(pod string, family int) netip.AddrPort { return netip.AddrPortFrom(e.podIPs(pod)[family], 8080) }
 	list := []client{
