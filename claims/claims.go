@@ -121,7 +121,7 @@ const (
 	Cookie     = 0x0deff105
 	CookieMask = 0xffffffff
 	// CookieLearned and a timeout are in those bits of flows in TableAffinity, which Open vSwitch makes and removes by itself. CookieLearned alone is
-	// of flows that it removes some seconds after its start.
+	// that of ofctl.Target.AddPassing, whose flows it removes by itself as well.
 	CookieLearned     = 0x0dee0000
 	CookieLearnedMask = 0xffff0000
 )
