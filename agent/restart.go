@@ -309,12 +309,14 @@ func (a *agent) letGo() *release {
 }
 
 func (r *release) do(ctx context.Context) error {
+	var forgotten error
+	if r.forgets { // a time of its own: the switch must be let go also without them
+		brief, cancel := context.WithTimeout(ctx, answer)
+		forgotten = r.bridge.AddPassing(brief, claims.ServiceBridge, plan.Forgotten(), speak)
+		cancel()
+	}
 	ctx, cancel := context.WithTimeout(ctx, answer)
 	defer cancel()
-	var forgotten error
-	if r.forgets {
-		forgotten = r.bridge.AddPassing(ctx, claims.ServiceBridge, plan.Forgotten(), speak)
-	}
 	if err := r.bridge.Release(ctx, r.patience); err != nil {
 		return fmt.Errorf("let Open vSwitch forward: %w", err)
 	}

@@ -134,8 +134,10 @@ func (t *Target) AddPassing(ctx context.Context, bridge string, flows []string, 
 	for _, f := range flows {
 		fmt.Fprintf(&text, "cookie=%#x,hard_timeout=%d,%s\n", claims.CookieLearned, int(d.Seconds()), f)
 	}
-	_, err := t.ofctl(ctx, text.String(), "add-flows", t.remote(bridge), "-")
-	return err
+	if _, err := t.ofctl(ctx, text.String(), "add-flows", t.remote(bridge), "-"); err != nil {
+		return fmt.Errorf("add passing flows to %s: %w", bridge, err)
+	}
+	return nil
 }
 
 // Keeps reports whether the next ovs-vswitchd will wait for Release, and the next ovn-controller for that time.
