@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"runtime/pprof"
 	"slices"
 	"strings"
@@ -304,13 +303,14 @@ func TestEcho(t *testing.T) {
 	id := ovsdb.NamedUUID("c")
 	transact(t, open(t, s),
 		ovsdb.Insert(connection{UUID: id, Target: "punix:" + path, InactivityProbe: new(1000)}), ovsdb.Insert(global{Connections: []ovsdb.UUID{id}}))
-	eventually(t, "the server listens", func() bool { _, err := os.Stat(path); return err == nil })
-	c := dial(t, "unix:"+path, ovsdb.Probe(time.Hour))
-	mute, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var mute net.Conn
+	eventually(t, "the server listens", func() bool { // the socket's file is there before that
+		var err error
+		mute, err = net.Dial("unix", path)
+		return err == nil
+	})
 	defer mute.Close()
+	c := dial(t, "unix:"+path, ovsdb.Probe(time.Hour))
 	mute.SetDeadline(time.Now().Add(10 * time.Second))
 	if text, err := io.ReadAll(mute); err != nil || !strings.Contains(string(text), `"echo"`) {
 		t.Fatalf("%s %v", text, err)
