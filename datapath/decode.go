@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"hairpin/cluster"
+	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
 )
 
@@ -140,8 +141,11 @@ func (d decoder) entries(m reflect.Value) error {
 }
 
 func ownKey(v reflect.Value, key reflect.Type) reflect.Value {
-	if row, ok := v.Interface().(nb.Row); ok {
-		return reflect.ValueOf(row.Key())
+	switch x := v.Interface().(type) {
+	case nb.Row:
+		return reflect.ValueOf(x.Key())
+	case *flow.Flow:
+		return reflect.ValueOf(x.ID())
 	}
 	return reflect.Indirect(v).FieldByIndex(embedded(v.Type(), key))
 }

@@ -51,7 +51,7 @@ const (
 
 func formOf(m reflect.Type) mapForm {
 	switch key := m.Key(); {
-	case key == reflect.TypeFor[nb.Key](), embedded(m.Elem(), key) != nil:
+	case key == reflect.TypeFor[nb.Key](), key == reflect.TypeFor[flow.ID](), embedded(m.Elem(), key) != nil:
 		return ownKeys
 	case key.Kind() == reflect.String, key.Implements(reflect.TypeFor[encoding.TextMarshaler]()):
 		return textKeys

@@ -72,10 +72,11 @@ func drawAny(t *rapid.T, v reflect.Value) {
 		}
 		for range n - 1 {
 			key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
-			drawAny(t, key)
 			drawAny(t, value)
 			if formOf(v.Type()) == ownKeys {
 				key = ownKey(value, v.Type().Key())
+			} else {
+				drawAny(t, key)
 			}
 			v.SetMapIndex(key, value)
 		}
@@ -109,7 +110,7 @@ func example() State {
 	a, key := netip.MustParseAddr("10.0.0.1"), flow.Key{Table: 1, Match: flow.Match{Protocol: flow.IP}}
 	s := State{
 		NB:     nb.State{},
-		Bridge: flow.State{Flows: map[flow.Key]*flow.Flow{key: {Key: key, Actions: []flow.Action{flow.Output{Port: "a"}, flow.Normal{}}}}},
+		Bridge: flow.State{Flows: map[flow.ID]*flow.Flow{key.ID(): {Key: key, Actions: []flow.Action{flow.Output{Port: "a"}, flow.Normal{}}}}},
 		NFT: nft.State{nft.Inet: {
 			Chains: map[string]*nft.Chain{"c": {Name: "c", Rules: []nft.Rule{{Matches: []nft.Match{nft.CTRelated}, Do: nft.SNAT{Addr: a}, Comment: "a < b"}}}},
 			Sets:   map[string]*nft.Set{"s": {Name: "s", Elements: map[nft.Element]cluster.Owner{{Addr: a}: {Kind: "Node", Name: "n"}}}},

@@ -118,10 +118,10 @@ var (
 	}
 	tunnelNeighbors = plain[netip.Addr, cluster.MAC]("tunnel neighbour %v")
 	tunnelRoutes    = plain[netip.Addr, netip.Addr]("tunnel route %v")
-	flows           = kind[flow.Key, *flow.Flow]{
+	flows           = kind[flow.ID, *flow.Flow]{
 		same: (*flow.Flow).Equal,
-		why:  func(_ flow.Key, f *flow.Flow) cluster.Owner { return f.Owner },
-		name: func(k flow.Key) string { return on(k.Bridge) + k.String() },
+		why:  func(_ flow.ID, f *flow.Flow) cluster.Owner { return f.Owner },
+		name: func(id flow.ID) string { k := id.Value(); return on(k.Bridge) + k.String() },
 	}
 
 	bridgeGroups = kind[flow.GroupKey, *flow.Group]{
@@ -214,7 +214,7 @@ func mergeBridge(c *conflicts, list []State) flow.State {
 	out.Ports = merge(c, list, func(s *State) map[string]flow.Port { return s.Bridge.Ports }, &ports)
 	out.TunnelNeighbors = merge(c, list, func(s *State) map[netip.Addr]cluster.MAC { return s.Bridge.TunnelNeighbors }, &tunnelNeighbors)
 	out.TunnelRoutes = merge(c, list, func(s *State) map[netip.Addr]netip.Addr { return s.Bridge.TunnelRoutes }, &tunnelRoutes)
-	out.Flows = merge(c, list, func(s *State) map[flow.Key]*flow.Flow { return s.Bridge.Flows }, &flows)
+	out.Flows = merge(c, list, func(s *State) map[flow.ID]*flow.Flow { return s.Bridge.Flows }, &flows)
 	out.Groups = merge(c, list, func(s *State) map[flow.GroupKey]*flow.Group { return s.Bridge.Groups }, &bridgeGroups)
 	return out
 }

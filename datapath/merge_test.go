@@ -64,7 +64,7 @@ func TestSameValueOfTwoOwnersIsNoConflict(t *testing.T) {
 		}}}
 		s.NB.Add(&nb.Group{Name: "g", Owner: o})
 		f := &flow.Flow{Key: flow.Key{Table: 1, Priority: 2}, Actions: []flow.Action{flow.Normal{}}, Owner: o}
-		s.Bridge = flow.State{Bridge: "br-ex", Settings: map[string]string{"k": "v"}, Flows: map[flow.Key]*flow.Flow{f.Key: f}}
+		s.Bridge = flow.State{Bridge: "br-ex", Settings: map[string]string{"k": "v"}, Flows: map[flow.ID]*flow.Flow{f.ID(): f}}
 		k := host.AddressKey{Link: "br-ex", Prefix: netip.MustParsePrefix("10.0.0.1/32")}
 		s.Host = host.State{Addresses: map[host.AddressKey]host.Address{k: {AddressKey: k, Owner: o}}, Rules: map[host.Rule]cluster.Owner{{Priority: 5999}: o}}
 		return s
@@ -87,7 +87,7 @@ func TestConflictsOfEverySystem(t *testing.T) {
 		a := host.AddressKey{Link: "l", Prefix: netip.MustParsePrefix("10.0.0.1/32")}
 		nk := host.NeighborKey{Link: "l", IP: netip.MustParseAddr("10.0.0.1")}
 		return State{
-			Bridge: flow.State{Bridge: fmt.Sprintf("br%d", n), Settings: map[string]string{"k": fmt.Sprint(n)}, Flows: map[flow.Key]*flow.Flow{f.Key: f},
+			Bridge: flow.State{Bridge: fmt.Sprintf("br%d", n), Settings: map[string]string{"k": fmt.Sprint(n)}, Flows: map[flow.ID]*flow.Flow{f.ID(): f},
 				Bridges: map[string]flow.Bridge{"s": {Userspace: n == 1, Owner: o}}, Groups: map[flow.GroupKey]*flow.Group{g.GroupKey: g},
 				Ports: map[string]flow.Port{"p": {MTU: n, Owner: o}}, TunnelNeighbors: map[netip.Addr]cluster.MAC{{}: {byte(n)}}},
 			NFT: nft.State{nft.Inet: {

@@ -33,8 +33,8 @@ func BenchmarkNode10k(b *testing.B) {
 		timer := startTimer()
 		for range b.N {
 			state, problems := plan.Node(s, "node-000")
-			if len(state.NB) < 10000 || len(problems) != 0 {
-				b.Fatalf("%d rows, problems %v", len(state.NB), problems)
+			if len(state.NB)+len(state.Bridge.Groups) < 10000 || len(problems) != 0 {
+				b.Fatalf("%d rows, %d groups, problems %v", len(state.NB), len(state.Bridge.Groups), problems)
 			}
 		}
 		timer.report(b, 200)
@@ -108,6 +108,30 @@ func BenchmarkPeerChanged(b *testing.B) {
 					next.Nodes = slices.Clone(s.Nodes)
 					next.Nodes[7] = new(*s.Nodes[7])
 					edit(next.Nodes[7], i)
+					return next
+				})
+			})
+		}
+	}
+}
+
+// Another node that comes and goes, beside 10 and 1 000 others and 1 000 Services: each round is one of both.
+func BenchmarkNodeJoins(b *testing.B) {
+	for _, size := range []int{10, 1000} {
+		for _, flows := range []bool{false, true} {
+			s := byEngine(large(10, 1000, cluster.IPv4, cluster.IPv6), "node-000", flows)
+			for i := len(s.Nodes); i <= size; i++ {
+				n := new(*s.Nodes[1])
+				n.Name, n.ID = fmt.Sprintf("other-%04d", i), 1000+i
+				n.Addresses = []netip.Addr{addr(fmt.Sprintf("172.18.%d.%d", 1+i/250, i%250)), addr(fmt.Sprintf("fc00:f853:ccd::1:%x", i))}
+				n.HostAddresses = []netip.Prefix{netip.PrefixFrom(n.Addresses[0], 16), netip.PrefixFrom(n.Addresses[1], 64)}
+				n.PodCIDRs = []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.244.%d.%d/27", 11+i/8, i%8*32)), netip.MustParsePrefix(fmt.Sprintf("fd00:10:244:%x::/64", 11+i))}
+				s.Nodes = append(s.Nodes, n)
+			}
+			b.Run(fmt.Sprintf("nodes=%d/openflow=%v", size, flows), func(b *testing.B) {
+				replanned(b, s, 0, func(_ *cluster.Snapshot, i int) *cluster.Snapshot {
+					next := new(*s)
+					next.Nodes = s.Nodes[:size+i%2]
 					return next
 				})
 			})

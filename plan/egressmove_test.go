@@ -28,7 +28,7 @@ func TestMovesBetweenBridgeAndLink(t *testing.T) {
 		if !plan.CanShare(s, s.EgressIPs[0], from, to, address) {
 			t.Errorf("from %s to %s: the address is not shared", from, to)
 		}
-		return plan.WithMoves(datapath.State{Bridge: flow.State{Flows: map[flow.Key]*flow.Flow{}}, Host: host.State{Addresses: map[host.AddressKey]host.Address{key: {AddressKey: key}}}}, s, node)
+		return plan.WithMoves(datapath.State{Bridge: flow.State{Flows: map[flow.ID]*flow.Flow{}}, Host: host.State{Addresses: map[host.AddressKey]host.Address{key: {AddressKey: key}}}}, s, node)
 	}
 	unplanned := &cluster.Snapshot{Nodes: []*cluster.Node{bridged}, EgressIPs: []*cluster.EgressIP{{Moving: []cluster.Move{{Address: address, From: "a", To: "b"}}}}}
 	if got := plan.WithMoves(datapath.State{}, unplanned, "a"); got.NB != nil || got.Bridge.Flows != nil {

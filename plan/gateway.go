@@ -47,7 +47,7 @@ func gateway(e Env) (datapath.State, []Problem) {
 // bridge writes flows of the gateway bridge.
 type bridge struct {
 	env     *Env
-	flows   map[flow.Key]*flow.Flow
+	flows   map[flow.ID]*flow.Flow
 	feature uint32
 	owner   cluster.Owner
 
@@ -59,7 +59,7 @@ type bridge struct {
 func newBridge(e *Env, feature uint32) *bridge {
 	g := &e.Node.Gateway
 	return &bridge{
-		env: e, flows: map[flow.Key]*flow.Flow{}, feature: feature, owner: nodeOwner(e.Node.Name),
+		env: e, flows: map[flow.ID]*flow.Flow{}, feature: feature, owner: nodeOwner(e.Node.Name),
 		mac: g.MAC, ovn: patchPort(g.Bridge, e.Node.Name), uplink: g.Uplink,
 	}
 }
@@ -98,7 +98,7 @@ const (
 
 func (b *bridge) add(table uint8, priority uint16, m flow.Match, actions ...flow.Action) {
 	k := flow.Key{Table: table, Priority: priority, Match: m}
-	b.flows[k] = &flow.Flow{Key: k, Feature: b.feature, Actions: actions, Owner: b.owner}
+	b.flows[k.ID()] = &flow.Flow{Key: k, Feature: b.feature, Actions: actions, Owner: b.owner}
 }
 
 // classify adds a flow of table 0.

@@ -135,7 +135,7 @@ func mirroredProtocol(p flow.Protocol) flow.Protocol {
 // comparable returns a copy of a State without what one family only has, and with what they have in two ways in one.
 func comparable(s datapath.State) datapath.State {
 	s.Bridge.Flows = maps.Clone(s.Bridge.Flows)
-	maps.DeleteFunc(s.Bridge.Flows, func(_ flow.Key, f *flow.Flow) bool {
+	maps.DeleteFunc(s.Bridge.Flows, func(_ flow.ID, f *flow.Flow) bool {
 		return f.Match.ICMPType != 0 // neighbour discovery; ARP needs no flows
 	})
 	s.NB = maps.Clone(s.NB)
@@ -180,7 +180,7 @@ func comparable(s datapath.State) datapath.State {
 // withoutOther leaves out the flow for the family that the node's pods do not have: it is the host's alone.
 func withoutOther(s datapath.State, f flow.Protocol) datapath.State {
 	s.Bridge.Flows = maps.Clone(s.Bridge.Flows)
-	maps.DeleteFunc(s.Bridge.Flows, func(k flow.Key, _ *flow.Flow) bool { return k.Table == 0 && k.Priority == 50 && k.Match.Protocol == f })
+	maps.DeleteFunc(s.Bridge.Flows, func(_ flow.ID, g *flow.Flow) bool { return g.Table == 0 && g.Priority == 50 && g.Match.Protocol == f })
 	return s
 }
 

@@ -344,7 +344,7 @@ func TestBadObjectsStopNobody(t *testing.T) {
 		}
 		for k, f := range want.Bridge.Flows {
 			if g := state.Bridge.Flows[k]; g == nil || !g.Equal(f) {
-				t.Fatalf("flow %s is changed", k)
+				t.Fatalf("flow %s is changed", k.Value())
 			}
 		}
 		if _, there := state.NB[nb.Key{Table: nb.TableSwitchPort, Name: "default_z"}]; there {

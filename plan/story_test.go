@@ -179,7 +179,7 @@ func linesOf(text, owner string) string {
 func onServiceBridge(s flow.State) flow.State {
 	on := flow.State{Bridges: s.Bridges, Groups: s.Groups, Ports: maps.Clone(s.Ports), Flows: maps.Clone(s.Flows)}
 	maps.DeleteFunc(on.Ports, func(_ string, p flow.Port) bool { return p.Type != "patch" })
-	maps.DeleteFunc(on.Flows, func(k flow.Key, _ *flow.Flow) bool { return k.Bridge != claims.ServiceBridge })
+	maps.DeleteFunc(on.Flows, func(_ flow.ID, f *flow.Flow) bool { return f.Bridge != claims.ServiceBridge })
 	return on
 }
 

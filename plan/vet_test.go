@@ -28,8 +28,8 @@ func threeNodes(lie func(*cluster.Node)) *cluster.Snapshot {
 func wayTo(s *cluster.Snapshot, node string) string {
 	state, _ := plan.Node(s, "c")
 	var lines []string
-	for k, f := range state.Bridge.Flows {
-		if k.Bridge == claims.TunnelBridge && f.Owner.Name == node {
+	for _, f := range state.Bridge.Flows {
+		if f.Bridge == claims.TunnelBridge && f.Owner.Name == node {
 			lines = append(lines, f.String())
 		}
 	}

@@ -57,7 +57,7 @@ func TestNotDelivered(t *testing.T) {
 			s.Bridge.Settings["ovn-bridge-mappings"] = "other:breth0"
 		}},
 		{"no flow to the node", "10.96.0.12:80", "br-tun drops it", inHost(1), func(t *testing.T, s datapath.State) {
-			tunnelsTo(s, func(f *flow.Flow, _ *flow.Tunnel) { delete(s.Bridge.Flows, f.Key) })
+			tunnelsTo(s, func(f *flow.Flow, _ *flow.Tunnel) { delete(s.Bridge.Flows, f.ID()) })
 		}},
 		{"wrong tunnel end", "10.96.0.12:80", `no node has 172.18.0.9`, inHost(1), func(t *testing.T, s datapath.State) {
 			tunnelsTo(s, func(_ *flow.Flow, to *flow.Tunnel) { to.Peer = addr("172.18.0.9") })

@@ -59,14 +59,14 @@ func changeGroup(b *testing.B, target *ofctl.Target, g *flow.Group) {
 }
 
 // manyServices are so many addresses, each with a group of two endpoints.
-func manyServices(count int) (map[flow.Key]*flow.Flow, map[flow.GroupKey]*flow.Group) {
-	flows, groups := map[flow.Key]*flow.Flow{}, map[flow.GroupKey]*flow.Group{}
+func manyServices(count int) (map[flow.ID]*flow.Flow, map[flow.GroupKey]*flow.Group) {
+	flows, groups := map[flow.ID]*flow.Flow{}, map[flow.GroupKey]*flow.Group{}
 	for i := range count {
 		id := uint32(1 + i)
 		m := flow.Match{Protocol: flow.TCP, Dst: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 96, byte(id >> 8), byte(id)}), 32), DstPort: 80}
 		f := &flow.Flow{Key: flow.Key{Bridge: "br-svc", Table: 20, Priority: 200, Match: m}, Actions: []flow.Action{flow.ToGroup{ID: id}}}
 		g := group(id, cluster.IPv4, 1, 2)
-		flows[f.Key], groups[g.GroupKey] = f, g
+		flows[f.ID()], groups[g.GroupKey] = f, g
 	}
 	return flows, groups
 }

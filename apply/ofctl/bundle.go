@@ -17,7 +17,7 @@ type bundle struct {
 	groups  []change // to be made or changed
 	deletes []change // of flows
 	flows   []change // to be made or changed
-	made    map[flow.Key]*flow.Flow
+	made    map[flow.ID]*flow.Flow
 	unfit   map[uint32]bool // groups left out: a flow that names one would stop the bundle
 
 	groupsGone []change // flows that lead to one go with it
@@ -68,7 +68,7 @@ func (b *bundle) add(f *flow.Flow) {
 			return
 		}
 	}
-	b.made[f.Key] = f
+	b.made[f.ID()] = f
 	numbered := f.WithPorts(func(name string) string { n, _ := b.number(name); return n })
 	b.flows = append(b.flows, change{typeFlowMod, flowMod(flowAdd, f.Cookie(), numbered), f})
 }

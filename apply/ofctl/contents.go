@@ -9,7 +9,7 @@ import (
 
 // content is the flows and groups of bridges.
 type content struct {
-	flows  map[flow.Key]*flow.Flow
+	flows  map[flow.ID]*flow.Flow
 	groups map[flow.GroupKey]*flow.Group
 }
 
@@ -63,7 +63,7 @@ func note[K comparable, V any](changes *map[K]*V, d delta.Delta[K, *V]) {
 // replace gives a bridge another content.
 func (c *contents) replace(bridge string, with content) {
 	had := c.all()
-	c.flows = replaced(had.flows, with.flows, func(k flow.Key) bool { return k.Bridge == bridge })
+	c.flows = replaced(had.flows, with.flows, func(id flow.ID) bool { return id.Value().Bridge == bridge })
 	c.groups = replaced(had.groups, with.groups, func(k flow.GroupKey) bool { return k.Bridge == bridge })
 	c.raw = true
 }

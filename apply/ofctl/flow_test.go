@@ -41,7 +41,7 @@ func TestTheSwitchSaysWhatPrintWrites(t *testing.T) {
 			}
 			return name
 		})
-		if w := want.Flows[full.Key]; w == nil || !w.Equal(full) {
+		if w := want.Flows[full.ID()]; w == nil || !w.Equal(full) {
 			t.Errorf("not what was wanted: %s", line)
 		}
 	}
@@ -53,7 +53,7 @@ func TestABadFlowDoesNotStopTheOthers(t *testing.T) {
 	good := parse(t, "table=7,priority=5 actions=drop\n")
 	bad := &flow.Flow{Key: flow.Key{Table: 7, Priority: 6, Match: flow.Match{Protocol: flow.IP, DstPort: 80}}, Actions: []flow.Action{flow.Drop{}}}
 	d := flow.Diff(good, read(t, target))
-	d.Flows.Add[bad.Key] = bad
+	d.Flows.Add[bad.ID()] = bad
 	if err := target.Apply(ctx(t), d); err == nil || !strings.Contains(err.Error(), "table=7,priority=6,ip,tp_dst=80") {
 		t.Fatalf("the error does not name the flow: %v", err)
 	}
@@ -80,16 +80,16 @@ func TestOwnChangesAreNoNews(t *testing.T) {
 	quiet(t, target)
 
 	next := rich(t)
-	for k, f := range next.Flows {
-		if k.Table == 1 {
-			delete(next.Flows, k)
+	for id, f := range next.Flows {
+		if f.Table == 1 {
+			delete(next.Flows, id)
 		}
-		if k.Table == 0 && k.Priority == 110 {
-			next.Flows[k] = &flow.Flow{Key: k, Feature: 9, Actions: f.Actions}
+		if f.Table == 0 && f.Priority == 110 {
+			next.Flows[id] = &flow.Flow{Key: f.Key, Feature: 9, Actions: f.Actions}
 		}
 	}
 	add := &flow.Flow{Key: flow.Key{Table: 8, Match: flow.Match{InPort: patch}}, Actions: []flow.Action{flow.Output{Port: "eth0"}}}
-	next.Flows[add.Key] = add
+	next.Flows[add.ID()] = add
 	reach(t, target, next)
 	silent(t, target)
 	if d := flow.Diff(next, read(t, open(t, n))); !d.Empty() {
@@ -184,14 +184,14 @@ func TestVersion(t *testing.T) {
 }
 
 // nodePorts returns n flows, as NodePorts need them.
-func nodePorts(n int) map[flow.Key]*flow.Flow {
-	flows := make(map[flow.Key]*flow.Flow, n)
+func nodePorts(n int) map[flow.ID]*flow.Flow {
+	flows := make(map[flow.ID]*flow.Flow, n)
 	for i := range n / 2 {
 		m := flow.Match{Protocol: flow.TCP, InPort: "eth0", DstPort: uint16(30000 + i)}
 		in := &flow.Flow{Key: flow.Key{Priority: 110, Match: m}, Feature: 2, Actions: []flow.Action{flow.Output{Port: patch}}}
 		m = flow.Match{Protocol: flow.TCP, InPort: patch, SrcPort: uint16(30000 + i), EthSrc: cluster.MAC{2}}
 		out := &flow.Flow{Key: flow.Key{Priority: 110, Match: m}, Feature: 2, Actions: []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN}, flow.Output{Port: "eth0"}}}
-		flows[in.Key], flows[out.Key] = in, out
+		flows[in.ID()], flows[out.ID()] = in, out
 	}
 	return flows
 }
@@ -237,7 +237,7 @@ func BenchmarkBridge(b *testing.B) {
 		for b.Loop() {
 			want := flow.State{Bridge: lab.GatewayBridge, Flows: all.Flows}
 			d := flow.Delta{Bridge: want.Bridge}
-			d.Flows.Add = map[flow.Key]*flow.Flow{one.Key: one}
+			d.Flows.Add = map[flow.ID]*flow.Flow{one.ID(): one}
 			if err := target.Apply(ctx(b), d); err != nil {
 				b.Fatal(err)
 			}

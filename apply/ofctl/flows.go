@@ -106,11 +106,11 @@ func (t *bridge) number(numbers map[string]string) {
 			moved[port], moved[number] = renamed(port) != port, renamed(number) != number
 		}
 	}
-	d := delta.Delta[flow.Key, *flow.Flow]{Add: map[flow.Key]*flow.Flow{}, Delete: map[flow.Key]*flow.Flow{}}
-	for k, f := range t.has.all().flows {
-		if k.Bridge == t.key && f.Names(moved) {
+	d := delta.Delta[flow.ID, *flow.Flow]{Add: map[flow.ID]*flow.Flow{}, Delete: map[flow.ID]*flow.Flow{}}
+	for id, f := range t.has.all().flows {
+		if f.Bridge == t.key && f.Names(moved) {
 			g := f.WithPorts(renamed)
-			d.Delete[k], d.Add[g.Key] = f, g
+			d.Delete[id], d.Add[g.ID()] = f, g
 		}
 	}
 	c.numbers = numbers
@@ -146,9 +146,9 @@ func (t *bridge) readGroups(ctx context.Context) (map[flow.GroupKey]*flow.Group,
 
 // parseFlows reads what dump-flows printed. A flow with a match of ours and other actions than we have words for comes
 // without actions, equal to none that is wanted.
-func parseFlows(text, bridge string, numbers map[string]string) (map[flow.Key]*flow.Flow, []flow.Unknown) {
+func parseFlows(text, bridge string, numbers map[string]string) (map[flow.ID]*flow.Flow, []flow.Unknown) {
 	name := naming(numbers)
-	flows := make(map[flow.Key]*flow.Flow, strings.Count(text, "\n"))
+	flows := make(map[flow.ID]*flow.Flow, strings.Count(text, "\n"))
 	var unknown []flow.Unknown
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -164,7 +164,7 @@ func parseFlows(text, bridge string, numbers map[string]string) (map[flow.Key]*f
 		}
 		f = f.WithPorts(name)
 		f.Bridge = bridge
-		flows[f.Key] = f
+		flows[f.ID()] = f
 	}
 	slices.SortFunc(unknown, func(a, b flow.Unknown) int { return strings.Compare(a.Flow, b.Flow) })
 	return flows, unknown
@@ -195,9 +195,9 @@ func (t *Target) applyFlows(ctx context.Context, d flow.Delta, r rows) (missing 
 		lacks, err := b.apply(ctx, b.part(d), r)
 		missing, errs = append(missing, lacks...), append(errs, err)
 	}
-	for k := range d.Flows.Add {
-		if _, there := r.numbers[k.Bridge]; k.Bridge != "" && !there {
-			missing = append(missing, k.Bridge)
+	for _, f := range d.Flows.Add {
+		if _, there := r.numbers[f.Bridge]; f.Bridge != "" && !there {
+			missing = append(missing, f.Bridge)
 		}
 	}
 	return missing, errors.Join(errs...)
@@ -205,7 +205,7 @@ func (t *Target) applyFlows(ctx context.Context, d flow.Delta, r rows) (missing 
 
 // part is what of d is on the bridge.
 func (t *bridge) part(d flow.Delta) (own flow.Delta) {
-	own.Flows = d.Flows.Part(func(k flow.Key) bool { return k.Bridge == t.key })
+	own.Flows = d.Flows.Part(func(id flow.ID) bool { return id.Value().Bridge == t.key })
 	own.Groups = d.Groups.Part(func(k flow.GroupKey) bool { return k.Bridge == t.key })
 	for _, u := range d.Unknown {
 		if u.Bridge == t.key {
@@ -222,7 +222,7 @@ func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []str
 		return nil, nil
 	}
 	numbers := r.numbers[t.name]
-	b := bundle{numbers: numbers, deletes: deletions(d, numbers), made: map[flow.Key]*flow.Flow{}, unfit: map[uint32]bool{}}
+	b := bundle{numbers: numbers, deletes: deletions(d, numbers), made: map[flow.ID]*flow.Flow{}, unfit: map[uint32]bool{}}
 	for _, part := range []map[flow.GroupKey]*flow.Group{d.Groups.Add, d.Groups.Change} {
 		for _, g := range part {
 			b.group(g)
@@ -231,14 +231,14 @@ func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []str
 	for _, g := range d.Groups.Delete {
 		b.groupGone(g)
 	}
-	for _, part := range []map[flow.Key]*flow.Flow{d.Flows.Add, d.Flows.Change} {
+	for _, part := range []map[flow.ID]*flow.Flow{d.Flows.Add, d.Flows.Change} {
 		for _, f := range part {
 			b.add(f)
 		}
 	}
 	// A bridge with fail_mode standalone has this flow when it is made. The wanted flow in its place took it over; when
 	// that goes, the bridge gets it back, or it would drop everything.
-	if _, gone := d.Flows.Delete[flow.Key{}]; gone && !r.secure {
+	if _, gone := d.Flows.Delete[flow.Key{}.ID()]; gone && !r.secure {
 		normal := &flow.Flow{Actions: []flow.Action{flow.Normal{}}}
 		b.flows = append(b.flows, change{typeFlowMod, flowMod(flowAdd, 0, normal), normal})
 	}
@@ -314,7 +314,7 @@ func (t *bridge) commit(ctx context.Context, b bundle, d flow.Delta) error {
 	} else {
 		c.mark = after
 		t.number(b.numbers)
-		t.has.change(flow.Delta{Flows: delta.Delta[flow.Key, *flow.Flow]{Add: b.made, Delete: d.Flows.Delete}, Groups: d.Groups})
+		t.has.change(flow.Delta{Flows: delta.Delta[flow.ID, *flow.Flow]{Add: b.made, Delete: d.Flows.Delete}, Groups: d.Groups})
 	}
 	if err != nil {
 		t.options = ""

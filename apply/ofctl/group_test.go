@@ -61,7 +61,7 @@ func withGroups(t testing.TB, n *lab.Node) flow.State {
 	s := parse(t, "table=50,priority=100,in_port=eth0 actions=LOCAL")
 	for _, f := range parse(t, services).Flows {
 		f.Bridge = "br-svc"
-		s.Flows[f.Key] = f
+		s.Flows[f.ID()] = f
 	}
 	s.Groups = map[flow.GroupKey]*flow.Group{}
 	for _, g := range []*flow.Group{group(7, cluster.IPv4, 3, 5, 200), group(8, cluster.IPv6, 9), noting(41, flow.TCP, 1, 2), noting(45, flow.TCP6, 1), noting(46, flow.UDP, 1), noting(47, flow.SCTP6, 1)} {
@@ -118,9 +118,10 @@ func TestLawsOfGroups(t *testing.T) {
 		Refused: func(t testing.TB) flow.Delta {
 			more := withGroups(t, n)
 			more.Groups[key(9)] = group(9, cluster.IPv4, 1)
-			for k := range parse(t, "table=254,priority=5 actions=group:9").Flows {
+			for _, f := range parse(t, "table=254,priority=5 actions=group:9").Flows {
+				k := f.Key
 				k.Bridge = "br-svc"
-				more.Flows[k] = &flow.Flow{Key: k, Actions: []flow.Action{flow.ToGroup{ID: 9}}}
+				more.Flows[k.ID()] = &flow.Flow{Key: k, Actions: []flow.Action{flow.ToGroup{ID: 9}}}
 			}
 			return flow.Diff(more, withGroups(t, n))
 		},
@@ -242,19 +243,19 @@ func TestLearnedFlowsAreLeftAlone(t *testing.T) {
 	silent(t, target)
 	reach(t, open(t, n), want)
 	shorter := withGroups(t, n)
-	for k, f := range shorter.Flows {
+	for id, f := range shorter.Flows {
 		if l, ok := f.Actions[0].(flow.Learn); ok {
 			l.Timeout = 600
-			shorter.Flows[k] = &flow.Flow{Key: k, Actions: append([]flow.Action{l}, f.Actions[1:]...)}
+			shorter.Flows[id] = &flow.Flow{Key: f.Key, Actions: append([]flow.Action{l}, f.Actions[1:]...)}
 		}
 	}
 	reach(t, target, shorter) // the timeout of flows that are there cannot be changed
 	learned(0, "nw_src=10.244.1.")
 	connect("10.244.1.7", "10.244.1.8", "10.244.1.9", "10.244.1.10")
 	learned(3, "idle_timeout=600") // the limit
-	for k, f := range shorter.Flows {
-		if to, ok := f.Actions[0].(flow.SetGroup); k.Match.Group == 41 || ok && to.ID == 41 {
-			delete(shorter.Flows, k)
+	for id, f := range shorter.Flows {
+		if to, ok := f.Actions[0].(flow.SetGroup); f.Match.Group == 41 || ok && to.ID == 41 {
+			delete(shorter.Flows, id)
 		}
 	}
 	delete(shorter.Groups, key(41))

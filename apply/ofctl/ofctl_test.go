@@ -42,13 +42,13 @@ func settings() []string { return []string{"ovn-bridge-mappings", "ovn-encap-ip"
 // parse returns a State with flows on br-ex.
 func parse(t testing.TB, text string) flow.State {
 	t.Helper()
-	s := flow.State{Bridge: "br-ex", Flows: map[flow.Key]*flow.Flow{}}
+	s := flow.State{Bridge: "br-ex", Flows: map[flow.ID]*flow.Flow{}}
 	for line := range strings.Lines(strings.TrimSpace(text)) {
 		f, _, err := flow.ParseFlow(line)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Flows[f.Key] = f
+		s.Flows[f.ID()] = f
 	}
 	return s
 }
@@ -136,22 +136,22 @@ func states(t testing.TB) *rapid.Generator[flow.State] {
 	return rapid.Custom(func(r *rapid.T) flow.State {
 		s := rich(t)
 		for _, k := range sortedKeys(s.Flows) {
-			f := *s.Flows[k]
+			f := *s.Flows[k.ID()]
 			switch rapid.IntRange(0, 4).Draw(r, "what") {
 			case 0:
-				delete(s.Flows, k)
+				delete(s.Flows, k.ID())
 				continue
 			case 1:
 				f.Actions = []flow.Action{flow.Drop{}}
 			case 2:
 				f.Feature += 7
 			}
-			s.Flows[k] = &f
+			s.Flows[k.ID()] = &f
 		}
 		for range rapid.IntRange(0, 20).Draw(r, "NodePorts") {
 			f := &flow.Flow{Key: flow.Key{Priority: 110, Match: flow.Match{Protocol: flow.TCP, InPort: "eth0", DstPort: rapid.Uint16Range(30000, 30040).Draw(r, "port")}}}
 			f.Actions = []flow.Action{flow.Output{Port: patch}}
-			s.Flows[f.Key] = f
+			s.Flows[f.ID()] = f
 		}
 		switch rapid.IntRange(0, 2).Draw(r, "settings") {
 		case 0:
@@ -174,10 +174,10 @@ func states(t testing.TB) *rapid.Generator[flow.State] {
 	})
 }
 
-func sortedKeys(flows map[flow.Key]*flow.Flow) []flow.Key {
+func sortedKeys(flows map[flow.ID]*flow.Flow) []flow.Key {
 	var keys []flow.Key
-	for k := range flows {
-		keys = append(keys, k)
+	for _, f := range flows {
+		keys = append(keys, f.Key)
 	}
 	slices.SortFunc(keys, func(a, b flow.Key) int { return strings.Compare(a.String(), b.String()) })
 	return keys

@@ -10,7 +10,7 @@ import (
 )
 
 // mapOption lets flows of the bridge name OVN's Geneve option, if they do. Open vSwitch keeps what flows use, and loses it with its process.
-func (t *bridge) mapOption(ctx context.Context, flows map[flow.Key]*flow.Flow) error {
+func (t *bridge) mapOption(ctx context.Context, flows map[flow.ID]*flow.Flow) error {
 	if !namesOption(flows) {
 		return nil
 	}
@@ -32,7 +32,7 @@ func (t *bridge) mapOption(ctx context.Context, flows map[flow.Key]*flow.Flow) e
 	return nil
 }
 
-func namesOption(flows map[flow.Key]*flow.Flow) bool {
+func namesOption(flows map[flow.ID]*flow.Flow) bool {
 	for _, f := range flows {
 		if f.Match.Tunnel != (flow.Tunnel{}) || slices.ContainsFunc(f.Actions, func(a flow.Action) bool { _, is := a.(flow.SetTunnel); return is }) {
 			return true

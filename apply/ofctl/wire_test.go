@@ -53,7 +53,7 @@ func TestEachWordIsWritten(t *testing.T) {
 	each := parse(t, words).Flows
 	for _, f := range each {
 		f.Bridge = "br-svc"
-		want.Flows[f.Key] = f
+		want.Flows[f.ID()] = f
 	}
 	own := group(70, cluster.IPv4, 1)
 	own.Buckets[0].CT.Mark, own.Buckets[0].CT.EthSrc = 0x29, true

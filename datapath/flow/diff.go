@@ -24,7 +24,7 @@ type Delta struct {
 	Ports           delta.Delta[string, Port]
 	TunnelNeighbors delta.Delta[netip.Addr, cluster.MAC]
 	TunnelRoutes    delta.Delta[netip.Addr, netip.Addr]
-	Flows           delta.Delta[Key, *Flow]
+	Flows           delta.Delta[ID, *Flow]
 	Groups          delta.Delta[GroupKey, *Group]
 	Unknown         []Unknown // flows to delete, as in State.Unknown
 }

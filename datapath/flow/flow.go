@@ -7,6 +7,7 @@ package flow
 
 import (
 	"net/netip"
+	"unique"
 
 	"hairpin/cluster"
 )
@@ -17,7 +18,7 @@ type State struct {
 	Bridges  map[string]Bridge // ours alone, by name
 	Settings map[string]string // keys of Open_vSwitch's external_ids
 	Ports    map[string]Port   // by name
-	Flows    map[Key]*Flow
+	Flows    map[ID]*Flow
 	Groups   map[GroupKey]*Group
 	// TunnelNeighbors are the MACs of tunnel peers. Only the userspace datapath needs them: it loses the
 	// first packet to a peer that it has not resolved yet.
@@ -67,6 +68,12 @@ type Key struct {
 	Priority uint16
 	Match    Match
 }
+
+// ID is a Key where maps have it: a node has thousands of flows, whose map is copied for a change, and a Key has two hundred bytes.
+type ID = unique.Handle[Key]
+
+// ID is the same for the same Key.
+func (k Key) ID() ID { return unique.Make(k) }
 
 // Flow is one OpenFlow flow. Flows are immutable.
 type Flow struct {

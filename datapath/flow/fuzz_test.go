@@ -37,7 +37,7 @@ func FuzzParseFlow(f *testing.F) {
 
 // benchFlows returns the two flows that a NodePort needs in each direction.
 func benchFlows(n int) State {
-	s := State{Bridge: "br-ex", Flows: make(map[Key]*Flow, n)}
+	s := State{Bridge: "br-ex", Flows: make(map[ID]*Flow, n)}
 	node := netip.MustParsePrefix("172.18.0.3/32")
 	for i := range n / 2 {
 		owner := cluster.Owner{Kind: "Service", Namespace: "default", Name: "web"}
@@ -45,7 +45,7 @@ func benchFlows(n int) State {
 			Actions: []Action{Output{"patch-br-ex_node-a-to-br-int"}}, Owner: owner}
 		out := &Flow{Key: Key{Priority: 110, Match: Match{InPort: "patch-br-ex_node-a-to-br-int", Protocol: TCP, Src: node, SrcPort: uint16(30000 + i)}}, Feature: 2,
 			Actions: []Action{CT{Commit: true, Zone: 64000, Mark: 1}, Output{"eth0"}}, Owner: owner}
-		s.Flows[in.Key], s.Flows[out.Key] = in, out
+		s.Flows[in.ID()], s.Flows[out.ID()] = in, out
 	}
 	return s
 }

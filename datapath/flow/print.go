@@ -222,8 +222,8 @@ func Print(s State) string {
 // filled are the bridges that have something, as keys name them.
 func (s *State) filled() []string {
 	names := map[string]bool{}
-	for k := range s.Flows {
-		names[k.Bridge] = true
+	for _, f := range s.Flows {
+		names[f.Bridge] = true
 	}
 	for k := range s.Groups {
 		names[k.Bridge] = true
@@ -252,7 +252,7 @@ func (s *State) appendContent(b []byte, bridge string) []byte {
 
 // appendFlows renders every flow of a bridge once and sorts by the rendered text: comparing twelve fields 16 times a flow
 // would cost more.
-func appendFlows(b []byte, flows map[Key]*Flow, bridge string) []byte {
+func appendFlows(b []byte, flows map[ID]*Flow, bridge string) []byte {
 	type line struct {
 		flow       *Flow
 		start, end int

@@ -215,9 +215,9 @@ func drawState(t *rapid.T) State {
 	s := State{Bridge: rapid.SampledFrom([]string{"", "br-ex", "b r"}).Draw(t, "bridge")}
 	put := func(f *Flow) {
 		if s.Flows == nil {
-			s.Flows = map[Key]*Flow{}
+			s.Flows = map[ID]*Flow{}
 		}
-		s.Flows[f.Key] = f
+		s.Flows[f.ID()] = f
 	}
 	bridge := rapid.SampledFrom([]string{"", "", "br-svc", "b s"})
 	for range rapid.IntRange(0, 5).Draw(t, "flows") {
@@ -382,10 +382,10 @@ func TestDiffLeavesOpenWhatIsNotSaid(t *testing.T) {
 
 func TestDiffOfFlowsIgnoresOnlyTheOwner(t *testing.T) {
 	base := Flow{Key: Key{Priority: 5}, Feature: 1, Actions: []Action{Normal{}}, Owner: cluster.Owner{Kind: "Node", Name: "a"}}
-	of := func(change func(*Flow)) map[Key]*Flow {
+	of := func(change func(*Flow)) map[ID]*Flow {
 		f := base
 		change(&f)
-		return map[Key]*Flow{f.Key: &f}
+		return map[ID]*Flow{f.ID(): &f}
 	}
 	have := State{Flows: of(func(*Flow) {})}
 	if d := Diff(State{Flows: of(func(f *Flow) { f.Owner = cluster.Owner{} })}, have); !d.Empty() {

@@ -115,7 +115,7 @@ func onServiceBridge(s flow.State) flow.State {
 	name := claims.ServiceBridge
 	on := flow.State{Bridges: map[string]flow.Bridge{name: s.Bridges[name]}, Groups: s.Groups, Ports: maps.Clone(s.Ports), Flows: maps.Clone(s.Flows)}
 	maps.DeleteFunc(on.Ports, func(_ string, p flow.Port) bool { return p.Bridge != name && s.Ports[p.Peer].Bridge != name })
-	maps.DeleteFunc(on.Flows, func(k flow.Key, _ *flow.Flow) bool { return k.Bridge != name })
+	maps.DeleteFunc(on.Flows, func(_ flow.ID, f *flow.Flow) bool { return f.Bridge != name })
 	return on
 }
 
