@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"net/netip"
 
+	"golang.org/x/sys/unix"
+
 	"hairpin/claims"
+	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
 )
@@ -71,7 +74,7 @@ func (w *switchboard) external(x *front, vip netip.AddrPort) {
 	for _, r := range x.SourceRanges {
 		serve(prioRange, r)
 	}
-	w.add(claims.TableServices, prioGuarded, match(x, flow.Match{}, vip), flow.Drop{})
+	w.serve(x, prioGuarded, flow.Match{}, vip, flow.Drop{})
 }
 
 // match is what goes to an address of a Frontend.
@@ -83,15 +86,27 @@ func match(x *front, m flow.Match, vip netip.AddrPort) flow.Match {
 // lead adds a flow for an address: what happens to new connections. With no endpoint of a kind, but others, packets are dropped, so that the
 // client tries elsewhere; with none anywhere the host refuses.
 func (w *switchboard) lead(x *front, priority uint16, m flow.Match, vip netip.AddrPort, way uint8) {
-	m = match(x, m, vip)
 	to := map[uint8][]netip.AddrPort{toAllEndpoints: x.cluster, toInternal: x.internal, toOwnPods: x.ownPods}[way]
 	switch {
 	case len(to) > 0:
-		w.add(claims.TableServices, priority, m, toGroup(x, w.group(x, way, to))...)
+		w.serve(x, priority, m, vip, toGroup(x, w.group(x, way, to))...)
 	case len(x.cluster) > 0:
-		w.add(claims.TableServices, priority, m, flow.Drop{})
+		w.serve(x, priority, m, vip, flow.Drop{})
 	case vip.Addr() != x.ClusterIP:
-		w.add(claims.TableServices, priority, m, flow.SetPktMark{Mark: claims.MarkRefused}, flow.Resubmit{Table: claims.TableDeliver})
+		w.serve(x, priority, m, vip, flow.SetPktMark{Mark: claims.MarkRefused}, flow.Resubmit{Table: claims.TableDeliver})
+	}
+}
+
+// serve says what happens to new connections to an address. Open vSwitch lets no flow see the port of a fragment (ovs-fields(7), nw_frag). The
+// kernel's conntrack puts fragments together; that of the userspace datapath does not, but knows where all of them go. Only UDP has fragments:
+// TCP and SCTP send what fits.
+func (w *switchboard) serve(x *front, priority uint16, m flow.Match, vip netip.AddrPort, actions ...flow.Action) {
+	m = match(x, m, vip)
+	w.add(claims.TableServices, priority, m, actions...)
+	if x.Protocol == cluster.UDP && w.Node.Gateway.Userspace {
+		m.Protocol, m.DstPort, m.Fragment, m.CTState = words(x.Family).ip, 0, "yes", flow.CTState{Set: flow.CTNew | flow.CTTrk}
+		m.CTProtocol, m.CTDstPort = unix.IPPROTO_UDP, vip.Port()
+		w.add(claims.TableServices, priority, m, actions...)
 	}
 }
 

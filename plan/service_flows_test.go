@@ -58,6 +58,15 @@ func byFlows(t *rapid.T, s flow.State) map[served]string {
 		if err := f.Check(); err != nil {
 			t.Error(err)
 		}
+		if f.Match.Fragment != "" {
+			whole := f.Key
+			whole.Match.Protocol = map[flow.Protocol]flow.Protocol{flow.IP: flow.UDP, flow.IPv6: flow.UDP6}[f.Match.Protocol]
+			whole.Match.DstPort, whole.Match.CTDstPort, whole.Match.CTProtocol, whole.Match.Fragment, whole.Match.CTState = f.Match.CTDstPort, 0, 0, "", flow.CTState{}
+			if w := s.Flows[whole.ID()]; f.Table == claims.TableServices && (w == nil || !slices.Equal(w.Actions, f.Actions)) {
+				t.Errorf("%s: whole packets have %v", f, w)
+			}
+			continue
+		}
 		p := map[flow.Protocol]cluster.Protocol{flow.TCP: cluster.TCP, flow.TCP6: cluster.TCP, flow.UDP: cluster.UDP, flow.UDP6: cluster.UDP, flow.SCTP: cluster.SCTP, flow.SCTP6: cluster.SCTP}[f.Match.Protocol]
 		to := "dropped"
 		if mark, ok := f.Actions[0].(flow.SetPktMark); ok && mark.Mark == claims.MarkRefused {

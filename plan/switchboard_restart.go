@@ -23,6 +23,7 @@ func Forgotten() (list []string) {
 			add(prioFrom, v.l4[cluster.TCP], "tcp_flags=-syn,"+pass)
 			add(prioFrom, v.l4[cluster.UDP], pass)
 			add(prioFrom, v.l4[cluster.SCTP], pass)
+			add(prioFrom, v.ip, "nw_frag=later,"+pass) // of IPv6 they are of no other protocol
 		}
 	}
 	return list

@@ -25,7 +25,7 @@ type view struct {
 // registers are what flows have noted of a packet on a bridge: of which group a bucket is wanted, and which it is.
 type registers struct{ group, bucket uint32 }
 
-// matches reports whether a packet meets a match. Packets of a walk are no fragments, and have a long time to live.
+// matches reports whether a packet meets a match. Packets of a walk are no fragments, which alone are asked for CTDstPort, and have a long time to live.
 func (v *view) matches(m *flow.Match) bool {
 	p := v.p
 	switch {
@@ -42,6 +42,7 @@ func (v *view) matches(m *flow.Match) bool {
 		v.ct.bits&m.CTState.Set != m.CTState.Set,
 		v.ct.bits&m.CTState.Clear != 0,
 		m.CTMark != 0 && m.CTMark != v.mark,
+		m.CTDstPort != 0,
 		m.Group != 0 && m.Group != v.group,
 		m.Bucket != 0 && m.Bucket != v.bucket,
 		m.Tunnel != (flow.Tunnel{}) && m.Tunnel != v.Tunnel:

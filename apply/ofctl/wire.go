@@ -123,6 +123,8 @@ const (
 	nxmPktMark   = 0x00014204
 	nxmCTState   = 0x0001d204
 	nxmCTMark    = 0x0001d604
+	nxmCTProto   = 0x0001ee01
+	nxmCTDstPort = 0x0001fa02
 	nxmCTLabel   = 0x0001d810
 )
 
@@ -239,6 +241,10 @@ func appendMatch(b []byte, m *flow.Match) []byte {
 		b = oxm(b, nxmCTState, u32(uint32(s.Set)), u32(uint32(s.Set|s.Clear)))
 	}
 	number(nxmCTMark, m.CTMark)
+	if m.CTProtocol != 0 {
+		b = oxm(b, nxmCTProto, []byte{m.CTProtocol}, nil)
+	}
+	short(nxmCTDstPort, m.CTDstPort)
 	return padded(sized(b, start+2, start), start)
 }
 

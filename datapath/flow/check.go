@@ -62,6 +62,8 @@ func (m Match) prerequisites() error {
 	switch {
 	case (m.SrcPort != 0 || m.DstPort != 0) && !w.ports:
 		return wordError("tp_src, tp_dst", "needs tcp, udp or sctp")
+	case (m.CTProtocol != 0 || m.CTDstPort != 0) && (m.CTProtocol == 0 || m.CTDstPort == 0 || m.CTState.Set&CTTrk == 0 || w.family == 0 || m.Protocol == ARP):
+		return wordError("ct_nw_proto, ct_tp_dst", "belong together, and need ip or ipv6 and ct_state=+trk")
 	case m.ICMPType != 0 && !w.icmp:
 		return wordError("icmp_type", "needs icmp or icmp6")
 	case m.Target.IsValid() && (m.Protocol != ICMP6 || m.ICMPType != 135+1 && m.ICMPType != 136+1 || !m.Target.Is6()):

@@ -117,7 +117,7 @@ type Match struct {
 	// Src and Dst are nw_src/nw_dst, ipv6_src/ipv6_dst or arp_spa/arp_tpa, by Protocol.
 	Src, Dst netip.Prefix
 	TTL      uint8 // nw_ttl; 0 = any
-	// SrcPort and DstPort are tp_src and tp_dst; 0 = any.
+	// SrcPort and DstPort are tp_src and tp_dst; 0 = any. No fragment has them.
 	SrcPort, DstPort uint16
 	// ICMPType is icmp_type (icmpv6_type) plus 1, so that 0 is any.
 	ICMPType uint16
@@ -129,6 +129,10 @@ type Match struct {
 	CTState CTState
 	// CTMark is ct_mark; 0 = any.
 	CTMark uint32
+	// CTProtocol and CTDstPort are ct_nw_proto and ct_tp_dst: the IP protocol of the connection, and where its first packet was going; 0 = any. All
+	// fragments have them, where a later one of IPv6 is of no other protocol.
+	CTProtocol uint8
+	CTDstPort  uint16
 	// Fragment is nw_frag: "" any, else "later", "not_later", "first", "no", "yes".
 	Fragment string
 	// Group is what SetGroup has noted, Bucket the one that a group of buckets with Next chose, or a learned flow found; 0 = any.

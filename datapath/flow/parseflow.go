@@ -154,6 +154,10 @@ func (p *parser) field(word, name, value string) error {
 		return nonzero(&m.PktMark, word, value, 32)
 	case "ct_mark":
 		return nonzero(&m.CTMark, word, value, 32)
+	case "ct_nw_proto":
+		return nonzero(&m.CTProtocol, word, value, 8)
+	case "ct_tp_dst":
+		return nonzero(&m.CTDstPort, word, value, 16)
 	case "reg6":
 		return nonzero(&m.Group, word, value, 32)
 	case "reg7":

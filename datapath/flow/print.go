@@ -69,6 +69,8 @@ func (m Match) append(b []byte, sep string) []byte {
 		b = m.CTState.append(b)
 	}
 	number("ct_mark=", uint64(m.CTMark), 16)
+	number("ct_nw_proto=", uint64(m.CTProtocol), 10)
+	number("ct_tp_dst=", uint64(m.CTDstPort), 10)
 	if m.Protocol != Any {
 		field(w.protocol)
 	}

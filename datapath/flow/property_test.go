@@ -79,6 +79,9 @@ func drawMatch(t *rapid.T) Match {
 	if w.family != 0 && m.Protocol != ARP {
 		m.Fragment = rapid.SampledFrom([]string{"", "later", "not_later", "first", "no", "yes"}).Draw(t, "fragment")
 		m.TTL = rapid.Byte().Draw(t, "time to live")
+		if m.CTState.Set&CTTrk != 0 && rapid.Bool().Draw(t, "of a connection") {
+			m.CTProtocol, m.CTDstPort = rapid.Uint8Min(1).Draw(t, "ct_nw_proto"), rapid.Uint16Min(1).Draw(t, "ct_tp_dst")
+		}
 	}
 	if rapid.Bool().Draw(t, "by a tunnel") {
 		m.Tunnel = drawTunnel(t)
