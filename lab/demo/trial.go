@@ -251,7 +251,7 @@ func fragmentTrials() []Trial {
 	var list []Trial
 	for _, x := range []way{
 		{"host-a", "podlocal", "ClusterIP"}, {"host-a", "podremote", "ClusterIP"}, {"host-a", "hostself", "ClusterIP"}, {"host-a", "hostother", "ClusterIP"},
-		{"pod-a2", "podlocal", "ClusterIP"}, {"pod-a2", "podremote", "ClusterIP"}, {"pod-a2", "hostself", "ClusterIP"}, {"pod-a2", "hostother", "ClusterIP"},
+		{"pod-a2", "podlocal", "ClusterIP"}, {"pod-a2", "podremote", "ClusterIP"}, {"pod-a2", "hostself", "ClusterIP"}, {"pod-a2", "hostother", "ClusterIP"}, {"pod-a2", "web", "ClusterIP"},
 		{"client", "podlocal", a}, {"client", "podremote", a}, {"client", "keeppod", a}, {"client", "hostself", a}, {"client", "keephost", a}, {"client", "hostother", a},
 		{"host-a", "podlocal", a}, {"host-a", "podlocal", b}, {"pod-a2", "podremote", b},
 		{"pod-a2", "pod-c1", "direct"}, {"pod-a2", "host-b", "direct"}, {"pod-a2", "client", "direct"}, {"host-a", "pod-c1", "direct"},
