@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 
-	"golang.org/x/sys/unix"
-
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
@@ -105,7 +103,7 @@ func (w *switchboard) serve(x *front, priority uint16, m flow.Match, vip netip.A
 	w.add(claims.TableServices, priority, m, actions...)
 	if x.Protocol == cluster.UDP && w.Node.Gateway.Userspace {
 		m.Protocol, m.DstPort, m.Fragment, m.CTState = words(x.Family).ip, 0, "yes", flow.CTState{Set: flow.CTNew | flow.CTTrk}
-		m.CTProtocol, m.CTDstPort = unix.IPPROTO_UDP, vip.Port()
+		m.CTProtocol, m.CTDstPort = uint8(x.Protocol), vip.Port()
 		w.add(claims.TableServices, priority, m, actions...)
 	}
 }

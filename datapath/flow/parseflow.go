@@ -152,12 +152,6 @@ func (p *parser) field(word, name, value string) error {
 		return wrapWord(word, err)
 	case "pkt_mark":
 		return nonzero(&m.PktMark, word, value, 32)
-	case "ct_mark":
-		return nonzero(&m.CTMark, word, value, 32)
-	case "ct_nw_proto":
-		return nonzero(&m.CTProtocol, word, value, 8)
-	case "ct_tp_dst":
-		return nonzero(&m.CTDstPort, word, value, 16)
 	case "reg6":
 		return nonzero(&m.Group, word, value, 32)
 	case "reg7":
@@ -170,16 +164,30 @@ func (p *parser) field(word, name, value string) error {
 		a, err := parseAddr(value)
 		m.Tunnel.Peer = a
 		return wrapWord(word, err)
-	case "ct_state":
-		s, err := parseCTState(word, value)
-		m.CTState = s
-		return err
 	case "nw_frag":
 		if !isFragment(value) {
 			return wordError(word, "is not a kind of fragment")
 		}
 		m.Fragment = value
 		return nil
+	}
+	return p.connection(word, name, value)
+}
+
+// connection reads a field that conntrack gives to a packet.
+func (p *parser) connection(word, name, value string) error {
+	m := &p.flow.Match
+	switch name {
+	case "ct_state":
+		s, err := parseCTState(word, value)
+		m.CTState = s
+		return err
+	case "ct_mark":
+		return nonzero(&m.CTMark, word, value, 32)
+	case "ct_nw_proto":
+		return nonzero(&m.CTProtocol, word, value, 8)
+	case "ct_tp_dst":
+		return nonzero(&m.CTDstPort, word, value, 16)
 	}
 	return wordError(word, "is not a field known here")
 }

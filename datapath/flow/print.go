@@ -65,8 +65,7 @@ func (m Match) append(b []byte, sep string) []byte {
 	w := m.Protocol.words()
 	number("pkt_mark=", uint64(m.PktMark), 16)
 	if m.CTState != (CTState{}) {
-		field("ct_state=")
-		b = m.CTState.append(b)
+		field("ct_state=" + m.CTState.String())
 	}
 	number("ct_mark=", uint64(m.CTMark), 16)
 	number("ct_nw_proto=", uint64(m.CTProtocol), 10)
@@ -105,8 +104,7 @@ func (m Match) append(b []byte, sep string) []byte {
 	}
 	number("nw_ttl=", uint64(m.TTL), 10)
 	if m.Fragment != "" {
-		field("nw_frag=")
-		b = append(b, m.Fragment...)
+		field("nw_frag=" + m.Fragment)
 	}
 	number("tp_src=", uint64(m.SrcPort), 10)
 	number("tp_dst=", uint64(m.DstPort), 10)
