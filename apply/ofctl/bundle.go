@@ -54,7 +54,7 @@ func (b *bundle) groupGone(g *flow.Group) {
 	b.groupsGone = append(b.groupsGone, change{typeGroupMod, body, g})
 }
 
-func (b *bundle) add(f *flow.Flow) {
+func (b *bundle) add(id flow.ID, f *flow.Flow) {
 	if slices.ContainsFunc(f.Actions, func(a flow.Action) bool { to, ok := a.(flow.ToGroup); return ok && b.unfit[to.ID] }) {
 		return // the error is the group's
 	}
@@ -68,7 +68,7 @@ func (b *bundle) add(f *flow.Flow) {
 			return
 		}
 	}
-	b.made[f.ID()] = f
+	b.made[id] = f
 	numbered := f.WithPorts(func(name string) string { n, _ := b.number(name); return n })
 	b.flows = append(b.flows, change{typeFlowMod, flowMod(flowAdd, f.Cookie(), numbered), f})
 }

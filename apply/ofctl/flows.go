@@ -232,8 +232,8 @@ func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []str
 		b.groupGone(g)
 	}
 	for _, part := range []map[flow.ID]*flow.Flow{d.Flows.Add, d.Flows.Change} {
-		for _, f := range part {
-			b.add(f)
+		for id, f := range part {
+			b.add(id, f)
 		}
 	}
 	// A bridge with fail_mode standalone has this flow when it is made. The wanted flow in its place took it over; when
