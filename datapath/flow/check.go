@@ -59,10 +59,11 @@ func (m Match) check() error {
 // prerequisites tells which fields lack the protocol that has them.
 func (m Match) prerequisites() error {
 	w := m.Protocol.words()
+	ip := w.family != 0 && m.Protocol != ARP
 	switch {
 	case (m.SrcPort != 0 || m.DstPort != 0) && !w.ports:
 		return wordError("tp_src, tp_dst", "needs tcp, udp or sctp")
-	case (m.CTProtocol != 0 || m.CTDstPort != 0) && (m.CTProtocol == 0 || m.CTDstPort == 0 || m.CTState.Set&CTTrk == 0 || w.family == 0 || m.Protocol == ARP):
+	case (m.CTProtocol != 0) != (m.CTDstPort != 0), m.CTDstPort != 0 && !(ip && m.CTState.Set&CTTrk != 0):
 		return wordError("ct_nw_proto, ct_tp_dst", "belong together, and need ip or ipv6 and ct_state=+trk")
 	case m.ICMPType != 0 && !w.icmp:
 		return wordError("icmp_type", "needs icmp or icmp6")
@@ -70,7 +71,7 @@ func (m Match) prerequisites() error {
 		return wordError("nd_target", "needs icmp6 and icmp_type 135 or 136")
 	case m.Tunnel != (Tunnel{}) && !m.Tunnel.whole():
 		return wordError("tun_id, tun_src, tun_metadata0", "belong together")
-	case (m.Fragment != "" || m.TTL != 0) && (w.family == 0 || m.Protocol == ARP):
+	case (m.Fragment != "" || m.TTL != 0) && !ip:
 		return wordError("nw_frag, nw_ttl", "needs ip or ipv6")
 	}
 	return nil
