@@ -19,7 +19,7 @@ const (
 func faults() []fault {
 	return []fault{
 		{"", "3.7.0", userspace, "fragments are lost where they are translated: UDP beyond the MTU does not pass Services",
-			"trials: 33 of 38 fail with 3.5.0; with 4.0.0 all pass in the modes local and detached. By upstream's history 9e7d897ca (3.5.1) and, for 3.6, 3ffb1c401 (3.7.0)"},
+			"trials: with `service-engine = ovn`, 33 of 38 fail with 3.5.0; with 4.0.0 all pass, with both engines. By upstream's history 9e7d897ca (3.5.1) and, for 3.6, 3ffb1c401 (3.7.0)"},
 		{"", "", userspace, "ICMPv6 errors that are translated arrive with a wrong MTU: IPv6 connections through a Service hang where the path has a smaller MTU",
 			"trials: 6 of `mtu of the way` and 2 of `fragments` fail with 3.5.0 and 4.0.0. `nat_packet` of lib/conntrack.c adjusts a checksum of UDP or TCP in the outer packet, which is ICMPv6"},
 		{"", "3.5.2", userspace, "ICMP errors about fragments are not translated", "upstream's history: ec25716cb"},
