@@ -12,13 +12,12 @@ import (
 // guard knows which addresses belong to the cluster and to its nodes. A user who may create Services can name any address in them,
 // as an external address or as an endpoint: guard rejects these.
 type guard struct {
-	number   int // no two have the same
-	config   *Config
-	ranges   []reservedRange
-	reserved map[netip.Addr]string // addresses of the cluster's own in the ranges of pods, and what they are
-	hosts    map[netip.Addr]string // addresses of nodes, and whose
-	api      map[netip.AddrPort]bool
-	egress   map[netip.Addr]*EgressIP // the oldest that has it
+	number int // no two have the same
+	config *Config
+	ranges []reservedRange
+	vetted *Vetted
+	api    map[netip.AddrPort]bool
+	egress map[netip.Addr]*EgressIP // the oldest that has it
 }
 
 // reservedRange is a range of addresses that no machine outside has.
@@ -31,8 +30,8 @@ type reservedRange struct {
 // kubernetesService is the API server's Service.
 var kubernetesService = Owner{Kind: "Service", Namespace: "default", Name: "kubernetes"}
 
-func newGuard(number int, c *Config, nodes []*Node, v *Vetted, egressIPs []*EgressIP) *guard {
-	g := &guard{number: number, config: c, reserved: make(map[netip.Addr]string, 4*len(nodes)), hosts: v.Hosts, api: map[netip.AddrPort]bool{}, egress: map[netip.Addr]*EgressIP{}}
+func newGuard(number int, c *Config, v *Vetted, egressIPs []*EgressIP) *guard {
+	g := &guard{number: number, config: c, vetted: v, api: map[netip.AddrPort]bool{}, egress: map[netip.Addr]*EgressIP{}}
 	for _, s := range c.ClusterSubnets {
 		g.ranges = append(g.ranges, reservedRange{s.CIDR, "the pod range", true})
 	}
@@ -50,12 +49,6 @@ func newGuard(number int, c *Config, nodes []*Node, v *Vetted, egressIPs []*Egre
 	if !ModeNamed(c.Gateway.Mode).Uplink {
 		for _, a := range c.Gateway.Advertise {
 			g.ranges = append(g.ranges, reservedRange{netip.PrefixFrom(a, a.BitLen()), "the gateway bridges' own address", false})
-		}
-	}
-	for _, n := range nodes {
-		for _, p := range n.PodCIDRs {
-			router := p.Addr().Next()
-			g.reserved[router], g.reserved[router.Next()] = "the cluster router's", "ovn-k8s-mp0's"
 		}
 	}
 	for _, a := range c.APIServers {
@@ -80,25 +73,23 @@ func (g *guard) reserveAPI(list []*Frontend) {
 	}
 }
 
-// otherEndpoints returns the addresses of which two guards say different things as endpoints, or that these may be any.
-func (g *guard) otherEndpoints(h *guard) (others map[netip.Addr]bool, all bool) {
+// otherEndpoints returns the addresses of which two guards say different things as endpoints, where nodes have changed so, or that these may be any.
+func (g *guard) otherEndpoints(h *guard, nodes *VettedChanges) (others map[netip.Addr]bool, all bool) {
 	if g == nil || !slices.Equal(g.ranges, h.ranges) {
 		return nil, true
 	}
 	others = map[netip.Addr]bool{}
-	for _, pair := range [][2]*guard{{g, h}, {h, g}} {
-		for a, what := range pair[0].reserved {
-			if pair[1].reserved[a] != what {
-				others[a] = true
-			}
+	for r := range nodes.ranges {
+		for _, a := range reservedIn(r) {
+			others[a] = true
 		}
 	}
 	return others, false
 }
 
-// sameExternal reports whether two guards that say the same of endpoints reject the same external addresses.
+// sameExternal reports whether two guards that say the same of endpoints reject the same external addresses, where no node's address has changed.
 func (g *guard) sameExternal(h *guard) bool {
-	return maps.Equal(g.hosts, h.hosts) && maps.Equal(g.api, h.api) && reflect.DeepEqual(g.config, h.config) &&
+	return maps.Equal(g.api, h.api) && reflect.DeepEqual(g.config, h.config) &&
 		maps.EqualFunc(g.egress, h.egress, func(e, f *EgressIP) bool { return e.Owner == f.Owner && e.Created.Equal(f.Created) })
 }
 
@@ -109,7 +100,7 @@ func (g *guard) endpoint(a netip.Addr) string {
 			return fmt.Sprintf("%s is in %s (%s)", a, r.what, r.prefix)
 		}
 	}
-	if what := g.reserved[a]; what != "" {
+	if what := g.vetted.reserved(a); what != "" {
 		return fmt.Sprintf("%s is %s", a, what)
 	}
 	return ""
@@ -122,7 +113,7 @@ func (g *guard) external(a netip.Addr, port uint16, limit *Limit, option string,
 			return fmt.Sprintf("%s is in %s (%s)", a, r.what, r.prefix)
 		}
 	}
-	n, isNode := g.hosts[a]
+	n, isNode := g.vetted.Hosts[a]
 	e := g.egress[a]
 	switch {
 	case g.api[netip.AddrPortFrom(a, port)]:

@@ -34,6 +34,7 @@ type Store struct {
 	stale          map[Owner]bool  // Services whose Frontends must be made again
 	guard          *guard
 	guards         int // that there were
+	vetting        *Vetting
 	vetted         *Vetted
 	nodeProblems   []Problem           // of nodes
 	podProblems    map[Owner][]Problem // of Pods
@@ -48,6 +49,7 @@ type Store struct {
 func NewStore(config Config) *Store {
 	return &Store{
 		config:         config,
+		vetting:        NewVetting("", config.ClusterSubnets),
 		nodes:          newGrouped(func(n *Node) Owner { return nodeOwner(n.Name) }, same[*Node]),
 		pods:           newGrouped(func(p *Pod) Owner { return p.Owner }, same[*Pod]),
 		starting:       newGrouped(func(p *Pod) Owner { return p.Owner }, same[*Pod]),
@@ -207,14 +209,14 @@ func (s *Store) note(owner Owner, problems []Problem) {
 // shares nothing that a later Set would change.
 func (s *Store) Snapshot() *Snapshot {
 	changed := s.last == nil || s.nodes.changed() || s.egressIPs.changed() || s.ranges.changed()
-	moved, before := maps.Clone(s.nodes.stale), s.vetted
-	s.protect(changed)
+	moved := maps.Clone(s.nodes.stale)
+	vetted := s.protect(changed)
 	for owner := range s.stale {
 		s.refresh(owner, s.services[owner])
 	}
 	clear(s.stale)
 	if changed || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() || s.namespaces.changed() || s.egressServices.changed() {
-		s.findStrays(moved, before)
+		s.findStrays(moved, &vetted)
 		var denied []Problem // of Pods, that ask for addresses, and of EgressServices
 		s.last = &Snapshot{
 			Config:     withServiceCIDRs(s.config, s.ranges.all()),
@@ -231,7 +233,7 @@ func (s *Store) Snapshot() *Snapshot {
 }
 
 // findStrays looks at Pods that changed, and at those of nodes that changed or have other ranges of addresses than before.
-func (s *Store) findStrays(moved map[Owner]bool, before *Vetted) {
+func (s *Store) findStrays(moved map[Owner]bool, vetted *VettedChanges) {
 	look := func(o Owner) {
 		delete(s.podProblems, o)
 		for _, p := range s.pods.of[o] {
@@ -243,7 +245,7 @@ func (s *Store) findStrays(moved map[Owner]bool, before *Vetted) {
 	for o := range s.pods.stale {
 		look(o)
 	}
-	nodes := before.rangesOf(s.vetted)
+	nodes := vetted.rangesOf(s.vetted)
 	for o := range moved {
 		nodes[o.Name] = true
 	}
@@ -279,24 +281,24 @@ func (s *Store) allProblems(denied []Problem) []Problem {
 
 // protect brings the guard up to date. When it refuses other things than before, Services must be made again: those with addresses that are none of
 // their cluster IPs or with an endpoint that it judges otherwise; all, where ranges of addresses are others.
-func (s *Store) protect(changed bool) {
+func (s *Store) protect(changed bool) (vetted VettedChanges) {
 	api := s.services[kubernetesService]
 	if s.guard != nil && !changed && !s.stale[kubernetesService] {
-		return
+		return vetted
 	}
 	config, nodes := withServiceCIDRs(s.config, s.ranges.all()), s.nodes.all()
 	if changed {
-		s.vetted = Vet(nodes, "", &config)
+		s.vetted, vetted = s.vetting.Vet(nodes)
 	}
 	s.guards++
-	g := newGuard(s.guards, &config, nodes, s.vetted, s.egressIPs.all())
+	g := newGuard(s.guards, &config, s.vetted, s.egressIPs.all())
 	s.nodeProblems = s.vetted.problems(nodes, g.egress)
 	if api != nil {
 		g.reserveAPI(api.frontends(nil, g))
 	}
-	others, all := s.guard.otherEndpoints(g)
-	if !all && len(others) == 0 && s.guard.sameExternal(g) {
-		return
+	others, all := s.guard.otherEndpoints(g, &vetted)
+	if !all && len(others)+len(vetted.Hosts) == 0 && s.guard.sameExternal(g) {
+		return vetted
 	}
 	s.guard = g
 	for owner, v := range s.services {
@@ -304,6 +306,7 @@ func (s *Store) protect(changed bool) {
 			s.stale[owner] = true
 		}
 	}
+	return vetted
 }
 
 // settle notes the addresses of EgressIPs that Services are served at. Those of younger Services the guard has taken away.

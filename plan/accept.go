@@ -115,7 +115,7 @@ func (j *judgement) nodePort(f *cluster.Frontend, again bool) *cluster.Frontend 
 	for _, x := range j.all(claim{kind: claimOutside, family: f.Family, protocol: f.Protocol, port: f.NodePort}) {
 		for _, a := range addressesAt(x.by, f.Protocol, f.NodePort) {
 			switch {
-			case j.hosts[a] == "" || j.external(a, f.Protocol, f.NodePort) != x.by || j.namer(x.by, a, f.Protocol, f.NodePort) != nil:
+			case j.host(a) == "" || j.external(a, f.Protocol, f.NodePort) != x.by || j.namer(x.by, a, f.Protocol, f.NodePort) != nil:
 			case x.by == j.claimant && f.Port == f.NodePort:
 				none(a) // the same port at the same address
 			case x.by == j.claimant:
@@ -159,7 +159,7 @@ func (j *judgement) outside(f *cluster.Frontend) *cluster.Frontend {
 		if ip := j.first[claim{kind: claimClusterIP, addr: a}].by; ip != nil && ip != j.claimant && has(ip, a, f.Protocol, f.Port) {
 			first = ip
 		}
-		on, nodePort := j.hosts[a], j.first[claim{kind: claimNodePort, family: f.Family, protocol: f.Protocol, port: f.Port}].by
+		on, nodePort := j.host(a), j.first[claim{kind: claimNodePort, family: f.Family, protocol: f.Protocol, port: f.Port}].by
 		namer := j.namer(j.claimant, a, f.Protocol, f.Port)
 		switch {
 		case a == f.ClusterIP: // policies for pods and for clients outside could not both hold

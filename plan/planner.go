@@ -29,6 +29,7 @@ type planned struct {
 	snapshot *cluster.Snapshot
 	env      Env       // with Pods, without Frontends: those are in the registry
 	registry *registry // of Services
+	vetting  *cluster.Vetting
 	base     datapath.State
 	indexed  []incremental
 	state    datapath.State
@@ -60,12 +61,13 @@ func (p *Planner) Node(s *cluster.Snapshot, name string) (datapath.State, []Prob
 
 // planAll plans from nothing.
 func planAll(s *cluster.Snapshot, env Env, problems []Problem, had Numbers) *planned {
-	env.Vetted = cluster.Vet(s.Nodes, env.Node.Name, &s.Config)
+	vetting := cluster.NewVetting(env.Node.Name, s.Config.ClusterSubnets)
+	env.Vetted, _ = vetting.Vet(s.Nodes)
 	var pods []netip.Prefix
 	for _, r := range s.Config.ClusterSubnets {
 		pods = append(pods, r.CIDR)
 	}
-	n := &planned{snapshot: s, counted: map[Problem]int{}, registry: newRegistry(s.Frontends, &env, pods, had), indexed: newIncrementals(), node: problems}
+	n := &planned{snapshot: s, vetting: vetting, counted: map[Problem]int{}, registry: newRegistry(s.Frontends, &env, pods, had), indexed: newIncrementals(), node: problems}
 	env.Pods, n.twice = podsOn(env.Node.Name, s.Pods)
 	n.env = env
 	env.Peers = slices.DeleteFunc(slices.Clone(s.Nodes), func(x *cluster.Node) bool { return x.Name == env.Node.Name })
@@ -121,8 +123,8 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 	}
 	next := *env
 	next.Pods, next.Guarded, next.Vetted = n.env.Pods, n.env.Guarded, n.env.Vetted
-	nodes := n.nodes(s, &next)
-	services := n.services(s, &next, len(nodes.Gone)+len(nodes.Come) > 0)
+	nodes, hosts := n.nodes(s, &next)
+	services := n.services(s, next.Vetted, hosts)
 	if !slices.Equal(guardedBy(services.Gone), guardedBy(services.Come)) {
 		all, _ := n.registry.served()
 		next.Guarded = guardedBy(all)
@@ -167,8 +169,9 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 	return true
 }
 
-// nodes are the other nodes of which something changed that concerns the planned one, or whether they are believed. It vets all anew then.
-func (n *planned) nodes(s *cluster.Snapshot, next *Env) (c cluster.Changes[cluster.Node]) {
+// nodes are the other nodes of which something changed that concerns the planned one, or whether they are believed, and the addresses that are another
+// node's than before. It vets nodes only then.
+func (n *planned) nodes(s *cluster.Snapshot, next *Env) (c cluster.Changes[cluster.Node], hosts map[netip.Addr]string) {
 	c = cluster.Compare(n.snapshot.Nodes, s.Nodes, func(a, b *cluster.Node) int { return strings.Compare(a.Name, b.Name) })
 	same := func(x, other *cluster.Node) bool {
 		return other != nil && (x.Name == next.Node.Name || samePeer(x, other))
@@ -177,19 +180,16 @@ func (n *planned) nodes(s *cluster.Snapshot, next *Env) (c cluster.Changes[clust
 	c.Come = slices.DeleteFunc(c.Come, func(x *cluster.Node) bool { return same(x, n.snapshot.Node(x.Name)) })
 	c.Changed = nil // nobody looks at pairs
 	if len(c.Gone)+len(c.Come) == 0 {
-		return c
+		return c, nil
 	}
-	next.Vetted = cluster.Vet(s.Nodes, next.Node.Name, &s.Config)
-	for _, pair := range [][2]*Env{{&n.env, next}, {next, &n.env}} {
-		for name := range pair[0].Vetted.Rejected {
-			was, is := n.snapshot.Node(name), s.Node(name)
-			if was == nil || is == nil || pair[1].refuses(is) || slices.Contains(c.Come, is) {
-				continue
-			}
+	vetted, changes := n.vetting.Vet(s.Nodes)
+	next.Vetted = vetted
+	for _, name := range changes.Rejected {
+		if was, is := n.snapshot.Node(name), s.Node(name); was != nil && is != nil && !slices.Contains(c.Come, is) {
 			c.Gone, c.Come = append(c.Gone, was), append(c.Come, is)
 		}
 	}
-	return c
+	return c, changes.Hosts
 }
 
 // serviceChanges is what changed of the Services that are served, and of the reasons why others are not.
@@ -199,12 +199,10 @@ type serviceChanges struct {
 }
 
 // services decides again which claims are served, as far as that may have changed.
-func (n *planned) services(s *cluster.Snapshot, next *Env, peers bool) serviceChanges {
+func (n *planned) services(s *cluster.Snapshot, vetted *cluster.Vetted, hosts map[netip.Addr]string) serviceChanges {
 	r := n.registry
 	r.begin()
-	if peers {
-		r.setHosts(next.hostNames())
-	}
+	r.setHosts(vetted, hosts)
 	for _, o := range changedServices(cluster.Compare(n.snapshot.Frontends, s.Frontends, (*cluster.Frontend).Compare)) {
 		r.set(o, ofService(s.Frontends, o))
 	}

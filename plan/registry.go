@@ -12,8 +12,9 @@ import (
 // registry is what Services claim, and which one has it. It is kept from one plan to the next: a Service that changes costs a look at
 // those that want the same, whether one of them is refused or not.
 type registry struct {
-	hosts    map[netip.Addr]string // addresses of nodes, which have NodePorts
-	pods     []netip.Prefix        // ranges of pods
+	self     *cluster.Node
+	vetted   *cluster.Vetted // whose addresses are nodes', which have NodePorts
+	pods     []netip.Prefix  // ranges of pods
 	services map[cluster.Owner]*claimant
 	first    map[claim]claimed   // the one that has it
 	others   map[claim][]claimed // the others that want it, in order; nearly always none
@@ -87,7 +88,7 @@ func (h holder) same(g holder) bool {
 
 func newRegistry(all []*cluster.Frontend, env *Env, pods []netip.Prefix, had Numbers) *registry {
 	r := &registry{
-		hosts: env.hostNames(), groups: env.Node.Gateway.OpenFlow, pods: pods, services: map[cluster.Owner]*claimant{}, numbers: Numbers{},
+		self: env.Node, vetted: env.Vetted, groups: env.Node.Gateway.OpenFlow, pods: pods, services: map[cluster.Owner]*claimant{}, numbers: Numbers{},
 		first: make(map[claim]claimed, len(all)), others: map[claim][]claimed{},
 	}
 	r.changed, r.dirty = map[*claimant]bool{}, map[*claimant]bool{} // former holders do not matter
@@ -106,15 +107,6 @@ func newRegistry(all []*cluster.Frontend, env *Env, pods []netip.Prefix, had Num
 	}
 	r.finish()
 	return r
-}
-
-// hostNames returns the addresses of nodes, with the nodes' names.
-func (e *Env) hostNames() map[netip.Addr]string {
-	hosts := maps.Clone(e.Vetted.Hosts)
-	for _, a := range e.Node.HostAddresses {
-		hosts[a.Addr()] = e.Node.Name
-	}
-	return hosts
 }
 
 func (r *registry) begin() {
@@ -156,24 +148,26 @@ func (r *registry) touchAsking(c *claimant) {
 	}
 }
 
-// setHosts takes the nodes' addresses.
-func (r *registry) setHosts(hosts map[netip.Addr]string) {
-	was := r.hosts
-	r.hosts = hosts
-	for _, list := range []map[netip.Addr]string{was, r.hosts} {
-		for a := range list {
-			if was[a] == r.hosts[a] {
-				continue
-			}
-			k := claim{kind: claimAddress, addr: a}
-			r.touch(k)
-			for _, c := range r.all(k) {
-				r.each(c.by, func(k claim, _ claimed) {
-					if k.kind == claimOutside {
-						r.touch(claim{kind: claimNodePort, family: k.family, protocol: k.protocol, port: k.port})
-					}
-				})
-			}
+// host is the name of the node that has an address. All that the planned one says it has are its own.
+func (r *registry) host(a netip.Addr) string {
+	if slices.ContainsFunc(r.self.HostAddresses, func(p netip.Prefix) bool { return p.Addr() == a }) {
+		return r.self.Name
+	}
+	return r.vetted.Hosts[a]
+}
+
+// setHosts takes the nodes' addresses, of which some are other nodes' than before.
+func (r *registry) setHosts(vetted *cluster.Vetted, changed map[netip.Addr]string) {
+	r.vetted = vetted
+	for a := range changed {
+		k := claim{kind: claimAddress, addr: a}
+		r.touch(k)
+		for _, c := range r.all(k) {
+			r.each(c.by, func(k claim, _ claimed) {
+				if k.kind == claimOutside {
+					r.touch(claim{kind: claimNodePort, family: k.family, protocol: k.protocol, port: k.port})
+				}
+			})
 		}
 	}
 }

@@ -1,0 +1,410 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Vetting vets the nodes of a cluster again and again: a change costs what is claimed by the nodes that changed, however many others there are. It is
+// not safe for concurrent use.
+type Vetting struct {
+	first   string
+	subnets []ClusterSubnet
+	nodes   []*Node
+	of      map[string]*nodeClaims
+	last    *Vetted
+
+	ids       seats[int]
+	ends      seats[netip.Addr] // InternalIPs
+	hosts     seats[netip.Addr] // other addresses that are accepted
+	networks  map[netip.Prefix]network
+	ranges    map[netip.Prefix]string
+	lengths   []int // of ranges, each once, ascending
+	crowded   bool  // some nodes' ranges overlap: who has which depends on all
+	rejected  map[string][]Problem
+	untrusted map[string][]Problem
+
+	changes VettedChanges   // of one call of Vet
+	again   map[string]bool // nodes to judge in it
+}
+
+// nodeClaims are what a node claims, beyond what its Node says.
+type nodeClaims struct {
+	*Node
+	hosts    []netip.Addr // of its seats
+	overlaps []Problem    // of its ranges
+}
+
+// network is one that nodes have addresses in.
+type network struct {
+	nodes int
+	one   string // of them, if there is only one
+}
+
+// NewVetting returns a Vetting that knows no node yet, of a cluster whose pods have addresses of the subnets. The node named first, if any, keeps
+// whatever it claims: it is the caller's own. Among the others the older one keeps it.
+func NewVetting(first string, subnets []ClusterSubnet) *Vetting {
+	return &Vetting{
+		first: first, subnets: subnets, of: map[string]*nodeClaims{}, last: &Vetted{},
+		ids: newSeats[int](), ends: newSeats[netip.Addr](), hosts: newSeats[netip.Addr](), networks: map[netip.Prefix]network{},
+		ranges: map[netip.Prefix]string{}, rejected: map[string][]Problem{}, untrusted: map[string][]Problem{},
+	}
+}
+
+// Vet takes all nodes, sorted by name, and gives which of their claims are accepted and what of that is otherwise than the last time. Later calls
+// change neither.
+func (t *Vetting) Vet(nodes []*Node) (*Vetted, VettedChanges) {
+	t.changes, t.again = VettedChanges{Hosts: map[netip.Addr]string{}, ranges: map[netip.Prefix]string{}}, map[string]bool{}
+	c := Compare(t.nodes, nodes, func(a, b *Node) int { return strings.Compare(a.Name, b.Name) })
+	t.nodes = nodes
+	for _, n := range c.Gone {
+		t.leave(n)
+	}
+	slices.SortFunc(c.Come, t.order) // so that nobody has to make room
+	for _, n := range c.Come {
+		t.join(n)
+	}
+	if t.crowded || slices.ContainsFunc(c.Come, func(n *Node) bool { return !t.takeRanges(t.of[n.Name]) }) {
+		t.shareRanges()
+	}
+	for name := range t.again {
+		t.judge(name)
+	}
+	t.last = t.answer()
+	return t.last, t.changes
+}
+
+// order is that in which nodes keep what they claim.
+func (t *Vetting) order(a, b *Node) int {
+	return cmp.Or(cmp.Compare(boolInt(b.Name == t.first), boolInt(a.Name == t.first)), a.Older(b))
+}
+
+// join claims for a node all but its ranges.
+func (t *Vetting) join(n *Node) {
+	t.of[n.Name] = &nodeClaims{Node: n}
+	t.again[n.Name] = true
+	if n.ID != 0 {
+		t.moved(t.ids.put(n.ID, n, t.order))
+	}
+	for _, a := range n.Addresses {
+		t.touch(a)
+		t.moved(t.ends.put(a, n, t.order))
+	}
+	for _, m := range n.networks() {
+		x := t.networks[m]
+		if x.nodes++; x.nodes == 1 {
+			x.one = n.Name
+		} else if x.nodes == 2 {
+			t.again[x.one] = true
+		}
+		t.networks[m] = x
+	}
+}
+
+// leave gives up all that a node claims.
+func (t *Vetting) leave(n *Node) {
+	c := t.of[n.Name]
+	delete(t.of, n.Name)
+	t.again[n.Name] = true
+	if n.ID != 0 {
+		t.moved(t.ids.drop(n.ID, n))
+	}
+	for _, a := range n.Addresses {
+		t.touch(a)
+		t.moved(t.ends.drop(a, n))
+	}
+	t.dropHosts(c)
+	for _, m := range n.networks() {
+		x := t.networks[m]
+		if x.nodes--; x.nodes == 0 {
+			delete(t.networks, m)
+			continue
+		}
+		if x.nodes == 1 {
+			for _, o := range t.of {
+				if slices.Contains(o.networks(), m) {
+					x.one = o.Name
+				}
+			}
+			t.again[x.one] = true
+		}
+		t.networks[m] = x
+	}
+	for _, r := range n.PodCIDRs {
+		if t.ranges[r] == n.Name {
+			t.setRange(r, "")
+		}
+	}
+}
+
+// moved has nodes judged again that lost or got what they claim.
+func (t *Vetting) moved(nodes []*Node) {
+	for _, n := range nodes {
+		t.again[n.Name] = true
+	}
+}
+
+// touch remembers whose address it was.
+func (t *Vetting) touch(a netip.Addr) {
+	if _, known := t.changes.Hosts[a]; !known {
+		t.changes.Hosts[a] = t.last.Hosts[a]
+	}
+}
+
+// setRange notes whose range it is now; "" is nobody.
+func (t *Vetting) setRange(r netip.Prefix, name string) {
+	if _, known := t.changes.ranges[r]; !known {
+		t.changes.ranges[r] = t.last.ranges[r]
+	}
+	if name == "" {
+		delete(t.ranges, r)
+		return
+	}
+	t.ranges[r] = name
+	if i, found := slices.BinarySearch(t.lengths, r.Bits()); !found {
+		t.lengths = slices.Insert(slices.Clone(t.lengths), i, r.Bits())
+	}
+}
+
+// takeRanges gives a node those of its ranges that are free. It reports whether all were.
+func (t *Vetting) takeRanges(c *nodeClaims) (all bool) {
+	p := nodeParser{node: c.Node}
+	for _, r := range c.PodCIDRs {
+		if other, overlap := t.overlap(r); other != "" {
+			p.problem("spec.podCIDRs", "%s overlaps %s of node %s", r, overlap, other)
+		} else if t.within(r) {
+			t.setRange(r, c.Name)
+		}
+	}
+	c.overlaps = p.problems
+	return len(c.overlaps) == 0
+}
+
+// shareRanges gives all nodes their ranges anew, in order.
+func (t *Vetting) shareRanges() {
+	for r := range maps.Clone(t.ranges) {
+		t.setRange(r, "")
+	}
+	t.crowded = false
+	for _, n := range slices.SortedFunc(slices.Values(t.nodes), t.order) {
+		c := t.of[n.Name]
+		had := c.overlaps
+		t.crowded = !t.takeRanges(c) || t.crowded
+		if !slices.Equal(had, c.overlaps) {
+			t.again[n.Name] = true
+		}
+	}
+}
+
+// overlap finds a range that shares addresses with c, the widest or the first, and its node.
+func (t *Vetting) overlap(c netip.Prefix) (name string, of netip.Prefix) {
+	for _, bits := range t.lengths {
+		if bits > c.Addr().BitLen() {
+			continue // of IPv6
+		}
+		if bits <= c.Bits() {
+			wider := netip.PrefixFrom(c.Addr(), bits).Masked()
+			if n := t.ranges[wider]; n != "" {
+				return n, wider
+			}
+			continue
+		}
+		for r, n := range t.ranges {
+			if r.Bits() == bits && c.Contains(r.Addr()) && (name == "" || r.Addr().Less(of.Addr())) {
+				name, of = n, r
+			}
+		}
+		if name != "" {
+			break
+		}
+	}
+	return name, of
+}
+
+// within reports whether a range is one of the cluster's pods.
+func (t *Vetting) within(r netip.Prefix) bool {
+	return slices.ContainsFunc(t.subnets, func(s ClusterSubnet) bool {
+		return s.CIDR.Bits() <= r.Bits() && s.CIDR.Contains(r.Addr())
+	})
+}
+
+// judge decides about a node.
+func (t *Vetting) judge(name string) {
+	c := t.of[name]
+	rejected := nodeParser{}
+	var untrusted []Problem
+	if c != nil {
+		rejected.node = c.Node
+		t.judgeClaims(c, &rejected)
+		untrusted = t.judgeHosts(c)
+	}
+	if is, was := len(rejected.problems) > 0 && name != t.first, len(t.last.Rejected[name]) > 0; is != was {
+		t.changes.Rejected = append(t.changes.Rejected, name)
+	}
+	put(t.rejected, name, rejected.problems)
+	if name == t.first {
+		delete(t.rejected, name)
+	}
+	put(t.untrusted, name, untrusted)
+}
+
+// put sets what is not empty.
+func put(m map[string][]Problem, name string, list []Problem) {
+	if len(list) == 0 {
+		delete(m, name)
+	} else {
+		m[name] = list
+	}
+}
+
+// judgeClaims says what a node claims and others have.
+func (t *Vetting) judgeClaims(c *nodeClaims, p *nodeParser) {
+	if first := t.ids.first[c.ID]; c.ID != 0 && first != c.Node {
+		p.problem("metadata.annotations["+AnnotationNodeID+"]", "%d is the node ID of node %s", c.ID, first.Name)
+	}
+	for _, a := range c.Addresses {
+		if first := t.ends.first[a]; first != c.Node {
+			p.problem("status.addresses", "%s is an address of node %s", a, first.Name)
+		}
+	}
+	p.problems = append(p.problems, c.overlaps...)
+	for _, r := range c.PodCIDRs {
+		if !t.within(r) {
+			p.problem("spec.podCIDRs", "%s is not within [default] cluster-subnets", r)
+		}
+	}
+}
+
+// judgeHosts decides which other addresses of a node are accepted: the private ones (RFC 1918, RFC 4193), those in the network of an InternalIP,
+// and those in a network that another node has as well. Otherwise a node could claim any address in the world.
+func (t *Vetting) judgeHosts(c *nodeClaims) (untrusted []Problem) {
+	t.dropHosts(c)
+	for _, p := range c.HostAddresses {
+		a := p.Addr()
+		switch known := a.IsPrivate() || slices.ContainsFunc(c.HostAddresses, func(q netip.Prefix) bool {
+			return q.Contains(a) && (t.networks[q.Masked()].nodes > 1 || c.hasInternalIPIn(q))
+		}); {
+		case known:
+			t.touch(a)
+			t.hosts.put(a, c.Node, t.order)
+			c.hosts = append(c.hosts, a)
+		case t.ends.first[a] != c.Node:
+			untrusted = append(untrusted, Problem{nodeOwner(c.Name), "metadata.annotations[" + AnnotationHostCIDRs + "]",
+				fmt.Sprintf("%s is neither private nor in a network of other nodes: other nodes do not accept it", p)})
+		}
+	}
+	return untrusted
+}
+
+func (t *Vetting) dropHosts(c *nodeClaims) {
+	for _, a := range c.hosts {
+		t.touch(a)
+		t.hosts.drop(a, c.Node)
+	}
+	c.hosts = nil
+}
+
+// networks are those that a node has addresses in, each once. A single address makes none.
+func (n *Node) networks() (list []netip.Prefix) {
+	for _, p := range n.HostAddresses {
+		if m := p.Masked(); !p.IsSingleIP() && !slices.Contains(list, m) {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// hasInternalIPIn reports whether an InternalIP of the node is in a network that is no wider than a site's.
+func (n *Node) hasInternalIPIn(network netip.Prefix) bool {
+	const site4, site6 = 16, 48
+	if a := network.Addr(); a.Is4() && network.Bits() < site4 || a.Is6() && network.Bits() < site6 {
+		return false
+	}
+	return slices.ContainsFunc(n.Addresses, network.Contains)
+}
+
+// answer makes what is accepted now of what was the last time and of what changed.
+func (t *Vetting) answer() *Vetted {
+	v := *t.last
+	v.Rejected, v.Untrusted = maps.Clone(t.rejected), nil
+	for _, name := range slices.Sorted(maps.Keys(t.untrusted)) {
+		v.Untrusted = append(v.Untrusted, t.untrusted[name]...)
+	}
+	host := func(a netip.Addr) string {
+		if n := cmp.Or(t.ends.first[a], t.hosts.first[a]); n != nil {
+			return n.Name
+		}
+		return ""
+	}
+	maps.DeleteFunc(t.changes.Hosts, func(a netip.Addr, was string) bool { return host(a) == was })
+	v.Hosts = with(v.Hosts, t.changes.Hosts, host)
+	maps.DeleteFunc(t.changes.ranges, func(r netip.Prefix, was string) bool { return t.ranges[r] == was })
+	v.ranges, v.lengths = with(v.ranges, t.changes.ranges, func(r netip.Prefix) string { return t.ranges[r] }), t.lengths
+	return &v
+}
+
+// with is a map with other names for what changed; without a name it is not in there.
+func with[K comparable](m, changed map[K]string, name func(K) string) map[K]string {
+	if len(changed) == 0 && m != nil {
+		return m
+	}
+	out := maps.Clone(m)
+	if out == nil {
+		out = make(map[K]string, len(changed))
+	}
+	for k := range changed {
+		if is := name(k); is != "" {
+			out[k] = is
+		} else {
+			delete(out, k)
+		}
+	}
+	return out
+}
+
+// seats are what only one node can have, and who wants it.
+type seats[K comparable] struct {
+	first  map[K]*Node
+	others map[K][]*Node // in order
+}
+
+func newSeats[K comparable]() seats[K] { return seats[K]{map[K]*Node{}, map[K][]*Node{}} }
+
+// put lets a node claim something, once or more often. It names those for which that changes who has it.
+func (s *seats[K]) put(k K, n *Node, order func(a, b *Node) int) (moved []*Node) {
+	switch first := s.first[k]; {
+	case first == nil:
+		s.first[k] = n
+	case first == n:
+	case order(n, first) < 0:
+		s.first[k], s.others[k] = n, slices.Insert(s.others[k], 0, first)
+		return s.others[k]
+	default:
+		if i, found := slices.BinarySearchFunc(s.others[k], n, order); !found {
+			s.others[k] = slices.Insert(s.others[k], i, n)
+		}
+	}
+	return nil
+}
+
+// drop gives a claim up.
+func (s *seats[K]) drop(k K, n *Node) (moved []*Node) {
+	others := s.others[k]
+	switch {
+	case s.first[k] != n:
+		others = slices.DeleteFunc(others, func(m *Node) bool { return m == n })
+	case len(others) == 0:
+		delete(s.first, k)
+	default:
+		moved = slices.Clone(others)
+		s.first[k], others = others[0], others[1:]
+	}
+	if s.others[k] = others; len(others) == 0 {
+		delete(s.others, k)
+	}
+	return moved
+}
