@@ -67,6 +67,7 @@ func newBridge(e *Env, feature uint32) *bridge {
 // Priorities in claims.TableClassify, those of the documents.
 const (
 	prioNoTunnel = 510 // pods and Services to the tunnels of nodes
+	prioNoMTU    = 510 // pods' MTU, told to nodes
 	prioOwnError = 502 // ICMP, of the host's itself
 	prioAnswer   = 501 // of an external address that the redirect's flow has, too
 	prioRedirect = 503 // what the eBPF programs bring for external addresses, and its answers

@@ -179,22 +179,14 @@ func (z *zone) gatewayRouter() {
 	}, claims.JoinSwitch, joinToRouter(gr), nil)
 }
 
-// podMTU makes the gateway router tell senders that pods have a smaller MTU. TCP knows that from the pod. Nodes are not
-// told about the address of the tunnels: it comes from there, and they would take less for the tunnel, too, in which
-// pods' packets would not fit any more. Where the host is in between, its routes have the MTU.
+// podMTU makes the gateway router tell senders that pods have a smaller MTU. TCP knows that from the pod. What it tells nodes,
+// the bridge drops (hostRules.noMTU). Where the host is in between, its routes have the MTU.
 func (z *zone) podMTU() map[string]string {
 	if z.Mode.PodsByHost {
 		return nil
 	}
-	bypass := "tcp"
-	if s := z.stack(cluster.FamilyOf(z.Node.Addresses[0])); s != nil {
-		bypass += " || " + words(s.Family).match + ".src == $" + hostsSet(s.Family)
-	}
-	return map[string]string{"gateway_mtu": strconv.Itoa(z.Config.MTU), "gateway_mtu_bypass": bypass}
+	return map[string]string{"gateway_mtu": strconv.Itoa(z.Config.MTU), "gateway_mtu_bypass": "tcp"}
 }
-
-// hostsSet is the address set of all nodes' addresses.
-func hostsSet(f cluster.Family) string { return "hosts_" + words(f).match }
 
 // external is the gateway router's port to the external network: it has the node's own address and MAC.
 func (z *zone) external() {

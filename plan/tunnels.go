@@ -8,7 +8,6 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
-	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
 )
 
@@ -105,10 +104,10 @@ func tunnelChains(e *Env, t *nft.Table, owner cluster.Owner) {
 	t.Chains[chainTunnelsForward] = forward
 }
 
-// hostsPlan is what follows from the addresses of all nodes, by which their tunnels can be reached. Several nodes may have the same one.
+// hostsPlan is what follows from the addresses of all nodes, by which their tunnels can be reached. Several nodes may have the same one. A node without
+// an ID has no tunnel yet: the controller gives it one at once, and both come in one change of the node's network.
 type hostsPlan struct {
-	of  map[netip.Addr][]string // nodes that say they have it, sorted: also those that are not believed, because here a lie takes nothing but tunnels from anybody
-	set datapath.State          // OVN's address set of them
+	of map[netip.Addr][]string // nodes that say they have it, sorted: also those that are not believed, because here a lie takes nothing but tunnels from anybody
 }
 
 func newHosts() *hostsPlan { return &hostsPlan{} }
@@ -119,35 +118,45 @@ func (p *hostsPlan) update(_ *cluster.Snapshot, env *Env, c changes, _ bool) (go
 		p.of = map[netip.Addr][]string{}
 		nodes.Come = append(slices.Clone(nodes.Come), env.Node) // which stays what it is
 	}
-	if len(nodes.Gone)+len(nodes.Come) == 0 {
-		return gone, come
-	}
 	was := map[netip.Addr]string{}
+	touch := func(a netip.Addr) {
+		if _, touched := was[a]; !touched {
+			was[a] = first(p.of[a])
+		}
+	}
 	each := func(list []*cluster.Node, do func(names []string, name string) []string) {
 		for _, n := range list {
+			if n.ID == 0 {
+				continue
+			}
 			for _, h := range n.HostAddresses {
-				a := h.Addr()
-				if _, touched := was[a]; !touched {
-					was[a] = first(p.of[a])
-				}
-				p.of[a] = do(p.of[a], n.Name)
+				touch(h.Addr())
+				p.of[h.Addr()] = do(p.of[h.Addr()], n.Name)
 			}
 		}
 	}
 	each(nodes.Gone, omitted)
 	each(nodes.Come, with)
+	for a := range c.hosts {
+		touch(a)
+	}
+	if len(was) == 0 {
+		return gone, come
+	}
 	before, after := newHostRules(env), newHostRules(env)
 	for a, name := range was {
-		if now := first(p.of[a]); now != name {
-			before.add(a, name)
-			after.add(a, now)
+		accepted := env.Vetted.Hosts[a]
+		if had, changed := c.hosts[a]; changed {
+			before.add(a, name, had)
+		} else {
+			before.add(a, name, accepted)
 		}
+		after.add(a, first(p.of[a]), accepted)
 		if len(p.of[a]) == 0 {
 			delete(p.of, a)
 		}
 	}
-	gone, p.set = union(before.state(), p.set), env.hostsRows()
-	return gone, union(after.state(), p.set)
+	return before.state(), after.state()
 }
 
 // first is the one that an address is said to be of, "" when it is nobody's.
@@ -169,17 +178,8 @@ func omitted(names []string, name string) []string {
 	return slices.Delete(names, i, i+1)
 }
 
-// hostsRows are the address set that podMTU names, if it does.
-func (e *Env) hostsRows() datapath.State {
-	s := datapath.State{NB: nb.State{}}
-	if stack := e.stack(cluster.FamilyOf(e.Node.Addresses[0])); stack != nil && !e.Mode.PodsByHost {
-		s.NB.Add(&nb.AddressSet{Name: hostsSet(stack.Family), Addresses: e.nodeAddresses(stack), Owner: nodeOwner(e.Node.Name)})
-	}
-	return s
-}
-
 // hostRules keep from the tunnels of all nodes what pods send, or the gateway router for them: by the host's routing pods' packets would leave with the
-// node's own address, and a Service may have any endpoint.
+// node's own address, and a Service may have any endpoint. And they keep from nodes what would make their tunnels' packets too small.
 type hostRules struct {
 	*bridge
 	elements
@@ -189,8 +189,8 @@ func newHostRules(e *Env) hostRules {
 	return hostRules{newBridge(e, claims.FeatureGateway), newElements()}
 }
 
-// add adds an address that is said to be of a node, if it is.
-func (r *hostRules) add(a netip.Addr, name string) {
+// add adds an address that a node says it has, and accepted is the node that others take it for; "" is none.
+func (r *hostRules) add(a netip.Addr, name, accepted string) {
 	s := r.env.stack(cluster.FamilyOf(a))
 	if name == "" || s == nil {
 		return
@@ -198,6 +198,9 @@ func (r *hostRules) add(a netip.Addr, name string) {
 	r.of(tunnelsSet(s.Family))[nft.Element{Addr: a}] = nodeOwner(name)
 	if a != s.MasqHost {
 		r.noTunnels(s, a)
+	}
+	if accepted != "" && s.Family == cluster.FamilyOf(r.env.Node.Addresses[0]) && !r.env.Mode.PodsByHost {
+		r.noMTU(s, a)
 	}
 }
 
@@ -209,3 +212,21 @@ func (r *hostRules) state() datapath.State {
 func (b *bridge) noTunnels(s *Stack, a netip.Addr) {
 	b.classify(prioNoTunnel, flow.Match{InPort: b.ovn, Protocol: words(s.Family).l4[cluster.UDP], Dst: single(a), DstPort: geneve}, flow.Drop{})
 }
+
+// noMTU keeps from a node that pods have a smaller MTU than the external network (zone.podMTU): it would take that for the whole way to this node, also
+// for its tunnel, in which packets of pods would not fit any more. OVN could do the same with an address set, which costs ovn-controller 30 ms for each node
+// that joins 1 000 (docs/performance.md).
+func (b *bridge) noMTU(s *Stack, a netip.Addr) {
+	m := flow.Match{InPort: b.ovn, Protocol: flow.ICMP, ICMPType: unreachable + 1, ICMPCode: fragmentationNeeded + 1, Dst: single(a)}
+	if s.Family == cluster.IPv6 {
+		m.Protocol, m.ICMPType, m.ICMPCode = flow.ICMP6, packetTooBig+1, 0
+	}
+	b.classify(prioNoMTU, m, flow.Drop{})
+}
+
+// Messages that tell of a smaller MTU (RFC 792, RFC 1191; RFC 4443).
+const (
+	unreachable         = 3
+	fragmentationNeeded = 4 // code
+	packetTooBig        = 2
+)

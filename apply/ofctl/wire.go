@@ -104,11 +104,13 @@ const (
 	oxmSCTPSrc   = 0x80002202
 	oxmSCTPDst   = 0x80002402
 	oxmICMPType  = 0x80002601
+	oxmICMPCode  = 0x80002801
 	oxmARPSrc    = 0x80002c04
 	oxmARPDst    = 0x80002e04
 	oxmIPv6Src   = 0x80003410
 	oxmIPv6Dst   = 0x80003610
 	oxmICMP6Type = 0x80003a01
+	oxmICMP6Code = 0x80003c01
 	oxmNDTarget  = 0x80003e10
 	nxmTunKey    = 0x00012008
 	nxmTunSrc    = 0x00013e04
@@ -148,6 +150,7 @@ type wireProtocol struct {
 	src, dst         uint32
 	srcPort, dstPort uint32
 	icmpType         uint32
+	icmpCode         uint32
 }
 
 // wireProtocols is the table of what differs by protocol and family. It is read-only.
@@ -155,14 +158,14 @@ var wireProtocols = map[flow.Protocol]wireProtocol{
 	flow.ARP:   {etherType: 0x806, src: oxmARPSrc, dst: oxmARPDst},
 	flow.IP:    {etherType: 0x800, src: oxmIPSrc, dst: oxmIPDst},
 	flow.IPv6:  {etherType: 0x86dd, src: oxmIPv6Src, dst: oxmIPv6Dst},
-	flow.TCP:   {0x800, 6, oxmIPSrc, oxmIPDst, oxmTCPSrc, oxmTCPDst, 0},
-	flow.TCP6:  {0x86dd, 6, oxmIPv6Src, oxmIPv6Dst, oxmTCPSrc, oxmTCPDst, 0},
-	flow.UDP:   {0x800, 17, oxmIPSrc, oxmIPDst, oxmUDPSrc, oxmUDPDst, 0},
-	flow.UDP6:  {0x86dd, 17, oxmIPv6Src, oxmIPv6Dst, oxmUDPSrc, oxmUDPDst, 0},
-	flow.SCTP:  {0x800, 132, oxmIPSrc, oxmIPDst, oxmSCTPSrc, oxmSCTPDst, 0},
-	flow.SCTP6: {0x86dd, 132, oxmIPv6Src, oxmIPv6Dst, oxmSCTPSrc, oxmSCTPDst, 0},
-	flow.ICMP:  {0x800, 1, oxmIPSrc, oxmIPDst, 0, 0, oxmICMPType},
-	flow.ICMP6: {0x86dd, 58, oxmIPv6Src, oxmIPv6Dst, 0, 0, oxmICMP6Type},
+	flow.TCP:   {0x800, 6, oxmIPSrc, oxmIPDst, oxmTCPSrc, oxmTCPDst, 0, 0},
+	flow.TCP6:  {0x86dd, 6, oxmIPv6Src, oxmIPv6Dst, oxmTCPSrc, oxmTCPDst, 0, 0},
+	flow.UDP:   {0x800, 17, oxmIPSrc, oxmIPDst, oxmUDPSrc, oxmUDPDst, 0, 0},
+	flow.UDP6:  {0x86dd, 17, oxmIPv6Src, oxmIPv6Dst, oxmUDPSrc, oxmUDPDst, 0, 0},
+	flow.SCTP:  {0x800, 132, oxmIPSrc, oxmIPDst, oxmSCTPSrc, oxmSCTPDst, 0, 0},
+	flow.SCTP6: {0x86dd, 132, oxmIPv6Src, oxmIPv6Dst, oxmSCTPSrc, oxmSCTPDst, 0, 0},
+	flow.ICMP:  {0x800, 1, oxmIPSrc, oxmIPDst, 0, 0, oxmICMPType, oxmICMPCode},
+	flow.ICMP6: {0x86dd, 58, oxmIPv6Src, oxmIPv6Dst, 0, 0, oxmICMP6Type, oxmICMP6Code},
 }
 
 // fragments are value and mask of ip_frag, whose bits are "a fragment" and "not the first". It is read-only.
@@ -226,6 +229,9 @@ func appendMatch(b []byte, m *flow.Match) []byte {
 	}
 	if m.ICMPType != 0 {
 		b = oxm(b, w.icmpType, []byte{uint8(m.ICMPType - 1)}, nil)
+	}
+	if m.ICMPCode != 0 {
+		b = oxm(b, w.icmpCode, []byte{uint8(m.ICMPCode - 1)}, nil)
 	}
 	if m.Target.IsValid() {
 		b = oxm(b, oxmNDTarget, m.Target.AsSlice(), nil)

@@ -24,6 +24,9 @@ table=9,priority=12,sctp,tp_src=5,tp_dst=6 actions=push_vlan:0x8100,set_field:40
 table=9,priority=13,sctp6,tp_src=5,tp_dst=6 actions=group:7
 table=9,priority=14,icmp,icmp_type=0 actions=drop
 table=9,priority=15,icmp,icmp_type=255 actions=drop
+table=9,priority=15,icmp,icmp_type=3,icmp_code=4 actions=drop
+table=9,priority=15,icmp,icmp_code=0 actions=drop
+table=9,priority=15,icmp6,icmp_type=1,icmp_code=255 actions=drop
 table=9,priority=16,icmp6 actions=drop
 table=9,priority=17,icmp6,icmp_type=135,nd_target=fd00::7 actions=drop
 table=9,priority=18,ip,nw_frag=no actions=drop

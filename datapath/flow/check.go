@@ -52,6 +52,8 @@ func (m Match) check() error {
 		return fmt.Errorf("VLAN %d is too large", m.VLAN)
 	case m.ICMPType > 256:
 		return fmt.Errorf("ICMP type %d is too large", m.ICMPType-1)
+	case m.ICMPCode > 256:
+		return fmt.Errorf("ICMP code %d is too large", m.ICMPCode-1)
 	}
 	return checkPort(m.InPort)
 }
@@ -65,8 +67,8 @@ func (m Match) prerequisites() error {
 		return wordError("tp_src, tp_dst", "needs tcp, udp or sctp")
 	case (m.CTProtocol != 0) != (m.CTDstPort != 0), m.CTDstPort != 0 && !(ip && m.CTState.Set&CTTrk != 0):
 		return wordError("ct_nw_proto, ct_tp_dst", "belong together, and need ip or ipv6 and ct_state=+trk")
-	case m.ICMPType != 0 && !w.icmp:
-		return wordError("icmp_type", "needs icmp or icmp6")
+	case (m.ICMPType != 0 || m.ICMPCode != 0) && !w.icmp:
+		return wordError("icmp_type, icmp_code", "needs icmp or icmp6")
 	case m.Target.IsValid() && (m.Protocol != ICMP6 || m.ICMPType != 135+1 && m.ICMPType != 136+1 || !m.Target.Is6()):
 		return wordError("nd_target", "needs icmp6 and icmp_type 135 or 136")
 	case m.Tunnel != (Tunnel{}) && !m.Tunnel.whole():

@@ -119,8 +119,8 @@ type Match struct {
 	TTL      uint8 // nw_ttl; 0 = any
 	// SrcPort and DstPort are tp_src and tp_dst; 0 = any. No fragment has them.
 	SrcPort, DstPort uint16
-	// ICMPType is icmp_type (icmpv6_type) plus 1, so that 0 is any.
-	ICMPType uint16
+	// ICMPType and ICMPCode are icmp_type and icmp_code (icmpv6_type, icmpv6_code) plus 1, so that 0 is any.
+	ICMPType, ICMPCode uint16
 	// Target is nd_target, whose address a neighbour solicitation or advertisement is about, by ICMPType.
 	Target netip.Addr
 	// PktMark is pkt_mark; 0 = any (no flow of ours matches mark 0).

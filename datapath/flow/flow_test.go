@@ -125,7 +125,7 @@ func TestParseFlowNamesTheWordInTheMatch(t *testing.T) {
 		"ip,tcp actions=drop":                                     "tcp",
 		"ip,nw_frag=some actions=drop":                            "nw_frag=some",
 		"icmp,icmp_type=256 actions=drop":                         "icmp_type=256",
-		"icmp6,icmp_type=136,icmp_code=0 actions=drop":            "icmp_code=0",
+		"icmp6,icmp_type=136,icmp_code=256 actions=drop":          "icmp_code=256",
 		"in_port= actions=drop":                                   "in_port=",
 		"table=256 actions=drop":                                  "table=256",
 		"priority=-1 actions=drop":                                "priority=-1",

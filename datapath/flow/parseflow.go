@@ -142,10 +142,9 @@ func (p *parser) field(word, name, value string) error {
 	case "tp_dst":
 		return nonzero(&m.DstPort, word, value, 16)
 	case "icmp_type":
-		var t uint8
-		err := number(&t, word, value, 8)
-		m.ICMPType = uint16(t) + 1
-		return err
+		return orAny(&m.ICMPType, word, value)
+	case "icmp_code":
+		return orAny(&m.ICMPCode, word, value)
 	case "nd_target":
 		a, err := parseAddr(value)
 		m.Target = a
@@ -292,6 +291,14 @@ func nonzero[T uint8 | uint16 | uint32](to *T, word, value string, bits int) err
 		return wordError(word, "is 0, which no flow of ours matches")
 	}
 	return nil
+}
+
+// orAny reads a field that is plus 1 in a Match, where 0 means "any".
+func orAny(to *uint16, word, value string) error {
+	var n uint8
+	err := number(&n, word, value, 8)
+	*to = uint16(n) + 1
+	return err
 }
 
 func mac(to *cluster.MAC, word, value string) error {

@@ -112,6 +112,10 @@ func (m Match) append(b []byte, sep string) []byte {
 		field("icmp_type=")
 		b = strconv.AppendUint(b, uint64(m.ICMPType-1), 10)
 	}
+	if m.ICMPCode != 0 {
+		field("icmp_code=")
+		b = strconv.AppendUint(b, uint64(m.ICMPCode-1), 10)
+	}
 	if m.Target.IsValid() {
 		field("nd_target=")
 		b = m.Target.AppendTo(b)

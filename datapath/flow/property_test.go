@@ -71,7 +71,7 @@ func drawMatch(t *rapid.T) Match {
 		m.SrcPort, m.DstPort = rapid.Uint16().Draw(t, "tp_src"), rapid.Uint16().Draw(t, "tp_dst")
 	}
 	if w.icmp {
-		m.ICMPType = rapid.Uint16Range(0, 256).Draw(t, "icmp")
+		m.ICMPType, m.ICMPCode = rapid.Uint16Range(0, 256).Draw(t, "icmp"), rapid.Uint16Range(0, 256).Draw(t, "code")
 	}
 	if m.Protocol == ICMP6 && rapid.Bool().Draw(t, "about a neighbour") {
 		m.ICMPType, m.Target = rapid.SampledFrom([]uint16{136, 137}).Draw(t, "neighbour"), drawAddr(t, cluster.IPv6)
@@ -437,6 +437,8 @@ func TestCheckRefusesWhatTheSwitchAlters(t *testing.T) {
 		"no protocol":          {Key: Key{Match: Match{Dst: p("10.0.0.1/32")}}, Actions: []Action{Drop{}}},
 		"port of no one":       {Key: Key{Match: Match{Protocol: IP, DstPort: 80}}, Actions: []Action{Drop{}}},
 		"type of no one":       {Key: Key{Match: Match{Protocol: UDP, ICMPType: 9}}, Actions: []Action{Drop{}}},
+		"code of no one":       {Key: Key{Match: Match{Protocol: UDP, ICMPCode: 9}}, Actions: []Action{Drop{}}},
+		"code too large":       {Key: Key{Match: Match{Protocol: ICMP, ICMPCode: 257}}, Actions: []Action{Drop{}}},
 		"a tunnel's key alone": {Key: Key{Match: Match{Tunnel: Tunnel{Key: 1}}}, Actions: []Action{Drop{}}},
 		"a tunnel to nobody":   {Actions: []Action{SetTunnel{Tunnel{Key: 1, Ports: 1}}, Output{"p"}}},
 		"fragments of ARP":     {Key: Key{Match: Match{Protocol: ARP, Fragment: "later"}}, Actions: []Action{Drop{}}},
