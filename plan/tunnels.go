@@ -46,11 +46,11 @@ func newTunnelEnds(e *Env) tunnelEnds {
 	return t
 }
 
-// add adds a node, but for one that claims what is another's.
+// add adds a node that has tunnels, but for one that claims what is another's.
 func (t *tunnelEnds) add(n *cluster.Node) {
 	e := t.env
 	end := e.Node.Addresses[0]
-	if len(n.Addresses) == 0 || e.refuses(n) || cluster.FamilyOf(n.Addresses[0]) != cluster.FamilyOf(end) {
+	if n.ID == 0 || len(n.Addresses) == 0 || e.refuses(n) || cluster.FamilyOf(n.Addresses[0]) != cluster.FamilyOf(end) {
 		return
 	}
 	from := single(n.Addresses[0])
