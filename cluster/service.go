@@ -37,6 +37,7 @@ type service struct {
 	present  bool
 	served   bool        // it has addresses for us to serve
 	ports    []*Frontend // without Backends
+	outer    bool        // a port asks for addresses that are none of its cluster IPs
 	problems []Problem
 	refused  []Problem // by the guard
 	slices   []*slice  // by name
@@ -82,11 +83,6 @@ func (v *service) frontends(old []*Frontend, g *guard) []*Frontend {
 		}
 	}
 	return out
-}
-
-// outer reports whether the Service asks for addresses that are none of its cluster IPs.
-func (v *service) outer() bool {
-	return slices.ContainsFunc(v.ports, func(f *Frontend) bool { return len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0 })
 }
 
 // names reports whether one of its endpoints has one of those addresses.

@@ -103,6 +103,7 @@ func (s *Store) Set(obj any) {
 		v := s.service(owner)
 		v.present = true
 		v.served, v.ports, v.problems = parseService(o)
+		v.outer = slices.ContainsFunc(v.ports, func(f *Frontend) bool { return len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0 })
 	case *discoveryv1.EndpointSlice:
 		x := parseSlice(o)
 		if s.sliceServices[x.owner] != x.service {
@@ -302,7 +303,7 @@ func (s *Store) protect(changed bool) (vetted VettedChanges) {
 	}
 	s.guard = g
 	for owner, v := range s.services {
-		if all || v.outer() || v.names(others) {
+		if all || v.outer || v.names(others) {
 			s.stale[owner] = true
 		}
 	}
