@@ -28,7 +28,7 @@ func scaleCommand(name *string, slow *int) *cobra.Command {
 	c.Flags().IntVar(&opt.EgressIPs, "egressips", 10, "EgressIPs at the end")
 	c.Flags().StringVar(&opt.Engine, "engine", "", "what serves Services on the nodes: ovn or openflow; empty = the default")
 	c.Flags().IntVar(&opt.Slices, "slices", 50, "EndpointSlices that change per second of churn")
-	c.Flags().IntVar(&opt.Rounds, "rounds", 3, "joins and leaves for each size; five times as many changes")
+	c.Flags().IntVar(&opt.Rounds, "rounds", 3, "joins and leaves for each size; five times as many changes, and joins whose CPU is measured")
 	c.Flags().DurationVar(&opt.Window, "window", 20*time.Second, "how long rest and churn are measured")
 	c.Flags().StringVar(&opt.Push, "push", "", "with so many nodes, let one kind of object grow instead: services, endpoints (of one Service), nodeports, egressips (ten pods each), egresspods (of one EgressIP)")
 	c.Flags().IntSliceVar(&opt.Sizes, "sizes", []int{500, 1000, 2000}, "how many of what is pushed, ascending")
