@@ -230,6 +230,7 @@ const (
 	chainTunnels        = "tunnels"
 	chainTunnelsIn      = "tunnels-input"
 	chainTunnelsForward = "tunnels-forward"
+	chainTunnelsOut     = "tunnels-output"
 	chainFromPods       = "from-pods"
 
 	hookFilter  = 0    // filter

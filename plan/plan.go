@@ -8,8 +8,6 @@
 package plan
 
 import (
-	"net/netip"
-
 	"hairpin/cluster"
 	"hairpin/datapath"
 )
@@ -42,7 +40,6 @@ type changes struct {
 	pods      cluster.Changes[cluster.Pod]
 	frontends cluster.Changes[cluster.Frontend]
 	nodes     cluster.Changes[cluster.Node]
-	hosts     map[netip.Addr]string // addresses that are accepted as another node's than before, with the name before
 }
 
 // newIncrementals returns those that there are. They know nothing yet.

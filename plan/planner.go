@@ -62,8 +62,7 @@ func (p *Planner) Node(s *cluster.Snapshot, name string) (datapath.State, []Prob
 // planAll plans from nothing.
 func planAll(s *cluster.Snapshot, env Env, problems []Problem, had Numbers) *planned {
 	vetting := cluster.NewVetting(env.Node.Name, s.Config.ClusterSubnets)
-	accepted, vetted := vetting.Vet(s.Nodes)
-	env.Vetted = accepted
+	env.Vetted, _ = vetting.Vet(s.Nodes)
 	var pods []netip.Prefix
 	for _, r := range s.Config.ClusterSubnets {
 		pods = append(pods, r.CIDR)
@@ -82,7 +81,7 @@ func planAll(s *cluster.Snapshot, env Env, problems []Problem, had Numbers) *pla
 	var inBase []datapath.Conflict
 	n.base, n.fixed, inBase = planFeatures(base, env)
 	parts := []datapath.State{n.base, part}
-	all := changes{cluster.Changes[cluster.Pod]{Come: env.Pods}, cluster.Changes[cluster.Frontend]{Come: env.Frontends}, cluster.Changes[cluster.Node]{Come: env.Peers}, vetted.Hosts}
+	all := changes{cluster.Changes[cluster.Pod]{Come: env.Pods}, cluster.Changes[cluster.Frontend]{Come: env.Frontends}, cluster.Changes[cluster.Node]{Come: env.Peers}}
 	for _, f := range n.indexed {
 		_, come := f.update(s, &env, all, true)
 		parts = append(parts, come)
@@ -145,7 +144,7 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 
 	again := !slices.Equal(n.env.Guarded, next.Guarded)
 	for _, f := range n.indexed {
-		out, in := f.update(s, &next, changes{pods, services.Changes, nodes, hosts}, again)
+		out, in := f.update(s, &next, changes{pods, services.Changes, nodes}, again)
 		gone, come = union(gone, out), union(come, in)
 	}
 	if again {

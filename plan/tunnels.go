@@ -19,7 +19,7 @@ func (b *bridge) tunnels() {
 			b.classify(prioStranger, flow.Match{InPort: b.uplink, Protocol: words(s.Family).l4[cluster.UDP], Dst: single(a), DstPort: geneve}, flow.Drop{})
 		}
 	}
-	b.classify(prioTunnel, flow.Match{InPort: flow.Local, Protocol: words(cluster.FamilyOf(b.env.Node.Addresses[0])).l4[cluster.UDP], DstPort: geneve}, flow.Output{Port: b.uplink})
+	b.classify(prioTunnel, flow.Match{InPort: flow.Local, Protocol: words(b.env.tunnelFamily()).l4[cluster.UDP], DstPort: geneve}, flow.Output{Port: b.uplink})
 }
 
 // setTunnelEnds is the nft set of the ends of other nodes' tunnels.
@@ -27,7 +27,7 @@ const setTunnelEnds = "tunnel-ends"
 
 // endsSet declares it.
 func endsSet(e *Env) *nft.Set {
-	source := words(cluster.FamilyOf(e.Node.Addresses[0])).src
+	source := words(e.tunnelFamily()).src
 	return &nft.Set{Name: setTunnelEnds, Key: []nft.KeyField{source}, Elements: map[nft.Element]cluster.Owner{}}
 }
 
@@ -85,7 +85,7 @@ func (t *tunnelEnds) tables() nft.State {
 func tunnelsSet(f cluster.Family) *nft.Set { return declare(f).set("tunnels", words(f).dst) }
 
 // tunnelChains let only nodes' tunnels into the host, and nothing of pods into those of any node: by the host's routing they
-// would leave with its address.
+// would leave with its address. And the host tells no node of a smaller MTU (hostRules.noMTU), such as that of pods that it forwards to.
 func tunnelChains(e *Env, t *nft.Table, owner cluster.Owner) {
 	port := nft.DstPort{Protocol: cluster.UDP, Port: geneve}
 	t.Sets[setTunnelEnds] = endsSet(e)
@@ -95,19 +95,28 @@ func tunnelChains(e *Env, t *nft.Table, owner cluster.Owner) {
 	}}
 	forward := &nft.Chain{Name: chainTunnelsForward, Type: "filter", Hook: "forward", Priority: hookFilter, Owner: owner}
 	for i := range e.Stacks {
-		set := tunnelsSet(e.Stacks[i].Family)
+		f := e.Stacks[i].Family
+		set := tunnelsSet(f)
 		t.Sets[set.Name] = set
 		forward.Rules = append(forward.Rules, nft.Rule{
 			Matches: []nft.Match{nft.InInterface{Name: claims.ManagementPort}, nft.InSet{Set: set.Name}, port}, Do: nft.Drop{}, Comment: "pods to tunnels", Owner: owner,
 		})
+		if f == e.tunnelFamily() {
+			t.Chains[chainTunnelsOut] = &nft.Chain{Name: chainTunnelsOut, Type: "filter", Hook: "output", Priority: hookFilter, Owner: owner, Rules: []nft.Rule{
+				{Matches: []nft.Match{nft.TooBig{Family: f}, nft.InSet{Set: set.Name}}, Do: nft.Drop{}, Comment: "MTU, told to nodes", Owner: owner},
+			}}
+		}
 	}
 	t.Chains[chainTunnelsForward] = forward
 }
 
+// tunnelFamily is that of the addresses that tunnels have.
+func (e *Env) tunnelFamily() cluster.Family { return cluster.FamilyOf(e.Node.Addresses[0]) }
+
 // hostsPlan is what follows from the addresses of all nodes, by which their tunnels can be reached. Several nodes may have the same one. A node without
 // an ID has no tunnel yet: the controller gives it one at once, and both come in one change of the node's network.
 type hostsPlan struct {
-	of map[netip.Addr][]string // nodes that say they have it, sorted: also those that are not believed, because here a lie takes nothing but tunnels from anybody
+	of map[netip.Addr][]string // nodes that say they have it, sorted: also those that are not believed, because here a lie takes nothing from anybody but tunnels, and being told of a smaller MTU
 }
 
 func newHosts() *hostsPlan { return &hostsPlan{} }
@@ -119,39 +128,31 @@ func (p *hostsPlan) update(_ *cluster.Snapshot, env *Env, c changes, _ bool) (go
 		nodes.Come = append(slices.Clone(nodes.Come), env.Node) // which stays what it is
 	}
 	was := map[netip.Addr]string{}
-	touch := func(a netip.Addr) {
-		if _, touched := was[a]; !touched {
-			was[a] = first(p.of[a])
-		}
-	}
 	each := func(list []*cluster.Node, do func(names []string, name string) []string) {
 		for _, n := range list {
 			if n.ID == 0 {
 				continue
 			}
 			for _, h := range n.HostAddresses {
-				touch(h.Addr())
-				p.of[h.Addr()] = do(p.of[h.Addr()], n.Name)
+				a := h.Addr()
+				if _, touched := was[a]; !touched {
+					was[a] = first(p.of[a])
+				}
+				p.of[a] = do(p.of[a], n.Name)
 			}
 		}
 	}
 	each(nodes.Gone, omitted)
 	each(nodes.Come, with)
-	for a := range c.hosts {
-		touch(a)
-	}
 	if len(was) == 0 {
 		return gone, come
 	}
 	before, after := newHostRules(env), newHostRules(env)
 	for a, name := range was {
-		accepted := env.Vetted.Hosts[a]
-		if had, changed := c.hosts[a]; changed {
-			before.add(a, name, had)
-		} else {
-			before.add(a, name, accepted)
+		if now := first(p.of[a]); now != name {
+			before.add(a, name)
+			after.add(a, now)
 		}
-		after.add(a, first(p.of[a]), accepted)
 		if len(p.of[a]) == 0 {
 			delete(p.of, a)
 		}
@@ -179,7 +180,7 @@ func omitted(names []string, name string) []string {
 }
 
 // hostRules keep from the tunnels of all nodes what pods send, or the gateway router for them: by the host's routing pods' packets would leave with the
-// node's own address, and a Service may have any endpoint. And they keep from nodes what would make their tunnels' packets too small.
+// node's own address, and a Service may have any endpoint. And they keep from nodes what would make their tunnels' packets smaller.
 type hostRules struct {
 	*bridge
 	elements
@@ -189,8 +190,8 @@ func newHostRules(e *Env) hostRules {
 	return hostRules{newBridge(e, claims.FeatureGateway), newElements()}
 }
 
-// add adds an address that a node says it has, and accepted is the node that others take it for; "" is none.
-func (r *hostRules) add(a netip.Addr, name, accepted string) {
+// add adds an address that is said to be of a node, if it is.
+func (r *hostRules) add(a netip.Addr, name string) {
 	s := r.env.stack(cluster.FamilyOf(a))
 	if name == "" || s == nil {
 		return
@@ -199,7 +200,7 @@ func (r *hostRules) add(a netip.Addr, name, accepted string) {
 	if a != s.MasqHost {
 		r.noTunnels(s, a)
 	}
-	if accepted != "" && s.Family == cluster.FamilyOf(r.env.Node.Addresses[0]) && !r.env.Mode.PodsByHost {
+	if s.Family == r.env.tunnelFamily() && !r.env.Mode.PodsByHost {
 		r.noMTU(s, a)
 	}
 }

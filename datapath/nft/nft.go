@@ -99,6 +99,9 @@ type MarkIs struct{ Value, Mask uint32 }
 // InSet is "ip daddr . meta l4proto . th dport @NAME" and the like: the key fields are those of the set.
 type InSet struct{ Set string }
 
+// TooBig is "icmp type destination-unreachable icmp code 4", or "icmpv6 type packet-too-big": a packet was longer than the way on allows.
+type TooBig struct{ Family cluster.Family }
+
 // EtherSrc is "ether saddr MAC": the frame's sender.
 type EtherSrc struct{ MAC cluster.MAC }
 
@@ -259,6 +262,7 @@ func (InSet) match()        {}
 func (CTState) match()      {}
 func (CTMarkIs) match()     {}
 func (EtherSrc) match()     {}
+func (TooBig) match()       {}
 
 func (Accept) statement()      {}
 func (Drop) statement()        {}

@@ -126,6 +126,14 @@ func (p *parser) matchOrStatement() (Match, Statement, error) {
 	case "ether":
 		m, err := p.etherSrc()
 		return m, nil, err
+	case "icmp":
+		err := p.words("type", "destination-unreachable", "icmp", "code")
+		if err == nil && !p.accept("4") && !p.accept("frag-needed") { // by version
+			err = p.unknown("ICMP code")
+		}
+		return TooBig{cluster.IPv4}, nil, err
+	case "icmpv6":
+		return TooBig{cluster.IPv6}, nil, p.words("type", "packet-too-big")
 	case "snat":
 		s, err := p.snat(start)
 		return nil, s, err

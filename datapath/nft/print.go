@@ -195,6 +195,8 @@ func matchText(t *Table, m Match) string {
 		return "ct state " + string(m)
 	case EtherSrc:
 		return "ether saddr " + m.MAC.String()
+	case TooBig:
+		return pick(m.Family == cluster.IPv4, "icmp type destination-unreachable icmp code 4", "icmpv6 type packet-too-big")
 	case CTMarkIs:
 		return fmt.Sprintf("ct mark 0x%08x", m.Value)
 	case InSet:

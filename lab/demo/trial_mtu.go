@@ -53,6 +53,10 @@ func mtuTrials() []Trial {
 				return w.learn(ctx, x, f, netip.Addr{}, wireMTU, podMTU)
 			})
 		}
+		if f.name == "4" { // the family of the tunnels
+			x := way{"host-a", "podlocal", "NodePort node-b"}
+			add("mtu of pods, not told to", "udp", x, f, func(ctx context.Context, w *world) (string, error) { return w.untold(ctx, x, f) })
+		}
 		for _, x := range []way{{"pod-a2", farName, "direct"}, {"host-a", farName, "direct"}} {
 			add("mtu of the way, told to", "udp", x, f, func(ctx context.Context, w *world) (string, error) {
 				return w.learn(ctx, x, f, netip.Addr{}, podMTU, farMTU)
@@ -150,6 +154,29 @@ func (w *world) learn(ctx context.Context, x way, f family, from netip.Addr, fir
 	full := want - headers(f)
 	n, err := w.exchange(conn, full, full)
 	return triesNote(n), err
+}
+
+// untold sends what is too long for pods to another node, and something short that is answered after. The node must not take that for the whole way: in its
+// tunnel packets of pods would not fit any more.
+func (w *world) untold(ctx context.Context, x way, f family) (string, error) {
+	conn, err := w.dialWay(ctx, x, "udp", f, uncut(f))
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	for range 3 {
+		if _, err := conn.Write(make([]byte, wireMTU-headers(f))); err != nil {
+			return "", err
+		}
+		if _, err := w.exchange(conn, 10, 10); err != nil {
+			return "", err
+		}
+	}
+	mtu, err := pathMTU(conn.(*net.UDPConn), f)
+	if err == nil && mtu != wireMTU {
+		err = fmt.Errorf("the node was told an MTU of %d", mtu)
+	}
+	return "", err
 }
 
 func pathMTU(conn *net.UDPConn, f family) (int, error) {

@@ -266,6 +266,11 @@ func slicesOf(in []nft.Match, table *nft.Table, f cluster.Family) []nft.Match {
 				}
 				l4 = true
 			}
+		case nft.TooBig:
+			if l4 || m.Family != f {
+				continue
+			}
+			l4 = true
 		case nft.L4Proto, nft.DstPort:
 			if l4 {
 				continue
@@ -279,7 +284,9 @@ func slicesOf(in []nft.Match, table *nft.Table, f cluster.Family) []nft.Match {
 
 func match(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Match {
 	not := rapid.Bool().Draw(t, "not")
-	switch rapid.IntRange(0, 9).Draw(t, "match") {
+	switch rapid.IntRange(0, 10).Draw(t, "match") {
+	case 10:
+		return nft.TooBig{Family: family(t)}
 	case 2:
 		if c.Type != "" && c.Hook != "ingress" {
 			return nft.CTMarkIs{Value: rapid.Uint32().Draw(t, "connection's mark")}
