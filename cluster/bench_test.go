@@ -75,7 +75,12 @@ func BenchmarkNodeJoins(b *testing.B) {
 		for i := range 1000 {
 			objects = append(objects, joining(i, true))
 		}
-		s := store(objects...)
+		config := cluster.DefaultConfig()
+		config.ClusterSubnets[0].HostLength = 26 // as the nodes' ranges
+		s := cluster.NewStore(config)
+		for _, o := range objects {
+			s.Set(o)
+		}
 		last := s.Snapshot()
 		b.Run(fmt.Sprintf("services=%d", n), func(b *testing.B) {
 			b.ReportAllocs()

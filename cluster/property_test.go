@@ -25,7 +25,7 @@ func anyObject(t *rapid.T) any {
 		return fmt.Sprintf("%s%d", prefix, rapid.IntRange(1, n).Draw(t, prefix))
 	}
 	ip := func(label string) string {
-		return rapid.SampledFrom([]string{"10.0.0.1", "10.0.0.2", "fd00::1", "fd00::2", "010.0.0.1", "127.0.0.1", "10.244.1.1", "10.244.2.2", "10.244.2.7"}).Draw(t, label)
+		return rapid.SampledFrom([]string{"10.0.0.1", "10.0.0.2", "fd00::1", "fd00::2", "010.0.0.1", "127.0.0.1", "10.244.1.1", "10.244.2.2", "10.244.2.5", "10.244.2.7"}).Draw(t, label)
 	}
 	protocol := func() corev1.Protocol {
 		return rapid.SampledFrom([]corev1.Protocol{tcp, udp, "QUIC"}).Draw(t, "protocol")
@@ -33,7 +33,7 @@ func anyObject(t *rapid.T) any {
 	number := func() int32 { return rapid.SampledFrom([]int32{1, 2, 0, 65536}).Draw(t, "number") }
 	switch rapid.IntRange(0, 5).Draw(t, "kind") {
 	case 0:
-		pods := rapid.SampledFrom([][]string{nil, {"10.244.1.0/24"}, {"10.244.2.0/24"}}).Draw(t, "range")
+		pods := rapid.SampledFrom([][]string{nil, {"10.244.1.0/24"}, {"10.244.2.0/24"}, {"10.244.2.4/30"}}).Draw(t, "range")
 		return node(name("node", 3), addresses(ip("address"), ip("address")), annotated(cluster.AnnotationNodeID, rapid.SampledFrom([]string{"1", "2", "x"}).Draw(t, "id")),
 			func(n *corev1.Node) { n.Spec.PodCIDRs = pods })
 	case 1:

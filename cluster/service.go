@@ -37,7 +37,6 @@ type service struct {
 	present  bool
 	served   bool        // it has addresses for us to serve
 	ports    []*Frontend // without Backends
-	outer    bool        // a port asks for addresses that are none of its cluster IPs
 	problems []Problem
 	refused  []Problem // by the guard
 	slices   []*slice  // by name
@@ -83,6 +82,18 @@ func (v *service) frontends(old []*Frontend, g *guard) []*Frontend {
 		}
 	}
 	return out
+}
+
+// outer reports whether the Service asks for addresses that are none of its cluster IPs.
+func (v *service) outer() bool {
+	return slices.ContainsFunc(v.ports, func(f *Frontend) bool { return len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0 })
+}
+
+// mayNameReserved reports whether one of its endpoints would be reserved if there were a node with that range.
+func (v *service) mayNameReserved(c *Config) bool {
+	return slices.ContainsFunc(v.slices, func(x *slice) bool {
+		return slices.ContainsFunc(x.named, func(b Backend) bool { return c.mayBeReserved(b.Addr) })
+	})
 }
 
 // names reports whether one of its endpoints has one of those addresses.

@@ -32,6 +32,7 @@ type Store struct {
 	services       map[Owner]*service
 	sliceServices  map[Owner]Owner // slice → the Service it is kept with
 	stale          map[Owner]bool  // Services whose Frontends must be made again
+	guarded        map[Owner]bool  // Services of which nodes that come or go may change what the guard says
 	guard          *guard
 	guards         int // that there were
 	vetting        *Vetting
@@ -62,6 +63,7 @@ func NewStore(config Config) *Store {
 		services:       map[Owner]*service{},
 		sliceServices:  map[Owner]Owner{},
 		stale:          map[Owner]bool{},
+		guarded:        map[Owner]bool{},
 		podProblems:    map[Owner][]Problem{},
 		asking:         map[Owner]bool{},
 		extended:       map[Owner]*Pod{},
@@ -103,7 +105,6 @@ func (s *Store) Set(obj any) {
 		v := s.service(owner)
 		v.present = true
 		v.served, v.ports, v.problems = parseService(o)
-		v.outer = slices.ContainsFunc(v.ports, func(f *Frontend) bool { return len(f.ExternalIPs)+len(f.LoadBalancerIPs) > 0 })
 	case *discoveryv1.EndpointSlice:
 		x := parseSlice(o)
 		if s.sliceServices[x.owner] != x.service {
@@ -302,8 +303,16 @@ func (s *Store) protect(changed bool) (vetted VettedChanges) {
 		return vetted
 	}
 	s.guard = g
-	for owner, v := range s.services {
-		if all || v.outer || v.names(others) {
+	if all || !vetted.cut(&config) {
+		for owner, v := range s.services {
+			if all || v.outer() || v.names(others) {
+				s.stale[owner] = true
+			}
+		}
+		return vetted
+	}
+	for owner := range s.guarded {
+		if v := s.services[owner]; v.outer() || v.names(others) {
 			s.stale[owner] = true
 		}
 	}
@@ -351,6 +360,11 @@ func (s *Store) settle(egressIPs []*EgressIP, frontends []*Frontend) []*EgressIP
 func (s *Store) refresh(owner Owner, v *service) {
 	if !v.present && len(v.slices) == 0 {
 		delete(s.services, owner)
+	}
+	if v.outer() || v.mayNameReserved(&s.config) {
+		s.guarded[owner] = true
+	} else {
+		delete(s.guarded, owner)
 	}
 	s.frontends.put(owner, v.frontends(s.frontends.of[owner], s.guard))
 	s.note(owner, slices.Concat(v.problems, v.refused))

@@ -73,6 +73,24 @@ func (v *Vetted) problems(nodes []*Node, egress map[netip.Addr]*EgressIP) []Prob
 	return list
 }
 
+// cut reports whether the ranges that changed are such as the cluster's subnets are cut into.
+func (c *VettedChanges) cut(config *Config) bool {
+	for r := range c.ranges {
+		if !slices.ContainsFunc(config.ClusterSubnets, func(s ClusterSubnet) bool { return s.CIDR.Contains(r.Addr()) && s.HostLength == r.Bits() }) {
+			return false
+		}
+	}
+	return true
+}
+
+// mayBeReserved reports whether an address is reserved where a node has its range, cut as the subnet is.
+func (c *Config) mayBeReserved(a netip.Addr) bool {
+	return slices.ContainsFunc(c.ClusterSubnets, func(s ClusterSubnet) bool {
+		own := reservedIn(netip.PrefixFrom(a, s.HostLength).Masked())
+		return s.CIDR.Contains(a) && (a == own[0] || a == own[1])
+	})
+}
+
 // stray reports the addresses of a pod that are outside its node's range: a pod cannot have another node's addresses.
 func (v *Vetted) stray(p *Pod, nodes map[Owner][]*Node) []Problem {
 	var problems []Problem
