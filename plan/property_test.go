@@ -275,7 +275,7 @@ func TestRefusalsArePlannedAlone(t *testing.T) {
 	s.Nodes = slices.Clone(s.Nodes)
 	s.Nodes[1] = new(*s.Nodes[1])
 	s.Nodes[1].HostAddresses = append(slices.Clone(s.Nodes[1].HostAddresses), prefix("192.168.7.1/32"))
-	rows("another node's address", s, refused)
+	rows("another node's address", s, refused, "node-000") // the set of nodes' addresses
 	s = change(s, 20, "10.244.2.9:8080")
 	s.Frontends[10] = aged(new(*s.Frontends[10]), 1, "")
 	rows("the other one was made again", s, s.Frontends[10].Owner.Name, refused)

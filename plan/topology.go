@@ -179,14 +179,21 @@ func (z *zone) gatewayRouter() {
 	}, claims.JoinSwitch, joinToRouter(gr), nil)
 }
 
-// podMTU makes the gateway router tell senders that pods have a smaller MTU. TCP knows that from the pod. What it tells nodes,
-// the bridge drops (hostRules.noMTU). Where the host is in between, its routes have the MTU.
+// podMTU makes the gateway router tell senders that pods have a smaller MTU. TCP knows that from the pod. Nodes are not told
+// (bridge.noMTU), by a flow for each where OVN has no load balancers. Where the host is in between, its routes have the MTU.
 func (z *zone) podMTU() map[string]string {
 	if z.Mode.PodsByHost {
 		return nil
 	}
-	return map[string]string{"gateway_mtu": strconv.Itoa(z.Config.MTU), "gateway_mtu_bypass": "tcp"}
+	bypass := "tcp"
+	if s := z.stack(z.tunnelFamily()); s != nil && !z.Node.Gateway.OpenFlow {
+		bypass += " || " + words(s.Family).match + ".src == $" + hostsSet(s.Family)
+	}
+	return map[string]string{"gateway_mtu": strconv.Itoa(z.Config.MTU), "gateway_mtu_bypass": bypass}
 }
+
+// hostsSet is the address set of all nodes' addresses.
+func hostsSet(f cluster.Family) string { return "hosts_" + words(f).match }
 
 // external is the gateway router's port to the external network: it has the node's own address and MAC.
 func (z *zone) external() {

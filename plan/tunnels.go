@@ -8,6 +8,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
 )
 
@@ -103,7 +104,7 @@ func tunnelChains(e *Env, t *nft.Table, owner cluster.Owner) {
 		})
 		if f == e.tunnelFamily() {
 			t.Chains[chainTunnelsOut] = &nft.Chain{Name: chainTunnelsOut, Type: "filter", Hook: "output", Priority: hookFilter, Owner: owner, Rules: []nft.Rule{
-				{Matches: []nft.Match{nft.TooBig{Family: f}, nft.InSet{Set: set.Name}}, Do: nft.Drop{}, Comment: "MTU, told to nodes", Owner: owner},
+				{Matches: []nft.Match{nft.TooBig{Family: f, MTU: uint16(e.Config.MTU)}, nft.InSet{Set: set.Name}}, Do: nft.Drop{}, Comment: "pods' MTU, told to nodes", Owner: owner},
 			}}
 		}
 	}
@@ -116,7 +117,8 @@ func (e *Env) tunnelFamily() cluster.Family { return cluster.FamilyOf(e.Node.Add
 // hostsPlan is what follows from the addresses of all nodes, by which their tunnels can be reached. Several nodes may have the same one. A node without
 // an ID has no tunnel yet: the controller gives it one at once, and both come in one change of the node's network.
 type hostsPlan struct {
-	of map[netip.Addr][]string // nodes that say they have it, sorted: also those that are not believed, because here a lie takes nothing from anybody but tunnels, and being told of a smaller MTU
+	of  map[netip.Addr][]string // nodes that say they have it, sorted: also those that are not believed, because here a lie takes nothing from anybody but tunnels, and being told pods' MTU
+	set datapath.State          // OVN's address set of them
 }
 
 func newHosts() *hostsPlan { return &hostsPlan{} }
@@ -126,6 +128,9 @@ func (p *hostsPlan) update(_ *cluster.Snapshot, env *Env, c changes, _ bool) (go
 	if p.of == nil {
 		p.of = map[netip.Addr][]string{}
 		nodes.Come = append(slices.Clone(nodes.Come), env.Node) // which stays what it is
+	}
+	if len(nodes.Gone)+len(nodes.Come) == 0 {
+		return gone, come
 	}
 	was := map[netip.Addr]string{}
 	each := func(list []*cluster.Node, do func(names []string, name string) []string) {
@@ -144,9 +149,6 @@ func (p *hostsPlan) update(_ *cluster.Snapshot, env *Env, c changes, _ bool) (go
 	}
 	each(nodes.Gone, omitted)
 	each(nodes.Come, with)
-	if len(was) == 0 {
-		return gone, come
-	}
 	before, after := newHostRules(env), newHostRules(env)
 	for a, name := range was {
 		if now := first(p.of[a]); now != name {
@@ -157,7 +159,8 @@ func (p *hostsPlan) update(_ *cluster.Snapshot, env *Env, c changes, _ bool) (go
 			delete(p.of, a)
 		}
 	}
-	return before.state(), after.state()
+	gone, p.set = union(before.state(), p.set), env.hostsRows()
+	return gone, union(after.state(), p.set)
 }
 
 // first is the one that an address is said to be of, "" when it is nobody's.
@@ -177,6 +180,15 @@ func with(names []string, name string) []string {
 func omitted(names []string, name string) []string {
 	i, _ := slices.BinarySearch(names, name)
 	return slices.Delete(names, i, i+1)
+}
+
+// hostsRows are the address set that podMTU names, if it does.
+func (e *Env) hostsRows() datapath.State {
+	s := datapath.State{NB: nb.State{}}
+	if stack := e.stack(e.tunnelFamily()); stack != nil && !e.Mode.PodsByHost && !e.Node.Gateway.OpenFlow {
+		s.NB.Add(&nb.AddressSet{Name: hostsSet(stack.Family), Addresses: e.nodeAddresses(stack), Owner: nodeOwner(e.Node.Name)})
+	}
+	return s
 }
 
 // hostRules keep from the tunnels of all nodes what pods send, or the gateway router for them: by the host's routing pods' packets would leave with the
@@ -200,7 +212,7 @@ func (r *hostRules) add(a netip.Addr, name string) {
 	if a != s.MasqHost {
 		r.noTunnels(s, a)
 	}
-	if s.Family == r.env.tunnelFamily() && !r.env.Mode.PodsByHost {
+	if s.Family == r.env.tunnelFamily() && !r.env.Mode.PodsByHost && r.env.Node.Gateway.OpenFlow {
 		r.noMTU(s, a)
 	}
 }
@@ -215,8 +227,8 @@ func (b *bridge) noTunnels(s *Stack, a netip.Addr) {
 }
 
 // noMTU keeps from a node that pods have a smaller MTU than the external network (zone.podMTU): it would take that for the whole way to this node, also
-// for its tunnel, in which packets of pods would not fit any more. OVN could do the same with an address set, which costs ovn-controller 30 ms for each node
-// that joins 1 000 (docs/performance.md).
+// for its tunnel, in which packets of pods would not fit any more. An address set of OVN costs ovn-controller 30 ms for each node that joins 1 000
+// (docs/performance.md), but with OVN's load balancers the gateway router also forwards such errors to nodes with endpoints, and those must pass.
 func (b *bridge) noMTU(s *Stack, a netip.Addr) {
 	m := flow.Match{InPort: b.ovn, Protocol: flow.ICMP, ICMPType: unreachable + 1, ICMPCode: fragmentationNeeded + 1, Dst: single(a)}
 	if s.Family == cluster.IPv6 {

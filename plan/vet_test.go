@@ -77,11 +77,13 @@ func TestAddressesOfTheWorldAreNoNodes(t *testing.T) {
 	e.Assigned = []cluster.Assignment{{Address: addr("172.18.0.99"), Node: "b"}}
 	s.EgressIPs = []*cluster.EgressIP{e}
 	state, _ := plan.Node(s, "c")
-	set, ok := state.NB[nb.Key{Table: nb.TableAddressSet, Name: "node_ips_ip4"}].(*nb.AddressSet)
-	if !ok {
-		t.Fatal("there is no set of nodes' addresses")
-	}
-	if got := fmt.Sprint(set.Addresses); got != "[172.18.0.3/32 172.18.0.4/32 172.18.0.9/32 172.18.0.77/32]" {
-		t.Errorf("nodes' addresses are %s", got)
+	for _, name := range []string{"node_ips_ip4", "hosts_ip4"} {
+		set, ok := state.NB[nb.Key{Table: nb.TableAddressSet, Name: name}].(*nb.AddressSet)
+		if !ok {
+			t.Fatalf("there is no set %s", name)
+		}
+		if got := fmt.Sprint(set.Addresses); got != "[172.18.0.3/32 172.18.0.4/32 172.18.0.9/32 172.18.0.77/32]" {
+			t.Errorf("%s is %s", name, got)
+		}
 	}
 }

@@ -86,13 +86,11 @@ func (m Match) append(b []byte, sep string) []byte {
 		b = appendPort(b, m.InPort)
 	}
 	number("dl_vlan=", uint64(m.VLAN), 10)
-	if m.EthSrc != (cluster.MAC{}) {
-		field("dl_src=")
-		b = appendMAC(b, m.EthSrc)
-	}
-	if m.EthDst != (cluster.MAC{}) {
-		field("dl_dst=")
-		b = appendMAC(b, m.EthDst)
+	for i, mac := range []cluster.MAC{m.EthSrc, m.EthDst} {
+		if mac != (cluster.MAC{}) {
+			field([]string{"dl_src=", "dl_dst="}[i])
+			b = appendMAC(b, mac)
+		}
 	}
 	if m.Src.IsValid() {
 		field(cmp.Or(w.src, "nw_src"))
@@ -108,13 +106,11 @@ func (m Match) append(b []byte, sep string) []byte {
 	}
 	number("tp_src=", uint64(m.SrcPort), 10)
 	number("tp_dst=", uint64(m.DstPort), 10)
-	if m.ICMPType != 0 {
-		field("icmp_type=")
-		b = strconv.AppendUint(b, uint64(m.ICMPType-1), 10)
-	}
-	if m.ICMPCode != 0 {
-		field("icmp_code=")
-		b = strconv.AppendUint(b, uint64(m.ICMPCode-1), 10)
+	for i, n := range []uint16{m.ICMPType, m.ICMPCode} {
+		if n != 0 {
+			field([]string{"icmp_type=", "icmp_code="}[i])
+			b = strconv.AppendUint(b, uint64(n-1), 10)
+		}
 	}
 	if m.Target.IsValid() {
 		field("nd_target=")

@@ -126,14 +126,9 @@ func (p *parser) matchOrStatement() (Match, Statement, error) {
 	case "ether":
 		m, err := p.etherSrc()
 		return m, nil, err
-	case "icmp":
-		err := p.words("type", "destination-unreachable", "icmp", "code")
-		if err == nil && !p.accept("4") && !p.accept("frag-needed") { // by version
-			err = p.unknown("ICMP code")
-		}
-		return TooBig{cluster.IPv4}, nil, err
-	case "icmpv6":
-		return TooBig{cluster.IPv6}, nil, p.words("type", "packet-too-big")
+	case "icmp", "icmpv6":
+		m, err := p.tooBig(w)
+		return m, nil, err
 	case "snat":
 		s, err := p.snat(start)
 		return nil, s, err
@@ -160,17 +155,28 @@ func (p *parser) matchOrStatement() (Match, Statement, error) {
 		}
 		port, err := p.number(16, "port")
 		return DstPort{Protocol: proto, Port: uint16(port)}, nil, err
-	case "oifname":
+	case "oifname", "iifname":
 		not := p.accept("!=")
 		name, err := p.value("interface")
-		return OutInterface{Name: name, Not: not}, nil, err
-	case "iifname":
-		not := p.accept("!=")
-		name, err := p.value("interface")
+		if w == "oifname" {
+			return OutInterface{Name: name, Not: not}, nil, err
+		}
 		return InInterface{Name: name, Not: not}, nil, err
 	}
 	p.at = start
 	return nil, nil, p.unknown("match or statement")
+}
+
+func (p *parser) tooBig(protocol string) (Match, error) {
+	f := cluster.IPv4
+	if protocol == "icmpv6" {
+		f = cluster.IPv6
+	}
+	if err := p.words("mtu"); err != nil {
+		return nil, err
+	}
+	mtu, err := p.number(16, "MTU")
+	return TooBig{f, uint16(mtu)}, err
 }
 
 func (p *parser) inSet(key []KeyField) (Match, error) {

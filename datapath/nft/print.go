@@ -196,7 +196,7 @@ func matchText(t *Table, m Match) string {
 	case EtherSrc:
 		return "ether saddr " + m.MAC.String()
 	case TooBig:
-		return pick(m.Family == cluster.IPv4, "icmp type destination-unreachable icmp code 4", "icmpv6 type packet-too-big")
+		return fmt.Sprintf("%s mtu %d", pick(m.Family == cluster.IPv4, "icmp", "icmpv6"), m.MTU)
 	case CTMarkIs:
 		return fmt.Sprintf("ct mark 0x%08x", m.Value)
 	case InSet:
