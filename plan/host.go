@@ -230,7 +230,6 @@ const (
 	chainTunnels        = "tunnels"
 	chainTunnelsIn      = "tunnels-input"
 	chainTunnelsForward = "tunnels-forward"
-	chainTunnelsOut     = "tunnels-output"
 	chainFromPods       = "from-pods"
 
 	hookFilter  = 0    // filter

@@ -86,7 +86,7 @@ func (t *tunnelEnds) tables() nft.State {
 func tunnelsSet(f cluster.Family) *nft.Set { return declare(f).set("tunnels", words(f).dst) }
 
 // tunnelChains let only nodes' tunnels into the host, and nothing of pods into those of any node: by the host's routing they
-// would leave with its address. And the host tells no node of a smaller MTU (hostRules.noMTU), such as that of pods that it forwards to.
+// would leave with its address.
 func tunnelChains(e *Env, t *nft.Table, owner cluster.Owner) {
 	port := nft.DstPort{Protocol: cluster.UDP, Port: geneve}
 	t.Sets[setTunnelEnds] = endsSet(e)
@@ -96,17 +96,11 @@ func tunnelChains(e *Env, t *nft.Table, owner cluster.Owner) {
 	}}
 	forward := &nft.Chain{Name: chainTunnelsForward, Type: "filter", Hook: "forward", Priority: hookFilter, Owner: owner}
 	for i := range e.Stacks {
-		f := e.Stacks[i].Family
-		set := tunnelsSet(f)
+		set := tunnelsSet(e.Stacks[i].Family)
 		t.Sets[set.Name] = set
 		forward.Rules = append(forward.Rules, nft.Rule{
 			Matches: []nft.Match{nft.InInterface{Name: claims.ManagementPort}, nft.InSet{Set: set.Name}, port}, Do: nft.Drop{}, Comment: "pods to tunnels", Owner: owner,
 		})
-		if f == e.tunnelFamily() {
-			t.Chains[chainTunnelsOut] = &nft.Chain{Name: chainTunnelsOut, Type: "filter", Hook: "output", Priority: hookFilter, Owner: owner, Rules: []nft.Rule{
-				{Matches: []nft.Match{nft.TooBig{Family: f, MTU: uint16(e.Config.MTU)}, nft.InSet{Set: set.Name}}, Do: nft.Drop{}, Comment: "pods' MTU, told to nodes", Owner: owner},
-			}}
-		}
 	}
 	t.Chains[chainTunnelsForward] = forward
 }

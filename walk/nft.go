@@ -117,8 +117,6 @@ func (r *run) nftMatch(h hooked, c *chain, m nft.Match) (bool, error) {
 		return h.n.kernel.isLocal(r.p.Dst), nil
 	case nft.L4Proto:
 		return r.p.Protocol == m.Protocol, nil
-	case nft.TooBig: // no packet of a walk is ICMP
-		return false, nil
 	case nft.DstPort:
 		return r.p.Protocol == m.Protocol && r.p.DstPort == m.Port, nil
 	case nft.OutInterface:

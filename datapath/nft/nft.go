@@ -99,12 +99,6 @@ type MarkIs struct{ Value, Mask uint32 }
 // InSet is "ip daddr . meta l4proto . th dport @NAME" and the like: the key fields are those of the set.
 type InSet struct{ Set string }
 
-// TooBig is "icmp mtu N" or "icmpv6 mtu N": somebody is told that a packet was longer than the MTU of the way on. nft adds the type.
-type TooBig struct {
-	Family cluster.Family
-	MTU    uint16
-}
-
 // EtherSrc is "ether saddr MAC": the frame's sender.
 type EtherSrc struct{ MAC cluster.MAC }
 
@@ -265,7 +259,6 @@ func (InSet) match()        {}
 func (CTState) match()      {}
 func (CTMarkIs) match()     {}
 func (EtherSrc) match()     {}
-func (TooBig) match()       {}
 
 func (Accept) statement()      {}
 func (Drop) statement()        {}

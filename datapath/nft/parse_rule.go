@@ -126,9 +126,6 @@ func (p *parser) matchOrStatement() (Match, Statement, error) {
 	case "ether":
 		m, err := p.etherSrc()
 		return m, nil, err
-	case "icmp", "icmpv6":
-		m, err := p.tooBig(w)
-		return m, nil, err
 	case "snat":
 		s, err := p.snat(start)
 		return nil, s, err
@@ -155,28 +152,17 @@ func (p *parser) matchOrStatement() (Match, Statement, error) {
 		}
 		port, err := p.number(16, "port")
 		return DstPort{Protocol: proto, Port: uint16(port)}, nil, err
-	case "oifname", "iifname":
+	case "oifname":
 		not := p.accept("!=")
 		name, err := p.value("interface")
-		if w == "oifname" {
-			return OutInterface{Name: name, Not: not}, nil, err
-		}
+		return OutInterface{Name: name, Not: not}, nil, err
+	case "iifname":
+		not := p.accept("!=")
+		name, err := p.value("interface")
 		return InInterface{Name: name, Not: not}, nil, err
 	}
 	p.at = start
 	return nil, nil, p.unknown("match or statement")
-}
-
-func (p *parser) tooBig(protocol string) (Match, error) {
-	f := cluster.IPv4
-	if protocol == "icmpv6" {
-		f = cluster.IPv6
-	}
-	if err := p.words("mtu"); err != nil {
-		return nil, err
-	}
-	mtu, err := p.number(16, "MTU")
-	return TooBig{f, uint16(mtu)}, err
 }
 
 func (p *parser) inSet(key []KeyField) (Match, error) {

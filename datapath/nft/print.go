@@ -195,8 +195,6 @@ func matchText(t *Table, m Match) string {
 		return "ct state " + string(m)
 	case EtherSrc:
 		return "ether saddr " + m.MAC.String()
-	case TooBig:
-		return fmt.Sprintf("%s mtu %d", pick(m.Family == cluster.IPv4, "icmp", "icmpv6"), m.MTU)
 	case CTMarkIs:
 		return fmt.Sprintf("ct mark 0x%08x", m.Value)
 	case InSet:

@@ -43,6 +43,7 @@ var (
 	onKernel    = labs{"kernel datapath", func(w *world) bool { return !w.userspace }}
 	onKernel61  = labs{"Debian's kernel 6.1", onKernel.has} // with which the kernel datapath is tried
 	inShared    = labs{"mode shared", func(w *world) bool { return w.shared }}
+	inOthers    = labs{"modes local and detached", func(w *world) bool { return !w.shared }}
 	withDGP     = labs{"`node-local = dgp`", func(w *world) bool { return w.nodeLocal }}
 	before4     = labs{"Open vSwitch before 4.0", func(w *world) bool { return w.before("4.0") }}
 )
@@ -243,6 +244,7 @@ func triesNote(n int) string {
 const (
 	userspaceFragments = "conntrack of Open vSwitch before 3.7 cannot translate fragments"
 	sharedFragments    = "another node's fragments exceed the pod MTU, and it gets no ICMP error"
+	hostTells          = "the host forwards what is too long for pods, and tells other nodes' hosts as well"
 )
 
 // fragmentTrials send datagrams that the network must cut, and ask for such.

@@ -249,7 +249,6 @@ func rule(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Rule {
 func slicesOf(in []nft.Match, table *nft.Table, f cluster.Family) []nft.Match {
 	var out []nft.Match
 	l4 := false
-	icmp := slices.ContainsFunc(in, func(m nft.Match) bool { _, is := m.(nft.TooBig); return is }) // which has no ports
 	for _, m := range in {
 		switch m := m.(type) {
 		case nft.AddrIn:
@@ -261,21 +260,12 @@ func slicesOf(in []nft.Match, table *nft.Table, f cluster.Family) []nft.Match {
 			if (k == nft.KeyIPDst || k == nft.KeyIPSrc) && f != cluster.IPv4 || (k == nft.KeyIP6Dst || k == nft.KeyIP6Src) && f != cluster.IPv6 {
 				continue
 			}
-			key := table.Sets[m.Set].Key
-			if icmp && (slices.Contains(key, nft.KeyPort) || slices.Contains(key, nft.KeyProto)) {
-				continue
-			}
-			if slices.Contains(key, nft.KeyProto) {
+			if slices.Contains(table.Sets[m.Set].Key, nft.KeyProto) {
 				if l4 {
 					continue
 				}
 				l4 = true
 			}
-		case nft.TooBig:
-			if l4 || m.Family != f {
-				continue
-			}
-			l4 = true
 		case nft.L4Proto, nft.DstPort:
 			if l4 {
 				continue
@@ -289,11 +279,7 @@ func slicesOf(in []nft.Match, table *nft.Table, f cluster.Family) []nft.Match {
 
 func match(t *rapid.T, table *nft.Table, c *nft.Chain) nft.Match {
 	not := rapid.Bool().Draw(t, "not")
-	switch rapid.IntRange(0, 10).Draw(t, "match") {
-	case 10:
-		if c.Type == "filter" {
-			return nft.TooBig{Family: family(t), MTU: rapid.Uint16().Draw(t, "MTU")}
-		}
+	switch rapid.IntRange(0, 9).Draw(t, "match") {
 	case 2:
 		if c.Type != "" && c.Hook != "ingress" {
 			return nft.CTMarkIs{Value: rapid.Uint32().Draw(t, "connection's mark")}
