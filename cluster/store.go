@@ -303,16 +303,12 @@ func (s *Store) protect(changed bool) (vetted VettedChanges) {
 		return vetted
 	}
 	s.guard = g
+	affected := maps.Keys(s.guarded)
 	if all || !vetted.cut(&config) {
-		for owner, v := range s.services {
-			if all || v.outer() || v.names(others) {
-				s.stale[owner] = true
-			}
-		}
-		return vetted
+		affected = maps.Keys(s.services)
 	}
-	for owner := range s.guarded {
-		if v := s.services[owner]; v.outer() || v.names(others) {
+	for owner := range affected {
+		if v := s.services[owner]; all || v.outer() || v.names(others) {
 			s.stale[owner] = true
 		}
 	}

@@ -234,21 +234,17 @@ func (t *Vetting) within(r netip.Prefix) bool {
 
 // judge decides about a node.
 func (t *Vetting) judge(name string) {
-	c := t.of[name]
-	rejected := nodeParser{}
-	var untrusted []Problem
-	if c != nil {
-		rejected.node = c.Node
-		t.judgeClaims(c, &rejected)
+	var rejected, untrusted []Problem
+	if c := t.of[name]; c != nil {
+		if name != t.first {
+			rejected = t.judgeClaims(c)
+		}
 		untrusted = t.judgeHosts(c)
 	}
-	if is, was := len(rejected.problems) > 0 && name != t.first, len(t.last.Rejected[name]) > 0; is != was {
+	if (len(rejected) > 0) != (len(t.last.Rejected[name]) > 0) {
 		t.changes.Rejected = append(t.changes.Rejected, name)
 	}
-	put(t.rejected, name, rejected.problems)
-	if name == t.first {
-		delete(t.rejected, name)
-	}
+	put(t.rejected, name, rejected)
 	put(t.untrusted, name, untrusted)
 }
 
@@ -262,7 +258,8 @@ func put(m map[string][]Problem, name string, list []Problem) {
 }
 
 // judgeClaims says what a node claims and others have.
-func (t *Vetting) judgeClaims(c *nodeClaims, p *nodeParser) {
+func (t *Vetting) judgeClaims(c *nodeClaims) []Problem {
+	p := nodeParser{node: c.Node}
 	if first := t.ids.first[c.ID]; c.ID != 0 && first != c.Node {
 		p.problem("metadata.annotations["+AnnotationNodeID+"]", "%d is the node ID of node %s", c.ID, first.Name)
 	}
@@ -277,6 +274,7 @@ func (t *Vetting) judgeClaims(c *nodeClaims, p *nodeParser) {
 			p.problem("spec.podCIDRs", "%s is not within [default] cluster-subnets", r)
 		}
 	}
+	return p.problems
 }
 
 // judgeHosts decides which other addresses of a node are accepted: the private ones (RFC 1918, RFC 4193), those in the network of an InternalIP,
