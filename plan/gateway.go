@@ -201,8 +201,7 @@ func (b *bridge) byHost(s *Stack) {
 	b.classify(prioNoWay, m, flow.Drop{})
 	// What the host itself says of such a packet, that it is too long for a link or may not pass, has the node's address, and the gateway
 	// router takes nothing from its own.
-	icmp := map[cluster.Family]flow.Protocol{cluster.IPv4: flow.ICMP, cluster.IPv6: flow.ICMP6}[s.Family]
-	b.classify(prioOwnError, flow.Match{InPort: flow.Local, Protocol: icmp, Src: node.Src, Dst: single(s.MasqRouter)}, flow.SetSrc{Addr: s.MasqHost},
+	b.classify(prioOwnError, flow.Match{InPort: flow.Local, Protocol: words(s.Family).icmp, Src: node.Src, Dst: single(s.MasqRouter)}, flow.SetSrc{Addr: s.MasqHost},
 		flow.CT{Table: claims.TableUnDNAT, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATUndo}})
 }
 

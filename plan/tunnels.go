@@ -224,16 +224,7 @@ func (b *bridge) noTunnels(s *Stack, a netip.Addr) {
 // for its tunnel, in which packets of pods would not fit any more. An address set of OVN costs ovn-controller 30 ms for each node that joins 1 000
 // (docs/performance.md), but with OVN's load balancers the gateway router also forwards such errors to nodes with endpoints, and those must pass.
 func (b *bridge) noMTU(s *Stack, a netip.Addr) {
-	m := flow.Match{InPort: b.ovn, Protocol: flow.ICMP, ICMPType: unreachable + 1, ICMPCode: fragmentationNeeded + 1, Dst: single(a)}
-	if s.Family == cluster.IPv6 {
-		m.Protocol, m.ICMPType, m.ICMPCode = flow.ICMP6, packetTooBig+1, 0
-	}
+	m := words(s.Family).tooBig
+	m.InPort, m.Dst = b.ovn, single(a)
 	b.classify(prioNoMTU, m, flow.Drop{})
 }
-
-// Messages that tell of a smaller MTU (RFC 792, RFC 1191; RFC 4443).
-const (
-	unreachable         = 3
-	fragmentationNeeded = 4 // code
-	packetTooBig        = 2
-)
