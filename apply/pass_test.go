@@ -121,7 +121,7 @@ func newNode(look func(n *node, after bool)) *node {
 	c := func() chan struct{} { return make(chan struct{}, 1) }
 	n.nb = &memory[nb.State, nb.Delta]{with: func(d nb.Delta, s nb.State) nb.State { return d.ApplyTo(s) }, changed: c(), look: seen}
 	n.bridge = &memory[flow.State, flow.Delta]{changed: c(), look: seen, with: func(d flow.Delta, s flow.State) flow.State {
-		s.Bridge, s.Flows, s.Ports = d.Bridge, d.Flows.ApplyTo(s.Flows), d.Ports.ApplyTo(s.Ports)
+		s.Bridge, s.Flows, s.Ports = d.Bridge, d.Flows.ApplyToMap(s.Flows), d.Ports.ApplyTo(s.Ports)
 		return s
 	}}
 	n.nft = &memory[nft.State, nft.Delta]{with: nft.Delta.ApplyTo, changed: c(), look: seen}
@@ -161,7 +161,7 @@ func source(i int) (host.AddressKey, host.Route) {
 // want has something called i in every system, for every i of list. Value tells two versions of it apart.
 func want(value string, list ...int) datapath.State {
 	s := datapath.State{
-		NB: nb.State{}, Bridge: flow.State{Bridge: "br-ex", Flows: map[flow.ID]*flow.Flow{}, Ports: map[string]flow.Port{}},
+		NB: nb.State{}, Bridge: flow.State{Bridge: "br-ex", Ports: map[string]flow.Port{}},
 		NFT: nft.State{nft.Inet: {Chains: map[string]*nft.Chain{}}},
 		Host: host.State{
 			Neighbors: map[host.NeighborKey]host.Neighbor{}, Addresses: map[host.AddressKey]host.Address{}, Routes: map[host.RouteKey]host.Route{},
@@ -171,7 +171,7 @@ func want(value string, list ...int) datapath.State {
 		name := fmt.Sprint(i)
 		s.NB.Add(&nb.AddressSet{Name: name, Owner: cluster.Owner{Kind: "Service", Name: value}})
 		k := flow.Key{Table: 0, Priority: uint16(i)}
-		s.Bridge.Flows[k.ID()] = &flow.Flow{Key: k, Feature: uint32(len(value)), Actions: []flow.Action{flow.Normal{}}}
+		s.Bridge.Flows.Put(k.ID(), &flow.Flow{Key: k, Feature: uint32(len(value)), Actions: []flow.Action{flow.Normal{}}})
 		s.Bridge.Ports[name] = flow.Port{Name: name, Type: value}
 		s.NFT[nft.Inet].Chains[name] = &nft.Chain{Name: name, Rules: []nft.Rule{{Comment: value, Do: nft.Accept{}}}}
 		h := neighbor(i)
@@ -187,7 +187,7 @@ func want(value string, list ...int) datapath.State {
 // has tells which systems have i.
 func (n *node) has(i int) (row, flowThere, chain, neigh, port bool) {
 	_, row = n.nb.state[key(i)]
-	_, flowThere = n.bridge.state.Flows[flow.Key{Priority: uint16(i)}.ID()]
+	_, flowThere = n.bridge.state.Flows.Get(flow.Key{Priority: uint16(i)}.ID())
 	if t := n.nft.state[nft.Inet]; t != nil {
 		_, chain = t.Chains[fmt.Sprint(i)]
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"hairpin/cluster"
+	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
 )
@@ -41,6 +42,11 @@ func (d decoder) value(v reflect.Value) error {
 		if err == nil {
 			*x, err = cluster.ParseMAC(text)
 		}
+		return err
+	case delta.AnyMap:
+		entries := reflect.New(reflect.TypeOf(x.Plain())).Elem()
+		err := d.value(entries)
+		x.SetPlain(entries.Interface())
 		return err
 	case encoding.TextUnmarshaler:
 		return d.json.Decode(x)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 
+	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 )
 
@@ -32,13 +33,12 @@ func Adopted(want, found State) State {
 	return found
 }
 
-func adopted[K comparable, V any](want, found map[K]*V, same func(w, f *V) bool) map[K]*V {
-	out := make(map[K]*V, len(found))
-	for k, f := range found {
-		if w := want[k]; w != nil && (w == f || same(w, f)) {
+func adopted[K comparable, V any](want, found delta.Map[K, *V], same func(w, f *V) bool) (out delta.Map[K, *V]) {
+	for k, f := range found.All() {
+		if w := want.At(k); w != nil && (w == f || same(w, f)) {
 			f = w
 		}
-		out[k] = f
+		out.Put(k, f)
 	}
 	return out
 }

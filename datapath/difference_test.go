@@ -10,10 +10,10 @@ import (
 // Two bridges may have the same flow: that one has it says nothing of the other.
 func TestDifferencesTellBridgesApart(t *testing.T) {
 	on := func(bridges ...string) State {
-		s := State{Bridge: flow.State{Bridge: "br-ex", Flows: map[flow.ID]*flow.Flow{}}}
+		s := State{Bridge: flow.State{Bridge: "br-ex"}}
 		for _, b := range bridges {
 			k := flow.Key{Bridge: b}
-			s.Bridge.Flows[k.ID()] = &flow.Flow{Key: k, Actions: []flow.Action{flow.Drop{}}}
+			s.Bridge.Flows.Put(k.ID(), &flow.Flow{Key: k, Actions: []flow.Action{flow.Drop{}}})
 		}
 		return s
 	}

@@ -108,6 +108,8 @@ func (e *encoder) value(v reflect.Value) error {
 	switch x := v.Interface().(type) {
 	case cluster.MAC:
 		return e.leaf(x.String())
+	case interface{ Plain() any }: // of delta.AnyMap
+		return e.value(reflect.ValueOf(x.Plain()))
 	case encoding.TextMarshaler:
 		return e.leaf(x)
 	}

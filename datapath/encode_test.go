@@ -13,6 +13,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath/conn"
+	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
@@ -33,6 +34,11 @@ func drawAny(t *rapid.T, v reflect.Value) {
 		return
 	case *cluster.MAC:
 		*x = cluster.MAC{rapid.Byte().Draw(t, "MAC")}
+		return
+	case delta.AnyMap:
+		entries := reflect.New(reflect.TypeOf(x.Plain())).Elem()
+		drawAny(t, entries)
+		x.SetPlain(entries.Interface())
 		return
 	case encoding.TextUnmarshaler:
 		t.Fatalf("cannot draw a %s", v.Type())
@@ -110,7 +116,7 @@ func example() State {
 	a, key := netip.MustParseAddr("10.0.0.1"), flow.Key{Table: 1, Match: flow.Match{Protocol: flow.IP}}
 	s := State{
 		NB:     nb.State{},
-		Bridge: flow.State{Flows: map[flow.ID]*flow.Flow{key.ID(): {Key: key, Actions: []flow.Action{flow.Output{Port: "a"}, flow.Normal{}}}}},
+		Bridge: flow.State{Flows: delta.MapOf(map[flow.ID]*flow.Flow{key.ID(): {Key: key, Actions: []flow.Action{flow.Output{Port: "a"}, flow.Normal{}}}})},
 		NFT: nft.State{nft.Inet: {
 			Chains: map[string]*nft.Chain{"c": {Name: "c", Rules: []nft.Rule{{Matches: []nft.Match{nft.CTRelated}, Do: nft.SNAT{Addr: a}, Comment: "a < b"}}}},
 			Sets:   map[string]*nft.Set{"s": {Name: "s", Elements: map[nft.Element]cluster.Owner{{Addr: a}: {Kind: "Node", Name: "n"}}}},

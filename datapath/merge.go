@@ -10,6 +10,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath/conn"
+	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
@@ -73,6 +74,22 @@ func merge[S any, M ~map[K]V, K comparable, V any](c *conflicts, list []S, of fu
 		addTo(c, out, of(&list[big+1+i]), kind, false)
 	}
 	return out
+}
+
+// mergeMaps is merge for maps that share what they have in common.
+func mergeMaps[S any, K comparable, V any](c *conflicts, list []S, of func(*S) delta.Map[K, V], kind *kind[K, V]) delta.Map[K, V] {
+	var filled []delta.Map[K, V]
+	for i := range list {
+		if m := of(&list[i]); !m.Same(delta.Map[K, V]{}) {
+			filled = append(filled, m)
+		}
+	}
+	if len(filled) == 1 {
+		return filled[0]
+	}
+	return delta.Combine(func(part func(delta.Map[K, V]) map[K]V) map[K]V {
+		return merge(c, filled, func(m *delta.Map[K, V]) map[K]V { return part(*m) }, kind)
+	})
 }
 
 // addTo adds the entries of m. When a key is taken with another value, the newcomer loses, or wins.
@@ -214,8 +231,8 @@ func mergeBridge(c *conflicts, list []State) flow.State {
 	out.Ports = merge(c, list, func(s *State) map[string]flow.Port { return s.Bridge.Ports }, &ports)
 	out.TunnelNeighbors = merge(c, list, func(s *State) map[netip.Addr]cluster.MAC { return s.Bridge.TunnelNeighbors }, &tunnelNeighbors)
 	out.TunnelRoutes = merge(c, list, func(s *State) map[netip.Addr]netip.Addr { return s.Bridge.TunnelRoutes }, &tunnelRoutes)
-	out.Flows = merge(c, list, func(s *State) map[flow.ID]*flow.Flow { return s.Bridge.Flows }, &flows)
-	out.Groups = merge(c, list, func(s *State) map[flow.GroupKey]*flow.Group { return s.Bridge.Groups }, &bridgeGroups)
+	out.Flows = mergeMaps(c, list, func(s *State) delta.Map[flow.ID, *flow.Flow] { return s.Bridge.Flows }, &flows)
+	out.Groups = mergeMaps(c, list, func(s *State) delta.Map[flow.GroupKey, *flow.Group] { return s.Bridge.Groups }, &bridgeGroups)
 	return out
 }
 

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"hairpin/cluster"
+	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
@@ -64,7 +65,7 @@ func TestSameValueOfTwoOwnersIsNoConflict(t *testing.T) {
 		}}}
 		s.NB.Add(&nb.Group{Name: "g", Owner: o})
 		f := &flow.Flow{Key: flow.Key{Table: 1, Priority: 2}, Actions: []flow.Action{flow.Normal{}}, Owner: o}
-		s.Bridge = flow.State{Bridge: "br-ex", Settings: map[string]string{"k": "v"}, Flows: map[flow.ID]*flow.Flow{f.ID(): f}}
+		s.Bridge = flow.State{Bridge: "br-ex", Settings: map[string]string{"k": "v"}, Flows: delta.MapOf(map[flow.ID]*flow.Flow{f.ID(): f})}
 		k := host.AddressKey{Link: "br-ex", Prefix: netip.MustParsePrefix("10.0.0.1/32")}
 		s.Host = host.State{Addresses: map[host.AddressKey]host.Address{k: {AddressKey: k, Owner: o}}, Rules: map[host.Rule]cluster.Owner{{Priority: 5999}: o}}
 		return s
@@ -73,7 +74,7 @@ func TestSameValueOfTwoOwnersIsNoConflict(t *testing.T) {
 	if len(conflicts) != 0 {
 		t.Fatalf("conflicts: %v", conflicts)
 	}
-	if len(got.NB) != 1 || len(got.Bridge.Flows) != 1 || len(got.Host.Addresses) != 1 || len(got.NFT[nft.Inet].Maps["m"].Elements) != 1 || got.Bridge.Bridge != "br-ex" {
+	if len(got.NB) != 1 || got.Bridge.Flows.Len() != 1 || len(got.Host.Addresses) != 1 || len(got.NFT[nft.Inet].Maps["m"].Elements) != 1 || got.Bridge.Bridge != "br-ex" {
 		t.Fatalf("merged: %+v", got)
 	}
 }
@@ -87,8 +88,8 @@ func TestConflictsOfEverySystem(t *testing.T) {
 		a := host.AddressKey{Link: "l", Prefix: netip.MustParsePrefix("10.0.0.1/32")}
 		nk := host.NeighborKey{Link: "l", IP: netip.MustParseAddr("10.0.0.1")}
 		return State{
-			Bridge: flow.State{Bridge: fmt.Sprintf("br%d", n), Settings: map[string]string{"k": fmt.Sprint(n)}, Flows: map[flow.ID]*flow.Flow{f.ID(): f},
-				Bridges: map[string]flow.Bridge{"s": {Userspace: n == 1, Owner: o}}, Groups: map[flow.GroupKey]*flow.Group{g.GroupKey: g},
+			Bridge: flow.State{Bridge: fmt.Sprintf("br%d", n), Settings: map[string]string{"k": fmt.Sprint(n)}, Flows: delta.MapOf(map[flow.ID]*flow.Flow{f.ID(): f}),
+				Bridges: map[string]flow.Bridge{"s": {Userspace: n == 1, Owner: o}}, Groups: delta.MapOf(map[flow.GroupKey]*flow.Group{g.GroupKey: g}),
 				Ports: map[string]flow.Port{"p": {MTU: n, Owner: o}}, TunnelNeighbors: map[netip.Addr]cluster.MAC{{}: {byte(n)}}},
 			NFT: nft.State{nft.Inet: {
 				Chains: map[string]*nft.Chain{"c": {Name: "c", Priority: n, Owner: o}},

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"maps"
 	"net/netip"
 
 	"hairpin/claims"
@@ -37,7 +36,7 @@ func (e *Env) movingHere(x *cluster.EgressIP, f cluster.Family) netip.Addr {
 // node at once, because the old one seemed to be dead, neighbours have not heard of the new one yet. What comes back so ends.
 func WithMoves(state datapath.State, s *cluster.Snapshot, node string) datapath.State {
 	own := s.Node(node)
-	if own == nil || state.NB == nil && state.Bridge.Flows == nil { // it cannot be planned
+	if own == nil || state.NB == nil && state.Bridge.Flows.Len() == 0 { // it cannot be planned
 		return state
 	}
 	var b *bridge
@@ -70,7 +69,7 @@ func WithMoves(state datapath.State, s *cluster.Snapshot, node string) datapath.
 			default:
 				if b == nil {
 					b = newBridge(&Env{Node: own}, claims.FeatureGateway)
-					b.flows = maps.Clone(state.Bridge.Flows)
+					b.flows = state.Bridge.Flows.Clone()
 				}
 				b.owner = e.Owner
 				if m.From == node {

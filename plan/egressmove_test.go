@@ -12,6 +12,7 @@ import (
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
+	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
 	"hairpin/plan"
 )
@@ -28,10 +29,10 @@ func TestMovesBetweenBridgeAndLink(t *testing.T) {
 		if !plan.CanShare(s, s.EgressIPs[0], from, to, address) {
 			t.Errorf("from %s to %s: the address is not shared", from, to)
 		}
-		return plan.WithMoves(datapath.State{Bridge: flow.State{Flows: map[flow.ID]*flow.Flow{}}, Host: host.State{Addresses: map[host.AddressKey]host.Address{key: {AddressKey: key}}}}, s, node)
+		return plan.WithMoves(datapath.State{NB: nb.State{}, Host: host.State{Addresses: map[host.AddressKey]host.Address{key: {AddressKey: key}}}}, s, node)
 	}
 	unplanned := &cluster.Snapshot{Nodes: []*cluster.Node{bridged}, EgressIPs: []*cluster.EgressIP{{Moving: []cluster.Move{{Address: address, From: "a", To: "b"}}}}}
-	if got := plan.WithMoves(datapath.State{}, unplanned, "a"); got.NB != nil || got.Bridge.Flows != nil {
+	if got := plan.WithMoves(datapath.State{}, unplanned, "a"); got.NB != nil || got.Bridge.Flows.Len() > 0 {
 		t.Errorf("a node that could not be planned has %+v", got)
 	}
 	rules := func(s datapath.State) (list []nft.Rule) {
@@ -53,7 +54,7 @@ func TestMovesBetweenBridgeAndLink(t *testing.T) {
 		t.Error("the host that gets it has it not")
 	}
 	sent := 0
-	for _, f := range of("b", "a", "a").Bridge.Flows {
+	for _, f := range of("b", "a", "a").Bridge.Flows.All() {
 		for _, do := range f.Actions {
 			if do == (flow.SetEthDst{MAC: cluster.MAC{2, 4}}) {
 				sent++
@@ -93,7 +94,7 @@ func TestEndsForOthers(t *testing.T) {
 	for _, n := range []string{"node-a", "node-b"} {
 		state, _ := plan.Node(s, n)
 		ends := 0
-		for _, f := range plan.WithMoves(state, s, n).Bridge.Flows {
+		for _, f := range plan.WithMoves(state, s, n).Bridge.Flows.All() {
 			m := f.Key
 			if m.Table == 0 && m.Match.Dst == netip.PrefixFrom(address, 32) && m.Match.InPort != "" && reflect.DeepEqual(f.Actions, []flow.Action{flow.Drop{}}) {
 				ends++
@@ -122,7 +123,7 @@ func TestEarly(t *testing.T) {
 		e.Moving = []cluster.Move{{Address: e.Addresses[0], From: "node-a", To: "node-b", Early: c.early}}
 		state, _ := plan.Node(s, c.node)
 		sent, tracked := 0, 0
-		for _, f := range plan.WithMoves(state, s, c.node).Bridge.Flows {
+		for _, f := range plan.WithMoves(state, s, c.node).Bridge.Flows.All() {
 			m := f.Match
 			if f.Table != claims.TableClassify || m.InPort != "eth0" || m.Dst != netip.PrefixFrom(e.Addresses[0], 32) {
 				continue

@@ -6,6 +6,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
+	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 )
 
@@ -47,7 +48,7 @@ func gateway(e Env) (datapath.State, []Problem) {
 // bridge writes flows of the gateway bridge.
 type bridge struct {
 	env     *Env
-	flows   map[flow.ID]*flow.Flow
+	flows   delta.Map[flow.ID, *flow.Flow]
 	feature uint32
 	owner   cluster.Owner
 
@@ -59,7 +60,7 @@ type bridge struct {
 func newBridge(e *Env, feature uint32) *bridge {
 	g := &e.Node.Gateway
 	return &bridge{
-		env: e, flows: map[flow.ID]*flow.Flow{}, feature: feature, owner: nodeOwner(e.Node.Name),
+		env: e, feature: feature, owner: nodeOwner(e.Node.Name),
 		mac: g.MAC, ovn: patchPort(g.Bridge, e.Node.Name), uplink: g.Uplink,
 	}
 }
@@ -99,7 +100,7 @@ const (
 
 func (b *bridge) add(table uint8, priority uint16, m flow.Match, actions ...flow.Action) {
 	k := flow.Key{Table: table, Priority: priority, Match: m}
-	b.flows[k.ID()] = &flow.Flow{Key: k, Feature: b.feature, Actions: actions, Owner: b.owner}
+	b.flows.Put(k.ID(), &flow.Flow{Key: k, Feature: b.feature, Actions: actions, Owner: b.owner})
 }
 
 // classify adds a flow of table 0.

@@ -50,8 +50,8 @@ func TestNodePortWaysLast(t *testing.T) {
 						}
 					}
 				}
-				for id, f := range old.Bridge.Flows { // what a pod has open meets no other
-					if g := now.Bridge.Flows[id]; f.Bridge == claims.ServiceBridge && f.Table != claims.TableServices && f.Table != claims.TableChosen && name != "externalIPs" && (g == nil || !g.Equal(f)) {
+				for id, f := range old.Bridge.Flows.All() { // what a pod has open meets no other
+					if g := now.Bridge.Flows.At(id); f.Bridge == claims.ServiceBridge && f.Table != claims.TableServices && f.Table != claims.TableChosen && name != "externalIPs" && (g == nil || !g.Equal(f)) {
 						t.Errorf("%s, %s changes on %s: %s is %v", mode, name, n.Name, f, g)
 					}
 				}

@@ -34,7 +34,7 @@ func TestManyNodes(t *testing.T) {
 		t.Fatalf("%d problems, the first: %v", len(problems), problems[0])
 	}
 	keys, macs, flows := map[uint32]bool{}, map[cluster.MAC]bool{}, 0
-	for _, f := range state.Bridge.Flows {
+	for _, f := range state.Bridge.Flows.All() {
 		if f.Bridge == claims.TunnelBridge {
 			keys[f.Match.Tunnel.Ports], macs[f.Match.EthDst] = true, true
 			flows++

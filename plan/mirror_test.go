@@ -11,6 +11,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath"
+	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
@@ -78,6 +79,10 @@ func mirrorValue(v reflect.Value) reflect.Value {
 		return reflect.ValueOf(cluster.IPv6)
 	case flow.Protocol:
 		return reflect.ValueOf(mirroredProtocol(x))
+	case interface{ Plain() any }:
+		out := reflect.New(v.Type())
+		out.Interface().(delta.AnyMap).SetPlain(mirrorValue(reflect.ValueOf(x.Plain())).Interface())
+		return out.Elem()
 	}
 	out := reflect.New(v.Type()).Elem()
 	switch v.Kind() {
@@ -134,10 +139,12 @@ func mirroredProtocol(p flow.Protocol) flow.Protocol {
 
 // comparable returns a copy of a State without what one family only has, and with what they have in two ways in one.
 func comparable(s datapath.State) datapath.State {
-	s.Bridge.Flows = maps.Clone(s.Bridge.Flows)
-	maps.DeleteFunc(s.Bridge.Flows, func(_ flow.ID, f *flow.Flow) bool {
-		return f.Match.ICMPType != 0 // neighbour discovery; ARP needs no flows
-	})
+	s.Bridge.Flows = s.Bridge.Flows.Clone()
+	for id, f := range s.Bridge.Flows.All() {
+		if f.Match.ICMPType != 0 { // neighbour discovery; ARP needs no flows
+			s.Bridge.Flows.Delete(id)
+		}
+	}
 	s.NB = maps.Clone(s.NB)
 	for k, r := range s.NB {
 		if sw, ok := r.(*nb.Switch); ok { // "subnet" is a range, "ipv6_prefix" an address
@@ -179,8 +186,12 @@ func comparable(s datapath.State) datapath.State {
 
 // withoutOther leaves out the flow for the family that the node's pods do not have: it is the host's alone.
 func withoutOther(s datapath.State, f flow.Protocol) datapath.State {
-	s.Bridge.Flows = maps.Clone(s.Bridge.Flows)
-	maps.DeleteFunc(s.Bridge.Flows, func(_ flow.ID, g *flow.Flow) bool { return g.Table == 0 && g.Priority == 50 && g.Match.Protocol == f })
+	s.Bridge.Flows = s.Bridge.Flows.Clone()
+	for id, g := range s.Bridge.Flows.All() {
+		if g.Table == 0 && g.Priority == 50 && g.Match.Protocol == f {
+			s.Bridge.Flows.Delete(id)
+		}
+	}
 	return s
 }
 

@@ -60,7 +60,7 @@ func TestServicesAreElements(t *testing.T) {
 		for _, c := range state.NFT[nft.Inet].Chains {
 			rules += len(c.Rules)
 		}
-		return rules, len(state.Host.Routes), len(state.Bridge.Flows)
+		return rules, len(state.Host.Routes), state.Bridge.Flows.Len()
 	}
 	for _, mode := range modes {
 		r1, h1, f1 := count(large(3, 10, cluster.IPv4, cluster.IPv6), mode)
@@ -81,7 +81,7 @@ func TestDetachedLeavesTheWireAlone(t *testing.T) {
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	for _, f := range state.Bridge.Flows {
+	for _, f := range state.Bridge.Flows.All() {
 		for _, p := range f.Ports() {
 			if p != "patch-breth0_node-a-to-br-int" {
 				t.Errorf("a flow names port %s: %s", p, f)

@@ -58,7 +58,7 @@ func TestNodeThatCannotBePlanned(t *testing.T) {
 			c.wreck(s, n)
 			p := plan.NewPlanner()
 			state, problems := p.Node(s, "node-a")
-			if state.NB != nil || len(state.Bridge.Flows) > 0 || len(state.Host.Routes) > 0 || state.NFT != nil {
+			if state.NB != nil || state.Bridge.Flows.Len() > 0 || len(state.Host.Routes) > 0 || state.NFT != nil {
 				t.Error("a node that cannot be planned has a State")
 			}
 			if len(problems) == 0 || problems[0].Error() != c.want {

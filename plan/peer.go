@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -144,7 +143,6 @@ func (c *checker) peer(e *Env, n *cluster.Node) (peer, bool) {
 func tunnelBridge(e *Env, s *flow.State) {
 	owner, name := nodeOwner(e.Node.Name), claims.TunnelBridge
 	s.Bridges = map[string]flow.Bridge{name: {Name: name, Userspace: e.Node.Gateway.Userspace, Owner: owner}}
-	s.Flows = map[flow.ID]*flow.Flow{}
 	for _, p := range []flow.Port{
 		{Name: claims.TunnelPort, Bridge: name, Type: "geneve", Local: e.Node.Addresses[0]},
 		{Name: claims.TunnelPatch, Bridge: name, Type: "patch", Peer: claims.OthersPatch},
@@ -164,29 +162,29 @@ func tunnelBridge(e *Env, s *flow.State) {
 
 // peers lead to other nodes, and let in what comes from them.
 func peers(e Env) (datapath.State, []Problem) {
-	to := datapath.State{Bridge: flow.State{Flows: map[flow.ID]*flow.Flow{}, TunnelNeighbors: map[netip.Addr]cluster.MAC{}, TunnelRoutes: map[netip.Addr]netip.Addr{}}}
+	to := datapath.State{Bridge: flow.State{TunnelNeighbors: map[netip.Addr]cluster.MAC{}, TunnelRoutes: map[netip.Addr]netip.Addr{}}}
 	ends := newTunnelEnds(&e)
 	var problems []Problem
 	for _, n := range e.Peers {
 		c := checker{owner: nodeOwner(n.Name)}
 		if p, ok := c.peer(&e, n); ok {
-			e.lead(p, to.Bridge.Flows)
+			e.lead(p, &to.Bridge)
 			c.tunnel(&e, n, &to)
 		}
 		ends.add(n)
 		problems = append(append(problems, c.problems...), ends.problems()...)
 	}
-	maps.Copy(to.Bridge.Flows, ends.flows)
+	to.Bridge.Flows.Insert(ends.flows.All())
 	to.NFT = ends.tables()
 	return to, problems
 }
 
 // lead leads to another node by a tunnel, and takes what comes from it. What no flow leads anywhere is dropped.
-func (e *Env) lead(p peer, flows map[flow.ID]*flow.Flow) {
+func (e *Env) lead(p peer, s *flow.State) {
 	own, id := uint32(e.Node.ID), uint32(p.node.ID)
 	add := func(priority uint16, m flow.Match, actions ...flow.Action) {
 		k := flow.Key{Bridge: claims.TunnelBridge, Priority: priority, Match: m}
-		flows[k.ID()] = &flow.Flow{Key: k, Feature: claims.FeatureTunnels, Actions: actions, Owner: nodeOwner(p.node.Name)}
+		s.Flows.Put(k.ID(), &flow.Flow{Key: k, Feature: claims.FeatureTunnels, Actions: actions, Owner: nodeOwner(p.node.Name)})
 	}
 	tunnel := func(from, to uint32) flow.Tunnel {
 		return flow.Tunnel{Key: claims.TransitTunnelKey, Ports: from<<16 | to, Peer: p.node.Addresses[0]}

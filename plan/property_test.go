@@ -182,7 +182,7 @@ func TestPlannerKeepsWhatDidNotChange(t *testing.T) {
 		again.Nodes = append(again.Nodes, &beat)
 	}
 	second, _ := p.Node(&again, "node-000")
-	if !sameMap(first.NB, second.NB) || !sameMap(first.Bridge.Flows, second.Bridge.Flows) || !sameMap(first.NFT, second.NFT) {
+	if !sameMap(first.NB, second.NB) || !first.Bridge.Flows.Same(second.Bridge.Flows) || !sameMap(first.NFT, second.NFT) {
 		t.Fatal("a taint, a zone or a condition of a node changes the State")
 	}
 	third, _ := p.Node(change(s, 22, "10.244.2.9:8080"), "node-000")
@@ -205,21 +205,21 @@ func TestPlannerKeepsFlows(t *testing.T) {
 	s = change(s, 22, "10.244.2.9:8080")
 	second, _ := p.Node(s, "node-000")
 	var groups []string
-	for k, g := range second.Bridge.Groups {
-		if first.Bridge.Groups[k] != g {
+	for k, g := range second.Bridge.Groups.All() {
+		if first.Bridge.Groups.At(k) != g {
 			groups = append(groups, g.Owner.Name)
 		}
 	}
-	if !slices.Equal(groups, []string{s.Frontends[22].Owner.Name}) || !sameMap(first.Bridge.Flows, second.Bridge.Flows) {
-		t.Errorf("one changed endpoint gives new groups of %v; the flows are the same: %v", groups, sameMap(first.Bridge.Flows, second.Bridge.Flows))
+	if !slices.Equal(groups, []string{s.Frontends[22].Owner.Name}) || !first.Bridge.Flows.Same(second.Bridge.Flows) {
+		t.Errorf("one changed endpoint gives new groups of %v; the flows are the same: %v", groups, first.Bridge.Flows.Same(second.Bridge.Flows))
 	}
 	more := *s
 	added := pod("node-000", "added", "10.244.1.99", "fd00:10:244:1::99")
 	more.Pods = append(slices.Clone(s.Pods), added)
 	slices.SortFunc(more.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
 	third, _ := p.Node(&more, "node-000")
-	for k, f := range third.Bridge.Flows {
-		if second.Bridge.Flows[k] != f && f.Owner != added.Owner {
+	for k, f := range third.Bridge.Flows.All() {
+		if second.Bridge.Flows.At(k) != f && f.Owner != added.Owner {
 			t.Errorf("a pod that comes makes %s new", f)
 		}
 	}
@@ -228,7 +228,7 @@ func TestPlannerKeepsFlows(t *testing.T) {
 			t.Errorf("a pod that comes makes %s new", k)
 		}
 	}
-	if !sameMap(second.Bridge.Groups, third.Bridge.Groups) {
+	if !second.Bridge.Groups.Same(third.Bridge.Groups) {
 		t.Error("a pod that comes makes groups new")
 	}
 }
@@ -342,8 +342,8 @@ func TestBadObjectsStopNobody(t *testing.T) {
 				t.Fatalf("%s is changed", k)
 			}
 		}
-		for k, f := range want.Bridge.Flows {
-			if g := state.Bridge.Flows[k]; g == nil || !g.Equal(f) {
+		for k, f := range want.Bridge.Flows.All() {
+			if g := state.Bridge.Flows.At(k); g == nil || !g.Equal(f) {
 				t.Fatalf("flow %s is changed", k.Value())
 			}
 		}

@@ -87,7 +87,7 @@ endpoints: [{addresses: [10.244.1.3], nodeName: node-a}]
 	key := flow.Key{Table: claims.TableClassify, Priority: 501, Match: flow.Match{
 		InPort: "patch-br-ex_node-a-to-br-int", EthSrc: cluster.MAC{2, 0x42, 0xac, 0x12, 0, 3}, Protocol: flow.TCP, Src: netip.MustParsePrefix("10.10.10.3/32"), SrcPort: 80,
 	}}
-	if f := state.Bridge.Flows[key.ID()]; f == nil || !slices.Contains(f.Actions, flow.Action(flow.Output{Port: "eth0"})) {
+	if f := state.Bridge.Flows.At(key.ID()); f == nil || !slices.Contains(f.Actions, flow.Action(flow.Output{Port: "eth0"})) {
 		t.Errorf("no flow leads the answer to the uplink: %v", f)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"hairpin/datapath"
 	"hairpin/datapath/conn"
+	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
@@ -46,8 +47,8 @@ func swapBridge(ok *bool, s, gone, come flow.State) flow.State {
 	s.Ports = swap(ok, s.Ports, gone.Ports, come.Ports, func(a, b flow.Port) bool { return reflect.DeepEqual(a, b) })
 	s.TunnelNeighbors = swap(ok, s.TunnelNeighbors, gone.TunnelNeighbors, come.TunnelNeighbors, equal)
 	s.TunnelRoutes = swap(ok, s.TunnelRoutes, gone.TunnelRoutes, come.TunnelRoutes, equal)
-	s.Flows = swap(ok, s.Flows, gone.Flows, come.Flows, func(a, b *flow.Flow) bool { return a.Owner == b.Owner && a.Equal(b) })
-	s.Groups = swap(ok, s.Groups, gone.Groups, come.Groups, func(a, b *flow.Group) bool { return a.Owner == b.Owner && a.Equal(b) })
+	s.Flows = swapMaps(ok, s.Flows, gone.Flows, come.Flows, func(a, b *flow.Flow) bool { return a.Owner == b.Owner && a.Equal(b) })
+	s.Groups = swapMaps(ok, s.Groups, gone.Groups, come.Groups, func(a, b *flow.Group) bool { return a.Owner == b.Owner && a.Equal(b) })
 	return s
 }
 
@@ -94,36 +95,37 @@ func equal[V comparable](a, b V) bool { return a == b }
 // swap is replace for one map. What is in gone and comes back the same stays what it was, and the map itself does when that
 // is all of it.
 func swap[M ~map[K]V, K comparable, V any](ok *bool, m, gone, come M, same func(a, b V) bool) M {
-	stays := 0
-	for k, v := range come {
-		if w, there := gone[k]; there && same(v, w) {
-			stays++
-		}
-	}
-	if stays == len(gone) && stays == len(come) {
+	d := delta.Of(come, gone, same)
+	if d.Empty() {
 		return m
 	}
-	n := maps.Clone(m) // which hashes no key
-	if n == nil {
-		n = M{}
+	*ok = *ok && fits(d, func(k K) bool { _, there := m[k]; return there })
+	return d.ApplyTo(m)
+}
+
+// swapMaps is swap for a map that shares with its copies what they have in common.
+func swapMaps[K comparable, V any](ok *bool, m, gone, come delta.Map[K, V], same func(a, b V) bool) delta.Map[K, V] {
+	d := delta.OfMaps(come, gone, same)
+	if d.Empty() {
+		return m
 	}
-	for k, v := range gone {
-		if w, back := come[k]; back && same(v, w) {
-			continue
+	*ok = *ok && fits(d, func(k K) bool { _, there := m.Get(k); return there })
+	return d.ApplyToMap(m)
+}
+
+// fits reports whether what comes is not there yet, and what goes is.
+func fits[K comparable, V any](d delta.Delta[K, V], there func(K) bool) bool {
+	for k := range d.Add {
+		if there(k) {
+			return false
 		}
-		if _, there := n[k]; !there {
-			*ok = false
-		}
-		delete(n, k)
 	}
-	for k, v := range come {
-		if w, was := gone[k]; was && same(v, w) {
-			continue
+	for _, had := range []map[K]V{d.Change, d.Delete} {
+		for k := range had {
+			if !there(k) {
+				return false
+			}
 		}
-		if _, there := n[k]; there {
-			*ok = false
-		}
-		n[k] = v
 	}
-	return n
+	return true
 }

@@ -3,7 +3,6 @@ package plan
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -39,7 +38,7 @@ func services(e Env) (datapath.State, []Problem) {
 	}
 	s := datapath.State{NB: b.rows, Bridge: flow.State{Flows: b.wire.flows}}
 	if b.board != nil {
-		maps.Copy(b.board.Flows, b.wire.flows)
+		b.board.Flows.Insert(b.wire.flows.All())
 		s.Bridge, b.problems = b.board.State, append(b.problems, b.board.problems...)
 	}
 	s.Conn, s.Redirect = conn.State{UDP: b.conns}, redirect.State{Services: b.redirected}

@@ -54,7 +54,7 @@ func ends(list []netip.AddrPort) string {
 // byFlows tells the same of flows and groups, of those addresses that are for everybody.
 func byFlows(t *rapid.T, s flow.State) map[served]string {
 	all, used := map[served]string{}, map[flow.GroupKey]bool{}
-	for _, f := range s.Flows {
+	for _, f := range s.Flows.All() {
 		if err := f.Check(); err != nil {
 			t.Error(err)
 		}
@@ -62,7 +62,7 @@ func byFlows(t *rapid.T, s flow.State) map[served]string {
 			whole := f.Key
 			whole.Match.Protocol = map[flow.Protocol]flow.Protocol{flow.IP: flow.UDP, flow.IPv6: flow.UDP6}[f.Match.Protocol]
 			whole.Match.DstPort, whole.Match.CTDstPort, whole.Match.CTProtocol, whole.Match.Fragment, whole.Match.CTState = f.Match.CTDstPort, 0, 0, "", flow.CTState{}
-			if w := s.Flows[whole.ID()]; f.Table == claims.TableServices && (w == nil || !slices.Equal(w.Actions, f.Actions)) {
+			if w := s.Flows.At(whole.ID()); f.Table == claims.TableServices && (w == nil || !slices.Equal(w.Actions, f.Actions)) {
 				t.Errorf("%s: whole packets have %v", f, w)
 			}
 			continue
@@ -74,7 +74,7 @@ func byFlows(t *rapid.T, s flow.State) map[served]string {
 		}
 		if id, sticky := groupOf(f); id != 0 {
 			k := flow.GroupKey{Bridge: f.Bridge, ID: id}
-			g := s.Groups[k]
+			g := s.Groups.At(k)
 			if g == nil {
 				t.Fatalf("%s leads to no group", f)
 			}
@@ -92,7 +92,7 @@ func byFlows(t *rapid.T, s flow.State) map[served]string {
 			all[served{netip.AddrPortFrom(f.Match.Dst.Addr(), f.Match.DstPort), p}] = to
 		}
 	}
-	for k, g := range s.Groups {
+	for k, g := range s.Groups.All() {
 		if err := g.Check(); err != nil {
 			t.Error(err)
 		}
@@ -122,7 +122,7 @@ func bucketTo(t *rapid.T, s flow.State, g *flow.Group, b flow.Bucket) netip.Addr
 		if g.Hashed.Family() == cluster.IPv6 {
 			m.Protocol = flow.IPv6
 		}
-		f := s.Flows[flow.Key{Bridge: g.Bridge, Table: b.Next, Priority: 100, Match: m}.ID()]
+		f := s.Flows.At(flow.Key{Bridge: g.Bridge, Table: b.Next, Priority: 100, Match: m}.ID())
 		if f == nil || len(f.Actions) != 2 {
 			t.Fatalf("bucket %d of %s leads to %v", b.ID, g, f)
 		}
@@ -211,15 +211,15 @@ func TestFlowsOfManyEndpoints(t *testing.T) {
 		t.Errorf("problems %v", problems)
 	}
 	led := 0
-	for _, f := range state.Bridge.Flows {
+	for _, f := range state.Bridge.Flows.All() {
 		if _, to := f.Actions[0].(flow.ToGroup); to && f.Table == claims.TableServices {
 			led++
 		}
 	}
-	if len(state.Bridge.Groups) != 2 || led != 2 {
-		t.Errorf("%d groups, %d flows lead to one", len(state.Bridge.Groups), led)
+	if state.Bridge.Groups.Len() != 2 || led != 2 {
+		t.Errorf("%d groups, %d flows lead to one", state.Bridge.Groups.Len(), led)
 	}
-	for _, g := range state.Bridge.Groups {
+	for _, g := range state.Bridge.Groups.All() {
 		if err := g.Check(); err != nil {
 			t.Error(err)
 		}
@@ -237,12 +237,12 @@ func TestGroupsHaveTheirNumbers(t *testing.T) {
 	for range 3 {
 		state, problems := p.Node(s, "node-000")
 		again, _ := plan.Node(s, "node-000")
-		if len(problems) > 0 || len(state.Bridge.Groups) != len(s.Frontends) {
-			t.Fatalf("%d groups of %d Services, problems %v", len(state.Bridge.Groups), len(s.Frontends), problems)
+		if len(problems) > 0 || state.Bridge.Groups.Len() != len(s.Frontends) {
+			t.Fatalf("%d groups of %d Services, problems %v", state.Bridge.Groups.Len(), len(s.Frontends), problems)
 		}
 		var second []cluster.Owner // of the same hash
-		for k, g := range state.Bridge.Groups {
-			if h := again.Bridge.Groups[k]; h == nil || !h.Equal(g) {
+		for k, g := range state.Bridge.Groups.All() {
+			if h := again.Bridge.Groups.At(k); h == nil || !h.Equal(g) {
 				t.Errorf("a new plan has not %s", g)
 			}
 			if k.ID&0xfc != 0 {

@@ -76,14 +76,15 @@ func (j *judgement) grouped(f *cluster.Frontend) *cluster.Frontend {
 // group is the number of a group of endpoints, which is made when it is asked for.
 func (w *switchboard) group(x *front, way uint8, to []netip.AddrPort) uint32 {
 	k := flow.GroupKey{Bridge: claims.ServiceBridge, ID: groupID(x.Frontend, way)}
-	if w.Groups[k] == nil {
+	if _, made := w.Groups.Get(k); !made {
 		if len(to) > flow.MaxBuckets {
 			w.problem(x, "%d of %d endpoints get connections of this node's clients, on each node others: Open vSwitch has no room for more in a group", flow.MaxBuckets, len(to))
 			to = w.some(to)
 		}
-		w.Groups[k] = bucketsOf(x, k, way, to)
+		g := bucketsOf(x, k, way, to)
+		w.Groups.Put(k, g)
 		if x.Affinity > 0 {
-			w.sticks(x, w.Groups[k])
+			w.sticks(x, g)
 		}
 	}
 	return k.ID

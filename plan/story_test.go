@@ -116,7 +116,7 @@ func read(t *testing.T, archive *txtar.Archive) *story {
 // check makes sure that a State is one that its systems take, and that its JSON is all of it.
 func check(t *testing.T, state datapath.State) {
 	t.Helper()
-	for _, f := range state.Bridge.Flows {
+	for _, f := range state.Bridge.Flows.All() {
 		if err := f.Check(); err != nil {
 			t.Error(err)
 		}
@@ -177,9 +177,13 @@ func linesOf(text, owner string) string {
 
 // onServiceBridge is what there is of claims.ServiceBridge.
 func onServiceBridge(s flow.State) flow.State {
-	on := flow.State{Bridges: s.Bridges, Groups: s.Groups, Ports: maps.Clone(s.Ports), Flows: maps.Clone(s.Flows)}
+	on := flow.State{Bridges: s.Bridges, Groups: s.Groups, Ports: maps.Clone(s.Ports), Flows: s.Flows.Clone()}
 	maps.DeleteFunc(on.Ports, func(_ string, p flow.Port) bool { return p.Type != "patch" })
-	maps.DeleteFunc(on.Flows, func(_ flow.ID, f *flow.Flow) bool { return f.Bridge != claims.ServiceBridge })
+	for id, f := range s.Flows.All() {
+		if f.Bridge != claims.ServiceBridge {
+			on.Flows.Delete(id)
+		}
+	}
 	return on
 }
 

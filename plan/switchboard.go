@@ -24,9 +24,7 @@ type switchboard struct {
 }
 
 func newSwitchboard(e *Env) *switchboard {
-	return &switchboard{Env: e, owner: nodeOwner(e.Node.Name), State: flow.State{
-		Flows: map[flow.ID]*flow.Flow{}, Groups: map[flow.GroupKey]*flow.Group{},
-	}}
+	return &switchboard{Env: e, owner: nodeOwner(e.Node.Name)}
 }
 
 // Priorities of the switchboard's tables.
@@ -45,7 +43,7 @@ const (
 
 func (w *switchboard) add(table uint8, priority uint16, m flow.Match, actions ...flow.Action) {
 	k := flow.Key{Bridge: claims.ServiceBridge, Table: table, Priority: priority, Match: m}
-	w.Flows[k.ID()] = &flow.Flow{Key: k, Feature: claims.FeatureServices, Actions: actions, Owner: w.owner}
+	w.Flows.Put(k.ID(), &flow.Flow{Key: k, Feature: claims.FeatureServices, Actions: actions, Owner: w.owner})
 }
 
 // track looks for the packet's connection, and goes on with what that says of its addresses.

@@ -28,7 +28,7 @@ func threeNodes(lie func(*cluster.Node)) *cluster.Snapshot {
 func wayTo(s *cluster.Snapshot, node string) string {
 	state, _ := plan.Node(s, "c")
 	var lines []string
-	for _, f := range state.Bridge.Flows {
+	for _, f := range state.Bridge.Flows.All() {
 		if f.Bridge == claims.TunnelBridge && f.Owner.Name == node {
 			lines = append(lines, f.String())
 		}

@@ -40,7 +40,7 @@ func newBridge(n *node) *bridge {
 		n.further = append(n.further, &bridge{name: name, key: name, pods: map[string]cluster.MAC{}})
 	}
 	all := append(slices.Clone(n.further), b)
-	for _, f := range s.Flows {
+	for _, f := range s.Flows.All() {
 		if i := slices.IndexFunc(all, func(b *bridge) bool { return b.key == f.Bridge }); i >= 0 {
 			all[i].put(f)
 		}

@@ -57,7 +57,7 @@ func TestNotDelivered(t *testing.T) {
 			s.Bridge.Settings["ovn-bridge-mappings"] = "other:breth0"
 		}},
 		{"no flow to the node", "10.96.0.12:80", "br-tun drops it", inHost(1), func(t *testing.T, s datapath.State) {
-			tunnelsTo(s, func(f *flow.Flow, _ *flow.Tunnel) { delete(s.Bridge.Flows, f.ID()) })
+			tunnelsTo(s, func(f *flow.Flow, _ *flow.Tunnel) { s.Bridge.Flows.Delete(f.ID()) })
 		}},
 		{"wrong tunnel end", "10.96.0.12:80", `no node has 172.18.0.9`, inHost(1), func(t *testing.T, s datapath.State) {
 			tunnelsTo(s, func(_ *flow.Flow, to *flow.Tunnel) { to.Peer = addr("172.18.0.9") })
@@ -72,7 +72,7 @@ func TestNotDelivered(t *testing.T) {
 		}},
 		{"a mark in a tunnel", "10.96.0.12:80", "has no route for a tunnel's packet with a mark: 42", inPod(1, "pod%d"), func(t *testing.T, s datapath.State) {
 			s.NB.Add(&nb.Policy{Router: "ovn_cluster_router", Priority: 9, Match: "ip4.src == 10.244.1.3", Action: nb.Allow, Options: map[string]string{"pkt_mark": "42"}})
-			for _, f := range s.Bridge.Flows {
+			for _, f := range s.Bridge.Flows.All() {
 				f.Actions = slices.DeleteFunc(f.Actions, func(a flow.Action) bool { return f.Bridge == "br-tun" && a == flow.SetPktMark{} })
 			}
 		}},
@@ -328,7 +328,7 @@ func TestRules(t *testing.T) {
 
 // tunnelsTo lets f change the flows that send through tunnels.
 func tunnelsTo(s datapath.State, f func(*flow.Flow, *flow.Tunnel)) {
-	for _, x := range s.Bridge.Flows {
+	for _, x := range s.Bridge.Flows.All() {
 		for i, a := range x.Actions {
 			if to, is := a.(flow.SetTunnel); is {
 				f(x, &to.Tunnel)

@@ -169,7 +169,7 @@ cookie=0xdeff105,priority=100,ipv6,in_port="tun-int",ipv6_dst=fd98::PEER actions
 			panic(err)
 		}
 		f.Bridge, f.Owner = "br-tun", nodeOwner(j)
-		s.Flows[f.ID()] = f
+		s.Flows.Put(f.ID(), f)
 	}
 }
 
@@ -273,7 +273,7 @@ func byHandBridge(i int) flow.State {
 		"in_port=E", "in_port=eth0", "output:E", "output:eth0", "=M", fmt.Sprintf("=02:42:ac:12:00:%02x", i+2), ":M", fmt.Sprintf(":02:42:ac:12:00:%02x", i+2),
 		"=I", fmt.Sprintf("=172.18.0.%d", i+2), "=J", fmt.Sprintf("=fc00:f853:ccd::%d", i+2), "0.S", fmt.Sprintf("0.%d", i), "::S", fmt.Sprintf("::%d", i),
 		"244.N", fmt.Sprintf("244.%d", i), "244:N", fmt.Sprintf("244:%d", i), "\ntable", "\ncookie=0xdeff105,table").Replace(byHandFlows)
-	b := flow.State{Bridge: "breth0", Flows: map[flow.ID]*flow.Flow{}}
+	b := flow.State{Bridge: "breth0"}
 	for line := range strings.Lines(s) {
 		if line = strings.TrimSpace(line); line == "" {
 			continue
@@ -282,7 +282,7 @@ func byHandBridge(i int) flow.State {
 		if err != nil {
 			panic(err)
 		}
-		b.Flows[f.ID()] = f
+		b.Flows.Put(f.ID(), f)
 	}
 	b.Settings = map[string]string{"system-id": fmt.Sprintf("chassis-n%d", i), "ovn-encap-ip": fmt.Sprintf("172.18.0.%d", i+2), "ovn-bridge-mappings": "physnet:breth0"}
 	b.Ports = map[string]flow.Port{"ovn-k8s-mp0": {Name: "ovn-k8s-mp0", Bridge: "br-int", Type: "internal", MAC: mac("0a:58:0a:f4:%02x:02", i),
@@ -296,7 +296,7 @@ func byHandBridge(i int) flow.State {
 		p.Owner = nodeOwner(i)
 		b.Ports[p.Name] = p
 	}
-	for _, f := range b.Flows {
+	for _, f := range b.Flows.All() {
 		f.Owner = nodeOwner(i)
 	}
 	return b

@@ -296,7 +296,7 @@ func (r *run) rewrite(action flow.Action) (did string, known bool) {
 
 // group sends the packet to one of a group's buckets, of which the datapath's hash chooses one.
 func (r *run) group(c *crossing, id uint32) error {
-	g := c.n.state.Bridge.Groups[flow.GroupKey{Bridge: c.b.key, ID: id}]
+	g := c.n.state.Bridge.Groups.At(flow.GroupKey{Bridge: c.b.key, ID: id})
 	if g == nil || len(g.Buckets) == 0 {
 		return fmt.Errorf("%s has no group %d, or one without buckets", c.b.name, id)
 	}

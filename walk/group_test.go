@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 )
 
@@ -23,7 +24,7 @@ func groupOf(endpoints ...string) *flow.Group {
 func TestGroup(t *testing.T) {
 	w := byHand(2)
 	s := w.States["n1"]
-	s.Bridge.Groups = map[flow.GroupKey]*flow.Group{{ID: 7}: groupOf("10.244.1.3:8080", "10.244.2.3:8080")}
+	s.Bridge.Groups.Put(flow.GroupKey{ID: 7}, groupOf("10.244.1.3:8080", "10.244.2.3:8080"))
 	w.States["n1"] = s
 	changeFlow(t, s, "table=0,priority=500,ip,in_port=LOCAL,nw_dst=10.96.0.0/16", func(f *flow.Flow) {
 		f.Actions = []flow.Action{flow.SetSrc{Addr: addr("169.254.169.2")}, flow.PushVLAN{ID: 5}, flow.PopVLAN{}, flow.ToGroup{ID: 7}}
@@ -56,7 +57,7 @@ func TestNoGroup(t *testing.T) {
 	for name, groups := range map[string]map[flow.GroupKey]*flow.Group{"none": nil, "empty": {{ID: 7}: {}}} {
 		w := byHand(1)
 		s := w.States["n1"]
-		s.Bridge.Groups = groups
+		s.Bridge.Groups = delta.MapOf(groups)
 		w.States["n1"] = s
 		changeFlow(t, s, "table=0,priority=500,ip,in_port=LOCAL,nw_dst=10.96.0.0/16", func(f *flow.Flow) { f.Actions = []flow.Action{flow.ToGroup{ID: 7}} })
 		if tr, err := Walk(w, inHost(1), tcp("10.96.0.11:80")); err == nil || !strings.Contains(err.Error(), "breth0 has no group 7") {

@@ -31,12 +31,12 @@ func row[R nb.Row](t *testing.T, s datapath.State, table nb.Table, name string) 
 // changeFlow rewrites the flow that begins with the words.
 func changeFlow(t *testing.T, s datapath.State, begins string, change func(*flow.Flow)) {
 	t.Helper()
-	for id, f := range s.Bridge.Flows {
+	for id, f := range s.Bridge.Flows.All() {
 		if strings.HasPrefix(f.Key.String()+",", begins+",") {
 			g := *f
 			change(&g)
-			delete(s.Bridge.Flows, id)
-			s.Bridge.Flows[g.ID()] = &g
+			s.Bridge.Flows.Delete(id)
+			s.Bridge.Flows.Put(g.ID(), &g)
 			return
 		}
 	}
@@ -100,7 +100,7 @@ func TestUnknown(t *testing.T) {
 		}},
 		{"flow rivals", "10.96.0.11:80", "two flows of one priority match", func(t *testing.T, s datapath.State) {
 			k := flow.Key{Priority: 500, Match: flow.Match{Protocol: flow.TCP, InPort: flow.Local}}
-			s.Bridge.Flows[k.ID()] = &flow.Flow{Key: k, Actions: []flow.Action{flow.Drop{}}}
+			s.Bridge.Flows.Put(k.ID(), &flow.Flow{Key: k, Actions: []flow.Action{flow.Drop{}}})
 		}},
 		{"two outputs", "10.96.0.11:80", "multiple outputs are not modelled", func(t *testing.T, s datapath.State) {
 			changeFlow(t, s, "table=2", func(f *flow.Flow) { f.Actions = append(slices.Clone(f.Actions), flow.Output{Port: "eth0"}) })

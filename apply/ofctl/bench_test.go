@@ -9,6 +9,7 @@ import (
 
 	"hairpin/apply/ofctl"
 	"hairpin/cluster"
+	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 	"hairpin/lab"
 )
@@ -18,7 +19,7 @@ import (
 func BenchmarkServices(b *testing.B) {
 	n := serviceNode(b)
 	empty := withGroups(b, n)
-	empty.Flows, empty.Groups = nil, nil
+	empty.Flows, empty.Groups = delta.Map[flow.ID, *flow.Flow]{}, delta.Map[flow.GroupKey, *flow.Group]{}
 	for _, size := range []int{100, 1000, 10000} {
 		target := open(b, n)
 		all := empty
@@ -59,14 +60,14 @@ func changeGroup(b *testing.B, target *ofctl.Target, g *flow.Group) {
 }
 
 // manyServices are so many addresses, each with a group of two endpoints.
-func manyServices(count int) (map[flow.ID]*flow.Flow, map[flow.GroupKey]*flow.Group) {
-	flows, groups := map[flow.ID]*flow.Flow{}, map[flow.GroupKey]*flow.Group{}
+func manyServices(count int) (flows delta.Map[flow.ID, *flow.Flow], groups delta.Map[flow.GroupKey, *flow.Group]) {
 	for i := range count {
 		id := uint32(1 + i)
 		m := flow.Match{Protocol: flow.TCP, Dst: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 96, byte(id >> 8), byte(id)}), 32), DstPort: 80}
 		f := &flow.Flow{Key: flow.Key{Bridge: "br-svc", Table: 20, Priority: 200, Match: m}, Actions: []flow.Action{flow.ToGroup{ID: id}}}
 		g := group(id, cluster.IPv4, 1, 2)
-		flows[f.ID()], groups[g.GroupKey] = f, g
+		flows.Put(f.ID(), f)
+		groups.Put(g.GroupKey, g)
 	}
 	return flows, groups
 }

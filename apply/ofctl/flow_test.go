@@ -9,6 +9,7 @@ import (
 	"hairpin/apply/ofctl"
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 	"hairpin/lab"
 )
@@ -18,7 +19,7 @@ func TestTheSwitchSaysWhatPrintWrites(t *testing.T) {
 	n := node(t)
 	want := rich(t)
 	var lines []string
-	for _, f := range want.Flows {
+	for _, f := range want.Flows.All() {
 		lines = append(lines, f.WithPorts(func(name string) string { return ofport(t, n, name) }).String())
 	}
 	if out, err := n.ExecInput(ctx(t), strings.Join(lines, "\n"), "ovs-ofctl", "-O", "OpenFlow14", "--bundle", "add-flows", "br-ex", "-"); err != nil {
@@ -41,7 +42,7 @@ func TestTheSwitchSaysWhatPrintWrites(t *testing.T) {
 			}
 			return name
 		})
-		if w := want.Flows[full.ID()]; w == nil || !w.Equal(full) {
+		if w := want.Flows.At(full.ID()); w == nil || !w.Equal(full) {
 			t.Errorf("not what was wanted: %s", line)
 		}
 	}
@@ -80,16 +81,16 @@ func TestOwnChangesAreNoNews(t *testing.T) {
 	quiet(t, target)
 
 	next := rich(t)
-	for id, f := range next.Flows {
+	for id, f := range next.Flows.All() {
 		if f.Table == 1 {
-			delete(next.Flows, id)
+			next.Flows.Delete(id)
 		}
 		if f.Table == 0 && f.Priority == 110 {
-			next.Flows[id] = &flow.Flow{Key: f.Key, Feature: 9, Actions: f.Actions}
+			next.Flows.Put(id, &flow.Flow{Key: f.Key, Feature: 9, Actions: f.Actions})
 		}
 	}
 	add := &flow.Flow{Key: flow.Key{Table: 8, Match: flow.Match{InPort: patch}}, Actions: []flow.Action{flow.Output{Port: "eth0"}}}
-	next.Flows[add.ID()] = add
+	next.Flows.Put(add.ID(), add)
 	reach(t, target, next)
 	silent(t, target)
 	if d := flow.Diff(next, read(t, open(t, n))); !d.Empty() {
@@ -184,14 +185,14 @@ func TestVersion(t *testing.T) {
 }
 
 // nodePorts returns n flows, as NodePorts need them.
-func nodePorts(n int) map[flow.ID]*flow.Flow {
-	flows := make(map[flow.ID]*flow.Flow, n)
+func nodePorts(n int) (flows delta.Map[flow.ID, *flow.Flow]) {
 	for i := range n / 2 {
 		m := flow.Match{Protocol: flow.TCP, InPort: "eth0", DstPort: uint16(30000 + i)}
 		in := &flow.Flow{Key: flow.Key{Priority: 110, Match: m}, Feature: 2, Actions: []flow.Action{flow.Output{Port: patch}}}
 		m = flow.Match{Protocol: flow.TCP, InPort: patch, SrcPort: uint16(30000 + i), EthSrc: cluster.MAC{2}}
 		out := &flow.Flow{Key: flow.Key{Priority: 110, Match: m}, Feature: 2, Actions: []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN}, flow.Output{Port: "eth0"}}}
-		flows[in.ID()], flows[out.ID()] = in, out
+		flows.Put(in.ID(), in)
+		flows.Put(out.ID(), out)
 	}
 	return flows
 }
@@ -219,8 +220,8 @@ func BenchmarkBridge(b *testing.B) {
 			b.StopTimer()
 			fresh := open(b, n)
 			b.StartTimer()
-			if got := read(b, fresh); len(got.Flows) != size {
-				b.Fatal(len(got.Flows))
+			if got := read(b, fresh); got.Flows.Len() != size {
+				b.Fatal(got.Flows.Len())
 			}
 			b.StopTimer()
 			fresh.Close()

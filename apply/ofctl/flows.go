@@ -107,7 +107,7 @@ func (t *bridge) number(numbers map[string]string) {
 		}
 	}
 	d := delta.Delta[flow.ID, *flow.Flow]{Add: map[flow.ID]*flow.Flow{}, Delete: map[flow.ID]*flow.Flow{}}
-	for id, f := range t.has.all().flows {
+	for id, f := range t.has.flows.All() {
 		if f.Bridge == t.key && f.Names(moved) {
 			g := f.WithPorts(renamed)
 			d.Delete[id], d.Add[g.ID()] = f, g
@@ -121,35 +121,32 @@ func (t *bridge) number(numbers map[string]string) {
 }
 
 // readGroups reads groups. One that we have no words for comes without buckets, equal to none that is wanted.
-func (t *bridge) readGroups(ctx context.Context) (map[flow.GroupKey]*flow.Group, error) {
+func (t *bridge) readGroups(ctx context.Context) (groups delta.Map[flow.GroupKey, *flow.Group], err error) {
 	if t.key == "" {
-		return nil, nil // groups there are another's
+		return groups, nil // groups there are another's
 	}
 	text, err := t.ofctl(ctx, "", "dump-groups", t.remote(t.name))
 	if err != nil {
-		return nil, err
+		return groups, err
 	}
-	groups := map[flow.GroupKey]*flow.Group{}
 	for line := range strings.Lines(text) {
 		if !strings.HasPrefix(line, " ") {
 			continue // the heading
 		}
 		g, err := flow.ParseGroup(line)
 		if g == nil {
-			return nil, err
+			return groups, err
 		}
 		g.Bridge = t.key
-		groups[g.GroupKey] = g
+		groups.Put(g.GroupKey, g)
 	}
 	return groups, nil
 }
 
 // parseFlows reads what dump-flows printed. A flow with a match of ours and other actions than we have words for comes
 // without actions, equal to none that is wanted.
-func parseFlows(text, bridge string, numbers map[string]string) (map[flow.ID]*flow.Flow, []flow.Unknown) {
+func parseFlows(text, bridge string, numbers map[string]string) (flows delta.Map[flow.ID, *flow.Flow], unknown []flow.Unknown) {
 	name := naming(numbers)
-	flows := make(map[flow.ID]*flow.Flow, strings.Count(text, "\n"))
-	var unknown []flow.Unknown
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if !strings.HasPrefix(line, "cookie=") {
@@ -164,7 +161,7 @@ func parseFlows(text, bridge string, numbers map[string]string) (map[flow.ID]*fl
 		}
 		f = f.WithPorts(name)
 		f.Bridge = bridge
-		flows[f.ID()] = f
+		flows.Put(f.ID(), f)
 	}
 	slices.SortFunc(unknown, func(a, b flow.Unknown) int { return strings.Compare(a.Flow, b.Flow) })
 	return flows, unknown

@@ -11,6 +11,7 @@ import (
 	"hairpin/apply/applytest"
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 	"hairpin/lab"
 )
@@ -59,13 +60,12 @@ func key(id uint32) flow.GroupKey { return flow.GroupKey{Bridge: "br-svc", ID: i
 // withGroups has flows and groups on a bridge of ours, and a flow on the gateway bridge.
 func withGroups(t testing.TB, n *lab.Node) flow.State {
 	s := parse(t, "table=50,priority=100,in_port=eth0 actions=LOCAL")
-	for _, f := range parse(t, services).Flows {
+	for _, f := range parse(t, services).Flows.All() {
 		f.Bridge = "br-svc"
-		s.Flows[f.ID()] = f
+		s.Flows.Put(f.ID(), f)
 	}
-	s.Groups = map[flow.GroupKey]*flow.Group{}
 	for _, g := range []*flow.Group{group(7, cluster.IPv4, 3, 5, 200), group(8, cluster.IPv6, 9), noting(41, flow.TCP, 1, 2), noting(45, flow.TCP6, 1), noting(46, flow.UDP, 1), noting(47, flow.SCTP6, 1)} {
-		s.Groups[g.GroupKey] = g
+		s.Groups.Put(g.GroupKey, g)
 	}
 	owner := cluster.Owner{Kind: "Node", Name: "node-a"}
 	s.Bridges = map[string]flow.Bridge{"br-svc": {Name: "br-svc", Userspace: n.Datapath() == "netdev", Owner: owner}}
@@ -82,7 +82,7 @@ func serviceNode(t testing.TB) *lab.Node {
 	t.Helper()
 	n := node(t)
 	want := withGroups(t, n)
-	want.Flows, want.Groups = nil, nil
+	want.Flows, want.Groups = delta.Map[flow.ID, *flow.Flow]{}, delta.Map[flow.GroupKey, *flow.Group]{}
 	reach(t, open(t, n), want)
 	return n
 }
@@ -117,11 +117,11 @@ func TestLawsOfGroups(t *testing.T) {
 		},
 		Refused: func(t testing.TB) flow.Delta {
 			more := withGroups(t, n)
-			more.Groups[key(9)] = group(9, cluster.IPv4, 1)
-			for _, f := range parse(t, "table=254,priority=5 actions=group:9").Flows {
+			more.Groups.Put(key(9), group(9, cluster.IPv4, 1))
+			for _, f := range parse(t, "table=254,priority=5 actions=group:9").Flows.All() {
 				k := f.Key
 				k.Bridge = "br-svc"
-				more.Flows[k.ID()] = &flow.Flow{Key: k, Actions: []flow.Action{flow.ToGroup{ID: 9}}}
+				more.Flows.Put(k.ID(), &flow.Flow{Key: k, Actions: []flow.Action{flow.ToGroup{ID: 9}}})
 			}
 			return flow.Diff(more, withGroups(t, n))
 		},
@@ -137,14 +137,14 @@ func servicesOf(t testing.TB, n *lab.Node) *rapid.Generator[flow.State] {
 			family := map[uint32]cluster.Family{7: cluster.IPv4, 8: cluster.IPv6}[id]
 			switch rapid.IntRange(0, 2).Draw(r, "what") {
 			case 0:
-				delete(s.Groups, key(id))
-				for k, f := range s.Flows {
+				s.Groups.Delete(key(id))
+				for k, f := range s.Flows.All() {
 					if f.Actions[0] == (flow.ToGroup{ID: id}) {
-						delete(s.Flows, k)
+						s.Flows.Delete(k)
 					}
 				}
 			case 1:
-				s.Groups[key(id)] = group(id, family, rapid.Uint32Range(1, 4).Draw(r, "first"), rapid.Uint32Range(5, 9).Draw(r, "second"))
+				s.Groups.Put(key(id), group(id, family, rapid.Uint32Range(1, 4).Draw(r, "first"), rapid.Uint32Range(5, 9).Draw(r, "second")))
 			}
 		}
 		return s
@@ -184,7 +184,7 @@ func TestABadGroupDoesNotStopTheOthers(t *testing.T) {
 		all = append(all, e)
 	}
 	want := withGroups(t, n)
-	want.Groups[key(8)] = group(8, cluster.IPv6, all...)
+	want.Groups.Put(key(8), group(8, cluster.IPv6, all...))
 	err := target.Apply(ctx(t), flow.Diff(want, read(t, target)))
 	if err == nil || !strings.Contains(err.Error(), "group 8 has 700 buckets") {
 		t.Fatalf("the error does not name the group: %v", err)
@@ -192,7 +192,7 @@ func TestABadGroupDoesNotStopTheOthers(t *testing.T) {
 	if d := flow.Diff(want, read(t, target)); len(d.Groups.Add) != 1 || len(d.Flows.Add) != 1 || d.Count() != 2 {
 		t.Fatalf("not only group 8 and its flow are missing: %+v", d)
 	}
-	want.Groups[key(8)] = group(8, cluster.IPv6, all[:640]...)
+	want.Groups.Put(key(8), group(8, cluster.IPv6, all[:640]...))
 	reach(t, target, want)
 	reach(t, open(t, n), want)
 }
@@ -204,13 +204,13 @@ func TestOwnGroupsAreNoNews(t *testing.T) {
 	want := withGroups(t, n)
 	reach(t, target, want)
 	quiet(t, target)
-	want.Groups[key(7)] = group(7, cluster.IPv4, 1, 2)
-	want.Groups[key(9)] = group(9, cluster.IPv4, 4)
-	want.Groups[key(10)] = group(10, cluster.IPv4, 1, 2)
-	delete(want.Groups, key(8))
-	for k, f := range want.Flows {
+	want.Groups.Put(key(7), group(7, cluster.IPv4, 1, 2))
+	want.Groups.Put(key(9), group(9, cluster.IPv4, 4))
+	want.Groups.Put(key(10), group(10, cluster.IPv4, 1, 2))
+	want.Groups.Delete(key(8))
+	for k, f := range want.Flows.All() {
 		if f.Actions[0] == (flow.ToGroup{ID: 8}) {
-			delete(want.Flows, k)
+			want.Flows.Delete(k)
 		}
 	}
 	reach(t, target, want)
@@ -243,22 +243,22 @@ func TestLearnedFlowsAreLeftAlone(t *testing.T) {
 	silent(t, target)
 	reach(t, open(t, n), want)
 	shorter := withGroups(t, n)
-	for id, f := range shorter.Flows {
+	for id, f := range shorter.Flows.All() {
 		if l, ok := f.Actions[0].(flow.Learn); ok {
 			l.Timeout = 600
-			shorter.Flows[id] = &flow.Flow{Key: f.Key, Actions: append([]flow.Action{l}, f.Actions[1:]...)}
+			shorter.Flows.Put(id, &flow.Flow{Key: f.Key, Actions: append([]flow.Action{l}, f.Actions[1:]...)})
 		}
 	}
 	reach(t, target, shorter) // the timeout of flows that are there cannot be changed
 	learned(0, "nw_src=10.244.1.")
 	connect("10.244.1.7", "10.244.1.8", "10.244.1.9", "10.244.1.10")
 	learned(3, "idle_timeout=600") // the limit
-	for id, f := range shorter.Flows {
+	for id, f := range shorter.Flows.All() {
 		if to, ok := f.Actions[0].(flow.SetGroup); f.Match.Group == 41 || ok && to.ID == 41 {
-			delete(shorter.Flows, id)
+			shorter.Flows.Delete(id)
 		}
 	}
-	delete(shorter.Groups, key(41))
+	shorter.Groups.Delete(key(41))
 	reach(t, target, shorter)
 	learned(0, "nw_src=10.244.1.")
 	silent(t, target)

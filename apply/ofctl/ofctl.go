@@ -230,8 +230,7 @@ func (t *Target) Read(ctx context.Context) (flow.State, error) {
 	if err := errors.Join(errs...); err != nil {
 		return flow.State{}, err
 	}
-	has := t.has.all()
-	s.Flows, s.Groups = has.flows, has.groups
+	s.Flows, s.Groups = t.has.flows, t.has.groups
 	if len(s.TunnelRoutes) > 0 {
 		s.TunnelBridge = t.cfg.TunnelBridge
 	}

@@ -13,6 +13,7 @@ import (
 	"hairpin/apply/applytest"
 	"hairpin/apply/ofctl"
 	"hairpin/cluster"
+	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 	"hairpin/lab"
 )
@@ -42,13 +43,13 @@ func settings() []string { return []string{"ovn-bridge-mappings", "ovn-encap-ip"
 // parse returns a State with flows on br-ex.
 func parse(t testing.TB, text string) flow.State {
 	t.Helper()
-	s := flow.State{Bridge: "br-ex", Flows: map[flow.ID]*flow.Flow{}}
+	s := flow.State{Bridge: "br-ex"}
 	for line := range strings.Lines(strings.TrimSpace(text)) {
 		f, _, err := flow.ParseFlow(line)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Flows[f.ID()] = f
+		s.Flows.Put(f.ID(), f)
 	}
 	return s
 }
@@ -136,22 +137,22 @@ func states(t testing.TB) *rapid.Generator[flow.State] {
 	return rapid.Custom(func(r *rapid.T) flow.State {
 		s := rich(t)
 		for _, k := range sortedKeys(s.Flows) {
-			f := *s.Flows[k.ID()]
+			f := *s.Flows.At(k.ID())
 			switch rapid.IntRange(0, 4).Draw(r, "what") {
 			case 0:
-				delete(s.Flows, k.ID())
+				s.Flows.Delete(k.ID())
 				continue
 			case 1:
 				f.Actions = []flow.Action{flow.Drop{}}
 			case 2:
 				f.Feature += 7
 			}
-			s.Flows[k.ID()] = &f
+			s.Flows.Put(k.ID(), &f)
 		}
 		for range rapid.IntRange(0, 20).Draw(r, "NodePorts") {
 			f := &flow.Flow{Key: flow.Key{Priority: 110, Match: flow.Match{Protocol: flow.TCP, InPort: "eth0", DstPort: rapid.Uint16Range(30000, 30040).Draw(r, "port")}}}
 			f.Actions = []flow.Action{flow.Output{Port: patch}}
-			s.Flows[f.ID()] = f
+			s.Flows.Put(f.ID(), f)
 		}
 		switch rapid.IntRange(0, 2).Draw(r, "settings") {
 		case 0:
@@ -174,9 +175,9 @@ func states(t testing.TB) *rapid.Generator[flow.State] {
 	})
 }
 
-func sortedKeys(flows map[flow.ID]*flow.Flow) []flow.Key {
+func sortedKeys(flows delta.Map[flow.ID, *flow.Flow]) []flow.Key {
 	var keys []flow.Key
-	for _, f := range flows {
+	for _, f := range flows.All() {
 		keys = append(keys, f.Key)
 	}
 	slices.SortFunc(keys, func(a, b flow.Key) int { return strings.Compare(a.String(), b.String()) })

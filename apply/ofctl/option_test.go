@@ -25,10 +25,10 @@ func withTunnels(t testing.TB, n *lab.Node) flow.State {
 cookie=0xdeff105,table=0,priority=100,ip,in_port="tun-int",nw_dst=10.244.1.0/24 actions=set_field:0a:58:64:58:00:03->eth_dst,set_field:0x0->pkt_mark,set_field:0xff0003->tun_id,set_field:0x10002->tun_metadata0,set_field:172.18.0.4->tun_dst,output:tunnels
 cookie=0xdeff105,table=0,priority=100,tun_id=0xff0003,tun_src=172.18.0.4,tun_metadata0=0x20001,in_port=tunnels actions=output:"tun-int"
 cookie=0xdeff105,table=0,priority=100,tun_id=0xff0003,tun_ipv6_src=fd00::4,tun_metadata0=0x20001,in_port=tunnels actions=set_field:0xff0003->tun_id,set_field:0x10002->tun_metadata0,set_field:fd00::5->tun_ipv6_dst,output:tunnels
-`).Flows {
+`).Flows.All() {
 		g := *f
 		g.Bridge = "br-tun"
-		s.Flows[g.ID()] = &g
+		s.Flows.Put(g.ID(), &g)
 	}
 	return s
 }

@@ -42,7 +42,7 @@ func TestFlowsWaitForTheirPort(t *testing.T) {
 	target := open(t, n)
 	want := rich(t)
 	waiting, installed := 0, 0
-	for _, f := range want.Flows {
+	for _, f := range want.Flows.All() {
 		if slices.Contains(f.Ports(), patch) {
 			waiting++
 		} else {
@@ -58,8 +58,8 @@ func TestFlowsWaitForTheirPort(t *testing.T) {
 		t.Errorf("%d pending, want %d", target.Pending(), waiting)
 	}
 	have := read(t, target)
-	if d := flow.Diff(want, have); len(have.Flows) != installed || d.Count() != waiting || len(d.Flows.Add) != waiting {
-		t.Fatalf("%d flows, want %d; the difference is %+v", len(have.Flows), installed, d)
+	if d := flow.Diff(want, have); have.Flows.Len() != installed || d.Count() != waiting || len(d.Flows.Add) != waiting {
+		t.Fatalf("%d flows, want %d; the difference is %+v", have.Flows.Len(), installed, d)
 	}
 
 	addPatch(t, n)
@@ -118,7 +118,7 @@ func TestPortMadeAgainUnderAnotherNumber(t *testing.T) {
 
 	sh(t, n, `ovs-vsctl del-port `+patch)
 	until(t, target, "the port goes", func(s flow.State, err error) bool {
-		return err == nil && s.Flows[flow.Key{Priority: 105, Match: flow.Match{Protocol: flow.IP, PktMark: 0x3f0, InPort: before}}.ID()] != nil
+		return err == nil && s.Flows.At(flow.Key{Priority: 105, Match: flow.Match{Protocol: flow.IP, PktMark: 0x3f0, InPort: before}}.ID()) != nil
 	})
 	// Somebody else's port takes the number over: our flows must not become those of that port.
 	sh(t, n, `ovs-vsctl add-port br-ex theirs -- set Interface theirs type=internal ofport_request=`+before)
@@ -162,18 +162,18 @@ func TestPortsCostNoReading(t *testing.T) {
 	of := func(port string) flow.Key {
 		return flow.Key{Bridge: "br-svc", Table: 50, Priority: 100, Match: flow.Match{InPort: port}}
 	}
-	want.Flows[of("pod3").ID()] = &flow.Flow{Key: of("pod3"), Actions: []flow.Action{flow.Output{Port: "veth2"}}}
+	want.Flows.Put(of("pod3").ID(), &flow.Flow{Key: of("pod3"), Actions: []flow.Action{flow.Output{Port: "veth2"}}})
 	until(t, target, "the port comes", func(s flow.State, err error) bool {
 		return err == nil && target.Apply(ctx(t), flow.Diff(want, s)) == nil
 	})
 	number := ofport(t, n, "pod3")
 	sh(t, n, `ovs-vsctl del-port pod3`)
 	until(t, target, "the port goes", func(s flow.State, err error) bool {
-		return err == nil && s.Flows[of(number).ID()] != nil
+		return err == nil && s.Flows.At(of(number).ID()) != nil
 	})
 	sh(t, n, `ovs-vsctl add-port br-svc pod4 -- set Interface pod4 type=internal ofport_request=`+number)
 	until(t, target, "another has the number", func(s flow.State, err error) bool {
-		return err == nil && s.Flows[of("pod4").ID()] != nil
+		return err == nil && s.Flows.At(of("pod4").ID()) != nil
 	})
 	reach(t, target, withGroups(t, n))
 	if more := readings.Load() - before; more > 0 {

@@ -54,13 +54,13 @@ func TestEachWordIsWritten(t *testing.T) {
 	n := serviceNode(t)
 	want := withGroups(t, n)
 	each := parse(t, words).Flows
-	for _, f := range each {
+	for _, f := range each.All() {
 		f.Bridge = "br-svc"
-		want.Flows[f.ID()] = f
+		want.Flows.Put(f.ID(), f)
 	}
 	own := group(70, cluster.IPv4, 1)
 	own.Buckets[0].CT.Mark, own.Buckets[0].CT.EthSrc = 0x29, true
-	want.Groups[own.GroupKey] = own
+	want.Groups.Put(own.GroupKey, own)
 	target := open(t, n)
 	reach(t, target, want)
 	if d := flow.Diff(want, read(t, open(t, n))); !d.Empty() {

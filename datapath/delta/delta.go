@@ -20,8 +20,14 @@ type Delta[K comparable, V any] struct {
 // Of compares two maps. equal may assume that both values have the same key.
 func Of[M ~map[K]V, K comparable, V any](want, have M, equal func(want, have V) bool) Delta[K, V] {
 	var d Delta[K, V]
+	d.compare(want, have, equal)
+	return d
+}
+
+// compare adds what turns one part of a map into another.
+func (d *Delta[K, V]) compare(want, have map[K]V, equal func(want, have V) bool) {
 	if Same(want, have) {
-		return d
+		return
 	}
 	shared := 0
 	for k, w := range want {
@@ -37,14 +43,13 @@ func Of[M ~map[K]V, K comparable, V any](want, have M, equal func(want, have V) 
 		}
 	}
 	if shared == len(have) {
-		return d
+		return
 	}
 	for k, h := range have {
 		if _, wanted := want[k]; !wanted {
 			put(&d.Delete, k, h)
 		}
 	}
-	return d
 }
 
 // Same reports whether both are one map: plan keeps the maps that a change does not concern, and some have an element for each Service.
@@ -89,8 +94,10 @@ func (d Delta[K, V]) Part(is func(K) bool) (some Delta[K, V]) {
 
 // ApplyTo makes the changes in a copy of have and gives the copy.
 func (d Delta[K, V]) ApplyTo(have map[K]V) map[K]V {
-	out := make(map[K]V, len(have)+len(d.Add))
-	maps.Copy(out, have)
+	out := maps.Clone(have) // which hashes no key
+	if out == nil {
+		out = map[K]V{}
+	}
 	for k := range d.Delete {
 		delete(out, k)
 	}

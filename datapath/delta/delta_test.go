@@ -2,6 +2,7 @@ package delta
 
 import (
 	"maps"
+	"reflect"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -48,5 +49,59 @@ func TestSortedKeys(t *testing.T) {
 	got := Keys(map[string]bool{"b": true, "a": true, "c": false})
 	if len(got) != 3 || got[0] != "a" || got[1] != "b" || got[2] != "c" {
 		t.Fatalf("keys are %v", got)
+	}
+}
+
+// A Map is what a plain map is, whatever was made of it meanwhile; what a change does not concern is shared, and found the same.
+func TestMapIsAMap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := rapid.MapOf(rapid.IntRange(0, 500), rapid.IntRange(0, 3))
+		plain, wanted := m.Draw(t, "have"), m.Draw(t, "want")
+		have, before := MapOf(plain), maps.Clone(plain)
+		d := OfMaps(MapOf(wanted), have, func(a, b int) bool { return a == b })
+		if !reflect.DeepEqual(d, OfComparable(wanted, plain)) {
+			t.Fatalf("%v, not %v", d, OfComparable(wanted, plain))
+		}
+		got := d.ApplyToMap(have)
+		if !reflect.DeepEqual(got, MapOf(wanted)) || !maps.Equal(maps.Collect(got.All()), wanted) || got.Len() != len(wanted) {
+			t.Fatalf("%v of %v gives %v, want %v", d, plain, maps.Collect(got.All()), wanted)
+		}
+		if !OfMaps(got, MapOf(wanted), func(a, b int) bool { return a == b }).Empty() {
+			t.Fatal("two Maps with the same entries differ")
+		}
+		// A copy for oneself: nothing of it is the original's.
+		own := have.Clone()
+		for k := range plain {
+			own.Put(k, 7)
+			if k%2 == 0 {
+				own.Delete(k)
+			}
+			if v, found := own.Get(k); found != (k%2 == 1) || found && v != 7 {
+				t.Fatalf("%d is %d (%v)", k, v, found)
+			}
+		}
+		if !maps.Equal(maps.Collect(have.All()), before) {
+			t.Fatalf("%v became %v", before, maps.Collect(have.All()))
+		}
+		for k := range plain {
+			own.Delete(k)
+		}
+		if own.Delete(501); !reflect.DeepEqual(own, Map[int, int]{}) {
+			t.Fatal("a Map without entries is not the empty one")
+		}
+	})
+}
+
+// One change among many looks at a part of them only.
+func TestMapSharesTheRest(t *testing.T) {
+	var m Map[int, int]
+	for k := range 10000 {
+		m.Put(k, k)
+	}
+	one := Delta[int, int]{Change: map[int]int{7: 0}}.ApplyToMap(m)
+	looks := 0
+	d := OfMaps(one, m, func(a, b int) bool { looks++; return a == b })
+	if looks > 500 || !maps.Equal(d.Change, map[int]int{7: 0}) || d.Count() != 1 || m.At(7) != 7 || one.Same(m) {
+		t.Errorf("%d looks, %v", looks, d)
 	}
 }

@@ -40,8 +40,8 @@ func Diff(want, have State) Delta {
 		Ports:           delta.Of(want.Ports, have.Ports, samePort),
 		TunnelNeighbors: delta.OfComparable(want.TunnelNeighbors, have.TunnelNeighbors),
 		TunnelRoutes:    delta.OfComparable(want.TunnelRoutes, have.TunnelRoutes),
-		Flows:           delta.Of(want.Flows, have.Flows, (*Flow).Equal),
-		Groups:          delta.Of(want.Groups, have.Groups, (*Group).Equal),
+		Flows:           delta.OfMaps(want.Flows, have.Flows, (*Flow).Equal),
+		Groups:          delta.OfMaps(want.Groups, have.Groups, (*Group).Equal),
 		Unknown:         have.Unknown,
 	}
 	d.TunnelNeighbors.Delete = nil

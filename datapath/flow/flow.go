@@ -10,6 +10,7 @@ import (
 	"unique"
 
 	"hairpin/cluster"
+	"hairpin/datapath/delta"
 )
 
 // State is the content of Open vSwitch that is ours.
@@ -18,8 +19,8 @@ type State struct {
 	Bridges  map[string]Bridge // ours alone, by name
 	Settings map[string]string // keys of Open_vSwitch's external_ids
 	Ports    map[string]Port   // by name
-	Flows    map[ID]*Flow
-	Groups   map[GroupKey]*Group
+	Flows    delta.Map[ID, *Flow]
+	Groups   delta.Map[GroupKey, *Group]
 	// TunnelNeighbors are the MACs of tunnel peers. Only the userspace datapath needs them: it loses the
 	// first packet to a peer that it has not resolved yet.
 	TunnelNeighbors map[netip.Addr]cluster.MAC

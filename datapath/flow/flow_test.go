@@ -197,7 +197,6 @@ func TestPrint(t *testing.T) {
 			ExternalIDs: map[string]string{"iface-id": "k8s-node-a"}, Owner: cluster.Owner{Kind: "Node", Name: "node-a"}}},
 		TunnelNeighbors: map[netip.Addr]cluster.MAC{netip.MustParseAddr("172.18.0.4"): {2, 0x42, 0xac, 0x12, 0, 4}, netip.MustParseAddr("fc00:f853:ccd::4"): {2, 0x42, 0xac, 0x12, 0, 4}},
 		Unknown:         []Unknown{{"", "cookie=0xdeff105,table=10,priority=6,in_port=77,dl_vlan=5 actions=pop_vlan,NORMAL"}},
-		Flows:           map[ID]*Flow{},
 	}
 	const before, flows, after = `bridge br-ex
 add-br br-svc -- set Bridge br-svc fail_mode=secure datapath_type=netdev # Node/node-a
@@ -217,15 +216,15 @@ group_id=7,type=select,selection_method=dp_hash,bucket=bucket_id:1,actions=ct(co
 `
 	s.Bridges = map[string]Bridge{"br-svc": {Name: "br-svc", Userspace: true, Owner: cluster.Owner{Kind: "Node", Name: "node-a"}}}
 	k, to := Key{Bridge: "br-svc"}, netip.MustParseAddr("10.244.1.3")
-	s.Flows[k.ID()] = &Flow{Key: k, Actions: []Action{ToGroup{7}}}
+	s.Flows.Put(k.ID(), &Flow{Key: k, Actions: []Action{ToGroup{7}}})
 	g := &Group{GroupKey: GroupKey{"br-svc", 7}, Buckets: []Bucket{{ID: 1, CT: CT{Commit: true, Table: 30, Zone: 64003, NAT: NAT{Kind: NATDst, Addr: to, PortMin: 8080, PortMax: 8080}}}}}
-	s.Groups = map[GroupKey]*Group{g.GroupKey: g}
+	s.Groups.Put(g.GroupKey, g)
 	for line := range strings.Lines(flows) {
 		f, _, err := ParseFlow(line)
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Flows[f.ID()] = f
+		s.Flows.Put(f.ID(), f)
 	}
 	if got := Print(s); got != before+flows+after {
 		t.Fatalf("got\n%s", got)

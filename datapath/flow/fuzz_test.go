@@ -1,7 +1,6 @@
 package flow
 
 import (
-	"maps"
 	"net/netip"
 	"testing"
 
@@ -37,7 +36,7 @@ func FuzzParseFlow(f *testing.F) {
 
 // benchFlows returns the two flows that a NodePort needs in each direction.
 func benchFlows(n int) State {
-	s := State{Bridge: "br-ex", Flows: make(map[ID]*Flow, n)}
+	s := State{Bridge: "br-ex"}
 	node := netip.MustParsePrefix("172.18.0.3/32")
 	for i := range n / 2 {
 		owner := cluster.Owner{Kind: "Service", Namespace: "default", Name: "web"}
@@ -45,7 +44,8 @@ func benchFlows(n int) State {
 			Actions: []Action{Output{"patch-br-ex_node-a-to-br-int"}}, Owner: owner}
 		out := &Flow{Key: Key{Priority: 110, Match: Match{InPort: "patch-br-ex_node-a-to-br-int", Protocol: TCP, Src: node, SrcPort: uint16(30000 + i)}}, Feature: 2,
 			Actions: []Action{CT{Commit: true, Zone: 64000, Mark: 1}, Output{"eth0"}}, Owner: owner}
-		s.Flows[in.ID()], s.Flows[out.ID()] = in, out
+		s.Flows.Put(in.ID(), in)
+		s.Flows.Put(out.ID(), out)
 	}
 	return s
 }
@@ -62,9 +62,9 @@ func BenchmarkPrint(b *testing.B) {
 
 func BenchmarkDiff(b *testing.B) {
 	want, have := benchFlows(benchSize), benchFlows(benchSize)
-	have.Flows = maps.Clone(have.Flows)
-	for k := range want.Flows {
-		delete(have.Flows, k)
+	have.Flows = have.Flows.Clone()
+	for k := range want.Flows.All() {
+		have.Flows.Delete(k)
 		break
 	}
 	b.ReportAllocs()

@@ -222,10 +222,10 @@ func Print(s State) string {
 // filled are the bridges that have something, as keys name them.
 func (s *State) filled() []string {
 	names := map[string]bool{}
-	for _, f := range s.Flows {
+	for _, f := range s.Flows.All() {
 		names[f.Bridge] = true
 	}
-	for k := range s.Groups {
+	for k := range s.Groups.All() {
 		names[k.Bridge] = true
 	}
 	for _, u := range s.Unknown {
@@ -237,10 +237,15 @@ func (s *State) filled() []string {
 // appendContent writes the flows and groups of a bridge.
 func (s *State) appendContent(b []byte, bridge string) []byte {
 	b = appendFlows(b, s.Flows, bridge)
-	for _, k := range delta.Sorted(s.Groups, func(x, y GroupKey) int { return cmp.Compare(x.ID, y.ID) }) {
-		if g := s.Groups[k]; k.Bridge == bridge {
-			b = append(appendOwner(g.append(b), g.Owner), '\n')
+	var groups []*Group
+	for k, g := range s.Groups.All() {
+		if k.Bridge == bridge {
+			groups = append(groups, g)
 		}
+	}
+	slices.SortFunc(groups, func(x, y *Group) int { return cmp.Compare(x.ID, y.ID) })
+	for _, g := range groups {
+		b = append(appendOwner(g.append(b), g.Owner), '\n')
 	}
 	for _, u := range s.Unknown {
 		if u.Bridge == bridge {
@@ -252,15 +257,15 @@ func (s *State) appendContent(b []byte, bridge string) []byte {
 
 // appendFlows renders every flow of a bridge once and sorts by the rendered text: comparing twelve fields 16 times a flow
 // would cost more.
-func appendFlows(b []byte, flows map[ID]*Flow, bridge string) []byte {
+func appendFlows(b []byte, flows delta.Map[ID, *Flow], bridge string) []byte {
 	type line struct {
 		flow       *Flow
 		start, end int
 		match      int // where the match begins
 	}
-	lines := make([]line, 0, len(flows))
-	text := make([]byte, 0, 160*len(flows))
-	for _, f := range flows {
+	lines := make([]line, 0, flows.Len())
+	text := make([]byte, 0, 160*flows.Len())
+	for _, f := range flows.All() {
 		if f.Bridge != bridge {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"hairpin/datapath/delta"
 	"pgregory.net/rapid"
 
 	"hairpin/cluster"
@@ -217,10 +218,7 @@ func drawGroup(t *rapid.T) *Group {
 func drawState(t *rapid.T) State {
 	s := State{Bridge: rapid.SampledFrom([]string{"", "br-ex", "b r"}).Draw(t, "bridge")}
 	put := func(f *Flow) {
-		if s.Flows == nil {
-			s.Flows = map[ID]*Flow{}
-		}
-		s.Flows[f.ID()] = f
+		s.Flows.Put(f.ID(), f)
 	}
 	bridge := rapid.SampledFrom([]string{"", "", "br-svc", "b s"})
 	for range rapid.IntRange(0, 5).Draw(t, "flows") {
@@ -236,12 +234,9 @@ func drawState(t *rapid.T) State {
 		s.Bridges[x.Name] = x
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "groups") {
-		if s.Groups == nil {
-			s.Groups = map[GroupKey]*Group{}
-		}
 		g := drawGroup(t)
 		g.Bridge = bridge.Draw(t, "group's bridge")
-		s.Groups[g.GroupKey] = g
+		s.Groups.Put(g.GroupKey, g)
 	}
 	text := rapid.StringMatching(`[a-zA-Z0-9 ,:="#\\é/-]{0,12}`)
 	s.Settings = nonEmpty(rapid.MapOfN(text, text, 0, 3).Draw(t, "settings"))
@@ -286,7 +281,7 @@ func nonEmpty(m map[string]string) map[string]string {
 func TestParseFlowUndoesPrint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawState(t)
-		for _, f := range s.Flows {
+		for _, f := range s.Flows.All() {
 			if err := f.Check(); err != nil {
 				t.Fatalf("Check refuses a flow that is fine: %v", err)
 			}
@@ -299,7 +294,7 @@ func TestParseFlowUndoesPrint(t *testing.T) {
 				t.Fatalf("%s\nis read as %+v, %v", text, got, err)
 			}
 		}
-		for _, g := range s.Groups {
+		for _, g := range s.Groups.All() {
 			if err := g.Check(); err != nil {
 				t.Fatalf("Check refuses a group that is fine: %v", err)
 			}
@@ -339,8 +334,8 @@ func TestDiffOfPrintedIsEmpty(t *testing.T) {
 			got.Ports = part.Ports.ApplyTo(got.Ports)
 			got.TunnelNeighbors = part.TunnelNeighbors.ApplyTo(got.TunnelNeighbors)
 			got.TunnelRoutes = part.TunnelRoutes.ApplyTo(got.TunnelRoutes)
-			got.Flows = part.Flows.ApplyTo(got.Flows)
-			got.Groups = part.Groups.ApplyTo(got.Groups)
+			got.Flows = part.Flows.ApplyToMap(got.Flows)
+			got.Groups = part.Groups.ApplyToMap(got.Groups)
 		}
 		got.Unknown = nil
 		if rest := Diff(want, got); !rest.Empty() {
@@ -385,10 +380,10 @@ func TestDiffLeavesOpenWhatIsNotSaid(t *testing.T) {
 
 func TestDiffOfFlowsIgnoresOnlyTheOwner(t *testing.T) {
 	base := Flow{Key: Key{Priority: 5}, Feature: 1, Actions: []Action{Normal{}}, Owner: cluster.Owner{Kind: "Node", Name: "a"}}
-	of := func(change func(*Flow)) map[ID]*Flow {
+	of := func(change func(*Flow)) delta.Map[ID, *Flow] {
 		f := base
 		change(&f)
-		return map[ID]*Flow{f.ID(): &f}
+		return delta.MapOf(map[ID]*Flow{f.ID(): &f})
 	}
 	have := State{Flows: of(func(*Flow) {})}
 	if d := Diff(State{Flows: of(func(f *Flow) { f.Owner = cluster.Owner{} })}, have); !d.Empty() {

@@ -113,9 +113,13 @@ func (s *side) snapshot(list []*cluster.Frontend) *cluster.Snapshot {
 // onServiceBridge is what there is of claims.ServiceBridge, and nothing of the node besides.
 func onServiceBridge(s flow.State) flow.State {
 	name := claims.ServiceBridge
-	on := flow.State{Bridges: map[string]flow.Bridge{name: s.Bridges[name]}, Groups: s.Groups, Ports: maps.Clone(s.Ports), Flows: maps.Clone(s.Flows)}
+	on := flow.State{Bridges: map[string]flow.Bridge{name: s.Bridges[name]}, Groups: s.Groups, Ports: maps.Clone(s.Ports), Flows: s.Flows.Clone()}
 	maps.DeleteFunc(on.Ports, func(_ string, p flow.Port) bool { return p.Bridge != name && s.Ports[p.Peer].Bridge != name })
-	maps.DeleteFunc(on.Flows, func(_ flow.ID, f *flow.Flow) bool { return f.Bridge != name })
+	for id, f := range s.Flows.All() {
+		if f.Bridge != name {
+			on.Flows.Delete(id)
+		}
+	}
 	return on
 }
 

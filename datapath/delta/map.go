@@ -1,0 +1,155 @@
+package delta
+
+import (
+	"hash/maphash"
+	"iter"
+	"maps"
+)
+
+// parts is how many maps a Map is made of: a pod is some 30 flows, which so concern a tenth of 40 000, and 10 000 groups are 40 in each.
+const parts = 256
+
+// Map is a map of which a copy with a few changes shares the rest with the original, so that copying and comparing one cost what differs, not what
+// there is: some hold several entries for each Service. The zero Map is empty. Put and Delete are for who makes a Map; once it was given away,
+// it is read-only, as its copies share it.
+type Map[K comparable, V any] struct {
+	parts *[parts]map[K]V // by part; a part without entries is nil, and so is the pointer of an empty Map, so that equal Maps are deeply equal
+}
+
+// seed decides which part a key is in. Nothing depends on it but that.
+var seed = maphash.MakeSeed()
+
+func partOf[K comparable](k K) int { return int(maphash.Comparable(seed, k) % parts) }
+
+// MapOf makes a Map of the entries of a plain one.
+func MapOf[K comparable, V any](entries map[K]V) (m Map[K, V]) {
+	m.Insert(maps.All(entries))
+	return m
+}
+
+// Combine makes a Map of what make gives for each part of other Maps of its keys, of which it may share some.
+func Combine[K comparable, V any](make func(part func(Map[K, V]) map[K]V) map[K]V) (m Map[K, V]) {
+	for i := range parts {
+		if entries := make(func(of Map[K, V]) map[K]V { return of.part(i) }); len(entries) > 0 {
+			m.own()[i] = entries
+		}
+	}
+	return m
+}
+
+// At gives the value of a key, or the zero value.
+func (m Map[K, V]) At(k K) V {
+	v, _ := m.Get(k)
+	return v
+}
+
+// Get gives the value of a key, and whether there is one.
+func (m Map[K, V]) Get(k K) (v V, found bool) {
+	if m.parts != nil {
+		v, found = m.parts[partOf(k)][k]
+	}
+	return v, found
+}
+
+// All are the entries, in no order.
+func (m Map[K, V]) All() iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
+		for i := range parts {
+			for k, v := range m.part(i) {
+				if !yield(k, v) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Len is the number of entries.
+func (m Map[K, V]) Len() (n int) {
+	for i := range parts {
+		n += len(m.part(i))
+	}
+	return n
+}
+
+// Put adds an entry, or replaces one.
+func (m *Map[K, V]) Put(k K, v V) { put(&m.own()[partOf(k)], k, v) }
+
+// Insert puts the entries of another Map in.
+func (m *Map[K, V]) Insert(entries iter.Seq2[K, V]) {
+	for k, v := range entries {
+		m.Put(k, v)
+	}
+}
+
+// Delete removes an entry, if there is one.
+func (m *Map[K, V]) Delete(k K) {
+	if m.parts == nil {
+		return
+	}
+	i := partOf(k)
+	delete(m.parts[i], k)
+	if len(m.parts[i]) > 0 {
+		return
+	}
+	if m.parts[i] = nil; m.Len() == 0 {
+		m.parts = nil
+	}
+}
+
+// Clone is a copy that shares nothing.
+func (m Map[K, V]) Clone() Map[K, V] {
+	return Combine(func(part func(Map[K, V]) map[K]V) map[K]V { return maps.Clone(part(m)) })
+}
+
+// AnyMap is a *Map, for who reads and writes values by reflection.
+type AnyMap interface {
+	Plain() any // a map[K]V of the entries
+	SetPlain(entries any)
+}
+
+// Plain is AnyMap's, and that of a Map which cannot be set.
+func (m Map[K, V]) Plain() any { return maps.Collect(m.All()) }
+
+// SetPlain is AnyMap's.
+func (m *Map[K, V]) SetPlain(entries any) { *m = MapOf(entries.(map[K]V)) }
+
+// Same reports whether both are one Map: none was made of the other by a change.
+func (m Map[K, V]) Same(n Map[K, V]) bool { return m.parts == n.parts }
+
+func (m Map[K, V]) part(i int) map[K]V {
+	if m.parts == nil {
+		return nil
+	}
+	return m.parts[i]
+}
+
+func (m *Map[K, V]) own() *[parts]map[K]V {
+	if m.parts == nil {
+		m.parts = new([parts]map[K]V)
+	}
+	return m.parts
+}
+
+// OfMaps is Of for Maps: it looks at the parts that they do not share.
+func OfMaps[K comparable, V any](want, have Map[K, V], equal func(want, have V) bool) (d Delta[K, V]) {
+	if want.Same(have) {
+		return d
+	}
+	for i := range parts {
+		d.compare(want.part(i), have.part(i), equal)
+	}
+	return d
+}
+
+// ApplyToMap is ApplyTo for a Map. The copy shares the parts without changes.
+func (d Delta[K, V]) ApplyToMap(have Map[K, V]) Map[K, V] {
+	by := [3]Map[K, V]{MapOf(d.Add), MapOf(d.Change), MapOf(d.Delete)}
+	return Combine(func(part func(Map[K, V]) map[K]V) map[K]V {
+		own := Delta[K, V]{part(by[0]), part(by[1]), part(by[2])}
+		if own.Empty() {
+			return part(have)
+		}
+		return own.ApplyTo(part(have))
+	})
+}
