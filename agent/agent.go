@@ -65,7 +65,6 @@ type agent struct {
 	meters      *ops.Meters
 	programming *programming
 	figures     atomic.Pointer[figures] // for meters
-	counted     *cluster.Snapshot       // that figures has the backends of
 
 	looker    *hostnet.Looker
 	seen      hostnet.Sight // the last look at the host

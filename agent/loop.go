@@ -200,8 +200,7 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 		want, problems := a.planner.Node(all, a.node)
 		want = plan.WithMoves(want, all, a.node)
 		a.meters.Took("hairpin_plan_duration_seconds", time.Since(begin))
-		a.programming.plan(now.snapshot.Frontends)
-		a.healthCheckState, a.duplicatePorts = ops.LocalStates(now.snapshot.Frontends, a.node)
+		a.frontendsChanged(a.planned.snapshot, now.snapshot)
 		a.planned, a.all, a.want, a.fresh = now, all, want, true
 		a.problems = slices.Concat(now.snapshot.Problems, problems)
 		slices.SortFunc(a.problems, cluster.Problem.Compare)
@@ -210,6 +209,18 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 	ports, again := a.checks.Set(ctx, time.Now(), a.healthCheckState)
 	a.listenErrors = slices.Concat(a.duplicatePorts, ports)
 	return retry.Sooner(again, a.notes.Report(time.Now(), slices.Concat(a.own(a.problems), a.listenErrors, a.egress.Conflicts(), a.nodeProblems())))
+}
+
+// frontendsChanged looks at the Frontends that are not what they were: others cost no look.
+func (a *agent) frontendsChanged(was, is *cluster.Snapshot) {
+	if was == nil {
+		was = &cluster.Snapshot{}
+	}
+	c := cluster.Compare(was.Frontends, is.Frontends, (*cluster.Frontend).Compare)
+	a.programming.plan(c)
+	if checked := func(f *cluster.Frontend) bool { return f.HealthCheckNodePort != 0 }; slices.ContainsFunc(c.Gone, checked) || slices.ContainsFunc(c.Come, checked) {
+		a.healthCheckState, a.duplicatePorts = ops.LocalStates(is.Frontends, a.node)
+	}
 }
 
 // publish lets others know what the host is, also while the node cannot be planned: a new Node has no node ID yet.

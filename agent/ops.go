@@ -13,10 +13,10 @@ import (
 
 // figures are values that the loop leaves for the metrics.
 type figures struct {
-	nodes, frontends, backends int
-	problems                   int
-	restarts                   uint64
-	ports, silent              int // health check ports that listen, and that do not
+	snapshot      *cluster.Snapshot // nil before there is one
+	problems      int
+	restarts      uint64
+	ports, silent int // health check ports that listen, and that do not
 }
 
 // observe makes what measures the agent. It is for the time before the loop runs.
@@ -56,17 +56,7 @@ func (a *agent) tell() {
 		leaving = n.Leaving
 	}
 	a.health.Set(time.Now(), a.notReady(), a.trouble(), leaving)
-	f := figures{problems: len(a.problems) + len(a.listenErrors), restarts: a.restarts}
-	if s := a.snapshot; s != nil {
-		old := a.figures.Load()
-		f.nodes, f.frontends, f.backends = len(s.Nodes), len(s.Frontends), old.backends
-		if s != a.counted {
-			a.counted, f.backends = s, 0
-			for _, x := range s.Frontends {
-				f.backends += len(x.Backends)
-			}
-		}
-	}
+	f := figures{snapshot: a.snapshot, problems: len(a.problems) + len(a.listenErrors), restarts: a.restarts}
 	f.ports, f.silent = a.checks.Counts()
 	a.figures.Store(&f)
 }
@@ -146,9 +136,10 @@ func (a *agent) measure(give ops.Put) {
 	give("hairpin_problems", float64(f.problems))
 	give("hairpin_pods", float64(len(a.cni.Pods())))
 	give("hairpin_ovs_restarts_total", float64(f.restarts))
-	give("hairpin_snapshot_objects", float64(f.nodes), "node")
-	give("hairpin_snapshot_objects", float64(f.frontends), "frontend")
-	give("hairpin_snapshot_objects", float64(f.backends), "backend")
+	nodes, frontends, backends := sizes(f.snapshot)
+	give("hairpin_snapshot_objects", float64(nodes), "node")
+	give("hairpin_snapshot_objects", float64(frontends), "frontend")
+	give("hairpin_snapshot_objects", float64(backends), "backend")
 	give("hairpin_health_check_node_ports", float64(f.ports), "listening")
 	give("hairpin_health_check_node_ports", float64(f.silent), "failed")
 	if a.config.Process.Manifests == "" {
@@ -167,6 +158,17 @@ func (a *agent) measure(give ops.Put) {
 		give("hairpin_redirect_packets_total", float64(r.Fragments), "fragments")
 		give("hairpin_redirect_packets_total", float64(r.NoRoute), "no route")
 	}
+}
+
+// sizes counts what a Snapshot holds, when somebody asks: it is a look at each Frontend.
+func sizes(s *cluster.Snapshot) (nodes, frontends, backends int) {
+	if s == nil {
+		return 0, 0, 0
+	}
+	for _, f := range s.Frontends {
+		backends += len(f.Backends)
+	}
+	return len(s.Nodes), len(s.Frontends), backends
 }
 
 func partValues(give ops.Put, p report.Part) {

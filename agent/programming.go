@@ -26,7 +26,6 @@ type trigger struct {
 // agent's loop.
 type programming struct {
 	begin   time.Time // changes from before are of another agent's time
-	last    []*cluster.Frontend
 	planned []trigger // in the plan, not yet on the node
 
 	mu      sync.Mutex
@@ -38,31 +37,16 @@ func newProgramming(now time.Time) *programming {
 	return &programming{begin: now, wake: make(chan struct{}, 1)}
 }
 
-// plan notes what changed since the last Snapshot. Both lists are sorted by Frontend.Compare, and what did not change is
-// the same pointer.
-func (p *programming) plan(now []*cluster.Frontend) {
-	old := p.last
-	p.last = now
-	for i, j := 0, 0; j < len(now); {
-		order := 1
-		if i < len(old) {
-			if order = 0; old[i] != now[j] {
-				order = old[i].Compare(now[j])
-			}
+// plan notes what changed of the Frontends that are planned.
+func (p *programming) plan(c cluster.Changes[cluster.Frontend]) {
+	was := map[*cluster.Frontend]*cluster.Frontend{}
+	for _, x := range c.Changed {
+		was[x[1]] = x[0]
+	}
+	for i, f := range c.Come {
+		if old := was[f]; old == nil || !old.Triggered.Equal(f.Triggered) {
+			p.add(f, i > 0 && sameTrigger(c.Come[i-1], f))
 		}
-		switch {
-		case order < 0:
-			i++
-			continue
-		case order > 0:
-			p.add(now[j], j > 0 && sameTrigger(now[j-1], now[j]))
-		default:
-			if old[i] != now[j] && !old[i].Triggered.Equal(now[j].Triggered) {
-				p.add(now[j], j > 0 && sameTrigger(now[j-1], now[j]))
-			}
-			i++
-		}
-		j++
 	}
 }
 

@@ -18,6 +18,7 @@ func TestProgramming(t *testing.T) {
 		return &cluster.Frontend{Owner: cluster.Owner{Kind: "Service", Name: name}, PortName: port, Family: cluster.IPv4, Triggered: begin.Add(after)}
 	}
 	old, a, b := front("a", "", -time.Second), front("b", "x", time.Second), front("b", "y", time.Second)
+	var last []*cluster.Frontend
 	for _, c := range []struct {
 		name string
 		now  []*cluster.Frontend
@@ -32,7 +33,8 @@ func TestProgramming(t *testing.T) {
 		{"and others come", []*cluster.Frontend{a, front("c", "", 3*time.Second), front("d", "", 4*time.Second)}, []time.Duration{3 * time.Second, 4 * time.Second}},
 		{"all gone", nil, nil},
 	} {
-		p.plan(c.now)
+		p.plan(cluster.Compare(last, c.now, (*cluster.Frontend).Compare))
+		last = c.now
 		var got []time.Duration
 		for _, x := range p.planned {
 			got = append(got, x.at.Sub(begin))
@@ -56,7 +58,7 @@ func TestProgramming(t *testing.T) {
 			return nil
 		}, func(f cluster.Family, _ time.Duration) { measured <- f })
 	}()
-	p.plan([]*cluster.Frontend{front("e", "", time.Second)})
+	p.plan(cluster.Changes[cluster.Frontend]{Come: []*cluster.Frontend{front("e", "", time.Second)}})
 	p.applied()
 	if f := <-measured; f != cluster.IPv4 || tries != 2 {
 		t.Errorf("%s after %d tries", f, tries)
