@@ -119,7 +119,7 @@ func example() State {
 		Bridge: flow.State{Flows: delta.MapOf(map[flow.ID]*flow.Flow{key.ID(): {Key: key, Actions: []flow.Action{flow.Output{Port: "a"}, flow.Normal{}}}})},
 		NFT: nft.State{nft.Inet: {
 			Chains: map[string]*nft.Chain{"c": {Name: "c", Rules: []nft.Rule{{Matches: []nft.Match{nft.CTRelated}, Do: nft.SNAT{Addr: a}, Comment: "a < b"}}}},
-			Sets:   map[string]*nft.Set{"s": {Name: "s", Elements: map[nft.Element]cluster.Owner{{Addr: a}: {Kind: "Node", Name: "n"}}}},
+			Sets:   map[string]*nft.Set{"s": {Name: "s", Elements: delta.MapOf(map[nft.Element]cluster.Owner{{Addr: a}: {Kind: "Node", Name: "n"}})}},
 		}},
 		Host: host.State{Rules: map[host.Rule]cluster.Owner{{Priority: 1}: {}}},
 		Conn: conn.State{Egress: map[netip.Addr]conn.Egress{a: {Elsewhere: true}}},

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"hairpin/cluster"
+	"hairpin/datapath/delta"
 	"hairpin/datapath/nft"
 )
 
@@ -34,7 +35,7 @@ func mergeNFT(c *conflicts, list []State) nft.State {
 
 func mergeTables(c *conflicts, tables []*nft.Table) *nft.Table {
 	out := &nft.Table{Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{}}
-	maps, sets := map[string][]map[nft.Element]nft.Target{}, map[string][]map[nft.Element]cluster.Owner{}
+	maps, sets := map[string][]delta.Map[nft.Element, nft.Target]{}, map[string][]delta.Map[nft.Element, cluster.Owner]{}
 	for _, t := range tables {
 		out.Unknown = append(out.Unknown, t.Unknown...)
 		for name, m := range t.Maps {
@@ -66,11 +67,11 @@ func mergeTables(c *conflicts, tables []*nft.Table) *nft.Table {
 }
 
 // mergeElements fills the maps and sets that more than one part has; the others are shared.
-func mergeElements(c *conflicts, t *nft.Table, maps map[string][]map[nft.Element]nft.Target, sets map[string][]map[nft.Element]cluster.Owner) {
+func mergeElements(c *conflicts, t *nft.Table, maps map[string][]delta.Map[nft.Element, nft.Target], sets map[string][]delta.Map[nft.Element, cluster.Owner]) {
 	for name, list := range maps {
 		if len(list) > 1 {
 			m := *t.Maps[name]
-			m.Elements = merge(c, list, itself, &kind[nft.Element, nft.Target]{
+			m.Elements = mergeMaps(c, list, itself, &kind[nft.Element, nft.Target]{
 				same: func(a, b nft.Target) bool { return a.Addr == b.Addr },
 				why:  func(_ nft.Element, t nft.Target) cluster.Owner { return t.Owner },
 				name: func(k nft.Element) string {
@@ -83,7 +84,7 @@ func mergeElements(c *conflicts, t *nft.Table, maps map[string][]map[nft.Element
 	for name, list := range sets {
 		if len(list) > 1 {
 			s := *t.Sets[name]
-			s.Elements = merge(c, list, itself, &kind[nft.Element, cluster.Owner]{
+			s.Elements = mergeMaps(c, list, itself, &kind[nft.Element, cluster.Owner]{
 				same: func(a, b cluster.Owner) bool { return true },
 				why:  func(_ nft.Element, o cluster.Owner) cluster.Owner { return o },
 				name: func(nft.Element) string { return "element of set " + name },

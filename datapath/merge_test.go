@@ -60,8 +60,8 @@ func TestMergeKeepsTheFirst(t *testing.T) {
 func TestSameValueOfTwoOwnersIsNoConflict(t *testing.T) {
 	part := func(o cluster.Owner) State {
 		s := State{NB: nb.State{}, NFT: nft.State{nft.Inet: {
-			Maps: map[string]*nft.Map{"m": {Name: "m", Elements: map[nft.Element]nft.Target{{Port: 80}: {Addr: netip.MustParseAddrPort("10.0.0.1:80"), Owner: o}}}},
-			Sets: map[string]*nft.Set{"s": {Name: "s", Elements: map[nft.Element]cluster.Owner{{Port: 80}: o}}},
+			Maps: map[string]*nft.Map{"m": {Name: "m", Elements: delta.MapOf(map[nft.Element]nft.Target{{Port: 80}: {Addr: netip.MustParseAddrPort("10.0.0.1:80"), Owner: o}})}},
+			Sets: map[string]*nft.Set{"s": {Name: "s", Elements: delta.MapOf(map[nft.Element]cluster.Owner{{Port: 80}: o})}},
 		}}}
 		s.NB.Add(&nb.Group{Name: "g", Owner: o})
 		f := &flow.Flow{Key: flow.Key{Table: 1, Priority: 2}, Actions: []flow.Action{flow.Normal{}}, Owner: o}
@@ -74,7 +74,7 @@ func TestSameValueOfTwoOwnersIsNoConflict(t *testing.T) {
 	if len(conflicts) != 0 {
 		t.Fatalf("conflicts: %v", conflicts)
 	}
-	if len(got.NB) != 1 || got.Bridge.Flows.Len() != 1 || len(got.Host.Addresses) != 1 || len(got.NFT[nft.Inet].Maps["m"].Elements) != 1 || got.Bridge.Bridge != "br-ex" {
+	if len(got.NB) != 1 || got.Bridge.Flows.Len() != 1 || len(got.Host.Addresses) != 1 || got.NFT[nft.Inet].Maps["m"].Elements.Len() != 1 || got.Bridge.Bridge != "br-ex" {
 		t.Fatalf("merged: %+v", got)
 	}
 }
@@ -94,7 +94,7 @@ func TestConflictsOfEverySystem(t *testing.T) {
 			NFT: nft.State{nft.Inet: {
 				Chains: map[string]*nft.Chain{"c": {Name: "c", Priority: n, Owner: o}},
 				Maps: map[string]*nft.Map{
-					"m": {Elements: map[nft.Element]nft.Target{{Port: 80}: {Addr: netip.AddrPortFrom(ip, 80), Owner: o}}},
+					"m": {Elements: delta.MapOf(map[nft.Element]nft.Target{{Port: 80}: {Addr: netip.AddrPortFrom(ip, 80), Owner: o}})},
 					"t": {Family: cluster.Family(n)},
 				},
 				Sets: map[string]*nft.Set{"s": {Key: make([]nft.KeyField, n)}},

@@ -105,7 +105,7 @@ func (e *Env) throughHost(parts map[cluster.Owner]egressPart) datapath.State {
 			k.state.Rules[host.Rule{Family: s.Family, Priority: claims.RuleMainTable, Mark: claims.MarkNodeIP, Table: mainTable}] = k.owner
 		}
 		for _, n := range e.nodeAddresses(s) {
-			t.of(egressOf[s.Family].nodes)[nft.Element{Addr: n.Addr()}] = k.owner
+			t.of(egressOf[s.Family].nodes).Put(nft.Element{Addr: n.Addr()}, k.owner)
 		}
 	}
 	return datapath.State{Host: k.state, NFT: nft.State{nft.Inet: t.Table}}
@@ -182,19 +182,19 @@ func newEgressMaps(f cluster.Family) *egressMaps {
 func (t elements) leaves(owner cluster.Owner, pod netip.Prefix, h hostEgress) bool {
 	m := egressOf[cluster.FamilyOf(pod.Addr())]
 	pods := t.of(m.pods)
-	if _, taken := pods[nft.Element{Src: pod}]; taken {
+	if _, taken := pods.Get(nft.Element{Src: pod}); taken {
 		return false
 	}
-	t.to(m.sources)[nft.Element{Src: pod, Out: h.link.Name}] = nft.Target{Addr: netip.AddrPortFrom(h.address, 0), Owner: owner}
-	pods[nft.Element{Src: pod}] = owner
+	t.to(m.sources).Put(nft.Element{Src: pod, Out: h.link.Name}, nft.Target{Addr: netip.AddrPortFrom(h.address, 0), Owner: owner})
+	pods.Put(nft.Element{Src: pod}, owner)
 	return true
 }
 
 // guards keeps a pod from leaving by the host.
 func (t elements) guards(owner cluster.Owner, pod netip.Prefix) {
 	pods := t.of(egressOf[cluster.FamilyOf(pod.Addr())].pods)
-	if _, there := pods[nft.Element{Src: pod}]; !there {
-		pods[nft.Element{Src: pod}] = owner
+	if _, there := pods.Get(nft.Element{Src: pod}); !there {
+		pods.Put(nft.Element{Src: pod}, owner)
 	}
 }
 

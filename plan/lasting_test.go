@@ -44,9 +44,9 @@ func TestNodePortWaysLast(t *testing.T) {
 				now, _ := plan.Node(&s, n.Name)
 				for _, ways := range []string{"nodeports4", "nodeports6"} {
 					was := old.NFT[nft.Inet].Maps[ways].Elements
-					for key, to := range now.NFT[nft.Inet].Maps[ways].Elements {
-						if from, there := was[key]; there && from != to {
-							t.Errorf("%s, %s changes on %s: %s port %d went to %v and goes to %v", mode, name, n.Name, key.Protocol, key.Port, was[key].Addr, to.Addr)
+					for key, to := range now.NFT[nft.Inet].Maps[ways].Elements.All() {
+						if from, there := was.Get(key); there && from != to {
+							t.Errorf("%s, %s changes on %s: %s port %d went to %v and goes to %v", mode, name, n.Name, key.Protocol, key.Port, from.Addr, to.Addr)
 						}
 					}
 				}

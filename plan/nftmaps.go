@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"hairpin/cluster"
+	"hairpin/datapath/delta"
 	"hairpin/datapath/nft"
 )
 
@@ -20,13 +21,13 @@ func declare(f cluster.Family) declared {
 
 // toMap declares a map, whose name ends with the family's digit.
 func (d declared) toMap(name string, key ...nft.KeyField) *nft.Map {
-	m := &nft.Map{Name: name + words(d.family).digit, Family: d.family, Key: key, Elements: map[nft.Element]nft.Target{}}
+	m := &nft.Map{Name: name + words(d.family).digit, Family: d.family, Key: key}
 	d.maps[m.Name] = m
 	return m
 }
 
 func (d declared) set(name string, key ...nft.KeyField) *nft.Set {
-	s := &nft.Set{Name: name + words(d.family).digit, Key: key, Elements: map[nft.Element]cluster.Owner{}}
+	s := &nft.Set{Name: name + words(d.family).digit, Key: key}
 	d.sets[s.Name] = s
 	return s
 }
@@ -45,21 +46,21 @@ func newElements() elements {
 }
 
 // of returns the elements of a declared set.
-func (t elements) of(s *nft.Set) map[nft.Element]cluster.Owner {
+func (t elements) of(s *nft.Set) *delta.Map[nft.Element, cluster.Owner] {
 	mine := t.Sets[s.Name]
 	if mine == nil {
-		mine = &nft.Set{Name: s.Name, Key: s.Key, Elements: map[nft.Element]cluster.Owner{}}
+		mine = &nft.Set{Name: s.Name, Key: s.Key}
 		t.Sets[s.Name] = mine
 	}
-	return mine.Elements
+	return &mine.Elements
 }
 
 // to returns the elements of a declared map.
-func (t elements) to(m *nft.Map) map[nft.Element]nft.Target {
+func (t elements) to(m *nft.Map) *delta.Map[nft.Element, nft.Target] {
 	mine := t.Maps[m.Name]
 	if mine == nil {
-		mine = &nft.Map{Name: m.Name, Family: m.Family, Key: m.Key, Elements: map[nft.Element]nft.Target{}}
+		mine = &nft.Map{Name: m.Name, Family: m.Family, Key: m.Key}
 		t.Maps[m.Name] = mine
 	}
-	return mine.Elements
+	return &mine.Elements
 }

@@ -72,7 +72,7 @@ func NumbersIn(tables nft.State, c *cluster.Config) Numbers {
 			if there == nil {
 				continue
 			}
-			for e, to := range there.Elements {
+			for e, to := range there.Elements.All() {
 				if standIn[to.Addr.Addr()] && to.Owner != (cluster.Owner{}) {
 					had[servicePort{to.Owner, cluster.FamilyOf(e.Addr), e.Protocol, e.Port}] = to.Addr.Port()
 				}

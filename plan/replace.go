@@ -70,14 +70,14 @@ func swapTable(ok *bool, s, gone, come *nft.Table) *nft.Table {
 	t := &nft.Table{Chains: swap(ok, s.Chains, gone.Chains, come.Chains, equal), Maps: maps.Clone(s.Maps), Sets: maps.Clone(s.Sets)}
 	for name, m := range s.Maps {
 		out, in := orEmpty(gone.Maps[name]).Elements, orEmpty(come.Maps[name]).Elements
-		if len(out)+len(in) > 0 {
-			t.Maps[name] = &nft.Map{Name: name, Family: m.Family, Key: m.Key, Elements: swap(ok, m.Elements, out, in, equal)}
+		if out.Len()+in.Len() > 0 {
+			t.Maps[name] = &nft.Map{Name: name, Family: m.Family, Key: m.Key, Elements: swapMaps(ok, m.Elements, out, in, equal)}
 		}
 	}
 	for name, m := range s.Sets {
 		out, in := orEmpty(gone.Sets[name]).Elements, orEmpty(come.Sets[name]).Elements
-		if len(out)+len(in) > 0 {
-			t.Sets[name] = &nft.Set{Name: name, Key: m.Key, Elements: swap(ok, m.Elements, out, in, equal)}
+		if out.Len()+in.Len() > 0 {
+			t.Sets[name] = &nft.Set{Name: name, Key: m.Key, Elements: swapMaps(ok, m.Elements, out, in, equal)}
 		}
 	}
 	return t

@@ -61,14 +61,14 @@ func newUnserved(f cluster.Family) unserved {
 func (t elements) clusterIP(x *front, served bool) {
 	m := servicesOf[x.Family]
 	if served {
-		t.of(m.ports)[nft.Element{Addr: x.ClusterIP, Protocol: x.Protocol, Port: x.Port}] = x.Owner
+		t.of(m.ports).Put(nft.Element{Addr: x.ClusterIP, Protocol: x.Protocol, Port: x.Port}, x.Owner)
 	}
-	t.of(m.ips)[nft.Element{Addr: x.ClusterIP}] = x.Owner
+	t.of(m.ips).Put(nft.Element{Addr: x.ClusterIP}, x.Owner)
 }
 
 func (t elements) nodePort(x *front) {
 	m, key := servicesOf[x.Family], nft.Element{Protocol: x.Protocol, Port: x.NodePort}
-	t.to(m.nodePorts)[key] = nft.Target{Addr: x.clusterTarget(), Owner: x.Owner}
+	t.to(m.nodePorts).Put(key, nft.Target{Addr: x.clusterTarget(), Owner: x.Owner})
 	if x.ExternalLocal {
 		t.owns(x, key, m.ownPorts, m.spreadPorts, m.stickyPorts)
 	}
@@ -78,17 +78,17 @@ func (t elements) externals(x *front) {
 	m := servicesOf[x.Family]
 	for _, v := range externals(x.Frontend) {
 		key := nft.Element{Addr: v.Addr(), Protocol: x.Protocol, Port: v.Port()}
-		t.to(m.externals)[key] = nft.Target{Addr: x.clusterTarget(), Owner: x.Owner}
+		t.to(m.externals).Put(key, nft.Target{Addr: x.clusterTarget(), Owner: x.Owner})
 		if x.ExternalLocal {
 			t.owns(x, key, m.ownIPs, m.spreadIPs, m.stickyIPs)
 		}
 		if !x.guards(v.Addr()) {
 			continue
 		}
-		t.of(m.guarded)[key] = x.Owner
+		t.of(m.guarded).Put(key, x.Owner)
 		for _, r := range x.SourceRanges {
 			key.Src = r
-			t.of(m.allowed)[key] = x.Owner
+			t.of(m.allowed).Put(key, x.Owner)
 		}
 	}
 }
@@ -97,7 +97,7 @@ func (t elements) externals(x *front) {
 func (t elements) refused(x *front, vips []netip.AddrPort) {
 	port := proxyPort(x.Frontend)
 	for _, v := range append(slices.Clone(vips), netip.AddrPortFrom(x.stack.MasqAll, port), netip.AddrPortFrom(x.stack.MasqLocal, port)) {
-		t.of(unservedOf[x.Family].set)[nft.Element{Addr: v.Addr(), Protocol: x.Protocol, Port: v.Port()}] = x.Owner
+		t.of(unservedOf[x.Family].set).Put(nft.Element{Addr: v.Addr(), Protocol: x.Protocol, Port: v.Port()}, x.Owner)
 	}
 }
 
@@ -152,7 +152,7 @@ func (t elements) owns(x *front, key nft.Element, one, spread, sticky *nft.Map) 
 		to = append(to, pods)
 	}
 	if to[0] == to[len(to)-1] {
-		t.to(one)[key] = nft.Target{Addr: to[0], Owner: x.Owner}
+		t.to(one).Put(key, nft.Target{Addr: to[0], Owner: x.Owner})
 		return
 	}
 	m := spread
@@ -161,7 +161,7 @@ func (t elements) owns(x *front, key nft.Element, one, spread, sticky *nft.Map) 
 	}
 	for i := range nft.Slots {
 		key.Slot = uint8(i)
-		t.to(m)[key] = nft.Target{Addr: to[i*len(to)/nft.Slots], Owner: x.Owner}
+		t.to(m).Put(key, nft.Target{Addr: to[i*len(to)/nft.Slots], Owner: x.Owner})
 	}
 }
 

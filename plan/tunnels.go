@@ -29,7 +29,7 @@ const setTunnelEnds = "tunnel-ends"
 // endsSet declares it.
 func endsSet(e *Env) *nft.Set {
 	source := words(e.tunnelFamily()).src
-	return &nft.Set{Name: setTunnelEnds, Key: []nft.KeyField{source}, Elements: map[nft.Element]cluster.Owner{}}
+	return &nft.Set{Name: setTunnelEnds, Key: []nft.KeyField{source}}
 }
 
 // tunnelEnds let in what other nodes' tunnels send.
@@ -55,9 +55,9 @@ func (t *tunnelEnds) add(n *cluster.Node) {
 		return
 	}
 	from := single(n.Addresses[0])
-	t.host.of(t.set)[nft.Element{Src: from}] = nodeOwner(n.Name)
+	t.host.of(t.set).Put(nft.Element{Src: from}, nodeOwner(n.Name))
 	if t.hasEncap && e.Node.Gateway.Device != "" {
-		t.frames.of(t.set)[nft.Element{Src: from}] = nodeOwner(n.Name)
+		t.frames.of(t.set).Put(nft.Element{Src: from}, nodeOwner(n.Name))
 	}
 	if e.Mode.Uplink {
 		t.classify(prioTunnelIn, flow.Match{InPort: t.uplink, EthDst: t.mac, Protocol: words(cluster.FamilyOf(end)).l4[cluster.UDP], Src: from, Dst: single(end), DstPort: geneve},
@@ -202,7 +202,7 @@ func (r *hostRules) add(a netip.Addr, name string) {
 	if name == "" || s == nil {
 		return
 	}
-	r.of(tunnelsSet(s.Family))[nft.Element{Addr: a}] = nodeOwner(name)
+	r.of(tunnelsSet(s.Family)).Put(nft.Element{Addr: a}, nodeOwner(name))
 	if a != s.MasqHost {
 		r.noTunnels(s, a)
 	}

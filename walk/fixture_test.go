@@ -8,6 +8,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath"
+	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
@@ -347,9 +348,9 @@ func byHandHost(i int) host.State {
 // byHandNFT is the host's way to its own node port: "DNAT'ed in iptables to the cluster IP address".
 func byHandNFT(i int) nft.State {
 	o := nodeOwner(i)
-	elements := map[nft.Element]nft.Target{}
+	var elements delta.Map[nft.Element, nft.Target]
 	svc := cluster.Owner{Kind: "Service", Namespace: "default", Name: "all"}
-	elements[nft.Element{Addr: addr("172.18.0.%d", i+2), Protocol: cluster.TCP, Port: 30015}] = nft.Target{Addr: ap("10.96.0.30:80"), Owner: svc}
+	elements.Put(nft.Element{Addr: addr("172.18.0.%d", i+2), Protocol: cluster.TCP, Port: 30015}, nft.Target{Addr: ap("10.96.0.30:80"), Owner: svc})
 	return nft.State{nft.Inet: &nft.Table{
 		Maps: map[string]*nft.Map{"nodeport4": {Name: "nodeport4", Family: cluster.IPv4, Key: []nft.KeyField{nft.KeyIPDst, nft.KeyProto, nft.KeyPort}, Elements: elements}},
 		Chains: map[string]*nft.Chain{"output": {Name: "output", Type: "nat", Hook: "output", Priority: -100, Owner: o,

@@ -8,6 +8,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath"
+	"hairpin/datapath/delta"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nft"
 )
@@ -16,7 +17,7 @@ import (
 func translated(w World, port uint16, to netip.AddrPort) *nft.Table {
 	t := w.States["n1"].NFT[nft.Inet]
 	t.Maps["ports"] = &nft.Map{Name: "ports", Family: cluster.FamilyOf(to.Addr()), Key: []nft.KeyField{nft.KeyProto, nft.KeyPort},
-		Elements: map[nft.Element]nft.Target{{Protocol: cluster.TCP, Port: port}: {Addr: to, Owner: podOwner("why")}}}
+		Elements: delta.MapOf(map[nft.Element]nft.Target{{Protocol: cluster.TCP, Port: port}: {Addr: to, Owner: podOwner("why")}})}
 	for _, hook := range []string{"prerouting", "output"} {
 		t.Chains[hook] = &nft.Chain{Name: hook, Type: "nat", Hook: hook, Priority: -100,
 			Rules: []nft.Rule{{Matches: []nft.Match{nft.DstIsLocal{}}, Do: nft.DNATMap{Map: "ports"}}}}
@@ -122,8 +123,8 @@ func TestNFT(t *testing.T) {
 		table := w.States["n1"].NFT[nft.Inet]
 		key := []nft.KeyField{nft.KeyIPDst, nft.KeyProto, nft.KeyPort}
 		table.Sets = map[string]*nft.Set{
-			"vips":  {Name: "vips", Key: key, Elements: map[nft.Element]cluster.Owner{{Addr: addr("10.96.0.11"), Protocol: cluster.TCP, Port: 80}: {}}},
-			"vips6": {Name: "vips6", Key: []nft.KeyField{nft.KeyIP6Dst}, Elements: map[nft.Element]cluster.Owner{{Addr: addr("10.96.0.11")}: {}}},
+			"vips":  {Name: "vips", Key: key, Elements: delta.MapOf(map[nft.Element]cluster.Owner{{Addr: addr("10.96.0.11"), Protocol: cluster.TCP, Port: 80}: {}})},
+			"vips6": {Name: "vips6", Key: []nft.KeyField{nft.KeyIP6Dst}, Elements: delta.MapOf(map[nft.Element]cluster.Owner{{Addr: addr("10.96.0.11")}: {}})},
 		}
 		table.Chains["mark"] = &nft.Chain{Name: "mark", Type: "filter", Hook: "output", Rules: []nft.Rule{
 			{Do: nft.SetMark{Value: 4}}, {Matches: []nft.Match{c.match}, Do: nft.SetMark{Value: 5}}}}

@@ -288,7 +288,7 @@ func (r *run) target(h hooked, c *chain, name, verb, stage string) (to nft.Targe
 	}
 	key, known, err := r.element(h, m.Key)
 	if err == nil && known {
-		to, found = m.Elements[r.slot(h, m, key)]
+		to, found = m.Elements.Get(r.slot(h, m, key))
 	}
 	return to, found, true, err
 }
@@ -333,7 +333,7 @@ func (r *run) slots(h hooked, m *nft.Map) []netip.AddrPort {
 func slotsOf(m *nft.Map, key nft.Element) iter.Seq2[nft.Element, nft.Target] {
 	return func(yield func(nft.Element, nft.Target) bool) {
 		for key.Slot = range uint8(nft.Slots) {
-			if to, there := m.Elements[key]; there && !yield(key, to) {
+			if to, there := m.Elements.Get(key); there && !yield(key, to) {
 				return
 			}
 		}

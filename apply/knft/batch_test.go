@@ -16,6 +16,7 @@ import (
 	"hairpin/apply/inside/insidetest"
 	"hairpin/apply/knft"
 	"hairpin/cluster"
+	"hairpin/datapath/delta"
 	"hairpin/datapath/nft"
 	"hairpin/datapath/nft/nfttest"
 )
@@ -84,7 +85,7 @@ func (w *twins) same(t testing.TB, want nft.State) {
 	elements := 0
 	for _, table := range want {
 		for _, m := range table.Maps {
-			elements += len(m.Elements)
+			elements += m.Elements.Len()
 		}
 	}
 	if a, b := w.byNetlink.raw(t), w.byNFT.raw(t); a != b || strings.Count(a, "\n")+1 < elements {
@@ -124,12 +125,11 @@ func TestElementsAtTheEdges(t *testing.T) {
 		w := newTwins(t, s)
 		empty := func() nft.State {
 			return nft.State{nft.Inet: &nft.Table{Chains: map[string]*nft.Chain{},
-				Maps: map[string]*nft.Map{"many": {Name: "many", Family: cluster.IPv6, Key: []nft.KeyField{nft.KeyIP6Dst, nft.KeyProto, nft.KeyPort, nft.KeyIP6Slot},
-					Elements: map[nft.Element]nft.Target{}}},
+				Maps: map[string]*nft.Map{"many": {Name: "many", Family: cluster.IPv6, Key: []nft.KeyField{nft.KeyIP6Dst, nft.KeyProto, nft.KeyPort, nft.KeyIP6Slot}}},
 				Sets: map[string]*nft.Set{
-					"four":  {Name: "four", Key: []nft.KeyField{nft.KeyIPSrc}, Elements: map[nft.Element]cluster.Owner{}},
-					"six":   {Name: "six", Key: []nft.KeyField{nft.KeyIP6Src}, Elements: map[nft.Element]cluster.Owner{}},
-					"mixed": {Name: "mixed", Key: []nft.KeyField{nft.KeyIPDst, nft.KeyPort, nft.KeyIPSrc}, Elements: map[nft.Element]cluster.Owner{}},
+					"four":  {Name: "four", Key: []nft.KeyField{nft.KeyIPSrc}},
+					"six":   {Name: "six", Key: []nft.KeyField{nft.KeyIP6Src}},
+					"mixed": {Name: "mixed", Key: []nft.KeyField{nft.KeyIPDst, nft.KeyPort, nft.KeyIPSrc}},
 				}}}
 		}
 		first := empty()
@@ -152,9 +152,9 @@ func TestElementsAtTheEdges(t *testing.T) {
 					six = netip.MustParsePrefix("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff/128")
 				}
 				owner := cluster.Owner{Kind: "Node", Name: fmt.Sprint("n", i)}
-				next[nft.Inet].Sets["four"].Elements[nft.Element{Src: src}] = owner
-				next[nft.Inet].Sets["six"].Elements[nft.Element{Src: six.Masked()}] = cluster.Owner{}
-				next[nft.Inet].Sets["mixed"].Elements[nft.Element{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80, Src: src}] = owner
+				next[nft.Inet].Sets["four"].Elements.Put(nft.Element{Src: src}, owner)
+				next[nft.Inet].Sets["six"].Elements.Put(nft.Element{Src: six.Masked()}, cluster.Owner{})
+				next[nft.Inet].Sets["mixed"].Elements.Put(nft.Element{Addr: netip.MustParseAddr("192.0.2.1"), Port: 80, Src: src}, owner)
 			}
 			w.change(t, empty(), had)
 			w.change(t, next, empty())
@@ -163,8 +163,8 @@ func TestElementsAtTheEdges(t *testing.T) {
 		many := empty()
 		for i := range 5000 {
 			owner := cluster.Owner{Kind: "Node", Name: fmt.Sprintf("%0*d", nft.MaxComment-len("Node/"), i)}
-			many[nft.Inet].Maps["many"].Elements[nft.Element{Addr: netip.MustParseAddr("fd00::1"), Protocol: cluster.TCP, Port: uint16(i), Slot: uint8(i % nft.Slots)}] =
-				nft.Target{Addr: netip.MustParseAddrPort("[fd00::2]:80"), Owner: owner}
+			many[nft.Inet].Maps["many"].Elements.Put(nft.Element{Addr: netip.MustParseAddr("fd00::1"), Protocol: cluster.TCP, Port: uint16(i), Slot: uint8(i % nft.Slots)},
+				nft.Target{Addr: netip.MustParseAddrPort("[fd00::2]:80"), Owner: owner})
 		}
 		w.change(t, many, had)
 		w.change(t, empty(), many)
@@ -187,26 +187,26 @@ func TestRefusedElements(t *testing.T) {
 	}{
 		{"an element that is not there", unix.ENOENT, "nft: delete element inet hairpin nodeports4 { tcp . 7 }: no such file or directory",
 			func(want, have *nft.Table) {
-				have.Maps["nodeports4"].Elements[key(cluster.TCP, 7)] = to
-				delete(want.Maps["nodeports4"].Elements, key(cluster.TCP, 30080)) // could be made
+				have.Maps["nodeports4"].Elements.Put(key(cluster.TCP, 7), to)
+				want.Maps["nodeports4"].Elements.Delete(key(cluster.TCP, 30080)) // could be made
 			}},
 		{"another value is there", unix.EEXIST, "nft: add element inet hairpin nodeports4 { tcp . 30080 }: file exists",
 			func(want, have *nft.Table) {
-				delete(have.Maps["nodeports4"].Elements, key(cluster.TCP, 30080))
-				want.Maps["nodeports4"].Elements[key(cluster.TCP, 30080)] = to
+				have.Maps["nodeports4"].Elements.Delete(key(cluster.TCP, 30080))
+				want.Maps["nodeports4"].Elements.Put(key(cluster.TCP, 30080), to)
 			}},
 		{"a map that is not there", unix.ENOENT, "nft: add element inet hairpin gone: no such file or directory",
 			func(want, have *nft.Table) {
-				gone := func(elements map[nft.Element]nft.Target) *nft.Map {
+				gone := func(elements delta.Map[nft.Element, nft.Target]) *nft.Map {
 					return &nft.Map{Name: "gone", Family: cluster.IPv4, Key: []nft.KeyField{nft.KeyProto, nft.KeyPort}, Elements: elements}
 				}
-				want.Maps["gone"] = gone(map[nft.Element]nft.Target{key(cluster.TCP, 1): to})
-				have.Maps["gone"] = gone(nil)
+				want.Maps["gone"] = gone(delta.MapOf(map[nft.Element]nft.Target{key(cluster.TCP, 1): to}))
+				have.Maps["gone"] = gone(delta.Map[nft.Element, nft.Target]{})
 			}},
 	} {
 		want, have := example(t)[nft.Inet], example(t)[nft.Inet]
 		c.alter(want, have)
-		want.Maps["nodeports6"].Elements[key(cluster.UDP, 9)] = nft.Target{Addr: netip.MustParseAddrPort("[fd00::1]:1")} // could be made
+		want.Maps["nodeports6"].Elements.Put(key(cluster.UDP, 9), nft.Target{Addr: netip.MustParseAddrPort("[fd00::1]:1")}) // could be made
 		err := target.Apply(t.Context(), nft.Diff(nft.State{nft.Inet: want}, nft.State{nft.Inet: have}))
 		if !errors.Is(err, c.want) || err.Error() != c.says {
 			t.Errorf("%s: error %v", c.name, err)
@@ -217,7 +217,7 @@ func TestRefusedElements(t *testing.T) {
 	}
 	s.hand(t, "flush ruleset")
 	want := example(t)
-	want[nft.Inet].Maps["nodeports4"].Elements[key(cluster.TCP, 1)] = to
+	want[nft.Inet].Maps["nodeports4"].Elements.Put(key(cluster.TCP, 1), to)
 	if err := target.Apply(t.Context(), nft.Diff(want, example(t))); !errors.Is(err, unix.ENOENT) || err.Error() != "nft: add element inet hairpin nodeports4: no such file or directory" {
 		t.Errorf("without the table: error %v", err)
 	}

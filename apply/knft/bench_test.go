@@ -19,9 +19,9 @@ func big(b testing.TB) nft.State {
 	m := s[nft.Inet].Maps["nodeports4"]
 	for i := range 10000 {
 		to := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)}), 80)
-		m.Elements[nft.Element{Protocol: cluster.TCP, Port: uint16(10000 + i)}] = nft.Target{
+		m.Elements.Put(nft.Element{Protocol: cluster.TCP, Port: uint16(10000 + i)}, nft.Target{
 			Addr: to, Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: fmt.Sprintf("web-%d", i)},
-		}
+		})
 	}
 	return s
 }
@@ -32,8 +32,8 @@ func BenchmarkTenThousand(b *testing.B) {
 	want := big(b)
 	key := nft.Element{Protocol: cluster.TCP, Port: 15000}
 	without, other := big(b), big(b)
-	delete(without[nft.Inet].Maps["nodeports4"].Elements, key)
-	other[nft.Inet].Maps["nodeports4"].Elements[key] = nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")}
+	without[nft.Inet].Maps["nodeports4"].Elements.Delete(key)
+	other[nft.Inet].Maps["nodeports4"].Elements.Put(key, nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")})
 	apply := func(b *testing.B, to, from nft.State) {
 		if err := target.Apply(b.Context(), nft.Diff(to, from)); err != nil {
 			b.Fatal(err)

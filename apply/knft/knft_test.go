@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -132,7 +131,7 @@ func TestLaws(t *testing.T) {
 			Refused: func(t testing.TB) nft.Delta {
 				rich := example(t)
 				bad := example(t)
-				bad[nft.Inet].Maps["nodeports4"].Elements[nft.Element{Protocol: cluster.TCP, Port: 1}] = nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")}
+				bad[nft.Inet].Maps["nodeports4"].Elements.Put(nft.Element{Protocol: cluster.TCP, Port: 1}, nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")})
 				c := bad[nft.Inet].Chains["prerouting"]
 				c.Rules = append(slices.Clone(c.Rules), nft.Rule{Do: nft.SNAT{Addr: netip.MustParseAddr("10.0.0.1")}})
 				return nft.Diff(bad, rich)
@@ -148,8 +147,8 @@ func TestOwnChangesAreNotTold(t *testing.T) {
 		target := s.target(t)
 		have, want := nft.State{}, example(t)
 		for i := range 20 {
-			elements := maps.Clone(want[nft.Inet].Maps["nodeports4"].Elements)
-			elements[nft.Element{Protocol: cluster.TCP, Port: uint16(1000 + i)}] = nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")}
+			elements := want[nft.Inet].Maps["nodeports4"].Elements.Clone()
+			elements.Put(nft.Element{Protocol: cluster.TCP, Port: uint16(1000 + i)}, nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")})
 			next := example(t)
 			next[nft.Inet].Maps["nodeports4"].Elements = elements
 			if i/2%2 == 1 { // every second change is one of rules, too, and so by nft; the others are by netlink
@@ -210,7 +209,7 @@ func TestReadAhead(t *testing.T) {
 
 func TestChangeDuringApply(t *testing.T) {
 	element, rules := example(t), example(t)
-	element[nft.Inet].Maps["nodeports4"].Elements[nft.Element{Protocol: cluster.TCP, Port: 7}] = nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")}
+	element[nft.Inet].Maps["nodeports4"].Elements.Put(nft.Element{Protocol: cluster.TCP, Port: 7}, nft.Target{Addr: netip.MustParseAddrPort("10.96.0.1:1")})
 	rules[nft.Inet].Chains["output"].Rules = nil
 	t.Run("elements", func(t *testing.T) { changeDuringApply(t, element) })
 	t.Run("rules", func(t *testing.T) { changeDuringApply(t, rules) })

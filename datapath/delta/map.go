@@ -64,6 +64,17 @@ func (m Map[K, V]) All() iter.Seq2[K, V] {
 	}
 }
 
+// Keys are the keys, in no order.
+func (m Map[K, V]) Keys() iter.Seq[K] {
+	return func(yield func(K) bool) {
+		for k := range m.All() {
+			if !yield(k) {
+				return
+			}
+		}
+	}
+}
+
 // Len is the number of entries.
 func (m Map[K, V]) Len() (n int) {
 	for i := range parts {

@@ -69,13 +69,13 @@ func diffTable(want, have *Table) TableDelta {
 	d.Sets = delta.Of(want.Sets, have.Sets, func(a, b *Set) bool { return true })
 	for name, w := range want.Maps {
 		if h := have.Maps[name]; h != nil {
-			e := delta.Of(w.Elements, h.Elements, func(a, b Target) bool { return a.Addr == b.Addr && sameOwner(a.Owner, b.Owner) })
+			e := delta.OfMaps(w.Elements, h.Elements, func(a, b Target) bool { return a.Addr == b.Addr && sameOwner(a.Owner, b.Owner) })
 			putElements(&d.MapElements, name, e)
 		}
 	}
 	for name, w := range want.Sets {
 		if h := have.Sets[name]; h != nil {
-			e := delta.Of(w.Elements, h.Elements, sameOwner)
+			e := delta.OfMaps(w.Elements, h.Elements, sameOwner)
 			putElements(&d.SetElements, name, e)
 		}
 	}
@@ -189,10 +189,10 @@ func (d TableDelta) Count() int {
 		n++
 	}
 	for _, m := range d.Maps.Add {
-		n += len(m.Elements)
+		n += m.Elements.Len()
 	}
 	for _, s := range d.Sets.Add {
-		n += len(s.Elements)
+		n += s.Elements.Len()
 	}
 	for _, e := range d.MapElements {
 		n += e.Count()

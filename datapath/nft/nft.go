@@ -10,6 +10,7 @@ import (
 	"net/netip"
 
 	"hairpin/cluster"
+	"hairpin/datapath/delta"
 )
 
 // State is our tables, by family and name. All of them are named claims.NFTTable.
@@ -204,14 +205,14 @@ type Map struct {
 	Name     string
 	Family   cluster.Family // of the value
 	Key      []KeyField
-	Elements map[Element]Target
+	Elements delta.Map[Element, Target]
 }
 
 // Set is a set of keys.
 type Set struct {
 	Name     string
 	Key      []KeyField
-	Elements map[Element]cluster.Owner
+	Elements delta.Map[Element, cluster.Owner]
 }
 
 // Element is a key of a Map or Set; only the fields of its Key are set. It is comparable.
@@ -233,7 +234,7 @@ type Target struct {
 // Holds reports whether the set has a key; where its key has a source, whether one of its ranges holds src.
 func (s *Set) Holds(key Element, src netip.Addr) bool {
 	if !s.Ranges() {
-		_, held := s.Elements[key]
+		_, held := s.Elements.Get(key)
 		return held
 	}
 	for bits := range src.BitLen() + 1 {
@@ -241,7 +242,7 @@ func (s *Set) Holds(key Element, src netip.Addr) bool {
 		if key.Src, err = src.Prefix(bits); err != nil {
 			return false
 		}
-		if _, held := s.Elements[key]; held {
+		if _, held := s.Elements.Get(key); held {
 			return true
 		}
 	}

@@ -1,7 +1,6 @@
 package nft_test
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -54,8 +53,8 @@ func TestDiffTurnsHaveIntoWant(t *testing.T) {
 		// While things are made, nothing that stays is missing: every wanted element is in the middle state.
 		for f, table := range want {
 			for name, m := range table.Maps {
-				for e, to := range m.Elements {
-					if mid[f].Maps[name].Elements[e].Addr != to.Addr {
+				for e, to := range m.Elements.All() {
+					if mid[f].Maps[name].Elements.At(e).Addr != to.Addr {
 						t.Fatalf("after Grow, %v of map %s is missing", e, name)
 					}
 				}
@@ -69,18 +68,18 @@ func TestOneServiceIsOneElement(t *testing.T) {
 	have := read(t, "want.nft")
 	want := read(t, "want.nft")
 	key := nft.Element{Protocol: cluster.TCP, Port: 30080}
-	target := want[nft.Inet].Maps["nodeports4"].Elements[key]
+	target := want[nft.Inet].Maps["nodeports4"].Elements.At(key)
 	if !target.Addr.IsValid() {
 		t.Fatal("the example has no node port 30080")
 	}
-	delete(have[nft.Inet].Maps["nodeports4"].Elements, key)
+	have[nft.Inet].Maps["nodeports4"].Elements.Delete(key)
 	d := nft.Diff(want, have)
 	if got, w := d.String(), "add element inet hairpin nodeports4 { tcp . 30080 comment \"Service/default/web\" : 10.96.0.80 . 80 }\n"; got != w {
 		t.Errorf("a new Service gives\n%swant\n%s", got, w)
 	}
-	changed := maps.Clone(want[nft.Inet].Maps["nodeports4"].Elements)
-	other := want[nft.Inet].Maps["nodeports4"].Elements[nft.Element{Protocol: cluster.UDP, Port: 30053}]
-	changed[key] = nft.Target{Addr: other.Addr, Owner: target.Owner}
+	changed := want[nft.Inet].Maps["nodeports4"].Elements.Clone()
+	other := want[nft.Inet].Maps["nodeports4"].Elements.At(nft.Element{Protocol: cluster.UDP, Port: 30053})
+	changed.Put(key, nft.Target{Addr: other.Addr, Owner: target.Owner})
 	have[nft.Inet].Maps["nodeports4"].Elements = changed
 	d = nft.Diff(want, have)
 	if got, w := d.String(), "delete element inet hairpin nodeports4 { tcp . 30080 }\n"+

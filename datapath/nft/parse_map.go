@@ -12,7 +12,7 @@ import (
 
 // mapBody reads a map after the word "map".
 func (p *parser) mapBody() error {
-	m := &Map{Elements: map[Element]Target{}}
+	m := &Map{}
 	var err error
 	if m.Name, err = p.name(); err != nil {
 		return err
@@ -57,12 +57,12 @@ func (p *parser) mapBody() error {
 		if err != nil {
 			return nil, err
 		}
-		if _, twice := m.Elements[e]; twice {
+		if _, twice := m.Elements.Get(e); twice {
 			return nil, fmt.Errorf("line %d: a second element %s", p.peek().line, ElementText(m.Key, e))
 		}
 		t := Target{Addr: netip.AddrPortFrom(v.Addr, v.Port), Owner: owner}
-		m.Elements[e] = t
-		return func(o cluster.Owner) { t.Owner = o; m.Elements[e] = t }, nil
+		m.Elements.Put(e, t)
+		return func(o cluster.Owner) { t.Owner = o; m.Elements.Put(e, t) }, nil
 	})
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (m *Map) value() KeyField {
 
 // setBody reads a set after the word "set".
 func (p *parser) setBody() error {
-	s := &Set{Elements: map[Element]cluster.Owner{}}
+	s := &Set{}
 	var err error
 	if s.Name, err = p.name(); err != nil {
 		return err
@@ -102,11 +102,11 @@ func (p *parser) setBody() error {
 		if err != nil {
 			return nil, err
 		}
-		if _, twice := s.Elements[e]; twice {
+		if _, twice := s.Elements.Get(e); twice {
 			return nil, fmt.Errorf("line %d: a second element %s", p.peek().line, ElementText(s.Key, e))
 		}
-		s.Elements[e] = owner
-		return func(o cluster.Owner) { s.Elements[e] = o }, nil
+		s.Elements.Put(e, owner)
+		return func(o cluster.Owner) { s.Elements.Put(e, o) }, nil
 	})
 	if err != nil {
 		return err

@@ -59,17 +59,21 @@ func printTable(b *strings.Builder, f Family, t *Table) {
 	b.WriteString("}\n")
 }
 
-func printElements[V any](b *strings.Builder, key []KeyField, elements map[Element]V, text func(V) (string, cluster.Owner)) {
-	if len(elements) == 0 {
+func printElements[V any](b *strings.Builder, key []KeyField, elements delta.Map[Element, V], text func(V) (string, cluster.Owner)) {
+	if elements.Len() == 0 {
 		return
 	}
 	b.WriteString("\t\telements = {\n")
-	for _, e := range delta.Sorted(elements, Element.Compare) {
-		value, owner := text(elements[e])
+	for _, e := range sortedElements(elements) {
+		value, owner := text(elements.At(e))
 		comment, trailer := labelText(owner.String())
 		fmt.Fprintf(b, "\t\t\t%s%s%s,%s\n", ElementText(key, e), comment, value, trailer)
 	}
 	b.WriteString("\t\t}\n")
+}
+
+func sortedElements[V any](m delta.Map[Element, V]) []Element {
+	return slices.SortedFunc(m.Keys(), Element.Compare)
 }
 
 func printChain(b *strings.Builder, t *Table, c *Chain) {

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"hairpin/claims"
-	"hairpin/cluster"
 	"hairpin/datapath/delta"
 )
 
@@ -45,12 +44,12 @@ func (s *script) grow() {
 	for _, name := range delta.Keys(s.d.Maps.Add) {
 		m := s.d.Maps.Add[name]
 		s.command("add", "map", fmt.Sprintf(" %s { %s ; }", name, mapType(m)))
-		s.elements("add", name, m.Key, delta.Sorted(m.Elements, Element.Compare), func(e Element) string { return m.words(e) })
+		s.elements("add", name, m.Key, sortedElements(m.Elements), func(e Element) string { return m.words(e) })
 	}
 	for _, name := range delta.Keys(s.d.Sets.Add) {
 		set := s.d.Sets.Add[name]
 		s.command("add", "set", fmt.Sprintf(" %s { %s ; }", name, setType(set)))
-		s.elements("add", name, set.Key, delta.Sorted(set.Elements, Element.Compare), func(e Element) string { return set.words(e) })
+		s.elements("add", name, set.Key, sortedElements(set.Elements), func(e Element) string { return set.words(e) })
 	}
 	for _, name := range delta.Keys(s.d.MapElements) {
 		m, e := s.d.Want.Maps[name], s.d.MapElements[name]
@@ -129,11 +128,11 @@ func (s *script) elements(verb, name string, key []KeyField, elements []Element,
 }
 
 func (m *Map) words(e Element) string {
-	t := m.Elements[e]
+	t := m.Elements.At(e)
 	return ElementText(m.Key, e) + kept(t.Owner) + " : " + targetText(m, t)
 }
 
-func (s *Set) words(e Element) string { return ElementText(s.Key, e) + kept(s.Elements[e]) }
+func (s *Set) words(e Element) string { return ElementText(s.Key, e) + kept(s.Elements.At(e)) }
 
 func (s *script) chain(c *Chain) {
 	header := strings.TrimPrefix(kept(c.Owner), " ")
@@ -181,13 +180,13 @@ func (d TableDelta) applyTo(have *Table) *Table {
 	out.Maps = d.Maps.ApplyTo(have.Maps)
 	for name, e := range d.MapElements {
 		m := *out.Maps[name]
-		m.Elements = e.ApplyTo(m.Elements)
+		m.Elements = e.ApplyToMap(m.Elements)
 		out.Maps[name] = &m
 	}
 	out.Sets = d.Sets.ApplyTo(have.Sets)
 	for name, e := range d.SetElements {
 		s := *out.Sets[name]
-		s.Elements = map[Element]cluster.Owner(e.ApplyTo(s.Elements))
+		s.Elements = e.ApplyToMap(s.Elements)
 		out.Sets[name] = &s
 	}
 	return out

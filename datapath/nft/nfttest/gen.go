@@ -57,11 +57,10 @@ func Elements(t *rapid.T, from nft.State) nft.State {
 	return out
 }
 
-func some[V any](t *rapid.T, from map[nft.Element]V) map[nft.Element]V {
-	out := map[nft.Element]V{}
-	for _, e := range delta.Sorted(from, nft.Element.Compare) {
+func some[V any](t *rapid.T, from delta.Map[nft.Element, V]) (out delta.Map[nft.Element, V]) {
+	for _, e := range slices.SortedFunc(from.Keys(), nft.Element.Compare) {
 		if rapid.Bool().Draw(t, "stays") {
-			out[e] = from[e]
+			out.Put(e, from.At(e))
 		}
 	}
 	return out
@@ -184,7 +183,7 @@ func element(t *rapid.T, key []nft.KeyField) nft.Element {
 }
 
 func drawMap(t *rapid.T, name string) *nft.Map {
-	m := &nft.Map{Name: name, Family: family(t), Key: key(t), Elements: map[nft.Element]nft.Target{}}
+	m := &nft.Map{Name: name, Family: family(t), Key: key(t)}
 	plain := rapid.IntRange(0, 2).Draw(t, "plain") == 0
 	if plain {
 		m.Key = []nft.KeyField{map[cluster.Family]nft.KeyField{cluster.IPv4: nft.KeyIPSrc, cluster.IPv6: nft.KeyIP6Src}[m.Family], nft.KeyOut}
@@ -208,12 +207,12 @@ func addTargets(t *rapid.T, m *nft.Map) {
 		if !m.Plain() {
 			to = netip.AddrPortFrom(to.Addr(), rapid.Uint16().Draw(t, "to port"))
 		}
-		m.Elements[element(t, m.Key)] = nft.Target{Addr: to, Owner: Owner(t)}
+		m.Elements.Put(element(t, m.Key), nft.Target{Addr: to, Owner: Owner(t)})
 	}
 }
 
 func drawSet(t *rapid.T, name string) *nft.Set {
-	s := &nft.Set{Name: name, Key: key(t), Elements: map[nft.Element]cluster.Owner{}}
+	s := &nft.Set{Name: name, Key: key(t)}
 	if twin := map[nft.KeyField]nft.KeyField{nft.KeyIPDst: nft.KeyIPSrc, nft.KeyIP6Dst: nft.KeyIP6Src}[s.Key[0]]; twin != "" && rapid.Bool().Draw(t, "ranges") {
 		if s.Key = append(s.Key, twin); rapid.Bool().Draw(t, "sources only") {
 			s.Key = []nft.KeyField{twin}
@@ -225,7 +224,7 @@ func drawSet(t *rapid.T, name string) *nft.Set {
 
 func addMembers(t *rapid.T, s *nft.Set) {
 	for range rapid.IntRange(0, 4).Draw(t, "elements") {
-		s.Elements[element(t, s.Key)] = Owner(t)
+		s.Elements.Put(element(t, s.Key), Owner(t))
 	}
 }
 
