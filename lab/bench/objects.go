@@ -99,23 +99,24 @@ func (w *world) makeService(ctx context.Context, i int, port int32, endpoints []
 	return nil
 }
 
-// makeNodePort makes a Service of type NodePort for the server and the sink in a pod: the port first, and the next one.
-func (w *world) makeNodePort(ctx context.Context, name, endpoint string, first int32) (cluster netip.Addr, err error) {
+// makeNodePort makes a Service of type NodePort for the server and the sink in a side's pod: the port first, and the next one.
+func (w *world) makeNodePort(ctx context.Context, name string, s *side, first int32, policy corev1.ServiceExternalTrafficPolicy) (cluster netip.Addr, err error) {
 	ports := []struct {
 		name               string
 		port, target, node int32
 	}{{"serve", 80, inside, first}, {"sink", 81, sink, first + 1}}
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort}}
-	s := &slice{
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, ExternalTrafficPolicy: policy}}
+	node := s.node.Name()
+	endpoints := &slice{
 		ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{endpoint}}},
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{s.pods[0].IPs()[0].String()}, NodeName: &node}},
 	}
 	for _, p := range ports {
 		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: p.name, Port: p.port, NodePort: p.node})
-		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &p.name, Port: &p.target})
+		endpoints.Ports = append(endpoints.Ports, discoveryv1.EndpointPort{Name: &p.name, Port: &p.target})
 	}
-	if _, err := w.client.DiscoveryV1().EndpointSlices(namespace).Create(ctx, s, metav1.CreateOptions{}); err != nil {
+	if _, err := w.client.DiscoveryV1().EndpointSlices(namespace).Create(ctx, endpoints, metav1.CreateOptions{}); err != nil {
 		return cluster, fmt.Errorf("create EndpointSlice %s: %w", name, err)
 	}
 	made, err := w.client.CoreV1().Services(namespace).Create(ctx, service, metav1.CreateOptions{})

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hairpin/lab"
@@ -32,8 +33,11 @@ func (w *world) clientHost(ctx context.Context) (*lab.Host, error) {
 
 func fromPod(s *side) lab.Place { return s.pods[1] }
 
-// trafficOf is the name of the Service whose endpoint is a side's pod.
-func trafficOf(s *side) string { return "traffic-" + s.node.Name() }
+// trafficOf are the names of the Services whose endpoint is a side's pod, of policy Cluster and Local.
+func trafficOf(s *side) [2]string {
+	name := "traffic-" + s.node.Name()
+	return [2]string{name, name + "-local"}
+}
 
 // carried is what was carried on one way, round by round.
 type carried struct {
@@ -118,8 +122,10 @@ func (w *world) turns(ctx context.Context, starts ...func(context.Context) (*sid
 		}
 	}
 	for _, s := range sides {
-		if err := w.unmake(ctx, trafficOf(s)); err != nil {
-			return err
+		for _, name := range trafficOf(s) {
+			if err := w.unmake(ctx, name); err != nil {
+				return err
+			}
 		}
 	}
 	w.printTurns(sides, ways[0], results)
@@ -178,7 +184,7 @@ func beside(list, to []float64) string {
 	return text
 }
 
-// ways starts the side, with a Service whose endpoint is a pod there, and gives the three ways to it when they work.
+// ways starts the side, with a Service whose endpoint is a pod there, and gives the ways to it when they work.
 func (w *world) ways(ctx context.Context, s *side) ([]way, error) {
 	client, err := w.clientHost(ctx)
 	if err != nil {
@@ -197,16 +203,23 @@ func (w *world) ways(ctx context.Context, s *side) ([]way, error) {
 		return nil, err
 	}
 	first := int32(nodePort + 10*s.index) // all sides may be there at the same time
-	cluster, err := w.makeNodePort(ctx, trafficOf(s), s.pods[0].IPs()[0].String(), first)
+	names := trafficOf(s)
+	cluster, err := w.makeNodePort(ctx, names[0], s, first, corev1.ServiceExternalTrafficPolicyCluster)
 	if err != nil {
+		return nil, err
+	}
+	own := first + 2 // clients keep their address
+	if _, err := w.makeNodePort(ctx, names[1], s, own, corev1.ServiceExternalTrafficPolicyLocal); err != nil {
 		return nil, err
 	}
 	node := s.node.Addresses()[0].Addr()
 	at := netip.AddrPortFrom
+	outside := func(*side) lab.Place { return client }
 	ways := []way{
 		{"host → ClusterIP → pod", func(s *side) lab.Place { return s.node.Host }, at(cluster, 80), at(cluster, 81)},
 		{"pod → ClusterIP → pod", fromPod, at(cluster, 80), at(cluster, 81)},
-		{"outside → NodePort → pod", func(*side) lab.Place { return client }, at(node, uint16(first)), at(node, uint16(first+1))},
+		{"outside → NodePort → pod", outside, at(node, uint16(first)), at(node, uint16(first+1))},
+		{"outside → NodePort, Local → pod", outside, at(node, uint16(own)), at(node, uint16(own+1))},
 	}
 	for _, way := range ways {
 		if err := w.works(ctx, way.from(s), way.serve); err != nil {
