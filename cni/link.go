@@ -87,7 +87,7 @@ func unplug(host string) error { return onHostEnd(host, netlink.LinkDel) }
 
 // hostEnds gives the host's ends of pods that there are, by name.
 func hostEnds() (map[string]netlink.Link, error) {
-	links, err := netlink.LinkList()
+	links, err := netdev.List(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}

@@ -56,7 +56,7 @@ func unplugFrom(sandbox ns.NetNS, ifName string) error {
 	if err != nil {
 		return fmt.Errorf("id of the sandbox: %w", err)
 	}
-	links, err := netlink.LinkList()
+	links, err := netdev.List(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("list links: %w", err)
 	}

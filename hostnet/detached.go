@@ -16,6 +16,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath/nft"
 	"hairpin/hostnet/uplink"
+	"hairpin/netdev"
 	"hairpin/ovsdb"
 )
 
@@ -147,7 +148,7 @@ func Unadvertised(config cluster.Config) (list []netip.Addr, err error) {
 	if cluster.ModeNamed(config.Gateway.Mode).Uplink {
 		return nil, nil
 	}
-	have, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	have, err := netdev.List(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("addresses: %w", err)
 	}

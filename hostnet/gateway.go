@@ -14,6 +14,7 @@ import (
 	"hairpin/apply/kernel"
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/netdev"
 	"hairpin/ovsdb"
 )
 
@@ -142,7 +143,7 @@ type hostAddress struct {
 
 // hostAddresses lists the unicast addresses of the host, without those that are ours.
 func hostAddresses(config cluster.Config) ([]hostAddress, error) {
-	links, err := netlink.LinkList()
+	links, err := netdev.List(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("links: %w", err)
 	}
@@ -154,7 +155,7 @@ func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 		devices[l.Attrs().Index] = d
 		ours[l.Attrs().Index] = name == claims.ManagementPort || name == claims.EncapBridge || name == claims.EncapHost || name == claims.LocalPort
 	}
-	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	list, err := netdev.List(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("addresses: %w", err)
 	}

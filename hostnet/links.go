@@ -14,6 +14,7 @@ import (
 	"hairpin/apply/kernel"
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/netdev"
 )
 
 // mostRoutes is how many routes of a link are taken over into the link's own table, per family. A machine that has more speaks a
@@ -24,7 +25,7 @@ const mostRoutes = 500
 // up and have an address of their own of scope global; and those without a network, such as a VPN's, that routes name. The uplink's
 // network is the bridge's, whatever address it gets. A link without carrier has left its network.
 func hostLinks(g *cluster.Gateway, addresses []hostAddress) ([]cluster.HostLink, error) {
-	links, err := netlink.LinkList()
+	links, err := netdev.List(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("links: %w", err)
 	}

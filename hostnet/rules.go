@@ -2,7 +2,6 @@ package hostnet
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -14,6 +13,7 @@ import (
 	"hairpin/apply/kernel"
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/netdev"
 )
 
 // hostRules finds the machine's own rules of policy routing, and what is in their tables. Those that every machine has are left out, as is the one
@@ -22,8 +22,8 @@ func hostRules() ([]cluster.HostRule, error) {
 	var out []cluster.HostRule
 	tables := map[int][]netlink.Route{}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		list, err := netlink.RuleList(family)
-		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) { // then a notice follows
+		list, err := netdev.List(func() ([]netlink.Rule, error) { return netlink.RuleList(family) })
+		if err != nil {
 			return nil, fmt.Errorf("rules: %w", err)
 		}
 		for _, r := range list {

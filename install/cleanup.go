@@ -25,6 +25,7 @@ import (
 	redirected "hairpin/datapath/redirect"
 	"hairpin/hostnet"
 	"hairpin/hostnet/uplink"
+	"hairpin/netdev"
 	"hairpin/ovsdb"
 	"hairpin/targets"
 )
@@ -230,7 +231,7 @@ func (k *cleaning) withoutSwitch() bool {
 
 // kernel removes what does not need Open vSwitch: the pods' links, and what is left of ours when it did not run.
 func (k *cleaning) kernel(ctx context.Context) {
-	links, err := netlink.LinkList()
+	links, err := netdev.List(netlink.LinkList)
 	if err != nil {
 		k.try("links of pods", err)
 		return

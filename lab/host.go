@@ -18,6 +18,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"hairpin/netdev"
 )
 
 // Host is a network namespace on the wire: an outside client, the machine of the API server. Its file system is that
@@ -170,7 +172,7 @@ func (h *Host) waitForAddresses(ctx context.Context, link string) error {
 			if err != nil {
 				return nil // not there yet
 			}
-			addrs, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+			addrs, err := netdev.List(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 			for _, a := range addrs {
 				ip, _ := netip.AddrFromSlice(a.IP)
 				have[ip.Unmap()] = true

@@ -91,7 +91,9 @@ func ranges(_ context.Context, c *machine) (list []Finding, err error) {
 			prefixes []netip.Prefix
 		}{"[gateway] node-local subnets", c.Cluster.Gateway.NodeLocalSubnets})
 	}
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: syscall.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	routes, err := netdev.List(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: syscall.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
@@ -136,7 +138,9 @@ const (
 // mtu compares that of the default routes' devices with what pods' packets need in a tunnel.
 func mtu(_ context.Context, c *machine) (list []Finding, err error) {
 	for _, f := range []struct{ family, overhead int }{{netlink.FAMILY_V6, overhead6}, {netlink.FAMILY_V4, overhead4}} {
-		routes, err := netlink.RouteListFiltered(f.family, &netlink.Route{}, netlink.RT_FILTER_DST)
+		routes, err := netdev.List(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(f.family, &netlink.Route{}, netlink.RT_FILTER_DST)
+		})
 		if err != nil {
 			return nil, fmt.Errorf("list default routes: %w", err)
 		}

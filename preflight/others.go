@@ -18,6 +18,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/hostnet/uplink"
+	"hairpin/netdev"
 	"hairpin/ovsdb"
 	"hairpin/targets"
 )
@@ -30,7 +31,7 @@ var foreign = []struct{ prefix, of string }{
 
 // links finds what other networks made, by its name.
 func links(context.Context, *machine) (list []Finding, err error) {
-	all, err := netlink.LinkList()
+	all, err := netdev.List(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list links: %w", err)
 	}

@@ -6,6 +6,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"hairpin/netdev"
 )
 
 // Routes says which routes to list.
@@ -16,17 +18,11 @@ type Routes struct {
 	Most  int                       // per family; 0 = all
 }
 
-// dumps is how often a listing is begun again that changes of the routes have interrupted.
-const dumps = 5
-
 // List returns routes of the caller's network namespace. Those of a prefix are in the order of their metrics. The kernel picks
 // them by link: through others there may be a million of a routing daemon's.
 func (q Routes) List() (list []netlink.Route, err error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		of, err := q.family(family)
-		for i := 1; i < dumps && errors.Is(err, netlink.ErrDumpInterrupted); i++ {
-			of, err = q.family(family)
-		}
+		of, err := netdev.List(func() ([]netlink.Route, error) { return q.family(family) })
 		if err != nil && !errors.Is(err, unix.ENOENT) { // ENOENT: there is no such table
 			return nil, fmt.Errorf("routes of link %d: %w", q.Link, err)
 		}

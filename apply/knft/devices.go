@@ -14,6 +14,7 @@ import (
 	"hairpin/apply/notice"
 	"hairpin/datapath/delta"
 	"hairpin/datapath/nft"
+	"hairpin/netdev"
 )
 
 // devices are those that our chains of the family netdev name.
@@ -84,7 +85,7 @@ func (t *Target) withoutMissing(d nft.Delta) (nft.Delta, []string, error) {
 	}
 	links := map[string]bool{}
 	err := inside.Do(t.config.NetNS, func() error {
-		list, err := netlink.LinkList()
+		list, err := netdev.List(netlink.LinkList)
 		for _, l := range list {
 			links[l.Attrs().Name] = true
 		}

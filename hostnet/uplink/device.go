@@ -41,7 +41,9 @@ func (m *machine) choose() (netlink.Link, error) {
 // bridge, whose row was lost, it is the device with the bridge's address.
 func (m *machine) defaultDevice() (string, error) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		list, err := netlink.RouteListFiltered(family, &netlink.Route{}, netlink.RT_FILTER_DST) // Dst nil: default
+		list, err := netdev.List(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(family, &netlink.Route{}, netlink.RT_FILTER_DST) // Dst nil: default
+		})
 		if err != nil {
 			return "", fmt.Errorf("default route: %w", err)
 		}
@@ -71,7 +73,7 @@ func (m *machine) defaultDevice() (string, error) {
 
 // sibling returns the device with the same MAC.
 func sibling(l netlink.Link) (string, error) {
-	links, err := netlink.LinkList()
+	links, err := netdev.List(netlink.LinkList)
 	if err != nil {
 		return "", fmt.Errorf("links: %w", err)
 	}

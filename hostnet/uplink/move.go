@@ -13,6 +13,7 @@ import (
 
 	"hairpin/apply/kernel"
 	"hairpin/claims"
+	"hairpin/netdev"
 )
 
 // move is what is still to go from one link to another: addresses, in the kernel's order, and routes.
@@ -42,7 +43,7 @@ func (m *machine) move(from, to netlink.Link) (v move, err error) {
 
 // addresses lists the machine's own addresses on a link.
 func addresses(l netlink.Link, not []netip.Prefix) ([]netlink.Addr, error) {
-	list, err := netlink.AddrList(l, netlink.FAMILY_ALL)
+	list, err := netdev.List(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("addresses of %s: %w", l.Attrs().Name, err)
 	}
