@@ -162,8 +162,8 @@ func (s *Store) serve(x *egressService, oldest map[netip.Addr]*Frontend) (*Egres
 			served = true
 			switch h := oldest[a]; {
 			case slices.ContainsFunc(e.Addresses, func(b netip.Addr) bool { return a.Is4() == b.Is4() }):
-			case s.vetted.Hosts[a] != "":
-				refuse("%s of %s is an address of node %s itself: pods do not leave with it", a, service, s.vetted.Hosts[a])
+			case s.vetted.Hosts.At(a) != "":
+				refuse("%s of %s is an address of node %s itself: pods do not leave with it", a, service, s.vetted.Hosts.At(a))
 			case h != nil && h.Owner.Namespace != service.Namespace && h.CompareAge(f) < 0:
 				refuse("%s of %s is an address of %s, which is older and in another namespace: pods do not leave with it", a, service, h.Owner)
 			default:

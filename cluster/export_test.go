@@ -4,4 +4,4 @@ package cluster
 func Equal(f, g *Frontend) bool { return f.equal(g) }
 
 // RangesOf opens the accepted ranges of pods, with their nodes.
-func RangesOf(v *Vetted) any { return v.ranges }
+func RangesOf(v *Vetted) any { return v.ranges.Plain() }

@@ -118,7 +118,7 @@ func (g *guard) extra(a netip.Addr) string {
 	if why := g.endpoint(a); why != "" {
 		return why
 	}
-	if n, ok := g.vetted.Hosts[a]; ok {
+	if n, ok := g.vetted.Hosts.Get(a); ok {
 		return fmt.Sprintf("%s is an address of node %s", a, n)
 	}
 	if e := g.egress[a]; e != nil {

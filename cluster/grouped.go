@@ -54,7 +54,7 @@ func (g *grouped[T]) all() []T {
 		}
 		out = append(out, g.of[o]...)
 	}
-	clear(g.stale)
+	g.stale = map[Owner]bool{} // a map that was cleared is as large as before
 	if g.list = slices.Clip(append(out, rest...)); len(g.list) == 0 {
 		g.list = nil // as in the beginning, so that equal clusters give deeply equal Snapshots
 	}

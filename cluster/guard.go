@@ -113,7 +113,7 @@ func (g *guard) external(a netip.Addr, port uint16, limit *Limit, option string,
 			return fmt.Sprintf("%s is in %s (%s)", a, r.what, r.prefix)
 		}
 	}
-	n, isNode := g.vetted.Hosts[a]
+	n, isNode := g.vetted.Hosts.Get(a)
 	e := g.egress[a]
 	switch {
 	case g.api[netip.AddrPortFrom(a, port)]:

@@ -211,12 +211,12 @@ func (s *Store) note(owner Owner, problems []Problem) {
 // shares nothing that a later Set would change.
 func (s *Store) Snapshot() *Snapshot {
 	changed := s.last == nil || s.nodes.changed() || s.egressIPs.changed() || s.ranges.changed()
-	moved := maps.Clone(s.nodes.stale)
+	moved := slices.Collect(maps.Keys(s.nodes.stale))
 	vetted := s.protect(changed)
 	for owner := range s.stale {
 		s.refresh(owner, s.services[owner])
 	}
-	clear(s.stale)
+	s.stale = map[Owner]bool{} // a map that was cleared is as large as before
 	if changed || s.frontends.changed() || s.pods.changed() || s.problems.changed() || s.starting.changed() || s.namespaces.changed() || s.egressServices.changed() {
 		s.findStrays(moved, &vetted)
 		var denied []Problem // of Pods, that ask for addresses, and of EgressServices
@@ -235,7 +235,7 @@ func (s *Store) Snapshot() *Snapshot {
 }
 
 // findStrays looks at Pods that changed, and at those of nodes that changed or have other ranges of addresses than before.
-func (s *Store) findStrays(moved map[Owner]bool, vetted *VettedChanges) {
+func (s *Store) findStrays(moved []Owner, vetted *VettedChanges) {
 	look := func(o Owner) {
 		delete(s.podProblems, o)
 		for _, p := range s.pods.of[o] {
@@ -248,7 +248,7 @@ func (s *Store) findStrays(moved map[Owner]bool, vetted *VettedChanges) {
 		look(o)
 	}
 	nodes := vetted.rangesOf(s.vetted)
-	for o := range moved {
+	for _, o := range moved {
 		nodes[o.Name] = true
 	}
 	if len(nodes) == 0 {

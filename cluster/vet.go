@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"hairpin/delta"
 )
 
 // Vetted holds which claims of nodes about themselves are accepted. An attacker with the credentials of one kubelet can write
@@ -13,11 +15,11 @@ type Vetted struct {
 	// Rejected has the problems of nodes that claim what belongs to another node or cannot belong to any. Other nodes send nothing to them.
 	Rejected map[string][]Problem
 	// Hosts are the addresses that other nodes accept as a node's, with the node's name.
-	Hosts map[netip.Addr]string
+	Hosts delta.Map[netip.Addr, string]
 	// Untrusted are the problems of nodes with addresses that other nodes do not accept.
 	Untrusted []Problem
-	ranges    map[netip.Prefix]string // of pods, with the node's name
-	lengths   []int                   // of ranges, each once
+	ranges    delta.Map[netip.Prefix, string] // of pods, with the node's name
+	lengths   []int                           // of ranges, each once
 }
 
 // VettedChanges is what differs between two Vetted.
@@ -31,7 +33,7 @@ type VettedChanges struct {
 func (c *VettedChanges) rangesOf(v *Vetted) map[string]bool {
 	names := map[string]bool{}
 	for r, before := range c.ranges {
-		names[before], names[v.ranges[r]] = true, true
+		names[before], names[v.ranges.At(r)] = true, true
 	}
 	return names
 }
@@ -97,7 +99,7 @@ func (v *Vetted) stray(p *Pod, nodes map[Owner][]*Node) []Problem {
 	for i, ip := range p.IPs {
 		for _, n := range nodes[nodeOwner(p.Node)] {
 			c := n.PodCIDR(FamilyOf(ip))
-			if c.IsValid() && !(c.Contains(ip) && v.ranges[c] == n.Name) {
+			if c.IsValid() && !(c.Contains(ip) && v.ranges.At(c) == n.Name) {
 				problems = append(problems, Problem{p.Owner, fmt.Sprintf("status.podIPs[%d].ip", i), fmt.Sprintf("%s is not in the pod CIDR of node %s", ip, n.Name)})
 			}
 		}
@@ -109,7 +111,7 @@ func (v *Vetted) stray(p *Pod, nodes map[Owner][]*Node) []Problem {
 func (v *Vetted) reserved(a netip.Addr) string {
 	for _, bits := range v.lengths {
 		c, err := a.Prefix(bits)
-		if err != nil || v.ranges[c] == "" { // of another family, or nobody's
+		if err != nil || v.ranges.At(c) == "" { // of another family, or nobody's
 			continue
 		}
 		switch own := reservedIn(c); a {

@@ -55,8 +55,8 @@ func TestLiesOfANode(t *testing.T) {
 		if _, refused := v.Rejected["a"]; refused != c.refused || len(v.Rejected) > 1 {
 			t.Errorf("%s: refused %v", c.name, v.Rejected)
 		}
-		if v.Hosts[netip.MustParseAddr("172.18.0.3")] != "b" || v.Hosts[netip.MustParseAddr("172.18.0.4")] != "c" || v.Hosts[netip.MustParseAddr("8.8.8.8")] != "" {
-			t.Errorf("%s: addresses of nodes are %v", c.name, v.Hosts)
+		if v.Hosts.At(netip.MustParseAddr("172.18.0.3")) != "b" || v.Hosts.At(netip.MustParseAddr("172.18.0.4")) != "c" || v.Hosts.At(netip.MustParseAddr("8.8.8.8")) != "" {
+			t.Errorf("%s: addresses of nodes are %v", c.name, v.Hosts.Plain())
 		}
 		told := problemsOf(s, cluster.Owner{Kind: "Node", Name: "a"})
 		if c.told == "" && len(told) > 0 || c.told != "" && (len(told) != 1 || !strings.HasPrefix(told[0], "Node/a: "+c.told)) {

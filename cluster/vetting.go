@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"hairpin/delta"
 )
 
 // Vetting vets the nodes of a cluster again and again: a change costs what is claimed by the nodes that changed, however many others there are. It is
@@ -151,14 +153,14 @@ func (t *Vetting) moved(nodes []*Node) {
 // touch remembers whose address it was.
 func (t *Vetting) touch(a netip.Addr) {
 	if _, known := t.changes.Hosts[a]; !known {
-		t.changes.Hosts[a] = t.last.Hosts[a]
+		t.changes.Hosts[a] = t.last.Hosts.At(a)
 	}
 }
 
 // setRange notes whose range it is now; "" is nobody.
 func (t *Vetting) setRange(r netip.Prefix, name string) {
 	if _, known := t.changes.ranges[r]; !known {
-		t.changes.ranges[r] = t.last.ranges[r]
+		t.changes.ranges[r] = t.last.ranges.At(r)
 	}
 	if name == "" {
 		delete(t.ranges, r)
@@ -346,22 +348,16 @@ func (t *Vetting) answer() *Vetted {
 }
 
 // with is a map with other names for what changed; without a name it is not in there.
-func with[K comparable](m, changed map[K]string, name func(K) string) map[K]string {
-	if len(changed) == 0 && m != nil {
-		return m
-	}
-	out := maps.Clone(m)
-	if out == nil {
-		out = make(map[K]string, len(changed))
-	}
+func with[K comparable](m delta.Map[K, string], changed map[K]string, name func(K) string) delta.Map[K, string] {
+	d := delta.Delta[K, string]{Change: map[K]string{}, Delete: map[K]string{}}
 	for k := range changed {
 		if is := name(k); is != "" {
-			out[k] = is
+			d.Change[k] = is
 		} else {
-			delete(out, k)
+			d.Delete[k] = ""
 		}
 	}
-	return out
+	return d.ApplyToMap(m)
 }
 
 // seats are what only one node can have, and who wants it.

@@ -119,17 +119,17 @@ func TestVettingIsVet(t *testing.T) {
 				}
 			}
 			same("rejected", slices.Sorted(maps.Keys(got.Rejected)), rejected)
-			same("hosts", got.Hosts, hosts)
+			same("hosts", got.Hosts.Plain(), hosts)
 			fresh := cluster.Vet(list, first, &config)
 			same("problems", got.Rejected, fresh.Rejected)
 			same("untrusted", got.Untrusted, fresh.Untrusted)
 			same("ranges", cluster.RangesOf(got), cluster.RangesOf(fresh))
 
-			was := map[netip.Addr]string{}
-			for _, pair := range [][2]map[netip.Addr]string{{last.Hosts, hosts}, {hosts, last.Hosts}} {
+			before, was := maps.Collect(last.Hosts.All()), map[netip.Addr]string{}
+			for _, pair := range [][2]map[netip.Addr]string{{before, hosts}, {hosts, before}} {
 				for a := range pair[0] {
 					if pair[0][a] != pair[1][a] {
-						was[a] = last.Hosts[a]
+						was[a] = before[a]
 					}
 				}
 			}

@@ -10,9 +10,9 @@ import (
 	"slices"
 
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
+	"hairpin/delta"
 )
 
 // Decode reads what Encode wrote into the value that v points to. A field or a kind that is not known, as that of another version, is an

@@ -5,8 +5,8 @@ import (
 	"maps"
 	"strings"
 
-	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
+	"hairpin/delta"
 )
 
 // Differences returns the lines in which what was found differs from what is wanted. A system that the agent would leave

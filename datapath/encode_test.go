@@ -13,11 +13,11 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath/conn"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
+	"hairpin/delta"
 )
 
 // drawAny fills v with whatever its type can hold.

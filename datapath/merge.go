@@ -10,12 +10,12 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath/conn"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
 	"hairpin/datapath/redirect"
+	"hairpin/delta"
 )
 
 // Merge makes one State of what the features want. The same key with the same value may be wanted by several, whatever the

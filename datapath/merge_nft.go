@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/nft"
+	"hairpin/delta"
 )
 
 // mergeNFT merges tables chain by chain, and maps and sets element by element.

@@ -9,12 +9,12 @@ import (
 	"pgregory.net/rapid"
 
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nb/nbtest"
 	"hairpin/datapath/nft"
+	"hairpin/delta"
 )
 
 func owner(name string) cluster.Owner {

@@ -339,7 +339,7 @@ func (e *Env) nodeAddresses(s *Stack) []netip.Prefix {
 			nodes = append(nodes, single(a))
 		}
 	}
-	for a := range e.Vetted.Hosts {
+	for a := range e.Vetted.Hosts.All() {
 		add(a)
 	}
 	for _, p := range e.Node.HostAddresses {

@@ -6,8 +6,8 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
+	"hairpin/delta"
 )
 
 // gateway is the node's gateway bridge, and the host behind it. The uplink, the host (LOCAL) and the gateway router (the

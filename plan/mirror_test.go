@@ -11,11 +11,11 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
+	"hairpin/delta"
 	"hairpin/plan"
 )
 

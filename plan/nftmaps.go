@@ -4,8 +4,8 @@ import (
 	"maps"
 
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/nft"
+	"hairpin/delta"
 )
 
 // declared are nft maps and sets of one family, by name, without elements. Rules that look at them are in the base features.

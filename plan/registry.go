@@ -153,7 +153,7 @@ func (r *registry) host(a netip.Addr) string {
 	if slices.ContainsFunc(r.self.HostAddresses, func(p netip.Prefix) bool { return p.Addr() == a }) {
 		return r.self.Name
 	}
-	return r.vetted.Hosts[a]
+	return r.vetted.Hosts.At(a)
 }
 
 // setHosts takes the nodes' addresses, of which some are other nodes' than before.

@@ -6,11 +6,11 @@ import (
 
 	"hairpin/datapath"
 	"hairpin/datapath/conn"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
+	"hairpin/delta"
 )
 
 // replace takes the keys of gone out of a State and puts come in, in a copy. It gives false when a key of gone is missing

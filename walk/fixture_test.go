@@ -8,11 +8,11 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
+	"hairpin/delta"
 )
 
 // The fixture is the topology, flows, routes and load balancers that host-to-service.md describes, as they were proven

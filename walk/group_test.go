@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
+	"hairpin/delta"
 )
 
 // groupOf is a group whose buckets lead the host's packets to endpoints, as the gateway bridge could.

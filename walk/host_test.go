@@ -8,9 +8,9 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nft"
+	"hairpin/delta"
 )
 
 // translated makes node n1's host translate a port of its own to a cluster IP, for its own packets and for others'.

@@ -19,8 +19,8 @@ import (
 	"hairpin/apply/late"
 	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/host"
+	"hairpin/delta"
 )
 
 // applying is one Apply. Its steps are idempotent, in an order in which each finds what it needs, and go on after

@@ -7,8 +7,8 @@ import (
 
 	"hairpin/apply/inside"
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/host"
+	"hairpin/delta"
 )
 
 // Things are deleted by the message with which the kernel lists them, as "ip … flush" does: it says more of them than

@@ -11,8 +11,8 @@ import (
 
 	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/nft"
+	"hairpin/delta"
 )
 
 // batch is one transaction of nf_tables that changes elements only (linux/netfilter/nf_tables.h). Elements are as nft writes them, but for

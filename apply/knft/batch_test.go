@@ -16,9 +16,9 @@ import (
 	"hairpin/apply/inside/insidetest"
 	"hairpin/apply/knft"
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/nft"
 	"hairpin/datapath/nft/nfttest"
+	"hairpin/delta"
 )
 
 // noScripts is the same system, whose nft refuses to run scripts once it is known what it can do.

@@ -12,8 +12,8 @@ import (
 
 	"hairpin/apply/inside"
 	"hairpin/apply/notice"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/nft"
+	"hairpin/delta"
 	"hairpin/netdev"
 )
 

@@ -6,7 +6,7 @@ import (
 
 	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
+	"hairpin/delta"
 	"hairpin/ovsdb"
 )
 

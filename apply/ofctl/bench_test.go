@@ -9,8 +9,8 @@ import (
 
 	"hairpin/apply/ofctl"
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
+	"hairpin/delta"
 	"hairpin/lab"
 )
 

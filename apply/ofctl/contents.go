@@ -1,8 +1,8 @@
 package ofctl
 
 import (
-	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
+	"hairpin/delta"
 )
 
 // content is the flows and groups of bridges.

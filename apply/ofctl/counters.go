@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
+	"hairpin/delta"
 )
 
 // Counts returns the packets that each of our flows has counted up to now.

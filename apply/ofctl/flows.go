@@ -12,8 +12,8 @@ import (
 
 	"hairpin/apply/late"
 	"hairpin/claims"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
+	"hairpin/delta"
 )
 
 // maxAge is how long flows and groups are taken from the last reading at most: it bounds the harm of a notice that never came. It is a little

@@ -11,8 +11,8 @@ import (
 	"hairpin/apply/applytest"
 	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
+	"hairpin/delta"
 	"hairpin/lab"
 )
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
+	"hairpin/delta"
 )
 
 // readRoutes returns the configured routes of tunnels, if there is a bridge for them.

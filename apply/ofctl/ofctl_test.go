@@ -13,8 +13,8 @@ import (
 	"hairpin/apply/applytest"
 	"hairpin/apply/ofctl"
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
+	"hairpin/delta"
 	"hairpin/lab"
 )
 

@@ -12,8 +12,8 @@ import (
 	"hairpin/apply/late"
 	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/flow"
+	"hairpin/delta"
 	"hairpin/ovsdb"
 )
 

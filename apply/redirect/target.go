@@ -27,8 +27,8 @@ import (
 	"hairpin/apply/notice"
 	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/redirect"
+	"hairpin/delta"
 )
 
 var _ apply.Target[redirect.State, redirect.Delta] = (*Target)(nil)

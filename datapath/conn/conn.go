@@ -17,7 +17,7 @@ import (
 	"slices"
 
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
+	"hairpin/delta"
 )
 
 // State is translations. Wanted: all that may be. Found: those that are.

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
+	"hairpin/delta"
 )
 
 // Equal reports whether two flows do the same to the same packets under the same cookie. The owner does not count: the

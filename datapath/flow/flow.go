@@ -10,7 +10,7 @@ import (
 	"unique"
 
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
+	"hairpin/delta"
 )
 
 // State is the content of Open vSwitch that is ours.

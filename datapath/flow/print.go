@@ -11,7 +11,7 @@ import (
 
 	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
+	"hairpin/delta"
 )
 
 // defaultPriority is the priority of a flow whose text names none (ovs-ofctl(8)).

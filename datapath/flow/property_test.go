@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"hairpin/datapath/delta"
+	"hairpin/delta"
 	"pgregory.net/rapid"
 
 	"hairpin/cluster"

@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
+	"hairpin/delta"
 )
 
 // Delta is what makes the found network into the wanted one.

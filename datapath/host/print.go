@@ -8,8 +8,8 @@ import (
 
 	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/shell"
+	"hairpin/delta"
 )
 
 // mainTable is the routing table that commands mean when they name none.

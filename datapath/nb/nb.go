@@ -14,7 +14,7 @@ import (
 	"slices"
 
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
+	"hairpin/delta"
 )
 
 // State is a set of rows.

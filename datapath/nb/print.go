@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/shell"
+	"hairpin/delta"
 )
 
 // Print writes the rows, one line each, in the words of ovn-nbctl (a Chassis: of ovn-sbctl), in the order in which they

@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 
 	"hairpin/datapath/datapathtest"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nb/nbtest"
+	"hairpin/delta"
 )
 
 func same(a, b nb.State) bool { return maps.EqualFunc(a, b, nb.Equal) }

@@ -5,7 +5,7 @@ import (
 	"strings"
 
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
+	"hairpin/delta"
 )
 
 // Delta is what makes the tables that are there into the wanted ones. A changed Service is an element in it, never a

@@ -10,7 +10,7 @@ import (
 	"net/netip"
 
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
+	"hairpin/delta"
 )
 
 // State is our tables, by family and name. All of them are named claims.NFTTable.

@@ -10,7 +10,7 @@ import (
 
 	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
+	"hairpin/delta"
 )
 
 // MaxComment is the longest comment that nft takes, in bytes (NFTNL_UDATA_COMMENT_MAXLEN). A longer label is

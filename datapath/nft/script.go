@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"hairpin/claims"
-	"hairpin/datapath/delta"
+	"hairpin/delta"
 )
 
 // String returns the commands for one `nft -f`, one on a line: what is made first, what is removed last.

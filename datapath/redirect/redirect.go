@@ -12,8 +12,8 @@ import (
 
 	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/shell"
+	"hairpin/delta"
 )
 
 // State is programs and what they look for. Services without a program are nowhere.

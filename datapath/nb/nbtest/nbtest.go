@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/nb"
+	"hairpin/delta"
 )
 
 // Texts draws strings that need every kind of quoting.

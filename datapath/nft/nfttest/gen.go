@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"hairpin/cluster"
-	"hairpin/datapath/delta"
 	"hairpin/datapath/nft"
+	"hairpin/delta"
 )
 
 // States draws tables that the kernel takes: hooks suit their chain's type, and rules name maps and sets that exist.

@@ -155,6 +155,9 @@ func OfMaps[K comparable, V any](want, have Map[K, V], equal func(want, have V) 
 
 // ApplyToMap is ApplyTo for a Map. The copy shares the parts without changes.
 func (d Delta[K, V]) ApplyToMap(have Map[K, V]) Map[K, V] {
+	if d.Empty() {
+		return have
+	}
 	by := [3]Map[K, V]{MapOf(d.Add), MapOf(d.Change), MapOf(d.Delete)}
 	return Combine(func(part func(Map[K, V]) map[K]V) map[K]V {
 		own := Delta[K, V]{part(by[0]), part(by[1]), part(by[2])}
