@@ -107,9 +107,10 @@ func (w *world) turns(ctx context.Context, starts ...func(context.Context) (*sid
 		}
 	}
 	results := make([][3]carried, len(ways[0])) // by way, by side
+	order := slices.Clone(sides)
 	for range w.opt.Turns {
 		for i := range ways[0] {
-			for _, s := range sides {
+			for _, s := range order {
 				one := ways[s.index][i]
 				// A quiet datapath has forgotten its flows; what it costs to make them again is not what is compared.
 				if _, err := lab.Load(ctx, one.from(s), probe.LoadConfig{To: one.serve, Workers: 8, Duration: turnLong / 2}); err != nil {
@@ -120,6 +121,7 @@ func (w *world) turns(ctx context.Context, starts ...func(context.Context) (*sid
 				}
 			}
 		}
+		slices.Reverse(order) // a machine may become faster all the time: an emulator has translated more
 	}
 	for _, s := range sides {
 		for _, name := range trafficOf(s) {
