@@ -244,8 +244,10 @@ func (b *bridge) fromWire(s *Stack) {
 
 // ICMPv6 types of neighbour discovery, which is to IPv6 what ARP is to IPv4 (RFC 4861).
 const (
+	routerAdvertisement   = 134
 	neighborSolicitation  = 135
 	neighborAdvertisement = 136
+	redirectMessage       = 137
 )
 
 // layer2 is what remains: ARP, neighbour discovery, broadcast, multicast and other protocols. Host and gateway router

@@ -256,8 +256,8 @@ func (w *switchboard) family(s *Stack) {
 		w.add(claims.TableFromPod, prioJoin, flow.Match{Protocol: v.ip, Dst: single(broadcast())}, flow.Normal{})
 	} else {
 		w.add(claims.TableFromPod, prioTo, flow.Match{Protocol: v.ip, Dst: v.linkLocal}, track(claims.ZoneServices, claims.TableToPod))
-		neighbours = []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: solicitation + 1}, {InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: advertisement + 1}}
-		for _, t := range []uint16{routers, redirects} { // what only routers send
+		neighbours = []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: neighborSolicitation + 1}, {InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: neighborAdvertisement + 1}}
+		for _, t := range []uint16{routerAdvertisement, redirectMessage} { // what only routers send
 			w.add(claims.TableFromPod, prioGuard, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1}, flow.Drop{})
 		}
 	}
@@ -289,14 +289,6 @@ func (w *switchboard) fromEndpoints(from netip.Prefix) {
 	m := flow.Match{InPort: claims.ServicePatch, Protocol: words(cluster.FamilyOf(from.Addr())).ip, Src: from}
 	w.add(claims.TableArrives, prioTo, m, track(claims.ZoneServices, claims.TableToNode))
 }
-
-// Types of ICMPv6.
-const (
-	routers       = 134
-	solicitation  = 135
-	advertisement = 136
-	redirects     = 137
-)
 
 // pod is a pod's port. It sends from its own addresses, whatever it is: on the way answers get a Service's, so OVN could not say what is a
 // pod's own.
@@ -343,15 +335,15 @@ func (w *switchboard) neighbour(from flow.Match, ip netip.Addr, out flow.Action)
 	link := linkLocal(from.EthSrc)
 	for _, a := range []netip.Addr{ip, link} {
 		m := from
-		m.ICMPType, m.Target = advertisement+1, a
+		m.ICMPType, m.Target = neighborAdvertisement+1, a
 		w.add(claims.TableArrives, prioSelf, m, flow.Resubmit{Table: claims.TableNeighbors})
 		m = from
-		m.ICMPType, m.Src = solicitation+1, single(a)
+		m.ICMPType, m.Src = neighborSolicitation+1, single(a)
 		w.add(claims.TableArrives, prioSelf, m, flow.Resubmit{Table: claims.TableNeighbors})
 	}
 	w.found(link, out)
 	m := from
-	m.ICMPType = advertisement + 1
+	m.ICMPType = neighborAdvertisement + 1
 	w.add(claims.TableArrives, prioFrom+1, m, flow.Drop{})
 	m = from
 	m.Protocol, m.Src = flow.IPv6, single(link)
@@ -364,17 +356,17 @@ func (w *switchboard) found(ip netip.Addr, out ...flow.Action) {
 		w.add(claims.TableNeighbors, prioTo, flow.Match{Protocol: flow.ARP, Dst: single(ip)}, out...)
 		return
 	}
-	for _, t := range []uint16{solicitation, advertisement} {
+	for _, t := range []uint16{neighborSolicitation, neighborAdvertisement} {
 		w.add(claims.TableNeighbors, prioTo, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1, Dst: single(ip)}, out...)
 	}
-	w.add(claims.TableNeighbors, prioTo-1, flow.Match{Protocol: flow.ICMP6, ICMPType: solicitation + 1, Target: ip}, out...)
+	w.add(claims.TableNeighbors, prioTo-1, flow.Match{Protocol: flow.ICMP6, ICMPType: neighborSolicitation + 1, Target: ip}, out...)
 }
 
 // takes lets all hear that a pod has one of its addresses: an extra one may have been another's before.
 func (w *switchboard) takes(port string, ip netip.Addr) {
 	m := flow.Match{InPort: port, Protocol: flow.ARP, Dst: single(ip)}
 	if ip.Is6() {
-		m = flow.Match{InPort: port, Protocol: flow.ICMP6, ICMPType: advertisement + 1, Target: ip, Dst: words(cluster.IPv6).multicast}
+		m = flow.Match{InPort: port, Protocol: flow.ICMP6, ICMPType: neighborAdvertisement + 1, Target: ip, Dst: words(cluster.IPv6).multicast}
 	}
 	w.add(claims.TableNeighbors, prioFrom, m, flow.Normal{})
 }
