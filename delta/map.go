@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"iter"
 	"maps"
+	"slices"
 )
 
 // parts is how many maps a Map is made of: a pod is some 30 flows, which so concern a tenth of 40 000, and 10 000 groups are 40 in each.
@@ -64,15 +65,14 @@ func (m Map[K, V]) All() iter.Seq2[K, V] {
 	}
 }
 
-// Keys are the keys, in no order.
-func (m Map[K, V]) Keys() iter.Seq[K] {
-	return func(yield func(K) bool) {
-		for k := range m.All() {
-			if !yield(k) {
-				return
-			}
-		}
+// Sorted returns the keys in the order of compare, as Sorted does.
+func (m Map[K, V]) Sorted(compare func(a, b K) int) []K {
+	keys := make([]K, 0, m.Len())
+	for k := range m.All() {
+		keys = append(keys, k)
 	}
+	slices.SortFunc(keys, compare)
+	return keys
 }
 
 // Len is the number of entries.

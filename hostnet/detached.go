@@ -148,7 +148,7 @@ func Unadvertised(config cluster.Config) (list []netip.Addr, err error) {
 	if cluster.ModeNamed(config.Gateway.Mode).Uplink {
 		return nil, nil
 	}
-	have, err := netdev.List(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	have, err := netdev.Addresses(nil)
 	if err != nil {
 		return nil, fmt.Errorf("addresses: %w", err)
 	}

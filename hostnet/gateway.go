@@ -155,7 +155,7 @@ func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 		devices[l.Attrs().Index] = d
 		ours[l.Attrs().Index] = name == claims.ManagementPort || name == claims.EncapBridge || name == claims.EncapHost || name == claims.LocalPort
 	}
-	list, err := netdev.List(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	list, err := netdev.Addresses(nil)
 	if err != nil {
 		return nil, fmt.Errorf("addresses: %w", err)
 	}

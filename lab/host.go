@@ -172,7 +172,7 @@ func (h *Host) waitForAddresses(ctx context.Context, link string) error {
 			if err != nil {
 				return nil // not there yet
 			}
-			addrs, err := netdev.List(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
+			addrs, err := netdev.Addresses(l)
 			for _, a := range addrs {
 				ip, _ := netip.AddrFromSlice(a.IP)
 				have[ip.Unmap()] = true

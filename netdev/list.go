@@ -21,3 +21,8 @@ func List[T any](list func() ([]T, error)) (all []T, err error) {
 	}
 	return all, err
 }
+
+// Addresses lists the addresses of a link, or of all of them.
+func Addresses(l netlink.Link) ([]netlink.Addr, error) {
+	return List(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
+}

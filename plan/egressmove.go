@@ -1,12 +1,14 @@
 package plan
 
 import (
+	"maps"
 	"net/netip"
 
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
+	"hairpin/delta"
 )
 
 // Priorities of addresses that move.
@@ -69,7 +71,6 @@ func WithMoves(state datapath.State, s *cluster.Snapshot, node string) datapath.
 			default:
 				if b == nil {
 					b = newBridge(&Env{Node: own}, claims.FeatureGateway)
-					b.flows = state.Bridge.Flows.Clone()
 				}
 				b.owner = e.Owner
 				if m.From == node {
@@ -83,7 +84,7 @@ func WithMoves(state datapath.State, s *cluster.Snapshot, node string) datapath.
 		}
 	}
 	if b != nil {
-		state.Bridge.Flows = b.flows
+		state.Bridge.Flows = delta.Delta[flow.ID, *flow.Flow]{Change: maps.Collect(b.flows.All())}.ApplyToMap(state.Bridge.Flows)
 	}
 	if h != nil {
 		state.NFT, state.Host.Addresses = h.tables, h.addresses

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"net/netip"
 	"syscall"
@@ -14,6 +13,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/host"
+	"hairpin/netdev"
 )
 
 // The found* types are what the kernel lists, with the message itself: the same message deletes it.
@@ -49,24 +49,17 @@ type foundRule struct {
 	priority uint32
 }
 
-// dumpTries is how often a listing is begun anew when the table changes meanwhile.
-const dumpTries = 20
-
 // dump lists what a request asks for.
 func (t *Target) dump(kind int, head nl.NetlinkRequestData, attrs ...*nl.RtAttr) ([][]byte, error) {
-	for try := 1; ; try++ {
+	return netdev.List(func() ([][]byte, error) {
 		req := nl.NewNetlinkRequest(kind, unix.NLM_F_DUMP)
 		req.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: t.socket}
 		req.AddData(head)
 		for _, a := range attrs {
 			req.AddData(a)
 		}
-		out, err := req.Execute(unix.NETLINK_ROUTE, 0)
-		interrupted := errors.Is(err, netlink.ErrDumpInterrupted) || errors.Is(err, unix.EINTR)
-		if !interrupted || try == dumpTries {
-			return out, err
-		}
-	}
+		return req.Execute(unix.NETLINK_ROUTE, 0)
+	})
 }
 
 // send makes one change.

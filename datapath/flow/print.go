@@ -237,15 +237,10 @@ func (s *State) filled() []string {
 // appendContent writes the flows and groups of a bridge.
 func (s *State) appendContent(b []byte, bridge string) []byte {
 	b = appendFlows(b, s.Flows, bridge)
-	var groups []*Group
-	for k, g := range s.Groups.All() {
-		if k.Bridge == bridge {
-			groups = append(groups, g)
+	for _, k := range s.Groups.Sorted(func(x, y GroupKey) int { return cmp.Compare(x.ID, y.ID) }) {
+		if g := s.Groups.At(k); k.Bridge == bridge {
+			b = append(appendOwner(g.append(b), g.Owner), '\n')
 		}
-	}
-	slices.SortFunc(groups, func(x, y *Group) int { return cmp.Compare(x.ID, y.ID) })
-	for _, g := range groups {
-		b = append(appendOwner(g.append(b), g.Owner), '\n')
 	}
 	for _, u := range s.Unknown {
 		if u.Bridge == bridge {

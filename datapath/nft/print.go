@@ -64,16 +64,12 @@ func printElements[V any](b *strings.Builder, key []KeyField, elements delta.Map
 		return
 	}
 	b.WriteString("\t\telements = {\n")
-	for _, e := range sortedElements(elements) {
+	for _, e := range elements.Sorted(Element.Compare) {
 		value, owner := text(elements.At(e))
 		comment, trailer := labelText(owner.String())
 		fmt.Fprintf(b, "\t\t\t%s%s%s,%s\n", ElementText(key, e), comment, value, trailer)
 	}
 	b.WriteString("\t\t}\n")
-}
-
-func sortedElements[V any](m delta.Map[Element, V]) []Element {
-	return slices.SortedFunc(m.Keys(), Element.Compare)
 }
 
 func printChain(b *strings.Builder, t *Table, c *Chain) {

@@ -44,12 +44,12 @@ func (s *script) grow() {
 	for _, name := range delta.Keys(s.d.Maps.Add) {
 		m := s.d.Maps.Add[name]
 		s.command("add", "map", fmt.Sprintf(" %s { %s ; }", name, mapType(m)))
-		s.elements("add", name, m.Key, sortedElements(m.Elements), func(e Element) string { return m.words(e) })
+		s.elements("add", name, m.Key, m.Elements.Sorted(Element.Compare), func(e Element) string { return m.words(e) })
 	}
 	for _, name := range delta.Keys(s.d.Sets.Add) {
 		set := s.d.Sets.Add[name]
 		s.command("add", "set", fmt.Sprintf(" %s { %s ; }", name, setType(set)))
-		s.elements("add", name, set.Key, sortedElements(set.Elements), func(e Element) string { return set.words(e) })
+		s.elements("add", name, set.Key, set.Elements.Sorted(Element.Compare), func(e Element) string { return set.words(e) })
 	}
 	for _, name := range delta.Keys(s.d.MapElements) {
 		m, e := s.d.Want.Maps[name], s.d.MapElements[name]

@@ -43,7 +43,7 @@ func (m *machine) move(from, to netlink.Link) (v move, err error) {
 
 // addresses lists the machine's own addresses on a link.
 func addresses(l netlink.Link, not []netip.Prefix) ([]netlink.Addr, error) {
-	list, err := netdev.List(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
+	list, err := netdev.Addresses(l)
 	if err != nil {
 		return nil, fmt.Errorf("addresses of %s: %w", l.Attrs().Name, err)
 	}

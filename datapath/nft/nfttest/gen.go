@@ -58,7 +58,7 @@ func Elements(t *rapid.T, from nft.State) nft.State {
 }
 
 func some[V any](t *rapid.T, from delta.Map[nft.Element, V]) (out delta.Map[nft.Element, V]) {
-	for _, e := range slices.SortedFunc(from.Keys(), nft.Element.Compare) {
+	for _, e := range from.Sorted(nft.Element.Compare) {
 		if rapid.Bool().Draw(t, "stays") {
 			out.Put(e, from.At(e))
 		}
