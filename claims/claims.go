@@ -93,6 +93,7 @@ const (
 	TableToVIP     = 10 // after conntrack
 	TableToPod     = 11 // after conntrack
 	TableReplies   = 12 // of pods to the world, after conntrack
+	TableNodeReply = 13 // new from outside to a node address, after conntrack zone ZoneUplink
 	TableServices  = 20 // addresses and ports of Services
 	TableAffinity  = 25 // learned flows: which endpoint a client has had
 	TableChosen    = 26 // with that or a new one, for Services with session affinity

@@ -73,6 +73,11 @@ func (b *bridge) wireToServices(s *Stack) {
 	}
 	b.add(claims.TableAsked, prioRest, flow.Match{Protocol: ip}, host...)
 	b.classify(prioTrack, flow.Match{InPort: claims.ServicesPatch, Protocol: ip}, flow.Output{Port: b.uplink})
+	// Replies to the node's own connections come back with the bridge's MAC as their destination.
+	returned := flow.Match{InPort: claims.ServicesPatch, Protocol: ip}
+	b.add(claims.TableUplink, prioTracked, returned, flow.Drop{})
+	returned.EthDst = b.mac
+	b.classify(prioTrack+1, returned, trackFromWire)
 }
 
 // answers leads what the gateway router answers from an external address to the uplink, where it was asked, as fromOVN does, and not to the

@@ -172,6 +172,8 @@ func (w *switchboard) fromOutside(s *Stack) {
 	w.add(claims.TableUnpinned, prioOutside, flow.Match{Protocol: v.ip, CTMark: claims.CTMarkOutside},
 		flow.SetEthDstByCT{}, track(claims.ZoneServices, claims.TableOutside))
 	w.add(claims.TableReplies, prioOutside, flow.Match{Protocol: v.ip, CTMark: claims.CTMarkOutside}, flow.SetEthDstByCT{}, flow.Resubmit{Table: claims.TableOutside})
+	w.replies(v)
+	w.nodeConnections(s)
 
 	toService := track(claims.ZoneServices, claims.TableToVIP)
 	for _, to := range append(slices.Clone(s.Services), single(s.MasqAll), single(s.MasqLocal)) {

@@ -1,0 +1,103 @@
+package plan_test
+
+import (
+	"strings"
+	"testing"
+
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/plan"
+	"hairpin/walk"
+)
+
+// withNodes plans the demo's cluster in a gateway mode after edit has changed each node's gateway and
+// added has been added to the Services.
+func withNodes(t *testing.T, mode string, flows bool, edit func(*cluster.Gateway), added ...*cluster.Frontend) *story {
+	t.Helper()
+	w := demoIn(t, mode, flows)
+	s := *w.Snapshot
+	s.Nodes = nil
+	for _, n := range w.Snapshot.Nodes {
+		changed := *n
+		if edit != nil {
+			edit(&changed.Gateway)
+		}
+		s.Nodes = append(s.Nodes, &changed)
+	}
+	s.Frontends = append(append([]*cluster.Frontend{}, w.Snapshot.Frontends...), added...)
+	w = walk.World{Snapshot: &s, States: map[string]datapath.State{}}
+	for _, n := range s.Nodes {
+		state, problems := plan.Node(&s, n.Name)
+		if state.NB == nil {
+			t.Fatal(problems)
+		}
+		check(t, state)
+		w.States[n.Name] = state
+	}
+	return &story{world: w, walker: walk.New(w)}
+}
+
+// at gives a Frontend further addresses.
+func at(f *cluster.Frontend, external ...string) *cluster.Frontend {
+	for _, a := range external {
+		f.ExternalIPs = append(f.ExternalIPs, addr(a))
+	}
+	return f
+}
+
+// answered walks a connection, whose sender must get a reply.
+func (s *story) answered(t *testing.T, words string) walk.Trace {
+	t.Helper()
+	trace, err := s.trace(strings.Fields(words))
+	if err != nil {
+		t.Errorf("%s: %v", words, err)
+	} else if !trace.Verdict.Answered {
+		t.Errorf("%s: no reply:\n%s", words, trace)
+	}
+	return trace
+}
+
+// TestClientIsServiceAddress: a client is answered whose own address is one of a Service, at another
+// port or with no endpoint, under policy Local and Cluster.
+func TestClientIsServiceAddress(t *testing.T) {
+	for mode, flows := range everyEngine {
+		t.Run(mode+map[bool]string{true: " openflow", false: " ovn"}[flows], func(t *testing.T) {
+			front := at(service("front", "10.96.66.1:8443", 0, "10.244.1.3:8080"), "172.18.0.3", "192.0.2.1")
+			nobody := at(service("nobody", "10.96.66.9:9999", 0), "172.18.0.100", "172.18.0.4")
+			s := withNodes(t, mode, flows, nil, front, nobody)
+			for _, from := range []string{"host/node-a", "host/node-b", "pod/default/pod-a1", "pod/default/pod-b1", "outside/192.0.2.1@node-a", "outside/172.18.0.100"} {
+				for _, nodePort := range []string{"172.18.0.3:30020", "172.18.0.3:30001"} {
+					s.answered(t, from+" tcp "+nodePort)
+				}
+			}
+		})
+	}
+}
+
+// TestSourcePortOfService: the node's own connections, those of its pods included, get their replies,
+// although their source port is a port of a Service at the node's address. A client of the Service
+// is served as before.
+func TestSourcePortOfService(t *testing.T) {
+	const explained = 32768 // the source port of walks
+	for mode, flows := range everyEngine {
+		for _, userspace := range []bool{false, true} {
+			t.Run(mode+map[bool]string{true: " openflow", false: " ovn"}[flows]+map[bool]string{true: " userspace"}[userspace], func(t *testing.T) {
+				np := service("np", "10.96.70.1:80", explained, "10.244.3.3:8080")
+				np6 := service("np", "[fd00:10:96::7001]:80", explained, "[fd00:10:244:3::3]:8080")
+				grpc := at(service("grpc", "10.96.70.2:32768", 0, "10.244.2.3:8080"), "172.18.0.3")
+				grpc.Protocol = cluster.UDP
+				s := withNodes(t, mode, flows, func(g *cluster.Gateway) { g.Userspace = userspace }, np, np6, grpc)
+				for _, words := range []string{
+					"pod/default/pod-a1 tcp 1.1.1.1:80", "pod/default/pod-b1 tcp [2001:db8::1]:443", "host/node-a tcp 172.18.0.5:6443",
+					"host/node-a udp 1.1.1.1:53", "host/node-a tcp 1.1.1.1:80",
+				} {
+					s.answered(t, words)
+				}
+				trace := s.answered(t, "outside/172.18.0.100 tcp 172.18.0.3:32768")
+				if got := trace.Verdict.Seen.DstPort; got != 8080 {
+					t.Errorf("a client of the NodePort reaches port %d:\n%s", got, trace)
+				}
+			})
+		}
+	}
+}
