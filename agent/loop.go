@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"reflect"
@@ -200,7 +201,7 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 		want, problems := a.planner.Node(all, a.node)
 		want = plan.WithMoves(want, all, a.node)
 		a.meters.Took("hairpin_plan_duration_seconds", time.Since(begin))
-		a.frontendsChanged(a.planned.snapshot, now.snapshot)
+		a.frontendsChanged(a.all, all)
 		a.planned, a.all, a.want, a.fresh = now, all, want, true
 		a.problems = slices.Concat(now.snapshot.Problems, problems)
 		slices.SortFunc(a.problems, cluster.Problem.Compare)
@@ -211,15 +212,20 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 	return retry.Sooner(again, a.notes.Report(time.Now(), slices.Concat(a.own(a.problems), a.listenErrors, a.egress.Conflicts(), a.nodeProblems())))
 }
 
-// frontendsChanged looks at the Frontends that are not what they were: others cost no look.
+// frontendsChanged notes the Frontends that changed, for metrics and health checks. An endpoint without a node name is local
+// by the node's addresses, so health checks also follow these.
 func (a *agent) frontendsChanged(was, is *cluster.Snapshot) {
 	if was == nil {
 		was = &cluster.Snapshot{}
 	}
 	c := cluster.Compare(was.Frontends, is.Frontends, (*cluster.Frontend).Compare)
 	a.programming.plan(c)
-	if checked := func(f *cluster.Frontend) bool { return f.HealthCheckNodePort != 0 }; slices.ContainsFunc(c.Gone, checked) || slices.ContainsFunc(c.Come, checked) {
-		a.healthCheckState, a.duplicatePorts = ops.LocalStates(is.Frontends, a.node)
+	checked := func(f *cluster.Frontend) bool { return f.HealthCheckNodePort != 0 }
+	own := func(s *cluster.Snapshot) *cluster.Node { return cmp.Or(s.Node(a.node), &cluster.Node{Name: a.node}) }
+	node := own(is)
+	if slices.ContainsFunc(c.Gone, checked) || slices.ContainsFunc(c.Come, checked) ||
+		!slices.Equal(own(was).HostAddresses, node.HostAddresses) {
+		a.healthCheckState, a.duplicatePorts = ops.LocalStates(is.Frontends, node)
 	}
 }
 

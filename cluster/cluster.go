@@ -234,6 +234,11 @@ func (n *Node) HasAddress(a netip.Addr) bool {
 	return false
 }
 
+// HasEndpoint reports whether an endpoint is on the node. One without a node name is where its address is.
+func (n *Node) HasEndpoint(b *Backend) bool {
+	return b.Node == n.Name || b.Node == "" && n.HasAddress(b.Addr)
+}
+
 // Gateway describes a node's gateway bridge (annotation k8s.ovn.org/l3-gateway-config). The node's agent
 // finds it out on the host and publishes it, so that every other reader, and `hairpin plan` far from the
 // node, sees the same.

@@ -64,8 +64,8 @@ type LocalState struct {
 }
 
 // LocalStates returns what a node has of the Services with a health check port; of two with the same port, the first by
-// name has it.
-func LocalStates(frontends []*cluster.Frontend, node string) (map[uint16]LocalState, []cluster.Problem) {
+// name has it. The node is as the plan has it: an endpoint without a node name is where its address is.
+func LocalStates(frontends []*cluster.Frontend, node *cluster.Node) (map[uint16]LocalState, []cluster.Problem) {
 	all, problems := map[uint16]LocalState{}, []cluster.Problem(nil)
 	for _, f := range frontends {
 		port := f.HealthCheckNodePort
@@ -82,8 +82,8 @@ func LocalStates(frontends []*cluster.Frontend, node string) (map[uint16]LocalSt
 		}
 		// One pod may be behind several ports, and has an address of each family.
 		local := map[netip.Addr]bool{}
-		for _, b := range f.Backends {
-			if b.Node == node && b.Ready {
+		for i := range f.Backends {
+			if b := &f.Backends[i]; b.Ready && node.HasEndpoint(b) {
 				local[b.Addr] = true
 			}
 		}

@@ -84,8 +84,11 @@ func TestLocalStates(t *testing.T) {
 	web6.Family, web6.Backends = cluster.IPv6, []cluster.Backend{at("n", "fd00::1", true)}
 	thief := cluster.Frontend{Owner: owner("xthief"), HealthCheckNodePort: 30001, ExternalLocal: true}
 	spread := cluster.Frontend{Owner: owner("spread"), HealthCheckNodePort: 30002, Backends: web.Backends}
-	all, problems := LocalStates([]*cluster.Frontend{&spread, &web, &web2, &web6, &thief, &thief}, "n")
-	want := map[uint16]LocalState{30001: {owner("web"), 2}}
+	host := cluster.Frontend{Owner: owner("ztail"), HealthCheckNodePort: 30003, ExternalLocal: true, Backends: []cluster.Backend{
+		at("", "172.18.0.3", true), at("", "172.18.0.4", true), at("m", "172.18.0.3", true)}}
+	node := &cluster.Node{Name: "n", HostAddresses: []netip.Prefix{netip.MustParsePrefix("172.18.0.3/16")}}
+	all, problems := LocalStates([]*cluster.Frontend{&spread, &web, &web2, &web6, &thief, &thief, &host}, node)
+	want := map[uint16]LocalState{30001: {owner("web"), 2}, 30003: {owner("ztail"), 1}}
 	if diff := cmp.Diff(want, all, cmp.AllowUnexported(LocalState{})); diff != "" {
 		t.Error(diff)
 	}

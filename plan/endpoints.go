@@ -25,12 +25,9 @@ func choose(e *Env, f *cluster.Frontend) chosen {
 	if !f.ExternalLocal && !f.InternalLocal {
 		return c
 	}
-	here := func(b *cluster.Backend) bool {
-		return b.Node == e.Node.Name || b.Node == "" && e.Node.HasAddress(b.Addr)
-	}
-	c.local = pick(f.Backends, func(b *cluster.Backend) bool { return b.Ready && here(b) })
+	c.local = pick(f.Backends, func(b *cluster.Backend) bool { return b.Ready && e.Node.HasEndpoint(b) })
 	if len(c.local) == 0 {
-		c.local = pick(f.Backends, func(b *cluster.Backend) bool { return stillServes(b) && here(b) })
+		c.local = pick(f.Backends, func(b *cluster.Backend) bool { return stillServes(b) && e.Node.HasEndpoint(b) })
 	}
 	return c
 }
