@@ -112,9 +112,33 @@ func (v *service) merge(from []source, room int) []Backend {
 			}
 		}
 	}
-	// Of duplicates, the one that is fit to be used comes first and stays; the sort is stable.
-	slices.SortStableFunc(out, func(a, b Backend) int { return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port)) })
+	// The first of several duplicates stays. The sort is stable: after all else, slices are in the order of their names.
+	slices.SortStableFunc(out, func(a, b Backend) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Port, b.Port), b.preference().compare(a.preference()))
+	})
 	return slices.CompactFunc(out, func(a, b Backend) bool { return a.Addr == b.Addr && a.Port == b.Port })
+}
+
+// preference orders duplicates of one address and port. Readiness counts most. Then comes the one that says where the
+// endpoint is: without its node name, policy Local finds no endpoint, and without its hints all others lose theirs.
+type preference struct {
+	fitness     int
+	node, hints int // 1: the endpoint has a node name, hints for nodes or zones
+}
+
+func (b Backend) preference() preference {
+	p := preference{fitness: b.fitness()}
+	if b.Node != "" {
+		p.node = 1
+	}
+	if len(b.ForNodes)+len(b.ForZones) > 0 {
+		p.hints = 1
+	}
+	return p
+}
+
+func (p preference) compare(q preference) int {
+	return cmp.Or(cmp.Compare(p.fitness, q.fitness), cmp.Compare(p.node, q.node), cmp.Compare(p.hints, q.hints))
 }
 
 const fittest = 2

@@ -95,6 +95,21 @@ func TestMergeOfSlices(t *testing.T) {
 				s.Endpoints[1].Conditions.Ready, s.Endpoints[1].NodeName = ptr(false), ptr("serving")
 			}),
 		}, []string{"web:http 10.96.0.1:80/tcp → 10.244.0.5:8080 on new 10.244.0.6:8080 on serving unready", "web:metrics 10.96.0.1:9090/tcp →"}},
+		{"duplicates: the one with a node name, then with hints, stays", []any{
+			slice("a", "web", http, "10.244.0.5", "10.244.0.6", "10.244.0.7"),
+			edited(slice("b", "web", http, "10.244.0.5", "10.244.0.6", "10.244.0.7"), func(s *discoveryv1.EndpointSlice) {
+				s.Endpoints[0].NodeName, s.Endpoints[2].NodeName = ptr("node-b"), ptr("node-b")
+				s.Endpoints[1].Hints = &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "z"}}}
+				s.Endpoints[2].Conditions.Ready, s.Endpoints[2].Conditions.Serving = ptr(false), ptr(true)
+			}),
+			edited(slice("c", "web", http, "10.244.0.5"), func(s *discoveryv1.EndpointSlice) {
+				s.Endpoints[0].NodeName = ptr("node-b")
+				s.Endpoints[0].Hints = &discoveryv1.EndpointHints{ForNodes: []discoveryv1.ForNode{{Name: "node-b"}}}
+			}),
+		}, []string{
+			"web:http 10.96.0.1:80/tcp → 10.244.0.5:8080 on node-b nodes[node-b] 10.244.0.6:8080 zones[z] 10.244.0.7:8080",
+			"web:metrics 10.96.0.1:9090/tcp →",
+		}},
 		{"host names", []any{
 			edited(slice("a", "web", http, "www.example.org"), func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }),
 		}, []string{"web:http 10.96.0.1:80/tcp →", "web:metrics 10.96.0.1:9090/tcp →"}},
