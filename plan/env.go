@@ -22,7 +22,7 @@ type Env struct {
 	Pods      []*cluster.Pod      // of this node
 	Peers     []*cluster.Node     // other nodes
 	Frontends []*cluster.Frontend // of all Services that are served
-	Guarded   []netip.Addr        // load balancers' addresses that are not for everybody, sorted
+	Guarded   []guarded           // load balancers' ports with source ranges, sorted
 	Redirect  []string            // links whose packets for NodePorts eBPF programs lead to the gateway router
 }
 

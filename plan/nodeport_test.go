@@ -1,7 +1,10 @@
 package plan_test
 
 import (
+	"bytes"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -14,13 +17,25 @@ import (
 )
 
 // demoIn is the cluster of examples/demo with its nodes in a gateway mode. What is served over TCP is served over SCTP, too.
-func demoIn(t *testing.T, mode string, flows bool) walk.World {
+func demoIn(t *testing.T, mode string, flows bool) walk.World { return demoWith(t, mode, flows, "") }
+
+// demoWith is demoIn with further manifests.
+func demoWith(t *testing.T, mode string, flows bool, more string) walk.World {
 	t.Helper()
-	read, err := watch.ReadFiles("../examples/demo", cluster.DefaultConfig())
-	if err != nil {
-		t.Fatal(err)
+	files, err := filepath.Glob("../examples/demo/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no manifests", err)
 	}
-	s := *read
+	docs := [][]byte{[]byte(more)}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs = append(docs, text)
+	}
+	s := *watch.ParseManifests(bytes.Join(docs, []byte("\n---\n")), cluster.DefaultConfig())
+	read := new(s)
 	s.Nodes, s.Frontends = nil, nil
 	for _, n := range read.Nodes {
 		changed := *n

@@ -92,12 +92,13 @@ func redirection(e Env) (datapath.State, []Problem) {
 // redirects reports whether the programs lead clients outside to a NodePort of an address. Under policy Local they do not where pods
 // leave by the host, past the gateway router, nor where the host is an endpoint: it could not answer a client's own address by that. What
 // is not for everybody is the host's to serve, too.
-func (b *balancer) redirects(x *front, a netip.Addr) bool {
-	return slices.Contains(x.stack.Redirect, a) && !x.guards(a) && (!x.ExternalLocal || !b.Mode.PodsByHost && len(x.ownHost) == 0)
+func (b *balancer) redirects(x *front, v netip.AddrPort) bool {
+	return slices.Contains(x.stack.Redirect, v.Addr()) && !x.guards(v) &&
+		(!x.ExternalLocal || !b.Mode.PodsByHost && len(x.ownHost) == 0)
 }
 
 // redirectsExternal reports whether they lead clients outside to an external address. Under policy Local they do not: the bridge changes the
 // client's address. Nor to the gateway router's own, from which it answers as the host's own endpoint asks.
-func (b *balancer) redirectsExternal(x *front, a netip.Addr) bool {
-	return len(b.Env.Redirect) > 0 && !x.guards(a) && !x.ExternalLocal && a != x.stack.Address.Addr()
+func (b *balancer) redirectsExternal(x *front, v netip.AddrPort) bool {
+	return len(b.Env.Redirect) > 0 && !x.guards(v) && !x.ExternalLocal && v.Addr() != x.stack.Address.Addr()
 }

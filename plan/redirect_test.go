@@ -16,7 +16,7 @@ import (
 )
 
 // TestGuardedAddressesAreNotRedirected: a load balancer's address with loadBalancerSourceRanges is the host's to serve, which looks at the source,
-// also where it is the node's own and has a NodePort.
+// also where it is the node's own. The ranges do not apply to its NodePort there.
 func TestGuardedAddressesAreNotRedirected(t *testing.T) {
 	const guarded = `
 ---
@@ -37,7 +37,7 @@ status: {loadBalancer: {ingress: [{ip: 172.18.0.3}]}}
 	i := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return f.Name == "objects.yaml" })
 	s := watch.ParseManifests(append(archive.Files[i].Data, guarded...), cluster.DefaultConfig())
 	state, _ := plan.Node(s, "ovn-worker")
-	for address, want := range map[string]bool{"172.18.0.3:30099": false, "10.10.10.3:30099": true} {
+	for address, want := range map[string]bool{"172.18.0.3:80": false, "172.18.0.3:30099": true, "10.10.10.3:30099": true} {
 		if _, got := state.Redirect.Services[redirect.Service{Addr: netip.MustParseAddrPort(address), Protocol: cluster.TCP}]; got != want {
 			t.Errorf("%s: redirected: %t", address, got)
 		}

@@ -163,11 +163,11 @@ func (b *balancer) outside(x *front, name string, vips []netip.AddrPort) {
 	var open, guarded, wire []netip.AddrPort
 	redirected := false
 	for _, v := range vips {
-		if unserved := b.board != nil && len(x.cluster) == 0; !unserved && (name == wayNodePort && b.redirects(x, v.Addr()) || name == wayExternal && b.redirectsExternal(x, v.Addr())) {
+		if unserved := b.board != nil && len(x.cluster) == 0; !unserved && (name == wayNodePort && b.redirects(x, v) || name == wayExternal && b.redirectsExternal(x, v)) {
 			b.redirected[redirect.Service{Addr: v, Protocol: x.Protocol}] = redirect.Way{Tracked: name == wayExternal || b.board != nil, Owner: x.Owner}
 			redirected = true
 		}
-		if x.guards(v.Addr()) {
+		if x.guards(v) {
 			guarded = append(guarded, v)
 		} else {
 			open = append(open, v)
@@ -189,7 +189,7 @@ func (b *balancer) outside(x *front, name string, vips []netip.AddrPort) {
 			if len(x.ownHost) == 0 { // else new clients are the host's
 				b.wire.frontend(x, v)
 			}
-		} else if b.redirects(x, v.Addr()) {
+		} else if b.redirects(x, v) {
 			wire = append(wire, v)
 		}
 	}

@@ -65,7 +65,7 @@ func (w *switchboard) external(x *front, vip netip.AddrPort) {
 			w.lead(x, priority+prioKeeps, flow.Match{Src: from, InPort: claims.WirePatch}, vip, toOwnPods)
 		}
 	}
-	if !x.guards(vip.Addr()) {
+	if !x.guards(vip) {
 		serve(prioServed, netip.Prefix{})
 		return
 	}

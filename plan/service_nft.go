@@ -82,7 +82,7 @@ func (t elements) externals(x *front) {
 		if x.ExternalLocal {
 			t.owns(x, key, m.ownIPs, m.spreadIPs, m.stickyIPs)
 		}
-		if !x.guards(v.Addr()) {
+		if !x.guards(v) {
 			continue
 		}
 		t.of(m.guarded).Put(key, x.Owner)
@@ -99,30 +99,6 @@ func (t elements) refused(x *front, vips []netip.AddrPort) {
 	for _, v := range append(slices.Clone(vips), netip.AddrPortFrom(x.stack.MasqAll, port), netip.AddrPortFrom(x.stack.MasqLocal, port)) {
 		t.of(unservedOf[x.Family].set).Put(nft.Element{Addr: v.Addr(), Protocol: x.Protocol, Port: v.Port()}, x.Owner)
 	}
-}
-
-// guards reports whether an address is open to the Service's ranges of sources only: load balancer addresses are, external
-// IPs are not.
-func (x *front) guards(a netip.Addr) bool {
-	return x.Restricted && slices.Contains(x.LoadBalancerIPs, a) && !slices.Contains(x.ExternalIPs, a)
-}
-
-// guardedBy returns the addresses that some Frontends guard, sorted.
-func guardedBy(list []*cluster.Frontend) []netip.Addr {
-	var out []netip.Addr
-	for _, f := range list {
-		if !f.Restricted {
-			continue
-		}
-		x := front{Frontend: f}
-		for _, a := range f.LoadBalancerIPs {
-			if x.guards(a) {
-				out = append(out, a)
-			}
-		}
-	}
-	slices.SortFunc(out, netip.Addr.Compare)
-	return slices.Compact(out)
 }
 
 // standsIn reports whether the host leads clients to all endpoints by what stands in for the cluster IP: always to a NodePort.

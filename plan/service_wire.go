@@ -21,7 +21,7 @@ const (
 func (b *bridge) frontend(x *front, vip netip.AddrPort) {
 	m := match(x, flow.Match{}, vip)
 	actions := []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN}, flow.Output{Port: b.ovn}}
-	if !x.guards(vip.Addr()) {
+	if !x.guards(vip) {
 		b.fromWireTo(x, m, prioNodePort, prioTracked, actions...)
 		return
 	}
@@ -39,7 +39,7 @@ func (b *bridge) toServices(x *front, vip netip.AddrPort) {
 	if x.Protocol != cluster.TCP { // which knows from the pod how long a packet may be
 		to = []flow.Action{flow.MarkLonger{Length: uint16(b.env.Config.MTU + ethernetHeader)}, flow.Resubmit{Table: claims.TableLong}}
 	}
-	if !x.guards(vip.Addr()) {
+	if !x.guards(vip) {
 		b.add(claims.TableWire, prioNodePort, m, to...)
 		return
 	}

@@ -351,44 +351,43 @@ func (z *zone) noVIP(s *Stack, services netip.Prefix) {
 	})
 }
 
+// toHost routes pods to the node's host through the management port, for destinations that match.
+func (z *zone) toHost(s *Stack, priority int, to, and string) {
+	name := z.Node.Name
+	z.rows.Add(&nb.Policy{
+		Router: claims.ClusterRouter, Priority: priority,
+		Match:  `inport == "` + routerToSwitch(name) + `" && ` + words(s.Family).match + `.dst == ` + to + and + ` /* ` + name + ` */`,
+		Action: nb.Reroute, NextHops: []netip.Addr{s.Management.Addr()}, Owner: z.owner,
+	})
+}
+
 // policies lead pods to all addresses of their own host through the management port: the gateway router shares the
 // primary one, and could not deliver it. The same with what no load balancer took.
 func (z *zone) policies() {
 	name := z.Node.Name
-	toHost := func(s *Stack, priority int, to string) {
-		z.rows.Add(&nb.Policy{
-			Router: claims.ClusterRouter, Priority: priority,
-			Match:  `inport == "` + routerToSwitch(name) + `" && ` + words(s.Family).match + `.dst == ` + to + ` /* ` + name + ` */`,
-			Action: nb.Reroute, NextHops: []netip.Addr{s.Management.Addr()}, Owner: z.owner,
-		})
-	}
 	for i := range z.Stacks {
 		s := &z.Stacks[i]
 		z.noInside(s)
 		for _, c := range s.Services {
-			toHost(s, claims.PolicyServices, c.String())
+			z.toHost(s, claims.PolicyServices, c.String(), "")
 		}
 		if !z.Node.Gateway.OpenFlow {
 			for _, c := range append(slices.Clone(s.Services), single(s.MasqLocal), single(s.MasqAll)) {
 				z.noVIP(s, c)
 			}
 		}
-		// The load balancers' addresses that the node switch leaves to the host, which looks at the source.
-		if set := z.set("guarded_", s.Family, z.Guarded); len(set.Addresses) > 0 && !z.Node.Gateway.OpenFlow {
-			z.rows.Add(set)
-			toHost(s, claims.PolicyServices, "$"+set.Name)
-		}
+		z.toGuarded(s)
 		if z.Node.Gateway.OpenFlow {
 			z.rows.Add(&nb.Policy{
 				Router: claims.ClusterRouter, Priority: claims.PolicyServices, Action: nb.Reroute, NextHops: []netip.Addr{s.Management.Addr()}, Owner: z.owner,
 				Match: `inport == "` + routerToSwitch(name) + `" && ` + words(s.Family).match + " && pkt.mark == " + strconv.Itoa(claims.MarkRefused),
 			})
 		}
-		toHost(s, claims.PolicyNodeLocal, s.Address.Addr().String())
+		z.toHost(s, claims.PolicyNodeLocal, s.Address.Addr().String(), "")
 		// A further address that comes or goes changes a member of a set: northd would compute all again for a policy.
 		if set := z.set("secondary_", s.Family, s.Others); len(set.Addresses) > 0 {
 			z.rows.Add(set)
-			toHost(s, claims.PolicyNodeLocal, "$"+set.Name)
+			z.toHost(s, claims.PolicyNodeLocal, "$"+set.Name, "")
 		}
 	}
 }

@@ -44,9 +44,10 @@ type (
 	isICMP   struct{} // icmp4.type and icmp6.type: no packet of a walk is one
 	skipFlag bool     // flags.skip_snat_for_lb
 	pktMark  uint32
-	udpPort  struct { // udp.src, udp.dst
-		dst  bool
-		port uint16
+	l4Port   struct { // tcp.src, udp.dst and the like
+		protocol cluster.Protocol
+		dst      bool
+		port     uint16
 	}
 	addressIn struct {
 		dst      bool
@@ -92,12 +93,19 @@ func (e skipFlag) holds(m *matched) bool { return m.skip == bool(e) }
 
 func (e pktMark) holds(m *matched) bool { return m.p.Mark == uint32(e) }
 
-func (e udpPort) holds(m *matched) bool {
+func (e l4Port) holds(m *matched) bool {
 	port := m.p.SrcPort
 	if e.dst {
 		port = m.p.DstPort
 	}
-	return m.p.Protocol == cluster.UDP && port == e.port
+	return m.p.Protocol == e.protocol && port == e.port
+}
+
+// l4Fields are the ports that a match may name.
+var l4Fields = map[string]l4Port{
+	"tcp.src": {protocol: cluster.TCP}, "tcp.dst": {protocol: cluster.TCP, dst: true},
+	"udp.src": {protocol: cluster.UDP}, "udp.dst": {protocol: cluster.UDP, dst: true},
+	"sctp.src": {protocol: cluster.SCTP}, "sctp.dst": {protocol: cluster.SCTP, dst: true},
 }
 
 func (e addressIn) holds(m *matched) bool {
@@ -349,12 +357,14 @@ func (p *matchParser) constant(field, w string) (expression, error) {
 			return nil, fmt.Errorf("%s == %s is not known", field, w)
 		}
 		return pktMark(mark), nil
-	case field == "udp.src" || field == "udp.dst":
+	case l4Fields[field].protocol != 0:
 		port, err := strconv.ParseUint(w, 10, 16)
 		if err != nil {
 			return nil, fmt.Errorf("%s == %s is not known", field, w)
 		}
-		return udpPort{field == "udp.dst", uint16(port)}, nil
+		e := l4Fields[field]
+		e.port = uint16(port)
+		return e, nil
 	case family == 0:
 		return nil, fmt.Errorf("%s == %s is not known", field, w)
 	}

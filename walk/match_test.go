@@ -44,6 +44,7 @@ func TestMatch(t *testing.T) {
 		{"flags.skip_snat_for_lb == 0", true, false},
 		{"ip6 && flags.skip_snat_for_lb == 1", false, true},
 		{"udp.dst == 80", false, false}, // they are TCP
+		{"sctp.dst == 80", false, false},
 	} {
 		e, err := parseMatch(c.match, sets)
 		if err != nil {
@@ -64,7 +65,7 @@ func TestMatchUnknown(t *testing.T) {
 		"":                              "ends too early",
 		"ip4.dst ==":                    "ends too early",
 		"ip4.dst < 1.2.3.4":             `"<" after "ip4.dst" is not known`,
-		"tcp.dst == 80":                 "tcp.dst == 80 is not known",
+		"dccp.dst == 80":                "dccp.dst == 80 is not known",
 		"tcp":                           "ends too early",
 		"udp.dst == 65536":              "udp.dst == 65536 is not known",
 		"udp.dst != 68":                 "udp.dst != is not known",
