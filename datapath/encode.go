@@ -18,7 +18,8 @@ import (
 var kinds = map[reflect.Type][]reflect.Type{
 	reflect.TypeFor[nb.Row](): typesOf(nb.Rows()...),
 	reflect.TypeFor[flow.Action](): typesOf[flow.Action](flow.Output{}, flow.InPort{}, flow.Normal{}, flow.Drop{}, flow.SetEthDst{}, flow.SetEthSrc{},
-		flow.SetSrc{}, flow.SetTTL{}, flow.MoveEthDstToSrc{}, flow.SetEthDstByCT{}, flow.MarkLonger{}, flow.SetPktMark{}, flow.SetTunnel{}, flow.Resubmit{}, flow.PushVLAN{}, flow.PopVLAN{}, flow.ToGroup{}, flow.SetGroup{}, flow.Learn{}, flow.CT{}),
+		flow.SetSrc{}, flow.SetTTL{}, flow.MoveEthDstToSrc{}, flow.SetEthDstByCT{}, flow.MarkLonger{}, flow.SetPktMark{}, flow.SetTunnel{}, flow.Resubmit{}, flow.PushVLAN{}, flow.PopVLAN{}, flow.ToGroup{}, flow.SetGroup{}, flow.Learn{}, flow.CT{},
+		flow.UnknownActions{}),
 	reflect.TypeFor[nft.Match](): typesOf[nft.Match](nft.AddrIn{}, nft.DstIsLocal{}, nft.L4Proto{}, nft.DstPort{}, nft.OutInterface{},
 		nft.InInterface{}, nft.MarkIs{}, nft.InSet{}, nft.EtherSrc{}, nft.CTMarkIs{}, nft.CTState("")),
 	reflect.TypeFor[nft.Statement](): typesOf[nft.Statement](nft.Accept{}, nft.Drop{}, nft.Return{}, nft.Reject{}, nft.Masquerade{}, nft.SNAT{}, nft.Forward{},

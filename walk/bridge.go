@@ -79,6 +79,9 @@ func (b *bridge) put(f *flow.Flow) {
 	default:
 		t.others = append(t.others, f)
 	}
+	if len(f.Actions) == 0 { // read from an agent
+		return
+	}
 	if out, ok := f.Actions[0].(flow.Output); ok && b.key != "" && f.Table == claims.TableDeliver && f.Match.EthDst != (cluster.MAC{}) {
 		b.pods[out.Port] = f.Match.EthDst
 	}

@@ -178,6 +178,9 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 		}
 		did += words
 	}
+	if err := actionsKnown(f); err != nil {
+		return "unknown actions", err
+	}
 	for k, action := range f.Actions {
 		r.steps[i].After = r.p
 		switch a := action.(type) {
@@ -238,6 +241,18 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 		}
 	}
 	return did, nil
+}
+
+// actionsKnown returns an error for a flow that was read back and whose actions could not be read.
+func actionsKnown(f *flow.Flow) error {
+	if len(f.Actions) == 0 {
+		return fmt.Errorf("%s: the actions are not known", f.Key)
+	}
+	switch a := f.Actions[0].(type) {
+	case flow.UnknownActions:
+		return fmt.Errorf("%s: the actions are not known: %s", f.Key, cmp.Or(a.Attributes, a.Text))
+	}
+	return nil
 }
 
 // note keeps what a flow says of the packet beside it.
@@ -334,7 +349,10 @@ func (r *run) group(c *crossing, id uint32) error {
 func (b *bridge) remembered(table uint8, group, bucket uint32) flow.CT {
 	if t := b.tables[table]; t != nil {
 		for _, f := range t.others {
-			if ct, ok := f.Actions[len(f.Actions)-1].(flow.CT); ok && f.Match.Group == group && f.Match.Bucket == bucket {
+			if len(f.Actions) == 0 || f.Match.Group != group || f.Match.Bucket != bucket {
+				continue
+			}
+			if ct, ok := f.Actions[len(f.Actions)-1].(flow.CT); ok {
 				return ct
 			}
 		}

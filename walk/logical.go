@@ -183,6 +183,9 @@ func (p *switchPort) addAddresses() error {
 			continue
 		}
 		words := strings.Fields(a)
+		if len(words) == 0 {
+			return fmt.Errorf("address %q is empty", a)
+		}
 		mac, err := cluster.ParseMAC(words[0])
 		if err != nil {
 			return fmt.Errorf("address %q: %w", a, err)

@@ -113,6 +113,15 @@ func TestUnknown(t *testing.T) {
 				f.Actions = append(slices.Clone(f.Actions), flow.Normal{})
 			})
 		}},
+		{"unknown actions", "10.96.0.11:80", "the actions are not known: enqueue:1:2", func(t *testing.T, s datapath.State) {
+			changeFlow(t, s, "table=2", func(f *flow.Flow) { f.Actions = []flow.Action{flow.UnknownActions{Text: "enqueue:1:2"}} })
+		}},
+		{"no actions", "10.96.0.11:80", "the actions are not known", func(t *testing.T, s datapath.State) {
+			changeFlow(t, s, "table=2", func(f *flow.Flow) { f.Actions = nil })
+		}},
+		{"empty address", "10.96.0.11:80", `address " " is empty`, func(t *testing.T, s datapath.State) {
+			row[*nb.SwitchPort](t, s, nb.TableSwitchPort, "default_pod1").Addresses = []string{" "}
+		}},
 		{"nft hook", "10.96.0.11:80", `hook "egress" is not known`, func(t *testing.T, s datapath.State) {
 			s.NFT[nft.Inet].Chains["x"] = &nft.Chain{Name: "x", Type: "filter", Hook: "egress"}
 		}},

@@ -144,7 +144,7 @@ func (t *bridge) readGroups(ctx context.Context) (groups delta.Map[flow.GroupKey
 }
 
 // parseFlows reads what dump-flows printed. A flow with a match of ours and other actions than we have words for comes
-// without actions, equal to none that is wanted.
+// with flow.UnknownActions, equal to none that is wanted.
 func parseFlows(text, bridge string, numbers map[string]string) (flows delta.Map[flow.ID, *flow.Flow], unknown []flow.Unknown) {
 	name := naming(numbers)
 	for line := range strings.Lines(text) {

@@ -80,6 +80,8 @@ func appendAction(b []byte, a Action) []byte {
 		return a.append(b)
 	case CT:
 		return a.append(b)
+	case UnknownActions:
+		return append(b, a.Text...)
 	}
 	return fmt.Appendf(b, "unprintable:%T", a)
 }

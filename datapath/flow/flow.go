@@ -268,6 +268,12 @@ const (
 	NATDst          // nat(dst=…)
 )
 
+// UnknownActions stands alone in a flow that was read back and that this package cannot read to its end. It is never wanted.
+type UnknownActions struct {
+	Attributes string // beside the match, such as "idle_timeout=5"; empty = none
+	Text       string // what follows "actions="
+}
+
 func (Output) action()          {}
 func (InPort) action()          {}
 func (Normal) action()          {}
@@ -288,3 +294,4 @@ func (ToGroup) action()         {}
 func (SetGroup) action()        {}
 func (Learn) action()           {}
 func (CT) action()              {}
+func (UnknownActions) action()  {}

@@ -173,13 +173,24 @@ func TestParseFlowNamesTheWordInTheActions(t *testing.T) {
 			t.Errorf("%s: %v; want an error on %q", line, err, word)
 			continue
 		}
-		if f == nil || f.Key != (Key{Table: 7, Priority: 3, Match: Match{Protocol: IP}}) || f.Actions != nil {
+		if f == nil || f.Key != (Key{Table: 7, Priority: 3, Match: Match{Protocol: IP}}) || !unknown(f) {
 			t.Errorf("%s: the flow is %v", line, f)
+		} else if again, _, err := ParseFlow(f.String()); err == nil || !again.Equal(f) || !strings.Contains(f.String(), word) {
+			t.Errorf("%s is printed as %s and read again as %s", line, f, again)
 		}
 	}
-	if f, _, err := ParseFlow("cookie=0x5,table=1,priority=2 actions=drop"); err == nil || f == nil || f.Actions != nil {
+	if f, _, err := ParseFlow("cookie=0x5,table=1,priority=2 actions=drop"); err == nil || !unknown(f) {
 		t.Errorf("foreign cookie: %v, %v", f, err)
 	}
+}
+
+// unknown reports whether the flow was read without its actions.
+func unknown(f *Flow) bool {
+	if f == nil {
+		return false
+	}
+	_, is := f.unknown()
+	return is
 }
 
 func TestWithoutCounters(t *testing.T) {

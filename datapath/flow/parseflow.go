@@ -22,8 +22,8 @@ type Counters struct {
 // without --names and --no-stats, prints. Priority is 32768 and the feature 0 when the text does not say.
 //
 // An error is, or wraps, a *WordError that names the first word not understood. When that word is not part of the match
-// (an action, a timeout, a foreign cookie), the flow comes back all the same, with its Key and without
-// Actions, so that the caller knows which flow to replace. Otherwise the flow is nil.
+// (an action, a timeout, a foreign cookie), the flow comes back all the same, with its Key and
+// UnknownActions, so that the caller knows which flow to replace. Otherwise the flow is nil.
 func ParseFlow(line string) (*Flow, Counters, error) {
 	p := parser{flow: Flow{Key: Key{Priority: defaultPriority}}}
 	rest, owner := cutOwner(strings.TrimSpace(line))
@@ -48,8 +48,9 @@ func ParseFlow(line string) (*Flow, Counters, error) {
 type parser struct {
 	flow     Flow
 	counters Counters
-	src, dst string // the words of the addresses, read when the protocol is known
-	other    error  // first word not understood outside of the match
+	src, dst string   // the words of the addresses, read when the protocol is known
+	other    error    // first word not understood outside of the match
+	unknown  []string // words not understood between the match and the actions
 }
 
 // fault notes what is wrong outside of the match.
@@ -69,8 +70,9 @@ func (p *parser) finish(actions string) (*Flow, Counters, error) {
 	f := p.flow
 	list, err := parseActions(actions)
 	p.fault(err)
-	if p.other == nil {
-		f.Actions = list
+	f.Actions = list
+	if p.other != nil {
+		f.Actions = []Action{UnknownActions{strings.Join(p.unknown, ","), strings.TrimSpace(actions)}}
 	}
 	return &f, p.counters, p.other
 }
@@ -104,6 +106,7 @@ func (p *parser) word(word string) error {
 		return nil
 	case "idle_timeout", "hard_timeout", "importance", "send_flow_rem", "check_overlap", "reset_counts",
 		"no_packet_counts", "no_byte_counts":
+		p.unknown = append(p.unknown, word)
 		p.fault(wordError(word, "is nothing that a flow of ours has"))
 		return nil
 	}
@@ -197,6 +200,7 @@ func (p *parser) cookie(word, value string) error {
 	case err != nil:
 		return wordError(word, "is not a number")
 	case n&claims.CookieMask != claims.Cookie:
+		p.unknown = append(p.unknown, word)
 		p.fault(wordError(word, "is not a cookie of ours"))
 	}
 	p.flow.Feature = uint32(n >> 32)

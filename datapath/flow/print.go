@@ -29,11 +29,22 @@ func (m Match) String() string { return string(m.append(nil, "")) }
 // Cookie is the flow's cookie: the feature above, claims.Cookie below.
 func (f *Flow) Cookie() uint64 { return uint64(f.Feature)<<32 | claims.Cookie }
 
+// unknown returns the actions that were not understood, if there are such.
+func (f *Flow) unknown() (u UnknownActions, is bool) {
+	if len(f.Actions) == 1 {
+		u, is = f.Actions[0].(UnknownActions)
+	}
+	return u, is
+}
+
 func (f *Flow) append(b []byte) []byte {
 	b = append(b, "cookie=0x"...)
 	b = strconv.AppendUint(b, f.Cookie(), 16)
 	b = append(b, ',')
 	b = f.Key.append(b)
+	if u, ok := f.unknown(); ok && u.Attributes != "" {
+		b = append(append(b, ','), u.Attributes...)
+	}
 	b = append(b, " actions="...)
 	return appendActions(b, f.Actions)
 }

@@ -498,6 +498,7 @@ func TestEveryActionHasWords(t *testing.T) {
 		}
 		delete(missing, fmt.Sprintf("%T", a))
 	}
+	delete(missing, "flow.UnknownActions") // TestParseFlowNamesTheWordInTheActions
 	if len(missing) > 0 {
 		t.Errorf("not tried: %v", missing)
 	}
