@@ -77,8 +77,8 @@ func (r *ours) all(ctx context.Context, client rest.Interface, options metav1.Li
 	return list, nil
 }
 
-// ours adds the source of a resource of k8s.ovn.org.
-func (k *kube) ours(ctx context.Context, client rest.Interface, r *ours) {
+// ours returns the source of a resource of k8s.ovn.org.
+func (k *kube) ours(ctx context.Context, client rest.Interface, r *ours) *source {
 	from := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return r.all(ctx, client, options)
@@ -93,7 +93,7 @@ func (k *kube) ours(ctx context.Context, client rest.Interface, r *ours) {
 				apierrors.NewClientErrorReporter(http.StatusInternalServerError, "GET", "WatchDecoding")), nil
 		},
 	}
-	k.source(ctx, &resourceClient{ListWatch: from, resource: r.name, reach: &k.reach, absent: r.list}, r.withMeta)
+	return k.source(ctx, &resourceClient{ListWatch: from, resource: r.name, reach: &k.reach, absent: r.list}, r.withMeta)
 }
 
 // events reads the stream of a watch of such a resource.

@@ -60,27 +60,43 @@ func Kube(ctx context.Context, client *kubeapi.Client, node string, config clust
 	k := &kube{changes: make(chan change, backlog), out: newFeed(), store: cluster.NewStore(config), reach: reachability{log: klog.FromContext(ctx)}}
 	ctx = klog.NewContext(ctx, logr.Discard()) // client-go logs every attempt of every watch
 	core, all := client.Core, fields.Everything()
-	k.resource(ctx, core, "nodes", all, func(m metav1.ObjectMeta) metav1.Object { return &corev1.Node{ObjectMeta: m} })
-	k.resource(ctx, core, "services", all, func(m metav1.ObjectMeta) metav1.Object { return &corev1.Service{ObjectMeta: m} })
-	k.resource(ctx, client.Discovery, "endpointslices", all, func(m metav1.ObjectMeta) metav1.Object { return &discoveryv1.EndpointSlice{ObjectMeta: m} })
-	k.resource(ctx, core, "namespaces", all, func(m metav1.ObjectMeta) metav1.Object { return &corev1.Namespace{ObjectMeta: m} })
-	k.ours(ctx, core, &egressIPs)
-	k.ours(ctx, core, &egressServices)
-	k.serviceCIDRs(ctx, client.Networking)
-	if node == "" { // they have no effect, which the controller reports
-		k.resource(ctx, client.Networking, "networkpolicies", all, func(m metav1.ObjectMeta) metav1.Object { return &networkingv1.NetworkPolicy{ObjectMeta: m} })
+	sources := []*source{
+		k.resource(ctx, core, "nodes", all, named[corev1.Node]),
+		k.resource(ctx, core, "services", all, named[corev1.Service]),
+		k.resource(ctx, client.Discovery, "endpointslices", all, named[discoveryv1.EndpointSlice]),
+		k.resource(ctx, core, "namespaces", all, named[corev1.Namespace]),
+		k.ours(ctx, core, &egressIPs),
+		k.ours(ctx, core, &egressServices),
+		k.serviceCIDRs(ctx, client.Networking),
 	}
-	if node != "" {
-		k.resource(ctx, core, "pods", fields.OneTermEqualSelector(nodeName, node), namedPod)
+	if node == "" { // they have no effect, which the controller reports
+		sources = append(sources, k.resource(ctx, client.Networking, "networkpolicies", all, named[networkingv1.NetworkPolicy]))
+	} else {
+		own := fields.OneTermEqualSelector(nodeName, node)
+		sources = append(sources, k.resource(ctx, core, "pods", own, named[corev1.Pod]))
 	}
 	k.needs = func(s *cluster.Snapshot) bool { return needsOtherPods(s, node) }
 	k.early = node == ""
-	k.others = func() *source { return k.resource(ctx, core, "pods", otherPods(node), namedPod) }
-	go k.collect(ctx, len(k.sources))
-	for _, s := range k.sources {
+	k.others = func() *source { return k.resource(ctx, core, "pods", otherPods(node), named[corev1.Pod]) }
+	go k.collect(ctx, len(sources))
+	for _, s := range sources {
 		go s.reflector.RunWithContext(ctx)
 	}
 	return k.out, nil
+}
+
+// kubeObject is an object of the API whose metadata can be set.
+type kubeObject[T any] interface {
+	*T
+	metav1.Object
+	metav1.ObjectMetaAccessor
+}
+
+// named returns an object of a kind that has nothing but metadata.
+func named[T any, P kubeObject[T]](m metav1.ObjectMeta) metav1.Object {
+	o := P(new(T))
+	*o.GetObjectMeta().(*metav1.ObjectMeta) = m
+	return o
 }
 
 // kube is the goroutine that owns the Store, and its sources.
@@ -88,7 +104,6 @@ type kube struct {
 	changes chan change
 	out     feed
 	store   *cluster.Store
-	sources []*source
 	reach   reachability
 	// others makes another source, for as long as Snapshots need it. Until that source is complete there is no Snapshot, because readers must not
 	// act on half of it; or, if early, Snapshots say that.
@@ -102,8 +117,6 @@ type kube struct {
 }
 
 const nodeName = "spec.nodeName"
-
-func namedPod(m metav1.ObjectMeta) metav1.Object { return &corev1.Pod{ObjectMeta: m} }
 
 // change is one report of a source. whole is set once the source has reported everything.
 type change struct {
@@ -198,13 +211,13 @@ func (k *kube) review(ctx context.Context, s *cluster.Snapshot, now time.Time) {
 	}
 }
 
-// serviceCIDRs adds the source of ServiceCIDRs. A server without the resource (before Kubernetes 1.33) has none.
-func (k *kube) serviceCIDRs(ctx context.Context, client rest.Interface) {
+// serviceCIDRs returns the source of ServiceCIDRs. A server without the resource (before Kubernetes 1.33) has none.
+func (k *kube) serviceCIDRs(ctx context.Context, client rest.Interface) *source {
 	const resource = "servicecidrs"
-	k.source(ctx, &resourceClient{
+	return k.source(ctx, &resourceClient{
 		ListWatch: cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything()), resource: resource, reach: &k.reach,
 		absent: func() runtime.Object { return &networkingv1.ServiceCIDRList{} },
-	}, func(m metav1.ObjectMeta) metav1.Object { return &networkingv1.ServiceCIDR{ObjectMeta: m} })
+	}, named[networkingv1.ServiceCIDR])
 }
 
 // source feeds the changes of one reflector into kube. It keeps no objects, only their names: the Store has parsed all it
@@ -234,7 +247,6 @@ func (k *kube) source(ctx context.Context, from *resourceClient, named func(meta
 				Steps: int(math.Ceil(float64(lastRetry) / float64(firstRetry))),
 			},
 		})
-	k.sources = append(k.sources, s)
 	return s
 }
 
