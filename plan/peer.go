@@ -53,19 +53,46 @@ func onTransit(s *Stack, id int) netip.Addr {
 	return a
 }
 
+// bySource returns the sources of routes by source: the cluster's ranges. A range longer than spreadBits is widened to that length,
+// because the join range is split into parts of the length of these routes. No packet has a source in what is added: pods send from
+// addresses of their own only, and packets of other senders are for pods or gateway routers, to which longer routes lead.
+func (s *Stack) bySource() (list []netip.Prefix) {
+	for _, c := range s.Cluster {
+		c = netip.PrefixFrom(c.Addr(), min(c.Bits(), s.spreadBits())).Masked()
+		if !slices.Contains(list, c) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
 // beyond are the ranges where other nodes have pods and gateway routers, in parts so small that routes to them come before those by
 // source (zone.clusterRouter), and before the join switch itself.
 func (s *Stack) beyond() (list []netip.Prefix) {
-	_, bits := bitsOf(s.Cluster)
+	bits := s.spreadBits()
 	for _, c := range s.Cluster {
 		list = append(list, halved(c, bits)...)
 	}
-	join := s.Join.Masked()
-	reached := netip.PrefixFrom(join.Addr(), max(join.Bits(), join.Addr().BitLen()-idBits))
-	return append(list, halved(reached, max(bits, join.Bits()+1))...)
+	return append(list, halved(s.reached(), max(bits, s.Join.Bits()+1))...)
 }
 
-// maxSpread limits into how many parts the largest of the cluster's ranges is cut: each is a route.
+// reached returns the part of the join range in which gateway routers have addresses.
+func (s *Stack) reached() netip.Prefix {
+	join := s.Join.Masked()
+	return netip.PrefixFrom(join.Addr(), max(join.Bits(), join.Addr().BitLen()-idBits))
+}
+
+// spreadBits returns the length of the longest route by source: that of the smallest of the cluster's ranges, as long as
+// the join range has at most 1<<joinSpread parts of this length.
+func (s *Stack) spreadBits() int {
+	_, bits := bitsOf(s.Cluster)
+	return min(bits, s.reached().Bits()+joinSpread)
+}
+
+// joinSpread limits into how many parts the join range is split: each is a route.
+const joinSpread = 4
+
+// maxSpread limits how much the cluster's ranges may differ.
 const maxSpread = 8
 
 // bitsOf are those of the largest and of the smallest range.

@@ -47,6 +47,34 @@ func TestRoutesToOtherNodes(t *testing.T) {
 	}
 }
 
+// TestRoutesToOtherNodesAreFew: small ranges of the cluster need few routes. No route to other nodes is shorter than one by source,
+// which would come before it.
+func TestRoutesToOtherNodesAreFew(t *testing.T) {
+	for _, ranges := range [][]string{{"10.244.0.0/20", "10.128.0.0/28"}, {"10.244.0.0/21"}, {"10.244.0.0/22", "10.244.5.0/26"}} {
+		s := snapshot(node("node-a", 1, 3), node("node-b", 2, 4))
+		s.Config.ClusterSubnets = []cluster.ClusterSubnet{{CIDR: prefix("fd00:10:244::/48"), HostLength: 64}}
+		for _, r := range ranges {
+			s.Config.ClusterSubnets = append(s.Config.ClusterSubnets, cluster.ClusterSubnet{CIDR: prefix(r), HostLength: 29})
+		}
+		others := beyond(t, s)
+		if len(others) > 1<<6 {
+			t.Errorf("%v: %d routes to other nodes", ranges, len(others))
+		}
+		state, _ := plan.Node(s, "node-a")
+		for _, row := range state.NB {
+			r, ok := row.(*nb.Route)
+			if !ok || r.Router != claims.ClusterRouter || !r.BySource {
+				continue
+			}
+			for _, o := range others {
+				if p := prefix(o); p.Addr().Is4() == r.Prefix.Addr().Is4() && p.Bits() < r.Prefix.Bits() {
+					t.Errorf("%v: the route to %s comes after that from %s", ranges, p, r.Prefix)
+				}
+			}
+		}
+	}
+}
+
 // A node that joins or leaves changes no row of OVN but members of address sets, which OVN handles incrementally.
 func TestOVNKnowsNoOtherNode(t *testing.T) {
 	alone, _ := plan.Node(snapshot(node("node-a", 1, 3)), "node-a")

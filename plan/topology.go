@@ -101,7 +101,7 @@ func (z *zone) clusterRouter() {
 		if z.Mode.PodsByHost {
 			exit = s.Management.Addr()
 		}
-		for _, c := range s.Cluster {
+		for _, c := range s.bySource() {
 			z.rows.Add(&nb.Route{Router: claims.ClusterRouter, Prefix: c, NextHop: exit, BySource: true, Owner: z.owner})
 		}
 		// More specific than any route by source, so that what goes to the gateway router itself is not turned away.

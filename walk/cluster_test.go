@@ -24,6 +24,9 @@ type planned struct {
 func drawCluster(t *rapid.T) planned {
 	s := &cluster.Snapshot{Config: cluster.DefaultConfig()}
 	s.Config.Gateway.Mode = rapid.SampledFrom([]string{cluster.ModeShared, cluster.ModeLocal, cluster.ModeDetached}).Draw(t, "mode")
+	if rapid.Bool().Draw(t, "small cluster range") { // routes by source are wider than it
+		s.Config.ClusterSubnets[0].CIDR = prefix("10.244.0.0/22")
+	}
 	userspace := rapid.Bool().Draw(t, "userspace")
 	wire := drawGateways(t)
 	nodes := rapid.IntRange(1, 3).Draw(t, "nodes")
