@@ -37,14 +37,11 @@ func ParseManifests(text []byte, config cluster.Config) *cluster.Snapshot {
 }
 
 // Files reads the folder now and whenever it changes, until ctx ends. Put a file there by renaming it: one that is
-// written slowly may be read half.
+// written slowly may be read half. A folder that was deleted keeps its objects, and has a Problem, until there is another.
 func Files(ctx context.Context, dir string, config cluster.Config) (<-chan *cluster.Snapshot, error) {
-	w, err := fsnotify.NewWatcher()
+	w, err := watchFolder(dir)
 	if err != nil {
-		return nil, fmt.Errorf("watch %s: %w", dir, err)
-	}
-	if err := w.Add(dir); err != nil {
-		return nil, errors.Join(fmt.Errorf("watch %s: %w", dir, err), w.Close())
+		return nil, err
 	}
 	f := newFolder(dir, config)
 	if err := f.read(); err != nil {
@@ -56,6 +53,36 @@ func Files(ctx context.Context, dir string, config cluster.Config) (<-chan *clus
 	return out, nil
 }
 
+// folderCheck is how often the watched folder is compared with the one of that name: a mount over a folder is no event.
+const folderCheck = time.Second
+
+// folderWatch reports changes of a folder.
+type folderWatch struct {
+	*fsnotify.Watcher
+	is os.FileInfo
+}
+
+func watchFolder(dir string) (*folderWatch, error) {
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", dir, err)
+	}
+	is, err := os.Stat(dir) // before: if another folder takes its place in between, replaced sees that
+	if err == nil {
+		err = w.Add(dir)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("watch %s: %w", dir, err), w.Close())
+	}
+	return &folderWatch{w, is}, nil
+}
+
+// replaced reports whether the watched folder is gone, or another one has its name.
+func (w *folderWatch) replaced(dir string) bool {
+	now, err := os.Stat(dir)
+	return err != nil || !os.SameFile(w.is, now)
+}
+
 // folder is the content of a directory when it was last read.
 type folder struct {
 	dir      string
@@ -63,6 +90,7 @@ type folder struct {
 	files    []*file               // by name
 	seen     map[cluster.Owner]any // what the store has
 	problems []cluster.Problem     // of files, and of manifests that are no objects
+	failed   error                 // of the last reading, which left everything as it was
 
 	last         *cluster.Snapshot // the newest Snapshot, and what it was made of
 	lastStored   *cluster.Snapshot
@@ -73,24 +101,36 @@ func newFolder(dir string, config cluster.Config) *folder {
 	return &folder{dir: dir, store: cluster.NewStore(config), seen: map[cluster.Owner]any{}}
 }
 
-func (f *folder) follow(ctx context.Context, w *fsnotify.Watcher, out feed) {
+func (f *folder) follow(ctx context.Context, w *folderWatch, out feed) {
 	defer func() { _ = w.Close() }()
 	quiet := time.NewTimer(0)
 	<-quiet.C
+	check := time.NewTicker(folderCheck)
+	defer check.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-w.Events:
 			quiet.Reset(quietTime)
+			continue
 		case <-w.Errors: // events were lost: read again
 			quiet.Reset(quietTime)
-		case <-quiet.C:
-			// A directory that cannot be read now keeps its last Snapshot.
-			before := f.last
-			if err := f.read(); err == nil && f.snapshot() != before {
-				out.put(f.last)
+			continue
+		case <-check.C:
+			if !w.replaced(f.dir) {
+				continue
 			}
+			if other, err := watchFolder(f.dir); err == nil {
+				_ = w.Close()
+				w = other
+			}
+		case <-quiet.C:
+		}
+		before := f.last
+		f.failed = f.read()
+		if f.snapshot() != before {
+			out.put(f.last)
 		}
 	}
 }
@@ -153,13 +193,17 @@ func (f *folder) update(files []*file) {
 // snapshot returns the same Snapshot as the last time if nothing changed.
 func (f *folder) snapshot() *cluster.Snapshot {
 	s := f.store.Snapshot()
-	slices.SortFunc(f.problems, cluster.Problem.Compare)
-	if f.lastStored == s && slices.Equal(f.lastProblems, f.problems) {
+	problems := slices.Clone(f.problems)
+	if f.failed != nil {
+		problems = append(problems, fileProblem(f.dir, "", f.failed))
+	}
+	slices.SortFunc(problems, cluster.Problem.Compare)
+	if f.lastStored == s && slices.Equal(f.lastProblems, problems) {
 		return f.last
 	}
-	f.lastStored, f.lastProblems = s, f.problems
+	f.lastStored, f.lastProblems = s, problems
 	with := *s
-	with.Problems = slices.Concat(f.problems, s.Problems)
+	with.Problems = slices.Concat(problems, s.Problems)
 	slices.SortFunc(with.Problems, cluster.Problem.Compare)
 	f.last = &with
 	return f.last
