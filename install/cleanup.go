@@ -251,29 +251,6 @@ func ignore(err error, which error) error {
 	return err
 }
 
-// files removes databases and sockets. Those of daemons that run stay until they end.
-func (k *cleaning) files(what Remains) {
-	dirs := []string{what.State}
-	for _, dir := range []string{k.config.Process.OVSRunDir, k.config.Process.OVNRunDir} {
-		if !locked(filepath.Join(dir, "hairpin.lock")) && !serves(dir) {
-			dirs = append(dirs, dir)
-		}
-	}
-	for _, dir := range dirs {
-		entries, err := os.ReadDir(dir) // the folder itself may be a mount
-		if errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		for _, e := range entries {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, e.Name())))
-		}
-		if err == nil {
-			_ = os.Remove(dir)
-		}
-		k.try("files in "+dir, err)
-	}
-}
-
 // serves reports whether a daemon listens on a socket in a folder.
 func serves(dir string) bool {
 	sockets, _ := filepath.Glob(filepath.Join(dir, "*.sock")) // the pattern is good

@@ -1,0 +1,68 @@
+package install
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Patterns of the names of files that Open vSwitch, OVN and the containers' scripts make. A folder that a flag names may hold
+// files of others, too.
+var (
+	switchFiles = []string{"db.sock", "ovsdb-server.*", "ovs-vswitchd.*", "hairpin.*"}
+	bridgeFiles = []string{"*.mgmt", "*.snoop"} // sockets, by the names of bridges
+	zoneFiles   = []string{"ovnnb_db.*", "ovnsb_db.*", "ovn-northd.*", "ovn-controller.*", "hairpin.*"}
+	databases   = map[string][]string{ // by the folder in that of --state-dir
+		"openvswitch": {"conf.db*", ".conf.db*", "system-id.conf"},
+		"ovn":         {"ovnnb_db.db*", ".ovnnb_db.db*", "ovnsb_db.db*", ".ovnsb_db.db*"},
+	}
+)
+
+// files removes databases and sockets. Those of daemons that run stay until they end.
+func (k *cleaning) files(what Remains) {
+	if what.State != "" {
+		for name, patterns := range databases {
+			k.emptied(filepath.Join(what.State, name), patterns, nil)
+		}
+		_ = os.Remove(what.State) // it stays if something else is in it
+	}
+	for dir, patterns := range map[string][]string{k.config.Process.OVSRunDir: switchFiles, k.config.Process.OVNRunDir: zoneFiles} {
+		if !locked(filepath.Join(dir, "hairpin.lock")) && !serves(dir) {
+			k.emptied(dir, patterns, bridgeFiles)
+		}
+	}
+}
+
+// emptied removes the files of a folder whose names match, sockets also by other patterns, and then the folder. What else is in the
+// folder stays, and the folder with it.
+func (k *cleaning) emptied(dir string, patterns, sockets []string) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	var left []string
+	for _, e := range entries {
+		switch name := e.Name(); {
+		case !e.IsDir() && matches(name, patterns), e.Type()&fs.ModeSocket != 0 && matches(name, sockets):
+			err = errors.Join(err, os.Remove(filepath.Join(dir, name)))
+		default:
+			left = append(left, name)
+		}
+	}
+	if len(left) > 0 {
+		k.did("left in %s, as not made by Hairpin: %s", dir, strings.Join(left, ", "))
+	} else if err == nil {
+		_ = os.Remove(dir) // it may be a mount
+	}
+	k.try("files in "+dir, err)
+}
+
+func matches(name string, patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		ok, _ := filepath.Match(p, name) // the patterns are good
+		return ok
+	})
+}
