@@ -9,7 +9,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 )
+
+// formerFile is held while a file of former values is read to be written again: reads and applies may be beside one another.
+var formerFile sync.Mutex
 
 // former is a file with the values that sysctls had before they were changed, by path. It belongs into a folder that goes with the
 // machine's boot, as the sysctls do.
@@ -46,6 +50,8 @@ func (f former) keep(path string) error {
 	if f == "" {
 		return nil
 	}
+	formerFile.Lock()
+	defer formerFile.Unlock()
 	values := f.load()
 	if _, known := values[path]; known {
 		return nil
@@ -60,6 +66,8 @@ func (f former) keep(path string) error {
 
 // giveBack returns sysctls their former values, and forgets these. Those of links that are gone need none.
 func (f former) giveBack(paths []string) error {
+	formerFile.Lock()
+	defer formerFile.Unlock()
 	values := f.load()
 	if len(values) == 0 {
 		return nil
@@ -77,6 +85,24 @@ func (f former) giveBack(paths []string) error {
 		delete(values, path)
 	}
 	return errors.Join(append(errs, f.store(values))...)
+}
+
+// forget removes the values of sysctls that are gone with their links: another link of the same name has values of its own.
+func (f former) forget(gone []string) error {
+	if f == "" || len(gone) == 0 {
+		return nil
+	}
+	formerFile.Lock()
+	defer formerFile.Unlock()
+	values := f.load()
+	before := len(values)
+	for _, path := range gone {
+		delete(values, path)
+	}
+	if len(values) == before {
+		return nil
+	}
+	return f.store(values)
 }
 
 // GiveBack gives all sysctls that were changed their former values, in the caller's network namespace. File is that of Config.Former.

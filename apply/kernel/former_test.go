@@ -1,10 +1,14 @@
 package kernel_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 
 	"hairpin/apply/inside"
 	"hairpin/apply/inside/insidetest"
@@ -89,4 +93,57 @@ func TestSysctlsGivenBack(t *testing.T) {
 	}
 	reach("the file is broken", "1", "")
 	is("what cannot be known stays", "1 1")
+}
+
+// TestSysctlsOfAnotherLink: a link that has the name of one that is gone gets its own former value back.
+func TestSysctlsOfAnotherLink(t *testing.T) {
+	ns, file := insidetest.NetNS(t), filepath.Join(t.TempDir(), "sysctls.json")
+	const path = "net/ipv4/conf/d0/rp_filter"
+	var want host.State
+	target, err := kernel.New(kernel.Config{NetNS: ns, Wanted: func() host.State { return want }, Former: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer target.Close()
+	reach := func(value string) {
+		t.Helper()
+		want = host.State{Sysctls: map[string]host.Sysctl{}}
+		if value != "" {
+			want.Sysctls[path] = host.Sysctl{Path: path, Value: value}
+		}
+		have, err := target.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := target.Apply(t.Context(), host.Diff(want, have)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "d0"}, PeerName: "d1"}
+	add := func(value string) {
+		t.Helper()
+		if err := inside.Do(ns, func() error {
+			return errors.Join(netlink.LinkAdd(link), os.WriteFile("/proc/sys/"+path, []byte(value), 0))
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("0")
+	reach("2")
+	if err := inside.Do(ns, func() error { return netlink.LinkDel(link) }); err != nil {
+		t.Fatal(err)
+	}
+	reach("")
+	add("1")
+	reach("2")
+	reach("")
+	if err := inside.Do(ns, func() error {
+		text, err := os.ReadFile("/proc/sys/" + path)
+		if got := strings.TrimSpace(string(text)); err == nil && got != "1" {
+			err = fmt.Errorf("%s is %s, and was 1", path, got)
+		}
+		return err
+	}); err != nil {
+		t.Error(err)
+	}
 }

@@ -322,9 +322,11 @@ func (r *reading) sysctls() error {
 		for path := range r.want.Sysctls {
 			paths[path] = ""
 		}
+		var gone []string
 		for path := range paths {
 			b, err := os.ReadFile(sysctlFile(path))
 			if errors.Is(err, os.ErrNotExist) {
+				gone = append(gone, path)
 				continue
 			}
 			if err != nil {
@@ -332,7 +334,7 @@ func (r *reading) sysctls() error {
 			}
 			r.state.Sysctls[path] = host.Sysctl{Path: path, Value: strings.Join(strings.Fields(string(b)), " ")}
 		}
-		return nil
+		return former(r.t.config.Former).forget(gone)
 	})
 }
 
