@@ -159,12 +159,8 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	a.aside = late.NewTask[func()](a.inbox.notify)
 	a.looker = hostnet.NewLooker(node, c, ovs, t.NFT, a.inbox.found, log)
 	a.looker.TakeOver(ctx)
-	probe, err := probe.New(c.Process.Egress, log, func() bool { return false })
-	if err != nil {
-		return err
-	}
-	a.prober = probe
-	a.egress = view.New(node, probe, api.Answers, client == nil, log)
+	a.prober = probe.New(c.Process.Egress, log, func() bool { return false })
+	a.egress = view.New(node, a.prober, api.Answers, client == nil, log)
 	a.listener = wire.NewListener(a.claimed, log, a.dropClaim)
 	a.neighbors = wire.NewNeighbors(log)
 	defer a.notes.Stop()
@@ -216,8 +212,9 @@ func (a *agent) run(ctx context.Context, client *kubeapi.Client) error {
 	start(func() { a.reach.run(ctx, a.targets.NB.Sync) })
 	a.startOps(ctx, start)
 	a.startEgress(ctx, client, start)
-	g.Go(func() error {
-		return probe.Serve(ctx, a.config.Process.Egress, a.log, func() bool { return a.health.DataplaneError(time.Now()) == "" })
+	start(func() {
+		serves := func() bool { return a.health.DataplaneError(time.Now()) == "" }
+		probe.Serve(ctx, a.config.Process.Egress, a.log, serves)
 	})
 	g.Go(func() error { return a.checkVersions(ctx) })
 	g.Go(func() error { return a.cni.Listen(ctx, pods) })

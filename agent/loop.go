@@ -188,8 +188,8 @@ type inputs struct {
 // plan brings want up to date. It tells when it wants to be called again, for the sake of the problems that are not told
 // yet.
 func (a *agent) plan(ctx context.Context) time.Duration {
-	if a.found.Gateway.Bridge == "" && a.seen.UplinkErr != nil {
-		return a.notes.Report(time.Now(), a.uplinkProblem())
+	if a.found.Gateway.Bridge == "" && (a.seen.UplinkErr != nil || a.seen.ModeErr != nil) {
+		return a.notes.Report(time.Now(), slices.Concat(a.uplinkProblem(), a.modeProblem()))
 	}
 	if a.snapshot == nil || a.found.Gateway.Bridge == "" || !a.swept {
 		return 0

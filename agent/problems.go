@@ -10,7 +10,7 @@ import (
 
 // nodeProblems are those of the node that are not in its plan.
 func (a *agent) nodeProblems() []cluster.Problem {
-	return slices.Concat(a.uplinkProblem(), a.redirectProblem(), a.nodeLocalProblem())
+	return slices.Concat(a.uplinkProblem(), a.modeProblem(), a.redirectProblem(), a.nodeLocalProblem(), a.probeProblem())
 }
 
 // redirects reports whether eBPF programs lead NodePort traffic here.
@@ -29,6 +29,18 @@ func (a *agent) redirectProblem() []cluster.Problem {
 	}}
 }
 
+// probeProblem is why this node cannot take part in the probing of nodes for egress addresses.
+func (a *agent) probeProblem() []cluster.Problem {
+	err := a.prober.Problem()
+	if err == nil {
+		return nil
+	}
+	return []cluster.Problem{{
+		Owner:   cluster.Owner{Kind: "Node", Name: a.node},
+		Message: fmt.Sprintf("neither probes nodes for egress addresses nor answers probes: %v", err),
+	}}
+}
+
 // nodeLocalProblem is why the host's way to Services is not that of [gateway] node-local.
 func (a *agent) nodeLocalProblem() []cluster.Problem {
 	c := &a.config.Cluster
@@ -38,6 +50,17 @@ func (a *agent) nodeLocalProblem() []cluster.Problem {
 	return []cluster.Problem{{
 		Owner: cluster.Owner{Kind: "Node", Name: a.node}, Field: "[gateway] node-local",
 		Message: fmt.Sprintf("%s needs service-engine = %s: with %s the host gets to Services by %s", cluster.LocalDGP, cluster.EngineOVN, c.ServiceEngine, claims.ServiceHost),
+	}}
+}
+
+// modeProblem is why the node's bridges are not those of its gateway mode.
+func (a *agent) modeProblem() []cluster.Problem {
+	if a.seen.ModeErr == nil {
+		return nil
+	}
+	return []cluster.Problem{{
+		Owner: cluster.Owner{Kind: "Node", Name: a.node}, Field: "[gateway] mode",
+		Message: fmt.Sprintf("the bridges of mode %s cannot be made: %v", a.config.Cluster.Gateway.Mode, a.seen.ModeErr),
 	}}
 }
 

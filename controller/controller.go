@@ -116,10 +116,7 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *wat
 	}
 	d := decider{client: client, log: log, planner: plan.NewPlanner(), notes: kube.NewEvents(client, "hairpin-controller", log), ids: idAllocator{}, watched: w}
 	// A controller that cannot reach the API can move nothing, and must treat silent nodes as alive.
-	probe, err := probe.New(c.Process.Egress, log, func() bool { return !w.api.Answers() })
-	if err != nil {
-		return err
-	}
+	probe := probe.New(c.Process.Egress, log, func() bool { return !w.api.Answers() })
 	ctx, stop := context.WithCancel(ctx)
 	var probing sync.WaitGroup
 	probing.Go(func() { probe.Run(ctx) })

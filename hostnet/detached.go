@@ -18,6 +18,7 @@ import (
 	"hairpin/hostnet/uplink"
 	"hairpin/netdev"
 	"hairpin/ovsdb"
+	"hairpin/retry"
 )
 
 // In mode detached nothing has to be prepared: the gateway bridge is made here, without an uplink, and on the
@@ -54,9 +55,21 @@ func (l *Looker) detachOrAttach(ctx context.Context) {
 	for _, what := range did {
 		l.log.Info("gateway mode", "mode", l.config.Cluster.Gateway.Mode, "did", what)
 	}
-	if err != nil {
+	if err == nil {
+		l.mode = modeState{}
+		return
+	}
+	if errorText(err) != errorText(l.mode.err) {
 		l.log.Warn("gateway mode", "mode", l.config.Cluster.Gateway.Mode, "error", err)
 	}
+	l.mode.err = err
+	l.mode.wait.Failed(time.Now())
+}
+
+// modeState is how the last change for the gateway mode ended.
+type modeState struct {
+	err  error
+	wait retry.Backoff
 }
 
 const (
@@ -77,7 +90,7 @@ func (l *Looker) TakeOver(ctx context.Context) {
 	if err != nil {
 		l.log.Warn("take-over of the gateway bridge", "error", err)
 	}
-	l.uplink.err = err
+	l.takeOverErr = err
 }
 
 func (l *Looker) takeOver(ctx context.Context) (did []string, err error) {

@@ -1,6 +1,7 @@
 package hostnet
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -33,6 +34,10 @@ type Looker struct {
 	urgent atomic.Bool   // a caller waits for the result
 	calm   retry.Calm
 	uplink adoption
+	mode   modeState
+	// takeOverErr is why the network of a bridge of others stayed there.
+	takeOverErr error
+
 	Report atomic.Pointer[report.Part] // of the uplink; nil when it is not ours to move
 	last   Sight
 }
@@ -43,6 +48,7 @@ type Sight struct {
 	Found     Found
 	Err       error // why found is not up to date
 	UplinkErr error // why the machine's network is not on the bridge
+	ModeErr   error // why the bridges are not those of the gateway mode
 	Moved     bool  // the look itself brought something there
 	Contested bool  // others undo it, again and again
 }
@@ -85,7 +91,7 @@ func (l *Looker) Run(ctx context.Context) {
 		before := threadTime()
 		s, ok := l.look(ctx)
 		l.calm.Done(time.Now(), threadTime()-before)
-		if wait := l.uplink.again(time.Now()); wait > 0 {
+		if wait := l.again(time.Now()); wait > 0 {
 			again.Reset(wait)
 		}
 		if !ok || !urgent && !s.news(&l.last) {
@@ -94,6 +100,11 @@ func (l *Looker) Run(ctx context.Context) {
 		l.last = s
 		l.found(&s)
 	}
+}
+
+// again returns when to look again, 0 if not before something changes.
+func (l *Looker) again(now time.Time) time.Duration {
+	return retry.Sooner(l.uplink.again(now), l.mode.wait.Wait(now))
 }
 
 // threadTime is what the calling thread has used of a processor, in the kernel too: among 100 000 routes it takes some milliseconds to find
@@ -126,7 +137,8 @@ func (l *Looker) look(ctx context.Context) (s Sight, ok bool) {
 	s.Begin = time.Now()
 	l.detachOrAttach(ctx)
 	s.Moved = l.adopt(ctx)
-	s.UplinkErr, s.Contested = l.uplink.err, l.uplink.contested(s.Begin)
+	s.UplinkErr, s.Contested = cmp.Or(l.uplink.err, l.takeOverErr), l.uplink.contested(s.Begin)
+	s.ModeErr = l.mode.err
 	if s.Found, s.Err = discover(l.ovs.View(), l.config.Cluster); s.Err != nil {
 		s.Found = l.last.Found
 		if s.UplinkErr != nil {
@@ -139,6 +151,7 @@ func (l *Looker) look(ctx context.Context) (s Sight, ok bool) {
 // news reports whether the agent must know of it.
 func (s *Sight) news(old *Sight) bool {
 	return s.Moved || s.Contested != old.Contested || errorText(s.Err) != errorText(old.Err) || errorText(s.UplinkErr) != errorText(old.UplinkErr) ||
+		errorText(s.ModeErr) != errorText(old.ModeErr) ||
 		old.Begin.IsZero() || !reflect.DeepEqual(s.Found, old.Found)
 }
 

@@ -32,11 +32,13 @@ const discard = 9
 // Prober asks nodes whether they are alive: all at once, each for itself. What it hears goes to one goroutine, which
 // judges; there are no locks to wait for.
 type Prober struct {
-	egress  config.EgressProbing
-	secrets credentials.TransportCredentials
-	log     *slog.Logger
-	hold    func() bool // we could not act on it
-	Changed chan struct{}
+	egress   config.EgressProbing
+	secrets  credentials.TransportCredentials
+	identity *identity             // nil: probes are not encrypted
+	problem  atomic.Pointer[error] // why it cannot be used now
+	log      *slog.Logger
+	hold     func() bool // we could not act on it
+	Changed  chan struct{}
 
 	mu      sync.Mutex
 	targets map[string]netip.Addr
@@ -50,18 +52,19 @@ type Prober struct {
 func (b *Prober) Off() bool { return b.egress.Timeout == 0 }
 
 // New makes one that asks nobody yet. hold says that now nobody may be lost.
-func New(p config.EgressProbing, log *slog.Logger, hold func() bool) (*Prober, error) {
-	b := &Prober{egress: p, secrets: insecure.NewCredentials(), log: log, hold: hold, Changed: make(chan struct{}, 1), news: make(chan struct{}, 1)}
+func New(p config.EgressProbing, log *slog.Logger, hold func() bool) *Prober {
+	b := &Prober{
+		egress: p, identity: newIdentity(p), secrets: insecure.NewCredentials(), log: log,
+		Changed: make(chan struct{}, 1), news: make(chan struct{}, 1),
+	}
+	b.hold = func() bool { return hold() || b.Problem() != nil }
 	b.lost.Store(&map[string]bool{})
 	b.answering.Store(&map[string]bool{})
-	if p.Port != 0 && p.Cert != "" {
-		config, err := tlsConfig(&p)
-		if err != nil {
-			return nil, err
-		}
-		b.secrets = credentials.NewTLS(config)
+	if b.identity != nil {
+		b.secrets = credentials.NewTLS(b.identity.config())
+		b.checkIdentity()
 	}
-	return b, nil
+	return b
 }
 
 // Ask says who is to be asked, and where. The same again is nothing new.
@@ -98,6 +101,7 @@ type probeResult struct {
 
 // Run asks until ctx ends. A timeout of 0 means that nobody is asked.
 func (b *Prober) Run(ctx context.Context) {
+	go b.watchIdentity(ctx)
 	if b.egress.Timeout == 0 {
 		<-ctx.Done()
 		return
@@ -225,10 +229,7 @@ func (b *Prober) publish(lost map[string]bool, err error) {
 		}
 	}
 	b.lost.Store(&lost)
-	select {
-	case b.Changed <- struct{}{}:
-	default:
-	}
+	b.changed()
 }
 
 // forget closes connections to former targets and addresses.

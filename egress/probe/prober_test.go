@@ -10,7 +10,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"math/big"
@@ -33,10 +32,7 @@ import (
 // asks starts a prober; it ends with the test.
 func asks(t *testing.T, p config.EgressProbing, hold func() bool) *Prober {
 	t.Helper()
-	b, err := New(p, slog.New(slog.NewTextHandler(io.Discard, nil)), hold)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := New(p, slog.New(slog.DiscardHandler), hold)
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { b.Run(ctx) })
@@ -124,11 +120,7 @@ func TestHealthService(t *testing.T) {
 		var serves atomic.Bool
 		serves.Store(true)
 		var wg sync.WaitGroup
-		wg.Go(func() {
-			if err := Serve(ctx, p, slog.New(slog.NewTextHandler(io.Discard, nil)), serves.Load); err != nil {
-				t.Error(err)
-			}
-		})
+		wg.Go(func() { Serve(ctx, p, slog.New(slog.DiscardHandler), serves.Load) })
 		b := asks(t, p, never)
 		at := netip.MustParseAddr("127.0.0.1")
 		check := func(want heardFrom) {
@@ -177,9 +169,40 @@ func TestHealthService(t *testing.T) {
 		"egressip-node-healthcheck-ca":   {Port: 1, Cert: cert, Key: key},
 		"has no certificate":             {Port: 1, Cert: cert, Key: key, CA: key},
 	} {
-		if _, err := New(p, nil, never); err == nil || !strings.Contains(err.Error(), field) {
+		if err := New(p, slog.New(slog.DiscardHandler), never).Problem(); err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("%s: %v", field, err)
 		}
+	}
+}
+
+// TestMissingTLSFile: without its certificate a prober gives up no node, and says what is missing. When the file comes, it probes.
+func TestMissingTLSFile(t *testing.T) {
+	silentPort(t, "127.0.0.3", discard)
+	cert, key := certificate(t)
+	away := cert + ".away"
+	if err := os.Rename(cert, away); err != nil {
+		t.Fatal(err)
+	}
+	p := config.EgressProbing{Timeout: 300 * time.Millisecond, Interval: 50 * time.Millisecond, Port: discard, Cert: cert, Key: key, CA: cert}
+	b := asks(t, p, never)
+	if err := b.Problem(); err == nil || !strings.Contains(err.Error(), "egressip-node-healthcheck-cert") {
+		t.Fatalf("the problem is %v", err)
+	}
+	// Of a, b and c, two are alive: none is isolated.
+	b.Ask(map[string]netip.Addr{
+		"a": netip.MustParseAddr("127.0.0.1"), "b": netip.MustParseAddr("127.0.0.2"), "c": netip.MustParseAddr("127.0.0.3"),
+	})
+	for end := time.Now().Add(time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if lost := b.Unreachable(); len(lost) > 0 {
+			t.Fatalf("gave up %v", lost)
+		}
+	}
+	if err := os.Rename(away, cert); err != nil {
+		t.Fatal(err)
+	}
+	lostSoon(t, b, "c")
+	if err := b.Problem(); err != nil {
+		t.Error(err)
 	}
 }
 

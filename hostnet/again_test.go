@@ -1,0 +1,68 @@
+package hostnet
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/config"
+	"hairpin/ovsdb"
+)
+
+// detachedLooker returns a Looker of a node in mode detached whose Open vSwitch cannot be reached, and its log.
+func detachedLooker(t *testing.T) (*Looker, *strings.Builder) {
+	t.Helper()
+	ovs, err := ovsdb.Open(ovsdb.Config{
+		Endpoint: "unix:" + t.TempDir() + "/none.sock", Database: "Open_vSwitch",
+		Tables: []ovsdb.Table{ovsdb.Mirror[ovsdb.OpenVSwitch](), ovsdb.Mirror[ovsdb.Bridge](), ovsdb.Mirror[ovsdb.Port](), ovsdb.Mirror[ovsdb.Interface]()},
+		Logger: slog.New(slog.DiscardHandler), MaxBackoff: time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ovs.Close)
+	c := config.DefaultConfig()
+	c.Cluster.Gateway.Mode, c.Process.TakeOver = cluster.ModeDetached, true
+	var text strings.Builder
+	return NewLooker("node-a", c, ovs, nil, func(*Sight) {}, slog.New(slog.NewTextHandler(&text, nil))), &text
+}
+
+// TestFailedTakeOverIsOver: a take-over that failed is reported, and makes the node not look at its host again and again.
+func TestFailedTakeOverIsOver(t *testing.T) {
+	l, text := detachedLooker(t)
+	ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer stop()
+	l.TakeOver(ctx)
+	if !strings.Contains(text.String(), "take-over of the gateway bridge") {
+		t.Fatalf("it did not fail: %s", text)
+	}
+	if wait := l.again(time.Now()); wait != 0 {
+		t.Errorf("it looks again in %s", wait)
+	}
+}
+
+// TestBridgesAreTriedAgain: bridges of mode detached that could not be made are tried again after pauses that grow, and the log has
+// one line of it.
+func TestBridgesAreTriedAgain(t *testing.T) {
+	l, text := detachedLooker(t)
+	var waits []time.Duration
+	for range 2 {
+		for !l.mode.wait.Due(time.Now()) {
+			time.Sleep(time.Millisecond)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		l.detachOrAttach(ctx)
+		stop()
+		waits = append(waits, l.again(time.Now()))
+		l.detachOrAttach(t.Context()) // another look comes before: nothing is tried
+	}
+	if waits[0] <= 0 || waits[1] <= waits[0] {
+		t.Errorf("it waits %v", waits)
+	}
+	if n := strings.Count(text.String(), "gateway mode"); n != 1 {
+		t.Errorf("the log has %d lines:\n%s", n, text)
+	}
+}
