@@ -107,11 +107,14 @@ const (
 	oxmICMPCode  = 0x80002801
 	oxmARPSrc    = 0x80002c04
 	oxmARPDst    = 0x80002e04
+	oxmARPSHA    = 0x80003006
 	oxmIPv6Src   = 0x80003410
 	oxmIPv6Dst   = 0x80003610
 	oxmICMP6Type = 0x80003a01
 	oxmICMP6Code = 0x80003c01
 	oxmNDTarget  = 0x80003e10
+	oxmNDSLL     = 0x80004006
+	oxmNDTLL     = 0x80004206
 	nxmTunKey    = 0x00012008
 	nxmTunSrc    = 0x00013e04
 	nxmTunDst    = 0x00014004
@@ -211,6 +214,9 @@ func appendMatch(b []byte, m *flow.Match) []byte {
 	mac(oxmEthDst, m.EthDst)
 	mac(oxmEthSrc, m.EthSrc)
 	short(oxmEthType, w.etherType)
+	if m.Tagged {
+		b = oxm(b, oxmVLAN, u16(vlanPresent), u16(vlanPresent))
+	}
 	if m.VLAN != 0 {
 		short(oxmVLAN, vlanPresent|m.VLAN)
 	}
@@ -236,6 +242,9 @@ func appendMatch(b []byte, m *flow.Match) []byte {
 	if m.Target.IsValid() {
 		b = oxm(b, oxmNDTarget, m.Target.AsSlice(), nil)
 	}
+	if m.NoLinkAddr || m.LinkAddr != (cluster.MAC{}) {
+		b = oxm(b, linkAddr(m), m.LinkAddr[:], nil)
+	}
 	if t := m.Tunnel; t != (flow.Tunnel{}) {
 		b = oxm(oxm(b, nxmTunKey, u64(t.Key), nil), nxmTunOption, u32(t.Ports), nil)
 		b = oxm(b, tunnelEnd(t, nxmTunSrc, nxmTun6Src), t.Peer.AsSlice(), nil)
@@ -252,6 +261,17 @@ func appendMatch(b []byte, m *flow.Match) []byte {
 	}
 	short(nxmCTDstPort, m.CTDstPort)
 	return padded(sized(b, start+2, start), start)
+}
+
+// linkAddr is the field of a match's LinkAddr.
+func linkAddr(m *flow.Match) uint32 {
+	switch m.ICMPType {
+	case 135 + 1:
+		return oxmNDSLL
+	case 136 + 1:
+		return oxmNDTLL
+	}
+	return oxmARPSHA
 }
 
 // tunnelEnd is the field of the other end.

@@ -45,6 +45,12 @@ table=9,priority=30,tun_id=0xffffff,tun_src=172.18.0.4,tun_metadata0=0xfffe0001,
 table=9,priority=31,tun_id=0x1,tun_ipv6_src=fd00::4,tun_metadata0=0x1 actions=set_field:0xff0003->tun_id,set_field:0x7fff0002->tun_metadata0,set_field:fd00::5->tun_ipv6_dst,LOCAL
 table=9,priority=32,ip,nw_ttl=1 actions=set_field:255->nw_ttl,LOCAL
 table=9,priority=33,ipv6,nw_ttl=255 actions=set_field:2->nw_ttl,LOCAL
+table=9,priority=34,vlan_tci=0x1000/0x1000 actions=drop
+table=9,priority=35,arp,in_port=LOCAL,vlan_tci=0x1000/0x1000,arp_spa=172.18.0.3,arp_sha=02:00:00:00:00:01 actions=drop
+table=9,priority=36,icmp6,icmp_type=135,nd_sll=02:00:00:00:00:01 actions=drop
+table=9,priority=37,icmp6,icmp_type=135,nd_target=fd00::7,nd_sll=00:00:00:00:00:00 actions=drop
+table=9,priority=38,icmp6,icmp_type=136,nd_target=fd00::7,nd_tll=02:00:00:00:00:01 actions=drop
+table=9,priority=39,icmp6,icmp_type=136,nd_tll=00:00:00:00:00:00 actions=drop
 table=9,priority=65535,ip actions=learn(table=25,idle_timeout=65535,delete_learned,cookie=0x280deeffff,limit=3,eth_type=0x800,NXM_NX_REG6[2..31],NXM_OF_IP_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),LOCAL
 table=9,priority=65534,ipv6 actions=learn(table=25,idle_timeout=1,delete_learned,cookie=0x2c0dee0001,limit=4294967295,eth_type=0x86dd,NXM_NX_REG6[1..31],NXM_NX_IPV6_SRC[],load:NXM_NX_REG7[]->NXM_NX_REG7[]),LOCAL
 `

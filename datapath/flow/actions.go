@@ -17,7 +17,8 @@ const (
 	ethDstByCT      = "move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[]"
 	pushVLAN        = "push_vlan:0x8100" // with the next action, which says the number
 	vlanPresent     = 0x1000             // in vlan_vid: there is a tag
-	toTunnelKey     = "->tun_id"         // with the next two actions, which say the rest of a Tunnel
+	tagged          = "vlan_tci=0x1000/0x1000"
+	toTunnelKey     = "->tun_id" // with the next two actions, which say the rest of a Tunnel
 )
 
 func appendActions(b []byte, actions []Action) []byte {

@@ -48,6 +48,8 @@ func (m Match) check() error {
 		return fmt.Errorf("ct_state %s asks for a bit and against it", m.CTState)
 	case m.Fragment != "" && !isFragment(m.Fragment):
 		return fmt.Errorf("%q is not a kind of fragment", m.Fragment)
+	case m.Tagged && m.VLAN != 0:
+		return fmt.Errorf("VLAN %d is tagged anyway", m.VLAN)
 	case m.VLAN > maxVLAN:
 		return fmt.Errorf("VLAN %d is too large", m.VLAN)
 	case m.ICMPType > 256:
@@ -62,6 +64,7 @@ func (m Match) check() error {
 func (m Match) prerequisites() error {
 	w := m.Protocol.words()
 	ip := w.family != 0 && m.Protocol != ARP
+	_, linked := m.linkField()
 	switch {
 	case (m.SrcPort != 0 || m.DstPort != 0) && !w.ports:
 		return wordError("tp_src, tp_dst", "needs tcp, udp or sctp")
@@ -71,6 +74,10 @@ func (m Match) prerequisites() error {
 		return wordError("icmp_type, icmp_code", "needs icmp or icmp6")
 	case m.Target.IsValid() && (m.Protocol != ICMP6 || m.ICMPType != 135+1 && m.ICMPType != 136+1 || !m.Target.Is6()):
 		return wordError("nd_target", "needs icmp6 and icmp_type 135 or 136")
+	case m.NoLinkAddr && (m.Protocol == ARP || m.LinkAddr != cluster.MAC{}):
+		return wordError("nd_sll, nd_tll", "are absent only from neighbour discovery, and without a MAC")
+	case (m.NoLinkAddr || m.LinkAddr != cluster.MAC{}) && !linked:
+		return wordError("arp_sha, nd_sll, nd_tll", "needs arp, or icmp6 and icmp_type 135 or 136")
 	case m.Tunnel != (Tunnel{}) && !m.Tunnel.whole():
 		return wordError("tun_id, tun_src, tun_metadata0", "belong together")
 	case (m.Fragment != "" || m.TTL != 0) && !ip:

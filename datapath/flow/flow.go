@@ -113,6 +113,7 @@ type Match struct {
 	InPort   string // port name; empty = any
 	Protocol Protocol
 	VLAN     uint16 // dl_vlan; 0 = any
+	Tagged   bool   // vlan_tci=0x1000/0x1000: the frame has a VLAN tag, of any number
 	EthSrc   cluster.MAC
 	EthDst   cluster.MAC
 	// Src and Dst are nw_src/nw_dst, ipv6_src/ipv6_dst or arp_spa/arp_tpa, by Protocol.
@@ -124,6 +125,10 @@ type Match struct {
 	ICMPType, ICMPCode uint16
 	// Target is nd_target, whose address a neighbour solicitation or advertisement is about, by ICMPType.
 	Target netip.Addr
+	// LinkAddr is arp_sha, nd_sll or nd_tll, by Protocol and ICMPType: the MAC that the message claims for the sender or the
+	// target. NoLinkAddr matches a neighbour discovery message without that option.
+	LinkAddr   cluster.MAC
+	NoLinkAddr bool
 	// PktMark is pkt_mark; 0 = any (no flow of ours matches mark 0).
 	PktMark uint32
 	// CTState has the wanted and the unwanted bits of ct_state.

@@ -51,6 +51,8 @@ type parser struct {
 	src, dst string   // the words of the addresses, read when the protocol is known
 	other    error    // first word not understood outside of the match
 	unknown  []string // words not understood between the match and the actions
+	// linkField is the field that gave LinkAddr.
+	linkField string
 }
 
 // fault notes what is wrong outside of the match.
@@ -128,6 +130,12 @@ func (p *parser) field(word, name, value string) error {
 		return wrapWord(word, err)
 	case "dl_vlan":
 		return nonzero(&m.VLAN, word, value, 12)
+	case "vlan_tci":
+		if word != tagged {
+			return wordError(word, "is not "+tagged)
+		}
+		m.Tagged = true
+		return nil
 	case "dl_src":
 		return mac(&m.EthSrc, word, value)
 	case "dl_dst":
@@ -151,6 +159,11 @@ func (p *parser) field(word, name, value string) error {
 	case "nd_target":
 		a, err := parseAddr(value)
 		m.Target = a
+		return wrapWord(word, err)
+	case "arp_sha", "nd_sll", "nd_tll":
+		p.linkField = name
+		a, err := cluster.ParseMAC(value)
+		m.LinkAddr, m.NoLinkAddr = a, err == nil && a == cluster.MAC{}
 		return wrapWord(word, err)
 	case "pkt_mark":
 		return nonzero(&m.PktMark, word, value, 32)
@@ -211,6 +224,9 @@ func (p *parser) addresses() error {
 	w := p.flow.Match.Protocol.words()
 	if err := address(&p.flow.Match.Src, p.src, w.src, w.family); err != nil {
 		return err
+	}
+	if want, _ := p.flow.Match.linkField(); p.linkField != "" && p.linkField != want {
+		return wordError(p.linkField, "does not go with the protocol or the ICMP type")
 	}
 	return address(&p.flow.Match.Dst, p.dst, w.dst, w.family)
 }

@@ -96,6 +96,9 @@ func (m Match) append(b []byte, sep string) []byte {
 		field("in_port=")
 		b = appendPort(b, m.InPort)
 	}
+	if m.Tagged {
+		field(tagged)
+	}
 	number("dl_vlan=", uint64(m.VLAN), 10)
 	for i, mac := range []cluster.MAC{m.EthSrc, m.EthDst} {
 		if mac != (cluster.MAC{}) {
@@ -126,6 +129,10 @@ func (m Match) append(b []byte, sep string) []byte {
 	if m.Target.IsValid() {
 		field("nd_target=")
 		b = m.Target.AppendTo(b)
+	}
+	if name, ok := m.linkField(); ok && (m.NoLinkAddr || m.LinkAddr != cluster.MAC{}) {
+		field(name + "=")
+		b = appendMAC(b, m.LinkAddr)
 	}
 	return b
 }

@@ -63,6 +63,9 @@ func drawMatch(t *rapid.T) Match {
 		m.InPort = drawPort(t)
 	}
 	m.VLAN = rapid.Uint16Range(0, maxVLAN).Draw(t, "VLAN")
+	if m.VLAN == 0 {
+		m.Tagged = rapid.Bool().Draw(t, "tagged")
+	}
 	if rapid.Bool().Draw(t, "with MACs") {
 		m.EthSrc, m.EthDst = drawMAC(t), drawMAC(t)
 	}
@@ -76,6 +79,14 @@ func drawMatch(t *rapid.T) Match {
 	}
 	if m.Protocol == ICMP6 && rapid.Bool().Draw(t, "about a neighbour") {
 		m.ICMPType, m.Target = rapid.SampledFrom([]uint16{136, 137}).Draw(t, "neighbour"), drawAddr(t, cluster.IPv6)
+	}
+	if _, ok := m.linkField(); ok {
+		switch rapid.IntRange(0, 2).Draw(t, "link-layer address") {
+		case 1:
+			m.LinkAddr = drawMAC(t)
+		case 2:
+			m.NoLinkAddr = m.Protocol != ARP
+		}
 	}
 	if w.family != 0 && m.Protocol != ARP {
 		m.Fragment = rapid.SampledFrom([]string{"", "later", "not_later", "first", "no", "yes"}).Draw(t, "fragment")

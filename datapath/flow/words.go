@@ -40,6 +40,19 @@ func (p Protocol) String() string { return p.words().protocol }
 // Family tells the family of the protocol's addresses, 0 for Any.
 func (p Protocol) Family() cluster.Family { return p.words().family }
 
+// linkField is the field of LinkAddr.
+func (m Match) linkField() (name string, ok bool) {
+	switch {
+	case m.Protocol == ARP:
+		return "arp_sha", true
+	case m.Protocol == ICMP6 && m.ICMPType == 135+1:
+		return "nd_sll", true
+	case m.Protocol == ICMP6 && m.ICMPType == 136+1:
+		return "nd_tll", true
+	}
+	return "", false
+}
+
 // protocolOf finds the protocol of a word, also of the one spelling that ovs-ofctl reads but does not print.
 func protocolOf(word string) (Protocol, bool) {
 	if word == "icmpv6" {
