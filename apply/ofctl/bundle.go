@@ -62,15 +62,39 @@ func (b *bundle) add(id flow.ID, f *flow.Flow) {
 		b.errs = append(b.errs, err)
 		return
 	}
-	for _, name := range f.Ports() {
-		if _, ok := b.number(name); !ok {
-			b.missing = append(b.missing, name)
-			return
-		}
+	if f = b.present(f); f == nil {
+		return
 	}
 	b.made[id] = f
 	numbered := f.WithPorts(func(name string) string { n, _ := b.number(name); return n })
 	b.flows = append(b.flows, change{typeFlowMod, flowMod(flowAdd, f.Cookie(), numbered), f})
+}
+
+// present returns the flow without outputs to ports that are not there, or nil when it lacks the port that it matches, or all that
+// it sends to. One missing port of many must not keep a packet from the others.
+func (b *bundle) present(f *flow.Flow) *flow.Flow {
+	var lacks []string
+	for _, name := range f.Ports() {
+		if _, ok := b.number(name); !ok {
+			lacks = append(lacks, name)
+		}
+	}
+	b.missing = append(b.missing, lacks...)
+	switch {
+	case len(lacks) == 0:
+		return f
+	case slices.Contains(lacks, f.Match.InPort):
+		return nil
+	}
+	g := *f
+	g.Actions = slices.DeleteFunc(slices.Clone(f.Actions), func(a flow.Action) bool {
+		out, ok := a.(flow.Output)
+		return ok && slices.Contains(lacks, out.Port)
+	})
+	if slices.ContainsFunc(g.Actions, func(a flow.Action) bool { _, ok := a.(flow.Output); return ok }) {
+		return &g
+	}
+	return nil
 }
 
 // number translates a port. A number stays: that is a flow that names no port of ours on purpose.

@@ -71,6 +71,25 @@ func TestFlowsWaitForTheirPort(t *testing.T) {
 	}
 }
 
+// A flow that floods is there without a port that is not, and gets it when it is.
+func TestFloodsToThePortsThatAreThere(t *testing.T) {
+	n := node(t)
+	target := open(t, n)
+	want := parse(t, fmt.Sprintf("priority=5 actions=output:%q,output:late\npriority=6,in_port=late actions=output:%q\npriority=7,in_port=LOCAL actions=output:late\n", patch, patch))
+	err := target.Apply(ctx(t), flow.Diff(want, read(t, target)))
+	var w *apply.Waiting
+	if !errors.As(err, &w) || !slices.Equal(w.Devices, []string{"late"}) {
+		t.Fatalf("Apply without the port: %v", err)
+	}
+	if got, want := flow.Print(flow.State{Flows: read(t, target).Flows}), fmt.Sprintf("cookie=0xdeff105,table=0,priority=5 actions=output:%q\n", patch); got != want {
+		t.Fatalf("without the port there is\n%swant\n%s", got, want)
+	}
+	sh(t, n, `ovs-vsctl add-port br-ex late -- set Interface late type=patch options:peer=x`)
+	until(t, target, "the port appears", func(s flow.State, err error) bool {
+		return err == nil && target.Apply(ctx(t), flow.Diff(want, s)) == nil && flow.Diff(want, read(t, target)).Empty()
+	})
+}
+
 func TestPortsWaitForTheirBridge(t *testing.T) {
 	n := node(t)
 	sh(t, n, `ovs-vsctl del-br br-int`)
