@@ -31,6 +31,7 @@ func (v *view) matches(m *flow.Match) bool {
 	switch {
 	case m.InPort != "" && m.InPort != v.in,
 		m.VLAN != 0 && m.VLAN != p.VLAN,
+		m.Tagged && p.VLAN == 0,
 		m.EthSrc != (cluster.MAC{}) && m.EthSrc != p.EthSrc,
 		m.EthDst != (cluster.MAC{}) && m.EthDst != p.EthDst,
 		m.TTL != 0,
@@ -113,11 +114,13 @@ func (r *run) bridgeReceives(n *node, in string) (location, error) {
 	if err := r.table(c, 0); err != nil {
 		return location{}, err
 	}
-	switch len(c.outputs) {
-	case 0:
+	_, group := groupMAC(r.p.Dst)
+	switch {
+	case len(c.outputs) == 0:
 		return r.drop(b.name + " drops it")
-	case 1:
-	default:
+	case group && b.key != "":
+		return r.flooded(n, b, c.outputs)
+	case len(c.outputs) > 1:
 		return location{}, fmt.Errorf("the packet leaves %s through %s and %s: multiple outputs are not modelled", b.name, c.outputs[0].port, c.outputs[1].port)
 	}
 	r.p = c.outputs[0].packet

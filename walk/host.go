@@ -256,6 +256,9 @@ func (r *run) hostReceives(n *node, link string) (location, error) {
 		return location{}, errors.New(k.unknown)
 	}
 	r.ctState = tracking{}
+	if r.p.VLAN != 0 {
+		return r.drop(fmt.Sprintf("the frame is for VLAN %d of %s: only an interface of the host for that VLAN gets it", r.p.VLAN, link))
+	}
 	if own := n.mac(link); own != (cluster.MAC{}) && own != r.p.EthDst {
 		return r.drop(fmt.Sprintf("the frame is for %s, %s has %s", r.p.EthDst, link, own))
 	}

@@ -46,7 +46,13 @@ func (r *run) podSends(n *node, name string) (location, error) {
 	if port == nil {
 		return r.drop(fmt.Sprintf("pod %s/%s has no logical port %s", pod.Owner.Namespace, pod.Owner.Name, name))
 	}
-	mac, ok := port.sw.neighbour(r.p.Dst)
+	mac, ok := groupMAC(r.p.Dst)
+	switch {
+	case ok && at == switchReceives:
+		return location{}, fmt.Errorf("logical switches' multicast groups are not modelled")
+	case !ok:
+		mac, ok = port.sw.neighbour(r.p.Dst)
+	}
 	if !ok {
 		gateway := port.sw.gateway(r.p.Src)
 		if gateway == nil {

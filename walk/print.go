@@ -68,7 +68,7 @@ func (v Verdict) forward() string {
 		return fmt.Sprintf("=> %s; %s sees %s\n", v.Reason, v.At, v.Seen)
 	case v.Reason == "":
 		return ""
-	case v.Rejected:
+	case v.Rejected, v.Flooded:
 		return fmt.Sprintf("=> %s\n", v.Reason)
 	}
 	return fmt.Sprintf("=> not delivered: %s\n", v.Reason)

@@ -26,6 +26,9 @@ func (r *run) switchReceives(n *node, name string) (location, error) {
 		return location{}, err
 	}
 	r.ctState = tracking{}
+	if r.p.VLAN != 0 {
+		return r.drop(fmt.Sprintf("%s ls_in_check_port_sec drops it: the frame is for VLAN %d", sw.row.Name, r.p.VLAN))
+	}
 	if !in.lets(r.p.EthSrc, r.p.Src) {
 		return r.drop(fmt.Sprintf("port security of %s (%s ls_in_apply_port_sec) drops it: %s with %s is not the port's", name, sw.row.Name, r.p.Src, r.p.EthSrc))
 	}

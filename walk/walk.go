@@ -97,6 +97,7 @@ type Pass struct {
 type Verdict struct {
 	Delivered bool
 	Rejected  bool // refused with a TCP reset, an SCTP abort or an ICMP error
+	Flooded   bool // multicast or broadcast, sent to several receivers, which Reason names
 	At        Point
 	Seen      Packet // as the receiver sees it
 	Reason    string // a sentence

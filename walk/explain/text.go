@@ -218,6 +218,8 @@ func (e *Explanation) Sentence() string {
 			s += "; " + v.AnswerReason
 		}
 		return s + "."
+	case v.Flooded:
+		return upper(v.Reason) + "."
 	case !v.Delivered:
 		return "Not delivered: " + v.Reason + "."
 	}
