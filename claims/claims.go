@@ -105,6 +105,8 @@ const (
 	TableToNode    = 40 // from OVN, after conntrack
 	TableDeliver   = 41 // by Ethernet address: to pods of this node, or on to OVN
 	TableNeighbors = 60 // ARP and neighbour discovery
+	TableNDOptions = 61 // neighbour discovery of pods: targets and link-layer addresses
+	TableFlood     = 62 // multicast and broadcast: to the ports of the node's pods and to OVN
 )
 
 // TunnelBridge is where what goes to other nodes gets its tunnel, with flows in table 0 only.

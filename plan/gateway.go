@@ -77,6 +77,7 @@ const (
 	prioTunnelIn = 205
 	prioStranger = 204 // to the tunnels, not from a node
 	prioTunnel   = 200
+	prioVLAN     = 150 // tagged frames for the host
 	prioNoVIP    = 115 // to the service range, and no load balancer wanted it
 	prioByHost   = 112 // to the dummy next hop: the host's to route
 	prioNoWay    = 111
@@ -93,6 +94,7 @@ const (
 
 // Priorities in claims.TableUplink.
 const (
+	prioNoParts = 110 // fragments of tunnels' packets
 	prioKnown   = 100 // connections of OVN or of the host
 	prioTracked = 50  // packets to NodePorts
 	prioNew     = 10
@@ -271,6 +273,8 @@ func (b *bridge) layer2() {
 			b.classify(prioFromWire, flow.Match{InPort: b.uplink, EthDst: b.mac, Protocol: words(f).ip}, flow.Output{Port: flow.Local})
 		}
 	}
+	// Nothing that is served here has a VLAN tag. What the host has VLANs for is its own.
+	b.classify(prioVLAN, flow.Match{InPort: b.uplink, EthDst: b.mac, Tagged: true}, flow.Output{Port: flow.Local})
 	b.classify(prioUnicast, flow.Match{InPort: b.uplink, EthDst: b.mac}, both...)
 	b.classify(prioUnicast, flow.Match{InPort: b.ovn, EthSrc: b.mac}, flow.Normal{})
 	b.classify(prioForeign, flow.Match{InPort: b.ovn}, flow.Drop{})

@@ -216,6 +216,7 @@ const (
 	chainNodePortIn     = "nodeport-prerouting"
 	chainNodePortOut    = "nodeport-output"
 	chainGuarded        = "load-balancer-sources"
+	chainMasquerade     = "masquerade-prerouting"
 	chainLoopbackIn     = "loopback-prerouting"
 	chainLoopbackOut    = "loopback-postrouting"
 	chainRefuseForward  = "services-forward"

@@ -189,6 +189,7 @@ func serviceChains(e *Env, t *nft.Table, owner cluster.Owner) {
 	base(chainGuarded, "filter", "prerouting", hookGuarded, c.guarded())
 	base(chainRefuseOut, "filter", "output", hookRefuse, c.refuse())
 	base(chainRefuseForward, "filter", "forward", hookRefuse, c.refuse())
+	base(chainMasquerade, "filter", "prerouting", hookLoopback, c.masquerade())
 	if in, out := c.loopback(); len(in) > 0 {
 		base(chainLoopbackIn, "filter", "prerouting", hookLoopback, in)
 		base(chainLoopbackOut, "nat", "postrouting", hookSNAT, out)
@@ -345,6 +346,19 @@ func (c chains) refuse() []nft.Rule {
 		}
 		for _, r := range s.Services {
 			rules = append(rules, c.rule(nft.Drop{}, "no Service has this address", nft.AddrIn{Dst: true, Prefix: r}))
+		}
+	}
+	return rules
+}
+
+// masquerade keeps others from the addresses that the host translates Services' addresses to. The host's own packets, and those that it
+// translates itself, do not pass here with such an address.
+func (c chains) masquerade() []nft.Rule {
+	var rules []nft.Rule
+	for i := range c.env.Stacks {
+		s := &c.env.Stacks[i]
+		for _, a := range []netip.Addr{s.MasqAll, s.MasqLocal} {
+			rules = append(rules, c.rule(nft.Drop{}, "masquerade addresses are the host's own", nft.AddrIn{Dst: true, Prefix: single(a)}))
 		}
 	}
 	return rules

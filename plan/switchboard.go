@@ -29,6 +29,7 @@ func newSwitchboard(e *Env) *switchboard {
 
 // Priorities of the switchboard's tables.
 const (
+	prioTagged  = 150 // VLAN tags, MACs of ours from outside
 	prioOutside = 140 // of connections that the host or a client outside began
 	prioGuard   = 130 // against what pods must not send, or before it is known whose packet it is
 	prioSelf    = 120
@@ -122,6 +123,8 @@ func (w *switchboard) paths() {
 	out := flow.Output{Port: claims.ServicePatch}
 	fromOVN := flow.Match{InPort: claims.ServicePatch}
 	w.add(claims.TableArrives, prioOthers+1, fromOVN, flow.Resubmit{Table: claims.TableDeliver})
+	// No port of ours is a trunk, and no packet keeps a tag that a pod chose.
+	w.add(claims.TableArrives, prioTagged, flow.Match{Tagged: true}, flow.Drop{})
 	for _, table := range []uint8{claims.TableFromPod, claims.TableHere, claims.TableToNode} {
 		w.add(table, prioOthers, flow.Match{}, flow.Resubmit{Table: claims.TableDeliver})
 	}
@@ -147,6 +150,10 @@ func (w *switchboard) paths() {
 	host.InPort = claims.ServiceHost
 	w.add(claims.TableOutside, prioVIP, host, w.toHost(flow.InPort{})...)
 	if w.wired() {
+		// Answers go to the MAC that asks: nobody outside may send as the host, or as its next hop.
+		for _, mac := range []cluster.MAC{w.hostMAC(), masqMAC()} {
+			w.add(claims.TableArrives, prioTagged, flow.Match{InPort: claims.WirePatch, EthSrc: mac}, flow.Drop{})
+		}
 		w.add(claims.TableOutside, prioOthers, flow.Match{}, flow.SetEthSrc{MAC: w.Node.Gateway.MAC}, flow.SetPktMark{}, flow.Output{Port: claims.WirePatch})
 	}
 	for i := range w.Stacks {
@@ -185,7 +192,10 @@ func (w *switchboard) fromOutside(s *Stack) {
 		known, here := m, flow.Action(flow.Output{Port: claims.ServiceHost})
 		known.CTMark = claims.CTMarkOutside
 		if port == claims.WirePatch {
-			w.add(claims.TableArrives, prioTo, m, toService)
+			// The gateway bridge floods frames for other machines to this port as well: they are not the node's to serve.
+			arrives := m
+			arrives.EthDst = w.Node.Gateway.MAC
+			w.add(claims.TableArrives, prioTo, arrives, toService)
 			// Noted anew with each packet: another router may have taken over.
 			w.add(claims.TableServed, prioOutside, known, append([]flow.Action{flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkOutside, EthSrc: true}}, onward...)...)
 		} else {
@@ -205,8 +215,6 @@ func (w *switchboard) fromOutside(s *Stack) {
 			// conntrack finds is lost. So the next node says that the time to live has ended.
 			w.add(claims.TableHere, prioStray, flow.Match{InPort: port, Protocol: v.ip, TTL: 1}, flow.SetTTL{TTL: 2}, flow.Resubmit{Table: claims.TableDeliver})
 		}
-		// A Service may have any endpoint, but nobody sends to the nodes' tunnels.
-		w.add(claims.TableServed, prioJoin, flow.Match{InPort: port, Protocol: v.l4[cluster.UDP], DstPort: geneve}, flow.Drop{})
 		w.add(claims.TableServed, prioWorld, m, append([]flow.Action{second(s.MasqOVN)}, w.toHost(here)...)...)
 	}
 }
@@ -229,8 +237,8 @@ func (w *switchboard) family(s *Stack) {
 	}
 	w.add(claims.TableFromPod, prioJoin, flow.Match{Protocol: v.ip, Dst: s.Join.Masked()}, flow.Resubmit{Table: claims.TableDeliver})
 	w.add(claims.TableArrives, prioJoin, flow.Match{InPort: claims.ServicePatch, Protocol: v.ip, Src: s.Join.Masked()}, flow.Resubmit{Table: claims.TableDeliver})
-	w.add(claims.TableFromPod, prioJoin, flow.Match{Protocol: v.ip, Dst: v.multicast}, flow.Normal{})
-	w.add(claims.TableArrives, prioVIP, flow.Match{InPort: claims.ServicePatch, Protocol: v.ip, Dst: v.multicast}, flow.Normal{})
+	w.add(claims.TableArrives, prioVIP, flow.Match{InPort: claims.ServicePatch, Protocol: v.ip, Dst: v.multicast}, flow.Resubmit{Table: claims.TableFlood})
+	w.floods(v, v.multicast)
 	w.noDHCP(v)
 	// A connection straight to a pod is tracked as well. Else one to a Service with the same source port and endpoint would translate
 	// its answers. What is looked at after that does not depend on the port that it may get, so there is no recirculation.
@@ -255,26 +263,17 @@ func (w *switchboard) family(s *Stack) {
 	w.add(claims.TableUnpinned, prioOthers, flow.Match{Protocol: v.ip}, track(claims.ZoneServices, claims.TablePinned))
 	neighbours := []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ARP}}
 	if s.Family == cluster.IPv4 {
-		w.add(claims.TableFromPod, prioJoin, flow.Match{Protocol: v.ip, Dst: single(broadcast())}, flow.Normal{})
+		w.floods(v, single(broadcast()))
 	} else {
 		w.add(claims.TableFromPod, prioTo, flow.Match{Protocol: v.ip, Dst: v.linkLocal}, track(claims.ZoneServices, claims.TableToPod))
 		neighbours = []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: neighborSolicitation + 1}, {InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: neighborAdvertisement + 1}}
 		for _, t := range []uint16{routerAdvertisement, redirectMessage} { // what only routers send
 			w.add(claims.TableFromPod, prioGuard, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1}, flow.Drop{})
 		}
+		w.neighborDiscovery()
 	}
 	for _, m := range neighbours {
 		w.add(claims.TableArrives, prioSelf, m, flow.Resubmit{Table: claims.TableNeighbors})
-	}
-}
-
-// noDHCP drops what pods send to the ports of DHCP clients, whose other fields a pod can choose, but for answers to who has asked them.
-func (w *switchboard) noDHCP(v vocabulary) {
-	m := flow.Match{Protocol: v.l4[cluster.UDP], DstPort: v.dhcp}
-	w.add(claims.TableFromPod, prioTo-1, m, flow.Drop{}) // what is not tracked
-	m.CTState = flow.CTState{Set: flow.CTTrk | flow.CTNew}
-	for _, table := range []uint8{claims.TableToPod, claims.TableToVIP} {
-		w.add(table, prioSelf, m, flow.Drop{})
 	}
 }
 
@@ -304,6 +303,9 @@ func (w *switchboard) pod(p *cluster.Pod) {
 	w.add(claims.TableDeliver, prioTo, flow.Match{EthDst: p.MAC}, out)
 	w.add(claims.TablePinned, prioTo, flow.Match{InPort: port}, flow.MoveEthDstToSrc{}, flow.SetEthDst{MAC: p.MAC}, flow.InPort{})
 	send := func(m flow.Match, to uint8) { w.add(claims.TableArrives, prioFrom, m, flow.Resubmit{Table: to}) }
+	if w.stack(cluster.IPv6) != nil {
+		w.linkLocal(from, out)
+	}
 	for i, ip := range slices.Concat(p.IPs, p.Extra) {
 		s := w.stack(cluster.FamilyOf(ip))
 		if s == nil || i < len(p.IPs) && !s.Subnet.Contains(ip) {
@@ -314,10 +316,10 @@ func (w *switchboard) pod(p *cluster.Pod) {
 		m.Protocol, m.Src = v.ip, own
 		send(m, claims.TableFromPod)
 		if s.Family == cluster.IPv4 {
-			m.Protocol = flow.ARP
+			m.Protocol, m.LinkAddr = flow.ARP, p.MAC
 			send(m, claims.TableNeighbors)
 		} else {
-			w.neighbour(from, ip, out)
+			w.advertises(from, ip)
 		}
 		w.takes(port, ip)
 		if i >= len(p.IPs) {
@@ -330,26 +332,25 @@ func (w *switchboard) pod(p *cluster.Pod) {
 	}
 }
 
-// neighbour lets a pod find neighbours, and be found, by IPv6. It tells others' addresses to nobody, nor asks whether an address is free: who
-// is about to take that would give it up (RFC 4862, 5.4.3). The node gives each to one pod.
-func (w *switchboard) neighbour(from flow.Match, ip netip.Addr, out flow.Action) {
-	from.Protocol = flow.ICMP6
+// linkLocal lets a pod send from its link-local address, and ask for neighbours in its own name.
+func (w *switchboard) linkLocal(from flow.Match, out flow.Action) {
 	link := linkLocal(from.EthSrc)
-	for _, a := range []netip.Addr{ip, link} {
-		m := from
-		m.ICMPType, m.Target = neighborAdvertisement+1, a
-		w.add(claims.TableArrives, prioSelf, m, flow.Resubmit{Table: claims.TableNeighbors})
-		m = from
-		m.ICMPType, m.Src = neighborSolicitation+1, single(a)
-		w.add(claims.TableArrives, prioSelf, m, flow.Resubmit{Table: claims.TableNeighbors})
-	}
 	w.found(link, out)
 	m := from
-	m.ICMPType = neighborAdvertisement + 1
-	w.add(claims.TableArrives, prioFrom+1, m, flow.Drop{})
-	m = from
 	m.Protocol, m.Src = flow.IPv6, single(link)
 	w.add(claims.TableArrives, prioFrom, m, flow.Resubmit{Table: claims.TableFromPod})
+	ask := flow.Match{InPort: from.InPort, Protocol: flow.ICMP6, ICMPType: neighborSolicitation + 1, LinkAddr: from.EthSrc}
+	w.add(claims.TableNDOptions, prioTo, ask, flow.Resubmit{Table: claims.TableNeighbors})
+	w.advertises(from, link)
+}
+
+// advertises lets a pod advertise one of its addresses, with its own MAC or with none.
+func (w *switchboard) advertises(from flow.Match, ip netip.Addr) {
+	m := flow.Match{InPort: from.InPort, Protocol: flow.ICMP6, ICMPType: neighborAdvertisement + 1, Target: ip}
+	for _, mac := range []cluster.MAC{from.EthSrc, {}} {
+		m.LinkAddr, m.NoLinkAddr = mac, mac == cluster.MAC{}
+		w.add(claims.TableNDOptions, prioTo, m, flow.Resubmit{Table: claims.TableNeighbors})
+	}
 }
 
 // found leads who looks for an address to the ports of those that have it.
@@ -370,7 +371,7 @@ func (w *switchboard) takes(port string, ip netip.Addr) {
 	if ip.Is6() {
 		m = flow.Match{InPort: port, Protocol: flow.ICMP6, ICMPType: neighborAdvertisement + 1, Target: ip, Dst: words(cluster.IPv6).multicast}
 	}
-	w.add(claims.TableNeighbors, prioFrom, m, flow.Normal{})
+	w.add(claims.TableNeighbors, prioFrom, m, flow.Resubmit{Table: claims.TableFlood})
 }
 
 // linkLocal is the address that a port has by its MAC (RFC 4291, appendix A).

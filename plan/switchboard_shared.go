@@ -102,12 +102,14 @@ func (w *switchboard) tracks(a netip.Addr, u uses) {
 func (e *Env) behind() datapath.State {
 	port := &nb.SwitchPort{Name: podsPort(e.Node.Name), Switch: e.Node.Name, Owner: nodeOwner(e.Node.Name)}
 	extra := map[netip.Addr][]string{}
+	var flooded []*cluster.Pod
 	for _, p := range e.Pods {
 		has, _ := e.addressOf(p)
 		if has == "" {
 			continue
 		}
 		port.Addresses = append(port.Addresses, has)
+		flooded = append(flooded, p)
 		for _, a := range p.Extra {
 			extra[a] = append(extra[a], portOf(p))
 		}
@@ -116,6 +118,7 @@ func (e *Env) behind() datapath.State {
 	port.Addresses = append(port.Addresses, masqMAC().String())
 	slices.Sort(port.Addresses)
 	w := newSwitchboard(e)
+	w.flood(flooded)
 	for a, ports := range extra {
 		slices.Sort(ports)
 		var out []flow.Action

@@ -17,7 +17,11 @@ func (b *bridge) tunnels() {
 	for i := range b.env.Stacks {
 		s := &b.env.Stacks[i]
 		for _, a := range append([]netip.Addr{s.Address.Addr()}, s.Others...) {
-			b.classify(prioStranger, flow.Match{InPort: b.uplink, Protocol: words(s.Family).l4[cluster.UDP], Dst: single(a), DstPort: geneve}, flow.Drop{})
+			m := flow.Match{Protocol: words(s.Family).l4[cluster.UDP], Dst: single(a), DstPort: geneve}
+			// Conntrack has put it together: tunnels of nodes send no fragments, so it is a pod's, from the address of its node.
+			b.add(claims.TableUplink, prioNoParts, m, flow.Drop{})
+			m.InPort = b.uplink
+			b.classify(prioStranger, m, flow.Drop{})
 		}
 	}
 	b.classify(prioTunnel, flow.Match{InPort: flow.Local, Protocol: words(b.env.tunnelFamily()).l4[cluster.UDP], DstPort: geneve}, flow.Output{Port: b.uplink})
@@ -85,8 +89,8 @@ func (t *tunnelEnds) tables() nft.State {
 // tunnelsSet is the nft set of all nodes' addresses.
 func tunnelsSet(f cluster.Family) *nft.Set { return declare(f).set("tunnels", words(f).dst) }
 
-// tunnelChains let only nodes' tunnels into the host, and nothing of pods into those of any node: by the host's routing they
-// would leave with its address.
+// tunnelChains let only nodes' tunnels into the host, and forward nothing but these to the tunnels of any node. What the host forwards
+// for pods and Services leaves with its own address. The kernel has put fragments together before.
 func tunnelChains(e *Env, t *nft.Table, owner cluster.Owner) {
 	port := nft.DstPort{Protocol: cluster.UDP, Port: geneve}
 	t.Sets[setTunnelEnds] = endsSet(e)
@@ -94,12 +98,14 @@ func tunnelChains(e *Env, t *nft.Table, owner cluster.Owner) {
 		{Matches: []nft.Match{nft.InSet{Set: setTunnelEnds}, port}, Do: nft.Accept{}, Comment: "tunnels of nodes", Owner: owner},
 		{Matches: []nft.Match{port}, Do: nft.Drop{}, Comment: "tunnels of others", Owner: owner},
 	}}
-	forward := &nft.Chain{Name: chainTunnelsForward, Type: "filter", Hook: "forward", Priority: hookFilter, Owner: owner}
+	forward := &nft.Chain{Name: chainTunnelsForward, Type: "filter", Hook: "forward", Priority: hookFilter, Owner: owner, Rules: []nft.Rule{
+		{Matches: []nft.Match{nft.InSet{Set: setTunnelEnds}, port}, Do: nft.Return{}, Comment: "tunnels of nodes", Owner: owner},
+	}}
 	for i := range e.Stacks {
 		set := tunnelsSet(e.Stacks[i].Family)
 		t.Sets[set.Name] = set
 		forward.Rules = append(forward.Rules, nft.Rule{
-			Matches: []nft.Match{nft.InInterface{Name: claims.ManagementPort}, nft.InSet{Set: set.Name}, port}, Do: nft.Drop{}, Comment: "pods to tunnels", Owner: owner,
+			Matches: []nft.Match{nft.InSet{Set: set.Name}, port}, Do: nft.Drop{}, Comment: "to tunnels of nodes", Owner: owner,
 		})
 	}
 	t.Chains[chainTunnelsForward] = forward
