@@ -16,6 +16,7 @@ const (
 	EchoRequest4   = 8
 	EchoRequest6   = 128
 	typeRA         = 134
+	typeNS         = 135
 	typeNA         = 136
 	GenevePort     = 6081
 	etherBridging  = 0x6558 // Geneve: an Ethernet frame follows
@@ -91,10 +92,7 @@ func ARPReply(mac cluster.MAC, claimed netip.Addr) []byte {
 
 // NeighborAdvertisement is ARPReply for IPv6. It has the sender's link-local address as its source.
 func NeighborAdvertisement(mac cluster.MAC, claimed netip.Addr) []byte {
-	a := claimed.As16()
-	b := append([]byte{typeNA, 0, 0, 0, 0x20, 0, 0, 0}, a[:]...) // override
-	b = append(append(b, 2, 1), mac[:]...)                       // target link-layer address
-	return Frame(mac, allNodesMAC, icmp6(LinkLocal(mac), allNodes, maxHops, b))
+	return Advertise(mac, LinkLocal(mac), claimed, mac)
 }
 
 // RouterAdvertisement says that the sender is a router, and announces a prefix from which each receiver makes an address.

@@ -81,6 +81,12 @@ func dhcpAttacks() []Attack {
 				try: func(ctx context.Context, w *world) (outcome, error) {
 					return w.offer(ctx, f, x.to, x.link, x.everybody)
 				}})
+			if x.to == neighbour {
+				list = append(list, Attack{Who: attacker, What: "sends DHCP answers over IPv" + f.name + " in fragments to " + x.what, By: byFragments,
+					Group: "fragments", Not: noFragments, try: func(ctx context.Context, w *world) (outcome, error) {
+						return w.offerInParts(ctx, f, x.everybody)
+					}})
+			}
 		}
 	}
 	return list
@@ -101,6 +107,18 @@ func linkAttacks() []Attack {
 			})},
 		{Who: attacker, What: "claims the gateway's address by neighbour discovery", By: byPortSecurity,
 			try: try(func(w *world, mac cluster.MAC) []byte { return attack.NeighborAdvertisement(mac, w.gateway(f6)) })},
+		{Who: attacker, What: "announces its own address by ARP with its neighbour's MAC", By: byPortSecurity,
+			try: try(func(w *world, mac cluster.MAC) []byte {
+				return attack.ARPAnnouncement(mac, w.macOf(neighbour), w.endpoints[attacker].address(f4))
+			})},
+		{Who: attacker, What: "advertises its own address with its neighbour's MAC", By: byPortSecurity,
+			try: try(func(w *world, mac cluster.MAC) []byte {
+				return attack.Advertise(mac, attack.LinkLocal(mac), w.endpoints[attacker].address(f6), w.macOf(neighbour))
+			})},
+		{Who: attacker, What: "advertises its own address from the gateway's", By: byPortSecurity,
+			try: try(func(w *world, mac cluster.MAC) []byte {
+				return attack.Advertise(mac, w.gateway(f6), w.endpoints[attacker].address(f6), mac)
+			})},
 		{Who: attacker, What: "sends router advertisements to its neighbour", By: byDeafness,
 			try: func(ctx context.Context, w *world) (outcome, error) { return w.advertise(ctx, neighbour, podLink) }},
 		{Who: attacker, What: "sends router advertisements to the host", By: byDeafness,
@@ -108,6 +126,11 @@ func linkAttacks() []Attack {
 				return w.advertise(ctx, "host-a", claims.ManagementPort)
 			}},
 	}
+}
+
+// macOf is the MAC of a pod in the demo, which follows from its IPv4 address.
+func (w *world) macOf(pod string) cluster.MAC {
+	return cluster.MACFor(w.endpoints[pod].address(families()[0]))
 }
 
 // gateway is the router of the attacker's node.

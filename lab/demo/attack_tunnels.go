@@ -38,8 +38,8 @@ func tunnelAttacks() []Attack {
 	}
 	return append(list, Attack{Who: liar, What: "sends a tunnel packet to a Service, whose endpoint is the tunnel of node-a", By: byTunnelPods,
 		try: tunnelService(liar)},
-		Attack{Who: clientName, What: "sends a tunnel packet to a NodePort of node-b, whose endpoint is the tunnel of node-a", By: byTunnelPods,
-			try: tunnelService(clientName)})
+		Attack{Who: clientName, What: "sends a tunnel packet to a NodePort of node-b, whose endpoint is the tunnel of node-a, also in fragments",
+			By: byTunnelPods + "; " + byWholeTunnels, try: tunnelService(clientName)})
 }
 
 // tunnel sends a packet to the end of a tunnel; a pod must not get what is in it. The same from another node's host arrives.
@@ -150,6 +150,9 @@ spec:
 		if err != nil {
 			return outcome{}, err
 		}
-		return w.tunnel(ctx, who, at(1))
+		if out, err = w.tunnel(ctx, who, at(1)); err != nil || out.taken || who != clientName {
+			return out, err
+		}
+		return w.tunnelInParts(ctx, who, at(1))
 	}
 }

@@ -1,0 +1,78 @@
+package attack
+
+import (
+	"encoding/binary"
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+
+	"hairpin/cluster"
+)
+
+// Tagged inserts VLAN tags (IEEE 802.1Q) into a frame, the outer one first. Of several, the outer one is a service tag (802.1ad).
+func Tagged(frame []byte, vlans ...uint16) []byte {
+	const macs = 2 * 6
+	b := append([]byte{}, frame[:macs]...)
+	for i, vlan := range vlans {
+		kind := uint16(unix.ETH_P_8021Q)
+		if i < len(vlans)-1 {
+			kind = unix.ETH_P_8021AD
+		}
+		b = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(b, kind), vlan)
+	}
+	return append(b, frame[macs:]...)
+}
+
+// Fragments splits the payload of an IP packet after so many bytes, a multiple of 8 (RFC 791; RFC 8200, 4.5).
+func Fragments(packet []byte, first int) (parts [][]byte) {
+	const header4, header6, more = 20, 40, 1 << 13
+	id := binary.BigEndian.Uint16(packet[len(packet)-2:]) // the end of a mark is unique
+	if packet[0]>>4 == 4 {
+		for i, part := range [][]byte{packet[header4 : header4+first], packet[header4+first:]} {
+			b := append(append([]byte{}, packet[:header4]...), part...)
+			binary.BigEndian.PutUint16(b[2:], uint16(len(b)))
+			binary.BigEndian.PutUint16(b[4:], id)
+			binary.BigEndian.PutUint16(b[6:], []uint16{more, uint16(first / 8)}[i])
+			copy(b[10:], []byte{0, 0})
+			binary.BigEndian.PutUint16(b[10:], fold(sum(0, b[:header4])))
+			parts = append(parts, b)
+		}
+		return parts
+	}
+	for i, part := range [][]byte{packet[header6 : header6+first], packet[header6+first:]} {
+		b := append([]byte{}, packet[:header6]...)
+		b = append(b, packet[6], 0) // the next header's protocol
+		b = binary.BigEndian.AppendUint16(b, []uint16{1, uint16(first)}[i])
+		b = binary.BigEndian.AppendUint32(b, uint32(id))
+		b = append(b, part...)
+		b[6] = unix.IPPROTO_FRAGMENT
+		binary.BigEndian.PutUint16(b[4:], uint16(len(b)-header6))
+		parts = append(parts, b)
+	}
+	return parts
+}
+
+// ARPAnnouncement announces an address from one MAC with another one as its hardware address.
+func ARPAnnouncement(from, hardware cluster.MAC, claimed netip.Addr) []byte {
+	const senderHardware = 14 + 8
+	b := ARPReply(from, claimed)
+	copy(b[senderHardware:], hardware[:])
+	return b
+}
+
+// Advertise is a neighbor advertisement to all nodes: of an address, from an address, with a target link-layer address.
+func Advertise(from cluster.MAC, src, claimed netip.Addr, target cluster.MAC) []byte {
+	return neighborMessage(from, src, typeNA, 0x20, claimed, 2, target)
+}
+
+// Solicit is a neighbor solicitation to all nodes: for an address, from an address, with a source link-layer address.
+func Solicit(from cluster.MAC, src, wanted netip.Addr, source cluster.MAC) []byte {
+	return neighborMessage(from, src, typeNS, 0, wanted, 1, source)
+}
+
+func neighborMessage(from cluster.MAC, src netip.Addr, kind, flags byte, about netip.Addr, option byte, link cluster.MAC) []byte {
+	a := about.As16()
+	b := append([]byte{kind, 0, 0, 0, flags, 0, 0, 0}, a[:]...)
+	b = append(append(b, option, 1), link[:]...)
+	return Frame(from, allNodesMAC, icmp6(src, allNodes, maxHops, b))
+}

@@ -1,0 +1,122 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+
+	"hairpin/cluster"
+	"hairpin/lab"
+	"hairpin/lab/attack"
+)
+
+// What sees the port of a packet in fragments.
+const (
+	byFragments     = "flows of br-svc, by the port that conntrack knows of a fragment"
+	byWholeTunnels  = "nft on the host, after reassembly; the gateway bridge drops tunnel packets that came in fragments"
+	firstFragment   = 24 // bytes of UDP, in an attack
+	longerThanALink = 1500
+)
+
+// noFragments says why DHCP answers in fragments are not tried: no match of OVN's names the port of a connection.
+func noFragments(w *world) string {
+	if !w.openflow && w.userspace {
+		return "OVN's ACLs do not see ports of fragments on the userspace datapath (docs/security.md)"
+	}
+	return ""
+}
+
+// offerInParts sends DHCP answers in fragments. Honest are requests of a DHCP client in fragments.
+func (w *world) offerInParts(ctx context.Context, f family, everybody bool) (outcome, error) {
+	sender, target := w.endpoints[attacker], w.endpoints[neighbour]
+	ear, err := attack.Listen(target.place, podLink)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer ear.Close()
+	mac, next := w.macOf(attacker), w.macOf(neighbour)
+	client, server := uint16(68), uint16(67)
+	dst := target.address(f)
+	if f.name == "6" {
+		client, server = 546, 547
+	}
+	if everybody {
+		next, dst = cluster.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, netip.MustParseAddr("255.255.255.255")
+		if f.name == "6" {
+			next, dst = cluster.MAC{0x33, 0x33, 0, 0, 0, 1}, netip.MustParseAddr("ff02::1")
+		}
+	}
+	parts := func(from, to uint16) func(mark []byte) [][]byte {
+		return func(mark []byte) [][]byte {
+			payload := append(make([]byte, firstFragment), mark...)
+			packet := attack.UDP(netip.AddrPortFrom(sender.address(f), from), netip.AddrPortFrom(dst, to), payload)
+			var frames [][]byte
+			for _, part := range attack.Fragments(packet, firstFragment) {
+				frames = append(frames, attack.Frame(mac, next, part))
+			}
+			return frames
+		}
+	}
+	honest := func() error {
+		mark := newMark("honest")
+		return w.until(ctx, "a request in fragments", func() error { return w.hearsPart(ctx, sender.place, ear, parts(client, server)(mark), mark) })
+	}
+	if err := honest(); err != nil {
+		return outcome{}, err
+	}
+	bad := newMark("forged")
+	for range 3 {
+		if err := attack.Send(sender.place, podLink, parts(server, client)(bad)...); err != nil {
+			return outcome{}, err
+		}
+	}
+	if ear.Hear(ctx, w.patience(), contains(bad)) != nil {
+		return takenWith("%s got the fragment with the answer", neighbour), nil
+	}
+	return refusedWith("no fragment arrived, those of requests did"), honest()
+}
+
+// hearsPart sends fragments once, and hears the one with the mark.
+func (w *world) hearsPart(ctx context.Context, from lab.Place, ear *attack.Ear, frames [][]byte, mark []byte) error {
+	if err := attack.Send(from, podLink, frames...); err != nil {
+		return err
+	}
+	if ear.Hear(ctx, w.patience(), contains(mark)) == nil {
+		return errors.New("it did not arrive")
+	}
+	return nil
+}
+
+// tunnelInParts sends tunnel packets that are too long for a link to what leads to the tunnel of node-a, and looks whether
+// fragments get to that node, or what is in them to a pod. No fragment of a tunnel packet is honest.
+func (w *world) tunnelInParts(ctx context.Context, who string, end netip.AddrPort) (outcome, error) {
+	sender, node, f := w.endpoints[who], w.endpoints[hostPlace(tunnelTo)].place, families()[0]
+	ear, err := attack.Listen(node, outerLink)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer ear.Close()
+	own, err := attack.MAC(sender.place, outerLink)
+	if err != nil {
+		return outcome{}, err
+	}
+	next, err := attack.MAC(w.endpoints[hostPlace(tunnelFrom)].place, outerLink)
+	if err != nil {
+		return outcome{}, err
+	}
+	mark := newMark("long")
+	packet := attack.UDP(netip.AddrPortFrom(sender.address(f), 42000), end, w.inTunnel(9, append(make([]byte, longerThanALink), mark...)))
+	var frames [][]byte
+	for _, part := range attack.Fragments(packet, 1400) {
+		frames = append(frames, attack.Frame(own, next, part))
+	}
+	for range 3 {
+		if err := attack.Send(sender.place, outerLink, frames...); err != nil {
+			return outcome{}, err
+		}
+	}
+	if got := ear.Hear(ctx, w.patience(), contains(mark)); got != nil {
+		return takenWith("%s sent a fragment to the tunnel of %s", tunnelFrom, tunnelTo), nil
+	}
+	return refusedWith("no fragment reached %s", tunnelTo), nil
+}
