@@ -18,10 +18,14 @@ const (
 	longerThanALink = 1500
 )
 
-// noFragments says why DHCP answers in fragments are not tried: no match of OVN's names the port of a connection.
+// noFragments says why DHCP answers in fragments are not tried: no match of OVN's names the port of a connection, and
+// conntrack of the userspace datapath calls fragments invalid before Open vSwitch 3.7.
 func noFragments(w *world) string {
-	if !w.openflow && w.userspace {
+	switch {
+	case w.userspace && !w.openflow:
 		return "OVN's ACLs do not see ports of fragments on the userspace datapath (docs/security.md)"
+	case w.userspace && w.before("3.7"):
+		return "conntrack of Open vSwitch before 3.7 does not know ports of fragments (docs/security.md)"
 	}
 	return ""
 }
