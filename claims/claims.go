@@ -48,6 +48,10 @@ const (
 // knows the MAC that answers go to.
 const CTMarkOutside = 3
 
+// CTMarkNode is the conntrack mark, in ZoneServices, of connections that the host or pods of the node
+// began from a port of a Service at the node's address: their replies are none of Services'.
+const CTMarkNode = 5
+
 // MarkNodeIP is the packet mark of pod traffic to a node address, 1008 = 0x3f0 (egress-ip.md).
 const MarkNodeIP = 0x3f0
 
@@ -65,15 +69,17 @@ const MarkForceSNAT = 1 << 18
 
 // OpenFlow tables of the gateway bridge (host-to-service.md).
 const (
-	TableClassify = 0 // by source and destination
-	TableUplink   = 1 // from the uplink, after conntrack
-	TableToOVN    = 2 // rewrite MAC, to the gateway router
-	TableToHost   = 3 // rewrite MACs, to LOCAL
-	TableReturn   = 4 // masquerade the gateway router towards the host
-	TableUnDNAT   = 5 // undo the host's DNAT
-	TableWire     = 6 // from the uplink: what is for Services on ServiceBridge, before conntrack and after it
-	TableAsked    = 7 // from the uplink, after ZoneServices was asked
-	TableLong     = 8 // from the uplink to Services on ServiceBridge: by length
+	TableClassify = 0  // by source and destination
+	TableUplink   = 1  // from the uplink, after conntrack
+	TableToOVN    = 2  // rewrite MAC, to the gateway router
+	TableToHost   = 3  // rewrite MACs, to LOCAL
+	TableReturn   = 4  // masquerade the gateway router towards the host
+	TableUnDNAT   = 5  // undo the host's DNAT
+	TableWire     = 6  // from the uplink: what is for Services on ServiceBridge, before conntrack and after it
+	TableAsked    = 7  // from the uplink, after ZoneServices was asked
+	TableLong     = 8  // from the uplink to Services on ServiceBridge: by length
+	TableNodePort = 9  // from a port of a Service at a node address, by port of the bridge
+	TableNodeConn = 10 // the same from the host or the gateway router, after conntrack
 )
 
 // ServiceBridge has pods' ports, and Services as flows and groups, in OpenFlow tables of its own (docs/architecture.md).
@@ -93,7 +99,6 @@ const (
 	TableToVIP     = 10 // after conntrack
 	TableToPod     = 11 // after conntrack
 	TableReplies   = 12 // of pods to the world, after conntrack
-	TableNodeReply = 13 // new from outside to a node address, after conntrack zone ZoneUplink
 	TableServices  = 20 // addresses and ports of Services
 	TableAffinity  = 25 // learned flows: which endpoint a client has had
 	TableChosen    = 26 // with that or a new one, for Services with session affinity

@@ -35,6 +35,7 @@ func (b *bridge) frontend(x *front, vip netip.AddrPort) {
 
 // toServices leads packets from the external network to an address of a Service to claims.ServiceBridge.
 func (b *bridge) toServices(x *front, vip netip.AddrPort) {
+	b.nodePort(x, vip)
 	m, to := match(x, flow.Match{}, vip), []flow.Action{flow.Output{Port: claims.ServicesPatch}}
 	if x.Protocol != cluster.TCP { // which knows from the pod how long a packet may be
 		to = []flow.Action{flow.MarkLonger{Length: uint16(b.env.Config.MTU + ethernetHeader)}, flow.Resubmit{Table: claims.TableLong}}
@@ -73,6 +74,7 @@ func (b *bridge) wireToServices(s *Stack) {
 	}
 	b.add(claims.TableAsked, prioRest, flow.Match{Protocol: ip}, host...)
 	b.classify(prioTrack, flow.Match{InPort: claims.ServicesPatch, Protocol: ip}, flow.Output{Port: b.uplink})
+	b.nodePorts(s)
 	// Replies to the node's own connections come back with the bridge's MAC as their destination.
 	returned := flow.Match{InPort: claims.ServicesPatch, Protocol: ip}
 	b.add(claims.TableUplink, prioTracked, returned, flow.Drop{})
