@@ -122,7 +122,7 @@ func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {
 	defer time.AfterFunc(again, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settle)
 		defer cancel()
-		_ = t.endInSwitch(ctx, conn.Delta{Dead: inSwitch.Dead}) // it was told the first time
+		_ = t.endInSwitch(ctx, conn.Delta{Dead: inSwitch.Dead, Unserved: inSwitch.Unserved}) // Apply has reported errors
 		select {
 		case t.changed <- struct{}{}:
 		default: // told already

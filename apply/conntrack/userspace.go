@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -19,9 +20,12 @@ const mostInSwitch = 256
 // They are named by a part of their fields, and nothing is listed. To do so is safe as long as nobody commits a new connection with an
 // empty nat(): of such, Open vSwitch up to 4.0.0 keeps a pointer to freed memory (conn_clean__ of its lib/conntrack.c).
 func (t *Target) endInSwitch(ctx context.Context, d conn.Delta) error {
-	pairs := slices.Clip(d.Dead)
-	for vip := range d.Back {
-		pairs = append(pairs, conn.Pair{VIP: vip})
+	pairs := slices.DeleteFunc(slices.Clone(d.Dead), func(p conn.Pair) bool {
+		_, unserved := slices.BinarySearchFunc(d.Unserved, p.VIP, netip.AddrPort.Compare)
+		return unserved
+	})
+	for _, vip := range slices.AppendSeq(slices.Clone(d.Unserved), maps.Keys(d.Back)) {
+		pairs = append(pairs, conn.Pair{VIP: vip}) // wherever it leads
 	}
 	if t.cfg.Switch == nil || len(pairs) == 0 {
 		return nil

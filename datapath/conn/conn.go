@@ -2,8 +2,8 @@
 // addresses of the host's own links.
 //
 // UDP connections have no end: a client that keeps sending keeps an entry to a removed endpoint. An entry for a known virtual
-// address whose endpoint is not in the wanted State is deleted. Entries of endpoints that
-// still serve stay, whatever policies and topology say now; and so do all if no other endpoint serves.
+// address whose endpoint is not in the wanted State is deleted, also when no endpoint is left. Entries of endpoints that
+// still serve stay, whatever policies and topology say now. kube-proxy does the same.
 //
 // An egress address that moved to another node leaves entries, too. When it comes back, or while it is moving, they
 // would match the first packets of another connection from the same port.
@@ -55,8 +55,10 @@ func (p Pair) Compare(q Pair) int { return cmp.Or(p.VIP.Compare(q.VIP), p.To.Com
 // Delta is the entries to delete.
 type Delta struct {
 	Dead []Pair // sorted
-	// Back is what nobody served until now, or what was not there, as it is wanted: connections of before must go,
-	// wherever they lead.
+	// Unserved are the virtual addresses of Dead that have no endpoint now: all connections to them must go. Sorted.
+	Unserved []netip.AddrPort
+	// Back is the virtual addresses that had no endpoint until now, or were not known, as they are wanted: connections of
+	// before must go, wherever they lead.
 	Back   map[netip.AddrPort]Targets
 	Left   []netip.Addr                // egress addresses, all connections of which must go; sorted
 	Strays map[netip.Prefix]netip.Addr // ranges, UDP connections to which must go that leave the host with another address than this
@@ -90,10 +92,16 @@ func (d Delta) Leave(before, want State) Delta {
 
 // End adds the translations that may be no longer and could be before: what was found may lack them.
 func (d Delta) End(before, want State) Delta {
-	dead := append(slices.Clone(d.Dead), Diff(want, before).Dead...)
-	slices.SortFunc(dead, Pair.Compare)
-	d.Dead = slices.Compact(dead)
+	ended := Diff(want, before)
+	d.Dead, d.Unserved = slices.Concat(d.Dead, ended.Dead), slices.Concat(d.Unserved, ended.Unserved)
+	d.sort()
 	return d
+}
+
+func (d *Delta) sort() {
+	slices.SortFunc(d.Dead, Pair.Compare)
+	slices.SortFunc(d.Unserved, netip.AddrPort.Compare)
+	d.Dead, d.Unserved = slices.Compact(d.Dead), slices.Compact(d.Unserved)
 }
 
 // Diff returns the entries that must go.
@@ -110,10 +118,10 @@ func Diff(want, have State) Delta {
 	}
 	for vip, h := range have.UDP {
 		w, known := want.UDP[vip]
-		if !known || len(w.Live) == 0 {
+		if !known {
 			continue
 		}
-		if len(h.Live) == 0 {
+		if len(h.Live) == 0 && len(w.Live) > 0 {
 			d.back(vip, w)
 		}
 		// What was wanted before has ways to endpoints, too: they change with a Service's port or policy.
@@ -121,14 +129,16 @@ func Diff(want, have State) Delta {
 			for _, to := range list {
 				if !w.allows(to) {
 					d.Dead = append(d.Dead, Pair{vip, to})
+					if len(w.Live) == 0 {
+						d.Unserved = append(d.Unserved, vip)
+					}
 				} else if _, known := want.UDP[to]; !known && slices.Contains(w.Steps, to) {
 					d.Dead = append(d.Dead, w.formerly(vip, to, have.UDP[to].Live)...)
 				}
 			}
 		}
 	}
-	slices.SortFunc(d.Dead, Pair.Compare)
-	d.Dead = slices.Compact(d.Dead)
+	d.sort()
 	return d
 }
 
@@ -149,7 +159,7 @@ func (d Delta) Since(before, want State) Delta {
 		return d
 	}
 	for vip, w := range want.UDP {
-		if _, known := before.UDP[vip]; !known && len(w.Live) > 0 {
+		if _, known := before.UDP[vip]; !known {
 			d.back(vip, w)
 		}
 	}

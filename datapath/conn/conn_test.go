@@ -72,7 +72,7 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// Only what nobody serves any more goes, and only if somebody else serves.
+// Entries to endpoints that do not serve end, also when no endpoint is left.
 func TestDiff(t *testing.T) {
 	at := netip.MustParseAddrPort
 	for _, c := range []struct {
@@ -83,7 +83,9 @@ func TestDiff(t *testing.T) {
 	}{
 		{"nothing changed", conn.Targets{Live: list(a, b)}, conn.Targets{Live: list(a, b)}, nil, false},
 		{"one is gone", conn.Targets{Live: list(b)}, conn.Targets{Live: list(a, b)}, list(a), false},
-		{"the last is gone", conn.Targets{}, conn.Targets{Live: list(a)}, nil, false},
+		{"the last is gone", conn.Targets{}, conn.Targets{Live: list(a, b)}, list(a, b), false},
+		{"there was none", conn.Targets{}, conn.Targets{}, nil, false},
+		{"none is left, a step stays", conn.Targets{Steps: list(vip)}, conn.Targets{Live: list(a, vip)}, list(a), false},
 		{"the first comes", conn.Targets{Live: list(b)}, conn.Targets{}, nil, true},
 		{"a way is gone", conn.Targets{Live: list(b)}, conn.Targets{Live: list(b), Steps: list(vip)}, list(vip), false},
 		{"a step on the way", conn.Targets{Live: list(b), Steps: list(vip)}, conn.Targets{Live: list(vip)}, nil, false},
@@ -158,7 +160,8 @@ func TestSince(t *testing.T) {
 	before := udp{at(port): {Live: list(a)}}.state()
 	want := udp{at(port): {Live: list(a)}, at(vip): {Live: list(b)}, at("10.96.0.11:53"): {}}.state()
 	d := conn.Diff(want, before).Since(before, want)
-	if len(d.Dead) != 0 || !reflect.DeepEqual(d.Back, map[netip.AddrPort]conn.Targets{at(vip): {Live: list(b)}}) {
+	back := map[netip.AddrPort]conn.Targets{at(vip): {Live: list(b)}, at("10.96.0.11:53"): {}}
+	if len(d.Dead) != 0 || !reflect.DeepEqual(d.Back, back) {
 		t.Errorf("%+v", d)
 	}
 	if !conn.Diff(want, want).Since(want, want).Empty() {
@@ -180,6 +183,22 @@ func TestDiffOfEqual(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A virtual address that loses its last endpoint is listed in Unserved, also where its connections were not found.
+func TestUnserved(t *testing.T) {
+	at := netip.MustParseAddrPort
+	before := udp{at(vip): {Live: list(a, b)}, at(port): {Live: list(a), Steps: list(vip)}}.state()
+	want := udp{at(vip): {}, at(port): {Live: list(b), Steps: list(vip)}}.state()
+	for name, have := range map[string]conn.State{"nothing found": {}, "found": before} {
+		d := conn.Diff(want, have).End(before, want)
+		if !slices.Equal(d.Unserved, list(vip)) || len(d.Dead) != 3 || d.Count() != 3 {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+	if d := conn.Diff(want, udp{at(port): {Live: list(vip)}}.state()).End(want, want); !d.Empty() {
+		t.Errorf("nothing changed: %+v", d)
+	}
 }
 
 // What was wanted before and is not any more ends, also where it was not found; nothing ends twice.

@@ -2,6 +2,7 @@ package demo
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"hairpin/lab"
 )
@@ -61,6 +64,20 @@ func (c *udpClient) wait(t *testing.T, limit time.Duration, fit func(name string
 		}
 		if time.Now().After(end) {
 			t.Fatalf("%s: after %s, %q answers, %v", c.name, limit, name, err)
+		}
+	}
+}
+
+// waitRefused sends until the Service rejects the connection that the socket has had since begin.
+func (c *udpClient) waitRefused(t *testing.T, limit time.Duration) {
+	t.Helper()
+	for end := time.Now().Add(limit); ; {
+		name, err := c.ask()
+		if errors.Is(err, unix.ECONNREFUSED) {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: %s after the last endpoint has gone, %q answers, %v", c.name, limit, name, err)
 		}
 	}
 }
@@ -129,6 +146,9 @@ func connectionsFollow(t *testing.T, d *Demo) {
 	}
 	web("nobody", "")
 	knows(0)
+	for _, c := range clients {
+		c.waitRefused(t, 10*time.Second)
+	}
 	web(other, "")
 	knows(1)
 	for _, c := range clients {
