@@ -103,7 +103,7 @@ func (a *agent) report(k known) report.Report {
 			r.Parts = append(r.Parts, partOf(s))
 		}
 	}
-	for _, p := range slices.Concat(k.problems, k.listenErrors, k.others) {
+	for _, p := range cluster.SortProblems(slices.Concat(k.problems, k.listenErrors, k.others)) {
 		r.Problems = append(r.Problems, p.Error())
 	}
 	a.reportOps(&r)

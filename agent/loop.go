@@ -203,9 +203,7 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 		a.meters.Took("hairpin_plan_duration_seconds", time.Since(begin))
 		a.frontendsChanged(a.all, all)
 		a.planned, a.all, a.want, a.fresh = now, all, want, true
-		a.problems = slices.Concat(now.snapshot.Problems, problems)
-		slices.SortFunc(a.problems, cluster.Problem.Compare)
-		a.problems = slices.Compact(a.problems)
+		a.problems = cluster.SortProblems(slices.Concat(now.snapshot.Problems, problems))
 	}
 	ports, again := a.checks.Set(ctx, time.Now(), a.healthCheckState)
 	a.listenErrors = slices.Concat(a.duplicatePorts, ports)

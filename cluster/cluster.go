@@ -46,27 +46,6 @@ func (o Owner) Compare(p Owner) int {
 	return cmp.Or(cmp.Compare(o.Kind, p.Kind), cmp.Compare(o.Namespace, p.Namespace), cmp.Compare(o.Name, p.Name))
 }
 
-// Problem is what is wrong with one object. It is told on that object (an event, a condition) and on the
-// terminal, and stops no other object.
-type Problem struct {
-	Owner   Owner
-	Field   string // path in the object, such as "spec.ports[0].port"; may be empty
-	Message string
-}
-
-// Error makes a Problem an error that names the object and the field.
-func (p Problem) Error() string {
-	if p.Field == "" {
-		return fmt.Sprintf("%s: %s", p.Owner, p.Message)
-	}
-	return fmt.Sprintf("%s: %s: %s", p.Owner, p.Field, p.Message)
-}
-
-// Compare orders problems by owner, field and message.
-func (p Problem) Compare(q Problem) int {
-	return cmp.Or(p.Owner.Compare(q.Owner), cmp.Compare(p.Field, q.Field), cmp.Compare(p.Message, q.Message))
-}
-
 // Snapshot is everything known of the cluster at one moment. All slices are sorted by name (Frontends by
 // Compare), so equal clusters give equal Snapshots whatever the order of events was. What did not change since an
 // earlier Snapshot of the same Store is the same pointer.

@@ -95,18 +95,19 @@ func namespaceOwner(name string) Owner { return Owner{Kind: "Namespace", Name: n
 func egressIPOwner(name string) Owner  { return Owner{Kind: "EgressIP", Name: name} }
 
 func parseNamespace(o *corev1.Namespace) (*Namespace, []Problem) {
-	ranges, problems := annotated(namespaceOwner(o.Name), &o.ObjectMeta, AnnotationExtraRanges, netip.ParsePrefix)
-	return &Namespace{Name: o.Name, Labels: maps.Clone(o.Labels), ExtraRanges: ranges}, problems
+	var problems Problems
+	ranges := annotated(&problems, namespaceOwner(o.Name), &o.ObjectMeta, AnnotationExtraRanges, netip.ParsePrefix)
+	return &Namespace{Name: o.Name, Labels: maps.Clone(o.Labels), ExtraRanges: ranges}, problems.List()
 }
 
 // egressIPParser collects what is wrong with one EgressIP.
 type egressIPParser struct {
 	owner    Owner
-	problems []Problem
+	problems Problems
 }
 
 func (p *egressIPParser) problem(field, format string, args ...any) {
-	p.problems = append(p.problems, Problem{p.owner, field, fmt.Sprintf(format, args...)})
+	p.problems.Add(p.owner, field, format, args...)
 }
 
 // parseEgressIP returns nil for an EgressIP that says not whom it selects, or has no good address.
@@ -123,7 +124,7 @@ func parseEgressIP(o *v1.EgressIP) (*EgressIP, []Problem) {
 	}
 	if o.Spec.NamespaceSelector == nil {
 		p.problem("spec.namespaceSelector", "is missing; {} selects all namespaces")
-		return nil, p.problems
+		return nil, p.problems.List()
 	}
 	for _, s := range []struct {
 		field string
@@ -137,9 +138,9 @@ func parseEgressIP(o *v1.EgressIP) (*EgressIP, []Problem) {
 		}
 	}
 	if !usable {
-		return nil, p.problems
+		return nil, p.problems.List()
 	}
-	return e, p.problems
+	return e, p.problems.List()
 }
 
 func (p *egressIPParser) addresses(e *EgressIP, texts []string) {

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -33,9 +32,9 @@ func parseEgressService(o *v1.EgressService) (*egressService, []Problem) {
 		owner: egressServiceOwner(o.Namespace, o.Name), uid: string(o.UID), created: o.CreationTimestamp.Time, host: o.Status.Host,
 		network: o.Spec.SourceIPBy == v1.SourceNetwork,
 	}
-	var problems []Problem
+	var problems Problems
 	bad := func(field, format string, args ...any) {
-		problems = append(problems, Problem{e.owner, field, fmt.Sprintf(format, args...)})
+		problems.Add(e.owner, field, format, args...)
 		e.bad = true
 	}
 	if !slices.Contains([]string{"", v1.SourceLoadBalancerIP, v1.SourceNetwork}, o.Spec.SourceIPBy) {
@@ -48,7 +47,7 @@ func parseEgressService(o *v1.EgressService) (*egressService, []Problem) {
 	if e.nodes, err = parseSelector(&o.Spec.NodeSelector); err != nil {
 		bad("spec.nodeSelector", "%v", err)
 	}
-	return e, problems
+	return e, problems.List()
 }
 
 // EgressService is what makes an EgressIP of a Service's load balancer addresses and endpoints: all addresses are on one node, and its
@@ -151,10 +150,8 @@ func (s *Store) serve(x *egressService, oldest map[netip.Addr]*Frontend) (*Egres
 		return e, nil
 	}
 	service := Owner{Kind: "Service", Namespace: x.owner.Namespace, Name: x.owner.Name}
-	var problems []Problem
-	refuse := func(format string, args ...any) {
-		problems = append(problems, Problem{x.owner, "metadata.name", fmt.Sprintf(format, args...)})
-	}
+	var problems Problems
+	refuse := func(format string, args ...any) { problems.Add(x.owner, "metadata.name", format, args...) }
 	served, local := false, false
 	var on []string
 	for _, f := range s.frontends.of[service] {
@@ -183,7 +180,7 @@ func (s *Store) serve(x *egressService, oldest map[netip.Addr]*Frontend) (*Egres
 	}
 	if len(e.Addresses) == 0 {
 		out.Endpoints = nil
-		return e, slices.CompactFunc(problems, func(p, q Problem) bool { return p == q })
+		return e, problems.List()
 	}
 	slices.SortFunc(out.Endpoints, netip.Addr.Compare)
 	out.Endpoints = slices.Compact(out.Endpoints)
@@ -201,5 +198,5 @@ func (s *Store) serve(x *egressService, oldest map[netip.Addr]*Frontend) (*Egres
 		}
 		slices.SortFunc(e.Assigned, Assignment.Compare)
 	}
-	return e, slices.CompactFunc(problems, func(p, q Problem) bool { return p == q })
+	return e, problems.List()
 }

@@ -21,15 +21,15 @@ const (
 const mostExtra = 16
 
 // annotated reads the list of an annotation, with commas or spaces between.
-func annotated[T any](owner Owner, o *metav1.ObjectMeta, annotation string, parse func(string) (T, error)) (list []T, problems []Problem) {
-	for _, word := range strings.FieldsFunc(o.Annotations[annotation], func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
+func annotated[T any](problems *Problems, owner Owner, o *metav1.ObjectMeta, annotation string, parse func(string) (T, error)) (list []T) {
+	for word := range strings.FieldsFuncSeq(o.Annotations[annotation], func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
 		if v, err := parse(word); err == nil {
 			list = append(list, v)
 		} else {
-			problems = append(problems, Problem{owner, "metadata.annotations[" + annotation + "]", err.Error()})
+			problems.Add(owner, "metadata.annotations["+annotation+"]", "%v", err)
 		}
 	}
-	return list, problems
+	return list
 }
 
 // extend gives Pods the addresses that they ask for and may have, and adds to denied why they may not have others. A Pod that asks for
@@ -89,7 +89,9 @@ func (s *Store) mayHave(p *Pod) (allowed []netip.Addr, problems []Problem) {
 			why = fmt.Sprintf("%s is in the range of pods, but not of node %s", a, p.Node)
 		}
 		if why != "" {
-			problems = append(problems, Problem{p.Owner, "metadata.annotations[" + AnnotationExtraAddresses + "]", why + ": the pod must not use it"})
+			problems = append(problems, Problem{
+				Owner: p.Owner, Field: "metadata.annotations[" + AnnotationExtraAddresses + "]", Message: why + ": the pod must not use it",
+			})
 		} else {
 			allowed = append(allowed, a)
 		}

@@ -128,14 +128,16 @@ func (g *guard) external(a netip.Addr, port uint16, limit *Limit, option string,
 	return ""
 }
 
-// admit removes from a Frontend the addresses that it must not have. A Frontend that may have all is returned as it is.
-func (g *guard) admit(f *Frontend) (*Frontend, []Problem) {
-	var problems []Problem
+// admit removes from a Frontend the addresses that it must not have, and adds the reasons to refused. A Frontend that may have all
+// is returned as it is.
+func (g *guard) admit(f *Frontend, refused *Problems) *Frontend {
+	all := true
 	keep := func(list []netip.Addr, field string, limit *Limit, option string) []netip.Addr {
 		var good []netip.Addr
 		for _, a := range list {
 			if why := g.external(a, f.Port, limit, option, f.Created); why != "" {
-				problems = append(problems, Problem{f.Owner, field, why + ": not served there"})
+				refused.Add(f.Owner, field, "%s: not served there", why)
+				all = false
 			} else {
 				good = append(good, a)
 			}
@@ -144,17 +146,17 @@ func (g *guard) admit(f *Frontend) (*Frontend, []Problem) {
 	}
 	nodePort := f.NodePort
 	if nodePort != 0 && g.config.ReservedNodePorts.Has(nodePort) {
-		problems = append(problems, Problem{f.Owner, "spec.ports", fmt.Sprintf("NodePort %d is reserved for the node ([default] reserved-node-ports): served without it", nodePort)})
-		nodePort = 0
+		refused.Add(f.Owner, "spec.ports", "NodePort %d is reserved for the node ([default] reserved-node-ports): served without it", nodePort)
+		nodePort, all = 0, false
 	}
 	external := keep(f.ExternalIPs, "spec.externalIPs", &g.config.ExternalIPs, "external-ip-ranges")
 	balancer := keep(f.LoadBalancerIPs, "status.loadBalancer.ingress", &g.config.LoadBalancerIPs, "load-balancer-ranges")
-	if len(problems) == 0 {
-		return f, nil
+	if all {
+		return f
 	}
 	with := *f
 	with.NodePort, with.ExternalIPs, with.LoadBalancerIPs = nodePort, external, balancer
-	return &with, problems
+	return &with
 }
 
 // pass drops the endpoints that the guard rejects, and reports the first: a slice has up to a thousand.
@@ -174,5 +176,5 @@ func (x *slice) pass(g *guard) {
 	if bad > 1 {
 		message = fmt.Sprintf("%s (and %d more endpoints like it)", message, bad-1)
 	}
-	x.refused = []Problem{{x.owner, "endpoints", message}}
+	x.refused = []Problem{{Owner: x.owner, Field: "endpoints", Message: message}}
 }

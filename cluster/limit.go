@@ -3,7 +3,6 @@ package cluster
 import (
 	"cmp"
 	"encoding/binary"
-	"fmt"
 	"math"
 	"net/netip"
 	"slices"
@@ -55,8 +54,8 @@ func (v *service) fill(list []*Frontend) {
 	}
 	room := roomForEach(list, sizes)
 	if room < math.MaxInt {
-		v.refused = append(v.refused, Problem{list[0].Owner, "spec.ports",
-			fmt.Sprintf("the endpoints of all ports and addresses are more than %d: %d endpoints of each port are used", maxPairs, room)})
+		v.refused.Add(list[0].Owner, "spec.ports",
+			"the endpoints of all ports and addresses are more than %d: %d endpoints of each port are used", maxPairs, room)
 	}
 	for i, f := range list {
 		for _, x := range v.slices {

@@ -87,11 +87,11 @@ func nodeOwner(name string) Owner { return Owner{Kind: "Node", Name: name} }
 
 type nodeParser struct {
 	node     *Node
-	problems []Problem
+	problems Problems
 }
 
 func (p *nodeParser) problem(field, format string, args ...any) {
-	p.problems = append(p.problems, Problem{nodeOwner(p.node.Name), field, fmt.Sprintf(format, args...)})
+	p.problems.Add(nodeOwner(p.node.Name), field, format, args...)
 }
 
 func parseNode(o *corev1.Node) (*Node, []Problem) {
@@ -111,7 +111,7 @@ func parseNode(o *corev1.Node) (*Node, []Problem) {
 	p.hostLinks(o)
 	p.hostRules(o)
 	p.gateway(o)
-	return p.node, p.problems
+	return p.node, p.problems.List()
 }
 
 // taintAutoscaler is what the cluster autoscaler puts on a Node that it is about to remove.
@@ -273,12 +273,12 @@ func parsePod(o *corev1.Pod) (*Pod, []Problem) {
 	if len(ips) == 0 && o.Status.PodIP != "" {
 		ips = []corev1.PodIP{{IP: o.Status.PodIP}} // a manifest; the API fills both
 	}
-	var problems []Problem
-	pod.Asks, problems = annotated(pod.Owner, &o.ObjectMeta, AnnotationExtraAddresses, parseHostAddr)
+	var problems Problems
+	pod.Asks = annotated(&problems, pod.Owner, &o.ObjectMeta, AnnotationExtraAddresses, parseHostAddr)
 	for i, ip := range ips {
 		a, err := parseHostAddr(ip.IP)
 		if err != nil {
-			problems = append(problems, Problem{pod.Owner, fmt.Sprintf("status.podIPs[%d].ip", i), err.Error()})
+			problems.Add(pod.Owner, fmt.Sprintf("status.podIPs[%d].ip", i), "%v", err)
 			continue
 		}
 		if !slices.ContainsFunc(pod.IPs, func(b netip.Addr) bool { return FamilyOf(a) == FamilyOf(b) }) {
@@ -287,11 +287,11 @@ func parsePod(o *corev1.Pod) (*Pod, []Problem) {
 	}
 	if len(pod.IPs) == 0 {
 		if len(ips) > 0 {
-			return nil, problems
+			return nil, problems.List()
 		}
-		return pod, problems
+		return pod, problems.List()
 	}
 	slices.SortFunc(pod.IPs, netip.Addr.Compare)
 	pod.MAC = MACFor(pod.IPs[0])
-	return pod, problems
+	return pod, problems.List()
 }

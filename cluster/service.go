@@ -38,8 +38,8 @@ type service struct {
 	served   bool        // it has addresses for us to serve
 	ports    []*Frontend // without Backends
 	problems []Problem
-	refused  []Problem // by the guard
-	slices   []*slice  // by name
+	refused  Problems // by the guard
+	slices   []*slice // by name
 }
 
 // set takes a slice in place of the one of its name.
@@ -66,14 +66,12 @@ func (v *service) find(owner Owner) (int, bool) {
 // reader can tell by pointer that nothing changed.
 func (v *service) frontends(old []*Frontend, g *guard) []*Frontend {
 	var out []*Frontend
-	v.refused = nil
+	v.refused = Problems{}
 	for _, x := range v.slices {
 		x.pass(g)
 	}
 	for _, port := range v.ports {
-		f, refused := g.admit(new(*port))
-		v.refused = append(v.refused, refused...)
-		out = append(out, f)
+		out = append(out, g.admit(new(*port), &v.refused))
 	}
 	v.fill(out)
 	for i, f := range out {
@@ -106,11 +104,11 @@ func (v *service) names(addresses map[netip.Addr]bool) bool {
 type serviceParser struct {
 	owner    Owner
 	spec     *corev1.ServiceSpec
-	problems []Problem
+	problems Problems
 }
 
 func (p *serviceParser) problem(field, format string, args ...any) {
-	p.problems = append(p.problems, Problem{p.owner, field, fmt.Sprintf(format, args...)})
+	p.problems.Add(p.owner, field, format, args...)
 }
 
 // parseService returns the Frontends of one Service, without Backends and in their order. They are none for a Service
@@ -147,7 +145,7 @@ func parseService(o *corev1.Service) (served bool, ports []*Frontend, problems [
 		}
 	}
 	slices.SortFunc(ports, (*Frontend).Compare)
-	return true, ports, p.problems
+	return true, ports, p.problems.List()
 }
 
 // words tells of values that are none of those that Kubernetes has. They count as not set.

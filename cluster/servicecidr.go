@@ -18,16 +18,16 @@ type serviceRange struct {
 
 func parseServiceCIDR(o *networkingv1.ServiceCIDR) (*serviceRange, []Problem) {
 	r := &serviceRange{owner: serviceCIDROwner(o.Name)}
-	var problems []Problem
+	var problems Problems
 	for i, text := range o.Spec.CIDRs {
 		p, ok := parsePrefix(text)
 		if !ok {
-			problems = append(problems, Problem{r.owner, fmt.Sprintf("spec.cidrs[%d]", i), fmt.Sprintf("%q is not an address range", text)})
+			problems.Add(r.owner, fmt.Sprintf("spec.cidrs[%d]", i), "%q is not an address range", text)
 			continue
 		}
 		r.ranges = append(r.ranges, p.Masked())
 	}
-	return r, problems
+	return r, problems.List()
 }
 
 // withServiceCIDRs returns the configuration with the ranges of the API beside those that the administrator names. A range

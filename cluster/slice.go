@@ -21,7 +21,7 @@ type slice struct {
 	named     []Backend // endpoints, without a port
 	endpoints []Backend // of named those that the guard lets pass
 	guard     int       // the number of that
-	problems  []Problem
+	problems  Problems
 	refused   []Problem // by the guard
 }
 
@@ -32,7 +32,7 @@ type slicePort struct {
 }
 
 func (x *slice) problem(field, format string, args ...any) {
-	x.problems = append(x.problems, Problem{x.owner, field, fmt.Sprintf(format, args...)})
+	x.problems.Add(x.owner, field, format, args...)
 }
 
 func parseSlice(o *discoveryv1.EndpointSlice) *slice {

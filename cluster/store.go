@@ -111,7 +111,7 @@ func (s *Store) Set(obj any) {
 			s.dropSlice(x.owner) // its label named another Service
 		}
 		if x.service == (Owner{}) {
-			s.note(x.owner, x.problems)
+			s.note(x.owner, x.problems.List())
 			return
 		}
 		s.sliceServices[x.owner] = x.service
@@ -203,8 +203,7 @@ func (s *Store) service(owner Owner) *service {
 
 // note replaces what is known to be wrong with an object.
 func (s *Store) note(owner Owner, problems []Problem) {
-	list := slices.SortedFunc(slices.Values(problems), Problem.Compare)
-	s.problems.put(owner, slices.Compact(list))
+	s.problems.put(owner, SortProblems(slices.Clone(problems)))
 }
 
 // Snapshot returns the facts as they are now: the same Snapshot as the last time if nothing changed that it holds. It
@@ -277,8 +276,7 @@ func (s *Store) allProblems(denied []Problem) []Problem {
 	for _, problems := range s.podProblems {
 		list = append(list, problems...)
 	}
-	slices.SortFunc(list, Problem.Compare)
-	return slices.Compact(list)
+	return SortProblems(list)
 }
 
 // protect brings the guard up to date. When it refuses other things than before, Services must be made again: those with addresses that are none of
@@ -363,14 +361,14 @@ func (s *Store) refresh(owner Owner, v *service) {
 		delete(s.guarded, owner)
 	}
 	s.frontends.put(owner, v.frontends(s.frontends.of[owner], s.guard))
-	s.note(owner, slices.Concat(v.problems, v.refused))
+	s.note(owner, slices.Concat(v.problems, v.refused.List()))
 	for _, x := range v.slices {
 		switch {
 		case !v.present:
-			orphan := Problem{x.owner, fieldServiceName, fmt.Sprintf("there is no %s", owner)}
-			s.note(x.owner, append(slices.Clip(x.problems), orphan))
+			orphan := Problem{Owner: x.owner, Field: fieldServiceName, Message: fmt.Sprintf("there is no %s", owner)}
+			s.note(x.owner, append(x.problems.List(), orphan))
 		case v.served:
-			s.note(x.owner, slices.Concat(x.problems, x.refused))
+			s.note(x.owner, slices.Concat(x.problems.List(), x.refused))
 		default: // its endpoints are not used
 			s.note(x.owner, nil)
 		}

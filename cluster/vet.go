@@ -59,10 +59,11 @@ func (v *Vetted) problems(nodes []*Node, egress map[netip.Addr]*EgressIP) []Prob
 	if len(egress) == 0 {
 		return list
 	}
+	var claimed Problems
 	for _, n := range nodes {
 		tell := func(a netip.Addr, annotation string) {
 			if e := egress[a]; e != nil {
-				list = append(list, Problem{nodeOwner(n.Name), "metadata.annotations[" + annotation + "]", fmt.Sprintf("%s is an address of %s", a, e.Owner)})
+				claimed.Add(nodeOwner(n.Name), "metadata.annotations["+annotation+"]", "%s is an address of %s", a, e.Owner)
 			}
 		}
 		for _, p := range n.HostAddresses {
@@ -72,7 +73,7 @@ func (v *Vetted) problems(nodes []*Node, egress map[netip.Addr]*EgressIP) []Prob
 			tell(a, AnnotationGateway)
 		}
 	}
-	return list
+	return append(list, claimed.List()...)
 }
 
 // cut reports whether the ranges that changed are such as the cluster's subnets are cut into.
@@ -100,7 +101,9 @@ func (v *Vetted) stray(p *Pod, nodes map[Owner][]*Node) []Problem {
 		for _, n := range nodes[nodeOwner(p.Node)] {
 			c := n.PodCIDR(FamilyOf(ip))
 			if c.IsValid() && !(c.Contains(ip) && v.ranges.At(c) == n.Name) {
-				problems = append(problems, Problem{p.Owner, fmt.Sprintf("status.podIPs[%d].ip", i), fmt.Sprintf("%s is not in the pod CIDR of node %s", ip, n.Name)})
+				problems = append(problems, Problem{
+					Owner: p.Owner, Field: fmt.Sprintf("status.podIPs[%d].ip", i), Message: fmt.Sprintf("%s is not in the pod CIDR of node %s", ip, n.Name),
+				})
 			}
 		}
 	}

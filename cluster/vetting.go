@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -182,7 +181,7 @@ func (t *Vetting) takeRanges(c *nodeClaims) (all bool) {
 			t.setRange(r, c.Name)
 		}
 	}
-	c.overlaps = p.problems
+	c.overlaps = p.problems.List()
 	return len(c.overlaps) == 0
 }
 
@@ -270,18 +269,18 @@ func (t *Vetting) judgeClaims(c *nodeClaims) []Problem {
 			p.problem("status.addresses", "%s is an address of node %s", a, first.Name)
 		}
 	}
-	p.problems = append(p.problems, c.overlaps...)
 	for _, r := range c.PodCIDRs {
 		if !t.within(r) {
 			p.problem("spec.podCIDRs", "%s is not within [default] cluster-subnets", r)
 		}
 	}
-	return p.problems
+	return append(p.problems.List(), c.overlaps...)
 }
 
 // judgeHosts decides which other addresses of a node are accepted: the private ones (RFC 1918, RFC 4193), those in the network of an InternalIP,
 // and those in a network that another node has as well. Otherwise a node could claim any address in the world.
-func (t *Vetting) judgeHosts(c *nodeClaims) (untrusted []Problem) {
+func (t *Vetting) judgeHosts(c *nodeClaims) []Problem {
+	var untrusted Problems
 	t.dropHosts(c)
 	for _, p := range c.HostAddresses {
 		a := p.Addr()
@@ -293,11 +292,11 @@ func (t *Vetting) judgeHosts(c *nodeClaims) (untrusted []Problem) {
 			t.hosts.put(a, c.Node, t.order)
 			c.hosts = append(c.hosts, a)
 		case t.ends.first[a] != c.Node:
-			untrusted = append(untrusted, Problem{nodeOwner(c.Name), "metadata.annotations[" + AnnotationHostCIDRs + "]",
-				fmt.Sprintf("%s is neither private nor in a network of other nodes: other nodes do not accept it", p)})
+			untrusted.Add(nodeOwner(c.Name), "metadata.annotations["+AnnotationHostCIDRs+"]",
+				"%s is neither private nor in a network of other nodes: other nodes do not accept it", p)
 		}
 	}
-	return untrusted
+	return untrusted.List()
 }
 
 func (t *Vetting) dropHosts(c *nodeClaims) {

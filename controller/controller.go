@@ -152,7 +152,7 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *wat
 func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration {
 	unassigned, soon := d.egress.round(ctx, s)
 	replan := d.plan(s)
-	problems := slices.Concat(s.Problems, d.found, unassigned)
+	problems := cluster.SortProblems(slices.Concat(s.Problems, d.found, unassigned))
 	d.watched.sees(len(s.Nodes), len(problems))
 	again := retry.Sooner(retry.Sooner(soon, replan), d.notes.Report(time.Now(), problems))
 	if d.nodes != nil && slices.Equal(d.nodes, s.Nodes) {

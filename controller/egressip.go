@@ -167,7 +167,7 @@ func conditionsOf(s *cluster.Snapshot, a assign.Decision, rivals []assign.Confli
 		assigned.Reason = r.Reason
 	}
 	if len(why) > 0 {
-		assigned.Status, assigned.Message = metav1.ConditionFalse, strings.Join(why, "; ")
+		assigned.Status, assigned.Message = metav1.ConditionFalse, joinFirst(why)
 	}
 	list := slices.Clone(e.Conditions)
 	set := func(c metav1.Condition) {
@@ -184,10 +184,18 @@ func conditionsOf(s *cluster.Snapshot, a assign.Decision, rivals []assign.Confli
 		for _, r := range rivals {
 			texts = append(texts, rivalText(r))
 		}
-		selects.Status, selects.Reason, selects.Message = metav1.ConditionFalse, reasonRival, strings.Join(texts, "; ")
+		selects.Status, selects.Reason, selects.Message = metav1.ConditionFalse, reasonRival, joinFirst(texts)
 	}
 	set(selects)
 	return list
+}
+
+// joinFirst joins the first texts and counts the others: the API server limits a condition's message to 32 KiB.
+func joinFirst(texts []string) string {
+	if more := len(texts) - cluster.MostProblems; more > 0 {
+		texts = append(slices.Clone(texts[:cluster.MostProblems]), fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(texts, "; ")
 }
 
 func sameConditions(a, b []metav1.Condition) bool {
@@ -237,7 +245,7 @@ func said(list []cluster.Assignment) string {
 	for _, a := range list {
 		words = append(words, a.Address.String()+" on "+a.Node)
 	}
-	return strings.Join(words, ", ")
+	return cluster.Cut(strings.Join(words, ", "), 1024)
 }
 
 // patch writes the status of an EgressIP. Where the resource was defined without a status of its own, as in older

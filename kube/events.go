@@ -51,8 +51,10 @@ func NewEvents(client *kubeapi.Client, component string, log *slog.Logger) *Even
 	return r
 }
 
-// Report takes all problems of now. It returns when it wants to be called again, 0 if not before the next change.
+// Report takes all problems of now, in a list that it may change. It returns when it wants to be called again, 0 if not
+// before the next change.
 func (r *Events) Report(now time.Time, problems []cluster.Problem) time.Duration {
+	problems = cluster.SortProblems(problems)
 	if !slices.Equal(problems, r.now) {
 		r.change(now, problems)
 	}
@@ -103,7 +105,7 @@ func (r *Events) tell(p cluster.Problem) {
 	if p.Field != "" {
 		message = p.Field + ": " + message
 	}
-	r.events.Event(object, corev1.EventTypeWarning, r.Reason(p), report.Cut(report.Plain(message, "\n"), mostEvent))
+	r.events.Event(object, corev1.EventTypeWarning, r.Reason(p), cluster.Cut(report.Plain(message, "\n"), mostEvent))
 }
 
 func (r *Events) Stop() {

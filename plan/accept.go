@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -40,10 +39,10 @@ func (r *registry) judge(c *claimant) ([]*cluster.Frontend, []Problem) {
 			list = append(list, g)
 		}
 	}
-	if list == nil && len(j.problems) == 0 {
+	if list == nil && j.problems.Len() == 0 {
 		list = c.given
 	}
-	return list, j.problems
+	return list, j.problems.List()
 }
 
 // What a Service can have once.
@@ -84,11 +83,11 @@ func repeats[K comparable](list []*cluster.Frontend, key func(*cluster.Frontend)
 type judgement struct {
 	*registry
 	*claimant
-	problems []Problem
+	problems cluster.Problems
 }
 
 func (j *judgement) refuse(f *cluster.Frontend, field, format string, args ...any) {
-	j.problems = append(j.problems, Problem{Owner: f.Owner, Field: field, Message: fmt.Sprintf(format, args...)})
+	j.problems.Add(f.Owner, field, format, args...)
 }
 
 func nodePortOf(f *cluster.Frontend) claim {

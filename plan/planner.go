@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -50,7 +49,7 @@ func (p *Planner) Node(s *cluster.Snapshot, name string) (datapath.State, []Prob
 	env, problems, ok := newEnv(s, name)
 	if !ok {
 		p.last = nil
-		return datapath.State{}, sorted(problems)
+		return datapath.State{}, cluster.SortProblems(problems)
 	}
 	if p.last == nil || !p.last.update(s, &env) {
 		p.last = planAll(s, env, problems, p.numbers)
@@ -270,13 +269,5 @@ func (n *planned) list() {
 	for p := range n.counted {
 		all = append(all, p)
 	}
-	n.problems = sorted(all)
-}
-
-// sorted sorts problems and drops duplicates.
-func sorted(problems []Problem) []Problem {
-	slices.SortFunc(problems, func(a, b Problem) int {
-		return cmp.Or(a.Owner.Compare(b.Owner), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
-	})
-	return slices.Compact(problems)
+	n.problems = cluster.SortProblems(all)
 }

@@ -62,19 +62,3 @@ func makePlain(v reflect.Value, keep string) {
 		}
 	}
 }
-
-// Cut shortens a text to so many bytes, where a word ends, and says how much is left out.
-func Cut(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	const room = len(" … (1234567890 bytes more)")
-	end := most - room
-	for end > 0 && !utf8.RuneStart(text[end]) {
-		end--
-	}
-	if space := strings.LastIndexAny(text[:end], " \n"); space > end/2 {
-		end = space
-	}
-	return text[:end] + fmt.Sprintf(" … (%d bytes more)", len(text)-end)
-}

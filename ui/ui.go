@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -237,10 +238,8 @@ func (u *ui) node(w http.ResponseWriter, q *http.Request) {
 
 func problemLines(lists ...[]cluster.Problem) []string {
 	var lines []string
-	for _, list := range lists {
-		for _, p := range list {
-			lines = append(lines, p.Error())
-		}
+	for _, p := range cluster.SortProblems(slices.Concat(lists...)) {
+		lines = append(lines, p.Error())
 	}
 	return lines
 }

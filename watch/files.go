@@ -197,14 +197,13 @@ func (f *folder) snapshot() *cluster.Snapshot {
 	if f.failed != nil {
 		problems = append(problems, fileProblem(f.dir, "", f.failed))
 	}
-	slices.SortFunc(problems, cluster.Problem.Compare)
+	problems = cluster.SortProblems(problems)
 	if f.lastStored == s && slices.Equal(f.lastProblems, problems) {
 		return f.last
 	}
 	f.lastStored, f.lastProblems = s, problems
 	with := *s
-	with.Problems = slices.Concat(problems, s.Problems)
-	slices.SortFunc(with.Problems, cluster.Problem.Compare)
+	with.Problems = cluster.SortProblems(slices.Concat(problems, s.Problems))
 	f.last = &with
 	return f.last
 }

@@ -1,0 +1,196 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// MostProblems is how many problems of one object are reported. One annotation of 260 kB can be wrong in 52 000 places, on
+// every node: the others are counted only.
+const MostProblems = 20
+
+// mostMessage is how long a problem's message is at most, in bytes: as long as that of an Event.
+const mostMessage = 1024
+
+// Problem is what is wrong with one object. It is reported on that object, as an Event or a condition, and in the
+// log. It does not affect other objects.
+type Problem struct {
+	Owner   Owner
+	Field   string // path in the object, such as "spec.ports[0].port"; may be empty
+	Message string
+	More    int // how many problems it stands for, which are not listed
+}
+
+// Error makes a Problem an error that names the object and the field.
+func (p Problem) Error() string {
+	if p.Field == "" {
+		return fmt.Sprintf("%s: %s", p.Owner, p.Message)
+	}
+	return fmt.Sprintf("%s: %s: %s", p.Owner, p.Field, p.Message)
+}
+
+// Compare orders problems by owner, field and message. The number of those that are not listed comes last.
+func (p Problem) Compare(q Problem) int {
+	return cmp.Or(p.Owner.Compare(q.Owner), cmp.Compare(p.More, q.More), cmp.Compare(p.Field, q.Field), cmp.Compare(p.Message, q.Message))
+}
+
+// andMore is the Problem that stands for n others.
+func andMore(o Owner, field string, n int) Problem {
+	message := fmt.Sprintf("and %d more problems", n)
+	if n == 1 {
+		message = "and 1 more problem"
+	}
+	return Problem{Owner: o, Field: field, Message: message, More: n}
+}
+
+// Problems collects what is found to be wrong with objects. It keeps MostProblems for each field of an object and counts
+// the others, so that its size does not depend on what an object says. The zero value is empty.
+type Problems struct {
+	fields []*fieldProblems
+	of     map[objectField]*fieldProblems
+}
+
+// objectField is a field of an object, the same for all elements of a list.
+type objectField struct {
+	owner Owner
+	field string
+}
+
+// fieldProblems are the problems of a field of an object.
+type fieldProblems struct {
+	objectField
+	kept   []Problem
+	others map[uint64]struct{} // hashes of the others
+}
+
+var problemSeed = maphash.MakeSeed()
+
+// Add adds a problem, unless it is there.
+func (p *Problems) Add(owner Owner, field, format string, args ...any) {
+	p.add(Problem{Owner: owner, Field: field, Message: fmt.Sprintf(format, args...)})
+}
+
+func (p *Problems) add(x Problem) {
+	x.Message = Cut(x.Message, mostMessage)
+	k := objectField{x.Owner, withoutIndexes(x.Field)}
+	f := p.of[k]
+	if f == nil {
+		f = &fieldProblems{objectField: k}
+		p.fields = append(p.fields, f)
+		if p.of == nil {
+			p.of = map[objectField]*fieldProblems{}
+		}
+		p.of[k] = f
+	}
+	switch {
+	case slices.Contains(f.kept, x):
+	case len(f.kept) < MostProblems:
+		f.kept = append(f.kept, x)
+	default:
+		if f.others == nil {
+			f.others = map[uint64]struct{}{}
+		}
+		f.others[maphash.Comparable(problemSeed, x)] = struct{}{}
+	}
+}
+
+// Len returns how many problems there are, listed or not.
+func (p *Problems) Len() (n int) {
+	for _, f := range p.fields {
+		n += len(f.kept) + len(f.others)
+	}
+	return n
+}
+
+// List returns the problems of each field in the order in which they were added, and the number of those that are not listed.
+func (p *Problems) List() []Problem {
+	var list []Problem
+	for _, f := range p.fields {
+		list = append(list, f.kept...)
+		if n := len(f.others); n > 0 {
+			list = append(list, andMore(f.owner, f.field, n))
+		}
+	}
+	return list
+}
+
+// withoutIndexes returns a field without the numbers of elements: "spec.ports[].port" for "spec.ports[12].port".
+func withoutIndexes(field string) string {
+	if !strings.Contains(field, "[") {
+		return field
+	}
+	return strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, field)
+}
+
+// SortProblems sorts problems and drops duplicates. Of an object with more than MostProblems it keeps so many, of each field
+// as many as of the others if there are enough, and one that says how many more there are. It changes the list that it is given.
+func SortProblems(list []Problem) []Problem {
+	slices.SortFunc(list, Problem.Compare)
+	list = slices.Compact(list)
+	out := list[:0]
+	for i := 0; i < len(list); {
+		end := i + 1
+		for end < len(list) && list[end].Owner == list[i].Owner {
+			end++
+		}
+		out = append(out, shorten(list[i:end])...)
+		i = end
+	}
+	clear(list[len(out):])
+	return out
+}
+
+// shorten does it for one object.
+func shorten(of []Problem) []Problem {
+	listed, more := len(of), 0
+	for ; listed > 0 && of[listed-1].More > 0; listed-- {
+		more += of[listed-1].More
+	}
+	if listed <= MostProblems && len(of)-listed <= 1 {
+		return of
+	}
+	// Those of a field come one after the other: in each turn every field gives one, until there are enough.
+	turns, given := make([]int, listed), map[string]int{}
+	for i, p := range of[:listed] {
+		field := withoutIndexes(p.Field)
+		turns[i] = given[field]
+		given[field]++
+	}
+	order := make([]int, listed)
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(turns[i], turns[j]) })
+	kept := order[:min(listed, MostProblems)]
+	slices.Sort(kept)
+	short := make([]Problem, 0, len(kept)+1)
+	for _, i := range kept {
+		short = append(short, of[i])
+	}
+	return append(short, andMore(of[0].Owner, "", more+listed-len(kept)))
+}
+
+// Cut shortens a text to so many bytes, where a word ends, and says how much is left out.
+func Cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	const room = len(" … (1234567890 bytes more)")
+	end := most - room
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	if space := strings.LastIndexAny(text[:end], " \n"); space > end/2 {
+		end = space
+	}
+	return text[:end] + fmt.Sprintf(" … (%d bytes more)", len(text)-end)
+}
