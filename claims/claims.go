@@ -214,6 +214,7 @@ const (
 	PolicyReplies        = 103  // replies of a pod with an egress address to clients outside
 	PolicyEastWest       = 102
 	PolicyHostEgress     = 101 // pods of other nodes, on the node that has their egress address on another network
+	PolicyEgressNetwork  = 101 // the node's own pods to a network of one of their egress addresses
 	PolicyEgress         = 100
 )
 

@@ -73,7 +73,7 @@ func (g *egressPlan) update(s *cluster.Snapshot, env *Env, c changes, again bool
 		if !found {
 			continue
 		}
-		if p := env.egressIP(s.EgressIPs[i], g.selection.Pods(owner)); len(p.rows) > 0 || len(p.guarded) > 0 {
+		if p := env.egressIP(s.EgressIPs[i], g.selection); len(p.rows) > 0 || len(p.guarded) > 0 {
 			g.parts[owner] = p
 			come.NB.Add(rowsOf(p.rows)...)
 		}
@@ -116,11 +116,12 @@ func markedSet(f cluster.Family) string { return "egress_pods_" + words(f).match
 func nodesSet(f cluster.Family) string  { return "node_ips_" + words(f).match }
 
 // egressIP plans one EgressIP.
-func (e *Env) egressIP(x *cluster.EgressIP, members map[cluster.Owner]*cluster.Pod) egressPart {
+func (e *Env) egressIP(x *cluster.EgressIP, selected *selection.EgressIPs) egressPart {
 	part := egressPart{rows: nb.State{}, owner: x.Owner}
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
 		assigned, own := e.assigned(x, s.Family)
+		members := selected.Pods(x.Owner, s.Family)
 		if len(assigned) == 0 && !own.IsValid() || len(members) == 0 {
 			continue // the pods leave as others do
 		}
@@ -131,7 +132,12 @@ func (e *Env) egressIP(x *cluster.EgressIP, members map[cluster.Owner]*cluster.P
 			all = slices.DeleteFunc(all, func(p netip.Prefix) bool { return slices.Contains(here, p) })
 		default:
 			hops, others := e.carriers(s, x, assigned)
+			most, ways := e.egressWays(x, assigned)
+			if some, _ := e.carriers(s, x, most); len(some) > 0 {
+				hops = some
+			}
 			e.reroute(part.rows, s, x, here, hops)
+			e.chooseNetwork(part.rows, s, x, ways)
 			part.carriers = append(part.carriers, others...)
 			if e.Mode.PodsByHost {
 				part.guarded = append(part.guarded, here...)

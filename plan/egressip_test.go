@@ -120,6 +120,85 @@ func TestEgressIsNode(t *testing.T) {
 	})
 }
 
+// egressPolicies returns the policies by which a node's pods leave with egress addresses, "MATCH -> HOPS".
+func egressPolicies(s *cluster.Snapshot, node string) (list []string) {
+	state, _ := plan.Node(s, node)
+	for _, r := range state.NB {
+		if p, is := r.(*nb.Policy); is && (p.Owner.Kind == "EgressIP") {
+			list = append(list, strings.TrimPrefix(fmt.Sprintf("%d %s -> %v", p.Priority, p.Match, p.NextHops), "100 "))
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// TestEgressOfTwo: a pod that two EgressIPs select leaves, in each family, with an address of the oldest that has one.
+func TestEgressOfTwo(t *testing.T) {
+	s := snapshot(node("node-a", 1, 3), node("node-b", 2, 4), pod("node-a", "p", "10.244.1.3", "fd00:10:244:1::3"))
+	s.Namespaces = []*cluster.Namespace{{Name: "default"}}
+	on := func(name string, age int, addresses ...string) *cluster.EgressIP {
+		e := clustertest.EgressIP(name, age, append(addresses, "172.18.9.9", "fc00:f853:ccd::99")...)
+		for _, a := range addresses {
+			e.Assigned = append(e.Assigned, cluster.Assignment{Address: addr(a), Node: "node-b"})
+		}
+		return e
+	}
+	const four, six = "ip4.src == $egressip_%s_ip4_here -> [100.88.0.3]", "ip6.src == $egressip_%s_ip6_here -> [fd97::3]"
+	p := plan.NewPlanner()
+	for _, c := range []struct {
+		name       string
+		old, young *cluster.EgressIP
+		want       []string
+	}{
+		{"neither", on("old", 0), on("young", 1), nil},
+		{"the younger has an address", on("old", 0), on("young", 1, "172.18.0.44"), []string{fmt.Sprintf(four, "young")}},
+		{"the older one of the other family", on("old", 0, "fc00:f853:ccd::33"), on("young", 1, "172.18.0.44"), []string{fmt.Sprintf(four, "young"), fmt.Sprintf(six, "old")}},
+		{"both", on("old", 0, "172.18.0.33"), on("young", 1, "172.18.0.44"), []string{fmt.Sprintf(four, "old")}},
+		{"the older has lost it", on("old", 0), on("young", 1, "172.18.0.44"), []string{fmt.Sprintf(four, "young")}},
+	} {
+		s.EgressIPs = []*cluster.EgressIP{c.old, c.young}
+		next := *s
+		if got := egressPolicies(&next, "node-a"); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+		if again, fresh := text(p.Node(&next, "node-a")), text(plan.Node(&next, "node-a")); again != fresh {
+			t.Errorf("%s: planned again:\n%s\nwant\n%s", c.name, again, fresh)
+		}
+	}
+}
+
+// TestEgressNetworks: an EgressIP with addresses on several networks is used by destination.
+func TestEgressNetworks(t *testing.T) {
+	a, b, c := node("node-a", 1, 3), node("node-b", 2, 4), node("node-c", 3, 5)
+	for i, n := range []*cluster.Node{b, c} {
+		n.Links = []cluster.HostLink{{Name: "eth1", Index: 3, Addresses: []netip.Prefix{prefix(fmt.Sprintf("10.10.10.%d/24", i+4))}, Routes: []cluster.HostRoute{
+			{Prefix: prefix("172.16.0.0/12")}, {Prefix: prefix("192.0.2.0/24"), Via: addr("10.10.10.1")},
+		}}}
+	}
+	s := snapshot(a, b, c, pod("node-a", "p", "10.244.1.3"))
+	s.Namespaces = []*cluster.Namespace{{Name: "default"}}
+	e := clustertest.EgressIP("e", 0, "172.18.0.33", "10.10.10.33")
+	s.EgressIPs = []*cluster.EgressIP{e}
+	const src = "ip4.src == $egressip_e_ip4_here"
+	for _, x := range []struct {
+		name     string
+		assigned []cluster.Assignment
+		want     []string
+	}{
+		{"one network", []cluster.Assignment{{Address: e.Addresses[1], Node: "node-c"}}, []string{src + " -> [100.88.0.4]"}},
+		{"two networks", []cluster.Assignment{{Address: e.Addresses[0], Node: "node-b"}, {Address: e.Addresses[1], Node: "node-c"}}, []string{
+			"101 " + src + " && ip4.dst == 172.18.0.0/16 -> [100.88.0.3]",
+			"101 " + src + " && ip4.dst == {10.10.10.0/24, 172.16.0.0/12, 192.0.2.0/24} && ip4.dst != 172.18.0.0/16 -> [100.88.0.4]",
+			src + " -> [100.88.0.3]",
+		}},
+	} {
+		e.Assigned = x.assigned
+		if got := egressPolicies(s, "node-a"); !slices.Equal(got, x.want) {
+			t.Errorf("%s:\n%s, want\n%s", x.name, strings.Join(got, "\n"), strings.Join(x.want, "\n"))
+		}
+	}
+}
+
 // TestReadinessChangesNoPlan: whether a Node is ready, or cordoned, is the controller's to look at. A plan of 10 000 Services
 // is not made again for it.
 func TestReadinessChangesNoPlan(t *testing.T) {

@@ -27,3 +27,31 @@ func TestConflicts(t *testing.T) {
 		t.Errorf("still %v", got)
 	}
 }
+
+// An older EgressIP without an address of a family is no rival for it, nor is one without an assigned address; a younger one that has
+// nothing is told who has the pods.
+func TestConflictsByFamily(t *testing.T) {
+	s := snapshot(clustertest.Pod("node-a", "p", "10.244.1.3", "fd00:10:244:1::3"))
+	s.Namespaces = []*cluster.Namespace{{Name: "default"}}
+	on := func(e *cluster.EgressIP, addresses ...string) *cluster.EgressIP {
+		for _, a := range addresses {
+			e.Assigned = append(e.Assigned, cluster.Assignment{Address: addr(a), Node: "node-a"})
+		}
+		return e
+	}
+	for name, c := range map[string]struct {
+		list []*cluster.EgressIP
+		want string
+	}{
+		"one of each family":    {[]*cluster.EgressIP{egressIP("a", 0, "172.18.0.33"), egressIP("b", 1, "fc00:f853:ccd::33")}, "[]"},
+		"the older has no node": {[]*cluster.EgressIP{egressIP("a", 0, "172.18.0.33"), on(egressIP("b", 1, "172.18.0.44"), "172.18.0.44")}, "[]"},
+		"neither has a node":    {[]*cluster.EgressIP{egressIP("a", 0, "172.18.0.33"), egressIP("b", 1, "172.18.0.44")}, "[{EgressIP/a EgressIP/b 1 Pod/default/p}]"},
+		"the younger has more": {[]*cluster.EgressIP{on(egressIP("a", 0, "172.18.0.33"), "172.18.0.33"), on(egressIP("b", 1, "172.18.0.44", "fc00:f853:ccd::33"), "172.18.0.44", "fc00:f853:ccd::33")},
+			"[{EgressIP/a EgressIP/b 1 Pod/default/p}]"},
+	} {
+		s.EgressIPs = c.list
+		if got := fmt.Sprint(assign.NewConflicts().Of(s)); got != c.want {
+			t.Errorf("%s: %s, wanted %s", name, got, c.want)
+		}
+	}
+}

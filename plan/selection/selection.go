@@ -16,6 +16,18 @@ type selector struct {
 	namespaces, pods cluster.Selector
 	endpoints        map[netip.Addr]bool // if not nil: pods of the owner's namespace with one of these, and no labels count
 	order            int                 // of several that select a pod, the first has it
+	wants, carries   families            // it has an address, and an assigned one; a pod is one's that has an assigned one
+}
+
+// families are some of the two IP families.
+type families [2]bool
+
+// familyIndex is the place of a family in lists of two.
+func familyIndex(f cluster.Family) int {
+	if f == cluster.IPv4 {
+		return 0
+	}
+	return 1
 }
 
 // index is an index from selectors to the pods that they have, brought up to date by what changed.
@@ -25,21 +37,29 @@ type index struct {
 
 	candidates map[string]*candidates // by namespace
 	chosen     map[cluster.Owner]choice
-	members    map[cluster.Owner]map[cluster.Owner]*cluster.Pod // by the selector's owner
+	members    [2]map[cluster.Owner]map[cluster.Owner]*cluster.Pod // by family and the selector's owner
+	selectors  map[cluster.Owner]*selector
 }
 
 // choice is what selects a pod, in order.
 type choice struct {
 	pod *cluster.Pod
 	by  []*selector
+	has [2]cluster.Owner // of the selector that has the pod, by family; zero where there is none
 }
 
-// first is the owner of the selector that has the pod; zero where there is none.
-func (c choice) first() cluster.Owner {
-	if len(c.by) == 0 {
-		return cluster.Owner{}
+// decide notes which selector has the pod: for each family the first one with an assigned address, else the first one with an address.
+func (c *choice) decide() {
+	c.has = [2]cluster.Owner{}
+	for f := range c.has {
+		i := slices.IndexFunc(c.by, func(e *selector) bool { return e.carries[f] })
+		if i < 0 {
+			i = slices.IndexFunc(c.by, func(e *selector) bool { return e.wants[f] })
+		}
+		if i >= 0 {
+			c.has[f] = c.by[i].owner
+		}
 	}
-	return c.by[0].owner
 }
 
 // candidates are the selectors of a namespace. Those that ask a pod for a label stand under each value of it.
@@ -49,7 +69,11 @@ type candidates struct {
 }
 
 func newIndex() index {
-	return index{chosen: map[cluster.Owner]choice{}, members: map[cluster.Owner]map[cluster.Owner]*cluster.Pod{}}
+	x := index{chosen: map[cluster.Owner]choice{}}
+	for f := range x.members {
+		x.members[f] = map[cluster.Owner]map[cluster.Owner]*cluster.Pod{}
+	}
+	return x
 }
 
 // update takes a new Snapshot, and the selectors in order where they are others than the last time. It notes the owners of those
@@ -84,8 +108,10 @@ func (x *index) update(s *cluster.Snapshot, selectors func() []*selector, others
 // reindex prepares the choice of pods.
 func (x *index) reindex(spaces []*cluster.Namespace, selectors []*selector) {
 	x.candidates = make(map[string]*candidates, len(spaces))
+	x.selectors = make(map[cluster.Owner]*selector, len(selectors))
 	for i, e := range selectors {
 		e.order = i
+		x.selectors[e.owner] = e
 	}
 	for _, n := range spaces {
 		c := &candidates{byLabel: map[[2]string][]*selector{}}
@@ -149,26 +175,51 @@ func (x *index) choose(p *cluster.Pod) choice {
 	return out
 }
 
+// reassign takes selectors that have assigned addresses of other families than before. Pods that several select may be another's now.
+func (x *index) reassign(changed map[cluster.Owner]families, touched map[cluster.Owner]bool) {
+	for owner, carries := range changed {
+		x.selectors[owner].carries = carries
+	}
+	if len(changed) == 0 {
+		return
+	}
+	for pod, c := range x.chosen {
+		if len(c.by) > 1 && slices.ContainsFunc(c.by, func(e *selector) bool { _, is := changed[e.owner]; return is }) {
+			x.put(pod, choice{pod: c.pod, by: c.by}, touched)
+		}
+	}
+}
+
 // put notes what selects a pod.
 func (x *index) put(pod cluster.Owner, now choice, touched map[cluster.Owner]bool) {
+	now.decide()
 	was := x.chosen[pod]
-	had, has := was.first(), now.first()
-	none := cluster.Owner{}
+	for f, has := range now.has {
+		x.move(f, pod, was, now, was.has[f], has, touched)
+	}
+	if len(now.by) == 0 {
+		delete(x.chosen, pod)
+	} else {
+		x.chosen[pod] = now
+	}
+}
+
+// move makes a pod, for a family, that of another selector or of none.
+func (x *index) move(f int, pod cluster.Owner, was, now choice, had, has cluster.Owner, touched map[cluster.Owner]bool) {
+	members, none := x.members[f], cluster.Owner{}
 	if had != none && had != has {
 		touched[had] = true
-		if delete(x.members[had], pod); len(x.members[had]) == 0 {
-			delete(x.members, had)
+		if delete(members[had], pod); len(members[had]) == 0 {
+			delete(members, had)
 		}
 	}
 	if has == none {
-		delete(x.chosen, pod)
 		return
 	}
-	x.chosen[pod] = now
-	if x.members[has] == nil {
-		x.members[has] = map[cluster.Owner]*cluster.Pod{}
+	if members[has] == nil {
+		members[has] = map[cluster.Owner]*cluster.Pod{}
 	}
-	x.members[has][pod] = now.pod
+	members[has][pod] = now.pod
 	if had != has || now.pod.Node != was.pod.Node || !slices.Equal(now.pod.IPs, was.pod.IPs) {
 		touched[has] = true
 	}
