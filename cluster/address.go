@@ -44,6 +44,15 @@ func parseHostAddr(text string) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("%s is %s address, which other machines cannot reach", a, kind)
 }
 
+// parseIngress reads an address of a load balancer. An IPv4 link-local one is accepted: the guard rejects it where the administrator
+// has not listed it.
+func parseIngress(text string) (netip.Addr, error) {
+	if a, err := parseAddr(text); err == nil && a.Is4() && a.IsLinkLocalUnicast() {
+		return a, nil
+	}
+	return parseHostAddr(text)
+}
+
 // parsePrefix reads an address with a prefix length.
 func parsePrefix(text string) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(text)

@@ -120,6 +120,8 @@ func (g *guard) external(a netip.Addr, port uint16, limit *Limit, option string,
 		return fmt.Sprintf("%s is the API server's address", netip.AddrPortFrom(a, port))
 	case isNode && g.config.ReservedNodePorts.Has(port):
 		return fmt.Sprintf("%s is an address of node %s, where port %d is reserved for the node ([default] reserved-node-ports)", a, n, port)
+	case a.IsLinkLocalUnicast() && !limit.Set:
+		return fmt.Sprintf("%s is a link-local address, and [default] %s does not list it", a, option)
 	case !limit.Allows(a):
 		return fmt.Sprintf("%s is not within [default] %s", a, option)
 	case e != nil && !e.Created.After(created):

@@ -132,7 +132,7 @@ func parseService(o *corev1.Service) (served bool, ports []*Frontend, problems [
 		base.HealthCheckNodePort = uint16(spec.HealthCheckNodePort)
 	}
 	frontends := p.parsePorts()
-	balancer, external := p.limit(len(frontends), p.ingress(o), p.addresses("spec.externalIPs", spec.ExternalIPs))
+	balancer, external := p.limit(len(frontends), p.ingress(o), p.addresses("spec.externalIPs", spec.ExternalIPs, parseHostAddr))
 	ranges := p.sourceRanges(len(frontends) * len(balancer))
 	for _, ip := range p.clusterIPs() {
 		base.Family, base.ClusterIP = FamilyOf(ip), ip
@@ -235,10 +235,10 @@ func (p *serviceParser) affinity() time.Duration {
 }
 
 // addresses returns addresses in the order they stand, without duplicates.
-func (p *serviceParser) addresses(field string, texts []string) []netip.Addr {
+func (p *serviceParser) addresses(field string, texts []string, parse func(string) (netip.Addr, error)) []netip.Addr {
 	var out []netip.Addr
 	for i, text := range texts {
-		a, err := parseHostAddr(text)
+		a, err := parse(text)
 		switch {
 		case err != nil:
 			p.problem(fmt.Sprintf("%s[%d]", field, i), "%v", err)
@@ -260,7 +260,7 @@ func (p *serviceParser) ingress(o *corev1.Service) []netip.Addr {
 			texts = append(texts, in.IP)
 		}
 	}
-	return p.addresses("status.loadBalancer.ingress", texts)
+	return p.addresses("status.loadBalancer.ingress", texts, parseIngress)
 }
 
 func parseProtocol(p corev1.Protocol) (Protocol, error) {
