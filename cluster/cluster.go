@@ -165,8 +165,9 @@ type Node struct {
 	ID int
 	// Addresses are the node's InternalIPs, at most one per family, IPv4 first.
 	Addresses []netip.Addr
-	// HostAddresses are all global addresses of the host, the secondary ones included, with their prefix lengths
-	// (annotation k8s.ovn.org/host-cidrs). Always contains Addresses, with full length where the mask is not known.
+	// HostAddresses are all addresses of the host that pods may reach, the secondary ones included, with their prefix lengths
+	// (annotation k8s.ovn.org/host-cidrs). Always contains Addresses, with full length where the mask is not known. Link-local
+	// ones of IPv4 are among them; they mean something on this node only (see HostOnly).
 	HostAddresses []netip.Prefix
 	// Links are the host's links to other networks than the gateway bridge's, by name (annotation k8s.ovn.org/host-links);
 	// nil where nothing is known of them.
@@ -212,6 +213,10 @@ func (n *Node) HasAddress(a netip.Addr) bool {
 	}
 	return false
 }
+
+// HostOnly reports whether an address belongs to the host of each node that has it, and to no node in the eyes of others: a
+// link-local address of IPv4, such as that of NodeLocal DNSCache.
+func HostOnly(a netip.Addr) bool { return a.Is4() && a.IsLinkLocalUnicast() }
 
 // HasEndpoint reports whether an endpoint is on the node. One without a node name is where its address is.
 func (n *Node) HasEndpoint(b *Backend) bool {
@@ -281,8 +286,8 @@ type Frontend struct {
 	NoNodePort []netip.Addr
 	// Number is a port that stands in for it on its node, 0 = the one it wants most. Only plan knows it.
 	Number uint16
-	// Group tells Frontends apart whose names have the same hash, by which their groups of OpenFlow are numbered. Only plan knows it.
-	Group uint8
+	// Group is the slot of its OpenFlow groups, 0 for its first choice. Only plan knows it.
+	Group uint32
 	// ExternalIPs and LoadBalancerIPs are further addresses on which Port is served.
 	ExternalIPs     []netip.Addr
 	LoadBalancerIPs []netip.Addr

@@ -152,7 +152,7 @@ func alter(t *testing.T, v reflect.Value) {
 		v.SetString("x")
 	case reflect.Int64:
 		v.SetInt(1)
-	case reflect.Uint8, reflect.Uint16:
+	case reflect.Uint8, reflect.Uint16, reflect.Uint32:
 		v.SetUint(1)
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), v.Len()+1, v.Len()+1))

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -190,7 +192,8 @@ func (j *judgement) numbered(f *cluster.Frontend) *cluster.Frontend {
 		if f.NodePort != 0 {
 			return f
 		}
-		j.refuse(f, "spec.ports", "there are too many Services like it: give it a node port to serve its external addresses")
+		j.refuse(f, "spec.ports", "%s: give it a node port to serve its external addresses",
+			cmp.Or(j.exhausted(f.Owner, numberRange{f.Family, f.Protocol}), "no port of the proxy addresses is left"))
 		out.ExternalIPs, out.LoadBalancerIPs = nil, nil
 	}
 	return &out

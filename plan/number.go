@@ -1,7 +1,10 @@
 package plan
 
 import (
+	"cmp"
+	"fmt"
 	"hash/fnv"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -10,13 +13,14 @@ import (
 	"hairpin/datapath/nft"
 )
 
-// A Frontend with a policy Local and an address from outside has a port at the addresses that stand in for its own: the NodePort,
-// or without one a number. It has an order in which it wants the numbers, by hash, and gets the first that no older one has:
-// every number follows from the Services alone, and no Service loses one to a younger Service, whatever its name.
+// A Frontend with a policy Local and an address from outside has a port at the proxy addresses: the NodePort, or without one
+// a number. A hash of its name gives the order in which it tries all numbers, and it gets the first free one; of several that
+// look for one, the oldest is first. Nothing that a tenant can choose takes a number away from another Service: a name that
+// tries the same numbers costs the younger Service some more tries. A NodePort outside the usual range takes its number; the
+// former holder gets another one.
 //
-// Who has a number keeps it while others come and go: it would be somebody else's a moment before, and the host's packets would get
-// there before Open vSwitch has heard of the change. No order can have that without a memory, because numbers are fewer than Services that
-// there may be. So a Planner remembers them; the one of an agent that starts begins with those that the node has.
+// A Frontend keeps its number while others come and go: the host's packets would reach another Service before Open vSwitch
+// has the change. So a Planner remembers numbers. The Planner of an agent that starts begins with those that the node has.
 
 // The numbers are all ports but placeholderPort and those that usually are NodePorts, and a few at the end: their count is a prime, so
 // that any step leads to all of them.
@@ -26,14 +30,13 @@ const (
 	lastNodePort  = 32767
 )
 
-// tries is how many numbers are tried: with three quarters of them taken, 100 are taken for one in 10^12 Frontends.
-const tries = 100
+// maxNumbers is how many numbers of one family and protocol a Service may have, so that one Service cannot take all.
+const maxNumbers = 4000
 
-// Ranks of who claims a number: NodePorts cannot choose, who has one keeps it, the others look for one.
+// Ranks of bids for a number: NodePorts cannot choose, all others keep what they have.
 const (
 	rankNodePort uint8 = iota
 	rankHeld
-	rankNumber
 )
 
 // Numbers are what ports of Services have.
@@ -82,21 +85,106 @@ func NumbersIn(tables nft.State, c *cluster.Config) Numbers {
 	return had
 }
 
-// seat is a Frontend that wants a number: a port of a Service.
-type seat struct {
+// numberRange is what numbers are counted by: each family and protocol has all of them.
+type numberRange struct {
+	family   cluster.Family
+	protocol cluster.Protocol
+}
+
+// numberPool allocates numbers.
+type numberPool struct {
+	Numbers
+	used     map[numberRange]int                   // numbers that some Service or NodePort has
+	ofOwner  map[cluster.Owner]map[numberRange]int // numbers of one Service
+	waiting  map[request]bool                      // Frontends without a number
+	requests []request                             // during an update
+	freed    bool                                  // during an update: some number is free again
+}
+
+func newNumberPool() numberPool {
+	return numberPool{Numbers: Numbers{}, used: map[numberRange]int{}, ofOwner: map[cluster.Owner]map[numberRange]int{}, waiting: map[request]bool{}}
+}
+
+// hold notes the number of a Frontend, 0 for none.
+func (p *numberPool) hold(f *cluster.Frontend, n uint16) {
+	k, r := servicePortOf(f), numberRange{f.Family, f.Protocol}
+	had := p.Numbers[k]
+	if had == n {
+		return
+	}
+	of := p.ofOwner[f.Owner]
+	if of == nil {
+		of = map[numberRange]int{}
+		p.ofOwner[f.Owner] = of
+	}
+	if had != 0 {
+		delete(p.Numbers, k)
+		of[r]--
+		p.freed = true
+	}
+	if n != 0 {
+		p.Numbers[k] = n
+		of[r]++
+	} else if of[r] == 0 {
+		if delete(of, r); len(of) == 0 {
+			delete(p.ofOwner, f.Owner)
+		}
+	}
+}
+
+// count notes that a port at the proxy addresses is used, or not any more.
+func (p *numberPool) count(k claim, by int) {
+	if k.kind == claimStandIn && isNumber(k.port) {
+		p.used[numberRange{k.family, k.protocol}] += by
+		p.freed = p.freed || by < 0
+	}
+}
+
+// isNumber reports whether a port is one of the numbers.
+func isNumber(port uint16) bool {
+	return port > placeholderPort && (port < firstNodePort || port > lastNodePort) &&
+		int(port) <= placeholderPort+numbers+lastNodePort-firstNodePort+1
+}
+
+// exhausted reports why a Service gets no further number; empty if it may.
+func (p *numberPool) exhausted(owner cluster.Owner, r numberRange) string {
+	switch {
+	case p.ofOwner[owner][r] >= maxNumbers:
+		return fmt.Sprintf("more than %d %s ports of the Service have a policy Local and no node port", maxNumbers, r.protocol)
+	case p.used[r] >= numbers:
+		return fmt.Sprintf("all %d %s ports of the proxy addresses are in use", numbers, r.protocol)
+	}
+	return ""
+}
+
+// request is a Frontend that needs a number: a port of a Service.
+type request struct {
 	by       *claimant
 	family   cluster.Family
 	protocol cluster.Protocol
 	port     uint16
 }
 
-func seatOf(c *claimant, f *cluster.Frontend) seat { return seat{c, f.Family, f.Protocol, f.Port} }
+func requestOf(c *claimant, f *cluster.Frontend) request {
+	return request{c, f.Family, f.Protocol, f.Port}
+}
 
-// frontend gives it as it is now, or nil when it wants none any more. Of two with one name, the second is not served.
-func (r *registry) frontend(s seat) *cluster.Frontend {
-	for i, f := range s.by.given {
-		same := func(g *cluster.Frontend) bool { return wordOf(g) == wordOf(f) }
-		if seatOf(s.by, f) == s && wantsNumber(f) && !slices.ContainsFunc(s.by.given[:i], same) && r.first[claim{kind: claimClusterIP, addr: f.ClusterIP}].by == s.by {
+// compare orders requests by age.
+func (q request) compare(x request) int {
+	return cmp.Or(q.by.given[0].CompareAge(x.by.given[0]), cmp.Compare(q.family, x.family), cmp.Compare(q.protocol, x.protocol),
+		cmp.Compare(q.port, x.port))
+}
+
+// frontend returns the Frontend of a request as it is now, or nil when it needs no number any more. Of two with one name, the
+// second is not served. The names are those of the Service that an earlier one has.
+func (r *registry) frontend(q request, names marks) *cluster.Frontend {
+	key := func(f *cluster.Frontend, q request) int {
+		return cmp.Or(cmp.Compare(f.Family, q.family), cmp.Compare(f.Protocol, q.protocol), cmp.Compare(f.Port, q.port))
+	}
+	i, _ := slices.BinarySearchFunc(q.by.given, q, key)
+	for ; i < len(q.by.given) && key(q.by.given[i], q) == 0; i++ {
+		f := q.by.given[i]
+		if wantsNumber(f) && !names.has(i) && r.first[claim{kind: claimClusterIP, addr: f.ClusterIP}].by == q.by {
 			return f
 		}
 	}
@@ -112,84 +200,95 @@ func proxyPortOf(f *cluster.Frontend, port uint16) claim {
 	return claim{kind: claimStandIn, family: f.Family, protocol: f.Protocol, port: port}
 }
 
-// numberOf returns the number that a Frontend tries after i others.
-func numberOf(f *cluster.Frontend, i int) claim { return proxyPortOf(f, numbered(f, i)) }
+// numbered returns the number that a Frontend tries after i others.
+func numbered(f *cluster.Frontend, i int) uint16 { return numbersOf(f).at(i) }
 
-func numbered(f *cluster.Frontend, i int) uint16 {
+// numberOrder is the order in which a Frontend tries the numbers.
+type numberOrder struct{ start, step uint64 }
+
+func numbersOf(f *cluster.Frontend) numberOrder {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(f.Key())) // never fails
 	start := mix(h.Sum64())
-	step := 1 + mix(start)%(numbers-1)
-	n := placeholderPort + 1 + (start%numbers+uint64(i)*step)%numbers
+	return numberOrder{start % numbers, 1 + mix(start)%(numbers-1)}
+}
+
+func (o numberOrder) at(i int) uint16 {
+	n := placeholderPort + 1 + (o.start+uint64(i)*o.step)%numbers
 	if n >= firstNodePort {
 		n += lastNodePort - firstNodePort + 1
 	}
 	return uint16(n)
 }
 
-// seatAll finds numbers for all that must look for one. Of those that look, an older one takes it from a younger, which looks on.
-func (r *registry) seatAll() {
-	var seated []seat
-	for len(r.unseated) > 0 {
-		s := r.unseated[len(r.unseated)-1]
-		r.unseated = r.unseated[:len(r.unseated)-1]
-		f := r.frontend(s)
-		if f == nil {
-			continue
-		}
-		r.dirty[s.by] = true
-		if r.holds(s, f) {
-			continue
-		}
-		x, i := claimed{s.by, rankNumber, s.port}, 0
-		for ; i < tries; i++ {
-			k := numberOf(f, i)
-			if r.add(k, x); r.first[k] == x {
-				break
+// allocate gives numbers to those that need one, the oldest first. All that have one keep it before others choose.
+func (r *registry) allocate() {
+	if r.freed && len(r.waiting) > 0 {
+		r.requests = append(r.requests, slices.Collect(maps.Keys(r.waiting))...)
+	}
+	names := map[*claimant]marks{}
+	for len(r.requests) > 0 {
+		list := slices.DeleteFunc(r.requests, func(q request) bool { return len(q.by.given) == 0 })
+		r.requests = nil
+		slices.SortFunc(list, request.compare)
+		looking := list[:0]
+		for _, q := range slices.Compact(list) {
+			if _, known := names[q.by]; !known {
+				names[q.by] = repeats(q.by.given, wordOf)
+			}
+			delete(r.waiting, q)
+			f := r.frontend(q, names[q.by])
+			if f == nil {
+				continue
+			}
+			r.dirty[q.by] = true
+			if !r.holds(q, f) {
+				looking = append(looking, q)
 			}
 		}
-		for i++; r.claims(numberOf(f, i), x); i++ {
-			r.drop(numberOf(f, i), x)
+		for _, q := range looking {
+			r.find(q, r.frontend(q, names[q.by]))
 		}
-		seated = append(seated, s)
 	}
-	for _, s := range seated {
-		r.settle(s)
-	}
-	r.unseated = nil // settle names who has a number
+	r.requests, r.freed = nil, false
 }
 
 // holds reports whether a Frontend keeps the number that it had.
-func (r *registry) holds(s seat, f *cluster.Frontend) bool {
-	n := r.numbers[servicePortOf(f)]
+func (r *registry) holds(q request, f *cluster.Frontend) bool {
+	n := r.Numbers[servicePortOf(f)]
 	if n == 0 {
 		return false
 	}
-	k, x := proxyPortOf(f, n), claimed{s.by, rankHeld, s.port}
+	k, x := proxyPortOf(f, n), claimed{q.by, rankHeld, q.port}
 	if r.add(k, x); r.first[k] == x {
 		return true
 	}
 	r.drop(k, x)
-	delete(r.numbers, servicePortOf(f))
+	r.hold(f, 0)
 	return false
 }
 
-// settle makes the number that one has found its own.
-func (r *registry) settle(s seat) {
-	f, x := r.frontend(s), claimed{s.by, rankNumber, s.port}
-	for i := 0; r.claims(numberOf(f, i), x); i++ {
-		if k := numberOf(f, i); r.first[k] == x {
-			r.add(k, claimed{s.by, rankHeld, s.port})
-			r.numbers[servicePortOf(f)] = k.port
+// find gives a Frontend the first free number in its order.
+func (r *registry) find(q request, f *cluster.Frontend) {
+	if r.exhausted(f.Owner, numberRange{f.Family, f.Protocol}) != "" {
+		r.waiting[q] = true
+		return
+	}
+	order := numbersOf(f)
+	for i := range numbers {
+		k := proxyPortOf(f, order.at(i))
+		if _, taken := r.first[k]; !taken {
+			r.add(k, claimed{q.by, rankHeld, q.port})
+			r.hold(f, k.port)
+			return
 		}
-		r.drop(numberOf(f, i), x)
 	}
 }
 
-// unseat makes one look for a number again that lost one, or may have one that it wants more than its own.
-func (r *registry) unseat(k claim, x claimed) {
+// requeue makes a Frontend look for a number again that lost its own to a NodePort or to an older one.
+func (r *registry) requeue(k claim, x claimed) {
 	if k.kind == claimStandIn && x.rank != rankNodePort {
-		r.unseated = append(r.unseated, seat{x.by, k.family, k.protocol, x.port})
+		r.requests = append(r.requests, request{x.by, k.family, k.protocol, x.port})
 	}
 }
 
@@ -197,24 +296,14 @@ func (r *registry) unseat(k claim, x claimed) {
 func (r *registry) forget(list []*cluster.Frontend, wanted func(*cluster.Frontend) bool) {
 	for _, f := range list {
 		if wantsNumber(f) && !wanted(f) {
-			delete(r.numbers, servicePortOf(f))
+			r.hold(f, 0)
 		}
 	}
 }
 
-// claims reports whether something is claimed.
-func (r *registry) claims(k claim, x claimed) bool {
-	first, taken := r.first[k]
-	if !taken || first.compare(x) == 0 {
-		return taken
-	}
-	_, found := slices.BinarySearchFunc(r.others[k], x, claimed.compare)
-	return found
-}
-
 // number returns the number that a Frontend has, or 0.
 func (r *registry) number(c *claimant, f *cluster.Frontend) uint16 {
-	n := r.numbers[servicePortOf(f)]
+	n := r.Numbers[servicePortOf(f)]
 	if n == 0 || r.first[proxyPortOf(f, n)] != (claimed{c, rankHeld, f.Port}) {
 		return 0
 	}

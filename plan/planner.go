@@ -13,15 +13,21 @@ import (
 // Planner plans a node again and again. It gives what Node gives, but that Services keep their numbers, and remembers enough of
 // the last time that a change of one Service or Pod costs little more than a copy of the State. It is not safe for concurrent use.
 type Planner struct {
-	last    *planned
+	last *planned
+	held held
+}
+
+// held is what Services keep from one plan to the next.
+type held struct {
 	numbers Numbers
+	groups  *groupPool
 }
 
 // NewPlanner returns a Planner that remembers nothing yet.
 func NewPlanner() *Planner { return &Planner{} }
 
 // Keep makes Services keep the numbers that they have on the node, before the first plan.
-func (p *Planner) Keep(had Numbers) { p.numbers = had }
+func (p *Planner) Keep(had Numbers) { p.held.numbers = had }
 
 // planned is one answer and what it came from.
 type planned struct {
@@ -52,14 +58,14 @@ func (p *Planner) Node(s *cluster.Snapshot, name string) (datapath.State, []Prob
 		return datapath.State{}, cluster.SortProblems(problems)
 	}
 	if p.last == nil || !p.last.update(s, &env) {
-		p.last = planAll(s, env, problems, p.numbers)
+		p.last = planAll(s, env, problems, p.held)
 	}
-	p.numbers = p.last.registry.numbers
+	p.held = held{p.last.registry.Numbers, p.last.registry.groups}
 	return p.last.state, p.last.problems
 }
 
 // planAll plans from nothing.
-func planAll(s *cluster.Snapshot, env Env, problems []Problem, had Numbers) *planned {
+func planAll(s *cluster.Snapshot, env Env, problems []Problem, had held) *planned {
 	vetting := cluster.NewVetting(env.Node.Name, s.Config.ClusterSubnets)
 	env.Vetted, _ = vetting.Vet(s.Nodes)
 	var pods []netip.Prefix

@@ -18,13 +18,12 @@ type registry struct {
 	services map[cluster.Owner]*claimant
 	first    map[claim]claimed   // the one that has it
 	others   map[claim][]claimed // the others that want it, in order; nearly always none
-	numbers  Numbers
-	groups   bool // whether Frontends have groups
+	numberPool
+	groups *groupPool // nil where Services have no groups
 
 	// During an update: the former holders of touched claims, the claimants that changed, and those whose answer may change.
 	before         map[claim]holder
 	changed, dirty map[*claimant]bool
-	unseated       []seat // those that need a number again
 }
 
 // claimant is a Service that claims something.
@@ -41,7 +40,6 @@ type claim struct {
 	family   cluster.Family
 	protocol cluster.Protocol
 	port     uint16
-	hash     uint32
 	addr     netip.Addr
 }
 
@@ -54,8 +52,7 @@ const (
 	claimAddress                    // addr: all that are served at one from outside
 	claimOutside                    // family, protocol, port: all that have the port at an address from outside
 	claimEndpoint                   // addr, protocol, port: all that have it as an endpoint, which is no pod's
-	claimStandIn                    // family, protocol, port: of the addresses that stand in for Services' own
-	claimGroup                      // family, protocol, hash: all whose names have it
+	claimStandIn                    // family, protocol, port: of the proxy addresses
 )
 
 // claimed is a claim of a Service. The one with the lowest rank has it, of the same rank the oldest.
@@ -86,15 +83,18 @@ func (h holder) same(g holder) bool {
 	return h.by == g.by && (h.age == g.age || h.age.CompareAge(g.age) == 0)
 }
 
-func newRegistry(all []*cluster.Frontend, env *Env, pods []netip.Prefix, had Numbers) *registry {
+func newRegistry(all []*cluster.Frontend, env *Env, pods []netip.Prefix, had held) *registry {
 	r := &registry{
-		self: env.Node, vetted: env.Vetted, groups: env.Node.Gateway.OpenFlow, pods: pods, services: map[cluster.Owner]*claimant{}, numbers: Numbers{},
+		self: env.Node, vetted: env.Vetted, pods: pods, services: map[cluster.Owner]*claimant{}, numberPool: newNumberPool(),
 		first: make(map[claim]claimed, len(all)), others: map[claim][]claimed{},
+	}
+	if env.Node.Gateway.OpenFlow {
+		r.groups = newGroupPool(had.groups)
 	}
 	r.changed, r.dirty = map[*claimant]bool{}, map[*claimant]bool{} // former holders do not matter
 	for _, f := range all {
-		if len(had) > 0 && wantsNumber(f) && had[servicePortOf(f)] != 0 {
-			r.numbers[servicePortOf(f)] = had[servicePortOf(f)]
+		if n := had.numbers[servicePortOf(f)]; n != 0 && wantsNumber(f) {
+			r.hold(f, n)
 		}
 	}
 	for len(all) > 0 {
@@ -127,6 +127,10 @@ func (r *registry) set(owner cluster.Owner, list []*cluster.Frontend) {
 	}
 	r.touchAsking(c)
 	r.each(c, r.drop)
+	for _, f := range c.given {
+		delete(r.waiting, requestOf(c, f))
+		r.groups.release(f)
+	}
 	r.forget(c.given, func(f *cluster.Frontend) bool {
 		return slices.ContainsFunc(list, func(g *cluster.Frontend) bool { return wantsNumber(g) && servicePortOf(f) == servicePortOf(g) })
 	})
@@ -184,7 +188,8 @@ func (r *registry) finish() serviceChanges {
 	for c := range r.changed {
 		r.claimFurther(c)
 	}
-	r.seatAll()
+	r.groups.allocate()
+	r.allocate()
 	for k, was := range r.before {
 		if !was.same(r.holder(k)) {
 			r.touchAbout(k)
@@ -241,14 +246,18 @@ func (r *registry) claimFurther(c *claimant) {
 			}
 		})
 		r.forget(c.given, has)
+		for _, f := range c.given {
+			r.groups.release(f)
+		}
 	}
 	for _, f := range c.given {
 		if lost && !has(f) {
 			continue
 		}
 		r.claimsOf(c, f, r.add)
+		r.groups.request(f)
 		if wantsNumber(f) {
-			r.unseated = append(r.unseated, seatOf(c, f))
+			r.requests = append(r.requests, requestOf(c, f))
 		}
 	}
 }
@@ -258,7 +267,7 @@ func (r *registry) each(c *claimant, do func(claim, claimed)) {
 	for _, f := range c.given {
 		do(claim{kind: claimClusterIP, addr: f.ClusterIP}, claimed{by: c})
 		r.claimsOf(c, f, do)
-		if n := r.numbers[servicePortOf(f)]; n != 0 && wantsNumber(f) {
+		if n := r.Numbers[servicePortOf(f)]; n != 0 && wantsNumber(f) {
 			do(proxyPortOf(f, n), claimed{c, rankHeld, f.Port})
 		}
 	}
@@ -268,9 +277,6 @@ func (r *registry) each(c *claimant, do func(claim, claimed)) {
 func (r *registry) claimsOf(c *claimant, f *cluster.Frontend, do func(claim, claimed)) {
 	for _, k := range r.named(f) {
 		do(k, claimed{by: c})
-	}
-	if r.groups {
-		do(groupOfFrontend(f), claimed{by: c, port: f.Port})
 	}
 	if f.NodePort != 0 {
 		do(nodePortOf(f), claimed{by: c})
@@ -300,14 +306,14 @@ func (r *registry) add(k claim, x claimed) {
 	r.remember(k, first)
 	if !taken {
 		r.first[k] = x
+		r.count(k, 1)
 		return
 	}
-	defer r.regroup(k)
 	switch order := x.compare(first); {
 	case order == 0:
 	case order < 0:
 		r.first[k], r.others[k] = x, slices.Insert(r.others[k], 0, first)
-		r.unseat(k, first)
+		r.requeue(k, first)
 	default:
 		if i, found := slices.BinarySearchFunc(r.others[k], x, claimed.compare); !found {
 			r.others[k] = slices.Insert(r.others[k], i, x)
@@ -322,15 +328,15 @@ func (r *registry) drop(k claim, x claimed) {
 		return
 	}
 	r.remember(k, first)
-	r.regroup(k)
 	others := r.others[k]
 	if first.compare(x) == 0 {
 		if len(others) == 0 {
 			delete(r.first, k)
+			r.count(k, -1)
 			return
 		}
 		r.first[k] = others[0]
-		r.unseat(k, others[0])
+		r.requeue(k, others[0])
 		others = slices.Delete(others, 0, 1)
 	} else if i, found := slices.BinarySearchFunc(others, x, claimed.compare); found {
 		others = slices.Delete(others, i, i+1)

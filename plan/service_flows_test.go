@@ -226,40 +226,45 @@ func TestFlowsOfManyEndpoints(t *testing.T) {
 	}
 }
 
-// Every group has a number of its own, also where names have the same hash; the number follows from the Services that there are.
+// Every group has a number of its own, also where names have the same hash, and keeps it while others come and go.
 func TestGroupsHaveTheirNumbers(t *testing.T) {
 	const count = 4000
 	s := byEngine(large(1, count, cluster.IPv4), "node-000", true)
 	for i, f := range s.Frontends { // the youngest come first by name
 		f.Created = f.Created.Add(time.Duration(count-i) * time.Second)
 	}
+	fresh, _ := plan.Node(s, "node-000")
 	p := plan.NewPlanner()
-	for range 3 {
-		state, problems := p.Node(s, "node-000")
-		again, _ := plan.Node(s, "node-000")
-		if len(problems) > 0 || state.Bridge.Groups.Len() != len(s.Frontends) {
-			t.Fatalf("%d groups of %d Services, problems %v", state.Bridge.Groups.Len(), len(s.Frontends), problems)
-		}
-		var second []cluster.Owner // of the same hash
-		for k, g := range state.Bridge.Groups.All() {
-			if h := again.Bridge.Groups.At(k); h == nil || !h.Equal(g) {
-				t.Errorf("a new plan has not %s", g)
-			}
-			if k.ID&0xfc != 0 {
-				second = append(second, g.Owner)
-			}
-		}
-		if len(second) == 0 {
-			t.Fatal("no two names have the same hash: the test needs more Services")
-		}
-		t.Logf("of %d Services %d have another number than they want most", len(s.Frontends), len(second))
+	had := map[cluster.Owner]uint32{}
+	for step := range 4 {
 		next := *s
 		next.Frontends = nil
-		for i, f := range s.Frontends { // the older ones of a pair among them
-			if i%3 != 0 || slices.Contains(second, f.Owner) {
+		for i, f := range s.Frontends {
+			if step%2 == 0 || i%3 != 0 {
 				next.Frontends = append(next.Frontends, f)
 			}
 		}
-		s = &next
+		state, problems := p.Node(&next, "node-000")
+		if len(problems) > 0 || state.Bridge.Groups.Len() != len(next.Frontends) {
+			t.Fatalf("%d groups of %d Services, problems %v", state.Bridge.Groups.Len(), len(next.Frontends), problems)
+		}
+		others, has := 0, map[cluster.Owner]uint32{}
+		for k, g := range state.Bridge.Groups.All() {
+			has[g.Owner] = k.ID
+			if id := had[g.Owner]; id != 0 && id != k.ID {
+				t.Errorf("step %d: the group of %s was %d, and is %d", step, g.Owner, id, k.ID)
+			}
+			if k.ID&0xfc != 0 {
+				others++
+			}
+			if step == 0 && fresh.Bridge.Groups.At(k) == nil {
+				t.Errorf("a new plan has not %s", g)
+			}
+		}
+		if others == 0 {
+			t.Fatal("no two names have the same hash: the test needs more Services")
+		}
+		t.Logf("of %d Services %d have another number than their first choice", len(next.Frontends), others)
+		had = has
 	}
 }

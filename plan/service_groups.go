@@ -3,6 +3,7 @@ package plan
 import (
 	"cmp"
 	"hash/fnv"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -11,13 +12,13 @@ import (
 	"hairpin/datapath/flow"
 )
 
-// The number of a Frontend's group: its family and protocol, a hash of its name, its place among those with the same hash, and by which of
-// several ways it is served. So no two Frontends have the same, and the number follows from the Services alone. When an older one with the same hash goes,
-// the number of a younger one changes, with the flows that lead to it, in one transaction.
+// A Frontend's group has a number of its family and protocol, a slot, and by which of several ways it is served. The first
+// choice of a slot is a hash of the Frontend's name. Where another one has it, a Frontend tries others until one is free, so
+// names cannot take a slot away from another Service. It keeps the slot while others come and go.
 const (
-	wayBits   = 2
-	placeBits = 6
-	hashBits  = 21
+	wayBits  = 2
+	slotBits = 27
+	hashBits = 21 // of a first choice
 )
 
 // Ways to a Frontend's endpoints.
@@ -27,11 +28,16 @@ const (
 	toOwnPods                       // policy Local for clients outside, who keep their address
 )
 
-// groupOfFrontend is the claim of a Frontend that has groups.
-func groupOfFrontend(f *cluster.Frontend) claim {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(f.Key())) // never fails
-	return claim{kind: claimGroup, family: f.Family, protocol: f.Protocol, hash: h.Sum32() >> (32 - hashBits)}
+// slotOf returns the slot that a Frontend tries after i others. 0 is a first choice only.
+func slotOf(f *cluster.Frontend, i int) uint32 {
+	if i == 0 {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(f.Key())) // never fails
+		return h.Sum32() >> (32 - hashBits) << (slotBits - hashBits)
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(f.Key()))
+	return max(1, uint32(mix(h.Sum64()+uint64(i)*0x9e3779b97f4a7c15)>>(64-slotBits)))
 }
 
 // groupKinds are the first bits of groups' numbers: by protocol, and whether it is IPv6.
@@ -43,33 +49,100 @@ func groupID(f *cluster.Frontend, way uint8) uint32 {
 	if f.Family == cluster.IPv6 {
 		id++
 	}
-	id = id<<hashBits | groupOfFrontend(f).hash
-	return (id<<placeBits|uint32(f.Group))<<wayBits | uint32(way)
+	return (id<<slotBits|cmp.Or(f.Group, slotOf(f, 0)))<<wayBits | uint32(way)
 }
 
-// regroup looks again at all that have the same hash, when one of them comes or goes.
-func (r *registry) regroup(k claim) {
-	if k.kind == claimGroup {
-		r.touch(k)
+// groupName names a Frontend that has a slot, also while it is not there.
+type groupName struct {
+	owner cluster.Owner
+	word
+}
+
+// groupSlot is a slot that one Frontend has.
+type groupSlot struct {
+	family   cluster.Family
+	protocol cluster.Protocol
+	slot     uint32
+}
+
+// groupPool allocates slots. A nil one has none.
+type groupPool struct {
+	slots map[groupName]uint32
+	taken map[groupSlot]bool
+	// During an update: the names that may be gone, and the Frontends that need a slot.
+	released map[groupName]bool
+	requests []*cluster.Frontend
+}
+
+// newGroupPool returns a groupPool that keeps the slots of another one, of those Frontends that request them.
+func newGroupPool(had *groupPool) *groupPool {
+	p := &groupPool{slots: map[groupName]uint32{}, taken: map[groupSlot]bool{}, released: map[groupName]bool{}}
+	if had != nil {
+		p.slots, p.taken = maps.Clone(had.slots), maps.Clone(had.taken)
+		for k := range p.slots {
+			p.released[k] = true
+		}
+	}
+	return p
+}
+
+func groupNameOf(f *cluster.Frontend) groupName { return groupName{f.Owner, wordOf(f)} }
+
+// release gives a slot back, unless the Frontend requests one before the end of the update.
+func (p *groupPool) release(f *cluster.Frontend) {
+	if p != nil {
+		p.released[groupNameOf(f)] = true
 	}
 }
 
-// grouped gives a Frontend its place among those with the same hash.
+func (p *groupPool) request(f *cluster.Frontend) {
+	if p == nil {
+		return
+	}
+	k := groupNameOf(f)
+	delete(p.released, k)
+	if _, has := p.slots[k]; !has {
+		p.requests = append(p.requests, f)
+	}
+}
+
+// allocate ends an update: slots of Frontends that are gone are free, then others choose, the oldest first.
+func (p *groupPool) allocate() {
+	if p == nil {
+		return
+	}
+	for k := range p.released {
+		if slot, has := p.slots[k]; has {
+			delete(p.slots, k)
+			delete(p.taken, groupSlot{k.family, k.protocol, slot})
+		}
+	}
+	slices.SortFunc(p.requests, func(a, b *cluster.Frontend) int { return cmp.Or(a.CompareAge(b), a.Compare(b)) })
+	for _, f := range p.requests {
+		k := groupNameOf(f)
+		if _, has := p.slots[k]; has { // two ports with one name
+			continue
+		}
+		s := groupSlot{f.Family, f.Protocol, slotOf(f, 0)}
+		for i := 1; p.taken[s]; i++ {
+			s.slot = slotOf(f, i)
+		}
+		p.slots[k], p.taken[s] = s.slot, true
+	}
+	p.released, p.requests = map[groupName]bool{}, nil
+}
+
+// grouped gives a Frontend its slot where that is not its first choice.
 func (j *judgement) grouped(f *cluster.Frontend) *cluster.Frontend {
-	if !j.groups {
+	if j.groups == nil {
 		return f
 	}
-	k, x := groupOfFrontend(f), claimed{by: j.claimant, port: f.Port}
-	if j.first[k].compare(x) == 0 {
+	slot := j.groups.slots[groupNameOf(f)]
+	if slot == slotOf(f, 0) {
 		return f
-	}
-	i, _ := slices.BinarySearchFunc(j.others[k], x, claimed.compare)
-	if i++; i >= 1<<placeBits {
-		j.refuse(f, "metadata.name", "%d older Services have names with the same hash: no group of Open vSwitch is left for this one", i)
-		return nil
 	}
 	out := *f
-	out.Group = uint8(i)
+	out.Group = slot
 	return &out
 }
 

@@ -1,0 +1,71 @@
+package plan_test
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/plan"
+)
+
+// withPorts makes a Service with one port for each name, all with the same endpoint.
+func withPorts(name, ip string, names ...string) (list []*cluster.Frontend) {
+	for i, port := range names {
+		f := service(name, netip.AddrPortFrom(addr(ip), uint16(1000+i)).String(), 0, "10.244.1.3:8080")
+		f.PortName = port
+		list = append(list, f)
+	}
+	return list
+}
+
+// collide are names of ports of default/tenant with the same hash as default/db.
+const collide = `brfzba eqhqga xz3yka zc40na xxxuqa any8qa z3gxua e84dwa ba1uza nqz91a cka72a mux14a z2l95a d1uc9a we66fb
+	pkdnhb rgzqib mm3rjb qerwjb jq59nb te0lob aryjpb yp42pb zp3vtb hnh3tb nxx4vb kt80xb b4oq1b hdk32b cxw07b lor57b p9np8b
+	ljd28b ujw6ac nxzvbc enrxec vw9wfc skd3ic egm2mc nykaoc fy4goc jzd5oc csiepc ca61rc knsjtc gb8xtc deh4tc wvvpvc h4fmxc
+	q7m6xc t3giyc clsmyc g92tyc zi0t1c esqb2c fz2v5c siz97c uvz0cd e9u2dd b1lzld ts2end skbsnd n6z9nd r1s7qd`
+
+// TestNamesTakeNoGroup: an older Service whose ports' names have the hash of a younger Service takes no group from it.
+func TestNamesTakeNoGroup(t *testing.T) {
+	victim := service("db", "10.96.0.9:80", 0, "10.244.1.3:8080")
+	victim.Created = time.Unix(2000, 0)
+	names := strings.Fields(collide)
+	s := byEngine(snapshot(node("node-a", 1, 3), victim, withPorts("tenant", "10.96.0.8", names...)), "node-a", true)
+	state, problems := plan.Node(s, "node-a")
+	if len(problems) > 0 || state.Bridge.Groups.Len() != 1+len(names) {
+		t.Errorf("%d groups for %d ports, problems %v", state.Bridge.Groups.Len(), 1+len(names), problems)
+	}
+}
+
+// TestNamesTakeNoProxyPort: an older Service with ports on the first 100 numbers that a younger Service tries takes only these.
+func TestNamesTakeNoProxyPort(t *testing.T) {
+	const tries = 100
+	local := func(list ...*cluster.Frontend) []*cluster.Frontend {
+		for _, f := range list {
+			f.ExternalLocal, f.ExternalIPs = true, []netip.Addr{addr("192.0.2.7")}
+		}
+		return list
+	}
+	victim := service("db", "10.96.0.9:80", 0, "10.244.1.3:8080")
+	victim.Created = time.Unix(2000, 0)
+	wanted := map[uint16]bool{}
+	for i := range tries {
+		wanted[plan.Numbered(victim, i)] = true
+	}
+	var names []string
+	one := withPorts("tenant", "10.96.0.8", "")[0]
+	for i := 0; len(names) < tries; i++ {
+		one.PortName = "p" + strconv.Itoa(i)
+		if n := plan.Numbered(one, 0); wanted[n] {
+			names = append(names, one.PortName)
+			delete(wanted, n)
+		}
+	}
+	s := snapshot(node("node-a", 1, 3), local(victim), local(withPorts("tenant", "10.96.0.8", names...)...))
+	state, problems := plan.Node(s, "node-a")
+	if len(problems) > 0 || len(standIns(t, state, "169.254.169.3")) != 2 {
+		t.Errorf("problems %v", problems)
+	}
+}
