@@ -22,26 +22,36 @@ func parseHostAddr(text string) (netip.Addr, error) {
 	if err != nil {
 		return a, err
 	}
-	var kind string
-	switch {
-	case a.IsUnspecified():
-		kind = "the unspecified"
-	case a.IsLoopback():
-		kind = "a loopback"
-	case a.IsMulticast():
-		kind = "a multicast"
-	case a.IsLinkLocalUnicast():
-		kind = "a link-local"
-	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		kind = "the broadcast"
-	case a.Is4() && a.As4()[0] == 0: // RFC 1122, 3.2.1.3
-		kind = "a \"this network\" (0.0.0.0/8)"
-	case a.Is4() && a.As4()[0] >= 240: // RFC 1112, 4
-		kind = "a reserved (240.0.0.0/4)"
-	default:
-		return a, nil
+	for _, r := range unreachable {
+		if r.prefix.Contains(a) {
+			return netip.Addr{}, fmt.Errorf("%s is %s address, which other machines cannot reach", a, r.kind)
+		}
 	}
-	return netip.Addr{}, fmt.Errorf("%s is %s address, which other machines cannot reach", a, kind)
+	return a, nil
+}
+
+// unreachable are the addresses that no machine can send to over a router, the most special first.
+var unreachable = []struct {
+	prefix netip.Prefix
+	kind   string
+}{
+	{netip.MustParsePrefix("0.0.0.0/32"), "the unspecified"}, {netip.MustParsePrefix("::/128"), "the unspecified"},
+	{netip.MustParsePrefix("0.0.0.0/8"), "a \"this network\" (0.0.0.0/8)"}, // RFC 1122, 3.2.1.3
+	{netip.MustParsePrefix("127.0.0.0/8"), "a loopback"}, {netip.MustParsePrefix("::1/128"), "a loopback"},
+	{netip.MustParsePrefix("169.254.0.0/16"), "a link-local"}, {netip.MustParsePrefix("fe80::/10"), "a link-local"},
+	{netip.MustParsePrefix("224.0.0.0/4"), "a multicast"}, {netip.MustParsePrefix("ff00::/8"), "a multicast"},
+	{netip.MustParsePrefix("255.255.255.255/32"), "the broadcast"},
+	{netip.MustParsePrefix("240.0.0.0/4"), "a reserved (240.0.0.0/4)"}, // RFC 1112, 4
+}
+
+// CheckRange says why pods or Services cannot have the addresses of a range.
+func CheckRange(p netip.Prefix) error {
+	for _, r := range unreachable {
+		if r.prefix.Overlaps(p) {
+			return fmt.Errorf("%s overlaps %s: pods and Services cannot have %s address", p, r.prefix, r.kind)
+		}
+	}
+	return nil
 }
 
 // parseIngress reads an address of a load balancer. An IPv4 link-local one is accepted: the guard rejects it where the administrator

@@ -64,10 +64,10 @@ func TestServiceCIDRs(t *testing.T) {
 	}
 	want("[10.96.0.0/16 fd00:10:96::/112]")
 	first := s.Snapshot()
-	more := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.97.0.0/16", "10.96.128.0/20", "x"}}}
+	more := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "more"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.97.0.0/16", "10.96.128.0/20", "x", "240.1.0.0/16"}}}
 	s.Set(more)
 	want("[10.96.0.0/16 10.97.0.0/16 fd00:10:96::/112]")
-	if n := len(s.Snapshot().Problems); n != 1 {
+	if n := len(s.Snapshot().Problems); n != 2 {
 		t.Errorf("%d problems", n)
 	}
 	if fmt.Sprint(first.Config.ServiceCIDRs) != "[10.96.0.0/16 fd00:10:96::/112]" {

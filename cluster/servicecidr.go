@@ -25,6 +25,10 @@ func parseServiceCIDR(o *networkingv1.ServiceCIDR) (*serviceRange, []Problem) {
 			problems.Add(r.owner, fmt.Sprintf("spec.cidrs[%d]", i), "%q is not an address range", text)
 			continue
 		}
+		if err := CheckRange(p.Masked()); err != nil {
+			problems = append(problems, Problem{r.owner, fmt.Sprintf("spec.cidrs[%d]", i), err.Error()})
+			continue
+		}
 		r.ranges = append(r.ranges, p.Masked())
 	}
 	return r, problems.List()

@@ -135,8 +135,7 @@ func kubernetesOptions() []Option {
 		text("kubernetes", "kubeconfig", "file with the API server's address and credentials; empty = the pod's service account", func(c *Config) *string { return &c.Process.Kubeconfig }),
 		text("kubernetes", "manifests", "directory of manifests to read instead of the API", func(c *Config) *string { return &c.Process.Manifests }),
 		{"kubernetes", "service-cidrs", "ranges of ClusterIPs, comma-separated",
-			func(c *Config, v string) error { return setPrefixes(&c.Cluster.ServiceCIDRs, v) },
-			func(c *Config) string { return join(c.Cluster.ServiceCIDRs) }},
+			setServiceCIDRs, func(c *Config) string { return join(c.Cluster.ServiceCIDRs) }},
 	}
 }
 
@@ -296,6 +295,20 @@ func setAddrs(dst *[]netip.Addr, v string) error {
 	return nil
 }
 
+func setServiceCIDRs(c *Config, v string) error {
+	var list []netip.Prefix
+	if err := setPrefixes(&list, v); err != nil {
+		return err
+	}
+	for _, p := range list {
+		if err := cluster.CheckRange(p); err != nil {
+			return err
+		}
+	}
+	c.Cluster.ServiceCIDRs = list
+	return nil
+}
+
 func setClusterSubnets(c *Config, v string) error {
 	var list []cluster.ClusterSubnet
 	for _, t := range strings.Split(v, ",") {
@@ -319,6 +332,9 @@ func setClusterSubnets(c *Config, v string) error {
 		}
 		if host <= p.Bits() || host >= p.Addr().BitLen()-1 {
 			return fmt.Errorf("%q: a node's part must be smaller than /%d and hold more than two addresses", t, p.Bits())
+		}
+		if err := cluster.CheckRange(p); err != nil {
+			return err
 		}
 		list = append(list, cluster.ClusterSubnet{CIDR: p, HostLength: host})
 	}

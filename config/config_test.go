@@ -48,6 +48,7 @@ func values() map[string]struct {
 				"": `"" is not a subnet`, "10.0.0.0": `"10.0.0.0" is not a subnet`, "10.0.0.1/8/24": `"10.0.0.1/8" is not a subnet`,
 				"10.0.0.0/8/x": `"x" is not a prefix length`, "10.0.0.0/8/8": "must be smaller than /8", "10.0.0.0/8/31": "more than two addresses",
 				"fd00::/64": "must be smaller than /64", "10.0.0.0/8/24/1": "is not a subnet", "10.0.0.0/8/24,": "is not a subnet",
+				"240.16.0.0/12/24": "240.16.0.0/12 overlaps 240.0.0.0/4", "0.0.0.0/0/24": "overlaps 0.0.0.0/32",
 			},
 		},
 		"default healthz-bind-address":            addresses,
@@ -71,9 +72,10 @@ func values() map[string]struct {
 		"clustermanager v4-transit-subnet": subnet(true, "10.128.0.0/16", "10.128.0.0/17"),
 		"clustermanager v6-transit-subnet": subnet(false, "fd01::/112", "fd01::/113"),
 
-		"kubernetes kubeconfig":    {[]string{"/etc/x # y"}, nil},
-		"kubernetes manifests":     {[]string{"/etc/manifests"}, nil},
-		"kubernetes service-cidrs": {[]string{"10.0.0.0/8", "fd00::/112,10.96.0.0/12"}, map[string]string{"": notSubnet, "10.96.0.0": notSubnet, "10.96.0.0/12,": notSubnet}},
+		"kubernetes kubeconfig": {[]string{"/etc/x # y"}, nil},
+		"kubernetes manifests":  {[]string{"/etc/manifests"}, nil},
+		"kubernetes service-cidrs": {[]string{"10.0.0.0/8", "fd00::/112,10.96.0.0/12"}, map[string]string{"": notSubnet, "10.96.0.0": notSubnet, "10.96.0.0/12,": notSubnet,
+			"10.96.0.0/16,240.0.0.0/16": "240.0.0.0/16 overlaps 240.0.0.0/4", "fe80::/112": "overlaps fe80::/10"}},
 
 		"ovnkubernetesfeature egressip-reachability-total-timeout": {[]string{"0", "0.3", "5"}, map[string]string{
 			"": "not a number of seconds", "0.1": "not a number of seconds", "-1": "not a number", "1s": "not a number", "NaN": "not a number", "1e9": "not a number"}},
