@@ -34,7 +34,9 @@ func (n *Node) Networks(config *Config) []Network {
 	}
 	if n.Links == nil {
 		for _, p := range n.HostAddresses {
-			add(p, false, nil)
+			if !HostOnly(p.Addr()) {
+				add(p, false, nil)
+			}
 		}
 	}
 	slices.SortStableFunc(list, func(a, b Network) int { return cmp.Compare(b.Prefix.Bits(), a.Prefix.Bits()) })

@@ -26,7 +26,7 @@ func parseServiceCIDR(o *networkingv1.ServiceCIDR) (*serviceRange, []Problem) {
 			continue
 		}
 		if err := CheckRange(p.Masked()); err != nil {
-			problems = append(problems, Problem{r.owner, fmt.Sprintf("spec.cidrs[%d]", i), err.Error()})
+			problems.Add(r.owner, fmt.Sprintf("spec.cidrs[%d]", i), "%s", err)
 			continue
 		}
 		r.ranges = append(r.ranges, p.Masked())

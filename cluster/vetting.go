@@ -284,6 +284,9 @@ func (t *Vetting) judgeHosts(c *nodeClaims) []Problem {
 	t.dropHosts(c)
 	for _, p := range c.HostAddresses {
 		a := p.Addr()
+		if HostOnly(a) {
+			continue
+		}
 		switch known := a.IsPrivate() || slices.ContainsFunc(c.HostAddresses, func(q netip.Prefix) bool {
 			return q.Contains(a) && (t.networks[q.Masked()].nodes > 1 || c.hasInternalIPIn(q))
 		}); {
@@ -310,7 +313,7 @@ func (t *Vetting) dropHosts(c *nodeClaims) {
 // networks are those that a node has addresses in, each once. A single address makes none.
 func (n *Node) networks() (list []netip.Prefix) {
 	for _, p := range n.HostAddresses {
-		if m := p.Masked(); !p.IsSingleIP() && !slices.Contains(list, m) {
+		if m := p.Masked(); !p.IsSingleIP() && !HostOnly(p.Addr()) && !slices.Contains(list, m) {
 			list = append(list, m)
 		}
 	}

@@ -325,7 +325,7 @@ func detached(g cluster.Gateway, config cluster.Config, host []hostAddress) (clu
 		g.Addresses = append(g.Addresses, netip.PrefixFrom(a, a.BitLen()))
 	}
 	for _, a := range host {
-		if !a.prefix.IsSingleIP() && a.on.name != g.Bridge {
+		if !a.prefix.IsSingleIP() && a.on.name != g.Bridge && !cluster.HostOnly(a.prefix.Addr()) {
 			g.Device, g.DeviceMAC = a.on.name, a.on.mac
 			break
 		}

@@ -138,10 +138,11 @@ type hostAddress struct {
 	link   int
 	on     device
 	prefix netip.Prefix
-	global bool // its scope: it means the same on every link
+	global bool // it means the same on every link, by its scope and by what it is
 }
 
-// hostAddresses lists the unicast addresses of the host, without those that are ours.
+// hostAddresses lists the unicast addresses of the host that pods may reach: without those that are ours, cluster IPs (of
+// NodeLocal DNSCache or a former kube-proxy), and link-local ones of IPv6, which no other link can reach.
 func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 	links, err := netdev.List(netlink.LinkList)
 	if err != nil {
@@ -167,14 +168,15 @@ func hostAddresses(config cluster.Config) ([]hostAddress, error) {
 	for _, a := range list {
 		addr, ok := netip.AddrFromSlice(a.IP)
 		addr = addr.Unmap()
-		if !ok || !addr.IsGlobalUnicast() || ours[a.LinkIndex] || inAny(config.Gateway.MasqueradeSubnets, addr) {
+		if !ok || !addr.IsGlobalUnicast() && !cluster.HostOnly(addr) || ours[a.LinkIndex] ||
+			inAny(config.Gateway.MasqueradeSubnets, addr) || inAny(config.ServiceCIDRs, addr) {
 			continue
 		}
 		bits, _ := a.Mask.Size()
 		if carried[kernel.OwnAddress{Link: a.LinkIndex, Prefix: netip.PrefixFrom(addr, bits)}] {
 			continue // an egress address
 		}
-		out = append(out, hostAddress{a.LinkIndex, devices[a.LinkIndex], netip.PrefixFrom(addr, bits), a.Scope == unix.RT_SCOPE_UNIVERSE})
+		out = append(out, hostAddress{a.LinkIndex, devices[a.LinkIndex], netip.PrefixFrom(addr, bits), a.Scope == unix.RT_SCOPE_UNIVERSE && !cluster.HostOnly(addr)})
 	}
 	slices.SortFunc(out, func(a, b hostAddress) int { return comparePrefix(a.prefix, b.prefix) })
 	return out, nil

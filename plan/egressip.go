@@ -341,7 +341,7 @@ func (e *Env) toNodes(rows nb.State, s *Stack, marked []netip.Prefix) {
 func (e *Env) nodeAddresses(s *Stack) []netip.Prefix {
 	var nodes []netip.Prefix
 	add := func(a netip.Addr) {
-		if cluster.FamilyOf(a) == s.Family && a.IsGlobalUnicast() {
+		if cluster.FamilyOf(a) == s.Family && (a.IsGlobalUnicast() || cluster.HostOnly(a)) {
 			nodes = append(nodes, single(a))
 		}
 	}

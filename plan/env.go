@@ -283,12 +283,13 @@ func nextHops(e *Env, f cluster.Family) (hops []netip.Addr) {
 // (host-to-service.md), or there is no default gateway that the router could reach (detached-gateway.md).
 func (e *Env) byHost(s *Stack) bool { return e.Mode.ServicesByHost || len(s.NextHops) == 0 }
 
-// otherAddresses gives the host's addresses but the one that the gateway router shares.
+// otherAddresses returns the addresses of the host that pods reach, without the one that the gateway router shares.
 func otherAddresses(e *Env, s *Stack) []netip.Addr {
 	var list []netip.Addr
 	for _, p := range slices.Concat(e.Node.HostAddresses, e.Node.Gateway.Addresses) {
 		a := p.Addr()
-		if cluster.FamilyOf(a) == s.Family && a != s.Address.Addr() && a.IsGlobalUnicast() && !s.Subnet.Contains(a) {
+		if cluster.FamilyOf(a) == s.Family && a != s.Address.Addr() && (a.IsGlobalUnicast() || cluster.HostOnly(a)) &&
+			!s.Subnet.Contains(a) && !within(e.Config.Gateway.MasqueradeSubnets, a) {
 			list = append(list, a)
 		}
 	}

@@ -59,9 +59,15 @@ func demoWith(t *testing.T, mode string, flows bool, more string) walk.World {
 		}
 	}
 	slices.SortFunc(s.Frontends, (*cluster.Frontend).Compare)
-	w := walk.World{Snapshot: &s, States: map[string]datapath.State{}}
+	return worldOf(t, &s)
+}
+
+// worldOf plans all nodes.
+func worldOf(t *testing.T, s *cluster.Snapshot) walk.World {
+	t.Helper()
+	w := walk.World{Snapshot: s, States: map[string]datapath.State{}}
 	for _, n := range s.Nodes {
-		state, problems := plan.Node(&s, n.Name)
+		state, problems := plan.Node(s, n.Name)
 		if state.NB == nil {
 			t.Fatal(problems)
 		}

@@ -140,6 +140,9 @@ func (p *hostsPlan) update(_ *cluster.Snapshot, env *Env, c changes, _ bool) (go
 			}
 			for _, h := range n.HostAddresses {
 				a := h.Addr()
+				if cluster.HostOnly(a) {
+					continue
+				}
 				if _, touched := was[a]; !touched {
 					was[a] = first(p.of[a])
 				}

@@ -171,7 +171,9 @@ func (w *Walker) owner(a netip.Addr) (*node, error) {
 		}
 		for _, n := range w.world.Snapshot.Nodes {
 			for _, p := range n.HostAddresses {
-				w.owners[p.Addr()] = n.Name
+				if !cluster.HostOnly(p.Addr()) {
+					w.owners[p.Addr()] = n.Name
+				}
 			}
 			for _, a := range n.Addresses {
 				w.owners[a] = n.Name

@@ -17,7 +17,23 @@ func externalTrials() []Trial {
 		list = append(list, Trial{Name: "balanced once pod-a2 edge-host ClusterIP tcp" + f.name, Group: "balanced once",
 			try: func(ctx context.Context, w *world) (string, error) { return w.balancedOnce(ctx, f) }})
 	}
-	return list
+	return append(list, Trial{Name: "link-local address of the host tcp4", Group: "host address", try: func(ctx context.Context, w *world) (string, error) {
+		return w.linkLocal(ctx)
+	}})
+}
+
+// linkLocal gives host-a the address of NodeLocal DNSCache, at which the host's server answers pods of the node.
+func (w *world) linkLocal(ctx context.Context) (note string, err error) {
+	const client, host, address = "pod-a2", "host-a", "169.254.20.10"
+	node := w.lab.Node("node-a")
+	if _, err := node.Exec(ctx, "ip", "address", "add", address+"/32", "dev", "lo"); err != nil {
+		return "", err
+	}
+	defer func() {
+		_, undo := node.Exec(ctx, "ip", "address", "delete", address+"/32", "dev", "lo")
+		err = errors.Join(err, undo)
+	}()
+	return "", w.answered(ctx, client, host, netip.AddrPortFrom(netip.MustParseAddr(address), hostPort))
 }
 
 func (w *world) balancedOnce(ctx context.Context, f family) (note string, err error) {
