@@ -89,8 +89,9 @@ func (t *tunnelEnds) tables() nft.State {
 // tunnelsSet is the nft set of all nodes' addresses.
 func tunnelsSet(f cluster.Family) *nft.Set { return declare(f).set("tunnels", words(f).dst) }
 
-// tunnelChains let only nodes' tunnels into the host, and forward nothing but these to the tunnels of any node. What the host forwards
-// for pods and Services leaves with its own address. The kernel has put fragments together before.
+// tunnelChains let only nodes' tunnels into the host, and forward nothing of pods and Services to those of any node: it would leave with
+// the host's own address. The kernel has put fragments together before. The packets of the node's own tunnels come from the link of encap,
+// if the host forwards them.
 func tunnelChains(e *Env, t *nft.Table, owner cluster.Owner) {
 	port := nft.DstPort{Protocol: cluster.UDP, Port: geneve}
 	t.Sets[setTunnelEnds] = endsSet(e)
@@ -101,12 +102,19 @@ func tunnelChains(e *Env, t *nft.Table, owner cluster.Owner) {
 	forward := &nft.Chain{Name: chainTunnelsForward, Type: "filter", Hook: "forward", Priority: hookFilter, Owner: owner, Rules: []nft.Rule{
 		{Matches: []nft.Match{nft.InSet{Set: setTunnelEnds}, port}, Do: nft.Return{}, Comment: "tunnels of nodes", Owner: owner},
 	}}
+	from := []string{claims.ManagementPort, e.Node.Gateway.Bridge}
+	if e.Node.Gateway.OpenFlow {
+		from = append(from, claims.ServiceHost)
+	}
 	for i := range e.Stacks {
 		set := tunnelsSet(e.Stacks[i].Family)
 		t.Sets[set.Name] = set
-		forward.Rules = append(forward.Rules, nft.Rule{
-			Matches: []nft.Match{nft.InSet{Set: set.Name}, port}, Do: nft.Drop{}, Comment: "to tunnels of nodes", Owner: owner,
-		})
+		for _, link := range from {
+			forward.Rules = append(forward.Rules, nft.Rule{
+				Matches: []nft.Match{nft.InInterface{Name: link}, nft.InSet{Set: set.Name}, port},
+				Do:      nft.Drop{}, Comment: "pods and Services to tunnels", Owner: owner,
+			})
+		}
 	}
 	t.Chains[chainTunnelsForward] = forward
 }
