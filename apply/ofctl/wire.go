@@ -239,12 +239,7 @@ func appendMatch(b []byte, m *flow.Match) []byte {
 	if m.ICMPCode != 0 {
 		b = oxm(b, w.icmpCode, []byte{uint8(m.ICMPCode - 1)}, nil)
 	}
-	if m.Target.IsValid() {
-		b = oxm(b, oxmNDTarget, m.Target.AsSlice(), nil)
-	}
-	if m.NoLinkAddr || m.LinkAddr != (cluster.MAC{}) {
-		b = oxm(b, linkAddr(m), m.LinkAddr[:], nil)
-	}
+	b = appendNeighbor(b, m)
 	if t := m.Tunnel; t != (flow.Tunnel{}) {
 		b = oxm(oxm(b, nxmTunKey, u64(t.Key), nil), nxmTunOption, u32(t.Ports), nil)
 		b = oxm(b, tunnelEnd(t, nxmTunSrc, nxmTun6Src), t.Peer.AsSlice(), nil)
@@ -261,6 +256,17 @@ func appendMatch(b []byte, m *flow.Match) []byte {
 	}
 	short(nxmCTDstPort, m.CTDstPort)
 	return padded(sized(b, start+2, start), start)
+}
+
+// appendNeighbor writes what is matched in ARP and neighbor discovery besides addresses.
+func appendNeighbor(b []byte, m *flow.Match) []byte {
+	if m.Target.IsValid() {
+		b = oxm(b, oxmNDTarget, m.Target.AsSlice(), nil)
+	}
+	if m.NoLinkAddr || m.LinkAddr != (cluster.MAC{}) {
+		b = oxm(b, linkAddr(m), m.LinkAddr[:], nil)
+	}
+	return b
 }
 
 // linkAddr is the field of a match's LinkAddr.

@@ -156,15 +156,8 @@ func (p *parser) field(word, name, value string) error {
 		return orAny(&m.ICMPType, word, value)
 	case "icmp_code":
 		return orAny(&m.ICMPCode, word, value)
-	case "nd_target":
-		a, err := parseAddr(value)
-		m.Target = a
-		return wrapWord(word, err)
-	case "arp_sha", "nd_sll", "nd_tll":
-		p.linkField = name
-		a, err := cluster.ParseMAC(value)
-		m.LinkAddr, m.NoLinkAddr = a, err == nil && a == cluster.MAC{}
-		return wrapWord(word, err)
+	case "nd_target", "arp_sha", "nd_sll", "nd_tll":
+		return p.neighbor(word, name, value)
 	case "pkt_mark":
 		return nonzero(&m.PktMark, word, value, 32)
 	case "reg6":
@@ -187,6 +180,20 @@ func (p *parser) field(word, name, value string) error {
 		return nil
 	}
 	return p.connection(word, name, value)
+}
+
+// neighbor reads a field of ARP and neighbor discovery that is no address of the packet.
+func (p *parser) neighbor(word, name, value string) error {
+	m := &p.flow.Match
+	if name == "nd_target" {
+		a, err := parseAddr(value)
+		m.Target = a
+		return wrapWord(word, err)
+	}
+	p.linkField = name
+	a, err := cluster.ParseMAC(value)
+	m.LinkAddr, m.NoLinkAddr = a, err == nil && a == cluster.MAC{}
+	return wrapWord(word, err)
 }
 
 // connection reads a field that conntrack gives to a packet.

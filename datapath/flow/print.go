@@ -120,6 +120,15 @@ func (m Match) append(b []byte, sep string) []byte {
 	}
 	number("tp_src=", uint64(m.SrcPort), 10)
 	number("tp_dst=", uint64(m.DstPort), 10)
+	return m.appendNeighbor(b, sep)
+}
+
+// appendNeighbor writes the fields of ICMP, ARP and neighbor discovery, the first one after sep, the others after a comma.
+func (m Match) appendNeighbor(b []byte, sep string) []byte {
+	field := func(name string) {
+		b = append(append(b, sep...), name...)
+		sep = ","
+	}
 	for i, n := range []uint16{m.ICMPType, m.ICMPCode} {
 		if n != 0 {
 			field([]string{"icmp_type=", "icmp_code="}[i])
