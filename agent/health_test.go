@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -94,6 +95,7 @@ func TestHealth(t *testing.T) {
 	t.Run("endpoints", func(t *testing.T) { (&judged{t, n, client}).endpoints() })
 	t.Run("health check port", func(t *testing.T) { (&judged{t, n, client}).checkPort() })
 	t.Run("port taken", func(t *testing.T) { (&judged{t, n, client}).portTaken() })
+	t.Run("lost flows", func(t *testing.T) { (&judged{t, n, client}).lostFlows() })
 	t.Run("not kept", func(t *testing.T) { (&judged{t, n, client}).notKept() })
 	j.answers("at the end", "/readyz", 10256, http.StatusOK)
 }
@@ -176,6 +178,48 @@ func (j *judged) portTaken() {
 	noError(t, taken.Close())
 	j.answers("the port is free again", "/", port, http.StatusOK)
 	waitWell(t, j.node)
+}
+
+// lostFlows removes OVN's flows while ovn-controller cannot write them again. Status, health and CNI say
+// so, and a walk through what is there ends. When ovn-controller goes on, the flows come back.
+func (j *judged) lostFlows() {
+	t, n := j.t, j.node
+	noError(t, n.Signal(lab.Controller, syscall.SIGSTOP))
+	resumed := false
+	resume := func() {
+		if !resumed {
+			resumed = true
+			noError(t, n.Signal(lab.Controller, syscall.SIGCONT))
+		}
+	}
+	t.Cleanup(resume)
+	sh(t, n, "ovs-ofctl del-flows br-int")
+	const status = `echo '{"cniVersion": "1.1.0", "name": "hairpin", "type": "hairpin"}' | ` +
+		`CNI_COMMAND=STATUS CNI_PATH=/opt/cni/bin hairpin`
+	const said = "br-int lost OVN's flows"
+	eventually(t, 20*time.Second, "CNI STATUS says so", func() (bool, string) {
+		out := sh(t, n, status+` 2>&1 || echo "it failed"`)
+		return strings.Contains(out, said) && strings.Contains(out, "it failed"), out
+	})
+	j.answers("lost flows", "/readyz", 10256, http.StatusServiceUnavailable)
+	out := sh(t, n, `hairpin status 2>&1 || echo "it failed"`)
+	if !strings.Contains(out, said) || !strings.Contains(out, "it failed") {
+		t.Errorf("hairpin status:\n%s", out)
+	}
+	out = sh(t, n, "hairpin explain --live host/node-a 10.244.2.5:80 2>&1 || true")
+	if !strings.Contains(out, "br-int drops it: OVN's flows are gone") || strings.Contains(out, "Delivered") {
+		t.Errorf("explain --live:\n%s", out)
+	}
+	resume()
+	waitWell(t, n)
+	sh(t, n, status)
+	sh(t, n, "ovs-vsctl emer-reset")
+	took := eventually(t, 20*time.Second, "flows are back after emer-reset", func() (bool, string) {
+		out := sh(t, n, "ovs-ofctl dump-aggregate br-int table=65")
+		return !strings.Contains(out, "flow_count=0"), out
+	})
+	t.Logf("flows are back %d ms after emer-reset", took.Milliseconds())
+	waitWell(t, n)
 }
 
 // notKept takes Open vSwitch away: after a while load balancers are told to go elsewhere.

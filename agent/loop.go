@@ -326,7 +326,9 @@ func (a *agent) notReady() string {
 	if why := a.missing(); why != "" {
 		return why
 	}
-	switch {
+	switch err := a.targets.Bridge.Integrated(); {
+	case err != nil && a.synced: // before that ovn-controller may have nothing to write
+		return err.Error()
 	case !a.synced && a.passErr != nil:
 		return a.passErr.Error()
 	case !a.synced:

@@ -77,7 +77,9 @@ func (a *agent) trouble() string {
 		}
 		return why
 	}
-	switch {
+	switch err := a.targets.Bridge.Integrated(); {
+	case err != nil:
+		return err.Error()
 	case a.passErr != nil:
 		return a.passErr.Error()
 	case !a.synced:

@@ -21,7 +21,8 @@ func ports(d flow.Delta, _ flow.State) flow.Delta {
 
 // flows is what stands on the host: tunnel neighbours, too.
 func flows(d flow.Delta, _ flow.State) flow.Delta {
-	return flow.Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, Flows: d.Flows, Groups: d.Groups, TunnelNeighbors: d.TunnelNeighbors, TunnelRoutes: d.TunnelRoutes, Unknown: d.Unknown}
+	return flow.Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, Flows: d.Flows, Groups: d.Groups, TunnelNeighbors: d.TunnelNeighbors, TunnelRoutes: d.TunnelRoutes, Unknown: d.Unknown,
+		NoFlows: d.NoFlows}
 }
 
 // kernelPart is the host's part.

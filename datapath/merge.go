@@ -225,6 +225,7 @@ func mergeBridge(c *conflicts, list []State) flow.State {
 		}
 		out.Bridge, out.TunnelBridge = cmp.Or(out.Bridge, s.Bridge), cmp.Or(out.TunnelBridge, s.TunnelBridge)
 		out.Unknown = append(out.Unknown, s.Unknown...)
+		out.NoFlows = append(out.NoFlows, s.NoFlows...)
 	}
 	out.Bridges = merge(c, list, func(s *State) map[string]flow.Bridge { return s.Bridge.Bridges }, &bridges)
 	out.Settings = merge(c, list, func(s *State) map[string]string { return s.Bridge.Settings }, &settings)

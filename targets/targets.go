@@ -55,7 +55,7 @@ func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
 	t.opened = append(t.opened, t.NB)
 	if t.Bridge, err = ofctl.Open(ofctl.Config{
 		Bridge: c.Cluster.Gateway.Interface, Settings: plan.SettingKeys(), RunDir: c.Process.OVSRunDir, Logger: log,
-		TunnelBridge: claims.EncapBridge,
+		TunnelBridge: claims.EncapBridge, Integration: claims.IntegrationBridge,
 	}); err != nil {
 		return nil, fmt.Errorf("Open vSwitch: %w", err)
 	}

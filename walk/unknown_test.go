@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
@@ -76,8 +77,8 @@ func TestUnknown(t *testing.T) {
 		{"NAT rivals", "10.96.0.11:80", "OVN may take either", func(t *testing.T, s datapath.State) {
 			s.NB.Add(&nb.NAT{Router: "GR_n1", Type: nb.SNAT, External: addr("1.2.3.4"), Logical: prefix("169.254.169.2/32"), Match: "ip4"})
 		}},
-		{"policy match", "10.96.0.11:80", "tcp.dst == 80 is not known", func(t *testing.T, s datapath.State) {
-			s.NB.Add(&nb.Policy{Router: "ovn_cluster_router", Priority: 2000, Match: "tcp.dst == 80", Action: nb.Drop})
+		{"policy match", "10.96.0.11:80", "ip.ttl == 80 is not known", func(t *testing.T, s datapath.State) {
+			s.NB.Add(&nb.Policy{Router: "ovn_cluster_router", Priority: 2000, Match: "ip.ttl == 80", Action: nb.Drop})
 		}},
 		{"policy action", "10.96.0.11:80", `action "jump" is not known`, func(t *testing.T, s datapath.State) {
 			s.NB.Add(&nb.Policy{Router: "ovn_cluster_router", Priority: 2000, Match: "ip4", Action: "jump"})
@@ -245,7 +246,7 @@ func TestFields(t *testing.T) {
 		of     any
 		fields string
 	}{
-		{flow.State{}, "Bridge Bridges Settings Ports Flows Groups TunnelNeighbors TunnelBridge TunnelRoutes Unknown"},
+		{flow.State{}, "Bridge Bridges Settings Ports Flows Groups TunnelNeighbors TunnelBridge TunnelRoutes Unknown NoFlows"},
 		{flow.Flow{}, "Key Feature Actions Owner"},
 		{flow.Group{}, "GroupKey Hashed Buckets Owner"},
 		{flow.Bucket{}, "ID CT Next"},
@@ -284,5 +285,17 @@ func TestFields(t *testing.T) {
 		if got := strings.Join(names, " "); got != c.fields {
 			t.Errorf("%s has the fields\n%s, walk thinks of\n%s", typ, got, c.fields)
 		}
+	}
+}
+
+// A bridge of OVN's without flows forwards nothing, whatever the Northbound database says.
+func TestNoFlows(t *testing.T) {
+	w := byHand(2)
+	s := w.States["n1"]
+	s.Bridge.NoFlows = []string{claims.IntegrationBridge}
+	w.States["n1"] = s
+	tr := walk(t, w, inPod(1, "pod%d"), tcp("10.96.0.12:80"))
+	if tr.Verdict.Delivered || tr.Verdict.Reason != "br-int drops it: OVN's flows are gone" {
+		t.Errorf("%s", tr)
 	}
 }

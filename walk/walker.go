@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 )
@@ -193,6 +195,9 @@ func (r *run) leave() {
 }
 
 func (r *run) move(at location) (location, error) {
+	if at.place.inOVN() && slices.Contains(at.node.state.Bridge.NoFlows, claims.IntegrationBridge) {
+		return r.drop(claims.IntegrationBridge + " drops it: OVN's flows are gone")
+	}
 	switch at.place {
 	case hostSends:
 		return r.hostSends(at.node)

@@ -43,7 +43,9 @@ type Config struct {
 	PortKeys []string // keys of an Interface's external_ids that are ours, on ports of ours; empty = iface-id
 	// TunnelBridge is a bridge that tunnels may leave by instead of Bridge. Routes that were set by it are ours.
 	TunnelBridge string
-	RunDir       string // as Open vSwitch's daemons see it; empty = /run/openvswitch
+	// Integration is the bridge whose flows ovn-controller writes; empty = it is not looked at.
+	Integration string
+	RunDir      string // as Open vSwitch's daemons see it; empty = /run/openvswitch
 	// Path tells where this process finds a path of the node; nil where it is the same.
 	Path func(inNode string) string
 	// Command prepares a command that runs in the node and ends with ctx; nil = exec.CommandContext.
@@ -64,6 +66,8 @@ type Target struct {
 	mu      sync.Mutex // one Read or Apply at a time
 	bridges map[string]*bridge
 	has     contents
+
+	integration integration
 
 	silent  atomic.Pointer[late.Waits]
 	waiting sync.Mutex
@@ -181,6 +185,7 @@ func (t *Target) watchAnswers(ctx context.Context) {
 		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || was != t.silent.Load() {
 			t.tell()
 		}
+		t.lookIntegration(ctx)
 	}
 }
 
@@ -231,6 +236,7 @@ func (t *Target) Read(ctx context.Context) (flow.State, error) {
 		return flow.State{}, err
 	}
 	s.Flows, s.Groups = t.has.flows, t.has.groups
+	s.NoFlows = t.readIntegration(ctx)
 	if len(s.TunnelRoutes) > 0 {
 		s.TunnelBridge = t.cfg.TunnelBridge
 	}
@@ -277,7 +283,7 @@ func (t *Target) Apply(ctx context.Context, d flow.Delta) error {
 	noPort, errFlows := t.applyFlows(ctx, d, r)
 	errNeighbors := errors.Join(t.applyRoutes(ctx, d.TunnelRoutes), t.applyNeighbors(ctx, cmp.Or(d.TunnelBridge, t.cfg.Bridge), d.TunnelNeighbors))
 	t.setPending(len(noBridge) + len(noPort))
-	if err := errors.Join(errBridges, errRows, errFlows, errNeighbors); err != nil {
+	if err := errors.Join(errBridges, errRows, errFlows, errNeighbors, t.rewrite(ctx, d.NoFlows)); err != nil {
 		return err
 	}
 	if missing := slices.Concat(noBridge, noPort); len(missing) > 0 {

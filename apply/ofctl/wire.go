@@ -18,7 +18,7 @@ import (
 // be appends to messages.
 var be = binary.BigEndian
 
-// Types of messages, and that of a multipart message of the monitor.
+// Types of messages, and those of multipart messages.
 const (
 	typeHello, typeError, typeEchoRequest, typeEchoReply = 0, 1, 2, 3
 	typeFlowMod, typeGroupMod                            = 14, 15
@@ -26,7 +26,7 @@ const (
 	typeBarrierRequest, typeBarrierReply                 = 20, 21
 	typeSetAsync, typeRequestForward                     = 28, 32
 	typeBundle, typeBundleAdd                            = 33, 34
-	flowMonitor                                          = 16
+	tableStats, flowMonitor                              = 3, 16
 )
 
 // openFlow15 is the version in each message.

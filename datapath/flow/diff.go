@@ -27,6 +27,7 @@ type Delta struct {
 	Flows           delta.Delta[ID, *Flow]
 	Groups          delta.Delta[GroupKey, *Group]
 	Unknown         []Unknown // flows to delete, as in State.Unknown
+	NoFlows         []string  // bridges that need the flows of their own program again
 }
 
 // Diff compares two States. A MAC or MTU that a wanted Port does not give may be anything.
@@ -43,6 +44,7 @@ func Diff(want, have State) Delta {
 		Flows:           delta.OfMaps(want.Flows, have.Flows, (*Flow).Equal),
 		Groups:          delta.OfMaps(want.Groups, have.Groups, (*Group).Equal),
 		Unknown:         have.Unknown,
+		NoFlows:         have.NoFlows,
 	}
 	d.TunnelNeighbors.Delete = nil
 	return d
@@ -62,7 +64,7 @@ func samePort(want, have Port) bool {
 
 // Grow is the part that adds and changes.
 func (d Delta) Grow() Delta {
-	g := Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge}
+	g := Delta{Bridge: d.Bridge, TunnelBridge: d.TunnelBridge, NoFlows: d.NoFlows}
 	g.Bridges, _ = d.Bridges.Split()
 	g.Settings, _ = d.Settings.Split()
 	g.Ports, _ = d.Ports.Split()
@@ -88,7 +90,8 @@ func (d Delta) Shrink() Delta {
 
 // Count is the number of things that differ.
 func (d Delta) Count() int {
-	return d.Bridges.Count() + d.Settings.Count() + d.Ports.Count() + d.TunnelNeighbors.Count() + d.TunnelRoutes.Count() + d.Flows.Count() + d.Groups.Count() + len(d.Unknown)
+	return d.Bridges.Count() + d.Settings.Count() + d.Ports.Count() + d.TunnelNeighbors.Count() + d.TunnelRoutes.Count() + d.Flows.Count() + d.Groups.Count() + len(d.Unknown) +
+		len(d.NoFlows)
 }
 
 // Empty reports whether there is nothing to do.

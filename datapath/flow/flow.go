@@ -31,6 +31,9 @@ type State struct {
 	// Unknown is what was read back with a cookie of ours and a match that this package has no words for, such as a
 	// flow altered by hand. Never wanted, so Diff removes them.
 	Unknown []Unknown
+	// NoFlows are bridges of another program whose flows, which packets need, are gone: that of OVN, br-int. Never
+	// wanted.
+	NoFlows []string
 }
 
 // Bridge is an Open vSwitch bridge that must exist, and drops what no flow of ours knows (fail_mode secure).

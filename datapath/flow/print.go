@@ -237,6 +237,9 @@ func Print(s State) string {
 		b = append(a.AppendTo(b), ' ')
 		b = append(appendMAC(b, s.TunnelNeighbors[a]), '\n')
 	}
+	for _, bridge := range s.NoFlows {
+		b = append(appendName(append(b, "no-flows "...), bridge), '\n')
+	}
 	for _, bridge := range s.filled() {
 		if bridge != "" {
 			b = append(appendName(append(b, "bridge "...), bridge), '\n')

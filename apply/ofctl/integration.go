@@ -1,0 +1,191 @@
+package ofctl
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"time"
+)
+
+// integration is what is known of Config.Integration, whose flows ovn-controller writes. It compares what
+// it wants with what it wrote, never with what the bridge has: flows that another program removed stay
+// away until it connects to the bridge again.
+type integration struct {
+	mu     sync.Mutex
+	life   string        // the ovs-vswitchd that was asked
+	filled bool          // the bridge has had the flows in this life
+	since  time.Time     // when they were missed first; zero: they are there
+	told   bool          // the change was signalled
+	asked  time.Time     // when ovn-controller was made to connect again
+	pause  time.Duration // until it is made to do so once more
+}
+
+// How long flows must be missing before they are lost. ovn-controller itself removes all and writes them
+// again when it connects; at the start of a node there are none yet.
+const (
+	goneAfter  = time.Second
+	neverAfter = 10 * time.Second
+)
+
+// Times between two attempts to make ovn-controller write its flows. It needs a second or two with 10 000
+// Services, and several times that on a busy machine.
+const (
+	firstRewrite = 5 * time.Second
+	lastRewrite  = time.Minute
+)
+
+// sentinelTables are tables of which none is empty once a node has a logical port: where packets come
+// from ports, where OVN's ingress pipeline begins, and where packets go to ports (OFTABLE_PHY_TO_LOG,
+// OFTABLE_LOG_INGRESS_PIPELINE and OFTABLE_LOG_TO_PHY of OVN).
+var sentinelTables = [...]uint8{0, 8, 65}
+
+// NoFlows is the error of a bridge that has lost the flows of its own controller, ovn-controller.
+type NoFlows struct {
+	Bridge string
+	Since  time.Time
+}
+
+func (e *NoFlows) Error() string {
+	return fmt.Sprintf("%s lost OVN's flows at %s, and ovn-controller has not written them again: traffic by OVN is dropped",
+		e.Bridge, e.Since.Format("15:04:05"))
+}
+
+// lost returns the error when the flows are missing for long enough.
+func (x *integration) lost(bridge string) *NoFlows {
+	limit := neverAfter
+	if x.filled {
+		limit = goneAfter
+	}
+	if x.since.IsZero() || time.Since(x.since) < limit {
+		return nil
+	}
+	return &NoFlows{bridge, x.since}
+}
+
+// Integrated is a *NoFlows while the integration bridge lacks OVN's flows.
+func (t *Target) Integrated() error {
+	x := &t.integration
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if e := x.lost(t.cfg.Integration); e != nil {
+		return e
+	}
+	return nil
+}
+
+// lookIntegration asks the integration bridge whether it has flows, and signals a change of that.
+func (t *Target) lookIntegration(ctx context.Context) {
+	if t.cfg.Integration == "" {
+		return
+	}
+	life, err := t.Incarnation()
+	if err != nil {
+		return
+	}
+	filled, err := t.tablesFilled(ctx, t.cfg.Integration)
+	if err != nil {
+		return // ovs-vswitchd or the bridge is not there: others report that
+	}
+	x := &t.integration
+	x.mu.Lock()
+	if x.life != life {
+		x.life, x.filled, x.since = life, false, time.Time{}
+	}
+	switch {
+	case filled:
+		x.filled, x.since, x.pause = true, time.Time{}, 0
+	case x.since.IsZero():
+		x.since = time.Now()
+	}
+	lost := x.lost(t.cfg.Integration) != nil
+	changed := lost != x.told
+	x.told = lost
+	x.mu.Unlock()
+	if changed {
+		t.tell()
+	}
+}
+
+// readIntegration names the integration bridge when it lacks OVN's flows.
+func (t *Target) readIntegration(ctx context.Context) []string {
+	if t.Integrated() == nil {
+		return nil
+	}
+	t.lookIntegration(ctx)
+	if t.Integrated() == nil {
+		return nil
+	}
+	return []string{t.cfg.Integration}
+}
+
+// rewrite makes ovn-controller connect to the bridges again, whereupon it writes all of its flows. It
+// returns a *NoFlows all the same: a later Read finds out whether they came.
+func (t *Target) rewrite(ctx context.Context, bridges []string) error {
+	if len(bridges) == 0 {
+		return nil
+	}
+	x := &t.integration
+	x.mu.Lock()
+	due := time.Since(x.asked) >= x.pause
+	if due {
+		x.asked, x.pause = time.Now(), min(max(2*x.pause, firstRewrite), lastRewrite)
+	}
+	x.mu.Unlock()
+	if due {
+		t.log.Warn("making ovn-controller write its flows again", "bridge", t.cfg.Integration)
+		if err := t.ReconnectController(ctx); err != nil {
+			return err
+		}
+	}
+	return t.Integrated()
+}
+
+// tablesFilled reports whether all of sentinelTables have flows.
+func (t *Target) tablesFilled(ctx context.Context, bridge string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, silence)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", t.cfg.Path(t.cfg.socket(bridge)))
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	request := message(message(nil, typeHello, 0), typeMultipart, 1, u16(tableStats), make([]byte, 6))
+	if _, err := conn.Write(request); err != nil {
+		return false, err
+	}
+	flows := map[uint8]uint32{}
+	for r := bufio.NewReader(conn); ; {
+		kind, xid, body, err := receive(r)
+		switch {
+		case err != nil:
+			return false, err
+		case kind == typeError:
+			return false, refused(xid, body)
+		case kind != typeMultipartReply:
+			continue
+		}
+		if !countFlows(flows, body) {
+			empty := func(table uint8) bool { return flows[table] == 0 }
+			return !slices.ContainsFunc(sentinelTables[:], empty), nil
+		}
+	}
+}
+
+// countFlows reads how many flows tables have (OFPMP_TABLE of OpenFlow 1.5, 7.3.5.3), and reports whether
+// there is another message with more.
+func countFlows(flows map[uint8]uint32, body []byte) (more bool) {
+	const header, entry, active, flagMore = 8, 24, 4, 1
+	if len(body) < header || be.Uint16(body) != tableStats {
+		return false
+	}
+	more = be.Uint16(body[2:])&flagMore != 0
+	for b := body[header:]; len(b) >= entry; b = b[entry:] {
+		flows[b[0]] = be.Uint32(b[active:])
+	}
+	return more
+}
