@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"net/netip"
 	"slices"
 
 	"hairpin/claims"
@@ -113,8 +114,13 @@ func (b *bridge) classify(priority uint16, m flow.Match, actions ...flow.Action)
 // hostToService leads the host's packets for Services to the gateway router, and the replies back. On the way the host
 // gets its masquerade address, because the gateway router has the host's own.
 func (b *bridge) hostToService(s *Stack) {
+	b.hostToServices(s, append(slices.Clone(s.Services), single(s.MasqAll)))
+}
+
+// hostToServices is hostToService for some ranges of addresses.
+func (b *bridge) hostToServices(s *Stack, ranges []netip.Prefix) {
 	ip, host := words(s.Family).ip, single(s.MasqHost)
-	for _, services := range append(slices.Clone(s.Services), single(s.MasqAll)) {
+	for _, services := range ranges {
 		b.classify(prioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: services},
 			flow.CT{Commit: true, Table: claims.TableToOVN, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
 		b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: services, Dst: host},

@@ -13,6 +13,7 @@ import (
 	"hairpin/datapath"
 	"hairpin/datapath/conn"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
 	"hairpin/datapath/redirect"
@@ -42,6 +43,7 @@ func services(e Env) (datapath.State, []Problem) {
 		s.Bridge, b.problems = b.board.State, append(b.problems, b.board.problems...)
 	}
 	s.Conn, s.Redirect = conn.State{UDP: b.conns}, redirect.State{Services: b.redirected}
+	s.Host = host.State{Routes: b.routes}
 	if len(e.Frontends) > 0 {
 		s.NFT = nft.State{nft.Inet: b.nft.Table}
 	}
@@ -58,6 +60,7 @@ type balancer struct {
 	conns    map[netip.AddrPort]conn.Targets
 	options  map[lbOptionKey]map[string]string // rows share them
 	problems []Problem
+	routes   map[host.RouteKey]host.Route // of cluster IPs outside of the ranges
 
 	redirected map[redirect.Service]redirect.Way
 }
@@ -95,8 +98,8 @@ func (e *Env) front(s *Stack, f *cluster.Frontend) front {
 }
 
 func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
-	if !within(s.Services, f.ClusterIP) {
-		b.problem(f, "spec.clusterIPs", "%s is not within [kubernetes] service-cidrs: pods reach it, hosts do not", f.ClusterIP)
+	if !b.outOfRange(s, f) {
+		return
 	}
 	x := b.front(s, f)
 	if b.board != nil {
