@@ -33,7 +33,8 @@ type Bucket struct {
 	Next uint8 // notes ID as the packet's Bucket and goes on to this table; there is no CT then
 }
 
-// MaxBuckets have room in one message of 64 kB, whatever they say. A group with more would take its whole bundle with it.
+// MaxBuckets have room in one message of 64 kB, whatever they say. More could be sent in several messages (insert-buckets), but
+// a description of a group, by which it is read back, has a 16-bit length as well. A group with more would take its whole bundle with it.
 const MaxBuckets = 640
 
 // maxGroup is the last id that OpenFlow gives to groups and to buckets; those above are reserved (OFPG_MAX, OFPG15_BUCKET_MAX).
