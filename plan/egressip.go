@@ -2,6 +2,7 @@ package plan
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,7 @@ import (
 type egressPlan struct {
 	selection *selection.EgressIPs
 	seen      []*cluster.EgressIP          // at the last update
+	nodes     []*cluster.Node              // at the last update
 	parts     map[cluster.Owner]egressPart // by EgressIP, where there is something
 	shared    datapath.State
 }
@@ -63,6 +65,13 @@ func (g *egressPlan) update(s *cluster.Snapshot, env *Env, c changes, again bool
 			}
 		}
 	}
+	if changed := g.networksChanged(s.Nodes); len(changed) > 0 {
+		for _, e := range s.EgressIPs {
+			if slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return changed[a.Node] }) {
+				touched[e.Owner] = true
+			}
+		}
+	}
 	if len(touched)+len(nodes) == 0 && !again {
 		return gone, come
 	}
@@ -89,6 +98,24 @@ func (g *egressPlan) update(s *cluster.Snapshot, env *Env, c changes, again bool
 	come.NB.Add(rowsOf(g.shared.NB)...)
 	come.Host, come.NFT, come.Conn = g.shared.Host, g.shared.NFT, g.shared.Conn
 	return gone, come
+}
+
+// networksChanged returns the nodes whose networks differ from those at the last update: they decide for which destinations an
+// egress address is.
+func (g *egressPlan) networksChanged(nodes []*cluster.Node) map[string]bool {
+	if cluster.SameList(g.nodes, nodes) {
+		return nil
+	}
+	changed := map[string]bool{}
+	c := cluster.Compare(g.nodes, nodes, func(a, b *cluster.Node) int { return strings.Compare(a.Name, b.Name) })
+	for _, p := range c.Changed {
+		if !slices.Equal(p[0].Gateway.Addresses, p[1].Gateway.Addresses) || !slices.Equal(p[0].HostAddresses, p[1].HostAddresses) ||
+			!reflect.DeepEqual(p[0].Links, p[1].Links) {
+			changed[p[1].Name] = true
+		}
+	}
+	g.nodes = nodes
+	return changed
 }
 
 func rowsOf(s nb.State) []nb.Row {

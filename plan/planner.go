@@ -230,8 +230,7 @@ func sameSelf(m, n *cluster.Node) bool {
 func samePeer(a, b *cluster.Node) bool {
 	g, h := &a.Gateway, &b.Gateway
 	return a == b || a.Name == b.Name && a.UID == b.UID && a.Created.Equal(b.Created) && a.ID == b.ID && slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.HostAddresses, b.HostAddresses) &&
-		slices.Equal(a.PodCIDRs, b.PodCIDRs) && g.Mode == h.Mode && g.MAC == h.MAC && g.DeviceMAC == h.DeviceMAC &&
-		slices.Equal(g.Addresses, h.Addresses) && reflect.DeepEqual(a.Links, b.Links)
+		slices.Equal(a.PodCIDRs, b.PodCIDRs) && g.Mode == h.Mode && g.MAC == h.MAC && g.DeviceMAC == h.DeviceMAC
 }
 
 // union puts what features have beside each other: they have no key in common.
