@@ -76,6 +76,7 @@ type agent struct {
 	settled   bool      // OVN's flows are in the switch, or pods' ports need not wait for them
 	settles   time.Time // since when they do
 	aside     *late.Task[func()]
+	releasing *late.Task[func()] // the release of a restarted Open vSwitch, which waits for nothing else
 
 	planned          inputs            // what want and problems were planned from
 	all              *cluster.Snapshot // the Snapshot of planned, with what this node knows better
@@ -156,7 +157,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 		}
 	}
 	a.planner.Keep(t.Numbers(ctx, &c))
-	a.aside = late.NewTask[func()](a.inbox.notify)
+	a.aside, a.releasing = late.NewTask[func()](a.inbox.notify), late.NewTask[func()](a.inbox.notify)
 	a.looker = hostnet.NewLooker(node, c, ovs, t.NFT, a.inbox.found, log)
 	a.looker.TakeOver(ctx)
 	a.prober = probe.New(c.Process.Egress, log, func() bool { return false })

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"hairpin/apply/late"
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/cni"
@@ -57,6 +58,7 @@ func (a *agent) wind() {
 	defer cancel()
 	a.pass.Finish(ctx)
 	a.aside.Finish(ctx)
+	a.releasing.Finish(ctx)
 }
 
 // learn takes what a look at the host has found, and reports whether the host changed.
@@ -130,8 +132,13 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 // beside does what may hang, once at a time. It reports whether that was done in a moment; else its end wakes the loop. What f gives
 // is called by the loop.
 func (a *agent) beside(ctx context.Context, f func(context.Context) (then func())) bool {
+	return besideBy(ctx, a.aside, f)
+}
+
+// besideBy does the same with a worker of its own.
+func besideBy(ctx context.Context, worker *late.Task[func()], f func(context.Context) (then func())) bool {
 	const moment, limit = 50 * time.Millisecond, 5 * time.Second
-	r, err := a.aside.Do(ctx, moment, limit, func(ctx context.Context) (func(), error) { return f(ctx), nil })
+	r, err := worker.Do(ctx, moment, limit, func(ctx context.Context) (func(), error) { return f(ctx), nil })
 	if err != nil {
 		return false
 	}
@@ -141,8 +148,10 @@ func (a *agent) beside(ctx context.Context, f func(context.Context) (then func()
 
 // landed takes what was done beside the loop since the last round.
 func (a *agent) landed() {
-	if r, _ := a.aside.Take(); r != nil {
-		r.Value()
+	for _, worker := range []*late.Task[func()]{a.releasing, a.aside} {
+		if r, _ := worker.Take(); r != nil {
+			r.Value()
+		}
 	}
 }
 

@@ -219,7 +219,7 @@ func (a *agent) bootstrap(ctx context.Context) time.Duration {
 	want := plan.Bootstrap(a.found.Gateway)
 	a.targets.WantedHost.Store(&want)
 	let := a.letGo()
-	a.beside(ctx, func(ctx context.Context) func() {
+	besideBy(ctx, a.releasing, func(ctx context.Context) func() {
 		have, err := a.targets.Host.Read(ctx)
 		if err == nil {
 			err = a.targets.Host.Apply(ctx, host.Diff(want, have).Grow())
@@ -255,7 +255,7 @@ func (a *agent) finishRestart(ctx context.Context, err error) error {
 		}
 	}
 	let := a.letGo()
-	a.beside(ctx, func(ctx context.Context) func() {
+	besideBy(ctx, a.releasing, func(ctx context.Context) func() {
 		back := err
 		if left > 0 {
 			wait, cancel := context.WithTimeout(ctx, left)
