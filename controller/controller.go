@@ -22,7 +22,6 @@ import (
 	"hairpin/kube"
 	"hairpin/kubeapi"
 	"hairpin/ops"
-	"hairpin/plan"
 	"hairpin/report"
 	"hairpin/retry"
 	"hairpin/watch"
@@ -97,9 +96,7 @@ func lead(ctx context.Context, client *kubeapi.Client, identity string, c config
 type decider struct {
 	client  *kubeapi.Client
 	log     *slog.Logger
-	planner *plan.Planner
-	found   []cluster.Problem // of the last plan
-	planned time.Time
+	plans   plans
 	notes   *kube.Events
 	ids     idAllocator
 	egress  *egressIPs
@@ -114,7 +111,7 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *wat
 	if err != nil {
 		return err
 	}
-	d := decider{client: client, log: log, planner: plan.NewPlanner(), notes: kube.NewEvents(client, "hairpin-controller", log), ids: idAllocator{}, watched: w}
+	d := decider{client: client, log: log, plans: newPlans(), notes: kube.NewEvents(client, "hairpin-controller", log), ids: idAllocator{}, watched: w}
 	// A controller that cannot reach the API can move nothing, and must treat silent nodes as alive.
 	probe := probe.New(c.Process.Egress, log, func() bool { return !w.api.Answers() })
 	ctx, stop := context.WithCancel(ctx)
@@ -151,8 +148,8 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *wat
 // round tells when it wants to be called again, 0 if not before the next change.
 func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration {
 	unassigned, soon := d.egress.round(ctx, s)
-	replan := d.plan(s)
-	problems := cluster.SortProblems(slices.Concat(s.Problems, d.found, unassigned))
+	replan := d.plans.update(s, func(took time.Duration) { d.watched.meters.Took("hairpin_plan_duration_seconds", took) })
+	problems := cluster.SortProblems(slices.Concat(s.Problems, d.plans.found, unassigned))
 	d.watched.sees(len(s.Nodes), len(problems))
 	again := retry.Sooner(retry.Sooner(soon, replan), d.notes.Report(time.Now(), problems))
 	if d.nodes != nil && slices.Equal(d.nodes, s.Nodes) {
@@ -210,34 +207,4 @@ func write[T any](list []T, one func(T) error) error {
 	}
 	_ = g.Wait() // each has its own error
 	return errors.Join(errs...)
-}
-
-// planPause is between two plans: of a cluster in which much changes, nobody needs to know at once what no node can do.
-const planPause = time.Second
-
-// plan finds the problems of the whole cluster: what no node can do. What concerns one node is told by its agent. It tells when it wants to be called
-// again. Before Pods are read, the problems are those of before.
-func (d *decider) plan(s *cluster.Snapshot) time.Duration {
-	if s.PodsUnread {
-		return 0
-	}
-	begin := time.Now()
-	if wait := planPause - begin.Sub(d.planned); wait > 0 {
-		return wait
-	}
-	d.planned, d.found = begin, nil
-	for _, n := range s.Nodes {
-		if n.ID == 0 {
-			continue
-		}
-		_, found := d.planner.Node(s, n.Name)
-		d.watched.meters.Took("hairpin_plan_duration_seconds", time.Since(begin))
-		for _, p := range found {
-			if p.Owner.Kind != "Node" {
-				d.found = append(d.found, p)
-			}
-		}
-		break
-	}
-	return 0
 }

@@ -1,0 +1,98 @@
+package controller
+
+import (
+	"time"
+
+	"hairpin/cluster"
+	"hairpin/plan"
+)
+
+// planPause is between two plans: of a cluster in which much changes, nobody needs to know at once what no node can do.
+const planPause = time.Second
+
+// plans finds the problems of objects that are not Nodes: what nodes cannot do for them. Nodes differ by gateway mode, engine and
+// datapath, so one node of each kind is planned. What concerns one node only is reported by its agent.
+type plans struct {
+	kinds   map[nodeKind]*kindPlan
+	found   []cluster.Problem // of the last plans
+	planned time.Time
+}
+
+// nodeKind is what nodes have alike for which objects have the same problems.
+type nodeKind struct {
+	mode                                     string
+	openFlow, userspace, nodeLocal, redirect bool
+}
+
+// kindPlan is the planned node of a kind. It stays the same as long as the node is there, so that Events do.
+type kindPlan struct {
+	node    string
+	planner *plan.Planner
+}
+
+func newPlans() plans { return plans{kinds: map[nodeKind]*kindPlan{}} }
+
+func kindOf(c *cluster.Config, n *cluster.Node) nodeKind {
+	g := &n.Gateway
+	return nodeKind{c.ModeOf(n).Name, g.OpenFlow, g.Userspace, g.NodeLocal, g.Redirect}
+}
+
+// update plans again what a Snapshot changes. It tells when it wants to be called again. Before Pods are read, the problems are those
+// of before.
+func (p *plans) update(s *cluster.Snapshot, took func(time.Duration)) time.Duration {
+	if s.PodsUnread {
+		return 0
+	}
+	begin := time.Now()
+	if wait := planPause - begin.Sub(p.planned); wait > 0 {
+		return wait
+	}
+	p.planned, p.found = begin, nil
+	seen := map[cluster.Problem]bool{}
+	for _, k := range p.choose(s) {
+		begin := time.Now()
+		_, found := k.planner.Node(s, k.node)
+		took(time.Since(begin))
+		for _, x := range found {
+			if x.Owner.Kind != "Node" && !seen[x] {
+				seen[x] = true
+				p.found = append(p.found, x)
+			}
+		}
+	}
+	return 0
+}
+
+// choose returns a node of each kind, in the order of nodes. Kinds without nodes are forgotten.
+func (p *plans) choose(s *cluster.Snapshot) (list []*kindPlan) {
+	first, stays := map[nodeKind]string{}, map[nodeKind]bool{}
+	var order []nodeKind
+	for _, n := range s.Nodes {
+		if n.ID == 0 {
+			continue
+		}
+		kind := kindOf(&s.Config, n)
+		if first[kind] == "" {
+			first[kind] = n.Name
+			order = append(order, kind)
+		}
+		if k := p.kinds[kind]; k != nil && k.node == n.Name {
+			stays[kind] = true
+		}
+	}
+	for kind := range p.kinds {
+		if first[kind] == "" {
+			delete(p.kinds, kind)
+		}
+	}
+	for _, kind := range order {
+		if p.kinds[kind] == nil {
+			p.kinds[kind] = &kindPlan{planner: plan.NewPlanner()}
+		}
+		if k := p.kinds[kind]; !stays[kind] {
+			k.node = first[kind]
+		}
+		list = append(list, p.kinds[kind])
+	}
+	return list
+}
