@@ -33,6 +33,12 @@ func (c *Cluster) install(ctx context.Context) error {
 	if err := c.InstallHairpin(ctx); err != nil {
 		return err
 	}
+	// Before there is anything to run: all workloads would be scheduled to the first node that is ready, where pods of DaemonSets
+	// would then find no CPU.
+	if err := c.waitNodes(ctx, c.opt.Nodes...); err != nil {
+		return err
+	}
+	c.say("all nodes are ready")
 	for _, file := range []string{"dns.yaml", "examples.yaml"} {
 		text, err := manifests.ReadFile("manifests/" + file)
 		if err != nil {
@@ -42,10 +48,6 @@ func (c *Cluster) install(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := c.waitNodes(ctx, c.opt.Nodes...); err != nil {
-		return err
-	}
-	c.say("all nodes are ready")
 	return c.WaitWorkloads(ctx)
 }
 
