@@ -10,6 +10,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"hairpin/kube"
 	"hairpin/kubeapi"
@@ -38,10 +39,14 @@ func (l *lease) acquire(ctx context.Context) bool {
 		if held {
 			return true
 		}
-		retry.Sleep(ctx, kube.RenewPeriod)
+		retry.Sleep(ctx, wait.Jitter(kube.RenewPeriod, acquireJitter))
 	}
 	return false
 }
+
+// acquireJitter is how much longer than kube.RenewPeriod a candidate waits at most, as with client-go: candidates that were started
+// together do not write at the same moment each time.
+const acquireJitter = 1.2
 
 // keep renews the Lease, and returns when ctx ends, or when it may soon be another's.
 func (l *lease) keep(ctx context.Context) {

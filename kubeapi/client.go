@@ -36,7 +36,8 @@ type Client struct {
 	Core, Discovery, Networking, Coordination rest.Interface
 }
 
-// New connects as configured. All groups share connections and, with a QPS, one limit.
+// New connects as configured. All groups share connections and, with a QPS, one limit; but for Leases, of which there are few requests:
+// renewing one must not wait behind other work.
 func New(config *rest.Config) (*Client, error) {
 	c := rest.CopyConfig(config)
 	if c.UserAgent == "" {
@@ -66,6 +67,9 @@ func New(config *rest.Config) (*Client, error) {
 		c.GroupVersion, c.APIPath = &g.group, "/apis"
 		if g.group.Group == "" {
 			c.APIPath = "/api"
+		}
+		if g.of == &client.Coordination {
+			c.RateLimiter, c.QPS = nil, -1
 		}
 		if *g.of, err = rest.RESTClientForConfigAndClient(c, http); err != nil {
 			return nil, err
