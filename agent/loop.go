@@ -65,7 +65,7 @@ func (a *agent) wind() {
 func (a *agent) learn(s *hostnet.Sight) bool {
 	s.Moved = s.Moved || a.seen.Moved
 	if a.restart != nil && s.Begin.After(a.restart.since) {
-		a.restart.looked = true
+		a.restart.looked = !s.Lost
 	}
 	if s.Err != nil && a.seen.Err == nil {
 		a.log.Info("gateway bridge", "bridge", a.config.Cluster.Gateway.Interface, "error", s.Err)

@@ -2,15 +2,17 @@ package agent
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/hostnet"
 )
 
 // nodeProblems are those of the node that are not in its plan.
 func (a *agent) nodeProblems() []cluster.Problem {
-	return slices.Concat(a.uplinkProblem(), a.modeProblem(), a.redirectProblem(), a.nodeLocalProblem(), a.probeProblem())
+	return slices.Concat(a.uplinkProblem(), a.wireProblem(), a.modeProblem(), a.redirectProblem(), a.nodeLocalProblem(), a.probeProblem())
 }
 
 // redirects reports whether eBPF programs lead NodePort traffic here.
@@ -62,6 +64,33 @@ func (a *agent) modeProblem() []cluster.Problem {
 		Owner: cluster.Owner{Kind: "Node", Name: a.node}, Field: "[gateway] mode",
 		Message: fmt.Sprintf("the bridges of mode %s cannot be made: %v", a.config.Cluster.Gateway.Mode, a.seen.ModeErr),
 	}}
+}
+
+// wireProblem is why the node does not reach others, or loses full packets of pods on the way.
+func (a *agent) wireProblem() []cluster.Problem {
+	p := cluster.Problem{Owner: cluster.Owner{Kind: "Node", Name: a.node}, Field: "[gateway] interface"}
+	w, bridge := &a.seen.Wire, a.found.Gateway.Bridge
+	overhead := hostnet.Overhead6
+	if slices.ContainsFunc(a.found.Gateway.Addresses, func(x netip.Prefix) bool { return x.Addr().Is4() }) {
+		overhead = hostnet.Overhead4
+	}
+	switch pods := a.config.Cluster.MTU; {
+	case w.Missing && w.Own:
+		p.Message = fmt.Sprintf("bridge %s has no uplink: there is no device %s, so the machine keeps its network as it is; when the device has another "+
+			"name now, run `ovs-vsctl del-br %s`: the agent makes the bridge again, with the device of the default route", bridge, w.Device, bridge)
+	case w.Missing:
+		p.Message = fmt.Sprintf("bridge %s has no uplink: there is no device %s, so the machine keeps its network as it is; when the device has another "+
+			"name now, make that a port of the bridge in its place", bridge, w.Device)
+	case w.Down:
+		p.Message = fmt.Sprintf("%s is down or has no carrier: the node reaches no other", w.Device)
+	case w.MTU != 0 && w.MTU < pods+overhead:
+		p.Field = "[default] mtu"
+		p.Message = fmt.Sprintf("%s has an MTU of %d, so full packets of pods (%d bytes) to other nodes are lost: they need %d in a tunnel; "+
+			"set mtu = %d on every node", w.Device, w.MTU, pods, pods+overhead, w.MTU-overhead)
+	default:
+		return nil
+	}
+	return []cluster.Problem{p}
 }
 
 // uplinkProblem is what the administrator must know of the uplink.

@@ -38,7 +38,7 @@ const (
 type restart struct {
 	vswitchdID string    // which ovs-vswitchd; see ofctl.Target.Incarnation
 	since      time.Time // when it was noticed
-	looked     bool      // the host was looked at since then
+	looked     bool      // the host was looked at since then, and has what it lost
 	listening  bool      // it takes flows for the gateway bridge and those of ours
 	greeted    bool      // ovn-controller was told that its bridge is back
 	failed     error     // why it could not be let go
@@ -208,6 +208,7 @@ func (a *agent) bootstrap(ctx context.Context) time.Duration {
 	}
 	wait := flowsBack
 	switch {
+	case !a.restart.looked:
 	case a.snapshot == nil && a.seen.Moved:
 		wait = 0
 	case a.snapshot == nil:

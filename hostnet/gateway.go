@@ -14,6 +14,7 @@ import (
 	"hairpin/apply/kernel"
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/hostnet/restore"
 	"hairpin/netdev"
 	"hairpin/ovsdb"
 )
@@ -37,8 +38,9 @@ type device struct {
 	mac  cluster.MAC
 }
 
-// discover looks at the host: the gateway bridge, its uplink and its addresses, and the addresses of all links.
-func discover(v ovsdb.View, config cluster.Config) (Found, error) {
+// discover looks at the host: the gateway bridge, its uplink and its addresses, and the addresses of all links. lost is what the
+// bridge's device has lost.
+func discover(v ovsdb.View, config cluster.Config, lost *restore.Record) (Found, error) {
 	name := config.Gateway.Interface
 	var bridge *ovsdb.Bridge
 	for b := range ovsdb.Rows[ovsdb.Bridge](v) {
@@ -90,7 +92,7 @@ func discover(v ovsdb.View, config cluster.Config) (Found, error) {
 	if g.NextHops, err = nextHops(link.Attrs().Index, config); err != nil {
 		return Found{}, err
 	}
-	f.Gateway = remembered(g, bridge)
+	f.Gateway = remembered(g, bridge, lost)
 	f.addresses = append(f.addresses, f.Gateway.Addresses...)
 	slices.SortFunc(f.addresses, comparePrefix)
 	f.addresses = slices.Compact(f.addresses)
@@ -224,21 +226,28 @@ func hopsOf(r *netlink.Route, link int) (hops []netip.Addr) {
 	return hops
 }
 
-// remembered fills in, per family, what the bridge has lost since it was last seen whole.
-func remembered(g cluster.Gateway, bridge *ovsdb.Bridge) cluster.Gateway {
-	old := cluster.ParseGateway(bridge.ExternalIDs[keyGateway])
-	for _, a := range old.Addresses {
-		if !slices.ContainsFunc(g.Addresses, func(b netip.Prefix) bool { return a.Addr().Is4() == b.Addr().Is4() }) {
+// remembered fills in what the bridge's device has lost and does not have again yet. Of a family without an address, the
+// gateway router keeps the last one: nothing could be planned without.
+func remembered(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) cluster.Gateway {
+	addresses := cluster.ParseGateway(bridge.ExternalIDs[keyGateway]).Addresses
+	var hops []netip.Addr
+	if lost != nil {
+		addresses, hops = lost.Prefixes(), lost.NextHops()
+	}
+	has := slices.Clone(g.Addresses)
+	for _, a := range addresses {
+		if !slices.ContainsFunc(has, func(b netip.Prefix) bool { return a.Addr().Is4() == b.Addr().Is4() }) {
 			g.Addresses = append(g.Addresses, a)
 		}
 	}
-	for _, h := range old.NextHops {
+	for _, h := range hops {
 		if !slices.ContainsFunc(g.NextHops, func(x netip.Addr) bool { return h.Is4() == x.Is4() }) {
 			g.NextHops = append(g.NextHops, h)
 		}
 	}
 	slices.SortFunc(g.Addresses, comparePrefix)
 	slices.SortFunc(g.NextHops, netip.Addr.Compare)
+	g.NextHops = slices.Compact(g.NextHops)
 	return g
 }
 

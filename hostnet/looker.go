@@ -30,11 +30,12 @@ type Looker struct {
 	found  func(*Sight) // takes what a look has found
 	log    *slog.Logger
 
-	wake   chan struct{} // has a value when something may have changed
-	urgent atomic.Bool   // a caller waits for the result
-	calm   retry.Calm
-	uplink adoption
-	mode   modeState
+	wake    chan struct{} // has a value when something may have changed
+	urgent  atomic.Bool   // a caller waits for the result
+	calm    retry.Calm
+	uplink  adoption
+	mode    modeState
+	network bridgeNetwork
 	// takeOverErr is why the network of a bridge of others stayed there.
 	takeOverErr error
 
@@ -51,6 +52,8 @@ type Sight struct {
 	ModeErr   error // why the bridges are not those of the gateway mode
 	Moved     bool  // the look itself brought something there
 	Contested bool  // others undo it, again and again
+	Wire      Wire
+	Lost      bool // the bridge's device has not got back what it lost
 }
 
 // NewLooker makes one that tells found what it finds.
@@ -94,11 +97,14 @@ func (l *Looker) Run(ctx context.Context) {
 		if wait := l.again(time.Now()); wait > 0 {
 			again.Reset(wait)
 		}
-		if !ok || !urgent && !s.news(&l.last) {
-			continue
+		if !ok && urgent {
+			l.urgent.Store(true)
 		}
-		l.last = s
-		l.found(&s)
+		if ok && (urgent || s.news(&l.last)) {
+			l.last = s
+			l.found(&s)
+		}
+		l.noteRow(ctx)
 	}
 }
 
@@ -139,19 +145,22 @@ func (l *Looker) look(ctx context.Context) (s Sight, ok bool) {
 	s.Moved = l.adopt(ctx)
 	s.UplinkErr, s.Contested = cmp.Or(l.uplink.err, l.takeOverErr), l.uplink.contested(s.Begin)
 	s.ModeErr = l.mode.err
-	if s.Found, s.Err = discover(l.ovs.View(), l.config.Cluster); s.Err != nil {
+	l.followNetwork(l.ovs.View())
+	s.Lost = l.network.lost
+	if s.Found, s.Err = discover(l.ovs.View(), l.config.Cluster, l.network.missing()); s.Err != nil {
 		s.Found = l.last.Found
 		if s.UplinkErr != nil {
 			s.Err = fmt.Errorf("[gateway] interface: %w", s.UplinkErr)
 		}
 	}
+	s.Wire = wireOf(l.ovs.View(), &s.Found.Gateway)
 	return s, true
 }
 
 // news reports whether the agent must know of it.
 func (s *Sight) news(old *Sight) bool {
-	return s.Moved || s.Contested != old.Contested || errorText(s.Err) != errorText(old.Err) || errorText(s.UplinkErr) != errorText(old.UplinkErr) ||
-		errorText(s.ModeErr) != errorText(old.ModeErr) ||
+	return s.Moved || s.Contested != old.Contested || s.Lost != old.Lost || s.Wire != old.Wire || errorText(s.Err) != errorText(old.Err) ||
+		errorText(s.UplinkErr) != errorText(old.UplinkErr) || errorText(s.ModeErr) != errorText(old.ModeErr) ||
 		old.Begin.IsZero() || !reflect.DeepEqual(s.Found, old.Found)
 }
 

@@ -11,13 +11,23 @@ import (
 	"hairpin/retry"
 )
 
-// Watch calls changed, from one goroutine, when links, addresses, routes or rules of the host changed, until ctx ends.
-func Watch(ctx context.Context, changed func(), log *slog.Logger) {
+// Watch asks for a look when links, addresses, routes or rules of the host changed, until ctx ends.
+func (l *Looker) Watch(ctx context.Context) {
+	prefixes := l.prefixes()
+	relevant := func(m syscall.NetlinkMessage) bool {
+		l.network.note(m, l.config.Cluster.Gateway.Interface, prefixes)
+		return true
+	}
+	watch(ctx, relevant, l.Want, l.log)
+}
+
+// watch calls changed, from one goroutine, when there were relevant messages, until ctx ends.
+func watch(ctx context.Context, relevant func(syscall.NetlinkMessage) bool, changed func(), log *slog.Logger) {
 	var l *notice.Listener
 	for p := (retry.Pace{}); ; {
 		var err error
 		l, err = notice.Listen(notice.Config{
-			Protocol: unix.NETLINK_ROUTE, Relevant: func(syscall.NetlinkMessage) bool { return true },
+			Protocol: unix.NETLINK_ROUTE, Relevant: relevant,
 			Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
 				unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE},
 		})

@@ -149,6 +149,7 @@ func (k *cleaning) switches(ctx context.Context) {
 		err = t.Host.Apply(soon, host.Diff(host.State{}, found))
 	}
 	k.try("routes, rules, addresses and neighbours", err)
+	k.try("notes on the gateway bridge", hostnet.ForgetNetwork(ctx, k.ovs, k.config.Cluster))
 	did, err := uplink.GiveBack(ctx, k.ovs, hostnet.UplinkConfig(k.config))
 	for _, d := range did {
 		k.did("%s", d)

@@ -5,27 +5,19 @@ import (
 	"hairpin/datapath/host"
 )
 
-// Bootstrap is the machine's own network on its gateway bridge, as it was found: what a node must have while the
-// cluster is not known. All of it is borrowed.
+// Bootstrap is what a node must have while the cluster is not known: its gateway bridge, and in mode detached the addresses of
+// that. What else the machine has there is its own.
 func Bootstrap(g cluster.Gateway) host.State {
 	s := host.State{
 		Links:     map[string]host.Link{g.Bridge: {Name: g.Bridge}},
 		Addresses: map[host.AddressKey]host.Address{},
-		Routes:    map[host.RouteKey]host.Route{},
+	}
+	if cluster.ModeNamed(g.Mode).Uplink {
+		return s
 	}
 	for _, p := range g.Addresses {
 		k := host.AddressKey{Link: g.Bridge, Prefix: p}
-		s.Addresses[k] = host.Address{AddressKey: k, Borrowed: true}
-	}
-	if !cluster.ModeNamed(g.Mode).Uplink { // the machine's routes are not by the bridge
-		return s
-	}
-	for _, a := range g.NextHops {
-		k := host.RouteKey{Table: mainTable, Prefix: everything(cluster.FamilyOf(a))}
-		if _, twice := s.Routes[k]; twice {
-			continue // as in borrowed
-		}
-		s.Routes[k] = host.Route{RouteKey: k, Link: g.Bridge, Via: a, Borrowed: true}
+		s.Addresses[k] = host.Address{AddressKey: k}
 	}
 	return s
 }

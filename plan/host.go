@@ -127,8 +127,8 @@ func (k *kernel) toSwitchboard(s *Stack) {
 	k.neighbor(k.env.Node.Gateway.Bridge, s.MasqRouter, k.env.Node.Gateway.MAC)
 }
 
-// borrowed is the machine's own: its addresses and default route on the gateway bridge. A restart of a userspace Open
-// vSwitch loses them.
+// borrowed is the machine's own: its addresses and default route on the gateway bridge. Packets take them; they are not
+// written.
 func (k *kernel) borrowed(s *Stack, bridge string) {
 	for _, p := range k.env.Node.Gateway.Addresses {
 		if cluster.FamilyOf(p.Addr()) == s.Family {

@@ -129,15 +129,9 @@ func prefixOf(n *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(a.Unmap(), bits)
 }
 
-// Bytes that a tunnel adds to a pod's packet: the outer IP header, UDP, Geneve with OVN's option, and the inner Ethernet header.
-const (
-	overhead4 = 20 + 8 + 16 + 14
-	overhead6 = overhead4 + 20
-)
-
 // mtu compares that of the default routes' devices with what pods' packets need in a tunnel.
 func mtu(_ context.Context, c *machine) (list []Finding, err error) {
-	for _, f := range []struct{ family, overhead int }{{netlink.FAMILY_V6, overhead6}, {netlink.FAMILY_V4, overhead4}} {
+	for _, f := range []struct{ family, overhead int }{{netlink.FAMILY_V6, hostnet.Overhead6}, {netlink.FAMILY_V4, hostnet.Overhead4}} {
 		routes, err := netdev.List(func() ([]netlink.Route, error) {
 			return netlink.RouteListFiltered(f.family, &netlink.Route{}, netlink.RT_FILTER_DST)
 		})

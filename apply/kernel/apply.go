@@ -34,8 +34,6 @@ type applying struct {
 
 // Apply makes the changes: links, sysctls, addresses, neighbours, routes, rules; then it removes, in reverse. Changes
 // on links that do not exist are left out, and the error is an *apply.Waiting when nothing else went wrong.
-//
-// What is borrowed is added where its key is missing, whatever has the key.
 func (t *Target) Apply(ctx context.Context, d host.Delta) error {
 	late.For(ctx, "the kernel")
 	t.mu.Lock()
@@ -187,7 +185,7 @@ func (a *applying) addresses(addresses map[host.AddressKey]host.Address) {
 	for _, k := range delta.Sorted(addresses, host.AddressKey.Compare) {
 		want := addresses[k]
 		what := text(host.State{Addresses: map[host.AddressKey]host.Address{k: want}})
-		if !want.Borrowed && !k.Prefix.IsSingleIP() && !a.t.config.ours(k.Link, k.Prefix.Addr()) {
+		if !k.Prefix.IsSingleIP() && !a.t.config.ours(k.Link, k.Prefix.Addr()) {
 			a.try(errors.New("neither the link nor the range is ours, and it is no single address"), "%s", what)
 			continue
 		}
@@ -195,15 +193,11 @@ func (a *applying) addresses(addresses map[host.AddressKey]host.Address) {
 		if !exists {
 			continue
 		}
-		if k.Prefix.Addr().Is6() && !want.Borrowed {
+		if k.Prefix.Addr().Is6() {
 			// IPv6 has an address once on a link; replacing it would keep the old length.
 			a.deleteAddresses(a.otherLengths(k, index))
 		}
-		err := a.address(want, index)
-		if want.Borrowed && errors.Is(err, unix.EEXIST) {
-			continue
-		}
-		a.try(err, "%s", what)
+		a.try(a.address(want, index), "%s", what)
 	}
 }
 
@@ -226,14 +220,9 @@ func (a *applying) address(want host.Address, index int) error {
 	data := []nl.NetlinkRequestData{
 		head, nl.NewRtAttr(unix.IFA_LOCAL, ip.AsSlice()), nl.NewRtAttr(unix.IFA_ADDRESS, ip.AsSlice()),
 		nl.NewRtAttr(unix.IFA_FLAGS, nl.Uint32Attr(flags)), nl.NewRtAttr(unix.IFA_CACHEINFO, life.Serialize()),
+		nl.NewRtAttr(ifaProto, []byte{claims.AddressProtocol}),
 	}
-	how := unix.NLM_F_CREATE | unix.NLM_F_REPLACE
-	if want.Borrowed {
-		how = unix.NLM_F_CREATE | unix.NLM_F_EXCL
-	} else {
-		data = append(data, nl.NewRtAttr(ifaProto, []byte{claims.AddressProtocol}))
-	}
-	return a.t.send(unix.RTM_NEWADDR, how, data...)
+	return a.t.send(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, data...)
 }
 
 // otherLengths returns the same address on the same link with other prefix lengths.
@@ -272,11 +261,10 @@ func (a *applying) neighbors(neighbors map[host.NeighborKey]host.Neighbor) {
 func (a *applying) routes(d delta.Delta[host.RouteKey, host.Route]) {
 	a.deleteOdd(d.Change)
 	changes := delta.Delta[host.RouteKey, host.Route]{Add: d.Add, Change: d.Change}.ApplyTo(nil)
-	present := a.borrowedRoutes(changes)
 	for _, onLink := range []bool{true, false} {
 		for _, k := range delta.Sorted(changes, host.RouteKey.Compare) {
 			want := changes[k]
-			if want.Via.IsValid() == onLink || want.Borrowed && present[k] {
+			if want.Via.IsValid() == onLink {
 				continue
 			}
 			if index, exists := a.index(want.Link); exists {
@@ -284,17 +272,6 @@ func (a *applying) routes(d delta.Delta[host.RouteKey, host.Route]) {
 			}
 		}
 	}
-}
-
-// borrowedRoutes tells which of the borrowed routes are there, in whatever form.
-func (a *applying) borrowedRoutes(routes map[host.RouteKey]host.Route) map[host.RouteKey]bool {
-	list, err := a.t.listBorrowed(routes, func(name string) (netlink.Link, error) { return a.link(name), nil })
-	a.try(err, "routes")
-	present := map[host.RouteKey]bool{}
-	for _, f := range list {
-		present[f.key] = true
-	}
-	return present
 }
 
 func (a *applying) route(want host.Route, index int) error {
@@ -308,15 +285,10 @@ func (a *applying) route(want host.Route, index int) error {
 	if want.Table == host.LocalTable {
 		head.Type = unix.RTN_LOCAL
 	}
-	if want.Via.Is6() && !want.Borrowed {
+	if want.Via.IsValid() {
 		// Without it, the kernel looks the next hop up as a packet would be: by the rules, and refuses it if one of them leads to a
-		// table with a route by way of a router to it.
+		// table with a route by way of a router to it, or if others have removed the route to its subnet.
 		head.Flags = unix.RTNH_F_ONLINK
-	}
-	how := unix.NLM_F_CREATE | unix.NLM_F_REPLACE
-	if want.Borrowed {
-		// As "ip route add" does: it is not ours.
-		head.Protocol, how = unix.RTPROT_BOOT, unix.NLM_F_CREATE|unix.NLM_F_EXCL
 	}
 	data := []nl.NetlinkRequestData{
 		head, nl.NewRtAttr(unix.RTA_DST, want.Prefix.Addr().AsSlice()), nl.NewRtAttr(unix.RTA_TABLE, nl.Uint32Attr(uint32(want.Table))),
@@ -332,7 +304,7 @@ func (a *applying) route(want host.Route, index int) error {
 		metrics.AddRtAttr(unix.RTAX_MTU, nl.Uint32Attr(uint32(want.MTU)))
 		data = append(data, metrics)
 	}
-	return a.t.send(unix.RTM_NEWROUTE, how, data...)
+	return a.t.send(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, data...)
 }
 
 func (a *applying) rule(want host.Rule) error {

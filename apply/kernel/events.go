@@ -42,8 +42,8 @@ func (t *Target) relevant(m syscall.NetlinkMessage) bool {
 		return t.relevantNeighbor(m.Data, &want)
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		f, err := parseRoute(m.Data)
-		_, wanted := want.Routes[f.key]
-		return err != nil || wanted || f.protocol == claims.RouteProtocol
+		r, wanted := want.Routes[f.key]
+		return err != nil || wanted && !r.Borrowed || f.protocol == claims.RouteProtocol
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
 		f, err := parseRule(m.Data)
 		return err != nil || f.inRange()

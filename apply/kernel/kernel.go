@@ -4,7 +4,7 @@
 // The kernel itself marks what is Hairpin's: routes by their protocol (claims.RouteProtocol), rules by their priority,
 // addresses and permanent neighbours by their link or range; single
 // addresses on other links by their protocol (claims.AddressProtocol). For
-// everything else (sysctls, MAC and MTU of links, what is borrowed from the machine), Read looks only at what is wanted, and
+// everything else (sysctls, MAC and MTU of links), Read looks only at what is wanted, and
 // at sysctls whose former value is recorded.
 package kernel
 

@@ -159,7 +159,7 @@ func parseRoute(raw []byte) (foundRoute, error) {
 	}
 	m := nl.DeserializeRtMsg(raw)
 	f.protocol = m.Protocol
-	f.plain = m.Tos == 0 && m.Src_len == 0 && (m.Flags&unix.RTNH_F_ONLINK == 0 || m.Family == unix.AF_INET6 && f.protocol == claims.RouteProtocol)
+	f.plain = m.Tos == 0 && m.Src_len == 0
 	f.key.Table = int(m.Table)
 	to, metric, plainMetric := netip.IPv4Unspecified(), uint32(0), uint32(0)
 	if m.Family == unix.AF_INET6 {

@@ -42,6 +42,12 @@ func TestPlannedStates(t *testing.T) {
 		if len(state.Host.Routes) < 4 {
 			t.Fatalf("%s: only %d routes planned", n.Name, len(state.Host.Routes))
 		}
+		for k, a := range state.Host.Addresses {
+			if a.Borrowed {
+				s.run(t, "ip", "addr", "replace", k.Prefix.String(), "dev", k.Link, "nodad")
+			}
+		}
+		s.ip(t, "link set br-ex up")
 		s.wants(state.Host)
 		s.reach(t, s.target(t))
 		pass := apply.NewPass(apply.Targets{Host: s.target(t)})

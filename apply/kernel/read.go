@@ -28,7 +28,7 @@ type reading struct {
 	byName map[string]netlink.Link
 }
 
-// Read returns what is ours, and of what is wanted beyond that: links that are up, sysctls, and what is borrowed.
+// Read returns what is ours, and of what is wanted beyond that: links that are up, and sysctls.
 func (t *Target) Read(ctx context.Context) (host.State, error) {
 	r := &reading{
 		t: t, want: t.config.Wanted(), names: map[int]string{}, byName: map[string]netlink.Link{},
@@ -141,9 +141,8 @@ func (r *reading) addresses() error {
 			return err
 		}
 		k := host.AddressKey{Link: name, Prefix: f.prefix}
-		borrowed := r.want.Addresses[k].Borrowed
-		if name != "" && (borrowed || f.ours || r.t.config.ours(name, f.prefix.Addr())) {
-			r.state.Addresses[k] = host.Address{AddressKey: k, Deprecated: f.deprecated, Borrowed: borrowed}
+		if name != "" && (f.ours || r.t.config.ours(name, f.prefix.Addr())) {
+			r.state.Addresses[k] = host.Address{AddressKey: k, Deprecated: f.deprecated}
 		}
 	}
 	return nil
@@ -195,27 +194,16 @@ func (r *reading) routes() error {
 		return err
 	}
 	for _, f := range list {
-		if err := r.route(f, false); err != nil {
+		if err := r.route(f); err != nil {
 			return err
-		}
-	}
-	list, err = r.t.listBorrowed(r.want.Routes, r.link)
-	if err != nil {
-		return err
-	}
-	for _, f := range list {
-		if r.want.Routes[f.key].Borrowed {
-			if err := r.route(f, true); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
 }
 
-func (r *reading) route(f foundRoute, borrowed bool) error {
-	out := host.Route{RouteKey: f.key, Borrowed: borrowed}
-	if old, twice := r.state.Routes[f.key]; f.plain && (!twice || old.Borrowed) {
+func (r *reading) route(f foundRoute) error {
+	out := host.Route{RouteKey: f.key}
+	if _, twice := r.state.Routes[f.key]; f.plain && !twice {
 		name, err := r.name(f.link)
 		if err != nil {
 			return err
@@ -238,48 +226,6 @@ func (t *Target) listRoutes() ([]foundRoute, error) {
 		}
 		for _, f := range list {
 			if f.protocol == claims.RouteProtocol {
-				out = append(out, f)
-			}
-		}
-	}
-	return out, nil
-}
-
-// listBorrowed lists the routes of other protocols in the tables, families and by the links of borrowed routes.
-func (t *Target) listBorrowed(want map[host.RouteKey]host.Route, link func(string) (netlink.Link, error)) ([]foundRoute, error) {
-	type place struct {
-		family uint8
-		table  int
-		link   string
-	}
-	places := map[place]bool{}
-	for k, r := range want {
-		if r.Borrowed {
-			places[place{familyOf(k.Prefix.Addr()), k.Table, r.Link}] = true
-		}
-	}
-	var out []foundRoute
-	for p := range places {
-		l, err := link(p.link)
-		if err != nil {
-			return nil, err
-		}
-		if l == nil {
-			continue
-		}
-		attrs := []*nl.RtAttr{
-			nl.NewRtAttr(unix.RTA_TABLE, nl.Uint32Attr(uint32(p.table))), nl.NewRtAttr(unix.RTA_OIF, nl.Uint32Attr(uint32(l.Attrs().Index))),
-		}
-		raw, err := t.dump(unix.RTM_GETROUTE, &nl.RtMsg{RtMsg: unix.RtMsg{Family: p.family}}, attrs...)
-		if errors.Is(err, unix.ENOENT) { // no such table
-			continue
-		}
-		list, err := parsed(raw, err, parseRoute)
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range list {
-			if f.protocol != claims.RouteProtocol && f.key.Table == p.table {
 				out = append(out, f)
 			}
 		}

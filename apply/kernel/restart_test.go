@@ -2,6 +2,7 @@ package kernel_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 )
 
 // TestSwitchRestarts: a restart of a userspace Open vSwitch that cleans up makes its devices anew, and so does who makes
-// a port anew. All that was on them comes back, the machine's own address and default route too. (When it is just
+// a port anew. All that was on them comes back. (When it is just
 // killed, Open vSwitch 3.5 leaves its devices with all that is on them.)
 func TestSwitchRestarts(t *testing.T) {
 	n := lab.StartNode(t, lab.NodeConfig{Daemons: []string{lab.OVSDB, lab.VSwitchd}, Datapath: "netdev"})
@@ -28,6 +29,7 @@ func TestSwitchRestarts(t *testing.T) {
 	exec("ovs-vsctl", "add-br", claims.IntegrationBridge, "--", "set", "bridge", claims.IntegrationBridge, "datapath_type=netdev",
 		"--", "add-port", claims.IntegrationBridge, claims.ManagementPort, "--", "set", "interface", claims.ManagementPort, "type=internal", "mtu_request=1400")
 	s := &system{ns: n.Netns()}
+	s.ip(t, strings.Split(machines, "\n")...)
 	want := example(t)
 	delete(want.Sysctls, "net/ipv4/conf/eth0.10/rp_filter")
 	for k := range want.Addresses {

@@ -66,6 +66,7 @@ func told(t testing.TB, target *kernel.Target, what string) {
 // TestLinksComeLater: what needs a link waits for it; all else is made at once.
 func TestLinksComeLater(t *testing.T) {
 	s := &system{ns: insidetest.NetNS(t)}
+	s.ip(t, strings.Split(machines, "\n")...)
 	target := s.target(t)
 	s.wants(example(t))
 	for range 2 {
@@ -103,7 +104,7 @@ func TestTrafficIsNotTold(t *testing.T) {
 	s.reach(t, target)
 	quiet(t, target)
 	s.hand("ip neigh replace 10.244.1.77 lladdr 02:00:00:00:00:07 dev ovn-k8s-mp0 nud reachable", "ip neigh del 10.244.1.77 dev ovn-k8s-mp0",
-		"ip route add 203.0.113.0/24 via 172.18.0.1", "ip route del 203.0.113.0/24", "ip rule add priority 100 table 5", "ip rule del priority 100",
+		"ip route add 203.0.113.0/24 via 169.254.169.6", "ip route del 203.0.113.0/24", "ip rule add priority 100 table 5", "ip rule del priority 100",
 		"ip link add pod1 type veth peer name pod1p", "ip link set pod1 up", "ip link set pod1p up", "ip link del pod1")(t)
 	select {
 	case <-target.Changed():
@@ -157,25 +158,36 @@ func TestRoutesBesideRules(t *testing.T) {
 	s.reach(t, s.target(t))
 }
 
-// TestBorrowedIsNotAltered: a default route of another form is one.
-func TestBorrowedIsNotAltered(t *testing.T) {
+// TestBorrowed: what the machine has on the gateway bridge stays as it is, and what somebody removes there is not made again.
+func TestBorrowed(t *testing.T) {
 	s := newSystem(t)
 	target := s.target(t)
 	s.ip(t, "link set br-ex up", "addr add 172.18.0.3/16 dev br-ex", "route add default via 172.18.0.254 dev br-ex metric 100 proto dhcp")
-	before := s.run(t, "ip", "route", "show", "default")
+	show := func() string {
+		return s.run(t, "ip", "route", "show", "default") + s.run(t, "ip", "addr", "show", "dev", "br-ex", "to", "172.18.0.0/16")
+	}
+	same := func(when, before string) {
+		t.Helper()
+		if now := show(); now != before {
+			t.Errorf("%s: the machine had\n%sand has\n%s", when, before, now)
+		}
+	}
+	before := show()
 	s.wants(example(t))
 	s.reach(t, target)
 	if err := target.Apply(t.Context(), host.Diff(s.wanted(), host.State{})); err != nil { // as who has not read
 		t.Fatal(err)
 	}
-	if now := s.run(t, "ip", "route", "show", "default"); now != before {
-		t.Errorf("the default route was\n%sand is\n%s", before, now)
-	}
+	same("applied", before)
+	s.ip(t, "route del default", "addr del 172.18.0.3/16 dev br-ex")
+	before = show()
+	s.reach(t, target)
+	same("removed by hand", before)
+	s.ip(t, "addr add 172.18.0.9/16 dev br-ex", "route add default via 172.18.0.253 dev br-ex metric 50")
+	before = show()
 	s.wants(host.State{})
 	s.reach(t, target)
-	if now := s.run(t, "ip", "route", "show", "default"); now != before {
-		t.Errorf("the default route was\n%sand is, after everything of ours went,\n%s", before, now)
-	}
+	same("everything of ours went", before)
 }
 
 // TestBusyTables: listings that are interrupted by changes of others are begun anew.

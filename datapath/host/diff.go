@@ -20,8 +20,7 @@ type Delta struct {
 }
 
 // Diff compares what must be with what is. Owners do not count, the kernel does not know them; what of a link is not wanted
-// may be anything. What is borrowed is wanted to be there, with whatever value: it is in Add when
-// missing, and never in Change or Delete.
+// may be anything. What is borrowed is described, not wanted: it is in no part of the Delta.
 func Diff(want, have State) Delta {
 	d := Delta{
 		Links: delta.Of(want.Links, have.Links, func(w, h Link) bool {
@@ -41,6 +40,8 @@ func Diff(want, have State) Delta {
 		}),
 	}
 	d.Links.Delete = nil
+	d.Addresses.Add = without(d.Addresses.Add, func(a Address) bool { return a.Borrowed })
+	d.Routes.Add = without(d.Routes.Add, func(r Route) bool { return r.Borrowed })
 	d.Addresses.Delete = without(d.Addresses.Delete, func(a Address) bool { return a.Borrowed })
 	d.Routes.Delete = without(d.Routes.Delete, func(r Route) bool { return r.Borrowed })
 	return d

@@ -1,9 +1,9 @@
 // Package host is the wanted or found content of a node's kernel network: links, addresses, routes, policy-routing
 // rules, neighbours and sysctls, in the words of iproute2.
 //
-// Borrowed values belong to the machine, not to Hairpin: the node's own address and default route on the gateway
-// bridge. They are restored when missing, because a restart of a userspace Open vSwitch loses them, and never
-// changed or removed.
+// Borrowed values belong to the machine, not to Hairpin: the node's own addresses and default route on the gateway
+// bridge. They are part of a State because packets take them; nobody makes, changes or removes them by it. (What a restart
+// of a userspace Open vSwitch loses, hostnet restores.)
 package host
 
 import (
