@@ -159,6 +159,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	a.planner.Keep(t.Numbers(ctx, &c))
 	a.aside, a.releasing = late.NewTask[func()](a.inbox.notify), late.NewTask[func()](a.inbox.notify)
 	a.looker = hostnet.NewLooker(node, c, ovs, t.NFT, a.inbox.found, log)
+	a.looker.Links = pods.CheckLinks
 	a.looker.TakeOver(ctx)
 	a.prober = probe.New(c.Process.Egress, log, func() bool { return false })
 	a.egress = view.New(node, a.prober, api.Answers, client == nil, log)

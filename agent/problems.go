@@ -12,7 +12,8 @@ import (
 
 // nodeProblems are those of the node that are not in its plan.
 func (a *agent) nodeProblems() []cluster.Problem {
-	return slices.Concat(a.uplinkProblem(), a.wireProblem(), a.modeProblem(), a.redirectProblem(), a.nodeLocalProblem(), a.probeProblem())
+	return slices.Concat(a.uplinkProblem(), a.wireProblem(), a.modeProblem(), a.cni.Problems(), a.redirectProblem(), a.nodeLocalProblem(),
+		a.probeProblem())
 }
 
 // redirects reports whether eBPF programs lead NodePort traffic here.

@@ -129,7 +129,7 @@ func (s *Server) attach(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 	// Also for a caller that went away: the clean-up looks for the row in the View, and must not look before it is there.
 	inserting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
 	defer cancel()
-	if _, err := s.ovs.Transact(inserting, a.insert(f.Bridge)...); err != nil {
+	if err := s.transact(inserting, a.insert(f.Bridge)...); err != nil {
 		s.asked.Add(1) // the row may come yet
 		return nil, errTryLater("port of "+a.pod.String(), err)
 	}

@@ -102,7 +102,7 @@ func (s *Server) Move(ctx context.Context) error {
 				ovsdb.Mutate("Interface", ovsdb.DeleteFrom("external_ids", []string{keyInstalled, keyInstalledAt})).Row(id))
 		}
 	}
-	if _, err := s.ovs.Transact(ctx, ops...); err != nil {
+	if err := s.transact(ctx, ops...); err != nil {
 		return fmt.Errorf("move pods' ports to %s: %w", to.Name, err)
 	}
 	s.log.Info("cni: pods' ports moved", "bridge", to.Name, "ports", len(list))

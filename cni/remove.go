@@ -57,7 +57,7 @@ func (s *Server) detach(ctx context.Context, host string) error {
 	if len(ops) == 0 {
 		return nil
 	}
-	if _, err := s.ovs.Transact(ctx, ops...); err != nil {
+	if err := s.transact(ctx, ops...); err != nil {
 		return fmt.Errorf("remove port %s: %w", host, err)
 	}
 	s.notify()

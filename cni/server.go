@@ -60,6 +60,7 @@ type Server struct {
 	busy         map[string]chan struct{} // attachments and pods that a request works on; closed at its end
 	reached      map[string]bool          // see Reached
 	reachedTurn  chan struct{}            // closed at the next Reached that changes anything
+	health       health
 }
 
 // NewServer returns a Server that is not ready: see SetFacts.
@@ -111,6 +112,7 @@ func (s *Server) Listen(ctx context.Context, l net.Listener) error {
 	// Requests in progress lose their connection: the plugins repeat them to the next agent.
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()
+	go s.probe(ctx)
 	if err := srv.Serve(l); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("cni: %w", err)
 	}
@@ -156,7 +158,8 @@ func (s *Server) do(ctx context.Context, r request) (*current.Result, *types.Err
 	defer cancel()
 	switch r.Command {
 	case cmdStatus:
-		return nil, s.status()
+		s.tryWrite(ctx)
+		return nil, s.serves()
 	case cmdGC:
 		return nil, s.collect(ctx, r)
 	}
@@ -221,6 +224,17 @@ func (s *Server) await(ctx context.Context) (Facts, *types.Error) {
 			return facts, s.status()
 		}
 	}
+}
+
+// serves reports why an ADD would fail.
+func (s *Server) serves() *types.Error {
+	if why := s.status(); why != nil {
+		return why
+	}
+	if err := s.unwritable(); err != nil {
+		return errNotReady(fmt.Sprintf("the database of Open vSwitch cannot be written: %v", err))
+	}
+	return nil
 }
 
 func (s *Server) status() *types.Error {

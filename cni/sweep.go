@@ -89,7 +89,7 @@ func (s *Server) remake(ctx context.Context) error {
 	}
 	var failed error
 	for _, e := range s.alloc.withoutRow(s.ovs.View()) {
-		if _, err := s.ovs.Transact(ctx, e.insert(bridge)...); err != nil {
+		if err := s.transact(ctx, e.insert(bridge)...); err != nil {
 			failed = errors.Join(failed, fmt.Errorf("port of %s: %w", e.pod, err))
 		}
 	}

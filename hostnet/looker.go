@@ -39,6 +39,7 @@ type Looker struct {
 	// takeOverErr is why the network of a bridge of others stayed there.
 	takeOverErr error
 
+	Links  func()                      // called after each look, if it is not nil: links may have changed
 	Report atomic.Pointer[report.Part] // of the uplink; nil when it is not ours to move
 	last   Sight
 }
@@ -103,6 +104,9 @@ func (l *Looker) Run(ctx context.Context) {
 		if ok && (urgent || s.news(&l.last)) {
 			l.last = s
 			l.found(&s)
+		}
+		if l.Links != nil && ok {
+			l.Links()
 		}
 		l.noteRow(ctx)
 	}

@@ -1,0 +1,159 @@
+package cni
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"hairpin/cluster"
+	"hairpin/ovsdb"
+)
+
+// health is what is wrong with the pods that there are, and why others cannot be added although the agent is ready.
+type health struct {
+	unwritable error                // why Open vSwitch's database cannot be written
+	missing    map[string]time.Time // host's ends of pods that are gone, and since when
+}
+
+const (
+	// goneFor is how long the host's end of a pod must be gone: the runtime removes a pod's namespace and asks for DEL.
+	goneFor = 5 * time.Second
+	// probePause is the time between attempts to write a database that could not be written.
+	probePause = 2 * time.Second
+	// probeTime limits one of them.
+	probeTime = time.Second
+	// sizeOfRow is more than an ADD writes, bytes.
+	sizeOfRow = 4096
+)
+
+// keyProbe is the external_ids key of Open_vSwitch that is written to find out whether the database can be.
+const keyProbe = "hairpin-probe"
+
+// transact writes to Open vSwitch's database, and notes whether it can be written: a full disk fails each write until
+// there is space.
+func (s *Server) transact(ctx context.Context, ops ...ovsdb.Op) error {
+	_, err := s.ovs.Transact(ctx, ops...)
+	s.noteWrite(err)
+	return err
+}
+
+func (s *Server) noteWrite(err error) {
+	if err != nil && !strings.Contains(err.Error(), "I/O error") {
+		return // another reason, such as a database that is away, says nothing about writing
+	}
+	s.mu.Lock()
+	was := s.health.unwritable
+	s.health.unwritable = err
+	s.mu.Unlock()
+	switch {
+	case was == nil && err != nil:
+		s.log.Warn("cni: pods cannot be added: the database of Open vSwitch cannot be written", "error", err)
+	case was != nil && err == nil:
+		s.log.Info("cni: the database of Open vSwitch can be written again")
+	default:
+		return
+	}
+	s.notify()
+}
+
+func (s *Server) unwritable() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.health.unwritable
+}
+
+// tryWrite finds out whether a database that could not be written can be by now.
+func (s *Server) tryWrite(ctx context.Context) {
+	if s.unwritable() == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	change := func(ops ...ovsdb.Mutation) error {
+		return s.transact(ctx, ovsdb.Mutate("Open_vSwitch", ops...).All())
+	}
+	// What does not change is not written, and space for less than a pod's row is none.
+	value := map[string]string{keyProbe: fmt.Sprint(time.Now().UnixNano()) + strings.Repeat("-", sizeOfRow)}
+	if change(ovsdb.DeleteFrom("external_ids", []string{keyProbe}), ovsdb.InsertInto("external_ids", value)) == nil {
+		_ = change(ovsdb.DeleteFrom("external_ids", []string{keyProbe}))
+	}
+}
+
+// probe tries to write, for as long as that fails, until ctx ends: a runtime that is told by STATUS adds no pods.
+func (s *Server) probe(ctx context.Context) {
+	t := time.NewTicker(probePause)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			s.tryWrite(ctx)
+		}
+	}
+}
+
+// CheckLinks looks at the host's ends of pods: one that somebody set down is set up, and one that is gone is a problem. Call it
+// when links change.
+func (s *Server) CheckLinks() {
+	// The rows before the devices: an attachment has a device before it has a row, and DEL removes the row first.
+	rows := s.alloc.attachments(s.ovs.View())
+	ends, err := hostEnds()
+	if err != nil {
+		return
+	}
+	now, missing := time.Now(), map[string]time.Time{}
+	for _, a := range rows {
+		switch link := ends[a.host]; {
+		case s.alloc.isReserved(a.host):
+		case link == nil:
+			missing[a.host] = now
+		case link.Attrs().Flags&net.FlagUp == 0:
+			err := netlink.LinkSetUp(link)
+			s.log.Warn("cni: set up a pod's interface, which was down", "pod", a.pod.String(), "interface", a.host, "error", err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for host := range missing {
+		if since, known := s.health.missing[host]; known {
+			missing[host] = since
+		} else {
+			time.AfterFunc(goneFor, s.notify)
+		}
+	}
+	if len(s.health.missing) > 0 {
+		s.notify()
+	}
+	s.health.missing = missing
+}
+
+// Problems are those of the node with pods: why none can be added, and which have lost their interface.
+func (s *Server) Problems() (list []cluster.Problem) {
+	pods := map[string]string{}
+	for _, a := range s.alloc.attachments(s.ovs.View()) {
+		pods[a.host] = a.pod.String()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	add := func(format string, args ...any) {
+		list = append(list, cluster.Problem{
+			Owner: cluster.Owner{Kind: "Node", Name: s.node}, Field: "pods", Message: fmt.Sprintf(format, args...),
+		})
+	}
+	if err := s.health.unwritable; err != nil {
+		add("none can be added: the database of Open vSwitch cannot be written: %v", err)
+	}
+	for host, since := range s.health.missing {
+		if pod, still := pods[host]; still && time.Since(since) >= goneFor {
+			add("%s has no network: its interface %s was deleted; delete the pod", pod, host)
+		}
+	}
+	slices.SortFunc(list, cluster.Problem.Compare)
+	return list
+}

@@ -1,0 +1,61 @@
+package cni_test
+
+import (
+	"errors"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hairpin/lab"
+)
+
+// TestHealth: STATUS and the agent's status tell that no pod can be added, and which pods have lost their interface. One that somebody set
+// down is set up.
+func TestHealth(t *testing.T) {
+	w, n := single(t)
+	pods := residents(t, w, n, "one", "two")
+	says := func(what string) {
+		t.Helper()
+		eventually(t, 20*time.Second, "the agent says: "+what, func() error {
+			out, err := n.Exec(t.Context(), "sh", "-c", "hairpin status && exit 0; hairpin status | grep ^problem")
+			if err == nil && strings.Contains(out, what) {
+				return nil
+			}
+			return errors.Join(errors.New(out), err)
+		})
+	}
+	well := func() {
+		t.Helper()
+		eventually(t, 20*time.Second, "all is well", func() error { _, err := n.Exec(t.Context(), "hairpin", "status"); return err })
+	}
+	sh(t, n, "ip link set "+pods[0].host+" down")
+	eventually(t, 10*time.Second, "the interface is up again", func() error { return get(n.Netns(), "udp", pods[0].ips[0], port) })
+	sh(t, n, "ip link del "+pods[1].host)
+	says("Pod/default/two has no network: its interface " + pods[1].host + " was deleted")
+	pods[1].del()
+	well()
+
+	sh(t, n, "mkdir /tmp/small; mount -t tmpfs -o size=600k tmpfs /tmp/small; cp -a /etc/openvswitch/. /tmp/small/; mount --bind /tmp/small /etc/openvswitch")
+	must(t, n.Restart(t.Context(), lab.OVSDB, syscall.SIGTERM))
+	eventually(t, 20*time.Second, "the node serves pods", func() error { return w.plugin(n, "STATUS", netconf(n), nil).err })
+	sh(t, n, "head -c 2M /dev/zero >/etc/openvswitch/fill || true")
+	var last outcome
+	eventually(t, 20*time.Second, "an ADD fails", func() error {
+		if last = w.sandbox(n, "late").call("ADD"); last.err == nil {
+			return errors.New("it did not")
+		}
+		return nil
+	})
+	last.refused(t, 11, "write failed")
+	w.plugin(n, "STATUS", netconf(n), nil).refused(t, 50, "the database of Open vSwitch cannot be written")
+	says("none can be added: the database of Open vSwitch cannot be written")
+	sh(t, n, "rm /etc/openvswitch/fill")
+	must(t, w.plugin(n, "STATUS", netconf(n), nil).err)
+	well()
+	late := w.sandbox(n, "late")
+	late.add()
+	if probe := sh(t, n, "ovs-vsctl get Open_vSwitch . external_ids"); strings.Contains(probe, "hairpin-probe") {
+		t.Errorf("left over: %s", probe)
+	}
+}
