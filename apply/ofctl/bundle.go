@@ -70,8 +70,8 @@ func (b *bundle) add(id flow.ID, f *flow.Flow) {
 	b.flows = append(b.flows, change{typeFlowMod, flowMod(flowAdd, f.Cookie(), numbered), f})
 }
 
-// present returns the flow without outputs to ports that are not there, or nil when it lacks the port that it matches, or all that
-// it sends to. One missing port of many must not keep a packet from the others.
+// present returns the flow without outputs to ports that are not there, or nil when it lacks the port that it matches, or all ports
+// that it sends to. One missing port of many must not keep a packet from the others.
 func (b *bundle) present(f *flow.Flow) *flow.Flow {
 	var lacks []string
 	for _, name := range f.Ports() {
@@ -91,10 +91,10 @@ func (b *bundle) present(f *flow.Flow) *flow.Flow {
 		out, ok := a.(flow.Output)
 		return ok && slices.Contains(lacks, out.Port)
 	})
-	if slices.ContainsFunc(g.Actions, func(a flow.Action) bool { _, ok := a.(flow.Output); return ok }) {
-		return &g
+	if to := g.Ports(); len(to) == 0 || len(to) == 1 && to[0] == f.Match.InPort {
+		return nil
 	}
-	return nil
+	return &g
 }
 
 // number translates a port. A number stays: that is a flow that names no port of ours on purpose.
