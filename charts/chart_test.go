@@ -1,84 +1,34 @@
 package charts_test
 
 import (
-	"bytes"
-	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 
 	"hairpin/config"
+	"hairpin/lab/chart"
 )
-
-// helm gives the path of the real Helm, built from charts/helm, once.
-var helm = sync.OnceValues(func() (string, error) {
-	path, err := filepath.Abs("../bin/helm")
-	if err != nil {
-		return "", err
-	}
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, "make", "-C", "..", "bin/helm")
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return "", &exec.Error{Name: string(out), Err: err}
-	}
-	return path, nil
-})
 
 // helmDoes runs Helm, with a home of its own, and gives what it wrote.
 func helmDoes(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
-	path, err := helm()
-	must(t, err)
-	home := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), path, args...)
-	cmd.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home, "KUBECONFIG="+filepath.Join(home, "none"))
-	var o, e bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &o, &e
-	err = cmd.Run()
-	return o.String(), e.String(), err
+	return chart.RunHelm(t.Context(), args...)
 }
 
 // template renders the chart with values as of --set.
 func template(t *testing.T, set ...string) (text, problem string, err error) {
 	t.Helper()
-	args := []string{"template", "hairpin", "hairpin", "--namespace", "hairpin"}
-	for _, s := range set {
-		args = append(args, "--set", s)
-	}
-	return helmDoes(t, args...)
+	return chart.Template(t.Context(), set...)
 }
 
 func render(t *testing.T, set ...string) []*unstructured.Unstructured {
 	t.Helper()
-	text, problem, err := template(t, append([]string{"apiServer.host=172.18.0.10"}, set...)...)
-	if err != nil {
-		t.Fatalf("%v: %s", err, problem)
-	}
-	return objects(t, text)
-}
-
-func objects(t *testing.T, text string) (all []*unstructured.Unstructured) {
-	t.Helper()
-	for _, doc := range strings.Split(text, "\n---") {
-		o := &unstructured.Unstructured{}
-		must(t, yaml.UnmarshalStrict([]byte(doc), &o.Object))
-		if len(o.Object) > 0 {
-			all = append(all, o)
-		}
-	}
+	all, err := chart.Render(t.Context(), set...)
+	must(t, err)
 	return all
 }
 
@@ -106,7 +56,8 @@ func configuration(t *testing.T, all []*unstructured.Unstructured) config.Config
 }
 
 func TestLint(t *testing.T) {
-	out, problem, err := helmDoes(t, "lint", "--strict", "--set", "apiServer.host=172.18.0.10", "hairpin")
+	out, problem, err := helmDoes(t, "lint", "--strict", "--set", "apiServer.host=172.18.0.10",
+		"--set", chart.Images[0], "--set", chart.Images[1], "hairpin")
 	if err != nil || !strings.Contains(out, "0 chart(s) failed") {
 		t.Errorf("%v\n%s%s", err, out, problem)
 	}

@@ -11,8 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"hairpin/image"
 )
 
 func decode[T any](t *testing.T, all []*unstructured.Unstructured, kind, name string) *T {
@@ -50,7 +48,7 @@ func TestRenderedForHandover(t *testing.T) {
 		if len(c.Ports) > 0 {
 			t.Errorf("container %s declares a port: two such pods are never on one node", c.Name)
 		}
-		if c.Image != "hairpin:dev" || len(c.Resources.Requests) == 0 || len(c.Resources.Limits) > 0 {
+		if c.Image != "registry.example/net/hairpin:dev" || len(c.Resources.Requests) == 0 || len(c.Resources.Limits) > 0 {
 			t.Errorf("container %s: image %s, resources %v", c.Name, c.Image, c.Resources)
 		}
 	}
@@ -108,7 +106,7 @@ func TestRenderedOpenvSwitch(t *testing.T) {
 		return decode[appsv1.DaemonSet](t, render(t, set...), "DaemonSet", "hairpin-ovs").Spec.Template
 	}
 	before := pod()
-	if want := "hairpin-ovs:" + image.LockedOVSTag(); before.Spec.Containers[0].Image != want {
+	if want := "registry.example/net/hairpin-ovs:trixie-1"; before.Spec.Containers[0].Image != want {
 		t.Errorf("its image is %s, not %s", before.Spec.Containers[0].Image, want)
 	}
 	same := pod("image.tag=v2", "config.logging.level=debug", "apiServer.host=10.0.0.1", "node.podAnnotations.a=b", "cleanup=true", "controller.replicas=1")

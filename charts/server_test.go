@@ -12,36 +12,28 @@ import (
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"hairpin/cluster"
 	"hairpin/lab"
+	"hairpin/lab/chart"
 )
-
-const namespace = "hairpin"
 
 // server is a real API server.
 type server struct {
 	host   *lab.Host
 	file   string // the administrator's kubeconfig
 	config *rest.Config
+	admin  *chart.Admin
 	client kubernetes.Interface
-	any    dynamic.Interface
-	mapper meta.RESTMapper
 	warned *warnings
 }
 
@@ -73,39 +65,17 @@ func startServer(t *testing.T) *server {
 	s.config, err = api.RESTConfig()
 	must(t, err)
 	s.config.WarningHandler = s.warned
-	s.client, s.any = clients(t, s.config)
-	groups, err := restmapper.GetAPIGroupResources(s.client.Discovery())
+	s.admin, err = chart.NewAdmin(s.config)
 	must(t, err)
-	s.mapper = restmapper.NewDiscoveryRESTMapper(groups)
+	s.client = s.admin.Client
 	return s
 }
 
-func clients(t *testing.T, c *rest.Config) (kubernetes.Interface, dynamic.Interface) {
+func clientOf(t *testing.T, c *rest.Config) kubernetes.Interface {
 	t.Helper()
-	typed, err := kubernetes.NewForConfig(c)
+	client, err := kubernetes.NewForConfig(c)
 	must(t, err)
-	untyped, err := dynamic.NewForConfig(c)
-	must(t, err)
-	return typed, untyped
-}
-
-// create creates an object; with dry it only asks whether it could.
-func (s *server) create(ctx context.Context, o *unstructured.Unstructured, dry bool) error {
-	kind := o.GroupVersionKind()
-	m, err := s.mapper.RESTMapping(kind.GroupKind(), kind.Version)
-	if err != nil {
-		return err
-	}
-	opts := metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
-	if dry {
-		opts.DryRun = []string{metav1.DryRunAll}
-	}
-	if m.Scope.Name() == meta.RESTScopeNameNamespace {
-		_, err = s.any.Resource(m.Resource).Namespace(o.GetNamespace()).Create(ctx, o, opts)
-	} else {
-		_, err = s.any.Resource(m.Resource).Create(ctx, o, opts)
-	}
-	return err
+	return client
 }
 
 func TestOnServer(t *testing.T) {
@@ -117,7 +87,7 @@ func TestOnServer(t *testing.T) {
 
 // testAccepted: the server takes every object that the chart can make, without a warning.
 func testAccepted(t *testing.T, s *server) {
-	_, err := s.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+	_, err := s.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: chart.Namespace}}, metav1.CreateOptions{})
 	must(t, err)
 	for _, values := range [][]string{
 		nil,
@@ -131,7 +101,7 @@ func testAccepted(t *testing.T, s *server) {
 			"node.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0].operator=Exists"},
 	} {
 		for _, o := range render(t, values...) {
-			if err := s.create(t.Context(), o, true); err != nil && !(o.GetKind() == "Namespace" && apierrors.IsAlreadyExists(err)) {
+			if err := s.admin.Create(t.Context(), o, true); err != nil && !(o.GetKind() == "Namespace" && apierrors.IsAlreadyExists(err)) {
 				t.Errorf("%v: %s %s: %v", values, o.GetKind(), o.GetName(), err)
 			}
 		}
@@ -143,12 +113,13 @@ func testAccepted(t *testing.T, s *server) {
 
 // testLookup: in a cluster of kubeadm, nobody need say where the API server is.
 func testLookup(t *testing.T, s *server) {
-	path, err := helm()
+	path, err := chart.Helm()
 	must(t, err)
 	install := func() string {
 		home := t.TempDir()
 		cmd := s.host.Command(t.Context(), "env", "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home,
-			path, "install", "hairpin", "hairpin", "--namespace", namespace, "--kubeconfig", s.file, "--dry-run=server")
+			path, "install", "hairpin", "hairpin", "--namespace", chart.Namespace, "--kubeconfig", s.file, "--dry-run=server",
+			"--set", chart.Images[0], "--set", chart.Images[1])
 		out, _ := cmd.CombinedOutput()
 		return string(out)
 	}
@@ -170,11 +141,7 @@ func testLookup(t *testing.T, s *server) {
 
 // testRights installs what says who may do what, and works with it as the agent and the controller do.
 func testRights(t *testing.T, s *server) {
-	for _, o := range render(t) {
-		if kind := o.GetKind(); kind != "DaemonSet" && kind != "Deployment" {
-			must(t, s.create(t.Context(), o, false))
-		}
-	}
+	must(t, s.admin.InstallAccess(t.Context()))
 	for _, name := range []string{"node-a", "node-b"} {
 		_, err := s.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		must(t, err)
@@ -205,29 +172,15 @@ func testPolicies(t *testing.T, s *server) {
 // as returns the credentials of a pod of a service account on a node.
 func (s *server) as(t *testing.T, account, node string) *rest.Config {
 	t.Helper()
-	pods := s.client.CoreV1().Pods(namespace)
-	pod, err := pods.Create(t.Context(), &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: account + "-"},
-		Spec: corev1.PodSpec{
-			ServiceAccountName: account, NodeName: node, HostNetwork: true, PriorityClassName: "system-node-critical",
-			Containers: []corev1.Container{{Name: "x", Image: "x"}},
-		},
-	}, metav1.CreateOptions{})
+	c, err := s.admin.As(t.Context(), account, node)
 	must(t, err)
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
-		BoundObjectRef: &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID},
-	}}
-	token, err := s.client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), account, request, metav1.CreateOptions{})
-	must(t, err)
-	c := rest.AnonymousClientConfig(s.config)
-	c.Dial, c.BearerToken = s.config.Dial, token.Status.Token
 	return c
 }
 
 // testAgent: an agent may annotate its own Node and tell that its network is there; it may not touch another Node, nor
 // anything else of its own.
 func testAgent(t *testing.T, s *server) {
-	client, _ := clients(t, s.as(t, "hairpin-node", "node-a"))
+	client := clientOf(t, s.as(t, "hairpin-node", "node-a"))
 	patch := func(node, body string, parts ...string) error {
 		_, err := client.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(body), metav1.PatchOptions{}, parts...)
 		return err
@@ -274,7 +227,7 @@ func testNodeIDs(t *testing.T, s *server, agent func(node, body string, parts ..
 	})
 	c := rest.CopyConfig(s.config)
 	c.Impersonate = rest.ImpersonationConfig{UserName: "system:node:node-a", Groups: []string{"system:nodes", "system:masters"}} // RBAC is not what is tried
-	kubelet, _ := clients(t, c)
+	kubelet := clientOf(t, c)
 	patch := func(body string, parts ...string) error {
 		_, err := kubelet.CoreV1().Nodes().Patch(t.Context(), "node-a", types.MergePatchType, []byte(body), metav1.PatchOptions{}, parts...)
 		return err
@@ -300,14 +253,15 @@ func testNodeIDs(t *testing.T, s *server, agent func(node, body string, parts ..
 // testController runs the program with the rights of the chart: it takes the Lease and numbers the nodes.
 func testController(t *testing.T, s *server) {
 	config := s.as(t, "hairpin-controller", "node-a")
-	client, _ := clients(t, config)
+	client := clientOf(t, config)
 	wantRights(t, client, []string{
 		"events: create patch", "endpointslices: get list watch", "nodes: get list patch watch", "servicecidrs: get list watch", "services: get list watch",
 		"pods: get list watch", "namespaces: get list watch", "egressips: get list watch", "egressips: patch", "egressips/status: patch", "egressservices: get list watch", "egressservices/status: patch", "networkpolicies: get list watch",
 	})
+	testControllerLabels(t, s, client)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "kubeconfig")
-	must(t, clientcmd.WriteToFile(kubeconfig(config), file))
+	must(t, clientcmd.WriteToFile(chart.Kubeconfig(config), file))
 	program := filepath.Join(dir, "hairpin")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "hairpin/cmd/hairpin")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -342,20 +296,42 @@ func testController(t *testing.T, s *server) {
 	})
 	eventually(t, func() error { return toldOf(t, s, "NetworkPolicy", "deny", "it has no effect") })
 	admin := filepath.Join(dir, "admin")
-	must(t, clientcmd.WriteToFile(kubeconfig(s.config), admin))
+	must(t, clientcmd.WriteToFile(chart.Kubeconfig(s.config), admin))
 	out, err := s.host.Command(t.Context(), program, "status", "--all", "--kubeconfig", admin).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "warning: NetworkPolicies: 1, which have no effect: Hairpin does not implement them\n") {
 		t.Errorf("hairpin status: %v\n%s", err, out)
 	}
 }
 
-// kubeconfig makes a file of a client's configuration.
-func kubeconfig(c *rest.Config) clientcmdapi.Config {
-	return clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"x": {Server: c.Host, CertificateAuthority: c.CAFile, CertificateAuthorityData: c.CAData}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"x": {Token: c.BearerToken, ClientCertificateData: c.CertData, ClientKeyData: c.KeyData, ClientCertificate: c.CertFile, ClientKey: c.KeyFile}},
-		Contexts:       map[string]*clientcmdapi.Context{"x": {Cluster: "x", AuthInfo: "x"}},
-		CurrentContext: "x",
+// testControllerLabels: the controller labels hosts of EgressServices, and changes no other label and nothing of the spec.
+func testControllerLabels(t *testing.T, s *server, client kubernetes.Interface) {
+	patch := func(client kubernetes.Interface, body string) error {
+		_, err := client.CoreV1().Nodes().Patch(t.Context(), "node-b", types.MergePatchType, []byte(body), metav1.PatchOptions{})
+		return err
+	}
+	const host = "egress-service.k8s.ovn.org/default-web"
+	label := func(name, value string) string { return fmt.Sprintf(`{"metadata":{"labels":{%q:%s}}}`, name, value) }
+	must(t, patch(s.client, label("zone", `"one"`)))
+	eventually(t, func() error {
+		if err := patch(client, label("zone", `"two"`)); !refused(err, "nothing else") {
+			return fmt.Errorf("the controller changes another label: %v", err)
+		}
+		return nil
+	})
+	must(t, patch(client, label(host, `""`)))
+	must(t, patch(client, label(host, `"x"`)))
+	for _, body := range []string{label("zone", "null"), label("new", `""`), label("egress-service.k8s.ovn.org", `""`)} {
+		if err := patch(client, body); !refused(err, "nothing else") {
+			t.Errorf("%s: %v", body, err)
+		}
+	}
+	if err := patch(client, `{"spec":{"unschedulable":true}}`); !refused(err, "may not change a Node's spec") {
+		t.Errorf("the spec: %v", err)
+	}
+	must(t, patch(client, label(host, "null")))
+	agent := clientOf(t, s.as(t, "hairpin-node", "node-b"))
+	if err := patch(agent, label(host, `""`)); !refused(err, "nothing else") {
+		t.Errorf("an agent labels a host of an EgressService: %v", err)
 	}
 }
 

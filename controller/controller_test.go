@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,18 +23,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"hairpin/cluster"
 	"hairpin/controller"
+	"hairpin/kube"
 	"hairpin/kubeapi"
 	"hairpin/lab"
+	"hairpin/lab/chart"
 )
 
-// controlPlane is a real API server on a host of its own.
+// controlPlane is a real API server on a host of its own, with the roles and admission policies of the chart.
 type controlPlane struct {
 	host   *lab.Host
 	server *lab.APIServer
 	client kubernetes.Interface // an administrator's
+	pod    *rest.Config         // of a controller's pod
 	own    *kubeapi.Client      // as a controller has it
 }
 
@@ -50,24 +55,39 @@ func startControlPlane(t *testing.T) *controlPlane {
 	})
 	noError(t, err)
 	t.Cleanup(func() { noError(t, p.server.Stop()) })
-	p.client, err = kubernetes.NewForConfig(p.config(t))
+	config, err := p.server.RESTConfig()
 	noError(t, err)
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	admin, err := chart.NewAdmin(config)
+	noError(t, err)
+	p.client = admin.Client
+	noError(t, admin.InstallAccess(t.Context()))
+	p.pod, err = admin.As(t.Context(), "hairpin-controller", "control-plane")
+	noError(t, err)
+	p.pod.WarningHandlerWithContext = rest.NoWarnings{}
 	p.own = p.connect(t, nil)
+	p.waitForPolicy(t)
 	return p
 }
 
-func (p *controlPlane) config(t *testing.T) *rest.Config {
+// waitForPolicy waits until the API server enforces the policy for the controller, which it does some time after it has it.
+func (p *controlPlane) waitForPolicy(t *testing.T) {
 	t.Helper()
-	c, err := p.server.RESTConfig()
-	noError(t, err)
-	c.WarningHandlerWithContext = rest.NoWarnings{}
-	return c
+	p.addNode(t, "policy", "")
+	defer p.removeNode(t, "policy")
+	soon(t, 60*time.Second, func() string {
+		err := kube.PatchNode(t.Context(), p.own, "policy", map[string]any{"labels": map[string]string{"a": "b"}})
+		if err == nil || !strings.Contains(err.Error(), "Hairpin") {
+			return fmt.Sprintf("the policy does not refuse a label: %v", err)
+		}
+		return ""
+	})
 }
 
 // connect returns a controller's client, with what else is to be said of its connections.
 func (p *controlPlane) connect(t *testing.T, change func(*rest.Config)) *kubeapi.Client {
 	t.Helper()
-	c := p.config(t)
+	c := rest.CopyConfig(p.pod)
 	if change != nil {
 		change(c)
 	}
@@ -493,8 +513,10 @@ func testLeaderKilled(t *testing.T, p *controlPlane) {
 	noError(t, err)
 	var both [2]*process
 	dir := t.TempDir()
+	file := filepath.Join(dir, "kubeconfig")
+	noError(t, clientcmd.WriteToFile(chart.Kubeconfig(p.pod), file))
 	for i := range both {
-		both[i] = &process{cmd: p.host.Command(t.Context(), hairpin, "controller", "--run-dir", dir, "--kubeconfig", p.server.Kubeconfig())}
+		both[i] = &process{cmd: p.host.Command(t.Context(), hairpin, "controller", "--run-dir", dir, "--kubeconfig", file)}
 		both[i].start(t)
 	}
 	leader := func() *process {
