@@ -149,6 +149,7 @@ test: setup-tests image $(BIN)/helm ## all tests, on real Open vSwitch, OVN, nft
 	{ $(MAKE) --no-print-directory check && $(GO) test -timeout 20m -p 1 $(filter-out $(WITH_API),$(shell $(GO) list ./...)); } || failed=yes; \
 	{ wait $$kube && $(GO) test -timeout 30m -p 1 $(WITH_API); } || failed=yes; \
 	[ -z "$$failed" ]
+	$(GO) test -C lab/kube ./expressions
 	$(GO) test ./walk -run Semantics -soak 1m
 
 # Packages whose tests need no lab.
