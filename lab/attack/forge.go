@@ -62,17 +62,8 @@ func ARPAnnouncement(from, hardware cluster.MAC, claimed netip.Addr) []byte {
 
 // Advertise is a neighbor advertisement to all nodes: of an address, from an address, with a target link-layer address.
 func Advertise(from cluster.MAC, src, claimed netip.Addr, target cluster.MAC) []byte {
-	return neighborMessage(from, src, typeNA, 0x20, claimed, 2, target)
-}
-
-// Solicit is a neighbor solicitation to all nodes: for an address, from an address, with a source link-layer address.
-func Solicit(from cluster.MAC, src, wanted netip.Addr, source cluster.MAC) []byte {
-	return neighborMessage(from, src, typeNS, 0, wanted, 1, source)
-}
-
-func neighborMessage(from cluster.MAC, src netip.Addr, kind, flags byte, about netip.Addr, option byte, link cluster.MAC) []byte {
-	a := about.As16()
-	b := append([]byte{kind, 0, 0, 0, flags, 0, 0, 0}, a[:]...)
-	b = append(append(b, option, 1), link[:]...)
+	a := claimed.As16()
+	b := append([]byte{typeNA, 0, 0, 0, 0x20, 0, 0, 0}, a[:]...) // override
+	b = append(append(b, 2, 1), target[:]...)
 	return Frame(from, allNodesMAC, icmp6(src, allNodes, maxHops, b))
 }

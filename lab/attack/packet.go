@@ -16,7 +16,6 @@ const (
 	EchoRequest4   = 8
 	EchoRequest6   = 128
 	typeRA         = 134
-	typeNS         = 135
 	typeNA         = 136
 	GenevePort     = 6081
 	etherBridging  = 0x6558 // Geneve: an Ethernet frame follows
