@@ -26,9 +26,8 @@ OVS ?=
 image: setup build ## make the node image (Debian 13 with Open vSwitch and OVN; OVS=newest), cached
 	@$(LAB) image --ovs "$(OVS)"
 
-image-lock: setup build ## write image/packages.lock: the versions of the node image's packages that Debian has now (OVS=newest: image/newest.lock); then `make golden`
+image-lock: setup build ## write image/packages.lock: the versions of the node image's packages that Debian has now (OVS=newest: image/newest.lock)
 	@$(LAB) image --ovs "$(OVS)" --lock image/$(or $(OVS),packages).lock
-	$(GO) test ./charts -run Values -update
 
 # The container image's name, for which architectures it is, and where it goes.
 IMAGE ?= hairpin:dev
@@ -48,7 +47,7 @@ manifests: $(BIN)/helm ## render dist/hairpin.yaml, for those without Helm (API_
 	@mkdir -p $(DIST)
 	@image='$(IMAGE)'; server='$(API_SERVER)'; port=$${server##*:}; host=$${server%:*}; host=$${host#[}; \
 	$(BIN)/helm template hairpin charts/hairpin --include-crds --namespace hairpin --set namespace.create=true \
-	  --set image.repository="$${image%:*}" --set image.tag="$${image##*:}" \
+	  --set image.repository="$${image%:*}" --set image.tag="$${image##*:}" $$(charts/ovs-tag.sh "$(IMAGE)") \
 	  --set apiServer.host="$${host%]}" --set apiServer.port="$$port" $(VALUES) > $(DIST)/hairpin.yaml.new
 	@mv $(DIST)/hairpin.yaml.new $(DIST)/hairpin.yaml
 	@echo $(DIST)/hairpin.yaml

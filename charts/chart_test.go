@@ -63,6 +63,20 @@ func TestLint(t *testing.T) {
 	}
 }
 
+// TestImagesAreNamed: the chart names no image by itself. A repository without a registry would be one of Docker Hub's, whoever owns it, and
+// the tag of Open vSwitch's image changes with each update of its packages.
+func TestImagesAreNamed(t *testing.T) {
+	for want, set := range map[string]string{
+		"image.repository is needed":      chart.Images[1],
+		"openvswitch.image.tag is needed": chart.Images[0],
+	} {
+		_, problem, err := helmDoes(t, "template", "hairpin", "hairpin", "--set", "apiServer.host=172.18.0.10", "--set", set)
+		if err == nil || !strings.Contains(problem, want) {
+			t.Errorf("with %s only: %v, %s", set, err, problem)
+		}
+	}
+}
+
 // TestRefused: what is misspelled or cannot be is refused before anything is installed.
 func TestRefused(t *testing.T) {
 	const api = "apiServer.host=172.18.0.10"

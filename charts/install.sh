@@ -3,12 +3,14 @@
 #
 #   charts/install.sh IMAGE [HELM ARGUMENT…]
 #
-# IMAGE is the image's repository and tag. Unless values say it, the address of the API server is what kubeadm wrote to
+# IMAGE is the image's repository and tag. Unless an argument says it, the tag of Open vSwitch's image is that of dist/hairpin-image.tar, which
+# `make image-oci` wrote with IMAGE. Unless values say it, the address of the API server is what kubeadm wrote to
 # kube-public/cluster-info, else the kubeconfig's, else, if that is a loopback address, the first endpoint of default/kubernetes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 image=$1
 shift
+ovs=$(charts/ovs-tag.sh "$image")
 kubectl version >/dev/null || { echo "install: kubectl does not reach a cluster (KUBECONFIG=${KUBECONFIG:-})" >&2; exit 1; }
 
 server=()
@@ -35,7 +37,7 @@ esac
 # Helm itself installs definitions that are missing at the first installation, and changes none.
 bin/helm show crds charts/hairpin | kubectl apply --server-side --force-conflicts --filename -
 bin/helm upgrade --install hairpin charts/hairpin --namespace hairpin --create-namespace \
-	--set image.repository="${image%:*}" --set image.tag="${image##*:}" "${server[@]}" "$@"
+	$ovs --set image.repository="${image%:*}" --set image.tag="${image##*:}" "${server[@]}" "$@" # $ovs is words, or nothing
 for set in ovs node; do kubectl --namespace hairpin rollout status "daemonset/hairpin-$set" --timeout 10m; done
 kubectl wait --for=condition=Ready nodes --all --timeout 5m
 bin/hairpin status --kubeconfig "${KUBECONFIG:-$HOME/.kube/config}" --wait

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,7 +18,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"hairpin/config"
-	"hairpin/image"
 )
 
 var update = flag.Bool("update", false, "rewrite the part of the values and their schema that comes from the program's options")
@@ -131,7 +129,6 @@ func configPart() (text string, schema map[string]any) {
 func TestValuesAreTheOptions(t *testing.T) {
 	text, schema := configPart()
 	values, hand := read(t, valuesFile), map[string]any{}
-	tag := regexp.MustCompile(`(?m)^    tag: "(.+)"$`).FindSubmatchIndex(values) // the other image's is empty
 	at := bytes.Index(values, []byte(generated))
 	if at < 0 {
 		at = len(values)
@@ -139,7 +136,7 @@ func TestValuesAreTheOptions(t *testing.T) {
 	must(t, json.Unmarshal(read(t, schemaFile), &hand))
 	properties := hand["properties"].(map[string]any)
 	if *update {
-		text = string(values[:tag[2]]) + image.LockedOVSTag() + string(values[tag[3]:at]) + text
+		text = string(values[:at]) + text
 		must(t, os.WriteFile(valuesFile, []byte(text), 0o644))
 		properties["config"] = schema
 		var out bytes.Buffer
@@ -153,9 +150,6 @@ func TestValuesAreTheOptions(t *testing.T) {
 	const remedy = "is out of date (go test ./charts -run Values -update):"
 	if diff := cmp.Diff(strings.Split(string(values[at:]), "\n"), strings.Split(text, "\n")); diff != "" {
 		t.Errorf("%s %s\n%s", valuesFile, remedy, diff)
-	}
-	if got := string(values[tag[2]:tag[3]]); got != image.LockedOVSTag() {
-		t.Errorf("%s %s openvswitch.image.tag is %s, not %s", valuesFile, remedy, got, image.LockedOVSTag())
 	}
 	want, err := json.Marshal(schema)
 	must(t, err)

@@ -205,9 +205,6 @@ func newer(root, lock string) ([]string, error) {
 // Open vSwitch has an image of its own, whose tag changes with its content only: an upgrade of the rest leaves Open vSwitch
 // running, and with it every connection that it tracks. A security update of a package in it is another content.
 
-// LockedOVSTag is the tag of Open vSwitch's image with the packages of packages.lock: that of the chart.
-func LockedOVSTag() string { return ovsTag(lockedPackages) }
-
 // OVSTag is the tag of Open vSwitch's image with the packages of root file systems, each of another architecture; of others, those of
 // packages.lock.
 func OVSTag(roots ...string) (string, error) {

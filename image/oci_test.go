@@ -306,7 +306,7 @@ func TestOVSTag(t *testing.T) {
 	if tag(before) != tag(before+"Package: x\nStatus: deinstall ok config-files\nVersion: 1\n") {
 		t.Error("what is removed counts")
 	}
-	if LockedOVSTag() != ovsTag(lockedPackages) || !strings.Contains(lockedPackages, "openvswitch-switch 3.") {
+	if !strings.Contains(lockedPackages, "openvswitch-switch 3.") {
 		t.Error("packages.lock does not have Open vSwitch")
 	}
 }

@@ -37,7 +37,7 @@ ovs=$(sed -n 's/.* has the images .*-ovs:\([^ ]*\)$/\1/p' "$work/images")
 
 # The chart names the images of this release, so that its users need no values for that.
 cp -r charts/hairpin "$work/hairpin"
-sed -i "0,/^  repository: hairpin$/s||  repository: $image|; s|^    tag: \"trixie-.*\"$|    tag: \"$ovs\"|" "$work/hairpin/values.yaml"
+sed -i "0,/^  repository: \"\"$/s||  repository: $image|; 0,/^    tag: \"\"$/s||    tag: \"$ovs\"|" "$work/hairpin/values.yaml"
 grep -qx "  repository: $image" "$work/hairpin/values.yaml" && grep -qx "    tag: \"$ovs\"" "$work/hairpin/values.yaml" || fail "charts/hairpin/values.yaml has other lines than release.sh expects"
 sed -i "s/^version: .*/version: ${version#v}/; s/^appVersion: .*/appVersion: $version/" "$work/hairpin/Chart.yaml"
 pack "$work" "$out/hairpin-${version#v}.tgz" hairpin

@@ -37,7 +37,6 @@ renew() {
 	quiet kubectl rollout status daemonset/client
 }
 # The images are on the nodes already: `make cluster` brings those of Hairpin, this those of the next version.
-ovs=$(helm get values hairpin --namespace hairpin --output json | sed -n 's/.*"openvswitch":{"image":{"tag":"\([^"]*\)".*/\1/p')
 mode=$(helm get values hairpin --namespace hairpin --output json | sed -n 's/.*"mode":"\([a-z]*\)".*/\1/p')
 bin/lab cluster import dist/hairpin-next-image.tar
 remove
@@ -49,7 +48,7 @@ say "## Install"
 say "Without a network plugin, no node is ready and pods wait."
 show "kubectl get nodes"
 say "One command installs Hairpin and returns when every node is well."
-show "make install IMAGE=hairpin:dev VALUES='--set openvswitch.image.tag=$ovs --set config.gateway.mode=$mode'" "grep -v '^go build\|^make'"
+show "make install IMAGE=hairpin:dev VALUES='--set config.gateway.mode=$mode'" "grep -v '^go build\|^make'"
 show "kubectl get nodes"
 renew
 say "## Ask"
@@ -105,7 +104,7 @@ show "helm uninstall hairpin --namespace hairpin"
 show "kubectl --namespace hairpin wait --for=delete pods --all --timeout 3m" "tail -3"
 show "bin/lab --lab cluster exec node-a -- ip -brief address"
 
-quiet make install IMAGE=hairpin:dev VALUES="--set openvswitch.image.tag=$ovs --set config.gateway.mode=$mode"
+quiet make install IMAGE=hairpin:dev VALUES="--set config.gateway.mode=$mode"
 renew
 mv "$page" docs/tour.md
 echo docs/tour.md

@@ -60,7 +60,7 @@ func (c *Cluster) InstallHairpin(ctx context.Context, values ...string) error {
 	if err != nil {
 		return err
 	}
-	return c.installChart(ctx, filepath.Join("charts", "hairpin"), append([]string{"image.tag=dev", "openvswitch.image.tag=" + ovsTag}, values...)...)
+	return c.installChart(ctx, filepath.Join("charts", "hairpin"), append([]string{"image.repository=hairpin", "image.tag=dev", "openvswitch.image.tag=" + ovsTag}, values...)...)
 }
 
 // InstallRelease installs or upgrades Hairpin from a folder that `make release` wrote, whose chart names its images.

@@ -7,14 +7,14 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{- define "hairpin.image" -}}
 {{- with .Values.image -}}
-{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{ required "image.repository is needed: where nodes get the image, such as registry.example/net/hairpin (docs/install.md)" .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
 {{- end }}
 {{- end }}
 
 {{/* Open vSwitch's: it has another tag, which changes with its content only. */}}
 {{- define "hairpin.ovsImage" -}}
 {{- with .Values.openvswitch.image -}}
-{{ .repository | default (printf "%s-ovs" $.Values.image.repository) }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag }}{{ end }}
+{{ .repository | default (printf "%s-ovs" (required "image.repository is needed" $.Values.image.repository)) }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ required "openvswitch.image.tag is needed: the one that `make image-oci` prints (docs/install.md)" .tag }}{{ end }}
 {{- end -}}
 {{- end }}
 
