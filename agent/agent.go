@@ -207,6 +207,7 @@ func (a *agent) run(ctx context.Context, client *kubeapi.Client) error {
 	start(func() { follow(ctx, a.inbox, a.cni.Changed(), func(m *events, _ struct{}) { m.news = true }) })
 	start(func() { follow(ctx, a.inbox, a.ovs.Changed(), func(*events, struct{}) { a.looker.Want() }) })
 	start(func() { a.looker.Watch(ctx) })
+	start(func() { a.looker.Confirm(ctx) })
 	start(func() { a.looker.Run(ctx) })
 	start(func() { watchSwitch(ctx, a.inbox.notify, a.config.Process.OVSRunDir, a.log) })
 	start(func() { a.tick(ctx) })

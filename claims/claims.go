@@ -52,6 +52,10 @@ const CTMarkOutside = 3
 // began from a port of a Service at the node's address: their replies are none of Services'.
 const CTMarkNode = 5
 
+// CTMarkClientMAC is the conntrack mark, in ZoneServices, of connections of an external client whose
+// MAC is in ct_label. Unlike CTMarkOutside, it leads no reply.
+const CTMarkClientMAC = 4
+
 // MarkNodeIP is the packet mark of pod traffic to a node address, 1008 = 0x3f0 (egress-ip.md).
 const MarkNodeIP = 0x3f0
 

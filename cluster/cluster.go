@@ -235,10 +235,14 @@ type Gateway struct {
 	MAC       MAC            // of the bridge's LOCAL port and of the gateway router's external port
 	Addresses []netip.Prefix // on the bridge, IPv4 first; when detached its own, unknown outside the node
 	NextHops  []netip.Addr   // default gateways, IPv4 first; may be empty
-	Userspace bool           // the bridge uses the userspace (netdev) datapath
-	NodeLocal bool           // the host's way to Services is the management port, with a distributed gateway port (LocalDGP)
-	OpenFlow  bool           // pods are on claims.ServiceBridge, and their Services flows and groups of it (EngineOpenFlow)
-	Redirect  bool           // eBPF programs lead NodePort traffic of the host's links to the gateway router
+	// NextHopMACs are the MACs of NextHops, and of the next hops of other routes through the bridge, as
+	// the host's neighbor table has them. Nil: no agent has looked, as in a manifest.
+	NextHopMACs map[netip.Addr]MAC
+	OnLink      []netip.Prefix // networks that the host reaches through the bridge without a router, sorted
+	Userspace   bool           // the bridge uses the userspace (netdev) datapath
+	NodeLocal   bool           // the host's way to Services is the management port, with a distributed gateway port (LocalDGP)
+	OpenFlow    bool           // pods are on claims.ServiceBridge, and their Services flows and groups of it (EngineOpenFlow)
+	Redirect    bool           // eBPF programs lead NodePort traffic of the host's links to the gateway router
 }
 
 // Pod is one Pod that has addresses of the pod network. Host-network, finished and unscheduled pods are none.

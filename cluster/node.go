@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -21,8 +22,8 @@ const (
 // maxNodeID is the largest node id: tunnel keys of ports have 15 bits, and 0 is none.
 const maxNodeID = 32767
 
-// gatewayJSON is the value of AnnotationGateway. The keys uplink, device, device-mac, datapath, nodeport-path, node-local and
-// service-engine are ours.
+// gatewayJSON is the value of AnnotationGateway. The keys uplink, device, device-mac, next-hop-macs, on-link, datapath, nodeport-path,
+// node-local and service-engine are ours.
 type gatewayJSON struct {
 	Mode      string   `json:"mode"`
 	Bridge    string   `json:"bridge-id,omitempty"`
@@ -32,10 +33,13 @@ type gatewayJSON struct {
 	MAC       string   `json:"mac-address,omitempty"`
 	Addresses []string `json:"ip-addresses,omitempty"`
 	NextHops  []string `json:"next-hops,omitempty"`
-	Datapath  string   `json:"datapath,omitempty"` // "netdev" (userspace) or "system" (kernel)
-	NodePort  string   `json:"nodeport-path,omitempty"`
-	NodeLocal string   `json:"node-local,omitempty"`
-	Engine    string   `json:"service-engine,omitempty"`
+	// A node without reachable routers has an empty object, one whose agent has not looked has none.
+	NextHopMACs map[string]string `json:"next-hop-macs,omitzero"`
+	OnLink      []string          `json:"on-link,omitempty"`
+	Datapath    string            `json:"datapath,omitempty"` // "netdev" (userspace) or "system" (kernel)
+	NodePort    string            `json:"nodeport-path,omitempty"`
+	NodeLocal   string            `json:"node-local,omitempty"`
+	Engine      string            `json:"service-engine,omitempty"`
 }
 
 // GatewayAnnotation returns the value of AnnotationGateway that parses back to g.
@@ -61,6 +65,15 @@ func GatewayAnnotation(g Gateway) string {
 	}
 	for _, a := range g.NextHops {
 		j.NextHops = append(j.NextHops, a.String())
+	}
+	if g.NextHopMACs != nil {
+		j.NextHopMACs = map[string]string{}
+	}
+	for a, mac := range g.NextHopMACs {
+		j.NextHopMACs[a.String()] = mac.String()
+	}
+	for _, r := range g.OnLink {
+		j.OnLink = append(j.OnLink, r.String())
 	}
 	text, err := json.Marshal(map[string]gatewayJSON{"default": j})
 	if err != nil {
@@ -259,7 +272,33 @@ func (p *nodeParser) parseGateway(text string) {
 	}
 	slices.SortFunc(g.Addresses, comparePrefix)
 	slices.SortFunc(g.NextHops, netip.Addr.Compare)
+	p.network(field, &j, &g)
 	p.node.Gateway = g
+}
+
+// network reads what the agent found on the external network.
+func (p *nodeParser) network(field string, j *gatewayJSON, g *Gateway) {
+	if j.NextHopMACs != nil {
+		g.NextHopMACs = map[netip.Addr]MAC{}
+	}
+	for _, text := range slices.Sorted(maps.Keys(j.NextHopMACs)) {
+		a, err := parseAddr(text)
+		mac, errMAC := ParseMAC(j.NextHopMACs[text])
+		if err = errors.Join(err, errMAC); err != nil {
+			p.problem(field, "next-hop-macs: %v", err)
+			continue
+		}
+		g.NextHopMACs[a] = mac
+	}
+	for _, text := range j.OnLink {
+		r, ok := parsePrefix(text)
+		if !ok {
+			p.problem(field, "on-link: %q is not a network", text)
+			continue
+		}
+		g.OnLink = append(g.OnLink, r)
+	}
+	slices.SortFunc(g.OnLink, comparePrefix)
 }
 
 // parsePod returns nil for a Pod that has no address of the pod network now and will not get one. One that is starting has

@@ -92,6 +92,11 @@ func discover(v ovsdb.View, config cluster.Config, lost *restore.Record) (Found,
 	if g.NextHops, err = nextHops(link.Attrs().Index, config); err != nil {
 		return Found{}, err
 	}
+	if g.OpenFlow && !mode.ClientsByHost {
+		if err := lookForRouters(&g, link.Attrs().Index); err != nil {
+			return Found{}, err
+		}
+	}
 	f.Gateway = remembered(g, bridge, lost)
 	f.addresses = append(f.addresses, f.Gateway.Addresses...)
 	slices.SortFunc(f.addresses, comparePrefix)
@@ -229,7 +234,8 @@ func hopsOf(r *netlink.Route, link int) (hops []netip.Addr) {
 // remembered fills in what the bridge's device has lost and does not have again yet. Of a family without an address, the
 // gateway router keeps the last one: nothing could be planned without.
 func remembered(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) cluster.Gateway {
-	addresses := cluster.ParseGateway(bridge.ExternalIDs[keyGateway]).Addresses
+	old := cluster.ParseGateway(bridge.ExternalIDs[keyGateway])
+	addresses := old.Addresses
 	var hops []netip.Addr
 	if lost != nil {
 		addresses, hops = lost.Prefixes(), lost.NextHops()
@@ -245,9 +251,28 @@ func remembered(g cluster.Gateway, bridge *ovsdb.Bridge, lost *restore.Record) c
 			g.NextHops = append(g.NextHops, h)
 		}
 	}
+	for _, r := range old.OnLink {
+		if lost != nil && !slices.ContainsFunc(g.OnLink, func(x netip.Prefix) bool { return r.Addr().Is4() == x.Addr().Is4() }) {
+			g.OnLink = append(g.OnLink, r)
+		}
+	}
 	slices.SortFunc(g.Addresses, comparePrefix)
 	slices.SortFunc(g.NextHops, netip.Addr.Compare)
 	g.NextHops = slices.Compact(g.NextHops)
+	slices.SortFunc(g.OnLink, comparePrefix)
+	for a, mac := range g.NextHopMACs {
+		if mac != (cluster.MAC{}) {
+			continue
+		}
+		if g.NextHopMACs[a] = old.NextHopMACs[a]; g.NextHopMACs[a] == (cluster.MAC{}) {
+			delete(g.NextHopMACs, a)
+		}
+	}
+	for _, h := range g.NextHops { // of a route that the bridge has lost
+		if mac, known := old.NextHopMACs[h]; known && g.NextHopMACs != nil && g.NextHopMACs[h] == (cluster.MAC{}) {
+			g.NextHopMACs[h] = mac
+		}
+	}
 	return g
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"reflect"
 	"runtime"
 	"sync/atomic"
@@ -42,6 +43,8 @@ type Looker struct {
 	Links  func()                      // called after each look, if it is not nil: links may have changed
 	Report atomic.Pointer[report.Part] // of the uplink; nil when it is not ours to move
 	last   Sight
+	// routers is for the goroutines that watch and confirm next hops.
+	routers atomic.Pointer[routers]
 }
 
 // Sight is what a look has found.
@@ -158,6 +161,9 @@ func (l *Looker) look(ctx context.Context) (s Sight, ok bool) {
 		}
 	}
 	s.Wire = wireOf(l.ovs.View(), &s.Found.Gateway)
+	if link, err := net.InterfaceByName(s.Found.Gateway.Bridge); err == nil {
+		l.routers.Store(&routers{link: link.Index, macs: s.Found.Gateway.NextHopMACs})
+	}
 	return s, true
 }
 

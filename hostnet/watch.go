@@ -16,7 +16,7 @@ func (l *Looker) Watch(ctx context.Context) {
 	prefixes := l.prefixes()
 	relevant := func(m syscall.NetlinkMessage) bool {
 		l.network.note(m, l.config.Cluster.Gateway.Interface, prefixes)
-		return true
+		return l.relevant(m)
 	}
 	watch(ctx, relevant, l.Want, l.log)
 }
@@ -29,7 +29,7 @@ func watch(ctx context.Context, relevant func(syscall.NetlinkMessage) bool, chan
 		l, err = notice.Listen(notice.Config{
 			Protocol: unix.NETLINK_ROUTE, Relevant: relevant,
 			Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
-				unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE},
+				unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEIGH},
 		})
 		if err == nil {
 			break

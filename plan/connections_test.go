@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -98,6 +99,61 @@ func TestSourcePortOfService(t *testing.T) {
 					t.Errorf("a client of the NodePort reaches port %d:\n%s", got, trace)
 				}
 			})
+		}
+	}
+}
+
+// TestRepliesToClientMAC: in mode shared, a reply goes to the MAC at which the host would send it: the
+// client's on a network of the node, else the router's, whichever machine sent the packet. Packets from
+// addresses that no external client can have are not served, nor are clients behind a router that does
+// not answer.
+func TestRepliesToClientMAC(t *testing.T) {
+	router := cluster.MAC{0x02, 0, 0, 0, 0, 1}
+	second, attacker := cluster.MAC{0x02, 0, 0, 0, 0, 2}, cluster.MAC{0x02, 0, 0, 0, 0, 0x66}
+	hops := map[netip.Addr]cluster.MAC{addr("172.18.0.1"): router, addr("172.18.0.254"): second, addr("fc00:f853:ccd::1"): router}
+	known := withNodes(t, cluster.ModeShared, true, func(g *cluster.Gateway) { g.NextHopMACs = hops })
+	dead := withNodes(t, cluster.ModeShared, true, func(g *cluster.Gateway) { g.NextHopMACs = map[netip.Addr]cluster.MAC{} })
+	for _, x := range []struct {
+		name, from string
+		mac        cluster.MAC
+		routers    *story
+		to         cluster.MAC // of the reply; zero: there is none
+	}{
+		{"a client of the node's network", "172.18.0.100", attacker, known, attacker},
+		{"a client behind the default gateway", "192.0.2.1", router, known, router},
+		{"a client behind another router of the host's", "192.0.2.1", second, known, second},
+		{"a spoofed address", "192.0.2.1", attacker, known, router},
+		{"a client of the node's network, gateway dead", "172.18.0.100", attacker, dead, attacker},
+		{"a spoofed address, gateway dead", "192.0.2.1", attacker, dead, cluster.MAC{}},
+		{"a pod", "10.244.2.3", router, known, cluster.MAC{}},
+		{"a cluster IP", "10.96.0.1", router, known, cluster.MAC{}},
+		{"a join address", "100.64.0.3", router, known, cluster.MAC{}},
+		{"the node itself", "172.18.0.3", router, known, cluster.MAC{}},
+		{"another address of the node", "172.20.0.1", router, known, cluster.MAC{}},
+		{"loopback", "127.0.0.1", router, known, cluster.MAC{}},
+		{"a masquerade address", "169.254.169.2", router, known, cluster.MAC{}},
+		{"unspecified", "0.0.0.0", router, known, cluster.MAC{}},
+		{"IPv6: a client of the node's network", "fc00:f853:ccd::64", attacker, known, attacker},
+		{"IPv6: a link-local address", "fe80::64", attacker, known, attacker},
+		{"IPv6: a spoofed address", "2001:db8::1", attacker, known, router},
+		{"IPv6: a pod", "fd00:10:244:2::3", router, known, cluster.MAC{}},
+	} {
+		for _, port := range []uint16{30001, 30020, 30003} { // policy Cluster; Local; Cluster, on the host
+			to := addr("172.18.0.3")
+			if addr(x.from).Is6() {
+				to = addr("fc00:f853:ccd::3")
+			}
+			trace, err := x.routers.walker.Walk(walk.Point{}, walk.Packet{
+				Src: addr(x.from), Dst: to, DstPort: port, Protocol: cluster.TCP, EthSrc: x.mac, EthDst: cluster.MAC{0x02, 0x42, 0xac, 0x12, 0, 3},
+			})
+			if err != nil {
+				t.Errorf("%s: %v\n%s", x.name, err, trace)
+				continue
+			}
+			served := x.to != cluster.MAC{}
+			if trace.Verdict.Delivered != served || served && !strings.Contains(trace.String(), "to MAC "+x.to.String()) {
+				t.Errorf("%s, port %d: served %v, want the reply to %s:\n%s", x.name, port, trace.Verdict.Delivered, x.to, trace)
+			}
 		}
 	}
 }

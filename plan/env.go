@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -34,8 +35,13 @@ type Stack struct {
 	Address  netip.Prefix // of the host on the gateway bridge, and of the gateway router
 	Node     netip.Addr   // by which the wire knows the node: Address, where the bridge has the uplink
 	NextHops []netip.Addr // default gateways of the wire, of which each gets its part; none without the uplink
-	Others   []netip.Addr // further addresses of the host, sorted
-	Redirect []netip.Addr // those of them on Env.Redirect's links, where NodePorts are, sorted
+	// Routers are MACs of next hops of the wire, those of NextHops first; OnLink are its networks. RoutersKnown
+	// is false without an agent that looked, as in a manifest.
+	Routers      []cluster.MAC
+	OnLink       []netip.Prefix
+	RoutersKnown bool
+	Others       []netip.Addr // further addresses of the host, sorted
+	Redirect     []netip.Addr // those of them on Env.Redirect's links, where NodePorts are, sorted
 
 	Subnet     netip.Prefix // the node's pods
 	Router     netip.Prefix // first address of Subnet: the cluster router
@@ -208,6 +214,7 @@ func (c *checker) stack(e *Env, f cluster.Family) (Stack, bool) {
 	s.Node = s.Address.Addr()
 	if e.Mode.Uplink {
 		s.NextHops = nextHops(e, f)
+		s.wire(&e.Node.Gateway)
 	} else if a := e.Node.Address(f); a.IsValid() {
 		s.Node = a
 	}
@@ -277,6 +284,33 @@ func nextHops(e *Env, f cluster.Family) (hops []netip.Addr) {
 		}
 	}
 	return hops
+}
+
+// wire finds the routers and networks of the family on the external network.
+func (s *Stack) wire(g *cluster.Gateway) {
+	hops := slices.Clone(s.NextHops)
+	for a := range g.NextHopMACs {
+		if cluster.FamilyOf(a) == s.Family && !slices.Contains(s.NextHops, a) {
+			hops = append(hops, a)
+		}
+	}
+	slices.SortFunc(hops[len(s.NextHops):], netip.Addr.Compare)
+	for _, a := range hops {
+		if mac, ok := g.NextHopMACs[a]; ok && !slices.Contains(s.Routers, mac) {
+			s.Routers = append(s.Routers, mac)
+		}
+	}
+	for _, p := range slices.Concat(g.Addresses, g.OnLink) {
+		if cluster.FamilyOf(p.Addr()) == s.Family {
+			s.OnLink = append(s.OnLink, p.Masked())
+		}
+	}
+	if s.Family == cluster.IPv6 {
+		s.OnLink = append(s.OnLink, words(s.Family).linkLocal)
+	}
+	slices.SortFunc(s.OnLink, func(a, b netip.Prefix) int { return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits()) })
+	s.OnLink = slices.Compact(s.OnLink)
+	s.RoutersKnown = g.NextHopMACs != nil
 }
 
 // byHost reports whether the gateway router hands what Services have for endpoints elsewhere to the host: it is the mode's way

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"hairpin/claims"
+	"hairpin/cluster"
 	"hairpin/datapath/flow"
 )
 
@@ -30,8 +31,8 @@ func (w *switchboard) replies(v vocabulary) {
 func (w *switchboard) nodeConnections(s *Stack) {
 	if w.hasExternalClients() {
 		m := flow.Match{InPort: claims.WirePatch, Protocol: words(s.Family).ip, CTMark: claims.CTMarkNode}
-		m.CTState.Set = flow.CTTrk | flow.CTRpl
-		w.add(claims.TableToVIP, prioOutside+1, m, flow.InPort{})
+		m.CTState.Set = flow.CTTrk // also what conntrack calls invalid: the gateway bridge decides
+		w.add(claims.TableToVIP, prioOutside+3, m, flow.InPort{})
 	}
 }
 
@@ -72,4 +73,134 @@ func (b *bridge) nodePorts(s *Stack) {
 	for _, table := range []uint8{claims.TableNodePort, claims.TableNodeConn} { // nobody else has the node's address
 		b.add(table, prioRest, flow.Match{}, flow.Drop{})
 	}
+}
+
+// second commits a connection in the zone that gives it a source to which its replies come back.
+// ethSrc records the packet's source MAC, to which the replies go.
+func second(a netip.Addr, ethSrc bool) flow.CT {
+	return flow.CT{Commit: true, Zone: claims.ZonePinned, Mark: claims.CTMarkOutside, EthSrc: ethSrc, NAT: flow.NAT{Kind: flow.NATSrc, Addr: a}}
+}
+
+// externalSources admits packets of external clients by their source, and decides to which MAC the
+// replies go: the source MAC of the packet after these flows.
+//
+//   - Packets from addresses that no external client can have are dropped.
+//   - A client on a network of the node keeps its own MAC.
+//   - Any other client is behind a router: the host's next hop that sent the packet, or, when another
+//     machine sent it, the host's default gateway. The host itself would reply there. If the host has
+//     a default gateway that does not answer, the host could not reply either, and the packet is
+//     dropped.
+func (w *switchboard) externalSources(s *Stack, serve flow.Action) {
+	// The gateway bridge floods frames for other machines to this port as well: they are not the node's to serve.
+	m := flow.Match{InPort: claims.WirePatch, EthDst: w.Node.Gateway.MAC, Protocol: words(s.Family).ip}
+	for _, r := range w.martians(s) {
+		from := m
+		from.Src = r
+		w.add(claims.TableArrives, prioGuard, from, flow.Drop{})
+	}
+	if !w.Mode.Uplink || w.Mode.ClientsByHost || !s.RoutersKnown || len(s.NextHops) == 0 {
+		w.add(claims.TableArrives, prioTo, m, serve)
+		return
+	}
+	for _, r := range s.OnLink {
+		from := m
+		from.Src = r
+		w.add(claims.TableArrives, prioVIP, from, serve)
+	}
+	for _, mac := range w.nextHopMACs(s) {
+		from := m
+		from.EthSrc = mac
+		w.add(claims.TableArrives, prioVIP, from, serve)
+	}
+	if len(s.Routers) == 0 {
+		w.add(claims.TableArrives, prioTo, m, flow.Drop{})
+		return
+	}
+	w.add(claims.TableArrives, prioTo, m, flow.SetEthSrc{MAC: s.Routers[0]}, serve)
+}
+
+// nextHopMACs are the source MACs from which a change of the client's MAC is accepted: those of the
+// host's next hops, and that of packets which the eBPF programs bring, whose replies the host routes.
+func (w *switchboard) nextHopMACs(s *Stack) []cluster.MAC {
+	list := slices.Clone(s.Routers)
+	if len(w.Redirect) > 0 {
+		mac, _ := cluster.ParseMAC(claims.RedirectMAC) // it is one
+		list = append(list, mac)
+	}
+	return list
+}
+
+// martians are source addresses that no packet from the external network can have: those of pods,
+// Services and routers of the cluster, of the node itself, and those that are no machine's.
+func (w *switchboard) martians(s *Stack) []netip.Prefix {
+	v := words(s.Family)
+	list := slices.Concat(s.Cluster, s.Services)
+	list = append(list, s.Join.Masked(), s.Transit.Masked(), s.Masquerade, v.loopback, v.multicast, single(s.Address.Addr()))
+	if s.Family == cluster.IPv4 {
+		list = append(list, netip.PrefixFrom(netip.IPv4Unspecified(), 8), single(broadcast()))
+	} else {
+		list = append(list, single(netip.IPv6Unspecified()))
+	}
+	for _, a := range s.Others {
+		list = append(list, single(a))
+	}
+	return list
+}
+
+// externalClients sends what external clients have for Services on, and records to which MAC replies
+// go. The MAC is recorded when the connection is new. Later packets change it only if they come from
+// a next hop of the host: another router may have taken over. Packets that conntrack calls invalid or
+// related, such as ICMP errors, never change it.
+//
+// ZoneServices has the recorded MAC of each connection. A packet from another machine than a next hop
+// commits the second zone with that one.
+func (w *switchboard) externalClients(s *Stack, onward []flow.Action) {
+	v := words(s.Family)
+	m := flow.Match{InPort: claims.WirePatch, Protocol: v.ip}
+	invalid, related := m, m
+	invalid.CTState.Set, related.CTState.Set = flow.CTTrk|flow.CTInv, flow.CTTrk|flow.CTRel
+	w.add(claims.TableToVIP, prioOutside+2, invalid, flow.Drop{})
+	// A client that has lost a connection may begin one from the same port. The endpoint answers such a
+	// SYN by what makes the client end the old connection (RFC 9293, 3.5.2).
+	invalid.Protocol, invalid.SYN = v.l4[cluster.TCP], true
+	invalid.CTState.Set |= flow.CTDnat
+	w.add(claims.TableToVIP, prioOutside+3, invalid, flow.Resubmit{Table: claims.TableServed})
+
+	keep := m // policy Local: there is no second zone
+	keep.CTMark = claims.CTMarkOutside
+	record := flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkOutside, EthSrc: true}
+	w.add(claims.TableServed, prioOutside, keep, onward...)
+	for _, mac := range w.nextHopMACs(s) {
+		keep.EthSrc = mac
+		w.add(claims.TableServed, prioOutside+1, keep, append([]flow.Action{record}, onward...)...)
+	}
+	keep.EthSrc, keep.CTState = cluster.MAC{}, related.CTState
+	w.add(claims.TableServed, prioOutside+2, keep, onward...)
+
+	toHost := w.toHost(flow.Output{Port: claims.ServiceHost})
+	for _, r := range s.Cluster {
+		w.recordMAC(s, r, prioTo, s.Join.Addr(), onward)
+	}
+	w.recordMAC(s, netip.Prefix{}, prioWorld, s.MasqOVN, toHost)
+}
+
+// recordMAC does so for endpoints in a range, whose connections have a second source.
+func (w *switchboard) recordMAC(s *Stack, to netip.Prefix, priority uint16, source netip.Addr, next []flow.Action) {
+	m := flow.Match{InPort: claims.WirePatch, Protocol: words(s.Family).ip, Dst: to}
+	add := func(priority uint16, m flow.Match, actions ...flow.Action) {
+		w.add(claims.TableServed, priority, m, append(actions, next...)...)
+	}
+	record := flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkClientMAC, EthSrc: true}
+	add(priority, m, record, second(source, true))
+	recorded := m
+	recorded.CTMark = claims.CTMarkClientMAC
+	add(priority+1, recorded, flow.SetEthDstByCT{}, flow.MoveEthDstToSrc{}, second(source, true))
+	for _, mac := range w.nextHopMACs(s) {
+		changed := recorded
+		changed.EthSrc = mac
+		add(priority+2, changed, second(source, true))
+	}
+	related := m
+	related.CTState.Set = flow.CTTrk | flow.CTRel
+	add(priority+3, related, second(source, false))
 }

@@ -189,33 +189,25 @@ func (w *switchboard) fromOutside(s *Stack) {
 	onward := []flow.Action{flow.SetEthSrc{MAC: masqMAC()}, flow.SetEthDst{MAC: cluster.MACFor(w.Stacks[0].Router.Addr())}, flow.Resubmit{Table: claims.TableHere}}
 	for _, port := range w.outside() {
 		m := flow.Match{InPort: port, Protocol: v.ip}
-		known, here := m, flow.Action(flow.Output{Port: claims.ServiceHost})
-		known.CTMark = claims.CTMarkOutside
 		if port == claims.WirePatch {
-			// The gateway bridge floods frames for other machines to this port as well: they are not the node's to serve.
-			arrives := m
-			arrives.EthDst = w.Node.Gateway.MAC
-			w.add(claims.TableArrives, prioTo, arrives, toService)
-			// Noted anew with each packet: another router may have taken over.
-			w.add(claims.TableServed, prioOutside, known, append([]flow.Action{flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkOutside, EthSrc: true}}, onward...)...)
+			w.externalSources(s, toService)
+			w.externalClients(s, onward)
 		} else {
-			here = flow.InPort{}
+			known := m
+			known.CTMark = claims.CTMarkOutside
 			w.add(claims.TableServed, prioOutside, known, onward...)
-		}
-		second := func(a netip.Addr) flow.Action {
-			return flow.CT{Commit: true, Zone: claims.ZonePinned, Mark: claims.CTMarkOutside, EthSrc: true, NAT: flow.NAT{Kind: flow.NATSrc, Addr: a}}
-		}
-		for _, r := range s.Cluster {
-			pods := m
-			pods.Dst = r
-			w.add(claims.TableServed, prioTo, pods, append([]flow.Action{second(s.Join.Addr())}, onward...)...)
+			for _, r := range s.Cluster {
+				pods := m
+				pods.Dst = r
+				w.add(claims.TableServed, prioTo, pods, append([]flow.Action{second(s.Join.Addr(), true)}, onward...)...)
+			}
+			w.add(claims.TableServed, prioWorld, m, append([]flow.Action{second(s.MasqOVN, true)}, w.toHost(flow.InPort{})...)...)
 		}
 		if s.Family == cluster.IPv4 { // over IPv6, OVN tells senders beyond its own networks nothing
 			// On the kernel datapath, what this node's OVN itself says of a packet passes conntrack with its actions one by one, so that what
 			// conntrack finds is lost. So the next node says that the time to live has ended.
 			w.add(claims.TableHere, prioStray, flow.Match{InPort: port, Protocol: v.ip, TTL: 1}, flow.SetTTL{TTL: 2}, flow.Resubmit{Table: claims.TableDeliver})
 		}
-		w.add(claims.TableServed, prioWorld, m, append([]flow.Action{second(s.MasqOVN)}, w.toHost(here)...)...)
 	}
 }
 

@@ -35,6 +35,7 @@ func (v *view) matches(m *flow.Match) bool {
 		m.EthSrc != (cluster.MAC{}) && m.EthSrc != p.EthSrc,
 		m.EthDst != (cluster.MAC{}) && m.EthDst != p.EthDst,
 		m.TTL != 0,
+		m.SYN && (v.ct.bits&flow.CTEst != 0 || v.ct.bits&flow.CTRpl != 0), // a walk begins with one
 		m.PktMark != 0 && m.PktMark != p.Mark,
 		m.Src.IsValid() && !m.Src.Contains(p.Src),
 		m.Dst.IsValid() && !m.Dst.Contains(p.Dst),

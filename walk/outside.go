@@ -22,6 +22,9 @@ func ExternalMAC(n *cluster.Node) cluster.MAC {
 // is the sender, nil for a machine outside.
 func (r *run) outsideReceives(from *node) (location, error) {
 	to, link, err := r.w.byMAC(r.p.EthDst)
+	if to == nil && err == nil && r.w.isRouter(r.p.EthDst) {
+		r.p.EthDst = cluster.MAC{} // a router forwards by the address
+	}
 	switch {
 	case r.p.EthDst == (cluster.MAC{}):
 		to, err = r.w.owner(r.p.Dst)
@@ -54,6 +57,18 @@ func (r *run) outsideReceives(from *node) (location, error) {
 		return r.drop(fmt.Sprintf("no node has %s", r.p.Dst))
 	}
 	return r.deliver(Point{}, "delivered outside, to "+endpoint(r.p.Dst, r.p.DstPort))
+}
+
+// isRouter reports whether a machine outside is a next hop of a node.
+func (w *Walker) isRouter(mac cluster.MAC) bool {
+	for _, n := range w.world.Snapshot.Nodes {
+		for _, m := range n.Gateway.NextHopMACs {
+			if m == mac && mac != (cluster.MAC{}) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // geneve carries a packet through a tunnel.

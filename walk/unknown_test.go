@@ -250,7 +250,7 @@ func TestFields(t *testing.T) {
 		{flow.Flow{}, "Key Feature Actions Owner"},
 		{flow.Group{}, "GroupKey Hashed Buckets Owner"},
 		{flow.Bucket{}, "ID CT Next"},
-		{flow.Match{}, "InPort Protocol VLAN Tagged EthSrc EthDst Src Dst TTL SrcPort DstPort ICMPType ICMPCode Target LinkAddr NoLinkAddr PktMark CTState CTMark CTProtocol CTDstPort Fragment Group Bucket Tunnel"},
+		{flow.Match{}, "InPort Protocol VLAN Tagged EthSrc EthDst Src Dst TTL SYN SrcPort DstPort ICMPType ICMPCode Target LinkAddr NoLinkAddr PktMark CTState CTMark CTProtocol CTDstPort Fragment Group Bucket Tunnel"},
 		{flow.CT{}, "Commit Zone Table NAT Mark EthSrc"},
 		{flow.NAT{}, "Kind Addr PortMin PortMax"},
 		{flow.Port{}, "Name Bridge Type Peer Local MAC MTU ExternalIDs Owner"},

@@ -125,6 +125,7 @@ const (
 	nxmReg7      = 0x00010e04
 	nxmFragment  = 0x00013401
 	nxmTTL       = 0x00013a01
+	nxmTCPFlags  = 0x00014402
 	nxmPktMark   = 0x00014204
 	nxmCTState   = 0x0001d204
 	nxmCTMark    = 0x0001d604
@@ -239,7 +240,7 @@ func appendMatch(b []byte, m *flow.Match) []byte {
 	if m.ICMPCode != 0 {
 		b = oxm(b, w.icmpCode, []byte{uint8(m.ICMPCode - 1)}, nil)
 	}
-	b = appendNeighbor(b, m)
+	b = appendNeighbor(appendSYN(b, m), m)
 	if t := m.Tunnel; t != (flow.Tunnel{}) {
 		b = oxm(oxm(b, nxmTunKey, u64(t.Key), nil), nxmTunOption, u32(t.Ports), nil)
 		b = oxm(b, tunnelEnd(t, nxmTunSrc, nxmTun6Src), t.Peer.AsSlice(), nil)
@@ -278,6 +279,15 @@ func linkAddr(m *flow.Match) uint32 {
 		return oxmNDTLL
 	}
 	return oxmARPSHA
+}
+
+// appendSYN writes the flags of the first packet of a TCP connection.
+func appendSYN(b []byte, m *flow.Match) []byte {
+	if !m.SYN {
+		return b
+	}
+	const syn, ack = 1 << 1, 1 << 4 // RFC 9293, 3.1
+	return oxm(b, nxmTCPFlags, u16(syn), u16(syn|ack))
 }
 
 // tunnelEnd is the field of the other end.

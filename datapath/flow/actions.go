@@ -15,6 +15,7 @@ const (
 	longerToMark    = ")->NXM_NX_PKT_MARK[0]" // after check_pkt_larger
 	ethSrcToCT      = "move:NXM_OF_ETH_SRC[]->NXM_NX_CT_LABEL[0..47]"
 	ethDstByCT      = "move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[]"
+	synFlags        = "+syn-ack"         // in tcp_flags
 	pushVLAN        = "push_vlan:0x8100" // with the next action, which says the number
 	vlanPresent     = 0x1000             // in vlan_vid: there is a tag
 	tagged          = "vlan_tci=0x1000/0x1000"

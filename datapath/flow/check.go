@@ -82,6 +82,8 @@ func (m Match) prerequisites() error {
 		return wordError("tun_id, tun_src, tun_metadata0", "belong together")
 	case (m.Fragment != "" || m.TTL != 0) && !ip:
 		return wordError("nw_frag, nw_ttl", "needs ip or ipv6")
+	case m.SYN && m.Protocol != TCP && m.Protocol != TCP6:
+		return wordError("tcp_flags", "needs tcp or tcp6")
 	}
 	return nil
 }

@@ -122,6 +122,8 @@ type Match struct {
 	// Src and Dst are nw_src/nw_dst, ipv6_src/ipv6_dst or arp_spa/arp_tpa, by Protocol.
 	Src, Dst netip.Prefix
 	TTL      uint8 // nw_ttl; 0 = any
+	// SYN matches the first packet of a TCP connection: tcp_flags=+syn-ack.
+	SYN bool
 	// SrcPort and DstPort are tp_src and tp_dst; 0 = any. No fragment has them.
 	SrcPort, DstPort uint16
 	// ICMPType and ICMPCode are icmp_type and icmp_code (icmpv6_type, icmpv6_code) plus 1, so that 0 is any.

@@ -108,7 +108,7 @@ func TestParseFlowNamesTheWordInTheMatch(t *testing.T) {
 		"dl_dst=01:00:00:00:00:00/01:00:00:00:00:00 actions=drop": "dl_dst=01:00:00:00:00:00/01:00:00:00:00:00",
 		"dl_type=0x88cc actions=drop":                             "dl_type=0x88cc",
 		"ip,nw_proto=47 actions=drop":                             "nw_proto=47",
-		"tcp,tcp_flags=+syn-ack actions=drop":                     "tcp_flags=+syn-ack",
+		"tcp,tcp_flags=+rst-ack actions=drop":                     "tcp_flags=+rst-ack",
 		"tcp,tp_dst=0x50/0xfff0 actions=drop":                     "tp_dst=0x50/0xfff0",
 		"tcp,tp_dst=0 actions=drop":                               "tp_dst=0",
 		"ip,tp_dst=80 actions=drop":                               "tp_src, tp_dst",

@@ -196,10 +196,15 @@ func (p *parser) neighbor(word, name, value string) error {
 	return wrapWord(word, err)
 }
 
-// connection reads a field that conntrack gives to a packet.
+// connection reads TCP flags, or a field that conntrack gives to a packet.
 func (p *parser) connection(word, name, value string) error {
 	m := &p.flow.Match
 	switch name {
+	case "tcp_flags":
+		if m.SYN = value == synFlags; !m.SYN {
+			return wordError(word, "is not the only one known here, "+synFlags)
+		}
+		return nil
 	case "ct_state":
 		s, err := parseCTState(word, value)
 		m.CTState = s

@@ -120,6 +120,9 @@ func (m Match) append(b []byte, sep string) []byte {
 	}
 	number("tp_src=", uint64(m.SrcPort), 10)
 	number("tp_dst=", uint64(m.DstPort), 10)
+	if m.SYN {
+		field("tcp_flags=" + synFlags)
+	}
 	return m.appendNeighbor(b, sep)
 }
 

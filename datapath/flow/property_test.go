@@ -74,6 +74,7 @@ func drawMatch(t *rapid.T) Match {
 	if w.ports {
 		m.SrcPort, m.DstPort = rapid.Uint16().Draw(t, "tp_src"), rapid.Uint16().Draw(t, "tp_dst")
 	}
+	m.SYN = (m.Protocol == TCP || m.Protocol == TCP6) && rapid.Bool().Draw(t, "SYN")
 	if w.icmp {
 		m.ICMPType, m.ICMPCode = rapid.Uint16Range(0, 256).Draw(t, "icmp"), rapid.Uint16Range(0, 256).Draw(t, "code")
 	}

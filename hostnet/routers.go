@@ -1,0 +1,136 @@
+package hostnet
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"hairpin/apply/kernel"
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/netdev"
+)
+
+// lookForRouters fills in what the host knows of routers and networks behind a link: the MACs of
+// next hops, zero where the kernel has none, and networks without a router between.
+func lookForRouters(g *cluster.Gateway, link int) error {
+	routes, err := kernel.Routes{Link: link, Table: unix.RT_TABLE_MAIN, Most: mostRoutes, Keep: func(r *netlink.Route) bool {
+		return r.Type == unix.RTN_UNICAST && r.Protocol != claims.RouteProtocol
+	}}.List()
+	if err != nil {
+		return err
+	}
+	g.NextHopMACs = map[netip.Addr]cluster.MAC{}
+	for _, a := range g.NextHops {
+		g.NextHopMACs[a] = cluster.MAC{}
+	}
+	for i := range routes {
+		addRoute(g, &routes[i], link)
+	}
+	slices.SortFunc(g.OnLink, comparePrefix)
+	g.OnLink = slices.Compact(g.OnLink)
+	known, err := netdev.List(func() ([]netlink.Neigh, error) { return netlink.NeighList(link, netlink.FAMILY_ALL) })
+	if err != nil {
+		return fmt.Errorf("neighbors: %w", err)
+	}
+	for i := range known {
+		a, mac := neighborOf(&known[i])
+		if _, router := g.NextHopMACs[a]; router {
+			g.NextHopMACs[a] = mac
+		}
+	}
+	for a := range g.NextHopMACs {
+		resolve(link, a)
+	}
+	return nil
+}
+
+// addRoute notes the next hops of a route by a link, or its network when it has none.
+func addRoute(g *cluster.Gateway, r *netlink.Route, link int) {
+	routed := false
+	for _, hop := range append([]*netlink.NexthopInfo{{LinkIndex: r.LinkIndex, Gw: r.Gw}}, r.MultiPath...) {
+		if a, ok := netip.AddrFromSlice(hop.Gw); ok && hop.LinkIndex == link {
+			g.NextHopMACs[a.Unmap()], routed = cluster.MAC{}, true
+		}
+	}
+	if routed || r.Via != nil || r.Dst == nil {
+		return
+	}
+	a, _ := netip.AddrFromSlice(r.Dst.IP)
+	bits, _ := r.Dst.Mask.Size()
+	if p := netip.PrefixFrom(a.Unmap(), bits); p.IsValid() && bits > 0 && !a.IsMulticast() && !a.IsLinkLocalUnicast() {
+		g.OnLink = append(g.OnLink, p)
+	}
+}
+
+// neighborOf returns the address of an entry of the kernel's neighbor table and its MAC, zero when
+// the kernel sends nothing there.
+func neighborOf(n *netlink.Neigh) (netip.Addr, cluster.MAC) {
+	a, _ := netip.AddrFromSlice(n.IP)
+	var mac cluster.MAC
+	if n.State&(unix.NUD_INCOMPLETE|unix.NUD_FAILED) == 0 && n.State != unix.NUD_NONE {
+		copy(mac[:], n.HardwareAddr)
+	}
+	return a.Unmap(), mac
+}
+
+// resolve makes the kernel resolve a neighbor, or confirm one that it has not used for a while. The
+// result is an event.
+func resolve(link int, a netip.Addr) {
+	n := netlink.Neigh{LinkIndex: link, Family: netlink.FAMILY_V4, IP: net.IP(a.AsSlice()), Flags: netlink.NTF_USE}
+	if a.Is6() {
+		n.Family = netlink.FAMILY_V6
+	}
+	_ = netlink.NeighAdd(&n) // a link that is gone or down has no neighbors
+}
+
+// confirmTime is how long the host may not notice that a next hop has another MAC, if the new owner
+// of the address does not announce it. The kernel confirms neighbors in use about as often.
+const confirmTime = 30 * time.Second
+
+// Confirm makes the kernel confirm next hops that nothing on the host uses, until ctx ends.
+func (l *Looker) Confirm(ctx context.Context) {
+	tick := time.NewTicker(confirmTime)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if r := l.routers.Load(); r != nil {
+			for a := range r.macs {
+				resolve(r.link, a)
+			}
+		}
+	}
+}
+
+// routers are the next hops that the last look found.
+type routers struct {
+	link int // the gateway bridge
+	macs map[netip.Addr]cluster.MAC
+}
+
+// relevant reports whether an event may change what a look finds. The kernel reports each change of
+// each neighbor's state; only another MAC of a router matters.
+func (l *Looker) relevant(m syscall.NetlinkMessage) bool {
+	if m.Header.Type != unix.RTM_NEWNEIGH && m.Header.Type != unix.RTM_DELNEIGH {
+		return true
+	}
+	r := l.routers.Load()
+	n, err := netlink.NeighDeserialize(m.Data)
+	if r == nil || err != nil || n.LinkIndex != r.link {
+		return false
+	}
+	a, mac := neighborOf(n)
+	was, router := r.macs[a]
+	return router && mac != cluster.MAC{} && mac != was
+}
