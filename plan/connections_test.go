@@ -5,8 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
+	"hairpin/datapath/flow"
 	"hairpin/plan"
 	"hairpin/walk"
 )
@@ -155,5 +157,25 @@ func TestRepliesToClientMAC(t *testing.T) {
 				t.Errorf("%s, port %d: served %v, want the reply to %s:\n%s", x.name, port, trace.Verdict.Delivered, x.to, trace)
 			}
 		}
+	}
+}
+
+// TestRepliesAreOfTheReplyDirection: a packet of the original direction whose source port the kernel
+// translated as well (+snat), to keep two connections apart, is not taken for a reply.
+func TestRepliesAreOfTheReplyDirection(t *testing.T) {
+	state := withNodes(t, "shared", true, nil).world.States["node-a"]
+	found := 0
+	for _, f := range state.Bridge.Flows.All() {
+		if f.Bridge != claims.ServiceBridge || f.Table != claims.TableToVIP || f.Match.CTMark != claims.CTMarkOutside {
+			continue
+		}
+		found++
+		bits := f.Match.CTState
+		if bits.Set&flow.CTRpl == 0 && (bits.Set&flow.CTInv == 0 || bits.Clear&flow.CTDnat == 0) {
+			t.Errorf("%s matches requests", f)
+		}
+	}
+	if found == 0 {
+		t.Fatal("no flow handles replies")
 	}
 }

@@ -15,9 +15,15 @@ import (
 // Packets that the host or external clients send in the reply direction reply to no pod and are
 // dropped.
 func (w *switchboard) replies(v vocabulary) {
-	// The userspace datapath sets no direction bit with +inv, but translates the packet: match +snat.
-	external := flow.Match{Protocol: v.ip, CTMark: claims.CTMarkOutside, CTState: flow.CTState{Set: flow.CTTrk | flow.CTSnat}}
-	w.add(claims.TableToVIP, prioOutside+1, external, flow.SetEthDstByCT{}, flow.Resubmit{Table: claims.TableOutside})
+	toClient := func(state flow.CTState) {
+		m := flow.Match{Protocol: v.ip, CTMark: claims.CTMarkOutside, CTState: state}
+		w.add(claims.TableToVIP, prioOutside+1, m, flow.SetEthDstByCT{}, flow.Resubmit{Table: claims.TableOutside})
+	}
+	// Not by +snat alone: where two connections would have the same addresses and ports, the kernel also
+	// translates the source port of the one that begins later.
+	toClient(flow.CTState{Set: flow.CTTrk | flow.CTRpl})
+	// The userspace datapath sets no direction bit with +inv, but translates the packet.
+	toClient(flow.CTState{Set: flow.CTTrk | flow.CTInv | flow.CTSnat, Clear: flow.CTDnat})
 	reply := tracked(v.ip, flow.CTRpl, flow.CTRel)
 	w.add(claims.TableToVIP, prioSelf, reply, flow.Resubmit{Table: claims.TableServed})
 	for _, port := range w.outside() {

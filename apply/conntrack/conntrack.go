@@ -122,7 +122,8 @@ func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {
 	defer time.AfterFunc(again, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settle)
 		defer cancel()
-		_ = t.endInSwitch(ctx, conn.Delta{Dead: inSwitch.Dead, Unserved: inSwitch.Unserved}) // Apply has reported errors
+		// By address and endpoint: meanwhile the address may have another endpoint. Apply has reported errors.
+		_ = t.endInSwitch(ctx, conn.Delta{Dead: inSwitch.Dead})
 		select {
 		case t.changed <- struct{}{}:
 		default: // told already
