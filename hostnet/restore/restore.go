@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"strconv"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -57,6 +60,7 @@ func (r *Record) Restore(l netlink.Link) (did []string, err error) {
 		if e.ended(begin) {
 			continue
 		}
+		e.besideKernel(name)
 		to := parseRoute(e.Message).to
 		try(fmt.Sprintf("ip route add %s dev %s", to, name), k.add(unix.RTM_NEWROUTE, payload(e.routeRequest(r.Index, l.Attrs().Index, begin))))
 	}
@@ -100,6 +104,38 @@ func usedElsewhere(l netlink.Link) (map[netip.Addr]bool, error) {
 		}
 	}
 	return used, nil
+}
+
+// besideKernel gives a route of a router advertisement the next metric if it has the one that the kernel uses itself.
+// The kernel ignores all advertisements of a router as long as a route that it did not add is at the place of its own.
+func (e *Entry) besideKernel(link string) {
+	x := parseRoute(e.Message)
+	if x.protocol != unix.RTPROT_RA || x.metric != metricRA(link, x.to) || acceptRA(link) == "0" {
+		return
+	}
+	b := bytes.Clone(e.Message[:unix.SizeofRtMsg])
+	for _, a := range attributes(e.Message, unix.SizeofRtMsg) {
+		value := a.Value
+		if a.Attr.Type == unix.RTA_PRIORITY {
+			value = nl.Uint32Attr(x.metric + 1)
+		}
+		b = append(b, nl.NewRtAttr(int(a.Attr.Type), value).Serialize()...)
+	}
+	e.Message = b
+}
+
+// metricRA is the metric of the kernel's routes of router advertisements: the sysctl ra_defrtr_metric is for default routes.
+func metricRA(link string, to netip.Prefix) uint32 {
+	const usual = 1024
+	text, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + link + "/ra_defrtr_metric")
+	if err != nil || to.Bits() > 0 {
+		return usual
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 32)
+	if err != nil {
+		return usual
+	}
+	return uint32(n)
 }
 
 // add makes what is not there.

@@ -1,7 +1,10 @@
 package restore_test
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os/exec"
 	"regexp"
@@ -118,8 +121,9 @@ func TestDeviceMadeAnew(t *testing.T) {
 		return err
 	})
 	ours := regexp.MustCompile(`(?m)^.*(169\.254\.169|10\.9[67]\.0).*\n(       valid_lft.*\n)?`)
-	if now := m.network(); now != ours.ReplaceAllString(before, "") {
-		t.Errorf("the network was\n%sand is\n%s", before, now)
+	want := strings.Replace(ours.ReplaceAllString(before, ""), "proto ra scope global metric 1024", "proto ra scope global metric 1025", 1)
+	if now := m.network(); now != want {
+		t.Errorf("the network should be\n%sand is\n%s", want, now)
 	}
 	if got := strings.TrimSpace(m.sh("sysctl -n net.ipv6.conf.br-ex.accept_ra")); got != "2" {
 		t.Errorf("accept_ra is %s", got)
@@ -140,6 +144,88 @@ func TestDeviceMadeAnew(t *testing.T) {
 	}
 	if hops := fmt.Sprint(again.NextHops()); hops != "[172.18.0.1 fe80::1]" {
 		t.Errorf("next hops %s", hops)
+	}
+}
+
+// advertise sends a router advertisement of fe80::1 to the device, with a prefix for addresses.
+func (m machine) advertise(lifetime uint16, prefix string) {
+	m.t.Helper()
+	err := inside.Do(m.ns, func() error {
+		wire, err := net.InterfaceByName("wire")
+		if err != nil {
+			return err
+		}
+		s, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_ICMPV6)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = unix.Close(s) }()
+		b := binary.BigEndian.AppendUint16([]byte{134, 0, 0, 0, 64, 0}, lifetime)
+		b = append(b, make([]byte, 8)...)           // reachable time and retransmission timer
+		b = append(b, 3, 4, 64, 0xc0)               // prefix information: on link, autonomous
+		b = binary.BigEndian.AppendUint32(b, 86400) // valid
+		b = binary.BigEndian.AppendUint32(b, 3600)  // preferred
+		b = append(b, 0, 0, 0, 0)
+		b = append(b, netip.MustParseAddr(prefix).AsSlice()...)
+		from := &unix.SockaddrInet6{Addr: netip.MustParseAddr("fe80::1").As16(), ZoneId: uint32(wire.Index)}
+		to := &unix.SockaddrInet6{Addr: netip.MustParseAddr("ff02::1").As16(), ZoneId: uint32(wire.Index)}
+		return errors.Join(unix.SetsockoptInt(s, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, 255),
+			unix.Bind(s, from), unix.Sendto(s, b, 0, to))
+	})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// advertiseUntil sends advertisements until a command prints what it should: a new device takes a moment to receive them.
+func (m machine) advertiseUntil(lifetime uint16, prefix, script string, ok func(out string) bool) {
+	m.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		m.advertise(lifetime, prefix)
+		out := m.sh(script)
+		if ok(out) {
+			return
+		}
+		if time.Now().After(deadline) {
+			m.t.Fatalf("%s: %s", script, out)
+		}
+	}
+}
+
+// TestRouterAdvertisements: the kernel heeds advertisements of a router whose default route was restored: it adds its own
+// route and addresses, and removes the route when the router resigns.
+func TestRouterAdvertisements(t *testing.T) {
+	m := newMachine(t)
+	const router, routes = "ip addr add fe80::1/64 dev wire nodad\n", "ip -6 route show default"
+	own := func(out string) bool { return strings.Contains(out, "via fe80::1 dev br-ex proto ra metric 1024") }
+	copied := func(out string) bool {
+		return strings.Contains(out, "via fe80::1 dev br-ex proto ra metric 1025 expires")
+	}
+	m.sh(router)
+	m.advertiseUntil(1800, "2001:db8:1::", routes, own)
+	for i := range 2 { // devices that are lost
+		r := m.record()
+		m.sh("ip link del br-ex\n" + device + router)
+		m.with(func(l netlink.Link) error { _, err := r.Restore(l); return err })
+		if out := m.sh(routes); own(out) || !copied(out) || strings.Count(out, "via") != 1 {
+			t.Fatalf("restored: %s", out)
+		}
+		next := fmt.Sprintf("2001:db8:%d:", 2+i)
+		m.advertiseUntil(1800, next+":", routes, func(out string) bool { return own(out) && copied(out) })
+		m.advertiseUntil(1800, next+":", "ip -6 addr show dev br-ex", func(out string) bool { return strings.Contains(out, next) })
+	}
+	m.advertiseUntil(0, "2001:db8:3::", routes, func(out string) bool { return !own(out) })
+}
+
+// TestRouterAdvertisementsOff: where the kernel ignores advertisements, a program's default route of one keeps its metric.
+func TestRouterAdvertisementsOff(t *testing.T) {
+	m := newMachine(t)
+	m.sh("sysctl -qw net.ipv6.conf.br-ex.accept_ra=0\nip -6 route add default via fe80::1 dev br-ex proto ra metric 1024 expires 1800")
+	r := m.record()
+	m.sh("ip link del br-ex\n" + device)
+	m.with(func(l netlink.Link) error { _, err := r.Restore(l); return err })
+	if out := m.sh("ip -6 route show default"); !strings.Contains(out, "metric 1024") {
+		t.Error(out)
 	}
 }
 
