@@ -166,8 +166,8 @@ type Node struct {
 	// Addresses are the node's InternalIPs, at most one per family, IPv4 first.
 	Addresses []netip.Addr
 	// HostAddresses are all addresses of the host that pods may reach, the secondary ones included, with their prefix lengths
-	// (annotation k8s.ovn.org/host-cidrs). Always contains Addresses, with full length where the mask is not known. Link-local
-	// ones of IPv4 are among them; they mean something on this node only (see HostOnly).
+	// (annotation k8s.ovn.org/host-cidrs). Always contains Addresses, with full length where the mask is not known. An agent's
+	// own node also has link-local ones of IPv4, which the annotation does not have (see HostOnly).
 	HostAddresses []netip.Prefix
 	// Links are the host's links to other networks than the gateway bridge's, by name (annotation k8s.ovn.org/host-links);
 	// nil where nothing is known of them.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 	"sync"
@@ -144,10 +145,13 @@ func published(n *cluster.Node, f Found) bool {
 	return n.Links != nil && maps.Equal(annotations(has), annotations(f))
 }
 
+// annotations are what other nodes read. Addresses that mean something on this node only are not among it: agents and
+// controllers of earlier releases report each as a problem.
 func annotations(f Found) map[string]string {
+	shared := slices.DeleteFunc(slices.Clone(f.addresses), func(p netip.Prefix) bool { return cluster.HostOnly(p.Addr()) })
 	return map[string]string{
 		cluster.AnnotationGateway:   cluster.GatewayAnnotation(f.Gateway),
-		cluster.AnnotationHostCIDRs: cluster.HostCIDRsAnnotation(f.addresses),
+		cluster.AnnotationHostCIDRs: cluster.HostCIDRsAnnotation(shared),
 		cluster.AnnotationHostLinks: cluster.HostLinksAnnotation(f.networks),
 		cluster.AnnotationHostRules: cluster.HostRulesAnnotation(f.rules),
 	}

@@ -44,8 +44,9 @@ type bridgeNetwork struct {
 // lifetimesAfter is how often a Record is written that differs in lifetimes only: router advertisements extend them.
 const lifetimesAfter = time.Minute
 
-// note takes a notification of the kernel. What is removed while the bridge's device is up, somebody has removed. When the
-// device is set down or goes, the kernel removes addresses and routes.
+// note records a notification of the kernel. While the bridge's device is up, the kernel itself removes nothing. When the
+// device is set down, the kernel removes routes and IPv6 addresses; when it is deleted, IPv4 addresses, too. The messages of
+// both are like those of an administrator's change, so they are not noted (see takeIPv4).
 func (n *bridgeNetwork) note(m syscall.NetlinkMessage, bridge string, not []netip.Prefix) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -168,17 +169,17 @@ var errChanged = errors.New("the device changed")
 // whether something lost is still to be restored.
 func (n *bridgeNetwork) followDevice(link netlink.Link, uplink bool, not []netip.Prefix) (lost bool, err error) {
 	device, up := restore.DeviceOf(link), link.Attrs().Flags&net.FlagUp != 0
-	n.mu.Lock()
-	old, down := n.record, n.wasDown
-	n.wasDown = !up
-	n.mu.Unlock()
+	old, down := n.begin(up)
 	if old != nil && device.SameMachine(old.Device) {
 		switch anew := device != old.Device; {
 		case anew && !uplink:
 			return true, nil
 		case !anew && !up:
-			return true, nil // the agent sets it up
-		case anew || down:
+			return true, n.takeIPv4(link, not) // the agent sets it up
+		case !anew && down:
+			old = old.WithoutIPv4Addresses()
+			fallthrough
+		case anew:
 			if _, err := old.Restore(link); err != nil {
 				n.failed = err.Error()
 			}
@@ -199,6 +200,44 @@ func (n *bridgeNetwork) followDevice(link netlink.Link, uplink bool, not []netip
 	n.record = &now
 	n.mu.Unlock()
 	return false, nil
+}
+
+// begin returns a copy of the Record, which notifications do not change, and whether the device was down since the last look.
+func (n *bridgeNetwork) begin(up bool) (r *restore.Record, wasDown bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	wasDown, n.wasDown = n.wasDown, !up
+	if n.record == nil {
+		return nil, wasDown
+	}
+	r = new(*n.record)
+	r.Addresses, r.Routes = slices.Clone(r.Addresses), slices.Clone(r.Routes)
+	return r, wasDown
+}
+
+// takeIPv4 records the IPv4 addresses of a device that is down. The kernel keeps them until the device is deleted, so what
+// changes there is an administrator's change.
+func (n *bridgeNetwork) takeIPv4(link netlink.Link, not []netip.Prefix) error {
+	now, err := restore.Of(link, not)
+	if err != nil {
+		return err
+	}
+	if after, err := netlink.LinkByIndex(now.Index); err != nil || restore.DeviceOf(after) != now.Device {
+		return errChanged // the kernel may have removed them
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.record.TakeIPv4Addresses(&now)
+	return nil
+}
+
+// missed updates the state of the device after notifications were lost.
+func (n *bridgeNetwork) missed(bridge string) {
+	link, err := netlink.LinkByName(bridge)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.wasDown = true // perhaps
+	n.isDown = err != nil || link.Attrs().Flags&net.FlagUp == 0
 }
 
 // missing is the Record of what was lost and is not restored yet; nil = nothing.

@@ -13,25 +13,30 @@ import (
 
 // Watch asks for a look when links, addresses, routes or rules of the host changed, until ctx ends.
 func (l *Looker) Watch(ctx context.Context) {
-	prefixes := l.prefixes()
-	relevant := func(m syscall.NetlinkMessage) bool {
-		l.network.note(m, l.config.Cluster.Gateway.Interface, prefixes)
-		return l.relevant(m)
+	watch(ctx, l.notices(), l.Want, l.log)
+}
+
+// notices is what the Looker listens to.
+func (l *Looker) notices() notice.Config {
+	bridge, prefixes := l.config.Cluster.Gateway.Interface, l.prefixes()
+	return notice.Config{
+		Protocol: unix.NETLINK_ROUTE,
+		Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+			unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEIGH},
+		Relevant: func(m syscall.NetlinkMessage) bool {
+			l.network.note(m, bridge, prefixes)
+			return l.relevant(m)
+		},
+		Lost: func() { l.network.missed(bridge) },
 	}
-	watch(ctx, relevant, l.Want, l.log)
 }
 
 // watch calls changed, from one goroutine, when there were relevant messages, until ctx ends.
-func watch(ctx context.Context, relevant func(syscall.NetlinkMessage) bool, changed func(), log *slog.Logger) {
+func watch(ctx context.Context, config notice.Config, changed func(), log *slog.Logger) {
 	var l *notice.Listener
 	for p := (retry.Pace{}); ; {
 		var err error
-		l, err = notice.Listen(notice.Config{
-			Protocol: unix.NETLINK_ROUTE, Relevant: relevant,
-			Groups: []int{unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
-				unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_NEIGH},
-		})
-		if err == nil {
+		if l, err = notice.Listen(config); err == nil {
 			break
 		}
 		if p.Pause == 0 {

@@ -166,6 +166,22 @@ func (r *Record) Note(m syscall.NetlinkMessage, not []netip.Prefix) {
 	}
 }
 
+// WithoutIPv4Addresses returns a Record that has the IPv6 addresses and all routes: what the kernel removes from a device
+// that is set down.
+func (r *Record) WithoutIPv4Addresses() *Record {
+	out := *r
+	out.Addresses = slices.DeleteFunc(slices.Clone(r.Addresses), isIPv4)
+	return &out
+}
+
+// TakeIPv4Addresses replaces the IPv4 addresses of a Record by those of another one.
+func (r *Record) TakeIPv4Addresses(now *Record) {
+	four := slices.DeleteFunc(slices.Clone(now.Addresses), func(e Entry) bool { return !isIPv4(e) })
+	r.Addresses = append(four, r.WithoutIPv4Addresses().Addresses...)
+}
+
+func isIPv4(e Entry) bool { return e.Message[0] == unix.AF_INET }
+
 // Prefixes lists the addresses that have not ended.
 func (r *Record) Prefixes() (list []netip.Prefix) {
 	for _, e := range r.Addresses {

@@ -1,0 +1,166 @@
+package hostnet
+
+import (
+	"net/netip"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"hairpin/apply/inside"
+	"hairpin/apply/inside/insidetest"
+	"hairpin/cluster"
+)
+
+// lostNetwork is a network namespace with the device of a gateway bridge, and what a Looker knows of it.
+type lostNetwork struct {
+	t  *testing.T
+	ns string
+	n  bridgeNetwork
+}
+
+const (
+	lostDevice = "ip link add br-ex address 02:42:ac:12:00:03 type veth peer name wire\nip link set wire up\nip link set br-ex up\n"
+	lostHas    = "172.18.0.3/16 172.18.0.9/32 fc00:f853:ccd::3/64"
+)
+
+func newLostNetwork(t *testing.T) *lostNetwork {
+	l := &lostNetwork{t: t, ns: insidetest.NetNS(t)}
+	l.sh(lostDevice + `ip addr add 172.18.0.3/16 dev br-ex; ip addr add 172.18.0.9/32 dev br-ex
+		ip addr add fc00:f853:ccd::3/64 dev br-ex nodad; ip route add default via 172.18.0.1 dev br-ex`)
+	if l.look() {
+		t.Fatal("a device that is up has lost something")
+	}
+	return l
+}
+
+func (l *lostNetwork) sh(script string) (out string) {
+	l.t.Helper()
+	l.in(func() error {
+		b, err := exec.Command("sh", "-ec", script).CombinedOutput()
+		out = string(b)
+		return err
+	})
+	return out
+}
+
+func (l *lostNetwork) in(do func() error) {
+	l.t.Helper()
+	if err := inside.Do(l.ns, do); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// look compares the device with the Record, as a Looker does, and reports whether something lost is not restored.
+func (l *lostNetwork) look() (lost bool) {
+	l.t.Helper()
+	l.in(func() error {
+		link, err := netlink.LinkByName("br-ex")
+		if err == nil {
+			lost, err = l.n.followDevice(link, true, nil)
+			l.n.set(l.n.record, lost)
+		}
+		return err
+	})
+	if l.n.failed != "" {
+		l.t.Error(l.n.failed)
+	}
+	return lost
+}
+
+// has lists the addresses of the device that are not link-local, and checks that it has the default route.
+func (l *lostNetwork) has() string {
+	l.t.Helper()
+	if out := l.sh("ip route show default"); !strings.Contains(out, "via 172.18.0.1") {
+		l.t.Errorf("default route: %q", out)
+	}
+	list := strings.Fields(l.sh("ip -br addr show dev br-ex"))[2:]
+	return strings.Join(slices.DeleteFunc(list, func(a string) bool { return strings.HasPrefix(a, "fe80") }), " ")
+}
+
+// TestSetDown: what the kernel removes from a device that is set down is restored. IPv4 addresses stay there, so those that are
+// missing afterwards were removed by an administrator.
+func TestSetDown(t *testing.T) {
+	const without = "172.18.0.3/16 fc00:f853:ccd::3/64"
+	for name, c := range map[string]struct {
+		steps []string // with a look after each
+		want  string
+	}{
+		"nothing removed":         {[]string{"ip link set br-ex down", "ip link set br-ex up"}, lostHas},
+		"removed while down":      {[]string{"ip link set br-ex down", "ip addr del 172.18.0.9/32 dev br-ex", "ip link set br-ex up"}, without},
+		"removed before the look": {[]string{"ip link set br-ex down", "ip link set br-ex up; ip addr del 172.18.0.9/32 dev br-ex"}, without},
+		"removed, then made anew": {[]string{"ip link set br-ex down", "ip addr del 172.18.0.9/32 dev br-ex", "ip link del br-ex\n" + lostDevice}, without},
+		"down, then made anew":    {[]string{"ip link set br-ex down", "ip link del br-ex\n" + lostDevice}, lostHas},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLostNetwork(t)
+			for i, step := range c.steps {
+				l.sh(step)
+				if lost := l.look(); lost != (i < len(c.steps)-1) {
+					t.Errorf("%s: lost is %t", step, lost)
+				}
+			}
+			if got := l.has(); got != c.want {
+				t.Errorf("the device has %s, not %s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestRestoredRecordStays: notifications do not change a Record that is being restored.
+func TestRestoredRecordStays(t *testing.T) {
+	l := newLostNetwork(t)
+	r, _ := l.n.begin(true)
+	before := r.String()
+	for _, e := range r.Addresses {
+		l.n.note(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELADDR}, Data: e.Message}, "br-ex", nil)
+	}
+	for _, e := range r.Routes {
+		l.n.note(syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELROUTE}, Data: e.Message}, "br-ex", nil)
+	}
+	if len(l.n.record.Addresses)+len(l.n.record.Routes) > 0 || r.String() != before {
+		t.Errorf("the Record is %s, its copy %s", l.n.record, r)
+	}
+}
+
+// TestNotificationsLost: after notifications were lost, the state of the device is read, and routes and IPv6 addresses that it
+// lost meanwhile are restored.
+func TestNotificationsLost(t *testing.T) {
+	l := newLostNetwork(t)
+	looker, _ := detachedLooker(t)
+	lost := looker.notices().Lost
+	if lost == nil {
+		t.Fatal("nothing is called")
+	}
+	for _, c := range []struct {
+		script string
+		down   bool
+	}{{"true", false}, {"ip link set br-ex down", true}, {"ip link set br-ex up", false}, {"ip link del br-ex", true}} {
+		looker.network.wasDown = false
+		l.sh(c.script)
+		l.in(func() error { lost(); return nil })
+		if n := &looker.network; !n.wasDown || n.isDown != c.down {
+			t.Errorf("%s: it is down %t, was down %t", c.script, n.isDown, n.wasDown)
+		}
+	}
+}
+
+// TestLinkLocalIsNotPublished: the planner of the own node knows a link-local address of the host; other nodes do not see it.
+func TestLinkLocalIsNotPublished(t *testing.T) {
+	f := Found{addresses: []netip.Prefix{netip.MustParsePrefix("169.254.20.10/32"), netip.MustParsePrefix("172.18.0.3/16")}}
+	if got := annotations(f)[cluster.AnnotationHostCIDRs]; got != `["172.18.0.3/16"]` {
+		t.Error(got)
+	}
+	if !published(&cluster.Node{HostAddresses: f.addresses[1:], Links: []cluster.HostLink{}}, f) {
+		t.Error("it is published again and again")
+	}
+	l := NewLocal("a")
+	s := l.Apply(&cluster.Snapshot{Nodes: []*cluster.Node{{Name: "a", HostAddresses: f.addresses[1:]}}}, f, nil)
+	if got := s.Node("a").HostAddresses; !slices.Equal(got, f.addresses) {
+		t.Errorf("the own node has %v", got)
+	}
+}
