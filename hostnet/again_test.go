@@ -57,7 +57,11 @@ func TestBridgesAreTriedAgain(t *testing.T) {
 		l.detachOrAttach(ctx)
 		stop()
 		waits = append(waits, l.again(time.Now()))
-		l.detachOrAttach(t.Context()) // another look comes before: nothing is tried
+		before := l.mode
+		l.detachOrAttach(t.Context()) // another look comes before
+		if l.mode != before {
+			t.Errorf("it tried before its time: %+v became %+v", before, l.mode)
+		}
 	}
 	if waits[0] <= 0 || waits[1] <= waits[0] {
 		t.Errorf("it waits %v", waits)

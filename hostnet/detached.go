@@ -32,7 +32,11 @@ const (
 
 // detachOrAttach makes what mode detached needs, or removes what it had before another mode. Where the uplink was in the
 // gateway bridge, it gets the machine's network back first.
+// After a failure it does nothing until the next try is due.
 func (l *Looker) detachOrAttach(ctx context.Context) {
+	if l.mode.err != nil && !l.mode.wait.Due(time.Now()) {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, adoptionTime)
 	defer cancel()
 	var did []string
