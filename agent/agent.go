@@ -159,7 +159,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	a.planner.Keep(t.Numbers(ctx, &c))
 	a.aside, a.releasing = late.NewTask[func()](a.inbox.notify), late.NewTask[func()](a.inbox.notify)
 	a.looker = hostnet.NewLooker(node, c, ovs, t.NFT, a.inbox.found, log)
-	a.looker.Links = pods.CheckLinks
+	a.looker.Links, a.looker.MayRecord = pods.CheckLinks, a.supported.Load
 	a.looker.TakeOver(ctx)
 	a.prober = probe.New(c.Process.Egress, log, func() bool { return false })
 	a.egress = view.New(node, a.prober, api.Answers, client == nil, log)
@@ -270,6 +270,7 @@ func (a *agent) checkVersions(ctx context.Context) error {
 		return err
 	}
 	a.supported.Store(true)
+	a.looker.Want()
 	a.inbox.notify()
 	return nil
 }

@@ -40,7 +40,10 @@ type Looker struct {
 	// takeOverErr is why the network of a bridge of others stayed there.
 	takeOverErr error
 
-	Links  func()                      // called after each look, if it is not nil: links may have changed
+	Links func() // called after each look, if it is not nil: links may have changed
+	// MayRecord reports whether the network may be recorded on the bridge's row; nil if it always may.
+	MayRecord func() bool
+
 	Report atomic.Pointer[report.Part] // of the uplink; nil when it is not ours to move
 	last   Sight
 	// routers is for the goroutines that watch and confirm next hops.
@@ -111,7 +114,9 @@ func (l *Looker) Run(ctx context.Context) {
 		if l.Links != nil && ok {
 			l.Links()
 		}
-		l.noteRow(ctx)
+		if l.MayRecord == nil || l.MayRecord() {
+			l.noteRow(ctx)
+		}
 	}
 }
 
