@@ -136,5 +136,7 @@ func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {
 		}
 		d.Dead = append(slices.Clone(d.Dead), conn.Diff(conn.State{UDP: d.Back}, found).Dead...)
 	}
-	return errors.Join(end(d.Dead, func(p conn.Pair) netlink.InetFamily { return inet(p.VIP.Addr()) }, pairOf), t.endInSwitch(ctx, inSwitch))
+	family := func(a netip.AddrPort) netlink.InetFamily { return inet(a.Addr()) }
+	return errors.Join(end(d.Dead, func(p conn.Pair) netlink.InetFamily { return family(p.VIP) }, pairOf),
+		end(d.Unserved, family, untranslated), t.endInSwitch(ctx, inSwitch))
 }

@@ -124,10 +124,11 @@ func Diff(want, have State) Delta {
 		if len(h.Live) == 0 && len(w.Live) > 0 {
 			d.back(vip, w)
 		}
+		gone := len(w.Live) == 0 && len(h.Live) > 0 // nothing serves: no step leads anywhere
 		// What was wanted before has ways to endpoints, too: they change with a Service's port or policy.
 		for _, list := range [][]netip.AddrPort{h.Live, h.Steps} {
 			for _, to := range list {
-				if !w.allows(to) {
+				if gone || !w.allows(to) {
 					d.Dead = append(d.Dead, Pair{vip, to})
 					if len(w.Live) == 0 {
 						d.Unserved = append(d.Unserved, vip)

@@ -85,7 +85,7 @@ func TestDiff(t *testing.T) {
 		{"one is gone", conn.Targets{Live: list(b)}, conn.Targets{Live: list(a, b)}, list(a), false},
 		{"the last is gone", conn.Targets{}, conn.Targets{Live: list(a, b)}, list(a, b), false},
 		{"there was none", conn.Targets{}, conn.Targets{}, nil, false},
-		{"none is left, a step stays", conn.Targets{Steps: list(vip)}, conn.Targets{Live: list(a, vip)}, list(a), false},
+		{"none is left, no step stays", conn.Targets{Steps: list(vip)}, conn.Targets{Live: list(a, vip)}, list(vip, a), false},
 		{"the first comes", conn.Targets{Live: list(b)}, conn.Targets{}, nil, true},
 		{"a way is gone", conn.Targets{Live: list(b)}, conn.Targets{Live: list(b), Steps: list(vip)}, list(vip), false},
 		{"a step on the way", conn.Targets{Live: list(b), Steps: list(vip)}, conn.Targets{Live: list(vip)}, nil, false},
@@ -195,6 +195,10 @@ func TestUnserved(t *testing.T) {
 		if !slices.Equal(d.Unserved, list(vip)) || len(d.Dead) != 3 || d.Count() != 3 {
 			t.Errorf("%s: %+v", name, d)
 		}
+	}
+	steps := udp{at(port): {Live: list(a), Steps: list(vip)}}.state()
+	if d := conn.Diff(udp{at(port): {Steps: list(vip)}}.state(), steps); len(d.Dead) != 2 || !slices.Equal(d.Unserved, list(port)) {
+		t.Errorf("a step stays: %+v", d)
 	}
 	if d := conn.Diff(want, udp{at(port): {Live: list(vip)}}.state()).End(want, want); !d.Empty() {
 		t.Errorf("nothing changed: %+v", d)
