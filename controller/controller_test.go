@@ -64,7 +64,7 @@ func startControlPlane(t *testing.T) *controlPlane {
 	noError(t, err)
 	p.client = admin.Client
 	noError(t, admin.InstallAccess(t.Context()))
-	p.pod, err = admin.As(t.Context(), "hairpin-controller", "control-plane")
+	p.pod, err = admin.As(t.Context(), "hairpin-controller", "")
 	noError(t, err)
 	p.pod.WarningHandlerWithContext = rest.NoWarnings{}
 	p.own = p.connect(t, nil)

@@ -84,12 +84,13 @@ func (a *Admin) InstallAccess(ctx context.Context) error {
 	return nil
 }
 
-// As returns the credentials of a pod of one of the chart's service accounts on a node.
+// As returns the credentials of a pod of one of the chart's service accounts on a node. A pod on a node that does not exist is
+// deleted after a minute, and its credentials end. Without a node it stays, and nothing schedules it.
 func (a *Admin) As(ctx context.Context, account, node string) (*rest.Config, error) {
 	pod, err := a.Client.CoreV1().Pods(Namespace).Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: account + "-"},
 		Spec: corev1.PodSpec{
-			ServiceAccountName: account, NodeName: node, HostNetwork: true, PriorityClassName: "system-node-critical",
+			ServiceAccountName: account, NodeName: node, SchedulerName: "none", HostNetwork: true, PriorityClassName: "system-node-critical",
 			Containers: []corev1.Container{{Name: "x", Image: "x"}},
 		},
 	}, metav1.CreateOptions{})
