@@ -84,7 +84,8 @@ func (s *Server) tryWrite(ctx context.Context) {
 	}
 }
 
-// probe tries to write, for as long as that fails, until ctx ends: a runtime that is told by STATUS adds no pods.
+// probe repeats a failed write until it succeeds or ctx ends. A runtime that reads STATUS adds no pods meanwhile, so no ADD would
+// notice that the database can be written again.
 func (s *Server) probe(ctx context.Context) {
 	t := time.NewTicker(probePause)
 	defer t.Stop()
@@ -98,8 +99,8 @@ func (s *Server) probe(ctx context.Context) {
 	}
 }
 
-// CheckLinks looks at the host's ends of pods: one that somebody set down is set up, and one that is gone is a problem. Call it
-// when links change.
+// CheckLinks checks the host's ends of the pods' veth pairs. It sets up an interface that is down, and reports a deleted one as a
+// problem. It must be called when links change.
 func (s *Server) CheckLinks() {
 	// The rows before the devices: an attachment has a device before it has a row, and DEL removes the row first.
 	rows := s.alloc.attachments(s.ovs.View())

@@ -59,9 +59,9 @@ func (b *bridge) nodePort(x *front, at netip.AddrPort) {
 	}
 }
 
-// nodePorts does so for whoever sends from such a port. What claims.ServiceBridge sends are replies of
-// the Service. A reply of the host's own, such as to a packet that was too long for pods, is noted
-// nowhere: an external client began that connection.
+// nodePorts adds the flows that record these connections. Packets from claims.ServiceBridge are replies
+// of the Service. A reply of the host itself, such as to a packet too long for pods, is not recorded:
+// an external client began that connection.
 func (b *bridge) nodePorts(s *Stack) {
 	ip := words(s.Family).ip
 	b.add(claims.TableNodePort, prioKnown, flow.Match{InPort: claims.ServicesPatch, Protocol: ip}, flow.Output{Port: b.uplink})
@@ -76,7 +76,7 @@ func (b *bridge) nodePorts(s *Stack) {
 		m.CTState.Set = flow.CTTrk | flow.CTRpl
 		b.add(claims.TableNodeConn, prioKnown, m, commit, out)
 	}
-	for _, table := range []uint8{claims.TableNodePort, claims.TableNodeConn} { // nobody else has the node's address
+	for _, table := range []uint8{claims.TableNodePort, claims.TableNodeConn} { // no other port sends from the node's address
 		b.add(table, prioRest, flow.Match{}, flow.Drop{})
 	}
 }
@@ -190,7 +190,7 @@ func (w *switchboard) externalClients(s *Stack, onward []flow.Action) {
 	w.recordMAC(s, netip.Prefix{}, prioWorld, s.MasqOVN, toHost)
 }
 
-// recordMAC does so for endpoints in a range, whose connections have a second source.
+// recordMAC adds the flows for endpoints in a range, whose connections have a second source.
 func (w *switchboard) recordMAC(s *Stack, to netip.Prefix, priority uint16, source netip.Addr, next []flow.Action) {
 	m := flow.Match{InPort: claims.WirePatch, Protocol: words(s.Family).ip, Dst: to}
 	add := func(priority uint16, m flow.Match, actions ...flow.Action) {

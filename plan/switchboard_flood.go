@@ -47,8 +47,8 @@ func (w *switchboard) noDHCP(v vocabulary) {
 }
 
 // neighborDiscovery leads neighbour discovery of pods to claims.TableNDOptions, where each pod has its own targets and its own MAC
-// as the link-layer address. A pod tells others' addresses to nobody, nor asks whether an address is free: whoever is about to take
-// that would give it up (RFC 4862, 5.4.3). The node gives each to one pod.
+// as the link-layer address. A pod advertises no address of another pod, and does not probe whether an address is free: a pod that
+// is about to use it would give it up (RFC 4862, 5.4.3). The node assigns each address to one pod.
 func (w *switchboard) neighborDiscovery() {
 	for _, t := range []uint16{neighborSolicitation, neighborAdvertisement} {
 		w.add(claims.TableFromPod, prioGuard, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1}, flow.Resubmit{Table: claims.TableNDOptions})

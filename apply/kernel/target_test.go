@@ -158,7 +158,7 @@ func TestRoutesBesideRules(t *testing.T) {
 	s.reach(t, s.target(t))
 }
 
-// TestBorrowed: what the machine has on the gateway bridge stays as it is, and what somebody removes there is not made again.
+// TestBorrowed: what the machine has on the gateway bridge stays as it is, and what another program removes there is not restored.
 func TestBorrowed(t *testing.T) {
 	s := newSystem(t)
 	target := s.target(t)
