@@ -251,17 +251,10 @@ func (a *agent) source(ctx context.Context, client *kubeapi.Client) (<-chan *clu
 }
 
 func (a *agent) tick(ctx context.Context) {
-	t := time.NewTicker(slowTimer)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			a.inbox.enqueue(func(m *events) { m.reread = true })
-			a.looker.Want()
-		}
-	}
+	retry.Every(ctx, slowTimer, func() {
+		a.inbox.enqueue(func(m *events) { m.reread = true })
+		a.looker.Want()
+	})
 }
 
 // checkVersions lets the agent work when OVN, Open vSwitch and nft are new enough, and ends it when they are not.

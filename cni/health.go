@@ -12,6 +12,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/ovsdb"
+	"hairpin/retry"
 )
 
 // health is what is wrong with the pods that there are, and why others cannot be added although the agent is ready.
@@ -87,16 +88,7 @@ func (s *Server) tryWrite(ctx context.Context) {
 // probe repeats a failed write until it succeeds or ctx ends. A runtime that reads STATUS adds no pods meanwhile, so no ADD would
 // notice that the database can be written again.
 func (s *Server) probe(ctx context.Context) {
-	t := time.NewTicker(probePause)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			s.tryWrite(ctx)
-		}
-	}
+	retry.Every(ctx, probePause, func() { s.tryWrite(ctx) })
 }
 
 // CheckLinks checks the host's ends of the pods' veth pairs. It sets up an interface that is down, and reports a deleted one as a

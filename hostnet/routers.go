@@ -16,6 +16,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/netdev"
+	"hairpin/retry"
 )
 
 // lookForRouters fills in what the host knows of routers and networks behind a link: the MACs of
@@ -97,20 +98,13 @@ const confirmTime = 30 * time.Second
 
 // Confirm makes the kernel confirm next hops that nothing on the host uses, until ctx ends.
 func (l *Looker) Confirm(ctx context.Context) {
-	tick := time.NewTicker(confirmTime)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	retry.Every(ctx, confirmTime, func() {
 		if r := l.routers.Load(); r != nil {
 			for a := range r.macs {
 				resolve(r.link, a)
 			}
 		}
-	}
+	})
 }
 
 // routers are the next hops that the last look found.

@@ -47,3 +47,17 @@ func Sooner(a, b time.Duration) time.Duration {
 	}
 	return a
 }
+
+// Every calls f after each interval until ctx ends.
+func Every(ctx context.Context, interval time.Duration, f func()) {
+	t := time.NewTicker(interval)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			f()
+		}
+	}
+}

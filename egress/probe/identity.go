@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"hairpin/config"
+	"hairpin/retry"
 )
 
 // identityCheck is how often the files of an identity are looked at.
@@ -122,16 +123,7 @@ func (b *Prober) watchIdentity(ctx context.Context) {
 	if b.identity == nil {
 		return
 	}
-	t := time.NewTicker(identityCheck)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-t.C:
-			b.checkIdentity()
-		}
-	}
+	retry.Every(ctx, identityCheck, b.checkIdentity)
 }
 
 func (b *Prober) changed() {
