@@ -230,8 +230,8 @@ func TestNeighborsByTrace(t *testing.T) {
 	for i, p := range s.pods {
 		four[i], six[i], macs[i] = p.IPs()[0].String(), p.IPs()[1].String(), cluster.MACFor(p.IPs()[0]).String()
 	}
-	arp := func(sender, target string) string {
-		return "arp,dl_dst=ff:ff:ff:ff:ff:ff,arp_op=1,arp_spa=" + sender + ",arp_tpa=" + target
+	arp := func(mac, sender, target string) string {
+		return "arp,dl_dst=ff:ff:ff:ff:ff:ff,arp_op=1,arp_sha=" + mac + ",arp_spa=" + sender + ",arp_tpa=" + target
 	}
 	nd := func(kind int, sender, to, target string) string {
 		return fmt.Sprintf("icmp6,dl_dst=33:33:00:00:00:01,icmpv6_type=%d,icmpv6_code=0,ipv6_src=%s,ipv6_dst=%s,nw_ttl=255,nd_target=%s", kind, sender, to, target)
@@ -240,11 +240,12 @@ func TestNeighborsByTrace(t *testing.T) {
 	const solicitation, advertisement = 135, 136
 	pod, other := flowsPort(1), flowsPort(0)
 	for name, c := range map[string]struct{ in, mac, packet, out string }{
-		"ARP: another pod":                      {pod, macs[1], arp(four[1], four[0]), other},
-		"ARP: the router":                       {pod, macs[1], arp(four[1], router), claims.ServicePatch},
-		"ARP: by another's address":             {pod, macs[1], arp(four[0], router), ""},
-		"ARP: by another's Ethernet address":    {pod, macs[0], arp(four[1], router), ""},
-		"ARP: the router looks":                 {claims.ServicePatch, routerMAC, arp(router, four[0]), other},
+		"ARP: another pod":                      {pod, macs[1], arp(macs[1], four[1], four[0]), other},
+		"ARP: the router":                       {pod, macs[1], arp(macs[1], four[1], router), claims.ServicePatch},
+		"ARP: by another's address":             {pod, macs[1], arp(macs[1], four[0], router), ""},
+		"ARP: by another's Ethernet address":    {pod, macs[0], arp(macs[0], four[1], router), ""},
+		"ARP: names another's Ethernet address": {pod, macs[1], arp(macs[0], four[1], router), ""},
+		"ARP: the router looks":                 {claims.ServicePatch, routerMAC, arp(routerMAC, router, four[0]), other},
 		"ND: another pod":                       {pod, macs[1], nd(solicitation, six[1], group, six[0]), other},
 		"ND: another pod, asked again":          {pod, macs[1], nd(solicitation, six[1], six[0], six[0]), other},
 		"ND: the router":                        {pod, macs[1], nd(solicitation, six[1], group, router6), claims.ServicePatch},
