@@ -156,7 +156,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 			a.config = c
 		}
 	}
-	a.planner.Keep(t.Numbers(ctx, &c))
+	a.planner.Keep(t.ProxyPorts(ctx, &c))
 	a.aside, a.releasing = late.NewTask[func()](a.inbox.notify), late.NewTask[func()](a.inbox.notify)
 	a.looker = hostnet.NewLooker(node, c, ovs, t.NFT, a.inbox.found, log)
 	a.looker.Links, a.looker.MayRecord = pods.CheckLinks, a.supported.Load

@@ -310,6 +310,19 @@ type Frontend struct {
 	Triggered time.Time
 }
 
+// External returns the addresses and ports outside of the cluster's ranges on which f is served, sorted.
+func (f *Frontend) External() []netip.AddrPort {
+	if len(f.ExternalIPs) == 0 && len(f.LoadBalancerIPs) == 0 {
+		return nil
+	}
+	var list []netip.AddrPort
+	for _, a := range slices.Concat(f.ExternalIPs, f.LoadBalancerIPs) {
+		list = append(list, netip.AddrPortFrom(a, f.Port))
+	}
+	slices.SortFunc(list, netip.AddrPort.Compare)
+	return slices.Compact(list)
+}
+
 // Key names a Frontend within the cluster: "default/web:http/tcp/IPv4".
 func (f *Frontend) Key() string {
 	return f.Owner.Namespace + "/" + f.Owner.Name + ":" + f.PortName + "/" + f.Protocol.String() + "/" + f.Family.String()

@@ -2,11 +2,12 @@ package plan
 
 import (
 	"fmt"
-	"hash/fnv"
 	"net/netip"
 
 	"hairpin/cluster"
 	"hairpin/datapath/nb"
+	"hairpin/plan/admission"
+	"hairpin/plan/stablehash"
 )
 
 // Load balancer groups. Their members are the Services; the node switch and the gateway router name them once, so a
@@ -24,9 +25,7 @@ const groupParts = 16
 
 // groupOf returns the group of a kind that a Service's load balancers are in.
 func groupOf(kind string, service cluster.Owner) string {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(service.Namespace + "/" + service.Name)) // never fails
-	return groupPart(kind, int(h.Sum32()%groupParts))
+	return groupPart(kind, int(stablehash.String32(service.Namespace+"/"+service.Name)%groupParts))
 }
 
 func groupPart(kind string, i int) string { return fmt.Sprintf("%s-%02d", kind, i) }
@@ -60,9 +59,6 @@ func (z *zone) groups() {
 	}
 }
 
-// placeholderPort is a port of the proxy addresses that no Service has.
-const placeholderPort = 1
-
 // placeholderLB keeps connections to the proxy addresses of Services, even after the last Service using it is deleted: a
 // gateway router translates only packets to addresses of a load balancer.
 func (z *zone) placeholderLB() {
@@ -72,7 +68,7 @@ func (z *zone) placeholderLB() {
 	}
 	for i := range z.Stacks {
 		for _, a := range []netip.Addr{z.Stacks[i].MasqLocal, z.Stacks[i].MasqAll} {
-			row.VIPs = append(row.VIPs, nb.VIP{Addr: netip.AddrPortFrom(a, placeholderPort)})
+			row.VIPs = append(row.VIPs, nb.VIP{Addr: netip.AddrPortFrom(a, admission.PlaceholderPort)})
 		}
 	}
 	z.rows.Add(row)

@@ -108,9 +108,9 @@ func TestNumbersFollowFromServices(t *testing.T) {
 			}
 			s := snapshot(objects...)
 			again := plan.NewPlanner()
-			again.Keep(p.Numbers())
+			again.Keep(p.ProxyPorts())
 			state, problems := p.Node(s, "node-a")
-			if had, want := plan.NumbersIn(state.NFT, &s.Config), p.Numbers(); !maps.Equal(had, want) {
+			if had, want := plan.ProxyPortsIn(state.NFT, &s.Config), p.ProxyPorts(); !maps.Equal(had, want) {
 				t.Fatalf("the node has numbers %v, not %v", had, want)
 			}
 			standIns(t, state, "169.254.169.6")

@@ -2,9 +2,10 @@ package plan
 
 import (
 	"cmp"
-	"hash/fnv"
 	"net/netip"
 	"slices"
+
+	"hairpin/plan/stablehash"
 )
 
 // Open vSwitch keeps a client with a place in a load balancer's list, not with an endpoint, and gives all places the same
@@ -33,9 +34,9 @@ func places(list []netip.AddrPort) []netip.AddrPort {
 	}
 	claims := make([]claim, 0, len(list)*count)
 	for end, a := range list {
-		h := hash(a)
+		h := stablehash.AddrPort(a)
 		for place := range count {
-			claims = append(claims, claim{mix(h + uint64(place)*0x9e3779b97f4a7c15), place, end})
+			claims = append(claims, claim{stablehash.Nth(h, place), place, end})
 		}
 	}
 	slices.SortFunc(claims, func(a, b claim) int {
@@ -53,20 +54,4 @@ func places(list []netip.AddrPort) []netip.AddrPort {
 		}
 	}
 	return out
-}
-
-func hash(a netip.AddrPort) uint64 {
-	h := fnv.New64a()
-	b, _ := a.MarshalBinary() // cannot fail
-	_, _ = h.Write(b)
-	return h.Sum64()
-}
-
-// mix makes every bit depend on every other (the last steps of MurmurHash3).
-func mix(x uint64) uint64 {
-	x ^= x >> 33
-	x *= 0xff51afd7ed558ccd
-	x ^= x >> 33
-	x *= 0xc4ceb9fe1a85ec53
-	return x ^ x>>33
 }

@@ -8,32 +8,31 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath"
+	"hairpin/plan/admission"
 )
 
-// Planner plans a node again and again. It gives what Node gives, but that Services keep their numbers, and remembers enough of
-// the last time that a change of one Service or Pod costs little more than a copy of the State. It is not safe for concurrent use.
+// Planner plans a node again and again. It returns the same State as Node, except that Services keep their proxy ports and
+// group slots. It remembers enough of the last plan that a change of one Service or Pod costs little more than a copy of
+// the State. It is not safe for concurrent use.
 type Planner struct {
 	last *planned
-	held held
+	kept admission.Allocations
 }
 
-// held is what Services keep from one plan to the next.
-type held struct {
-	numbers Numbers
-	groups  *groupPool
-}
+// ProxyPorts are the proxy ports that Services have.
+type ProxyPorts = admission.ProxyPorts
 
 // NewPlanner returns a Planner that remembers nothing yet.
 func NewPlanner() *Planner { return &Planner{} }
 
-// Keep makes Services keep the numbers that they have on the node, before the first plan.
-func (p *Planner) Keep(had Numbers) { p.held.numbers = had }
+// Keep makes Services keep the proxy ports that they have on the node. It is called before the first plan.
+func (p *Planner) Keep(ports ProxyPorts) { p.kept.Ports = ports }
 
 // planned is one answer and what it came from.
 type planned struct {
 	snapshot *cluster.Snapshot
-	env      Env       // with Pods, without Frontends: those are in the registry
-	registry *registry // of Services
+	env      Env // with Pods, without Frontends: those are in services
+	services *admission.Registry
 	vetting  *cluster.Vetting
 	base     datapath.State
 	indexed  []incremental
@@ -58,25 +57,29 @@ func (p *Planner) Node(s *cluster.Snapshot, name string) (datapath.State, []Prob
 		return datapath.State{}, cluster.SortProblems(problems)
 	}
 	if p.last == nil || !p.last.update(s, &env) {
-		p.last = planAll(s, env, problems, p.held)
+		p.last = planAll(s, env, problems, p.kept)
 	}
-	p.held = held{p.last.registry.Numbers, p.last.registry.groups}
+	p.kept = p.last.services.Allocations()
 	return p.last.state, p.last.problems
 }
 
 // planAll plans from nothing.
-func planAll(s *cluster.Snapshot, env Env, problems []Problem, had held) *planned {
+func planAll(s *cluster.Snapshot, env Env, problems []Problem, keep admission.Allocations) *planned {
 	vetting := cluster.NewVetting(env.Node.Name, s.Config.ClusterSubnets)
 	env.Vetted, _ = vetting.Vet(s.Nodes)
 	var pods []netip.Prefix
 	for _, r := range s.Config.ClusterSubnets {
 		pods = append(pods, r.CIDR)
 	}
-	n := &planned{snapshot: s, vetting: vetting, counted: map[Problem]int{}, registry: newRegistry(s.Frontends, &env, pods, had), indexed: newIncrementals(), node: problems}
+	facts := admission.Facts{Node: env.Node, Vetted: env.Vetted, PodRanges: pods}
+	n := &planned{
+		snapshot: s, vetting: vetting, counted: map[Problem]int{}, node: problems, indexed: newIncrementals(),
+		services: admission.New(facts, s.Frontends, keep),
+	}
 	env.Pods, n.twice = podsOn(env.Node.Name, s.Pods)
 	n.env = env
 	env.Peers = slices.DeleteFunc(slices.Clone(s.Nodes), func(x *cluster.Node) bool { return x.Name == env.Node.Name })
-	env.Frontends, problems = n.registry.served()
+	env.Frontends, problems = n.services.Admitted()
 	n.count(problems, 1)
 	env.Guarded = guardedBy(env.Frontends)
 	n.env.Guarded = env.Guarded
@@ -129,9 +132,10 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 	next := *env
 	next.Pods, next.Guarded, next.Vetted = n.env.Pods, n.env.Guarded, n.env.Vetted
 	nodes, hosts := n.nodes(s, &next)
-	services := n.services(s, next.Vetted, hosts)
+	changed := changedServices(cluster.Compare(n.snapshot.Frontends, s.Frontends, (*cluster.Frontend).Compare))
+	services := n.services.Update(next.Vetted, hosts, changed, s.Frontends)
 	if !slices.Equal(guardedBy(services.Gone), guardedBy(services.Come)) {
-		all, _ := n.registry.served()
+		all, _ := n.services.Admitted()
 		next.Guarded = guardedBy(all)
 	}
 	twice := n.twice
@@ -145,7 +149,7 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 	after.Frontends, after.Pods, after.Peers = services.Come, pods.Come, nodes.Come
 	gone, oldProblems := planObjects(before)
 	come, newProblems := planObjects(after)
-	oldProblems, newProblems = append(oldProblems, services.solved...), append(newProblems, services.found...)
+	oldProblems, newProblems = append(oldProblems, services.Solved...), append(newProblems, services.Found...)
 
 	again := !slices.Equal(n.env.Guarded, next.Guarded)
 	for _, f := range n.indexed {
@@ -197,23 +201,6 @@ func (n *planned) nodes(s *cluster.Snapshot, next *Env) (c cluster.Changes[clust
 	return c, changes.Hosts
 }
 
-// serviceChanges is what changed of the Services that are served, and of the reasons why others are not.
-type serviceChanges struct {
-	cluster.Changes[cluster.Frontend] // all of each Service that changed
-	solved, found                     []Problem
-}
-
-// services decides again which claims are served, as far as that may have changed.
-func (n *planned) services(s *cluster.Snapshot, vetted *cluster.Vetted, hosts map[netip.Addr]string) serviceChanges {
-	r := n.registry
-	r.begin()
-	r.setHosts(vetted, hosts)
-	for _, o := range changedServices(cluster.Compare(n.snapshot.Frontends, s.Frontends, (*cluster.Frontend).Compare)) {
-		r.set(o, ofService(s.Frontends, o))
-	}
-	return r.finish()
-}
-
 // sameSelf reports whether nothing differs in the planned node itself that changes what it must have.
 func sameSelf(m, n *cluster.Node) bool {
 	if m == n {
@@ -247,16 +234,6 @@ func changedServices(c cluster.Changes[cluster.Frontend]) []cluster.Owner {
 	}
 	slices.SortFunc(owners, cluster.Owner.Compare)
 	return slices.Compact(owners)
-}
-
-// ofService returns all Frontends of a Service.
-func ofService(list []*cluster.Frontend, owner cluster.Owner) []*cluster.Frontend {
-	i, _ := slices.BinarySearchFunc(list, owner, func(f *cluster.Frontend, o cluster.Owner) int { return f.Owner.Compare(o) })
-	end := i
-	for end < len(list) && list[end].Owner == owner {
-		end++
-	}
-	return list[i:end:end]
 }
 
 // count adds to the objects' problems, or takes away: several Frontends of a Service have the same one.

@@ -17,6 +17,7 @@ import (
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
 	"hairpin/datapath/redirect"
+	"hairpin/plan/admission"
 )
 
 // services makes load balancers of Frontends, one row for each way to one, so that northd handles a changed endpoint
@@ -113,7 +114,7 @@ func (b *balancer) frontend(s *Stack, f *cluster.Frontend) {
 		b.outside(&x, wayNodePort, b.nodePorts(s, f))
 		b.nft.nodePort(&x)
 	}
-	if vips := externals(f); len(vips) > 0 {
+	if vips := f.External(); len(vips) > 0 {
 		b.outside(&x, wayExternal, vips)
 		b.nft.externals(&x)
 	}
@@ -139,24 +140,11 @@ func (e *Env) nodePorts(s *Stack, f *cluster.Frontend) []netip.AddrPort {
 
 // outer are the addresses on which pods find a Frontend, but its cluster IP.
 func (e *Env) outer(s *Stack, f *cluster.Frontend) []netip.AddrPort {
-	vips := externals(f)
+	vips := f.External()
 	if f.NodePort != 0 && e.Config.Gateway.NodePort {
 		vips = append(vips, e.nodePorts(s, f)...)
 	}
 	return vips
-}
-
-// externals are the addresses outside of the cluster's ranges on which a Frontend is served, sorted.
-func externals(f *cluster.Frontend) []netip.AddrPort {
-	if len(f.ExternalIPs) == 0 && len(f.LoadBalancerIPs) == 0 {
-		return nil
-	}
-	var vips []netip.AddrPort
-	for _, a := range slices.Concat(f.ExternalIPs, f.LoadBalancerIPs) {
-		vips = append(vips, netip.AddrPortFrom(a, f.Port))
-	}
-	slices.SortFunc(vips, netip.AddrPort.Compare)
-	return slices.Compact(vips)
 }
 
 // outside serves addresses that clients outside use. A pod finds them on its switch, where the policy for clients outside
@@ -219,7 +207,7 @@ func (b *balancer) byHost(x *front) {
 	if (x.NodePort == 0 || !b.Config.Gateway.NodePort) && len(x.ExternalIPs)+len(x.LoadBalancerIPs) == 0 {
 		return
 	}
-	port := proxyPort(x.Frontend)
+	port := admission.ProxyPort(x.Frontend)
 	if x.standsIn() {
 		b.balance(x, way{name: wayAll, vips: []netip.AddrPort{netip.AddrPortFrom(x.stack.MasqAll, port)}, to: x.cluster, group: groupRouter, noARP: true})
 	}

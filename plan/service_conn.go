@@ -6,6 +6,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/datapath/conn"
+	"hairpin/plan/admission"
 )
 
 // connections tells which translations of a Frontend's UDP packets may live: those to all endpoints that serve, wherever
@@ -28,7 +29,7 @@ func (b *balancer) connections(x *front) {
 	t.Live = sortedPorts(t.Live)
 	b.conns[netip.AddrPortFrom(x.ClusterIP, x.Port)] = t
 
-	vips := externals(x.Frontend)
+	vips := x.External()
 	if x.NodePort != 0 && b.Config.Gateway.NodePort {
 		vips = append(vips, b.nodePorts(x.stack, x.Frontend)...)
 		if b.loopbackPorts(x.Family) {
@@ -38,13 +39,13 @@ func (b *balancer) connections(x *front) {
 	if len(vips) == 0 {
 		return
 	}
-	port := proxyPort(x.Frontend)
+	port := admission.ProxyPort(x.Frontend)
 	all, own := netip.AddrPortFrom(x.stack.MasqAll, port), netip.AddrPortFrom(x.stack.MasqLocal, port)
-	if x.NodePort != 0 || wantsNumber(x.Frontend) {
+	if x.NodePort != 0 || admission.NeedsProxyPort(x.Frontend) {
 		b.conns[all], b.conns[own] = t, t
 	}
 	// Whatever the policies are now, and if it had no NodePort before.
-	before := ownNumber(x.Frontend)
+	before := admission.AllocatedPort(x.Frontend)
 	t.Steps = sortedPorts([]netip.AddrPort{
 		netip.AddrPortFrom(x.ClusterIP, x.Port), all, own,
 		netip.AddrPortFrom(x.stack.MasqAll, before), netip.AddrPortFrom(x.stack.MasqLocal, before),

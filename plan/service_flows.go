@@ -8,6 +8,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
+	"hairpin/plan/admission"
 )
 
 // switchboardPods are a node's pods on claims.ServiceBridge, in place of ports of OVN.
@@ -48,7 +49,7 @@ func (w *switchboard) frontend(x *front) {
 		return
 	}
 	// What the host leads to, for itself and for clients that come by it.
-	port := proxyPort(x.Frontend)
+	port := admission.ProxyPort(x.Frontend)
 	if x.standsIn() {
 		w.lead(x, prioServed, flow.Match{}, netip.AddrPortFrom(x.stack.MasqAll, port), toAllEndpoints)
 	}

@@ -1,13 +1,13 @@
 package plan
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/nft"
+	"hairpin/plan/admission"
 )
 
 // serviceMaps are the nft maps and sets of Services of one family. The rules that look at them are in serviceChains, and their
@@ -76,7 +76,7 @@ func (t elements) nodePort(x *front) {
 
 func (t elements) externals(x *front) {
 	m := servicesOf[x.Family]
-	for _, v := range externals(x.Frontend) {
+	for _, v := range x.External() {
 		key := nft.Element{Addr: v.Addr(), Protocol: x.Protocol, Port: v.Port()}
 		t.to(m.externals).Put(key, nft.Target{Addr: x.clusterTarget(), Owner: x.Owner})
 		if x.ExternalLocal {
@@ -95,7 +95,7 @@ func (t elements) externals(x *front) {
 
 // refused tells what the host refuses: addresses from outside, which it is asked for by pods, and what it leads its own clients to.
 func (t elements) refused(x *front, vips []netip.AddrPort) {
-	port := proxyPort(x.Frontend)
+	port := admission.ProxyPort(x.Frontend)
 	for _, v := range append(slices.Clone(vips), netip.AddrPortFrom(x.stack.MasqAll, port), netip.AddrPortFrom(x.stack.MasqLocal, port)) {
 		t.of(unservedOf[x.Family].set).Put(nft.Element{Addr: v.Addr(), Protocol: x.Protocol, Port: v.Port()}, x.Owner)
 	}
@@ -111,7 +111,7 @@ func (x *front) standsIn() bool {
 // clusterTarget is where the host sends its own clients: to all endpoints.
 func (x *front) clusterTarget() netip.AddrPort {
 	if x.standsIn() {
-		return netip.AddrPortFrom(x.stack.MasqAll, proxyPort(x.Frontend))
+		return netip.AddrPortFrom(x.stack.MasqAll, admission.ProxyPort(x.Frontend))
 	}
 	return netip.AddrPortFrom(x.ClusterIP, x.Port)
 }
@@ -119,7 +119,7 @@ func (x *front) clusterTarget() netip.AddrPort {
 // owns tells where the host sends clients outside when the policy is Local: to its own endpoints at once, to the pods by a
 // load balancer. Among several it chooses by slots.
 func (t elements) owns(x *front, key nft.Element, one, spread, sticky *nft.Map) {
-	pods := netip.AddrPortFrom(x.stack.MasqLocal, proxyPort(x.Frontend))
+	pods := netip.AddrPortFrom(x.stack.MasqLocal, admission.ProxyPort(x.Frontend))
 	to := slices.Clone(x.ownHost)
 	for range min(len(x.ownPods), max(1, nft.Slots-len(x.ownHost))) { // each has its share
 		to = append(to, pods)
@@ -139,18 +139,6 @@ func (t elements) owns(x *front, key nft.Element, one, spread, sticky *nft.Map) 
 		key.Slot = uint8(i)
 		t.to(m).Put(key, nft.Target{Addr: to[i*len(to)/nft.Slots], Owner: x.Owner})
 	}
-}
-
-// proxyPort is the port of a Frontend on the addresses that stand in for its own: the NodePort, which no other Service has, or a
-// number.
-func proxyPort(f *cluster.Frontend) uint16 { return cmp.Or(f.NodePort, ownNumber(f)) }
-
-// ownNumber is the number of a Frontend, also of one that has a NodePort now.
-func ownNumber(f *cluster.Frontend) uint16 {
-	if f.Number != 0 {
-		return f.Number
-	}
-	return numbered(f, 0)
 }
 
 // nodePortAddresses are the host's addresses with NodePorts.

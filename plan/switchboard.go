@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"hash/fnv"
 	"math"
 	"net/netip"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
+	"hairpin/plan/stablehash"
 )
 
 // switchboard writes claims.ServiceBridge: the ports of a node's pods, the host's, and patches to OVN and to the gateway bridge. What goes to a
@@ -376,7 +376,5 @@ func portOf(p *cluster.Pod) string {
 	if p.Port != "" {
 		return p.Port
 	}
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(p.LogicalPort())) // never fails
-	return fmt.Sprintf("%s%08x", claims.PodInterface, h.Sum32())
+	return fmt.Sprintf("%s%08x", claims.PodInterface, stablehash.String32(p.LogicalPort()))
 }

@@ -67,7 +67,7 @@ func (e *Env) singleAddresses(f *cluster.Frontend, do func(a netip.Addr, vip boo
 		return
 	}
 	own := func(a netip.Addr) bool { return slices.Contains(e.ownVIPs(s), a) }
-	for _, v := range externals(f) {
+	for _, v := range f.External() {
 		if a := v.Addr(); !within(s.Services, a) && !own(a) {
 			do(a, true)
 		}

@@ -2,7 +2,6 @@ package plan_test
 
 import (
 	"net/netip"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,36 +35,5 @@ func TestNamesTakeNoGroup(t *testing.T) {
 	state, problems := plan.Node(s, "node-a")
 	if len(problems) > 0 || state.Bridge.Groups.Len() != 1+len(names) {
 		t.Errorf("%d groups for %d ports, problems %v", state.Bridge.Groups.Len(), 1+len(names), problems)
-	}
-}
-
-// TestNamesTakeNoProxyPort: an older Service with ports on the first 100 numbers that a younger Service tries takes only these.
-func TestNamesTakeNoProxyPort(t *testing.T) {
-	const tries = 100
-	local := func(list ...*cluster.Frontend) []*cluster.Frontend {
-		for _, f := range list {
-			f.ExternalLocal, f.ExternalIPs = true, []netip.Addr{addr("192.0.2.7")}
-		}
-		return list
-	}
-	victim := service("db", "10.96.0.9:80", 0, "10.244.1.3:8080")
-	victim.Created = time.Unix(2000, 0)
-	wanted := map[uint16]bool{}
-	for i := range tries {
-		wanted[plan.Numbered(victim, i)] = true
-	}
-	var names []string
-	one := withPorts("tenant", "10.96.0.8", "")[0]
-	for i := 0; len(names) < tries; i++ {
-		one.PortName = "p" + strconv.Itoa(i)
-		if n := plan.Numbered(one, 0); wanted[n] {
-			names = append(names, one.PortName)
-			delete(wanted, n)
-		}
-	}
-	s := snapshot(node("node-a", 1, 3), local(victim), local(withPorts("tenant", "10.96.0.8", names...)...))
-	state, problems := plan.Node(s, "node-a")
-	if len(problems) > 0 || len(standIns(t, state, "169.254.169.3")) != 2 {
-		t.Errorf("problems %v", problems)
 	}
 }

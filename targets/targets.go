@@ -81,15 +81,16 @@ func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
 	return t, nil
 }
 
-// Numbers are those that Services have on the node. An nft that does not answer costs Services the numbers that do not follow from them alone.
-func (t *Set) Numbers(ctx context.Context, c *config.Config) plan.Numbers {
+// ProxyPorts returns the proxy ports that Services have on the node. Without an answer from nft within a second, Services
+// may get other ones.
+func (t *Set) ProxyPorts(ctx context.Context, c *config.Config) plan.ProxyPorts {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	tables, err := t.NFT.ReadAhead(ctx)
 	if err != nil {
 		return nil
 	}
-	return plan.NumbersIn(tables, &c.Cluster)
+	return plan.ProxyPortsIn(tables, &c.Cluster)
 }
 
 // FormerSysctls is the file with the values that sysctls had before. It goes with a boot, as they do.

@@ -1,0 +1,238 @@
+// Package admission decides which Service has which cluster IP, node port, external address, proxy port and group slot.
+//
+// Its input is every Service's Frontends, the addresses of all nodes and the cluster's pod ranges. Its output is the
+// Frontends that the node serves, without what was rejected, and a Problem for each rejection.
+//
+// Invariants:
+//   - A key, which is something that only one Service can have, has one holder: the bid with the lowest rank, and of
+//     those the oldest Service's.
+//   - A rejected item does not affect the rest of its Service.
+//   - The result does not depend on the order in which the objects arrived. Proxy ports and group slots are the
+//     exception: a Service keeps what it has for as long as it exists.
+//   - An update costs the changed Services and those that compete with them, not the number of Services.
+package admission
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"hairpin/cluster"
+)
+
+// admit returns what of a Service is served, and why the rest is not: what two Services cannot both have (a cluster IP, a
+// node port, an external address and port), and what one Service cannot have twice (a port, a port's name). The older
+// Service keeps it, but a cluster IP is never lost to another Service's external IP, nor a load balancer address to
+// spec.externalIPs.
+func (r *Registry) admit(s *service) ([]*cluster.Frontend, []cluster.Problem) {
+	d := decision{Registry: r, service: s}
+	names := repeats(s.frontends, nameOf)
+	ports := repeats(s.frontends, func(f *cluster.Frontend) addressPort { return addressPort{f.ClusterIP, f.Protocol, f.Port} })
+	nodePorts := repeats(s.frontends, func(f *cluster.Frontend) key { return nodePortKey(f) })
+	var list []*cluster.Frontend // only once it differs from the Service's own
+	for i, f := range s.frontends {
+		g := f
+		switch holder := r.holders[clusterIPKey(f.ClusterIP)]; {
+		case ports.at(i):
+			d.reject(f, "spec.ports", "%s port %d belongs to %s already", f.Protocol, f.Port, f.Owner)
+			g = nil
+		case names.at(i):
+			d.reject(f, "spec.ports", "two %s ports are named %q", f.Protocol, f.PortName)
+			g = nil
+		case holder.by != s:
+			d.reject(f, "spec.clusterIPs", "%s belongs to %s already", f.ClusterIP, holder.by.owner)
+			g = nil
+		default:
+			g = d.withGroupSlot(d.withProxyPort(d.external(d.nodePort(f, nodePorts.at(i)))))
+		}
+		if g != f && list == nil {
+			list = slices.Clone(s.frontends[:i])
+		}
+		if g != nil && list != nil {
+			list = append(list, g)
+		}
+	}
+	if list == nil && d.problems.Len() == 0 {
+		list = s.frontends
+	}
+	return list, d.problems.List()
+}
+
+// What a Service can have once.
+type (
+	portName struct {
+		name     string
+		family   cluster.Family
+		protocol cluster.Protocol
+	}
+	addressPort struct {
+		addr     netip.Addr
+		protocol cluster.Protocol
+		port     uint16
+	}
+)
+
+func nameOf(f *cluster.Frontend) portName { return portName{f.PortName, f.Family, f.Protocol} }
+
+// marks is a property of each element of a list; nil if no element has it.
+type marks []bool
+
+func (m marks) at(i int) bool { return m != nil && m[i] }
+
+// repeats marks the Frontends whose key an earlier one has.
+func repeats[K comparable](list []*cluster.Frontend, keyOf func(*cluster.Frontend) K) marks {
+	if len(list) < 2 || len(list) == 2 && keyOf(list[0]) != keyOf(list[1]) { // one port in both families needs no map
+		return nil
+	}
+	m, seen := make(marks, len(list)), make(map[K]bool, len(list))
+	for i, f := range list {
+		k := keyOf(f)
+		m[i], seen[k] = seen[k], true
+	}
+	return m
+}
+
+// decision is one decision about one Service.
+type decision struct {
+	*Registry
+	*service
+	problems cluster.Problems
+}
+
+func (d *decision) reject(f *cluster.Frontend, field, format string, args ...any) {
+	d.problems.Add(f.Owner, field, format, args...)
+}
+
+// nodePort removes the node port where another Service holds it, and at addresses of nodes where another Service's
+// external port is.
+func (d *decision) nodePort(f *cluster.Frontend, again bool) *cluster.Frontend {
+	if f.NodePort == 0 {
+		return f
+	}
+	if holder := d.holders[nodePortKey(f)].by; holder != d.service || again {
+		d.reject(f, "spec.ports", "%s node port %d belongs to %s already", f.Protocol, f.NodePort, holder.owner)
+		c := *f
+		c.NodePort = 0
+		return &c
+	}
+	out := f
+	exclude := func(a netip.Addr) {
+		c := *out
+		c.NoNodePort = append(slices.Clone(c.NoNodePort), a)
+		out = &c
+	}
+	for _, b := range d.bids(externalPortKey(f, f.NodePort)) {
+		for _, a := range externalAddrs(b.by, f.Protocol, f.NodePort) {
+			switch {
+			case d.nodeWith(a) == "" || d.externalHolder(a, f.Protocol, f.NodePort) != b.by ||
+				d.olderEndpoint(b.by, a, f.Protocol, f.NodePort) != nil:
+			case b.by == d.service && f.Port == f.NodePort:
+				exclude(a) // the same port at the same address
+			case b.by == d.service:
+				d.reject(f, "spec.ports", "%s node port %d of %s is port %d of the Service itself there",
+					f.Protocol, f.NodePort, a, f.NodePort)
+				exclude(a)
+			case b.by.frontends[0].CompareAge(f) <= 0:
+				d.reject(f, "spec.ports", "%s node port %d of %s belongs to %s already", f.Protocol, f.NodePort, a, b.by.owner)
+				exclude(a)
+			}
+		}
+	}
+	return out
+}
+
+// externalAddrs returns the external addresses of a Service that have a port.
+func externalAddrs(s *service, p cluster.Protocol, port uint16) []netip.Addr {
+	var list []netip.Addr
+	for _, f := range s.frontends {
+		if f.Protocol == p && f.Port == port {
+			list = slices.Concat(list, f.ExternalIPs, f.LoadBalancerIPs)
+		}
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	return slices.Compact(list)
+}
+
+// externalHolder returns the Service that holds an external address and port, or nil.
+func (r *Registry) externalHolder(a netip.Addr, p cluster.Protocol, port uint16) *service {
+	return r.holders[externalKey(a, p, port)].by
+}
+
+// external removes external addresses that another Service holds, and those that are the Service's own cluster IP.
+func (d *decision) external(f *cluster.Frontend) *cluster.Frontend {
+	out := f
+	for _, v := range f.External() {
+		a, field := v.Addr(), "spec.externalIPs"
+		if !slices.Contains(f.ExternalIPs, a) {
+			field = "status.loadBalancer.ingress"
+		}
+		holder := d.externalHolder(a, f.Protocol, f.Port)
+		if s := d.holders[clusterIPKey(a)].by; s != nil && s != d.service && s.hasPort(a, f.Protocol, f.Port) {
+			holder = s
+		}
+		node, nodePort := d.nodeWith(a), d.holders[nodePortAt(f, f.Port)].by
+		older := d.olderEndpoint(d.service, a, f.Protocol, f.Port)
+		switch {
+		case a == f.ClusterIP: // policies for pods and for clients outside could not both hold
+			d.reject(f, field, "%s is the cluster IP of the Service itself", a)
+		case older != nil:
+			d.reject(f, field, "%s port %d of %s is an endpoint of %s, which is older", f.Protocol, f.Port, a, older.owner)
+		case holder != d.service:
+			d.reject(f, field, "%s port %d of %s belongs to %s already", f.Protocol, f.Port, a, holder.owner)
+		case node != "" && nodePort != nil && nodePort != d.service && nodePort.frontends[0].CompareAge(f) < 0:
+			d.reject(f, field, "%s is an address of Node/%s, where %s port %d is the node port of %s",
+				a, node, f.Protocol, f.Port, nodePort.owner)
+		default:
+			continue
+		}
+		out = withoutExternal(out, a)
+	}
+	return out
+}
+
+// withProxyPort sets the proxy port of a Frontend where that is not its first choice.
+func (d *decision) withProxyPort(f *cluster.Frontend) *cluster.Frontend {
+	if !NeedsProxyPort(f) {
+		return f
+	}
+	out := *f
+	switch out.Number = d.proxyPort(d.service, f); out.Number {
+	case candidate(f, 0):
+		return f
+	case 0:
+		if f.NodePort != 0 {
+			return f
+		}
+		d.reject(f, "spec.ports", "%s: give it a node port to serve its external addresses",
+			cmp.Or(d.exhausted(f.Owner, portRange{f.Family, f.Protocol}), "no port of the proxy addresses is left"))
+		out.ExternalIPs, out.LoadBalancerIPs = nil, nil
+	}
+	return &out
+}
+
+// withGroupSlot sets the group slot of a Frontend where that is not its first choice.
+func (d *decision) withGroupSlot(f *cluster.Frontend) *cluster.Frontend {
+	slot := d.slots.slots[groupNameOf(f)]
+	if slot == firstSlot(f) {
+		return f
+	}
+	out := *f
+	out.Group = slot
+	return &out
+}
+
+// hasPort reports whether a Service has a port at a cluster IP.
+func (s *service) hasPort(ip netip.Addr, p cluster.Protocol, port uint16) bool {
+	return slices.ContainsFunc(s.frontends, func(f *cluster.Frontend) bool {
+		return f.ClusterIP == ip && f.Protocol == p && f.Port == port
+	})
+}
+
+// withoutExternal returns a copy of a Frontend that is not served at an external address.
+func withoutExternal(f *cluster.Frontend, a netip.Addr) *cluster.Frontend {
+	c := *f
+	equal := func(b netip.Addr) bool { return a == b }
+	c.ExternalIPs = slices.DeleteFunc(slices.Clone(f.ExternalIPs), equal)
+	c.LoadBalancerIPs = slices.DeleteFunc(slices.Clone(f.LoadBalancerIPs), equal)
+	return &c
+}

@@ -1,0 +1,383 @@
+package admission
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	"hairpin/cluster"
+)
+
+// Registry holds the bids of all Services. It is kept from one plan to the next.
+type Registry struct {
+	facts     Facts
+	services  map[cluster.Owner]*service
+	holders   map[key]bid
+	runnersUp map[key][]bid // the other bids for a key, in order; nearly always none
+	portPool
+	slots *slotPool
+
+	// During an update: the former holders of keys that were bid for, the Services that changed, and those whose result
+	// may change.
+	before         map[key]holder
+	changed, dirty map[*service]bool
+}
+
+// Facts is what a Registry reads besides Services.
+type Facts struct {
+	Node      *cluster.Node   // the planned node
+	Vetted    *cluster.Vetted // the addresses of all nodes, which have node ports
+	PodRanges []netip.Prefix
+}
+
+// Allocations are proxy ports and group slots that Services keep from one Registry to the next.
+type Allocations struct {
+	Ports ProxyPorts
+	slots *slotPool
+}
+
+// Changes are what an Update changed.
+type Changes struct {
+	cluster.Changes[cluster.Frontend] // all Frontends of each Service of which something changed
+	Solved, Found                     []cluster.Problem
+}
+
+// service is a Service that bids for something.
+type service struct {
+	owner     cluster.Owner
+	frontends []*cluster.Frontend // as in the Snapshot
+	admitted  []*cluster.Frontend // what of them is served
+	problems  []cluster.Problem
+}
+
+// New returns a Registry of all Services. Frontends are sorted by cluster.Frontend.Compare.
+func New(facts Facts, frontends []*cluster.Frontend, keep Allocations) *Registry {
+	r := &Registry{
+		facts: facts, services: map[cluster.Owner]*service{}, portPool: newPortPool(), slots: newSlotPool(keep.slots),
+		holders: make(map[key]bid, len(frontends)), runnersUp: map[key][]bid{},
+	}
+	r.changed, r.dirty = map[*service]bool{}, map[*service]bool{} // r.before stays nil: former holders do not matter
+	for _, f := range frontends {
+		if n := keep.Ports[ServicePortOf(f)]; n != 0 && NeedsProxyPort(f) {
+			r.hold(f, n)
+		}
+	}
+	for len(frontends) > 0 {
+		n := 1
+		for n < len(frontends) && frontends[n].Owner == frontends[0].Owner {
+			n++
+		}
+		r.set(frontends[0].Owner, frontends[:n:n])
+		frontends = frontends[n:]
+	}
+	r.finish()
+	return r
+}
+
+// Update replaces the Services that changed with what frontends has of them. moved are addresses that belong to another
+// node than before.
+func (r *Registry) Update(
+	vetted *cluster.Vetted, moved map[netip.Addr]string, changed []cluster.Owner, frontends []*cluster.Frontend,
+) Changes {
+	r.before, r.changed, r.dirty = map[key]holder{}, map[*service]bool{}, map[*service]bool{}
+	r.setNodes(vetted, moved)
+	for _, o := range changed {
+		r.set(o, ofService(frontends, o))
+	}
+	return r.finish()
+}
+
+// Allocations returns what the Services have now. It changes with the next Update.
+func (r *Registry) Allocations() Allocations { return Allocations{r.ports, r.slots} }
+
+// Admitted returns all Frontends that are served, in order, and all problems.
+func (r *Registry) Admitted() ([]*cluster.Frontend, []cluster.Problem) {
+	var list []*cluster.Frontend
+	var problems []cluster.Problem
+	for _, s := range slices.SortedFunc(maps.Values(r.services), compareOwners) {
+		list, problems = append(list, s.admitted...), append(problems, s.problems...)
+	}
+	return list, problems
+}
+
+func compareOwners(a, b *service) int { return a.owner.Compare(b.owner) }
+
+// ofService returns all Frontends of a Service.
+func ofService(list []*cluster.Frontend, owner cluster.Owner) []*cluster.Frontend {
+	i, _ := slices.BinarySearchFunc(list, owner, func(f *cluster.Frontend, o cluster.Owner) int { return f.Owner.Compare(o) })
+	end := i
+	for end < len(list) && list[end].Owner == owner {
+		end++
+	}
+	return list[i:end:end]
+}
+
+// set replaces the Frontends of a Service; it has none when it is gone.
+func (r *Registry) set(owner cluster.Owner, list []*cluster.Frontend) {
+	s := r.services[owner]
+	if s == nil {
+		s = &service{owner: owner}
+		r.services[owner] = s
+	}
+	r.dirty[s] = true
+	if slices.EqualFunc(s.frontends, list, r.sameBids) {
+		s.frontends = list
+		return
+	}
+	r.requeueExternal(s)
+	r.eachBid(s, r.withdraw)
+	for _, f := range s.frontends {
+		delete(r.waiting, requestOf(s, f))
+		r.slots.release(f)
+	}
+	r.releasePorts(s.frontends, func(f *cluster.Frontend) bool {
+		return slices.ContainsFunc(list, func(g *cluster.Frontend) bool {
+			return NeedsProxyPort(g) && ServicePortOf(f) == ServicePortOf(g)
+		})
+	})
+	if s.frontends = list; len(list) == 0 {
+		delete(r.services, owner)
+		return
+	}
+	r.changed[s] = true
+	for _, f := range list {
+		r.place(clusterIPKey(f.ClusterIP), bid{by: s})
+	}
+	r.requeueExternal(s)
+}
+
+// requeueExternal requeues the Services whose external addresses are cluster IPs of s, which is about to change or has
+// changed.
+func (r *Registry) requeueExternal(s *service) {
+	for _, f := range s.frontends {
+		r.requeue(addressKey(f.ClusterIP))
+	}
+}
+
+// nodeWith returns the name of the node that has an address, or "". The planned node has every address that it reports.
+func (r *Registry) nodeWith(a netip.Addr) string {
+	if slices.ContainsFunc(r.facts.Node.HostAddresses, func(p netip.Prefix) bool { return p.Addr() == a }) {
+		return r.facts.Node.Name
+	}
+	return r.facts.Vetted.Hosts.At(a)
+}
+
+// setNodes replaces the nodes' addresses, of which moved belong to another node than before.
+func (r *Registry) setNodes(vetted *cluster.Vetted, moved map[netip.Addr]string) {
+	r.facts.Vetted = vetted
+	for a := range moved {
+		k := addressKey(a)
+		r.requeue(k)
+		for _, b := range r.bids(k) {
+			r.eachBid(b.by, func(k key, _ bid) {
+				if k.kind == keyExternalPort {
+					r.requeue(key{kind: keyNodePort, family: k.family, protocol: k.protocol, port: k.port})
+				}
+			})
+		}
+	}
+}
+
+// finish ends an update: it decides again about all Services that were requeued.
+func (r *Registry) finish() Changes {
+	for k, was := range r.before {
+		if k.kind == keyClusterIP && !was.same(r.holder(k)) {
+			for _, b := range r.bids(k) {
+				r.changed[b.by] = true
+			}
+		}
+	}
+	for s := range r.changed {
+		r.bidFurther(s)
+	}
+	r.slots.allocate()
+	r.allocatePorts()
+	for k, was := range r.before {
+		if !was.same(r.holder(k)) {
+			r.requeueDependents(k)
+		}
+	}
+	var out Changes
+	for _, s := range slices.SortedFunc(maps.Keys(r.dirty), compareOwners) {
+		list, problems := r.admit(s)
+		if slices.Equal(list, s.admitted) && slices.Equal(problems, s.problems) {
+			continue
+		}
+		out.Gone, out.Come = append(out.Gone, s.admitted...), append(out.Come, list...)
+		out.Solved, out.Found = append(out.Solved, s.problems...), append(out.Found, problems...)
+		s.admitted, s.problems = list, problems
+	}
+	r.before, r.changed, r.dirty = nil, nil, nil
+	return out
+}
+
+// requeueDependents requeues the Services whose result depends on the holder of a key.
+func (r *Registry) requeueDependents(k key) {
+	r.requeue(k)
+	nodePort := key{kind: keyNodePort, family: cluster.FamilyOf(k.addr), protocol: k.protocol, port: k.port}
+	switch k.kind {
+	case keyClusterIP:
+		r.requeue(addressKey(k.addr))
+	case keyNodePort:
+		r.requeue(key{kind: keyExternalPort, family: k.family, protocol: k.protocol, port: k.port})
+	case keyExternal:
+		r.requeue(nodePort)
+	case keyEndpoint:
+		r.requeue(externalKey(k.addr, k.protocol, k.port))
+		r.requeue(nodePort)
+	}
+}
+
+// bidFurther bids for what a Service has besides its cluster IPs, for those of its Frontends whose cluster IP it holds.
+func (r *Registry) bidFurther(s *service) {
+	holds := func(f *cluster.Frontend) bool { return r.holders[clusterIPKey(f.ClusterIP)].by == s }
+	lost := slices.ContainsFunc(s.frontends, func(f *cluster.Frontend) bool { return !holds(f) })
+	if lost {
+		r.eachBid(s, func(k key, b bid) {
+			if k.kind != keyClusterIP {
+				r.withdraw(k, b)
+			}
+		})
+		r.releasePorts(s.frontends, holds)
+		for _, f := range s.frontends {
+			r.slots.release(f)
+		}
+	}
+	for _, f := range s.frontends {
+		if lost && !holds(f) {
+			continue
+		}
+		r.eachFurtherBid(s, f, r.place)
+		r.slots.request(f)
+		if NeedsProxyPort(f) {
+			r.requests = append(r.requests, requestOf(s, f))
+		}
+	}
+}
+
+// eachBid calls do for every bid that a Service may have placed.
+func (r *Registry) eachBid(s *service, do func(key, bid)) {
+	for _, f := range s.frontends {
+		do(clusterIPKey(f.ClusterIP), bid{by: s})
+		r.eachFurtherBid(s, f, do)
+		if n := r.ports[ServicePortOf(f)]; n != 0 && NeedsProxyPort(f) {
+			do(proxyPortKey(f, n), bid{s, rankAllocated, f.Port})
+		}
+	}
+}
+
+// eachFurtherBid calls do for what a Frontend bids for besides its cluster IP.
+func (r *Registry) eachFurtherBid(s *service, f *cluster.Frontend, do func(key, bid)) {
+	for _, k := range r.endpointKeys(f) {
+		do(k, bid{by: s})
+	}
+	if f.NodePort != 0 {
+		do(nodePortKey(f), bid{by: s})
+		do(proxyPortKey(f, f.NodePort), bid{s, rankNodePort, f.Port})
+	}
+	if len(f.LoadBalancerIPs)+len(f.ExternalIPs) == 0 {
+		return
+	}
+	do(externalPortKey(f, f.Port), bid{by: s})
+	external := func(a netip.Addr, rank uint8) {
+		do(externalKey(a, f.Protocol, f.Port), bid{by: s, rank: rank})
+		do(addressKey(a), bid{by: s})
+	}
+	for _, a := range f.LoadBalancerIPs {
+		external(a, rankLoadBalancer)
+	}
+	for _, a := range f.ExternalIPs {
+		if !slices.Contains(f.LoadBalancerIPs, a) {
+			external(a, rankExternalIP)
+		}
+	}
+}
+
+// place places a bid, which may have been placed already.
+func (r *Registry) place(k key, b bid) {
+	first, taken := r.holders[k]
+	r.remember(k, first)
+	if !taken {
+		r.holders[k] = b
+		r.count(k, 1)
+		return
+	}
+	switch order := b.compare(first); {
+	case order == 0:
+	case order < 0:
+		r.holders[k], r.runnersUp[k] = b, slices.Insert(r.runnersUp[k], 0, first)
+		r.reallocate(k, first)
+	default:
+		if i, found := slices.BinarySearchFunc(r.runnersUp[k], b, bid.compare); !found {
+			r.runnersUp[k] = slices.Insert(r.runnersUp[k], i, b)
+		}
+	}
+}
+
+// withdraw withdraws a bid, which may not have been placed.
+func (r *Registry) withdraw(k key, b bid) {
+	first, taken := r.holders[k]
+	if !taken {
+		return
+	}
+	r.remember(k, first)
+	others := r.runnersUp[k]
+	if first.compare(b) == 0 {
+		if len(others) == 0 {
+			delete(r.holders, k)
+			r.count(k, -1)
+			return
+		}
+		r.holders[k] = others[0]
+		r.reallocate(k, others[0])
+		others = slices.Delete(others, 0, 1)
+	} else if i, found := slices.BinarySearchFunc(others, b, bid.compare); found {
+		others = slices.Delete(others, i, i+1)
+	}
+	if r.runnersUp[k] = others; len(others) == 0 {
+		delete(r.runnersUp, k)
+	}
+}
+
+func (r *Registry) remember(k key, first bid) {
+	if r.before == nil {
+		return
+	}
+	if _, known := r.before[k]; !known {
+		r.before[k] = holderOf(first)
+	}
+}
+
+func holderOf(b bid) holder {
+	if b.by == nil {
+		return holder{}
+	}
+	return holder{b.by, b.by.frontends[0]}
+}
+
+func (r *Registry) holder(k key) holder { return holderOf(r.holders[k]) }
+
+// bids returns all bids for a key, the holder's first.
+func (r *Registry) bids(k key) []bid {
+	first, taken := r.holders[k]
+	if !taken {
+		return nil
+	}
+	return append([]bid{first}, r.runnersUp[k]...)
+}
+
+// requeue makes finish decide again about all that bid for a key.
+func (r *Registry) requeue(k key) {
+	for _, b := range r.bids(k) {
+		r.dirty[b.by] = true
+	}
+}
+
+// sameBids reports whether two states of a Frontend bid for the same keys and are as old as each other.
+func (r *Registry) sameBids(a, b *cluster.Frontend) bool {
+	return a == b || a.Owner == b.Owner && a.UID == b.UID && a.Created.Equal(b.Created) &&
+		a.Family == b.Family && a.ClusterIP == b.ClusterIP && a.Protocol == b.Protocol && a.Port == b.Port &&
+		a.NodePort == b.NodePort && a.PortName == b.PortName && slices.Equal(a.ExternalIPs, b.ExternalIPs) &&
+		slices.Equal(a.LoadBalancerIPs, b.LoadBalancerIPs) && NeedsProxyPort(a) == NeedsProxyPort(b) &&
+		slices.Equal(r.endpointKeys(a), r.endpointKeys(b))
+}
