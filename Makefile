@@ -143,20 +143,22 @@ setup-tests: # what only tests need
 
 # Packages with tests that start an API server. Its first build takes minutes, in which the others are tested.
 WITH_API = $(shell $(GO) list ./... | grep -E '^hairpin/(agent|api/v1|charts|controller|lab|lab/churn|lab/demo|lab/scale|preflight/pods|watch)$$')
+# Its tests wait most of the time, so the others run beside them.
+AGENT = hairpin/agent
 test: setup-tests image $(BIN)/helm ## all tests, on real Open vSwitch, OVN, nft, kernel and API server
 	@$(LAB) kube & kube=$$!; failed=; \
 	{ $(MAKE) --no-print-directory check && $(GO) test -timeout 20m -p 1 $(filter-out $(WITH_API),$(shell $(GO) list ./...)); } || failed=yes; \
-	{ wait $$kube && $(GO) test -timeout 30m -p 1 $(WITH_API); } || failed=yes; \
+	{ wait $$kube && $(GO) test -timeout 30m -p 2 $(AGENT) $(filter-out $(AGENT),$(WITH_API)); } || failed=yes; \
 	[ -z "$$failed" ]
 	$(GO) test -C lab/kube ./expressions
 	$(GO) test ./walk -run Semantics -soak 1m
 
-# Packages whose tests need no lab.
-RACELESS = $(shell $(GO) list ./... | grep -E '^hairpin/(claims|cluster|config|datapath|egress|inspect|kube|ops|plan|report|retry|walk)|^hairpin/apply(/late|/notice)?$$')
+# Packages that start goroutines or share memory between them. Package agent is under test as a program, see test-race-lab.
+CONCURRENT = $(shell $(GO) list ./... | grep -E '^hairpin/(apply|cni|controller|egress|hostnet|inspect|kube|ops|ovsdb|preflight/pods|report|retry|targets|ui|watch)(/|$$)')
 # Tests of the agent to run with its race detector on.
 RUN ?= Hangs|Standby|SourceIsAway|Health
-test-race: setup-tests ## the tests that need no lab, with the race detector
-	CGO_ENABLED=1 $(GO) test -race -timeout 15m $(RACELESS)
+test-race: setup-tests image ## the packages with goroutines, with the race detector
+	CGO_ENABLED=1 $(GO) test -race -timeout 20m -p 1 $(CONCURRENT)
 
 test-race-lab: setup-tests image ## lab tests of the agent, built with the race detector (RUN='Hangs|Demo')
 	CGO_ENABLED=1 $(GO) build -race -o $(BIN)/race/hairpin ./cmd/hairpin
