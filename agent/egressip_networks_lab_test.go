@@ -2,9 +2,12 @@ package agent_test
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -110,6 +113,9 @@ func testOtherNetworks(t *testing.T, mode string) {
 		put(t, l, "egressip.yaml", carriedAs([]string{"10.10.10.33", "10.10.10.44", "fd10::33", "fd10::44"}, selector, items...))
 	}
 
+	neighborsLearn(t, l, on)
+	podsSend(t, l, v, on)
+
 	on("target: podlocal", "10.10.10.33 node-b", "fd10::33 node-b")
 	v.until("pod-a1", server, egress...)
 	v.see("by a route of the link", "pod-a1", beyond, egress...)
@@ -163,10 +169,123 @@ func testOtherNetworks(t *testing.T, mode string) {
 			})
 		}
 	}
+
+	put(t, l, "egressip.yaml", "# nothing\n")
+	v.until("pod-a1", client, nodeA...)
+
+	// Another address in place of the one.
+	on("app: web", "10.10.10.33 node-b", "fd10::33 node-b")
+	v.until("pod-a1", server, egress...)
+	on("app: web", "10.10.10.44 node-b", "fd10::44 node-b")
+	v.until("pod-a1", server, "10.10.10.44", "fd10::44")
+	v.until("pod-b1", server, "10.10.10.44", "fd10::44")
+	eventually(t, 20*time.Second, "the old address is gone", func() (bool, string) {
+		has := sh(t, b, "ip -o address show dev eth1; nft list table inet hairpin")
+		return !strings.Contains(has, "10.10.10.33") && !strings.Contains(has, "fd10::33"), has
+	})
+
 	put(t, l, "egressip.yaml", "# nothing\n")
 	v.until("pod-a1", client, nodeA...)
 	eventually(t, 20*time.Second, "nothing is left behind", func() (bool, string) {
 		left := sh(t, b, "set +e; ip rule | grep -e 5999 -e 6000; ip addr show dev eth1 | grep 10.10.10.33; ip route show table all proto 85 | grep eth1; true")
 		return left == "", left
 	})
+}
+
+// neighborsLearn: a machine that accepts announcements of addresses it never asked for knows the
+// node that has one within a second of its assignment or move. No pod sends meanwhile.
+func neighborsLearn(t *testing.T, l *lab.Lab, on func(selector string, items ...string)) {
+	client := l.Host("client")
+	_, err := client.Exec(t.Context(), "sysctl", "-qw", "net.ipv4.conf.eth1.arp_accept=1", "net.ipv6.conf.eth1.forwarding=1",
+		"net.ipv6.conf.eth1.accept_untracked_na=1")
+	noError(t, err)
+	for _, name := range []string{"node-b", "node-c", "node-b"} {
+		n := l.Node(name)
+		mac := strings.TrimSpace(sh(t, n, "cat /sys/class/net/eth1/address"))
+		on("target: podlocal", "10.10.10.33 "+name, "fd10::33 "+name)
+		eventually(t, 20*time.Second, name+" has the addresses", func() (bool, string) {
+			has := sh(t, n, "ip -o address show dev eth1")
+			return strings.Contains(has, "10.10.10.33/") && strings.Contains(has, "fd10::33/"), has
+		})
+		took := eventually(t, slack*time.Second, "neighbors know "+name, func() (bool, string) {
+			has, err := client.Exec(t.Context(), "sh", "-c",
+				"ip neighbor show to 10.10.10.33 dev eth1; ip neighbor show to fd10::33 dev eth1")
+			return err == nil && strings.Count(has, "lladdr "+mac) == 2, has
+		})
+		t.Logf("neighbors know %s %v after it has the addresses", name, took.Round(time.Millisecond))
+	}
+	put(t, l, "egressip.yaml", "# nothing\n")
+}
+
+// podsSend: pods of the node that carries the addresses and of another send while those come and
+// go, by flows that exist and by new ones. No address of the cluster's own networks is seen
+// outside.
+func podsSend(t *testing.T, l *lab.Lab, v *viewer, on func(selector string, items ...string)) {
+	rec := &recorder{step: "addresses come and go"}
+	stop := make(chan struct{})
+	listening := rec.listen(t, l.Host("client"), nil, stop)
+	var senders sync.WaitGroup
+	server := []string{"10.10.10.100:9000", "[fd10::64]:9000"}
+	var sent atomic.Int64
+	for _, name := range []string{"pod-a1", "pod-b1"} {
+		for i, to := range server {
+			senders.Go(func() {
+				var old net.Conn
+				for turn := 0; ; turn++ {
+					select {
+					case <-stop:
+						return
+					case <-time.After(5 * time.Millisecond):
+					}
+					err := lab.Do(v.pods[name], func() error {
+						fresh, err := net.Dial("udp", to)
+						if err != nil {
+							return err
+						}
+						if old == nil {
+							old = fresh
+						} else {
+							defer fresh.Close()
+						}
+						for _, c := range []net.Conn{old, fresh} {
+							if _, err := c.Write([]byte("get")); err == nil { // an ICMP error of before is no failure
+								sent.Add(1)
+							}
+						}
+						return nil
+					})
+					if err != nil {
+						t.Errorf("%s: %v", []string{"IPv4", "IPv6"}[i], err)
+						return
+					}
+				}
+			})
+		}
+	}
+	end := sync.OnceFunc(func() { close(stop); senders.Wait(); <-listening })
+	t.Cleanup(end)
+	sends := func() {
+		begin := sent.Load()
+		eventually(t, 20*time.Second, "pods send", func() (bool, string) { return sent.Load() > begin+100, "" })
+	}
+	for range 3 {
+		sends()
+		on("app: web", "10.10.10.33 node-b", "fd10::33 node-b")
+		v.until("pod-a1", server, "10.10.10.33", "fd10::33")
+		v.until("pod-b1", server, "10.10.10.33", "fd10::33")
+		sends()
+		put(t, l, "egressip.yaml", "# nothing\n")
+		eventually(t, 20*time.Second, "the addresses are gone", func() (bool, string) {
+			has := sh(t, l.Node("node-b"), "ip -o address show dev eth1; ip rule; ip -6 rule")
+			left := func(what string) bool { return strings.Contains(has, what) }
+			return !slices.ContainsFunc([]string{"10.10.10.33", "fd10::33", "6000:"}, left), has
+		})
+	}
+	sends()
+	end()
+	if len(rec.wrong) > 0 {
+		some := rec.wrong[:min(len(rec.wrong), 20)]
+		t.Errorf("%d packets from addresses of the cluster:\n%s", len(rec.wrong), strings.Join(some, "\n"))
+	}
+	t.Logf("%d datagrams were sent", sent.Load())
 }
