@@ -27,8 +27,9 @@ type Announced struct {
 	addresses map[netip.Addr]*announced
 }
 
-// announced is how often an address was.
+// announced is how often an address was, with a MAC.
 type announced struct {
+	mac        cluster.MAC
 	times      int
 	last, next time.Time
 }
@@ -56,13 +57,13 @@ func (c *Announced) Announce(now time.Time, own *cluster.Node, list []*cluster.E
 			if !e.CarriedBy(node, x.Address) {
 				continue
 			}
+			link, mac := announcedOn(own, x.Address, on)
 			a := was[x.Address]
-			if a == nil {
-				a = &announced{next: now}
+			if a == nil || a.mac != mac {
+				a = &announced{mac: mac, next: now}
 			}
 			c.addresses[x.Address] = a
 			if a.times < egressAnnouncements && !a.next.After(now) {
-				link, mac := announcedOn(own, x.Address, on)
 				frames[link] = append(frames[link], announcement(mac, x.Address))
 				a.last, a.next = now, now.Add(egressAnnounceAgain<<a.times)
 				a.times++
