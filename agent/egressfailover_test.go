@@ -291,6 +291,7 @@ func TestEgressFailover(t *testing.T) {
 	if err := g.Revive(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	addressChanges(t, g)
 	l := g.Demo().Lab()
 	asker := askAll(t, l.Host("client"), netip.MustParseAddr("172.18.0.33"))
 	cutOff(t, g, asker)

@@ -74,6 +74,9 @@ func (a *agent) learn(s *hostnet.Sight) bool {
 	if s.Err != nil || reflect.DeepEqual(s.Found, a.found) {
 		return false
 	}
+	if s.Found.Lost(&a.found) {
+		a.api.Reconnect()
+	}
 	a.found = s.Found
 	g := &a.found.Gateway
 	a.log.Info("host facts", "bridge", g.Bridge, "uplink", g.Uplink, "mac", g.MAC.String(),

@@ -32,6 +32,11 @@ type Found struct {
 	rules     []cluster.HostRule
 }
 
+// Lost reports whether the host had an address before that it does not have now.
+func (f *Found) Lost(before *Found) bool {
+	return slices.ContainsFunc(before.addresses, func(p netip.Prefix) bool { return !slices.Contains(f.addresses, p) })
+}
+
 // device is a link of the host.
 type device struct {
 	name string

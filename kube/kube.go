@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
+	"time"
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,10 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/connrotation"
 	"k8s.io/klog/v2"
 
 	"hairpin/kubeapi"
 )
+
+// dialTimeout is client-go's own, for a connection and between its keepalives.
+const dialTimeout = 30 * time.Second
 
 // Connect connects to the API server named in a kubeconfig, or with the service account of the pod. Reach learns from its calls
 // whether the server answers.
@@ -32,6 +38,8 @@ func Connect(kubeconfig string, reach *Reach) (*kubeapi.Client, error) {
 	config.UserAgent = "hairpin"
 	config.QPS, config.Burst = 50, 100
 	config.Wrap(reach.wrap)
+	reach.connections = connrotation.NewDialer((&net.Dialer{Timeout: dialTimeout, KeepAlive: dialTimeout}).DialContext)
+	config.Dial = reach.connections.DialContext
 	// Protobuf costs a fraction of the time and garbage of JSON.
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON

@@ -8,11 +8,15 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/client-go/util/connrotation"
+
 	"hairpin/report"
 )
 
 // Reach knows whether the API server answers, from the calls that are made anyway.
 type Reach struct {
+	connections *connrotation.Dialer // nil without a client
+
 	mu    sync.Mutex
 	heard bool      // it answered once
 	since time.Time // since when it does not answer; zero: it does
@@ -88,6 +92,15 @@ func resourceOf(path string) string {
 		resource = f[at+2]
 	}
 	return strings.Join(f[:at], "/") + "/" + resource
+}
+
+// Reconnect closes all connections to the API server. client-go opens new ones, and watches
+// continue where they were. Of a connection from an address that the host has lost, client-go would
+// learn after 45 s only.
+func (r *Reach) Reconnect() {
+	if r.connections != nil {
+		r.connections.CloseAll()
+	}
 }
 
 func (r *Reach) Answers() bool {
