@@ -86,7 +86,8 @@ type agent struct {
 	duplicatePorts   []cluster.Problem         // Services that healthCheckState has no port for
 	listenErrors     []cluster.Problem         // and those whose port cannot be listened on, too
 
-	noRedirect error // why nft serves NodePorts although the configuration wants eBPF programs
+	noRedirect  error // why nft serves NodePorts although the configuration wants eBPF programs
+	noConntrack error // why these programs do not know the node's own connections; nil if they do
 
 	passErr error
 	failing time.Time  // since when passErr is not nil
@@ -154,6 +155,8 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 		if a.noRedirect = redirect.Supported(); a.noRedirect != nil {
 			c.Cluster.Gateway.NodePortPath = cluster.PathNFT
 			a.config = c
+		} else {
+			a.noConntrack = redirect.Conntrack()
 		}
 	}
 	a.planner.Keep(t.ProxyPorts(ctx, &c))

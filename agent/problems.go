@@ -21,15 +21,18 @@ func (a *agent) redirects() bool {
 	return a.config.Cluster.Gateway.NodePortPath == cluster.PathRedirect
 }
 
-// redirectProblem is why this node's NodePorts take another way than [gateway] nodeport-path says.
+// redirectProblem is why this node's NodePorts take another way than [gateway] nodeport-path says, or what is lost on it.
 func (a *agent) redirectProblem() []cluster.Problem {
-	if a.noRedirect == nil {
+	p := cluster.Problem{Owner: cluster.Owner{Kind: "Node", Name: a.node}, Field: "[gateway] nodeport-path"}
+	switch {
+	case a.noRedirect != nil:
+		p.Message = fmt.Sprintf("nft serves NodePorts: this kernel lacks %v", a.noRedirect)
+	case a.noConntrack != nil:
+		p.Message = fmt.Sprintf("connections that this node begins from a Service's port get no replies: this kernel lacks %v", a.noConntrack)
+	default:
 		return nil
 	}
-	return []cluster.Problem{{
-		Owner: cluster.Owner{Kind: "Node", Name: a.node}, Field: "[gateway] nodeport-path",
-		Message: fmt.Sprintf("nft serves NodePorts: this kernel lacks %v", a.noRedirect),
-	}}
+	return []cluster.Problem{p}
 }
 
 // probeProblem is why this node cannot take part in the probing of nodes for egress addresses.

@@ -24,6 +24,11 @@ func (r *run) redirect(n *node, link string) (to location, ok bool, err error) {
 		if !found || bridge == nil {
 			return to, false, nil
 		}
+		// The kernel's function looks up TCP and UDP only.
+		if e, reply := r.ct.find(n.zone0, tupleOf(&r.p)); reply && r.p.Protocol != cluster.SCTP {
+			r.step(n, "tc "+link+" ingress "+p.Name, e.String(), p.Owner, "left to the host, whose connection it replies to")
+			return to, false, nil
+		}
 		mac := claims.MasqMAC
 		if way.Tracked {
 			mac = claims.RedirectMAC

@@ -65,6 +65,8 @@ const (
 	onIndex  = onL4 - 8     // an index of an array
 	onFIB    = onIndex - 64 // a struct bpf_fib_lookup
 	onNeigh  = onFIB - 24   // a struct bpf_redir_neigh
+	onTuple  = onNeigh - 40 // a struct bpf_sock_tuple
+	onOpts   = onTuple - 16 // a struct bpf_ct_opts
 	ethernet = 14           // bytes of a frame's header
 	macs     = 2 * 6        // bytes of its addresses, which come first
 	family4  = 4            // in keys
@@ -85,29 +87,33 @@ const (
 	labelPass     = "pass"     // leave the packet to the host
 	labelFragment = "fragment" // the same, counted
 	labelLook     = "look"     // what is looked up is filled in
+	labelFound    = "found"    // the packet is for a Service, whose value is at onIndex
 )
 
-// programs are both programs.
+const license = "GPL" // bpf_redirect_neigh and bpf_skb_ct_lookup need it
+
+// programs are both programs. The request program looks nothing up in conntrack.
 func programs() map[string]*ebpf.ProgramSpec {
 	list := map[string]*ebpf.ProgramSpec{}
-	for name, code := range map[string]asm.Instructions{claims.ProgramRequest: request(), claims.ProgramReply: reply()} {
-		list[name] = &ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, Instructions: code, License: "GPL"} // bpf_redirect_neigh is for GPL only
+	for name, code := range map[string]asm.Instructions{claims.ProgramRequest: request(nil), claims.ProgramReply: reply()} {
+		list[name] = &ebpf.ProgramSpec{Name: name, Type: ebpf.SchedCLS, Instructions: code, License: license}
 	}
 	return list
 }
 
-// request is the program at a NIC's ingress. What is for a Service, and for this machine, goes to the egress of the gateway bridge, with the
-// MACs of the Service's target: the dummy next hop, or claims.RedirectMAC, as its sender and the gateway router as its receiver. No checksum covers the frame's addresses. What a router would
-// answer, because it is too long for pods or has gone too far, is left to the host.
-func request() asm.Instructions {
-	c := &code{}
+// request is the program at a NIC's ingress. It sends packets for this machine and a Service to the egress
+// of the gateway bridge, with the MACs of the Service's target: the dummy next hop or claims.RedirectMAC as
+// the sender, the gateway router as the receiver. No checksum covers them. It leaves to the host what a
+// router would answer, because it is too long for pods or has expired, and replies to the node's own
+// connections.
+func request(ct *conntrack) asm.Instructions {
+	c := &code{conntrack: ct}
 	c.add(
 		asm.Mov.Reg(rContext, asm.R1),
 		asm.LoadMem(asm.R2, rContext, skbVLANPresent, asm.Word), asm.JNE.Imm(asm.R2, 0, labelPass), // for a VLAN's own link
 		asm.LoadMem(asm.R2, rContext, skbPacketType, asm.Word), asm.JNE.Imm(asm.R2, unix.PACKET_HOST, labelPass),
 	)
 	c.find()
-	c.add(asm.LoadMem(asm.R2, asm.R0, 0, asm.Word), asm.StoreMem(asm.RFP, onIndex, asm.R2, asm.Word))
 	c.lookup(claims.MapTarget, onIndex, labelPass)
 	c.add(
 		asm.LoadMem(rL4, asm.R0, targetLink, asm.Word), asm.JEq.Imm(rL4, 0, labelPass), asm.Mov.Reg(rIP, asm.R0),
@@ -190,8 +196,7 @@ func (c *code) find() {
 	c.alive(7)
 	c.copy(onKey, onHeader+24, 16)
 	c.add(asm.JEq.Imm(rProto, unix.IPPROTO_ICMPV6, "icmp6"))
-	c.ports(portDst, family6)
-	c.add(asm.Ja.Label(labelLook))
+	c.service(portDst, family6)
 
 	c.at("ipv4")
 	c.header4(labelFragment)
@@ -200,8 +205,7 @@ func (c *code) find() {
 	c.add(asm.StoreImm(asm.RFP, onKey+8, 0, asm.Half), asm.StoreImm(asm.RFP, onKey+10, -1, asm.Half)) // ::ffff:0:0
 	c.copy(onKey+12, onHeader+16, 4)
 	c.add(asm.JEq.Imm(rProto, unix.IPPROTO_ICMP, "icmp4"))
-	c.ports(portDst, family4)
-	c.add(asm.Ja.Label(labelLook))
+	c.service(portDst, family4)
 
 	// The types of RFC 792 and RFC 4443 that are errors. Eight bytes are before the packet.
 	c.at("icmp4")
@@ -210,17 +214,14 @@ func (c *code) find() {
 	c.at("error4")
 	c.add(asm.Mov.Reg(rIP, rL4), asm.Add.Imm(rIP, 8))
 	c.header4(labelPass)
-	c.ports(portSrc, family4)
-	c.add(asm.Ja.Label(labelLook))
+	c.service(portSrc, family4)
 
 	c.at("icmp6")
 	c.load(rL4, onL4, 4)
 	c.add(asm.LoadMem(asm.R2, asm.RFP, onL4, asm.Byte), asm.JEq.Imm(asm.R2, 0, labelPass), asm.JGT.Imm(asm.R2, 4, labelPass), asm.Mov.Reg(rIP, rL4), asm.Add.Imm(rIP, 8))
 	c.header6(labelPass)
-	c.ports(portSrc, family6)
-
-	c.at(labelLook)
-	c.lookup(claims.MapServices, onKey, labelPass)
+	c.service(portSrc, family6)
+	c.at(labelFound)
 }
 
 // alive goes on with a packet that a router may forward.
@@ -271,8 +272,8 @@ const (
 	portDst = 2
 )
 
-// ports completes the key.
-func (c *code) ports(at int16, family int64) {
+// service completes the key and goes on at labelFound.
+func (c *code) service(at int16, family int64) {
 	ok := c.unique("ports")
 	c.add(asm.JEq.Imm(rProto, int32(cluster.TCP), ok), asm.JEq.Imm(rProto, int32(cluster.UDP), ok), asm.JNE.Imm(rProto, int32(cluster.SCTP), labelPass))
 	c.at(ok)
@@ -281,13 +282,18 @@ func (c *code) ports(at int16, family int64) {
 		asm.LoadMem(asm.R2, asm.RFP, onL4+at, asm.Half), asm.StoreMem(asm.RFP, onPort, asm.R2, asm.Half),
 		asm.StoreMem(asm.RFP, onProto, rProto, asm.Byte), asm.StoreImm(asm.RFP, onFamily, family, asm.Byte),
 	)
+	c.lookup(claims.MapServices, onKey, labelPass)
+	c.add(asm.LoadMem(asm.R2, asm.R0, 0, asm.Word), asm.StoreMem(asm.RFP, onIndex, asm.R2, asm.Word))
+	c.pastReplies(at, family)
+	c.add(asm.Ja.Label(labelFound))
 }
 
 // code is a program that is being written.
 type code struct {
-	list   asm.Instructions
-	label  string // of the next instruction
-	labels int
+	list      asm.Instructions
+	label     string // of the next instruction
+	labels    int
+	conntrack *conntrack // nil: it cannot be asked
 }
 
 func (c *code) add(list ...asm.Instruction) {

@@ -105,10 +105,15 @@ func fragmented(offset uint16) func([]byte) {
 	return func(h []byte) { binary.BigEndian.PutUint16(h[6:], offset) }
 }
 
+var bridgeTarget = target{index: 77, mac: cluster.MAC{0x0a, 0x58, 0x0a, 0x2c, 0, 0}, mtu: 1400}
+
 // load loads both programs, with the NodePort of the tests in their map.
-func load(t *testing.T) *ebpf.Collection {
+func load(t testing.TB) *ebpf.Collection {
 	t.Helper()
-	col, err := ebpf.NewCollection(&ebpf.CollectionSpec{Maps: mapSpecs(), Programs: programs()})
+	col, noConntrack, err := newCollection(nil)
+	if err == nil {
+		err = noConntrack
+	}
 	if err != nil {
 		var v *ebpf.VerifierError
 		if errors.As(err, &v) {
@@ -301,7 +306,7 @@ link set br-ex up
 		t.Fatal(err)
 	}
 	col := load(t)
-	to := target{index: 77, mac: cluster.MAC{0x0a, 0x58, 0x0a, 0x2c, 0, 0}, mtu: 1400}
+	to := bridgeTarget
 	if err := to.put(col.Maps[claims.MapTarget]); err != nil {
 		t.Fatal(err)
 	}

@@ -208,7 +208,7 @@ func (t *Target) learnTags() error {
 	if t.tags != nil {
 		return nil
 	}
-	col, err := newCollection(nil)
+	col, _, err := newCollection(nil)
 	if err != nil {
 		return err
 	}
@@ -225,23 +225,46 @@ func (t *Target) learnTags() error {
 	return nil
 }
 
-// newCollection loads both programs, with the maps of those that are there.
-func newCollection(old mapSet) (*ebpf.Collection, error) {
+// newCollection loads both programs, with the maps of those that are there. noConntrack is why the
+// request program looks nothing up in conntrack; nil if it does.
+func newCollection(old mapSet) (col *ebpf.Collection, noConntrack, err error) {
 	if err := rlimit.RemoveMemlock(); err != nil { // before Linux 5.11
-		return nil, fmt.Errorf("limit of locked memory: %w", err)
+		return nil, nil, fmt.Errorf("limit of locked memory: %w", err)
 	}
-	col, err := ebpf.NewCollectionWithOptions(&ebpf.CollectionSpec{Maps: mapSpecs(), Programs: programs()}, ebpf.CollectionOptions{MapReplacements: old})
+	spec := &ebpf.CollectionSpec{Maps: mapSpecs(), Programs: programs()}
+	col, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: old})
 	if err != nil {
-		return nil, fmt.Errorf("load programs: %w", err)
+		return nil, nil, fmt.Errorf("load programs: %w", err)
 	}
 	// The bridge keeps the maps, whatever NICs there are.
 	for _, name := range []string{claims.MapServices, claims.MapTarget} {
 		if err := col.Programs[claims.ProgramReply].BindMap(col.Maps[name]); err != nil {
 			col.Close()
-			return nil, fmt.Errorf("program %s: %w", claims.ProgramReply, err)
+			return nil, nil, fmt.Errorf("program %s: %w", claims.ProgramReply, err)
 		}
 	}
-	return col, nil
+	ct, noConntrack := findConntrack()
+	if noConntrack != nil {
+		return col, noConntrack, nil
+	}
+	defer ct.close()
+	p, noConntrack := ct.load(col.Maps)
+	if noConntrack == nil {
+		_ = col.Programs[claims.ProgramRequest].Close()
+		col.Programs[claims.ProgramRequest] = p
+	}
+	return col, noConntrack, nil
+}
+
+// Conntrack returns why the programs cannot look packets up in the host's conntrack, so that
+// replies to connections that the node began from a Service's port are lost; nil if they can.
+func Conntrack() error {
+	col, noConntrack, err := newCollection(nil)
+	if err != nil {
+		return err
+	}
+	col.Close()
+	return noConntrack
 }
 
 // Apply makes the changes of d: elements of the map first, then programs, so that a program finds all that it has to; then it removes. What needs
@@ -286,7 +309,7 @@ func (t *Target) apply(d redirect.Delta) error {
 	t.wanted.Store(&wanted)
 	var programs map[string]*ebpf.Program
 	if len(attach) > 0 {
-		col, err := newCollection(m)
+		col, _, err := newCollection(m)
 		if err != nil {
 			return err
 		}
