@@ -75,6 +75,25 @@ func clashTrials() []Trial {
 			}
 		}
 	}
+	return append(list, sourcePortTrials()...)
+}
+
+// sourcePortTrials are connections that a host or a pod begins from a source port that is also a NodePort at
+// the node's address.
+func sourcePortTrials() []Trial {
+	var list []Trial
+	for _, x := range []struct{ from, to, service string }{
+		{"host-a", "client", "podlocal"}, {"host-a", "host-b", "podlocal"}, {"pod-a2", "client", "podremote"}, {"pod-a2", "host-b", "podremote"},
+	} {
+		to := way{x.from, x.to, "direct"}
+		for _, protocol := range []string{"tcp", "udp"} {
+			for _, f := range families() {
+				list = append(list, Trial{Name: to.name("source port", protocol+f.name), try: func(ctx context.Context, w *world) (string, error) {
+					return w.clash(ctx, clash{by: x.to, members: []member{{way: to}}}, protocol, f, w.services[x.service].nodePort)
+				}})
+			}
+		}
+	}
 	return list
 }
 
