@@ -129,6 +129,34 @@ func TestSessionAffinity(t *testing.T) {
 		s := &sticky{t: t, from: a, to: to}
 		s.stays(t)
 	}
+	t.Run("policy Local", func(t *testing.T) {
+		s := &sticky{t: t, l: l, a: a, from: outside, host: outside.Addresses()[0].Addr()}
+		s.local(t)
+	})
+}
+
+// local: with policy Local, and at a load balancer's address, a client keeps one of the entry
+// node's own endpoints. Its first datagram is answered.
+func (s *sticky) local(t *testing.T) {
+	balancer := netip.MustParseAddrPort("203.0.113.77:80")
+	s.to = []netip.AddrPort{balancer, netip.MustParseAddrPort("172.18.0.3:30011")}
+	s.timeout(24 * time.Hour)
+	manifest(t, s.l, "services.yaml", "(?s)(name: sticky\n  namespace: default\nspec:\n  type: )NodePort(.*)$",
+		"${1}LoadBalancer\n  externalTrafficPolicy: Local${2}status: {loadBalancer: {ingress: [{ip: 203.0.113.77}]}}\n")
+	eventually(t, 20*time.Second, "the balancer's address is served", func() (bool, string) {
+		out := sh(t, s.a, "ovs-ofctl -O OpenFlow15 --no-stats dump-flows "+claims.ServiceBridge)
+		return strings.Contains(out, balancer.Addr().String()), out
+	})
+	waitServes(t, s.a)
+	s.forgotten(time.Second)
+	s.udp = true
+	if first := s.asks(balancer); first != "pod-a1" && first != "pod-a2" {
+		t.Fatalf("%s answers, which is not on the entry node", first)
+	}
+	s.staysAndMoves(t)
+	if text := s.remembered(); text == "" {
+		t.Error("nothing is learned of the client")
+	}
 }
 
 // stays: the client keeps its endpoint at each address.

@@ -13,7 +13,8 @@ import (
 	"hairpin/lab"
 )
 
-// balancedService is a Service as a load balancer wants it; %d is its port, %s the node of its endpoints.
+// balancedService is a Service as a load balancer wants it: its health check port, the time of the
+// last change, its endpoints.
 const balancedService = `apiVersion: v1
 kind: Service
 metadata: {name: balanced, namespace: default}
@@ -32,13 +33,24 @@ metadata:
   name: balanced-1
   namespace: default
   labels: {kubernetes.io/service-name: balanced}
-  annotations: {endpoints.kubernetes.io/last-change-trigger-time: "%[3]s"}
+  annotations: {endpoints.kubernetes.io/last-change-trigger-time: "%[2]s"}
 addressType: IPv4
 endpoints:
-- {addresses: [10.244.1.10], nodeName: %[2]s}
-- {addresses: [10.244.1.11], nodeName: %[2]s}
-ports: [{name: a, port: 8080, protocol: TCP}, {name: b, port: 8081, protocol: TCP}]
+%[3]sports: [{name: a, port: 8080, protocol: TCP}, {name: b, port: 8081, protocol: TCP}]
 `
+
+// putBalanced writes the Service with these endpoints.
+func (j *judged) putBalanced(port int, node string, changed time.Time, endpoints ...string) {
+	j.t.Helper()
+	list, trigger := "", ""
+	for _, a := range endpoints {
+		list += fmt.Sprintf("- {addresses: [%s], nodeName: %s}\n", a, node)
+	}
+	if !changed.IsZero() {
+		trigger = changed.UTC().Format(time.RFC3339Nano)
+	}
+	j.put("balanced.yaml", fmt.Sprintf(balancedService, port, trigger, list))
+}
 
 // judged is a node with an agent, and a place outside that asks how it is.
 type judged struct {
@@ -132,7 +144,8 @@ func (j *judged) endpoints() {
 func (j *judged) checkPort() {
 	const port = 30999
 	t, changed := j.t, time.Now()
-	j.put("balanced.yaml", fmt.Sprintf(balancedService, port, "node-a", changed.UTC().Format(time.RFC3339Nano)))
+	pods := []string{"10.244.1.10", "10.244.1.11"}
+	j.putBalanced(port, "node-a", changed, pods...)
 	header, body := j.answers("two endpoints", "/", port, http.StatusOK)
 	want := `{"service":{"namespace":"default","name":"balanced"},"localEndpoints":2,"serviceProxyHealthy":true}`
 	if strings.TrimSpace(body) != want || header.Get("X-Load-Balancing-Endpoint-Weight") != "2" {
@@ -144,11 +157,21 @@ func (j *judged) checkPort() {
 		return got == "1", got // one, though the Service has two ports
 	})
 	t.Logf("from the change until it is in the switch: %s s", j.metric(`kubeproxy_network_programming_duration_seconds_sum{ip_family="IPv4"}`))
-	j.put("balanced.yaml", fmt.Sprintf(balancedService, port, "node-b", changed.UTC().Format(time.RFC3339Nano)))
+	for what, endpoint := range map[string]string{"pod": pods[0], "host": j.node.Addresses()[0].Addr().String()} {
+		j.putBalanced(port, "node-b", changed, pods...)
+		j.answers("endpoints elsewhere", "/", port, http.StatusServiceUnavailable)
+		j.putBalanced(port, "node-a", changed, endpoint)
+		header, body = j.answers("one endpoint: a "+what, "/", port, http.StatusOK)
+		want := `{"service":{"namespace":"default","name":"balanced"},"localEndpoints":1,"serviceProxyHealthy":true}`
+		if strings.TrimSpace(body) != want || header.Get("X-Load-Balancing-Endpoint-Weight") != "1" {
+			t.Errorf("one endpoint, a %s: %s %v", what, body, header)
+		}
+	}
+	j.putBalanced(port, "node-b", changed, pods...)
 	if header, _ = j.answers("endpoints elsewhere", "/", port, http.StatusServiceUnavailable); header.Get("X-Load-Balancing-Endpoint-Weight") != "0" {
 		t.Errorf("%v", header)
 	}
-	j.put("balanced.yaml", fmt.Sprintf(balancedService, port+1, "node-a", changed.UTC().Format(time.RFC3339Nano)))
+	j.putBalanced(port+1, "node-a", changed, pods...)
 	j.answers("another port", "/", port+1, http.StatusOK)
 	if code, _, _ := curl(t.Context(), j.client, "http://"+hostPort(j.node.Addresses()[0].Addr().String(), port)); code != 0 {
 		t.Errorf("the old port answers %d", code)
@@ -166,7 +189,7 @@ func (j *judged) portTaken() {
 	var taken net.Listener
 	noError(t, j.node.Do(func() (err error) { taken, err = net.Listen("tcp", fmt.Sprintf(":%d", port)); return err }))
 	defer func() { _ = taken.Close() }()
-	j.put("balanced.yaml", fmt.Sprintf(balancedService, port, "node-a", ""))
+	j.putBalanced(port, "node-a", time.Time{}, "10.244.1.10", "10.244.1.11")
 	problem := fmt.Sprintf("Service/default/balanced: spec.healthCheckNodePort: node node-a: port %d cannot be listened on: ", port)
 	eventually(t, 20*time.Second, "the agent tells of it", func() (bool, string) {
 		list := strings.Join(mustReport(t, j.node).Problems, "\n")
