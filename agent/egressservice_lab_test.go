@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -136,7 +138,9 @@ func behind(t testing.TB, g *demo.Egress) *demo.Egress {
 // TestEgressServiceHostDies: when the host of an EgressService dies, its pods leave with the load balancer's addresses by another node, which
 // also answers for them. Without the Service they are the EgressIP's again.
 func TestEgressServiceHostDies(t *testing.T) {
-	g := startEgress(t, "[ovnkubernetesfeature]\negressip-reachability-total-timeout = 5\n")
+	g := startEgress(t, "[ovnkubernetesfeature]\negressip-reachability-total-timeout = 5\n"+
+		"egressip-node-healthcheck-port = 9107\n")
+	noError(t, g.Both(t.Context()))
 	s := behind(t, g)
 	hole, stall := failover(t, s, balancerAddress)
 	t.Logf("host killed: new connections failed for %v, the machine stalled for up to %v", hole.Round(time.Millisecond), stall.Round(time.Millisecond))
@@ -156,5 +160,28 @@ func TestEgressServiceHostDies(t *testing.T) {
 		})
 	}
 	noError(t, s.Delete(t.Context()))
+	noError(t, g.See(t.Context(), egressAddress))
+	agentStops(t, g)
+}
+
+// agentStops: an agent that stands still serves no gRPC, so its egress addresses move, although the
+// node's kernel answers. They stay where they are when it goes on.
+func agentStops(t *testing.T, g *demo.Egress) {
+	noError(t, g.Revive(t.Context()))
+	noError(t, g.Both(t.Context()))
+	noError(t, g.Nodes(t.Context(), demo.EgressStays))
+	n := g.Demo().Lab().Node(demo.EgressStays)
+	noError(t, n.Signal(agent, syscall.SIGSTOP))
+	goesOn := sync.OnceFunc(func() { noError(t, n.Signal(agent, syscall.SIGCONT)) })
+	t.Cleanup(goesOn)
+	took := eventually(t, 30*time.Second, "the address moves", func() (bool, string) {
+		return carries(t, g, demo.EgressDies), "it has not"
+	})
+	t.Logf("agent stopped: its address moved after %v", took.Round(time.Millisecond))
+	noError(t, g.See(t.Context(), egressAddress))
+	goesOn()
+	noError(t, g.Both(t.Context()))
+	waitWell(t, n)
+	noError(t, g.Nodes(t.Context(), demo.EgressDies))
 	noError(t, g.See(t.Context(), egressAddress))
 }
