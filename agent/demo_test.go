@@ -1,6 +1,9 @@
 package agent_test
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -8,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"hairpin/claims"
 	"hairpin/lab"
 	"hairpin/lab/probe"
 )
@@ -44,6 +48,7 @@ func TestDemo(t *testing.T) {
 		}
 		t.Run(lab.OVSDB, func(t *testing.T) { killSwitchDB(t, l, ways) })
 	})
+	each("Deleted", func(t *testing.T) { deletedMeanwhile(t, l) })
 	each("Switch", func(t *testing.T) {
 		for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
 			t.Run(sig.String(), func(t *testing.T) { restartSwitch(t, l, ways, sig) })
@@ -120,7 +125,7 @@ func waitRestarted(t *testing.T, n *lab.Node, before uint64) {
 // like the packets of a stranger.
 func restartSwitch(t *testing.T, l *lab.Lab, ways []path, sig syscall.Signal) {
 	n := l.Node("node-a")
-	before := mustReport(t, n).Restarts
+	before, flows := mustReport(t, n).Restarts, ownFlows(t, n)
 	o := under(t, ways, func(f traffic) {
 		f.flows(some)
 		begin := time.Now()
@@ -138,6 +143,54 @@ func restartSwitch(t *testing.T, l *lab.Lab, ways []path, sig syscall.Signal) {
 	if o.broken > 0 {
 		t.Errorf("%s\n%s", o, strings.Join(o.errors, "\n"))
 	}
+	eventually(t, 20*time.Second, "flows and groups are as before", func() (bool, string) {
+		now := ownFlows(t, n)
+		return now == flows, lab.Difference(flows, now)
+	})
+}
+
+// ownFlows returns the flows and groups of our bridges, without those that connections made.
+func ownFlows(t *testing.T, n *lab.Node) string {
+	t.Helper()
+	var list []string
+	for _, bridge := range []string{"br-ex", claims.ServiceBridge, claims.TunnelBridge} {
+		for _, what := range []string{"flows", "groups"} {
+			out := sh(t, n, "ovs-ofctl -O OpenFlow15 --no-stats dump-"+what+" "+bridge)
+			for _, l := range lines(out) {
+				if learned := strings.Contains(l, "_timeout="); !learned && !strings.Contains(l, "xid=") {
+					list = append(list, bridge+" "+strings.TrimSpace(l))
+				}
+			}
+		}
+	}
+	slices.Sort(list)
+	return strings.Join(list, "\n")
+}
+
+// deletedMeanwhile deletes a Service while the agent is away: nothing is left of it afterwards.
+func deletedMeanwhile(t *testing.T, l *lab.Lab) {
+	n := l.Node("node-a")
+	const number = 9
+	const left = "ovn-nbctl lb-list; nft list ruleset; ovs-ofctl dump-flows br-ex; ovs-ofctl dump-flows br-svc; ip route show table all"
+	put(t, l, "moving.yaml", fmt.Sprintf(movingService, number, "10.244.2.3"))
+	words := []string{fmt.Sprintf("10.96.77.%d", number), fmt.Sprintf("3077%d", number)}
+	has := func(all bool) func() (bool, string) {
+		return func() (bool, string) {
+			out := sh(t, n, left)
+			for _, w := range words {
+				if strings.Contains(out, w) != all {
+					return false, fmt.Sprintf("%s, want it: %v", w, all)
+				}
+			}
+			return true, ""
+		}
+	}
+	eventually(t, 20*time.Second, "the Service is served", has(true))
+	noError(t, n.Kill(t.Context(), agent, syscall.SIGKILL))
+	noError(t, os.Remove(filepath.Join(l.Dir(), "manifests", "moving.yaml")))
+	noError(t, n.Start(t.Context(), agent))
+	waitWell(t, n)
+	eventually(t, 20*time.Second, "nothing is left of it", has(false))
 }
 
 // restartEverything ends all processes of node-a and starts them again, in various orders, with and without what they can
