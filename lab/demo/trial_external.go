@@ -5,8 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
+	"time"
 
+	"hairpin/claims"
+	"hairpin/cluster"
 	"hairpin/lab"
+	"hairpin/lab/attack"
 )
 
 // externalTrials are of an endpoint on a node's host, at an address and port that another Service has as an external address:
@@ -16,6 +21,12 @@ func externalTrials() []Trial {
 	for _, f := range families() {
 		list = append(list, Trial{Name: "balanced once pod-a2 edge-host ClusterIP tcp" + f.name, Group: "balanced once",
 			try: func(ctx context.Context, w *world) (string, error) { return w.balancedOnce(ctx, f) }})
+	}
+	for _, f := range families() {
+		list = append(list, Trial{Name: "ping pod-a2 addresses of its host icmp" + f.name, Group: "ping host",
+			try: func(ctx context.Context, w *world) (string, error) { return w.pingHost(ctx, f) }},
+			Trial{Name: "neighbors of a node whose address is an external IP tcp" + f.name, Group: "neighbor of a node",
+				try: func(ctx context.Context, w *world) (string, error) { return w.steadyNeighbor(ctx, f) }})
 	}
 	return append(list, Trial{Name: "link-local address of the host tcp4", Group: "host address", try: func(ctx context.Context, w *world) (string, error) {
 		return w.linkLocal(ctx)
@@ -68,6 +79,103 @@ func (w *world) balancedOnce(ctx context.Context, f family) (note string, err er
 	}
 	if a := w.asks(ctx, host, at); a.Name != pod {
 		return "", fmt.Errorf("%q answers at %s: %s", a.Name, at, a.Error)
+	}
+	return "", nil
+}
+
+// pingHost: a pod's pings to all addresses of its host are answered: the node's, further ones, one
+// of a foreign network that was just added and is deprecated, and those of the host and the router
+// in the pod network.
+func (w *world) pingHost(ctx context.Context, f family) (note string, err error) {
+	const client, host = "pod-a2", "host-a"
+	from, node := w.endpoints[client], w.lab.Node("node-a")
+	added := map[string]string{"4": "192.0.2.77/32", "6": "2001:db8:77::77/128"}[f.name]
+	if _, err := node.Exec(ctx, "ip", "address", "add", added, "dev", "lo", "preferred_lft", "0"); err != nil {
+		return "", err
+	}
+	defer func() {
+		_, undo := node.Exec(context.WithoutCancel(ctx), "ip", "address", "delete", added, "dev", "lo")
+		err = errors.Join(err, undo)
+	}()
+	mp0, err := w.source(management+"node-a", f)
+	if err != nil {
+		return "", err
+	}
+	mac, err := attack.MAC(from.place, podLink)
+	if err != nil {
+		return "", err
+	}
+	ear, err := attack.Listen(from.place, podLink)
+	if err != nil {
+		return "", err
+	}
+	defer ear.Close()
+	mp0MAC, err := attack.MAC(w.endpoints[host].place, claims.ManagementPort)
+	if err != nil {
+		return "", err
+	}
+	asked := map[netip.Addr]cluster.MAC{
+		w.endpoints[host].address(f): w.gatewayMAC(), ofFamily(w.nodes["node-a"].others, f): w.gatewayMAC(),
+		netip.MustParsePrefix(added).Addr(): w.gatewayMAC(), w.gateway(f): w.gatewayMAC(), mp0: mp0MAC,
+	}
+	for to, next := range asked {
+		if err := w.until(ctx, "answer to a ping of "+to.String(), func() error {
+			mark := newMark("ping")
+			frame := attack.Frame(mac, next, attack.Echo(from.address(f), to, mark))
+			if err := attack.Send(from.place, podLink, frame); err != nil {
+				return err
+			}
+			if ear.Hear(ctx, w.longer(300*time.Millisecond), contains(mark)) == nil {
+				return errors.New("there is none")
+			}
+			return nil
+		}); err != nil {
+			return "", err
+		}
+	}
+	return fmt.Sprintf("(%d addresses)", len(asked)), nil
+}
+
+// steadyNeighbor: while Services with a node's address as external IP come and go, a machine
+// outside that forgets the node's MAC learns the same one again.
+func (w *world) steadyNeighbor(ctx context.Context, f family) (note string, err error) {
+	const client, pod, host = clientName, "pod-a1", "host-b"
+	at, machine := w.endpoints[host].address(f), w.lab.Host(clientName)
+	lookUp := func() (string, error) {
+		if _, err := machine.Exec(ctx, "ip", "neighbor", "flush", "to", at.String()); err != nil {
+			return "", err
+		}
+		if err := w.answered(ctx, client, host, netip.AddrPortFrom(at, hostPort)); err != nil {
+			return "", err
+		}
+		text, err := machine.Exec(ctx, "ip", "neighbor", "show", "to", at.String())
+		if fields := strings.Fields(text); err == nil && len(fields) > 4 && fields[3] == "lladdr" {
+			return fields[4], nil
+		}
+		return "", errors.Join(err, fmt.Errorf("neighbor %q", text))
+	}
+	first, err := lookUp()
+	if err != nil {
+		return "", err
+	}
+	for turn := range 5 {
+		name, port := "steady"+f.name, uint16(7100+turn)
+		remove, err := w.putAll(ctx, tenantSlice(name, f, podPort, w.endpoints[pod].address(f)),
+			tenantService(name, f, tenantIP(f, 6), port, at))
+		if err != nil {
+			return "", err
+		}
+		err = w.answered(ctx, client, pod, netip.AddrPortFrom(at, port))
+		for _, change := range []func() error{func() error { return err }, remove} {
+			err := change()
+			now, errLook := lookUp()
+			if err := errors.Join(err, errLook); err != nil {
+				return "", err
+			}
+			if now != first {
+				return "", fmt.Errorf("turn %d: the neighbor's MAC is %s, not %s", turn, now, first)
+			}
+		}
 	}
 	return "", nil
 }
