@@ -3,6 +3,8 @@ package agent_test
 import (
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -149,8 +151,63 @@ func testEgressIP(t *testing.T, mode, engine string) {
 	patience = 500 * time.Millisecond
 	leaks(t, l, mode, saw, client)
 	patience = 3 * time.Second
+	if engine == cluster.EngineOpenFlow { // what follows is the same with the other
+		labelsChange(t, l, until, egress, nodeA)
+		podRemade(t, l, pods, until, egress)
+	}
 	put(t, l, "egressip.yaml", "# nothing\n")
 	until("pod-a1", nodeA...)
+}
+
+// labelsChange: labels of a pod and its namespace change 15 times. The source of a new connection
+// follows.
+func labelsChange(t *testing.T, l *lab.Lab, until func(from string, want ...string), egress, own []string) {
+	selected := carried("target: podlocal", "172.18.0.33 node-b", "fc00:f853:ccd::33 node-b")
+	selected = strings.Replace(selected, "namespaceSelector: {}", "namespaceSelector: {matchLabels: {env: prod}}", 1)
+	text, err := os.ReadFile(filepath.Join(l.Dir(), "manifests", "pods.yaml"))
+	noError(t, err)
+	for i := range 15 { // each change counts
+		pod, space := i%4 != 1, i%4 != 3
+		want, env, label := own, "dev", "target: podlocal"
+		if pod && space {
+			want = egress
+		}
+		if space {
+			env = "prod"
+		}
+		if !pod {
+			label = "target: another"
+		}
+		put(t, l, "pods.yaml", strings.ReplaceAll(string(text), "target: podlocal", label))
+		put(t, l, "egressip.yaml", strings.Replace(selected, "labels: {", "labels: {env: "+env+", ", 1))
+		until("pod-a1", want...)
+	}
+	put(t, l, "pods.yaml", string(text))
+}
+
+// podRemade: a pod is deleted and made again with its name, in turn on the node that carries the
+// address and on another.
+func podRemade(
+	t *testing.T, l *lab.Lab, pods map[string]lab.Place, until func(from string, want ...string), egress []string,
+) {
+	put(t, l, "egressip.yaml", carried("target: again", "172.18.0.33 node-b", "fc00:f853:ccd::33 node-b"))
+	for i := range 5 {
+		n := l.Node([]string{"node-b", "node-c"}[i%2])
+		config := lab.PodConfig{Namespace: "default", Name: "again", UID: fmt.Sprintf("uid-again-%d", i)}
+		p, err := n.AddPod(t.Context(), config)
+		noError(t, err)
+		put(t, l, "again.yaml", fmt.Sprintf(`apiVersion: v1
+kind: Pod
+metadata: {name: again, namespace: default, uid: %s, labels: {target: again}}
+spec: {nodeName: %s}
+status:
+  podIPs: [{ip: %q}, {ip: %q}]
+`, config.UID, n.Name(), p.IPs()[0], p.IPs()[1]))
+		pods["again"] = p
+		until("again", egress...)
+		noError(t, p.Delete(t.Context()))
+		put(t, l, "again.yaml", "# nothing\n")
+	}
 }
 
 // leaks takes the translation away behind the agents' backs: nobody outside sees a pod, or a node in its stead.
