@@ -1,21 +1,24 @@
 package plan_test
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/cluster/clustertest"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
 	"hairpin/plan"
 	"hairpin/walk"
 )
 
-// withNodes plans the demo's cluster in a gateway mode after edit has changed each node's gateway and
-// added has been added to the Services.
-func withNodes(t *testing.T, mode string, flows bool, edit func(*cluster.Gateway), added ...*cluster.Frontend) *story {
+// withNodes plans the demo's cluster in a gateway mode after edit has changed each node and added has
+// been added to the Services.
+func withNodes(t *testing.T, mode string, flows bool, edit func(*cluster.Node), added ...*cluster.Frontend) *story {
 	t.Helper()
 	w := demoIn(t, mode, flows)
 	s := *w.Snapshot
@@ -23,7 +26,7 @@ func withNodes(t *testing.T, mode string, flows bool, edit func(*cluster.Gateway
 	for _, n := range w.Snapshot.Nodes {
 		changed := *n
 		if edit != nil {
-			edit(&changed.Gateway)
+			edit(&changed)
 		}
 		s.Nodes = append(s.Nodes, &changed)
 	}
@@ -82,18 +85,27 @@ func TestClientIsServiceAddress(t *testing.T) {
 // is served as before.
 func TestSourcePortOfService(t *testing.T) {
 	const explained = 32768 // the source port of walks
+	np := service("np", "10.96.70.1:80", explained, "10.244.3.3:8080")
+	np6 := service("np", "[fd00:10:96::7001]:80", explained, "[fd00:10:244:3::3]:8080")
+	grpc := at(service("grpc", "10.96.70.2:32768", 0, "10.244.2.3:8080"), "172.18.0.3")
+	grpc.Protocol = cluster.UDP
 	for mode, flows := range everyEngine {
-		for _, userspace := range []bool{false, true} {
-			t.Run(mode+map[bool]string{true: " openflow", false: " ovn"}[flows]+map[bool]string{true: " userspace"}[userspace], func(t *testing.T) {
-				np := service("np", "10.96.70.1:80", explained, "10.244.3.3:8080")
-				np6 := service("np", "[fd00:10:96::7001]:80", explained, "[fd00:10:244:3::3]:8080")
-				grpc := at(service("grpc", "10.96.70.2:32768", 0, "10.244.2.3:8080"), "172.18.0.3")
-				grpc.Protocol = cluster.UDP
-				s := withNodes(t, mode, flows, func(g *cluster.Gateway) { g.Userspace = userspace }, np, np6, grpc)
-				for _, words := range []string{
+		for variant, edit := range map[string]func(*cluster.Node){
+			"": nil, " userspace": func(n *cluster.Node) { n.Gateway.Userspace = true }, " redirect": redirects,
+		} {
+			t.Run(mode+map[bool]string{true: " openflow", false: " ovn"}[flows]+variant, func(t *testing.T) {
+				s := withNodes(t, mode, flows, edit, np, np6, grpc)
+				from := []string{
 					"pod/default/pod-a1 tcp 1.1.1.1:80", "pod/default/pod-b1 tcp [2001:db8::1]:443", "host/node-a tcp 172.18.0.5:6443",
 					"host/node-a udp 1.1.1.1:53", "host/node-a tcp 1.1.1.1:80",
-				} {
+				}
+				if variant == " redirect" {
+					from = append(from, "host/node-a tcp 10.10.10.100:80", "host/node-a tcp [fd10::64]:80", "pod/default/pod-a1 tcp 10.10.10.100:80")
+					if len(s.world.States["node-a"].Redirect.Programs) < 2 {
+						t.Error("there are no programs")
+					}
+				}
+				for _, words := range from {
 					s.answered(t, words)
 				}
 				trace := s.answered(t, "outside/172.18.0.100 tcp 172.18.0.3:32768")
@@ -105,6 +117,51 @@ func TestSourcePortOfService(t *testing.T) {
 	}
 }
 
+// redirects gives a node eBPF programs at its links: eth0 in mode detached, and eth1.
+func redirects(n *cluster.Node) {
+	n.Gateway.Redirect = true
+	last := n.ID + 2
+	n.Links = []cluster.HostLink{{
+		Name: "eth1", Index: 3, MAC: cluster.MAC{2, 0x42, 10, 10, 10, byte(last)}, MTU: 1500,
+		Addresses: []netip.Prefix{prefix(fmt.Sprintf("10.10.10.%d/24", last)), prefix(fmt.Sprintf("fd10::%x/64", last))},
+	}}
+	n.HostAddresses = slices.Concat(n.HostAddresses, n.Links[0].Addresses)
+	if n.Gateway.Mode == cluster.ModeDetached {
+		n.Links = append(n.Links, cluster.HostLink{
+			Name: "eth0", Index: 2, MAC: cluster.MAC{2, 0x42, 0xac, 18, 0, byte(last)}, MTU: 1500,
+			Addresses: []netip.Prefix{prefix(fmt.Sprintf("172.18.0.%d/16", last)), prefix(fmt.Sprintf("fc00:f853:ccd::%x/64", last))},
+			Routes:    []cluster.HostRoute{{Prefix: prefix("0.0.0.0/0"), Via: addr("172.18.0.1")}, {Prefix: prefix("::/0"), Via: addr("fc00:f853:ccd::1")}},
+		})
+	}
+}
+
+// TestSourcePortOfPodWithEgressIP: the same for a pod with an egress address whose connection to another
+// node's host leaves with the node's address.
+func TestSourcePortOfPodWithEgressIP(t *testing.T) {
+	const explained = 32768 // the source port of walks
+	np := service("np", "10.96.70.1:80", explained, "10.244.3.3:8080")
+	np6 := service("np", "[fd00:10:96::7001]:80", explained, "[fd00:10:244:3::3]:8080")
+	for mode, flows := range everyEngine {
+		t.Run(mode+map[bool]string{true: " openflow", false: " ovn"}[flows], func(t *testing.T) {
+			s := *withNodes(t, mode, flows, redirects, np, np6).world.Snapshot
+			s.Namespaces = []*cluster.Namespace{{Name: "default"}}
+			e := clustertest.EgressIP("e", 0, "172.18.0.33", "fc00:f853:ccd::33")
+			for _, a := range e.Addresses {
+				e.Assigned = append(e.Assigned, cluster.Assignment{Address: a, Node: "node-a"})
+			}
+			s.EgressIPs = []*cluster.EgressIP{e}
+			w := worldOf(t, &s)
+			x := &story{world: w, walker: walk.New(w)}
+			for _, words := range []string{
+				"pod/default/pod-a1 tcp 172.18.0.5:6443", "pod/default/pod-a1 tcp [fc00:f853:ccd::5]:6443", "pod/default/pod-b1 tcp 172.18.0.5:6443",
+				"pod/default/pod-a1 tcp 1.1.1.1:80", "pod/default/pod-b1 tcp [2001:db8::1]:443",
+			} {
+				x.answered(t, words)
+			}
+		})
+	}
+}
+
 // TestRepliesToClientMAC: in mode shared, a reply goes to the MAC at which the host would send it: the
 // client's on a network of the node, else the router's, whichever machine sent the packet. Packets from
 // addresses that no external client can have are not served, nor are clients behind a router that does
@@ -113,8 +170,8 @@ func TestRepliesToClientMAC(t *testing.T) {
 	router := cluster.MAC{0x02, 0, 0, 0, 0, 1}
 	second, attacker := cluster.MAC{0x02, 0, 0, 0, 0, 2}, cluster.MAC{0x02, 0, 0, 0, 0, 0x66}
 	hops := map[netip.Addr]cluster.MAC{addr("172.18.0.1"): router, addr("172.18.0.254"): second, addr("fc00:f853:ccd::1"): router}
-	known := withNodes(t, cluster.ModeShared, true, func(g *cluster.Gateway) { g.NextHopMACs = hops })
-	dead := withNodes(t, cluster.ModeShared, true, func(g *cluster.Gateway) { g.NextHopMACs = map[netip.Addr]cluster.MAC{} })
+	known := withNodes(t, cluster.ModeShared, true, func(n *cluster.Node) { n.Gateway.NextHopMACs = hops })
+	dead := withNodes(t, cluster.ModeShared, true, func(n *cluster.Node) { n.Gateway.NextHopMACs = map[netip.Addr]cluster.MAC{} })
 	for _, x := range []struct {
 		name, from string
 		mac        cluster.MAC

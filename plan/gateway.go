@@ -180,7 +180,11 @@ func (b *bridge) fromOVN(s *Stack) {
 	marked, asNode := m, track
 	marked.PktMark = claims.MarkNodeIP
 	asNode.NAT = flow.NAT{Kind: flow.NATSrc, Addr: s.Address.Addr()}
-	b.classify(prioMarked, marked, asNode, out)
+	as := []flow.Action{asNode, out}
+	if b.env.hasExternalClients() { // the source port may become one of a Service
+		as = []flow.Action{asNode, flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkNode}, out}
+	}
+	b.classify(prioMarked, marked, as...)
 	// Pods that were not SNATed must not be seen outside: others', because their egress SNAT is not there yet (egress-ip.md),
 	// and this node's, because only a packet that conntrack calls invalid leaves the gateway router so. The document lets
 	// those pass at priority 109.
