@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"hairpin/cluster"
 	"hairpin/lab"
@@ -105,6 +106,96 @@ func TestMatrixWithAPI(t *testing.T) {
 	d := startDemo(t, Kubernetes)
 	checkDemo(t, d)
 	replacePod(t, d)
+	rollPort(t, d)
+}
+
+// rollPort replaces pods one by one, as a Deployment with maxUnavailable 0 does, by ones that have
+// the named port of their Service at another number. Clients that ask ten times a second notice
+// nothing.
+func rollPort(t *testing.T, d *Demo) {
+	t.Helper()
+	ctx, nodes := t.Context(), []*lab.Node{d.lab.Node("node-b"), d.lab.Node("node-c")}
+	service, err := d.Client().CoreV1().Services("default").Create(ctx, &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "rolled"}, Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeNodePort, Selector: map[string]string{"app": "rolled"},
+			Ports: []corev1.ServicePort{{Name: "web", Port: 80, TargetPort: intstr.FromString("web")}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func(n *lab.Node, port int32) *corev1.Pod {
+		t.Helper()
+		pod, err := d.Client().CoreV1().Pods("default").Create(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: fmt.Sprintf("rolled-%s-%d", n.Name(), port), Labels: map[string]string{"app": "rolled"},
+			},
+			Spec: corev1.PodSpec{NodeName: n.Name(), Containers: []corev1.Container{
+				{Name: "server", Image: "probe", Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: port}}},
+			}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := n.RunPod(ctx, d.Client(), pod, func(p *lab.Pod) error {
+			_, err := lab.Serve(ctx, p, p.Name(), uint16(port))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod.Status.PodIP = netip.AddrPortFrom(p.IPs()[0], uint16(port)).String()
+		return pod
+	}
+	knows := func(pod *corev1.Pod, want bool) {
+		t.Helper()
+		for _, n := range d.lab.Nodes() {
+			if err := WaitVIPs(ctx, n, 20*time.Second, func(vips string) bool {
+				return strings.Contains(vips, pod.Status.PodIP) == want
+			}); err != nil {
+				t.Fatalf("%s as an endpoint: want %v: %v", pod.Status.PodIP, want, err)
+			}
+		}
+	}
+	var old []*corev1.Pod
+	for _, n := range nodes {
+		old = append(old, start(n, 8080))
+		knows(old[len(old)-1], true)
+	}
+	var streams []*lab.Stream
+	node, nodePort := d.lab.Node("node-a").Addresses()[0].Addr(), uint16(service.Spec.Ports[0].NodePort)
+	for from, to := range map[lab.Place]netip.AddrPort{
+		d.lab.Host(clientName): netip.AddrPortFrom(node, nodePort),
+		d.pod("pod-a1"):        netip.AddrPortFrom(netip.MustParseAddr(service.Spec.ClusterIP), 80),
+	} {
+		s, err := lab.StartStream(ctx, from, probe.StreamConfig{
+			Protocol: "tcp", To: to, Rate: 10, Every: time.Second, Timeout: 10 * time.Second, Duration: 5 * time.Minute, Speak: true,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams = append(streams, s)
+	}
+	for i, n := range nodes {
+		start(n, 9090)
+		if err := d.Client().CoreV1().Pods("default").Delete(ctx, old[i].Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		knows(old[i], false)
+		if err := n.EndPod(ctx, d.Client(), old[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, s := range streams {
+		if err := lab.Flow(ctx, 10, s); err != nil {
+			t.Error(err)
+		}
+		r, err := s.End()
+		if err != nil || r.Failed > 0 || r.Opened == 0 {
+			t.Errorf("client %d: %d of %d connections failed: %v %v", i, r.Failed, r.Opened, r.Errors, err)
+		}
+		t.Logf("client %d: %d connections, %d failed, slowest %.0f ms", i, r.Opened, r.Failed, r.SlowestMs)
+	}
 }
 
 // replacePod deletes a Pod and makes it again: the Services follow on every node.
