@@ -273,7 +273,7 @@ func TestFields(t *testing.T) {
 		{nft.Map{}, "Name Family Key Elements"},
 		{nft.Element{}, "Addr Protocol Port Src Out Slot"},
 		{host.State{}, "Links Addresses Routes Rules Neighbors Sysctls"},
-		{host.Route{}, "RouteKey Link Via Src MTU Borrowed Owner"},
+		{host.Route{}, "RouteKey Link Via Src MTU AdvMSS Borrowed Owner"},
 		{host.Rule{}, "Family Priority From Mark Table"},
 		{host.Address{}, "AddressKey Deprecated Borrowed Owner"},
 	} {

@@ -299,9 +299,13 @@ func (a *applying) route(want host.Route, index int) error {
 			data = append(data, nl.NewRtAttr(kind, ip.AsSlice()))
 		}
 	}
-	if want.MTU != 0 {
-		metrics := nl.NewRtAttr(unix.RTA_METRICS, nil)
-		metrics.AddRtAttr(unix.RTAX_MTU, nl.Uint32Attr(uint32(want.MTU)))
+	metrics := nl.NewRtAttr(unix.RTA_METRICS, nil)
+	for kind, value := range map[int]int{unix.RTAX_MTU: want.MTU, unix.RTAX_ADVMSS: want.AdvMSS} {
+		if value != 0 {
+			metrics.AddRtAttr(kind, nl.Uint32Attr(uint32(value)))
+		}
+	}
+	if want.MTU != 0 || want.AdvMSS != 0 {
 		data = append(data, metrics)
 	}
 	return a.t.send(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, data...)

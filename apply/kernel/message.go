@@ -38,7 +38,7 @@ type foundRoute struct {
 	key      host.RouteKey
 	link     int
 	via, src netip.Addr
-	mtu      int
+	mtu, mss int
 	protocol uint8
 	plain    bool // has a form in package host
 }
@@ -201,14 +201,17 @@ func parseRoute(raw []byte) (foundRoute, error) {
 	return f, nil
 }
 
-// metrics knows the MTU; a route with another metric is none of the plain ones.
+// metrics reads the MTU and the MSS; a route with another metric is none of the plain ones.
 func (f *foundRoute) metrics(b []byte) {
 	attrs, err := nl.ParseRouteAttr(b)
 	f.plain = f.plain && err == nil
 	for _, a := range attrs {
-		if a.Attr.Type == unix.RTAX_MTU {
+		switch a.Attr.Type {
+		case unix.RTAX_MTU:
 			f.mtu = int(number(a.Value))
-		} else {
+		case unix.RTAX_ADVMSS:
+			f.mss = int(number(a.Value))
+		default:
 			f.plain = false
 		}
 	}

@@ -208,7 +208,7 @@ func (r *reading) route(f foundRoute) error {
 		if err != nil {
 			return err
 		}
-		out.Link, out.Via, out.Src, out.MTU = name, f.via, f.src, f.mtu
+		out.Link, out.Via, out.Src, out.MTU, out.AdvMSS = name, f.via, f.src, f.mtu, f.mss
 	}
 	r.state.Routes[f.key] = out
 	return nil

@@ -64,6 +64,7 @@ type Route struct {
 	Via      netip.Addr // zero = on link
 	Src      netip.Addr // preferred source; zero = the kernel's choice
 	MTU      int        // bytes; 0 = the link's
+	AdvMSS   int        // TCP payload that the host announces to accept; 0 = as the MTU allows
 	Borrowed bool
 	Owner    cluster.Owner
 }

@@ -110,6 +110,9 @@ func routeText(verb string, r Route) string {
 	if r.MTU != 0 {
 		s += fmt.Sprintf(" mtu %d", r.MTU)
 	}
+	if r.AdvMSS != 0 {
+		s += fmt.Sprintf(" advmss %d", r.AdvMSS)
+	}
 	if r.Src.IsValid() {
 		s += " src " + r.Src.String()
 	}

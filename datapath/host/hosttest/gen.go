@@ -133,6 +133,9 @@ func (g gen) route(link string, subnet, to netip.Prefix) {
 	if g.bool("route mtu") {
 		r.MTU = 1280 + g.n("mtu", 120)
 	}
+	if g.bool("route MSS") {
+		r.AdvMSS = 1000 + g.n("mss", 120)
+	}
 	g.s.Routes[r.RouteKey] = r
 }
 
