@@ -179,10 +179,11 @@ func (z *zone) gatewayRouter() {
 	}, claims.JoinSwitch, joinToRouter(gr), nil)
 }
 
-// podMTU makes the gateway router tell senders that pods have a smaller MTU. TCP knows that from the pod. Nodes are not told
-// (bridge.noMTU), by a flow for each where OVN has no load balancers. Where the host is in between, its routes have the MTU.
+// podMTU makes the gateway router report to senders that pods have a smaller MTU. TCP knows that from the pod. Nodes get no
+// report (bridge.noMTU), by a flow for each where OVN has no load balancers. Where the host forwards, its routes have the
+// MTU; in mode local it does not forward what answers egress addresses.
 func (z *zone) podMTU() map[string]string {
-	if z.Mode.PodsByHost {
+	if !z.Mode.Uplink {
 		return nil
 	}
 	bypass := "tcp"

@@ -196,7 +196,7 @@ func omitted(names []string, name string) []string {
 // hostsRows are the address set that podMTU names, if it does.
 func (e *Env) hostsRows() datapath.State {
 	s := datapath.State{NB: nb.State{}}
-	if stack := e.stack(e.tunnelFamily()); stack != nil && !e.Mode.PodsByHost && !e.Node.Gateway.OpenFlow {
+	if stack := e.stack(e.tunnelFamily()); stack != nil && e.Mode.Uplink && !e.Node.Gateway.OpenFlow {
 		s.NB.Add(&nb.AddressSet{Name: hostsSet(stack.Family), Addresses: e.nodeAddresses(stack), Owner: nodeOwner(e.Node.Name)})
 	}
 	return s
@@ -223,7 +223,7 @@ func (r *hostRules) add(a netip.Addr, name string) {
 	if a != s.MasqHost {
 		r.noTunnels(s, a)
 	}
-	if s.Family == r.env.tunnelFamily() && !r.env.Mode.PodsByHost && r.env.Node.Gateway.OpenFlow {
+	if s.Family == r.env.tunnelFamily() && r.env.Mode.Uplink && r.env.Node.Gateway.OpenFlow {
 		r.noMTU(s, a)
 	}
 }
