@@ -239,6 +239,7 @@ type Gateway struct {
 	// the host's neighbor table has them. Nil: no agent has looked, as in a manifest.
 	NextHopMACs map[netip.Addr]MAC
 	OnLink      []netip.Prefix // networks that the host reaches through the bridge without a router, sorted
+	MTU         int            // of Uplink or Device, bytes; 0 = unknown
 	Userspace   bool           // the bridge uses the userspace (netdev) datapath
 	NodeLocal   bool           // the host's way to Services is the management port, with a distributed gateway port (LocalDGP)
 	OpenFlow    bool           // pods are on claims.ServiceBridge, and their Services flows and groups of it (EngineOpenFlow)

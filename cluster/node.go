@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -22,8 +23,8 @@ const (
 // maxNodeID is the largest node id: tunnel keys of ports have 15 bits, and 0 is none.
 const maxNodeID = 32767
 
-// gatewayJSON is the value of AnnotationGateway. The keys uplink, device, device-mac, next-hop-macs, on-link, datapath, nodeport-path,
-// node-local and service-engine are ours.
+// gatewayJSON is the value of AnnotationGateway. The keys uplink, device, device-mac, next-hop-macs, on-link, mtu, datapath,
+// nodeport-path, node-local and service-engine are ours.
 type gatewayJSON struct {
 	Mode      string   `json:"mode"`
 	Bridge    string   `json:"bridge-id,omitempty"`
@@ -36,6 +37,7 @@ type gatewayJSON struct {
 	// A node without reachable routers has an empty object, one whose agent has not looked has none.
 	NextHopMACs map[string]string `json:"next-hop-macs,omitzero"`
 	OnLink      []string          `json:"on-link,omitempty"`
+	MTU         int               `json:"mtu,omitempty"`
 	Datapath    string            `json:"datapath,omitempty"` // "netdev" (userspace) or "system" (kernel)
 	NodePort    string            `json:"nodeport-path,omitempty"`
 	NodeLocal   string            `json:"node-local,omitempty"`
@@ -44,7 +46,7 @@ type gatewayJSON struct {
 
 // GatewayAnnotation returns the value of AnnotationGateway that parses back to g.
 func GatewayAnnotation(g Gateway) string {
-	j := gatewayJSON{Mode: g.Mode, Bridge: g.Bridge, Uplink: g.Uplink, Device: g.Device, MAC: g.MAC.String(), Datapath: "system"}
+	j := gatewayJSON{Mode: g.Mode, Bridge: g.Bridge, Uplink: g.Uplink, Device: g.Device, MAC: g.MAC.String(), MTU: g.MTU, Datapath: "system"}
 	if g.Userspace {
 		j.Datapath = "netdev"
 	}
@@ -299,6 +301,11 @@ func (p *nodeParser) network(field string, j *gatewayJSON, g *Gateway) {
 		g.OnLink = append(g.OnLink, r)
 	}
 	slices.SortFunc(g.OnLink, comparePrefix)
+	if j.MTU < 0 || j.MTU > math.MaxUint16 {
+		p.problem(field, "mtu: %d is not a link's MTU", j.MTU)
+		return
+	}
+	g.MTU = j.MTU
 }
 
 // parsePod returns nil for a Pod that has no address of the pod network now and will not get one. One that is starting has

@@ -127,6 +127,8 @@ func TestBadNodes(t *testing.T) {
 			`Node/n: metadata.annotations[k8s.ovn.org/l3-gateway-config]: ip-addresses: "::ffff:1.2.3.4/96" is not an address with a prefix length`,
 			`Node/n: metadata.annotations[k8s.ovn.org/l3-gateway-config]: mac-address: "02:42" is not a MAC address`,
 			`Node/n: metadata.annotations[k8s.ovn.org/l3-gateway-config]: next-hops: "gw" is not an IPv4 or IPv6 address in canonical form`}},
+		{"gateway MTU", annotated(gateway, `{"default":{"mode":"shared","mtu":65536}}`), []string{
+			`Node/n: metadata.annotations[k8s.ovn.org/l3-gateway-config]: mtu: 65536 is not a link's MTU`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := store(node("n", c.edit), node("node-a", good)).Snapshot()
@@ -144,7 +146,7 @@ func TestBadNodes(t *testing.T) {
 // TestAnnotations: what the agent publishes is what the others read.
 func TestAnnotations(t *testing.T) {
 	n := wantGood()
-	for _, g := range []cluster.Gateway{n.Gateway, {}, {Mode: "detached", Bridge: "br-ex", Addresses: prefixes("10.44.0.0/32")}} {
+	for _, g := range []cluster.Gateway{n.Gateway, {}, {Mode: "shared", MTU: 9000}, {Mode: "detached", Bridge: "br-ex", Addresses: prefixes("10.44.0.0/32")}} {
 		if got := cluster.ParseGateway(cluster.GatewayAnnotation(g)); !reflect.DeepEqual(got, g) {
 			t.Errorf("%+v came back as %+v", g, got)
 		}

@@ -166,6 +166,7 @@ func (l *Looker) look(ctx context.Context) (s Sight, ok bool) {
 		}
 	}
 	s.Wire = wireOf(l.ovs.View(), &s.Found.Gateway)
+	s.Found.Gateway.MTU = s.Wire.MTU
 	if link, err := net.InterfaceByName(s.Found.Gateway.Bridge); err == nil {
 		l.routers.Store(&routers{link: link.Index, macs: s.Found.Gateway.NextHopMACs})
 	}

@@ -98,9 +98,22 @@ func (k *kernel) services(s *Stack, bridge string) {
 		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: bridge, Via: s.MasqNext, Src: node, MTU: mtu})
 	}
 	// Replies of endpoints on this host, to connections that the gateway router brought.
-	k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: single(s.MasqOVN)}, Link: bridge, Src: s.Node, MTU: mtu})
+	if k.env.Mode.Uplink { // whose MTU the bridge has
+		mtu = k.env.clientMTU()
+	}
+	k.toClients(s, bridge, mtu)
 	k.neighbor(bridge, s.MasqNext, masqMAC())
 	k.neighbor(bridge, s.MasqOVN, k.env.Node.Gateway.MAC)
+}
+
+// toClients is the route to clients of endpoints on this host. Their TCP segments fit the routes by which the host forwards
+// what comes by other links to Services.
+func (k *kernel) toClients(s *Stack, link string, mtu int) {
+	r := host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: single(s.MasqOVN)}, Link: link, Src: s.Node, MTU: mtu}
+	if pods := k.env.Config.MTU; mtu > pods {
+		r.AdvMSS = pods - words(s.Family).tcpHeaders
+	}
+	k.route(r)
 }
 
 // serviceLink is the link by which the host gets to Services.
@@ -115,11 +128,10 @@ func (e *Env) serviceLink() string {
 // that link. (The other engine's next hop is another one: IPv6 refuses a route by a next hop that has a route by another link.)
 func (k *kernel) toSwitchboard(s *Stack) {
 	mtu := k.env.Config.MTU
-	link := func(link string, a, src netip.Addr) {
-		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: single(a)}, Link: link, Src: src, MTU: mtu})
-	}
-	link(claims.ServiceHost, s.MasqOVN, s.Node)
-	link(k.env.Node.Gateway.Bridge, s.MasqRouter, s.Node)
+	k.toClients(s, claims.ServiceHost, k.env.clientMTU())
+	k.route(host.Route{
+		RouteKey: host.RouteKey{Table: mainTable, Prefix: single(s.MasqRouter)}, Link: k.env.Node.Gateway.Bridge, Src: s.Node, MTU: mtu,
+	})
 	for _, c := range append(slices.Clone(s.Services), single(s.MasqAll), single(s.MasqLocal)) {
 		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: claims.ServiceHost, Via: s.MasqOVN, Src: s.Address.Addr(), MTU: mtu})
 	}

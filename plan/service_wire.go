@@ -37,7 +37,7 @@ func (b *bridge) frontend(x *front, vip netip.AddrPort) {
 func (b *bridge) toServices(x *front, vip netip.AddrPort) {
 	b.nodePort(x, vip)
 	m, to := match(x, flow.Match{}, vip), []flow.Action{flow.Output{Port: claims.ServicesPatch}}
-	if x.Protocol != cluster.TCP { // which knows from the pod how long a packet may be
+	if x.Protocol != cluster.TCP && x.podsBehind() { // TCP knows from the pod how long a packet may be
 		to = []flow.Action{flow.MarkLonger{Length: uint16(b.env.Config.MTU + ethernetHeader)}, flow.Resubmit{Table: claims.TableLong}}
 	}
 	if !x.guards(vip) {
@@ -52,6 +52,18 @@ func (b *bridge) toServices(x *front, vip netip.AddrPort) {
 	b.add(claims.TableWire, prioBarred, m, flow.Drop{})
 }
 
+// podsBehind reports whether pods are among the endpoints of external clients. Only then is the pods' MTU that of the
+// path: a client that is another node's host keeps what it learns for all that it sends to this node.
+func (x *front) podsBehind() bool {
+	to := x.cluster
+	if x.ExternalLocal {
+		to = x.ownPods
+	}
+	return slices.ContainsFunc(to, func(a netip.AddrPort) bool {
+		return slices.ContainsFunc(x.stack.Cluster, func(r netip.Prefix) bool { return r.Contains(a.Addr()) })
+	})
+}
+
 // ethernetHeader is the length of what comes before a packet in its frame.
 const ethernetHeader = 14
 
@@ -63,7 +75,7 @@ func (b *bridge) wireToServices(s *Stack) {
 	out := flow.Output{Port: claims.ServicesPatch}
 	b.classify(prioFromWire+1, flow.Match{InPort: b.uplink, EthDst: b.mac, Protocol: ip, Fragment: "no"}, flow.Resubmit{Table: claims.TableWire})
 	host := []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.SetPktMark{}, flow.Output{Port: flow.Local}}
-	// What is too long for pods is for the host to forward: it tells the client, or sends it in parts.
+	// What is too long for pods the host forwards: it fragments it, or reports the pods' MTU to the client.
 	b.add(claims.TableLong, prioKnown, flow.Match{Protocol: ip, PktMark: 1}, host...)
 	b.add(claims.TableLong, prioRest, flow.Match{}, out)
 	b.add(claims.TableWire, prioRest, flow.Match{Protocol: ip}, trackFromWire)

@@ -92,14 +92,28 @@ func (e *Env) wired() bool {
 // hostMAC is that of claims.ServiceHost, on every node.
 func (e *Env) hostMAC() cluster.MAC { return cluster.MACFor(e.Stacks[0].MasqHost) }
 
-// hostMTU is that of claims.ServiceHost. It takes what clients outside send to endpoints on hosts, as long as their links allow, where the kernel
-// drops what is longer than the port's MTU and tells nobody. What the host sends has the pods' MTU by its routes and, where it only forwards IPv6,
-// by a sysctl. The userspace datapath looks at no MTU, but its buffers have that length.
+// hostMTU is that of claims.ServiceHost. It takes what external clients send to endpoints on hosts, as long as their
+// links allow. The kernel datapath drops what is longer than the port's MTU without an ICMP error. What the host sends
+// has the MTU of its routes and, where it only forwards IPv6, that of a sysctl. The userspace datapath does not check
+// the MTU, but its buffers have that length.
 func (e *Env) hostMTU() int {
 	if e.Node.Gateway.Userspace {
-		return e.Config.MTU
+		return e.clientMTU()
 	}
 	return math.MaxUint16
+}
+
+// clientMTU is the MTU of the host's route to clients of its endpoints: that of the links by which they come. With the
+// pods' MTU, the host would report that to other hosts whose answers it forwards, and these would keep it for all that
+// they send to this host.
+func (e *Env) clientMTU() int {
+	mtu := e.Node.Gateway.MTU
+	for i := range e.Node.Links {
+		if l := &e.Node.Links[i]; l.MTU != 0 && slices.Contains(e.Redirect, l.Name) {
+			mtu = min(mtu, l.MTU)
+		}
+	}
+	return max(mtu, e.Config.MTU)
 }
 
 // outside are the ports by which the host and clients outside come.
