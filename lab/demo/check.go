@@ -97,7 +97,8 @@ func newWorld(ctx context.Context, l *lab.Lab, o *objects) (*world, error) {
 	has := func(key, value string) bool { return strings.Contains(string(config), key+" = "+value) }
 	shared := has("mode", cluster.ModeShared) || !has("mode", "")
 	openflow := !has("service-engine", cluster.EngineOVN)
-	w := &world{lab: l, userspace: first.Datapath() == "netdev", shared: shared, nodeLocal: has("node-local", cluster.LocalDGP) && !openflow, openflow: openflow, openvswitch: version, endpoints: map[string]endpoint{}, nodes: map[string]nodeFacts{}, services: map[string]serviceFacts{}}
+	w := &world{lab: l, userspace: first.Datapath() == "netdev", shared: shared, detached: has("mode", cluster.ModeDetached),
+		nodeLocal: has("node-local", cluster.LocalDGP) && !openflow, openflow: openflow, openvswitch: version, endpoints: map[string]endpoint{}, nodes: map[string]nodeFacts{}, services: map[string]serviceFacts{}}
 	for _, n := range l.Nodes() {
 		w.endpoints[hostPlace(n.Name())] = endpoint{n.Host, plain(n.Addresses()), hostPort}
 		for _, p := range n.Pods() {

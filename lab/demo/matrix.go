@@ -71,6 +71,7 @@ type world struct {
 	sctp      bool // the kernel has it
 	userspace bool // Open vSwitch's datapath
 	shared    bool // gateway mode
+	detached  bool
 
 	openvswitch string // its version
 	every       bool   // see Checks.Every

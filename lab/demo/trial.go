@@ -44,6 +44,10 @@ var (
 	onKernel61  = labs{"Debian's kernel 6.1", onKernel.has} // with which the kernel datapath is tried
 	inShared    = labs{"mode shared", func(w *world) bool { return w.shared }}
 	inOthers    = labs{"modes local and detached", func(w *world) bool { return !w.shared }}
+	inDetached  = labs{"mode detached", func(w *world) bool { return w.detached }}
+	onUplink    = labs{"modes shared and local", func(w *world) bool { return !w.detached }}
+	withFlows   = labs{"`service-engine = openflow`", func(w *world) bool { return w.openflow }}
+	withOVN     = labs{"`service-engine = ovn`", func(w *world) bool { return !w.openflow }}
 	withDGP     = labs{"`node-local = dgp`", func(w *world) bool { return w.nodeLocal }}
 	before4     = labs{"Open vSwitch before 4.0", func(w *world) bool { return w.before("4.0") }}
 )
@@ -69,7 +73,8 @@ func Trials() []Trial {
 	list = append(list, errorTrials()...)
 	list = append(list, clashTrials()...)
 	list = append(list, externalTrials()...)
-	return append(list, mtuTrials()...) // the last: machines remember a path's MTU
+	list = append(list, mtuTrials()...) // the last: machines remember a path's MTU
+	return append(list, pathTrials()...)
 }
 
 func (w *world) runTrials(ctx context.Context, trials []Trial, t *table) error {
@@ -244,6 +249,8 @@ func triesNote(n int) string {
 const (
 	userspaceFragments = "conntrack of Open vSwitch before 3.7 cannot translate fragments"
 	sharedFragments    = "another node's fragments exceed the pod MTU, and it gets no ICMP error"
+	hostReports        = "the host forwards to all Services by routes with the pods' MTU"
+	forwardedIPv6      = "Linux forwards IPv6 by the MTU of the link, and reports the pods' to the endpoint's host"
 	hostTells          = "the host forwards what is too long for pods, and tells other nodes' hosts as well"
 )
 

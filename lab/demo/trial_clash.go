@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hairpin/lab/probe"
 )
 
 // member is one of several clients that choose the same source port.
@@ -162,18 +164,12 @@ func (w *world) dialMember(ctx context.Context, m member, protocol string, f fam
 }
 
 // greeting asks who answers, and what it sees.
-func (w *world) greeting(conn net.Conn, protocol string) (g struct {
-	Name string         `json:"name"`
-	Saw  netip.AddrPort `json:"saw"`
-}, err error) {
-	var line []byte
+func (w *world) greeting(conn net.Conn, protocol string) (g probe.Greeting, err error) {
 	if protocol == "udp" {
-		for n := 0; n < 3; n++ {
-			if line, err = w.once(conn, []byte("get")); err == nil {
-				break
-			}
-		}
-	} else if err = conn.SetDeadline(time.Now().Add(w.longer(3 * time.Second))); err == nil {
+		return w.greetingTo(conn, len("get"))
+	}
+	var line []byte
+	if err = conn.SetDeadline(time.Now().Add(w.longer(3 * time.Second))); err == nil {
 		line = make([]byte, 4096)
 		var n int
 		if n, err = conn.Read(line); err == nil {
@@ -184,6 +180,18 @@ func (w *world) greeting(conn net.Conn, protocol string) (g struct {
 		return g, err
 	}
 	return g, json.Unmarshal(bytes.TrimSpace(line), &g)
+}
+
+// greetingTo asks by a datagram of so many bytes, three times.
+func (w *world) greetingTo(conn net.Conn, length int) (g probe.Greeting, err error) {
+	question := append([]byte("get"), make([]byte, length-len("get"))...)
+	var line []byte
+	for range 3 {
+		if line, err = w.once(conn, question); err == nil {
+			return g, json.Unmarshal(bytes.TrimSpace(line), &g)
+		}
+	}
+	return g, err
 }
 
 // echo sends a message and wants it back.

@@ -49,8 +49,10 @@ func exceptions() string {
 	count := map[key]int{}
 	add := func(where, why, name string) {
 		word, _, _ := strings.Cut(name, " ")
-		if strings.HasPrefix(name, "mtu of the way") {
-			word = "mtu of the way"
+		for _, group := range []string{"mtu of the way", "mtu of pods", "mtu between nodes", "long packets", "long answers"} {
+			if strings.HasPrefix(name, group) {
+				word = group
+			}
 		}
 		k := key{where, why, word}
 		if count[k]++; !slices.Contains(order, k) {
