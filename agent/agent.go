@@ -89,12 +89,13 @@ type agent struct {
 	noRedirect  error // why nft serves NodePorts although the configuration wants eBPF programs
 	noConntrack error // why these programs do not know the node's own connections; nil if they do
 
-	passErr error
-	failing time.Time  // since when passErr is not nil
-	warned  string     // the passErr that the log has
-	pace    retry.Pace // of finishing a restart
-	synced  bool       // everything was in order once
-	fresh   bool       // want is another than that of the last pass
+	passErr  error
+	failing  time.Time     // since when passErr is not nil
+	warned   string        // the passErr that the log has
+	pace     retry.Pace    // of finishing a restart
+	remaking retry.Backoff // of ports whose devices are gone
+	synced   bool          // everything was in order once
+	fresh    bool          // want is another than that of the last pass
 
 	hostOnly    bool        // Open vSwitch forwards for the node itself only: nothing more was known
 	supported   atomic.Bool // OVN, Open vSwitch and nft are new enough

@@ -76,6 +76,23 @@ func balancerAlterations() []alteration {
 	}
 }
 
+// deviceAlterations take devices of Open vSwitch's ports away. Those of the kernel datapath cannot be deleted.
+func deviceAlterations(n *lab.Node) (list []alteration) {
+	for _, link := range []string{"ovn-k8s-mp0", "svc-host"} {
+		scripts := []string{
+			`ip link set NAME down; ip link set NAME name renamed`,
+			`ip netns add elsewhere 2>/dev/null || true; ip link set NAME netns elsewhere`,
+		}
+		if n.Datapath() == "netdev" {
+			scripts = append(scripts, `ip link delete NAME`)
+		}
+		for _, script := range scripts {
+			list = append(list, alteration{"host", strings.ReplaceAll(script, "NAME", link)})
+		}
+	}
+	return list
+}
+
 // alterations are of all that a node has.
 func alterations() []alteration {
 	const ovn, ovs, nft, kernel = "ovn", "openvswitch", "nft", "host"
@@ -145,6 +162,19 @@ func alterOurs(t *testing.T, n *lab.Node, list []alteration) {
 	sh(t, n, foreign)
 	waitWell(t, n)
 	before := sh(t, n, foreigners)
+	alterEach(t, n, list)
+	sh(t, n, "ovs-vsctl remove Open_vSwitch . other_config flow-restore-wait")
+	eventually(t, slack*time.Second, "flow-restore-wait is set again", func() (bool, string) {
+		got := strings.TrimSpace(sh(t, n, "ovs-vsctl --if-exists get Open_vSwitch . other_config:flow-restore-wait"))
+		return got == `"true"`, got
+	})
+	if after := sh(t, n, foreigners); after != before {
+		t.Errorf("what others have was\n%s\nand is\n%s", before, after)
+	}
+}
+
+// alterEach alters what is ours in each way, and waits until it is back.
+func alterEach(t *testing.T, n *lab.Node, list []alteration) {
 	slowest := time.Duration(0)
 	for _, a := range list {
 		t.Run(strings.ReplaceAll(a.script, "/", "∕"), func(t *testing.T) {
@@ -158,15 +188,7 @@ func alterOurs(t *testing.T, n *lab.Node, list []alteration) {
 			t.Logf("%3d ms: %s", took.Milliseconds(), a.script)
 		})
 	}
-	sh(t, n, "ovs-vsctl remove Open_vSwitch . other_config flow-restore-wait")
-	eventually(t, slack*time.Second, "flow-restore-wait is set again", func() (bool, string) {
-		got := strings.TrimSpace(sh(t, n, "ovs-vsctl --if-exists get Open_vSwitch . other_config:flow-restore-wait"))
-		return got == `"true"`, got
-	})
 	t.Logf("%d alterations, the slowest repaired after %d ms", len(list), slowest.Milliseconds())
-	if after := sh(t, n, foreigners); after != before {
-		t.Errorf("what others have was\n%s\nand is\n%s", before, after)
-	}
 }
 
 // repaired reports whether drift of a system was counted and nothing differs any more.

@@ -129,7 +129,7 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 	if err == nil {
 		again = retry.Sooner(again, retry.Sooner(a.introduce(ctx), a.announceEgress(time.Now())))
 	}
-	return retry.Sooner(again, a.serves())
+	return retry.Sooner(again, retry.Sooner(a.serves(), a.remakePorts(ctx)))
 }
 
 // beside does what may hang, once at a time. It reports whether that was done in a moment; else its end wakes the loop. What f gives

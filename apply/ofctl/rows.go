@@ -211,6 +211,24 @@ func (t *Target) applyRows(ctx context.Context, d flow.Delta) (missing []string,
 	return missing, nil
 }
 
+// RemovePorts takes ports off their bridges, and waits until ovs-vswitchd has removed them with their devices.
+func (t *Target) RemovePorts(ctx context.Context, names []string) error {
+	var ops []ovsdb.Op
+	for _, name := range names {
+		ops = append(ops, removal(t.db.View(), name)...)
+	}
+	late.For(ctx, server)
+	ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.Add("next_cfg", 1)).All())
+	if _, err := t.db.Transact(ctx, ops...); err != nil {
+		return fmt.Errorf("remove ports: %w", err)
+	}
+	late.For(ctx, vswitchd)
+	if err := t.carriedOut(ctx); err != nil {
+		return fmt.Errorf("wait until ovs-vswitchd has removed ports: %w", err)
+	}
+	return nil
+}
+
 func sorted(ports map[string]flow.Port) []flow.Port {
 	return slices.SortedFunc(maps.Values(ports), func(a, b flow.Port) int { return cmp.Compare(a.Name, b.Name) })
 }
