@@ -47,7 +47,7 @@ func arrows(t *testing.T) (rooms []string, to map[string][]string) {
 // only lists imports that few rooms may have.
 var only = map[string][]string{
 	"k8s.io/client-go": {"kubeapi", "watch", "kube", "inspect", "lab"},
-	"os/exec":          {"apply/ofctl", "apply/knft", "lab", "image", "cmd/lab"},
+	"os/exec":          {"apply/ofctl", "apply/knft", "cni", "lab", "image", "cmd/lab"},
 }
 
 const (

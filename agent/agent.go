@@ -216,6 +216,7 @@ func (a *agent) run(ctx context.Context, client *kubeapi.Client) error {
 	start(func() { watchSwitch(ctx, a.inbox.notify, a.config.Process.OVSRunDir, a.log) })
 	start(func() { a.tick(ctx) })
 	start(func() { a.publisher.Run(ctx) })
+	start(func() { a.keepHostPorts(ctx) })
 	start(func() { a.reach.run(ctx, a.targets.NB.Sync) })
 	a.startOps(ctx, start)
 	a.startEgress(ctx, client, start)

@@ -167,6 +167,16 @@ const (
 	CNIConfFile = "05-hairpin.conflist"
 )
 
+// PortmapPlugin is the name of CNI's portmap plugin as Hairpin installs it, for host ports of pods. It has its
+// rules in PortmapTable of the families ip and ip6, as its backend PortmapBackend has.
+const (
+	PortmapPlugin  = "hairpin-portmap"
+	PortmapBackend = "nftables"
+	PortmapTable   = "cni_hostport"
+	// PortmapInImage is where it is in the container image.
+	PortmapInImage = "/usr/local/lib/hairpin/cni/portmap"
+)
+
 // ManagementPort is the host's port into the pod network (an Open vSwitch internal port on br-int).
 const ManagementPort = "ovn-k8s-mp0"
 

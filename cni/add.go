@@ -47,7 +47,7 @@ func (s *Server) add(ctx context.Context, r request) (*current.Result, *types.Er
 	defer sandbox.Close()
 	a := attachment{
 		pod: cluster.Owner{Kind: "Pod", Namespace: pod.namespace, Name: pod.name}, uid: pod.uid,
-		network: conf.Name, sandbox: r.ContainerID, ifName: r.IfName, host: newHostName(),
+		network: conf.Name, sandbox: r.ContainerID, ifName: r.IfName, host: newHostName(), hostPorts: conf.hostPorts(),
 	}
 	release, err := s.lock(ctx, a.pod.String()) // an ADD of an older sandbox of the pod may be under way
 	if err != nil {

@@ -25,6 +25,7 @@ const (
 	keyName        = "k8s.ovn.org/pod-name"
 	keyUID         = "k8s.ovn.org/pod-uid"
 	keyIfName      = "k8s.ovn.org/pod-ifname"
+	keyHostPorts   = "hairpin-port-mappings"
 	keyInstalled   = "ovn-installed" // written by ovn-controller when the port's flows are in the switch
 	keyInstalledAt = "ovn-installed-ts"
 )
@@ -42,6 +43,7 @@ type attachment struct {
 	host      string // name of the host's end
 	mac       cluster.MAC
 	addresses []netip.Prefix // with the node subnet's length, IPv4 first
+	hostPorts string         // runtimeConfig.portMappings of its ADD, compact JSON; empty = none
 }
 
 // newHostName returns a name for the host's end of a pod's veth pair, of 15 characters. It is never used again: Open vSwitch
@@ -64,7 +66,7 @@ func parseAttachment(row *ovsdb.Interface) attachment {
 	ids := row.ExternalIDs
 	a := attachment{
 		pod: cluster.Owner{Kind: "Pod", Namespace: ids[keyNamespace], Name: ids[keyName]}, uid: ids[keyUID],
-		network: ids[keyNetwork], sandbox: ids[keySandbox], ifName: ids[keyIfName], host: row.Name,
+		network: ids[keyNetwork], sandbox: ids[keySandbox], ifName: ids[keyIfName], host: row.Name, hostPorts: ids[keyHostPorts],
 	}
 	if mac, err := cluster.ParseMAC(ids[keyMAC]); err == nil && a.pod.Name != "" {
 		a.mac, a.addresses = mac, splitPrefixes(ids[keyAddresses])
@@ -90,11 +92,15 @@ func (a *attachment) toPod(node string) *cluster.Pod {
 // same iface-id-ver, which holds the addresses: so ovn-installed never speaks of the flows of an earlier sandbox.
 func (a *attachment) ids() map[string]string {
 	p := a.toPod("")
-	return map[string]string{
+	ids := map[string]string{
 		keyIfaceID: p.LogicalPort(), keyIfaceIDVer: p.PortVersion(),
 		keyMAC: a.mac.String(), keyAddresses: joinPrefixes(a.addresses), keySandbox: a.sandbox, keyNetwork: a.network,
 		keyNamespace: a.pod.Namespace, keyName: a.pod.Name, keyUID: a.uid, keyIfName: a.ifName,
 	}
+	if a.hostPorts != "" {
+		ids[keyHostPorts] = a.hostPorts
+	}
+	return ids
 }
 
 // insert returns the operations that put the attachment on a bridge.

@@ -49,6 +49,10 @@ type netConf struct {
 	types.PluginConf
 	// RunDir is the agent's run directory; empty = /run/hairpin.
 	RunDir string `json:"runDir,omitempty"`
+	// RuntimeConfig has what the runtime adds for the capability portMappings.
+	RuntimeConfig struct {
+		PortMappings json.RawMessage `json:"portMappings"`
+	} `json:"runtimeConfig"`
 }
 
 func parseConf(text []byte) (netConf, *types.Error) {

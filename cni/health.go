@@ -19,6 +19,7 @@ import (
 type health struct {
 	unwritable error                // why Open vSwitch's database cannot be written
 	missing    map[string]time.Time // host's ends of pods that are gone, and since when
+	unmapped   map[string]error     // why host ports of pods are not restored, by the host's end
 }
 
 const (
@@ -126,7 +127,7 @@ func (s *Server) CheckLinks() {
 	s.health.missing = missing
 }
 
-// Problems are those of the node with pods: why none can be added, and which have lost their interface.
+// Problems are those of the node with pods: why none can be added, and which have lost their interface or host ports.
 func (s *Server) Problems() (list []cluster.Problem) {
 	pods := map[string]string{}
 	for _, a := range s.alloc.attachments(s.ovs.View()) {
@@ -145,6 +146,11 @@ func (s *Server) Problems() (list []cluster.Problem) {
 	for host, since := range s.health.missing {
 		if pod, still := pods[host]; still && time.Since(since) >= goneFor {
 			add("%s has no network: its interface %s was deleted; delete the pod", pod, host)
+		}
+	}
+	for host, err := range s.health.unmapped {
+		if pod, still := pods[host]; still {
+			add("host ports of %s are lost: %v", pod, err)
 		}
 	}
 	slices.SortFunc(list, cluster.Problem.Compare)

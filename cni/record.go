@@ -18,24 +18,31 @@ const (
 	linkAlias = "hairpin: "
 	// longestAlias is in bytes (IFALIASZ-1); what is longer goes on in alternative names, in parts (ALTIFNAMSIZ is 128).
 	longestAlias, longestPart = 255, 96
+	// longestPorts is in bytes, some twenty mappings. The kernel does not list a link whose names are too long for
+	// its message. A row that is restored from a link without them has no host ports.
+	longestPorts = 1024
 )
 
 // record is what is written on the link.
 func (a *attachment) record() string {
-	return linkAlias + strings.Join([]string{a.pod.Namespace + "/" + a.pod.Name, joinPrefixes(a.addresses), a.network, a.ifName, a.uid, a.sandbox}, " ")
+	fields := []string{a.pod.Namespace + "/" + a.pod.Name, joinPrefixes(a.addresses), a.network, a.ifName, a.uid, a.sandbox}
+	if a.hostPorts != "" && len(a.hostPorts) <= longestPorts {
+		fields = append(fields, a.hostPorts)
+	}
+	return linkAlias + strings.Join(fields, " ")
 }
 
 // parseRecord reads what record wrote; it says whether that is an attachment.
 func parseRecord(host, text string) (attachment, bool) {
 	text, ours := strings.CutPrefix(text, linkAlias)
 	f := strings.Split(text, " ")
-	if !ours || len(f) != 6 {
+	if !ours || len(f) != 6 && (len(f) != 7 || !strings.HasPrefix(f[6], "[")) {
 		return attachment{}, false
 	}
 	namespace, name, _ := strings.Cut(f[0], "/")
 	a := attachment{
 		pod: cluster.Owner{Kind: "Pod", Namespace: namespace, Name: name}, addresses: splitPrefixes(f[1]), network: f[2], ifName: f[3],
-		uid: f[4], sandbox: f[5], host: host,
+		uid: f[4], sandbox: f[5], host: host, hostPorts: strings.Join(f[6:], ""),
 	}
 	if name == "" || len(a.addresses) == 0 || a.sandbox == "" {
 		return attachment{}, false
@@ -51,9 +58,12 @@ func partPrefix(host string, i int) string { return fmt.Sprintf("%s.%d.", host, 
 func readRecord(l netlink.Link) string {
 	attrs := l.Attrs()
 	text, part := attrs.Alias, ""
-	for i, names := 0, slices.Sorted(slices.Values(attrs.AltNames)); i < len(names); i++ {
-		if code, ok := strings.CutPrefix(names[i], partPrefix(attrs.Name, i)); ok {
-			part += code
+	for i := range attrs.AltNames {
+		prefix := partPrefix(attrs.Name, i)
+		for _, name := range attrs.AltNames {
+			if code, ok := strings.CutPrefix(name, prefix); ok {
+				part += code
+			}
 		}
 	}
 	rest, err := base64.RawURLEncoding.DecodeString(part)

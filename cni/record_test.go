@@ -36,6 +36,7 @@ func TestRecordOnItsLink(t *testing.T) {
 		a := attachment{network: word("network", 40), sandbox: word("sandbox", 64), uid: rapid.SampledFrom([]string{"", "5f6a0de4-0000-4000-8000-1d6b2b1d2f6e"}).Draw(t, "uid"), ifName: "eth0", host: newHostName()}
 		a.pod = cluster.Owner{Kind: "Pod", Namespace: word("namespace", 63), Name: word("name", 253)}
 		a.addresses = []netip.Prefix{netip.MustParsePrefix("10.244.1.3/24"), netip.MustParsePrefix("fd00:10:244:1::3/64")}[:rapid.IntRange(1, 2).Draw(t, "families")]
+		a.hostPorts = rapid.SampledFrom([]string{"", `[{"hostPort":80}]`, "[" + strings.Repeat(`{"hostPort":80},`, longestPorts/16-1) + "{}]"}).Draw(t, "ports")
 		a.mac = cluster.MACFor(a.addresses[0].Addr())
 		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: a.host}, PeerName: "peer"}))
 		defer func() { must(t, unplug(a.host)) }()

@@ -36,6 +36,7 @@ func (s *Server) del(ctx context.Context, r request) *types.Error {
 // remove takes an attachment away; one that is gone is fine.
 func (s *Server) remove(ctx context.Context, host string) error {
 	s.alloc.markLeaving(host)
+	s.unmapHostPorts(ctx, host)
 	if err := onHostEnd(host, eraseRecord); err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"hairpin/claims"
 )
 
 // Installation says where a node's container runtime looks for network plugins.
@@ -24,7 +26,7 @@ type Installation struct {
 // Names of our plugins. The plugin for host ports has a name of its own, so that one of the machine stays what it is.
 const (
 	pluginName  = "hairpin"
-	portmapName = "hairpin-portmap"
+	portmapName = claims.PortmapPlugin
 )
 
 // Install puts the CNI plugins on the node and then the configuration that names them. Each file is the old one or the
@@ -85,7 +87,9 @@ func (i Installation) configuration() ([]byte, error) {
 		Plugins  []plugin `json:"plugins"`
 	}{"1.0.0", []string{"1.0.0", "1.1.0"}, "hairpin", []plugin{{Type: pluginName, RunDir: i.RunDir}}}
 	if i.Portmap != "" {
-		list.Plugins = append(list.Plugins, plugin{Type: portmapName, Capabilities: map[string]bool{"portMappings": true}, Backend: "nftables"})
+		ports := map[string]bool{"portMappings": true}
+		list.Plugins[0].Capabilities = ports // recorded by the agent, which restores them
+		list.Plugins = append(list.Plugins, plugin{Type: portmapName, Capabilities: ports, Backend: claims.PortmapBackend})
 	}
 	text, err := json.MarshalIndent(list, "", "  ")
 	return append(text, '\n'), err

@@ -38,13 +38,19 @@ func TestInstall(t *testing.T) {
 		var list struct {
 			Name        string
 			CNIVersions []string
-			Plugins     []struct{ Type string }
+			Plugins     []struct {
+				Type         string
+				Capabilities map[string]bool
+			}
 		}
 		if err := json.Unmarshal(text, &list); err != nil {
 			t.Fatal(err)
 		}
 		out = append([]string{list.Name}, list.CNIVersions...)
 		for _, p := range list.Plugins {
+			if p.Capabilities["portMappings"] != (to.Portmap != "") {
+				t.Errorf("plugin %s has capabilities %v", p.Type, p.Capabilities)
+			}
 			info, err := os.Stat(filepath.Join(to.BinDir, p.Type))
 			if err != nil || info.Mode().Perm() != 0o755 {
 				t.Errorf("plugin %s: %v, %v", p.Type, info, err)

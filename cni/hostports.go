@@ -1,0 +1,164 @@
+package cni
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"hairpin/claims"
+	"hairpin/ovsdb"
+	"hairpin/retry"
+)
+
+// The runtime calls the plugin portmap after ours. Its rules are in nft tables that are not ours, and another
+// program that flushes nft's ruleset removes them. The agent restores them with the same plugin, from the
+// mappings that it has recorded on the pod's row.
+
+const (
+	// hostPortsPause is the time from a change of portmap's rules to their check: the runtime calls portmap
+	// some milliseconds after our ADD, and some before our DEL.
+	hostPortsPause = time.Second
+	// hostPortsTime limits one run of portmap.
+	hostPortsTime = 5 * time.Second
+)
+
+// hostPorts returns the mappings of an ADD, or nothing for none.
+func (c *netConf) hostPorts() string {
+	var list []json.RawMessage
+	if json.Unmarshal(c.RuntimeConfig.PortMappings, &list) != nil || len(list) == 0 {
+		return ""
+	}
+	var text bytes.Buffer
+	if json.Compact(&text, c.RuntimeConfig.PortMappings) != nil || strings.ContainsRune(text.String(), ' ') {
+		return "" // portmap refuses a protocol or an address with a space
+	}
+	return text.String()
+}
+
+// KeepHostPorts restores host ports of pods at once and whenever changed signals, until ctx ends.
+func (s *Server) KeepHostPorts(ctx context.Context, changed <-chan struct{}) {
+	if s.ovs.WaitSynced(ctx) != nil {
+		return
+	}
+	for again := (retry.Backoff{}); ; {
+		var wait <-chan time.Time
+		if s.checkHostPorts(ctx) {
+			again.Done()
+		} else {
+			again.Failed(time.Now())
+			wait = time.After(again.Wait(time.Now()))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-wait:
+		case <-changed:
+			retry.Sleep(ctx, hostPortsPause)
+		}
+	}
+}
+
+// checkHostPorts restores lost host ports, and reports whether all are there.
+func (s *Server) checkHostPorts(ctx context.Context) bool {
+	failed := map[string]error{}
+	for _, a := range s.alloc.attachments(s.ovs.View()) {
+		if a.hostPorts == "" || s.alloc.isReserved(a.host) {
+			continue
+		}
+		if err := s.restoreHostPorts(ctx, a.key()); err != nil {
+			failed[a.host] = err
+		}
+	}
+	s.mu.Lock()
+	same := maps.EqualFunc(s.health.unmapped, failed, func(a, b error) bool { return a.Error() == b.Error() })
+	s.health.unmapped = failed
+	s.mu.Unlock()
+	if !same {
+		s.notify()
+	}
+	return len(failed) == 0
+}
+
+func (s *Server) restoreHostPorts(ctx context.Context, key string) error {
+	release, err := s.lock(ctx, key)
+	if err != nil {
+		return err
+	}
+	defer release()
+	a, row := s.find(key)
+	if row == nil || a.portmap(ctx, cmdCheck) == nil {
+		return nil
+	}
+	// ADD alone would repeat the rules that are left.
+	if err := errors.Join(a.portmap(ctx, cmdDel), a.portmap(ctx, cmdAdd)); err != nil {
+		return err
+	}
+	if !s.alloc.keeps(s.ovs.View, a.host) { // another sandbox of the pod took its place meanwhile
+		return a.portmap(ctx, cmdDel)
+	}
+	s.log.Warn("cni: restored host ports that another program removed", "pod", a.pod.String(), "ports", a.hostPorts)
+	return nil
+}
+
+// unmapHostPorts removes the host ports of an attachment that is being removed. The runtime has done so before
+// DEL, but not before the ADD of another sandbox of the pod, and they may have been restored since.
+func (s *Server) unmapHostPorts(ctx context.Context, host string) {
+	for row := range ovsdb.Rows[ovsdb.Interface](s.ovs.View()) {
+		if a := parseAttachment(row); a.host == host && a.hostPorts != "" {
+			if err := a.portmap(ctx, cmdDel); err != nil {
+				s.log.Warn("cni: remove host ports", "pod", a.pod.String(), "error", err)
+			}
+		}
+	}
+}
+
+// portmapPath finds the plugin portmap.
+func portmapPath() (string, error) {
+	if path, err := exec.LookPath(claims.PortmapPlugin); err == nil {
+		return path, nil
+	}
+	places := []string{claims.PortmapInImage, filepath.Join("/opt/cni/bin", claims.PortmapPlugin)}
+	i := slices.IndexFunc(places, func(p string) bool { _, err := os.Stat(p); return err == nil })
+	if i < 0 {
+		return "", fmt.Errorf("there is no %s in PATH, and neither %s nor %s", claims.PortmapPlugin, places[0], places[1])
+	}
+	return places[i], nil
+}
+
+// portmap runs the plugin portmap for an attachment, as the runtime does after our ADD.
+func (a *attachment) portmap(ctx context.Context, command string) error {
+	path, err := portmapPath()
+	if err != nil {
+		return err
+	}
+	result := a.result(a.sandbox, &netlink.Device{})
+	conf, err := json.Marshal(map[string]any{
+		"cniVersion": result.CNIVersion, "name": a.network, "type": claims.PortmapPlugin, "backend": claims.PortmapBackend,
+		"runtimeConfig": map[string]any{"portMappings": json.RawMessage(a.hostPorts)}, "prevResult": result,
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, hostPortsTime)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path)
+	cmd.Stdin = bytes.NewReader(conf)
+	// It does not open the namespace, which the agent may not see.
+	cmd.Env = append(os.Environ(), "CNI_COMMAND="+command, "CNI_CONTAINERID="+a.sandbox, "CNI_NETNS="+a.sandbox, "CNI_NETNS_OVERRIDE=1",
+		"CNI_IFNAME="+a.ifName, "CNI_PATH="+filepath.Dir(path))
+	if out, err := cmd.Output(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", claims.PortmapPlugin, command, err, bytes.TrimSpace(out))
+	}
+	return nil
+}
