@@ -50,7 +50,8 @@ func addressChanges(t *testing.T, g *demo.Egress) {
 	l := g.Demo().Lab()
 	m := &movingNode{t: t, g: g, v: newViewer(t, l), n: l.Node(demo.EgressStays), has: firstAddresses, started: time.Now()}
 	// No other node may carry the address meanwhile.
-	noError(t, errors.Join(g.Both(t.Context()), g.Label(t.Context(), demo.EgressDies, false), g.Nodes(t.Context(), demo.EgressStays)))
+	noError(t, g.Both(t.Context()))
+	noError(t, errors.Join(g.Label(t.Context(), demo.EgressDies, false), g.Nodes(t.Context(), demo.EgressStays)))
 	dual := corev1.IPFamilyPolicyRequireDualStack
 	_, err := g.Demo().Client().CoreV1().Services("default").Create(t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: movingHost}, Spec: corev1.ServiceSpec{

@@ -28,7 +28,8 @@ func TestReconnect(t *testing.T) {
 	defer server.Close()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	config := `{"apiVersion": "v1", "kind": "Config", "current-context": "x", "users": [{"name": "x", "user": {}}],
-"clusters": [{"name": "x", "cluster": {"server": "` + server.URL + `"}}], "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}]}`
+"clusters": [{"name": "x", "cluster": {"server": "` + server.URL + `"}}],
+"contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}]}`
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
