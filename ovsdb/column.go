@@ -40,7 +40,8 @@ func columnOf(t reflect.Type) column {
 		text.column, integer.column, ref.column,
 		atom[float64]{"real", (*parser).real, appendReal, cmp.Compare[float64]}.column,
 		atom[bool]{"boolean", (*parser).boolean, appendBool, compareBool}.column,
-		mapOf[string]{text, text}.column, mapOf[int]{text, integer}.column, mapOf[UUID]{text, ref}.column,
+		mapOf[string, string]{text, text}.column, mapOf[string, int]{text, integer}.column,
+		mapOf[string, UUID]{text, ref}.column, mapOf[int, UUID]{integer, ref}.column,
 	} {
 		if c := find(t); c != nil {
 			return c
@@ -230,23 +231,23 @@ func toggle[T any](have, diff []T, compare func(a, b T) int) []T {
 	return append(out, have...)
 }
 
-// mapOf is a column of many pairs with a string as key.
-type mapOf[V comparable] struct {
-	key   atom[string]
+// mapOf is a column of many pairs.
+type mapOf[K cmp.Ordered, V comparable] struct {
+	key   atom[K]
 	value atom[V]
 }
 
-func (c mapOf[V]) column(t reflect.Type) column {
-	if t == reflect.TypeFor[map[string]V]() {
+func (c mapOf[K, V]) column(t reflect.Type) column {
+	if t == reflect.TypeFor[map[K]V]() {
 		return c
 	}
 	return nil
 }
 
-func (c mapOf[V]) ptr(v reflect.Value) *map[string]V { return v.Addr().Interface().(*map[string]V) }
+func (c mapOf[K, V]) ptr(v reflect.Value) *map[K]V { return v.Addr().Interface().(*map[K]V) }
 
 // pairs consumes ["map", [[key, value], …]].
-func (c mapOf[V]) pairs(p *parser, each func(string, V)) {
+func (c mapOf[K, V]) pairs(p *parser, each func(K, V)) {
 	p.open('[')
 	p.next()
 	if tag := string(p.str()); tag != "map" {
@@ -266,11 +267,11 @@ func (c mapOf[V]) pairs(p *parser, each func(string, V)) {
 	p.shut()
 }
 
-func (c mapOf[V]) read(p *parser, dst reflect.Value) {
-	var m map[string]V
-	c.pairs(p, func(k string, v V) {
+func (c mapOf[K, V]) read(p *parser, dst reflect.Value) {
+	var m map[K]V
+	c.pairs(p, func(k K, v V) {
 		if m == nil {
-			m = make(map[string]V)
+			m = make(map[K]V)
 		}
 		m[k] = v
 	})
@@ -279,15 +280,15 @@ func (c mapOf[V]) read(p *parser, dst reflect.Value) {
 
 // patch: the difference of two maps has the pairs that were added, the old pairs that were removed, and the new pair of
 // each key whose value changed.
-func (c mapOf[V]) patch(p *parser, dst reflect.Value) {
+func (c mapOf[K, V]) patch(p *parser, dst reflect.Value) {
 	m := maps.Clone(*c.ptr(dst))
-	c.pairs(p, func(k string, v V) {
+	c.pairs(p, func(k K, v V) {
 		if old, found := m[k]; found && old == v {
 			delete(m, k)
 			return
 		}
 		if m == nil {
-			m = make(map[string]V)
+			m = make(map[K]V)
 		}
 		m[k] = v
 	})
@@ -297,8 +298,8 @@ func (c mapOf[V]) patch(p *parser, dst reflect.Value) {
 	*c.ptr(dst) = m
 }
 
-func (c mapOf[V]) append(buf []byte, src reflect.Value) (_ []byte, err error) {
-	m := src.Interface().(map[string]V)
+func (c mapOf[K, V]) append(buf []byte, src reflect.Value) (_ []byte, err error) {
+	m := src.Interface().(map[K]V)
 	buf = append(buf, `["map",[`...)
 	for i, k := range slices.Sorted(maps.Keys(m)) {
 		if i > 0 {
@@ -315,11 +316,11 @@ func (c mapOf[V]) append(buf []byte, src reflect.Value) (_ []byte, err error) {
 	return append(buf, "]]"...), nil
 }
 
-func (c mapOf[V]) equal(a, b reflect.Value) bool { return maps.Equal(*c.ptr(a), *c.ptr(b)) }
+func (c mapOf[K, V]) equal(a, b reflect.Value) bool { return maps.Equal(*c.ptr(a), *c.ptr(b)) }
 
-func (c mapOf[V]) check(s ColumnSchema) error {
-	ok := s.Key.Type == "string" && s.Value != nil && s.Value.Type == c.value.base && s.Max > 1
-	return want(s, ok, "a map of string to "+c.value.base)
+func (c mapOf[K, V]) check(s ColumnSchema) error {
+	ok := s.Key.Type == c.key.base && s.Value != nil && s.Value.Type == c.value.base && s.Max > 1
+	return want(s, ok, "a map of "+c.key.base+" to "+c.value.base)
 }
 
 func want(s ColumnSchema, ok bool, what string) error {

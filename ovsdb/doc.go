@@ -32,7 +32,7 @@
 //	func (LoadBalancer) Table() string { return "Load_Balancer" }
 //
 // An atom is a string, bool, int, float64 or [UUID]; a pointer to one is an optional value; a slice is a set; a map from
-// string is a map. The server sends a set of one as a bare atom; that is read as well. Sets are in ascending order
+// string or int is a map. The server sends a set of one as a bare atom; that is read as well. Sets are in ascending order
 // without duplicates, and an empty set or map is nil, so equal rows are equal Go values (reflect.DeepEqual). Rows of a
 // View are shared between all readers: do not write to them, their slices or their maps.
 //

@@ -72,11 +72,11 @@ type Mutation struct {
 }
 
 // InsertInto adds to a set or map column. Value is a string, bool, int, float64, UUID, a slice of these for a set, or a map
-// from string to string, int or UUID. A key that a map has already keeps its value.
+// from string to string, int or UUID, or from int to UUID. A key that a map has already keeps its value.
 func InsertInto(column string, value any) Mutation { return Mutation{column, "insert", value} }
 
-// DeleteFrom removes from a set or map column. Value is as for InsertInto; a slice of strings removes these keys from a map
-// whatever their values are.
+// DeleteFrom removes from a set or map column. Value is as for InsertInto; a slice of strings or ints removes these
+// keys from a map whatever their values are.
 func DeleteFrom(column string, value any) Mutation { return Mutation{column, "delete", value} }
 
 // Add adds n to an integer column.

@@ -7,8 +7,9 @@ package ovsdb
 type OpenVSwitch struct {
 	UUID          UUID              `ovsdb:"_uuid"`
 	Bridges       []UUID            `ovsdb:"bridges"`
-	NextCfg       int               `ovsdb:"next_cfg"` // a client adds one to ask for progress
-	CurCfg        int               `ovsdb:"cur_cfg"`  // the next_cfg that ovs-vswitchd has carried out
+	Datapaths     map[string]UUID   `ovsdb:"datapaths"` // by type: system, netdev
+	NextCfg       int               `ovsdb:"next_cfg"`  // a client adds one to ask for progress
+	CurCfg        int               `ovsdb:"cur_cfg"`   // the next_cfg that ovs-vswitchd has carried out
 	OVSVersion    *string           `ovsdb:"ovs_version"`
 	DBVersion     *string           `ovsdb:"db_version"`
 	DatapathTypes []string          `ovsdb:"datapath_types"`
@@ -29,6 +30,7 @@ type Bridge struct {
 	DatapathID   *string           `ovsdb:"datapath_id"`   // set by ovs-vswitchd
 	FailMode     *string           `ovsdb:"fail_mode"`     // standalone (when nil) or secure
 	Protocols    []string          `ovsdb:"protocols"`
+	FlowTables   map[int]UUID      `ovsdb:"flow_tables"` // by number of the OpenFlow table
 	OtherConfig  map[string]string `ovsdb:"other_config"`
 	ExternalIDs  map[string]string `ovsdb:"external_ids"`
 }
@@ -71,6 +73,39 @@ type Interface struct {
 
 // Table returns "Interface".
 func (Interface) Table() string { return "Interface" }
+
+// FlowTable is a row of Flow_Table: settings of an OpenFlow table of a bridge.
+type FlowTable struct {
+	UUID           UUID              `ovsdb:"_uuid"`
+	Name           *string           `ovsdb:"name"`
+	FlowLimit      *int              `ovsdb:"flow_limit"`      // learned flows count
+	OverflowPolicy *string           `ovsdb:"overflow_policy"` // refuse (when nil) or evict
+	ExternalIDs    map[string]string `ovsdb:"external_ids"`
+}
+
+// Table returns "Flow_Table".
+func (FlowTable) Table() string { return "Flow_Table" }
+
+// Datapath is a row of Datapath: settings of all bridges of a datapath type.
+type Datapath struct {
+	UUID        UUID              `ovsdb:"_uuid"`
+	CTZones     map[int]UUID      `ovsdb:"ct_zones"` // by number of the conntrack zone
+	ExternalIDs map[string]string `ovsdb:"external_ids"`
+}
+
+// Table returns "Datapath".
+func (Datapath) Table() string { return "Datapath" }
+
+// CTZone is a row of CT_Zone: settings of a conntrack zone.
+type CTZone struct {
+	UUID          UUID              `ovsdb:"_uuid"`
+	Limit         *int              `ovsdb:"limit"` // connections
+	TimeoutPolicy *UUID             `ovsdb:"timeout_policy"`
+	ExternalIDs   map[string]string `ovsdb:"external_ids"`
+}
+
+// Table returns "CT_Zone".
+func (CTZone) Table() string { return "CT_Zone" }
 
 // InsertPort makes a port of one interface, with the interface's name. It is on no bridge yet: what it returns is for the
 // bridge's column ports, in the same transaction.
