@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"hairpin/apply/ofctl"
 	"hairpin/cluster"
 	"hairpin/ops"
 	"hairpin/report"
@@ -129,6 +130,22 @@ func (a *agent) redirectedPackets() *report.Redirect {
 	return (*report.Redirect)(n)
 }
 
+// measureLimits gives how much of the limits of Open vSwitch is taken.
+func (a *agent) measureLimits(give ops.Put) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	connections, clients, err := a.targets.Bridge.Usage(ctx)
+	if err != nil {
+		a.log.Debug("count entries of Open vSwitch", "error", err)
+	}
+	for of, u := range map[string]*ofctl.Usage{"connections": connections, "affinity clients": clients} {
+		if u != nil {
+			give("hairpin_openvswitch_entries", float64(u.Used), of)
+			give("hairpin_openvswitch_entries_limit", float64(u.Limit), of)
+		}
+	}
+}
+
 // measure gives the metrics that are asked for. Any goroutine may call it.
 func (a *agent) measure(give ops.Put) {
 	now, f := time.Now(), a.figures.Load()
@@ -147,6 +164,7 @@ func (a *agent) measure(give ops.Put) {
 	if a.config.Process.Manifests == "" {
 		give("hairpin_api_reachable", ops.One(a.api.Answers()))
 	}
+	a.measureLimits(give)
 	a.listeners.Measure(give)
 	for _, s := range a.pass.Status() {
 		partValues(give, partOf(s))

@@ -255,6 +255,7 @@ const (
 // ExternalID keys in the OVN databases and Open vSwitch.
 const (
 	KeyOwner  = "k8s.ovn.org/owner" // cluster.Owner.String() of the object that the row is for; its presence marks the row as Hairpin's
+	KeyLimit  = "k8s.ovn.org/limit" // of a row of Flow_Table or CT_Zone: the limit in it, if Hairpin set that
 	KeyBridge = "k8s.ovn.org/flows" // the same, of a bridge that is there for Hairpin's flows and goes with them
 )
 

@@ -59,6 +59,7 @@ type ConntrackConfig struct {
 	TCPEstablished time.Duration // [default] conntrack-tcp-timeout-established
 	TCPCloseWait   time.Duration // [default] conntrack-tcp-timeout-close-wait
 	TCPLiberal     bool          // [default] conntrack-tcp-be-liberal: packets out of window are no invalid ones
+	PodsMax        int           // [default] conntrack-pods-max: entries of a zone of pods, userspace datapath; 0 = any
 }
 
 // Max is how many entries there may be; 0 = leave the machine's value.
@@ -140,6 +141,7 @@ func DefaultConfig() Config {
 			NodeLocalSubnets:  []netip.Prefix{p("169.254.0.0/20"), p("fd6b::/64")},
 			Advertise:         []netip.Addr{netip.MustParseAddr("10.44.0.0"), netip.MustParseAddr("fd00:10:44::")},
 		},
+		Conntrack:      ConntrackConfig{PodsMax: 1000000},
 		JoinSubnets:    []netip.Prefix{p("100.64.0.0/16"), p("fd98::/64")},
 		TransitSubnets: []netip.Prefix{p("100.88.0.0/16"), p("fd97::/64")},
 	}

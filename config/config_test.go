@@ -57,6 +57,7 @@ func values() map[string]struct {
 		"default controller-metrics-bind-address": addresses,
 
 		"default conntrack-max-per-core":            {[]string{"32768"}, map[string]string{"": notNumber, "-1": notNumber}},
+		"default conntrack-pods-max":                {[]string{"0", "500000"}, map[string]string{"": notNumber, "-1": notNumber}},
 		"default conntrack-min":                     {[]string{"1000"}, map[string]string{"x": notNumber}},
 		"default conntrack-tcp-timeout-established": {[]string{"24h0m0s", "1m30s"}, map[string]string{"": "is not a time", "5": "is not a time", "-1s": "is not a time", "10ms": "is not a time"}},
 		"default conntrack-tcp-timeout-close-wait":  {[]string{"1h0m0s"}, map[string]string{"x": "is not a time"}},

@@ -63,6 +63,8 @@ func nodeMetrics() []Metric {
 		{"hairpin_pods", gauge, nil, "Pods of this node that have an interface or are getting one.", OfAgent},
 		{"hairpin_ovs_restarts_total", counter, nil, "Restarts of ovs-vswitchd that the agent detected and repaired.", OfAgent},
 		{"hairpin_redirect_packets_total", counter, []string{"packets"}, "Packets that the eBPF programs of `nodeport-path = redirect` met: requests and replies that they redirected, fragments of any kind and replies without a route that they left to the host. None without programs; it begins anew when all of them were gone.", OfAgent},
+		{"hairpin_openvswitch_entries", gauge, []string{"of"}, "Entries of Open vSwitch that have a limit, with `service-engine = openflow`: connections of pods (conntrack zone 64003), and affinity clients, the learned flows for session affinity. None without a limit.", OfAgent},
+		{"hairpin_openvswitch_entries_limit", gauge, []string{"of"}, "The limit of hairpin_openvswitch_entries, also where an administrator set it. Beyond it, new connections of pods are not tracked, and further clients not remembered.", OfAgent},
 		{"hairpin_health_check_node_ports", gauge, []string{"state"}, "Health check node ports of Services, by state: listening or failed.", OfAgent},
 		{"hairpin_cni_duration_seconds", histogram, []string{"command"}, "Time of a CNI plugin's request in the agent, failed ones included, without the start of the plugin's process.", OfAgent},
 		{"hairpin_cni_errors_total", counter, []string{"command", "code"}, "Failed requests of the CNI plugin, by the error code of the CNI specification.", OfAgent},

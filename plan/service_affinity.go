@@ -13,6 +13,9 @@ const (
 	// affinityLimit is how many clients of a Frontend a node remembers. Each is a flow of 0.8 kB, and all of them are counted for each new one:
 	// 0.5 ms then.
 	affinityLimit = 10000
+	// affinityTotal is how many all Frontends have together: 40 MB. Open vSwitch refuses further ones, at no more cost than
+	// that of a connection.
+	affinityTotal = 50000
 )
 
 // toGroup gives new connections to a group. With session affinity it is looked first whether the client is remembered.

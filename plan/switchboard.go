@@ -70,7 +70,8 @@ func switchboardPaths(e Env) (datapath.State, []Problem) {
 // bridge is the bridge and its way to OVN.
 func (w *switchboard) bridge() {
 	name := claims.ServiceBridge
-	w.Bridges = map[string]flow.Bridge{name: {Name: name, Userspace: w.Node.Gateway.Userspace, Owner: w.owner}}
+	w.Bridges = map[string]flow.Bridge{name: {Name: name, Userspace: w.Node.Gateway.Userspace, Owner: w.owner,
+		Learned: affinityTotal, Connections: w.podConnections()}}
 	patch := func(name, bridge, peer string) flow.Port {
 		return flow.Port{Name: name, Bridge: bridge, Type: "patch", Peer: peer, Owner: w.owner}
 	}
@@ -82,6 +83,15 @@ func (w *switchboard) bridge() {
 		own, wire := patch(claims.WirePatch, name, claims.ServicesPatch), patch(claims.ServicesPatch, w.Node.Gateway.Bridge, claims.WirePatch)
 		w.Ports[own.Name], w.Ports[wire.Name] = own, wire
 	}
+}
+
+// podConnections is how many connections a conntrack zone of pods has at most, 0 without a limit. The kernel keeps the
+// connections of a limited zone in a list, whose cost is not known (docs/limits.md).
+func (e *Env) podConnections() int {
+	if !e.Node.Gateway.Userspace {
+		return 0
+	}
+	return e.Config.Conntrack.PodsMax
 }
 
 // wired reports whether the gateway bridge leads clients outside to claims.ServiceBridge.

@@ -130,6 +130,9 @@ func (z *zone) nodeSwitch() {
 		}
 		management = append(management, s.Management.Addr().String())
 	}
+	if n := z.podConnections(); n > 0 && !z.Node.Gateway.OpenFlow { // of the zone of each pod's port
+		config["ct-zone-limit"] = strconv.Itoa(n)
+	}
 	z.groups()
 	z.rows.Add(
 		&nb.Switch{Name: name, OtherConfig: config, Groups: z.groupsOf(groupBoth, groupSwitch), Owner: z.owner},

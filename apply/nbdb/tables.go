@@ -84,7 +84,7 @@ func switches() []*table {
 			columns: []column{
 				word("name", func(r *nb.Switch) *string { return &r.Name }),
 				options("other_config", func(r *nb.Switch) *map[string]string { return &r.OtherConfig },
-					"subnet", "ipv6_prefix", "interconn-ts", "requested-tnl-key"),
+					"subnet", "ipv6_prefix", "ct-zone-limit", "interconn-ts", "requested-tnl-key"),
 			}},
 		{id: nb.TableSwitchPort, row: rowOf[nb.SwitchPort](),
 			parent: in(nb.TableSwitch, "ports", func(r *nb.SwitchPort) *string { return &r.Switch }),

@@ -68,7 +68,8 @@ func withGroups(t testing.TB, n *lab.Node) flow.State {
 		s.Groups.Put(g.GroupKey, g)
 	}
 	owner := cluster.Owner{Kind: "Node", Name: "node-a"}
-	s.Bridges = map[string]flow.Bridge{"br-svc": {Name: "br-svc", Userspace: n.Datapath() == "netdev", Owner: owner}}
+	s.Bridges = map[string]flow.Bridge{"br-svc": {Name: "br-svc", Userspace: n.Datapath() == "netdev",
+		Learned: 100, Connections: 5000, Owner: owner}}
 	s.Ports = map[string]flow.Port{
 		"veth2":   {Name: "veth2", Bridge: "br-svc", Type: "internal", Owner: owner},
 		"svc-int": {Name: "svc-int", Bridge: "br-svc", Type: "patch", Peer: "int-svc", Owner: owner},
@@ -112,6 +113,8 @@ func TestLawsOfGroups(t *testing.T) {
 			"bridge removed":     by(`ovs-vsctl del-br br-svc`),
 			"bridge forwards":    by(`ovs-vsctl del-fail-mode br-svc`),
 			"bridge is theirs":   by(`ovs-vsctl clear Bridge br-svc external_ids`),
+			"no flow limit":      by(`ovs-vsctl clear Bridge br-svc flow_tables`),
+			"no zone limit":      by(`ovs-vsctl del-zone-limit ` + n.Datapath() + ` 64003`),
 			"trunk elsewhere":    by(`ovs-vsctl set Interface svc-int options:peer=nowhere`),
 			"flow removed":       by(`ovs-ofctl --strict del-flows br-svc table=50,priority=100,in_port=veth2`),
 		},

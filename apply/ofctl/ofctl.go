@@ -95,8 +95,11 @@ func Open(cfg Config) (*Target, error) {
 		Endpoint: "unix:" + cfg.Path(filepath.Join(cfg.RunDir, "db.sock")),
 		Database: "Open_vSwitch",
 		Tables: []ovsdb.Table{
-			ovsdb.Mirror[ovsdb.OpenVSwitch]("bridges", "next_cfg", "cur_cfg", "other_config", "external_ids"),
-			ovsdb.Mirror[ovsdb.Bridge]("name", "ports", "fail_mode", "datapath_type", "external_ids"),
+			ovsdb.Mirror[ovsdb.OpenVSwitch]("bridges", "datapaths", "next_cfg", "cur_cfg", "other_config", "external_ids"),
+			ovsdb.Mirror[ovsdb.Bridge]("name", "ports", "fail_mode", "datapath_type", "flow_tables", "external_ids"),
+			ovsdb.Mirror[ovsdb.FlowTable]("flow_limit", "external_ids"),
+			ovsdb.Mirror[ovsdb.Datapath]("ct_zones"),
+			ovsdb.Mirror[ovsdb.CTZone]("limit", "timeout_policy", "external_ids"),
 			ovsdb.Mirror[ovsdb.Port]("name", "interfaces", "external_ids"),
 			ovsdb.Mirror[ovsdb.Interface]("name", "type", "options", "mac", "mtu_request", "ofport", "external_ids"),
 		},

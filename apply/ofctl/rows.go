@@ -53,7 +53,13 @@ func (cfg *Config) read(v ovsdb.View) rows {
 		case b.Name == cfg.Bridge:
 			r.secure, ours = isSecure, true
 		case ours:
-			put(&r.ours, b.Name, flow.Bridge{Name: b.Name, Userspace: b.DatapathType == userspace, Standalone: !isSecure, Owner: cluster.ParseOwner(owner)})
+			x := flow.Bridge{Name: b.Name, Userspace: b.DatapathType == userspace, Standalone: !isSecure,
+				Owner: cluster.ParseOwner(owner)}
+			x.Learned = flowLimit(v, b).found()
+			if b.Name == claims.ServiceBridge { // other bridges of the datapath have no limit of their own
+				x.Connections = zoneLimit(v, x.Userspace).found()
+			}
+			put(&r.ours, b.Name, x)
 		}
 		numbers := map[string]string{}
 		for _, id := range b.Ports {
@@ -148,13 +154,16 @@ func (t *Target) applyBridges(ctx context.Context, d delta.Delta[string, flow.Br
 			if have := row(name); have != nil {
 				want.UUID = have.UUID
 				ops = append(append(ops, ovsdb.Update(want, "fail_mode", "datapath_type")), keyOps("Bridge", have.UUID, owner, nil)...)
+				ops = append(ops, limitOps(v, have.UUID, have, b)...)
 			} else {
 				ops = append(ops, ovsdb.InsertBridge(want)...)
+				ops = append(ops, limitOps(v, ovsdb.NamedUUID("bridge "+name), nil, b)...)
 			}
 		}
 	}
-	for name := range d.Delete {
+	for name, b := range d.Delete {
 		if have := row(name); have != nil {
+			ops = append(ops, limitOps(v, have.UUID, have, flow.Bridge{Name: name, Userspace: b.Userspace})...)
 			ops = append(ops, ovsdb.Mutate("Open_vSwitch", ovsdb.DeleteFrom("bridges", have.UUID)).All())
 		}
 	}

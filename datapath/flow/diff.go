@@ -30,13 +30,14 @@ type Delta struct {
 	NoFlows         []string  // bridges that need the flows of their own program again
 }
 
-// Diff compares two States. A MAC or MTU that a wanted Port does not give may be anything.
+// Diff compares two States. A MAC or MTU that a wanted Port does not give may be anything, as may a limit of another
+// program.
 // Tunnel neighbours are never deleted: they are a cache that the switch fills as well, and expire by themselves.
 func Diff(want, have State) Delta {
 	d := Delta{
 		Bridge:          want.Bridge,
 		TunnelBridge:    want.TunnelBridge,
-		Bridges:         delta.OfComparable(want.Bridges, have.Bridges),
+		Bridges:         delta.Of(want.Bridges, have.Bridges, sameBridge),
 		Settings:        delta.OfComparable(want.Settings, have.Settings),
 		Ports:           delta.Of(want.Ports, have.Ports, samePort),
 		TunnelNeighbors: delta.OfComparable(want.TunnelNeighbors, have.TunnelNeighbors),
@@ -48,6 +49,16 @@ func Diff(want, have State) Delta {
 	}
 	d.TunnelNeighbors.Delete = nil
 	return d
+}
+
+func sameBridge(want, have Bridge) bool {
+	if have.Learned == ForeignLimit {
+		have.Learned = want.Learned
+	}
+	if have.Connections == ForeignLimit {
+		have.Connections = want.Connections
+	}
+	return want == have
 }
 
 func samePort(want, have Port) bool {

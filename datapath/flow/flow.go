@@ -42,8 +42,14 @@ type Bridge struct {
 	Userspace bool // datapath_type netdev; all bridges of a node have the same
 	// Standalone is never wanted: the bridge forwards by itself what no flow knows.
 	Standalone bool
-	Owner      cluster.Owner
+	// Learned is how many flows claims.TableAffinity has at most, Connections how many claims.ZoneServices has on the
+	// bridge's datapath; 0 = no limit. They are ForeignLimit where another program or an administrator set one.
+	Learned, Connections int
+	Owner                cluster.Owner
 }
+
+// ForeignLimit is never wanted: a limit that was read back, and that is not ours to change.
+const ForeignLimit = -1
 
 // Unknown is a flow of a bridge in the words of ovs-ofctl, ports numbered, without counters.
 type Unknown struct {

@@ -353,6 +353,12 @@ func (x Bridge) append(b []byte) []byte {
 	if x.Userspace {
 		b = append(b, " datapath_type=netdev"...)
 	}
+	if x.Learned != 0 {
+		b = fmt.Appendf(b, " flow_tables:%d:flow_limit=%d", claims.TableAffinity, x.Learned)
+	}
+	if x.Connections != 0 {
+		b = fmt.Appendf(b, " ct_zones:%d:limit=%d", claims.ZoneServices, x.Connections)
+	}
 	return appendOwner(b, x.Owner)
 }
 

@@ -242,7 +242,8 @@ func drawState(t *rapid.T) State {
 		if s.Bridges == nil {
 			s.Bridges = map[string]Bridge{}
 		}
-		x := Bridge{Name: bridge.Draw(t, "name"), Userspace: rapid.Bool().Draw(t, "userspace"), Standalone: rapid.Bool().Draw(t, "standalone"), Owner: drawOwner(t)}
+		x := Bridge{Name: bridge.Draw(t, "name"), Userspace: rapid.Bool().Draw(t, "userspace"), Standalone: rapid.Bool().Draw(t, "standalone"), Owner: drawOwner(t),
+			Learned: rapid.IntRange(0, 2).Draw(t, "learned"), Connections: rapid.IntRange(0, 2).Draw(t, "connections")}
 		s.Bridges[x.Name] = x
 	}
 	for range rapid.IntRange(0, 2).Draw(t, "groups") {

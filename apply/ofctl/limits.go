@@ -1,0 +1,171 @@
+package ofctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"hairpin/claims"
+	"hairpin/datapath/flow"
+	"hairpin/ovsdb"
+)
+
+// kernelDatapath is the type of the datapath in the kernel, as the column datapaths names it.
+const kernelDatapath = "system"
+
+// limit is a limit of Open vSwitch's database: a row of a table of its own, which a map from numbers leads to.
+// It is ours if the row has claims.KeyLimit with the same value, so "ovs-vsctl set-zone-limit" makes it an
+// administrator's.
+type limit struct {
+	parent, column string // the table and the column with the map
+	number         int
+	id             ovsdb.UUID // of the row; empty = there is none
+	value          *int
+	keys           map[string]string
+	shared         bool // the row has more than the limit
+	row            func(value int, keys map[string]string) ovsdb.Row
+	valueColumn    string
+}
+
+// found is the limit as it is read back.
+func (l *limit) found() int {
+	switch {
+	case l.value == nil:
+		return 0
+	case l.keys[claims.KeyLimit] != strconv.Itoa(*l.value):
+		return flow.ForeignLimit
+	}
+	return *l.value
+}
+
+// ops changes the limit of a row of the parent table. Another's limit stays.
+func (l *limit) ops(parent ovsdb.UUID, want int) []ovsdb.Op {
+	has := l.found()
+	keys := map[string]string{claims.KeyLimit: strconv.Itoa(want)}
+	row := l.row(want, keys)
+	switch {
+	case has == want || has == flow.ForeignLimit:
+		return nil
+	case want == 0 && !l.shared:
+		return []ovsdb.Op{ovsdb.Mutate(l.parent, ovsdb.DeleteFrom(l.column, []int{l.number})).Row(parent)}
+	case want == 0:
+		return append(keyOps(row.Table(), l.id, nil, []string{claims.KeyLimit}), ovsdb.Update(row, l.valueColumn).Row(l.id))
+	case l.id != "":
+		return append(keyOps(row.Table(), l.id, keys, nil), ovsdb.Update(row, l.valueColumn).Row(l.id))
+	}
+	return []ovsdb.Op{ovsdb.Insert(row),
+		ovsdb.Mutate(l.parent, ovsdb.InsertInto(l.column, map[int]ovsdb.UUID{l.number: newRow(row.Table())})).Row(parent)}
+}
+
+// newRow names a row of a transaction that inserts one of its table.
+func newRow(table string) ovsdb.UUID { return ovsdb.NamedUUID("limit " + table) }
+
+// flowLimit is that of claims.TableAffinity of a bridge, which may be nil.
+func flowLimit(v ovsdb.View, b *ovsdb.Bridge) *limit {
+	l := &limit{parent: "Bridge", column: "flow_tables", number: claims.TableAffinity, valueColumn: "flow_limit"}
+	l.row = func(value int, keys map[string]string) ovsdb.Row {
+		return ovsdb.FlowTable{UUID: newRow("Flow_Table"), FlowLimit: orNil(value), ExternalIDs: keys}
+	}
+	if b == nil {
+		return l
+	}
+	if t := ovsdb.Get[ovsdb.FlowTable](v, b.FlowTables[l.number]); t != nil {
+		l.id, l.value, l.keys, l.shared = t.UUID, t.FlowLimit, t.ExternalIDs, t.ExternalIDs[claims.KeyLimit] == ""
+	}
+	return l
+}
+
+// zoneLimit is that of claims.ZoneServices of a datapath.
+func zoneLimit(v ovsdb.View, inUserspace bool) *limit {
+	l := &limit{parent: "Datapath", column: "ct_zones", number: claims.ZoneServices, valueColumn: "limit"}
+	l.row = func(value int, keys map[string]string) ovsdb.Row {
+		return ovsdb.CTZone{UUID: newRow("CT_Zone"), Limit: orNil(value), ExternalIDs: keys}
+	}
+	d := ovsdb.Get[ovsdb.Datapath](v, datapathOf(v, inUserspace))
+	if d == nil {
+		return l
+	}
+	if z := ovsdb.Get[ovsdb.CTZone](v, d.CTZones[l.number]); z != nil {
+		l.id, l.value, l.keys, l.shared = z.UUID, z.Limit, z.ExternalIDs, z.TimeoutPolicy != nil
+	}
+	return l
+}
+
+func orNil(n int) *int {
+	if n == 0 {
+		return nil
+	}
+	return &n
+}
+
+func datapathName(inUserspace bool) string {
+	if inUserspace {
+		return userspace
+	}
+	return kernelDatapath
+}
+
+// datapathOf is the row of a datapath; empty if there is none.
+func datapathOf(v ovsdb.View, inUserspace bool) ovsdb.UUID {
+	if row := ovsdb.First[ovsdb.OpenVSwitch](v); row != nil {
+		return row.Datapaths[datapathName(inUserspace)]
+	}
+	return ""
+}
+
+// limitOps gives a bridge its limits. Of a bridge that is made in the same transaction, have is nil. The row of the
+// datapath, which ovn-controller makes as well, may not be there yet.
+func limitOps(v ovsdb.View, bridge ovsdb.UUID, have *ovsdb.Bridge, want flow.Bridge) []ovsdb.Op {
+	ops := flowLimit(v, have).ops(bridge, want.Learned)
+	if want.Name != claims.ServiceBridge {
+		return ops
+	}
+	datapath := datapathOf(v, want.Userspace)
+	zone := zoneLimit(v, want.Userspace).ops(datapath, want.Connections)
+	if datapath != "" || len(zone) == 0 {
+		return append(ops, zone...)
+	}
+	row := ovsdb.Datapath{UUID: ovsdb.NamedUUID("datapath"),
+		CTZones: map[int]ovsdb.UUID{claims.ZoneServices: newRow("CT_Zone")}}
+	rows := map[string]ovsdb.UUID{datapathName(want.Userspace): row.UUID}
+	return append(ops, zone[0], ovsdb.Insert(row), ovsdb.Mutate("Open_vSwitch", ovsdb.InsertInto("datapaths", rows)).All())
+}
+
+// Usage is how much of a limit is taken, whoever set it.
+type Usage struct{ Used, Limit int }
+
+// Usage returns the connections of claims.ZoneServices and the flows of claims.TableAffinity, each nil without a limit.
+func (t *Target) Usage(ctx context.Context) (connections, learned *Usage, err error) {
+	v := t.db.View()
+	b := ovsdb.Find(v, func(b *ovsdb.Bridge) bool { return b.Name == claims.ServiceBridge })
+	if b == nil {
+		return nil, nil, nil
+	}
+	inUserspace := b.DatapathType == userspace
+	if l := zoneLimit(v, inUserspace); l.value != nil {
+		name := map[bool]string{true: "netdev@ovs-netdev", false: "system@ovs-system"}[inUserspace]
+		text, failed := t.vswitchd(ctx, "dpctl/ct-get-limits", name, "zone="+strconv.Itoa(l.number))
+		connections, err = usage(text, "count=", *l.value, failed)
+	}
+	if l := flowLimit(v, b); l.value != nil {
+		text, failed := t.ofctl(ctx, "", "dump-aggregate", t.remote(b.Name), "table="+strconv.Itoa(l.number))
+		u, failed := usage(text, "flow_count=", *l.value, failed)
+		learned, err = u, errors.Join(err, failed)
+	}
+	return connections, learned, err
+}
+
+// usage reads the number that follows a word at the end of a text.
+func usage(text, word string, limit int, err error) (*Usage, error) {
+	if err != nil {
+		return nil, err
+	}
+	_, number, _ := strings.Cut(text, word)
+	n, err := strconv.Atoi(strings.TrimSpace(number))
+	if err != nil {
+		return nil, fmt.Errorf("Open vSwitch says %q, without %s", text, word)
+	}
+	return &Usage{n, limit}, nil
+}
