@@ -60,14 +60,34 @@ func UDP(src, dst netip.AddrPort, payload []byte) []byte {
 	return ip(src.Addr(), dst.Addr(), unix.IPPROTO_UDP, usualHops, b)
 }
 
-// Reset is what refuses a TCP connection, with its IP header; next is the number after that of the SYN.
-func Reset(src, dst netip.AddrPort, next uint32) []byte {
+// TCP is a segment with an acknowledgement and data, with its IP header.
+func TCP(src, dst netip.AddrPort, seq, ack uint32, payload []byte) []byte {
+	return tcp(src, dst, seq, ack, 0x18, payload) // PSH and ACK
+}
+
+// SYN begins a TCP connection, with its IP header.
+func SYN(src, dst netip.AddrPort) []byte { return tcp(src, dst, 1, 0, 2, nil) }
+
+func tcp(src, dst netip.AddrPort, seq, ack uint32, flags byte, payload []byte) []byte {
 	b := binary.BigEndian.AppendUint16(nil, src.Port())
 	b = binary.BigEndian.AppendUint16(b, dst.Port())
-	b = binary.BigEndian.AppendUint32(append(b, 0, 0, 0, 0), next)
-	b = append(b, 5<<4, 0x14, 0, 0, 0, 0, 0, 0) // 5 words of header; RST and ACK
+	b = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(b, seq), ack)
+	b = append(append(b, 5<<4, flags, 0xff, 0xff, 0, 0, 0, 0), payload...) // 5 words of header; the window
 	binary.BigEndian.PutUint16(b[16:], transportSum(src.Addr(), dst.Addr(), unix.IPPROTO_TCP, b))
 	return ip(src.Addr(), dst.Addr(), unix.IPPROTO_TCP, usualHops, b)
+}
+
+// Unreachable is an ICMP error of IPv4, with its IP header: no port at src for a packet of dst.
+func Unreachable(src, dst netip.Addr, packet []byte) []byte {
+	const portUnreachable, quoted = 3, 28
+	b := append([]byte{3, portUnreachable, 0, 0, 0, 0, 0, 0}, packet[:min(len(packet), quoted)]...)
+	binary.BigEndian.PutUint16(b[2:], fold(sum(0, b)))
+	return ip(src, dst, unix.IPPROTO_ICMP, usualHops, b)
+}
+
+// Reset is what refuses a TCP connection, with its IP header; next is the number after that of the SYN.
+func Reset(src, dst netip.AddrPort, next uint32) []byte {
+	return tcp(src, dst, 0, next, 0x14, nil) // RST and ACK
 }
 
 // Echo is a ping with its IP header.

@@ -1,0 +1,242 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"hairpin/claims"
+	"hairpin/lab/attack"
+)
+
+// What keeps one pod or client from taking all of what a node can remember.
+const (
+	byZoneLimit = "the limit of the conntrack zone: of all pods (service-engine = openflow) or of each (ovn)"
+	byFlowLimit = "the limit of learned flows: further clients are served, and not remembered"
+)
+
+// smallLimit is what an administrator sets for these attacks, as filling the usual limits takes long. The agent
+// leaves it.
+const smallLimit = 500
+
+// limitAttacks fill what a node remembers of connections and clients.
+func limitAttacks() []Attack {
+	return []Attack{
+		{Who: attacker, What: "opens more connections than its conntrack zone takes", By: byZoneLimit, try: fillZone},
+		{Who: clientName, What: "asks a Service with session affinity from more addresses than a node remembers",
+			By: byFlowLimit, Not: func(w *world) string {
+				if w.openflow {
+					return ""
+				}
+				return "OVN remembers clients in flows of its own, without a limit"
+			}, try: fillAffinity},
+	}
+}
+
+// fillZone opens connections from a pod until its zone is full. Others still get connections: the host, pods of the
+// node to pods, pods of other nodes to Services, and with service-engine = ovn pods of the node to Services.
+func fillZone(ctx context.Context, w *world) (out outcome, err error) {
+	f, node, datapath := families()[0], w.lab.Node("node-a"), "system"
+	if w.userspace {
+		datapath = "netdev"
+	}
+	zone, err := w.attackersZone(ctx)
+	if err != nil {
+		return outcome{}, err
+	}
+	limit := func(verb string, value ...string) error {
+		_, err := node.Exec(ctx, append([]string{"ovs-vsctl", verb, datapath, zone}, value...)...)
+		return err
+	}
+	count := func() (n int, err error) {
+		text, err := node.Exec(ctx, "ovs-appctl", "dpctl/ct-get-limits", "zone="+zone)
+		if _, after, ok := strings.Cut(text, "limit="+strconv.Itoa(smallLimit)+",count="); ok && err == nil {
+			return strconv.Atoi(strings.TrimSpace(after))
+		}
+		return 0, errors.Join(err, fmt.Errorf("the limit is not there: %q", text))
+	}
+	if err := limit("set-zone-limit", strconv.Itoa(smallLimit)); err != nil {
+		return outcome{}, err
+	}
+	defer func() {
+		ctx = context.WithoutCancel(ctx)
+		err = errors.Join(err, limit("del-zone-limit"))
+	}()
+	if err := w.until(ctx, "the limit", func() error { _, err := count(); return err }); err != nil {
+		return outcome{}, err
+	}
+	from, remote := w.endpoints[attacker], w.services["podremote"]
+	to := netip.AddrPortFrom(remote.clusterIPs[0], remote.port)
+	var frames [][]byte
+	for port := range uint16(2 * smallLimit) {
+		packet := attack.UDP(netip.AddrPortFrom(from.address(f), 50000+port), to, newMark("flood"))
+		frames = append(frames, attack.Frame(w.macOf(attacker), w.gatewayMAC(), packet))
+	}
+	err = w.until(ctx, "the zone is full", func() error {
+		if err := attack.Send(from.place, podLink, frames...); err != nil {
+			return err
+		}
+		if n, err := count(); err != nil || n < smallLimit {
+			return errors.Join(err, fmt.Errorf("there are %d connections of %d", n, smallLimit))
+		}
+		return nil
+	})
+	if err != nil {
+		return outcome{}, err
+	}
+	if n, err := count(); err != nil || n > smallLimit {
+		return takenWith("there are %d connections of %d", n, smallLimit), err
+	}
+	if out := w.othersConnect(ctx, to); out.taken {
+		return out, nil
+	}
+	return refusedWith("%d connections were tracked; the host and other pods got theirs", smallLimit), nil
+}
+
+// attackersZone is the conntrack zone of the attacker's connections.
+func (w *world) attackersZone(ctx context.Context) (string, error) {
+	if w.openflow {
+		return strconv.Itoa(claims.ZoneServices), nil
+	}
+	zones, err := w.lab.Node("node-a").Exec(ctx, "ovn-appctl", "-t", "ovn-controller", "ct-zone-list")
+	if err != nil {
+		return "", err
+	}
+	_, after, _ := strings.Cut(zones, "default_"+attacker+" ")
+	zone, _, _ := strings.Cut(after, "\n")
+	if zone == "" {
+		return "", fmt.Errorf("no conntrack zone of %s in %q", attacker, zones)
+	}
+	return zone, nil
+}
+
+// othersConnect tries those that a full zone of the attacker's does not concern.
+func (w *world) othersConnect(ctx context.Context, service netip.AddrPort) outcome {
+	f := families()[0]
+	asks := []struct {
+		from string
+		to   netip.AddrPort
+	}{
+		{clientName, netip.AddrPortFrom(w.endpoints["host-a"].address(f), hostPort)},
+		{neighbour, netip.AddrPortFrom(w.endpoints["pod-b1"].address(f), podPort)},
+		{"pod-c1", service},
+	}
+	if !w.openflow {
+		asks = append(asks, asks[2])
+		asks[3].from = neighbour
+	}
+	for _, x := range asks {
+		if a := w.asks(ctx, x.from, x.to); a.Error != "" {
+			return takenWith("%s does not reach %s: %s", x.from, x.to, a.Error)
+		}
+	}
+	return outcome{}
+}
+
+// affinityTable names the table of learned flows to ovs-ofctl.
+var affinityTable = "table=" + strconv.Itoa(claims.TableAffinity)
+
+// smallTable limits learned flows. What it returns undoes that, and forgets the flows.
+func (w *world) smallTable(ctx context.Context) (usual func() error, err error) {
+	node := w.lab.Node("node-a")
+	column := "flow_tables:" + strconv.Itoa(claims.TableAffinity)
+	row, err := node.Exec(ctx, "ovs-vsctl", "get", "Bridge", claims.ServiceBridge, column)
+	if err != nil {
+		return nil, err
+	}
+	row = strings.TrimSpace(row)
+	before, err := node.Exec(ctx, "ovs-vsctl", "get", "Flow_Table", row, "flow_limit")
+	if err != nil {
+		return nil, err
+	}
+	set := func(ctx context.Context, limit string) error {
+		_, err := node.Exec(ctx, "ovs-vsctl", "set", "Flow_Table", row, "flow_limit="+limit)
+		return err
+	}
+	return func() error {
+		ctx := context.WithoutCancel(ctx)
+		_, err := node.Exec(ctx, "ovs-ofctl", "del-flows", claims.ServiceBridge, affinityTable)
+		return errors.Join(err, set(ctx, strings.TrimSpace(before)))
+	}, set(ctx, strconv.Itoa(smallLimit))
+}
+
+// remembered is the number of learned flows.
+func (w *world) remembered(ctx context.Context) (int, error) {
+	text, err := w.lab.Node("node-a").Exec(ctx, "ovs-ofctl", "dump-aggregate", claims.ServiceBridge, affinityTable)
+	_, after, _ := strings.Cut(text, "flow_count=")
+	n, bad := strconv.Atoi(strings.TrimSpace(after))
+	return n, errors.Join(err, bad)
+}
+
+// fillAffinity asks from many addresses of the nodes' network. A client that was remembered before keeps its
+// endpoint, and those that are not remembered are served.
+func fillAffinity(ctx context.Context, w *world) (out outcome, err error) {
+	f := families()[0]
+	client, own := w.endpoints[clientName], w.endpoints[clientName].address(f)
+	to, err := w.target(Case{To: "sticky", Path: "NodePort node-a"}, f)
+	if err != nil {
+		return outcome{}, err
+	}
+	before := w.asks(ctx, clientName, to)
+	if before.Error != "" {
+		return outcome{}, errors.New(before.Error)
+	}
+	usual, err := w.smallTable(ctx)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer func() { err = errors.Join(err, usual()) }()
+	mac, err := attack.MAC(client.place, outerLink)
+	if err != nil {
+		return outcome{}, err
+	}
+	nodeMAC, err := attack.MAC(w.endpoints["host-a"].place, outerLink)
+	if err != nil {
+		return outcome{}, err
+	}
+	ear, err := attack.Listen(client.place, outerLink)
+	if err != nil {
+		return outcome{}, err
+	}
+	defer ear.Close()
+	request := func(i int) []byte {
+		source := netip.AddrFrom4([4]byte{own.As4()[0], own.As4()[1], byte(100 + i/250), byte(1 + i%250)})
+		return attack.Frame(mac, nodeMAC, attack.UDP(netip.AddrPortFrom(source, 44000), to, newMark("request")))
+	}
+	next := 0
+	err = w.until(ctx, "all places are taken", func() error {
+		var frames [][]byte
+		for range 100 {
+			frames = append(frames, request(next%5000))
+			next++
+		}
+		if err := attack.Send(client.place, outerLink, frames...); err != nil {
+			return err
+		}
+		if n, err := w.remembered(ctx); err != nil || n < smallLimit {
+			return errors.Join(err, fmt.Errorf("%d clients are remembered of %d", n, smallLimit))
+		}
+		return nil
+	})
+	if err != nil {
+		return outcome{}, err
+	}
+	if err := attack.Send(client.place, outerLink, request(next%5000), request((next+1)%5000)); err != nil {
+		return outcome{}, err
+	}
+	if n, err := w.remembered(ctx); err != nil || n > smallLimit {
+		return takenWith("%d clients are remembered of %d", n, smallLimit), err
+	}
+	for range 4 {
+		if after := w.asks(ctx, clientName, to); after.Name != before.Name {
+			return takenWith("%s answers a remembered client of %s: %s", after.Name, before.Name, after.Error), nil
+		}
+	}
+	if a := w.asks(ctx, "host-b", to); a.Error != "" {
+		return takenWith("a client that is not remembered is not served: %s", a.Error), nil
+	}
+	return refusedWith("%d clients were remembered, others were served", smallLimit), nil
+}
