@@ -45,13 +45,16 @@ endpoints:
 }
 
 // egressService is one with a status as the controller would write it.
-func egressService(name, by, host string) string {
+func egressService(name, by, host string) string { return egressServiceBy(name, by, host, "") }
+
+// egressServiceBy is one with a network.
+func egressServiceBy(name, by, host, network string) string {
 	return fmt.Sprintf(`apiVersion: k8s.ovn.org/v1
 kind: EgressService
 metadata: {name: %s, namespace: default, creationTimestamp: "2026-01-03T00:00:00Z"}
-spec: {sourceIPBy: %s}
+spec: {sourceIPBy: %s, network: %q}
 status: {host: %s}
-`, name, by, host)
+`, name, by, network, host)
 }
 
 // TestEgressService: pods behind a load balancer leave with its address, by the host, also if an EgressIP selects them.

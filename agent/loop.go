@@ -206,6 +206,7 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 	if a.snapshot == nil || a.found.Gateway.Bridge == "" || !a.swept {
 		return 0
 	}
+	a.looker.WantTables(a.snapshot.TableNames())
 	now := inputs{a.snapshot, a.found, a.cni.Pods()}
 	if p := &a.planned; p.snapshot != now.snapshot || !reflect.DeepEqual(p.found, now.found) || !slices.Equal(p.pods, now.pods) {
 		begin := time.Now()

@@ -13,7 +13,23 @@ import (
 // nodeProblems are those of the node that are not in its plan.
 func (a *agent) nodeProblems() []cluster.Problem {
 	return slices.Concat(a.uplinkProblem(), a.wireProblem(), a.modeProblem(), a.cni.Problems(), a.redirectProblem(), a.nodeLocalProblem(),
-		a.probeProblem())
+		a.probeProblem(), a.tableProblem())
+}
+
+// tableProblem is why pods of EgressServices have no way out of this node.
+func (a *agent) tableProblem() (list []cluster.Problem) {
+	if a.all == nil || a.local.Own == nil {
+		return nil
+	}
+	for _, name := range a.all.TableNames() {
+		if a.local.Own.Table(name) == nil {
+			list = append(list, cluster.Problem{
+				Owner: cluster.Owner{Kind: "Node", Name: a.node}, Field: "EgressService spec.network",
+				Message: fmt.Sprintf("the host has no VRF %q: pods that would leave by it here are cut off from outside", name),
+			})
+		}
+	}
+	return list
 }
 
 // redirects reports whether eBPF programs lead NodePort traffic here.

@@ -173,6 +173,7 @@ type Node struct {
 	// nil where nothing is known of them.
 	Links    []HostLink
 	Rules    []HostRule     // the machine's own, by priority (annotation k8s.ovn.org/host-rules)
+	Tables   []RouteTable   // that EgressServices name and the host has. Only its own agent knows them
 	PodCIDRs []netip.Prefix // spec.podCIDRs, at most one per family, IPv4 first
 	Gateway  Gateway
 	Zone     string // label topology.kubernetes.io/zone

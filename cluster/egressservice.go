@@ -18,6 +18,7 @@ type egressService struct {
 	uid     string
 	created time.Time
 	network bool
+	table   string // as in spec.network
 	nodes   Selector
 	host    string // as in the status
 	bad     bool   // it has a problem that leaves it without effect
@@ -30,7 +31,7 @@ func egressServiceOwner(namespace, name string) Owner {
 func parseEgressService(o *v1.EgressService) (*egressService, []Problem) {
 	e := &egressService{
 		owner: egressServiceOwner(o.Namespace, o.Name), uid: string(o.UID), created: o.CreationTimestamp.Time, host: o.Status.Host,
-		network: o.Spec.SourceIPBy == v1.SourceNetwork,
+		network: o.Spec.SourceIPBy == v1.SourceNetwork, table: o.Spec.Network,
 	}
 	var problems Problems
 	bad := func(field, format string, args ...any) {
@@ -40,8 +41,8 @@ func parseEgressService(o *v1.EgressService) (*egressService, []Problem) {
 	if !slices.Contains([]string{"", v1.SourceLoadBalancerIP, v1.SourceNetwork}, o.Spec.SourceIPBy) {
 		bad("spec.sourceIPBy", "%q is neither %s nor %s", o.Spec.SourceIPBy, v1.SourceLoadBalancerIP, v1.SourceNetwork)
 	}
-	if o.Spec.Network != "" {
-		bad("spec.network", "%q: Hairpin does not implement it: the EgressService has no effect", o.Spec.Network)
+	if x := o.Spec.Network; x != "" && (!linkName(x) || !routeTable(x)) {
+		bad("spec.network", "%q is neither a VRF's name nor the number of a route table of the machine's own", x)
 	}
 	var err error
 	if e.nodes, err = parseSelector(&o.Spec.NodeSelector); err != nil {
@@ -60,7 +61,14 @@ type EgressService struct {
 	OnlyOn []string
 	Host   string // as in the status
 	Ended  bool   // it is gone, and its host still translates. Only an agent knows
+	// Table is the VRF or route table of the host by which the packets leave, as in spec.network; empty: none.
+	Table string
+	// ClusterIPs are the Service's, with a Table only. Replies to clients that the host translated have them as source.
+	ClusterIPs []netip.Addr
 }
+
+// ByTable reports whether the pods of an EgressIP leave by a route table of the host (spec.network of an EgressService).
+func (e *EgressIP) ByTable() bool { return e.Service != nil && e.Service.Table != "" }
 
 // MayBeOn reports whether a node may carry addresses of an EgressIP, if it is alive.
 func (e *EgressIP) MayBeOn(n *Node) bool {
@@ -144,7 +152,7 @@ func (s *Store) withServices(egressIPs []*EgressIP, problems *[]Problem) []*Egre
 // serve makes an EgressIP of an EgressService: the first address of each family that the Service is really served at. One that is
 // another's as well could be used to take over that one's connections, so only Services of one namespace can share one.
 func (s *Store) serve(x *egressService, oldest map[netip.Addr]*Frontend) (*EgressIP, []Problem) {
-	out := &EgressService{Host: x.host}
+	out := &EgressService{Host: x.host, Table: x.table}
 	e := &EgressIP{Owner: x.owner, UID: x.uid, Created: x.created, Service: out}
 	if x.bad {
 		return e, nil
@@ -168,6 +176,9 @@ func (s *Store) serve(x *egressService, oldest map[netip.Addr]*Frontend) (*Egres
 			}
 		}
 		local = local || f.ExternalLocal
+		if x.table != "" {
+			out.ClusterIPs = append(out.ClusterIPs, f.ClusterIP)
+		}
 		for _, b := range f.Backends {
 			out.Endpoints = append(out.Endpoints, b.Addr)
 			if b.Ready && b.Node != "" {
@@ -179,9 +190,11 @@ func (s *Store) serve(x *egressService, oldest map[netip.Addr]*Frontend) (*Egres
 		refuse("%s is not there, or has no load balancer address that is served", service)
 	}
 	if len(e.Addresses) == 0 {
-		out.Endpoints = nil
+		out.Endpoints, out.ClusterIPs = nil, nil
 		return e, problems.List()
 	}
+	slices.SortFunc(out.ClusterIPs, netip.Addr.Compare)
+	out.ClusterIPs = slices.Compact(out.ClusterIPs)
 	slices.SortFunc(out.Endpoints, netip.Addr.Compare)
 	out.Endpoints = slices.Compact(out.Endpoints)
 	if out.Nodes = x.nodes; x.network {

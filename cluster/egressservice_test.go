@@ -59,7 +59,9 @@ func TestEgressServices(t *testing.T) {
 		{"by network", service("web", "10.96.0.9", http, withBalancer(1, "203.0.113.20")), egressService("web", onHost("ALL"), func(e *v1.EgressService) { e.Spec.SourceIPBy = "Network" }), nil,
 			"[] [] [10.244.1.3 10.244.1.4] []", nil},
 		{"a network of its own", service("web", "10.96.0.9", http, withBalancer(1, "203.0.113.20")), egressService("web", onHost("worker"), func(e *v1.EgressService) { e.Spec.Network = "blue" }), nil,
-			"[] [] [] []", []string{`EgressService/default/web: spec.network: "blue": Hairpin does not implement it: the EgressService has no effect`}},
+			"[203.0.113.20] [{203.0.113.20 worker}] [10.244.1.3 10.244.1.4] [] blue [10.96.0.9]", nil},
+		{"the main table", service("web", "10.96.0.9", http, withBalancer(1, "203.0.113.20")), egressService("web", onHost("worker"), func(e *v1.EgressService) { e.Spec.Network = "254" }), nil,
+			"[] [] [] []", []string{`EgressService/default/web: spec.network: "254" is neither a VRF's name nor the number of a route table of the machine's own`}},
 		{"another source", service("web", "10.96.0.9", http, withBalancer(1, "203.0.113.20")), egressService("web", func(e *v1.EgressService) { e.Spec.SourceIPBy = "Pod" }), nil,
 			"[] [] [] []", []string{`EgressService/default/web: spec.sourceIPBy: "Pod" is neither LoadBalancerIP nor Network`}},
 		{"a selector that is none", service("web", "10.96.0.9", http, withBalancer(1, "203.0.113.20")), egressService("web", func(e *v1.EgressService) { e.Spec.NodeSelector.MatchLabels = map[string]string{"a b": ""} }), nil,
@@ -86,7 +88,11 @@ func TestEgressServices(t *testing.T) {
 			st := store(append(append(protected(), c.service, c.e, x), c.also...)...)
 			s := st.Snapshot()
 			e := s.EgressIPs[len(s.EgressIPs)-1]
-			if got := fmt.Sprint(e.Addresses, e.Assigned, e.Service.Endpoints, e.Service.OnlyOn); got != c.want || e.Owner != own {
+			got := fmt.Sprint(e.Addresses, e.Assigned, e.Service.Endpoints, e.Service.OnlyOn)
+			if e.ByTable() && len(e.Addresses) > 0 {
+				got += fmt.Sprint(" ", e.Service.Table, " ", e.Service.ClusterIPs)
+			}
+			if got != c.want || e.Owner != own {
 				t.Errorf("%s has %s, not %s", e.Owner, got, c.want)
 			}
 			if got := problemsOf(s, own); !slices.Equal(got, c.problems) {

@@ -30,6 +30,7 @@ type Found struct {
 	links     map[netip.Addr]device
 	networks  []cluster.HostLink // links to other networks than the gateway bridge's
 	rules     []cluster.HostRule
+	tables    []cluster.RouteTable
 }
 
 // Lost reports whether the host had an address before that it does not have now.

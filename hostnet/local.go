@@ -42,7 +42,7 @@ func (l *Local) Apply(s *cluster.Snapshot, found Found, pods []*cluster.Pod) *cl
 		own := *base
 		own.Gateway = found.Gateway
 		own.HostAddresses = found.addresses
-		own.Links, own.Rules = found.networks, found.rules
+		own.Links, own.Rules, own.Tables = found.networks, found.rules, found.tables
 		if !cluster.ModeNamed(own.Gateway.Mode).Uplink && len(own.Addresses) > 0 {
 			d := found.links[own.Addresses[0]]
 			own.Gateway.Device, own.Gateway.DeviceMAC = d.name, d.mac

@@ -44,6 +44,7 @@ type Looker struct {
 	// MayRecord reports whether the network may be recorded on the bridge's row; nil if it always may.
 	MayRecord func() bool
 
+	tables atomic.Pointer[[]string]    // of WantTables
 	Report atomic.Pointer[report.Part] // of the uplink; nil when it is not ours to move
 	last   Sight
 	// routers is for the goroutines that watch and confirm next hops.
@@ -159,7 +160,7 @@ func (l *Looker) look(ctx context.Context) (s Sight, ok bool) {
 	s.ModeErr = l.mode.err
 	l.followNetwork(l.ovs.View())
 	s.Lost = l.network.lost
-	if s.Found, s.Err = discover(l.ovs.View(), l.config.Cluster, l.network.missing()); s.Err != nil {
+	if s.Found, s.Err = l.discover(); s.Err != nil {
 		s.Found = l.last.Found
 		if s.UplinkErr != nil {
 			s.Err = fmt.Errorf("[gateway] interface: %w", s.UplinkErr)
@@ -171,6 +172,14 @@ func (l *Looker) look(ctx context.Context) (s Sight, ok bool) {
 		l.routers.Store(&routers{link: link.Index, macs: s.Found.Gateway.NextHopMACs})
 	}
 	return s, true
+}
+
+func (l *Looker) discover() (Found, error) {
+	f, err := discover(l.ovs.View(), l.config.Cluster, l.network.missing())
+	if names := l.tables.Load(); err == nil && names != nil {
+		f.tables, err = routeTables(*names)
+	}
+	return f, err
 }
 
 // news reports whether the agent must know of it.

@@ -67,7 +67,7 @@ func (g *egressPlan) update(s *cluster.Snapshot, env *Env, c changes, again bool
 	}
 	if changed := g.networksChanged(s.Nodes); len(changed) > 0 {
 		for _, e := range s.EgressIPs {
-			if slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return changed[a.Node] }) {
+			if e.ByTable() && changed[env.Node.Name] || slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return changed[a.Node] }) {
 				touched[e.Owner] = true
 			}
 		}
@@ -110,7 +110,7 @@ func (g *egressPlan) networksChanged(nodes []*cluster.Node) map[string]bool {
 	c := cluster.Compare(g.nodes, nodes, func(a, b *cluster.Node) int { return strings.Compare(a.Name, b.Name) })
 	for _, p := range c.Changed {
 		if !slices.Equal(p[0].Gateway.Addresses, p[1].Gateway.Addresses) || !slices.Equal(p[0].HostAddresses, p[1].HostAddresses) ||
-			!reflect.DeepEqual(p[0].Links, p[1].Links) {
+			!reflect.DeepEqual(p[0].Links, p[1].Links) || !reflect.DeepEqual(p[0].Tables, p[1].Tables) {
 			changed[p[1].Name] = true
 		}
 	}
@@ -149,12 +149,14 @@ func (e *Env) egressIP(x *cluster.EgressIP, selected *selection.EgressIPs) egres
 		s := &e.Stacks[i]
 		assigned, own := e.assigned(x, s.Family)
 		members := selected.Pods(x.Owner, s.Family)
-		if len(assigned) == 0 && !own.IsValid() || len(members) == 0 {
+		if len(assigned) == 0 && !own.IsValid() && !(x.ByTable() && x.Service.Network) || len(members) == 0 {
 			continue // the pods leave as others do
 		}
 		all, here := e.addressesOf(s, members)
 		switch {
 		case len(here) == 0:
+		case x.ByTable() && x.Service.Network:
+			part.hostEgress = append(part.hostEgress, e.ownByTable(part.rows, s, x, here)...)
 		case len(assigned) == 0: // of what goes to no node, only other nodes do not know yet
 			all = slices.DeleteFunc(all, func(p netip.Prefix) bool { return slices.Contains(here, p) })
 		default:
@@ -178,7 +180,7 @@ func (e *Env) egressIP(x *cluster.EgressIP, selected *selection.EgressIPs) egres
 			e.translate(part.rows, s, x, own, all)
 		case link != nil:
 			e.toHost(part.rows, s, x, all)
-			part.hostEgress = append(part.hostEgress, hostEgress{own, link, all})
+			part.hostEgress = append(part.hostEgress, hostEgress{own, link, e.tableOf(x), x.Service, all})
 		}
 	}
 	return part
@@ -282,7 +284,7 @@ func (e *Env) eastWest(parts map[cluster.Owner]egressPart) nb.State {
 	for _, part := range parts {
 		carriers = append(carriers, part.carriers...)
 		for _, h := range part.hostEgress {
-			hosts[cluster.FamilyOf(h.address)] = true
+			hosts[cluster.FamilyOf(h.pods[0].Addr())] = true
 		}
 		for _, r := range part.rows {
 			switch r := r.(type) {

@@ -19,14 +19,22 @@ import (
 // are. Its way: OVN hands the packet to the host by the management port; a rule by the pod's address leads to the link's
 // own table; nft translates what leaves by that link. What does not leave by it, does not leave.
 type hostEgress struct {
-	address netip.Addr
+	address netip.Addr // unset: that of the link by which the packet leaves
 	link    *cluster.HostLink
+	table   *cluster.RouteTable // in place of a link's, with
+	service *cluster.EgressService
 	pods    []netip.Prefix
 }
 
 // egressLink tells where the planned node carries an address: on the gateway bridge (primary), on a link of the host, or,
 // when no network of the node has it any more, nowhere.
 func (e *Env) egressLink(x *cluster.EgressIP, a netip.Addr) (link *cluster.HostLink, primary bool) {
+	if x.ByTable() {
+		if t := e.tableOf(x); t != nil {
+			return &cluster.HostLink{Table: t.Number}, false
+		}
+		return nil, false
+	}
 	n, _ := x.NetworkFor(e.Node, e.Node.Networks(e.Config), a)
 	return n.Link, n.Primary
 }
@@ -36,12 +44,12 @@ func (e *Env) egressLink(x *cluster.EgressIP, a netip.Addr) (link *cluster.HostL
 func (e *Env) remembered(all []*cluster.EgressIP) map[netip.Addr]conn.Egress {
 	networks := e.Node.Networks(e.Config)
 	byKernel := func(n cluster.Network) bool { return n.Link != nil || n.Primary && !e.Node.Gateway.Userspace }
-	if !slices.ContainsFunc(networks, byKernel) {
+	if !slices.ContainsFunc(networks, byKernel) && !slices.ContainsFunc(all, (*cluster.EgressIP).ByTable) {
 		return nil
 	}
 	list := map[netip.Addr]conn.Egress{}
 	note := func(x *cluster.EgressIP, a netip.Addr, here bool) {
-		if n, _ := x.NetworkFor(e.Node, networks, a); !byKernel(n) || e.Node.HasAddress(a) {
+		if n, _ := x.NetworkFor(e.Node, networks, a); !byKernel(n) && !x.ByTable() || e.Node.HasAddress(a) {
 			return
 		}
 		if _, twice := list[a]; here || !twice { // several may want it, and one has it
@@ -83,10 +91,16 @@ func (e *Env) throughHost(parts map[cluster.Owner]egressPart) datapath.State {
 	for _, owner := range slices.SortedFunc(maps.Keys(parts), cluster.Owner.Compare) {
 		p := parts[owner]
 		for _, h := range p.hostEgress {
-			k.carries(p.owner, h)
+			ways := map[string]netip.Addr{}
+			if h.table == nil {
+				k.carries(p.owner, h)
+				ways[h.link.Name] = h.address
+			} else {
+				ways = k.byTable(p.owner, h)
+			}
 			for _, pod := range h.pods {
-				if t.leaves(p.owner, pod, h) {
-					k.state.Rules[host.Rule{Family: cluster.FamilyOf(h.address), Priority: claims.RuleEgress, From: pod, Table: egressTable(h.link)}] = p.owner
+				if t.leaves(p.owner, pod, ways) {
+					k.rule(p.owner, pod, egressTable(h.link))
 				}
 			}
 			used = true
@@ -177,15 +191,17 @@ func newEgressMaps(f cluster.Family) *egressMaps {
 	return &egressMaps{d, d.toMap("egress", w.src, nft.KeyOut), d.set("egress-pods", w.src), d.set("node-ips", w.dst)}
 }
 
-// leaves lets a pod leave with an address. It is false for one whose address another EgressIP's pod has, too: for a moment
-// after one ended, when another has got its address.
-func (t elements) leaves(owner cluster.Owner, pod netip.Prefix, h hostEgress) bool {
+// leaves lets a pod leave by links, with an address by each. It is false for one whose address another EgressIP's pod has,
+// too: for a moment after one ended, when another has got its address.
+func (t elements) leaves(owner cluster.Owner, pod netip.Prefix, ways map[string]netip.Addr) bool {
 	m := egressOf[cluster.FamilyOf(pod.Addr())]
 	pods := t.of(m.pods)
 	if _, taken := pods.Get(nft.Element{Src: pod}); taken {
 		return false
 	}
-	t.to(m.sources).Put(nft.Element{Src: pod, Out: h.link.Name}, nft.Target{Addr: netip.AddrPortFrom(h.address, 0), Owner: owner})
+	for link, a := range ways {
+		t.to(m.sources).Put(nft.Element{Src: pod, Out: link}, nft.Target{Addr: netip.AddrPortFrom(a, 0), Owner: owner})
+	}
 	pods.Put(nft.Element{Src: pod}, owner)
 	return true
 }

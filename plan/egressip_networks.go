@@ -22,6 +22,9 @@ type egressWay struct {
 // another link. Others are for the addresses of the gateway bridge's network, or else of links with a default route, or else for all.
 // Where all addresses are of one network, there is no choice: ways is empty.
 func (e *Env) egressWays(x *cluster.EgressIP, assigned []cluster.Assignment) (others []cluster.Assignment, ways []egressWay) {
+	if x.ByTable() {
+		return assigned, nil
+	}
 	by := map[netip.Prefix][]cluster.Assignment{}
 	var primary, defaults []cluster.Assignment
 	for _, a := range assigned {

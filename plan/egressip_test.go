@@ -59,7 +59,9 @@ func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 		i := rapid.IntRange(0, len(n.Nodes)-1).Draw(t, "node")
 		changed := *n.Nodes[i]
 		changed.Egress.Ready = !changed.Egress.Ready
-		switch rapid.IntRange(0, 3).Draw(t, "more") {
+		switch rapid.IntRange(0, 4).Draw(t, "more") {
+		case 2:
+			changed.Tables = []cluster.RouteTable{{Name: "blue", Number: rapid.IntRange(100, 101).Draw(t, "number"), Links: []string{"eth1"}}}
 		case 0:
 			changed.HostAddresses = append(slices.Clone(changed.HostAddresses), prefix("172.20.0.1/32"))
 		case 1:
@@ -87,7 +89,10 @@ func churnEgress(t *rapid.T, s *cluster.Snapshot) *cluster.Snapshot {
 			}
 			if rapid.IntRange(0, 2).Draw(t, "of a Service") == 0 {
 				e.Owner = cluster.Owner{Kind: "EgressService", Namespace: "default", Name: e.Owner.Name}
-				e.Service = &cluster.EgressService{Ended: rapid.Bool().Draw(t, "ended")}
+				e.Service = &cluster.EgressService{
+					Ended: rapid.Bool().Draw(t, "ended"), Network: rapid.Bool().Draw(t, "network"), Table: rapid.SampledFrom([]string{"", "blue"}).Draw(t, "table"),
+					ClusterIPs: []netip.Addr{addr("10.96.0.9")},
+				}
 				for _, p := range s.Pods {
 					if rapid.Bool().Draw(t, "endpoint") {
 						e.Service.Endpoints = append(e.Service.Endpoints, p.IPs...)

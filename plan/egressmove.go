@@ -101,6 +101,9 @@ type wireEnd struct {
 
 // wireOf finds it. It is false where the node has no such network, or one without Ethernet.
 func wireOf(n *cluster.Node, config *cluster.Config, e *cluster.EgressIP, a netip.Addr) (wireEnd, bool) {
+	if e.ByTable() { // it comes and goes by whatever links the table has
+		return wireEnd{}, false
+	}
 	x, _ := e.NetworkFor(n, n.Networks(config), a)
 	end, list := wireEnd{link: x.Link}, []netip.Prefix(nil)
 	switch {

@@ -60,6 +60,7 @@ func newKernel(n *node) *kernel {
 		for _, p := range n.info.HostAddresses {
 			k.local[p.Addr()] = true
 		}
+		k.addTables(n.info.Tables)
 		k.addDevice(n.info)
 		k.addLinks(n.info)
 		for _, a := range n.info.Addresses {
@@ -136,6 +137,15 @@ func (k *kernel) addLinks(n *cluster.Node) {
 			k.local[p.Addr()] = true
 			key := host.RouteKey{Table: l.Table, Prefix: p.Masked()}
 			k.add(&kernelRoute{Route: host.Route{RouteKey: key, Link: l.Name, Src: p.Addr(), Borrowed: true}, connected: true})
+		}
+	}
+}
+
+// addTables adds route tables of the machine's own that EgressServices name.
+func (k *kernel) addTables(list []cluster.RouteTable) {
+	for _, t := range list {
+		for _, x := range t.Routes {
+			k.add(&kernelRoute{Route: host.Route{RouteKey: host.RouteKey{Table: t.Number, Prefix: x.To}, Link: x.Dev, Via: x.Via, Borrowed: true}})
 		}
 	}
 }

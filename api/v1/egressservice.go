@@ -32,7 +32,7 @@ type EgressServiceSpec struct {
 	SourceIPBy string `json:"sourceIPBy,omitempty"`
 	// NodeSelector picks the nodes of which one may be the host, by their labels; the empty one picks all.
 	NodeSelector metav1.LabelSelector `json:"nodeSelector,omitempty"`
-	// Network is a route table or VRF for the packets. Hairpin does not implement it.
+	// Network is the VRF, by name, or the route table, by number, of the host by which the packets leave; empty: none.
 	Network string `json:"network,omitempty"`
 }
 

@@ -1,0 +1,83 @@
+package hostnet
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"hairpin/apply/kernel"
+	"hairpin/cluster"
+	"hairpin/netdev"
+)
+
+// WantTables makes looks find route tables of the host by the names that EgressServices have for them.
+func (l *Looker) WantTables(names []string) {
+	if old := l.tables.Swap(&names); old == nil && len(names) > 0 || old != nil && !slices.Equal(*old, names) {
+		l.WantNow()
+	}
+}
+
+// routeTables finds them. A name is a VRF's or a number.
+func routeTables(names []string) (out []cluster.RouteTable, err error) {
+	if len(names) == 0 {
+		return nil, nil
+	}
+	links, err := netdev.List(netlink.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("links: %w", err)
+	}
+	for _, name := range names {
+		t := cluster.RouteTable{Name: name}
+		t.Number, _ = strconv.Atoi(name) // else it is a VRF's name
+		for _, l := range links {
+			if v, ok := l.(*netlink.Vrf); ok && (v.Name == name || int(v.Table) == t.Number) {
+				t.Number, t.VRF = int(v.Table), true
+			}
+		}
+		if t.Number == 0 {
+			continue
+		}
+		if err := findRoutes(&t, links); err != nil {
+			return nil, err
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// findRoutes adds a table's routes and the links by which they lead.
+func findRoutes(t *cluster.RouteTable, links []netlink.Link) error {
+	names := map[int]string{}
+	for _, l := range links {
+		names[l.Attrs().Index] = l.Attrs().Name
+		if s, ok := l.Attrs().Slave.(*netlink.VrfSlave); ok && t.VRF && int(s.Table) == t.Number {
+			t.Links = append(t.Links, l.Attrs().Name)
+		}
+	}
+	unicast := func(r *netlink.Route) bool { return r.Type == unix.RTN_UNICAST }
+	list, err := (kernel.Routes{Table: t.Number, Most: 2 * mostRoutes, Keep: unicast}).List()
+	if err != nil {
+		return err
+	}
+	for _, r := range list {
+		indexes := []int{r.LinkIndex}
+		for _, hop := range r.MultiPath {
+			indexes = append(indexes, hop.LinkIndex)
+		}
+		for _, index := range indexes {
+			name := names[index]
+			if to, ok := hostRoute(&r, index); ok && name != "" {
+				t.Links = append(t.Links, name)
+				if len(t.Routes) < cluster.MaxTableRoutes {
+					t.Routes = append(t.Routes, cluster.TableRoute{To: to.Prefix, Via: to.Via, Dev: name})
+				}
+			}
+		}
+	}
+	slices.Sort(t.Links)
+	t.Links = slices.Compact(t.Links)
+	return nil
+}
