@@ -95,7 +95,7 @@ e2e: cluster-up $(DIST)/hairpin-next-image.tar ## test the cluster, or a new one
 e2e-upgrade: cluster-parts ## a cluster of the release before, upgraded to a release of this commit under traffic; leaves it up (FROM=commit of the release before MODE=local)
 	@MODE=$(MODE) lab/upgrade.sh $(FROM)
 
-tour: cluster-up $(DIST)/hairpin-next-image.tar ## write docs/tour.md from a real run on the cluster, or a new one
+tour: cluster-up $(DIST)/hairpin-next-image.tar ## write docs/start/tour.md from a real run on the cluster, or a new one
 	@lab/tour.sh
 
 # Kubernetes' own network tests, programs of a module of their own.
@@ -108,7 +108,7 @@ $(SUITE)/e2e.test: lab/conformance/suite/go.mod lab/conformance/suite/e2e_test.g
 	$(GO) test -C lab/conformance/suite -c -vet=off -ldflags "-s -w" -o ../../../$@ .
 
 # Specs by their whole name. Left out by default: what needs a cloud, load balancers, kube-proxy, NetworkPolicy, SCTP in the
-# kernel or the Internet, and what takes the control plane away. docs/conformance.md goes through them.
+# kernel or the Internet, and what takes the control plane away. docs/reference/conformance.md goes through them.
 FOCUS ?= \[sig-network\].*\[Conformance\]
 SKIP ?= \[Feature:(LoadBalancer|SCTP|NetworkPolicy|KubeProxy|PerformanceDNS|Networking-)|Netpol|kube-?proxy|KubeProxy|\[Provider:|\[Disruptive\]
 conformance: cluster-up $(SUITE)/e2e.test ## Kubernetes' own network tests on the cluster, or a new one (FOCUS='\[sig-network\] Services' SKIP='…' RECORD=file that keeps the results of all runs)
@@ -206,7 +206,7 @@ soak: ## ask random clusters whether every packet does what the semantics say; F
 churn: setup image ## Services change at random while clients everywhere ask for them (FOR=10m MODE=shared,local,detached ENGINE=ovn SEED=1)
 	$(GO) test ./lab/churn -v -timeout 0 -count 1 -churn-for $(or $(FOR),10m) -churn-mode $(MODE) -churn-engine "$(ENGINE)" -churn-seed $(or $(SEED),0)
 
-golden: ## rewrite what is made of the sources: stories, docs/walks, docs/gateway-modes.md, docs/configuration.md, the chart's values (review it like code)
+golden: ## rewrite what is made of the sources: stories, docs/design/walks, docs/user/gateway-modes.md, docs/reference/configuration.md, the chart's values (review it like code)
 	$(GO) test ./plan -run 'Stories|ModesDocument' -update
 	$(GO) test ./config -run ConfigurationDocument -update
 	$(GO) test ./ops -run MetricsDocument -update

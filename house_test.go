@@ -1,8 +1,9 @@
-// Package hairpin holds no code: its tests are the rules of the house (docs/architecture.md), checked on the sources.
+// Package hairpin holds no code: its tests are the rules of the house (docs/design/overview.md), checked on the sources.
 package hairpin
 
 import (
 	"bytes"
+	"cmp"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -16,7 +17,7 @@ import (
 	"testing"
 )
 
-const drawing = "docs/architecture.md"
+const drawing = "docs/design/overview.md"
 
 // arrows reads what of ours each room imports from the drawing: lines "room → rooms", each of which points to lines below only. A
 // room includes its sub-packages, but for those that are rooms themselves. Tests may import more: they stand outside of the rooms.
@@ -303,6 +304,52 @@ func TestSizes(t *testing.T) {
 				t.Errorf("%s: %s has %d lines", s.path, f.Name.Name, n)
 			}
 		}
+	}
+}
+
+var (
+	codeBlock    = regexp.MustCompile("(?s)```.*?```")
+	relativeLink = regexp.MustCompile(`\]\(([^)\s:]+)\)`) // without a scheme
+	heading      = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	linkText     = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	notInAnchor  = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+)
+
+// TestDocumentLinks: every relative link of a Markdown file leads to a file, and to a heading that it has.
+func TestDocumentLinks(t *testing.T) {
+	read := func(file string) string {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return codeBlock.ReplaceAllString(string(text), "")
+	}
+	hasAnchor := func(file, anchor string) bool {
+		return slices.ContainsFunc(heading.FindAllStringSubmatch(read(file), -1), func(m []string) bool {
+			text := linkText.ReplaceAllString(m[1], "$1")
+			return strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(text), ""), " ", "-") == anchor
+		})
+	}
+	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && (d.Name() == "bin" || d.Name() == "dist" || d.Name() == ".git") {
+			return cmp.Or(err, fs.SkipDir)
+		}
+		if filepath.Ext(file) != ".md" {
+			return nil
+		}
+		for _, m := range relativeLink.FindAllStringSubmatch(read(file), -1) {
+			target, anchor, _ := strings.Cut(m[1], "#")
+			if target = filepath.Join(filepath.Dir(file), target); strings.HasPrefix(m[1], "#") {
+				target = file
+			}
+			if _, err := os.Stat(target); err != nil || anchor != "" && !hasAnchor(target, anchor) {
+				t.Errorf("%s: the link to %s leads nowhere", file, m[1])
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -56,7 +56,7 @@ ip -6 route del fd00:10:96::/112`)
 			}
 		}
 	}
-	shown := session.Read(t, "../docs/explain.md", "hairpin explain --live ")[0]
+	shown := session.Read(t, "../docs/user/explain.md", "hairpin explain --live ")[0]
 	if out, _ := ask("host/node-a", "svc/default/hostself"); !shown.Same(out) {
 		t.Errorf("%s: the document shows\n%s\nand it prints\n%s", shown.Command, shown.Printed, out)
 	}

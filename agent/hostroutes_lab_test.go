@@ -139,7 +139,7 @@ func testServicesByHost(t *testing.T, mode string) {
 		seen(t, 1, "10.20.0.1", "fd20::1")
 		explained(t, "far", "out of tun0", "out of tun0")
 		// The endpoint does not know of it: whoever sends must be told. A host's kernel remembers no MTU for its own address, and Open vSwitch's
-		// userspace datapath corrupts errors of IPv6 that it translates (docs/datapaths.md).
+		// userspace datapath corrupts errors of IPv6 that it translates (docs/reference/compatibility.md).
 		sh(t, a, "ip link set tun0 mtu 1300")
 		for from, list := range services {
 			for _, to := range list {

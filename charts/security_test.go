@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	securityFile  = "../docs/security.md"
+	securityFile  = "../docs/operations/security.md"
 	containersTop = "<!-- containers -->\n"
 	containersEnd = "<!-- end of containers -->\n"
 )
@@ -28,7 +28,7 @@ func privileged() map[string]string {
 	}
 }
 
-// TestContainers: docs/security.md has a table of what each container may, which is what the chart says; none may more
+// TestContainers: docs/operations/security.md has a table of what each container may, which is what the chart says; none may more
 // than it must.
 func TestContainers(t *testing.T) {
 	var b strings.Builder

@@ -105,7 +105,7 @@ func schemaOf(o config.Option) map[string]any {
 // configPart is the part of values.yaml and of the schema that is made of the options.
 func configPart() (text string, schema map[string]any) {
 	var b strings.Builder
-	b.WriteString(generated + ": its sections and keys, of which docs/configuration.md tells more.\n# Made by `go test ./charts -run Values -update`.\nconfig:\n")
+	b.WriteString(generated + ": its sections and keys, of which docs/reference/configuration.md tells more.\n# Made by `go test ./charts -run Values -update`.\nconfig:\n")
 	sections, of := options()
 	properties := map[string]any{}
 	for _, s := range sections {

@@ -86,7 +86,7 @@ const (
 	TableNodeConn = 10 // the same from the host or the gateway router, after conntrack
 )
 
-// ServiceBridge has pods' ports, and Services as flows and groups, in OpenFlow tables of its own (docs/architecture.md).
+// ServiceBridge has pods' ports, and Services as flows and groups, in OpenFlow tables of its own (docs/design/overview.md).
 const (
 	ServiceBridge = "br-svc"
 	// ServicePatch is its port to IntegrationBridge, whose end of it is PodsPatch.

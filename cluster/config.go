@@ -84,7 +84,7 @@ type GatewayConfig struct {
 	Advertise         []netip.Addr   // advertise-address: the gateway bridge's own addresses in mode detached
 }
 
-// What serves clients of Services (docs/services.md).
+// What serves clients of Services (docs/user/services.md).
 const (
 	EngineOpenFlow = "openflow" // flows and groups of a bridge of ours
 	EngineOVN      = "ovn"      // load balancers of OVN
@@ -96,7 +96,7 @@ const (
 	PathRedirect = "redirect" // eBPF programs, where they can
 )
 
-// The ways of a host to Services (docs/gateway-modes.md).
+// The ways of a host to Services (docs/user/gateway-modes.md).
 const (
 	LocalPolicy = "policy" // by the gateway bridge and the gateway router
 	LocalDGP    = "dgp"    // by the management port; to endpoints on the host itself, by a distributed gateway port

@@ -13,7 +13,7 @@ const (
 )
 
 // Mode is a gateway mode: what it decides about a node's way to the world. Whoever depends on the mode asks for a decision,
-// never for its name, so another mode is another row of modes. docs/gateway-modes.md has the table.
+// never for its name, so another mode is another row of modes. docs/user/gateway-modes.md has the table.
 type Mode struct {
 	Name string
 

@@ -5,7 +5,7 @@
 // own: a pod's addresses are written on its Open vSwitch Interface row, which survives restarts, so the rows
 // always match what is in use. ADD returns when OVN has installed the pod's flows: from then on it is reachable.
 //
-// Protocol: CNI 1.1 (ADD, DEL, CHECK, STATUS, GC, VERSION), https://www.cni.dev/docs/spec/. docs/cni.md is for users.
+// Protocol: CNI 1.1 (ADD, DEL, CHECK, STATUS, GC, VERSION), https://www.cni.dev/docs/spec/. docs/design/cni.md is for users.
 package cni
 
 import (

@@ -122,7 +122,7 @@ func defaultOptions() []Option {
 		{"default", "repair", "repair drift on the node; false: only report it (hairpin diff, hairpin explain --live)",
 			func(c *Config, v string) error { return setBool(&c.Process.Repair, v) },
 			func(c *Config) string { return strconv.FormatBool(c.Process.Repair) }},
-		oneOf("default", "service-engine", "what serves clients of Services: openflow (flows and groups of Open vSwitch) or ovn (load balancers of OVN; see docs/services.md)",
+		oneOf("default", "service-engine", "what serves clients of Services: openflow (flows and groups of Open vSwitch) or ovn (load balancers of OVN; see docs/user/services.md)",
 			func(c *Config) *string { return &c.Cluster.ServiceEngine }, cluster.EngineOpenFlow, cluster.EngineOVN),
 		oneOf("logging", "level", "lowest log level", func(c *Config) *string { return &c.Process.LogLevel }, "debug", "info", "warn", "error"),
 		perFamily("clustermanager", "v4-transit-subnet", "addresses of the node routers on the transit switch", cluster.IPv4, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 16),

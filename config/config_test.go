@@ -15,7 +15,7 @@ import (
 	"hairpin/config"
 )
 
-var update = flag.Bool("update", false, "rewrite docs/configuration.md")
+var update = flag.Bool("update", false, "rewrite docs/reference/configuration.md")
 
 // values are, for each option, others than the default that it takes, as it gives them back, and some that it refuses,
 // with a part of the error.
@@ -210,7 +210,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-const document = "../docs/configuration.md"
+const document = "../docs/reference/configuration.md"
 
 // endpoints is the document's section about the addresses that processes listen on.
 const endpoints = `
@@ -232,7 +232,7 @@ Every process serves the same paths on its socket in ` + "`run-dir`" + ` (` + "`
 share a node, so by default they have no TCP address: probe them with ` + "`hairpin probe livez --controller`" + ` (exec), each with a ` + "`run-dir`" + ` of its own.
 `
 
-// TestConfigurationDocument: docs/configuration.md is generated from the options (`go test ./config -run ConfigurationDocument -update`).
+// TestConfigurationDocument: docs/reference/configuration.md is generated from the options (`go test ./config -run ConfigurationDocument -update`).
 func TestConfigurationDocument(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`# Configuration

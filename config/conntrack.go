@@ -39,7 +39,7 @@ func conntrackOptions() []Option {
 			func(c *Config) *int { return &of(c).MaxPerCore }),
 		entries("conntrack-min", "minimum total for conntrack-max-per-core, whatever the number of cores", func(c *Config) *int { return &of(c).Min }),
 		entries("conntrack-pods-max", "connections of pods that the userspace datapath tracks at most, "+
-			"of all pods of a node together (service-engine = openflow) or of each (ovn); 0 = no limit (see docs/limits.md)",
+			"of all pods of a node together (service-engine = openflow) or of each (ovn); 0 = no limit (see docs/operations/sizing.md)",
 			func(c *Config) *int { return &of(c).PodsMax }),
 		seconds("conntrack-tcp-timeout-established", "how long an idle TCP connection is tracked", func(c *Config) *time.Duration { return &of(c).TCPEstablished }),
 		seconds("conntrack-tcp-timeout-close-wait", "how long a half-closed TCP connection is tracked", func(c *Config) *time.Duration { return &of(c).TCPCloseWait }),

@@ -45,8 +45,8 @@ host    controller  leading      1m30s
 2 of 3 nodes answer, 3 pods, 7 service frontends, Open vSwitch restarts repaired: 1, hairpin v1 v2
 node-a: packets of clients outside redirected: 12 requests, 11 replies; left to the host: 2 fragments, 1 replies without a route
 node-a: load balancers of OVN serve Services (service-engine = ovn)
-node-a and 1 more: TSO is off, so streams are slow: the chart's userspaceTSO, or Open vSwitch 3.5.0 (docs/performance.md)
-warning: node-a and 1 more: Open vSwitch 3.5.0 (userspace datapath) has known faults (docs/datapaths.md):
+node-a and 1 more: TSO is off, so streams are slow: the chart's userspaceTSO, or Open vSwitch 3.5.0 (docs/reference/performance.md)
+warning: node-a and 1 more: Open vSwitch 3.5.0 (userspace datapath) has known faults (docs/reference/compatibility.md):
   a
   b
 problem: Service/x: y (on node-b)

@@ -172,7 +172,7 @@ func (s *ClusterStatus) printSwitches(w io.Writer) error {
 		}
 	}
 	if len(slow) > 0 {
-		if _, err := fmt.Fprintf(w, "%s: TSO is off, so streams are slow: the chart's userspaceTSO, or Open vSwitch 3.5.0 (docs/performance.md)\n", some(slow)); err != nil {
+		if _, err := fmt.Fprintf(w, "%s: TSO is off, so streams are slow: the chart's userspaceTSO, or Open vSwitch 3.5.0 (docs/reference/performance.md)\n", some(slow)); err != nil {
 			return err
 		}
 	}
@@ -183,7 +183,7 @@ func (s *ClusterStatus) printSwitches(w io.Writer) error {
 			continue
 		}
 		x := n.Report.Switch
-		text := fmt.Sprintf("Open vSwitch %s (%s datapath) has known faults (docs/datapaths.md):\n  %s\n", x.Version,
+		text := fmt.Sprintf("Open vSwitch %s (%s datapath) has known faults (docs/reference/compatibility.md):\n  %s\n", x.Version,
 			map[bool]string{true: "userspace", false: "kernel"}[x.Userspace], strings.Join(x.Faults, "\n  "))
 		if len(who[text]) == 0 {
 			order = append(order, text)

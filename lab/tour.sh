@@ -1,5 +1,5 @@
 #!/bin/bash
-# Writes docs/tour.md from a real run on the cluster that `make cluster` left up: Hairpin is removed, installed, asked, upgraded and
+# Writes docs/start/tour.md from a real run on the cluster that `make cluster` left up: Hairpin is removed, installed, asked, upgraded and
 # removed again, with the commands that an administrator would type. In the end it is installed, as before.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -106,5 +106,5 @@ show "bin/lab --lab cluster exec node-a -- ip -brief address"
 
 quiet make install IMAGE=hairpin:dev VALUES="--set config.gateway.mode=$mode"
 renew
-mv "$page" docs/tour.md
-echo docs/tour.md
+mv "$page" docs/start/tour.md
+echo docs/start/tour.md

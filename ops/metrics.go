@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metric is one metric of a process, as docs/metrics.md lists it.
+// Metric is one metric of a process, as docs/reference/metrics.md lists it.
 type Metric struct {
 	Name   string
 	Kind   string // "gauge", "counter", "histogram"

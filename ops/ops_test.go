@@ -20,7 +20,7 @@ import (
 	"hairpin/cluster"
 )
 
-var update = flag.Bool("update", false, "rewrite docs/metrics.md")
+var update = flag.Bool("update", false, "rewrite docs/reference/metrics.md")
 
 func silent() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
 
@@ -134,7 +134,7 @@ func TestDoors(t *testing.T) {
 	<-done
 }
 
-// TestMetricsDocument: docs/metrics.md is generated from the metrics (`go test ./ops -run MetricsDocument -update`).
+// TestMetricsDocument: docs/reference/metrics.md is generated from the metrics (`go test ./ops -run MetricsDocument -update`).
 func TestMetricsDocument(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("# Metrics\n\nThis page lists every metric. The agent serves them on `metrics-bind-address`, the controller on `controller-metrics-bind-address` and on its socket\n" +
@@ -148,7 +148,7 @@ func TestMetricsDocument(t *testing.T) {
 		}
 	}
 	b.WriteString("\n<!-- Made by `go test ./ops -run MetricsDocument -update`. -->\n")
-	const path = "../docs/metrics.md"
+	const path = "../docs/reference/metrics.md"
 	if *update {
 		if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@ package plan_test
 import (
 	"fmt"
 	"os"
+	"path"
 	"strings"
 	"testing"
 )
@@ -66,15 +67,15 @@ func everyRow(t *testing.T) map[string]string {
 			continue
 		}
 		if fields != nil {
-			source, link := "testdata/"+fields[0]+".txtar", "../../plan/testdata/"+fields[0]+".txtar"
+			source, link := "testdata/"+fields[0]+".txtar", "../../../plan/testdata/"+fields[0]+".txtar"
 			if strings.HasSuffix(fields[0], ".md") {
-				source, link = "../docs/"+fields[0], "../"+fields[0]
+				source, link = "../docs/"+fields[0], "../../"+fields[0]
 			}
 			story, err := os.ReadFile(source)
 			if err != nil || !strings.Contains(string(story), fields[1]) {
 				wrong("%s does not have %q (%v)", source, fields[1], err)
 			}
-			page := fmt.Sprintf("[%s](%s)", strings.ReplaceAll(fields[0], "-", " "), link)
+			page := fmt.Sprintf("[%s](%s)", strings.ReplaceAll(path.Base(fields[0]), "-", " "), link)
 			verdict = fmt.Sprintf("%s: `%s`, %s", page, strings.ReplaceAll(strings.ReplaceAll(fields[1], "|", `\|`), "`", ""), verdict)
 		}
 		tables[document] += fmt.Sprintf("| %s | %s | %s |\n", section, strings.ReplaceAll(row, "|", `\|`), verdict)

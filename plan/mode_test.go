@@ -184,7 +184,7 @@ func TestBootstrap(t *testing.T) {
 	}
 }
 
-// modeRows are the rows of the table in docs/gateway-modes.md: what a mode means, by what it decides.
+// modeRows are the rows of the table in docs/user/gateway-modes.md: what a mode means, by what it decides.
 func modeRows() [][]string {
 	row := func(title string, answer func(cluster.Mode) string) []string {
 		cells := []string{title}
@@ -243,9 +243,9 @@ func modeRows() [][]string {
 	}
 }
 
-// TestModesDocument: the table in docs/gateway-modes.md is made of the modes' decisions (`make golden`).
+// TestModesDocument: the table in docs/user/gateway-modes.md is made of the modes' decisions (`make golden`).
 func TestModesDocument(t *testing.T) {
-	const file, from, to = "../docs/gateway-modes.md", "<!-- Made by `go test ./plan -run ModesDocument -update`. -->\n", "<!-- End of the table. -->\n"
+	const file, from, to = "../docs/user/gateway-modes.md", "<!-- Made by `go test ./plan -run ModesDocument -update`. -->\n", "<!-- End of the table. -->\n"
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// OVN knows nothing of other nodes, as it would compute all anew for one that joins or leaves (docs/limits.md). Beyond one port of its transit switch is
+// OVN knows nothing of other nodes, as it would compute all anew for one that joins or leaves (docs/operations/sizing.md). Beyond one port of its transit switch is
 // claims.TunnelBridge, where flows say what OVN's own tunnels carry: a zone whose OVN knows its peers sees no difference.
 
 // Priorities of flows of claims.TunnelBridge.

@@ -86,7 +86,7 @@ func (w *switchboard) bridge() {
 }
 
 // podConnections is how many connections a conntrack zone of pods has at most, 0 without a limit. The kernel keeps the
-// connections of a limited zone in a list, whose cost is not known (docs/limits.md).
+// connections of a limited zone in a list, whose cost is not known (docs/operations/sizing.md).
 func (e *Env) podConnections() int {
 	if !e.Node.Gateway.Userspace {
 		return 0

@@ -239,7 +239,7 @@ func (b *bridge) noTunnels(s *Stack, a netip.Addr) {
 
 // noMTU keeps from a node that pods have a smaller MTU than the external network (zone.podMTU): it would take that for the whole way to this node, also
 // for its tunnel, in which packets of pods would not fit any more. An address set of OVN costs ovn-controller 30 ms for each node that joins 1 000
-// (docs/performance.md), but with OVN's load balancers the gateway router also forwards such errors to nodes with endpoints, and those must pass.
+// (docs/reference/performance.md), but with OVN's load balancers the gateway router also forwards such errors to nodes with endpoints, and those must pass.
 func (b *bridge) noMTU(s *Stack, a netip.Addr) {
 	m := words(s.Family).tooBig
 	m.InPort, m.Dst = b.ovn, single(a)

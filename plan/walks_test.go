@@ -17,9 +17,9 @@ import (
 )
 
 // walks is the directory of the stories as documentation.
-const walks = "../docs/walks"
+const walks = "../docs/design/walks"
 
-// library is the expected content of docs/walks: generated from the stories, by the same `make golden`.
+// library is the expected content of docs/design/walks: generated from the stories, by the same `make golden`.
 type library struct {
 	told  int // stories
 	files map[string]string
@@ -33,7 +33,7 @@ var documents = []struct{ name, about string }{
 	{"host-to-service.md", "Its use cases are compared flow by flow and connection by connection. Cookies differ in their upper half, which names the feature a flow belongs to; ports have other names. It says that in mode local all Service traffic uses the host's routes before it leaves the node, and has no flows for that: [services by host](services-by-host.md) shows Hairpin's."},
 	{"egress-ip.md", "Policies, address sets and NAT rows are compared where a packet matches them. An untranslated packet of a pod does not leave the node: the document lets the node's own pods out with their own address (priority 109), Hairpin drops all of them (priority 104)."},
 	{"node-local-access-dgp.md", "A proposal that adds a distributed gateway port. Pods reach their own node as in the document, by a policy of the cluster router. The host's own path is by default that of host-to-service.md, which needs no such port; with `[gateway] node-local = dgp` it is the document's ([dgp](dgp.md)), in every gateway mode ([local](dgp-local.md), [detached](dgp-detached.md)). The document has an address of node_local_switch for each node, from 169.254.0.3 on; Hairpin has the same one on each, because each is an OVN zone of its own and nothing of it leaves the node. The document's policies name one address of the node; Hairpin has its further ones in a set. What the document does not have: the host as a client of a Service with an endpoint on another host, where pods leave by the host (modes local and detached): what is for elsewhere goes to the host by the port, too, or it would come back with the host's own source."},
-	{"nodeport-antrea.md", "The design of another system, for another data plane. The contract is shared: from where, by which policy, to which endpoint, and whether the source is preserved. [nodeport.md](../nodeport.md) has all twelve cases of it, and tests send them. This page shows what carries the packet instead. Its redirect by TC flower is Hairpin's `[gateway] nodeport-path = redirect`, by eBPF ([redirect detached](redirect-detached.md)): maps replace its chains and the computed handles of its filters. Those handles contradict each other: 0x1396dea9 stands for three filters; the filter of localhost's answers shows chain 259 and device eth0 where the text says 257 and lo; SCTP's protocol number 0x84, of which the handle takes the lower nibble, gives 4, so 0x104dea9; chains 257, 258, 259 and 269 are mixed up. A key of address, protocol and port needs no handle, is deleted by itself, and costs one lookup whatever the number of Services. localhost's filters are left out: the host's nft serves it."},
+	{"nodeport-antrea.md", "The design of another system, for another data plane. The contract is shared: from where, by which policy, to which endpoint, and whether the source is preserved. [node-ports.md](../../user/node-ports.md) has all twelve cases of it, and tests send them. This page shows what carries the packet instead. Its redirect by TC flower is Hairpin's `[gateway] nodeport-path = redirect`, by eBPF ([redirect detached](redirect-detached.md)): maps replace its chains and the computed handles of its filters. Those handles contradict each other: 0x1396dea9 stands for three filters; the filter of localhost's answers shows chain 259 and device eth0 where the text says 257 and lo; SCTP's protocol number 0x84, of which the handle takes the lower nibble, gives 4, so 0x104dea9; chains 257, 258, 259 and 269 are mixed up. A key of address, protocol and port needs no handle, is deleted by itself, and costs one lookup whatever the number of Services. localhost's filters are left out: the host's nft serves it."},
 	{"detached-gateway.md", "Addresses are those of the story: 172.18.0.3 for the document's 10.89.0.3."},
 }
 
@@ -48,7 +48,7 @@ func (l *library) add(t *testing.T, name string, archive *txtar.Archive, s *stor
 	l.told++
 	title := strings.TrimSpace(string(archive.Comment))
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\n%s\n\nThe objects, and the nodes' desired state for them: [plan/testdata/%s.txtar](../../plan/testdata/%s.txtar).\n\n",
+	fmt.Fprintf(&b, "# %s\n\n%s\n\nThe objects, and the nodes' desired state for them: [plan/testdata/%s.txtar](../../../plan/testdata/%s.txtar).\n\n",
 		strings.ReplaceAll(name, "-", " "), title, name, name)
 	pictures := 0
 	for _, f := range archive.Files {
@@ -255,7 +255,7 @@ func sameEntry(ours, document string) bool {
 	return ours == document
 }
 
-// check compares docs/walks with what it must hold, or writes it.
+// check compares docs/design/walks with what it must hold, or writes it.
 func (l *library) check(t *testing.T) {
 	t.Helper()
 	l.readme(t)

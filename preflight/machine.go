@@ -68,7 +68,7 @@ func datapath(_ context.Context, c *machine) ([]Finding, error) {
 			return nil, nil
 		}
 	}
-	return []Finding{found(Info, "kernel", "has no module "+module+": Open vSwitch's userspace datapath forwards, slower and with the limits of docs/datapaths.md",
+	return []Finding{found(Info, "kernel", "has no module "+module+": Open vSwitch's userspace datapath forwards, slower and with the limits of docs/reference/compatibility.md",
 		"a kernel with CONFIG_OPENVSWITCH")}, nil
 }
 

@@ -42,7 +42,7 @@ func links(context.Context, *machine) (list []Finding, err error) {
 		case name == "kube-ipvs0":
 			list = append(list, kubeProxy("link "+name))
 		case name == claims.ManagementPort:
-			list = append(list, found(Info, "link "+name, "OVN-Kubernetes or Hairpin runs here, or did", "if it was OVN-Kubernetes: docs/migrate.md"))
+			list = append(list, found(Info, "link "+name, "OVN-Kubernetes or Hairpin runs here, or did", "if it was OVN-Kubernetes: docs/operations/migrate.md"))
 		}
 		for _, f := range foreign {
 			if strings.HasPrefix(name, f.prefix) && !seen[f.of] {

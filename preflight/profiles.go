@@ -112,7 +112,7 @@ func profiles(ctx context.Context, c *machine) (list []Finding, err error) {
 	for _, p := range all {
 		if p.ours || strings.HasPrefix(p.name, "ovs-if-") || strings.HasPrefix(p.name, "ovs-port-") {
 			list = append(list, Finding{Severity: Warning, Object: p.path, Message: "of configure-ovs.sh: NetworkManager makes the bridge at every boot, with the device in it",
-				Mend: "nmcli connection delete " + p.name + ", and let NetworkManager manage the device itself; docs/migrate.md"})
+				Mend: "nmcli connection delete " + p.name + ", and let NetworkManager manage the device itself; docs/operations/migrate.md"})
 		}
 	}
 	theirs := slices.DeleteFunc(slices.Clone(all), func(p profile) bool { return !p.ours })

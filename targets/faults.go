@@ -2,7 +2,7 @@ package targets
 
 import "hairpin/apply"
 
-// fault is one that versions of Open vSwitch have and that shows in what Hairpin does. docs/datapaths.md has the table.
+// fault is one that versions of Open vSwitch have and that shows in what Hairpin does. docs/reference/compatibility.md has the table.
 type fault struct {
 	since, mended string // the first versions with it and without it; empty = all so far
 	datapath      string // that has it: empty = both

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "rewrite the table of docs/datapaths.md")
+var update = flag.Bool("update", false, "rewrite the table of docs/reference/compatibility.md")
 
 func TestFaults(t *testing.T) {
 	for _, c := range []struct {
@@ -33,7 +33,7 @@ func TestFaultsTSO(t *testing.T) {
 
 // TestFaultsDocument: the table in the documents is that of the code.
 func TestFaultsDocument(t *testing.T) {
-	const file, begin, end = "../docs/datapaths.md", "<!-- faults -->\n", "<!-- end of faults -->"
+	const file, begin, end = "../docs/reference/compatibility.md", "<!-- faults -->\n", "<!-- end of faults -->"
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

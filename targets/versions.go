@@ -15,7 +15,7 @@ import (
 	"hairpin/retry"
 )
 
-// oldestOVS is the oldest Open vSwitch that is served (docs/architecture.md); nbdb and knft know the oldest OVN and nft.
+// oldestOVS is the oldest Open vSwitch that is served (docs/design/overview.md); nbdb and knft know the oldest OVN and nft.
 const oldestOVS = "3.5"
 
 // How long a program may take to tell its version: each time twice as long as before, because a machine may be very slow.

@@ -16,8 +16,8 @@ func TestSessions(t *testing.T) {
 	changed := changedDemo(t)
 	t.Chdir("../..")
 	for file, commands := range map[string][]string{
-		"README.md":       {"go run ./cmd/hairpin plan -f ", "hairpin explain -f "},
-		"docs/explain.md": {"hairpin explain -f "},
+		"README.md":            {"go run ./cmd/hairpin plan -f ", "hairpin explain -f "},
+		"docs/user/explain.md": {"hairpin explain -f "},
 	} {
 		for _, command := range commands {
 			for _, s := range session.Read(t, file, command) {

@@ -17,7 +17,7 @@ import (
 
 // portCounter gives source ports in turn: the kernel would take one again while a conntrack still remembers its last use.
 // Each place has ports of its own: where pods leave with their host's address, the userspace datapath does not see that one
-// of them has the port of another, or of the host (docs/datapaths.md).
+// of them has the port of another, or of the host (docs/reference/compatibility.md).
 type portCounter struct {
 	place int
 	n     atomic.Uint32
@@ -128,7 +128,7 @@ func judge(w way, from *place, family int, to netip.AddrPort, versions []version
 		by = append(by, a.by...)
 	}
 	if len(versions) > 1 && !from.host && slices.Contains(by, from.Name()) {
-		must = false // a pod that reaches itself loses the connection when it is not chosen any more (docs/services.md)
+		must = false // a pod that reaches itself loses the connection when it is not chosen any more (docs/user/services.md)
 	}
 	switch {
 	case got.Error == "" && slices.Contains(by, got.Name):

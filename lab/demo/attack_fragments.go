@@ -23,9 +23,9 @@ const (
 func noFragments(w *world) string {
 	switch {
 	case w.userspace && !w.openflow:
-		return "OVN's ACLs do not see ports of fragments on the userspace datapath (docs/security.md)"
+		return "OVN's ACLs do not see ports of fragments on the userspace datapath (docs/operations/security.md)"
 	case w.userspace && w.before("3.7"):
-		return "conntrack of Open vSwitch before 3.7 does not know ports of fragments (docs/security.md)"
+		return "conntrack of Open vSwitch before 3.7 does not know ports of fragments (docs/operations/security.md)"
 	}
 	return ""
 }

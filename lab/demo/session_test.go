@@ -10,7 +10,7 @@ import (
 	"hairpin/lab/session"
 )
 
-// documented: what README.md and docs/explain.md show of a node of the demo is what it prints.
+// documented: what README.md and docs/user/explain.md show of a node of the demo is what it prints.
 func documented(t *testing.T, n *lab.Node) {
 	t.Helper()
 	prints := func(s session.Session) {
@@ -34,7 +34,7 @@ func documented(t *testing.T, n *lab.Node) {
 		t.Fatal(err)
 	}
 	prints(session.Read(t, "../../README.md", "hairpin status")[0])
-	sends := session.Read(t, "../../docs/explain.md", "hairpin explain --send ")
+	sends := session.Read(t, "../../docs/user/explain.md", "hairpin explain --send ")
 	prints(sends[0])
 	flow("add-flow", "br-svc", "table=30,priority=40000,ip,actions=drop")
 	prints(sends[1])

@@ -99,7 +99,7 @@ func (t *table) attack(r attackResult) {
 // end prints the count, the last line of all.
 func (t *table) end() {
 	if t.other > 0 {
-		fmt.Fprintf(t.out, "%d not tried: their lines say why, and docs/datapaths.md\n", t.other)
+		fmt.Fprintf(t.out, "%d not tried: their lines say why, and docs/reference/compatibility.md\n", t.other)
 	}
 	fmt.Fprintf(t.out, "%d passed, %d failed\n", t.passed, t.failed)
 }

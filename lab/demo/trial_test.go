@@ -16,9 +16,9 @@ var update = flag.Bool("update", false, "rewrite the tables in docs")
 // Tables in docs are made of the code (`go test ./lab/demo -run Documents -update`).
 func TestDocuments(t *testing.T) {
 	for file, table := range map[string]string{
-		"../../docs/nodeport.md":  nodeport.Markdown(),
-		"../../docs/datapaths.md": exceptions(), // what trials are not tried, and why
-		"../../docs/security.md":  attacksTable(),
+		"../../docs/user/node-ports.md":         nodeport.Markdown(),
+		"../../docs/reference/compatibility.md": exceptions(), // what trials are not tried, and why
+		"../../docs/operations/security.md":     attacksTable(),
 	} {
 		const begin, end = "<!-- table -->\n", "<!-- end -->\n"
 		text, err := os.ReadFile(file)

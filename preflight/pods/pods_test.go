@@ -26,7 +26,7 @@ import (
 // cluster is an API server with nodes that have no kubelet.
 type cluster struct {
 	*testing.T
-	client *kubeapi.Client // of somebody who has no more rights than docs/migrate.md names
+	client *kubeapi.Client // of somebody who has no more rights than docs/operations/migrate.md names
 	admin  kubernetes.Interface
 }
 
@@ -66,7 +66,7 @@ func start(t *testing.T) *cluster {
 	return c
 }
 
-// rights gives jane those that docs/migrate.md names.
+// rights gives jane those that docs/operations/migrate.md names.
 func (c *cluster) rights() {
 	c.Helper()
 	jane := []rbacv1.Subject{{Kind: "User", Name: "jane"}}

@@ -7,14 +7,14 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 
 {{- define "hairpin.image" -}}
 {{- with .Values.image -}}
-{{ required "image.repository is needed: where nodes get the image, such as registry.example/net/hairpin (docs/install.md)" .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{ required "image.repository is needed: where nodes get the image, such as registry.example/net/hairpin (docs/operations/install.md)" .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
 {{- end }}
 {{- end }}
 
 {{/* Open vSwitch's: it has another tag, which changes with its content only. */}}
 {{- define "hairpin.ovsImage" -}}
 {{- with .Values.openvswitch.image -}}
-{{ .repository | default (printf "%s-ovs" (required "image.repository is needed" $.Values.image.repository)) }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ required "openvswitch.image.tag is needed: the one that `make image-oci` prints (docs/install.md)" .tag }}{{ end }}
+{{ .repository | default (printf "%s-ovs" (required "image.repository is needed" $.Values.image.repository)) }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ required "openvswitch.image.tag is needed: the one that `make image-oci` prints (docs/operations/install.md)" .tag }}{{ end }}
 {{- end -}}
 {{- end }}
 
@@ -29,7 +29,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $server = (first (index .data "kubeconfig" | fromYaml).clusters).cluster.server | default "" -}}
 {{- end -}}
 {{- if not $server -}}
-{{- fail "apiServer.host is needed: the address by which nodes reach the API server, without kube-proxy (see docs/install.md)" -}}
+{{- fail "apiServer.host is needed: the address by which nodes reach the API server, without kube-proxy (see docs/operations/install.md)" -}}
 {{- end -}}
 {{- $at := (urlParse $server).host -}}
 {{ regexReplaceAll ":[0-9]+$" $at "" | trimAll "[]" }} {{ regexFind "[0-9]+$" (regexFind ":[0-9]+$" $at) | default "443" }}

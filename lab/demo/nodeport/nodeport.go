@@ -1,5 +1,5 @@
 // Package nodeport is the table of the twelve paths to a NodePort. The demo's matrix sends its packets, a test of plan walks
-// them in every gateway mode, and docs/nodeport.md is generated from it.
+// them in every gateway mode, and docs/user/node-ports.md is generated from it.
 package nodeport
 
 import (
