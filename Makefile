@@ -154,11 +154,11 @@ test: setup-tests image $(BIN)/helm ## all tests, on real Open vSwitch, OVN, nft
 	$(GO) test ./walk -run Semantics -soak 1m
 
 # Packages that start goroutines or share memory between them. Package agent is under test as a program, see test-race-lab.
-CONCURRENT = $(shell $(GO) list ./... | grep -E '^hairpin/(apply|cni|controller|egress|hostnet|inspect|kube|ops|ovsdb|preflight/pods|report|retry|targets|ui|watch)(/|$$)')
+CONCURRENT = $(shell $(GO) list ./... | grep -E '^hairpin/((apply|egress)/?.*|cni|controller|hostnet|inspect|kube|ops|ovsdb|retry|targets|ui|watch)$$')
 # Tests of the agent to run with its race detector on.
 RUN ?= Hangs|Standby|SourceIsAway|Health
 test-race: setup-tests image ## the packages with goroutines, with the race detector
-	CGO_ENABLED=1 $(GO) test -race -timeout 20m -p 1 $(CONCURRENT)
+	CGO_ENABLED=1 $(GO) test -race -timeout 20m -p 2 $(CONCURRENT)
 
 test-race-lab: setup-tests image ## lab tests of the agent, built with the race detector (RUN='Hangs|Demo')
 	CGO_ENABLED=1 $(GO) build -race -o $(BIN)/race/hairpin ./cmd/hairpin

@@ -27,6 +27,7 @@ func databases() map[string][]ovsdb.Table {
 		},
 		"Open_vSwitch": {
 			ovsdb.Mirror[ovsdb.OpenVSwitch](), ovsdb.Mirror[ovsdb.Bridge](), ovsdb.Mirror[ovsdb.Port](), ovsdb.Mirror[ovsdb.Interface](),
+			ovsdb.Mirror[ovsdb.FlowTable](), ovsdb.Mirror[ovsdb.Datapath](), ovsdb.Mirror[ovsdb.CTZone](),
 		},
 	}
 }

@@ -152,7 +152,7 @@ func eventually(tb testing.TB, what string, holds func() bool) {
 
 // timeout is a context for one step of a test.
 func timeout(tb testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // the race detector makes all slow
 	tb.Cleanup(cancel)
 	return ctx
 }
