@@ -89,12 +89,10 @@ done`)
 				}
 			}
 			put(t, l, "egressservice.yaml", "# nothing\n")
-			for _, n := range l.Nodes() {
-				waitWell(t, n)
-			}
-			if out := sh(t, b, "ip rule show; ip -6 rule show"); strings.Contains(out, "6000:") {
-				t.Errorf("rules are left:\n%s", out)
-			}
+			eventually(t, 20*time.Second, "the rules are removed", func() (bool, string) {
+				out := sh(t, b, "ip rule show; ip -6 rule show")
+				return !strings.Contains(out, "6000:"), out
+			})
 		})
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,58 +53,28 @@ func build(t testing.TB) string {
 	return path
 }
 
-// favoured favours this process while a demo is up. Machines with a disk cannot be started then.
-var favoured favour
-
-type favour struct {
-	mu    sync.Mutex
-	demos int
-	end   func() error
-}
-
-// begin favours the process until the test has ended and no other test needs it.
-func (f *favour) begin(t *testing.T) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.demos == 0 {
-		end, err := lab.Favour()
-		if err != nil {
-			t.Logf("times are those of a busy machine: %v", err)
-			return
-		}
-		f.end = end
-	}
-	f.demos++
-	t.Cleanup(func() {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if f.demos--; f.demos > 0 {
-			return
-		}
-		if err := f.end(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // startDemo starts the three nodes of the demo, with manifests; it ends with the test.
 func startDemo(t *testing.T) *lab.Lab { return startDemoIn(t, cluster.ModeShared) }
 
-// demos counts the demos that were started, for their names.
-var demos atomic.Int32
-
-// startDemoIn starts it in a gateway mode. The test runs beside others that do the same: they wait most of the time.
+// startDemoIn starts it in a gateway mode.
 func startDemoIn(t *testing.T, mode string, config ...string) *lab.Lab {
 	t.Helper()
-	t.Parallel()
 	hairpin := build(t)
-	name := fmt.Sprintf("run%d-%d", os.Getpid(), demos.Add(1))
+	name := fmt.Sprintf("run%d", os.Getpid())
 	t.Cleanup(func() {
 		if err := lab.Remove(name); err != nil {
 			t.Error(err)
 		}
 	})
-	favoured.begin(t)
+	if end, err := lab.Favour(); err != nil {
+		t.Logf("times are those of a busy machine: %v", err)
+	} else {
+		t.Cleanup(func() {
+			if err := end(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 	_, err := demo.Start(t.Context(), demo.Options{
 		Name: name, Objects: "../examples/demo", Hairpin: hairpin, Mode: mode, Slow: *slow, DieWithCaller: true, Out: logged{t},
 		Config: strings.Join(config, "\n"),

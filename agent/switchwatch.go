@@ -55,9 +55,11 @@ func watchFolder(ctx context.Context, wake func(), dir string, begun func()) err
 			if ext := filepath.Ext(e.Name); e.Has(fsnotify.Create) && (ext == ".pid" || ext == ".mgmt") {
 				wake()
 			}
-			if e.Name != dir || !e.Has(fsnotify.Remove|fsnotify.Rename) {
-				continue
+			if e.Name == dir && e.Has(fsnotify.Remove|fsnotify.Rename) {
+				// A folder made in its place may have the same inode number.
+				return fmt.Errorf("watch %s: it was removed or renamed", dir)
 			}
+			continue
 		case <-w.Errors: // events were lost
 			wake()
 			continue

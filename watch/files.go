@@ -80,7 +80,8 @@ func watchFolder(dir string) (*folderWatch, error) {
 // replaced reports whether the watched folder is gone, or another one has its name.
 func (w *folderWatch) replaced(dir string) bool {
 	now, err := os.Stat(dir)
-	return err != nil || !os.SameFile(w.is, now)
+	// A folder made in the place of a deleted one may have the same inode number, but no watch.
+	return err != nil || !os.SameFile(w.is, now) || len(w.WatchList()) == 0
 }
 
 // folder is the content of a directory when it was last read.
