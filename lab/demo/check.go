@@ -98,7 +98,7 @@ func newWorld(ctx context.Context, l *lab.Lab, o *objects) (*world, error) {
 	shared := has("mode", cluster.ModeShared) || !has("mode", "")
 	openflow := !has("service-engine", cluster.EngineOVN)
 	w := &world{lab: l, userspace: first.Datapath() == "netdev", shared: shared, detached: has("mode", cluster.ModeDetached),
-		nodeLocal: has("node-local", cluster.LocalDGP) && !openflow, openflow: openflow, openvswitch: version, endpoints: map[string]endpoint{}, nodes: map[string]nodeFacts{}, services: map[string]serviceFacts{}}
+		nodeLocal: has("node-local", cluster.LocalDGP) && !openflow, redirect: has("nodeport-path", cluster.PathRedirect), openflow: openflow, openvswitch: version, endpoints: map[string]endpoint{}, nodes: map[string]nodeFacts{}, services: map[string]serviceFacts{}}
 	for _, n := range l.Nodes() {
 		w.endpoints[hostPlace(n.Name())] = endpoint{n.Host, plain(n.Addresses()), hostPort}
 		for _, p := range n.Pods() {

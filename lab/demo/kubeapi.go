@@ -181,6 +181,9 @@ func (a *kubeAPI) remove(ctx context.Context, o *object) error {
 	if err == nil {
 		err = a.rest().Delete().AbsPath(path, o.Name).SetHeader("Accept", "application/json").Do(ctx).Error()
 	}
+	if o.Kind == "Namespace" && apierrors.IsForbidden(err) {
+		return nil // "default" is not ours, see create
+	}
 	if err != nil {
 		return fmt.Errorf("delete %s %s: %w", o.Kind, o.Name, err)
 	}

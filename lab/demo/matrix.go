@@ -77,6 +77,7 @@ type world struct {
 	every       bool   // see Checks.Every
 
 	nodeLocal bool // node-local = dgp
+	redirect  bool // nodeport-path = redirect
 	openflow  bool // service-engine of the attacker's node
 	endpoints map[string]endpoint
 	nodes     map[string]nodeFacts // by name

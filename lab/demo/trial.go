@@ -48,6 +48,7 @@ var (
 	onUplink    = labs{"modes shared and local", func(w *world) bool { return !w.detached }}
 	withFlows   = labs{"`service-engine = openflow`", func(w *world) bool { return w.openflow }}
 	withOVN     = labs{"`service-engine = ovn`", func(w *world) bool { return !w.openflow }}
+	withEBPF    = labs{"`nodeport-path = redirect`", func(w *world) bool { return w.redirect }}
 	withDGP     = labs{"`node-local = dgp`", func(w *world) bool { return w.nodeLocal }}
 	before4     = labs{"Open vSwitch before 4.0", func(w *world) bool { return w.before("4.0") }}
 )
