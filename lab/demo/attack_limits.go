@@ -65,7 +65,13 @@ func fillZone(ctx context.Context, w *world) (out outcome, err error) {
 		ctx = context.WithoutCancel(ctx)
 		err = errors.Join(err, limit("del-zone-limit"))
 	}()
-	if err := w.until(ctx, "the limit", func() error { _, err := count(); return err }); err != nil {
+	most := smallLimit
+	err = w.until(ctx, "the limit", func() error {
+		n, err := count()
+		most = max(most, n) // a limit ends no connection
+		return err
+	})
+	if err != nil {
 		return outcome{}, err
 	}
 	from, remote := w.endpoints[attacker], w.services["podremote"]
@@ -87,8 +93,8 @@ func fillZone(ctx context.Context, w *world) (out outcome, err error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	if n, err := count(); err != nil || n > smallLimit {
-		return takenWith("there are %d connections of %d", n, smallLimit), err
+	if n, err := count(); err != nil || n > most {
+		return takenWith("there are %d connections of %d", n, most), err
 	}
 	if out := w.othersConnect(ctx, to); out.taken {
 		return out, nil
