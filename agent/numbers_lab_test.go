@@ -17,7 +17,8 @@ import (
 	"hairpin/lab/probe"
 )
 
-// moving is a Service that the host leads clients to by a number (plan/number.go). Both that the test makes want the same one.
+// moving is a Service with an allocated proxy port (plan/admission/proxyport.go). Both that the test makes have the same first
+// choice.
 func moving(name string, day int, n int, endpoint string) string {
 	return fmt.Sprintf(`
 apiVersion: v1

@@ -145,17 +145,18 @@ func nodesSet(f cluster.Family) string  { return "node_ips_" + words(f).match }
 // egressIP plans one EgressIP.
 func (e *Env) egressIP(x *cluster.EgressIP, selected *selection.EgressIPs) egressPart {
 	part := egressPart{rows: nb.State{}, owner: x.Owner}
+	ownByTable := x.ByTable() && x.Service.Network // each node's pods leave there, with no egress address
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
 		assigned, own := e.assigned(x, s.Family)
 		members := selected.Pods(x.Owner, s.Family)
-		if len(assigned) == 0 && !own.IsValid() && !(x.ByTable() && x.Service.Network) || len(members) == 0 {
+		if len(assigned) == 0 && !own.IsValid() && !ownByTable || len(members) == 0 {
 			continue // the pods leave as others do
 		}
 		all, here := e.addressesOf(s, members)
 		switch {
 		case len(here) == 0:
-		case x.ByTable() && x.Service.Network:
+		case ownByTable:
 			part.hostEgress = append(part.hostEgress, e.ownByTable(part.rows, s, x, here)...)
 		case len(assigned) == 0: // of what goes to no node, only other nodes do not know yet
 			all = slices.DeleteFunc(all, func(p netip.Prefix) bool { return slices.Contains(here, p) })

@@ -300,9 +300,9 @@ func (a *applying) route(want host.Route, index int) error {
 		}
 	}
 	metrics := nl.NewRtAttr(unix.RTA_METRICS, nil)
-	for kind, value := range map[int]int{unix.RTAX_MTU: want.MTU, unix.RTAX_ADVMSS: want.AdvMSS} {
-		if value != 0 {
-			metrics.AddRtAttr(kind, nl.Uint32Attr(uint32(value)))
+	for _, m := range [...]struct{ kind, value int }{{unix.RTAX_MTU, want.MTU}, {unix.RTAX_ADVMSS, want.AdvMSS}} {
+		if m.value != 0 {
+			metrics.AddRtAttr(m.kind, nl.Uint32Attr(uint32(m.value)))
 		}
 	}
 	if want.MTU != 0 || want.AdvMSS != 0 {

@@ -145,8 +145,8 @@ func (t *Target) Usage(ctx context.Context) (connections, learned *Usage, err er
 	}
 	inUserspace := b.DatapathType == userspace
 	if l := zoneLimit(v, inUserspace); l.value != nil {
-		name := map[bool]string{true: "netdev@ovs-netdev", false: "system@ovs-system"}[inUserspace]
-		text, failed := t.vswitchd(ctx, "dpctl/ct-get-limits", name, "zone="+strconv.Itoa(l.number))
+		name := datapathName(inUserspace)
+		text, failed := t.vswitchd(ctx, "dpctl/ct-get-limits", name+"@ovs-"+name, "zone="+strconv.Itoa(l.number))
 		connections, err = usage(text, "count=", *l.value, failed)
 	}
 	if l := flowLimit(v, b); l.value != nil {
