@@ -207,11 +207,12 @@ soak: ## ask random clusters whether every packet does what the semantics say; F
 churn: setup image ## Services change at random while clients everywhere ask for them (FOR=10m MODE=shared,local,detached ENGINE=ovn SEED=1)
 	$(GO) test ./lab/churn -v -timeout 0 -count 1 -churn-for $(or $(FOR),10m) -churn-mode $(MODE) -churn-engine "$(ENGINE)" -churn-seed $(or $(SEED),0)
 
-golden: ## rewrite what is made of the sources: stories, docs/design/walks, docs/user/gateway-modes.md, docs/reference/configuration.md, the chart's values (review it like code)
+golden: ## rewrite what is made of the sources: stories, docs/design/walks, docs/user/gateway-modes.md, docs/reference, the chart's values (review it like code)
 	$(GO) test ./plan -run 'Stories|ModesDocument' -update
 	$(GO) test ./config -run ConfigurationDocument -update
 	$(GO) test ./ops -run MetricsDocument -update
 	$(GO) test ./charts -run 'Values|Containers' -update
+	$(GO) test ./cmd/hairpin -run CLIDocument -update
 	$(GO) test ./lab/demo -run Documents -update
 	$(GO) test ./targets -run Document -update
 

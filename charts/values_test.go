@@ -90,8 +90,11 @@ func schemaOf(o config.Option) map[string]any {
 	if n, err := strconv.Atoi(o.Default()); err == nil && !takes(o, "x") {
 		least, most := limits(o, n)
 		s["type"], s["minimum"], s["maximum"] = "integer", float64(least), float64(most)
-		if takes(o, "0.5") {
+		switch {
+		case takes(o, "0.5"):
 			s["type"] = []any{"number", "string"} // Helm's --set takes fractions for strings
+		case takes(o, "1h"):
+			s["type"] = []any{"integer", "string"} // a duration, or 0
 		}
 	} else if _, err := strconv.ParseBool(o.Default()); err == nil {
 		s["type"] = "boolean"
@@ -105,7 +108,7 @@ func schemaOf(o config.Option) map[string]any {
 // configPart is the part of values.yaml and of the schema that is made of the options.
 func configPart() (text string, schema map[string]any) {
 	var b strings.Builder
-	b.WriteString(generated + ": its sections and keys, of which docs/reference/configuration.md tells more.\n# Made by `go test ./charts -run Values -update`.\nconfig:\n")
+	b.WriteString(generated + ": its sections and keys, which docs/reference/configuration.md describes.\n# Made by `go test ./charts -run Values -update`.\nconfig:\n")
 	sections, of := options()
 	properties := map[string]any{}
 	for _, s := range sections {
@@ -205,10 +208,12 @@ func TestConfigurationOfTheChart(t *testing.T) {
 	if got := configuration(t, render(t)); !reflect.DeepEqual(got, config.DefaultConfig()) {
 		t.Errorf("got  %+v\nwant %+v", got, config.DefaultConfig())
 	}
-	got := configuration(t, render(t, "config.default.mtu=1300", "config.gateway.nodeport=false", `config.kubernetes.service-cidrs=10.97.0.0/16\,fd01::/112`))
+	got := configuration(t, render(t, "config.default.mtu=1300", "config.gateway.nodeport=false",
+		"config.default.conntrack-tcp-timeout-established=24h", `config.kubernetes.service-cidrs=10.97.0.0/16\,fd01::/112`))
 	want := config.DefaultConfig()
 	for _, o := range config.Options() {
-		for key, value := range map[string]string{"mtu": "1300", "nodeport": "false", "service-cidrs": "10.97.0.0/16,fd01::/112"} {
+		for key, value := range map[string]string{"mtu": "1300", "nodeport": "false",
+			"conntrack-tcp-timeout-established": "24h", "service-cidrs": "10.97.0.0/16,fd01::/112"} {
 			if o.Key == key {
 				must(t, o.Set(&want, value))
 			}

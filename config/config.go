@@ -102,8 +102,8 @@ func Options() []Option {
 
 func defaultOptions() []Option {
 	return []Option{
-		number("default", "mtu", "MTU of pods, bytes", func(c *Config) *int { return &c.Cluster.MTU }, 576, 65535),
-		{"default", "encap-port", "UDP port of Geneve",
+		number("default", "mtu", "MTU of pods in bytes", func(c *Config) *int { return &c.Cluster.MTU }, 576, 65535),
+		{"default", "encap-port", "UDP port of Geneve tunnels",
 			func(c *Config, v string) error {
 				n, err := strconv.ParseUint(v, 10, 16)
 				if err != nil || n == 0 {
@@ -113,18 +113,24 @@ func defaultOptions() []Option {
 				return nil
 			},
 			func(c *Config) string { return strconv.Itoa(int(c.Cluster.EncapPort)) }},
-		{"default", "cluster-subnets", "pod address ranges, each with the prefix length of one node's share: 10.244.0.0/16/24,…",
+		{"default", "cluster-subnets",
+			"comma-separated pod address ranges, each with the prefix length of a node's share, such as 10.244.0.0/16/24",
 			setClusterSubnets, getClusterSubnets},
 		text("default", "node", "name of this Node; empty = the host name", func(c *Config) *string { return &c.Process.Node }),
-		path("default", "run-dir", "directory for the agent's sockets", func(c *Config) *string { return &c.Process.RunDir }),
+		path("default", "run-dir", "directory of the agent's sockets",
+			func(c *Config) *string { return &c.Process.RunDir }),
 		path("default", "ovs-run-dir", "directory of Open vSwitch's sockets", func(c *Config) *string { return &c.Process.OVSRunDir }),
-		path("default", "ovn-run-dir", "directory of the node's OVN database sockets", func(c *Config) *string { return &c.Process.OVNRunDir }),
-		{"default", "repair", "repair drift on the node; false: only report it (hairpin diff, hairpin explain --live)",
+		path("default", "ovn-run-dir", "directory of the sockets of the node's OVN databases",
+			func(c *Config) *string { return &c.Process.OVNRunDir }),
+		{"default", "repair",
+			"undo manual changes to flows, rules and routes; false = only report them (hairpin diff, hairpin explain --live)",
 			func(c *Config, v string) error { return setBool(&c.Process.Repair, v) },
 			func(c *Config) string { return strconv.FormatBool(c.Process.Repair) }},
-		oneOf("default", "service-engine", "what serves clients of Services: openflow (flows and groups of Open vSwitch) or ovn (load balancers of OVN; see docs/user/services.md)",
+		oneOf("default", "service-engine",
+			"service implementation, openflow (OpenFlow groups) or ovn (OVN load balancers; see docs/user/services.md)",
 			func(c *Config) *string { return &c.Cluster.ServiceEngine }, cluster.EngineOpenFlow, cluster.EngineOVN),
-		oneOf("logging", "level", "lowest log level", func(c *Config) *string { return &c.Process.LogLevel }, "debug", "info", "warn", "error"),
+		oneOf("logging", "level", "minimum level of log messages",
+			func(c *Config) *string { return &c.Process.LogLevel }, "debug", "info", "warn", "error"),
 		perFamily("clustermanager", "v4-transit-subnet", "addresses of the node routers on the transit switch", cluster.IPv4, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 16),
 		perFamily("clustermanager", "v6-transit-subnet", "addresses of the node routers on the transit switch", cluster.IPv6, func(c *Config) *[]netip.Prefix { return &c.Cluster.TransitSubnets }, 112),
 	}
@@ -132,9 +138,10 @@ func defaultOptions() []Option {
 
 func kubernetesOptions() []Option {
 	return []Option{
-		text("kubernetes", "kubeconfig", "file with the API server's address and credentials; empty = the pod's service account", func(c *Config) *string { return &c.Process.Kubeconfig }),
+		text("kubernetes", "kubeconfig", "kubeconfig file; empty = the pod's service account",
+			func(c *Config) *string { return &c.Process.Kubeconfig }),
 		text("kubernetes", "manifests", "directory of manifests to read instead of the API", func(c *Config) *string { return &c.Process.Manifests }),
-		{"kubernetes", "service-cidrs", "ranges of ClusterIPs, comma-separated",
+		{"kubernetes", "service-cidrs", "comma-separated ranges of ClusterIPs",
 			setServiceCIDRs, func(c *Config) string { return join(c.Cluster.ServiceCIDRs) }},
 	}
 }
@@ -145,15 +152,22 @@ func gatewayOptions() []Option {
 	joins := func(c *Config) *[]netip.Prefix { return &c.Cluster.JoinSubnets }
 	return []Option{
 		oneOf("gateway", "mode", "gateway mode", func(c *Config) *string { return &c.Cluster.Gateway.Mode }, cluster.ModeNames()...),
-		{"gateway", "advertise-address", "addresses of the gateway bridge in mode detached, at most one per family",
+		{"gateway", "advertise-address",
+			"addresses of the gateway bridge in gateway mode detached, at most one per family",
 			func(c *Config, v string) error { return setAddrs(&c.Cluster.Gateway.Advertise, v) },
 			func(c *Config) string { return join(c.Cluster.Gateway.Advertise) }},
-		path("gateway", "interface", "the gateway bridge", func(c *Config) *string { return &c.Cluster.Gateway.Interface }),
-		text("gateway", "uplink", "device to add to the gateway bridge if the agent makes it; empty = the default route's", func(c *Config) *string { return &c.Process.Uplink }),
-		{"gateway", "take-over", "mode detached: give the network of a gateway bridge that others made, NetworkManager excepted, back to its device, and delete the bridge",
+		path("gateway", "interface", "name of the gateway bridge",
+			func(c *Config) *string { return &c.Cluster.Gateway.Interface }),
+		text("gateway", "uplink",
+			"device to add to a gateway bridge that the agent creates; empty = the default route's device",
+			func(c *Config) *string { return &c.Process.Uplink }),
+		{"gateway", "take-over",
+			"in gateway mode detached, delete a gateway bridge that another tool made and return its addresses and routes to " +
+				"the device; does not apply to bridges of NetworkManager",
 			func(c *Config, v string) error { return setBool(&c.Process.TakeOver, v) },
 			func(c *Config) string { return strconv.FormatBool(c.Process.TakeOver) }},
-		{"gateway", "next-hop", "default gateways; several of one family share its traffic (ECMP); empty = the host's",
+		{"gateway", "next-hop",
+			"default gateways; several of one family share the traffic (ECMP); empty = the host's",
 			func(c *Config, v string) error { return setAddrs(&c.Cluster.Gateway.NextHops, v) },
 			func(c *Config) string { return join(c.Cluster.Gateway.NextHops) }},
 		{"gateway", "nodeport", "serve NodePorts",
@@ -162,9 +176,13 @@ func gatewayOptions() []Option {
 		{"gateway", "nodeport-addresses", "node addresses that serve NodePorts: primary (the Node's InternalIPs), ranges, or both; empty = all, including 127.0.0.1 and ::1",
 			func(c *Config, v string) error { return setNodePortOn(&c.Cluster.Gateway.NodePorts, v) },
 			func(c *Config) string { return getNodePortOn(&c.Cluster.Gateway.NodePorts) }},
-		oneOf("gateway", "nodeport-path", "how NodePort traffic gets from the host's own links to the gateway router: nft (by the host's IP stack) or redirect (by eBPF programs, where kernel and link can, past the host's firewall)",
+		oneOf("gateway", "nodeport-path",
+			"path of NodePort traffic from other devices of the host, nft (the host's IP stack) or redirect (eBPF programs "+
+				"that bypass the host's IP stack and firewall, where kernel and device support them)",
 			func(c *Config) *string { return &c.Cluster.Gateway.NodePortPath }, cluster.PathNFT, cluster.PathRedirect),
-		oneOf("gateway", "node-local", "how the host gets to Services: policy (by the gateway bridge) or dgp (by the management port, and by a distributed gateway port to endpoints on the host itself)",
+		oneOf("gateway", "node-local",
+			"path from the host to Services, policy (gateway bridge) or dgp (management port, and a distributed gateway port "+
+				"for endpoints on the host itself)",
 			func(c *Config) *string { return &c.Cluster.Gateway.NodeLocal }, cluster.LocalPolicy, cluster.LocalDGP),
 		perFamily("gateway", "v4-node-local-subnet", "addresses between the distributed gateway port and the host; the same on every node", cluster.IPv4, nodeLocal, 29),
 		perFamily("gateway", "v6-node-local-subnet", "addresses between the distributed gateway port and the host; the same on every node", cluster.IPv6, nodeLocal, 125),

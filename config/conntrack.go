@@ -15,7 +15,7 @@ func conntrackOptions() []Option {
 		return number("default", key, usage, field, 0, 1<<30)
 	}
 	seconds := func(key, usage string, field func(*Config) *time.Duration) Option {
-		return Option{"default", key, usage + "; 0 = leave the machine's value",
+		return Option{"default", key, usage + "; 0 = leave the host's value",
 			func(c *Config, v string) error {
 				d, err := time.ParseDuration(v)
 				if v == "0" {
@@ -35,14 +35,19 @@ func conntrackOptions() []Option {
 			}}
 	}
 	return []Option{
-		entries("conntrack-max-per-core", "connections that the kernel tracks, per core (net.netfilter.nf_conntrack_max); 0 = leave the machine's value",
+		entries("conntrack-max-per-core",
+			"maximum of tracked connections per core (net.netfilter.nf_conntrack_max); 0 = leave the host's value",
 			func(c *Config) *int { return &of(c).MaxPerCore }),
-		entries("conntrack-min", "minimum total for conntrack-max-per-core, whatever the number of cores", func(c *Config) *int { return &of(c).Min }),
-		entries("conntrack-pods-max", "connections of pods that the userspace datapath tracks at most, "+
-			"of all pods of a node together (service-engine = openflow) or of each (ovn); 0 = no limit (see docs/operations/sizing.md)",
+		entries("conntrack-min", "minimum of the total that conntrack-max-per-core sets",
+			func(c *Config) *int { return &of(c).Min }),
+		entries("conntrack-pods-max",
+			"maximum of tracked connections of pods on the userspace datapath, for all pods of a node together "+
+				"(service-engine = openflow) or for each (ovn); 0 = no limit (see docs/operations/sizing.md)",
 			func(c *Config) *int { return &of(c).PodsMax }),
-		seconds("conntrack-tcp-timeout-established", "how long an idle TCP connection is tracked", func(c *Config) *time.Duration { return &of(c).TCPEstablished }),
-		seconds("conntrack-tcp-timeout-close-wait", "how long a half-closed TCP connection is tracked", func(c *Config) *time.Duration { return &of(c).TCPCloseWait }),
+		seconds("conntrack-tcp-timeout-established", "timeout of an idle TCP connection",
+			func(c *Config) *time.Duration { return &of(c).TCPEstablished }),
+		seconds("conntrack-tcp-timeout-close-wait", "timeout of a half-closed TCP connection",
+			func(c *Config) *time.Duration { return &of(c).TCPCloseWait }),
 		{"default", "conntrack-tcp-be-liberal", "treat out-of-window TCP packets as valid (net.netfilter.nf_conntrack_tcp_be_liberal)",
 			func(c *Config, v string) error {
 				on, err := strconv.ParseBool(v)

@@ -24,7 +24,8 @@ func egressOptions() []Option {
 	of := func(c *Config) *EgressProbing { return &c.Process.Egress }
 	return []Option{
 		{section, "egressip-reachability-total-timeout",
-			"seconds until the egress addresses of a dead node are on another; half of it is for detecting the silence; 0 = all nodes count as reachable",
+			"seconds from the failure of a node until another node has its egress addresses, half of them to detect the " +
+				"failure; 0 = all nodes count as reachable",
 			func(c *Config, v string) error {
 				n, err := strconv.ParseFloat(v, 64)
 				if err != nil || n != 0 && n < 0.2 || !(n <= 3600) {
@@ -34,7 +35,8 @@ func egressOptions() []Option {
 				return nil
 			},
 			func(c *Config) string { return strconv.FormatFloat(of(c).Timeout.Seconds(), 'f', -1, 64) }},
-		{section, "egressip-reachability-interval", "interval between probes of a node; a late answer is probed sooner",
+		{section, "egressip-reachability-interval",
+			"interval between probes of a node; shorter while an answer is late",
 			func(c *Config, v string) error {
 				d, err := time.ParseDuration(v)
 				if err != nil || d < leastProbeInterval || d > time.Hour {
@@ -44,11 +46,18 @@ func egressOptions() []Option {
 				return nil
 			},
 			func(c *Config) string { return of(c).Interval.String() }},
-		number(section, "egressip-node-healthcheck-port", "TCP port of the agents' gRPC health service; the same for controller and agents; 0 = probe TCP port 9 (discard)",
+		number(section, "egressip-node-healthcheck-port",
+			"TCP port of the agents' gRPC health service, the same for controller and agents; 0 = probe TCP port 9 (discard)",
 			func(c *Config) *int { return &of(c).Port }, 0, 65535),
-		text(section, "egressip-node-healthcheck-cert", "file with the certificate (PEM) of the gRPC health service and of its clients; empty = without TLS", func(c *Config) *string { return &of(c).Cert }),
-		text(section, "egressip-node-healthcheck-key", "file with the key of that certificate", func(c *Config) *string { return &of(c).Key }),
-		text(section, "egressip-node-healthcheck-ca", "file with the CA certificates (PEM) that the other side's certificate must be signed by", func(c *Config) *string { return &of(c).CA }),
+		text(section, "egressip-node-healthcheck-cert",
+			"PEM file with the certificate of the gRPC health service and of its clients; empty = no TLS",
+			func(c *Config) *string { return &of(c).Cert }),
+		text(section, "egressip-node-healthcheck-key",
+			"PEM file with the private key of egressip-node-healthcheck-cert",
+			func(c *Config) *string { return &of(c).Key }),
+		text(section, "egressip-node-healthcheck-ca",
+			"PEM file with the CA certificates that verify the peer's certificate",
+			func(c *Config) *string { return &of(c).CA }),
 	}
 }
 

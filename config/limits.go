@@ -12,7 +12,9 @@ import (
 // limitOptions say which addresses Services may ask for.
 func limitOptions() []Option {
 	return []Option{
-		{"default", "reserved-node-ports", "ports of node addresses at which no Service is served (externalIPs, load balancer addresses, NodePorts), of any protocol: numbers and ranges; empty = none",
+		{"default", "reserved-node-ports",
+			"ports and port ranges of node addresses, of every protocol, at which no Service is served " +
+				"(externalIPs, load balancer addresses, NodePorts); empty = none",
 			func(c *Config, v string) error { return setPorts(&c.Cluster.ReservedNodePorts, v) },
 			func(c *Config) string { return getPorts(c.Cluster.ReservedNodePorts) }},
 		limit("external-ip-ranges", "allowed ranges for spec.externalIPs of Services; empty = any address outside the cluster; none = no address",

@@ -13,10 +13,14 @@ import (
 func cleanupCommand() *cobra.Command {
 	var s settings
 	var what install.Remains
-	c := &cobra.Command{Use: "cleanup", Short: "remove Hairpin from this node and return the uplink's addresses and routes", Args: cobra.NoArgs,
-		Long: "Removes Hairpin from this node: flows and bridges, nft tables, routes, rules, pod links, the CNI plugin and the databases. The\n" +
-			"uplink gets its addresses and routes back; a bridge that an administrator made stays. The command waits for the agent to end.\n" +
-			"Open vSwitch should run; otherwise the command lists what it could not do and exits with code 2.",
+	c := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove Hairpin from this node and return the uplink's addresses and routes",
+		Args:  cobra.NoArgs,
+		Long: `It deletes flows and bridges, nft tables, routes, rules, pod links, the CNI plugin and the
+databases. A bridge that an administrator made stays. The command waits for the agent to end. Open
+vSwitch should run; otherwise the command lists what it could not do and exits with code 2.`,
+		Example: "  hairpin cleanup --config-file hairpin.conf",
 		RunE: func(c *cobra.Command, _ []string) error {
 			conf, err := s.load(c)
 			if err != nil {
@@ -26,10 +30,12 @@ func cleanupCommand() *cobra.Command {
 		}}
 	s.add(c)
 	f := c.Flags()
-	f.StringVar(&what.BinDir, "bin-dir", "/opt/cni/bin", "directory of the container runtime's plugins")
-	f.StringVar(&what.ConfDir, "conf-dir", claims.CNIConfDir, "directory of its network configurations")
-	f.StringVar(&what.ConfFile, "conf-file", claims.CNIConfFile, "file name of the configuration in it")
-	f.StringVar(&what.State, "state-dir", "/var/lib/hairpin", "directory of the databases")
-	f.BoolVar(&what.Stay, "stay", false, "when done, keep the agent's lock until stopped, so that no agent takes over the node")
+	f.StringVar(&what.BinDir, "bin-dir", "/opt/cni/bin", "directory of the container runtime's CNI plugins")
+	f.StringVar(&what.ConfDir, "conf-dir", claims.CNIConfDir,
+		"directory of the container runtime's network configurations")
+	f.StringVar(&what.ConfFile, "conf-file", claims.CNIConfFile, "name of Hairpin's file in --conf-dir")
+	f.StringVar(&what.State, "state-dir", "/var/lib/hairpin", "directory of the OVN and Open vSwitch databases")
+	f.BoolVar(&what.Stay, "stay", false,
+		"hold the agent's lock until the command is stopped, so that no agent starts on the node")
 	return c
 }

@@ -14,13 +14,17 @@ import (
 )
 
 func configCommand() *cobra.Command {
-	c := &cobra.Command{Use: "config", Short: "convert settings of other networks", Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "config", Short: "Convert the configuration of another network plugin", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return hinted(c, errors.New("needs convert FILE…")) }}
 	var mode string
-	convert := &cobra.Command{Use: "convert FILE…", Short: "print the configuration that means what MicroShift's ovn.yaml and config.yaml, or a Node of OVN-Kubernetes, say", Args: cobra.MinimumNArgs(1),
-		Long: "Prints a configuration file that means what other files say: MicroShift's /etc/microshift/ovn.yaml and config.yaml, a Node of OVN-Kubernetes\n" +
-			"(kubectl get node NAME -o yaml: its annotation k8s.ovn.org/node-primary-ifaddr). A later file overrides one before it. Comments say what has\n" +
-			"no option here; keys that nothing is known of are listed on standard error.",
+	convert := &cobra.Command{
+		Use:   "convert FILE…",
+		Short: "Print a Hairpin configuration with the settings of MicroShift or OVN-Kubernetes files",
+		Args:  cobra.MinimumNArgs(1),
+		Long: `FILE is MicroShift's /etc/microshift/ovn.yaml or config.yaml, or a Node of OVN-Kubernetes (kubectl
+get node NAME -o yaml, of which the annotation k8s.ovn.org/node-primary-ifaddr is read). A later
+file overrides an earlier one. Comments in the output list settings that Hairpin has no option
+for; unknown keys are listed on standard error.`,
 		Example: "  hairpin config convert /etc/microshift/ovn.yaml /etc/microshift/config.yaml > hairpin.conf",
 		RunE: func(c *cobra.Command, files []string) error {
 			all, err := config.NewConversion(mode)
@@ -42,7 +46,8 @@ func configCommand() *cobra.Command {
 			_, err = fmt.Fprint(c.OutOrStdout(), all)
 			return err
 		}}
-	convert.Flags().StringVar(&mode, "gateway-mode", cluster.ModeDetached, "gateway mode to convert for: detached, which MicroShift's documents describe, or local or shared")
+	convert.Flags().StringVar(&mode, "gateway-mode", cluster.ModeDetached,
+		"gateway mode of the result: detached (as MicroShift), local or shared")
 	c.AddCommand(convert)
 	return c
 }
@@ -50,9 +55,15 @@ func configCommand() *cobra.Command {
 // advertise is for a unit that runs at every boot, before the API server.
 func advertise() *cobra.Command {
 	var s settings
-	c := &cobra.Command{Use: "advertise", Short: "in mode detached, put advertise-address on the gateway bridge, or on lo while there is none", Args: cobra.NoArgs,
-		Long: "Puts the addresses of [gateway] advertise-address on the gateway bridge, or on lo while there is none, so that an API server that advertises\n" +
-			"one can start before the agent, which moves them to the bridge. It prints what it did: nothing, where the machine has them or the mode is another.",
+	c := &cobra.Command{
+		Use:   "advertise",
+		Short: "Add the advertised addresses of gateway mode detached to this node, before the agent starts",
+		Args:  cobra.NoArgs,
+		Long: `The addresses of [gateway] advertise-address go to the gateway bridge, or to lo if there is no
+bridge yet; the agent later moves them to the bridge. An API server that advertises one of them
+can then start before the agent. The command prints what it changed. It changes nothing if the
+node has the addresses, or in another gateway mode.`,
+		Example: "  hairpin advertise --gateway-mode detached",
 		RunE: func(c *cobra.Command, _ []string) error {
 			conf, err := s.load(c)
 			if err != nil {

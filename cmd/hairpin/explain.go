@@ -19,14 +19,12 @@ func explainCommand() *cobra.Command {
 	var o ui.ExplainOptions
 	c := &cobra.Command{
 		Use:   "explain FROM TO",
-		Short: "follow a packet and its reply through every table; exit code 0 if both arrive, 1 if not, 2 after an error",
-		Long: `Follow a packet and its reply through every table, chain and logical stage of every node on the path.
-
-FROM is pod/NAMESPACE/NAME, host/NODE, outside or outside/ADDRESS.
+		Short: "Follow a packet and its reply through every table, and report where one is dropped",
+		Long: `FROM is pod/NAMESPACE/NAME, host/NODE, outside or outside/ADDRESS.
 TO is svc/NAMESPACE/NAME[:PORT], pod/NAMESPACE/NAME:PORT, outside/ADDRESS[:PORT] or ADDRESS:PORT.
 
-The cluster is read from a directory of manifests (-f), from the API (--all, --kubeconfig, kubectl hairpin explain), or otherwise
-from this node's agent.`,
+The cluster is read from a directory of manifests (-f), from the API (--all, --kubeconfig, kubectl
+hairpin explain), or by default from this node's agent.`,
 		Example: "  hairpin explain -f examples/demo host/node-a svc/default/hostself\n" +
 			"  hairpin explain -f examples/demo outside svc/default/web --via node-b --endpoint pod/default/pod-c1",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -47,21 +45,31 @@ from this node's agent.`,
 		}}
 	s.addFor(c, append(ofCluster[:], "run-dir", "kubeconfig")...)
 	f := c.Flags()
-	f.StringVarP(&o.Dir, "filename", "f", "", "directory with the manifests of Nodes, Pods, Services and EndpointSlices")
-	f.StringVar(&o.Diff, "diff", "", "directory with the manifests after a change: show its effect on this packet")
-	f.StringVar(&o.Proto, "proto", "", "tcp, udp or sctp")
-	f.StringVar(&o.IPFamily, "family", "", "4 or 6")
-	f.StringVar(&o.Endpoint, "endpoint", "", "endpoint to follow: ADDRESS, ADDRESS:PORT, pod/NAMESPACE/NAME or host/NODE")
-	f.BoolVar(&o.NodePort, "node-port", false, "use the Service's NodePort")
-	f.StringVar(&o.Via, "via", "", "entry node: for a NodePort or a packet from outside; exit node: for a pod with several egress addresses")
-	f.BoolVar(&o.Live, "live", false, "read the node back and report the first difference from its desired state on the packet's path")
-	f.BoolVar(&o.Send, "send", false, "send the packet (a TCP handshake or a datagram) from FROM, and compare what the nodes saw of it; implies --live")
-	f.BoolVarP(&o.EveryNode, "all", "A", false, "read the cluster from the API, and with --live and --send every node on the path (also with --kubeconfig)")
-	f.StringVar(&o.Context, "context", "", "context of the kubeconfig; empty = its current one")
-	f.StringVarP(&o.Namespace, "namespace", "n", inspect.DefaultNamespace, "namespace of the agents' pods, with --live and --send")
-	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long to wait for a node's answer, and with --send for a packet from outside")
-	f.StringVarP(&o.Output, "output", "o", "text", "one of "+strings.Join(ui.ExplainOutputs(), ", "))
-	return c
+	f.StringVarP(&o.Dir, "filename", "f", "", "directory with manifests of Nodes, Pods, Services and EndpointSlices")
+	f.StringVar(&o.Diff, "diff", "", "directory with changed manifests: print how the packet's path differs")
+	f.StringVar(&o.Proto, "proto", "", "protocol: tcp, udp or sctp")
+	f.StringVar(&o.IPFamily, "family", "", "IP family: 4 or 6")
+	f.StringVar(&o.Endpoint, "endpoint", "",
+		"endpoint to follow: ADDRESS, ADDRESS:PORT, pod/NAMESPACE/NAME or host/NODE")
+	f.BoolVar(&o.NodePort, "node-port", false, "send to the Service's NodePort")
+	f.StringVar(&o.Via, "via", "",
+		"node at which a packet to a NodePort or from outside enters, or at which a packet of a pod with "+
+			"several egress addresses leaves")
+	f.BoolVar(&o.Live, "live", false,
+		"read the state of the node and report the first difference from its desired state on the packet's path")
+	f.BoolVar(&o.Send, "send", false,
+		"send the packet (a TCP handshake or a datagram) from FROM and compare what the nodes observed; implies --live")
+	f.BoolVarP(&o.EveryNode, "all", "A", false,
+		"read the cluster from the API, and with --live or --send every node on the path "+
+			"(implied by --kubeconfig and --context)")
+	f.StringVar(&o.Context, "context", "", "context in the kubeconfig; empty = the current context")
+	f.StringVarP(&o.Namespace, "namespace", "n", inspect.DefaultNamespace,
+		"namespace of the agents' pods, for --live and --send")
+	f.DurationVar(&o.Timeout, "timeout", 10*time.Second,
+		"maximum time to wait for a node's answer, and with --send for a packet from outside")
+	f.StringVarP(&o.Output, "output", "o", "text", "output format: "+strings.Join(ui.ExplainOutputs(), ", "))
+	return note(c, noteExit,
+		"0 if packet and reply arrive and nothing differs from the desired state, 1 otherwise, 2 after an error")
 }
 
 func collect() *cobra.Command {
@@ -69,15 +77,19 @@ func collect() *cobra.Command {
 	var o inspect.CollectOptions
 	var file string
 	c := &cobra.Command{
-		Use:   "collect",
-		Short: "write an archive for debugging this node, or all nodes, without secrets",
-		Args:  cobra.NoArgs,
+		Use:     "collect",
+		Short:   "Write an archive with the state and logs of this node or of all nodes, without secrets",
+		Args:    cobra.NoArgs,
+		Example: "  hairpin collect\n  kubectl hairpin collect --file support.tar.gz",
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			conf, err := s.load(c)
 			if err != nil {
 				return err
 			}
 			o.EveryNode = o.EveryNode || c.Flags().Changed("kubeconfig") || c.Flags().Changed("context")
+			if file == "" {
+				file = "hairpin-" + time.Now().UTC().Format("20060102-150405") + ".tar.gz"
+			}
 			if file == "-" {
 				return inspect.Collect(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), conf, o)
 			}
@@ -93,18 +105,24 @@ func collect() *cobra.Command {
 		}}
 	s.addFor(c, "run-dir", "kubeconfig")
 	f := c.Flags()
-	f.StringVar(&file, "file", "hairpin-"+time.Now().UTC().Format("20060102-150405")+".tar.gz", "output file; - is standard output")
-	f.BoolVarP(&o.EveryNode, "all", "A", false, "every node of the cluster, through the API server (also with --kubeconfig)")
-	f.StringVar(&o.Context, "context", "", "context of the kubeconfig; empty = its current one")
+	f.StringVar(&file, "file", "",
+		"output file; - = standard output; empty = hairpin-TIME.tar.gz in the current directory")
+	f.BoolVarP(&o.EveryNode, "all", "A", false,
+		"collect from every node of the cluster, through the API server (implied by --kubeconfig and --context)")
+	f.StringVar(&o.Context, "context", "", "context in the kubeconfig; empty = the current context")
 	f.StringVarP(&o.Namespace, "namespace", "n", inspect.DefaultNamespace, "namespace of the agents' pods")
-	f.DurationVar(&o.Timeout, "timeout", time.Minute, "how long to wait for a node's answer")
+	f.DurationVar(&o.Timeout, "timeout", time.Minute, "maximum time to wait for a node's answer")
 	return c
 }
 
 // ask is the command that explain and collect run in the agents' containers.
 func ask() *cobra.Command {
 	var s settings
-	c := &cobra.Command{Use: "ask PATH", Short: "print the agent's answer to a path of its socket", Args: cobra.ExactArgs(1), Hidden: true,
+	c := &cobra.Command{
+		Use:    "ask PATH",
+		Short:  "Print the agent's answer to a path of its socket",
+		Args:   cobra.ExactArgs(1),
+		Hidden: true,
 		RunE: func(c *cobra.Command, args []string) error {
 			conf, err := s.load(c)
 			if err != nil {

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -47,15 +46,30 @@ func main() {
 func root() *cobra.Command {
 	c := &cobra.Command{
 		Use:           "hairpin",
-		Short:         "Service, gateway and egress network of a Kubernetes node, on OVN and Open vSwitch",
+		Short:         "Hairpin is the Service, gateway and egress network of a Kubernetes node, on OVN and Open vSwitch",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	c.AddCommand(
-		process("node", "run the agent of this node", agent.Run),
-		process("controller", "assign node IDs and egress addresses for the cluster (with leader election)", controller.Run),
-		preflightCommand(), advertise(), configCommand(), installCommand(), cleanupCommand(), plugin(), planCommand(), explainCommand(), uiCommand(), ask(), collect(), status(), probe(), diff(), version(),
-	)
+	for _, g := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Inspect", []*cobra.Command{status(), explainCommand(), uiCommand(), diff(), planCommand(), collect()}},
+		{"Install", []*cobra.Command{preflightCommand(), configCommand(), advertise(), cleanupCommand()}},
+		{"Run by the chart", []*cobra.Command{
+			process("node", "Run the agent of this node", agent.Run),
+			process("controller", "Assign node IDs and egress addresses for the cluster", controller.Run),
+			installCommand(), plugin(), probe(),
+		}},
+	} {
+		c.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, sub := range g.commands {
+			sub.GroupID = g.title
+			c.AddCommand(sub)
+		}
+	}
+	c.AddCommand(ask(), version())
+	c.SetHelpFunc(func(c *cobra.Command, _ []string) { printHelp(c.OutOrStdout(), c) })
 	for _, sub := range c.Commands() {
 		if args := sub.Args; args != nil {
 			sub.Args = func(c *cobra.Command, words []string) error { return hinted(c, args(c, words)) }
@@ -87,7 +101,7 @@ func (s *settings) add(c *cobra.Command) {
 	}
 }
 
-// addFor is add for a command that only reads: its help lists just the options that matter to it.
+// addFor is add for a command that only reads: its help lists only the options that affect it.
 func (s *settings) addFor(c *cobra.Command, few ...string) {
 	s.add(c)
 	for _, o := range config.Options() {
@@ -95,10 +109,7 @@ func (s *settings) addFor(c *cobra.Command, few ...string) {
 			_ = c.Flags().MarkHidden(o.Flag()) // it was just added
 		}
 	}
-	if c.Long == "" {
-		c.Long = strings.ToUpper(c.Short[:1]) + c.Short[1:] + "."
-	}
-	c.Long += "\n\nThe other options of the configuration are flags as well: hairpin node --help lists them."
+	note(c, noteOptions, otherOptions)
 }
 
 // load reads the file and then the flags that were given.
@@ -144,14 +155,26 @@ func process(name, short string, start func(context.Context, config.Config, *slo
 }
 
 func plugin() *cobra.Command {
-	return &cobra.Command{Use: "cni", Short: "the CNI plugin: parameters in the environment, configuration on standard input", Args: cobra.NoArgs,
+	c := &cobra.Command{
+		Use:   "cni",
+		Short: "Serve one request of a container runtime as its CNI plugin",
+		Args:  cobra.NoArgs,
+		Long: `The parameters are in the environment (CNI_COMMAND and others), the network configuration is on
+standard input. The program is also the plugin without an argument, if CNI_COMMAND is set.`,
 		Run: func(*cobra.Command, []string) { cni.Main("hairpin " + report.Version()) }}
+	return note(c, noteExit, "0 on success, 1 after an error, which is printed as CNI specifies")
 }
 
 func planCommand() *cobra.Command {
 	var s settings
 	var dir string
-	c := &cobra.Command{Use: "plan -f DIR --node NAME", Short: "print a node's desired state, from a directory of manifests", Args: cobra.NoArgs,
+	c := &cobra.Command{
+		Use:   "plan -f DIR --node NAME",
+		Short: "Print a node's desired state, computed from a directory of manifests",
+		Args:  cobra.NoArgs,
+		Long: `The output has the syntax of ovn-nbctl, ovs-ofctl, nft and ip. Problems of the manifests are printed
+to standard error.`,
+		Example: "  hairpin plan -f examples/demo --node node-a",
 		RunE: func(c *cobra.Command, _ []string) error {
 			conf, err := s.load(c)
 			if err != nil {
@@ -163,13 +186,15 @@ func planCommand() *cobra.Command {
 			return ui.Plan(c.OutOrStdout(), c.ErrOrStderr(), dir, given(c), conf)
 		}}
 	s.addFor(c, append(ofCluster[:], "node")...)
-	c.Flags().StringVarP(&dir, "filename", "f", "", "directory with the manifests of Nodes, Pods, Services and EndpointSlices")
+	c.Flags().StringVarP(&dir, "filename", "f", "", "directory with manifests of Nodes, Pods, Services and EndpointSlices")
 	return c
 }
 
 func diff() *cobra.Command {
 	var s settings
-	c := &cobra.Command{Use: "diff", Short: "read this node back and print its differences from the desired state; exit code 0 if there are none, 1 if there are some, 2 after an error", Args: cobra.NoArgs,
+	c := &cobra.Command{Use: "diff", Short: "Print how this node differs from its desired state", Args: cobra.NoArgs,
+		Long: `The agent of this node reads OVN, Open vSwitch, nft and the kernel, and compares them with the
+desired state.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			conf, err := s.load(c)
 			if err != nil {
@@ -178,10 +203,10 @@ func diff() *cobra.Command {
 			return inspect.Diff(c.Context(), c.OutOrStdout(), conf)
 		}}
 	s.addFor(c, "run-dir")
-	return c
+	return note(c, noteExit, "0 if there is no difference, 1 if there are some, 2 after an error")
 }
 
 func version() *cobra.Command {
-	return &cobra.Command{Use: "version", Short: "print the version", Args: cobra.NoArgs,
+	return &cobra.Command{Use: "version", Short: "Print the version of this program", Args: cobra.NoArgs,
 		Run: func(c *cobra.Command, _ []string) { fmt.Fprintln(c.OutOrStdout(), report.Version()) }}
 }

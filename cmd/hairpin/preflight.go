@@ -19,10 +19,13 @@ func preflightCommand() *cobra.Command {
 	var all bool
 	var o preflight.Options
 	var nodes pods.Options
-	c := &cobra.Command{Use: "preflight", Short: "look at this machine, or at all nodes, before Hairpin comes", Args: cobra.NoArgs,
-		Long: "Looks at this machine, as root, before Hairpin comes to it: what other networks left, what stands in the way, and what Hairpin would change.\n" +
-			"It changes nothing without --fix. With --all, or as kubectl hairpin preflight, a Pod looks at each node, and is deleted again.\n" +
-			"Exit code 0 if nothing stops an installation, 1 if something does or a node could not be looked at, 2 after an error.",
+	c := &cobra.Command{
+		Use:   "preflight",
+		Short: "Check whether Hairpin can be installed on this machine, or on all nodes",
+		Args:  cobra.NoArgs,
+		Long: `Run it as root before the installation. It reports what other network plugins left, what prevents
+an installation, and what Hairpin would change. It changes nothing without --fix. With --all, or
+as kubectl hairpin preflight, it creates a Pod on each node and deletes it again.`,
 		Example: "  hairpin preflight --config-file hairpin.conf\n  hairpin preflight --gateway-mode detached -o json\n  hairpin preflight --gateway-mode detached --fix\n" +
 			"  kubectl hairpin preflight --config-file hairpin.conf --image registry.example/net/hairpin:v1",
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -45,16 +48,21 @@ func preflightCommand() *cobra.Command {
 		}}
 	s.addFor(c, append(ofCluster[:], "mtu", "gateway-interface", "ovs-run-dir", "run-dir", "kubeconfig")...)
 	f := c.Flags()
-	f.BoolVar(&o.Fix, "fix", false, "mend what is safe to mend, printing each change as the command that would make it, and look again")
-	f.StringVar(&o.Root, "root", "/", "where this machine's files are, in a container that has them elsewhere")
-	f.StringVarP(&format, "output", "o", "text", "text or json")
-	f.BoolVarP(&all, "all", "A", false, "look at every Linux node of the cluster, by a Pod on each (also with --kubeconfig)")
-	f.StringVar(&nodes.Context, "context", "", "context of the kubeconfig; empty = its current one")
-	f.StringVarP(&nodes.Namespace, "namespace", "n", pods.DefaultNamespace, "namespace of the Pods; it must take privileged ones")
-	f.StringVar(&nodes.Image, "image", report.Image(), "container image with hairpin, for the Pods")
-	f.StringVar(&nodes.PullSecret, "pull-secret", "", "secret for the image's registry, in the namespace")
-	f.StringSliceVar(&nodes.Nodes, "nodes", nil, "look at these nodes only")
-	f.StringVarP(&nodes.Selector, "selector", "l", "", "look at nodes with these labels only")
-	f.DurationVar(&nodes.Timeout, "timeout", 2*time.Minute, "how long to wait for a node, its pull of the image included")
-	return c
+	f.BoolVar(&o.Fix, "fix", false, "repair what is safe to repair, print each change as a command, and check again")
+	f.StringVar(&o.Root, "root", "/", "path of this machine's root file system, in a container")
+	f.StringVarP(&format, "output", "o", "text", "output format: text or json")
+	f.BoolVarP(&all, "all", "A", false,
+		"check every Linux node of the cluster with a Pod on each (implied by --kubeconfig)")
+	f.StringVar(&nodes.Context, "context", "", "context in the kubeconfig; empty = the current context")
+	f.StringVarP(&nodes.Namespace, "namespace", "n", pods.DefaultNamespace,
+		"namespace of the Pods; it must admit privileged Pods")
+	f.StringVar(&nodes.Image, "image", report.Image(), "container image of the Pods, which must contain hairpin")
+	f.StringVar(&nodes.PullSecret, "pull-secret", "",
+		"Secret with the credentials of the image's registry, in the same namespace")
+	f.StringSliceVar(&nodes.Nodes, "nodes", nil, "check only these nodes")
+	f.StringVarP(&nodes.Selector, "selector", "l", "", "check only nodes with these labels")
+	f.DurationVar(&nodes.Timeout, "timeout", 2*time.Minute,
+		"maximum time to wait for a node, which includes the pull of the image")
+	return note(c, noteExit,
+		"0 if nothing prevents an installation, 1 if something does or a node could not be checked, 2 after an error")
 }

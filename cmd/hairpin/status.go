@@ -16,9 +16,10 @@ func status() *cobra.Command {
 	var s settings
 	var o inspect.StatusOptions
 	c := &cobra.Command{
-		Use:   "status",
-		Short: "show the health of this node, or of all nodes: one line per part; exit code 0 if all is well, 1 if not, 2 after an error",
-		Args:  cobra.NoArgs,
+		Use:     "status",
+		Short:   "Show the health of every component of this node, or of all nodes",
+		Args:    cobra.NoArgs,
+		Example: "  hairpin status\n  kubectl hairpin status --wait",
 		RunE: func(c *cobra.Command, _ []string) error {
 			conf, err := s.load(c)
 			if err != nil {
@@ -31,15 +32,16 @@ func status() *cobra.Command {
 		}}
 	s.addFor(c, "run-dir", "kubeconfig")
 	f := c.Flags()
-	f.BoolVarP(&o.All, "all", "A", false, "ask every node of the cluster, through the API server (also with --kubeconfig)")
-	f.StringVar(&o.Context, "context", "", "context of the kubeconfig; empty = its current one")
+	f.BoolVarP(&o.All, "all", "A", false,
+		"ask every node of the cluster, through the API server (implied by --kubeconfig)")
+	f.StringVar(&o.Context, "context", "", "context in the kubeconfig; empty = the current context")
 	f.StringVarP(&o.Namespace, "namespace", "n", inspect.DefaultNamespace, "namespace of the agents' pods")
-	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long to wait for a node's answer")
-	f.StringVarP(&o.Output, "output", "o", "text", "text or json")
-	f.BoolVar(&o.Brief, "brief", false, "leave out what every node says alike: the cluster's egress addresses")
-	f.DurationVar(&o.Wait, "wait", 0, "wait until all is well, at most this long; without a value 5m")
+	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "maximum time to wait for a node's answer")
+	f.StringVarP(&o.Output, "output", "o", "text", "output format: text or json")
+	f.BoolVar(&o.Brief, "brief", false, "omit the egress addresses, which are the same on every node")
+	f.DurationVar(&o.Wait, "wait", 0, "wait until every component is healthy, at most this long")
 	f.Lookup("wait").NoOptDefVal = "5m"
-	return c
+	return note(c, noteExit, "0 if every component is healthy, 1 otherwise, 2 after an error")
 }
 
 // asPlugin adds --all to the arguments of `kubectl hairpin …`, which is about the whole cluster.
@@ -56,7 +58,8 @@ func probe() *cobra.Command {
 	var controller bool
 	c := &cobra.Command{
 		Use:       "probe livez|readyz|healthz|metrics",
-		Short:     "ask the agent of this node, or the controller of this container, through its socket; exit code 0 if it is healthy",
+		Short:     "Query a health endpoint of this node's agent or this container's controller",
+		Example:   "  hairpin probe readyz\n  hairpin probe livez --controller",
 		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		ValidArgs: []string{"livez", "readyz", "healthz", "metrics"},
 		RunE: func(c *cobra.Command, args []string) error {
@@ -67,6 +70,6 @@ func probe() *cobra.Command {
 			return inspect.Probe(c.Context(), c.OutOrStdout(), conf, controller, args[0])
 		}}
 	s.addFor(c, "run-dir")
-	c.Flags().BoolVar(&controller, "controller", false, "ask the controller")
-	return c
+	c.Flags().BoolVar(&controller, "controller", false, "query the controller instead of the agent")
+	return note(c, noteExit, "0 if the answer is 200 OK, 1 if it is another, 2 after an error")
 }

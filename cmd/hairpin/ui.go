@@ -14,11 +14,10 @@ func uiCommand() *cobra.Command {
 	var o ui.Options
 	c := &cobra.Command{
 		Use:   "ui",
-		Short: "show nodes and packet paths in a browser, on this machine only",
-		Long: `Serve pages on a loopback address: the state of each node, and the path of any packet, as explain shows it.
-
-The cluster is read from a directory of manifests (-f), from the API (--all, --kubeconfig, kubectl hairpin ui), or otherwise from
-this node's agent. The pages are read-only. Everybody who is logged in on this machine can read them.`,
+		Short: "Serve pages with the state of each node and the path of any packet, for a browser on this machine",
+		Long: `The cluster is read from a directory of manifests (-f), from the API (--all, --kubeconfig, kubectl
+hairpin ui), or by default from this node's agent. The pages are read-only, and every user of this
+machine can read them.`,
 		Example: "  hairpin ui -f examples/demo\n  kubectl hairpin ui",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -32,11 +31,11 @@ this node's agent. The pages are read-only. Everybody who is logged in on this m
 		}}
 	s.addFor(c, append(ofCluster[:], "run-dir", "kubeconfig")...)
 	f := c.Flags()
-	f.StringVar(&o.Listen, "listen", "127.0.0.1:8090", "loopback address and port; port 0 = any free port")
-	f.StringVarP(&o.Dir, "filename", "f", "", "directory with the manifests of Nodes, Pods, Services and EndpointSlices")
-	f.BoolVarP(&o.EveryNode, "all", "A", false, "read the cluster from the API (also with --kubeconfig)")
-	f.StringVar(&o.Context, "context", "", "context of the kubeconfig; empty = its current one")
+	f.StringVar(&o.Listen, "listen", "127.0.0.1:8090", "loopback address and port to listen on; port 0 = any free port")
+	f.StringVarP(&o.Dir, "filename", "f", "", "directory with manifests of Nodes, Pods, Services and EndpointSlices")
+	f.BoolVarP(&o.EveryNode, "all", "A", false, "read the cluster from the API (implied by --kubeconfig and --context)")
+	f.StringVar(&o.Context, "context", "", "context in the kubeconfig; empty = the current context")
 	f.StringVarP(&o.Namespace, "namespace", "n", inspect.DefaultNamespace, "namespace of the agents' pods")
-	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long to wait for a node's answer")
+	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "maximum time to wait for a node's answer")
 	return c
 }

@@ -75,7 +75,7 @@ func TestHelp(t *testing.T) {
 	if out, err := typed(t, "node", "--help"); err != nil || !strings.Contains(out, "--gateway-mode") || !strings.Contains(out, "--conntrack-min") {
 		t.Errorf("node: %v\n%s", err, out)
 	}
-	if out, err := typed(t); err != nil || !strings.Contains(out, "follow a packet") {
+	if out, err := typed(t); err != nil || !strings.Contains(out, "\nInspect:\n") || !strings.Contains(out, "Follow a packet") {
 		t.Errorf("nothing: %v\n%s", err, out)
 	}
 }
