@@ -124,6 +124,14 @@ func (e *Env) serviceLink() string {
 	return e.Node.Gateway.Bridge
 }
 
+// serviceHop is the next hop on that link.
+func (e *Env) serviceHop(s *Stack) netip.Addr {
+	if e.Node.Gateway.OpenFlow {
+		return s.MasqOVN
+	}
+	return s.MasqNext
+}
+
 // toSwitchboard is the way to Services by claims.ServiceHost. The next hop is what the host sees clients of its own endpoints as; there is no address on
 // that link. (The other engine's next hop is another one: IPv6 refuses a route by a next hop that has a route by another link.)
 func (k *kernel) toSwitchboard(s *Stack) {

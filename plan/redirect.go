@@ -89,16 +89,16 @@ func redirection(e Env) (datapath.State, []Problem) {
 	return datapath.State{Bridge: flow.State{Flows: b.flows}, Redirect: redirect.State{Programs: programs}}, nil
 }
 
-// redirects reports whether the programs lead clients outside to a NodePort of an address. Under policy Local they do not where pods
-// leave by the host, past the gateway router, nor where the host is an endpoint: it could not answer a client's own address by that. What
-// is not for everybody is the host's to serve, too.
-func (b *balancer) redirects(x *front, v netip.AddrPort) bool {
-	return slices.Contains(x.stack.Redirect, v.Addr()) && !x.guards(v) &&
-		(!x.ExternalLocal || !b.Mode.PodsByHost && len(x.ownHost) == 0)
-}
-
-// redirectsExternal reports whether they lead clients outside to an external address. Under policy Local they do not: the bridge changes the
-// client's address. Nor to the gateway router's own, from which it answers as the host's own endpoint asks.
-func (b *balancer) redirectsExternal(x *front, v netip.AddrPort) bool {
-	return len(b.Env.Redirect) > 0 && !x.guards(v) && !x.ExternalLocal && v.Addr() != x.stack.Address.Addr()
+// redirects reports whether the programs lead external clients to an address. To a NodePort under policy Local they do not where pods
+// leave by the host, past the gateway router, nor where the host is an endpoint: it could not answer a client's own address by that. To an
+// external address under policy Local they do not either: the bridge changes the client's address; nor to the gateway router's own, from
+// which it answers as the host's own endpoint asks. What is not for everybody is the host's to serve, too.
+func (e *Env) redirects(x *front, name string, v netip.AddrPort) bool {
+	switch {
+	case x.guards(v):
+		return false
+	case name == wayNodePort:
+		return slices.Contains(x.stack.Redirect, v.Addr()) && (!x.ExternalLocal || !e.Mode.PodsByHost && len(x.ownHost) == 0)
+	}
+	return len(e.Redirect) > 0 && !x.ExternalLocal && v.Addr() != x.stack.Address.Addr()
 }

@@ -23,6 +23,46 @@ func switchboardPods(e Env) (datapath.State, []Problem) {
 	return datapath.State{Bridge: w.State}, nil
 }
 
+// serviceFlows is the engine that makes flows and groups of claims.ServiceBridge of Frontends.
+type serviceFlows struct {
+	*switchboard
+	wire *bridge
+}
+
+func newServiceFlows(e *Env) *serviceFlows {
+	return &serviceFlows{newSwitchboard(e), newBridge(e, claims.FeatureServices)}
+}
+
+func (w *serviceFlows) state() (datapath.State, []Problem) {
+	w.Flows.Insert(w.wire.flows.All())
+	return datapath.State{Bridge: w.State}, w.problems
+}
+
+func (w *serviceFlows) rejects() bool { return false }
+
+// prioClusterIP is the priority of a cluster IP outside of the ranges, in tables where an external IP has prioVIP.
+const prioClusterIP = prioVIP + 1
+
+func (w *serviceFlows) clusterIP(s *Stack, to netip.Prefix, owner cluster.Owner) {
+	w.owner = owner
+	w.toVIPs(prioClusterIP, to)
+	w.add(claims.TableArrives, prioClusterIP,
+		flow.Match{InPort: claims.ServiceHost, Protocol: words(s.Family).ip, Dst: to}, track(claims.ZoneServices, claims.TableToVIP))
+}
+
+// outside leads external clients to claims.ServiceBridge, but where the host is an endpoint under policy Local: new clients are the host's then.
+func (w *serviceFlows) outside(x *front, name string, vips []netip.AddrPort) {
+	if w.Mode.ClientsByHost || len(x.ownHost) > 0 || len(x.cluster) == 0 {
+		return
+	}
+	w.wire.owner = x.Owner
+	for _, v := range vips {
+		if name == wayExternal || v.Addr() == x.stack.Address.Addr() {
+			w.wire.toServices(x, v)
+		}
+	}
+}
+
 // Priorities in TableServices.
 const (
 	prioServed  = 200
