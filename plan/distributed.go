@@ -62,10 +62,8 @@ func distributed(e Env) (datapath.State, []Problem) {
 		return datapath.State{}, nil
 	}
 	z := zone{Env: e, rows: nb.State{}, owner: nodeOwner(e.Node.Name)}
-	k := kernel{env: &e, owner: z.owner, state: host.State{
-		Addresses: map[host.AddressKey]host.Address{}, Neighbors: map[host.NeighborKey]host.Neighbor{}, Sysctls: map[string]host.Sysctl{},
-		Links: map[string]host.Link{claims.LocalPort: {Name: claims.LocalPort, MAC: e.localMAC(placeHost), MTU: e.Config.MTU, Checksums: e.checksums(), Owner: z.owner}},
-	}}
+	k := newKernel(&e)
+	k.state.Links[claims.LocalPort] = host.Link{Name: claims.LocalPort, MAC: e.localMAC(placeHost), MTU: e.Config.MTU, Checksums: e.checksums(), Owner: z.owner}
 	z.rows.Add(
 		&nb.Switch{Name: claims.LocalSwitch, Owner: z.owner},
 		&nb.SwitchPort{
@@ -86,9 +84,7 @@ func distributed(e Env) (datapath.State, []Problem) {
 		k.address(host.Address{AddressKey: host.AddressKey{Link: claims.LocalPort, Prefix: e.Stacks[i].Local.host}})
 		k.neighbor(claims.LocalPort, e.Stacks[i].Local.management.Addr(), e.localMAC(placeManagement))
 	}
-	// A packet and its reply take different ways here.
-	k.sysctl("net/ipv4/conf/"+claims.LocalPort+"/rp_filter", "2")
-	k.sysctl("net/ipv4/conf/"+claims.LocalPort+"/send_redirects", "0")
+	k.asymmetric(claims.LocalPort)
 	k.sysctl("net/ipv6/conf/"+claims.LocalPort+"/accept_ra", "0")
 	port := flow.Port{Name: claims.LocalPort, Bridge: claims.LocalBridge, Type: "internal", MAC: e.localMAC(placeHost), MTU: e.Config.MTU, Owner: z.owner}
 	return datapath.State{NB: z.rows, Bridge: flow.State{Ports: map[string]flow.Port{port.Name: port}}, Host: k.state, Conn: conn.State{Ways: ways}}, nil

@@ -1,9 +1,6 @@
 package plan
 
 import (
-	"net/netip"
-	"slices"
-
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
@@ -17,10 +14,6 @@ func gateway(e Env) (datapath.State, []Problem) {
 	b := newBridge(&e, claims.FeatureGateway)
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
-		if !e.Node.Gateway.OpenFlow {
-			b.hostToService(s)
-			b.clientToService(s)
-		}
 		b.hostEndpoint(s)
 		if e.Mode.Uplink {
 			b.fromOVN(s)
@@ -109,37 +102,6 @@ func (b *bridge) add(table uint8, priority uint16, m flow.Match, actions ...flow
 // classify adds a flow of table 0.
 func (b *bridge) classify(priority uint16, m flow.Match, actions ...flow.Action) {
 	b.add(claims.TableClassify, priority, m, actions...)
-}
-
-// hostToService leads the host's packets for Services to the gateway router, and the replies back. On the way the host
-// gets its masquerade address, because the gateway router has the host's own.
-func (b *bridge) hostToService(s *Stack) {
-	b.hostToServices(s, append(slices.Clone(s.Services), single(s.MasqAll)))
-}
-
-// hostToServices is hostToService for some ranges of addresses.
-func (b *bridge) hostToServices(s *Stack, ranges []netip.Prefix) {
-	ip, host := words(s.Family).ip, single(s.MasqHost)
-	for _, services := range ranges {
-		b.classify(prioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: services},
-			flow.CT{Commit: true, Table: claims.TableToOVN, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
-		b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: services, Dst: host},
-			flow.CT{Table: claims.TableToHost, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}})
-		// What comes back from the gateway router untranslated has no Service: an unused ClusterIP. Not to the uplink.
-		b.classify(prioNoVIP, flow.Match{InPort: b.ovn, Protocol: ip, Dst: services}, flow.Drop{})
-	}
-}
-
-// clientToService leads clients outside that come by the host, under policy Local, to the gateway router as they are, and the
-// replies back, where pods' replies come by that: these have an address that nothing else sends from.
-func (b *bridge) clientToService(s *Stack) {
-	if b.env.Mode.PodsByHost {
-		return
-	}
-	ip, local := words(s.Family).ip, single(s.MasqLocal)
-	b.classify(prioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: local}, flow.Resubmit{Table: claims.TableToOVN})
-	b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: local}, flow.Resubmit{Table: claims.TableToHost})
-	b.classify(prioNoVIP, flow.Match{InPort: b.ovn, Protocol: ip, Dst: local}, flow.Drop{})
 }
 
 // hostEndpoint leads what the gateway router sends to an endpoint on this very host to the host, from OVN's masquerade
@@ -244,8 +206,7 @@ func (b *bridge) fromWire(s *Stack) {
 	// address was elsewhere meanwhile. The kernel's learns, and remembers no mark with what it calls invalid.
 	b.add(claims.TableUplink, prioKnown, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTInv | flow.CTTrk}, CTMark: claims.CTMarkOVN},
 		flow.Output{Port: b.ovn})
-	if b.env.Node.Gateway.OpenFlow && !b.env.Mode.ClientsByHost {
-		b.wireToServices(s)
+	if b.env.hasExternalClients() { // claims.ServiceBridge is asked first
 		return
 	}
 	// New connections that are not to a NodePort are the host's. Committed here, in their own direction: the host's

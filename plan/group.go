@@ -2,11 +2,8 @@ package plan
 
 import (
 	"fmt"
-	"net/netip"
 
 	"hairpin/cluster"
-	"hairpin/datapath/nb"
-	"hairpin/plan/admission"
 	"hairpin/plan/stablehash"
 )
 
@@ -47,29 +44,4 @@ func (z *zone) groupsOf(kinds ...string) []string {
 		return nil
 	}
 	return groupsOf(kinds...)
-}
-
-// groups makes the rows that load balancers need.
-func (z *zone) groups() {
-	for _, name := range z.groupsOf(groupBoth, groupSwitch, groupRouter) {
-		z.rows.Add(&nb.Group{Name: name, Owner: z.owner})
-	}
-	if !z.Node.Gateway.OpenFlow {
-		z.placeholderLB()
-	}
-}
-
-// placeholderLB keeps connections to the proxy addresses of Services, even after the last Service using it is deleted: a
-// gateway router translates only packets to addresses of a load balancer.
-func (z *zone) placeholderLB() {
-	row := &nb.LoadBalancer{
-		Name: "held", Protocol: cluster.TCP, Owner: z.owner, Groups: []string{groupOf(groupRouter, z.owner)},
-		Options: map[string]string{"reject": "true", "event": "false", "skip_snat": "true", "neighbor_responder": "none"},
-	}
-	for i := range z.Stacks {
-		for _, a := range []netip.Addr{z.Stacks[i].MasqLocal, z.Stacks[i].MasqAll} {
-			row.VIPs = append(row.VIPs, nb.VIP{Addr: netip.AddrPortFrom(a, admission.PlaceholderPort)})
-		}
-	}
-	z.rows.Add(row)
 }

@@ -2,13 +2,10 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 
-	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/datapath/nb"
 )
 
 // guarded is what loadBalancerSourceRanges restrict: one port of a load balancer's address. Other ports of that address
@@ -46,29 +43,4 @@ func guardedBy(list []*cluster.Frontend) []guarded {
 	}
 	slices.SortFunc(out, guarded.compare)
 	return slices.Compact(out)
-}
-
-// toGuarded routes pods to their host for guarded addresses, which have no load balancer on the node switch: the host
-// checks the source. It adds an address set and a policy for each port.
-func (z *zone) toGuarded(s *Stack) {
-	if z.Node.Gateway.OpenFlow {
-		return
-	}
-	list := slices.DeleteFunc(slices.Clone(z.Guarded), func(g guarded) bool { return cluster.FamilyOf(g.addr) != s.Family })
-	for len(list) > 0 {
-		first, n := list[0], 1
-		for n < len(list) && list[n].protocol == first.protocol && list[n].port == first.port {
-			n++
-		}
-		set := &nb.AddressSet{
-			Name:  fmt.Sprintf("guarded_%s_%s_%d", words(s.Family).match, first.protocol, first.port),
-			Owner: z.owner,
-		}
-		for _, g := range list[:n] {
-			set.Addresses = append(set.Addresses, single(g.addr))
-		}
-		z.rows.Add(set)
-		z.toHost(s, claims.PolicyServices, "$"+set.Name, fmt.Sprintf(" && %s.dst == %d", first.protocol, first.port))
-		list = list[n:]
-	}
 }

@@ -22,27 +22,23 @@ type kernel struct {
 	owner cluster.Owner
 }
 
-// hostSide is the host's way to Services (through the gateway bridge) and to pods (through the management port).
-func hostSide(e *Env) host.State {
-	k := kernel{env: e, owner: nodeOwner(e.Node.Name), state: host.State{
+func newKernel(e *Env) *kernel {
+	return &kernel{env: e, owner: nodeOwner(e.Node.Name), state: host.State{
 		Links: map[string]host.Link{}, Addresses: map[host.AddressKey]host.Address{}, Routes: map[host.RouteKey]host.Route{},
 		Neighbors: map[host.NeighborKey]host.Neighbor{}, Sysctls: map[string]host.Sysctl{},
 	}}
+}
+
+// hostSide is the host's way to Services (through the gateway bridge) and to pods (through the management port).
+func hostSide(e *Env) host.State {
+	k := newKernel(e)
 	bridge := e.Node.Gateway.Bridge
 	k.state.Links[bridge] = host.Link{Name: bridge, Checksums: e.checksums(), Owner: k.owner}
 	k.state.Links[claims.ManagementPort] = host.Link{
 		Name: claims.ManagementPort, Checksums: e.checksums() && e.Node.Gateway.NodeLocal, MAC: cluster.MACFor(e.Stacks[0].Management.Addr()), MTU: e.Config.MTU, Owner: k.owner,
 	}
-	if e.Node.Gateway.OpenFlow {
-		k.state.Links[claims.ServiceHost] = host.Link{Name: claims.ServiceHost, Checksums: e.Node.Gateway.Userspace, Owner: k.owner}
-	}
 	for i := range e.Stacks {
 		k.management(&e.Stacks[i])
-		if e.Node.Gateway.OpenFlow {
-			k.toSwitchboard(&e.Stacks[i])
-		} else {
-			k.services(&e.Stacks[i], bridge)
-		}
 		if e.Mode.Uplink {
 			k.borrowed(&e.Stacks[i], bridge)
 		} else {
@@ -51,7 +47,7 @@ func hostSide(e *Env) host.State {
 	}
 	k.sysctls(bridge)
 	if x, ok := newEncap(e); ok {
-		x.links(&k)
+		x.links(k)
 	}
 	return k.state
 }
@@ -69,41 +65,6 @@ func (k *kernel) management(s *Stack) {
 	for _, c := range s.Cluster {
 		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: mp0, Via: s.Router.Addr()})
 	}
-	if k.env.Mode.PodsByHost && !k.env.Node.Gateway.OpenFlow { // a load balancer of the node switch is there, for clients outside that come by the host
-		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: single(s.MasqLocal)}, Link: mp0, Via: s.Router.Addr()})
-	}
-}
-
-// services is the way to Services: by an unused next hop on the gateway bridge (host-to-service.md).
-func (k *kernel) services(s *Stack, bridge string) {
-	node, mtu := s.Address.Addr(), k.env.Config.MTU
-	k.address(host.Address{
-		AddressKey: host.AddressKey{Link: bridge, Prefix: netip.PrefixFrom(s.MasqHost, s.Masquerade.Bits())},
-		// The host must not choose it as a source by itself (gateway-pitfalls.md). IPv4 knows no such address; there,
-		// the routes below and the next hops' subnets decide.
-		Deprecated: s.Family == cluster.IPv6,
-	})
-	by := []netip.Prefix{single(s.MasqAll)}
-	for _, c := range s.Services {
-		if k.env.Node.Gateway.NodeLocal {
-			k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: claims.ManagementPort, Via: s.Router.Addr(), Src: s.Management.Addr(), MTU: mtu})
-		} else {
-			by = append(by, c)
-		}
-	}
-	if !k.env.Mode.PodsByHost { // a load balancer of the gateway router is there, because a pod's answer comes by that
-		by = append(by, single(s.MasqLocal))
-	}
-	for _, c := range by {
-		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: bridge, Via: s.MasqNext, Src: node, MTU: mtu})
-	}
-	// Replies of endpoints on this host, to connections that the gateway router brought.
-	if k.env.Mode.Uplink { // whose MTU the bridge has
-		mtu = k.env.clientMTU()
-	}
-	k.toClients(s, bridge, mtu)
-	k.neighbor(bridge, s.MasqNext, masqMAC())
-	k.neighbor(bridge, s.MasqOVN, k.env.Node.Gateway.MAC)
 }
 
 // toClients is the route to clients of endpoints on this host. Their TCP segments fit the routes by which the host forwards
@@ -132,21 +93,6 @@ func (e *Env) serviceHop(s *Stack) netip.Addr {
 	return s.MasqNext
 }
 
-// toSwitchboard is the way to Services by claims.ServiceHost. The next hop is what the host sees clients of its own endpoints as; there is no address on
-// that link. (The other engine's next hop is another one: IPv6 refuses a route by a next hop that has a route by another link.)
-func (k *kernel) toSwitchboard(s *Stack) {
-	mtu := k.env.Config.MTU
-	k.toClients(s, claims.ServiceHost, k.env.clientMTU())
-	k.route(host.Route{
-		RouteKey: host.RouteKey{Table: mainTable, Prefix: single(s.MasqRouter)}, Link: k.env.Node.Gateway.Bridge, Src: s.Node, MTU: mtu,
-	})
-	for _, c := range append(slices.Clone(s.Services), single(s.MasqAll), single(s.MasqLocal)) {
-		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: claims.ServiceHost, Via: s.MasqOVN, Src: s.Address.Addr(), MTU: mtu})
-	}
-	k.neighbor(claims.ServiceHost, s.MasqOVN, masqMAC())
-	k.neighbor(k.env.Node.Gateway.Bridge, s.MasqRouter, k.env.Node.Gateway.MAC)
-}
-
 // borrowed is the machine's own: its addresses and default route on the gateway bridge. Packets take them; they are not
 // written.
 func (k *kernel) borrowed(s *Stack, bridge string) {
@@ -165,15 +111,8 @@ func (k *kernel) sysctls(bridge string) {
 	k.sysctl("net/ipv6/conf/all/forwarding", "1")
 	// A packet and its reply take different ways here: loose reverse-path checks, and no redirects to "better" ones.
 	k.sysctl("net/ipv4/conf/all/send_redirects", "0")
-	links := []string{bridge, claims.ManagementPort}
-	if k.env.Node.Gateway.OpenFlow {
-		links = append(links, claims.ServiceHost)
-		k.sysctl(fmt.Sprintf("net/ipv6/conf/%s/accept_ra", claims.ServiceHost), "0")
-		k.sysctl(fmt.Sprintf("net/ipv6/conf/%s/mtu", claims.ServiceHost), strconv.Itoa(k.env.Config.MTU))
-	}
-	for _, link := range links {
-		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/rp_filter", link), "2")
-		k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/send_redirects", link), "0")
+	for _, link := range []string{bridge, claims.ManagementPort} {
+		k.asymmetric(link)
 	}
 	// In the pod network the host has no router but the one that routes name.
 	k.sysctl(fmt.Sprintf("net/ipv6/conf/%s/accept_ra", claims.ManagementPort), "0")
@@ -193,6 +132,12 @@ func (k *kernel) sysctls(bridge string) {
 		// The kernel sees the uplink's frames too, and would answer router advertisements there.
 		k.sysctl(fmt.Sprintf("net/ipv6/conf/%s/disable_ipv6", g.Uplink), "1")
 	}
+}
+
+// asymmetric allows a packet and its reply to take different links.
+func (k *kernel) asymmetric(link string) {
+	k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/rp_filter", link), "2")
+	k.sysctl(fmt.Sprintf("net/ipv4/conf/%s/send_redirects", link), "0")
 }
 
 // conntrack writes what the administrator wants of the kernel's connection tracking.

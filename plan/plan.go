@@ -47,6 +47,6 @@ func newIncrementals() []incremental { return []incremental{newEgress(), newShar
 
 // base features do not look at single Pods, Services and other nodes, objects features look at nothing else that changes often.
 var (
-	base    = []feature{topology, gateway, distributed, redirection, switchboardPaths}
+	base    = []feature{topology, gateway, distributed, redirection, switchboardPaths, balancing}
 	objects = []feature{pods, services, switchboardPods, peers}
 )

@@ -10,6 +10,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
+	"hairpin/datapath/nb"
 	"hairpin/plan/stablehash"
 )
 
@@ -56,7 +57,7 @@ func tracked(p flow.Protocol, set, clear flow.CTBits) flow.Match {
 	return flow.Match{Protocol: p, CTState: flow.CTState{Set: set | flow.CTTrk, Clear: clear}}
 }
 
-// switchboardPaths are the bridge, its way to OVN, and the flows that depend on no pod and no Service.
+// switchboardPaths are the bridge, its ways to OVN, to the host and to the gateway bridge, and the flows that depend on no pod and no Service.
 func switchboardPaths(e Env) (datapath.State, []Problem) {
 	if !e.Node.Gateway.OpenFlow {
 		return datapath.State{}, nil
@@ -64,7 +65,19 @@ func switchboardPaths(e Env) (datapath.State, []Problem) {
 	w := newSwitchboard(&e)
 	w.bridge()
 	w.paths()
-	return datapath.State{Bridge: w.State}, nil
+	z := zone{Env: e, rows: nb.State{}, owner: w.owner}
+	b, k := newBridge(&e, claims.FeatureGateway), newKernel(&e)
+	for i := range e.Stacks {
+		s := &e.Stacks[i]
+		z.refused(s)
+		k.toSwitchboard(s)
+		if e.hasExternalClients() {
+			b.wireToServices(s)
+		}
+	}
+	k.serviceHost()
+	w.Flows.Insert(b.flows.All())
+	return datapath.State{NB: z.rows, Bridge: w.State, Host: k.state}, nil
 }
 
 // bridge is the bridge and its way to OVN.

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -133,7 +132,6 @@ func (z *zone) nodeSwitch() {
 	if n := z.podConnections(); n > 0 && !z.Node.Gateway.OpenFlow { // of the zone of each pod's port
 		config["ct-zone-limit"] = strconv.Itoa(n)
 	}
-	z.groups()
 	z.rows.Add(
 		&nb.Switch{Name: name, OtherConfig: config, Groups: z.groupsOf(groupBoth, groupSwitch), Owner: z.owner},
 		&nb.SwitchPort{Name: managementPort(name), Switch: name, Addresses: []string{strings.Join(management, " ")}, Owner: z.owner},
@@ -250,9 +248,6 @@ func (z *zone) secondary(gr string, s *Stack) {
 	to := words(s.Family).match + ".dst == $" + set.Name
 	z.rows.Add(set)
 	z.handOver(gr, s, claims.PolicyNodeLocal, to, nil)
-	if !z.Mode.ServicesByHost && !z.Node.Gateway.OpenFlow { // else they are like any other
-		z.handOver(gr, s, claims.PolicyForceSNATLocal, loadBalanced+" && "+to, markForceSNAT())
-	}
 }
 
 // handOver is a policy of the gateway router's, by which a packet goes to the host. A policy's next hop must be in a network of the
@@ -285,74 +280,7 @@ func (z *zone) nat() {
 		if !z.Mode.PodsByHost {
 			z.rows.Add(&nb.NAT{Router: gr, Type: nb.SNAT, External: node, Logical: s.Subnet, PortRange: ports, Owner: z.owner})
 		}
-		if z.Node.Gateway.OpenFlow {
-			continue
-		}
-		z.rows.Add(
-			// The two retransmit SNAT rows: they repeat what lb_force_snat_ip does. On the userspace datapath conntrack calls a packet
-			// invalid that is sent again, and what follows a loss; the load balancer's flags are only for those that are not. The
-			// mark of the connection is for all, see marks.
-			&nb.NAT{
-				Router: gr, Type: nb.SNAT, External: s.Join.Addr(), Logical: everything(s.Family),
-				Match: `outport == "` + routerToJoin(gr) + `" && ` + forceSNATMark(), Owner: z.owner,
-			},
-			&nb.NAT{
-				Router: gr, Type: nb.SNAT, External: node, Logical: everything(s.Family),
-				Match: `outport == "` + routerToExternal(z.Node.Name) + `" && ` + forceSNATMark(), Owner: z.owner,
-			},
-		)
 	}
-	if !z.Node.Gateway.OpenFlow {
-		z.marks(gr)
-	}
-}
-
-// loadBalanced is the match of connections that the gateway router's load balancers translate, and that leave with its address.
-const loadBalanced = "ct_mark.force_snat == 1"
-
-// forceSNATMark is the match of the packet mark that marks gives.
-func forceSNATMark() string { return "pkt.mark == " + strconv.Itoa(claims.MarkForceSNAT) }
-
-// markForceSNAT are the options of a policy that gives it.
-func markForceSNAT() map[string]string {
-	return map[string]string{"pkt_mark": strconv.Itoa(claims.MarkForceSNAT)}
-}
-
-// marks tells the retransmit SNAT rows of a connection's mark. Where they are, conntrack was asked once more on the userspace
-// datapath, for the connection without the VIP. Beyond the gateway router there is no mark: a tunnel finds no route with one.
-func (z *zone) marks(gr string) {
-	if z.Mode.Uplink && z.Mode.ServicesByHost {
-		for i := range z.Stacks {
-			z.byHostsRoutes(gr, &z.Stacks[i])
-		}
-	} else {
-		z.rows.Add(&nb.Policy{Router: gr, Priority: claims.PolicyForceSNAT, Match: loadBalanced, Action: nb.Allow, Options: markForceSNAT(), Owner: z.owner})
-	}
-	z.rows.Add(&nb.QoS{
-		Switch: claims.JoinSwitch, Priority: claims.PolicyForceSNAT, Match: `inport == "` + joinToRouter(gr) + `" && ` + forceSNATMark(), Owner: z.owner,
-	})
-}
-
-// byHostsRoutes leaves pods, and the host itself, to the gateway router's own routes, and all else that its load balancers have to those of
-// the host, its own network included: the host may have a better route (host-to-service.md). What leaves with an egress address is not load-balanced.
-// The ranges are not negated: each would multiply the flows of the others.
-func (z *zone) byHostsRoutes(gr string, s *Stack) {
-	ip := words(s.Family).match
-	inside := append(slices.Clone(s.Cluster), s.Join.Masked(), s.Masquerade)
-	z.rows.Add(&nb.Policy{
-		Router: gr, Priority: claims.PolicyForceSNATLocal, Match: loadBalanced + " && " + ip + ".dst == {" + joined(inside) + "}",
-		Action: nb.Allow, Options: markForceSNAT(), Owner: z.owner,
-	})
-	z.handOver(gr, s, claims.PolicyForceSNAT, loadBalanced+" && "+ip, markForceSNAT())
-}
-
-// noVIP drops what the gateway router gets for a Service that it does not know, or not yet, before it remembers the connection:
-// it would not translate what follows of that one, and a UDP client that goes on sending would never be served.
-func (z *zone) noVIP(s *Stack, services netip.Prefix) {
-	z.rows.Add(&nb.Policy{
-		Router: gatewayRouter(z.Node.Name), Priority: claims.PolicyServices, Action: nb.Drop, Owner: z.owner,
-		Match: words(s.Family).match + ".dst == " + services.String(),
-	})
 }
 
 // toHost routes pods to the node's host through the management port, for destinations that match.
@@ -368,24 +296,11 @@ func (z *zone) toHost(s *Stack, priority int, to, and string) {
 // policies lead pods to all addresses of their own host through the management port: the gateway router shares the
 // primary one, and could not deliver it. The same with what no load balancer took.
 func (z *zone) policies() {
-	name := z.Node.Name
 	for i := range z.Stacks {
 		s := &z.Stacks[i]
 		z.noInside(s)
 		for _, c := range s.Services {
 			z.toHost(s, claims.PolicyServices, c.String(), "")
-		}
-		if !z.Node.Gateway.OpenFlow {
-			for _, c := range append(slices.Clone(s.Services), single(s.MasqLocal), single(s.MasqAll)) {
-				z.noVIP(s, c)
-			}
-		}
-		z.toGuarded(s)
-		if z.Node.Gateway.OpenFlow {
-			z.rows.Add(&nb.Policy{
-				Router: claims.ClusterRouter, Priority: claims.PolicyServices, Action: nb.Reroute, NextHops: []netip.Addr{s.Management.Addr()}, Owner: z.owner,
-				Match: `inport == "` + routerToSwitch(name) + `" && ` + words(s.Family).match + " && pkt.mark == " + strconv.Itoa(claims.MarkRefused),
-			})
 		}
 		z.toHost(s, claims.PolicyNodeLocal, s.Address.Addr().String(), "")
 		// A further address that comes or goes changes a member of a set: northd would compute all again for a policy.
