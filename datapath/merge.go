@@ -37,6 +37,12 @@ func Merge(list ...State) (State, []Conflict) {
 
 func (p Part[S, D]) mergeInto(out *State, c *conflicts, list []State) { *p.In(out) = p.merge(c, list) }
 
+// Union is Merge for States that have no key in common, or the same value for it.
+func Union(list ...State) State {
+	s, _ := Merge(list...)
+	return s
+}
+
 type conflicts struct{ list []Conflict }
 
 // kind says how the values of a map are compared, the owner of one, and the name of a key.

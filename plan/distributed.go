@@ -57,7 +57,7 @@ func (c *checker) local(subnet netip.Prefix, f cluster.Family) local {
 }
 
 // distributed makes port and network, and the host's end of that.
-func distributed(e Env) (datapath.State, []Problem) {
+func distributed(e Env) (datapath.State, []cluster.Problem) {
 	if !e.Node.Gateway.NodeLocal {
 		return datapath.State{}, nil
 	}

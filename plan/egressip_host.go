@@ -215,17 +215,15 @@ func (t elements) guards(owner cluster.Owner, pod netip.Prefix) {
 }
 
 // egressChains are the host's rules for what leaves the cluster by it. Their number depends on no pod.
-func egressChains(e *Env, t *nft.Table, owner cluster.Owner) {
-	c := chains{env: e, owner: owner}
+func egressChains(e Env) (datapath.State, []cluster.Problem) {
+	c := newChains(&e)
 	for i := range e.Stacks {
-		egressOf[e.Stacks[i].Family].in(t)
+		egressOf[e.Stacks[i].Family].in(c.table)
 	}
-	base := func(name, typ, hook string, priority int, rules []nft.Rule) {
-		t.Chains[name] = &nft.Chain{Name: name, Type: typ, Hook: hook, Priority: priority, Rules: rules, Owner: owner}
-	}
-	base(chainEgressMarks, "filter", "prerouting", hookMarks, c.egressMarks())
-	base(chainEgress, "nat", "postrouting", hookSNAT, c.egress())
-	base(chainEgressGuard, "filter", "postrouting", hookLeaks, c.egressGuard())
+	c.base(chainEgressMarks, "filter", "prerouting", hookMarks, c.egressMarks())
+	c.base(chainEgress, "nat", "postrouting", hookSNAT, c.egress())
+	c.base(chainEgressGuard, "filter", "postrouting", hookLeaks, c.egressGuard())
+	return c.state(), nil
 }
 
 // eastWest are the destinations at which a pod with an egress address is as any other: Services. Nodes are in a set.

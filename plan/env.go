@@ -90,18 +90,18 @@ const (
 // checker collects what is wrong with one Node.
 type checker struct {
 	owner    cluster.Owner
-	problems []Problem
+	problems []cluster.Problem
 }
 
 func (c *checker) problem(field, format string, args ...any) {
-	c.problems = append(c.problems, Problem{Owner: c.owner, Field: field, Message: fmt.Sprintf(format, args...)})
+	c.problems = append(c.problems, cluster.Problem{Owner: c.owner, Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
 func nodeOwner(name string) cluster.Owner { return cluster.Owner{Kind: "Node", Name: name} }
 
 // newEnv reads what plan must know of the node itself. When it is not ok, the node cannot be planned at all, and the
 // problems say why.
-func newEnv(s *cluster.Snapshot, name string) (Env, []Problem, bool) {
+func newEnv(s *cluster.Snapshot, name string) (Env, []cluster.Problem, bool) {
 	e := Env{Config: &s.Config, Node: s.Node(name), Nodes: s.Nodes}
 	c := checker{owner: nodeOwner(name)}
 	if e.Node == nil {

@@ -10,7 +10,7 @@ import (
 
 // gateway is the node's gateway bridge, and the host behind it. The uplink, the host (LOCAL) and the gateway router (the
 // patch port) meet on the bridge; host and gateway router have the same addresses. Not every mode has the uplink there.
-func gateway(e Env) (datapath.State, []Problem) {
+func gateway(e Env) (datapath.State, []cluster.Problem) {
 	b := newBridge(&e, claims.FeatureGateway)
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
@@ -107,16 +107,16 @@ func (b *bridge) classify(priority uint16, m flow.Match, actions ...flow.Action)
 // hostEndpoint leads what the gateway router sends to an endpoint on this very host to the host, from OVN's masquerade
 // address, so that the host sees a connection from outside and not one from itself; and the replies back.
 func (b *bridge) hostEndpoint(s *Stack) {
-	ip, node := words(s.Family).ip, s.Address.Addr()
+	ip, own := words(s.Family).ip, s.Address.Addr()
 	// The primary address: the load balancer wrote the host's masquerade address instead (host-to-service.md).
-	b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: single(node), Dst: single(s.MasqHost)},
-		flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATDst, Addr: node}})
+	b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: single(own), Dst: single(s.MasqHost)},
+		flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATDst, Addr: own}})
 	// Secondary addresses stay themselves. Detached, they are like any other beyond the host.
 	for _, a := range s.Others {
 		if !b.env.Mode.Uplink {
 			break
 		}
-		b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: single(node), Dst: single(a)},
+		b.classify(prioService, flow.Match{InPort: b.ovn, Protocol: ip, Src: single(own), Dst: single(a)},
 			flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost})
 	}
 	b.add(claims.TableReturn, prioDefault, flow.Match{Protocol: ip},
@@ -168,15 +168,15 @@ func (b *bridge) throughHost(s *Stack) {
 // address has no way, because the host would send it by another network.
 func (b *bridge) byHost(s *Stack) {
 	m := flow.Match{InPort: b.ovn, EthDst: masqMAC(), Protocol: words(s.Family).ip}
-	node, marked := m, m
-	node.Src, marked.PktMark = single(s.Address.Addr()), claims.MarkNodeIP
-	for _, x := range []flow.Match{node, marked} {
+	own, marked := m, m
+	own.Src, marked.PktMark = single(s.Address.Addr()), claims.MarkNodeIP
+	for _, x := range []flow.Match{own, marked} {
 		b.classify(prioByHost, x, flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost})
 	}
 	b.classify(prioNoWay, m, flow.Drop{})
 	// What the host itself says of such a packet, that it is too long for a link or may not pass, has the node's address, and the gateway
 	// router takes nothing from its own.
-	b.classify(prioOwnError, flow.Match{InPort: flow.Local, Protocol: words(s.Family).icmp, Src: node.Src, Dst: single(s.MasqRouter)}, flow.SetSrc{Addr: s.MasqHost},
+	b.classify(prioOwnError, flow.Match{InPort: flow.Local, Protocol: words(s.Family).icmp, Src: own.Src, Dst: single(s.MasqRouter)}, flow.SetSrc{Addr: s.MasqHost},
 		flow.CT{Table: claims.TableUnDNAT, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATUndo}})
 }
 

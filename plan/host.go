@@ -221,8 +221,6 @@ func hostFilter(e *Env) nft.State {
 			chainToPods: {Name: chainToPods, Type: "nat", Hook: "postrouting", Priority: hookSNAT, Rules: toPods(e, owner), Owner: owner},
 		},
 	}
-	serviceChains(e, t, owner)
-	egressChains(e, t, owner)
 	tunnelChains(e, t, owner)
 	t.Chains[chainFromPods] = podGuard(e, owner)
 	s := nft.State{nft.Inet: t}

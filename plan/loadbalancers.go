@@ -30,7 +30,7 @@ func newLoadBalancers(e *Env) *loadBalancers {
 	}
 }
 
-func (b *loadBalancers) state() (datapath.State, []Problem) {
+func (b *loadBalancers) state() (datapath.State, []cluster.Problem) {
 	return datapath.State{NB: b.rows, Bridge: flow.State{Flows: b.wire.flows}}, nil
 }
 
@@ -144,14 +144,14 @@ func (b *loadBalancers) balance(x *front, w way) {
 		Name: x.Key() + w.name, Protocol: x.Protocol, VIPs: vipsOf(w.vips, w.to),
 		Options: b.lbOptions(m), Groups: []string{groupOf(cmp.Or(w.group, groupBoth), x.Owner)}, Owner: x.Owner, Affinity: affinity,
 	}
-	node := x.stack.Address.Addr()
-	if w.group == groupSwitch || !slices.ContainsFunc(w.to, func(a netip.AddrPort) bool { return a.Addr() == node }) {
+	own := x.stack.Address.Addr()
+	if w.group == groupSwitch || !slices.ContainsFunc(w.to, func(a netip.AddrPort) bool { return a.Addr() == own }) {
 		b.rows.Add(&row)
 		return
 	}
 	masqueraded := slices.Clone(w.to)
 	for i, a := range masqueraded {
-		if a.Addr() == node {
+		if a.Addr() == own {
 			masqueraded[i] = netip.AddrPortFrom(x.stack.MasqHost, a.Port())
 		}
 	}

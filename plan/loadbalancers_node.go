@@ -17,7 +17,7 @@ import (
 
 // balancing is what the node needs for load balancers, whichever there are: their groups, the SNAT of what they translate, the ways of the
 // host and of what no load balancer took.
-func balancing(e Env) (datapath.State, []Problem) {
+func balancing(e Env) (datapath.State, []cluster.Problem) {
 	if e.Node.Gateway.OpenFlow {
 		return datapath.State{}, nil
 	}
@@ -192,7 +192,7 @@ func (b *bridge) clientToService(s *Stack) {
 
 // toLoadBalancers is the way to Services: by an unused next hop on the gateway bridge (host-to-service.md).
 func (k *kernel) toLoadBalancers(s *Stack, bridge string) {
-	node, mtu := s.Address.Addr(), k.env.Config.MTU
+	own, mtu := s.Address.Addr(), k.env.Config.MTU
 	k.address(host.Address{
 		AddressKey: host.AddressKey{Link: bridge, Prefix: netip.PrefixFrom(s.MasqHost, s.Masquerade.Bits())},
 		// The host must not choose it as a source by itself (gateway-pitfalls.md). IPv4 knows no such address; there,
@@ -213,7 +213,7 @@ func (k *kernel) toLoadBalancers(s *Stack, bridge string) {
 		by = append(by, single(s.MasqLocal))
 	}
 	for _, c := range by {
-		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: bridge, Via: s.MasqNext, Src: node, MTU: mtu})
+		k.route(host.Route{RouteKey: host.RouteKey{Table: mainTable, Prefix: c}, Link: bridge, Via: s.MasqNext, Src: own, MTU: mtu})
 	}
 	// Replies of endpoints on this host, to connections that the gateway router brought.
 	if k.env.Mode.Uplink { // whose MTU the bridge has

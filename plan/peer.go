@@ -188,10 +188,10 @@ func tunnelBridge(e *Env, s *flow.State) {
 }
 
 // peers lead to other nodes, and let in what comes from them.
-func peers(e Env) (datapath.State, []Problem) {
+func peers(e Env) (datapath.State, []cluster.Problem) {
 	to := datapath.State{Bridge: flow.State{TunnelNeighbors: map[netip.Addr]cluster.MAC{}, TunnelRoutes: map[netip.Addr]netip.Addr{}}}
 	ends := newTunnelEnds(&e)
-	var problems []Problem
+	var problems []cluster.Problem
 	for _, n := range e.Peers {
 		c := checker{owner: nodeOwner(n.Name)}
 		if p, ok := c.peer(&e, n); ok {

@@ -47,6 +47,14 @@ func newIncrementals() []incremental { return []incremental{newEgress(), newShar
 
 // base features do not look at single Pods, Services and other nodes, objects features look at nothing else that changes often.
 var (
-	base    = []feature{topology, gateway, distributed, redirection, switchboardPaths, balancing}
-	objects = []feature{pods, services, switchboardPods, peers}
+	base    = []feature{topology, gateway, distributed, redirection, switchboardPaths, balancing, serviceChains, egressChains}
+	objects = []feature{pods, frontends, switchboardPods, peers}
 )
+
+// frontends plans Services with the node's engine.
+func frontends(e Env) (datapath.State, []Problem) {
+	if e.Node.Gateway.OpenFlow {
+		return services(e, newServiceFlows(&e))
+	}
+	return services(e, newLoadBalancers(&e))
+}

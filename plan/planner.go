@@ -37,12 +37,12 @@ type planned struct {
 	base     datapath.State
 	indexed  []incremental
 	state    datapath.State
-	problems []Problem // all of:
-	node     []Problem
-	fixed    []Problem       // of base features
-	twice    []Problem       // of Pods
-	counted  map[Problem]int // of Services, and of Pods again
-	clashes  []Problem       // with one, the State is not the union of its parts
+	problems []cluster.Problem // all of:
+	node     []cluster.Problem
+	fixed    []cluster.Problem       // of base features
+	twice    []cluster.Problem       // of Pods
+	counted  map[cluster.Problem]int // of Services, and of Pods again
+	clashes  []cluster.Problem       // with one, the State is not the union of its parts
 }
 
 // Node computes the State of the node of that name. Its Problems are sorted and without duplicates. Neither may be
@@ -50,7 +50,7 @@ type planned struct {
 //
 // When the node itself cannot be planned, because it lacks a number, addresses or a gateway, or because of the
 // configuration, the State is the zero State (its NB is nil) and Problems say why: that State must not be applied.
-func (p *Planner) Node(s *cluster.Snapshot, name string) (datapath.State, []Problem) {
+func (p *Planner) Node(s *cluster.Snapshot, name string) (datapath.State, []cluster.Problem) {
 	env, problems, ok := newEnv(s, name)
 	if !ok {
 		p.last = nil
@@ -64,7 +64,7 @@ func (p *Planner) Node(s *cluster.Snapshot, name string) (datapath.State, []Prob
 }
 
 // planAll plans from nothing.
-func planAll(s *cluster.Snapshot, env Env, problems []Problem, keep admission.Allocations) *planned {
+func planAll(s *cluster.Snapshot, env Env, problems []cluster.Problem, keep admission.Allocations) *planned {
 	vetting := cluster.NewVetting(env.Node.Name, s.Config.ClusterSubnets)
 	env.Vetted, _ = vetting.Vet(s.Nodes)
 	var pods []netip.Prefix
@@ -73,7 +73,7 @@ func planAll(s *cluster.Snapshot, env Env, problems []Problem, keep admission.Al
 	}
 	facts := admission.Facts{Node: env.Node, Vetted: env.Vetted, PodRanges: pods}
 	n := &planned{
-		snapshot: s, vetting: vetting, counted: map[Problem]int{}, node: problems, indexed: newIncrementals(),
+		snapshot: s, vetting: vetting, counted: map[cluster.Problem]int{}, node: problems, indexed: newIncrementals(),
 		services: admission.New(facts, s.Frontends, keep),
 	}
 	env.Pods, n.twice = podsOn(env.Node.Name, s.Pods)
@@ -96,16 +96,16 @@ func planAll(s *cluster.Snapshot, env Env, problems []Problem, keep admission.Al
 	}
 	state, conflicts := datapath.Merge(parts...)
 	for _, c := range slices.Concat(inBase, conflicts) {
-		n.clashes = append(n.clashes, Problem{Owner: c.Lost, Message: c.Key + " is already wanted by " + c.Kept.String()})
+		n.clashes = append(n.clashes, cluster.Problem{Owner: c.Lost, Message: c.Key + " is already wanted by " + c.Kept.String()})
 	}
 	n.state = state
 	n.list()
 	return n
 }
 
-func planFeatures(features []feature, env Env) (datapath.State, []Problem, []datapath.Conflict) {
+func planFeatures(features []feature, env Env) (datapath.State, []cluster.Problem, []datapath.Conflict) {
 	var parts []datapath.State
-	var problems []Problem
+	var problems []cluster.Problem
 	for _, f := range features {
 		part, found := f(env)
 		parts = append(parts, part)
@@ -116,7 +116,7 @@ func planFeatures(features []feature, env Env) (datapath.State, []Problem, []dat
 }
 
 // planObjects plans those objects alone; without any there is nothing.
-func planObjects(env Env) (state datapath.State, problems []Problem) {
+func planObjects(env Env) (state datapath.State, problems []cluster.Problem) {
 	if len(env.Frontends)+len(env.Pods)+len(env.Peers) > 0 {
 		state, problems, _ = planFeatures(objects, env)
 	}
@@ -154,14 +154,14 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 	again := !slices.Equal(n.env.Guarded, next.Guarded)
 	for _, f := range n.indexed {
 		out, in := f.update(s, &next, changes{pods, services.Changes, nodes}, again)
-		gone, come = union(gone, out), union(come, in)
+		gone, come = datapath.Union(gone, out), datapath.Union(come, in)
 	}
 	if again {
 		part, problems, conflicts := planFeatures(base, next)
 		if len(conflicts) > 0 {
 			return false
 		}
-		gone, come = union(gone, n.base), union(come, part)
+		gone, come = datapath.Union(gone, n.base), datapath.Union(come, part)
 		n.base, n.fixed = part, problems
 	}
 	var ok bool
@@ -220,12 +220,6 @@ func samePeer(a, b *cluster.Node) bool {
 		slices.Equal(a.PodCIDRs, b.PodCIDRs) && g.Mode == h.Mode && g.MAC == h.MAC && g.DeviceMAC == h.DeviceMAC
 }
 
-// union puts what features have beside each other: they have no key in common.
-func union(s, more datapath.State) datapath.State {
-	s, _ = datapath.Merge(s, more)
-	return s
-}
-
 // changedServices names the Services of what came and went, sorted.
 func changedServices(c cluster.Changes[cluster.Frontend]) []cluster.Owner {
 	var owners []cluster.Owner
@@ -237,7 +231,7 @@ func changedServices(c cluster.Changes[cluster.Frontend]) []cluster.Owner {
 }
 
 // count adds to the objects' problems, or takes away: several Frontends of a Service have the same one.
-func (n *planned) count(problems []Problem, by int) {
+func (n *planned) count(problems []cluster.Problem, by int) {
 	for _, p := range problems {
 		n.counted[p] += by
 		if n.counted[p] == 0 {

@@ -10,9 +10,9 @@ import (
 )
 
 // pods gives every pod of this node its port on the node switch.
-func pods(e Env) (datapath.State, []Problem) {
+func pods(e Env) (datapath.State, []cluster.Problem) {
 	rows := make(nb.State, len(e.Pods))
-	var problems []Problem
+	var problems []cluster.Problem
 	for _, p := range e.Pods {
 		has, wrong := e.addressOf(p)
 		problems = append(problems, wrong...)
@@ -33,12 +33,12 @@ func pods(e Env) (datapath.State, []Problem) {
 }
 
 // addressOf is a pod's MAC and its addresses, as OVN has them; empty without any that is the node's to give.
-func (e *Env) addressOf(p *cluster.Pod) (address string, problems []Problem) {
+func (e *Env) addressOf(p *cluster.Pod) (address string, problems []cluster.Problem) {
 	for _, ip := range p.IPs {
 		if s := e.stack(cluster.FamilyOf(ip)); s != nil && s.Subnet.Contains(ip) {
 			address += " " + ip.String()
 		} else {
-			problems = append(problems, Problem{Owner: p.Owner, Field: "status.podIPs", Message: ip.String() + " is not in the pod subnets of node " + e.Node.Name})
+			problems = append(problems, cluster.Problem{Owner: p.Owner, Field: "status.podIPs", Message: ip.String() + " is not in the pod subnets of node " + e.Node.Name})
 		}
 	}
 	if address != "" {
@@ -48,9 +48,9 @@ func (e *Env) addressOf(p *cluster.Pod) (address string, problems []Problem) {
 }
 
 // podsOn picks the pods of a node. Of two pods with the same address the first stays.
-func podsOn(node string, all []*cluster.Pod) ([]*cluster.Pod, []Problem) {
+func podsOn(node string, all []*cluster.Pod) ([]*cluster.Pod, []cluster.Problem) {
 	var list []*cluster.Pod
-	var problems []Problem
+	var problems []cluster.Problem
 	has := map[netip.Addr]cluster.Owner{}
 	for _, p := range all {
 		if p.Node != node {
@@ -59,7 +59,7 @@ func podsOn(node string, all []*cluster.Pod) ([]*cluster.Pod, []Problem) {
 		free := true
 		for _, ip := range p.IPs {
 			if other, ok := has[ip]; ok {
-				problems = append(problems, Problem{Owner: p.Owner, Field: "status.podIPs", Message: ip.String() + " is the address of " + other.String() + " already"})
+				problems = append(problems, cluster.Problem{Owner: p.Owner, Field: "status.podIPs", Message: ip.String() + " is the address of " + other.String() + " already"})
 				free = false
 			}
 		}
@@ -80,7 +80,7 @@ func podsOn(node string, all []*cluster.Pod) ([]*cluster.Pod, []Problem) {
 		c.Extra = nil
 		for _, a := range p.Extra {
 			if taken(a) {
-				problems = append(problems, Problem{Owner: p.Owner, Field: "metadata.annotations[" + cluster.AnnotationExtraAddresses + "]", Message: a.String() + " is the address of " + has[a].String()})
+				problems = append(problems, cluster.Problem{Owner: p.Owner, Field: "metadata.annotations[" + cluster.AnnotationExtraAddresses + "]", Message: a.String() + " is the address of " + has[a].String()})
 			} else {
 				c.Extra = append(c.Extra, a)
 			}

@@ -54,7 +54,7 @@ func (c *checker) redirect(e *Env) {
 // router, and back. To NodePorts, as it is: the host itself sends nothing there to an address of its own, and what comes from such an
 // address is an answer. To external addresses as the host's own packets to Services, because others may have these, too: a machine outside, the bridge's
 // uplink, pods with an egress address.
-func redirection(e Env) (datapath.State, []Problem) {
+func redirection(e Env) (datapath.State, []cluster.Problem) {
 	if len(e.Redirect) == 0 {
 		return datapath.State{}, nil
 	}

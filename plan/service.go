@@ -16,9 +16,9 @@ import (
 
 // services plans the Frontends: who is served where, and by which endpoints. The node's engine writes that down for pods and external clients;
 // what the host needs for its own clients is the same with both.
-func services(e Env) (datapath.State, []Problem) {
+func services(e Env, engine engine) (datapath.State, []cluster.Problem) {
 	b := balancer{
-		Env: &e, engine: newEngine(&e), rows: nb.State{}, nft: newElements(), conns: map[netip.AddrPort]conn.Targets{},
+		Env: &e, engine: engine, rows: nb.State{}, nft: newElements(), conns: map[netip.AddrPort]conn.Targets{},
 		redirected: map[redirect.Service]redirect.Way{},
 	}
 	for _, f := range e.Frontends {
@@ -35,7 +35,7 @@ func services(e Env) (datapath.State, []Problem) {
 	if len(e.Frontends) > 0 {
 		own.NFT = nft.State{nft.Inet: b.nft.Table}
 	}
-	return union(s, own), append(b.problems, problems...)
+	return datapath.Union(s, own), append(b.problems, problems...)
 }
 
 // engine writes the ways to Frontends, one row or some flows for each, so that a changed endpoint costs nothing for the others.
@@ -49,14 +49,7 @@ type engine interface {
 	// rejects reports whether it rejects connections to a Service without endpoints. If not, the host does.
 	rejects() bool
 	// state is what was written.
-	state() (datapath.State, []Problem)
-}
-
-func newEngine(e *Env) engine {
-	if e.Node.Gateway.OpenFlow {
-		return newServiceFlows(e)
-	}
-	return newLoadBalancers(e)
+	state() (datapath.State, []cluster.Problem)
 }
 
 // balancer plans what Services need.
@@ -66,14 +59,14 @@ type balancer struct {
 	rows     nb.State
 	nft      elements
 	conns    map[netip.AddrPort]conn.Targets
-	problems []Problem
+	problems []cluster.Problem
 	routes   map[host.RouteKey]host.Route // of cluster IPs outside of the ranges
 
 	redirected map[redirect.Service]redirect.Way
 }
 
 func (b *balancer) problem(f *cluster.Frontend, field, format string, args ...any) {
-	b.problems = append(b.problems, Problem{Owner: f.Owner, Field: field, Message: fmt.Sprintf(format, args...)})
+	b.problems = append(b.problems, cluster.Problem{Owner: f.Owner, Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
 // front is a Frontend on this node.

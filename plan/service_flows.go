@@ -12,7 +12,7 @@ import (
 )
 
 // switchboardPods are a node's pods on claims.ServiceBridge, in place of ports of OVN.
-func switchboardPods(e Env) (datapath.State, []Problem) {
+func switchboardPods(e Env) (datapath.State, []cluster.Problem) {
 	if !e.Node.Gateway.OpenFlow || len(e.Pods) == 0 {
 		return datapath.State{}, nil
 	}
@@ -33,7 +33,7 @@ func newServiceFlows(e *Env) *serviceFlows {
 	return &serviceFlows{newSwitchboard(e), newBridge(e, claims.FeatureServices)}
 }
 
-func (w *serviceFlows) state() (datapath.State, []Problem) {
+func (w *serviceFlows) state() (datapath.State, []cluster.Problem) {
 	w.Flows.Insert(w.wire.flows.All())
 	return datapath.State{Bridge: w.State}, w.problems
 }
@@ -150,5 +150,5 @@ func (w *switchboard) serve(x *front, priority uint16, m flow.Match, vip netip.A
 }
 
 func (w *switchboard) problem(x *front, format string, args ...any) {
-	w.problems = append(w.problems, Problem{Owner: x.Owner, Message: fmt.Sprintf(format, args...)})
+	w.problems = append(w.problems, cluster.Problem{Owner: x.Owner, Message: fmt.Sprintf(format, args...)})
 }

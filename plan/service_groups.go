@@ -54,10 +54,10 @@ func (w *switchboard) group(x *front, way uint8, to []netip.AddrPort) uint32 {
 // some chooses as many endpoints as have room in a group. Each node chooses others, so that all get connections, and one that comes or goes
 // changes one of the chosen at most.
 func (e *Env) some(to []netip.AddrPort) []netip.AddrPort {
-	node := stablehash.String(e.Node.Name)
+	own := stablehash.String(e.Node.Name)
 	score := make(map[netip.AddrPort]uint64, len(to))
 	for _, a := range to {
-		score[a] = stablehash.Mix(stablehash.AddrPort(a) ^ stablehash.Mix(node))
+		score[a] = stablehash.Mix(stablehash.AddrPort(a) ^ stablehash.Mix(own))
 	}
 	to = slices.Clone(to)
 	slices.SortFunc(to, func(a, b netip.AddrPort) int { return cmp.Or(cmp.Compare(score[a], score[b]), a.Compare(b)) })

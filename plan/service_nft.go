@@ -6,6 +6,7 @@ import (
 
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/datapath"
 	"hairpin/datapath/nft"
 	"hairpin/plan/admission"
 )
@@ -161,34 +162,45 @@ const (
 )
 
 // serviceChains are the host's rules for Services, and the maps and sets that they look at.
-func serviceChains(e *Env, t *nft.Table, owner cluster.Owner) {
-	base := func(name, typ, hook string, priority int, rules []nft.Rule) {
-		t.Chains[name] = &nft.Chain{Name: name, Type: typ, Hook: hook, Priority: priority, Rules: rules, Owner: owner}
-	}
-	c := chains{env: e, owner: owner}
+func serviceChains(e Env) (datapath.State, []cluster.Problem) {
+	c := newChains(&e)
 	for i := range e.Stacks {
-		servicesOf[e.Stacks[i].Family].in(t)
+		servicesOf[e.Stacks[i].Family].in(c.table)
 		if e.Node.Gateway.OpenFlow {
-			unservedOf[e.Stacks[i].Family].in(t)
+			unservedOf[e.Stacks[i].Family].in(c.table)
 		}
 	}
-	base(chainNodePortIn, "nat", "prerouting", hookDNAT, slices.Concat(c.balanced(), c.externals(true), c.nodePorts(true)))
-	base(chainNodePortOut, "nat", "output", hookDNAT, slices.Concat(c.externals(false), c.nodePorts(false)))
-	base(chainGuarded, "filter", "prerouting", hookGuarded, c.guarded())
-	base(chainRefuseOut, "filter", "output", hookRefuse, c.refuse())
-	base(chainRefuseForward, "filter", "forward", hookRefuse, c.refuse())
-	base(chainMasquerade, "filter", "prerouting", hookLoopback, c.masquerade())
+	c.base(chainNodePortIn, "nat", "prerouting", hookDNAT, slices.Concat(c.balanced(), c.externals(true), c.nodePorts(true)))
+	c.base(chainNodePortOut, "nat", "output", hookDNAT, slices.Concat(c.externals(false), c.nodePorts(false)))
+	c.base(chainGuarded, "filter", "prerouting", hookGuarded, c.guarded())
+	c.base(chainRefuseOut, "filter", "output", hookRefuse, c.refuse())
+	c.base(chainRefuseForward, "filter", "forward", hookRefuse, c.refuse())
+	c.base(chainMasquerade, "filter", "prerouting", hookLoopback, c.masquerade())
 	if in, out := c.loopback(); len(in) > 0 {
-		base(chainLoopbackIn, "filter", "prerouting", hookLoopback, in)
-		base(chainLoopbackOut, "nat", "postrouting", hookSNAT, out)
+		c.base(chainLoopbackIn, "filter", "prerouting", hookLoopback, in)
+		c.base(chainLoopbackOut, "nat", "postrouting", hookSNAT, out)
 	}
+	return c.state(), nil
 }
 
-// chains writes rules.
+// chains writes rules of the host's table.
 type chains struct {
 	env   *Env
+	table *nft.Table
 	owner cluster.Owner
 }
+
+func newChains(e *Env) chains {
+	t := &nft.Table{Chains: map[string]*nft.Chain{}, Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{}}
+	return chains{env: e, table: t, owner: nodeOwner(e.Node.Name)}
+}
+
+// base adds a chain that a hook of the kernel calls.
+func (c chains) base(name, typ, hook string, priority int, rules []nft.Rule) {
+	c.table.Chains[name] = &nft.Chain{Name: name, Type: typ, Hook: hook, Priority: priority, Rules: rules, Owner: c.owner}
+}
+
+func (c chains) state() datapath.State { return datapath.State{NFT: nft.State{nft.Inet: c.table}} }
 
 func (c chains) rule(do nft.Statement, comment string, matches ...nft.Match) nft.Rule {
 	return nft.Rule{Matches: matches, Do: do, Comment: comment, Owner: c.owner}

@@ -21,7 +21,7 @@ type switchboard struct {
 	*Env
 	flow.State
 	owner    cluster.Owner // of what is added
-	problems []Problem
+	problems []cluster.Problem
 }
 
 func newSwitchboard(e *Env) *switchboard {
@@ -58,7 +58,7 @@ func tracked(p flow.Protocol, set, clear flow.CTBits) flow.Match {
 }
 
 // switchboardPaths are the bridge, its ways to OVN, to the host and to the gateway bridge, and the flows that depend on no pod and no Service.
-func switchboardPaths(e Env) (datapath.State, []Problem) {
+func switchboardPaths(e Env) (datapath.State, []cluster.Problem) {
 	if !e.Node.Gateway.OpenFlow {
 		return datapath.State{}, nil
 	}

@@ -14,7 +14,8 @@ import (
 // no ACK flag, and one if it refuses a SYN. What begins now is noted as always.
 func Forgotten() (list []string) {
 	for table, next := range straight {
-		for _, v := range vocabularies {
+		for _, f := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+			v := words(f)
 			add := func(priority int, protocol flow.Protocol, rest string) {
 				list = append(list, fmt.Sprintf("table=%d,priority=%d,%s,%s", table, priority, protocol, rest))
 			}

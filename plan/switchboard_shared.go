@@ -57,7 +57,7 @@ func (p *sharedPlan) update(_ *cluster.Snapshot, env *Env, c changes, again bool
 		gone, p.pods = p.pods, env.behind()
 		come = p.pods
 	}
-	return union(gone, datapath.State{Bridge: before.State}), union(come, datapath.State{Bridge: after.State})
+	return datapath.Union(gone, datapath.State{Bridge: before.State}), datapath.Union(come, datapath.State{Bridge: after.State})
 }
 
 // singleAddresses names the addresses of a Frontend that are tracked one by one.

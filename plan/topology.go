@@ -34,7 +34,7 @@ func patchPort(bridge, node string) string { return "patch-" + localnet(bridge, 
 
 // topology is the node's OVN zone without Pods and Services: cluster router, node switch, join switch, gateway router,
 // external switch, and the transit switch to the other nodes' zones.
-func topology(e Env) (datapath.State, []Problem) {
+func topology(e Env) (datapath.State, []cluster.Problem) {
 	z := zone{Env: e, rows: nb.State{}, owner: nodeOwner(e.Node.Name)}
 	z.clusterRouter()
 	z.nodeSwitch()
@@ -253,10 +253,10 @@ func (z *zone) secondary(gr string, s *Stack) {
 // handOver is a policy of the gateway router's, by which a packet goes to the host. A policy's next hop must be in a network of the
 // router's: the router's own address stands for the dummy next hop.
 func (z *zone) handOver(gr string, s *Stack, priority int, match string, options map[string]string) {
-	node := s.Address.Addr()
+	own := s.Address.Addr()
 	z.rows.Add(
-		&nb.MACBinding{Port: routerToExternal(z.Node.Name), IP: node, MAC: masqMAC(), Owner: z.owner},
-		&nb.Policy{Router: gr, Priority: priority, Match: match, Action: nb.Reroute, NextHops: []netip.Addr{node}, Options: options, Owner: z.owner},
+		&nb.MACBinding{Port: routerToExternal(z.Node.Name), IP: own, MAC: masqMAC(), Owner: z.owner},
+		&nb.Policy{Router: gr, Priority: priority, Match: match, Action: nb.Reroute, NextHops: []netip.Addr{own}, Options: options, Owner: z.owner},
 	)
 }
 
@@ -276,9 +276,8 @@ func (z *zone) nat() {
 	}
 	for i := range z.Stacks {
 		s := &z.Stacks[i]
-		node := s.Address.Addr()
 		if !z.Mode.PodsByHost {
-			z.rows.Add(&nb.NAT{Router: gr, Type: nb.SNAT, External: node, Logical: s.Subnet, PortRange: ports, Owner: z.owner})
+			z.rows.Add(&nb.NAT{Router: gr, Type: nb.SNAT, External: s.Address.Addr(), Logical: s.Subnet, PortRange: ports, Owner: z.owner})
 		}
 	}
 }

@@ -70,7 +70,7 @@ func (t *tunnelEnds) add(n *cluster.Node) {
 }
 
 // problems are what keeps the packets of another node out: told for each, as Problems are counted by what they are planned from.
-func (t *tunnelEnds) problems() []Problem {
+func (t *tunnelEnds) problems() []cluster.Problem {
 	c := checker{owner: t.owner}
 	if t.hasEncap && t.env.Node.Gateway.Device == "" {
 		c.problem(fieldGateway, "device: no link of the host has %s, so tunnels from other nodes do not arrive", t.encap.end)
@@ -170,8 +170,8 @@ func (p *hostsPlan) update(_ *cluster.Snapshot, env *Env, c changes, _ bool) (go
 			delete(p.of, a)
 		}
 	}
-	gone, p.set = union(before.state(), p.set), env.hostsRows()
-	return gone, union(after.state(), p.set)
+	gone, p.set = datapath.Union(before.state(), p.set), env.hostsRows()
+	return gone, datapath.Union(after.state(), p.set)
 }
 
 // first is the one that an address is said to be of, "" when it is nobody's.
