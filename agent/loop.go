@@ -8,13 +8,14 @@ import (
 	"slices"
 	"time"
 
+	"hairpin/plan/egress"
+
 	"hairpin/apply/late"
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/cni"
 	"hairpin/hostnet"
 	"hairpin/ops"
-	"hairpin/plan"
 	"hairpin/retry"
 )
 
@@ -212,7 +213,7 @@ func (a *agent) plan(ctx context.Context) time.Duration {
 		begin := time.Now()
 		all := a.local.Apply(now.snapshot, now.found, now.pods)
 		want, problems := a.planner.Node(all, a.node)
-		want = plan.WithMoves(want, all, a.node)
+		want = egress.WithMoves(want, all, a.node)
 		a.meters.Took("hairpin_plan_duration_seconds", time.Since(begin))
 		a.frontendsChanged(a.all, all)
 		a.planned, a.all, a.want, a.fresh = now, all, want, true

@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"time"
 
+	"hairpin/plan/gateway"
+	"hairpin/plan/svcbridge"
+
 	"hairpin/apply/ofctl"
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/host"
 	"hairpin/egress/wire"
 	"hairpin/ovsdb"
-	"hairpin/plan"
 	"hairpin/retry"
 )
 
@@ -217,7 +219,7 @@ func (a *agent) bootstrap(ctx context.Context) time.Duration {
 	if wait -= time.Since(a.restart.since); wait > 0 {
 		return wait
 	}
-	want := plan.Bootstrap(a.found.Gateway)
+	want := gateway.Bootstrap(a.found.Gateway)
 	a.targets.WantedHost.Store(&want)
 	let := a.letGo()
 	besideBy(ctx, a.releasing, func(ctx context.Context) func() {
@@ -313,7 +315,7 @@ func (r *release) do(ctx context.Context) error {
 	var forgotten error
 	if r.forgets { // a time of its own: the switch must be let go also without them
 		brief, cancel := context.WithTimeout(ctx, answer)
-		forgotten = r.bridge.AddPassing(brief, claims.ServiceBridge, plan.Forgotten(), speak)
+		forgotten = r.bridge.AddPassing(brief, claims.ServiceBridge, svcbridge.Forgotten(), speak)
 		cancel()
 	}
 	ctx, cancel := context.WithTimeout(ctx, answer)

@@ -51,13 +51,13 @@ func servedAt(s datapath.State, vip string) []string {
 func TestTheOlderKeepsWhatTwoWant(t *testing.T) {
 	const vip, nodeVIP = "192.0.2.7:80", "172.18.0.3:30080"
 	want := func(name string, i int, edit func(*cluster.Frontend)) *cluster.Frontend {
-		return edited(service(name, fmt.Sprintf("10.96.0.%d:80", i), 0, "10.244.1.3:8080"), edit)
+		return edited(frontend(name, fmt.Sprintf("10.96.0.%d:80", i), 0, "10.244.1.3:8080"), edit)
 	}
 	nodePort := func(name string, i int) *cluster.Frontend {
-		return service(name, fmt.Sprintf("10.96.0.%d:80", i), 30080, "10.244.1.3:8080")
+		return frontend(name, fmt.Sprintf("10.96.0.%d:80", i), 30080, "10.244.1.3:8080")
 	}
 	onNode := func(name string, i int) *cluster.Frontend {
-		return edited(service(name, fmt.Sprintf("10.96.0.%d:30080", i), 0, "10.244.1.3:8080"), external("172.18.0.3"))
+		return edited(frontend(name, fmt.Sprintf("10.96.0.%d:30080", i), 0, "10.244.1.3:8080"), external("172.18.0.3"))
 	}
 	for _, c := range []struct {
 		name, vip string
@@ -98,7 +98,7 @@ func TestItsOwnClusterIP(t *testing.T) {
 	for field, edit := range map[string]func(*cluster.Frontend){
 		"spec.externalIPs": external("10.96.0.1"), "status.loadBalancer.ingress": balanced("10.96.0.1"),
 	} {
-		f := edited(service("web", "10.96.0.1:80", 0, "10.244.1.3:8080"), edit)
+		f := edited(frontend("web", "10.96.0.1:80", 0, "10.244.1.3:8080"), edit)
 		f.InternalLocal = true
 		s := snapshot(node("node-b", 2, 4))
 		s.Frontends = []*cluster.Frontend{f}
@@ -117,13 +117,13 @@ func TestItsOwnClusterIP(t *testing.T) {
 // Of one Service, a port at an external address that is the node's goes before the NodePort of another of its ports there.
 func TestItsOwnNodePort(t *testing.T) {
 	list := func(node uint16) []*cluster.Frontend {
-		outer := edited(service("web", "10.96.0.1:30080", 0, "10.244.1.3:8080"), external("172.18.0.3"))
+		outer := edited(frontend("web", "10.96.0.1:30080", 0, "10.244.1.3:8080"), external("172.18.0.3"))
 		if node == 0 { // one port is both
 			outer.NodePort = 30080
 			return []*cluster.Frontend{outer}
 		}
 		outer.PortName = "outer"
-		return []*cluster.Frontend{service("web", "10.96.0.1:80", node, "10.244.1.4:8080"), outer}
+		return []*cluster.Frontend{frontend("web", "10.96.0.1:80", node, "10.244.1.4:8080"), outer}
 	}
 	for _, mode := range modes {
 		for port, want := range map[uint16][]plan.Problem{0: nil, 30081: nil, 30080: {{
@@ -158,10 +158,10 @@ func TestItsOwnNodePort(t *testing.T) {
 func TestEndpointsOfOlderServicesAreNotTaken(t *testing.T) {
 	const vip, elsewhere = "203.0.113.9:5432", "10.96.0.2:5432"
 	victim := func(days int, uid string, endpoints ...string) *cluster.Frontend {
-		return aged(service("victim", "10.96.0.1:80", 0, endpoints...), days, uid)
+		return aged(frontend("victim", "10.96.0.1:80", 0, endpoints...), days, uid)
 	}
 	taker := func(days int, uid string, how func(*cluster.Frontend)) *cluster.Frontend {
-		return aged(edited(service("taker", elsewhere, 0, "10.244.1.3:8080"), how), days, uid)
+		return aged(edited(frontend("taker", elsewhere, 0, "10.244.1.3:8080"), how), days, uid)
 	}
 	both := func(f *cluster.Frontend) {
 		f.ExternalIPs = []netip.Addr{addr("203.0.113.9"), addr("203.0.113.10")}
@@ -214,9 +214,9 @@ func TestHostAddressesAreMembers(t *testing.T) {
 	for _, mode := range modes {
 		n := nodeIn(mode)
 		n.HostAddresses = append(n.HostAddresses, prefix("172.20.0.7/32")) // the first one brings rows
-		before, _ := plan.Node(snapshot(n, service("a", "10.96.0.1:80", 30080, "10.244.1.3:8080")), "node-a")
+		before, _ := plan.Node(snapshot(n, frontend("a", "10.96.0.1:80", 30080, "10.244.1.3:8080")), "node-a")
 		n.HostAddresses = append(n.HostAddresses, prefix("172.20.0.8/32"))
-		after, _ := plan.Node(snapshot(n, service("a", "10.96.0.1:80", 30080, "10.244.1.3:8080")), "node-a")
+		after, _ := plan.Node(snapshot(n, frontend("a", "10.96.0.1:80", 30080, "10.244.1.3:8080")), "node-a")
 		changed := 0
 		for k, r := range after.NB {
 			if was := before.NB[k]; was != nil && nb.Equal(was, r) {

@@ -133,7 +133,7 @@ func TestTunnelsAreNoEndpoints(t *testing.T) {
 		w := demoIn(t, mode, flows)
 		for i, endpoint := range []string{"172.18.0.200:6081", "172.18.0.4:6081", "172.18.0.3:6081"} {
 			s := *w.Snapshot
-			f := service("tunnel", "10.96.66.1:80", 30661, endpoint)
+			f := frontend("tunnel", "10.96.66.1:80", 30661, endpoint)
 			f.Protocol = cluster.UDP
 			s.Frontends = append(slices.Clone(s.Frontends), f)
 			slices.SortFunc(s.Frontends, (*cluster.Frontend).Compare)

@@ -68,8 +68,8 @@ func (s *story) answered(t *testing.T, words string) walk.Trace {
 func TestClientIsServiceAddress(t *testing.T) {
 	for mode, flows := range everyEngine {
 		t.Run(mode+map[bool]string{true: " openflow", false: " ovn"}[flows], func(t *testing.T) {
-			front := at(service("front", "10.96.66.1:8443", 0, "10.244.1.3:8080"), "172.18.0.3", "192.0.2.1")
-			nobody := at(service("nobody", "10.96.66.9:9999", 0), "172.18.0.100", "172.18.0.4")
+			front := at(frontend("front", "10.96.66.1:8443", 0, "10.244.1.3:8080"), "172.18.0.3", "192.0.2.1")
+			nobody := at(frontend("nobody", "10.96.66.9:9999", 0), "172.18.0.100", "172.18.0.4")
 			s := withNodes(t, mode, flows, nil, front, nobody)
 			for _, from := range []string{"host/node-a", "host/node-b", "pod/default/pod-a1", "pod/default/pod-b1", "outside/192.0.2.1@node-a", "outside/172.18.0.100"} {
 				for _, nodePort := range []string{"172.18.0.3:30020", "172.18.0.3:30001"} {
@@ -85,9 +85,9 @@ func TestClientIsServiceAddress(t *testing.T) {
 // is served as before.
 func TestSourcePortOfService(t *testing.T) {
 	const explained = 32768 // the source port of walks
-	np := service("np", "10.96.70.1:80", explained, "10.244.3.3:8080")
-	np6 := service("np", "[fd00:10:96::7001]:80", explained, "[fd00:10:244:3::3]:8080")
-	grpc := at(service("grpc", "10.96.70.2:32768", 0, "10.244.2.3:8080"), "172.18.0.3")
+	np := frontend("np", "10.96.70.1:80", explained, "10.244.3.3:8080")
+	np6 := frontend("np", "[fd00:10:96::7001]:80", explained, "[fd00:10:244:3::3]:8080")
+	grpc := at(frontend("grpc", "10.96.70.2:32768", 0, "10.244.2.3:8080"), "172.18.0.3")
 	grpc.Protocol = cluster.UDP
 	for mode, flows := range everyEngine {
 		for variant, edit := range map[string]func(*cluster.Node){
@@ -139,8 +139,8 @@ func redirects(n *cluster.Node) {
 // node's host leaves with the node's address.
 func TestSourcePortOfPodWithEgressIP(t *testing.T) {
 	const explained = 32768 // the source port of walks
-	np := service("np", "10.96.70.1:80", explained, "10.244.3.3:8080")
-	np6 := service("np", "[fd00:10:96::7001]:80", explained, "[fd00:10:244:3::3]:8080")
+	np := frontend("np", "10.96.70.1:80", explained, "10.244.3.3:8080")
+	np6 := frontend("np", "[fd00:10:96::7001]:80", explained, "[fd00:10:244:3::3]:8080")
 	for mode, flows := range everyEngine {
 		t.Run(mode+map[bool]string{true: " openflow", false: " ovn"}[flows], func(t *testing.T) {
 			s := *withNodes(t, mode, flows, redirects, np, np6).world.Snapshot

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"hairpin/plan/egress"
+
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
@@ -26,13 +28,13 @@ func TestMovesBetweenBridgeAndLink(t *testing.T) {
 	linked := &cluster.Node{Name: "b", Gateway: cluster.Gateway{Mode: cluster.ModeDetached}, Links: []cluster.HostLink{{Name: "eth0", MAC: cluster.MAC{2, 4}, Addresses: ends[1:]}}}
 	of := func(from, to, node string) datapath.State {
 		s := &cluster.Snapshot{Nodes: []*cluster.Node{bridged, linked}, EgressIPs: []*cluster.EgressIP{{Moving: []cluster.Move{{Address: address, From: from, To: to}}}}}
-		if !plan.CanShare(s, s.EgressIPs[0], from, to, address) {
+		if !egress.CanShare(s, s.EgressIPs[0], from, to, address) {
 			t.Errorf("from %s to %s: the address is not shared", from, to)
 		}
-		return plan.WithMoves(datapath.State{NB: nb.State{}, Host: host.State{Addresses: map[host.AddressKey]host.Address{key: {AddressKey: key}}}}, s, node)
+		return egress.WithMoves(datapath.State{NB: nb.State{}, Host: host.State{Addresses: map[host.AddressKey]host.Address{key: {AddressKey: key}}}}, s, node)
 	}
 	unplanned := &cluster.Snapshot{Nodes: []*cluster.Node{bridged}, EgressIPs: []*cluster.EgressIP{{Moving: []cluster.Move{{Address: address, From: "a", To: "b"}}}}}
-	if got := plan.WithMoves(datapath.State{}, unplanned, "a"); got.NB != nil || got.Bridge.Flows.Len() > 0 {
+	if got := egress.WithMoves(datapath.State{}, unplanned, "a"); got.NB != nil || got.Bridge.Flows.Len() > 0 {
 		t.Errorf("a node that could not be planned has %+v", got)
 	}
 	rules := func(s datapath.State) (list []nft.Rule) {
@@ -77,7 +79,7 @@ func TestEndsForOthers(t *testing.T) {
 	e.Moving = []cluster.Move{{Address: address, From: "node-a"}}
 	s.EgressIPs = []*cluster.EgressIP{e}
 	state, _ := plan.Node(s, "node-a")
-	all := text(plan.WithMoves(state, s, "node-a"), nil)
+	all := text(egress.WithMoves(state, s, "node-a"), nil)
 	for _, want := range []string{"lr-nat-add GR_node-a snat 172.18.0.33", "egressip_e_ip4 addresses=10.244.2.3 "} {
 		if !strings.Contains(all, want) {
 			t.Errorf("there is no %q", want)
@@ -94,7 +96,7 @@ func TestEndsForOthers(t *testing.T) {
 	for _, n := range []string{"node-a", "node-b"} {
 		state, _ := plan.Node(s, n)
 		ends := 0
-		for _, f := range plan.WithMoves(state, s, n).Bridge.Flows.All() {
+		for _, f := range egress.WithMoves(state, s, n).Bridge.Flows.All() {
 			m := f.Key
 			if m.Table == 0 && m.Match.Dst == netip.PrefixFrom(address, 32) && m.Match.InPort != "" && reflect.DeepEqual(f.Actions, []flow.Action{flow.Drop{}}) {
 				ends++
@@ -123,7 +125,7 @@ func TestEarly(t *testing.T) {
 		e.Moving = []cluster.Move{{Address: e.Addresses[0], From: "node-a", To: "node-b", Early: c.early}}
 		state, _ := plan.Node(s, c.node)
 		sent, tracked := 0, 0
-		for _, f := range plan.WithMoves(state, s, c.node).Bridge.Flows.All() {
+		for _, f := range egress.WithMoves(state, s, c.node).Bridge.Flows.All() {
 			m := f.Match
 			if f.Table != claims.TableClassify || m.InPort != "eth0" || m.Dst != netip.PrefixFrom(e.Addresses[0], 32) {
 				continue

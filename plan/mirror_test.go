@@ -217,7 +217,7 @@ func testMirror(t *testing.T, mode string, dgp bool) {
 	c := &v4.Config
 	c.ClusterSubnets, c.ServiceCIDRs, c.JoinSubnets = c.ClusterSubnets[:1], c.ServiceCIDRs[:1], c.JoinSubnets[:1]
 	c.TransitSubnets, c.Gateway.MasqueradeSubnets, c.Gateway.NodeLocalSubnets = c.TransitSubnets[:1], c.Gateway.MasqueradeSubnets[:1], c.Gateway.NodeLocalSubnets[:1]
-	v4.Frontends = append(v4.Frontends, service("zz-secondary", "10.96.200.1:80", 0, "172.20.0.7:8081"), service("zz-none", "10.96.200.2:80", 31999))
+	v4.Frontends = append(v4.Frontends, frontend("zz-secondary", "10.96.200.1:80", 0, "172.20.0.7:8081"), frontend("zz-none", "10.96.200.2:80", 31999))
 	slices.SortFunc(v4.Frontends, (*cluster.Frontend).Compare)
 
 	want, problems := plan.Node(v4, "node-001")

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"hairpin/plan/gateway"
+
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
@@ -77,7 +79,7 @@ func TestServicesAreElements(t *testing.T) {
 // A detached bridge has nothing of the machine's: no port, no borrowed address or route, and no flow but to and from the
 // gateway router and the host.
 func TestDetachedLeavesTheWireAlone(t *testing.T) {
-	state, problems := plan.Node(snapshot(nodeIn(cluster.ModeDetached), service("a", "10.96.0.1:80", 30001, "172.18.0.3:80")), "node-a")
+	state, problems := plan.Node(snapshot(nodeIn(cluster.ModeDetached), frontend("a", "10.96.0.1:80", 30001, "172.18.0.3:80")), "node-a")
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
@@ -173,7 +175,7 @@ func TestPodsLeaveByTheHost(t *testing.T) {
 func TestBootstrap(t *testing.T) {
 	for _, mode := range modes {
 		n := nodeIn(mode)
-		s := plan.Bootstrap(n.Gateway)
+		s := gateway.Bootstrap(n.Gateway)
 		addresses := 0
 		if mode == cluster.ModeDetached {
 			addresses = 2

@@ -54,7 +54,7 @@ func TestNodeThatCannotBePlanned(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			n := node("node-a", 1, 3)
-			s := snapshot(n, node("node-b", 2, 4), service("a", "10.96.0.1:80", 0, "10.244.2.3:8080"))
+			s := snapshot(n, node("node-b", 2, 4), frontend("a", "10.96.0.1:80", 0, "10.244.2.3:8080"))
 			c.wreck(s, n)
 			p := plan.NewPlanner()
 			state, problems := p.Node(s, "node-a")
@@ -79,7 +79,7 @@ func TestNodeThatCannotBePlanned(t *testing.T) {
 func TestFamilyThatCannotBePlanned(t *testing.T) {
 	n := node("node-a", 1, 3)
 	n.Gateway.Addresses = n.Gateway.Addresses[:1]
-	state, problems := plan.Node(snapshot(n, service("a", "10.96.0.1:80", 0), service("a", "[fd00:10:96::1]:80", 0)), "node-a")
+	state, problems := plan.Node(snapshot(n, frontend("a", "10.96.0.1:80", 0), frontend("a", "[fd00:10:96::1]:80", 0)), "node-a")
 	if len(problems) != 1 || !strings.Contains(problems[0].Message, "no IPv6 address") {
 		t.Errorf("problems are %v", problems)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 
+	"hairpin/plan/service"
+
 	"pgregory.net/rapid"
 
 	"hairpin/cluster"
@@ -19,7 +21,7 @@ import (
 func unnumbered(from, to int) []any {
 	var list []any
 	for i := from; i < to; i++ {
-		f := service(fmt.Sprintf("service-%05d", i), fmt.Sprintf("10.96.%d.%d:80", i/250, 1+i%250), 0, "10.244.1.3:8080")
+		f := frontend(fmt.Sprintf("service-%05d", i), fmt.Sprintf("10.96.%d.%d:80", i/250, 1+i%250), 0, "10.244.1.3:8080")
 		f.ExternalIPs = []netip.Addr{addr(fmt.Sprintf("192.%d.%d.7", 1+i/250, 1+i%250))}
 		f.InternalLocal, f.ExternalLocal = true, true
 		list = append(list, aged(f, -i, ""))
@@ -104,13 +106,13 @@ func TestNumbersFollowFromServices(t *testing.T) {
 			from := rapid.IntRange(0, 2900).Draw(t, "from")
 			objects := append([]any{n}, all[from:rapid.IntRange(from, 3000).Draw(t, "to")]...)
 			if len(objects) > 1 && rapid.Bool().Draw(t, "node port") { // of a number that may be somebody's
-				objects = append(objects, service("node-port", "10.97.0.1:80", uint16(rapid.IntRange(2, 29999).Draw(t, "number")), "10.244.1.3:8080"))
+				objects = append(objects, frontend("node-port", "10.97.0.1:80", uint16(rapid.IntRange(2, 29999).Draw(t, "number")), "10.244.1.3:8080"))
 			}
 			s := snapshot(objects...)
 			again := plan.NewPlanner()
 			again.Keep(p.ProxyPorts())
 			state, problems := p.Node(s, "node-a")
-			if had, want := plan.ProxyPortsIn(state.NFT, &s.Config), p.ProxyPorts(); !maps.Equal(had, want) {
+			if had, want := service.ProxyPortsIn(state.NFT, &s.Config), p.ProxyPorts(); !maps.Equal(had, want) {
 				t.Fatalf("the node has numbers %v, not %v", had, want)
 			}
 			standIns(t, state, "169.254.169.6")

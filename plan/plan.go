@@ -10,6 +10,12 @@ package plan
 import (
 	"hairpin/cluster"
 	"hairpin/datapath"
+	"hairpin/plan/egress"
+	"hairpin/plan/gateway"
+	"hairpin/plan/node"
+	"hairpin/plan/ovnlb"
+	"hairpin/plan/service"
+	"hairpin/plan/svcbridge"
 )
 
 // Problem is what plan could not do for one object.
@@ -25,36 +31,30 @@ func Node(s *cluster.Snapshot, name string) (datapath.State, []Problem) {
 // A feature that reads Env.Pods, Env.Frontends or Env.Peers is additive in Pods, Services and other nodes: for two halves of the list it gives two
 // States without a common key, whose union is the State of the whole list. So the Planner may ask for the State
 // of just those objects that changed.
-type feature func(Env) (datapath.State, []Problem)
+type feature func(node.Env) (datapath.State, []Problem)
 
 // incremental is a feature that keeps an index of its own, so that a change costs what it touches.
 type incremental interface {
-	// update takes a new Snapshot and gives what goes and what comes; what is in both may be the same. When not only objects have
+	// Update takes a new Snapshot and gives what goes and what comes; what is in both may be the same. When not only objects have
 	// changed but what the Env says of the node, it plans all again.
-	update(s *cluster.Snapshot, env *Env, c changes, again bool) (gone, come datapath.State)
-}
-
-// changes are the node's Pods, the Frontends that are served, and other nodes, that went and that came. What changed did both, and so did a node
-// that is refused now, or no longer.
-type changes struct {
-	pods      cluster.Changes[cluster.Pod]
-	frontends cluster.Changes[cluster.Frontend]
-	nodes     cluster.Changes[cluster.Node]
+	Update(s *cluster.Snapshot, env *node.Env, c node.Changes, again bool) (gone, come datapath.State)
 }
 
 // newIncrementals returns those that there are. They know nothing yet.
-func newIncrementals() []incremental { return []incremental{newEgress(), newShared(), newHosts()} }
+func newIncrementals() []incremental {
+	return []incremental{egress.New(), svcbridge.NewShared(), gateway.NewHosts()}
+}
 
 // base features do not look at single Pods, Services and other nodes, objects features look at nothing else that changes often.
 var (
-	base    = []feature{topology, gateway, distributed, redirection, switchboardPaths, balancing, serviceChains, egressChains}
-	objects = []feature{pods, frontends, switchboardPods, peers}
+	base    = []feature{gateway.Topology, gateway.Bridge, ovnlb.Distributed, gateway.Redirection, svcbridge.Base, ovnlb.Base, service.Chains, egress.Chains}
+	objects = []feature{gateway.Pods, frontends, svcbridge.Pods, gateway.Peers}
 )
 
 // frontends plans Services with the node's engine.
-func frontends(e Env) (datapath.State, []Problem) {
+func frontends(e node.Env) (datapath.State, []Problem) {
 	if e.Node.Gateway.OpenFlow {
-		return services(e, newServiceFlows(&e))
+		return service.Plan(e, svcbridge.NewEngine(&e))
 	}
-	return services(e, newLoadBalancers(&e))
+	return service.Plan(e, ovnlb.NewEngine(&e))
 }

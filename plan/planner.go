@@ -9,6 +9,8 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/plan/admission"
+	"hairpin/plan/node"
+	"hairpin/plan/service"
 )
 
 // Planner plans a node again and again. It returns the same State as Node, except that Services keep their proxy ports and
@@ -31,7 +33,7 @@ func (p *Planner) Keep(ports ProxyPorts) { p.kept.Ports = ports }
 // planned is one answer and what it came from.
 type planned struct {
 	snapshot *cluster.Snapshot
-	env      Env // with Pods, without Frontends: those are in services
+	env      node.Env // with Pods, without Frontends: those are in services
 	services *admission.Registry
 	vetting  *cluster.Vetting
 	base     datapath.State
@@ -51,7 +53,7 @@ type planned struct {
 // When the node itself cannot be planned, because it lacks a number, addresses or a gateway, or because of the
 // configuration, the State is the zero State (its NB is nil) and Problems say why: that State must not be applied.
 func (p *Planner) Node(s *cluster.Snapshot, name string) (datapath.State, []cluster.Problem) {
-	env, problems, ok := newEnv(s, name)
+	env, problems, ok := node.NewEnv(s, name)
 	if !ok {
 		p.last = nil
 		return datapath.State{}, cluster.SortProblems(problems)
@@ -64,7 +66,7 @@ func (p *Planner) Node(s *cluster.Snapshot, name string) (datapath.State, []clus
 }
 
 // planAll plans from nothing.
-func planAll(s *cluster.Snapshot, env Env, problems []cluster.Problem, keep admission.Allocations) *planned {
+func planAll(s *cluster.Snapshot, env node.Env, problems []cluster.Problem, keep admission.Allocations) *planned {
 	vetting := cluster.NewVetting(env.Node.Name, s.Config.ClusterSubnets)
 	env.Vetted, _ = vetting.Vet(s.Nodes)
 	var pods []netip.Prefix
@@ -81,7 +83,7 @@ func planAll(s *cluster.Snapshot, env Env, problems []cluster.Problem, keep admi
 	env.Peers = slices.DeleteFunc(slices.Clone(s.Nodes), func(x *cluster.Node) bool { return x.Name == env.Node.Name })
 	env.Frontends, problems = n.services.Admitted()
 	n.count(problems, 1)
-	env.Guarded = guardedBy(env.Frontends)
+	env.Guarded = service.GuardedBy(env.Frontends)
 	n.env.Guarded = env.Guarded
 
 	part, problems, _ := planFeatures(objects, env) // their conflicts, if any, are found below
@@ -89,9 +91,13 @@ func planAll(s *cluster.Snapshot, env Env, problems []cluster.Problem, keep admi
 	var inBase []datapath.Conflict
 	n.base, n.fixed, inBase = planFeatures(base, env)
 	parts := []datapath.State{n.base, part}
-	all := changes{cluster.Changes[cluster.Pod]{Come: env.Pods}, cluster.Changes[cluster.Frontend]{Come: env.Frontends}, cluster.Changes[cluster.Node]{Come: env.Peers}}
+	all := node.Changes{
+		Pods:      cluster.Changes[cluster.Pod]{Come: env.Pods},
+		Frontends: cluster.Changes[cluster.Frontend]{Come: env.Frontends},
+		Nodes:     cluster.Changes[cluster.Node]{Come: env.Peers},
+	}
 	for _, f := range n.indexed {
-		_, come := f.update(s, &env, all, true)
+		_, come := f.Update(s, &env, all, true)
 		parts = append(parts, come)
 	}
 	state, conflicts := datapath.Merge(parts...)
@@ -103,7 +109,7 @@ func planAll(s *cluster.Snapshot, env Env, problems []cluster.Problem, keep admi
 	return n
 }
 
-func planFeatures(features []feature, env Env) (datapath.State, []cluster.Problem, []datapath.Conflict) {
+func planFeatures(features []feature, env node.Env) (datapath.State, []cluster.Problem, []datapath.Conflict) {
 	var parts []datapath.State
 	var problems []cluster.Problem
 	for _, f := range features {
@@ -116,7 +122,7 @@ func planFeatures(features []feature, env Env) (datapath.State, []cluster.Proble
 }
 
 // planObjects plans those objects alone; without any there is nothing.
-func planObjects(env Env) (state datapath.State, problems []cluster.Problem) {
+func planObjects(env node.Env) (state datapath.State, problems []cluster.Problem) {
 	if len(env.Frontends)+len(env.Pods)+len(env.Peers) > 0 {
 		state, problems, _ = planFeatures(objects, env)
 	}
@@ -125,7 +131,7 @@ func planObjects(env Env) (state datapath.State, problems []cluster.Problem) {
 
 // update brings the answer up to a new Snapshot by planning only what changed. It gives false when more than that is needed;
 // then n is of no use any more.
-func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
+func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 	if len(n.clashes) > 0 || !sameSelf(n.env.Node, env.Node) || !reflect.DeepEqual(n.snapshot.Config, s.Config) {
 		return false
 	}
@@ -134,9 +140,9 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 	nodes, hosts := n.nodes(s, &next)
 	changed := changedServices(cluster.Compare(n.snapshot.Frontends, s.Frontends, (*cluster.Frontend).Compare))
 	services := n.services.Update(next.Vetted, hosts, changed, s.Frontends)
-	if !slices.Equal(guardedBy(services.Gone), guardedBy(services.Come)) {
+	if !slices.Equal(service.GuardedBy(services.Gone), service.GuardedBy(services.Come)) {
 		all, _ := n.services.Admitted()
-		next.Guarded = guardedBy(all)
+		next.Guarded = service.GuardedBy(all)
 	}
 	twice := n.twice
 	if !cluster.SameList(n.snapshot.Pods, s.Pods) {
@@ -153,7 +159,7 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 
 	again := !slices.Equal(n.env.Guarded, next.Guarded)
 	for _, f := range n.indexed {
-		out, in := f.update(s, &next, changes{pods, services.Changes, nodes}, again)
+		out, in := f.Update(s, &next, node.Changes{Pods: pods, Frontends: services.Changes, Nodes: nodes}, again)
 		gone, come = datapath.Union(gone, out), datapath.Union(come, in)
 	}
 	if again {
@@ -180,7 +186,7 @@ func (n *planned) update(s *cluster.Snapshot, env *Env) bool {
 
 // nodes are the other nodes of which something changed that concerns the planned one, or whether they are believed, and the addresses that are another
 // node's than before. It vets nodes only then.
-func (n *planned) nodes(s *cluster.Snapshot, next *Env) (c cluster.Changes[cluster.Node], hosts map[netip.Addr]string) {
+func (n *planned) nodes(s *cluster.Snapshot, next *node.Env) (c cluster.Changes[cluster.Node], hosts map[netip.Addr]string) {
 	c = cluster.Compare(n.snapshot.Nodes, s.Nodes, func(a, b *cluster.Node) int { return strings.Compare(a.Name, b.Name) })
 	same := func(x, other *cluster.Node) bool {
 		return other != nil && (x.Name == next.Node.Name || samePeer(x, other))

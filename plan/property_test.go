@@ -307,7 +307,7 @@ func TestOrder(t *testing.T) {
 // Objects that are wrong change nothing that others want.
 func TestBadObjectsStopNobody(t *testing.T) {
 	good := snapshot(node("node-a", 1, 3), node("node-b", 2, 4), pod("node-a", "p", "10.244.1.3", "fd00:10:244:1::3"),
-		service("a", "10.96.0.1:80", 30001, "10.244.1.3:8080", "172.18.0.3:8080"), service("a", "[fd00:10:96::1]:80", 30001, "[fd00:10:244:1::3]:8080"))
+		frontend("a", "10.96.0.1:80", 30001, "10.244.1.3:8080", "172.18.0.3:8080"), frontend("a", "[fd00:10:96::1]:80", 30001, "[fd00:10:244:1::3]:8080"))
 	want, problems := plan.Node(good, "node-a")
 	if len(problems) > 0 {
 		t.Fatal(problems)

@@ -220,7 +220,7 @@ func TestFlowsOfManyEndpoints(t *testing.T) {
 		ends = append(ends, fmt.Sprintf("10.244.%d.%d:80", 3+i/250, 1+i%250))
 	}
 	s := snapshot(node("node-a", 1, 3))
-	s.Frontends = []*cluster.Frontend{service("many", "10.96.0.1:80", 0, ends...), service("other", "10.96.0.2:80", 0, ends[0])}
+	s.Frontends = []*cluster.Frontend{frontend("many", "10.96.0.1:80", 0, ends...), frontend("other", "10.96.0.2:80", 0, ends[0])}
 	state, problems := plan.Node(byEngine(s, "node-a", true), "node-a")
 	if len(problems) != 1 || !strings.Contains(problems[0].Message, "640 of 641 endpoints") || problems[0].Owner.Name != "many" {
 		t.Errorf("problems %v", problems)

@@ -13,7 +13,7 @@ import (
 // withPorts makes a Service with one port for each name, all with the same endpoint.
 func withPorts(name, ip string, names ...string) (list []*cluster.Frontend) {
 	for i, port := range names {
-		f := service(name, netip.AddrPortFrom(addr(ip), uint16(1000+i)).String(), 0, "10.244.1.3:8080")
+		f := frontend(name, netip.AddrPortFrom(addr(ip), uint16(1000+i)).String(), 0, "10.244.1.3:8080")
 		f.PortName = port
 		list = append(list, f)
 	}
@@ -28,7 +28,7 @@ const collide = `brfzba eqhqga xz3yka zc40na xxxuqa any8qa z3gxua e84dwa ba1uza 
 
 // TestNamesTakeNoGroup: an older Service whose ports' names have the hash of a younger Service takes no group from it.
 func TestNamesTakeNoGroup(t *testing.T) {
-	victim := service("db", "10.96.0.9:80", 0, "10.244.1.3:8080")
+	victim := frontend("db", "10.96.0.9:80", 0, "10.244.1.3:8080")
 	victim.Created = time.Unix(2000, 0)
 	names := strings.Fields(collide)
 	s := byEngine(snapshot(node("node-a", 1, 3), victim, withPorts("tenant", "10.96.0.8", names...)), "node-a", true)

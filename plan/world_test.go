@@ -20,7 +20,7 @@ var (
 )
 
 // service makes one Frontend: "10.96.146.87:80" tcp to backends.
-func service(name, vip string, nodePort uint16, backends ...string) *cluster.Frontend {
+func frontend(name, vip string, nodePort uint16, backends ...string) *cluster.Frontend {
 	v := netip.MustParseAddrPort(vip)
 	f := &cluster.Frontend{
 		Owner: cluster.Owner{Kind: "Service", Namespace: "default", Name: name}, Family: cluster.FamilyOf(v.Addr()),
@@ -61,7 +61,7 @@ func large(nodes, services int, families ...cluster.Family) *cluster.Snapshot {
 					backends[0] = "[fc00:f853:ccd::3]:8081"
 				}
 			}
-			objects = append(objects, service(fmt.Sprintf("service-%05d", i), vip, nodePort, backends...))
+			objects = append(objects, frontend(fmt.Sprintf("service-%05d", i), vip, nodePort, backends...))
 		}
 	}
 	return snapshot(objects...)

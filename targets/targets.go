@@ -10,6 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"hairpin/plan/gateway"
+	"hairpin/plan/service"
+
 	"hairpin/apply"
 	"hairpin/apply/conntrack"
 	"hairpin/apply/kernel"
@@ -54,7 +57,7 @@ func Open(c config.Config, log *slog.Logger) (_ *Set, err error) {
 	}
 	t.opened = append(t.opened, t.NB)
 	if t.Bridge, err = ofctl.Open(ofctl.Config{
-		Bridge: c.Cluster.Gateway.Interface, Settings: plan.SettingKeys(), RunDir: c.Process.OVSRunDir, Logger: log,
+		Bridge: c.Cluster.Gateway.Interface, Settings: gateway.SettingKeys(), RunDir: c.Process.OVSRunDir, Logger: log,
 		TunnelBridge: claims.EncapBridge, Integration: claims.IntegrationBridge,
 	}); err != nil {
 		return nil, fmt.Errorf("Open vSwitch: %w", err)
@@ -90,7 +93,7 @@ func (t *Set) ProxyPorts(ctx context.Context, c *config.Config) plan.ProxyPorts 
 	if err != nil {
 		return nil
 	}
-	return plan.ProxyPortsIn(tables, &c.Cluster)
+	return service.ProxyPortsIn(tables, &c.Cluster)
 }
 
 // FormerSysctls is the file with the values that sysctls had before. It goes with a boot, as they do.

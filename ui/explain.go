@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"hairpin/plan/egress"
+
 	"hairpin/cluster"
 	"hairpin/config"
 	"hairpin/datapath"
@@ -137,7 +139,7 @@ func planned(errw io.Writer, s *cluster.Snapshot) walk.World {
 func planNode(p *plan.Planner, s *cluster.Snapshot, node string) (datapath.State, []cluster.Problem) {
 	state, problems := p.Node(s, node)
 	if state.NB != nil {
-		state = plan.WithMoves(state, s, node)
+		state = egress.WithMoves(state, s, node)
 	}
 	return state, problems
 }

@@ -4,11 +4,12 @@ import (
 	"net"
 	"net/netip"
 
+	"hairpin/plan/node"
+
 	"github.com/vishvananda/netlink"
 
 	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/plan"
 )
 
 // witnesses are how many other nodes are probed, so that an isolated prober notices.
@@ -37,7 +38,7 @@ func Targets(s *cluster.Snapshot, must func(*cluster.Node) bool) map[string]neti
 
 func probeAddress(n *cluster.Node, overlay bool) netip.Addr {
 	if overlay && n.ID != 0 && len(n.PodCIDRs) > 0 {
-		return plan.ManagementAddress(n.PodCIDRs[0])
+		return node.ManagementAddress(n.PodCIDRs[0])
 	}
 	if len(n.Addresses) > 0 {
 		return n.Addresses[0]

@@ -6,8 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"hairpin/plan/egress"
+
 	"hairpin/cluster"
-	"hairpin/plan"
 	"hairpin/retry"
 )
 
@@ -51,7 +52,7 @@ func (v *View) watchMoves(now time.Time, s *cluster.Snapshot, lost map[string]bo
 				delete(v.moves, a.Address)
 			}
 			if from == "" || from == a.Node || v.released[a.Address].to != "" || lost[a.Node] ||
-				!plan.CanShare(s, e, from, a.Node, a.Address) {
+				!egress.CanShare(s, e, from, a.Node, a.Address) {
 				continue
 			}
 			m := &movement{Move: cluster.Move{Address: a.Address, From: from, To: a.Node}, was: e, begun: now, planned: leaves(s, e, from)}
@@ -143,7 +144,7 @@ func (v *View) letGo(now time.Time, s *cluster.Snapshot, e *cluster.EgressIP, it
 	}
 	seen := find(v.out.EgressIPs, e.Owner)
 	for _, a := range items {
-		if seen != nil && seen.NodeOf(a.Address) == v.node && a.Node != v.node && v.moves[a.Address] == nil && plan.CanShare(s, e, v.node, a.Node, a.Address) {
+		if seen != nil && seen.NodeOf(a.Address) == v.node && a.Node != v.node && v.moves[a.Address] == nil && egress.CanShare(s, e, v.node, a.Node, a.Address) {
 			v.moves[a.Address] = &movement{Move: cluster.Move{Address: a.Address, From: v.node, To: a.Node}, was: e, begun: now, rerouted: true}
 		}
 	}

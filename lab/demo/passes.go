@@ -119,7 +119,7 @@ func (c *counting) everywhere(do func(n *lab.Node) error) error {
 	return lab.Together(all...)
 }
 
-// notes waits until a node notes all new connections: in the first ten seconds of a userspace Open vSwitch it does not (plan.Forgotten).
+// notes waits until a node notes all new connections: in the first ten seconds of a userspace Open vSwitch it does not (svcbridge.Forgotten).
 func notes(ctx context.Context, n *lab.Node) error {
 	const bridge = claims.ServiceBridge
 	done := func(flows string) bool { return !strings.Contains(flows, "hard_timeout=") }

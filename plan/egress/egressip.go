@@ -1,0 +1,376 @@
+package egress
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/nb"
+	"hairpin/plan/node"
+	"hairpin/plan/selection"
+)
+
+// EgressIPs is the part of a plan for EgressIPs. Their status has the assignments; the selected pods follow from
+// labels. Pods of an EgressIP are in address sets: a pod that comes or goes changes a member, and neither policy nor NAT.
+//
+// Where a pod is, a policy sends what it says to the world to the nodes that carry its addresses. There, the gateway router
+// translates it, or, while it does not know the pod yet, hands it on to the bridge's drop flow. An address of another
+// network than the gateway bridge's is the host's to translate (egressip_host.go).
+type EgressIPs struct {
+	selection *selection.EgressIPs
+	seen      []*cluster.EgressIP          // at the last update
+	nodes     []*cluster.Node              // at the last update
+	parts     map[cluster.Owner]egressPart // by EgressIP, where there is something
+	shared    datapath.State
+}
+
+// egressPart is what one EgressIP needs of the planned node.
+type egressPart struct {
+	rows       nb.State
+	hostEgress []hostEgress
+	guarded    []netip.Prefix // pods that must not leave by the host as others do
+	carriers   []int          // IDs of the other nodes that the rows name
+	owner      cluster.Owner
+}
+
+func New() *EgressIPs {
+	return &EgressIPs{selection: selection.NewEgressIPs(), parts: map[cluster.Owner]egressPart{}}
+}
+
+func (g *EgressIPs) Update(s *cluster.Snapshot, env *node.Env, c node.Changes, again bool) (gone, come datapath.State) {
+	gone.NB, come.NB = nb.State{}, nb.State{}
+	others := !cluster.SameList(g.seen, s.EgressIPs) // and not only pods
+	g.seen = s.EgressIPs
+	touched := g.selection.Update(s)
+	if again {
+		for owner := range g.parts {
+			touched[owner] = true
+		}
+		for _, e := range s.EgressIPs {
+			touched[e.Owner] = true
+		}
+	}
+	nodes := map[string]bool{}
+	for _, n := range slices.Concat(c.Nodes.Gone, c.Nodes.Come) {
+		nodes[n.Name] = true
+	}
+	if len(nodes) > 0 {
+		for _, e := range s.EgressIPs {
+			if slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return nodes[a.Node] }) {
+				touched[e.Owner] = true
+			}
+		}
+	}
+	if changed := g.networksChanged(s.Nodes); len(changed) > 0 {
+		for _, e := range s.EgressIPs {
+			if e.ByTable() && changed[env.Node.Name] || slices.ContainsFunc(e.Assigned, func(a cluster.Assignment) bool { return changed[a.Node] }) {
+				touched[e.Owner] = true
+			}
+		}
+	}
+	if len(touched)+len(nodes) == 0 && !again {
+		return gone, come
+	}
+	for owner := range touched {
+		gone.NB.Add(rowsOf(g.parts[owner].rows)...)
+		delete(g.parts, owner)
+		i, found := slices.BinarySearchFunc(s.EgressIPs, owner, func(e *cluster.EgressIP, o cluster.Owner) int { return e.Owner.Compare(o) })
+		if !found {
+			continue
+		}
+		if p := planEgressIP(env, s.EgressIPs[i], g.selection); len(p.rows) > 0 || len(p.guarded) > 0 {
+			g.parts[owner] = p
+			come.NB.Add(rowsOf(p.rows)...)
+		}
+	}
+	gone.NB.Add(rowsOf(g.shared.NB)...)
+	gone.Host, gone.NFT, gone.Conn = g.shared.Host, g.shared.NFT, g.shared.Conn
+	g.shared = throughHost(env, g.parts)
+	g.shared.NB = eastWest(env, g.parts)
+	g.shared.Conn = gone.Conn
+	if others || again {
+		g.shared.Conn.Egress = remembered(env, s.EgressIPs)
+	}
+	come.NB.Add(rowsOf(g.shared.NB)...)
+	come.Host, come.NFT, come.Conn = g.shared.Host, g.shared.NFT, g.shared.Conn
+	return gone, come
+}
+
+// networksChanged returns the nodes whose networks differ from those at the last update: they decide for which destinations an
+// egress address is.
+func (g *EgressIPs) networksChanged(nodes []*cluster.Node) map[string]bool {
+	if cluster.SameList(g.nodes, nodes) {
+		return nil
+	}
+	changed := map[string]bool{}
+	c := cluster.Compare(g.nodes, nodes, func(a, b *cluster.Node) int { return strings.Compare(a.Name, b.Name) })
+	for _, p := range c.Changed {
+		if !slices.Equal(p[0].Gateway.Addresses, p[1].Gateway.Addresses) || !slices.Equal(p[0].HostAddresses, p[1].HostAddresses) ||
+			!reflect.DeepEqual(p[0].Links, p[1].Links) || !reflect.DeepEqual(p[0].Tables, p[1].Tables) {
+			changed[p[1].Name] = true
+		}
+	}
+	g.nodes = nodes
+	return changed
+}
+
+func rowsOf(s nb.State) []nb.Row {
+	list := make([]nb.Row, 0, len(s))
+	for _, r := range s {
+		list = append(list, r)
+	}
+	return list
+}
+
+// Names of address sets. OVN takes no hyphen in them, Kubernetes no underscore, and in names of Services no period: no two names become
+// the same.
+func egressSet(x cluster.Owner, f cluster.Family) string {
+	name := "egressip_" + x.Name
+	if x.Namespace != "" {
+		name = "egressservice_" + x.Namespace + "." + x.Name
+	}
+	return strings.ReplaceAll(name, "-", "_") + "_" + node.Words(f).Match
+}
+
+// hereSet are those of the pods that are on the planned node.
+func hereSet(x cluster.Owner, f cluster.Family) string { return egressSet(x, f) + "_here" }
+
+func markedSet(f cluster.Family) string { return "egress_pods_" + node.Words(f).Match }
+
+func nodesSet(f cluster.Family) string { return "node_ips_" + node.Words(f).Match }
+
+// planEgressIP plans one EgressIP.
+func planEgressIP(e *node.Env, x *cluster.EgressIP, selected *selection.EgressIPs) egressPart {
+	part := egressPart{rows: nb.State{}, owner: x.Owner}
+	ownByTable := x.ByTable() && x.Service.Network // each node's pods leave there, with no egress address
+	for i := range e.Stacks {
+		s := &e.Stacks[i]
+		assigned, own := assignedTo(e, x, s.Family)
+		members := selected.Pods(x.Owner, s.Family)
+		if len(assigned) == 0 && !own.IsValid() && !ownByTable || len(members) == 0 {
+			continue // the pods leave as others do
+		}
+		all, here := addressesOf(e, s, members)
+		switch {
+		case len(here) == 0:
+		case ownByTable:
+			part.hostEgress = append(part.hostEgress, leaveByTable(e, part.rows, s, x, here)...)
+		case len(assigned) == 0: // of what goes to no node, only other nodes do not know yet
+			all = slices.DeleteFunc(all, func(p netip.Prefix) bool { return slices.Contains(here, p) })
+		default:
+			hops, others := carriers(e, s, x, assigned)
+			most, ways := egressWays(e, x, assigned)
+			if some, _ := carriers(e, s, x, most); len(some) > 0 {
+				hops = some
+			}
+			reroute(e, part.rows, s, x, here, hops)
+			chooseNetwork(e, part.rows, s, x, ways)
+			part.carriers = append(part.carriers, others...)
+			if e.Mode.PodsByHost {
+				part.guarded = append(part.guarded, here...)
+			}
+		}
+		if !own.IsValid() || len(all) == 0 {
+			continue
+		}
+		switch link, primary := egressLink(e, x, own); {
+		case primary:
+			translate(e, part.rows, s, x, own, all)
+		case link != nil:
+			toHost(e, part.rows, s, x, all)
+			part.hostEgress = append(part.hostEgress, hostEgress{own, link, tableOf(e, x), x.Service, all})
+		}
+	}
+	return part
+}
+
+// assignedTo returns the nodes of the addresses of a family, and the address that the planned node translates to, if any.
+func assignedTo(e *node.Env, x *cluster.EgressIP, f cluster.Family) (list []cluster.Assignment, own netip.Addr) {
+	for _, a := range x.Assigned {
+		if cluster.FamilyOf(a.Address) == f {
+			list = append(list, a)
+			if a.Node == e.Node.Name {
+				own = a.Address
+			}
+		}
+	}
+	if !own.IsValid() {
+		own = movingHere(e, x, f)
+	}
+	return list, own
+}
+
+// addressesOf returns the pods' addresses of a family, and those of the planned node's pods; sorted, each once.
+func addressesOf(e *node.Env, s *node.Stack, members map[cluster.Owner]*cluster.Pod) (all, here []netip.Prefix) {
+	for _, p := range members {
+		for _, a := range p.IPs {
+			if cluster.FamilyOf(a) != s.Family || !node.Within(s.Cluster, a) {
+				continue
+			}
+			all = append(all, node.Single(a))
+			if p.Node == e.Node.Name && s.Subnet.Contains(a) {
+				here = append(here, node.Single(a))
+			}
+		}
+	}
+	return node.SortedPrefixes(all), node.SortedPrefixes(here)
+}
+
+// carriers returns the way to each node that carries an address: its router on the transit switch, or the own gateway
+// router, or the host; and the IDs of other nodes. A node that cannot be reached is left out.
+func carriers(e *node.Env, s *node.Stack, x *cluster.EgressIP, assigned []cluster.Assignment) (hops []netip.Addr, others []int) {
+	for _, a := range assigned {
+		if a.Node == e.Node.Name {
+			switch link, primary := egressLink(e, x, a.Address); {
+			case primary:
+				hops = append(hops, s.Join.Addr())
+			case link != nil:
+				hops = append(hops, s.Management.Addr())
+			}
+			continue
+		}
+		n := cluster.NodeNamed(e.Nodes, a.Node)
+		if n == nil || n.ID == 0 || e.Refuses(n) {
+			continue
+		}
+		if hop := node.OnTransit(s, n.ID); hop.IsValid() {
+			hops, others = append(hops, hop), append(others, n.ID)
+		}
+	}
+	slices.SortFunc(hops, netip.Addr.Compare)
+	return slices.Compact(hops), others
+}
+
+// reroute sends what the node's own pods say to the world to the nodes that carry the addresses. Where none of them can be
+// reached, it goes nowhere: another source address would be the wrong one.
+func reroute(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, here []netip.Prefix, hops []netip.Addr) {
+	p := &nb.Policy{
+		Router: claims.ClusterRouter, Priority: claims.PolicyEgress,
+		Match:  node.Words(s.Family).Match + ".src == $" + hereSet(x.Owner, s.Family),
+		Action: nb.Reroute, NextHops: hops, Owner: x.Owner,
+	}
+	if len(hops) == 0 {
+		p.Action = nb.Drop
+	}
+	rows.Add(&nb.AddressSet{Name: hereSet(x.Owner, s.Family), Addresses: here, Owner: x.Owner}, p)
+}
+
+// translate gives the pods the egress address where this node carries one. The row has a match, and so comes before the
+// row that gives this node's own pods the node's address.
+func translate(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, own netip.Addr, all []netip.Prefix) {
+	set := egressSet(x.Owner, s.Family)
+	rows.Add(&nb.AddressSet{Name: set, Addresses: all, Owner: x.Owner})
+	for _, c := range s.Cluster {
+		rows.Add(&nb.NAT{
+			Router: node.GatewayRouter(e.Node.Name), Type: nb.SNAT, External: own, Logical: c, Owner: x.Owner,
+			Match: `outport == "` + node.RouterToExternal(e.Node.Name) + `" && ` + node.Words(s.Family).Match + ".src == $" + set,
+		})
+	}
+}
+
+// eastWest are the rows that all EgressIPs share, and the port that leads to other nodes: what stays within the cluster continues as routed. Packets to nodes are
+// marked, because on a node that carries the pod's address they meet its translation, which the bridge then takes back.
+func eastWest(e *node.Env, parts map[cluster.Owner]egressPart) nb.State {
+	rows := nb.State{}
+	var carriers []int
+	marked, carries, hosts := map[cluster.Family][]netip.Prefix{}, map[cluster.Family]bool{}, map[cluster.Family]bool{}
+	for _, part := range parts {
+		carriers = append(carriers, part.carriers...)
+		for _, h := range part.hostEgress {
+			hosts[cluster.FamilyOf(h.pods[0].Addr())] = true
+		}
+		for _, r := range part.rows {
+			switch r := r.(type) {
+			case *nb.AddressSet:
+				if strings.HasSuffix(r.Name, "_here") {
+					f := cluster.FamilyOf(r.Addresses[0].Addr())
+					marked[f] = append(marked[f], r.Addresses...)
+				}
+			case *nb.NAT:
+				carries[cluster.FamilyOf(r.External)] = true
+			}
+		}
+	}
+	slices.Sort(carriers)
+	rows.Add(e.Others(slices.Compact(carriers)))
+	for i := range e.Stacks {
+		s := &e.Stacks[i]
+		foreign := carries[s.Family] && e.Mode.PodsByHost
+		if len(marked[s.Family]) == 0 && !foreign && !hosts[s.Family] {
+			continue
+		}
+		untouched(e, rows, s)
+		if len(marked[s.Family]) > 0 {
+			toNodes(e, rows, s, node.SortedPrefixes(marked[s.Family]))
+			if !e.Node.Gateway.OpenFlow { // else they do not pass OVN
+				replies(e, rows, s)
+			}
+		}
+		if foreign { // else they leave by the gateway router anyway
+			throughRouter(e, rows, s)
+		}
+	}
+	return rows
+}
+
+func untouched(e *node.Env, rows nb.State, s *node.Stack) {
+	m := node.Words(s.Family).Match
+	for _, c := range s.Cluster {
+		for _, to := range append(slices.Clone(s.Cluster), s.Join.Masked()) {
+			rows.Add(&nb.Policy{
+				Router: claims.ClusterRouter, Priority: claims.PolicyEastWest, Action: nb.Allow,
+				Match: m + ".src == " + c.String() + " && " + m + ".dst == " + to.String(), Owner: node.OwnerOf(e.Node.Name),
+			})
+		}
+	}
+}
+
+// replies lets go back as they came the replies of this node's pods, to clients outside whose address a Service's policy Local
+// has kept: they look like what a pod says to the world. Only the node switch tracks connections, so it marks them;
+// not those to pods and gateway routers of other nodes: a userspace Open vSwitch finds no route for a tunnel's packet that has a mark.
+func replies(e *node.Env, rows nb.State, s *node.Stack) {
+	owner := node.OwnerOf(e.Node.Name)
+	rows.Add(&nb.Policy{
+		Router: claims.ClusterRouter, Priority: claims.PolicyReplies, Action: nb.Allow, Owner: owner,
+		Match: "pkt.mark == " + strconv.Itoa(claims.MarkReply) + " && " + node.Words(s.Family).Match + ".src == $" + markedSet(s.Family),
+	})
+	for _, to := range append(slices.Clone(s.Cluster), s.Join.Masked()) {
+		rows.Add(&nb.QoS{
+			Switch: e.Node.Name, Priority: claims.QoSInside, Owner: owner,
+			Match: "ct.rpl && " + node.Words(s.Family).Match + ".dst == " + to.String(),
+		})
+	}
+	rows.Add(&nb.QoS{
+		Switch: e.Node.Name, Priority: claims.PolicyReplies, Mark: claims.MarkReply, Owner: owner,
+		Match: "ct.rpl && " + node.Words(s.Family).Match + ".src == $" + markedSet(s.Family),
+	})
+}
+
+func toNodes(e *node.Env, rows nb.State, s *node.Stack, marked []netip.Prefix) {
+	m, owner := node.Words(s.Family).Match, node.OwnerOf(e.Node.Name)
+	rows.Add(
+		&nb.AddressSet{Name: markedSet(s.Family), Addresses: marked, Owner: owner},
+		&nb.AddressSet{Name: nodesSet(s.Family), Addresses: e.NodeAddresses(s), Owner: owner},
+		&nb.Policy{
+			Router: claims.ClusterRouter, Priority: claims.PolicyEastWest, Action: nb.Allow, Owner: owner,
+			Match:   m + ".src == $" + markedSet(s.Family) + " && " + m + ".dst == $" + nodesSet(s.Family),
+			Options: map[string]string{"pkt_mark": strconv.Itoa(claims.MarkNodeIP)},
+		},
+	)
+}
+
+// throughRouter leads foreign pods that come for this node's egress addresses to the gateway router, where pods of this
+// node leave by the host.
+func throughRouter(e *node.Env, rows nb.State, s *node.Stack) {
+	for _, c := range s.Cluster {
+		rows.Add(&nb.Policy{
+			Router: claims.ClusterRouter, Priority: claims.PolicyEgress, Action: nb.Reroute, NextHops: []netip.Addr{s.Join.Addr()},
+			Match: `inport == "` + node.RouterToTransit(e.Node.Name) + `" && ` + node.Words(s.Family).Match + ".src == " + c.String(), Owner: node.OwnerOf(e.Node.Name),
+		})
+	}
+}

@@ -1,0 +1,322 @@
+package egress
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/conn"
+	"hairpin/datapath/host"
+	"hairpin/datapath/nb"
+	"hairpin/datapath/nft"
+	"hairpin/plan/node"
+)
+
+// hostEgress is an address that the planned node carries on a link of its host, and the pods that leave with it, wherever they
+// are. Its way: OVN hands the packet to the host by the management port; a rule by the pod's address leads to the link's
+// own table; nft translates what leaves by that link. What does not leave by it, does not leave.
+type hostEgress struct {
+	address netip.Addr // unset: that of the link by which the packet leaves
+	link    *cluster.HostLink
+	table   *cluster.RouteTable // in place of a link's, with
+	service *cluster.EgressService
+	pods    []netip.Prefix
+}
+
+// egressLink tells where the planned node carries an address: on the gateway bridge (primary), on a link of the host, or,
+// when no network of the node has it any more, nowhere.
+func egressLink(e *node.Env, x *cluster.EgressIP, a netip.Addr) (link *cluster.HostLink, primary bool) {
+	if x.ByTable() {
+		if t := tableOf(e, x); t != nil {
+			return &cluster.HostLink{Table: t.Number}, false
+		}
+		return nil, false
+	}
+	n, _ := x.NetworkFor(e.Node, e.Node.Networks(e.Config), a)
+	return n.Link, n.Primary
+}
+
+// remembered tells of all egress addresses whose connections the kernel remembers whether this node translates to them. On the gateway
+// bridge, that is so on the kernel datapath.
+func remembered(e *node.Env, all []*cluster.EgressIP) map[netip.Addr]conn.Egress {
+	networks := e.Node.Networks(e.Config)
+	byKernel := func(n cluster.Network) bool { return n.Link != nil || n.Primary && !e.Node.Gateway.Userspace }
+	if !slices.ContainsFunc(networks, byKernel) && !slices.ContainsFunc(all, (*cluster.EgressIP).ByTable) {
+		return nil
+	}
+	list := map[netip.Addr]conn.Egress{}
+	note := func(x *cluster.EgressIP, a netip.Addr, here bool) {
+		if n, _ := x.NetworkFor(e.Node, networks, a); !byKernel(n) && !x.ByTable() || e.Node.HasAddress(a) {
+			return
+		}
+		if _, twice := list[a]; here || !twice { // several may want it, and one has it
+			list[a] = conn.Egress{Elsewhere: !here, Owner: x.Owner}
+		}
+	}
+	for _, x := range all {
+		for _, a := range x.Addresses {
+			note(x, a, false)
+		}
+		for _, a := range x.Assigned {
+			note(x, a.Address, a.Node == e.Node.Name)
+		}
+		for _, m := range x.Moving {
+			note(x, m.Address, m.From == e.Node.Name || m.To == e.Node.Name)
+		}
+	}
+	return list
+}
+
+// toHost leads other nodes' pods, which come by the transit switch, to the host. This node's own come by reroute.
+func toHost(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, all []netip.Prefix) {
+	set := egressSet(x.Owner, s.Family)
+	rows.Add(&nb.AddressSet{Name: set, Addresses: all, Owner: x.Owner}, &nb.Policy{
+		Router: claims.ClusterRouter, Priority: claims.PolicyHostEgress, Action: nb.Reroute, NextHops: []netip.Addr{s.Management.Addr()}, Owner: x.Owner,
+		Match: `inport == "` + node.RouterToTransit(e.Node.Name) + `" && ` + node.Words(s.Family).Match + ".src == $" + set,
+	})
+}
+
+// throughHost is the host's part of all EgressIPs. It is made anew whenever one of them changes: pods' addresses can pass
+// from one to another.
+func throughHost(e *node.Env, parts map[cluster.Owner]egressPart) datapath.State {
+	k := node.Kernel{Env: e, Owner: node.OwnerOf(e.Node.Name), State: host.State{
+		Addresses: map[host.AddressKey]host.Address{}, Routes: map[host.RouteKey]host.Route{},
+		Rules: map[host.Rule]cluster.Owner{}, Sysctls: map[string]host.Sysctl{},
+	}}
+	t := node.NewElements()
+	used := false
+	for _, owner := range slices.SortedFunc(maps.Keys(parts), cluster.Owner.Compare) {
+		p := parts[owner]
+		for _, h := range p.hostEgress {
+			ways := map[string]netip.Addr{}
+			if h.table == nil {
+				carries(&k, p.owner, h)
+				ways[h.link.Name] = h.address
+			} else {
+				ways = byTable(&k, p.owner, h)
+			}
+			for _, pod := range h.pods {
+				if addLeaves(t, p.owner, pod, ways) {
+					rule(&k, p.owner, pod, egressTable(h.link))
+				}
+			}
+			used = true
+		}
+		for _, pod := range p.guarded {
+			addGuards(t, p.owner, pod)
+			used = true
+		}
+	}
+	if !used {
+		return datapath.State{}
+	}
+	for i := range e.Stacks {
+		s := &e.Stacks[i]
+		if len(k.State.Rules) > 0 {
+			k.State.Rules[host.Rule{Family: s.Family, Priority: claims.RuleMainTable, Mark: claims.MarkNodeIP, Table: node.MainTable}] = k.Owner
+		}
+		for _, n := range e.NodeAddresses(s) {
+			t.Of(egressOf[s.Family].nodes).Put(nft.Element{Addr: n.Addr()}, k.Owner)
+		}
+	}
+	return datapath.State{Host: k.State, NFT: nft.State{nft.Inet: t.Table}}
+}
+
+// egressTable is the route table of a link: its VRF's, or one of ours.
+func egressTable(l *cluster.HostLink) int {
+	if l.Table != 0 {
+		return l.Table
+	}
+	return claims.EgressTableBase + l.Index
+}
+
+// carries puts an address on a link, and makes the link's table.
+func carries(k *node.Kernel, owner cluster.Owner, h hostEgress) {
+	f := cluster.FamilyOf(h.address)
+	a := host.AddressKey{Link: h.link.Name, Prefix: node.Single(h.address)}
+	if _, twice := k.State.Addresses[a]; !twice {
+		// The host must not choose it as its own source. IPv4 prefers addresses with the network's mask.
+		k.State.Addresses[a] = host.Address{AddressKey: a, Deprecated: f == cluster.IPv6, Owner: owner}
+	}
+	k.Sysctl(fmt.Sprintf("net/ipv4/conf/%s/forwarding", h.link.Name), "1")
+	if f == cluster.IPv4 {
+		validMarks(k)
+	}
+	if s := k.Env.Stack(f); h.link.Table != 0 && s != nil {
+		for _, c := range s.Cluster { // replies come into the VRF
+			k.Route(host.Route{RouteKey: host.RouteKey{Table: h.link.Table, Prefix: c}, Link: claims.ManagementPort, Via: s.Router.Addr()})
+		}
+		return
+	}
+	table := egressTable(h.link)
+	k.Route(host.Route{RouteKey: host.RouteKey{Table: table, Prefix: node.Everything(f)}, Link: h.link.Name})
+	for _, r := range h.link.Routes {
+		if cluster.FamilyOf(r.Prefix.Addr()) == f {
+			k.Route(host.Route{RouteKey: host.RouteKey{Table: table, Prefix: r.Prefix}, Link: h.link.Name, Via: r.Via})
+		}
+	}
+	for _, a := range h.link.Addresses {
+		if cluster.FamilyOf(a.Addr()) == f && !a.IsSingleIP() {
+			k.Route(host.Route{RouteKey: host.RouteKey{Table: table, Prefix: a.Masked()}, Link: h.link.Name})
+		}
+	}
+}
+
+// validMarks lets in by every link what nodes reply to a pod that has a rule: a link with a strict reverse-path check (rp_filter=1)
+// looks at the main table then, and not at the rule.
+func validMarks(k *node.Kernel) {
+	n := k.Env.Node
+	for i := range n.Links {
+		k.Sysctl(fmt.Sprintf("net/ipv4/conf/%s/src_valid_mark", n.Links[i].Name), "1")
+	}
+	if d := n.Gateway.Device; d != "" {
+		k.Sysctl(fmt.Sprintf("net/ipv4/conf/%s/src_valid_mark", d), "1")
+	}
+}
+
+// egressMaps are the nft maps and sets of EgressIPs of one family. Rules that look at them are in egressChains.
+type egressMaps struct {
+	node.Declared
+	sources     *nft.Map // pod and link to the egress address
+	pods, nodes *nft.Set
+}
+
+var egressOf = map[cluster.Family]*egressMaps{cluster.IPv4: newEgressMaps(cluster.IPv4), cluster.IPv6: newEgressMaps(cluster.IPv6)}
+
+func newEgressMaps(f cluster.Family) *egressMaps {
+	d, w := node.Declare(f), node.Words(f)
+	return &egressMaps{d, d.ToMap("egress", w.Src, nft.KeyOut), d.Set("egress-pods", w.Src), d.Set("node-ips", w.Dst)}
+}
+
+// addLeaves lets a pod leave by links, with an address by each. It is false for one whose address another EgressIP's pod has,
+// too: for a moment after one ended, when another has got its address.
+func addLeaves(t node.Elements, owner cluster.Owner, pod netip.Prefix, ways map[string]netip.Addr) bool {
+	m := egressOf[cluster.FamilyOf(pod.Addr())]
+	pods := t.Of(m.pods)
+	if _, taken := pods.Get(nft.Element{Src: pod}); taken {
+		return false
+	}
+	for link, a := range ways {
+		t.To(m.sources).Put(nft.Element{Src: pod, Out: link}, nft.Target{Addr: netip.AddrPortFrom(a, 0), Owner: owner})
+	}
+	pods.Put(nft.Element{Src: pod}, owner)
+	return true
+}
+
+// addGuards keeps a pod from leaving by the host.
+func addGuards(t node.Elements, owner cluster.Owner, pod netip.Prefix) {
+	pods := t.Of(egressOf[cluster.FamilyOf(pod.Addr())].pods)
+	if _, there := pods.Get(nft.Element{Src: pod}); !there {
+		pods.Put(nft.Element{Src: pod}, owner)
+	}
+}
+
+// Chains are the host's rules for what leaves the cluster by it. Their number depends on no pod.
+func Chains(e node.Env) (datapath.State, []cluster.Problem) {
+	c := node.NewChains(&e)
+	for i := range e.Stacks {
+		egressOf[e.Stacks[i].Family].In(c.Table)
+	}
+	c.Base(node.ChainEgressMarks, "filter", "prerouting", node.HookMarks, markRules(c))
+	c.Base(node.ChainEgress, "nat", "postrouting", node.HookSNAT, egressRules(c))
+	c.Base(node.ChainEgressGuard, "filter", "postrouting", node.HookLeaks, guardRules(c))
+	return c.State(), nil
+}
+
+// eastWestMatches are the destinations at which a pod with an egress address is as any other: Services. Nodes are in a set.
+func eastWestMatches(c node.Chains, s *node.Stack) []nft.Match {
+	var list []nft.Match
+	for _, p := range append(slices.Clone(s.Services), s.Masquerade) {
+		list = append(list, nft.AddrIn{Dst: true, Prefix: p})
+	}
+	return list
+}
+
+// markRules marks what such pods send to nodes and Services, and remembers it: these packets go by the main table, and so
+// do the checks of their replies (egress-ip.md). The mark that OVN sets does not outlive the userspace datapath.
+func markRules(c node.Chains) []nft.Rule {
+	own := nft.MarkIs{Value: claims.MarkNodeIP, Mask: ^uint32(0)}
+	rules := []nft.Rule{c.Rule(nft.RestoreMark{}, "replies of nodes and Services", nft.MarkIs{Mask: ^uint32(0)}, nft.CTMarkIs{Value: claims.MarkNodeIP})}
+	for i := range c.Env.Stacks {
+		s := &c.Env.Stacks[i]
+		m := egressOf[s.Family]
+		from, pods := nft.InInterface{Name: claims.ManagementPort}, nft.InSet{Set: m.pods.Name}
+		for _, to := range append(eastWestMatches(c, s), nft.InSet{Set: m.nodes.Name}) {
+			rules = append(rules, c.Rule(nft.SetMark{Value: claims.MarkNodeIP}, "pods with egress addresses to nodes and Services", from, pods, to))
+		}
+	}
+	return append(rules, c.Rule(nft.SaveMark{}, "for their replies", own))
+}
+
+// egressRules translates what leaves by the host: pods with an egress address, by its link and by no other; then, where all pods
+// leave by the host, these behind the node's address, whichever that is on the link; and, detached, what the gateway router
+// sends to elsewhere.
+func egressRules(c node.Chains) []nft.Rule {
+	e := c.Env
+	marked := nft.MarkIs{Value: claims.MarkNodeIP, Mask: ^uint32(0)}
+	rules := []nft.Rule{}
+	if e.Mode.PodsByHost {
+		rules = append(rules, toItself(c))
+	}
+	not := func(link string) nft.Match { return nft.OutInterface{Name: link, Not: true} }
+	mp0 := not(claims.ManagementPort)
+	for i := range e.Stacks {
+		if s := &e.Stacks[i]; e.Mode.PodsByHost {
+			rules = append(rules, c.Rule(nft.Masquerade{}, "to nodes and Services as other pods", nft.AddrIn{Prefix: s.Subnet}, mp0, marked))
+		}
+	}
+	rules = append(rules, c.Rule(nft.Return{}, "to nodes and Services as other pods", marked))
+	for i := range e.Stacks {
+		m := egressOf[e.Stacks[i].Family]
+		rules = append(rules,
+			c.Rule(nft.SNATMap{Map: m.sources.Name}, "egress addresses"),
+			c.Rule(nft.Drop{}, "with the egress address, or not at all", nft.InSet{Set: m.pods.Name}, mp0))
+	}
+	for i := range e.Stacks {
+		s := &e.Stacks[i]
+		if e.Mode.PodsByHost {
+			rules = append(rules, c.Rule(nft.Masquerade{}, "pods leave the cluster", nft.AddrIn{Prefix: s.Subnet}, mp0))
+		}
+		if e.Mode.PodsByHost && e.Node.Gateway.NodeLocal {
+			rules = append(rules, c.Rule(nft.Masquerade{}, "the host to Services with endpoints elsewhere", nft.AddrIn{Prefix: node.Single(s.Local.Management.Addr())}, not(claims.LocalPort)))
+		}
+		if e.Node.Gateway.OpenFlow {
+			rules = append(rules, c.Rule(nft.Masquerade{}, "Services with endpoints elsewhere", nft.AddrIn{Prefix: node.Single(s.MasqOVN)}, not(claims.ServiceHost)))
+		}
+		switch elsewhere := (nft.AddrIn{Prefix: node.Single(s.MasqRouter)}); {
+		case !e.Mode.Uplink:
+			rules = append(rules, c.Rule(nft.Masquerade{}, "Services with endpoints elsewhere", elsewhere, not(e.Node.Gateway.Bridge)))
+		case e.ByHost(s): // by the bridge, too
+			rules = append(rules, c.Rule(nft.Masquerade{}, "Services with endpoints elsewhere", elsewhere, mp0))
+		}
+	}
+	return rules
+}
+
+// toItself leaves alone what the host sends to its own address among pods: it has that address as its source, and does not leave.
+func toItself(c node.Chains) nft.Rule {
+	return c.Rule(nft.Return{}, "the host to its own address among pods", nft.OutInterface{Name: "lo"})
+}
+
+// guardRules drops pods' packets that nothing translated. To Services they go by the gateway bridge, which translates.
+func guardRules(c node.Chains) []nft.Rule {
+	rules := []nft.Rule{toItself(c)}
+	for i := range c.Env.Stacks {
+		s := &c.Env.Stacks[i]
+		for _, p := range s.Cluster {
+			from := nft.AddrIn{Prefix: p}
+			for _, to := range eastWestMatches(c, s) {
+				rules = append(rules, c.Rule(nft.Return{}, "to Services", from, nft.OutInterface{Name: c.Env.ServiceLink()}, to))
+			}
+			rules = append(rules, c.Rule(nft.Drop{}, "no pod is seen outside", from, nft.OutInterface{Name: claims.ManagementPort, Not: true}))
+		}
+		if c.Env.Mode.Uplink && c.Env.ByHost(s) {
+			rules = append(rules, c.Rule(nft.Drop{}, "nor the gateway router's other name", nft.AddrIn{Prefix: node.Single(s.MasqRouter)}, nft.OutInterface{Name: claims.ManagementPort, Not: true}))
+		}
+	}
+	return rules
+}

@@ -1,0 +1,65 @@
+package egress
+
+import (
+	"maps"
+	"net/netip"
+
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/host"
+	"hairpin/datapath/nft"
+	"hairpin/plan/node"
+)
+
+// hostMoves is what the host does about addresses of its links that move. To translate, the kernel need not have the address.
+// So the old node gives it up at once, and is mute. The new one has it, and would refuse what it does not know: it sends a
+// copy to the old one instead. nft copies only in tables of one family.
+type hostMoves struct {
+	owner     cluster.Owner
+	tables    nft.State
+	addresses map[host.AddressKey]host.Address
+}
+
+func newHostMoves(state datapath.State) *hostMoves {
+	h := &hostMoves{tables: maps.Clone(state.NFT), addresses: maps.Clone(state.Host.Addresses)}
+	if h.tables == nil {
+		h.tables = nft.State{}
+	}
+	return h
+}
+
+func (h *hostMoves) suppressReplies(a netip.Addr, here wireEnd) {
+	delete(h.addresses, host.AddressKey{Link: here.link.Name, Prefix: node.Single(a)})
+}
+
+// sendOn sends on what this node does not know, unless the other node sent it here.
+func (h *hostMoves) sendOn(a netip.Addr, here, there wireEnd, known bool) {
+	if !known {
+		h.rule(a, here, nft.Drop{}, "moves: nobody may know", nil)
+		return
+	}
+	h.rule(a, here, nft.Drop{}, "moves: not in circles", nft.EtherSrc{MAC: there.mac})
+	h.rule(a, here, nft.Dup{To: there.at, Device: here.link.Name}, "moves: the other node may know", nil)
+	h.rule(a, here, nft.Drop{}, "moves: a copy is on its way", nil)
+}
+
+func (h *hostMoves) rule(a netip.Addr, here wireEnd, do nft.Statement, why string, more nft.Match) {
+	f := nft.IP
+	if a.Is6() {
+		f = nft.IP6
+	}
+	if h.tables[f] == nil {
+		h.tables[f] = &nft.Table{Chains: map[string]*nft.Chain{
+			node.ChainMoves: {Name: node.ChainMoves, Type: "filter", Hook: "prerouting", Priority: node.HookMoves},
+		}}
+	}
+	c := h.tables[f].Chains[node.ChainMoves]
+	r := nft.Rule{
+		Matches: []nft.Match{nft.InInterface{Name: here.link.Name}, nft.AddrIn{Dst: true, Prefix: node.Single(a)}, nft.CTUnknown},
+		Do:      do, Comment: why, Owner: h.owner,
+	}
+	if more != nil {
+		r.Matches = append(r.Matches, more)
+	}
+	c.Rules = append(c.Rules, r)
+}

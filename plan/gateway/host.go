@@ -1,0 +1,154 @@
+package gateway
+
+import (
+	"fmt"
+	"strconv"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/host"
+	"hairpin/datapath/nft"
+	"hairpin/plan/node"
+)
+
+// hostSide is the host's way to Services (through the gateway bridge) and to pods (through the management port).
+func hostSide(e *node.Env) host.State {
+	k := node.NewKernel(e)
+	bridge := e.Node.Gateway.Bridge
+	k.State.Links[bridge] = host.Link{Name: bridge, Checksums: e.Checksums(), Owner: k.Owner}
+	k.State.Links[claims.ManagementPort] = host.Link{
+		Name: claims.ManagementPort, Checksums: e.Checksums() && e.Node.Gateway.NodeLocal, MAC: cluster.MACFor(e.Stacks[0].Management.Addr()), MTU: e.Config.MTU, Owner: k.Owner,
+	}
+	for i := range e.Stacks {
+		management(k, &e.Stacks[i])
+		if e.Mode.Uplink {
+			borrowed(k, &e.Stacks[i], bridge)
+		} else {
+			k.Address(host.Address{AddressKey: host.AddressKey{Link: bridge, Prefix: e.Stacks[i].Address}})
+		}
+	}
+	sysctls(k, bridge)
+	if x, ok := newEncap(e); ok {
+		x.links(k)
+	}
+	return k.State
+}
+
+// management is the way between host and pods.
+func management(k *node.Kernel, s *node.Stack) {
+	mp0 := claims.ManagementPort
+	k.Address(host.Address{AddressKey: host.AddressKey{Link: mp0, Prefix: s.Management}})
+	for _, c := range s.Cluster {
+		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: c}, Link: mp0, Via: s.Router.Addr()})
+	}
+}
+
+// borrowed is the machine's own: its addresses and default route on the gateway bridge. Packets take them; they are not
+// written.
+func borrowed(k *node.Kernel, s *node.Stack, bridge string) {
+	for _, p := range k.Env.Node.Gateway.Addresses {
+		if cluster.FamilyOf(p.Addr()) == s.Family {
+			k.Address(host.Address{AddressKey: host.AddressKey{Link: bridge, Prefix: p}, Borrowed: true})
+		}
+	}
+	if len(s.NextHops) > 0 { // of several, the first: what is there stays as it is
+		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: node.Everything(s.Family)}, Link: bridge, Via: s.NextHops[0], Borrowed: true})
+	}
+}
+
+func sysctls(k *node.Kernel, bridge string) {
+	k.Sysctl("net/ipv4/ip_forward", "1")
+	k.Sysctl("net/ipv6/conf/all/forwarding", "1")
+	// A packet and its reply take different ways here: loose reverse-path checks, and no redirects to "better" ones.
+	k.Sysctl("net/ipv4/conf/all/send_redirects", "0")
+	for _, link := range []string{bridge, claims.ManagementPort} {
+		k.Asymmetric(link)
+	}
+	// In the pod network the host has no router but the one that routes name.
+	k.Sysctl(fmt.Sprintf("net/ipv6/conf/%s/accept_ra", claims.ManagementPort), "0")
+	conntrack(k, &k.Env.Config.Conntrack)
+	if s := k.Env.Stack(cluster.IPv6); s != nil && k.Env.LoopbackPorts(cluster.IPv6) {
+		// The twin of route_localnet: the answer, translated back to ::1, is for the host.
+		k.Route(host.Route{RouteKey: host.RouteKey{Table: host.LocalTable, Prefix: node.Words(s.Family).Loopback}, Link: k.Env.ServiceLink()})
+	}
+	if k.Env.Stack(cluster.IPv4) != nil {
+		value := "0" // not what an earlier configuration has left: without chainLoopbackIn, others could reach 127.0.0.1
+		if k.Env.LoopbackPorts(cluster.IPv4) {
+			value = "1"
+		}
+		k.Sysctl(fmt.Sprintf("net/ipv4/conf/%s/route_localnet", k.Env.ServiceLink()), value)
+	}
+	if g := &k.Env.Node.Gateway; g.Userspace && k.Env.Mode.Uplink {
+		// The kernel sees the uplink's frames too, and would answer router advertisements there.
+		k.Sysctl(fmt.Sprintf("net/ipv6/conf/%s/disable_ipv6", g.Uplink), "1")
+	}
+}
+
+// conntrack writes what the administrator wants of the kernel's connection tracking.
+func conntrack(k *node.Kernel, c *cluster.ConntrackConfig) {
+	set := func(name string, value int) {
+		if value != 0 {
+			k.Sysctl("net/netfilter/"+name, strconv.Itoa(value))
+		}
+	}
+	set("nf_conntrack_max", c.Max())
+	set("nf_conntrack_tcp_timeout_established", int(c.TCPEstablished.Seconds()))
+	set("nf_conntrack_tcp_timeout_close_wait", int(c.TCPCloseWait.Seconds()))
+	// What the kernel calls invalid it does not translate: with flows, a pod would get a late answer from the endpoint's own address, and
+	// end the connection (kubernetes #74839).
+	if g := &k.Env.Node.Gateway; c.TCPLiberal || g.OpenFlow && !g.Userspace {
+		set("nf_conntrack_tcp_be_liberal", 1)
+	}
+}
+
+// hostFilter is the host's nft: NodePorts of the host's own clients, the source of what the host sends to pods, and, on
+// the userspace datapath, deafness of the kernel on the uplink and on the host's ends of pods.
+func hostFilter(e *node.Env) nft.State {
+	owner := node.OwnerOf(e.Node.Name)
+	t := &nft.Table{
+		Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{},
+		Chains: map[string]*nft.Chain{
+			node.ChainToPods: {Name: node.ChainToPods, Type: "nat", Hook: "postrouting", Priority: node.HookSNAT, Rules: toPods(e, owner), Owner: owner},
+		},
+	}
+	tunnelChains(e, t, owner)
+	t.Chains[node.ChainFromPods] = podGuard(e, owner)
+	s := nft.State{nft.Inet: t}
+	if g := &e.Node.Gateway; g.Userspace {
+		frames := &nft.Table{Chains: map[string]*nft.Chain{}}
+		s[nft.Netdev] = frames
+		if x, ok := newEncap(e); ok {
+			x.chains(frames, owner)
+		} else {
+			frames.Chains[node.ChainUplink] = &nft.Chain{
+				Name: node.ChainUplink, Type: "filter", Hook: "ingress", Device: g.Uplink, Priority: node.HookGuard, Owner: owner,
+				Rules: []nft.Rule{{Do: nft.Drop{}, Comment: node.Copied, Owner: owner}},
+			}
+		}
+		t.Chains[node.ChainPods] = &nft.Chain{
+			Name: node.ChainPods, Type: "filter", Hook: "prerouting", Priority: node.HookGuard, Owner: owner,
+			Rules: []nft.Rule{{Matches: []nft.Match{nft.InInterface{Name: claims.PodInterface + "*"}}, Do: nft.Drop{}, Comment: node.Copied, Owner: owner}},
+		}
+	}
+	return s
+}
+
+// toPods returns what the host sends to pods the management port's address, whatever its source was: a pod on another node
+// would send the reply elsewhere.
+func toPods(e *node.Env, owner cluster.Owner) []nft.Rule {
+	var rules []nft.Rule
+	for i := range e.Stacks {
+		a := e.Stacks[i].Management.Addr()
+		if e.Mode.PodsByHost && !e.Node.Gateway.OpenFlow { // else the pod's answer does not come by the management port
+			rules = append(rules, nft.Rule{
+				Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, nft.AddrIn{Dst: true, Prefix: node.Single(e.Stacks[i].MasqLocal)}},
+				Do:      nft.Return{}, Comment: "the client's source, under policy Local", Owner: owner,
+			})
+		}
+		rules = append(rules, nft.Rule{
+			Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, nft.AddrIn{Not: true, Prefix: node.Single(a)}},
+			Do:      nft.SNAT{Addr: a}, Comment: "the host's source towards pods", Owner: owner,
+		})
+	}
+	return rules
+}

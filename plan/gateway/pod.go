@@ -1,0 +1,31 @@
+package gateway
+
+import (
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/nb"
+	"hairpin/plan/node"
+)
+
+// Pods gives every pod of this node its port on the node switch.
+func Pods(e node.Env) (datapath.State, []cluster.Problem) {
+	rows := make(nb.State, len(e.Pods))
+	var problems []cluster.Problem
+	for _, p := range e.Pods {
+		has, wrong := e.AddressOf(p)
+		problems = append(problems, wrong...)
+		if has == "" || e.Node.Gateway.OpenFlow { // svcbridge has its port
+			continue
+		}
+		may := has
+		for _, a := range p.Extra { // it may send from them; who has them says the pods themselves, by ARP
+			may += " " + a.String()
+		}
+		rows.Add(&nb.SwitchPort{
+			Name: p.LogicalPort(), Switch: e.Node.Name, Addresses: []string{has}, PortSecurity: []string{may},
+			// An interface of the pod with other addresses (an earlier sandbox of the same name) is not this port's.
+			Options: map[string]string{"iface-id-ver": p.PortVersion()}, Owner: p.Owner,
+		})
+	}
+	return datapath.State{NB: rows}, problems
+}

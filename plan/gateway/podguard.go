@@ -1,0 +1,62 @@
+package gateway
+
+import (
+	"net/netip"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/nb"
+	"hairpin/datapath/nft"
+	"hairpin/plan/node"
+)
+
+// noInside keeps pods from masquerade, join and transit addresses: with those they would reach hosts under another identity. Of Join it
+// is only pings, because replies to load-balanced clients go there; the routers that have the addresses take nothing else.
+func noInside(z *node.Zone, s *node.Stack) {
+	ip := node.Words(s.Family).Match
+	from := `inport == "` + node.RouterToSwitch(z.Node.Name) + `" && ` + ip + ".dst == "
+	for _, match := range []string{
+		from + s.Masquerade.String(), from + s.Transit.Masked().String(), from + s.Join.Masked().String() + " && " + node.Words(s.Family).Ping,
+	} {
+		z.Rows.Add(&nb.Policy{Router: claims.ClusterRouter, Priority: claims.PolicyInternal, Match: match, Action: nb.Drop, Owner: z.Owner})
+	}
+}
+
+// podGuard looks at what comes from the pod network into the host: only pods send there, and the routers between them, whose
+// ICMP errors have transit addresses. Port security has seen the packets of pods; this is for those that need none.
+func podGuard(e *node.Env, owner cluster.Owner) *nft.Chain {
+	c := &nft.Chain{Name: node.ChainFromPods, Type: "filter", Hook: "prerouting", Priority: node.HookGuard, Owner: owner}
+	add := func(comment string, matches ...nft.Match) {
+		c.Rules = append(c.Rules, nft.Rule{
+			Matches: append([]nft.Match{nft.InInterface{Name: claims.ManagementPort}}, matches...), Do: nft.Drop{}, Comment: comment, Owner: owner,
+		})
+	}
+	for i := range e.Stacks {
+		s := &e.Stacks[i]
+		if e.Node.Gateway.NodeLocal {
+			for _, r := range s.Services {
+				c.Rules = append(c.Rules, nft.Rule{
+					Matches: []nft.Match{nft.InInterface{Name: claims.ManagementPort}, nft.AddrIn{Prefix: r}, nft.AddrIn{Dst: true, Prefix: node.Single(s.Management.Addr())}},
+					Do:      nft.Return{}, Comment: "Services' answers to the host", Owner: owner,
+				})
+			}
+		}
+		ranges := append([]netip.Prefix{s.Transit.Masked(), node.Single(s.MasqLocal)}, s.Cluster...)
+		if s.Family == cluster.IPv6 { // neighbour discovery
+			ranges = append(ranges, node.Words(s.Family).LinkLocal, node.Single(netip.IPv6Unspecified()))
+		}
+		var strangers []nft.Match
+		for _, r := range ranges {
+			strangers = append(strangers, nft.AddrIn{Not: true, Prefix: r})
+		}
+		add("no address of the pod network", strangers...)
+		to := s.Inside()
+		if x, ok := newEncap(e); ok && cluster.FamilyOf(x.end) == s.Family {
+			to = append(to, x.host.Masked())
+		}
+		for _, r := range to {
+			add("addresses of the datapath itself", nft.AddrIn{Dst: true, Prefix: r})
+		}
+	}
+	return c
+}

@@ -1,0 +1,49 @@
+package gateway
+
+import (
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/redirect"
+	"hairpin/plan/node"
+)
+
+// Redirection is the programs, and the way of what they bring through the gateway bridge: from the bridge's own port to the gateway
+// router, and back. To NodePorts, as it is: the host itself sends nothing there to an address of its own, and what comes from such an
+// address is an answer. To external addresses as the host's own packets to Services, because others may have these, too: a machine outside, the bridge's
+// uplink, pods with an egress address.
+func Redirection(e node.Env) (datapath.State, []cluster.Problem) {
+	if len(e.Redirect) == 0 {
+		return datapath.State{}, nil
+	}
+	g, b := &e.Node.Gateway, node.NewBridge(&e, claims.FeatureRedirect)
+	programs := map[string]redirect.Program{g.Bridge: {Link: g.Bridge, Name: claims.ProgramReply, MAC: g.MAC, MTU: e.Config.MTU, Owner: b.Owner}}
+	for _, l := range e.Redirect {
+		programs[l] = redirect.Program{Link: l, Name: claims.ProgramRequest, Owner: b.Owner}
+	}
+	mac, _ := cluster.ParseMAC(claims.RedirectMAC) // it is one
+	answer := flow.SetEthDst{MAC: mac}             // TableToHost makes it the sender
+	for i := range e.Stacks {
+		s := &e.Stacks[i]
+		ip, host := node.Words(s.Family).Ip, node.Single(s.MasqHost)
+		if g.OpenFlow { // which knows the sender of each connection
+			b.Classify(node.PrioRedirect, flow.Match{InPort: flow.Local, EthSrc: mac, Protocol: ip}, flow.Output{Port: claims.ServicesPatch})
+			b.Classify(node.PrioAnswered, flow.Match{InPort: claims.ServicesPatch, EthDst: mac, Protocol: ip}, flow.Resubmit{Table: claims.TableToHost})
+			continue
+		}
+		tracked := flow.CT{Table: claims.TableToHost, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}}
+		b.Classify(node.PrioRedirect, flow.Match{InPort: flow.Local, EthSrc: mac, Protocol: ip},
+			flow.CT{Commit: true, Table: claims.TableToOVN, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
+		b.Classify(node.PrioAnswered, flow.Match{InPort: b.Ovn, Protocol: ip, Dst: host}, answer, tracked)
+		for _, a := range s.Redirect {
+			b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: node.Single(a)}, flow.Resubmit{Table: claims.TableToOVN})
+			b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.Single(a)}, answer, flow.Resubmit{Table: claims.TableToHost})
+			b.Classify(node.PrioRedirect, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.Single(a), Dst: host}, answer, tracked)
+		}
+	}
+	if e.Mode.Uplink { // nobody outside may send as the bridge
+		b.Classify(node.PrioRedirect, flow.Match{InPort: b.Uplink, EthSrc: mac}, flow.Drop{})
+	}
+	return datapath.State{Bridge: flow.State{Flows: b.Flows}, Redirect: redirect.State{Programs: programs}}, nil
+}

@@ -1,0 +1,245 @@
+package gateway
+
+import (
+	"net/netip"
+	"slices"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/nb"
+	"hairpin/datapath/nft"
+	"hairpin/plan/node"
+)
+
+// tunnels lets no Geneve but that of nodes into the node, and lets it bypass conntrack.
+func tunnels(b *node.Bridge) {
+	for i := range b.Env.Stacks {
+		s := &b.Env.Stacks[i]
+		for _, a := range append([]netip.Addr{s.Address.Addr()}, s.Others...) {
+			m := flow.Match{Protocol: node.Words(s.Family).L4[cluster.UDP], Dst: node.Single(a), DstPort: node.Geneve}
+			// Conntrack has put it together: tunnels of nodes send no fragments, so it is a pod's, from the address of its node.
+			b.Add(claims.TableUplink, node.PrioNoParts, m, flow.Drop{})
+			m.InPort = b.Uplink
+			b.Classify(node.PrioStranger, m, flow.Drop{})
+		}
+	}
+	b.Classify(node.PrioTunnel, flow.Match{InPort: flow.Local, Protocol: node.Words(b.Env.TunnelFamily()).L4[cluster.UDP], DstPort: node.Geneve}, flow.Output{Port: b.Uplink})
+}
+
+// setTunnelEnds is the nft set of the ends of other nodes' tunnels.
+const setTunnelEnds = "tunnel-ends"
+
+// endsSet declares it.
+func endsSet(e *node.Env) *nft.Set {
+	source := node.Words(e.TunnelFamily()).Src
+	return &nft.Set{Name: setTunnelEnds, Key: []nft.KeyField{source}}
+}
+
+// tunnelEnds let in what other nodes' tunnels send.
+type tunnelEnds struct {
+	*node.Bridge
+	set          *nft.Set      // declared
+	host, frames node.Elements // of it
+	encap        encap
+	hasEncap     bool
+}
+
+func newTunnelEnds(e *node.Env) tunnelEnds {
+	t := tunnelEnds{Bridge: node.NewBridge(e, claims.FeatureGateway), set: endsSet(e), host: node.NewElements(), frames: node.NewElements()}
+	t.encap, t.hasEncap = newEncap(e)
+	return t
+}
+
+// add adds a node that has tunnels, but for one that claims what is another's.
+func (t *tunnelEnds) add(n *cluster.Node) {
+	e := t.Env
+	end := e.Node.Addresses[0]
+	if n.ID == 0 || len(n.Addresses) == 0 || e.Refuses(n) || cluster.FamilyOf(n.Addresses[0]) != cluster.FamilyOf(end) {
+		return
+	}
+	from := node.Single(n.Addresses[0])
+	t.host.Of(t.set).Put(nft.Element{Src: from}, node.OwnerOf(n.Name))
+	if t.hasEncap && e.Node.Gateway.Device != "" {
+		t.frames.Of(t.set).Put(nft.Element{Src: from}, node.OwnerOf(n.Name))
+	}
+	if e.Mode.Uplink {
+		t.Classify(node.PrioTunnelIn, flow.Match{InPort: t.Uplink, EthDst: t.Mac, Protocol: node.Words(cluster.FamilyOf(end)).L4[cluster.UDP], Src: from, Dst: node.Single(end), DstPort: node.Geneve},
+			flow.Output{Port: flow.Local})
+	}
+}
+
+// problems are what keeps the packets of another node out: told for each, as Problems are counted by what they are planned from.
+func (t *tunnelEnds) problems() []cluster.Problem {
+	c := node.Checker{Owner: t.Owner}
+	if t.hasEncap && t.Env.Node.Gateway.Device == "" {
+		c.Problem(node.FieldGateway, "device: no link of the host has %s, so tunnels from other nodes do not arrive", t.encap.end)
+	}
+	return c.Problems
+}
+
+func (t *tunnelEnds) tables() nft.State {
+	s := nft.State{nft.Inet: t.host.Table}
+	if t.hasEncap {
+		s[nft.Netdev] = t.frames.Table
+	}
+	return s
+}
+
+// tunnelsSet is the nft set of all nodes' addresses.
+func tunnelsSet(f cluster.Family) *nft.Set { return node.Declare(f).Set("tunnels", node.Words(f).Dst) }
+
+// tunnelChains let only nodes' tunnels into the host, and forward nothing of pods and Services to those of any node: it would leave with
+// the host's own address. The kernel has put fragments together before. The packets of the node's own tunnels come from the link of encap,
+// if the host forwards them.
+func tunnelChains(e *node.Env, t *nft.Table, owner cluster.Owner) {
+	port := nft.DstPort{Protocol: cluster.UDP, Port: node.Geneve}
+	t.Sets[setTunnelEnds] = endsSet(e)
+	t.Chains[node.ChainTunnelsIn] = &nft.Chain{Name: node.ChainTunnelsIn, Type: "filter", Hook: "input", Priority: node.HookFilter, Owner: owner, Rules: []nft.Rule{
+		{Matches: []nft.Match{nft.InSet{Set: setTunnelEnds}, port}, Do: nft.Accept{}, Comment: "tunnels of nodes", Owner: owner},
+		{Matches: []nft.Match{port}, Do: nft.Drop{}, Comment: "tunnels of others", Owner: owner},
+	}}
+	forward := &nft.Chain{Name: node.ChainTunnelsForward, Type: "filter", Hook: "forward", Priority: node.HookFilter, Owner: owner, Rules: []nft.Rule{
+		{Matches: []nft.Match{nft.InSet{Set: setTunnelEnds}, port}, Do: nft.Return{}, Comment: "tunnels of nodes", Owner: owner},
+	}}
+	from := []string{claims.ManagementPort, e.Node.Gateway.Bridge}
+	if e.Node.Gateway.OpenFlow {
+		from = append(from, claims.ServiceHost)
+	}
+	for i := range e.Stacks {
+		set := tunnelsSet(e.Stacks[i].Family)
+		t.Sets[set.Name] = set
+		for _, link := range from {
+			forward.Rules = append(forward.Rules, nft.Rule{
+				Matches: []nft.Match{nft.InInterface{Name: link}, nft.InSet{Set: set.Name}, port},
+				Do:      nft.Drop{}, Comment: "pods and Services to tunnels", Owner: owner,
+			})
+		}
+	}
+	t.Chains[node.ChainTunnelsForward] = forward
+}
+
+// Hosts is what follows from the addresses of all nodes, by which their tunnels can be reached. Several nodes may have the same one. A node without
+// an ID has no tunnel yet: the controller gives it one at once, and both come in one change of the node's network.
+type Hosts struct {
+	of  map[netip.Addr][]string // nodes that say they have it, sorted: also those that are not believed, because here a lie takes nothing from anybody but tunnels, and being told pods' MTU
+	set datapath.State          // OVN's address set of them
+}
+
+func NewHosts() *Hosts { return &Hosts{} }
+
+func (p *Hosts) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, _ bool) (gone, come datapath.State) {
+	nodes := c.Nodes
+	if p.of == nil {
+		p.of = map[netip.Addr][]string{}
+		nodes.Come = append(slices.Clone(nodes.Come), env.Node) // which stays what it is
+	}
+	if len(nodes.Gone)+len(nodes.Come) == 0 {
+		return gone, come
+	}
+	was := map[netip.Addr]string{}
+	each := func(list []*cluster.Node, do func(names []string, name string) []string) {
+		for _, n := range list {
+			if n.ID == 0 {
+				continue
+			}
+			for _, h := range n.HostAddresses {
+				a := h.Addr()
+				if cluster.HostOnly(a) {
+					continue
+				}
+				if _, touched := was[a]; !touched {
+					was[a] = first(p.of[a])
+				}
+				p.of[a] = do(p.of[a], n.Name)
+			}
+		}
+	}
+	each(nodes.Gone, omitted)
+	each(nodes.Come, with)
+	before, after := newHostRules(env), newHostRules(env)
+	for a, name := range was {
+		if now := first(p.of[a]); now != name {
+			before.add(a, name)
+			after.add(a, now)
+		}
+		if len(p.of[a]) == 0 {
+			delete(p.of, a)
+		}
+	}
+	gone, p.set = datapath.Union(before.state(), p.set), hostsRows(env)
+	return gone, datapath.Union(after.state(), p.set)
+}
+
+// first is the one that an address is said to be of, "" when it is nobody's.
+func first(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return names[0]
+}
+
+// with adds a name, which may be there twice when the node gives an address twice.
+func with(names []string, name string) []string {
+	i, _ := slices.BinarySearch(names, name)
+	return slices.Insert(names, i, name)
+}
+
+func omitted(names []string, name string) []string {
+	i, _ := slices.BinarySearch(names, name)
+	return slices.Delete(names, i, i+1)
+}
+
+// hostsRows are the address set that podMTU names, if it does.
+func hostsRows(e *node.Env) datapath.State {
+	s := datapath.State{NB: nb.State{}}
+	if stack := e.Stack(e.TunnelFamily()); stack != nil && e.Mode.Uplink && !e.Node.Gateway.OpenFlow {
+		s.NB.Add(&nb.AddressSet{Name: node.HostsSet(stack.Family), Addresses: e.NodeAddresses(stack), Owner: node.OwnerOf(e.Node.Name)})
+	}
+	return s
+}
+
+// hostRules keep from the tunnels of all nodes what pods send, or the gateway router for them: by the host's routing pods' packets would leave with the
+// node's own address, and a Service may have any endpoint. And they keep from nodes what would make their tunnels' packets smaller.
+type hostRules struct {
+	*node.Bridge
+	node.Elements
+}
+
+func newHostRules(e *node.Env) hostRules {
+	return hostRules{node.NewBridge(e, claims.FeatureGateway), node.NewElements()}
+}
+
+// add adds an address that is said to be of a node, if it is.
+func (r *hostRules) add(a netip.Addr, name string) {
+	s := r.Env.Stack(cluster.FamilyOf(a))
+	if name == "" || s == nil {
+		return
+	}
+	r.Of(tunnelsSet(s.Family)).Put(nft.Element{Addr: a}, node.OwnerOf(name))
+	if a != s.MasqHost {
+		noTunnels(r.Bridge, s, a)
+	}
+	if s.Family == r.Env.TunnelFamily() && r.Env.Mode.Uplink && r.Env.Node.Gateway.OpenFlow {
+		noMTU(r.Bridge, s, a)
+	}
+}
+
+func (r *hostRules) state() datapath.State {
+	return datapath.State{Bridge: flow.State{Flows: r.Flows}, NFT: nft.State{nft.Inet: r.Table}}
+}
+
+// noTunnels keeps what the gateway router sends from an address.
+func noTunnels(b *node.Bridge, s *node.Stack, a netip.Addr) {
+	b.Classify(node.PrioNoTunnel, flow.Match{InPort: b.Ovn, Protocol: node.Words(s.Family).L4[cluster.UDP], Dst: node.Single(a), DstPort: node.Geneve}, flow.Drop{})
+}
+
+// noMTU keeps from a node that pods have a smaller MTU than the external network (zone.podMTU): it would take that for the whole way to this node, also
+// for its tunnel, in which packets of pods would not fit any more. An address set of OVN costs ovn-controller 30 ms for each node that joins 1 000
+// (docs/reference/performance.md), but with OVN's load balancers the gateway router also forwards such errors to nodes with endpoints, and those must pass.
+func noMTU(b *node.Bridge, s *node.Stack, a netip.Addr) {
+	m := node.Words(s.Family).TooBig
+	m.InPort, m.Dst = b.Ovn, node.Single(a)
+	b.Classify(node.PrioNoMTU, m, flow.Drop{})
+}

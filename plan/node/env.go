@@ -1,0 +1,419 @@
+package node
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+)
+
+func SortedPrefixes(list []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(list, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	return slices.Compact(list)
+}
+
+// NodeAddresses returns the addresses of a family that count as nodes', and all of this one's.
+func (e *Env) NodeAddresses(s *Stack) []netip.Prefix {
+	var nodes []netip.Prefix
+	add := func(a netip.Addr) {
+		if cluster.FamilyOf(a) == s.Family && (a.IsGlobalUnicast() || cluster.HostOnly(a)) {
+			nodes = append(nodes, Single(a))
+		}
+	}
+	for a := range e.Vetted.Hosts.All() {
+		add(a)
+	}
+	for _, p := range e.Node.HostAddresses {
+		add(p.Addr())
+	}
+	return SortedPrefixes(nodes)
+}
+
+// Env is what features read: the node that is planned, with every address that follows from its number.
+type Env struct {
+	Config *cluster.Config
+	Node   *cluster.Node
+	Mode   cluster.Mode    // of the node's gateway
+	Stacks []Stack         // the IP versions that the node has, IPv4 first; never empty
+	Nodes  []*cluster.Node // all nodes, this one included
+	Vetted *cluster.Vetted // what is believed of them
+
+	Pods      []*cluster.Pod      // of this node
+	Peers     []*cluster.Node     // other nodes
+	Frontends []*cluster.Frontend // of all Services that are served
+	Guarded   []Guarded           // load balancers' ports with source ranges, sorted
+	Redirect  []string            // links whose packets for NodePorts eBPF programs lead to the gateway router
+}
+
+// Stack is one IP version of the planned node: its addresses. Prefixes are an address with its mask, but Subnet and
+// the ranges, which are networks.
+type Stack struct {
+	Family cluster.Family
+
+	Address  netip.Prefix // of the host on the gateway bridge, and of the gateway router
+	Node     netip.Addr   // by which the wire knows the node: Address, where the bridge has the uplink
+	NextHops []netip.Addr // default gateways of the wire, of which each gets its part; none without the uplink
+	// Routers are MACs of next hops of the wire, those of NextHops first; OnLink are its networks. RoutersKnown
+	// is false without an agent that looked, as in a manifest.
+	Routers      []cluster.MAC
+	OnLink       []netip.Prefix
+	RoutersKnown bool
+	Others       []netip.Addr // further addresses of the host, sorted
+	Redirect     []netip.Addr // those of them on Env.Redirect's links, where NodePorts are, sorted
+
+	Subnet     netip.Prefix // the node's pods
+	Router     netip.Prefix // first address of Subnet: the cluster router
+	Management netip.Prefix // second address of Subnet: the host
+
+	JoinRouter netip.Prefix // the cluster router on the join switch
+	Join       netip.Prefix // the gateway router on the join switch
+	Transit    netip.Prefix // the cluster router on the transit switch
+
+	Masquerade netip.Prefix // the masquerade subnet and its places (host-to-service.md)
+	MasqOVN    netip.Addr   // as the host sees clients of an endpoint of its own
+	MasqRouter netip.Addr   // as the host sees the gateway router
+	MasqHost   netip.Addr
+	MasqLocal  netip.Addr // not a host's: VIP of what keeps the client's address
+	MasqAll    netip.Addr // not a host's: VIP of all endpoints where the cluster IP has the node's own only
+	MasqNext   netip.Addr
+	MasqPin    netip.Addr // hairpin source
+
+	Local Local // the distributed gateway port, if there is one
+
+	Cluster  []netip.Prefix // pods of all nodes
+	Services []netip.Prefix // cluster IPs
+}
+
+// Places of a node's pod subnet.
+const (
+	routerPlace     = 1
+	managementPlace = 2
+)
+
+// Places of the join and transit subnets: the cluster router comes first on the join switch, a node's routers at its
+// number plus nodeOffset.
+const (
+	joinRouterPlace = 1
+	NodeOffset      = 1
+)
+
+// Fields of a Node as Problems name them.
+const (
+	FieldID        = "metadata.annotations[" + cluster.AnnotationNodeID + "]"
+	FieldGateway   = "metadata.annotations[" + cluster.AnnotationGateway + "]"
+	fieldAddresses = "status.addresses"
+	fieldPodCIDRs  = "spec.podCIDRs"
+)
+
+// Checker collects what is wrong with one Node.
+type Checker struct {
+	Owner    cluster.Owner
+	Problems []cluster.Problem
+}
+
+func (c *Checker) Problem(field, format string, args ...any) {
+	c.Problems = append(c.Problems, cluster.Problem{Owner: c.Owner, Field: field, Message: fmt.Sprintf(format, args...)})
+}
+
+func OwnerOf(name string) cluster.Owner { return cluster.Owner{Kind: "Node", Name: name} }
+
+// NewEnv reads what plan must know of the node itself. When it is not ok, the node cannot be planned at all, and the
+// problems say why.
+func NewEnv(s *cluster.Snapshot, name string) (Env, []cluster.Problem, bool) {
+	e := Env{Config: &s.Config, Node: s.Node(name), Nodes: s.Nodes}
+	c := Checker{Owner: OwnerOf(name)}
+	if e.Node == nil {
+		c.Problem("", "there is no such Node")
+		return e, c.Problems, false
+	}
+	c.node(&e)
+	if len(c.Problems) > 0 {
+		return e, c.Problems, false
+	}
+	for _, f := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+		if st, ok := c.stack(&e, f); ok {
+			e.Stacks = append(e.Stacks, st)
+		}
+	}
+	if len(e.Stacks) == 0 && len(c.Problems) == 0 {
+		c.Problem(fieldPodCIDRs, "no IP family has both a pod CIDR and an address on the gateway bridge")
+	}
+	c.redirect(&e)
+	return e, c.Problems, len(e.Stacks) > 0
+}
+
+// Refuses reports whether a node claims what is another's. The Snapshot has the problem.
+func (e *Env) Refuses(n *cluster.Node) bool { return len(e.Vetted.Rejected[n.Name]) > 0 }
+
+// Known checks what every node must have, to be planned and to be reached.
+func (c *Checker) Known(n *cluster.Node) {
+	if n.ID == 0 {
+		c.Problem(FieldID, "the node has no node ID yet")
+	}
+	if len(n.Addresses) == 0 {
+		c.Problem(fieldAddresses, "the node has no InternalIP")
+	}
+	if len(n.PodCIDRs) == 0 {
+		c.Problem(fieldPodCIDRs, "the node has no pod CIDR")
+	}
+}
+
+// node checks what does not depend on the IP version.
+func (c *Checker) node(e *Env) {
+	n, g := e.Node, &e.Node.Gateway
+	c.Known(n)
+	c.mode(e)
+	if g.NodeLocal {
+		c.localSubnets(e)
+	}
+	if e.Config.EncapPort != 0 && e.Config.EncapPort != Geneve {
+		c.Problem("[default] encap-port", "%d is not served yet, only %d", e.Config.EncapPort, Geneve)
+	}
+	switch {
+	case g.MAC == cluster.MAC{}:
+		c.Problem(FieldGateway, "mac-address: the gateway bridge has none")
+	case g.Bridge == "":
+		c.Problem(FieldGateway, "bridge-id: there is no gateway bridge")
+	case e.Mode.Uplink && g.Uplink == "":
+		c.Problem(FieldGateway, "uplink: mode %s needs one, bridge %s has none", e.Mode.Name, g.Bridge)
+	case !e.Mode.Uplink && g.Uplink != "":
+		c.Problem(FieldGateway, "uplink: mode %s has none, but %s is a port of bridge %s", e.Mode.Name, g.Uplink, g.Bridge)
+	case len(g.Addresses) == 0:
+		c.Problem(FieldGateway, "ip-addresses: the gateway bridge has none")
+	}
+}
+
+// mode finds the node's gateway mode.
+func (c *Checker) mode(e *Env) {
+	e.Mode = e.Config.ModeOf(e.Node)
+	name, field := e.Node.Gateway.Mode, FieldGateway
+	if name == "" {
+		name, field = e.Config.Gateway.Mode, "[gateway] mode"
+	}
+	if names := cluster.ModeNames(); name != "" && name != e.Mode.Name {
+		last := len(names) - 1
+		c.Problem(field, "%q is not a gateway mode: %s or %s", name, strings.Join(names[:last], ", "), names[last])
+	}
+}
+
+// stack returns the addresses of one IP version, or not ok when the cluster or the node does not have it.
+func (c *Checker) stack(e *Env, f cluster.Family) (Stack, bool) {
+	s := Stack{Family: f, Subnet: e.Node.PodCIDR(f), Address: cluster.PrefixOf(e.Node.Gateway.Addresses, f)}
+	if !s.Subnet.IsValid() {
+		return s, false
+	}
+	switch {
+	case s.Address.IsValid():
+	case e.Mode.Uplink:
+		c.Problem(FieldGateway, "ip-addresses: the gateway bridge has no %s address, but spec.podCIDRs has a range", f)
+		return s, false
+	default:
+		c.Problem("[gateway] advertise-address", "has no %s address for the gateway bridge, but spec.podCIDRs has a range", f)
+		return s, false
+	}
+	for _, r := range e.Config.ClusterSubnets {
+		if cluster.FamilyOf(r.CIDR.Addr()) == f {
+			s.Cluster = append(s.Cluster, r.CIDR.Masked())
+		}
+	}
+	if !slices.ContainsFunc(s.Cluster, func(r netip.Prefix) bool { return contains(r, s.Subnet) }) {
+		c.Problem(fieldPodCIDRs, "%s is not within [default] cluster-subnets", s.Subnet)
+		return s, false
+	}
+	if few, most := bitsOf(s.Cluster); most-few > maxSpread {
+		c.Problem("[default] cluster-subnets", "the largest and the smallest range of %s differ by more than %d bits", f, maxSpread)
+		return s, false
+	}
+	for _, r := range e.Config.ServiceCIDRs {
+		if cluster.FamilyOf(r.Addr()) == f {
+			s.Services = append(s.Services, r.Masked())
+		}
+	}
+	s.Node = s.Address.Addr()
+	if e.Mode.Uplink {
+		s.NextHops = nextHops(e, f)
+		s.wire(&e.Node.Gateway)
+	} else if a := e.Node.Address(f); a.IsValid() {
+		s.Node = a
+	}
+	s.Others = otherAddresses(e, &s)
+	if e.Node.Gateway.NodeLocal {
+		s.Local = c.local(cluster.PrefixOf(e.Config.Gateway.NodeLocalSubnets, f), f)
+	}
+	return s, c.places(e, &s)
+}
+
+// places computes the addresses that are counted from the start of a subnet.
+func (c *Checker) places(e *Env, s *Stack) bool {
+	v := map[cluster.Family]string{cluster.IPv4: "v4", cluster.IPv6: "v6"}[s.Family]
+	masq := cluster.PrefixOf(e.Config.Gateway.MasqueradeSubnets, s.Family)
+	join, transit := cluster.PrefixOf(e.Config.JoinSubnets, s.Family), cluster.PrefixOf(e.Config.TransitSubnets, s.Family)
+	masqField, joinField, transitField := "[gateway] "+v+"-masquerade-subnet", "[gateway] "+v+"-join-subnet", "[clustermanager] "+v+"-transit-subnet"
+	s.Masquerade = masq.Masked()
+	for _, p := range []struct {
+		to    *netip.Addr
+		place int
+	}{
+		{&s.MasqOVN, claims.MasqOVN}, {&s.MasqHost, claims.MasqHost}, {&s.MasqLocal, claims.MasqETPLocal},
+		{&s.MasqAll, claims.MasqCluster}, {&s.MasqNext, claims.MasqNextHop}, {&s.MasqPin, claims.MasqHairpin},
+	} {
+		*p.to = c.Nth(masq, p.place, masqField).Addr()
+	}
+	s.Router = c.Nth(s.Subnet, routerPlace, fieldPodCIDRs)
+	if s.MasqRouter = s.MasqOVN; e.Node.Gateway.OpenFlow {
+		s.MasqRouter = s.MasqHost // not the host's, with this engine
+	}
+	s.Management = c.Nth(s.Subnet, managementPlace, fieldPodCIDRs)
+	s.JoinRouter = c.Nth(join, joinRouterPlace, joinField)
+	s.Join = c.Nth(join, e.Node.ID+NodeOffset, joinField)
+	s.Transit = c.Nth(transit, e.Node.ID+NodeOffset, transitField)
+	for _, p := range []netip.Addr{s.MasqOVN, s.MasqHost, s.MasqLocal, s.MasqAll, s.MasqNext, s.MasqPin, s.Router.Addr(), s.Management.Addr(), s.JoinRouter.Addr(), s.Join.Addr(), s.Transit.Addr()} {
+		if !p.IsValid() {
+			return false
+		}
+	}
+	return true
+}
+
+// Nth returns an address of a subnet with the subnet's mask, or the zero Prefix and a Problem.
+func (c *Checker) Nth(subnet netip.Prefix, place int, field string) netip.Prefix {
+	if !subnet.IsValid() {
+		c.Problem(field, "is not set, but spec.podCIDRs has a range of this IP version")
+		return netip.Prefix{}
+	}
+	a, err := cluster.Nth(subnet, place)
+	if err != nil {
+		c.Problem(field, "%v", err)
+		return netip.Prefix{}
+	}
+	return netip.PrefixFrom(a, subnet.Bits())
+}
+
+// nextHops returns the default gateways of a family: the administrator's, else what the node found.
+func nextHops(e *Env, f cluster.Family) (hops []netip.Addr) {
+	for _, list := range [][]netip.Addr{e.Config.Gateway.NextHops, e.Node.Gateway.NextHops} {
+		for _, a := range list {
+			if cluster.FamilyOf(a) == f {
+				hops = append(hops, a)
+			}
+		}
+		if len(hops) > 0 {
+			break
+		}
+	}
+	return hops
+}
+
+// wire finds the routers and networks of the family on the external network.
+func (s *Stack) wire(g *cluster.Gateway) {
+	hops := slices.Clone(s.NextHops)
+	for a := range g.NextHopMACs {
+		if cluster.FamilyOf(a) == s.Family && !slices.Contains(s.NextHops, a) {
+			hops = append(hops, a)
+		}
+	}
+	slices.SortFunc(hops[len(s.NextHops):], netip.Addr.Compare)
+	for _, a := range hops {
+		if mac, ok := g.NextHopMACs[a]; ok && !slices.Contains(s.Routers, mac) {
+			s.Routers = append(s.Routers, mac)
+		}
+	}
+	for _, p := range slices.Concat(g.Addresses, g.OnLink) {
+		if cluster.FamilyOf(p.Addr()) == s.Family {
+			s.OnLink = append(s.OnLink, p.Masked())
+		}
+	}
+	if s.Family == cluster.IPv6 {
+		s.OnLink = append(s.OnLink, Words(s.Family).LinkLocal)
+	}
+	slices.SortFunc(s.OnLink, func(a, b netip.Prefix) int { return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits()) })
+	s.OnLink = slices.Compact(s.OnLink)
+	s.RoutersKnown = g.NextHopMACs != nil
+}
+
+// ByHost reports whether the gateway router hands what Services have for endpoints elsewhere to the host: it is the mode's way
+// (host-to-service.md), or there is no default gateway that the router could reach (detached-gateway.md).
+func (e *Env) ByHost(s *Stack) bool { return e.Mode.ServicesByHost || len(s.NextHops) == 0 }
+
+// otherAddresses returns the addresses of the host that pods reach, without the one that the gateway router shares.
+func otherAddresses(e *Env, s *Stack) []netip.Addr {
+	var list []netip.Addr
+	for _, p := range slices.Concat(e.Node.HostAddresses, e.Node.Gateway.Addresses) {
+		a := p.Addr()
+		if cluster.FamilyOf(a) == s.Family && a != s.Address.Addr() && (a.IsGlobalUnicast() || cluster.HostOnly(a)) &&
+			!s.Subnet.Contains(a) && !Within(e.Config.Gateway.MasqueradeSubnets, a) {
+			list = append(list, a)
+		}
+	}
+	slices.SortFunc(list, netip.Addr.Compare)
+	return slices.Compact(list)
+}
+
+func contains(outer, inner netip.Prefix) bool {
+	return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+}
+
+// Stack gives the node's addresses of a family, or nil.
+func (e *Env) Stack(f cluster.Family) *Stack {
+	for i := range e.Stacks {
+		if e.Stacks[i].Family == f {
+			return &e.Stacks[i]
+		}
+	}
+	return nil
+}
+
+func Single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+// Within reports whether one of the ranges has the address.
+func Within(ranges []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
+}
+
+// Guarded is what loadBalancerSourceRanges restrict: one port of a load balancer's address. Other ports of that address
+// belong to NodePorts, to other Services, to the node or to another machine.
+type Guarded struct {
+	Addr     netip.Addr
+	Protocol cluster.Protocol
+	Port     uint16
+}
+
+func (g Guarded) Compare(h Guarded) int {
+	return cmp.Or(cmp.Compare(g.Protocol, h.Protocol), cmp.Compare(g.Port, h.Port), g.Addr.Compare(h.Addr))
+}
+
+// ManagementAddress is the host's address in a node's part of the pod network; invalid where the part has no room for it.
+func ManagementAddress(podCIDR netip.Prefix) netip.Addr {
+	a, err := cluster.Nth(podCIDR, managementPlace)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return a
+}
+
+// AddressOf is a pod's MAC and its addresses, as OVN has them; empty without any that is the node's to give.
+func (e *Env) AddressOf(p *cluster.Pod) (address string, problems []cluster.Problem) {
+	for _, ip := range p.IPs {
+		if s := e.Stack(cluster.FamilyOf(ip)); s != nil && s.Subnet.Contains(ip) {
+			address += " " + ip.String()
+		} else {
+			problems = append(problems, cluster.Problem{Owner: p.Owner, Field: "status.podIPs", Message: ip.String() + " is not in the pod subnets of node " + e.Node.Name})
+		}
+	}
+	if address != "" {
+		address = p.MAC.String() + address
+	}
+	return address, problems
+}
+
+// Inside are the ranges that parts of the datapath use between each other. Pods answer to addresses of Join, and nothing else.
+func (s *Stack) Inside() []netip.Prefix {
+	return []netip.Prefix{s.Masquerade, s.Join.Masked(), s.Transit.Masked()}
+}
+
+// TunnelFamily is that of the addresses that tunnels have.
+func (e *Env) TunnelFamily() cluster.Family { return cluster.FamilyOf(e.Node.Addresses[0]) }

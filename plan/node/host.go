@@ -1,0 +1,85 @@
+package node
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/host"
+)
+
+// MainTable is the kernel's main routing table.
+const MainTable = 254
+
+// Kernel writes the host's links, addresses, routes and neighbours.
+type Kernel struct {
+	Env   *Env
+	State host.State
+	Owner cluster.Owner
+}
+
+func NewKernel(e *Env) *Kernel {
+	return &Kernel{Env: e, Owner: OwnerOf(e.Node.Name), State: host.State{
+		Links: map[string]host.Link{}, Addresses: map[host.AddressKey]host.Address{}, Routes: map[host.RouteKey]host.Route{},
+		Neighbors: map[host.NeighborKey]host.Neighbor{}, Sysctls: map[string]host.Sysctl{},
+	}}
+}
+
+// Checksums reports whether the host computes checksums of what it gives to Open vSwitch: what the userspace datapath sends back to it, and the
+// host or a program on to a link, would have a wrong one.
+func (e *Env) Checksums() bool {
+	return e.Node.Gateway.Userspace && (e.Mode.ClientsByHost || len(e.Redirect) > 0 || slices.ContainsFunc(e.Stacks, func(s Stack) bool { return e.ByHost(&s) }))
+}
+
+// ToClients is the route to clients of endpoints on this host. Their TCP segments fit the routes by which the host forwards
+// what comes by other links to Services.
+func (k *Kernel) ToClients(s *Stack, link string, mtu int) {
+	r := host.Route{RouteKey: host.RouteKey{Table: MainTable, Prefix: Single(s.MasqOVN)}, Link: link, Src: s.Node, MTU: mtu}
+	if pods := k.Env.Config.MTU; mtu > pods {
+		r.AdvMSS = pods - Words(s.Family).tcpHeaders
+	}
+	k.Route(r)
+}
+
+// ServiceLink is the link by which the host gets to Services.
+func (e *Env) ServiceLink() string {
+	if e.Node.Gateway.OpenFlow {
+		return claims.ServiceHost
+	}
+	return e.Node.Gateway.Bridge
+}
+
+// ServiceHop is the next hop on that link.
+func (e *Env) ServiceHop(s *Stack) netip.Addr {
+	if e.Node.Gateway.OpenFlow {
+		return s.MasqOVN
+	}
+	return s.MasqNext
+}
+
+// Asymmetric allows a packet and its reply to take different links.
+func (k *Kernel) Asymmetric(link string) {
+	k.Sysctl(fmt.Sprintf("net/ipv4/conf/%s/rp_filter", link), "2")
+	k.Sysctl(fmt.Sprintf("net/ipv4/conf/%s/send_redirects", link), "0")
+}
+
+func (k *Kernel) Address(a host.Address) {
+	a.Owner = k.Owner
+	k.State.Addresses[a.AddressKey] = a
+}
+
+func (k *Kernel) Route(r host.Route) {
+	r.Owner = k.Owner
+	k.State.Routes[r.RouteKey] = r
+}
+
+func (k *Kernel) Neighbor(link string, ip netip.Addr, mac cluster.MAC) {
+	n := host.NeighborKey{Link: link, IP: ip}
+	k.State.Neighbors[n] = host.Neighbor{NeighborKey: n, MAC: mac, Owner: k.Owner}
+}
+
+func (k *Kernel) Sysctl(path, value string) {
+	k.State.Sysctls[path] = host.Sysctl{Path: path, Value: value, Owner: k.Owner}
+}

@@ -1,0 +1,132 @@
+package node
+
+import (
+	"maps"
+
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/nft"
+	"hairpin/delta"
+)
+
+// Names and priorities of our nft chains.
+const (
+	ChainNodePortIn     = "nodeport-prerouting"
+	ChainNodePortOut    = "nodeport-output"
+	ChainGuarded        = "load-balancer-sources"
+	ChainMasquerade     = "masquerade-prerouting"
+	ChainLoopbackIn     = "loopback-prerouting"
+	ChainLoopbackOut    = "loopback-postrouting"
+	ChainRefuseForward  = "services-forward"
+	ChainRefuseOut      = "services-output"
+	ChainToPods         = "to-pods"
+	ChainEgress         = "egress"
+	ChainEgressMarks    = "egress-marks"
+	ChainEgressGuard    = "egress-guard"
+	ChainMoves          = "egress-moves"
+	ChainUplink         = "uplink"
+	ChainPods           = "pods"
+	ChainTunnels        = "tunnels"
+	ChainTunnelsIn      = "tunnels-input"
+	ChainTunnelsForward = "tunnels-forward"
+	ChainFromPods       = "from-pods"
+
+	HookFilter  = 0    // filter
+	HookMoves   = -150 // behind what looks up connections
+	HookDNAT    = -100 // dstnat
+	HookMarks   = -90  // behind that
+	HookSNAT    = 100  // srcnat
+	HookLeaks   = 110  // behind that
+	HookGuard   = -500 // before anything else sees the frame
+	HookTunnels = 0    // behind a filter of the administrator's, if there is one
+)
+
+// Copied says why the kernel need not hear what comes in on a port of a userspace switch.
+const Copied = "Open vSwitch has its own copy of the frame"
+
+// Declared are nft maps and sets of one family, by name, without elements. Rules that look at them are in the base features.
+type Declared struct {
+	family cluster.Family
+	maps   map[string]*nft.Map
+	sets   map[string]*nft.Set
+}
+
+func Declare(f cluster.Family) Declared {
+	return Declared{f, map[string]*nft.Map{}, map[string]*nft.Set{}}
+}
+
+// ToMap declares a map, whose name ends with the family's digit.
+func (d Declared) ToMap(name string, key ...nft.KeyField) *nft.Map {
+	m := &nft.Map{Name: name + Words(d.family).digit, Family: d.family, Key: key}
+	d.maps[m.Name] = m
+	return m
+}
+
+func (d Declared) Set(name string, key ...nft.KeyField) *nft.Set {
+	s := &nft.Set{Name: name + Words(d.family).digit, Key: key}
+	d.sets[s.Name] = s
+	return s
+}
+
+// In puts them into a table.
+func (d Declared) In(t *nft.Table) {
+	maps.Copy(t.Maps, d.maps)
+	maps.Copy(t.Sets, d.sets)
+}
+
+// Elements is a table of a part's elements: of its maps and sets, it has those that are not empty.
+type Elements struct{ *nft.Table }
+
+func NewElements() Elements {
+	return Elements{&nft.Table{Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{}}}
+}
+
+// Of returns the elements of a declared set.
+func (t Elements) Of(s *nft.Set) *delta.Map[nft.Element, cluster.Owner] {
+	mine := t.Sets[s.Name]
+	if mine == nil {
+		mine = &nft.Set{Name: s.Name, Key: s.Key}
+		t.Sets[s.Name] = mine
+	}
+	return &mine.Elements
+}
+
+// To returns the elements of a declared map.
+func (t Elements) To(m *nft.Map) *delta.Map[nft.Element, nft.Target] {
+	mine := t.Maps[m.Name]
+	if mine == nil {
+		mine = &nft.Map{Name: m.Name, Family: m.Family, Key: m.Key}
+		t.Maps[m.Name] = mine
+	}
+	return &mine.Elements
+}
+
+// Priorities of filter hooks.
+const (
+	HookLoopback = -300 // raw: before a reply is translated back
+	HookGuarded  = -150 // mangle: before the destination is translated
+	HookRefuse   = 0    // filter: after that
+)
+
+// Chains writes rules of the host's table.
+type Chains struct {
+	Env   *Env
+	Table *nft.Table
+	owner cluster.Owner
+}
+
+func NewChains(e *Env) Chains {
+	t := &nft.Table{Chains: map[string]*nft.Chain{}, Maps: map[string]*nft.Map{}, Sets: map[string]*nft.Set{}}
+	return Chains{Env: e, Table: t, owner: OwnerOf(e.Node.Name)}
+}
+
+// Base adds a chain that a hook of the kernel calls.
+func (c Chains) Base(name, typ, hook string, priority int, rules []nft.Rule) {
+	c.Table.Chains[name] = &nft.Chain{Name: name, Type: typ, Hook: hook, Priority: priority, Rules: rules, Owner: c.owner}
+}
+
+func (c Chains) State() datapath.State { return datapath.State{NFT: nft.State{nft.Inet: c.Table}} }
+
+func (c Chains) Rule(do nft.Statement, comment string, matches ...nft.Match) nft.Rule {
+	return nft.Rule{Matches: matches, Do: do, Comment: comment, Owner: c.owner}
+}

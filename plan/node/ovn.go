@@ -1,0 +1,157 @@
+package node
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/nb"
+	"hairpin/plan/stablehash"
+)
+
+func Joined(list []netip.Prefix) string {
+	texts := make([]string, 0, len(list))
+	for _, p := range list {
+		texts = append(texts, p.String())
+	}
+	return strings.Join(texts, ", ")
+}
+
+// Load balancer groups. Their members are the Services; the node switch and the gateway router name them once, so a
+// Service is one row whatever it is attached to.
+const (
+	GroupBoth   = "clusterLBGroup"       // the same on the node switch and on the gateway router
+	GroupSwitch = "clusterSwitchLBGroup" // for pods only
+	GroupRouter = "clusterRouterLBGroup" // for the host and the external network only
+)
+
+// groupParts is how many groups there are of each kind. When a load balancer changes, ovn-northd goes through all members of
+// its group (the change is one of every row that names the row, for its database client), which took most of the time of an
+// endpoint's change when 10 000 Services had one group.
+const groupParts = 16
+
+// GroupOf returns the group of a kind that a Service's load balancers are in.
+func GroupOf(kind string, service cluster.Owner) string {
+	return groupPart(kind, int(stablehash.String32(service.Namespace+"/"+service.Name)%groupParts))
+}
+
+func groupPart(kind string, i int) string { return fmt.Sprintf("%s-%02d", kind, i) }
+
+// groupsOf returns all groups of some kinds.
+func groupsOf(kinds ...string) []string {
+	var list []string
+	for _, k := range kinds {
+		for i := range groupParts {
+			list = append(list, groupPart(k, i))
+		}
+	}
+	return list
+}
+
+// GroupsOf returns all groups of some kinds, where Services are load balancers.
+func (z *Zone) GroupsOf(kinds ...string) []string {
+	if z.Node.Gateway.OpenFlow {
+		return nil
+	}
+	return groupsOf(kinds...)
+}
+
+// Geneve is the UDP port of the tunnels.
+const Geneve = 6081
+
+// Names in the node's zone; they are those of OVN-Kubernetes.
+func RouterToSwitch(node string) string { return "rtos-" + node }
+
+func SwitchToRouter(node string) string { return "stor-" + node }
+
+func GatewayRouter(node string) string { return "GR_" + node }
+
+func ExternalSwitch(node string) string { return "ext_" + node }
+
+func ManagementPort(node string) string { return "k8s-" + node }
+
+func RouterToJoin(router string) string { return "rtoj-" + router }
+
+func JoinToRouter(router string) string { return "jtor-" + router }
+
+func RouterToExternal(node string) string { return "rtoe-" + GatewayRouter(node) }
+
+func ExternalToRouter(node string) string { return "etor-" + GatewayRouter(node) }
+
+func RouterToTransit(node string) string { return "rtots-" + node }
+
+func TransitToRouter(node string) string { return "tstor-" + node }
+
+func Localnet(bridge, node string) string { return bridge + "_" + node }
+
+// patchPort is the bridge's end of the patch that ovn-controller makes for the localnet port.
+func patchPort(bridge, node string) string { return "patch-" + Localnet(bridge, node) + "-to-br-int" }
+
+// Zone writes the rows of one node's OVN zone.
+type Zone struct {
+	Env
+	Rows  nb.State
+	Owner cluster.Owner
+}
+
+// Addresses picks a prefix of each IP version.
+func (e *Env) Addresses(pick func(*Stack) netip.Prefix) []netip.Prefix {
+	list := make([]netip.Prefix, 0, len(e.Stacks))
+	for i := range e.Stacks {
+		list = append(list, pick(&e.Stacks[i]))
+	}
+	return list
+}
+
+// Link joins a router port and its switch port; the router port's MAC follows from its first address.
+func (z *Zone) Link(p nb.RouterPort, sw, peer string, options map[string]string) {
+	if p.MAC == (cluster.MAC{}) {
+		p.MAC = cluster.MACFor(p.Networks[0].Addr())
+	}
+	p.Owner = z.Owner
+	o := map[string]string{"router-port": p.Name}
+	addresses := "router" // OVN takes the router port's own
+	for k, v := range options {
+		o[k] = v
+	}
+	if o["nat-addresses"] != "" {
+		addresses = p.MAC.String()
+	}
+	z.Rows.Add(&p, &nb.SwitchPort{Name: peer, Switch: sw, Type: "router", Addresses: []string{addresses}, Options: o, Owner: z.Owner})
+}
+
+// HostsSet is the address set of all nodes' addresses.
+func HostsSet(f cluster.Family) string { return "hosts_" + Words(f).Match }
+
+// HandOver is a policy of the gateway router's, by which a packet goes to the host. A policy's next hop must be in a network of the
+// router's: the router's own address stands for the dummy next hop.
+func (z *Zone) HandOver(gr string, s *Stack, priority int, match string, options map[string]string) {
+	own := s.Address.Addr()
+	z.Rows.Add(
+		&nb.MACBinding{Port: RouterToExternal(z.Node.Name), IP: own, MAC: MasqMAC(), Owner: z.Owner},
+		&nb.Policy{Router: gr, Priority: priority, Match: match, Action: nb.Reroute, NextHops: []netip.Addr{own}, Options: options, Owner: z.Owner},
+	)
+}
+
+// ToHost routes pods to the node's host through the management port, for destinations that match.
+func (z *Zone) ToHost(s *Stack, priority int, to, and string) {
+	name := z.Node.Name
+	z.Rows.Add(&nb.Policy{
+		Router: claims.ClusterRouter, Priority: priority,
+		Match:  `inport == "` + RouterToSwitch(name) + `" && ` + Words(s.Family).Match + `.dst == ` + to + and + ` /* ` + name + ` */`,
+		Action: nb.Reroute, NextHops: []netip.Addr{s.Management.Addr()}, Owner: z.Owner,
+	})
+}
+
+// Set returns the addresses of one family as an address set.
+func (z *Zone) Set(prefix string, f cluster.Family, list []netip.Addr) *nb.AddressSet {
+	set := &nb.AddressSet{Name: prefix + Words(f).Match, Owner: z.Owner}
+	for _, a := range list {
+		if cluster.FamilyOf(a) == f {
+			set.Addresses = append(set.Addresses, Single(a))
+		}
+	}
+	return set
+}

@@ -1,0 +1,73 @@
+package node
+
+import (
+	"math"
+	"net/netip"
+	"slices"
+
+	"hairpin/cluster"
+)
+
+// HasExternalClients reports whether the gateway bridge sends external clients' packets from its uplink
+// to claims.ServiceBridge.
+func (e *Env) HasExternalClients() bool {
+	return e.Node.Gateway.OpenFlow && e.Mode.Uplink && !e.Mode.ClientsByHost
+}
+
+// NodePortAddresses are the host's addresses with NodePorts.
+func (e *Env) NodePortAddresses(s *Stack) []netip.Addr {
+	list := append([]netip.Addr{s.Address.Addr()}, s.Others...)
+	slices.SortFunc(list, netip.Addr.Compare)
+	return slices.DeleteFunc(list, func(a netip.Addr) bool { return !e.nodePortOn(a) })
+}
+
+func (e *Env) nodePortOn(a netip.Addr) bool {
+	on := &e.Config.Gateway.NodePorts
+	return on.All() || on.Primary && slices.Contains(e.Node.Addresses, a) || Within(on.Ranges, a)
+}
+
+// LoopbackPorts reports whether NodePorts are on the loopback address of a family.
+func (e *Env) LoopbackPorts(f cluster.Family) bool {
+	return e.Config.Gateway.NodePort && e.nodePortOn(Words(f).Localhost)
+}
+
+// PodConnections is how many connections a conntrack zone of pods has at most, 0 without a limit. The kernel keeps the
+// connections of a limited zone in a list, whose cost is not known (docs/operations/sizing.md).
+func (e *Env) PodConnections() int {
+	if !e.Node.Gateway.Userspace {
+		return 0
+	}
+	return e.Config.Conntrack.PodsMax
+}
+
+// Wired reports whether the gateway bridge leads clients outside to claims.ServiceBridge.
+func (e *Env) Wired() bool {
+	return e.Node.Gateway.OpenFlow && (!e.Mode.ClientsByHost || len(e.Redirect) > 0)
+}
+
+// HostMAC is that of claims.ServiceHost, on every node.
+func (e *Env) HostMAC() cluster.MAC { return cluster.MACFor(e.Stacks[0].MasqHost) }
+
+// HostMTU is that of claims.ServiceHost. It takes what external clients send to endpoints on hosts, as long as their
+// links allow. The kernel datapath drops what is longer than the port's MTU without an ICMP error. What the host sends
+// has the MTU of its routes and, where it only forwards IPv6, that of a sysctl. The userspace datapath does not check
+// the MTU, but its buffers have that length.
+func (e *Env) HostMTU() int {
+	if e.Node.Gateway.Userspace {
+		return e.ClientMTU()
+	}
+	return math.MaxUint16
+}
+
+// ClientMTU is the MTU of the host's route to clients of its endpoints: that of the links by which they come. With the
+// pods' MTU, the host would report that to other hosts whose answers it forwards, and these would keep it for all that
+// they send to this host.
+func (e *Env) ClientMTU() int {
+	mtu := e.Node.Gateway.MTU
+	for i := range e.Node.Links {
+		if l := &e.Node.Links[i]; l.MTU != 0 && slices.Contains(e.Redirect, l.Name) {
+			mtu = min(mtu, l.MTU)
+		}
+	}
+	return max(mtu, e.Config.MTU)
+}

@@ -1,0 +1,104 @@
+package ovnlb
+
+import (
+	"net/netip"
+	"slices"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/conn"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/host"
+	"hairpin/datapath/nb"
+	"hairpin/plan/node"
+)
+
+// The distributed gateway port of node-local-access-dgp.md. The host gets to Services by the management port and the load balancers of the
+// node switch. What is for the host itself then comes back to it from another address, by a distributed gateway port and a network of
+// its own: from the management port's address, the host would take it for a packet from itself. Nothing of it crosses
+// zones, so its addresses are the same on every node.
+
+// Names of the distributed gateway port.
+const (
+	routerToLocal = "rtos-" + claims.LocalSwitch
+	localToRouter = "stor-" + claims.LocalSwitch
+	localToHost   = "lnet-" + claims.LocalSwitch
+)
+
+// Distributed makes port and network, and the host's end of that.
+func Distributed(e node.Env) (datapath.State, []cluster.Problem) {
+	if !e.Node.Gateway.NodeLocal {
+		return datapath.State{}, nil
+	}
+	z := node.Zone{Env: e, Rows: nb.State{}, Owner: node.OwnerOf(e.Node.Name)}
+	k := node.NewKernel(&e)
+	k.State.Links[claims.LocalPort] = host.Link{Name: claims.LocalPort, MAC: localMAC(&e, placeHost), MTU: e.Config.MTU, Checksums: e.Checksums(), Owner: z.Owner}
+	z.Rows.Add(
+		&nb.Switch{Name: claims.LocalSwitch, Owner: z.Owner},
+		&nb.SwitchPort{
+			Name: localToHost, Switch: claims.LocalSwitch, Type: "localnet", Addresses: []string{"unknown"},
+			Options: map[string]string{"network_name": claims.LocalNet}, Owner: z.Owner,
+		},
+	)
+	z.Link(nb.RouterPort{
+		Name: routerToLocal, Router: claims.ClusterRouter, Chassis: e.Node.Name, MAC: localMAC(&e, placeRouter),
+		Networks: z.Addresses(placeRouter),
+	}, claims.LocalSwitch, localToRouter, nil)
+	ways := map[netip.Prefix]conn.Way{}
+	for i := range e.Stacks {
+		throughLocal(&z, &e.Stacks[i])
+		for _, c := range e.Stacks[i].Services {
+			ways[c] = conn.Way{Source: e.Stacks[i].Management.Addr(), Owner: z.Owner}
+		}
+		k.Address(host.Address{AddressKey: host.AddressKey{Link: claims.LocalPort, Prefix: e.Stacks[i].Local.Host}})
+		k.Neighbor(claims.LocalPort, e.Stacks[i].Local.Management.Addr(), localMAC(&e, placeManagement))
+	}
+	k.Asymmetric(claims.LocalPort)
+	k.Sysctl("net/ipv6/conf/"+claims.LocalPort+"/accept_ra", "0")
+	port := flow.Port{Name: claims.LocalPort, Bridge: claims.LocalBridge, Type: "internal", MAC: localMAC(&e, placeHost), MTU: e.Config.MTU, Owner: z.Owner}
+	return datapath.State{NB: z.Rows, Bridge: flow.State{Ports: map[string]flow.Port{port.Name: port}}, Host: k.State, Conn: conn.State{Ways: ways}}, nil
+}
+
+// The places of the node-local subnet.
+func placeHost(s *node.Stack) netip.Prefix { return s.Local.Host }
+
+func placeRouter(s *node.Stack) netip.Prefix { return s.Local.Router }
+
+func placeManagement(s *node.Stack) netip.Prefix { return s.Local.Management }
+
+func localMAC(e *node.Env, place func(*node.Stack) netip.Prefix) cluster.MAC {
+	return cluster.MACFor(place(&e.Stacks[0]).Addr())
+}
+
+// throughLocal leads what the host must get by the port, and translates the management port's address there.
+func throughLocal(z *node.Zone, s *node.Stack) {
+	management, ip := s.Management.Addr(), node.Words(s.Family).Match
+	from := ip + ".src == " + management.String() + " && " + ip + ".dst "
+	policy := func(to string, action nb.Action, hops ...netip.Addr) {
+		z.Rows.Add(&nb.Policy{Router: claims.ClusterRouter, Priority: claims.PolicyDistributed, Match: from + to, Action: action, NextHops: hops, Owner: z.Owner})
+	}
+	if z.Mode.ServicesByHost { // and so does the host's own, to endpoints elsewhere: it would be a packet from itself, too
+		policy("!= {"+node.Joined(slices.Concat(s.Cluster, s.Services, s.Inside()))+"}", nb.Reroute, s.Local.Host.Addr())
+	} else {
+		policy("== "+s.Address.Addr().String(), nb.Reroute, s.Local.Host.Addr())
+		if set := z.Set("secondary_", s.Family, s.Others); len(set.Addresses) > 0 {
+			policy("== $"+set.Name, nb.Reroute, s.Local.Host.Addr())
+		}
+	}
+	for _, c := range s.Services { // no load balancer took it, or not yet: the host would send it again
+		policy("== "+c.String(), nb.Drop)
+	}
+	z.Rows.Add(
+		// Neighbours are written down: a first packet would wait for one.
+		&nb.MACBinding{Port: routerToLocal, IP: s.Local.Host.Addr(), MAC: localMAC(&z.Env, placeHost), Owner: z.Owner},
+		&nb.NAT{
+			Router: claims.ClusterRouter, Type: nb.DNATAndSNAT, External: s.Local.Management.Addr(), Logical: node.Single(management),
+			LogicalPort: node.ManagementPort(z.Node.Name), ExternalMAC: localMAC(&z.Env, placeManagement), GatewayPort: routerToLocal, Owner: z.Owner,
+		},
+		// The port translates the host alone.
+		&nb.Policy{
+			Router: claims.ClusterRouter, Priority: claims.PolicyInternal, Match: ip + ".dst == " + s.Local.Host.Masked().String(), Action: nb.Drop, Owner: z.Owner,
+		},
+	)
+}

@@ -1,0 +1,204 @@
+package ovnlb
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/nb"
+	"hairpin/plan/admission"
+	"hairpin/plan/node"
+	"hairpin/plan/service"
+)
+
+// Engine is the engine that makes load balancers of Frontends: one row for each way to one, so that northd handles a changed endpoint
+// without looking at the others.
+type Engine struct {
+	*node.Env
+	rows    nb.State
+	wire    *node.Bridge
+	options map[lbOptionKey]map[string]string // rows share them
+}
+
+func NewEngine(e *node.Env) *Engine {
+	return &Engine{
+		Env: e, rows: make(nb.State, len(e.Frontends)), wire: node.NewBridge(e, claims.FeatureServices), options: map[lbOptionKey]map[string]string{},
+	}
+}
+
+func (b *Engine) State() (datapath.State, []cluster.Problem) {
+	return datapath.State{NB: b.rows, Bridge: flow.State{Flows: b.wire.Flows}}, nil
+}
+
+func (b *Engine) Rejects() bool { return true }
+
+func (b *Engine) ClusterIP(s *node.Stack, to netip.Prefix, owner cluster.Owner) {
+	z := node.Zone{Env: *b.Env, Owner: owner, Rows: b.rows}
+	noVIP(&z, s, to)
+	b.wire.Owner = owner
+	hostToServices(b.wire, s, []netip.Prefix{to})
+}
+
+func (b *Engine) Frontend(x *service.Front) {
+	b.wire.Owner = x.Owner
+	b.balance(x, way{vips: []netip.AddrPort{netip.AddrPortFrom(x.ClusterIP, x.Port)}, to: x.Internal})
+	b.byHost(x)
+}
+
+// Outside makes rows for the node switch, where pods are, and for the gateway router.
+func (b *Engine) Outside(x *service.Front, name string, vips []netip.AddrPort) {
+	var open, guarded, wire []netip.AddrPort
+	redirected := false
+	for _, v := range vips {
+		byProgram := service.Redirects(b.Env, x, name, v)
+		redirected = redirected || byProgram
+		if x.Guards(v) {
+			guarded = append(guarded, v)
+		} else {
+			open = append(open, v)
+		}
+		if b.Mode.ClientsByHost {
+			continue
+		}
+		if name == service.WayExternal || v.Addr() == x.Stack.Address.Addr() {
+			wire = append(wire, v)
+			if slices.Contains(x.Stack.Redirect, v.Addr()) {
+				answers(b.wire, x, v)
+			}
+			if len(x.OwnHost) == 0 { // else new clients are the host's
+				frontend(b.wire, x, v)
+			}
+		} else if byProgram {
+			wire = append(wire, v)
+		}
+	}
+	pods := way{name: name, vips: open, to: x.Cluster, group: node.GroupSwitch, noARP: true}
+	switch {
+	case b.Mode.ClientsByHost:
+		if redirected { // to the gateway router
+			pods.group = ""
+		}
+	case !x.ExternalLocal:
+		pods.group = ""
+		b.balance(x, way{name: name + ":guarded", vips: guarded, to: x.Cluster, group: node.GroupRouter, noARP: true})
+	default:
+		b.balance(x, way{name: name + ":local", vips: wire, to: x.Local, group: node.GroupRouter, keepClientIP: true, noARP: true})
+	}
+	b.balance(x, pods)
+}
+
+// byHost serves clients that come by the host, which leads them to addresses that stand in for the Service's own.
+func (b *Engine) byHost(x *service.Front) {
+	if (x.NodePort == 0 || !b.Config.Gateway.NodePort) && len(x.ExternalIPs)+len(x.LoadBalancerIPs) == 0 {
+		return
+	}
+	port := admission.ProxyPort(x.Frontend)
+	if x.StandsIn() {
+		b.balance(x, way{name: service.WayAll, vips: []netip.AddrPort{netip.AddrPortFrom(x.Stack.MasqAll, port)}, to: x.Cluster, group: node.GroupRouter, noARP: true})
+	}
+	if x.ExternalLocal && (len(x.OwnHost) == 0 || len(x.OwnPods) > 0) {
+		own := way{name: service.WayOwn, vips: []netip.AddrPort{netip.AddrPortFrom(x.Stack.MasqLocal, port)}, to: x.OwnPods, group: node.GroupSwitch, noARP: true}
+		if !b.Mode.PodsByHost { // the pod's reply comes by the gateway router
+			own.group, own.keepClientIP = node.GroupRouter, true
+		}
+		b.balance(x, own)
+	}
+}
+
+// way is one way to a Frontend's endpoints.
+type way struct {
+	name         string // after the Frontend's key
+	vips         []netip.AddrPort
+	to           []netip.AddrPort
+	group        string // where; empty = on node switch and gateway router
+	keepClientIP bool   // the gateway router leaves the client's address alone
+	noARP        bool   // routers do not answer ARP for the address
+}
+
+// lbOptionKey is what a row's options depend on.
+type lbOptionKey struct{ rejectNoBackends, dropNoBackends, keepClientIP, noARP bool }
+
+// balance makes the load balancer of a way: one row for node switch and gateway router, or one for each when a backend is
+// this node's address. That is the gateway router's own too, and a packet to it would go no further; the host's
+// masquerade address stands for it (host-to-service.md).
+func (b *Engine) balance(x *service.Front, w way) {
+	if len(w.vips) == 0 {
+		return
+	}
+	// No endpoint at all: rejected. Policy Local and none here: dropped, so that the client tries elsewhere.
+	m := lbOptionKey{rejectNoBackends: len(x.Cluster) == 0, dropNoBackends: len(w.to) == 0 && len(x.Cluster) > 0, keepClientIP: w.keepClientIP, noARP: w.noARP}
+	if m.rejectNoBackends {
+		w.to = nil
+	}
+	// By a hash of the client's address, the same for all VIPs of the port and on every node, however long the timeout is.
+	// OVN's own affinity_timeout drops the first packet of each client, and ends at 65535 s.
+	affinity := x.Affinity > 0
+	if affinity {
+		w.to = places(w.to)
+	}
+	row := nb.LoadBalancer{
+		Name: x.Key() + w.name, Protocol: x.Protocol, VIPs: vipsOf(w.vips, w.to),
+		Options: b.lbOptions(m), Groups: []string{node.GroupOf(cmp.Or(w.group, node.GroupBoth), x.Owner)}, Owner: x.Owner, Affinity: affinity,
+	}
+	own := x.Stack.Address.Addr()
+	if w.group == node.GroupSwitch || !slices.ContainsFunc(w.to, func(a netip.AddrPort) bool { return a.Addr() == own }) {
+		b.rows.Add(&row)
+		return
+	}
+	masqueraded := slices.Clone(w.to)
+	for i, a := range masqueraded {
+		if a.Addr() == own {
+			masqueraded[i] = netip.AddrPortFrom(x.Stack.MasqHost, a.Port())
+		}
+	}
+	if !affinity {
+		slices.SortFunc(masqueraded, netip.AddrPort.Compare)
+	}
+	router := row
+	router.VIPs = vipsOf(w.vips, masqueraded)
+	if w.group == "" {
+		sw := row
+		sw.Name, sw.Groups = row.Name+":switch", []string{node.GroupOf(node.GroupSwitch, x.Owner)}
+		router.Name, router.Groups = row.Name+":router", []string{node.GroupOf(node.GroupRouter, x.Owner)}
+		b.rows.Add(&sw)
+	}
+	b.rows.Add(&router)
+}
+
+func vipsOf(vips, to []netip.AddrPort) []nb.VIP {
+	list := make([]nb.VIP, 0, len(vips))
+	for _, v := range vips {
+		list = append(list, nb.VIP{Addr: v, Backends: to})
+	}
+	return list
+}
+
+// lbOptions returns the options of a load balancer; rows share them.
+func (b *Engine) lbOptions(m lbOptionKey) map[string]string {
+	if o, ok := b.options[m]; ok {
+		return o
+	}
+	var pins []string
+	for i := range b.Stacks {
+		pins = append(pins, b.Stacks[i].MasqPin.String())
+	}
+	o := map[string]string{
+		"reject": strconv.FormatBool(!m.dropNoBackends), // no endpoint: TCP reset or ICMP port unreachable
+		"event":  "false",                               // "no endpoint" events are unused
+		// A gateway router translates what it load-balances, but must not translate a reset that it made itself: the host
+		// would get it from another address than it had asked.
+		"skip_snat":       strconv.FormatBool(m.rejectNoBackends || m.keepClientIP),
+		"hairpin_snat_ip": strings.Join(pins, " "), // source for a pod that reaches itself
+	}
+	if m.noARP {
+		o["neighbor_responder"] = "none"
+	}
+	b.options[m] = o
+	return o
+}

@@ -1,0 +1,226 @@
+package ovnlb
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/host"
+	"hairpin/datapath/nb"
+	"hairpin/plan/admission"
+	"hairpin/plan/node"
+)
+
+// Base is what the node needs for load balancers, whichever there are: their groups, the SNAT of what they translate, the ways of the
+// host and of what no load balancer took.
+func Base(e node.Env) (datapath.State, []cluster.Problem) {
+	if e.Node.Gateway.OpenFlow {
+		return datapath.State{}, nil
+	}
+	z := node.Zone{Env: e, Rows: nb.State{}, Owner: node.OwnerOf(e.Node.Name)}
+	b, k := node.NewBridge(&e, claims.FeatureGateway), node.NewKernel(&e)
+	gr := node.GatewayRouter(e.Node.Name)
+	groups(&z)
+	marks(&z, gr)
+	for i := range e.Stacks {
+		s := &e.Stacks[i]
+		retransmits(&z, gr, s)
+		toSecondary(&z, gr, s)
+		for _, c := range append(slices.Clone(s.Services), node.Single(s.MasqLocal), node.Single(s.MasqAll)) {
+			noVIP(&z, s, c)
+		}
+		toGuarded(&z, s)
+		hostToService(b, s)
+		clientToService(b, s)
+		toLoadBalancers(k, s, e.Node.Gateway.Bridge)
+	}
+	return datapath.State{NB: z.Rows, Bridge: flow.State{Flows: b.Flows}, Host: k.State}, nil
+}
+
+// groups makes the rows that load balancers need.
+func groups(z *node.Zone) {
+	for _, name := range z.GroupsOf(node.GroupBoth, node.GroupSwitch, node.GroupRouter) {
+		z.Rows.Add(&nb.Group{Name: name, Owner: z.Owner})
+	}
+	placeholderLB(z)
+}
+
+// placeholderLB keeps connections to the proxy addresses of Services, even after the last Service using it is deleted: a
+// gateway router translates only packets to addresses of a load balancer.
+func placeholderLB(z *node.Zone) {
+	row := &nb.LoadBalancer{
+		Name: "held", Protocol: cluster.TCP, Owner: z.Owner, Groups: []string{node.GroupOf(node.GroupRouter, z.Owner)},
+		Options: map[string]string{"reject": "true", "event": "false", "skip_snat": "true", "neighbor_responder": "none"},
+	}
+	for i := range z.Stacks {
+		for _, a := range []netip.Addr{z.Stacks[i].MasqLocal, z.Stacks[i].MasqAll} {
+			row.VIPs = append(row.VIPs, nb.VIP{Addr: netip.AddrPortFrom(a, admission.PlaceholderPort)})
+		}
+	}
+	z.Rows.Add(row)
+}
+
+// retransmits repeats what lb_force_snat_ip does. On the userspace datapath conntrack calls a packet
+// invalid that is sent again, and what follows a loss; the load balancer's flags are only for those that are not. The
+// mark of the connection is for all, see marks.
+func retransmits(z *node.Zone, gr string, s *node.Stack) {
+	z.Rows.Add(
+		&nb.NAT{
+			Router: gr, Type: nb.SNAT, External: s.Join.Addr(), Logical: node.Everything(s.Family),
+			Match: `outport == "` + node.RouterToJoin(gr) + `" && ` + forceSNATMark(), Owner: z.Owner,
+		},
+		&nb.NAT{
+			Router: gr, Type: nb.SNAT, External: s.Address.Addr(), Logical: node.Everything(s.Family),
+			Match: `outport == "` + node.RouterToExternal(z.Node.Name) + `" && ` + forceSNATMark(), Owner: z.Owner,
+		},
+	)
+}
+
+// toSecondary marks what load balancers send to a further address of the host.
+func toSecondary(z *node.Zone, gr string, s *node.Stack) {
+	if len(s.Others) == 0 || !z.Mode.Uplink || z.Mode.ServicesByHost { // else they are like any other
+		return
+	}
+	set := z.Set("secondary_", s.Family, s.Others)
+	z.HandOver(gr, s, claims.PolicyForceSNATLocal, loadBalanced+" && "+node.Words(s.Family).Match+".dst == $"+set.Name, markForceSNAT())
+}
+
+// loadBalanced is the match of connections that the gateway router's load balancers translate, and that leave with its address.
+const loadBalanced = "ct_mark.force_snat == 1"
+
+// forceSNATMark is the match of the packet mark that marks gives.
+func forceSNATMark() string { return "pkt.mark == " + strconv.Itoa(claims.MarkForceSNAT) }
+
+// markForceSNAT are the options of a policy that gives it.
+func markForceSNAT() map[string]string {
+	return map[string]string{"pkt_mark": strconv.Itoa(claims.MarkForceSNAT)}
+}
+
+// marks tells the retransmit SNAT rows of a connection's mark. Where they are, conntrack was asked once more on the userspace
+// datapath, for the connection without the VIP. Beyond the gateway router there is no mark: a tunnel finds no route with one.
+func marks(z *node.Zone, gr string) {
+	if z.Mode.Uplink && z.Mode.ServicesByHost {
+		for i := range z.Stacks {
+			byHostsRoutes(z, gr, &z.Stacks[i])
+		}
+	} else {
+		z.Rows.Add(&nb.Policy{Router: gr, Priority: claims.PolicyForceSNAT, Match: loadBalanced, Action: nb.Allow, Options: markForceSNAT(), Owner: z.Owner})
+	}
+	z.Rows.Add(&nb.QoS{
+		Switch: claims.JoinSwitch, Priority: claims.PolicyForceSNAT, Match: `inport == "` + node.JoinToRouter(gr) + `" && ` + forceSNATMark(), Owner: z.Owner,
+	})
+}
+
+// byHostsRoutes leaves pods, and the host itself, to the gateway router's own routes, and all else that its load balancers have to those of
+// the host, its own network included: the host may have a better route (host-to-service.md). What leaves with an egress address is not load-balanced.
+// The ranges are not negated: each would multiply the flows of the others.
+func byHostsRoutes(z *node.Zone, gr string, s *node.Stack) {
+	ip := node.Words(s.Family).Match
+	inside := append(slices.Clone(s.Cluster), s.Join.Masked(), s.Masquerade)
+	z.Rows.Add(&nb.Policy{
+		Router: gr, Priority: claims.PolicyForceSNATLocal, Match: loadBalanced + " && " + ip + ".dst == {" + node.Joined(inside) + "}",
+		Action: nb.Allow, Options: markForceSNAT(), Owner: z.Owner,
+	})
+	z.HandOver(gr, s, claims.PolicyForceSNAT, loadBalanced+" && "+ip, markForceSNAT())
+}
+
+// noVIP drops what the gateway router gets for a Service that it does not know, or not yet, before it remembers the connection:
+// it would not translate what follows of that one, and a UDP client that goes on sending would never be served.
+func noVIP(z *node.Zone, s *node.Stack, services netip.Prefix) {
+	z.Rows.Add(&nb.Policy{
+		Router: node.GatewayRouter(z.Node.Name), Priority: claims.PolicyServices, Action: nb.Drop, Owner: z.Owner,
+		Match: node.Words(s.Family).Match + ".dst == " + services.String(),
+	})
+}
+
+// toGuarded routes pods to their host for guarded addresses, which have no load balancer on the node switch: the host
+// checks the source. It adds an address set and a policy for each port.
+func toGuarded(z *node.Zone, s *node.Stack) {
+	list := slices.DeleteFunc(slices.Clone(z.Guarded), func(g node.Guarded) bool { return cluster.FamilyOf(g.Addr) != s.Family })
+	for len(list) > 0 {
+		first, n := list[0], 1
+		for n < len(list) && list[n].Protocol == first.Protocol && list[n].Port == first.Port {
+			n++
+		}
+		set := &nb.AddressSet{
+			Name:  fmt.Sprintf("guarded_%s_%s_%d", node.Words(s.Family).Match, first.Protocol, first.Port),
+			Owner: z.Owner,
+		}
+		for _, g := range list[:n] {
+			set.Addresses = append(set.Addresses, node.Single(g.Addr))
+		}
+		z.Rows.Add(set)
+		z.ToHost(s, claims.PolicyServices, "$"+set.Name, fmt.Sprintf(" && %s.dst == %d", first.Protocol, first.Port))
+		list = list[n:]
+	}
+}
+
+// hostToService leads the host's packets for Services to the gateway router, and the replies back. On the way the host
+// gets its masquerade address, because the gateway router has the host's own.
+func hostToService(b *node.Bridge, s *node.Stack) {
+	hostToServices(b, s, append(slices.Clone(s.Services), node.Single(s.MasqAll)))
+}
+
+// hostToServices is hostToService for some ranges of addresses.
+func hostToServices(b *node.Bridge, s *node.Stack, ranges []netip.Prefix) {
+	ip, host := node.Words(s.Family).Ip, node.Single(s.MasqHost)
+	for _, services := range ranges {
+		b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: services},
+			flow.CT{Commit: true, Table: claims.TableToOVN, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
+		b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: services, Dst: host},
+			flow.CT{Table: claims.TableToHost, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}})
+		// What comes back from the gateway router untranslated has no Service: an unused ClusterIP. Not to the uplink.
+		b.Classify(node.PrioNoVIP, flow.Match{InPort: b.Ovn, Protocol: ip, Dst: services}, flow.Drop{})
+	}
+}
+
+// clientToService leads clients outside that come by the host, under policy Local, to the gateway router as they are, and the
+// replies back, where pods' replies come by that: these have an address that nothing else sends from.
+func clientToService(b *node.Bridge, s *node.Stack) {
+	if b.Env.Mode.PodsByHost {
+		return
+	}
+	ip, local := node.Words(s.Family).Ip, node.Single(s.MasqLocal)
+	b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: local}, flow.Resubmit{Table: claims.TableToOVN})
+	b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: local}, flow.Resubmit{Table: claims.TableToHost})
+	b.Classify(node.PrioNoVIP, flow.Match{InPort: b.Ovn, Protocol: ip, Dst: local}, flow.Drop{})
+}
+
+// toLoadBalancers is the way to Services: by an unused next hop on the gateway bridge (host-to-service.md).
+func toLoadBalancers(k *node.Kernel, s *node.Stack, bridge string) {
+	own, mtu := s.Address.Addr(), k.Env.Config.MTU
+	k.Address(host.Address{
+		AddressKey: host.AddressKey{Link: bridge, Prefix: netip.PrefixFrom(s.MasqHost, s.Masquerade.Bits())},
+		// The host must not choose it as a source by itself (gateway-pitfalls.md). IPv4 knows no such address; there,
+		// the routes below and the next hops' subnets decide.
+		Deprecated: s.Family == cluster.IPv6,
+	})
+	by := []netip.Prefix{node.Single(s.MasqAll)}
+	for _, c := range s.Services {
+		if k.Env.Node.Gateway.NodeLocal {
+			k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: c}, Link: claims.ManagementPort, Via: s.Router.Addr(), Src: s.Management.Addr(), MTU: mtu})
+		} else {
+			by = append(by, c)
+		}
+	}
+	if k.Env.Mode.PodsByHost { // the load balancer for external clients that come by the host is on the node switch
+		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: node.Single(s.MasqLocal)}, Link: claims.ManagementPort, Via: s.Router.Addr()})
+	} else { // it is on the gateway router, by which a pod's answer comes
+		by = append(by, node.Single(s.MasqLocal))
+	}
+	for _, c := range by {
+		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: c}, Link: bridge, Via: s.MasqNext, Src: own, MTU: mtu})
+	}
+	// Replies of endpoints on this host, to connections that the gateway router brought.
+	if k.Env.Mode.Uplink { // whose MTU the bridge has
+		mtu = k.Env.ClientMTU()
+	}
+	k.ToClients(s, bridge, mtu)
+	k.Neighbor(bridge, s.MasqNext, node.MasqMAC())
+	k.Neighbor(bridge, s.MasqOVN, k.Env.Node.Gateway.MAC)
+}

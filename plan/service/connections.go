@@ -1,0 +1,62 @@
+package service
+
+import (
+	"net/netip"
+	"slices"
+
+	"hairpin/cluster"
+	"hairpin/datapath/conn"
+	"hairpin/plan/admission"
+	"hairpin/plan/node"
+)
+
+// connections tells which translations of a Frontend's UDP packets may live: those to all endpoints that serve, wherever
+// they are, and to the addresses between. Policies and hints choose for new connections only.
+func (b *balancer) connections(x *Front) {
+	if x.Protocol != cluster.UDP {
+		return
+	}
+	t := conn.Targets{Owner: x.Owner}
+	for i := range x.Backends {
+		e := &x.Backends[i]
+		if !e.Ready && !e.Serving {
+			continue
+		}
+		t.Live = append(t.Live, netip.AddrPortFrom(e.Addr, e.Port))
+		if e.Addr == x.Stack.Address.Addr() {
+			t.Live = append(t.Live, netip.AddrPortFrom(x.Stack.MasqHost, e.Port))
+		}
+	}
+	t.Live = sortedPorts(t.Live)
+	b.conns[netip.AddrPortFrom(x.ClusterIP, x.Port)] = t
+
+	vips := x.External()
+	if x.NodePort != 0 && b.Config.Gateway.NodePort {
+		vips = append(vips, nodePorts(b.Env, x.Stack, x.Frontend)...)
+		if b.LoopbackPorts(x.Family) {
+			vips = append(vips, netip.AddrPortFrom(node.Words(x.Family).Localhost, x.NodePort))
+		}
+	}
+	if len(vips) == 0 {
+		return
+	}
+	port := admission.ProxyPort(x.Frontend)
+	all, own := netip.AddrPortFrom(x.Stack.MasqAll, port), netip.AddrPortFrom(x.Stack.MasqLocal, port)
+	if x.NodePort != 0 || admission.NeedsProxyPort(x.Frontend) {
+		b.conns[all], b.conns[own] = t, t
+	}
+	// Whatever the policies are now, and if it had no NodePort before.
+	before := admission.AllocatedPort(x.Frontend)
+	t.Steps = sortedPorts([]netip.AddrPort{
+		netip.AddrPortFrom(x.ClusterIP, x.Port), all, own,
+		netip.AddrPortFrom(x.Stack.MasqAll, before), netip.AddrPortFrom(x.Stack.MasqLocal, before),
+	})
+	for _, v := range vips {
+		b.conns[v] = t
+	}
+}
+
+func sortedPorts(list []netip.AddrPort) []netip.AddrPort {
+	slices.SortFunc(list, netip.AddrPort.Compare)
+	return slices.Compact(list)
+}

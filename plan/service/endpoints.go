@@ -1,0 +1,71 @@
+package service
+
+import (
+	"net/netip"
+	"slices"
+
+	"hairpin/cluster"
+	"hairpin/plan/node"
+)
+
+// chosen are a Frontend's endpoints that get new connections on one node: those of the whole cluster, and those of the
+// node itself. Each is chosen for itself: ready ones; when there is none, those that still serve while they terminate
+// (KEP-1669).
+type chosen struct {
+	Cluster, Local []netip.AddrPort
+}
+
+// choose looks at where endpoints are first, and whether they are ready then.
+func choose(e *node.Env, f *cluster.Frontend) chosen {
+	var c chosen
+	near := nearby(e.Node, f.Backends)
+	c.Cluster = pick(f.Backends, func(b *cluster.Backend) bool { return b.Ready && near(b) })
+	if len(c.Cluster) == 0 {
+		c.Cluster = pick(f.Backends, stillServes)
+	}
+	if !f.ExternalLocal && !f.InternalLocal {
+		return c
+	}
+	c.Local = pick(f.Backends, func(b *cluster.Backend) bool { return b.Ready && e.Node.HasEndpoint(b) })
+	if len(c.Local) == 0 {
+		c.Local = pick(f.Backends, func(b *cluster.Backend) bool { return stillServes(b) && e.Node.HasEndpoint(b) })
+	}
+	return c
+}
+
+func stillServes(b *cluster.Backend) bool { return b.Serving && b.Terminating }
+
+func pick(list []cluster.Backend, fit func(*cluster.Backend) bool) []netip.AddrPort {
+	out := make([]netip.AddrPort, 0, len(list))
+	for i := range list {
+		if b := &list[i]; fit(b) {
+			out = append(out, netip.AddrPortFrom(b.Addr, b.Port))
+		}
+	}
+	return out
+}
+
+// nearby reads the hints of ready endpoints: those for this node if every one has hints for nodes and one is for this;
+// else those for this zone on the same terms; else all (KEP-4444, KEP-3015).
+func nearby(n *cluster.Node, list []cluster.Backend) func(*cluster.Backend) bool {
+	allNodes, allZones, node, zone := true, true, false, false
+	for i := range list {
+		b := &list[i]
+		if !b.Ready {
+			continue
+		}
+		allNodes, allZones = allNodes && len(b.ForNodes) > 0, allZones && len(b.ForZones) > 0
+		if !allNodes && !allZones {
+			break
+		}
+		node = node || slices.Contains(b.ForNodes, n.Name)
+		zone = zone || n.Zone != "" && slices.Contains(b.ForZones, n.Zone)
+	}
+	switch {
+	case allNodes && node:
+		return func(b *cluster.Backend) bool { return slices.Contains(b.ForNodes, n.Name) }
+	case allZones && zone:
+		return func(b *cluster.Backend) bool { return slices.Contains(b.ForZones, n.Zone) }
+	}
+	return func(*cluster.Backend) bool { return true }
+}

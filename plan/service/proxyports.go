@@ -1,0 +1,43 @@
+package service
+
+import (
+	"net/netip"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/nft"
+	"hairpin/plan/admission"
+)
+
+// ProxyPortsIn returns the proxy ports that Services have on a node: where its host's nft maps send clients of external
+// addresses. It does not know a Service whose name is too long for a comment of nft.
+func ProxyPortsIn(tables nft.State, c *cluster.Config) admission.ProxyPorts {
+	proxy := map[netip.Addr]bool{}
+	for _, subnet := range c.Gateway.MasqueradeSubnets {
+		for _, place := range []int{claims.MasqETPLocal, claims.MasqCluster} {
+			if a, err := cluster.Nth(subnet, place); err == nil {
+				proxy[a] = true
+			}
+		}
+	}
+	ports := admission.ProxyPorts{}
+	if tables[nft.Inet] == nil {
+		return ports
+	}
+	for _, of := range servicesOf {
+		for _, m := range []*nft.Map{of.externals, of.ownIPs, of.spreadIPs, of.stickyIPs} {
+			found := tables[nft.Inet].Maps[m.Name]
+			if found == nil {
+				continue
+			}
+			for e, to := range found.Elements.All() {
+				if proxy[to.Addr.Addr()] && to.Owner != (cluster.Owner{}) {
+					ports[admission.ServicePort{
+						Owner: to.Owner, Family: cluster.FamilyOf(e.Addr), Protocol: e.Protocol, Port: e.Port,
+					}] = to.Addr.Port()
+				}
+			}
+		}
+	}
+	return ports
+}

@@ -1,0 +1,376 @@
+package svcbridge
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/datapath/nb"
+	"hairpin/plan/node"
+	"hairpin/plan/stablehash"
+)
+
+// serviceBridge writes claims.ServiceBridge: the ports of a node's pods, the host's, and patches to OVN and to the gateway bridge. What goes to a
+// Service, or from pod to pod, passes conntrack once, in one zone, on the node of each of the two pods. What the host or a client outside sends to a
+// Service passes it a second time, for the source that answers come back to. Pods of one node reach each other there, OVN has the rest.
+type serviceBridge struct {
+	*node.Env
+	flow.State
+	owner    cluster.Owner // of what is added
+	problems []cluster.Problem
+}
+
+func newServiceBridge(e *node.Env) *serviceBridge {
+	return &serviceBridge{Env: e, owner: node.OwnerOf(e.Node.Name)}
+}
+
+// Priorities in the tables of claims.ServiceBridge.
+const (
+	prioTagged  = 150 // VLAN tags, MACs of ours from outside
+	prioOutside = 140 // of connections that the host or a client outside began
+	prioGuard   = 130 // against what pods must not send, or before it is known whose packet it is
+	prioSelf    = 120
+	prioFrom    = 110 // of what may be translated
+	prioVIP     = 105 // one address, which may be within a range of prioTo
+	prioTo      = 100
+	prioJoin    = 95 // to gateway routers, and to many
+	prioWorld   = 90 // between pods and the world, or to what is no pod
+	prioStray   = 10 // from the host or outside, and for no Service
+	prioOthers  = 0
+)
+
+func (w *serviceBridge) add(table uint8, priority uint16, m flow.Match, actions ...flow.Action) {
+	k := flow.Key{Bridge: claims.ServiceBridge, Table: table, Priority: priority, Match: m}
+	w.Flows.Put(k.ID(), &flow.Flow{Key: k, Feature: claims.FeatureServices, Actions: actions, Owner: w.owner})
+}
+
+// track looks for the packet's connection, and goes on with what that says of its addresses.
+func track(zone uint16, next uint8) flow.CT {
+	return flow.CT{Zone: zone, Table: next, NAT: flow.NAT{Kind: flow.NATUndo}}
+}
+
+func tracked(p flow.Protocol, set, clear flow.CTBits) flow.Match {
+	return flow.Match{Protocol: p, CTState: flow.CTState{Set: set | flow.CTTrk, Clear: clear}}
+}
+
+// Base are the bridge, its ways to OVN, to the host and to the gateway bridge, and the flows that depend on no pod and no Service.
+func Base(e node.Env) (datapath.State, []cluster.Problem) {
+	if !e.Node.Gateway.OpenFlow {
+		return datapath.State{}, nil
+	}
+	w := newServiceBridge(&e)
+	w.bridge()
+	w.paths()
+	z := node.Zone{Env: e, Rows: nb.State{}, Owner: w.owner}
+	b, k := node.NewBridge(&e, claims.FeatureGateway), node.NewKernel(&e)
+	for i := range e.Stacks {
+		s := &e.Stacks[i]
+		refused(&z, s)
+		toServiceBridge(k, s)
+		if e.HasExternalClients() {
+			wireToServices(b, s)
+		}
+	}
+	serviceHost(k)
+	w.Flows.Insert(b.Flows.All())
+	return datapath.State{NB: z.Rows, Bridge: w.State, Host: k.State}, nil
+}
+
+// bridge is the bridge and its way to OVN.
+func (w *serviceBridge) bridge() {
+	name := claims.ServiceBridge
+	w.Bridges = map[string]flow.Bridge{name: {Name: name, Userspace: w.Node.Gateway.Userspace, Owner: w.owner,
+		Learned: affinityTotal, Connections: w.PodConnections()}}
+	patch := func(name, bridge, peer string) flow.Port {
+		return flow.Port{Name: name, Bridge: bridge, Type: "patch", Peer: peer, Owner: w.owner}
+	}
+	own, ovn := patch(claims.ServicePatch, name, claims.PodsPatch), patch(claims.PodsPatch, claims.IntegrationBridge, claims.ServicePatch)
+	ovn.ExternalIDs = map[string]string{"iface-id": podsPort(w.Node.Name)}
+	host := flow.Port{Name: claims.ServiceHost, Bridge: name, Type: "internal", MAC: w.HostMAC(), MTU: w.HostMTU(), Owner: w.owner}
+	w.Ports = map[string]flow.Port{own.Name: own, ovn.Name: ovn, host.Name: host}
+	if w.Wired() {
+		own, wire := patch(claims.WirePatch, name, claims.ServicesPatch), patch(claims.ServicesPatch, w.Node.Gateway.Bridge, claims.WirePatch)
+		w.Ports[own.Name], w.Ports[wire.Name] = own, wire
+	}
+}
+
+// outside are the ports by which the host and clients outside come.
+func (w *serviceBridge) outside() []string {
+	ports := []string{claims.ServiceHost}
+	if w.Wired() {
+		ports = append(ports, claims.WirePatch)
+	}
+	return ports
+}
+
+// toHost are the last actions of what goes to the host. Packet marks are OVN's: the host's own rules may read them otherwise.
+func (w *serviceBridge) toHost(out flow.Action) []flow.Action {
+	return []flow.Action{flow.SetEthSrc{MAC: node.MasqMAC()}, flow.SetEthDst{MAC: w.HostMAC()}, flow.SetPktMark{}, out}
+}
+
+// podsPort is the port of the node switch behind which pods on claims.ServiceBridge are.
+func podsPort(node string) string { return "pods-" + node }
+
+func (w *serviceBridge) paths() {
+	out := flow.Output{Port: claims.ServicePatch}
+	fromOVN := flow.Match{InPort: claims.ServicePatch}
+	w.add(claims.TableArrives, prioOthers+1, fromOVN, flow.Resubmit{Table: claims.TableDeliver})
+	// No port of ours is a trunk, and no packet keeps a tag that a pod chose.
+	w.add(claims.TableArrives, prioTagged, flow.Match{Tagged: true}, flow.Drop{})
+	for _, table := range []uint8{claims.TableFromPod, claims.TableHere, claims.TableToNode} {
+		w.add(table, prioOthers, flow.Match{}, flow.Resubmit{Table: claims.TableDeliver})
+	}
+	w.add(claims.TableServed, prioOthers, flow.Match{}, flow.Resubmit{Table: claims.TableHere})
+	for _, table := range []uint8{claims.TableToVIP, claims.TableToPod, claims.TableServices} {
+		next := uint8(claims.TableServed)
+		if table == claims.TableToVIP {
+			next = claims.TableServices
+		}
+		w.add(table, prioOthers, flow.Match{}, flow.Resubmit{Table: next})
+	}
+	w.add(claims.TableReplies, prioOthers, flow.Match{}, flow.Resubmit{Table: claims.TableDeliver})
+	for _, table := range []uint8{claims.TableDeliver, claims.TableNeighbors} {
+		w.add(table, prioOthers, flow.Match{}, out)
+	}
+	w.add(claims.TableToVIP, prioGuard, flow.Match{CTState: flow.CTState{Set: flow.CTTrk | flow.CTDnat}}, flow.Resubmit{Table: claims.TableServed})
+	w.add(claims.TableToVIP, prioFrom, flow.Match{CTState: flow.CTState{Set: flow.CTTrk | flow.CTInv}}, flow.Drop{})
+	for _, port := range w.outside() {
+		w.add(claims.TableServices, prioStray, flow.Match{InPort: port}, flow.Drop{})
+	}
+	host := flow.Match{EthDst: w.HostMAC()}
+	w.add(claims.TableOutside, prioTo, host, w.toHost(flow.Output{Port: claims.ServiceHost})...)
+	host.InPort = claims.ServiceHost
+	w.add(claims.TableOutside, prioVIP, host, w.toHost(flow.InPort{})...)
+	if w.Wired() {
+		// Answers go to the MAC that asks: nobody outside may send as the host, or as its next hop.
+		for _, mac := range []cluster.MAC{w.HostMAC(), node.MasqMAC()} {
+			w.add(claims.TableArrives, prioTagged, flow.Match{InPort: claims.WirePatch, EthSrc: mac}, flow.Drop{})
+		}
+		w.add(claims.TableOutside, prioOthers, flow.Match{}, flow.SetEthSrc{MAC: w.Node.Gateway.MAC}, flow.SetPktMark{}, flow.Output{Port: claims.WirePatch})
+	}
+	for i := range w.Stacks {
+		w.family(&w.Stacks[i])
+	}
+}
+
+// fromOutside serves the host and clients outside. Towards pods they have the gateway router's address on the join switch, which other nodes know
+// a way to, or their own, under policy Local; towards what is no pod, the host has the packet, from an address that is not its own.
+// The answer goes to the MAC that the request came from, so that no neighbour must be asked for.
+func (w *serviceBridge) fromOutside(s *node.Stack) {
+	v := node.Words(s.Family)
+	answers := track(claims.ZonePinned, claims.TableUnpinned)
+	for _, from := range []flow.Match{{InPort: claims.ServicePatch}, {}} {
+		from.Protocol, from.Dst = v.Ip, node.Single(s.Join.Addr())
+		table := uint8(claims.TableArrives)
+		if from.InPort == "" {
+			table = claims.TableFromPod
+		}
+		w.add(table, prioSelf, from, answers)
+	}
+	w.add(claims.TableArrives, prioSelf, flow.Match{InPort: claims.ServiceHost, Protocol: v.Ip, Dst: node.Single(s.MasqOVN)}, answers)
+	w.add(claims.TableUnpinned, prioOutside, flow.Match{Protocol: v.Ip, CTMark: claims.CTMarkOutside},
+		flow.SetEthDstByCT{}, track(claims.ZoneServices, claims.TableOutside))
+	w.add(claims.TableReplies, prioOutside, flow.Match{Protocol: v.Ip, CTMark: claims.CTMarkOutside}, flow.SetEthDstByCT{}, flow.Resubmit{Table: claims.TableOutside})
+	w.replies(v)
+	w.nodeConnections(s)
+
+	toService := track(claims.ZoneServices, claims.TableToVIP)
+	for _, to := range append(slices.Clone(s.Services), node.Single(s.MasqAll), node.Single(s.MasqLocal)) {
+		w.add(claims.TableArrives, prioTo, flow.Match{InPort: claims.ServiceHost, Protocol: v.Ip, Dst: to}, toService)
+	}
+	onward := []flow.Action{flow.SetEthSrc{MAC: node.MasqMAC()}, flow.SetEthDst{MAC: cluster.MACFor(w.Stacks[0].Router.Addr())}, flow.Resubmit{Table: claims.TableHere}}
+	for _, port := range w.outside() {
+		m := flow.Match{InPort: port, Protocol: v.Ip}
+		if port == claims.WirePatch {
+			w.externalSources(s, toService)
+			w.externalClients(s, onward)
+		} else {
+			known := m
+			known.CTMark = claims.CTMarkOutside
+			w.add(claims.TableServed, prioOutside, known, onward...)
+			for _, r := range s.Cluster {
+				pods := m
+				pods.Dst = r
+				w.add(claims.TableServed, prioTo, pods, append([]flow.Action{second(s.Join.Addr(), true)}, onward...)...)
+			}
+			w.add(claims.TableServed, prioWorld, m, append([]flow.Action{second(s.MasqOVN, true)}, w.toHost(flow.InPort{})...)...)
+		}
+		if s.Family == cluster.IPv4 { // over IPv6, OVN tells senders beyond its own networks nothing
+			// On the kernel datapath, what this node's OVN itself says of a packet passes conntrack with its actions one by one, so that what
+			// conntrack finds is lost. So the next node says that the time to live has ended.
+			w.add(claims.TableHere, prioStray, flow.Match{InPort: port, Protocol: v.Ip, TTL: 1}, flow.SetTTL{TTL: 2}, flow.Resubmit{Table: claims.TableDeliver})
+		}
+	}
+}
+
+// straight are the tables, after conntrack, of what goes to no Service's address, and what follows each.
+var straight = map[uint8]uint8{claims.TableToPod: claims.TableServed, claims.TableToNode: claims.TableDeliver, claims.TableReplies: claims.TableDeliver}
+
+// family is paths of one family.
+func (w *serviceBridge) family(s *node.Stack) {
+	v := node.Words(s.Family)
+	for _, r := range s.Services {
+		w.toVIPs(prioTo, r)
+	}
+	for _, r := range s.Cluster {
+		w.add(claims.TableFromPod, prioTo, flow.Match{Protocol: v.Ip, Dst: r}, track(claims.ZoneServices, claims.TableToPod))
+		w.fromEndpoints(r)
+	}
+	for _, a := range ownVIPs(w.Env, s) {
+		w.tracks(a, uses{vip: 1})
+	}
+	w.add(claims.TableFromPod, prioJoin, flow.Match{Protocol: v.Ip, Dst: s.Join.Masked()}, flow.Resubmit{Table: claims.TableDeliver})
+	w.add(claims.TableArrives, prioJoin, flow.Match{InPort: claims.ServicePatch, Protocol: v.Ip, Src: s.Join.Masked()}, flow.Resubmit{Table: claims.TableDeliver})
+	w.add(claims.TableArrives, prioVIP, flow.Match{InPort: claims.ServicePatch, Protocol: v.Ip, Dst: v.Multicast}, flow.Resubmit{Table: claims.TableFlood})
+	w.floods(v, v.Multicast)
+	w.noDHCP(v)
+	// A connection straight to a pod is tracked as well. Else one to a Service with the same source port and endpoint would translate
+	// its answers. What is looked at after that does not depend on the port that it may get, so there is no recirculation.
+	for from, to := range straight {
+		w.add(from, prioTo, tracked(v.Ip, flow.CTNew, flow.CTRel), flow.CT{Commit: true, Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATSrc}}, flow.Resubmit{Table: to})
+	}
+	// What pods have with the world is tracked as well: the client of a Service under policy Local may be anybody.
+	w.add(claims.TableFromPod, prioWorld, flow.Match{Protocol: v.Ip, Src: s.Subnet}, track(claims.ZoneServices, claims.TableReplies))
+	w.add(claims.TableArrives, prioWorld, flow.Match{InPort: claims.ServicePatch, Protocol: v.Ip, Dst: s.Subnet}, track(claims.ZoneServices, claims.TableToNode))
+	w.fromOutside(s)
+	// The kernel translates an ICMP error of the client's only with commit.
+	w.add(claims.TableToVIP, prioSelf, tracked(v.Ip, flow.CTRel, flow.CTRpl),
+		flow.CT{Commit: true, Zone: claims.ZoneServices, Table: claims.TableServed, NAT: flow.NAT{Kind: flow.NATUndo}})
+	for _, t := range v.Errors { // of anybody on the way; with a recirculation they would have one too many, where the switch tracks them too
+		m := flow.Match{InPort: claims.ServicePatch, Protocol: v.Icmp, ICMPType: t + 1}
+		w.add(claims.TableArrives, prioFrom, m, flow.CT{Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATUndo}}, flow.Resubmit{Table: claims.TableDeliver})
+	}
+	w.add(claims.TableFromPod, prioFrom, flow.Match{Protocol: v.Ip, Dst: node.Single(s.MasqPin)}, track(claims.ZonePinned, claims.TableUnpinned))
+	for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} { // nobody's answer: the address is for no pod to reach
+		w.add(claims.TableUnpinned, prioGuard, tracked(v.Ip, bit, 0), flow.Drop{})
+	}
+	w.add(claims.TableUnpinned, prioOthers, flow.Match{Protocol: v.Ip}, track(claims.ZoneServices, claims.TablePinned))
+	neighbours := []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ARP}}
+	if s.Family == cluster.IPv4 {
+		w.floods(v, node.Single(broadcast()))
+	} else {
+		w.add(claims.TableFromPod, prioTo, flow.Match{Protocol: v.Ip, Dst: v.LinkLocal}, track(claims.ZoneServices, claims.TableToPod))
+		neighbours = []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1}, {InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1}}
+		for _, t := range []uint16{node.RouterAdvertisement, node.RedirectMessage} { // what only routers send
+			w.add(claims.TableFromPod, prioGuard, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1}, flow.Drop{})
+		}
+		w.neighborDiscovery()
+	}
+	for _, m := range neighbours {
+		w.add(claims.TableArrives, prioSelf, m, flow.Resubmit{Table: claims.TableNeighbors})
+	}
+}
+
+// broadcast is everybody on the link, over IPv4.
+func broadcast() netip.Addr { return netip.AddrFrom4([4]byte{255, 255, 255, 255}) }
+
+// toVIPs tracks what pods send to addresses that Services may have.
+func (w *serviceBridge) toVIPs(priority uint16, to netip.Prefix) {
+	w.add(claims.TableFromPod, priority, flow.Match{Protocol: node.Words(cluster.FamilyOf(to.Addr())).Ip, Dst: to}, track(claims.ZoneServices, claims.TableToVIP))
+}
+
+// fromEndpoints tracks what comes by OVN from addresses that endpoints may have: answers among it.
+func (w *serviceBridge) fromEndpoints(from netip.Prefix) {
+	m := flow.Match{InPort: claims.ServicePatch, Protocol: node.Words(cluster.FamilyOf(from.Addr())).Ip, Src: from}
+	w.add(claims.TableArrives, prioTo, m, track(claims.ZoneServices, claims.TableToNode))
+}
+
+// pod is a pod's port. It sends from its own addresses, whatever it is: on the way answers get a Service's, so OVN could not say what is a
+// pod's own.
+func (w *serviceBridge) pod(p *cluster.Pod) {
+	if has, _ := w.AddressOf(p); has == "" { // the problem is told with what OVN has of it
+		return
+	}
+	w.owner = p.Owner
+	port := portOf(p)
+	from, out := flow.Match{InPort: port, EthSrc: p.MAC}, flow.Output{Port: port}
+	w.add(claims.TableDeliver, prioTo, flow.Match{EthDst: p.MAC}, out)
+	w.add(claims.TablePinned, prioTo, flow.Match{InPort: port}, flow.MoveEthDstToSrc{}, flow.SetEthDst{MAC: p.MAC}, flow.InPort{})
+	send := func(m flow.Match, to uint8) { w.add(claims.TableArrives, prioFrom, m, flow.Resubmit{Table: to}) }
+	if w.Stack(cluster.IPv6) != nil {
+		w.linkLocal(from, out)
+	}
+	for i, ip := range slices.Concat(p.IPs, p.Extra) {
+		s := w.Stack(cluster.FamilyOf(ip))
+		if s == nil || i < len(p.IPs) && !s.Subnet.Contains(ip) {
+			continue
+		}
+		v, own := node.Words(s.Family), node.Single(ip)
+		m := from
+		m.Protocol, m.Src = v.Ip, own
+		send(m, claims.TableFromPod)
+		if s.Family == cluster.IPv4 {
+			m.Protocol, m.LinkAddr = flow.ARP, p.MAC
+			send(m, claims.TableNeighbors)
+		} else {
+			w.advertises(from, ip)
+		}
+		w.takes(port, ip)
+		if i >= len(p.IPs) {
+			continue
+		}
+		w.found(ip, out)
+		w.add(claims.TableHere, prioTo, flow.Match{Protocol: v.Ip, Dst: own}, flow.SetEthDst{MAC: p.MAC}, out)
+		w.add(claims.TableServed, prioSelf, flow.Match{InPort: port, Protocol: v.Ip, Src: own, Dst: own},
+			flow.CT{Commit: true, Zone: claims.ZonePinned, Table: claims.TablePinned, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqPin}})
+	}
+}
+
+// linkLocal lets a pod send from its link-local address, and ask for neighbours in its own name.
+func (w *serviceBridge) linkLocal(from flow.Match, out flow.Action) {
+	link := linkLocal(from.EthSrc)
+	w.found(link, out)
+	m := from
+	m.Protocol, m.Src = flow.IPv6, node.Single(link)
+	w.add(claims.TableArrives, prioFrom, m, flow.Resubmit{Table: claims.TableFromPod})
+	ask := flow.Match{InPort: from.InPort, Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1, LinkAddr: from.EthSrc}
+	w.add(claims.TableNDOptions, prioTo, ask, flow.Resubmit{Table: claims.TableNeighbors})
+	w.advertises(from, link)
+}
+
+// advertises lets a pod advertise one of its addresses, with its own MAC or with none.
+func (w *serviceBridge) advertises(from flow.Match, ip netip.Addr) {
+	m := flow.Match{InPort: from.InPort, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1, Target: ip}
+	for _, mac := range []cluster.MAC{from.EthSrc, {}} {
+		m.LinkAddr, m.NoLinkAddr = mac, mac == cluster.MAC{}
+		w.add(claims.TableNDOptions, prioTo, m, flow.Resubmit{Table: claims.TableNeighbors})
+	}
+}
+
+// found leads who looks for an address to the ports of those that have it.
+func (w *serviceBridge) found(ip netip.Addr, out ...flow.Action) {
+	if ip.Is4() {
+		w.add(claims.TableNeighbors, prioTo, flow.Match{Protocol: flow.ARP, Dst: node.Single(ip)}, out...)
+		return
+	}
+	for _, t := range []uint16{node.NeighborSolicitation, node.NeighborAdvertisement} {
+		w.add(claims.TableNeighbors, prioTo, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1, Dst: node.Single(ip)}, out...)
+	}
+	w.add(claims.TableNeighbors, prioTo-1, flow.Match{Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1, Target: ip}, out...)
+}
+
+// takes lets all hear that a pod has one of its addresses: an extra one may have been another's before.
+func (w *serviceBridge) takes(port string, ip netip.Addr) {
+	m := flow.Match{InPort: port, Protocol: flow.ARP, Dst: node.Single(ip)}
+	if ip.Is6() {
+		m = flow.Match{InPort: port, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1, Target: ip, Dst: node.Words(cluster.IPv6).Multicast}
+	}
+	w.add(claims.TableNeighbors, prioFrom, m, flow.Resubmit{Table: claims.TableFlood})
+}
+
+// linkLocal is the address that a port has by its MAC (RFC 4291, appendix A).
+func linkLocal(m cluster.MAC) netip.Addr {
+	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
+}
+
+// portOf names the pod's port; where it is not known, as without a node, one like it stands for it.
+func portOf(p *cluster.Pod) string {
+	if p.Port != "" {
+		return p.Port
+	}
+	return fmt.Sprintf("%s%08x", claims.PodInterface, stablehash.String32(p.LogicalPort()))
+}

@@ -1,0 +1,208 @@
+package svcbridge
+
+import (
+	"net/netip"
+	"slices"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/plan/node"
+	"hairpin/plan/service"
+)
+
+// replies handles packets of the reply direction before Services are looked up, so that a Service
+// at the client's address does not take them. The client may have a Service address itself, such as
+// a load balancer, or another user may have listed the client's address in spec.externalIPs.
+// Packets that the host or external clients send in the reply direction reply to no pod and are
+// dropped.
+func (w *serviceBridge) replies(v node.Vocabulary) {
+	toClient := func(state flow.CTState) {
+		m := flow.Match{Protocol: v.Ip, CTMark: claims.CTMarkOutside, CTState: state}
+		w.add(claims.TableToVIP, prioOutside+1, m, flow.SetEthDstByCT{}, flow.Resubmit{Table: claims.TableOutside})
+	}
+	// Not by +snat alone: where two connections would have the same addresses and ports, the kernel also
+	// translates the source port of the one that begins later.
+	toClient(flow.CTState{Set: flow.CTTrk | flow.CTRpl})
+	// The userspace datapath sets no direction bit with +inv, but translates the packet.
+	toClient(flow.CTState{Set: flow.CTTrk | flow.CTInv | flow.CTSnat, Clear: flow.CTDnat})
+	reply := tracked(v.Ip, flow.CTRpl, flow.CTRel)
+	w.add(claims.TableToVIP, prioSelf, reply, flow.Resubmit{Table: claims.TableServed})
+	for _, port := range w.outside() {
+		reply.InPort = port
+		w.add(claims.TableToVIP, prioOutside, reply, flow.Drop{})
+	}
+}
+
+// nodeConnections returns replies to connections of the node itself to the gateway bridge, which
+// sends here what has a Service port at the node's address as its destination.
+func (w *serviceBridge) nodeConnections(s *node.Stack) {
+	if w.HasExternalClients() {
+		m := flow.Match{InPort: claims.WirePatch, Protocol: node.Words(s.Family).Ip, CTMark: claims.CTMarkNode}
+		m.CTState.Set = flow.CTTrk // also what conntrack calls invalid: the gateway bridge decides
+		w.add(claims.TableToVIP, prioOutside+3, m, flow.InPort{})
+	}
+}
+
+// nodePort notes connections that the host and the pods, which leave with the node's address, begin
+// from a port of a Service at that address: in ZoneServices, where the reply is looked up first. The
+// zone of the gateway bridge alone would cost each packet of external clients a lookup more, for which
+// the userspace datapath has no recirculation left.
+func nodePort(b *node.Bridge, x *service.Front, at netip.AddrPort) {
+	if at.Addr() == x.Stack.Address.Addr() || slices.Contains(x.Stack.Others, at.Addr()) {
+		from := flow.Match{Protocol: node.Words(x.Family).L4[x.Protocol], Src: node.Single(at.Addr()), SrcPort: at.Port()}
+		b.Classify(node.PrioTrack+2, from, flow.Resubmit{Table: claims.TableNodePort})
+	}
+}
+
+// nodePorts adds the flows that record these connections. Packets from claims.ServiceBridge are replies
+// of the Service. A reply of the host itself, such as to a packet too long for pods, is not recorded:
+// an external client began that connection.
+func nodePorts(b *node.Bridge, s *node.Stack) {
+	ip := node.Words(s.Family).Ip
+	b.Add(claims.TableNodePort, node.PrioKnown, flow.Match{InPort: claims.ServicesPatch, Protocol: ip}, flow.Output{Port: b.Uplink})
+	for _, m := range []flow.Match{{InPort: flow.Local, Protocol: ip}, {InPort: b.Ovn, EthSrc: b.Mac, Protocol: ip}} {
+		owner := uint32(claims.CTMarkHost)
+		if m.InPort == b.Ovn {
+			owner = claims.CTMarkOVN
+		}
+		commit, out := flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: owner}, flow.Output{Port: b.Uplink}
+		b.Add(claims.TableNodePort, node.PrioKnown, m, flow.CT{Zone: claims.ZoneUplink, Table: claims.TableNodeConn})
+		b.Add(claims.TableNodeConn, node.PrioNew, m, commit, flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkNode}, out)
+		m.CTState.Set = flow.CTTrk | flow.CTRpl
+		b.Add(claims.TableNodeConn, node.PrioKnown, m, commit, out)
+	}
+	for _, table := range []uint8{claims.TableNodePort, claims.TableNodeConn} { // no other port sends from the node's address
+		b.Add(table, node.PrioRest, flow.Match{}, flow.Drop{})
+	}
+}
+
+// second commits a connection in the zone that gives it a source to which its replies come back.
+// ethSrc records the packet's source MAC, to which the replies go.
+func second(a netip.Addr, ethSrc bool) flow.CT {
+	return flow.CT{Commit: true, Zone: claims.ZonePinned, Mark: claims.CTMarkOutside, EthSrc: ethSrc, NAT: flow.NAT{Kind: flow.NATSrc, Addr: a}}
+}
+
+// externalSources admits packets of external clients by their source, and decides to which MAC the
+// replies go: the source MAC of the packet after these flows.
+//
+//   - Packets from addresses that no external client can have are dropped.
+//   - A client on a network of the node keeps its own MAC.
+//   - Any other client is behind a router: the host's next hop that sent the packet, or, when another
+//     machine sent it, the host's default gateway. The host itself would reply there. If the host has
+//     a default gateway that does not answer, the host could not reply either, and the packet is
+//     dropped.
+func (w *serviceBridge) externalSources(s *node.Stack, serve flow.Action) {
+	// The gateway bridge floods frames for other machines to this port as well: they are not the node's to serve.
+	m := flow.Match{InPort: claims.WirePatch, EthDst: w.Node.Gateway.MAC, Protocol: node.Words(s.Family).Ip}
+	for _, r := range w.martians(s) {
+		from := m
+		from.Src = r
+		w.add(claims.TableArrives, prioGuard, from, flow.Drop{})
+	}
+	if !w.Mode.Uplink || w.Mode.ClientsByHost || !s.RoutersKnown || len(s.NextHops) == 0 {
+		w.add(claims.TableArrives, prioTo, m, serve)
+		return
+	}
+	for _, r := range s.OnLink {
+		from := m
+		from.Src = r
+		w.add(claims.TableArrives, prioVIP, from, serve)
+	}
+	for _, mac := range w.nextHopMACs(s) {
+		from := m
+		from.EthSrc = mac
+		w.add(claims.TableArrives, prioVIP, from, serve)
+	}
+	if len(s.Routers) == 0 {
+		w.add(claims.TableArrives, prioTo, m, flow.Drop{})
+		return
+	}
+	w.add(claims.TableArrives, prioTo, m, flow.SetEthSrc{MAC: s.Routers[0]}, serve)
+}
+
+// nextHopMACs are the source MACs from which a change of the client's MAC is accepted: those of the
+// host's next hops, and that of packets which the eBPF programs bring, whose replies the host routes.
+func (w *serviceBridge) nextHopMACs(s *node.Stack) []cluster.MAC {
+	list := slices.Clone(s.Routers)
+	if len(w.Redirect) > 0 {
+		mac, _ := cluster.ParseMAC(claims.RedirectMAC) // it is one
+		list = append(list, mac)
+	}
+	return list
+}
+
+// martians are source addresses that no packet from the external network can have: those of pods,
+// Services and routers of the cluster, of the node itself, and those that are no machine's.
+func (w *serviceBridge) martians(s *node.Stack) []netip.Prefix {
+	v := node.Words(s.Family)
+	list := slices.Concat(s.Cluster, s.Services)
+	list = append(list, s.Join.Masked(), s.Transit.Masked(), s.Masquerade, v.Loopback, v.Multicast, node.Single(s.Address.Addr()))
+	if s.Family == cluster.IPv4 {
+		list = append(list, netip.PrefixFrom(netip.IPv4Unspecified(), 8), node.Single(broadcast()))
+	} else {
+		list = append(list, node.Single(netip.IPv6Unspecified()))
+	}
+	for _, a := range s.Others {
+		list = append(list, node.Single(a))
+	}
+	return list
+}
+
+// externalClients sends what external clients have for Services on, and records to which MAC replies
+// go. The MAC is recorded when the connection is new. Later packets change it only if they come from
+// a next hop of the host: another router may have taken over. Packets that conntrack calls invalid or
+// related, such as ICMP errors, never change it.
+//
+// ZoneServices has the recorded MAC of each connection. A packet from another machine than a next hop
+// commits the second zone with that one.
+func (w *serviceBridge) externalClients(s *node.Stack, onward []flow.Action) {
+	v := node.Words(s.Family)
+	m := flow.Match{InPort: claims.WirePatch, Protocol: v.Ip}
+	invalid, related := m, m
+	invalid.CTState.Set, related.CTState.Set = flow.CTTrk|flow.CTInv, flow.CTTrk|flow.CTRel
+	w.add(claims.TableToVIP, prioOutside+2, invalid, flow.Drop{})
+	// A client that has lost a connection may begin one from the same port. The endpoint answers such a
+	// SYN by what makes the client end the old connection (RFC 9293, 3.5.2).
+	invalid.Protocol, invalid.SYN = v.L4[cluster.TCP], true
+	invalid.CTState.Set |= flow.CTDnat
+	w.add(claims.TableToVIP, prioOutside+3, invalid, flow.Resubmit{Table: claims.TableServed})
+
+	keep := m // policy Local: there is no second zone
+	keep.CTMark = claims.CTMarkOutside
+	record := flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkOutside, EthSrc: true}
+	w.add(claims.TableServed, prioOutside, keep, onward...)
+	for _, mac := range w.nextHopMACs(s) {
+		keep.EthSrc = mac
+		w.add(claims.TableServed, prioOutside+1, keep, append([]flow.Action{record}, onward...)...)
+	}
+	keep.EthSrc, keep.CTState = cluster.MAC{}, related.CTState
+	w.add(claims.TableServed, prioOutside+2, keep, onward...)
+
+	toHost := w.toHost(flow.Output{Port: claims.ServiceHost})
+	for _, r := range s.Cluster {
+		w.recordMAC(s, r, prioTo, s.Join.Addr(), onward)
+	}
+	w.recordMAC(s, netip.Prefix{}, prioWorld, s.MasqOVN, toHost)
+}
+
+// recordMAC adds the flows for endpoints in a range, whose connections have a second source.
+func (w *serviceBridge) recordMAC(s *node.Stack, to netip.Prefix, priority uint16, source netip.Addr, next []flow.Action) {
+	m := flow.Match{InPort: claims.WirePatch, Protocol: node.Words(s.Family).Ip, Dst: to}
+	add := func(priority uint16, m flow.Match, actions ...flow.Action) {
+		w.add(claims.TableServed, priority, m, append(actions, next...)...)
+	}
+	record := flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkClientMAC, EthSrc: true}
+	add(priority, m, record, second(source, true))
+	recorded := m
+	recorded.CTMark = claims.CTMarkClientMAC
+	add(priority+1, recorded, flow.SetEthDstByCT{}, flow.MoveEthDstToSrc{}, second(source, true))
+	for _, mac := range w.nextHopMACs(s) {
+		changed := recorded
+		changed.EthSrc = mac
+		add(priority+2, changed, second(source, true))
+	}
+	related := m
+	related.CTState.Set = flow.CTTrk | flow.CTRel
+	add(priority+3, related, second(source, false))
+}

@@ -1,0 +1,88 @@
+package svcbridge
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/plan/admission"
+	"hairpin/plan/node"
+	"hairpin/plan/service"
+	"hairpin/plan/stablehash"
+)
+
+// wayBits is the part of a group's number that tells how the Frontend's endpoints are chosen.
+const wayBits = 2
+
+// Ways to a Frontend's endpoints.
+const (
+	toAllEndpoints uint8 = iota + 1 // no number is 0
+	toInternal                      // policy Local within the cluster
+	toOwnPods                       // policy Local for clients outside, who keep their address
+)
+
+// groupKinds are the first bits of groups' numbers: by protocol, and whether it is IPv6.
+var groupKinds = map[cluster.Protocol]uint32{cluster.TCP: 0, cluster.UDP: 2, cluster.SCTP: 4}
+
+// groupID is the number of a Frontend's group.
+func groupID(f *cluster.Frontend, way uint8) uint32 {
+	id := groupKinds[f.Protocol]
+	if f.Family == cluster.IPv6 {
+		id++
+	}
+	return (id<<admission.SlotBits|admission.GroupSlot(f))<<wayBits | uint32(way)
+}
+
+// group is the number of a group of endpoints, which is made when it is asked for.
+func (w *serviceBridge) group(x *service.Front, way uint8, to []netip.AddrPort) uint32 {
+	k := flow.GroupKey{Bridge: claims.ServiceBridge, ID: groupID(x.Frontend, way)}
+	if _, made := w.Groups.Get(k); !made {
+		if len(to) > flow.MaxBuckets {
+			w.problem(x, "%d of %d endpoints get connections of this node's clients, on each node others: Open vSwitch has no room for more in a group", flow.MaxBuckets, len(to))
+			to = some(w.Env, to)
+		}
+		g := bucketsOf(x, k, way, to)
+		w.Groups.Put(k, g)
+		if x.Affinity > 0 {
+			w.sticks(x, g)
+		}
+	}
+	return k.ID
+}
+
+// some chooses as many endpoints as have room in a group. Each node chooses others, so that all get connections, and one that comes or goes
+// changes one of the chosen at most.
+func some(e *node.Env, to []netip.AddrPort) []netip.AddrPort {
+	own := stablehash.String(e.Node.Name)
+	score := make(map[netip.AddrPort]uint64, len(to))
+	for _, a := range to {
+		score[a] = stablehash.Mix(stablehash.AddrPort(a) ^ stablehash.Mix(own))
+	}
+	to = slices.Clone(to)
+	slices.SortFunc(to, func(a, b netip.AddrPort) int { return cmp.Or(cmp.Compare(score[a], score[b]), a.Compare(b)) })
+	return to[:flow.MaxBuckets]
+}
+
+// bucketsOf makes a group of endpoints.
+func bucketsOf(x *service.Front, k flow.GroupKey, way uint8, to []netip.AddrPort) *flow.Group {
+	g := &flow.Group{GroupKey: k, Owner: x.Owner}
+	// An endpoint has the same id in every group and on every node, unless another one of the group got it before.
+	taken := map[uint32]bool{0: true}
+	for _, a := range to {
+		id := uint32(stablehash.AddrPort(a)) >> 1
+		for taken[id] {
+			id++
+		}
+		taken[id] = true
+		ct := flow.CT{Commit: true, Zone: claims.ZoneServices, Table: claims.TableServed, NAT: flow.NAT{Kind: flow.NATDst, Addr: a.Addr(), PortMin: a.Port(), PortMax: a.Port()}}
+		if way == toOwnPods {
+			ct.Mark, ct.EthSrc = claims.CTMarkOutside, true
+		}
+		g.Buckets = append(g.Buckets, flow.Bucket{ID: id, CT: ct})
+	}
+	slices.SortFunc(g.Buckets, func(a, b flow.Bucket) int { return cmp.Compare(a.ID, b.ID) })
+	return g
+}

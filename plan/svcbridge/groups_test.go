@@ -1,0 +1,54 @@
+package svcbridge
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"hairpin/cluster"
+	"hairpin/datapath/flow"
+	"hairpin/plan/node"
+)
+
+func least(m map[netip.AddrPort]int) int {
+	n := 1 << 30
+	for _, v := range m {
+		n = min(n, v)
+	}
+	return n
+}
+
+func most(m map[netip.AddrPort]int) int {
+	n := 0
+	for _, v := range m {
+		n = max(n, v)
+	}
+	return n
+}
+
+// Of more endpoints than a group has room for, each node takes others: all are somebody's, none is many more nodes' than another, and one
+// that goes changes one at most on each node.
+func TestSomeEndpoints(t *testing.T) {
+	const nodes = 100
+	var all []netip.AddrPort
+	for i := range 5000 {
+		all = append(all, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, byte(i >> 7), byte(i & 127)}), 8080))
+	}
+	shares := map[netip.AddrPort]int{}
+	for n := range nodes {
+		e := node.Env{Node: &cluster.Node{Name: fmt.Sprintf("node-%d", n)}}
+		chosen := some(&e, all)
+		for _, a := range chosen {
+			shares[a]++
+		}
+		left := some(&e, all[1:])
+		if kept := len(slices.DeleteFunc(left, func(a netip.AddrPort) bool { return !slices.Contains(chosen, a) })); kept < flow.MaxBuckets-1 {
+			t.Errorf("one endpoint goes, and on %s %d stay of %d", e.Node.Name, kept, flow.MaxBuckets)
+		}
+	}
+	if len(shares) != len(all) || most(shares) > 4*nodes*flow.MaxBuckets/len(all) {
+		t.Errorf("%d of %d endpoints are chosen, by %d to %d of %d nodes", len(shares), len(all), least(shares), most(shares), nodes)
+	}
+	t.Logf("endpoints are chosen by %d to %d of %d nodes", least(shares), most(shares), nodes)
+}

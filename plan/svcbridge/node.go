@@ -1,0 +1,45 @@
+package svcbridge
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"hairpin/claims"
+	"hairpin/datapath/host"
+	"hairpin/datapath/nb"
+	"hairpin/plan/node"
+)
+
+// refused routes pods to their host for what no endpoint has: it rejects the connection.
+func refused(z *node.Zone, s *node.Stack) {
+	z.Rows.Add(&nb.Policy{
+		Router: claims.ClusterRouter, Priority: claims.PolicyServices, Action: nb.Reroute, NextHops: []netip.Addr{s.Management.Addr()}, Owner: z.Owner,
+		Match: `inport == "` + node.RouterToSwitch(z.Node.Name) + `" && ` + node.Words(s.Family).Match + " && pkt.mark == " + strconv.Itoa(claims.MarkRefused),
+	})
+}
+
+// toServiceBridge is the way to Services by claims.ServiceHost. The next hop is what the host sees clients of its own endpoints as; there is no address on
+// that link. (The other engine's next hop is another one: IPv6 refuses a route by a next hop that has a route by another link.)
+func toServiceBridge(k *node.Kernel, s *node.Stack) {
+	mtu := k.Env.Config.MTU
+	k.ToClients(s, claims.ServiceHost, k.Env.ClientMTU())
+	k.Route(host.Route{
+		RouteKey: host.RouteKey{Table: node.MainTable, Prefix: node.Single(s.MasqRouter)}, Link: k.Env.Node.Gateway.Bridge, Src: s.Node, MTU: mtu,
+	})
+	for _, c := range append(slices.Clone(s.Services), node.Single(s.MasqAll), node.Single(s.MasqLocal)) {
+		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: c}, Link: claims.ServiceHost, Via: s.MasqOVN, Src: s.Address.Addr(), MTU: mtu})
+	}
+	k.Neighbor(claims.ServiceHost, s.MasqOVN, node.MasqMAC())
+	k.Neighbor(k.Env.Node.Gateway.Bridge, s.MasqRouter, k.Env.Node.Gateway.MAC)
+}
+
+// serviceHost is the host's link to claims.ServiceBridge.
+func serviceHost(k *node.Kernel) {
+	link := claims.ServiceHost
+	k.State.Links[link] = host.Link{Name: link, Checksums: k.Env.Node.Gateway.Userspace, Owner: k.Owner}
+	k.Asymmetric(link)
+	k.Sysctl(fmt.Sprintf("net/ipv6/conf/%s/accept_ra", link), "0")
+	k.Sysctl(fmt.Sprintf("net/ipv6/conf/%s/mtu", link), strconv.Itoa(k.Env.Config.MTU))
+}

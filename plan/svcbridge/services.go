@@ -1,0 +1,150 @@
+package svcbridge
+
+import (
+	"fmt"
+	"net/netip"
+
+	"hairpin/claims"
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/plan/admission"
+	"hairpin/plan/node"
+	"hairpin/plan/service"
+)
+
+// Pods are a node's pods on claims.ServiceBridge, in place of ports of OVN.
+func Pods(e node.Env) (datapath.State, []cluster.Problem) {
+	if !e.Node.Gateway.OpenFlow || len(e.Pods) == 0 {
+		return datapath.State{}, nil
+	}
+	w := newServiceBridge(&e)
+	for _, p := range e.Pods {
+		w.pod(p)
+	}
+	return datapath.State{Bridge: w.State}, nil
+}
+
+// Engine is the engine that makes flows and groups of claims.ServiceBridge of Frontends.
+type Engine struct {
+	*serviceBridge
+	wire *node.Bridge
+}
+
+func NewEngine(e *node.Env) *Engine {
+	return &Engine{newServiceBridge(e), node.NewBridge(e, claims.FeatureServices)}
+}
+
+func (w *Engine) State() (datapath.State, []cluster.Problem) {
+	w.Flows.Insert(w.wire.Flows.All())
+	return datapath.State{Bridge: w.serviceBridge.State}, w.problems
+}
+
+func (w *Engine) Rejects() bool { return false }
+
+// prioClusterIP is the priority of a cluster IP outside of the ranges, in tables where an external IP has prioVIP.
+const prioClusterIP = prioVIP + 1
+
+func (w *Engine) ClusterIP(s *node.Stack, to netip.Prefix, owner cluster.Owner) {
+	w.owner = owner
+	w.toVIPs(prioClusterIP, to)
+	w.add(claims.TableArrives, prioClusterIP,
+		flow.Match{InPort: claims.ServiceHost, Protocol: node.Words(s.Family).Ip, Dst: to}, track(claims.ZoneServices, claims.TableToVIP))
+}
+
+// Outside leads external clients to claims.ServiceBridge, but where the host is an endpoint under policy Local: new clients are the host's then.
+func (w *Engine) Outside(x *service.Front, name string, vips []netip.AddrPort) {
+	if w.Mode.ClientsByHost || len(x.OwnHost) > 0 || len(x.Cluster) == 0 {
+		return
+	}
+	w.wire.Owner = x.Owner
+	for _, v := range vips {
+		if name == service.WayExternal || v.Addr() == x.Stack.Address.Addr() {
+			toServices(w.wire, x, v)
+		}
+	}
+}
+
+// Priorities in TableServices.
+const (
+	prioServed  = 200
+	prioGuarded = 205 // a load balancer's address, for all
+	prioRange   = 210 // the same, for those who may
+	prioKeeps   = 20  // more than these: clients outside, under policy Local
+)
+
+// Frontend serves pods, the host and clients outside. Pods and the host find all endpoints at addresses from outside: the policy for clients
+// outside does not count. What has no endpoint at all is the host's to refuse, as what has no Service: of a cluster IP by itself, of other
+// addresses by the mark.
+func (w *serviceBridge) Frontend(x *service.Front) {
+	w.owner = x.Owner
+	internal := toAllEndpoints
+	if x.InternalLocal {
+		internal = toInternal
+	}
+	w.lead(x, prioServed, flow.Match{}, netip.AddrPortFrom(x.ClusterIP, x.Port), internal)
+	outer := service.Outer(w.Env, x.Stack, x.Frontend)
+	for _, v := range outer {
+		w.external(x, v)
+	}
+	if x.NodePort == 0 && len(outer) == 0 || len(x.Cluster) == 0 {
+		return
+	}
+	// What the host leads to, for itself and for clients that come by it.
+	port := admission.ProxyPort(x.Frontend)
+	if x.StandsIn() {
+		w.lead(x, prioServed, flow.Match{}, netip.AddrPortFrom(x.Stack.MasqAll, port), toAllEndpoints)
+	}
+	if x.ExternalLocal && (len(x.OwnHost) == 0 || len(x.OwnPods) > 0) {
+		w.lead(x, prioServed, flow.Match{}, netip.AddrPortFrom(x.Stack.MasqLocal, port), toOwnPods)
+	}
+}
+
+// external serves an address from outside, of a load balancer's perhaps only to those who may.
+func (w *serviceBridge) external(x *service.Front, vip netip.AddrPort) {
+	serve := func(priority uint16, from netip.Prefix) {
+		w.lead(x, priority, flow.Match{Src: from}, vip, toAllEndpoints)
+		if x.ExternalLocal && w.Wired() && len(x.Cluster) > 0 {
+			w.lead(x, priority+prioKeeps, flow.Match{Src: from, InPort: claims.WirePatch}, vip, toOwnPods)
+		}
+	}
+	if !x.Guards(vip) {
+		serve(prioServed, netip.Prefix{})
+		return
+	}
+	for _, r := range x.SourceRanges {
+		serve(prioRange, r)
+	}
+	w.serve(x, prioGuarded, flow.Match{}, vip, flow.Drop{})
+}
+
+// lead adds a flow for an address: what happens to new connections. With no endpoint of a kind, but others, packets are dropped, so that the
+// client tries elsewhere; with none anywhere the host refuses.
+func (w *serviceBridge) lead(x *service.Front, priority uint16, m flow.Match, vip netip.AddrPort, way uint8) {
+	to := map[uint8][]netip.AddrPort{toAllEndpoints: x.Cluster, toInternal: x.Internal, toOwnPods: x.OwnPods}[way]
+	switch {
+	case len(to) > 0:
+		w.serve(x, priority, m, vip, toGroup(x, w.group(x, way, to))...)
+	case len(x.Cluster) > 0:
+		w.serve(x, priority, m, vip, flow.Drop{})
+	case vip.Addr() != x.ClusterIP:
+		w.serve(x, priority, m, vip, flow.SetPktMark{Mark: claims.MarkRefused}, flow.Resubmit{Table: claims.TableDeliver})
+	}
+}
+
+// serve says what happens to new connections to an address. Open vSwitch lets no flow see the port of a fragment (ovs-fields(7), nw_frag). The
+// kernel's conntrack puts fragments together; that of the userspace datapath does not, but knows where all of them go. Only UDP has fragments:
+// TCP and SCTP send what fits.
+func (w *serviceBridge) serve(x *service.Front, priority uint16, m flow.Match, vip netip.AddrPort, actions ...flow.Action) {
+	m = service.Match(x, m, vip)
+	w.add(claims.TableServices, priority, m, actions...)
+	if x.Protocol == cluster.UDP && w.Node.Gateway.Userspace {
+		m.Protocol, m.DstPort, m.Fragment, m.CTState = node.Words(x.Family).Ip, 0, "yes", flow.CTState{Set: flow.CTNew | flow.CTTrk}
+		m.CTProtocol, m.CTDstPort = uint8(x.Protocol), vip.Port()
+		w.add(claims.TableServices, priority, m, actions...)
+	}
+}
+
+func (w *serviceBridge) problem(x *service.Front, format string, args ...any) {
+	w.problems = append(w.problems, cluster.Problem{Owner: x.Owner, Message: fmt.Sprintf(format, args...)})
+}
