@@ -312,24 +312,52 @@ var (
 	relativeLink = regexp.MustCompile(`\]\(([^)\s:]+)\)`) // without a scheme
 	heading      = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	linkText     = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	document     = regexp.MustCompile(`([\w./-]+\.md)(#[\w-]+)?`)
 	notInAnchor  = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
 
+// prose returns a Markdown file without its code blocks.
+func prose(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return codeBlock.ReplaceAllString(string(text), "")
+}
+
+// leads reports whether a Markdown file exists and has the heading of an anchor, which may be empty.
+func leads(t *testing.T, file, anchor string) bool {
+	t.Helper()
+	if _, err := os.Stat(file); err != nil || anchor == "" {
+		return err == nil
+	}
+	return slices.ContainsFunc(heading.FindAllStringSubmatch(prose(t, file), -1), func(m []string) bool {
+		text := linkText.ReplaceAllString(m[1], "$1")
+		return strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(text), ""), " ", "-") == anchor
+	})
+}
+
+// TestDocumentsInComments: a comment that names a Markdown file by its path names one that is in the tree, and a heading of it.
+// Package plan still has the names of the designs that docs/design/origins.md summarizes.
+func TestDocumentsInComments(t *testing.T) {
+	_, all := sources(t)
+	for _, s := range all {
+		if in(s.dir, []string{"plan"}) || s.path == "house_test.go" {
+			continue
+		}
+		for _, group := range s.file.Comments {
+			for _, m := range document.FindAllStringSubmatch(group.Text(), -1) {
+				if !leads(t, m[1], strings.TrimPrefix(m[2], "#")) {
+					t.Errorf("%s: a comment names %s, which is not in the tree", s.path, m[0])
+				}
+			}
+		}
+	}
+}
+
 // TestDocumentLinks: every relative link of a Markdown file leads to a file, and to a heading that it has.
 func TestDocumentLinks(t *testing.T) {
-	read := func(file string) string {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return codeBlock.ReplaceAllString(string(text), "")
-	}
-	hasAnchor := func(file, anchor string) bool {
-		return slices.ContainsFunc(heading.FindAllStringSubmatch(read(file), -1), func(m []string) bool {
-			text := linkText.ReplaceAllString(m[1], "$1")
-			return strings.ReplaceAll(notInAnchor.ReplaceAllString(strings.ToLower(text), ""), " ", "-") == anchor
-		})
-	}
 	err := filepath.WalkDir(".", func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() && (d.Name() == "bin" || d.Name() == "dist" || d.Name() == ".git") {
 			return cmp.Or(err, fs.SkipDir)
@@ -337,12 +365,12 @@ func TestDocumentLinks(t *testing.T) {
 		if filepath.Ext(file) != ".md" {
 			return nil
 		}
-		for _, m := range relativeLink.FindAllStringSubmatch(read(file), -1) {
+		for _, m := range relativeLink.FindAllStringSubmatch(prose(t, file), -1) {
 			target, anchor, _ := strings.Cut(m[1], "#")
 			if target = filepath.Join(filepath.Dir(file), target); strings.HasPrefix(m[1], "#") {
 				target = file
 			}
-			if _, err := os.Stat(target); err != nil || anchor != "" && !hasAnchor(target, anchor) {
+			if !leads(t, target, anchor) {
 				t.Errorf("%s: the link to %s leads nowhere", file, m[1])
 			}
 		}

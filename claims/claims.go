@@ -3,7 +3,7 @@
 // the masquerade subnet. So two features cannot take the same number unnoticed.
 package claims
 
-// Offsets in the masquerade subnet (host-to-service.md; .5 by gateway-pitfalls.md).
+// Offsets in the masquerade subnet (docs/design/origins.md#masquerade-addresses).
 const (
 	MasqOVN       = 1 // the gateway router, as the host sees it
 	MasqHost      = 2 // the host, as the gateway router sees it
@@ -14,21 +14,22 @@ const (
 	MasqAddresses = 7 // how many addresses, the network address included, a masquerade subnet must have
 )
 
-// Offsets in the node-local subnet (node-local-access-dgp.md), the same on every node.
+// Offsets in the node-local subnet (docs/design/origins.md#node-local-access), the same on every node.
 const (
 	NodeLocalHost       = 1 // the host on LocalPort
 	NodeLocalRouter     = 2 // the distributed gateway port
 	NodeLocalManagement = 3 // the management port, as the host sees it beyond that
 )
 
-// MasqMAC is the MAC of the dummy next hop, for both families (host-to-service.md).
+// MasqMAC is the MAC of the dummy next hop, for both families (docs/design/origins.md#masquerade-addresses).
 const MasqMAC = "0a:58:a9:fe:a9:04"
 
 // RedirectMAC is the sender of frames between the host and the gateway bridge that the eBPF programs know by it: requests that the bridge shall
 // track, and all answers. On the bridge and nowhere else.
 const RedirectMAC = "0a:58:a9:fe:a9:55"
 
-// Conntrack zones of the gateway bridge (host-to-service.md). OVN numbers its own zones from 1 upwards.
+// Conntrack zones of the gateway bridge (docs/design/origins.md#conntrack-zones-and-tables). OVN numbers its own zones
+// from 1 upwards.
 const (
 	ZoneUplink = 64000 // connections between the external network and OVN or the host
 	ZoneHost   = 64001 // host <-> gateway router: the host's address <-> its masquerade address
@@ -56,7 +57,7 @@ const CTMarkNode = 5
 // MAC is in ct_label. Unlike CTMarkOutside, it leads no reply.
 const CTMarkClientMAC = 4
 
-// MarkNodeIP is the packet mark of pod traffic to a node address, 1008 = 0x3f0 (egress-ip.md).
+// MarkNodeIP is the packet mark of pod traffic to a node address, 1008 = 0x3f0 (docs/design/origins.md#policies).
 const MarkNodeIP = 0x3f0
 
 // MarkReply is the packet mark, within OVN, of replies of pods with an egress address to their clients: they return the
@@ -71,7 +72,7 @@ const MarkRefused = 44
 // address of the router (lb_force_snat_ip).
 const MarkForceSNAT = 1 << 18
 
-// OpenFlow tables of the gateway bridge (host-to-service.md).
+// OpenFlow tables of the gateway bridge (docs/design/origins.md#conntrack-zones-and-tables).
 const (
 	TableClassify = 0  // by source and destination
 	TableUplink   = 1  // from the uplink, after conntrack
@@ -152,7 +153,8 @@ const AddressProtocol = 85
 // 1000, where administrators have tables of their own.
 const EgressTableBase = 85000
 
-// Policy-routing rules of ours have priorities in [RulePriorityFirst, RulePriorityLast] (egress-ip.md: 5999, 6000).
+// Policy-routing rules of ours have priorities in [RulePriorityFirst, RulePriorityLast]
+// (docs/design/origins.md#addresses-on-other-links: 5999, 6000).
 const (
 	RulePriorityFirst = 5990
 	RulePriorityLast  = 6009
@@ -194,7 +196,8 @@ const (
 	EncapSubnet6 = "fd6a::/126"
 )
 
-// LocalPort is the host's end of the network of the distributed gateway port: an internal port of bridge LocalBridge (node-local-access-dgp.md).
+// LocalPort is the host's end of the network of the distributed gateway port: an internal port of bridge LocalBridge
+// (docs/design/origins.md#node-local-access).
 const (
 	LocalBridge = "br-local"
 	LocalPort   = "ovn-k8s-gw0"
@@ -216,7 +219,8 @@ const (
 // TransitTunnelKey is the datapath tunnel key of the transit switch, the same in every zone.
 const TransitTunnelKey = 16711683
 
-// Priorities of policies: of ovn_cluster_router (egress-ip.md) except where it says the gateway router.
+// Priorities of policies: of ovn_cluster_router (docs/design/origins.md#policies) except where it says the gateway
+// router.
 const (
 	PolicyInternal       = 1007 // pods to addresses of the datapath itself
 	PolicyForceSNATLocal = 1006 // of the gateway router: MarkForceSNAT, to its own node's other addresses, or to what is not by the host's routes

@@ -136,8 +136,9 @@ func (l *Looker) hearAll(ctx context.Context) error {
 	return l.nft.Apply(ctx, nft.Diff(want, have))
 }
 
-// LeaveDetached undoes mode detached on a node that Hairpin leaves, and tells what it did. The gateway bridge's own addresses
-// go to lo: an API server on the node may advertise one (detached-gateway.md). The agent of mode detached takes them back.
+// LeaveDetached undoes mode detached on a node that Hairpin leaves, and tells what it did. The gateway bridge's own
+// addresses go to lo: an API server on the node may advertise one (docs/design/origins.md#detached-gateway). The agent
+// of mode detached takes them back.
 func LeaveDetached(ctx context.Context, ovs *ovsdb.Client, config cluster.Config) (did []string, err error) {
 	if did, err = removeDetached(ctx, ovs); err != nil || len(did) == 0 {
 		return did, err

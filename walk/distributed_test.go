@@ -13,8 +13,8 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// distributed gives node n1 of byHand(2) the distributed gateway port of node-local-access-dgp.md, and its host the way to Services by
-// the management port.
+// distributed gives node n1 of byHand(2) the distributed gateway port of docs/design/origins.md#node-local-access, and
+// its host the way to Services by the management port.
 func distributed() World {
 	w := byHand(2)
 	s := w.States["n1"]

@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the walks in testdata")
 
-// documented are the use cases of host-to-service.md, and the ways that it takes for granted.
+// documented are the use cases of docs/design/origins.md#host-to-service, and the ways that it takes for granted.
 var documented = []struct {
 	name   string
 	from   Point

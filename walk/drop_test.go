@@ -42,7 +42,8 @@ func TestNotDelivered(t *testing.T) {
 		{"no masquerade towards OVN", "10.96.0.11:80", "GR_n1 lr_in_ip_input drops it: its source 172.18.0.3", inHost(1), func(t *testing.T, s datapath.State) {
 			changeFlow(t, s, "table=0,priority=500,ip,in_port=LOCAL,nw_dst=10.96.0.0/16", func(f *flow.Flow) { f.Actions = []flow.Action{flow.Resubmit{Table: 2}} })
 		}},
-		// The gateway router must not have the node's own address as an endpoint (host-to-service.md).
+		// The gateway router must not have the node's own address as an endpoint
+		// (docs/design/origins.md#load-balancers).
 		{"own address as endpoint", "10.96.0.21:80", "GR_n1 lr_in_arp_resolve drops it: 172.18.0.3 is the router's own address", inHost(1), func(t *testing.T, s datapath.State) {
 			row[*nb.LoadBalancer](t, s, nb.TableLoadBalancer, "host1-gateway-tcp").VIPs[0].Backends = []netip.AddrPort{ap("172.18.0.3:8081")}
 		}},
@@ -267,7 +268,8 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
-// Egress through another node, as egress-ip.md has it: a policy with two next hops marks or reroutes by address set.
+// Egress through another node, as in docs/design/origins.md#egressip: a policy with two next hops marks or reroutes by
+// address set.
 func TestPolicies(t *testing.T) {
 	w := byHand(3)
 	s := w.States["n1"].NB

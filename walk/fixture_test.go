@@ -15,8 +15,9 @@ import (
 	"hairpin/delta"
 )
 
-// The fixture is the topology, flows, routes and load balancers that host-to-service.md describes, as they were proven
-// by hand on real Open vSwitch and OVN: nodes n1, n2 … with a pod (pod1) and another one (podb1) each.
+// The fixture is the topology, flows, routes and load balancers that docs/design/origins.md#host-to-service describes,
+// as they were proven by hand on real Open vSwitch and OVN: nodes n1, n2 … with a pod (pod1) and another one (podb1)
+// each.
 
 func addr(format string, args ...any) netip.Addr {
 	return netip.MustParseAddr(fmt.Sprintf(format, args...))

@@ -18,10 +18,10 @@ import (
 
 var soak = flag.Duration("soak", 0, "how long to ask about random clusters, beyond the short run")
 
-// What service-semantics.md says, in every random cluster, from every source, at every address, for every endpoint: the
-// packet arrives where it must with the source that it must have, nobody else is reached, and the reply is translated
-// exactly in reverse. A cluster that fails is shrunk to the smallest one that does. With -soak it asks on and on, on every
-// core: a minute in `make test`, as long as told in `make soak`.
+// What docs/user/services.md says, in every random cluster, from every source, at every address, for every endpoint:
+// the packet arrives where it must with the source that it must have, nobody else is reached, and the reply is
+// translated exactly in reverse. A cluster that fails is shrunk to the smallest one that does. With -soak it asks on
+// and on, on every core: a minute in `make test`, as long as told in `make soak`.
 func TestSemantics(t *testing.T) {
 	end := time.Now().Add(*soak)
 	var clusters, walks atomic.Int64
@@ -61,7 +61,7 @@ func askEverything(t *rapid.T, p planned) (walks int) {
 	return walks
 }
 
-// question is a source that asks for a Frontend at one of its addresses, and what service-semantics.md says about it.
+// question is a source that asks for a Frontend at one of its addresses, and what docs/user/services.md says about it.
 type question struct {
 	p    planned
 	f    *cluster.Frontend

@@ -11,7 +11,7 @@ import (
 	"hairpin/ovsdb"
 )
 
-// oldest is the oldest OVN that is served: older ones recompute everything for one changed load balancer (lab-notes: 1 270 ms at
+// oldest is the oldest OVN that is served: older ones recompute everything for one changed load balancer (1 270 ms at
 // 10 000, instead of 25).
 const oldest = "25.03"
 

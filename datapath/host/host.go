@@ -42,7 +42,7 @@ type AddressKey struct {
 // Address is an address of a link. IPv6 addresses are added without duplicate address detection.
 type Address struct {
 	AddressKey
-	Deprecated bool // preferred_lft 0: used only when asked for by name (gateway-pitfalls.md)
+	Deprecated bool // preferred_lft 0: used only when asked for by name (docs/design/origins.md#pitfalls)
 	Borrowed   bool
 	Owner      cluster.Owner
 }

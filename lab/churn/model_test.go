@@ -177,7 +177,7 @@ type answer struct {
 	by               []string
 }
 
-// expect tells what service-semantics.md says of a way.
+// expect tells what docs/user/services.md says of a way.
 func (w way) expect(v version, from *place, family int) answer {
 	if !v.there {
 		return answer{none: true}

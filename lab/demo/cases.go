@@ -33,8 +33,8 @@ const (
 	whyDNAT   = "nft on the host replaces the own NodePort by the ClusterIP"
 )
 
-// Cases are the traffic matrix: every client of host-to-service.md, to every kind of endpoint, by every path.
-// The secondary address is known to its own node only, so it is reached through that node only.
+// Cases are the traffic matrix: every client of docs/design/origins.md#use-cases, to every kind of endpoint, by every
+// path. The secondary address is known to its own node only, so it is reached through that node only.
 func Cases() []Case {
 	const a, b = "NodePort node-a", "NodePort node-b"
 	return append([]Case{

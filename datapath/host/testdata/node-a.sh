@@ -1,4 +1,4 @@
-# What plan emits for a dual-stack node in mode "shared" (host-to-service.md).
+# What plan emits for a dual-stack node in mode "shared" (docs/design/origins.md#host-to-service).
 ip link set dev br-ex up # Node/node-a
 ip link set dev ovn-k8s-mp0 address 0a:58:0a:f4:01:02 mtu 1400 up # Node/node-a
 sysctl -w net.ipv4.conf.br-ex.rp_filter=2 # Node/node-a
