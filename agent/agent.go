@@ -147,7 +147,7 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	systems := t.Pass
 	systems.NB = moving{t.NB, pods}
 	a := &agent{
-		node: node, config: c, log: log, inbox: newInbox(), board: newBoard(), ovs: ovs, cni: pods, reach: newReach(pods.Reached),
+		node: node, config: c, log: log, inbox: newInbox(), board: &board{}, ovs: ovs, cni: pods, reach: newReach(pods.Reached),
 		targets: t, pass: apply.NewPass(systems), planner: plan.NewPlanner(), local: hostnet.NewLocal(node),
 		publisher: hostnet.NewPublisher(annotator(client, node), ovs, log), notes: kube.NewEvents(client, "hairpin-node", log),
 		listeners: ops.NewListeners(log), api: api, condition: kube.NewCondition(client, node, log), programming: newProgramming(time.Now()),

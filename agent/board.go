@@ -14,6 +14,7 @@ import (
 	"hairpin/egress/view"
 	"hairpin/hostnet"
 	"hairpin/report"
+	"hairpin/signal"
 	"hairpin/targets"
 )
 
@@ -37,17 +38,14 @@ type known struct {
 type board struct {
 	mu   sync.Mutex
 	now  known
-	turn chan struct{} // closed and made anew with each known
+	turn signal.Broadcast // of each known
 }
-
-func newBoard() *board { return &board{turn: make(chan struct{})} }
 
 func (b *board) put(k known) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.now = k
-	close(b.turn)
-	b.turn = make(chan struct{})
+	b.turn.Notify()
 }
 
 // soon is how long an asker waits for the loop to look at what has come in before the question.
@@ -59,8 +57,9 @@ func (a *agent) latest(ctx context.Context) known {
 	end := time.NewTimer(soon)
 	defer end.Stop()
 	for {
+		turn := a.board.turn.Next()
 		a.board.mu.Lock()
-		k, turn := a.board.now, a.board.turn
+		k := a.board.now
 		a.board.mu.Unlock()
 		if k.round >= round {
 			return k

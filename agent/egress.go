@@ -30,7 +30,7 @@ func (a *agent) startEgress(ctx context.Context, client *kubeapi.Client, start f
 	a.egress.Verify = v.Ask
 	start(func() { v.Run(ctx) })
 	start(func() { a.prober.Run(ctx) })
-	start(func() { follow(ctx, a.inbox, a.prober.Changed, func(m *events, _ struct{}) { m.news = true }) })
+	start(func() { follow(ctx, a.inbox, a.prober.Changed.C(), func(m *events, _ struct{}) { m.news = true }) })
 	start(func() { a.listener.Run(ctx) })
 	start(func() { a.neighbors.Run(ctx) })
 }

@@ -8,11 +8,12 @@ import (
 	"hairpin/egress/view"
 	"hairpin/egress/wire"
 	"hairpin/hostnet"
+	"hairpin/signal"
 )
 
 // inbox gathers the reasons for another round of the agent. Writers never wait; the agent takes everything at once.
 type inbox struct {
-	wake chan struct{} // has a value when there is something
+	wake signal.Signal // there is something
 
 	mu     sync.Mutex
 	taken  uint64 // how many times
@@ -31,17 +32,14 @@ type events struct {
 	verdicts  []view.Verdict    // on them
 }
 
-func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
+func newInbox() *inbox { return &inbox{wake: signal.New()} }
 
 // enqueue changes the content and wakes the agent.
 func (b *inbox) enqueue(change func(*events)) {
 	b.mu.Lock()
 	change(&b.events)
 	b.mu.Unlock()
-	select {
-	case b.wake <- struct{}{}:
-	default:
-	}
+	b.wake.Notify()
 }
 
 // notify wakes the agent without a reason that could be named: time has passed, a goroutine has found something out.

@@ -46,7 +46,7 @@ func (a *agent) loop(ctx context.Context) error {
 		}
 		a.post(m.number)
 		rest()
-		if err := a.pass.Wait(ctx, a.inbox.wake); err != nil {
+		if err := a.pass.Wait(ctx, a.inbox.wake.C()); err != nil {
 			return nil // ctx ended
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/retry"
+	"hairpin/signal"
 )
 
 const (
@@ -30,11 +31,11 @@ type programming struct {
 
 	mu      sync.Mutex
 	written []trigger // in OVN's database, not known to be in flows
-	wake    chan struct{}
+	wake    signal.Signal
 }
 
 func newProgramming(now time.Time) *programming {
-	return &programming{begin: now, wake: make(chan struct{}, 1)}
+	return &programming{begin: now, wake: signal.New()}
 }
 
 // plan notes what changed of the Frontends that are planned.
@@ -72,21 +73,13 @@ func (p *programming) applied() {
 	}
 	p.mu.Unlock()
 	p.planned = nil
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.wake.Notify()
 }
 
 // run measures until ctx ends. sync returns when all that is in OVN's database is in flows; one wait serves all changes
 // that are there when it begins.
 func (p *programming) run(ctx context.Context, sync func(context.Context) error, measured func(cluster.Family, time.Duration)) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.wake:
-		}
+	for p.wake.Wait(ctx) {
 		for ctx.Err() == nil {
 			p.mu.Lock()
 			list := p.written

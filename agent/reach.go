@@ -12,12 +12,13 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/retry"
+	"hairpin/signal"
 )
 
 // reach finds out which pods on claims.ServiceBridge can be reached: who is added waits for that. Ports stand for pods: no two have the same, ever.
 type reach struct {
 	tell func(ports map[string]bool)
-	wake chan struct{}
+	wake signal.Signal
 
 	mu      sync.Mutex
 	planned map[string]bool // ports of pods, true when their flows are on the bridge
@@ -25,7 +26,7 @@ type reach struct {
 }
 
 func newReach(tell func(map[string]bool)) *reach {
-	return &reach{tell: tell, wake: make(chan struct{}, 1)}
+	return &reach{tell: tell, wake: signal.New()}
 }
 
 // noteReach notes what the last pass has done for pods, and gives what it could not do for anybody else: a pod whose port is not there yet, or
@@ -73,21 +74,13 @@ func (r *reach) note(pods []*cluster.Pod, written func(port string) bool, inOVN 
 	r.mu.Unlock()
 	r.publish()
 	if ask {
-		select {
-		case r.wake <- struct{}{}:
-		default:
-		}
+		r.wake.Notify()
 	}
 }
 
 // run asks, until ctx ends, whether OVN's flows lead to pods that its database knows. sync returns when all in the database is in flows.
 func (r *reach) run(ctx context.Context, sync func(context.Context) error) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-r.wake:
-		}
+	for r.wake.Wait(ctx) {
 		for list := r.unknown(); len(list) > 0 && ctx.Err() == nil; list = r.unknown() {
 			limited, cancel := context.WithTimeout(ctx, programmingLimit)
 			err := sync(limited)

@@ -30,7 +30,7 @@ func TestWatchSwitch(t *testing.T) {
 			}
 			for quiet := false; !quiet; { // pokes of before
 				select {
-				case <-b.wake:
+				case <-b.wake.C():
 				case <-time.After(100 * time.Millisecond):
 					quiet = true
 				}
@@ -42,7 +42,7 @@ func TestWatchSwitch(t *testing.T) {
 				t.Fatal(err)
 			}
 			select {
-			case <-b.wake:
+			case <-b.wake.C():
 				return
 			case <-time.After(100 * time.Millisecond):
 			}

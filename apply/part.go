@@ -72,7 +72,7 @@ type part[S any, D Delta[D]] struct {
 // newPart adds a part to p; one that has no target does nothing.
 func newPart[S any, D Delta[D]](p *Pass, what datapath.Part[S, D], target Target[S, D]) *part[S, D] {
 	made := &part[S, D]{Part: what, target: target, pass: p, status: Status{System: what.System, Since: time.Now()},
-		task: late.NewTask[S](p.wake), other: late.NewTask[S](func() {})}
+		task: late.NewTask[S](p.landed.Notify), other: late.NewTask[S](func() {})}
 	if target != nil {
 		p.systems = append(p.systems, made)
 	}

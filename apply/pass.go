@@ -16,6 +16,7 @@ import (
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
 	"hairpin/datapath/redirect"
+	"hairpin/signal"
 )
 
 // Targets are the systems of a node. One that is nil is left alone.
@@ -42,7 +43,7 @@ type Pass struct {
 	drift       uint64 // after the last Run
 	driftStreak int    // Runs in a row that found drift
 
-	landed chan struct{} // has a value when something ended that no Run waits for any more
+	landed signal.Signal // has a value when something ended that no Run waits for any more
 	took   func(system string, took time.Duration)
 }
 
@@ -68,7 +69,7 @@ type step struct {
 
 // NewPass makes a Pass that knows nothing of the systems yet.
 func NewPass(t Targets) *Pass {
-	p := &Pass{landed: make(chan struct{}, 1)}
+	p := &Pass{landed: signal.New()}
 	rows := newPart(p, datapath.NB, t.NB)
 	bridge := newPart(p, datapath.Bridge, t.Bridge)
 	tables := newPart(p, datapath.NFT, t.NFT)
@@ -100,14 +101,6 @@ func NewPass(t Targets) *Pass {
 // Observe makes f hear how long each Apply took, also of those that failed. It is for the time before the first Run.
 func (p *Pass) Observe(f func(system string, took time.Duration)) {
 	p.took = f
-}
-
-// wake tells Wait that something ended that no Run waits for any more.
-func (p *Pass) wake() {
-	select {
-	case p.landed <- struct{}{}:
-	default:
-	}
 }
 
 // Run makes the node equal to want: Open vSwitch's ports, then host and nft grow; what shall not be redirected no longer is, now that nft
@@ -157,7 +150,7 @@ func (p *Pass) calm() {
 // was closed, or ctx ended (then with its error). When Run finds drift again and again (another program wants something else), changes
 // are heeded after a pause, up to half a second; wake is always heeded at once.
 func (p *Pass) Wait(ctx context.Context, wake <-chan struct{}) error {
-	reasons := []reflect.SelectCase{receive(ctx.Done()), receive(wake), receive(p.landed)}
+	reasons := []reflect.SelectCase{receive(ctx.Done()), receive(wake), receive(p.landed.C())}
 	known := len(reasons)
 	for _, s := range p.systems {
 		reasons = append(reasons, receive(s.changed()))

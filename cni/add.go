@@ -103,7 +103,7 @@ func (s *Server) make(ctx context.Context, a *attachment, sandbox ns.NetNS, netn
 	if err != nil {
 		return nil, errTryLater("address of "+a.pod.String(), err)
 	}
-	s.notify() // plan can start while the interface is being made
+	s.changed.Notify() // plan can start while the interface is being made
 	result, cniErr := s.attach(ctx, a, sandbox, netns, f)
 	if cniErr != nil {
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleaning)
@@ -114,7 +114,7 @@ func (s *Server) make(ctx context.Context, a *attachment, sandbox ns.NetNS, netn
 	}
 	s.alloc.unreserve(a.host)
 	if cniErr != nil {
-		s.notify()
+		s.changed.Notify()
 	}
 	return result, cniErr
 }

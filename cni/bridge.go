@@ -24,15 +24,15 @@ func (s *Server) Reached(ports map[string]bool) {
 		return
 	}
 	s.reached = ports
-	close(s.reachedTurn)
-	s.reachedTurn = make(chan struct{})
+	s.reachedTurn.Notify()
 }
 
 // untilReached waits for Reached to tell of a port.
 func (s *Server) untilReached(ctx context.Context, port string) error {
 	for {
+		turn := s.reachedTurn.Next()
 		s.mu.Lock()
-		reached, turn := s.reached[port], s.reachedTurn
+		reached := s.reached[port]
 		s.mu.Unlock()
 		if reached {
 			return nil

@@ -60,7 +60,7 @@ func (s *Server) noteWrite(err error) {
 	default:
 		return
 	}
-	s.notify()
+	s.changed.Notify()
 }
 
 func (s *Server) unwritable() error {
@@ -118,11 +118,11 @@ func (s *Server) CheckLinks() {
 		if since, known := s.health.missing[host]; known {
 			missing[host] = since
 		} else {
-			time.AfterFunc(goneFor, s.notify)
+			time.AfterFunc(goneFor, s.changed.Notify)
 		}
 	}
 	if len(s.health.missing) > 0 {
-		s.notify()
+		s.changed.Notify()
 	}
 	s.health.missing = missing
 }

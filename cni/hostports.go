@@ -85,7 +85,7 @@ func (s *Server) checkHostPorts(ctx context.Context) bool {
 	s.health.unmapped = failed
 	s.mu.Unlock()
 	if !same {
-		s.notify()
+		s.changed.Notify()
 	}
 	return len(failed) == 0
 }

@@ -61,7 +61,7 @@ func (s *Server) detach(ctx context.Context, host string) error {
 	if err := s.transact(ctx, ops...); err != nil {
 		return fmt.Errorf("remove port %s: %w", host, err)
 	}
-	s.notify()
+	s.changed.Notify()
 	return nil
 }
 

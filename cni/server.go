@@ -18,6 +18,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/ovsdb"
+	"hairpin/signal"
 )
 
 const (
@@ -46,7 +47,7 @@ type Server struct {
 	node    string
 	log     *slog.Logger
 	alloc   *allocator
-	changed chan struct{}
+	changed signal.Signal
 	observe func(command string, took time.Duration, code uint)
 
 	sweeping        sync.Mutex
@@ -56,18 +57,18 @@ type Server struct {
 	mu           sync.Mutex
 	facts        Facts
 	ready        string                   // why pods cannot be served; empty = they can
-	factsChanged chan struct{}            // closed at the next SetFacts that changes anything
+	factsChanged signal.Broadcast         // of a SetFacts that changed ready
 	busy         map[string]chan struct{} // attachments and pods that a request works on; closed at its end
 	reached      map[string]bool          // see Reached
-	reachedTurn  chan struct{}            // closed at the next Reached that changes anything
+	reachedTurn  signal.Broadcast         // of a Reached that changed anything
 	health       health
 }
 
 // NewServer returns a Server that is not ready: see SetFacts.
 func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
 	s := &Server{
-		ovs: ovs, node: node, log: log, alloc: newAllocator(node), changed: make(chan struct{}, 1), observe: func(string, time.Duration, uint) {},
-		ready: "the cluster is not known yet", factsChanged: make(chan struct{}), busy: map[string]chan struct{}{}, reachedTurn: make(chan struct{}),
+		ovs: ovs, node: node, log: log, alloc: newAllocator(node), changed: signal.New(), observe: func(string, time.Duration, uint) {},
+		ready: "the cluster is not known yet", busy: map[string]chan struct{}{},
 	}
 	s.asked.Add(1)
 	return s
@@ -87,20 +88,12 @@ func (s *Server) SetFacts(f Facts, notReady string) {
 	s.facts = f
 	if s.ready != notReady {
 		s.ready = notReady
-		close(s.factsChanged)
-		s.factsChanged = make(chan struct{})
+		s.factsChanged.Notify()
 	}
 }
 
 // Changed signals, coalesced, that Pods has changed.
-func (s *Server) Changed() <-chan struct{} { return s.changed }
-
-func (s *Server) notify() {
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
-}
+func (s *Server) Changed() <-chan struct{} { return s.changed.C() }
 
 // Pods returns the pods of this node that have an interface or are getting one, by name. An unchanged pod is
 // the same pointer again.
@@ -210,8 +203,9 @@ func (s *Server) await(ctx context.Context) (Facts, *types.Error) {
 	end := time.NewTimer(readyTimeout)
 	defer end.Stop()
 	for {
+		told := s.factsChanged.Next()
 		s.mu.Lock()
-		facts, ready, told := s.facts, s.ready, s.factsChanged
+		facts, ready := s.facts, s.ready
 		s.mu.Unlock()
 		if ready == "" {
 			return facts, s.status()

@@ -93,6 +93,6 @@ func (s *Server) remake(ctx context.Context) error {
 			failed = errors.Join(failed, fmt.Errorf("port of %s: %w", e.pod, err))
 		}
 	}
-	s.notify()
+	s.changed.Notify()
 	return failed
 }

@@ -130,7 +130,7 @@ func decide(ctx context.Context, client *kubeapi.Client, c config.Config, w *wat
 		case <-ctx.Done():
 			return nil
 		case last = <-snapshots:
-		case <-probe.Changed:
+		case <-probe.Changed.C():
 		case <-again.C:
 		}
 		if last == nil {

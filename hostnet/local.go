@@ -15,6 +15,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/ovsdb"
 	"hairpin/retry"
+	"hairpin/signal"
 )
 
 // Local is what this node knows better than the API: its own gateway and addresses, and its own pods.
@@ -113,12 +114,12 @@ type Publisher struct {
 
 	mu   sync.Mutex
 	next *Found
-	wake chan struct{}
+	wake signal.Signal
 }
 
 // NewPublisher makes one that writes annotations of the Node by annotate; nil: nobody else is there.
 func NewPublisher(annotate func(context.Context, map[string]string) error, ovs *ovsdb.Client, log *slog.Logger) *Publisher {
-	return &Publisher{annotate: annotate, ovs: ovs, log: log, wake: make(chan struct{}, 1)}
+	return &Publisher{annotate: annotate, ovs: ovs, log: log, wake: signal.New()}
 }
 
 // Publish hands over findings, and the Node as it was read, and returns at once. It does nothing when both are as before, or
@@ -133,10 +134,7 @@ func (p *Publisher) Publish(f Found, base *cluster.Node) {
 	if same && (!read || p.annotate == nil || published(base, f)) {
 		return
 	}
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.wake.Notify()
 }
 
 // published reports whether a Node has the annotations of findings: one may have been removed, or the Node recreated.
@@ -163,12 +161,7 @@ const publishPause = 20
 
 func (p *Publisher) Run(ctx context.Context) {
 	var c retry.Calm
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.wake:
-		}
+	for p.wake.Wait(ctx) {
 		retry.Sleep(ctx, publishPause*c.Pause(time.Now()))
 		for ctx.Err() == nil {
 			p.mu.Lock()

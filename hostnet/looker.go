@@ -19,6 +19,7 @@ import (
 	"hairpin/ovsdb"
 	"hairpin/report"
 	"hairpin/retry"
+	"hairpin/signal"
 )
 
 // Looker finds out what the host is and takes its uplink into the gateway bridge, beside the agent's loop: Open vSwitch may
@@ -31,7 +32,7 @@ type Looker struct {
 	found  func(*Sight) // takes what a look has found
 	log    *slog.Logger
 
-	wake    chan struct{} // has a value when something may have changed
+	wake    signal.Signal // has a value when something may have changed
 	urgent  atomic.Bool   // a caller waits for the result
 	calm    retry.Calm
 	uplink  adoption
@@ -66,15 +67,12 @@ type Sight struct {
 
 // NewLooker makes one that tells found what it finds.
 func NewLooker(node string, c config.Config, ovs *ovsdb.Client, nft apply.Target[nft.State, nft.Delta], found func(*Sight), log *slog.Logger) *Looker {
-	return &Looker{node: node, config: c, ovs: ovs, nft: nft, found: found, log: log, wake: make(chan struct{}, 1)}
+	return &Looker{node: node, config: c, ovs: ovs, nft: nft, found: found, log: log, wake: signal.New()}
 }
 
 // Want asks for a look, now or when the pause is over.
 func (l *Looker) Want() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	l.wake.Notify()
 }
 
 // WantNow asks for a look without a pause, and for its result even if that is no news.
@@ -92,7 +90,7 @@ func (l *Looker) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.wake:
+		case <-l.wake.C():
 		case <-again.C:
 		}
 		if !l.urgent.Load() {
@@ -142,7 +140,7 @@ func (l *Looker) rest(ctx context.Context, pause time.Duration) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.wake: // the look that comes has it
+		case <-l.wake.C(): // the look that comes has it
 		case <-time.After(time.Until(end)):
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hairpin/kubeapi"
+	"hairpin/signal"
 )
 
 // conditionPause is before a condition that could not be written, or is not seen yet, is written again.
@@ -24,12 +25,12 @@ type Condition struct {
 	client *kubeapi.Client // nil without an API
 	node   string
 	log    *slog.Logger
-	wake   chan struct{}
+	wake   signal.Signal
 	next   time.Time // not before; of the agent's loop
 }
 
 func NewCondition(client *kubeapi.Client, node string, log *slog.Logger) *Condition {
-	return &Condition{client: client, node: node, log: log, wake: make(chan struct{}, 1)}
+	return &Condition{client: client, node: node, log: log, wake: signal.New()}
 }
 
 // Serves notes that the node serves pods, while its Node says something else. It tells when it wants to be called again.
@@ -41,21 +42,13 @@ func (c *Condition) Serves(now time.Time, status string) time.Duration {
 		return wait
 	}
 	c.next = now.Add(conditionPause)
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	c.wake.Notify()
 	return conditionPause
 }
 
 // Run writes until ctx ends.
 func (c *Condition) Run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-c.wake:
-		}
+	for c.wake.Wait(ctx) {
 		if err := c.write(ctx); err != nil && ctx.Err() == nil {
 			c.log.Warn("set condition NetworkUnavailable", "error", err)
 		}

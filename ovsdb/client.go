@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"hairpin/signal"
 )
 
 // Config says what a [Client] does.
@@ -31,14 +33,14 @@ type Client struct {
 	mirror *mirror // of the goroutine that reads
 
 	view    atomic.Pointer[snapshot]
-	changed chan struct{}
+	changed signal.Signal
 
 	mu     sync.Mutex
 	conn   *Conn   // in sync; nil while there is none
 	schema *Schema // of the last connection
 	err    error   // why there is no connection
 	stats  Stats
-	turn   chan struct{} // closed and made anew when the above or the view changes
+	turn   signal.Broadcast // of a change of the above or of the view
 
 	stop context.CancelFunc
 	done chan struct{}
@@ -77,9 +79,8 @@ func Open(cfg Config) (*Client, error) {
 		cfg:     cfg,
 		log:     cfg.Logger.With("server", cfg.Endpoint, "database", cfg.Database),
 		mirror:  m,
-		changed: make(chan struct{}, 1),
+		changed: signal.New(),
 		err:     errors.New("not connected yet"),
-		turn:    make(chan struct{}),
 		stop:    stop,
 		done:    make(chan struct{}),
 	}
@@ -99,7 +100,7 @@ func (c *Client) View() View { return View{c.view.Load()} }
 
 // Changed returns a channel, always the same, that has a value when the View changed since the last was received: for one
 // receiver.
-func (c *Client) Changed() <-chan struct{} { return c.changed }
+func (c *Client) Changed() <-chan struct{} { return c.changed.C() }
 
 // Connected reports whether the client is connected and its mirror follows the server.
 func (c *Client) Connected() bool { return c.current() != nil }
@@ -157,8 +158,9 @@ func (c *Client) WaitFor(ctx context.Context, holds func(View) bool) error {
 // await waits until holds.
 func (c *Client) await(ctx context.Context, what string, holds func() bool) error {
 	for {
+		turn := c.turn.Next()
 		c.mu.Lock()
-		turn, why := c.turn, c.err // before the question, so that no change after it is missed
+		why := c.err
 		c.mu.Unlock()
 		if holds() {
 			return nil
@@ -222,11 +224,7 @@ func (c *Client) session(ctx context.Context) error {
 	defer cancel()
 	conn, err := Dial(dialing, c.cfg.Endpoint, Probe(c.cfg.Probe), func(conn *Conn) {
 		conn.codecs = c.mirror.codecs
-		conn.closed = func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.next()
-		}
+		conn.closed = c.turn.Notify
 		conn.notify = func(name string, params []byte) error { return c.notice(name, params) }
 	})
 	if err != nil {
@@ -290,18 +288,9 @@ func (c *Client) publish(v View, set func()) {
 	c.mu.Lock()
 	c.view.Store(v.s)
 	set()
-	c.next()
+	c.turn.Notify()
 	c.mu.Unlock()
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
-}
-
-// next wakes every goroutine that waits for a turn. The caller holds mu.
-func (c *Client) next() {
-	close(c.turn)
-	c.turn = make(chan struct{})
+	c.changed.Notify()
 }
 
 // down notes that there is no connection.
@@ -312,5 +301,5 @@ func (c *Client) down(why error) {
 		c.log.Warn("disconnected", "error", why)
 	}
 	c.conn, c.err = nil, why
-	c.next()
+	c.turn.Notify()
 }

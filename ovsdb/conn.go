@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"hairpin/signal"
 )
 
 // ErrDisconnected is in the error of every call that a lost or closed connection cut short. Whether the server carried out
@@ -36,7 +38,7 @@ type Conn struct {
 	closed  func()           // is called when none is open any more
 	lastID  uint64
 	out     []byte        // not yet written
-	written chan struct{} // out is not empty
+	written signal.Signal // out is not empty
 	err     error         // why the connection was lost
 
 	lost    chan struct{} // closed when the connection is lost
@@ -78,7 +80,7 @@ func Dial(ctx context.Context, endpoint string, options ...Option) (*Conn, error
 		codecs:   new(codecs),
 		calls:    make(map[uint64]*call),
 		open:     make(map[uint64]bool),
-		written:  make(chan struct{}, 1),
+		written:  signal.New(),
 		lost:     make(chan struct{}),
 		started:  time.Now(),
 	}
@@ -172,7 +174,7 @@ func (c *Conn) request(ca *call, params []byte) (id uint64, err error) {
 	c.out = appendString(append(c.out, `{"method":`...), ca.method)
 	c.out = append(append(c.out, `,"params":`...), params...)
 	c.out = append(strconv.AppendUint(append(c.out, `,"id":`...), c.lastID, 10), '}')
-	c.wake()
+	c.written.Notify()
 	return c.lastID, nil
 }
 
@@ -182,14 +184,7 @@ func (c *Conn) send(msg []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.out = append(c.out, msg...)
-	c.wake()
-}
-
-func (c *Conn) wake() {
-	select {
-	case c.written <- struct{}{}:
-	default:
-	}
+	c.written.Notify()
 }
 
 // forget takes a call from the list, if it is still there.
@@ -235,7 +230,7 @@ func (c *Conn) writeAll() {
 		select {
 		case <-c.lost:
 			return
-		case <-c.written:
+		case <-c.written.C():
 		}
 		c.mu.Lock()
 		batch := c.out

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hairpin/datapath/conn"
+	"hairpin/signal"
 )
 
 // Config is what a Target needs.
@@ -32,14 +33,14 @@ type Config struct {
 // Target is the node's connections.
 type Target struct {
 	cfg     Config
-	changed chan struct{}
+	changed signal.Signal
 }
 
 // New makes a Target.
-func New(cfg Config) *Target { return &Target{cfg: cfg, changed: make(chan struct{}, 1)} }
+func New(cfg Config) *Target { return &Target{cfg: cfg, changed: signal.New()} }
 
 // Changed tells that it is worth to look again, some time after entries were deleted.
-func (t *Target) Changed() <-chan struct{} { return t.changed }
+func (t *Target) Changed() <-chan struct{} { return t.changed.C() }
 
 // settle is how long Apply waits for OVN; afterwards it deletes all the same, and looks again.
 const settle = 2 * time.Second
@@ -124,10 +125,7 @@ func (t *Target) endUDP(ctx context.Context, d conn.Delta) error {
 		defer cancel()
 		// By address and endpoint: meanwhile the address may have another endpoint. Apply has reported errors.
 		_ = t.endInSwitch(ctx, conn.Delta{Dead: inSwitch.Dead})
-		select {
-		case t.changed <- struct{}{}:
-		default: // told already
-		}
+		t.changed.Notify()
 	})
 	if len(d.Back) > 0 {
 		found, err := t.Read(ctx)

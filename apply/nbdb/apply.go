@@ -151,7 +151,7 @@ func (t *Target) follow(changes []change) {
 	t.model.hints = nil
 	for _, key := range touched {
 		if want, ours := wanted[key]; !ours || t.model.state[key] != want {
-			t.notice()
+			t.changed.Notify()
 			return
 		}
 	}

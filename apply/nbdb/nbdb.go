@@ -22,6 +22,7 @@ import (
 	"hairpin/apply/late"
 	"hairpin/datapath/nb"
 	"hairpin/ovsdb"
+	"hairpin/signal"
 )
 
 // Config says where the databases are.
@@ -35,7 +36,7 @@ type Config struct {
 type Target struct {
 	nb, sb   *ovsdb.Client
 	progress *ovsdb.Client // nb_cfg and what follows it, apart, so that progress is no change
-	changed  chan struct{}
+	changed  signal.Signal
 	stop     chan struct{}
 	tasks    sync.WaitGroup
 
@@ -45,7 +46,7 @@ type Target struct {
 
 // Open starts to mirror the databases. It does not wait for them: Read does.
 func Open(c Config) (*Target, error) {
-	t := &Target{changed: make(chan struct{}, 1), stop: make(chan struct{}), model: newModel()}
+	t := &Target{changed: signal.New(), stop: make(chan struct{}), model: newModel()}
 	var err error
 	open := func(endpoint, database string, tables ...ovsdb.Table) *ovsdb.Client {
 		client, e := ovsdb.Open(ovsdb.Config{Endpoint: endpoint, Database: database, Tables: tables, Logger: c.Logger})
@@ -84,7 +85,7 @@ func (t *Target) watch() {
 		case <-t.sb.Changed():
 		}
 		if t.news() {
-			t.notice()
+			t.changed.Notify()
 		}
 	}
 }
@@ -96,16 +97,9 @@ func (t *Target) news() bool {
 	return t.model.nb != t.nb.View() || t.model.sb != t.sb.View()
 }
 
-func (t *Target) notice() {
-	select {
-	case t.changed <- struct{}{}:
-	default:
-	}
-}
-
 // Changed tells that a mirrored column of one of the databases changed, or that one was built anew. What Apply changed,
 // and found to be as it was wanted, is not told.
-func (t *Target) Changed() <-chan struct{} { return t.changed }
+func (t *Target) Changed() <-chan struct{} { return t.changed.C() }
 
 // server is whom Read and Apply wait for.
 const server = "ovsdb-server of OVN"

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hairpin/apply/inside"
+	"hairpin/signal"
 )
 
 // Config says what to listen to.
@@ -28,7 +29,7 @@ type Config struct {
 // Listener tells of messages on Changed.
 type Listener struct {
 	config  Config
-	changed chan struct{}
+	changed signal.Signal
 	mu      sync.Mutex
 	file    *os.File
 	closed  bool
@@ -43,7 +44,7 @@ const pause = 100 * time.Millisecond
 
 // Listen opens the socket; what happens from now on is told.
 func Listen(c Config) (*Listener, error) {
-	l := &Listener{config: c, changed: make(chan struct{}, 1), done: make(chan struct{})}
+	l := &Listener{config: c, changed: signal.New(), done: make(chan struct{})}
 	f, err := l.open()
 	if err != nil {
 		return nil, err
@@ -54,14 +55,11 @@ func Listen(c Config) (*Listener, error) {
 }
 
 // Changed tells that there were relevant messages since the last time.
-func (l *Listener) Changed() <-chan struct{} { return l.changed }
+func (l *Listener) Changed() <-chan struct{} { return l.changed.C() }
 
 // Tell makes Changed tell.
 func (l *Listener) Tell() {
-	select {
-	case l.changed <- struct{}{}:
-	default:
-	}
+	l.changed.Notify()
 }
 
 // Close ends the listener.

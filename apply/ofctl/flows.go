@@ -307,7 +307,7 @@ func (t *bridge) commit(ctx context.Context, b bundle, d flow.Delta) error {
 	// Without a notice nothing else has changed since it was read, so that, with our changes, is what there is now.
 	if err != nil || !c.valid || len(b.unfit) > 0 || after != c.mark {
 		c.valid = false
-		t.tell()
+		t.changed.Notify()
 	} else {
 		c.mark = after
 		t.number(b.numbers)

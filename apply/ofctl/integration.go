@@ -105,7 +105,7 @@ func (t *Target) lookIntegration(ctx context.Context) {
 	x.told = lost
 	x.mu.Unlock()
 	if changed {
-		t.tell()
+		t.changed.Notify()
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"hairpin/apply/late"
 	"hairpin/claims"
 	"hairpin/datapath/flow"
+	"hairpin/signal"
 )
 
 // monitor has a connection on which the switch tells each change of a flow, and of a group where those are ours. It connects again whenever
@@ -31,10 +32,10 @@ type monitor struct {
 	conn     net.Conn // of this session
 	up       bool     // the switch has answered: every change from now on is told
 	mark     mark
-	asked    uint32        // barriers that were asked for in this session,
-	answered uint32        // and those that were answered
-	refused  *refusal      // the first since the last barrier was asked for
-	turn     chan struct{} // closed and made anew when one of the above changes
+	asked    uint32           // barriers that were asked for in this session,
+	answered uint32           // and those that were answered
+	refused  *refusal         // the first since the last barrier was asked for
+	turn     signal.Broadcast // of a change of one of the above
 }
 
 // mark is a point in what the monitor was told.
@@ -55,7 +56,7 @@ const (
 const settleTimeout = 3 * time.Second
 
 func newMonitor(cfg Config, bridge string, log *slog.Logger, tell func()) *monitor {
-	return &monitor{cfg: cfg, bridge: bridge, groups: bridge != cfg.Bridge, log: log, tell: tell, turn: make(chan struct{})}
+	return &monitor{cfg: cfg, bridge: bridge, groups: bridge != cfg.Bridge, log: log, tell: tell}
 }
 
 // run keeps a monitor running. It tells when the switch comes and when it goes.
@@ -229,8 +230,7 @@ func (m *monitor) change(f func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	f()
-	close(m.turn)
-	m.turn = make(chan struct{})
+	m.turn.Notify()
 }
 
 func (m *monitor) isUp() bool {
@@ -244,8 +244,9 @@ func (m *monitor) wait(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
 	for {
+		turn := m.turn.Next()
 		m.mu.Lock()
-		up, turn := m.up, m.turn
+		up := m.up
 		m.mu.Unlock()
 		if up {
 			return
@@ -283,8 +284,9 @@ func (m *monitor) exchange(ctx context.Context, b []byte) (mark, error) {
 		_, _ = conn.Write(message(b, typeBarrierRequest, want))
 	}()
 	for {
+		turn := m.turn.Next()
 		m.mu.Lock()
-		now, reached, gone, refused, turn := m.mark, m.answered >= want, !m.up || m.mark.session != session, m.refused, m.turn
+		now, reached, gone, refused := m.mark, m.answered >= want, !m.up || m.mark.session != session, m.refused
 		m.mu.Unlock()
 		switch {
 		case gone:

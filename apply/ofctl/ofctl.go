@@ -32,6 +32,7 @@ import (
 	"hairpin/claims"
 	"hairpin/datapath/flow"
 	"hairpin/ovsdb"
+	"hairpin/signal"
 )
 
 var _ apply.Target[flow.State, flow.Delta] = (*Target)(nil)
@@ -58,7 +59,7 @@ type Target struct {
 	cfg     Config
 	log     *slog.Logger
 	db      *ovsdb.Client
-	changed chan struct{}
+	changed signal.Signal
 	stop    context.CancelFunc
 	tasks   sync.WaitGroup
 	watch   func(name string) *bridge // begins to
@@ -109,9 +110,9 @@ func Open(cfg Config) (*Target, error) {
 		return nil, fmt.Errorf("open Open vSwitch: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	t := &Target{cfg: cfg, log: cfg.Logger, db: db, changed: make(chan struct{}, 1), stop: stop}
+	t := &Target{cfg: cfg, log: cfg.Logger, db: db, changed: signal.New(), stop: stop}
 	t.watch = func(name string) *bridge {
-		b := &bridge{Target: t, name: name, monitor: newMonitor(cfg, name, t.log.With("bridge", name), t.tell)}
+		b := &bridge{Target: t, name: name, monitor: newMonitor(cfg, name, t.log.With("bridge", name), t.changed.Notify)}
 		if name != cfg.Bridge {
 			b.key = name
 		}
@@ -134,14 +135,7 @@ func (t *Target) Close() {
 
 // Changed signals that another program changed flows of a bridge, that a row of the database which matters changed (also
 // by us), that ovs-vswitchd went away or came back, and that it or its database is there and does not answer.
-func (t *Target) Changed() <-chan struct{} { return t.changed }
-
-func (t *Target) tell() {
-	select {
-	case t.changed <- struct{}{}:
-	default:
-	}
-}
+func (t *Target) Changed() <-chan struct{} { return t.changed.C() }
 
 // watchRows tells of changes of the database that Read or Apply would see. Others (each pod's port) are passed over.
 func (t *Target) watchRows(ctx context.Context) {
@@ -155,7 +149,7 @@ func (t *Target) watchRows(ctx context.Context) {
 		now := t.cfg.read(t.db.View())
 		if !reflect.DeepEqual(now, last) {
 			last = now
-			t.tell()
+			t.changed.Notify()
 		}
 	}
 }
@@ -186,7 +180,7 @@ func (t *Target) watchAnswers(ctx context.Context) {
 		}
 		err := t.ask(ctx, func(ctx context.Context) error { _, err := t.vswitchd(ctx, "version"); return err })
 		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || was != t.silent.Load() {
-			t.tell()
+			t.changed.Notify()
 		}
 		t.lookIntegration(ctx)
 	}

@@ -127,8 +127,5 @@ func (b *Prober) watchIdentity(ctx context.Context) {
 }
 
 func (b *Prober) changed() {
-	select {
-	case b.Changed <- struct{}{}:
-	default:
-	}
+	b.Changed.Notify()
 }

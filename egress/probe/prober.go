@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"hairpin/config"
+	"hairpin/signal"
 )
 
 // discard is a port without a listener: a kernel that is alive refuses (RFC 863 gave it to a service).
@@ -38,11 +39,11 @@ type Prober struct {
 	problem  atomic.Pointer[error] // why it cannot be used now
 	log      *slog.Logger
 	hold     func() bool // we could not act on it
-	Changed  chan struct{}
+	Changed  signal.Signal
 
 	mu      sync.Mutex
 	targets map[string]netip.Addr
-	news    chan struct{} // there are other targets
+	news    signal.Signal // there are other targets
 
 	lost      atomic.Pointer[map[string]bool]
 	answering atomic.Pointer[map[string]bool] // of those probed: the last probes were answered
@@ -55,7 +56,7 @@ func (b *Prober) Off() bool { return b.egress.Timeout == 0 }
 func New(p config.EgressProbing, log *slog.Logger, hold func() bool) *Prober {
 	b := &Prober{
 		egress: p, identity: newIdentity(p), secrets: insecure.NewCredentials(), log: log,
-		Changed: make(chan struct{}, 1), news: make(chan struct{}, 1),
+		Changed: signal.New(), news: signal.New(),
 	}
 	b.hold = func() bool { return hold() || b.Problem() != nil }
 	b.lost.Store(&map[string]bool{})
@@ -76,10 +77,7 @@ func (b *Prober) Ask(targets map[string]netip.Addr) {
 	if same {
 		return
 	}
-	select {
-	case b.news <- struct{}{}:
-	default:
-	}
+	b.news.Notify()
 }
 
 // Unreachable returns the nodes that do not answer. It is not to be changed.
@@ -116,7 +114,7 @@ func (b *Prober) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-b.news:
+		case <-b.news.C():
 			b.mu.Lock()
 			w.targets = b.targets
 			b.mu.Unlock()

@@ -92,7 +92,7 @@ func TestKnock(t *testing.T) {
 	free := asks(t, p, never)
 	free.Ask(targets)
 	lostSoon(t, free, "c")
-	<-free.Changed
+	<-free.Changed.C()
 	if len(b.Unreachable())+len(off.Unreachable()) > 0 {
 		t.Error(b.Unreachable(), off.Unreachable())
 	}

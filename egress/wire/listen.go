@@ -15,6 +15,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/retry"
+	"hairpin/signal"
 )
 
 // Listener hears on the gateway bridge who else says that he has an egress address of this node.
@@ -23,7 +24,7 @@ type Listener struct {
 	log  *slog.Logger
 	drop func() // counts unchecked claims
 	Own  atomic.Pointer[Own]
-	wake chan struct{}
+	wake signal.Signal
 }
 
 // Own is what to listen for: nothing, while there are no addresses.
@@ -35,16 +36,13 @@ type Own struct {
 
 // NewListener makes one that hands tell what it hears, at most MostClaims at once.
 func NewListener(tell func([]Claim), log *slog.Logger, drop func()) *Listener {
-	return &Listener{tell: tell, log: log, drop: drop, wake: make(chan struct{}, 1)}
+	return &Listener{tell: tell, log: log, drop: drop, wake: signal.New()}
 }
 
 // Expect says what to listen for.
 func (l *Listener) Expect(o *Own) {
 	l.Own.Store(o)
-	select {
-	case l.wake <- struct{}{}:
-	default:
-	}
+	l.wake.Notify()
 }
 
 // listenAgain is before a socket that broke is opened again, and how often an open one looks whether it is still needed.
@@ -55,10 +53,7 @@ func (l *Listener) Run(ctx context.Context) {
 	for warned := false; ctx.Err() == nil; {
 		o := l.Own.Load()
 		if o == nil || len(o.Addresses) == 0 {
-			select {
-			case <-ctx.Done():
-			case <-l.wake:
-			}
+			l.wake.Wait(ctx)
 			continue
 		}
 		err := l.listen(ctx, o.Bridge)

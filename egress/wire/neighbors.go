@@ -18,6 +18,7 @@ import (
 
 	"hairpin/cluster"
 	"hairpin/netdev"
+	"hairpin/signal"
 )
 
 // Neighbors asks, before pods are led here, for the machines on the gateway bridge's network that pods talk to by an address that moves
@@ -27,7 +28,7 @@ import (
 type Neighbors struct {
 	log  *slog.Logger
 	want atomic.Pointer[arriving]
-	wake chan struct{}
+	wake signal.Signal
 }
 
 // arriving is what moves here; no addresses: nothing does.
@@ -42,7 +43,7 @@ const (
 )
 
 func NewNeighbors(log *slog.Logger) *Neighbors {
-	return &Neighbors{log: log, wake: make(chan struct{}, 1)}
+	return &Neighbors{log: log, wake: signal.New()}
 }
 
 // Expect says what moves here now.
@@ -62,10 +63,7 @@ func (n *Neighbors) Expect(g cluster.Gateway, node string, list []*cluster.Egres
 		return
 	}
 	n.want.Store(a)
-	select {
-	case n.wake <- struct{}{}:
-	default:
-	}
+	n.wake.Notify()
 }
 
 // onNetwork reports whether a machine with these addresses reaches another one without a router.
@@ -75,12 +73,7 @@ func onNetwork(own []netip.Prefix, a netip.Addr) bool {
 
 // Run asks until ctx ends, while something moves here.
 func (n *Neighbors) Run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-n.wake:
-		}
+	for n.wake.Wait(ctx) {
 		if a := n.want.Load(); len(a.addresses) > 0 {
 			if err := n.ask(ctx, a); err != nil {
 				n.log.Warn("resolve neighbours of egress addresses that move here", "error", err)
