@@ -92,7 +92,7 @@ type agent struct {
 	passErr  error
 	failing  time.Time     // since when passErr is not nil
 	warned   string        // the passErr that the log has
-	pace     retry.Pace    // of finishing a restart
+	pace     retry.Backoff // of finishing a restart
 	remaking retry.Backoff // of ports whose devices are gone
 	synced   bool          // everything was in order once
 	fresh    bool          // want is another than that of the last pass
@@ -147,7 +147,8 @@ func Run(ctx context.Context, c config.Config, log *slog.Logger) error {
 	systems := t.Pass
 	systems.NB = moving{t.NB, pods}
 	a := &agent{
-		node: node, config: c, log: log, inbox: newInbox(), board: &board{}, ovs: ovs, cni: pods, reach: newReach(pods.Reached),
+		node: node, config: c, log: log, inbox: newInbox(), board: &board{}, ovs: ovs, cni: pods,
+		reach:   newReach(pods.Reached),
 		targets: t, pass: apply.NewPass(systems), planner: plan.NewPlanner(), local: hostnet.NewLocal(node),
 		publisher: hostnet.NewPublisher(annotator(client, node), ovs, log), notes: kube.NewEvents(client, "hairpin-node", log),
 		listeners: ops.NewListeners(log), api: api, condition: kube.NewCondition(client, node, log), programming: newProgramming(time.Now()),
@@ -233,17 +234,17 @@ func (a *agent) run(ctx context.Context, client *kubeapi.Client) error {
 
 // follow puts the newest Snapshot into the inbox. A source that cannot be opened is tried again.
 func (a *agent) follow(ctx context.Context, client *kubeapi.Client) {
-	for p := (retry.Pace{}); ctx.Err() == nil; {
+	for p := (retry.Backoff{}); ctx.Err() == nil; {
 		snapshots, err := a.source(ctx, client)
 		if err == nil {
 			follow(ctx, a.inbox, snapshots, func(m *events, s *cluster.Snapshot) { m.snapshot, m.news = s, true })
 			return
 		}
-		if p.Pause == 0 {
+		if p.Pause() == 0 {
 			a.log.Warn("the cluster is not known yet", "error", err)
 		}
 		a.inbox.enqueue(func(m *events) { m.sourceErr = err })
-		p.Wait(ctx)
+		p.Sleep(ctx)
 	}
 }
 

@@ -119,8 +119,8 @@ func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
 	if a.restart == nil {
 		err = butPods
 	} else if err = a.finishRestart(ctx, err); err != nil {
-		a.pace.Failed()
-		again = retry.Sooner(again, a.pace.Pause)
+		a.pace.Failed(time.Now())
+		again = retry.Sooner(again, a.pace.Pause())
 	} else {
 		a.pace.Done()
 	}

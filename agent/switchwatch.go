@@ -17,14 +17,14 @@ import (
 // the folder when that is missing, and goes on with another one that takes its place.
 func watchSwitch(ctx context.Context, wake func(), dir string, log *slog.Logger) {
 	warned := ""
-	for p := (retry.Pace{}); ctx.Err() == nil; {
+	for p := (retry.Backoff{}); ctx.Err() == nil; {
 		err := watchFolder(ctx, wake, dir, p.Done)
 		if ctx.Err() == nil && err.Error() != warned {
 			warned = err.Error()
 			log.Warn("restarts of Open vSwitch may be noticed late", "error", err)
 		}
 		wake()
-		p.Wait(ctx)
+		p.Sleep(ctx)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"hairpin/apply/late"
 	"hairpin/datapath"
+	"hairpin/retry"
 )
 
 // ErrWithheld is the Status.Err of a system whose changes wait until other systems are in order: those that may point at what goes, or
@@ -61,9 +62,8 @@ type part[S any, D Delta[D]] struct {
 	begun   time.Time     // of what the task does
 	limit   time.Duration // of it, and
 	givenUp int           // how often in a row it was too short, of the last that were
-	pause   time.Duration // after failures
-	next    time.Time     // when to try again
-	last    error         // the failure; nil when a Run need not wait for next
+	backoff retry.Backoff // after failures
+	last    error         // the failure; nil when a Run need not wait for the backoff
 
 	mu     sync.Mutex
 	status Status
@@ -88,9 +88,7 @@ const (
 	limits      = 10                   // times the patience
 	doublings   = 5                    // of that
 	confirming  = 2 * time.Second      // for OVN, before routes turn to it
-	firstPause  = 10 * time.Millisecond
-	lastPause   = time.Second
-	readForSake = 5 * time.Second // of another caller
+	readForSake = 5 * time.Second      // of another caller
 )
 
 func (p *part[S, D]) changed() <-chan struct{} { return p.target.Changed() }
@@ -116,7 +114,7 @@ func (p *part[S, D]) look(ctx context.Context, want *datapath.State) {
 	if p.err = p.land(); p.err != nil {
 		return
 	}
-	if p.last != nil && !p.stale.Load() && time.Now().Before(p.next) {
+	if p.last != nil && !p.stale.Load() && !p.backoff.Due(time.Now()) {
 		p.err = p.last
 		return
 	}
@@ -329,23 +327,19 @@ func (p *part[S, D]) finish() error {
 func (p *part[S, D]) paced(hard bool) {
 	switch {
 	case hard || p.err != nil && p.err == p.waits:
-		p.pause = min(max(2*p.pause, firstPause), lastPause)
-		p.next, p.last = time.Now().Add(p.pause), nil
+		p.backoff.Failed(time.Now())
+		p.last = nil
 		if hard {
 			p.last = p.err
 		}
 	case p.err == nil || p.err != p.last:
-		p.pause, p.last = 0, nil
+		p.backoff.Done()
+		p.last = nil
 	}
 }
 
 // again is when the part wants another Run: 0 = not before a notice.
-func (p *part[S, D]) again(now time.Time) time.Duration {
-	if p.pause == 0 {
-		return 0
-	}
-	return max(p.next.Sub(now), time.Millisecond)
-}
+func (p *part[S, D]) again(now time.Time) time.Duration { return p.backoff.Wait(now) }
 
 func (p *part[S, D]) report() Status {
 	p.mu.Lock()

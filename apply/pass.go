@@ -16,6 +16,7 @@ import (
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
 	"hairpin/datapath/redirect"
+	"hairpin/retry"
 	"hairpin/signal"
 )
 
@@ -40,8 +41,8 @@ type Pass struct {
 	systems []system // those that have a Target, in the order of Status
 	steps   []step   // of a Run
 
-	drift       uint64 // after the last Run
-	driftStreak int    // Runs in a row that found drift
+	drift    uint64        // after the last Run
+	drifting retry.Backoff // Runs in a row that found drift
 
 	landed signal.Signal // has a value when something ended that no Run waits for any more
 	took   func(system string, took time.Duration)
@@ -67,9 +68,16 @@ type step struct {
 	after []system
 }
 
+// Pauses after Runs in a row that found drift.
+const (
+	firstDrift = 2 * time.Millisecond
+	freeDrift  = 2 * firstDrift // is left out, as are shorter ones
+	lastDrift  = 500 * time.Millisecond
+)
+
 // NewPass makes a Pass that knows nothing of the systems yet.
 func NewPass(t Targets) *Pass {
-	p := &Pass{landed: signal.New()}
+	p := &Pass{landed: signal.New(), drifting: retry.Backoff{Min: firstDrift, Max: lastDrift}}
 	rows := newPart(p, datapath.NB, t.NB)
 	bridge := newPart(p, datapath.Bridge, t.Bridge)
 	tables := newPart(p, datapath.NFT, t.NFT)
@@ -139,11 +147,11 @@ func (p *Pass) calm() {
 		drift += s.Drift
 	}
 	if drift == p.drift {
-		p.driftStreak = 0
+		p.drifting.Done()
 		return
 	}
 	p.drift = drift
-	p.driftStreak++
+	p.drifting.Failed(time.Now())
 }
 
 // Wait returns when there is a reason for another Run: a system told of a change, or ended what a Run did not wait for, wake got a value or
@@ -163,10 +171,10 @@ func (p *Pass) Wait(ctx context.Context, wake <-chan struct{}) error {
 	case i >= known:
 		p.systems[i-known].reread()
 	}
-	if p.driftStreak <= 2 {
+	if p.drifting.Pause() <= freeDrift {
 		return nil
 	}
-	pause := time.NewTimer(min(time.Millisecond<<min(p.driftStreak, 20), 500*time.Millisecond))
+	pause := time.NewTimer(p.drifting.Pause())
 	defer pause.Stop()
 	select {
 	case <-ctx.Done():
@@ -212,9 +220,7 @@ func (p *Pass) Reread() {
 func (p *Pass) Again() (again time.Duration) {
 	now := time.Now()
 	for _, s := range p.systems {
-		if wait := s.again(now); wait > 0 && (again == 0 || wait < again) {
-			again = wait
-		}
+		again = retry.Sooner(again, s.again(now))
 	}
 	return again
 }

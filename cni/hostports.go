@@ -51,7 +51,7 @@ func (s *Server) KeepHostPorts(ctx context.Context, changed <-chan struct{}) {
 	if s.ovs.WaitSynced(ctx) != nil {
 		return
 	}
-	for again := (retry.Backoff{}); ; {
+	for again := (retry.Backoff{Min: time.Second, Max: time.Minute}); ; {
 		var wait <-chan time.Time
 		if s.checkHostPorts(ctx) {
 			again.Done()

@@ -67,8 +67,9 @@ type Server struct {
 // NewServer returns a Server that is not ready: see SetFacts.
 func NewServer(ovs *ovsdb.Client, node string, log *slog.Logger) *Server {
 	s := &Server{
-		ovs: ovs, node: node, log: log, alloc: newAllocator(node), changed: signal.New(), observe: func(string, time.Duration, uint) {},
-		ready: "the cluster is not known yet", busy: map[string]chan struct{}{},
+		ovs: ovs, node: node, log: log, alloc: newAllocator(node), changed: signal.New(),
+		observe: func(string, time.Duration, uint) {},
+		ready:   "the cluster is not known yet", busy: map[string]chan struct{}{},
 	}
 	s.asked.Add(1)
 	return s

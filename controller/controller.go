@@ -161,7 +161,7 @@ func (d *decider) round(ctx context.Context, s *cluster.Snapshot) time.Duration 
 			d.warned = text
 		}
 		d.nodes = nil
-		return retry.Sooner(again, time.Second)
+		return retry.Sooner(again, retry.Last)
 	}
 	d.nodes, d.warned = s.Nodes, ""
 	if len(d.ids) > 0 { // until the watch shows them

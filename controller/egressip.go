@@ -33,10 +33,8 @@ const (
 	reasonRival         = "UndefinedRequest" // an older EgressIP selects the same pods
 )
 
-const (
-	watchLag    = 5 * time.Second // how long the watch may take to show what was written
-	egressPause = time.Second     // before a status that could not be written is written again
-)
+// watchLag is how long the watch may take to show what was written.
+const watchLag = 5 * time.Second
 
 // egressIPs is the leader's work on EgressIPs: which node carries which address, written in their status.
 type egressIPs struct {
@@ -237,7 +235,7 @@ func (g *egressIPs) write(ctx context.Context, changes []statusChange) time.Dura
 		g.log.Warn("status of EgressIPs", "error", text)
 		g.warned = text
 	}
-	return egressPause
+	return retry.Last
 }
 
 func said(list []cluster.Assignment) string {

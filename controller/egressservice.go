@@ -17,6 +17,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/kube"
 	"hairpin/plan/assign"
+	"hairpin/retry"
 	"hairpin/watch"
 )
 
@@ -103,5 +104,5 @@ func (g *egressIPs) label(ctx context.Context, s *cluster.Snapshot, hosts map[cl
 		g.log.Warn("labels of hosts of EgressServices", "error", text)
 		g.unlabelled = text
 	}
-	return egressPause
+	return retry.Last
 }

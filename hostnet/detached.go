@@ -59,14 +59,15 @@ func (l *Looker) detachOrAttach(ctx context.Context) {
 	for _, what := range did {
 		l.log.Info("gateway mode", "mode", l.config.Cluster.Gateway.Mode, "did", what)
 	}
+	was := l.mode.err
+	l.mode.err = err
 	if err == nil {
-		l.mode = modeState{}
+		l.mode.wait.Done()
 		return
 	}
-	if errorText(err) != errorText(l.mode.err) {
+	if errorText(err) != errorText(was) {
 		l.log.Warn("gateway mode", "mode", l.config.Cluster.Gateway.Mode, "error", err)
 	}
-	l.mode.err = err
 	l.mode.wait.Failed(time.Now())
 }
 

@@ -160,7 +160,7 @@ func annotations(f Found) map[string]string {
 const publishPause = 20
 
 func (p *Publisher) Run(ctx context.Context) {
-	var c retry.Calm
+	var c retry.Throttle
 	for p.wake.Wait(ctx) {
 		retry.Sleep(ctx, publishPause*c.Pause(time.Now()))
 		for ctx.Err() == nil {
@@ -174,7 +174,7 @@ func (p *Publisher) Run(ctx context.Context) {
 			if ctx.Err() == nil {
 				p.log.Warn("publish host facts", "error", err)
 			}
-			retry.Sleep(ctx, time.Second)
+			retry.Sleep(ctx, retry.Last)
 		}
 		c.Done(time.Now(), 0)
 	}

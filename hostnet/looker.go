@@ -34,7 +34,7 @@ type Looker struct {
 
 	wake    signal.Signal // has a value when something may have changed
 	urgent  atomic.Bool   // a caller waits for the result
-	calm    retry.Calm
+	calm    retry.Throttle
 	uplink  adoption
 	mode    modeState
 	network bridgeNetwork
@@ -67,7 +67,10 @@ type Sight struct {
 
 // NewLooker makes one that tells found what it finds.
 func NewLooker(node string, c config.Config, ovs *ovsdb.Client, nft apply.Target[nft.State, nft.Delta], found func(*Sight), log *slog.Logger) *Looker {
-	return &Looker{node: node, config: c, ovs: ovs, nft: nft, found: found, log: log, wake: signal.New()}
+	return &Looker{
+		node: node, config: c, ovs: ovs, nft: nft, found: found, log: log, wake: signal.New(),
+		mode: modeState{wait: retry.Backoff{Min: time.Second, Max: time.Minute}},
+	}
 }
 
 // Want asks for a look, now or when the pause is over.

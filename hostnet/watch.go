@@ -34,15 +34,15 @@ func (l *Looker) notices() notice.Config {
 // watch calls changed, from one goroutine, when there were relevant messages, until ctx ends.
 func watch(ctx context.Context, config notice.Config, changed func(), log *slog.Logger) {
 	var l *notice.Listener
-	for p := (retry.Pace{}); ; {
+	for p := (retry.Backoff{}); ; {
 		var err error
 		if l, err = notice.Listen(config); err == nil {
 			break
 		}
-		if p.Pause == 0 {
+		if p.Pause() == 0 {
 			log.Warn("host changes may be noticed late", "error", err)
 		}
-		p.Wait(ctx)
+		p.Sleep(ctx)
 		if ctx.Err() != nil {
 			return
 		}

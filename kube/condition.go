@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hairpin/kubeapi"
+	"hairpin/retry"
 	"hairpin/signal"
 )
 
@@ -26,11 +27,11 @@ type Condition struct {
 	node   string
 	log    *slog.Logger
 	wake   signal.Signal
-	next   time.Time // not before; of the agent's loop
+	again  retry.Backoff // of the agent's loop
 }
 
 func NewCondition(client *kubeapi.Client, node string, log *slog.Logger) *Condition {
-	return &Condition{client: client, node: node, log: log, wake: signal.New()}
+	return &Condition{client: client, node: node, log: log, wake: signal.New(), again: retry.Backoff{Min: conditionPause}}
 }
 
 // Serves notes that the node serves pods, while its Node says something else. It tells when it wants to be called again.
@@ -38,10 +39,10 @@ func (c *Condition) Serves(now time.Time, status string) time.Duration {
 	if c.client == nil || status == string(corev1.ConditionFalse) {
 		return 0
 	}
-	if wait := c.next.Sub(now); wait > 0 {
-		return wait
+	if !c.again.Due(now) {
+		return c.again.Wait(now)
 	}
-	c.next = now.Add(conditionPause)
+	c.again.Failed(now)
 	c.wake.Notify()
 	return conditionPause
 }

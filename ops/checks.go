@@ -17,9 +17,6 @@ import (
 	"hairpin/retry"
 )
 
-// balancerPause is how long a health check port that is taken is not tried again.
-const balancerPause = time.Second
-
 // ServiceChecks answers load balancers on spec.healthCheckNodePort of Services whose external traffic stays local: a
 // node without an endpoint of its own is to get none (KEP-1669). Set and report are for one goroutine.
 type ServiceChecks struct {
@@ -49,9 +46,9 @@ func (c *ServiceChecks) Counts() (listening, failed int) {
 
 // checkPort is one port.
 type checkPort struct {
-	close func()    // nil: it does not listen
-	err   error     // why not
-	next  time.Time // when to try again
+	close func() // nil: it does not listen
+	err   error  // why not
+	again retry.Backoff
 
 	mu    sync.Mutex
 	state LocalState
@@ -108,18 +105,18 @@ func (c *ServiceChecks) Set(ctx context.Context, now time.Time, want map[uint16]
 	for number, s := range want {
 		p := c.ports[number]
 		if p == nil {
-			p = &checkPort{}
+			p = &checkPort{again: retry.Backoff{Min: retry.Last}}
 			c.ports[number] = p
 		}
 		p.mu.Lock()
 		p.state = s
 		p.mu.Unlock()
-		if p.close == nil && !p.next.After(now) {
+		if p.close == nil && p.again.Due(now) {
 			c.listen(ctx, now, number, p)
 		}
 		if p.close == nil {
 			problems = append(problems, checkProblem(s.service, fmt.Sprintf("node %s: %v", c.node, p.err)))
-			again = retry.Sooner(again, max(p.next.Sub(now), time.Millisecond))
+			again = retry.Sooner(again, p.again.Wait(now))
 		}
 	}
 	slices.SortFunc(problems, cluster.Problem.Compare)
@@ -133,7 +130,8 @@ func (c *ServiceChecks) listen(ctx context.Context, now time.Time, number uint16
 		if errors.As(err, &op) {
 			err = op.Err // without the address, which says less than the field
 		}
-		p.err, p.next = fmt.Errorf("port %d cannot be listened on: %w", number, err), now.Add(balancerPause)
+		p.err = fmt.Errorf("port %d cannot be listened on: %w", number, err)
+		p.again.Failed(now)
 		return
 	}
 	serving, end := context.WithCancel(ctx)

@@ -26,7 +26,6 @@ const (
 	answerTimeout  = 30 * time.Second
 	IdleTimeout    = 2 * time.Minute
 	HeaderBytes    = 8 << 10
-	doorPause      = time.Second // before an address that is taken is tried again
 )
 
 // Listeners are the TCP addresses on which a process can be asked. One that cannot be listened on is tried again and again:
@@ -73,7 +72,7 @@ func (d *Listeners) keep(ctx context.Context, r *report.Listener, a netip.AddrPo
 		if d.set(r, err.Error()) {
 			log.Warn("cannot listen; retrying", "error", err)
 		}
-		retry.Sleep(ctx, doorPause)
+		retry.Sleep(ctx, retry.Last)
 	}
 }
 

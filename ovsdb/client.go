@@ -1,15 +1,16 @@
 package ovsdb
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"hairpin/retry"
 	"hairpin/signal"
 )
 
@@ -20,8 +21,7 @@ type Config struct {
 	Tables   []Table // to mirror; there may be none
 
 	Probe      time.Duration // as for [Probe]; 0: DefaultProbe
-	MinBackoff time.Duration // before the first attempt to connect again; 0: 10 ms
-	MaxBackoff time.Duration // before later ones, each about twice the one before; 0: 1 s
+	MaxBackoff time.Duration // between attempts to connect again, see retry.Backoff; 0: 1 s
 	Logger     *slog.Logger  // for connects and disconnects; nil: none
 }
 
@@ -64,13 +64,8 @@ func Open(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	for d, value := range map[*time.Duration]time.Duration{
-		&cfg.Probe: DefaultProbe, &cfg.MinBackoff: 10 * time.Millisecond, &cfg.MaxBackoff: time.Second,
-	} {
-		if *d == 0 {
-			*d = value
-		}
-	}
+	cfg.Probe = cmp.Or(cfg.Probe, DefaultProbe)
+	cfg.MaxBackoff = cmp.Or(cfg.MaxBackoff, retry.Last)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -202,19 +197,15 @@ func (c *Client) current() *Conn {
 // run keeps a connection alive.
 func (c *Client) run(ctx context.Context) {
 	defer close(c.done)
-	wait := c.cfg.MinBackoff
+	backoff := retry.Backoff{Max: c.cfg.MaxBackoff, Jitter: true}
 	for ctx.Err() == nil {
 		start := time.Now()
 		err := c.session(ctx)
 		c.down(err)
 		if time.Since(start) > c.cfg.MaxBackoff {
-			wait = c.cfg.MinBackoff
+			backoff.Done()
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait/2 + rand.N(wait/2+1)): // so that clients do not come in step
-		}
-		wait = min(2*wait, c.cfg.MaxBackoff)
+		backoff.Sleep(ctx)
 	}
 }
 

@@ -74,7 +74,7 @@ func (t *Set) CheckVersions(ctx context.Context, log *slog.Logger) error {
 
 // ask asks a program for its version, until it answers or ctx ends.
 func (t *Set) ask(ctx context.Context, log *slog.Logger, program string, version func(context.Context) (string, error)) (string, error) {
-	p := retry.Pace{}
+	p := retry.Backoff{}
 	for patience := asking; ; patience = min(2*patience, longestAsking) {
 		brief, cancel := context.WithTimeout(ctx, patience)
 		found, err := version(brief)
@@ -85,7 +85,7 @@ func (t *Set) ask(ctx context.Context, log *slog.Logger, program string, version
 		if err == nil {
 			return found, nil
 		}
-		p.Wait(ctx)
+		p.Sleep(ctx)
 		if ctx.Err() != nil {
 			return "", err
 		}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hairpin/datapath/conn"
+	"hairpin/retry"
 	"hairpin/signal"
 )
 
@@ -83,10 +84,7 @@ func endStrays(ctx context.Context, sources map[netip.Prefix]netip.Addr) error {
 		return nil
 	}
 	first := endOnce(sources)
-	select {
-	case <-time.After(underway):
-	case <-ctx.Done():
-	}
+	retry.Sleep(ctx, underway)
 	return errors.Join(first, endOnce(sources))
 }
 

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"hairpin/retry"
 )
 
 // integration is what is known of Config.Integration, whose flows ovn-controller writes. It compares what
@@ -15,12 +17,12 @@ import (
 // away until it connects to the bridge again.
 type integration struct {
 	mu     sync.Mutex
-	life   string        // the ovs-vswitchd that was asked
-	filled bool          // the bridge has had the flows in this life
-	since  time.Time     // when they were missed first; zero: they are there
-	told   bool          // the change was signalled
-	asked  time.Time     // when ovn-controller was made to connect again
-	pause  time.Duration // until it is made to do so once more
+	life   string    // the ovs-vswitchd that was asked
+	filled bool      // the bridge has had the flows in this life
+	since  time.Time // when they were missed first; zero: they are there
+	told   bool      // the change was signalled
+
+	rewrites retry.Backoff // of making ovn-controller connect again
 }
 
 // How long flows must be missing before they are lost. ovn-controller itself removes all and writes them
@@ -96,7 +98,8 @@ func (t *Target) lookIntegration(ctx context.Context) {
 	}
 	switch {
 	case filled:
-		x.filled, x.since, x.pause = true, time.Time{}, 0
+		x.filled, x.since = true, time.Time{}
+		x.rewrites.Done()
 	case x.since.IsZero():
 		x.since = time.Now()
 	}
@@ -129,9 +132,10 @@ func (t *Target) rewrite(ctx context.Context, bridges []string) error {
 	}
 	x := &t.integration
 	x.mu.Lock()
-	due := time.Since(x.asked) >= x.pause
+	now := time.Now()
+	due := x.rewrites.Due(now)
 	if due {
-		x.asked, x.pause = time.Now(), min(max(2*x.pause, firstRewrite), lastRewrite)
+		x.rewrites.Failed(now)
 	}
 	x.mu.Unlock()
 	if due {

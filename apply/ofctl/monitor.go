@@ -16,6 +16,7 @@ import (
 	"hairpin/apply/late"
 	"hairpin/claims"
 	"hairpin/datapath/flow"
+	"hairpin/retry"
 	"hairpin/signal"
 )
 
@@ -61,32 +62,23 @@ func newMonitor(cfg Config, bridge string, log *slog.Logger, tell func()) *monit
 
 // run keeps a monitor running. It tells when the switch comes and when it goes.
 func (m *monitor) run(ctx context.Context) {
-	retry, pause := minRetry, minRetry
+	absent, ended := retry.Backoff{Min: minRetry, Max: maxRetry}, retry.Backoff{Min: minRetry, Max: maxPause}
 	for ctx.Err() == nil {
 		if m.cfg.reachable(ctx, m.bridge) {
-			retry = minRetry
+			absent.Done()
 			err := m.session(ctx)
 			if m.isUp() {
-				pause = minRetry
+				ended.Done()
 			}
 			m.change(func() { m.up = false })
 			m.tell()
 			if ctx.Err() == nil {
 				m.log.Warn("flow monitor ended", "error", err)
 			}
-			m.sleep(ctx, pause)
-			pause = min(2*pause, maxPause)
+			ended.Sleep(ctx)
 			continue
 		}
-		m.sleep(ctx, retry)
-		retry = min(2*retry, maxRetry)
-	}
-}
-
-func (m *monitor) sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
+		absent.Sleep(ctx)
 	}
 }
 

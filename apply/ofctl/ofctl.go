@@ -32,6 +32,7 @@ import (
 	"hairpin/claims"
 	"hairpin/datapath/flow"
 	"hairpin/ovsdb"
+	"hairpin/retry"
 	"hairpin/signal"
 )
 
@@ -111,6 +112,7 @@ func Open(cfg Config) (*Target, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	t := &Target{cfg: cfg, log: cfg.Logger, db: db, changed: signal.New(), stop: stop}
+	t.integration.rewrites = retry.Backoff{Min: firstRewrite, Max: lastRewrite}
 	t.watch = func(name string) *bridge {
 		b := &bridge{Target: t, name: name, monitor: newMonitor(cfg, name, t.log.With("bridge", name), t.changed.Notify)}
 		if name != cfg.Bridge {

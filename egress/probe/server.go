@@ -17,10 +17,7 @@ import (
 	"hairpin/retry"
 )
 
-const (
-	healthRetry     = time.Second     // before a port that could not be listened on is tried again
-	healthHandshake = 5 * time.Second // of TLS and HTTP/2
-)
+const healthHandshake = 5 * time.Second // of TLS and HTTP/2
 
 // egressHealth answers probes of whether this node can have egress addresses: grpc.health.v1, for every service name.
 type egressHealth struct {
@@ -70,6 +67,6 @@ func Serve(ctx context.Context, p config.EgressProbing, log *slog.Logger, serves
 			log.Warn("health service of egress addresses", "error", err)
 			warned = true
 		}
-		retry.Sleep(ctx, healthRetry)
+		retry.Sleep(ctx, retry.Last)
 	}
 }

@@ -7,11 +7,11 @@ import (
 	"hairpin/retry"
 )
 
-// TestCalm: what there is reason for a hundred times a second is done twice a second, and costs half a percent of the time at most; but for
-// the first few times, which are at once.
-func TestCalm(t *testing.T) {
+// TestThrottle: work that is requested a hundred times a second runs twice a second, and costs half a
+// percent of the time at most. The first few runs are at once.
+func TestThrottle(t *testing.T) {
 	for _, took := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond} {
-		var c retry.Calm
+		var c retry.Throttle
 		now := time.Unix(1000, 0)
 		for i := range 3 {
 			if p := c.Pause(now); p > 0 {

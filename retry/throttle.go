@@ -1,0 +1,35 @@
+package retry
+
+import "time"
+
+// Pauses of a Throttle.
+const (
+	freely    = 3 // runs without a pause
+	mostPause = 500 * time.Millisecond
+	longPause = 5 * time.Second // of expensive work
+	share     = 200             // a pause is at least this many times what the last run cost
+)
+
+// Throttle limits the rate of repeated work: three runs at once, then growing pauses, reset after a
+// second of quiet. Expensive work has longer pauses: it gets half a percent of a core. The zero value is
+// ready to use.
+type Throttle struct {
+	times int
+	last  time.Time
+	cost  time.Duration
+}
+
+// Pause returns how long to wait before the next run.
+func (t *Throttle) Pause(now time.Time) time.Duration {
+	if now.Sub(t.last) > 2*mostPause {
+		t.times = 0
+	}
+	if t.times++; t.times <= freely {
+		return 0
+	}
+	grown := min(time.Millisecond<<min(t.times, 20), mostPause)
+	return max(grown, min(share*t.cost, longPause))
+}
+
+// Done records the end of a run, and the processor time that it took.
+func (t *Throttle) Done(now time.Time, cost time.Duration) { t.last, t.cost = now, cost }
