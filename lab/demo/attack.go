@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Attack is one attempt of an attacker. All of them must be blocked; docs/operations/security.md has a table of them.
+// Attack is one attempt of an attacker. All of them must be blocked; docs/development/attacks.md has a table of them.
 //
 // An attack that could not work anyway, because the packet is malformed or sent too early, proves nothing. So each also
 // does something legitimate in the same way, which must work; otherwise it returns an error.
@@ -94,7 +94,7 @@ func inGroups[T, R any](ctx context.Context, list []T, group func(T) string, try
 	return nil
 }
 
-// attacksTable is the table of docs/operations/security.md.
+// attacksTable is the table of docs/development/attacks.md.
 func attacksTable() string {
 	var b strings.Builder
 	b.WriteString("| who | what | blocked by |\n|---|---|---|\n")

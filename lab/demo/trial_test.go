@@ -18,7 +18,7 @@ func TestDocuments(t *testing.T) {
 	for file, table := range map[string]string{
 		"../../docs/user/node-ports.md":         nodeport.Markdown(),
 		"../../docs/reference/compatibility.md": exceptions(), // what trials are not tried, and why
-		"../../docs/operations/security.md":     attacksTable(),
+		"../../docs/development/attacks.md":     attacksTable(),
 	} {
 		const begin, end = "<!-- table -->\n", "<!-- end -->\n"
 		text, err := os.ReadFile(file)

@@ -69,7 +69,7 @@ type attacker struct {
 // way sends a packet with a mark, and gives what of it arrives.
 type way func(mark []byte) (seen []byte, err error)
 
-// TestAttacks sends some of the attacks of `make demo` (docs/operations/security.md) from pods that containerd and the chart's CNI plugin made.
+// TestAttacks sends some of the attacks of `make demo` (docs/development/attacks.md) from pods that containerd and the chart's CNI plugin made.
 func TestAttacks(t *testing.T) {
 	e := open(t)
 	e.makeVictim()
