@@ -312,6 +312,7 @@ var (
 	relativeLink = regexp.MustCompile(`\]\(([^)\s:]+)\)`) // without a scheme
 	heading      = regexp.MustCompile(`(?m)^#+ (.*)$`)
 	linkText     = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+	htmlComment  = regexp.MustCompile(`(?s)<!--.*?-->`)
 	document     = regexp.MustCompile(`([\w./-]+\.md)(#[\w-]+)?`)
 	notInAnchor  = regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
 )
@@ -351,6 +352,24 @@ func TestDocumentsInComments(t *testing.T) {
 				if !leads(t, m[1], strings.TrimPrefix(m[2], "#")) {
 					t.Errorf("%s: a comment names %s, which is not in the tree", s.path, m[0])
 				}
+			}
+		}
+	}
+}
+
+// TestUserPages: user pages say what the product does now. Dates, loads, tests and benchmarks belong in docs/development and
+// bench/results.
+func TestUserPages(t *testing.T) {
+	history := regexp.MustCompile(`\b20\d\d-\d\d-\d\d\b|\bload (of )?\d|\bgo test\b|\b(Test|Benchmark)[A-Z]\w*|` +
+		`\bmake (demo|test|bench|compare|churn|soak|scale|e2e)\b`)
+	for _, folder := range []string{"docs/user", "docs/operations"} {
+		pages, err := filepath.Glob(folder + "/*.md")
+		if err != nil || len(pages) == 0 {
+			t.Fatalf("%s has no page: %v", folder, err)
+		}
+		for _, file := range pages {
+			if m := history.FindString(htmlComment.ReplaceAllString(prose(t, file), "")); m != "" {
+				t.Errorf("%s: %q does not belong in a user page", file, m)
 			}
 		}
 	}

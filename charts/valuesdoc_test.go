@@ -14,15 +14,16 @@ import (
 
 const aboutValues = `# Helm values
 
-This page lists every value of the chart, with its type and default. A value that is not listed is an error. The type
-"string map" is an object whose values are strings, "object" one with the keys of the Kubernetes API.
+This page lists every value of the chart, with its type and default. A value that is not listed is
+an error. The type "string map" is an object whose values are strings, "object" one with the keys of
+the Kubernetes API.
 `
 
 const aboutConfig = `
 ## config
 
-The keys below config are the sections and keys of the [configuration file](configuration.md) of agent and controller, without
-those that the chart itself sets.
+The keys below config are the sections and keys of the [configuration file](configuration.md) of
+agent and controller, without those that the chart itself sets.
 `
 
 // typeOf describes the values that a schema accepts.

@@ -216,7 +216,8 @@ const document = "../docs/reference/configuration.md"
 const endpoints = `
 ## Health and metrics
 
-A process retries an address that is in use every second, and ` + "`hairpin status`" + ` reports it; nothing else depends on it.
+A process retries an address that is in use every second, and ` + "`hairpin status`" + ` reports it.
+Nothing else depends on it.
 
 | path | 200 when | for |
 |---|---|---|
@@ -225,11 +226,13 @@ A process retries an address that is in use every second, and ` + "`hairpin stat
 | ` + "`/healthz`" + ` | the data plane is being maintained, and the Node is not being deleted (KEP-3836) | load balancers, like kube-proxy's |
 | ` + "`/metrics`" + ` | always | Prometheus: [metrics.md](metrics.md) |
 
-"Being maintained" allows 10 s of disorder, such as a daemon's restart. The answers are JSON; a 503 includes its reason. An agent that starts
-while the API is down is live but not ready, and counts its predecessor's state as maintained.
+"Being maintained" allows 10 s of disorder, such as a daemon's restart. The answers are JSON; a 503
+includes its reason. An agent that starts while the API is down is live but not ready, and counts
+its predecessor's state as maintained.
 
-Every process serves the same paths on its socket in ` + "`run-dir`" + ` (` + "`agent.sock`, `controller.sock`" + `). Controllers run in the host network, and two may
-share a node, so by default they have no TCP address: probe them with ` + "`hairpin probe livez --controller`" + ` (exec), each with a ` + "`run-dir`" + ` of its own.
+Every process serves the same paths on its socket in ` + "`run-dir`" + ` (` + "`agent.sock`, `controller.sock`" + `).
+Controllers run in the host network, and two may share a node, so by default they have no TCP
+address: probe them with ` + "`hairpin probe livez --controller`" + ` (exec), each with its own ` + "`run-dir`" + `.
 `
 
 // TestConfigurationDocument: docs/reference/configuration.md is generated from the options (`go test ./config -run ConfigurationDocument -update`).
@@ -237,9 +240,9 @@ func TestConfigurationDocument(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`# Configuration
 
-This page lists every option. Each is a key in a section of the configuration file (` + "`--config-file`" + `, INI) and a flag; a flag overrides
-the file. Sections and keys match OVN-Kubernetes where it has the option. An unknown section, key or flag is an error that
-names it.
+This page lists every option. Each is a key in a section of the configuration file
+(` + "`--config-file`" + `, INI) and a flag; a flag overrides the file. Sections and keys match
+OVN-Kubernetes where it has the option. An unknown section, key or flag is an error that names it.
 
 ` + "```ini\n[gateway]\ninterface = br-ex\nv4-masquerade-subnet = 169.254.0.0/17\n```\n")
 	var sections []string

@@ -137,8 +137,9 @@ func TestDoors(t *testing.T) {
 // TestMetricsDocument: docs/reference/metrics.md is generated from the metrics (`go test ./ops -run MetricsDocument -update`).
 func TestMetricsDocument(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("# Metrics\n\nThis page lists every metric. The agent serves them on `metrics-bind-address`, the controller on `controller-metrics-bind-address` and on its socket\n" +
-		"([configuration.md](configuration.md)). Both also have the metrics of every Go program (`go_*`, `process_*`). Durations are in seconds.\n")
+	b.WriteString("# Metrics\n\nThis page lists every metric. The agent serves them on `metrics-bind-address`, the controller on\n" +
+		"`controller-metrics-bind-address` and on its socket ([configuration.md](configuration.md)). Both also have\n" +
+		"the metrics of every Go program (`go_*`, `process_*`). Durations are in seconds.\n")
 	for _, of := range []struct{ of, title string }{{both, "Agent and controller"}, {OfAgent, "Agent"}, {OfController, "Controller"}} {
 		fmt.Fprintf(&b, "\n## %s\n\n| metric | kind | labels | meaning |\n|---|---|---|---|\n", of.title)
 		for _, m := range Metrics() {
