@@ -18,7 +18,8 @@ import (
 	"hairpin/targets"
 )
 
-// known is what a round of the loop has found out. Requests read it and never wait for the loop, which may wait for others.
+// known is what a round of the loop has found out. Requests read it and never wait for the loop,
+// which may wait for others.
 type known struct {
 	round        uint64            // see inbox.nudge
 	seen         *cluster.Snapshot // of the cluster, with egress addresses where they really are
@@ -51,7 +52,8 @@ func (b *board) put(k known) {
 // soon is how long an asker waits for the loop to look at what has come in before the question.
 const soon = 250 * time.Millisecond
 
-// latest returns what is known: all that happened before the call, unless the loop is busy for longer.
+// latest returns what is known: all that happened before the call, unless the loop is busy for
+// longer.
 func (a *agent) latest(ctx context.Context) known {
 	round := a.inbox.nudge()
 	end := time.NewTimer(soon)
@@ -77,17 +79,19 @@ func (a *agent) latest(ctx context.Context) known {
 // post puts up what is known.
 func (a *agent) post(round uint64) {
 	a.board.put(known{
-		round: round, seen: a.snapshot, base: a.egress.Base, all: a.all, why: a.sourceErr, want: a.want, reason: a.notReady(),
-		problems: a.problems, listenErrors: a.listenErrors, others: slices.Concat(a.egress.Conflicts(), a.nodeProblems()), restarts: a.restarts, openvswitch: a.openvswitch(),
+		round: round, seen: a.snapshot, base: a.egress.view.Base, all: a.planned.all, why: a.sourceErr,
+		want: a.planned.want, reason: a.notReady(), problems: a.planned.problems,
+		listenErrors: a.monitor.listenErrors, others: slices.Concat(a.egress.view.Conflicts(), a.nodeProblems()),
+		restarts: a.vswitch.restarts, openvswitch: a.openvswitch(),
 	})
 }
 
 // openvswitch is the node's Open vSwitch, nil until it has told its version.
 func (a *agent) openvswitch() *report.Switch {
-	if a.switchVersion == "" {
+	if a.vswitch.version == "" {
 		return nil
 	}
-	x := report.Switch{Version: a.switchVersion, Userspace: a.found.Gateway.Userspace}
+	x := report.Switch{Version: a.vswitch.version, Userspace: a.host.found.Gateway.Userspace}
 	x.TSO = x.Userspace && hostnet.TSO(a.ovs.View())
 	x.Faults = targets.Faults(x.Version, x.Userspace, x.TSO)
 	return &x
@@ -95,7 +99,10 @@ func (a *agent) openvswitch() *report.Switch {
 
 // report is what the agent tells about itself. Any goroutine may ask.
 func (a *agent) report(k known) report.Report {
-	r := report.Report{Node: a.node, Version: report.Version(), Reason: k.reason, Pods: len(a.cni.Pods()), Restarts: k.restarts, NoRepair: !a.config.Process.Repair, Engine: a.config.Cluster.ServiceEngine, Switch: k.openvswitch}
+	r := report.Report{
+		Node: a.node, Version: report.Version(), Reason: k.reason, Pods: len(a.pods.cni.Pods()), Restarts: k.restarts,
+		NoRepair: !a.config.Process.Repair, Engine: a.config.Cluster.ServiceEngine, Switch: k.openvswitch,
+	}
 	r.Ready = r.Reason == ""
 	for _, s := range a.pass.Status() {
 		if s.System != datapath.Redirect.System || a.redirects() || !s.InSync {

@@ -2,15 +2,18 @@ package agent
 
 import (
 	"context"
+	"log/slog"
 	"maps"
 	"time"
 
 	"hairpin/cluster"
+	"hairpin/config"
+	"hairpin/datapath/host"
+	"hairpin/egress/probe"
 	"hairpin/egress/view"
 	"hairpin/egress/wire"
 	"hairpin/kube"
 	"hairpin/kubeapi"
-	"hairpin/ops"
 )
 
 // reasonConflict is the reason of Events on EgressIPs of which another machine has an address.
@@ -24,60 +27,93 @@ func egressReason(p cluster.Problem) string {
 	return kube.ReasonProblem
 }
 
-// startEgress starts the prober of other nodes, and the listener for claims to this node's egress addresses.
-func (a *agent) startEgress(ctx context.Context, client *kubeapi.Client, start func(func())) {
-	v := view.NewVerifier(client, func(w view.Verdict) { a.inbox.enqueue(func(m *events) { m.verdicts = append(m.verdicts, w) }) }, a.dropClaim)
-	a.egress.Verify = v.Ask
-	start(func() { v.Run(ctx) })
-	start(func() { a.prober.Run(ctx) })
-	start(func() { follow(ctx, a.inbox, a.prober.Changed.C(), func(m *events, _ struct{}) { m.news = true }) })
-	start(func() { a.listener.Run(ctx) })
-	start(func() { a.neighbors.Run(ctx) })
+// egressSide is what the agent does for egress addresses: probe the other nodes, detect conflicting
+// claims, announce its own addresses.
+type egressSide struct {
+	node      string
+	log       *slog.Logger
+	inbox     *inbox
+	dropped   func() // counts a claim that is dropped
+	view      *view.View
+	prober    *probe.Prober
+	listener  *wire.Listener
+	neighbors *wire.Neighbors
+	announced wire.Announced
 }
 
-func (a *agent) dropClaim() { a.meters.Count(ops.ClaimsDropped) }
+func newEgressSide(
+	node string, p config.EgressProbing, client *kubeapi.Client, api *kube.Reach, b *inbox, dropped func(),
+	log *slog.Logger,
+) *egressSide {
+	e := &egressSide{node: node, log: log, inbox: b, dropped: dropped}
+	e.prober = probe.New(p, log, func() bool { return false })
+	e.view = view.New(node, e.prober, api.Answers, client == nil, log)
+	e.listener = wire.NewListener(e.claimed, log, dropped)
+	e.neighbors = wire.NewNeighbors(log)
+	return e
+}
 
-// claimed takes claims for the next round, so many as it can hold.
-func (a *agent) claimed(list []wire.Claim) {
-	a.inbox.enqueue(func(m *events) {
+func (e *egressSide) start(ctx context.Context, client *kubeapi.Client, start func(func())) {
+	v := view.NewVerifier(client, func(w view.Verdict) {
+		e.inbox.enqueue(func(m *events) { m.verdicts = append(m.verdicts, w) })
+	}, e.dropped)
+	e.view.Verify = v.Ask
+	start(func() { v.Run(ctx) })
+	start(func() { e.prober.Run(ctx) })
+	start(func() { follow(ctx, e.inbox, e.prober.Changed.C(), func(m *events, _ struct{}) { m.news = true }) })
+	start(func() { e.listener.Run(ctx) })
+	start(func() { e.neighbors.Run(ctx) })
+}
+
+// claimed puts claims into the inbox, as many as it can hold.
+func (e *egressSide) claimed(list []wire.Claim) {
+	e.inbox.enqueue(func(m *events) {
 		room := min(len(list), max(0, wire.MostClaims-len(m.claims)))
 		for range list[room:] {
-			a.dropClaim()
+			e.dropped()
 		}
 		m.claims = append(m.claims, list[:room]...)
 	})
 }
 
-// seeEgress takes what is known of the cluster as this agent sees it. It tells when it wants to be called again.
-func (a *agent) seeEgress(now time.Time, m *events) time.Duration {
+// observe returns the Snapshot as this agent sees it, and when to call it again.
+func (e *egressSide) observe(now time.Time, m *events) (*cluster.Snapshot, time.Duration) {
 	for _, c := range m.claims {
-		if a.egress.OnClaim(now, c) {
-			a.carried.Defend(now, c.Address)
+		if e.view.OnClaim(now, c) {
+			e.announced.Defend(now, c.Address)
 		}
 	}
 	for _, w := range m.verdicts {
-		if a.egress.OnVerdict(now, w) {
-			a.carried.Defend(now, w.Address)
+		if e.view.OnVerdict(now, w) {
+			e.announced.Defend(now, w.Address)
 		}
 	}
-	seen, again := a.egress.See(now, m.snapshot)
-	m.news = m.news || seen != a.snapshot
-	a.snapshot, a.sourceErr = seen, m.sourceErr
-	return again
+	return e.view.See(now, m.snapshot)
 }
 
-// announceEgress announces new egress addresses, and listens for conflicting claims. It says when it wants to
-// be called again.
-func (a *agent) announceEgress(now time.Time) time.Duration {
-	g := a.local.Own.Gateway
-	a.neighbors.Expect(g, a.node, a.snapshot.EgressIPs)
-	wait, err := a.carried.Announce(now, a.local.Own, a.snapshot.EgressIPs, a.want.Host.Addresses)
+// announce announces new egress addresses of the own Node, and listens for conflicting claims. It
+// returns when to call it again.
+func (e *egressSide) announce(
+	now time.Time, own *cluster.Node, list []*cluster.EgressIP, on map[host.AddressKey]host.Address,
+) time.Duration {
+	g := own.Gateway
+	e.neighbors.Expect(g, e.node, list)
+	wait, err := e.announced.Announce(now, own, list, on)
 	if err != nil {
-		a.log.Warn("egress addresses", "error", err)
+		e.log.Warn("egress addresses", "error", err)
 	}
-	o := wire.Own{Bridge: g.Bridge, MAC: g.MAC, Addresses: a.carried.Own()}
-	if old := a.listener.Own.Load(); old == nil || old.Bridge != o.Bridge || old.MAC != o.MAC || !maps.Equal(old.Addresses, o.Addresses) {
-		a.listener.Expect(&o)
+	o := wire.Own{Bridge: g.Bridge, MAC: g.MAC, Addresses: e.announced.Own()}
+	old := e.listener.Own.Load()
+	if old == nil || old.Bridge != o.Bridge || old.MAC != o.MAC || !maps.Equal(old.Addresses, o.Addresses) {
+		e.listener.Expect(&o)
 	}
 	return wait
+}
+
+// problems is why this node cannot take part in the probing of nodes for egress addresses.
+func (e *egressSide) problems() []cluster.Problem {
+	if err := e.prober.Problem(); err != nil {
+		return nodeProblem(e.node, "", "neither probes nodes for egress addresses nor answers probes: %v", err)
+	}
+	return nil
 }

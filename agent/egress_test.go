@@ -4,16 +4,15 @@ import (
 	"testing"
 
 	"hairpin/egress/wire"
-	"hairpin/ops"
 )
 
 // TestClaimed: the inbox holds a limited number of claims.
 func TestClaimed(t *testing.T) {
-	a := &agent{inbox: newInbox()}
-	a.meters = ops.NewMeters(ops.OfAgent, func(ops.Put) {})
-	a.claimed(make([]wire.Claim, 1))
-	a.claimed(make([]wire.Claim, wire.MostClaims))
-	if n := len(a.inbox.take().claims); n != wire.MostClaims {
-		t.Errorf("the inbox has %d", n)
+	dropped := 0
+	e := &egressSide{inbox: newInbox(), dropped: func() { dropped++ }}
+	e.claimed(make([]wire.Claim, 1))
+	e.claimed(make([]wire.Claim, wire.MostClaims))
+	if n := len(e.inbox.take().claims); n != wire.MostClaims || dropped != 1 {
+		t.Errorf("the inbox has %d, %d are dropped", n, dropped)
 	}
 }

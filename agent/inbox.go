@@ -11,7 +11,8 @@ import (
 	"hairpin/signal"
 )
 
-// inbox gathers the reasons for another round of the agent. Writers never wait; the agent takes everything at once.
+// inbox gathers the reasons for another round of the agent. Writers never wait; the agent takes
+// everything at once.
 type inbox struct {
 	wake signal.Signal // there is something
 
@@ -42,7 +43,8 @@ func (b *inbox) enqueue(change func(*events)) {
 	b.wake.Notify()
 }
 
-// notify wakes the agent without a reason that could be named: time has passed, a goroutine has found something out.
+// notify wakes the agent without a reason that could be named: time has passed, a goroutine has
+// found something out.
 func (b *inbox) notify() { b.enqueue(func(*events) {}) }
 
 // nudge wakes the agent, and gives the number of the round that takes all that came before.

@@ -1,45 +1,38 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
-	"hairpin/plan/egress"
-
-	"hairpin/apply/late"
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/cni"
 	"hairpin/hostnet"
-	"hairpin/ops"
 	"hairpin/retry"
 )
 
-// patience is how long something may be out of order before it is worth a line in the log.
-const patience = time.Second
-
-// loop makes the node what it must be, whenever there is a reason to look.
+// loop runs one reconcile round per wake-up, until ctx ends.
 func (a *agent) loop(ctx context.Context) error {
 	again := time.AfterFunc(time.Hour, a.inbox.notify)
 	defer again.Stop()
 	a.offer()
 	a.post(0)
-	defer a.wind()
+	defer a.drain()
 	for ctx.Err() == nil {
 		m := a.inbox.take()
-		rest := a.health.Work()
+		rest := a.monitor.health.Work()
 		if m.reread {
 			a.pass.Reread()
 		}
 		if m.seen != nil && a.learn(m.seen) {
 			m.news = true
 		}
-		look := a.seeEgress(time.Now(), &m)
-		if wait := retry.Sooner(look, a.round(ctx, m.news || m.reread)); wait > 0 {
+		seen, wait := a.egress.observe(time.Now(), &m)
+		m.news = m.news || seen != a.snapshot
+		a.snapshot, a.sourceErr = seen, m.sourceErr
+		if wait = retry.Sooner(wait, a.round(ctx, m.news || m.reread)); wait > 0 {
 			again.Reset(wait)
 		} else {
 			again.Stop()
@@ -53,228 +46,137 @@ func (a *agent) loop(ctx context.Context) error {
 	return nil
 }
 
-// wind waits a moment for what goes on beside the loop.
-func (a *agent) wind() {
+// drain waits a moment for calls that are in progress.
+func (a *agent) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), answer)
 	defer cancel()
 	a.pass.Finish(ctx)
 	a.aside.Finish(ctx)
-	a.releasing.Finish(ctx)
+	a.vswitch.releasing.Finish(ctx)
 }
 
-// learn takes what a look at the host has found, and reports whether the host changed.
+// learn takes a scan of the host, and reports whether the host changed.
 func (a *agent) learn(s *hostnet.Sight) bool {
-	s.Moved = s.Moved || a.seen.Moved
-	if a.restart != nil && s.Begin.After(a.restart.since) {
-		a.restart.looked = !s.Lost
-	}
-	if s.Err != nil && a.seen.Err == nil {
-		a.log.Info("gateway bridge", "bridge", a.config.Cluster.Gateway.Interface, "error", s.Err)
-	}
-	a.seen = *s
-	if s.Err != nil || reflect.DeepEqual(s.Found, a.found) {
-		return false
-	}
-	if s.Found.Lost(&a.found) {
+	a.vswitch.observe(s)
+	changed, lost := a.host.learn(s)
+	if lost {
 		a.api.Reconnect()
 	}
-	a.found = s.Found
-	g := &a.found.Gateway
-	a.log.Info("host facts", "bridge", g.Bridge, "uplink", g.Uplink, "mac", g.MAC.String(),
-		"addresses", g.Addresses, "nextHops", g.NextHops, "userspace", g.Userspace)
-	return true
+	return changed
 }
 
-// round plans and applies once. It tells when it wants to be called again, 0 if not before the next change.
-func (a *agent) round(ctx context.Context, news bool) (again time.Duration) {
-	defer a.tell()
-	defer a.offer()
-	a.landed()
-	again = retry.Sooner(a.watchRestart(ctx), a.stir(ctx))
-	again = retry.Sooner(again, retry.Sooner(a.sweep(ctx), a.askVersion(ctx)))
-	again = retry.Sooner(again, a.settle(ctx))
-	again = retry.Sooner(again, a.plan(ctx))
-	a.publish()
-	if a.missing() != "" {
-		return retry.Sooner(again, a.bootstrap(ctx))
+// facts are what the handling of a restart of Open vSwitch depends on.
+func (a *agent) facts() *nodeFacts {
+	return &nodeFacts{
+		snapshot: a.snapshot, gateway: a.host.found.Gateway, supported: a.supported.Load(), synced: a.progress.synced,
 	}
-	if a.restart.tooEarly() {
+}
+
+// round plans and applies once. It returns when to call it again, 0 if not before the next change.
+func (a *agent) round(ctx context.Context, news bool) time.Duration {
+	defer a.publishHealth()
+	defer a.offer()
+	a.vswitch.releasing.collect()
+	a.aside.collect()
+	v, f := a.vswitch, a.facts()
+	again := v.watch(ctx, f)
+	for _, step := range []func(context.Context) time.Duration{v.nudge, a.pods.sweep, v.askVersion, a.settle, a.plan} {
+		again = retry.Sooner(again, step(ctx))
+	}
+	a.host.publish(a.ownNode())
+	if why := a.missing(); why != "" {
+		return retry.Sooner(again, v.bootstrap(ctx, f, why))
+	}
+	if v.restart.tooEarly() {
 		return again
 	}
 	if news {
 		a.pass.Retry()
 	}
-	if !a.config.Process.Repair && a.synced && !a.fresh && a.passErr == nil && a.restart == nil && !a.waits {
+	if !a.config.Process.Repair && a.inOrder() {
 		return again // what others have changed stays
 	}
-	a.fresh = false
-	wantedHost := a.want.Host // the next plan overwrites a.want while others read this
+	wait, err := a.apply(ctx, f)
+	again = retry.Sooner(again, wait)
+	if err == nil {
+		again = retry.Sooner(again, v.announceMAC(ctx, f))
+		own, egressIPs := a.host.local.Own, a.snapshot.EgressIPs
+		again = retry.Sooner(again, a.egress.announce(time.Now(), own, egressIPs, a.planned.want.Host.Addresses))
+	}
+	again = retry.Sooner(again, a.reportServing())
+	return retry.Sooner(again, v.remakePorts(ctx, a.pass.Status(), a.planned.want.Bridge.Ports))
+}
+
+// inOrder reports whether the last pass has done all that is wanted, and nothing has changed but
+// the node itself.
+func (a *agent) inOrder() bool {
+	p := &a.progress
+	return p.synced && p.err == nil && !a.planned.fresh && a.vswitch.restart == nil && !a.pods.waiting
+}
+
+// apply makes the node what is wanted. It returns when to call it again, and why the node is not in
+// order.
+func (a *agent) apply(ctx context.Context, f *nodeFacts) (again time.Duration, err error) {
+	a.planned.fresh = false
+	wantedHost := a.planned.want.Host // the next plan overwrites it while others read this
 	a.targets.WantedHost.Store(&wantedHost)
 	begin := time.Now()
-	err := a.pass.Run(ctx, a.want)
-	a.meters.Took("hairpin_pass_duration_seconds", time.Since(begin))
-	again = retry.Sooner(again, retry.Sooner(a.pass.Again(), a.movePods(ctx)))
-	butPods := a.noteReach()
-	a.waits = err != nil && butPods == nil
-	if a.restart == nil {
+	err = a.pass.Run(ctx, a.planned.want)
+	a.monitor.meters.Took("hairpin_pass_duration_seconds", time.Since(begin))
+	again = a.pass.Again()
+	butPods, inOVN := a.pods.noteReach(a.pass.Status(), a.planned.inputs.pods, f.gateway.OpenFlow)
+	if inOVN {
+		again = retry.Sooner(again, a.pods.move(ctx))
+	}
+	a.pods.waiting = err != nil && butPods == nil
+	if a.vswitch.restart == nil {
 		err = butPods
-	} else if err = a.finishRestart(ctx, err); err != nil {
-		a.pace.Failed(time.Now())
-		again = retry.Sooner(again, a.pace.Pause())
 	} else {
-		a.pace.Done()
+		var wait time.Duration
+		wait, err = a.vswitch.finish(ctx, f, err)
+		again = retry.Sooner(again, wait)
 	}
 	if ctx.Err() == nil {
-		a.note(err)
-	}
-	if err == nil {
-		again = retry.Sooner(again, retry.Sooner(a.introduce(ctx), a.announceEgress(time.Now())))
-	}
-	return retry.Sooner(again, retry.Sooner(a.serves(), a.remakePorts(ctx)))
-}
-
-// beside does what may hang, once at a time. It reports whether that was done in a moment; else its end wakes the loop. What f gives
-// is called by the loop.
-func (a *agent) beside(ctx context.Context, f func(context.Context) (then func())) bool {
-	return besideBy(ctx, a.aside, f)
-}
-
-// besideBy does the same with a worker of its own.
-func besideBy(ctx context.Context, worker *late.Task[func()], f func(context.Context) (then func())) bool {
-	const moment, limit = 50 * time.Millisecond, 5 * time.Second
-	r, err := worker.Do(ctx, moment, limit, func(ctx context.Context) (func(), error) { return f(ctx), nil })
-	if err != nil {
-		return false
-	}
-	r.Value()
-	return true
-}
-
-// landed takes what was done beside the loop since the last round.
-func (a *agent) landed() {
-	for _, worker := range []*late.Task[func()]{a.releasing, a.aside} {
-		if r, _ := worker.Take(); r != nil {
-			r.Value()
+		if err == nil {
+			a.monitor.programming.applied()
 		}
+		a.progress.note(err)
 	}
+	return again, err
 }
 
-// sweepTime is how long pods' interfaces may hold up everything else, at the start.
-const sweepTime = time.Second
-
-// sweep compares pods' interfaces with Open vSwitch. It tells when it wants to be called again.
-func (a *agent) sweep(ctx context.Context) time.Duration {
-	if !a.ovs.Synced() || !a.cni.NeedsSweep() {
+// settle waits for OVN before pods' ports move, see podSide.settle. It returns when to call it again.
+func (a *agent) settle(ctx context.Context) time.Duration {
+	if !a.supported.Load() {
 		return 0
 	}
-	if a.sweeps.IsZero() {
-		a.sweeps = time.Now()
-	}
-	a.beside(ctx, func(ctx context.Context) func() {
-		err := a.cni.Sweep(ctx)
-		return func() {
-			if err != nil {
-				a.log.Warn("compare pod interfaces with Open vSwitch", "error", err)
-			} else {
-				a.swept = true
-			}
-		}
-	})
-	hangs := time.Since(a.sweeps) > sweepTime
-	a.swept = a.swept || hangs && a.aside.Busy()
-	switch {
-	case !a.cni.NeedsSweep():
-		return 0
-	case hangs:
-		return retry.Last
-	}
-	return sweepTime / 10
+	return a.pods.settle(ctx, a.vswitch.restart != nil, a.targets.NB.Sync)
 }
 
-// inputs are what the plan of this node depends on.
-type inputs struct {
-	snapshot *cluster.Snapshot
-	found    hostnet.Found
-	pods     []*cluster.Pod
-}
-
-// plan brings want up to date. It tells when it wants to be called again, for the sake of the problems that are not told
-// yet.
+// plan brings the desired state up to date, and reports problems. It returns when to call it again,
+// for problems that are not reported yet.
 func (a *agent) plan(ctx context.Context) time.Duration {
-	if a.found.Gateway.Bridge == "" && (a.seen.UplinkErr != nil || a.seen.ModeErr != nil) {
-		return a.notes.Report(time.Now(), slices.Concat(a.uplinkProblem(), a.modeProblem()))
+	h, notes := a.host, a.monitor.notes
+	if !h.known() && (h.seen.UplinkErr != nil || h.seen.ModeErr != nil) {
+		return notes.Report(time.Now(), slices.Concat(h.uplinkProblem(), h.modeProblem()))
 	}
-	if a.snapshot == nil || a.found.Gateway.Bridge == "" || !a.swept {
+	if a.snapshot == nil || !h.known() || !a.pods.swept {
 		return 0
 	}
-	a.looker.WantTables(a.snapshot.TableNames())
-	now := inputs{a.snapshot, a.found, a.cni.Pods()}
-	if p := &a.planned; p.snapshot != now.snapshot || !reflect.DeepEqual(p.found, now.found) || !slices.Equal(p.pods, now.pods) {
-		begin := time.Now()
-		all := a.local.Apply(now.snapshot, now.found, now.pods)
-		want, problems := a.planner.Node(all, a.node)
-		want = egress.WithMoves(want, all, a.node)
-		a.meters.Took("hairpin_plan_duration_seconds", time.Since(begin))
-		a.frontendsChanged(a.all, all)
-		a.planned, a.all, a.want, a.fresh = now, all, want, true
-		a.problems = cluster.SortProblems(slices.Concat(now.snapshot.Problems, problems))
+	h.looker.WantTables(a.snapshot.TableNames())
+	now := inputs{a.snapshot, h.found, a.pods.cni.Pods()}
+	if !now.same(&a.planned.inputs) {
+		begin, was := time.Now(), a.planned.all
+		a.planned.update(now, h.local.Apply(now.snapshot, now.found, now.pods), a.node)
+		a.monitor.meters.Took("hairpin_plan_duration_seconds", time.Since(begin))
+		a.monitor.frontendsChanged(a.node, was, a.planned.all)
 	}
-	ports, again := a.checks.Set(ctx, time.Now(), a.healthCheckState)
-	a.listenErrors = slices.Concat(a.duplicatePorts, ports)
-	return retry.Sooner(again, a.notes.Report(time.Now(), slices.Concat(a.own(a.problems), a.listenErrors, a.egress.Conflicts(), a.nodeProblems())))
+	again := a.monitor.listen(ctx)
+	return retry.Sooner(again, notes.Report(time.Now(), slices.Concat(
+		a.own(a.planned.problems), a.monitor.listenErrors, a.egress.view.Conflicts(), a.nodeProblems())))
 }
 
-// frontendsChanged notes the Frontends that changed, for metrics and health checks. An endpoint without a node name is local
-// by the node's addresses, so health checks also follow these.
-func (a *agent) frontendsChanged(was, is *cluster.Snapshot) {
-	if was == nil {
-		was = &cluster.Snapshot{}
-	}
-	c := cluster.Compare(was.Frontends, is.Frontends, (*cluster.Frontend).Compare)
-	a.programming.plan(c)
-	checked := func(f *cluster.Frontend) bool { return f.HealthCheckNodePort != 0 }
-	own := func(s *cluster.Snapshot) *cluster.Node { return cmp.Or(s.Node(a.node), &cluster.Node{Name: a.node}) }
-	node := own(is)
-	if slices.ContainsFunc(c.Gone, checked) || slices.ContainsFunc(c.Come, checked) ||
-		!slices.Equal(own(was).HostAddresses, node.HostAddresses) {
-		a.healthCheckState, a.duplicatePorts = ops.LocalStates(is.Frontends, node)
-	}
-}
-
-// publish lets others know what the host is, also while the node cannot be planned: a new Node has no node ID yet.
-func (a *agent) publish() {
-	base := a.ownNode()
-	if base == nil || base != a.local.Base {
-		return
-	}
-	found := a.found
-	found.Gateway = a.local.Own.Gateway
-	a.publisher.Publish(found, base)
-}
-
-// note remembers how a pass ended. What lasts, the log tells once.
-func (a *agent) note(err error) {
-	now := time.Now()
-	switch {
-	case err == nil:
-		if a.warned != "" {
-			a.log.Info("in sync again", "after", now.Sub(a.failing).Round(time.Millisecond))
-		}
-		a.programming.applied()
-		a.warned, a.synced = "", true
-	default:
-		if a.passErr == nil {
-			a.failing = now
-		}
-		if text := err.Error(); now.Sub(a.failing) > patience && text != a.warned {
-			a.log.Warn("not in sync", "error", err)
-			a.warned = text
-		}
-	}
-	a.passErr = err
-}
-
-// own leaves out the problems that the controller tells, where there is one.
+// own leaves out the problems that the controller reports, where there is one.
 func (a *agent) own(problems []cluster.Problem) []cluster.Problem {
 	if a.config.Process.Manifests != "" {
 		return problems
@@ -288,37 +190,38 @@ func (a *agent) own(problems []cluster.Problem) []cluster.Problem {
 	return list
 }
 
-// offer tells the CNI half what pods can have now.
+// offer sets what the CNI half can give pods now.
 func (a *agent) offer() {
-	facts := cni.Facts{MTU: a.config.Cluster.MTU, Userspace: a.found.Gateway.Userspace, TSO: hostnet.TSO(a.ovs.View()), Bridge: claims.IntegrationBridge}
+	facts := cni.Facts{
+		MTU: a.config.Cluster.MTU, Userspace: a.host.found.Gateway.Userspace, TSO: hostnet.TSO(a.ovs.View()),
+		Bridge: claims.IntegrationBridge,
+	}
 	if a.config.Cluster.ServiceEngine == cluster.EngineOpenFlow {
 		facts.Bridge = claims.ServiceBridge
 	}
-	if a.snapshot != nil {
-		if n := a.snapshot.Node(a.node); n != nil {
-			facts.Subnets = n.PodCIDRs
-		}
+	if n := a.ownNode(); n != nil {
+		facts.Subnets = n.PodCIDRs
 	}
-	a.cni.SetFacts(facts, a.notReady())
+	a.pods.cni.SetFacts(facts, a.notReady())
 }
 
-// missing says what must be known before anything can be applied; empty when all is.
+// missing returns what must be known before anything can be applied; empty if everything is.
 func (a *agent) missing() string {
 	switch {
 	case !a.ovs.Synced():
 		return fmt.Sprintf("Open vSwitch cannot be reached: %v", a.ovs.Err())
-	case !a.swept:
+	case !a.pods.swept:
 		return "pods' interfaces are being compared with Open vSwitch"
-	case a.found.Gateway.Bridge == "":
-		return fmt.Sprintf("the gateway bridge is not known yet: %v", a.seen.Err)
+	case !a.host.known():
+		return fmt.Sprintf("the gateway bridge is not known yet: %v", a.host.seen.Err)
 	case a.snapshot == nil && a.sourceErr != nil:
 		return fmt.Sprintf("the cluster is not known yet: %v", a.sourceErr)
 	case a.snapshot == nil:
 		return "the cluster is not known yet"
 	case a.snapshot.Node(a.node) == nil:
 		return "the cluster has no Node " + a.node
-	case a.want.NB == nil: // the node itself cannot be planned: leave it as it is
-		for _, p := range a.problems {
+	case a.planned.want.NB == nil: // the node itself cannot be planned: leave it as it is
+		for _, p := range a.planned.problems {
 			if p.Owner.Kind == "Node" && p.Owner.Name == a.node {
 				return p.Error()
 			}
@@ -329,23 +232,23 @@ func (a *agent) missing() string {
 			return fmt.Sprintf("versions are not known yet: %v", err)
 		}
 		return "the versions of OVN, Open vSwitch and nft are not known yet"
-	case !a.settled:
+	case !a.pods.settled:
 		return "pods' ports go to another bridge when OVN's flows are in the switch"
 	}
 	return ""
 }
 
-// notReady says why the node cannot serve pods; empty when it can.
+// notReady returns why the node cannot serve pods; empty if it can.
 func (a *agent) notReady() string {
 	if why := a.missing(); why != "" {
 		return why
 	}
-	switch err := a.targets.Bridge.Integrated(); {
-	case err != nil && a.synced: // before that ovn-controller may have nothing to write
+	switch p, err := &a.progress, a.targets.Bridge.Integrated(); {
+	case err != nil && p.synced: // before that ovn-controller may have nothing to write
 		return err.Error()
-	case !a.synced && a.passErr != nil:
-		return a.passErr.Error()
-	case !a.synced:
+	case !p.synced && p.err != nil:
+		return p.err.Error()
+	case !p.synced:
 		return "the node is being set up"
 	}
 	return ""

@@ -1,13 +1,20 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"hairpin/apply/ofctl"
 	"hairpin/cluster"
+	"hairpin/config"
+	"hairpin/kube"
+	"hairpin/kubeapi"
 	"hairpin/ops"
 	"hairpin/report"
 )
@@ -20,46 +27,114 @@ type figures struct {
 	ports, silent int // health check ports that listen, and that do not
 }
 
-// observe makes what measures the agent. It is for the time before the loop runs.
-func (a *agent) observe() {
-	a.checks = ops.NewServiceChecks(a.node, func() bool { return a.health.DataplaneError(time.Now()) == "" }, a.log)
-	a.figures.Store(&figures{})
-	a.meters = ops.NewMeters(ops.OfAgent, a.measure)
-	a.pass.Observe(func(system string, took time.Duration) {
-		a.meters.Took("hairpin_part_apply_duration_seconds", took, system)
-	})
-	a.cni.Observe(func(command string, took time.Duration, code uint) {
-		a.meters.Took("hairpin_cni_duration_seconds", took, command)
-		if code != 0 {
-			a.meters.Count("hairpin_cni_errors_total", command, strconv.FormatUint(uint64(code), 10))
-		}
-	})
+// monitoring is what reports on the node and its agent: health, metrics, Events, the Node's
+// condition, and the health checks of load balancers.
+type monitoring struct {
+	health      ops.Health
+	listeners   *ops.Listeners
+	checks      *ops.ServiceChecks
+	condition   *kube.Condition
+	meters      *ops.Meters
+	programming *programming
+	notes       *kube.Events
+	figures     atomic.Pointer[figures] // for meters
+
+	healthChecks   map[uint16]ops.LocalState // what checks should answer
+	duplicatePorts []cluster.Problem         // Services that healthChecks has no port for
+	listenErrors   []cluster.Problem         // and those whose port cannot be listened on, too
 }
 
-// startOps starts what tells others how the agent is.
-func (a *agent) startOps(ctx context.Context, start func(func())) {
+func newMonitoring(node string, client *kubeapi.Client, measure func(ops.Put), log *slog.Logger) *monitoring {
+	m := &monitoring{
+		listeners: ops.NewListeners(log), condition: kube.NewCondition(client, node, log),
+		notes: kube.NewEvents(client, "hairpin-node", log), programming: newProgramming(time.Now()),
+		meters: ops.NewMeters(ops.OfAgent, measure),
+	}
+	m.notes.Reason = egressReason
+	m.checks = ops.NewServiceChecks(node, m.keeps, log)
+	m.figures.Store(&figures{})
+	return m
+}
+
+// keeps reports whether the data plane is in order.
+func (m *monitoring) keeps() bool { return m.health.DataplaneError(time.Now()) == "" }
+
+// stop ends what start does not.
+func (m *monitoring) stop() {
+	m.checks.Stop()
+	m.notes.Stop()
+}
+
+func (m *monitoring) start(
+	ctx context.Context, c *config.Process, sync func(context.Context) error, start func(func()),
+) {
 	health := http.NewServeMux()
-	a.health.Add(health)
-	start(func() { a.listeners.Serve(ctx, "healthz", a.config.Process.Healthz, health) })
-	start(func() { a.listeners.Serve(ctx, "metrics", a.config.Process.Metrics, a.meters.Handler()) })
-	start(func() { a.condition.Run(ctx) })
+	m.health.Add(health)
+	start(func() { m.listeners.Serve(ctx, "healthz", c.Healthz, health) })
+	start(func() { m.listeners.Serve(ctx, "metrics", c.Metrics, m.meters.Handler()) })
+	start(func() { m.condition.Run(ctx) })
 	start(func() {
-		a.programming.run(ctx, a.targets.NB.Sync, func(f cluster.Family, took time.Duration) {
-			a.meters.Took("kubeproxy_network_programming_duration_seconds", took, f.String())
+		m.programming.run(ctx, sync, func(f cluster.Family, took time.Duration) {
+			m.meters.Took("kubeproxy_network_programming_duration_seconds", took, f.String())
 		})
 	})
 }
 
-// tell publishes what a round found, for requests that must not wait for the loop.
-func (a *agent) tell() {
+// dropClaim counts a claim to an egress address that is dropped.
+func (m *monitoring) dropClaim() { m.meters.Count(ops.ClaimsDropped) }
+
+// frontendsChanged records the Frontends that changed, for metrics and health checks. An endpoint
+// without a node name is local by the node's addresses, so health checks also follow these.
+func (m *monitoring) frontendsChanged(name string, was, is *cluster.Snapshot) {
+	if was == nil {
+		was = &cluster.Snapshot{}
+	}
+	c := cluster.Compare(was.Frontends, is.Frontends, (*cluster.Frontend).Compare)
+	m.programming.plan(c)
+	checked := func(f *cluster.Frontend) bool { return f.HealthCheckNodePort != 0 }
+	own := func(s *cluster.Snapshot) *cluster.Node { return cmp.Or(s.Node(name), &cluster.Node{Name: name}) }
+	node := own(is)
+	if slices.ContainsFunc(c.Gone, checked) || slices.ContainsFunc(c.Come, checked) ||
+		!slices.Equal(own(was).HostAddresses, node.HostAddresses) {
+		m.healthChecks, m.duplicatePorts = ops.LocalStates(is.Frontends, node)
+	}
+}
+
+// listen makes the listeners for health checks those of the Services. It returns when to call it
+// again.
+func (m *monitoring) listen(ctx context.Context) time.Duration {
+	ports, again := m.checks.Set(ctx, time.Now(), m.healthChecks)
+	m.listenErrors = slices.Concat(m.duplicatePorts, ports)
+	return again
+}
+
+// observe makes meters measure passes and CNI requests. It is for the time before the loop runs.
+func (a *agent) observe() {
+	meters := a.monitor.meters
+	a.pass.Observe(func(system string, took time.Duration) {
+		meters.Took("hairpin_part_apply_duration_seconds", took, system)
+	})
+	a.pods.cni.Observe(func(command string, took time.Duration, code uint) {
+		meters.Took("hairpin_cni_duration_seconds", took, command)
+		if code != 0 {
+			meters.Count("hairpin_cni_errors_total", command, strconv.FormatUint(uint64(code), 10))
+		}
+	})
+}
+
+// publishHealth publishes what a round found, for requests that must not wait for the loop.
+func (a *agent) publishHealth() {
 	leaving := false
 	if n := a.ownNode(); n != nil {
 		leaving = n.Leaving
 	}
-	a.health.Set(time.Now(), a.notReady(), a.trouble(), leaving)
-	f := figures{snapshot: a.snapshot, problems: len(a.problems) + len(a.listenErrors), restarts: a.restarts}
-	f.ports, f.silent = a.checks.Counts()
-	a.figures.Store(&f)
+	m := a.monitor
+	m.health.Set(time.Now(), a.notReady(), a.trouble(), leaving)
+	f := figures{
+		snapshot: a.snapshot, problems: len(a.planned.problems) + len(m.listenErrors), restarts: a.vswitch.restarts,
+	}
+	f.ports, f.silent = m.checks.Counts()
+	m.figures.Store(&f)
 }
 
 // ownNode is the agent's own Node, or nil.
@@ -81,35 +156,38 @@ func (a *agent) trouble() string {
 	switch err := a.targets.Bridge.Integrated(); {
 	case err != nil:
 		return err.Error()
-	case a.passErr != nil:
-		return a.passErr.Error()
-	case !a.synced:
+	case a.progress.err != nil:
+		return a.progress.err.Error()
+	case !a.progress.synced:
 		return "the node is being set up"
 	}
 	return ""
 }
 
-// inherited tells that the node is as an earlier agent left it, with the same ovs-vswitchd, and that nothing newer can
-// be known because the API is away. That is no reason to move clients elsewhere: the other nodes know no more.
+// inherited tells that the node is as an earlier agent left it, with the same ovs-vswitchd, and
+// that nothing newer can be known because the API is away. That is no reason to move clients
+// elsewhere: the other nodes know no more.
 func (a *agent) inherited() bool {
-	return a.snapshot == nil && a.ovs.Synced() && a.ovs.Connected() && a.vswitchdID != "" && a.restart == nil && !a.hostOnly
+	v := a.vswitch
+	return a.snapshot == nil && a.ovs.Synced() && a.ovs.Connected() && v.released != "" && v.restart == nil && !v.hostOnly
 }
 
-// serves tells the cluster that the node serves pods, if it does. It tells when it wants to be called again.
-func (a *agent) serves() time.Duration {
+// reportServing sets the condition of the Node if the node serves pods. It returns when to call it
+// again.
+func (a *agent) reportServing() time.Duration {
 	n := a.ownNode()
-	if n == nil || !a.synced || a.passErr != nil {
+	if n == nil || !a.progress.synced || a.progress.err != nil {
 		return 0
 	}
-	return a.condition.Serves(time.Now(), n.NetworkUnavailable)
+	return a.monitor.condition.Serves(time.Now(), n.NetworkUnavailable)
 }
 
 // reportOps adds to a report what ops.go knows.
 func (a *agent) reportOps(r *report.Report) {
-	r.Neglected = a.health.DataplaneError(time.Now())
-	r.Leaving = !a.health.Eligible()
-	r.Doors = a.listeners.Report()
-	if p := a.looker.Report.Load(); p != nil {
+	r.Neglected = a.monitor.health.DataplaneError(time.Now())
+	r.Leaving = !a.monitor.health.Eligible()
+	r.Doors = a.monitor.listeners.Report()
+	if p := a.host.looker.Report.Load(); p != nil {
 		r.Parts = append(r.Parts, *p)
 	}
 	r.Redirect = a.redirectedPackets()
@@ -148,12 +226,12 @@ func (a *agent) measureLimits(give ops.Put) {
 
 // measure gives the metrics that are asked for. Any goroutine may call it.
 func (a *agent) measure(give ops.Put) {
-	now, f := time.Now(), a.figures.Load()
-	give("hairpin_ready", ops.One(a.health.NotReady(now) == ""))
-	give("hairpin_data_plane_kept", ops.One(a.health.DataplaneError(now) == ""))
-	give("hairpin_node_eligible", ops.One(a.health.Eligible()))
+	now, f := time.Now(), a.monitor.figures.Load()
+	give("hairpin_ready", ops.One(a.monitor.health.NotReady(now) == ""))
+	give("hairpin_data_plane_kept", ops.One(a.monitor.health.DataplaneError(now) == ""))
+	give("hairpin_node_eligible", ops.One(a.monitor.health.Eligible()))
 	give("hairpin_problems", float64(f.problems))
-	give("hairpin_pods", float64(len(a.cni.Pods())))
+	give("hairpin_pods", float64(len(a.pods.cni.Pods())))
 	give("hairpin_ovs_restarts_total", float64(f.restarts))
 	nodes, frontends, backends := sizes(f.snapshot)
 	give("hairpin_snapshot_objects", float64(nodes), "node")
@@ -165,11 +243,11 @@ func (a *agent) measure(give ops.Put) {
 		give("hairpin_api_reachable", ops.One(a.api.Answers()))
 	}
 	a.measureLimits(give)
-	a.listeners.Measure(give)
+	a.monitor.listeners.Measure(give)
 	for _, s := range a.pass.Status() {
 		partValues(give, partOf(s))
 	}
-	if p := a.looker.Report.Load(); p != nil {
+	if p := a.host.looker.Report.Load(); p != nil {
 		partValues(give, *p)
 	}
 	if r := a.redirectedPackets(); r != nil {

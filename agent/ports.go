@@ -7,49 +7,95 @@ import (
 	"time"
 
 	"hairpin/apply"
+	"hairpin/cluster"
 	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/egress/wire"
 	"hairpin/retry"
 )
+
+// announcedMAC is the gateway bridge's Ethernet address that neighbours know.
+type announcedMAC struct {
+	mac   cluster.MAC
+	since time.Time // when it was announced first
+	again bool      // it was announced once more
+}
+
+// announceAgain is when to announce once more: Open vSwitch heeds no answer that its datapath has a
+// flow for, which stays for 10 s.
+const announceAgain = 12 * time.Second
+
+// announceMAC announces the gateway bridge's Ethernet address to neighbours that may know another.
+// Open vSwitch makes the bridge's device with an address of its own choice, and gives it the wanted
+// one a moment later. A neighbour that received the first in between would keep it, the tunnels of
+// Open vSwitch on the userspace datapath for 15 minutes. It returns when to call it again.
+func (v *vswitch) announceMAC(ctx context.Context, f *nodeFacts) time.Duration {
+	g, nodes, done := f.gateway, f.snapshot.Nodes, v.announced
+	if v.restart != nil {
+		return 0
+	}
+	if g.MAC == done.mac {
+		if done.again {
+			return 0
+		}
+		if wait := announceAgain - time.Since(done.since); wait > 0 {
+			return wait
+		}
+	}
+	var sent bool
+	v.aside.do(ctx, func(context.Context) (err error) {
+		sent, err = wire.Introduce(g, nodes)
+		return err
+	}, func(err error) {
+		switch {
+		case sent && v.announced != done: // Open vSwitch was released meanwhile
+		case sent && g.MAC == done.mac:
+			v.announced.again = true
+		case sent:
+			v.announced = announcedMAC{mac: g.MAC, since: time.Now()}
+		case err != nil:
+			v.log.Warn("announce the gateway bridge's Ethernet address to neighbours", "error", err)
+		}
+	})
+	return retry.Last / 10
+}
 
 // deviceTime is how long ovs-vswitchd may take to make the device of a port.
 const deviceTime = 2 * time.Second
 
-// remakePorts removes internal ports of ours from Open vSwitch's database while the host has no device for
-// them: the next pass adds them, and ovs-vswitchd makes the device. Without that, ovs-vswitchd keeps a port
-// whose device another program has deleted, renamed or moved to another network namespace. It returns when
-// it is to be called again.
-func (a *agent) remakePorts(ctx context.Context) time.Duration {
-	if a.restart != nil {
+// remakePorts removes internal ports of ours from Open vSwitch's database while the host has no
+// device for them: the next pass adds them, and ovs-vswitchd makes the device. Without that,
+// ovs-vswitchd keeps a port whose device another program has deleted, renamed or moved to another
+// network namespace. It returns when to call it again.
+func (v *vswitch) remakePorts(ctx context.Context, status []apply.Status, want map[string]flow.Port) time.Duration {
+	if v.restart != nil {
 		return 0
 	}
-	ports, since := a.lostPorts()
+	ports, since := lostPorts(status, want)
 	if len(ports) == 0 {
-		a.remaking.Done()
+		v.remaking.Done()
 		return 0
 	}
 	now := time.Now()
-	if wait := max(deviceTime-now.Sub(since), a.remaking.Wait(now)); wait > time.Millisecond {
+	if wait := max(deviceTime-now.Sub(since), v.remaking.Wait(now)); wait > time.Millisecond {
 		return wait
 	}
-	a.beside(ctx, func(ctx context.Context) func() {
-		err := a.targets.Bridge.RemovePorts(ctx, ports)
-		return func() {
-			a.remaking.Failed(time.Now()) // until the host does not wait any more
-			log := a.log.With("ports", ports)
-			if err != nil {
-				log.Warn("remove ports whose devices are gone", "error", err)
-			} else {
-				log.Warn("removed ports whose devices are gone, to make them again")
-			}
+	v.aside.do(ctx, func(ctx context.Context) error { return v.targets.Bridge.RemovePorts(ctx, ports) }, func(err error) {
+		v.remaking.Failed(time.Now()) // until the host does not wait any more
+		log := v.log.With("ports", ports)
+		if err != nil {
+			log.Warn("remove ports whose devices are gone", "error", err)
+		} else {
+			log.Warn("removed ports whose devices are gone, to make them again")
 		}
 	})
 	return retry.Last
 }
 
-// lostPorts returns the internal ports that Open vSwitch has and whose devices the host waits for, and since
-// when it does.
-func (a *agent) lostPorts() (ports []string, since time.Time) {
-	for _, s := range a.pass.Status() {
+// lostPorts returns the internal ports that Open vSwitch has and whose devices the host waits for,
+// and since when it does.
+func lostPorts(status []apply.Status, want map[string]flow.Port) (ports []string, since time.Time) {
+	for _, s := range status {
 		var waiting *apply.Waiting
 		switch {
 		case s.System == datapath.Bridge.System && s.Err != nil && !errors.As(s.Err, &waiting):
@@ -57,7 +103,7 @@ func (a *agent) lostPorts() (ports []string, since time.Time) {
 		case s.System == datapath.Host.System && errors.As(s.Err, &waiting):
 			since = s.Since
 			ports = slices.DeleteFunc(slices.Clone(waiting.Devices), func(d string) bool {
-				return a.want.Bridge.Ports[d].Type != "internal"
+				return want[d].Type != "internal"
 			})
 		}
 	}

@@ -23,8 +23,8 @@ type trigger struct {
 	at     time.Time
 }
 
-// programming measures how long changes of endpoints take to reach this node's flows. Plan and applied belong to the
-// agent's loop.
+// programming measures how long changes of endpoints take to reach this node's flows. Plan and
+// applied belong to the agent's loop.
 type programming struct {
 	begin   time.Time // changes from before are of another agent's time
 	planned []trigger // in the plan, not yet on the node
@@ -76,8 +76,8 @@ func (p *programming) applied() {
 	p.wake.Notify()
 }
 
-// run measures until ctx ends. sync returns when all that is in OVN's database is in flows; one wait serves all changes
-// that are there when it begins.
+// run measures until ctx ends. sync returns when all that is in OVN's database is in flows; one
+// wait serves all changes that are there when it begins.
 func (p *programming) run(ctx context.Context, sync func(context.Context) error, measured func(cluster.Family, time.Duration)) {
 	for p.wake.Wait(ctx) {
 		for ctx.Err() == nil {

@@ -2,20 +2,15 @@ package agent
 
 import (
 	"context"
-	"errors"
-	"slices"
-	"strings"
 	"sync"
 
-	"hairpin/apply"
-	"hairpin/claims"
 	"hairpin/cluster"
-	"hairpin/datapath"
 	"hairpin/retry"
 	"hairpin/signal"
 )
 
-// reach finds out which pods on claims.ServiceBridge can be reached: who is added waits for that. Ports stand for pods: no two have the same, ever.
+// reach finds out which pods on claims.ServiceBridge can be reached: a CNI ADD waits for that. It
+// knows pods by the name of their port, which is never reused.
 type reach struct {
 	tell func(ports map[string]bool)
 	wake signal.Signal
@@ -27,35 +22,6 @@ type reach struct {
 
 func newReach(tell func(map[string]bool)) *reach {
 	return &reach{tell: tell, wake: signal.New()}
-}
-
-// noteReach notes what the last pass has done for pods, and gives what it could not do for anybody else: a pod whose port is not there yet, or
-// cannot be opened, is of no concern to others.
-func (a *agent) noteReach() error {
-	var errs []error
-	var missing []string // devices
-	written := true
-	for _, s := range a.pass.Status() {
-		var waiting *apply.Waiting
-		switch {
-		case s.Err == nil:
-		case s.System == datapath.Bridge.System && errors.As(s.Err, &waiting):
-			missing = waiting.Devices
-			if slices.ContainsFunc(missing, func(d string) bool { return !strings.HasPrefix(d, claims.PodInterface) }) {
-				errs = append(errs, s.Err)
-			}
-		default:
-			errs = append(errs, s.Err)
-			written = written && s.System != datapath.Bridge.System
-		}
-	}
-	if a.found.Gateway.OpenFlow {
-		if slices.Contains(missing, claims.ServiceBridge) {
-			written = false
-		}
-		a.reach.note(a.planned.pods, func(port string) bool { return written && !slices.Contains(missing, port) }, a.applied(datapath.NB.System) == nil)
-	}
-	return errors.Join(errs...)
 }
 
 // note takes what a pass has done for the pods that it was planned with.
@@ -78,7 +44,8 @@ func (r *reach) note(pods []*cluster.Pod, written func(port string) bool, inOVN 
 	}
 }
 
-// run asks, until ctx ends, whether OVN's flows lead to pods that its database knows. sync returns when all in the database is in flows.
+// run asks, until ctx ends, whether OVN's flows lead to pods that its database knows. sync returns
+// when all in the database is in flows.
 func (r *reach) run(ctx context.Context, sync func(context.Context) error) {
 	for r.wake.Wait(ctx) {
 		for list := r.unknown(); len(list) > 0 && ctx.Err() == nil; list = r.unknown() {

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
+	"hairpin/hostnet"
 	"hairpin/plan/gateway"
 	"hairpin/plan/svcbridge"
+	"hairpin/targets"
 
 	"hairpin/apply/ofctl"
 	"hairpin/claims"
@@ -18,183 +21,218 @@ import (
 	"hairpin/retry"
 )
 
-// After a start of ovs-vswitchd its flows are gone, and, on the userspace datapath, so are the devices of its bridges
-// with their addresses and routes. The agent keeps the database's flow-restore-wait set, so that the switch forwards
-// nothing until everything is back: a packet that met half of it would be answered by the wrong one, with a reset.
+// After a start of ovs-vswitchd its flows are gone, and, on the userspace datapath, so are the
+// devices of its bridges with their addresses and routes. The agent keeps the database's
+// flow-restore-wait set, so that the switch forwards nothing until everything is back: a packet
+// that met half of it would be answered by the wrong one, with a reset.
 
 const (
-	// flowsBack is how long it may take until all flows are there again before the switch is let go without them: the
-	// node's own network hangs on it, too.
+	// flowsBack is how long it may take until all flows are there again before the switch is let go
+	// without them: the node's own network hangs on it, too.
 	flowsBack = 2 * time.Second
-	// clusterBack is how long the agent waits for the cluster, which it cannot know without the API, before it brings
-	// the node's own network back: the way to the API may lead over the bridge.
+	// clusterBack is how long the agent waits for the cluster, which it cannot know without the
+	// API, before it brings the node's own network back: the way to the API may lead over the
+	// bridge.
 	clusterBack = 300 * time.Millisecond
-	// speak is how long clients have to speak first, on connections that a userspace Open vSwitch has forgotten: TCP repeats what was not
-	// acknowledged after 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s, so all that waited for less than 5 s or so are heard.
+	// speak is how long clients have to speak first, on connections that a userspace Open vSwitch
+	// has forgotten: TCP repeats what was not acknowledged after 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s,
+	// so all that waited for less than 5 s or so are heard.
 	speak = 10 * time.Second
 	// answer is how long Open vSwitch may take for a small thing.
 	answer = time.Second
 )
 
-// restart is a start of ovs-vswitchd that is being looked after.
+// vswitch is Open vSwitch as the agent manages it: restarts of ovs-vswitchd, its version, and ports
+// whose devices it has lost.
+type vswitch struct {
+	log       *slog.Logger
+	ovs       *ovsdb.Client
+	targets   *targets.Set
+	aside     worker
+	releasing worker // the release of a restarted Open vSwitch, which waits for nothing else
+	scanNow   func() // makes the looker scan the host at once
+
+	released  string        // the ovs-vswitchd that forwards
+	restart   *restart      // of ovs-vswitchd, until it is released
+	restarts  uint64        // since the agent has set the node up
+	hostOnly  bool          // a restarted one forwards for the node itself only: nothing more was known
+	moved     bool          // a scan of the host, since the last release, brought something there
+	finishing retry.Backoff // of a restart
+	nudges    nudges
+	announced announcedMAC
+	remaking  retry.Backoff // of ports whose devices are gone
+
+	version   string
+	versionOf string // the ovs-vswitchd that was asked for its version
+}
+
+func newVSwitch(
+	ovs *ovsdb.Client, t *targets.Set, aside, releasing worker, scanNow func(), log *slog.Logger,
+) *vswitch {
+	return &vswitch{
+		log: log, ovs: ovs, targets: t, aside: aside, releasing: releasing, scanNow: scanNow,
+		remaking: retry.Backoff{Min: time.Second, Max: time.Minute},
+	}
+}
+
+// nodeFacts is what the handling of a restart depends on besides Open vSwitch.
+type nodeFacts struct {
+	snapshot  *cluster.Snapshot // nil: not known yet
+	gateway   cluster.Gateway   // without a bridge: not known yet
+	supported bool              // OVN, Open vSwitch and nft are new enough
+	synced    bool              // everything was in order once
+}
+
+// patience is how long an ovn-controller that starts may need to compute the flows of br-int: a second
+// or two for 10 000 Services, and several times that on a busy machine.
+func (f *nodeFacts) patience() time.Duration {
+	const least, per = 5 * time.Second, 5000 // a second more for so many frontends
+	n := 0
+	if f.snapshot != nil {
+		n = len(f.snapshot.Frontends)
+	}
+	return least + time.Duration(n/per)*time.Second
+}
+
+// restart is a start of ovs-vswitchd that is in progress.
 type restart struct {
 	vswitchdID string    // which ovs-vswitchd; see ofctl.Target.Incarnation
 	since      time.Time // when it was noticed
-	looked     bool      // the host was looked at since then, and has what it lost
+	scanned    bool      // the host was scanned since then, and has what it lost
 	listening  bool      // it takes flows for the gateway bridge and those of ours
-	greeted    bool      // ovn-controller was told that its bridge is back
-	failed     error     // why it could not be let go
+	connected  bool      // ovn-controller was made to connect to its bridge
+	failed     error     // why it could not be released
 }
 
-// tooEarly tells that nothing can be applied yet, and that it is not worth to try.
-func (r *restart) tooEarly() bool { return r != nil && !(r.listening && r.looked) && !r.late() }
+// tooEarly reports whether nothing can be applied yet, and a try is not worthwhile.
+func (r *restart) tooEarly() bool { return r != nil && !(r.listening && r.scanned) && !r.late() }
 
 func (r *restart) late() bool { return time.Since(r.since) > flowsBack }
 
-// watchRestart notices that ovs-vswitchd was started anew. It tells when it wants to be called again, 0 if not before
-// the next change.
-func (a *agent) watchRestart(ctx context.Context) time.Duration {
-	life, err := a.targets.Bridge.Incarnation()
+// observe takes a scan of the host.
+func (v *vswitch) observe(s *hostnet.Sight) {
+	v.moved = v.moved || s.Moved
+	if v.restart != nil && s.Begin.After(v.restart.since) {
+		v.restart.scanned = !s.Lost
+	}
+}
+
+// watch notices that ovs-vswitchd was started anew. It returns when to call it again, 0 if not
+// before the next change.
+func (v *vswitch) watch(ctx context.Context, f *nodeFacts) time.Duration {
+	life, err := v.targets.Bridge.Incarnation()
 	switch {
 	case err != nil: // it does not run
 		return retry.Last
-	case !a.ovs.Connected():
+	case !v.ovs.Connected():
 		return 0
-	case life == a.vswitchdID:
-		return a.keepWaiting(ctx)
-	case a.restart == nil || a.restart.vswitchdID != life:
+	case life == v.released:
+		return v.keepWaiting(ctx, f)
+	case v.restart == nil || v.restart.vswitchdID != life:
 		brief, cancel := context.WithTimeout(ctx, retry.First)
 		defer cancel()
-		restarted, err := a.targets.Bridge.Restarted(brief)
+		restarted, err := v.targets.Bridge.Restarted(brief)
 		if err != nil {
 			return 10 * retry.First
 		}
 		if !restarted {
-			a.vswitchdID = life
+			v.released = life
 			return 0
 		}
-		a.log.Info("Open vSwitch restarted")
-		a.restart = &restart{vswitchdID: life, since: time.Now()}
-		a.looker.WantNow()
+		v.log.Info("Open vSwitch restarted")
+		v.restart = &restart{vswitchdID: life, since: time.Now()}
+		v.scanNow()
 	}
-	return a.greet(ctx)
+	return v.waitForFlows(ctx, f)
 }
 
-// stirring is what is written after a start of Open vSwitch's database, see ofctl.Target.Stir.
-type stirring struct {
+// nudges are the writes after a start of Open vSwitch's database, see ofctl.Target.Stir.
+type nudges struct {
 	connects int       // to the database
 	since    time.Time // the last of them
-	done     int       // of stirAt
+	done     int       // of nudgeAt
 }
 
-// stirAt is when, after the database came back, ovn-controller, which comes back after one, two, four or eight seconds, has been
-// connected for as long again.
-func stirAt() []time.Duration {
+// nudgeAt is when, after the database came back, ovn-controller, which comes back after one, two,
+// four or eight seconds, has been connected for as long again.
+func nudgeAt() []time.Duration {
 	return []time.Duration{3 * time.Second, 9 * time.Second, 18 * time.Second}
 }
 
-// stir lets ovn-controller come back soon after the next restart of Open vSwitch's database, too. It tells when it wants to be called again.
-func (a *agent) stir(ctx context.Context) time.Duration {
-	s := &a.stirring
-	if n := a.ovs.Stats().Connects; n != s.connects {
-		*s = stirring{connects: n, since: time.Now()}
+// nudge makes ovn-controller come back soon after the next restart of Open vSwitch's database, too.
+// It returns when to call it again.
+func (v *vswitch) nudge(ctx context.Context) time.Duration {
+	n := &v.nudges
+	if c := v.ovs.Stats().Connects; c != n.connects {
+		*n = nudges{connects: c, since: time.Now()}
 	}
-	if at := stirAt(); s.connects < 2 || s.done == len(at) || a.restart != nil || !a.ovs.Connected() {
+	if at := nudgeAt(); n.connects < 2 || n.done == len(at) || v.restart != nil || !v.ovs.Connected() {
 		return 0
-	} else if wait := at[s.done] - time.Since(s.since); wait > 0 {
+	} else if wait := at[n.done] - time.Since(n.since); wait > 0 {
 		return wait
 	}
-	a.beside(ctx, func(ctx context.Context) func() {
-		ctx, cancel := context.WithTimeout(ctx, answer)
-		defer cancel()
-		err := a.targets.Bridge.Stir(ctx)
-		return func() {
-			if err == nil {
-				s.done++
-			}
+	v.aside.briefly(ctx, v.targets.Bridge.Stir, func(err error) {
+		if err == nil {
+			n.done++
 		}
 	})
 	return retry.Last
 }
 
-// askVersion asks each new ovs-vswitchd for its version: it may have been replaced by another. It tells when it wants to be called again.
-func (a *agent) askVersion(ctx context.Context) time.Duration {
-	life := a.vswitchdID
-	if life == "" || life == a.versionOf || a.restart != nil {
+// askVersion asks each new ovs-vswitchd for its version: it may have been replaced by another. It
+// returns when to call it again.
+func (v *vswitch) askVersion(ctx context.Context) time.Duration {
+	life := v.released
+	if life == "" || life == v.versionOf || v.restart != nil {
 		return 0
 	}
-	a.beside(ctx, func(ctx context.Context) func() {
-		ctx, cancel := context.WithTimeout(ctx, answer)
-		defer cancel()
-		version, err := a.targets.Bridge.Version(ctx)
-		return func() {
-			if err == nil {
-				a.switchVersion, a.versionOf = version, life
-			}
+	var version string
+	v.aside.briefly(ctx, func(ctx context.Context) (err error) {
+		version, err = v.targets.Bridge.Version(ctx)
+		return err
+	}, func(err error) {
+		if err == nil {
+			v.version, v.versionOf = version, life
 		}
 	})
-	if a.versionOf != life {
+	if v.versionOf != life {
 		return retry.Last
 	}
 	return 0
 }
 
-// patience is how long an ovn-controller that starts may need to compute the flows of br-int: at 10 000 Services a second
-// or two, and several times that on a busy machine.
-func (a *agent) patience() time.Duration {
-	const least, per = 5 * time.Second, 5000 // a second more for so many frontends
-	n := 0
-	if a.snapshot != nil {
-		n = len(a.snapshot.Frontends)
-	}
-	return least + time.Duration(n/per)*time.Second
-}
-
-// keepWaiting sets again what makes the next start of ovs-vswitchd or of ovn-controller wait, if it was removed
-// it, as scripts do that restart Open vSwitch, or when it must be longer.
-func (a *agent) keepWaiting(ctx context.Context) time.Duration {
-	patience := a.patience()
-	if !a.synced || a.targets.Bridge.Keeps(patience) {
+// keepWaiting sets again what makes the next start of ovs-vswitchd or of ovn-controller wait, if it
+// was removed, as by scripts that restart Open vSwitch, or when the wait must be longer.
+func (v *vswitch) keepWaiting(ctx context.Context, f *nodeFacts) time.Duration {
+	patience := f.patience()
+	if !f.synced || v.targets.Bridge.Keeps(patience) {
 		return 0
 	}
-	a.beside(ctx, func(ctx context.Context) func() {
-		ctx, cancel := context.WithTimeout(ctx, answer)
-		defer cancel()
-		err := a.targets.Bridge.Keep(ctx, patience)
-		return func() {
-			if err != nil {
-				a.log.Warn("set flow-restore-wait for the next start of Open vSwitch", "error", err)
-			}
+	v.aside.briefly(ctx, func(ctx context.Context) error { return v.targets.Bridge.Keep(ctx, patience) }, func(err error) {
+		if err != nil {
+			v.log.Warn("set flow-restore-wait for the next start of Open vSwitch", "error", err)
 		}
 	})
 	return retry.Last // it may be too early for all of it
 }
 
-// greet notices that the new ovs-vswitchd takes flows, and tells ovn-controller at once. It tells when it wants to be
-// called again.
-func (a *agent) greet(ctx context.Context) time.Duration {
-	r, bridges := a.restart, a.targets.Bridge
+// waitForFlows notices that the new ovs-vswitchd takes flows, and makes ovn-controller connect at
+// once. It returns when to call it again.
+func (v *vswitch) waitForFlows(ctx context.Context, f *nodeFacts) time.Duration {
+	r, bridges := v.restart, v.targets.Bridge
 	if !r.listening {
 		r.listening = bridges.Ready(ctx) == nil
 	}
-	if !r.greeted && a.supported.Load() {
-		made := false
-		for b := range ovsdb.Rows[ovsdb.Bridge](a.ovs.View()) {
-			made = made || b.Name == claims.IntegrationBridge
-		}
-		// Before ovn-controller has made its bridge it needs no greeting.
-		r.greeted = !made
+	if !r.connected && f.supported {
+		// Before ovn-controller has made its bridge it need not connect again.
+		made := v.hasBridge(claims.IntegrationBridge)
+		r.connected = !made
 		if made && bridges.Listening(ctx, claims.IntegrationBridge) == nil {
-			a.beside(ctx, func(ctx context.Context) func() {
-				ctx, cancel := context.WithTimeout(ctx, answer)
-				defer cancel()
-				err := bridges.ReconnectController(ctx)
-				return func() { r.greeted = err == nil }
-			})
+			v.aside.briefly(ctx, bridges.ReconnectController, func(err error) { r.connected = err == nil })
 		}
 	}
 	switch {
-	case r.listening && r.greeted:
+	case r.listening && r.connected:
 		return 0
 	case r.late():
 		return retry.Last
@@ -202,79 +240,91 @@ func (a *agent) greet(ctx context.Context) time.Duration {
 	return retry.First
 }
 
-// bootstrap brings the node's own network back, after a restart of ovs-vswitchd, while it cannot be known what else the
-// node must have. It tells when it wants to be called again.
-func (a *agent) bootstrap(ctx context.Context) time.Duration {
-	if a.restart == nil || a.found.Gateway.Bridge == "" || !a.ovs.Connected() {
+func (v *vswitch) hasBridge(name string) bool {
+	return ovsdb.Find(v.ovs.View(), func(b *ovsdb.Bridge) bool { return b.Name == name }) != nil
+}
+
+// bootstrap brings the node's own network back, after a restart of ovs-vswitchd, while it cannot be
+// known what else the node must have: missing says why. It returns when to call it again.
+func (v *vswitch) bootstrap(ctx context.Context, f *nodeFacts, missing string) time.Duration {
+	if v.restart == nil || f.gateway.Bridge == "" || !v.ovs.Connected() {
 		return 0
 	}
 	wait := flowsBack
 	switch {
-	case !a.restart.looked:
-	case a.snapshot == nil && a.seen.Moved:
+	case !v.restart.scanned:
+	case f.snapshot == nil && v.moved:
 		wait = 0
-	case a.snapshot == nil:
+	case f.snapshot == nil:
 		wait = clusterBack
 	}
-	if wait -= time.Since(a.restart.since); wait > 0 {
+	if wait -= time.Since(v.restart.since); wait > 0 {
 		return wait
 	}
-	want := gateway.Bootstrap(a.found.Gateway)
-	a.targets.WantedHost.Store(&want)
-	let := a.letGo()
-	besideBy(ctx, a.releasing, func(ctx context.Context) func() {
-		have, err := a.targets.Host.Read(ctx)
+	want := gateway.Bootstrap(f.gateway)
+	v.targets.WantedHost.Store(&want)
+	let := v.newRelease(f)
+	v.releasing.do(ctx, func(ctx context.Context) error {
+		have, err := v.targets.Host.Read(ctx)
 		if err == nil {
-			err = a.targets.Host.Apply(ctx, host.Diff(want, have).Grow())
+			err = v.targets.Host.Apply(ctx, host.Diff(want, have).Grow())
 		}
 		if err == nil {
 			err = let.do(ctx)
 		}
-		return func() {
-			if err != nil {
-				a.log.Warn("restore the node's own network", "error", err)
-			} else if a.gone(let) {
-				a.hostOnly = true
-				a.log.Info("Open vSwitch forwards, for the node itself only", "reason", a.missing())
-			}
+		return err
+	}, func(err error) {
+		if err != nil {
+			v.log.Warn("restore the node's own network", "error", err)
+		} else if v.ended(let) {
+			v.hostOnly = true
+			v.log.Info("Open vSwitch forwards, for the node itself only", "reason", missing)
 		}
 	})
-	if a.restart == nil {
+	if v.restart == nil {
 		return 0
 	}
 	return retry.Last / 10
 }
 
-// finishRestart lets the switch go when everything is back, or when that takes too long. Err is what the pass said.
-func (a *agent) finishRestart(ctx context.Context, err error) error {
-	r := a.restart
+// finish releases the switch when everything is back, or when that takes too long. Err is the error
+// of the pass. It returns why the node is not in order, and when to call it again.
+func (v *vswitch) finish(ctx context.Context, f *nodeFacts, err error) (time.Duration, error) {
+	if err = v.tryFinish(ctx, f, err); err != nil {
+		v.finishing.Failed(time.Now())
+	} else {
+		v.finishing.Done()
+	}
+	return v.finishing.Pause(), err
+}
+
+func (v *vswitch) tryFinish(ctx context.Context, f *nodeFacts, err error) error {
+	r := v.restart
 	left := flowsBack - time.Since(r.since)
 	if left > 0 {
-		if err == nil && !r.greeted {
+		if err == nil && !r.connected {
 			err = errors.New("the bridge of ovn-controller is not back yet")
 		}
 		if err != nil {
 			return err
 		}
 	}
-	let := a.letGo()
-	besideBy(ctx, a.releasing, func(ctx context.Context) func() {
-		back := err
+	let, back, synced := v.newRelease(f), err, f.synced
+	v.releasing.do(ctx, func(ctx context.Context) error {
 		if left > 0 {
 			wait, cancel := context.WithTimeout(ctx, left)
 			defer cancel()
-			back = a.targets.NB.Sync(wait)
+			back = v.targets.NB.Sync(wait)
 		}
-		failed := let.do(ctx)
-		return func() {
-			r.failed = failed
-			if failed == nil && a.gone(let) {
-				a.forwards(r, back)
-			}
+		return let.do(ctx)
+	}, func(failed error) {
+		r.failed = failed
+		if failed == nil && v.ended(let) {
+			v.forwards(r, back, synced)
 		}
 	})
 	switch {
-	case a.restart == nil:
+	case v.restart == nil:
 		return err
 	case r.failed != nil:
 		return r.failed
@@ -282,12 +332,12 @@ func (a *agent) finishRestart(ctx context.Context, err error) error {
 	return errors.New("Open vSwitch does not forward yet")
 }
 
-// forwards tells that the switch forwards again, and what is not back.
-func (a *agent) forwards(r *restart, err error) {
-	if a.synced { // else it is the start of everything
-		a.restarts++
+// forwards reports that the switch forwards again, and what is not restored.
+func (v *vswitch) forwards(r *restart, err error, synced bool) {
+	if synced { // else it is the start of everything
+		v.restarts++
 	}
-	log := a.log.With("after", time.Since(r.since).Round(time.Millisecond))
+	log := v.log.With("after", time.Since(r.since).Round(time.Millisecond))
 	if err != nil {
 		log.Warn("Open vSwitch forwards again, but not everything is restored", "error", err)
 	} else {
@@ -305,10 +355,11 @@ type release struct {
 	late     error // why neighbours, or connections, come back late
 }
 
-func (a *agent) letGo() *release {
-	g := a.found.Gateway
-	has := ovsdb.Find(a.ovs.View(), func(b *ovsdb.Bridge) bool { return b.Name == claims.ServiceBridge }) != nil
-	return &release{restart: a.restart, bridge: a.targets.Bridge, patience: a.patience(), gateway: g, forgets: g.Userspace && has}
+func (v *vswitch) newRelease(f *nodeFacts) *release {
+	return &release{
+		restart: v.restart, bridge: v.targets.Bridge, patience: f.patience(), gateway: f.gateway,
+		forgets: f.gateway.Userspace && v.hasBridge(claims.ServiceBridge),
+	}
 }
 
 func (r *release) do(ctx context.Context) error {
@@ -327,57 +378,15 @@ func (r *release) do(ctx context.Context) error {
 	return nil
 }
 
-// gone notes that the switch was let go, unless it was started anew since.
-func (a *agent) gone(r *release) bool {
-	if a.restart != r.restart {
+// ended records that the switch was released, and reports false if it was started anew since.
+func (v *vswitch) ended(r *release) bool {
+	if v.restart != r.restart {
 		return false
 	}
-	a.vswitchdID, a.restart, a.seen.Moved = r.restart.vswitchdID, nil, false
-	a.introducing = introducing{}
+	v.released, v.restart, v.moved = r.restart.vswitchdID, nil, false
+	v.announced = announcedMAC{}
 	if r.late != nil {
-		a.log.Warn("neighbours or connections come back late", "error", r.late)
+		v.log.Warn("neighbours or connections come back late", "error", r.late)
 	}
 	return true
-}
-
-// introducing is what neighbours were told of the gateway bridge's Ethernet address.
-type introducing struct {
-	mac   cluster.MAC
-	since time.Time // when it was told first
-	again bool      // it was told once more
-}
-
-// introduceAgain is when to tell once more: Open vSwitch heeds no answer that its datapath has a flow for, which stays for 10 s.
-const introduceAgain = 12 * time.Second
-
-// introduce tells neighbours the gateway bridge's Ethernet address when they may know another. Open vSwitch makes the bridge's device with
-// an address of its own choice, and gives it the wanted one a moment later: who heard the first in between would go on to use it, the
-// tunnels of Open vSwitch on the userspace datapath for 15 minutes. It tells when it wants to be called again.
-func (a *agent) introduce(ctx context.Context) time.Duration {
-	g, nodes, i := a.found.Gateway, a.snapshot.Nodes, &a.introducing
-	if a.restart != nil {
-		return 0
-	}
-	if g.MAC == i.mac {
-		if i.again {
-			return 0
-		}
-		if wait := introduceAgain - time.Since(i.since); wait > 0 {
-			return wait
-		}
-	}
-	a.beside(ctx, func(context.Context) func() {
-		told, err := wire.Introduce(g, nodes)
-		return func() {
-			switch {
-			case told && g.MAC == i.mac:
-				i.again = true
-			case told:
-				*i = introducing{mac: g.MAC, since: time.Now()}
-			case err != nil:
-				a.log.Warn("tell neighbours the gateway bridge's Ethernet address", "error", err)
-			}
-		}
-	})
-	return retry.Last / 10
 }

@@ -32,7 +32,7 @@ func (a *agent) serveSend(mux *http.ServeMux) {
 		mux.HandleFunc(path, func(w http.ResponseWriter, q *http.Request) {
 			r, err := report.ParseSend(q.URL.Query())
 			if err == nil && r.Pod != (cluster.Owner{}) {
-				r.Netns, err = a.cni.Netns(r.Pod)
+				r.Netns, err = a.pods.cni.Netns(r.Pod)
 			}
 			var out any
 			if err == nil {

@@ -50,8 +50,8 @@ func (a *agent) serve(ctx context.Context, l net.Listener) error {
 	})
 	a.serveExplain(mux)
 	a.serveSend(mux)
-	a.health.Add(mux)
-	mux.Handle("GET /metrics", a.meters.Handler())
+	a.monitor.health.Add(mux)
+	mux.Handle("GET /metrics", a.monitor.meters.Handler())
 	srv := &http.Server{Handler: mux}
 	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
 	defer stop()

@@ -13,12 +13,12 @@ const (
 	Last  = time.Second
 )
 
-// Backoff is the pause between tries of something that fails: it doubles with each failure, from Min to
-// Max. The zero value is ready to use and has no failure.
+// Backoff is the pause between tries of something that fails: it doubles with each failure, from
+// Min to Max. The zero value is ready to use and has no failure.
 type Backoff struct {
 	Min, Max time.Duration // 0: First and Last
-	// Jitter makes each pause a random one, of half its length at least: for many processes that try
-	// the same.
+	// Jitter makes each pause a random one, of half its length at least: for many processes that
+	// try the same.
 	Jitter bool
 
 	pause time.Duration

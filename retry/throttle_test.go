@@ -7,8 +7,8 @@ import (
 	"hairpin/retry"
 )
 
-// TestThrottle: work that is requested a hundred times a second runs twice a second, and costs half a
-// percent of the time at most. The first few runs are at once.
+// TestThrottle: work that is requested a hundred times a second runs twice a second, and costs half
+// a percent of the time at most. The first few runs are at once.
 func TestThrottle(t *testing.T) {
 	for _, took := range []time.Duration{time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond} {
 		var c retry.Throttle

@@ -1,5 +1,5 @@
-// Package signal wakes goroutines: a Signal one of them, a Broadcast all that wait. Neither carries a
-// value; the receiver looks up what has changed.
+// Package signal wakes goroutines: a Signal one of them, a Broadcast all that wait. Neither carries
+// a value; the receiver looks up what has changed.
 package signal
 
 import (
@@ -41,8 +41,8 @@ type Broadcast struct {
 	c  chan struct{} // nil: no receiver waits
 }
 
-// Next returns a channel that the next Notify closes. A receiver calls it before it checks whether it
-// must wait, so that it misses no change after the check.
+// Next returns a channel that the next Notify closes. A receiver calls it before it checks whether
+// it must wait, so that it misses no change after the check.
 func (b *Broadcast) Next() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,0 +1,146 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"hairpin/apply"
+	"hairpin/cluster"
+	"hairpin/config"
+	"hairpin/datapath/nft"
+	"hairpin/hostnet"
+	"hairpin/kube"
+	"hairpin/kubeapi"
+	"hairpin/ovsdb"
+)
+
+// hostFacts is the machine as this agent knows it: what the looker has found, and what other nodes
+// are told of it.
+type hostFacts struct {
+	node      string
+	config    *config.Config
+	log       *slog.Logger
+	looker    *hostnet.Looker
+	publisher *hostnet.Publisher
+	local     hostnet.Local
+	seen      hostnet.Sight // the newest scan
+	found     hostnet.Found // by the newest scan without an error
+}
+
+func newHostFacts(
+	node string, c *config.Config, client *kubeapi.Client, ovs *ovsdb.Client, tables apply.Target[nft.State, nft.Delta],
+	found func(*hostnet.Sight), log *slog.Logger,
+) *hostFacts {
+	return &hostFacts{
+		node: node, config: c, log: log, local: hostnet.NewLocal(node),
+		looker:    hostnet.NewLooker(node, *c, ovs, tables, found, log),
+		publisher: hostnet.NewPublisher(annotator(client, node), ovs, log),
+	}
+}
+
+// annotator sets annotations of a Node; nil without an API.
+func annotator(client *kubeapi.Client, node string) func(context.Context, map[string]string) error {
+	if client == nil {
+		return nil
+	}
+	return func(ctx context.Context, all map[string]string) error {
+		return kube.AnnotateNode(ctx, client, node, all)
+	}
+}
+
+func (h *hostFacts) start(ctx context.Context, start func(func())) {
+	start(func() { h.looker.Watch(ctx) })
+	start(func() { h.looker.Confirm(ctx) })
+	start(func() { h.looker.Run(ctx) })
+	start(func() { h.publisher.Run(ctx) })
+}
+
+// learn takes a scan of the host. It reports whether the host changed, and whether it lost an
+// address that connections may have used.
+func (h *hostFacts) learn(s *hostnet.Sight) (changed, lost bool) {
+	if s.Err != nil && h.seen.Err == nil {
+		h.log.Info("gateway bridge", "bridge", h.config.Cluster.Gateway.Interface, "error", s.Err)
+	}
+	h.seen = *s
+	if s.Err != nil || reflect.DeepEqual(s.Found, h.found) {
+		return false, false
+	}
+	lost = s.Found.Lost(&h.found)
+	h.found = s.Found
+	g := &h.found.Gateway
+	h.log.Info("host facts", "bridge", g.Bridge, "uplink", g.Uplink, "mac", g.MAC.String(),
+		"addresses", g.Addresses, "nextHops", g.NextHops, "userspace", g.Userspace)
+	return true, lost
+}
+
+// known reports whether the gateway bridge has been found.
+func (h *hostFacts) known() bool { return h.found.Gateway.Bridge != "" }
+
+// publish lets other nodes know the host, also while the node cannot be planned: a new Node has no
+// node ID yet. Base is the agent's own Node as it was read.
+func (h *hostFacts) publish(base *cluster.Node) {
+	if base == nil || base != h.local.Base {
+		return
+	}
+	found := h.found
+	found.Gateway = h.local.Own.Gateway
+	h.publisher.Publish(found, base)
+}
+
+// problems are why the machine's network is not as the configuration needs it.
+func (h *hostFacts) problems() []cluster.Problem {
+	return slices.Concat(h.uplinkProblem(), h.wireProblem(), h.modeProblem())
+}
+
+// modeProblem is why the node's bridges are not those of its gateway mode.
+func (h *hostFacts) modeProblem() []cluster.Problem {
+	if h.seen.ModeErr == nil {
+		return nil
+	}
+	mode := h.config.Cluster.Gateway.Mode
+	return nodeProblem(h.node, "[gateway] mode", "the bridges of mode %s cannot be made: %v", mode, h.seen.ModeErr)
+}
+
+// wireProblem is why the node does not reach others, or loses full packets of pods on the way.
+func (h *hostFacts) wireProblem() []cluster.Problem {
+	const field = "[gateway] interface"
+	w, bridge := &h.seen.Wire, h.found.Gateway.Bridge
+	overhead := hostnet.Overhead6
+	if slices.ContainsFunc(h.found.Gateway.Addresses, func(x netip.Prefix) bool { return x.Addr().Is4() }) {
+		overhead = hostnet.Overhead4
+	}
+	switch pods := h.config.Cluster.MTU; {
+	case w.Missing && w.Own:
+		return nodeProblem(h.node, field, "bridge %s has no uplink: there is no device %s, so the machine keeps its network as it is; "+
+			"when the device has another name now, run `ovs-vsctl del-br %s`: the agent makes the bridge again, "+
+			"with the device of the default route", bridge, w.Device, bridge)
+	case w.Missing:
+		return nodeProblem(h.node, field, "bridge %s has no uplink: there is no device %s, so the machine keeps its network as it is; "+
+			"when the device has another name now, make that a port of the bridge in its place", bridge, w.Device)
+	case w.Down:
+		return nodeProblem(h.node, field, "%s is down or has no carrier: the node reaches no other", w.Device)
+	case w.MTU != 0 && w.MTU < pods+overhead:
+		return nodeProblem(h.node, "[default] mtu", "%s has an MTU of %d, so full packets of pods (%d bytes) to other nodes are lost: "+
+			"they need %d in a tunnel; set mtu = %d on every node", w.Device, w.MTU, pods, pods+overhead, w.MTU-overhead)
+	}
+	return nil
+}
+
+// uplinkProblem is what the administrator must know of the uplink.
+func (h *hostFacts) uplinkProblem() []cluster.Problem {
+	const field = "[gateway] interface"
+	bridge := h.config.Cluster.Gateway.Interface
+	switch {
+	case h.seen.UplinkErr != nil && !cluster.ModeNamed(h.config.Cluster.Gateway.Mode).Uplink:
+		return nodeProblem(h.node, field, "bridge %s keeps its device: %v", bridge, h.seen.UplinkErr)
+	case h.seen.UplinkErr != nil:
+		return nodeProblem(h.node, field, "bridge %s has no uplink: %v", bridge, h.seen.UplinkErr)
+	case h.seen.Contested:
+		return nodeProblem(h.node, field, "another program gives the uplink again and again what was moved to bridge %s: "+
+			"make the DHCP client or network manager leave the uplink alone", bridge)
+	}
+	return nil
+}

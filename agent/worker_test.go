@@ -1,0 +1,32 @@
+package agent
+
+import (
+	"context"
+	"testing"
+)
+
+// TestReleaseHasAWorker: the release of a restarted Open vSwitch does not wait for other slow work,
+// and the loop collects the results of both.
+func TestReleaseHasAWorker(t *testing.T) {
+	wake := newInbox().notify
+	aside, releasing := newWorker(wake), newWorker(wake)
+	done := map[string]bool{}
+	slow := make(chan struct{})
+	if aside.do(t.Context(), func(context.Context) error { <-slow; return nil }, func(error) { done["slow"] = true }) {
+		t.Fatal("the slow work is done")
+	}
+	none := func(context.Context) error { return nil }
+	if aside.do(t.Context(), none, func(error) {}) {
+		t.Fatal("other work is not behind the slow work")
+	}
+	if !releasing.do(t.Context(), none, func(error) { done["release"] = true }) {
+		t.Error("the release waits")
+	}
+	close(slow)
+	aside.Finish(t.Context())
+	aside.collect()
+	releasing.collect()
+	if !done["slow"] || !done["release"] {
+		t.Errorf("done are %v", done)
+	}
+}
