@@ -236,7 +236,7 @@ func (c *Cluster) missing(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// Uninstall removes Hairpin and what it did to the nodes, as docs/operations/install.md says.
+// Uninstall removes Hairpin and what it did to the nodes, as docs/operations/uninstall.md says.
 func (c *Cluster) Uninstall(ctx context.Context) error {
 	chart := filepath.Join(c.opt.Root, "charts", "hairpin")
 	if _, err := c.Helm(ctx, "upgrade", "hairpin", chart, "--namespace", "hairpin", "--reset-then-reuse-values", "--set", "cleanup=true"); err != nil {

@@ -92,7 +92,7 @@ func TestNodeReplaced(t *testing.T) {
 	e.check(e.WaitWorkloads(e.Context()))
 }
 
-// TestUninstall removes Hairpin as docs/operations/install.md says: nodes are as they were found.
+// TestUninstall removes Hairpin as docs/operations/uninstall.md says: nodes are as they were found.
 func TestUninstall(t *testing.T) {
 	e := open(t)
 	e.check(e.Uninstall(e.Context()))
