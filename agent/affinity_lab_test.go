@@ -15,6 +15,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/lab"
 	"hairpin/lab/probe"
+	"hairpin/pipeline"
 )
 
 // sticky is the demo's Service with session affinity, over one family and protocol, and a client of it in a pod of node-a.
@@ -53,7 +54,7 @@ func (s *sticky) timeout(d time.Duration) {
 	manifest(s.t, s.l, "services.yaml", "timeoutSeconds: [0-9]+", fmt.Sprintf("timeoutSeconds: %d", seconds))
 	for _, n := range s.l.Nodes() {
 		eventually(s.t, 20*time.Second, "the timeout is known", func() (bool, string) {
-			out := sh(s.t, n, fmt.Sprintf("ovs-ofctl -O OpenFlow15 --no-stats dump-flows %s table=%d", claims.ServiceBridge, claims.TableChosen))
+			out := sh(s.t, n, fmt.Sprintf("ovs-ofctl -O OpenFlow15 --no-stats dump-flows %s table=%d", claims.ServiceBridge, pipeline.SvcEndpointDNAT))
 			return strings.Contains(out, fmt.Sprintf("idle_timeout=%d,", min(seconds, 65535))), out
 		})
 		waitServes(s.t, n)
@@ -77,7 +78,7 @@ func (s *sticky) asks(to netip.AddrPort) string {
 // remembered tells what node-a has learned of the client, for this family and either protocol.
 func (s *sticky) remembered() string {
 	s.t.Helper()
-	out := sh(s.t, s.a, fmt.Sprintf("ovs-ofctl -O OpenFlow15 dump-flows %s table=%d", claims.ServiceBridge, claims.TableAffinity))
+	out := sh(s.t, s.a, fmt.Sprintf("ovs-ofctl -O OpenFlow15 dump-flows %s table=%d", claims.ServiceBridge, pipeline.SvcSessionAffinity))
 	var found []string
 	for line := range strings.Lines(out) {
 		if strings.Contains(line, "_src="+s.host.String()+" ") {

@@ -44,8 +44,8 @@ ip -6 route del fd00:10:96::/112`)
 		args []string
 		want []string
 	}{
-		{[]string{"host/node-a", "svc/default/hostself"}, []string{"FAULT on node-a, br-svc table 30:", `table=30,priority=90,ip,in_port="svc-host" actions=ct(commit,zone=64004`, "object  Node/node-a"}},
-		{[]string{"host/node-a", "svc/default/podremote"}, []string{"FAULT on node-a, br-svc table 20:", "tcp,nw_dst=10.96.1.2,tp_dst=80 actions=group:", "object  Service/default/podremote"}},
+		{[]string{"host/node-a", "svc/default/hostself"}, []string{"FAULT on node-a, br-svc SNAT:", `table=30,priority=90,ip,in_port="svc-host" actions=ct(commit,zone=64004`, "object  Node/node-a"}},
+		{[]string{"host/node-a", "svc/default/podremote"}, []string{"FAULT on node-a, br-svc ServiceLB:", "tcp,nw_dst=10.96.1.2,tp_dst=80 actions=group:", "object  Service/default/podremote"}},
 		{[]string{"host/node-a", "svc/default/podlocal", "--node-port"}, []string{"FAULT on node-a, nft inet hairpin nodeport-output:", "nodeports4", "object  Service/default/podlocal"}},
 		{[]string{"host/node-a", "svc/default/hostother", "--family", "6"}, []string{"FAULT on node-a, ip route:", "fd00:10:96::/112 via fd69::1", "object  Node/node-a"}},
 	} {
@@ -78,7 +78,7 @@ func showsFault(t *testing.T, n *lab.Node) {
 	for path, want := range map[string][]string{
 		"/node/node-a": {"GR_node-a", `href="/node/node-a?from=pod/default/pod-a1"`},
 		"/walk?from=host/node-a&to=svc/default/hostself":        {"Delivered to host node-a port 8081", "what is really there"},
-		"/walk?from=host/node-a&to=svc/default/hostself&live=1": {"Drift: node-a, br-svc table 30", "Not delivered: switch node-a", `class="faulty"`, "[default] repair is off"},
+		"/walk?from=host/node-a&to=svc/default/hostself&live=1": {"Drift: node-a, br-svc SNAT", "Not delivered: switch node-a", `class="faulty"`, "[default] repair is off"},
 	} {
 		status, body, _ := uitest.Fetch(t, "GET", base+path, "")
 		for _, w := range want {

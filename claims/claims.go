@@ -72,22 +72,7 @@ const MarkRefused = 44
 // address of the router (lb_force_snat_ip).
 const MarkForceSNAT = 1 << 18
 
-// OpenFlow tables of the gateway bridge (docs/design/origins.md#conntrack-zones-and-tables).
-const (
-	TableClassify = 0  // by source and destination
-	TableUplink   = 1  // from the uplink, after conntrack
-	TableToOVN    = 2  // rewrite MAC, to the gateway router
-	TableToHost   = 3  // rewrite MACs, to LOCAL
-	TableReturn   = 4  // masquerade the gateway router towards the host
-	TableUnDNAT   = 5  // undo the host's DNAT
-	TableWire     = 6  // from the uplink: what is for Services on ServiceBridge, before conntrack and after it
-	TableAsked    = 7  // from the uplink, after ZoneServices was asked
-	TableLong     = 8  // from the uplink to Services on ServiceBridge: by length
-	TableNodePort = 9  // from a port of a Service at a node address, by port of the bridge
-	TableNodeConn = 10 // the same from the host or the gateway router, after conntrack
-)
-
-// ServiceBridge has pods' ports, and Services as flows and groups, in OpenFlow tables of its own (docs/design/overview.md).
+// ServiceBridge has pods' ports, and Services as flows and groups, in OpenFlow tables of its own (package pipeline).
 const (
 	ServiceBridge = "br-svc"
 	// ServicePatch is its port to IntegrationBridge, whose end of it is PodsPatch.
@@ -98,25 +83,6 @@ const (
 	// WirePatch is its port to the gateway bridge, whose end of it is ServicesPatch: what clients outside send to Services.
 	WirePatch     = "svc-ext"
 	ServicesPatch = "ext-svc"
-
-	TableArrives   = 0  // what a port may send
-	TableFromPod   = 1  // by destination
-	TableToVIP     = 10 // after conntrack
-	TableToPod     = 11 // after conntrack
-	TableReplies   = 12 // of pods to the world, after conntrack
-	TableServices  = 20 // addresses and ports of Services
-	TableAffinity  = 25 // learned flows: which endpoint a client has had
-	TableChosen    = 26 // with that or a new one, for Services with session affinity
-	TableServed    = 30 // with its last destination: the source that answers need to come back
-	TableHere      = 31 // by address: to pods of this node
-	TablePinned    = 35 // back to the pod that it came from
-	TableUnpinned  = 36 // answers to that source
-	TableOutside   = 37 // answers to the host and to clients outside
-	TableToNode    = 40 // from OVN, after conntrack
-	TableDeliver   = 41 // by Ethernet address: to pods of this node, or on to OVN
-	TableNeighbors = 60 // ARP and neighbour discovery
-	TableNDOptions = 61 // neighbour discovery of pods: targets and link-layer addresses
-	TableFlood     = 62 // multicast and broadcast: to the ports of the node's pods and to OVN
 )
 
 // TunnelBridge is where what goes to other nodes gets its tunnel, with flows in table 0 only.

@@ -10,6 +10,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
+	"hairpin/pipeline"
 	"hairpin/plan"
 	"hairpin/walk"
 )
@@ -92,7 +93,7 @@ func TestOnlyFramesForTheNodeAreServed(t *testing.T) {
 	state := w.States["node-a"]
 	for _, f := range state.Bridge.Flows.All() {
 		m := f.Match
-		if f.Bridge != claims.ServiceBridge || f.Table != claims.TableArrives || m.InPort != claims.WirePatch {
+		if f.Bridge != claims.ServiceBridge || f.Table != pipeline.SvcClassifier || m.InPort != claims.WirePatch {
 			continue
 		}
 		if drops := slices.Equal(f.Actions, []flow.Action{flow.Drop{}}); !drops && m.EthDst != mac {

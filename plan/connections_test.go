@@ -12,6 +12,7 @@ import (
 	"hairpin/cluster/clustertest"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
+	"hairpin/pipeline"
 	"hairpin/plan"
 	"hairpin/walk"
 )
@@ -223,7 +224,7 @@ func TestRepliesAreOfTheReplyDirection(t *testing.T) {
 	state := withNodes(t, "shared", true, nil).world.States["node-a"]
 	found := 0
 	for _, f := range state.Bridge.Flows.All() {
-		if f.Bridge != claims.ServiceBridge || f.Table != claims.TableToVIP || f.Match.CTMark != claims.CTMarkOutside {
+		if f.Bridge != claims.ServiceBridge || f.Table != pipeline.SvcServiceConntrack || f.Match.CTMark != claims.CTMarkOutside {
 			continue
 		}
 		found++

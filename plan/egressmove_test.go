@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"hairpin/pipeline"
 	"hairpin/plan/egress"
 
-	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
@@ -127,7 +127,7 @@ func TestEarly(t *testing.T) {
 		sent, tracked := 0, 0
 		for _, f := range egress.WithMoves(state, s, c.node).Bridge.Flows.All() {
 			m := f.Match
-			if f.Table != claims.TableClassify || m.InPort != "eth0" || m.Dst != netip.PrefixFrom(e.Addresses[0], 32) {
+			if f.Table != pipeline.GatewayClassifier || m.InPort != "eth0" || m.Dst != netip.PrefixFrom(e.Addresses[0], 32) {
 				continue
 			}
 			if slices.Contains(f.Actions, flow.Action(flow.SetEthDst{MAC: a.Gateway.MAC})) && m.EthSrc == (cluster.MAC{}) {

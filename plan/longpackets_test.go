@@ -9,6 +9,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
+	"hairpin/pipeline"
 	"hairpin/plan"
 )
 
@@ -32,7 +33,7 @@ func TestLongPackets(t *testing.T) {
 	checked := map[uint16]bool{} // NodePorts, whether the length decides
 	for _, f := range state.Bridge.Flows.All() {
 		k := f.Key
-		if k.Table == claims.TableWire && k.Match.Protocol == flow.UDP && k.Match.Dst == prefix("172.18.0.4/32") {
+		if k.Table == pipeline.GatewayServices && k.Match.Protocol == flow.UDP && k.Match.Dst == prefix("172.18.0.4/32") {
 			checked[k.Match.DstPort] = slices.ContainsFunc(f.Actions, func(a flow.Action) bool {
 				_, is := a.(flow.MarkLonger)
 				return is

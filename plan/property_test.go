@@ -16,11 +16,11 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"pgregory.net/rapid"
 
-	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/cluster/clustertest"
 	"hairpin/datapath"
 	"hairpin/datapath/nb"
+	"hairpin/pipeline"
 	"hairpin/plan"
 	"hairpin/watch"
 )
@@ -221,7 +221,7 @@ func TestPlannerKeepsFlows(t *testing.T) {
 	slices.SortFunc(more.Pods, func(a, b *cluster.Pod) int { return a.Owner.Compare(b.Owner) })
 	third, _ := p.Node(&more, "node-000")
 	for k, f := range third.Bridge.Flows.All() {
-		if second.Bridge.Flows.At(k) != f && f.Owner != added.Owner && f.Table != claims.TableFlood {
+		if second.Bridge.Flows.At(k) != f && f.Owner != added.Owner && f.Table != pipeline.SvcMulticast {
 			t.Errorf("a pod that comes makes %s new", f)
 		}
 	}

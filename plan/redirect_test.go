@@ -7,10 +7,10 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/redirect"
+	"hairpin/pipeline"
 	"hairpin/plan"
 	"hairpin/watch"
 )
@@ -84,7 +84,7 @@ endpoints: [{addresses: [10.244.1.3], nodeName: node-a}]
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	key := flow.Key{Table: claims.TableClassify, Priority: 501, Match: flow.Match{
+	key := flow.Key{Table: pipeline.GatewayClassifier, Priority: 501, Match: flow.Match{
 		InPort: "patch-br-ex_node-a-to-br-int", EthSrc: cluster.MAC{2, 0x42, 0xac, 0x12, 0, 3}, Protocol: flow.TCP, Src: netip.MustParsePrefix("10.10.10.3/32"), SrcPort: 80,
 	}}
 	if f := state.Bridge.Flows.At(key.ID()); f == nil || !slices.Contains(f.Actions, flow.Action(flow.Output{Port: "eth0"})) {

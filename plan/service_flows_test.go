@@ -14,6 +14,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
+	"hairpin/pipeline"
 	"hairpin/plan"
 )
 
@@ -62,7 +63,7 @@ func byFlows(t *rapid.T, s flow.State) map[served]string {
 			whole := f.Key
 			whole.Match.Protocol = map[flow.Protocol]flow.Protocol{flow.IP: flow.UDP, flow.IPv6: flow.UDP6}[f.Match.Protocol]
 			whole.Match.DstPort, whole.Match.CTDstPort, whole.Match.CTProtocol, whole.Match.Fragment, whole.Match.CTState = f.Match.CTDstPort, 0, 0, "", flow.CTState{}
-			if w := s.Flows.At(whole.ID()); f.Table == claims.TableServices && (w == nil || !slices.Equal(w.Actions, f.Actions)) {
+			if w := s.Flows.At(whole.ID()); f.Table == pipeline.SvcServiceLB && (w == nil || !slices.Equal(w.Actions, f.Actions)) {
 				t.Errorf("%s: whole packets have %v", f, w)
 			}
 			continue
@@ -85,10 +86,10 @@ func byFlows(t *rapid.T, s flow.State) map[served]string {
 			if to = ends(list); sticky {
 				to = "the same of " + to
 			} else {
-				used[k] = true // of a sticky one it is the flow in TableChosen
+				used[k] = true // of a sticky one it is the flow in pipeline.SvcEndpointDNAT
 			}
 		}
-		if standsIn := netip.MustParsePrefix("169.254.169.0/29"); f.Bridge == claims.ServiceBridge && f.Table == claims.TableServices && f.Priority == 200 && !standsIn.Contains(f.Match.Dst.Addr()) && !netip.MustParsePrefix("fd69::/125").Contains(f.Match.Dst.Addr()) {
+		if standsIn := netip.MustParsePrefix("169.254.169.0/29"); f.Bridge == claims.ServiceBridge && f.Table == pipeline.SvcServiceLB && f.Priority == 200 && !standsIn.Contains(f.Match.Dst.Addr()) && !netip.MustParsePrefix("fd69::/125").Contains(f.Match.Dst.Addr()) {
 			all[served{netip.AddrPortFrom(f.Match.Dst.Addr(), f.Match.DstPort), p}] = to
 		}
 	}
@@ -227,7 +228,7 @@ func TestFlowsOfManyEndpoints(t *testing.T) {
 	}
 	led := 0
 	for _, f := range state.Bridge.Flows.All() {
-		if _, to := f.Actions[0].(flow.ToGroup); to && f.Table == claims.TableServices {
+		if _, to := f.Actions[0].(flow.ToGroup); to && f.Table == pipeline.SvcServiceLB {
 			led++
 		}
 	}

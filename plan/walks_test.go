@@ -167,7 +167,7 @@ func find(what string, steps []walk.Step, from int) (at int, ours string, same b
 		var mine string
 		switch kind {
 		case "flow":
-			if !strings.Contains(steps[i].Stage, " table ") {
+			if explain.PlaceOf(steps[i].Stage).Kind != explain.Bridge {
 				continue
 			}
 			_, mine, _ = strings.Cut(steps[i].Rule, ",")
@@ -220,7 +220,7 @@ func ofKind(kind, stage string) bool {
 	case "route":
 		return stage == "ip route"
 	case "kernel":
-		return strings.HasPrefix(stage, "nft ") || strings.HasSuffix(stage, " table 0")
+		return strings.HasPrefix(stage, "nft ") || strings.HasSuffix(stage, " Classifier")
 	}
 	return false
 }

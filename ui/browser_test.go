@@ -139,7 +139,7 @@ func TestUIBrowser(t *testing.T) {
 				t.Errorf("%s: the picture of the way has no %q: %s", scheme, want, got)
 			}
 		}
-		for _, want := range []string{"table 4", "actions=ct(commit,table=3,zone=64002,nat(src=169.254.169.1))", "Service/default/hostself", "node-a sees 2 connections, which are parts of one"} {
+		for _, want := range []string{"SNAT", "actions=ct(commit,table=3,zone=64002,nat(src=169.254.169.1))", "Service/default/hostself", "node-a sees 2 connections, which are parts of one"} {
 			if got := b.text("main"); !strings.Contains(got, want) {
 				t.Errorf("%s: the page of the way has no %q", scheme, want)
 			}

@@ -4,12 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 
-	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
+	"hairpin/pipeline"
 )
 
 // bridge is the gateway bridge, or one that is ours alone: its flows, ready to be looked up, and what its ports lead to.
@@ -28,7 +27,7 @@ type plainBridge struct{ name, patch, localnet string }
 // table is an OpenFlow table. Flows that name a transport port are found by it, because there may be thousands (one
 // per NodePort); the few others are looked at one by one. All lists are sorted, highest priority first.
 type table struct {
-	stage        string // "br-ex table 0"
+	stage        string // "br-ex Classifier"
 	byDst, bySrc map[uint16][]*flow.Flow
 	others       []*flow.Flow
 }
@@ -68,7 +67,7 @@ func newBridge(n *node) *bridge {
 func (b *bridge) put(f *flow.Flow) {
 	t := b.tables[f.Table]
 	if t == nil {
-		t = newTable(b.name, f.Table)
+		t = newTable(b, f.Table)
 		b.tables[f.Table] = t
 	}
 	switch {
@@ -82,7 +81,7 @@ func (b *bridge) put(f *flow.Flow) {
 	if len(f.Actions) == 0 { // read from an agent
 		return
 	}
-	if out, ok := f.Actions[0].(flow.Output); ok && b.key != "" && f.Table == claims.TableDeliver && f.Match.EthDst != (cluster.MAC{}) {
+	if out, ok := f.Actions[0].(flow.Output); ok && b.key != "" && f.Table == pipeline.SvcL2Forwarding && f.Match.EthDst != (cluster.MAC{}) {
 		b.pods[out.Port] = f.Match.EthDst
 	}
 }
@@ -151,8 +150,8 @@ func (n *node) beyond(b *bridge, out string) (location, error) {
 	return location{}, fmt.Errorf("%s: it is not known where port %s leads", b.name, out)
 }
 
-func newTable(bridge string, number uint8) *table {
-	return &table{stage: bridge + " table " + strconv.Itoa(int(number)), byDst: map[uint16][]*flow.Flow{}, bySrc: map[uint16][]*flow.Flow{}}
+func newTable(b *bridge, number uint8) *table {
+	return &table{stage: b.name + " " + pipeline.Name(pipeline.Bridge(b.key), number), byDst: map[uint16][]*flow.Flow{}, bySrc: map[uint16][]*flow.Flow{}}
 }
 
 // patchPort is the name that ovn-controller gives to the patch port of a localnet port.

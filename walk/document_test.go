@@ -21,16 +21,16 @@ var documented = []struct {
 	stages []string // of the bridge and of conntrack zones there, in order, as in the document
 }{
 	{"host-pod", inHost(1), [2]string{"10.96.0.11:80", "[fd00:10:96::11]:80"}, [2]string{"100.64.0.3", "fd98::3"},
-		[]string{"n1 table 0 64001", "n1 table 2", "reply", "n1 table 0 64001", "n1 table 3"}},
+		[]string{"n1 Classifier 64001", "n1 ToGatewayRouter", "reply", "n1 Classifier 64001", "n1 ToHost"}},
 	{"host-other", inHost(1), [2]string{"10.96.0.22:80", "[fd00:10:96::22]:80"}, [2]string{"172.18.0.3", "fc00:f853:ccd::3"},
-		[]string{"n1 table 0 64001", "n1 table 2", "n1 table 0 64000", "n2 table 0 64000", "n2 table 1", "reply",
-			"n2 table 0 64000", "n1 table 0 64000", "n1 table 1", "n1 table 0 64001", "n1 table 3"}},
+		[]string{"n1 Classifier 64001", "n1 ToGatewayRouter", "n1 Classifier 64000", "n2 Classifier 64000", "n2 UplinkConntrack", "reply",
+			"n2 Classifier 64000", "n1 Classifier 64000", "n1 UplinkConntrack", "n1 Classifier 64001", "n1 ToHost"}},
 	{"host-self", inHost(1), [2]string{"10.96.0.21:80", "[fd00:10:96::21]:80"}, [2]string{"169.254.169.1", "fd69::1"},
-		[]string{"n1 table 0 64001", "n1 table 2", "n1 table 0 64001", "n1 table 4 64002", "n1 table 3", "reply",
-			"n1 table 0 64002", "n1 table 5 64001", "n1 table 2", "n1 table 0 64001", "n1 table 3"}},
+		[]string{"n1 Classifier 64001", "n1 ToGatewayRouter", "n1 Classifier 64001", "n1 SNAT 64002", "n1 ToHost", "reply",
+			"n1 Classifier 64002", "n1 UnDNAT 64001", "n1 ToGatewayRouter", "n1 Classifier 64001", "n1 ToHost"}},
 	{"host-secondary", inHost(1), [2]string{"10.96.0.40:80", "[fd00:10:96::40]:80"}, [2]string{"169.254.169.1", "fd69::1"},
-		[]string{"n1 table 0 64001", "n1 table 2", "n1 table 0 64001", "n1 table 4 64002", "n1 table 3", "reply",
-			"n1 table 0 64002", "n1 table 5 64001", "n1 table 2", "n1 table 0 64001", "n1 table 3"}},
+		[]string{"n1 Classifier 64001", "n1 ToGatewayRouter", "n1 Classifier 64001", "n1 SNAT 64002", "n1 ToHost", "reply",
+			"n1 Classifier 64002", "n1 UnDNAT 64001", "n1 ToGatewayRouter", "n1 Classifier 64001", "n1 ToHost"}},
 	{"pod-self", inPod(1, "pod%d"), [2]string{"10.96.0.11:80", "[fd00:10:96::11]:80"}, [2]string{"169.254.169.5", "fd69::5"}, []string{"reply"}},
 }
 

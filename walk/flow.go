@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/pipeline"
 )
 
 // view is a packet as an OpenFlow table sees it.
@@ -153,11 +153,11 @@ func (r *run) table(c *crossing, number uint8) error {
 	}
 	t := c.b.tables[number]
 	if t == nil {
-		t = newTable(c.b.name, number)
+		t = newTable(c.b, number)
 	}
 	f, rival := t.lookup(&v)
 	switch {
-	case f == nil && number == claims.TableAffinity: // learned flows are not read
+	case f == nil && number == pipeline.SvcSessionAffinity: // learned flows are not read
 		r.step(c.n, t.stage, NoFlow, cluster.Owner{}, "a client that is not remembered")
 		return nil
 	case f == nil:
@@ -213,7 +213,7 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 			if err := r.table(c, a.Table); err != nil {
 				return did, err
 			}
-			say("resubmitted to table " + strconv.Itoa(int(a.Table)))
+			say("resubmitted to " + pipeline.Name(pipeline.Bridge(c.b.key), a.Table))
 		case flow.SetGroup, flow.SetTunnel:
 			say(c.note(a))
 		case flow.Learn:
@@ -222,7 +222,7 @@ func (r *run) actions(c *crossing, f *flow.Flow, i int) (did string, err error) 
 			if a.Table != 0 && k < len(f.Actions)-1 {
 				return did, fmt.Errorf("%s: actions after a ct with a table are not known", f.Key)
 			}
-			say(r.ctAction(c.n, a, i))
+			say(r.ctAction(c, a, i))
 			r.steps[i].After = r.p
 			if a.Table == 0 {
 				continue
@@ -341,7 +341,7 @@ func (r *run) group(c *crossing, id uint32) error {
 	}
 	did, next := "bucket "+strconv.FormatUint(uint64(b.ID), 10), b.Next
 	if next == 0 {
-		next, did = b.CT.Table, did+": "+r.ctAction(c.n, b.CT, i)
+		next, did = b.CT.Table, did+": "+r.ctAction(c, b.CT, i)
 	} else {
 		c.bucket = b.ID
 	}
@@ -365,9 +365,9 @@ func (b *bridge) remembered(table uint8, group, bucket uint32) flow.CT {
 }
 
 // ctAction is the ct action. A ct without a table translates the packet on the spot, and leaves no ct_state.
-func (r *run) ctAction(n *node, a flow.CT, step int) string {
+func (r *run) ctAction(c *crossing, a flow.CT, step int) string {
 	before := r.p
-	z := n.zone(strconv.Itoa(int(a.Zone)))
+	z := c.n.zone(strconv.Itoa(int(a.Zone)))
 	t := translation{commit: a.Commit, nat: a.NAT.Kind, addr: a.NAT.Addr, mark: a.Mark, ethSrc: a.EthSrc, inline: a.Table == 0}
 	if t.nat == flow.NATDst {
 		t.port = a.NAT.PortMin
@@ -396,7 +396,7 @@ func (r *run) ctAction(n *node, a flow.CT, step int) string {
 		r.ctState = tracking{}
 		return did
 	}
-	return did + "; on to table " + strconv.Itoa(int(a.Table))
+	return did + "; on to " + pipeline.Name(pipeline.Bridge(c.b.key), a.Table)
 }
 
 // normal is the learning switch on a bridge of three ports. The bridge's own MAC is known on LOCAL (Open

@@ -4,8 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"hairpin/datapath/nb"
 	"net/netip"
+
+	"hairpin/datapath/nb"
 )
 
 func TestMatch(t *testing.T) {

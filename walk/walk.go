@@ -47,7 +47,7 @@ type Packet struct {
 // Step is one rule that the packet met.
 type Step struct {
 	Node  string
-	Stage string // "br-ex table 0", "GR_node-a lr_in_dnat", "nft inet hairpin output", "ip route" …
+	Stage string // "br-ex Classifier", "GR_node-a lr_in_dnat", "nft inet hairpin output", "ip route" …
 	Rule  string // in the words of the real tool
 	Did   string // in a few words
 	Why   cluster.Owner

@@ -9,11 +9,11 @@ import (
 
 	"hairpin/apply"
 	"hairpin/apply/applytest"
-	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/delta"
 	"hairpin/lab"
+	"hairpin/pipeline"
 )
 
 // services is the content of a bridge of ours: two Services, and the ways of a pod behind a trunk.
@@ -50,7 +50,7 @@ func group(id uint32, family cluster.Family, endpoints ...uint32) *flow.Group {
 func noting(id uint32, of flow.Protocol, buckets ...uint32) *flow.Group {
 	g := &flow.Group{GroupKey: key(id), Hashed: of}
 	for _, b := range buckets {
-		g.Buckets = append(g.Buckets, flow.Bucket{ID: b, Next: claims.TableChosen})
+		g.Buckets = append(g.Buckets, flow.Bucket{ID: b, Next: pipeline.SvcEndpointDNAT})
 	}
 	return g
 }

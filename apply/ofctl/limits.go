@@ -10,6 +10,7 @@ import (
 	"hairpin/claims"
 	"hairpin/datapath/flow"
 	"hairpin/ovsdb"
+	"hairpin/pipeline"
 )
 
 // kernelDatapath is the type of the datapath in the kernel, as the column datapaths names it.
@@ -62,9 +63,9 @@ func (l *limit) ops(parent ovsdb.UUID, want int) []ovsdb.Op {
 // newRow names a row of a transaction that inserts one of its table.
 func newRow(table string) ovsdb.UUID { return ovsdb.NamedUUID("limit " + table) }
 
-// flowLimit is that of claims.TableAffinity of a bridge, which may be nil.
+// flowLimit is that of pipeline.SvcSessionAffinity of a bridge, which may be nil.
 func flowLimit(v ovsdb.View, b *ovsdb.Bridge) *limit {
-	l := &limit{parent: "Bridge", column: "flow_tables", number: claims.TableAffinity, valueColumn: "flow_limit"}
+	l := &limit{parent: "Bridge", column: "flow_tables", number: pipeline.SvcSessionAffinity, valueColumn: "flow_limit"}
 	l.row = func(value int, keys map[string]string) ovsdb.Row {
 		return ovsdb.FlowTable{UUID: newRow("Flow_Table"), FlowLimit: orNil(value), ExternalIDs: keys}
 	}
@@ -136,7 +137,7 @@ func limitOps(v ovsdb.View, bridge ovsdb.UUID, have *ovsdb.Bridge, want flow.Bri
 // Usage is how much of a limit is taken, whoever set it.
 type Usage struct{ Used, Limit int }
 
-// Usage returns the connections of claims.ZoneServices and the flows of claims.TableAffinity, each nil without a limit.
+// Usage returns the connections of claims.ZoneServices and the flows of pipeline.SvcSessionAffinity, each nil without a limit.
 func (t *Target) Usage(ctx context.Context) (connections, learned *Usage, err error) {
 	v := t.db.View()
 	b := ovsdb.Find(v, func(b *ovsdb.Bridge) bool { return b.Name == claims.ServiceBridge })

@@ -42,7 +42,7 @@ type Bridge struct {
 	Userspace bool // datapath_type netdev; all bridges of a node have the same
 	// Standalone is never wanted: the bridge forwards by itself what no flow knows.
 	Standalone bool
-	// Learned is how many flows claims.TableAffinity has at most, Connections how many claims.ZoneServices has on the
+	// Learned is how many flows pipeline.SvcSessionAffinity has at most, Connections how many claims.ZoneServices has on the
 	// bridge's datapath; 0 = no limit. They are ForeignLimit where another program or an administrator set one.
 	Learned, Connections int
 	Owner                cluster.Owner

@@ -12,6 +12,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/delta"
+	"hairpin/pipeline"
 )
 
 // defaultPriority is the priority of a flow whose text names none (ovs-ofctl(8)).
@@ -354,7 +355,7 @@ func (x Bridge) append(b []byte) []byte {
 		b = append(b, " datapath_type=netdev"...)
 	}
 	if x.Learned != 0 {
-		b = fmt.Appendf(b, " flow_tables:%d:flow_limit=%d", claims.TableAffinity, x.Learned)
+		b = fmt.Appendf(b, " flow_tables:%d:flow_limit=%d", pipeline.SvcSessionAffinity, x.Learned)
 	}
 	if x.Connections != 0 {
 		b = fmt.Appendf(b, " ct_zones:%d:limit=%d", claims.ZoneServices, x.Connections)

@@ -10,6 +10,7 @@ import (
 
 	"hairpin/claims"
 	"hairpin/lab/attack"
+	"hairpin/pipeline"
 )
 
 // What keeps one pod or client from taking all of what a node can remember.
@@ -143,12 +144,12 @@ func (w *world) othersConnect(ctx context.Context, service netip.AddrPort) outco
 }
 
 // affinityTable names the table of learned flows to ovs-ofctl.
-var affinityTable = "table=" + strconv.Itoa(claims.TableAffinity)
+var affinityTable = "table=" + strconv.Itoa(pipeline.SvcSessionAffinity)
 
 // smallTable limits learned flows. What it returns undoes that, and forgets the flows.
 func (w *world) smallTable(ctx context.Context) (usual func() error, err error) {
 	node := w.lab.Node("node-a")
-	column := "flow_tables:" + strconv.Itoa(claims.TableAffinity)
+	column := "flow_tables:" + strconv.Itoa(pipeline.SvcSessionAffinity)
 	row, err := node.Exec(ctx, "ovs-vsctl", "get", "Bridge", claims.ServiceBridge, column)
 	if err != nil {
 		return nil, err

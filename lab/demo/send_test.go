@@ -48,7 +48,7 @@ func proves(t *testing.T, d *Demo) {
 			t.Fatal(err)
 		}
 		if change[1] == "add-flow" {
-			proof(t, n, "host/node-a svc/default/hostself", false, "no answer after", "DIFFERENT: host/node-a saw nothing of it", "DIFFERENT: node-a: br-svc table 30: the flow counted no packet")
+			proof(t, n, "host/node-a svc/default/hostself", false, "no answer after", "DIFFERENT: host/node-a saw nothing of it", "DIFFERENT: node-a: br-svc SNAT: the flow counted no packet")
 		}
 	}
 	proof(t, n, "host/node-a svc/default/hostself", true, "The packet did what the walk says.")

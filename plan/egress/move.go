@@ -9,17 +9,18 @@ import (
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
 	"hairpin/delta"
+	"hairpin/pipeline"
 	"hairpin/plan/node"
 )
 
 // Priorities of addresses that move.
 const (
-	prioEarly    = 51  // in claims.TableClassify: before what comes from the wire
+	prioEarly    = 51  // in pipeline.GatewayClassifier: before what comes from the wire
 	prioReturned = 52  // and before that, what the old node does not know either
-	prioMoved    = 60  // in claims.TableUplink: before new connections, and those to NodePorts
+	prioMoved    = 60  // in pipeline.GatewayUplinkConntrack: before new connections, and those to NodePorts
 	prioBack     = 61  // and before them, what would go in circles
-	prioSuppress = 102 // in claims.TableClassify: before neighbour discovery
-	prioOwn      = 115 // in claims.TableClassify: before what OVN and the host send to the uplink
+	prioSuppress = 102 // in pipeline.GatewayClassifier: before neighbour discovery
+	prioOwn      = 115 // in pipeline.GatewayClassifier: before what OVN and the host send to the uplink
 )
 
 // movingHere is an address that moves from or to the planned node, which translates to it though no pod is led here yet, or
@@ -158,12 +159,12 @@ func unknownTo(a netip.Addr) []flow.Match {
 func sendOn(b *node.Bridge, a netip.Addr, to cluster.MAC, known bool) {
 	for _, m := range unknownTo(a) {
 		if !known {
-			b.Add(claims.TableUplink, prioMoved, m, flow.Drop{})
+			b.Add(pipeline.GatewayUplinkConntrack, prioMoved, m, flow.Drop{})
 			continue
 		}
-		b.Add(claims.TableUplink, prioMoved, m, flow.SetEthSrc{MAC: b.Mac}, flow.SetEthDst{MAC: to}, flow.InPort{})
+		b.Add(pipeline.GatewayUplinkConntrack, prioMoved, m, flow.SetEthSrc{MAC: b.Mac}, flow.SetEthDst{MAC: to}, flow.InPort{})
 		m.EthSrc = to
-		b.Add(claims.TableUplink, prioBack, m, flow.Drop{})
+		b.Add(pipeline.GatewayUplinkConntrack, prioBack, m, flow.Drop{})
 	}
 	for _, port := range []string{b.Ovn, flow.Local} {
 		b.Classify(prioOwn, flow.Match{InPort: port, Protocol: node.Words(cluster.FamilyOf(a)).Ip, Dst: node.Single(a)}, flow.Drop{})

@@ -5,6 +5,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
+	"hairpin/pipeline"
 	"hairpin/plan/node"
 )
 
@@ -45,22 +46,22 @@ func hostEndpoint(b *node.Bridge, s *node.Stack) {
 	ip, own := node.Words(s.Family).Ip, s.Address.Addr()
 	// The primary address: the load balancer wrote the host's masquerade address instead (host-to-service.md).
 	b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.Single(own), Dst: node.Single(s.MasqHost)},
-		flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATDst, Addr: own}})
+		flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATDst, Addr: own}})
 	// Secondary addresses stay themselves. Detached, they are like any other beyond the host.
 	for _, a := range s.Others {
 		if !b.Env.Mode.Uplink {
 			break
 		}
 		b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.Single(own), Dst: node.Single(a)},
-			flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost})
+			flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost})
 	}
-	b.Add(claims.TableReturn, node.PrioDefault, flow.Match{Protocol: ip},
-		flow.CT{Commit: true, Table: claims.TableToHost, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqRouter}})
+	b.Add(pipeline.GatewaySNAT, node.PrioDefault, flow.Match{Protocol: ip},
+		flow.CT{Commit: true, Table: pipeline.GatewayToHost, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqRouter}})
 	b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: node.Single(s.MasqRouter)},
-		flow.CT{Table: claims.TableUnDNAT, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATUndo}})
+		flow.CT{Table: pipeline.GatewayUnDNAT, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATUndo}})
 	// Without commit: these are replies only (gateway-pitfalls.md).
-	b.Add(claims.TableUnDNAT, node.PrioDefault, flow.Match{Protocol: ip},
-		flow.CT{Table: claims.TableToOVN, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}})
+	b.Add(pipeline.GatewayUnDNAT, node.PrioDefault, flow.Match{Protocol: ip},
+		flow.CT{Table: pipeline.GatewayToRouter, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}})
 }
 
 // fromOVN sends the gateway router's packets to the uplink and records the connections as OVN's. Only its own
@@ -92,7 +93,7 @@ func fromOVN(b *node.Bridge, s *node.Stack) {
 // host, which routes it: from OVN's masquerade address, because the host drops what comes in from its own (martian source).
 func throughHost(b *node.Bridge, s *node.Stack) {
 	b.Classify(node.PrioTrack, flow.Match{InPort: b.Ovn, Protocol: node.Words(s.Family).Ip, Src: node.Single(s.Address.Addr())},
-		flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost})
+		flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost})
 }
 
 // byHost leads what the gateway router sends to the dummy next hop by the host: such as to an endpoint on another network of the
@@ -103,13 +104,13 @@ func byHost(b *node.Bridge, s *node.Stack) {
 	own, marked := m, m
 	own.Src, marked.PktMark = node.Single(s.Address.Addr()), claims.MarkNodeIP
 	for _, x := range []flow.Match{own, marked} {
-		b.Classify(node.PrioByHost, x, flow.CT{Commit: true, Table: claims.TableReturn, Zone: claims.ZoneHost})
+		b.Classify(node.PrioByHost, x, flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost})
 	}
 	b.Classify(node.PrioNoWay, m, flow.Drop{})
 	// What the host itself says of such a packet, that it is too long for a link or may not pass, has the node's address, and the gateway
 	// router takes nothing from its own.
 	b.Classify(node.PrioOwnError, flow.Match{InPort: flow.Local, Protocol: node.Words(s.Family).Icmp, Src: own.Src, Dst: node.Single(s.MasqRouter)}, flow.SetSrc{Addr: s.MasqHost},
-		flow.CT{Table: claims.TableUnDNAT, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATUndo}})
+		flow.CT{Table: pipeline.GatewayUnDNAT, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATUndo}})
 }
 
 // fromHost sends the host's packets to the uplink and records the connections as the host's. The documents let conntrack
@@ -127,20 +128,20 @@ func fromWire(b *node.Bridge, s *node.Stack) {
 	b.Classify(node.PrioFromWire, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: ip}, node.TrackFromWire)
 	for _, bit := range []flow.CTBits{flow.CTEst, flow.CTRel} { // rel: ICMP errors follow their connection
 		state := flow.CTState{Set: bit | flow.CTTrk}
-		b.Add(claims.TableUplink, node.PrioKnown, flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkOVN}, flow.Output{Port: b.Ovn})
-		b.Add(claims.TableUplink, node.PrioKnown, flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
+		b.Add(pipeline.GatewayUplinkConntrack, node.PrioKnown, flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkOVN}, flow.Output{Port: b.Ovn})
+		b.Add(pipeline.GatewayUplinkConntrack, node.PrioKnown, flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
 	}
 	// What conntrack calls invalid of a connection of OVN's is OVN's all the same, not the host's, which would end it. It is so on
 	// the userspace datapath: after a loss, and where a connection ended unseen and another one has its ports, as when an egress
 	// address was elsewhere meanwhile. The kernel's learns, and remembers no mark with what it calls invalid.
-	b.Add(claims.TableUplink, node.PrioKnown, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTInv | flow.CTTrk}, CTMark: claims.CTMarkOVN},
+	b.Add(pipeline.GatewayUplinkConntrack, node.PrioKnown, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTInv | flow.CTTrk}, CTMark: claims.CTMarkOVN},
 		flow.Output{Port: b.Ovn})
 	if b.Env.HasExternalClients() { // claims.ServiceBridge is asked first
 		return
 	}
 	// New connections that are not to a NodePort are the host's. Committed here, in their own direction: the host's
 	// reply finds them and commits nothing.
-	b.Add(claims.TableUplink, node.PrioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTNew | flow.CTTrk}},
+	b.Add(pipeline.GatewayUplinkConntrack, node.PrioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTNew | flow.CTTrk}},
 		flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.Output{Port: flow.Local})
 }
 
@@ -172,14 +173,14 @@ func layer2(b *node.Bridge) {
 	b.Classify(node.PrioForeign, flow.Match{InPort: b.Ovn}, flow.Drop{})
 	b.Classify(node.PrioRest, flow.Match{}, flow.Normal{})
 	// From the uplink to the host's MAC, of an unknown connection: the host answers.
-	b.Add(claims.TableUplink, node.PrioRest, flow.Match{}, flow.Output{Port: flow.Local})
+	b.Add(pipeline.GatewayUplinkConntrack, node.PrioRest, flow.Match{}, flow.Output{Port: flow.Local})
 }
 
 // rewrite are the last tables of the way between host and gateway router, which share one MAC. Each must see
 // its own as destination and the next hop's as source: the gateway router refuses packets by sending them back where they
 // came from, and its switch sends nothing to a port that it came from. Packet marks are OVN's: the host's own rules may read them otherwise.
 func rewrite(b *node.Bridge) {
-	b.Add(claims.TableToOVN, node.PrioDefault, flow.Match{}, flow.SetEthSrc{MAC: node.MasqMAC()}, flow.SetEthDst{MAC: b.Mac}, flow.Output{Port: b.Ovn})
-	b.Add(claims.TableToHost, node.PrioDefault, flow.Match{}, flow.MoveEthDstToSrc{}, flow.SetEthDst{MAC: b.Mac},
+	b.Add(pipeline.GatewayToRouter, node.PrioDefault, flow.Match{}, flow.SetEthSrc{MAC: node.MasqMAC()}, flow.SetEthDst{MAC: b.Mac}, flow.Output{Port: b.Ovn})
+	b.Add(pipeline.GatewayToHost, node.PrioDefault, flow.Match{}, flow.MoveEthDstToSrc{}, flow.SetEthDst{MAC: b.Mac},
 		flow.SetPktMark{}, flow.Output{Port: flow.Local})
 }

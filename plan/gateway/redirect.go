@@ -6,6 +6,7 @@ import (
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/redirect"
+	"hairpin/pipeline"
 	"hairpin/plan/node"
 )
 
@@ -29,16 +30,16 @@ func Redirection(e node.Env) (datapath.State, []cluster.Problem) {
 		ip, host := node.Words(s.Family).Ip, node.Single(s.MasqHost)
 		if g.OpenFlow { // which knows the sender of each connection
 			b.Classify(node.PrioRedirect, flow.Match{InPort: flow.Local, EthSrc: mac, Protocol: ip}, flow.Output{Port: claims.ServicesPatch})
-			b.Classify(node.PrioAnswered, flow.Match{InPort: claims.ServicesPatch, EthDst: mac, Protocol: ip}, flow.Resubmit{Table: claims.TableToHost})
+			b.Classify(node.PrioAnswered, flow.Match{InPort: claims.ServicesPatch, EthDst: mac, Protocol: ip}, flow.Resubmit{Table: pipeline.GatewayToHost})
 			continue
 		}
-		tracked := flow.CT{Table: claims.TableToHost, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}}
+		tracked := flow.CT{Table: pipeline.GatewayToHost, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}}
 		b.Classify(node.PrioRedirect, flow.Match{InPort: flow.Local, EthSrc: mac, Protocol: ip},
-			flow.CT{Commit: true, Table: claims.TableToOVN, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
+			flow.CT{Commit: true, Table: pipeline.GatewayToRouter, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
 		b.Classify(node.PrioAnswered, flow.Match{InPort: b.Ovn, Protocol: ip, Dst: host}, answer, tracked)
 		for _, a := range s.Redirect {
-			b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: node.Single(a)}, flow.Resubmit{Table: claims.TableToOVN})
-			b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.Single(a)}, answer, flow.Resubmit{Table: claims.TableToHost})
+			b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: node.Single(a)}, flow.Resubmit{Table: pipeline.GatewayToRouter})
+			b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.Single(a)}, answer, flow.Resubmit{Table: pipeline.GatewayToHost})
 			b.Classify(node.PrioRedirect, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.Single(a), Dst: host}, answer, tracked)
 		}
 	}

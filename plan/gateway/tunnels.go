@@ -10,6 +10,7 @@ import (
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
+	"hairpin/pipeline"
 	"hairpin/plan/node"
 )
 
@@ -20,7 +21,7 @@ func tunnels(b *node.Bridge) {
 		for _, a := range append([]netip.Addr{s.Address.Addr()}, s.Others...) {
 			m := flow.Match{Protocol: node.Words(s.Family).L4[cluster.UDP], Dst: node.Single(a), DstPort: node.Geneve}
 			// Conntrack has put it together: tunnels of nodes send no fragments, so it is a pod's, from the address of its node.
-			b.Add(claims.TableUplink, node.PrioNoParts, m, flow.Drop{})
+			b.Add(pipeline.GatewayUplinkConntrack, node.PrioNoParts, m, flow.Drop{})
 			m.InPort = b.Uplink
 			b.Classify(node.PrioStranger, m, flow.Drop{})
 		}

@@ -5,6 +5,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
 	"hairpin/delta"
+	"hairpin/pipeline"
 )
 
 // Bridge writes flows of the gateway bridge.
@@ -27,7 +28,7 @@ func NewBridge(e *Env, feature uint32) *Bridge {
 	}
 }
 
-// Priorities in claims.TableClassify, those of the documents.
+// Priorities in pipeline.GatewayClassifier, those of the documents.
 const (
 	PrioNoTunnel = 510 // pods and Services to the tunnels of nodes
 	PrioNoMTU    = 510 // pods' MTU, told to nodes
@@ -54,7 +55,7 @@ const (
 	PrioRest     = 0
 )
 
-// Priorities in claims.TableUplink.
+// Priorities in pipeline.GatewayUplinkConntrack.
 const (
 	PrioNoParts = 110 // fragments of tunnels' packets
 	PrioKnown   = 100 // connections of OVN or of the host
@@ -69,14 +70,14 @@ func (b *Bridge) Add(table uint8, priority uint16, m flow.Match, actions ...flow
 
 // Classify adds a flow of table 0.
 func (b *Bridge) Classify(priority uint16, m flow.Match, actions ...flow.Action) {
-	b.Add(claims.TableClassify, priority, m, actions...)
+	b.Add(pipeline.GatewayClassifier, priority, m, actions...)
 }
 
 // PrioDefault is OpenFlow's priority for flows that name none, as in the documents' tables 2 to 5.
 const PrioDefault = 0x8000
 
 // TrackFromWire finds the connection of a packet from the uplink.
-var TrackFromWire = flow.CT{Table: claims.TableUplink, Zone: claims.ZoneUplink, NAT: flow.NAT{Kind: flow.NATUndo}}
+var TrackFromWire = flow.CT{Table: pipeline.GatewayUplinkConntrack, Zone: claims.ZoneUplink, NAT: flow.NAT{Kind: flow.NATUndo}}
 
 // ICMPv6 types of neighbour discovery, which is to IPv6 what ARP is to IPv4 (RFC 4861).
 const (
@@ -86,7 +87,7 @@ const (
 	RedirectMessage       = 137
 )
 
-// Priorities in claims.TableClassify and claims.TableUplink for addresses with source ranges: clients outside of them.
+// Priorities in pipeline.GatewayClassifier and pipeline.GatewayUplinkConntrack for addresses with source ranges: clients outside of them.
 const (
 	PrioBarred        = 108
 	PrioBarredTracked = 48

@@ -6,6 +6,7 @@ import (
 
 	"hairpin/claims"
 	"hairpin/datapath/flow"
+	"hairpin/pipeline"
 	"hairpin/plan/node"
 	"hairpin/plan/service"
 )
@@ -38,7 +39,7 @@ func answers(b *node.Bridge, x *service.Front, vip netip.AddrPort) {
 // fromWireTo adds a flow for packets that come by conntrack. On the userspace datapath, packets that may go to an endpoint on
 // this host have one at once as well: there are seven recirculations before them without conntrack, and eight are too many.
 func fromWireTo(b *node.Bridge, x *service.Front, m flow.Match, priority, tracked uint16, actions ...flow.Action) {
-	b.Add(claims.TableUplink, tracked, m, slices.Clone(actions)...)
+	b.Add(pipeline.GatewayUplinkConntrack, tracked, m, slices.Clone(actions)...)
 	mine := func(a netip.AddrPort) bool { return x.IsHost(a.Addr()) }
 	if !b.Env.Node.Gateway.Userspace || x.ExternalLocal || !slices.ContainsFunc(x.Cluster, mine) {
 		return

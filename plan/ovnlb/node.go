@@ -12,6 +12,7 @@ import (
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
+	"hairpin/pipeline"
 	"hairpin/plan/admission"
 	"hairpin/plan/node"
 )
@@ -171,9 +172,9 @@ func hostToServices(b *node.Bridge, s *node.Stack, ranges []netip.Prefix) {
 	ip, host := node.Words(s.Family).Ip, node.Single(s.MasqHost)
 	for _, services := range ranges {
 		b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: services},
-			flow.CT{Commit: true, Table: claims.TableToOVN, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
+			flow.CT{Commit: true, Table: pipeline.GatewayToRouter, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
 		b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: services, Dst: host},
-			flow.CT{Table: claims.TableToHost, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}})
+			flow.CT{Table: pipeline.GatewayToHost, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}})
 		// What comes back from the gateway router untranslated has no Service: an unused ClusterIP. Not to the uplink.
 		b.Classify(node.PrioNoVIP, flow.Match{InPort: b.Ovn, Protocol: ip, Dst: services}, flow.Drop{})
 	}
@@ -186,8 +187,8 @@ func clientToService(b *node.Bridge, s *node.Stack) {
 		return
 	}
 	ip, local := node.Words(s.Family).Ip, node.Single(s.MasqLocal)
-	b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: local}, flow.Resubmit{Table: claims.TableToOVN})
-	b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: local}, flow.Resubmit{Table: claims.TableToHost})
+	b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: local}, flow.Resubmit{Table: pipeline.GatewayToRouter})
+	b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: local}, flow.Resubmit{Table: pipeline.GatewayToHost})
 	b.Classify(node.PrioNoVIP, flow.Match{InPort: b.Ovn, Protocol: ip, Dst: local}, flow.Drop{})
 }
 

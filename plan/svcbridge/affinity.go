@@ -3,8 +3,8 @@ package svcbridge
 import (
 	"time"
 
-	"hairpin/claims"
 	"hairpin/datapath/flow"
+	"hairpin/pipeline"
 	"hairpin/plan/node"
 	"hairpin/plan/service"
 )
@@ -25,7 +25,7 @@ func toGroup(x *service.Front, id uint32) []flow.Action {
 	if x.Affinity == 0 {
 		return []flow.Action{flow.ToGroup{ID: id}}
 	}
-	return []flow.Action{flow.SetGroup{ID: id}, flow.Resubmit{Table: claims.TableAffinity}, flow.Resubmit{Table: claims.TableChosen}}
+	return []flow.Action{flow.SetGroup{ID: id}, flow.Resubmit{Table: pipeline.SvcSessionAffinity}, flow.Resubmit{Table: pipeline.SvcEndpointDNAT}}
 }
 
 // sticks remembers of each client which bucket of a group it has: what buckets do is done by flows, which clients that are remembered find as
@@ -36,12 +36,12 @@ func (w *serviceBridge) sticks(x *service.Front, g *flow.Group) {
 	v := node.Words(x.Family)
 	g.Hashed = v.L4[x.Protocol]
 	m := flow.Match{Protocol: v.Ip, Group: g.ID}
-	w.add(claims.TableChosen, prioOthers, m, flow.ToGroup{ID: g.ID})
-	learn := flow.Learn{Table: claims.TableAffinity, Family: x.Family, Ways: wayBits, Client: g.ID >> wayBits << wayBits,
+	w.add(pipeline.SvcEndpointDNAT, prioOthers, m, flow.ToGroup{ID: g.ID})
+	learn := flow.Learn{Table: pipeline.SvcSessionAffinity, Family: x.Family, Ways: wayBits, Client: g.ID >> wayBits << wayBits,
 		Timeout: uint16(min(x.Affinity, longestAffinity) / time.Second), Limit: affinityLimit}
 	for i, b := range g.Buckets {
 		m.Bucket = b.ID
-		w.add(claims.TableChosen, prioTo, m, learn, b.CT)
-		g.Buckets[i] = flow.Bucket{ID: b.ID, Next: claims.TableChosen}
+		w.add(pipeline.SvcEndpointDNAT, prioTo, m, learn, b.CT)
+		g.Buckets[i] = flow.Bucket{ID: b.ID, Next: pipeline.SvcEndpointDNAT}
 	}
 }

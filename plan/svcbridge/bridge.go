@@ -10,6 +10,7 @@ import (
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
+	"hairpin/pipeline"
 	"hairpin/plan/node"
 	"hairpin/plan/stablehash"
 )
@@ -118,39 +119,39 @@ func podsPort(node string) string { return "pods-" + node }
 func (w *serviceBridge) paths() {
 	out := flow.Output{Port: claims.ServicePatch}
 	fromOVN := flow.Match{InPort: claims.ServicePatch}
-	w.add(claims.TableArrives, prioOthers+1, fromOVN, flow.Resubmit{Table: claims.TableDeliver})
+	w.add(pipeline.SvcClassifier, prioOthers+1, fromOVN, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 	// No port of ours is a trunk, and no packet keeps a tag that a pod chose.
-	w.add(claims.TableArrives, prioTagged, flow.Match{Tagged: true}, flow.Drop{})
-	for _, table := range []uint8{claims.TableFromPod, claims.TableHere, claims.TableToNode} {
-		w.add(table, prioOthers, flow.Match{}, flow.Resubmit{Table: claims.TableDeliver})
+	w.add(pipeline.SvcClassifier, prioTagged, flow.Match{Tagged: true}, flow.Drop{})
+	for _, table := range []uint8{pipeline.SvcFromPod, pipeline.SvcL3Forwarding, pipeline.SvcNodeConntrack} {
+		w.add(table, prioOthers, flow.Match{}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 	}
-	w.add(claims.TableServed, prioOthers, flow.Match{}, flow.Resubmit{Table: claims.TableHere})
-	for _, table := range []uint8{claims.TableToVIP, claims.TableToPod, claims.TableServices} {
-		next := uint8(claims.TableServed)
-		if table == claims.TableToVIP {
-			next = claims.TableServices
+	w.add(pipeline.SvcSNAT, prioOthers, flow.Match{}, flow.Resubmit{Table: pipeline.SvcL3Forwarding})
+	for _, table := range []uint8{pipeline.SvcServiceConntrack, pipeline.SvcPodConntrack, pipeline.SvcServiceLB} {
+		next := uint8(pipeline.SvcSNAT)
+		if table == pipeline.SvcServiceConntrack {
+			next = pipeline.SvcServiceLB
 		}
 		w.add(table, prioOthers, flow.Match{}, flow.Resubmit{Table: next})
 	}
-	w.add(claims.TableReplies, prioOthers, flow.Match{}, flow.Resubmit{Table: claims.TableDeliver})
-	for _, table := range []uint8{claims.TableDeliver, claims.TableNeighbors} {
+	w.add(pipeline.SvcExternalConntrack, prioOthers, flow.Match{}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
+	for _, table := range []uint8{pipeline.SvcL2Forwarding, pipeline.SvcNeighborDiscovery} {
 		w.add(table, prioOthers, flow.Match{}, out)
 	}
-	w.add(claims.TableToVIP, prioGuard, flow.Match{CTState: flow.CTState{Set: flow.CTTrk | flow.CTDnat}}, flow.Resubmit{Table: claims.TableServed})
-	w.add(claims.TableToVIP, prioFrom, flow.Match{CTState: flow.CTState{Set: flow.CTTrk | flow.CTInv}}, flow.Drop{})
+	w.add(pipeline.SvcServiceConntrack, prioGuard, flow.Match{CTState: flow.CTState{Set: flow.CTTrk | flow.CTDnat}}, flow.Resubmit{Table: pipeline.SvcSNAT})
+	w.add(pipeline.SvcServiceConntrack, prioFrom, flow.Match{CTState: flow.CTState{Set: flow.CTTrk | flow.CTInv}}, flow.Drop{})
 	for _, port := range w.outside() {
-		w.add(claims.TableServices, prioStray, flow.Match{InPort: port}, flow.Drop{})
+		w.add(pipeline.SvcServiceLB, prioStray, flow.Match{InPort: port}, flow.Drop{})
 	}
 	host := flow.Match{EthDst: w.HostMAC()}
-	w.add(claims.TableOutside, prioTo, host, w.toHost(flow.Output{Port: claims.ServiceHost})...)
+	w.add(pipeline.SvcExternalReply, prioTo, host, w.toHost(flow.Output{Port: claims.ServiceHost})...)
 	host.InPort = claims.ServiceHost
-	w.add(claims.TableOutside, prioVIP, host, w.toHost(flow.InPort{})...)
+	w.add(pipeline.SvcExternalReply, prioVIP, host, w.toHost(flow.InPort{})...)
 	if w.Wired() {
 		// Answers go to the MAC that asks: nobody outside may send as the host, or as its next hop.
 		for _, mac := range []cluster.MAC{w.HostMAC(), node.MasqMAC()} {
-			w.add(claims.TableArrives, prioTagged, flow.Match{InPort: claims.WirePatch, EthSrc: mac}, flow.Drop{})
+			w.add(pipeline.SvcClassifier, prioTagged, flow.Match{InPort: claims.WirePatch, EthSrc: mac}, flow.Drop{})
 		}
-		w.add(claims.TableOutside, prioOthers, flow.Match{}, flow.SetEthSrc{MAC: w.Node.Gateway.MAC}, flow.SetPktMark{}, flow.Output{Port: claims.WirePatch})
+		w.add(pipeline.SvcExternalReply, prioOthers, flow.Match{}, flow.SetEthSrc{MAC: w.Node.Gateway.MAC}, flow.SetPktMark{}, flow.Output{Port: claims.WirePatch})
 	}
 	for i := range w.Stacks {
 		w.family(&w.Stacks[i])
@@ -162,27 +163,27 @@ func (w *serviceBridge) paths() {
 // The answer goes to the MAC that the request came from, so that no neighbour must be asked for.
 func (w *serviceBridge) fromOutside(s *node.Stack) {
 	v := node.Words(s.Family)
-	answers := track(claims.ZonePinned, claims.TableUnpinned)
+	answers := track(claims.ZonePinned, pipeline.SvcUnSNAT)
 	for _, from := range []flow.Match{{InPort: claims.ServicePatch}, {}} {
 		from.Protocol, from.Dst = v.Ip, node.Single(s.Join.Addr())
-		table := uint8(claims.TableArrives)
+		table := uint8(pipeline.SvcClassifier)
 		if from.InPort == "" {
-			table = claims.TableFromPod
+			table = pipeline.SvcFromPod
 		}
 		w.add(table, prioSelf, from, answers)
 	}
-	w.add(claims.TableArrives, prioSelf, flow.Match{InPort: claims.ServiceHost, Protocol: v.Ip, Dst: node.Single(s.MasqOVN)}, answers)
-	w.add(claims.TableUnpinned, prioOutside, flow.Match{Protocol: v.Ip, CTMark: claims.CTMarkOutside},
-		flow.SetEthDstByCT{}, track(claims.ZoneServices, claims.TableOutside))
-	w.add(claims.TableReplies, prioOutside, flow.Match{Protocol: v.Ip, CTMark: claims.CTMarkOutside}, flow.SetEthDstByCT{}, flow.Resubmit{Table: claims.TableOutside})
+	w.add(pipeline.SvcClassifier, prioSelf, flow.Match{InPort: claims.ServiceHost, Protocol: v.Ip, Dst: node.Single(s.MasqOVN)}, answers)
+	w.add(pipeline.SvcUnSNAT, prioOutside, flow.Match{Protocol: v.Ip, CTMark: claims.CTMarkOutside},
+		flow.SetEthDstByCT{}, track(claims.ZoneServices, pipeline.SvcExternalReply))
+	w.add(pipeline.SvcExternalConntrack, prioOutside, flow.Match{Protocol: v.Ip, CTMark: claims.CTMarkOutside}, flow.SetEthDstByCT{}, flow.Resubmit{Table: pipeline.SvcExternalReply})
 	w.replies(v)
 	w.nodeConnections(s)
 
-	toService := track(claims.ZoneServices, claims.TableToVIP)
+	toService := track(claims.ZoneServices, pipeline.SvcServiceConntrack)
 	for _, to := range append(slices.Clone(s.Services), node.Single(s.MasqAll), node.Single(s.MasqLocal)) {
-		w.add(claims.TableArrives, prioTo, flow.Match{InPort: claims.ServiceHost, Protocol: v.Ip, Dst: to}, toService)
+		w.add(pipeline.SvcClassifier, prioTo, flow.Match{InPort: claims.ServiceHost, Protocol: v.Ip, Dst: to}, toService)
 	}
-	onward := []flow.Action{flow.SetEthSrc{MAC: node.MasqMAC()}, flow.SetEthDst{MAC: cluster.MACFor(w.Stacks[0].Router.Addr())}, flow.Resubmit{Table: claims.TableHere}}
+	onward := []flow.Action{flow.SetEthSrc{MAC: node.MasqMAC()}, flow.SetEthDst{MAC: cluster.MACFor(w.Stacks[0].Router.Addr())}, flow.Resubmit{Table: pipeline.SvcL3Forwarding}}
 	for _, port := range w.outside() {
 		m := flow.Match{InPort: port, Protocol: v.Ip}
 		if port == claims.WirePatch {
@@ -191,24 +192,24 @@ func (w *serviceBridge) fromOutside(s *node.Stack) {
 		} else {
 			known := m
 			known.CTMark = claims.CTMarkOutside
-			w.add(claims.TableServed, prioOutside, known, onward...)
+			w.add(pipeline.SvcSNAT, prioOutside, known, onward...)
 			for _, r := range s.Cluster {
 				pods := m
 				pods.Dst = r
-				w.add(claims.TableServed, prioTo, pods, append([]flow.Action{second(s.Join.Addr(), true)}, onward...)...)
+				w.add(pipeline.SvcSNAT, prioTo, pods, append([]flow.Action{second(s.Join.Addr(), true)}, onward...)...)
 			}
-			w.add(claims.TableServed, prioWorld, m, append([]flow.Action{second(s.MasqOVN, true)}, w.toHost(flow.InPort{})...)...)
+			w.add(pipeline.SvcSNAT, prioWorld, m, append([]flow.Action{second(s.MasqOVN, true)}, w.toHost(flow.InPort{})...)...)
 		}
 		if s.Family == cluster.IPv4 { // over IPv6, OVN tells senders beyond its own networks nothing
 			// On the kernel datapath, what this node's OVN itself says of a packet passes conntrack with its actions one by one, so that what
 			// conntrack finds is lost. So the next node says that the time to live has ended.
-			w.add(claims.TableHere, prioStray, flow.Match{InPort: port, Protocol: v.Ip, TTL: 1}, flow.SetTTL{TTL: 2}, flow.Resubmit{Table: claims.TableDeliver})
+			w.add(pipeline.SvcL3Forwarding, prioStray, flow.Match{InPort: port, Protocol: v.Ip, TTL: 1}, flow.SetTTL{TTL: 2}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 		}
 	}
 }
 
 // straight are the tables, after conntrack, of what goes to no Service's address, and what follows each.
-var straight = map[uint8]uint8{claims.TableToPod: claims.TableServed, claims.TableToNode: claims.TableDeliver, claims.TableReplies: claims.TableDeliver}
+var straight = map[uint8]uint8{pipeline.SvcPodConntrack: pipeline.SvcSNAT, pipeline.SvcNodeConntrack: pipeline.SvcL2Forwarding, pipeline.SvcExternalConntrack: pipeline.SvcL2Forwarding}
 
 // family is paths of one family.
 func (w *serviceBridge) family(s *node.Stack) {
@@ -217,15 +218,15 @@ func (w *serviceBridge) family(s *node.Stack) {
 		w.toVIPs(prioTo, r)
 	}
 	for _, r := range s.Cluster {
-		w.add(claims.TableFromPod, prioTo, flow.Match{Protocol: v.Ip, Dst: r}, track(claims.ZoneServices, claims.TableToPod))
+		w.add(pipeline.SvcFromPod, prioTo, flow.Match{Protocol: v.Ip, Dst: r}, track(claims.ZoneServices, pipeline.SvcPodConntrack))
 		w.fromEndpoints(r)
 	}
 	for _, a := range ownVIPs(w.Env, s) {
 		w.tracks(a, uses{vip: 1})
 	}
-	w.add(claims.TableFromPod, prioJoin, flow.Match{Protocol: v.Ip, Dst: s.Join.Masked()}, flow.Resubmit{Table: claims.TableDeliver})
-	w.add(claims.TableArrives, prioJoin, flow.Match{InPort: claims.ServicePatch, Protocol: v.Ip, Src: s.Join.Masked()}, flow.Resubmit{Table: claims.TableDeliver})
-	w.add(claims.TableArrives, prioVIP, flow.Match{InPort: claims.ServicePatch, Protocol: v.Ip, Dst: v.Multicast}, flow.Resubmit{Table: claims.TableFlood})
+	w.add(pipeline.SvcFromPod, prioJoin, flow.Match{Protocol: v.Ip, Dst: s.Join.Masked()}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
+	w.add(pipeline.SvcClassifier, prioJoin, flow.Match{InPort: claims.ServicePatch, Protocol: v.Ip, Src: s.Join.Masked()}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
+	w.add(pipeline.SvcClassifier, prioVIP, flow.Match{InPort: claims.ServicePatch, Protocol: v.Ip, Dst: v.Multicast}, flow.Resubmit{Table: pipeline.SvcMulticast})
 	w.floods(v, v.Multicast)
 	w.noDHCP(v)
 	// A connection straight to a pod is tracked as well. Else one to a Service with the same source port and endpoint would translate
@@ -234,34 +235,34 @@ func (w *serviceBridge) family(s *node.Stack) {
 		w.add(from, prioTo, tracked(v.Ip, flow.CTNew, flow.CTRel), flow.CT{Commit: true, Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATSrc}}, flow.Resubmit{Table: to})
 	}
 	// What pods have with the world is tracked as well: the client of a Service under policy Local may be anybody.
-	w.add(claims.TableFromPod, prioWorld, flow.Match{Protocol: v.Ip, Src: s.Subnet}, track(claims.ZoneServices, claims.TableReplies))
-	w.add(claims.TableArrives, prioWorld, flow.Match{InPort: claims.ServicePatch, Protocol: v.Ip, Dst: s.Subnet}, track(claims.ZoneServices, claims.TableToNode))
+	w.add(pipeline.SvcFromPod, prioWorld, flow.Match{Protocol: v.Ip, Src: s.Subnet}, track(claims.ZoneServices, pipeline.SvcExternalConntrack))
+	w.add(pipeline.SvcClassifier, prioWorld, flow.Match{InPort: claims.ServicePatch, Protocol: v.Ip, Dst: s.Subnet}, track(claims.ZoneServices, pipeline.SvcNodeConntrack))
 	w.fromOutside(s)
 	// The kernel translates an ICMP error of the client's only with commit.
-	w.add(claims.TableToVIP, prioSelf, tracked(v.Ip, flow.CTRel, flow.CTRpl),
-		flow.CT{Commit: true, Zone: claims.ZoneServices, Table: claims.TableServed, NAT: flow.NAT{Kind: flow.NATUndo}})
+	w.add(pipeline.SvcServiceConntrack, prioSelf, tracked(v.Ip, flow.CTRel, flow.CTRpl),
+		flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcSNAT, NAT: flow.NAT{Kind: flow.NATUndo}})
 	for _, t := range v.Errors { // of anybody on the way; with a recirculation they would have one too many, where the switch tracks them too
 		m := flow.Match{InPort: claims.ServicePatch, Protocol: v.Icmp, ICMPType: t + 1}
-		w.add(claims.TableArrives, prioFrom, m, flow.CT{Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATUndo}}, flow.Resubmit{Table: claims.TableDeliver})
+		w.add(pipeline.SvcClassifier, prioFrom, m, flow.CT{Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATUndo}}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 	}
-	w.add(claims.TableFromPod, prioFrom, flow.Match{Protocol: v.Ip, Dst: node.Single(s.MasqPin)}, track(claims.ZonePinned, claims.TableUnpinned))
+	w.add(pipeline.SvcFromPod, prioFrom, flow.Match{Protocol: v.Ip, Dst: node.Single(s.MasqPin)}, track(claims.ZonePinned, pipeline.SvcUnSNAT))
 	for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} { // nobody's answer: the address is for no pod to reach
-		w.add(claims.TableUnpinned, prioGuard, tracked(v.Ip, bit, 0), flow.Drop{})
+		w.add(pipeline.SvcUnSNAT, prioGuard, tracked(v.Ip, bit, 0), flow.Drop{})
 	}
-	w.add(claims.TableUnpinned, prioOthers, flow.Match{Protocol: v.Ip}, track(claims.ZoneServices, claims.TablePinned))
+	w.add(pipeline.SvcUnSNAT, prioOthers, flow.Match{Protocol: v.Ip}, track(claims.ZoneServices, pipeline.SvcHairpinReply))
 	neighbours := []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ARP}}
 	if s.Family == cluster.IPv4 {
 		w.floods(v, node.Single(broadcast()))
 	} else {
-		w.add(claims.TableFromPod, prioTo, flow.Match{Protocol: v.Ip, Dst: v.LinkLocal}, track(claims.ZoneServices, claims.TableToPod))
+		w.add(pipeline.SvcFromPod, prioTo, flow.Match{Protocol: v.Ip, Dst: v.LinkLocal}, track(claims.ZoneServices, pipeline.SvcPodConntrack))
 		neighbours = []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1}, {InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1}}
 		for _, t := range []uint16{node.RouterAdvertisement, node.RedirectMessage} { // what only routers send
-			w.add(claims.TableFromPod, prioGuard, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1}, flow.Drop{})
+			w.add(pipeline.SvcFromPod, prioGuard, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1}, flow.Drop{})
 		}
 		w.neighborDiscovery()
 	}
 	for _, m := range neighbours {
-		w.add(claims.TableArrives, prioSelf, m, flow.Resubmit{Table: claims.TableNeighbors})
+		w.add(pipeline.SvcClassifier, prioSelf, m, flow.Resubmit{Table: pipeline.SvcNeighborDiscovery})
 	}
 }
 
@@ -270,13 +271,13 @@ func broadcast() netip.Addr { return netip.AddrFrom4([4]byte{255, 255, 255, 255}
 
 // toVIPs tracks what pods send to addresses that Services may have.
 func (w *serviceBridge) toVIPs(priority uint16, to netip.Prefix) {
-	w.add(claims.TableFromPod, priority, flow.Match{Protocol: node.Words(cluster.FamilyOf(to.Addr())).Ip, Dst: to}, track(claims.ZoneServices, claims.TableToVIP))
+	w.add(pipeline.SvcFromPod, priority, flow.Match{Protocol: node.Words(cluster.FamilyOf(to.Addr())).Ip, Dst: to}, track(claims.ZoneServices, pipeline.SvcServiceConntrack))
 }
 
 // fromEndpoints tracks what comes by OVN from addresses that endpoints may have: answers among it.
 func (w *serviceBridge) fromEndpoints(from netip.Prefix) {
 	m := flow.Match{InPort: claims.ServicePatch, Protocol: node.Words(cluster.FamilyOf(from.Addr())).Ip, Src: from}
-	w.add(claims.TableArrives, prioTo, m, track(claims.ZoneServices, claims.TableToNode))
+	w.add(pipeline.SvcClassifier, prioTo, m, track(claims.ZoneServices, pipeline.SvcNodeConntrack))
 }
 
 // pod is a pod's port. It sends from its own addresses, whatever it is: on the way answers get a Service's, so OVN could not say what is a
@@ -288,9 +289,9 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 	w.owner = p.Owner
 	port := portOf(p)
 	from, out := flow.Match{InPort: port, EthSrc: p.MAC}, flow.Output{Port: port}
-	w.add(claims.TableDeliver, prioTo, flow.Match{EthDst: p.MAC}, out)
-	w.add(claims.TablePinned, prioTo, flow.Match{InPort: port}, flow.MoveEthDstToSrc{}, flow.SetEthDst{MAC: p.MAC}, flow.InPort{})
-	send := func(m flow.Match, to uint8) { w.add(claims.TableArrives, prioFrom, m, flow.Resubmit{Table: to}) }
+	w.add(pipeline.SvcL2Forwarding, prioTo, flow.Match{EthDst: p.MAC}, out)
+	w.add(pipeline.SvcHairpinReply, prioTo, flow.Match{InPort: port}, flow.MoveEthDstToSrc{}, flow.SetEthDst{MAC: p.MAC}, flow.InPort{})
+	send := func(m flow.Match, to uint8) { w.add(pipeline.SvcClassifier, prioFrom, m, flow.Resubmit{Table: to}) }
 	if w.Stack(cluster.IPv6) != nil {
 		w.linkLocal(from, out)
 	}
@@ -302,10 +303,10 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 		v, own := node.Words(s.Family), node.Single(ip)
 		m := from
 		m.Protocol, m.Src = v.Ip, own
-		send(m, claims.TableFromPod)
+		send(m, pipeline.SvcFromPod)
 		if s.Family == cluster.IPv4 {
 			m.Protocol, m.LinkAddr = flow.ARP, p.MAC
-			send(m, claims.TableNeighbors)
+			send(m, pipeline.SvcNeighborDiscovery)
 		} else {
 			w.advertises(from, ip)
 		}
@@ -314,9 +315,9 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 			continue
 		}
 		w.found(ip, out)
-		w.add(claims.TableHere, prioTo, flow.Match{Protocol: v.Ip, Dst: own}, flow.SetEthDst{MAC: p.MAC}, out)
-		w.add(claims.TableServed, prioSelf, flow.Match{InPort: port, Protocol: v.Ip, Src: own, Dst: own},
-			flow.CT{Commit: true, Zone: claims.ZonePinned, Table: claims.TablePinned, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqPin}})
+		w.add(pipeline.SvcL3Forwarding, prioTo, flow.Match{Protocol: v.Ip, Dst: own}, flow.SetEthDst{MAC: p.MAC}, out)
+		w.add(pipeline.SvcSNAT, prioSelf, flow.Match{InPort: port, Protocol: v.Ip, Src: own, Dst: own},
+			flow.CT{Commit: true, Zone: claims.ZonePinned, Table: pipeline.SvcHairpinReply, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqPin}})
 	}
 }
 
@@ -326,9 +327,9 @@ func (w *serviceBridge) linkLocal(from flow.Match, out flow.Action) {
 	w.found(link, out)
 	m := from
 	m.Protocol, m.Src = flow.IPv6, node.Single(link)
-	w.add(claims.TableArrives, prioFrom, m, flow.Resubmit{Table: claims.TableFromPod})
+	w.add(pipeline.SvcClassifier, prioFrom, m, flow.Resubmit{Table: pipeline.SvcFromPod})
 	ask := flow.Match{InPort: from.InPort, Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1, LinkAddr: from.EthSrc}
-	w.add(claims.TableNDOptions, prioTo, ask, flow.Resubmit{Table: claims.TableNeighbors})
+	w.add(pipeline.SvcNDSecurity, prioTo, ask, flow.Resubmit{Table: pipeline.SvcNeighborDiscovery})
 	w.advertises(from, link)
 }
 
@@ -337,20 +338,20 @@ func (w *serviceBridge) advertises(from flow.Match, ip netip.Addr) {
 	m := flow.Match{InPort: from.InPort, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1, Target: ip}
 	for _, mac := range []cluster.MAC{from.EthSrc, {}} {
 		m.LinkAddr, m.NoLinkAddr = mac, mac == cluster.MAC{}
-		w.add(claims.TableNDOptions, prioTo, m, flow.Resubmit{Table: claims.TableNeighbors})
+		w.add(pipeline.SvcNDSecurity, prioTo, m, flow.Resubmit{Table: pipeline.SvcNeighborDiscovery})
 	}
 }
 
 // found leads who looks for an address to the ports of those that have it.
 func (w *serviceBridge) found(ip netip.Addr, out ...flow.Action) {
 	if ip.Is4() {
-		w.add(claims.TableNeighbors, prioTo, flow.Match{Protocol: flow.ARP, Dst: node.Single(ip)}, out...)
+		w.add(pipeline.SvcNeighborDiscovery, prioTo, flow.Match{Protocol: flow.ARP, Dst: node.Single(ip)}, out...)
 		return
 	}
 	for _, t := range []uint16{node.NeighborSolicitation, node.NeighborAdvertisement} {
-		w.add(claims.TableNeighbors, prioTo, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1, Dst: node.Single(ip)}, out...)
+		w.add(pipeline.SvcNeighborDiscovery, prioTo, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1, Dst: node.Single(ip)}, out...)
 	}
-	w.add(claims.TableNeighbors, prioTo-1, flow.Match{Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1, Target: ip}, out...)
+	w.add(pipeline.SvcNeighborDiscovery, prioTo-1, flow.Match{Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1, Target: ip}, out...)
 }
 
 // takes lets all hear that a pod has one of its addresses: an extra one may have been another's before.
@@ -359,7 +360,7 @@ func (w *serviceBridge) takes(port string, ip netip.Addr) {
 	if ip.Is6() {
 		m = flow.Match{InPort: port, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1, Target: ip, Dst: node.Words(cluster.IPv6).Multicast}
 	}
-	w.add(claims.TableNeighbors, prioFrom, m, flow.Resubmit{Table: claims.TableFlood})
+	w.add(pipeline.SvcNeighborDiscovery, prioFrom, m, flow.Resubmit{Table: pipeline.SvcMulticast})
 }
 
 // linkLocal is the address that a port has by its MAC (RFC 4291, appendix A).

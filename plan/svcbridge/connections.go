@@ -7,6 +7,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/pipeline"
 	"hairpin/plan/node"
 	"hairpin/plan/service"
 )
@@ -19,7 +20,7 @@ import (
 func (w *serviceBridge) replies(v node.Vocabulary) {
 	toClient := func(state flow.CTState) {
 		m := flow.Match{Protocol: v.Ip, CTMark: claims.CTMarkOutside, CTState: state}
-		w.add(claims.TableToVIP, prioOutside+1, m, flow.SetEthDstByCT{}, flow.Resubmit{Table: claims.TableOutside})
+		w.add(pipeline.SvcServiceConntrack, prioOutside+1, m, flow.SetEthDstByCT{}, flow.Resubmit{Table: pipeline.SvcExternalReply})
 	}
 	// Not by +snat alone: where two connections would have the same addresses and ports, the kernel also
 	// translates the source port of the one that begins later.
@@ -27,10 +28,10 @@ func (w *serviceBridge) replies(v node.Vocabulary) {
 	// The userspace datapath sets no direction bit with +inv, but translates the packet.
 	toClient(flow.CTState{Set: flow.CTTrk | flow.CTInv | flow.CTSnat, Clear: flow.CTDnat})
 	reply := tracked(v.Ip, flow.CTRpl, flow.CTRel)
-	w.add(claims.TableToVIP, prioSelf, reply, flow.Resubmit{Table: claims.TableServed})
+	w.add(pipeline.SvcServiceConntrack, prioSelf, reply, flow.Resubmit{Table: pipeline.SvcSNAT})
 	for _, port := range w.outside() {
 		reply.InPort = port
-		w.add(claims.TableToVIP, prioOutside, reply, flow.Drop{})
+		w.add(pipeline.SvcServiceConntrack, prioOutside, reply, flow.Drop{})
 	}
 }
 
@@ -40,7 +41,7 @@ func (w *serviceBridge) nodeConnections(s *node.Stack) {
 	if w.HasExternalClients() {
 		m := flow.Match{InPort: claims.WirePatch, Protocol: node.Words(s.Family).Ip, CTMark: claims.CTMarkNode}
 		m.CTState.Set = flow.CTTrk // also what conntrack calls invalid: the gateway bridge decides
-		w.add(claims.TableToVIP, prioOutside+3, m, flow.InPort{})
+		w.add(pipeline.SvcServiceConntrack, prioOutside+3, m, flow.InPort{})
 	}
 }
 
@@ -51,7 +52,7 @@ func (w *serviceBridge) nodeConnections(s *node.Stack) {
 func nodePort(b *node.Bridge, x *service.Front, at netip.AddrPort) {
 	if at.Addr() == x.Stack.Address.Addr() || slices.Contains(x.Stack.Others, at.Addr()) {
 		from := flow.Match{Protocol: node.Words(x.Family).L4[x.Protocol], Src: node.Single(at.Addr()), SrcPort: at.Port()}
-		b.Classify(node.PrioTrack+2, from, flow.Resubmit{Table: claims.TableNodePort})
+		b.Classify(node.PrioTrack+2, from, flow.Resubmit{Table: pipeline.GatewayNodePortSource})
 	}
 }
 
@@ -60,19 +61,19 @@ func nodePort(b *node.Bridge, x *service.Front, at netip.AddrPort) {
 // an external client began that connection.
 func nodePorts(b *node.Bridge, s *node.Stack) {
 	ip := node.Words(s.Family).Ip
-	b.Add(claims.TableNodePort, node.PrioKnown, flow.Match{InPort: claims.ServicesPatch, Protocol: ip}, flow.Output{Port: b.Uplink})
+	b.Add(pipeline.GatewayNodePortSource, node.PrioKnown, flow.Match{InPort: claims.ServicesPatch, Protocol: ip}, flow.Output{Port: b.Uplink})
 	for _, m := range []flow.Match{{InPort: flow.Local, Protocol: ip}, {InPort: b.Ovn, EthSrc: b.Mac, Protocol: ip}} {
 		owner := uint32(claims.CTMarkHost)
 		if m.InPort == b.Ovn {
 			owner = claims.CTMarkOVN
 		}
 		commit, out := flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: owner}, flow.Output{Port: b.Uplink}
-		b.Add(claims.TableNodePort, node.PrioKnown, m, flow.CT{Zone: claims.ZoneUplink, Table: claims.TableNodeConn})
-		b.Add(claims.TableNodeConn, node.PrioNew, m, commit, flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkNode}, out)
+		b.Add(pipeline.GatewayNodePortSource, node.PrioKnown, m, flow.CT{Zone: claims.ZoneUplink, Table: pipeline.GatewayNodeConntrack})
+		b.Add(pipeline.GatewayNodeConntrack, node.PrioNew, m, commit, flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkNode}, out)
 		m.CTState.Set = flow.CTTrk | flow.CTRpl
-		b.Add(claims.TableNodeConn, node.PrioKnown, m, commit, out)
+		b.Add(pipeline.GatewayNodeConntrack, node.PrioKnown, m, commit, out)
 	}
-	for _, table := range []uint8{claims.TableNodePort, claims.TableNodeConn} { // no other port sends from the node's address
+	for _, table := range []uint8{pipeline.GatewayNodePortSource, pipeline.GatewayNodeConntrack} { // no other port sends from the node's address
 		b.Add(table, node.PrioRest, flow.Match{}, flow.Drop{})
 	}
 }
@@ -98,27 +99,27 @@ func (w *serviceBridge) externalSources(s *node.Stack, serve flow.Action) {
 	for _, r := range w.martians(s) {
 		from := m
 		from.Src = r
-		w.add(claims.TableArrives, prioGuard, from, flow.Drop{})
+		w.add(pipeline.SvcClassifier, prioGuard, from, flow.Drop{})
 	}
 	if !w.Mode.Uplink || w.Mode.ClientsByHost || !s.RoutersKnown || len(s.NextHops) == 0 {
-		w.add(claims.TableArrives, prioTo, m, serve)
+		w.add(pipeline.SvcClassifier, prioTo, m, serve)
 		return
 	}
 	for _, r := range s.OnLink {
 		from := m
 		from.Src = r
-		w.add(claims.TableArrives, prioVIP, from, serve)
+		w.add(pipeline.SvcClassifier, prioVIP, from, serve)
 	}
 	for _, mac := range w.nextHopMACs(s) {
 		from := m
 		from.EthSrc = mac
-		w.add(claims.TableArrives, prioVIP, from, serve)
+		w.add(pipeline.SvcClassifier, prioVIP, from, serve)
 	}
 	if len(s.Routers) == 0 {
-		w.add(claims.TableArrives, prioTo, m, flow.Drop{})
+		w.add(pipeline.SvcClassifier, prioTo, m, flow.Drop{})
 		return
 	}
-	w.add(claims.TableArrives, prioTo, m, flow.SetEthSrc{MAC: s.Routers[0]}, serve)
+	w.add(pipeline.SvcClassifier, prioTo, m, flow.SetEthSrc{MAC: s.Routers[0]}, serve)
 }
 
 // nextHopMACs are the source MACs from which a change of the client's MAC is accepted: those of the
@@ -161,23 +162,23 @@ func (w *serviceBridge) externalClients(s *node.Stack, onward []flow.Action) {
 	m := flow.Match{InPort: claims.WirePatch, Protocol: v.Ip}
 	invalid, related := m, m
 	invalid.CTState.Set, related.CTState.Set = flow.CTTrk|flow.CTInv, flow.CTTrk|flow.CTRel
-	w.add(claims.TableToVIP, prioOutside+2, invalid, flow.Drop{})
+	w.add(pipeline.SvcServiceConntrack, prioOutside+2, invalid, flow.Drop{})
 	// A client that has lost a connection may begin one from the same port. The endpoint answers such a
 	// SYN by what makes the client end the old connection (RFC 9293, 3.5.2).
 	invalid.Protocol, invalid.SYN = v.L4[cluster.TCP], true
 	invalid.CTState.Set |= flow.CTDnat
-	w.add(claims.TableToVIP, prioOutside+3, invalid, flow.Resubmit{Table: claims.TableServed})
+	w.add(pipeline.SvcServiceConntrack, prioOutside+3, invalid, flow.Resubmit{Table: pipeline.SvcSNAT})
 
 	keep := m // policy Local: there is no second zone
 	keep.CTMark = claims.CTMarkOutside
 	record := flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkOutside, EthSrc: true}
-	w.add(claims.TableServed, prioOutside, keep, onward...)
+	w.add(pipeline.SvcSNAT, prioOutside, keep, onward...)
 	for _, mac := range w.nextHopMACs(s) {
 		keep.EthSrc = mac
-		w.add(claims.TableServed, prioOutside+1, keep, append([]flow.Action{record}, onward...)...)
+		w.add(pipeline.SvcSNAT, prioOutside+1, keep, append([]flow.Action{record}, onward...)...)
 	}
 	keep.EthSrc, keep.CTState = cluster.MAC{}, related.CTState
-	w.add(claims.TableServed, prioOutside+2, keep, onward...)
+	w.add(pipeline.SvcSNAT, prioOutside+2, keep, onward...)
 
 	toHost := w.toHost(flow.Output{Port: claims.ServiceHost})
 	for _, r := range s.Cluster {
@@ -190,7 +191,7 @@ func (w *serviceBridge) externalClients(s *node.Stack, onward []flow.Action) {
 func (w *serviceBridge) recordMAC(s *node.Stack, to netip.Prefix, priority uint16, source netip.Addr, next []flow.Action) {
 	m := flow.Match{InPort: claims.WirePatch, Protocol: node.Words(s.Family).Ip, Dst: to}
 	add := func(priority uint16, m flow.Match, actions ...flow.Action) {
-		w.add(claims.TableServed, priority, m, append(actions, next...)...)
+		w.add(pipeline.SvcSNAT, priority, m, append(actions, next...)...)
 	}
 	record := flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkClientMAC, EthSrc: true}
 	add(priority, m, record, second(source, true))

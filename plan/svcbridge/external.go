@@ -7,6 +7,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/pipeline"
 	"hairpin/plan/node"
 	"hairpin/plan/service"
 )
@@ -16,18 +17,18 @@ func toServices(b *node.Bridge, x *service.Front, vip netip.AddrPort) {
 	nodePort(b, x, vip)
 	m, to := service.Match(x, flow.Match{}, vip), []flow.Action{flow.Output{Port: claims.ServicesPatch}}
 	if x.Protocol != cluster.TCP && podsBehind(x) { // TCP knows from the pod how long a packet may be
-		to = []flow.Action{flow.MarkLonger{Length: uint16(b.Env.Config.MTU + ethernetHeader)}, flow.Resubmit{Table: claims.TableLong}}
+		to = []flow.Action{flow.MarkLonger{Length: uint16(b.Env.Config.MTU + ethernetHeader)}, flow.Resubmit{Table: pipeline.GatewayServiceMTU}}
 	}
 	if !x.Guards(vip) {
-		b.Add(claims.TableWire, node.PrioNodePort, m, to...)
+		b.Add(pipeline.GatewayServices, node.PrioNodePort, m, to...)
 		return
 	}
 	for _, r := range x.SourceRanges {
 		from := m
 		from.Src = r
-		b.Add(claims.TableWire, node.PrioNodePort, from, to...)
+		b.Add(pipeline.GatewayServices, node.PrioNodePort, from, to...)
 	}
-	b.Add(claims.TableWire, node.PrioBarred, m, flow.Drop{})
+	b.Add(pipeline.GatewayServices, node.PrioBarred, m, flow.Drop{})
 }
 
 // podsBehind reports whether pods are among the endpoints of external clients. Only then is the pods' MTU that of the
@@ -51,23 +52,23 @@ const ethernetHeader = 14
 func wireToServices(b *node.Bridge, s *node.Stack) {
 	ip := node.Words(s.Family).Ip
 	out := flow.Output{Port: claims.ServicesPatch}
-	b.Classify(node.PrioFromWire+1, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: ip, Fragment: "no"}, flow.Resubmit{Table: claims.TableWire})
+	b.Classify(node.PrioFromWire+1, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: ip, Fragment: "no"}, flow.Resubmit{Table: pipeline.GatewayServices})
 	host := []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.SetPktMark{}, flow.Output{Port: flow.Local}}
 	// What is too long for pods the host forwards: it fragments it, or reports the pods' MTU to the client.
-	b.Add(claims.TableLong, node.PrioKnown, flow.Match{Protocol: ip, PktMark: 1}, host...)
-	b.Add(claims.TableLong, node.PrioRest, flow.Match{}, out)
-	b.Add(claims.TableWire, node.PrioRest, flow.Match{Protocol: ip}, node.TrackFromWire)
-	b.Add(claims.TableUplink, node.PrioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTTrk}}, flow.Resubmit{Table: claims.TableWire})
-	b.Add(claims.TableWire, node.PrioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTTrk}}, flow.CT{Zone: claims.ZoneServices, Table: claims.TableAsked})
+	b.Add(pipeline.GatewayServiceMTU, node.PrioKnown, flow.Match{Protocol: ip, PktMark: 1}, host...)
+	b.Add(pipeline.GatewayServiceMTU, node.PrioRest, flow.Match{}, out)
+	b.Add(pipeline.GatewayServices, node.PrioRest, flow.Match{Protocol: ip}, node.TrackFromWire)
+	b.Add(pipeline.GatewayUplinkConntrack, node.PrioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTTrk}}, flow.Resubmit{Table: pipeline.GatewayServices})
+	b.Add(pipeline.GatewayServices, node.PrioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTTrk}}, flow.CT{Zone: claims.ZoneServices, Table: pipeline.GatewayServiceConntrack})
 	for _, bit := range []flow.CTBits{flow.CTEst, flow.CTRel} {
-		b.Add(claims.TableAsked, node.PrioKnown, flow.Match{Protocol: ip, CTState: flow.CTState{Set: bit | flow.CTTrk}}, out)
+		b.Add(pipeline.GatewayServiceConntrack, node.PrioKnown, flow.Match{Protocol: ip, CTState: flow.CTState{Set: bit | flow.CTTrk}}, out)
 	}
-	b.Add(claims.TableAsked, node.PrioRest, flow.Match{Protocol: ip}, host...)
+	b.Add(pipeline.GatewayServiceConntrack, node.PrioRest, flow.Match{Protocol: ip}, host...)
 	b.Classify(node.PrioTrack, flow.Match{InPort: claims.ServicesPatch, Protocol: ip}, flow.Output{Port: b.Uplink})
 	nodePorts(b, s)
 	// Replies to the node's own connections come back with the bridge's MAC as their destination.
 	returned := flow.Match{InPort: claims.ServicesPatch, Protocol: ip}
-	b.Add(claims.TableUplink, node.PrioTracked, returned, flow.Drop{})
+	b.Add(pipeline.GatewayUplinkConntrack, node.PrioTracked, returned, flow.Drop{})
 	returned.EthDst = b.Mac
 	b.Classify(node.PrioTrack+1, returned, node.TrackFromWire)
 }

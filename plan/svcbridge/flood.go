@@ -6,6 +6,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/pipeline"
 	"hairpin/plan/node"
 )
 
@@ -13,12 +14,12 @@ import (
 // external network: a pod would be a machine of the nodes' network, past EgressIPs and every firewall.
 //
 // A flow sees no port in a fragment on the userspace datapath, where conntrack knows it, so fragments pass conntrack for the
-// guards in claims.TableFlood.
+// guards in pipeline.SvcMulticast.
 func (w *serviceBridge) floods(v node.Vocabulary, to netip.Prefix) {
 	m := flow.Match{Protocol: v.Ip, Dst: to}
-	w.add(claims.TableFromPod, prioJoin, m, flow.Resubmit{Table: claims.TableFlood})
+	w.add(pipeline.SvcFromPod, prioJoin, m, flow.Resubmit{Table: pipeline.SvcMulticast})
 	m.Fragment = "yes"
-	w.add(claims.TableFromPod, prioJoin+1, m, track(claims.ZoneServices, claims.TableFlood))
+	w.add(pipeline.SvcFromPod, prioJoin+1, m, track(claims.ZoneServices, pipeline.SvcMulticast))
 }
 
 // flood is the last action of all that floods. Open vSwitch sends nothing back out of the port where it came in.
@@ -27,19 +28,19 @@ func (w *serviceBridge) flood(pods []*cluster.Pod) {
 	for _, p := range pods {
 		out = append(out, flow.Output{Port: portOf(p)})
 	}
-	w.add(claims.TableFlood, prioOthers, flow.Match{}, out...)
+	w.add(pipeline.SvcMulticast, prioOthers, flow.Match{}, out...)
 }
 
 // noDHCP drops what pods send to the ports of DHCP clients, whose other fields a pod can choose, but for answers to who has asked
 // them.
 func (w *serviceBridge) noDHCP(v node.Vocabulary) {
 	m := flow.Match{Protocol: v.L4[cluster.UDP], DstPort: v.Dhcp}
-	w.add(claims.TableFromPod, prioTo-1, m, flow.Drop{}) // what is not tracked
+	w.add(pipeline.SvcFromPod, prioTo-1, m, flow.Drop{}) // what is not tracked
 	// Fragments that nothing else tracks: of further addresses of a pod, to no pod and no Service.
-	w.add(claims.TableFromPod, prioOthers+1, flow.Match{Protocol: v.Ip, Fragment: "yes"}, track(claims.ZoneServices, claims.TableReplies))
+	w.add(pipeline.SvcFromPod, prioOthers+1, flow.Match{Protocol: v.Ip, Fragment: "yes"}, track(claims.ZoneServices, pipeline.SvcExternalConntrack))
 	m.CTState = flow.CTState{Set: flow.CTTrk | flow.CTNew}
 	fragment := flow.Match{Protocol: v.Ip, Fragment: "yes", CTState: m.CTState, CTProtocol: uint8(cluster.UDP), CTDstPort: v.Dhcp}
-	for _, table := range []uint8{claims.TableToPod, claims.TableToVIP, claims.TableReplies, claims.TableFlood} {
+	for _, table := range []uint8{pipeline.SvcPodConntrack, pipeline.SvcServiceConntrack, pipeline.SvcExternalConntrack, pipeline.SvcMulticast} {
 		w.add(table, prioSelf, m, flow.Drop{})
 		if w.Node.Gateway.Userspace { // the kernel's conntrack puts fragments together
 			w.add(table, prioSelf, fragment, flow.Drop{})
@@ -47,13 +48,13 @@ func (w *serviceBridge) noDHCP(v node.Vocabulary) {
 	}
 }
 
-// neighborDiscovery leads neighbour discovery of pods to claims.TableNDOptions, where each pod has its own targets and its own MAC
+// neighborDiscovery leads neighbour discovery of pods to pipeline.SvcNDSecurity, where each pod has its own targets and its own MAC
 // as the link-layer address. A pod advertises no address of another pod, and does not probe whether an address is free: a pod that
 // is about to use it would give it up (RFC 4862, 5.4.3). The node assigns each address to one pod.
 func (w *serviceBridge) neighborDiscovery() {
 	for _, t := range []uint16{node.NeighborSolicitation, node.NeighborAdvertisement} {
-		w.add(claims.TableFromPod, prioGuard, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1}, flow.Resubmit{Table: claims.TableNDOptions})
+		w.add(pipeline.SvcFromPod, prioGuard, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1}, flow.Resubmit{Table: pipeline.SvcNDSecurity})
 	}
 	ask := flow.Match{Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1, NoLinkAddr: true}
-	w.add(claims.TableNDOptions, prioTo, ask, flow.Resubmit{Table: claims.TableNeighbors})
+	w.add(pipeline.SvcNDSecurity, prioTo, ask, flow.Resubmit{Table: pipeline.SvcNeighborDiscovery})
 }

@@ -8,6 +8,7 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
+	"hairpin/pipeline"
 	"hairpin/plan/admission"
 	"hairpin/plan/node"
 	"hairpin/plan/service"
@@ -77,7 +78,7 @@ func bucketsOf(x *service.Front, k flow.GroupKey, way uint8, to []netip.AddrPort
 			id++
 		}
 		taken[id] = true
-		ct := flow.CT{Commit: true, Zone: claims.ZoneServices, Table: claims.TableServed, NAT: flow.NAT{Kind: flow.NATDst, Addr: a.Addr(), PortMin: a.Port(), PortMax: a.Port()}}
+		ct := flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcSNAT, NAT: flow.NAT{Kind: flow.NATDst, Addr: a.Addr(), PortMin: a.Port(), PortMax: a.Port()}}
 		if way == toOwnPods {
 			ct.Mark, ct.EthSrc = claims.CTMarkOutside, true
 		}

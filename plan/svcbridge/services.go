@@ -8,6 +8,7 @@ import (
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
+	"hairpin/pipeline"
 	"hairpin/plan/admission"
 	"hairpin/plan/node"
 	"hairpin/plan/service"
@@ -48,8 +49,8 @@ const prioClusterIP = prioVIP + 1
 func (w *Engine) ClusterIP(s *node.Stack, to netip.Prefix, owner cluster.Owner) {
 	w.owner = owner
 	w.toVIPs(prioClusterIP, to)
-	w.add(claims.TableArrives, prioClusterIP,
-		flow.Match{InPort: claims.ServiceHost, Protocol: node.Words(s.Family).Ip, Dst: to}, track(claims.ZoneServices, claims.TableToVIP))
+	w.add(pipeline.SvcClassifier, prioClusterIP,
+		flow.Match{InPort: claims.ServiceHost, Protocol: node.Words(s.Family).Ip, Dst: to}, track(claims.ZoneServices, pipeline.SvcServiceConntrack))
 }
 
 // Outside leads external clients to claims.ServiceBridge, but where the host is an endpoint under policy Local: new clients are the host's then.
@@ -65,7 +66,7 @@ func (w *Engine) Outside(x *service.Front, name string, vips []netip.AddrPort) {
 	}
 }
 
-// Priorities in TableServices.
+// Priorities in pipeline.SvcServiceLB.
 const (
 	prioServed  = 200
 	prioGuarded = 205 // a load balancer's address, for all
@@ -128,7 +129,7 @@ func (w *serviceBridge) lead(x *service.Front, priority uint16, m flow.Match, vi
 	case len(x.Cluster) > 0:
 		w.serve(x, priority, m, vip, flow.Drop{})
 	case vip.Addr() != x.ClusterIP:
-		w.serve(x, priority, m, vip, flow.SetPktMark{Mark: claims.MarkRefused}, flow.Resubmit{Table: claims.TableDeliver})
+		w.serve(x, priority, m, vip, flow.SetPktMark{Mark: claims.MarkRefused}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 	}
 }
 
@@ -137,11 +138,11 @@ func (w *serviceBridge) lead(x *service.Front, priority uint16, m flow.Match, vi
 // TCP and SCTP send what fits.
 func (w *serviceBridge) serve(x *service.Front, priority uint16, m flow.Match, vip netip.AddrPort, actions ...flow.Action) {
 	m = service.Match(x, m, vip)
-	w.add(claims.TableServices, priority, m, actions...)
+	w.add(pipeline.SvcServiceLB, priority, m, actions...)
 	if x.Protocol == cluster.UDP && w.Node.Gateway.Userspace {
 		m.Protocol, m.DstPort, m.Fragment, m.CTState = node.Words(x.Family).Ip, 0, "yes", flow.CTState{Set: flow.CTNew | flow.CTTrk}
 		m.CTProtocol, m.CTDstPort = uint8(x.Protocol), vip.Port()
-		w.add(claims.TableServices, priority, m, actions...)
+		w.add(pipeline.SvcServiceLB, priority, m, actions...)
 	}
 }
 

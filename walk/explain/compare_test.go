@@ -53,7 +53,7 @@ func TestDifference(t *testing.T) {
 		"- endpoint followed: 172.18.0.3:8081\n+ endpoint followed: 172.18.0.4:8081\n- Delivered to host node-a",
 		"\n+ Delivered to host node-b port 8081, which sees 172.18.0.3:32768",
 		"10.96.1.3:80 169.254.169.2:8081 tcp\n-     -> destination",
-		"\n+ node-b: br-ex table 1\n",
+		"\n+ node-b: br-ex UplinkConntrack\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q:\n%s", want, text)

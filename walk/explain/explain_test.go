@@ -52,14 +52,14 @@ func ask(t testing.TB, q explain.Question) *explain.Explanation {
 func TestHairpin(t *testing.T) {
 	text := ask(t, explain.Question{From: "host/node-a", To: "svc/default/hostself"}).Text(false)
 	there, back, _ := strings.Cut(text, "\nREPLY\n")
-	table, zone := regexp.MustCompile(`br-ex table (\d)`), regexp.MustCompile(`CT .* zone=(\d+)`)
+	table, zone := regexp.MustCompile(`br-ex ([A-Z]\w+)`), regexp.MustCompile(`CT .* zone=(\d+)`)
 	for _, c := range []struct {
 		name, in string
 		find     *regexp.Regexp
 		want     []string
 	}{
-		{"tables there", there, table, []string{"0", "2", "0", "4", "3"}},
-		{"tables back", back, table, []string{"0", "5", "2", "0", "3"}},
+		{"tables there", there, table, []string{"Classifier", "ToGatewayRouter", "Classifier", "SNAT", "ToHost"}},
+		{"tables back", back, table, []string{"Classifier", "UnDNAT", "ToGatewayRouter", "Classifier", "ToHost"}},
 		{"zones", there, zone, []string{"64001", "64001", "64002"}},
 	} {
 		var got []string

@@ -3,6 +3,8 @@ package explain
 import (
 	"regexp"
 	"strings"
+
+	"hairpin/pipeline"
 )
 
 // Kind is a kind of place that a packet passes.
@@ -35,7 +37,7 @@ func PlaceOf(stage string) Place {
 	case "geneve":
 		return Place{Tunnel, first, ""}
 	default:
-		if strings.HasPrefix(rest, "table ") || strings.HasPrefix(rest, "group ") {
+		if pipeline.Named(rest) || strings.HasPrefix(rest, "table ") || strings.HasPrefix(rest, "group ") {
 			return Place{Bridge, first, rest}
 		}
 	}

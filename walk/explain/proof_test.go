@@ -17,7 +17,7 @@ import (
 func TestProve(t *testing.T) {
 	_, s := demo(t)
 	for _, c := range []struct{ engine, bridge, table string }{
-		{cluster.EngineOVN, "br-ex", "br-ex table 4"}, {cluster.EngineOpenFlow, claims.ServiceBridge, "br-svc table 30"},
+		{cluster.EngineOVN, "br-ex", "br-ex SNAT"}, {cluster.EngineOpenFlow, claims.ServiceBridge, "br-svc SNAT"},
 	} {
 		t.Run(c.engine, func(t *testing.T) {
 			changed := *s
