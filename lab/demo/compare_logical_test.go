@@ -53,7 +53,7 @@ func bracketed(p walk.Packet) string {
 type stage struct{ dp, name, priority, text string }
 
 var (
-	pipeline  = regexp.MustCompile(`^ *(?:ingress|egress)\(dp="([^"]+)"`)
+	dpHeader  = regexp.MustCompile(`^ *(?:ingress|egress)\(dp="([^"]+)"`)
 	stageLine = regexp.MustCompile(`^ *\d+\. (l[sr]_\w+) \([^)]*\): (.*), priority (\d+), uuid`)
 	leaves    = regexp.MustCompile(`/\* output to "([^"]+)"`)
 	resolving = regexp.MustCompile(`^( *)(arp|nd_ns)$`)
@@ -78,7 +78,7 @@ func parseLogical(out string) (stages []stage, way []string, left string) {
 			skip = len(m[1])
 			continue
 		}
-		if m := pipeline.FindStringSubmatch(line); m != nil {
+		if m := dpHeader.FindStringSubmatch(line); m != nil {
 			if dp = m[1]; len(way) == 0 || way[len(way)-1] != dp {
 				way = append(way, dp)
 			}
