@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -84,11 +83,15 @@ func (a *agent) round(ctx context.Context, news bool) time.Duration {
 		again = retry.Sooner(again, step(ctx))
 	}
 	a.host.publish(a.ownNode())
-	if why := a.missing(); why != "" {
+	why := a.missing()
+	stage, wait := v.state.stage(&stageFacts{
+		missing: why != "", gateway: a.host.known(), cluster: a.snapshot != nil, database: a.ovs.Connected(),
+	}, time.Now())
+	switch stage {
+	case hold:
+		return retry.Sooner(again, wait)
+	case bootstrap:
 		return retry.Sooner(again, v.bootstrap(ctx, f, why))
-	}
-	if v.restart.tooEarly() {
-		return again
 	}
 	if news {
 		a.pass.Retry()
@@ -111,7 +114,7 @@ func (a *agent) round(ctx context.Context, news bool) time.Duration {
 // the node itself.
 func (a *agent) inOrder() bool {
 	p := &a.progress
-	return p.synced && p.err == nil && !a.planned.fresh && a.vswitch.restart == nil && !a.pods.waiting
+	return p.synced && p.err == nil && !a.planned.fresh && !a.vswitch.starting() && !a.pods.waiting
 }
 
 // apply makes the node what is wanted. It returns when to call it again, and why the node is not in
@@ -129,7 +132,7 @@ func (a *agent) apply(ctx context.Context, f *nodeFacts) (again time.Duration, e
 		again = retry.Sooner(again, a.pods.move(ctx))
 	}
 	a.pods.waiting = err != nil && butPods == nil
-	if a.vswitch.restart == nil {
+	if !a.vswitch.starting() {
 		err = butPods
 	} else {
 		var wait time.Duration
@@ -145,12 +148,13 @@ func (a *agent) apply(ctx context.Context, f *nodeFacts) (again time.Duration, e
 	return again, err
 }
 
-// settle waits for OVN before pods' ports move, see podSide.settle. It returns when to call it again.
+// settle waits for OVN before pods' ports move, see podSide.settle. It returns when to call it
+// again.
 func (a *agent) settle(ctx context.Context) time.Duration {
 	if !a.supported.Load() {
 		return 0
 	}
-	return a.pods.settle(ctx, a.vswitch.restart != nil, a.targets.NB.Sync)
+	return a.pods.settle(ctx, a.vswitch.starting(), a.targets.NB.Sync)
 }
 
 // plan brings the desired state up to date, and reports problems. It returns when to call it again,
@@ -203,39 +207,6 @@ func (a *agent) offer() {
 		facts.Subnets = n.PodCIDRs
 	}
 	a.pods.cni.SetFacts(facts, a.notReady())
-}
-
-// missing returns what must be known before anything can be applied; empty if everything is.
-func (a *agent) missing() string {
-	switch {
-	case !a.ovs.Synced():
-		return fmt.Sprintf("Open vSwitch cannot be reached: %v", a.ovs.Err())
-	case !a.pods.swept:
-		return "pods' interfaces are being compared with Open vSwitch"
-	case !a.host.known():
-		return fmt.Sprintf("the gateway bridge is not known yet: %v", a.host.seen.Err)
-	case a.snapshot == nil && a.sourceErr != nil:
-		return fmt.Sprintf("the cluster is not known yet: %v", a.sourceErr)
-	case a.snapshot == nil:
-		return "the cluster is not known yet"
-	case a.snapshot.Node(a.node) == nil:
-		return "the cluster has no Node " + a.node
-	case a.planned.want.NB == nil: // the node itself cannot be planned: leave it as it is
-		for _, p := range a.planned.problems {
-			if p.Owner.Kind == "Node" && p.Owner.Name == a.node {
-				return p.Error()
-			}
-		}
-		return "the node cannot be planned"
-	case !a.supported.Load():
-		if err := a.targets.VersionError(); err != nil {
-			return fmt.Sprintf("versions are not known yet: %v", err)
-		}
-		return "the versions of OVN, Open vSwitch and nft are not known yet"
-	case !a.pods.settled:
-		return "pods' ports go to another bridge when OVN's flows are in the switch"
-	}
-	return ""
 }
 
 // notReady returns why the node cannot serve pods; empty if it can.

@@ -169,7 +169,7 @@ func (a *agent) trouble() string {
 // elsewhere: the other nodes know no more.
 func (a *agent) inherited() bool {
 	v := a.vswitch
-	return a.snapshot == nil && a.ovs.Synced() && a.ovs.Connected() && v.released != "" && v.restart == nil && !v.hostOnly
+	return a.snapshot == nil && a.ovs.Synced() && a.ovs.Connected() && v.state.released != "" && !v.starting() && !v.hostOnly
 }
 
 // reportServing sets the condition of the Node if the node serves pods. It returns when to call it

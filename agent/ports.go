@@ -31,7 +31,7 @@ const announceAgain = 12 * time.Second
 // Open vSwitch on the userspace datapath for 15 minutes. It returns when to call it again.
 func (v *vswitch) announceMAC(ctx context.Context, f *nodeFacts) time.Duration {
 	g, nodes, done := f.gateway, f.snapshot.Nodes, v.announced
-	if v.restart != nil {
+	if v.starting() {
 		return 0
 	}
 	if g.MAC == done.mac {
@@ -68,7 +68,7 @@ const deviceTime = 2 * time.Second
 // ovs-vswitchd keeps a port whose device another program has deleted, renamed or moved to another
 // network namespace. It returns when to call it again.
 func (v *vswitch) remakePorts(ctx context.Context, status []apply.Status, want map[string]flow.Port) time.Duration {
-	if v.restart != nil {
+	if v.starting() {
 		return 0
 	}
 	ports, since := lostPorts(status, want)

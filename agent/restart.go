@@ -27,18 +27,18 @@ import (
 // that met half of it would be answered by the wrong one, with a reset.
 
 const (
-	// flowsBack is how long it may take until all flows are there again before the switch is let go
-	// without them: the node's own network hangs on it, too.
+	// flowsBack is how long it may take until all flows are there again before the switch is released
+	// without them: the node's own network depends on it, too.
 	flowsBack = 2 * time.Second
 	// clusterBack is how long the agent waits for the cluster, which it cannot know without the
 	// API, before it brings the node's own network back: the way to the API may lead over the
 	// bridge.
 	clusterBack = 300 * time.Millisecond
-	// speak is how long clients have to speak first, on connections that a userspace Open vSwitch
-	// has forgotten: TCP repeats what was not acknowledged after 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s,
-	// so all that waited for less than 5 s or so are heard.
+	// speak is how long clients have to send first, on connections that a userspace Open vSwitch has
+	// forgotten. TCP retransmits after 0.2, 0.6, 1.4, 3, 6.2 and 12.6 s, so all that waited for less
+	// than five seconds or so have time.
 	speak = 10 * time.Second
-	// answer is how long Open vSwitch may take for a small thing.
+	// answer is how long Open vSwitch may take for a small request.
 	answer = time.Second
 )
 
@@ -52,11 +52,9 @@ type vswitch struct {
 	releasing worker // the release of a restarted Open vSwitch, which waits for nothing else
 	scanNow   func() // makes the looker scan the host at once
 
-	released  string        // the ovs-vswitchd that forwards
-	restart   *restart      // of ovs-vswitchd, until it is released
+	state     switchState
 	restarts  uint64        // since the agent has set the node up
 	hostOnly  bool          // a restarted one forwards for the node itself only: nothing more was known
-	moved     bool          // a scan of the host, since the last release, brought something there
 	finishing retry.Backoff // of a restart
 	nudges    nudges
 	announced announcedMAC
@@ -83,8 +81,8 @@ type nodeFacts struct {
 	synced    bool              // everything was in order once
 }
 
-// patience is how long an ovn-controller that starts may need to compute the flows of br-int: a second
-// or two for 10 000 Services, and several times that on a busy machine.
+// patience is how long an ovn-controller that starts may need to compute the flows of br-int: a
+// second or two for 10 000 Services, and several times that on a busy machine.
 func (f *nodeFacts) patience() time.Duration {
 	const least, per = 5 * time.Second, 5000 // a second more for so many frontends
 	n := 0
@@ -94,56 +92,85 @@ func (f *nodeFacts) patience() time.Duration {
 	return least + time.Duration(n/per)*time.Second
 }
 
-// restart is a start of ovs-vswitchd that is in progress.
-type restart struct {
-	vswitchdID string    // which ovs-vswitchd; see ofctl.Target.Incarnation
-	since      time.Time // when it was noticed
-	scanned    bool      // the host was scanned since then, and has what it lost
-	listening  bool      // it takes flows for the gateway bridge and those of ours
-	connected  bool      // ovn-controller was made to connect to its bridge
-	failed     error     // why it could not be released
-}
-
-// tooEarly reports whether nothing can be applied yet, and a try is not worthwhile.
-func (r *restart) tooEarly() bool { return r != nil && !(r.listening && r.scanned) && !r.late() }
-
-func (r *restart) late() bool { return time.Since(r.since) > flowsBack }
+// starting reports whether an ovs-vswitchd was started that does not forward yet.
+func (v *vswitch) starting() bool { return v.state.starting != "" }
 
 // observe takes a scan of the host.
 func (v *vswitch) observe(s *hostnet.Sight) {
-	v.moved = v.moved || s.Moved
-	if v.restart != nil && s.Begin.After(v.restart.since) {
-		v.restart.scanned = !s.Lost
+	v.state.moved = v.state.moved || s.Moved
+	if v.starting() && s.Begin.After(v.state.since) {
+		v.state.scanned = !s.Lost
 	}
 }
 
-// watch notices that ovs-vswitchd was started anew. It returns when to call it again, 0 if not
-// before the next change.
+// watch notices that ovs-vswitchd was started anew, and brings its clients back. It returns when to
+// call it again, 0 if not before the next change.
 func (v *vswitch) watch(ctx context.Context, f *nodeFacts) time.Duration {
-	life, err := v.targets.Bridge.Incarnation()
-	switch {
-	case err != nil: // it does not run
-		return retry.Last
-	case !v.ovs.Connected():
-		return 0
-	case life == v.released:
-		return v.keepWaiting(ctx, f)
-	case v.restart == nil || v.restart.vswitchdID != life:
-		brief, cancel := context.WithTimeout(ctx, retry.First)
-		defer cancel()
-		restarted, err := v.targets.Bridge.Restarted(brief)
-		if err != nil {
-			return 10 * retry.First
+	state, actions, wait := v.state.next(v.facts(ctx, f), time.Now())
+	v.state = state
+	for _, x := range actions {
+		switch x {
+		case scanHost:
+			v.log.Info("Open vSwitch restarted")
+			v.scanNow()
+		case keepNext:
+			v.keepNext(ctx, f.patience())
+		case reconnects:
+			v.aside.briefly(ctx, v.targets.Bridge.ReconnectController, func(err error) {
+				if v.state.starting == state.starting {
+					v.state.connected = err == nil
+				}
+			})
 		}
-		if !restarted {
-			v.released = life
-			return 0
-		}
-		v.log.Info("Open vSwitch restarted")
-		v.restart = &restart{vswitchdID: life, since: time.Now()}
-		v.scanNow()
 	}
-	return v.waitForFlows(ctx, f)
+	return wait
+}
+
+// facts finds out what next depends on.
+func (v *vswitch) facts(ctx context.Context, f *nodeFacts) *switchFacts {
+	bridges, s := v.targets.Bridge, v.state
+	running, err := bridges.Incarnation()
+	if err != nil {
+		return &switchFacts{}
+	}
+	x := &switchFacts{running: running, database: v.ovs.Connected()}
+	if !x.database {
+		return x
+	}
+	switch running {
+	case s.released:
+		x.kept = !f.synced || bridges.Keeps(f.patience())
+		return x
+	case s.starting:
+	default:
+		if x.restarted = v.askRestarted(ctx); x.restarted != restartYes {
+			return x
+		}
+		s = switchState{}
+	}
+	if !s.listening {
+		x.listening = bridges.Ready(ctx) == nil
+	}
+	switch {
+	case s.connected || !f.supported:
+	case !v.hasBridge(claims.IntegrationBridge):
+		x.controller = controllerNoBridge
+	case bridges.Listening(ctx, claims.IntegrationBridge) == nil:
+		x.controller = controllerReconnects
+	}
+	return x
+}
+
+func (v *vswitch) askRestarted(ctx context.Context) restarted {
+	ctx, cancel := context.WithTimeout(ctx, retry.First)
+	defer cancel()
+	switch anew, err := v.targets.Bridge.Restarted(ctx); {
+	case err != nil:
+		return restartUnknown
+	case anew:
+		return restartYes
+	}
+	return restartNo
 }
 
 // nudges are the writes after a start of Open vSwitch's database, see ofctl.Target.Stir.
@@ -166,7 +193,7 @@ func (v *vswitch) nudge(ctx context.Context) time.Duration {
 	if c := v.ovs.Stats().Connects; c != n.connects {
 		*n = nudges{connects: c, since: time.Now()}
 	}
-	if at := nudgeAt(); n.connects < 2 || n.done == len(at) || v.restart != nil || !v.ovs.Connected() {
+	if at := nudgeAt(); n.connects < 2 || n.done == len(at) || v.starting() || !v.ovs.Connected() {
 		return 0
 	} else if wait := at[n.done] - time.Since(n.since); wait > 0 {
 		return wait
@@ -182,8 +209,8 @@ func (v *vswitch) nudge(ctx context.Context) time.Duration {
 // askVersion asks each new ovs-vswitchd for its version: it may have been replaced by another. It
 // returns when to call it again.
 func (v *vswitch) askVersion(ctx context.Context) time.Duration {
-	life := v.released
-	if life == "" || life == v.versionOf || v.restart != nil {
+	life := v.state.released
+	if life == "" || life == v.versionOf || v.starting() {
 		return 0
 	}
 	var version string
@@ -201,66 +228,23 @@ func (v *vswitch) askVersion(ctx context.Context) time.Duration {
 	return 0
 }
 
-// keepWaiting sets again what makes the next start of ovs-vswitchd or of ovn-controller wait, if it
+// keepNext sets again what makes the next start of ovs-vswitchd or of ovn-controller wait, if it
 // was removed, as by scripts that restart Open vSwitch, or when the wait must be longer.
-func (v *vswitch) keepWaiting(ctx context.Context, f *nodeFacts) time.Duration {
-	patience := f.patience()
-	if !f.synced || v.targets.Bridge.Keeps(patience) {
-		return 0
-	}
+func (v *vswitch) keepNext(ctx context.Context, patience time.Duration) {
 	v.aside.briefly(ctx, func(ctx context.Context) error { return v.targets.Bridge.Keep(ctx, patience) }, func(err error) {
 		if err != nil {
 			v.log.Warn("set flow-restore-wait for the next start of Open vSwitch", "error", err)
 		}
 	})
-	return retry.Last // it may be too early for all of it
-}
-
-// waitForFlows notices that the new ovs-vswitchd takes flows, and makes ovn-controller connect at
-// once. It returns when to call it again.
-func (v *vswitch) waitForFlows(ctx context.Context, f *nodeFacts) time.Duration {
-	r, bridges := v.restart, v.targets.Bridge
-	if !r.listening {
-		r.listening = bridges.Ready(ctx) == nil
-	}
-	if !r.connected && f.supported {
-		// Before ovn-controller has made its bridge it need not connect again.
-		made := v.hasBridge(claims.IntegrationBridge)
-		r.connected = !made
-		if made && bridges.Listening(ctx, claims.IntegrationBridge) == nil {
-			v.aside.briefly(ctx, bridges.ReconnectController, func(err error) { r.connected = err == nil })
-		}
-	}
-	switch {
-	case r.listening && r.connected:
-		return 0
-	case r.late():
-		return retry.Last
-	}
-	return retry.First
 }
 
 func (v *vswitch) hasBridge(name string) bool {
 	return ovsdb.Find(v.ovs.View(), func(b *ovsdb.Bridge) bool { return b.Name == name }) != nil
 }
 
-// bootstrap brings the node's own network back, after a restart of ovs-vswitchd, while it cannot be
-// known what else the node must have: missing says why. It returns when to call it again.
+// bootstrap brings the node's own network back while it cannot be known what else the node must
+// have: missing says why. It returns when to call it again.
 func (v *vswitch) bootstrap(ctx context.Context, f *nodeFacts, missing string) time.Duration {
-	if v.restart == nil || f.gateway.Bridge == "" || !v.ovs.Connected() {
-		return 0
-	}
-	wait := flowsBack
-	switch {
-	case !v.restart.scanned:
-	case f.snapshot == nil && v.moved:
-		wait = 0
-	case f.snapshot == nil:
-		wait = clusterBack
-	}
-	if wait -= time.Since(v.restart.since); wait > 0 {
-		return wait
-	}
 	want := gateway.Bootstrap(f.gateway)
 	v.targets.WantedHost.Store(&want)
 	let := v.newRelease(f)
@@ -281,7 +265,7 @@ func (v *vswitch) bootstrap(ctx context.Context, f *nodeFacts, missing string) t
 			v.log.Info("Open vSwitch forwards, for the node itself only", "reason", missing)
 		}
 	})
-	if v.restart == nil {
+	if !v.starting() {
 		return 0
 	}
 	return retry.Last / 10
@@ -299,17 +283,11 @@ func (v *vswitch) finish(ctx context.Context, f *nodeFacts, err error) (time.Dur
 }
 
 func (v *vswitch) tryFinish(ctx context.Context, f *nodeFacts, err error) error {
-	r := v.restart
-	left := flowsBack - time.Since(r.since)
-	if left > 0 {
-		if err == nil && !r.connected {
-			err = errors.New("the bridge of ovn-controller is not back yet")
-		}
-		if err != nil {
-			return err
-		}
+	left, why := v.state.afterPass(err, time.Now())
+	if why != nil {
+		return why
 	}
-	let, back, synced := v.newRelease(f), err, f.synced
+	let, back, since := v.newRelease(f), err, v.state.since
 	v.releasing.do(ctx, func(ctx context.Context) error {
 		if left > 0 {
 			wait, cancel := context.WithTimeout(ctx, left)
@@ -318,26 +296,27 @@ func (v *vswitch) tryFinish(ctx context.Context, f *nodeFacts, err error) error 
 		}
 		return let.do(ctx)
 	}, func(failed error) {
-		r.failed = failed
 		if failed == nil && v.ended(let) {
-			v.forwards(r, back, synced)
+			v.forwards(since, back, f.synced)
+		} else if v.state.starting == let.life {
+			v.state.failed = failed
 		}
 	})
 	switch {
-	case v.restart == nil:
+	case !v.starting():
 		return err
-	case r.failed != nil:
-		return r.failed
+	case v.state.failed != nil:
+		return v.state.failed
 	}
 	return errors.New("Open vSwitch does not forward yet")
 }
 
 // forwards reports that the switch forwards again, and what is not restored.
-func (v *vswitch) forwards(r *restart, err error, synced bool) {
+func (v *vswitch) forwards(since time.Time, err error, synced bool) {
 	if synced { // else it is the start of everything
 		v.restarts++
 	}
-	log := v.log.With("after", time.Since(r.since).Round(time.Millisecond))
+	log := v.log.With("after", time.Since(since).Round(time.Millisecond))
 	if err != nil {
 		log.Warn("Open vSwitch forwards again, but not everything is restored", "error", err)
 	} else {
@@ -345,9 +324,9 @@ func (v *vswitch) forwards(r *restart, err error, synced bool) {
 	}
 }
 
-// release lets the switch forward.
+// release makes the switch forward.
 type release struct {
-	restart  *restart
+	life     string // of ovs-vswitchd, see switchState
 	bridge   *ofctl.Target
 	patience time.Duration
 	gateway  cluster.Gateway
@@ -357,14 +336,14 @@ type release struct {
 
 func (v *vswitch) newRelease(f *nodeFacts) *release {
 	return &release{
-		restart: v.restart, bridge: v.targets.Bridge, patience: f.patience(), gateway: f.gateway,
+		life: v.state.starting, bridge: v.targets.Bridge, patience: f.patience(), gateway: f.gateway,
 		forgets: f.gateway.Userspace && v.hasBridge(claims.ServiceBridge),
 	}
 }
 
 func (r *release) do(ctx context.Context) error {
 	var forgotten error
-	if r.forgets { // a time of its own: the switch must be let go also without them
+	if r.forgets { // a time of its own: the switch must be released also without them
 		brief, cancel := context.WithTimeout(ctx, answer)
 		forgotten = r.bridge.AddPassing(brief, claims.ServiceBridge, svcbridge.Forgotten(), speak)
 		cancel()
@@ -380,10 +359,11 @@ func (r *release) do(ctx context.Context) error {
 
 // ended records that the switch was released, and reports false if it was started anew since.
 func (v *vswitch) ended(r *release) bool {
-	if v.restart != r.restart {
+	state, ok := v.state.ended(r.life)
+	if !ok {
 		return false
 	}
-	v.released, v.restart, v.moved = r.restart.vswitchdID, nil, false
+	v.state = state
 	v.announced = announcedMAC{}
 	if r.late != nil {
 		v.log.Warn("neighbours or connections come back late", "error", r.late)

@@ -1,0 +1,55 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+
+	"hairpin/cluster"
+)
+
+// gate is something that must be known or done before anything can be applied.
+type gate struct {
+	open   bool
+	reason string // why nothing is applied while it is closed
+	err    error  // what keeps it closed; may be nil
+}
+
+// firstClosed returns the reason of the first gate that is closed; empty if none is.
+func firstClosed(gates []gate) string {
+	i := slices.IndexFunc(gates, func(g gate) bool { return !g.open })
+	switch {
+	case i < 0:
+		return ""
+	case gates[i].err != nil:
+		return fmt.Sprintf("%s: %v", gates[i].reason, gates[i].err)
+	}
+	return gates[i].reason
+}
+
+// gates are what a start needs, in the order in which it gets there.
+func (a *agent) gates() []gate {
+	return []gate{
+		{a.ovs.Synced(), "Open vSwitch cannot be reached", a.ovs.Err()},
+		{a.pods.swept, "pods' interfaces are being compared with Open vSwitch", nil},
+		{a.host.known(), "the gateway bridge is not known yet", a.host.seen.Err},
+		{a.snapshot != nil, "the cluster is not known yet", a.sourceErr},
+		{a.ownNode() != nil, "the cluster has no Node " + a.node, nil},
+		// A node that cannot be planned stays as it is.
+		{a.planned.want.NB != nil, "the node cannot be planned", a.planned.nodeProblem(a.node)},
+		{a.supported.Load(), "the versions of OVN, Open vSwitch and nft are not known yet", a.targets.VersionError()},
+		{a.pods.settled, "pods' ports go to another bridge when OVN's flows are in the switch", nil},
+	}
+}
+
+// nodeProblem returns the first problem of a Node; nil if it has none.
+func (p *planned) nodeProblem(node string) error {
+	for _, x := range p.problems {
+		if x.Owner == (cluster.Owner{Kind: "Node", Name: node}) {
+			return x
+		}
+	}
+	return nil
+}
+
+// missing returns what must be known before anything can be applied; empty if everything is.
+func (a *agent) missing() string { return firstClosed(a.gates()) }

@@ -1,0 +1,175 @@
+package agent
+
+import (
+	"errors"
+	"time"
+
+	"hairpin/retry"
+)
+
+// switchState is the state machine of a start of ovs-vswitchd. It is a plain value, and its methods only
+// compute: vswitch collects the facts, and carries out the actions.
+//
+//	not known ── has not restarted ──────────────► forwards
+//	not known, forwards, starting ── restarted ──► starting
+//	starting ── released, with or without flows ─► forwards
+type switchState struct {
+	released string // the ovs-vswitchd that forwards, see ofctl.Target.Incarnation; empty: not known
+	starting string // one that was started and does not forward yet; empty: there is none
+
+	since     time.Time // when the start was noticed
+	scanned   bool      // the host was scanned since then, and has what it lost
+	listening bool      // it takes flows for the gateway bridge and those of ours
+	connected bool      // ovn-controller was made to connect to its bridge, or need not be
+	failed    error     // why it could not be released
+
+	moved bool // a scan of the host, since the last release, brought something there
+}
+
+// switchFacts are what next depends on.
+type switchFacts struct {
+	running    string     // the ovs-vswitchd that runs; empty: none
+	database   bool       // there is a connection to its database
+	restarted  restarted  // of one that is neither released nor starting
+	kept       bool       // the next start will wait for flows, or there are none yet
+	listening  bool       // it takes flows for the gateway bridge and those of ours
+	controller controller // of the one that is starting
+}
+
+// restarted is the answer to whether an ovs-vswitchd was started anew.
+type restarted int
+
+const (
+	restartUnknown restarted = iota
+	restartNo
+	restartYes
+)
+
+// controller is what ovn-controller needs after a start of ovs-vswitchd.
+type controller int
+
+const (
+	controllerWaits      controller = iota // nothing yet: its bridge does not listen
+	controllerNoBridge                     // nothing: it has not made its bridge yet
+	controllerReconnects                   // to connect to its bridge again
+)
+
+// switchAction is something to do about ovs-vswitchd.
+type switchAction int
+
+const (
+	scanHost   switchAction = iota // at once
+	keepNext                       // make the next start wait for flows
+	reconnects                     // make ovn-controller connect to its bridge
+)
+
+// next returns the state after facts are known, what to do, and when to call it again, 0 if not before
+// the next change.
+func (s switchState) next(f *switchFacts, now time.Time) (switchState, []switchAction, time.Duration) {
+	var actions []switchAction
+	switch {
+	case f.running == "":
+		return s, nil, retry.Last
+	case !f.database:
+		return s, nil, 0
+	case f.running == s.released && f.kept:
+		return s, nil, 0
+	case f.running == s.released:
+		return s, []switchAction{keepNext}, retry.Last // it may be too early for all of it
+	case f.running == s.starting:
+	case f.restarted == restartUnknown:
+		return s, nil, 10 * retry.First
+	case f.restarted == restartNo:
+		s.released = f.running
+		return s, nil, 0
+	default:
+		s = switchState{released: s.released, starting: f.running, since: now, moved: s.moved}
+		actions = append(actions, scanHost)
+	}
+	s.listening = s.listening || f.listening
+	if !s.connected {
+		s.connected = f.controller == controllerNoBridge
+		if f.controller == controllerReconnects {
+			actions = append(actions, reconnects)
+		}
+	}
+	switch {
+	case s.listening && s.connected:
+		return s, actions, 0
+	case s.late(now):
+		return s, actions, retry.Last
+	}
+	return s, actions, retry.First
+}
+
+// late reports whether flows have taken so long to come back that the switch is released without them.
+func (s *switchState) late(now time.Time) bool { return now.Sub(s.since) > flowsBack }
+
+// stage is what a round does.
+type stage int
+
+const (
+	hold      stage = iota // nothing can be applied yet
+	bootstrap              // restore the node's own network, and release the switch with that
+	runPass                // apply the desired state
+)
+
+// stageFacts are what stage depends on.
+type stageFacts struct {
+	missing  bool // something that must be known before anything can be applied
+	gateway  bool // the gateway bridge is known
+	cluster  bool // the cluster is known
+	database bool // there is a connection to the database of Open vSwitch
+}
+
+// stage returns what a round does, and when to call it again if that is nothing.
+func (s *switchState) stage(f *stageFacts, now time.Time) (stage, time.Duration) {
+	switch {
+	case s.starting == "" && f.missing:
+		return hold, 0
+	case s.starting == "":
+		return runPass, 0
+	case f.missing && !(f.gateway && f.database):
+		return hold, 0
+	case f.missing:
+		if wait := s.bootstrapAfter(f.cluster) - now.Sub(s.since); wait > 0 {
+			return hold, wait
+		}
+		return bootstrap, 0
+	case !(s.listening && s.scanned) && !s.late(now):
+		return hold, 0
+	}
+	return runPass, 0
+}
+
+// bootstrapAfter returns for how long after a start the rest of the node's state is waited for.
+func (s *switchState) bootstrapAfter(cluster bool) time.Duration {
+	switch {
+	case !s.scanned || cluster:
+		return flowsBack
+	case s.moved:
+		return 0
+	}
+	return clusterBack
+}
+
+// afterPass returns how long the release may wait for OVN's flows, after a pass that ended with err, or
+// why the switch is not released yet.
+func (s *switchState) afterPass(err error, now time.Time) (left time.Duration, why error) {
+	left = flowsBack - now.Sub(s.since)
+	switch {
+	case left <= 0:
+		return 0, nil
+	case err == nil && !s.connected:
+		return 0, errors.New("the bridge of ovn-controller is not back yet")
+	}
+	return left, err
+}
+
+// ended returns the state after the release of a start, and false if ovs-vswitchd was started anew since.
+func (s switchState) ended(life string) (switchState, bool) {
+	if s.starting != life {
+		return s, false
+	}
+	return switchState{released: life}, true
+}

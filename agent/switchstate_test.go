@@ -1,0 +1,123 @@
+package agent
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"hairpin/retry"
+)
+
+var (
+	noticed = time.Unix(1000, 0)
+	young   = noticed.Add(100 * time.Millisecond)
+	old     = noticed.Add(flowsBack + time.Millisecond)
+)
+
+// TestSwitchStateNext: what each fact of ovs-vswitchd leads to.
+func TestSwitchStateNext(t *testing.T) {
+	starting := switchState{released: "a", starting: "b", since: noticed}
+	ready := starting
+	ready.listening, ready.connected = true, true
+	for _, c := range []struct {
+		name    string
+		state   switchState
+		facts   switchFacts
+		now     time.Time
+		want    switchState
+		actions []switchAction
+		wait    time.Duration
+	}{
+		{"it does not run", starting, switchFacts{database: true}, young, starting, nil, retry.Last},
+		{"the database is away", starting, switchFacts{running: "b"}, young, starting, nil, 0},
+		{"the first one has not restarted", switchState{}, switchFacts{running: "a", database: true, restarted: restartNo},
+			young, switchState{released: "a"}, nil, 0},
+		{"it forwards", switchState{released: "a"}, switchFacts{running: "a", database: true, kept: true},
+			young, switchState{released: "a"}, nil, 0},
+		{"it forwards, and the next would not wait", switchState{released: "a"}, switchFacts{running: "a", database: true},
+			young, switchState{released: "a"}, []switchAction{keepNext}, retry.Last},
+		{"it does not answer yet", switchState{released: "a"}, switchFacts{running: "b", database: true},
+			young, switchState{released: "a"}, nil, 10 * retry.First},
+		{"it has restarted", switchState{released: "a", moved: true},
+			switchFacts{running: "b", database: true, restarted: restartYes}, noticed,
+			switchState{released: "a", starting: "b", since: noticed, moved: true}, []switchAction{scanHost}, retry.First},
+		{"it has restarted twice", ready, switchFacts{running: "c", database: true, restarted: restartYes}, young,
+			switchState{released: "a", starting: "c", since: young}, []switchAction{scanHost}, retry.First},
+		{"it listens", starting, switchFacts{running: "b", database: true, listening: true, controller: controllerNoBridge},
+			young, ready, nil, 0},
+		{"ovn-controller connects", starting,
+			switchFacts{running: "b", database: true, controller: controllerReconnects}, young,
+			starting, []switchAction{reconnects}, retry.First},
+		{"it takes too long", starting, switchFacts{running: "b", database: true}, old, starting, nil, retry.Last},
+		{"it stopped listening", ready, switchFacts{running: "b", database: true}, young, ready, nil, 0},
+	} {
+		got, actions, wait := c.state.next(&c.facts, c.now)
+		if got != c.want || !slices.Equal(actions, c.actions) || wait != c.wait {
+			t.Errorf("%s: %+v, actions %v, wait %s; want %+v, %v, %s", c.name, got, actions, wait, c.want, c.actions, c.wait)
+		}
+	}
+}
+
+// TestSwitchStateStage: what a round does, by what is known and how long ago ovs-vswitchd was started.
+func TestSwitchStateStage(t *testing.T) {
+	starting := switchState{starting: "b", since: noticed}
+	scanned := switchState{starting: "b", since: noticed, scanned: true}
+	moved := switchState{starting: "b", since: noticed, scanned: true, moved: true}
+	back := switchState{starting: "b", since: noticed, scanned: true, listening: true}
+	nothing := stageFacts{missing: true, gateway: true, database: true}
+	noPlan := stageFacts{missing: true, gateway: true, database: true, cluster: true}
+	all := stageFacts{gateway: true, database: true, cluster: true}
+	for _, c := range []struct {
+		name  string
+		state switchState
+		facts stageFacts
+		age   time.Duration
+		want  stage
+		wait  time.Duration
+	}{
+		{"no restart, nothing known", switchState{released: "a"}, nothing, time.Hour, hold, 0},
+		{"no restart", switchState{released: "a"}, all, time.Hour, runPass, 0},
+		{"no gateway bridge", moved, stageFacts{missing: true, database: true}, time.Hour, hold, 0},
+		{"no database", moved, stageFacts{missing: true, gateway: true}, time.Hour, hold, 0},
+		{"host not scanned", starting, nothing, 0, hold, flowsBack},
+		{"host not scanned for too long", starting, nothing, flowsBack, bootstrap, 0},
+		{"cluster not known", scanned, nothing, 0, hold, clusterBack},
+		{"cluster not known for too long", scanned, nothing, clusterBack, bootstrap, 0},
+		{"cluster not known, host's network was away", moved, nothing, 0, bootstrap, 0},
+		{"node cannot be planned", moved, noPlan, clusterBack, hold, flowsBack - clusterBack},
+		{"node cannot be planned for too long", moved, noPlan, flowsBack, bootstrap, 0},
+		{"switch does not listen", scanned, all, time.Second, hold, 0},
+		{"switch does not listen for too long", scanned, all, flowsBack + 1, runPass, 0},
+		{"everything back", back, all, 0, runPass, 0},
+	} {
+		if got, wait := c.state.stage(&c.facts, noticed.Add(c.age)); got != c.want || wait != c.wait {
+			t.Errorf("%s: stage %d, wait %s; want %d, %s", c.name, got, wait, c.want, c.wait)
+		}
+	}
+}
+
+// TestSwitchStateRelease: the switch is released when everything is back, or has taken too long.
+func TestSwitchStateRelease(t *testing.T) {
+	s := switchState{released: "a", starting: "b", since: noticed, connected: true, moved: true}
+	failed := errors.New("the pass failed")
+	if left, why := s.afterPass(nil, young); left != flowsBack-100*time.Millisecond || why != nil {
+		t.Errorf("after a pass: %s, %v", left, why)
+	}
+	if _, why := s.afterPass(failed, young); why != failed {
+		t.Errorf("after a pass that failed: %v", why)
+	}
+	if left, why := s.afterPass(failed, old); left != 0 || why != nil {
+		t.Errorf("after a pass that failed, late: %s, %v", left, why)
+	}
+	s.connected = false
+	if _, why := s.afterPass(nil, young); why == nil {
+		t.Error("the switch is released before the bridge of ovn-controller is back")
+	}
+	if got, ok := s.ended("a"); ok || got != s {
+		t.Errorf("the release of another ovs-vswitchd: %+v", got)
+	}
+	if got, ok := s.ended("b"); !ok || got != (switchState{released: "b"}) {
+		t.Errorf("released: %+v", got)
+	}
+}
