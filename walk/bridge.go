@@ -28,8 +28,14 @@ type plainBridge struct{ name, patch, localnet string }
 // per NodePort); the few others are looked at one by one. All lists are sorted, highest priority first.
 type table struct {
 	stage        string // "br-ex Classifier"
-	byDst, bySrc map[uint16][]*flow.Flow
-	others       []*flow.Flow
+	byDst, bySrc map[uint16][]tableFlow
+	others       []tableFlow
+}
+
+// tableFlow is a flow of a table, and the fields that it matches.
+type tableFlow struct {
+	*flow.Flow
+	fields flow.Fields
 }
 
 func newBridge(n *node) *bridge {
@@ -70,13 +76,14 @@ func (b *bridge) put(f *flow.Flow) {
 		t = newTable(b, f.Table)
 		b.tables[f.Table] = t
 	}
+	x := tableFlow{f, f.Match.Fields()}
 	switch {
 	case f.Match.DstPort != 0:
-		t.byDst[f.Match.DstPort] = append(t.byDst[f.Match.DstPort], f)
+		t.byDst[f.Match.DstPort] = append(t.byDst[f.Match.DstPort], x)
 	case f.Match.SrcPort != 0:
-		t.bySrc[f.Match.SrcPort] = append(t.bySrc[f.Match.SrcPort], f)
+		t.bySrc[f.Match.SrcPort] = append(t.bySrc[f.Match.SrcPort], x)
 	default:
-		t.others = append(t.others, f)
+		t.others = append(t.others, x)
 	}
 	if len(f.Actions) == 0 { // read from an agent
 		return
@@ -151,16 +158,17 @@ func (n *node) beyond(b *bridge, out string) (location, error) {
 }
 
 func newTable(b *bridge, number uint8) *table {
-	return &table{stage: b.name + " " + pipeline.Name(pipeline.Bridge(b.key), number), byDst: map[uint16][]*flow.Flow{}, bySrc: map[uint16][]*flow.Flow{}}
+	stage := b.name + " " + pipeline.Name(pipeline.Bridge(b.key), number)
+	return &table{stage: stage, byDst: map[uint16][]tableFlow{}, bySrc: map[uint16][]tableFlow{}}
 }
 
 // patchPort is the name that ovn-controller gives to the patch port of a localnet port.
 func patchPort(p *nb.SwitchPort) string { return "patch-" + p.Name + "-to-br-int" }
 
 func (t *table) sort() {
-	order := func(a, b *flow.Flow) int { return cmp.Compare(b.Priority, a.Priority) }
+	order := func(a, b tableFlow) int { return cmp.Compare(b.Priority, a.Priority) }
 	slices.SortFunc(t.others, order)
-	for _, m := range [...]map[uint16][]*flow.Flow{t.byDst, t.bySrc} {
+	for _, m := range [...]map[uint16][]tableFlow{t.byDst, t.bySrc} {
 		for _, list := range m {
 			slices.SortFunc(list, order)
 		}
@@ -169,20 +177,20 @@ func (t *table) sort() {
 
 // lookup returns the flow that a packet meets, nil when there is none, and a second one when the switch could as well take
 // that: one of the same priority with other actions.
-func (t *table) lookup(v *view) (found, rival *flow.Flow) {
-	for _, list := range [...][]*flow.Flow{t.byDst[v.p.DstPort], t.bySrc[v.p.SrcPort], t.others} {
+func (t *table) lookup(packet *flow.Match) (found, rival *flow.Flow) {
+	for _, list := range [...][]tableFlow{t.byDst[packet.DstPort], t.bySrc[packet.SrcPort], t.others} {
 		for _, f := range list {
 			if found != nil && f.Priority < found.Priority {
 				break
 			}
-			if f == found || !v.matches(&f.Match) {
+			if f.Flow == found || !f.Match.Matches(packet, f.fields) {
 				continue
 			}
 			switch {
 			case found == nil || f.Priority > found.Priority:
-				found, rival = f, nil
+				found, rival = f.Flow, nil
 			case !slices.Equal(f.Actions, found.Actions):
-				rival = f
+				rival = f.Flow
 			}
 		}
 	}

@@ -12,66 +12,8 @@ import (
 	"hairpin/pipeline"
 )
 
-// view is a packet as an OpenFlow table sees it.
-type view struct {
-	p    *Packet
-	in   string // port name
-	ct   tracking
-	mark uint32 // ct_mark
-	registers
-	flow.Tunnel // that it came by
-}
-
 // registers are what flows have noted of a packet on a bridge: of which group a bucket is wanted, and which it is.
 type registers struct{ group, bucket uint32 }
-
-// matches reports whether a packet meets a match. Packets of a walk are no fragments, which alone are asked for CTDstPort, and have a long time to live.
-func (v *view) matches(m *flow.Match) bool {
-	p := v.p
-	switch {
-	case m.InPort != "" && m.InPort != v.in,
-		m.VLAN != 0 && m.VLAN != p.VLAN,
-		m.Tagged && p.VLAN == 0,
-		m.EthSrc != (cluster.MAC{}) && m.EthSrc != p.EthSrc,
-		m.EthDst != (cluster.MAC{}) && m.EthDst != p.EthDst,
-		m.TTL != 0,
-		m.SYN && (v.ct.bits&flow.CTEst != 0 || v.ct.bits&flow.CTRpl != 0), // a walk begins with one
-		m.PktMark != 0 && m.PktMark != p.Mark,
-		m.Src.IsValid() && !m.Src.Contains(p.Src),
-		m.Dst.IsValid() && !m.Dst.Contains(p.Dst),
-		m.SrcPort != 0 && m.SrcPort != p.SrcPort,
-		m.DstPort != 0 && m.DstPort != p.DstPort,
-		v.ct.bits&m.CTState.Set != m.CTState.Set,
-		v.ct.bits&m.CTState.Clear != 0,
-		m.CTMark != 0 && m.CTMark != v.mark,
-		m.CTDstPort != 0,
-		m.Group != 0 && m.Group != v.group,
-		m.Bucket != 0 && m.Bucket != v.bucket,
-		m.Tunnel != (flow.Tunnel{}) && m.Tunnel != v.Tunnel:
-		return false
-	}
-	switch m.Fragment {
-	case "later", "first", "yes":
-		return false
-	}
-	return matchesProtocol(m.Protocol, p)
-}
-
-func matchesProtocol(w flow.Protocol, p *Packet) bool {
-	switch w {
-	case flow.Any:
-		return true
-	case flow.IP, flow.IPv6:
-		return w.Family() == cluster.FamilyOf(p.Dst)
-	case flow.TCP, flow.TCP6:
-		return p.Protocol == cluster.TCP && w.Family() == cluster.FamilyOf(p.Dst)
-	case flow.UDP, flow.UDP6:
-		return p.Protocol == cluster.UDP && w.Family() == cluster.FamilyOf(p.Dst)
-	case flow.SCTP, flow.SCTP6:
-		return p.Protocol == cluster.SCTP && w.Family() == cluster.FamilyOf(p.Dst)
-	}
-	return false // ARP, ICMP
-}
 
 // sent is a packet that left the bridge by a port.
 type sent struct {
@@ -88,7 +30,8 @@ type crossing struct {
 	outputs []sent
 	tables  int // looked up so far
 	registers
-	tunnel flow.Tunnel // that it came by, or will leave by
+	tunnel  flow.Tunnel // that it came by, or will leave by
+	headers flow.Match  // in the table that is looked up
 }
 
 // NoFlow is the rule of a step in a table that has no flow for the packet.
@@ -147,15 +90,12 @@ func (r *run) table(c *crossing, number uint8) error {
 	if c.tables++; c.tables > maxTables {
 		return fmt.Errorf("%s: more than %d lookups", c.b.name, maxTables)
 	}
-	v := view{p: &r.p, in: c.in, ct: r.ctState, registers: c.registers, Tunnel: c.tunnel}
-	if r.ctState.entry != nil {
-		v.mark = r.ctState.entry.mark
-	}
+	c.headers = r.headers(c)
 	t := c.b.tables[number]
 	if t == nil {
 		t = newTable(c.b, number)
 	}
-	f, rival := t.lookup(&v)
+	f, rival := t.lookup(&c.headers)
 	switch {
 	case f == nil && number == pipeline.SvcSessionAffinity: // learned flows are not read
 		r.step(c.n, t.stage, NoFlow, cluster.Owner{}, "a client that is not remembered")
@@ -171,6 +111,25 @@ func (r *run) table(c *crossing, number uint8) error {
 	did, err := r.actions(c, f, i)
 	r.steps[i].Did = did
 	return err
+}
+
+// headers are the fields of the packet in a table. It is no fragment, has a long time to live, and no field says how
+// its connection began.
+func (r *run) headers(c *crossing) flow.Match {
+	p, ct := &r.p, &r.ctState
+	m := flow.Match{
+		InPort: c.in, Protocol: flow.ProtocolOf(cluster.FamilyOf(p.Dst), p.Protocol),
+		VLAN: p.VLAN, Tagged: p.VLAN != 0, EthSrc: p.EthSrc, EthDst: p.EthDst, PktMark: p.Mark,
+		Src: netip.PrefixFrom(p.Src, p.Src.BitLen()), Dst: netip.PrefixFrom(p.Dst, p.Dst.BitLen()),
+		SrcPort: p.SrcPort, DstPort: p.DstPort,
+		SYN:     ct.bits&(flow.CTEst|flow.CTRpl) == 0, // a walk begins with one
+		CTState: flow.CTState{Set: ct.bits},
+		Group:   c.group, Bucket: c.bucket, Tunnel: c.tunnel,
+	}
+	if ct.entry != nil {
+		m.CTMark = ct.entry.mark
+	}
+	return m
 }
 
 // actions does a flow's actions in order. i is the flow's step, which shows the packet after the last of them that is

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"hairpin/datapath/flow"
+	"hairpin/openflow"
 )
 
 // bundle collects the messages of one bundle.
@@ -27,7 +28,7 @@ type bundle struct {
 
 // change is a message, and its text for who must know which one was refused.
 type change struct {
-	kind uint8
+	kind openflow.Type
 	body []byte
 	what fmt.Stringer
 }
@@ -40,18 +41,19 @@ func (b *bundle) group(g *flow.Group) {
 	err := g.Check()
 	var body []byte
 	if err == nil {
-		body, err = groupMod(groupAddOrModify, g)
+		e := g.Encode()
+		body, err = e.AddOrModify()
 	}
 	if err != nil {
 		b.errs, b.unfit[g.ID] = append(b.errs, err), true
 		return
 	}
-	b.groups = append(b.groups, change{typeGroupMod, body, g})
+	b.groups = append(b.groups, change{openflow.GroupMod, body, g})
 }
 
 func (b *bundle) groupGone(g *flow.Group) {
-	body, _ := groupMod(groupDelete, g) // names no buckets
-	b.groupsGone = append(b.groupsGone, change{typeGroupMod, body, g})
+	e := openflow.SelectGroup{ID: g.ID}
+	b.groupsGone = append(b.groupsGone, change{openflow.GroupMod, e.Delete(), g})
 }
 
 func (b *bundle) add(id flow.ID, f *flow.Flow) {
@@ -67,7 +69,8 @@ func (b *bundle) add(id flow.ID, f *flow.Flow) {
 	}
 	b.made[id] = f
 	numbered := f.WithPorts(func(name string) string { n, _ := b.number(name); return n })
-	b.flows = append(b.flows, change{typeFlowMod, flowMod(flowAdd, f.Cookie(), numbered), f})
+	e := numbered.Encode()
+	b.flows = append(b.flows, change{openflow.FlowMod, e.Add(), f})
 }
 
 // present returns the flow without outputs to ports that are not there, or nil when it lacks the port that it matches, or all ports
@@ -119,41 +122,33 @@ func (t *bridge) send(ctx context.Context, changes []change) (mark, error) {
 		t.monitor.wait(ctx)
 	}
 	_, err := t.monitor.exchange(ctx, bundled(changes))
-	var refused *refusal
+	var refused *openflow.Refusal
 	if errors.As(err, &refused) {
 		t.monitor.discard()
 	}
 	var after mark
 	if err == nil {
-		after, err = t.monitor.exchange(ctx, step(nil, bundleCommit))
+		after, err = t.monitor.exchange(ctx, step(nil, openflow.BundleCommit))
 	}
 	if errors.As(err, &refused) {
-		if i := refused.xid - firstChange; int(i) < len(changes) {
+		if i := refused.XID - firstChange; int(i) < len(changes) {
 			err = fmt.Errorf("%w: %s", err, changes[i].what)
 		}
 	}
 	return after, err
 }
 
-// Steps of a bundle.
-const (
-	bundleOpen, bundleCommit, bundleDiscard = 0, 4, 6
-	bundleFlags                             = 3 // all or nothing, in order
-)
-
 // firstChange is the number of the first message in a bundle. The others' follow. Steps of a bundle have the last number that there is.
 const firstChange = 1 << 31
 
-func step(b []byte, step uint16) []byte {
-	return message(b, typeBundle, math.MaxUint32, u32(1), u16(step), u16(bundleFlags))
-}
+func step(b []byte, step uint16) []byte { return openflow.BundleStep(b, math.MaxUint32, step) }
 
-// bundled opens a bundle and fills it. It is to be committed when all its messages were taken: the switch would leave out those that were not.
+// bundled opens a bundle and fills it. It is to be committed when all its messages were taken: the switch would leave
+// out those that were not.
 func bundled(changes []change) []byte {
-	b := step(nil, bundleOpen)
+	b := step(nil, openflow.BundleOpen)
 	for i, c := range changes {
-		xid := firstChange + uint32(i)
-		b = message(b, typeBundleAdd, xid, u32(1), u16(0), u16(bundleFlags), message(nil, c.kind, xid, c.body))
+		b = openflow.AddToBundle(b, firstChange+uint32(i), c.kind, c.body)
 	}
 	return b
 }

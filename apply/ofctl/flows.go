@@ -14,6 +14,7 @@ import (
 	"hairpin/claims"
 	"hairpin/datapath/flow"
 	"hairpin/delta"
+	"hairpin/openflow"
 )
 
 // maxAge is how long flows and groups are taken from the last reading at most: it bounds the harm of a notice that never came. It is a little
@@ -237,7 +238,9 @@ func (t *bridge) apply(ctx context.Context, d flow.Delta, r rows) (missing []str
 	// that goes, the bridge gets it back, or it would drop everything.
 	if _, gone := d.Flows.Delete[flow.Key{}.ID()]; gone && !r.secure {
 		normal := &flow.Flow{Actions: []flow.Action{flow.Normal{}}}
-		b.flows = append(b.flows, change{typeFlowMod, flowMod(flowAdd, 0, normal), normal})
+		e := normal.Encode()
+		e.Cookie = 0
+		b.flows = append(b.flows, change{openflow.FlowMod, e.Add(), normal})
 	}
 	b.errs = append(b.errs, t.deleteUnknown(ctx, d.Unknown))
 	if len(b.changes()) > 0 {
@@ -288,7 +291,9 @@ func deletions(d flow.Delta, numbers map[string]string) []change {
 				k.Match.InPort = number
 			}
 		}
-		list = append(list, change{typeFlowMod, flowMod(flowDeleteStrict, claims.Cookie, &flow.Flow{Key: k}), f})
+		e := (&flow.Flow{Key: k}).Encode()
+		e.CookieMask = claims.CookieMask
+		list = append(list, change{openflow.FlowMod, e.Delete(), f})
 	}
 	return list
 }

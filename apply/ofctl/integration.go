@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"hairpin/openflow"
 	"hairpin/retry"
 )
 
@@ -158,38 +159,23 @@ func (t *Target) tablesFilled(ctx context.Context, bridge string) (bool, error) 
 	}
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	request := message(message(nil, typeHello, 0), typeMultipart, 1, u16(tableStats), make([]byte, 6))
-	if _, err := conn.Write(request); err != nil {
+	if _, err := conn.Write(openflow.TableStats(openflow.Message(nil, openflow.Hello, 0), 1)); err != nil {
 		return false, err
 	}
 	flows := map[uint8]uint32{}
 	for r := bufio.NewReader(conn); ; {
-		kind, xid, body, err := receive(r)
+		kind, xid, body, err := openflow.Receive(r)
 		switch {
 		case err != nil:
 			return false, err
-		case kind == typeError:
-			return false, refused(xid, body)
-		case kind != typeMultipartReply:
+		case kind == openflow.Error:
+			return false, openflow.ParseRefusal(xid, body)
+		case kind != openflow.MultipartReply:
 			continue
 		}
-		if !countFlows(flows, body) {
+		if !openflow.CountFlows(flows, body) {
 			empty := func(table uint8) bool { return flows[table] == 0 }
 			return !slices.ContainsFunc(sentinelTables[:], empty), nil
 		}
 	}
-}
-
-// countFlows reads how many flows tables have (OFPMP_TABLE of OpenFlow 1.5, 7.3.5.3), and reports whether
-// there is another message with more.
-func countFlows(flows map[uint8]uint32, body []byte) (more bool) {
-	const header, entry, active, flagMore = 8, 24, 4, 1
-	if len(body) < header || be.Uint16(body) != tableStats {
-		return false
-	}
-	more = be.Uint16(body[2:])&flagMore != 0
-	for b := body[header:]; len(b) >= entry; b = b[entry:] {
-		flows[b[0]] = be.Uint32(b[active:])
-	}
-	return more
 }

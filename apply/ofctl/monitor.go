@@ -8,14 +8,13 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"hairpin/apply/late"
 	"hairpin/claims"
-	"hairpin/datapath/flow"
+	"hairpin/openflow"
 	"hairpin/retry"
 	"hairpin/signal"
 )
@@ -33,10 +32,10 @@ type monitor struct {
 	conn     net.Conn // of this session
 	up       bool     // the switch has answered: every change from now on is told
 	mark     mark
-	asked    uint32           // barriers that were asked for in this session,
-	answered uint32           // and those that were answered
-	refused  *refusal         // the first since the last barrier was asked for
-	turn     signal.Broadcast // of a change of one of the above
+	asked    uint32            // barriers that were asked for in this session,
+	answered uint32            // and those that were answered
+	refused  *openflow.Refusal // the first since the last barrier was asked for
+	turn     signal.Broadcast  // of a change of one of the above
 }
 
 // mark is a point in what the monitor was told.
@@ -109,15 +108,15 @@ func (m *monitor) session(ctx context.Context) error {
 		return err
 	}
 	for r := bufio.NewReader(conn); ; {
-		kind, xid, body, err := receive(r)
+		kind, xid, body, err := openflow.Receive(r)
 		if err != nil {
 			return err
 		}
 		switch kind {
-		case typeEchoRequest:
-			_, err = conn.Write(message(nil, typeEchoReply, xid, body))
-		case typeError:
-			err = m.refuses(refused(xid, body))
+		case openflow.EchoRequest:
+			_, err = conn.Write(openflow.Message(nil, openflow.EchoReply, xid, body))
+		case openflow.Error:
+			err = m.refuses(openflow.ParseRefusal(xid, body))
 		default:
 			m.heard(kind, xid, body)
 		}
@@ -127,38 +126,32 @@ func (m *monitor) session(ctx context.Context) error {
 	}
 }
 
-// greeting asks to be told of changes of flows, but for what they do, and to forward what others change of groups: flow monitors tell nothing
-// of them. Of what a switch may send unasked it wants nothing else (OFPT_SET_ASYNC of OpenFlow 1.5, 7.3.10).
+// greeting asks to be told of changes of flows, but for what they do, and to forward what others change of groups:
+// flow monitors tell nothing of them.
 func (m *monitor) greeting() []byte {
-	const added, removed, modified, all = 2, 4, 8, 0xff
-	b := message(nil, typeHello, 0)
-	b = message(b, typeMultipart, 0, u16(flowMonitor), make([]byte, 6), u32(1), u32(anyPort), u32(anyGroup), u16(added|removed|modified), []byte{all, 0}, appendMatch(nil, &flow.Match{}))
+	b := openflow.FlowMonitor(openflow.Message(nil, openflow.Hello, 0), 0)
 	if m.groups {
-		// Which messages, each with a mask of reasons, for a controller that is no slave: packets, ports, flows removed, roles, tables, requests.
-		const groupMods = 1
-		var masks []byte
-		for _, x := range [][2]uint32{{1, 0}, {3, 0}, {5, 0}, {7, 0}, {9, 0}, {11, groupMods}} {
-			masks = slices.Concat(masks, u16(uint16(x[0])), u16(8), u32(x[1]))
-		}
-		b = message(b, typeSetAsync, 0, masks)
+		b = openflow.ForwardGroupMods(b, 0)
 	}
-	return message(b, typeBarrierRequest, 1)
+	return openflow.Message(b, openflow.BarrierRequest, 1)
 }
 
 // heard understands one message.
-func (m *monitor) heard(kind uint8, xid uint32, body []byte) {
+func (m *monitor) heard(kind openflow.Type, xid uint32, body []byte) {
 	switch {
-	case kind == typeHello, kind == typeBundle:
-	case kind == typeBarrierReply:
+	case kind == openflow.Hello, kind == openflow.BundleControl:
+	case kind == openflow.BarrierReply:
 		m.change(func() { m.answered, m.up = max(m.answered, xid), true })
 		if xid == 1 {
 			m.tell()
 		}
-	case kind == typeRequestForward:
+	case kind == openflow.RequestForward:
 		m.happened(1)
 	default:
-		if kind == typeMultipartReply && len(body) >= 8 && be.Uint16(body) == flowMonitor {
-			if changes, ok := updates(body[8:]); ok {
+		if kind == openflow.MultipartReply {
+			// Flows that Open vSwitch makes by itself are not ours to compare, and there may be many.
+			changes, ok := openflow.Updates(body, claims.CookieLearnedMask, claims.CookieLearned)
+			if ok {
 				m.happened(changes)
 				return
 			}
@@ -179,8 +172,8 @@ func (m *monitor) happened(changes int) {
 }
 
 // refuses notes that a message of a bundle was refused. Any other that is ends the session.
-func (m *monitor) refuses(r *refusal) error {
-	if r.xid < firstChange {
+func (m *monitor) refuses(r *openflow.Refusal) error {
+	if r.XID < firstChange {
 		return r
 	}
 	m.change(func() {
@@ -189,33 +182,6 @@ func (m *monitor) refuses(r *refusal) error {
 		}
 	})
 	return nil
-}
-
-// updates counts changes of flows by others. Those of flows that Open vSwitch makes by itself are not ours to compare, and there may be many. It gives
-// false for anything else.
-func updates(b []byte) (changes int, ok bool) {
-	const short, full = 8, 24
-	const added, modified, abbreviated = 1, 3, 4 // the last is what we did
-	for len(b) > 0 {
-		if len(b) < short {
-			return 0, false
-		}
-		size, event := int(be.Uint16(b)), be.Uint16(b[2:])
-		switch {
-		case size < short || size > len(b):
-			return 0, false
-		case event == abbreviated:
-			b = b[size:]
-			continue
-		case size < full || event < added || event > modified:
-			return 0, false
-		}
-		if be.Uint64(b[16:])&claims.CookieLearnedMask != claims.CookieLearned {
-			changes++
-		}
-		b = b[size:]
-	}
-	return changes, true
 }
 
 func (m *monitor) change(f func()) {
@@ -273,7 +239,7 @@ func (m *monitor) exchange(ctx context.Context, b []byte) (mark, error) {
 	}
 	late.For(ctx, vswitchd)
 	go func() { // a switch that hangs reads nothing; one that ended ends the session
-		_, _ = conn.Write(message(b, typeBarrierRequest, want))
+		_, _ = conn.Write(openflow.Message(b, openflow.BarrierRequest, want))
 	}()
 	for {
 		turn := m.turn.Next()
@@ -306,7 +272,7 @@ func (m *monitor) discard() {
 	m.mu.Lock()
 	conn := m.conn
 	m.mu.Unlock()
-	_, _ = conn.Write(step(nil, bundleDiscard)) // one that ended has forgotten it
+	_, _ = conn.Write(step(nil, openflow.BundleDiscard)) // one that ended has forgotten it
 }
 
 // command runs a program where this process is, and ends it so that it can clean up.

@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -8,19 +9,82 @@ import (
 	"strings"
 
 	"hairpin/cluster"
+	"hairpin/openflow"
 )
 
+// Parts of actions in ovs-ofctl's words.
 const (
-	moveEthDstToSrc = "move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[]"
-	longerToMark    = ")->NXM_NX_PKT_MARK[0]" // after check_pkt_larger
-	ethSrcToCT      = "move:NXM_OF_ETH_SRC[]->NXM_NX_CT_LABEL[0..47]"
-	ethDstByCT      = "move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[]"
-	synFlags        = "+syn-ack"         // in tcp_flags
-	pushVLAN        = "push_vlan:0x8100" // with the next action, which says the number
-	vlanPresent     = 0x1000             // in vlan_vid: there is a tag
-	tagged          = "vlan_tci=0x1000/0x1000"
-	toTunnelKey     = "->tun_id" // with the next two actions, which say the rest of a Tunnel
+	largerToMark = ")->NXM_NX_PKT_MARK[0]" // after check_pkt_larger
+	ethSrcToCT   = "move:NXM_OF_ETH_SRC[]->NXM_NX_CT_LABEL[0..47]"
+	pushVLAN     = "push_vlan:0x8100" // with the next action, which says the number
+	toTunnelKey  = "->tun_id"         // with the next two actions, which say the rest of a Tunnel
+	macBits      = 48
 )
+
+// constants are the actions without arguments. The first of the words is printed, all are read. It is read-only.
+var constants = []struct {
+	action  Action
+	words   []string
+	encoded []byte
+}{
+	{InPort{}, []string{"IN_PORT", "output:IN_PORT"}, openflow.Output(nil, openflow.PortInPort)},
+	{Normal{}, []string{"NORMAL"}, openflow.Output(nil, openflow.PortNormal)},
+	{Drop{}, []string{"drop"}, nil},
+	{PopVLAN{}, []string{"pop_vlan", "strip_vlan"}, openflow.PopVLAN(nil)},
+	{MoveEthDstToSrc{}, []string{"move:NXM_OF_ETH_DST[]->NXM_OF_ETH_SRC[]", "move:eth_dst[]->eth_src[]", "move:eth_dst->eth_src"},
+		openflow.Copy(nil, macBits, openflow.EthDst, openflow.EthSrc)},
+	{SetEthDstByCT{}, []string{"move:NXM_NX_CT_LABEL[0..47]->NXM_OF_ETH_DST[]"},
+		openflow.Copy(nil, macBits, openflow.CTLabel, openflow.EthDst)},
+}
+
+// setters make the actions that write one field, by that field. They are read-only.
+var setters = map[openflow.Field]func(datum) Action{
+	openflow.EthDst:  func(d datum) Action { return SetEthDst{d.mac()} },
+	openflow.EthSrc:  func(d datum) Action { return SetEthSrc{d.mac()} },
+	openflow.IPSrc:   func(d datum) Action { return SetSrc{d.addr()} },
+	openflow.IPv6Src: func(d datum) Action { return SetSrc{d.addr()} },
+	openflow.IPTTL:   func(d datum) Action { return SetTTL{uint8(d.value.low)} },
+	openflow.PktMark: func(d datum) Action { return SetPktMark{uint32(d.value.low)} },
+	openflow.Reg6:    func(d datum) Action { return SetGroup{uint32(d.value.low)} },
+}
+
+// setting is a field that an action writes.
+type setting struct {
+	oxm openflow.Field
+	datum
+}
+
+// settings returns what an action does that only writes fields, nil for any other.
+func settings(a Action) []setting {
+	switch a := a.(type) {
+	case SetEthDst:
+		return []setting{{openflow.EthDst, macDatum(a.MAC)}}
+	case SetEthSrc:
+		return []setting{{openflow.EthSrc, macDatum(a.MAC)}}
+	case SetSrc:
+		return []setting{{byFamily(a.Addr, openflow.IPSrc, openflow.IPv6Src), addrDatum(a.Addr, a.Addr.BitLen())}}
+	case SetTTL:
+		return []setting{{openflow.IPTTL, exactly(uint64(a.TTL))}}
+	case SetPktMark:
+		return []setting{{openflow.PktMark, exactly(uint64(a.Mark))}}
+	case SetGroup:
+		return []setting{{openflow.Reg6, exactly(uint64(a.ID))}}
+	case SetTunnel:
+		return []setting{
+			{openflow.TunID, exactly(uint64(a.Key))},
+			{openflow.TunMetadata0, exactly(uint64(a.Ports))},
+			{byFamily(a.Peer, openflow.TunDst, openflow.TunIPv6Dst), addrDatum(a.Peer, a.Peer.BitLen())},
+		}
+	}
+	return nil
+}
+
+func byFamily(a netip.Addr, v4, v6 openflow.Field) openflow.Field {
+	if a.Is6() {
+		return v6
+	}
+	return v4
+}
 
 func appendActions(b []byte, actions []Action) []byte {
 	for i, a := range actions {
@@ -40,44 +104,15 @@ func appendAction(b []byte, a Action) []byte {
 			return append(b, Local...)
 		}
 		return appendPort(append(b, "output:"...), a.Port)
-	case InPort:
-		return append(b, "IN_PORT"...)
-	case Normal:
-		return append(b, "NORMAL"...)
-	case Drop:
-		return append(b, "drop"...)
-	case SetEthDst:
-		return append(appendMAC(append(b, "set_field:"...), a.MAC), "->eth_dst"...)
-	case SetEthSrc:
-		return append(appendMAC(append(b, "set_field:"...), a.MAC), "->eth_src"...)
-	case SetSrc:
-		b = a.Addr.AppendTo(append(b, "set_field:"...))
-		if a.Addr.Is4() {
-			return append(b, "->ip_src"...)
-		}
-		return append(b, "->ipv6_src"...)
-	case SetTTL:
-		return append(strconv.AppendUint(append(b, "set_field:"...), uint64(a.TTL), 10), "->nw_ttl"...)
-	case MoveEthDstToSrc:
-		return append(b, moveEthDstToSrc...)
-	case SetEthDstByCT:
-		return append(b, ethDstByCT...)
 	case MarkLonger:
-		return append(strconv.AppendUint(append(b, "check_pkt_larger("...), uint64(a.Length), 10), longerToMark...)
-	case SetPktMark:
-		return append(strconv.AppendUint(append(b, "set_field:0x"...), uint64(a.Mark), 16), "->pkt_mark"...)
-	case SetTunnel:
-		return a.append(b)
+		return append(strconv.AppendUint(append(b, "check_pkt_larger("...), uint64(a.Length), 10), largerToMark...)
 	case Resubmit:
 		return append(strconv.AppendUint(append(b, "resubmit(,"...), uint64(a.Table), 10), ')')
 	case PushVLAN:
-		return append(strconv.AppendUint(append(b, pushVLAN+",set_field:"...), vlanPresent|uint64(a.ID), 10), "->vlan_vid"...)
-	case PopVLAN:
-		return append(b, "pop_vlan"...)
+		b = strconv.AppendUint(append(b, pushVLAN+",set_field:"...), openflow.VLANPresent|uint64(a.ID), 10)
+		return append(b, "->vlan_vid"...)
 	case ToGroup:
 		return strconv.AppendUint(append(b, "group:"...), uint64(a.ID), 10)
-	case SetGroup:
-		return append(strconv.AppendUint(append(b, "set_field:0x"...), uint64(a.ID), 16), "->reg6"...)
 	case Learn:
 		return a.append(b)
 	case CT:
@@ -85,22 +120,29 @@ func appendAction(b []byte, a Action) []byte {
 	case UnknownActions:
 		return append(b, a.Text...)
 	}
-	return fmt.Appendf(b, "unprintable:%T", a)
-}
-
-func (t SetTunnel) append(b []byte) []byte {
-	b = append(strconv.AppendUint(append(b, "set_field:0x"...), uint64(t.Key), 16), toTunnelKey...)
-	b = append(strconv.AppendUint(append(b, ",set_field:0x"...), uint64(t.Ports), 16), "->tun_metadata0"...)
-	b = t.Peer.AppendTo(append(b, ",set_field:"...))
-	return append(append(b, "->"...), t.field("dst")...)
-}
-
-// field is ovs-ofctl's word for an end of the tunnel.
-func (t Tunnel) field(end string) string {
-	if t.Peer.Is6() {
-		return "tun_ipv6_" + end
+	for _, c := range constants {
+		if c.action == a {
+			return append(b, c.words[0]...)
+		}
 	}
-	return "tun_" + end
+	list := settings(a)
+	if list == nil {
+		return fmt.Appendf(b, "unprintable:%T", a)
+	}
+	for i, s := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = s.append(b)
+	}
+	return b
+}
+
+// append appends set_field:…->….
+func (s setting) append(b []byte) []byte {
+	x := byOXM[s.oxm]
+	b = x.notation.append(append(b, "set_field:"...), s.datum)
+	return append(append(b, "->"...), cmp.Or(x.alias, x.name)...)
 }
 
 func (c CT) append(b []byte) []byte {
@@ -138,8 +180,8 @@ func (c CT) append(b []byte) []byte {
 		b = append(c.NAT.append(b), ')')
 	}
 	if c.Mark != 0 {
-		item("exec(set_field:0x")
-		b = append(strconv.AppendUint(b, uint64(c.Mark), 16), "->ct_mark"...)
+		item("exec(")
+		b = setting{openflow.CTMark, exactly(uint64(c.Mark))}.append(b)
 		if c.EthSrc {
 			b = append(append(b, ','), ethSrcToCT...)
 		}
@@ -188,23 +230,13 @@ func parseActions(s string) ([]Action, error) {
 }
 
 func parseAction(s string) (Action, error) {
-	switch strings.ToLower(s) {
-	case "local", "output:local":
+	if strings.EqualFold(s, Local) || strings.EqualFold(s, "output:"+Local) {
 		return Output{Local}, nil
-	case "in_port", "output:in_port":
-		return InPort{}, nil
-	case "normal":
-		return Normal{}, nil
-	case "drop":
-		return Drop{}, nil
-	case "pop_vlan", "strip_vlan":
-		return PopVLAN{}, nil
 	}
-	if s == moveEthDstToSrc || s == "move:eth_dst[]->eth_src[]" || s == "move:eth_dst->eth_src" {
-		return MoveEthDstToSrc{}, nil
-	}
-	if s == ethDstByCT {
-		return SetEthDstByCT{}, nil
+	for _, c := range constants {
+		if slices.ContainsFunc(c.words, func(word string) bool { return strings.EqualFold(word, s) }) {
+			return c.action, nil
+		}
 	}
 	if isNumber(s) {
 		return Output{s}, nil
@@ -212,7 +244,7 @@ func parseAction(s string) (Action, error) {
 	if inside, ok := between(s, "ct(", ")"); ok {
 		return parseCT(inside)
 	}
-	if length, ok := between(s, "check_pkt_larger(", longerToMark); ok {
+	if length, ok := between(s, "check_pkt_larger(", largerToMark); ok {
 		n, err := strconv.ParseUint(length, 10, 16)
 		return MarkLonger{uint16(n)}, wrapWord(s, err)
 	}
@@ -224,10 +256,10 @@ func parseAction(s string) (Action, error) {
 	}
 	if id, ok := between(s, pushVLAN+",set_field:", "->vlan_vid"); ok {
 		n, err := strconv.ParseUint(id, 0, 13)
-		if err != nil || n <= vlanPresent {
+		if err != nil || n <= openflow.VLANPresent {
 			return nil, wordError(s, "is not the tag of a VLAN")
 		}
-		return PushVLAN{uint16(n &^ vlanPresent)}, nil
+		return PushVLAN{uint16(n &^ openflow.VLANPresent)}, nil
 	}
 	if strings.Contains(s, toTunnelKey+",") {
 		return parseSetTunnel(s)
@@ -253,7 +285,14 @@ func parseAction(s string) (Action, error) {
 		addr, err := parseAddr(value)
 		return SetSrc{addr}, wrapWord(s, err)
 	case "set_field":
-		return parseSetField(s, value)
+		x, err := parseSetting(s)
+		if err != nil {
+			return nil, err
+		}
+		if action := setters[x.oxm]; action != nil {
+			return action(x.datum), nil
+		}
+		return nil, wordError(s, "sets a field not known here")
 	}
 	return nil, wordError(s, "is not an action known here")
 }
@@ -266,56 +305,40 @@ func parseResubmit(word, table string) (Action, error) {
 	return Resubmit{uint8(n)}, nil
 }
 
-// parseSetTunnel reads what append writes, and nothing else.
+// parseSetTunnel reads what appendAction writes, and nothing else.
 func parseSetTunnel(s string) (Action, error) {
 	var t Tunnel
-	var err error
 	for word := range strings.SplitSeq(s, ",") {
-		value, field, _ := strings.Cut(strings.TrimPrefix(word, "set_field:"), "->")
-		switch field {
-		case "tun_id":
-			err = number(&t.Key, word, value, 24)
-		case "tun_metadata0":
-			err = number(&t.Ports, word, value, 32)
-		case "tun_dst", "tun_ipv6_dst":
-			t.Peer, err = parseAddr(value)
-			err = wrapWord(word, err)
-		}
-		if err != nil {
+		x, err := parseSetting(word)
+		switch {
+		case err != nil:
 			return nil, err
+		case x.oxm == openflow.TunID:
+			t.Key = uint32(x.value.low)
+		case x.oxm == openflow.TunMetadata0:
+			t.Ports = uint32(x.value.low)
+		case x.oxm == openflow.TunDst, x.oxm == openflow.TunIPv6Dst:
+			t.Peer = x.addr()
 		}
 	}
-	if a := (SetTunnel{t}); string(a.append(nil)) == s {
+	if a := (SetTunnel{t}); string(appendAction(nil, a)) == s {
 		return a, nil
 	}
 	return nil, wordError(s, "is not how a flow of ours sends through a tunnel")
 }
 
-func parseSetField(word, s string) (Action, error) {
-	value, field, _ := strings.Cut(s, "->")
-	switch fieldName(field) {
-	case "dl_dst":
-		m, err := cluster.ParseMAC(value)
-		return SetEthDst{m}, wrapWord(word, err)
-	case "dl_src":
-		m, err := cluster.ParseMAC(value)
-		return SetEthSrc{m}, wrapWord(word, err)
-	case "nw_src", "ipv6_src":
-		addr, err := parseAddr(value)
-		return SetSrc{addr}, wrapWord(word, err)
-	case "nw_ttl":
-		var ttl uint8
-		err := number(&ttl, word, value, 8)
-		return SetTTL{ttl}, err
+// parseSetting reads set_field:value->field.
+func parseSetting(word string) (setting, error) {
+	value, name, _ := strings.Cut(strings.TrimPrefix(word, "set_field:"), "->")
+	x, ok := byName[name]
+	if !ok || x.notation == nil {
+		return setting{}, wordError(word, "sets a field not known here")
 	}
-	n, err := strconv.ParseUint(value, 0, 32)
-	switch field {
-	case "pkt_mark":
-		return SetPktMark{uint32(n)}, wrapWord(word, err)
-	case "reg6":
-		return SetGroup{uint32(n)}, wrapWord(word, err)
+	d, err := x.notation.parse(value, 8*x.oxm.Width())
+	if err == nil && !(d.exact() && d.fits(x.oxm.Width())) {
+		return setting{}, wordError(word, "is not a value that the field can have")
 	}
-	return nil, wordError(word, "sets a field not known here")
+	return setting{x.oxm, d}, wrapWord(word, err)
 }
 
 func parseCT(s string) (Action, error) {
@@ -367,15 +390,14 @@ func (c *CT) parseExec(s string) error {
 	if c.EthSrc = also; also && more != ethSrcToCT {
 		return wordError("exec("+s+")", "notes something not known here")
 	}
-	value, ok := between(mark, "set_field:", "->ct_mark")
-	if !ok {
-		value, ok = between(mark, "load:", "->NXM_NX_CT_MARK[]")
+	value, ok := between(mark, "load:", "->NXM_NX_CT_MARK[]")
+	if ok { // of a flow that was made with load
+		mark = value + "->ct_mark"
 	}
-	n, err := strconv.ParseUint(value, 0, 32)
-	if !ok || err != nil || n == 0 {
+	x, err := parseSetting(mark)
+	if c.Mark = uint32(x.value.low); err != nil || x.oxm != openflow.CTMark || c.Mark == 0 {
 		return wordError("exec("+s+")", "is not the setting of a ct_mark")
 	}
-	c.Mark = uint32(n)
 	return nil
 }
 

@@ -2,7 +2,6 @@ package flow
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 
 	"hairpin/cluster"
@@ -27,66 +26,6 @@ func (f *Flow) Check() error {
 
 // maxVLAN is the last number of a VLAN.
 const maxVLAN = 4095
-
-func (m Match) check() error {
-	if err := m.prerequisites(); err != nil {
-		return err
-	}
-	for _, p := range []netip.Prefix{m.Src, m.Dst} {
-		switch {
-		case !p.IsValid():
-		case p.Bits() == 0:
-			return fmt.Errorf("%s matches everything", p)
-		case p != p.Masked():
-			return fmt.Errorf("%s has bits outside of its mask", p)
-		case cluster.FamilyOf(p.Addr()) != m.Protocol.Family():
-			return fmt.Errorf("%s does not go with %q", p, m.Protocol)
-		}
-	}
-	switch {
-	case m.CTState.Set&m.CTState.Clear != 0:
-		return fmt.Errorf("ct_state %s asks for a bit and against it", m.CTState)
-	case m.Fragment != "" && !isFragment(m.Fragment):
-		return fmt.Errorf("%q is not a kind of fragment", m.Fragment)
-	case m.Tagged && m.VLAN != 0:
-		return fmt.Errorf("VLAN %d is tagged anyway", m.VLAN)
-	case m.VLAN > maxVLAN:
-		return fmt.Errorf("VLAN %d is too large", m.VLAN)
-	case m.ICMPType > 256:
-		return fmt.Errorf("ICMP type %d is too large", m.ICMPType-1)
-	case m.ICMPCode > 256:
-		return fmt.Errorf("ICMP code %d is too large", m.ICMPCode-1)
-	}
-	return checkPort(m.InPort)
-}
-
-// prerequisites tells which fields lack the protocol that has them.
-func (m Match) prerequisites() error {
-	w := m.Protocol.words()
-	ip := w.family != 0 && m.Protocol != ARP
-	_, linked := m.linkField()
-	switch {
-	case (m.SrcPort != 0 || m.DstPort != 0) && !w.ports:
-		return wordError("tp_src, tp_dst", "needs tcp, udp or sctp")
-	case (m.CTProtocol != 0) != (m.CTDstPort != 0), m.CTDstPort != 0 && !(ip && m.CTState.Set&CTTrk != 0):
-		return wordError("ct_nw_proto, ct_tp_dst", "belong together, and need ip or ipv6 and ct_state=+trk")
-	case (m.ICMPType != 0 || m.ICMPCode != 0) && !w.icmp:
-		return wordError("icmp_type, icmp_code", "needs icmp or icmp6")
-	case m.Target.IsValid() && (m.Protocol != ICMP6 || m.ICMPType != 135+1 && m.ICMPType != 136+1 || !m.Target.Is6()):
-		return wordError("nd_target", "needs icmp6 and icmp_type 135 or 136")
-	case m.NoLinkAddr && (m.Protocol == ARP || m.LinkAddr != cluster.MAC{}):
-		return wordError("nd_sll, nd_tll", "are absent only from neighbour discovery, and without a MAC")
-	case (m.NoLinkAddr || m.LinkAddr != cluster.MAC{}) && !linked:
-		return wordError("arp_sha, nd_sll, nd_tll", "needs arp, or icmp6 and icmp_type 135 or 136")
-	case m.Tunnel != (Tunnel{}) && !m.Tunnel.whole():
-		return wordError("tun_id, tun_src, tun_metadata0", "belong together")
-	case (m.Fragment != "" || m.TTL != 0) && !ip:
-		return wordError("nw_frag, nw_ttl", "needs ip or ipv6")
-	case m.SYN && m.Protocol != TCP && m.Protocol != TCP6:
-		return wordError("tcp_flags", "needs tcp or tcp6")
-	}
-	return nil
-}
 
 // whole reports whether the tunnel has all that OVN's packets carry.
 func (t Tunnel) whole() bool {

@@ -111,7 +111,7 @@ func TestParseFlowNamesTheWordInTheMatch(t *testing.T) {
 		"tcp,tcp_flags=+rst-ack actions=drop":                     "tcp_flags=+rst-ack",
 		"tcp,tp_dst=0x50/0xfff0 actions=drop":                     "tp_dst=0x50/0xfff0",
 		"tcp,tp_dst=0 actions=drop":                               "tp_dst=0",
-		"ip,tp_dst=80 actions=drop":                               "tp_src, tp_dst",
+		"ip,tp_dst=80 actions=drop":                               "tp_dst=80",
 		"pkt_mark=0x1/0x1 actions=drop":                           "pkt_mark=0x1/0x1",
 		"ct_mark=0 actions=drop":                                  "ct_mark=0",
 		"ct_state=+foo,ip actions=drop":                           "ct_state=+foo",

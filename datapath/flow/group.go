@@ -1,12 +1,14 @@
 package flow
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"hairpin/cluster"
+	"hairpin/openflow"
 )
 
 // Group is an OpenFlow group of type select: a packet that a flow gives to it takes one of the buckets. A group that changes is sent as a whole: after insert-buckets and remove-buckets Open vSwitch
@@ -79,12 +81,27 @@ const (
 	bucketWords = ",bucket=bucket_id:"
 )
 
-// methods are how a group chooses, by Hashed. It is read-only.
-var methods = map[Protocol]string{
-	Any: "dp_hash",
-	TCP: "hash,fields(ip_src,tcp_src)", TCP6: "hash,fields(ipv6_src,tcp_src)",
-	UDP: "hash,fields(ip_src,udp_src)", UDP6: "hash,fields(ipv6_src,udp_src)",
-	SCTP: "hash,fields(ip_src,sctp_src)", SCTP6: "hash,fields(ipv6_src,sctp_src)",
+// hashed are the fields of which Open vSwitch hashes the values to choose a bucket; none: the datapath chooses.
+func (p Protocol) hashed() (list []*form) {
+	if p == Any {
+		return nil
+	}
+	for _, name := range []string{"nw_src", "tp_src"} {
+		list = append(list, byName[name].field.form(&Match{Protocol: p}, datum{}))
+	}
+	return list
+}
+
+// method is how a group chooses a bucket, in ovs-ofctl's words.
+func (p Protocol) method() string {
+	var names []string
+	for _, x := range p.hashed() {
+		names = append(names, cmp.Or(x.alias, x.name))
+	}
+	if names == nil {
+		return "dp_hash"
+	}
+	return "hash,fields(" + strings.Join(names, ",") + ")"
 }
 
 // String returns the group in ovs-ofctl's words, without the owner.
@@ -92,7 +109,7 @@ func (g *Group) String() string { return string(g.append(nil)) }
 
 func (g *Group) append(b []byte) []byte {
 	b = append(strconv.AppendUint(append(b, "group_id="...), uint64(g.ID), 10), groupWords...)
-	b = append(b, methods[g.Hashed]...)
+	b = append(b, g.Hashed.method()...)
 	for _, x := range g.Buckets {
 		b = strconv.AppendUint(append(b, bucketWords...), uint64(x.ID), 10)
 		b = append(b, ",actions="...)
@@ -100,7 +117,7 @@ func (g *Group) append(b []byte) []byte {
 			b = x.CT.append(b)
 			continue
 		}
-		b = append(strconv.AppendUint(append(b, "set_field:0x"...), uint64(x.ID), 16), "->reg7,"...)
+		b = append(x.chosen().append(b), ',')
 		b = appendAction(b, Resubmit{x.Next})
 	}
 	return b
@@ -131,14 +148,17 @@ func ParseGroup(line string) (*Group, error) {
 		}
 		g.Buckets = append(g.Buckets, b)
 	}
-	for protocol, method := range methods {
-		if method == words[0] {
-			g.Hashed = protocol
+	for _, p := range []Protocol{Any, TCP, TCP6, UDP, UDP6, SCTP, SCTP6} {
+		if p.method() == words[0] {
+			g.Hashed = p
 			return g, nil
 		}
 	}
 	return &Group{GroupKey: g.GroupKey, Owner: owner}, wordError(words[0], "is not how a group of ours chooses")
 }
+
+// chosen notes the bucket as that of the packet.
+func (b Bucket) chosen() setting { return setting{openflow.Reg7, exactly(uint64(b.ID))} }
 
 func parseBucket(text string) (b Bucket, err error) {
 	id, actions, _ := strings.Cut(text, ",actions=")

@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"hairpin/claims"
 	"hairpin/cluster"
 )
 
@@ -17,11 +16,12 @@ const (
 )
 
 func (l Learn) append(b []byte) []byte {
-	etherType, source := 0x800, source4
+	source := source4
 	if l.Family == cluster.IPv6 {
-		etherType, source = 0x86dd, source6
+		source = source6
 	}
-	return fmt.Appendf(b, "learn("+learnWords+")", l.Table, l.Timeout, uint64(l.Client)<<32|claims.CookieLearned|uint64(l.Timeout), l.Limit, etherType, l.Ways, source)
+	return fmt.Appendf(b, "learn("+learnWords+")", l.Table, l.Timeout, l.cookie(), l.Limit, ip(l.Family).row().etherType,
+		l.Ways, source)
 }
 
 // parseLearn reads what append writes, and nothing else.

@@ -1,8 +1,8 @@
 package flow
 
 import (
+	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,11 +48,15 @@ func ParseFlow(line string) (*Flow, Counters, error) {
 type parser struct {
 	flow     Flow
 	counters Counters
-	src, dst string   // the words of the addresses, read when the protocol is known
+	matched  []matchWord
 	other    error    // first word not understood outside of the match
 	unknown  []string // words not understood between the match and the actions
-	// linkField is the field that gave LinkAddr.
-	linkField string
+}
+
+// matchWord is a word of the match.
+type matchWord struct {
+	field      *field
+	word, name string
 }
 
 // fault notes what is wrong outside of the match.
@@ -63,7 +67,7 @@ func (p *parser) fault(err error) {
 }
 
 func (p *parser) finish(actions string) (*Flow, Counters, error) {
-	if err := p.addresses(); err != nil {
+	if err := p.checkForms(); err != nil {
 		return nil, p.counters, err
 	}
 	if err := p.flow.Match.prerequisites(); err != nil {
@@ -81,7 +85,7 @@ func (p *parser) finish(actions string) (*Flow, Counters, error) {
 
 // word reads one word before the actions. Errors are of the match.
 func (p *parser) word(word string) error {
-	if proto, ok := protocolOf(word); ok {
+	if proto, ok := protocolNamed(word); ok {
 		if p.flow.Match.Protocol != Any {
 			return wordError(word, "is a second protocol")
 		}
@@ -112,13 +116,17 @@ func (p *parser) word(word string) error {
 		p.fault(wordError(word, "is nothing that a flow of ours has"))
 		return nil
 	}
-	return p.field(word, fieldName(name), value)
+	return p.field(word, name, value)
 }
 
+// field reads a field of the match. Whether it goes with the protocol is known at the end.
 func (p *parser) field(word, name, value string) error {
 	m := &p.flow.Match
-	switch name {
-	case "in_port":
+	f, ok := byName[name]
+	switch {
+	case !ok:
+		return wordError(word, "is not a field known here")
+	case f.notation == nil:
 		port, err := unquote(value)
 		if strings.EqualFold(port, Local) {
 			port = Local
@@ -128,95 +136,30 @@ func (p *parser) field(word, name, value string) error {
 		}
 		m.InPort = port
 		return wrapWord(word, err)
-	case "dl_vlan":
-		return nonzero(&m.VLAN, word, value, 12)
-	case "vlan_tci":
-		if word != tagged {
-			return wordError(word, "is not "+tagged)
-		}
-		m.Tagged = true
-		return nil
-	case "dl_src":
-		return mac(&m.EthSrc, word, value)
-	case "dl_dst":
-		return mac(&m.EthDst, word, value)
-	case "nw_src", "ipv6_src", "arp_spa":
-		p.src = name + "=" + value
-		return nil
-	case "nw_dst", "ipv6_dst", "arp_tpa":
-		p.dst = name + "=" + value
-		return nil
-	case "nw_ttl":
-		return nonzero(&m.TTL, word, value, 8)
-	case "tp_src":
-		return nonzero(&m.SrcPort, word, value, 16)
-	case "tp_dst":
-		return nonzero(&m.DstPort, word, value, 16)
-	case "icmp_type":
-		return orAny(&m.ICMPType, word, value)
-	case "icmp_code":
-		return orAny(&m.ICMPCode, word, value)
-	case "nd_target", "arp_sha", "nd_sll", "nd_tll":
-		return p.neighbor(word, name, value)
-	case "pkt_mark":
-		return nonzero(&m.PktMark, word, value, 32)
-	case "reg6":
-		return nonzero(&m.Group, word, value, 32)
-	case "reg7":
-		return nonzero(&m.Bucket, word, value, 32)
-	case "tun_id":
-		return nonzero(&m.Tunnel.Key, word, value, 24)
-	case "tun_metadata0":
-		return nonzero(&m.Tunnel.Ports, word, value, 32)
-	case "tun_src", "tun_ipv6_src":
-		a, err := parseAddr(value)
-		m.Tunnel.Peer = a
-		return wrapWord(word, err)
-	case "nw_frag":
-		if !isFragment(value) {
-			return wordError(word, "is not a kind of fragment")
-		}
-		m.Fragment = value
-		return nil
 	}
-	return p.connection(word, name, value)
-}
-
-// neighbor reads a field of ARP and neighbor discovery that is no address of the packet.
-func (p *parser) neighbor(word, name, value string) error {
-	m := &p.flow.Match
-	if name == "nd_target" {
-		a, err := parseAddr(value)
-		m.Target = a
+	d, err := f.notation.parse(value, 8*f.oxm.Width())
+	if err != nil {
 		return wrapWord(word, err)
 	}
-	p.linkField = name
-	a, err := cluster.ParseMAC(value)
-	m.LinkAddr, m.NoLinkAddr = a, err == nil && a == cluster.MAC{}
-	return wrapWord(word, err)
+	if !f.put(m, d) || !f.has(m) && (d.size == 0 || d.prefixLen() > 0) {
+		return wordError(word, "is not a value that a flow of ours matches")
+	}
+	p.matched = append(p.matched, matchWord{f.field, word, name})
+	return nil
 }
 
-// connection reads TCP flags, or a field that conntrack gives to a packet.
-func (p *parser) connection(word, name, value string) error {
+// checkForms returns an error for a word that does not go with the protocol.
+func (p *parser) checkForms() error {
 	m := &p.flow.Match
-	switch name {
-	case "tcp_flags":
-		if m.SYN = value == synFlags; !m.SYN {
-			return wordError(word, "is not the only one known here, "+synFlags)
+	for _, w := range p.matched {
+		d, set := w.field.get(m), w.field.has(m)
+		if !slices.ContainsFunc(w.field.forms, func(x form) bool {
+			return (x.name == w.name || x.alias == w.name) && x.needs.met(m) && (!set || d.fits(x.oxm.Width()))
+		}) {
+			return wordError(w.word, "does not go with the protocol or the type")
 		}
-		return nil
-	case "ct_state":
-		s, err := parseCTState(word, value)
-		m.CTState = s
-		return err
-	case "ct_mark":
-		return nonzero(&m.CTMark, word, value, 32)
-	case "ct_nw_proto":
-		return nonzero(&m.CTProtocol, word, value, 8)
-	case "ct_tp_dst":
-		return nonzero(&m.CTDstPort, word, value, 16)
 	}
-	return wordError(word, "is not a field known here")
+	return nil
 }
 
 func (p *parser) cookie(word, value string) error {
@@ -232,53 +175,15 @@ func (p *parser) cookie(word, value string) error {
 	return nil
 }
 
-func (p *parser) addresses() error {
-	w := p.flow.Match.Protocol.words()
-	if err := address(&p.flow.Match.Src, p.src, w.src, w.family); err != nil {
-		return err
-	}
-	if want, _ := p.flow.Match.linkField(); p.linkField != "" && p.linkField != want {
-		return wordError(p.linkField, "does not go with the protocol or the ICMP type")
-	}
-	return address(&p.flow.Match.Dst, p.dst, w.dst, w.family)
-}
-
-func address(to *netip.Prefix, word, want string, family cluster.Family) error {
-	if word == "" {
-		return nil
-	}
-	name, value, _ := strings.Cut(word, "=")
-	if name != want {
-		return wordError(word, "does not go with the protocol")
-	}
-	p, err := parsePrefix(value)
-	if err != nil {
-		return wrapWord(word, err)
-	}
-	if p.IsValid() && cluster.FamilyOf(p.Addr()) != family {
-		return wordError(word, "is of the other family")
-	}
-	*to = p
-	return nil
-}
-
-func isFragment(s string) bool {
-	switch s {
-	case "later", "not_later", "first", "no", "yes":
-		return true
-	}
-	return false
-}
-
 // parseCTState reads "+est-inv", and "est|trk", which ovs-ofctl prints when every bit is asked for; "0" is then all
 // of them unwanted.
-func parseCTState(word, s string) (CTState, error) {
+func parseCTState(s string) (CTState, error) {
 	var c CTState
 	if !strings.HasPrefix(s, "+") && !strings.HasPrefix(s, "-") {
 		for _, name := range strings.Split(s, "|") {
 			bit, ok := ctBit(name)
 			if !ok && s != "0" {
-				return c, wordError(word, "has a bit not known here")
+				return c, errors.New("a bit is not known here")
 			}
 			c.Set |= bit
 		}
@@ -293,7 +198,7 @@ func parseCTState(word, s string) (CTState, error) {
 		}
 		bit, ok := ctBit(s[1:end])
 		if !ok || (c.Set|c.Clear)&bit != 0 {
-			return c, wordError(word, "has a bit not known here, or twice")
+			return c, errors.New("a bit is not known here, or named twice")
 		}
 		if sign == '+' {
 			c.Set |= bit
@@ -323,23 +228,6 @@ func nonzero[T uint8 | uint16 | uint32](to *T, word, value string, bits int) err
 		return wordError(word, "is 0, which no flow of ours matches")
 	}
 	return nil
-}
-
-// orAny reads a field that is plus 1 in a Match, where 0 means "any".
-func orAny(to *uint16, word, value string) error {
-	var n uint8
-	err := number(&n, word, value, 8)
-	*to = uint16(n) + 1
-	return err
-}
-
-func mac(to *cluster.MAC, word, value string) error {
-	m, err := cluster.ParseMAC(value)
-	if err == nil && m == (cluster.MAC{}) {
-		return wordError(word, "is 0, which no flow of ours matches")
-	}
-	*to = m
-	return wrapWord(word, err)
 }
 
 // cutActions reports whether the actions begin here, and gives them.

@@ -50,104 +50,12 @@ func (f *Flow) append(b []byte) []byte {
 	return appendActions(b, f.Actions)
 }
 
-func (k Key) append(b []byte) []byte {
+func (k *Key) append(b []byte) []byte {
 	b = append(b, "table="...)
 	b = strconv.AppendUint(b, uint64(k.Table), 10)
 	b = append(b, ",priority="...)
 	b = strconv.AppendUint(b, uint64(k.Priority), 10)
 	return k.Match.append(b, ",")
-}
-
-// append writes the fields in the order of ovs-ofctl, the first one after sep, the others after a comma.
-func (m Match) append(b []byte, sep string) []byte {
-	field := func(name string) {
-		b = append(b, sep...)
-		b = append(b, name...)
-		sep = ","
-	}
-	number := func(name string, v uint64, base int) {
-		if v != 0 {
-			field(name)
-			if base == 16 {
-				b = append(b, "0x"...)
-			}
-			b = strconv.AppendUint(b, v, base)
-		}
-	}
-	w := m.Protocol.words()
-	number("pkt_mark=", uint64(m.PktMark), 16)
-	if m.CTState != (CTState{}) {
-		field("ct_state=" + m.CTState.String())
-	}
-	number("ct_mark=", uint64(m.CTMark), 16)
-	number("ct_nw_proto=", uint64(m.CTProtocol), 10)
-	number("ct_tp_dst=", uint64(m.CTDstPort), 10)
-	if m.Protocol != Any {
-		field(w.protocol)
-	}
-	number("reg6=", uint64(m.Group), 16)
-	number("reg7=", uint64(m.Bucket), 16)
-	if t := m.Tunnel; t != (Tunnel{}) {
-		number("tun_id=", uint64(t.Key), 16)
-		field(t.field("src"))
-		b = t.Peer.AppendTo(append(b, '='))
-		number("tun_metadata0=", uint64(t.Ports), 16)
-	}
-	if m.InPort != "" {
-		field("in_port=")
-		b = appendPort(b, m.InPort)
-	}
-	if m.Tagged {
-		field(tagged)
-	}
-	number("dl_vlan=", uint64(m.VLAN), 10)
-	for i, mac := range []cluster.MAC{m.EthSrc, m.EthDst} {
-		if mac != (cluster.MAC{}) {
-			field([]string{"dl_src=", "dl_dst="}[i])
-			b = appendMAC(b, mac)
-		}
-	}
-	if m.Src.IsValid() {
-		field(cmp.Or(w.src, "nw_src"))
-		b = appendPrefix(append(b, '='), m.Src)
-	}
-	if m.Dst.IsValid() {
-		field(cmp.Or(w.dst, "nw_dst"))
-		b = appendPrefix(append(b, '='), m.Dst)
-	}
-	number("nw_ttl=", uint64(m.TTL), 10)
-	if m.Fragment != "" {
-		field("nw_frag=" + m.Fragment)
-	}
-	number("tp_src=", uint64(m.SrcPort), 10)
-	number("tp_dst=", uint64(m.DstPort), 10)
-	if m.SYN {
-		field("tcp_flags=" + synFlags)
-	}
-	return m.appendNeighbor(b, sep)
-}
-
-// appendNeighbor writes the fields of ICMP, ARP and neighbor discovery, the first one after sep, the others after a comma.
-func (m Match) appendNeighbor(b []byte, sep string) []byte {
-	field := func(name string) {
-		b = append(append(b, sep...), name...)
-		sep = ","
-	}
-	for i, n := range []uint16{m.ICMPType, m.ICMPCode} {
-		if n != 0 {
-			field([]string{"icmp_type=", "icmp_code="}[i])
-			b = strconv.AppendUint(b, uint64(n-1), 10)
-		}
-	}
-	if m.Target.IsValid() {
-		field("nd_target=")
-		b = m.Target.AppendTo(b)
-	}
-	if name, ok := m.linkField(); ok && (m.NoLinkAddr || m.LinkAddr != cluster.MAC{}) {
-		field(name + "=")
-		b = appendMAC(b, m.LinkAddr)
-	}
-	return b
 }
 
 // String returns ct_state's value: "+est-inv+trk".
@@ -167,14 +75,32 @@ func (c CTState) append(b []byte) []byte {
 
 // appendPort writes a port as ovs-ofctl does: quoted unless it is a plain word or a number.
 func appendPort(b []byte, port string) []byte {
-	if isNumber(port) || isWord(port) {
+	switch {
+	case isNumber(port) || isWord(port):
 		return append(b, port...)
+	case hasEscapes(port):
+		return strconv.AppendQuote(b, port)
 	}
-	return strconv.AppendQuote(b, port)
+	return append(append(append(b, '"'), port...), '"')
+}
+
+// hasEscapes reports whether a quoted text may need escapes; that is cheaper than to quote it.
+func hasEscapes(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return true
+		}
+	}
+	return false
 }
 
 func isNumber(s string) bool {
-	return s != "" && strings.Trim(s, "0123456789") == ""
+	for i := 0; i < len(s); i++ {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != ""
 }
 
 func isWord(s string) bool {
@@ -288,7 +214,7 @@ func (s *State) appendContent(b []byte, bridge string) []byte {
 // would cost more.
 func appendFlows(b []byte, flows delta.Map[ID, *Flow], bridge string) []byte {
 	type line struct {
-		flow       *Flow
+		order      uint32 // by table, then by priority, highest first
 		start, end int
 		match      int // where the match begins
 	}
@@ -298,7 +224,7 @@ func appendFlows(b []byte, flows delta.Map[ID, *Flow], bridge string) []byte {
 		if f.Bridge != bridge {
 			continue
 		}
-		l := line{flow: f, start: len(text)}
+		l := line{order: uint32(f.Table)<<16 | uint32(^f.Priority), start: len(text)}
 		text = f.append(text)
 		l.match = l.start + bytes.Index(text[l.start:], []byte("table="))
 		text = appendOwner(text, f.Owner)
@@ -306,8 +232,10 @@ func appendFlows(b []byte, flows delta.Map[ID, *Flow], bridge string) []byte {
 		lines = append(lines, l)
 	}
 	slices.SortFunc(lines, func(x, y line) int {
-		return cmp.Or(cmp.Compare(x.flow.Table, y.flow.Table), cmp.Compare(y.flow.Priority, x.flow.Priority),
-			bytes.Compare(text[x.match:x.end], text[y.match:y.end]))
+		if x.order != y.order {
+			return cmp.Compare(x.order, y.order)
+		}
+		return bytes.Compare(text[x.match:x.end], text[y.match:y.end])
 	})
 	b = slices.Grow(b, len(text)+len(lines))
 	for _, l := range lines {

@@ -102,23 +102,17 @@ func parseAddr(s string) (netip.Addr, error) {
 }
 
 // parsePrefix reads an address with or without a prefix length or a contiguous IPv4 netmask, and masks it as the
-// switch does. A length of 0 matches everything: that is the zero Prefix.
-func parsePrefix(s string) (netip.Prefix, error) {
-	address, mask, masked := strings.Cut(s, "/")
-	a, err := parseAddr(address)
-	if err != nil {
-		return netip.Prefix{}, err
+// switch does.
+func parsePrefix(s string) (a netip.Addr, bits int, err error) {
+	text, mask, masked := strings.Cut(s, "/")
+	if a, err = parseAddr(text); err != nil || !masked {
+		return a, a.BitLen(), err
 	}
-	bits := a.BitLen()
-	if masked {
-		if bits, err = prefixLength(mask, a); err != nil {
-			return netip.Prefix{}, err
-		}
+	if bits, err = prefixLength(mask, a); err != nil {
+		return a, 0, err
 	}
-	if bits == 0 {
-		return netip.Prefix{}, nil
-	}
-	return a.Prefix(bits)
+	p, err := a.Prefix(bits)
+	return p.Addr(), bits, err
 }
 
 func prefixLength(mask string, a netip.Addr) (int, error) {

@@ -1,0 +1,291 @@
+package flow
+
+import (
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"hairpin/openflow"
+)
+
+// field is a field of a Match. Printing, parsing, checking, encoding and matching all use this description.
+type field struct {
+	at       func(*Match) any // pointer to where a Match has it
+	notation notation         // of its value in text; nil: none (in_port has the name of the port)
+	forms    []form           // by protocol
+	add      int              // of a number: what a packet has more than the Match
+	bits     int              // of a number: its size; 0: that of its type
+}
+
+// form is the name and the encoding of a field.
+type form struct {
+	name  string // as ovs-ofctl prints it in a match (ovs-fields(7)); empty: it prints none
+	alias string // as ovs-ofctl prints it in set_field, if that differs; also understood in a match
+	oxm   openflow.Field
+	needs need
+}
+
+// need is the prerequisite of a form.
+type need struct {
+	text      string
+	protocols uint16 // of which the match must name one, as bits 1<<Protocol
+	icmpType  uint16 // as in Match; 0: any
+	tracked   bool   // ct_state=+trk
+}
+
+func oneOf(text string, list ...Protocol) (n need) {
+	n.text = text
+	for _, p := range list {
+		n.protocols |= 1 << p
+	}
+	return n
+}
+
+// The prerequisites.
+var (
+	anyPacket    = need{protocols: math.MaxUint16}
+	neverMatched = need{} // the form is for set_field only
+	arp          = oneOf("arp", ARP)
+	ipv4         = oneOf("ip", IP, TCP, UDP, SCTP, ICMP)
+	ipv6         = oneOf("ipv6", IPv6, TCP6, UDP6, SCTP6, ICMP6)
+	anyIP        = need{text: "ip or ipv6", protocols: ipv4.protocols | ipv6.protocols}
+	tracked      = need{text: "ip or ipv6, and ct_state=+trk", protocols: anyIP.protocols, tracked: true}
+	tcp          = oneOf("tcp", TCP, TCP6)
+	udp          = oneOf("udp", UDP, UDP6)
+	sctp         = oneOf("sctp", SCTP, SCTP6)
+	icmp4        = oneOf("icmp", ICMP)
+	icmp6        = oneOf("icmp6", ICMP6)
+	solicit      = need{"icmp6 and icmp_type=135", icmp6.protocols, 135 + 1, false}
+	advertise    = need{"icmp6 and icmp_type=136", icmp6.protocols, 136 + 1, false}
+)
+
+func (n *need) met(m *Match) bool {
+	return n.protocols>>m.Protocol&1 != 0 && (n.icmpType == 0 || n.icmpType == m.ICMPType) &&
+		(!n.tracked || m.CTState.Set&CTTrk != 0)
+}
+
+// fields are all fields of a Match, in the order in which they are encoded: each follows those that it needs.
+// It is read-only.
+var fields = []field{
+	{at: func(m *Match) any { return &m.InPort }, forms: one("in_port", "", openflow.InPort)},
+	{at: func(m *Match) any { return &m.EthDst }, notation: macText{}, forms: one("dl_dst", "eth_dst", openflow.EthDst)},
+	{at: func(m *Match) any { return &m.EthSrc }, notation: macText{}, forms: one("dl_src", "eth_src", openflow.EthSrc)},
+	{at: func(m *Match) any { return (*etherType)(&m.Protocol) }, forms: one("", "", openflow.EthType)},
+	{at: func(m *Match) any { return &m.Tagged }, notation: words{tagged}, forms: one("vlan_tci", "", openflow.VLAN)},
+	{at: func(m *Match) any { return &m.VLAN }, notation: digits{10, openflow.VLANPresent},
+		forms: one("dl_vlan", "", openflow.VLAN), add: openflow.VLANPresent, bits: 12},
+	{at: func(m *Match) any { return (*fragment)(&m.Fragment) }, notation: fragments,
+		forms: []form{{"nw_frag", "ip_frag", openflow.IPFrag, anyIP}}},
+	{at: func(m *Match) any { return (*ipProto)(&m.Protocol) }, forms: one("", "", openflow.IPProto)},
+	{at: func(m *Match) any { return &m.Src }, notation: ipText{}, forms: []form{{"arp_spa", "", openflow.ARPSPA, arp},
+		{"nw_src", "ip_src", openflow.IPSrc, ipv4}, {"ipv6_src", "", openflow.IPv6Src, ipv6}}},
+	{at: func(m *Match) any { return &m.Dst }, notation: ipText{}, forms: []form{{"arp_tpa", "", openflow.ARPTPA, arp},
+		{"nw_dst", "ip_dst", openflow.IPDst, ipv4}, {"ipv6_dst", "", openflow.IPv6Dst, ipv6}}},
+	{at: func(m *Match) any { return &m.SrcPort }, notation: decimal, forms: []form{
+		{"tp_src", "tcp_src", openflow.TCPSrc, tcp}, {"tp_src", "udp_src", openflow.UDPSrc, udp},
+		{"tp_src", "sctp_src", openflow.SCTPSrc, sctp}}},
+	{at: func(m *Match) any { return &m.DstPort }, notation: decimal, forms: []form{
+		{"tp_dst", "tcp_dst", openflow.TCPDst, tcp}, {"tp_dst", "udp_dst", openflow.UDPDst, udp},
+		{"tp_dst", "sctp_dst", openflow.SCTPDst, sctp}}},
+	{at: func(m *Match) any { return &m.TTL }, notation: decimal, forms: []form{{"nw_ttl", "", openflow.IPTTL, anyIP}}},
+	{at: func(m *Match) any { return &m.ICMPType }, notation: decimal, add: -1, forms: []form{
+		{"icmp_type", "", openflow.ICMPType, icmp4}, {"icmp_type", "icmpv6_type", openflow.ICMPv6Type, icmp6}}},
+	{at: func(m *Match) any { return &m.ICMPCode }, notation: decimal, add: -1, forms: []form{
+		{"icmp_code", "", openflow.ICMPCode, icmp4}, {"icmp_code", "", openflow.ICMPv6Code, icmp6}}},
+	{at: func(m *Match) any { return &m.SYN }, notation: words{syn},
+		forms: []form{{"tcp_flags", "", openflow.TCPFlags, tcp}}},
+	{at: func(m *Match) any { return &m.Target }, notation: ipText{}, forms: []form{
+		{"nd_target", "", openflow.NDTarget, solicit}, {"nd_target", "", openflow.NDTarget, advertise}}},
+	{at: func(m *Match) any { return (*linkAddr)(m) }, notation: macText{}, forms: []form{
+		{"arp_sha", "", openflow.ARPSHA, arp}, {"nd_sll", "", openflow.NDSLL, solicit},
+		{"nd_tll", "", openflow.NDTLL, advertise}}},
+	{at: func(m *Match) any { return &m.Tunnel.Key }, notation: hexadecimal, bits: 24, forms: one("tun_id", "", openflow.TunID)},
+	{at: func(m *Match) any { return &m.Tunnel.Ports }, notation: hexadecimal,
+		forms: one("tun_metadata0", "", openflow.TunMetadata0)},
+	{at: func(m *Match) any { return &m.Tunnel.Peer }, notation: ipText{}, forms: []form{
+		{"tun_src", "", openflow.TunSrc, anyPacket}, {"tun_ipv6_src", "", openflow.TunIPv6Src, anyPacket},
+		{"tun_dst", "", openflow.TunDst, neverMatched}, {"tun_ipv6_dst", "", openflow.TunIPv6Dst, neverMatched}}},
+	{at: func(m *Match) any { return &m.PktMark }, notation: hexadecimal, forms: one("pkt_mark", "", openflow.PktMark)},
+	{at: func(m *Match) any { return &m.Group }, notation: hexadecimal, forms: one("reg6", "", openflow.Reg6)},
+	{at: func(m *Match) any { return &m.Bucket }, notation: hexadecimal, forms: one("reg7", "", openflow.Reg7)},
+	{at: func(m *Match) any { return &m.CTState }, notation: ctStateText{}, forms: one("ct_state", "", openflow.CTState)},
+	{at: func(m *Match) any { return &m.CTMark }, notation: hexadecimal, forms: one("ct_mark", "", openflow.CTMark)},
+	{at: func(m *Match) any { return &m.CTProtocol }, notation: decimal,
+		forms: []form{{"ct_nw_proto", "", openflow.CTIPProto, tracked}}},
+	{at: func(m *Match) any { return &m.CTDstPort }, notation: decimal,
+		forms: []form{{"ct_tp_dst", "", openflow.CTTPDst, tracked}}},
+}
+
+// one is the only form of a field that needs nothing.
+func one(name, alias string, oxm openflow.Field) []form { return []form{{name, alias, oxm, anyPacket}} }
+
+// textOrder is the order in which ovs-ofctl prints fields, by the name of their first form.
+const textOrder = "pkt_mark ct_state ct_mark ct_nw_proto ct_tp_dst PROTOCOL reg6 reg7 tun_id tun_src tun_metadata0 " +
+	"in_port vlan_tci dl_vlan dl_src dl_dst arp_spa arp_tpa nw_ttl nw_frag tp_src tp_dst tcp_flags icmp_type " +
+	"icmp_code nd_target arp_sha"
+
+// inTextOrder are the fields in textOrder; nil stands for the protocol. It is read-only.
+var inTextOrder = func() (list []*field) {
+	for name := range strings.FieldsSeq(textOrder) {
+		list = append(list, byName[name].field)
+	}
+	return list
+}()
+
+// fieldForm is a form, and its field.
+type fieldForm struct {
+	*field
+	*form
+}
+
+// byName has the forms by name and alias, byOXM by header: of several the first. They are read-only.
+var byName, byOXM = func() (map[string]fieldForm, map[openflow.Field]fieldForm) {
+	names, headers := map[string]fieldForm{}, map[openflow.Field]fieldForm{}
+	for i := range fields {
+		for k := range slices.Backward(fields[i].forms) {
+			x := fieldForm{&fields[i], &fields[i].forms[k]}
+			names[x.name], names[x.alias], headers[x.oxm] = x, x, x
+		}
+	}
+	delete(names, "")
+	return names, headers
+}()
+
+// form returns the form of the field in a match, nil if the match lacks what all of them need, or the value has
+// another size.
+func (f *field) form(m *Match, d datum) *form {
+	for i := range f.forms {
+		if x := &f.forms[i]; x.needs.met(m) && d.fits(x.oxm.Width()) {
+			return x
+		}
+	}
+	return nil
+}
+
+// problem is the error of a value for which there is no form.
+func (f *field) problem(d datum) error {
+	var texts []string
+	for _, x := range f.forms {
+		texts = append(texts, x.needs.text)
+	}
+	word := string(f.notation.append(append([]byte(f.forms[0].name), '='), d))
+	return wordError(word, "is too large, or needs "+strings.Join(slices.Compact(texts), ", or "))
+}
+
+// append appends the fields as ovs-ofctl prints them, the first one after sep, the others after a comma.
+func (m *Match) append(b []byte, sep string) []byte {
+	for _, f := range inTextOrder {
+		if f == nil {
+			if m.Protocol != Any {
+				b = append(append(b, sep...), m.Protocol.String()...)
+				sep = ","
+			}
+			continue
+		}
+		if f.notation == nil {
+			if m.InPort != "" {
+				b = appendPort(append(append(b, sep...), "in_port="...), m.InPort)
+				sep = ","
+			}
+			continue
+		}
+		if !f.has(m) {
+			continue
+		}
+		d := f.get(m)
+		x := f.form(m, d)
+		if x == nil {
+			x = &f.forms[0] // of a match that Check refuses
+		}
+		b = f.notation.append(append(append(append(b, sep...), x.name...), '='), d)
+		sep = ","
+	}
+	return b
+}
+
+// encode appends the fields as OXMs. Ports are numbers.
+func (m *Match) encode(b []byte) []byte {
+	for i := range fields {
+		f := &fields[i]
+		if !f.has(m) {
+			continue
+		}
+		d := f.get(m)
+		if x := f.form(m, d); x != nil {
+			b = d.encode(b, x.oxm)
+		}
+	}
+	return b
+}
+
+// Fields is a set of fields of a Match.
+type Fields uint64
+
+// Fields returns the fields that m matches, for Matches.
+func (m *Match) Fields() (set Fields) {
+	for i := range fields {
+		if fields[i].has(m) {
+			set |= 1 << i
+		}
+	}
+	return set
+}
+
+// Matches reports whether m, which has these fields, matches a packet, whose fields are known as packet has them.
+func (m *Match) Matches(packet *Match, set Fields) bool {
+	if m.InPort != "" && m.InPort != packet.InPort {
+		return false
+	}
+	for set &^= 1; set != 0; set &= set - 1 { // without in_port
+		f := &fields[bits.TrailingZeros64(uint64(set))]
+		want, have := f.get(m), datum{}
+		if f.has(packet) {
+			have = f.get(packet)
+		}
+		if have.size != want.size || have.value.and(want.mask) != want.value {
+			return false
+		}
+	}
+	return true
+}
+
+// prerequisites returns an error for a field that lacks a protocol or another field.
+func (m *Match) prerequisites() error {
+	for i := range fields {
+		f := &fields[i]
+		if f.has(m) && f.form(m, f.get(m)) == nil {
+			return f.problem(f.get(m))
+		}
+	}
+	switch {
+	case (m.CTProtocol != 0) != (m.CTDstPort != 0):
+		return wordError("ct_nw_proto, ct_tp_dst", "belong together")
+	case m.NoLinkAddr && m.Protocol == ARP:
+		return wordError("arp_sha", "is part of every ARP packet")
+	case m.Tunnel != (Tunnel{}) && !m.Tunnel.whole():
+		return wordError("tun_id, tun_src, tun_metadata0", "belong together")
+	}
+	return nil
+}
+
+// check returns an error for a match that Open vSwitch refuses, or that it would return in another form.
+func (m *Match) check() error {
+	if err := m.prerequisites(); err != nil {
+		return err
+	}
+	back := Match{InPort: m.InPort, Protocol: m.Protocol}
+	for i := range fields[1:] {
+		f := &fields[1+i]
+		if f.has(m) && !f.put(&back, f.get(m)) {
+			return wordError(m.String(), "has a value that its field cannot have")
+		}
+	}
+	switch {
+	case back != *m:
+		return wordError(m.String(), "is kept as "+back.String())
+	case m.Tagged && m.VLAN != 0:
+		return wordError("vlan_tci", "is implied by dl_vlan")
+	}
+	return checkPort(m.InPort)
+}

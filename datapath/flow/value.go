@@ -1,0 +1,330 @@
+package flow
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"hairpin/cluster"
+	"hairpin/openflow"
+)
+
+// uint128 is the value or the mask of a field, aligned to the right.
+type uint128 struct{ high, low uint64 }
+
+// allBits is the mask of a value that is matched as a whole.
+var allBits = uint128{^uint64(0), ^uint64(0)}
+
+func (x uint128) and(y uint128) uint128 { return uint128{x.high & y.high, x.low & y.low} }
+
+func (x uint128) bytes() (b [16]byte) {
+	binary.BigEndian.PutUint64(b[:8], x.high)
+	binary.BigEndian.PutUint64(b[8:], x.low)
+	return b
+}
+
+func uint128Of(b []byte) uint128 {
+	var full [16]byte
+	copy(full[16-len(b):], b)
+	return uint128{binary.BigEndian.Uint64(full[:8]), binary.BigEndian.Uint64(full[8:])}
+}
+
+// prefixMask is the mask of which the lowest zeros bits are 0.
+func prefixMask(zeros int) uint128 {
+	if zeros >= 64 {
+		return uint128{^uint64(0) << (zeros - 64), 0}
+	}
+	return uint128{^uint64(0), ^uint64(0) << zeros}
+}
+
+// datum is what a match says about a field: the bits of mask are those of value.
+type datum struct {
+	value, mask uint128
+	size        int // of an address, in bytes; 0: that of the field
+}
+
+func exactly(n uint64) datum { return datum{value: uint128{0, n}, mask: allBits} }
+
+func (d datum) exact() bool { return d.mask == allBits }
+
+// fits reports whether a field of so many bytes can have the value.
+func (d datum) fits(width int) bool {
+	return d.size == width || d.size == 0 && d.value.high == 0 && (width >= 8 || d.value.low>>(8*width) == 0)
+}
+
+// encode appends the field as an OXM.
+func (d datum) encode(b []byte, oxm openflow.Field) []byte {
+	value, mask := d.value.bytes(), d.mask.bytes()
+	from := 16 - oxm.Width()
+	if !slices.ContainsFunc(mask[from:], func(x byte) bool { return x != 0xff }) {
+		return oxm.Append(b, value[from:], nil)
+	}
+	return oxm.Append(b, value[from:], mask[from:])
+}
+
+// Types that tell apart fields of which a Match has the same type.
+type (
+	etherType Protocol
+	ipProto   Protocol
+	fragment  string
+	linkAddr  Match // has LinkAddr, and NoLinkAddr, which matches 0
+)
+
+// has reports whether the field is matched.
+func (f *field) has(m *Match) bool {
+	switch p := f.at(m).(type) {
+	case *uint32:
+		return *p != 0
+	case *uint16:
+		return *p != 0
+	case *uint8:
+		return *p != 0
+	case *netip.Prefix:
+		return p.IsValid()
+	case *cluster.MAC:
+		return *p != cluster.MAC{}
+	case *bool:
+		return *p
+	case *netip.Addr:
+		return p.IsValid()
+	case *CTState:
+		return *p != CTState{}
+	case *etherType:
+		return Protocol(*p).row().etherType != 0
+	case *ipProto:
+		return Protocol(*p).row().number != 0
+	case *linkAddr:
+		return p.NoLinkAddr || p.LinkAddr != cluster.MAC{}
+	case *fragment:
+		return *p != ""
+	case *string:
+		return *p != ""
+	}
+	return false
+}
+
+// get returns what the match says about the field.
+func (f *field) get(m *Match) (d datum) {
+	switch p := f.at(m).(type) {
+	case *uint32:
+		return exactly(uint64(*p))
+	case *uint16:
+		return exactly(uint64(int(*p) + f.add))
+	case *uint8:
+		return exactly(uint64(*p))
+	case *netip.Prefix:
+		return addrDatum(p.Addr(), p.Bits())
+	case *cluster.MAC:
+		return macDatum(*p)
+	case *bool:
+		return f.notation.(words)[0].datum()
+	case *netip.Addr:
+		return addrDatum(*p, p.BitLen())
+	case *CTState:
+		return datum{value: uint128{0, uint64(p.Set)}, mask: uint128{0, uint64(p.Set | p.Clear)}}
+	case *etherType:
+		return exactly(uint64(Protocol(*p).row().etherType))
+	case *ipProto:
+		return exactly(uint64(Protocol(*p).row().number))
+	case *linkAddr:
+		return macDatum(p.LinkAddr)
+	case *fragment:
+		d, _ = fragments.parse(string(*p), 0)
+	case *string:
+		return exactly(uint64(portNumber(*p)))
+	}
+	return d
+}
+
+// put makes the match say that about the field, and reports whether it can.
+func (f *field) put(m *Match, d datum) bool {
+	n, can := int(d.value.low)-f.add, d.mask == allBits
+	switch p := f.at(m).(type) {
+	case *uint32:
+		*p = uint32(n)
+		return can && n>>cmp.Or(f.bits, 32) == 0
+	case *uint16:
+		*p = uint16(n)
+		return can && n>>cmp.Or(f.bits, 16) == 0
+	case *uint8:
+		*p = uint8(n)
+	case *netip.Prefix:
+		*p = netip.Prefix{}
+		if bits := d.prefixLen(); bits > 0 {
+			*p, _ = d.addr().Prefix(bits) // it has so many
+		}
+		return d.mask == prefixMask(8*d.size-d.prefixLen())
+	case *cluster.MAC:
+		*p = d.mac()
+	case *bool:
+		*p = d == f.notation.(words)[0].datum()
+		return *p
+	case *netip.Addr:
+		*p = d.addr()
+	case *CTState:
+		*p = d.ctState()
+		return true
+	case *linkAddr:
+		p.LinkAddr = d.mac()
+		p.NoLinkAddr = p.LinkAddr == cluster.MAC{}
+	case *fragment:
+		*p = fragment(fragments.append(nil, d))
+		return *p != ""
+	}
+	return can
+}
+
+// portNumber is the number of a port that is named by it.
+func portNumber(port string) uint32 {
+	if port == Local {
+		return openflow.PortLocal
+	}
+	n, _ := strconv.ParseUint(port, 10, 16) // the caller has replaced names by numbers
+	return uint32(n)
+}
+
+func macDatum(a cluster.MAC) datum { return datum{value: uint128Of(a[:]), mask: allBits} }
+
+func (d datum) mac() cluster.MAC {
+	b := d.value.bytes()
+	return cluster.MAC(b[10:])
+}
+
+func (d datum) ctState() CTState {
+	return CTState{CTBits(d.value.low), CTBits(d.mask.low &^ d.value.low)}
+}
+
+func addrDatum(a netip.Addr, bits int) datum {
+	if a.Is4() {
+		b := a.As4()
+		return datum{uint128Of(b[:]), prefixMask(32 - bits), 4}
+	}
+	if !a.IsValid() {
+		return datum{}
+	}
+	b := a.As16()
+	return datum{uint128Of(b[:]), prefixMask(128 - bits), 16}
+}
+
+func (d datum) addr() netip.Addr {
+	b := d.value.bytes()
+	if d.size == 4 {
+		return netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return netip.AddrFrom16(b)
+}
+
+// prefixLen is how many bits of the address are matched.
+func (d datum) prefixLen() int {
+	zeros := bits.TrailingZeros64(d.mask.low)
+	if zeros == 64 {
+		zeros += bits.TrailingZeros64(d.mask.high)
+	}
+	return max(0, 8*d.size-zeros)
+}
+
+// word is a value with a mask that Open vSwitch prints in a way of its own, or that is the only one of its field.
+type word struct {
+	text        string
+	value, mask uint64
+}
+
+func (w word) datum() datum { return datum{value: uint128{0, w.value}, mask: uint128{0, w.mask}} }
+
+var (
+	tagged = word{"0x1000/0x1000", openflow.VLANPresent, openflow.VLANPresent}
+	syn    = word{"+syn-ack", 1 << 1, 1<<1 | 1<<4} // RFC 9293, 3.1
+	// fragments are the values of ip_frag, whose bits are "a fragment" and "not the first". It is read-only.
+	fragments = words{{"no", 0, 3}, {"first", 1, 3}, {"later", 3, 3}, {"yes", 1, 1}, {"not_later", 0, 2}}
+)
+
+// notation is how a value is written in text.
+type notation interface {
+	append(b []byte, d datum) []byte
+	parse(s string, bits int) (datum, error)
+}
+
+// digits writes a value less offset.
+type digits struct {
+	base   int
+	offset uint64
+}
+
+var decimal, hexadecimal = digits{base: 10}, digits{base: 16}
+
+func (n digits) append(b []byte, d datum) []byte {
+	if n.base == 16 {
+		b = append(b, "0x"...)
+	}
+	return strconv.AppendUint(b, d.value.low-n.offset, n.base)
+}
+
+func (n digits) parse(s string, bits int) (datum, error) {
+	v, err := strconv.ParseUint(s, 0, bits)
+	if err != nil {
+		return datum{}, fmt.Errorf("not a number of %d bits", bits)
+	}
+	return exactly(v + n.offset), nil
+}
+
+type macText struct{}
+
+func (macText) append(b []byte, d datum) []byte {
+	return appendMAC(b, d.mac())
+}
+
+func (macText) parse(s string, _ int) (datum, error) {
+	a, err := cluster.ParseMAC(s)
+	return macDatum(a), err
+}
+
+type ipText struct{}
+
+func (ipText) append(b []byte, d datum) []byte {
+	b = d.addr().AppendTo(b)
+	if d.exact() {
+		return b
+	}
+	return strconv.AppendInt(append(b, '/'), int64(d.prefixLen()), 10)
+}
+
+func (ipText) parse(s string, _ int) (datum, error) {
+	a, bits, err := parsePrefix(s)
+	return addrDatum(a, bits), err
+}
+
+type ctStateText struct{}
+
+func (ctStateText) append(b []byte, d datum) []byte {
+	return d.ctState().append(b)
+}
+
+func (ctStateText) parse(s string, _ int) (datum, error) {
+	c, err := parseCTState(s)
+	return byName["ct_state"].get(&Match{CTState: c}), err
+}
+
+// words are the values of a field that has no others.
+type words []word
+
+func (list words) append(b []byte, d datum) []byte {
+	for _, w := range list {
+		if w.datum() == d {
+			return append(b, w.text...)
+		}
+	}
+	return b
+}
+
+func (list words) parse(s string, _ int) (datum, error) {
+	for _, w := range list {
+		if w.text == s {
+			return w.datum(), nil
+		}
+	}
+	return datum{}, fmt.Errorf("not a value known here")
+}

@@ -1,0 +1,79 @@
+package openflow
+
+// Field is the header of an OXM without mask: class, number, mask bit and size in bytes.
+type Field uint32
+
+const (
+	oxm Field = 0x8000 << 16 // OFPXMC_OPENFLOW_BASIC
+	nxm Field = 0x0001 << 16 // NXM_NX of Open vSwitch
+)
+
+// The fields that Hairpin matches or writes.
+const (
+	InPort     = oxm + 0<<9 + 4
+	EthDst     = oxm + 3<<9 + 6
+	EthSrc     = oxm + 4<<9 + 6
+	EthType    = oxm + 5<<9 + 2
+	VLAN       = oxm + 6<<9 + 2
+	IPProto    = oxm + 10<<9 + 1
+	IPSrc      = oxm + 11<<9 + 4
+	IPDst      = oxm + 12<<9 + 4
+	TCPSrc     = oxm + 13<<9 + 2
+	TCPDst     = oxm + 14<<9 + 2
+	UDPSrc     = oxm + 15<<9 + 2
+	UDPDst     = oxm + 16<<9 + 2
+	SCTPSrc    = oxm + 17<<9 + 2
+	SCTPDst    = oxm + 18<<9 + 2
+	ICMPType   = oxm + 19<<9 + 1
+	ICMPCode   = oxm + 20<<9 + 1
+	ARPSPA     = oxm + 22<<9 + 4
+	ARPTPA     = oxm + 23<<9 + 4
+	ARPSHA     = oxm + 24<<9 + 6
+	IPv6Src    = oxm + 26<<9 + 16
+	IPv6Dst    = oxm + 27<<9 + 16
+	ICMPv6Type = oxm + 29<<9 + 1
+	ICMPv6Code = oxm + 30<<9 + 1
+	NDTarget   = oxm + 31<<9 + 16
+	NDSLL      = oxm + 32<<9 + 6
+	NDTLL      = oxm + 33<<9 + 6
+
+	Reg6         = nxm + 6<<9 + 4
+	Reg7         = nxm + 7<<9 + 4
+	TunID        = nxm + 16<<9 + 8
+	IPFrag       = nxm + 26<<9 + 1
+	IPTTL        = nxm + 29<<9 + 1
+	TunSrc       = nxm + 31<<9 + 4
+	TunDst       = nxm + 32<<9 + 4
+	PktMark      = nxm + 33<<9 + 4
+	TCPFlags     = nxm + 34<<9 + 2
+	TunMetadata0 = nxm + 40<<9 + 4 // the size is that of the option that is mapped to it
+	CTState      = nxm + 105<<9 + 4
+	CTMark       = nxm + 107<<9 + 4
+	CTLabel      = nxm + 108<<9 + 16
+	TunIPv6Src   = nxm + 109<<9 + 16
+	TunIPv6Dst   = nxm + 110<<9 + 16
+	CTIPProto    = nxm + 119<<9 + 1
+	CTTPDst      = nxm + 125<<9 + 2
+)
+
+// VLANPresent is the bit of VLAN that says that the frame has a tag.
+const VLANPresent = 0x1000
+
+// Width is the size of the field in bytes.
+func (f Field) Width() int { return int(f & 0xff) }
+
+// Append appends the field with its value, and with a mask where that is not nil.
+func (f Field) Append(b []byte, value, mask []byte) []byte {
+	if mask != nil {
+		f = f&^0xff | 1<<8 | f&0xff<<1
+	}
+	return append(append(be.AppendUint32(b, uint32(f)), value...), mask...)
+}
+
+// AppendMatch appends a match (ofp_match), whose fields the function appends.
+func AppendMatch(b []byte, fields func([]byte) []byte) []byte {
+	const typeOXM = 1
+	start := len(b)
+	b = fields(append(b, 0, typeOXM, 0, 0))
+	return padded(sized(b, start+2, start), start)
+}

@@ -1,0 +1,101 @@
+package openflow
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Flow is the body of a flow mod. Match and Actions are encoded.
+type Flow struct {
+	Cookie, CookieMask uint64
+	Table              uint8
+	Priority           uint16
+	Match, Actions     []byte
+}
+
+const (
+	flowAdd          = 0
+	flowDeleteStrict = 4
+)
+
+// Add returns the body of a message that adds the flow, or changes the one with the same table, priority and match.
+func (f *Flow) Add() []byte {
+	b := f.mod(flowAdd)
+	if len(f.Actions) == 0 {
+		return b
+	}
+	const applyActions = 4
+	start := len(b)
+	return sized(append(append(b, 0, applyActions, 0, 0, 0, 0, 0, 0), f.Actions...), start+2, start)
+}
+
+// Delete returns the body of a message that deletes the flow with the same table, priority and match, if the bits
+// of its cookie in CookieMask are those of Cookie.
+func (f *Flow) Delete() []byte { return f.mod(flowDeleteStrict) }
+
+func (f *Flow) mod(command uint8) []byte {
+	const noBuffer = 0xffffffff
+	b := be.AppendUint64(be.AppendUint64(nil, f.Cookie), f.CookieMask)
+	b = append(b, f.Table, command, 0, 0, 0, 0) // no timeouts
+	b = be.AppendUint32(be.AppendUint16(b, f.Priority), noBuffer)
+	b = be.AppendUint32(be.AppendUint32(b, anyPort), anyGroup)
+	b = append(b, 0, 0, 0, 0) // no flags, no importance
+	return append(b, f.Match...)
+}
+
+// SelectGroup is the body of a group mod. Its type is select.
+type SelectGroup struct {
+	ID      uint32
+	Buckets []byte  // made with AppendBucket
+	Hashed  []Field // the switch chooses by a hash of these; none: the datapath chooses (dp_hash)
+}
+
+const (
+	groupAddOrModify = 0x8000
+	groupDelete      = 2
+)
+
+// AddOrModify returns the body of a message that adds the group, or changes the one with the same ID.
+func (g *SelectGroup) AddOrModify() ([]byte, error) {
+	if len(g.Buckets) > MaxMessage-1024 { // for what else is in the message
+		return nil, fmt.Errorf("group %d: its buckets are too long for one message", g.ID)
+	}
+	return g.appendMethod(g.mod(groupAddOrModify, g.Buckets)), nil
+}
+
+// Delete returns the body of a message that deletes the group with the ID.
+func (g *SelectGroup) Delete() []byte { return g.mod(groupDelete, nil) }
+
+func (g *SelectGroup) mod(command uint16, buckets []byte) []byte {
+	const typeSelect, allBuckets = 1, 0xffffffff
+	b := append(be.AppendUint16(nil, command), typeSelect, 0)
+	b = be.AppendUint16(be.AppendUint32(b, g.ID), uint16(len(buckets)))
+	return append(be.AppendUint32(append(b, 0, 0), allBuckets), buckets...)
+}
+
+// appendMethod appends the property that says how a bucket is selected (ntr_group_property).
+func (g *SelectGroup) appendMethod(b []byte) []byte {
+	const experimenter, selectionMethod = 0x154d, 1
+	name := "dp_hash"
+	if len(g.Hashed) > 0 {
+		name = "hash"
+	}
+	start := len(b)
+	b = append(b, 0xff, 0xff, 0, 0)
+	b = be.AppendUint32(be.AppendUint32(b, experimenter), selectionMethod)
+	b = append(b, 0, 0, 0, 0)
+	b = append(append(b, name...), make([]byte, 16-len(name)+8)...) // and its parameter
+	for _, f := range g.Hashed {
+		b = f.Append(b, slices.Repeat([]byte{0xff}, f.Width()), nil)
+	}
+	return padded(sized(b, start+2, start), start)
+}
+
+// AppendBucket appends a bucket with encoded actions and weight 1.
+func AppendBucket(b []byte, id uint32, actions []byte) []byte {
+	start := len(b)
+	b = append(be.AppendUint32(append(b, 0, 0, 0, 0), id), actions...)
+	b = sized(b, start+2, start+8)
+	b = append(b, 0, 0, 0, 8, 0, 1, 0, 0)
+	return sized(b, start, start)
+}
