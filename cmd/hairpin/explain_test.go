@@ -74,9 +74,12 @@ func TestExplainHostToItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	there, back, _ := strings.Cut(out.String(), "\nREPLY\n")
-	for _, w := range []struct{ way, text, want string }{{"there", there, "0 2 0 4 3"}, {"back", back, "0 5 2 0 3"}} {
+	for _, w := range []struct{ way, text, want string }{
+		{"there", there, "Classifier ToGatewayRouter Classifier SNAT ToHost"},
+		{"back", back, "Classifier UnDNAT ToGatewayRouter Classifier ToHost"},
+	} {
 		var tables []string
-		for _, m := range regexp.MustCompile(`(?m)node-a: br-ex table (\d+)`).FindAllStringSubmatch(w.text, -1) {
+		for _, m := range regexp.MustCompile(`(?m)node-a: br-ex (\w+)  `).FindAllStringSubmatch(w.text, -1) {
 			tables = append(tables, m[1])
 		}
 		if got := strings.Join(tables, " "); got != w.want {
