@@ -208,7 +208,7 @@ churn: setup image ## Services change at random while clients everywhere ask for
 	$(GO) test ./lab/churn -v -timeout 0 -count 1 -churn-for $(or $(FOR),10m) -churn-mode $(MODE) -churn-engine "$(ENGINE)" -churn-seed $(or $(SEED),0)
 
 golden: ## rewrite what is made of the sources: stories, docs/design/walks, docs/user/gateway-modes.md, docs/reference, the chart's values (review it like code)
-	$(GO) test ./plan -run 'Stories|ModesDocument' -update
+	$(GO) test ./plan -run 'Stories|ModesDocument|PipelineDocument' -update
 	$(GO) test ./config -run ConfigurationDocument -update
 	$(GO) test ./ops -run MetricsDocument -update
 	$(GO) test ./charts -run 'Values|Containers|APIDocument' -update
