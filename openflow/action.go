@@ -69,7 +69,8 @@ func Resubmit(b []byte, table uint8) []byte {
 	return nicira(b, nicResubmit, []byte{PortInPort >> 8 & 0xff, PortInPort & 0xff, table, 0, 0, 0})
 }
 
-// CT appends ct(…): the packet goes on to the table, or nowhere if that is 0. nested are the actions nat and exec(…).
+// CT appends ct(…): the packet goes on to the table, or nowhere if that is 0. nested are the actions nat and
+// exec(…).
 func CT(b []byte, commit bool, zone uint16, table uint8, nested []byte) []byte {
 	const flagCommit, nowhere = 1, 0xff
 	var flags uint16

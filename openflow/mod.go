@@ -35,7 +35,8 @@ func (f *Flow) Delete() []byte { return f.mod(flowDeleteStrict) }
 
 func (f *Flow) mod(command uint8) []byte {
 	const noBuffer = 0xffffffff
-	b := be.AppendUint64(be.AppendUint64(nil, f.Cookie), f.CookieMask)
+	b := make([]byte, 0, 64+len(f.Match)+len(f.Actions))
+	b = be.AppendUint64(be.AppendUint64(b, f.Cookie), f.CookieMask)
 	b = append(b, f.Table, command, 0, 0, 0, 0) // no timeouts
 	b = be.AppendUint32(be.AppendUint16(b, f.Priority), noBuffer)
 	b = be.AppendUint32(be.AppendUint32(b, anyPort), anyGroup)

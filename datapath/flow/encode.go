@@ -8,7 +8,8 @@ import (
 // Encode returns the flow as a flow mod has it. All its ports are numbers or Local.
 func (f *Flow) Encode() openflow.Flow {
 	e := openflow.Flow{Cookie: f.Cookie(), Table: f.Table, Priority: f.Priority}
-	e.Match = openflow.AppendMatch(nil, f.Match.encode)
+	e.Match = openflow.AppendMatch(make([]byte, 0, 128), f.Match.encode)
+	e.Actions = make([]byte, 0, 128)
 	for _, a := range f.Actions {
 		e.Actions = encodeAction(e.Actions, a)
 	}

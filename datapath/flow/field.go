@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"slices"
@@ -78,10 +79,12 @@ var fields = []field{
 	{at: func(m *Match) any { return (*fragment)(&m.Fragment) }, notation: fragments,
 		forms: []form{{"nw_frag", "ip_frag", openflow.IPFrag, anyIP}}},
 	{at: func(m *Match) any { return (*ipProto)(&m.Protocol) }, forms: one("", "", openflow.IPProto)},
-	{at: func(m *Match) any { return &m.Src }, notation: ipText{}, forms: []form{{"arp_spa", "", openflow.ARPSPA, arp},
-		{"nw_src", "ip_src", openflow.IPSrc, ipv4}, {"ipv6_src", "", openflow.IPv6Src, ipv6}}},
-	{at: func(m *Match) any { return &m.Dst }, notation: ipText{}, forms: []form{{"arp_tpa", "", openflow.ARPTPA, arp},
-		{"nw_dst", "ip_dst", openflow.IPDst, ipv4}, {"ipv6_dst", "", openflow.IPv6Dst, ipv6}}},
+	{at: func(m *Match) any { return &m.Src }, notation: ipText{}, forms: []form{
+		{"nw_src", "ip_src", openflow.IPSrc, ipv4}, {"ipv6_src", "", openflow.IPv6Src, ipv6},
+		{"arp_spa", "", openflow.ARPSPA, arp}}},
+	{at: func(m *Match) any { return &m.Dst }, notation: ipText{}, forms: []form{
+		{"nw_dst", "ip_dst", openflow.IPDst, ipv4}, {"ipv6_dst", "", openflow.IPv6Dst, ipv6},
+		{"arp_tpa", "", openflow.ARPTPA, arp}}},
 	{at: func(m *Match) any { return &m.SrcPort }, notation: decimal, forms: []form{
 		{"tp_src", "tcp_src", openflow.TCPSrc, tcp}, {"tp_src", "udp_src", openflow.UDPSrc, udp},
 		{"tp_src", "sctp_src", openflow.SCTPSrc, sctp}}},
@@ -100,7 +103,8 @@ var fields = []field{
 	{at: func(m *Match) any { return (*linkAddr)(m) }, notation: macText{}, forms: []form{
 		{"arp_sha", "", openflow.ARPSHA, arp}, {"nd_sll", "", openflow.NDSLL, solicit},
 		{"nd_tll", "", openflow.NDTLL, advertise}}},
-	{at: func(m *Match) any { return &m.Tunnel.Key }, notation: hexadecimal, bits: 24, forms: one("tun_id", "", openflow.TunID)},
+	{at: func(m *Match) any { return &m.Tunnel.Key }, notation: hexadecimal, bits: 24,
+		forms: one("tun_id", "", openflow.TunID)},
 	{at: func(m *Match) any { return &m.Tunnel.Ports }, notation: hexadecimal,
 		forms: one("tun_metadata0", "", openflow.TunMetadata0)},
 	{at: func(m *Match) any { return &m.Tunnel.Peer }, notation: ipText{}, forms: []form{
@@ -122,7 +126,7 @@ func one(name, alias string, oxm openflow.Field) []form { return []form{{name, a
 
 // textOrder is the order in which ovs-ofctl prints fields, by the name of their first form.
 const textOrder = "pkt_mark ct_state ct_mark ct_nw_proto ct_tp_dst PROTOCOL reg6 reg7 tun_id tun_src tun_metadata0 " +
-	"in_port vlan_tci dl_vlan dl_src dl_dst arp_spa arp_tpa nw_ttl nw_frag tp_src tp_dst tcp_flags icmp_type " +
+	"in_port vlan_tci dl_vlan dl_src dl_dst nw_src nw_dst nw_ttl nw_frag tp_src tp_dst tcp_flags icmp_type " +
 	"icmp_code nd_target arp_sha"
 
 // inTextOrder are the fields in textOrder; nil stands for the protocol. It is read-only.
@@ -170,7 +174,7 @@ func (f *field) problem(d datum) error {
 		texts = append(texts, x.needs.text)
 	}
 	word := string(f.notation.append(append([]byte(f.forms[0].name), '='), d))
-	return wordError(word, "is too large, or needs "+strings.Join(slices.Compact(texts), ", or "))
+	return wordError(word, "needs "+strings.Join(slices.Compact(texts), " or ")+", and a value of the field's size")
 }
 
 // append appends the fields as ovs-ofctl prints them, the first one after sep, the others after a comma.
@@ -250,14 +254,31 @@ func (m *Match) Matches(packet *Match, set Fields) bool {
 	return true
 }
 
-// prerequisites returns an error for a field that lacks a protocol or another field.
-func (m *Match) prerequisites() error {
+// check returns an error for a match that Open vSwitch refuses, or that it would return in another form.
+func (m *Match) check() error {
+	back := Match{InPort: m.InPort, Protocol: m.Protocol}
 	for i := range fields {
 		f := &fields[i]
-		if f.has(m) && f.form(m, f.get(m)) == nil {
-			return f.problem(f.get(m))
+		if !f.has(m) {
+			continue
 		}
+		d := f.get(m)
+		if f.form(m, d) == nil {
+			return f.problem(d)
+		}
+		f.put(&back, d)
 	}
+	switch {
+	case back != *m:
+		return wordError(m.String(), "is kept as "+back.String())
+	case m.Tagged && m.VLAN != 0:
+		return wordError("vlan_tci", "is implied by dl_vlan")
+	}
+	return cmp.Or(m.checkTogether(), checkPort(m.InPort))
+}
+
+// checkTogether returns an error for a field that comes without another, or with one that it cannot have.
+func (m *Match) checkTogether() error {
 	switch {
 	case (m.CTProtocol != 0) != (m.CTDstPort != 0):
 		return wordError("ct_nw_proto, ct_tp_dst", "belong together")
@@ -267,25 +288,4 @@ func (m *Match) prerequisites() error {
 		return wordError("tun_id, tun_src, tun_metadata0", "belong together")
 	}
 	return nil
-}
-
-// check returns an error for a match that Open vSwitch refuses, or that it would return in another form.
-func (m *Match) check() error {
-	if err := m.prerequisites(); err != nil {
-		return err
-	}
-	back := Match{InPort: m.InPort, Protocol: m.Protocol}
-	for i := range fields[1:] {
-		f := &fields[1+i]
-		if f.has(m) && !f.put(&back, f.get(m)) {
-			return wordError(m.String(), "has a value that its field cannot have")
-		}
-	}
-	switch {
-	case back != *m:
-		return wordError(m.String(), "is kept as "+back.String())
-	case m.Tagged && m.VLAN != 0:
-		return wordError("vlan_tci", "is implied by dl_vlan")
-	}
-	return checkPort(m.InPort)
 }

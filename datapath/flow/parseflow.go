@@ -70,7 +70,7 @@ func (p *parser) finish(actions string) (*Flow, Counters, error) {
 	if err := p.checkForms(); err != nil {
 		return nil, p.counters, err
 	}
-	if err := p.flow.Match.prerequisites(); err != nil {
+	if err := p.flow.Match.checkTogether(); err != nil {
 		return nil, p.counters, err
 	}
 	f := p.flow

@@ -1,0 +1,48 @@
+package explain_test
+
+import (
+	"strings"
+	"testing"
+
+	"hairpin/cluster"
+	"hairpin/datapath"
+	"hairpin/datapath/flow"
+	"hairpin/plan"
+	"hairpin/walk"
+	"hairpin/walk/explain"
+)
+
+// TestUnknownActions: a flow that was read back with actions that Hairpin cannot parse is shown as it is, and is the
+// fault. explain does not fail.
+func TestUnknownActions(t *testing.T) {
+	w, s := demo(t)
+	wanted := answer(t, w, s, "host/node-a", "svc/default/hostself")
+	const actions = "enqueue:1:2,note:00.01"
+	world := walk.World{Snapshot: s, States: map[string]datapath.State{}}
+	for _, n := range s.Nodes {
+		state, _ := plan.Node(s, n.Name)
+		for id, f := range state.Bridge.Flows.All() {
+			if n.Name != "node-a" || f.Table != 0 || f.Match.InPort != flow.Local {
+				continue
+			}
+			found, _, err := flow.ParseFlow(f.Key.String() + " actions=" + actions)
+			if found == nil || err == nil {
+				t.Fatalf("%v, %v", found, err)
+			}
+			found.Key, found.Owner = f.Key, cluster.Owner{}
+			state.Bridge.Flows.Put(id, found)
+		}
+		world.States[n.Name] = state
+	}
+	real := answer(t, walk.New(world), s, "host/node-a", "svc/default/hostself")
+	if text := real.Text(false); real.Good() || !strings.Contains(text, "Unknown: ") || !strings.Contains(text, actions) {
+		t.Errorf("the actions are not shown as unknown:\n%s", text)
+	}
+	if f := explain.FindFault(wanted, real); f == nil || f.Node != "node-a" || !strings.Contains(f.Real, "unknown actions") {
+		t.Errorf("the fault is %+v", f)
+	}
+	wellFormed(t, real.SVG())
+	if _, err := real.JSON(nil); err != nil {
+		t.Error(err)
+	}
+}
