@@ -149,7 +149,7 @@ func suppressReplies(b *node.Bridge, a netip.Addr) {
 func unknownTo(a netip.Addr) []flow.Match {
 	var list []flow.Match
 	for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} { // the answer to a connection's first packet, alone, is invalid
-		list = append(list, flow.Match{Protocol: node.Words(cluster.FamilyOf(a)).Ip, Dst: node.Single(a), CTState: flow.CTState{Set: bit | flow.CTTrk}})
+		list = append(list, flow.Match{Protocol: node.Words(cluster.FamilyOf(a)).IP, Dst: node.Single(a), CTState: flow.CTState{Set: bit | flow.CTTrk}})
 	}
 	return list
 }
@@ -167,14 +167,14 @@ func sendOn(b *node.Bridge, a netip.Addr, to cluster.MAC, known bool) {
 		b.Add(pipeline.GatewayUplinkConntrack, prioBack, m, flow.Drop{})
 	}
 	for _, port := range []string{b.Ovn, flow.Local} {
-		b.Classify(prioOwn, flow.Match{InPort: port, Protocol: node.Words(cluster.FamilyOf(a)).Ip, Dst: node.Single(a)}, flow.Drop{})
+		b.Classify(prioOwn, flow.Match{InPort: port, Protocol: node.Words(cluster.FamilyOf(a)).IP, Dst: node.Single(a)}, flow.Drop{})
 	}
 }
 
 // sendAllOn sends everything on to the other node, but for what that sent. Conntrack may know a connection with the same ports from when the
 // address was here before, and OVN, which would get its packets, need not have its flows yet.
 func sendAllOn(b *node.Bridge, a netip.Addr, to cluster.MAC) {
-	m := flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: node.Words(cluster.FamilyOf(a)).Ip, Dst: node.Single(a)}
+	m := flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: node.Words(cluster.FamilyOf(a)).IP, Dst: node.Single(a)}
 	b.Classify(prioEarly, m, flow.SetEthSrc{MAC: b.Mac}, flow.SetEthDst{MAC: to}, flow.InPort{})
 	m.EthSrc = to
 	b.Classify(prioReturned, m, node.TrackFromWire)

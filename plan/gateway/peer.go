@@ -158,6 +158,16 @@ func lead(e *node.Env, p peer, s *flow.State) {
 	all := cluster.MACFor(node.OnTransit(&e.Stacks[0], node.Nobody))
 	add(prioToPeer, flow.Match{InPort: claims.TunnelPort, Tunnel: tunnel(id, own)}, flow.SetEthSrc{MAC: all}, flow.Output{Port: claims.TunnelPatch})
 
+	if !e.Node.Gateway.Userspace {
+		// The kernel's tunnel answers a packet that is too long for the path with an ICMP error from the peer, whose
+		// option is still that of the packet. The userspace datapath does not look at the path's MTU.
+		for i := range e.Stacks {
+			m := node.Words(e.Stacks[i].Family).TooBig
+			m.InPort, m.Tunnel = claims.TunnelPort, tunnel(own, id)
+			add(prioToNode, m, flow.SetEthSrc{MAC: all}, flow.Output{Port: claims.TunnelPatch})
+		}
+	}
+
 	mac := cluster.MACFor(p.transit[0].Addr())
 	// The userspace datapath finds no route for a tunnel's packet that has a mark.
 	out := []flow.Action{flow.SetPktMark{}, flow.SetTunnel{Tunnel: tunnel(own, id)}, flow.Output{Port: claims.TunnelPort}}
@@ -166,7 +176,7 @@ func lead(e *node.Env, p peer, s *flow.State) {
 		f := e.Stacks[i].Family
 		for _, to := range []netip.Prefix{node.Single(p.join[i].Addr()), p.node.PodCIDR(f)} {
 			if to.IsValid() {
-				m := flow.Match{InPort: claims.TunnelPatch, Protocol: node.Words(f).Ip, Dst: to.Masked()}
+				m := flow.Match{InPort: claims.TunnelPatch, Protocol: node.Words(f).IP, Dst: to.Masked()}
 				add(prioToPeer, m, append([]flow.Action{flow.SetEthDst{MAC: mac}}, out...)...)
 			}
 		}

@@ -27,7 +27,7 @@ func Redirection(e node.Env) (datapath.State, []cluster.Problem) {
 	answer := flow.SetEthDst{MAC: mac}             // TableToHost makes it the sender
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
-		ip, host := node.Words(s.Family).Ip, node.Single(s.MasqHost)
+		ip, host := node.Words(s.Family).IP, node.Single(s.MasqHost)
 		if g.OpenFlow { // which knows the sender of each connection
 			b.Classify(node.PrioRedirect, flow.Match{InPort: flow.Local, EthSrc: mac, Protocol: ip}, flow.Output{Port: claims.ServicesPatch})
 			b.Classify(node.PrioAnswered, flow.Match{InPort: claims.ServicesPatch, EthDst: mac, Protocol: ip}, flow.Resubmit{Table: pipeline.GatewayToHost})

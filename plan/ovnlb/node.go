@@ -169,7 +169,7 @@ func hostToService(b *node.Bridge, s *node.Stack) {
 
 // hostToServices is hostToService for some ranges of addresses.
 func hostToServices(b *node.Bridge, s *node.Stack, ranges []netip.Prefix) {
-	ip, host := node.Words(s.Family).Ip, node.Single(s.MasqHost)
+	ip, host := node.Words(s.Family).IP, node.Single(s.MasqHost)
 	for _, services := range ranges {
 		b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: services},
 			flow.CT{Commit: true, Table: pipeline.GatewayToRouter, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
@@ -186,7 +186,7 @@ func clientToService(b *node.Bridge, s *node.Stack) {
 	if b.Env.Mode.PodsByHost {
 		return
 	}
-	ip, local := node.Words(s.Family).Ip, node.Single(s.MasqLocal)
+	ip, local := node.Words(s.Family).IP, node.Single(s.MasqLocal)
 	b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: local}, flow.Resubmit{Table: pipeline.GatewayToRouter})
 	b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: local}, flow.Resubmit{Table: pipeline.GatewayToHost})
 	b.Classify(node.PrioNoVIP, flow.Match{InPort: b.Ovn, Protocol: ip, Dst: local}, flow.Drop{})

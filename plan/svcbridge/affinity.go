@@ -35,7 +35,7 @@ func toGroup(x *service.Front, id uint32) []flow.Action {
 func (w *serviceBridge) sticks(x *service.Front, g *flow.Group) {
 	v := node.Words(x.Family)
 	g.Hashed = v.L4[x.Protocol]
-	m := flow.Match{Protocol: v.Ip, Group: g.ID}
+	m := flow.Match{Protocol: v.IP, Group: g.ID}
 	w.add(pipeline.SvcEndpointDNAT, prioOthers, m, flow.ToGroup{ID: g.ID})
 	learn := flow.Learn{Table: pipeline.SvcSessionAffinity, Family: x.Family, Ways: wayBits, Client: g.ID >> wayBits << wayBits,
 		Timeout: uint16(min(x.Affinity, longestAffinity) / time.Second), Limit: affinityLimit}

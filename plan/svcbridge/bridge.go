@@ -165,27 +165,27 @@ func (w *serviceBridge) fromOutside(s *node.Stack) {
 	v := node.Words(s.Family)
 	answers := track(claims.ZonePinned, pipeline.SvcUnSNAT)
 	for _, from := range []flow.Match{{InPort: claims.ServicePatch}, {}} {
-		from.Protocol, from.Dst = v.Ip, node.Single(s.Join.Addr())
+		from.Protocol, from.Dst = v.IP, node.Single(s.Join.Addr())
 		table := uint8(pipeline.SvcClassifier)
 		if from.InPort == "" {
 			table = pipeline.SvcFromPod
 		}
 		w.add(table, prioSelf, from, answers)
 	}
-	w.add(pipeline.SvcClassifier, prioSelf, flow.Match{InPort: claims.ServiceHost, Protocol: v.Ip, Dst: node.Single(s.MasqOVN)}, answers)
-	w.add(pipeline.SvcUnSNAT, prioOutside, flow.Match{Protocol: v.Ip, CTMark: claims.CTMarkOutside},
+	w.add(pipeline.SvcClassifier, prioSelf, flow.Match{InPort: claims.ServiceHost, Protocol: v.IP, Dst: node.Single(s.MasqOVN)}, answers)
+	w.add(pipeline.SvcUnSNAT, prioOutside, flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside},
 		flow.SetEthDstByCT{}, track(claims.ZoneServices, pipeline.SvcExternalReply))
-	w.add(pipeline.SvcExternalConntrack, prioOutside, flow.Match{Protocol: v.Ip, CTMark: claims.CTMarkOutside}, flow.SetEthDstByCT{}, flow.Resubmit{Table: pipeline.SvcExternalReply})
+	w.add(pipeline.SvcExternalConntrack, prioOutside, flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside}, flow.SetEthDstByCT{}, flow.Resubmit{Table: pipeline.SvcExternalReply})
 	w.replies(v)
 	w.nodeConnections(s)
 
 	toService := track(claims.ZoneServices, pipeline.SvcServiceConntrack)
 	for _, to := range append(slices.Clone(s.Services), node.Single(s.MasqAll), node.Single(s.MasqLocal)) {
-		w.add(pipeline.SvcClassifier, prioTo, flow.Match{InPort: claims.ServiceHost, Protocol: v.Ip, Dst: to}, toService)
+		w.add(pipeline.SvcClassifier, prioTo, flow.Match{InPort: claims.ServiceHost, Protocol: v.IP, Dst: to}, toService)
 	}
 	onward := []flow.Action{flow.SetEthSrc{MAC: node.MasqMAC()}, flow.SetEthDst{MAC: cluster.MACFor(w.Stacks[0].Router.Addr())}, flow.Resubmit{Table: pipeline.SvcL3Forwarding}}
 	for _, port := range w.outside() {
-		m := flow.Match{InPort: port, Protocol: v.Ip}
+		m := flow.Match{InPort: port, Protocol: v.IP}
 		if port == claims.WirePatch {
 			w.externalSources(s, toService)
 			w.externalClients(s, onward)
@@ -203,7 +203,7 @@ func (w *serviceBridge) fromOutside(s *node.Stack) {
 		if s.Family == cluster.IPv4 { // over IPv6, OVN tells senders beyond its own networks nothing
 			// On the kernel datapath, what this node's OVN itself says of a packet passes conntrack with its actions one by one, so that what
 			// conntrack finds is lost. So the next node says that the time to live has ended.
-			w.add(pipeline.SvcL3Forwarding, prioStray, flow.Match{InPort: port, Protocol: v.Ip, TTL: 1}, flow.SetTTL{TTL: 2}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
+			w.add(pipeline.SvcL3Forwarding, prioStray, flow.Match{InPort: port, Protocol: v.IP, TTL: 1}, flow.SetTTL{TTL: 2}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 		}
 	}
 }
@@ -218,43 +218,43 @@ func (w *serviceBridge) family(s *node.Stack) {
 		w.toVIPs(prioTo, r)
 	}
 	for _, r := range s.Cluster {
-		w.add(pipeline.SvcFromPod, prioTo, flow.Match{Protocol: v.Ip, Dst: r}, track(claims.ZoneServices, pipeline.SvcPodConntrack))
+		w.add(pipeline.SvcFromPod, prioTo, flow.Match{Protocol: v.IP, Dst: r}, track(claims.ZoneServices, pipeline.SvcPodConntrack))
 		w.fromEndpoints(r)
 	}
 	for _, a := range ownVIPs(w.Env, s) {
 		w.tracks(a, uses{vip: 1})
 	}
-	w.add(pipeline.SvcFromPod, prioJoin, flow.Match{Protocol: v.Ip, Dst: s.Join.Masked()}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
-	w.add(pipeline.SvcClassifier, prioJoin, flow.Match{InPort: claims.ServicePatch, Protocol: v.Ip, Src: s.Join.Masked()}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
-	w.add(pipeline.SvcClassifier, prioVIP, flow.Match{InPort: claims.ServicePatch, Protocol: v.Ip, Dst: v.Multicast}, flow.Resubmit{Table: pipeline.SvcMulticast})
+	w.add(pipeline.SvcFromPod, prioJoin, flow.Match{Protocol: v.IP, Dst: s.Join.Masked()}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
+	w.add(pipeline.SvcClassifier, prioJoin, flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Src: s.Join.Masked()}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
+	w.add(pipeline.SvcClassifier, prioVIP, flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Dst: v.Multicast}, flow.Resubmit{Table: pipeline.SvcMulticast})
 	w.floods(v, v.Multicast)
 	w.noDHCP(v)
 	// A connection straight to a pod is tracked as well. Else one to a Service with the same source port and endpoint would translate
 	// its answers. What is looked at after that does not depend on the port that it may get, so there is no recirculation.
 	for from, to := range straight {
-		w.add(from, prioTo, tracked(v.Ip, flow.CTNew, flow.CTRel), flow.CT{Commit: true, Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATSrc}}, flow.Resubmit{Table: to})
+		w.add(from, prioTo, tracked(v.IP, flow.CTNew, flow.CTRel), flow.CT{Commit: true, Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATSrc}}, flow.Resubmit{Table: to})
 	}
 	// What pods have with the world is tracked as well: the client of a Service under policy Local may be anybody.
-	w.add(pipeline.SvcFromPod, prioWorld, flow.Match{Protocol: v.Ip, Src: s.Subnet}, track(claims.ZoneServices, pipeline.SvcExternalConntrack))
-	w.add(pipeline.SvcClassifier, prioWorld, flow.Match{InPort: claims.ServicePatch, Protocol: v.Ip, Dst: s.Subnet}, track(claims.ZoneServices, pipeline.SvcNodeConntrack))
+	w.add(pipeline.SvcFromPod, prioWorld, flow.Match{Protocol: v.IP, Src: s.Subnet}, track(claims.ZoneServices, pipeline.SvcExternalConntrack))
+	w.add(pipeline.SvcClassifier, prioWorld, flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Dst: s.Subnet}, track(claims.ZoneServices, pipeline.SvcNodeConntrack))
 	w.fromOutside(s)
 	// The kernel translates an ICMP error of the client's only with commit.
-	w.add(pipeline.SvcServiceConntrack, prioSelf, tracked(v.Ip, flow.CTRel, flow.CTRpl),
+	w.add(pipeline.SvcServiceConntrack, prioSelf, tracked(v.IP, flow.CTRel, flow.CTRpl),
 		flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcSNAT, NAT: flow.NAT{Kind: flow.NATUndo}})
 	for _, t := range v.Errors { // of anybody on the way; with a recirculation they would have one too many, where the switch tracks them too
-		m := flow.Match{InPort: claims.ServicePatch, Protocol: v.Icmp, ICMPType: t + 1}
+		m := flow.Match{InPort: claims.ServicePatch, Protocol: v.ICMP, ICMPType: t + 1}
 		w.add(pipeline.SvcClassifier, prioFrom, m, flow.CT{Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATUndo}}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 	}
-	w.add(pipeline.SvcFromPod, prioFrom, flow.Match{Protocol: v.Ip, Dst: node.Single(s.MasqPin)}, track(claims.ZonePinned, pipeline.SvcUnSNAT))
+	w.add(pipeline.SvcFromPod, prioFrom, flow.Match{Protocol: v.IP, Dst: node.Single(s.MasqPin)}, track(claims.ZonePinned, pipeline.SvcUnSNAT))
 	for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} { // nobody's answer: the address is for no pod to reach
-		w.add(pipeline.SvcUnSNAT, prioGuard, tracked(v.Ip, bit, 0), flow.Drop{})
+		w.add(pipeline.SvcUnSNAT, prioGuard, tracked(v.IP, bit, 0), flow.Drop{})
 	}
-	w.add(pipeline.SvcUnSNAT, prioOthers, flow.Match{Protocol: v.Ip}, track(claims.ZoneServices, pipeline.SvcHairpinReply))
+	w.add(pipeline.SvcUnSNAT, prioOthers, flow.Match{Protocol: v.IP}, track(claims.ZoneServices, pipeline.SvcHairpinReply))
 	neighbours := []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ARP}}
 	if s.Family == cluster.IPv4 {
 		w.floods(v, node.Single(broadcast()))
 	} else {
-		w.add(pipeline.SvcFromPod, prioTo, flow.Match{Protocol: v.Ip, Dst: v.LinkLocal}, track(claims.ZoneServices, pipeline.SvcPodConntrack))
+		w.add(pipeline.SvcFromPod, prioTo, flow.Match{Protocol: v.IP, Dst: v.LinkLocal}, track(claims.ZoneServices, pipeline.SvcPodConntrack))
 		neighbours = []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1}, {InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1}}
 		for _, t := range []uint16{node.RouterAdvertisement, node.RedirectMessage} { // what only routers send
 			w.add(pipeline.SvcFromPod, prioGuard, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1}, flow.Drop{})
@@ -271,12 +271,12 @@ func broadcast() netip.Addr { return netip.AddrFrom4([4]byte{255, 255, 255, 255}
 
 // toVIPs tracks what pods send to addresses that Services may have.
 func (w *serviceBridge) toVIPs(priority uint16, to netip.Prefix) {
-	w.add(pipeline.SvcFromPod, priority, flow.Match{Protocol: node.Words(cluster.FamilyOf(to.Addr())).Ip, Dst: to}, track(claims.ZoneServices, pipeline.SvcServiceConntrack))
+	w.add(pipeline.SvcFromPod, priority, flow.Match{Protocol: node.Words(cluster.FamilyOf(to.Addr())).IP, Dst: to}, track(claims.ZoneServices, pipeline.SvcServiceConntrack))
 }
 
 // fromEndpoints tracks what comes by OVN from addresses that endpoints may have: answers among it.
 func (w *serviceBridge) fromEndpoints(from netip.Prefix) {
-	m := flow.Match{InPort: claims.ServicePatch, Protocol: node.Words(cluster.FamilyOf(from.Addr())).Ip, Src: from}
+	m := flow.Match{InPort: claims.ServicePatch, Protocol: node.Words(cluster.FamilyOf(from.Addr())).IP, Src: from}
 	w.add(pipeline.SvcClassifier, prioTo, m, track(claims.ZoneServices, pipeline.SvcNodeConntrack))
 }
 
@@ -302,7 +302,7 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 		}
 		v, own := node.Words(s.Family), node.Single(ip)
 		m := from
-		m.Protocol, m.Src = v.Ip, own
+		m.Protocol, m.Src = v.IP, own
 		send(m, pipeline.SvcFromPod)
 		if s.Family == cluster.IPv4 {
 			m.Protocol, m.LinkAddr = flow.ARP, p.MAC
@@ -315,8 +315,8 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 			continue
 		}
 		w.found(ip, out)
-		w.add(pipeline.SvcL3Forwarding, prioTo, flow.Match{Protocol: v.Ip, Dst: own}, flow.SetEthDst{MAC: p.MAC}, out)
-		w.add(pipeline.SvcSNAT, prioSelf, flow.Match{InPort: port, Protocol: v.Ip, Src: own, Dst: own},
+		w.add(pipeline.SvcL3Forwarding, prioTo, flow.Match{Protocol: v.IP, Dst: own}, flow.SetEthDst{MAC: p.MAC}, out)
+		w.add(pipeline.SvcSNAT, prioSelf, flow.Match{InPort: port, Protocol: v.IP, Src: own, Dst: own},
 			flow.CT{Commit: true, Zone: claims.ZonePinned, Table: pipeline.SvcHairpinReply, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqPin}})
 	}
 }

@@ -19,7 +19,7 @@ import (
 // dropped.
 func (w *serviceBridge) replies(v node.Vocabulary) {
 	toClient := func(state flow.CTState) {
-		m := flow.Match{Protocol: v.Ip, CTMark: claims.CTMarkOutside, CTState: state}
+		m := flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside, CTState: state}
 		w.add(pipeline.SvcServiceConntrack, prioOutside+1, m, flow.SetEthDstByCT{}, flow.Resubmit{Table: pipeline.SvcExternalReply})
 	}
 	// Not by +snat alone: where two connections would have the same addresses and ports, the kernel also
@@ -27,7 +27,7 @@ func (w *serviceBridge) replies(v node.Vocabulary) {
 	toClient(flow.CTState{Set: flow.CTTrk | flow.CTRpl})
 	// The userspace datapath sets no direction bit with +inv, but translates the packet.
 	toClient(flow.CTState{Set: flow.CTTrk | flow.CTInv | flow.CTSnat, Clear: flow.CTDnat})
-	reply := tracked(v.Ip, flow.CTRpl, flow.CTRel)
+	reply := tracked(v.IP, flow.CTRpl, flow.CTRel)
 	w.add(pipeline.SvcServiceConntrack, prioSelf, reply, flow.Resubmit{Table: pipeline.SvcSNAT})
 	for _, port := range w.outside() {
 		reply.InPort = port
@@ -39,7 +39,7 @@ func (w *serviceBridge) replies(v node.Vocabulary) {
 // sends here what has a Service port at the node's address as its destination.
 func (w *serviceBridge) nodeConnections(s *node.Stack) {
 	if w.HasExternalClients() {
-		m := flow.Match{InPort: claims.WirePatch, Protocol: node.Words(s.Family).Ip, CTMark: claims.CTMarkNode}
+		m := flow.Match{InPort: claims.WirePatch, Protocol: node.Words(s.Family).IP, CTMark: claims.CTMarkNode}
 		m.CTState.Set = flow.CTTrk // also what conntrack calls invalid: the gateway bridge decides
 		w.add(pipeline.SvcServiceConntrack, prioOutside+3, m, flow.InPort{})
 	}
@@ -60,7 +60,7 @@ func nodePort(b *node.Bridge, x *service.Front, at netip.AddrPort) {
 // of the Service. A reply of the host itself, such as to a packet too long for pods, is not recorded:
 // an external client began that connection.
 func nodePorts(b *node.Bridge, s *node.Stack) {
-	ip := node.Words(s.Family).Ip
+	ip := node.Words(s.Family).IP
 	b.Add(pipeline.GatewayNodePortSource, node.PrioKnown, flow.Match{InPort: claims.ServicesPatch, Protocol: ip}, flow.Output{Port: b.Uplink})
 	for _, m := range []flow.Match{{InPort: flow.Local, Protocol: ip}, {InPort: b.Ovn, EthSrc: b.Mac, Protocol: ip}} {
 		owner := uint32(claims.CTMarkHost)
@@ -95,7 +95,7 @@ func second(a netip.Addr, ethSrc bool) flow.CT {
 //     dropped.
 func (w *serviceBridge) externalSources(s *node.Stack, serve flow.Action) {
 	// The gateway bridge floods frames for other machines to this port as well: they are not the node's to serve.
-	m := flow.Match{InPort: claims.WirePatch, EthDst: w.Node.Gateway.MAC, Protocol: node.Words(s.Family).Ip}
+	m := flow.Match{InPort: claims.WirePatch, EthDst: w.Node.Gateway.MAC, Protocol: node.Words(s.Family).IP}
 	for _, r := range w.martians(s) {
 		from := m
 		from.Src = r
@@ -159,7 +159,7 @@ func (w *serviceBridge) martians(s *node.Stack) []netip.Prefix {
 // commits the second zone with that one.
 func (w *serviceBridge) externalClients(s *node.Stack, onward []flow.Action) {
 	v := node.Words(s.Family)
-	m := flow.Match{InPort: claims.WirePatch, Protocol: v.Ip}
+	m := flow.Match{InPort: claims.WirePatch, Protocol: v.IP}
 	invalid, related := m, m
 	invalid.CTState.Set, related.CTState.Set = flow.CTTrk|flow.CTInv, flow.CTTrk|flow.CTRel
 	w.add(pipeline.SvcServiceConntrack, prioOutside+2, invalid, flow.Drop{})
@@ -189,7 +189,7 @@ func (w *serviceBridge) externalClients(s *node.Stack, onward []flow.Action) {
 
 // recordMAC adds the flows for endpoints in a range, whose connections have a second source.
 func (w *serviceBridge) recordMAC(s *node.Stack, to netip.Prefix, priority uint16, source netip.Addr, next []flow.Action) {
-	m := flow.Match{InPort: claims.WirePatch, Protocol: node.Words(s.Family).Ip, Dst: to}
+	m := flow.Match{InPort: claims.WirePatch, Protocol: node.Words(s.Family).IP, Dst: to}
 	add := func(priority uint16, m flow.Match, actions ...flow.Action) {
 		w.add(pipeline.SvcSNAT, priority, m, append(actions, next...)...)
 	}

@@ -50,7 +50,7 @@ const ethernetHeader = 14
 // put them together. What the bridge's own zone does not know may belong to a connection to a Service that is gone, or be an ICMP error about one. What
 // is nobody's is the host's. Answers go where claims.ServiceBridge says.
 func wireToServices(b *node.Bridge, s *node.Stack) {
-	ip := node.Words(s.Family).Ip
+	ip := node.Words(s.Family).IP
 	out := flow.Output{Port: claims.ServicesPatch}
 	b.Classify(node.PrioFromWire+1, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: ip, Fragment: "no"}, flow.Resubmit{Table: pipeline.GatewayServices})
 	host := []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.SetPktMark{}, flow.Output{Port: flow.Local}}

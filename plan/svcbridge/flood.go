@@ -16,7 +16,7 @@ import (
 // A flow sees no port in a fragment on the userspace datapath, where conntrack knows it, so fragments pass conntrack for the
 // guards in pipeline.SvcMulticast.
 func (w *serviceBridge) floods(v node.Vocabulary, to netip.Prefix) {
-	m := flow.Match{Protocol: v.Ip, Dst: to}
+	m := flow.Match{Protocol: v.IP, Dst: to}
 	w.add(pipeline.SvcFromPod, prioJoin, m, flow.Resubmit{Table: pipeline.SvcMulticast})
 	m.Fragment = "yes"
 	w.add(pipeline.SvcFromPod, prioJoin+1, m, track(claims.ZoneServices, pipeline.SvcMulticast))
@@ -37,9 +37,9 @@ func (w *serviceBridge) noDHCP(v node.Vocabulary) {
 	m := flow.Match{Protocol: v.L4[cluster.UDP], DstPort: v.Dhcp}
 	w.add(pipeline.SvcFromPod, prioTo-1, m, flow.Drop{}) // what is not tracked
 	// Fragments that nothing else tracks: of further addresses of a pod, to no pod and no Service.
-	w.add(pipeline.SvcFromPod, prioOthers+1, flow.Match{Protocol: v.Ip, Fragment: "yes"}, track(claims.ZoneServices, pipeline.SvcExternalConntrack))
+	w.add(pipeline.SvcFromPod, prioOthers+1, flow.Match{Protocol: v.IP, Fragment: "yes"}, track(claims.ZoneServices, pipeline.SvcExternalConntrack))
 	m.CTState = flow.CTState{Set: flow.CTTrk | flow.CTNew}
-	fragment := flow.Match{Protocol: v.Ip, Fragment: "yes", CTState: m.CTState, CTProtocol: uint8(cluster.UDP), CTDstPort: v.Dhcp}
+	fragment := flow.Match{Protocol: v.IP, Fragment: "yes", CTState: m.CTState, CTProtocol: uint8(cluster.UDP), CTDstPort: v.Dhcp}
 	for _, table := range []uint8{pipeline.SvcPodConntrack, pipeline.SvcServiceConntrack, pipeline.SvcExternalConntrack, pipeline.SvcMulticast} {
 		w.add(table, prioSelf, m, flow.Drop{})
 		if w.Node.Gateway.Userspace { // the kernel's conntrack puts fragments together

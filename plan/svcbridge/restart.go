@@ -25,7 +25,7 @@ func Forgotten() (list []string) {
 			add(prioFrom, v.L4[cluster.TCP], "tcp_flags=-syn,"+pass)
 			add(prioFrom, v.L4[cluster.UDP], pass)
 			add(prioFrom, v.L4[cluster.SCTP], pass)
-			add(prioFrom, v.Ip, "nw_frag=later,"+pass) // of IPv6 they are of no other protocol
+			add(prioFrom, v.IP, "nw_frag=later,"+pass) // of IPv6 they are of no other protocol
 		}
 	}
 	return list

@@ -50,7 +50,7 @@ func (w *Engine) ClusterIP(s *node.Stack, to netip.Prefix, owner cluster.Owner) 
 	w.owner = owner
 	w.toVIPs(prioClusterIP, to)
 	w.add(pipeline.SvcClassifier, prioClusterIP,
-		flow.Match{InPort: claims.ServiceHost, Protocol: node.Words(s.Family).Ip, Dst: to}, track(claims.ZoneServices, pipeline.SvcServiceConntrack))
+		flow.Match{InPort: claims.ServiceHost, Protocol: node.Words(s.Family).IP, Dst: to}, track(claims.ZoneServices, pipeline.SvcServiceConntrack))
 }
 
 // Outside leads external clients to claims.ServiceBridge, but where the host is an endpoint under policy Local: new clients are the host's then.
@@ -140,7 +140,7 @@ func (w *serviceBridge) serve(x *service.Front, priority uint16, m flow.Match, v
 	m = service.Match(x, m, vip)
 	w.add(pipeline.SvcServiceLB, priority, m, actions...)
 	if x.Protocol == cluster.UDP && w.Node.Gateway.Userspace {
-		m.Protocol, m.DstPort, m.Fragment, m.CTState = node.Words(x.Family).Ip, 0, "yes", flow.CTState{Set: flow.CTNew | flow.CTTrk}
+		m.Protocol, m.DstPort, m.Fragment, m.CTState = node.Words(x.Family).IP, 0, "yes", flow.CTState{Set: flow.CTNew | flow.CTTrk}
 		m.CTProtocol, m.CTDstPort = uint8(x.Protocol), vip.Port()
 		w.add(pipeline.SvcServiceLB, priority, m, actions...)
 	}
