@@ -7,18 +7,17 @@ import (
 	"log/slog"
 	"time"
 
-	"hairpin/hostnet"
-	"hairpin/plan/gateway"
-	"hairpin/plan/svcbridge"
-	"hairpin/targets"
-
 	"hairpin/apply/ofctl"
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/host"
 	"hairpin/egress/wire"
+	"hairpin/hostnet"
 	"hairpin/ovsdb"
+	"hairpin/plan/gateway"
+	"hairpin/plan/svcbridge"
 	"hairpin/retry"
+	"hairpin/targets"
 )
 
 // After a start of ovs-vswitchd its flows are gone, and, on the userspace datapath, so are the

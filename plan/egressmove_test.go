@@ -7,16 +7,15 @@ import (
 	"strings"
 	"testing"
 
-	"hairpin/pipeline"
-	"hairpin/plan/egress"
-
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/host"
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
+	"hairpin/pipeline"
 	"hairpin/plan"
+	"hairpin/plan/egress"
 )
 
 // TestMovesBetweenBridgeAndLink: one network is that of a gateway bridge on one node, and on another one, in mode detached, a

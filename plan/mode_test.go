@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"hairpin/plan/gateway"
-
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/flow"
@@ -17,6 +15,7 @@ import (
 	"hairpin/datapath/nb"
 	"hairpin/datapath/nft"
 	"hairpin/plan"
+	"hairpin/plan/gateway"
 )
 
 var modes = cluster.ModeNames()

@@ -7,14 +7,13 @@ import (
 	"slices"
 	"testing"
 
-	"hairpin/plan/service"
-
 	"pgregory.net/rapid"
 
 	"hairpin/cluster"
 	"hairpin/datapath"
 	"hairpin/datapath/nb"
 	"hairpin/plan"
+	"hairpin/plan/service"
 )
 
 // unnumbered makes Services that the host leads clients to by addresses that stand in for theirs, without NodePorts.

@@ -10,7 +10,6 @@ import (
 	"hairpin/claims"
 	"hairpin/cluster"
 	"hairpin/datapath/nb"
-
 	"hairpin/plan"
 )
 

@@ -10,9 +10,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"hairpin/plan/gateway"
-	"hairpin/plan/service"
-
 	"hairpin/apply"
 	"hairpin/apply/conntrack"
 	"hairpin/apply/kernel"
@@ -25,6 +22,8 @@ import (
 	"hairpin/datapath/host"
 	"hairpin/hostnet"
 	"hairpin/plan"
+	"hairpin/plan/gateway"
+	"hairpin/plan/service"
 )
 
 // Set are the systems of the node.

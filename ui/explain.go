@@ -10,13 +10,12 @@ import (
 	"strings"
 	"time"
 
-	"hairpin/plan/egress"
-
 	"hairpin/cluster"
 	"hairpin/config"
 	"hairpin/datapath"
 	"hairpin/inspect"
 	"hairpin/plan"
+	"hairpin/plan/egress"
 	"hairpin/report"
 	"hairpin/walk"
 	"hairpin/walk/explain"

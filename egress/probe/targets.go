@@ -4,12 +4,11 @@ import (
 	"net"
 	"net/netip"
 
-	"hairpin/plan/node"
-
 	"github.com/vishvananda/netlink"
 
 	"hairpin/claims"
 	"hairpin/cluster"
+	"hairpin/plan/node"
 )
 
 // witnesses are how many other nodes are probed, so that an isolated prober notices.

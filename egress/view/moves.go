@@ -6,9 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"hairpin/plan/egress"
-
 	"hairpin/cluster"
+	"hairpin/plan/egress"
 	"hairpin/retry"
 )
 
