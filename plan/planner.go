@@ -83,7 +83,7 @@ func planAll(s *cluster.Snapshot, env node.Env, problems []cluster.Problem, keep
 	env.Peers = slices.DeleteFunc(slices.Clone(s.Nodes), func(x *cluster.Node) bool { return x.Name == env.Node.Name })
 	env.Frontends, problems = n.services.Admitted()
 	n.count(problems, 1)
-	env.Guarded = service.GuardedBy(env.Frontends)
+	env.Guarded = service.SourceRestricted(env.Frontends)
 	n.env.Guarded = env.Guarded
 
 	part, problems, _ := planFeatures(objects, env) // their conflicts, if any, are found below
@@ -140,9 +140,9 @@ func (n *planned) update(s *cluster.Snapshot, env *node.Env) bool {
 	nodes, hosts := n.nodes(s, &next)
 	changed := changedServices(cluster.Compare(n.snapshot.Frontends, s.Frontends, (*cluster.Frontend).Compare))
 	services := n.services.Update(next.Vetted, hosts, changed, s.Frontends)
-	if !slices.Equal(service.GuardedBy(services.Gone), service.GuardedBy(services.Come)) {
+	if !slices.Equal(service.SourceRestricted(services.Gone), service.SourceRestricted(services.Come)) {
 		all, _ := n.services.Admitted()
-		next.Guarded = service.GuardedBy(all)
+		next.Guarded = service.SourceRestricted(all)
 	}
 	twice := n.twice
 	if !cluster.SameList(n.snapshot.Pods, s.Pods) {

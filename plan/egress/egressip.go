@@ -134,15 +134,15 @@ func egressSet(x cluster.Owner, f cluster.Family) string {
 	if x.Namespace != "" {
 		name = "egressservice_" + x.Namespace + "." + x.Name
 	}
-	return strings.ReplaceAll(name, "-", "_") + "_" + node.Words(f).Match
+	return strings.ReplaceAll(name, "-", "_") + "_" + node.Vocab(f).Match
 }
 
-// hereSet are those of the pods that are on the planned node.
-func hereSet(x cluster.Owner, f cluster.Family) string { return egressSet(x, f) + "_here" }
+// localPodsSet are those of the pods that are on the planned node.
+func localPodsSet(x cluster.Owner, f cluster.Family) string { return egressSet(x, f) + "_here" }
 
-func markedSet(f cluster.Family) string { return "egress_pods_" + node.Words(f).Match }
+func markedSet(f cluster.Family) string { return "egress_pods_" + node.Vocab(f).Match }
 
-func nodesSet(f cluster.Family) string { return "node_ips_" + node.Words(f).Match }
+func nodesSet(f cluster.Family) string { return "node_ips_" + node.Vocab(f).Match }
 
 // planEgressIP plans one EgressIP.
 func planEgressIP(e *node.Env, x *cluster.EgressIP, selected *selection.EgressIPs) egressPart {
@@ -200,7 +200,7 @@ func assignedTo(e *node.Env, x *cluster.EgressIP, f cluster.Family) (list []clus
 		}
 	}
 	if !own.IsValid() {
-		own = movingHere(e, x, f)
+		own = movingAddress(e, x, f)
 	}
 	return list, own
 }
@@ -209,12 +209,12 @@ func assignedTo(e *node.Env, x *cluster.EgressIP, f cluster.Family) (list []clus
 func addressesOf(e *node.Env, s *node.Stack, members map[cluster.Owner]*cluster.Pod) (all, here []netip.Prefix) {
 	for _, p := range members {
 		for _, a := range p.IPs {
-			if cluster.FamilyOf(a) != s.Family || !node.Within(s.Cluster, a) {
+			if cluster.FamilyOf(a) != s.Family || !node.InRanges(s.Cluster, a) {
 				continue
 			}
-			all = append(all, node.Single(a))
+			all = append(all, node.HostPrefix(a))
 			if p.Node == e.Node.Name && s.Subnet.Contains(a) {
-				here = append(here, node.Single(a))
+				here = append(here, node.HostPrefix(a))
 			}
 		}
 	}
@@ -235,10 +235,10 @@ func carriers(e *node.Env, s *node.Stack, x *cluster.EgressIP, assigned []cluste
 			continue
 		}
 		n := cluster.NodeNamed(e.Nodes, a.Node)
-		if n == nil || n.ID == 0 || e.Refuses(n) {
+		if n == nil || n.ID == 0 || e.Rejects(n) {
 			continue
 		}
-		if hop := node.OnTransit(s, n.ID); hop.IsValid() {
+		if hop := node.TransitAddress(s, n.ID); hop.IsValid() {
 			hops, others = append(hops, hop), append(others, n.ID)
 		}
 	}
@@ -251,13 +251,13 @@ func carriers(e *node.Env, s *node.Stack, x *cluster.EgressIP, assigned []cluste
 func reroute(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, here []netip.Prefix, hops []netip.Addr) {
 	p := &nb.Policy{
 		Router: claims.ClusterRouter, Priority: claims.PolicyEgress,
-		Match:  node.Words(s.Family).Match + ".src == $" + hereSet(x.Owner, s.Family),
+		Match:  node.Vocab(s.Family).Match + ".src == $" + localPodsSet(x.Owner, s.Family),
 		Action: nb.Reroute, NextHops: hops, Owner: x.Owner,
 	}
 	if len(hops) == 0 {
 		p.Action = nb.Drop
 	}
-	rows.Add(&nb.AddressSet{Name: hereSet(x.Owner, s.Family), Addresses: here, Owner: x.Owner}, p)
+	rows.Add(&nb.AddressSet{Name: localPodsSet(x.Owner, s.Family), Addresses: here, Owner: x.Owner}, p)
 }
 
 // translate gives the pods the egress address where this node carries one. The row has a match, and so comes before the
@@ -268,7 +268,7 @@ func translate(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, o
 	for _, c := range s.Cluster {
 		rows.Add(&nb.NAT{
 			Router: node.GatewayRouter(e.Node.Name), Type: nb.SNAT, External: own, Logical: c, Owner: x.Owner,
-			Match: `outport == "` + node.RouterToExternal(e.Node.Name) + `" && ` + node.Words(s.Family).Match + ".src == $" + set,
+			Match: `outport == "` + node.RouterToExternal(e.Node.Name) + `" && ` + node.Vocab(s.Family).Match + ".src == $" + set,
 		})
 	}
 }
@@ -297,7 +297,7 @@ func eastWest(e *node.Env, parts map[cluster.Owner]egressPart) nb.State {
 		}
 	}
 	slices.Sort(carriers)
-	rows.Add(e.Others(slices.Compact(carriers)))
+	rows.Add(e.RemoteNodesPort(slices.Compact(carriers)))
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
 		foreign := carries[s.Family] && e.Mode.PodsByHost
@@ -319,7 +319,7 @@ func eastWest(e *node.Env, parts map[cluster.Owner]egressPart) nb.State {
 }
 
 func untouched(e *node.Env, rows nb.State, s *node.Stack) {
-	m := node.Words(s.Family).Match
+	m := node.Vocab(s.Family).Match
 	for _, c := range s.Cluster {
 		for _, to := range append(slices.Clone(s.Cluster), s.Join.Masked()) {
 			rows.Add(&nb.Policy{
@@ -337,22 +337,22 @@ func replies(e *node.Env, rows nb.State, s *node.Stack) {
 	owner := node.OwnerOf(e.Node.Name)
 	rows.Add(&nb.Policy{
 		Router: claims.ClusterRouter, Priority: claims.PolicyReplies, Action: nb.Allow, Owner: owner,
-		Match: "pkt.mark == " + strconv.Itoa(claims.MarkReply) + " && " + node.Words(s.Family).Match + ".src == $" + markedSet(s.Family),
+		Match: "pkt.mark == " + strconv.Itoa(claims.MarkReply) + " && " + node.Vocab(s.Family).Match + ".src == $" + markedSet(s.Family),
 	})
 	for _, to := range append(slices.Clone(s.Cluster), s.Join.Masked()) {
 		rows.Add(&nb.QoS{
 			Switch: e.Node.Name, Priority: claims.QoSInside, Owner: owner,
-			Match: "ct.rpl && " + node.Words(s.Family).Match + ".dst == " + to.String(),
+			Match: "ct.rpl && " + node.Vocab(s.Family).Match + ".dst == " + to.String(),
 		})
 	}
 	rows.Add(&nb.QoS{
 		Switch: e.Node.Name, Priority: claims.PolicyReplies, Mark: claims.MarkReply, Owner: owner,
-		Match: "ct.rpl && " + node.Words(s.Family).Match + ".src == $" + markedSet(s.Family),
+		Match: "ct.rpl && " + node.Vocab(s.Family).Match + ".src == $" + markedSet(s.Family),
 	})
 }
 
 func toNodes(e *node.Env, rows nb.State, s *node.Stack, marked []netip.Prefix) {
-	m, owner := node.Words(s.Family).Match, node.OwnerOf(e.Node.Name)
+	m, owner := node.Vocab(s.Family).Match, node.OwnerOf(e.Node.Name)
 	rows.Add(
 		&nb.AddressSet{Name: markedSet(s.Family), Addresses: marked, Owner: owner},
 		&nb.AddressSet{Name: nodesSet(s.Family), Addresses: e.NodeAddresses(s), Owner: owner},
@@ -370,7 +370,7 @@ func throughRouter(e *node.Env, rows nb.State, s *node.Stack) {
 	for _, c := range s.Cluster {
 		rows.Add(&nb.Policy{
 			Router: claims.ClusterRouter, Priority: claims.PolicyEgress, Action: nb.Reroute, NextHops: []netip.Addr{s.Join.Addr()},
-			Match: `inport == "` + node.RouterToTransit(e.Node.Name) + `" && ` + node.Words(s.Family).Match + ".src == " + c.String(), Owner: node.OwnerOf(e.Node.Name),
+			Match: `inport == "` + node.RouterToTransit(e.Node.Name) + `" && ` + node.Vocab(s.Family).Match + ".src == " + c.String(), Owner: node.OwnerOf(e.Node.Name),
 		})
 	}
 }

@@ -76,7 +76,7 @@ func toHost(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, all 
 	set := egressSet(x.Owner, s.Family)
 	rows.Add(&nb.AddressSet{Name: set, Addresses: all, Owner: x.Owner}, &nb.Policy{
 		Router: claims.ClusterRouter, Priority: claims.PolicyHostEgress, Action: nb.Reroute, NextHops: []netip.Addr{s.Management.Addr()}, Owner: x.Owner,
-		Match: `inport == "` + node.RouterToTransit(e.Node.Name) + `" && ` + node.Words(s.Family).Match + ".src == $" + set,
+		Match: `inport == "` + node.RouterToTransit(e.Node.Name) + `" && ` + node.Vocab(s.Family).Match + ".src == $" + set,
 	})
 }
 
@@ -137,7 +137,7 @@ func egressTable(l *cluster.HostLink) int {
 // carries puts an address on a link, and makes the link's table.
 func carries(k *node.Kernel, owner cluster.Owner, h hostEgress) {
 	f := cluster.FamilyOf(h.address)
-	a := host.AddressKey{Link: h.link.Name, Prefix: node.Single(h.address)}
+	a := host.AddressKey{Link: h.link.Name, Prefix: node.HostPrefix(h.address)}
 	if _, twice := k.State.Addresses[a]; !twice {
 		// The host must not choose it as its own source. IPv4 prefers addresses with the network's mask.
 		k.State.Addresses[a] = host.Address{AddressKey: a, Deprecated: f == cluster.IPv6, Owner: owner}
@@ -188,7 +188,7 @@ type egressMaps struct {
 var egressOf = map[cluster.Family]*egressMaps{cluster.IPv4: newEgressMaps(cluster.IPv4), cluster.IPv6: newEgressMaps(cluster.IPv6)}
 
 func newEgressMaps(f cluster.Family) *egressMaps {
-	d, w := node.Declare(f), node.Words(f)
+	d, w := node.Declare(f), node.Vocab(f)
 	return &egressMaps{d, d.ToMap("egress", w.Src, nft.KeyOut), d.Set("egress-pods", w.Src), d.Set("node-ips", w.Dst)}
 }
 
@@ -282,15 +282,15 @@ func egressRules(c node.Chains) []nft.Rule {
 			rules = append(rules, c.Rule(nft.Masquerade{}, "pods leave the cluster", nft.AddrIn{Prefix: s.Subnet}, mp0))
 		}
 		if e.Mode.PodsByHost && e.Node.Gateway.NodeLocal {
-			rules = append(rules, c.Rule(nft.Masquerade{}, "the host to Services with endpoints elsewhere", nft.AddrIn{Prefix: node.Single(s.Local.Management.Addr())}, not(claims.LocalPort)))
+			rules = append(rules, c.Rule(nft.Masquerade{}, "the host to Services with endpoints elsewhere", nft.AddrIn{Prefix: node.HostPrefix(s.Local.Management.Addr())}, not(claims.LocalPort)))
 		}
 		if e.Node.Gateway.OpenFlow {
-			rules = append(rules, c.Rule(nft.Masquerade{}, "Services with endpoints elsewhere", nft.AddrIn{Prefix: node.Single(s.MasqOVN)}, not(claims.ServiceHost)))
+			rules = append(rules, c.Rule(nft.Masquerade{}, "Services with endpoints elsewhere", nft.AddrIn{Prefix: node.HostPrefix(s.MasqOVN)}, not(claims.ServiceHost)))
 		}
-		switch elsewhere := (nft.AddrIn{Prefix: node.Single(s.MasqRouter)}); {
+		switch elsewhere := (nft.AddrIn{Prefix: node.HostPrefix(s.MasqRouter)}); {
 		case !e.Mode.Uplink:
 			rules = append(rules, c.Rule(nft.Masquerade{}, "Services with endpoints elsewhere", elsewhere, not(e.Node.Gateway.Bridge)))
-		case e.ByHost(s): // by the bridge, too
+		case e.RoutesByHost(s): // by the bridge, too
 			rules = append(rules, c.Rule(nft.Masquerade{}, "Services with endpoints elsewhere", elsewhere, mp0))
 		}
 	}
@@ -314,8 +314,8 @@ func guardRules(c node.Chains) []nft.Rule {
 			}
 			rules = append(rules, c.Rule(nft.Drop{}, "no pod is seen outside", from, nft.OutInterface{Name: claims.ManagementPort, Not: true}))
 		}
-		if c.Env.Mode.Uplink && c.Env.ByHost(s) {
-			rules = append(rules, c.Rule(nft.Drop{}, "nor the gateway router's other name", nft.AddrIn{Prefix: node.Single(s.MasqRouter)}, nft.OutInterface{Name: claims.ManagementPort, Not: true}))
+		if c.Env.Mode.Uplink && c.Env.RoutesByHost(s) {
+			rules = append(rules, c.Rule(nft.Drop{}, "nor the gateway router's other name", nft.AddrIn{Prefix: node.HostPrefix(s.MasqRouter)}, nft.OutInterface{Name: claims.ManagementPort, Not: true}))
 		}
 	}
 	return rules

@@ -23,9 +23,9 @@ const (
 	prioOwn      = 115 // in pipeline.GatewayClassifier: before what OVN and the host send to the uplink
 )
 
-// movingHere is an address that moves from or to the planned node, which translates to it though no pod is led here yet, or
+// movingAddress is an address that moves from or to the planned node, which translates to it though no pod is led here yet, or
 // any more.
-func movingHere(e *node.Env, x *cluster.EgressIP, f cluster.Family) netip.Addr {
+func movingAddress(e *node.Env, x *cluster.EgressIP, f cluster.Family) netip.Addr {
 	for _, m := range x.Moving {
 		if cluster.FamilyOf(m.Address) == f && (m.From == e.Node.Name || m.To == e.Node.Name) {
 			return m.Address
@@ -54,10 +54,10 @@ func WithMoves(state datapath.State, s *cluster.Snapshot, name string) datapath.
 			if m.From == name {
 				peer = m.To
 			}
-			here, ok := wireOf(own, &s.Config, e, m.Address)
-			there, known := wireEnd{}, false
+			here, ok := networkEndOf(own, &s.Config, e, m.Address)
+			there, known := networkEnd{}, false
 			if n := s.Node(peer); n != nil {
-				there, known = wireOf(n, &s.Config, e, m.Address)
+				there, known = networkEndOf(n, &s.Config, e, m.Address)
 			}
 			switch {
 			case !ok || m.To == "":
@@ -69,7 +69,7 @@ func WithMoves(state datapath.State, s *cluster.Snapshot, name string) datapath.
 				if m.From == name {
 					h.suppressReplies(m.Address, here)
 				}
-				h.sendOn(m.Address, here, there, known)
+				h.forwardUnknown(m.Address, here, there, known)
 			default:
 				if b == nil {
 					b = node.NewBridge(&node.Env{Node: own}, claims.FeatureGateway)
@@ -78,9 +78,9 @@ func WithMoves(state datapath.State, s *cluster.Snapshot, name string) datapath.
 				if m.From == name {
 					suppressReplies(b, m.Address)
 				}
-				sendOn(b, m.Address, there.mac, known)
+				forwardUnknown(b, m.Address, there.mac, known)
 				if m.To == name && m.Early && known {
-					sendAllOn(b, m.Address, there.mac)
+					forwardAll(b, m.Address, there.mac)
 				}
 			}
 		}
@@ -94,20 +94,20 @@ func WithMoves(state datapath.State, s *cluster.Snapshot, name string) datapath.
 	return state
 }
 
-// wireEnd is a node's end of the network that an egress address belongs to.
-type wireEnd struct {
+// networkEnd is a node's end of the network that an egress address belongs to.
+type networkEnd struct {
 	link *cluster.HostLink // nil: the gateway bridge
 	mac  cluster.MAC
 	at   netip.Addr // the node's own address there
 }
 
-// wireOf finds it. It is false where the node has no such network, or one without Ethernet.
-func wireOf(n *cluster.Node, config *cluster.Config, e *cluster.EgressIP, a netip.Addr) (wireEnd, bool) {
+// networkEndOf finds it. It is false where the node has no such network, or one without Ethernet.
+func networkEndOf(n *cluster.Node, config *cluster.Config, e *cluster.EgressIP, a netip.Addr) (networkEnd, bool) {
 	if e.ByTable() { // it comes and goes by whatever links the table has
-		return wireEnd{}, false
+		return networkEnd{}, false
 	}
 	x, _ := e.NetworkFor(n, n.Networks(config), a)
-	end, list := wireEnd{link: x.Link}, []netip.Prefix(nil)
+	end, list := networkEnd{link: x.Link}, []netip.Prefix(nil)
 	switch {
 	case x.Primary:
 		end.mac, list = n.Gateway.MAC, n.Gateway.Addresses
@@ -129,7 +129,7 @@ func CanShare(s *cluster.Snapshot, e *cluster.EgressIP, from, to string, a netip
 		if n == nil {
 			return false
 		}
-		if _, ok := wireOf(n, &s.Config, e, a); !ok {
+		if _, ok := networkEndOf(n, &s.Config, e, a); !ok {
 			return false
 		}
 	}
@@ -138,9 +138,9 @@ func CanShare(s *cluster.Snapshot, e *cluster.EgressIP, from, to string, a netip
 
 // suppressReplies keeps the gateway router from answering for an address.
 func suppressReplies(b *node.Bridge, a netip.Addr) {
-	m := flow.Match{InPort: b.Ovn, Protocol: flow.ARP, Src: node.Single(a)}
+	m := flow.Match{InPort: b.Ovn, Protocol: flow.ARP, Src: node.HostPrefix(a)}
 	if a.Is6() {
-		m = flow.Match{InPort: b.Ovn, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1, Src: node.Single(a)}
+		m = flow.Match{InPort: b.Ovn, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1, Src: node.HostPrefix(a)}
 	}
 	b.Classify(prioSuppress, m, flow.Drop{})
 }
@@ -149,14 +149,14 @@ func suppressReplies(b *node.Bridge, a netip.Addr) {
 func unknownTo(a netip.Addr) []flow.Match {
 	var list []flow.Match
 	for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} { // the answer to a connection's first packet, alone, is invalid
-		list = append(list, flow.Match{Protocol: node.Words(cluster.FamilyOf(a)).IP, Dst: node.Single(a), CTState: flow.CTState{Set: bit | flow.CTTrk}})
+		list = append(list, flow.Match{Protocol: node.Vocab(cluster.FamilyOf(a)).IP, Dst: node.HostPrefix(a), CTState: flow.CTState{Set: bit | flow.CTTrk}})
 	}
 	return list
 }
 
-// sendOn sends packets of connections that this node does not know to the other node, unless that sent them here. What that one
+// forwardUnknown sends packets of connections that this node does not know to the other node, unless that sent them here. What that one
 // does not know either would go to and fro by the gateway router and the host as well, which route it: the address is neither's.
-func sendOn(b *node.Bridge, a netip.Addr, to cluster.MAC, known bool) {
+func forwardUnknown(b *node.Bridge, a netip.Addr, to cluster.MAC, known bool) {
 	for _, m := range unknownTo(a) {
 		if !known {
 			b.Add(pipeline.GatewayUplinkConntrack, prioMoved, m, flow.Drop{})
@@ -167,15 +167,15 @@ func sendOn(b *node.Bridge, a netip.Addr, to cluster.MAC, known bool) {
 		b.Add(pipeline.GatewayUplinkConntrack, prioBack, m, flow.Drop{})
 	}
 	for _, port := range []string{b.Ovn, flow.Local} {
-		b.Classify(prioOwn, flow.Match{InPort: port, Protocol: node.Words(cluster.FamilyOf(a)).IP, Dst: node.Single(a)}, flow.Drop{})
+		b.Classify(prioOwn, flow.Match{InPort: port, Protocol: node.Vocab(cluster.FamilyOf(a)).IP, Dst: node.HostPrefix(a)}, flow.Drop{})
 	}
 }
 
-// sendAllOn sends everything on to the other node, but for what that sent. Conntrack may know a connection with the same ports from when the
+// forwardAll sends everything on to the other node, but for what that sent. Conntrack may know a connection with the same ports from when the
 // address was here before, and OVN, which would get its packets, need not have its flows yet.
-func sendAllOn(b *node.Bridge, a netip.Addr, to cluster.MAC) {
-	m := flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: node.Words(cluster.FamilyOf(a)).IP, Dst: node.Single(a)}
+func forwardAll(b *node.Bridge, a netip.Addr, to cluster.MAC) {
+	m := flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: node.Vocab(cluster.FamilyOf(a)).IP, Dst: node.HostPrefix(a)}
 	b.Classify(prioEarly, m, flow.SetEthSrc{MAC: b.Mac}, flow.SetEthDst{MAC: to}, flow.InPort{})
 	m.EthSrc = to
-	b.Classify(prioReturned, m, node.TrackFromWire)
+	b.Classify(prioReturned, m, node.TrackFromUplink)
 }

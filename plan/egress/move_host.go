@@ -28,12 +28,12 @@ func newHostMoves(state datapath.State) *hostMoves {
 	return h
 }
 
-func (h *hostMoves) suppressReplies(a netip.Addr, here wireEnd) {
-	delete(h.addresses, host.AddressKey{Link: here.link.Name, Prefix: node.Single(a)})
+func (h *hostMoves) suppressReplies(a netip.Addr, here networkEnd) {
+	delete(h.addresses, host.AddressKey{Link: here.link.Name, Prefix: node.HostPrefix(a)})
 }
 
-// sendOn sends on what this node does not know, unless the other node sent it here.
-func (h *hostMoves) sendOn(a netip.Addr, here, there wireEnd, known bool) {
+// forwardUnknown sends on what this node does not know, unless the other node sent it here.
+func (h *hostMoves) forwardUnknown(a netip.Addr, here, there networkEnd, known bool) {
 	if !known {
 		h.rule(a, here, nft.Drop{}, "moves: nobody may know", nil)
 		return
@@ -43,7 +43,7 @@ func (h *hostMoves) sendOn(a netip.Addr, here, there wireEnd, known bool) {
 	h.rule(a, here, nft.Drop{}, "moves: a copy is on its way", nil)
 }
 
-func (h *hostMoves) rule(a netip.Addr, here wireEnd, do nft.Statement, why string, more nft.Match) {
+func (h *hostMoves) rule(a netip.Addr, here networkEnd, do nft.Statement, why string, more nft.Match) {
 	f := nft.IP
 	if a.Is6() {
 		f = nft.IP6
@@ -55,7 +55,7 @@ func (h *hostMoves) rule(a netip.Addr, here wireEnd, do nft.Statement, why strin
 	}
 	c := h.tables[f].Chains[node.ChainMoves]
 	r := nft.Rule{
-		Matches: []nft.Match{nft.InInterface{Name: here.link.Name}, nft.AddrIn{Dst: true, Prefix: node.Single(a)}, nft.CTUnknown},
+		Matches: []nft.Match{nft.InInterface{Name: here.link.Name}, nft.AddrIn{Dst: true, Prefix: node.HostPrefix(a)}, nft.CTUnknown},
 		Do:      do, Comment: why, Owner: h.owner,
 	}
 	if more != nil {

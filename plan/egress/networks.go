@@ -84,13 +84,13 @@ func egressWays(e *node.Env, x *cluster.EgressIP, assigned []cluster.Assignment)
 
 // chooseNetwork sends what the node's own pods say to a network of one of the addresses to the nodes that carry these.
 func chooseNetwork(e *node.Env, rows nb.State, s *node.Stack, x *cluster.EgressIP, ways []egressWay) {
-	m := node.Words(s.Family).Match
+	m := node.Vocab(s.Family).Match
 	for i, w := range ways {
 		hops, _ := carriers(e, s, x, w.assigned)
 		if len(hops) == 0 {
 			continue // as others
 		}
-		match := m + ".src == $" + hereSet(x.Owner, s.Family) + " && " + m + ".dst == " + setOf(w.to)
+		match := m + ".src == $" + localPodsSet(x.Owner, s.Family) + " && " + m + ".dst == " + setOf(w.to)
 		var except []netip.Prefix // longer prefixes of other ways
 		for j, v := range ways {
 			if i == j {

@@ -66,7 +66,7 @@ func byTable(k *node.Kernel, owner cluster.Owner, h hostEgress) map[string]netip
 	}
 	for _, a := range h.service.ClusterIPs {
 		if cluster.FamilyOf(a) == f {
-			rule(k, owner, node.Single(a), h.table.Number)
+			rule(k, owner, node.HostPrefix(a), h.table.Number)
 		}
 	}
 	if h.table.VRF { // replies come into it

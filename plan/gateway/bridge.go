@@ -18,11 +18,11 @@ func Bridge(e node.Env) (datapath.State, []cluster.Problem) {
 		hostEndpoint(b, s)
 		if e.Mode.Uplink {
 			fromOVN(b, s)
-			if e.ByHost(s) {
-				byHost(b, s)
+			if e.RoutesByHost(s) {
+				routeByHost(b, s)
 			}
 			fromHost(b, s)
-			fromWire(b, s)
+			fromUplink(b, s)
 		} else {
 			throughHost(b, s)
 		}
@@ -43,21 +43,21 @@ func Bridge(e node.Env) (datapath.State, []cluster.Problem) {
 // hostEndpoint leads what the gateway router sends to an endpoint on this very host to the host, from OVN's masquerade
 // address, so that the host sees a connection from outside and not one from itself; and the replies back.
 func hostEndpoint(b *node.Bridge, s *node.Stack) {
-	ip, own := node.Words(s.Family).IP, s.Address.Addr()
+	ip, own := node.Vocab(s.Family).IP, s.Address.Addr()
 	// The primary address: the load balancer wrote the host's masquerade address instead (host-to-service.md).
-	b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.Single(own), Dst: node.Single(s.MasqHost)},
+	b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.HostPrefix(own), Dst: node.HostPrefix(s.MasqHost)},
 		flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATDst, Addr: own}})
 	// Secondary addresses stay themselves. Detached, they are like any other beyond the host.
-	for _, a := range s.Others {
+	for _, a := range s.Secondary {
 		if !b.Env.Mode.Uplink {
 			break
 		}
-		b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.Single(own), Dst: node.Single(a)},
+		b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.HostPrefix(own), Dst: node.HostPrefix(a)},
 			flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost})
 	}
 	b.Add(pipeline.GatewaySNAT, node.PrioDefault, flow.Match{Protocol: ip},
 		flow.CT{Commit: true, Table: pipeline.GatewayToHost, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqRouter}})
-	b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: node.Single(s.MasqRouter)},
+	b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: node.HostPrefix(s.MasqRouter)},
 		flow.CT{Table: pipeline.GatewayUnDNAT, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATUndo}})
 	// Without commit: these are replies only (gateway-pitfalls.md).
 	b.Add(pipeline.GatewayUnDNAT, node.PrioDefault, flow.Match{Protocol: ip},
@@ -67,7 +67,7 @@ func hostEndpoint(b *node.Bridge, s *node.Stack) {
 // fromOVN sends the gateway router's packets to the uplink and records the connections as OVN's. Only its own
 // MAC may leave (gateway-pitfalls.md).
 func fromOVN(b *node.Bridge, s *node.Stack) {
-	m := flow.Match{InPort: b.Ovn, EthSrc: b.Mac, Protocol: node.Words(s.Family).IP}
+	m := flow.Match{InPort: b.Ovn, EthSrc: b.Mac, Protocol: node.Vocab(s.Family).IP}
 	track := flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN}
 	out := flow.Output{Port: b.Uplink}
 
@@ -92,24 +92,24 @@ func fromOVN(b *node.Bridge, s *node.Stack) {
 // throughHost leads everything else that the gateway router sends, such as to an endpoint on another host, through the
 // host, which routes it: from OVN's masquerade address, because the host drops what comes in from its own (martian source).
 func throughHost(b *node.Bridge, s *node.Stack) {
-	b.Classify(node.PrioTrack, flow.Match{InPort: b.Ovn, Protocol: node.Words(s.Family).IP, Src: node.Single(s.Address.Addr())},
+	b.Classify(node.PrioTrack, flow.Match{InPort: b.Ovn, Protocol: node.Vocab(s.Family).IP, Src: node.HostPrefix(s.Address.Addr())},
 		flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost})
 }
 
-// byHost leads what the gateway router sends to the dummy next hop by the host: such as to an endpoint on another network of the
+// routeByHost leads what the gateway router sends to the dummy next hop by the host: such as to an endpoint on another network of the
 // host's. It is as in throughHost, with an uplink that must not get the rest: where there is no default gateway, what has an egress
 // address has no way, because the host would send it by another network.
-func byHost(b *node.Bridge, s *node.Stack) {
-	m := flow.Match{InPort: b.Ovn, EthDst: node.MasqMAC(), Protocol: node.Words(s.Family).IP}
+func routeByHost(b *node.Bridge, s *node.Stack) {
+	m := flow.Match{InPort: b.Ovn, EthDst: node.MasqMAC(), Protocol: node.Vocab(s.Family).IP}
 	own, marked := m, m
-	own.Src, marked.PktMark = node.Single(s.Address.Addr()), claims.MarkNodeIP
+	own.Src, marked.PktMark = node.HostPrefix(s.Address.Addr()), claims.MarkNodeIP
 	for _, x := range []flow.Match{own, marked} {
 		b.Classify(node.PrioByHost, x, flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost})
 	}
 	b.Classify(node.PrioNoWay, m, flow.Drop{})
 	// What the host itself says of such a packet, that it is too long for a link or may not pass, has the node's address, and the gateway
 	// router takes nothing from its own.
-	b.Classify(node.PrioOwnError, flow.Match{InPort: flow.Local, Protocol: node.Words(s.Family).ICMP, Src: own.Src, Dst: node.Single(s.MasqRouter)}, flow.SetSrc{Addr: s.MasqHost},
+	b.Classify(node.PrioOwnError, flow.Match{InPort: flow.Local, Protocol: node.Vocab(s.Family).ICMP, Src: own.Src, Dst: node.HostPrefix(s.MasqRouter)}, flow.SetSrc{Addr: s.MasqHost},
 		flow.CT{Table: pipeline.GatewayUnDNAT, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATUndo}})
 }
 
@@ -117,15 +117,15 @@ func byHost(b *node.Bridge, s *node.Stack) {
 // translate as well, ct(commit,nat), and there is nothing to translate: of a new connection the userspace datapath of Open
 // vSwitch 3.5.0 would then keep an entry that it never removes, but frees, and end sooner or later with SIGSEGV.
 func fromHost(b *node.Bridge, s *node.Stack) {
-	b.Classify(node.PrioTrack, flow.Match{InPort: flow.Local, Protocol: node.Words(s.Family).IP},
+	b.Classify(node.PrioTrack, flow.Match{InPort: flow.Local, Protocol: node.Vocab(s.Family).IP},
 		flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.Output{Port: b.Uplink})
 }
 
-// fromWire gives packets from the uplink to the owner of their connection. What has another destination MAC
+// fromUplink gives packets from the uplink to the owner of their connection. What has another destination MAC
 // is left to the switch (gateway-pitfalls.md).
-func fromWire(b *node.Bridge, s *node.Stack) {
-	ip := node.Words(s.Family).IP
-	b.Classify(node.PrioFromWire, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: ip}, node.TrackFromWire)
+func fromUplink(b *node.Bridge, s *node.Stack) {
+	ip := node.Vocab(s.Family).IP
+	b.Classify(node.PrioFromUplink, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: ip}, node.TrackFromUplink)
 	for _, bit := range []flow.CTBits{flow.CTEst, flow.CTRel} { // rel: ICMP errors follow their connection
 		state := flow.CTState{Set: bit | flow.CTTrk}
 		b.Add(pipeline.GatewayUplinkConntrack, node.PrioKnown, flow.Match{Protocol: ip, CTState: state, CTMark: claims.CTMarkOVN}, flow.Output{Port: b.Ovn})
@@ -163,7 +163,7 @@ func layer2(b *node.Bridge) {
 	}
 	for _, f := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 		if b.Env.Stack(f) == nil { // the host's alone: the gateway router has no address of this family
-			b.Classify(node.PrioFromWire, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: node.Words(f).IP}, flow.Output{Port: flow.Local})
+			b.Classify(node.PrioFromUplink, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: node.Vocab(f).IP}, flow.Output{Port: flow.Local})
 		}
 	}
 	// Nothing that is served here has a VLAN tag. What the host has VLANs for is its own.

@@ -63,7 +63,7 @@ func (x *encap) chains(t *nft.Table, owner cluster.Owner) {
 	t.Chains[node.ChainTunnels] = &nft.Chain{
 		Name: node.ChainTunnels, Type: "filter", Hook: "ingress", Device: device, Priority: node.HookTunnels, Owner: owner,
 		Rules: []nft.Rule{{
-			Matches: []nft.Match{nft.InSet{Set: setTunnelEnds}, nft.AddrIn{Dst: true, Prefix: node.Single(x.end)}, nft.DstPort{Protocol: cluster.UDP, Port: node.Geneve}},
+			Matches: []nft.Match{nft.InSet{Set: setTunnelEnds}, nft.AddrIn{Dst: true, Prefix: node.HostPrefix(x.end)}, nft.DstPort{Protocol: cluster.UDP, Port: node.Geneve}},
 			Do:      nft.Forward{Device: claims.EncapHost}, Comment: "tunnels belong to Open vSwitch", Owner: owner,
 		}},
 	}

@@ -69,7 +69,7 @@ func sysctls(k *node.Kernel, bridge string) {
 	conntrack(k, &k.Env.Config.Conntrack)
 	if s := k.Env.Stack(cluster.IPv6); s != nil && k.Env.LoopbackPorts(cluster.IPv6) {
 		// The twin of route_localnet: the answer, translated back to ::1, is for the host.
-		k.Route(host.Route{RouteKey: host.RouteKey{Table: host.LocalTable, Prefix: node.Words(s.Family).Loopback}, Link: k.Env.ServiceLink()})
+		k.Route(host.Route{RouteKey: host.RouteKey{Table: host.LocalTable, Prefix: node.Vocab(s.Family).Loopback}, Link: k.Env.ServiceLink()})
 	}
 	if k.Env.Stack(cluster.IPv4) != nil {
 		value := "0" // not what an earlier configuration has left: without chainLoopbackIn, others could reach 127.0.0.1
@@ -141,12 +141,12 @@ func toPods(e *node.Env, owner cluster.Owner) []nft.Rule {
 		a := e.Stacks[i].Management.Addr()
 		if e.Mode.PodsByHost && !e.Node.Gateway.OpenFlow { // else the pod's answer does not come by the management port
 			rules = append(rules, nft.Rule{
-				Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, nft.AddrIn{Dst: true, Prefix: node.Single(e.Stacks[i].MasqLocal)}},
+				Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, nft.AddrIn{Dst: true, Prefix: node.HostPrefix(e.Stacks[i].MasqLocal)}},
 				Do:      nft.Return{}, Comment: "the client's source, under policy Local", Owner: owner,
 			})
 		}
 		rules = append(rules, nft.Rule{
-			Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, nft.AddrIn{Not: true, Prefix: node.Single(a)}},
+			Matches: []nft.Match{nft.OutInterface{Name: claims.ManagementPort}, nft.AddrIn{Not: true, Prefix: node.HostPrefix(a)}},
 			Do:      nft.SNAT{Addr: a}, Comment: "the host's source towards pods", Owner: owner,
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"hairpin/datapath"
 	"hairpin/datapath/flow"
 	"hairpin/datapath/nb"
+	"hairpin/pipeline"
 	"hairpin/plan/node"
 )
 
@@ -20,6 +21,7 @@ import (
 const (
 	prioToNode = 110 // by the MAC of its router: what a policy sends to a node, whatever its address is
 	prioToPeer = 100 // by address
+	prioTooBig = 90
 )
 
 // transit joins the node's zone to those of the other nodes. Every zone has the same switch, with the same tunnel
@@ -35,8 +37,8 @@ func transit(z *node.Zone, to *datapath.State) {
 		Networks: z.Addresses(func(s *node.Stack) netip.Prefix { return s.Transit }),
 	}, claims.TransitSwitch, node.TransitToRouter(name), map[string]string{"requested-tnl-key": strconv.Itoa(z.Node.ID)})
 	for i := range z.Stacks {
-		hop := node.OnTransit(&z.Stacks[i], node.Nobody)
-		for _, r := range beyond(&z.Stacks[i]) {
+		hop := node.TransitAddress(&z.Stacks[i], node.AnyNode)
+		for _, r := range remoteRanges(&z.Stacks[i]) {
 			z.Rows.Add(&nb.Route{Router: claims.ClusterRouter, Prefix: r, NextHop: hop, Owner: z.Owner})
 		}
 	}
@@ -57,9 +59,9 @@ func bySource(s *node.Stack) (list []netip.Prefix) {
 	return list
 }
 
-// beyond are the ranges where other nodes have pods and gateway routers, in parts so small that routes to them come before those by
+// remoteRanges are the ranges where other nodes have pods and gateway routers, in parts so small that routes to them come before those by
 // source (zone.clusterRouter), and before the join switch itself.
-func beyond(s *node.Stack) (list []netip.Prefix) {
+func remoteRanges(s *node.Stack) (list []netip.Prefix) {
 	bits := s.SpreadBits()
 	for _, c := range s.Cluster {
 		list = append(list, halved(c, bits)...)
@@ -89,7 +91,7 @@ type peer struct {
 func checkPeer(c *node.Checker, e *node.Env, n *cluster.Node) (peer, bool) {
 	p := peer{node: n}
 	c.Known(n)
-	if len(c.Problems) > 0 || e.Refuses(n) {
+	if len(c.Problems) > 0 || e.Rejects(n) {
 		return p, false
 	}
 	for i := range e.Stacks {
@@ -118,10 +120,26 @@ func tunnelBridge(e *node.Env, s *flow.State) {
 	}
 	if e.Node.Gateway.Userspace {
 		s.TunnelNeighbors = map[netip.Addr]cluster.MAC{}
+	} else {
+		tooBig(e, s)
 	}
 	if x, ok := newEncap(e); ok {
 		s.TunnelBridge, s.TunnelRoutes = claims.EncapBridge, map[netip.Addr]netip.Addr{}
 		s.TunnelNeighbors[x.host.Addr()] = x.hostMAC()
+	}
+}
+
+// tooBig accepts what the kernel's tunnel port answers itself to a packet that is too long for the path to its peer: an ICMP
+// error, with the tunnel metadata of that packet, which no peer's flow matches. The userspace datapath does not look at
+// the path's MTU.
+func tooBig(e *node.Env, s *flow.State) {
+	all := cluster.MACFor(node.TransitAddress(&e.Stacks[0], node.AnyNode))
+	for i := range e.Stacks {
+		m := node.Vocab(e.Stacks[i].Family).TooBig
+		m.InPort = claims.TunnelPort
+		k := flow.Key{Bridge: claims.TunnelBridge, Table: pipeline.TunnelNodes, Priority: prioTooBig, Match: m}
+		s.Flows.Put(k.ID(), &flow.Flow{Key: k, Feature: claims.FeatureTunnels, Owner: node.OwnerOf(e.Node.Name),
+			Actions: []flow.Action{flow.SetEthSrc{MAC: all}, flow.Output{Port: claims.TunnelPatch}}})
 	}
 }
 
@@ -133,7 +151,7 @@ func Peers(e node.Env) (datapath.State, []cluster.Problem) {
 	for _, n := range e.Peers {
 		c := node.Checker{Owner: node.OwnerOf(n.Name)}
 		if p, ok := checkPeer(&c, &e, n); ok {
-			lead(&e, p, &to.Bridge)
+			addTunnel(&e, p, &to.Bridge)
 			tunnelTo(&c, &e, n, &to)
 		}
 		ends.add(n)
@@ -144,8 +162,8 @@ func Peers(e node.Env) (datapath.State, []cluster.Problem) {
 	return to, problems
 }
 
-// lead leads to another node by a tunnel, and takes what comes from it. What no flow leads anywhere is dropped.
-func lead(e *node.Env, p peer, s *flow.State) {
+// addTunnel leads to another node by a tunnel, and takes what comes from it. What no flow leads anywhere is dropped.
+func addTunnel(e *node.Env, p peer, s *flow.State) {
 	own, id := uint32(e.Node.ID), uint32(p.node.ID)
 	add := func(priority uint16, m flow.Match, actions ...flow.Action) {
 		k := flow.Key{Bridge: claims.TunnelBridge, Priority: priority, Match: m}
@@ -155,18 +173,8 @@ func lead(e *node.Env, p peer, s *flow.State) {
 		return flow.Tunnel{Key: claims.TransitTunnelKey, Ports: from<<16 | to, Peer: p.node.Addresses[0]}
 	}
 	// Of the nodes' MACs OVN knows this one alone; what a router says of a packet it sends back to where that came from.
-	all := cluster.MACFor(node.OnTransit(&e.Stacks[0], node.Nobody))
+	all := cluster.MACFor(node.TransitAddress(&e.Stacks[0], node.AnyNode))
 	add(prioToPeer, flow.Match{InPort: claims.TunnelPort, Tunnel: tunnel(id, own)}, flow.SetEthSrc{MAC: all}, flow.Output{Port: claims.TunnelPatch})
-
-	if !e.Node.Gateway.Userspace {
-		// The kernel's tunnel answers a packet that is too long for the path with an ICMP error from the peer, whose
-		// option is still that of the packet. The userspace datapath does not look at the path's MTU.
-		for i := range e.Stacks {
-			m := node.Words(e.Stacks[i].Family).TooBig
-			m.InPort, m.Tunnel = claims.TunnelPort, tunnel(own, id)
-			add(prioToNode, m, flow.SetEthSrc{MAC: all}, flow.Output{Port: claims.TunnelPatch})
-		}
-	}
 
 	mac := cluster.MACFor(p.transit[0].Addr())
 	// The userspace datapath finds no route for a tunnel's packet that has a mark.
@@ -174,9 +182,9 @@ func lead(e *node.Env, p peer, s *flow.State) {
 	add(prioToNode, flow.Match{InPort: claims.TunnelPatch, EthDst: mac}, out...)
 	for i := range e.Stacks {
 		f := e.Stacks[i].Family
-		for _, to := range []netip.Prefix{node.Single(p.join[i].Addr()), p.node.PodCIDR(f)} {
+		for _, to := range []netip.Prefix{node.HostPrefix(p.join[i].Addr()), p.node.PodCIDR(f)} {
 			if to.IsValid() {
-				m := flow.Match{InPort: claims.TunnelPatch, Protocol: node.Words(f).IP, Dst: to.Masked()}
+				m := flow.Match{InPort: claims.TunnelPatch, Protocol: node.Vocab(f).IP, Dst: to.Masked()}
 				add(prioToPeer, m, append([]flow.Action{flow.SetEthDst{MAC: mac}}, out...)...)
 			}
 		}

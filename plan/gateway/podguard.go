@@ -10,13 +10,13 @@ import (
 	"hairpin/plan/node"
 )
 
-// noInside keeps pods from masquerade, join and transit addresses: with those they would reach hosts under another identity. Of Join it
+// dropInternal keeps pods from masquerade, join and transit addresses: with those they would reach hosts under another identity. Of Join it
 // is only pings, because replies to load-balanced clients go there; the routers that have the addresses take nothing else.
-func noInside(z *node.Zone, s *node.Stack) {
-	ip := node.Words(s.Family).Match
+func dropInternal(z *node.Zone, s *node.Stack) {
+	ip := node.Vocab(s.Family).Match
 	from := `inport == "` + node.RouterToSwitch(z.Node.Name) + `" && ` + ip + ".dst == "
 	for _, match := range []string{
-		from + s.Masquerade.String(), from + s.Transit.Masked().String(), from + s.Join.Masked().String() + " && " + node.Words(s.Family).Ping,
+		from + s.Masquerade.String(), from + s.Transit.Masked().String(), from + s.Join.Masked().String() + " && " + node.Vocab(s.Family).Ping,
 	} {
 		z.Rows.Add(&nb.Policy{Router: claims.ClusterRouter, Priority: claims.PolicyInternal, Match: match, Action: nb.Drop, Owner: z.Owner})
 	}
@@ -36,14 +36,14 @@ func podGuard(e *node.Env, owner cluster.Owner) *nft.Chain {
 		if e.Node.Gateway.NodeLocal {
 			for _, r := range s.Services {
 				c.Rules = append(c.Rules, nft.Rule{
-					Matches: []nft.Match{nft.InInterface{Name: claims.ManagementPort}, nft.AddrIn{Prefix: r}, nft.AddrIn{Dst: true, Prefix: node.Single(s.Management.Addr())}},
+					Matches: []nft.Match{nft.InInterface{Name: claims.ManagementPort}, nft.AddrIn{Prefix: r}, nft.AddrIn{Dst: true, Prefix: node.HostPrefix(s.Management.Addr())}},
 					Do:      nft.Return{}, Comment: "Services' answers to the host", Owner: owner,
 				})
 			}
 		}
-		ranges := append([]netip.Prefix{s.Transit.Masked(), node.Single(s.MasqLocal)}, s.Cluster...)
+		ranges := append([]netip.Prefix{s.Transit.Masked(), node.HostPrefix(s.MasqLocal)}, s.Cluster...)
 		if s.Family == cluster.IPv6 { // neighbour discovery
-			ranges = append(ranges, node.Words(s.Family).LinkLocal, node.Single(netip.IPv6Unspecified()))
+			ranges = append(ranges, node.Vocab(s.Family).LinkLocal, node.HostPrefix(netip.IPv6Unspecified()))
 		}
 		var strangers []nft.Match
 		for _, r := range ranges {

@@ -27,7 +27,7 @@ func Redirection(e node.Env) (datapath.State, []cluster.Problem) {
 	answer := flow.SetEthDst{MAC: mac}             // TableToHost makes it the sender
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
-		ip, host := node.Words(s.Family).IP, node.Single(s.MasqHost)
+		ip, host := node.Vocab(s.Family).IP, node.HostPrefix(s.MasqHost)
 		if g.OpenFlow { // which knows the sender of each connection
 			b.Classify(node.PrioRedirect, flow.Match{InPort: flow.Local, EthSrc: mac, Protocol: ip}, flow.Output{Port: claims.ServicesPatch})
 			b.Classify(node.PrioAnswered, flow.Match{InPort: claims.ServicesPatch, EthDst: mac, Protocol: ip}, flow.Resubmit{Table: pipeline.GatewayToHost})
@@ -38,9 +38,9 @@ func Redirection(e node.Env) (datapath.State, []cluster.Problem) {
 			flow.CT{Commit: true, Table: pipeline.GatewayToRouter, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
 		b.Classify(node.PrioAnswered, flow.Match{InPort: b.Ovn, Protocol: ip, Dst: host}, answer, tracked)
 		for _, a := range s.Redirect {
-			b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: node.Single(a)}, flow.Resubmit{Table: pipeline.GatewayToRouter})
-			b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.Single(a)}, answer, flow.Resubmit{Table: pipeline.GatewayToHost})
-			b.Classify(node.PrioRedirect, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.Single(a), Dst: host}, answer, tracked)
+			b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: node.HostPrefix(a)}, flow.Resubmit{Table: pipeline.GatewayToRouter})
+			b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.HostPrefix(a)}, answer, flow.Resubmit{Table: pipeline.GatewayToHost})
+			b.Classify(node.PrioRedirect, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.HostPrefix(a), Dst: host}, answer, tracked)
 		}
 	}
 	if e.Mode.Uplink { // nobody outside may send as the bridge

@@ -53,7 +53,7 @@ func clusterRouter(z *node.Zone) {
 		}
 		// More specific than any route by source, so that what goes to the gateway router itself is not turned away.
 		// With Services as flows it is the address of what claims.ServiceBridge serves, behind the pods' port.
-		toJoin := &nb.Route{Router: claims.ClusterRouter, Prefix: node.Single(s.Join.Addr()), NextHop: s.Join.Addr(), Owner: z.Owner}
+		toJoin := &nb.Route{Router: claims.ClusterRouter, Prefix: node.HostPrefix(s.Join.Addr()), NextHop: s.Join.Addr(), Owner: z.Owner}
 		if z.Node.Gateway.OpenFlow {
 			toJoin.NextHop, toJoin.OutPort = s.MasqNext, node.RouterToSwitch(name)
 			z.Rows.Add(&nb.MACBinding{Port: node.RouterToSwitch(name), IP: s.MasqNext, MAC: node.MasqMAC(), Owner: z.Owner})
@@ -77,7 +77,7 @@ func nodeSwitch(z *node.Zone) {
 		}
 		management = append(management, s.Management.Addr().String())
 	}
-	if n := z.PodConnections(); n > 0 && !z.Node.Gateway.OpenFlow { // of the zone of each pod's port
+	if n := z.PodConnectionLimit(); n > 0 && !z.Node.Gateway.OpenFlow { // of the zone of each pod's port
 		config["ct-zone-limit"] = strconv.Itoa(n)
 	}
 	z.Rows.Add(
@@ -96,8 +96,8 @@ func nodeSwitch(z *node.Zone) {
 func noDHCP(z *node.Zone) {
 	var ports []string
 	for i := range z.Stacks {
-		w := node.Words(z.Stacks[i].Family)
-		ports = append(ports, "("+w.Match+" && udp.dst == "+strconv.Itoa(int(w.Dhcp))+")")
+		w := node.Vocab(z.Stacks[i].Family)
+		ports = append(ports, "("+w.Match+" && udp.dst == "+strconv.Itoa(int(w.DHCP))+")")
 	}
 	match := strings.Join(ports, " || ")
 	others := `inport == {"` + node.SwitchToRouter(z.Node.Name) + `", "` + node.ManagementPort(z.Node.Name) + `"}`
@@ -137,7 +137,7 @@ func podMTU(z *node.Zone) map[string]string {
 	}
 	bypass := "tcp"
 	if s := z.Stack(z.TunnelFamily()); s != nil && !z.Node.Gateway.OpenFlow {
-		bypass += " || " + node.Words(s.Family).Match + ".src == $" + node.HostsSet(s.Family)
+		bypass += " || " + node.Vocab(s.Family).Match + ".src == $" + node.HostsSet(s.Family)
 	}
 	return map[string]string{"gateway_mtu": strconv.Itoa(z.Config.MTU), "gateway_mtu_bypass": bypass}
 }
@@ -186,11 +186,11 @@ func external(z *node.Zone) {
 // secondary leads what the gateway router has for the host's further addresses to the host, whether a default gateway answers or
 // not, and although the host would answer for them with the router's own MAC. An address that comes or goes changes a set only.
 func secondary(z *node.Zone, gr string, s *node.Stack) {
-	if len(s.Others) == 0 || !z.Mode.Uplink {
+	if len(s.Secondary) == 0 || !z.Mode.Uplink {
 		return
 	}
-	set := z.Set("secondary_", s.Family, s.Others)
-	to := node.Words(s.Family).Match + ".dst == $" + set.Name
+	set := z.Set("secondary_", s.Family, s.Secondary)
+	to := node.Vocab(s.Family).Match + ".dst == $" + set.Name
 	z.Rows.Add(set)
 	z.HandOver(gr, s, claims.PolicyNodeLocal, to, nil)
 }
@@ -222,13 +222,13 @@ func nat(z *node.Zone) {
 func policies(z *node.Zone) {
 	for i := range z.Stacks {
 		s := &z.Stacks[i]
-		noInside(z, s)
+		dropInternal(z, s)
 		for _, c := range s.Services {
 			z.ToHost(s, claims.PolicyServices, c.String(), "")
 		}
 		z.ToHost(s, claims.PolicyNodeLocal, s.Address.Addr().String(), "")
 		// A further address that comes or goes changes a member of a set: northd would compute all again for a policy.
-		if set := z.Set("secondary_", s.Family, s.Others); len(set.Addresses) > 0 {
+		if set := z.Set("secondary_", s.Family, s.Secondary); len(set.Addresses) > 0 {
 			z.Rows.Add(set)
 			z.ToHost(s, claims.PolicyNodeLocal, "$"+set.Name, "")
 		}

@@ -18,15 +18,15 @@ import (
 func tunnels(b *node.Bridge) {
 	for i := range b.Env.Stacks {
 		s := &b.Env.Stacks[i]
-		for _, a := range append([]netip.Addr{s.Address.Addr()}, s.Others...) {
-			m := flow.Match{Protocol: node.Words(s.Family).L4[cluster.UDP], Dst: node.Single(a), DstPort: node.Geneve}
+		for _, a := range append([]netip.Addr{s.Address.Addr()}, s.Secondary...) {
+			m := flow.Match{Protocol: node.Vocab(s.Family).L4[cluster.UDP], Dst: node.HostPrefix(a), DstPort: node.Geneve}
 			// Conntrack has put it together: tunnels of nodes send no fragments, so it is a pod's, from the address of its node.
 			b.Add(pipeline.GatewayUplinkConntrack, node.PrioNoParts, m, flow.Drop{})
 			m.InPort = b.Uplink
 			b.Classify(node.PrioStranger, m, flow.Drop{})
 		}
 	}
-	b.Classify(node.PrioTunnel, flow.Match{InPort: flow.Local, Protocol: node.Words(b.Env.TunnelFamily()).L4[cluster.UDP], DstPort: node.Geneve}, flow.Output{Port: b.Uplink})
+	b.Classify(node.PrioTunnel, flow.Match{InPort: flow.Local, Protocol: node.Vocab(b.Env.TunnelFamily()).L4[cluster.UDP], DstPort: node.Geneve}, flow.Output{Port: b.Uplink})
 }
 
 // setTunnelEnds is the nft set of the ends of other nodes' tunnels.
@@ -34,7 +34,7 @@ const setTunnelEnds = "tunnel-ends"
 
 // endsSet declares it.
 func endsSet(e *node.Env) *nft.Set {
-	source := node.Words(e.TunnelFamily()).Src
+	source := node.Vocab(e.TunnelFamily()).Src
 	return &nft.Set{Name: setTunnelEnds, Key: []nft.KeyField{source}}
 }
 
@@ -57,16 +57,16 @@ func newTunnelEnds(e *node.Env) tunnelEnds {
 func (t *tunnelEnds) add(n *cluster.Node) {
 	e := t.Env
 	end := e.Node.Addresses[0]
-	if n.ID == 0 || len(n.Addresses) == 0 || e.Refuses(n) || cluster.FamilyOf(n.Addresses[0]) != cluster.FamilyOf(end) {
+	if n.ID == 0 || len(n.Addresses) == 0 || e.Rejects(n) || cluster.FamilyOf(n.Addresses[0]) != cluster.FamilyOf(end) {
 		return
 	}
-	from := node.Single(n.Addresses[0])
+	from := node.HostPrefix(n.Addresses[0])
 	t.host.Of(t.set).Put(nft.Element{Src: from}, node.OwnerOf(n.Name))
 	if t.hasEncap && e.Node.Gateway.Device != "" {
 		t.frames.Of(t.set).Put(nft.Element{Src: from}, node.OwnerOf(n.Name))
 	}
 	if e.Mode.Uplink {
-		t.Classify(node.PrioTunnelIn, flow.Match{InPort: t.Uplink, EthDst: t.Mac, Protocol: node.Words(cluster.FamilyOf(end)).L4[cluster.UDP], Src: from, Dst: node.Single(end), DstPort: node.Geneve},
+		t.Classify(node.PrioTunnelIn, flow.Match{InPort: t.Uplink, EthDst: t.Mac, Protocol: node.Vocab(cluster.FamilyOf(end)).L4[cluster.UDP], Src: from, Dst: node.HostPrefix(end), DstPort: node.Geneve},
 			flow.Output{Port: flow.Local})
 	}
 }
@@ -89,7 +89,7 @@ func (t *tunnelEnds) tables() nft.State {
 }
 
 // tunnelsSet is the nft set of all nodes' addresses.
-func tunnelsSet(f cluster.Family) *nft.Set { return node.Declare(f).Set("tunnels", node.Words(f).Dst) }
+func tunnelsSet(f cluster.Family) *nft.Set { return node.Declare(f).Set("tunnels", node.Vocab(f).Dst) }
 
 // tunnelChains let only nodes' tunnels into the host, and forward nothing of pods and Services to those of any node: it would leave with
 // the host's own address. The kernel has put fragments together before. The packets of the node's own tunnels come from the link of encap,
@@ -157,8 +157,8 @@ func (p *Hosts) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, _ boo
 			}
 		}
 	}
-	each(nodes.Gone, omitted)
-	each(nodes.Come, with)
+	each(nodes.Gone, without)
+	each(nodes.Come, insertSorted)
 	before, after := newHostRules(env), newHostRules(env)
 	for a, name := range was {
 		if now := first(p.of[a]); now != name {
@@ -181,13 +181,13 @@ func first(names []string) string {
 	return names[0]
 }
 
-// with adds a name, which may be there twice when the node gives an address twice.
-func with(names []string, name string) []string {
+// insertSorted adds a name, which may be there twice when the node gives an address twice.
+func insertSorted(names []string, name string) []string {
 	i, _ := slices.BinarySearch(names, name)
 	return slices.Insert(names, i, name)
 }
 
-func omitted(names []string, name string) []string {
+func without(names []string, name string) []string {
 	i, _ := slices.BinarySearch(names, name)
 	return slices.Delete(names, i, i+1)
 }
@@ -233,14 +233,14 @@ func (r *hostRules) state() datapath.State {
 
 // noTunnels keeps what the gateway router sends from an address.
 func noTunnels(b *node.Bridge, s *node.Stack, a netip.Addr) {
-	b.Classify(node.PrioNoTunnel, flow.Match{InPort: b.Ovn, Protocol: node.Words(s.Family).L4[cluster.UDP], Dst: node.Single(a), DstPort: node.Geneve}, flow.Drop{})
+	b.Classify(node.PrioNoTunnel, flow.Match{InPort: b.Ovn, Protocol: node.Vocab(s.Family).L4[cluster.UDP], Dst: node.HostPrefix(a), DstPort: node.Geneve}, flow.Drop{})
 }
 
 // noMTU keeps from a node that pods have a smaller MTU than the external network (zone.podMTU): it would take that for the whole way to this node, also
 // for its tunnel, in which packets of pods would not fit any more. An address set of OVN costs ovn-controller 30 ms for each node that joins 1 000
 // (docs/reference/performance.md), but with OVN's load balancers the gateway router also forwards such errors to nodes with endpoints, and those must pass.
 func noMTU(b *node.Bridge, s *node.Stack, a netip.Addr) {
-	m := node.Words(s.Family).TooBig
-	m.InPort, m.Dst = b.Ovn, node.Single(a)
+	m := node.Vocab(s.Family).TooBig
+	m.InPort, m.Dst = b.Ovn, node.HostPrefix(a)
 	b.Classify(node.PrioNoMTU, m, flow.Drop{})
 }

@@ -30,29 +30,29 @@ func NewBridge(e *Env, feature uint32) *Bridge {
 
 // Priorities in pipeline.GatewayClassifier, those of the documents.
 const (
-	PrioNoTunnel = 510 // pods and Services to the tunnels of nodes
-	PrioNoMTU    = 510 // pods' MTU, told to nodes
-	PrioOwnError = 502 // ICMP, of the host's itself
-	PrioAnswer   = 501 // of an external address that the redirect's flow has, too
-	PrioRedirect = 503 // what the eBPF programs bring for external addresses, and its answers
-	PrioService  = 500 // between host and gateway router (host-to-service.md)
-	PrioAnswered = 499 // of external addresses to what the programs brought
-	PrioTunnelIn = 205
-	PrioStranger = 204 // to the tunnels, not from a node
-	PrioTunnel   = 200
-	PrioVLAN     = 150 // tagged frames for the host
-	PrioNoVIP    = 115 // to the service range, and no load balancer wanted it
-	PrioByHost   = 112 // to the dummy next hop: the host's to route
-	PrioNoWay    = 111
-	PrioNodePort = 110
-	PrioMarked   = 105 // pod to a node's address, marked (egress-ip.md)
-	PrioPods     = 104
-	PrioND       = 101
-	PrioTrack    = 100
-	PrioFromWire = 50
-	PrioUnicast  = 10
-	PrioForeign  = 9
-	PrioRest     = 0
+	PrioNoTunnel   = 510 // pods and Services to the tunnels of nodes
+	PrioNoMTU      = 510 // pods' MTU, told to nodes
+	PrioOwnError   = 502 // ICMP, of the host's itself
+	PrioAnswer     = 501 // of an external address that the redirect's flow has, too
+	PrioRedirect   = 503 // what the eBPF programs bring for external addresses, and its answers
+	PrioService    = 500 // between host and gateway router (host-to-service.md)
+	PrioAnswered   = 499 // of external addresses to what the programs brought
+	PrioTunnelIn   = 205
+	PrioStranger   = 204 // to the tunnels, not from a node
+	PrioTunnel     = 200
+	PrioVLAN       = 150 // tagged frames for the host
+	PrioNoVIP      = 115 // to the service range, and no load balancer wanted it
+	PrioByHost     = 112 // to the dummy next hop: the host's to route
+	PrioNoWay      = 111
+	PrioNodePort   = 110
+	PrioMarked     = 105 // pod to a node's address, marked (egress-ip.md)
+	PrioPods       = 104
+	PrioND         = 101
+	PrioTrack      = 100
+	PrioFromUplink = 50
+	PrioUnicast    = 10
+	PrioForeign    = 9
+	PrioRest       = 0
 )
 
 // Priorities in pipeline.GatewayUplinkConntrack.
@@ -76,8 +76,8 @@ func (b *Bridge) Classify(priority uint16, m flow.Match, actions ...flow.Action)
 // PrioDefault is OpenFlow's priority for flows that name none, as in the documents' tables 2 to 5.
 const PrioDefault = 0x8000
 
-// TrackFromWire finds the connection of a packet from the uplink.
-var TrackFromWire = flow.CT{Table: pipeline.GatewayUplinkConntrack, Zone: claims.ZoneUplink, NAT: flow.NAT{Kind: flow.NATUndo}}
+// TrackFromUplink finds the connection of a packet from the uplink.
+var TrackFromUplink = flow.CT{Table: pipeline.GatewayUplinkConntrack, Zone: claims.ZoneUplink, NAT: flow.NAT{Kind: flow.NATUndo}}
 
 // ICMPv6 types of neighbour discovery, which is to IPv6 what ARP is to IPv4 (RFC 4861).
 const (

@@ -21,7 +21,7 @@ func (e *Env) NodeAddresses(s *Stack) []netip.Prefix {
 	var nodes []netip.Prefix
 	add := func(a netip.Addr) {
 		if cluster.FamilyOf(a) == s.Family && (a.IsGlobalUnicast() || cluster.HostOnly(a)) {
-			nodes = append(nodes, Single(a))
+			nodes = append(nodes, HostPrefix(a))
 		}
 	}
 	for a := range e.Vetted.Hosts.All() {
@@ -62,7 +62,7 @@ type Stack struct {
 	Routers      []cluster.MAC
 	OnLink       []netip.Prefix
 	RoutersKnown bool
-	Others       []netip.Addr // further addresses of the host, sorted
+	Secondary    []netip.Addr // further addresses of the host, sorted
 	Redirect     []netip.Addr // those of them on Env.Redirect's links, where NodePorts are, sorted
 
 	Subnet     netip.Prefix // the node's pods
@@ -146,8 +146,8 @@ func NewEnv(s *cluster.Snapshot, name string) (Env, []cluster.Problem, bool) {
 	return e, c.Problems, len(e.Stacks) > 0
 }
 
-// Refuses reports whether a node claims what is another's. The Snapshot has the problem.
-func (e *Env) Refuses(n *cluster.Node) bool { return len(e.Vetted.Rejected[n.Name]) > 0 }
+// Rejects reports whether a node claims what is another's. The Snapshot has the problem.
+func (e *Env) Rejects(n *cluster.Node) bool { return len(e.Vetted.Rejected[n.Name]) > 0 }
 
 // Known checks what every node must have, to be planned and to be reached.
 func (c *Checker) Known(n *cluster.Node) {
@@ -240,7 +240,7 @@ func (c *Checker) stack(e *Env, f cluster.Family) (Stack, bool) {
 	} else if a := e.Node.Address(f); a.IsValid() {
 		s.Node = a
 	}
-	s.Others = otherAddresses(e, &s)
+	s.Secondary = otherAddresses(e, &s)
 	if e.Node.Gateway.NodeLocal {
 		s.Local = c.local(cluster.PrefixOf(e.Config.Gateway.NodeLocalSubnets, f), f)
 	}
@@ -328,16 +328,16 @@ func (s *Stack) wire(g *cluster.Gateway) {
 		}
 	}
 	if s.Family == cluster.IPv6 {
-		s.OnLink = append(s.OnLink, Words(s.Family).LinkLocal)
+		s.OnLink = append(s.OnLink, Vocab(s.Family).LinkLocal)
 	}
 	slices.SortFunc(s.OnLink, func(a, b netip.Prefix) int { return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits()) })
 	s.OnLink = slices.Compact(s.OnLink)
 	s.RoutersKnown = g.NextHopMACs != nil
 }
 
-// ByHost reports whether the gateway router hands what Services have for endpoints elsewhere to the host: it is the mode's way
+// RoutesByHost reports whether the gateway router hands what Services have for endpoints elsewhere to the host: it is the mode's way
 // (host-to-service.md), or there is no default gateway that the router could reach (detached-gateway.md).
-func (e *Env) ByHost(s *Stack) bool { return e.Mode.ServicesByHost || len(s.NextHops) == 0 }
+func (e *Env) RoutesByHost(s *Stack) bool { return e.Mode.ServicesByHost || len(s.NextHops) == 0 }
 
 // otherAddresses returns the addresses of the host that pods reach, without the one that the gateway router shares.
 func otherAddresses(e *Env, s *Stack) []netip.Addr {
@@ -345,7 +345,7 @@ func otherAddresses(e *Env, s *Stack) []netip.Addr {
 	for _, p := range slices.Concat(e.Node.HostAddresses, e.Node.Gateway.Addresses) {
 		a := p.Addr()
 		if cluster.FamilyOf(a) == s.Family && a != s.Address.Addr() && (a.IsGlobalUnicast() || cluster.HostOnly(a)) &&
-			!s.Subnet.Contains(a) && !Within(e.Config.Gateway.MasqueradeSubnets, a) {
+			!s.Subnet.Contains(a) && !InRanges(e.Config.Gateway.MasqueradeSubnets, a) {
 			list = append(list, a)
 		}
 	}
@@ -367,10 +367,10 @@ func (e *Env) Stack(f cluster.Family) *Stack {
 	return nil
 }
 
-func Single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+func HostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// Within reports whether one of the ranges has the address.
-func Within(ranges []netip.Prefix, a netip.Addr) bool {
+// InRanges reports whether one of the ranges has the address.
+func InRanges(ranges []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 

@@ -27,7 +27,7 @@ func (c *Checker) localSubnets(e *Env) {
 }
 
 func localField(f cluster.Family) string {
-	return fmt.Sprintf("[gateway] v%s-node-local-subnet", Words(f).digit)
+	return fmt.Sprintf("[gateway] v%s-node-local-subnet", Vocab(f).digit)
 }
 
 func (c *Checker) local(subnet netip.Prefix, f cluster.Family) Local {

@@ -57,13 +57,13 @@ func Declare(f cluster.Family) Declared {
 
 // ToMap declares a map, whose name ends with the family's digit.
 func (d Declared) ToMap(name string, key ...nft.KeyField) *nft.Map {
-	m := &nft.Map{Name: name + Words(d.family).digit, Family: d.family, Key: key}
+	m := &nft.Map{Name: name + Vocab(d.family).digit, Family: d.family, Key: key}
 	d.maps[m.Name] = m
 	return m
 }
 
 func (d Declared) Set(name string, key ...nft.KeyField) *nft.Set {
-	s := &nft.Set{Name: name + Words(d.family).digit, Key: key}
+	s := &nft.Set{Name: name + Vocab(d.family).digit, Key: key}
 	d.sets[s.Name] = s
 	return s
 }

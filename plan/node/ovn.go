@@ -123,7 +123,7 @@ func (z *Zone) Link(p nb.RouterPort, sw, peer string, options map[string]string)
 }
 
 // HostsSet is the address set of all nodes' addresses.
-func HostsSet(f cluster.Family) string { return "hosts_" + Words(f).Match }
+func HostsSet(f cluster.Family) string { return "hosts_" + Vocab(f).Match }
 
 // HandOver is a policy of the gateway router's, by which a packet goes to the host. A policy's next hop must be in a network of the
 // router's: the router's own address stands for the dummy next hop.
@@ -140,17 +140,17 @@ func (z *Zone) ToHost(s *Stack, priority int, to, and string) {
 	name := z.Node.Name
 	z.Rows.Add(&nb.Policy{
 		Router: claims.ClusterRouter, Priority: priority,
-		Match:  `inport == "` + RouterToSwitch(name) + `" && ` + Words(s.Family).Match + `.dst == ` + to + and + ` /* ` + name + ` */`,
+		Match:  `inport == "` + RouterToSwitch(name) + `" && ` + Vocab(s.Family).Match + `.dst == ` + to + and + ` /* ` + name + ` */`,
 		Action: nb.Reroute, NextHops: []netip.Addr{s.Management.Addr()}, Owner: z.Owner,
 	})
 }
 
 // Set returns the addresses of one family as an address set.
 func (z *Zone) Set(prefix string, f cluster.Family, list []netip.Addr) *nb.AddressSet {
-	set := &nb.AddressSet{Name: prefix + Words(f).Match, Owner: z.Owner}
+	set := &nb.AddressSet{Name: prefix + Vocab(f).Match, Owner: z.Owner}
 	for _, a := range list {
 		if cluster.FamilyOf(a) == f {
-			set.Addresses = append(set.Addresses, Single(a))
+			set.Addresses = append(set.Addresses, HostPrefix(a))
 		}
 	}
 	return set

@@ -32,7 +32,7 @@ func (c *Checker) redirect(e *Env) {
 			for i := range e.Stacks {
 				s := &e.Stacks[i]
 				for _, p := range l.Addresses {
-					if a := p.Addr(); slices.Contains(s.Others, a) && nodePort(a) {
+					if a := p.Addr(); slices.Contains(s.Secondary, a) && nodePort(a) {
 						s.Redirect = append(s.Redirect, a)
 					}
 				}

@@ -16,32 +16,32 @@ func (e *Env) HasExternalClients() bool {
 
 // NodePortAddresses are the host's addresses with NodePorts.
 func (e *Env) NodePortAddresses(s *Stack) []netip.Addr {
-	list := append([]netip.Addr{s.Address.Addr()}, s.Others...)
+	list := append([]netip.Addr{s.Address.Addr()}, s.Secondary...)
 	slices.SortFunc(list, netip.Addr.Compare)
 	return slices.DeleteFunc(list, func(a netip.Addr) bool { return !e.nodePortOn(a) })
 }
 
 func (e *Env) nodePortOn(a netip.Addr) bool {
 	on := &e.Config.Gateway.NodePorts
-	return on.All() || on.Primary && slices.Contains(e.Node.Addresses, a) || Within(on.Ranges, a)
+	return on.All() || on.Primary && slices.Contains(e.Node.Addresses, a) || InRanges(on.Ranges, a)
 }
 
 // LoopbackPorts reports whether NodePorts are on the loopback address of a family.
 func (e *Env) LoopbackPorts(f cluster.Family) bool {
-	return e.Config.Gateway.NodePort && e.nodePortOn(Words(f).Localhost)
+	return e.Config.Gateway.NodePort && e.nodePortOn(Vocab(f).Localhost)
 }
 
-// PodConnections is how many connections a conntrack zone of pods has at most, 0 without a limit. The kernel keeps the
+// PodConnectionLimit is how many connections a conntrack zone of pods has at most, 0 without a limit. The kernel keeps the
 // connections of a limited zone in a list, whose cost is not known (docs/operations/sizing.md).
-func (e *Env) PodConnections() int {
+func (e *Env) PodConnectionLimit() int {
 	if !e.Node.Gateway.Userspace {
 		return 0
 	}
 	return e.Config.Conntrack.PodsMax
 }
 
-// Wired reports whether the gateway bridge leads clients outside to claims.ServiceBridge.
-func (e *Env) Wired() bool {
+// HasExternalPatch reports whether the gateway bridge leads clients outside to claims.ServiceBridge.
+func (e *Env) HasExternalPatch() bool {
 	return e.Node.Gateway.OpenFlow && (!e.Mode.ClientsByHost || len(e.Redirect) > 0)
 }
 

@@ -9,11 +9,11 @@ import (
 	"hairpin/datapath/nb"
 )
 
-// Nobody is the ID of no node. Its place on the transit network stands for all nodes.
-const Nobody = 0
+// AnyNode is the ID of no node. Its place on the transit network stands for all nodes.
+const AnyNode = 0
 
-// OnTransit is the address of a node's router on the transit switch, if there is room for its ID.
-func OnTransit(s *Stack, id int) netip.Addr {
+// TransitAddress is the address of a node's router on the transit switch, if there is room for its ID.
+func TransitAddress(s *Stack, id int) netip.Addr {
 	a, _ := cluster.Nth(s.Transit.Masked(), id+NodeOffset)
 	return a
 }
@@ -54,17 +54,17 @@ const idBits = 16
 // OthersPort is the port of the transit switch behind which all other nodes are.
 func OthersPort(node string) string { return "others-" + node }
 
-// Others is that port. OVN knows the address that routes name, and those of nodes that policies name, by their IDs. Only what has no type, and
+// RemoteNodesPort is that port. OVN knows the address that routes name, and those of nodes that policies name, by their IDs. Only what has no type, and
 // addresses that are known, changes without ovn-northd computing all anew.
-func (e *Env) Others(ids []int) *nb.SwitchPort {
+func (e *Env) RemoteNodesPort(ids []int) *nb.SwitchPort {
 	p := &nb.SwitchPort{Name: OthersPort(e.Node.Name), Switch: claims.TransitSwitch, Owner: OwnerOf(e.Node.Name)}
-	for _, id := range append([]int{Nobody}, ids...) {
-		if !OnTransit(&e.Stacks[0], id).IsValid() {
+	for _, id := range append([]int{AnyNode}, ids...) {
+		if !TransitAddress(&e.Stacks[0], id).IsValid() {
 			continue // nor is it a peer
 		}
-		words := []string{cluster.MACFor(OnTransit(&e.Stacks[0], id)).String()}
+		words := []string{cluster.MACFor(TransitAddress(&e.Stacks[0], id)).String()}
 		for i := range e.Stacks {
-			words = append(words, OnTransit(&e.Stacks[i], id).String())
+			words = append(words, TransitAddress(&e.Stacks[i], id).String())
 		}
 		p.Addresses = append(p.Addresses, strings.Join(words, " "))
 	}

@@ -73,7 +73,7 @@ func localMAC(e *node.Env, place func(*node.Stack) netip.Prefix) cluster.MAC {
 
 // throughLocal leads what the host must get by the port, and translates the management port's address there.
 func throughLocal(z *node.Zone, s *node.Stack) {
-	management, ip := s.Management.Addr(), node.Words(s.Family).Match
+	management, ip := s.Management.Addr(), node.Vocab(s.Family).Match
 	from := ip + ".src == " + management.String() + " && " + ip + ".dst "
 	policy := func(to string, action nb.Action, hops ...netip.Addr) {
 		z.Rows.Add(&nb.Policy{Router: claims.ClusterRouter, Priority: claims.PolicyDistributed, Match: from + to, Action: action, NextHops: hops, Owner: z.Owner})
@@ -82,7 +82,7 @@ func throughLocal(z *node.Zone, s *node.Stack) {
 		policy("!= {"+node.Joined(slices.Concat(s.Cluster, s.Services, s.Inside()))+"}", nb.Reroute, s.Local.Host.Addr())
 	} else {
 		policy("== "+s.Address.Addr().String(), nb.Reroute, s.Local.Host.Addr())
-		if set := z.Set("secondary_", s.Family, s.Others); len(set.Addresses) > 0 {
+		if set := z.Set("secondary_", s.Family, s.Secondary); len(set.Addresses) > 0 {
 			policy("== $"+set.Name, nb.Reroute, s.Local.Host.Addr())
 		}
 	}
@@ -93,7 +93,7 @@ func throughLocal(z *node.Zone, s *node.Stack) {
 		// Neighbours are written down: a first packet would wait for one.
 		&nb.MACBinding{Port: routerToLocal, IP: s.Local.Host.Addr(), MAC: localMAC(&z.Env, placeHost), Owner: z.Owner},
 		&nb.NAT{
-			Router: claims.ClusterRouter, Type: nb.DNATAndSNAT, External: s.Local.Management.Addr(), Logical: node.Single(management),
+			Router: claims.ClusterRouter, Type: nb.DNATAndSNAT, External: s.Local.Management.Addr(), Logical: node.HostPrefix(management),
 			LogicalPort: node.ManagementPort(z.Node.Name), ExternalMAC: localMAC(&z.Env, placeManagement), GatewayPort: routerToLocal, Owner: z.Owner,
 		},
 		// The port translates the host alone.

@@ -17,30 +17,30 @@ import (
 func frontend(b *node.Bridge, x *service.Front, vip netip.AddrPort) {
 	m := service.Match(x, flow.Match{}, vip)
 	actions := []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN}, flow.Output{Port: b.Ovn}}
-	if !x.Guards(vip) {
-		fromWireTo(b, x, m, node.PrioNodePort, node.PrioTracked, actions...)
+	if !x.RestrictsSources(vip) {
+		fromUplinkTo(b, x, m, node.PrioNodePort, node.PrioTracked, actions...)
 		return
 	}
 	for _, r := range x.SourceRanges {
 		from := m
 		from.Src = r
-		fromWireTo(b, x, from, node.PrioNodePort, node.PrioTracked, actions...)
+		fromUplinkTo(b, x, from, node.PrioNodePort, node.PrioTracked, actions...)
 	}
-	fromWireTo(b, x, m, node.PrioBarred, node.PrioBarredTracked, flow.Drop{})
+	fromUplinkTo(b, x, m, node.PrioBarred, node.PrioBarredTracked, flow.Drop{})
 }
 
 // answers leads what the gateway router answers from an external address to the uplink, where it was asked, as fromOVN does, and not to the
 // host as NodePorts' answers from the same address.
 func answers(b *node.Bridge, x *service.Front, vip netip.AddrPort) {
-	b.Classify(node.PrioAnswer, flow.Match{InPort: b.Ovn, EthSrc: b.Mac, Protocol: node.Words(x.Family).L4[x.Protocol], Src: node.Single(vip.Addr()), SrcPort: vip.Port()},
+	b.Classify(node.PrioAnswer, flow.Match{InPort: b.Ovn, EthSrc: b.Mac, Protocol: node.Vocab(x.Family).L4[x.Protocol], Src: node.HostPrefix(vip.Addr()), SrcPort: vip.Port()},
 		flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN}, flow.Output{Port: b.Uplink})
 }
 
-// fromWireTo adds a flow for packets that come by conntrack. On the userspace datapath, packets that may go to an endpoint on
+// fromUplinkTo adds a flow for packets that come by conntrack. On the userspace datapath, packets that may go to an endpoint on
 // this host have one at once as well: there are seven recirculations before them without conntrack, and eight are too many.
-func fromWireTo(b *node.Bridge, x *service.Front, m flow.Match, priority, tracked uint16, actions ...flow.Action) {
+func fromUplinkTo(b *node.Bridge, x *service.Front, m flow.Match, priority, tracked uint16, actions ...flow.Action) {
 	b.Add(pipeline.GatewayUplinkConntrack, tracked, m, slices.Clone(actions)...)
-	mine := func(a netip.AddrPort) bool { return x.IsHost(a.Addr()) }
+	mine := func(a netip.AddrPort) bool { return x.IsOwnHost(a.Addr()) }
 	if !b.Env.Node.Gateway.Userspace || x.ExternalLocal || !slices.ContainsFunc(x.Cluster, mine) {
 		return
 	}

@@ -22,43 +22,43 @@ import (
 type Engine struct {
 	*node.Env
 	rows    nb.State
-	wire    *node.Bridge
+	gateway *node.Bridge
 	options map[lbOptionKey]map[string]string // rows share them
 }
 
 func NewEngine(e *node.Env) *Engine {
 	return &Engine{
-		Env: e, rows: make(nb.State, len(e.Frontends)), wire: node.NewBridge(e, claims.FeatureServices), options: map[lbOptionKey]map[string]string{},
+		Env: e, rows: make(nb.State, len(e.Frontends)), gateway: node.NewBridge(e, claims.FeatureServices), options: map[lbOptionKey]map[string]string{},
 	}
 }
 
 func (b *Engine) State() (datapath.State, []cluster.Problem) {
-	return datapath.State{NB: b.rows, Bridge: flow.State{Flows: b.wire.Flows}}, nil
+	return datapath.State{NB: b.rows, Bridge: flow.State{Flows: b.gateway.Flows}}, nil
 }
 
 func (b *Engine) Rejects() bool { return true }
 
 func (b *Engine) ClusterIP(s *node.Stack, to netip.Prefix, owner cluster.Owner) {
 	z := node.Zone{Env: *b.Env, Owner: owner, Rows: b.rows}
-	noVIP(&z, s, to)
-	b.wire.Owner = owner
-	hostToServices(b.wire, s, []netip.Prefix{to})
+	dropWithoutVIP(&z, s, to)
+	b.gateway.Owner = owner
+	hostToServices(b.gateway, s, []netip.Prefix{to})
 }
 
 func (b *Engine) Frontend(x *service.Front) {
-	b.wire.Owner = x.Owner
-	b.balance(x, way{vips: []netip.AddrPort{netip.AddrPortFrom(x.ClusterIP, x.Port)}, to: x.Internal})
-	b.byHost(x)
+	b.gateway.Owner = x.Owner
+	b.addLoadBalancer(x, lbVariant{vips: []netip.AddrPort{netip.AddrPortFrom(x.ClusterIP, x.Port)}, to: x.Internal})
+	b.addProxyPorts(x)
 }
 
-// Outside makes rows for the node switch, where pods are, and for the gateway router.
-func (b *Engine) Outside(x *service.Front, name string, vips []netip.AddrPort) {
+// External makes rows for the node switch, where pods are, and for the gateway router.
+func (b *Engine) External(x *service.Front, name string, vips []netip.AddrPort) {
 	var open, guarded, wire []netip.AddrPort
 	redirected := false
 	for _, v := range vips {
 		byProgram := service.Redirects(b.Env, x, name, v)
 		redirected = redirected || byProgram
-		if x.Guards(v) {
+		if x.RestrictsSources(v) {
 			guarded = append(guarded, v)
 		} else {
 			open = append(open, v)
@@ -69,16 +69,16 @@ func (b *Engine) Outside(x *service.Front, name string, vips []netip.AddrPort) {
 		if name == service.WayExternal || v.Addr() == x.Stack.Address.Addr() {
 			wire = append(wire, v)
 			if slices.Contains(x.Stack.Redirect, v.Addr()) {
-				answers(b.wire, x, v)
+				answers(b.gateway, x, v)
 			}
-			if len(x.OwnHost) == 0 { // else new clients are the host's
-				frontend(b.wire, x, v)
+			if len(x.LocalHost) == 0 { // else new clients are the host's
+				frontend(b.gateway, x, v)
 			}
 		} else if byProgram {
 			wire = append(wire, v)
 		}
 	}
-	pods := way{name: name, vips: open, to: x.Cluster, group: node.GroupSwitch, noARP: true}
+	pods := lbVariant{name: name, vips: open, to: x.Cluster, group: node.GroupSwitch, noARP: true}
 	switch {
 	case b.Mode.ClientsByHost:
 		if redirected { // to the gateway router
@@ -86,33 +86,33 @@ func (b *Engine) Outside(x *service.Front, name string, vips []netip.AddrPort) {
 		}
 	case !x.ExternalLocal:
 		pods.group = ""
-		b.balance(x, way{name: name + ":guarded", vips: guarded, to: x.Cluster, group: node.GroupRouter, noARP: true})
+		b.addLoadBalancer(x, lbVariant{name: name + ":guarded", vips: guarded, to: x.Cluster, group: node.GroupRouter, noARP: true})
 	default:
-		b.balance(x, way{name: name + ":local", vips: wire, to: x.Local, group: node.GroupRouter, keepClientIP: true, noARP: true})
+		b.addLoadBalancer(x, lbVariant{name: name + ":local", vips: wire, to: x.Local, group: node.GroupRouter, keepClientIP: true, noARP: true})
 	}
-	b.balance(x, pods)
+	b.addLoadBalancer(x, pods)
 }
 
-// byHost serves clients that come by the host, which leads them to addresses that stand in for the Service's own.
-func (b *Engine) byHost(x *service.Front) {
+// addProxyPorts serves clients that come by the host, which leads them to addresses that stand in for the Service's own.
+func (b *Engine) addProxyPorts(x *service.Front) {
 	if (x.NodePort == 0 || !b.Config.Gateway.NodePort) && len(x.ExternalIPs)+len(x.LoadBalancerIPs) == 0 {
 		return
 	}
 	port := admission.ProxyPort(x.Frontend)
-	if x.StandsIn() {
-		b.balance(x, way{name: service.WayAll, vips: []netip.AddrPort{netip.AddrPortFrom(x.Stack.MasqAll, port)}, to: x.Cluster, group: node.GroupRouter, noARP: true})
+	if x.UsesProxyPort() {
+		b.addLoadBalancer(x, lbVariant{name: service.WayAll, vips: []netip.AddrPort{netip.AddrPortFrom(x.Stack.MasqAll, port)}, to: x.Cluster, group: node.GroupRouter, noARP: true})
 	}
-	if x.ExternalLocal && (len(x.OwnHost) == 0 || len(x.OwnPods) > 0) {
-		own := way{name: service.WayOwn, vips: []netip.AddrPort{netip.AddrPortFrom(x.Stack.MasqLocal, port)}, to: x.OwnPods, group: node.GroupSwitch, noARP: true}
+	if x.ExternalLocal && (len(x.LocalHost) == 0 || len(x.LocalPods) > 0) {
+		own := lbVariant{name: service.WayOwn, vips: []netip.AddrPort{netip.AddrPortFrom(x.Stack.MasqLocal, port)}, to: x.LocalPods, group: node.GroupSwitch, noARP: true}
 		if !b.Mode.PodsByHost { // the pod's reply comes by the gateway router
 			own.group, own.keepClientIP = node.GroupRouter, true
 		}
-		b.balance(x, own)
+		b.addLoadBalancer(x, own)
 	}
 }
 
-// way is one way to a Frontend's endpoints.
-type way struct {
+// lbVariant is one way to a Frontend's endpoints.
+type lbVariant struct {
 	name         string // after the Frontend's key
 	vips         []netip.AddrPort
 	to           []netip.AddrPort
@@ -124,10 +124,10 @@ type way struct {
 // lbOptionKey is what a row's options depend on.
 type lbOptionKey struct{ rejectNoBackends, dropNoBackends, keepClientIP, noARP bool }
 
-// balance makes the load balancer of a way: one row for node switch and gateway router, or one for each when a backend is
+// addLoadBalancer makes the load balancer of a way: one row for node switch and gateway router, or one for each when a backend is
 // this node's address. That is the gateway router's own too, and a packet to it would go no further; the host's
 // masquerade address stands for it (host-to-service.md).
-func (b *Engine) balance(x *service.Front, w way) {
+func (b *Engine) addLoadBalancer(x *service.Front, w lbVariant) {
 	if len(w.vips) == 0 {
 		return
 	}
@@ -140,7 +140,7 @@ func (b *Engine) balance(x *service.Front, w way) {
 	// OVN's own affinity_timeout drops the first packet of each client, and ends at 65535 s.
 	affinity := x.Affinity > 0
 	if affinity {
-		w.to = places(w.to)
+		w.to = affinitySlots(w.to)
 	}
 	row := nb.LoadBalancer{
 		Name: x.Key() + w.name, Protocol: x.Protocol, VIPs: vipsOf(w.vips, w.to),

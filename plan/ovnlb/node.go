@@ -30,12 +30,12 @@ func Base(e node.Env) (datapath.State, []cluster.Problem) {
 	marks(&z, gr)
 	for i := range e.Stacks {
 		s := &e.Stacks[i]
-		retransmits(&z, gr, s)
-		toSecondary(&z, gr, s)
-		for _, c := range append(slices.Clone(s.Services), node.Single(s.MasqLocal), node.Single(s.MasqAll)) {
-			noVIP(&z, s, c)
+		retransmitSNAT(&z, gr, s)
+		markSecondary(&z, gr, s)
+		for _, c := range append(slices.Clone(s.Services), node.HostPrefix(s.MasqLocal), node.HostPrefix(s.MasqAll)) {
+			dropWithoutVIP(&z, s, c)
 		}
-		toGuarded(&z, s)
+		routeRestricted(&z, s)
 		hostToService(b, s)
 		clientToService(b, s)
 		toLoadBalancers(k, s, e.Node.Gateway.Bridge)
@@ -66,10 +66,10 @@ func placeholderLB(z *node.Zone) {
 	z.Rows.Add(row)
 }
 
-// retransmits repeats what lb_force_snat_ip does. On the userspace datapath conntrack calls a packet
+// retransmitSNAT repeats what lb_force_snat_ip does. On the userspace datapath conntrack calls a packet
 // invalid that is sent again, and what follows a loss; the load balancer's flags are only for those that are not. The
 // mark of the connection is for all, see marks.
-func retransmits(z *node.Zone, gr string, s *node.Stack) {
+func retransmitSNAT(z *node.Zone, gr string, s *node.Stack) {
 	z.Rows.Add(
 		&nb.NAT{
 			Router: gr, Type: nb.SNAT, External: s.Join.Addr(), Logical: node.Everything(s.Family),
@@ -82,13 +82,13 @@ func retransmits(z *node.Zone, gr string, s *node.Stack) {
 	)
 }
 
-// toSecondary marks what load balancers send to a further address of the host.
-func toSecondary(z *node.Zone, gr string, s *node.Stack) {
-	if len(s.Others) == 0 || !z.Mode.Uplink || z.Mode.ServicesByHost { // else they are like any other
+// markSecondary marks what load balancers send to a further address of the host.
+func markSecondary(z *node.Zone, gr string, s *node.Stack) {
+	if len(s.Secondary) == 0 || !z.Mode.Uplink || z.Mode.ServicesByHost { // else they are like any other
 		return
 	}
-	set := z.Set("secondary_", s.Family, s.Others)
-	z.HandOver(gr, s, claims.PolicyForceSNATLocal, loadBalanced+" && "+node.Words(s.Family).Match+".dst == $"+set.Name, markForceSNAT())
+	set := z.Set("secondary_", s.Family, s.Secondary)
+	z.HandOver(gr, s, claims.PolicyForceSNATLocal, loadBalanced+" && "+node.Vocab(s.Family).Match+".dst == $"+set.Name, markForceSNAT())
 }
 
 // loadBalanced is the match of connections that the gateway router's load balancers translate, and that leave with its address.
@@ -121,7 +121,7 @@ func marks(z *node.Zone, gr string) {
 // the host, its own network included: the host may have a better route (host-to-service.md). What leaves with an egress address is not load-balanced.
 // The ranges are not negated: each would multiply the flows of the others.
 func byHostsRoutes(z *node.Zone, gr string, s *node.Stack) {
-	ip := node.Words(s.Family).Match
+	ip := node.Vocab(s.Family).Match
 	inside := append(slices.Clone(s.Cluster), s.Join.Masked(), s.Masquerade)
 	z.Rows.Add(&nb.Policy{
 		Router: gr, Priority: claims.PolicyForceSNATLocal, Match: loadBalanced + " && " + ip + ".dst == {" + node.Joined(inside) + "}",
@@ -130,18 +130,18 @@ func byHostsRoutes(z *node.Zone, gr string, s *node.Stack) {
 	z.HandOver(gr, s, claims.PolicyForceSNAT, loadBalanced+" && "+ip, markForceSNAT())
 }
 
-// noVIP drops what the gateway router gets for a Service that it does not know, or not yet, before it remembers the connection:
+// dropWithoutVIP drops what the gateway router gets for a Service that it does not know, or not yet, before it remembers the connection:
 // it would not translate what follows of that one, and a UDP client that goes on sending would never be served.
-func noVIP(z *node.Zone, s *node.Stack, services netip.Prefix) {
+func dropWithoutVIP(z *node.Zone, s *node.Stack, services netip.Prefix) {
 	z.Rows.Add(&nb.Policy{
 		Router: node.GatewayRouter(z.Node.Name), Priority: claims.PolicyServices, Action: nb.Drop, Owner: z.Owner,
-		Match: node.Words(s.Family).Match + ".dst == " + services.String(),
+		Match: node.Vocab(s.Family).Match + ".dst == " + services.String(),
 	})
 }
 
-// toGuarded routes pods to their host for guarded addresses, which have no load balancer on the node switch: the host
+// routeRestricted routes pods to their host for guarded addresses, which have no load balancer on the node switch: the host
 // checks the source. It adds an address set and a policy for each port.
-func toGuarded(z *node.Zone, s *node.Stack) {
+func routeRestricted(z *node.Zone, s *node.Stack) {
 	list := slices.DeleteFunc(slices.Clone(z.Guarded), func(g node.Guarded) bool { return cluster.FamilyOf(g.Addr) != s.Family })
 	for len(list) > 0 {
 		first, n := list[0], 1
@@ -149,11 +149,11 @@ func toGuarded(z *node.Zone, s *node.Stack) {
 			n++
 		}
 		set := &nb.AddressSet{
-			Name:  fmt.Sprintf("guarded_%s_%s_%d", node.Words(s.Family).Match, first.Protocol, first.Port),
+			Name:  fmt.Sprintf("guarded_%s_%s_%d", node.Vocab(s.Family).Match, first.Protocol, first.Port),
 			Owner: z.Owner,
 		}
 		for _, g := range list[:n] {
-			set.Addresses = append(set.Addresses, node.Single(g.Addr))
+			set.Addresses = append(set.Addresses, node.HostPrefix(g.Addr))
 		}
 		z.Rows.Add(set)
 		z.ToHost(s, claims.PolicyServices, "$"+set.Name, fmt.Sprintf(" && %s.dst == %d", first.Protocol, first.Port))
@@ -164,12 +164,12 @@ func toGuarded(z *node.Zone, s *node.Stack) {
 // hostToService leads the host's packets for Services to the gateway router, and the replies back. On the way the host
 // gets its masquerade address, because the gateway router has the host's own.
 func hostToService(b *node.Bridge, s *node.Stack) {
-	hostToServices(b, s, append(slices.Clone(s.Services), node.Single(s.MasqAll)))
+	hostToServices(b, s, append(slices.Clone(s.Services), node.HostPrefix(s.MasqAll)))
 }
 
 // hostToServices is hostToService for some ranges of addresses.
 func hostToServices(b *node.Bridge, s *node.Stack, ranges []netip.Prefix) {
-	ip, host := node.Words(s.Family).IP, node.Single(s.MasqHost)
+	ip, host := node.Vocab(s.Family).IP, node.HostPrefix(s.MasqHost)
 	for _, services := range ranges {
 		b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: services},
 			flow.CT{Commit: true, Table: pipeline.GatewayToRouter, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqHost}})
@@ -186,7 +186,7 @@ func clientToService(b *node.Bridge, s *node.Stack) {
 	if b.Env.Mode.PodsByHost {
 		return
 	}
-	ip, local := node.Words(s.Family).IP, node.Single(s.MasqLocal)
+	ip, local := node.Vocab(s.Family).IP, node.HostPrefix(s.MasqLocal)
 	b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: local}, flow.Resubmit{Table: pipeline.GatewayToRouter})
 	b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: local}, flow.Resubmit{Table: pipeline.GatewayToHost})
 	b.Classify(node.PrioNoVIP, flow.Match{InPort: b.Ovn, Protocol: ip, Dst: local}, flow.Drop{})
@@ -201,7 +201,7 @@ func toLoadBalancers(k *node.Kernel, s *node.Stack, bridge string) {
 		// the routes below and the next hops' subnets decide.
 		Deprecated: s.Family == cluster.IPv6,
 	})
-	by := []netip.Prefix{node.Single(s.MasqAll)}
+	by := []netip.Prefix{node.HostPrefix(s.MasqAll)}
 	for _, c := range s.Services {
 		if k.Env.Node.Gateway.NodeLocal {
 			k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: c}, Link: claims.ManagementPort, Via: s.Router.Addr(), Src: s.Management.Addr(), MTU: mtu})
@@ -210,9 +210,9 @@ func toLoadBalancers(k *node.Kernel, s *node.Stack, bridge string) {
 		}
 	}
 	if k.Env.Mode.PodsByHost { // the load balancer for external clients that come by the host is on the node switch
-		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: node.Single(s.MasqLocal)}, Link: claims.ManagementPort, Via: s.Router.Addr()})
+		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: node.HostPrefix(s.MasqLocal)}, Link: claims.ManagementPort, Via: s.Router.Addr()})
 	} else { // it is on the gateway router, by which a pod's answer comes
-		by = append(by, node.Single(s.MasqLocal))
+		by = append(by, node.HostPrefix(s.MasqLocal))
 	}
 	for _, c := range by {
 		k.Route(host.Route{RouteKey: host.RouteKey{Table: node.MainTable, Prefix: c}, Link: bridge, Via: s.MasqNext, Src: own, MTU: mtu})

@@ -16,10 +16,10 @@ const (
 	manyPlaces = 256
 )
 
-// places assigns endpoints to slots, so that the only clients that move are those of a removed endpoint, and those that get one that
+// affinitySlots assigns endpoints to slots, so that the only clients that move are those of a removed endpoint, and those that get one that
 // came: of each place, endpoints have an order by hash, and the first one has it (rendezvous hashing). But first every
 // endpoint gets one place. A longer list than there are places stays as it is.
-func places(list []netip.AddrPort) []netip.AddrPort {
+func affinitySlots(list []netip.AddrPort) []netip.AddrPort {
 	count := fewPlaces
 	if len(list) > fewPlaces {
 		count = manyPlaces

@@ -15,7 +15,7 @@ func TestPlaces(t *testing.T) {
 	}
 	for _, n := range []int{2, 3, 5, 10, 20, 40, 100} {
 		list := all[:n]
-		before := places(list)
+		before := affinitySlots(list)
 		shares := map[netip.AddrPort]int{}
 		for _, a := range before {
 			shares[a]++
@@ -25,7 +25,7 @@ func TestPlaces(t *testing.T) {
 		}
 		moved, total := 0, 0
 		for gone := range list {
-			after := places(slices.Delete(slices.Clone(list), gone, gone+1))
+			after := affinitySlots(slices.Delete(slices.Clone(list), gone, gone+1))
 			if len(after) == 1 {
 				continue // a list of one has one place
 			}
@@ -45,14 +45,14 @@ func TestPlaces(t *testing.T) {
 	}
 	reversed := slices.Clone(all)
 	slices.Reverse(reversed)
-	if !slices.Equal(places(all), places(reversed)) {
+	if !slices.Equal(affinitySlots(all), affinitySlots(reversed)) {
 		t.Error("the order of endpoints matters")
 	}
 	var many []netip.AddrPort
 	for i := range 300 {
 		many = append(many, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 3}), 80))
 	}
-	if got := places(many); !slices.Equal(got, many) {
+	if got := affinitySlots(many); !slices.Equal(got, many) {
 		t.Error("more endpoints than places do not stay as they are")
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // connections tells which translations of a Frontend's UDP packets may live: those to all endpoints that serve, wherever
 // they are, and to the addresses between. Policies and hints choose for new connections only.
-func (b *balancer) connections(x *Front) {
+func (b *planner) connections(x *Front) {
 	if x.Protocol != cluster.UDP {
 		return
 	}
@@ -34,7 +34,7 @@ func (b *balancer) connections(x *Front) {
 	if x.NodePort != 0 && b.Config.Gateway.NodePort {
 		vips = append(vips, nodePorts(b.Env, x.Stack, x.Frontend)...)
 		if b.LoopbackPorts(x.Family) {
-			vips = append(vips, netip.AddrPortFrom(node.Words(x.Family).Localhost, x.NodePort))
+			vips = append(vips, netip.AddrPortFrom(node.Vocab(x.Family).Localhost, x.NodePort))
 		}
 	}
 	if len(vips) == 0 {

@@ -8,15 +8,15 @@ import (
 	"hairpin/plan/node"
 )
 
-// Guards reports whether only the Service's source ranges may use an address and port: those of a load balancer, but not
+// RestrictsSources reports whether only the Service's source ranges may use an address and port: those of a load balancer, but not
 // external IPs, and NodePorts only where the number is that of the Service port.
-func (x *Front) Guards(v netip.AddrPort) bool {
+func (x *Front) RestrictsSources(v netip.AddrPort) bool {
 	return x.Restricted && v.Port() == x.Port && slices.Contains(x.LoadBalancerIPs, v.Addr()) &&
 		!slices.Contains(x.ExternalIPs, v.Addr())
 }
 
-// GuardedBy returns what some Frontends guard, sorted.
-func GuardedBy(list []*cluster.Frontend) []node.Guarded {
+// SourceRestricted returns what some Frontends guard, sorted.
+func SourceRestricted(list []*cluster.Frontend) []node.Guarded {
 	var out []node.Guarded
 	for _, f := range list {
 		if !f.Restricted {
@@ -24,7 +24,7 @@ func GuardedBy(list []*cluster.Frontend) []node.Guarded {
 		}
 		x := Front{Frontend: f}
 		for _, a := range f.LoadBalancerIPs {
-			if x.Guards(netip.AddrPortFrom(a, f.Port)) {
+			if x.RestrictsSources(netip.AddrPortFrom(a, f.Port)) {
 				out = append(out, node.Guarded{Addr: a, Protocol: f.Protocol, Port: f.Port})
 			}
 		}

@@ -17,7 +17,7 @@ import (
 type serviceMaps struct {
 	node.Declared
 	nodePorts, externals *nft.Map // to the cluster IP, or to what stands in for it
-	ownPorts, ownIPs     *nft.Map // the same, of policy Local and for clients outside: to the node's own endpoints
+	localPorts, localIPs *nft.Map // the same, of policy Local and for clients outside: to the node's own endpoints
 	// The same, where the host itself is one of several endpoints: by a part of the client's port or, with session affinity,
 	// of its address.
 	spreadPorts, spreadIPs, stickyPorts, stickyIPs *nft.Map
@@ -28,13 +28,13 @@ type serviceMaps struct {
 var servicesOf = map[cluster.Family]*serviceMaps{cluster.IPv4: newServiceMaps(cluster.IPv4), cluster.IPv6: newServiceMaps(cluster.IPv6)}
 
 func newServiceMaps(f cluster.Family) *serviceMaps {
-	d, w := node.Declare(f), node.Words(f)
+	d, w := node.Declare(f), node.Vocab(f)
 	return &serviceMaps{
 		Declared:    d,
 		nodePorts:   d.ToMap("nodeports", nft.KeyProto, nft.KeyPort),
 		externals:   d.ToMap("externals", w.Dst, nft.KeyProto, nft.KeyPort),
-		ownPorts:    d.ToMap("own-nodeports", nft.KeyProto, nft.KeyPort),
-		ownIPs:      d.ToMap("own-externals", w.Dst, nft.KeyProto, nft.KeyPort),
+		localPorts:  d.ToMap("own-nodeports", nft.KeyProto, nft.KeyPort),
+		localIPs:    d.ToMap("own-externals", w.Dst, nft.KeyProto, nft.KeyPort),
 		spreadPorts: d.ToMap("spread-nodeports", nft.KeyProto, nft.KeyPort, nft.KeyPortSlot),
 		spreadIPs:   d.ToMap("spread-externals", w.Dst, nft.KeyProto, nft.KeyPort, nft.KeyPortSlot),
 		stickyPorts: d.ToMap("sticky-nodeports", nft.KeyProto, nft.KeyPort, w.Slot),
@@ -46,17 +46,17 @@ func newServiceMaps(f cluster.Family) *serviceMaps {
 	}
 }
 
-// unservedOf are the addresses without endpoints but cluster IPs, on a node where Services are flows: the host refuses clients by them.
-var unservedOf = map[cluster.Family]unserved{cluster.IPv4: newUnserved(cluster.IPv4), cluster.IPv6: newUnserved(cluster.IPv6)}
+// rejectedOf are the addresses without endpoints but cluster IPs, on a node where Services are flows: the host refuses clients by them.
+var rejectedOf = map[cluster.Family]rejected{cluster.IPv4: newRejected(cluster.IPv4), cluster.IPv6: newRejected(cluster.IPv6)}
 
-type unserved struct {
+type rejected struct {
 	node.Declared
 	set *nft.Set
 }
 
-func newUnserved(f cluster.Family) unserved {
-	d, w := node.Declare(f), node.Words(f)
-	return unserved{d, d.Set("unserved", w.Dst, nft.KeyProto, nft.KeyPort)}
+func newRejected(f cluster.Family) rejected {
+	d, w := node.Declare(f), node.Vocab(f)
+	return rejected{d, d.Set("unserved", w.Dst, nft.KeyProto, nft.KeyPort)}
 }
 
 // addClusterIP tells what is served: what is not, the host refuses. All Frontends of a Service say the same of its address.
@@ -72,7 +72,7 @@ func addNodePort(t node.Elements, x *Front) {
 	m, key := servicesOf[x.Family], nft.Element{Protocol: x.Protocol, Port: x.NodePort}
 	t.To(m.nodePorts).Put(key, nft.Target{Addr: x.clusterTarget(), Owner: x.Owner})
 	if x.ExternalLocal {
-		addOwn(t, x, key, m.ownPorts, m.spreadPorts, m.stickyPorts)
+		addLocalBackends(t, x, key, m.localPorts, m.spreadPorts, m.stickyPorts)
 	}
 }
 
@@ -82,9 +82,9 @@ func addExternals(t node.Elements, x *Front) {
 		key := nft.Element{Addr: v.Addr(), Protocol: x.Protocol, Port: v.Port()}
 		t.To(m.externals).Put(key, nft.Target{Addr: x.clusterTarget(), Owner: x.Owner})
 		if x.ExternalLocal {
-			addOwn(t, x, key, m.ownIPs, m.spreadIPs, m.stickyIPs)
+			addLocalBackends(t, x, key, m.localIPs, m.spreadIPs, m.stickyIPs)
 		}
-		if !x.Guards(v) {
+		if !x.RestrictsSources(v) {
 			continue
 		}
 		t.Of(m.guarded).Put(key, x.Owner)
@@ -95,35 +95,35 @@ func addExternals(t node.Elements, x *Front) {
 	}
 }
 
-// addUnserved tells what the host refuses: addresses from outside, which it is asked for by pods, and what it leads its own clients to.
-func addUnserved(t node.Elements, x *Front, vips []netip.AddrPort) {
+// addRejected tells what the host refuses: addresses from outside, which it is asked for by pods, and what it leads its own clients to.
+func addRejected(t node.Elements, x *Front, vips []netip.AddrPort) {
 	port := admission.ProxyPort(x.Frontend)
 	for _, v := range append(slices.Clone(vips), netip.AddrPortFrom(x.Stack.MasqAll, port), netip.AddrPortFrom(x.Stack.MasqLocal, port)) {
-		t.Of(unservedOf[x.Family].set).Put(nft.Element{Addr: v.Addr(), Protocol: x.Protocol, Port: v.Port()}, x.Owner)
+		t.Of(rejectedOf[x.Family].set).Put(nft.Element{Addr: v.Addr(), Protocol: x.Protocol, Port: v.Port()}, x.Owner)
 	}
 }
 
-// StandsIn reports whether the host leads clients to all endpoints by what stands in for the cluster IP: always to a NodePort.
+// UsesProxyPort reports whether the host leads clients to all endpoints by what stands in for the cluster IP: always to a NodePort.
 // Its connections, also those that are just being made, do not see the Service's port or internal policy change. Always, too, where the
 // host's way to cluster IPs is another one: by the management port, clients of external addresses would be others than before.
-func (x *Front) StandsIn() bool {
+func (x *Front) UsesProxyPort() bool {
 	return x.InternalLocal || x.NodePort != 0 || x.Stack.Local != node.Local{}
 }
 
 // clusterTarget is where the host sends its own clients: to all endpoints.
 func (x *Front) clusterTarget() netip.AddrPort {
-	if x.StandsIn() {
+	if x.UsesProxyPort() {
 		return netip.AddrPortFrom(x.Stack.MasqAll, admission.ProxyPort(x.Frontend))
 	}
 	return netip.AddrPortFrom(x.ClusterIP, x.Port)
 }
 
-// addOwn tells where the host sends clients outside when the policy is Local: to its own endpoints at once, to the pods by a
+// addLocalBackends tells where the host sends clients outside when the policy is Local: to its own endpoints at once, to the pods by a
 // load balancer. Among several it chooses by slots.
-func addOwn(t node.Elements, x *Front, key nft.Element, one, spread, sticky *nft.Map) {
+func addLocalBackends(t node.Elements, x *Front, key nft.Element, one, spread, sticky *nft.Map) {
 	pods := netip.AddrPortFrom(x.Stack.MasqLocal, admission.ProxyPort(x.Frontend))
-	to := slices.Clone(x.OwnHost)
-	for range min(len(x.OwnPods), max(1, nft.Slots-len(x.OwnHost))) { // each has its share
+	to := slices.Clone(x.LocalHost)
+	for range min(len(x.LocalPods), max(1, nft.Slots-len(x.LocalHost))) { // each has its share
 		to = append(to, pods)
 	}
 	if len(to) == 0 {
@@ -149,7 +149,7 @@ func Chains(e node.Env) (datapath.State, []cluster.Problem) {
 	for i := range e.Stacks {
 		servicesOf[e.Stacks[i].Family].In(c.Table)
 		if e.Node.Gateway.OpenFlow {
-			unservedOf[e.Stacks[i].Family].In(c.Table)
+			rejectedOf[e.Stacks[i].Family].In(c.Table)
 		}
 	}
 	c.Base(node.ChainNodePortIn, "nat", "prerouting", node.HookDNAT, slices.Concat(balancedRules(c), externalRules(c, true), nodePortRules(c, true)))
@@ -177,7 +177,7 @@ func balancedRules(c node.Chains) []nft.Rule {
 			rules = append(rules, c.Rule(nft.DNATMap{Map: m.externals.Name}, "pods to addresses with loadBalancerSourceRanges", fromPods, nft.InSet{Set: m.guarded.Name}))
 		} else {
 			const why = "pods to addresses without endpoints: refused at the cluster IP"
-			to := nft.InSet{Set: unservedOf[c.Env.Stacks[i].Family].set.Name}
+			to := nft.InSet{Set: rejectedOf[c.Env.Stacks[i].Family].set.Name}
 			rules = append(rules,
 				c.Rule(nft.DNATMap{Map: m.externals.Name}, why, fromPods, to),
 				c.Rule(nft.DNATMap{Map: m.nodePorts.Name}, why, fromPods, to))
@@ -192,7 +192,7 @@ func balancedRules(c node.Chains) []nft.Rule {
 		by = claims.ServiceBridge
 	}
 	for i := range c.Env.Stacks {
-		rules = append(rules, c.Rule(nft.Return{}, "balanced by "+by, nft.AddrIn{Prefix: node.Single(c.Env.Stacks[i].MasqOVN)}))
+		rules = append(rules, c.Rule(nft.Return{}, "balanced by "+by, nft.AddrIn{Prefix: node.HostPrefix(c.Env.Stacks[i].MasqOVN)}))
 	}
 	return rules
 }
@@ -210,7 +210,7 @@ func externalRules(c node.Chains, outside bool) []nft.Rule {
 	for i := range c.Env.Stacks {
 		m := servicesOf[c.Env.Stacks[i].Family]
 		if outside {
-			for _, own := range []*nft.Map{m.ownIPs, m.spreadIPs, m.stickyIPs} {
+			for _, own := range []*nft.Map{m.localIPs, m.spreadIPs, m.stickyIPs} {
 				rules = append(rules, c.Rule(nft.DNATMap{Map: own.Name}, "external address: "+toOwn))
 			}
 		}
@@ -229,7 +229,7 @@ func nodePortRules(c node.Chains, outside bool) []nft.Rule {
 	for i := range c.Env.Stacks {
 		s := &c.Env.Stacks[i]
 		m := servicesOf[s.Family]
-		for _, inner := range []netip.Prefix{node.Single(s.Management.Addr()), node.Single(s.MasqHost), node.Words(s.Family).LinkLocal} {
+		for _, inner := range []netip.Prefix{node.HostPrefix(s.Management.Addr()), node.HostPrefix(s.MasqHost), node.Vocab(s.Family).LinkLocal} {
 			if inner.IsValid() {
 				rules = append(rules, c.Rule(nft.Return{}, "not for NodePorts", nft.AddrIn{Dst: true, Prefix: inner}))
 			}
@@ -239,7 +239,7 @@ func nodePortRules(c node.Chains, outside bool) []nft.Rule {
 				rules = append(rules, c.Rule(nft.DNATMap{Map: in.Name}, "NodePort: "+comment, append(slices.Clone(matches), nft.DstIsLocal{})...))
 			}
 			if outside {
-				to(m.ownPorts, toOwn)
+				to(m.localPorts, toOwn)
 				to(m.spreadPorts, toOwn)
 				to(m.stickyPorts, toOwn)
 			}
@@ -258,7 +258,7 @@ func nodePortMatches(c node.Chains, s *node.Stack) [][]nft.Match {
 		return append(list, nil)
 	}
 	if a := c.Env.Node.Address(s.Family); on.Primary && a.IsValid() {
-		list = append(list, to(node.Single(a)))
+		list = append(list, to(node.HostPrefix(a)))
 	}
 	for _, r := range on.Ranges {
 		switch {
@@ -298,7 +298,7 @@ func refuseRules(c node.Chains) []nft.Rule {
 			c.Rule(nft.Reject{TCPReset: true}, "another port of a Service", nft.InSet{Set: m.ips.Name}, nft.L4Proto{Protocol: cluster.TCP}),
 			c.Rule(nft.Reject{}, "another port of a Service", nft.InSet{Set: m.ips.Name}))
 		if c.Env.Node.Gateway.OpenFlow {
-			nobody := nft.InSet{Set: unservedOf[s.Family].set.Name}
+			nobody := nft.InSet{Set: rejectedOf[s.Family].set.Name}
 			rules = append(rules,
 				c.Rule(nft.Reject{TCPReset: true}, "no endpoint", nobody, nft.L4Proto{Protocol: cluster.TCP}),
 				c.Rule(nft.Reject{}, "no endpoint", nobody))
@@ -317,7 +317,7 @@ func masqueradeRules(c node.Chains) []nft.Rule {
 	for i := range c.Env.Stacks {
 		s := &c.Env.Stacks[i]
 		for _, a := range []netip.Addr{s.MasqAll, s.MasqLocal} {
-			rules = append(rules, c.Rule(nft.Drop{}, "masquerade addresses are the host's own", nft.AddrIn{Dst: true, Prefix: node.Single(a)}))
+			rules = append(rules, c.Rule(nft.Drop{}, "masquerade addresses are the host's own", nft.AddrIn{Dst: true, Prefix: node.HostPrefix(a)}))
 		}
 	}
 	return rules
@@ -328,7 +328,7 @@ func masqueradeRules(c node.Chains) []nft.Rule {
 func loopbackRules(c node.Chains) (in, out []nft.Rule) {
 	for i := range c.Env.Stacks {
 		s := &c.Env.Stacks[i]
-		loop := node.Words(s.Family).Loopback
+		loop := node.Vocab(s.Family).Loopback
 		if !c.Env.LoopbackPorts(s.Family) {
 			continue
 		}

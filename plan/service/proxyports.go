@@ -25,7 +25,7 @@ func ProxyPortsIn(tables nft.State, c *cluster.Config) admission.ProxyPorts {
 		return ports
 	}
 	for _, of := range servicesOf {
-		for _, m := range []*nft.Map{of.externals, of.ownIPs, of.spreadIPs, of.stickyIPs} {
+		for _, m := range []*nft.Map{of.externals, of.localIPs, of.spreadIPs, of.stickyIPs} {
 			found := tables[nft.Inet].Maps[m.Name]
 			if found == nil {
 				continue

@@ -9,19 +9,19 @@ import (
 
 // outOfRange serves a cluster IP outside of service-cidrs, as after a change of the API server's range: this address has by
 // itself what the ranges have. It returns false where the address cannot be served.
-func (b *balancer) outOfRange(s *node.Stack, f *cluster.Frontend) bool {
+func (b *planner) outOfRange(s *node.Stack, f *cluster.Frontend) bool {
 	ip := f.ClusterIP
-	if node.Within(s.Services, ip) {
+	if node.InRanges(s.Services, ip) {
 		return true
 	}
-	if ip == s.Address.Addr() || b.Node.HasAddress(ip) || node.Within(s.Cluster, ip) || node.Within(s.Inside(), ip) {
+	if ip == s.Address.Addr() || b.Node.HasAddress(ip) || node.InRanges(s.Cluster, ip) || node.InRanges(s.Inside(), ip) {
 		b.problem(f, "spec.clusterIPs", "%s belongs to a host or is in another range of the cluster: not served", ip)
 		return false
 	}
 	if b.Node.Gateway.NodeLocal {
 		b.problem(f, "spec.clusterIPs", "%s is not within [kubernetes] service-cidrs: hosts with node-local = dgp do not reach it", ip)
 	}
-	to := node.Single(ip)
+	to := node.HostPrefix(ip)
 	z := node.Zone{Env: *b.Env, Owner: f.Owner, Rows: b.rows}
 	z.ToHost(s, claims.PolicyServices, to.String(), "") // other ports: the host rejects them
 	b.engine.ClusterIP(s, to, f.Owner)

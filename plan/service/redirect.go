@@ -13,10 +13,10 @@ import (
 // which it answers as the host's own endpoint asks. What is not for everybody is the host's to serve, too.
 func Redirects(e *node.Env, x *Front, name string, v netip.AddrPort) bool {
 	switch {
-	case x.Guards(v):
+	case x.RestrictsSources(v):
 		return false
 	case name == wayNodePort:
-		return slices.Contains(x.Stack.Redirect, v.Addr()) && (!x.ExternalLocal || !e.Mode.PodsByHost && len(x.OwnHost) == 0)
+		return slices.Contains(x.Stack.Redirect, v.Addr()) && (!x.ExternalLocal || !e.Mode.PodsByHost && len(x.LocalHost) == 0)
 	}
 	return len(e.Redirect) > 0 && !x.ExternalLocal && v.Addr() != x.Stack.Address.Addr()
 }

@@ -19,7 +19,7 @@ import (
 // Plan plans the Frontends: who is served where, and by which endpoints. The node's engine writes that down for pods and external clients;
 // what the host needs for its own clients is the same with both.
 func Plan(e node.Env, engine Engine) (datapath.State, []cluster.Problem) {
-	b := balancer{
+	b := planner{
 		Env: &e, engine: engine, rows: nb.State{}, nft: node.NewElements(), conns: map[netip.AddrPort]conn.Targets{},
 		redirected: map[redirect.Service]redirect.Way{},
 	}
@@ -45,7 +45,7 @@ type Engine interface {
 	// frontend serves the cluster IP, and what the host leads its own clients to.
 	Frontend(x *Front)
 	// outside serves addresses that external clients use, too: node ports (wayNodePort) or external addresses (wayExternal).
-	Outside(x *Front, name string, vips []netip.AddrPort)
+	External(x *Front, name string, vips []netip.AddrPort)
 	// clusterIP gives one cluster IP outside of service-cidrs what the ranges have.
 	ClusterIP(s *node.Stack, to netip.Prefix, owner cluster.Owner)
 	// rejects reports whether it rejects connections to a Service without endpoints. If not, the host does.
@@ -54,8 +54,8 @@ type Engine interface {
 	State() (datapath.State, []cluster.Problem)
 }
 
-// balancer plans what Services need.
-type balancer struct {
+// planner plans what Services need.
+type planner struct {
 	*node.Env
 	engine   Engine
 	rows     nb.State
@@ -67,7 +67,7 @@ type balancer struct {
 	redirected map[redirect.Service]redirect.Way
 }
 
-func (b *balancer) problem(f *cluster.Frontend, field, format string, args ...any) {
+func (b *planner) problem(f *cluster.Frontend, field, format string, args ...any) {
 	b.problems = append(b.problems, cluster.Problem{Owner: f.Owner, Field: field, Message: fmt.Sprintf(format, args...)})
 }
 
@@ -75,12 +75,12 @@ func (b *balancer) problem(f *cluster.Frontend, field, format string, args ...an
 type Front struct {
 	*cluster.Frontend
 	chosen
-	Stack              *node.Stack
-	Internal, external []netip.AddrPort // endpoints by policy: within the cluster, and for clients outside
-	OwnHost, OwnPods   []netip.AddrPort // endpoints of externalTrafficPolicy Local: the host's, and the node's others
+	Stack                *node.Stack
+	Internal, external   []netip.AddrPort // endpoints by policy: within the cluster, and for clients outside
+	LocalHost, LocalPods []netip.AddrPort // endpoints of externalTrafficPolicy Local: the host's, and the node's others
 }
 
-func newFront(e *node.Env, s *node.Stack, f *cluster.Frontend) Front {
+func serve(e *node.Env, s *node.Stack, f *cluster.Frontend) Front {
 	c := choose(e, f)
 	x := Front{Frontend: f, chosen: c, Stack: s, Internal: c.Cluster, external: c.Cluster}
 	if f.InternalLocal {
@@ -89,34 +89,34 @@ func newFront(e *node.Env, s *node.Stack, f *cluster.Frontend) Front {
 	if f.ExternalLocal {
 		x.external = c.Local
 		for _, a := range c.Local {
-			if x.IsHost(a.Addr()) {
-				x.OwnHost = append(x.OwnHost, a)
+			if x.IsOwnHost(a.Addr()) {
+				x.LocalHost = append(x.LocalHost, a)
 			} else {
-				x.OwnPods = append(x.OwnPods, a)
+				x.LocalPods = append(x.LocalPods, a)
 			}
 		}
 	}
 	return x
 }
 
-func (b *balancer) frontend(s *node.Stack, f *cluster.Frontend) {
+func (b *planner) frontend(s *node.Stack, f *cluster.Frontend) {
 	if !b.outOfRange(s, f) {
 		return
 	}
-	x := newFront(b.Env, s, f)
+	x := serve(b.Env, s, f)
 	b.engine.Frontend(&x)
 	served := b.engine.Rejects() || len(x.Cluster) > 0
 	addClusterIP(b.nft, &x, served)
 	if f.NodePort != 0 && b.Config.Gateway.NodePort {
-		b.outside(&x, wayNodePort, nodePorts(b.Env, s, f))
+		b.external(&x, wayNodePort, nodePorts(b.Env, s, f))
 		addNodePort(b.nft, &x)
 	}
 	if vips := f.External(); len(vips) > 0 {
-		b.outside(&x, WayExternal, vips)
+		b.external(&x, WayExternal, vips)
 		addExternals(b.nft, &x)
 	}
 	if !served {
-		addUnserved(b.nft, &x, Outer(b.Env, s, f))
+		addRejected(b.nft, &x, ExternalAddresses(b.Env, s, f))
 	}
 	b.connections(&x)
 }
@@ -132,8 +132,8 @@ func nodePorts(e *node.Env, s *node.Stack, f *cluster.Frontend) []netip.AddrPort
 	return vips
 }
 
-// Outer are the addresses on which pods find a Frontend, but its cluster IP.
-func Outer(e *node.Env, s *node.Stack, f *cluster.Frontend) []netip.AddrPort {
+// ExternalAddresses are the addresses on which pods find a Frontend, but its cluster IP.
+func ExternalAddresses(e *node.Env, s *node.Stack, f *cluster.Frontend) []netip.AddrPort {
 	vips := f.External()
 	if f.NodePort != 0 && e.Config.Gateway.NodePort {
 		vips = append(vips, nodePorts(e, s, f)...)
@@ -141,23 +141,23 @@ func Outer(e *node.Env, s *node.Stack, f *cluster.Frontend) []netip.AddrPort {
 	return vips
 }
 
-// outside serves addresses that external clients use. A pod finds them where it is, and the policy for external clients does not count
+// external serves addresses that external clients use. A pod finds them where it is, and the policy for external clients does not count
 // there; what is not for everybody it finds on its host, which looks at the source. Clients come from the external network, or by the
 // host, see serviceMaps, or by eBPF programs.
-func (b *balancer) outside(x *Front, name string, vips []netip.AddrPort) {
+func (b *planner) external(x *Front, name string, vips []netip.AddrPort) {
 	for _, v := range vips {
 		if Redirects(b.Env, x, name, v) && (b.engine.Rejects() || len(x.Cluster) > 0) {
 			tracked := name == WayExternal || b.Node.Gateway.OpenFlow
 			b.redirected[redirect.Service{Addr: v, Protocol: x.Protocol}] = redirect.Way{Tracked: tracked, Owner: x.Owner}
 		}
 	}
-	b.engine.Outside(x, name, vips)
+	b.engine.External(x, name, vips)
 }
 
-// IsHost reports whether an address is one of this node's host. Clients outside are led to it by the host itself: from a load
+// IsOwnHost reports whether an address is one of this node's host. Clients outside are led to it by the host itself: from a load
 // balancer of OVN's, the host would answer past that.
-func (x *Front) IsHost(a netip.Addr) bool {
-	return a == x.Stack.Address.Addr() || slices.Contains(x.Stack.Others, a)
+func (x *Front) IsOwnHost(a netip.Addr) bool {
+	return a == x.Stack.Address.Addr() || slices.Contains(x.Stack.Secondary, a)
 }
 
 // Names of ways.
@@ -170,6 +170,6 @@ const (
 
 // Match is what goes to an address of a Frontend.
 func Match(x *Front, m flow.Match, vip netip.AddrPort) flow.Match {
-	m.Protocol, m.Dst, m.DstPort = node.Words(x.Family).L4[x.Protocol], node.Single(vip.Addr()), vip.Port()
+	m.Protocol, m.Dst, m.DstPort = node.Vocab(x.Family).L4[x.Protocol], node.HostPrefix(vip.Addr()), vip.Port()
 	return m
 }

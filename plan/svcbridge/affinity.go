@@ -28,12 +28,12 @@ func toGroup(x *service.Front, id uint32) []flow.Action {
 	return []flow.Action{flow.SetGroup{ID: id}, flow.Resubmit{Table: pipeline.SvcSessionAffinity}, flow.Resubmit{Table: pipeline.SvcEndpointDNAT}}
 }
 
-// sticks remembers of each client which bucket of a group it has: what buckets do is done by flows, which clients that are remembered find as
+// learnAffinity remembers of each client which bucket of a group it has: what buckets do is done by flows, which clients that are remembered find as
 // well. All ways to a Frontend share what is remembered. A bucket that the group does not have (any more) is chosen anew: its flow is gone. The
 // next connection finds what the first one has learned, as Open vSwitch chooses by the client's port, for each connection: what it knows of the
 // first holds for no other.
-func (w *serviceBridge) sticks(x *service.Front, g *flow.Group) {
-	v := node.Words(x.Family)
+func (w *serviceBridge) learnAffinity(x *service.Front, g *flow.Group) {
+	v := node.Vocab(x.Family)
 	g.Hashed = v.L4[x.Protocol]
 	m := flow.Match{Protocol: v.IP, Group: g.ID}
 	w.add(pipeline.SvcEndpointDNAT, prioOthers, m, flow.ToGroup{ID: g.ID})

@@ -73,7 +73,7 @@ func Base(e node.Env) (datapath.State, []cluster.Problem) {
 		refused(&z, s)
 		toServiceBridge(k, s)
 		if e.HasExternalClients() {
-			wireToServices(b, s)
+			externalToServices(b, s)
 		}
 	}
 	serviceHost(k)
@@ -85,7 +85,7 @@ func Base(e node.Env) (datapath.State, []cluster.Problem) {
 func (w *serviceBridge) bridge() {
 	name := claims.ServiceBridge
 	w.Bridges = map[string]flow.Bridge{name: {Name: name, Userspace: w.Node.Gateway.Userspace, Owner: w.owner,
-		Learned: affinityTotal, Connections: w.PodConnections()}}
+		Learned: affinityTotal, Connections: w.PodConnectionLimit()}}
 	patch := func(name, bridge, peer string) flow.Port {
 		return flow.Port{Name: name, Bridge: bridge, Type: "patch", Peer: peer, Owner: w.owner}
 	}
@@ -93,16 +93,16 @@ func (w *serviceBridge) bridge() {
 	ovn.ExternalIDs = map[string]string{"iface-id": podsPort(w.Node.Name)}
 	host := flow.Port{Name: claims.ServiceHost, Bridge: name, Type: "internal", MAC: w.HostMAC(), MTU: w.HostMTU(), Owner: w.owner}
 	w.Ports = map[string]flow.Port{own.Name: own, ovn.Name: ovn, host.Name: host}
-	if w.Wired() {
+	if w.HasExternalPatch() {
 		own, wire := patch(claims.WirePatch, name, claims.ServicesPatch), patch(claims.ServicesPatch, w.Node.Gateway.Bridge, claims.WirePatch)
 		w.Ports[own.Name], w.Ports[wire.Name] = own, wire
 	}
 }
 
-// outside are the ports by which the host and clients outside come.
-func (w *serviceBridge) outside() []string {
+// externalPorts are the ports by which the host and clients outside come.
+func (w *serviceBridge) externalPorts() []string {
 	ports := []string{claims.ServiceHost}
-	if w.Wired() {
+	if w.HasExternalPatch() {
 		ports = append(ports, claims.WirePatch)
 	}
 	return ports
@@ -139,14 +139,14 @@ func (w *serviceBridge) paths() {
 	}
 	w.add(pipeline.SvcServiceConntrack, prioGuard, flow.Match{CTState: flow.CTState{Set: flow.CTTrk | flow.CTDnat}}, flow.Resubmit{Table: pipeline.SvcSNAT})
 	w.add(pipeline.SvcServiceConntrack, prioFrom, flow.Match{CTState: flow.CTState{Set: flow.CTTrk | flow.CTInv}}, flow.Drop{})
-	for _, port := range w.outside() {
+	for _, port := range w.externalPorts() {
 		w.add(pipeline.SvcServiceLB, prioStray, flow.Match{InPort: port}, flow.Drop{})
 	}
 	host := flow.Match{EthDst: w.HostMAC()}
 	w.add(pipeline.SvcExternalReply, prioTo, host, w.toHost(flow.Output{Port: claims.ServiceHost})...)
 	host.InPort = claims.ServiceHost
 	w.add(pipeline.SvcExternalReply, prioVIP, host, w.toHost(flow.InPort{})...)
-	if w.Wired() {
+	if w.HasExternalPatch() {
 		// Answers go to the MAC that asks: nobody outside may send as the host, or as its next hop.
 		for _, mac := range []cluster.MAC{w.HostMAC(), node.MasqMAC()} {
 			w.add(pipeline.SvcClassifier, prioTagged, flow.Match{InPort: claims.WirePatch, EthSrc: mac}, flow.Drop{})
@@ -158,21 +158,21 @@ func (w *serviceBridge) paths() {
 	}
 }
 
-// fromOutside serves the host and clients outside. Towards pods they have the gateway router's address on the join switch, which other nodes know
+// serveExternal serves the host and clients outside. Towards pods they have the gateway router's address on the join switch, which other nodes know
 // a way to, or their own, under policy Local; towards what is no pod, the host has the packet, from an address that is not its own.
 // The answer goes to the MAC that the request came from, so that no neighbour must be asked for.
-func (w *serviceBridge) fromOutside(s *node.Stack) {
-	v := node.Words(s.Family)
+func (w *serviceBridge) serveExternal(s *node.Stack) {
+	v := node.Vocab(s.Family)
 	answers := track(claims.ZonePinned, pipeline.SvcUnSNAT)
 	for _, from := range []flow.Match{{InPort: claims.ServicePatch}, {}} {
-		from.Protocol, from.Dst = v.IP, node.Single(s.Join.Addr())
+		from.Protocol, from.Dst = v.IP, node.HostPrefix(s.Join.Addr())
 		table := uint8(pipeline.SvcClassifier)
 		if from.InPort == "" {
 			table = pipeline.SvcFromPod
 		}
 		w.add(table, prioSelf, from, answers)
 	}
-	w.add(pipeline.SvcClassifier, prioSelf, flow.Match{InPort: claims.ServiceHost, Protocol: v.IP, Dst: node.Single(s.MasqOVN)}, answers)
+	w.add(pipeline.SvcClassifier, prioSelf, flow.Match{InPort: claims.ServiceHost, Protocol: v.IP, Dst: node.HostPrefix(s.MasqOVN)}, answers)
 	w.add(pipeline.SvcUnSNAT, prioOutside, flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside},
 		flow.SetEthDstByCT{}, track(claims.ZoneServices, pipeline.SvcExternalReply))
 	w.add(pipeline.SvcExternalConntrack, prioOutside, flow.Match{Protocol: v.IP, CTMark: claims.CTMarkOutside}, flow.SetEthDstByCT{}, flow.Resubmit{Table: pipeline.SvcExternalReply})
@@ -180,11 +180,11 @@ func (w *serviceBridge) fromOutside(s *node.Stack) {
 	w.nodeConnections(s)
 
 	toService := track(claims.ZoneServices, pipeline.SvcServiceConntrack)
-	for _, to := range append(slices.Clone(s.Services), node.Single(s.MasqAll), node.Single(s.MasqLocal)) {
+	for _, to := range append(slices.Clone(s.Services), node.HostPrefix(s.MasqAll), node.HostPrefix(s.MasqLocal)) {
 		w.add(pipeline.SvcClassifier, prioTo, flow.Match{InPort: claims.ServiceHost, Protocol: v.IP, Dst: to}, toService)
 	}
 	onward := []flow.Action{flow.SetEthSrc{MAC: node.MasqMAC()}, flow.SetEthDst{MAC: cluster.MACFor(w.Stacks[0].Router.Addr())}, flow.Resubmit{Table: pipeline.SvcL3Forwarding}}
-	for _, port := range w.outside() {
+	for _, port := range w.externalPorts() {
 		m := flow.Match{InPort: port, Protocol: v.IP}
 		if port == claims.WirePatch {
 			w.externalSources(s, toService)
@@ -196,9 +196,9 @@ func (w *serviceBridge) fromOutside(s *node.Stack) {
 			for _, r := range s.Cluster {
 				pods := m
 				pods.Dst = r
-				w.add(pipeline.SvcSNAT, prioTo, pods, append([]flow.Action{second(s.Join.Addr(), true)}, onward...)...)
+				w.add(pipeline.SvcSNAT, prioTo, pods, append([]flow.Action{commitSNAT(s.Join.Addr(), true)}, onward...)...)
 			}
-			w.add(pipeline.SvcSNAT, prioWorld, m, append([]flow.Action{second(s.MasqOVN, true)}, w.toHost(flow.InPort{})...)...)
+			w.add(pipeline.SvcSNAT, prioWorld, m, append([]flow.Action{commitSNAT(s.MasqOVN, true)}, w.toHost(flow.InPort{})...)...)
 		}
 		if s.Family == cluster.IPv4 { // over IPv6, OVN tells senders beyond its own networks nothing
 			// On the kernel datapath, what this node's OVN itself says of a packet passes conntrack with its actions one by one, so that what
@@ -208,21 +208,21 @@ func (w *serviceBridge) fromOutside(s *node.Stack) {
 	}
 }
 
-// straight are the tables, after conntrack, of what goes to no Service's address, and what follows each.
-var straight = map[uint8]uint8{pipeline.SvcPodConntrack: pipeline.SvcSNAT, pipeline.SvcNodeConntrack: pipeline.SvcL2Forwarding, pipeline.SvcExternalConntrack: pipeline.SvcL2Forwarding}
+// nextWithoutService are the tables, after conntrack, of what goes to no Service's address, and what follows each.
+var nextWithoutService = map[uint8]uint8{pipeline.SvcPodConntrack: pipeline.SvcSNAT, pipeline.SvcNodeConntrack: pipeline.SvcL2Forwarding, pipeline.SvcExternalConntrack: pipeline.SvcL2Forwarding}
 
 // family is paths of one family.
 func (w *serviceBridge) family(s *node.Stack) {
-	v := node.Words(s.Family)
+	v := node.Vocab(s.Family)
 	for _, r := range s.Services {
-		w.toVIPs(prioTo, r)
+		w.trackVIPs(prioTo, r)
 	}
 	for _, r := range s.Cluster {
 		w.add(pipeline.SvcFromPod, prioTo, flow.Match{Protocol: v.IP, Dst: r}, track(claims.ZoneServices, pipeline.SvcPodConntrack))
-		w.fromEndpoints(r)
+		w.trackEndpoints(r)
 	}
 	for _, a := range ownVIPs(w.Env, s) {
-		w.tracks(a, uses{vip: 1})
+		w.trackAddress(a, refs{vip: 1})
 	}
 	w.add(pipeline.SvcFromPod, prioJoin, flow.Match{Protocol: v.IP, Dst: s.Join.Masked()}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 	w.add(pipeline.SvcClassifier, prioJoin, flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Src: s.Join.Masked()}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
@@ -231,13 +231,13 @@ func (w *serviceBridge) family(s *node.Stack) {
 	w.noDHCP(v)
 	// A connection straight to a pod is tracked as well. Else one to a Service with the same source port and endpoint would translate
 	// its answers. What is looked at after that does not depend on the port that it may get, so there is no recirculation.
-	for from, to := range straight {
+	for from, to := range nextWithoutService {
 		w.add(from, prioTo, tracked(v.IP, flow.CTNew, flow.CTRel), flow.CT{Commit: true, Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATSrc}}, flow.Resubmit{Table: to})
 	}
 	// What pods have with the world is tracked as well: the client of a Service under policy Local may be anybody.
 	w.add(pipeline.SvcFromPod, prioWorld, flow.Match{Protocol: v.IP, Src: s.Subnet}, track(claims.ZoneServices, pipeline.SvcExternalConntrack))
 	w.add(pipeline.SvcClassifier, prioWorld, flow.Match{InPort: claims.ServicePatch, Protocol: v.IP, Dst: s.Subnet}, track(claims.ZoneServices, pipeline.SvcNodeConntrack))
-	w.fromOutside(s)
+	w.serveExternal(s)
 	// The kernel translates an ICMP error of the client's only with commit.
 	w.add(pipeline.SvcServiceConntrack, prioSelf, tracked(v.IP, flow.CTRel, flow.CTRpl),
 		flow.CT{Commit: true, Zone: claims.ZoneServices, Table: pipeline.SvcSNAT, NAT: flow.NAT{Kind: flow.NATUndo}})
@@ -245,14 +245,14 @@ func (w *serviceBridge) family(s *node.Stack) {
 		m := flow.Match{InPort: claims.ServicePatch, Protocol: v.ICMP, ICMPType: t + 1}
 		w.add(pipeline.SvcClassifier, prioFrom, m, flow.CT{Zone: claims.ZoneServices, NAT: flow.NAT{Kind: flow.NATUndo}}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 	}
-	w.add(pipeline.SvcFromPod, prioFrom, flow.Match{Protocol: v.IP, Dst: node.Single(s.MasqPin)}, track(claims.ZonePinned, pipeline.SvcUnSNAT))
+	w.add(pipeline.SvcFromPod, prioFrom, flow.Match{Protocol: v.IP, Dst: node.HostPrefix(s.MasqPin)}, track(claims.ZonePinned, pipeline.SvcUnSNAT))
 	for _, bit := range []flow.CTBits{flow.CTNew, flow.CTInv} { // nobody's answer: the address is for no pod to reach
 		w.add(pipeline.SvcUnSNAT, prioGuard, tracked(v.IP, bit, 0), flow.Drop{})
 	}
 	w.add(pipeline.SvcUnSNAT, prioOthers, flow.Match{Protocol: v.IP}, track(claims.ZoneServices, pipeline.SvcHairpinReply))
 	neighbours := []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ARP}}
 	if s.Family == cluster.IPv4 {
-		w.floods(v, node.Single(broadcast()))
+		w.floods(v, node.HostPrefix(broadcast()))
 	} else {
 		w.add(pipeline.SvcFromPod, prioTo, flow.Match{Protocol: v.IP, Dst: v.LinkLocal}, track(claims.ZoneServices, pipeline.SvcPodConntrack))
 		neighbours = []flow.Match{{InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1}, {InPort: claims.ServicePatch, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1}}
@@ -269,14 +269,14 @@ func (w *serviceBridge) family(s *node.Stack) {
 // broadcast is everybody on the link, over IPv4.
 func broadcast() netip.Addr { return netip.AddrFrom4([4]byte{255, 255, 255, 255}) }
 
-// toVIPs tracks what pods send to addresses that Services may have.
-func (w *serviceBridge) toVIPs(priority uint16, to netip.Prefix) {
-	w.add(pipeline.SvcFromPod, priority, flow.Match{Protocol: node.Words(cluster.FamilyOf(to.Addr())).IP, Dst: to}, track(claims.ZoneServices, pipeline.SvcServiceConntrack))
+// trackVIPs tracks what pods send to addresses that Services may have.
+func (w *serviceBridge) trackVIPs(priority uint16, to netip.Prefix) {
+	w.add(pipeline.SvcFromPod, priority, flow.Match{Protocol: node.Vocab(cluster.FamilyOf(to.Addr())).IP, Dst: to}, track(claims.ZoneServices, pipeline.SvcServiceConntrack))
 }
 
-// fromEndpoints tracks what comes by OVN from addresses that endpoints may have: answers among it.
-func (w *serviceBridge) fromEndpoints(from netip.Prefix) {
-	m := flow.Match{InPort: claims.ServicePatch, Protocol: node.Words(cluster.FamilyOf(from.Addr())).IP, Src: from}
+// trackEndpoints tracks what comes by OVN from addresses that endpoints may have: answers among it.
+func (w *serviceBridge) trackEndpoints(from netip.Prefix) {
+	m := flow.Match{InPort: claims.ServicePatch, Protocol: node.Vocab(cluster.FamilyOf(from.Addr())).IP, Src: from}
 	w.add(pipeline.SvcClassifier, prioTo, m, track(claims.ZoneServices, pipeline.SvcNodeConntrack))
 }
 
@@ -300,7 +300,7 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 		if s == nil || i < len(p.IPs) && !s.Subnet.Contains(ip) {
 			continue
 		}
-		v, own := node.Words(s.Family), node.Single(ip)
+		v, own := node.Vocab(s.Family), node.HostPrefix(ip)
 		m := from
 		m.Protocol, m.Src = v.IP, own
 		send(m, pipeline.SvcFromPod)
@@ -310,11 +310,11 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 		} else {
 			w.advertises(from, ip)
 		}
-		w.takes(port, ip)
+		w.floodAnnouncements(port, ip)
 		if i >= len(p.IPs) {
 			continue
 		}
-		w.found(ip, out)
+		w.answerNeighbors(ip, out)
 		w.add(pipeline.SvcL3Forwarding, prioTo, flow.Match{Protocol: v.IP, Dst: own}, flow.SetEthDst{MAC: p.MAC}, out)
 		w.add(pipeline.SvcSNAT, prioSelf, flow.Match{InPort: port, Protocol: v.IP, Src: own, Dst: own},
 			flow.CT{Commit: true, Zone: claims.ZonePinned, Table: pipeline.SvcHairpinReply, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqPin}})
@@ -324,9 +324,9 @@ func (w *serviceBridge) pod(p *cluster.Pod) {
 // linkLocal lets a pod send from its link-local address, and ask for neighbours in its own name.
 func (w *serviceBridge) linkLocal(from flow.Match, out flow.Action) {
 	link := linkLocal(from.EthSrc)
-	w.found(link, out)
+	w.answerNeighbors(link, out)
 	m := from
-	m.Protocol, m.Src = flow.IPv6, node.Single(link)
+	m.Protocol, m.Src = flow.IPv6, node.HostPrefix(link)
 	w.add(pipeline.SvcClassifier, prioFrom, m, flow.Resubmit{Table: pipeline.SvcFromPod})
 	ask := flow.Match{InPort: from.InPort, Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1, LinkAddr: from.EthSrc}
 	w.add(pipeline.SvcNDSecurity, prioTo, ask, flow.Resubmit{Table: pipeline.SvcNeighborDiscovery})
@@ -342,23 +342,23 @@ func (w *serviceBridge) advertises(from flow.Match, ip netip.Addr) {
 	}
 }
 
-// found leads who looks for an address to the ports of those that have it.
-func (w *serviceBridge) found(ip netip.Addr, out ...flow.Action) {
+// answerNeighbors leads who looks for an address to the ports of those that have it.
+func (w *serviceBridge) answerNeighbors(ip netip.Addr, out ...flow.Action) {
 	if ip.Is4() {
-		w.add(pipeline.SvcNeighborDiscovery, prioTo, flow.Match{Protocol: flow.ARP, Dst: node.Single(ip)}, out...)
+		w.add(pipeline.SvcNeighborDiscovery, prioTo, flow.Match{Protocol: flow.ARP, Dst: node.HostPrefix(ip)}, out...)
 		return
 	}
 	for _, t := range []uint16{node.NeighborSolicitation, node.NeighborAdvertisement} {
-		w.add(pipeline.SvcNeighborDiscovery, prioTo, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1, Dst: node.Single(ip)}, out...)
+		w.add(pipeline.SvcNeighborDiscovery, prioTo, flow.Match{Protocol: flow.ICMP6, ICMPType: t + 1, Dst: node.HostPrefix(ip)}, out...)
 	}
 	w.add(pipeline.SvcNeighborDiscovery, prioTo-1, flow.Match{Protocol: flow.ICMP6, ICMPType: node.NeighborSolicitation + 1, Target: ip}, out...)
 }
 
-// takes lets all hear that a pod has one of its addresses: an extra one may have been another's before.
-func (w *serviceBridge) takes(port string, ip netip.Addr) {
-	m := flow.Match{InPort: port, Protocol: flow.ARP, Dst: node.Single(ip)}
+// floodAnnouncements lets all hear that a pod has one of its addresses: an extra one may have been another's before.
+func (w *serviceBridge) floodAnnouncements(port string, ip netip.Addr) {
+	m := flow.Match{InPort: port, Protocol: flow.ARP, Dst: node.HostPrefix(ip)}
 	if ip.Is6() {
-		m = flow.Match{InPort: port, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1, Target: ip, Dst: node.Words(cluster.IPv6).Multicast}
+		m = flow.Match{InPort: port, Protocol: flow.ICMP6, ICMPType: node.NeighborAdvertisement + 1, Target: ip, Dst: node.Vocab(cluster.IPv6).Multicast}
 	}
 	w.add(pipeline.SvcNeighborDiscovery, prioFrom, m, flow.Resubmit{Table: pipeline.SvcMulticast})
 }

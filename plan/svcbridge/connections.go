@@ -29,7 +29,7 @@ func (w *serviceBridge) replies(v node.Vocabulary) {
 	toClient(flow.CTState{Set: flow.CTTrk | flow.CTInv | flow.CTSnat, Clear: flow.CTDnat})
 	reply := tracked(v.IP, flow.CTRpl, flow.CTRel)
 	w.add(pipeline.SvcServiceConntrack, prioSelf, reply, flow.Resubmit{Table: pipeline.SvcSNAT})
-	for _, port := range w.outside() {
+	for _, port := range w.externalPorts() {
 		reply.InPort = port
 		w.add(pipeline.SvcServiceConntrack, prioOutside, reply, flow.Drop{})
 	}
@@ -39,7 +39,7 @@ func (w *serviceBridge) replies(v node.Vocabulary) {
 // sends here what has a Service port at the node's address as its destination.
 func (w *serviceBridge) nodeConnections(s *node.Stack) {
 	if w.HasExternalClients() {
-		m := flow.Match{InPort: claims.WirePatch, Protocol: node.Words(s.Family).IP, CTMark: claims.CTMarkNode}
+		m := flow.Match{InPort: claims.WirePatch, Protocol: node.Vocab(s.Family).IP, CTMark: claims.CTMarkNode}
 		m.CTState.Set = flow.CTTrk // also what conntrack calls invalid: the gateway bridge decides
 		w.add(pipeline.SvcServiceConntrack, prioOutside+3, m, flow.InPort{})
 	}
@@ -50,8 +50,8 @@ func (w *serviceBridge) nodeConnections(s *node.Stack) {
 // zone of the gateway bridge alone would cost each packet of external clients a lookup more, for which
 // the userspace datapath has no recirculation left.
 func nodePort(b *node.Bridge, x *service.Front, at netip.AddrPort) {
-	if at.Addr() == x.Stack.Address.Addr() || slices.Contains(x.Stack.Others, at.Addr()) {
-		from := flow.Match{Protocol: node.Words(x.Family).L4[x.Protocol], Src: node.Single(at.Addr()), SrcPort: at.Port()}
+	if at.Addr() == x.Stack.Address.Addr() || slices.Contains(x.Stack.Secondary, at.Addr()) {
+		from := flow.Match{Protocol: node.Vocab(x.Family).L4[x.Protocol], Src: node.HostPrefix(at.Addr()), SrcPort: at.Port()}
 		b.Classify(node.PrioTrack+2, from, flow.Resubmit{Table: pipeline.GatewayNodePortSource})
 	}
 }
@@ -60,7 +60,7 @@ func nodePort(b *node.Bridge, x *service.Front, at netip.AddrPort) {
 // of the Service. A reply of the host itself, such as to a packet too long for pods, is not recorded:
 // an external client began that connection.
 func nodePorts(b *node.Bridge, s *node.Stack) {
-	ip := node.Words(s.Family).IP
+	ip := node.Vocab(s.Family).IP
 	b.Add(pipeline.GatewayNodePortSource, node.PrioKnown, flow.Match{InPort: claims.ServicesPatch, Protocol: ip}, flow.Output{Port: b.Uplink})
 	for _, m := range []flow.Match{{InPort: flow.Local, Protocol: ip}, {InPort: b.Ovn, EthSrc: b.Mac, Protocol: ip}} {
 		owner := uint32(claims.CTMarkHost)
@@ -78,9 +78,9 @@ func nodePorts(b *node.Bridge, s *node.Stack) {
 	}
 }
 
-// second commits a connection in the zone that gives it a source to which its replies come back.
+// commitSNAT commits a connection in the zone that gives it a source to which its replies come back.
 // ethSrc records the packet's source MAC, to which the replies go.
-func second(a netip.Addr, ethSrc bool) flow.CT {
+func commitSNAT(a netip.Addr, ethSrc bool) flow.CT {
 	return flow.CT{Commit: true, Zone: claims.ZonePinned, Mark: claims.CTMarkOutside, EthSrc: ethSrc, NAT: flow.NAT{Kind: flow.NATSrc, Addr: a}}
 }
 
@@ -95,8 +95,8 @@ func second(a netip.Addr, ethSrc bool) flow.CT {
 //     dropped.
 func (w *serviceBridge) externalSources(s *node.Stack, serve flow.Action) {
 	// The gateway bridge floods frames for other machines to this port as well: they are not the node's to serve.
-	m := flow.Match{InPort: claims.WirePatch, EthDst: w.Node.Gateway.MAC, Protocol: node.Words(s.Family).IP}
-	for _, r := range w.martians(s) {
+	m := flow.Match{InPort: claims.WirePatch, EthDst: w.Node.Gateway.MAC, Protocol: node.Vocab(s.Family).IP}
+	for _, r := range w.externalMartians(s) {
 		from := m
 		from.Src = r
 		w.add(pipeline.SvcClassifier, prioGuard, from, flow.Drop{})
@@ -133,19 +133,19 @@ func (w *serviceBridge) nextHopMACs(s *node.Stack) []cluster.MAC {
 	return list
 }
 
-// martians are source addresses that no packet from the external network can have: those of pods,
+// externalMartians are source addresses that no packet from the external network can have: those of pods,
 // Services and routers of the cluster, of the node itself, and those that are no machine's.
-func (w *serviceBridge) martians(s *node.Stack) []netip.Prefix {
-	v := node.Words(s.Family)
+func (w *serviceBridge) externalMartians(s *node.Stack) []netip.Prefix {
+	v := node.Vocab(s.Family)
 	list := slices.Concat(s.Cluster, s.Services)
-	list = append(list, s.Join.Masked(), s.Transit.Masked(), s.Masquerade, v.Loopback, v.Multicast, node.Single(s.Address.Addr()))
+	list = append(list, s.Join.Masked(), s.Transit.Masked(), s.Masquerade, v.Loopback, v.Multicast, node.HostPrefix(s.Address.Addr()))
 	if s.Family == cluster.IPv4 {
-		list = append(list, netip.PrefixFrom(netip.IPv4Unspecified(), 8), node.Single(broadcast()))
+		list = append(list, netip.PrefixFrom(netip.IPv4Unspecified(), 8), node.HostPrefix(broadcast()))
 	} else {
-		list = append(list, node.Single(netip.IPv6Unspecified()))
+		list = append(list, node.HostPrefix(netip.IPv6Unspecified()))
 	}
-	for _, a := range s.Others {
-		list = append(list, node.Single(a))
+	for _, a := range s.Secondary {
+		list = append(list, node.HostPrefix(a))
 	}
 	return list
 }
@@ -158,7 +158,7 @@ func (w *serviceBridge) martians(s *node.Stack) []netip.Prefix {
 // ZoneServices has the recorded MAC of each connection. A packet from another machine than a next hop
 // commits the second zone with that one.
 func (w *serviceBridge) externalClients(s *node.Stack, onward []flow.Action) {
-	v := node.Words(s.Family)
+	v := node.Vocab(s.Family)
 	m := flow.Match{InPort: claims.WirePatch, Protocol: v.IP}
 	invalid, related := m, m
 	invalid.CTState.Set, related.CTState.Set = flow.CTTrk|flow.CTInv, flow.CTTrk|flow.CTRel
@@ -189,21 +189,21 @@ func (w *serviceBridge) externalClients(s *node.Stack, onward []flow.Action) {
 
 // recordMAC adds the flows for endpoints in a range, whose connections have a second source.
 func (w *serviceBridge) recordMAC(s *node.Stack, to netip.Prefix, priority uint16, source netip.Addr, next []flow.Action) {
-	m := flow.Match{InPort: claims.WirePatch, Protocol: node.Words(s.Family).IP, Dst: to}
+	m := flow.Match{InPort: claims.WirePatch, Protocol: node.Vocab(s.Family).IP, Dst: to}
 	add := func(priority uint16, m flow.Match, actions ...flow.Action) {
 		w.add(pipeline.SvcSNAT, priority, m, append(actions, next...)...)
 	}
 	record := flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkClientMAC, EthSrc: true}
-	add(priority, m, record, second(source, true))
+	add(priority, m, record, commitSNAT(source, true))
 	recorded := m
 	recorded.CTMark = claims.CTMarkClientMAC
-	add(priority+1, recorded, flow.SetEthDstByCT{}, flow.MoveEthDstToSrc{}, second(source, true))
+	add(priority+1, recorded, flow.SetEthDstByCT{}, flow.MoveEthDstToSrc{}, commitSNAT(source, true))
 	for _, mac := range w.nextHopMACs(s) {
 		changed := recorded
 		changed.EthSrc = mac
-		add(priority+2, changed, second(source, true))
+		add(priority+2, changed, commitSNAT(source, true))
 	}
 	related := m
 	related.CTState.Set = flow.CTTrk | flow.CTRel
-	add(priority+3, related, second(source, false))
+	add(priority+3, related, commitSNAT(source, false))
 }

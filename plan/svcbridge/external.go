@@ -19,7 +19,7 @@ func toServices(b *node.Bridge, x *service.Front, vip netip.AddrPort) {
 	if x.Protocol != cluster.TCP && podsBehind(x) { // TCP knows from the pod how long a packet may be
 		to = []flow.Action{flow.MarkLonger{Length: uint16(b.Env.Config.MTU + ethernetHeader)}, flow.Resubmit{Table: pipeline.GatewayServiceMTU}}
 	}
-	if !x.Guards(vip) {
+	if !x.RestrictsSources(vip) {
 		b.Add(pipeline.GatewayServices, node.PrioNodePort, m, to...)
 		return
 	}
@@ -36,7 +36,7 @@ func toServices(b *node.Bridge, x *service.Front, vip netip.AddrPort) {
 func podsBehind(x *service.Front) bool {
 	to := x.Cluster
 	if x.ExternalLocal {
-		to = x.OwnPods
+		to = x.LocalPods
 	}
 	return slices.ContainsFunc(to, func(a netip.AddrPort) bool {
 		return slices.ContainsFunc(x.Stack.Cluster, func(r netip.Prefix) bool { return r.Contains(a.Addr()) })
@@ -46,18 +46,18 @@ func podsBehind(x *service.Front) bool {
 // ethernetHeader is the length of what comes before a packet in its frame.
 const ethernetHeader = 14
 
-// wireToServices looks at what comes from the external network for Services first, but at fragments, which may lack the port, after conntrack has
+// externalToServices looks at what comes from the external network for Services first, but at fragments, which may lack the port, after conntrack has
 // put them together. What the bridge's own zone does not know may belong to a connection to a Service that is gone, or be an ICMP error about one. What
 // is nobody's is the host's. Answers go where claims.ServiceBridge says.
-func wireToServices(b *node.Bridge, s *node.Stack) {
-	ip := node.Words(s.Family).IP
+func externalToServices(b *node.Bridge, s *node.Stack) {
+	ip := node.Vocab(s.Family).IP
 	out := flow.Output{Port: claims.ServicesPatch}
-	b.Classify(node.PrioFromWire+1, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: ip, Fragment: "no"}, flow.Resubmit{Table: pipeline.GatewayServices})
+	b.Classify(node.PrioFromUplink+1, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: ip, Fragment: "no"}, flow.Resubmit{Table: pipeline.GatewayServices})
 	host := []flow.Action{flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkHost}, flow.SetPktMark{}, flow.Output{Port: flow.Local}}
 	// What is too long for pods the host forwards: it fragments it, or reports the pods' MTU to the client.
 	b.Add(pipeline.GatewayServiceMTU, node.PrioKnown, flow.Match{Protocol: ip, PktMark: 1}, host...)
 	b.Add(pipeline.GatewayServiceMTU, node.PrioRest, flow.Match{}, out)
-	b.Add(pipeline.GatewayServices, node.PrioRest, flow.Match{Protocol: ip}, node.TrackFromWire)
+	b.Add(pipeline.GatewayServices, node.PrioRest, flow.Match{Protocol: ip}, node.TrackFromUplink)
 	b.Add(pipeline.GatewayUplinkConntrack, node.PrioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTTrk}}, flow.Resubmit{Table: pipeline.GatewayServices})
 	b.Add(pipeline.GatewayServices, node.PrioNew, flow.Match{Protocol: ip, CTState: flow.CTState{Set: flow.CTTrk}}, flow.CT{Zone: claims.ZoneServices, Table: pipeline.GatewayServiceConntrack})
 	for _, bit := range []flow.CTBits{flow.CTEst, flow.CTRel} {
@@ -70,5 +70,5 @@ func wireToServices(b *node.Bridge, s *node.Stack) {
 	returned := flow.Match{InPort: claims.ServicesPatch, Protocol: ip}
 	b.Add(pipeline.GatewayUplinkConntrack, node.PrioTracked, returned, flow.Drop{})
 	returned.EthDst = b.Mac
-	b.Classify(node.PrioTrack+1, returned, node.TrackFromWire)
+	b.Classify(node.PrioTrack+1, returned, node.TrackFromUplink)
 }

@@ -34,12 +34,12 @@ func (w *serviceBridge) flood(pods []*cluster.Pod) {
 // noDHCP drops what pods send to the ports of DHCP clients, whose other fields a pod can choose, but for answers to who has asked
 // them.
 func (w *serviceBridge) noDHCP(v node.Vocabulary) {
-	m := flow.Match{Protocol: v.L4[cluster.UDP], DstPort: v.Dhcp}
+	m := flow.Match{Protocol: v.L4[cluster.UDP], DstPort: v.DHCP}
 	w.add(pipeline.SvcFromPod, prioTo-1, m, flow.Drop{}) // what is not tracked
 	// Fragments that nothing else tracks: of further addresses of a pod, to no pod and no Service.
 	w.add(pipeline.SvcFromPod, prioOthers+1, flow.Match{Protocol: v.IP, Fragment: "yes"}, track(claims.ZoneServices, pipeline.SvcExternalConntrack))
 	m.CTState = flow.CTState{Set: flow.CTTrk | flow.CTNew}
-	fragment := flow.Match{Protocol: v.IP, Fragment: "yes", CTState: m.CTState, CTProtocol: uint8(cluster.UDP), CTDstPort: v.Dhcp}
+	fragment := flow.Match{Protocol: v.IP, Fragment: "yes", CTState: m.CTState, CTProtocol: uint8(cluster.UDP), CTDstPort: v.DHCP}
 	for _, table := range []uint8{pipeline.SvcPodConntrack, pipeline.SvcServiceConntrack, pipeline.SvcExternalConntrack, pipeline.SvcMulticast} {
 		w.add(table, prioSelf, m, flow.Drop{})
 		if w.Node.Gateway.Userspace { // the kernel's conntrack puts fragments together

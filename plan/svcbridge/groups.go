@@ -43,20 +43,20 @@ func (w *serviceBridge) group(x *service.Front, way uint8, to []netip.AddrPort) 
 	if _, made := w.Groups.Get(k); !made {
 		if len(to) > flow.MaxBuckets {
 			w.problem(x, "%d of %d endpoints get connections of this node's clients, on each node others: Open vSwitch has no room for more in a group", flow.MaxBuckets, len(to))
-			to = some(w.Env, to)
+			to = sampleEndpoints(w.Env, to)
 		}
 		g := bucketsOf(x, k, way, to)
 		w.Groups.Put(k, g)
 		if x.Affinity > 0 {
-			w.sticks(x, g)
+			w.learnAffinity(x, g)
 		}
 	}
 	return k.ID
 }
 
-// some chooses as many endpoints as have room in a group. Each node chooses others, so that all get connections, and one that comes or goes
+// sampleEndpoints chooses as many endpoints as have room in a group. Each node chooses others, so that all get connections, and one that comes or goes
 // changes one of the chosen at most.
-func some(e *node.Env, to []netip.AddrPort) []netip.AddrPort {
+func sampleEndpoints(e *node.Env, to []netip.AddrPort) []netip.AddrPort {
 	own := stablehash.String(e.Node.Name)
 	score := make(map[netip.AddrPort]uint64, len(to))
 	for _, a := range to {

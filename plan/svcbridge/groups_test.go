@@ -38,11 +38,11 @@ func TestSomeEndpoints(t *testing.T) {
 	shares := map[netip.AddrPort]int{}
 	for n := range nodes {
 		e := node.Env{Node: &cluster.Node{Name: fmt.Sprintf("node-%d", n)}}
-		chosen := some(&e, all)
+		chosen := sampleEndpoints(&e, all)
 		for _, a := range chosen {
 			shares[a]++
 		}
-		left := some(&e, all[1:])
+		left := sampleEndpoints(&e, all[1:])
 		if kept := len(slices.DeleteFunc(left, func(a netip.AddrPort) bool { return !slices.Contains(chosen, a) })); kept < flow.MaxBuckets-1 {
 			t.Errorf("one endpoint goes, and on %s %d stay of %d", e.Node.Name, kept, flow.MaxBuckets)
 		}

@@ -14,9 +14,9 @@ import (
 // its client speaks to the Service, and a reset with which a host answers what is not known to it goes nowhere: RFC 9293, 3.10.7.1, gives that one
 // no ACK flag, and one if it refuses a SYN. What begins now is noted as always.
 func Forgotten() (list []string) {
-	for table, next := range straight {
+	for table, next := range nextWithoutService {
 		for _, f := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
-			v := node.Words(f)
+			v := node.Vocab(f)
 			add := func(priority int, protocol flow.Protocol, rest string) {
 				list = append(list, fmt.Sprintf("table=%d,priority=%d,%s,%s", table, priority, protocol, rest))
 			}

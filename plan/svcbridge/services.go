@@ -29,7 +29,7 @@ func Pods(e node.Env) (datapath.State, []cluster.Problem) {
 // Engine is the engine that makes flows and groups of claims.ServiceBridge of Frontends.
 type Engine struct {
 	*serviceBridge
-	wire *node.Bridge
+	gateway *node.Bridge
 }
 
 func NewEngine(e *node.Env) *Engine {
@@ -37,7 +37,7 @@ func NewEngine(e *node.Env) *Engine {
 }
 
 func (w *Engine) State() (datapath.State, []cluster.Problem) {
-	w.Flows.Insert(w.wire.Flows.All())
+	w.Flows.Insert(w.gateway.Flows.All())
 	return datapath.State{Bridge: w.serviceBridge.State}, w.problems
 }
 
@@ -48,20 +48,20 @@ const prioClusterIP = prioVIP + 1
 
 func (w *Engine) ClusterIP(s *node.Stack, to netip.Prefix, owner cluster.Owner) {
 	w.owner = owner
-	w.toVIPs(prioClusterIP, to)
+	w.trackVIPs(prioClusterIP, to)
 	w.add(pipeline.SvcClassifier, prioClusterIP,
-		flow.Match{InPort: claims.ServiceHost, Protocol: node.Words(s.Family).IP, Dst: to}, track(claims.ZoneServices, pipeline.SvcServiceConntrack))
+		flow.Match{InPort: claims.ServiceHost, Protocol: node.Vocab(s.Family).IP, Dst: to}, track(claims.ZoneServices, pipeline.SvcServiceConntrack))
 }
 
-// Outside leads external clients to claims.ServiceBridge, but where the host is an endpoint under policy Local: new clients are the host's then.
-func (w *Engine) Outside(x *service.Front, name string, vips []netip.AddrPort) {
-	if w.Mode.ClientsByHost || len(x.OwnHost) > 0 || len(x.Cluster) == 0 {
+// External leads external clients to claims.ServiceBridge, but where the host is an endpoint under policy Local: new clients are the host's then.
+func (w *Engine) External(x *service.Front, name string, vips []netip.AddrPort) {
+	if w.Mode.ClientsByHost || len(x.LocalHost) > 0 || len(x.Cluster) == 0 {
 		return
 	}
-	w.wire.Owner = x.Owner
+	w.gateway.Owner = x.Owner
 	for _, v := range vips {
 		if name == service.WayExternal || v.Addr() == x.Stack.Address.Addr() {
-			toServices(w.wire, x, v)
+			toServices(w.gateway, x, v)
 		}
 	}
 }
@@ -83,64 +83,64 @@ func (w *serviceBridge) Frontend(x *service.Front) {
 	if x.InternalLocal {
 		internal = toInternal
 	}
-	w.lead(x, prioServed, flow.Match{}, netip.AddrPortFrom(x.ClusterIP, x.Port), internal)
-	outer := service.Outer(w.Env, x.Stack, x.Frontend)
+	w.addVIP(x, prioServed, flow.Match{}, netip.AddrPortFrom(x.ClusterIP, x.Port), internal)
+	outer := service.ExternalAddresses(w.Env, x.Stack, x.Frontend)
 	for _, v := range outer {
-		w.external(x, v)
+		w.addExternal(x, v)
 	}
 	if x.NodePort == 0 && len(outer) == 0 || len(x.Cluster) == 0 {
 		return
 	}
 	// What the host leads to, for itself and for clients that come by it.
 	port := admission.ProxyPort(x.Frontend)
-	if x.StandsIn() {
-		w.lead(x, prioServed, flow.Match{}, netip.AddrPortFrom(x.Stack.MasqAll, port), toAllEndpoints)
+	if x.UsesProxyPort() {
+		w.addVIP(x, prioServed, flow.Match{}, netip.AddrPortFrom(x.Stack.MasqAll, port), toAllEndpoints)
 	}
-	if x.ExternalLocal && (len(x.OwnHost) == 0 || len(x.OwnPods) > 0) {
-		w.lead(x, prioServed, flow.Match{}, netip.AddrPortFrom(x.Stack.MasqLocal, port), toOwnPods)
+	if x.ExternalLocal && (len(x.LocalHost) == 0 || len(x.LocalPods) > 0) {
+		w.addVIP(x, prioServed, flow.Match{}, netip.AddrPortFrom(x.Stack.MasqLocal, port), toOwnPods)
 	}
 }
 
-// external serves an address from outside, of a load balancer's perhaps only to those who may.
-func (w *serviceBridge) external(x *service.Front, vip netip.AddrPort) {
+// addExternal serves an address from outside, of a load balancer's perhaps only to those who may.
+func (w *serviceBridge) addExternal(x *service.Front, vip netip.AddrPort) {
 	serve := func(priority uint16, from netip.Prefix) {
-		w.lead(x, priority, flow.Match{Src: from}, vip, toAllEndpoints)
-		if x.ExternalLocal && w.Wired() && len(x.Cluster) > 0 {
-			w.lead(x, priority+prioKeeps, flow.Match{Src: from, InPort: claims.WirePatch}, vip, toOwnPods)
+		w.addVIP(x, priority, flow.Match{Src: from}, vip, toAllEndpoints)
+		if x.ExternalLocal && w.HasExternalPatch() && len(x.Cluster) > 0 {
+			w.addVIP(x, priority+prioKeeps, flow.Match{Src: from, InPort: claims.WirePatch}, vip, toOwnPods)
 		}
 	}
-	if !x.Guards(vip) {
+	if !x.RestrictsSources(vip) {
 		serve(prioServed, netip.Prefix{})
 		return
 	}
 	for _, r := range x.SourceRanges {
 		serve(prioRange, r)
 	}
-	w.serve(x, prioGuarded, flow.Match{}, vip, flow.Drop{})
+	w.addService(x, prioGuarded, flow.Match{}, vip, flow.Drop{})
 }
 
-// lead adds a flow for an address: what happens to new connections. With no endpoint of a kind, but others, packets are dropped, so that the
+// addVIP adds a flow for an address: what happens to new connections. With no endpoint of a kind, but others, packets are dropped, so that the
 // client tries elsewhere; with none anywhere the host refuses.
-func (w *serviceBridge) lead(x *service.Front, priority uint16, m flow.Match, vip netip.AddrPort, way uint8) {
-	to := map[uint8][]netip.AddrPort{toAllEndpoints: x.Cluster, toInternal: x.Internal, toOwnPods: x.OwnPods}[way]
+func (w *serviceBridge) addVIP(x *service.Front, priority uint16, m flow.Match, vip netip.AddrPort, way uint8) {
+	to := map[uint8][]netip.AddrPort{toAllEndpoints: x.Cluster, toInternal: x.Internal, toOwnPods: x.LocalPods}[way]
 	switch {
 	case len(to) > 0:
-		w.serve(x, priority, m, vip, toGroup(x, w.group(x, way, to))...)
+		w.addService(x, priority, m, vip, toGroup(x, w.group(x, way, to))...)
 	case len(x.Cluster) > 0:
-		w.serve(x, priority, m, vip, flow.Drop{})
+		w.addService(x, priority, m, vip, flow.Drop{})
 	case vip.Addr() != x.ClusterIP:
-		w.serve(x, priority, m, vip, flow.SetPktMark{Mark: claims.MarkRefused}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
+		w.addService(x, priority, m, vip, flow.SetPktMark{Mark: claims.MarkRefused}, flow.Resubmit{Table: pipeline.SvcL2Forwarding})
 	}
 }
 
-// serve says what happens to new connections to an address. Open vSwitch lets no flow see the port of a fragment (ovs-fields(7), nw_frag). The
+// addService says what happens to new connections to an address. Open vSwitch lets no flow see the port of a fragment (ovs-fields(7), nw_frag). The
 // kernel's conntrack puts fragments together; that of the userspace datapath does not, but knows where all of them go. Only UDP has fragments:
 // TCP and SCTP send what fits.
-func (w *serviceBridge) serve(x *service.Front, priority uint16, m flow.Match, vip netip.AddrPort, actions ...flow.Action) {
+func (w *serviceBridge) addService(x *service.Front, priority uint16, m flow.Match, vip netip.AddrPort, actions ...flow.Action) {
 	m = service.Match(x, m, vip)
 	w.add(pipeline.SvcServiceLB, priority, m, actions...)
 	if x.Protocol == cluster.UDP && w.Node.Gateway.Userspace {
-		m.Protocol, m.DstPort, m.Fragment, m.CTState = node.Words(x.Family).IP, 0, "yes", flow.CTState{Set: flow.CTNew | flow.CTTrk}
+		m.Protocol, m.DstPort, m.Fragment, m.CTState = node.Vocab(x.Family).IP, 0, "yes", flow.CTState{Set: flow.CTNew | flow.CTTrk}
 		m.CTProtocol, m.CTDstPort = uint8(x.Protocol), vip.Port()
 		w.add(pipeline.SvcServiceLB, priority, m, actions...)
 	}

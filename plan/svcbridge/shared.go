@@ -15,13 +15,13 @@ import (
 // an address that several pods may have, and the tracking of single addresses.
 type Shared struct {
 	pods datapath.State
-	used map[netip.Addr]uses
+	refs map[netip.Addr]refs
 }
 
-// uses counts the Frontends that have an address, from outside or as an endpoint, which is in no range that is tracked anyway.
-type uses struct{ vip, endpoint int }
+// refs counts the Frontends that have an address, from outside or as an endpoint, which is in no range that is tracked anyway.
+type refs struct{ vip, endpoint int }
 
-func NewShared() *Shared { return &Shared{used: map[netip.Addr]uses{}} }
+func NewShared() *Shared { return &Shared{refs: map[netip.Addr]refs{}} }
 
 func (p *Shared) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, again bool) (gone, come datapath.State) {
 	if !env.Node.Gateway.OpenFlow {
@@ -32,30 +32,30 @@ func (p *Shared) Update(_ *cluster.Snapshot, env *node.Env, c node.Changes, agai
 	count := func(list []*cluster.Frontend, by int) {
 		for _, f := range list {
 			singleAddresses(env, f, func(a netip.Addr, vip bool) {
-				u := p.used[a]
+				u := p.refs[a]
 				if !touched[a] {
 					touched[a] = true
-					before.tracks(a, u)
+					before.trackAddress(a, u)
 				}
 				if vip {
 					u.vip += by
 				} else {
 					u.endpoint += by
 				}
-				p.used[a] = u
+				p.refs[a] = u
 			})
 		}
 	}
 	count(c.Frontends.Gone, -1)
 	count(c.Frontends.Come, 1)
 	for a := range touched {
-		after.tracks(a, p.used[a])
-		if p.used[a] == (uses{}) {
-			delete(p.used, a)
+		after.trackAddress(a, p.refs[a])
+		if p.refs[a] == (refs{}) {
+			delete(p.refs, a)
 		}
 	}
 	if again || len(c.Pods.Gone)+len(c.Pods.Come) > 0 {
-		gone, p.pods = p.pods, behind(env)
+		gone, p.pods = p.pods, podsPortRow(env)
 		come = p.pods
 	}
 	return datapath.Union(gone, datapath.State{Bridge: before.State}), datapath.Union(come, datapath.State{Bridge: after.State})
@@ -69,12 +69,12 @@ func singleAddresses(e *node.Env, f *cluster.Frontend, do func(a netip.Addr, vip
 	}
 	own := func(a netip.Addr) bool { return slices.Contains(ownVIPs(e, s), a) }
 	for _, v := range f.External() {
-		if a := v.Addr(); !node.Within(s.Services, a) && !own(a) {
+		if a := v.Addr(); !node.InRanges(s.Services, a) && !own(a) {
 			do(a, true)
 		}
 	}
 	for i := range f.Backends { // also those that get no new connections
-		if a := f.Backends[i].Addr; !node.Within(s.Cluster, a) && !own(a) {
+		if a := f.Backends[i].Addr; !node.InRanges(s.Cluster, a) && !own(a) {
 			do(a, false)
 		}
 	}
@@ -89,18 +89,18 @@ func ownVIPs(e *node.Env, s *node.Stack) []netip.Addr {
 	return e.NodePortAddresses(s)
 }
 
-// tracks tracks what is sent to and from an address. From one that has Services both ways of each connection are, or none.
-func (w *serviceBridge) tracks(a netip.Addr, u uses) {
+// trackAddress tracks what is sent to and from an address. From one that has Services both ways of each connection are, or none.
+func (w *serviceBridge) trackAddress(a netip.Addr, u refs) {
 	if u.vip > 0 {
-		w.toVIPs(prioVIP, node.Single(a))
+		w.trackVIPs(prioVIP, node.HostPrefix(a))
 	}
 	if u.vip+u.endpoint > 0 {
-		w.fromEndpoints(node.Single(a))
+		w.trackEndpoints(node.HostPrefix(a))
 	}
 }
 
-// behind is the port of the node switch behind which pods are, and who has extra addresses.
-func behind(e *node.Env) datapath.State {
+// podsPortRow is the port of the node switch behind which pods are, and who has extra addresses.
+func podsPortRow(e *node.Env) datapath.State {
 	port := &nb.SwitchPort{Name: podsPort(e.Node.Name), Switch: e.Node.Name, Owner: node.OwnerOf(e.Node.Name)}
 	extra := map[netip.Addr][]string{}
 	var flooded []*cluster.Pod
@@ -126,7 +126,7 @@ func behind(e *node.Env) datapath.State {
 		for _, name := range ports {
 			out = append(out, flow.Output{Port: name})
 		}
-		w.found(a, out...)
+		w.answerNeighbors(a, out...)
 	}
 	s := datapath.State{NB: nb.State{}, Bridge: w.State}
 	s.NB.Add(port)
