@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"hairpin/cluster"
 	"hairpin/openflow"
 )
 
@@ -129,16 +130,21 @@ const textOrder = "pkt_mark ct_state ct_mark ct_nw_proto ct_tp_dst PROTOCOL reg6
 	"in_port vlan_tci dl_vlan dl_src dl_dst nw_src nw_dst nw_ttl nw_frag tp_src tp_dst tcp_flags icmp_type " +
 	"icmp_code nd_target arp_sha"
 
-// inTextOrder are the fields in textOrder; nil stands for the protocol. It is read-only.
-var inTextOrder = func() (list []*field) {
+// inTextOrder are the places in fields of those in textOrder; -1 stands for the protocol. It is read-only.
+var inTextOrder = func() (list []int) {
 	for name := range strings.FieldsSeq(textOrder) {
-		list = append(list, byName[name].field)
+		place := -1
+		if x, ok := byName[name]; ok {
+			place = x.place
+		}
+		list = append(list, place)
 	}
 	return list
 }()
 
 // fieldForm is a form, and its field.
 type fieldForm struct {
+	place int // in fields
 	*field
 	*form
 }
@@ -148,7 +154,7 @@ var byName, byOXM = func() (map[string]fieldForm, map[openflow.Field]fieldForm) 
 	names, headers := map[string]fieldForm{}, map[openflow.Field]fieldForm{}
 	for i := range fields {
 		for k := range slices.Backward(fields[i].forms) {
-			x := fieldForm{&fields[i], &fields[i].forms[k]}
+			x := fieldForm{i, &fields[i], &fields[i].forms[k]}
 			names[x.name], names[x.alias], headers[x.oxm] = x, x, x
 		}
 	}
@@ -179,24 +185,23 @@ func (f *field) problem(d datum) error {
 
 // append appends the fields as ovs-ofctl prints them, the first one after sep, the others after a comma.
 func (m *Match) append(b []byte, sep string) []byte {
-	for _, f := range inTextOrder {
-		if f == nil {
+	set := m.Fields()
+	for _, i := range inTextOrder {
+		switch {
+		case i < 0:
 			if m.Protocol != Any {
 				b = append(append(b, sep...), m.Protocol.String()...)
 				sep = ","
 			}
 			continue
-		}
-		if f.notation == nil {
-			if m.InPort != "" {
-				b = appendPort(append(append(b, sep...), "in_port="...), m.InPort)
-				sep = ","
-			}
+		case !set.has(i):
+			continue
+		case fields[i].notation == nil:
+			b = appendPort(append(append(b, sep...), "in_port="...), m.InPort)
+			sep = ","
 			continue
 		}
-		if !f.has(m) {
-			continue
-		}
+		f := &fields[i]
 		d := f.get(m)
 		x := f.form(m, d)
 		if x == nil {
@@ -210,11 +215,7 @@ func (m *Match) append(b []byte, sep string) []byte {
 
 // encode appends the fields as OXMs. Ports are numbers.
 func (m *Match) encode(b []byte) []byte {
-	for i := range fields {
-		f := &fields[i]
-		if !f.has(m) {
-			continue
-		}
+	for _, f := range m.Fields().all {
 		d := f.get(m)
 		if x := f.form(m, d); x != nil {
 			b = d.encode(b, x.oxm)
@@ -223,28 +224,69 @@ func (m *Match) encode(b []byte) []byte {
 	return b
 }
 
-// Fields is a set of fields of a Match.
+// Fields is a set of fields of a Match, as bits by their place in fields.
 type Fields uint64
 
-// Fields returns the fields that m matches, for Matches.
+// Fields returns the fields that m matches.
 func (m *Match) Fields() (set Fields) {
-	for i := range fields {
-		if fields[i].has(m) {
+	for i, has := range [...]bool{
+		m.InPort != "",
+		m.EthDst != cluster.MAC{},
+		m.EthSrc != cluster.MAC{},
+		m.Protocol.row().etherType != 0,
+		m.Tagged,
+		m.VLAN != 0,
+		m.Fragment != "",
+		m.Protocol.row().number != 0,
+		m.Src.IsValid(),
+		m.Dst.IsValid(),
+		m.SrcPort != 0,
+		m.DstPort != 0,
+		m.TTL != 0,
+		m.ICMPType != 0,
+		m.ICMPCode != 0,
+		m.SYN,
+		m.Target.IsValid(),
+		m.NoLinkAddr || m.LinkAddr != cluster.MAC{},
+		m.Tunnel.Key != 0,
+		m.Tunnel.Ports != 0,
+		m.Tunnel.Peer.IsValid(),
+		m.PktMark != 0,
+		m.Group != 0,
+		m.Bucket != 0,
+		m.CTState != CTState{},
+		m.CTMark != 0,
+		m.CTProtocol != 0,
+		m.CTDstPort != 0,
+	} {
+		if has {
 			set |= 1 << i
 		}
 	}
 	return set
 }
 
+// all yields the fields of the set in order.
+func (set Fields) all(yield func(int, *field) bool) {
+	for ; set != 0; set &= set - 1 {
+		i := bits.TrailingZeros64(uint64(set))
+		if !yield(i, &fields[i]) {
+			return
+		}
+	}
+}
+
+func (set Fields) has(i int) bool { return set>>i&1 != 0 }
+
 // Matches reports whether m, which has these fields, matches a packet, whose fields are known as packet has them.
 func (m *Match) Matches(packet *Match, set Fields) bool {
 	if m.InPort != "" && m.InPort != packet.InPort {
 		return false
 	}
-	for set &^= 1; set != 0; set &= set - 1 { // without in_port
-		f := &fields[bits.TrailingZeros64(uint64(set))]
+	known := packet.Fields()
+	for i, f := range (set &^ 1).all { // without in_port
 		want, have := f.get(m), datum{}
-		if f.has(packet) {
+		if known.has(i) {
 			have = f.get(packet)
 		}
 		if have.size != want.size || have.value.and(want.mask) != want.value {
@@ -257,11 +299,7 @@ func (m *Match) Matches(packet *Match, set Fields) bool {
 // check returns an error for a match that Open vSwitch refuses, or that it would return in another form.
 func (m *Match) check() error {
 	back := Match{InPort: m.InPort, Protocol: m.Protocol}
-	for i := range fields {
-		f := &fields[i]
-		if !f.has(m) {
-			continue
-		}
+	for _, f := range m.Fields().all {
 		d := f.get(m)
 		if f.form(m, d) == nil {
 			return f.problem(d)

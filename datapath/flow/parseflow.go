@@ -55,7 +55,7 @@ type parser struct {
 
 // matchWord is a word of the match.
 type matchWord struct {
-	field      *field
+	field      fieldForm
 	word, name string
 }
 
@@ -141,10 +141,10 @@ func (p *parser) field(word, name, value string) error {
 	if err != nil {
 		return wrapWord(word, err)
 	}
-	if !f.put(m, d) || !f.has(m) && (d.size == 0 || d.prefixLen() > 0) {
+	if !f.put(m, d) || !m.Fields().has(f.place) && (d.size == 0 || d.prefixLen() > 0) {
 		return wordError(word, "is not a value that a flow of ours matches")
 	}
-	p.matched = append(p.matched, matchWord{f.field, word, name})
+	p.matched = append(p.matched, matchWord{f, word, name})
 	return nil
 }
 
@@ -152,7 +152,7 @@ func (p *parser) field(word, name, value string) error {
 func (p *parser) checkForms() error {
 	m := &p.flow.Match
 	for _, w := range p.matched {
-		d, set := w.field.get(m), w.field.has(m)
+		d, set := w.field.get(m), m.Fields().has(w.field.place)
 		if !slices.ContainsFunc(w.field.forms, func(x form) bool {
 			return (x.name == w.name || x.alias == w.name) && x.needs.met(m) && (!set || d.fits(x.oxm.Width()))
 		}) {

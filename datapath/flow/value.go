@@ -74,39 +74,6 @@ type (
 	linkAddr  Match // has LinkAddr, and NoLinkAddr, which matches 0
 )
 
-// has reports whether the field is matched.
-func (f *field) has(m *Match) bool {
-	switch p := f.at(m).(type) {
-	case *uint32:
-		return *p != 0
-	case *uint16:
-		return *p != 0
-	case *uint8:
-		return *p != 0
-	case *netip.Prefix:
-		return p.IsValid()
-	case *cluster.MAC:
-		return *p != cluster.MAC{}
-	case *bool:
-		return *p
-	case *netip.Addr:
-		return p.IsValid()
-	case *CTState:
-		return *p != CTState{}
-	case *etherType:
-		return Protocol(*p).row().etherType != 0
-	case *ipProto:
-		return Protocol(*p).row().number != 0
-	case *linkAddr:
-		return p.NoLinkAddr || p.LinkAddr != cluster.MAC{}
-	case *fragment:
-		return *p != ""
-	case *string:
-		return *p != ""
-	}
-	return false
-}
-
 // get returns what the match says about the field.
 func (f *field) get(m *Match) (d datum) {
 	switch p := f.at(m).(type) {
