@@ -125,14 +125,6 @@ func appendMAC(b []byte, m cluster.MAC) []byte {
 	return b
 }
 
-func appendPrefix(b []byte, p netip.Prefix) []byte {
-	b = p.Addr().AppendTo(b)
-	if p.IsSingleIP() {
-		return b
-	}
-	return strconv.AppendInt(append(b, '/'), int64(p.Bits()), 10)
-}
-
 // Print writes a State as text that Parse reads back: the bridge, settings, ports and tunnel neighbours near to the
 // words of ovs-vsctl and ovs-appctl, then the flows in those of ovs-ofctl, sorted by table, priority (highest
 // first) and match, and the groups. The owner follows as a comment. Equal States give equal text.
