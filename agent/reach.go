@@ -10,14 +10,15 @@ import (
 )
 
 // reach finds out which pods on claims.ServiceBridge can be reached: a CNI ADD waits for that. It
-// knows pods by the name of their port, which is never reused.
+// knows pods by the Interface row of their port. A port that was removed and made anew keeps its
+// name, but has another row, and flows that are not written yet.
 type reach struct {
-	tell func(ports map[string]bool)
+	tell func(rows map[string]bool)
 	wake signal.Signal
 
 	mu      sync.Mutex
-	planned map[string]bool // ports of pods, true when their flows are on the bridge
-	rows    map[string]bool // those that OVN's database knows, true when its flows lead to them
+	planned map[string]bool // by row: ports of pods, true when their flows are on the bridge
+	inOVN   map[string]bool // by row: those that OVN's database knows, true when its flows lead to them
 }
 
 func newReach(tell func(map[string]bool)) *reach {
@@ -27,16 +28,16 @@ func newReach(tell func(map[string]bool)) *reach {
 // note takes what a pass has done for the pods that it was planned with.
 func (r *reach) note(pods []*cluster.Pod, written func(port string) bool, inOVN bool) {
 	r.mu.Lock()
-	planned, rows := map[string]bool{}, map[string]bool{}
+	planned, known := map[string]bool{}, map[string]bool{}
 	ask := false
 	for _, p := range pods {
-		planned[p.Port] = r.planned[p.Port] || written(p.Port)
-		if known, was := r.rows[p.Port]; was || inOVN {
-			rows[p.Port] = known
-			ask = ask || !known
+		planned[p.PortRow] = r.planned[p.PortRow] || written(p.Port)
+		if leads, was := r.inOVN[p.PortRow]; was || inOVN {
+			known[p.PortRow] = leads
+			ask = ask || !leads
 		}
 	}
-	r.planned, r.rows = planned, rows
+	r.planned, r.inOVN = planned, known
 	r.mu.Unlock()
 	r.publish()
 	if ask {
@@ -57,9 +58,9 @@ func (r *reach) run(ctx context.Context, sync func(context.Context) error) {
 				continue
 			}
 			r.mu.Lock()
-			for _, port := range list {
-				if _, still := r.rows[port]; still {
-					r.rows[port] = true
+			for _, row := range list {
+				if _, still := r.inOVN[row]; still {
+					r.inOVN[row] = true
 				}
 			}
 			r.mu.Unlock()
@@ -72,9 +73,9 @@ func (r *reach) run(ctx context.Context, sync func(context.Context) error) {
 func (r *reach) unknown() (list []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for port, known := range r.rows {
+	for row, known := range r.inOVN {
 		if !known {
-			list = append(list, port)
+			list = append(list, row)
 		}
 	}
 	return list
@@ -85,9 +86,9 @@ func (r *reach) publish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	reached := map[string]bool{}
-	for port, written := range r.planned {
-		if written && r.rows[port] {
-			reached[port] = true
+	for row, written := range r.planned {
+		if written && r.inOVN[row] {
+			reached[row] = true
 		}
 	}
 	r.tell(reached)

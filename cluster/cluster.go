@@ -259,8 +259,9 @@ type Pod struct {
 	// Extra are addresses that it may send from besides its own.
 	Extra []netip.Addr
 	Asks  []netip.Addr // what it asks for as Extra
-	// Port is the Open vSwitch port of the pod, the host's end of its link. Its node knows it.
-	Port string
+	// Port is the Open vSwitch port of the pod, the host's end of its link. PortRow is the UUID of its row in the
+	// database: a port that is made anew has another one. Only the pod's node knows them.
+	Port, PortRow string
 }
 
 // LogicalPort is the name of the pod's OVN port and of its Open vSwitch iface-id: "namespace_name".

@@ -166,10 +166,8 @@ func (s *Server) finish(ctx context.Context, a *attachment, sandbox ns.NetNS, ne
 
 // bound says what is missing until the attachment's port is what it must be.
 func (s *Server) bound(v ovsdb.View, a *attachment, bridge string) error {
-	for row := range ovsdb.Rows[ovsdb.Interface](v) {
-		if row.Name == a.host {
-			return a.bound(row, bridge)
-		}
+	if row := interfaceNamed(v, a.host); row != nil {
+		return a.bound(row, bridge)
 	}
 	return fmt.Errorf("Open vSwitch has no port %s of sandbox %s", a.host, a.sandbox)
 }

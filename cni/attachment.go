@@ -41,6 +41,7 @@ type attachment struct {
 	sandbox   string // container id
 	ifName    string // in the sandbox
 	host      string // name of the host's end
+	row       string // UUID of its Interface row; empty = it has none
 	mac       cluster.MAC
 	addresses []netip.Prefix // with the node subnet's length, IPv4 first
 	hostPorts string         // runtimeConfig.portMappings of its ADD, compact JSON; empty = none
@@ -66,7 +67,7 @@ func parseAttachment(row *ovsdb.Interface) attachment {
 	ids := row.ExternalIDs
 	a := attachment{
 		pod: cluster.Owner{Kind: "Pod", Namespace: ids[keyNamespace], Name: ids[keyName]}, uid: ids[keyUID],
-		network: ids[keyNetwork], sandbox: ids[keySandbox], ifName: ids[keyIfName], host: row.Name, hostPorts: ids[keyHostPorts],
+		network: ids[keyNetwork], sandbox: ids[keySandbox], ifName: ids[keyIfName], host: row.Name, row: string(row.UUID), hostPorts: ids[keyHostPorts],
 	}
 	if mac, err := cluster.ParseMAC(ids[keyMAC]); err == nil && a.pod.Name != "" {
 		a.mac, a.addresses = mac, splitPrefixes(ids[keyAddresses])
@@ -81,7 +82,7 @@ func attachmentKey(sandbox, ifName string) string { return sandbox + "/" + ifNam
 
 // toPod returns what plan must know of the attachment.
 func (a *attachment) toPod(node string) *cluster.Pod {
-	p := &cluster.Pod{Owner: a.pod, UID: a.uid, Node: node, MAC: a.mac, Port: a.host}
+	p := &cluster.Pod{Owner: a.pod, UID: a.uid, Node: node, MAC: a.mac, Port: a.host, PortRow: a.row}
 	for _, x := range a.addresses {
 		p.IPs = append(p.IPs, x.Addr())
 	}

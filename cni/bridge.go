@@ -15,24 +15,25 @@ import (
 // errNotReached is why an attachment on claims.ServiceBridge waits.
 var errNotReached = errors.New("its flows are not written, or OVN does not know it")
 
-// Reached says which pods on claims.ServiceBridge can be reached, by the names of their ports: their flows are there, and OVN's lead to them. The
-// map must not be changed afterwards.
-func (s *Server) Reached(ports map[string]bool) {
+// Reached says which pods on claims.ServiceBridge can be reached, by the UUIDs of their ports' Interface rows: their flows
+// are written, and OVN's flows lead to them. The map must not be changed afterwards.
+func (s *Server) Reached(rows map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if maps.Equal(s.reached, ports) {
+	if maps.Equal(s.reached, rows) {
 		return
 	}
-	s.reached = ports
+	s.reached = rows
 	s.reachedTurn.Notify()
 }
 
-// untilReached waits for Reached to tell of a port.
+// untilReached waits until Reached says that a port can be reached, by the row that the port has now.
 func (s *Server) untilReached(ctx context.Context, port string) error {
 	for {
 		turn := s.reachedTurn.Next()
+		row := interfaceNamed(s.ovs.View(), port)
 		s.mu.Lock()
-		reached := s.reached[port]
+		reached := row != nil && s.reached[string(row.UUID)]
 		s.mu.Unlock()
 		if reached {
 			return nil
@@ -54,6 +55,10 @@ func (s *Server) Bridge() string {
 
 func bridgeNamed(v ovsdb.View, name string) *ovsdb.Bridge {
 	return ovsdb.Find(v, func(b *ovsdb.Bridge) bool { return b.Name == name })
+}
+
+func interfaceNamed(v ovsdb.View, name string) *ovsdb.Interface {
+	return ovsdb.Find(v, func(i *ovsdb.Interface) bool { return i.Name == name })
 }
 
 // stray is a pod's port that is on another bridge than it must be.

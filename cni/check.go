@@ -29,7 +29,7 @@ func (s *Server) check(r request, key string) *types.Error {
 		return damaged(fmt.Errorf("Open vSwitch has no port of sandbox %s", r.ContainerID))
 	}
 	s.mu.Lock()
-	facts, ready, reached := s.facts, s.ready == "", s.reached[a.host]
+	facts, ready, reached := s.facts, s.ready == "", s.reached[a.row]
 	s.mu.Unlock()
 	if err := a.outside(facts.Subnets); err != nil {
 		return damaged(fmt.Errorf("Node/%s: %w", s.node, err))
