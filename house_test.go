@@ -340,11 +340,10 @@ func leads(t *testing.T, file, anchor string) bool {
 }
 
 // TestDocumentsInComments: a comment that names a Markdown file by its path names one that is in the tree, and a heading of it.
-// Package plan still has the names of the designs that docs/design/origins.md summarizes.
 func TestDocumentsInComments(t *testing.T) {
 	_, all := sources(t)
 	for _, s := range all {
-		if in(s.dir, []string{"plan"}) || s.path == "house_test.go" {
+		if s.path == "house_test.go" {
 			continue
 		}
 		for _, group := range s.file.Comments {

@@ -237,7 +237,7 @@ func eastWestMatches(c node.Chains, s *node.Stack) []nft.Match {
 }
 
 // markRules marks what such pods send to nodes and Services, and remembers it: these packets go by the main table, and so
-// do the checks of their replies (egress-ip.md). The mark that OVN sets does not outlive the userspace datapath.
+// do the checks of their replies (docs/design/origins.md#policies). The mark that OVN sets does not outlive the userspace datapath.
 func markRules(c node.Chains) []nft.Rule {
 	own := nft.MarkIs{Value: claims.MarkNodeIP, Mask: ^uint32(0)}
 	rules := []nft.Rule{c.Rule(nft.RestoreMark{}, "replies of nodes and Services", nft.MarkIs{Mask: ^uint32(0)}, nft.CTMarkIs{Value: claims.MarkNodeIP})}

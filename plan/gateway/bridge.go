@@ -44,7 +44,7 @@ func Bridge(e node.Env) (datapath.State, []cluster.Problem) {
 // address, so that the host sees a connection from outside and not one from itself; and the replies back.
 func hostEndpoint(b *node.Bridge, s *node.Stack) {
 	ip, own := node.Vocab(s.Family).IP, s.Address.Addr()
-	// The primary address: the load balancer wrote the host's masquerade address instead (host-to-service.md).
+	// The primary address: the load balancer wrote the host's masquerade address instead (docs/design/origins.md#masquerade-addresses).
 	b.Classify(node.PrioService, flow.Match{InPort: b.Ovn, Protocol: ip, Src: node.HostPrefix(own), Dst: node.HostPrefix(s.MasqHost)},
 		flow.CT{Commit: true, Table: pipeline.GatewaySNAT, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATDst, Addr: own}})
 	// Secondary addresses stay themselves. Detached, they are like any other beyond the host.
@@ -59,13 +59,13 @@ func hostEndpoint(b *node.Bridge, s *node.Stack) {
 		flow.CT{Commit: true, Table: pipeline.GatewayToHost, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATSrc, Addr: s.MasqRouter}})
 	b.Classify(node.PrioService, flow.Match{InPort: flow.Local, Protocol: ip, Dst: node.HostPrefix(s.MasqRouter)},
 		flow.CT{Table: pipeline.GatewayUnDNAT, Zone: claims.ZoneReturn, NAT: flow.NAT{Kind: flow.NATUndo}})
-	// Without commit: these are replies only (gateway-pitfalls.md).
+	// Without commit: these are replies only (docs/design/origins.md#pitfalls).
 	b.Add(pipeline.GatewayUnDNAT, node.PrioDefault, flow.Match{Protocol: ip},
 		flow.CT{Table: pipeline.GatewayToRouter, Zone: claims.ZoneHost, NAT: flow.NAT{Kind: flow.NATUndo}})
 }
 
 // fromOVN sends the gateway router's packets to the uplink and records the connections as OVN's. Only its own
-// MAC may leave (gateway-pitfalls.md).
+// MAC may leave (docs/design/origins.md#pitfalls).
 func fromOVN(b *node.Bridge, s *node.Stack) {
 	m := flow.Match{InPort: b.Ovn, EthSrc: b.Mac, Protocol: node.Vocab(s.Family).IP}
 	track := flow.CT{Commit: true, Zone: claims.ZoneUplink, Mark: claims.CTMarkOVN}
@@ -80,7 +80,8 @@ func fromOVN(b *node.Bridge, s *node.Stack) {
 		as = []flow.Action{asNode, flow.CT{Commit: true, Zone: claims.ZoneServices, Mark: claims.CTMarkNode}, out}
 	}
 	b.Classify(node.PrioMarked, marked, as...)
-	// Pods that were not SNATed must not be seen outside: others', because their egress SNAT is not there yet (egress-ip.md),
+	// Pods that were not SNATed must not be seen outside: others', because their egress SNAT is not there yet
+	// (docs/design/origins.md#packets-before-snat-is-ready),
 	// and this node's, because only a packet that conntrack calls invalid leaves the gateway router so. The document lets
 	// those pass at priority 109.
 	for _, c := range s.Cluster {
@@ -122,7 +123,7 @@ func fromHost(b *node.Bridge, s *node.Stack) {
 }
 
 // fromUplink gives packets from the uplink to the owner of their connection. What has another destination MAC
-// is left to the switch (gateway-pitfalls.md).
+// is left to the switch (docs/design/origins.md#pitfalls).
 func fromUplink(b *node.Bridge, s *node.Stack) {
 	ip := node.Vocab(s.Family).IP
 	b.Classify(node.PrioFromUplink, flow.Match{InPort: b.Uplink, EthDst: b.Mac, Protocol: ip}, node.TrackFromUplink)

@@ -113,7 +113,7 @@ func gatewayRouter(z *node.Zone) {
 		"chassis": name,
 		// The host's own conntrack zone, so that (on the kernel datapath) SNAT takes no port that the host uses.
 		"snat-ct-zone": "0",
-		// Neighbours are written down, not learned: a first packet that waits for one would lose its SNAT (lab-notes.md).
+		// Neighbours are written down, not learned: a first packet that waits for one would lose its SNAT.
 		"dynamic_neigh_routers":         "false",
 		"always_learn_from_arp_request": "false",
 		"mac_binding_age_threshold":     "300", // seconds
@@ -173,7 +173,7 @@ func external(z *node.Zone) {
 			&nb.MACBinding{Port: rtoe, IP: s.MasqNext, MAC: node.MasqMAC(), Owner: z.Owner},
 		)
 		next := s.NextHops
-		if len(next) == 0 { // by the host (detached-gateway.md)
+		if len(next) == 0 { // by the host (docs/design/origins.md#detached-gateway)
 			next = []netip.Addr{s.MasqNext}
 		}
 		for _, hop := range next {
@@ -248,7 +248,7 @@ func openVSwitch(e *node.Env) flow.State {
 			"ovn-encap-ip":        e.Node.Addresses[0].String(),
 			"ovn-bridge-mappings": claims.PhysicalNet + ":" + g.Bridge,
 			"ovn-monitor-all":     "true", // the zone is this node's alone
-			// 209 instead of 349 MB at 10 000 load balancers, no slower (lab-notes.md).
+			// 209 instead of 349 MB at 10 000 load balancers, no slower.
 			"ovn-enable-lflow-cache": "false",
 		},
 		Ports: map[string]flow.Port{

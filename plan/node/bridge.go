@@ -35,7 +35,7 @@ const (
 	PrioOwnError   = 502 // ICMP, of the host's itself
 	PrioAnswer     = 501 // of an external address that the redirect's flow has, too
 	PrioRedirect   = 503 // what the eBPF programs bring for external addresses, and its answers
-	PrioService    = 500 // between host and gateway router (host-to-service.md)
+	PrioService    = 500 // between host and gateway router (docs/design/origins.md#host-to-service)
 	PrioAnswered   = 499 // of external addresses to what the programs brought
 	PrioTunnelIn   = 205
 	PrioStranger   = 204 // to the tunnels, not from a node
@@ -45,7 +45,7 @@ const (
 	PrioByHost     = 112 // to the dummy next hop: the host's to route
 	PrioNoWay      = 111
 	PrioNodePort   = 110
-	PrioMarked     = 105 // pod to a node's address, marked (egress-ip.md)
+	PrioMarked     = 105 // pod to a node's address, marked (docs/design/origins.md#policies)
 	PrioPods       = 104
 	PrioND         = 101
 	PrioTrack      = 100

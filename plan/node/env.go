@@ -73,7 +73,7 @@ type Stack struct {
 	Join       netip.Prefix // the gateway router on the join switch
 	Transit    netip.Prefix // the cluster router on the transit switch
 
-	Masquerade netip.Prefix // the masquerade subnet and its places (host-to-service.md)
+	Masquerade netip.Prefix // the masquerade subnet and its places (docs/design/origins.md#masquerade-addresses)
 	MasqOVN    netip.Addr   // as the host sees clients of an endpoint of its own
 	MasqRouter netip.Addr   // as the host sees the gateway router
 	MasqHost   netip.Addr
@@ -336,7 +336,8 @@ func (s *Stack) wire(g *cluster.Gateway) {
 }
 
 // RoutesByHost reports whether the gateway router hands what Services have for endpoints elsewhere to the host: it is the mode's way
-// (host-to-service.md), or there is no default gateway that the router could reach (detached-gateway.md).
+// (docs/design/origins.md#host-to-service), or there is no default gateway that the router could reach
+// (docs/design/origins.md#detached-gateway).
 func (e *Env) RoutesByHost(s *Stack) bool { return e.Mode.ServicesByHost || len(s.NextHops) == 0 }
 
 // otherAddresses returns the addresses of the host that pods reach, without the one that the gateway router shares.

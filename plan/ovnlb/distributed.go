@@ -14,7 +14,7 @@ import (
 	"hairpin/plan/node"
 )
 
-// The distributed gateway port of node-local-access-dgp.md. The host gets to Services by the management port and the load balancers of the
+// The distributed gateway port (docs/design/origins.md#node-local-access). The host gets to Services by the management port and the load balancers of the
 // node switch. What is for the host itself then comes back to it from another address, by a distributed gateway port and a network of
 // its own: from the management port's address, the host would take it for a packet from itself. Nothing of it crosses
 // zones, so its addresses are the same on every node.

@@ -126,7 +126,7 @@ type lbOptionKey struct{ rejectNoBackends, dropNoBackends, keepClientIP, noARP b
 
 // addLoadBalancer makes the load balancer of a way: one row for node switch and gateway router, or one for each when a backend is
 // this node's address. That is the gateway router's own too, and a packet to it would go no further; the host's
-// masquerade address stands for it (host-to-service.md).
+// masquerade address stands for it (docs/design/origins.md#load-balancers).
 func (b *Engine) addLoadBalancer(x *service.Front, w lbVariant) {
 	if len(w.vips) == 0 {
 		return

@@ -118,7 +118,7 @@ func marks(z *node.Zone, gr string) {
 }
 
 // byHostsRoutes leaves pods, and the host itself, to the gateway router's own routes, and all else that its load balancers have to those of
-// the host, its own network included: the host may have a better route (host-to-service.md). What leaves with an egress address is not load-balanced.
+// the host, its own network included: the host may have a better route (docs/design/origins.md#host-to-service). What leaves with an egress address is not load-balanced.
 // The ranges are not negated: each would multiply the flows of the others.
 func byHostsRoutes(z *node.Zone, gr string, s *node.Stack) {
 	ip := node.Vocab(s.Family).Match
@@ -192,12 +192,12 @@ func clientToService(b *node.Bridge, s *node.Stack) {
 	b.Classify(node.PrioNoVIP, flow.Match{InPort: b.Ovn, Protocol: ip, Dst: local}, flow.Drop{})
 }
 
-// toLoadBalancers is the way to Services: by an unused next hop on the gateway bridge (host-to-service.md).
+// toLoadBalancers is the way to Services: by an unused next hop on the gateway bridge (docs/design/origins.md#host-to-service).
 func toLoadBalancers(k *node.Kernel, s *node.Stack, bridge string) {
 	own, mtu := s.Address.Addr(), k.Env.Config.MTU
 	k.Address(host.Address{
 		AddressKey: host.AddressKey{Link: bridge, Prefix: netip.PrefixFrom(s.MasqHost, s.Masquerade.Bits())},
-		// The host must not choose it as a source by itself (gateway-pitfalls.md). IPv4 knows no such address; there,
+		// The host must not choose it as a source by itself (docs/design/origins.md#pitfalls). IPv4 knows no such address; there,
 		// the routes below and the next hops' subnets decide.
 		Deprecated: s.Family == cluster.IPv6,
 	})

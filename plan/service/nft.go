@@ -220,7 +220,8 @@ func externalRules(c node.Chains, outside bool) []nft.Rule {
 }
 
 // nodePortRules lead clients of NodePorts. For the primary address in mode shared, the bridge's flows come first. No client outside can
-// use the host's addresses in the pod network and on the gateway router's link, nor link-local ones: they have no NodePorts (nodeport-antrea.md).
+// use the host's addresses in the pod network and on the gateway router's link, nor link-local ones: they have no NodePorts
+// (docs/design/origins.md#nodeport-without-kube-proxy).
 func nodePortRules(c node.Chains, outside bool) []nft.Rule {
 	var rules []nft.Rule
 	if !c.Env.Config.Gateway.NodePort {
